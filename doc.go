@@ -1,0 +1,2 @@
+// Package postrider is the vocabulary that every room of Postrider shares.
+package postrider

@@ -1,0 +1,2 @@
+// Package relay moves messages from the outbox to where they go.
+package relay
