@@ -1,0 +1,3 @@
+module github.com/postrider/postrider/itest
+
+go 1.26.0
