@@ -1,0 +1,215 @@
+// Package migrate reads the numbered migrations that a store embeds and plans the way from one schema version to
+// another. It knows no database: a store applies the steps itself, each together with its record of the version, in a
+// transaction that keeps other instances out.
+//
+// A migration is a pair of files, NNNN_name.up.sql and NNNN_name.down.sql. Numbers start at 0001 and have no gaps, so
+// that the version of a schema is the number of its newest migration, and 0 is a database without the schema.
+package migrate
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Latest as a target stands for the newest version.
+const Latest = -1
+
+// The reasons why a program cannot work with a schema; Check's error wraps one of them.
+var (
+	ErrMissing = errors.New("the schema does not exist")
+	ErrOlder   = errors.New("the schema is older than this program")
+	ErrNewer   = errors.New("the schema is newer than this program")
+)
+
+// Migration is one numbered change of the schema.
+type Migration struct {
+	Version  int
+	Name     string
+	Up, Down string
+}
+
+// Set is all migrations of a store, in order.
+type Set struct {
+	migrations []Migration
+}
+
+// Step is one migration to apply: its Up, or, if Down is set, its Down.
+type Step struct {
+	// Version and Name are those of the migration; the schema's version is Version after an up, Version-1 after a down.
+	Version int
+	Name    string
+	Down    bool
+	SQL     string
+}
+
+// String names the step as an operator reads it, e.g. "up 0001_outbox".
+func (s Step) String() string {
+	direction := "up"
+	if s.Down {
+		direction = "down"
+	}
+	return fmt.Sprintf("%s %04d_%s", direction, s.Version, s.Name)
+}
+
+// Status is one migration as it stands in a database.
+type Status struct {
+	Version int    `json:"version"`
+	Name    string `json:"name"`
+	Applied bool   `json:"applied"`
+	// AppliedAt is on the database's clock, zero when Applied is not set.
+	AppliedAt time.Time `json:"applied_at,omitzero"`
+	// Unknown: the database has this migration and the program does not.
+	Unknown bool `json:"unknown,omitempty"`
+}
+
+var (
+	fileName    = regexp.MustCompile(`^([0-9]{4})_([a-z0-9_]+)\.(up|down)\.sql$`)
+	placeholder = regexp.MustCompile(`\{[a-z_]+\}`)
+)
+
+// Load reads every migration in the root of fsys. Each {name} in their SQL is replaced by vars["name"], as it is: the
+// caller has checked and quoted it. A file that is not a migration, a gap, a missing half or an unknown placeholder is an
+// error.
+func Load(fsys fs.FS, vars map[string]string) (*Set, error) {
+	entries, err := fs.ReadDir(fsys, ".")
+	if err != nil {
+		return nil, fmt.Errorf("read migrations: %w", err)
+	}
+	halves := make(map[int]*Migration)
+	var faults []error
+	for _, e := range entries {
+		if err := loadFile(fsys, e.Name(), vars, halves); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	set := &Set{}
+	for version := 1; version <= len(halves); version++ {
+		m := halves[version]
+		if m == nil {
+			faults = append(faults, fmt.Errorf("migration %04d is missing", version))
+			continue
+		}
+		if m.Up == "" || m.Down == "" {
+			faults = append(faults, fmt.Errorf("migration %04d_%s needs both an up and a down file", version, m.Name))
+		}
+		set.migrations = append(set.migrations, *m)
+	}
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	return set, nil
+}
+
+func loadFile(fsys fs.FS, name string, vars map[string]string, halves map[int]*Migration) error {
+	parts := fileName.FindStringSubmatch(name)
+	if parts == nil {
+		return fmt.Errorf("%s: not named like a migration (NNNN_name.up.sql or NNNN_name.down.sql)", name)
+	}
+	text, err := fs.ReadFile(fsys, name)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	sql, err := expand(string(text), vars)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	version, _ := strconv.Atoi(parts[1]) // four digits always parse
+	m := halves[version]
+	if m == nil {
+		m = &Migration{Version: version, Name: parts[2]}
+		halves[version] = m
+	}
+	if m.Name != parts[2] {
+		return fmt.Errorf("%s: migration %04d is already named %s", name, version, m.Name)
+	}
+	if parts[3] == "up" {
+		m.Up = sql
+	} else {
+		m.Down = sql
+	}
+	return nil
+}
+
+func expand(text string, vars map[string]string) (string, error) {
+	var unknown []string
+	sql := placeholder.ReplaceAllStringFunc(text, func(p string) string {
+		v, ok := vars[p[1:len(p)-1]]
+		if !ok {
+			unknown = append(unknown, p)
+		}
+		return v
+	})
+	if len(unknown) > 0 {
+		return "", fmt.Errorf("unknown placeholder %s", strings.Join(unknown, ", "))
+	}
+	return sql, nil
+}
+
+// Latest returns the newest version.
+func (s *Set) Latest() int { return len(s.migrations) }
+
+// All returns every migration in order.
+func (s *Set) All() []Migration { return slices.Clone(s.migrations) }
+
+// Plan returns the steps from version from to version to (Latest for the newest), which may lie above or below. Errors:
+// ErrNewer when from is a version that the set does not have, since the way down from there is not known.
+func (s *Set) Plan(from, to int) ([]Step, error) {
+	if to == Latest {
+		to = s.Latest()
+	}
+	if to < 0 || to > s.Latest() {
+		return nil, fmt.Errorf("no schema version %d: this program knows 0 to %d", to, s.Latest())
+	}
+	if from > s.Latest() {
+		return nil, fmt.Errorf("%w: it has version %d, this program knows 0 to %d; migrate with the newer program",
+			ErrNewer, from, s.Latest())
+	}
+	var steps []Step
+	for v := from + 1; v <= to; v++ {
+		m := s.migrations[v-1]
+		steps = append(steps, Step{Version: v, Name: m.Name, SQL: m.Up})
+	}
+	for v := from; v > to; v-- {
+		m := s.migrations[v-1]
+		steps = append(steps, Step{Version: v, Name: m.Name, Down: true, SQL: m.Down})
+	}
+	return steps, nil
+}
+
+// Check says whether a program with this set can work with a schema of version have, and what to do if not. Errors:
+// ErrMissing, ErrOlder, ErrNewer.
+func (s *Set) Check(have int) error {
+	switch {
+	case have == 0:
+		return fmt.Errorf("%w: run `postrider migrate up`", ErrMissing)
+	case have < s.Latest():
+		return fmt.Errorf("%w: it has version %d and version %d is needed; run `postrider migrate up`",
+			ErrOlder, have, s.Latest())
+	case have > s.Latest():
+		return fmt.Errorf("%w: it has version %d and version %d is needed; use the program that ran "+
+			"`postrider migrate up`, or go back with its `postrider migrate down`", ErrNewer, have, s.Latest())
+	}
+	return nil
+}
+
+// Status merges the set with what a database says was applied (version → time), in order of version.
+func (s *Set) Status(applied map[int]time.Time) []Status {
+	list := make([]Status, 0, len(s.migrations))
+	for _, m := range s.migrations {
+		at, ok := applied[m.Version]
+		list = append(list, Status{Version: m.Version, Name: m.Name, Applied: ok, AppliedAt: at})
+	}
+	for version, at := range applied {
+		if version > s.Latest() {
+			list = append(list, Status{Version: version, Applied: true, AppliedAt: at, Unknown: true})
+		}
+	}
+	slices.SortFunc(list, func(a, b Status) int { return a.Version - b.Version })
+	return list
+}
