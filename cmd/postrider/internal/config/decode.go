@@ -1,0 +1,216 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// decoder fills a Config from a YAML tree and remembers where each key stood, so that later checks can point at it.
+type decoder struct {
+	file      string
+	faults    *Error
+	positions map[string]*token.Position
+}
+
+// decode reads YAML text into c.
+func (d *decoder) decode(text []byte, c *Config) {
+	tree, err := parser.ParseBytes(text, 0)
+	if err != nil {
+		d.syntax(err)
+		return
+	}
+	if len(tree.Docs) > 1 {
+		d.faults.Faults = append(d.faults.Faults, Fault{Origin: d.file, Text: "more than one YAML document; put all keys into one"})
+		return
+	}
+	for _, doc := range tree.Docs {
+		if doc.Body != nil && doc.Body.Type() != ast.NullType && doc.Body.Type() != ast.CommentType {
+			d.mapping(doc.Body, reflect.ValueOf(c).Elem(), "")
+		}
+	}
+}
+
+// syntax reports YAML that cannot be parsed, at the place that the parser names.
+func (d *decoder) syntax(err error) {
+	f := Fault{Origin: d.file, Text: "not YAML: " + err.Error()}
+	var at yaml.Error
+	if errors.As(err, &at) {
+		f.Text = "not YAML: " + at.GetMessage()
+		if tk := at.GetToken(); tk != nil && tk.Position != nil {
+			f.Line, f.Column = tk.Position.Line, tk.Position.Column
+		}
+	}
+	d.faults.Faults = append(d.faults.Faults, f)
+}
+
+// fault reports what is wrong at a node.
+func (d *decoder) fault(n ast.Node, path, format string, args ...any) {
+	p := position(n)
+	d.faults.Faults = append(d.faults.Faults,
+		Fault{Origin: d.file, Line: p.Line, Column: p.Column, Path: path, Text: fmt.Sprintf(format, args...)})
+}
+
+// mapping fills the struct v from a YAML mapping.
+func (d *decoder) mapping(n ast.Node, v reflect.Value, path string) {
+	m, ok := mappingOf(n)
+	if !ok {
+		d.fault(n, path, "here belongs a mapping with the keys %s", strings.Join(keys(v.Type()), ", "))
+		return
+	}
+	for it := m.MapRange(); it.Next(); {
+		name := it.Key().GetToken().Value
+		at := join(path, name)
+		field, ok := fieldOf(v.Type(), name)
+		if !ok {
+			d.unknown(it.Key(), at, name, keys(v.Type()))
+			continue
+		}
+		d.positions[at] = it.Key().GetToken().Position
+		d.value(it.Value(), v.FieldByIndex(field.Index), field.Tag, at)
+	}
+}
+
+func (d *decoder) unknown(n ast.Node, path, name string, allowed []string) {
+	hint := ""
+	if word := nearest(name, allowed); word != "" {
+		hint = fmt.Sprintf(" (did you mean %s?)", word)
+	}
+	d.fault(n, path, "unknown key%s; allowed: %s", hint, strings.Join(allowed, ", "))
+}
+
+// value fills a field of any kind. A key without a value leaves the default.
+func (d *decoder) value(n ast.Node, v reflect.Value, tag reflect.StructTag, path string) {
+	switch {
+	case n.Type() == ast.NullType:
+	case v.Kind() == reflect.Struct:
+		if s, ok := v.Addr().Interface().(interface{ Shorthand(string) }); ok && isScalar(n) {
+			s.Shorthand(textOf(n))
+			return
+		}
+		d.mapping(n, v, path)
+	case v.Kind() == reflect.Map:
+		d.texts(n, v, path)
+	case v.Kind() == reflect.Slice && (!isScalar(n) || v.Type().Elem().Kind() == reflect.Struct):
+		d.list(n, v, tag, path)
+	case !isScalar(n):
+		d.fault(n, path, "here belongs a single value")
+	default:
+		if err := setText(v, tag, textOf(n)); err != nil {
+			d.fault(n, path, "%v", err)
+		}
+	}
+}
+
+// list fills a slice from a YAML sequence.
+func (d *decoder) list(n ast.Node, v reflect.Value, tag reflect.StructTag, path string) {
+	a, ok := n.(*ast.SequenceNode)
+	if !ok {
+		d.fault(n, path, "here belongs a list")
+		return
+	}
+	for i, it := 0, a.ArrayRange(); it.Next(); i++ {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		d.positions[at] = position(it.Value())
+		element := reflect.New(v.Type().Elem()).Elem()
+		d.value(it.Value(), element, tag, at)
+		v.Set(reflect.Append(v, element))
+	}
+}
+
+// texts fills a map from names to texts.
+func (d *decoder) texts(n ast.Node, v reflect.Value, path string) {
+	m, ok := mappingOf(n)
+	if !ok {
+		d.fault(n, path, "here belongs a mapping from names to values")
+		return
+	}
+	out := map[string]string{}
+	for it := m.MapRange(); it.Next(); {
+		name := it.Key().GetToken().Value
+		at := join(path, name)
+		d.positions[at] = it.Key().GetToken().Position
+		if !isScalar(it.Value()) {
+			d.fault(it.Value(), at, "here belongs a single value")
+			continue
+		}
+		out[name] = textOf(it.Value())
+	}
+	v.Set(reflect.ValueOf(out))
+}
+
+// mappingOf returns n as a mapping. Anchors, aliases and tags are not followed: a configuration has no need of them.
+func mappingOf(n ast.Node) (ast.MapNode, bool) {
+	switch m := n.(type) {
+	case *ast.MappingNode:
+		return m, true
+	case *ast.MappingValueNode:
+		return m, true
+	default:
+		return nil, false
+	}
+}
+
+// position is where a node begins; the token of a block mapping is its first colon, so its first key is asked instead.
+func position(n ast.Node) *token.Position {
+	if m, ok := mappingOf(n); ok && n.GetToken().Value == ":" {
+		if it := m.MapRange(); it.Next() {
+			return it.Key().GetToken().Position
+		}
+	}
+	return n.GetToken().Position
+}
+
+// isScalar tells single values: texts, numbers, booleans.
+func isScalar(n ast.Node) bool {
+	switch n.(type) {
+	case *ast.StringNode, *ast.LiteralNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
+		return true
+	default:
+		return false
+	}
+}
+
+// textOf is a single value as it was written.
+func textOf(n ast.Node) string {
+	if l, ok := n.(*ast.LiteralNode); ok {
+		return l.Value.Value // the token is the sign of the block, | or >
+	}
+	return n.GetToken().Value
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// fieldOf finds the field of a YAML key.
+func fieldOf(t reflect.Type, key string) (reflect.StructField, bool) {
+	for f := range t.Fields() {
+		if f.Tag.Get("yaml") == key && key != "" {
+			return f, true
+		}
+	}
+	return reflect.StructField{}, false
+}
+
+// keys lists the YAML keys of a struct, sorted.
+func keys(t reflect.Type) []string {
+	set := map[string]bool{}
+	for f := range t.Fields() {
+		if name := f.Tag.Get("yaml"); name != "" {
+			set[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(set))
+}

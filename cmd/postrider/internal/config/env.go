@@ -1,0 +1,120 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Prefix is what every environment variable of Postrider begins with.
+const Prefix = "POSTRIDER_"
+
+// overlay lays environment variables over c. A key's variable is its path in upper case with _ between: store.url is
+// POSTRIDER_STORE_URL, and concurrency of the relay to-nats POSTRIDER_RELAYS_TO_NATS_CONCURRENCY. Lists of texts are
+// separated by commas. Names that stand for nothing are returned as warnings, because an environment is not only ours:
+// container platforms set POSTRIDER_SERVICE_HOST and the like for a service of that name.
+func overlay(c *Config, environ []string, faults *Error) (warnings []string) {
+	leaves := map[string]leaf{}
+	collect(reflect.ValueOf(c).Elem(), strings.TrimSuffix(Prefix, "_"), "", leaves)
+	for _, pair := range environ {
+		name, text, _ := strings.Cut(pair, "=")
+		if !strings.HasPrefix(name, Prefix) || isForeign(name) {
+			continue
+		}
+		l, ok := leaves[name]
+		if !ok {
+			warnings = append(warnings, unknownVariable(name, slices.Sorted(maps.Keys(leaves))))
+			continue
+		}
+		if err := l.set(text); err != nil {
+			faults.Faults = append(faults.Faults, Fault{Origin: "environment " + name, Path: l.path, Text: err.Error()})
+		}
+	}
+	return warnings
+}
+
+// isForeign tells the variables of others that begin with our prefix: those that a container platform sets for a service
+// called postrider, and those of Postrider's own tests.
+func isForeign(name string) bool {
+	rest := strings.TrimPrefix(name, Prefix)
+	return rest == "CONFIG" || rest == "PORT" || strings.HasPrefix(rest, "PORT_") || strings.HasPrefix(rest, "SERVICE_") ||
+		strings.HasPrefix(rest, "TEST_")
+}
+
+func unknownVariable(name string, allowed []string) string {
+	best, bestDistance := "", 4
+	for _, word := range allowed {
+		if d := distance(name, word); d < bestDistance {
+			best, bestDistance = word, d
+		}
+	}
+	if best != "" {
+		return fmt.Sprintf("environment %s stands for no key and is ignored; did you mean %s?", name, best)
+	}
+	return fmt.Sprintf("environment %s stands for no key and is ignored", name)
+}
+
+// leaf is a single value that a variable can set.
+type leaf struct {
+	path  string
+	value reflect.Value
+	tag   reflect.StructTag
+	// key is the name in a map, when value is one.
+	key string
+}
+
+func (l leaf) set(text string) error {
+	if l.key == "" {
+		return setText(l.value, l.tag, text)
+	}
+	if l.value.IsNil() {
+		l.value.Set(reflect.MakeMap(l.value.Type()))
+	}
+	l.value.SetMapIndex(reflect.ValueOf(l.key), reflect.ValueOf(text))
+	return nil
+}
+
+// collect finds the leaves of a struct, those of its lists by the names of their elements.
+func collect(v reflect.Value, variable, path string, out map[string]leaf) {
+	for f := range v.Type().Fields() {
+		key := f.Tag.Get("yaml")
+		if key == "" {
+			continue
+		}
+		name, at, value := variable+"_"+variableOf(key), join(path, key), v.FieldByIndex(f.Index)
+		switch {
+		case value.Kind() == reflect.Struct:
+			if _, ok := value.Addr().Interface().(interface{ Shorthand(string) }); ok {
+				out[name] = leaf{path: at + ".url", value: value.FieldByName("URL"), tag: f.Tag}
+			}
+			collect(value, name, at, out)
+		case value.Kind() == reflect.Slice && value.Type().Elem().Kind() == reflect.Struct:
+			for i := range value.Len() {
+				element := value.Index(i)
+				collect(element, name+"_"+variableOf(element.FieldByName("Name").String()), fmt.Sprintf("%s[%d]", at, i), out)
+			}
+		case value.Kind() == reflect.Map:
+			for _, option := range PublisherOptions {
+				out[name+"_"+variableOf(option)] = leaf{path: join(at, option), value: value, tag: f.Tag, key: option}
+			}
+		default:
+			out[name] = leaf{path: at, value: value, tag: f.Tag}
+		}
+	}
+}
+
+// variableOf writes a name as a part of a variable's name: upper case, everything but letters and digits as _.
+func variableOf(name string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z':
+			return r - 'a' + 'A'
+		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+			return r
+		default:
+			return '_'
+		}
+	}, name)
+}

@@ -1,0 +1,153 @@
+package config
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/goccy/go-yaml/token"
+)
+
+// Load reads a file ("" for none), lays the environment (KEY=value pairs) over it and checks the whole. Warnings name
+// what is most likely a mistake but must not stop a process. Errors: *Error with every fault, or that of reading the file.
+func Load(file string, environ []string) (c *Config, warnings []string, err error) {
+	var text []byte
+	if file != "" {
+		if text, err = os.ReadFile(file); err != nil {
+			return nil, nil, fmt.Errorf("read configuration: %w", err)
+		}
+	}
+	return Parse(file, text, environ)
+}
+
+// Parse is Load for a text; file is its name in faults.
+func Parse(file string, text []byte, environ []string) (*Config, []string, error) {
+	c := &Config{file: file}
+	d := &decoder{file: file, faults: &Error{}, positions: map[string]*token.Position{}}
+	d.decode(text, c)
+	warnings := overlay(c, environ, d.faults)
+	d.check(c)
+	if err := d.faults.orNil(); err != nil {
+		return nil, warnings, err
+	}
+	return c, warnings, nil
+}
+
+// File is the name of the file that the configuration came from, "" for none.
+func (c *Config) File() string { return c.file }
+
+// AllStores returns the stores, whichever way they were given.
+func (c *Config) AllStores() []Store {
+	if c.Store.URL != "" {
+		return append([]Store{c.Store}, c.Stores...)
+	}
+	return c.Stores
+}
+
+// StoreOf finds the store that a relay refers to. Parse has made sure that it exists when there are any stores.
+func (c *Config) StoreOf(r Relay) (Store, bool) {
+	for _, s := range c.AllStores() {
+		if r.Store == "" || s.Name == r.Store {
+			return s, true
+		}
+	}
+	return Store{}, false
+}
+
+// check reports what no single value shows: missing ones, doubles, references to nothing, contradictions.
+func (d *decoder) check(c *Config) {
+	d.checkStores(c)
+	names := map[string]bool{}
+	for i, r := range c.Relays {
+		at := fmt.Sprintf("relays[%d]", i)
+		if r.Name == "" {
+			d.at(at, "name is missing; it names the relay's cursor in the database, e.g. to-nats")
+		} else if names[r.Name] {
+			d.at(at+".name", "relay %q stands here twice; two relays with one name would share a cursor", r.Name)
+		}
+		names[r.Name] = true
+		d.checkRelay(at, r, c)
+	}
+}
+
+func (d *decoder) checkStores(c *Config) {
+	if c.Store != (Store{}) && c.Store.URL == "" {
+		d.at("store", "url is missing, e.g. sqlite:///var/lib/shop/shop.db or postgres://user@host/db")
+	}
+	if c.Store.URL != "" && len(c.Stores) > 0 {
+		d.at("stores", "give either store or stores; move the single one into the list")
+	}
+	names := map[string]bool{}
+	for i, s := range c.Stores {
+		at := fmt.Sprintf("stores[%d]", i)
+		if s.Name == "" {
+			d.at(at, "name is missing; relays refer to a store by its name")
+		} else if names[s.Name] {
+			d.at(at+".name", "store %q stands here twice", s.Name)
+		}
+		if s.URL == "" {
+			d.at(at, "url is missing, e.g. sqlite:///var/lib/shop/shop.db or postgres://user@host/db")
+		}
+		names[s.Name] = true
+	}
+}
+
+func (d *decoder) checkRelay(at string, r Relay, c *Config) {
+	if r.Publisher.URL == "" {
+		d.at(at+".publisher", "is missing, e.g. publisher: nats://127.0.0.1:4222?stream=ORDERS")
+	}
+	if stores := c.AllStores(); len(stores) > 1 && r.Store == "" {
+		d.at(at, "store is missing; allowed: %s", storeNames(stores))
+	} else if _, ok := c.StoreOf(r); !ok && r.Store != "" {
+		d.at(at+".store", "there is no store %q; allowed: %s", r.Store, storeNames(stores))
+	}
+	for i, pattern := range r.Topics {
+		if pattern == "" {
+			d.at(fmt.Sprintf("%s.topics[%d]", at, i), `an empty pattern takes nothing; write a topic, with * for any text`)
+		}
+	}
+	if r.BackoffBase > 0 && r.BackoffMax > 0 && r.BackoffMax < r.BackoffBase {
+		d.at(at+".backoff_max", "%s is below backoff_base (%s)", r.BackoffMax, r.BackoffBase)
+	}
+	if r.PollMin > 0 && r.PollMax > 0 && r.PollMax < r.PollMin {
+		d.at(at+".poll_max", "%s is below poll_min (%s)", r.PollMax, r.PollMin)
+	}
+}
+
+func storeNames(stores []Store) string {
+	text := ""
+	for i, s := range stores {
+		if i > 0 {
+			text += ", "
+		}
+		text += s.Name
+	}
+	if text == "" {
+		return "none are configured"
+	}
+	return text
+}
+
+// at reports a fault at the place of a key, or of the nearest key around it that stands in the file.
+func (d *decoder) at(path, format string, args ...any) {
+	f := Fault{Origin: d.file, Path: path, Text: fmt.Sprintf(format, args...)}
+	if f.Origin == "" {
+		f.Origin = "configuration"
+	}
+	for p := path; p != ""; p = parent(p) {
+		if pos, ok := d.positions[p]; ok {
+			f.Line, f.Column = pos.Line, pos.Column
+			break
+		}
+	}
+	d.faults.Faults = append(d.faults.Faults, f)
+}
+
+// parent cuts the last key or index off a path.
+func parent(p string) string {
+	for i := len(p) - 1; i >= 0; i-- {
+		if p[i] == '.' || p[i] == '[' {
+			return p[:i]
+		}
+	}
+	return ""
+}

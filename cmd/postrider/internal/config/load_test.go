@@ -1,0 +1,169 @@
+package config
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+const full = `
+store:
+  url: sqlite:///tmp/shop.db
+  partitions: 4
+relays:
+  - name: to-nats
+    publisher: nats://127.0.0.1:4222?stream=ORDERS
+    topics: [order.*, payment.*]
+    concurrency: 32
+    backoff_max: 30s
+    on_dead: hold
+    max_in_flight_bytes: 32MiB
+    keep_delivered: 0s
+  - name: to-audit
+    publisher:
+      url: nats://audit:4222
+      options: {stream: AUDIT}
+http: {listen: ":8080"}
+log: {level: debug, format: json}
+`
+
+func parse(t *testing.T, text string, environ ...string) (*Config, []string) {
+	t.Helper()
+	c, warnings, err := Parse("postrider.yaml", []byte(text), environ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, warnings
+}
+
+func TestParseReadsEveryKindOfValue(t *testing.T) {
+	t.Parallel()
+	c, _ := parse(t, full)
+	r := c.Relays[0]
+	if c.Store.Partitions != 4 || r.Concurrency != 32 || r.Publisher.URL != "nats://127.0.0.1:4222?stream=ORDERS" ||
+		r.BackoffMax != 30*time.Second || r.OnDead != "hold" || r.MaxInFlightBytes != 32<<20 || *r.KeepDelivered != 0 {
+		t.Errorf("read %+v", c)
+	}
+	if !reflect.DeepEqual(r.Topics, []string{"order.*", "payment.*"}) || c.Relays[1].Publisher.Options["stream"] != "AUDIT" {
+		t.Errorf("read %+v", c.Relays)
+	}
+	if c.Relays[1].KeepDelivered != nil {
+		t.Error("a time that is not given must differ from 0")
+	}
+}
+
+func TestParseReportsEveryFaultWithItsPlace(t *testing.T) {
+	t.Parallel()
+	_, _, err := Parse("postrider.yaml", []byte(`store:
+  url: sqlite:x.db
+  partitions: 0
+  colour: blue
+relays:
+  - name: a
+    publisher: nats://h
+    concurency: 3
+    lease_ttl: soon
+    on_dead: panic
+    max_batch: [1]
+    topics: [""]
+  - name: a
+    backoff_base: 2s
+    backoff_max: 1s
+    store: other
+log:
+  level: loud
+http: 8080
+`), []string{"POSTRIDER_LOG_FORMAT=xml"})
+	bad, ok := errors.AsType[*Error](err)
+	if !ok {
+		t.Fatalf("error is %v", err)
+	}
+	want := []string{
+		`postrider.yaml:3:15: store.partitions: 0 is out of bounds; allowed: 1 to 1024`,
+		`postrider.yaml:4:3: store.colour: unknown key; allowed: name, notify, partitions, prefix, schema, url`,
+		`postrider.yaml:8:5: relays[0].concurency: unknown key (did you mean concurrency?); allowed: accept_unordered, `,
+		`postrider.yaml:9:16: relays[0].lease_ttl: "soon" is not a duration; write a number with a unit`,
+		`postrider.yaml:10:14: relays[0].on_dead: "panic" is not allowed; allowed: continue, hold`,
+		`postrider.yaml:11:16: relays[0].max_batch: here belongs a single value`,
+		`postrider.yaml:12:14: relays[0].topics[0]: an empty pattern`,
+		`postrider.yaml:13:5: relays[1].name: relay "a" stands here twice`,
+		`postrider.yaml:13:5: relays[1].publisher: is missing`,
+		`postrider.yaml:15:5: relays[1].backoff_max: 1s is below backoff_base (2s)`,
+		`postrider.yaml:16:5: relays[1].store: there is no store "other"`,
+		`postrider.yaml:18:10: log.level: "loud" is not allowed; allowed: debug, info, warn, error`,
+		`postrider.yaml:19:7: http: here belongs a mapping with the keys listen`,
+		`environment POSTRIDER_LOG_FORMAT: log.format: "xml" is not allowed; allowed: text, json`,
+	}
+	got := strings.Split(bad.Error(), "\n")
+	if len(got) != len(want) {
+		t.Errorf("%d faults, want %d", len(got), len(want))
+	}
+	for i := range min(len(got), len(want)) {
+		if !strings.HasPrefix(got[i], want[i]) {
+			t.Errorf("fault %d:\n got %s\nwant %s…", i, got[i], want[i])
+		}
+	}
+}
+
+func TestEnvironmentWinsOverFile(t *testing.T) {
+	t.Parallel()
+	c, warnings := parse(t, full,
+		"POSTRIDER_STORE_URL=postrider://elsewhere", "POSTRIDER_RELAYS_TO_NATS_CONCURRENCY=7", "POSTRIDER_RELAYS_TO_AUDIT_TOPICS=a, b",
+		"POSTRIDER_RELAYS_TO_AUDIT_PUBLISHER=nats://x", "POSTRIDER_RELAYS_TO_AUDIT_PUBLISHER_OPTIONS_STREAM=S",
+		"POSTRIDER_SERVICE_HOST=10.0.0.1", "POSTRIDER_LOG_LEVL=debug", "HOME=/")
+	if c.Store.URL != "postrider://elsewhere" || c.Relays[0].Concurrency != 7 || c.Relays[1].Publisher.URL != "nats://x" ||
+		c.Relays[1].Publisher.Options["stream"] != "S" || !reflect.DeepEqual(c.Relays[1].Topics, []string{"a", "b"}) {
+		t.Errorf("read %+v", c)
+	}
+	if len(warnings) != 1 || !strings.Contains(warnings[0], "did you mean POSTRIDER_LOG_LEVEL?") {
+		t.Errorf("warnings %q", warnings)
+	}
+}
+
+func TestParseRefusesWhatIsNotOneYAMLDocument(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"store: {url: [":                             "postrider.yaml:1:",
+		"log: {level: info}\n---\nlog: {}\n":         "more than one YAML document",
+		"log:\n  level: info\nlog:\n  level: warn\n": "postrider.yaml:3:1: not YAML: mapping key \"log\" already defined",
+		"- a\n":                       "postrider.yaml:1:1: here belongs a mapping",
+		"a: &x 1\nhttp: {listen: *x}": "here belongs a single value",
+	} {
+		if _, _, err := Parse("postrider.yaml", []byte(text), nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want %q", text, err, want)
+		}
+	}
+	if c, _ := parse(t, "# nothing but a comment\n"); len(c.Relays) != 0 {
+		t.Error("an empty file is a configuration")
+	}
+}
+
+func TestParseSize(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]Size{"0": 0, "12": 12, "5 B": 5, "2KiB": 2048, "3MB": 3e6, "1TiB": 1 << 40} {
+		if got, err := ParseSize(text); err != nil || got != want {
+			t.Errorf("%q is %d, %v; want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "MiB", "1.5GiB", "-1", "9999999TiB", "3 parsecs"} {
+		if got, err := ParseSize(text); err == nil {
+			t.Errorf("%q is read as %d", text, got)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(full)
+	f.Add("relays: 0")
+	f.Add("relays: [{topics: !x }]\nstore: !y\nhttp: 0")
+	f.Add("a: &x [*x]")
+	f.Add("? [a]\n: b")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, _, err := Parse("fuzz.yaml", []byte(text), nil)
+		if (c == nil) == (err == nil) {
+			t.Fatalf("configuration %v with error %v", c, err)
+		}
+	})
+}
