@@ -1,0 +1,76 @@
+# The tasks of this repository. `make help` lists them; CI runs `make check` (.ci/run).
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+BIN := .cache/bin
+# Each module is checked by itself, as its users build it.
+MODULES = $(shell go list -m -f '{{.Dir}}')
+# Seconds of load for `make torture`, and time for each target of `make fuzz`.
+SECONDS_OF_LOAD ?= 60
+FUZZTIME ?= 10s
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: check
+check: gofmt gofix vet lint test ## everything that CI runs
+
+.PHONY: test
+test: programs ## all tests of all modules with the race detector, on servers that it starts itself
+	@$(BIN)/withservers $(BIN)/gotest -race -timeout 15m work
+
+.PHONY: gofmt
+gofmt: ## fail if gofmt would change a file
+	@changed=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
+	if [ -n "$$changed" ]; then printf 'gofmt would change (run gofmt -w on them):\n%s\n' "$$changed"; exit 1; fi
+
+.PHONY: gofix
+gofix: ## fail if go fix would change a file
+	@go fix -diff work
+
+.PHONY: vet
+vet: ## go vet over all modules
+	@go vet work
+
+.PHONY: lint
+lint: $(BIN)/golangci-lint ## golangci-lint over all modules (.golangci.yaml)
+	@for dir in $(MODULES); do (cd "$$dir" && "$(CURDIR)/$(BIN)/golangci-lint" run --config "$(CURDIR)/.golangci.yaml" ./...); done
+
+.PHONY: vulncheck
+vulncheck: $(BIN)/govulncheck ## known vulnerabilities in what is linked; needs the database at vuln.go.dev
+	@for dir in $(MODULES); do (cd "$$dir" && "$(CURDIR)/$(BIN)/govulncheck" ./...) || { \
+		code=$$?; [ $$code -eq 3 ] || echo "govulncheck did not run to its end in $$dir (is vuln.go.dev reachable?): nothing was found out about it"; exit $$code; }; done
+
+.PHONY: bench
+bench: programs ## the benchmarks
+	@$(BIN)/withservers go test -run '^$$' -bench . -benchmem work
+
+.PHONY: torture
+torture: programs ## the crash and model tests for SECONDS_OF_LOAD (60) seconds each
+	@POSTRIDER_TORTURE=$(SECONDS_OF_LOAD)s $(BIN)/withservers go test -count=1 -timeout 2h -v -run 'Torture|Crash|Model' work
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (10s)
+	@go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' work | while read -r dir; do \
+		for target in $$(cat "$$dir"/*_test.go | sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p'); do \
+			(cd "$$dir" && go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) .) </dev/null; done; done
+
+.PHONY: demo
+demo: ## a small shop on SQLite and an embedded JetStream, live
+	@go run ./cmd/postrider demo
+
+.PHONY: programs
+programs:
+	@go build -o $(BIN)/ ./itest/cmd/...
+
+$(BIN)/golangci-lint $(BIN)/govulncheck: tools/go.mod tools/go.sum
+	@echo "building the tools of tools/go.mod (some minutes the first time)"
+	@cd tools && GOWORK=off go build -o ../$(BIN)/ tool
+	@touch $(BIN)/golangci-lint $(BIN)/govulncheck
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf .cache bin dist

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// event is a line of go test -json (go doc test2json).
+type event struct {
+	Action, Package, Test, ImportPath, FailedBuild, Output string
+	Elapsed                                                float64
+}
+
+// unit is a test, or with an empty Test its whole package.
+type unit struct{ Package, Test string }
+
+// summary counts results, and keeps output until it is known whether it is wanted.
+type summary struct {
+	w              io.Writer
+	output         map[unit]*strings.Builder
+	tests          map[string]int // that passed, by package
+	broken         map[string]bool
+	skipped        []string
+	passed, failed int
+}
+
+// summarise turns the events into the summary, and tells whether at least one test ran and none failed.
+func summarise(events io.Reader, w io.Writer) bool {
+	s := &summary{w: w, output: map[unit]*strings.Builder{}, tests: map[string]int{}, broken: map[string]bool{}}
+	lines := bufio.NewScanner(events)
+	lines.Buffer(nil, 16<<20) // a test may print a long line
+	for lines.Scan() {
+		var e event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			fmt.Fprintf(w, "%s\n", lines.Bytes()) // go test prints some complaints of its own plainly
+			continue
+		}
+		s.add(e)
+	}
+	if err := lines.Err(); err != nil {
+		fmt.Fprintln(w, "reading the results of go test:", err)
+		s.failed++
+	}
+	return s.close()
+}
+
+func (s *summary) add(e event) {
+	u := unit{cmp.Or(e.Package, e.ImportPath), e.Test}
+	switch e.Action {
+	case "output", "build-output":
+		s.keep(u, e.Output)
+	case "build-fail":
+		s.fail(u)
+	case "pass", "skip", "fail":
+		s.result(e, u)
+		delete(s.output, u)
+	}
+}
+
+func (s *summary) keep(u unit, text string) {
+	if s.output[u] == nil {
+		s.output[u] = &strings.Builder{}
+	}
+	s.output[u].WriteString(text)
+}
+
+func (s *summary) result(e event, u unit) {
+	switch {
+	case e.FailedBuild != "": // counted when it did not build
+	case e.Action == "fail" && (u.Test != "" || !s.broken[u.Package]):
+		s.fail(u) // a package without a failed test fails by itself: it panicked, exited or ran out of time
+	case u.Test == "" && e.Action == "pass":
+		fmt.Fprintf(s.w, "ok  \t%s\t%.1fs\t%d tests\n", u.Package, e.Elapsed, s.tests[u.Package])
+	case u.Test == "":
+	case e.Action == "pass":
+		s.passed++
+		s.tests[u.Package]++
+	case e.Action == "skip":
+		s.skipped = append(s.skipped, u.Package+" "+u.Test)
+	}
+}
+
+func (s *summary) fail(u unit) {
+	s.failed++
+	s.broken[u.Package] = true
+	fmt.Fprintf(s.w, "FAIL\t%s\t%s\n", u.Package, u.Test)
+	if out := s.output[u]; out != nil {
+		fmt.Fprint(s.w, out.String())
+	}
+}
+
+func (s *summary) close() bool {
+	for _, name := range s.skipped {
+		fmt.Fprintln(s.w, "skipped:", name)
+	}
+	if s.passed+s.failed == 0 {
+		fmt.Fprintln(s.w, "no test ran")
+	}
+	fmt.Fprintf(s.w, "%d passed, %d failed\n", s.passed, s.failed)
+	return s.passed > 0 && s.failed == 0
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestSummary(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		events string
+		want   string // the last line
+		good   bool
+	}{
+		"passes": {`
+{"Action":"start","Package":"p"}
+{"Action":"run","Package":"p","Test":"TestA"}
+{"Action":"pass","Package":"p","Test":"TestA/sub"}
+{"Action":"pass","Package":"p","Test":"TestA"}
+{"Action":"pass","Package":"p","Elapsed":0.1}`, "2 passed, 0 failed", true},
+		"one fails": {`
+{"Action":"pass","Package":"p","Test":"TestA"}
+{"Action":"fail","Package":"p","Test":"TestB"}
+{"Action":"fail","Package":"p"}`, "1 passed, 1 failed", false},
+		"package ends early": {`
+{"Action":"pass","Package":"p","Test":"TestA"}
+{"Action":"output","Package":"p","Output":"exit status 2\n"}
+{"Action":"fail","Package":"p"}`, "1 passed, 1 failed", false},
+		"does not build": {`
+{"ImportPath":"p [p.test]","Action":"build-output","Output":"undefined: x\n"}
+{"ImportPath":"p [p.test]","Action":"build-fail"}
+{"Action":"fail","Package":"p","FailedBuild":"p [p.test]"}
+{"Action":"pass","Package":"q","Test":"TestA"}`, "1 passed, 1 failed", false},
+		"nothing ran":  {`{"Action":"skip","Package":"p"}`, "0 passed, 0 failed", false},
+		"only skipped": {`{"Action":"skip","Package":"p","Test":"TestA"}`, "0 passed, 0 failed", false},
+		"no event":     {`pattern ./...: no modules`, "0 passed, 0 failed", false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out strings.Builder
+			good := summarise(strings.NewReader(strings.TrimSpace(tt.events)), &out)
+			lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+			if last := lines[len(lines)-1]; last != tt.want || good != tt.good {
+				t.Errorf("good %t, want %t; want last line %q in:\n%s", good, tt.good, tt.want, out.String())
+			}
+		})
+	}
+}
+
+func TestSummaryShowsTheOutputOfWhatFailed(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	summarise(strings.NewReader(`{"Action":"output","Package":"p","Test":"TestA","Output":"quiet\n"}
+{"Action":"pass","Package":"p","Test":"TestA"}
+{"Action":"output","Package":"p","Test":"TestB","Output":"loud\n"}
+{"Action":"fail","Package":"p","Test":"TestB"}`), &out)
+	if got := out.String(); strings.Contains(got, "quiet") || !strings.Contains(got, "loud") {
+		t.Errorf("want the output of TestB only, got:\n%s", got)
+	}
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"syscall"
+)
+
+// execute runs the command in a process group of its own, passes signals on to the group, and leaves none of it behind.
+// The second signal kills it.
+func execute(ctx context.Context, command []string, env environment) (int, error) {
+	runtime.LockOSThread() // for good: the command's death signal comes when the thread that started it ends
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, ending...)
+	defer signal.Stop(signals)
+	if ctx.Err() != nil {
+		return 1, errors.New("interrupted")
+	}
+
+	cmd := exec.Command(command[0], command[1:]...) // #nosec G204 -- running what it is told to is this program's purpose
+	cmd.Env = os.Environ()
+	for name, value := range env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	if err := cmd.Start(); err != nil {
+		return 1, err
+	}
+	group := -cmd.Process.Pid
+	defer func() { _ = syscall.Kill(group, syscall.SIGKILL) }() // mostly there is nobody left, which is an error
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for seen := 0; ; {
+		select {
+		case err := <-ended:
+			return exitCode(cmd, err)
+		case s := <-signals:
+			if seen++; seen > 1 {
+				s = syscall.SIGKILL
+			}
+			fmt.Fprintf(os.Stderr, "withservers: passing on: %s\n", s)
+			_ = syscall.Kill(group, s.(syscall.Signal)) // it may have ended by itself
+		}
+	}
+}
+
+// exitCode is the command's exit code, or 128 and the signal that ended it, as shells have it.
+func exitCode(cmd *exec.Cmd, err error) (int, error) {
+	if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
+		return 1, err
+	}
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return 128 + int(status.Signal()), nil
+	}
+	return cmd.ProcessState.ExitCode(), nil
+}

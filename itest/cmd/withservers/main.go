@@ -1,0 +1,82 @@
+// Withservers starts the servers that the tests need, runs a command with their addresses in its environment, and stops
+// them again, whatever becomes of the command. Its exit code is the command's.
+//
+//	withservers go test ./...
+//
+// A variable that is set already is left alone and nothing is started or installed for it, so that one can test against
+// servers of one's own:
+//
+//	POSTRIDER_TEST_POSTGRES       URL of a PostgreSQL superuser; the tests create databases of their own there
+//	POSTRIDER_TEST_NATS           URL of a NATS server with JetStream; the tests create streams of their own there
+//	POSTRIDER_TEST_NATS_BIN       path of nats-server, for tests that start and kill servers themselves
+//	POSTRIDER_TEST_PGBENCH_BIN    path of pgbench, a client that is not ours
+//	POSTRIDER_TEST_PGBOUNCER_BIN  path of pgbouncer
+//	POSTRIDER_TEST_KEEP           if not empty, the servers' data and logs are kept, and their folder is named
+//
+// What is missing on this machine is installed with apt-get when this runs as root; otherwise it says what to install.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+var ending = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}
+
+func main() {
+	ctx, cancel := signal.NotifyContext(context.Background(), ending...)
+	defer cancel()
+	code, err := run(ctx, os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "withservers:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// run returns the exit code of the command, and an error for what went wrong around it.
+func run(ctx context.Context, command []string) (code int, err error) {
+	if len(command) == 0 {
+		return 2, errors.New("usage: withservers command [argument ...]")
+	}
+	dir, err := os.MkdirTemp("", "postrider-test-*")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, cleanUp(dir)) }()
+	if err := os.Chmod(dir, 0o755); err != nil { // #nosec G302 -- PostgreSQL runs as another user and must get through
+		return 1, err
+	}
+	env := environment{}
+	if err := provide(ctx, env); err != nil {
+		return 1, err
+	}
+	stop, err := startServers(ctx, dir, env)
+	defer func() { err = errors.Join(err, stop()) }()
+	if err != nil {
+		return 1, err
+	}
+	return execute(ctx, command, env)
+}
+
+// environment is what is added to the environment of the command.
+type environment map[string]string
+
+func (e environment) get(name string) string {
+	if v, ok := e[name]; ok {
+		return v
+	}
+	return os.Getenv(name)
+}
+
+func cleanUp(dir string) error {
+	if os.Getenv("POSTRIDER_TEST_KEEP") != "" {
+		fmt.Fprintln(os.Stderr, "withservers: data and logs are kept in", dir)
+		return nil
+	}
+	return os.RemoveAll(dir)
+}

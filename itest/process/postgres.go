@@ -1,0 +1,138 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// Server is a running server and the URL that clients reach it at.
+type Server struct {
+	*Process
+	URL string
+}
+
+// PostgresProgram finds a program of PostgreSQL: where Debian keeps each major version, newest first, or else in PATH.
+// (What Debian has in PATH are wrappers that choose a version and a cluster of the system.)
+func PostgresProgram(name string) (string, error) {
+	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
+	if err != nil || len(found) == 0 {
+		return exec.LookPath(name)
+	}
+	major := func(path string) int {
+		n, _ := strconv.Atoi(strings.Split(path, "/")[4])
+		return n
+	}
+	return slices.MaxFunc(found, func(a, b string) int { return major(a) - major(b) }), nil
+}
+
+// postgresSettings suit tests on a small machine. Nothing here survives, so nothing waits for the disk.
+var postgresSettings = []string{
+	"listen_addresses=127.0.0.1",
+	"unix_socket_directories=",
+	"fsync=off",
+	"full_page_writes=off",
+	"wal_level=logical",
+	"max_connections=300",
+	"shared_buffers=256MB",
+	"max_wal_size=2GB",
+	"autovacuum_naptime=5s",
+	"lc_messages=C", // the ready line below is English
+	"timezone=UTC",
+}
+
+// StartPostgres creates a cluster under dir and starts its server on a free port of the loopback interface. It trusts
+// every local user, with postgres as superuser. PostgreSQL refuses to run as root: there, it runs as postgres or nobody.
+func StartPostgres(ctx context.Context, dir string) (*Server, error) {
+	initdb, err := PostgresProgram("initdb")
+	if err != nil {
+		return nil, err
+	}
+	owner, err := unprivileged()
+	if err != nil {
+		return nil, err
+	}
+	data := filepath.Join(dir, "postgres")
+	if err := os.Mkdir(data, 0o700); err != nil {
+		return nil, err
+	}
+	if owner != nil {
+		if err := os.Chown(data, int(owner.Uid), int(owner.Gid)); err != nil {
+			return nil, err
+		}
+	}
+	init := exec.CommandContext(ctx, initdb, "--pgdata", data, "--username=postgres", "--auth=trust", "--encoding=UTF8", // #nosec G204 -- a fixed program
+		"--no-locale", "--no-sync", "--no-instructions")
+	init.Dir = data
+	init.SysProcAttr = &syscall.SysProcAttr{Credential: owner}
+	if out, err := init.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("create a PostgreSQL cluster in %s: %w\n%s", data, err, out)
+	}
+	return onFreePort(func(port int) (*Server, error) {
+		args := []string{"-D", data, "-p", strconv.Itoa(port)}
+		for _, s := range postgresSettings {
+			args = append(args, "-c", s)
+		}
+		p, err := Start(ctx, Command{
+			Name: "PostgreSQL", Path: filepath.Join(filepath.Dir(initdb), "postgres"), Args: args, Dir: data, User: owner,
+			Log: filepath.Join(dir, "postgres.log"), Ready: "database system is ready to accept connections",
+			StopSignal: syscall.SIGINT, DeathSignal: syscall.SIGQUIT, // "fast" and "immediate": do not wait for clients
+		})
+		if err != nil {
+			return nil, err
+		}
+		return &Server{p, fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)}, nil
+	})
+}
+
+// unprivileged is the user that PostgreSQL can run as: nil (this one) unless this is root.
+func unprivileged() (*syscall.Credential, error) {
+	if os.Geteuid() != 0 {
+		return nil, nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, fmt.Errorf("user %s: %w", name, err)
+		}
+		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+	}
+	return nil, errors.New("PostgreSQL refuses to run as root, and there is neither a user postgres nor nobody to run it as: create one")
+}
+
+// onFreePort calls start with a port that was free a moment ago, and again with another if that failed: somebody else may
+// have taken the port in between.
+func onFreePort(start func(port int) (*Server, error)) (*Server, error) {
+	const tries = 3
+	var failures []error
+	for range tries {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		if err := l.Close(); err != nil {
+			return nil, err
+		}
+		s, err := start(port)
+		if err == nil {
+			return s, nil
+		}
+		failures = append(failures, err)
+	}
+	return nil, errors.Join(failures...)
+}
