@@ -1,0 +1,211 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/relay"
+)
+
+const (
+	defaultBatch = 1_000 // letters that a call resolves when no limit is given
+	listPage     = 100   // letters and keys read at a time
+)
+
+// letter is a dead letter with what its message needs to be parked again.
+type letter struct {
+	deadletter.Letter
+	undecodable error
+	size        int
+}
+
+// bury adds a dead letter.
+func (db *database) bury(name string, partition int, row *parkedRow, reason, cause string, attempts int, at time.Time) *letter {
+	db.lastNumber++
+	l := &letter{undecodable: row.undecodable, size: row.size, Letter: deadletter.Letter{
+		Number: db.lastNumber, Relay: name, Partition: partition, Message: row.msg,
+		Reason: reason, Cause: cut(cause), Attempts: attempts, History: row.history,
+		DiedAt: at, Redrives: row.redrives, State: deadletter.Open,
+	}}
+	db.letters = append(db.letters, l)
+	return l
+}
+
+// shown is a copy for the caller to keep.
+func (l *letter) shown() deadletter.Letter {
+	c := l.Letter
+	c.Message = clone(c.Message)
+	c.History = slices.Clone(c.History)
+	return c
+}
+
+func chosen(f deadletter.Filter, l *letter) bool {
+	m, state := l.Message, cmp.Or(f.State, deadletter.Open)
+	is := func(want, got string) bool { return want == "" || want == got }
+	return is(f.Relay, l.Relay) && is(f.Topic, m.Topic) && is(f.Type, m.Type) && is(f.Key, m.Key) &&
+		is(f.Tenant, m.Tenant) && is(f.Reason, l.Reason) && is(f.MessageID, m.ID) &&
+		(f.From.IsZero() || !l.DiedAt.Before(f.From)) && (f.To.IsZero() || l.DiedAt.Before(f.To)) &&
+		(state == deadletter.AnyState || state == l.State) &&
+		(len(f.Numbers) == 0 || slices.Contains(f.Numbers, l.Number))
+}
+
+// choose returns at most limit (0: all) letters behind a number.
+func (db *database) choose(f deadletter.Filter, after int64, limit int) []*letter {
+	var out []*letter
+	for _, l := range db.letters[db.lettersUpTo(after):] {
+		if chosen(f, l) {
+			if out = append(out, l); len(out) == limit {
+				break
+			}
+		}
+	}
+	return out
+}
+
+func (db *database) lettersUpTo(number int64) int {
+	i, _ := slices.BinarySearchFunc(db.letters, number+1, func(l *letter, n int64) int { return cmp.Compare(l.Number, n) })
+	return i
+}
+
+func (db *database) letter(number int64) (*letter, error) {
+	if i := db.lettersUpTo(number - 1); i < len(db.letters) && db.letters[i].Number == number {
+		return db.letters[i], nil
+	}
+	return nil, fmt.Errorf("%w: %d", deadletter.ErrNotFound, number)
+}
+
+// ListDead implements deadletter.Store.
+func (s *Store) ListDead(ctx context.Context, f deadletter.Filter, after int64, limit int) iter.Seq2[deadletter.Letter, error] {
+	return func(yield func(deadletter.Letter, error) bool) {
+		for left := limit; limit == 0 || left > 0; left -= listPage {
+			size := listPage
+			if limit > 0 {
+				size = min(size, left)
+			}
+			page, err := do(ctx, s, "ListDead", func(db *database) (out []deadletter.Letter, _ error) {
+				for _, l := range db.choose(f, after, size) {
+					out = append(out, l.shown())
+				}
+				return out, nil
+			})
+			if err != nil {
+				yield(deadletter.Letter{}, err)
+				return
+			}
+			for _, l := range page {
+				if !yield(l, nil) {
+					return
+				}
+				after = l.Number
+			}
+			if len(page) < size {
+				return
+			}
+		}
+	}
+}
+
+// ShowDead implements deadletter.Store.
+func (s *Store) ShowDead(ctx context.Context, number int64) (deadletter.Letter, error) {
+	return do(ctx, s, "ShowDead", func(db *database) (deadletter.Letter, error) {
+		l, err := db.letter(number)
+		if err != nil {
+			return deadletter.Letter{}, err
+		}
+		return l.shown(), nil
+	})
+}
+
+// CountDead implements deadletter.Store.
+func (s *Store) CountDead(ctx context.Context, f deadletter.Filter) (int64, error) {
+	return do(ctx, s, "CountDead", func(db *database) (int64, error) { return int64(len(db.choose(f, 0, 0))), nil })
+}
+
+// RedriveDead implements deadletter.Store.
+func (s *Store) RedriveDead(ctx context.Context, f deadletter.Filter, by string, limit int) (int, error) {
+	n, err := do(ctx, s, "RedriveDead", func(db *database) (int, error) {
+		return db.resolve(f, limit, func(l *letter, at time.Time) {
+			l.close(deadletter.Redriven, by, "", at)
+			db.redrive(l, by, at)
+		})
+	})
+	if n > 0 {
+		s.Wake()
+	}
+	return n, err
+}
+
+// DiscardDead implements deadletter.Store.
+func (s *Store) DiscardDead(ctx context.Context, f deadletter.Filter, by, reason string, limit int) (int, error) {
+	n, err := do(ctx, s, "DiscardDead", func(db *database) (int, error) {
+		return db.resolve(f, limit, func(l *letter, at time.Time) {
+			l.close(deadletter.Discarded, by, reason, at)
+			parked := db.relay(l.Relay).parked[l.Partition]
+			if h := parked.waitsFor(l); h != nil {
+				parked.letGo(h, at)
+			}
+		})
+	})
+	if n > 0 {
+		s.Wake()
+	}
+	return n, err
+}
+
+// resolve does something to each open letter that the filter chooses, or to none if one that it names is not open.
+func (db *database) resolve(f deadletter.Filter, limit int, apply func(*letter, time.Time)) (int, error) {
+	for _, number := range f.Numbers {
+		l, err := db.letter(number)
+		if err != nil {
+			return 0, err
+		}
+		if l.State != deadletter.Open {
+			return 0, fmt.Errorf("%w: %d was %s by %s", deadletter.ErrResolved, number, l.State, l.ResolvedBy)
+		}
+	}
+	if f.State != "" && f.State != deadletter.AnyState && f.State != deadletter.Open {
+		return 0, nil
+	}
+	f.State = deadletter.Open
+	at, letters := now(), db.choose(f, 0, cmp.Or(limit, defaultBatch))
+	for _, l := range letters {
+		apply(l, at)
+	}
+	return len(letters), nil
+}
+
+func (l *letter) close(state deadletter.State, by, resolution string, at time.Time) {
+	l.State, l.ResolvedAt, l.ResolvedBy, l.Resolution = state, at, by, resolution
+}
+
+// waitsFor returns the key that is held until somebody decides about this letter, if there is one.
+func (p *parkedSet) waitsFor(l *letter) *heldRow {
+	if h := p.held[l.Message.Key]; h != nil && h.undecided && h.seq == l.Message.Sequence {
+		return h
+	}
+	return nil
+}
+
+// redrive parks a letter's message, due at once. The head of a key that waited for the decision takes its place before its
+// followers again; any other stands for itself.
+func (db *database) redrive(l *letter, by string, at time.Time) {
+	parked := db.relay(l.Relay).parked[l.Partition]
+	row := &parkedRow{
+		msg: l.Message, undecodable: l.undecodable, size: l.size, key: l.Message.Key, dueAt: at, parkedAt: at,
+		reason: relay.ParkRedriven, redrives: l.Redrives + 1, history: remember(l.History, 0, at, "redriven by "+by),
+	}
+	h := parked.waitsFor(l)
+	if h == nil {
+		parked.put(row)
+		return
+	}
+	row.waits, row.dueAt = true, time.Time{}
+	parked.put(row)
+	parked.letGo(h, at)
+	h.reason, h.cause, h.attempts = relay.ParkRedriven, "", 0
+}

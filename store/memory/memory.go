@@ -1,0 +1,168 @@
+// Package memory keeps the outbox in memory: for tests, for demonstrations, and as the executable specification of the
+// log that store/postgres keeps in tables.
+//
+// It behaves as PostgreSQL does where that is what makes an outbox hard. A sequence is given when a message is inserted, but
+// the message becomes visible when its transaction commits, so that sequence order is not commit order; a rolled-back
+// transaction leaves a gap; a cursor is a pair of position and snapshot (see cursor.go). Nothing survives the process.
+//
+// The database's clock is time.Now, to the microsecond, which inside a testing/synctest bubble is the bubble's clock.
+package memory
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/internal/signal"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+)
+
+// DefaultPartitions is the number of partitions of an outbox whose Config names none.
+const DefaultPartitions = 8
+
+// Config configures New.
+type Config struct {
+	// Partitions is the number of partitions of the outbox. Default: DefaultPartitions.
+	Partitions int
+	// Fault, if not nil, is called around each operation, whose method name is op ("Commit", "Fetch", "Settle"): with done
+	// false before it, when an error prevents it, and with done true after it took effect, when an error replaces its
+	// answer, as when a connection breaks between the commit and the answer. It is called without a lock held and may block
+	// or call the store.
+	Fault func(op string, done bool) error
+}
+
+// Store is an outbox in memory with everything that relays and operators keep about it. It is safe for concurrent use.
+type Store struct {
+	cfg  Config
+	db   *database
+	wake signal.Broadcast
+}
+
+var (
+	_ relay.Store       = (*Store)(nil)
+	_ relay.Maintainer  = (*Store)(nil)
+	_ relay.HeldStore   = (*Store)(nil)
+	_ relay.StatusStore = (*Store)(nil)
+	_ deadletter.Store  = (*Store)(nil)
+	_ outbox.Store[*Tx] = (*Store)(nil)
+)
+
+// database is what several Stores of one outbox share.
+type database struct {
+	mu sync.Mutex
+
+	log     []*partitionLog // by partition
+	lastSeq int64
+	bytes   int64
+
+	nextXID uint64
+	active  map[uint64]bool // transactions that wrote and have not ended
+
+	relays     map[string]*relayState
+	letters    []*letter // by number
+	lastNumber int64
+}
+
+// New returns an empty outbox.
+func New(cfg Config) *Store {
+	if cfg.Partitions <= 0 {
+		cfg.Partitions = DefaultPartitions
+	}
+	db := &database{nextXID: 1, active: make(map[uint64]bool), relays: make(map[string]*relayState)}
+	for range cfg.Partitions {
+		db.log = append(db.log, &partitionLog{byXID: make(map[uint64][]*row)})
+	}
+	return &Store{cfg: cfg, db: db}
+}
+
+// Reopen returns another Store on the same data, as another process would open it: it does not hear this one's Wake,
+// and has no Fault.
+func (s *Store) Reopen() *Store {
+	return &Store{cfg: Config{Partitions: s.cfg.Partitions}, db: s.db}
+}
+
+// Wake signals the subscribers of this Store.
+func (s *Store) Wake() { s.wake.Wake() }
+
+// Subscribe implements relay.LogStore.
+func (s *Store) Subscribe() (<-chan struct{}, func()) { return s.wake.Subscribe() }
+
+// Partitions implements relay.LeaseStore.
+func (s *Store) Partitions(ctx context.Context) (int, error) {
+	return do(ctx, s, "Partitions", func(db *database) (int, error) { return len(db.log), nil })
+}
+
+// do runs one operation, alone and as a whole, with the faults around it.
+func do[T any](ctx context.Context, s *Store, op string, f func(*database) (T, error)) (T, error) {
+	var none T
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
+	if err := s.fault(op, false); err != nil {
+		return none, err
+	}
+	s.db.mu.Lock()
+	out, err := f(s.db)
+	s.db.mu.Unlock()
+	if err != nil {
+		return none, err
+	}
+	if err := s.fault(op, true); err != nil {
+		return none, err
+	}
+	return out, nil
+}
+
+func (s *Store) fault(op string, done bool) error {
+	if s.cfg.Fault == nil {
+		return nil
+	}
+	return s.cfg.Fault(op, done)
+}
+
+// relay returns the state of a relay, which begins when it is first heard of.
+func (db *database) relay(name string) *relayState {
+	r := db.relays[name]
+	if r == nil {
+		r = &relayState{owners: make(map[string]*ownerState), cursors: make([]*cursorState, len(db.log))}
+		for range db.log {
+			r.parked = append(r.parked, newParkedSet())
+		}
+		db.relays[name] = r
+	}
+	return r
+}
+
+// relayState is what the outbox keeps about one relay.
+type relayState struct {
+	owners  map[string]*ownerState
+	cursors []*cursorState // by partition; nil before the relay first leased it
+	parked  []*parkedSet   // by partition
+}
+
+// now is the database's clock.
+func now() time.Time { return stamp(time.Now()) }
+
+// stamp is a time as the database keeps it: UTC, to the microsecond.
+func stamp(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return t.UTC().Truncate(time.Microsecond)
+}
+
+// clone copies a message so that neither side sees the other's later changes.
+func clone(m *postrider.Message) *postrider.Message {
+	c := *m
+	c.Payload = append([]byte(nil), m.Payload...)
+	if m.Headers != nil {
+		c.Headers = make(map[string]string, len(m.Headers))
+		for k, v := range m.Headers {
+			c.Headers[k] = v
+		}
+	}
+	return &c
+}

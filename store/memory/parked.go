@@ -1,0 +1,231 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay"
+)
+
+const (
+	historyKept = 20    // entries in a message's history
+	causeKept   = 4_000 // bytes of a cause
+)
+
+// parkedRow is a copy of a message off the main line.
+type parkedRow struct {
+	msg         *postrider.Message
+	undecodable error
+	size        int
+	key         string // the held key behind which it waits; otherwise the message's own
+	waits       bool
+	dueAt       time.Time // zero when it waits
+	parkedAt    time.Time
+	reason      relay.ParkReason
+	attempts    int
+	redrives    int
+	history     []postrider.AttemptInfo
+}
+
+// heldRow is a held key.
+type heldRow struct {
+	key       string
+	seq       int64 // of the head
+	reason    relay.ParkReason
+	cause     string
+	attempts  int
+	since     time.Time
+	next      time.Time
+	undecided bool // it waits for an operator, next means nothing
+}
+
+// parkedSet is what a relay has parked in one partition.
+type parkedSet struct {
+	rows map[int64]*parkedRow
+	held map[string]*heldRow
+	// waiting are the rows that wait behind a key, by sequence; timed those with a time of their own.
+	waiting map[string][]*parkedRow
+	timed   map[int64]*parkedRow
+}
+
+func newParkedSet() *parkedSet {
+	return &parkedSet{
+		rows: make(map[int64]*parkedRow), held: make(map[string]*heldRow),
+		waiting: make(map[string][]*parkedRow), timed: make(map[int64]*parkedRow),
+	}
+}
+
+func bySequence(r *parkedRow, seq int64) int { return cmp.Compare(r.msg.Sequence, seq) }
+
+// put adds or replaces a row. A row is replaced by a new one rather than changed, for it is found by what it says.
+func (p *parkedSet) put(r *parkedRow) {
+	seq := r.msg.Sequence
+	p.take(seq)
+	p.rows[seq] = r
+	if !r.waits {
+		p.timed[seq] = r
+		return
+	}
+	w := p.waiting[r.key]
+	i, _ := slices.BinarySearchFunc(w, seq, bySequence)
+	p.waiting[r.key] = slices.Insert(w, i, r)
+}
+
+// take removes a row and returns it, nil if there is none.
+func (p *parkedSet) take(seq int64) *parkedRow {
+	r := p.rows[seq]
+	if r == nil {
+		return nil
+	}
+	delete(p.rows, seq)
+	if !r.waits {
+		delete(p.timed, seq)
+		return r
+	}
+	w := p.waiting[r.key]
+	switch i, _ := slices.BinarySearchFunc(w, seq, bySequence); {
+	case len(w) == 1:
+		delete(p.waiting, r.key)
+	case i == 0: // the common case, without moving the others
+		p.waiting[r.key] = w[1:]
+	default:
+		p.waiting[r.key] = slices.Delete(w, i, i+1)
+	}
+	return r
+}
+
+// letGo makes a held key due at once, with the first of those that wait behind it as head, if there is one.
+func (p *parkedSet) letGo(h *heldRow, at time.Time) {
+	h.undecided, h.next = false, at
+	if w := p.waiting[h.key]; len(w) > 0 && w[0].msg.Sequence != h.seq {
+		h.seq, h.reason, h.cause, h.attempts = w[0].msg.Sequence, w[0].reason, "", w[0].attempts
+	}
+}
+
+// remember appends to a history, of which the last entries are kept, without touching the old one.
+func remember(history []postrider.AttemptInfo, attempt int, at time.Time, cause string) []postrider.AttemptInfo {
+	history = append(slices.Clone(history), postrider.AttemptInfo{Attempt: attempt, At: at, Cause: cut(cause)})
+	return history[max(0, len(history)-historyKept):]
+}
+
+// cut shortens a cause to what is kept, at the end of a character.
+func cut(cause string) string {
+	if len(cause) <= causeKept {
+		return cause
+	}
+	return strings.ToValidUTF8(cause[:causeKept], "")
+}
+
+// HeldKeys implements relay.LogStore.
+func (s *Store) HeldKeys(ctx context.Context, name string, partition int) ([]string, error) {
+	return do(ctx, s, "HeldKeys", func(db *database) ([]string, error) {
+		if partition < 0 || partition >= len(db.log) {
+			return nil, fmt.Errorf("held keys: there is no partition %d", partition)
+		}
+		var keys []string
+		for key := range db.relay(name).parked[partition].held {
+			keys = append(keys, key)
+		}
+		slices.Sort(keys)
+		return keys, nil
+	})
+}
+
+// dueWork is a held key or a parked message that waits for a time.
+type dueWork struct {
+	partition int
+	at        time.Time
+	held      *heldRow   // or
+	row       *parkedRow // one that waits for itself
+}
+
+func (w dueWork) seq() int64 {
+	if w.held != nil {
+		return w.held.seq
+	}
+	return w.row.msg.Sequence
+}
+
+// Due implements relay.LogStore.
+func (s *Store) Due(ctx context.Context, name string, req relay.DueRequest) (relay.DueResult, error) {
+	return do(ctx, s, "Due", func(db *database) (relay.DueResult, error) {
+		at, r := now(), db.relay(name)
+		work, next, err := r.due(req, at)
+		if err != nil {
+			return relay.DueResult{}, err
+		}
+		out := relay.DueResult{Next: next}
+		room := budget{left: req.MaxBytes}
+		for i, w := range work {
+			run, ok := r.parked[w.partition].run(w, req.RunLength, &room, at)
+			if i == req.Runs || !ok {
+				out.More, out.Next = true, 0
+				break
+			}
+			out.Runs = append(out.Runs, run)
+		}
+		return out, nil
+	})
+}
+
+// due returns the work whose time has come, oldest first, and how long the next has to wait, -1 if there is none.
+func (r *relayState) due(req relay.DueRequest, at time.Time) (work []dueWork, next time.Duration, err error) {
+	next = -1
+	consider := func(w dueWork) {
+		if wait := w.at.Sub(at); wait <= 0 {
+			work = append(work, w)
+		} else if next < 0 || wait < next {
+			next = wait
+		}
+	}
+	for _, partition := range req.Partitions {
+		if partition < 0 || partition >= len(r.parked) {
+			return nil, 0, fmt.Errorf("due: there is no partition %d", partition)
+		}
+		p := r.parked[partition]
+		for key, h := range p.held {
+			if !h.undecided && !slices.Contains(req.BusyKeys, key) {
+				consider(dueWork{partition: partition, at: h.next, held: h})
+			}
+		}
+		for seq, row := range p.timed {
+			if !slices.Contains(req.BusySequences, seq) {
+				consider(dueWork{partition: partition, at: row.dueAt, row: row})
+			}
+		}
+	}
+	slices.SortFunc(work, func(a, b dueWork) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.seq(), b.seq())) })
+	return work, next, nil
+}
+
+// run returns the records of a piece of work, and false when there is no room for even the first of them.
+func (p *parkedSet) run(w dueWork, length int, room *budget, at time.Time) (relay.Run, bool) {
+	run := relay.Run{Partition: w.partition}
+	rows := []*parkedRow{w.row}
+	if w.held != nil {
+		run.Key = w.held.key
+		rows = p.waiting[run.Key]
+	}
+	for i, row := range rows {
+		if i == length || !room.take(row.size) {
+			break
+		}
+		run.Records = append(run.Records, row.record(at))
+	}
+	return run, len(rows) == 0 || len(run.Records) > 0
+}
+
+func (r *parkedRow) record(at time.Time) relay.Record {
+	rec := relay.Record{
+		Message: clone(r.msg), Err: r.undecodable, Attempts: r.attempts, Reason: r.reason, ParkedFor: at.Sub(r.parkedAt),
+	}
+	if !r.dueAt.IsZero() {
+		rec.Delay = r.dueAt.Sub(at)
+	}
+	return rec
+}

@@ -1,0 +1,144 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/postrider/postrider/relay"
+)
+
+// Settle implements relay.LogStore. Delivered needs nothing here: the cursor says it.
+func (s *Store) Settle(ctx context.Context, name string, owner relay.Owner, settlements []relay.Settlement) (relay.Settled, error) {
+	return do(ctx, s, "Settle", func(db *database) (relay.Settled, error) {
+		r, at := db.relay(name), now()
+		for _, st := range settlements {
+			if err := db.check(st); err != nil {
+				return relay.Settled{}, err
+			}
+		}
+		var out relay.Settled
+		for _, st := range settlements {
+			c := r.lease(st.Partition, owner.ID, st.Epoch)
+			if c == nil {
+				out.Lost = append(out.Lost, st.Partition)
+				continue
+			}
+			db.settle(name, st, at)
+			if st.Moved {
+				c.cursor = st.Cursor
+			}
+			c.settled = at
+			c.delivered += st.DeliveredCount
+			c.failed += st.FailedCount
+			out.Released = append(out.Released, r.parked[st.Partition].release(st.Release, at)...)
+		}
+		return out, nil
+	})
+}
+
+// check refuses a settlement that would lose messages.
+func (db *database) check(st relay.Settlement) error {
+	if st.Partition < 0 || st.Partition >= len(db.log) {
+		return fmt.Errorf("settle: there is no partition %d", st.Partition)
+	}
+	if st.Moved {
+		if _, err := parseCursor(st.Cursor); err != nil {
+			return fmt.Errorf("settle partition %d: %w", st.Partition, err)
+		}
+	}
+	log := db.log[st.Partition]
+	for _, p := range st.Parked {
+		if p.FromLog && log.find(p.Sequence) == nil {
+			return fmt.Errorf("settle: park message %d: it is not in the log of partition %d", p.Sequence, st.Partition)
+		}
+	}
+	for _, d := range st.Dead {
+		if d.FromLog && log.find(d.Sequence) == nil {
+			return fmt.Errorf("settle: dead-letter message %d: it is not in the log of partition %d", d.Sequence, st.Partition)
+		}
+	}
+	return nil
+}
+
+// settle applies what a settlement says about messages and held keys.
+func (db *database) settle(name string, st relay.Settlement, at time.Time) {
+	parked, log := db.relays[name].parked[st.Partition], db.log[st.Partition]
+	for _, seq := range st.Removed {
+		parked.take(seq)
+	}
+	for _, p := range st.Parked {
+		if row := source(parked, log, p.Sequence, p.FromLog, at); row != nil {
+			parked.put(row.parkedAgain(p, at))
+		}
+	}
+	for _, d := range st.Dead {
+		if row := source(parked, log, d.Sequence, d.FromLog, at); row != nil {
+			parked.take(d.Sequence)
+			if d.Cause != "" {
+				row.history = remember(row.history, d.Attempts, at, d.Cause)
+			}
+			db.bury(name, st.Partition, row, d.Reason, d.Cause, d.Attempts, at)
+		}
+	}
+	for _, h := range st.Held {
+		parked.hold(h, at)
+	}
+}
+
+// source returns a copy of the parked row, or one made from the log if it is to come from there, or nil.
+func source(parked *parkedSet, log *partitionLog, seq int64, fromLog bool, at time.Time) *parkedRow {
+	if row := parked.rows[seq]; row != nil {
+		c := *row
+		return &c
+	}
+	if !fromLog {
+		return nil
+	}
+	r := log.find(seq)
+	return &parkedRow{msg: r.msg, undecodable: r.undecodable, size: r.size, key: r.msg.Key, parkedAt: at}
+}
+
+func (r *parkedRow) parkedAgain(p relay.Parked, at time.Time) *parkedRow {
+	r.key, r.waits, r.reason, r.attempts, r.dueAt = p.Key, p.Waits, p.Reason, p.Attempts, time.Time{}
+	if !p.Waits {
+		r.dueAt = at.Add(p.After)
+	}
+	if p.Cause != "" {
+		attempt := p.Attempts
+		if p.Reason != relay.ParkRetry {
+			attempt = 0
+		}
+		r.history = remember(r.history, attempt, at, p.Cause)
+	}
+	return r
+}
+
+// hold holds a key or changes why it is held.
+func (p *parkedSet) hold(k relay.HeldKey, at time.Time) {
+	h := p.held[k.Key]
+	if h == nil {
+		h = &heldRow{key: k.Key, since: at}
+		p.held[k.Key] = h
+	}
+	h.seq, h.reason, h.cause, h.attempts = k.Sequence, k.Reason, cut(k.Cause), k.Attempts
+	h.undecided, h.next = k.UntilDecided, at.Add(k.After)
+	if k.UntilDecided {
+		h.next = time.Time{}
+	}
+}
+
+// release ends the holding of keys behind which nothing waits, and returns which of them are held no longer.
+func (p *parkedSet) release(keys []string, at time.Time) []string {
+	var released []string
+	for _, key := range keys {
+		h := p.held[key]
+		if h != nil && len(p.waiting[key]) > 0 {
+			p.letGo(h, at)
+			continue
+		}
+		delete(p.held, key)
+		released = append(released, key)
+	}
+	return released
+}

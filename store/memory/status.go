@@ -1,0 +1,149 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/relay"
+)
+
+// Status implements relay.StatusStore.
+func (s *Store) Status(ctx context.Context) (relay.Status, error) {
+	return do(ctx, s, "Status", func(db *database) (relay.Status, error) {
+		out := relay.Status{Now: now(), Partitions: len(db.log)}
+		for _, name := range slices.Sorted(maps.Keys(db.relays)) {
+			st, err := db.relayStatus(name, out.Now)
+			if err != nil {
+				return relay.Status{}, err
+			}
+			out.Relays = append(out.Relays, st)
+		}
+		return out, nil
+	})
+}
+
+func (db *database) relayStatus(name string, at time.Time) (relay.RelayStatus, error) {
+	r := db.relays[name]
+	out := relay.RelayStatus{Name: name, Owners: r.ownerStatus(at)}
+	present := db.snapshot()
+	for partition, c := range r.cursors {
+		if c == nil {
+			continue
+		}
+		ps, err := db.partitionStatus(r, partition, present, at)
+		if err != nil {
+			return relay.RelayStatus{}, err
+		}
+		out.Partitions = append(out.Partitions, ps)
+		out.Backlog = add(out.Backlog, ps.Backlog)
+		out.Age = max(out.Age, ps.Age)
+		out.Delivered += c.delivered
+		out.Failed += c.failed
+	}
+	for _, parked := range r.parked {
+		out.Parked = add(out.Parked, relay.Count{N: int64(len(parked.rows))})
+		out.Held = add(out.Held, relay.Count{N: int64(len(parked.held))})
+		for _, row := range parked.rows {
+			out.OldestParked = max(out.OldestParked, at.Sub(row.parkedAt))
+		}
+	}
+	dead := db.choose(deadletter.Filter{Relay: name}, 0, 0)
+	out.Dead = add(out.Dead, relay.Count{N: int64(len(dead))})
+	if len(dead) > 0 {
+		out.OldestDead = at.Sub(dead[0].DiedAt)
+	}
+	return out, nil
+}
+
+// partitionStatus counts what is committed and neither settled nor parked.
+func (db *database) partitionStatus(r *relayState, partition int, present snapshot, at time.Time) (relay.PartitionStatus, error) {
+	state, log, parked := r.cursors[partition], db.log[partition], r.parked[partition]
+	c, err := parseCursor(state.cursor)
+	if err != nil {
+		return relay.PartitionStatus{}, err
+	}
+	out := relay.PartitionStatus{
+		Partition: partition, Owner: state.holder(at), Epoch: state.epoch, Position: c.position,
+		SettledAgo: at.Sub(state.settled),
+	}
+	if out.Owner != "" {
+		out.LeaseLeft = state.until.Sub(at)
+	}
+	count := func(row *row) bool {
+		if parked.rows[row.seq] == nil {
+			out.Backlog = add(out.Backlog, relay.Count{N: 1})
+			out.Age = max(out.Age, at.Sub(row.msg.CreatedAt))
+		}
+		return !out.Backlog.AtLeast
+	}
+	for _, row := range log.late(c, present, relay.CountLimit+1) {
+		if !c.delivered(row) {
+			count(row)
+		}
+	}
+	for row := range log.fresh(c.position, present) {
+		if !count(row) {
+			break
+		}
+	}
+	return out, nil
+}
+
+// add sums counts up to the limit of counting.
+func add(a, b relay.Count) relay.Count {
+	n := a.N + b.N
+	return relay.Count{N: min(n, relay.CountLimit), AtLeast: a.AtLeast || b.AtLeast || n > relay.CountLimit}
+}
+
+// Maintain implements relay.Maintainer.
+func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maintained, error) {
+	return do(ctx, s, "Maintain", func(db *database) (relay.Maintained, error) {
+		var delivered []*row
+		for partition, log := range db.log {
+			cursors, err := db.cursors(partition)
+			if err != nil {
+				return relay.Maintained{}, err
+			}
+			for _, row := range log.rows {
+				if len(cursors) > 0 && !slices.ContainsFunc(cursors, func(c cursor) bool { return !c.delivered(row) }) {
+					delivered = append(delivered, row)
+				}
+			}
+		}
+		slices.SortFunc(delivered, func(a, b *row) int { return cmp.Compare(a.seq, b.seq) })
+		at, size, n := now(), db.bytes, 0
+		for _, row := range delivered {
+			if at.Sub(row.msg.CreatedAt) < keep.For && (keep.MaxBytes == 0 || size <= keep.MaxBytes) {
+				break
+			}
+			size -= int64(row.size)
+			n++
+		}
+		db.remove(delivered[:n])
+		return relay.Maintained{Dropped: int64(n)}, nil
+	})
+}
+
+// cursors returns where every relay that has begun stands in a partition. One that has not been there yet stands at the
+// beginning.
+func (db *database) cursors(partition int) ([]cursor, error) {
+	var out []cursor
+	for _, r := range db.relays {
+		if !slices.ContainsFunc(r.cursors, func(c *cursorState) bool { return c != nil }) {
+			continue
+		}
+		var c cursor
+		if state := r.cursors[partition]; state != nil {
+			var err error
+			if c, err = parseCursor(state.cursor); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}

@@ -1,0 +1,183 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/outbox"
+)
+
+// Tx is a transaction. Like a database's it is meant for one goroutine at a time, but safe for several.
+type Tx struct {
+	db         *database
+	xid        uint64 // 0 until something is written
+	ended      bool
+	rows       []*row
+	savepoints []savepoint
+}
+
+// savepoint remembers how many rows a transaction had.
+type savepoint struct {
+	name string
+	rows int
+}
+
+// Begin implements outbox.Store.
+func (s *Store) Begin(ctx context.Context) (*Tx, error) {
+	return do(ctx, s, "Begin", func(db *database) (*Tx, error) { return &Tx{db: db}, nil })
+}
+
+// Commit implements outbox.Store: what tx wrote becomes visible, all at once. Errors: outbox.ErrNoTransaction when tx has
+// ended.
+func (s *Store) Commit(ctx context.Context, tx *Tx) error {
+	_, err := do(ctx, s, "Commit", func(db *database) (struct{}, error) {
+		if err := tx.usable(db); err != nil {
+			return struct{}{}, err
+		}
+		tx.end()
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// Rollback implements outbox.Store: what tx wrote is gone. A transaction that has ended is left alone. A context that has
+// ended does not keep it from happening.
+func (s *Store) Rollback(ctx context.Context, tx *Tx) error {
+	_, err := do(context.WithoutCancel(ctx), s, "Rollback", func(db *database) (struct{}, error) {
+		if tx != nil && tx.usable(db) == nil {
+			db.remove(tx.rows)
+			tx.end()
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+func (tx *Tx) end() {
+	delete(tx.db.active, tx.xid)
+	tx.ended = true
+	tx.rows, tx.savepoints = nil, nil
+}
+
+func (tx *Tx) usable(db *database) error {
+	switch {
+	case tx == nil:
+		return outbox.ErrNoTransaction
+	case tx.db != db:
+		return fmt.Errorf("%w: this one belongs to another outbox", outbox.ErrNoTransaction)
+	case tx.ended:
+		return fmt.Errorf("%w: this one was committed or rolled back", outbox.ErrNoTransaction)
+	}
+	return nil
+}
+
+// Savepoint marks a place in the transaction to return to. Errors: outbox.ErrNoTransaction.
+func (tx *Tx) Savepoint(name string) error {
+	tx.db.mu.Lock()
+	defer tx.db.mu.Unlock()
+	if err := tx.usable(tx.db); err != nil {
+		return err
+	}
+	tx.savepoints = append(tx.savepoints, savepoint{name, len(tx.rows)})
+	return nil
+}
+
+// RollbackTo undoes what was written since the latest savepoint of that name, which stays; later savepoints are gone.
+// Errors: outbox.ErrNoTransaction.
+func (tx *Tx) RollbackTo(name string) error {
+	tx.db.mu.Lock()
+	defer tx.db.mu.Unlock()
+	if err := tx.usable(tx.db); err != nil {
+		return err
+	}
+	for i, sp := range slices.Backward(tx.savepoints) {
+		if sp.name == name {
+			tx.db.remove(tx.rows[sp.rows:])
+			tx.rows = tx.rows[:sp.rows:sp.rows]
+			tx.savepoints = tx.savepoints[:i+1]
+			return nil
+		}
+	}
+	return fmt.Errorf("no savepoint %q in this transaction", name)
+}
+
+// Insert implements outbox.Store.
+func (s *Store) Insert(ctx context.Context, tx *Tx, msgs []*postrider.Message) error {
+	_, err := do(ctx, s, "Insert", func(db *database) (struct{}, error) {
+		if err := tx.usable(db); err != nil {
+			return struct{}{}, err
+		}
+		for _, m := range msgs {
+			tx.insert(m, nil)
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// InsertUndecodable writes a row that cannot be read as a message, for tests: of m, its key, ID, type and topic can be
+// read, and reading the rest fails with cause.
+func (s *Store) InsertUndecodable(ctx context.Context, tx *Tx, m *postrider.Message, cause error) error {
+	if cause == nil {
+		return errors.New("an undecodable row needs a cause")
+	}
+	_, err := do(ctx, s, "InsertUndecodable", func(db *database) (struct{}, error) {
+		if err := tx.usable(db); err != nil {
+			return struct{}{}, err
+		}
+		tx.insert(&postrider.Message{ID: m.ID, Key: m.Key, Type: m.Type, Topic: m.Topic}, cause)
+		return struct{}{}, nil
+	})
+	return err
+}
+
+func (tx *Tx) insert(m *postrider.Message, undecodable error) {
+	db := tx.db
+	if tx.xid == 0 {
+		tx.xid = db.nextXID
+		db.nextXID++
+		db.active[tx.xid] = true
+	}
+	db.lastSeq++
+	at := now()
+	c := clone(m)
+	c.Sequence, c.Attempt, c.CreatedAt = db.lastSeq, 0, at
+	c.Time, c.DeliverAt = stamp(c.Time), stamp(c.DeliverAt)
+	r := &row{
+		seq: c.Sequence, xid: tx.xid, partition: postrider.PartitionOf(c.Key, c.ID, len(db.log)),
+		size: c.Size(), msg: c, availableAt: c.DeliverAt, undecodable: undecodable,
+	}
+	if c.DeliverAfter > 0 {
+		r.availableAt = at.Add(c.DeliverAfter)
+	}
+	// What is stored is the moment; how the publisher named it is not kept.
+	c.DeliverAt, c.DeliverAfter = r.availableAt, 0
+	tx.rows = append(tx.rows, r)
+	p := db.log[r.partition]
+	p.rows = append(p.rows, r)
+	p.byXID[r.xid] = append(p.byXID[r.xid], r)
+	db.bytes += int64(r.size)
+}
+
+// Written implements outbox.Store.
+func (s *Store) Written(ctx context.Context, tx *Tx, ids []string) ([]string, error) {
+	return do(ctx, s, "Written", func(db *database) ([]string, error) {
+		if err := tx.usable(db); err != nil {
+			return nil, err
+		}
+		written := make(map[string]bool, len(tx.rows))
+		for _, r := range tx.rows {
+			written[r.msg.ID] = true
+		}
+		var out []string
+		for _, id := range ids {
+			if written[id] {
+				out = append(out, id)
+			}
+		}
+		return out, nil
+	})
+}
