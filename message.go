@@ -1,58 +1,87 @@
 package postrider
 
 import (
+	"cmp"
 	"time"
 )
 
 // Message is one message with its envelope. The attribute names are those of CloudEvents 1.0 wherever one exists.
 //
-// A publisher fills Type and Payload and whatever else it wants; Publish fills the defaults named at each field. The
-// fields under "Set on delivery" are for handlers and publishers to read; Publish ignores them.
+// A publisher fills Type and Payload and whatever else it wants; Publish fills the defaults named at each field and
+// refuses a message that breaks one of the rules named there (see Validate). The fields under "Set on delivery" are for
+// handlers and publishers to read; Publish ignores them.
+//
+// Text is UTF-8 without NUL bytes, in every field and header, since that is what databases and brokers can hold. Limits
+// are in bytes, not in characters.
 type Message struct {
-	// ID identifies the message for deduplication, wherever it travels: 1 to 64 bytes. Default: a new UUIDv7.
-	ID string
+	// ID identifies the message for deduplication, wherever it travels: 1 to 64 bytes. Default: a new UUIDv7 (NewID).
+	ID string `json:"id,omitzero"`
 	// Type says what happened or what is asked for, e.g. "order.placed": 1 to 128 bytes. Required.
-	Type string
-	// Source names the service that published the message, as a URI-reference. Default: the outbox's Source.
-	Source string
+	Type string `json:"type,omitzero"`
+	// Source names the service that published the message, as a URI-reference: 1 to 256 bytes. Default: the outbox's
+	// Source.
+	Source string `json:"source,omitzero"`
 	// Topic is the stream the message belongs to: 1 to 249 bytes. Default: Type.
-	Topic string
+	Topic string `json:"topic,omitzero"`
 	// Key is the unit of order, e.g. "order/42": at most 256 bytes. Messages with the same key are delivered in the
 	// order in which they were published; the empty key promises no order.
-	Key string
-	// Subject names the thing that the message is about, if Source and Key do not say it.
-	Subject string
-	// Tenant names the customer on whose behalf the message was published: at most 64 bytes.
-	Tenant string
-	// Time is when the fact in the message came about. It plays no part in delivery. Default: now.
-	Time time.Time
-	// SchemaVersion is the version of the payload's shape, from 1; 0 means that none was given.
-	SchemaVersion int
+	Key string `json:"key,omitzero"`
+	// Subject names the thing that the message is about, if Source and Key do not say it: at most 256 bytes.
+	Subject string `json:"subject,omitzero"`
+	// Tenant names the customer on whose behalf the message was published: at most 64 bytes. Publish inside a handler
+	// takes it over from the handled message when it is empty.
+	Tenant string `json:"tenant,omitzero"`
+	// Time is when the fact in the message came about, in the years 1 to 9999. It plays no part in delivery. Default: now.
+	Time time.Time `json:"time,omitzero"`
+	// SchemaVersion is the version of the payload's shape, from 1 to 2,147,483,647; 0 means that none was given.
+	SchemaVersion int `json:"schema_version,omitzero"`
 	// AggregateVersion is the version of the entity that the message describes, from 1; 0 means that none was given.
-	AggregateVersion int64
-	// ContentType is the media type of Payload. Default: "application/json".
-	ContentType string
-	// Headers travel with the message: at most 64 entries, 16 KiB of names and values together, no empty name.
-	Headers map[string]string
-	// CorrelationID groups all the messages of one business process. CausationID is the ID of the message whose handling
-	// published this one. Both are at most 128 bytes, and both are filled by Publish inside a handler.
-	CorrelationID, CausationID string
-	// Payload is the content: by default at most 1 MiB (outbox.Config.MaxPayload).
-	Payload []byte
+	AggregateVersion int64 `json:"aggregate_version,omitzero"`
+	// ContentType is the media type of Payload: at most 128 bytes. Default: "application/json".
+	ContentType string `json:"content_type,omitzero"`
+	// Headers travel with the message: at most 64 entries, 16 KiB of names and values together, no empty name. Names are
+	// told apart by case, but not every protocol does so: lower-case names are recommended, and names of only a–z and 0–9
+	// become CloudEvents extension attributes that any CloudEvents receiver can read.
+	Headers map[string]string `json:"headers,omitempty"`
+	// CorrelationID groups all the messages of one business process: at most 128 bytes. Publish inside a handler fills it
+	// with the handled message's CorrelationID, or with its ID if it has none.
+	CorrelationID string `json:"correlation_id,omitzero"`
+	// CausationID is the ID of the message whose handling published this one: at most 128 bytes. Publish inside a handler
+	// fills it.
+	CausationID string `json:"causation_id,omitzero"`
+	// Payload is the content: by default at most 1 MiB (outbox.Config.MaxPayload). It may be empty.
+	Payload []byte `json:"-"`
 	// DeliverAt puts delivery off until a moment, DeliverAfter for a time from now on, both on the database's clock.
 	// Give at most one of them; DeliverAfter is positive. A delayed message leaves the order of its key: it takes its
 	// turn when its time has come.
-	DeliverAt    time.Time
-	DeliverAfter time.Duration
+	DeliverAt    time.Time     `json:"deliver_at,omitzero"`
+	DeliverAfter time.Duration `json:"deliver_after,omitzero"`
 
 	// Set on delivery.
 
 	// Sequence is the message's place in the log of its outbox. Within a key it rises.
-	Sequence int64
+	Sequence int64 `json:"sequence,omitzero"`
 	// Attempt counts the deliveries of this message by this relay, from 1. A snooze does not count.
-	Attempt int
+	Attempt int `json:"attempt,omitzero"`
 	// CreatedAt is when the message was written, on the database's clock.
-	CreatedAt time.Time
+	CreatedAt time.Time `json:"created_at,omitzero"`
+}
+
+// DefaultContentType is the ContentType of a message that names none.
+const DefaultContentType = "application/json"
+
+// FillDefaults sets ID, Source, Topic, Time and ContentType where they are empty. Publish calls it; it is of use to those
+// who write messages in another way. The default time is now in UTC, cut to microseconds, which is what databases keep.
+func (m *Message) FillDefaults(source string, now time.Time) {
+	if m.ID == "" {
+		m.ID = NewID()
+	}
+	m.Source = cmp.Or(m.Source, source)
+	m.Topic = cmp.Or(m.Topic, m.Type)
+	m.ContentType = cmp.Or(m.ContentType, DefaultContentType)
+	if m.Time.IsZero() {
+		m.Time = now.UTC().Truncate(time.Microsecond)
+	}
 }
 
 // Size is what the message takes in memory and on the wire, in bytes: payload, headers and text attributes.

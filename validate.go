@@ -1,0 +1,248 @@
+package postrider
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"mime"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Limits of a message, in bytes unless they say otherwise.
+const (
+	MaxIDBytes            = 64
+	MaxTypeBytes          = 128
+	MaxSourceBytes        = 256
+	MaxTopicBytes         = 249
+	MaxKeyBytes           = 256
+	MaxSubjectBytes       = 256
+	MaxTenantBytes        = 64
+	MaxContentTypeBytes   = 128
+	MaxCorrelationIDBytes = 128
+	MaxCausationIDBytes   = 128
+	MaxHeaders            = 64       // entries
+	MaxHeaderBytes        = 16 << 10 // names and values of all headers together
+	DefaultMaxPayload     = 1 << 20  // unless Limits say otherwise
+)
+
+// Limits are those rules for messages that can be set.
+type Limits struct {
+	// MaxPayload is the largest payload in bytes; 0 means DefaultMaxPayload.
+	MaxPayload int
+}
+
+// Validate checks the message against the rules named at its fields, every default filled in, and reports all faults at
+// once, as a *ValidationError.
+func (m *Message) Validate(l Limits) error {
+	var f faults
+	f.message(m, l)
+	return f.err("message", 1)
+}
+
+// ValidateBatch checks messages that are to be published together and reports the faults of all, as a *ValidationError
+// whose faults name the index of their message.
+func ValidateBatch(msgs []*Message, l Limits) error {
+	var f faults
+	for i, m := range msgs {
+		f.index = i
+		f.message(m, l)
+	}
+	return f.err("message", len(msgs))
+}
+
+// ValidationError says everything that is wrong with a message, a batch of messages or a definition.
+type ValidationError struct {
+	// Faults are in the order of messages, and in each of its fields.
+	Faults []Fault
+
+	subject string // what was checked: "message", "definition"
+	checked int    // how many of them
+}
+
+// Fault is one thing that is wrong.
+type Fault struct {
+	// Index is the place of the message in its batch, from 0.
+	Index int
+	// Field is named as in the JSON form of a message: "key", `headers["trace"]`.
+	Field string
+	// Problem says what is wrong with it, e.g. "is 300 bytes long".
+	Problem string
+	// Limit is the number that was exceeded; 0 when the fault is of another kind.
+	Limit int
+}
+
+// maxFaultsInText is how many faults the text of an error spells out.
+const maxFaultsInText = 20
+
+// Error has a line per fault, up to 20 of them, and says how many more there are.
+func (e *ValidationError) Error() string {
+	var b strings.Builder
+	for i, f := range e.Faults {
+		if i == maxFaultsInText {
+			fmt.Fprintf(&b, "\n… and %d more faults", len(e.Faults)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString(e.subject)
+		if e.checked > 1 {
+			fmt.Fprintf(&b, " %d", f.Index)
+		}
+		b.WriteString(": ")
+		b.WriteString(f.String())
+	}
+	return b.String()
+}
+
+// String says field, problem and limit in a few words.
+func (f Fault) String() string {
+	if f.Limit == 0 {
+		return f.Field + " " + f.Problem
+	}
+	return fmt.Sprintf("%s %s, the limit is %d", f.Field, f.Problem, f.Limit)
+}
+
+// faults gathers what is wrong while messages are checked.
+type faults struct {
+	index int // of the message being checked
+	list  []Fault
+}
+
+func (f *faults) add(field, problem string, limit int) {
+	f.list = append(f.list, Fault{Index: f.index, Field: field, Problem: problem, Limit: limit})
+}
+
+func (f *faults) err(subject string, checked int) error {
+	if len(f.list) == 0 {
+		return nil
+	}
+	return &ValidationError{Faults: f.list, subject: subject, checked: checked}
+}
+
+func (f *faults) message(m *Message, l Limits) {
+	if m == nil {
+		f.add("message", "is nil", 0)
+		return
+	}
+	f.text("id", m.ID, 1, MaxIDBytes)
+	f.text("type", m.Type, 1, MaxTypeBytes)
+	f.source(m.Source)
+	f.text("topic", m.Topic, 1, MaxTopicBytes)
+	f.text("key", m.Key, 0, MaxKeyBytes)
+	f.text("subject", m.Subject, 0, MaxSubjectBytes)
+	f.text("tenant", m.Tenant, 0, MaxTenantBytes)
+	f.time("time", m.Time)
+	if m.SchemaVersion < 0 || m.SchemaVersion > math.MaxInt32 {
+		f.add("schema_version", fmt.Sprintf("is %d, it counts from 1", m.SchemaVersion), math.MaxInt32)
+	}
+	if m.AggregateVersion < 0 {
+		f.add("aggregate_version", fmt.Sprintf("is %d, it counts from 1", m.AggregateVersion), 0)
+	}
+	f.contentType(m.ContentType)
+	f.headers(m.Headers)
+	f.text("correlation_id", m.CorrelationID, 0, MaxCorrelationIDBytes)
+	f.text("causation_id", m.CausationID, 0, MaxCausationIDBytes)
+	limit := l.MaxPayload
+	if limit == 0 {
+		limit = DefaultMaxPayload
+	}
+	if len(m.Payload) > limit {
+		f.add("payload", fmt.Sprintf("is %d bytes long", len(m.Payload)), limit)
+	}
+	f.delivery(m)
+}
+
+// text checks length and encoding of a text field.
+func (f *faults) text(field, value string, atLeast, limit int) {
+	if len(value) < atLeast {
+		f.add(field, "is required", 0)
+	}
+	if len(value) > limit {
+		f.add(field, fmt.Sprintf("is %d bytes long", len(value)), limit)
+	}
+	f.encoding(field, value)
+}
+
+// encoding checks that a text is one that every database and broker can hold.
+func (f *faults) encoding(field, value string) {
+	if !utf8.ValidString(value) {
+		f.add(field, "is not UTF-8", 0)
+	}
+	if strings.IndexByte(value, 0) >= 0 {
+		f.add(field, "has a NUL byte", 0)
+	}
+}
+
+func (f *faults) source(s string) {
+	f.text("source", s, 1, MaxSourceBytes)
+	if i := notURIReference(s); i >= 0 {
+		f.add("source", fmt.Sprintf("is not a URI-reference (RFC 3986) from byte %d on", i), 0)
+	}
+}
+
+func (f *faults) contentType(s string) {
+	if s == DefaultContentType {
+		return
+	}
+	f.text("content_type", s, 1, MaxContentTypeBytes)
+	if mediaType, _, err := mime.ParseMediaType(s); s != "" && (err != nil || !strings.Contains(mediaType, "/")) {
+		f.add("content_type", "is not a media type such as application/json", 0)
+	}
+}
+
+func (f *faults) headers(headers map[string]string) {
+	if len(headers) == 0 {
+		return
+	}
+	if len(headers) > MaxHeaders {
+		f.add("headers", fmt.Sprintf("has %d entries", len(headers)), MaxHeaders)
+	}
+	bytes := 0
+	for name, value := range headers {
+		bytes += len(name) + len(value)
+	}
+	if bytes > MaxHeaderBytes {
+		f.add("headers", fmt.Sprintf("has %d bytes of names and values", bytes), MaxHeaderBytes)
+	}
+	for name, value := range headers {
+		if name == "" || !clean(name) || !clean(value) {
+			f.badHeaders(headers)
+			return
+		}
+	}
+}
+
+// badHeaders names the headers that are at fault, in the order of their names. It stands apart from headers because
+// sorting is only worth while when there is something to report.
+func (f *faults) badHeaders(headers map[string]string) {
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		if name == "" {
+			f.add("headers", "has an empty name", 0)
+		}
+		f.encoding(fmt.Sprintf("headers: name %q", name), name)
+		f.encoding(fmt.Sprintf("headers[%q]", name), headers[name])
+	}
+}
+
+func clean(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
+
+func (f *faults) delivery(m *Message) {
+	if !m.DeliverAt.IsZero() && m.DeliverAfter != 0 {
+		f.add("deliver_at", "and deliver_after are both set: give at most one of them", 0)
+	}
+	if m.DeliverAfter < 0 {
+		f.add("deliver_after", fmt.Sprintf("is %s, it must be positive", m.DeliverAfter), 0)
+	}
+	f.time("deliver_at", m.DeliverAt)
+}
+
+// time checks that a moment has the four-digit year that RFC 3339, and with it JSON and CloudEvents, can write.
+func (f *faults) time(field string, t time.Time) {
+	if y := t.UTC().Year(); y < 1 || y > 9999 {
+		f.add(field, fmt.Sprintf("is in the year %d, it must be from 1 to 9999", y), 0)
+	}
+}
