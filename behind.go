@@ -1,0 +1,24 @@
+package postrider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// ErrBehind marks the error of a follower: nothing is known to be wrong with the message itself, it failed because a
+// message before it, with the same key and in the same Publish call, did. It is no attempt of the follower's own.
+var ErrBehind = errors.New("a message before it with the same key failed")
+
+// Behind is the error that a publisher reports for a follower of head, which failed with err. It matches ErrBehind, and it
+// is Unavailable or a context's error when err is; a dead head does not make its followers dead.
+func Behind(head *Message, err error) error {
+	switch {
+	case OutcomeOf(err).Kind == BrokerUnavailable:
+		return Unavailable(fmt.Errorf("not delivered: %w (message %s): %w", ErrBehind, head.ID, errors.Unwrap(err)))
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("not delivered: %w (message %s): %w", ErrBehind, head.ID, err)
+	default:
+		return fmt.Errorf("not delivered: %w (message %s): %v", ErrBehind, head.ID, err)
+	}
+}
