@@ -70,7 +70,7 @@ func StartPostgres(ctx context.Context, dir string) (*Server, error) {
 			return nil, err
 		}
 	}
-	init := exec.CommandContext(ctx, initdb, "--pgdata", data, "--username=postgres", "--auth=trust", "--encoding=UTF8", // #nosec G204 -- a fixed program
+	init := exec.CommandContext(ctx, initdb, "--pgdata", data, "--username=postgres", "--auth=trust", "--encoding=UTF8",
 		"--no-locale", "--no-sync", "--no-instructions")
 	init.Dir = data
 	init.SysProcAttr = &syscall.SysProcAttr{Credential: owner}

@@ -11,8 +11,13 @@ import (
 
 // event is a line of go test -json (go doc test2json).
 type event struct {
-	Action, Package, Test, ImportPath, FailedBuild, Output string
-	Elapsed                                                float64
+	Action      string  `json:"Action"`
+	Package     string  `json:"Package"`
+	Test        string  `json:"Test"`
+	ImportPath  string  `json:"ImportPath"`
+	FailedBuild string  `json:"FailedBuild"`
+	Output      string  `json:"Output"`
+	Elapsed     float64 `json:"Elapsed"` // seconds
 }
 
 // unit is a test, or with an empty Test its whole package.

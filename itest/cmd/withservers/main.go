@@ -28,9 +28,9 @@ import (
 var ending = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}
 
 func main() {
-	ctx, cancel := signal.NotifyContext(context.Background(), ending...)
-	defer cancel()
+	ctx, forget := signal.NotifyContext(context.Background(), ending...)
 	code, err := run(ctx, os.Args[1:])
+	forget()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "withservers:", err)
 		code = max(code, 1)
@@ -48,7 +48,7 @@ func run(ctx context.Context, command []string) (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, cleanUp(dir)) }()
-	if err := os.Chmod(dir, 0o755); err != nil { // #nosec G302 -- PostgreSQL runs as another user and must get through
+	if err := os.Chmod(dir, 0o755); err != nil { // PostgreSQL runs as another user and must get through
 		return 1, err
 	}
 	env := environment{}
