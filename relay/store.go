@@ -45,7 +45,9 @@ type LogStore interface {
 	HeldKeys(ctx context.Context, relay string, partition int) ([]string, error)
 	// Settle records outcomes, atomically for each settlement, and fenced: a settlement whose owner or epoch is no longer
 	// that of the lease changes nothing and its partition is reported in Lost. It may be lost in a crash of the database
-	// (the messages are then delivered again), so it need not wait for the disk.
+	// (the messages are then delivered again), so it need not wait for the disk. After an error the relay does not know
+	// whether it took effect and calls it again with the same settlements: the second time must change nothing, in
+	// particular write no second dead letter and no second history entry for the same attempt.
 	Settle(ctx context.Context, relay string, owner Owner, settlements []Settlement) (Settled, error)
 	// Subscribe returns a channel that receives, coalesced, when messages may have been committed or parked messages have
 	// become due, as far as this process hears of it; polling must find everything all the same. The function ends it.
@@ -228,6 +230,7 @@ const (
 	ParkUnhandled ParkReason = "unhandled" // no handler or route takes it
 	ParkRedriven  ParkReason = "redriven"  // an operator sent it back from the dead letters
 	ParkReplayed  ParkReason = "replayed"  // an operator asked for it again
+	ParkDead      ParkReason = "dead"      // of a held key only: its head died, and an operator decides how it goes on
 )
 
 // Settlement is what became of messages of one partition.

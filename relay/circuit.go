@@ -1,0 +1,95 @@
+package relay
+
+import (
+	"time"
+)
+
+// The circuit's settings: how many failures in a row of different messages open it, and the bounds of the wait before a
+// probe, which doubles.
+const (
+	circuitFailures = 10
+	probeMin        = 100 * time.Millisecond
+	probeMax        = 5 * time.Second
+)
+
+// circuit keeps a broker that is down from looking like ten thousand failing messages. Closed, calls go out. It opens when
+// the publisher reports that the broker is unavailable, when a call with messages of several keys fails as a whole, or
+// after circuitFailures failed calls in a row. Open, nothing is fetched or sent, except one probe at a time, with a single
+// message; a probe that gets an answer closes it.
+type circuit struct {
+	failures int // in a row
+	isOpen   bool
+	probing  bool
+	wait     time.Duration
+	next     time.Time // of the next probe
+}
+
+func (c *circuit) open() bool { return c.isOpen }
+
+// allows says how many messages may go out in one call now.
+func (c *circuit) allows(maxBatch int, now time.Time) int {
+	switch {
+	case !c.isOpen:
+		return maxBatch
+	case c.probing || now.Before(c.next):
+		return 0
+	default:
+		return 1
+	}
+}
+
+// started notes that a call goes out.
+func (c *circuit) started() { c.probing = c.isOpen }
+
+// abandoned notes a call that was cancelled from this side.
+func (c *circuit) abandoned() { c.probing = false }
+
+// failed notes a failed call and reports whether the circuit is to open (or to stay open).
+func (c *circuit) failed(now time.Time) bool {
+	c.failures++
+	return c.isOpen || c.failures >= circuitFailures
+}
+
+// trip opens the circuit and returns the wait before the next probe.
+func (c *circuit) trip(now time.Time) (wait time.Duration, opened bool) {
+	opened = !c.isOpen
+	if opened {
+		c.wait = probeMin
+	} else if c.probing {
+		c.wait = min(2*c.wait, probeMax)
+	}
+	c.isOpen, c.probing = true, false
+	c.next = now.Add(c.wait)
+	return c.wait, opened
+}
+
+// close closes the circuit and reports whether it was open.
+func (c *circuit) close() bool {
+	was := c.isOpen
+	*c = circuit{}
+	return was
+}
+
+// tripped opens the circuit and sees to it that a probe goes out in time.
+func (r *Relay) tripped(cause error) {
+	wait, opened := r.circuit.trip(time.Now())
+	if opened {
+		r.cfg.Logger.Warn("destination is unavailable; the relay waits and probes", "relay", r.cfg.Name, "error", cause)
+	}
+	time.AfterFunc(wait, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.changed.Broadcast()
+	})
+	r.tell()
+}
+
+// recovered closes the circuit.
+func (r *Relay) recovered() {
+	if r.circuit.close() {
+		r.cfg.Logger.Info("destination is available again", "relay", r.cfg.Name)
+		signal(r.fetchWake)
+		signal(r.dueWake)
+		r.changed.Broadcast()
+	}
+}

@@ -1,0 +1,221 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider"
+)
+
+// Config says what a relay does and how. The zero value of each field means its default.
+type Config struct {
+	// Name identifies the relay and its progress in the outbox, e.g. "to-nats": 1 to 64 bytes. Required. Processes that
+	// run a relay of the same name on the same outbox share its work.
+	Name string
+
+	// Publisher is where the messages go. Without one, the relay hands them to handlers in this process (Handle,
+	// HandleFunc). A relay has one destination: several destinations are several relays on the same outbox, each with its
+	// own progress, so that a dead broker stops only its own.
+	Publisher postrider.Publisher
+	// Topics are the topics that the relay takes, others are passed over; "*" in a pattern stands for any run of
+	// characters. Default: all topics.
+	Topics []string
+	// AcceptUnordered lets the relay start with a publisher that cannot keep the order of a key.
+	AcceptUnordered bool
+	// Start is where a relay begins that this outbox has never seen. Default: FromOldest.
+	Start Start
+
+	// Concurrency is the number of calls of handlers, or of Publish, under way at once. Default: 16 for handlers, 4 for a
+	// publisher.
+	Concurrency int
+	// MaxBatch is the largest number of messages in one Publish call, as far as the publisher takes as many. Default: 1,000.
+	MaxBatch int
+	// MaxInFlight and MaxInFlightBytes bound the messages that the relay holds in memory. One message is always allowed.
+	// Defaults: 8,192 and 16 MiB.
+	MaxInFlight, MaxInFlightBytes int
+	// MaxHeldKeys bounds the held keys that the relay keeps in memory; a relay that reaches it stops reading fresh messages
+	// until some are released. Default: 100,000.
+	MaxHeldKeys int
+
+	// MaxAttempts is the number of attempts before a message is dead. Default: 10.
+	MaxAttempts int
+	// BackoffBase and BackoffMax bound the wait before attempt n+1, which is drawn at random between 0 and
+	// min(BackoffMax, BackoffBase·2^(n−1)) ("full jitter"). Defaults: 200 ms and 60 s.
+	BackoffBase, BackoffMax time.Duration
+	// OnDead says what becomes of a key whose head died. Default: ContinueKey.
+	OnDead OnDead
+	// ParkAfter is the time after which a message that is still being worked on is parked, so that it does not hold back the
+	// cursor. Its handler goes on. Default: 5 s; it applies to calls with a single message.
+	ParkAfter time.Duration
+	// UnhandledFor is how long a message whose type has no handler is kept before it is dead. Default: it waits for ever, so
+	// that a process of an older release cannot kill the messages of a newer one.
+	UnhandledFor time.Duration
+	// AttemptTimeout ends the context of an attempt. Default: none (the context ends with the lease).
+	AttemptTimeout time.Duration
+
+	// LeaseTTL is the life of a lease, renewed at a third of it. When a process dies, others take over its partitions after
+	// this time. Default: 15 s.
+	LeaseTTL time.Duration
+	// PollMin and PollMax bound the wait between two looks at the outbox: it starts at PollMin after work was found and
+	// doubles up to PollMax. Wake-ups come on top. Defaults: 25 ms and 1 s.
+	PollMin, PollMax time.Duration
+	// SettleInterval and SettleBatch say when outcomes are recorded: after this time or this many, whichever comes first.
+	// Defaults: 5 ms and 1,000.
+	SettleInterval time.Duration
+	SettleBatch    int
+	// StopTimeout is how long Run waits for calls under way when its context ends, before it cancels theirs. Default: 30 s.
+	StopTimeout time.Duration
+
+	// KeepDelivered is how long the log keeps delivered messages. Default: 24 h; negative: not at all.
+	KeepDelivered time.Duration
+	// MaxLogBytes drops the oldest delivered messages above this size. Default: no limit.
+	MaxLogBytes int64
+
+	// Interceptors wrap every call of a handler, PublishInterceptors every call of the publisher; the first is outermost.
+	Interceptors        []Interceptor
+	PublishInterceptors []PublishInterceptor
+	// Propagator restores the trace context of a message in the context of its handler. Default: none.
+	Propagator postrider.Propagator
+	// Logger takes what operators should know. Default: slog.Default().
+	Logger *slog.Logger
+	// Version is shown to operators beside the process. Default: none.
+	Version string
+}
+
+// OnDead says what becomes of a key after its head went to the dead letters.
+type OnDead int
+
+// The choices after a dead letter.
+const (
+	// ContinueKey: the followers go on.
+	ContinueKey OnDead = iota
+	// HoldKey: the key stays held until an operator redrives or discards the dead letter, or lets the followers go.
+	HoldKey
+)
+
+// Interceptor wraps the handling of a message, e.g. for metrics or a tenant's context.
+type Interceptor func(next postrider.Handler) postrider.Handler
+
+// PublishFunc is the shape of Publisher.Publish.
+type PublishFunc func(ctx context.Context, msgs []*postrider.Message) []error
+
+// PublishInterceptor wraps the publishing of a batch. It must keep the contract of postrider.Publisher.
+type PublishInterceptor func(next PublishFunc) PublishFunc
+
+// complete returns a copy with every default filled in, or every fault that it found.
+func (c Config) complete() (Config, error) {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+
+	if c.Name == "" || len(c.Name) > 64 {
+		fault("relay: Name must have 1 to 64 bytes, has %d", len(c.Name))
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"BackoffBase", c.BackoffBase}, {"BackoffMax", c.BackoffMax}, {"ParkAfter", c.ParkAfter},
+		{"UnhandledFor", c.UnhandledFor}, {"AttemptTimeout", c.AttemptTimeout}, {"LeaseTTL", c.LeaseTTL},
+		{"PollMin", c.PollMin}, {"PollMax", c.PollMax}, {"SettleInterval", c.SettleInterval}, {"StopTimeout", c.StopTimeout},
+	} {
+		if d.value < 0 {
+			fault("relay: %s must not be negative, is %s", d.name, d.value)
+		}
+	}
+	for _, n := range []struct {
+		name  string
+		value int
+	}{
+		{"Concurrency", c.Concurrency}, {"MaxBatch", c.MaxBatch}, {"MaxInFlight", c.MaxInFlight},
+		{"MaxInFlightBytes", c.MaxInFlightBytes}, {"MaxHeldKeys", c.MaxHeldKeys}, {"MaxAttempts", c.MaxAttempts},
+		{"SettleBatch", c.SettleBatch}, {"MaxLogBytes", int(c.MaxLogBytes)},
+	} {
+		if n.value < 0 {
+			fault("relay: %s must not be negative, is %d", n.name, n.value)
+		}
+	}
+	for _, t := range c.Topics {
+		if t == "" {
+			fault(`relay: Topics holds an empty pattern; "*" stands for every topic`)
+		}
+	}
+
+	concurrency := 16
+	if c.Publisher != nil {
+		concurrency = 4
+		caps := c.Publisher.Capabilities()
+		if !caps.Ordered && !c.AcceptUnordered {
+			fault("relay: the publisher does not keep the order of a key; use one that does, or set AcceptUnordered")
+		}
+		c.MaxBatch = cmp.Or(c.MaxBatch, 1000)
+		if caps.MaxBatch > 0 {
+			c.MaxBatch = min(c.MaxBatch, caps.MaxBatch)
+		}
+	} else {
+		c.MaxBatch = 1
+	}
+	c.Concurrency = cmp.Or(c.Concurrency, concurrency)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, 8192)
+	c.MaxInFlightBytes = cmp.Or(c.MaxInFlightBytes, 16<<20)
+	c.MaxHeldKeys = cmp.Or(c.MaxHeldKeys, 100_000)
+	c.MaxAttempts = cmp.Or(c.MaxAttempts, 10)
+	c.BackoffBase = cmp.Or(c.BackoffBase, 200*time.Millisecond)
+	c.BackoffMax = cmp.Or(c.BackoffMax, 60*time.Second)
+	c.ParkAfter = cmp.Or(c.ParkAfter, 5*time.Second)
+	c.LeaseTTL = cmp.Or(c.LeaseTTL, 15*time.Second)
+	c.PollMin = cmp.Or(c.PollMin, 25*time.Millisecond)
+	c.PollMax = max(cmp.Or(c.PollMax, time.Second), c.PollMin)
+	c.SettleInterval = cmp.Or(c.SettleInterval, 5*time.Millisecond)
+	c.SettleBatch = cmp.Or(c.SettleBatch, 1000)
+	c.StopTimeout = cmp.Or(c.StopTimeout, 30*time.Second)
+	c.KeepDelivered = cmp.Or(c.KeepDelivered, 24*time.Hour)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c, errors.Join(faults...)
+}
+
+func (c *Config) retention() Retention {
+	return Retention{For: max(c.KeepDelivered, 0), MaxBytes: c.MaxLogBytes}
+}
+
+// takes says whether the relay wants messages of a topic.
+func (c *Config) takes(topic string) bool {
+	if len(c.Topics) == 0 {
+		return true
+	}
+	for _, p := range c.Topics {
+		if matchTopic(p, topic) {
+			return true
+		}
+	}
+	return false
+}
+
+// matchTopic reports whether topic matches pattern, in which "*" stands for any run of characters.
+func matchTopic(pattern, topic string) bool {
+	head, rest, wild := strings.Cut(pattern, "*")
+	if !wild {
+		return pattern == topic
+	}
+	if !strings.HasPrefix(topic, head) {
+		return false
+	}
+	topic = topic[len(head):]
+	for {
+		piece, next, more := strings.Cut(rest, "*")
+		if !more {
+			return strings.HasSuffix(topic, piece)
+		}
+		i := strings.Index(topic, piece)
+		if i < 0 {
+			return false
+		}
+		topic, rest = topic[i+len(piece):], next
+	}
+}

@@ -1,0 +1,242 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+)
+
+// leaseLoop holds this process's fair share of the partitions: it renews the leases at a third of their life, takes what
+// is free, and hands over what is too much.
+func (r *Relay) leaseLoop(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.leaseWake:
+			r.handOver(ctx)
+			continue
+		case <-timer.C:
+		}
+		timer.Reset(r.beat(ctx))
+	}
+}
+
+// beat renews the leases and works towards the fair share. It returns the wait before the next beat.
+func (r *Relay) beat(ctx context.Context) time.Duration {
+	normal, soon := r.cfg.LeaseTTL/3, max(r.cfg.LeaseTTL/15, time.Millisecond)
+	asked := time.Now()
+	bounded, cancel := context.WithTimeout(ctx, normal)
+	defer cancel()
+	view, err := r.store.Heartbeat(bounded, r.cfg.Name, r.owner, r.cfg.LeaseTTL)
+	if err != nil {
+		if ctx.Err() == nil {
+			r.cfg.Logger.Warn("relay cannot renew its leases and keeps trying", "relay", r.cfg.Name, "error", err)
+		}
+		return soon
+	}
+	free, surplus, stray := r.renewed(view, asked)
+	if len(stray) > 0 { // leases whose grant was never heard of
+		_ = r.store.Release(bounded, r.cfg.Name, stray) // tried again with the next beat
+	}
+	r.giveUp(surplus)
+	gained := r.acquire(bounded, free)
+	r.handOver(ctx)
+	signal(r.settleWake) // for cursors of which only the snapshot has moved
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.leased {
+		r.leased = true
+		r.tell()
+	}
+	if len(stray) > 0 || len(gained) < len(free) || len(r.partitions) < r.total/max(view.Alive, 1) {
+		return soon
+	}
+	return normal
+}
+
+// renewed takes in a view: it extends what is held, drops what is not, and says which partitions to take, how many to give
+// up, and which leases nobody here knows of.
+func (r *Relay) renewed(view View, asked time.Time) (free []int, surplus int, stray []Lease) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ours := make(map[int]bool)
+	taken := make(map[int]bool)
+	holdings := make(map[string]int)
+	for _, pv := range view.Partitions {
+		if pv.Owner == "" {
+			continue
+		}
+		taken[pv.Partition] = true
+		holdings[pv.Owner]++
+		if pv.Owner != r.owner.ID {
+			continue
+		}
+		if p := r.partitions[pv.Partition]; p != nil && p.epoch == pv.Epoch {
+			ours[p.id] = true
+			r.extend(p, asked)
+		} else {
+			stray = append(stray, Lease{Partition: pv.Partition, Owner: pv.Owner, Epoch: pv.Epoch})
+		}
+	}
+	for _, p := range slices.Collect(maps.Values(r.partitions)) {
+		if !ours[p.id] {
+			r.cfg.Logger.Warn("lease of a partition was lost", "relay", r.cfg.Name, "partition", p.id, "epoch", p.epoch)
+			r.lose(p)
+		}
+	}
+	if r.life.Err() != nil {
+		return nil, 0, stray
+	}
+	want, surplus := share(r.total, view.Alive, holdings, r.owner.ID)
+	for id := 0; id < r.total && len(free) < want; id++ {
+		if !taken[id] {
+			free = append(free, id)
+		}
+	}
+	return free, surplus, stray
+}
+
+// share says how many of total partitions an owner is to take more, or to give up, so that everybody gets
+// floor(total/alive) or one more. holdings has the number of partitions of each owner that has any.
+func share(total, alive int, holdings map[string]int, self string) (want, surplus int) {
+	alive = max(alive, 1)
+	low, high := total/alive, (total+alive-1)/alive
+	mine := holdings[self]
+	switch {
+	case mine > high:
+		return 0, mine - high
+	case mine <= low || high == low:
+		return high - mine, 0
+	}
+	// The share is not whole and this owner has the larger part. Those with the most give one up for those with too little;
+	// everybody counts alike, so that just as many do.
+	lacking := 0
+	owners := slices.Collect(maps.Keys(holdings))
+	for _, o := range owners {
+		lacking += max(low-holdings[o], 0)
+	}
+	lacking += (alive - min(len(owners), alive)) * low
+	held := 0
+	for _, n := range holdings {
+		held += n
+	}
+	lacking -= total - held // what is free goes to them first
+	slices.SortFunc(owners, func(a, b string) int {
+		return cmp.Or(cmp.Compare(holdings[b], holdings[a]), cmp.Compare(a, b))
+	})
+	if at := slices.Index(owners, self); at < lacking {
+		return 0, 1
+	}
+	return 0, 0
+}
+
+// extend prolongs the local life of a lease that was asked for at a moment: less than the store gave it, by a margin.
+func (r *Relay) extend(p *partition, asked time.Time) {
+	p.until = asked.Add(r.cfg.LeaseTTL - r.cfg.LeaseTTL/10)
+	if p.expiry != nil {
+		p.expiry.Reset(time.Until(p.until))
+		return
+	}
+	p.expiry = time.AfterFunc(time.Until(p.until), func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if !p.gone && !time.Now().Before(p.until) {
+			r.cfg.Logger.Warn("lease of a partition ended without being renewed", "relay", r.cfg.Name, "partition", p.id)
+			r.lose(p)
+		}
+	})
+}
+
+// lose forgets a partition whose lease has ended. What is out for delivery finds that out when it comes back.
+func (r *Relay) lose(p *partition) {
+	p.gone = true
+	p.end()
+	p.expiry.Stop()
+	delete(r.partitions, p.id)
+	r.unsettled -= p.count
+	p.count = 0
+	r.heldKeys -= len(p.held)
+	r.changed.Broadcast()
+	r.tell()
+}
+
+// giveUp chooses partitions to hand over. Nothing new starts in them; they are released when what is out has come back.
+func (r *Relay) giveUp(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, id := range slices.Backward(slices.Sorted(maps.Keys(r.partitions))) {
+		if p := r.partitions[id]; p.leaving {
+			n--
+		} else if n > 0 {
+			p.leaving = true
+			n--
+		}
+	}
+}
+
+// handOver releases partitions that are leaving and have nothing left to record.
+func (r *Relay) handOver(ctx context.Context) {
+	r.mu.Lock()
+	var leases []Lease
+	var parts []*partition
+	for _, p := range r.partitions {
+		if p.leaving && p.out == 0 && p.count == 0 && !p.sending && !p.reading {
+			leases = append(leases, Lease{Partition: p.id, Owner: r.owner.ID, Epoch: p.epoch})
+			parts = append(parts, p)
+			r.lose(p)
+		}
+	}
+	r.mu.Unlock()
+	if len(leases) == 0 {
+		return
+	}
+	if err := r.store.Release(ctx, r.cfg.Name, leases); err != nil && ctx.Err() == nil {
+		r.cfg.Logger.Warn("relay could not hand partitions over; their leases end by themselves", "relay", r.cfg.Name, "error", err)
+		return
+	}
+	for _, p := range parts {
+		r.cfg.Logger.Info("partition handed over", "relay", r.cfg.Name, "partition", p.id)
+	}
+}
+
+// acquire leases free partitions and starts to work on them. It returns those gained.
+func (r *Relay) acquire(ctx context.Context, free []int) []Lease {
+	if len(free) == 0 {
+		return nil
+	}
+	asked := time.Now()
+	leases, err := r.store.Acquire(ctx, r.cfg.Name, r.owner, free, r.cfg.LeaseTTL, r.cfg.Start)
+	if err != nil {
+		if ctx.Err() == nil {
+			r.cfg.Logger.Warn("relay cannot lease partitions and keeps trying", "relay", r.cfg.Name, "error", err)
+		}
+		return nil
+	}
+	for _, l := range leases {
+		keys, err := r.store.HeldKeys(ctx, r.cfg.Name, l.Partition)
+		if err != nil {
+			if ctx.Err() == nil {
+				r.cfg.Logger.Warn("relay cannot read held keys and keeps trying", "relay", r.cfg.Name, "error", err)
+			}
+			_ = r.store.Release(ctx, r.cfg.Name, []Lease{l}) // it ends by itself otherwise
+			continue
+		}
+		r.mu.Lock()
+		p := newPartition(r.calls, l)
+		r.extend(p, asked)
+		r.partitions[p.id] = p
+		for _, key := range keys {
+			r.holdKey(p, key)
+		}
+		r.mu.Unlock()
+		signal(r.fetchWake)
+		signal(r.dueWake)
+	}
+	return leases
+}

@@ -1,0 +1,359 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/postrider/postrider"
+)
+
+// The waits of messages that no handler takes: doubling between these bounds.
+const (
+	unhandledMin = 10 * time.Second
+	unhandledMax = 5 * time.Minute
+)
+
+// unavailableWait is how long a handler's message is put off when the handler reports that what it needs is unavailable.
+const unavailableWait = 5 * time.Second
+
+// complete takes in the outcomes of one call. Messages of one lane stand together in the batch, in order.
+func (r *Relay) complete(batch []*item, errs []error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(batch) == 1 {
+		delete(r.running, batch[0])
+	}
+	down := r.judge(batch, errs)
+	for i := 0; i < len(batch); {
+		j := i + 1
+		for j < len(batch) && batch[j].lane != nil && batch[j].lane == batch[i].lane {
+			j++
+		}
+		var part []error
+		if errs != nil {
+			part = errs[i:j]
+		}
+		r.completeLane(batch[i:j], part, down)
+		i = j
+	}
+	if r.sched.len() > 0 || r.life.Err() != nil {
+		r.changed.Broadcast()
+	}
+	if r.wantFetch() {
+		signal(r.fetchWake)
+	}
+}
+
+// judge tells the circuit how the call went and reports whether the destination as a whole failed, in which case no
+// attempt is counted.
+func (r *Relay) judge(batch []*item, errs []error) (down bool) {
+	if r.publish == nil {
+		return false
+	}
+	accepted, unavailable, failed, answered := 0, 0, 0, 0
+	var last error
+	for i := range batch {
+		var err error
+		if errs != nil {
+			err = errs[i]
+		}
+		if r.cut(batch[i], err) {
+			continue
+		}
+		answered++
+		switch o := postrider.OutcomeOf(err); o.Kind {
+		case postrider.BrokerUnavailable:
+			unavailable, last = unavailable+1, err
+		case postrider.Retried:
+			failed, last = failed+1, err
+		default:
+			accepted++
+		}
+	}
+	units := 0
+	for i := range batch {
+		if batch[i].lane == nil || i == 0 || batch[i].lane != batch[i-1].lane {
+			units++
+		}
+	}
+	switch {
+	case answered == 0:
+		r.circuit.abandoned()
+		return false
+	case unavailable > 0, failed == answered && units > 1:
+		r.tripped(last)
+		return true
+	case accepted > 0:
+		r.recovered()
+	case failed > 0:
+		if r.circuit.failed(time.Now()) {
+			r.tripped(last)
+		}
+	}
+	return false
+}
+
+// cut reports whether an error only says that the call was cancelled from this side.
+func (r *Relay) cut(it *item, err error) bool {
+	return err != nil && errors.Is(err, context.Canceled) && (r.calls.Err() != nil || it.partition.ctx.Err() != nil)
+}
+
+// completeLane takes in the outcomes of messages of one key, or of one message without a key.
+func (r *Relay) completeLane(items []*item, errs []error, down bool) {
+	p, l := items[0].partition, items[0].lane
+	p.out -= len(items)
+	if l != nil {
+		l.running, l.out = false, 0
+	}
+	if p.gone {
+		for _, it := range items {
+			r.drop(it)
+		}
+		r.closeLane(p, l)
+		return
+	}
+	failedBefore := false // a predecessor died: followers that report an error go on behind it, uncounted
+	for i, it := range items {
+		var err error
+		if errs != nil {
+			err = errs[i]
+		}
+		if err == nil {
+			r.delivered(it)
+			continue
+		}
+		o := postrider.OutcomeOf(err)
+		if r.cut(it, err) || o.Kind == postrider.BrokerUnavailable && r.publish != nil || down ||
+			failedBefore && o.Kind != postrider.DeadLettered || errors.Is(err, postrider.ErrBehind) {
+			r.giveBack(l, items[i:])
+			break
+		}
+		if stopped := r.failed(it, o); stopped {
+			r.parkFollowers(l, items[i+1:])
+			break
+		}
+		failedBefore = true
+	}
+	r.closeLane(p, l)
+	if p.leaving && p.out == 0 {
+		signal(r.leaseWake)
+	}
+}
+
+// closeLane makes the lane ready for its next messages, or forgets it.
+func (r *Relay) closeLane(p *partition, l *lane) {
+	if l == nil {
+		return
+	}
+	if l.head == nil {
+		delete(p.lanes, l.key)
+		return
+	}
+	r.sched.ready(unit{lane: l})
+}
+
+// giveBack puts messages that were not attempted back to the front, in order.
+func (r *Relay) giveBack(l *lane, items []*item) {
+	if l == nil {
+		r.sched.queueOf(unit{item: items[0]}).pushFront(unit{item: items[0]})
+		return
+	}
+	for i := len(items) - 1; i >= 0; i-- {
+		l.pushFront(items[i])
+	}
+}
+
+// delivered notes a success.
+func (r *Relay) delivered(it *item) {
+	p := it.partition
+	if it.parked {
+		p.pending.Removed = append(p.pending.Removed, it.msg.Sequence)
+	} else {
+		p.pending.Delivered = append(p.pending.Delivered, it.msg.Sequence)
+		p.tracker.settle(it.ticket)
+	}
+	p.pending.DeliveredCount++
+	r.recorded(p)
+	r.ended(it)
+}
+
+// ended drops an item that is done with, and asks for its held key to be released when it was the last of its run.
+func (r *Relay) ended(it *item) {
+	if it.run != nil {
+		it.run.left--
+		if h := it.partition.held[it.run.key]; it.run.left == 0 && it.run.key != "" && h != nil {
+			r.release(it.partition, it.run.key, h)
+		}
+	}
+	r.drop(it)
+}
+
+// failed notes a failure and reports whether the message's key is stopped by it.
+func (r *Relay) failed(it *item, o postrider.Outcome) (stops bool) {
+	p, attempts := it.partition, it.attempts+1
+	reason, after, cause := ParkRetry, o.After, causeText(o.Err)
+	switch {
+	case errors.Is(o.Err, errUnhandled):
+		if limit := r.cfg.UnhandledFor; limit > 0 && it.parkedFor >= limit {
+			return r.dead(it, "no handler", cause, it.attempts)
+		}
+		reason, attempts = ParkUnhandled, it.attempts
+		after = min(max(it.parkedFor, unhandledMin), unhandledMax)
+		if it.reason == ParkUnhandled {
+			cause = "" // said once
+		}
+	case o.Kind == postrider.DeadLettered:
+		p.pending.FailedCount++
+		return r.dead(it, o.Reason, cause, attempts)
+	case o.Kind == postrider.Snoozed:
+		reason, attempts, cause = ParkSnoozed, it.attempts, ""
+	case o.Kind == postrider.BrokerUnavailable: // said by a handler
+		reason, attempts, after = ParkSnoozed, it.attempts, unavailableWait
+	default:
+		p.pending.FailedCount++
+		if attempts >= r.cfg.MaxAttempts {
+			return r.dead(it, "attempts exhausted", cause, attempts)
+		}
+		if after == 0 {
+			after = r.backoff(attempts)
+		}
+	}
+	pk := Parked{Reason: reason, After: after, Attempts: attempts, Cause: cause}
+	if it.msg.Key != "" {
+		pk.Waits, pk.After = true, 0
+		r.head(it, HeldKey{Reason: reason, Cause: cause, Attempts: attempts, After: after})
+	}
+	r.park(it, pk)
+	r.drop(it)
+	return it.lane != nil
+}
+
+// dead sends a message to the dead letters and reports whether its key is stopped by that.
+func (r *Relay) dead(it *item, reason, cause string, attempts int) (stops bool) {
+	p := it.partition
+	if !it.parked {
+		p.tracker.settle(it.ticket)
+	}
+	p.pending.Dead = append(p.pending.Dead, Dead{
+		Sequence: it.msg.Sequence, Key: it.msg.Key, FromLog: !it.parked, Reason: reason, Cause: cause, Attempts: attempts,
+	})
+	r.recorded(p)
+	r.cfg.Logger.Error("message is dead", "relay", r.cfg.Name, "message", it.msg.ID, "type", it.msg.Type, "key", it.msg.Key,
+		"tenant", it.msg.Tenant, "attempts", attempts, "reason", reason, "cause", firstLine(cause))
+	if it.msg.Key != "" && r.cfg.OnDead == HoldKey {
+		r.head(it, HeldKey{Reason: ParkDead, Cause: reason + ": " + cause, Attempts: attempts, UntilDecided: true})
+		r.drop(it)
+		return true
+	}
+	r.ended(it)
+	return false
+}
+
+// head records that a message stops its key.
+func (r *Relay) head(it *item, h HeldKey) {
+	p := it.partition
+	h.Key, h.Sequence = it.msg.Key, it.msg.Sequence
+	r.holdKey(p, h.Key).heads++
+	p.pending.Held = append(p.pending.Held, h)
+	r.recorded(p)
+}
+
+// park puts a message aside, or notes what has changed about one that is.
+func (r *Relay) park(it *item, pk Parked) {
+	p := it.partition
+	pk.Sequence, pk.Key, pk.FromLog = it.msg.Sequence, it.msg.Key, !it.parked
+	if !it.parked {
+		p.tracker.settle(it.ticket)
+	}
+	if pk.Waits {
+		r.holdKey(p, pk.Key).unrecorded++
+	}
+	p.pending.Parked = append(p.pending.Parked, pk)
+	r.recorded(p)
+}
+
+// parkFollowers puts everything behind a failed head aside: what was out with it, and what waits in its lane.
+func (r *Relay) parkFollowers(l *lane, out []*item) {
+	if l == nil {
+		return
+	}
+	for _, it := range out {
+		r.parkFollower(it)
+	}
+	for l.head != nil {
+		r.parkFollower(l.pop())
+	}
+}
+
+func (r *Relay) parkFollower(it *item) {
+	if !it.parked || it.run.key == "" { // otherwise it stands behind its key already
+		r.park(it, Parked{Reason: ParkHeld, Waits: true, Attempts: it.attempts})
+	}
+	r.drop(it)
+}
+
+// backoff draws the wait after the nth failed attempt: full jitter, as in "Exponential Backoff And Jitter" (AWS
+// Architecture Blog, 2015).
+func (r *Relay) backoff(attempts int) time.Duration {
+	ceiling := r.cfg.BackoffMax
+	if shift := attempts - 1; shift < 40 {
+		if d := r.cfg.BackoffBase << shift; d > 0 {
+			ceiling = min(ceiling, d)
+		}
+	}
+	return max(rand.N(ceiling+1), time.Millisecond)
+}
+
+// parkSlowLoop parks messages that are being worked on for longer than ParkAfter, so that the cursor can move on.
+func (r *Relay) parkSlowLoop(ctx context.Context) {
+	for sleep(ctx, max(r.cfg.ParkAfter/4, time.Millisecond)) {
+		r.mu.Lock()
+		for it := range r.running {
+			if !it.parked && !it.partition.gone && time.Since(it.started) >= r.cfg.ParkAfter {
+				r.parkSlow(it)
+			}
+		}
+		r.mu.Unlock()
+	}
+}
+
+// parkSlow parks a message while it is being worked on. Should this process die, the message is due again when the lease
+// has ended; otherwise its outcome finds it among the parked ones.
+func (r *Relay) parkSlow(it *item) {
+	p, key := it.partition, it.msg.Key
+	cause := fmt.Sprintf("attempt %d has been under way for more than %s", it.attempts+1, r.cfg.ParkAfter)
+	pk := Parked{Reason: ParkSlow, Attempts: it.attempts, Waits: key != "", After: r.cfg.LeaseTTL}
+	if key != "" {
+		r.head(it, HeldKey{Reason: ParkSlow, Cause: cause, Attempts: it.attempts, After: r.cfg.LeaseTTL})
+	} else {
+		p.busy[it.msg.Sequence] = struct{}{}
+	}
+	r.park(it, pk)
+	it.parked, it.run = true, &run{key: key, left: 1}
+	if it.lane != nil {
+		r.parkFollowers(it.lane, nil)
+	}
+}
+
+// causeText is what operators read of an error; it is never empty.
+func causeText(err error) string {
+	if err == nil {
+		return ""
+	}
+	if text := err.Error(); text != "" {
+		return text
+	}
+	return fmt.Sprintf("error of type %T without a text", err)
+}
+
+func firstLine(s string) string {
+	for i := range len(s) {
+		if s[i] == '\n' {
+			return s[:i]
+		}
+	}
+	return s
+}

@@ -1,0 +1,64 @@
+package relay
+
+import (
+	"context"
+	"time"
+)
+
+// partition is one partition that this process holds.
+type partition struct {
+	id    int
+	epoch int64
+	// until is when the relay must have stopped delivering, on its own monotonic clock: the lease, counted from before it
+	// was asked for, less a margin. ctx ends when the lease is lost.
+	until  time.Time
+	expiry *time.Timer
+	ctx    context.Context
+	end    context.CancelFunc
+	// leaving: the partition is being handed over; nothing new starts. gone: the lease is given back or lost.
+	leaving, gone bool
+
+	tracker tracker
+	fetched Cursor // Next of the last batch
+	more    bool   // the last fetch left messages behind
+	reading bool   // a fetch is under way
+	lanes   map[string]*lane
+	held    map[string]*held
+	// busy are parked messages that wait for themselves (without a key, or delayed) and are in memory, or whose outcome is
+	// not recorded yet.
+	busy map[int64]struct{}
+	out  int // messages out for delivery
+
+	pending     Settlement // outcomes since the last settlement
+	count       int        // how many outcomes that is
+	moved       bool       // the cursor moved since
+	sending     bool       // a settlement is under way
+	lastSettled time.Time
+}
+
+// held is a held key in memory.
+type held struct {
+	// unrecorded counts followers whose parking is not recorded yet; the key cannot be released before.
+	unrecorded int
+	// heads counts failures of the head that are not recorded yet; while there are any, what the store says of the key is
+	// out of date.
+	heads int
+	// releasing: its release is asked for and not answered.
+	releasing bool
+}
+
+// run is a piece of parked work in memory.
+type run struct {
+	key  string // the held key; "" for a message that waits for itself
+	left int    // messages not yet finished
+}
+
+func newPartition(parent context.Context, l Lease) *partition {
+	p := &partition{
+		id: l.Partition, epoch: l.Epoch, fetched: l.Cursor, more: true,
+		lanes: make(map[string]*lane), held: make(map[string]*held), busy: make(map[int64]struct{}),
+	}
+	p.tracker.cursor = l.Cursor
+	p.ctx, p.end = context.WithCancel(parent)
+	return p
+}

@@ -1,0 +1,324 @@
+package relay
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/postrider/postrider"
+)
+
+// Errors of a relay.
+var (
+	// ErrStarted: Run was called before. A relay runs once.
+	ErrStarted = errors.New("relay was started before; make a new one")
+	// ErrStopped: the relay has stopped.
+	ErrStopped = errors.New("relay has stopped")
+	// ErrDuplicateHandler: a message type has a handler already.
+	ErrDuplicateHandler = errors.New("message type has a handler already")
+)
+
+// Relay moves messages from an outbox to a publisher or to handlers. See the package comment for how.
+type Relay struct {
+	cfg      Config
+	store    Store
+	owner    Owner
+	handlers handlers
+	publish  PublishFunc
+
+	// life ends when the relay is to take no new work; calls ends when calls under way are to be cancelled.
+	life, calls           context.Context
+	endLife, endCalls     context.CancelFunc
+	started               bool
+	done                  chan struct{}
+	fetchWake, dueWake    chan struct{}
+	leaseWake, settleWake chan struct{}
+	workers               sync.WaitGroup
+
+	flushing sync.Mutex // one settlement at a time, in order
+
+	mu         sync.Mutex
+	changed    *sync.Cond // work became ready, or something that workers wait for ended
+	partitions map[int]*partition
+	total      int // partitions of the outbox; fixed before any loop starts
+	sched      scheduler
+	circuit    circuit
+	running    map[*item]struct{} // single calls under way, for ParkAfter
+	inFlight   int                // messages in memory, until they are settled
+	bytes      int
+	heldKeys   int
+	unsettled  int // outcomes not yet recorded
+	nextDue    time.Time
+	rounds     uint64        // completed rounds of fetching
+	emptyRound uint64        // the last round that found nothing while nothing was in memory
+	round      chan struct{} // closed and made anew whenever that may have changed
+	leased     bool          // a heartbeat has succeeded
+}
+
+// New makes a relay on a store. Errors: every fault of the configuration at once.
+func New(store Store, cfg Config) (*Relay, error) {
+	if store == nil {
+		return nil, errors.New("relay: New needs a store")
+	}
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	r := &Relay{
+		cfg: cfg, store: store, owner: newOwner(cfg.Version),
+		handlers: handlers{
+			typed: make(map[string]map[int]postrider.Handler), any: make(map[string]postrider.Handler),
+		},
+		done:      make(chan struct{}),
+		fetchWake: make(chan struct{}, 1), dueWake: make(chan struct{}, 1),
+		leaseWake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1),
+		partitions: make(map[int]*partition),
+		running:    make(map[*item]struct{}),
+		round:      make(chan struct{}),
+	}
+	r.changed = sync.NewCond(&r.mu)
+	r.life, r.endLife = context.WithCancel(context.Background())
+	r.calls, r.endCalls = context.WithCancel(context.Background())
+	if cfg.Publisher != nil {
+		r.publish = cfg.Publisher.Publish
+		for i := len(cfg.PublishInterceptors) - 1; i >= 0; i-- {
+			r.publish = cfg.PublishInterceptors[i](r.publish)
+		}
+	}
+	return r, nil
+}
+
+func newOwner(version string) Owner {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "unknown"
+	}
+	var b [6]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return Owner{ID: fmt.Sprintf("%.40s-%d-%s", host, os.Getpid(), hex.EncodeToString(b[:])), Host: host, Version: version}
+}
+
+// Name returns the relay's name.
+func (r *Relay) Name() string { return r.cfg.Name }
+
+// Owner returns how this process appears to operators.
+func (r *Relay) Owner() Owner { return r.owner }
+
+// Run works until ctx ends or Stop is called, and then stops as Stop does, within Config.StopTimeout. It returns nil
+// after an orderly stop, an error that says what was cut short otherwise. Trouble with the database or the publisher does
+// not end it: it logs, waits and goes on. Errors: ErrStarted; that of the first look at the outbox, if the store cannot
+// be read at all.
+func (r *Relay) Run(ctx context.Context) error {
+	r.mu.Lock()
+	if r.started {
+		r.mu.Unlock()
+		return ErrStarted
+	}
+	r.started = true
+	r.mu.Unlock()
+	defer close(r.done)
+	defer r.endCalls()
+	defer r.endLife()
+
+	if r.life.Err() != nil {
+		return nil // stopped before it began
+	}
+	total, err := r.store.Partitions(ctx)
+	if err != nil {
+		return fmt.Errorf("relay %s: read the outbox: %w", r.cfg.Name, err)
+	}
+	r.total = total
+
+	var loops sync.WaitGroup
+	background, endBackground := context.WithCancel(context.WithoutCancel(ctx))
+	defer endBackground()
+	loops.Go(func() { r.fetchLoop(background) })
+	loops.Go(func() { r.dueLoop(background) })
+	loops.Go(func() { r.listen(background) })
+	loops.Go(func() { r.maintainLoop(background) })
+	loops.Go(func() { r.parkSlowLoop(background) })
+	settled := make(chan struct{})
+	go func() { defer close(settled); r.settleLoop(background) }()
+	leases := make(chan struct{})
+	go func() { defer close(leases); r.leaseLoop(background) }()
+	for range r.cfg.Concurrency {
+		r.workers.Go(r.worker)
+	}
+
+	select {
+	case <-ctx.Done():
+		r.endLife()
+	case <-r.life.Done():
+	}
+	err = r.finish(background)
+	endBackground()
+	loops.Wait()
+	<-leases
+	<-settled
+	return err
+}
+
+// finish ends the work: no new calls, those under way are waited for, then cancelled; outcomes are recorded and the
+// leases given back.
+func (r *Relay) finish(ctx context.Context) error {
+	r.mu.Lock()
+	r.changed.Broadcast()
+	r.mu.Unlock()
+	idle := make(chan struct{})
+	go func() { defer close(idle); r.workers.Wait() }()
+
+	var cut error
+	timeout := time.NewTimer(r.cfg.StopTimeout)
+	defer timeout.Stop()
+	select {
+	case <-idle:
+	case <-r.calls.Done():
+		cut = fmt.Errorf("relay %s: calls under way were cancelled; their messages will be delivered again", r.cfg.Name)
+	case <-timeout.C:
+		cut = fmt.Errorf("relay %s: calls under way did not end within %s and were cancelled; their messages will be "+
+			"delivered again", r.cfg.Name, r.cfg.StopTimeout)
+	}
+	r.endCalls()
+	if cut != nil {
+		grace := time.NewTimer(time.Second)
+		defer grace.Stop()
+		select { // a call that ignores its context cannot be waited for
+		case <-idle:
+		case <-grace.C:
+		}
+	}
+	last, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL)
+	defer cancel()
+	r.flush(last)
+	if err := r.store.Leave(last, r.cfg.Name, r.owner); err != nil {
+		r.cfg.Logger.Warn("relay could not give its leases back; they end by themselves", "relay", r.cfg.Name, "error", err)
+	}
+	return cut
+}
+
+// Stop lets the relay take no new message, waits for the calls under way, records their outcomes and gives the leases
+// back. When ctx ends first, the contexts of the calls under way are cancelled; that is not counted as a failed attempt.
+// Stop may be called at any time, any number of times, also when Run never was; it returns when Run has ended, or the
+// error of ctx.
+func (r *Relay) Stop(ctx context.Context) error {
+	r.endLife()
+	r.mu.Lock()
+	started := r.started
+	r.mu.Unlock()
+	if !started {
+		return nil
+	}
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		r.endCalls()
+		<-r.done
+		return ctx.Err()
+	}
+}
+
+// Drain waits until all messages that were committed before the call, in the partitions that this process holds, are
+// settled: delivered, parked or dead. The relay goes on working. It does not wait for parked messages. Errors: that of
+// ctx; ErrStopped when the relay ends first.
+func (r *Relay) Drain(ctx context.Context) error {
+	r.mu.Lock()
+	from := r.rounds + 1 // a round under way may have looked too early
+	r.mu.Unlock()
+	for {
+		r.mu.Lock()
+		done, look, changed := r.leased && r.emptyRound > from, r.idle(), r.round
+		r.mu.Unlock()
+		if done {
+			return nil
+		}
+		if look {
+			signal(r.fetchWake)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-r.done:
+			return ErrStopped
+		}
+	}
+}
+
+// Ready reports whether the relay works: it has heard from the store, and recently enough that its leases hold. The
+// error says what is missing.
+func (r *Relay) Ready() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case !r.started:
+		return fmt.Errorf("relay %s: not started", r.cfg.Name)
+	case r.life.Err() != nil:
+		return fmt.Errorf("relay %s: stopping", r.cfg.Name)
+	case !r.leased:
+		return fmt.Errorf("relay %s: the store has not answered", r.cfg.Name)
+	}
+	return nil
+}
+
+// listen runs the store's listener, if it has one.
+func (r *Relay) listen(ctx context.Context) {
+	l, ok := r.store.(Listener)
+	if !ok {
+		return
+	}
+	if err := l.Listen(ctx); err != nil && ctx.Err() == nil {
+		r.cfg.Logger.Warn("relay hears no commits of other processes and relies on polling", "relay", r.cfg.Name, "error", err)
+	}
+}
+
+// maintainLoop keeps the log in shape while this process holds partitions.
+func (r *Relay) maintainLoop(ctx context.Context) {
+	m, ok := r.store.(Maintainer)
+	if !ok {
+		return
+	}
+	for wait := time.Second; ; wait = time.Minute {
+		if !sleep(ctx, wait) {
+			return
+		}
+		r.mu.Lock()
+		holds := len(r.partitions) > 0
+		r.mu.Unlock()
+		if !holds {
+			continue
+		}
+		done, err := m.Maintain(ctx, r.cfg.retention())
+		switch {
+		case err != nil && ctx.Err() == nil:
+			r.cfg.Logger.Warn("maintenance of the log failed and will be tried again", "relay", r.cfg.Name, "error", err)
+		case done.Deferred != "":
+			r.cfg.Logger.Info("maintenance of the log is put off", "relay", r.cfg.Name, "reason", done.Deferred)
+		}
+	}
+}
+
+// signal wakes a loop without blocking; signals coalesce.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// sleep waits and reports whether ctx still lives.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
