@@ -75,7 +75,7 @@ func (d Definition[T]) Validate() error {
 	if d.codec == nil {
 		f.add("codec", "is nil", 0)
 	}
-	return f.err("definition", 1)
+	return f.err(0)
 }
 
 // New makes a message of data, ready for Publish; its other fields may be set before. Errors: *ValidationError for a

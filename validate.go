@@ -39,27 +39,22 @@ type Limits struct {
 func (m *Message) Validate(l Limits) error {
 	var f faults
 	f.message(m, l)
-	return f.err("message", 1)
+	return f.err(1)
 }
 
-// ValidateBatch checks messages that are to be published together and reports the faults of all, as a *ValidationError
-// whose faults name the index of their message.
-func ValidateBatch(msgs []*Message, l Limits) error {
+// ValidateSource checks a message's Source on its own; the error is a *ValidationError.
+func ValidateSource(source string) error {
 	var f faults
-	for i, m := range msgs {
-		f.index = i
-		f.message(m, l)
-	}
-	return f.err("message", len(msgs))
+	f.source(source)
+	return f.err(0)
 }
 
-// ValidationError says everything that is wrong with a message, a batch of messages or a definition.
+// ValidationError says everything that is wrong with a message, with a batch of messages or with a definition.
 type ValidationError struct {
-	// Faults are in the order of messages, and in each of its fields.
+	// Faults are in the order of the messages, and in each in the order of its fields.
 	Faults []Fault
-
-	subject string // what was checked: "message", "definition"
-	checked int    // how many of them
+	// Batch is the number of messages that were checked together; 0 for a definition.
+	Batch int
 }
 
 // Fault is one thing that is wrong.
@@ -88,11 +83,12 @@ func (e *ValidationError) Error() string {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		b.WriteString(e.subject)
-		if e.checked > 1 {
-			fmt.Fprintf(&b, " %d", f.Index)
+		switch {
+		case e.Batch == 1:
+			b.WriteString("message: ")
+		case e.Batch > 1:
+			fmt.Fprintf(&b, "message %d: ", f.Index)
 		}
-		b.WriteString(": ")
 		b.WriteString(f.String())
 	}
 	return b.String()
@@ -107,20 +103,17 @@ func (f Fault) String() string {
 }
 
 // faults gathers what is wrong while messages are checked.
-type faults struct {
-	index int // of the message being checked
-	list  []Fault
-}
+type faults struct{ list []Fault }
 
 func (f *faults) add(field, problem string, limit int) {
-	f.list = append(f.list, Fault{Index: f.index, Field: field, Problem: problem, Limit: limit})
+	f.list = append(f.list, Fault{Field: field, Problem: problem, Limit: limit})
 }
 
-func (f *faults) err(subject string, checked int) error {
+func (f *faults) err(batch int) error {
 	if len(f.list) == 0 {
 		return nil
 	}
-	return &ValidationError{Faults: f.list, subject: subject, checked: checked}
+	return &ValidationError{Faults: f.list, Batch: batch}
 }
 
 func (f *faults) message(m *Message, l Limits) {

@@ -1,7 +1,149 @@
-// Package outbox publishes messages inside the caller's database transaction.
 package outbox
 
-import "errors"
+import (
+	"context"
+	"fmt"
+	"iter"
+	"log/slog"
+	"reflect"
 
-// ErrNoTransaction is returned when Publish is given no transaction, or one that has ended.
-var ErrNoTransaction = errors.New("publish needs an open transaction")
+	"github.com/postrider/postrider"
+)
+
+// Outbox publishes messages in transactions of type Tx, e.g. pgx.Tx or *sql.Tx. It is safe for concurrent use.
+type Outbox[Tx any] struct {
+	store      Store[Tx]
+	source     string
+	limits     postrider.Limits
+	propagator postrider.Propagator
+	hooks      []Hooks
+	logger     *slog.Logger
+
+	hasBefore, hasAfter, hasAfterCommit bool // of some of the hooks
+}
+
+// New makes an outbox that writes to store. The error names every fault of the Config.
+func New[Tx any](store Store[Tx], c Config) (*Outbox[Tx], error) {
+	if err := c.validate(isNil(store)); err != nil {
+		return nil, err
+	}
+	o := &Outbox[Tx]{
+		store: store, source: c.Source, limits: postrider.Limits{MaxPayload: c.MaxPayload},
+		propagator: c.Propagator, hooks: append([]Hooks(nil), c.Hooks...), logger: c.Logger,
+	}
+	if o.logger == nil {
+		o.logger = slog.Default()
+	}
+	for _, h := range o.hooks {
+		o.hasBefore = o.hasBefore || h.BeforePublish != nil
+		o.hasAfterCommit = o.hasAfterCommit || h.AfterCommit != nil
+		o.hasAfter = o.hasAfter || h.AfterCommit != nil || h.AfterRollback != nil
+	}
+	return o, nil
+}
+
+// Publish writes messages in the transaction tx: they are delivered if, and only if, it commits. It returns their IDs in
+// the same order, with "" for a message that a BeforePublish hook suppressed. All are written or, with an error, none; a
+// batch of up to 1,000 messages or 4 MiB is one round trip.
+//
+// The messages themselves stay as they are: defaults, and what hooks and the Propagator add, go into copies. Payloads are
+// not copied.
+//
+// In a transaction that InTx began, pass on the context that InTx gave. In any other, call Wake after the commit, which
+// Publish cannot see, so that a relay in this process delivers at once; relays find the messages without it too, by
+// looking at the outbox now and then (by default every 25 ms to 1 s).
+//
+// Errors: ErrNoTransaction for a nil or finished transaction; *postrider.ValidationError, with every fault of every
+// message; what a BeforePublish hook returned; the store's. After an error of the store roll the transaction back.
+func (o *Outbox[Tx]) Publish(ctx context.Context, tx Tx, msgs ...*postrider.Message) ([]string, error) {
+	if isNil(tx) {
+		return nil, ErrNoTransaction
+	}
+	p := o.preparation(ctx)
+	ready := p.add(ctx, msgs)
+	if err := p.err(); err != nil {
+		return nil, err
+	}
+	if err := o.insert(ctx, tx, ready); err != nil {
+		return nil, err
+	}
+	o.track(ctx, tx, ready, true)
+	return p.ids, nil
+}
+
+// Bounds of a chunk in PublishSeq: those of one round trip.
+const (
+	chunkMessages = 1_000
+	chunkBytes    = 4 << 20
+)
+
+// PublishSeq writes a stream of messages in the transaction tx, in chunks, so that any number of them takes little memory:
+// up to 1,000 messages or 4 MiB (and the message that goes beyond) at a time. It returns how many were written. Each
+// message that seq yields is left alone by seq until PublishSeq returns or asks for the 1,000th after it.
+//
+// An error, also one that seq yields, ends it. Chunks before the error are in the transaction: roll it back to have all or
+// nothing. Everything else is as in Publish; After hooks get the messages without their payloads.
+func (o *Outbox[Tx]) PublishSeq(ctx context.Context, tx Tx, seq iter.Seq2[*postrider.Message, error]) (int, error) {
+	if isNil(tx) {
+		return 0, ErrNoTransaction
+	}
+	p := o.preparation(ctx)
+	p.discardIDs = true
+	written, bytes := 0, 0
+	var chunk []*postrider.Message
+	flush := func() error {
+		ready := p.add(ctx, chunk)
+		chunk, bytes = chunk[:0], 0
+		if err := p.err(); err != nil {
+			return err
+		}
+		if err := o.insert(ctx, tx, ready); err != nil {
+			return err
+		}
+		written += len(ready)
+		o.track(ctx, tx, ready, false)
+		return nil
+	}
+	for m, err := range seq {
+		if err != nil {
+			return written, fmt.Errorf("read message %d to publish: %w", p.seen+len(chunk), err)
+		}
+		chunk = append(chunk, m)
+		if m != nil {
+			bytes += m.Size()
+		}
+		if len(chunk) == chunkMessages || bytes >= chunkBytes {
+			if err := flush(); err != nil {
+				return written, err
+			}
+		}
+	}
+	return written, flush()
+}
+
+// Wake tells relays that messages were committed. Call it after committing a transaction of your own in which you
+// published; InTx does so by itself. It never blocks.
+func (o *Outbox[Tx]) Wake() { o.store.Wake() }
+
+func (o *Outbox[Tx]) insert(ctx context.Context, tx Tx, msgs []*postrider.Message) error {
+	if len(msgs) == 0 {
+		return nil
+	}
+	if err := o.store.Insert(ctx, tx, msgs); err != nil {
+		return fmt.Errorf("publish %d messages: %w", len(msgs), err)
+	}
+	return nil
+}
+
+// isNil also sees a nil pointer inside an interface, such as a *sql.Tx that was never begun.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	switch r.Kind() {
+	case reflect.Invalid:
+		return true
+	case reflect.Pointer, reflect.Map, reflect.Func, reflect.Chan, reflect.Slice:
+		return r.IsNil()
+	default:
+		return false
+	}
+}

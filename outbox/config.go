@@ -1,0 +1,60 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/postrider/postrider"
+)
+
+// Config says how an outbox publishes. The zero value of each field means its default.
+type Config struct {
+	// Source names the service that publishes, e.g. "orders" or "https://shop.example/orders": a URI-reference of 1 to 256
+	// bytes. Messages without a Source of their own get it. Required.
+	Source string
+	// MaxPayload is the largest payload in bytes, up to 64 MiB. Default: 1 MiB. Brokers have limits of their own: NATS
+	// takes 1 MiB unless configured otherwise, headers included.
+	MaxPayload int
+	// Hooks are called as messages are published, in this order. Default: none.
+	Hooks []Hooks
+	// Propagator writes what the context carries, such as the current trace, into the headers. Default: none.
+	Propagator postrider.Propagator
+	// Logger takes the errors of After hooks. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+// Hooks let code take part in publishing. Any of them may be nil. They are called in the goroutine that publishes, and may
+// publish themselves.
+type Hooks struct {
+	// BeforePublish is called for each message, with every default filled in and headers of its own, and may change it;
+	// what it empties gets its default again. The rules for messages are checked afterwards. ErrSuppress leaves this
+	// message unpublished; any other error fails Publish, so that nothing is published.
+	BeforePublish func(ctx context.Context, m *postrider.Message) error
+	// AfterCommit is called when InTx has committed, with the messages published in the transaction, in order, except
+	// those whose savepoint was rolled back. Its context does not end with the caller's. An error or panic is logged and
+	// changes nothing else.
+	AfterCommit func(ctx context.Context, msgs []*postrider.Message) error
+	// AfterRollback is called when InTx has rolled back, or when its commit failed, which can leave open whether the
+	// transaction took effect. It gets the messages published in it and the cause. Otherwise it is as AfterCommit.
+	AfterRollback func(ctx context.Context, msgs []*postrider.Message, cause error) error
+}
+
+// maxMaxPayload keeps messages to what a relay can hold in memory many times over.
+const maxMaxPayload = 64 << 20
+
+func (c Config) validate(noStore bool) error {
+	var faults []error
+	if noStore {
+		faults = append(faults, errors.New("outbox: no store"))
+	}
+	if err := postrider.ValidateSource(c.Source); err != nil {
+		faults = append(faults, fmt.Errorf("outbox: Source names the service that publishes, e.g. \"orders\": %w", err))
+	}
+	if c.MaxPayload < 0 || c.MaxPayload > maxMaxPayload {
+		faults = append(faults, fmt.Errorf("outbox: MaxPayload is %d bytes, it must be from 1 to %d (0 means %d)",
+			c.MaxPayload, maxMaxPayload, postrider.DefaultMaxPayload))
+	}
+	return errors.Join(faults...)
+}

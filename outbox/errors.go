@@ -1,0 +1,13 @@
+package outbox
+
+import "errors"
+
+var (
+	// ErrNoTransaction is returned when Publish is given no transaction, or one that has ended.
+	ErrNoTransaction = errors.New("publish needs an open transaction: pass the one of the business change, or use InTx")
+	// ErrSuppress is returned by a BeforePublish hook to leave a message unpublished, without an error for the publisher.
+	ErrSuppress = errors.New("suppress message")
+
+	// errUnwound is what AfterRollback hooks hear when the function given to InTx did not return.
+	errUnwound = errors.New("the function in the transaction panicked or ended its goroutine")
+)

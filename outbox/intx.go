@@ -1,0 +1,189 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/postrider/postrider"
+)
+
+// InTx runs do in a transaction and commits it if do returns nil: then the messages that were published in it are there,
+// relays are woken and the AfterCommit hooks run. It returns the IDs of those messages, in the order of publishing.
+//
+// Publish in do with the context that do is given: through it the outbox knows what belongs to this transaction. A
+// transaction nested in tx, such as pgx's savepoints, counts as the same. Messages whose savepoint was rolled back are not
+// among the IDs nor given to AfterCommit hooks; of savepoints made by hand ("SAVEPOINT a") the outbox knows only if there
+// is an AfterCommit hook, because looking costs a round trip.
+//
+// If do returns an error or panics, or the commit fails, the transaction is rolled back and the AfterRollback hooks run.
+// Errors: that of do, joined with the one of the rollback if that failed too; those of the store. When the connection
+// breaks during the commit, nobody can know here whether it took effect; the error is the store's then, too.
+func (o *Outbox[Tx]) InTx(ctx context.Context, do func(ctx context.Context, tx Tx) error) ([]string, error) {
+	tx, err := o.store.Begin(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("begin transaction: %w", err)
+	}
+	t := &transaction[Tx]{tx: tx}
+	returned := false
+	defer func() {
+		if !returned {
+			_ = o.rollback(ctx, t, errUnwound) // the panic is what the caller hears of
+		}
+	}()
+	err = do(context.WithValue(ctx, transactionKey[Tx]{o}, t), tx)
+	if err == nil {
+		err = o.commit(ctx, t)
+	}
+	returned = true
+	if err != nil {
+		return nil, o.rollback(ctx, t, err)
+	}
+	o.store.Wake()
+	o.afterCommit(ctx, t)
+	return t.ids, nil
+}
+
+// commit settles what was published, as far as savepoints leave that open, and commits.
+func (o *Outbox[Tx]) commit(ctx context.Context, t *transaction[Tx]) error {
+	t.end()
+	if len(t.ids) > 0 && (t.nested || o.hasAfterCommit) {
+		written, err := o.store.Written(ctx, t.tx, t.ids)
+		if err != nil {
+			return fmt.Errorf("look for messages undone by savepoints: %w", err)
+		}
+		t.keep(written)
+	}
+	if err := o.store.Commit(ctx, t.tx); err != nil {
+		return fmt.Errorf("commit transaction: %w", err)
+	}
+	return nil
+}
+
+// rollbackTimeout bounds a rollback, which goes on when the caller's context has ended.
+const rollbackTimeout = 10 * time.Second
+
+// rollback ends the transaction, runs the AfterRollback hooks and returns cause, with the rollback's own error if any.
+func (o *Outbox[Tx]) rollback(ctx context.Context, t *transaction[Tx], cause error) error {
+	t.end()
+	ctx = context.WithoutCancel(ctx)
+	rollback, cancel := context.WithTimeout(ctx, rollbackTimeout)
+	defer cancel()
+	if err := o.store.Rollback(rollback, t.tx); err != nil {
+		cause = errors.Join(cause, fmt.Errorf("roll back transaction: %w", err))
+	}
+	if len(t.messages) > 0 {
+		for _, h := range o.hooks {
+			if h.AfterRollback != nil {
+				o.after(ctx, "AfterRollback", t, func() error { return h.AfterRollback(ctx, t.messages, cause) })
+			}
+		}
+	}
+	return cause
+}
+
+func (o *Outbox[Tx]) afterCommit(ctx context.Context, t *transaction[Tx]) {
+	if len(t.messages) == 0 {
+		return
+	}
+	ctx = context.WithoutCancel(ctx)
+	for _, h := range o.hooks {
+		if h.AfterCommit != nil {
+			o.after(ctx, "AfterCommit", t, func() error { return h.AfterCommit(ctx, t.messages) })
+		}
+	}
+}
+
+// after runs a hook whose failure changes nothing: the transaction has ended.
+func (o *Outbox[Tx]) after(ctx context.Context, name string, t *transaction[Tx], hook func() error) {
+	first, count := t.messages[0].ID, len(t.messages)
+	report := func(err error, stack string) {
+		o.logger.ErrorContext(ctx, "outbox: "+name+" hook failed; what was committed or rolled back stays so",
+			"error", err, "messages", count, "first_message", first, "stack", stack)
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			report(fmt.Errorf("panic: %v", r), string(debug.Stack()))
+		}
+	}()
+	if err := hook(); err != nil {
+		report(err, "")
+	}
+}
+
+// transaction remembers what is published in a transaction that InTx began.
+type transaction[Tx any] struct {
+	tx Tx
+
+	mu       sync.Mutex
+	ended    bool
+	nested   bool // something was published through another value than tx
+	ids      []string
+	messages []*postrider.Message // only if there are After hooks
+}
+
+type transactionKey[Tx any] struct{ outbox *Outbox[Tx] }
+
+// track remembers messages that were written in a transaction of InTx.
+func (o *Outbox[Tx]) track(ctx context.Context, tx Tx, msgs []*postrider.Message, withPayload bool) {
+	t, ok := ctx.Value(transactionKey[Tx]{o}).(*transaction[Tx])
+	if !ok {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended {
+		return
+	}
+	t.nested = t.nested || !same(t.tx, tx)
+	for _, m := range msgs {
+		t.ids = append(t.ids, m.ID)
+	}
+	if !o.hasAfter {
+		return
+	}
+	if withPayload {
+		t.messages = append(t.messages, msgs...)
+		return
+	}
+	for _, m := range msgs {
+		c := *m
+		c.Payload = nil
+		t.messages = append(t.messages, &c)
+	}
+}
+
+// end keeps goroutines that outlive do from changing what is reported of the transaction.
+func (t *transaction[Tx]) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended = true
+}
+
+// keep forgets what is not among the written IDs.
+func (t *transaction[Tx]) keep(written []string) {
+	there := make(map[string]bool, len(written))
+	for _, id := range written {
+		there[id] = true
+	}
+	ids, messages := t.ids, t.messages
+	t.ids, t.messages = nil, nil
+	for i, id := range ids {
+		if !there[id] {
+			continue
+		}
+		t.ids = append(t.ids, id)
+		if messages != nil {
+			t.messages = append(t.messages, messages[i])
+		}
+	}
+}
+
+// same compares transactions, also of types that == cannot compare, which count as different.
+func same(a, b any) bool {
+	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
+}

@@ -1,0 +1,127 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/postrider/postrider"
+)
+
+// preparation turns the messages of one Publish call into complete and valid copies.
+type preparation[Tx any] struct {
+	outbox     *Outbox[Tx]
+	now        time.Time
+	handled    *postrider.Message // the message whose handler publishes, or nil
+	injected   map[string]string  // what the propagator wrote
+	discardIDs bool
+
+	seen    int // messages so far
+	ids     []string
+	invalid postrider.ValidationError
+	hookErr error
+}
+
+func (o *Outbox[Tx]) preparation(ctx context.Context) *preparation[Tx] {
+	p := &preparation[Tx]{outbox: o, now: time.Now(), handled: postrider.MessageFromContext(ctx)}
+	if o.propagator != nil {
+		p.injected = make(map[string]string)
+		o.propagator.Inject(ctx, p.injected)
+	}
+	return p
+}
+
+// add returns copies of msgs, without those that a hook suppressed, complete and checked; err says whether they may be
+// written.
+func (p *preparation[Tx]) add(ctx context.Context, msgs []*postrider.Message) []*postrider.Message {
+	copies := make([]postrider.Message, len(msgs))
+	ready := make([]*postrider.Message, 0, len(msgs))
+	if !p.discardIDs {
+		p.ids = make([]string, len(msgs))
+	}
+	for i, m := range msgs {
+		if m == nil {
+			p.check(nil)
+			continue
+		}
+		c := &copies[i]
+		*c = *m
+		p.complete(c)
+		if suppressed := p.before(ctx, c); p.hookErr != nil {
+			return nil
+		} else if suppressed {
+			p.seen++
+			continue
+		}
+		p.check(c)
+		ready = append(ready, c)
+		if !p.discardIDs {
+			p.ids[i] = c.ID
+		}
+	}
+	return ready
+}
+
+// complete fills in defaults and what follows from the context.
+func (p *preparation[Tx]) complete(m *postrider.Message) {
+	o := p.outbox
+	m.Sequence, m.Attempt, m.CreatedAt = 0, 0, time.Time{}
+	if h := p.handled; h != nil {
+		m.CorrelationID = cmp.Or(m.CorrelationID, h.CorrelationID, h.ID)
+		m.CausationID = cmp.Or(m.CausationID, h.ID)
+		m.Tenant = cmp.Or(m.Tenant, h.Tenant)
+	}
+	// The headers are copied if anybody but the store gets to see the copy.
+	if len(p.injected) > 0 || len(o.hooks) > 0 {
+		headers := make(map[string]string, len(m.Headers)+len(p.injected))
+		maps.Copy(headers, m.Headers)
+		maps.Copy(headers, p.injected)
+		m.Headers = headers
+	}
+	m.FillDefaults(o.source, p.now)
+}
+
+// before runs the BeforePublish hooks and says whether one of them suppressed the message.
+func (p *preparation[Tx]) before(ctx context.Context, m *postrider.Message) (suppressed bool) {
+	if !p.outbox.hasBefore {
+		return false
+	}
+	for _, h := range p.outbox.hooks {
+		if h.BeforePublish == nil {
+			continue
+		}
+		if err := h.BeforePublish(ctx, m); errors.Is(err, ErrSuppress) {
+			return true
+		} else if err != nil {
+			p.hookErr = fmt.Errorf("before publishing message %d (type %q): %w", p.seen, m.Type, err)
+			return false
+		}
+	}
+	m.FillDefaults(p.outbox.source, p.now)
+	return false
+}
+
+func (p *preparation[Tx]) check(m *postrider.Message) {
+	if invalid, ok := errors.AsType[*postrider.ValidationError](m.Validate(p.outbox.limits)); ok {
+		for _, f := range invalid.Faults {
+			f.Index = p.seen
+			p.invalid.Faults = append(p.invalid.Faults, f)
+		}
+	}
+	p.seen++
+}
+
+// err is what keeps the messages from being written.
+func (p *preparation[Tx]) err() error {
+	if p.hookErr != nil {
+		return p.hookErr
+	}
+	if len(p.invalid.Faults) > 0 {
+		p.invalid.Batch = p.seen
+		return &p.invalid
+	}
+	return nil
+}
