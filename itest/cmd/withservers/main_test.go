@@ -1,0 +1,140 @@
+package main_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestServersLiveAsLongAsTheCommand: it starts what is not there, hands on the exit code and leaves nothing behind.
+func TestServersLiveAsLongAsTheCommand(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cmd := withservers(t, "POSTRIDER_TEST_POSTGRES=", "POSTRIDER_TEST_NATS=", "TMPDIR="+openFolder(t, dir))
+	cmd.Args = append(cmd.Args, "sh", "-c", "echo $POSTRIDER_TEST_POSTGRES; echo $POSTRIDER_TEST_NATS; exit 7")
+	out, err := cmd.Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 7 {
+		t.Fatalf("got %v, want exit code 7", err)
+	}
+	lines := strings.Fields(string(out))
+	if len(lines) != 2 {
+		t.Fatalf("the command saw %q, want two URLs", out)
+	}
+	for _, line := range lines {
+		awaitGone(t, line)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %q, %v", left, err)
+	}
+}
+
+// TestSignalEndsAll: an interrupted run hands the signal on and stops its servers.
+func TestSignalEndsAll(t *testing.T) {
+	t.Parallel()
+	cmd, address := running(t)
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	const terminated = 128 + int(syscall.SIGTERM)
+	if exit, ok := errors.AsType[*exec.ExitError](cmd.Wait()); !ok || exit.ExitCode() != terminated {
+		t.Errorf("got %v, want exit code %d", exit, terminated)
+	}
+	awaitGone(t, address)
+}
+
+// TestKillEndsAll: nothing outlives the program, even when it cannot clean up.
+func TestKillEndsAll(t *testing.T) {
+	t.Parallel()
+	cmd, address := running(t)
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed
+	awaitGone(t, address)
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	out, err := withservers(t).CombinedOutput()
+	if err == nil || !bytes.Contains(out, []byte("usage: withservers command")) {
+		t.Errorf("got %v and %q, want usage", err, out)
+	}
+}
+
+// running starts the program with a NATS server of its own and a command that waits.
+func running(t *testing.T) (*exec.Cmd, string) {
+	t.Helper()
+	cmd := withservers(t, "POSTRIDER_TEST_POSTGRES=none", "POSTRIDER_TEST_NATS=", "TMPDIR="+openFolder(t, t.TempDir()))
+	cmd.Args = append(cmd.Args, "sh", "-c", "echo $POSTRIDER_TEST_NATS; sleep 600")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("the command did not start: %v", err)
+	}
+	return cmd, strings.TrimSpace(line)
+}
+
+// withservers builds the program and prepares a run of it with additions to the environment.
+func withservers(t *testing.T, env ...string) *exec.Cmd {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "withservers")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	cmd := exec.Command(bin)
+	cmd.Env = append(os.Environ(), env...)
+	return cmd
+}
+
+// openFolder lets other users through to a test's folder: PostgreSQL does not run as root.
+func openFolder(t *testing.T, dir string) string {
+	t.Helper()
+	for d := dir; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// awaitGone waits until nobody listens any longer at a URL.
+func awaitGone(t *testing.T, address string) {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		t.Fatalf("no URL: %q", address)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for {
+		conn, err := net.Dial("tcp", u.Host)
+		if err != nil {
+			return
+		}
+		_ = conn.Close()
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			t.Fatalf("%s still listens", address)
+		}
+	}
+}

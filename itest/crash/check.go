@@ -1,0 +1,121 @@
+// Package crash lets a client that is not ours (pgbench) publish in its transactions, ends processes and servers in the
+// middle of it, and has an independent checker compare what the broker holds with what the database committed.
+//
+// The checker knows nothing of Postrider's tables. Every transaction of the load raises the counter of an account, writes
+// the new value with its own transaction id to a history table and publishes the same as a message with the account as
+// key. So the committed history says which messages must exist, which must not, and in which order those of each account
+// stand.
+package crash
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+)
+
+// Fact is one committed step of an account, as history row and as message.
+type Fact struct {
+	Account int64 `json:"account"`
+	Counter int64 `json:"counter"`
+	// Transaction is the id of the transaction, which tells a step that was rolled back from the one that took its place.
+	Transaction int64 `json:"transaction"`
+}
+
+func (f Fact) String() string {
+	return fmt.Sprintf("account %d step %d of transaction %d", f.Account, f.Counter, f.Transaction)
+}
+
+// Checker compares messages, as they stand in the stream, with the committed facts.
+type Checker struct {
+	seen    map[Fact]bool   // every committed fact, and whether its message has come
+	highest map[int64]int64 // counter of the last first copy, by account
+	missing int
+	verdict Verdict
+}
+
+// Verdict is what the checker found.
+type Verdict struct {
+	// Committed is the number of facts, Received that of messages.
+	Committed, Received int
+	// Lost are facts without a message, Invented messages without a fact, Duplicates further copies of a message, and
+	// Disordered first copies that came after a later step of their account.
+	Lost, Invented, Duplicates, Disordered int
+	// Examples are up to ten of the faults, in words.
+	Examples []string
+}
+
+func (v Verdict) String() string {
+	return fmt.Sprintf("%d committed, %d received: lost %d, invented %d, out of order within a key %d, duplicates %d",
+		v.Committed, v.Received, v.Lost, v.Invented, v.Disordered, v.Duplicates)
+}
+
+// Kept says that no promise broke. Duplicates are allowed.
+func (v Verdict) Kept() bool { return v.Lost == 0 && v.Invented == 0 && v.Disordered == 0 }
+
+// NewChecker makes a checker of the committed facts.
+func NewChecker(committed iter.Seq2[Fact, error]) (*Checker, error) {
+	c := &Checker{seen: map[Fact]bool{}, highest: map[int64]int64{}}
+	for f, err := range committed {
+		if err != nil {
+			return nil, err
+		}
+		c.seen[f] = false
+	}
+	c.missing = len(c.seen)
+	c.verdict.Committed = len(c.seen)
+	return c, nil
+}
+
+// Receive takes the next message of the stream.
+func (c *Checker) Receive(f Fact) {
+	c.verdict.Received++
+	seen, committed := c.seen[f]
+	switch {
+	case !committed:
+		c.verdict.Invented++
+		c.example("invented", f)
+	case seen:
+		c.verdict.Duplicates++
+	default:
+		c.seen[f] = true
+		c.missing--
+		if f.Counter < c.highest[f.Account] {
+			c.verdict.Disordered++
+			c.example(fmt.Sprintf("out of order, after step %d", c.highest[f.Account]), f)
+		}
+		c.highest[f.Account] = max(c.highest[f.Account], f.Counter)
+	}
+}
+
+// ReceiveUnreadable takes a message that no transaction of the load has published.
+func (c *Checker) ReceiveUnreadable(text string) {
+	c.verdict.Received++
+	c.verdict.Invented++
+	c.verdict.Examples = append(c.verdict.Examples, "invented: "+text)
+}
+
+// Missing is the number of facts whose message has not come yet.
+func (c *Checker) Missing() int { return c.missing }
+
+// Verdict counts what has not come as lost.
+func (c *Checker) Verdict() Verdict {
+	v := c.verdict
+	v.Lost = c.missing
+	v.Examples = slices.Clone(v.Examples)
+	for f := range maps.Keys(c.seen) {
+		if len(v.Examples) >= 10 {
+			break
+		}
+		if !c.seen[f] {
+			v.Examples = append(v.Examples, "lost: "+f.String())
+		}
+	}
+	return v
+}
+
+func (c *Checker) example(what string, f Fact) {
+	if len(c.verdict.Examples) < 10 {
+		c.verdict.Examples = append(c.verdict.Examples, what+": "+f.String())
+	}
+}

@@ -1,0 +1,70 @@
+package crash
+
+import (
+	"errors"
+	"iter"
+	"testing"
+)
+
+// TestChecker: a checker that cannot find a fault proves nothing.
+func TestChecker(t *testing.T) {
+	t.Parallel()
+	a1, a2, b1 := Fact{1, 1, 10}, Fact{1, 2, 11}, Fact{2, 1, 12}
+	committed := []Fact{a1, a2, b1}
+	tests := map[string]struct {
+		stream []Fact
+		want   Verdict
+		kept   bool
+	}{
+		"all in order":            {[]Fact{a1, b1, a2}, Verdict{}, true},
+		"keys may overtake":       {[]Fact{b1, a1, a2}, Verdict{}, true},
+		"a second copy":           {[]Fact{a1, a2, a1, b1}, Verdict{Duplicates: 1}, true},
+		"one lost":                {[]Fact{a1, b1}, Verdict{Lost: 1}, false},
+		"a step overtaken":        {[]Fact{a2, a1, b1}, Verdict{Disordered: 1}, false},
+		"a rolled back step":      {[]Fact{a1, {1, 2, 99}, a2, b1}, Verdict{Invented: 1}, false},
+		"a step nobody took":      {[]Fact{a1, a2, {1, 3, 13}, b1}, Verdict{Invented: 1}, false},
+		"nothing came":            {nil, Verdict{Lost: 3}, false},
+		"overtaken and come back": {[]Fact{a2, a1, a2, b1}, Verdict{Disordered: 1, Duplicates: 1}, false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, err := NewChecker(facts(committed, nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range tt.stream {
+				c.Receive(f)
+			}
+			got := c.Verdict()
+			if got.Lost != tt.want.Lost || got.Invented != tt.want.Invented || got.Duplicates != tt.want.Duplicates ||
+				got.Disordered != tt.want.Disordered || got.Kept() != tt.kept {
+				t.Errorf("got %s; want %s", got, tt.want)
+			}
+			if faults := got.Lost + got.Invented + got.Disordered; len(got.Examples) != faults {
+				t.Errorf("%d faults, but examples %q", faults, got.Examples)
+			}
+		})
+	}
+}
+
+func TestCheckerWithoutFacts(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("connection lost")
+	if _, err := NewChecker(facts([]Fact{{1, 1, 1}}, broken)); !errors.Is(err, broken) {
+		t.Errorf("got %v, want %v", err, broken)
+	}
+}
+
+func facts(all []Fact, end error) iter.Seq2[Fact, error] {
+	return func(yield func(Fact, error) bool) {
+		for _, f := range all {
+			if !yield(f, nil) {
+				return
+			}
+		}
+		if end != nil {
+			yield(Fact{}, end)
+		}
+	}
+}
