@@ -56,7 +56,7 @@ func (r *Relay) fetchRound(ctx context.Context) (found, again bool, err error) {
 	req, parts := r.fetchRequest()
 	r.mu.Unlock()
 	if len(parts) == 0 {
-		r.endRound(false)
+		r.endRound()
 		return false, false, nil
 	}
 	batches, err := r.store.Fetch(ctx, r.cfg.Name, req)
@@ -86,7 +86,7 @@ func (r *Relay) fetchRound(ctx context.Context) (found, again bool, err error) {
 	if found {
 		r.changed.Broadcast()
 	}
-	r.endRoundLocked(found)
+	r.endRoundLocked(found || len(parts) < len(r.partitions))
 	return found, again && r.room() >= r.cfg.MaxInFlight/2, nil
 }
 
@@ -185,16 +185,18 @@ func (r *Relay) enqueue(it *item) {
 	}
 }
 
-func (r *Relay) endRound(found bool) {
+// endRound ends a round in which there was nothing to read from.
+func (r *Relay) endRound() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.endRoundLocked(found)
+	r.endRoundLocked(len(r.partitions) > 0)
 }
 
-// endRoundLocked tells those who drain how things stand.
-func (r *Relay) endRoundLocked(found bool) {
+// endRoundLocked tells those who drain how things stand. There may be more when something was found, or when not every
+// partition was looked at.
+func (r *Relay) endRoundLocked(more bool) {
 	r.rounds++
-	if !found && r.idle() {
+	if !more && r.leased && r.idle() {
 		r.emptyRound = r.rounds
 	}
 	r.tell()

@@ -38,9 +38,8 @@ type Relay struct {
 	done                  chan struct{}
 	fetchWake, dueWake    chan struct{}
 	leaseWake, settleWake chan struct{}
+	lastSettle            chan struct{} // closed when no further outcomes come
 	workers               sync.WaitGroup
-
-	flushing sync.Mutex // one settlement at a time, in order
 
 	mu         sync.Mutex
 	changed    *sync.Cond // work became ready, or something that workers wait for ended
@@ -77,6 +76,7 @@ func New(store Store, cfg Config) (*Relay, error) {
 		done:      make(chan struct{}),
 		fetchWake: make(chan struct{}, 1), dueWake: make(chan struct{}, 1),
 		leaseWake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1),
+		lastSettle: make(chan struct{}),
 		partitions: make(map[int]*partition),
 		running:    make(map[*item]struct{}),
 		round:      make(chan struct{}),
@@ -155,7 +155,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		r.endLife()
 	case <-r.life.Done():
 	}
-	err = r.finish(background)
+	err = r.finish(background, settled)
 	endBackground()
 	loops.Wait()
 	<-leases
@@ -165,7 +165,7 @@ func (r *Relay) Run(ctx context.Context) error {
 
 // finish ends the work: no new calls, those under way are waited for, then cancelled; outcomes are recorded and the
 // leases given back.
-func (r *Relay) finish(ctx context.Context) error {
+func (r *Relay) finish(ctx context.Context, settled <-chan struct{}) error {
 	r.mu.Lock()
 	r.changed.Broadcast()
 	r.mu.Unlock()
@@ -194,7 +194,11 @@ func (r *Relay) finish(ctx context.Context) error {
 	}
 	last, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL)
 	defer cancel()
-	r.flush(last)
+	close(r.lastSettle)
+	select {
+	case <-settled: // it has recorded what there was
+	case <-last.Done():
+	}
 	if err := r.store.Leave(last, r.cfg.Name, r.owner); err != nil {
 		r.cfg.Logger.Warn("relay could not give its leases back; they end by themselves", "relay", r.cfg.Name, "error", err)
 	}

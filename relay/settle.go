@@ -6,13 +6,17 @@ import (
 	"time"
 )
 
-// settleLoop records outcomes: SettleInterval after the first one, or when SettleBatch have come together.
+// settleLoop records outcomes: SettleInterval after the first one, or when SettleBatch have come together, and what is
+// left when the relay ends.
 func (r *Relay) settleLoop(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
+			return
+		case <-r.lastSettle:
+			r.flush(ctx)
 			return
 		case <-r.settleWake:
 		}
@@ -21,6 +25,8 @@ func (r *Relay) settleLoop(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 				return
+			case <-r.lastSettle:
+				waiting = false
 			case <-timer.C:
 				waiting = false
 			case <-r.settleWake:
@@ -45,8 +51,6 @@ type sent struct {
 
 // flush records everything that is pending, trying until the store takes it or the leases are lost.
 func (r *Relay) flush(ctx context.Context) {
-	r.flushing.Lock()
-	defer r.flushing.Unlock()
 	batch := r.collect()
 	failing := false
 	for len(batch) > 0 {

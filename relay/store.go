@@ -179,7 +179,7 @@ type Record struct {
 	Attempts int
 	// Reason is why a parked message was parked; empty for one that comes from the log.
 	Reason ParkReason
-	// ParkedFor is how long ago the message was parked.
+	// ParkedFor is how long ago the message was parked first; parking it again does not start the time anew.
 	ParkedFor time.Duration
 	// Err says why the stored row cannot be read as a message, in which case Message holds what could be read (Sequence and
 	// Key at least) and the message is dead.
