@@ -1,0 +1,192 @@
+package postrider
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+)
+
+// CloudEventsBinary is CloudEvents' binary mode: the payload is the protocol's payload, the attributes are its headers.
+// The zero value is for HTTP and NATS; for Kafka it is {Prefix: "ce_", UTF8: true}.
+type CloudEventsBinary struct {
+	// Prefix stands before the attribute names. Default: "ce-".
+	Prefix string
+	// UTF8 says that the protocol's header values hold any UTF-8 text. Otherwise values are percent-encoded, as in the HTTP
+	// binding: space, double quote, percent sign and everything but printable ASCII.
+	UTF8 bool
+}
+
+// contentTypeHeader is the one attribute without a prefix.
+const contentTypeHeader = "content-type"
+
+// traceHeaders are those of W3C Trace Context. Tools that know nothing of CloudEvents look for them without a prefix.
+var traceHeaders = [...]string{"traceparent", "tracestate"}
+
+func (c CloudEventsBinary) prefix() string {
+	if c.Prefix == "" {
+		return "ce-"
+	}
+	return c.Prefix
+}
+
+// Headers yields names and values of the protocol headers for a message; its Payload goes beside them as it is. The W3C
+// trace headers are among them twice, with the prefix and without.
+func (c CloudEventsBinary) Headers(m *Message) iter.Seq2[string, string] {
+	prefix := c.prefix()
+	return func(yield func(string, string) bool) {
+		contentType := m.ContentType
+		if !isPrintable(contentType) { // no media type, and it must not break the protocol's headers
+			contentType = percentEncode(contentType)
+		}
+		if contentType != "" && !yield(contentTypeHeader, contentType) {
+			return
+		}
+		for name, value := range attributes(m) {
+			if !c.UTF8 {
+				value = percentEncode(value)
+			}
+			if !yield(prefix+name, value) {
+				return
+			}
+		}
+		for _, name := range traceHeaders {
+			if value := m.Headers[name]; value != "" && isPrintable(value) && !yield(name, value) {
+				return
+			}
+		}
+	}
+}
+
+// Decode reads a message from protocol headers and payload, which it keeps. Header names are matched without regard to
+// case, since protocols change it. Headers without the prefix are passed over, except content-type and the W3C trace
+// headers, which count if the event itself has none. If content-type says that the payload is a whole CloudEvent in JSON,
+// it is read as DecodeCloudEvent does. The result follows the rules of CloudEvents, not all those of Validate.
+func (c CloudEventsBinary) Decode(headers iter.Seq2[string, string], payload []byte) (*Message, error) {
+	m, err := c.decode(headers, payload)
+	if err != nil {
+		return nil, fmt.Errorf("decode CloudEvent: %w", err)
+	}
+	return m, nil
+}
+
+func (c CloudEventsBinary) decode(headers iter.Seq2[string, string], payload []byte) (*Message, error) {
+	prefix := strings.ToLower(c.prefix())
+	r := newAttributeReader()
+	var traces [len(traceHeaders)]string
+	for name, value := range headers {
+		name = strings.ToLower(name)
+		attribute, ok := strings.CutPrefix(name, prefix)
+		switch {
+		case name == contentTypeHeader:
+			if mediaType := mediaTypeOf(value); mediaType == CloudEventsJSON {
+				return decodeStructured(payload)
+			} else if strings.HasPrefix(mediaType, "application/cloudevents") {
+				return nil, fmt.Errorf("content type %q: of the structured formats only %s is understood", value, CloudEventsJSON)
+			}
+			if err := r.set("datacontenttype", value); err != nil {
+				return nil, err
+			}
+		case ok && attribute == "datacontenttype":
+			return nil, errors.New("datacontenttype stands in the content-type header in binary mode")
+		case ok:
+			if !c.UTF8 {
+				value = percentDecode(unquote(value))
+			}
+			if err := r.set(attribute, value); err != nil {
+				return nil, err
+			}
+		default:
+			for i, trace := range traceHeaders {
+				if name == trace {
+					traces[i] = value
+				}
+			}
+		}
+	}
+	m, err := r.message()
+	if err != nil {
+		return nil, err
+	}
+	for i, value := range traces {
+		if _, ok := m.Headers[traceHeaders[i]]; !ok && isAttributeValue(value) {
+			r.header(traceHeaders[i], value)
+		}
+	}
+	m.Payload = payload
+	return m, nil
+}
+
+// isPrintable: ASCII that every protocol can hold as it is.
+func isPrintable(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if s[i] < 0x20 || s[i] > 0x7e {
+			return false
+		}
+	}
+	return true
+}
+
+// isHeaderByte: what the HTTP binding lets stand for itself in a header value.
+func isHeaderByte(c byte) bool { return 0x21 <= c && c <= 0x7e && c != '"' && c != '%' }
+
+func percentEncode(s string) string {
+	i := 0
+	for i < len(s) && isHeaderByte(s[i]) {
+		i++
+	}
+	if i == len(s) {
+		return s
+	}
+	const hex = "0123456789ABCDEF"
+	b := append(make([]byte, 0, len(s)+16), s[:i]...)
+	for ; i < len(s); i++ {
+		if c := s[i]; isHeaderByte(c) {
+			b = append(b, c)
+		} else {
+			b = append(b, '%', hex[c>>4], hex[c&0xf])
+		}
+	}
+	return string(b)
+}
+
+// percentDecode takes a percent sign that no two hex digits follow for itself: some senders do not encode.
+func percentDecode(s string) string {
+	i := strings.IndexByte(s, '%')
+	if i < 0 {
+		return s
+	}
+	b := append(make([]byte, 0, len(s)), s[:i]...)
+	for ; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) && isHex(s[i+1]) && isHex(s[i+2]) {
+			b = append(b, unhex(s[i+1])<<4|unhex(s[i+2]))
+			i += 2
+		} else {
+			b = append(b, s[i])
+		}
+	}
+	return string(b)
+}
+
+func unhex(c byte) byte {
+	if isDigit(c) {
+		return c - '0'
+	}
+	return c | 0x20 - 'a' + 10
+}
+
+// unquote takes off the double quotes that older versions of the HTTP binding put around values.
+func unquote(s string) string {
+	if len(s) < 2 || s[0] != '"' || s[len(s)-1] != '"' {
+		return s
+	}
+	s = s[1 : len(s)-1]
+	b := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+1 < len(s) {
+			i++
+		}
+		b = append(b, s[i])
+	}
+	return string(b)
+}

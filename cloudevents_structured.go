@@ -1,0 +1,178 @@
+package postrider
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+)
+
+// CloudEventsJSON is the media type of what EncodeCloudEvent returns.
+const CloudEventsJSON = "application/cloudevents+json"
+
+// EncodeCloudEvent returns the message as a CloudEvent in structured mode (JSON event format 1.0). A payload that is JSON
+// by its ContentType and in fact becomes "data", byte for byte; any other becomes "data_base64".
+func EncodeCloudEvent(m *Message) []byte {
+	b := make([]byte, 0, 512+len(m.Payload)*4/3)
+	b = append(b, '{')
+	for name, value := range attributes(m) {
+		b = append(b, '"')
+		b = append(b, name...)
+		b = append(b, '"', ':')
+		if name == "schemaversion" {
+			b = append(b, value...)
+		} else {
+			b = appendJSONString(b, value)
+		}
+		b = append(b, ',')
+	}
+	if m.ContentType != "" {
+		b = append(b, `"datacontenttype":`...)
+		b = appendJSONString(b, m.ContentType)
+		b = append(b, ',')
+	}
+	switch {
+	case len(m.Payload) == 0:
+		b[len(b)-1] = '}' // in place of the last comma
+		return b
+	case isJSONType(m.ContentType) && utf8.Valid(m.Payload) && json.Valid(m.Payload) && !hasSpaceAround(m.Payload):
+		b = append(b, `"data":`...)
+		b = append(b, m.Payload...)
+	default:
+		b = append(b, `"data_base64":"`...)
+		b = append(base64.StdEncoding.AppendEncode(b, m.Payload), '"')
+	}
+	return append(b, '}')
+}
+
+// hasSpaceAround: such white space is not part of a JSON value and would be lost.
+func hasSpaceAround(payload []byte) bool {
+	return len(bytes.TrimSpace(payload)) != len(payload)
+}
+
+// DecodeCloudEvent reads a CloudEvent in structured mode, also one that others wrote. Without a datacontenttype it is
+// application/json; Topic is Type when nothing else is said. The result follows the rules of CloudEvents, not all those
+// of Validate.
+func DecodeCloudEvent(data []byte) (*Message, error) {
+	m, err := decodeStructured(data)
+	if err != nil {
+		return nil, fmt.Errorf("decode CloudEvent: %w", err)
+	}
+	return m, nil
+}
+
+func decodeStructured(text []byte) (*Message, error) {
+	r := newAttributeReader()
+	var data, dataBase64 json.RawMessage
+	err := eachMember(text, func(name string, value json.RawMessage) error {
+		switch name {
+		case "data":
+			return setOnce(&data, name, value)
+		case "data_base64":
+			return setOnce(&dataBase64, name, value)
+		}
+		attribute, ok, err := attributeText(value)
+		if err != nil {
+			return fmt.Errorf("attribute %s %w", name, err)
+		} else if !ok {
+			return nil
+		}
+		return r.set(name, attribute)
+	})
+	if err != nil {
+		return nil, err
+	}
+	m, err := r.message()
+	if err != nil {
+		return nil, err
+	}
+	if m.ContentType == "" {
+		m.ContentType = DefaultContentType
+	}
+	m.Payload, err = structuredPayload(m.ContentType, data, dataBase64)
+	return m, err
+}
+
+// eachMember calls visit for every member of a JSON object, in order, and fails on anything else than one object.
+func eachMember(text []byte, visit func(name string, value json.RawMessage) error) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	if t, err := d.Token(); err != nil {
+		return err
+	} else if t != json.Delim('{') {
+		return errors.New("not a JSON object")
+	}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return err
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return err
+		}
+		if err := visit(t.(string), value); err != nil { // in an object, the decoder returns names as strings
+			return err
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("there is something behind the JSON object")
+	}
+	return nil
+}
+
+func setOnce(member *json.RawMessage, name string, value json.RawMessage) error {
+	if *member != nil {
+		return fmt.Errorf("%s is there twice", name)
+	}
+	*member = value
+	return nil
+}
+
+// attributeText returns the canonical string of an attribute's JSON value; ok is false for null, which means unset.
+func attributeText(value json.RawMessage) (text string, ok bool, err error) {
+	switch c := value[0]; {
+	case c == 'n':
+		return "", false, nil
+	case c == '"':
+		err = json.Unmarshal(value, &text)
+		return text, true, err
+	case c == 't' || c == 'f':
+		return string(value), true, nil
+	case c == '{' || c == '[':
+		return "", false, errors.New("is a JSON object or array: CloudEvents allows strings, integers and booleans")
+	case bytes.ContainsAny(value, ".eE"):
+		return "", false, errors.New("is a number that is not an integer")
+	default:
+		return string(value), true, nil
+	}
+}
+
+func structuredPayload(contentType string, data, dataBase64 json.RawMessage) ([]byte, error) {
+	if data != nil && dataBase64 != nil {
+		return nil, errors.New("data and data_base64 are both there")
+	}
+	switch {
+	case dataBase64 != nil:
+		var payload []byte // encoding/json reads base64 into bytes, and null as none
+		if err := json.Unmarshal(dataBase64, &payload); err != nil || dataBase64[0] == '[' {
+			return nil, errors.New("data_base64 is not a string of base64")
+		}
+		return payload, nil
+	case data == nil || isJSONType(contentType):
+		return data, nil
+	case data[0] == 'n':
+		return nil, nil
+	case data[0] != '"':
+		return nil, fmt.Errorf("data of content type %q is not a string", contentType)
+	default:
+		var text string
+		err := json.Unmarshal(data, &text)
+		return []byte(text), err
+	}
+}
