@@ -1,0 +1,221 @@
+package relay
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider"
+)
+
+func TestMatchTopic(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		pattern, topic string
+		want           bool
+	}{
+		{"orders", "orders", true}, {"orders", "orders.new", false}, {"*", "", true}, {"*", "anything", true},
+		{"orders.*", "orders.new", true}, {"orders.*", "orders.", true}, {"orders.*", "orders", false},
+		{"*.new", "orders.new", true}, {"*.new", "orders.new.er", false}, {"a*b*c", "abc", true}, {"a*b*c", "aXbYc", true},
+		{"a*b*c", "acb", false}, {"a*a", "a", false}, {"*ab*ab", "abab", true}, {"*ab*ab", "ab", false}, {"**", "x", true},
+	} {
+		if got := matchTopic(c.pattern, c.topic); got != c.want {
+			t.Errorf("matchTopic(%q, %q) = %v", c.pattern, c.topic, got)
+		}
+	}
+}
+
+func FuzzMatchTopic(f *testing.F) {
+	f.Add("a*b", "aXb")
+	f.Fuzz(func(t *testing.T, pattern, topic string) {
+		if matchTopic(pattern, topic) && !matchTopic("*"+pattern, "x"+topic) {
+			t.Errorf("%q matches %q, but a wild beginning does not", pattern, topic)
+		}
+		if !matchTopic("*", topic) {
+			t.Errorf("* does not match %q", topic)
+		}
+	})
+}
+
+// TestTrackerMovesOverTheSettledPrefix compares the tracker with a plain list under random orders of settling.
+func TestTrackerMovesOverTheSettledPrefix(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(300) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		var tr tracker
+		type ref struct {
+			seq     int64
+			late    bool
+			last    bool
+			next    Cursor
+			settled bool
+			ticket  uint64
+		}
+		var model []ref
+		var open []int
+		next := int64(0)
+		want := Cursor{}
+		for step := range 200 {
+			if rng.IntN(3) == 0 {
+				b := Batch{Late: rng.IntN(3)}
+				n := rng.IntN(6)
+				b.Late = min(b.Late, n)
+				for i := range n {
+					seq := next + int64(i-b.Late) + 1
+					if i < b.Late {
+						seq = next
+					}
+					b.Records = append(b.Records, Record{Message: &postrider.Message{Sequence: seq}})
+				}
+				next += int64(n - b.Late)
+				b.Next = Cursor{Position: next, Snapshot: fmt.Sprint(step)}
+				ticket := tr.add(&b)
+				for i := range b.Records {
+					open = append(open, len(model))
+					model = append(model, ref{b.Records[i].Message.Sequence, i < b.Late, i == n-1, b.Next, false, ticket + uint64(i)})
+				}
+				if n == 0 {
+					model = append(model, ref{late: true, last: true, next: b.Next, settled: true})
+				}
+			} else if len(open) > 0 {
+				i := rng.IntN(len(open))
+				model[open[i]].settled = true
+				tr.settle(model[open[i]].ticket)
+				open = append(open[:i], open[i+1:]...)
+			}
+			tr.advance()
+			for len(model) > 0 && model[0].settled {
+				switch e := model[0]; {
+				case e.last:
+					want = e.next
+				case !e.late:
+					want = Cursor{e.seq, e.next.Snapshot}
+				}
+				model = model[1:]
+				for i := range open {
+					open[i]--
+				}
+			}
+			if tr.cursor != want || tr.open() != len(model) {
+				t.Fatalf("seed %d step %d: cursor %v with %d open, want %v with %d", seed, step, tr.cursor, tr.open(), want, len(model))
+			}
+		}
+	}
+}
+
+// TestShareSettles lets processes come, go and act on what they see, in any order, and expects a fair and quiet end.
+func TestShareSettles(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(500) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		total, alive := 1+rng.IntN(20), 1+rng.IntN(8)
+		holdings := make(map[string]int)
+		free := total
+		for range 30 {
+			o := fmt.Sprint("p", rng.IntN(alive)) // any start
+			n := rng.IntN(free + 1)
+			holdings[o] += n
+			free -= n
+		}
+		act := func(o string) bool {
+			present := make(map[string]int)
+			for k, v := range holdings {
+				if v > 0 {
+					present[k] = v
+				}
+			}
+			want, surplus := share(total, alive, present, o)
+			want = min(want, free)
+			holdings[o] += want - surplus
+			free += surplus - want
+			return want+surplus > 0
+		}
+		for range 40 * alive {
+			act(fmt.Sprint("p", rng.IntN(alive)))
+		}
+		quiet := true
+		for i := range alive {
+			quiet = !act(fmt.Sprint("p", i)) && quiet
+		}
+		low, high := total/alive, (total+alive-1)/alive
+		for i := range alive {
+			if n := holdings[fmt.Sprint("p", i)]; n < low || n > high {
+				t.Errorf("seed %d: %d partitions, %d processes: one holds %d (%v)", seed, total, alive, n, holdings)
+			}
+		}
+		if free != 0 || !quiet {
+			t.Errorf("seed %d: %d free, quiet %v, %v", seed, free, quiet, holdings)
+		}
+	}
+}
+
+func TestBackoffStaysUnderItsCeiling(t *testing.T) {
+	t.Parallel()
+	r := &Relay{cfg: Config{BackoffBase: 200 * time.Millisecond, BackoffMax: time.Minute}}
+	for attempts := 1; attempts < 100; attempts++ {
+		ceiling := time.Minute
+		if attempts < 9 {
+			ceiling = min(ceiling, 200*time.Millisecond<<(attempts-1))
+		}
+		longest := time.Duration(0)
+		for range 200 {
+			d := r.backoff(attempts)
+			if d <= 0 || d > ceiling {
+				t.Fatalf("attempt %d: %s is outside (0, %s]", attempts, d, ceiling)
+			}
+			longest = max(longest, d)
+		}
+		if longest < ceiling/2 {
+			t.Errorf("attempt %d: 200 draws stay under %s of %s", attempts, longest, ceiling)
+		}
+	}
+}
+
+func TestSchedulerSharesTwoToOne(t *testing.T) {
+	t.Parallel()
+	var s scheduler
+	for range 100 {
+		s.ready(unit{item: &item{}})
+		s.ready(unit{item: &item{run: &run{}}})
+	}
+	parked := 0
+	for range 90 {
+		if s.next().item.run != nil {
+			parked++
+		}
+	}
+	if parked != 30 {
+		t.Errorf("%d of 90 were parked ones, want 30", parked)
+	}
+	for s.len() > 0 {
+		s.next()
+	}
+}
+
+func TestQueueKeepsOrder(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(3, 3))
+	var q queue
+	var model []*item
+	for range 10_000 {
+		switch it := (&item{}); rng.IntN(5) {
+		case 0, 1:
+			q.push(unit{item: it})
+			model = append(model, it)
+		case 2:
+			q.pushFront(unit{item: it})
+			model = append([]*item{it}, model...)
+		default:
+			if len(model) > 0 {
+				if got := q.pop().item; got != model[0] {
+					t.Fatal("out of order")
+				}
+				model = model[1:]
+			}
+		}
+		if q.len() != len(model) {
+			t.Fatalf("length %d, want %d", q.len(), len(model))
+		}
+	}
+}
