@@ -87,8 +87,16 @@ func testFidelity(t *testing.T, s *suite) {
 		if len(got) != len(sent) {
 			t.Fatalf("topic %q: %d messages arrived, want %d", topic, len(got), len(sent))
 		}
-		for i := range sent {
-			checkSame(t, got[i], sent[i])
+		byID := make(map[string]*postrider.Message)
+		for _, m := range got {
+			byID[m.ID] = m
+		}
+		for _, m := range sent {
+			if byID[m.ID] == nil {
+				t.Errorf("topic %q: message %q is missing", topic, m.ID)
+				continue
+			}
+			checkSame(t, byID[m.ID], m)
 		}
 	}
 }
@@ -110,10 +118,10 @@ func checkSame(t *testing.T, got, want *postrider.Message) {
 		}
 	}
 	if !bytes.Equal(got.Payload, want.Payload) {
-		t.Errorf("topic %q, message %q: payload arrived as %q, sent as %q", want.Topic, want.ID, got.Payload, want.Payload)
+		t.Errorf("topic %q, message %q: payload arrived as %.80q, sent as %.80q", want.Topic, want.ID, got.Payload, want.Payload)
 	}
 	if len(got.Headers)+len(want.Headers) > 0 && !maps.Equal(got.Headers, want.Headers) {
-		t.Errorf("topic %q, message %q: headers arrived as %q, sent as %q", want.Topic, want.ID, got.Headers, want.Headers)
+		t.Errorf("topic %q, message %q: headers arrived as %.300q, sent as %.300q", want.Topic, want.ID, got.Headers, want.Headers)
 	}
 }
 

@@ -1,0 +1,103 @@
+package natsbroker
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postrider/postrider"
+)
+
+// publishAnswer is what JetStream answers to a message.
+type publishAnswer struct {
+	Stream   string              `json:"stream"`
+	Sequence uint64              `json:"seq"`
+	Error    *jetstream.APIError `json:"error"`
+}
+
+var errorField = []byte(`"error"`)
+
+// verdict reads the answer to message m: nil if the stream has it.
+func (p *Publisher) verdict(answer *nats.Msg, m *postrider.Message) error {
+	if len(answer.Data) == 0 && answer.Header.Get("Status") == "503" {
+		return p.nobodyAnswers(m)
+	}
+	if len(answer.Data) > 0 && answer.Data[0] == '{' && !bytes.Contains(answer.Data, errorField) {
+		return nil
+	}
+	var a publishAnswer
+	if err := json.Unmarshal(answer.Data, &a); err != nil {
+		return fmt.Errorf("publish to NATS: acknowledgement cannot be read: %w", err)
+	}
+	if a.Error != nil {
+		return p.refused(a.Error, m)
+	}
+	return nil
+}
+
+// nobodyAnswers is the outcome of a message on whose subject no stream listens.
+func (p *Publisher) nobodyAnswers(m *postrider.Message) error {
+	subject := Subject(p.cfg.Prefix, m.Topic)
+	if p.takes(subject) {
+		return postrider.Unavailable(fmt.Errorf("publish to NATS: stream %s does not answer: it has no leader, or JetStream is off; see: nats stream info %s",
+			p.stream.Name, p.stream.Name))
+	}
+	return fmt.Errorf("publish to NATS: no stream takes subject %s; add it: nats stream edit %s --subjects=%s",
+		subject, p.stream.Name, strings.Join(append(slices.Clone(p.stream.Subjects), subject), ","))
+}
+
+// takes says whether the stream, as it was at the start, takes a subject.
+func (p *Publisher) takes(subject string) bool {
+	return slices.ContainsFunc(p.stream.Subjects, func(filter string) bool { return covers(filter, subject) })
+}
+
+// refused is the outcome of a message that the server refused.
+func (p *Publisher) refused(err *jetstream.APIError, m *postrider.Message) error {
+	wrapped := fmt.Errorf("publish to NATS stream %s: %w", p.stream.Name, err)
+	switch err.ErrorCode {
+	case codeMessageTooLarge, codeHeaderTooLarge:
+		return tooLarge(wrapped)
+	case codeStoreFailed:
+		return storeFailed(wrapped, err.Description)
+	case codeStreamNotMatch:
+		return fmt.Errorf("another stream than %s takes subject %s: %w", p.stream.Name, Subject(p.cfg.Prefix, m.Topic), err)
+	case codeAccountResources, codeClusterNotAvail, codeNotLeader, codeInsufficient, codeMemoryResources,
+		codeNotEnabledAccount, codeStorageResources, codeNotEnabled, codeSealed, codeTooManyRequests:
+		return postrider.Unavailable(wrapped)
+	default:
+		return wrapped
+	}
+}
+
+// storeFailed tells apart what the server reports under one code: only the text says which limit it was.
+func storeFailed(err error, description string) error {
+	switch {
+	case strings.Contains(description, "per subject"):
+		return fmt.Errorf("%w; consume messages of the subject, or raise --max-msgs-per-subject", err)
+	case strings.Contains(description, "too large"):
+		return tooLarge(err)
+	default:
+		return postrider.Unavailable(fmt.Errorf("%w; the stream is full or its disk is: consume messages, or raise --max-msgs or --max-bytes", err))
+	}
+}
+
+// noAnswer is the outcome of a message that was not acknowledged in time.
+func (p *Publisher) noAnswer(m *postrider.Message) error {
+	subject := Subject(p.cfg.Prefix, m.Topic)
+	if err := p.conn.LastError(); errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), `"`+subject+`"`) {
+		return fmt.Errorf("publish to NATS: the user may not publish to subject %s; grant it: %w", subject, err)
+	}
+	err := fmt.Errorf("publish to NATS: no acknowledgement within %s; the stream may have the message", p.cfg.AckWait)
+	if p.silent() {
+		return postrider.Unavailable(err)
+	}
+	return err
+}
+
+func tooLarge(err error) error { return postrider.Dead("too large for the broker", err) }

@@ -1,0 +1,136 @@
+package natsbroker
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// The defaults of Config.
+const (
+	DefaultDedupeWindow = 2 * time.Minute
+	DefaultWindow       = 4096
+	DefaultAckWait      = 5 * time.Second
+)
+
+// noPrefix is Config.Prefix for none.
+const noPrefix = "-"
+
+// Config configures a Publisher. Stream is required; the zero value of every other field means its default.
+type Config struct {
+	// Stream names the JetStream stream. It is created if it does not exist.
+	Stream string
+	// Prefix stands before the topic in the subject. Default: Stream and a dot; "-" means none.
+	Prefix string
+	// Subjects are the subjects that the stream must take, wildcards allowed. Default: Prefix + ">"; required when Prefix
+	// is "-", because a stream cannot take every subject there is.
+	Subjects []string
+	// CheckOnly refuses to create the stream; it must be there and as described here.
+	CheckOnly bool
+	// Replicas is the number of servers that keep the stream: 1, 3 or 5; an existing stream may have more. Default: 1.
+	Replicas int
+	// DedupeWindow is the least time for which the stream drops second copies of a message. An existing stream may have a
+	// longer one. Default: 2 minutes.
+	DedupeWindow time.Duration
+	// Window bounds the messages that wait for their acknowledgement, over all calls. The server keeps at most 10,000
+	// waiting for a stream, from all publishers together. Default: 4096.
+	Window int
+	// AckWait bounds the wait for the acknowledgement of a message. Default: 5 s.
+	AckWait time.Duration
+	// Logger hears of connections lost and made again. Default: nothing is logged.
+	Logger *slog.Logger
+
+	// The rest is for Open, which makes the connection itself.
+
+	// Name is the name of the connection in the server's reports. Default: "postrider".
+	Name string
+	// CredentialsFile holds a user JWT and its nkey seed, NKeySeedFile an nkey seed. User and Password, or Token, are the
+	// other ways to say who connects. At most one way; none means what the URL says, if anything.
+	CredentialsFile, NKeySeedFile, User, Password, Token string
+	// TLS configures encryption; nil leaves it to URL and server. CAFile, CertFile and KeyFile name PEM files: those who
+	// sign the server's certificate (default: the system's), and the client's own certificate and key.
+	TLS                       *tls.Config
+	CAFile, CertFile, KeyFile string
+	// Options are added behind those that Open makes.
+	Options []nats.Option
+}
+
+// withDefaults returns a copy with every default filled in.
+func (c Config) withDefaults() Config {
+	switch {
+	case c.Prefix == noPrefix:
+		c.Prefix = ""
+	case c.Prefix == "":
+		c.Prefix = c.Stream + "."
+	}
+	if len(c.Subjects) == 0 && c.Prefix != "" {
+		c.Subjects = []string{c.Prefix + ">"}
+	}
+	c.Replicas = cmp.Or(c.Replicas, 1)
+	c.DedupeWindow = cmp.Or(c.DedupeWindow, DefaultDedupeWindow)
+	c.Window = cmp.Or(c.Window, DefaultWindow)
+	c.AckWait = cmp.Or(c.AckWait, DefaultAckWait)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.Name = cmp.Or(c.Name, "postrider")
+	return c
+}
+
+// validate names every fault of a configuration with defaults.
+func (c Config) validate() error {
+	var faults []error
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("nats: "+format, args...))
+	}
+	if c.Stream == "" {
+		fault("no stream is named; set Stream, or ?stream=NAME in the URL")
+	} else if strings.ContainsAny(c.Stream, " .*>/\\\t\r\n") {
+		fault("stream %q: a name has no space, dot, slash, * or >", c.Stream)
+	}
+	if c.Prefix != "" && (!strings.HasSuffix(c.Prefix, ".") || !validSubject(c.Prefix+"x")) {
+		fault("prefix %q: give whole tokens with a dot at the end, such as \"orders.\", or \"-\" for none", c.Prefix)
+	}
+	if len(c.Subjects) == 0 {
+		fault("no subjects and no prefix; say in Subjects what the stream takes")
+	}
+	for _, s := range c.Subjects {
+		if !validSubject(s) {
+			fault("subject %q: tokens are separated by single dots and have no space", s)
+		}
+	}
+	if c.Replicas < 1 || c.Replicas > 5 {
+		fault("%d replicas; give 1, 3 or 5", c.Replicas)
+	}
+	if c.DedupeWindow < 100*time.Millisecond {
+		fault("dedupe window is %s; give 100ms or more", c.DedupeWindow)
+	}
+	if c.Window < 1 || c.Window > 10_000 {
+		fault("window is %d; give 1 to 10000, which is what a server keeps waiting for a stream", c.Window)
+	}
+	if c.AckWait < 0 {
+		fault("acknowledgement wait is %s; give more than 0", c.AckWait)
+	}
+	ways := []bool{c.CredentialsFile != "", c.NKeySeedFile != "", c.User != "" || c.Password != "", c.Token != ""}
+	if n := len(slices.DeleteFunc(ways, func(given bool) bool { return !given })); n > 1 {
+		fault("%d of credentials file, nkey, user and token are given; give one", n)
+	}
+	if (c.CertFile == "") != (c.KeyFile == "") {
+		fault("client certificate and key come together; give both files or none")
+	}
+	return errors.Join(faults...)
+}
+
+func validSubject(s string) bool {
+	for token := range strings.SplitSeq(s, ".") {
+		if token == "" || strings.ContainsAny(token, " \t\r\n\x00") {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,163 @@
+package natsbroker_test
+
+import (
+	"context"
+	"iter"
+	"net/url"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/broker/brokertest"
+	natsbroker "github.com/postrider/postrider/broker/nats"
+)
+
+func TestConformanceEmbedded(t *testing.T) {
+	t.Parallel()
+	brokertest.Run(t, brokertest.Features{}, func(t *testing.T) brokertest.Harness {
+		return harness(t, startEmbedded(t, nil))
+	})
+}
+
+func TestConformanceProcess(t *testing.T) {
+	t.Parallel()
+	brokertest.Run(t, brokertest.Features{}, func(t *testing.T) brokertest.Harness {
+		return harness(t, startProcess(t))
+	})
+}
+
+// TestConformanceExternal runs on a server that somebody else started and that cannot be restarted.
+func TestConformanceExternal(t *testing.T) {
+	t.Parallel()
+	address := os.Getenv("POSTRIDER_TEST_NATS")
+	if address == "" {
+		address = "nats://" + startEmbedded(t, nil).address()
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatalf("POSTRIDER_TEST_NATS: %v", err)
+	}
+	brokertest.Run(t, brokertest.Features{NoRestart: true}, func(t *testing.T) brokertest.Harness {
+		return harness(t, runningServer(u.Host))
+	})
+}
+
+// runningServer is the host:port of a server that is not ours.
+type runningServer string
+
+func (s runningServer) address() string { return string(s) }
+func (runningServer) stop(testing.TB)   {}
+func (runningServer) start(testing.TB)  {}
+
+func harness(t *testing.T, s natsServer) brokertest.Harness {
+	name := "TEST_" + nats.NewInbox()[len("_INBOX."):]
+	faults := newProxy(t, s.address())
+	p, err := natsbroker.Open(t.Context(), faults.url(), natsbroker.Config{
+		Stream: name, AckWait: time.Second, Options: []nats.Option{nats.CustomReconnectDelay(func(int) time.Duration { return 10 * time.Millisecond })},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := brokertest.Harness{
+		Publisher:    p,
+		Close:        p.Close,
+		Arrived:      func(t testing.TB, topic string) []*postrider.Message { return arrived(t, s.address(), name, topic) },
+		Refuse:       faults.mark(faults.refuse),
+		LoseAcks:     faults.mark(faults.loseAck),
+		LoseMessages: faults.mark(faults.loseMsg),
+		Drop:         faults.drop,
+		Pause:        faults.pause,
+		Resume:       faults.resume,
+	}
+	if _, external := s.(runningServer); external {
+		t.Cleanup(func() { deleteStream(t, s.address(), name) })
+	} else {
+		h.Stop, h.Start = s.stop, s.start
+	}
+	return h
+}
+
+func connect(t testing.TB, address string, opts ...nats.Option) (*nats.Conn, jetstream.JetStream) {
+	t.Helper()
+	conn, err := nats.Connect(address, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn, js
+}
+
+func deleteStream(t testing.TB, address, name string) {
+	conn, js := connect(t, address)
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := js.DeleteStream(ctx, name); err != nil {
+		t.Errorf("delete stream %s: %v", name, err)
+	}
+}
+
+// arrived reads all that the stream has of a topic, as a consumer sees it.
+func arrived(t testing.TB, address, stream, topic string) []*postrider.Message {
+	t.Helper()
+	conn, js := connect(t, address)
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	subject := natsbroker.Subject(stream+".", topic)
+	consumer, err := js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
+	if err != nil {
+		t.Fatalf("read stream %s: %v", stream, err)
+	}
+	info, err := consumer.Info(ctx)
+	if err != nil {
+		t.Fatalf("read stream %s: %v", stream, err)
+	}
+	var msgs []*postrider.Message
+	if info.NumPending == 0 {
+		return nil
+	}
+	iterator, err := consumer.Messages()
+	if err != nil {
+		t.Fatalf("read stream %s: %v", stream, err)
+	}
+	defer iterator.Stop()
+	for {
+		got, err := iterator.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			t.Fatalf("read stream %s: %v", stream, err)
+		}
+		m, err := postrider.CloudEventsBinary{}.Decode(headers(got.Headers()), got.Data())
+		if err != nil {
+			t.Fatalf("message on %s: %v", got.Subject(), err)
+		}
+		msgs = append(msgs, m)
+		meta, err := got.Metadata()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if meta.NumPending == 0 {
+			return msgs
+		}
+	}
+}
+
+func headers(h nats.Header) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for name, values := range h {
+			for _, value := range values {
+				if !yield(name, value) {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package natsbroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// prepareStream returns the stream's configuration, after creating it if need be. Its error names everything about an
+// existing stream that does not fit.
+func prepareStream(ctx context.Context, conn *nats.Conn, cfg Config) (jetstream.StreamConfig, error) {
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return jetstream.StreamConfig{}, fmt.Errorf("nats: %w", err)
+	}
+	stream, err := js.Stream(ctx, cfg.Stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if cfg.CheckOnly {
+			return jetstream.StreamConfig{}, fmt.Errorf("nats: stream %s does not exist and is not to be created (CheckOnly): %s",
+				cfg.Stream, addCommand(cfg))
+		}
+		stream, err = createStream(ctx, js, cfg)
+	}
+	if err != nil {
+		return jetstream.StreamConfig{}, streamError(cfg, err)
+	}
+	got := stream.CachedInfo().Config
+	return got, checkStream(cfg, got)
+}
+
+// createStream is safe to be run by many processes at once: the same stream may be created twice.
+func createStream(ctx context.Context, js jetstream.JetStream, cfg Config) (jetstream.Stream, error) {
+	stream, err := js.CreateStream(ctx, jetstream.StreamConfig{
+		Name:        cfg.Stream,
+		Description: "Messages published by Postrider",
+		Subjects:    cfg.Subjects,
+		Storage:     jetstream.FileStorage,
+		Replicas:    cfg.Replicas,
+		Duplicates:  cfg.DedupeWindow,
+		AllowDirect: true,
+	})
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return js.Stream(ctx, cfg.Stream)
+	}
+	return stream, err
+}
+
+// checkStream compares an existing stream with what cfg asks for.
+func checkStream(cfg Config, got jetstream.StreamConfig) error {
+	var faults []error
+	fault := func(flag, format string, args ...any) {
+		text := fmt.Sprintf("nats: stream %s "+format, append([]any{cfg.Stream}, args...)...)
+		if flag != "" {
+			text += fmt.Sprintf("; run: nats stream edit %s %s", cfg.Stream, flag)
+		}
+		faults = append(faults, errors.New(text))
+	}
+	var missing []string
+	for _, want := range cfg.Subjects {
+		if !slices.ContainsFunc(got.Subjects, func(filter string) bool { return covers(filter, want) }) {
+			missing = append(missing, want)
+		}
+	}
+	switch {
+	case got.Mirror != nil:
+		fault("", "is a mirror and takes no messages; name the stream that it mirrors")
+	case got.Sealed:
+		fault("", "is sealed and takes no messages; name another stream")
+	case len(missing) > 0:
+		fault("--subjects="+strings.Join(append(slices.Clone(got.Subjects), missing...), ","),
+			"takes %s and not %s", strings.Join(got.Subjects, ", "), strings.Join(missing, ", "))
+	}
+	if got.NoAck {
+		fault("--ack", "does not acknowledge messages, so that nobody knows what it has stored")
+	}
+	if got.Storage != jetstream.FileStorage {
+		fault("", "is kept in memory and ends with its server; messages would be lost. Create it with file storage")
+	}
+	if got.Replicas < cfg.Replicas {
+		fault(fmt.Sprintf("--replicas=%d", cfg.Replicas), "has %d replicas; %d are asked for", got.Replicas, cfg.Replicas)
+	}
+	if got.Duplicates < cfg.DedupeWindow {
+		fault("--dupe-window="+cfg.DedupeWindow.String(), "drops second copies for %s; %s are asked for",
+			got.Duplicates, cfg.DedupeWindow)
+	}
+	return errors.Join(faults...)
+}
+
+// The server's error codes for what an operator can do something about, beyond those that jetstream names.
+const (
+	codeAccountResources   = 10002
+	codeNoPeers            = 10005
+	codeClusterNotAvail    = 10008
+	codeNotLeader          = 10009
+	codeInsufficient       = 10023
+	codeMemoryResources    = 10028
+	codeNotEnabledAccount  = 10039
+	codeStorageResources   = 10047
+	codeMessageTooLarge    = 10054
+	codeStreamNotMatch     = 10060
+	codeSubjectOverlap     = 10065
+	codeReplicasNotCluster = 10074
+	codeNotEnabled         = 10076
+	codeStoreFailed        = 10077
+	codeHeaderTooLarge     = 10097
+	codeSealed             = 10109
+	codeTooManyRequests    = 10167
+)
+
+// streamError says what to do about a stream that can be neither read nor created.
+func streamError(cfg Config, err error) error {
+	doing := fmt.Sprintf("nats: prepare stream %s", cfg.Stream)
+	if apiErr, ok := errors.AsType[*jetstream.APIError](err); ok {
+		switch apiErr.ErrorCode {
+		case codeSubjectOverlap:
+			return fmt.Errorf("%s: another stream takes %s; set Subjects and Prefix so that they do not overlap: %w",
+				doing, strings.Join(cfg.Subjects, " or "), err)
+		case codeNoPeers, codeReplicasNotCluster:
+			return fmt.Errorf("%s: %d replicas need as many servers in the cluster; set Replicas to less, or add servers: %w",
+				doing, cfg.Replicas, err)
+		case codeNotEnabled, codeNotEnabledAccount:
+			return fmt.Errorf("%s: JetStream is not enabled for this account; enable it in the server's configuration: %w", doing, err)
+		}
+	}
+	switch {
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled):
+		return fmt.Errorf("%s: nobody answers for JetStream; start the server with -js, or check that its cluster has a leader: %w", doing, err)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		return fmt.Errorf("%s: no answer; check that the user may publish to $JS.API.STREAM.INFO.%s and $JS.API.STREAM.CREATE.%s: %w",
+			doing, cfg.Stream, cfg.Stream, err)
+	default:
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+}
+
+// addCommand is the command that creates the stream as cfg describes it.
+func addCommand(cfg Config) string {
+	return fmt.Sprintf("run: nats stream add %s --subjects=%s --storage=file --replicas=%d --dupe-window=%s --defaults",
+		cfg.Stream, strings.Join(cfg.Subjects, ","), cfg.Replicas, cfg.DedupeWindow.Round(time.Millisecond))
+}
