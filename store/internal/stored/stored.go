@@ -1,0 +1,126 @@
+// Package stored turns messages into the values of a row and back, for stores over database/sql. Times are kept as
+// microseconds since 1970 (UTC), headers and histories as JSON text.
+package stored
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/postrider/postrider"
+)
+
+// MaxCause is the largest cause that is kept, in bytes.
+const MaxCause = 4000
+
+// Columns is the number of columns of a message: the values of Append and the destinations of Row.Dest.
+const Columns = 17
+
+// Append appends the column values of a message that is written at now, in microseconds: id, topic, key, type, source,
+// subject, tenant, message_time, schema_version, aggregate_version, content_type, headers, correlation_id,
+// causation_id, payload, available_at (0: at once), created_at.
+func Append(values []any, m *postrider.Message, now int64) ([]any, error) {
+	headers := "{}"
+	if len(m.Headers) > 0 {
+		text, err := json.Marshal(m.Headers)
+		if err != nil {
+			return values, fmt.Errorf("headers of message %s: %w", m.ID, err)
+		}
+		headers = string(text)
+	}
+	payload := m.Payload
+	if payload == nil {
+		payload = []byte{} // a nil slice would be bound as NULL
+	}
+	return append(values, m.ID, m.Topic, m.Key, m.Type, m.Source, m.Subject, m.Tenant, m.Time.UnixMicro(),
+		m.SchemaVersion, m.AggregateVersion, m.ContentType, headers, m.CorrelationID, m.CausationID, payload,
+		available(m, now), now), nil
+}
+
+func available(m *postrider.Message, now int64) int64 {
+	switch {
+	case m.DeliverAfter > 0:
+		return now + m.DeliverAfter.Microseconds()
+	case !m.DeliverAt.IsZero():
+		return m.DeliverAt.UnixMicro()
+	}
+	return 0
+}
+
+// Row is what a message's columns are scanned into. One Row serves all rows of a result.
+type Row struct {
+	m                            postrider.Message
+	headers                      string
+	time, availableAt, createdAt int64
+	dest                         []any
+}
+
+// NewRow returns a Row whose Dest begins with the caller's own destinations.
+func NewRow(own ...any) *Row {
+	r := &Row{}
+	m := &r.m
+	r.dest = append(own, &m.ID, &m.Topic, &m.Key, &m.Type, &m.Source, &m.Subject, &m.Tenant, &r.time,
+		&m.SchemaVersion, &m.AggregateVersion, &m.ContentType, &r.headers, &m.CorrelationID, &m.CausationID, &m.Payload,
+		&r.availableAt, &r.createdAt)
+	return r
+}
+
+// Dest is what to scan a row into: the caller's own columns, then those of Append, in order.
+func (r *Row) Dest() []any { return r.dest }
+
+// AvailableAt is the delivery time of the row scanned last, in microseconds; 0 when it has none.
+func (r *Row) AvailableAt() int64 { return r.availableAt }
+
+// Message returns the row scanned last. The error says why it cannot be read as a message; what could be read is
+// returned with it.
+func (r *Row) Message(seq int64) (*postrider.Message, error) {
+	m := r.m
+	r.m.Payload = nil // the next row gets memory of its own
+	m.Sequence = seq
+	m.Time, m.CreatedAt = Time(r.time), Time(r.createdAt)
+	if r.availableAt != 0 {
+		m.DeliverAt = Time(r.availableAt)
+	}
+	if r.headers == "{}" {
+		return &m, nil
+	}
+	if err := json.Unmarshal([]byte(r.headers), &m.Headers); err != nil {
+		m.Headers = nil
+		return &m, fmt.Errorf("the stored headers are not a JSON object of strings: %w", err)
+	}
+	return &m, nil
+}
+
+// Time is a stored time.
+func Time(micros int64) time.Time { return time.UnixMicro(micros).UTC() }
+
+// Cause cuts a cause to MaxCause bytes, at the beginning of a character.
+func Cause(text string) string {
+	if len(text) <= MaxCause {
+		return text
+	}
+	end := MaxCause
+	for end > MaxCause-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end]
+}
+
+// Entry is one entry of a history, as JSON.
+func Entry(attempt int, at int64, cause string) (string, error) {
+	text, err := json.Marshal(postrider.AttemptInfo{Attempt: attempt, At: Time(at), Cause: Cause(cause)})
+	if err != nil {
+		return "", fmt.Errorf("history entry: %w", err)
+	}
+	return string(text), nil
+}
+
+// History reads a stored history.
+func History(text string) ([]postrider.AttemptInfo, error) {
+	var h []postrider.AttemptInfo
+	if err := json.Unmarshal([]byte(text), &h); err != nil {
+		return nil, fmt.Errorf("the stored history is not a JSON array of attempts: %w", err)
+	}
+	return h, nil
+}

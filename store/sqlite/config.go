@@ -1,0 +1,90 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// Defaults of Config.
+const (
+	DefaultPrefix      = "postrider_"
+	DefaultPartitions  = 8
+	DefaultBusyTimeout = 10 * time.Second
+)
+
+// MaxPartitions is the largest number of partitions of an outbox.
+const MaxPartitions = 1024
+
+// Config configures New and the migrations. The zero value of each field means its default.
+type Config struct {
+	// Prefix begins the name of every table: a letter or underscore, then letters, digits and underscores, at most 40
+	// bytes. Default: DefaultPrefix.
+	Prefix string
+	// Partitions is the number of partitions that Migrate gives a new outbox, 1 to MaxPartitions. Default:
+	// DefaultPartitions. For an outbox that exists its own number counts, and New refuses any other but 0.
+	Partitions int
+	// Clock is the clock of every time in the database. All processes that use a file run on its host, so they have one
+	// clock. Default: time.Now.
+	Clock func() time.Time
+	// BusyTimeout bounds how long a transaction of the store waits for the lock of another writer before it fails with
+	// ErrBusy. Default: DefaultBusyTimeout.
+	BusyTimeout time.Duration
+	// ErrorCode returns the SQLite result code (primary or extended) that a driver's error carries, 0 if it carries none.
+	// Default: the result of the error's method Code() int, which modernc.org/sqlite has. For mattn/go-sqlite3:
+	//
+	//	func(err error) int {
+	//		if e, ok := errors.AsType[sqlite3.Error](err); ok {
+	//			return int(e.Code)
+	//		}
+	//		return 0
+	//	}
+	ErrorCode func(error) int
+}
+
+var prefixPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,39}$`)
+
+// withDefaults fills what is zero and reports every fault at once.
+func (c Config) withDefaults() (Config, error) {
+	if c.Prefix == "" {
+		c.Prefix = DefaultPrefix
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.BusyTimeout == 0 {
+		c.BusyTimeout = DefaultBusyTimeout
+	}
+	if c.ErrorCode == nil {
+		c.ErrorCode = codeOf
+	}
+	var faults []error
+	if !prefixPattern.MatchString(c.Prefix) {
+		faults = append(faults, fmt.Errorf("Prefix %q: want a letter or underscore, then letters, digits and underscores, "+
+			"at most 40 bytes", c.Prefix))
+	}
+	if c.Partitions < 0 || c.Partitions > MaxPartitions {
+		faults = append(faults, fmt.Errorf("Partitions %d: want 1 to %d, or 0 for %d", c.Partitions, MaxPartitions,
+			DefaultPartitions))
+	}
+	if c.BusyTimeout < 0 {
+		faults = append(faults, fmt.Errorf("BusyTimeout %s: want a positive time, or 0 for %s", c.BusyTimeout,
+			DefaultBusyTimeout))
+	}
+	if len(faults) > 0 {
+		return c, fmt.Errorf("sqlite store: %w", errors.Join(faults...))
+	}
+	return c, nil
+}
+
+// codeOf finds the result code in errors of drivers that offer it as a method.
+func codeOf(err error) int {
+	if e, ok := errors.AsType[interface {
+		error
+		Code() int
+	}](err); ok {
+		return e.Code()
+	}
+	return 0
+}

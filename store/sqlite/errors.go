@@ -1,0 +1,69 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+)
+
+// What the database file can suffer from. Operations wrap one of these around the driver's error.
+var (
+	// ErrBusy: another connection kept the database locked for longer than Config.BusyTimeout.
+	ErrBusy = errors.New("the database is locked by another writer: keep transactions short, or raise BusyTimeout")
+	// ErrFull: there is no room; nothing of the transaction was written.
+	ErrFull = errors.New("the disk or the database is full: free disk space or raise max_page_count; " +
+		"what is committed is safe, and delivery goes on when there is room")
+	// ErrReadOnly: the file or its directory cannot be written by this process.
+	ErrReadOnly = errors.New("the database cannot be written: give this process the right to write the file and its " +
+		"directory (the -wal and -shm files stand there), and open it without mode=ro")
+	// ErrCorrupt: the file is damaged, or not a SQLite database.
+	ErrCorrupt = errors.New("the database file is damaged or not a SQLite database: stop every process that uses it, " +
+		"look with `sqlite3 FILE 'PRAGMA integrity_check'`, and restore a backup or use `sqlite3 FILE .recover`")
+	// ErrIO: the operating system failed to read or write the file.
+	ErrIO = errors.New("the database file cannot be read or written: look for errors of the disk or file system; " +
+		"a network file system is not supported")
+	// ErrCannotOpen: there is no such file and it cannot be made.
+	ErrCannotOpen = errors.New("the database file cannot be opened: check that its path exists and may be read and " +
+		"written by this process")
+	// ErrUnsuitable: the database or the driver cannot hold an outbox; the error says what is wrong.
+	ErrUnsuitable = errors.New("unsuitable for an outbox")
+)
+
+// Primary result codes of SQLite (https://www.sqlite.org/rescode.html).
+const (
+	codeBusy     = 5
+	codeLocked   = 6
+	codeReadOnly = 8
+	codeIO       = 10
+	codeCorrupt  = 11
+	codeFull     = 13
+	codeCantOpen = 14
+	codeNotADB   = 26
+)
+
+// primary is the primary result code of a driver's error, 0 if it carries none.
+func (c Config) primary(err error) int { return c.ErrorCode(err) & 0xff }
+
+// explain says what was being done and, where SQLite's code tells, what is wrong and what to do about it.
+func (c Config) explain(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var kind error
+	switch c.primary(err) {
+	case codeBusy, codeLocked:
+		kind = ErrBusy
+	case codeReadOnly:
+		kind = ErrReadOnly
+	case codeIO:
+		kind = ErrIO
+	case codeCorrupt, codeNotADB:
+		kind = ErrCorrupt
+	case codeFull:
+		kind = ErrFull
+	case codeCantOpen:
+		kind = ErrCannotOpen
+	default:
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return fmt.Errorf("%s: %w: %w", doing, kind, err)
+}

@@ -1,0 +1,178 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/internal/stored"
+)
+
+// unionLimit is how many partitions one statement reads. SQLite takes 500 SELECTs in one.
+const unionLimit = 64
+
+// fetchSQL reads on in several partitions. SQLite evaluates the parts one after another and only as far as rows are asked
+// for, so that stopping early costs nothing. An idle look at 8 partitions takes 14 µs, with 8 statements 105 µs.
+func fetchSQL(partitions int) string {
+	const part = `SELECT * FROM (SELECT partition, seq, ` + messageColumns + ` FROM {prefix}log
+		WHERE partition = ? AND seq > ? ORDER BY seq LIMIT ?)`
+	return part + strings.Repeat(` UNION ALL `+part, partitions-1)
+}
+
+// Fetch implements relay.LogStore. Partitions are read in the order of the request, until MaxBytes are reached.
+func (s *Store) Fetch(ctx context.Context, _ string, req relay.FetchRequest) ([]relay.Batch, error) {
+	for _, p := range req.Partitions {
+		if err := s.checkPartition(p.Partition); err != nil {
+			return nil, fmt.Errorf("fetch: %w", err)
+		}
+	}
+	var f *fetch
+	err := s.patiently(ctx, func() error {
+		f = &fetch{req: req, room: budget{left: req.MaxBytes}, now: s.now(), batches: make([]relay.Batch, len(req.Partitions))}
+		for from := 0; from < len(req.Partitions) && !f.full; from += unionLimit {
+			if err := s.fetch(ctx, f, req.Partitions[from:min(from+unionLimit, len(req.Partitions))]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, s.cfg.explain("fetch", err)
+	}
+	return f.result(), nil
+}
+
+// fetch is a fetch under way.
+type fetch struct {
+	req     relay.FetchRequest
+	now     int64
+	room    budget
+	full    bool          // MaxBytes are reached
+	batches []relay.Batch // by the index of the partition in req
+	index   map[int]int   // of partitions in req
+}
+
+func (s *Store) fetch(ctx context.Context, f *fetch, partitions []relay.FetchPartition) error {
+	stmt, err := s.fetches.stmt(ctx, s, len(partitions))
+	if err != nil {
+		return err
+	}
+	args := make([]any, 0, 3*len(partitions))
+	for _, p := range partitions {
+		args = append(args, p.Partition, p.After.Position, f.req.Limit)
+	}
+	rows, err := stmt.QueryContext(ctx, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	var partition int
+	var seq int64
+	row := stored.NewRow(&partition, &seq)
+	for rows.Next() {
+		if err := rows.Scan(row.Dest()...); err != nil {
+			return err
+		}
+		if !f.take(row, partition, seq) {
+			f.full = true
+			return rows.Close()
+		}
+	}
+	return rows.Err()
+}
+
+// take adds a record, unless there is no room for it.
+func (f *fetch) take(row *stored.Row, partition int, seq int64) bool {
+	m, err := row.Message(seq)
+	if !f.room.take(m.Size()) {
+		return false
+	}
+	if f.index == nil {
+		f.index = make(map[int]int, len(f.req.Partitions))
+		for i, p := range f.req.Partitions {
+			f.index[p.Partition] = i
+		}
+	}
+	b := &f.batches[f.index[partition]]
+	b.Records = append(b.Records, relay.Record{Message: m, Err: err, Delay: delay(row.AvailableAt(), f.now)})
+	b.Next.Position = seq
+	return true
+}
+
+// result leaves out partitions with nothing new. What was not reached for want of room has more.
+func (f *fetch) result() []relay.Batch {
+	var out []relay.Batch
+	for i, b := range f.batches {
+		b.Partition = f.req.Partitions[i].Partition
+		b.More = f.full || len(b.Records) == f.req.Limit
+		if len(b.Records) == 0 {
+			b.Next = f.req.Partitions[i].After
+		}
+		if len(b.Records) > 0 || b.More {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// delay is how long something with a time of its own (0: none) has still to wait.
+func delay(at, now int64) time.Duration {
+	if at == 0 {
+		return 0
+	}
+	return micros(at - now)
+}
+
+// micros is a duration of so many microseconds. Longer ones than a time.Duration holds (292 years) are cut.
+func micros(n int64) time.Duration {
+	const most = int64(1<<63-1) / int64(time.Microsecond)
+	return time.Duration(max(-most, min(n, most))) * time.Microsecond
+}
+
+// budget is how many bytes may still be returned. The first record is always taken.
+type budget struct {
+	left  int
+	taken bool
+}
+
+func (b *budget) take(size int) bool {
+	if b.taken && size > b.left {
+		return false
+	}
+	b.left -= size
+	b.taken = true
+	return true
+}
+
+// list is a list as one parameter, for json_each.
+func list[T any](values []T) string {
+	text, err := json.Marshal(values)
+	if err != nil {
+		panic(err) // numbers and strings always marshal
+	}
+	return string(text)
+}
+
+const heldKeysSQL = `SELECT key FROM {prefix}held WHERE relay = ? AND partition = ? ORDER BY key`
+
+// HeldKeys implements relay.LogStore.
+func (s *Store) HeldKeys(ctx context.Context, name string, partition int) ([]string, error) {
+	var keys []string
+	err := s.read(ctx, "held keys", func(t txn) error {
+		keys = nil
+		if err := s.checkPartition(partition); err != nil {
+			return err
+		}
+		return t.each(ctx, heldKeysSQL, []any{name, partition}, func(rows *sql.Rows) error {
+			var key string
+			err := rows.Scan(&key)
+			keys = append(keys, key)
+			return err
+		})
+	})
+	return keys, err
+}

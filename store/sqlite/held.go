@@ -1,0 +1,257 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/internal/stored"
+)
+
+const (
+	holdSQL = `INSERT INTO {prefix}held (relay, key, partition, seq, reason, cause, attempts, since, due_at)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+		ON CONFLICT (relay, key) DO UPDATE SET seq = ?4, reason = ?5, cause = ?6, attempts = ?7, due_at = ?9`
+	nextHeadSQL = `SELECT seq, reason, attempts FROM {prefix}parked WHERE relay = ? AND key = ? AND due_at IS NULL
+		ORDER BY seq LIMIT 1`
+	unholdSQL  = `DELETE FROM {prefix}held WHERE relay = ? AND key = ?`
+	dueNowSQL  = `UPDATE {prefix}held SET due_at = ? WHERE relay = ? AND key = ?`
+	newHeadSQL = `UPDATE {prefix}held SET seq = ?3, reason = ?4, attempts = ?5, cause = ''
+		WHERE relay = ?1 AND key = ?2 AND seq <> ?3`
+)
+
+// hold holds a key or changes why it is held.
+func (t txn) hold(ctx context.Context, name string, partition int, h relay.HeldKey) error {
+	due := sql.Null[int64]{V: t.now + h.After.Microseconds(), Valid: !h.UntilDecided}
+	_, err := t.exec(ctx, holdSQL, name, h.Key, partition, h.Sequence, string(h.Reason), stored.Cause(h.Cause), h.Attempts,
+		t.now, due)
+	return err
+}
+
+// release ends the holding of keys behind which nothing waits, and returns which of them are held no longer.
+func (t txn) release(ctx context.Context, name string, st relay.Settlement) ([]string, error) {
+	var released []string
+	for _, key := range st.Release {
+		waits, err := t.letGo(ctx, name, key)
+		if err != nil {
+			return nil, fmt.Errorf("release key %q: %w", key, err)
+		}
+		if waits {
+			continue
+		}
+		if _, err := t.exec(ctx, unholdSQL, name, key); err != nil {
+			return nil, fmt.Errorf("release key %q: %w", key, err)
+		}
+		released = append(released, key)
+	}
+	return released, nil
+}
+
+// letGo makes a key due at once, if it is held, with the first of those that wait behind it as head, and says whether there
+// is one.
+func (t txn) letGo(ctx context.Context, name, key string) (waits bool, err error) {
+	var seq int64
+	var reason string
+	var attempts int
+	err = t.get(ctx, nextHeadSQL, []any{name, key}, &seq, &reason, &attempts)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return false, err
+	}
+	if waits = err == nil; waits {
+		if _, err := t.exec(ctx, newHeadSQL, name, key, seq, reason, attempts); err != nil {
+			return false, err
+		}
+	}
+	held, err := t.exec(ctx, dueNowSQL, t.now, name, key)
+	return waits && held > 0, err
+}
+
+const heldColumns = `h.relay, h.partition, h.key, h.seq, h.reason, h.cause, h.attempts, h.since, h.due_at,
+	(SELECT count(*) FROM (SELECT 1 FROM {prefix}parked p WHERE p.relay = h.relay AND p.key = h.key AND p.due_at IS NULL
+		LIMIT 10000))`
+
+const (
+	listHeldSQL = `SELECT ` + heldColumns + ` FROM {prefix}held h WHERE (?1 = '' OR h.relay = ?1)
+		AND (h.since, h.seq, h.relay, h.key) > (?2, ?3, ?4, ?5) ORDER BY h.since, h.seq, h.relay, h.key LIMIT ?6`
+	heldSQL    = `SELECT ` + heldColumns + ` FROM {prefix}held h WHERE h.relay = ? AND h.key = ?`
+	waitingSQL = `SELECT ` + parkedColumns + `, history FROM {prefix}parked p WHERE relay = ? AND key = ? AND due_at IS NULL
+		ORDER BY seq LIMIT ?`
+	// heldPage is how many keys are read at a time, each with a count of what waits behind it.
+	heldPage = 200
+)
+
+func scanHeld(rows *sql.Rows) (relay.HeldInfo, error) {
+	var h relay.HeldInfo
+	var reason string
+	var since int64
+	var due sql.Null[int64]
+	err := rows.Scan(&h.Relay, &h.Partition, &h.Key, &h.Sequence, &reason, &h.Cause, &h.Attempts, &since, &due, &h.Parked)
+	h.Reason, h.Since = relay.ParkReason(reason), stored.Time(since)
+	if due.Valid {
+		h.NextAttempt = stored.Time(due.V)
+	}
+	return h, err
+}
+
+// ListHeld implements relay.HeldStore.
+func (s *Store) ListHeld(ctx context.Context, name string) iter.Seq2[relay.HeldInfo, error] {
+	return func(yield func(relay.HeldInfo, error) bool) {
+		last := relay.HeldInfo{Since: stored.Time(-1 << 62)}
+		for {
+			var page []relay.HeldInfo
+			err := s.read(ctx, "list held keys", func(t txn) error {
+				page = nil
+				args := []any{name, last.Since.UnixMicro(), last.Sequence, last.Relay, last.Key, heldPage}
+				return t.each(ctx, listHeldSQL, args, func(rows *sql.Rows) error {
+					h, err := scanHeld(rows)
+					page = append(page, h)
+					return err
+				})
+			})
+			if err != nil {
+				yield(relay.HeldInfo{}, err)
+				return
+			}
+			for _, h := range page {
+				if !yield(h, nil) {
+					return
+				}
+				last = h
+			}
+			if len(page) < heldPage {
+				return
+			}
+		}
+	}
+}
+
+// held finds a held key.
+func (t txn) held(ctx context.Context, name, key string) (relay.HeldInfo, error) {
+	h, found := relay.HeldInfo{}, false
+	err := t.each(ctx, heldSQL, []any{name, key}, func(rows *sql.Rows) (err error) {
+		h, err = scanHeld(rows)
+		found = true
+		return err
+	})
+	if err == nil && !found {
+		return h, fmt.Errorf("%w: key %q of relay %q", relay.ErrNotHeld, key, name)
+	}
+	return h, err
+}
+
+// ShowHeld implements relay.HeldStore.
+func (s *Store) ShowHeld(ctx context.Context, name, key string, limit int) (relay.HeldInfo, []relay.ParkedInfo, error) {
+	var info relay.HeldInfo
+	var parked []relay.ParkedInfo
+	err := s.read(ctx, "show a held key", func(t txn) (err error) {
+		parked = nil
+		if info, err = t.held(ctx, name, key); err != nil {
+			return err
+		}
+		var history string
+		row := newParkedRow()
+		dest := append(row.row.Dest(), &history)
+		return t.each(ctx, waitingSQL, []any{name, key, limit}, func(rows *sql.Rows) error {
+			if err := rows.Scan(dest...); err != nil {
+				return err
+			}
+			// Of a message that cannot be read, what could be read is shown.
+			m, _ := row.row.Message(row.seq)
+			p := relay.ParkedInfo{
+				Message: m, Reason: relay.ParkReason(row.reason), Attempts: row.attempts, ParkedAt: stored.Time(row.parkedAt),
+			}
+			p.History, err = stored.History(history)
+			parked = append(parked, p)
+			return err
+		})
+	})
+	if err != nil {
+		return relay.HeldInfo{}, nil, err
+	}
+	return info, parked, nil
+}
+
+// decide applies an operator's decision about a held key. The key stays held, due at once, for the process that holds its
+// partition to go on with or release: only that one knows what it has in hand.
+func (s *Store) decide(ctx context.Context, doing, name, key string, apply func(txn, relay.HeldInfo) error) error {
+	err := s.write(ctx, doing, durable, func(t txn) error {
+		h, err := t.held(ctx, name, key)
+		if err != nil {
+			return err
+		}
+		if err := apply(t, h); err != nil {
+			return err
+		}
+		_, err = t.letGo(ctx, name, key)
+		return err
+	})
+	if err == nil {
+		s.Wake()
+	}
+	return err
+}
+
+// RetryHeld implements relay.HeldStore.
+func (s *Store) RetryHeld(ctx context.Context, name, key string) error {
+	return s.decide(ctx, "retry a held key", name, key, func(txn, relay.HeldInfo) error { return nil })
+}
+
+const discardSQL = `UPDATE {prefix}dead SET state = 'discarded', resolved_at = ?, resolved_by = ?, resolution = ?
+	WHERE relay = ? AND seq = ? AND state = 'open'`
+
+// SkipHeld implements relay.HeldStore.
+func (s *Store) SkipHeld(ctx context.Context, name, key, by, reason string) error {
+	return s.decide(ctx, "skip the head of a held key", name, key, func(t txn, h relay.HeldInfo) error {
+		// A head that is dead already, and held its key for a decision, has its letter.
+		_, err := t.bury(ctx, burial{
+			relay: name, partition: h.Partition, seq: h.Sequence, reason: "skipped", cause: h.Cause,
+			attempts: sql.Null[int]{V: h.Attempts, Valid: true},
+		})
+		if err != nil {
+			return err
+		}
+		_, err = t.exec(ctx, discardSQL, t.now, by, reason, name, h.Sequence)
+		return err
+	})
+}
+
+const (
+	headAndFollowersSQL = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AND key = ?2 AND due_at IS NULL
+		AND (?3 OR seq = ?4) ORDER BY seq`
+)
+
+// DeadHeld implements relay.HeldStore.
+func (s *Store) DeadHeld(ctx context.Context, name, key, by, reason string, all bool) (n int, err error) {
+	err = s.decide(ctx, "dead-letter a held key", name, key, func(t txn, h relay.HeldInfo) error {
+		n = 0
+		var seqs []int64
+		err := t.each(ctx, headAndFollowersSQL, []any{name, key, all, h.Sequence}, func(rows *sql.Rows) error {
+			var seq int64
+			err := rows.Scan(&seq)
+			seqs = append(seqs, seq)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		entry, err := stored.Entry(0, t.now, "given up by "+by)
+		if err != nil {
+			return err
+		}
+		for _, seq := range seqs {
+			_, err := t.bury(ctx, burial{
+				relay: name, partition: h.Partition, seq: seq, reason: reason, cause: h.Cause,
+				entry: sql.Null[string]{V: entry, Valid: true},
+			})
+			if err != nil {
+				return err
+			}
+			n++
+		}
+		return nil
+	})
+	return n, err
+}

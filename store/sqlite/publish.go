@@ -1,0 +1,211 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"weak"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store/internal/stored"
+)
+
+// messageColumns are those of stored.Append, in its order.
+const messageColumns = `id, topic, key, type, source, subject, tenant, message_time, schema_version, aggregate_version,
+	content_type, headers, correlation_id, causation_id, payload, available_at, created_at`
+
+// insertRows is how many messages go into one INSERT. Measured with modernc.org/sqlite and 500-byte payloads: 8.5 µs per
+// message one by one, 7.6 µs by 50, 6.7 µs by 200, 7.6 µs by 1,000. (SQLite takes 32,766 parameters, 1,820 messages.)
+const insertRows = 200
+
+var (
+	insertSQL     = `INSERT INTO {prefix}log (partition, ` + messageColumns + `) VALUES ` + insertRow
+	insertManySQL = insertSQL + strings.Repeat(`, `+insertRow, insertRows-1)
+	insertRow     = `(?` + strings.Repeat(`, ?`, stored.Columns) + `)`
+)
+
+const writtenSQL = `SELECT l.id FROM {prefix}log l JOIN json_each(?2) wanted ON wanted.value = l.id WHERE l.seq > ?1`
+
+// Begin implements outbox.Store. The transaction holds the write lock from its beginning. Errors: ErrBusy and those of the
+// file.
+func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) {
+	var tx *sql.Tx
+	err := s.patiently(ctx, func() (err error) {
+		if tx, err = s.db.BeginTx(ctx, nil); err != nil {
+			return err
+		}
+		if _, err = tx.StmtContext(ctx, s.prepared[lockSQL]).ExecContext(ctx); err != nil {
+			tx.Rollback()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, s.cfg.explain("begin a transaction", err)
+	}
+	return tx, nil
+}
+
+// Commit implements outbox.Store. Errors: outbox.ErrNoTransaction when tx is nil or has ended, and those of the file.
+func (s *Store) Commit(_ context.Context, tx *sql.Tx) error {
+	if tx == nil {
+		return outbox.ErrNoTransaction
+	}
+	return s.inTransaction("commit", tx.Commit())
+}
+
+// Rollback implements outbox.Store.
+func (s *Store) Rollback(_ context.Context, tx *sql.Tx) error {
+	if tx == nil {
+		return nil
+	}
+	if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
+		return s.cfg.explain("roll back", err)
+	}
+	return nil
+}
+
+// inTransaction explains an error of a statement in a transaction of the user.
+func (s *Store) inTransaction(doing string, err error) error {
+	if errors.Is(err, sql.ErrTxDone) {
+		return fmt.Errorf("%s: %w: %w", doing, outbox.ErrNoTransaction, err)
+	}
+	return s.cfg.explain(doing, err)
+}
+
+// Insert implements outbox.Store: all messages or none of them. In a transaction that the user began, begin it with a write
+// or as IMMEDIATE: one that has read before it writes can fail with ErrBusy without waiting. Errors:
+// outbox.ErrNoTransaction, ErrBusy, ErrFull and those of the file.
+func (s *Store) Insert(ctx context.Context, tx *sql.Tx, msgs []*postrider.Message) error {
+	if tx == nil {
+		return outbox.ErrNoTransaction
+	}
+	if len(msgs) == 0 {
+		return nil
+	}
+	first, err := s.insertAll(ctx, tx, msgs)
+	if err != nil {
+		return s.inTransaction("write messages", err)
+	}
+	s.writers.wrote(tx, first)
+	return nil
+}
+
+// insertAll returns the first sequence that was given.
+func (s *Store) insertAll(ctx context.Context, tx *sql.Tx, msgs []*postrider.Message) (first int64, err error) {
+	if len(msgs) == 1 {
+		return s.insert(ctx, tx.StmtContext(ctx, s.prepared[insertSQL]), nil, msgs)
+	}
+	// Several statements: a failure in the middle must not leave the first messages to a user who commits all the same.
+	const savepoint = `postrider_insert`
+	if _, err := tx.ExecContext(ctx, `SAVEPOINT `+savepoint); err != nil {
+		return 0, err
+	}
+	one, many := tx.StmtContext(ctx, s.prepared[insertSQL]), tx.StmtContext(ctx, s.prepared[insertManySQL])
+	values := make([]any, 0, min(len(msgs), insertRows)*(stored.Columns+1))
+	for rest := msgs; len(rest) > 0 && err == nil; {
+		stmt, n := one, 1
+		if len(rest) >= insertRows {
+			stmt, n = many, insertRows
+		}
+		var seq int64
+		if seq, err = s.insert(ctx, stmt, values, rest[:n]); first == 0 {
+			first = seq
+		}
+		rest = rest[n:]
+	}
+	if err != nil {
+		// When the disk is full SQLite may have rolled back everything by itself, and then there is no savepoint.
+		_, undo := tx.ExecContext(context.WithoutCancel(ctx), `ROLLBACK TO `+savepoint+`; RELEASE `+savepoint)
+		return 0, errors.Join(err, undo)
+	}
+	_, err = tx.ExecContext(ctx, `RELEASE `+savepoint)
+	return first, err
+}
+
+// insert executes an INSERT of as many rows as there are messages and returns the first sequence that it gave.
+func (s *Store) insert(ctx context.Context, stmt *sql.Stmt, values []any, msgs []*postrider.Message) (int64, error) {
+	now := s.now()
+	var err error
+	for _, m := range msgs {
+		values = append(values, postrider.PartitionOf(m.Key, m.ID, s.partitions))
+		if values, err = stored.Append(values, m, now); err != nil {
+			return 0, err
+		}
+	}
+	res, err := stmt.ExecContext(ctx, values...)
+	if err != nil {
+		return 0, err
+	}
+	last, err := res.LastInsertId()
+	return last - int64(len(msgs)) + 1, err
+}
+
+// Written implements outbox.Store.
+func (s *Store) Written(ctx context.Context, tx *sql.Tx, ids []string) ([]string, error) {
+	if tx == nil {
+		return nil, outbox.ErrNoTransaction
+	}
+	first, ok := s.writers.first(tx)
+	if !ok || len(ids) == 0 {
+		return nil, nil
+	}
+	t := txn{s: s, tx: tx}
+	written := make(map[string]bool)
+	err := t.each(ctx, writtenSQL, []any{first - 1, list(ids)}, func(rows *sql.Rows) error {
+		var id string
+		err := rows.Scan(&id)
+		written[id] = true
+		return err
+	})
+	if err != nil {
+		return nil, s.inTransaction("look up written messages", err)
+	}
+	var out []string
+	for _, id := range ids {
+		if written[id] {
+			out = append(out, id)
+		}
+	}
+	return out, nil
+}
+
+// writers remembers the first sequence that each transaction wrote. A writer is alone, so everything behind it that the
+// transaction sees is its own. A transaction is forgotten when the program has let go of it.
+type writers struct {
+	mu     sync.Mutex
+	firsts map[weak.Pointer[sql.Tx]]int64
+}
+
+func (w *writers) wrote(tx *sql.Tx, first int64) {
+	p := weak.Make(tx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.firsts == nil {
+		w.firsts = make(map[weak.Pointer[sql.Tx]]int64)
+	}
+	if known, ok := w.firsts[p]; ok {
+		// A sequence is given again after a savepoint was rolled back.
+		w.firsts[p] = min(known, first)
+		return
+	}
+	w.firsts[p] = first
+	runtime.AddCleanup(tx, w.forget, p)
+}
+
+func (w *writers) forget(p weak.Pointer[sql.Tx]) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.firsts, p)
+}
+
+func (w *writers) first(tx *sql.Tx) (int64, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seq, ok := w.firsts[weak.Make(tx)]
+	return seq, ok
+}

@@ -1,0 +1,114 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/internal/stored"
+)
+
+// Each count reads one more than relay.CountLimit (10,000) index entries at most.
+const (
+	knownSQL   = `SELECT relay FROM {prefix}cursors UNION SELECT relay FROM {prefix}relays ORDER BY relay`
+	cursorsSQL = `SELECT partition, owner, epoch, lease_until, position, settled_at, delivered, failed FROM {prefix}cursors
+		WHERE relay = ? ORDER BY partition`
+	backlogSQL = `SELECT count(*) FROM (SELECT 1 FROM {prefix}log l WHERE l.partition = ?2 AND l.seq > ?3
+		AND NOT EXISTS (SELECT 1 FROM {prefix}parked p WHERE p.relay = ?1 AND p.seq = l.seq) LIMIT 10001)`
+	oldestSQL = `SELECT max(created_at) FROM (SELECT l.created_at FROM {prefix}log l WHERE l.partition = ?2 AND l.seq > ?3
+		AND NOT EXISTS (SELECT 1 FROM {prefix}parked p WHERE p.relay = ?1 AND p.seq = l.seq) ORDER BY l.seq LIMIT 1)`
+	exceptionsSQL = `SELECT
+		(SELECT count(*) FROM (SELECT 1 FROM {prefix}parked WHERE relay = ?1 LIMIT 10001)),
+		(SELECT min(parked_at) FROM {prefix}parked WHERE relay = ?1),
+		(SELECT count(*) FROM (SELECT 1 FROM {prefix}held WHERE relay = ?1 LIMIT 10001)),
+		(SELECT count(*) FROM (SELECT 1 FROM {prefix}dead WHERE state = 'open' AND relay = ?1 LIMIT 10001)),
+		(SELECT max(died_at) FROM (SELECT died_at FROM {prefix}dead WHERE state = 'open' AND relay = ?1 ORDER BY number LIMIT 1))`
+	ownersSQL = `SELECT owner, host, version, started_at, seen_at, alive_until > ?2 FROM {prefix}relays WHERE relay = ?1
+		ORDER BY started_at, owner`
+)
+
+// Status implements relay.StatusStore.
+func (s *Store) Status(ctx context.Context) (relay.Status, error) {
+	var out relay.Status
+	err := s.read(ctx, "status", func(t txn) error {
+		out = relay.Status{Now: stored.Time(t.now), Partitions: s.partitions}
+		err := t.each(ctx, knownSQL, nil, func(rows *sql.Rows) error {
+			var r relay.RelayStatus
+			err := rows.Scan(&r.Name)
+			out.Relays = append(out.Relays, r)
+			return err
+		})
+		for i := range out.Relays {
+			if err == nil {
+				err = t.relayStatus(ctx, &out.Relays[i])
+			}
+		}
+		return err
+	})
+	return out, err
+}
+
+func (t txn) relayStatus(ctx context.Context, r *relay.RelayStatus) error {
+	err := t.each(ctx, cursorsSQL, []any{r.Name}, func(rows *sql.Rows) error {
+		var p relay.PartitionStatus
+		var until, settled, delivered, failed int64
+		err := rows.Scan(&p.Partition, &p.Owner, &p.Epoch, &until, &p.Position, &settled, &delivered, &failed)
+		if until > t.now {
+			p.LeaseLeft = micros(until - t.now)
+		} else {
+			p.Owner = ""
+		}
+		p.SettledAgo = micros(t.now - settled)
+		r.Partitions = append(r.Partitions, p)
+		r.Delivered += delivered
+		r.Failed += failed
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for i := range r.Partitions {
+		if err := t.backlog(ctx, r, &r.Partitions[i]); err != nil {
+			return err
+		}
+	}
+	var parked, held, dead int64
+	var oldestParked, oldestDead sql.Null[int64]
+	err = t.get(ctx, exceptionsSQL, []any{r.Name}, &parked, &oldestParked, &held, &dead, &oldestDead)
+	if err != nil {
+		return err
+	}
+	r.Parked, r.Held, r.Dead = count(parked), count(held), count(dead)
+	r.OldestParked, r.OldestDead = age(oldestParked, t.now), age(oldestDead, t.now)
+	return t.each(ctx, ownersSQL, []any{r.Name, t.now}, func(rows *sql.Rows) error {
+		var o relay.OwnerStatus
+		var started, seen int64
+		err := rows.Scan(&o.ID, &o.Host, &o.Version, &started, &seen, &o.Alive)
+		o.Started, o.SeenAgo = stored.Time(started), micros(t.now-seen)
+		r.Owners = append(r.Owners, o)
+		return err
+	})
+}
+
+// backlog counts what is committed and neither settled nor parked, in a partition and in all of them.
+func (t txn) backlog(ctx context.Context, r *relay.RelayStatus, p *relay.PartitionStatus) error {
+	var n int64
+	var oldest sql.Null[int64]
+	args := []any{r.Name, p.Partition, p.Position}
+	if err := t.get(ctx, backlogSQL, args, &n); err != nil {
+		return err
+	}
+	if err := t.get(ctx, oldestSQL, args, &oldest); err != nil {
+		return err
+	}
+	p.Backlog, p.Age = count(n), age(oldest, t.now)
+	total := count(r.Backlog.N + p.Backlog.N)
+	total.AtLeast = total.AtLeast || r.Backlog.AtLeast || p.Backlog.AtLeast
+	r.Backlog, r.Age = total, max(r.Age, p.Age)
+	return nil
+}
+
+// count is a number as far as it was counted.
+func count(n int64) relay.Count {
+	return relay.Count{N: min(n, relay.CountLimit), AtLeast: n > relay.CountLimit}
+}

@@ -1,0 +1,172 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/internal/signal"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+)
+
+// Store is an outbox in a SQLite database with everything that relays and operators keep about it. It is safe for
+// concurrent use. It holds nothing that needs closing: close the *sql.DB when every relay has stopped.
+type Store struct {
+	cfg        Config
+	db         *sql.DB
+	partitions int
+	prepared   map[string]*sql.Stmt // by the text that the code uses; not changed after New
+	fetches    unions
+	dues       unions
+	writers    writers
+	wake       signal.Broadcast
+}
+
+var (
+	_ relay.Store           = (*Store)(nil)
+	_ relay.Maintainer      = (*Store)(nil)
+	_ relay.HeldStore       = (*Store)(nil)
+	_ relay.StatusStore     = (*Store)(nil)
+	_ deadletter.Store      = (*Store)(nil)
+	_ outbox.Store[*sql.Tx] = (*Store)(nil)
+)
+
+// New opens the outbox in db, which Migrate has made, and sets the file to WAL mode if it is not in that mode. Allow db at
+// least four connections: each transaction holds one, and so does each relay while it works. Errors: ErrSchemaMissing,
+// ErrSchemaOlder, ErrSchemaNewer, ErrUnsuitable, and those of the file.
+func New(db *sql.DB, cfg Config) (*Store, error) {
+	ctx := context.Background()
+	s, err := open(ctx, db, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkSchema(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.readPartitions(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.prepare(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// open checks everything but the schema.
+func open(ctx context.Context, db *sql.DB, cfg Config) (*Store, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if db == nil {
+		return nil, errors.New("sqlite store: no *sql.DB was given")
+	}
+	s := &Store{cfg: cfg, db: db}
+	s.fetches.text, s.dues.text = fetchSQL, dueSQL
+	err = s.patiently(ctx, func() error { return s.checkDatabase(ctx) })
+	if err != nil {
+		return nil, cfg.explain("open the SQLite database", err)
+	}
+	return s, nil
+}
+
+// oldest is the first version of SQLite with STRICT tables, RETURNING, and JSON operators that are always there.
+var oldest = [2]int{3, 38}
+
+// checkDatabase makes sure of SQLite's version and of WAL mode, in which readers and the one writer do not wait for each
+// other. The mode is stored in the file.
+func (s *Store) checkDatabase(ctx context.Context) error {
+	var version, mode string
+	if err := s.db.QueryRowContext(ctx, `SELECT sqlite_version()`).Scan(&version); err != nil {
+		return err
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
+		return fmt.Errorf("%w: SQLite's version %q cannot be read: %w", ErrUnsuitable, version, err)
+	}
+	if major < oldest[0] || major == oldest[0] && minor < oldest[1] {
+		return fmt.Errorf("%w: the driver has SQLite %s; use one with %d.%d or newer", ErrUnsuitable, version, oldest[0],
+			oldest[1])
+	}
+	if err := s.db.QueryRowContext(ctx, `PRAGMA journal_mode`).Scan(&mode); err != nil || mode == "wal" {
+		return err
+	}
+	if err := s.db.QueryRowContext(ctx, `PRAGMA journal_mode = WAL`).Scan(&mode); err != nil || mode == "wal" {
+		return err
+	}
+	return fmt.Errorf("%w: the journal mode stays %q and must be WAL: use a file (not :memory:) on a local disk", ErrUnsuitable,
+		mode)
+}
+
+const partitionsSQL = `SELECT value FROM {prefix}meta WHERE name = 'partitions'`
+
+func (s *Store) readPartitions(ctx context.Context) error {
+	err := s.read(ctx, "read the number of partitions", func(t txn) error {
+		return t.get(ctx, partitionsSQL, nil, &s.partitions)
+	})
+	if err != nil {
+		return err
+	}
+	if s.cfg.Partitions != 0 && s.cfg.Partitions != s.partitions {
+		return fmt.Errorf("sqlite store: Config.Partitions is %d and the outbox was made with %d: set it to that or to 0",
+			s.cfg.Partitions, s.partitions)
+	}
+	return nil
+}
+
+// prepare compiles the statements of the main road once. They are compiled here, not when first needed, since that would ask
+// for a second connection in the middle of a transaction.
+func (s *Store) prepare(ctx context.Context) error {
+	s.prepared = make(map[string]*sql.Stmt)
+	for _, text := range []string{
+		lockSQL, insertSQL, insertManySQL, writtenSQL,
+		heartbeatSQL, renewSQL, viewSQL,
+		runSQL, loneSQL,
+		fenceSQL, removeSQL, parkLogSQL, parkAgainSQL, holdSQL, nextHeadSQL, unholdSQL,
+	} {
+		stmt, err := s.db.PrepareContext(ctx, s.expand(text))
+		if err != nil {
+			return s.cfg.explain("prepare a statement", err)
+		}
+		s.prepared[text] = stmt
+	}
+	return nil
+}
+
+// unions are statements made of one SELECT per partition, prepared when first needed, by the number of partitions.
+type unions struct {
+	text func(partitions int) string
+
+	mu      sync.Mutex
+	byCount map[int]*sql.Stmt
+}
+
+func (u *unions) stmt(ctx context.Context, s *Store, partitions int) (*sql.Stmt, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if stmt := u.byCount[partitions]; stmt != nil {
+		return stmt, nil
+	}
+	stmt, err := s.db.PrepareContext(ctx, s.expand(u.text(partitions)))
+	if err != nil {
+		return nil, err
+	}
+	if u.byCount == nil {
+		u.byCount = make(map[int]*sql.Stmt)
+	}
+	u.byCount[partitions] = stmt
+	return stmt, nil
+}
+
+// Partitions implements relay.LeaseStore.
+func (s *Store) Partitions(context.Context) (int, error) { return s.partitions, nil }
+
+// Wake implements outbox.Store: it signals the subscribers of this Store. Relays of other processes poll.
+func (s *Store) Wake() { s.wake.Wake() }
+
+// Subscribe implements relay.LogStore.
+func (s *Store) Subscribe() (<-chan struct{}, func()) { return s.wake.Subscribe() }
