@@ -9,7 +9,6 @@ package crash
 
 import (
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 )
@@ -54,17 +53,14 @@ func (v Verdict) String() string {
 func (v Verdict) Kept() bool { return v.Lost == 0 && v.Invented == 0 && v.Disordered == 0 }
 
 // NewChecker makes a checker of the committed facts.
-func NewChecker(committed iter.Seq2[Fact, error]) (*Checker, error) {
-	c := &Checker{seen: map[Fact]bool{}, highest: map[int64]int64{}}
-	for f, err := range committed {
-		if err != nil {
-			return nil, err
-		}
+func NewChecker(committed []Fact) *Checker {
+	c := &Checker{seen: make(map[Fact]bool, len(committed)), highest: map[int64]int64{}}
+	for _, f := range committed {
 		c.seen[f] = false
 	}
 	c.missing = len(c.seen)
 	c.verdict.Committed = len(c.seen)
-	return c, nil
+	return c
 }
 
 // Receive takes the next message of the stream.

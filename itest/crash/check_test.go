@@ -1,10 +1,6 @@
 package crash
 
-import (
-	"errors"
-	"iter"
-	"testing"
-)
+import "testing"
 
 // TestChecker: a checker that cannot find a fault proves nothing.
 func TestChecker(t *testing.T) {
@@ -29,10 +25,7 @@ func TestChecker(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, err := NewChecker(facts(committed, nil))
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := NewChecker(committed)
 			for _, f := range tt.stream {
 				c.Receive(f)
 			}
@@ -45,26 +38,5 @@ func TestChecker(t *testing.T) {
 				t.Errorf("%d faults, but examples %q", faults, got.Examples)
 			}
 		})
-	}
-}
-
-func TestCheckerWithoutFacts(t *testing.T) {
-	t.Parallel()
-	broken := errors.New("connection lost")
-	if _, err := NewChecker(facts([]Fact{{1, 1, 1}}, broken)); !errors.Is(err, broken) {
-		t.Errorf("got %v, want %v", err, broken)
-	}
-}
-
-func facts(all []Fact, end error) iter.Seq2[Fact, error] {
-	return func(yield func(Fact, error) bool) {
-		for _, f := range all {
-			if !yield(f, nil) {
-				return
-			}
-		}
-		if end != nil {
-			yield(Fact{}, end)
-		}
 	}
 }

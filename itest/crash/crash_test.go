@@ -1,0 +1,66 @@
+package crash
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider/itest/process"
+)
+
+// shortLease lets the test see leases end.
+const shortLease = "    lease_ttl: 3s\n"
+
+// TestCrash: pgbench publishes in its transactions while the relay is killed three times, a second process of it joins and
+// leaves, the broker restarts, and one transaction stays open throughout. Nothing is lost, nothing invented, and the order
+// of each key is kept.
+func TestCrash(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, shortLease)
+	duration := loadTime(t, 15*time.Second)
+	relay := w.startRelay()
+	open := w.beginLongTransaction()
+	began := time.Now()
+	load := w.startLoad(duration, 0)
+
+	var second *process.Process
+	disturbances := []struct {
+		name string
+		do   func()
+	}{
+		{"the relay was killed", func() { w.killRelay(relay); relay = w.startRelay() }},
+		{"a second process joined", func() { second = w.startRelay() }},
+		{"the relay was killed again", func() { w.killRelay(relay); relay = w.startRelay() }},
+		{"the broker restarted", func() { w.restartBroker(time.Second) }},
+		{"the second process left", func() { w.stopRelay(second) }},
+		{"the relay was killed a third time", func() { w.killRelay(relay); relay = w.startRelay() }},
+	}
+	w.awaitDelivery("the start")
+	for i, d := range disturbances {
+		<-time.After(time.Until(began.Add(duration * time.Duration(i+1) / time.Duration(len(disturbances)+1))))
+		d.do()
+		w.awaitDelivery(d.name)
+	}
+	w.awaitLoad(load, duration)
+	w.commit(open)
+
+	verdict := w.check(w.committed())
+	t.Logf("after %s of load: %s", duration, verdict)
+	if !verdict.Kept() {
+		t.Errorf("a promise broke: %q", verdict.Examples)
+	}
+	if verdict.Committed < 100*int(duration.Seconds()) {
+		t.Errorf("only %d transactions were committed in %s: that is no load", verdict.Committed, duration)
+	}
+	w.await("the status shows that all is delivered", func() bool { return w.settled() == "" })
+	w.stopRelay(relay)
+}
+
+// settled says what the status shows to be left; "" when all is delivered.
+func (w *world) settled() string {
+	s := w.status()
+	if s.Backlog.N+s.Parked.N+s.Held.N+s.Dead.N == 0 {
+		return ""
+	}
+	return fmt.Sprintf("backlog %d, parked %d, held %d, dead %d", s.Backlog.N, s.Parked.N, s.Held.N, s.Dead.N)
+}

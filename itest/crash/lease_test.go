@@ -1,0 +1,136 @@
+package crash
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/itest/process"
+	"github.com/postrider/postrider/relay"
+)
+
+const lease = 3 * time.Second
+
+// TestKilledHolderIsReplaced: when the holder of leases is killed, the partitions that it held deliver again as soon as
+// their leases have ended.
+func TestKilledHolderIsReplaced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, shortLease)
+	victim, survivor := w.startPair()
+	const duration = 5 * lease
+	load := w.startLoad(duration, 300)
+	w.awaitDelivery("the start")
+
+	orphaned := w.heldBy(victim)
+	killed := time.Now()
+	w.killRelay(victim)
+	w.awaitLoad(load, duration)
+	verdict := w.check(w.committed())
+	t.Log(verdict)
+	if !verdict.Kept() {
+		t.Errorf("a promise broke: %q", verdict.Examples)
+	}
+
+	// The broker says when it stored what. A little is for what was on its way when the process died.
+	const underway = 100 * time.Millisecond
+	back := map[int]time.Duration{}
+	for m, meta := range w.read(func() bool { return true }) {
+		var f Fact
+		if err := json.Unmarshal(m.Data(), &f); err != nil {
+			t.Fatal(err)
+		}
+		after := meta.Timestamp.Sub(killed)
+		p := postrider.PartitionOf(fmt.Sprintf("account/%d", f.Account), "", partitions)
+		if _, known := back[p]; !known && after > underway {
+			back[p] = after
+		}
+	}
+	const slack = time.Second // for the survivor to notice and to take over, on a busy machine
+	for _, p := range orphaned {
+		t.Logf("partition %d delivered again after %s", p, back[p])
+		if back[p] == 0 || back[p] > lease+slack {
+			t.Errorf("partition %d delivered again after %s, want at most the life of a lease (%s)", p, back[p], lease)
+		}
+	}
+	w.stopRelay(survivor)
+}
+
+// TestPausedHolderChangesNothing: a process that is stopped for longer than its leases and wakes up again delivers at most
+// what it had in flight, and settles nothing.
+func TestPausedHolderChangesNothing(t *testing.T) {
+	t.Parallel()
+	const inFlight = 200
+	w := newWorld(t, fmt.Sprintf("%s    max_in_flight: %d\n", shortLease, inFlight))
+	paused, other := w.startPair()
+	const duration = 3 * lease
+	load := w.startLoad(duration, 500)
+	w.awaitDelivery("the start")
+	if err := paused.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	w.await("the other process holds all partitions", func() bool { return len(w.heldBy(other)) == partitions })
+	w.awaitLoad(load, duration)
+	if verdict := w.check(w.committed()); !verdict.Kept() {
+		t.Fatalf("before it woke up: %s: %q", verdict, verdict.Examples)
+	}
+	w.await("everything is settled", func() bool { return w.settled() == "" })
+	before, stored := w.status(), w.stored()
+
+	if err := paused.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	w.await("it holds partitions again", func() bool { return len(w.heldBy(paused)) > 0 })
+	again := w.stored() - stored
+	t.Logf("after it woke up %d messages came again", again)
+	if again > inFlight {
+		t.Errorf("%d messages came again, more than were in flight (%d)", again, inFlight)
+	}
+	for i, p := range w.status().Partitions {
+		if was := before.Partitions[i]; p.Epoch < was.Epoch || p.Position != was.Position {
+			t.Errorf("partition %d: from epoch %d, position %d to epoch %d, position %d", p.Partition, was.Epoch, was.Position, p.Epoch, p.Position)
+		}
+	}
+	w.awaitLoad(w.startLoad(time.Second, 0), time.Second)
+	verdict := w.check(w.committed())
+	t.Log(verdict)
+	if !verdict.Kept() {
+		t.Errorf("a promise broke: %q", verdict.Examples)
+	}
+	w.stopRelay(paused)
+	w.stopRelay(other)
+}
+
+// partitions is the number that an outbox has by default.
+const partitions = 8
+
+// startPair starts two processes of the relay and waits until they share the partitions.
+func (w *world) startPair() (a, b *process.Process) {
+	w.t.Helper()
+	a, b = w.startRelay(), w.startRelay()
+	w.await("two processes share the partitions", func() bool {
+		return len(w.heldBy(a)) == partitions/2 && len(w.heldBy(b)) == partitions/2
+	})
+	return a, b
+}
+
+// heldBy are the partitions that a process holds.
+func (w *world) heldBy(p *process.Process) []int {
+	w.t.Helper()
+	var held []int
+	for _, s := range w.status().Partitions {
+		if owns(s, p) {
+			held = append(held, s.Partition)
+		}
+	}
+	return held
+}
+
+// owns goes by the process id, which is part of an owner's name: host-pid-random.
+func owns(s relay.PartitionStatus, p *process.Process) bool {
+	parts := strings.Split(s.Owner, "-")
+	return len(parts) >= 3 && parts[len(parts)-2] == fmt.Sprint(p.PID())
+}

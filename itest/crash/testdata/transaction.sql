@@ -1,0 +1,29 @@
+-- One transaction of the load. Of a hundred, ten are rolled back, one publishes and takes it back to a savepoint, and one stays
+-- open for a while after publishing, so that it commits late.
+\set account random_zipfian(1, 400, 1.05)
+\set branch random(1, 16)
+\set teller random(1, 160)
+\set delta random(-5000, 5000)
+\set fate random(1, 100)
+begin;
+update accounts set balance = balance + :delta, counter = counter + 1 where id = :account returning counter \gset
+select balance from accounts where id = :account;
+update tellers set balance = balance + :delta where id = :teller;
+update branches set balance = balance + :delta where id = :branch;
+insert into history (teller, branch, account, delta, counter, transaction)
+    values (:teller, :branch, :account, :delta, :counter, pg_current_xact_id()::text::bigint);
+\if :fate = 12
+savepoint undone;
+select postrider_publish('accounts', 'account/' || :account, 'account.changed', '{"account":-1,"counter":0,"transaction":0}');
+rollback to savepoint undone;
+\endif
+select postrider_publish('accounts', 'account/' || :account, 'account.changed',
+    json_build_object('account', :account, 'counter', :counter, 'transaction', pg_current_xact_id()::text::bigint)::text);
+\if :fate <= 10
+rollback;
+\elif :fate = 11
+select pg_sleep(0.3);
+commit;
+\else
+commit;
+\endif

@@ -1,0 +1,298 @@
+package crash
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postrider/postrider/itest/process"
+	"github.com/postrider/postrider/relay"
+)
+
+// patience bounds every wait for something that must happen.
+const patience = 60 * time.Second
+
+// binary is the program under test, built as users build it.
+var binary string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	dir, err := os.MkdirTemp("", "postrider-crash-*")
+	if err == nil {
+		binary = filepath.Join(dir, "postrider")
+		var out []byte
+		if out, err = exec.Command("go", "build", "-o", binary, "github.com/postrider/postrider/cmd/postrider").CombinedOutput(); err != nil {
+			err = fmt.Errorf("build postrider: %w\n%s", err, out)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// loadTime is how long the load runs: short in the test suite, as long as told by make torture.
+func loadTime(t *testing.T, short time.Duration) time.Duration {
+	t.Helper()
+	text := os.Getenv("POSTRIDER_TORTURE")
+	if text == "" {
+		return short
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatalf("POSTRIDER_TORTURE: %v", err)
+	}
+	return d
+}
+
+// world is a database with an outbox, a JetStream server, and the processes that run relays between them.
+type world struct {
+	t      *testing.T
+	dir    string
+	dsn    string
+	bin    string // of nats-server
+	broker *process.Server
+	stream jetstream.Stream
+	relays int
+}
+
+//go:embed testdata/setup.sql
+var setupSQL string
+
+// newWorld makes a database of its own on the test server, creates the outbox in it with the binary, and starts a
+// JetStream server.
+func newWorld(t *testing.T, relaySettings string) *world {
+	t.Helper()
+	w := &world{t: t, dir: t.TempDir(), bin: required(t, "POSTRIDER_TEST_NATS_BIN")}
+	w.createDatabase(required(t, "POSTRIDER_TEST_POSTGRES"))
+	w.postrider("migrate", "up", "--store", w.dsn)
+	db := w.connect()
+	if _, err := db.Exec(t.Context(), setupSQL); err != nil {
+		t.Fatalf("set up the load's tables: %v", err)
+	}
+	w.startBroker(0)
+	t.Cleanup(func() {
+		if err := w.broker.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	nc, err := nats.Connect(w.broker.URL, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The stream drops second copies only for as long as it must, so that none are hidden from the checker.
+	if w.stream, err = js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "ACCOUNTS", Subjects: []string{"ACCOUNTS.>"}, Duplicates: shortestDedupe,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.write("postrider.yaml", fmt.Sprintf(`store: {url: %q}
+relays:
+  - name: to-nats
+    publisher: %q
+%s`, w.dsn, w.broker.URL+"?stream=ACCOUNTS&dedupe_window=100ms", relaySettings))
+	return w
+}
+
+// shortestDedupe is the shortest dedupe window that a JetStream server takes.
+const shortestDedupe = 100 * time.Millisecond
+
+func required(t *testing.T, variable string) string {
+	t.Helper()
+	value := os.Getenv(variable)
+	if value == "" {
+		t.Fatalf("%s is not set: run the tests with make test, which starts the servers", variable)
+	}
+	return value
+}
+
+func (w *world) createDatabase(server string) {
+	w.t.Helper()
+	u, err := url.Parse(server)
+	if err != nil {
+		w.t.Fatalf("POSTRIDER_TEST_POSTGRES: %v", err)
+	}
+	name := "crash_" + strings.ToLower(rand.Text()[:10])
+	admin := func(ctx context.Context, sql string) error {
+		db, err := pgx.Connect(ctx, server)
+		if err != nil {
+			return err
+		}
+		_, err = db.Exec(ctx, sql)
+		return errors.Join(err, db.Close(ctx))
+	}
+	if err := admin(w.t.Context(), "create database "+name); err != nil {
+		w.t.Fatalf("create a database for the test: %v", err)
+	}
+	w.t.Cleanup(func() {
+		if err := admin(context.Background(), "drop database "+name+" with (force)"); err != nil {
+			w.t.Errorf("drop the test's database: %v", err)
+		}
+	})
+	u.Path = "/" + name
+	w.dsn = u.String()
+}
+
+func (w *world) connect() *pgx.Conn {
+	w.t.Helper()
+	db, err := pgx.Connect(w.t.Context(), w.dsn)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = db.Close(context.Background()) })
+	return db
+}
+
+func (w *world) write(name, text string) {
+	w.t.Helper()
+	if err := os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// postrider runs the binary to its end and returns what it wrote.
+func (w *world) postrider(args ...string) []byte {
+	w.t.Helper()
+	cmd := exec.CommandContext(w.t.Context(), binary, args...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		w.t.Fatalf("postrider %s: %v\n%s%s", strings.Join(args, " "), err, out, stderr.String())
+	}
+	return out
+}
+
+// status is what postrider status says of the relay.
+func (w *world) status() relay.RelayStatus {
+	w.t.Helper()
+	var s relay.Status
+	if err := json.Unmarshal(w.postrider("status", "--json", "--store", w.dsn), &s); err != nil {
+		w.t.Fatalf("postrider status --json: %v", err)
+	}
+	if len(s.Relays) != 1 {
+		w.t.Fatalf("status shows %d relays, want 1", len(s.Relays))
+	}
+	return s.Relays[0]
+}
+
+// startRelay starts a process of the relay.
+func (w *world) startRelay() *process.Process {
+	w.t.Helper()
+	w.relays++
+	p, err := process.Start(w.t.Context(), process.Command{
+		Name: "postrider relay", Path: binary, Args: []string{"relay", "--config", filepath.Join(w.dir, "postrider.yaml")},
+		Log: filepath.Join(w.dir, fmt.Sprintf("relay-%d.log", w.relays)), Ready: "relay works",
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		_ = p.Kill()
+		if w.t.Failed() {
+			w.t.Logf("process %d of the relay wrote:\n%s", p.PID(), p.Tail())
+		}
+	})
+	return p
+}
+
+// stopRelay ends a process of the relay in good order.
+func (w *world) stopRelay(p *process.Process) {
+	w.t.Helper()
+	if err := p.Stop(); err != nil {
+		w.t.Error(err)
+	} else if code := p.ExitCode(); code != 0 {
+		w.t.Errorf("relay ended with exit code %d\n%s", code, p.Tail())
+	}
+}
+
+func (w *world) killRelay(p *process.Process) {
+	w.t.Helper()
+	if err := p.Kill(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// startBroker starts the JetStream server, with port 0 on a new one, otherwise where it was.
+func (w *world) startBroker(port int) {
+	w.t.Helper()
+	var err error
+	if w.broker, err = process.StartNATS(w.t.Context(), w.bin, w.dir, port); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// restartBroker stops the JetStream server, lets it be away for a time and starts it again where it was.
+func (w *world) restartBroker(away time.Duration) {
+	w.t.Helper()
+	u, err := url.Parse(w.broker.URL)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.broker.Stop(); err != nil {
+		w.t.Fatal(err)
+	}
+	<-time.After(away)
+	w.startBroker(port)
+}
+
+// stored is the sequence of the last message in the stream.
+func (w *world) stored() uint64 {
+	w.t.Helper()
+	info, err := w.stream.Info(w.t.Context())
+	if err != nil {
+		w.t.Fatalf("look at the stream: %v", err)
+	}
+	return info.State.LastSeq
+}
+
+// await polls until a condition holds.
+func (w *world) await(what string, holds func() bool) {
+	w.t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	look := time.NewTicker(25 * time.Millisecond)
+	defer look.Stop()
+	for !holds() {
+		select {
+		case <-look.C:
+		case <-deadline.C:
+			w.t.Fatalf("waited %s in vain: %s", patience, what)
+		}
+	}
+}
+
+// awaitDelivery waits until the stream has grown: messages flow.
+func (w *world) awaitDelivery(after string) {
+	w.t.Helper()
+	before := w.stored()
+	w.await("messages flow after "+after, func() bool { return w.stored() > before })
+}
