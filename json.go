@@ -169,6 +169,10 @@ func appendJSONString(b []byte, s string) []byte {
 		switch {
 		case r == '"' || r == '\\':
 			b = append(b, '\\', byte(r))
+		case r == '\n':
+			b = append(b, `\n`...)
+		case r == '\t':
+			b = append(b, `\t`...)
 		case r > 0xffff && !isPlain(r):
 			escape(0xd800 + (r-0x10000)>>10)
 			escape(0xdc00 + (r-0x10000)&0x3ff)

@@ -61,7 +61,7 @@ type ValidationError struct {
 type Fault struct {
 	// Index is the place of the message in its batch, from 0.
 	Index int
-	// Field is named as in the JSON form of a message: "key", `headers["trace"]`.
+	// Field is named as in the JSON form of a message: "key", `headers["trace"]`. It is empty for a message that is nil.
 	Field string
 	// Problem says what is wrong with it, e.g. "is 300 bytes long".
 	Problem string
@@ -96,10 +96,11 @@ func (e *ValidationError) Error() string {
 
 // String says field, problem and limit in a few words.
 func (f Fault) String() string {
-	if f.Limit == 0 {
-		return f.Field + " " + f.Problem
+	text := strings.TrimSpace(f.Field + " " + f.Problem)
+	if f.Limit != 0 {
+		text += fmt.Sprintf(", the limit is %d", f.Limit)
 	}
-	return fmt.Sprintf("%s %s, the limit is %d", f.Field, f.Problem, f.Limit)
+	return text
 }
 
 // faults gathers what is wrong while messages are checked.
@@ -118,7 +119,7 @@ func (f *faults) err(batch int) error {
 
 func (f *faults) message(m *Message, l Limits) {
 	if m == nil {
-		f.add("message", "is nil", 0)
+		f.add("", "is nil", 0)
 		return
 	}
 	f.text("id", m.ID, 1, MaxIDBytes)
