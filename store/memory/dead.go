@@ -33,6 +33,7 @@ func (db *database) bury(name string, partition int, row *parkedRow, reason, cau
 		DiedAt: at, Redrives: row.redrives, State: deadletter.Open,
 	}}
 	db.letters = append(db.letters, l)
+	db.relay(name).latest[row.msg.Sequence] = l
 	return l
 }
 

@@ -118,27 +118,17 @@ func (s *Store) decide(ctx context.Context, op, name, key string,
 func (s *Store) SkipHeld(ctx context.Context, name, key, by, reason string) error {
 	_, err := s.decide(ctx, "SkipHeld", name, key,
 		func(db *database, partition int, parked *parkedSet, h *heldRow, at time.Time) int {
-			l := db.openLetter(name, h.seq)
+			l := db.relays[name].latest[h.seq]
 			if row := parked.take(h.seq); row != nil {
 				l = db.bury(name, partition, row, "skipped", h.cause, h.attempts, at)
 			}
-			if l != nil {
+			if l != nil && l.State == deadletter.Open {
 				l.close(deadletter.Discarded, by, reason, at)
 			}
 			parked.letGo(h, at)
 			return 1
 		})
 	return err
-}
-
-// openLetter returns the latest open letter of a message, nil if there is none.
-func (db *database) openLetter(name string, seq int64) *letter {
-	for _, l := range slices.Backward(db.letters) {
-		if l.Relay == name && l.Message.Sequence == seq && l.State == deadletter.Open {
-			return l
-		}
-	}
-	return nil
 }
 
 // DeadHeld implements relay.HeldStore.

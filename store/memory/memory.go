@@ -127,7 +127,10 @@ func (s *Store) fault(op string, done bool) error {
 func (db *database) relay(name string) *relayState {
 	r := db.relays[name]
 	if r == nil {
-		r = &relayState{owners: make(map[string]*ownerState), cursors: make([]*cursorState, len(db.log))}
+		r = &relayState{
+			owners: make(map[string]*ownerState), latest: make(map[int64]*letter),
+			cursors: make([]*cursorState, len(db.log)),
+		}
 		for range db.log {
 			r.parked = append(r.parked, newParkedSet())
 		}
@@ -139,8 +142,9 @@ func (db *database) relay(name string) *relayState {
 // relayState is what the outbox keeps about one relay.
 type relayState struct {
 	owners  map[string]*ownerState
-	cursors []*cursorState // by partition; nil before the relay first leased it
-	parked  []*parkedSet   // by partition
+	cursors []*cursorState    // by partition; nil before the relay first leased it
+	parked  []*parkedSet      // by partition
+	latest  map[int64]*letter // the latest dead letter of a message, by sequence
 }
 
 // now is the database's clock.

@@ -107,8 +107,15 @@ func (p *parkedSet) letGo(h *heldRow, at time.Time) {
 	}
 }
 
-// remember appends to a history, of which the last entries are kept, without touching the old one.
+// remember appends to a history, of which the last entries are kept, without touching the old one. A cause that repeats the
+// last entry is that entry, settled a second time.
 func remember(history []postrider.AttemptInfo, attempt int, at time.Time, cause string) []postrider.AttemptInfo {
+	if cause == "" {
+		return history
+	}
+	if n := len(history); n > 0 && history[n-1].Attempt == attempt && history[n-1].Cause == cut(cause) {
+		return history
+	}
 	history = append(slices.Clone(history), postrider.AttemptInfo{Attempt: attempt, At: at, Cause: cut(cause)})
 	return history[max(0, len(history)-historyKept):]
 }

@@ -73,11 +73,12 @@ func (db *database) settle(name string, st relay.Settlement, at time.Time) {
 		}
 	}
 	for _, d := range st.Dead {
+		if d.FromLog && db.relays[name].latest[d.Sequence] != nil {
+			continue // the same settlement came before, and its answer was lost
+		}
 		if row := source(parked, log, d.Sequence, d.FromLog, at); row != nil {
 			parked.take(d.Sequence)
-			if d.Cause != "" {
-				row.history = remember(row.history, d.Attempts, at, d.Cause)
-			}
+			row.history = remember(row.history, d.Attempts, at, d.Cause)
 			db.bury(name, st.Partition, row, d.Reason, d.Cause, d.Attempts, at)
 		}
 	}
@@ -104,13 +105,11 @@ func (r *parkedRow) parkedAgain(p relay.Parked, at time.Time) *parkedRow {
 	if !p.Waits {
 		r.dueAt = at.Add(p.After)
 	}
-	if p.Cause != "" {
-		attempt := p.Attempts
-		if p.Reason != relay.ParkRetry {
-			attempt = 0
-		}
-		r.history = remember(r.history, attempt, at, p.Cause)
+	attempt := p.Attempts
+	if p.Reason != relay.ParkRetry {
+		attempt = 0
 	}
+	r.history = remember(r.history, attempt, at, p.Cause)
 	return r
 }
 

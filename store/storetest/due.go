@@ -1,0 +1,223 @@
+package storetest
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay"
+)
+
+var dueTests = []test{
+	{name: "OldestDueComesFirst", run: oldestDueFirst},
+	{name: "RunsAreAtMostAsManyAsAsked", run: runsAreBounded},
+	{name: "RunsAreAtMostAsLongAsAsked", run: runLengthIsBounded},
+	{name: "MaxBytesIsKeptOverAllRuns", run: dueMaxBytes},
+	{name: "BusyKeysAndMessagesAreLeftOut", run: busyIsLeftOut},
+	{name: "DelayedMessageOfAHeldKeyStandsAlone", run: delayedStandsAlone},
+	{name: "HeldKeyWithoutMessagesIsAnEmptyRun", run: emptyRun},
+	{name: "NextSaysWhenMoreIsDue", run: nextSaysWhen},
+	{name: "OnlyTheAskedPartitionsAreDue", run: dueOfPartitions},
+	{name: "LongQueueOfAHeldKeyIsWorkedOffInOrder", run: longHeldQueue},
+}
+
+// parkEach publishes a message without a key for each wait and parks it for that long.
+func (w *worker) parkEach(waits ...time.Duration) []relay.Record {
+	w.t.Helper()
+	w.publish(w.messages("", len(waits))...)
+	records := w.drain()
+	for i, r := range records {
+		p := postrider.PartitionOf("", r.Message.ID, w.partitions)
+		w.settle(relay.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Parked: []relay.Parked{
+			{Sequence: r.Message.Sequence, FromLog: true, Reason: relay.ParkRetry, After: waits[i], Attempts: 1},
+		}})
+	}
+	return records
+}
+
+// untilDue waits until the given number of runs is due.
+func (w *worker) untilDue(n int) relay.DueResult {
+	w.t.Helper()
+	var due relay.DueResult
+	w.until(fmt.Sprintf("%d runs due", n), func() bool {
+		due = w.due()
+		return len(due.Runs) >= n
+	})
+	return due
+}
+
+func oldestDueFirst(e *env) {
+	w := e.worker("r", "a")
+	parked := w.parkEach(300*time.Millisecond, 0, 150*time.Millisecond)
+	head := w.hold("order/1", 1, 220*time.Millisecond)[0]
+	var got []string
+	for _, run := range w.untilDue(4).Runs {
+		got = append(got, recordIDs(run.Records)...)
+	}
+	e.wantIDs("due", got, recordIDs([]relay.Record{parked[1], parked[2], head, parked[0]}))
+}
+
+func runsAreBounded(e *env) {
+	w := e.worker("r", "a")
+	w.parkEach(0, 0, 0)
+	w.hold("order/1", 2, 0)
+	due := w.dueOf(relay.DueRequest{Runs: 3, RunLength: 10, MaxBytes: 1 << 20})
+	if len(due.Runs) != 3 || !due.More {
+		e.t.Errorf("asked for 3 of 4: %d runs and more %v", len(due.Runs), due.More)
+	}
+	if due = w.dueOf(relay.DueRequest{Runs: 4, RunLength: 10, MaxBytes: 1 << 20}); len(due.Runs) != 4 || due.More {
+		e.t.Errorf("asked for 4 of 4: %d runs and more %v", len(due.Runs), due.More)
+	}
+}
+
+func runLengthIsBounded(e *env) {
+	w := e.worker("r", "a")
+	records := w.hold("order/1", 5, 0)
+	due := w.dueOf(relay.DueRequest{Runs: 10, RunLength: 3, MaxBytes: 1 << 20})
+	if len(due.Runs) != 1 {
+		e.t.Fatalf("%d runs, want 1", len(due.Runs))
+	}
+	e.wantIDs("run", recordIDs(due.Runs[0].Records), recordIDs(records[:3]))
+}
+
+func dueMaxBytes(e *env) {
+	w := e.worker("r", "a")
+	var msgs []*postrider.Message
+	for range 6 {
+		m := e.message("order/1")
+		m.Payload = []byte(strings.Repeat("x", 1_000))
+		msgs = append(msgs, m)
+	}
+	large := e.message("order/2")
+	large.Payload = []byte(strings.Repeat("x", 10_000))
+	e.publish(append(msgs, large)...)
+	for _, r := range w.drain() {
+		p := w.partition(r.Message.Key)
+		w.settle(relay.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Parked: []relay.Parked{
+			{Sequence: r.Message.Sequence, Key: r.Message.Key, FromLog: true, Reason: relay.ParkSlow},
+		}})
+	}
+	left := 7
+	for rounds := 0; left > 0; rounds++ {
+		due := w.dueOf(relay.DueRequest{Runs: 100, RunLength: 100, MaxBytes: 3_500})
+		size, n := 0, 0
+		for _, run := range due.Runs {
+			for _, r := range run.Records {
+				size, n = size+r.Message.Size(), n+1
+				w.settle(relay.Settlement{Partition: run.Partition, Removed: []int64{r.Message.Sequence}})
+			}
+		}
+		if left -= n; n == 0 || n > 1 && size > 3_500 || due.More != (left > 0) || rounds > 7 {
+			e.t.Fatalf("round %d: %d messages of %d bytes, more %v, %d left; asked for at most 3500 bytes", rounds, n, size, due.More, left)
+		}
+	}
+}
+
+func busyIsLeftOut(e *env) {
+	w := e.worker("r", "a")
+	parked := w.parkEach(0, 0)
+	w.hold("order/1", 1, 0)
+	free := w.hold("order/2", 1, 0)
+	due := w.dueOf(relay.DueRequest{
+		Runs: 10, RunLength: 10, MaxBytes: 1 << 20,
+		BusyKeys: []string{"order/1", "not held"}, BusySequences: []int64{parked[0].Message.Sequence, 987_654},
+	})
+	var got []string
+	for _, run := range due.Runs {
+		got = append(got, recordIDs(run.Records)...)
+	}
+	e.wantSet("due apart from what is busy", got, recordIDs([]relay.Record{parked[1], free[0]}))
+	if due.More {
+		e.t.Error("more is due, apart from what is busy")
+	}
+}
+
+// delayedStandsAlone: a delayed message left the order of its key; it neither waits for its held key nor goes with it.
+func delayedStandsAlone(e *env) {
+	w := e.worker("r", "a")
+	held := w.hold("order/1", 2, time.Hour)
+	m := e.message("order/1")
+	e.publish(m)
+	seq := w.drain()[0].Message.Sequence
+	w.park("order/1", relay.Parked{Sequence: seq, Reason: relay.ParkDelayed})
+	due := w.due()
+	if len(due.Runs) != 1 || due.Runs[0].Key != "" {
+		e.t.Fatalf("due: %+v, want only the delayed message, for itself", due.Runs)
+	}
+	e.wantIDs("due", recordIDs(due.Runs[0].Records), []string{m.ID})
+	e.must(e.RetryHeld(e.ctx, "r", "order/1"), "retry")
+	for _, run := range w.due().Runs {
+		if run.Key == "order/1" {
+			e.wantIDs("run of the held key", recordIDs(run.Records), recordIDs(held))
+		}
+	}
+}
+
+func emptyRun(e *env) {
+	w := e.worker("r", "a")
+	seq := w.hold("order/1", 1, 0)[0].Message.Sequence
+	w.settle(relay.Settlement{Partition: e.partition("order/1"), Removed: []int64{seq}})
+	due := w.due()
+	if len(due.Runs) != 1 || due.Runs[0].Key != "order/1" || len(due.Runs[0].Records) != 0 {
+		e.t.Fatalf("due: %+v, want the key with nothing left", due.Runs)
+	}
+}
+
+func nextSaysWhen(e *env) {
+	w := e.worker("r", "a")
+	if due := w.due(); due.Next >= 0 || due.More {
+		e.t.Errorf("nothing is parked, next is %s and more %v", due.Next, due.More)
+	}
+	w.parkEach(2 * time.Hour)
+	if due := w.due(); due.Next < 110*time.Minute || due.Next > 2*time.Hour {
+		e.t.Errorf("a message is parked for two hours, next is %s", due.Next)
+	}
+	w.hold("order/1", 2, time.Hour)
+	w.parkEach(0)
+	due := w.due()
+	if due.Next < 50*time.Minute || due.Next > time.Hour {
+		e.t.Errorf("a key is held for an hour, next is %s", due.Next)
+	}
+	if len(due.Runs) != 1 || due.More {
+		e.t.Errorf("one message is due: %d runs and more %v", len(due.Runs), due.More)
+	}
+}
+
+func dueOfPartitions(e *env) {
+	w := e.worker("r", "a")
+	a, b := e.keysOf(0, 1)[0], e.keysOf(1, 1)[0]
+	w.hold(a, 1, 0)
+	w.hold(b, 1, time.Hour)
+	due := w.dueOf(relay.DueRequest{Partitions: []int{1, 2}, Runs: 10, RunLength: 10, MaxBytes: 1 << 20})
+	if len(due.Runs) != 0 || due.Next < 50*time.Minute {
+		e.t.Errorf("due in partitions 1 and 2: %+v", due)
+	}
+	due = w.dueOf(relay.DueRequest{Partitions: []int{0}, Runs: 10, RunLength: 10, MaxBytes: 1 << 20})
+	if len(due.Runs) != 1 || due.Runs[0].Partition != 0 || due.Next >= 0 {
+		e.t.Errorf("due in partition 0: %+v", due)
+	}
+}
+
+func longHeldQueue(e *env) {
+	w := e.worker("r", "a")
+	want := recordIDs(w.hold("order/1", 900, 0))
+	p := e.partition("order/1")
+	var got []string
+	for {
+		due := w.dueOf(relay.DueRequest{Runs: 10, RunLength: 100, MaxBytes: 1 << 20})
+		if len(due.Runs) != 1 {
+			e.t.Fatalf("%d runs with %d of %d delivered", len(due.Runs), len(got), len(want))
+		}
+		st := relay.Settlement{Partition: p}
+		for _, r := range due.Runs[0].Records {
+			got = append(got, r.Message.ID)
+			st.Removed = append(st.Removed, r.Message.Sequence)
+		}
+		if len(due.Runs[0].Records) == 0 {
+			break
+		}
+		w.settle(st)
+	}
+	e.wantIDs("delivered", got, want)
+}

@@ -1,0 +1,311 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay"
+)
+
+const (
+	// longTTL is for leases that are not to end during a test, shortTTL for those that are.
+	longTTL  = 10 * time.Minute
+	shortTTL = 400 * time.Millisecond
+	// patience is how long something that must happen is waited for.
+	patience = 30 * time.Second
+)
+
+// env is one test's database and what it needs to work on it. Its methods end the test when something fails.
+type env struct {
+	t   *testing.T
+	ctx context.Context
+	database
+	suite      *suite
+	partitions int
+	made       int // messages made
+}
+
+// must ends the test on an error.
+func (e *env) must(err error, doing string) {
+	e.t.Helper()
+	if err != nil {
+		e.t.Fatalf("%s: %v", doing, err)
+	}
+}
+
+// until waits for a condition.
+func (e *env) until(what string, condition func() bool) {
+	e.t.Helper()
+	deadline := time.Now().Add(patience)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		if time.Now().After(deadline) {
+			e.t.Fatalf("%s: not within %s", what, patience)
+		}
+		<-tick.C
+	}
+}
+
+// message makes a message with everything that Publish would fill in.
+func (e *env) message(key string) *postrider.Message {
+	e.made++
+	return &postrider.Message{
+		ID: fmt.Sprintf("m-%06d", e.made), Type: "order.placed", Topic: "orders", Source: "storetest", Key: key,
+		Time: time.Now().UTC().Truncate(time.Microsecond), ContentType: "application/json", Payload: []byte(`{"n":1}`),
+	}
+}
+
+// messages makes n messages of a key.
+func (e *env) messages(key string, n int) []*postrider.Message {
+	var out []*postrider.Message
+	for range n {
+		out = append(out, e.message(key))
+	}
+	return out
+}
+
+func (e *env) open() transaction {
+	e.t.Helper()
+	tx, err := e.begin(e.ctx)
+	e.must(err, "begin")
+	return tx
+}
+
+func (e *env) insert(tx transaction, msgs ...*postrider.Message) {
+	e.t.Helper()
+	e.must(tx.insert(e.ctx, msgs...), "insert")
+}
+
+func (e *env) commit(tx transaction) {
+	e.t.Helper()
+	e.must(tx.commit(e.ctx), "commit")
+}
+
+// publish writes messages in a transaction of their own and returns their IDs.
+func (e *env) publish(msgs ...*postrider.Message) []string {
+	e.t.Helper()
+	tx := e.open()
+	e.insert(tx, msgs...)
+	e.commit(tx)
+	return ids(msgs)
+}
+
+// publishKeys publishes one message for each key and returns their IDs.
+func (e *env) publishKeys(keys ...string) []string {
+	e.t.Helper()
+	var msgs []*postrider.Message
+	for _, key := range keys {
+		msgs = append(msgs, e.message(key))
+	}
+	return e.publish(msgs...)
+}
+
+func (e *env) partition(key string) int { return postrider.PartitionOf(key, "", e.partitions) }
+
+func (e *env) allPartitions() []int {
+	var out []int
+	for p := range e.partitions {
+		out = append(out, p)
+	}
+	return out
+}
+
+// keysOf returns n different keys of one partition.
+func (e *env) keysOf(partition, n int) []string {
+	var out []string
+	for i := 0; len(out) < n; i++ {
+		if key := fmt.Sprintf("order/%d", i); e.partition(key) == partition {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
+// worker reads and settles all partitions as one process of a relay would.
+type worker struct {
+	*env
+	relay  string
+	owner  relay.Owner
+	leases map[int]relay.Lease
+	read   map[int]relay.Cursor // how far each partition was fetched
+}
+
+func owner(id string) relay.Owner { return relay.Owner{ID: id, Host: "host-" + id, Version: "test"} }
+
+// worker leases all partitions, which must be free.
+func (e *env) worker(name, id string) *worker {
+	e.t.Helper()
+	return e.workerFrom(name, id, relay.FromOldest)
+}
+
+func (e *env) workerFrom(name, id string, start relay.Start) *worker {
+	e.t.Helper()
+	w := &worker{env: e, relay: name, owner: owner(id), leases: make(map[int]relay.Lease), read: make(map[int]relay.Cursor)}
+	if _, err := e.Heartbeat(e.ctx, name, w.owner, longTTL); err != nil {
+		e.t.Fatalf("heartbeat of %s: %v", id, err)
+	}
+	leases, err := e.Acquire(e.ctx, name, w.owner, e.allPartitions(), longTTL, start)
+	e.must(err, "acquire")
+	if len(leases) != e.partitions {
+		e.t.Fatalf("%s acquired %d of %d partitions, although nobody else holds one", id, len(leases), e.partitions)
+	}
+	for _, l := range leases {
+		w.leases[l.Partition], w.read[l.Partition] = l, l.Cursor
+	}
+	return w
+}
+
+// takeOver ends a worker, without its having settled anything more, and begins another.
+func (w *worker) takeOver(id string) *worker {
+	w.t.Helper()
+	w.must(w.Leave(w.ctx, w.relay, w.owner), "leave")
+	return w.worker(w.relay, id)
+}
+
+// fetch reads on in all partitions.
+func (w *worker) fetch(limit, maxBytes int) []relay.Batch {
+	w.t.Helper()
+	req := relay.FetchRequest{Limit: limit, MaxBytes: maxBytes}
+	for p := range w.partitions {
+		req.Partitions = append(req.Partitions, relay.FetchPartition{Partition: p, After: w.read[p]})
+	}
+	batches, err := w.Fetch(w.ctx, w.relay, req)
+	w.must(err, "fetch")
+	seen := make(map[int]bool)
+	for _, b := range batches {
+		if seen[b.Partition] {
+			w.t.Fatalf("fetch returned partition %d twice", b.Partition)
+		}
+		seen[b.Partition] = true
+		w.checkBatch(b, w.read[b.Partition], limit)
+		w.read[b.Partition] = b.Next
+	}
+	return batches
+}
+
+// checkBatch checks what holds for every batch.
+func (w *worker) checkBatch(b relay.Batch, after relay.Cursor, limit int) {
+	w.t.Helper()
+	if len(b.Records) > limit {
+		w.t.Fatalf("partition %d: %d records, asked for at most %d", b.Partition, len(b.Records), limit)
+	}
+	if b.Late < 0 || b.Late > len(b.Records) {
+		w.t.Fatalf("partition %d: %d late of %d records", b.Partition, b.Late, len(b.Records))
+	}
+	last := int64(0)
+	for i, r := range b.Records {
+		m := r.Message
+		if late := i < b.Late; late != (m.Sequence <= after.Position) {
+			w.t.Fatalf("partition %d: record %d of %d with sequence %d after position %d, of which %d are late",
+				b.Partition, i, len(b.Records), m.Sequence, after.Position, b.Late)
+		}
+		if i == b.Late {
+			last = after.Position
+		}
+		if m.Sequence <= last {
+			w.t.Fatalf("partition %d: sequence %d follows %d", b.Partition, m.Sequence, last)
+		}
+		last = m.Sequence
+		if p := postrider.PartitionOf(m.Key, m.ID, w.partitions); p != b.Partition {
+			w.t.Fatalf("message %s with key %q came in partition %d, belongs to %d", m.ID, m.Key, b.Partition, p)
+		}
+		if m.Attempt != 0 || r.Attempts != 0 || r.Reason != "" {
+			w.t.Fatalf("message %s comes from the log with attempt %d, attempts %d, reason %q", m.ID, m.Attempt, r.Attempts, r.Reason)
+		}
+	}
+}
+
+// drain fetches until nothing is left and returns the records, those of one partition in the order of delivery.
+func (w *worker) drain() []relay.Record {
+	w.t.Helper()
+	var out []relay.Record
+	for {
+		more := false
+		for _, b := range w.fetch(1_000, 16<<20) {
+			out = append(out, b.Records...)
+			more = more || b.More || len(b.Records) > 0
+		}
+		if !more {
+			return out
+		}
+	}
+}
+
+// settle records outcomes in one partition, under the worker's lease, which must hold.
+func (w *worker) settle(st relay.Settlement) relay.Settled {
+	w.t.Helper()
+	st.Epoch = w.leases[st.Partition].Epoch
+	out, err := w.Settle(w.ctx, w.relay, w.owner, []relay.Settlement{st})
+	w.must(err, "settle")
+	if len(out.Lost) > 0 {
+		w.t.Fatalf("settle: partition %d counts as lost, but %s holds it", st.Partition, w.owner.ID)
+	}
+	return out
+}
+
+// settleRead settles all that was fetched as delivered.
+func (w *worker) settleRead() {
+	w.t.Helper()
+	for p, c := range w.read {
+		w.settle(relay.Settlement{Partition: p, Cursor: c, Moved: true})
+	}
+}
+
+// due asks for all work that is due in all partitions.
+func (w *worker) due() relay.DueResult {
+	w.t.Helper()
+	return w.dueOf(relay.DueRequest{Runs: 1_000, RunLength: 1_000, MaxBytes: 16 << 20})
+}
+
+func (w *worker) dueOf(req relay.DueRequest) relay.DueResult {
+	w.t.Helper()
+	if req.Partitions == nil {
+		req.Partitions = w.allPartitions()
+	}
+	out, err := w.Due(w.ctx, w.relay, req)
+	w.must(err, "due")
+	return out
+}
+
+func ids(msgs []*postrider.Message) []string {
+	var out []string
+	for _, m := range msgs {
+		out = append(out, m.ID)
+	}
+	return out
+}
+
+func recordIDs(records []relay.Record) []string {
+	var out []string
+	for _, r := range records {
+		out = append(out, r.Message.ID)
+	}
+	return out
+}
+
+// wantIDs compares IDs in their order.
+func (e *env) wantIDs(what string, got, want []string) {
+	e.t.Helper()
+	if !slices.Equal(got, want) {
+		e.t.Fatalf("%s:\n got %s\nwant %s", what, brief(got), brief(want))
+	}
+}
+
+// wantSet compares IDs whatever their order, each as often as it stands there.
+func (e *env) wantSet(what string, got, want []string) {
+	e.t.Helper()
+	e.wantIDs(what, slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want)))
+}
+
+func brief(ids []string) string {
+	if len(ids) > 40 {
+		return fmt.Sprintf("%s … (%d)", strings.Join(ids[:40], " "), len(ids))
+	}
+	return fmt.Sprintf("%s (%d)", strings.Join(ids, " "), len(ids))
+}

@@ -1,0 +1,252 @@
+package storetest
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/relay"
+)
+
+var heldTests = []test{
+	{name: "HeldKeysAreListedLongestHeldFirst", run: heldKeysAreListed},
+	{name: "HeldKeyIsShownWithItsMessages", run: heldKeyIsShown},
+	{name: "RetryMakesTheKeyDue", run: retryMakesDue},
+	{name: "RetryLetsAKeyGoThatWaitsForADecision", run: retryDecides},
+	{name: "SkipGivesUpTheHeadAndLetsFollowersGo", run: skipGivesUpTheHead},
+	{name: "SkipDecidesAboutADeadHead", run: skipDeadHead},
+	{name: "DeadLettersTheHeadOnly", run: deadHead},
+	{name: "DeadLettersAllOfTheKey", run: deadAll},
+	{name: "DecisionsNeedAHeldKey", run: decisionsNeedAHeldKey},
+	{name: "DecisionsWorkWhileNobodyHoldsThePartition", run: decisionsWithoutHolder},
+	{name: "DecisionsWakeRelaysInTheSameProcess", run: decisionsWake},
+}
+
+// held lists the held keys of a relay.
+func (e *env) held(name string) []relay.HeldInfo {
+	e.t.Helper()
+	var out []relay.HeldInfo
+	for h, err := range e.ListHeld(e.ctx, name) {
+		e.must(err, "list held keys")
+		out = append(out, h)
+	}
+	return out
+}
+
+func heldKeysAreListed(e *env) {
+	one, two := e.worker("one", "a"), e.worker("two", "a")
+	var keys []string
+	for _, key := range []string{"order/3", "order/1", "order/2"} {
+		one.hold(key, 2, time.Hour)
+		keys = append(keys, key)
+		began := time.Now()
+		e.until("the clock moves", func() bool { return time.Since(began) > 2*time.Millisecond })
+	}
+	two.drain()
+	two.hold("order/9", 1, 0)
+	var got []string
+	for _, h := range e.held("one") {
+		got = append(got, h.Key)
+		if h.Relay != "one" || h.Partition != e.partition(h.Key) || h.Parked != 2 || h.Reason != relay.ParkRetry ||
+			h.Cause != "first failure" || h.Attempts != 1 || time.Since(h.Since).Abs() > time.Minute ||
+			time.Until(h.NextAttempt) < 50*time.Minute {
+			e.t.Errorf("held key is listed as %+v", h)
+		}
+	}
+	e.wantIDs("held keys of one relay", got, keys)
+	if all := e.held(""); len(all) != 4 || all[3].Relay != "two" {
+		e.t.Errorf("held keys of all relays: %+v", all)
+	}
+	for range e.ListHeld(e.ctx, "one") {
+		break // a caller may stop early
+	}
+}
+
+func heldKeyIsShown(e *env) {
+	w := e.worker("r", "a")
+	records := w.hold("order/1", 5, time.Hour)
+	info, parked, err := e.ShowHeld(e.ctx, "r", "order/1", 3)
+	e.must(err, "show held")
+	if info.Key != "order/1" || info.Sequence != records[0].Message.Sequence || info.Parked != 5 {
+		e.t.Errorf("held key is shown as %+v", info)
+	}
+	if len(parked) != 3 {
+		e.t.Fatalf("%d messages are shown, want 3", len(parked))
+	}
+	for i, p := range parked {
+		e.wantSame(p.Message, records[i].Message)
+		if time.Since(p.ParkedAt).Abs() > time.Minute || !p.DueAt.IsZero() {
+			e.t.Errorf("parked message is shown as %+v", p)
+		}
+	}
+	if parked[0].Reason != relay.ParkRetry || parked[0].Attempts != 1 || len(parked[0].History) != 1 || parked[1].Reason != relay.ParkHeld {
+		e.t.Errorf("head and follower are shown as %+v", parked[:2])
+	}
+}
+
+// wantRun expects the key to be due, with these messages.
+func (w *worker) wantRun(key string, want []relay.Record) {
+	w.t.Helper()
+	due := w.due()
+	if len(due.Runs) != 1 || due.Runs[0].Key != key {
+		w.t.Fatalf("due: %+v, want the run of key %s", due.Runs, key)
+	}
+	w.wantIDs("run", recordIDs(due.Runs[0].Records), recordIDs(want))
+}
+
+func retryMakesDue(e *env) {
+	w := e.worker("r", "a")
+	records := w.hold("order/1", 2, time.Hour)
+	if due := w.due(); len(due.Runs) > 0 {
+		e.t.Fatalf("due before the retry: %+v", due.Runs)
+	}
+	e.must(e.RetryHeld(e.ctx, "r", "order/1"), "retry")
+	w.wantRun("order/1", records)
+	if r := w.due().Runs[0].Records[0]; r.Attempts != 1 {
+		e.t.Errorf("head has %d attempts after the retry, want 1", r.Attempts)
+	}
+}
+
+// undecided holds a key until somebody decides about its head, which is in the dead letters.
+func (w *worker) undecided(key string, followers int) []relay.Record {
+	w.t.Helper()
+	records := w.hold(key, followers+1, time.Hour)
+	head := records[0].Message.Sequence
+	w.settle(relay.Settlement{Partition: w.partition(key),
+		Dead: []relay.Dead{{Sequence: head, Key: key, Reason: "attempts exhausted", Cause: "last failure", Attempts: 10}},
+		Held: []relay.HeldKey{{Key: key, Sequence: head, Reason: relay.ParkHeld, Cause: "last failure", Attempts: 10, UntilDecided: true}},
+	})
+	return records
+}
+
+func retryDecides(e *env) {
+	w := e.worker("r", "a")
+	records := w.undecided("order/1", 2)
+	e.must(e.RetryHeld(e.ctx, "r", "order/1"), "retry")
+	w.wantRun("order/1", records[1:])
+}
+
+func skipGivesUpTheHead(e *env) {
+	w := e.worker("r", "a")
+	records := w.hold("order/1", 3, time.Hour)
+	e.must(e.SkipHeld(e.ctx, "r", "order/1", "olga", "order was cancelled"), "skip")
+	w.wantRun("order/1", records[1:])
+	letters := e.letters(everyLetter)
+	if len(letters) != 1 {
+		e.t.Fatalf("%d dead letters, want the skipped head", len(letters))
+	}
+	l := letters[0]
+	e.wantSame(l.Message, records[0].Message)
+	if l.State != deadletter.Discarded || l.ResolvedBy != "olga" || l.Resolution != "order was cancelled" || l.ResolvedAt.IsZero() ||
+		l.Cause != "first failure" || l.Attempts != 1 || len(l.History) != 1 {
+		e.t.Errorf("skipped head stands in the dead letters as %+v", l)
+	}
+}
+
+func skipDeadHead(e *env) {
+	w := e.worker("r", "a")
+	records := w.undecided("order/1", 2)
+	e.must(e.SkipHeld(e.ctx, "r", "order/1", "olga", "order was cancelled"), "skip")
+	w.wantRun("order/1", records[1:])
+	if letters := e.letters(everyLetter); len(letters) != 1 || letters[0].State != deadletter.Discarded || letters[0].ResolvedBy != "olga" {
+		e.t.Errorf("dead letters: %+v, want the head's, discarded by olga", letters)
+	}
+}
+
+func deadHead(e *env) {
+	w := e.worker("r", "a")
+	records := w.hold("order/1", 3, time.Hour)
+	n, err := e.DeadHeld(e.ctx, "r", "order/1", "olga", "malformed address", false)
+	if n != 1 || err != nil {
+		e.t.Fatalf("dead-lettered %d, %v; want 1", n, err)
+	}
+	w.wantRun("order/1", records[1:])
+	letters := e.letters(deadletter.Filter{})
+	if len(letters) != 1 || letters[0].Message.ID != records[0].Message.ID || letters[0].Reason != "malformed address" ||
+		letters[0].Attempts != 1 || len(letters[0].History) == 0 {
+		e.t.Errorf("open dead letters: %+v, want the head's", letters)
+	}
+}
+
+func deadAll(e *env) {
+	w := e.worker("r", "a")
+	records := w.hold("order/1", 3, time.Hour)
+	n, err := e.DeadHeld(e.ctx, "r", "order/1", "olga", "malformed address", true)
+	if n != 3 || err != nil {
+		e.t.Fatalf("dead-lettered %d, %v; want 3", n, err)
+	}
+	w.wantRun("order/1", nil)
+	var got []string
+	for _, l := range e.letters(deadletter.Filter{}) {
+		got = append(got, l.Message.ID)
+	}
+	e.wantIDs("dead letters", got, recordIDs(records))
+	out := w.settle(relay.Settlement{Partition: e.partition("order/1"), Release: []string{"order/1"}})
+	e.wantIDs("released", out.Released, []string{"order/1"})
+}
+
+func decisionsNeedAHeldKey(e *env) {
+	w := e.worker("r", "a")
+	w.hold("order/1", 1, 0)
+	for _, c := range []struct{ relay, key string }{{"r", "order/2"}, {"other", "order/1"}} {
+		_, _, show := e.ShowHeld(e.ctx, c.relay, c.key, 10)
+		_, dead := e.DeadHeld(e.ctx, c.relay, c.key, "olga", "why", true)
+		for op, err := range map[string]error{
+			"show": show, "dead": dead, "retry": e.RetryHeld(e.ctx, c.relay, c.key), "skip": e.SkipHeld(e.ctx, c.relay, c.key, "olga", "why"),
+		} {
+			if !errors.Is(err, relay.ErrNotHeld) {
+				e.t.Errorf("%s key %s of relay %s: %v, want an error that is ErrNotHeld", op, c.key, c.relay, err)
+			}
+		}
+	}
+	if st := e.status("r"); st.Parked.N != 1 || st.Held.N != 1 || len(e.letters(everyLetter)) != 0 {
+		e.t.Errorf("decisions that failed changed something: %+v", st)
+	}
+}
+
+func decisionsWithoutHolder(e *env) {
+	w := e.worker("r", "a")
+	records := w.hold("order/1", 3, time.Hour)
+	e.must(e.Leave(e.ctx, "r", w.owner), "leave")
+	e.must(e.SkipHeld(e.ctx, "r", "order/1", "olga", "cancelled"), "skip")
+	n, err := e.DeadHeld(e.ctx, "r", "order/1", "olga", "malformed", false)
+	if n != 1 || err != nil {
+		e.t.Fatalf("dead-lettered %d, %v; want 1", n, err)
+	}
+	e.worker("r", "b").wantRun("order/1", records[2:])
+}
+
+func decisionsWake(e *env) {
+	w := e.worker("r", "a")
+	w.hold("order/1", 3, time.Hour)
+	w.undecided("order/2", 1)
+	c, end := e.Subscribe()
+	defer end()
+	for _, d := range []struct {
+		name string
+		do   func() error
+	}{
+		{"retry", func() error { return e.RetryHeld(e.ctx, "r", "order/1") }},
+		{"skip", func() error { return e.SkipHeld(e.ctx, "r", "order/1", "olga", "why") }},
+		{"dead", func() error { _, err := e.DeadHeld(e.ctx, "r", "order/1", "olga", "why", false); return err }},
+		{"redrive", func() error { _, err := e.RedriveDead(e.ctx, deadletter.Filter{Key: "order/1"}, "olga", 0); return err }},
+		{"discard", func() error {
+			_, err := e.DiscardDead(e.ctx, deadletter.Filter{Key: "order/2"}, "olga", "why", 0)
+			return err
+		}},
+	} {
+		e.must(d.do(), d.name)
+		e.until("signal after "+d.name, func() bool {
+			select {
+			case <-c:
+				return true
+			default:
+				return false
+			}
+		})
+	}
+	if keys := e.held("r"); !slices.ContainsFunc(keys, func(h relay.HeldInfo) bool { return h.Key == "order/2" }) {
+		e.t.Errorf("held keys: %+v; it is for the relay to release them", keys)
+	}
+}

@@ -1,0 +1,169 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/postrider/postrider/relay"
+)
+
+var statusTests = []test{
+	{name: "EmptyOutbox", run: statusOfEmpty},
+	{name: "NumbersFollowWhatHappens", run: statusNumbers},
+	{name: "LateRowsCountAsBacklog", run: statusLate, late: true},
+	{name: "CountsStopAtTheirLimit", run: statusLimit, partitions: 2},
+	{name: "OwnersAndLeasesAreShown", run: statusOwners},
+}
+
+// status returns the status of one relay.
+func (e *env) status(name string) relay.RelayStatus {
+	e.t.Helper()
+	st, err := e.Status(e.ctx)
+	e.must(err, "status")
+	for _, r := range st.Relays {
+		if r.Name == name {
+			return r
+		}
+	}
+	e.t.Fatalf("status does not know relay %s: %+v", name, st)
+	return relay.RelayStatus{}
+}
+
+func statusOfEmpty(e *env) {
+	st, err := e.Status(e.ctx)
+	e.must(err, "status")
+	if st.Partitions != e.partitions || len(st.Relays) != 0 || time.Since(st.Now).Abs() > time.Minute {
+		e.t.Errorf("status of an outbox without relays: %+v", st)
+	}
+	e.worker("r", "a")
+	r := e.status("r")
+	if r.Backlog != (relay.Count{}) || r.Parked != (relay.Count{}) || r.Held != (relay.Count{}) || r.Dead != (relay.Count{}) ||
+		r.Age != 0 || r.OldestParked != 0 || r.OldestDead != 0 || len(r.Partitions) != e.partitions {
+		e.t.Errorf("status of a relay of an empty outbox: %+v", r)
+	}
+}
+
+func statusNumbers(e *env) {
+	w := e.worker("r", "a")
+	expect := func(when string, backlog, parked, held, dead int64) {
+		e.t.Helper()
+		r := e.status("r")
+		if r.Backlog.N != backlog || r.Parked.N != parked || r.Held.N != held || r.Dead.N != dead {
+			e.t.Errorf("%s: backlog %d, parked %d, held %d, dead %d; want %d, %d, %d, %d",
+				when, r.Backlog.N, r.Parked.N, r.Held.N, r.Dead.N, backlog, parked, held, dead)
+		}
+		sum, oldest := int64(0), time.Duration(0)
+		for _, p := range r.Partitions {
+			sum, oldest = sum+p.Backlog.N, max(oldest, p.Age)
+		}
+		if sum != r.Backlog.N || oldest != r.Age || (r.Age > 0) != (backlog > 0) || (r.OldestParked > 0) != (parked > 0) || (r.OldestDead > 0) != (dead > 0) {
+			e.t.Errorf("%s: numbers do not fit together: %+v", when, r)
+		}
+	}
+	pass := func() {
+		began := time.Now()
+		e.until("the clock moves", func() bool { return time.Since(began) > 5*time.Millisecond })
+	}
+	tx := e.open()
+	e.insert(tx, e.message("order/1"))
+	e.must(tx.rollback(e.ctx), "rollback")
+	expect("after a rollback", 0, 0, 0, 0)
+	e.publishKeys("order/1", "order/2", "", "")
+	pass()
+	expect("published", 4, 0, 0, 0)
+	w.drain()
+	expect("fetched", 4, 0, 0, 0)
+	w.settleRead()
+	expect("settled", 0, 0, 0, 0)
+	w.hold("order/1", 3, time.Hour)
+	pass()
+	expect("one key held", 0, 3, 1, 0)
+	w.bury("rejected", e.message("order/2"), e.message(""))
+	pass()
+	expect("two dead", 0, 3, 1, 2)
+	e.must(e.SkipHeld(e.ctx, "r", "order/1", "olga", "why"), "skip")
+	pass()
+	expect("head skipped", 0, 2, 1, 2)
+	e.redrive(everyOpen, 2)
+	pass()
+	expect("both redriven", 0, 4, 1, 0)
+	if n := w.bury("rejected", e.message("order/3")); len(n) != 1 || e.status("r").Dead.N != 1 {
+		e.t.Errorf("one more died: %+v", e.status("r"))
+	}
+}
+
+func statusLate(e *env) {
+	w := e.worker("r", "a")
+	tx := e.open()
+	e.insert(tx, e.messages("order/1", 3)...)
+	e.publishKeys("order/1", "order/2")
+	w.drain()
+	w.settleRead()
+	if r := e.status("r"); r.Backlog.N != 0 {
+		e.t.Errorf("backlog %d while a transaction is open", r.Backlog.N)
+	}
+	e.commit(tx)
+	if r := e.status("r"); r.Backlog.N != 3 {
+		e.t.Errorf("backlog %d after a late commit of 3", r.Backlog.N)
+	}
+}
+
+func statusLimit(e *env) {
+	w := e.worker("r", "a")
+	const n = relay.CountLimit + 2_000
+	key := e.keysOf(1, 1)[0]
+	for range n / 2_000 {
+		e.publish(e.messages(key, 2_000)...)
+	}
+	want := relay.Count{N: relay.CountLimit, AtLeast: true}
+	if r := e.status("r"); r.Backlog != want || r.Partitions[1].Backlog != want {
+		e.t.Errorf("backlog of %d counts as %+v, in its partition as %+v; want %+v", n, r.Backlog, r.Partitions[1].Backlog, want)
+	}
+	st := relay.Settlement{Partition: 1, Moved: true}
+	for _, r := range w.drain() {
+		st.Parked = append(st.Parked, relay.Parked{Sequence: r.Message.Sequence, Key: key, FromLog: true, Waits: true, Reason: relay.ParkHeld})
+	}
+	st.Cursor = w.read[1]
+	st.Held = []relay.HeldKey{{Key: key, Sequence: st.Parked[0].Sequence, Reason: relay.ParkRetry}}
+	w.settle(st)
+	if r := e.status("r"); r.Parked != want || r.Backlog.N != 0 {
+		e.t.Errorf("%d parked count as %+v; want %+v", n, r.Parked, want)
+	}
+	if h := e.held("r"); len(h) != 1 || h[0].Parked != relay.CountLimit {
+		e.t.Errorf("held keys: %+v; want one with parked counted up to %d", h, relay.CountLimit)
+	}
+}
+
+func statusOwners(e *env) {
+	o := relay.Owner{ID: "host-1", Host: "host.example.org", Version: "v1.2.3"}
+	_, err := e.Heartbeat(e.ctx, "r", o, longTTL)
+	e.must(err, "heartbeat")
+	_, err = e.Acquire(e.ctx, "r", o, []int{0, 2}, longTTL, relay.FromOldest)
+	e.must(err, "acquire")
+	_, err = e.Heartbeat(e.ctx, "r", owner("gone"), shortTTL)
+	e.must(err, "heartbeat")
+	e.until("end of the second owner", func() bool {
+		for _, o := range e.status("r").Owners {
+			if o.ID == "gone" {
+				return !o.Alive
+			}
+		}
+		return false
+	})
+	r := e.status("r")
+	if len(r.Owners) != 2 || len(r.Partitions) != 2 {
+		e.t.Fatalf("owners %+v and partitions %+v, want two of each", r.Owners, r.Partitions)
+	}
+	for _, got := range r.Owners {
+		if time.Since(got.Started).Abs() > time.Minute || got.SeenAgo < 0 || got.Alive != (got.ID == "host-1") {
+			e.t.Errorf("owner is shown as %+v", got)
+		}
+		if got.ID == "host-1" && got.Owner != o {
+			e.t.Errorf("owner is shown as %+v, want %+v", got.Owner, o)
+		}
+	}
+	for i, p := range r.Partitions {
+		if p.Partition != 2*i || p.Owner != o.ID || p.Epoch < 1 || p.LeaseLeft <= 0 || p.LeaseLeft > longTTL || p.SettledAgo < 0 {
+			e.t.Errorf("partition is shown as %+v", p)
+		}
+	}
+}

@@ -1,0 +1,209 @@
+// Package storetest holds every store to the same contract: that of outbox.Store, relay.Store, relay.Maintainer,
+// relay.HeldStore, relay.StatusStore and deadletter.Store, and the promises that a relay over the store keeps.
+//
+// A store's test says how to open a database and what it cannot do, and runs the suite:
+//
+//	func TestStore(t *testing.T) {
+//		storetest.Run(t, storetest.Features{}, storetest.Harness[pgx.Tx]{Open: open, Reopen: reopen, …})
+//	}
+//
+// Every test opens a database of its own, and they run in parallel.
+package storetest
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+)
+
+// Store is all that a store offers.
+type Store[Tx any] interface {
+	operations
+	outbox.Store[Tx]
+}
+
+// operations is the part of a store that has nothing to do with the type of its transactions.
+type operations interface {
+	relay.Store
+	relay.Maintainer
+	relay.HeldStore
+	relay.StatusStore
+	deadletter.Store
+}
+
+// Harness opens databases and does what is outside the stores' interfaces.
+type Harness[Tx any] struct {
+	// Open returns a store on a new, empty database whose outbox has this many partitions. It leaves closing to t.Cleanup
+	// and allows at least ten transactions to be open at a time, if the database has more than one writer.
+	Open func(t testing.TB, partitions int) Store[Tx]
+	// Reopen returns another store on the database of one that Open returned, as another process would open it.
+	Reopen func(t testing.TB, s Store[Tx]) Store[Tx]
+	// Savepoint and RollbackTo are those of the database. The names are plain identifiers.
+	Savepoint, RollbackTo func(ctx context.Context, tx Tx, name string) error
+	// InsertUndecodable writes a row that cannot be read back as a message, with the ID, type, topic and key of m.
+	InsertUndecodable func(ctx context.Context, s Store[Tx], tx Tx, m *postrider.Message) error
+}
+
+// Features says what a backend cannot do, each with the reason, which the skipped tests show. The zero value can do
+// everything.
+type Features struct {
+	// Bubble runs each test in a testing/synctest bubble. The store's clock must be time.Now, and it must not wait for a
+	// network or another process.
+	Bubble bool
+	// OneWriter is why only one transaction can write at a time, so that none commits late.
+	OneWriter string
+	// CoarseRetention is why delivered messages past retention may stay for a while.
+	CoarseRetention string
+	// Histories is how many random histories the model test runs. Default: 25.
+	Histories int
+}
+
+// Run runs the suite.
+func Run[Tx any](t *testing.T, f Features, h Harness[Tx]) {
+	s := &suite{features: f, open: func(t testing.TB, partitions int) database {
+		return &erased[Tx]{Store: h.Open(t, partitions), h: h}
+	}}
+	for _, group := range []struct {
+		name  string
+		tests []test
+	}{
+		{"Transactions", transactionTests},
+		{"Fetch", fetchTests},
+		{"LateCommits", lateTests},
+		{"Leases", leaseTests},
+		{"Settle", settleTests},
+		{"Due", dueTests},
+		{"HeldKeys", heldTests},
+		{"DeadLetters", deadTests},
+		{"Retention", retentionTests},
+		{"Status", statusTests},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			t.Parallel()
+			for _, test := range group.tests {
+				t.Run(test.name, func(t *testing.T) {
+					t.Parallel()
+					s.run(t, test)
+				})
+			}
+		})
+	}
+}
+
+// suite is a backend under test.
+type suite struct {
+	features Features
+	open     func(t testing.TB, partitions int) database
+}
+
+// test is one test of the suite.
+type test struct {
+	name string
+	run  func(e *env)
+	// late: the test needs several transactions open at a time.
+	late bool
+	// exact: the test needs delivered messages to be dropped as soon as they may be.
+	exact bool
+	// partitions of the outbox; 0 means 4.
+	partitions int
+}
+
+func (s *suite) run(t *testing.T, test test) {
+	if reason := s.features.OneWriter; test.late && reason != "" {
+		t.Skip(reason)
+	}
+	if reason := s.features.CoarseRetention; test.exact && reason != "" {
+		t.Skip(reason)
+	}
+	partitions := test.partitions
+	if partitions == 0 {
+		partitions = 4
+	}
+	body := func(t *testing.T) {
+		test.run(&env{t: t, ctx: t.Context(), suite: s, database: s.open(t, partitions), partitions: partitions})
+	}
+	if s.features.Bubble {
+		synctest.Test(t, body)
+		return
+	}
+	body(t)
+}
+
+// database is a store without the type of its transactions.
+type database interface {
+	operations
+	Wake()
+	begin(ctx context.Context) (transaction, error)
+	// insertNowhere inserts into the zero value of the transactions' type.
+	insertNowhere(ctx context.Context, m *postrider.Message) error
+	reopen(t testing.TB) database
+}
+
+// transaction is an open transaction.
+type transaction interface {
+	insert(ctx context.Context, msgs ...*postrider.Message) error
+	insertUndecodable(ctx context.Context, m *postrider.Message) error
+	written(ctx context.Context, ids ...string) ([]string, error)
+	savepoint(ctx context.Context, name string) error
+	rollbackTo(ctx context.Context, name string) error
+	commit(ctx context.Context) error
+	rollback(ctx context.Context) error
+}
+
+// erased makes a database of a Store.
+type erased[Tx any] struct {
+	Store[Tx]
+	h Harness[Tx]
+}
+
+func (d *erased[Tx]) begin(ctx context.Context) (transaction, error) {
+	tx, err := d.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &erasedTx[Tx]{d: d, tx: tx}, nil
+}
+
+func (d *erased[Tx]) insertNowhere(ctx context.Context, m *postrider.Message) error {
+	var none Tx
+	return d.Insert(ctx, none, []*postrider.Message{m})
+}
+
+func (d *erased[Tx]) reopen(t testing.TB) database {
+	return &erased[Tx]{Store: d.h.Reopen(t, d.Store), h: d.h}
+}
+
+// erasedTx makes a transaction of a Tx.
+type erasedTx[Tx any] struct {
+	d  *erased[Tx]
+	tx Tx
+}
+
+func (x *erasedTx[Tx]) insert(ctx context.Context, msgs ...*postrider.Message) error {
+	return x.d.Insert(ctx, x.tx, msgs)
+}
+
+func (x *erasedTx[Tx]) insertUndecodable(ctx context.Context, m *postrider.Message) error {
+	return x.d.h.InsertUndecodable(ctx, x.d.Store, x.tx, m)
+}
+
+func (x *erasedTx[Tx]) written(ctx context.Context, ids ...string) ([]string, error) {
+	return x.d.Written(ctx, x.tx, ids)
+}
+
+func (x *erasedTx[Tx]) savepoint(ctx context.Context, name string) error {
+	return x.d.h.Savepoint(ctx, x.tx, name)
+}
+
+func (x *erasedTx[Tx]) rollbackTo(ctx context.Context, name string) error {
+	return x.d.h.RollbackTo(ctx, x.tx, name)
+}
+
+func (x *erasedTx[Tx]) commit(ctx context.Context) error { return x.d.Commit(ctx, x.tx) }
+
+func (x *erasedTx[Tx]) rollback(ctx context.Context) error { return x.d.Rollback(ctx, x.tx) }
