@@ -28,8 +28,8 @@ const (
 	runSQL = `SELECT ` + parkedColumns + ` FROM {prefix}parked p WHERE relay = ? AND key = ? AND due_at IS NULL
 		ORDER BY seq LIMIT ?`
 	// CROSS JOIN keeps the order of the list.
-	loneSQL = `SELECT ` + parkedColumns + ` FROM json_each(?2) wanted
-		CROSS JOIN {prefix}parked p ON p.relay = ?1 AND p.seq = wanted.value`
+	loneSQL = `SELECT ` + parkedColumns + ` FROM (SELECT value AS wanted FROM json_each(?2))
+		CROSS JOIN {prefix}parked p ON p.relay = ?1 AND p.seq = wanted`
 )
 
 // work is a held key, or (with no key) a parked message with a time of its own.

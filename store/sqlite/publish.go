@@ -29,7 +29,7 @@ var (
 	insertRow     = `(?` + strings.Repeat(`, ?`, stored.Columns) + `)`
 )
 
-const writtenSQL = `SELECT l.id FROM {prefix}log l JOIN json_each(?2) wanted ON wanted.value = l.id WHERE l.seq > ?1`
+const writtenSQL = `SELECT id FROM {prefix}log WHERE seq >= ?1 AND id IN (SELECT value FROM json_each(?2))`
 
 // Begin implements outbox.Store. The transaction holds the write lock from its beginning. Errors: ErrBusy and those of the
 // file.
@@ -156,7 +156,7 @@ func (s *Store) Written(ctx context.Context, tx *sql.Tx, ids []string) ([]string
 	}
 	t := txn{s: s, tx: tx}
 	written := make(map[string]bool)
-	err := t.each(ctx, writtenSQL, []any{first - 1, list(ids)}, func(rows *sql.Rows) error {
+	err := t.each(ctx, writtenSQL, []any{first, list(ids)}, func(rows *sql.Rows) error {
 		var id string
 		err := rows.Scan(&id)
 		written[id] = true
