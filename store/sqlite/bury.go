@@ -4,8 +4,8 @@ import (
 	"context"
 	"database/sql"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/relay"
-	"github.com/postrider/postrider/store/internal/stored"
 )
 
 // Dead letters are copied inside the database: payloads do not travel through the program.

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/relay"
-	"github.com/postrider/postrider/store/internal/stored"
 )
 
 const (

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/relay"
-	"github.com/postrider/postrider/store/internal/stored"
 )
 
 // dueSQL lists, for several partitions, the held keys and the parked messages with a time of their own that come first,

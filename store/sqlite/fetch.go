@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/relay"
-	"github.com/postrider/postrider/store/internal/stored"
 )
 
 // unionLimit is how many partitions one statement reads. SQLite takes 500 SELECTs in one.

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/relay"
-	"github.com/postrider/postrider/store/internal/stored"
 )
 
 const (

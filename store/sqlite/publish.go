@@ -11,8 +11,8 @@ import (
 	"weak"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/store/internal/stored"
 )
 
 // messageColumns are those of stored.Append, in its order.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/internal/migrate"
-	"github.com/postrider/postrider/store/internal/stored"
+	"github.com/postrider/postrider/internal/stored"
 )
 
 // Latest as a target of Migrate stands for the newest version of the schema.

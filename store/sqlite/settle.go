@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/relay"
-	"github.com/postrider/postrider/store/internal/stored"
 )
 
 const (

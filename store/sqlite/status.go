@@ -4,8 +4,8 @@ import (
 	"context"
 	"database/sql"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/relay"
-	"github.com/postrider/postrider/store/internal/stored"
 )
 
 // Each count reads one more than relay.CountLimit (10,000) index entries at most.
