@@ -72,7 +72,7 @@ func attributes(m *Message) iter.Seq2[string, string] {
 			yieldText(yield, "causationid", m.CausationID) &&
 			(m.SchemaVersion == 0 || yield("schemaversion", strconv.Itoa(m.SchemaVersion))) &&
 			(m.AggregateVersion == 0 || yield("aggregateversion", strconv.FormatInt(m.AggregateVersion, 10))) &&
-			(m.Sequence == 0 || yield("sequence", formatSequence(m.Sequence))) &&
+			(m.Sequence <= 0 || yield("sequence", formatSequence(m.Sequence))) &&
 			yieldTime(yield, "recordedtime", m.CreatedAt) &&
 			yieldHeaders(yield, m.Headers)
 	}
@@ -121,7 +121,7 @@ func isAttributeName(name string) bool {
 	return name != ""
 }
 
-// isReserved: names of attributes that are not headers, in the order of the table above.
+// isReserved: names of attributes that are not headers.
 func isReserved(name string) bool {
 	switch name {
 	case "id", "source", "type", "subject", "time", "datacontenttype", "partitionkey", "correlationid", "causationid",
@@ -142,8 +142,11 @@ func isAttributeValue(value string) bool {
 	return value != "" && utf8.ValidString(value)
 }
 
-// formatSequence pads to the digits of the largest int64.
-func formatSequence(n int64) string { return fmt.Sprintf("%019d", n) }
+// formatSequence pads a positive number to the 19 digits of the largest int64.
+func formatSequence(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	return "0000000000000000000"[len(digits):] + digits
+}
 
 // attributeReader gathers attributes into a message, in any order.
 type attributeReader struct {

@@ -51,7 +51,9 @@ func (c CloudEventsBinary) Headers(m *Message) iter.Seq2[string, string] {
 			}
 		}
 		for _, name := range traceHeaders {
-			if value := m.Headers[name]; value != "" && isPrintable(value) && !yield(name, value) {
+			value := m.Headers[name]
+			plain := value != "" && isPrintable(value) && strings.TrimSpace(value) == value
+			if plain && !yield(name, value) {
 				return
 			}
 		}

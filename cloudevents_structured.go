@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"unicode/utf8"
 )
 
@@ -96,34 +95,67 @@ func decodeStructured(text []byte) (*Message, error) {
 	return m, err
 }
 
-// eachMember calls visit for every member of a JSON object, in order, and fails on anything else than one object.
+// eachMember calls visit for every member of a JSON object, in order; a name that is there twice is visited twice. It fails
+// on anything else than one object.
 func eachMember(text []byte, visit func(name string, value json.RawMessage) error) error {
-	d := json.NewDecoder(bytes.NewReader(text))
-	if t, err := d.Token(); err != nil {
+	var object json.RawMessage
+	if err := json.Unmarshal(text, &object); err != nil { // from here on it is known to be JSON
 		return err
-	} else if t != json.Delim('{') {
+	}
+	if object[0] != '{' {
 		return errors.New("not a JSON object")
 	}
-	for d.More() {
-		t, err := d.Token()
+	rest := bytes.TrimSpace(object[1:])
+	for rest[0] != '}' {
+		end := valueEnd(rest)
+		name, err := textOf(rest[:end])
 		if err != nil {
 			return err
 		}
-		var value json.RawMessage
-		if err := d.Decode(&value); err != nil {
+		rest = bytes.TrimSpace(rest[end:])
+		rest = bytes.TrimSpace(rest[1:]) // the colon
+		end = valueEnd(rest)
+		if err := visit(name, json.RawMessage(rest[:end:end])); err != nil {
 			return err
 		}
-		if err := visit(t.(string), value); err != nil { // in an object, the decoder returns names as strings
-			return err
+		rest = bytes.TrimSpace(rest[end:])
+		if rest[0] == ',' {
+			rest = bytes.TrimSpace(rest[1:])
 		}
-	}
-	if _, err := d.Token(); err != nil {
-		return err
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return errors.New("there is something behind the JSON object")
 	}
 	return nil
+}
+
+// valueEnd returns the length of the JSON value at the start of valid JSON.
+func valueEnd(text []byte) int {
+	depth := 0
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '"':
+			for i++; text[i] != '"'; i++ {
+				if text[i] == '\\' {
+					i++
+				}
+			}
+			if depth == 0 {
+				return i + 1
+			}
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth == 0 {
+				return i // the object around a number or literal
+			}
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		case ',', ' ', '\t', '\n', '\r':
+			if depth == 0 {
+				return i
+			}
+		}
+	}
+	return len(text)
 }
 
 func setOnce(member *json.RawMessage, name string, value json.RawMessage) error {
@@ -140,7 +172,7 @@ func attributeText(value json.RawMessage) (text string, ok bool, err error) {
 	case c == 'n':
 		return "", false, nil
 	case c == '"':
-		err = json.Unmarshal(value, &text)
+		text, err = textOf(value)
 		return text, true, err
 	case c == 't' || c == 'f':
 		return string(value), true, nil
@@ -151,6 +183,15 @@ func attributeText(value json.RawMessage) (text string, ok bool, err error) {
 	default:
 		return string(value), true, nil
 	}
+}
+
+// textOf reads a valid JSON string, most of which stand for themselves.
+func textOf(value []byte) (text string, err error) {
+	if inner := value[1 : len(value)-1]; bytes.IndexByte(inner, '\\') < 0 && utf8.Valid(inner) {
+		return string(inner), nil
+	}
+	err = json.Unmarshal(value, &text)
+	return text, err
 }
 
 func structuredPayload(contentType string, data, dataBase64 json.RawMessage) ([]byte, error) {
@@ -171,8 +212,7 @@ func structuredPayload(contentType string, data, dataBase64 json.RawMessage) ([]
 	case data[0] != '"':
 		return nil, fmt.Errorf("data of content type %q is not a string", contentType)
 	default:
-		var text string
-		err := json.Unmarshal(data, &text)
+		text, err := textOf(data)
 		return []byte(text), err
 	}
 }

@@ -38,7 +38,7 @@ func TestCloudEventsRoundTrip(t *testing.T) {
 				if _, ok := headers[name]; ok {
 					t.Fatalf("header %s is there twice", name)
 				}
-				if !mode.UTF8 && (!isPrintable(value) || strings.TrimSpace(value) != value) && name != "tracestate" {
+				if !mode.UTF8 && (!isPrintable(value) || strings.TrimSpace(value) != value) {
 					t.Fatalf("header %s: %q would not survive HTTP", name, value)
 				}
 				headers[name] = value
@@ -141,8 +141,8 @@ func TestCloudEventsRefuseWhatBreaksTheRules(t *testing.T) {
 	const required = `"specversion":"1.0","type":"t","source":"s","id":"1"`
 	for text, want := range map[string]string{
 		`[]`:                   `not a JSON object`,
-		`{`:                    `EOF`,
-		`{` + required + `} 1`: `there is something behind the JSON object`,
+		`{`:                    `unexpected end of JSON input`,
+		`{` + required + `} 1`: `invalid character '1' after top-level value`,
 		`{}`:                   `required attributes are missing: specversion, id, source, type`,
 		`{"specversion":"1.0","type":"t","source":"","id":"1"}`:     `required attributes are missing: source`,
 		`{"specversion":"0.3","type":"t","source":"s","id":"1"}`:    `specversion is "0.3", only 1.0 is understood`,
