@@ -1,0 +1,116 @@
+package natsbroker_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postrider/postrider"
+	natsbroker "github.com/postrider/postrider/broker/nats"
+)
+
+// BenchmarkPublish compares the publisher, called as a relay does (four calls of 1,000 messages at once, 500 bytes of
+// payload), with the client's own asynchronous publishing with message IDs and 4,096 pending messages. Both publish in
+// turn to the same server, a process of its own. "headers" is the client's publishing with the publisher's headers.
+func BenchmarkPublish(b *testing.B) {
+	const messages = 40_000
+	s := startProcess(b)
+	rates := make(map[string][]float64)
+	payload := bytes.Repeat([]byte("x"), 500)
+	round := 0
+	measure := func(name string, publish func(b *testing.B, address, stream string, msgs []*postrider.Message)) {
+		round++
+		stream := fmt.Sprintf("BENCH%d", round)
+		msgs := make([]*postrider.Message, messages)
+		for i := range msgs {
+			msgs[i] = &postrider.Message{
+				ID: fmt.Sprintf("0197a1b2-0000-7000-8000-%012d", i), Type: "order.placed", Source: "/shop", Topic: "order.placed",
+				Key: "order/" + strconv.Itoa(i%5_000), Time: time.Now(), ContentType: "application/json", Payload: payload,
+				Sequence: int64(i + 1), CreatedAt: time.Now(),
+			}
+		}
+		began := time.Now()
+		publish(b, s.address(), stream, msgs)
+		rates[name] = append(rates[name], messages/time.Since(began).Seconds())
+		deleteStream(b, s.address(), stream)
+	}
+	for b.Loop() {
+		measure("raw", func(b *testing.B, address, stream string, msgs []*postrider.Message) {
+			publishRaw(b, address, stream, msgs, false)
+		})
+		measure("postrider", publishAsRelay)
+		measure("headers", func(b *testing.B, address, stream string, msgs []*postrider.Message) {
+			publishRaw(b, address, stream, msgs, true)
+		})
+	}
+	median := func(name string) float64 {
+		slices.Sort(rates[name])
+		return rates[name][len(rates[name])/2]
+	}
+	for name := range rates {
+		b.ReportMetric(median(name), name+"-msg/s")
+	}
+	b.ReportMetric(median("postrider")/median("raw"), "of-raw")
+	b.ReportMetric(median("postrider")/median("headers"), "of-headers")
+	b.ReportMetric(0, "ns/op")
+}
+
+func publishAsRelay(b *testing.B, address, stream string, msgs []*postrider.Message) {
+	p, err := natsbroker.Open(b.Context(), "nats://"+address, natsbroker.Config{Stream: stream})
+	if err != nil {
+		b.Fatal(err)
+	}
+	batches := make(chan []*postrider.Message, len(msgs)/1_000+1)
+	for batch := range slices.Chunk(msgs, 1_000) {
+		batches <- batch
+	}
+	close(batches)
+	var calls sync.WaitGroup
+	for range 4 {
+		calls.Go(func() {
+			for batch := range batches {
+				if errs := p.Publish(b.Context(), batch); errs != nil {
+					b.Errorf("publish: %v", errs[0])
+				}
+			}
+		})
+	}
+	calls.Wait()
+	if err := p.Close(); err != nil {
+		b.Error(err)
+	}
+}
+
+func publishRaw(b *testing.B, address, stream string, msgs []*postrider.Message, all bool) {
+	conn, err := nats.Connect(address)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(4096))
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := js.CreateStream(b.Context(), jetstream.StreamConfig{Name: stream, Subjects: []string{stream + ".>"}}); err != nil {
+		b.Fatal(err)
+	}
+	for _, m := range msgs {
+		out := &nats.Msg{Subject: stream + "." + m.Topic, Data: m.Payload, Header: nats.Header{nats.MsgIdHdr: []string{m.ID}}}
+		if all {
+			for name, value := range (postrider.CloudEventsBinary{}).Headers(m) {
+				out.Header[name] = []string{value}
+			}
+		}
+		if _, err := js.PublishMsgAsync(out, jetstream.WithStallWait(time.Minute)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	<-js.PublishAsyncComplete()
+}
