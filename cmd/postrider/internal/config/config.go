@@ -35,6 +35,10 @@ type Store struct {
 	Partitions int `yaml:"partitions" min:"1" max:"1024"`
 	// Notify is the interval at which commits are told to relays in other processes; 0 is off. PostgreSQL only.
 	Notify time.Duration `yaml:"notify" min:"0s" max:"1m"`
+	// KeepDelivered is how long the log keeps delivered messages: nil is not given, 0 drops what every relay has delivered.
+	KeepDelivered *time.Duration `yaml:"keep_delivered" min:"0s"`
+	// MaxLogBytes drops the oldest delivered messages above this size; 0 is no limit.
+	MaxLogBytes Size `yaml:"max_log_bytes" min:"0"`
 }
 
 // Relay is one destination with a cursor of its own.
@@ -69,10 +73,6 @@ type Relay struct {
 	PollMax        time.Duration `yaml:"poll_max" min:"1ms"`
 	SettleInterval time.Duration `yaml:"settle_interval" min:"1ms"`
 	SettleBatch    int           `yaml:"settle_batch" min:"1" max:"100000"`
-
-	// KeepDelivered is nil when it is not given; 0 drops what every relay has delivered.
-	KeepDelivered *time.Duration `yaml:"keep_delivered" min:"0s"`
-	MaxLogBytes   Size           `yaml:"max_log_bytes" min:"0"`
 }
 
 // Publisher is a broker to publish to.

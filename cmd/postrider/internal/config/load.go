@@ -3,6 +3,8 @@ package config
 import (
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml/token"
 )
@@ -95,7 +97,13 @@ func (d *decoder) checkRelay(at string, r Relay, c *Config) {
 	if r.Publisher.URL == "" {
 		d.at(at+".publisher", "is missing, e.g. publisher: nats://127.0.0.1:4222?stream=ORDERS")
 	}
-	if stores := c.AllStores(); len(stores) > 1 && r.Store == "" {
+	for name := range r.Publisher.Options {
+		if !slices.Contains(PublisherOptions, name) {
+			d.at(at+".publisher.options."+name, "unknown option; allowed: %s", strings.Join(PublisherOptions, ", "))
+		}
+	}
+	stores := c.AllStores()
+	if len(stores) > 1 && r.Store == "" {
 		d.at(at, "store is missing; allowed: %s", storeNames(stores))
 	} else if _, ok := c.StoreOf(r); !ok && r.Store != "" {
 		d.at(at+".store", "there is no store %q; allowed: %s", r.Store, storeNames(stores))

@@ -12,6 +12,7 @@ const full = `
 store:
   url: sqlite:///tmp/shop.db
   partitions: 4
+  keep_delivered: 0s
 relays:
   - name: to-nats
     publisher: nats://127.0.0.1:4222?stream=ORDERS
@@ -20,7 +21,6 @@ relays:
     backoff_max: 30s
     on_dead: hold
     max_in_flight_bytes: 32MiB
-    keep_delivered: 0s
   - name: to-audit
     publisher:
       url: nats://audit:4222
@@ -43,13 +43,13 @@ func TestParseReadsEveryKindOfValue(t *testing.T) {
 	c, _ := parse(t, full)
 	r := c.Relays[0]
 	if c.Store.Partitions != 4 || r.Concurrency != 32 || r.Publisher.URL != "nats://127.0.0.1:4222?stream=ORDERS" ||
-		r.BackoffMax != 30*time.Second || r.OnDead != "hold" || r.MaxInFlightBytes != 32<<20 || *r.KeepDelivered != 0 {
+		r.BackoffMax != 30*time.Second || r.OnDead != "hold" || r.MaxInFlightBytes != 32<<20 || *c.Store.KeepDelivered != 0 {
 		t.Errorf("read %+v", c)
 	}
 	if !reflect.DeepEqual(r.Topics, []string{"order.*", "payment.*"}) || c.Relays[1].Publisher.Options["stream"] != "AUDIT" {
 		t.Errorf("read %+v", c.Relays)
 	}
-	if c.Relays[1].KeepDelivered != nil {
+	if other, _ := parse(t, "store: {url: \"sqlite:x\"}"); other.Store.KeepDelivered != nil {
 		t.Error("a time that is not given must differ from 0")
 	}
 }
@@ -82,7 +82,7 @@ http: 8080
 	}
 	want := []string{
 		`postrider.yaml:3:15: store.partitions: 0 is out of bounds; allowed: 1 to 1024`,
-		`postrider.yaml:4:3: store.colour: unknown key; allowed: name, notify, partitions, prefix, schema, url`,
+		`postrider.yaml:4:3: store.colour: unknown key; allowed: keep_delivered, max_log_bytes, name, notify, partitions, prefix, schema, url`,
 		`postrider.yaml:8:5: relays[0].concurency: unknown key (did you mean concurrency?); allowed: accept_unordered, `,
 		`postrider.yaml:9:16: relays[0].lease_ttl: "soon" is not a duration; write a number with a unit`,
 		`postrider.yaml:10:14: relays[0].on_dead: "panic" is not allowed; allowed: continue, hold`,

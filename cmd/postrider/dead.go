@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/deadletter"
+)
+
+func (p *Program) deadCommand() *cobra.Command {
+	return group("dead", "List, inspect, redrive and discard dead letters",
+		`A dead letter is a message that a relay has given up: it stands here with what it was, what was tried and what
+happened, until somebody sends it back (redrive) or discards it. Dead letters never expire by themselves.`,
+		p.deadListCommand(), p.deadShowCommand(), p.deadRedriveCommand(), p.deadDiscardCommand())
+}
+
+// deadFilter is the flags that choose dead letters.
+type deadFilter struct {
+	deadletter.Filter
+	state    string
+	from, to string
+}
+
+// flags adds the flags to a command.
+func (f *deadFilter) flags(cmd *cobra.Command) {
+	s := cmd.Flags()
+	s.StringVar(&f.Relay, "relay", "", "only of this relay, by its `name`")
+	s.StringVar(&f.Topic, "topic", "", "only of this `topic`")
+	s.StringVar(&f.Filter.Type, "type", "", "only messages of this `type`")
+	s.StringVar(&f.Key, "key", "", "only messages with this `key`")
+	s.StringVar(&f.Tenant, "tenant", "", "only messages of this `tenant`")
+	s.StringVar(&f.Reason, "reason", "", "only those that died for this `reason`, as listed")
+	s.StringVar(&f.MessageID, "id", "", "only the message with this `ID`")
+	s.StringVar(&f.from, "from", "", "died at or after this `time`: RFC 3339, or how long ago (2h)")
+	s.StringVar(&f.to, "to", "", "died before this `time`: RFC 3339, or how long ago (30m)")
+}
+
+// filter completes the filter from the flags and arguments.
+func (f *deadFilter) filter(args []string) (deadletter.Filter, error) {
+	out := f.Filter
+	var err error
+	if out.Numbers, err = numbers(args); err != nil {
+		return out, err
+	}
+	if out.From, err = parseMoment("from", f.from); err != nil {
+		return out, err
+	}
+	if out.To, err = parseMoment("to", f.to); err != nil {
+		return out, err
+	}
+	return out, nil
+}
+
+// chosen reports whether any flag narrows the choice.
+func (f *deadFilter) chosen(args []string) bool {
+	g := f.Filter
+	return len(args) > 0 || f.from != "" || f.to != "" ||
+		g.Relay+g.Topic+g.Type+g.Key+g.Tenant+g.Reason+g.MessageID != ""
+}
+
+// numbers reads the numbers of dead letters.
+func numbers(args []string) ([]int64, error) {
+	var out []int64
+	for _, a := range args {
+		n, err := parseInt(a)
+		if err != nil || n < 1 {
+			return nil, usagef("%q is not the number of a dead letter; postrider dead list shows them", a)
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}
+
+// parseMoment reads a point in time: RFC 3339, a date, or how long ago.
+func parseMoment(flag, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return time.Now().Add(-d), nil
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, usagef("--%s %s is not a time; write 2026-01-31T15:04:05Z, 2026-01-31, or how long ago, e.g. 2h", flag, text)
+}
+
+func (p *Program) deadListCommand() *cobra.Command {
+	var f deadFilter
+	var after int64
+	var limit int
+	var asJSON bool
+	state := deadState("open")
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List dead letters, oldest first",
+		Example: `  postrider dead list
+  postrider dead list --relay to-nats --topic orders --from 24h
+  postrider dead list --state any --key order/42
+  postrider dead list --limit 0 --json > dead.ndjson`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			filter, err := f.filter(nil)
+			if err != nil {
+				return err
+			}
+			if limit < 0 {
+				return usagef("--limit must not be negative, is %d", limit)
+			}
+			filter.State = deadletter.State(state)
+			return p.withStore(cmd, func(b *backend.Outbox) error {
+				return p.listDead(cmd.Context(), b, filter, after, limit, asJSON)
+			})
+		},
+	}
+	f.flags(cmd)
+	cmd.Flags().Var(choice(&state), "state", "only in this `state`: open, redriven, discarded or any")
+	completeChoices(cmd, "state", state.Allowed())
+	cmd.Flags().Int64Var(&after, "after", 0, "go on behind this `number`")
+	cmd.Flags().IntVar(&limit, "limit", 100, "list at most `n`, 0 for all")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write one JSON object per line")
+	return cmd
+}
+
+// deadState is the value of --state.
+type deadState string
+
+// Allowed lists the values.
+func (deadState) Allowed() []string { return []string{"open", "redriven", "discarded", "any"} }
+
+func (p *Program) listDead(ctx context.Context, b *backend.Outbox, f deadletter.Filter, after int64, limit int, asJSON bool) error {
+	t := newTableUnless(asJSON, p.Stdout, "NUMBER", "DIED AT", "RELAY", "TOPIC", "TYPE", "KEY", "ATTEMPTS", "STATE", "REASON", "CAUSE")
+	n, last := 0, int64(0)
+	more := false
+	for l, err := range b.ListDead(ctx, f, after, onemore(limit)) {
+		if err != nil {
+			return fmt.Errorf("list dead letters: %w", err)
+		}
+		if limit > 0 && n == limit {
+			more = true
+			break
+		}
+		n, last = n+1, l.Number
+		if asJSON {
+			if err := printLine(p.Stdout, l); err != nil {
+				return err
+			}
+			continue
+		}
+		t.row(l.Number, moment(l.DiedAt), l.Relay, l.Message.Topic, l.Message.Type, l.Message.Key, l.Attempts, l.State, l.Reason,
+			shorten(l.Cause, 60))
+	}
+	if t != nil && n > 0 {
+		if err := t.flush(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case more:
+		fmt.Fprintf(p.Stderr, "postrider: there are more; go on with --after %d, or --limit 0 for all\n", last)
+	case n == 0:
+		fmt.Fprintln(p.Stderr, "postrider: no dead letters match")
+	}
+	return nil
+}
+
+// onemore asks for one more than the limit, to know whether there are more.
+func onemore(limit int) int {
+	if limit == 0 {
+		return 0
+	}
+	return limit + 1
+}
+
+func (p *Program) deadShowCommand() *cobra.Command {
+	var asJSON, payload bool
+	cmd := &cobra.Command{
+		Use:   "show NUMBER",
+		Short: "Show everything about a dead letter",
+		Example: `  postrider dead show 17
+  postrider dead show 17 --json
+  postrider dead show 17 --payload | jq`,
+		Args: exactArgs("the NUMBER of a dead letter"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := numbers(args)
+			if err != nil {
+				return err
+			}
+			return p.withStore(cmd, func(b *backend.Outbox) error {
+				l, err := b.ShowDead(cmd.Context(), n[0])
+				switch {
+				case err != nil:
+					return fmt.Errorf("dead letter %d: %w", n[0], err)
+				case payload:
+					_, err = p.Stdout.Write(l.Message.Payload)
+				case asJSON:
+					err = printJSON(p.Stdout, l)
+				default:
+					p.writeLetter(l)
+				}
+				return err
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	cmd.Flags().BoolVar(&payload, "payload", false, "write only the payload, byte for byte")
+	cmd.MarkFlagsMutuallyExclusive("json", "payload")
+	return cmd
+}
+
+// writeLetter writes a dead letter for people.
+func (p *Program) writeLetter(l deadletter.Letter) {
+	fmt.Fprintf(p.Stdout, "dead letter %d of relay %s, partition %d: %s\n", l.Number, printable(l.Relay), l.Partition, l.State)
+	f := newFields(p.Stdout)
+	f.add("died", moment(l.DiedAt))
+	f.add("reason", l.Reason)
+	f.add("cause", l.Cause)
+	f.add("attempts", number(l.Attempts))
+	f.add("redrives", number(l.Redrives))
+	if l.State != deadletter.Open {
+		f.add(string(l.State), strings.TrimSpace(fmt.Sprintf("%s by %s %s", moment(l.ResolvedAt), l.ResolvedBy, l.Resolution)))
+	}
+	f.flush()
+	writeMessage(p.Stdout, l.Message)
+	writeHistory(p.Stdout, l.History)
+	if l.State == deadletter.Open {
+		fmt.Fprintf(p.Stdout, "\nsend it back:  postrider dead redrive %d\ngive it up:    postrider dead discard %d --because \"…\"\n", l.Number, l.Number)
+	}
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/cmd/postrider/internal/demo"
+)
+
+func (p *Program) demoCommand() *cobra.Command {
+	var length time.Duration
+	var publisher string
+	var plain bool
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Watch Postrider keep its promises through an outage, poison and a crash",
+		Long: `Open a small shop whose orders are database transactions that publish messages, move the messages to JetStream, and
+check what a consumer receives against what was committed. On the way the broker is taken away, one message is poisoned, and
+the relay crashes. Some orders are rolled back: their messages must never appear.
+
+Nothing needs to be installed: by default it runs on SQLite in a temporary directory and on a JetStream server in this
+process. With --store and --publisher it runs on real servers, in a schema and a stream of its own, which it removes at the
+end. There the broker is taken away by cutting the relay's connection.
+
+The figures are not the relay's own: committed comes from the database, delivered and every fault from the consumer, and the
+verdict from comparing both message by message. Exit code 3 says that a promise broke.`,
+		Example: `  postrider demo
+  postrider demo --for 1m
+  postrider demo --store postgres://postgres@127.0.0.1/postgres --publisher nats://127.0.0.1:4222`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if length < demo.MinFor || length > 24*time.Hour {
+				return usagef("--for must be %s to 24h, is %s", demo.MinFor, length)
+			}
+			return p.demo(cmd.Context(), demo.Config{For: length, Publisher: publisher}, plain)
+		},
+	}
+	cmd.Flags().DurationVar(&length, "for", 20*time.Second, "how long the shop is open, as a `duration`")
+	cmd.Flags().StringVar(&publisher, "publisher", "", "`URL` of a NATS server with JetStream (default: one in this process)")
+	cmd.Flags().BoolVar(&plain, "plain", false, "write plain lines also on a terminal")
+	return cmd
+}
+
+// demo prepares a place for the demo, runs it and removes the place.
+func (p *Program) demo(ctx context.Context, c demo.Config, plain bool) (err error) {
+	dir, err := os.MkdirTemp("", "postrider-demo-")
+	if err != nil {
+		return fmt.Errorf("make a temporary directory: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+
+	name := "postrider_demo_" + strings.ToLower(rand.Text()[:8])
+	s := config.Store{URL: cmp.Or(p.storeFlag, "sqlite:"+filepath.Join(dir, "shop.db"))}
+	place, err := backend.OpenTemporary(ctx, s, name, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, place.Remove()) }()
+
+	c.Store, c.Transactions, c.DB, c.TablePrefix = place.Store, place.Transactions, place.DB, place.TablePrefix
+	c.Dir, c.Stream, c.Out = filepath.Join(dir, "jetstream"), name, p.Stdout
+	c.Shown = cmp.Or(map[bool]string{true: "SQLite in a temporary file"}[p.storeFlag == ""], place.Shown)
+	c.ShownPublisher = "JetStream in this process"
+	if c.Publisher != "" {
+		c.ShownPublisher = backend.ShownPublisher(c.Publisher)
+	}
+	if width, ok := p.terminal(p.Stdout); ok && !plain && p.env("TERM") != "dumb" {
+		c.Width, c.Color = width, p.env("NO_COLOR") == ""
+	}
+	findings, err := demo.Run(ctx, c)
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	if !findings.Held() {
+		return &exitError{code: exitNo}
+	}
+	return nil
+}

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/relay"
+)
+
+func (p *Program) heldCommand() *cobra.Command {
+	return group("held", "List and inspect held keys, and decide on them",
+		`A held key is stopped by its failed head: the head and the messages behind it are parked, so that order is kept, while
+all other keys flow. When the head is delivered the rest follows by itself. An operator can retry at once, skip the head
+(it goes to the dead letters as discarded), or send the head or the whole key to the dead letters.`,
+		p.heldListCommand(), p.heldShowCommand(), p.heldRetryCommand(), p.heldSkipCommand(), p.heldDeadCommand())
+}
+
+func (p *Program) heldListCommand() *cobra.Command {
+	var name string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List held keys, longest held first",
+		Example: `  postrider held list
+  postrider held list --relay to-nats --json`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return p.withStore(cmd, func(b *backend.Outbox) error { return p.listHeld(cmd.Context(), b, name, asJSON) })
+		},
+	}
+	relayFlag(cmd, &name)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write one JSON object per line")
+	return cmd
+}
+
+func relayFlag(cmd *cobra.Command, name *string) {
+	cmd.Flags().StringVar(name, "relay", "", "the relay, by its `name`; needed only when several hold such a key")
+}
+
+func (p *Program) listHeld(ctx context.Context, b *backend.Outbox, name string, asJSON bool) error {
+	t := newTableUnless(asJSON, p.Stdout, "KEY", "RELAY", "SINCE", "REASON", "ATTEMPTS", "NEXT ATTEMPT", "PARKED", "CAUSE")
+	n := 0
+	for h, err := range b.ListHeld(ctx, name) {
+		if err != nil {
+			return fmt.Errorf("list held keys: %w", err)
+		}
+		n++
+		if asJSON {
+			if err := printLine(p.Stdout, h); err != nil {
+				return err
+			}
+			continue
+		}
+		t.row(h.Key, h.Relay, moment(h.Since), h.Reason, h.Attempts, nextAttempt(h), number(h.Parked), shorten(h.Cause, 60))
+	}
+	if n == 0 {
+		fmt.Fprintln(p.Stderr, "postrider: no key is held")
+		return nil
+	}
+	if t != nil {
+		return t.flush()
+	}
+	return nil
+}
+
+func nextAttempt(h relay.HeldInfo) string {
+	if h.NextAttempt.IsZero() {
+		return "when decided"
+	}
+	return moment(h.NextAttempt)
+}
+
+func (p *Program) heldShowCommand() *cobra.Command {
+	var name string
+	var limit int
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show KEY",
+		Short: "Show a held key with its parked messages",
+		Example: `  postrider held show order/42
+  postrider held show order/42 --limit 100 --json`,
+		Args: exactArgs("a KEY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if limit < 1 {
+				return usagef("--limit must be 1 or more, is %d", limit)
+			}
+			return p.onHeld(cmd, name, args[0], func(b *backend.Outbox, name string) error {
+				h, parked, err := b.ShowHeld(cmd.Context(), name, args[0], limit)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(p.Stdout, struct {
+						relay.HeldInfo
+						Messages []relay.ParkedInfo `json:"messages"`
+					}{h, parked})
+				}
+				return p.writeHeld(h, parked)
+			})
+		},
+	}
+	relayFlag(cmd, &name)
+	cmd.Flags().IntVar(&limit, "limit", 20, "show at most `n` parked messages")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	return cmd
+}
+
+func (p *Program) writeHeld(h relay.HeldInfo, parked []relay.ParkedInfo) error {
+	fmt.Fprintf(p.Stdout, "key %s of relay %s, partition %d: held since %s\n", printable(h.Key), printable(h.Relay), h.Partition, moment(h.Since))
+	f := newFields(p.Stdout)
+	f.add("reason", string(h.Reason))
+	f.add("cause", h.Cause)
+	f.add("attempts", number(h.Attempts))
+	f.add("next attempt", nextAttempt(h))
+	f.add("parked", plural(h.Parked, "message"))
+	f.flush()
+	fmt.Fprintln(p.Stdout)
+	t := newTable(p.Stdout, "SEQUENCE", "ID", "TYPE", "REASON", "ATTEMPTS", "PARKED AT", "DUE AT")
+	for _, m := range parked {
+		t.row(m.Message.Sequence, m.Message.ID, m.Message.Type, m.Reason, m.Attempts, moment(m.ParkedAt), moment(m.DueAt))
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	if len(parked) > 0 {
+		writeHistory(p.Stdout, parked[0].History)
+	}
+	key := shellQuote(h.Key)
+	_, err := fmt.Fprintf(p.Stdout, "\ntry again now:     postrider held retry %s\ngive up the head:  postrider held skip %s --because \"…\"\n"+
+		"head to the dead:  postrider held dead %s --because \"…\"  (--all for the whole key)\n", key, key, key)
+	return err
+}
+
+// shellQuote writes a text so that a shell reads it as one word.
+func shellQuote(text string) string {
+	if text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._:@%+=,-") == "" {
+		return text
+	}
+	return "'" + strings.ReplaceAll(printable(text), "'", `'\''`) + "'"
+}
+
+func (p *Program) heldRetryCommand() *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:   "retry KEY",
+		Short: "Try the head of a held key again at once",
+		Example: `  postrider held retry order/42
+  postrider held retry order/42 --relay to-nats`,
+		Args: exactArgs("a KEY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.onHeld(cmd, name, args[0], func(b *backend.Outbox, name string) error {
+				if err := b.RetryHeld(cmd.Context(), name, args[0]); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintf(p.Stdout, "key %s of relay %s is due at once\n", printable(args[0]), printable(name))
+				return err
+			})
+		},
+	}
+	relayFlag(cmd, &name)
+	return cmd
+}
+
+func (p *Program) heldSkipCommand() *cobra.Command {
+	var name, by, because string
+	cmd := &cobra.Command{
+		Use:   "skip KEY",
+		Short: "Give up the head of a held key and let its followers go",
+		Long: `Give up the head of a held key and let its followers go. The head is recorded in the dead letters as discarded, with who
+decided it and why, and will not be delivered.`,
+		Example: `  postrider held skip order/42 --because 'payload is broken, agreed with billing'`,
+		Args:    exactArgs("a KEY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.onHeld(cmd, name, args[0], func(b *backend.Outbox, name string) error {
+				if err := b.SkipHeld(cmd.Context(), name, args[0], by, because); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintf(p.Stdout, "skipped the head of key %s of relay %s; its followers go on\n", printable(args[0]), printable(name))
+				return err
+			})
+		},
+	}
+	relayFlag(cmd, &name)
+	cmd.Flags().StringVar(&by, "by", p.operator(), "who decides, as a `name` for the record")
+	becauseFlag(cmd, &because)
+	return cmd
+}
+
+func (p *Program) heldDeadCommand() *cobra.Command {
+	var name, by, because string
+	var all, yes bool
+	cmd := &cobra.Command{
+		Use:   "dead KEY",
+		Short: "Send the head of a held key, or the whole key, to the dead letters",
+		Long: `Send the head of a held key to the dead letters and let its followers go, or with --all send every parked message of
+the key there. They can be redriven later.`,
+		Example: `  postrider held dead order/42 --because 'receiver does not know this type yet'
+  postrider held dead order/42 --all --because 'customer was erased' --yes`,
+		Args: exactArgs("a KEY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.onHeld(cmd, name, args[0], func(b *backend.Outbox, name string) error {
+				if all {
+					question := fmt.Sprintf("Send every parked message of key %s to the dead letters?", printable(args[0]))
+					if err := p.confirm(yes, question); err != nil {
+						return err
+					}
+				}
+				n, err := b.DeadHeld(cmd.Context(), name, args[0], by, because, all)
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(p.Stdout, "sent %s of key %s of relay %s to the dead letters\n", plural(n, "message"), printable(args[0]), printable(name))
+				return err
+			})
+		},
+	}
+	relayFlag(cmd, &name)
+	cmd.Flags().BoolVar(&all, "all", false, "every parked message of the key")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().StringVar(&by, "by", p.operator(), "who decides, as a `name` for the record")
+	becauseFlag(cmd, &because)
+	return cmd
+}
+
+// onHeld runs f on the store and the relay that holds the key.
+func (p *Program) onHeld(cmd *cobra.Command, name, key string, f func(b *backend.Outbox, relay string) error) error {
+	return p.withStore(cmd, func(b *backend.Outbox) error {
+		name, err := holderOf(cmd.Context(), b, name, key)
+		if err != nil {
+			return err
+		}
+		err = f(b, name)
+		if errors.Is(err, relay.ErrNotHeld) {
+			return notHeld(key, name)
+		}
+		if err != nil {
+			return fmt.Errorf("held key %s of relay %s: %w", printable(key), printable(name), err)
+		}
+		return nil
+	})
+}
+
+// holderOf finds the relay that holds a key, unless one is given.
+func holderOf(ctx context.Context, b *backend.Outbox, name, key string) (string, error) {
+	if name != "" {
+		return name, nil
+	}
+	holder := ""
+	for h, err := range b.ListHeld(ctx, "") {
+		if err != nil {
+			return "", fmt.Errorf("find the relay that holds the key: %w", err)
+		}
+		if h.Key != key {
+			continue
+		}
+		if holder != "" {
+			return "", usagef("key %s is held by the relays %s and %s; choose one with --relay", printable(key), holder, h.Relay)
+		}
+		holder = h.Relay
+	}
+	if holder == "" {
+		return "", notHeld(key, "")
+	}
+	return holder, nil
+}
+
+func notHeld(key, name string) error {
+	return fmt.Errorf("%w: %s (%s); postrider held list shows those that are",
+		relay.ErrNotHeld, printable(key), cmp.Or(printable(name), "any relay"))
+}

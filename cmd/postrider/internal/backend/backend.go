@@ -1,0 +1,84 @@
+// Package backend opens what the binary works on: stores and publishers, by URL.
+package backend
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log/slog"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/memory"
+)
+
+// Store is everything that the binary asks of a store.
+type Store interface {
+	relay.Store
+	relay.HeldStore
+	relay.StatusStore
+	deadletter.Store
+}
+
+// Outbox is an opened outbox.
+type Outbox struct {
+	Store
+	// Shown is the store's URL as operators may see it, without a password.
+	Shown string
+	// Publish publishes messages in one transaction and returns their IDs; source is for messages without one of their own.
+	Publish func(ctx context.Context, source string, msgs []*postrider.Message) ([]string, error)
+
+	// Transactions is the writing side for *sql.Tx, DB its database; nil for stores without one.
+	Transactions outbox.Store[*sql.Tx]
+	DB           *sql.DB
+	// Ping asks the database whether it answers.
+	Ping func(ctx context.Context) error
+
+	close []func()
+}
+
+// Open opens the outbox of a store.
+func Open(ctx context.Context, s config.Store, logger *slog.Logger) (*Outbox, error) {
+	l, err := locate(s)
+	if err != nil {
+		return nil, err
+	}
+	o := &Outbox{Shown: l.shown}
+	switch l.kind {
+	case kindSQLite:
+		err = o.openSQLite(l, logger)
+	case kindMemory:
+		store := memory.New(memory.Config{Partitions: l.store.Partitions})
+		o.Store, o.Publish = store, publishTo[*memory.Tx](store, logger)
+		o.Ping = func(context.Context) error { return nil }
+	}
+	if err != nil {
+		o.Close()
+		return nil, err
+	}
+	return o, nil
+}
+
+// Close closes what Open has opened.
+func (o *Outbox) Close() {
+	for i := len(o.close) - 1; i >= 0; i-- {
+		o.close[i]()
+	}
+}
+
+// publishTo publishes through the outbox, so that the rules for messages and their defaults are the library's.
+func publishTo[Tx any](store outbox.Store[Tx], logger *slog.Logger) func(context.Context, string, []*postrider.Message) ([]string, error) {
+	return func(ctx context.Context, source string, msgs []*postrider.Message) ([]string, error) {
+		o, err := outbox.New(store, outbox.Config{Source: source, Logger: logger})
+		if err != nil {
+			return nil, fmt.Errorf("publish: %w", err)
+		}
+		return o.InTx(ctx, func(ctx context.Context, tx Tx) error {
+			_, err := o.Publish(ctx, tx, msgs...)
+			return err
+		})
+	}
+}

@@ -1,0 +1,57 @@
+package backend
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/store/sqlite"
+)
+
+// Migration is one migration as it stands in a database.
+type Migration = sqlite.Migration
+
+// Latest stands for the newest version of a schema.
+const Latest = sqlite.Latest
+
+// Schema is the schema of an outbox that may not be there yet.
+type Schema struct {
+	// Shown is the store's URL without a password.
+	Shown string
+	// Migrate brings the schema to a version and returns what it did.
+	Migrate func(ctx context.Context, to int) ([]string, error)
+	Status  func(ctx context.Context) ([]Migration, error)
+	Close   func()
+}
+
+// OpenSchema opens a store for its migrations. A SQLite file that is not there is made only if create is set.
+func OpenSchema(ctx context.Context, s config.Store, create bool) (*Schema, error) {
+	l, err := locate(s)
+	if err != nil {
+		return nil, err
+	}
+	switch l.kind {
+	case kindSQLite:
+		return migrateSQLite(l, create)
+	default:
+		return nil, noSchema(l)
+	}
+}
+
+// PrintMigrations returns the SQL of all migrations, without a database.
+func PrintMigrations(s config.Store) (string, error) {
+	l, err := locate(s)
+	if err != nil {
+		return "", err
+	}
+	switch l.kind {
+	case kindSQLite:
+		return sqlite.PrintMigrations(l.sqlite())
+	default:
+		return "", noSchema(l)
+	}
+}
+
+func noSchema(l location) error {
+	return fmt.Errorf("%s has no schema: it lives in one process and ends with it; use sqlite:FILE or postgres://…", l.shown)
+}

@@ -1,0 +1,73 @@
+package backend
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"github.com/postrider/postrider/store/sqlite"
+)
+
+// sqliteConnections is how many connections a process holds: enough for a few relays and the commands of operators.
+const sqliteConnections = 16
+
+// openFile opens a SQLite file; unless create is set it must be there, since a mistyped path would otherwise become a
+// new, empty database.
+func openFile(l location, create bool) (*sql.DB, error) {
+	if !create {
+		if _, err := os.Stat(l.dsn); err != nil {
+			return nil, fmt.Errorf("open %s: %w; create the outbox with: postrider migrate up --store %s", l.shown, err, l.shown)
+		}
+	}
+	path, err := filepath.Abs(l.dsn)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", l.shown, err)
+	}
+	// busy_timeout (ms) is what a statement waits for another process's transaction before it fails.
+	dsn := url.URL{Scheme: "file", Path: path, RawQuery: "_pragma=busy_timeout(10000)&_pragma=synchronous(normal)"}
+	db, err := sql.Open("sqlite", dsn.String())
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", l.shown, err)
+	}
+	db.SetMaxOpenConns(sqliteConnections)
+	db.SetMaxIdleConns(sqliteConnections)
+	return db, nil
+}
+
+func (l location) sqlite() sqlite.Config {
+	return sqlite.Config{Prefix: l.store.Prefix, Partitions: l.store.Partitions}
+}
+
+func (o *Outbox) openSQLite(l location, logger *slog.Logger) error {
+	db, err := openFile(l, false)
+	if err != nil {
+		return err
+	}
+	o.close = append(o.close, func() { _ = db.Close() })
+	store, err := sqlite.New(db, l.sqlite())
+	if err != nil {
+		return fmt.Errorf("open the outbox in %s: %w", l.shown, err)
+	}
+	o.Store, o.Transactions, o.DB, o.Ping = store, store, db, db.PingContext
+	o.Publish = publishTo[*sql.Tx](store, logger)
+	return nil
+}
+
+func migrateSQLite(l location, create bool) (*Schema, error) {
+	db, err := openFile(l, create)
+	if err != nil {
+		return nil, err
+	}
+	return &Schema{
+		Shown:   l.shown,
+		Migrate: func(ctx context.Context, to int) ([]string, error) { return sqlite.Migrate(ctx, db, l.sqlite(), to) },
+		Status:  func(ctx context.Context) ([]Migration, error) { return sqlite.MigrationStatus(ctx, db, l.sqlite()) },
+		Close:   func() { _ = db.Close() },
+	}, nil
+}

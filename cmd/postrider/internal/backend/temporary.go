@@ -1,0 +1,62 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/config"
+)
+
+// Temporary is an outbox of its own in a database, to be removed after use.
+type Temporary struct {
+	*Outbox
+	// TablePrefix is what the names of other tables of the same use begin with; it may name a schema.
+	TablePrefix string
+	// Remove closes the outbox and removes it.
+	Remove func() error
+}
+
+// OpenTemporary makes an outbox that nobody else uses: on PostgreSQL in a new schema with the given name, which Remove
+// drops; on SQLite in a file that must not exist, and stays when the caller chose its place.
+func OpenTemporary(ctx context.Context, s config.Store, name string, logger *slog.Logger) (*Temporary, error) {
+	l, err := locate(s)
+	if err != nil {
+		return nil, err
+	}
+	t := &Temporary{}
+	remove := func() error { return nil }
+	switch l.kind {
+	case kindSQLite:
+		if _, err := os.Stat(l.dsn); err == nil {
+			return nil, fmt.Errorf("%s exists; give a file that does not, so that nothing of yours is touched", l.shown)
+		}
+		t.TablePrefix = "shop_"
+	default:
+		return nil, fmt.Errorf("%s cannot be used here; use sqlite:FILE or postgres://…", l.shown)
+	}
+	if err := t.fill(ctx, s, logger); err != nil {
+		return nil, errors.Join(err, remove())
+	}
+	t.Remove = func() error {
+		t.Close()
+		return remove()
+	}
+	return t, nil
+}
+
+// fill makes the tables and opens the outbox.
+func (t *Temporary) fill(ctx context.Context, s config.Store, logger *slog.Logger) error {
+	schema, err := OpenSchema(ctx, s, true)
+	if err != nil {
+		return err
+	}
+	defer schema.Close()
+	if _, err := schema.Migrate(ctx, Latest); err != nil {
+		return fmt.Errorf("create the outbox in %s: %w", schema.Shown, err)
+	}
+	t.Outbox, err = Open(ctx, s, logger)
+	return err
+}

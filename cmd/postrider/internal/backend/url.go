@@ -1,0 +1,102 @@
+package backend
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/config"
+)
+
+// The kinds of stores, which are the schemes of their URLs.
+const (
+	kindSQLite   = "sqlite"
+	kindPostgres = "postgres"
+	kindMemory   = "memory"
+)
+
+// location is where a store is, read from its URL.
+type location struct {
+	kind string
+	// dsn is the file of a SQLite database, or what pgx connects to.
+	dsn string
+	// shown is the URL as operators may see it, without a password.
+	shown string
+	store config.Store
+}
+
+// locate reads the URL of a store. The options schema, prefix, partitions and notify in its query stand for the settings
+// of the same name, which win when both are given.
+func locate(s config.Store) (location, error) {
+	scheme, _, ok := strings.Cut(s.URL, ":")
+	if !ok {
+		return location{}, fmt.Errorf("%q is not the URL of a store; write sqlite:FILE or postgres://user@host/database", s.URL)
+	}
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		// The text of a URL that cannot be parsed may hold a password, so it is not repeated.
+		if e, ok := errors.AsType[*url.Error](err); ok {
+			err = e.Err
+		}
+		return location{}, fmt.Errorf("the URL of the store cannot be read: %w", err)
+	}
+	l := location{shown: u.Redacted()}
+	query := u.Query()
+	if l.store, err = settings(s, query); err != nil {
+		return location{}, err
+	}
+	switch scheme {
+	case "sqlite":
+		l.kind, l.dsn = kindSQLite, cmp.Or(u.Opaque, u.Path)
+		if u.Host != "" {
+			return location{}, fmt.Errorf("%s names a host; write sqlite:FILE, or sqlite:///FILE with three slashes for an absolute path", l.shown)
+		}
+		if l.dsn, err = url.PathUnescape(l.dsn); err != nil || l.dsn == "" {
+			return location{}, fmt.Errorf("%s names no file; write sqlite:FILE", l.shown)
+		}
+		if len(query) > 0 {
+			return location{}, fmt.Errorf("%s: unknown option in the URL; allowed: partitions, prefix", l.shown)
+		}
+	case "postgres", "postgresql":
+		u.RawQuery = query.Encode()
+		l.kind, l.dsn = kindPostgres, u.String()
+	case "memory":
+		l.kind = kindMemory
+	default:
+		return location{}, fmt.Errorf("%q is not a kind of store; allowed: sqlite:FILE, postgres://user@host/database", scheme)
+	}
+	if l.kind != kindPostgres && (l.store.Schema != "" || l.store.Notify != 0) {
+		return location{}, fmt.Errorf("%s: schema and notify are settings of PostgreSQL only", l.shown)
+	}
+	return l, nil
+}
+
+// settings takes our own options out of the query of a URL and lays the explicit settings over them.
+func settings(s config.Store, query url.Values) (config.Store, error) {
+	take := func(name string) string {
+		value := query.Get(name)
+		query.Del(name)
+		return value
+	}
+	s.Schema = cmp.Or(s.Schema, take("schema"))
+	s.Prefix = cmp.Or(s.Prefix, take("prefix"))
+	if text := take("partitions"); text != "" && s.Partitions == 0 {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > 1024 {
+			return s, fmt.Errorf("partitions=%s in the URL of the store is out of bounds; allowed: 1 to 1024", text)
+		}
+		s.Partitions = n
+	}
+	if text := take("notify"); text != "" && s.Notify == 0 {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < 0 || d > time.Minute {
+			return s, fmt.Errorf("notify=%s in the URL of the store is out of bounds; allowed: 0s to 1m", text)
+		}
+		s.Notify = d
+	}
+	return s, nil
+}

@@ -1,0 +1,156 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay"
+)
+
+// errCrashed is what a crashed relay hears of everything outside.
+var errCrashed = errors.New("this relay has crashed")
+
+// mortal is a relay that can crash: from one moment to the next, nothing that it does reaches the database or the broker
+// any more, and what it knew is gone. What is left behind is what kill -9 leaves: leases that nobody gives back, messages
+// delivered but not settled.
+type mortal struct {
+	relay   *relay.Relay
+	crashed atomic.Bool
+	cancel  context.CancelFunc
+	ended   chan struct{}
+	err     error
+}
+
+// start runs a relay on the store.
+func start(store relay.Store, cfg relay.Config) (*mortal, error) {
+	m := &mortal{ended: make(chan struct{})}
+	cfg.PublishInterceptors = append(cfg.PublishInterceptors[:len(cfg.PublishInterceptors):len(cfg.PublishInterceptors)], m.intercept)
+	cfg.Logger = slog.New(slog.DiscardHandler) // the screen tells the story
+	var err error
+	if m.relay, err = relay.New(&mortalStore{store, m}, cfg); err != nil {
+		return nil, err
+	}
+	var ctx context.Context
+	ctx, m.cancel = context.WithCancel(context.Background())
+	go func() {
+		defer close(m.ended)
+		m.err = m.relay.Run(ctx)
+	}()
+	return m, nil
+}
+
+// crash cuts the relay off.
+func (m *mortal) crash() {
+	m.crashed.Store(true)
+	m.cancel()
+}
+
+// stop ends the relay in good order, and within a time.
+func (m *mortal) stop(within time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	err := m.relay.Stop(ctx)
+	m.cancel()
+	<-m.ended
+	if m.crashed.Load() {
+		return nil
+	}
+	return errors.Join(err, m.err)
+}
+
+// dead returns errCrashed once the relay has crashed.
+func (m *mortal) dead() error {
+	if m.crashed.Load() {
+		return errCrashed
+	}
+	return nil
+}
+
+// intercept lets nothing out after the crash. What was on its way may have arrived: the answer is lost all the same.
+func (m *mortal) intercept(next relay.PublishFunc) relay.PublishFunc {
+	return func(ctx context.Context, msgs []*postrider.Message) []error {
+		var errs []error
+		if m.dead() == nil {
+			errs = next(ctx, msgs)
+		}
+		if m.dead() == nil {
+			return errs
+		}
+		errs = make([]error, len(msgs))
+		for i := range errs {
+			errs[i] = errCrashed
+		}
+		return errs
+	}
+}
+
+// mortalStore is the store as a mortal relay sees it.
+type mortalStore struct {
+	relay.Store
+	m *mortal
+}
+
+var _ relay.Maintainer = (*mortalStore)(nil)
+
+func (s *mortalStore) Heartbeat(ctx context.Context, name string, owner relay.Owner, ttl time.Duration) (relay.View, error) {
+	if err := s.m.dead(); err != nil {
+		return relay.View{}, err
+	}
+	return s.Store.Heartbeat(ctx, name, owner, ttl)
+}
+
+func (s *mortalStore) Acquire(ctx context.Context, name string, owner relay.Owner, partitions []int, ttl time.Duration,
+	from relay.Start) ([]relay.Lease, error) {
+	if err := s.m.dead(); err != nil {
+		return nil, err
+	}
+	return s.Store.Acquire(ctx, name, owner, partitions, ttl, from)
+}
+
+func (s *mortalStore) Release(ctx context.Context, name string, leases []relay.Lease) error {
+	if err := s.m.dead(); err != nil {
+		return err
+	}
+	return s.Store.Release(ctx, name, leases)
+}
+
+func (s *mortalStore) Leave(ctx context.Context, name string, owner relay.Owner) error {
+	if err := s.m.dead(); err != nil {
+		return err
+	}
+	return s.Store.Leave(ctx, name, owner)
+}
+
+func (s *mortalStore) Fetch(ctx context.Context, name string, req relay.FetchRequest) ([]relay.Batch, error) {
+	if err := s.m.dead(); err != nil {
+		return nil, err
+	}
+	return s.Store.Fetch(ctx, name, req)
+}
+
+func (s *mortalStore) Due(ctx context.Context, name string, req relay.DueRequest) (relay.DueResult, error) {
+	if err := s.m.dead(); err != nil {
+		return relay.DueResult{}, err
+	}
+	return s.Store.Due(ctx, name, req)
+}
+
+func (s *mortalStore) Settle(ctx context.Context, name string, owner relay.Owner, settlements []relay.Settlement) (relay.Settled, error) {
+	if err := s.m.dead(); err != nil {
+		return relay.Settled{}, err
+	}
+	return s.Store.Settle(ctx, name, owner, settlements)
+}
+
+// Maintain implements relay.Maintainer for stores that have it.
+func (s *mortalStore) Maintain(ctx context.Context, keep relay.Retention) (relay.Maintained, error) {
+	maintainer, ok := s.Store.(relay.Maintainer)
+	if !ok || s.m.dead() != nil {
+		return relay.Maintained{}, nil
+	}
+	return maintainer.Maintain(ctx, keep)
+}

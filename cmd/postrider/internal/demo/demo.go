@@ -1,0 +1,285 @@
+// Package demo shows Postrider at work, and checks it: a small shop takes orders in transactions that publish, a relay
+// moves their messages to JetStream, and a consumer compares what arrives with what was committed. On the way the broker
+// is taken away, a message is poisoned and the relay crashes.
+package demo
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+)
+
+// Store is what the demo needs of an outbox's store.
+type Store interface {
+	relay.Store
+	relay.StatusStore
+	deadletter.Store
+}
+
+// Config says what to run the demo on.
+type Config struct {
+	// For is how long the shop is open: at least MinFor.
+	For time.Duration
+	// Store is an empty outbox, Transactions its writing side, DB its database, and TablePrefix what the names of the shop's
+	// tables begin with there.
+	Store        Store
+	Transactions outbox.Store[*sql.Tx]
+	DB           *sql.DB
+	TablePrefix  string
+	// Shown names the store on the screen.
+	Shown string
+	// Publisher is the URL of a NATS server; empty starts one in this process, which keeps its stream under Dir.
+	Publisher string
+	// ShownPublisher names the server on the screen.
+	ShownPublisher string
+	Dir            string
+	// Stream is the name of the stream, which must not exist.
+	Stream string
+
+	Out io.Writer
+	// Width is the number of columns of the terminal, 0 when Out is none; Color allows colors.
+	Width int
+	Color bool
+
+	// Interceptors stand between the relay and the broker. Tests use them to break promises.
+	Interceptors []relay.PublishInterceptor
+	// Wait bounds how long the end waits for what is still on its way. Default: 30 s.
+	Wait time.Duration
+}
+
+// MinFor is the shortest demo.
+const MinFor = 3 * time.Second
+
+const relayName = "demo"
+
+// run is a running demo.
+type run struct {
+	cfg      Config
+	shop     *shop
+	check    *checker
+	broker   *broker
+	consumer *nats.Conn
+	publish  postrider.Publisher
+	poison   poison
+	screen   *screen
+	began    time.Time
+
+	mu    sync.Mutex
+	relay *mortal
+	gone  []*mortal // crashed ones
+	// brokerAway and relayDown are shown on the screen.
+	brokerAway, relayDown bool
+}
+
+// Run shows the demo until it is over, or until ctx ends, which makes it close early and judge what there is. The error
+// says that it could not be shown; whether the promises were kept stand in the Findings.
+func Run(ctx context.Context, cfg Config) (Findings, error) {
+	if cfg.For < MinFor {
+		return Findings{}, fmt.Errorf("the demo needs at least %s, not %s", MinFor, cfg.For)
+	}
+	if cfg.Wait == 0 {
+		cfg.Wait = 30 * time.Second
+	}
+	r := &run{cfg: cfg, check: newChecker(), screen: newScreen(cfg)}
+	work, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	if err := r.prepare(work); err != nil {
+		return Findings{}, errors.Join(err, r.cleanUp())
+	}
+	findings, err := r.show(ctx, work)
+	err = errors.Join(err, r.cleanUp())
+	r.screen.verdict(findings, r.shop.orders.Load(), r.shop.rolledBack.Load(), err)
+	return findings, err
+}
+
+// prepare opens the shop, the broker and the first relay.
+func (r *run) prepare(ctx context.Context) error {
+	box, err := outbox.New(r.cfg.Transactions, outbox.Config{Source: "postrider-demo", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return fmt.Errorf("open the outbox: %w", err)
+	}
+	r.shop = &shop{db: r.cfg.DB, outbox: box, prefix: r.cfg.TablePrefix, check: r.check}
+	if err := r.shop.open(ctx); err != nil {
+		return err
+	}
+	if r.cfg.Publisher == "" {
+		r.broker, err = startBroker(r.cfg.Dir, r.cfg.Stream)
+	} else {
+		r.broker = &broker{url: r.cfg.Publisher, stream: r.cfg.Stream}
+	}
+	if err != nil {
+		return err
+	}
+	dial, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	publisher, err := r.broker.publisher(dial)
+	if err != nil {
+		return err
+	}
+	r.publish = publisher
+	if r.consumer, err = r.broker.consumer(); err != nil {
+		return err
+	}
+	return r.startRelay()
+}
+
+// startRelay starts a relay as a process would that knows nothing but the database.
+func (r *run) startRelay() error {
+	m, err := start(r.cfg.Store, relay.Config{
+		Name: relayName, Publisher: r.publish, OnDead: relay.HoldKey,
+		MaxAttempts: 4, BackoffBase: r.cfg.For / 50, BackoffMax: r.cfg.For / 20, LeaseTTL: r.leaseTTL(), StopTimeout: 5 * time.Second,
+		PublishInterceptors: append([]relay.PublishInterceptor{r.poison.intercept}, r.cfg.Interceptors...),
+	})
+	if err != nil {
+		return fmt.Errorf("start the relay: %w", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.relay = m
+	return nil
+}
+
+// leaseTTL is short, so that the crash is over soon; the default of a relay is 15 s.
+func (r *run) leaseTTL() time.Duration {
+	return min(max(r.cfg.For/10, 500*time.Millisecond), 2*time.Second)
+}
+
+// show lets the shop work while the story is told, waits for what is on its way and compares.
+func (r *run) show(ctx, work context.Context) (Findings, error) {
+	r.began = time.Now()
+	consuming, endConsuming := context.WithCancel(work)
+	opening, closeShop := context.WithCancel(work)
+	watching, endWatching := context.WithCancel(work)
+	defer endWatching()
+	var consumer, tills, watcher sync.WaitGroup
+	var consumed, served error
+	failed := make(chan struct{})
+	consumer.Go(func() { consumed = consume(consuming, r.consumer, r.cfg.Stream, r.check) })
+	tills.Go(func() {
+		if served = r.shop.serve(opening, 20*time.Millisecond); served != nil {
+			close(failed)
+		}
+	})
+	watcher.Go(func() { r.watch(watching) })
+
+	told := r.tell(ctx, work, failed)
+	closeShop()
+	tills.Wait()
+	mended := r.mend(work)
+	r.screen.step("the shop closes; waiting for what is on its way")
+	dead, waited := r.awaitAll(work)
+	ledger, read := r.shop.ledger(work)
+	endWatching()
+	watcher.Wait()
+	endConsuming()
+	consumer.Wait()
+	return r.check.compare(ledger, dead), errors.Join(told, served, mended, waited, read, consumed)
+}
+
+// awaitAll waits until the consumer has everything that was committed and is not dead, or cfg.Wait has passed; then what
+// is missing is lost. It returns the IDs of the dead letters.
+func (r *run) awaitAll(ctx context.Context) (map[string]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Wait)
+	defer cancel()
+	for {
+		dead, err := r.deadLetters(context.WithoutCancel(ctx))
+		if err != nil {
+			return nil, err
+		}
+		committed, err := r.shop.committed(context.WithoutCancel(ctx))
+		if err != nil {
+			return nil, err
+		}
+		if r.check.tally().Received+int64(len(dead)) >= committed {
+			return dead, nil
+		}
+		select {
+		case <-ctx.Done():
+			return dead, nil
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// deadLetters returns the IDs of the messages in the open dead letters.
+func (r *run) deadLetters(ctx context.Context) (map[string]bool, error) {
+	ids := map[string]bool{}
+	for l, err := range r.cfg.Store.ListDead(ctx, deadletter.Filter{Relay: relayName}, 0, 0) {
+		if err != nil {
+			return nil, fmt.Errorf("read the dead letters: %w", err)
+		}
+		ids[l.Message.ID] = true
+	}
+	return ids, nil
+}
+
+// watch keeps the screen up to date until ctx ends.
+func (r *run) watch(ctx context.Context) {
+	tick := time.NewTicker(r.screen.interval())
+	defer tick.Stop()
+	for {
+		r.screen.draw(r.figures(ctx))
+		select {
+		case <-ctx.Done():
+			r.screen.draw(r.figures(context.WithoutCancel(ctx)))
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// figures reads what the screen shows: committed from the database, received and faults from the consumer, the rest from
+// the store's status.
+func (r *run) figures(ctx context.Context) figures {
+	f := figures{
+		elapsed: time.Since(r.began), tally: r.check.tally(), orders: r.shop.orders.Load(), rolledBack: r.shop.rolledBack.Load(),
+	}
+	r.mu.Lock()
+	f.brokerAway, f.relayDown = r.brokerAway, r.relayDown
+	r.mu.Unlock()
+	f.committed, f.err = r.shop.committed(ctx)
+	if status, err := r.cfg.Store.Status(ctx); err != nil {
+		f.err = err
+	} else if len(status.Relays) > 0 {
+		f.status = status.Relays[0]
+	}
+	return f
+}
+
+// cleanUp ends everything that prepare and the story began.
+func (r *run) cleanUp() error {
+	var errs []error
+	r.mu.Lock()
+	relays := r.gone
+	if r.relay != nil {
+		relays = append(relays, r.relay)
+	}
+	r.mu.Unlock()
+	for _, m := range relays {
+		errs = append(errs, m.stop(5*time.Second))
+	}
+	if c, ok := r.publish.(io.Closer); ok {
+		errs = append(errs, c.Close())
+	}
+	if r.broker != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+		defer cancel()
+		errs = append(errs, r.broker.end(ctx, r.consumer))
+	}
+	if r.consumer != nil {
+		r.consumer.Close()
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,144 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/postrider/postrider/relay"
+)
+
+// figures is what the screen shows at one moment.
+type figures struct {
+	elapsed   time.Duration
+	committed int64
+	tally
+	orders, rolledBack    int64
+	status                relay.RelayStatus
+	brokerAway, relayDown bool
+	// err is why figures are missing.
+	err error
+}
+
+// screen shows the demo: on a terminal a picture that is drawn again and again under the lines of the story, otherwise
+// plain lines.
+type screen struct {
+	out    io.Writer
+	length time.Duration
+	title  string
+	width  int
+	color  bool
+
+	mu    sync.Mutex
+	began time.Time
+	// drawn is how many lines of the picture stand on the terminal.
+	drawn int
+	last  figures
+	// rates are messages per second that arrived between the last pictures, for the little chart.
+	rates []float64
+}
+
+func newScreen(cfg Config) *screen {
+	s := &screen{
+		out: cfg.Out, length: cfg.For, width: cfg.Width, color: cfg.Color, began: time.Now(),
+		title: fmt.Sprintf("postrider demo: %s to %s", cfg.Shown, cfg.ShownPublisher),
+	}
+	if !s.live() {
+		fmt.Fprintln(s.out, s.title)
+	}
+	return s
+}
+
+func (s *screen) live() bool { return s.width > 0 }
+
+// interval is the time between two pictures, or plain lines.
+func (s *screen) interval() time.Duration {
+	if s.live() {
+		return 100 * time.Millisecond
+	}
+	return time.Second
+}
+
+// step tells one step of the story. It stays on the screen, above the picture.
+func (s *screen) step(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := fmt.Sprintf("%5.1fs", time.Since(s.began).Seconds())
+	s.wipe()
+	text := fmt.Sprintf(format, args...)
+	if !s.live() {
+		fmt.Fprintf(s.out, "%s  %s\n", at, text)
+		return
+	}
+	for i, line := range wrap(text, s.width-9) {
+		if i > 0 {
+			at = "      "
+		}
+		fmt.Fprintf(s.out, "%s  %s\n", s.paint(dim, at), line)
+	}
+	s.redraw()
+}
+
+// draw shows new figures.
+func (s *screen) draw(f figures) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if seconds := (f.elapsed - s.last.elapsed).Seconds(); seconds > 0 {
+		s.rates = append(s.rates, float64(f.Received-s.last.Received)/seconds)
+		s.rates = s.rates[max(0, len(s.rates)-chartWidth):]
+	}
+	s.last = f
+	if !s.live() {
+		fmt.Fprintln(s.out, plainLine(f))
+		return
+	}
+	s.wipe()
+	s.redraw()
+}
+
+// wipe takes the picture off the terminal.
+func (s *screen) wipe() {
+	if s.drawn > 0 {
+		fmt.Fprintf(s.out, "\x1b[%dA\x1b[J", s.drawn)
+		s.drawn = 0
+	}
+}
+
+// redraw draws the picture.
+func (s *screen) redraw() {
+	lines := s.picture(s.last)
+	fmt.Fprint(s.out, strings.Join(lines, "\n")+"\n")
+	s.drawn = len(lines)
+}
+
+// plainLine is the figures in one line.
+func plainLine(f figures) string {
+	return fmt.Sprintf("%5.1fs  committed %d  delivered %d  age %s  lost %d  duplicates %d  order violations %d  held keys %d  parked %d  dead letters %d",
+		f.elapsed.Seconds(), f.committed, f.Received, shortAge(f.status.Age), f.Missing, f.Duplicates, f.Disorder,
+		f.status.Held.N, f.status.Parked.N, f.status.Dead.N)
+}
+
+// verdict says how it ended.
+func (s *screen) verdict(f Findings, orders, rolledBack int64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		fmt.Fprintf(s.out, "\n%s %v\n", s.paint(red, "The demo failed:"), err)
+		return
+	}
+	heading := s.paint(green, "Every promise was kept.")
+	if !f.Held() {
+		heading = s.paint(red, "A promise broke.")
+	}
+	fmt.Fprintf(s.out, "\n%s\n", heading)
+	fmt.Fprintf(s.out, "  %s in %s were committed; the consumer received %s and %s\n",
+		plural(f.Committed, "message"), plural(orders, "order"), number(f.Received), plural(f.Duplicates, "duplicate"))
+	fmt.Fprintf(s.out, "  lost %d · invented %d · altered %d · order violations %d · in the dead letters %d\n",
+		f.Lost, f.Invented, f.Altered, f.Disorder, f.Dead)
+	fmt.Fprintf(s.out, "  %s rolled back: none of their messages may appear (those would be invented)\n", plural(rolledBack, "order"))
+	for _, name := range f.Named {
+		fmt.Fprintf(s.out, "  %s\n", name)
+	}
+}

@@ -1,0 +1,193 @@
+package demo
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/outbox"
+)
+
+const (
+	customers = 40
+	tills     = 4
+	// rollbackEvery is one in how many orders is rolled back after it has published.
+	rollbackEvery = 25
+	topic         = "orders"
+)
+
+// errChangedMind rolls an order back.
+var errChangedMind = errors.New("the customer changed their mind")
+
+// shop takes orders: each is a transaction that writes the order, counts the customer's messages, notes them in the
+// ledger and publishes them.
+type shop struct {
+	db     *sql.DB
+	outbox *outbox.Outbox[*sql.Tx]
+	// prefix stands before the names of the tables.
+	prefix string
+	check  *checker
+
+	orders, rolledBack atomic.Int64
+	// poisonNext marks the next message of the poisoned customer.
+	poisonNext atomic.Bool
+}
+
+// The tables of the shop and the ledger, in SQL that both databases take.
+const shopTables = `
+CREATE TABLE {p}customers (name TEXT PRIMARY KEY, messages BIGINT NOT NULL);
+CREATE TABLE {p}orders (id TEXT PRIMARY KEY, customer TEXT NOT NULL, cents BIGINT NOT NULL);
+CREATE TABLE {p}ledger (id TEXT PRIMARY KEY, customer TEXT NOT NULL, number BIGINT NOT NULL)`
+
+func (s *shop) sql(text string) string { return strings.ReplaceAll(text, "{p}", s.prefix) }
+
+// open makes the tables and the customers.
+func (s *shop) open(ctx context.Context) error {
+	for statement := range strings.SplitSeq(s.sql(shopTables), ";") {
+		if _, err := s.db.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("create the shop's tables: %w", err)
+		}
+	}
+	for n := range customers {
+		if _, err := s.db.ExecContext(ctx, s.sql(`INSERT INTO {p}customers VALUES ($1, 0)`), customer(n)); err != nil {
+			return fmt.Errorf("create the customers: %w", err)
+		}
+	}
+	return nil
+}
+
+func customer(n int) string { return fmt.Sprintf("customer/%d", n+1) }
+
+// serve takes orders at several tills until ctx ends, one order per interval at each.
+func (s *shop) serve(ctx context.Context, interval time.Duration) error {
+	var working sync.WaitGroup
+	errs := make([]error, tills)
+	for n := range tills {
+		working.Go(func() {
+			tick := time.NewTicker(interval)
+			defer tick.Stop()
+			for errs[n] == nil {
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick.C:
+					errs[n] = s.order(ctx)
+				}
+			}
+		})
+	}
+	working.Wait()
+	return errors.Join(errs...)
+}
+
+// order is one transaction with one to three messages; one in rollbackEvery is rolled back at its end.
+func (s *shop) order(ctx context.Context) error {
+	name := customer(min(rand.IntN(customers), rand.IntN(customers))) // some customers order more than others
+	changed := rand.IntN(rollbackEvery) == 0
+	poison := !changed && s.poisonNext.CompareAndSwap(true, false)
+	if poison {
+		name = poisonedCustomer
+	}
+	var ids []string
+	// An order that has begun is finished: only a transaction that is certain to have committed, or not to have, counts.
+	ctx = context.WithoutCancel(ctx)
+	_, err := s.outbox.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		var err error
+		if ids, err = s.write(ctx, tx, name, poison); err == nil && changed {
+			err = errChangedMind
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, errChangedMind):
+		s.rolledBack.Add(1)
+		for _, id := range ids {
+			s.check.rolledBack(id)
+		}
+		return nil
+	case err != nil:
+		return fmt.Errorf("take an order: %w", err)
+	}
+	s.orders.Add(1)
+	return nil
+}
+
+// detail is the payload of the shop's messages: what the consumer checks, and what a shop would say.
+type detail struct {
+	Customer string `json:"customer"`
+	Number   int64  `json:"number"`
+	Order    string `json:"order"`
+	Cents    int64  `json:"cents"`
+}
+
+// write does what an order does, within its transaction, and returns the IDs of its messages.
+func (s *shop) write(ctx context.Context, tx *sql.Tx, name string, poison bool) ([]string, error) {
+	types := []string{"order.placed", "order.paid", "order.shipped"}[:1+rand.IntN(3)]
+	order, cents := postrider.NewID(), 100+rand.Int64N(20_000)
+	var last int64
+	// The row of the customer stays locked until the transaction ends, so that numbers rise in the order of the commits.
+	err := tx.QueryRowContext(ctx, s.sql(`UPDATE {p}customers SET messages = messages + $1 WHERE name = $2 RETURNING messages`),
+		len(types), name).Scan(&last)
+	if err != nil {
+		return nil, fmt.Errorf("count the customer's messages: %w", err)
+	}
+	if _, err := tx.ExecContext(ctx, s.sql(`INSERT INTO {p}orders VALUES ($1, $2, $3)`), order, name, cents); err != nil {
+		return nil, fmt.Errorf("write the order: %w", err)
+	}
+	msgs, ids := make([]*postrider.Message, len(types)), make([]string, len(types))
+	for i, kind := range types {
+		number := last - int64(len(types)-1-i)
+		payload, err := json.Marshal(detail{name, number, order, cents})
+		if err != nil {
+			return nil, fmt.Errorf("encode the message: %w", err)
+		}
+		ids[i] = postrider.NewID()
+		msgs[i] = &postrider.Message{ID: ids[i], Type: kind, Topic: topic, Key: name, Payload: payload}
+		if poison && i == 0 {
+			msgs[i].Headers = map[string]string{poisonHeader: "yes"}
+		}
+		if _, err := tx.ExecContext(ctx, s.sql(`INSERT INTO {p}ledger VALUES ($1, $2, $3)`), ids[i], name, number); err != nil {
+			return nil, fmt.Errorf("write the ledger: %w", err)
+		}
+	}
+	_, err = s.outbox.Publish(ctx, tx, msgs...)
+	return ids, err
+}
+
+// committed counts the messages in the ledger, through the sum of the customers' counters: its cost does not grow.
+func (s *shop) committed(ctx context.Context) (int64, error) {
+	var n int64
+	err := s.db.QueryRowContext(ctx, s.sql(`SELECT COALESCE(CAST(SUM(messages) AS BIGINT), 0) FROM {p}customers`)).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("count the committed messages: %w", err)
+	}
+	return n, nil
+}
+
+// ledger reads every fact.
+func (s *shop) ledger(ctx context.Context) (facts []fact, err error) {
+	rows, err := s.db.QueryContext(ctx, s.sql(`SELECT id, customer, number FROM {p}ledger ORDER BY customer, number`))
+	if err != nil {
+		return nil, fmt.Errorf("read the ledger: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var f fact
+		if err := rows.Scan(&f.ID, &f.Key, &f.N); err != nil {
+			return nil, fmt.Errorf("read the ledger: %w", err)
+		}
+		facts = append(facts, f)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("read the ledger: %w", err)
+	}
+	return facts, nil
+}

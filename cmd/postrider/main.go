@@ -1,0 +1,19 @@
+// Postrider moves messages from the outbox of a database to a broker and lets operators see and repair what stands still.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	p := &Program{
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Environ: os.Environ(), Signals: signals, Exit: os.Exit,
+	}
+	os.Exit(p.Run(context.Background(), os.Args[1:]))
+}

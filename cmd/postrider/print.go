@@ -1,0 +1,146 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/postrider/postrider/relay"
+)
+
+// table writes rows in aligned columns.
+type table struct{ w *tabwriter.Writer }
+
+func newTable(out io.Writer, columns ...string) *table {
+	t := &table{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)}
+	t.row(anys(columns)...)
+	return t
+}
+
+func (t *table) row(cells ...any) {
+	texts := make([]string, len(cells))
+	for i, c := range cells {
+		texts[i] = printable(fmt.Sprint(c))
+	}
+	fmt.Fprintln(t.w, strings.TrimRight(strings.Join(texts, "\t"), "\t"))
+}
+
+// flush writes the table out.
+func (t *table) flush() error { return t.w.Flush() }
+
+func anys(texts []string) []any {
+	out := make([]any, len(texts))
+	for i, s := range texts {
+		out[i] = s
+	}
+	return out
+}
+
+// printable keeps what strangers wrote (keys, causes) from moving a terminal's cursor or breaking a table.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\r' || r == '\t':
+			return ' '
+		case !unicode.IsPrint(r):
+			return '·'
+		default:
+			return r
+		}
+	}, text)
+}
+
+// printableLines is printable for text of several lines.
+func printableLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = printable(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}
+
+// shorten cuts a text to n characters.
+func shorten(text string, n int) string {
+	runes := []rune(text)
+	if len(runes) <= n {
+		return text
+	}
+	return string(runes[:n-1]) + "…"
+}
+
+// ago writes a duration as people read it: two units at most, "-" for none.
+func ago(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "-"
+	case d < 0:
+		return "-" + ago(-d)
+	case d < time.Millisecond:
+		return "<1ms"
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return d.Round(time.Second).String()
+	case d < 48*time.Hour:
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	default:
+		return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+	}
+}
+
+// moment writes a time, "-" for none.
+func moment(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.000Z")
+}
+
+// count writes a count, with a plus when there are more.
+func count(c relay.Count) string {
+	if c.AtLeast {
+		return number(c.N) + "+"
+	}
+	return number(c.N)
+}
+
+// number writes a number with commas between the thousands.
+func number[T ~int | ~int64](n T) string {
+	text := fmt.Sprint(int64(n))
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// plural writes a number and its noun.
+func plural[T ~int | ~int64](n T, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	if stem, ok := strings.CutSuffix(noun, "y"); ok {
+		return number(n) + " " + stem + "ies"
+	}
+	return number(n) + " " + noun + "s"
+}
+
+// printJSON writes a value as indented JSON.
+func printJSON(out io.Writer, v any) error {
+	e := json.NewEncoder(out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// printLine writes a value as one line of JSON.
+func printLine(out io.Writer, v any) error {
+	e := json.NewEncoder(out)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/relay"
+)
+
+// statusOptions is what status was asked for.
+type statusOptions struct {
+	relay              string
+	json, details      bool
+	watch              time.Duration
+	maxAge             time.Duration
+	maxDead, maxHeld   int64
+	checkDead, checkHd bool
+}
+
+func (p *Program) statusCommand() *cobra.Command {
+	var o statusOptions
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show how the relays are doing",
+		Long: `Show backlog, age of the oldest undelivered message, parked messages, held keys and dead letters of each relay, and who
+works on which partition. Its cost does not grow with the backlog; counts above 10,000 are written 10,000+.
+
+With a limit (--max-age, --max-dead, --max-held) the command ends with exit code 3 when a relay is above it, for monitoring
+without metrics. In JSON, durations are in nanoseconds.`,
+		Example: `  postrider status --store sqlite:shop.db
+  postrider status --details --relay to-nats
+  postrider status --watch
+  postrider status --json | jq '.relays[] | {name, backlog}'
+  postrider status --max-age 1m --max-dead 0 || page-somebody`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.checkDead, o.checkHd = cmd.Flags().Changed("max-dead"), cmd.Flags().Changed("max-held")
+			return p.withStore(cmd, func(b *backend.Outbox) error { return p.status(cmd.Context(), b, o) })
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.relay, "relay", "", "only this relay, by its `name`")
+	f.BoolVar(&o.json, "json", false, "write JSON")
+	f.BoolVar(&o.details, "details", false, "also show partitions and processes")
+	f.DurationVarP(&o.watch, "watch", "w", 0, "show again every `interval` until interrupted (2s when none is given)")
+	f.Lookup("watch").NoOptDefVal = "2s"
+	f.DurationVar(&o.maxAge, "max-age", 0, "exit with 3 when an undelivered message is older than this `duration`")
+	f.Int64Var(&o.maxDead, "max-dead", 0, "exit with 3 when a relay has more than `n` open dead letters")
+	f.Int64Var(&o.maxHeld, "max-held", 0, "exit with 3 when a relay has more than `n` held keys")
+	return cmd
+}
+
+// status shows the state once, or again and again.
+func (p *Program) status(ctx context.Context, b *backend.Outbox, o statusOptions) error {
+	if o.watch < 0 {
+		return usagef("--watch must be positive, is %s", o.watch)
+	}
+	_, live := p.terminal(p.Stdout)
+	for {
+		s, err := b.Status(ctx)
+		if err != nil {
+			if o.watch > 0 && ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("read the status of %s: %w", b.Shown, err)
+		}
+		if s.Relays, err = chosenRelays(s.Relays, o.relay); err != nil {
+			return err
+		}
+		if o.watch > 0 && live && !o.json {
+			fmt.Fprint(p.Stdout, "\x1b[H\x1b[2J")
+		}
+		if err := p.showStatus(b, s, o); err != nil {
+			return err
+		}
+		if o.watch == 0 {
+			return o.judge(s)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(o.watch):
+		}
+	}
+}
+
+func (p *Program) showStatus(b *backend.Outbox, s relay.Status, o statusOptions) error {
+	if o.json && o.watch > 0 {
+		return printLine(p.Stdout, s)
+	}
+	if o.json {
+		return printJSON(p.Stdout, s)
+	}
+	return writeStatus(p.Stdout, b.Shown, s, o.details)
+}
+
+// chosenRelays keeps the relay of a name, all for "".
+func chosenRelays(all []relay.RelayStatus, name string) ([]relay.RelayStatus, error) {
+	if name == "" {
+		return all, nil
+	}
+	i := slices.IndexFunc(all, func(r relay.RelayStatus) bool { return r.Name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("there is no relay %q in this outbox; it has %s", name, relayNames(all))
+	}
+	return all[i : i+1], nil
+}
+
+func relayNames(all []relay.RelayStatus) string {
+	if len(all) == 0 {
+		return "none yet: a relay appears when it first runs"
+	}
+	names := make([]string, len(all))
+	for i, r := range all {
+		names[i] = r.Name
+	}
+	return strings.Join(names, ", ")
+}
+
+// writeStatus writes the tables.
+func writeStatus(out io.Writer, shown string, s relay.Status, details bool) error {
+	fmt.Fprintf(out, "%s · %s · %s\n\n", shown, plural(s.Partitions, "partition"), moment(s.Now))
+	if len(s.Relays) == 0 {
+		_, err := fmt.Fprintln(out, "No relay has run on this outbox yet. Start one with: postrider relay --publisher nats://…?stream=…")
+		return err
+	}
+	t := newTable(out, "RELAY", "BACKLOG", "AGE", "HELD KEYS", "PARKED", "OLDEST", "DEAD", "OLDEST", "DELIVERED", "FAILED", "PROCESSES")
+	for _, r := range s.Relays {
+		t.row(r.Name, count(r.Backlog), ago(r.Age), count(r.Held), count(r.Parked), ago(r.OldestParked), count(r.Dead),
+			ago(r.OldestDead), number(r.Delivered), number(r.Failed), alive(r))
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	if details {
+		for _, r := range s.Relays {
+			if err := writeDetails(out, r); err != nil {
+				return err
+			}
+		}
+	}
+	return writeHints(out, s)
+}
+
+func alive(r relay.RelayStatus) string {
+	n := 0
+	for _, o := range r.Owners {
+		if o.Alive {
+			n++
+		}
+	}
+	if n == 0 {
+		return "none"
+	}
+	return number(n)
+}
+
+func writeDetails(out io.Writer, r relay.RelayStatus) error {
+	fmt.Fprintf(out, "\n%s: partitions\n", printable(r.Name))
+	t := newTable(out, "PARTITION", "OWNER", "EPOCH", "LEASE LEFT", "POSITION", "BACKLOG", "AGE", "SETTLED AGO")
+	for _, q := range r.Partitions {
+		owner, left := q.Owner, ago(q.LeaseLeft)
+		if owner == "" {
+			owner, left = "nobody", "-"
+		}
+		t.row(q.Partition, owner, q.Epoch, left, q.Position, count(q.Backlog), ago(q.Age), ago(q.SettledAgo))
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\n%s: processes\n", printable(r.Name))
+	t = newTable(out, "OWNER", "HOST", "VERSION", "STATE", "SEEN AGO", "STARTED")
+	for _, o := range r.Owners {
+		state := "gone"
+		if o.Alive {
+			state = "alive"
+		}
+		t.row(o.ID, o.Host, o.Version, state, ago(o.SeenAgo), moment(o.Started))
+	}
+	return t.flush()
+}
+
+// writeHints says what an operator can do about what stands still.
+func writeHints(out io.Writer, s relay.Status) error {
+	var hints []string
+	for _, r := range s.Relays {
+		name := printable(r.Name)
+		if r.Backlog.N > 0 && alive(r) == "none" {
+			hints = append(hints, name+": nobody delivers; start one with: postrider relay")
+		}
+		if r.Held.N > 0 {
+			hints = append(hints, name+": held keys; see: postrider held list --relay "+name)
+		}
+		if r.Dead.N > 0 {
+			hints = append(hints, name+": dead letters; see: postrider dead list --relay "+name)
+		}
+	}
+	if len(hints) > 0 {
+		_, err := fmt.Fprintln(out, "\n"+strings.Join(hints, "\n"))
+		return err
+	}
+	return nil
+}
+
+// judge compares the state with the limits.
+func (o statusOptions) judge(s relay.Status) error {
+	var broken []string
+	for _, r := range s.Relays {
+		if o.maxAge > 0 && r.Age > o.maxAge {
+			broken = append(broken, fmt.Sprintf("relay %s: age %s is above %s", r.Name, ago(r.Age), o.maxAge))
+		}
+		if o.checkDead && r.Dead.N > o.maxDead {
+			broken = append(broken, fmt.Sprintf("relay %s: %s, more than %d", r.Name, plural(r.Dead.N, "dead letter"), o.maxDead))
+		}
+		if o.checkHd && r.Held.N > o.maxHeld {
+			broken = append(broken, fmt.Sprintf("relay %s: %s, more than %d", r.Name, plural(r.Held.N, "held key"), o.maxHeld))
+		}
+	}
+	if len(broken) > 0 {
+		return &exitError{exitNo, fmt.Errorf("%s", strings.Join(broken, "\n"))}
+	}
+	return nil
+}
