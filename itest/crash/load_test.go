@@ -19,7 +19,8 @@ func (w *world) startLoad(duration time.Duration, rate int) *process.Process {
 	w.t.Helper()
 	w.write("transaction.sql", transactionSQL)
 	args := []string{
-		"--no-vacuum", "--client=16", "--jobs=2", "--time=" + strconv.Itoa(max(int(duration.Seconds()), 1)),
+		"--no-vacuum", "--protocol=prepared", "--client=16", "--jobs=2",
+		"--time=" + strconv.Itoa(max(int(duration.Seconds()), 1)),
 		"--file=" + filepath.Join(w.dir, "transaction.sql"),
 	}
 	if rate > 0 {
