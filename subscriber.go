@@ -1,0 +1,94 @@
+package postrider
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Subscriber reads messages of a broker on behalf of one consumer: a group of processes that share the work under one
+// name. It delivers at least once; the effect exactly once is the inbox's part.
+type Subscriber interface {
+	// Subscribe joins the consumer's group and starts to read. It creates or checks what the broker needs for it and fails
+	// with an error that says what to change; an error made by Unavailable says that the broker cannot be reached.
+	Subscribe(ctx context.Context) (Subscription, error)
+	// Capabilities says what the broker promises to a consumer. It does not change while the subscriber lives.
+	Capabilities() SubscriberCapabilities
+}
+
+// SubscriberCapabilities is what a broker promises to a consumer. A consumer states what it needs and refuses to start on
+// less.
+type SubscriberCapabilities struct {
+	// Ordered: messages of one key come in the order in which the broker has them, and to one process at a time.
+	Ordered bool
+	// Positions: every message has a Position whose Offset rises within its Partition and never changes, so that a
+	// watermark can stand for all that was consumed.
+	Positions bool
+	// RedeliveryWindow is how long after the first delivery the broker may still deliver a message again; 0 means without
+	// limit.
+	RedeliveryWindow time.Duration
+	// AckWithin is how long the broker waits for a settlement before it delivers again; 0 means that it waits as long as
+	// the connection lives.
+	AckWithin time.Duration
+	// NackDelay: Nack keeps a message back for the time that it is given. Otherwise it comes again at once.
+	NackDelay bool
+}
+
+// Subscription is a running membership in a consumer's group. Receive is called by one goroutine at a time; deliveries are
+// settled from any.
+type Subscription interface {
+	// Receive waits until there are messages and returns 1 to max of them, in order. It reconnects by itself; an error made
+	// by Unavailable reports that the broker could not be reached, and the next call goes on trying. Other errors: that of
+	// ctx; ErrSubscriptionClosed.
+	Receive(ctx context.Context, max int) ([]*Delivery, error)
+	// Close stops reading, hands settlements that are under way to the broker, and leaves the group. What is not settled
+	// will be delivered again, to this process or another.
+	Close(ctx context.Context) error
+}
+
+// Delivery is one message on its way in. It is settled exactly once, by Ack, Nack or Reject; a second settlement does
+// nothing. A message that is never settled is delivered again.
+type Delivery struct {
+	// Message is the message, its Attempt as in Deliveries if the broker counts.
+	Message *Message
+	// Err says why what came cannot be read as a message, in which case Message holds what could be read and Raw what came.
+	Err error
+	Raw []byte
+	// Position is where it stands in the broker; zero when the broker has no positions.
+	Position Position
+	// Deliveries is how often the broker has delivered it, this time included; 0 when the broker does not say. Redelivered
+	// says that it may have been delivered before.
+	Deliveries  int
+	Redelivered bool
+
+	Settler
+}
+
+// Position is a place in a broker's log.
+type Position struct {
+	// Epoch changes when the log is another one under the same name, e.g. a topic that was deleted and created again.
+	Epoch string
+	// Partition names the log, e.g. "orders/3"; Offset rises within it.
+	Partition string
+	Offset    int64
+}
+
+// Settler settles one delivery with its broker. Errors made by Unavailable say that the broker did not take it, and will
+// deliver again.
+type Settler interface {
+	// Ack says that the message is done with: its effect, or its place in the dead letters, is committed.
+	Ack(ctx context.Context) error
+	// Nack asks for the message again, after a time if the broker can (SubscriberCapabilities.NackDelay). In a log, those
+	// behind it in its partition come again too.
+	Nack(ctx context.Context, after time.Duration) error
+	// Reject asks never to deliver the message again, without its effect. It is for what stands in the dead letters here.
+	Reject(ctx context.Context, reason string) error
+	// Extend starts the broker's wait for a settlement anew, while work on the message goes on.
+	Extend(ctx context.Context) error
+	// Lost is closed when this process has lost the right to work on the message: its partition went to another process, or
+	// the connection that it came by is gone. A settlement then does nothing.
+	Lost() <-chan struct{}
+}
+
+// ErrSubscriptionClosed: Receive was called after Close.
+var ErrSubscriptionClosed = errors.New("subscription is closed")
