@@ -29,14 +29,15 @@ type Config struct {
 	// clock. Default: time.Now.
 	Clock func() time.Time
 	// BusyTimeout bounds how long a transaction of the store waits for the lock of another writer before it fails with
-	// ErrBusy. Default: DefaultBusyTimeout.
+	// ErrBusy. The driver's own busy_timeout counts inside it, and the last try may overrun by as much. Default:
+	// DefaultBusyTimeout.
 	BusyTimeout time.Duration
 	// ErrorCode returns the SQLite result code (primary or extended) that a driver's error carries, 0 if it carries none.
 	// Default: the result of the error's method Code() int, which modernc.org/sqlite has. For mattn/go-sqlite3:
 	//
 	//	func(err error) int {
 	//		if e, ok := errors.AsType[sqlite3.Error](err); ok {
-	//			return int(e.Code)
+	//			return int(e.ExtendedCode)
 	//		}
 	//		return 0
 	//	}

@@ -13,13 +13,17 @@ import (
 )
 
 // dueSQL lists, for several partitions, the held keys and the parked messages with a time of their own that come first,
-// whether their time has come or not. Each part reads only from the front of an index.
+// whether their time has come or not. The parameters: ?1 relay, ?2 and ?3 limits for keys and messages, then the partitions.
+// Each part reads only from the front of an index.
 func dueSQL(partitions int) string {
-	const part = `SELECT * FROM (SELECT due_at, partition, key, seq FROM {prefix}held
-			WHERE relay = ? AND partition = ? AND due_at IS NOT NULL ORDER BY due_at LIMIT ?)
-		UNION ALL SELECT * FROM (SELECT due_at, partition, '', seq FROM {prefix}parked
-			WHERE relay = ? AND partition = ? AND due_at IS NOT NULL ORDER BY due_at, seq LIMIT ?)`
-	return part + strings.Repeat(` UNION ALL `+part, partitions-1)
+	parts := make([]string, partitions)
+	for i := range parts {
+		parts[i] = fmt.Sprintf(`SELECT * FROM (SELECT due_at, partition, key, seq FROM {prefix}held
+				WHERE relay = ?1 AND partition = ?%[1]d AND due_at IS NOT NULL ORDER BY due_at LIMIT ?2)
+			UNION ALL SELECT * FROM (SELECT due_at, partition, '', seq FROM {prefix}parked
+				WHERE relay = ?1 AND partition = ?%[1]d AND due_at IS NOT NULL ORDER BY due_at, seq LIMIT ?3)`, i+4)
+	}
+	return strings.Join(parts, ` UNION ALL `)
 }
 
 const (
@@ -76,9 +80,9 @@ func (s *Store) ahead(ctx context.Context, name string, req relay.DueRequest) ([
 	busyKeys, busySequences := set(req.BusyKeys), set(req.BusySequences)
 	var out []work
 	for partitions := range slices.Chunk(req.Partitions, unionLimit) {
-		var args []any
+		args := append(make([]any, 0, 3+unionLimit), name, req.Runs+1+len(busyKeys), req.Runs+1+len(busySequences))
 		for _, p := range partitions {
-			args = append(args, name, p, req.Runs+1+len(busyKeys), name, p, req.Runs+1+len(busySequences))
+			args = append(args, p)
 		}
 		stmt, err := s.dues.stmt(ctx, s, len(partitions))
 		if err != nil {

@@ -8,25 +8,32 @@ import (
 // What the database file can suffer from. Operations wrap one of these around the driver's error.
 var (
 	// ErrBusy: another connection kept the database locked for longer than Config.BusyTimeout.
-	ErrBusy = errors.New("the database is locked by another writer: keep transactions short, or raise BusyTimeout")
+	ErrBusy = errors.New("the database is locked by another writer; keep transactions short, or raise BusyTimeout")
 	// ErrFull: there is no room; nothing of the transaction was written.
-	ErrFull = errors.New("the disk or the database is full: free disk space or raise max_page_count; " +
+	ErrFull = errors.New("the disk or the database is full; free disk space or raise max_page_count; " +
 		"what is committed is safe, and delivery goes on when there is room")
 	// ErrReadOnly: the file or its directory cannot be written by this process.
-	ErrReadOnly = errors.New("the database cannot be written: give this process the right to write the file and its " +
+	ErrReadOnly = errors.New("the database cannot be written; give this process the right to write the file and its " +
 		"directory (the -wal and -shm files stand there), and open it without mode=ro")
 	// ErrCorrupt: the file is damaged, or not a SQLite database.
-	ErrCorrupt = errors.New("the database file is damaged or not a SQLite database: stop every process that uses it, " +
+	ErrCorrupt = errors.New("the database file is damaged or not a SQLite database; stop every process that uses it, " +
 		"look with `sqlite3 FILE 'PRAGMA integrity_check'`, and restore a backup or use `sqlite3 FILE .recover`")
 	// ErrIO: the operating system failed to read or write the file.
-	ErrIO = errors.New("the database file cannot be read or written: look for errors of the disk or file system; " +
+	ErrIO = errors.New("the database file cannot be read or written; look for errors of the disk or file system; " +
 		"a network file system is not supported")
 	// ErrCannotOpen: there is no such file and it cannot be made.
-	ErrCannotOpen = errors.New("the database file cannot be opened: check that its path exists and may be read and " +
+	ErrCannotOpen = errors.New("the database file cannot be opened; check that its path exists and may be read and " +
 		"written by this process")
 	// ErrUnsuitable: the database or the driver cannot hold an outbox; the error says what is wrong.
 	ErrUnsuitable = errors.New("unsuitable for an outbox")
 )
+
+// errOvertaken is why waiting does not help a transaction that wants to write after it has read.
+var errOvertaken = errors.New("the transaction had read before another one wrote: begin it with InTx, as BEGIN IMMEDIATE, or " +
+	"with a write, and run it again")
+
+// codeBusySnapshot is the extended result code SQLITE_BUSY_SNAPSHOT.
+const codeBusySnapshot = 517
 
 // Primary result codes of SQLite (https://www.sqlite.org/rescode.html).
 const (
@@ -51,7 +58,9 @@ func (c Config) explain(doing string, err error) error {
 	var kind error
 	switch c.primary(err) {
 	case codeBusy, codeLocked:
-		kind = ErrBusy
+		if kind = ErrBusy; c.ErrorCode(err) == codeBusySnapshot {
+			return fmt.Errorf("%s: %w: %w: %w", doing, ErrBusy, errOvertaken, err)
+		}
 	case codeReadOnly:
 		kind = ErrReadOnly
 	case codeIO:

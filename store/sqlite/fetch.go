@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,15 +13,20 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// unionLimit is how many partitions one statement reads. SQLite takes 500 SELECTs in one.
-const unionLimit = 64
+// unionLimit is how many partitions one statement reads. SQLite compiles a prepared statement with more than 31 parameters
+// anew whenever they are bound: 180 µs instead of 10.
+const unionLimit = 15
 
-// fetchSQL reads on in several partitions. SQLite evaluates the parts one after another and only as far as rows are asked
-// for, so that stopping early costs nothing. An idle look at 8 partitions takes 14 µs, with 8 statements 105 µs.
+// fetchSQL reads on in several partitions. The parameters: ?1 limit, then for each a partition and its position. SQLite
+// evaluates the parts one after another and only as far as rows are asked for, so that stopping early costs nothing. An idle
+// look at 8 partitions takes 12 µs, with 8 statements 105 µs.
 func fetchSQL(partitions int) string {
-	const part = `SELECT * FROM (SELECT partition, seq, ` + messageColumns + ` FROM {prefix}log
-		WHERE partition = ? AND seq > ? ORDER BY seq LIMIT ?)`
-	return part + strings.Repeat(` UNION ALL `+part, partitions-1)
+	parts := make([]string, partitions)
+	for i := range parts {
+		parts[i] = fmt.Sprintf(`SELECT * FROM (SELECT partition, seq, %s FROM {prefix}log
+			WHERE partition = ?%d AND seq > ?%d ORDER BY seq LIMIT ?1)`, messageColumns, 2*i+2, 2*i+3)
+	}
+	return strings.Join(parts, ` UNION ALL `)
 }
 
 // Fetch implements relay.LogStore. Partitions are read in the order of the request, until MaxBytes are reached.
@@ -61,9 +67,9 @@ func (s *Store) fetch(ctx context.Context, f *fetch, partitions []relay.FetchPar
 	if err != nil {
 		return err
 	}
-	args := make([]any, 0, 3*len(partitions))
+	args := append(make([]any, 0, 1+2*unionLimit), f.req.Limit)
 	for _, p := range partitions {
-		args = append(args, p.Partition, p.After.Position, f.req.Limit)
+		args = append(args, p.Partition, p.After.Position)
 	}
 	rows, err := stmt.QueryContext(ctx, args...)
 	if err != nil {
@@ -157,7 +163,7 @@ func list[T any](values []T) string {
 	return string(text)
 }
 
-const heldKeysSQL = `SELECT key FROM {prefix}held WHERE relay = ? AND partition = ? ORDER BY key`
+const heldKeysSQL = `SELECT key FROM {prefix}held WHERE relay = ? AND partition = ?`
 
 // HeldKeys implements relay.LogStore.
 func (s *Store) HeldKeys(ctx context.Context, name string, partition int) ([]string, error) {
@@ -174,5 +180,6 @@ func (s *Store) HeldKeys(ctx context.Context, name string, partition int) ([]str
 			return err
 		})
 	})
+	slices.Sort(keys)
 	return keys, err
 }

@@ -30,7 +30,7 @@ const (
 	dropSQL = `DELETE FROM {prefix}log WHERE seq IN (
 		SELECT seq FROM (SELECT seq, created_at FROM {prefix}log WHERE partition = ?1 AND seq <= ?2 ORDER BY seq LIMIT ?5)
 		WHERE created_at <= ?3 OR seq <= ?4)`
-	rangeSQL = `SELECT coalesce(min(seq), 0), coalesce(max(seq), 0) FROM {prefix}log`
+	rangeSQL = `SELECT coalesce((SELECT min(seq) FROM {prefix}log), 0), coalesce((SELECT max(seq) FROM {prefix}log), 0)`
 	// Evenly spaced messages, newest first, with their size: the values, and about 64 bytes for numbers, record and index.
 	sampleSQL = `WITH RECURSIVE spaced(seq) AS (
 			SELECT ?2 UNION ALL SELECT seq - ?3 FROM spaced WHERE seq - ?3 >= ?1)

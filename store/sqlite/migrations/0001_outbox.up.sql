@@ -147,7 +147,8 @@ CREATE TABLE {prefix}dead (
 
 -- The dead letters of a message.
 CREATE INDEX {prefix}dead_message ON {prefix}dead (relay, seq);
--- Lists and counts by state, and by relay within it, in order of number.
-CREATE INDEX {prefix}dead_state ON {prefix}dead (state, relay);
+-- Lists and counts by state, and by state and relay, in order of number.
+CREATE INDEX {prefix}dead_state ON {prefix}dead (state);
+CREATE INDEX {prefix}dead_relay ON {prefix}dead (relay, state);
 -- What became of a message, by its ID.
 CREATE INDEX {prefix}dead_id ON {prefix}dead (id);

@@ -1,0 +1,183 @@
+package sqlite_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/sqlite"
+)
+
+// benchMessages makes n messages with payloads of 500 bytes, over 1,000 keys.
+func benchMessages(n int) []*postrider.Message {
+	msgs := make([]*postrider.Message, n)
+	for i := range msgs {
+		msgs[i] = &postrider.Message{
+			ID: fmt.Sprintf("0190f3aa-1111-7000-8000-%012d", i), Type: "order.placed", Topic: "orders", Source: "shop",
+			Key: fmt.Sprintf("order/%d", i%1000), ContentType: "application/json", Payload: make([]byte, 500),
+		}
+	}
+	return msgs
+}
+
+func benchStore(b *testing.B, options string) *sqlite.Store {
+	f := newFile(b)
+	f.migrated(b, sqlite.Config{})
+	return newStore(b, f.open(b, options), sqlite.Config{})
+}
+
+func publish(ctx context.Context, tb testing.TB, s *sqlite.Store, msgs ...*postrider.Message) {
+	tb.Helper()
+	tx, err := s.Begin(ctx)
+	if err == nil {
+		if err = s.Insert(ctx, tx, msgs); err == nil {
+			err = s.Commit(ctx, tx)
+		}
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// BenchmarkPublish writes n messages in a transaction of their own.
+func BenchmarkPublish(b *testing.B) {
+	for _, level := range []string{"normal", "full"} {
+		for _, n := range []int{1, 10, 1000} {
+			b.Run(fmt.Sprintf("synchronous=%s/messages=%d", level, n), func(b *testing.B) {
+				s, msgs := benchStore(b, "&_pragma=synchronous("+level+")"), benchMessages(n)
+				ctx := b.Context()
+				b.ReportAllocs()
+				for b.Loop() {
+					publish(ctx, b, s, msgs...)
+				}
+				b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "messages/s")
+			})
+		}
+	}
+}
+
+// lease leases all partitions for a relay.
+func lease(tb testing.TB, s *sqlite.Store, name string, owner relay.Owner) []relay.Lease {
+	tb.Helper()
+	n, err := s.Partitions(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var all []int
+	for p := range n {
+		all = append(all, p)
+	}
+	leases, err := s.Acquire(tb.Context(), name, owner, all, 1e12, relay.FromOldest)
+	if err != nil || len(leases) != n {
+		tb.Fatalf("acquired %d of %d leases: %v", len(leases), n, err)
+	}
+	return leases
+}
+
+func request(leases []relay.Lease, limit int) relay.FetchRequest {
+	req := relay.FetchRequest{Limit: limit, MaxBytes: 16 << 20}
+	for _, l := range leases {
+		req.Partitions = append(req.Partitions, relay.FetchPartition{Partition: l.Partition, After: l.Cursor})
+	}
+	return req
+}
+
+// BenchmarkFetch reads 1,000 messages over 8 partitions, or finds nothing.
+func BenchmarkFetch(b *testing.B) {
+	for _, n := range []int{0, 1000} {
+		b.Run(fmt.Sprintf("messages=%d", n), func(b *testing.B) {
+			s := benchStore(b, "")
+			if n > 0 {
+				publish(b.Context(), b, s, benchMessages(5*n)...)
+			}
+			req := request(lease(b, s, "r", relay.Owner{ID: "a"}), n/8+1)
+			ctx := b.Context()
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := s.Fetch(ctx, "r", req); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "messages/s")
+		})
+	}
+}
+
+// BenchmarkSettle moves the cursors of 8 partitions, or parks and removes a message beside it.
+func BenchmarkSettle(b *testing.B) {
+	for _, level := range []string{"normal", "full"} {
+		for _, parked := range []int{0, 100} {
+			b.Run(fmt.Sprintf("synchronous=%s/parked=%d", level, parked), func(b *testing.B) {
+				s := benchStore(b, "&_pragma=synchronous("+level+")")
+				publish(b.Context(), b, s, benchMessages(1000)...)
+				owner := relay.Owner{ID: "a"}
+				leases := lease(b, s, "r", owner)
+				batches, err := s.Fetch(b.Context(), "r", request(leases, 1000))
+				if err != nil {
+					b.Fatal(err)
+				}
+				var sts []relay.Settlement
+				for i, l := range leases {
+					st := relay.Settlement{Partition: l.Partition, Epoch: l.Epoch, Moved: true, DeliveredCount: 100}
+					for _, r := range batches[i].Records[:parked/8] {
+						st.Parked = append(st.Parked, relay.Parked{
+							Sequence: r.Message.Sequence, Key: r.Message.Key, FromLog: true, Reason: relay.ParkRetry, Attempts: 1, Cause: "no",
+						})
+					}
+					sts = append(sts, st)
+				}
+				ctx := b.Context()
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, err := s.Settle(ctx, "r", owner, sts); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkDue looks for parked work and finds none, or 100 held keys with one message each.
+func BenchmarkDue(b *testing.B) {
+	for _, n := range []int{0, 100} {
+		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
+			s := benchStore(b, "")
+			publish(b.Context(), b, s, benchMessages(n+1)...)
+			owner := relay.Owner{ID: "a"}
+			leases := lease(b, s, "r", owner)
+			batches, err := s.Fetch(b.Context(), "r", request(leases, 1000))
+			if err != nil {
+				b.Fatal(err)
+			}
+			req := relay.DueRequest{Runs: 200, RunLength: 100, MaxBytes: 16 << 20}
+			for _, l := range leases {
+				req.Partitions = append(req.Partitions, l.Partition)
+			}
+			for _, batch := range batches {
+				st := relay.Settlement{Partition: batch.Partition, Epoch: leases[batch.Partition].Epoch}
+				for _, r := range batch.Records {
+					if len(r.Message.Key) == 0 || n == 0 {
+						continue
+					}
+					st.Parked = append(st.Parked, relay.Parked{
+						Sequence: r.Message.Sequence, Key: r.Message.Key, FromLog: true, Reason: relay.ParkRetry, Waits: true,
+					})
+					st.Held = append(st.Held, relay.HeldKey{Key: r.Message.Key, Sequence: r.Message.Sequence, Reason: relay.ParkRetry})
+				}
+				if _, err := s.Settle(b.Context(), "r", owner, []relay.Settlement{st}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			ctx := b.Context()
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := s.Due(ctx, "r", req); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
