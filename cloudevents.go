@@ -14,9 +14,10 @@ import (
 	"unicode/utf8"
 )
 
-// A message travels as a CloudEvent, version 1.0, in one of two modes: the binary one, where attributes are headers of the
-// protocol and the payload stands for itself (CloudEventsBinary), and the structured one, a JSON object of all
-// (EncodeCloudEvent). Both carry the same attributes:
+// CloudEventsBinary is CloudEvents' binary mode: the payload is the protocol's payload, the attributes are its headers.
+// The zero value is for HTTP and NATS; for Kafka it is {Prefix: "ce_", UTF8: true}.
+//
+// This is how a message becomes a CloudEvent, in this mode and in the structured one (EncodeCloudEvent):
 //
 //	Message            attribute          kind
 //	ID                 id                 core
@@ -24,24 +25,31 @@ import (
 //	Type               type               core
 //	Subject            subject            core
 //	Time               time               core, in UTC
-//	ContentType        datacontenttype    core; the protocol's content-type header in binary mode
+//	ContentType        datacontenttype    core; the header content-type, without prefix, in binary mode
 //	Key                partitionkey       Partitioning extension
 //	CorrelationID      correlationid      Correlation extension
 //	CausationID        causationid        Correlation extension
-//	Sequence           sequence           Sequence extension: 19 digits, so that text sorts like numbers
+//	Sequence           sequence           Sequence extension: 19 digits, so that text sorts as the numbers do
 //	CreatedAt          recordedtime       Recorded Time extension, in UTC
 //	Topic              topic              ours; left out when it equals Type
 //	Tenant             tenant             ours
 //	SchemaVersion      schemaversion      ours, an integer
-//	AggregateVersion   aggregateversion   ours, decimal digits (an integer attribute would end at 2³¹)
+//	AggregateVersion   aggregateversion   ours, decimal digits as text (integers of CloudEvents end at 2³¹)
 //	Headers            one each           those whose name and value an attribute may have, traceparent among them
 //	Headers, others    postriderheaders   ours, a JSON object of strings
 //
 // Empty fields have no attribute. DeliverAt, DeliverAfter and Attempt do not travel: they are between outbox and relay.
+// Nothing else is lost: what is decoded equals what was encoded.
 //
-// On the way in, an extension attribute that stands in the table but has a value that the field cannot hold, because
-// somebody else gave the name another meaning, becomes a header, as does every attribute that is not in the table,
-// dataschema included.
+// In what others send, every attribute that is not in the table, dataschema included, becomes a header, and so does an
+// extension attribute whose value the field cannot hold, because somebody else gave the name another meaning.
+type CloudEventsBinary struct {
+	// Prefix stands before the attribute names. Default: "ce-".
+	Prefix string
+	// UTF8 says that the protocol's header values hold any UTF-8 text. Otherwise values are percent-encoded, as in the HTTP
+	// binding: space, double quote, percent sign and everything but printable ASCII.
+	UTF8 bool
+}
 
 // specVersion is the version of CloudEvents that is spoken here.
 const specVersion = "1.0"
@@ -171,38 +179,21 @@ func (r *attributeReader) set(name, value string) error {
 	if !utf8.ValidString(value) {
 		return fmt.Errorf("attribute %s is not UTF-8", name)
 	}
-	m := r.m
+	if field := textField(r.m, name); field != nil {
+		*field = value
+		return nil
+	}
 	switch name {
 	case "specversion":
 		if value != specVersion {
 			return fmt.Errorf("specversion is %q, only %s is understood", value, specVersion)
 		}
-	case "id":
-		m.ID = value
-	case "source":
-		m.Source = value
-	case "type":
-		m.Type = value
-	case "subject":
-		m.Subject = value
-	case "datacontenttype":
-		m.ContentType = value
-	case "partitionkey":
-		m.Key = value
-	case "correlationid":
-		m.CorrelationID = value
-	case "causationid":
-		m.CausationID = value
-	case "topic":
-		m.Topic = value
-	case "tenant":
-		m.Tenant = value
 	case "time":
 		t, err := parseTime(value)
 		if err != nil {
 			return fmt.Errorf("attribute time: %w", err)
 		}
-		m.Time = t
+		r.m.Time = t
 	case otherHeaders:
 		if err := json.Unmarshal([]byte(value), &r.others); err != nil {
 			return fmt.Errorf("attribute %s: %w", otherHeaders, err)
@@ -211,6 +202,33 @@ func (r *attributeReader) set(name, value string) error {
 		if !r.setNumber(name, value) {
 			r.header(name, value)
 		}
+	}
+	return nil
+}
+
+// textField returns the field for an attribute that any text will do for, or nil.
+func textField(m *Message, name string) *string {
+	switch name {
+	case "id":
+		return &m.ID
+	case "source":
+		return &m.Source
+	case "type":
+		return &m.Type
+	case "subject":
+		return &m.Subject
+	case "datacontenttype":
+		return &m.ContentType
+	case "partitionkey":
+		return &m.Key
+	case "correlationid":
+		return &m.CorrelationID
+	case "causationid":
+		return &m.CausationID
+	case "topic":
+		return &m.Topic
+	case "tenant":
+		return &m.Tenant
 	}
 	return nil
 }

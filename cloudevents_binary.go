@@ -7,16 +7,6 @@ import (
 	"strings"
 )
 
-// CloudEventsBinary is CloudEvents' binary mode: the payload is the protocol's payload, the attributes are its headers.
-// The zero value is for HTTP and NATS; for Kafka it is {Prefix: "ce_", UTF8: true}.
-type CloudEventsBinary struct {
-	// Prefix stands before the attribute names. Default: "ce-".
-	Prefix string
-	// UTF8 says that the protocol's header values hold any UTF-8 text. Otherwise values are percent-encoded, as in the HTTP
-	// binding: space, double quote, percent sign and everything but printable ASCII.
-	UTF8 bool
-}
-
 // contentTypeHeader is the one attribute without a prefix.
 const contentTypeHeader = "content-type"
 

@@ -12,7 +12,8 @@ import (
 // CloudEventsJSON is the media type of what EncodeCloudEvent returns.
 const CloudEventsJSON = "application/cloudevents+json"
 
-// EncodeCloudEvent returns the message as a CloudEvent in structured mode (JSON event format 1.0). A payload that is JSON
+// EncodeCloudEvent returns the message as a CloudEvent in structured mode (JSON event format 1.0), with the attributes that
+// CloudEventsBinary lists. A payload that is JSON
 // by its ContentType and in fact becomes "data", byte for byte; any other becomes "data_base64".
 func EncodeCloudEvent(m *Message) []byte {
 	b := make([]byte, 0, 512+len(m.Payload)*4/3)

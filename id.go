@@ -39,7 +39,7 @@ func NewID() string {
 
 // next turns now into a time part that is greater than every one before.
 func (c *idClock) next(now time.Time) uint64 {
-	ns := now.UnixNano()
+	ns := max(now.UnixNano(), 0)
 	ms := ns / int64(time.Millisecond)
 	fraction := (ns - ms*int64(time.Millisecond)) << 12 / int64(time.Millisecond)
 	t := uint64(ms)<<12 | uint64(fraction)

@@ -77,7 +77,7 @@ func (o *Outbox[Tx]) rollback(ctx context.Context, t *transaction[Tx], cause err
 		cause = errors.Join(cause, fmt.Errorf("roll back transaction: %w", err))
 	}
 	if len(t.messages) > 0 {
-		for _, h := range o.hooks {
+		for _, h := range o.config.Hooks {
 			if h.AfterRollback != nil {
 				o.after(ctx, "AfterRollback", t, func() error { return h.AfterRollback(ctx, t.messages, cause) })
 			}
@@ -91,7 +91,7 @@ func (o *Outbox[Tx]) afterCommit(ctx context.Context, t *transaction[Tx]) {
 		return
 	}
 	ctx = context.WithoutCancel(ctx)
-	for _, h := range o.hooks {
+	for _, h := range o.config.Hooks {
 		if h.AfterCommit != nil {
 			o.after(ctx, "AfterCommit", t, func() error { return h.AfterCommit(ctx, t.messages) })
 		}
@@ -102,7 +102,7 @@ func (o *Outbox[Tx]) afterCommit(ctx context.Context, t *transaction[Tx]) {
 func (o *Outbox[Tx]) after(ctx context.Context, name string, t *transaction[Tx], hook func() error) {
 	first, count := t.messages[0].ID, len(t.messages)
 	report := func(err error, stack string) {
-		o.logger.ErrorContext(ctx, "outbox: "+name+" hook failed; what was committed or rolled back stays so",
+		o.config.Logger.ErrorContext(ctx, "outbox: "+name+" hook failed; what was committed or rolled back stays so",
 			"error", err, "messages", count, "first_message", first, "stack", stack)
 	}
 	defer func() {

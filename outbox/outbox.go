@@ -1,25 +1,24 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
 	"log/slog"
 	"reflect"
+	"slices"
 
 	"github.com/postrider/postrider"
 )
 
 // Outbox publishes messages in transactions of type Tx, e.g. pgx.Tx or *sql.Tx. It is safe for concurrent use.
 type Outbox[Tx any] struct {
-	store      Store[Tx]
-	source     string
-	limits     postrider.Limits
-	propagator postrider.Propagator
-	hooks      []Hooks
-	logger     *slog.Logger
+	store  Store[Tx]
+	config Config
+	limits postrider.Limits
 
-	hasBefore, hasAfter, hasAfterCommit bool // of some of the hooks
+	hasBefore, hasAfter, hasAfterCommit bool // some of the hooks
 }
 
 // New makes an outbox that writes to store. The error names every fault of the Config.
@@ -27,14 +26,10 @@ func New[Tx any](store Store[Tx], c Config) (*Outbox[Tx], error) {
 	if err := c.validate(isNil(store)); err != nil {
 		return nil, err
 	}
-	o := &Outbox[Tx]{
-		store: store, source: c.Source, limits: postrider.Limits{MaxPayload: c.MaxPayload},
-		propagator: c.Propagator, hooks: append([]Hooks(nil), c.Hooks...), logger: c.Logger,
-	}
-	if o.logger == nil {
-		o.logger = slog.Default()
-	}
-	for _, h := range o.hooks {
+	c.Hooks = slices.Clone(c.Hooks)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	o := &Outbox[Tx]{store: store, config: c, limits: postrider.Limits{MaxPayload: c.MaxPayload}}
+	for _, h := range c.Hooks {
 		o.hasBefore = o.hasBefore || h.BeforePublish != nil
 		o.hasAfterCommit = o.hasAfterCommit || h.AfterCommit != nil
 		o.hasAfter = o.hasAfter || h.AfterCommit != nil || h.AfterRollback != nil
@@ -78,11 +73,11 @@ const (
 )
 
 // PublishSeq writes a stream of messages in the transaction tx, in chunks, so that any number of them takes little memory:
-// up to 1,000 messages or 4 MiB (and the message that goes beyond) at a time. It returns how many were written. Each
-// message that seq yields is left alone by seq until PublishSeq returns or asks for the 1,000th after it.
+// 1,000 messages or 4 MiB at a time, whichever comes first. It returns how many were written. The stream must not reuse a
+// message that it has yielded, since it is written later, with its chunk.
 //
 // An error, also one that seq yields, ends it. Chunks before the error are in the transaction: roll it back to have all or
-// nothing. Everything else is as in Publish; After hooks get the messages without their payloads.
+// nothing. Everything else is as in Publish, except that After hooks get the messages without their payloads.
 func (o *Outbox[Tx]) PublishSeq(ctx context.Context, tx Tx, seq iter.Seq2[*postrider.Message, error]) (int, error) {
 	if isNil(tx) {
 		return 0, ErrNoTransaction
@@ -91,34 +86,38 @@ func (o *Outbox[Tx]) PublishSeq(ctx context.Context, tx Tx, seq iter.Seq2[*postr
 	p.discardIDs = true
 	written, bytes := 0, 0
 	var chunk []*postrider.Message
-	flush := func() error {
-		ready := p.add(ctx, chunk)
-		chunk, bytes = chunk[:0], 0
-		if err := p.err(); err != nil {
-			return err
-		}
-		if err := o.insert(ctx, tx, ready); err != nil {
-			return err
-		}
-		written += len(ready)
-		o.track(ctx, tx, ready, false)
-		return nil
-	}
 	for m, err := range seq {
 		if err != nil {
 			return written, fmt.Errorf("read message %d to publish: %w", p.seen+len(chunk), err)
 		}
 		chunk = append(chunk, m)
-		if m != nil {
+		if m != nil { // nil is a fault that the chunk's check reports
 			bytes += m.Size()
 		}
-		if len(chunk) == chunkMessages || bytes >= chunkBytes {
-			if err := flush(); err != nil {
-				return written, err
-			}
+		if len(chunk) < chunkMessages && bytes < chunkBytes {
+			continue
 		}
+		n, err := o.publishChunk(ctx, tx, p, chunk)
+		written += n
+		if err != nil {
+			return written, err
+		}
+		chunk, bytes = chunk[:0], 0
 	}
-	return written, flush()
+	n, err := o.publishChunk(ctx, tx, p, chunk)
+	return written + n, err
+}
+
+func (o *Outbox[Tx]) publishChunk(ctx context.Context, tx Tx, p *preparation[Tx], chunk []*postrider.Message) (int, error) {
+	ready := p.add(ctx, chunk)
+	if err := p.err(); err != nil {
+		return 0, err
+	}
+	if err := o.insert(ctx, tx, ready); err != nil {
+		return 0, err
+	}
+	o.track(ctx, tx, ready, false)
+	return len(ready), nil
 }
 
 // Wake tells relays that messages were committed. Call it after committing a transaction of your own in which you

@@ -27,9 +27,9 @@ type preparation[Tx any] struct {
 
 func (o *Outbox[Tx]) preparation(ctx context.Context) *preparation[Tx] {
 	p := &preparation[Tx]{outbox: o, now: time.Now(), handled: postrider.MessageFromContext(ctx)}
-	if o.propagator != nil {
+	if o.config.Propagator != nil {
 		p.injected = make(map[string]string)
-		o.propagator.Inject(ctx, p.injected)
+		o.config.Propagator.Inject(ctx, p.injected)
 	}
 	return p
 }
@@ -75,13 +75,13 @@ func (p *preparation[Tx]) complete(m *postrider.Message) {
 		m.Tenant = cmp.Or(m.Tenant, h.Tenant)
 	}
 	// The headers are copied if anybody but the store gets to see the copy.
-	if len(p.injected) > 0 || len(o.hooks) > 0 {
+	if len(p.injected) > 0 || len(o.config.Hooks) > 0 {
 		headers := make(map[string]string, len(m.Headers)+len(p.injected))
 		maps.Copy(headers, m.Headers)
 		maps.Copy(headers, p.injected)
 		m.Headers = headers
 	}
-	m.FillDefaults(o.source, p.now)
+	m.FillDefaults(o.config.Source, p.now)
 }
 
 // before runs the BeforePublish hooks and says whether one of them suppressed the message.
@@ -89,7 +89,7 @@ func (p *preparation[Tx]) before(ctx context.Context, m *postrider.Message) (sup
 	if !p.outbox.hasBefore {
 		return false
 	}
-	for _, h := range p.outbox.hooks {
+	for _, h := range p.outbox.config.Hooks {
 		if h.BeforePublish == nil {
 			continue
 		}
@@ -100,7 +100,7 @@ func (p *preparation[Tx]) before(ctx context.Context, m *postrider.Message) (sup
 			return false
 		}
 	}
-	m.FillDefaults(p.outbox.source, p.now)
+	m.FillDefaults(p.outbox.config.Source, p.now)
 	return false
 }
 
