@@ -141,7 +141,7 @@ func (p *Program) listDead(ctx context.Context, b *backend.Outbox, f deadletter.
 	more := false
 	for l, err := range b.ListDead(ctx, f, after, onemore(limit)) {
 		if err != nil {
-			return fmt.Errorf("list dead letters: %w", err)
+			return err
 		}
 		if limit > 0 && n == limit {
 			more = true
@@ -197,7 +197,6 @@ func (p *Program) deadShowCommand() *cobra.Command {
 				l, err := b.ShowDead(cmd.Context(), n[0])
 				switch {
 				case err != nil:
-					return fmt.Errorf("dead letter %d: %w", n[0], err)
 				case payload:
 					_, err = p.Stdout.Write(l.Message.Payload)
 				case asJSON:

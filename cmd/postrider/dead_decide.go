@@ -93,14 +93,14 @@ func (p *Program) decide(ctx context.Context, b *backend.Outbox, d *decision, f 
 	if len(f.Numbers) > 0 && !d.dryRun {
 		n, err := d.apply(ctx, b, f, len(f.Numbers))
 		if err != nil {
-			return fmt.Errorf("%s dead letters: %w; nothing was done", d.verb, err)
+			return fmt.Errorf("%w; nothing was done", err)
 		}
 		fmt.Fprintf(p.Stdout, "%s %s\n", d.done, plural(n, "dead letter"))
 		return nil
 	}
 	total, err := b.CountDead(ctx, f)
 	if err != nil {
-		return fmt.Errorf("count dead letters: %w", err)
+		return err
 	}
 	if total == 0 || d.dryRun {
 		fmt.Fprintf(p.Stdout, "%s match; nothing was done\n", plural(total, "open dead letter"))
@@ -121,7 +121,7 @@ func (p *Program) decideAll(ctx context.Context, b *backend.Outbox, d *decision,
 	for done < total {
 		n, err := d.apply(ctx, b, f, int(min(total-done, int64(d.batch))))
 		if err != nil {
-			return fmt.Errorf("%s dead letters: %w; %s of %s are %s, run it again for the rest", d.verb, err, number(done), number(total), d.done)
+			return fmt.Errorf("%w; %s of %s are %s, run it again for the rest", err, number(done), number(total), d.done)
 		}
 		if n == 0 {
 			break

@@ -76,8 +76,12 @@ func (p *Program) demo(ctx context.Context, c demo.Config, plain bool) (err erro
 	if c.Publisher != "" {
 		c.ShownPublisher = backend.ShownPublisher(c.Publisher)
 	}
-	if width, ok := p.terminal(p.Stdout); ok && !plain && p.env("TERM") != "dumb" {
-		c.Width, c.Color = width, p.env("NO_COLOR") == ""
+	if _, ok := p.terminal(p.Stdout); ok && !plain && p.env("TERM") != "dumb" {
+		c.Color = p.env("NO_COLOR") == ""
+		c.Width = func() int {
+			width, _ := p.terminal(p.Stdout)
+			return width
+		}
 	}
 	findings, err := demo.Run(ctx, c)
 	if err != nil {

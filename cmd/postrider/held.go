@@ -48,7 +48,7 @@ func (p *Program) listHeld(ctx context.Context, b *backend.Outbox, name string, 
 	n := 0
 	for h, err := range b.ListHeld(ctx, name) {
 		if err != nil {
-			return fmt.Errorf("list held keys: %w", err)
+			return err
 		}
 		n++
 		if asJSON {
@@ -254,7 +254,7 @@ func holderOf(ctx context.Context, b *backend.Outbox, name, key string) (string,
 	holder := ""
 	for h, err := range b.ListHeld(ctx, "") {
 		if err != nil {
-			return "", fmt.Errorf("find the relay that holds the key: %w", err)
+			return "", err
 		}
 		if h.Key != key {
 			continue

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
 )
 
@@ -111,7 +113,13 @@ func (p *Program) report(err error) int {
 		if code = e.code; e.err == nil {
 			return code
 		}
-	} else if _, ok := errors.AsType[*config.Error](err); ok || !p.begun {
+	} else if p.begun {
+		_, badConfig := errors.AsType[*config.Error](err)
+		_, badURL := errors.AsType[*backend.URLError](err)
+		if badConfig || badURL {
+			code = exitUsage
+		}
+	} else {
 		code = exitUsage
 	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
@@ -160,7 +168,7 @@ func (p *Program) operator() string {
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != len(names) {
-			return usagef("%s takes %s, got %d arguments", cmd.CommandPath(), strings.Join(names, " and "), len(args))
+			return usagef("%s takes %s, got %d", cmd.CommandPath(), cmp.Or(strings.Join(names, " and "), "no arguments"), len(args))
 		}
 		return nil
 	}

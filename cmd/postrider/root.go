@@ -43,7 +43,6 @@ func (p *Program) rootCommand() *cobra.Command {
   postrider relay --store sqlite:shop.db --publisher 'nats://127.0.0.1:4222?stream=ORDERS'
   postrider status --store sqlite:shop.db --watch`,
 		SilenceErrors: true, SilenceUsage: true,
-		PersistentPreRun: func(*cobra.Command, []string) { p.begun = true },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = false
 	flags := root.PersistentFlags()
@@ -56,7 +55,21 @@ func (p *Program) rootCommand() *cobra.Command {
 
 	root.AddCommand(p.demoCommand(), p.relayCommand(), p.migrateCommand(), p.statusCommand(), p.deadCommand(), p.heldCommand(),
 		p.publishCommand(), p.versionCommand())
+	p.noteBegin(root)
 	return root
+}
+
+// noteBegin lets every command note that it begins: until then, what is wrong is the usage.
+func (p *Program) noteBegin(cmd *cobra.Command) {
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			p.begun = true
+			return run(cmd, args)
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		p.noteBegin(sub)
+	}
 }
 
 // group is a command that only holds others.

@@ -92,6 +92,9 @@ func (p *Program) status(ctx context.Context, b *backend.Outbox, o statusOptions
 }
 
 func (p *Program) showStatus(b *backend.Outbox, s relay.Status, o statusOptions) error {
+	if s.Relays == nil {
+		s.Relays = []relay.RelayStatus{} // an empty list in JSON, not null
+	}
 	if o.json && o.watch > 0 {
 		return printLine(p.Stdout, s)
 	}

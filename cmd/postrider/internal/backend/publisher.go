@@ -2,7 +2,6 @@ package backend
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"maps"
 	"net/url"
@@ -26,7 +25,7 @@ func OpenPublisher(ctx context.Context, p config.Publisher, logger *slog.Logger)
 		}
 		return n, func() { _ = n.Close() }, nil
 	default:
-		return nil, nil, fmt.Errorf("%q is not the URL of a broker; write nats://host:4222?stream=NAME", ShownPublisher(p.URL))
+		return nil, nil, badURL("%q is not the URL of a broker; write nats://host:4222?stream=NAME", ShownPublisher(p.URL))
 	}
 }
 

@@ -2,7 +2,6 @@ package backend
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
 	"github.com/postrider/postrider/store/sqlite"
@@ -53,5 +52,5 @@ func PrintMigrations(s config.Store) (string, error) {
 }
 
 func noSchema(l location) error {
-	return fmt.Errorf("%s has no schema: it lives in one process and ends with it; use sqlite:FILE or postgres://…", l.shown)
+	return badURL("%s has no schema: it lives in one process and ends with it; use sqlite:FILE or postgres://…", l.shown)
 }

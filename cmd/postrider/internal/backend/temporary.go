@@ -35,7 +35,7 @@ func OpenTemporary(ctx context.Context, s config.Store, name string, logger *slo
 		}
 		t.TablePrefix = "shop_"
 	default:
-		return nil, fmt.Errorf("%s cannot be used here; use sqlite:FILE or postgres://…", l.shown)
+		return nil, badURL("%s cannot be used here; use sqlite:FILE or postgres://…", l.shown)
 	}
 	if err := t.fill(ctx, s, logger); err != nil {
 		return nil, errors.Join(err, remove())

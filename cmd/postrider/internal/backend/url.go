@@ -29,12 +29,19 @@ type location struct {
 	store config.Store
 }
 
+// URLError is a fault in the URL or the settings of a store or publisher; the text says what is allowed.
+type URLError struct{ text string }
+
+func (e *URLError) Error() string { return e.text }
+
+func badURL(format string, args ...any) error { return &URLError{fmt.Sprintf(format, args...)} }
+
 // locate reads the URL of a store. The options schema, prefix, partitions and notify in its query stand for the settings
 // of the same name, which win when both are given.
 func locate(s config.Store) (location, error) {
 	scheme, _, ok := strings.Cut(s.URL, ":")
 	if !ok {
-		return location{}, fmt.Errorf("%q is not the URL of a store; write sqlite:FILE or postgres://user@host/database", s.URL)
+		return location{}, badURL("%q is not the URL of a store; write sqlite:FILE or postgres://user@host/database", s.URL)
 	}
 	u, err := url.Parse(s.URL)
 	if err != nil {
@@ -42,7 +49,7 @@ func locate(s config.Store) (location, error) {
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err
 		}
-		return location{}, fmt.Errorf("the URL of the store cannot be read: %w", err)
+		return location{}, badURL("the URL of the store cannot be read: %v", err)
 	}
 	l := location{shown: u.Redacted()}
 	query := u.Query()
@@ -53,13 +60,13 @@ func locate(s config.Store) (location, error) {
 	case "sqlite":
 		l.kind, l.dsn = kindSQLite, cmp.Or(u.Opaque, u.Path)
 		if u.Host != "" {
-			return location{}, fmt.Errorf("%s names a host; write sqlite:FILE, or sqlite:///FILE with three slashes for an absolute path", l.shown)
+			return location{}, badURL("%s names a host; write sqlite:FILE, or sqlite:///FILE with three slashes for an absolute path", l.shown)
 		}
 		if l.dsn, err = url.PathUnescape(l.dsn); err != nil || l.dsn == "" {
-			return location{}, fmt.Errorf("%s names no file; write sqlite:FILE", l.shown)
+			return location{}, badURL("%s names no file; write sqlite:FILE", l.shown)
 		}
 		if len(query) > 0 {
-			return location{}, fmt.Errorf("%s: unknown option in the URL; allowed: partitions, prefix", l.shown)
+			return location{}, badURL("%s: unknown option in the URL; allowed: partitions, prefix", l.shown)
 		}
 	case "postgres", "postgresql":
 		u.RawQuery = query.Encode()
@@ -67,10 +74,10 @@ func locate(s config.Store) (location, error) {
 	case "memory":
 		l.kind = kindMemory
 	default:
-		return location{}, fmt.Errorf("%q is not a kind of store; allowed: sqlite:FILE, postgres://user@host/database", scheme)
+		return location{}, badURL("%q is not a kind of store; allowed: sqlite:FILE, postgres://user@host/database", scheme)
 	}
 	if l.kind != kindPostgres && (l.store.Schema != "" || l.store.Notify != 0) {
-		return location{}, fmt.Errorf("%s: schema and notify are settings of PostgreSQL only", l.shown)
+		return location{}, badURL("%s: schema and notify are settings of PostgreSQL only", l.shown)
 	}
 	return l, nil
 }
@@ -87,14 +94,14 @@ func settings(s config.Store, query url.Values) (config.Store, error) {
 	if text := take("partitions"); text != "" && s.Partitions == 0 {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > 1024 {
-			return s, fmt.Errorf("partitions=%s in the URL of the store is out of bounds; allowed: 1 to 1024", text)
+			return s, badURL("partitions=%s in the URL of the store is out of bounds; allowed: 1 to 1024", text)
 		}
 		s.Partitions = n
 	}
 	if text := take("notify"); text != "" && s.Notify == 0 {
 		d, err := time.ParseDuration(text)
 		if err != nil || d < 0 || d > time.Minute {
-			return s, fmt.Errorf("notify=%s in the URL of the store is out of bounds; allowed: 0s to 1m", text)
+			return s, badURL("notify=%s in the URL of the store is out of bounds; allowed: 0s to 1m", text)
 		}
 		s.Notify = d
 	}

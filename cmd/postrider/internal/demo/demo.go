@@ -49,8 +49,8 @@ type Config struct {
 	Stream string
 
 	Out io.Writer
-	// Width is the number of columns of the terminal, 0 when Out is none; Color allows colors.
-	Width int
+	// Width returns the number of columns of the terminal just now; nil when Out is none. Color allows colors.
+	Width func() int
 	Color bool
 
 	// Interceptors stand between the relay and the broker. Tests use them to break promises.

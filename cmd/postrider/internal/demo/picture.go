@@ -2,6 +2,7 @@ package demo
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -95,7 +96,8 @@ func judged(faults int64) string {
 	return green
 }
 
-// chart draws rates as bars, the newest at the right.
+// chart draws rates as bars, the newest at the right. Their heights are the square roots, so that what arrives all at once
+// after an outage does not flatten the rest.
 func chart(rates []float64) string {
 	top := 1.0
 	for _, r := range rates {
@@ -104,7 +106,7 @@ func chart(rates []float64) string {
 	bars := []rune("▁▂▃▄▅▆▇█")
 	var b strings.Builder
 	for _, r := range rates {
-		b.WriteRune(bars[int(r/top*float64(len(bars)-1)+0.5)])
+		b.WriteRune(bars[int(math.Sqrt(max(r, 0)/top)*float64(len(bars)-1)+0.5)])
 	}
 	return b.String()
 }

@@ -3,6 +3,7 @@ package demo
 import (
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -28,11 +29,14 @@ type screen struct {
 	out    io.Writer
 	length time.Duration
 	title  string
-	width  int
 	color  bool
+	// columns asks the terminal for its width; nil when there is none.
+	columns func() int
 
 	mu    sync.Mutex
 	began time.Time
+	// width is what columns said last.
+	width int
 	// drawn is how many lines of the picture stand on the terminal.
 	drawn int
 	last  figures
@@ -42,7 +46,7 @@ type screen struct {
 
 func newScreen(cfg Config) *screen {
 	s := &screen{
-		out: cfg.Out, length: cfg.For, width: cfg.Width, color: cfg.Color, began: time.Now(),
+		out: cfg.Out, length: cfg.For, columns: cfg.Width, color: cfg.Color, began: time.Now(),
 		title: fmt.Sprintf("postrider demo: %s to %s", cfg.Shown, cfg.ShownPublisher),
 	}
 	if !s.live() {
@@ -51,7 +55,7 @@ func newScreen(cfg Config) *screen {
 	return s
 }
 
-func (s *screen) live() bool { return s.width > 0 }
+func (s *screen) live() bool { return s.columns != nil }
 
 // interval is the time between two pictures, or plain lines.
 func (s *screen) interval() time.Duration {
@@ -98,8 +102,11 @@ func (s *screen) draw(f figures) {
 	s.redraw()
 }
 
-// wipe takes the picture off the terminal.
+// wipe takes the picture off the terminal, and asks how wide it is now.
 func (s *screen) wipe() {
+	if s.live() {
+		s.width = max(s.columns(), 20)
+	}
 	if s.drawn > 0 {
 		fmt.Fprintf(s.out, "\x1b[%dA\x1b[J", s.drawn)
 		s.drawn = 0
@@ -133,12 +140,20 @@ func (s *screen) verdict(f Findings, orders, rolledBack int64, err error) {
 		heading = s.paint(red, "A promise broke.")
 	}
 	fmt.Fprintf(s.out, "\n%s\n", heading)
-	fmt.Fprintf(s.out, "  %s in %s were committed; the consumer received %s and %s\n",
-		plural(f.Committed, "message"), plural(orders, "order"), number(f.Received), plural(f.Duplicates, "duplicate"))
-	fmt.Fprintf(s.out, "  lost %d · invented %d · altered %d · order violations %d · in the dead letters %d\n",
-		f.Lost, f.Invented, f.Altered, f.Disorder, f.Dead)
-	fmt.Fprintf(s.out, "  %s rolled back: none of their messages may appear (those would be invented)\n", plural(rolledBack, "order"))
-	for _, name := range f.Named {
-		fmt.Fprintf(s.out, "  %s\n", name)
+	lines := append([]string{
+		fmt.Sprintf("%s in %s were committed; the consumer received %s and %s",
+			plural(f.Committed, "message"), plural(orders, "order"), number(f.Received), plural(f.Duplicates, "duplicate")),
+		fmt.Sprintf("lost %d · invented %d · altered %d · order violations %d · in the dead letters %d",
+			f.Lost, f.Invented, f.Altered, f.Disorder, f.Dead),
+		fmt.Sprintf("%s rolled back; a message of theirs would count as invented", plural(rolledBack, "order")),
+	}, f.Named...)
+	width := s.width - 3
+	if !s.live() {
+		width = math.MaxInt
+	}
+	for _, text := range lines {
+		for _, line := range wrap(text, width) {
+			fmt.Fprintf(s.out, "  %s\n", line)
+		}
 	}
 }

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/postrider/postrider/deadletter"
+)
+
+// withDead returns an outbox with dead letters 1, 2, 3 of the keys order/1, order/2, order/3.
+func withDead(t *testing.T) string {
+	t.Helper()
+	url := newOutbox(t)
+	publishKeys(t, url, "order/1")
+	bury(t, url, "to-nats")
+	publishKeys(t, url, "order/2")
+	bury(t, url, "to-nats")
+	publishKeys(t, url, "order/3")
+	bury(t, url, "to-nats")
+	return url
+}
+
+func TestDeadList(t *testing.T) {
+	t.Parallel()
+	url := withDead(t)
+	out := ok(t, "dead", "list", "--store", url)
+	contains(t, out, "NUMBER", "order/1", "order/3", "attempts exhausted", "receiver says no")
+	if out := ok(t, "dead", "list", "--store", url, "--key", "order/2"); strings.Contains(out, "order/1") || !strings.Contains(out, "order/2") {
+		t.Errorf("filtered by key:\n%s", out)
+	}
+	for _, none := range [][]string{
+		{"--relay", "other"}, {"--topic", "x"}, {"--type", "x"}, {"--tenant", "x"}, {"--reason", "x"}, {"--id", "x"},
+		{"--from", "2999-01-01"}, {"--to", "1h"}, {"--state", "redriven"},
+	} {
+		r := run(t, append([]string{"dead", "list", "--store", url}, none...)...)
+		expect(t, r, exitDone, "no dead letters match", none...)
+	}
+	r := run(t, "dead", "list", "--store", url, "--limit", "2")
+	expect(t, r, exitDone, "there are more; go on with --after 2")
+	contains(t, ok(t, "dead", "list", "--store", url, "--after", "2"), "order/3")
+
+	lines := strings.Split(strings.TrimSpace(ok(t, "dead", "list", "--store", url, "--json", "--state", "any")), "\n")
+	var l deadletter.Letter
+	must(t, json.Unmarshal([]byte(lines[2]), &l))
+	if len(lines) != 3 || l.Message.Key != "order/3" {
+		t.Errorf("%d lines, the last is %+v", len(lines), l)
+	}
+	fails(t, exitUsage, "--from yesterday is not a time", "dead", "list", "--store", url, "--from", "yesterday")
+}
+
+func TestDeadShow(t *testing.T) {
+	t.Parallel()
+	url := withDead(t)
+	contains(t, ok(t, "dead", "show", "2", "--store", url), "dead letter 2 of relay to-nats", "order/2", "attempts exhausted",
+		`"key": "order/2"`, "postrider dead redrive 2")
+	if out := ok(t, "dead", "show", "2", "--payload", "--store", url); out != `{"key":"order/2"}` {
+		t.Errorf("payload %q", out)
+	}
+	contains(t, ok(t, "dead", "show", "2", "--json", "--store", url), `"number": 2`)
+	fails(t, exitFailed, "no such dead letter: 99", "dead", "show", "99", "--store", url)
+	fails(t, exitUsage, `"x" is not the number of a dead letter`, "dead", "show", "x", "--store", url)
+}
+
+func TestDeadRedrive(t *testing.T) {
+	t.Parallel()
+	url := withDead(t)
+	contains(t, ok(t, "dead", "redrive", "2", "--store", url), "redriven 1 dead letter")
+	fails(t, exitFailed, "2 was redriven by tester; nothing was done", "dead", "redrive", "1", "2", "--store", url)
+	contains(t, ok(t, "dead", "show", "2", "--store", url), "by tester")
+
+	contains(t, ok(t, "dead", "redrive", "--all", "--dry-run", "--store", url), "2 open dead letters match; nothing was done")
+	fails(t, exitUsage, "Redrive 2 dead letters? Nobody can answer here", "dead", "redrive", "--all", "--store", url)
+	r := invocation{stdin: "y\n", terminal: true, args: []string{"dead", "redrive", "--relay", "to-nats", "--batch", "1", "--store", url}}.run(t)
+	expect(t, r, exitDone, "Redrive 2 dead letters? [y/N]")
+	contains(t, r.out, "redriven 2 dead letters in ")
+	contains(t, ok(t, "dead", "redrive", "--all", "--yes", "--store", url), "0 open dead letters match")
+}
+
+func TestDeadDiscard(t *testing.T) {
+	t.Parallel()
+	url := withDead(t)
+	contains(t, ok(t, "dead", "discard", "--key", "order/1", "--because", "cancelled", "--by", "eva", "--yes", "--store", url), "discarded 1 dead letter")
+	contains(t, ok(t, "dead", "show", "1", "--store", url), "by eva cancelled")
+	for words, args := range map[string]string{
+		"choose dead letters by number": "dead discard --because x",
+		"not both":                      "dead discard 1 --all --because x",
+		"--batch must be 1 to 10000":    "dead discard --all --because x --batch 0",
+	} {
+		fails(t, exitUsage, words, append(strings.Fields(args), "--store", url)...)
+	}
+}
+
+func TestDecideLeavesNewDeadLettersAlone(t *testing.T) {
+	t.Parallel()
+	url := newOutbox(t)
+	for n := range 5 {
+		publishKeys(t, url, fmt.Sprintf("order/%d", n))
+	}
+	bury(t, url, "to-nats")
+	out := ok(t, "dead", "redrive", "--all", "--yes", "--batch", "2", "--store", url)
+	contains(t, out, "redriven 5 dead letters")
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay"
+)
+
+// published returns every message in the log, in order of sequence within each key.
+func published(t *testing.T, url string) []*postrider.Message {
+	t.Helper()
+	var out []*postrider.Message
+	settleAll(t, openOutbox(t, url), "reader", func(_ *relay.Settlement, r relay.Record) { out = append(out, r.Message) })
+	return out
+}
+
+func TestPublishOne(t *testing.T) {
+	t.Parallel()
+	url := newOutbox(t)
+	id := strings.TrimSpace(ok(t, "publish", "--store", url, "--type", "order.placed", "--topic", "orders", "--key", "order/1",
+		"--tenant", "acme", "-H", "a=b=c", "--payload", `{"n":1}`, "--source", "shop", "--schema-version", "2"))
+	m := published(t, url)[0]
+	if m.ID != id || m.Topic != "orders" || m.Key != "order/1" || m.Tenant != "acme" || m.Headers["a"] != "b=c" ||
+		string(m.Payload) != `{"n":1}` || m.Source != "shop" || m.SchemaVersion != 2 {
+		t.Errorf("published %+v", m)
+	}
+	file := writeFile(t, "\x00\x01")
+	ok(t, "publish", "-q", "--store", url, "--type", "blob", "--content-type", "application/octet-stream", "--payload-file", file)
+	if got := published(t, url); len(got) != 1 || string(got[0].Payload) != "\x00\x01" {
+		t.Errorf("published %+v", got)
+	}
+}
+
+func TestPublishRefuses(t *testing.T) {
+	t.Parallel()
+	url := newOutbox(t)
+	for words, args := range map[string][]string{
+		"--type is missing":                        {"--key", "k"},
+		"--header nonsense is not name=value":      {"--type", "t", "-H", "nonsense"},
+		"--deliver-at soon is not a time":          {"--type", "t", "--deliver-at", "soon"},
+		"--batch goes with --file":                 {"--type", "t", "--batch", "3"},
+		"--key describes a single message":         {"--file", "-", "--key", "k"},
+		"--continue-on-error and --rejects go":     {"--file", "-", "--continue-on-error"},
+		"--batch must be 1 to 10000":               {"--file", "-", "--batch", "0"},
+		"--from-line counts from 1":                {"--file", "-", "--from-line", "0"},
+		"if any flags in the group [payload paylo": {"--type", "t", "--payload", "x", "--payload-file", "y"},
+	} {
+		fails(t, exitUsage, words, append([]string{"publish", "--store", url}, args...)...)
+	}
+	fails(t, exitFailed, "nothing was published", "publish", "--store", url, "--type", "t", "--key", strings.Repeat("k", 257))
+}
+
+// lines are n messages, one per line.
+func lines(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf(`{"id":"m%d","type":"t","key":"k","payload":{"n":%d}}`, i+1, i+1)
+	}
+	return out
+}
+
+func TestPublishFileInBatches(t *testing.T) {
+	t.Parallel()
+	url := newOutbox(t)
+	text := strings.Join(lines(10), "\n") // no newline at the end
+	r := invocation{stdin: text + "\n\n", terminal: true, args: []string{"publish", "--store", url, "--file", "-", "--batch", "3"}}.run(t)
+	expect(t, r, exitDone, "published 10 messages")
+	if r.out != "m1\nm2\nm3\nm4\nm5\nm6\nm7\nm8\nm9\nm10\n" {
+		t.Errorf("IDs %q", r.out)
+	}
+	ok(t, "publish", "--store", url, "-q", "--file", writeFile(t, text), "--from-line", "9")
+	got := published(t, url)
+	if len(got) != 12 || got[9].ID != "m10" || got[10].ID != "m9" || string(got[0].Payload) != `{"n":1}` {
+		t.Errorf("published %d messages", len(got))
+	}
+}
+
+func TestPublishFileStopsAtABadLineAndKeepsItsBatchOut(t *testing.T) {
+	t.Parallel()
+	for name, bad := range map[string]string{
+		"not JSON":      `{"type":`,
+		"unknown field": `{"type":"t","kye":"k"}`,
+		"two values":    `{"type":"t"} {"type":"t"}`,
+		"no type":       `{"key":"k"}`,
+		"too long":      `{"type":"t","payload":"` + strings.Repeat("x", maxLine) + `"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := newOutbox(t)
+			text := lines(10)
+			text[7] = bad
+			file := writeFile(t, strings.Join(text, "\n")+"\n")
+			r := run(t, "publish", "--store", url, "--file", file, "--batch", "3")
+			expect(t, r, exitFailed, "line 8: ")
+			expect(t, r, exitFailed, "published 6 messages")
+			expect(t, r, exitFailed, "go on with --from-line 7")
+			if got := published(t, url); len(got) != 6 {
+				t.Errorf("%d messages are published", len(got))
+			}
+			text[7] = lines(10)[7]
+			file = writeFile(t, strings.Join(text, "\n")+"\n")
+			ok(t, "publish", "--store", url, "--file", file, "--from-line", "7")
+			if got := published(t, url); len(got) != 4 || got[0].ID != "m7" || got[3].ID != "m10" {
+				t.Errorf("%d messages were published by the second run", len(got))
+			}
+		})
+	}
+}
+
+func TestPublishFileGoesOnAndKeepsTheRejects(t *testing.T) {
+	t.Parallel()
+	url := newOutbox(t)
+	text := lines(10)
+	text[1], text[4], text[9] = "nonsense", `{"key":"k"}`, `{"type":"t","kye":1}`
+	rejects := filepath.Join(t.TempDir(), "rejects")
+	args := []string{"publish", "--store", url, "--file", "-", "--batch", "4", "--continue-on-error", "--rejects", rejects}
+	r := invocation{stdin: strings.Join(text, "\n"), args: args}.run(t)
+	expect(t, r, exitPartly, "published 7 messages")
+	expect(t, r, exitPartly, "rejected 3 lines to "+rejects)
+	expect(t, r, exitPartly, "line 5 rejected: type")
+	kept, err := os.ReadFile(rejects)
+	must(t, err)
+	want := []string{text[1], text[4], text[9], ""}
+	got := strings.Split(string(kept), "\n")
+	if !sameLines(got, want) {
+		t.Errorf("rejects %q, want %q", got, want)
+	}
+	if got := published(t, url); len(got) != 7 {
+		t.Errorf("%d messages are published", len(got))
+	}
+	r = invocation{stdin: strings.Join(text, "\n"), args: args}.run(t)
+	expect(t, r, exitFailed, "file exists")
+}
+
+// sameLines compares without order: lines that are no JSON are rejected before those of the batch around them.
+func sameLines(a, b []string) bool {
+	count := map[string]int{}
+	for _, s := range a {
+		count[s]++
+	}
+	for _, s := range b {
+		count[s]--
+	}
+	for _, n := range count {
+		if n != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func TestPublishedMessagesCanBeReadBack(t *testing.T) {
+	t.Parallel()
+	url := newOutbox(t)
+	publishKeys(t, url, "order/1")
+	text, err := json.Marshal(published(t, url)[0])
+	must(t, err)
+	if m, err := decodeMessage(text); err != nil || m.Key != "order/1" || string(m.Payload) != `{"key":"order/1"}` {
+		t.Errorf("%s is read back as %+v, %v", text, m, err)
+	}
+}
