@@ -46,7 +46,7 @@ func BenchmarkPublish(b *testing.B) {
 	for _, level := range []string{"normal", "full"} {
 		for _, n := range []int{1, 10, 1000} {
 			b.Run(fmt.Sprintf("synchronous=%s/messages=%d", level, n), func(b *testing.B) {
-				s, msgs := benchStore(b, "&_pragma=synchronous("+level+")"), benchMessages(n)
+				s, msgs := benchStore(b, "_pragma=synchronous("+level+")"), benchMessages(n)
 				ctx := b.Context()
 				b.ReportAllocs()
 				for b.Loop() {
@@ -110,7 +110,7 @@ func BenchmarkSettle(b *testing.B) {
 	for _, level := range []string{"normal", "full"} {
 		for _, parked := range []int{0, 100} {
 			b.Run(fmt.Sprintf("synchronous=%s/parked=%d", level, parked), func(b *testing.B) {
-				s := benchStore(b, "&_pragma=synchronous("+level+")")
+				s := benchStore(b, "_pragma=synchronous("+level+")")
 				publish(b.Context(), b, s, benchMessages(1000)...)
 				owner := relay.Owner{ID: "a"}
 				leases := lease(b, s, "r", owner)

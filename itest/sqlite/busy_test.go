@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -45,6 +46,10 @@ func exec(t testing.TB, db interface {
 // status shown; what has to write waits until it ends.
 func TestReadersDoNotWaitForAWriter(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, readersDoNotWait)
+}
+
+func readersDoNotWait(t *testing.T) {
 	f := newFile(t)
 	s := newStore(t, f.migrated(t, sqlite.Config{}), sqlite.Config{})
 	publish(t.Context(), t, s, benchMessages(10)...)
@@ -72,15 +77,16 @@ func TestReadersDoNotWaitForAWriter(t *testing.T) {
 	if _, err := s.Status(t.Context()); err != nil {
 		t.Errorf("status: %v", err)
 	}
-	settled := make(chan error)
+	settled := make(chan error, 1)
 	go func() {
 		_, err := s.Settle(t.Context(), "r", owner, []relay.Settlement{{Partition: 0, Epoch: leases[0].Epoch, DeliveredCount: 1}})
 		settled <- err
 	}()
+	synctest.Wait() // until it waits between two tries
 	select {
 	case err := <-settled:
 		t.Fatalf("settled while another transaction writes: %v", err)
-	case <-time.After(50 * time.Millisecond):
+	default:
 	}
 	if err := s.Commit(t.Context(), tx); err != nil {
 		t.Fatal(err)
@@ -95,8 +101,8 @@ func TestBusyTimeoutBoundsTheWait(t *testing.T) {
 	f := newFile(t)
 	cfg := sqlite.Config{BusyTimeout: 100 * time.Millisecond}
 	f.migrated(t, cfg)
-	s := newStore(t, f.open(t, "&_pragma=busy_timeout(0)"), cfg)
-	other := f.open(t, "&_txlock=immediate")
+	s := newStore(t, f.open(t, ""), cfg)
+	other := f.open(t, "_txlock=immediate")
 	tx, err := other.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +202,7 @@ func TestOneConnectionIsEnough(t *testing.T) {
 	t.Parallel()
 	f := newFile(t)
 	f.migrated(t, sqlite.Config{})
-	db := f.open(t, "&_txlock=immediate")
+	db := f.open(t, "_txlock=immediate")
 	db.SetMaxOpenConns(1)
 	s := newStore(t, db, sqlite.Config{})
 	tx, err := s.Begin(t.Context())
@@ -240,7 +246,7 @@ func TestSettlingLeavesTheConnectionAsItWas(t *testing.T) {
 	for level, want := range map[string]int{"off": 0, "normal": 1, "full": 2, "extra": 3} {
 		f := newFile(t)
 		f.migrated(t, sqlite.Config{})
-		db := f.open(t, "&_pragma=synchronous("+level+")")
+		db := f.open(t, "_pragma=synchronous("+level+")")
 		db.SetMaxOpenConns(1)
 		s := newStore(t, db, sqlite.Config{})
 		lease(t, s, "r", relay.Owner{ID: "a"})

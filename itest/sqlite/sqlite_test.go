@@ -20,10 +20,11 @@ func newFile(t testing.TB) file {
 	return file(filepath.Join(t.TempDir(), "outbox.db"))
 }
 
-// open opens the file, with more options of the driver such as "&_pragma=busy_timeout(1)".
+// open opens the file, with options of the driver such as "_pragma=synchronous(off)". There is no busy_timeout by default: the
+// store waits by itself.
 func (f file) open(t testing.TB, options string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+string(f)+"?_pragma=busy_timeout(5000)"+options)
+	db, err := sql.Open("sqlite", "file:"+string(f)+"?"+options)
 	if err != nil {
 		t.Fatal(err)
 	}
