@@ -51,7 +51,9 @@ func ShownPublisher(text string) string {
 	}
 	list := strings.Split(rest, ",")
 	for i, server := range list {
-		server = server[strings.Index(server, "://")+1:]
+		if _, after, ok := strings.Cut(server, "://"); ok { // each server of a list may have its own scheme
+			server = after
+		}
 		list[i] = server[strings.LastIndexByte(server, '@')+1:]
 	}
 	return scheme + "://" + strings.Join(list, ",")
