@@ -18,7 +18,7 @@ type AnyDefinition interface {
 	Validate() error
 }
 
-// ErrDuplicateDefinition: there is already a definition for this message type and schema version.
+// ErrDuplicateDefinition says that there is already a definition for the message type and schema version.
 var ErrDuplicateDefinition = errors.New("message type and schema version are already defined")
 
 // Catalog is a set of definitions, at most one for each message type and schema version. The zero value is empty and

@@ -208,6 +208,23 @@ func TestCloudEventsBinaryHeaders(t *testing.T) {
 	}
 }
 
+func TestCloudEventsHeadersCanBeLeftEarly(t *testing.T) {
+	t.Parallel()
+	m := goldenMessages()["all"]
+	total := len(maps.Collect(httpMode.Headers(m)))
+	for stop := 1; stop <= total; stop++ {
+		seen := 0
+		for range httpMode.Headers(m) {
+			if seen++; seen == stop {
+				break
+			}
+		}
+		if seen != stop {
+			t.Errorf("left after %d headers, wanted to after %d", seen, stop)
+		}
+	}
+}
+
 func TestCloudEventsOfUnusualMessages(t *testing.T) {
 	t.Parallel()
 	// Rows that were not written by Publish: no source, a content type that would break a header.

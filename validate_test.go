@@ -3,6 +3,7 @@ package postrider
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"strings"
 	"testing"
@@ -21,9 +22,7 @@ func TestValidateEachRule(t *testing.T) {
 		manyHeaders[fmt.Sprint(i)] = ""
 	}
 	tooManyHeaders := map[string]string{"another": ""}
-	for k, v := range manyHeaders {
-		tooManyHeaders[k] = v
-	}
+	maps.Copy(tooManyHeaders, manyHeaders)
 	for name, c := range map[string]struct {
 		change func(*Message)
 		want   string // "" for a valid message

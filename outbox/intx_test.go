@@ -296,9 +296,9 @@ func TestInTxTakesPublishesOfManyGoroutines(t *testing.T) {
 	t.Parallel()
 	var h heard
 	b := setup(t, Config{Hooks: []Hooks{h.hooks()}})
-	var stale context.Context
+	given := make(chan context.Context, 1)
 	ids, err := b.InTx(t.Context(), func(ctx context.Context, into fakeTx) error {
-		stale = ctx
+		given <- ctx
 		var wg sync.WaitGroup
 		for i := range 8 {
 			wg.Go(func() {
@@ -320,7 +320,7 @@ func TestInTxTakesPublishesOfManyGoroutines(t *testing.T) {
 		t.Errorf("%d IDs, %d messages in the hook, want 400", len(ids), len(h.committed))
 	}
 	// With the context of a transaction that has ended, Publish is as without one.
-	if _, err := b.Publish(stale, &tx{}, message("later")); err != nil {
+	if _, err := b.Publish(<-given, &tx{}, message("later")); err != nil {
 		t.Error(err)
 	}
 	if len(h.committed) != 400 {
