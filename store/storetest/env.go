@@ -16,8 +16,8 @@ const (
 	// longTTL is for leases that are not to end during a test, shortTTL for those that are.
 	longTTL  = 10 * time.Minute
 	shortTTL = 400 * time.Millisecond
-	// patience is how long something that must happen is waited for.
-	patience = 30 * time.Second
+	// patience is how long something that must happen is waited for; in a bubble, where waiting costs nothing, it is longer.
+	patience, bubblePatience = 30 * time.Second, 10 * time.Minute
 )
 
 // env is one test's database and what it needs to work on it. Its methods end the test when something fails.
@@ -41,12 +41,13 @@ func (e *env) must(err error, doing string) {
 // until waits for a condition.
 func (e *env) until(what string, condition func() bool) {
 	e.t.Helper()
-	deadline := time.Now().Add(patience)
+	limit := e.longer(bubblePatience, patience)
+	deadline := time.Now().Add(limit)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !condition() {
 		if time.Now().After(deadline) {
-			e.t.Fatalf("%s: not within %s", what, patience)
+			e.t.Fatalf("%s: not within %s", what, limit)
 		}
 		<-tick.C
 	}

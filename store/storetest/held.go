@@ -115,7 +115,7 @@ func (w *worker) undecided(key string, followers int) []relay.Record {
 	head := records[0].Message.Sequence
 	w.settle(relay.Settlement{Partition: w.partition(key),
 		Dead: []relay.Dead{{Sequence: head, Key: key, Reason: "attempts exhausted", Cause: "last failure", Attempts: 10}},
-		Held: []relay.HeldKey{{Key: key, Sequence: head, Reason: relay.ParkHeld, Cause: "last failure", Attempts: 10, UntilDecided: true}},
+		Held: []relay.HeldKey{{Key: key, Sequence: head, Reason: relay.ParkDead, Cause: "last failure", Attempts: 10, UntilDecided: true}},
 	})
 	return records
 }

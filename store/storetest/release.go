@@ -27,7 +27,7 @@ func undecidedIsNotDue(e *env) {
 	records := w.hold("order/1", 2, 0)
 	w.settle(relay.Settlement{Partition: e.partition("order/1"),
 		Dead: []relay.Dead{{Sequence: records[0].Message.Sequence, Key: "order/1", Reason: "attempts exhausted", Attempts: 10}},
-		Held: []relay.HeldKey{{Key: "order/1", Sequence: records[0].Message.Sequence, Reason: relay.ParkHeld, Attempts: 10, UntilDecided: true}},
+		Held: []relay.HeldKey{{Key: "order/1", Sequence: records[0].Message.Sequence, Reason: relay.ParkDead, Attempts: 10, UntilDecided: true}},
 	})
 	if due := w.due(); len(due.Runs) > 0 || due.Next >= 0 {
 		e.t.Errorf("due: %+v, want nothing that waits for a time", due)

@@ -14,18 +14,21 @@ var statusTests = []test{
 	{name: "OwnersAndLeasesAreShown", run: statusOwners},
 }
 
-// status returns the status of one relay.
-func (e *env) status(name string) relay.RelayStatus {
+// status returns the status of one relay, which may just be starting.
+func (e *env) status(name string) (out relay.RelayStatus) {
 	e.t.Helper()
-	st, err := e.Status(e.ctx)
-	e.must(err, "status")
-	for _, r := range st.Relays {
-		if r.Name == name {
-			return r
+	e.until("relay "+name+" is known", func() bool {
+		st, err := e.Status(e.ctx)
+		e.must(err, "status")
+		for _, r := range st.Relays {
+			if r.Name == name {
+				out = r
+				return true
+			}
 		}
-	}
-	e.t.Fatalf("status does not know relay %s: %+v", name, st)
-	return relay.RelayStatus{}
+		return false
+	})
+	return out
 }
 
 func statusOfEmpty(e *env) {

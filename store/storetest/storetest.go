@@ -65,9 +65,7 @@ type Features struct {
 
 // Run runs the suite.
 func Run[Tx any](t *testing.T, f Features, h Harness[Tx]) {
-	s := &suite{features: f, open: func(t testing.TB, partitions int) database {
-		return &erased[Tx]{Store: h.Open(t, partitions), h: h}
-	}}
+	s := newSuite(f, h)
 	for _, group := range []struct {
 		name  string
 		tests []test
@@ -82,6 +80,11 @@ func Run[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 		{"DeadLetters", deadTests},
 		{"Retention", retentionTests},
 		{"Status", statusTests},
+		{"Order", orderTests},
+		{"Outcomes", outcomeTests},
+		{"Processes", processTests},
+		{"Throughput", throughputTests},
+		{"Broker", brokerTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			t.Parallel()
@@ -93,6 +96,12 @@ func Run[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 			}
 		})
 	}
+}
+
+func newSuite[Tx any](f Features, h Harness[Tx]) *suite {
+	return &suite{features: f, open: func(t testing.TB, partitions int) database {
+		return erase(t, h.Open(t, partitions), h)
+	}}
 }
 
 // suite is a backend under test.
@@ -141,8 +150,13 @@ type database interface {
 	begin(ctx context.Context) (transaction, error)
 	// insertNowhere inserts into the zero value of the transactions' type.
 	insertNowhere(ctx context.Context, m *postrider.Message) error
+	// inTx publishes as an application does, through an outbox.
+	inTx(ctx context.Context, do func(ctx context.Context, publish publishFunc) error) ([]string, error)
 	reopen(t testing.TB) database
 }
+
+// publishFunc publishes in a transaction.
+type publishFunc func(msgs ...*postrider.Message) error
 
 // transaction is an open transaction.
 type transaction interface {
@@ -158,7 +172,25 @@ type transaction interface {
 // erased makes a database of a Store.
 type erased[Tx any] struct {
 	Store[Tx]
-	h Harness[Tx]
+	h      Harness[Tx]
+	outbox *outbox.Outbox[Tx]
+}
+
+func erase[Tx any](t testing.TB, s Store[Tx], h Harness[Tx]) database {
+	o, err := outbox.New(s, outbox.Config{Source: "storetest"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &erased[Tx]{Store: s, h: h, outbox: o}
+}
+
+func (d *erased[Tx]) inTx(ctx context.Context, do func(context.Context, publishFunc) error) ([]string, error) {
+	return d.outbox.InTx(ctx, func(ctx context.Context, tx Tx) error {
+		return do(ctx, func(msgs ...*postrider.Message) error {
+			_, err := d.outbox.Publish(ctx, tx, msgs...)
+			return err
+		})
+	})
 }
 
 func (d *erased[Tx]) begin(ctx context.Context) (transaction, error) {
@@ -175,7 +207,7 @@ func (d *erased[Tx]) insertNowhere(ctx context.Context, m *postrider.Message) er
 }
 
 func (d *erased[Tx]) reopen(t testing.TB) database {
-	return &erased[Tx]{Store: d.h.Reopen(t, d.Store), h: d.h}
+	return erase(t, d.h.Reopen(t, d.Store), d.h)
 }
 
 // erasedTx makes a transaction of a Tx.

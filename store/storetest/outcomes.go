@@ -1,0 +1,371 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/relay"
+)
+
+var outcomeTests = []test{
+	{name: "EveryVerdictDoesWhatItSays", run: everyVerdict},
+	{name: "AttemptsAreCountedAcrossProcesses", run: attemptsAcrossProcesses},
+	{name: "PanicIsAFailedAttempt", run: panicIsFailedAttempt},
+	{name: "ErrorWithoutATextIsExplained", run: errorWithoutText},
+	{name: "StopIsNoFailedAttempt", run: stopIsNoFailedAttempt},
+	{name: "UnknownTypeWaitsForAProcessThatKnowsIt", run: unknownTypeWaits},
+	{name: "UndecodableMessageDiesAtOnceAndItsKeyGoesOn", run: undecodableDies},
+	{name: "DeadLetterIsSentBackByAnOperator", run: deadLetterIsSentBack},
+	{name: "DowntimeUsesUpNoAttempts", run: downtimeUsesNoAttempts},
+	{name: "ErrorOfAnInterceptorIsAFailedAttempt", run: interceptorError},
+	{name: "SecondHandlerForATypeIsRefused", run: secondHandlerRefused},
+	{name: "OperationsThatFailSaySo", run: operationsSaySo},
+}
+
+// everyVerdict gives each verdict once, on the first attempt, and success on the second.
+func everyVerdict(e *env) {
+	var j journal
+	verdicts := map[string]error{
+		"nil": nil, "error": errRefused, "wrapped": fmt.Errorf("while shipping: %w", postrider.Snooze(10*time.Millisecond)),
+		"retry": postrider.Retry(20*time.Millisecond, errRefused), "snooze": postrider.Snooze(20 * time.Millisecond),
+		"unavailable": postrider.Unavailable(errRefused), "dead": postrider.Dead("no such order", errRefused),
+		"dead, wrapped": fmt.Errorf("while shipping: %w", postrider.Dead("no such address", nil)),
+	}
+	want := map[string][]int{
+		"nil": {1}, "error": {1, 2}, "wrapped": {1, 1}, "retry": {1, 2}, "snooze": {1, 1}, "unavailable": {1, 1},
+		"dead": {1}, "dead, wrapped": {1},
+	}
+	e.start(quick(), func(_ context.Context, m *postrider.Message) error {
+		first := len(j.attempts(m.ID)) == 0
+		j.note(m, "")
+		if first {
+			return verdicts[m.Subject]
+		}
+		return nil
+	})
+	sent := make(map[string]string)
+	for name := range verdicts {
+		for _, key := range []string{"", "order/" + name} {
+			m := e.message(key)
+			m.Subject = name
+			sent[m.ID] = name
+			e.send(m)
+		}
+	}
+	e.untilLen(&j, 26)
+	e.untilSettled("r")
+	for id, name := range sent {
+		if got := j.attempts(id); fmt.Sprint(got) != fmt.Sprint(want[name]) {
+			e.t.Errorf("after the verdict %q, a message was delivered with the attempts %v, want %v", name, got, want[name])
+		}
+	}
+	reasons := make(map[string]int)
+	for _, l := range e.letters(everyLetter) {
+		reasons[l.Reason]++
+		if l.Attempts != 1 || l.Reason == "no such order" && !strings.Contains(l.Cause, errRefused.Error()) {
+			e.t.Errorf("dead letter: %+v", l)
+		}
+	}
+	if len(reasons) != 2 || reasons["no such order"] != 2 || reasons["no such address"] != 2 {
+		e.t.Errorf("reasons of the dead letters: %v", reasons)
+	}
+}
+
+// attemptsAcrossProcesses has each attempt made by another process: the limit holds for all of them together.
+func attemptsAcrossProcesses(e *env) {
+	cfg := quick()
+	cfg.MaxAttempts = 4
+	cfg.BackoffBase, cfg.BackoffMax = time.Minute, time.Minute
+	var j journal
+	failing := func(_ context.Context, m *postrider.Message) error {
+		j.note(m, "")
+		return fmt.Errorf("failure %d", m.Attempt)
+	}
+	id := e.sendKeys("order/1")[0]
+	for n := 1; n <= 4; n++ {
+		p := e.start(cfg, failing)
+		e.untilLen(&j, n)
+		e.until("the outcome is recorded", func() bool { return e.status("r").Failed == int64(n) })
+		p.stop()
+		if n < 4 {
+			e.must(e.RetryHeld(e.ctx, "r", "order/1"), "retry")
+		}
+	}
+	if got := j.attempts(id); fmt.Sprint(got) != "[1 2 3 4]" {
+		e.t.Errorf("attempts %v, want 1 to 4", got)
+	}
+	letters := e.letters(everyLetter)
+	if len(letters) != 1 || letters[0].Attempts != 4 || len(letters[0].History) != 4 || letters[0].Cause != "failure 4" {
+		e.t.Errorf("dead letters: %+v, want one with four attempts in its history", letters)
+	}
+}
+
+func panicIsFailedAttempt(e *env) {
+	cfg := quick()
+	cfg.MaxAttempts, cfg.Concurrency = 3, 2
+	var j journal
+	e.start(cfg, func(_ context.Context, m *postrider.Message) error {
+		j.note(m, "")
+		switch m.Subject {
+		case "panic":
+			panic("something unexpected")
+		case "exit":
+			runtime.Goexit()
+		}
+		return nil
+	})
+	bad := make(map[string]string)
+	for _, subject := range []string{"panic", "exit"} {
+		m := e.message("order/" + subject)
+		m.Subject = subject
+		bad[subject] = e.send(m)[0]
+	}
+	good := e.sendKeys("order/panic", "order/exit", "order/1", "")
+	e.untilLen(&j, 10)
+	e.untilSettled("r")
+	for _, id := range good {
+		if got := j.attempts(id); fmt.Sprint(got) != "[1]" {
+			e.t.Errorf("attempts at a good message: %v", got)
+		}
+	}
+	letters := e.letters(everyLetter)
+	if len(letters) != 2 {
+		e.t.Fatalf("dead letters: %+v, want two", letters)
+	}
+	for _, l := range letters {
+		if l.Attempts != 3 || l.Message.Subject == "panic" && (!strings.Contains(l.Cause, "something unexpected") || !strings.Contains(l.Cause, ".go:")) {
+			e.t.Errorf("after %s: %d attempts, cause %.300s", l.Message.Subject, l.Attempts, l.Cause)
+		}
+	}
+}
+
+// silent is an error without a text.
+type silent struct{}
+
+func (silent) Error() string { return "" }
+
+func errorWithoutText(e *env) {
+	cfg := quick()
+	cfg.MaxAttempts = 1
+	e.start(cfg, func(context.Context, *postrider.Message) error { return silent{} })
+	e.sendKeys("order/1")
+	e.until("the message is dead", func() bool { return len(e.letters(everyLetter)) == 1 })
+	if l := e.letters(everyLetter)[0]; !strings.Contains(l.Cause, "silent") || l.Reason == "" || len(l.History) != 1 {
+		e.t.Errorf("cause %q, reason %q, history %+v; want the type of the error at least", l.Cause, l.Reason, l.History)
+	}
+}
+
+func stopIsNoFailedAttempt(e *env) {
+	cfg := quick()
+	cfg.MaxAttempts = 1
+	g := newGate()
+	defer g.lift()
+	var j journal
+	p := e.start(cfg, func(ctx context.Context, m *postrider.Message) error {
+		j.note(m, "a")
+		return g.pass(ctx)
+	})
+	want := e.sendKeys("order/1", "order/1", "")
+	e.untilHeld(g, 2)
+	p.quit()
+	e.start(cfg, j.handler("b"))
+	e.untilLen(&j, 5)
+	e.untilSettled("r")
+	for _, id := range want {
+		if got := j.attempts(id); got[len(got)-1] != 1 {
+			e.t.Errorf("attempts at %s: %v; a stop counts for nothing", id, got)
+		}
+	}
+	if n := len(e.letters(everyLetter)); n > 0 {
+		e.t.Errorf("%d messages died of a stop", n)
+	}
+}
+
+// unknownTypeWaits is a rolling deployment: the old release knows nothing of a new type and must not spoil it.
+func unknownTypeWaits(e *env) {
+	var j journal
+	old := e.start(quick(), j.handler("old"))
+	e.untilStarted("r", old)
+	m := e.message("order/1")
+	m.Type = "order.gifted"
+	e.send(m)
+	behind := e.sendKeys("order/1")
+	e.sendKeys("order/2")
+	e.untilLen(&j, 1)
+	e.until("the unknown message is held", func() bool { return e.status("r").Parked.N == 2 })
+	if h := e.held("r"); len(h) != 1 || h[0].Reason != relay.ParkUnhandled || h[0].Cause == "" {
+		e.t.Errorf("held keys: %+v, want the unknown message's with its reason and cause", h)
+	}
+	if n := len(e.letters(everyLetter)); n > 0 {
+		e.t.Errorf("%d messages died", n)
+	}
+	old.stop()
+	e.must(e.RetryHeld(e.ctx, "r", "order/1"), "retry") // an operator need not wait for the next look
+	r, err := relay.New(e.database, quick())
+	e.must(err, "make a relay")
+	e.must(r.HandleFunc("order.gifted", j.handler("new")), "handle")
+	e.must(r.HandleFunc("order.placed", j.handler("new")), "handle")
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	e.untilLen(&j, 3)
+	e.untilSettled("r")
+	cancel()
+	e.must(<-ended, "run")
+	e.wantIDs("delivered of the key", j.ids("order/1"), append([]string{m.ID}, behind...))
+}
+
+func undecodableDies(e *env) {
+	var j journal
+	e.start(quick(), j.handler(""))
+	good := e.undecodable("order/1")
+	e.untilLen(&j, 2)
+	e.untilSettled("r")
+	e.wantIDs("delivered of the key", j.ids("order/1"), good)
+	letters := e.letters(everyLetter)
+	if len(letters) != 1 || letters[0].Cause == "" || letters[0].Message.Key != "order/1" || letters[0].Reason != postrider.Undecodable {
+		e.t.Errorf("dead letters: %+v, want the undecodable row with its cause", letters)
+	}
+}
+
+func deadLetterIsSentBack(e *env) {
+	cfg := quick()
+	cfg.MaxAttempts = 2
+	mended := newGate()
+	var j journal
+	e.start(cfg, func(_ context.Context, m *postrider.Message) error {
+		j.note(m, "")
+		select {
+		case <-mended.open:
+			return nil
+		default:
+			return errRefused
+		}
+	})
+	ids := e.sendKeys("order/1", "", "order/2")
+	e.until("all are dead", func() bool { return e.status("r").Dead.N == 3 })
+	number := e.letters(everyOpen)[0].Number
+	if n, err := e.DiscardDead(e.ctx, deadletter.Filter{Numbers: []int64{number}}, "olga", "order was cancelled", 0); n != 1 || err != nil {
+		e.t.Fatalf("discard: %d, %v", n, err)
+	}
+	discarded := e.letters(deadletter.Filter{State: deadletter.Discarded})[0].Message.ID
+	mended.lift()
+	e.redrive(everyOpen, 2)
+	e.untilSettled("r")
+	for _, id := range ids {
+		want := "[1 2 1]"
+		if id == discarded {
+			want = "[1 2]"
+		}
+		if got := fmt.Sprint(j.attempts(id)); got != want {
+			e.t.Errorf("attempts at %s: %s, want %s", id, got, want)
+		}
+	}
+}
+
+// downtimeUsesNoAttempts: a message that waits for its next attempt while no process runs is tried once when one is back,
+// and its further waits count from then.
+func downtimeUsesNoAttempts(e *env) {
+	cfg := quick()
+	cfg.MaxAttempts, cfg.BackoffBase, cfg.BackoffMax = 5, 50*time.Millisecond, 50*time.Millisecond
+	var j journal
+	failing := func(_ context.Context, m *postrider.Message) error {
+		j.note(m, "")
+		return postrider.Retry(200*time.Millisecond, errRefused)
+	}
+	e.sendKeys("order/1")
+	p := e.start(cfg, failing)
+	e.untilLen(&j, 1)
+	e.until("the outcome is recorded", func() bool { return e.status("r").Failed == 1 })
+	p.stop()
+	e.elapse(e.longer(24*time.Hour, time.Second))
+	e.start(cfg, failing)
+	e.untilLen(&j, 5)
+	e.until("the message is dead", func() bool { return e.status("r").Dead.N == 1 })
+	all := j.all()
+	for i := 2; i < len(all); i++ {
+		if wait := all[i].at.Sub(all[i-1].at); wait < 190*time.Millisecond {
+			e.t.Errorf("attempt %d came %s after the one before, which asked for 200ms", i+1, wait)
+		}
+	}
+	if len(all) != 5 {
+		e.t.Errorf("%d attempts, want 5 and no more", len(all))
+	}
+}
+
+func interceptorError(e *env) {
+	cfg := quick()
+	cfg.MaxAttempts = 2
+	var j journal
+	cfg.Interceptors = []relay.Interceptor{func(next postrider.Handler) postrider.Handler {
+		return func(ctx context.Context, m *postrider.Message) error {
+			if m.Headers["stop"] != "" {
+				return errors.New("not allowed")
+			}
+			return next(ctx, m)
+		}
+	}}
+	e.start(cfg, j.handler(""))
+	m := e.message("order/1")
+	m.Headers = map[string]string{"stop": "yes"}
+	e.send(m)
+	good := e.sendKeys("order/1")
+	e.untilLen(&j, 1)
+	e.untilSettled("r")
+	e.wantIDs("delivered", j.ids(""), good)
+	if letters := e.letters(everyLetter); len(letters) != 1 || letters[0].Attempts != 2 || letters[0].Cause != "not allowed" {
+		e.t.Errorf("dead letters: %+v", letters)
+	}
+}
+
+func secondHandlerRefused(e *env) {
+	r, err := relay.New(e.database, quick())
+	e.must(err, "make a relay")
+	h := new(journal).handler("")
+	e.must(r.HandleFunc("order.placed", h), "handle")
+	if err := r.HandleFunc("order.placed", h); !errors.Is(err, relay.ErrDuplicateHandler) {
+		e.t.Errorf("a second handler for a type: %v, want ErrDuplicateHandler", err)
+	}
+}
+
+// operationsSaySo: an operation that could not be done returns its error, never an empty answer, and changes nothing.
+func operationsSaySo(e *env) {
+	w := e.worker("r", "a")
+	w.bury("rejected", e.message("order/2"))
+	w.hold("order/1", 2, time.Hour)
+	ctx, cancel := context.WithCancel(e.ctx)
+	cancel()
+	_, redrive := e.RedriveDead(ctx, everyOpen, "olga", 0)
+	_, discard := e.DiscardDead(ctx, everyOpen, "olga", "why", 0)
+	_, count := e.CountDead(ctx, everyOpen)
+	_, show := e.ShowDead(ctx, 1)
+	_, dead := e.DeadHeld(ctx, "r", "order/1", "olga", "why", true)
+	_, status := e.Status(ctx)
+	_, begin := e.begin(ctx)
+	_, maintain := e.Maintain(ctx, relay.Retention{})
+	var list, listHeld error
+	for _, err := range e.ListDead(ctx, everyOpen, 0, 0) {
+		list = err
+	}
+	for _, err := range e.ListHeld(ctx, "r") {
+		listHeld = err
+	}
+	for op, err := range map[string]error{
+		"redrive": redrive, "discard": discard, "count": count, "show": show, "list": list, "list held keys": listHeld,
+		"dead-letter held key": dead, "retry held key": e.RetryHeld(ctx, "r", "order/1"),
+		"skip held key": e.SkipHeld(ctx, "r", "order/1", "olga", "why"), "status": status, "begin": begin, "maintain": maintain,
+	} {
+		if !errors.Is(err, context.Canceled) {
+			e.t.Errorf("%s with a context that has ended: %v, want its error", op, err)
+		}
+	}
+	if st := e.status("r"); st.Dead.N != 1 || st.Parked.N != 2 || st.Held.N != 1 || len(w.due().Runs) != 0 {
+		e.t.Errorf("operations that failed changed something: %+v", st)
+	}
+}

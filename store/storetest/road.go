@@ -1,0 +1,243 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay"
+)
+
+// lease is the life of leases where processes die: others wait that long.
+const lease = time.Second
+
+// quick is a relay whose waits are short, so that tests over real databases need not be long either.
+func quick() relay.Config {
+	return relay.Config{
+		Name: "r", LeaseTTL: lease, BackoffBase: 5 * time.Millisecond, BackoffMax: 40 * time.Millisecond,
+		PollMin: 5 * time.Millisecond, PollMax: 50 * time.Millisecond, StopTimeout: 5 * time.Second,
+		Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+// process is one process that runs a relay.
+type process struct {
+	*env
+	*relay.Relay
+	line   *line
+	cancel context.CancelFunc
+	ended  chan error
+	over   sync.Once
+}
+
+// start runs a relay whose handler takes the suite's messages, until the test ends.
+func (e *env) start(cfg relay.Config, h postrider.Handler) *process {
+	e.t.Helper()
+	return e.startOver(&line{database: e.database}, cfg, h)
+}
+
+// startOver runs a relay over a given line to the database. Without a handler it needs a publisher, or handles nothing.
+func (e *env) startOver(l *line, cfg relay.Config, h postrider.Handler) *process {
+	e.t.Helper()
+	r, err := relay.New(l, cfg)
+	e.must(err, "make a relay")
+	if h != nil {
+		e.must(r.HandleFunc("order.placed", h), "handle")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &process{env: e, Relay: r, line: l, cancel: cancel, ended: make(chan error, 1)}
+	go func() { p.ended <- r.Run(ctx) }()
+	e.t.Cleanup(p.quit)
+	return p
+}
+
+// quit ends the process without waiting for calls under way.
+func (p *process) quit() {
+	p.over.Do(func() {
+		gone, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = p.Stop(gone) // its error, like Run's, is that calls were cut short
+		<-p.ended
+		p.cancel()
+	})
+}
+
+// stop ends the process in order.
+func (p *process) stop() {
+	p.t.Helper()
+	p.over.Do(func() {
+		p.cancel()
+		if err := <-p.ended; err != nil {
+			p.t.Errorf("the relay did not stop in order: %v", err)
+		}
+	})
+}
+
+// kill ends the process as a crash does: nothing of it reaches the database any more, and its leases stay. Calls under
+// way have their contexts cancelled.
+func (p *process) kill() {
+	p.line.cut.Store(true)
+	p.quit()
+}
+
+// send publishes messages as an application does, each in a transaction of its own, and returns their IDs.
+func (e *env) send(msgs ...*postrider.Message) []string {
+	e.t.Helper()
+	var out []string
+	for _, m := range msgs {
+		sent, err := e.inTx(e.ctx, func(_ context.Context, publish publishFunc) error { return publish(m) })
+		e.must(err, "publish")
+		out = append(out, sent...)
+	}
+	return out
+}
+
+// sendKeys publishes one message for each key.
+func (e *env) sendKeys(keys ...string) []string {
+	e.t.Helper()
+	var msgs []*postrider.Message
+	for _, key := range keys {
+		msgs = append(msgs, e.message(key))
+	}
+	return e.send(msgs...)
+}
+
+// journal notes which messages were handed over, in order.
+type journal struct {
+	mu      sync.Mutex
+	entries []entry
+}
+
+// entry is one hand-over.
+type entry struct {
+	id, key, by string
+	attempt     int
+	at          time.Time
+}
+
+func (j *journal) note(m *postrider.Message, by string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.entries = append(j.entries, entry{m.ID, m.Key, by, m.Attempt, time.Now()})
+}
+
+// handler notes each message and takes it.
+func (j *journal) handler(by string) postrider.Handler {
+	return func(_ context.Context, m *postrider.Message) error {
+		j.note(m, by)
+		return nil
+	}
+}
+
+func (j *journal) all() []entry {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.entries)
+}
+
+func (j *journal) len() int { return len(j.all()) }
+
+// ids returns the messages in the order of hand-over, of one key if it is not empty.
+func (j *journal) ids(key string) []string {
+	var out []string
+	for _, n := range j.all() {
+		if key == "" || n.key == key {
+			out = append(out, n.id)
+		}
+	}
+	return out
+}
+
+// attempts returns the attempt numbers with which a message was handed over.
+func (j *journal) attempts(id string) []int {
+	var out []int
+	for _, n := range j.all() {
+		if n.id == id {
+			out = append(out, n.attempt)
+		}
+	}
+	return out
+}
+
+// untilLen waits until n hand-overs are noted.
+func (e *env) untilLen(j *journal, n int) {
+	e.t.Helper()
+	e.until(fmt.Sprintf("%d deliveries", n), func() bool { return j.len() >= n })
+}
+
+// untilSettled waits until a relay has nothing left to do: no backlog, nothing parked, no key held.
+func (e *env) untilSettled(name string) {
+	e.t.Helper()
+	e.until("relay "+name+" has settled everything", func() bool {
+		st := e.status(name)
+		return len(st.Partitions) == e.partitions && st.Backlog.N == 0 && st.Parked.N == 0 && st.Held.N == 0
+	})
+}
+
+// untilStarted waits until a relay's processes hold all partitions.
+func (e *env) untilStarted(name string, processes ...*process) {
+	e.t.Helper()
+	e.until("all partitions of relay "+name+" are held", func() bool {
+		held := make(map[string]int)
+		for _, p := range e.status(name).Partitions {
+			held[p.Owner]++
+		}
+		total := 0
+		for _, p := range processes {
+			if held[p.Owner().ID] == 0 {
+				return false
+			}
+			total += held[p.Owner().ID]
+		}
+		return total == e.partitions
+	})
+}
+
+// longer picks a time that is only as long as it should be where it costs nothing.
+func (e *env) longer(inBubble, otherwise time.Duration) time.Duration {
+	if e.suite.features.Bubble {
+		return inBubble
+	}
+	return otherwise
+}
+
+// elapse lets time pass while nothing else has to happen.
+func (e *env) elapse(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	<-t.C
+}
+
+// gate holds back those who pass until it is opened.
+type gate struct {
+	waiting atomic.Int64
+	open    chan struct{}
+	once    sync.Once
+}
+
+func newGate() *gate { return &gate{open: make(chan struct{})} }
+
+// pass waits for the gate, or for ctx to end.
+func (g *gate) pass(ctx context.Context) error {
+	g.waiting.Add(1)
+	defer g.waiting.Add(-1)
+	select {
+	case <-g.open:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (g *gate) lift() { g.once.Do(func() { close(g.open) }) }
+
+// untilHeld waits until n are held back.
+func (e *env) untilHeld(g *gate, n int) {
+	e.t.Helper()
+	e.until(fmt.Sprintf("%d calls under way", n), func() bool { return g.waiting.Load() >= int64(n) })
+}
