@@ -117,6 +117,9 @@ func buildNATS(ctx context.Context, env environment) error {
 	if err != nil {
 		return fmt.Errorf("go env GOWORK: %w", err)
 	}
+	if !filepath.IsAbs(strings.TrimSpace(string(work))) {
+		return fmt.Errorf("no go.work is in force here, and so nats-server's version unknown: run this in the repository, or set %s", variable)
+	}
 	root := filepath.Dir(strings.TrimSpace(string(work)))
 	bin := filepath.Join(root, ".cache", "bin", "nats-server")
 	build := exec.CommandContext(ctx, "go", "build", "-o", bin, "github.com/nats-io/nats-server/v2")
