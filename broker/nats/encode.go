@@ -17,9 +17,10 @@ var cloudEvents = postrider.CloudEventsBinary{}
 
 // encoder makes NATS messages of a call's messages. What it returns is valid until the next.
 type encoder struct {
-	prefix string   // of subjects
+	p      *Publisher
 	reply  []byte   // <inbox>.<call>.
 	topic  string   // of the message before
+	strays bool     // the stream does not take the topic's subject, as far as is known
 	values []string // a header value is a slice of this
 	msg    nats.Msg
 }
@@ -27,19 +28,23 @@ type encoder struct {
 func newEncoder(p *Publisher, call uint64) encoder {
 	reply := append([]byte(p.inbox), '.')
 	reply = append(strconv.AppendUint(reply, call, 36), '.')
-	return encoder{prefix: p.cfg.Prefix, reply: reply, msg: nats.Msg{Header: make(nats.Header, 16)}}
+	return encoder{p: p, reply: reply, msg: nats.Msg{Header: make(nats.Header, 16)}}
 }
 
 // encode returns the NATS message of m, the call's message number i. It fails when the headers are too large.
 func (e *encoder) encode(i int, m *postrider.Message) (*nats.Msg, error) {
 	if e.msg.Subject == "" || m.Topic != e.topic {
-		e.topic, e.msg.Subject = m.Topic, Subject(e.prefix, m.Topic)
+		e.topic, e.msg.Subject = m.Topic, Subject(e.p.cfg.Prefix, m.Topic)
+		e.strays = !e.p.takes(e.msg.Subject)
 	}
 	e.msg.Reply = string(strconv.AppendUint(e.reply, uint64(i), 36))
 	e.msg.Data = m.Payload
 	clear(e.msg.Header)
 	e.values = e.values[:0]
 	size := len("NATS/1.0\r\n\r\n") + e.set(nats.MsgIdHdr, messageID(m.ID))
+	if e.strays { // another stream may take it, and must not
+		size += e.set(nats.ExpectedStreamHdr, e.p.stream.Name)
+	}
 	for name, value := range cloudEvents.Headers(m) {
 		size += e.set(name, value)
 	}

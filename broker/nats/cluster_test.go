@@ -1,0 +1,138 @@
+package natsbroker_test
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postrider/postrider"
+	natsbroker "github.com/postrider/postrider/broker/nats"
+)
+
+// TestLeaderLoss takes the leader of a replicated stream away, over and over, in the middle of publishing: nothing that
+// was acknowledged is lost, and the order of every key stays.
+func TestLeaderLoss(t *testing.T) {
+	t.Parallel()
+	servers := startCluster(t, 3)
+	var addresses []string
+	for _, s := range servers {
+		addresses = append(addresses, s.address())
+	}
+	all := strings.Join(addresses, ",")
+	p := open(t, "nats://"+all+"?stream=ORDERS&replicas=3&ack_wait=2s", natsbroker.Config{
+		Options: []nats.Option{nats.CustomReconnectDelay(func(int) time.Duration { return 10 * time.Millisecond })},
+	})
+	_, js := connect(t, all, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 2 {
+			leader := awaitLeader(t, js, "ORDERS", "")
+			for _, s := range servers {
+				if s.server.Name() == leader {
+					s.stop(t)
+					awaitLeader(t, js, "ORDERS", leader)
+					s.start(t)
+				}
+			}
+		}
+	}()
+	var sent []*postrider.Message
+	keys := []string{"a", "b", "c", "d"}
+	for n := int64(1); ; n++ {
+		var batch []*postrider.Message
+		for i := range 200 {
+			batch = append(batch, &postrider.Message{
+				ID: fmt.Sprintf("%d-%d", n, i), Type: "test", Topic: "orders", Key: keys[i%len(keys)],
+				AggregateVersion: n*1_000 + int64(i), Payload: []byte("x"),
+			})
+		}
+		sent = append(sent, batch...)
+		deliver(t, p, batch)
+		select {
+		case <-done:
+		default:
+			continue
+		}
+		break
+	}
+	awaitLeader(t, js, "ORDERS", "")
+	last := make(map[string]int64)
+	seen := make(map[string]bool)
+	for _, m := range arrived(t, all, "ORDERS", "orders") {
+		if !seen[m.ID] && m.AggregateVersion <= last[m.Key] {
+			t.Errorf("message %s of key %s arrived behind number %d", m.ID, m.Key, last[m.Key])
+		}
+		seen[m.ID], last[m.Key] = true, m.AggregateVersion
+	}
+	if len(seen) != len(sent) {
+		t.Errorf("%d messages arrived of %d", len(seen), len(sent))
+	}
+}
+
+func startCluster(t *testing.T, n int) []*embeddedServer {
+	t.Helper()
+	routes := make([]*url.URL, n)
+	for i := range routes {
+		routes[i] = &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", freePort(t))}
+	}
+	servers := make([]*embeddedServer, n)
+	for i := range servers {
+		servers[i] = startEmbedded(t, func(o *server.Options) {
+			o.ServerName = fmt.Sprintf("%s-%d", t.Name(), i)
+			o.Cluster = server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: port(routes[i])}
+			o.Routes = routes
+		})
+	}
+	_, js := connect(t, servers[0].address())
+	await(t, "a leader of the cluster", func() bool {
+		_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "WARM", Subjects: []string{"warm"}, Replicas: n})
+		return err == nil
+	})
+	deleteStream(t, servers[0].address(), "WARM")
+	return servers
+}
+
+func port(u *url.URL) int {
+	var n int
+	_, _ = fmt.Sscan(u.Port(), &n)
+	return n
+}
+
+// awaitLeader returns the name of the server that leads the stream, once it is another than the one that is gone; if none
+// is gone, also once its followers have everything, so that any server can be taken away.
+func awaitLeader(t *testing.T, js jetstream.JetStream, name, gone string) string {
+	var leader string
+	await(t, "a leader of stream "+name, func() bool {
+		stream, err := js.Stream(t.Context(), name)
+		if err != nil || stream.CachedInfo().Cluster == nil {
+			return false
+		}
+		cluster := stream.CachedInfo().Cluster
+		leader = cluster.Leader
+		lags := slices.ContainsFunc(cluster.Replicas, func(r *jetstream.PeerInfo) bool { return r.Offline || !r.Current })
+		return leader != "" && leader != gone && (gone != "" || !lags)
+	})
+	return leader
+}
+
+func await(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	deadline := time.After(time.Minute)
+	for !condition() {
+		select {
+		case <-poll.C:
+		case <-deadline:
+			t.Fatalf("waited for %s for a minute", what)
+		}
+	}
+}

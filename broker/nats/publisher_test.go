@@ -1,0 +1,336 @@
+package natsbroker_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postrider/postrider"
+	natsbroker "github.com/postrider/postrider/broker/nats"
+)
+
+func open(t *testing.T, url string, cfg natsbroker.Config) *natsbroker.Publisher {
+	t.Helper()
+	p, err := natsbroker.Open(t.Context(), url, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return p
+}
+
+// numbered returns n messages of one topic and key; their IDs rise.
+func numbered(topic, key string, n int) []*postrider.Message {
+	msgs := make([]*postrider.Message, n)
+	for i := range msgs {
+		msgs[i] = &postrider.Message{
+			ID: fmt.Sprintf("%s-%s-%05d", topic, key, i+1), Type: "test", Topic: topic, Key: key, AggregateVersion: int64(i + 1),
+			Payload: []byte("x"),
+		}
+	}
+	return msgs
+}
+
+func wantOutcome(t *testing.T, err error, kind postrider.OutcomeKind, parts ...string) {
+	t.Helper()
+	if got := postrider.OutcomeOf(err).Kind; got != kind {
+		t.Errorf("outcome of %v is %d, want %d", err, got, kind)
+	}
+	wantError(t, err, parts...)
+}
+
+func TestStreamFull(t *testing.T) {
+	t.Parallel()
+	s := startEmbedded(t, nil)
+	_, js := connect(t, s.address())
+	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "FULL", Subjects: []string{"FULL.>"}, Discard: jetstream.DiscardNew, MaxMsgs: 5,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, "nats://"+s.address()+"?stream=FULL", natsbroker.Config{})
+	msgs := numbered("orders", "a", 8)
+	errs := p.Publish(t.Context(), msgs)
+	for i, err := range errs {
+		switch {
+		case i < 5 && err != nil:
+			t.Errorf("message %s: %v", msgs[i].ID, err)
+		case i == 5:
+			wantOutcome(t, err, postrider.BrokerUnavailable, "the stream is full", "raise --max-msgs")
+		case i > 5:
+			wantOutcome(t, err, postrider.BrokerUnavailable, postrider.ErrBehind.Error())
+		}
+	}
+	if err := stream.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if errs := p.Publish(t.Context(), msgs[5:]); errs != nil {
+		t.Errorf("behind the purge: %v", errs)
+	}
+}
+
+func TestSubjectFull(t *testing.T) {
+	t.Parallel()
+	s := startEmbedded(t, nil)
+	_, js := connect(t, s.address())
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "FULL", Subjects: []string{"FULL.>"}, Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1, DiscardNewPerSubject: true,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, "nats://"+s.address()+"?stream=FULL", natsbroker.Config{})
+	errs := p.Publish(t.Context(), append(numbered("orders", "a", 2), numbered("others", "b", 1)...))
+	if errs[0] != nil || errs[2] != nil {
+		t.Errorf("errors = %v, want one for the second message only", errs)
+	}
+	wantOutcome(t, errs[1], postrider.Retried, "--max-msgs-per-subject")
+}
+
+func TestStreamLimitsSize(t *testing.T) {
+	t.Parallel()
+	s := startEmbedded(t, nil)
+	_, js := connect(t, s.address())
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "SMALL", Subjects: []string{"SMALL.>"}, MaxMsgSize: 10_000}); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, "nats://"+s.address()+"?stream=SMALL", natsbroker.Config{})
+	limit := p.Capabilities().MaxMessageBytes
+	if limit != 10_000-4<<10 {
+		t.Errorf("MaxMessageBytes is %d", limit)
+	}
+	msgs := numbered("orders", "", 3)
+	msgs[0].Payload = bytes.Repeat([]byte("x"), limit+1)
+	msgs[1].Headers = map[string]string{"h": strings.Repeat("%", 3_500)} // a third of what it takes in the end
+	errs := p.Publish(t.Context(), msgs)
+	wantOutcome(t, errs[0], postrider.DeadLettered, "too large")
+	wantOutcome(t, errs[1], postrider.DeadLettered, "too large")
+	if errs[2] != nil {
+		t.Errorf("message %s: %v", msgs[2].ID, errs[2])
+	}
+}
+
+func TestHeadersTooLarge(t *testing.T) {
+	t.Parallel()
+	s := startEmbedded(t, nil)
+	p := open(t, "nats://"+s.address()+"?stream=ORDERS", natsbroker.Config{})
+	msgs := numbered("orders", "a", 2)
+	msgs[0].Headers = map[string]string{"Ü": strings.Repeat("ü", 12_000)} // six times as large when percent-encoded
+	errs := p.Publish(t.Context(), msgs)
+	wantOutcome(t, errs[0], postrider.DeadLettered, "headers take")
+	wantOutcome(t, errs[1], postrider.Retried, postrider.ErrBehind.Error())
+	if errs := p.Publish(t.Context(), msgs[1:]); errs != nil {
+		t.Error(errs[0])
+	}
+}
+
+func TestNoStreamForSubject(t *testing.T) {
+	t.Parallel()
+	s := startEmbedded(t, nil)
+	p := open(t, "nats://"+s.address()+"?stream=ORDERS&prefix=-&subjects=orders.%3E", natsbroker.Config{})
+	errs := p.Publish(t.Context(), append(numbered("orders.new", "a", 1), numbered("invoices", "b", 1)...))
+	if errs[0] != nil {
+		t.Error(errs[0])
+	}
+	wantOutcome(t, errs[1], postrider.Retried, "no stream takes subject invoices", "nats stream edit ORDERS --subjects=orders.>,invoices")
+}
+
+// TestAnotherStream: what another stream takes must not count as published to this one.
+func TestAnotherStream(t *testing.T) {
+	t.Parallel()
+	s := startEmbedded(t, nil)
+	_, js := connect(t, s.address())
+	other, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "INVOICES", Subjects: []string{"invoices"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, "nats://"+s.address()+"?stream=ORDERS&prefix=-&subjects=orders.%3E", natsbroker.Config{})
+	errs := p.Publish(t.Context(), numbered("invoices", "b", 1))
+	wantOutcome(t, errs[0], postrider.Retried, "another stream than ORDERS takes subject invoices")
+	if info, err := other.Info(t.Context()); err != nil || info.State.Msgs != 0 {
+		t.Errorf("the other stream has %+v, %v", info, err)
+	}
+}
+
+// TestStreamGone: a stream that is deleted while publishing makes the broker unavailable; nothing is lost.
+func TestStreamGone(t *testing.T) {
+	t.Parallel()
+	s := startEmbedded(t, nil)
+	p := open(t, "nats://"+s.address()+"?stream=ORDERS", natsbroker.Config{})
+	deleteStream(t, s.address(), "ORDERS")
+	for _, err := range p.Publish(t.Context(), numbered("orders", "a", 2)) {
+		wantOutcome(t, err, postrider.BrokerUnavailable, "stream ORDERS does not answer")
+	}
+}
+
+func TestNotAllowed(t *testing.T) {
+	t.Parallel()
+	s := startEmbedded(t, func(o *server.Options) {
+		o.Users = []*server.User{{Username: "shop", Password: "secret", Permissions: &server.Permissions{
+			Publish: &server.SubjectPermission{Deny: []string{"ORDERS.secret.>"}},
+		}}}
+	})
+	p := open(t, "nats://shop:secret@"+s.address()+"?stream=ORDERS", natsbroker.Config{AckWait: 300 * time.Millisecond})
+	errs := p.Publish(t.Context(), append(numbered("secret.plan", "a", 2), numbered("open", "b", 2)...))
+	wantOutcome(t, errs[0], postrider.Retried, "may not publish to subject ORDERS.secret.plan")
+	wantOutcome(t, errs[1], postrider.Retried, postrider.ErrBehind.Error())
+	if errs[2] != nil || errs[3] != nil {
+		t.Errorf("errors = %v, want none for what is allowed", errs[2:])
+	}
+}
+
+// TestInFlight checks on a server that answers nothing how much is sent: no more than the window, and of a key one.
+func TestInFlight(t *testing.T) {
+	t.Parallel()
+	s := startEmbedded(t, nil)
+	tests := map[string]struct {
+		msgs []*postrider.Message
+		want uint64
+	}{
+		"window":  {numbered("orders", "", 100), 8},
+		"one key": {numbered("orders", "a", 100), 1},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			silent := newProxy(t, s.address())
+			conn, _ := connect(t, silent.url())
+			p, err := natsbroker.New(t.Context(), conn, natsbroker.Config{Stream: "ORDERS", Window: 8, AckWait: 200 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			silent.pause()
+			defer silent.resume()
+			before := conn.Stats().OutMsgs
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			p.Publish(ctx, tt.msgs)
+			if sent := conn.Stats().OutMsgs - before; sent != tt.want {
+				t.Errorf("%d messages were sent, want %d", sent, tt.want)
+			}
+		})
+	}
+}
+
+// TestWindowIsGivenBack checks that calls that end badly leave room for others.
+func TestWindowIsGivenBack(t *testing.T) {
+	t.Parallel()
+	s := startEmbedded(t, nil)
+	faults := newProxy(t, s.address())
+	p := open(t, faults.url()+"?stream=ORDERS&window=3&ack_wait=100ms", natsbroker.Config{})
+	for i := range 5 {
+		msgs := numbered(fmt.Sprintf("orders.%d", i), "", 9)
+		faults.mark(faults.loseAck)(msgs[0].ID, msgs[4].ID, msgs[8].ID)
+		faults.mark(faults.refuse)(msgs[2].ID)
+		p.Publish(t.Context(), msgs)
+		faults.pause()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		p.Publish(ctx, msgs)
+		cancel()
+		faults.resume()
+		if errs := p.Publish(t.Context(), msgs); errs != nil {
+			t.Fatalf("round %d: %v", i, errs)
+		}
+	}
+}
+
+// TestGivenConnection checks that New leaves the connection to its owner, also one that has ended.
+func TestGivenConnection(t *testing.T) {
+	t.Parallel()
+	s := startEmbedded(t, nil)
+	conn, _ := connect(t, s.address())
+	p, err := natsbroker.New(t.Context(), conn, natsbroker.Config{Stream: "ORDERS"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if errs := p.Publish(t.Context(), numbered("orders", "a", 3)); errs != nil {
+		t.Error(errs[0])
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	if !conn.IsConnected() {
+		t.Error("Close of the publisher closed the connection")
+	}
+	if p, err = natsbroker.New(t.Context(), conn, natsbroker.Config{Stream: "ORDERS"}); err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	for _, err := range p.Publish(t.Context(), numbered("orders", "a", 1)) {
+		wantOutcome(t, err, postrider.BrokerUnavailable)
+	}
+	if err := p.Close(); err != nil {
+		t.Errorf("close behind the connection: %v", err)
+	}
+}
+
+// TestLameDuck checks that a server that shuts down in an orderly way costs nothing.
+func TestLameDuck(t *testing.T) {
+	t.Parallel()
+	s := startEmbedded(t, func(o *server.Options) {
+		o.LameDuckDuration, o.LameDuckGracePeriod = 200*time.Millisecond, 10*time.Millisecond
+	})
+	p := open(t, "nats://"+s.address()+"?stream=ORDERS&ack_wait=1s", natsbroker.Config{
+		Options: []nats.Option{nats.CustomReconnectDelay(func(int) time.Duration { return 10 * time.Millisecond })},
+	})
+	restarted := make(chan struct{})
+	go func() {
+		defer close(restarted)
+		s.server.LameDuckShutdown()
+		s.server.WaitForShutdown()
+		s.start(t)
+	}()
+	var all []*postrider.Message
+	for n := 0; ; n++ {
+		msgs := numbered(fmt.Sprintf("orders.%d", n), "a", 50)
+		all = append(all, msgs...)
+		deliver(t, p, msgs)
+		select {
+		case <-restarted:
+		default:
+			continue
+		}
+		break
+	}
+	if got := arrived(t, s.address(), "ORDERS", "orders.*"); len(got) < len(all) {
+		t.Errorf("%d messages arrived of %d", len(got), len(all))
+	}
+}
+
+// deliver publishes as a relay does until everything is accepted.
+func deliver(t *testing.T, p *natsbroker.Publisher, msgs []*postrider.Message) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	probe := time.NewTicker(10 * time.Millisecond)
+	defer probe.Stop()
+	for {
+		errs := p.Publish(ctx, msgs)
+		var again []*postrider.Message
+		for i, err := range errs {
+			if err != nil {
+				again = append(again, msgs[i])
+			}
+		}
+		if len(again) == 0 {
+			return
+		}
+		msgs = again
+		select {
+		case <-probe.C:
+		case <-ctx.Done():
+			t.Fatalf("%d messages are not delivered: %v", len(msgs), errs[len(errs)-1])
+		}
+	}
+}
