@@ -3,6 +3,7 @@ package docs_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -246,7 +247,9 @@ func behave(ctx context.Context, m *postrider.Message) error {
 // start runs a relay with a handler for every type that the scenario has.
 func start(t *testing.T, o *observer, h postrider.Handler) (*relay.Relay, <-chan error) {
 	t.Helper()
-	r, err := relay.New(o, relay.Config{Name: "docs", Interceptors: []relay.Interceptor{o.running}})
+	r, err := relay.New(o, relay.Config{
+		Name: "docs", Interceptors: []relay.Interceptor{o.running}, Logger: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
