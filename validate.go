@@ -53,7 +53,7 @@ func ValidateSource(source string) error {
 type ValidationError struct {
 	// Faults are in the order of the messages, and in each in the order of its fields.
 	Faults []Fault
-	// Batch is the number of messages that were checked together; 0 for a definition.
+	// Batch is the number of messages that were checked together; 0 for a definition or a Source on its own.
 	Batch int
 }
 
