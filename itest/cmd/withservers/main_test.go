@@ -63,6 +63,18 @@ func TestKillEndsAll(t *testing.T) {
 	awaitGone(t, address)
 }
 
+// TestMissingProgramIsNamed: where nothing can be installed, it says what to install.
+func TestMissingProgramIsNamed(t *testing.T) {
+	t.Parallel()
+	cmd := withservers(t, "PATH="+t.TempDir(), "CC=", "POSTRIDER_TEST_POSTGRES=none", "POSTRIDER_TEST_PGBENCH_BIN=none",
+		"POSTRIDER_TEST_PGBOUNCER_BIN=none", "TMPDIR="+t.TempDir())
+	cmd.Args = append(cmd.Args, "true")
+	out, err := cmd.CombinedOutput()
+	if err == nil || !bytes.Contains(out, []byte("the tests need gcc: install it (on Debian: apt-get install gcc libc6-dev)")) {
+		t.Errorf("got %v and %q, want what to install", err, out)
+	}
+}
+
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	out, err := withservers(t).CombinedOutput()
