@@ -284,8 +284,9 @@ type HeldKey struct {
 	Reason   ParkReason
 	Cause    string
 	Attempts int
-	// After is the time from now to the next attempt; UntilDecided holds the key until an operator decides. Since when the
-	// key is held is kept when it is held already.
+	// After is the time from now to the next attempt; UntilDecided holds the key until an operator decides about the head's
+	// dead letter, or makes it due at once when none is open (one has decided meanwhile). Since when the key is held is kept
+	// when it is held already.
 	After        time.Duration
 	UntilDecided bool
 }

@@ -12,7 +12,17 @@ import (
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, storetest.Features{Bubble: true, Histories: 1_000}, storetest.Harness[*memory.Tx]{
+	storetest.Run(t, features, harness)
+}
+
+func TestModel(t *testing.T) {
+	t.Parallel()
+	storetest.Model(t, features, harness)
+}
+
+var (
+	features = storetest.Features{Bubble: true, Histories: 1_000}
+	harness  = storetest.Harness[*memory.Tx]{
 		Open: func(_ testing.TB, partitions int) storetest.Store[*memory.Tx] {
 			return memory.New(memory.Config{Partitions: partitions})
 		},
@@ -24,5 +34,5 @@ func TestStore(t *testing.T) {
 		InsertUndecodable: func(ctx context.Context, s storetest.Store[*memory.Tx], tx *memory.Tx, m *postrider.Message) error {
 			return s.(*memory.Store).InsertUndecodable(ctx, tx, m, errors.New("headers are not JSON"))
 		},
-	})
-}
+	}
+)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -83,6 +84,9 @@ func (db *database) settle(name string, st relay.Settlement, at time.Time) {
 		}
 	}
 	for _, h := range st.Held {
+		if l := db.relays[name].latest[h.Sequence]; h.UntilDecided && (l == nil || l.State != deadletter.Open) {
+			h.UntilDecided, h.After = false, 0 // an operator has decided meanwhile
+		}
 		parked.hold(h, at)
 	}
 }

@@ -22,6 +22,20 @@ func heldSinceIsKept(e *env) {
 	}
 }
 
+// decisionMadeMeanwhile: an operator skips the head while a process still has it in hand; the process then finds that it
+// died, and holds its key for a decision that has been made.
+func decisionMadeMeanwhile(e *env) {
+	w := e.worker("r", "a")
+	records := w.hold("order/1", 3, 0)
+	head := records[0].Message.Sequence
+	e.must(e.SkipHeld(e.ctx, "r", "order/1", "olga", "not needed"), "skip")
+	w.settle(relay.Settlement{Partition: e.partition("order/1"),
+		Dead: []relay.Dead{{Sequence: head, Key: "order/1", Reason: "attempts exhausted", Attempts: 2}},
+		Held: []relay.HeldKey{{Key: "order/1", Sequence: head, Reason: relay.ParkDead, Attempts: 2, UntilDecided: true}},
+	})
+	w.wantRun("order/1", records[1:])
+}
+
 func undecidedIsNotDue(e *env) {
 	w := e.worker("r", "a")
 	records := w.hold("order/1", 2, 0)

@@ -20,6 +20,7 @@ var settleTests = []test{
 	{name: "LongCausesAndHistoriesAreCut", run: longCausesAreCut},
 	{name: "HeldKeySinceIsKept", run: heldSinceIsKept},
 	{name: "KeyThatWaitsForADecisionIsNotDue", run: undecidedIsNotDue},
+	{name: "KeyIsNotHeldForADecisionThatWasMadeMeanwhile", run: decisionMadeMeanwhile},
 	{name: "ReleaseEndsHolding", run: releaseEndsHolding},
 	{name: "ReleaseWithFollowersLeftMakesTheKeyDue", run: releaseWithFollowers},
 	{name: "ReleaseIsAppliedLast", run: releaseIsLast},
