@@ -1,0 +1,81 @@
+package postgres
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"time"
+)
+
+// The defaults of a Config.
+const (
+	DefaultSchema      = "public"
+	DefaultPrefix      = "postrider_"
+	DefaultPartitions  = 8
+	DefaultSegmentFor  = 6 * time.Hour
+	DefaultNotifyEvery = 5 * time.Millisecond
+)
+
+// Config says where the outbox is and how the store keeps it. The zero value of each field means its default.
+type Config struct {
+	// Schema is the database schema of the tables; it must exist. Lower-case letters, digits and underscores, at most 63
+	// bytes. Default: "public".
+	Schema string
+	// Prefix begins the name of each table and function. Lower-case letters, digits and underscores, at most 32 bytes.
+	// Default: "postrider_".
+	Prefix string
+	// Partitions is how many partitions a new outbox gets, 1 to 1,024. It is read once, when Migrate creates the schema; the
+	// database's number holds from then on. Default: 8.
+	Partitions int
+	// SegmentFor is the time that one segment of the log spans, at least a minute. Messages are dropped by whole segments, so
+	// they are kept for up to this long beyond their retention; and each segment costs a little in every fetch, so
+	// retention divided by SegmentFor should stay below about ten. Default: 6 h.
+	SegmentFor time.Duration
+	// Notify tells relays in other processes of commits: Wake sends one pg_notify per NotifyEvery, from a connection of the
+	// pool, outside of any transaction. Default: off, other processes find messages by polling.
+	Notify bool
+	// NotifyEvery is the shortest time between two notifications. Default: 5 ms.
+	NotifyEvery time.Duration
+	// ListenDSN is where Listen connects to, to hear what other processes notify: the server itself or a pooler in session
+	// mode, since LISTEN belongs to a session. Default: "", Listen returns at once.
+	ListenDSN string
+	// Logger gets warnings, e.g. of a restored database. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+var identifier = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
+
+func (c Config) withDefaults() Config {
+	c.Schema = cmp.Or(c.Schema, DefaultSchema)
+	c.Prefix = cmp.Or(c.Prefix, DefaultPrefix)
+	c.Partitions = cmp.Or(c.Partitions, DefaultPartitions)
+	c.SegmentFor = cmp.Or(c.SegmentFor, DefaultSegmentFor)
+	c.NotifyEvery = cmp.Or(c.NotifyEvery, DefaultNotifyEvery)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	return c
+}
+
+// validate reports every fault of a Config whose defaults are filled in.
+func (c Config) validate() error {
+	var faults []error
+	name := func(field, value string, limit int) {
+		if !identifier.MatchString(value) || len(value) > limit {
+			faults = append(faults, fmt.Errorf("%s is %q: it may have lower-case letters, digits and underscores, "+
+				"not begin with a digit, and be %d bytes long", field, value, limit))
+		}
+	}
+	name("Schema", c.Schema, 63)
+	name("Prefix", c.Prefix, 32)
+	if c.Partitions < 1 || c.Partitions > 1024 {
+		faults = append(faults, fmt.Errorf("Partitions is %d: it may be 1 to 1,024", c.Partitions))
+	}
+	if c.SegmentFor < time.Minute {
+		faults = append(faults, fmt.Errorf("SegmentFor is %s: it must be at least 1m", c.SegmentFor))
+	}
+	if c.NotifyEvery < 0 {
+		faults = append(faults, fmt.Errorf("NotifyEvery is %s: it must be positive", c.NotifyEvery))
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,55 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store/postgres"
+	"github.com/postrider/postrider/store/storetest"
+)
+
+// coarse: the log is dropped by segments.
+const coarse = "messages are dropped by segments, which span at least a minute"
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	conformance(t)
+}
+
+// conformance runs the suite over pools that are configured by change.
+func conformance(t *testing.T, change ...func(*pgxpool.Config)) {
+	storetest.Run(t, storetest.Features{CoarseRetention: coarse}, storetest.Harness[pgx.Tx]{
+		Open: func(t testing.TB, partitions int) storetest.Store[pgx.Tx] {
+			return setup(t, postgres.Config{Partitions: partitions}, change...)
+		},
+		Reopen: func(t testing.TB, s storetest.Store[pgx.Tx]) storetest.Store[pgx.Tx] {
+			b := s.(*bundle)
+			pool := newPool(t, dsn(t), 16, change...)
+			return &bundle{Store: open(t, pool, b.config), pool: pool, config: b.config}
+		},
+		Savepoint: func(ctx context.Context, tx pgx.Tx, name string) error {
+			_, err := tx.Exec(ctx, "savepoint "+name)
+			return err
+		},
+		RollbackTo: func(ctx context.Context, tx pgx.Tx, name string) error {
+			_, err := tx.Exec(ctx, "rollback to savepoint "+name)
+			return err
+		},
+		InsertUndecodable: func(ctx context.Context, s storetest.Store[pgx.Tx], tx pgx.Tx, m *postrider.Message) error {
+			b := s.(*bundle)
+			n, err := b.Partitions(ctx)
+			if err != nil {
+				return err
+			}
+			_, err = tx.Exec(ctx, fmt.Sprintf(`insert into %s (partition, id, topic, key, type, headers)
+				values ($1::int4, $2::text, $3::text, $4::text, $5::text, '{"a": {"b": 1}}')`, b.table("log")),
+				postrider.PartitionOf(m.Key, m.ID, n), m.ID, m.Topic, m.Key, m.Type)
+			return err
+		},
+	})
+}

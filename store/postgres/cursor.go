@@ -1,0 +1,63 @@
+package postgres
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/postrider/postrider/relay"
+)
+
+// cursor is a relay.Cursor, read. Its text is "snapshot|ceiling", or "snapshot|ceiling|upTo|page" while late rows are read
+// in pages.
+type cursor struct {
+	position int64
+	// snapshot is which transactions had been seen at position, as PostgreSQL writes a pg_snapshot.
+	snapshot string
+	// ceiling lies above the xid of every row with seq <= position; "" when it is not known.
+	ceiling string
+	// upTo is the snapshot that bounds the late rows that are being read in pages, "" when none are; page is the sequence
+	// up to which they are delivered.
+	upTo string
+	page int64
+}
+
+// seesNothing is a snapshot in which no transaction is visible.
+const seesNothing = "1:1:"
+
+func parseCursor(c relay.Cursor) (cursor, error) {
+	out := cursor{position: c.Position, snapshot: seesNothing}
+	if c.Snapshot == "" {
+		return out, nil
+	}
+	parts := strings.Split(c.Snapshot, "|")
+	if len(parts) != 2 && len(parts) != 4 {
+		return cursor{}, fmt.Errorf("cursor snapshot %q is not of the form snapshot|ceiling or snapshot|ceiling|upTo|page", c.Snapshot)
+	}
+	out.snapshot, out.ceiling = parts[0], parts[1]
+	if len(parts) == 4 {
+		var err error
+		out.upTo = parts[2]
+		if out.page, err = strconv.ParseInt(parts[3], 10, 64); err != nil {
+			return cursor{}, fmt.Errorf("cursor snapshot %q: %w", c.Snapshot, err)
+		}
+	}
+	return out, nil
+}
+
+func (c cursor) encode() relay.Cursor {
+	out := relay.Cursor{Position: c.position, Snapshot: c.snapshot + "|" + c.ceiling}
+	if c.upTo != "" {
+		out.Snapshot += "|" + c.upTo + "|" + strconv.FormatInt(c.page, 10)
+	}
+	return out
+}
+
+// snapshotXmax is the first transaction id that a snapshot knows nothing of.
+func snapshotXmax(snapshot string) (uint64, error) {
+	parts := strings.Split(snapshot, ":")
+	if len(parts) != 3 {
+		return 0, fmt.Errorf("snapshot %q is not of the form xmin:xmax:xip", snapshot)
+	}
+	return strconv.ParseUint(parts[1], 10, 64)
+}

@@ -1,0 +1,92 @@
+package postgres
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postrider/postrider/internal/migrate"
+	"github.com/postrider/postrider/outbox"
+)
+
+// The reasons why a store refuses to work with a schema. The error's text names the command that helps.
+var (
+	ErrSchemaMissing = migrate.ErrMissing
+	ErrSchemaOlder   = migrate.ErrOlder
+	ErrSchemaNewer   = migrate.ErrNewer
+)
+
+// The SQLSTATEs that mean something to this package.
+const (
+	undefinedTable        = "42P01"
+	insufficientPrivilege = "42501"
+	uniqueViolation       = "23505"
+	checkViolation        = "23514"
+	serializationFailure  = "40001"
+	deadlockDetected      = "40P01"
+	lockNotAvailable      = "55P03"
+	queryCanceled         = "57014"
+	failedTransaction     = "25P02"
+	readOnlyTransaction   = "25006"
+)
+
+// code returns the SQLSTATE of a server's error, through whichever driver it came; "" when it is none.
+func code(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.Code
+	}
+	// lib/pq and others that state it.
+	if e, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err); ok {
+		return e.SQLState()
+	}
+	return ""
+}
+
+// translate says what was being done and, for the errors that somebody can do something about, what.
+func translate(doing string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone):
+		return fmt.Errorf("%s: %w: this one was committed or rolled back", doing, outbox.ErrNoTransaction)
+	}
+	switch code(err) {
+	case undefinedTable:
+		return fmt.Errorf("%s: %w: run `postrider migrate up`: %w", doing, ErrSchemaMissing, err)
+	case insufficientPrivilege:
+		return fmt.Errorf("%s: the database role lacks a right; docs/sql-contract.md lists those that are needed: %w", doing, err)
+	case readOnlyTransaction:
+		return fmt.Errorf("%s: connected to a standby or a read-only session; connect to the primary: %w", doing, err)
+	case failedTransaction:
+		return fmt.Errorf("%s: an earlier statement of the transaction failed; roll it back: %w", doing, err)
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// again reports whether a transaction failed for what others did at the same time, so that it is worth repeating.
+func again(err error) bool {
+	switch code(err) {
+	case serializationFailure, deadlockDetected, uniqueViolation:
+		return true
+	}
+	return false
+}
+
+// attempts is how often a transaction is tried in all when it fails for what others did at the same time.
+const attempts = 5
+
+// retry repeats a transaction that failed for what others did at the same time.
+func retry[T any](f func() (T, error)) (T, error) {
+	for n := 1; ; n++ {
+		v, err := f()
+		if err == nil || n == attempts || !again(err) {
+			return v, err
+		}
+	}
+}

@@ -1,0 +1,375 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/relay"
+)
+
+// planSQL goes before a fetch, in the same round trip and for its transaction alone. The plan that is wanted is known and
+// does not depend on the parameters: index scans, planned once. A planner left to itself compiles the statement (JIT)
+// because a log is large, or scans a segment that was empty when it planned.
+const planSQL = `select set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true),
+	set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)`
+
+// fetchSQL returns, all under the one snapshot of the statement, a header (kind 0), late rows (kind 1) and fresh rows
+// (kind 2). The package comment says why nothing is skipped.
+//
+// Parameters: $1 partitions and $2 positions for fresh rows; $3 limit, of late rows per group and of fresh rows per
+// partition. Groups of partitions with the same snapshot, for late rows: $4 snapshot, $5 upTo, $6 page, $7 positions as an
+// array by partition (null: not in the group), $8 ceiling, $9 the largest position.
+//
+// The header's seq is how many transaction ids were assigned beyond its snapshot. It is computed while the statement
+// runs, hence after the snapshot was taken. Late rows of a transaction are found by the index (xid, seq), those that are
+// still running without looking; transactions between the snapshot's xmax and the ceiling were running too, and are few.
+const fetchSQL = `
+select 0::int2 as kind, 0::int2 as partition, age(pg_snapshot_xmax(pg_current_snapshot())::xid)::int8 as seq,
+	pg_current_snapshot()::text as id, null::text as topic, null::text as key, null::text as type, null::text as source,
+	null::text as subject, null::text as tenant, null::timestamptz as message_time, null::int4 as schema_version,
+	null::int8 as aggregate_version, null::text as content_type, null::jsonb as headers, null::text as correlation_id,
+	null::text as causation_id, null::bytea as payload, null::timestamptz as available_at, clock_timestamp() as created_at
+union all
+select 1::int2, late.* from (
+	select snapshot::pg_snapshot, coalesce(nullif(upto, '')::pg_snapshot, pg_current_snapshot()) as upto, page,
+		positions::int8[], nullif(ceiling, '')::xid8 as ceiling, last
+	from unnest($4::text[], $5::text[], $6::int8[], $7::text[], $8::text[], $9::int8[])
+		as g (snapshot, upto, page, positions, ceiling, last)
+) as g cross join lateral (
+	select * from (
+		(select r.* from pg_snapshot_xip(g.snapshot) as x cross join lateral (
+			select partition, {message} from {log} l
+			where l.xid = x and l.seq > g.page and l.seq <= g.last and l.seq <= g.positions[l.partition + 1]
+			order by l.seq limit $3::int8) as r
+		where pg_visible_in_snapshot(x, g.upto))
+		union all
+		(select partition, {message} from {log} l
+		where l.xid >= pg_snapshot_xmax(g.snapshot) and (l.xid < g.ceiling or g.ceiling is null)
+			and l.seq > g.page and l.seq <= g.last and l.seq <= g.positions[l.partition + 1]
+			and pg_visible_in_snapshot(l.xid, g.upto)
+		order by l.seq limit $3::int8)
+	) as l order by seq limit $3::int8
+) as late
+union all
+select 2::int2, fresh.* from unnest($1::int2[], $2::int8[]) as f (partition, position) cross join lateral (
+	select l.partition, {message} from {log} l
+	where l.partition = f.partition and l.seq > f.position order by l.seq limit $3::int8
+) as fresh`
+
+const (
+	kindHeader = 0
+	kindLate   = 1
+	kindFresh  = 2
+)
+
+const (
+	// assumedRowBytes is what a row is assumed to take before any was seen.
+	assumedRowBytes = 4 << 10
+	// overrun is how many times MaxBytes may be read off the wire, in rows that are thrown away, before the statement is
+	// given up and repeated with a limit that fits the rows.
+	overrun = 4
+)
+
+var errOverrun = errors.New("rows are far larger than assumed")
+
+// Fetch implements relay.LogStore: one round trip for all partitions. While a page of late rows is full, the partition
+// gets no fresh ones.
+func (s *Store) Fetch(ctx context.Context, _ string, req relay.FetchRequest) ([]relay.Batch, error) {
+	n, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		f, err := newFetch(s, req, n)
+		if err != nil {
+			return nil, err
+		}
+		batches, err := f.run(ctx)
+		if errors.Is(err, errOverrun) {
+			continue
+		}
+		return batches, translate("fetch", err)
+	}
+}
+
+// fetch is one run of fetchSQL.
+type fetch struct {
+	store  *Store
+	req    relay.FetchRequest
+	limit  int // rows asked for, per group of late ones and per partition of fresh ones
+	parts  []*partitionFetch
+	byPart []*partitionFetch
+	groups []*lateGroup
+
+	snapshot, ceiling string
+	now               time.Time
+	bytes, rows       int // accepted
+	// discarded bytes and rows were read off the wire and did not fit.
+	discardedBytes, discardedRows int
+}
+
+// partitionFetch is what is read of one partition.
+type partitionFetch struct {
+	cursor  cursor
+	group   *lateGroup // nil when it can have no late rows
+	batch   relay.Batch
+	fresh   []relay.Record
+	seen    int      // fresh rows that arrived
+	last    [3]int64 // by kind, the row that arrived last, to check their order
+	full    bool     // no more is accepted, for the bytes
+	lateCut bool     // a late row was not accepted
+}
+
+// lateGroup is the partitions whose cursors differ in nothing but the position, whose late rows are read together.
+type lateGroup struct {
+	cursor    cursor
+	positions []string
+	last      int64
+	seen      int   // late rows that arrived
+	end       int64 // the sequence of the last of them
+}
+
+func newFetch(s *Store, req relay.FetchRequest, partitions int) (*fetch, error) {
+	f := &fetch{store: s, req: req, byPart: make([]*partitionFetch, partitions)}
+	groups := make(map[string]*lateGroup)
+	for _, p := range req.Partitions {
+		if p.Partition < 0 || p.Partition >= partitions {
+			return nil, fmt.Errorf("fetch: there is no partition %d, the outbox has %d", p.Partition, partitions)
+		}
+		c, err := parseCursor(p.After)
+		if err != nil {
+			return nil, fmt.Errorf("fetch partition %d: %w", p.Partition, err)
+		}
+		pf := &partitionFetch{cursor: c, batch: relay.Batch{Partition: p.Partition}}
+		f.parts = append(f.parts, pf)
+		f.byPart[p.Partition] = pf
+		if c.position == 0 {
+			continue
+		}
+		g := groups[p.After.Snapshot]
+		if g == nil {
+			g = &lateGroup{cursor: c, positions: make([]string, partitions)}
+			for i := range g.positions {
+				g.positions[i] = "NULL"
+			}
+			groups[p.After.Snapshot] = g
+			f.groups = append(f.groups, g)
+		}
+		g.positions[p.Partition] = strconv.FormatInt(c.position, 10)
+		g.last = max(g.last, c.position)
+		pf.group = g
+	}
+	rowBytes := max(s.rowBytes.Load(), 1)
+	f.limit = min(req.Limit, req.MaxBytes/int(rowBytes)/max(len(f.parts), 1)+1)
+	return f, nil
+}
+
+func (f *fetch) args() []any {
+	var partitions []int16
+	var positions, pages, lasts []int64
+	var snapshots, upTos, groupPositions, ceilings []string
+	for _, p := range f.parts {
+		if p.cursor.upTo == "" {
+			partitions = append(partitions, int16(p.batch.Partition))
+			positions = append(positions, p.cursor.position)
+		}
+	}
+	for _, g := range f.groups {
+		snapshots = append(snapshots, g.cursor.snapshot)
+		upTos = append(upTos, g.cursor.upTo)
+		pages = append(pages, g.cursor.page)
+		groupPositions = append(groupPositions, "{"+strings.Join(g.positions, ",")+"}")
+		ceilings = append(ceilings, g.cursor.ceiling)
+		lasts = append(lasts, g.last)
+	}
+	return []any{list(partitions), list(positions), int64(f.limit),
+		list(snapshots), list(upTos), list(pages), list(groupPositions), list(ceilings), list(lasts)}
+}
+
+// list is an array parameter: a nil slice would be null.
+func list[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
+
+func (f *fetch) run(ctx context.Context) ([]relay.Batch, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	batch := &pgx.Batch{}
+	batch.Queue(planSQL)
+	batch.Queue(f.store.sql.fetch, f.args()...)
+	results := f.store.pool.SendBatch(ctx, batch)
+	defer results.Close()
+	if _, err := results.Exec(); err != nil {
+		return nil, err
+	}
+	rows, err := results.Query()
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	d := newDecoder(rows)
+	for d.next() {
+		if err := f.row(d); err != nil {
+			// Reading on would mean reading all that is left; an ended context closes the connection instead.
+			cancel()
+			return nil, err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	if f.snapshot == "" {
+		return nil, errors.New("the result has no header")
+	}
+	f.learn()
+	return f.batches(), nil
+}
+
+// learn remembers what rows take, for the limit of the next fetch: at once when they are larger than assumed.
+func (f *fetch) learn() {
+	rows := f.rows + f.discardedRows
+	if rows == 0 {
+		return
+	}
+	seen, assumed := int64((f.bytes+f.discardedBytes)/rows), f.store.rowBytes.Load()
+	if seen < assumed {
+		seen = (7*assumed + seen) / 8
+	}
+	f.store.rowBytes.Store(seen)
+}
+
+func (f *fetch) row(d *decoder) error {
+	kind, err := d.int(0)
+	if err != nil {
+		return err
+	}
+	if kind == kindHeader {
+		return f.header(d)
+	}
+	partition, err := d.int(1)
+	if err != nil {
+		return err
+	}
+	seq, err := d.int(2)
+	if err != nil {
+		return err
+	}
+	p := f.byPart[partition]
+	if seq <= p.last[kind] {
+		return fmt.Errorf("partition %d: row %d came after row %d", partition, seq, p.last[kind])
+	}
+	p.last[kind] = seq
+	if kind == kindLate {
+		p.group.seen++
+		p.group.end = max(p.group.end, seq)
+	} else {
+		p.seen++
+	}
+	if ok, err := f.accept(p, d.size(2)); err != nil || !ok {
+		p.lateCut = p.lateCut || kind == kindLate
+		return err
+	}
+	m, fault, err := d.message(2)
+	if err != nil {
+		return fmt.Errorf("partition %d: message %d: %w", partition, seq, err)
+	}
+	if r := (relay.Record{Message: m, Err: fault}); kind == kindLate {
+		p.batch.Records = append(p.batch.Records, r)
+	} else {
+		p.fresh = append(p.fresh, r)
+	}
+	return nil
+}
+
+// accept says whether a row of this size still fits. The first one always does; behind one that does not, none of its
+// partition does.
+func (f *fetch) accept(p *partitionFetch, size int) (bool, error) {
+	if !p.full && (f.rows == 0 || f.bytes+size <= f.req.MaxBytes) {
+		f.rows++
+		f.bytes += size
+		return true, nil
+	}
+	p.full = true
+	f.discardedRows++
+	f.discardedBytes += size
+	if f.limit > 1 && f.discardedBytes > overrun*f.req.MaxBytes {
+		assumed := f.store.rowBytes.Load()
+		f.learn()
+		f.store.rowBytes.Store(max(f.store.rowBytes.Load(), 2*assumed)) // so that repeating ends
+		return false, errOverrun
+	}
+	return false, nil
+}
+
+func (f *fetch) header(d *decoder) error {
+	f.snapshot = d.string(3)
+	xmax, err := snapshotXmax(f.snapshot)
+	if err != nil {
+		return err
+	}
+	age, err := d.int(2)
+	if err != nil {
+		return err
+	}
+	f.ceiling = strconv.FormatUint(xmax+uint64(age), 10)
+	f.now, err = d.time(2 + messageColumnCount - 1)
+	return err
+}
+
+func (f *fetch) batches() []relay.Batch {
+	var out []relay.Batch
+	for _, p := range f.parts {
+		before := p.cursor.snapshot
+		f.finish(p)
+		for i := range p.batch.Records {
+			if r := &p.batch.Records[i]; !r.Message.DeliverAt.IsZero() {
+				r.Delay = r.Message.DeliverAt.Sub(f.now)
+			}
+		}
+		if len(p.batch.Records) > 0 || p.batch.More || before != f.snapshot {
+			out = append(out, p.batch)
+		}
+	}
+	return out
+}
+
+// finish decides how far a partition's batch goes and what cursor follows it.
+func (f *fetch) finish(p *partitionFetch) {
+	c, b := p.cursor, &p.batch
+	b.Late = len(b.Records)
+	lateFull := p.group != nil && p.group.seen >= f.limit
+	switch {
+	case lateFull || p.lateCut:
+		// The page ends within the late rows. The next one goes on behind it, under the same snapshot.
+		if c.upTo == "" {
+			c.upTo = f.snapshot
+		}
+		switch {
+		case !p.lateCut:
+			c.page = p.group.end
+		case b.Late > 0:
+			c.page = b.Records[b.Late-1].Message.Sequence
+		}
+		b.Next, b.More = c.encode(), true
+	case c.upTo != "":
+		// That was the last page; what its snapshot did not see comes next.
+		b.Next, b.More = cursor{position: c.position, snapshot: c.upTo, ceiling: c.ceiling}.encode(), true
+	default:
+		fresh := p.fresh[:min(len(p.fresh), max(f.req.Limit-b.Late, 0))]
+		b.Records = append(b.Records, fresh...)
+		next := cursor{position: c.position, snapshot: f.snapshot, ceiling: f.ceiling}
+		if len(fresh) > 0 {
+			next.position = fresh[len(fresh)-1].Message.Sequence
+		}
+		b.Next, b.More = next.encode(), p.seen >= f.limit || len(fresh) < p.seen
+	}
+}

@@ -1,0 +1,271 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/relay"
+)
+
+// The statements of a settlement that work on held keys. Their parameters are those of mineSQL.
+const (
+	holdSQL = mineSQL + `
+insert into {held} as h (relay, key, partition, seq, reason, cause, attempts, since, next_attempt_at)
+select $1::text, m.name, m.part, m.number, m.why, m.what, m.tries, clock_timestamp(),
+	case when m.after >= 0 then clock_timestamp() + m.after * interval '1 microsecond' end
+from mine m
+on conflict (relay, key) do update set seq = excluded.seq, reason = excluded.reason, cause = excluded.cause,
+	attempts = excluded.attempts, next_attempt_at = excluded.next_attempt_at`
+
+	// releaseKeysSQL ends the holding of keys behind which nothing waits, and returns them.
+	releaseKeysSQL = mineSQL + `, free as materialized (
+	select m.name from mine m where not exists (
+		select 1 from {parked} p
+		where p.relay = $1::text and p.partition = m.part and p.key = m.name and p.due_at is null)
+), freed as (
+	delete from {held} h using free where h.relay = $1::text and h.key = free.name
+)
+select name from free`
+
+	// letGoSQL makes the keys that are still held due at once.
+	letGoSQL = mineSQL + `
+update {held} h set next_attempt_at = clock_timestamp(), ` + newHeadSQL + `
+from mine m left join lateral (` + firstWaitingSQL + ` and p.partition = m.part and p.key = m.name ` + firstOnlySQL + `) w on true
+where h.relay = $1::text and h.key = m.name`
+
+	// newHeadSQL makes the first of those that wait the head, if the head is gone.
+	newHeadSQL = `seq = coalesce(w.seq, h.seq), reason = case when w.seq <> h.seq then w.reason else h.reason end,
+	cause = case when w.seq <> h.seq then '' else h.cause end,
+	attempts = case when w.seq <> h.seq then w.attempts else h.attempts end`
+	firstWaitingSQL = `select p.seq, p.reason, p.attempts from {parked} p where p.relay = $1::text and p.due_at is null`
+	firstOnlySQL    = `order by p.seq limit 1`
+)
+
+const (
+	heldColumns = `h.relay, h.partition::int4, h.key, h.seq, h.reason, h.cause, h.attempts, h.since, h.next_attempt_at,
+	(select count(*) from (select 1 from {parked} p where p.relay = h.relay and p.partition = h.partition and p.key = h.key
+		and p.due_at is null limit %d) as p)::int4`
+
+	// listHeldSQL is a page: $1 relay or '', behind $2 since, $3 relay and $4 key (if $5), $6 rows.
+	listHeldSQL = `select ` + heldColumns + ` from {held} h
+where ($1::text = '' or h.relay = $1::text)
+	and (not $5::bool or (h.since, h.relay, h.key) > ($2::timestamptz, $3::text, $4::text))
+order by h.since, h.relay, h.key limit $6::int8`
+
+	showHeldSQL = `select ` + heldColumns + ` from {held} h where h.relay = $1::text and h.key = $2::text`
+
+	// waitingSQL: $1 relay, $2 partition, $3 key, $4 rows.
+	waitingSQL = `select reason, attempts, parked_at, due_at, history, {message} from {parked}
+where relay = $1::text and partition = $2::int4 and key = $3::text and due_at is null order by seq limit $4::int8`
+)
+
+// listPage is how many held keys or dead letters are read at a time.
+const listPage = 100
+
+func scanHeld(row pgx.CollectableRow) (relay.HeldInfo, error) {
+	var h relay.HeldInfo
+	var next *time.Time
+	err := row.Scan(&h.Relay, &h.Partition, &h.Key, &h.Sequence, &h.Reason, &h.Cause, &h.Attempts, &h.Since, &next, &h.Parked)
+	h.Since = h.Since.UTC()
+	if next != nil {
+		h.NextAttempt = next.UTC()
+	}
+	return h, err
+}
+
+func (s *Store) heldSQL(sql string) string { return s.names.expand(fmt.Sprintf(sql, relay.CountLimit)) }
+
+// ListHeld implements relay.HeldStore.
+func (s *Store) ListHeld(ctx context.Context, name string) iter.Seq2[relay.HeldInfo, error] {
+	return func(yield func(relay.HeldInfo, error) bool) {
+		var last relay.HeldInfo
+		for begun := false; ; begun = true {
+			page, err := s.heldPage(ctx, name, last, begun)
+			if err != nil {
+				yield(relay.HeldInfo{}, translate("list held keys", err))
+				return
+			}
+			for _, h := range page {
+				if !yield(h, nil) {
+					return
+				}
+			}
+			if len(page) < listPage {
+				return
+			}
+			last = page[len(page)-1]
+		}
+	}
+}
+
+func (s *Store) heldPage(ctx context.Context, name string, last relay.HeldInfo, begun bool) ([]relay.HeldInfo, error) {
+	if _, err := s.open(ctx); err != nil {
+		return nil, err
+	}
+	rows, err := s.pool.Query(ctx, s.heldSQL(listHeldSQL), name, last.Since, last.Relay, last.Key, begun, int64(listPage))
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scanHeld)
+}
+
+// ShowHeld implements relay.HeldStore.
+func (s *Store) ShowHeld(ctx context.Context, name, key string, limit int) (relay.HeldInfo, []relay.ParkedInfo, error) {
+	if _, err := s.open(ctx); err != nil {
+		return relay.HeldInfo{}, nil, err
+	}
+	h, err := s.showHeld(ctx, s.pool, name, key)
+	if err != nil {
+		return relay.HeldInfo{}, nil, err
+	}
+	rows, err := s.pool.Query(ctx, s.names.expand(waitingSQL), name, h.Partition, key, int64(limit))
+	if err != nil {
+		return relay.HeldInfo{}, nil, translate("show held key", err)
+	}
+	defer rows.Close()
+	var parked []relay.ParkedInfo
+	for d := newDecoder(rows); d.next(); {
+		p, err := decodeParked(d)
+		if err != nil {
+			return relay.HeldInfo{}, nil, fmt.Errorf("show held key: %w", err)
+		}
+		parked = append(parked, p)
+	}
+	return h, parked, translate("show held key", rows.Err())
+}
+
+func decodeParked(d *decoder) (p relay.ParkedInfo, err error) {
+	p.Reason = relay.ParkReason(d.string(0))
+	attempts, err := d.int(1)
+	if err != nil {
+		return p, err
+	}
+	p.Attempts = int(attempts)
+	if p.ParkedAt, err = d.time(2); err != nil {
+		return p, err
+	}
+	if p.DueAt, err = d.time(3); err != nil {
+		return p, err
+	}
+	p.History = readHistory(d.json(4))
+	p.Message, _, err = d.message(5) // what cannot be read is shown as far as it can
+	return p, err
+}
+
+func (s *Store) showHeld(ctx context.Context, q querier, name, key string) (relay.HeldInfo, error) {
+	rows, err := q.Query(ctx, s.heldSQL(showHeldSQL), name, key)
+	if err != nil {
+		return relay.HeldInfo{}, translate("show held key", err)
+	}
+	found, err := pgx.CollectRows(rows, scanHeld)
+	if err != nil {
+		return relay.HeldInfo{}, translate("show held key", err)
+	}
+	if len(found) == 0 {
+		return relay.HeldInfo{}, fmt.Errorf("%w: key %q of relay %q", relay.ErrNotHeld, key, name)
+	}
+	return found[0], nil
+}
+
+const (
+	// lockLeaseSQL keeps settlements of a partition away: $1 relay, $2 partitions.
+	lockLeaseSQL = `select 1 from {leases} where relay = $1::text and partition = any($2::int4[])
+order by partition for no key update`
+
+	// letKeyGoSQL makes a key due at once, for whoever holds the partition to go on with or release: only that process knows
+	// what it has in hand. $1 relay, $2 partition, $3 key.
+	letKeyGoSQL = `
+update {held} h set next_attempt_at = clock_timestamp(), ` + newHeadSQL + `
+from (select 1) as one left join lateral (` + firstWaitingSQL + ` and p.partition = $2::int4 and p.key = $3::text ` + firstOnlySQL + `) w
+	on true
+where h.relay = $1::text and h.key = $3::text`
+
+	// giveUpSQL moves waiting messages of a key to the dead letters: $1 relay, $2 partition, $3 key, $4 the sequence of the
+	// one that is meant, $5 all, $6 reason, $7 cause, $8 attempts (-1: as parked), $9 history entry, $10 state, $11 by,
+	// $12 resolution.
+	giveUpSQL = `
+with gone as (
+	delete from {parked} p where p.relay = $1::text and p.partition = $2::int4 and p.key = $3::text and p.due_at is null
+		and ($5::bool or p.seq = $4::int8)
+	returning p.*
+)
+insert into {dead} (relay, partition, {message}, reason, cause, attempts, history, died_at, redrives, state, resolved_at,
+	resolved_by, resolution)
+select relay, partition, {message}, $6::text, $7::text, case when $8::int4 < 0 then attempts else $8::int4 end,
+	case when $9::text = '' then history else (case when jsonb_array_length(history) >= 20 then history - 0 else history end)
+		|| jsonb_build_array(jsonb_build_object('attempt', 0, 'at', clock_timestamp(), 'cause', $9::text)) end,
+	clock_timestamp(), redrives, $10::text, case when $10::text <> 'open' then clock_timestamp() end, $11::text, $12::text
+from gone order by seq`
+
+	// discardLatestSQL closes the open dead letter of a message: $1 relay, $2 sequence, $3 by, $4 resolution.
+	discardLatestSQL = `
+update {dead} set state = 'discarded', resolved_at = clock_timestamp(), resolved_by = $3::text, resolution = $4::text
+where relay = $1::text and seq = $2::int8 and state = 'open'`
+)
+
+// decide applies an operator's decision about a held key and lets the key go, in one transaction.
+func (s *Store) decide(ctx context.Context, doing, name, key string, apply func(tx pgx.Tx, h relay.HeldInfo) (int, error)) (int, error) {
+	if _, err := s.open(ctx); err != nil {
+		return 0, err
+	}
+	n, err := retry(func() (n int, err error) {
+		err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			h, err := s.showHeld(ctx, tx, name, key)
+			if err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, s.names.expand(lockLeaseSQL), name, []int32{int32(h.Partition)}); err != nil {
+				return err
+			}
+			// Again, for what was settled meanwhile.
+			if h, err = s.showHeld(ctx, tx, name, key); err != nil {
+				return err
+			}
+			if n, err = apply(tx, h); err != nil {
+				return err
+			}
+			_, err = tx.Exec(ctx, s.names.expand(letKeyGoSQL), name, h.Partition, key)
+			return err
+		})
+		return n, err
+	})
+	if err == nil {
+		s.Wake()
+	}
+	return n, translate(doing, err)
+}
+
+// RetryHeld implements relay.HeldStore.
+func (s *Store) RetryHeld(ctx context.Context, name, key string) error {
+	_, err := s.decide(ctx, "retry held key", name, key, func(pgx.Tx, relay.HeldInfo) (int, error) { return 0, nil })
+	return err
+}
+
+// SkipHeld implements relay.HeldStore.
+func (s *Store) SkipHeld(ctx context.Context, name, key, by, reason string) error {
+	by, reason = oneText(by, maxCause), oneText(reason, maxCause)
+	_, err := s.decide(ctx, "skip head of held key", name, key, func(tx pgx.Tx, h relay.HeldInfo) (int, error) {
+		if _, err := tx.Exec(ctx, s.names.expand(giveUpSQL), name, h.Partition, key, h.Sequence, false, "skipped", h.Cause,
+			h.Attempts, "", "discarded", by, reason); err != nil {
+			return 0, err
+		}
+		// A head that is a dead letter already, with its key waiting for this decision.
+		_, err := tx.Exec(ctx, s.names.expand(discardLatestSQL), name, h.Sequence, by, reason)
+		return 0, err
+	})
+	return err
+}
+
+// DeadHeld implements relay.HeldStore.
+func (s *Store) DeadHeld(ctx context.Context, name, key, by, reason string, all bool) (int, error) {
+	by, reason = oneText(by, maxCause), oneText(reason, maxCause)
+	return s.decide(ctx, "dead-letter held key", name, key, func(tx pgx.Tx, h relay.HeldInfo) (int, error) {
+		tag, err := tx.Exec(ctx, s.names.expand(giveUpSQL), name, h.Partition, key, h.Sequence, all, reason, h.Cause,
+			-1, "given up by "+by, "open", "", "")
+		return int(tag.RowsAffected()), err
+	})
+}

@@ -1,0 +1,211 @@
+package postgres
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postrider/postrider/internal/migrate"
+)
+
+//go:embed migrations
+var migrationFiles embed.FS
+
+// Latest as a target of Migrate is the newest version that this program knows.
+const Latest = migrate.Latest
+
+// MigrationState is one migration as it stands in a database.
+type MigrationState = migrate.Status
+
+// MigrationStep is one migration that Migrate applied.
+type MigrationStep = migrate.Step
+
+func (c Config) migrations() (*migrate.Set, error) {
+	files, err := fs.Sub(migrationFiles, "migrations")
+	if err != nil {
+		return nil, err
+	}
+	return migrate.Load(files, map[string]string{
+		"prefix": pgx.Identifier{c.Schema}.Sanitize() + "." + c.Prefix, "prefixname": c.Prefix,
+		"partitions": strconv.Itoa(c.Partitions),
+	})
+}
+
+// createMigrationsSQL makes the record of what was applied. It stands outside the migrations because they are recorded in it.
+const createMigrationsSQL = `create table if not exists {migrations} (
+	version    integer primary key,
+	name       text not null,
+	applied_at timestamptz not null default clock_timestamp()
+)`
+
+// Migrate brings the schema to a version, Latest or 0 to remove it with everything that it holds, and returns the steps
+// that it took. All of them are one transaction. Any number of processes may call it at once: an advisory lock, held
+// until the transaction ends, lets one work while the others wait, and these then find nothing left to do.
+//
+// It needs the right to create tables in the schema. Errors: ErrSchemaNewer.
+func Migrate(ctx context.Context, pool *pgxpool.Pool, c Config, target int) ([]MigrationStep, error) {
+	m, err := newMigrator(c)
+	if err != nil {
+		return nil, err
+	}
+	var steps []MigrationStep
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		steps, err = m.migrate(ctx, tx, target)
+		return err
+	})
+	if err != nil {
+		return nil, translate("migrate", err)
+	}
+	return steps, nil
+}
+
+// MigrationStatus lists the migrations that this program or the database knows, in order.
+func MigrationStatus(ctx context.Context, pool *pgxpool.Pool, c Config) ([]MigrationState, error) {
+	m, err := newMigrator(c)
+	if err != nil {
+		return nil, err
+	}
+	applied, err := m.applied(ctx, pool)
+	if err != nil {
+		return nil, translate("migration status", err)
+	}
+	return m.set.Status(applied), nil
+}
+
+// PrintMigrations writes the SQL that Migrate would run on an empty database to bring it to the newest version, for
+// whoever runs it by hand.
+func PrintMigrations(w io.Writer, c Config) error {
+	m, err := newMigrator(c)
+	if err != nil {
+		return err
+	}
+	steps, err := m.set.Plan(0, Latest)
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "begin;\n\n%s;\n", m.names.expand(createMigrationsSQL))
+	for _, s := range steps {
+		fmt.Fprintf(&b, "\n-- %s\n%s%s;\n", s, s.SQL, m.record(s))
+	}
+	b.WriteString("\ncommit;\n")
+	_, err = io.WriteString(w, b.String())
+	return err
+}
+
+type migrator struct {
+	set        *migrate.Set
+	names      names
+	segmentFor time.Duration
+}
+
+func newMigrator(c Config) (*migrator, error) {
+	c = c.withDefaults()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	set, err := c.migrations()
+	if err != nil {
+		return nil, err
+	}
+	return &migrator{set: set, names: newNames(c), segmentFor: c.SegmentFor}, nil
+}
+
+func (m *migrator) migrate(ctx context.Context, tx pgx.Tx, target int) ([]MigrationStep, error) {
+	// Two prefixes may share a lock by chance, which costs a short wait.
+	_, err := tx.Exec(ctx, "select pg_advisory_xact_lock(hashtextextended($1::text, 0))", m.names.migrations)
+	if err != nil {
+		return nil, err
+	}
+	applied, err := m.applied(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	steps, err := m.set.Plan(version(applied), target)
+	if err != nil || len(steps) == 0 {
+		return nil, err
+	}
+	if err := script(ctx, tx, m.names.expand(createMigrationsSQL)); err != nil {
+		return nil, err
+	}
+	for _, s := range steps {
+		if err := script(ctx, tx, s.SQL+m.record(s)); err != nil {
+			return nil, fmt.Errorf("%s: %w", s, err)
+		}
+	}
+	if last := steps[len(steps)-1]; last.Down && last.Version == 1 {
+		return steps, script(ctx, tx, "drop table "+m.names.migrations)
+	}
+	return steps, m.names.createSegments(ctx, tx, m.segmentFor, time.Time{})
+}
+
+func (m *migrator) record(s migrate.Step) string {
+	if s.Down {
+		return fmt.Sprintf("delete from %s where version = %d", m.names.migrations, s.Version)
+	}
+	return fmt.Sprintf("insert into %s (version, name) values (%d, '%s')", m.names.migrations, s.Version, s.Name)
+}
+
+// querier is a pool or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// applied returns what was applied and when; nothing if there is no schema.
+func (m *migrator) applied(ctx context.Context, q querier) (map[int]time.Time, error) {
+	var exists bool
+	err := q.QueryRow(ctx, "select to_regclass($1::text) is not null", m.names.migrations).Scan(&exists)
+	if err != nil || !exists {
+		return nil, err
+	}
+	rows, err := q.Query(ctx, "select version, applied_at from "+m.names.migrations)
+	if err != nil {
+		return nil, err
+	}
+	applied := make(map[int]time.Time)
+	var v int
+	var at time.Time
+	_, err = pgx.ForEachRow(rows, []any{&v, &at}, func() error {
+		applied[v] = at.UTC()
+		return nil
+	})
+	return applied, err
+}
+
+func version(applied map[int]time.Time) int {
+	latest := 0
+	for v := range applied {
+		latest = max(latest, v)
+	}
+	return latest
+}
+
+// script runs several statements at once.
+func script(ctx context.Context, tx pgx.Tx, sql string) error {
+	return tx.Conn().PgConn().Exec(ctx, sql).Close()
+}
+
+// checkSchema reads the version and says whether this program can work with it, and the number of partitions.
+func (s *Store) checkSchema(ctx context.Context, q querier) (int, error) {
+	var have, partitions int
+	err := q.QueryRow(ctx, s.sql.open).Scan(&have, &partitions)
+	switch {
+	case code(err) == undefinedTable, errors.Is(err, pgx.ErrNoRows):
+		return 0, fmt.Errorf("open outbox %s: %w", s.names.migrations, s.migrations.Check(0))
+	case err != nil:
+		return 0, translate("open outbox", err)
+	}
+	return partitions, s.migrations.Check(have)
+}
+
+const openSQL = `select (select max(version) from {migrations})::int4, partitions::int4 from {meta}`

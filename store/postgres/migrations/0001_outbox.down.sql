@@ -1,0 +1,2 @@
+drop table {prefix}dead, {prefix}held, {prefix}parked, {prefix}relays, {prefix}cursors, {prefix}leases, {prefix}log,
+    {prefix}meta;

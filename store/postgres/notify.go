@@ -1,0 +1,147 @@
+package postgres
+
+import (
+	"context"
+	"crypto/md5"
+	"encoding/hex"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Wake implements outbox.Store: relays of this process hear of it at once, those of others by a notification, if
+// Config.Notify is on.
+func (s *Store) Wake() {
+	s.wake.Wake()
+	if s.notifier != nil {
+		s.notifier.wake()
+	}
+}
+
+// Subscribe implements relay.LogStore.
+func (s *Store) Subscribe() (<-chan struct{}, func()) { return s.wake.Subscribe() }
+
+// channel is the name under which the processes of one outbox notify each other. The hash keeps it within 63 bytes.
+func (n names) channel() string {
+	sum := md5.Sum([]byte(n.schema + "." + n.prefix))
+	return "postrider_" + hex.EncodeToString(sum[:8])
+}
+
+// notifier sends notifications, the first one at once and then at most one per interval, outside of any transaction: a
+// notification inside the publishing transactions would make them commit one after another.
+type notifier struct {
+	store   *Store
+	pending chan struct{} // of one: any number of wakes before it is read are one
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+}
+
+func startNotifier(s *Store) *notifier {
+	ctx, cancel := context.WithCancel(context.Background())
+	n := &notifier{store: s, pending: make(chan struct{}, 1), stop: cancel}
+	n.done.Go(func() { n.run(ctx) })
+	return n
+}
+
+func (n *notifier) wake() {
+	select {
+	case n.pending <- struct{}{}:
+	default:
+	}
+}
+
+func (n *notifier) close() {
+	n.stop()
+	n.done.Wait()
+}
+
+// notifyTimeout bounds one notification, so that a database that does not answer holds one connection and no more.
+const notifyTimeout = 5 * time.Second
+
+func (n *notifier) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.pending:
+		}
+		if err := n.send(ctx); err != nil && ctx.Err() == nil {
+			n.store.config.Logger.Warn("postrider: notifying other processes failed; they find the messages by polling", "error", err)
+		}
+		timer.Reset(n.store.config.NotifyEvery)
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+func (n *notifier) send(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
+	defer cancel()
+	_, err := n.store.pool.Exec(ctx, "select pg_notify($1::text, '')", n.store.names.channel())
+	return err
+}
+
+// Listening pauses before it connects again for a time that doubles up to a limit.
+const (
+	reconnectAfter    = 100 * time.Millisecond
+	reconnectAfterMax = 10 * time.Second
+)
+
+// Listen implements relay.Listener on a connection of its own, to Config.ListenDSN.
+func (s *Store) Listen(ctx context.Context) error {
+	if s.config.ListenDSN == "" {
+		return nil
+	}
+	config, err := pgx.ParseConfig(s.config.ListenDSN)
+	if err != nil {
+		return fmt.Errorf("Config.ListenDSN: %w", err)
+	}
+	pause := reconnectAfter
+	for ctx.Err() == nil {
+		listened, err := s.listen(ctx, config)
+		if ctx.Err() != nil {
+			break
+		}
+		if listened {
+			pause = reconnectAfter
+		}
+		s.config.Logger.Warn("postrider: listening for notifications failed; polling goes on", "error", err, "again_in", pause)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, reconnectAfterMax)
+	}
+	return nil
+}
+
+// listen hears notifications until the connection breaks, and reports whether it came to hear any.
+func (s *Store) listen(ctx context.Context, config *pgx.ConnConfig) (listened bool, err error) {
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(ctx) // nothing depends on a goodbye
+	}()
+	if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{s.names.channel()}.Sanitize()); err != nil {
+		return false, err
+	}
+	// What was committed while nobody listened.
+	s.wake.Wake()
+	for {
+		if _, err := conn.WaitForNotification(ctx); err != nil {
+			return true, err
+		}
+		s.wake.Wake()
+	}
+}

@@ -1,0 +1,249 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/relay"
+)
+
+// The statements of a settlement that work on parked messages. Their parameters are those of mineSQL.
+const (
+	// missingSQL finds what is neither in the log nor put aside already.
+	missingSQL = mineSQL + `
+select m.number from mine m
+where not exists (select 1 from {log} l where l.partition = m.part and l.seq = m.number)
+	and not exists (select 1 from {parked} p where p.relay = $1::text and p.partition = m.part and p.seq = m.number)
+	and not exists (select 1 from {dead} d where d.relay = $1::text and d.seq = m.number)`
+
+	parkFromLogSQL = mineSQL + `
+insert into {parked} as p (relay, partition, {message}, reason, due_at, attempts, history, parked_at)
+select $1::text, partition, {message}, m.why,
+	case when m.after >= 0 then clock_timestamp() + m.after * interval '1 microsecond' end, m.tries, ` + entrySQL + `,
+	clock_timestamp()
+from mine m join {log} l on l.partition = m.part and l.seq = m.number
+on conflict (relay, partition, seq) do update set reason = excluded.reason, due_at = excluded.due_at,
+	attempts = excluded.attempts, history = ` + rememberSQL
+
+	parkAgainSQL = mineSQL + `
+update {parked} p set reason = excluded.why, attempts = excluded.tries, history = ` + rememberSQL + `,
+	due_at = case when excluded.after >= 0 then clock_timestamp() + excluded.after * interval '1 microsecond' end
+from (select m.*, ` + entrySQL + ` as history from mine m) as excluded
+where p.relay = $1::text and p.partition = excluded.part and p.seq = excluded.number`
+
+	removedSQL = mineSQL + `
+delete from {parked} p using mine m where p.relay = $1::text and p.partition = m.part and p.seq = m.number`
+
+	// entrySQL is the history entry of an item, in an array, which is empty when the item has no cause.
+	entrySQL = `case when m.what = '' then '[]'::jsonb else jsonb_build_array(jsonb_build_object(
+		'attempt', m.attempt, 'at', clock_timestamp(), 'cause', m.what)) end`
+
+	// rememberSQL adds the entry excluded.history to p.history, of which the last 20 are kept. An entry that repeats the last
+	// one comes from a settlement whose answer was lost.
+	rememberSQL = `case
+		when excluded.history = '[]' or (p.history -> -1) - 'at' = (excluded.history -> 0) - 'at' then p.history
+		when jsonb_array_length(p.history) >= 20 then (p.history - 0) || excluded.history
+		else p.history || excluded.history end`
+)
+
+// heldKeysSQL: $1 relay, $2 partition.
+const heldKeysSQL = `select key from {held} where relay = $1::text and partition = $2::int4 order by key`
+
+// HeldKeys implements relay.LogStore.
+func (s *Store) HeldKeys(ctx context.Context, name string, partition int) ([]string, error) {
+	if _, err := s.open(ctx); err != nil {
+		return nil, err
+	}
+	rows, err := s.pool.Query(ctx, s.sql.heldKeys, name, partition)
+	if err != nil {
+		return nil, translate("held keys", err)
+	}
+	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return keys, translate("held keys", err)
+}
+
+// dueSQL: $1 relay, $2 partitions, $3 busy keys, $4 busy sequences, $5 runs wanted and one more, $6 length of a run. The
+// first row has no key: its partition is -1 and its due_at the next moment at which something falls due. Every run begins
+// with a row of its own (ord 0, no message), so that an empty run is seen.
+const dueSQL = `
+with clock as materialized (select clock_timestamp() as now), due as materialized (
+	select d.*, row_number() over (order by d.at, d.seq) as run from (
+		(select partition, seq, key, true as whole, next_attempt_at as at from {held}, clock
+		where relay = $1::text and partition = any($2::int2[]) and next_attempt_at <= now and key <> all($3::text[])
+		order by next_attempt_at, seq limit $5::int8)
+		union all
+		(select partition, seq, '', false, due_at from {parked}, clock
+		where relay = $1::text and partition = any($2::int2[]) and due_at <= now and seq <> all($4::int8[])
+		order by due_at, seq limit $5::int8)
+	) as d order by d.at, d.seq limit $5::int8
+)
+select 0::int8 as run, 0::int2 as ord, -1::int2 as partition, ''::text as held, null::text as reason, 0::int4 as attempts,
+	least((select min(next_attempt_at) from {held} where relay = $1::text and partition = any($2::int2[])
+			and next_attempt_at > now),
+		(select min(due_at) from {parked} where relay = $1::text and partition = any($2::int2[]) and due_at > now)) as due_at,
+	now as parked_at, null::int8 as seq, null::text as id, null::text as topic, null::text as key, null::text as type,
+	null::text as source, null::text as subject, null::text as tenant, null::timestamptz as message_time,
+	null::int4 as schema_version, null::int8 as aggregate_version, null::text as content_type, null::jsonb as headers,
+	null::text as correlation_id, null::text as causation_id, null::bytea as payload, null::timestamptz as available_at,
+	null::timestamptz as created_at
+from clock
+union all
+select run, 0, partition, key, null, 0, null, null, seq, null, null, null, null, null, null, null, null, null, null, null, null,
+	null, null, null, null, null
+from due
+union all
+select d.run, 1, d.partition, d.key, p.* from due d cross join lateral (
+	(select reason, attempts, due_at, parked_at, {message} from {parked} p
+	where d.whole and p.relay = $1::text and p.partition = d.partition and p.key = d.key and p.due_at is null
+	order by p.seq limit $6::int8)
+	union all
+	(select reason, attempts, due_at, parked_at, {message} from {parked} p
+	where not d.whole and p.relay = $1::text and p.partition = d.partition and p.seq = d.seq)
+) as p
+order by run, ord, seq`
+
+// Due implements relay.LogStore.
+func (s *Store) Due(ctx context.Context, name string, req relay.DueRequest) (relay.DueResult, error) {
+	if _, err := s.open(ctx); err != nil {
+		return relay.DueResult{}, err
+	}
+	partitions := make([]int16, len(req.Partitions))
+	for i, p := range req.Partitions {
+		partitions[i] = int16(p)
+	}
+	batch := &pgx.Batch{}
+	batch.Queue(planSQL)
+	batch.Queue(s.sql.due, name, partitions, list(req.BusyKeys), list(req.BusySequences), int64(req.Runs)+1, int64(req.RunLength))
+	results := s.pool.SendBatch(ctx, batch)
+	defer results.Close()
+	if _, err := results.Exec(); err != nil {
+		return relay.DueResult{}, translate("due", err)
+	}
+	rows, err := results.Query()
+	if err != nil {
+		return relay.DueResult{}, translate("due", err)
+	}
+	defer rows.Close()
+	r := dueReader{req: req, decoder: newDecoder(rows), out: relay.DueResult{Next: -1}}
+	err = r.read()
+	return r.out, translate("due", err)
+}
+
+// dueReader puts the rows of dueSQL together to runs.
+type dueReader struct {
+	req     relay.DueRequest
+	decoder *decoder
+	out     relay.DueResult
+	now     time.Time
+	bytes   int
+	records int
+	// open says that the last run of out may take more records.
+	open bool
+}
+
+const dueMessage = 8 // the column of dueSQL at which the message begins
+
+func (r *dueReader) read() error {
+	d := r.decoder
+	var wanted int // the first record of the run that is being read was seen
+	for d.next() {
+		run, err := d.int(0)
+		if err != nil {
+			return err
+		}
+		kind, err := d.int(1)
+		if err != nil {
+			return err
+		}
+		switch {
+		case run == 0:
+			err = r.header()
+		case kind == 0:
+			if r.out.More = r.out.More || int(run) > r.req.Runs; !r.out.More {
+				err, wanted = r.begin(), 0
+			}
+		case !r.out.More:
+			wanted++
+			err = r.record(wanted == 1)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if r.now.IsZero() && d.rows.Err() == nil {
+		return errors.New("the result has no header")
+	}
+	if r.out.More {
+		r.out.Next = 0
+	}
+	return d.rows.Err()
+}
+
+func (r *dueReader) header() (err error) {
+	if r.now, err = r.decoder.time(7); err != nil {
+		return err
+	}
+	next, err := r.decoder.time(6)
+	if err == nil && !next.IsZero() {
+		r.out.Next = next.Sub(r.now)
+	}
+	return err
+}
+
+func (r *dueReader) begin() error {
+	partition, err := r.decoder.int(2)
+	r.out.Runs = append(r.out.Runs, relay.Run{Partition: int(partition), Key: r.decoder.string(3)})
+	r.open = true
+	return err
+}
+
+func (r *dueReader) record(first bool) error {
+	if !r.open {
+		return nil
+	}
+	d := r.decoder
+	size := d.size(dueMessage)
+	if r.records > 0 && r.bytes+size > r.req.MaxBytes {
+		r.open = false
+		if first { // a run without records would say that none are left
+			r.out.Runs = r.out.Runs[:len(r.out.Runs)-1]
+			r.out.More = true
+		}
+		return nil
+	}
+	r.records++
+	r.bytes += size
+	rec, err := r.decode()
+	if err != nil {
+		return err
+	}
+	run := &r.out.Runs[len(r.out.Runs)-1]
+	run.Records = append(run.Records, rec)
+	return nil
+}
+
+func (r *dueReader) decode() (relay.Record, error) {
+	d := r.decoder
+	attempts, err := d.int(5)
+	if err != nil {
+		return relay.Record{}, err
+	}
+	due, err := d.time(6)
+	if err != nil {
+		return relay.Record{}, err
+	}
+	parked, err := d.time(7)
+	if err != nil {
+		return relay.Record{}, err
+	}
+	m, fault, err := d.message(dueMessage)
+	rec := relay.Record{Message: m, Err: fault, Attempts: int(attempts), Reason: relay.ParkReason(d.string(4)),
+		ParkedFor: r.now.Sub(parked)}
+	if !due.IsZero() {
+		rec.Delay = due.Sub(r.now)
+	}
+	return rec, err
+}

@@ -1,0 +1,101 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/internal/migrate"
+	"github.com/postrider/postrider/internal/signal"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+)
+
+// Store is an outbox on PostgreSQL. It is safe for concurrent use.
+type Store struct {
+	pool       *pgxpool.Pool
+	config     Config
+	names      names
+	sql        statements
+	migrations *migrate.Set
+	wake       signal.Broadcast
+	notifier   *notifier // nil unless Config.Notify
+
+	opening    sync.Mutex
+	partitions atomic.Int32 // 0 until the schema was checked
+	rowBytes   atomic.Int64 // what a row of the log takes on average, as fetched lately
+	begun      sync.Map     // names of the relays whose cursors exist
+}
+
+var (
+	_ relay.Store          = (*Store)(nil)
+	_ relay.Listener       = (*Store)(nil)
+	_ relay.Maintainer     = (*Store)(nil)
+	_ relay.HeldStore      = (*Store)(nil)
+	_ relay.StatusStore    = (*Store)(nil)
+	_ deadletter.Store     = (*Store)(nil)
+	_ outbox.Store[pgx.Tx] = (*Store)(nil)
+)
+
+// New makes a store over a pool, which stays the caller's to close, after the store. Nothing is read yet: Open, or else
+// the first use, checks the schema. The error names every fault of the Config.
+func New(pool *pgxpool.Pool, c Config) (*Store, error) {
+	if pool == nil {
+		return nil, errors.New("postgres.New needs a pool")
+	}
+	c = c.withDefaults()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	set, err := c.migrations()
+	if err != nil {
+		return nil, err
+	}
+	n := newNames(c)
+	s := &Store{pool: pool, config: c, names: n, sql: newStatements(n), migrations: set}
+	s.rowBytes.Store(assumedRowBytes)
+	if c.Notify {
+		s.notifier = startNotifier(s)
+	}
+	return s, nil
+}
+
+// Open checks that this program can work with the database's schema, and what a restored database needs is done (see the
+// package comment). Errors: ErrSchemaMissing, ErrSchemaOlder, ErrSchemaNewer.
+func (s *Store) Open(ctx context.Context) error {
+	_, err := s.open(ctx)
+	return err
+}
+
+// Close ends the sending of notifications and waits until it has ended.
+func (s *Store) Close() {
+	if s.notifier != nil {
+		s.notifier.close()
+	}
+}
+
+// open returns the number of partitions, which it reads once.
+func (s *Store) open(ctx context.Context) (int, error) {
+	if n := s.partitions.Load(); n > 0 {
+		return int(n), nil
+	}
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	if n := s.partitions.Load(); n > 0 {
+		return int(n), nil
+	}
+	n, err := s.checkSchema(ctx, s.pool)
+	if err != nil {
+		return 0, err
+	}
+	if err := s.checkRestored(ctx); err != nil {
+		return 0, err
+	}
+	s.partitions.Store(int32(n))
+	return n, nil
+}

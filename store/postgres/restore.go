@@ -1,0 +1,96 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A logical restore (pg_dump, logical replication) brings the log and the cursors into another cluster, where their
+// transaction ids mean nothing: they may belong to transactions that run now or to some that are still to come. Which
+// cluster they belong to is kept beside them. A dump that is restored into its own cluster keeps its meaning, and so
+// does a physical copy; pg_upgrade makes another cluster with the same ids, and costs some messages delivered again.
+const (
+	identitySQL = `select m.system_identifier, c.system_identifier from {meta} m, pg_control_system() c`
+
+	// behindSQL says whether the sequence is behind what the log or a cursor has seen, as after a copy without it.
+	behindSQL = `
+select (select last_value from {log_seq_seq}) < coalesce(greatest(
+	(select max(seq) from {log}), (select max(position) from {cursors})), 0)`
+
+	advanceSQL = `
+select setval('{log_seq_seq}', greatest((select last_value from {log_seq_seq}), (select max(seq) from {log}),
+	(select max(position) from {cursors}), 1))`
+
+	// rewindSQL moves every cursor to before the oldest row that may not have been delivered. The old ids still have their
+	// meaning among themselves. $1: everything is to be delivered again.
+	rewindSQL = `
+with latest as materialized (
+	select c.* from {leases} g cross join lateral (
+		select * from {cursors} c where c.relay = g.relay and c.partition = g.partition order by c.n desc limit 1) as c
+), old as (
+	delete from {cursors} c using latest o where c.relay = o.relay and c.partition = o.partition and c.n = o.n
+)
+insert into {cursors} (relay, partition, n, position, snapshot, ceiling, delivered, failed)
+select c.relay, c.partition, c.n + 1,
+	case when $1::bool then 0 else least(c.position, coalesce((
+		select min(l.seq) - 1 from {log} l where l.partition = c.partition and l.seq <= c.position
+			and not pg_visible_in_snapshot(l.xid, c.snapshot)), c.position)) end,
+	pg_current_snapshot(), pg_current_xact_id(), c.delivered, c.failed
+from latest c`
+
+	// freezeSQL makes every id that could be taken for one of this cluster's transactions that runs or is still to come into
+	// one that is over: 2 is below every id that is ever assigned.
+	freezeSQL = `update {log} set xid = '2' where xid >= pg_snapshot_xmin(pg_current_snapshot())`
+
+	takeBackSQL = `update {leases} set owner = '', lease_until = null, epoch = epoch + 1`
+
+	restoredSQL = `update {meta} set restored_at = clock_timestamp(), restored_from = system_identifier,
+	system_identifier = (select system_identifier from pg_control_system())`
+)
+
+// checkRestored finds out whether the database was restored from another cluster's, and if so makes the cursors valid
+// here: messages are delivered again rather than lost.
+func (s *Store) checkRestored(ctx context.Context) error {
+	restored, err := s.restored(ctx, s.pool, "")
+	if err != nil || !restored {
+		return translate("compare the cluster's identity", err)
+	}
+	s.config.Logger.Warn("postrider: the outbox was restored from another cluster; relays go back to before the oldest message " +
+		"that may not have been delivered, so some are delivered again")
+	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, s.restore(ctx))
+	return translate("adopt the restored outbox", err)
+}
+
+func (s *Store) restored(ctx context.Context, q querier, lock string) (bool, error) {
+	var stored, present *int64
+	err := q.QueryRow(ctx, s.names.expand(identitySQL)+lock).Scan(&stored, &present)
+	if code(err) == insufficientPrivilege {
+		return false, nil // the server does not tell
+	}
+	return err == nil && stored != nil && present != nil && *stored != *present, err
+}
+
+func (s *Store) restore(ctx context.Context) func(tx pgx.Tx) error {
+	return func(tx pgx.Tx) error {
+		// Others that have found out too wait here, and then find nothing to do.
+		if restored, err := s.restored(ctx, tx, " for update of m"); err != nil || !restored {
+			return err
+		}
+		if _, err := tx.Exec(ctx, s.names.expand(takeBackSQL)); err != nil {
+			return err
+		}
+		var behind bool
+		if err := tx.QueryRow(ctx, s.names.expand(behindSQL)).Scan(&behind); err != nil {
+			return err
+		}
+		steps := []step{{sql: advanceSQL}, {sql: rewindSQL, args: []any{behind}}, {sql: freezeSQL}, {sql: restoredSQL}}
+		for _, st := range steps {
+			if _, err := tx.Exec(ctx, s.names.expand(st.sql), st.args...); err != nil {
+				return fmt.Errorf("adopt the restored outbox: %w", err)
+			}
+		}
+		return nil
+	}
+}

@@ -1,0 +1,54 @@
+package postgres
+
+import (
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// names are the tables of one outbox, quoted, ready to stand in SQL.
+type names struct {
+	migrations string
+	prefix     string // of a name, not quoted
+	schema     string // not quoted
+	replacer   *strings.Replacer
+}
+
+func newNames(c Config) names {
+	n := names{prefix: c.Prefix, schema: c.Schema}
+	var pairs []string
+	for _, table := range []string{"migrations", "meta", "log", "log_default", "log_seq_seq", "leases", "cursors", "relays", "parked", "held", "dead"} {
+		pairs = append(pairs, "{"+table+"}", n.table(table))
+	}
+	n.migrations = n.table("migrations")
+	n.replacer = strings.NewReplacer(append(pairs, "{message}", messageColumns)...)
+	return n
+}
+
+// table quotes the name of a table with its schema.
+func (n names) table(name string) string { return pgx.Identifier{n.schema, n.prefix + name}.Sanitize() }
+
+// expand fills in the tables' names and {message}, the columns of a message.
+func (n names) expand(sql string) string { return n.replacer.Replace(sql) }
+
+// statements is every statement that is run often, its names filled in.
+type statements struct {
+	open, insert, insertText, written                                         string
+	fetch, due, heldKeys                                                      string
+	heartbeat, begin, acquire, release, leave                                 string
+	move, fence, missing, parkFromLog, parkAgain, deadFromLog, deadFromParked string
+	removed, hold, releaseKeys, letGo, latest                                 string
+}
+
+func newStatements(n names) statements {
+	return statements{
+		open: n.expand(openSQL), insert: n.expand(insertSQL), insertText: n.expand(insertTextSQL), written: n.expand(writtenSQL),
+		fetch: n.expand(fetchSQL), due: n.expand(dueSQL), heldKeys: n.expand(heldKeysSQL),
+		heartbeat: n.expand(heartbeatSQL), begin: n.expand(beginSQL), acquire: n.expand(acquireSQL),
+		release: n.expand(releaseSQL), leave: n.expand(leaveSQL),
+		move: n.expand(moveSQL), fence: n.expand(fenceSQL), missing: n.expand(missingSQL),
+		parkFromLog: n.expand(parkFromLogSQL), parkAgain: n.expand(parkAgainSQL),
+		deadFromLog: n.expand(deadFromLogSQL), deadFromParked: n.expand(deadFromParkedSQL),
+		removed: n.expand(removedSQL), hold: n.expand(holdSQL), releaseKeys: n.expand(releaseKeysSQL), letGo: n.expand(letGoSQL), latest: n.expand(latestSQL),
+	}
+}

@@ -1,0 +1,123 @@
+package postgres_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"os"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postrider/postrider/store/postgres"
+)
+
+// dsn is the server that the test command has started for us.
+func dsn(t testing.TB) string {
+	t.Helper()
+	dsn := os.Getenv("POSTRIDER_TEST_POSTGRES")
+	if dsn == "" {
+		t.Fatal("POSTRIDER_TEST_POSTGRES is not set: run the tests with `make test`, which starts a server for them")
+	}
+	return dsn
+}
+
+// newPool connects to the test server with at most size connections.
+func newPool(t testing.TB, dsn string, size int32, change ...func(*pgxpool.Config)) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MaxConns = size
+	for _, f := range change {
+		f(config)
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// newSchema makes a schema for one test.
+func newSchema(t testing.TB, pool *pgxpool.Pool) string {
+	t.Helper()
+	b := make([]byte, 6)
+	_, _ = rand.Read(b) // never fails
+	name := "t_" + hex.EncodeToString(b)
+	ctx := context.Background()
+	if _, err := pool.Exec(ctx, "create schema "+name); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := pool.Exec(ctx, "drop schema "+name+" cascade"); err != nil {
+			t.Errorf("drop the test's schema: %v", err)
+		}
+	})
+	return name
+}
+
+// bundle is a store on a schema of its own.
+type bundle struct {
+	*postgres.Store
+	pool   *pgxpool.Pool
+	config postgres.Config
+}
+
+// setup returns a store on a new outbox.
+func setup(t testing.TB, config postgres.Config, change ...func(*pgxpool.Config)) *bundle {
+	t.Helper()
+	pool := newPool(t, dsn(t), 16, change...)
+	if config.Schema == "" {
+		config.Schema = newSchema(t, pool)
+	}
+	if _, err := postgres.Migrate(context.Background(), pool, config, postgres.Latest); err != nil {
+		t.Fatal(err)
+	}
+	return &bundle{Store: open(t, pool, config), pool: pool, config: config}
+}
+
+func open(t testing.TB, pool *pgxpool.Pool, config postgres.Config) *postgres.Store {
+	t.Helper()
+	s, err := postgres.New(pool, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	if err := s.Open(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// table names a table of the bundle's outbox.
+func (b *bundle) table(name string) string {
+	prefix := b.config.Prefix
+	if prefix == "" {
+		prefix = postgres.DefaultPrefix
+	}
+	return pgx.Identifier{b.config.Schema, prefix + name}.Sanitize()
+}
+
+// exec runs a statement that must succeed.
+func (b *bundle) exec(t testing.TB, sql string, args ...any) {
+	t.Helper()
+	if _, err := b.pool.Exec(context.Background(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// one reads one value.
+func one[T any](t testing.TB, q interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}, sql string, args ...any) T {
+	t.Helper()
+	var v T
+	if err := q.QueryRow(context.Background(), sql, args...).Scan(&v); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return v
+}

@@ -1,0 +1,148 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/outbox"
+)
+
+// SQLStore publishes in transactions of database/sql, whatever its driver (pgx's stdlib, lib/pq): it hands the driver
+// nothing but text. Everything else is the Store's.
+type SQLStore struct {
+	store *Store
+	db    *sql.DB
+}
+
+var _ outbox.Store[*sql.Tx] = (*SQLStore)(nil)
+
+// SQL returns a publishing side for transactions of database/sql. The db must lead to the database of the Store's pool.
+func (s *Store) SQL(db *sql.DB) *SQLStore { return &SQLStore{store: s, db: db} }
+
+// Begin implements outbox.Store.
+func (s *SQLStore) Begin(ctx context.Context) (*sql.Tx, error) {
+	tx, err := s.db.BeginTx(ctx, nil)
+	return tx, translate("begin", err)
+}
+
+// Commit implements outbox.Store. Errors: outbox.ErrNoTransaction.
+func (s *SQLStore) Commit(_ context.Context, tx *sql.Tx) error {
+	if tx == nil {
+		return outbox.ErrNoTransaction
+	}
+	return translate("commit", tx.Commit())
+}
+
+// Rollback implements outbox.Store.
+func (s *SQLStore) Rollback(_ context.Context, tx *sql.Tx) error {
+	if tx == nil {
+		return nil
+	}
+	if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
+		return translate("rollback", err)
+	}
+	return nil
+}
+
+// Insert implements outbox.Store.
+func (s *SQLStore) Insert(ctx context.Context, tx *sql.Tx, msgs []*postrider.Message) error {
+	if tx == nil {
+		return outbox.ErrNoTransaction
+	}
+	partitions, err := s.store.open(ctx)
+	if err != nil {
+		return err
+	}
+	for chunk := range chunks(msgs) {
+		c, err := newColumns(chunk, partitions)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, s.store.sql.insertText, c.texts()...); err != nil {
+			return translate("insert messages", err)
+		}
+	}
+	return nil
+}
+
+// writtenTextSQL is writtenSQL with its parameter as text.
+const writtenTextSQL = `
+select i.id from unnest($1::text::text[]) with ordinality as i (id, ord)
+where i.id in (select l.id from {log} l where l.xid = pg_current_xact_id_if_assigned()) order by i.ord`
+
+// Written implements outbox.Store.
+func (s *SQLStore) Written(ctx context.Context, tx *sql.Tx, ids []string) (written []string, err error) {
+	if tx == nil {
+		return nil, outbox.ErrNoTransaction
+	}
+	rows, err := tx.QueryContext(ctx, s.store.names.expand(writtenTextSQL), array(ids, quoted))
+	if err != nil {
+		return nil, translate("read what was written", err)
+	}
+	defer func() { err = errors.Join(err, translate("read what was written", rows.Close())) }()
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, translate("read what was written", err)
+		}
+		written = append(written, id)
+	}
+	return written, translate("read what was written", rows.Err())
+}
+
+// Wake implements outbox.Store.
+func (s *SQLStore) Wake() { s.store.Wake() }
+
+// texts are the columns as array literals.
+func (c *columns) texts() []any {
+	return []any{array(c.partitions, number), array(c.ids, quoted), array(c.topics, quoted), array(c.keys, quoted),
+		array(c.types, quoted), array(c.sources, quoted), array(c.subjects, quoted), array(c.tenants, quoted),
+		array(c.times, moment), array(c.schemaVersions, number), array(c.aggregateVersions, number),
+		array(c.contentTypes, quoted), array(c.headers, quoted), array(c.correlations, quoted),
+		array(c.causations, quoted), array(c.payloads, hexBytes), array(c.deliverAt, optional), array(c.deliverAfter, number)}
+}
+
+// array writes an array as PostgreSQL reads it from text.
+func array[T any](values []T, write func(b []byte, v T) []byte) string {
+	b := []byte{'{'}
+	for i, v := range values {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = write(b, v)
+	}
+	return string(append(b, '}'))
+}
+
+var arrayEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+func quoted(b []byte, v string) []byte {
+	b = append(b, '"')
+	if strings.ContainsAny(v, `\"`) {
+		v = arrayEscapes.Replace(v)
+	}
+	return append(append(b, v...), '"')
+}
+
+func number[T int16 | int32 | int64](b []byte, v T) []byte { return strconv.AppendInt(b, int64(v), 10) }
+
+func moment(b []byte, v time.Time) []byte {
+	return append(v.UTC().AppendFormat(append(b, '"'), "2006-01-02T15:04:05.999999999Z"), '"')
+}
+
+func optional(b []byte, v *time.Time) []byte {
+	if v == nil {
+		return append(b, "NULL"...)
+	}
+	return moment(b, *v)
+}
+
+func hexBytes(b []byte, v []byte) []byte {
+	return append(hex.AppendEncode(append(b, `"\\x`...), v), '"')
+}

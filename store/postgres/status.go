@@ -1,0 +1,167 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/relay"
+)
+
+const (
+	// undeliveredSQL is what the cursor c has not delivered, at most $1 rows of each kind: late ones, and fresh ones. What
+	// is parked is left out.
+	undeliveredSQL = `
+	select l.created_at from (
+		(select l.partition, l.seq, l.created_at from pg_snapshot_xip(c.snapshot) as x cross join lateral (
+			select * from {log} l where l.xid = x and l.seq <= c.position and l.partition = c.partition and ` + notPagedSQL + `
+			limit $1::int8) as l)
+		union all
+		(select l.partition, l.seq, l.created_at from {log} l
+		where l.xid >= pg_snapshot_xmax(c.snapshot) and (c.ceiling is null or l.xid < c.ceiling) and l.seq <= c.position
+			and l.partition = c.partition and ` + notPagedSQL + ` limit $1::int8)
+		union all
+		(select l.partition, l.seq, l.created_at from {log} l
+		where l.partition = c.partition and l.seq > c.position order by l.seq limit $1::int8)
+	) as l
+	where not exists (select 1 from {parked} p where p.relay = c.relay and p.partition = l.partition and p.seq = l.seq)`
+	notPagedSQL = `(c.page is null or l.seq > c.page or not pg_visible_in_snapshot(l.xid, c.page_snapshot))`
+
+	partitionStatusSQL = `
+select g.relay, g.partition::int4, g.owner, g.epoch, coalesce(g.lease_until, now), c.position, b.count, coalesce(b.oldest, now),
+	c.settled_at, c.delivered, c.failed, now
+from (select clock_timestamp() as now) as clock, {leases} g
+cross join lateral (
+	select * from {cursors} c where c.relay = g.relay and c.partition = g.partition order by c.n desc limit 1) as c
+cross join lateral (
+	select count(*) as count, min(created_at) as oldest from (` + undeliveredSQL + ` limit $1::int8) as u) as b
+order by g.relay, g.partition`
+
+	// relayStatusSQL counts up to $1. The oldest parked message is that among the first $1 found.
+	relayStatusSQL = `
+select g.relay, p.count, coalesce(p.oldest, now),
+	(select count(*) from (select 1 from {held} h where h.relay = g.relay limit $1::int8) as n),
+	(select count(*) from (select 1 from {dead} d where d.relay = g.relay and d.state = 'open' limit $1::int8) as n),
+	coalesce((select died_at from {dead} d where d.relay = g.relay and d.state = 'open' order by number limit 1), now),
+	now
+from (select clock_timestamp() as now) as clock, (select relay from {leases} union select relay from {relays}) as g
+cross join lateral (
+	select count(*) as count, min(parked_at) as oldest
+	from (select parked_at from {parked} p where p.relay = g.relay limit $1::int8) as n) as p
+order by g.relay`
+
+	ownersSQL = `
+select relay, owner, host, version, alive_until > now, seen_at, started_at, now
+from {relays}, (select clock_timestamp() as now) as clock order by relay, started_at, owner`
+)
+
+// Status implements relay.StatusStore.
+func (s *Store) Status(ctx context.Context) (relay.Status, error) {
+	n, err := s.open(ctx)
+	if err != nil {
+		return relay.Status{}, err
+	}
+	st := statusReader{store: s, out: relay.Status{Partitions: n}}
+	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly},
+		func(tx pgx.Tx) error { return st.read(ctx, tx) })
+	return st.out, translate("status", err)
+}
+
+// statusReader puts a status together.
+type statusReader struct {
+	store *Store
+	out   relay.Status
+}
+
+func (r *statusReader) read(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, planSQL); err != nil {
+		return err
+	}
+	if err := tx.QueryRow(ctx, "select clock_timestamp()").Scan(&r.out.Now); err != nil {
+		return err
+	}
+	r.out.Now = r.out.Now.UTC()
+	for _, part := range []func(context.Context, pgx.Tx) error{r.relays, r.partitions, r.owners} {
+		if err := part(ctx, tx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// query runs a statement and calls each for every row, after dests were scanned.
+func (r *statusReader) query(ctx context.Context, tx pgx.Tx, sql string, args, dests []any, each func()) error {
+	rows, err := tx.Query(ctx, r.store.names.expand(sql), args...)
+	if err != nil {
+		return err
+	}
+	_, err = pgx.ForEachRow(rows, dests, func() error {
+		each()
+		return nil
+	})
+	return err
+}
+
+func (r *statusReader) relay(name string) *relay.RelayStatus {
+	for i := range r.out.Relays {
+		if r.out.Relays[i].Name == name {
+			return &r.out.Relays[i]
+		}
+	}
+	r.out.Relays = append(r.out.Relays, relay.RelayStatus{Name: name})
+	return &r.out.Relays[len(r.out.Relays)-1]
+}
+
+func (r *statusReader) relays(ctx context.Context, tx pgx.Tx) error {
+	var name string
+	var parked, held, dead int64
+	var oldestParked, oldestDead, now time.Time
+	dests := []any{&name, &parked, &oldestParked, &held, &dead, &oldestDead, &now}
+	return r.query(ctx, tx, relayStatusSQL, []any{int64(relay.CountLimit + 1)}, dests, func() {
+		st := r.relay(name)
+		st.Parked, st.OldestParked = count(parked), now.Sub(oldestParked)
+		st.Held = count(held)
+		st.Dead, st.OldestDead = count(dead), now.Sub(oldestDead)
+	})
+}
+
+func (r *statusReader) partitions(ctx context.Context, tx pgx.Tx) error {
+	var name, owner string
+	var p relay.PartitionStatus
+	var backlog, delivered, failed int64
+	var until, oldest, settled, now time.Time
+	dests := []any{&name, &p.Partition, &owner, &p.Epoch, &until, &p.Position, &backlog, &oldest, &settled, &delivered,
+		&failed, &now}
+	return r.query(ctx, tx, partitionStatusSQL, []any{int64(relay.CountLimit + 1)}, dests, func() {
+		p.Owner, p.LeaseLeft = "", 0
+		if until.After(now) {
+			p.Owner, p.LeaseLeft = owner, until.Sub(now)
+		}
+		p.Backlog, p.Age, p.SettledAgo = count(backlog), now.Sub(oldest), now.Sub(settled)
+		st := r.relay(name)
+		st.Partitions = append(st.Partitions, p)
+		n := st.Backlog.N + p.Backlog.N
+		st.Backlog = relay.Count{N: min(n, relay.CountLimit), AtLeast: st.Backlog.AtLeast || p.Backlog.AtLeast || n > relay.CountLimit}
+		st.Age = max(st.Age, p.Age)
+		st.Delivered += delivered
+		st.Failed += failed
+	})
+}
+
+func (r *statusReader) owners(ctx context.Context, tx pgx.Tx) error {
+	var name string
+	var o relay.OwnerStatus
+	var seen, now time.Time
+	dests := []any{&name, &o.ID, &o.Host, &o.Version, &o.Alive, &seen, &o.Started, &now}
+	return r.query(ctx, tx, ownersSQL, nil, dests, func() {
+		o.SeenAgo, o.Started = now.Sub(seen), o.Started.UTC()
+		st := r.relay(name)
+		st.Owners = append(st.Owners, o)
+	})
+}
+
+// count is a number that was counted up to one beyond relay.CountLimit.
+func count(n int64) relay.Count {
+	return relay.Count{N: min(n, relay.CountLimit), AtLeast: n > relay.CountLimit}
+}
