@@ -25,7 +25,7 @@ const (
 		resolved_by, resolution, ` + messageColumns
 	listDeadSQL  = `SELECT ` + letterColumns + ` FROM {prefix}dead WHERE `
 	countDeadSQL = `SELECT count(*) FROM {prefix}dead WHERE `
-	pageSQL      = ` AND number > ? ORDER BY number LIMIT ?`
+	pageSQL      = ` AND number > ? ORDER BY number LIMIT +?`
 	showDeadSQL  = listDeadSQL + `number = ?`
 )
 

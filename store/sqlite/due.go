@@ -19,9 +19,9 @@ func dueSQL(partitions int) string {
 	parts := make([]string, partitions)
 	for i := range parts {
 		parts[i] = fmt.Sprintf(`SELECT * FROM (SELECT due_at, partition, key, seq FROM {prefix}held
-				WHERE relay = ?1 AND partition = ?%[1]d AND due_at IS NOT NULL ORDER BY due_at LIMIT ?2)
+				WHERE relay = +?1 AND partition = +?%[1]d AND due_at IS NOT NULL ORDER BY due_at LIMIT +?2)
 			UNION ALL SELECT * FROM (SELECT due_at, partition, '', seq FROM {prefix}parked
-				WHERE relay = ?1 AND partition = ?%[1]d AND due_at IS NOT NULL ORDER BY due_at, seq LIMIT ?3)`, i+4)
+				WHERE relay = +?1 AND partition = +?%[1]d AND due_at IS NOT NULL ORDER BY due_at, seq LIMIT +?3)`, i+4)
 	}
 	return strings.Join(parts, ` UNION ALL `)
 }
@@ -29,11 +29,11 @@ func dueSQL(partitions int) string {
 const (
 	parkedColumns = `p.partition, p.seq, p.reason, p.attempts, p.due_at, p.parked_at, ` + messageColumns
 	// The head and followers of a held key.
-	runSQL = `SELECT ` + parkedColumns + ` FROM {prefix}parked p WHERE relay = ? AND key = ? AND due_at IS NULL
-		ORDER BY seq LIMIT ?`
+	runSQL = `SELECT ` + parkedColumns + ` FROM {prefix}parked p WHERE relay = +? AND key = +? AND due_at IS NULL
+		ORDER BY seq LIMIT +?`
 	// CROSS JOIN keeps the order of the list.
 	loneSQL = `SELECT ` + parkedColumns + ` FROM (SELECT value AS wanted FROM json_each(?2))
-		CROSS JOIN {prefix}parked p ON p.relay = ?1 AND p.seq = wanted`
+		CROSS JOIN {prefix}parked p ON p.relay = +?1 AND p.seq = wanted`
 )
 
 // work is a held key, or (with no key) a parked message with a time of its own.

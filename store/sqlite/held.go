@@ -75,10 +75,10 @@ const heldColumns = `h.relay, h.partition, h.key, h.seq, h.reason, h.cause, h.at
 
 const (
 	listHeldSQL = `SELECT ` + heldColumns + ` FROM {prefix}held h WHERE (?1 = '' OR h.relay = ?1)
-		AND (h.since, h.seq, h.relay, h.key) > (?2, ?3, ?4, ?5) ORDER BY h.since, h.seq, h.relay, h.key LIMIT ?6`
+		AND (h.since, h.seq, h.relay, h.key) > (?2, ?3, ?4, ?5) ORDER BY h.since, h.seq, h.relay, h.key LIMIT +?6`
 	heldSQL    = `SELECT ` + heldColumns + ` FROM {prefix}held h WHERE h.relay = ? AND h.key = ?`
 	waitingSQL = `SELECT ` + parkedColumns + `, history FROM {prefix}parked p WHERE relay = ? AND key = ? AND due_at IS NULL
-		ORDER BY seq LIMIT ?`
+		ORDER BY seq LIMIT +?`
 	// heldPage is how many keys are read at a time, each with a count of what waits behind it.
 	heldPage = 200
 )

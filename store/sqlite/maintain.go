@@ -28,7 +28,7 @@ const (
 		FROM known LEFT JOIN {prefix}cursors c ON c.relay = known.relay AND c.partition = ?`
 	// Of the oldest messages of a partition, those that are delivered and past retention.
 	dropSQL = `DELETE FROM {prefix}log WHERE seq IN (
-		SELECT seq FROM (SELECT seq, created_at FROM {prefix}log WHERE partition = ?1 AND seq <= ?2 ORDER BY seq LIMIT ?5)
+		SELECT seq FROM (SELECT seq, created_at FROM {prefix}log WHERE partition = ?1 AND seq <= ?2 ORDER BY seq LIMIT +?5)
 		WHERE created_at <= ?3 OR seq <= ?4)`
 	rangeSQL = `SELECT coalesce((SELECT min(seq) FROM {prefix}log), 0), coalesce((SELECT max(seq) FROM {prefix}log), 0)`
 	// Evenly spaced messages, newest first, with their size: the values, and about 64 bytes for numbers, record and index.
