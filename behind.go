@@ -1,6 +1,7 @@
 package postrider
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,7 @@ var ErrBehind = errors.New("a message before it with the same key failed")
 func Behind(head *Message, err error) error {
 	switch {
 	case OutcomeOf(err).Kind == BrokerUnavailable:
-		return Unavailable(fmt.Errorf("not delivered: %w (message %s): %w", ErrBehind, head.ID, errors.Unwrap(err)))
+		return Unavailable(fmt.Errorf("not delivered: %w (message %s): %w", ErrBehind, head.ID, cmp.Or(errors.Unwrap(err), err)))
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("not delivered: %w (message %s): %w", ErrBehind, head.ID, err)
 	default:

@@ -31,7 +31,8 @@ type Features struct {
 }
 
 // Harness is a fresh broker with a publisher on it, and what can go wrong between them. The broker itself ends with the
-// test (t.Cleanup). Where the publisher waits for answers, it should give up after a second or so.
+// test (t.Cleanup). Where the publisher waits for answers, it should give up after about
+// three seconds: late enough for a busy machine, soon enough for the tests of a silent broker.
 type Harness struct {
 	// Publisher is what is tested.
 	Publisher postrider.Publisher

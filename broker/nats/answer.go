@@ -90,8 +90,13 @@ func storeFailed(err error, description string) error {
 // noAnswer is the outcome of a message that was not acknowledged in time.
 func (p *Publisher) noAnswer(m *postrider.Message) error {
 	subject := Subject(p.cfg.Prefix, m.Topic)
-	if err := p.conn.LastError(); errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), `"`+subject+`"`) {
-		return fmt.Errorf("publish to NATS: the user may not publish to subject %s; grant it: %w", subject, err)
+	if err := p.conn.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
+		switch text := err.Error(); {
+		case strings.Contains(text, `"`+subject+`"`):
+			return fmt.Errorf("publish to NATS: the user may not publish to subject %s; grant it: %w", subject, err)
+		case strings.Contains(text, p.inbox):
+			return postrider.Unavailable(fmt.Errorf("publish to NATS: the user may not subscribe to acknowledgements; grant it _INBOX.>: %w", err))
+		}
 	}
 	err := fmt.Errorf("publish to NATS: no acknowledgement within %s; the stream may have the message", p.cfg.AckWait)
 	if p.silent() {

@@ -114,3 +114,26 @@ func publishRaw(b *testing.B, address, stream string, msgs []*postrider.Message,
 	}
 	<-js.PublishAsyncComplete()
 }
+
+// BenchmarkOneKey measures the rate of a single key, where every message waits for the acknowledgement of the one before.
+func BenchmarkOneKey(b *testing.B) {
+	s := startProcess(b)
+	p, err := natsbroker.Open(b.Context(), "nats://"+s.address(), natsbroker.Config{Stream: "BENCH"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer p.Close()
+	payload := bytes.Repeat([]byte("x"), 500)
+	sent := 0
+	for b.Loop() {
+		msgs := make([]*postrider.Message, 1_000)
+		for i := range msgs {
+			sent++
+			msgs[i] = &postrider.Message{ID: strconv.Itoa(sent), Type: "order.placed", Topic: "order.placed", Key: "order/1", Payload: payload}
+		}
+		if errs := p.Publish(b.Context(), msgs); errs != nil {
+			b.Fatal(errs[0])
+		}
+	}
+	b.ReportMetric(float64(sent)/b.Elapsed().Seconds(), "msg/s")
+}

@@ -57,7 +57,7 @@ func harness(t *testing.T, s natsServer) brokertest.Harness {
 	name := "TEST_" + nats.NewInbox()[len("_INBOX."):]
 	faults := newProxy(t, s.address())
 	p, err := natsbroker.Open(t.Context(), faults.url(), natsbroker.Config{
-		Stream: name, AckWait: time.Second, Options: []nats.Option{nats.CustomReconnectDelay(func(int) time.Duration { return 10 * time.Millisecond })},
+		Stream: name, AckWait: 3 * time.Second, Options: []nats.Option{nats.CustomReconnectDelay(func(int) time.Duration { return 10 * time.Millisecond })},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/url"
 	"slices"
@@ -173,19 +174,15 @@ func ParseURL(address string, cfg Config) (string, Config, error) {
 		"user": text(&cfg.User), "password": text(&cfg.Password),
 		"ca": text(&cfg.CAFile), "cert": text(&cfg.CertFile), "key": text(&cfg.KeyFile),
 	}
-	known := make([]string, 0, len(settings))
-	for name := range settings {
-		known = append(known, name)
-	}
-	slices.Sort(known)
 	var faults []error
-	for name, given := range values {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
 		set, ok := settings[name]
 		if !ok {
-			faults = append(faults, fmt.Errorf("nats: unknown URL option %q; known are %s", name, strings.Join(known, ", ")))
+			known := strings.Join(slices.Sorted(maps.Keys(settings)), ", ")
+			faults = append(faults, fmt.Errorf("nats: unknown URL option %q; known are %s", name, known))
 			continue
 		}
-		if err := set(given[len(given)-1]); err != nil {
+		if err := set(values.Get(name)); err != nil {
 			faults = append(faults, fmt.Errorf("nats: URL option %s: %w", name, err))
 		}
 	}

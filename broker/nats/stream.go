@@ -132,7 +132,7 @@ func streamError(cfg Config, err error) error {
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled):
 		return fmt.Errorf("%s: nobody answers for JetStream; start the server with -js, or check that its cluster has a leader: %w", doing, err)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
-		return fmt.Errorf("%s: no answer; check that the user may publish to $JS.API.STREAM.INFO.%s and $JS.API.STREAM.CREATE.%s: %w",
+		return fmt.Errorf("%s: no answer; check that the user may publish to $JS.API.STREAM.INFO.%s and $JS.API.STREAM.CREATE.%s, and subscribe to _INBOX.>: %w",
 			doing, cfg.Stream, cfg.Stream, err)
 	default:
 		return fmt.Errorf("%s: %w", doing, err)
