@@ -15,6 +15,7 @@ const (
 	holdSQL = `INSERT INTO {prefix}held (relay, key, partition, seq, reason, cause, attempts, since, due_at)
 		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
 		ON CONFLICT (relay, key) DO UPDATE SET seq = ?4, reason = ?5, cause = ?6, attempts = ?7, due_at = ?9`
+	isOpenSQL   = `SELECT EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ? AND seq = ? AND state = 'open')`
 	nextHeadSQL = `SELECT seq, reason, attempts FROM {prefix}parked WHERE relay = ? AND key = ? AND due_at IS NULL
 		ORDER BY seq LIMIT 1`
 	unholdSQL  = `DELETE FROM {prefix}held WHERE relay = ? AND key = ?`
@@ -25,7 +26,15 @@ const (
 
 // hold holds a key or changes why it is held.
 func (t txn) hold(ctx context.Context, name string, partition int, h relay.HeldKey) error {
-	due := sql.Null[int64]{V: t.now + h.After.Microseconds(), Valid: !h.UntilDecided}
+	due := sql.Null[int64]{V: t.now + h.After.Microseconds(), Valid: true}
+	if h.UntilDecided {
+		var open bool
+		if err := t.get(ctx, isOpenSQL, []any{name, h.Sequence}, &open); err != nil {
+			return err
+		}
+		// Without an open letter an operator has decided meanwhile.
+		due = sql.Null[int64]{V: t.now, Valid: !open}
+	}
 	_, err := t.exec(ctx, holdSQL, name, h.Key, partition, h.Sequence, string(h.Reason), stored.Cause(h.Cause), h.Attempts,
 		t.now, due)
 	return err
