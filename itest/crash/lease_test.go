@@ -59,8 +59,8 @@ func TestKilledHolderIsReplaced(t *testing.T) {
 	w.stopRelay(survivor)
 }
 
-// TestPausedHolderChangesNothing: a process that is stopped for longer than its leases and wakes up again delivers at most
-// what it had in flight, and settles nothing.
+// TestPausedHolderChangesNothing: a process that is stopped for longer than its leases, with messages in flight, and wakes
+// up again delivers at most what it had in flight, and settles nothing.
 func TestPausedHolderChangesNothing(t *testing.T) {
 	t.Parallel()
 	const inFlight = 200
@@ -69,9 +69,11 @@ func TestPausedHolderChangesNothing(t *testing.T) {
 	const duration = 3 * lease
 	load := w.startLoad(duration, 500)
 	w.awaitDelivery("the start")
-	if err := paused.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	// The broker stands still for a moment, so that messages are in flight when the process is stopped.
+	w.signal(w.broker.Process, syscall.SIGSTOP)
+	<-time.After(500 * time.Millisecond)
+	w.signal(paused, syscall.SIGSTOP)
+	w.signal(w.broker.Process, syscall.SIGCONT)
 	w.await("the other process holds all partitions", func() bool { return len(w.heldBy(other)) == partitions })
 	w.awaitLoad(load, duration)
 	if verdict := w.check(w.committed()); !verdict.Kept() {
@@ -80,9 +82,7 @@ func TestPausedHolderChangesNothing(t *testing.T) {
 	w.await("everything is settled", func() bool { return w.settled() == "" })
 	before, stored := w.status(), w.stored()
 
-	if err := paused.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	w.signal(paused, syscall.SIGCONT)
 	w.await("it holds partitions again", func() bool { return len(w.heldBy(paused)) > 0 })
 	again := w.stored() - stored
 	t.Logf("after it woke up %d messages came again", again)
@@ -115,6 +115,13 @@ func (w *world) startPair() (a, b *process.Process) {
 		return len(w.heldBy(a)) == partitions/2 && len(w.heldBy(b)) == partitions/2
 	})
 	return a, b
+}
+
+func (w *world) signal(p *process.Process, s syscall.Signal) {
+	w.t.Helper()
+	if err := p.Signal(s); err != nil {
+		w.t.Fatalf("%s: %v", s, err)
+	}
 }
 
 // heldBy are the partitions that a process holds.
