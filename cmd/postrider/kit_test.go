@@ -229,3 +229,9 @@ func (b *syncBuffer) await(ctx context.Context, t *testing.T, text string) {
 		}
 	}
 }
+
+// delivered settles a record as delivered.
+func delivered(s *relay.Settlement, r relay.Record) {
+	s.Delivered = append(s.Delivered, r.Message.Sequence)
+	s.DeliveredCount++
+}

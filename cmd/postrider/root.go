@@ -54,7 +54,7 @@ func (p *Program) rootCommand() *cobra.Command {
 	completeChoices(root, "log-format", config.Format("").Allowed())
 
 	root.AddCommand(p.demoCommand(), p.relayCommand(), p.migrateCommand(), p.statusCommand(), p.deadCommand(), p.heldCommand(),
-		p.publishCommand(), p.versionCommand())
+		p.publishCommand(), p.tailCommand(), p.explainCommand(), p.versionCommand())
 	p.noteBegin(root)
 	return root
 }

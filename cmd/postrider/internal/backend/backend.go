@@ -50,6 +50,8 @@ func Open(ctx context.Context, s config.Store, logger *slog.Logger) (*Outbox, er
 	switch l.kind {
 	case kindSQLite:
 		err = o.openSQLite(l, logger)
+	case kindPostgres:
+		err = o.openPostgres(ctx, l, logger)
 	case kindMemory:
 		store := memory.New(memory.Config{Partitions: l.store.Partitions})
 		o.Store, o.Publish = store, publishTo[*memory.Tx](store, logger)

@@ -32,6 +32,8 @@ func OpenSchema(ctx context.Context, s config.Store, create bool) (*Schema, erro
 	switch l.kind {
 	case kindSQLite:
 		return migrateSQLite(l, create)
+	case kindPostgres:
+		return migratePostgres(ctx, l)
 	default:
 		return nil, noSchema(l)
 	}
@@ -46,6 +48,8 @@ func PrintMigrations(s config.Store) (string, error) {
 	switch l.kind {
 	case kindSQLite:
 		return sqlite.PrintMigrations(l.sqlite())
+	case kindPostgres:
+		return printPostgres(l)
 	default:
 		return "", noSchema(l)
 	}

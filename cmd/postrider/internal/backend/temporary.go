@@ -34,6 +34,12 @@ func OpenTemporary(ctx context.Context, s config.Store, name string, logger *slo
 			return nil, fmt.Errorf("%s exists; give a file that does not, so that nothing of yours is touched", l.shown)
 		}
 		t.TablePrefix = "shop_"
+	case kindPostgres:
+		if remove, err = createSchema(ctx, l, name); err != nil {
+			return nil, err
+		}
+		s.Schema, s.Prefix = name, ""
+		t.TablePrefix = name + ".shop_"
 	default:
 		return nil, badURL("%s cannot be used here; use sqlite:FILE or postgres://…", l.shown)
 	}

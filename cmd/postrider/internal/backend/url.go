@@ -71,13 +71,16 @@ func locate(s config.Store) (location, error) {
 	case "postgres", "postgresql":
 		u.RawQuery = query.Encode()
 		l.kind, l.dsn = kindPostgres, u.String()
+		if l.store.Notify > 0 {
+			l.store.ListenURL = cmp.Or(l.store.ListenURL, l.dsn)
+		}
 	case "memory":
 		l.kind = kindMemory
 	default:
 		return location{}, badURL("%q is not a kind of store; allowed: sqlite:FILE, postgres://user@host/database", scheme)
 	}
-	if l.kind != kindPostgres && (l.store.Schema != "" || l.store.Notify != 0) {
-		return location{}, badURL("%s: schema and notify are settings of PostgreSQL only", l.shown)
+	if l.kind != kindPostgres && (l.store.Schema != "" || l.store.Notify != 0 || l.store.ListenURL != "") {
+		return location{}, badURL("%s: schema, notify and listen_url are settings of PostgreSQL only", l.shown)
 	}
 	return l, nil
 }

@@ -35,6 +35,9 @@ type Store struct {
 	Partitions int `yaml:"partitions" min:"1" max:"1024"`
 	// Notify is the interval at which commits are told to relays in other processes; 0 is off. PostgreSQL only.
 	Notify time.Duration `yaml:"notify" min:"0s" max:"1m"`
+	// ListenURL is the PostgreSQL server on which commits of other processes are heard, not through a pooler in transaction
+	// mode. Default: URL when Notify is set, otherwise none are heard and relays poll.
+	ListenURL string `yaml:"listen_url"`
 	// KeepDelivered is how long the log keeps delivered messages: nil is not given, 0 drops what every relay has delivered.
 	KeepDelivered *time.Duration `yaml:"keep_delivered" min:"0s"`
 	// MaxLogBytes drops the oldest delivered messages above this size; 0 is no limit.

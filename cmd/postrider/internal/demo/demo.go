@@ -159,6 +159,7 @@ func (r *run) leaseTTL() time.Duration {
 // show lets the shop work while the story is told, waits for what is on its way and compares.
 func (r *run) show(ctx, work context.Context) (Findings, error) {
 	r.began = time.Now()
+	r.screen.begin(r.began)
 	consuming, endConsuming := context.WithCancel(work)
 	opening, closeShop := context.WithCancel(work)
 	watching, endWatching := context.WithCancel(work)

@@ -55,6 +55,13 @@ func newScreen(cfg Config) *screen {
 	return s
 }
 
+// begin sets the moment from which times on the screen are counted.
+func (s *screen) begin(at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.began = at
+}
+
 func (s *screen) live() bool { return s.columns != nil }
 
 // interval is the time between two pictures, or plain lines.

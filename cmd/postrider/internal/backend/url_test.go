@@ -1,0 +1,74 @@
+package backend
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/config"
+)
+
+func TestLocate(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]location{
+		"sqlite:shop.db":            {kind: "sqlite", dsn: "shop.db", shown: "sqlite:shop.db"},
+		"sqlite:///var/a%20b.db":    {kind: "sqlite", dsn: "/var/a b.db", shown: "sqlite:///var/a%20b.db"},
+		"sqlite:x.db?partitions=3":  {kind: "sqlite", dsn: "x.db", shown: "sqlite:x.db?partitions=3", store: config.Store{Partitions: 3}},
+		"postgres://u:secret@h/d":   {kind: "postgres", dsn: "postgres://u:secret@h/d", shown: "postgres://u:xxxxx@h/d"},
+		"postgresql://h/d?a=1":      {kind: "postgres", dsn: "postgresql://h/d?a=1", shown: "postgresql://h/d?a=1"},
+		"memory:":                   {kind: "memory", shown: "memory:"},
+		"postgres://h/d?prefix=p_":  {kind: "postgres", dsn: "postgres://h/d", shown: "postgres://h/d?prefix=p_", store: config.Store{Prefix: "p_"}},
+		"postgres://h/d?notify=5ms": {kind: "postgres", dsn: "postgres://h/d", shown: "postgres://h/d?notify=5ms", store: config.Store{Notify: 5 * time.Millisecond, ListenURL: "postgres://h/d"}},
+	} {
+		got, err := locate(config.Store{URL: url})
+		want.store.URL = url
+		if err != nil || got != want {
+			t.Errorf("%s is read as %+v, %v; want %+v", url, got, err, want)
+		}
+	}
+}
+
+func TestSettingsWinOverTheURL(t *testing.T) {
+	t.Parallel()
+	l, err := locate(config.Store{URL: "postgres://h/d?schema=a&partitions=3", Schema: "b", Partitions: 4})
+	if err != nil || l.store.Schema != "b" || l.store.Partitions != 4 || l.dsn != "postgres://h/d" {
+		t.Errorf("read as %+v, %v", l, err)
+	}
+}
+
+func TestLocateRefuses(t *testing.T) {
+	t.Parallel()
+	for url, words := range map[string]string{
+		"shop.db":                       "is not the URL of a store",
+		"mysql://h/d":                   `"mysql" is not a kind of store; allowed`,
+		"sqlite:":                       "names no file",
+		"sqlite://shop.db":              "with three slashes",
+		"sqlite:x.db?mode=ro":           "unknown option in the URL; allowed: partitions, prefix",
+		"sqlite:x.db?schema=a":          "settings of PostgreSQL only",
+		"postgres://h/d?partitions=0":   "allowed: 1 to 1024",
+		"postgres://h/d?notify=often":   "allowed: 0s to 1m",
+		"postgres://u:secret@h:bad/d":   "cannot be read",
+		"postgres://u:se%zzcret@h/d":    "cannot be read",
+		"postgres://h/d?partitions=abc": "out of bounds",
+	} {
+		_, err := locate(config.Store{URL: url})
+		if err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%s: error %v, want %q", url, err, words)
+		} else if strings.Contains(err.Error(), "secret") {
+			t.Errorf("the error gives the password away: %v", err)
+		}
+	}
+}
+
+func TestOptionsOfAPublisherJoinItsURL(t *testing.T) {
+	t.Parallel()
+	for want, p := range map[string]config.Publisher{
+		"nats://h":                      {URL: "nats://h"},
+		"nats://h?a=1&token=x%26y":      {URL: "nats://h?a=1", Options: map[string]string{"token": "x&y"}},
+		"nats://h?creds=%2Fc&stream=S+": {URL: "nats://h", Options: map[string]string{"stream": "S ", "creds": "/c"}},
+	} {
+		if got := withOptions(p); got != want {
+			t.Errorf("%+v becomes %s, want %s", p, got, want)
+		}
+	}
+}

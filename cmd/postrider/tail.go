@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/cmd/postrider/internal/logreader"
+)
+
+// tailPoll is how often tail looks for new messages of other processes.
+const tailPoll = 200 * time.Millisecond
+
+// tailOptions is what tail was asked for.
+type tailOptions struct {
+	from             string
+	topic, key, kind string
+	tenant           string
+	json, stop       bool
+	limit            int64
+}
+
+func (p *Program) tailCommand() *cobra.Command {
+	var o tailOptions
+	cmd := &cobra.Command{
+		Use:   "tail",
+		Short: "Follow the log: show messages as they are committed",
+		Long: `Show the messages of the log as they are committed, from now on or from an earlier place (--from): a sequence, a time, how
+long ago, or the oldest message that the log still has. It only reads: no relay notices, no cursor is made, nothing is held
+back. Messages of different keys may be shown in another order than they were published in, those of one key never are.
+
+With --json, each line is a message in the form that postrider publish --file reads.`,
+		Example: `  postrider tail
+  postrider tail --from 10m --topic 'order.*'
+  postrider tail --from oldest --key order/42 --stop --json
+  postrider tail --from 4711 --limit 20`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.limit < 0 {
+				return usagef("--limit must not be negative, is %d", o.limit)
+			}
+			return p.withStore(cmd, func(b *backend.Outbox) error { return p.tail(cmd.Context(), b, o) })
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.from, "from", "now", "`place` to begin at: now, oldest, a sequence, a time (RFC 3339), or how long ago (10m)")
+	f.StringVar(&o.topic, "topic", "", "only topics that match this `pattern`, in which * stands for any text")
+	f.StringVar(&o.key, "key", "", "only messages with this `key`")
+	f.StringVar(&o.kind, "type", "", "only messages of this `type`")
+	f.StringVar(&o.tenant, "tenant", "", "only messages of this `tenant`")
+	f.BoolVar(&o.json, "json", false, "write one JSON object per line")
+	f.BoolVar(&o.stop, "stop", false, "stop at the end of the log instead of following it")
+	f.Int64Var(&o.limit, "limit", 0, "stop after `n` messages, 0 for no limit")
+	return cmd
+}
+
+// openReader places a reader where --from says.
+func openReader(ctx context.Context, b *backend.Outbox, from string) (*logreader.Reader, time.Time, error) {
+	var none time.Time
+	switch from {
+	case "now":
+		r, err := logreader.FromNow(ctx, b)
+		return r, none, err
+	case "oldest":
+		r, err := logreader.FromOldest(ctx, b)
+		return r, none, err
+	}
+	if n, err := parseInt(from); err == nil {
+		if n < 0 {
+			return nil, none, usagef("--from %s: a sequence is not negative", from)
+		}
+		r, err := logreader.FromSequence(ctx, b, n)
+		return r, none, err
+	}
+	if d, err := time.ParseDuration(from); err == nil && d >= 0 {
+		status, err := b.Status(ctx)
+		if err != nil {
+			return nil, none, err
+		}
+		moment := status.Now.Add(-d) // on the database's clock
+		r, err := logreader.FromTime(ctx, b, moment)
+		return r, moment, err
+	}
+	moment, err := parseMoment("from", from)
+	if err != nil {
+		return nil, none, usagef("--from %s is not a place; write now, oldest, a sequence, 2026-01-31T15:04:05Z, or how long ago, e.g. 10m", from)
+	}
+	r, err := logreader.FromTime(ctx, b, moment)
+	return r, moment, err
+}
+
+// tail shows what the reader finds until ctx ends.
+func (p *Program) tail(ctx context.Context, b *backend.Outbox, o tailOptions) error {
+	r, since, err := openReader(ctx, b, o.from)
+	if err != nil {
+		return err
+	}
+	wanted := o.matcher(since)
+	wake, unsubscribe := b.Subscribe()
+	defer unsubscribe()
+	shown := int64(0)
+	for {
+		records, more, err := r.Next(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, rec := range records {
+			if !wanted(rec.Message) {
+				continue
+			}
+			if rec.Err != nil {
+				fmt.Fprintf(p.Stderr, "postrider: message with sequence %d cannot be read whole: %v\n", rec.Message.Sequence, rec.Err)
+			}
+			if err := p.writeLogLine(rec.Message, o.json); err != nil {
+				return err
+			}
+			if shown++; shown == o.limit {
+				return nil
+			}
+		}
+		if more {
+			continue
+		}
+		if o.stop {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-wake:
+		case <-time.After(tailPoll):
+		}
+	}
+}
+
+// matcher is what the filters let through.
+func (o tailOptions) matcher(since time.Time) func(*postrider.Message) bool {
+	topic := regexp.MustCompile("^(?s:" + strings.ReplaceAll(regexp.QuoteMeta(o.topic), `\*`, ".*") + ")$")
+	return func(m *postrider.Message) bool {
+		return !m.CreatedAt.Before(since) && (o.topic == "" || topic.MatchString(m.Topic)) && (o.key == "" || m.Key == o.key) &&
+			(o.kind == "" || m.Type == o.kind) && (o.tenant == "" || m.Tenant == o.tenant)
+	}
+}
+
+// writeLogLine writes a message in one line.
+func (p *Program) writeLogLine(m *postrider.Message, asJSON bool) error {
+	if asJSON {
+		return printLine(p.Stdout, m)
+	}
+	kind := m.Type
+	if m.Topic != m.Type {
+		kind = m.Topic + " " + m.Type
+	}
+	key := m.Key
+	if key == "" {
+		key = "-"
+	}
+	payload := strings.TrimSpace(showPayload(m.Payload[:min(len(m.Payload), 200)]))
+	_, err := fmt.Fprintf(p.Stdout, "%d  %s  %s  %s  %s  %s\n", m.Sequence, moment(m.CreatedAt), printable(kind), printable(key),
+		printable(m.ID), shorten(strings.Join(strings.Fields(printable(payload)), " "), 100))
+	return err
+}
