@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -92,11 +93,11 @@ func numbered(n int) []*postrider.Message {
 }
 
 func arrived(b *memorybroker.Broker) string {
-	var ids string
+	var ids strings.Builder
 	for _, m := range b.Messages("numbers") {
-		ids += m.ID
+		ids.WriteString(m.ID)
 	}
-	return ids
+	return ids.String()
 }
 
 func TestFailNth(t *testing.T) {
@@ -167,18 +168,18 @@ func TestSubscribe(t *testing.T) {
 		b := open(t, memorybroker.Config{})
 		msgs := numbered(3)
 		b.Publish(t.Context(), msgs[:2])
-		var got string
+		var got strings.Builder
 		var reader sync.WaitGroup
 		reader.Go(func() {
 			for m := range b.Subscribe(t.Context(), "numbers") {
-				got += m.ID
+				got.WriteString(m.ID)
 			}
 		})
 		synctest.Wait()
 		b.Publish(t.Context(), msgs[2:])
 		synctest.Wait()
-		if got != "123" {
-			t.Errorf("got %s, want 123", got)
+		if got.String() != "123" {
+			t.Errorf("got %s, want 123", got.String())
 		}
 		if err := b.Close(); err != nil {
 			t.Error(err)
