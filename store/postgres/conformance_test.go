@@ -21,9 +21,18 @@ func TestStore(t *testing.T) {
 	conformance(t)
 }
 
+func TestModel(t *testing.T) {
+	t.Parallel()
+	storetest.Model(t, storetest.Features{CoarseRetention: coarse}, harness())
+}
+
 // conformance runs the suite over pools that are configured by change.
 func conformance(t *testing.T, change ...func(*pgxpool.Config)) {
-	storetest.Run(t, storetest.Features{CoarseRetention: coarse}, storetest.Harness[pgx.Tx]{
+	storetest.Run(t, storetest.Features{CoarseRetention: coarse}, harness(change...))
+}
+
+func harness(change ...func(*pgxpool.Config)) storetest.Harness[pgx.Tx] {
+	return storetest.Harness[pgx.Tx]{
 		Open: func(t testing.TB, partitions int) storetest.Store[pgx.Tx] {
 			return setup(t, postgres.Config{Partitions: partitions}, change...)
 		},
@@ -51,5 +60,5 @@ func conformance(t *testing.T, change ...func(*pgxpool.Config)) {
 				postrider.PartitionOf(m.Key, m.ID, n), m.ID, m.Topic, m.Key, m.Type)
 			return err
 		},
-	})
+	}
 }

@@ -13,10 +13,14 @@ import (
 
 // The statements of a settlement that work on held keys. Their parameters are those of mineSQL.
 const (
+	// holdSQL holds a key for a decision (after < 0) only while the head's dead letter is open: an operator may have decided
+	// meanwhile.
 	holdSQL = mineSQL + `
 insert into {held} as h (relay, key, partition, seq, reason, cause, attempts, since, next_attempt_at)
 select $1::text, m.name, m.part, m.number, m.why, m.what, m.tries, clock_timestamp(),
-	case when m.after >= 0 then clock_timestamp() + m.after * interval '1 microsecond' end
+	case when m.after >= 0 then clock_timestamp() + m.after * interval '1 microsecond'
+		when not exists (select 1 from {dead} d where d.relay = $1::text and d.seq = m.number and d.state = 'open')
+		then clock_timestamp() end
 from mine m
 on conflict (relay, key) do update set seq = excluded.seq, reason = excluded.reason, cause = excluded.cause,
 	attempts = excluded.attempts, next_attempt_at = excluded.next_attempt_at`

@@ -30,6 +30,14 @@ from unnest(`
 	$8::text[], $9::timestamptz[], $10::int4[], $11::int8[], $12::text[], $13::text[], $14::text[], $15::text[],
 	$16::bytea[], $17::timestamptz[], $18::int8[]` + insertAsSQL
 
+	// insertOneSQL inserts one message, the common case, for a third of what the arrays cost.
+	insertOneSQL = `
+insert into {log} (partition, id, topic, key, type, source, subject, tenant, message_time, schema_version, aggregate_version,
+	content_type, headers, correlation_id, causation_id, payload, available_at)
+values ($1::int2, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text, $9::timestamptz, $10::int4, $11::int8,
+	$12::text, $13::text::jsonb, $14::text, $15::text, $16::bytea,
+	case when $18::int8 > 0 then clock_timestamp() + $18::int8 * interval '1 microsecond' else $17::timestamptz end)`
+
 	// insertTextSQL takes the arrays as text, for drivers that know no arrays.
 	insertTextSQL = insertIntoSQL + `$1::text::int2[], $2::text::text[], $3::text::text[], $4::text::text[],
 	$5::text::text[], $6::text::text[], $7::text::text[], $8::text::text[], $9::text::timestamptz[], $10::text::int4[],
@@ -87,7 +95,11 @@ func (s *Store) Insert(ctx context.Context, tx pgx.Tx, msgs []*postrider.Message
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, s.sql.insert, c.arrays()...); err != nil {
+		sql, args := s.sql.insert, c.arrays()
+		if len(chunk) == 1 {
+			sql, args = s.sql.insertOne, c.first()
+		}
+		if _, err := tx.Exec(ctx, sql, args...); err != nil {
 			return translate("insert messages", err)
 		}
 	}
@@ -204,6 +216,13 @@ func deliverAfter(d time.Duration) int64 {
 func (c *columns) arrays() []any {
 	return []any{c.partitions, c.ids, c.topics, c.keys, c.types, c.sources, c.subjects, c.tenants, c.times, c.schemaVersions,
 		c.aggregateVersions, c.contentTypes, c.headers, c.correlations, c.causations, c.payloads, c.deliverAt, c.deliverAfter}
+}
+
+// first is the columns of the first message.
+func (c *columns) first() []any {
+	return []any{c.partitions[0], c.ids[0], c.topics[0], c.keys[0], c.types[0], c.sources[0], c.subjects[0], c.tenants[0],
+		c.times[0], c.schemaVersions[0], c.aggregateVersions[0], c.contentTypes[0], c.headers[0], c.correlations[0],
+		c.causations[0], c.payloads[0], c.deliverAt[0], c.deliverAfter[0]}
 }
 
 // Written implements outbox.Store.

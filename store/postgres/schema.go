@@ -33,7 +33,7 @@ func (n names) expand(sql string) string { return n.replacer.Replace(sql) }
 
 // statements is every statement that is run often, its names filled in.
 type statements struct {
-	open, insert, insertText, written                                         string
+	open, insert, insertOne, insertText, written                              string
 	fetch, due, heldKeys                                                      string
 	heartbeat, begin, acquire, release, leave                                 string
 	move, fence, missing, parkFromLog, parkAgain, deadFromLog, deadFromParked string
@@ -42,7 +42,7 @@ type statements struct {
 
 func newStatements(n names) statements {
 	return statements{
-		open: n.expand(openSQL), insert: n.expand(insertSQL), insertText: n.expand(insertTextSQL), written: n.expand(writtenSQL),
+		open: n.expand(openSQL), insert: n.expand(insertSQL), insertOne: n.expand(insertOneSQL), insertText: n.expand(insertTextSQL), written: n.expand(writtenSQL),
 		fetch: n.expand(fetchSQL), due: n.expand(dueSQL), heldKeys: n.expand(heldKeysSQL),
 		heartbeat: n.expand(heartbeatSQL), begin: n.expand(beginSQL), acquire: n.expand(acquireSQL),
 		release: n.expand(releaseSQL), leave: n.expand(leaveSQL),

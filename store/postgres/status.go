@@ -140,7 +140,9 @@ func (r *statusReader) partitions(ctx context.Context, tx pgx.Tx) error {
 		}
 		p.Backlog, p.Age, p.SettledAgo = count(backlog), now.Sub(oldest), now.Sub(settled)
 		st := r.relay(name)
-		st.Partitions = append(st.Partitions, p)
+		if p.Epoch > 0 { // it was ever leased
+			st.Partitions = append(st.Partitions, p)
+		}
 		n := st.Backlog.N + p.Backlog.N
 		st.Backlog = relay.Count{N: min(n, relay.CountLimit), AtLeast: st.Backlog.AtLeast || p.Backlog.AtLeast || n > relay.CountLimit}
 		st.Age = max(st.Age, p.Age)

@@ -1,0 +1,147 @@
+package postgres_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/postgres"
+)
+
+// backlog is how many messages the benchmarks read.
+const backlog = 100_000
+
+// fill writes n messages of about 700 bytes, as one transaction.
+func (b *bundle) fill(t testing.TB, n int) {
+	t.Helper()
+	b.exec(t, fmt.Sprintf(`insert into %s (partition, id, topic, key, type, source, payload)
+		select i %% 8, gen_random_uuid()::text, 'orders', 'order/' || (i %% 1000), 'order.placed', 'https://shop.example', $1::bytea
+		from generate_series(1, $2::int4) as i`, b.table("log")), bytes.Repeat([]byte("a"), 478), n)
+	b.exec(t, "vacuum analyze "+b.table("log"))
+}
+
+// drain fetches everything, 1,000 messages per partition and 8 MiB at a time, and returns how many it was.
+func (b *bundle) drain(t testing.TB) int {
+	t.Helper()
+	req := relay.FetchRequest{Limit: 1000, MaxBytes: 8 << 20}
+	for p := range 8 {
+		req.Partitions = append(req.Partitions, relay.FetchPartition{Partition: p})
+	}
+	n := 0
+	for more := true; more; {
+		batches, err := b.Fetch(context.Background(), "bench", req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		more = false
+		for _, batch := range batches {
+			req.Partitions[batch.Partition].After = batch.Next
+			n += len(batch.Records)
+			more = more || batch.More
+		}
+	}
+	return n
+}
+
+func BenchmarkFetch(b *testing.B) {
+	s := setup(b, postgres.Config{})
+	s.fill(b, backlog)
+	b.ReportAllocs()
+	for b.Loop() {
+		if n := s.drain(b); n != backlog {
+			b.Fatalf("fetched %d", n)
+		}
+	}
+	b.ReportMetric(float64(b.N)*backlog/b.Elapsed().Seconds(), "msg/s")
+}
+
+// BenchmarkBareLoop is what Fetch is measured against: the same columns of the same rows in order, by position alone, into
+// variables.
+func BenchmarkBareLoop(b *testing.B) {
+	s := setup(b, postgres.Config{})
+	s.fill(b, backlog)
+	sql := "select seq, id, topic, key, type, source, subject, tenant, message_time, schema_version, aggregate_version," +
+		" content_type, headers, correlation_id, causation_id, payload, available_at, created_at from " + s.table("log") +
+		" where partition = $1 and seq > $2 order by seq limit 1000"
+	b.ReportAllocs()
+	for b.Loop() {
+		n := 0
+		for p := range 8 {
+			var m postrider.Message
+			var headers string
+			var available *time.Time
+			for last := -1; n != last; {
+				last = n
+				rows, err := s.pool.Query(context.Background(), sql, p, m.Sequence)
+				if err != nil {
+					b.Fatal(err)
+				}
+				_, err = pgx.ForEachRow(rows, []any{&m.Sequence, &m.ID, &m.Topic, &m.Key, &m.Type, &m.Source, &m.Subject, &m.Tenant,
+					&m.Time, &m.SchemaVersion, &m.AggregateVersion, &m.ContentType, &headers, &m.CorrelationID, &m.CausationID,
+					&m.Payload, &available, &m.CreatedAt}, func() error { n++; return nil })
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		if n != backlog {
+			b.Fatalf("read %d", n)
+		}
+	}
+	b.ReportMetric(float64(b.N)*backlog/b.Elapsed().Seconds(), "msg/s")
+}
+
+func newMessages(n int) []*postrider.Message {
+	msgs := make([]*postrider.Message, n)
+	for i := range msgs {
+		msgs[i] = &postrider.Message{
+			ID: fmt.Sprintf("01a1f9da-8035-7fb8-9b18-%012d", i), Topic: "orders", Key: fmt.Sprintf("order/%d", i%1000), Type: "order.placed",
+			Source: "https://shop.example", Time: time.Now(), ContentType: "application/json", Payload: bytes.Repeat([]byte("a"), 478),
+		}
+	}
+	return msgs
+}
+
+func BenchmarkInsert(b *testing.B) {
+	s := setup(b, postgres.Config{})
+	insert := map[string]func(ctx context.Context, tx pgx.Tx, msgs []*postrider.Message) error{
+		"Store": s.Insert,
+		// What one would write by hand: a statement for each message, in one round trip.
+		"Hand": func(ctx context.Context, tx pgx.Tx, msgs []*postrider.Message) error {
+			batch := &pgx.Batch{}
+			for _, m := range msgs {
+				batch.Queue("insert into "+s.table("log")+` (partition, id, topic, key, type, source, message_time, payload)
+					values ($1, $2, $3, $4, $5, $6, $7, $8)`, postrider.PartitionOf(m.Key, m.ID, 8), m.ID, m.Topic, m.Key, m.Type,
+					m.Source, m.Time, m.Payload)
+			}
+			return tx.SendBatch(ctx, batch).Close()
+		},
+	}
+	for _, n := range []int{1, 10, 100, 1000} {
+		for _, name := range []string{"Store", "Hand"} {
+			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
+				msgs := newMessages(n)
+				ctx := context.Background()
+				tx, err := s.Begin(ctx)
+				if err != nil {
+					b.Fatal(err)
+				}
+				for b.Loop() {
+					if err := insert[name](ctx, tx, msgs); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "msg/s")
+				if err := s.Rollback(ctx, tx); err != nil {
+					b.Fatal(err)
+				}
+			})
+		}
+	}
+}
