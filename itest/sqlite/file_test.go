@@ -52,7 +52,7 @@ func TestDamagedFile(t *testing.T) {
 	db := f.migrated(t, sqlite.Config{})
 	s := newStore(t, db, sqlite.Config{})
 	publish(t.Context(), t, s, benchMessages(2000)...)
-	exec(t, db, `PRAGMA wal_checkpoint(TRUNCATE)`)
+	execute(t, db, `PRAGMA wal_checkpoint(TRUNCATE)`)
 	leases := lease(t, s, "r", relay.Owner{ID: "a"})
 	text, err := os.ReadFile(string(f))
 	if err != nil {
@@ -94,7 +94,7 @@ func TestFullDatabase(t *testing.T) {
 	f.migrated(t, sqlite.Config{})
 	db := f.open(t, "_pragma=max_page_count(400)")
 	s := newStore(t, db, sqlite.Config{})
-	exec(t, db, `CREATE TABLE business (n INTEGER)`)
+	execute(t, db, `CREATE TABLE business (n INTEGER)`)
 	batch := func() []*postrider.Message { return benchMessages(250) } // more than one statement
 	committed := 0
 	var err error
