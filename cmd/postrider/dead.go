@@ -22,7 +22,6 @@ happened, until somebody sends it back (redrive) or discards it. Dead letters ne
 // deadFilter is the flags that choose dead letters.
 type deadFilter struct {
 	deadletter.Filter
-	state    string
 	from, to string
 }
 
@@ -40,20 +39,35 @@ func (f *deadFilter) flags(cmd *cobra.Command) {
 	s.StringVar(&f.to, "to", "", "died before this `time`: RFC 3339, or how long ago (30m)")
 }
 
-// filter completes the filter from the flags and arguments.
-func (f *deadFilter) filter(args []string) (deadletter.Filter, error) {
-	out := f.Filter
+// check finds what is wrong with the flags and arguments before anything is opened.
+func (f *deadFilter) check(args []string) error {
 	var err error
-	if out.Numbers, err = numbers(args); err != nil {
+	if f.Numbers, err = numbers(args); err != nil {
+		return err
+	}
+	for flag, text := range map[string]string{"from": f.from, "to": f.to} {
+		if _, err := parseMoment(flag, text, time.Time{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// filter completes the filter. How long ago something was is counted on the database's clock.
+func (f *deadFilter) filter(ctx context.Context, b *backend.Outbox) (deadletter.Filter, error) {
+	out := f.Filter
+	if f.from+f.to == "" {
+		return out, nil
+	}
+	status, err := b.Status(ctx)
+	if err != nil {
 		return out, err
 	}
-	if out.From, err = parseMoment("from", f.from); err != nil {
+	if out.From, err = parseMoment("from", f.from, status.Now); err != nil {
 		return out, err
 	}
-	if out.To, err = parseMoment("to", f.to); err != nil {
-		return out, err
-	}
-	return out, nil
+	out.To, err = parseMoment("to", f.to, status.Now)
+	return out, err
 }
 
 // chosen reports whether any flag narrows the choice.
@@ -76,13 +90,13 @@ func numbers(args []string) ([]int64, error) {
 	return out, nil
 }
 
-// parseMoment reads a point in time: RFC 3339, a date, or how long ago.
-func parseMoment(flag, text string) (time.Time, error) {
+// parseMoment reads a point in time: RFC 3339, a date, or how long before now.
+func parseMoment(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
 	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
-		return time.Now().Add(-d), nil
+		return now.Add(-d), nil
 	}
 	for _, layout := range []string{time.RFC3339, "2006-01-02"} {
 		if t, err := time.Parse(layout, text); err == nil {
@@ -107,15 +121,18 @@ func (p *Program) deadListCommand() *cobra.Command {
   postrider dead list --limit 0 --json > dead.ndjson`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			filter, err := f.filter(nil)
-			if err != nil {
+			if err := f.check(nil); err != nil {
 				return err
 			}
 			if limit < 0 {
 				return usagef("--limit must not be negative, is %d", limit)
 			}
-			filter.State = deadletter.State(state)
+			f.State = deadletter.State(state)
 			return p.withStore(cmd, func(b *backend.Outbox) error {
+				filter, err := f.filter(cmd.Context(), b)
+				if err != nil {
+					return err
+				}
 				return p.listDead(cmd.Context(), b, filter, after, limit, asJSON)
 			})
 		},

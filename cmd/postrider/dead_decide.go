@@ -64,8 +64,7 @@ func (p *Program) deadDiscardCommand() *cobra.Command {
 // decisionCommand completes a command that decides on dead letters.
 func (p *Program) decisionCommand(d *decision, cmd *cobra.Command) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		f, err := d.filter.filter(args)
-		if err != nil {
+		if err := d.filter.check(args); err != nil {
 			return err
 		}
 		switch {
@@ -76,7 +75,13 @@ func (p *Program) decisionCommand(d *decision, cmd *cobra.Command) *cobra.Comman
 		case d.batch < 1 || d.batch > 10_000:
 			return usagef("--batch must be 1 to 10000, is %d", d.batch)
 		}
-		return p.withStore(cmd, func(b *backend.Outbox) error { return p.decide(cmd.Context(), b, d, f) })
+		return p.withStore(cmd, func(b *backend.Outbox) error {
+			f, err := d.filter.filter(cmd.Context(), b)
+			if err != nil {
+				return err
+			}
+			return p.decide(cmd.Context(), b, d, f)
+		})
 	}
 	d.filter.flags(cmd)
 	s := cmd.Flags()
@@ -84,7 +89,7 @@ func (p *Program) decisionCommand(d *decision, cmd *cobra.Command) *cobra.Comman
 	s.BoolVarP(&d.yes, "yes", "y", false, "do not ask")
 	s.BoolVar(&d.dryRun, "dry-run", false, "only say how many it would be")
 	s.IntVar(&d.batch, "batch", 1000, "decide on `n` letters per transaction")
-	s.StringVar(&d.by, "by", p.operator(), "who decides, as a `name` for the record")
+	byFlag(cmd, &d.by, p.operator())
 	return cmd
 }
 
@@ -132,6 +137,12 @@ func (p *Program) decideAll(ctx context.Context, b *backend.Outbox, d *decision,
 	bar.end()
 	fmt.Fprintf(p.Stdout, "%s %s in %s\n", d.done, plural(done, "dead letter"), ago(time.Since(began)))
 	return nil
+}
+
+// byFlag adds the flag that says who decides, by default the operator.
+func byFlag(cmd *cobra.Command, by *string, operator string) {
+	cmd.Flags().StringVar(by, "by", operator, "who decides, as a `name` for the record")
+	cmd.Flags().Lookup("by").DefValue = "$USER"
 }
 
 // becauseFlag adds the flag that says why something is given up, which stays on record.

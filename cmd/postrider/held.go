@@ -187,7 +187,7 @@ decided it and why, and will not be delivered.`,
 		},
 	}
 	relayFlag(cmd, &name)
-	cmd.Flags().StringVar(&by, "by", p.operator(), "who decides, as a `name` for the record")
+	byFlag(cmd, &by, p.operator())
 	becauseFlag(cmd, &because)
 	return cmd
 }
@@ -223,7 +223,7 @@ the key there. They can be redriven later.`,
 	relayFlag(cmd, &name)
 	cmd.Flags().BoolVar(&all, "all", false, "every parked message of the key")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	cmd.Flags().StringVar(&by, "by", p.operator(), "who decides, as a `name` for the record")
+	byFlag(cmd, &by, p.operator())
 	becauseFlag(cmd, &because)
 	return cmd
 }

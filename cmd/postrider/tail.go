@@ -78,18 +78,16 @@ func openReader(ctx context.Context, b *backend.Outbox, from string) (*logreader
 		r, err := logreader.FromSequence(ctx, b, n)
 		return r, none, err
 	}
-	if d, err := time.ParseDuration(from); err == nil && d >= 0 {
-		status, err := b.Status(ctx)
-		if err != nil {
-			return nil, none, err
-		}
-		moment := status.Now.Add(-d) // on the database's clock
-		r, err := logreader.FromTime(ctx, b, moment)
-		return r, moment, err
-	}
-	moment, err := parseMoment("from", from)
-	if err != nil {
+	if _, err := parseMoment("from", from, none); err != nil {
 		return nil, none, usagef("--from %s is not a place; write now, oldest, a sequence, 2026-01-31T15:04:05Z, or how long ago, e.g. 10m", from)
+	}
+	status, err := b.Status(ctx) // for the database's clock
+	if err != nil {
+		return nil, none, err
+	}
+	moment, err := parseMoment("from", from, status.Now)
+	if err != nil {
+		return nil, none, err
 	}
 	r, err := logreader.FromTime(ctx, b, moment)
 	return r, moment, err
