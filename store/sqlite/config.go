@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 )
 
@@ -20,7 +21,7 @@ const MaxPartitions = 1024
 // Config configures New and the migrations. The zero value of each field means its default.
 type Config struct {
 	// Prefix begins the name of every table: a letter or underscore, then letters, digits and underscores, at most 40
-	// bytes. Default: DefaultPrefix.
+	// bytes, and not sqlite_. Default: DefaultPrefix.
 	Prefix string
 	// Partitions is the number of partitions that Migrate gives a new outbox, 1 to MaxPartitions. Default:
 	// DefaultPartitions. For an outbox that exists its own number counts, and New refuses any other but 0.
@@ -61,9 +62,9 @@ func (c Config) withDefaults() (Config, error) {
 		c.ErrorCode = codeOf
 	}
 	var faults []error
-	if !prefixPattern.MatchString(c.Prefix) {
+	if !prefixPattern.MatchString(c.Prefix) || strings.HasPrefix(strings.ToLower(c.Prefix), "sqlite_") {
 		faults = append(faults, fmt.Errorf("Prefix %q: want a letter or underscore, then letters, digits and underscores, "+
-			"at most 40 bytes", c.Prefix))
+			"at most 40 bytes, and not sqlite_, which SQLite keeps for itself", c.Prefix))
 	}
 	if c.Partitions < 0 || c.Partitions > MaxPartitions {
 		faults = append(faults, fmt.Errorf("Partitions %d: want 1 to %d, or 0 for %d", c.Partitions, MaxPartitions,
