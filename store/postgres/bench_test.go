@@ -145,3 +145,73 @@ func BenchmarkInsert(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkFetchNothing is what a poll costs.
+func BenchmarkFetchNothing(b *testing.B) {
+	s := setup(b, postgres.Config{})
+	s.fill(b, 1000)
+	req := relay.FetchRequest{Limit: 1000, MaxBytes: 8 << 20}
+	for p := range 8 {
+		req.Partitions = append(req.Partitions, relay.FetchPartition{Partition: p})
+	}
+	for b.Loop() {
+		batches, err := s.Fetch(context.Background(), "bench", req)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, batch := range batches {
+			req.Partitions[batch.Partition].After = batch.Next
+		}
+	}
+}
+
+// settler leases all partitions and returns a function that moves their cursors.
+func (b *bundle) settler(t testing.TB) func() {
+	ctx := context.Background()
+	owner := relay.Owner{ID: "bench"}
+	leases, err := b.Acquire(ctx, "bench", owner, []int{0, 1, 2, 3, 4, 5, 6, 7}, time.Hour, relay.FromOldest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	position := int64(0)
+	return func() {
+		position++
+		var settlements []relay.Settlement
+		for _, l := range leases {
+			settlements = append(settlements, relay.Settlement{Partition: l.Partition, Epoch: l.Epoch, Moved: true,
+				Cursor: relay.Cursor{Position: position, Snapshot: "700:700:|800"}, DeliveredCount: 1})
+		}
+		if settled, err := b.Settle(ctx, "bench", owner, settlements); err != nil || len(settled.Lost) > 0 {
+			t.Fatal(settled, err)
+		}
+	}
+}
+
+// BenchmarkSettle moves the cursors of all partitions.
+func BenchmarkSettle(b *testing.B) {
+	settle := setup(b, postgres.Config{}).settler(b)
+	for b.Loop() {
+		settle()
+	}
+}
+
+// BenchmarkSettleWhilePinned is BenchmarkSettle after 5,000 settlements that an open transaction keeps from being vacuumed.
+func BenchmarkSettleWhilePinned(b *testing.B) {
+	s := setup(b, postgres.Config{})
+	ctx := context.Background()
+	tx, err := s.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(ctx) }()
+	if _, err := tx.Exec(ctx, "select count(*) from "+s.table("cursors")); err != nil {
+		b.Fatal(err)
+	}
+	settle := s.settler(b)
+	for range 5_000 {
+		settle()
+	}
+	for b.Loop() {
+		settle()
+	}
+}

@@ -28,7 +28,8 @@ const planSQL = `select set_config('jit', 'off', true), set_config('plan_cache_m
 //
 // The header's seq is how many transaction ids were assigned beyond its snapshot. It is computed while the statement
 // runs, hence after the snapshot was taken. Late rows of a transaction are found by the index (xid, seq), those that are
-// still running without looking; transactions between the snapshot's xmax and the ceiling were running too, and are few.
+// still running without looking; transactions between the snapshot's xmax and the ceiling were running too, and are few; the
+// ceiling is never null so that it bounds the scan of the index.
 const fetchSQL = `
 select 0::int2 as kind, 0::int2 as partition, age(pg_snapshot_xmax(pg_current_snapshot())::xid)::int8 as seq,
 	pg_current_snapshot()::text as id, null::text as topic, null::text as key, null::text as type, null::text as source,
@@ -38,7 +39,7 @@ select 0::int2 as kind, 0::int2 as partition, age(pg_snapshot_xmax(pg_current_sn
 union all
 select 1::int2, late.* from (
 	select snapshot::pg_snapshot, coalesce(nullif(upto, '')::pg_snapshot, pg_current_snapshot()) as upto, page,
-		positions::int8[], nullif(ceiling, '')::xid8 as ceiling, last
+		positions::int8[], coalesce(nullif(ceiling, ''), '18446744073709551615')::xid8 as ceiling, last
 	from unnest($4::text[], $5::text[], $6::int8[], $7::text[], $8::text[], $9::int8[])
 		as g (snapshot, upto, page, positions, ceiling, last)
 ) as g cross join lateral (
@@ -50,7 +51,7 @@ select 1::int2, late.* from (
 		where pg_visible_in_snapshot(x, g.upto))
 		union all
 		(select partition, {message} from {log} l
-		where l.xid >= pg_snapshot_xmax(g.snapshot) and (l.xid < g.ceiling or g.ceiling is null)
+		where l.xid >= pg_snapshot_xmax(g.snapshot) and l.xid < g.ceiling
 			and l.seq > g.page and l.seq <= g.last and l.seq <= g.positions[l.partition + 1]
 			and pg_visible_in_snapshot(l.xid, g.upto)
 		order by l.seq limit $3::int8)

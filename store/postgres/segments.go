@@ -257,7 +257,7 @@ select not exists (select 1 from {leases}) or exists (
 		or exists (select 1 from pg_snapshot_xip(c.snapshot) as x join %[1]s l on l.xid = x
 			where l.partition = c.partition and l.seq <= c.position)
 		or exists (select 1 from %[1]s l where l.xid >= pg_snapshot_xmax(c.snapshot)
-			and (c.ceiling is null or l.xid < c.ceiling) and l.partition = c.partition and l.seq <= c.position)
+			and l.xid < coalesce(c.ceiling, '18446744073709551615') and l.partition = c.partition and l.seq <= c.position)
 )`
 
 // truncate empties a segment if every relay has delivered every row of it. It locks the segment first, so that no row is

@@ -15,7 +15,8 @@ import (
 // left to itself scans them, dead rows that an open transaction keeps included.
 const settlePlanSQL = `select set_config('synchronous_commit', 'off', true), set_config('jit', 'off', true),
 	set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
-	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
+	set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true),
+	set_config('enable_mergejoin', 'off', true)`
 
 const (
 	// fenceSQL locks the leases that are still the caller's, and returns them: $1 relay, $2 owner, $3 partitions, $4 epochs.
@@ -25,7 +26,8 @@ select l.partition::int4 from {leases} l
 join unnest($3::int2[], $4::int8[]) as i (partition, epoch) using (partition, epoch)
 where l.relay = $1::text and l.owner = $2::text order by l.partition for no key update of l`
 
-	// moveSQL moves cursors and counts, fenced, and returns the partitions for which it did. $1 relay, $2 owner, then
+	// moveSQL moves cursors and counts, fenced, and returns the partitions for which it did. The rows to delete are named by
+	// their place, which leaves the planner no way to find them but the direct one. $1 relay, $2 owner, then
 	// arrays: $3 partition, $4 epoch, $5 moved, $6 position, $7 snapshot, $8 ceiling, $9 upTo, $10 page, $11 delivered,
 	// $12 failed.
 	moveSQL = `
@@ -38,9 +40,10 @@ with input as (
 	where l.relay = $1::text and l.owner = $2::text order by l.partition for no key update of l
 ), latest as materialized (
 	select c.* from fence f cross join lateral (
-		select * from {cursors} c where c.relay = $1::text and c.partition = f.partition order by c.n desc limit 1) as c
+		select c.ctid as place, c.* from {cursors} c where c.relay = $1::text and c.partition = f.partition
+		order by c.n desc limit 1) as c
 ), old as (
-	delete from {cursors} c using latest o where c.relay = $1::text and c.partition = o.partition and c.n = o.n
+	delete from {cursors} where ctid = any(array(select place from latest))
 )
 insert into {cursors} (relay, partition, n, position, snapshot, ceiling, page_snapshot, page, delivered, failed)
 select $1::text, o.partition, o.n + 1,

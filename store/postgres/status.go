@@ -19,7 +19,7 @@ const (
 			limit $1::int8) as l)
 		union all
 		(select l.partition, l.seq, l.created_at from {log} l
-		where l.xid >= pg_snapshot_xmax(c.snapshot) and (c.ceiling is null or l.xid < c.ceiling) and l.seq <= c.position
+		where l.xid >= pg_snapshot_xmax(c.snapshot) and l.xid < coalesce(c.ceiling, '18446744073709551615') and l.seq <= c.position
 			and l.partition = c.partition and ` + notPagedSQL + ` limit $1::int8)
 		union all
 		(select l.partition, l.seq, l.created_at from {log} l

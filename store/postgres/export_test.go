@@ -1,0 +1,40 @@
+package postgres
+
+import (
+	"context"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/relay"
+)
+
+// ExplainFetch runs a fetch and returns its plan, made for its parameters or, as in use, for any.
+func (s *Store) ExplainFetch(ctx context.Context, req relay.FetchRequest, generic bool) (string, error) {
+	n, err := s.open(ctx)
+	if err != nil {
+		return "", err
+	}
+	f, err := newFetch(s, req, n)
+	if err != nil {
+		return "", err
+	}
+	var lines []string
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, planSQL); err != nil {
+			return err
+		}
+		if !generic {
+			if _, err := tx.Exec(ctx, "set local plan_cache_mode = force_custom_plan"); err != nil {
+				return err
+			}
+		}
+		rows, err := tx.Query(ctx, "explain (analyze, buffers, timing off) "+s.sql.fetch, f.args()...)
+		if err != nil {
+			return err
+		}
+		lines, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	return strings.Join(lines, "\n"), err
+}

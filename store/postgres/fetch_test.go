@@ -1,0 +1,193 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/postgres"
+)
+
+// TestTransactionIDIsAssignedBeforeSequence holds PostgreSQL to what the ceiling of a cursor rests on: however a row comes
+// into the log, its transaction has its id before the row takes its sequence.
+func TestTransactionIDIsAssignedBeforeSequence(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{})
+	ctx := t.Context()
+	log := b.table("log")
+	// The default of xid notes what the sequence stands at when it is evaluated.
+	b.exec(t, fmt.Sprintf(`create table %[1]s.seen (xid xid8, last bigint);
+create function %[1]s.note() returns xid8 language plpgsql volatile as $$ begin
+	insert into %[1]s.seen values (pg_current_xact_id(), (select case when is_called then last_value else 0 end from %[2]s));
+	return pg_current_xact_id();
+end $$;
+alter table %[3]s alter xid set default %[1]s.note()`, b.config.Schema, b.table("log_seq_seq"), log), pgx.QueryExecModeSimpleProtocol)
+
+	ways := map[string]func(conn *pgx.Conn) error{
+		"insert": exec(ctx, `insert into `+log+` (partition, id, topic, type) values (0, 'a', 't', 'x')`),
+		"insert of several rows": exec(ctx, `insert into `+log+` (type, topic, id, partition)
+			values ('x', 't', 'a', 0), ('x', 't', 'b', 0), ('x', 't', 'c', 0)`),
+		"insert from a query": exec(ctx, `insert into `+log+` (id, partition, topic, type)
+			select i::text, 0, 't', 'x' from generate_series(1, 5) as i order by i desc`),
+		"insert from a set-returning function": exec(ctx, `insert into `+log+` (id, partition, topic, type)
+			select generate_series(1, 5)::text, 0, 't', 'x'`),
+		"copy": func(conn *pgx.Conn) error {
+			_, err := conn.PgConn().CopyFrom(ctx, strings.NewReader("0\ta\tt\tx\n0\tb\tt\tx\n"),
+				"copy "+log+" (partition, id, topic, type) from stdin")
+			return err
+		},
+		"the function": exec(ctx, fmt.Sprintf(`select %s('t', 'k', 'x', 'p')`, b.table("publish"))),
+	}
+	for name, way := range ways {
+		b.exec(t, "truncate "+b.config.Schema+".seen")
+		conn, err := b.pool.Acquire(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := one[int64](t, conn, "select case when is_called then last_value else 0 end from "+b.table("log_seq_seq"))
+		if err := way(conn.Conn()); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		conn.Release()
+		rows := one[int64](t, b.pool, "select last_value from "+b.table("log_seq_seq")) - before
+		noted := one[int64](t, b.pool, "select count(*) from "+b.config.Schema+".seen")
+		// The n-th evaluation of xid comes before the n-th of seq.
+		wrong := one[int64](t, b.pool, fmt.Sprintf(`select count(*) from (
+			select last, row_number() over (order by ctid) as n from %s.seen) as s where last >= $1::int8 + n`, b.config.Schema), before)
+		if rows == 0 || noted != rows || wrong != 0 {
+			t.Errorf("%s: %d rows, %d transaction ids noted, %d of them after their sequence", name, rows, noted, wrong)
+		}
+	}
+}
+
+func exec(ctx context.Context, sql string) func(conn *pgx.Conn) error {
+	return func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, sql)
+		return err
+	}
+}
+
+var buffersRead = regexp.MustCompile(`Buffers: shared ([a-z0-9= ]+)`)
+
+// buffers is how many buffers a plan's topmost node touched.
+func buffers(t *testing.T, plan string) int {
+	t.Helper()
+	m := buffersRead.FindStringSubmatch(plan)
+	if m == nil {
+		t.Fatalf("no buffers in the plan:\n%s", plan)
+	}
+	n := 0
+	for _, part := range strings.Fields(m[1]) {
+		if name, value, ok := strings.Cut(part, "="); ok && (name == "hit" || name == "read") {
+			v, err := strconv.Atoi(value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += v
+		}
+	}
+	return n
+}
+
+// TestFetchCostsWhatItReturns checks, for a small and a large backlog over several segments, that a fetch behind a cursor
+// that is old, and with a transaction open, touches about as many pages as it returns rows.
+func TestFetchCostsWhatItReturns(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{})
+	ctx := t.Context()
+	b.segments(t, 4)
+	b.spread(t, 2_000)
+	lease := b.lease(t, "r")
+
+	// A transaction that stays open and has written.
+	open, err := b.pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = open.Rollback(context.WithoutCancel(ctx)) }()
+	if _, err := open.Exec(ctx, fmt.Sprintf("select %s('t', 'k', 'x', 'p')", b.table("publish"))); err != nil {
+		t.Fatal(err)
+	}
+	req := relay.FetchRequest{Limit: 10, MaxBytes: 8 << 20}
+	for _, l := range lease {
+		req.Partitions = append(req.Partitions, relay.FetchPartition{Partition: l.Partition, After: l.Cursor})
+	}
+	// A cursor in the midst of what there is now, which a restart finds with much more behind it.
+	batches, err := b.Fetch(ctx, "r", req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, batch := range batches {
+		req.Partitions[i].After = batch.Next
+	}
+	for _, generic := range []bool{true, false} {
+		b.spread(t, 1_000)
+		small := b.explain(t, req, generic)
+		b.spread(t, 60_000)
+		large := b.explain(t, req, generic)
+		for _, bad := range []string{"Seq Scan on " + "postrider_log", "JIT:"} {
+			if strings.Contains(large, bad) {
+				t.Errorf("generic %v: the plan has %q:\n%s", generic, bad, large)
+			}
+		}
+		// 8 partitions × 10 rows, and descents of a few pages into each segment's indexes.
+		if s, l := buffers(t, small), buffers(t, large); l > s+30 {
+			t.Errorf("generic %v: a fetch behind an old cursor touched %d pages, with 60,000 rows more %d", generic, s, l)
+		}
+	}
+}
+
+func (b *bundle) explain(t *testing.T, req relay.FetchRequest, generic bool) string {
+	t.Helper()
+	plan, err := b.ExplainFetch(t.Context(), req, generic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+// segments attaches n segments of an hour each that lie in the past.
+func (b *bundle) segments(t *testing.T, n int) {
+	t.Helper()
+	hour := time.Now().UTC().Truncate(time.Hour).Add(-2 * time.Hour)
+	for i := range n {
+		from := hour.Add(-time.Duration(i) * time.Hour)
+		b.exec(t, fmt.Sprintf("create table %s partition of %s for values from ('%s') to ('%s')",
+			b.table("log_old"+strconv.Itoa(i)), b.table("log"), from.Format(time.RFC3339), from.Add(time.Hour).Format(time.RFC3339)))
+	}
+}
+
+// spread writes n messages, each in a transaction's worth of 100, over the segments of the past.
+func (b *bundle) spread(t *testing.T, n int) {
+	t.Helper()
+	for range n / 1000 {
+		b.exec(t, fmt.Sprintf(`insert into %s (partition, id, topic, key, type, payload, created_at)
+			select i %% 8, gen_random_uuid()::text, 'orders', 'order/' || i, 'order.placed', 'payload',
+				date_trunc('hour', now()) - (i %% 4 + 1) * interval '1 hour' - interval '30 min' from generate_series(1, 1000) as i`, b.table("log")))
+	}
+}
+
+// lease leases all partitions for a relay.
+func (b *bundle) lease(t *testing.T, name string) []relay.Lease {
+	t.Helper()
+	n, err := b.Partitions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	leases, err := b.Acquire(t.Context(), name, relay.Owner{ID: "owner-of-" + name}, all, time.Hour, relay.FromOldest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return leases
+}
