@@ -66,6 +66,8 @@ func (p *partitionLog) late(c cursor, upTo snapshot, limit int) []*row {
 	for _, xid := range c.seen.xip {
 		add(xid)
 	}
+	// Here no transaction that began later has a sequence this low. In a database one can, since a sequence and a
+	// transaction id are not given in one step.
 	for xid := c.seen.xmax; xid < upTo.xmax; xid++ {
 		add(xid)
 	}

@@ -112,8 +112,7 @@ func filterChooses(e *env) {
 	plain, special := e.message("order/1"), e.message("order/2")
 	special.Topic, special.Type, special.Tenant = "shipments", "shipment.sent", "acme"
 	w.bury("rejected", plain)
-	first := e.letters(deadletter.Filter{})[0].DiedAt
-	e.until("the clock moves", func() bool { return time.Since(first) > 20*time.Millisecond })
+	e.clockMoves(20 * time.Millisecond)
 	w.bury("undecodable", special)
 	second := e.letters(deadletter.Filter{})[1].DiedAt
 	other.drain()

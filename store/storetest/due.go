@@ -206,7 +206,7 @@ func longHeldQueue(e *env) {
 	var got []string
 	for {
 		due := w.dueOf(relay.DueRequest{Runs: 10, RunLength: 100, MaxBytes: 1 << 20})
-		if len(due.Runs) != 1 {
+		if len(due.Runs) != 1 || len(got) > len(want) {
 			e.t.Fatalf("%d runs with %d of %d delivered", len(due.Runs), len(got), len(want))
 		}
 		st := relay.Settlement{Partition: p}

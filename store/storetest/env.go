@@ -53,6 +53,13 @@ func (e *env) until(what string, condition func() bool) {
 	}
 }
 
+// clockMoves waits until some time has passed.
+func (e *env) clockMoves(d time.Duration) {
+	e.t.Helper()
+	began := time.Now()
+	e.until("the clock moves", func() bool { return time.Since(began) > d })
+}
+
 // message makes a message with everything that Publish would fill in.
 func (e *env) message(key string) *postrider.Message {
 	e.made++

@@ -10,6 +10,7 @@ func heldSinceIsKept(e *env) {
 	w := e.worker("r", "a")
 	seq := w.hold("order/1", 2, 0)[0].Message.Sequence
 	before := e.held("r")[0]
+	e.clockMoves(2 * time.Millisecond)
 	w.settle(relay.Settlement{Partition: before.Partition, Held: []relay.HeldKey{
 		{Key: "order/1", Sequence: seq, Reason: relay.ParkSnoozed, Cause: "second", Attempts: 2, After: time.Hour},
 	}})
