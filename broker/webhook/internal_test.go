@@ -1,0 +1,90 @@
+package webhook
+
+import (
+	"encoding/base64"
+	"net/http"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// TestSignature uses the example of the Standard Webhooks specification.
+func TestSignature(t *testing.T) {
+	t.Parallel()
+	secrets, err := parseSecrets([]string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const id, timestamp, body = "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", `{"test": 2432232314}`
+	const want = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+	if got := signatures(secrets, id, timestamp, []byte(body)); got != want {
+		t.Errorf("signature is %s, want %s", got, want)
+	}
+	for header, ok := range map[string]bool{
+		want: true, "v1a,xxx " + want: true, want + " v1,AAAA": true,
+		"": false, "v1,": false, "v1": false, "v1,AAAA": false, want[3:]: false, "v2," + want[3:]: false,
+	} {
+		if got := verified(secrets, id, timestamp, []byte(body), header); got != ok {
+			t.Errorf("header %q is verified: %v, want %v", header, got, ok)
+		}
+	}
+	if verified(secrets, id+".", timestamp, []byte(body), want) || verified(secrets, id, "1614265331", []byte(body), want) ||
+		verified(secrets, id, timestamp, []byte(body+" "), want) {
+		t.Error("a changed message is verified")
+	}
+}
+
+func TestSecretFaults(t *testing.T) {
+	t.Parallel()
+	short := secretPrefix + base64.StdEncoding.EncodeToString(make([]byte, 23))
+	_, err := parseSecrets([]string{"AAAA", secretPrefix + "?", short})
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok || len(joined.Unwrap()) != 3 {
+		t.Errorf("error = %v, want all three faults", err)
+	}
+	if _, err := parseSecrets(nil); err == nil {
+		t.Error("no secret is no error")
+	}
+}
+
+func TestPublicAddresses(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]bool{
+		"93.184.215.14": true, "8.8.8.8": true, "2606:4700:4700::1111": true, "172.32.0.1": true, "100.128.0.1": true, "11.0.0.1": true,
+		"0.0.0.0": false, "10.0.0.1": false, "127.0.0.1": false, "127.1.2.3": false, "169.254.169.254": false, "172.16.0.1": false,
+		"172.31.255.255": false, "192.168.1.1": false, "100.64.0.1": false, "198.18.0.1": false, "224.0.0.1": false,
+		"255.255.255.255": false, "::": false, "::1": false, "::127.0.0.1": false, "::ffff:10.0.0.1": false, "64:ff9b::a00:1": false,
+		"2002:a00:1::": false, "2001:0:a00:1::": false, "fc00::1": false, "fd12::1": false, "fe80::1": false, "ff02::1": false,
+	} {
+		if got := isPublic(netip.MustParseAddr(address).Unmap()); got != want {
+			t.Errorf("%s is public: %v, want %v", address, got, want)
+		}
+	}
+}
+
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	check := guard([]netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")})
+	for address, allowed := range map[string]bool{
+		"8.8.8.8:443": true, "10.1.2.3:443": true, "[::ffff:10.1.2.3]:443": true,
+		"10.2.0.1:443": false, "[::1]:80": false, "[fe80::1%eth0]:80": false, "[::ffff:127.0.0.1]:80": false, "localhost:80": false,
+	} {
+		if err := check("tcp", address, nil); (err == nil) != allowed {
+			t.Errorf("%s: %v, want allowed: %v", address, err, allowed)
+		}
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+	for value, want := range map[string]time.Duration{
+		"": 0, "soon": 0, "-5": 0, "0": 0, "7": 7 * time.Second, "999999": maxRetryAfter,
+		now.Add(90 * time.Second).Format(http.TimeFormat): 90 * time.Second,
+		now.Add(-time.Hour).Format(http.TimeFormat):       0,
+	} {
+		if got := retryAfter(value, now); got != want {
+			t.Errorf("Retry-After %q is %s, want %s", value, got, want)
+		}
+	}
+}

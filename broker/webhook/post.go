@@ -1,0 +1,128 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/postrider/postrider"
+)
+
+const (
+	// excerpt is how much of an answer stands in an error, in bytes, and maxAnswer how much of it is read, so that the
+	// connection can be used again.
+	excerpt, maxAnswer = 512, 64 << 10
+	// maxRetryAfter bounds what a receiver can ask for.
+	maxRetryAfter = time.Hour
+)
+
+// post makes one attempt at a message and returns its outcome.
+func (p *Publisher) post(ctx context.Context, m *postrider.Message) error {
+	req, err := p.request(ctx, m, time.Now())
+	if err != nil {
+		return postrider.Dead("request cannot be made", err)
+	}
+	sent := time.Since(p.began)
+	resp, err := p.client.Do(req)
+	if err != nil {
+		return p.failed(ctx, sent, err)
+	}
+	defer resp.Body.Close()
+	p.answered.Store(int64(time.Since(p.began)))
+	// The status counts, whatever becomes of the rest of the answer.
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, excerpt))
+	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer)
+	if resp.StatusCode/100 == 2 {
+		return nil
+	}
+	return refused(resp, text)
+}
+
+func (p *Publisher) request(ctx context.Context, m *postrider.Message, now time.Time) (*http.Request, error) {
+	body := m.Payload
+	if !p.cfg.Binary {
+		body = postrider.EncodeCloudEvent(m)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.cfg.URL, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range p.cfg.Header {
+		req.Header[http.CanonicalHeaderKey(name)] = values
+	}
+	if p.cfg.Binary {
+		for name, value := range (postrider.CloudEventsBinary{}).Headers(m) {
+			req.Header.Set(name, value)
+		}
+	} else {
+		req.Header.Set("Content-Type", postrider.CloudEventsJSON+"; charset=utf-8")
+	}
+	id, timestamp := headerValue(m.ID), strconv.FormatInt(now.Unix(), 10)
+	req.Header.Set("User-Agent", "postrider")
+	req.Header.Set("Idempotency-Key", id)
+	req.Header.Set(headerID, id)
+	req.Header.Set(headerTimestamp, timestamp)
+	req.Header.Set(headerSignature, signatures(p.secrets, id, timestamp, body))
+	return req, nil
+}
+
+// failed is the outcome of a request that got no answer; it was sent at the given time since p.began.
+func (p *Publisher) failed(ctx context.Context, sent time.Duration, err error) error {
+	wrapped := fmt.Errorf("post to webhook: %w", err)
+	if ctx.Err() != nil {
+		return fmt.Errorf("post to webhook: %w", ctx.Err())
+	}
+	switch {
+	case isUnconnected(err):
+		return postrider.Unavailable(wrapped)
+	case isTimeout(err) && time.Duration(p.answered.Load()) <= sent: // nor did another request get an answer meanwhile
+		return postrider.Unavailable(wrapped)
+	default:
+		return wrapped
+	}
+}
+
+// isUnconnected says whether there was no connection to send anything on.
+func isUnconnected(err error) bool {
+	operation, ok := errors.AsType[*net.OpError](err)
+	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
+	return certificate || ok && operation.Op == "dial"
+}
+
+func isTimeout(err error) bool {
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout()
+}
+
+// refused is the outcome of an answer other than 2xx.
+func refused(resp *http.Response, text []byte) error {
+	err := fmt.Errorf("webhook answered %s: %.*q", resp.Status, excerpt, text)
+	switch status := resp.StatusCode; {
+	case status == http.StatusRequestTimeout, status == http.StatusTooEarly, status == http.StatusTooManyRequests, status >= 500:
+		return postrider.Retry(retryAfter(resp.Header.Get("Retry-After"), time.Now()), err)
+	case status >= 400:
+		return postrider.Dead("refused by the receiver", err)
+	case status >= 300:
+		return fmt.Errorf("%w; redirects are not followed, set the URL to where it leads: %.200q", err, resp.Header.Get("Location"))
+	default:
+		return err
+	}
+}
+
+// retryAfter reads a number of seconds or a date; 0 when there is none that can be read.
+func retryAfter(value string, now time.Time) time.Duration {
+	wait := time.Duration(0)
+	if seconds, err := strconv.ParseInt(value, 10, 32); err == nil {
+		wait = time.Duration(seconds) * time.Second
+	} else if at, err := http.ParseTime(value); err == nil {
+		wait = at.Sub(now)
+	}
+	return min(max(wait, 0), maxRetryAfter)
+}

@@ -1,0 +1,192 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postrider/postrider"
+)
+
+// ErrClosed is why Publish finds the receiver unavailable after Close.
+var ErrClosed = errors.New("webhook publisher is closed")
+
+// Publisher posts messages to one URL. It is safe for concurrent use.
+type Publisher struct {
+	cfg     Config
+	secrets []secret
+	client  *http.Client
+	slots   chan struct{} // one entry for every request under way
+	// answered is when an answer came last, whatever it was, as nanoseconds since began.
+	answered atomic.Int64
+	began    time.Time
+
+	closing chan struct{}
+	running sync.WaitGroup // calls under way
+	mu      sync.Mutex
+	closed  bool
+}
+
+var _ postrider.Publisher = (*Publisher)(nil)
+
+// New returns a Publisher. It connects to nobody yet. Its error names every fault of cfg.
+func New(cfg Config) (*Publisher, error) {
+	cfg = cfg.withDefaults()
+	secrets, err := cfg.validate()
+	if err != nil {
+		return nil, err
+	}
+	dialer := &net.Dialer{Timeout: cfg.Timeout, Control: guard(cfg.Allow)}
+	return &Publisher{
+		cfg:     cfg,
+		secrets: secrets,
+		client: &http.Client{
+			Transport: &http.Transport{
+				DialContext:            dialer.DialContext,
+				TLSClientConfig:        cfg.TLS.Clone(),
+				TLSHandshakeTimeout:    cfg.Timeout,
+				ForceAttemptHTTP2:      true,
+				MaxIdleConnsPerHost:    cfg.Concurrency,
+				IdleConnTimeout:        90 * time.Second,
+				MaxResponseHeaderBytes: 64 << 10,
+				DisableCompression:     true, // a small answer must not become a large one
+			},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+			Timeout:       cfg.Timeout,
+		},
+		slots:   make(chan struct{}, cfg.Concurrency),
+		began:   time.Now(),
+		closing: make(chan struct{}),
+	}, nil
+}
+
+// Capabilities implements postrider.Publisher. Whether a message that is sent again is dropped is the receiver's matter.
+func (p *Publisher) Capabilities() postrider.Capabilities {
+	return postrider.Capabilities{Ordered: true, MaxMessageBytes: p.cfg.MaxMessageBytes}
+}
+
+// Publish implements postrider.Publisher. See the package comment for which answer has which outcome.
+func (p *Publisher) Publish(ctx context.Context, msgs []*postrider.Message) []error {
+	if !p.begin() {
+		return slices.Repeat([]error{postrider.Unavailable(ErrClosed)}, len(msgs))
+	}
+	defer p.running.Done()
+	c := &call{p: p, msgs: msgs, errs: make([]error, len(msgs))}
+	var senders sync.WaitGroup
+	chains := make(chan []int)
+	all := chainsOf(msgs)
+	for range min(p.cfg.Concurrency, len(all)) {
+		senders.Go(func() {
+			for chain := range chains {
+				c.send(ctx, chain)
+			}
+		})
+	}
+	for _, chain := range all {
+		chains <- chain
+	}
+	close(chains)
+	senders.Wait()
+	if slices.ContainsFunc(c.errs, func(err error) bool { return err != nil }) {
+		return c.errs
+	}
+	return nil
+}
+
+// begin counts a call, unless the publisher is closed.
+func (p *Publisher) begin() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.running.Add(1)
+	}
+	return !p.closed
+}
+
+// Close lets requests under way come to their end, at most for Config.Timeout; what was not sent fails with Unavailable and
+// ErrClosed, and so does every later call.
+func (p *Publisher) Close() error {
+	p.mu.Lock()
+	if !p.closed {
+		p.closed = true
+		close(p.closing)
+	}
+	p.mu.Unlock()
+	p.running.Wait()
+	p.client.CloseIdleConnections()
+	return nil
+}
+
+// chainsOf returns the messages of each key, by index and in order; a message without key is a chain of its own.
+func chainsOf(msgs []*postrider.Message) [][]int {
+	var chains [][]int
+	byKey := make(map[string]int)
+	for i, m := range msgs {
+		if n, ok := byKey[m.Key]; ok && m.Key != "" {
+			chains[n] = append(chains[n], i)
+			continue
+		}
+		byKey[m.Key] = len(chains)
+		chains = append(chains, []int{i})
+	}
+	return chains
+}
+
+// call is one Publish under way.
+type call struct {
+	p    *Publisher
+	msgs []*postrider.Message
+	errs []error
+	// down is set when the receiver turns out to be unavailable: what is not sent yet would only wait for the same.
+	down atomic.Pointer[error]
+}
+
+// send sends the messages of a chain one after another, until one fails.
+func (c *call) send(ctx context.Context, chain []int) {
+	for n, i := range chain {
+		err := c.sendOne(ctx, c.msgs[i])
+		if err == nil {
+			continue
+		}
+		if postrider.OutcomeOf(err).Kind == postrider.BrokerUnavailable {
+			c.down.CompareAndSwap(nil, &err)
+		}
+		c.errs[i] = err
+		for _, follower := range chain[n+1:] {
+			c.errs[follower] = postrider.Behind(c.msgs[i], err)
+		}
+		return
+	}
+}
+
+func (c *call) sendOne(ctx context.Context, m *postrider.Message) error {
+	if limit := c.p.cfg.MaxMessageBytes; limit > 0 && m.Size() > limit {
+		return postrider.Dead("too large for the receiver", fmt.Errorf("%d bytes; MaxMessageBytes is %d", m.Size(), limit))
+	}
+	if down := c.down.Load(); down != nil {
+		return *down
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("post to webhook: %w", err)
+	}
+	select {
+	case <-c.p.closing:
+		return postrider.Unavailable(ErrClosed)
+	default:
+	}
+	select {
+	case c.p.slots <- struct{}{}:
+		defer func() { <-c.p.slots }()
+		return c.p.post(ctx, m)
+	case <-c.p.closing:
+		return postrider.Unavailable(ErrClosed)
+	case <-ctx.Done():
+		return fmt.Errorf("post to webhook: %w", ctx.Err())
+	}
+}
