@@ -2,10 +2,17 @@ package sqlite_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store/sqlite"
 )
@@ -180,4 +187,94 @@ func BenchmarkDue(b *testing.B) {
 			}
 		})
 	}
+}
+
+// counter is a publisher that takes everything.
+type counter struct {
+	n    atomic.Int64
+	want int64
+	done chan struct{}
+}
+
+func (c *counter) Publish(_ context.Context, msgs []*postrider.Message) []error {
+	if c.n.Add(int64(len(msgs))) == c.want {
+		close(c.done)
+	}
+	return nil
+}
+
+func (*counter) Capabilities() postrider.Capabilities { return postrider.Capabilities{Ordered: true} }
+
+// run runs a relay until the returned function is called.
+func run(b *testing.B, s *sqlite.Store, cfg relay.Config, handler postrider.Handler) (stop func()) {
+	b.Helper()
+	cfg.Name, cfg.Logger = "r", slog.New(slog.DiscardHandler)
+	r, err := relay.New(s, cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if handler != nil {
+		if err := r.HandleFunc("order.placed", handler); err != nil {
+			b.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := r.Run(ctx); err != nil && ctx.Err() == nil {
+			b.Error(err)
+		}
+	})
+	return func() { cancel(); wg.Wait() }
+}
+
+// BenchmarkDrain delivers a backlog of 100,000 messages to a publisher that does nothing.
+func BenchmarkDrain(b *testing.B) {
+	const n = 100_000
+	for b.Loop() {
+		b.StopTimer()
+		s := benchStore(b, "")
+		publish(b.Context(), b, s, benchMessages(n)...)
+		p := &counter{want: n, done: make(chan struct{})}
+		b.StartTimer()
+		stop := run(b, s, relay.Config{Publisher: p}, nil)
+		<-p.done
+		b.StopTimer()
+		stop()
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "messages/s")
+}
+
+// BenchmarkLatency publishes 200 messages a second, each in a transaction of its own, and measures the time from the commit
+// to the handler in the same process.
+func BenchmarkLatency(b *testing.B) {
+	s := benchStore(b, "_pragma=synchronous(full)")
+	o, err := outbox.New(s, outbox.Config{Source: "shop"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	arrived := make(chan time.Time, 1)
+	defer run(b, s, relay.Config{}, func(context.Context, *postrider.Message) error {
+		arrived <- time.Now()
+		return nil
+	})()
+	var took []time.Duration
+	pace := time.NewTicker(5 * time.Millisecond)
+	defer pace.Stop()
+	for b.Loop() {
+		<-pace.C
+		_, err := o.InTx(b.Context(), func(ctx context.Context, tx *sql.Tx) error {
+			_, err := o.Publish(ctx, tx, &postrider.Message{Type: "order.placed", Key: "order/1", Payload: make([]byte, 500)})
+			return err
+		})
+		committed := time.Now()
+		if err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, (<-arrived).Sub(committed))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
 }

@@ -6,14 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/postrider/postrider/relay"
 )
 
 const (
-	// dropRows is how many messages one transaction drops: a few milliseconds, in which no other writer can work.
+	// dropRows is how many messages one transaction drops: some 5 ms, in which no other writer can work.
 	dropRows = 1_000
+	// dropPartitions is how many partitions one transaction drops from. Messages of different partitions lie side by side:
+	// dropping them together touches each page once.
+	dropPartitions = 64
 	// maintainFor bounds one call of Maintain.
 	maintainFor = 20 * time.Second
 	// sampleRows is how many messages the size of the log is estimated from.
@@ -24,12 +28,15 @@ const (
 	// What every relay has passed, by partition. A relay that has not been in a partition yet has passed nothing there; one
 	// that has not leased anything yet counts as well, for it has announced itself.
 	passedSQL = `WITH known AS (SELECT relay FROM {prefix}cursors UNION SELECT relay FROM {prefix}relays)
-		SELECT coalesce(min(coalesce(c.position, 0)), 0)
-		FROM known LEFT JOIN {prefix}cursors c ON c.relay = known.relay AND c.partition = ?`
-	// Of the oldest messages of a partition, those that are delivered and past retention.
-	dropSQL = `DELETE FROM {prefix}log WHERE seq IN (
-		SELECT seq FROM (SELECT seq, created_at FROM {prefix}log WHERE partition = ?1 AND seq <= ?2 ORDER BY seq LIMIT +?5)
-		WHERE created_at <= ?3 OR seq <= ?4)`
+		SELECT wanted.value, min(coalesce(c.position, 0)) AS passed
+		FROM json_each(?) wanted CROSS JOIN known
+			LEFT JOIN {prefix}cursors c ON c.relay = known.relay AND c.partition = wanted.value
+		GROUP BY wanted.value HAVING passed > 0`
+	// Of the oldest messages of each partition, those that are delivered and past retention. The parameters: ?1 time of
+	// writing, ?2 sequence up to which size demands it, ?3 limit for each partition; then the parts.
+	dropSQL     = `DELETE FROM {prefix}log WHERE seq IN (SELECT seq FROM (%s) WHERE created_at <= ?1 OR seq <= ?2)`
+	dropPartSQL = `SELECT * FROM (SELECT seq, created_at FROM {prefix}log
+		WHERE partition = %d AND seq <= %d ORDER BY seq LIMIT ?3)`
 	rangeSQL = `SELECT coalesce((SELECT min(seq) FROM {prefix}log), 0), coalesce((SELECT max(seq) FROM {prefix}log), 0)`
 	// Evenly spaced messages, newest first, with their size: the values, and about 64 bytes for numbers, record and index.
 	sampleSQL = `WITH RECURSIVE spaced(seq) AS (
@@ -53,38 +60,44 @@ func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maint
 	if err != nil {
 		return out, err
 	}
-	for partition := range s.partitions {
-		for {
-			n, err := s.drop(ctx, partition, before, upTo)
-			out.Dropped += n
-			if errors.Is(err, ErrBusy) {
+	for first := 0; first < s.partitions; first += dropPartitions {
+		var partitions []int
+		for p := first; p < min(first+dropPartitions, s.partitions); p++ {
+			partitions = append(partitions, p)
+		}
+		for n := int64(-1); n != 0; out.Dropped += n {
+			if s.now() > deadline {
+				out.Deferred = fmt.Sprintf("more delivered messages to drop than can be done in %s", maintainFor)
+				return out, nil
+			}
+			if n, err = s.drop(ctx, partitions, before, upTo); errors.Is(err, ErrBusy) {
 				out.Deferred = fmt.Sprintf("dropping delivered messages: %v", err)
 				return out, nil
 			}
 			if err != nil {
 				return out, err
 			}
-			if n < dropRows {
-				break
-			}
-			if s.now() > deadline {
-				out.Deferred = fmt.Sprintf("more delivered messages to drop than can be done in %s", maintainFor)
-				return out, nil
-			}
 		}
 	}
 	return out, nil
 }
 
-// drop drops the oldest messages of a partition that every relay has passed, if they were written before a time or have a
-// sequence up to upTo. It returns how many, dropRows if there may be more.
-func (s *Store) drop(ctx context.Context, partition int, before, upTo int64) (n int64, err error) {
+// drop drops the oldest messages of some partitions that every relay has passed, if they were written before a time or have
+// a sequence up to upTo. It returns how many, 0 at the end.
+func (s *Store) drop(ctx context.Context, partitions []int, before, upTo int64) (n int64, err error) {
 	err = s.write(ctx, "drop delivered messages", relaxed, func(t txn) error {
-		var passed int64
-		if err := t.get(ctx, passedSQL, []any{partition}, &passed); err != nil {
+		n = 0
+		var parts []string
+		err := t.each(ctx, passedSQL, []any{list(partitions)}, func(rows *sql.Rows) error {
+			var partition, passed int64
+			err := rows.Scan(&partition, &passed)
+			parts = append(parts, fmt.Sprintf(dropPartSQL, partition, passed))
+			return err
+		})
+		if err != nil || len(parts) == 0 {
 			return err
 		}
-		n, err = t.exec(ctx, dropSQL, partition, passed, before, upTo, dropRows)
+		n, err = t.exec(ctx, fmt.Sprintf(dropSQL, strings.Join(parts, ` UNION ALL `)), before, upTo, dropRows/len(parts))
 		return err
 	})
 	return n, err
