@@ -15,7 +15,7 @@ const (
 // circuit keeps a broker that is down from looking like ten thousand failing messages. Closed, calls go out. It opens when
 // the publisher reports that the broker is unavailable, when a call with messages of several keys fails as a whole, or
 // after circuitFailures failed calls in a row. Open, nothing is fetched or sent, except one probe at a time, with a single
-// message; a probe that gets an answer closes it.
+// message (read for it if none is in memory); a probe that gets an answer closes it.
 type circuit struct {
 	failures int // in a row
 	isOpen   bool
@@ -82,6 +82,12 @@ func (r *Relay) tripped(cause error) {
 		r.changed.Broadcast()
 	})
 	r.tell()
+}
+
+// lacksProbe says that the destination is down, a probe is due, and no message is in memory to probe with: the leases were
+// lost meanwhile, and what was held with them. Then, and only then, a message is read while the circuit is open.
+func (r *Relay) lacksProbe(now time.Time) bool {
+	return r.inFlight == 0 && r.circuit.allows(1, now) > 0
 }
 
 // recovered closes the circuit.

@@ -99,14 +99,21 @@ func owns(parts []*partition, p *partition) bool {
 	return false
 }
 
-// fetchRequest says what to read now; no partition when there is no room, or when the destination is down.
+// fetchRequest says what to read now; no partition when there is no room, or when the destination is down (unless there is
+// nothing to probe it with).
 func (r *Relay) fetchRequest() (FetchRequest, []*partition) {
 	room, bytes := r.room(), r.cfg.MaxInFlightBytes-r.bytes
 	if room < max(r.cfg.MaxInFlight/4, 1) || (bytes < r.cfg.MaxInFlightBytes/4 && r.inFlight > 0) ||
-		r.heldKeys >= r.cfg.MaxHeldKeys || r.circuit.open() {
+		r.heldKeys >= r.cfg.MaxHeldKeys {
 		return FetchRequest{}, nil
 	}
 	now := time.Now()
+	if r.circuit.open() {
+		if !r.lacksProbe(now) {
+			return FetchRequest{}, nil
+		}
+		room = 1
+	}
 	req := FetchRequest{MaxBytes: max(bytes, 1)}
 	var parts []*partition
 	for _, p := range r.partitions {
@@ -210,7 +217,7 @@ func (r *Relay) tell() {
 
 // idle says that everything read so far is settled and recorded.
 func (r *Relay) idle() bool {
-	if r.unsettled > 0 || r.circuit.open() {
+	if r.unsettled > 0 || r.circuit.open() && r.inFlight > 0 {
 		return false
 	}
 	for _, p := range r.partitions {
@@ -234,7 +241,7 @@ func (r *Relay) dueLoop(ctx context.Context) {
 		failing = err != nil
 		wait := r.cfg.PollMax
 		r.mu.Lock()
-		if !r.nextDue.IsZero() {
+		if !r.nextDue.IsZero() && !r.circuit.open() { // recovered wakes this loop
 			wait = min(wait, max(time.Until(r.nextDue), time.Millisecond))
 		}
 		r.mu.Unlock()
@@ -314,11 +321,14 @@ func (r *Relay) dueRequest() (DueRequest, []*partition) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	req := DueRequest{Runs: dueRuns, RunLength: dueRunLength, MaxBytes: max(r.cfg.MaxInFlightBytes/8, 1)}
-	if r.sched.parked.len() >= dueRuns || r.circuit.open() {
+	now := time.Now()
+	if r.sched.parked.len() >= dueRuns || r.circuit.open() && !r.lacksProbe(now) {
 		return req, nil
 	}
+	if r.circuit.open() {
+		req.Runs, req.RunLength = 1, 1
+	}
 	var parts []*partition
-	now := time.Now()
 	for _, p := range r.partitions {
 		if p.leaving || !now.Before(p.until) {
 			continue
