@@ -141,6 +141,12 @@ func TestSchemaOfAnotherVersionIsRefused(t *testing.T) {
 		}
 	}
 	refused(sqlite.ErrSchemaMissing)
+	if up, _ := steps(t); len(up) > 1 {
+		if _, err := sqlite.Migrate(t.Context(), db, sqlite.Config{}, len(up)-1); err != nil {
+			t.Fatal(err)
+		}
+		refused(sqlite.ErrSchemaOlder)
+	}
 	f.migrated(t, sqlite.Config{})
 	if _, err := db.ExecContext(t.Context(), `INSERT INTO postrider_migrations VALUES (9999, 'of_the_future', 1)`); err != nil {
 		t.Fatal(err)
