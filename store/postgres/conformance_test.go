@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/store/postgres"
@@ -18,27 +17,27 @@ const coarse = "messages are dropped by segments, which span at least a minute"
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	conformance(t)
+	conformance(t, dsn(t))
 }
 
 func TestModel(t *testing.T) {
 	t.Parallel()
-	storetest.Model(t, storetest.Features{CoarseRetention: coarse}, harness())
+	storetest.Model(t, storetest.Features{CoarseRetention: coarse}, harness(dsn(t)))
 }
 
-// conformance runs the suite over pools that are configured by change.
-func conformance(t *testing.T, change ...func(*pgxpool.Config)) {
-	storetest.Run(t, storetest.Features{CoarseRetention: coarse}, harness(change...))
+// conformance runs the suite over a server or pooler.
+func conformance(t *testing.T, dsn string) {
+	storetest.Run(t, storetest.Features{CoarseRetention: coarse}, harness(dsn))
 }
 
-func harness(change ...func(*pgxpool.Config)) storetest.Harness[pgx.Tx] {
+func harness(dsn string) storetest.Harness[pgx.Tx] {
 	return storetest.Harness[pgx.Tx]{
 		Open: func(t testing.TB, partitions int) storetest.Store[pgx.Tx] {
-			return setup(t, postgres.Config{Partitions: partitions}, change...)
+			return setupOn(t, dsn, postgres.Config{Partitions: partitions})
 		},
 		Reopen: func(t testing.TB, s storetest.Store[pgx.Tx]) storetest.Store[pgx.Tx] {
 			b := s.(*bundle)
-			pool := newPool(t, dsn(t), 16, change...)
+			pool := newPool(t, dsn, 16)
 			return &bundle{Store: open(t, pool, b.config), pool: pool, config: b.config}
 		},
 		Savepoint: func(ctx context.Context, tx pgx.Tx, name string) error {

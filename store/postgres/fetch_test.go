@@ -31,19 +31,19 @@ end $$;
 alter table %[3]s alter xid set default %[1]s.note()`, b.config.Schema, b.table("log_seq_seq"), log), pgx.QueryExecModeSimpleProtocol)
 
 	ways := map[string]func(conn *pgx.Conn) error{
-		"insert": exec(ctx, `insert into `+log+` (partition, id, topic, type) values (0, 'a', 't', 'x')`),
-		"insert of several rows": exec(ctx, `insert into `+log+` (type, topic, id, partition)
+		"insert": execute(ctx, `insert into `+log+` (partition, id, topic, type) values (0, 'a', 't', 'x')`),
+		"insert of several rows": execute(ctx, `insert into `+log+` (type, topic, id, partition)
 			values ('x', 't', 'a', 0), ('x', 't', 'b', 0), ('x', 't', 'c', 0)`),
-		"insert from a query": exec(ctx, `insert into `+log+` (id, partition, topic, type)
+		"insert from a query": execute(ctx, `insert into `+log+` (id, partition, topic, type)
 			select i::text, 0, 't', 'x' from generate_series(1, 5) as i order by i desc`),
-		"insert from a set-returning function": exec(ctx, `insert into `+log+` (id, partition, topic, type)
+		"insert from a set-returning function": execute(ctx, `insert into `+log+` (id, partition, topic, type)
 			select generate_series(1, 5)::text, 0, 't', 'x'`),
 		"copy": func(conn *pgx.Conn) error {
 			_, err := conn.PgConn().CopyFrom(ctx, strings.NewReader("0\ta\tt\tx\n0\tb\tt\tx\n"),
 				"copy "+log+" (partition, id, topic, type) from stdin")
 			return err
 		},
-		"the function": exec(ctx, fmt.Sprintf(`select %s('t', 'k', 'x', 'p')`, b.table("publish"))),
+		"the function": execute(ctx, fmt.Sprintf(`select %s('t', 'k', 'x', 'p')`, b.table("publish"))),
 	}
 	for name, way := range ways {
 		b.exec(t, "truncate "+b.config.Schema+".seen")
@@ -67,7 +67,7 @@ alter table %[3]s alter xid set default %[1]s.note()`, b.config.Schema, b.table(
 	}
 }
 
-func exec(ctx context.Context, sql string) func(conn *pgx.Conn) error {
+func execute(ctx context.Context, sql string) func(conn *pgx.Conn) error {
 	return func(conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, sql)
 		return err

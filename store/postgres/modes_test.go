@@ -1,22 +1,136 @@
 package postgres_test
 
 import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// TestStoreInEveryExecMode runs the suite in the modes other than the default one: without prepared statements, with
-// results in text format, with parameters that nobody described.
-func TestStoreInEveryExecMode(t *testing.T) {
+// withParam adds a parameter to a DSN.
+func withParam(t testing.TB, dsn, name, value string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	q.Set(name, value)
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// TestStoreWithSimpleProtocol runs the suite with parameters written into the statements and results in text format.
+func TestStoreWithSimpleProtocol(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []pgx.QueryExecMode{
-		pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
-	} {
-		t.Run(mode.String(), func(t *testing.T) {
+	conformance(t, withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol"))
+}
+
+// TestStoreBehindPgBouncer runs the suite behind PgBouncer in transaction mode, where the connection may be another one
+// for each transaction, in the two modes that do without prepared statements.
+func TestStoreBehindPgBouncer(t *testing.T) {
+	t.Parallel()
+	pgbouncer := startPgBouncer(t)
+	for _, mode := range []string{"exec", "cache_describe"} {
+		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			conformance(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+			conformance(t, withParam(t, pgbouncer, "default_query_exec_mode", mode))
 		})
 	}
+}
+
+// startPgBouncer starts a pooler before the test server and returns its DSN.
+func startPgBouncer(t *testing.T) string {
+	t.Helper()
+	bin := os.Getenv("POSTRIDER_TEST_PGBOUNCER_BIN")
+	if bin == "" {
+		var err error
+		if bin, err = exec.LookPath("pgbouncer"); err != nil {
+			t.Fatal("no pgbouncer: run the tests with `make test`, which installs it, or name it in POSTRIDER_TEST_PGBOUNCER_BIN")
+		}
+	}
+	server, err := pgx.ParseConfig(dsn(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := freePort(t)
+	// A directory that the account which the pooler changes to can read.
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	password := ""
+	if server.Password != "" {
+		password = " password='" + server.Password + "'"
+	}
+	ini := filepath.Join(dir, "pgbouncer.ini")
+	err = os.WriteFile(ini, fmt.Appendf(nil, `[databases]
+* = host=%s port=%d user=%s%s
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = %d
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+max_client_conn = 1000
+default_pool_size = 40
+`, server.Host, server.Port, server.User, password, port), 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"-q", ini}
+	if os.Geteuid() == 0 {
+		args = []string{"-q", "-u", "nobody", ini} // it refuses to run as root
+	}
+	cmd := exec.CommandContext(context.Background(), bin, args...)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // killed
+	})
+	dsn := fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable", url.PathEscape(server.User), port, server.Database)
+	deadline, tick := time.After(30*time.Second), time.NewTicker(20*time.Millisecond)
+	defer tick.Stop()
+	for {
+		conn, err := pgx.Connect(t.Context(), withParam(t, dsn, "default_query_exec_mode", "exec"))
+		if err == nil {
+			_ = conn.Close(t.Context())
+			return dsn
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("pgbouncer is not ready: %v", err)
+		case <-tick.C:
+		}
+	}
+}
+
+// freePort returns a port of the loopback interface that is free now.
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

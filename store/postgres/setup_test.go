@@ -24,16 +24,13 @@ func dsn(t testing.TB) string {
 }
 
 // newPool connects to the test server with at most size connections.
-func newPool(t testing.TB, dsn string, size int32, change ...func(*pgxpool.Config)) *pgxpool.Pool {
+func newPool(t testing.TB, dsn string, size int32) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	config.MaxConns = size
-	for _, f := range change {
-		f(config)
-	}
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -68,9 +65,14 @@ type bundle struct {
 }
 
 // setup returns a store on a new outbox.
-func setup(t testing.TB, config postgres.Config, change ...func(*pgxpool.Config)) *bundle {
+func setup(t testing.TB, config postgres.Config) *bundle {
 	t.Helper()
-	pool := newPool(t, dsn(t), 16, change...)
+	return setupOn(t, dsn(t), config)
+}
+
+func setupOn(t testing.TB, dsn string, config postgres.Config) *bundle {
+	t.Helper()
+	pool := newPool(t, dsn, 16)
 	if config.Schema == "" {
 		config.Schema = newSchema(t, pool)
 	}
