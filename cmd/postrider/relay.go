@@ -60,7 +60,7 @@ publisher.options, see docs/configuration.md.`,
 		},
 	}
 	s := cmd.Flags()
-	s.StringVar(&f.publisher, "publisher", "", "`URL` of the broker, e.g. nats://127.0.0.1:4222?stream=ORDERS")
+	s.StringVar(&f.publisher, "publisher", "", "`URL` of the broker, e.g. nats://127.0.0.1:4222?stream=ORDERS; also POSTRIDER_PUBLISHER")
 	s.StringVar(&f.name, "name", "", "`name` of the relay, which names its cursor (default to-nats)")
 	s.StringSliceVar(&f.topics, "topics", nil, "only these topics, as `patterns` in which * stands for any text (default all)")
 	s.IntVar(&f.concurrency, "concurrency", 0, "`n` calls to the broker under way at once (default 4)")
@@ -96,8 +96,9 @@ func (p *Program) overrideRelays(cmd *cobra.Command, c *config.Config, f relayFl
 		cmd.Flags().Changed("concurrency")
 	switch len(c.Relays) {
 	case 0:
+		f.publisher = cmp.Or(f.publisher, p.env(config.Prefix+"PUBLISHER"))
 		if f.publisher == "" {
-			return usagef("no relay is described; give --publisher, or relays in --config")
+			return usagef("no relay is described; give --publisher, POSTRIDER_PUBLISHER, or relays in --config")
 		}
 		c.Relays = []config.Relay{{Name: "to-nats"}}
 	case 1:

@@ -259,3 +259,24 @@ func TestShownPublisherHidesSecrets(t *testing.T) {
 		}
 	}
 }
+
+func TestRelayOfOneStoreFromTheEnvironment(t *testing.T) {
+	t.Parallel()
+	url, broker := newOutbox(t), startNATS(t)
+	file := writeFile(t, `
+stores: [{name: here, url: "`+url+`"}, {name: there, url: "sqlite:not-there.db"}]
+relays:
+  - {name: a, store: here, publisher: "`+broker+`?stream=A"}
+  - {name: b, store: there, publisher: "`+broker+`?stream=B"}
+`)
+	publishKeys(t, url, "order/1")
+	r := start(t, nil, "relay", "--config", file, "--store", "here")
+	arrivalsOnceThere(t, r, broker, "A")
+	r.end(t)
+	r = start(t, []string{"POSTRIDER_STORE_URL=" + url, "POSTRIDER_PUBLISHER=" + broker + "?stream=C"}, "relay")
+	arrivalsOnceThere(t, r, broker, "C")
+	r.end(t)
+	if strings.Contains(r.err.String(), "stands for no key") {
+		t.Errorf("a variable is taken for a mistake:\n%s", r.err.String())
+	}
+}

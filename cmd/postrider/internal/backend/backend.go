@@ -15,6 +15,10 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
+// connections is how many connections to a database a process holds at most: enough for a few relays, each of which
+// reads, settles, looks for due messages and renews its leases at the same time.
+const connections = 16
+
 // Store is everything that the binary asks of a store.
 type Store interface {
 	relay.Store

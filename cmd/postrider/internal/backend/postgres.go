@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,7 +21,17 @@ const connectTimeout = 10 * time.Second
 
 // openPool connects to a database and makes sure that it answers.
 func openPool(ctx context.Context, l location) (*pgxpool.Pool, error) {
-	pool, err := pgxpool.New(ctx, l.dsn)
+	config, err := pgxpool.ParseConfig(l.dsn)
+	if err != nil {
+		return nil, badURL("%s: %v", l.shown, err)
+	}
+	if !strings.Contains(l.dsn, "pool_max_conns=") {
+		config.MaxConns = connections
+	}
+	if config.ConnConfig.RuntimeParams["application_name"] == "" {
+		config.ConnConfig.RuntimeParams["application_name"] = "postrider"
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", l.shown, err)
 	}

@@ -14,9 +14,6 @@ import (
 	"github.com/postrider/postrider/store/sqlite"
 )
 
-// sqliteConnections is how many connections a process holds: enough for a few relays and the commands of operators.
-const sqliteConnections = 16
-
 // openFile opens a SQLite file; unless create is set it must be there, since a mistyped path would otherwise become a
 // new, empty database.
 func openFile(l location, create bool) (*sql.DB, error) {
@@ -35,8 +32,8 @@ func openFile(l location, create bool) (*sql.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", l.shown, err)
 	}
-	db.SetMaxOpenConns(sqliteConnections)
-	db.SetMaxIdleConns(sqliteConnections)
+	db.SetMaxOpenConns(connections)
+	db.SetMaxIdleConns(connections)
 	return db, nil
 }
 

@@ -35,11 +35,11 @@ func overlay(c *Config, environ []string, faults *Error) (warnings []string) {
 	return warnings
 }
 
-// isForeign tells the variables of others that begin with our prefix: those that a container platform sets for a service
-// called postrider, and those of Postrider's own tests.
+// isForeign tells the variables that stand for no key and yet are no mistakes: two that the program reads itself, those
+// that a container platform sets for a service called postrider, and those of Postrider's own tests.
 func isForeign(name string) bool {
 	rest := strings.TrimPrefix(name, Prefix)
-	return rest == "CONFIG" || rest == "PORT" || strings.HasPrefix(rest, "PORT_") || strings.HasPrefix(rest, "SERVICE_") ||
+	return rest == "CONFIG" || rest == "PUBLISHER" || rest == "PORT" || strings.HasPrefix(rest, "PORT_") || strings.HasPrefix(rest, "SERVICE_") ||
 		strings.HasPrefix(rest, "TEST_")
 }
 

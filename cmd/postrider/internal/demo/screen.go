@@ -109,10 +109,13 @@ func (s *screen) draw(f figures) {
 	s.redraw()
 }
 
+// minWidth is the narrowest terminal that the picture fits.
+const minWidth = 30
+
 // wipe takes the picture off the terminal, and asks how wide it is now.
 func (s *screen) wipe() {
 	if s.live() {
-		s.width = max(s.columns(), 20)
+		s.width = max(s.columns(), minWidth)
 	}
 	if s.drawn > 0 {
 		fmt.Fprintf(s.out, "\x1b[%dA\x1b[J", s.drawn)
