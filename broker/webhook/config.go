@@ -89,10 +89,10 @@ func (c Config) validate() ([]secret, error) {
 
 // isOurs says whether a header is one that requests have anyway.
 func isOurs(name string) bool {
-	switch name = strings.ToLower(name); name {
-	case "content-type", "idempotency-key", headerID, headerTimestamp, headerSignature, "user-agent":
+	switch name = http.CanonicalHeaderKey(name); name {
+	case "Content-Type", "Idempotency-Key", headerID, headerTimestamp, headerSignature, "User-Agent":
 		return true
 	default:
-		return strings.HasPrefix(name, "ce-")
+		return strings.HasPrefix(name, "Ce-")
 	}
 }

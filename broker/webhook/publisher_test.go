@@ -242,7 +242,7 @@ func TestConcurrency(t *testing.T) {
 func TestConfigFaults(t *testing.T) {
 	t.Parallel()
 	_, err := webhook.New(webhook.Config{
-		URL: "ftp://host/x", Timeout: -1, Concurrency: -1, MaxMessageBytes: -1, TLS: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // it is what is refused
+		URL: "ftp://host/x", Timeout: -1, Concurrency: -1, MaxMessageBytes: -1, TLS: &tls.Config{InsecureSkipVerify: true},
 		Header: http.Header{"Webhook-Id": {"x"}, "Ce-Type": {"x"}},
 	})
 	wantError(t, err, `scheme "ftp"`, "timeout is", "concurrency is -1", "largest message is -1", "does not verify certificates",

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	headerID        = "webhook-id"
-	headerTimestamp = "webhook-timestamp"
-	headerSignature = "webhook-signature"
+	headerID        = "Webhook-Id"
+	headerTimestamp = "Webhook-Timestamp"
+	headerSignature = "Webhook-Signature"
 
 	secretPrefix    = "whsec_"
 	signaturePrefix = "v1,"
