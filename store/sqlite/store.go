@@ -118,15 +118,17 @@ func (s *Store) readPartitions(ctx context.Context) error {
 	return nil
 }
 
-// prepare compiles the statements of the main road once. They are compiled here, not when first needed, since that would ask
-// for a second connection in the middle of a transaction.
+// prepare compiles once the statements of the main road, and those that operators run for many messages: here, not when
+// first needed, since that would ask for a second connection in the middle of a transaction.
 func (s *Store) prepare(ctx context.Context) error {
 	s.prepared = make(map[string]*sql.Stmt)
 	for _, text := range []string{
 		lockSQL, insertSQL, insertManySQL, writtenSQL,
 		heartbeatSQL, renewSQL, viewSQL,
 		runSQL, loneSQL,
-		fenceSQL, removeSQL, parkLogSQL, parkAgainSQL, holdSQL, nextHeadSQL, unholdSQL,
+		fenceSQL, removeSQL, parkLogSQL, parkAgainSQL, hasDiedSQL, buryParkedSQL, buryLogSQL, unparkSQL,
+		isOpenSQL, holdSQL, nextHeadSQL, newHeadSQL, dueNowSQL, unholdSQL,
+		resolveSQL, waitsForSQL, redriveSQL,
 	} {
 		stmt, err := s.db.PrepareContext(ctx, s.expand(text))
 		if err != nil {
