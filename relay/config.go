@@ -58,8 +58,8 @@ type Config struct {
 	// AttemptTimeout ends the context of an attempt. Default: none (the context ends with the lease).
 	AttemptTimeout time.Duration
 
-	// LeaseTTL is the life of a lease, renewed at a third of it. When a process dies, others take over its partitions after
-	// this time. Default: 15 s.
+	// LeaseTTL is the time within which others take over the partitions of a process that has died. Leases live for nine
+	// tenths of it and are renewed at a third of it, or at a tenth as long as there are other processes. Default: 15 s.
 	LeaseTTL time.Duration
 	// PollMin and PollMax bound the wait between two looks at the outbox: it starts at PollMin after work was found and
 	// doubles up to PollMax. Wake-ups come on top. Defaults: 25 ms and 1 s.
@@ -179,6 +179,9 @@ func (c Config) complete() (Config, error) {
 	}
 	return c, errors.Join(faults...)
 }
+
+// leaseLife leaves a tenth of LeaseTTL for the others to find out that a lease has ended.
+func (c *Config) leaseLife() time.Duration { return c.LeaseTTL - c.LeaseTTL/10 }
 
 func (c *Config) retention() Retention {
 	return Retention{For: max(c.KeepDelivered, 0), MaxBytes: c.MaxLogBytes}

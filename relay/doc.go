@@ -50,7 +50,7 @@
 //
 // # What fails, and what then
 //
-//   - The process dies: leases end after LeaseTTL, others go on from the cursors. What was delivered and not settled is
+//   - The process dies: others go on from the cursors within LeaseTTL. What was delivered and not settled is
 //     delivered again, in order, from the cursor on.
 //   - The process is paused beyond its lease: it stops delivering a tenth of LeaseTTL before the end, on its own monotonic
 //     clock counted from before it asked for the lease. When it wakes up it finds that the time has passed; calls under way

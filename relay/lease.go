@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// leaseLoop holds this process's fair share of the partitions: it renews the leases at a third of their life, takes what
-// is free, and hands over what is too much.
+// leaseLoop holds this process's fair share of the partitions: it renews the leases, takes what is free, and hands over
+// what is too much.
 func (r *Relay) leaseLoop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -32,7 +32,7 @@ func (r *Relay) beat(ctx context.Context) time.Duration {
 	asked := time.Now()
 	bounded, cancel := context.WithTimeout(ctx, normal)
 	defer cancel()
-	view, err := r.store.Heartbeat(bounded, r.cfg.Name, r.owner, r.cfg.LeaseTTL)
+	view, err := r.store.Heartbeat(bounded, r.cfg.Name, r.owner, r.cfg.leaseLife())
 	if err != nil {
 		if ctx.Err() == nil {
 			r.cfg.Logger.Warn("relay cannot renew its leases and keeps trying", "relay", r.cfg.Name, "error", err)
@@ -56,6 +56,9 @@ func (r *Relay) beat(ctx context.Context) time.Duration {
 	}
 	if len(stray) > 0 || len(gained) < len(free) || len(r.partitions) < r.total/max(view.Alive, 1) {
 		return soon
+	}
+	if view.Alive > 1 {
+		return r.cfg.LeaseTTL / 10 // to find out in time that another has died
 	}
 	return normal
 }
@@ -138,7 +141,7 @@ func share(total, alive int, holdings map[string]int, self string) (want, surplu
 
 // extend prolongs the local life of a lease that was asked for at a moment: less than the store gave it, by a margin.
 func (r *Relay) extend(p *partition, asked time.Time) {
-	p.until = asked.Add(r.cfg.LeaseTTL - r.cfg.LeaseTTL/10)
+	p.until = asked.Add(r.cfg.leaseLife() - r.cfg.LeaseTTL/10)
 	if p.expiry != nil {
 		p.expiry.Reset(time.Until(p.until))
 		return
@@ -211,7 +214,7 @@ func (r *Relay) acquire(ctx context.Context, free []int) []Lease {
 		return nil
 	}
 	asked := time.Now()
-	leases, err := r.store.Acquire(ctx, r.cfg.Name, r.owner, free, r.cfg.LeaseTTL, r.cfg.Start)
+	leases, err := r.store.Acquire(ctx, r.cfg.Name, r.owner, free, r.cfg.leaseLife(), r.cfg.Start)
 	if err != nil {
 		if ctx.Err() == nil {
 			r.cfg.Logger.Warn("relay cannot lease partitions and keeps trying", "relay", r.cfg.Name, "error", err)

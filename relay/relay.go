@@ -202,6 +202,11 @@ func (r *Relay) finish(ctx context.Context, settled <-chan struct{}) error {
 	if err := r.store.Leave(last, r.cfg.Name, r.owner); err != nil {
 		r.cfg.Logger.Warn("relay could not give its leases back; they end by themselves", "relay", r.cfg.Name, "error", err)
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.partitions {
+		r.lose(p)
+	}
 	return cut
 }
 

@@ -15,8 +15,8 @@ import (
 
 const lease = 3 * time.Second
 
-// TestKilledHolderIsReplaced: when the holder of leases is killed, the partitions that it held deliver again as soon as
-// their leases have ended.
+// TestKilledHolderIsReplaced: when the holder of leases is killed, the partitions that it held deliver again within
+// LeaseTTL.
 func TestKilledHolderIsReplaced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, shortLease)
@@ -49,11 +49,11 @@ func TestKilledHolderIsReplaced(t *testing.T) {
 			back[p] = after
 		}
 	}
-	const slack = time.Second // for the survivor to notice and to take over, on a busy machine
+	const slack = 500 * time.Millisecond // for a busy machine
 	for _, p := range orphaned {
 		t.Logf("partition %d delivered again after %s", p, back[p])
 		if back[p] == 0 || back[p] > lease+slack {
-			t.Errorf("partition %d delivered again after %s, want at most the life of a lease (%s)", p, back[p], lease)
+			t.Errorf("partition %d delivered again after %s, want at most %s", p, back[p], lease)
 		}
 	}
 	w.stopRelay(survivor)
