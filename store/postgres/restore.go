@@ -23,6 +23,12 @@ select (select last_value from {log_seq_seq}) < coalesce(greatest(
 select setval('{log_seq_seq}', greatest((select last_value from {log_seq_seq}), (select max(seq) from {log}),
 	(select max(position) from {cursors}), 1))`
 
+	// renumberSQL gives rows a new sequence that were written with one that an older row has.
+	renumberSQL = `
+update {log} l set seq = default
+from (select tableoid as segment, ctid as place, row_number() over (partition by seq order by created_at) as copy from {log}) d
+where l.tableoid = d.segment and l.ctid = d.place and d.copy > 1`
+
 	// rewindSQL moves every cursor to before the oldest row that may not have been delivered. The old ids still have their
 	// meaning among themselves. $1: everything is to be delivered again.
 	rewindSQL = `
@@ -85,7 +91,11 @@ func (s *Store) restore(ctx context.Context) func(tx pgx.Tx) error {
 		if err := tx.QueryRow(ctx, s.names.expand(behindSQL)).Scan(&behind); err != nil {
 			return err
 		}
-		steps := []step{{sql: advanceSQL}, {sql: rewindSQL, args: []any{behind}}, {sql: freezeSQL}, {sql: restoredSQL}}
+		steps := []step{{sql: advanceSQL}}
+		if behind {
+			steps = append(steps, step{sql: renumberSQL})
+		}
+		steps = append(steps, []step{{sql: rewindSQL, args: []any{behind}}, {sql: freezeSQL}, {sql: restoredSQL}}...)
 		for _, st := range steps {
 			if _, err := tx.Exec(ctx, s.names.expand(st.sql), st.args...); err != nil {
 				return fmt.Errorf("adopt the restored outbox: %w", err)

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -56,6 +57,9 @@ func newSchema(t testing.TB, pool *pgxpool.Pool) string {
 	})
 	return name
 }
+
+// longTTL is for leases that are not to end during a test.
+const longTTL = 10 * time.Minute
 
 // bundle is a store on a schema of its own.
 type bundle struct {

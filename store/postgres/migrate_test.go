@@ -1,0 +1,127 @@
+package postgres_test
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/store/postgres"
+)
+
+func TestMigrateUpAndDown(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, dsn(t), 4)
+	config := postgres.Config{Schema: newSchema(t, pool), Prefix: "a_"}
+	ctx := t.Context()
+	tables := func() int64 {
+		return one[int64](t, pool, "select count(*) from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1", config.Schema) +
+			one[int64](t, pool, "select count(*) from pg_proc p join pg_namespace n on n.oid = p.pronamespace where n.nspname = $1", config.Schema)
+	}
+	for round := range 2 {
+		steps, err := postgres.Migrate(ctx, pool, config, postgres.Latest)
+		if err != nil || len(steps) == 0 {
+			t.Fatalf("round %d: up: %d steps, %v", round, len(steps), err)
+		}
+		all, err := postgres.MigrationStatus(ctx, pool, config)
+		if err != nil || len(all) != len(steps) {
+			t.Fatalf("status: %d migrations, %v", len(all), err)
+		}
+		for _, m := range all {
+			if !m.Applied || m.AppliedAt.IsZero() {
+				t.Errorf("migration %+v is not applied", m)
+			}
+		}
+		open(t, pool, config)
+		for v := len(steps) - 1; v >= 0; v-- { // one by one
+			if _, err := postgres.Migrate(ctx, pool, config, v); err != nil {
+				t.Fatalf("down to %d: %v", v, err)
+			}
+			s, err := postgres.New(pool, config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = s.Open(ctx)
+			want := postgres.ErrSchemaOlder
+			if v == 0 {
+				want = postgres.ErrSchemaMissing
+			}
+			if !errors.Is(err, want) || !strings.Contains(err.Error(), "postrider migrate up") {
+				t.Errorf("open at version %d: %v, want %v naming the command", v, err, want)
+			}
+		}
+		if n := tables(); n != 0 {
+			t.Errorf("round %d: %d tables, indexes and functions are left after all is down", round, n)
+		}
+	}
+}
+
+func TestMigrateByManyAtOnce(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, dsn(t), 10)
+	config := postgres.Config{Schema: newSchema(t, pool)}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	steps := 0
+	for range 8 {
+		wg.Go(func() {
+			done, err := postgres.Migrate(t.Context(), pool, config, postgres.Latest)
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			steps += len(done)
+		})
+	}
+	wg.Wait()
+	if all, err := postgres.MigrationStatus(t.Context(), pool, config); err != nil || steps != len(all) {
+		t.Errorf("%d steps for %d migrations, %v", steps, len(all), err)
+	}
+}
+
+func TestOpenRefusesANewerSchema(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{})
+	b.exec(t, "insert into "+b.table("migrations")+" (version, name) values (99, 'from_the_future')")
+	s, err := postgres.New(b.pool, b.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Open(t.Context()); !errors.Is(err, postgres.ErrSchemaNewer) || !strings.Contains(err.Error(), "postrider migrate up") {
+		t.Errorf("open: %v, want ErrSchemaNewer naming the command", err)
+	}
+	if _, err := postgres.Migrate(t.Context(), b.pool, b.config, 0); !errors.Is(err, postgres.ErrSchemaNewer) {
+		t.Errorf("migrate: %v, want ErrSchemaNewer", err)
+	}
+}
+
+func TestPrintedMigrationsWork(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, dsn(t), 4)
+	config := postgres.Config{Schema: newSchema(t, pool), Partitions: 3}
+	var text bytes.Buffer
+	if err := postgres.PrintMigrations(&text, config); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(t.Context(), text.String(), pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := open(t, pool, config).Partitions(t.Context()); err != nil || n != 3 {
+		t.Errorf("%d partitions, %v", n, err)
+	}
+}
+
+func TestConfigReportsEveryFault(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, dsn(t), 1)
+	_, err := postgres.New(pool, postgres.Config{Schema: `a"; drop table x`, Prefix: "Über", Partitions: 2000, SegmentFor: 1, NotifyEvery: -1})
+	for _, field := range []string{"Schema", "Prefix", "Partitions", "SegmentFor", "NotifyEvery"} {
+		if err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("error %v does not name %s", err, field)
+		}
+	}
+}

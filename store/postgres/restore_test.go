@@ -1,0 +1,70 @@
+package postgres_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/postgres"
+)
+
+// TestRestoredLogIsDeliveredAgainRatherThanLost gives the log and the cursors the transaction ids of another cluster,
+// some far in the future and one of a message that was late and not delivered when the dump was made.
+func TestRestoredLogIsDeliveredAgainRatherThanLost(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{Partitions: 1})
+	log, cursors := b.table("log"), b.table("cursors")
+	b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type) select 0, i::text, 't', 'x' from generate_series(1, 10) as i", log))
+	leases := b.lease(t, "r")
+	b.deliverAll(t, "r", leases)
+	b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type) values (0, 'fresh', 't', 'x')", log))
+	// There, rows 1 to 10 were written by transactions far ahead of this cluster's, and that of row 7 was still open.
+	b.exec(t, "update "+log+" set xid = (1000000000000 + seq)::text::xid8")
+	b.exec(t, "update "+cursors+" set snapshot = '1000000000007:1000000000011:1000000000007', ceiling = '1000000000011'")
+	b.exec(t, "update "+b.table("meta")+" set system_identifier = 42")
+
+	// The process that runs finds out at its next heartbeat; its lease is gone.
+	if _, err := b.Heartbeat(t.Context(), "r", relay.Owner{ID: leases[0].Owner}, longTTL); err != nil {
+		t.Fatal(err)
+	}
+	settled, err := b.Settle(t.Context(), "r", relay.Owner{ID: leases[0].Owner}, []relay.Settlement{
+		{Partition: 0, Epoch: leases[0].Epoch, Moved: true, Cursor: leases[0].Cursor}})
+	if err != nil || len(settled.Lost) != 1 {
+		t.Errorf("settled from before the restore: %+v, %v", settled, err)
+	}
+	leases = b.lease(t, "r")
+	if leases[0].Cursor.Position != 6 {
+		t.Errorf("the cursor is at %d, want 6: before the one that was not delivered", leases[0].Cursor.Position)
+	}
+	if n := b.deliverAll(t, "r", leases); n != 5 {
+		t.Errorf("%d messages after the restore, want 7 to 10 and the fresh one", n)
+	}
+	if n := b.deliverAll(t, "r", leases); n != 0 {
+		t.Errorf("%d messages again", n)
+	}
+	b.exec(t, fmt.Sprintf("select %s('t', 'k', 'x', 'p'::text)", b.table("publish")))
+	if n := b.deliverAll(t, "r", leases); n != 1 {
+		t.Errorf("%d new messages, want 1", n)
+	}
+	if n := one[int64](t, b.pool, "select count(*) from "+b.table("meta")+" where restored_from = 42 and restored_at is not null"); n != 1 {
+		t.Error("the restore is not recorded")
+	}
+}
+
+// TestSequenceBehindTheLogStartsOver: a copy that left the sequence behind, as logical replication does.
+func TestSequenceBehindTheLogStartsOver(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{Partitions: 1})
+	b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type) select 0, i::text, 't', 'x' from generate_series(1, 10) as i", b.table("log")))
+	b.deliverAll(t, "r", b.lease(t, "r"))
+	b.exec(t, fmt.Sprintf("select setval('%s', 3)", b.table("log_seq_seq")))
+	b.exec(t, "update "+b.table("meta")+" set system_identifier = 42")
+	b.exec(t, fmt.Sprintf("select %s('t', 'k', 'x', 'p'::text)", b.table("publish")))
+	again := &bundle{Store: open(t, b.pool, b.config), pool: b.pool, config: b.config}
+	if n := again.deliverAll(t, "r", again.lease(t, "r")); n != 11 {
+		t.Errorf("%d messages, want all 11", n)
+	}
+	if seq := one[int64](t, b.pool, fmt.Sprintf("select nextval('%s')", b.table("log_seq_seq"))); seq != 12 {
+		t.Errorf("the sequence goes on at %d", seq)
+	}
+}
