@@ -102,6 +102,9 @@ func (s *Store) RetryHeld(ctx context.Context, name, key string) error {
 func (s *Store) decide(ctx context.Context, op, name, key string,
 	apply func(db *database, partition int, parked *parkedSet, h *heldRow, at time.Time) int) (int, error) {
 	n, err := do(ctx, s, op, func(db *database) (int, error) {
+		if err := db.untakenKey(name, key); err != nil {
+			return 0, err
+		}
 		partition, parked, h, err := db.held(name, key)
 		if err != nil {
 			return 0, err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/internal/signal"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
@@ -48,6 +49,7 @@ var (
 	_ relay.StatusStore = (*Store)(nil)
 	_ deadletter.Store  = (*Store)(nil)
 	_ outbox.Store[*Tx] = (*Store)(nil)
+	_ inbox.Store[*Tx]  = (*Store)(nil)
 )
 
 // database is what several Stores of one outbox share.
@@ -64,6 +66,10 @@ type database struct {
 	relays     map[string]*relayState
 	letters    []*letter // by number
 	lastNumber int64
+
+	inboxes    map[string]*inboxState // by consumer
+	locks      map[lock]*Tx
+	lastParked int64 // the sequence that Park or Bury gave last
 }
 
 // New returns an empty outbox.
@@ -71,7 +77,10 @@ func New(cfg Config) *Store {
 	if cfg.Partitions <= 0 {
 		cfg.Partitions = DefaultPartitions
 	}
-	db := &database{nextXID: 1, active: make(map[uint64]bool), relays: make(map[string]*relayState)}
+	db := &database{
+		nextXID: 1, active: make(map[uint64]bool), relays: make(map[string]*relayState),
+		inboxes: make(map[string]*inboxState), locks: make(map[lock]*Tx),
+	}
 	for range cfg.Partitions {
 		db.log = append(db.log, &partitionLog{byXID: make(map[uint64][]*row)})
 	}
@@ -95,7 +104,8 @@ func (s *Store) Partitions(ctx context.Context) (int, error) {
 	return do(ctx, s, "Partitions", func(db *database) (int, error) { return len(db.log), nil })
 }
 
-// do runs one operation, alone and as a whole, with the faults around it.
+// do runs one operation, alone and as a whole, with the faults around it. If f is blocked, it is run again when the
+// transaction in its way has ended.
 func do[T any](ctx context.Context, s *Store, op string, f func(*database) (T, error)) (T, error) {
 	var none T
 	if err := ctx.Err(); err != nil {
@@ -104,16 +114,27 @@ func do[T any](ctx context.Context, s *Store, op string, f func(*database) (T, e
 	if err := s.fault(op, false); err != nil {
 		return none, err
 	}
-	s.db.mu.Lock()
-	out, err := f(s.db)
-	s.db.mu.Unlock()
-	if err != nil {
-		return none, err
+	for {
+		s.db.mu.Lock()
+		out, err := f(s.db)
+		b, waits := err.(*blocked)
+		if waits {
+			err = b.begin()
+		}
+		s.db.mu.Unlock()
+		if waits && err == nil {
+			if err = b.wait(ctx, s.db); err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return none, err
+		}
+		if err := s.fault(op, true); err != nil {
+			return none, err
+		}
+		return out, nil
 	}
-	if err := s.fault(op, true); err != nil {
-		return none, err
-	}
-	return out, nil
 }
 
 func (s *Store) fault(op string, done bool) error {

@@ -17,6 +17,12 @@ func (s *Store) Settle(ctx context.Context, name string, owner relay.Owner, sett
 			if err := db.check(st); err != nil {
 				return relay.Settled{}, err
 			}
+			if r.lease(st.Partition, owner.ID, st.Epoch) == nil {
+				continue
+			}
+			if err := db.untakenSettlement(name, st); err != nil {
+				return relay.Settled{}, err
+			}
 		}
 		var out relay.Settled
 		for _, st := range settlements {

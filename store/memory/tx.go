@@ -15,19 +15,25 @@ type Tx struct {
 	db         *database
 	xid        uint64 // 0 until something is written
 	ended      bool
+	done       chan struct{} // closed when it has ended
+	waits      *Tx           // the transaction whose end it waits for
 	rows       []*row
+	writes     []write
+	locks      []lock
 	savepoints []savepoint
 }
 
-// savepoint remembers how many rows a transaction had.
+// savepoint remembers how much a transaction had written.
 type savepoint struct {
-	name string
-	rows int
+	name         string
+	rows, writes int
 }
 
 // Begin implements outbox.Store.
 func (s *Store) Begin(ctx context.Context) (*Tx, error) {
-	return do(ctx, s, "Begin", func(db *database) (*Tx, error) { return &Tx{db: db}, nil })
+	return do(ctx, s, "Begin", func(db *database) (*Tx, error) {
+		return &Tx{db: db, done: make(chan struct{})}, nil
+	})
 }
 
 // Commit implements outbox.Store: what tx wrote becomes visible, all at once. Errors: outbox.ErrNoTransaction when tx has
@@ -36,6 +42,10 @@ func (s *Store) Commit(ctx context.Context, tx *Tx) error {
 	_, err := do(ctx, s, "Commit", func(db *database) (struct{}, error) {
 		if err := tx.usable(db); err != nil {
 			return struct{}{}, err
+		}
+		at := now()
+		for _, w := range tx.writes {
+			w.apply(db, at)
 		}
 		tx.end()
 		return struct{}{}, nil
@@ -48,7 +58,7 @@ func (s *Store) Commit(ctx context.Context, tx *Tx) error {
 func (s *Store) Rollback(ctx context.Context, tx *Tx) error {
 	_, err := do(context.WithoutCancel(ctx), s, "Rollback", func(db *database) (struct{}, error) {
 		if tx != nil && tx.usable(db) == nil {
-			db.remove(tx.rows)
+			tx.undo(savepoint{})
 			tx.end()
 		}
 		return struct{}{}, nil
@@ -58,8 +68,19 @@ func (s *Store) Rollback(ctx context.Context, tx *Tx) error {
 
 func (tx *Tx) end() {
 	delete(tx.db.active, tx.xid)
+	for _, l := range tx.locks {
+		delete(tx.db.locks, l)
+	}
 	tx.ended = true
-	tx.rows, tx.savepoints = nil, nil
+	close(tx.done)
+	tx.rows, tx.writes, tx.locks, tx.savepoints = nil, nil, nil, nil
+}
+
+// undo forgets what was written since a savepoint. What was locked since stays locked until the end.
+func (tx *Tx) undo(to savepoint) {
+	tx.db.remove(tx.rows[to.rows:])
+	tx.rows = tx.rows[:to.rows:to.rows]
+	tx.writes = tx.writes[:to.writes:to.writes]
 }
 
 func (tx *Tx) usable(db *database) error {
@@ -81,7 +102,7 @@ func (tx *Tx) Savepoint(name string) error {
 	if err := tx.usable(tx.db); err != nil {
 		return err
 	}
-	tx.savepoints = append(tx.savepoints, savepoint{name, len(tx.rows)})
+	tx.savepoints = append(tx.savepoints, savepoint{name, len(tx.rows), len(tx.writes)})
 	return nil
 }
 
@@ -95,8 +116,7 @@ func (tx *Tx) RollbackTo(name string) error {
 	}
 	for i, sp := range slices.Backward(tx.savepoints) {
 		if sp.name == name {
-			tx.db.remove(tx.rows[sp.rows:])
-			tx.rows = tx.rows[:sp.rows:sp.rows]
+			tx.undo(sp)
 			tx.savepoints = tx.savepoints[:i+1]
 			return nil
 		}

@@ -1,0 +1,342 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/relay"
+)
+
+// inboxState is what the database keeps about one consumer's messages, apart from what is aside.
+type inboxState struct {
+	claims     map[string]time.Time
+	watermarks map[string]markRow // by partition and epoch
+	versions   map[string]int64   // by key
+}
+
+// markRow is a watermark. moved counts up over all of them.
+type markRow struct {
+	partition, epoch string
+	offset           int64
+	moved            int
+}
+
+func (db *database) inbox(consumer string) *inboxState {
+	in := db.inboxes[consumer]
+	if in == nil {
+		in = &inboxState{
+			claims: make(map[string]time.Time), watermarks: make(map[string]markRow), versions: make(map[string]int64),
+		}
+		db.inboxes[consumer] = in
+	}
+	return in
+}
+
+// inTx runs an operation in a transaction. Before f changes anything it has all its locks.
+func inTx[T any](ctx context.Context, s *Store, op string, tx *Tx, f func(*database) (T, error)) (T, error) {
+	return do(ctx, s, op, func(db *database) (T, error) {
+		if err := tx.usable(db); err != nil {
+			var none T
+			return none, err
+		}
+		return f(db)
+	})
+}
+
+// Savepoint implements inbox.Transactor.
+func (s *Store) Savepoint(ctx context.Context, tx *Tx, f func(context.Context, *Tx) error) error {
+	start, err := inTx(ctx, s, "Savepoint", tx, func(*database) (savepoint, error) {
+		return savepoint{rows: len(tx.rows), writes: len(tx.writes)}, nil
+	})
+	if err != nil {
+		return err
+	}
+	if err = f(ctx, tx); err == nil {
+		return nil
+	}
+	tx.db.mu.Lock()
+	defer tx.db.mu.Unlock()
+	if tx.usable(tx.db) == nil {
+		tx.undo(start)
+	}
+	return err
+}
+
+// Claim implements inbox.Ledger.
+func (s *Store) Claim(ctx context.Context, tx *Tx, consumer string, msgs []inbox.Candidate) ([]inbox.Standing, error) {
+	ids := make([]string, len(msgs))
+	for i, c := range msgs {
+		ids[i] = c.ID
+	}
+	slices.Sort(ids)
+	return inTx(ctx, s, "Claim", tx, func(db *database) ([]inbox.Standing, error) {
+		for _, id := range ids { // in one order, so that two calls cannot wait for each other
+			if err := tx.acquire(lock{claimed, consumer, id}); err != nil {
+				return nil, err
+			}
+		}
+		out := make([]inbox.Standing, len(msgs))
+		for i, c := range msgs {
+			out[i].Held = tx.heldFor(consumer, c.Key)
+			l := lock{claimed, consumer, c.ID}
+			_, before := db.inbox(consumer).claims[c.ID]
+			if _, own := tx.written(l); before || own {
+				continue
+			}
+			out[i].Fresh = true
+			tx.write(l, nil, func(db *database, at time.Time) { db.inbox(consumer).claims[c.ID] = at })
+		}
+		return out, nil
+	})
+}
+
+// Watermark implements inbox.Ledger.
+func (s *Store) Watermark(ctx context.Context, tx *Tx, consumer string, at postrider.Position) (inbox.Watermark, error) {
+	return inTx(ctx, s, "Watermark", tx, func(db *database) (inbox.Watermark, error) {
+		l := markLock(consumer, at)
+		if err := tx.acquire(l); err != nil {
+			return inbox.Watermark{}, err
+		}
+		marks := db.inbox(consumer).watermarks
+		if offset, own := tx.written(l); own {
+			return inbox.Watermark{Offset: offset.(int64), Known: true}, nil
+		}
+		if m, ok := marks[l.name]; ok {
+			return inbox.Watermark{Offset: m.offset, Known: true}, nil
+		}
+		var earlier markRow
+		for _, m := range marks {
+			if m.partition == at.Partition && m.moved > earlier.moved {
+				earlier = m
+			}
+		}
+		return inbox.Watermark{Earlier: earlier.epoch}, nil
+	})
+}
+
+func markLock(consumer string, at postrider.Position) lock {
+	return lock{watermark, consumer, at.Partition + "\x00" + at.Epoch}
+}
+
+// SetWatermark implements inbox.Ledger.
+func (s *Store) SetWatermark(ctx context.Context, tx *Tx, consumer string, at postrider.Position) error {
+	_, err := inTx(ctx, s, "SetWatermark", tx, func(*database) (struct{}, error) {
+		l := markLock(consumer, at)
+		if err := tx.acquire(l); err != nil {
+			return struct{}{}, err
+		}
+		tx.write(l, at.Offset, func(db *database, _ time.Time) {
+			marks := db.inbox(consumer).watermarks
+			moved := 1
+			for _, m := range marks {
+				moved = max(moved, m.moved+1)
+			}
+			marks[l.name] = markRow{at.Partition, at.Epoch, at.Offset, moved}
+		})
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// Version implements inbox.Ledger.
+func (s *Store) Version(ctx context.Context, tx *Tx, consumer, key string) (int64, error) {
+	return inTx(ctx, s, "Version", tx, func(db *database) (int64, error) {
+		l := lock{version, consumer, key}
+		if err := tx.acquire(l); err != nil {
+			return 0, err
+		}
+		if v, own := tx.written(l); own {
+			return v.(int64), nil
+		}
+		return db.inbox(consumer).versions[key], nil
+	})
+}
+
+// SetVersion implements inbox.Ledger.
+func (s *Store) SetVersion(ctx context.Context, tx *Tx, consumer, key string, v int64) error {
+	_, err := inTx(ctx, s, "SetVersion", tx, func(*database) (struct{}, error) {
+		l := lock{version, consumer, key}
+		if err := tx.acquire(l); err != nil {
+			return struct{}{}, err
+		}
+		tx.write(l, v, func(db *database, _ time.Time) { db.inbox(consumer).versions[key] = v })
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// Forget implements inbox.Ledger.
+func (s *Store) Forget(ctx context.Context, consumer string, age time.Duration, limit int) (int, error) {
+	return do(ctx, s, "Forget", func(db *database) (int, error) {
+		claims, before, n := db.inbox(consumer).claims, now().Add(-age), 0
+		for id, at := range claims {
+			if n < limit && at.Before(before) {
+				delete(claims, id)
+				n++
+			}
+		}
+		return n, nil
+	})
+}
+
+// Enroll implements inbox.Aside.
+func (s *Store) Enroll(ctx context.Context, consumer string) error {
+	_, err := do(ctx, s, "Enroll", func(db *database) (struct{}, error) {
+		r, at := db.relay(consumer), now()
+		for _, c := range r.cursors {
+			if c != nil && c.cursor != endOfLog {
+				return struct{}{}, fmt.Errorf("consumer %q: %w", consumer, inbox.ErrNameTaken)
+			}
+		}
+		for p, c := range r.cursors {
+			if c == nil {
+				r.cursors[p] = &cursorState{cursor: endOfLog, settled: at}
+			}
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// endOfLog has passed every row that there ever will be.
+var endOfLog = cursor{position: inbox.EndOfLog, seen: snapshot{xmax: 1<<64 - 1}}.encode()
+
+// heldFor says whether a key is held, also by what this transaction itself has put aside.
+func (tx *Tx) heldFor(consumer, key string) bool {
+	if key == "" {
+		return false
+	}
+	if _, own := tx.written(lock{held, consumer, key}); own {
+		return true
+	}
+	_, _, h, _ := tx.db.held(consumer, key)
+	return h != nil
+}
+
+// HeldAmong implements inbox.Aside.
+func (s *Store) HeldAmong(ctx context.Context, tx *Tx, consumer string, keys []string) ([]string, error) {
+	return inTx(ctx, s, "HeldAmong", tx, func(*database) ([]string, error) {
+		out := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return !tx.heldFor(consumer, key) })
+		slices.Sort(out)
+		return slices.Compact(out), nil
+	})
+}
+
+// Park implements inbox.Aside.
+func (s *Store) Park(ctx context.Context, tx *Tx, consumer string, list []inbox.Parked) error {
+	keys := make([]string, len(list))
+	for i, p := range list {
+		keys[i] = p.Message.Key
+	}
+	slices.Sort(keys) // in one order, so that two calls cannot wait for each other
+	_, err := inTx(ctx, s, "Park", tx, func(*database) (struct{}, error) {
+		called := now()
+		for _, key := range keys {
+			if err := tx.acquireKey(consumer, key); err != nil {
+				return struct{}{}, err
+			}
+		}
+		for _, p := range list {
+			m := clone(p.Message)
+			tx.write(lock{held, consumer, m.Key}, nil, func(db *database, _ time.Time) {
+				set, row := db.newParked(consumer, m, p.Attempts, called)
+				row.reason, row.waits = p.Reason, m.Key != ""
+				if !row.waits {
+					row.dueAt = called.Add(p.After)
+				}
+				set.put(row)
+				if row.waits && set.held[m.Key] == nil {
+					set.hold(relay.HeldKey{
+						Key: m.Key, Sequence: row.msg.Sequence, Reason: p.Reason, Cause: lastCause(p.Attempts),
+						Attempts: row.attempts, After: p.After,
+					}, called)
+				}
+			})
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+func (tx *Tx) acquireKey(consumer, key string) error {
+	if key == "" {
+		return nil
+	}
+	return tx.acquire(lock{held, consumer, key})
+}
+
+// newParked makes the row of a message that is put aside.
+func (db *database) newParked(consumer string, m *postrider.Message, attempts []inbox.Attempt, at time.Time) (*parkedSet, *parkedRow) {
+	db.lastParked++
+	m.Sequence, m.Attempt, m.CreatedAt, m.DeliverAfter = db.lastParked, 0, at, 0
+	m.Time, m.DeliverAt = stamp(m.Time), stamp(m.DeliverAt)
+	row := &parkedRow{msg: m, size: m.Size(), key: m.Key, parkedAt: at, attempts: len(attempts)}
+	for i, a := range attempts {
+		row.history = remember(row.history, i+1, at.Add(-a.Ago), a.Cause)
+	}
+	return db.relay(consumer).parked[postrider.PartitionOf(m.Key, m.ID, len(db.log))], row
+}
+
+func lastCause(attempts []inbox.Attempt) string {
+	if len(attempts) == 0 {
+		return ""
+	}
+	return attempts[len(attempts)-1].Cause
+}
+
+// Bury implements inbox.Aside.
+func (s *Store) Bury(ctx context.Context, tx *Tx, consumer string, list []inbox.Dead, hold bool) error {
+	keys := make([]string, len(list))
+	for i, d := range list {
+		keys[i] = d.Message.Key
+	}
+	slices.Sort(keys)
+	_, err := inTx(ctx, s, "Bury", tx, func(*database) (struct{}, error) {
+		called := now()
+		for _, key := range keys {
+			if err := tx.acquireKey(consumer, key); hold && err != nil {
+				return struct{}{}, err
+			}
+		}
+		for _, d := range list {
+			m, l := clone(d.Message), lock{}
+			if hold {
+				l = lock{held, consumer, m.Key}
+			}
+			tx.write(l, nil, func(db *database, _ time.Time) {
+				set, row := db.newParked(consumer, m, d.Attempts, called)
+				partition := postrider.PartitionOf(m.Key, m.ID, len(db.log))
+				db.bury(consumer, partition, row, d.Reason, d.Cause, row.attempts, called)
+				if hold && m.Key != "" && set.held[m.Key] == nil {
+					set.hold(relay.HeldKey{
+						Key: m.Key, Sequence: m.Sequence, Reason: relay.ParkDead, Cause: d.Reason + ": " + d.Cause,
+						Attempts: row.attempts, UntilDecided: true,
+					}, called)
+				}
+			})
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// Take implements inbox.Aside.
+func (s *Store) Take(ctx context.Context, tx *Tx, consumer string, m *postrider.Message) (inbox.Taken, error) {
+	partition := postrider.PartitionOf(m.Key, m.ID, len(s.db.log))
+	return inTx(ctx, s, "Take", tx, func(db *database) (inbox.Taken, error) {
+		l := parkedLock(consumer, m.Sequence)
+		if err := tx.acquire(l); err != nil {
+			return inbox.Taken{}, err
+		}
+		row := db.relay(consumer).parked[partition].rows[m.Sequence]
+		if _, own := tx.written(l); own || row == nil {
+			return inbox.Taken{}, nil
+		}
+		tx.write(l, nil, func(db *database, _ time.Time) { db.relay(consumer).parked[partition].take(m.Sequence) })
+		return inbox.Taken{There: true, ParkedFor: now().Sub(row.parkedAt)}, nil
+	})
+}

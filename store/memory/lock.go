@@ -1,0 +1,142 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/postrider/postrider/relay"
+)
+
+// What a transaction does for a consumer is noted in it and applied when it commits. Until then the things concerned are
+// locked: another transaction that wants them waits, as for a row that PostgreSQL has locked.
+
+// lock names something that one transaction at a time may have.
+type lock struct{ kind, consumer, name string }
+
+// The kinds of locks, and of writes.
+const (
+	claimed   = "claim"
+	watermark = "watermark"
+	version   = "version"
+	held      = "held"
+	parked    = "parked"
+)
+
+// write is a change that is applied at the commit.
+type write struct {
+	lock
+	value any
+	apply func(db *database, at time.Time)
+}
+
+// acquire takes a lock until the end of the transaction.
+func (tx *Tx) acquire(l lock) error {
+	switch by := tx.db.locks[l]; by {
+	case tx:
+	case nil:
+		tx.db.locks[l] = tx
+		tx.locks = append(tx.locks, l)
+	default:
+		return &blocked{tx: tx, by: by}
+	}
+	return nil
+}
+
+// errDeadlock ends one of the operations that wait for each other's transactions, as PostgreSQL does.
+var errDeadlock = errors.New("deadlock: two transactions wait for each other; run this one again")
+
+// blocked is why an operation has to wait, having changed nothing but for the locks that it got: another transaction has
+// one that it needs. tx is nil for an operation outside of transactions.
+type blocked struct{ tx, by *Tx }
+
+func (*blocked) Error() string { return "blocked by another transaction" }
+
+// begin notes the wait, unless the other transaction waits for this one.
+func (b *blocked) begin() error {
+	if b.tx == nil {
+		return nil
+	}
+	for t := b.by; t != nil; t = t.waits {
+		if t == b.tx {
+			return errDeadlock
+		}
+	}
+	b.tx.waits = b.by
+	return nil
+}
+
+// wait waits until the other transaction has ended.
+func (b *blocked) wait(ctx context.Context, db *database) error {
+	var err error
+	select {
+	case <-b.by.done:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if b.tx != nil {
+		db.mu.Lock()
+		b.tx.waits = nil
+		db.mu.Unlock()
+	}
+	return err
+}
+
+// written returns what this transaction itself wrote last under a lock.
+func (tx *Tx) written(l lock) (value any, ok bool) {
+	for _, w := range slices.Backward(tx.writes) {
+		if w.lock == l {
+			return w.value, true
+		}
+	}
+	return nil, false
+}
+
+func (tx *Tx) write(l lock, value any, apply func(db *database, at time.Time)) {
+	tx.writes = append(tx.writes, write{l, value, apply})
+}
+
+func parkedLock(consumer string, seq int64) lock {
+	return lock{parked, consumer, strconv.FormatInt(seq, 10)}
+}
+
+// untaken says with an error that a transaction has taken one of these parked messages and not ended.
+func (db *database) untaken(name string, sequences ...int64) error {
+	if len(db.locks) == 0 {
+		return nil
+	}
+	for _, seq := range sequences {
+		if by := db.locks[parkedLock(name, seq)]; by != nil {
+			return &blocked{by: by}
+		}
+	}
+	return nil
+}
+
+// untakenSettlement is untaken for what a settlement changes.
+func (db *database) untakenSettlement(name string, st relay.Settlement) error {
+	sequences := slices.Clone(st.Removed)
+	for _, p := range st.Parked {
+		sequences = append(sequences, p.Sequence)
+	}
+	for _, d := range st.Dead {
+		sequences = append(sequences, d.Sequence)
+	}
+	return db.untaken(name, sequences...)
+}
+
+// untakenKey is untaken for all that waits behind a key.
+func (db *database) untakenKey(name, key string) error {
+	_, set, _, err := db.held(name, key)
+	if err != nil {
+		return err
+	}
+	for _, row := range set.waiting[key] {
+		if err := db.untaken(name, row.msg.Sequence); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,345 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+)
+
+var _ inbox.Store[*sql.Tx] = (*Store)(nil)
+
+// consume runs part of a user's transaction. There is one writer, so that nothing here ever waits for another transaction:
+// Begin has taken the write lock, and a transaction that the user began takes it with its first write.
+func (s *Store) consume(doing string, tx *sql.Tx, f func(txn) error) error {
+	if tx == nil {
+		return fmt.Errorf("%s: %w", doing, outbox.ErrNoTransaction)
+	}
+	return s.inTransaction(doing, f(txn{s: s, tx: tx, now: s.now()}))
+}
+
+const (
+	savepointSQL  = `SAVEPOINT postrider_inbox`
+	releasePutSQL = `RELEASE postrider_inbox`
+	rollbackToSQL = `ROLLBACK TO postrider_inbox`
+)
+
+// Savepoint implements inbox.Transactor. SQLite finds the innermost of savepoints with one name.
+func (s *Store) Savepoint(ctx context.Context, tx *sql.Tx, f func(context.Context, *sql.Tx) error) error {
+	if tx == nil {
+		return outbox.ErrNoTransaction
+	}
+	if _, err := tx.ExecContext(ctx, savepointSQL); err != nil {
+		return s.inTransaction("make a savepoint", err)
+	}
+	err := f(ctx, tx)
+	if err == nil {
+		if _, err = tx.ExecContext(ctx, releasePutSQL); err == nil {
+			return nil
+		}
+		err = s.inTransaction("release a savepoint", err)
+	}
+	ctx = context.WithoutCancel(ctx)
+	for _, text := range []string{rollbackToSQL, releasePutSQL} {
+		if _, undo := tx.ExecContext(ctx, text); undo != nil {
+			return errors.Join(err, s.inTransaction("return to a savepoint", undo))
+		}
+	}
+	return err
+}
+
+const (
+	claimSQL = `INSERT INTO {prefix}claims (consumer, id, claimed_at)
+		SELECT ?1, value, ?3 FROM json_each(?2) WHERE true ON CONFLICT DO NOTHING RETURNING id`
+	heldAmongSQL = `SELECT key FROM {prefix}held WHERE relay = ?1 AND key IN (SELECT value FROM json_each(?2))`
+)
+
+// Claim implements inbox.Ledger.
+func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []inbox.Candidate) ([]inbox.Standing, error) {
+	ids, keys := make([]string, len(msgs)), make([]string, len(msgs))
+	for i, c := range msgs {
+		ids[i], keys[i] = c.ID, c.Key
+	}
+	out := make([]inbox.Standing, len(msgs))
+	err := s.consume("claim messages", tx, func(t txn) error {
+		fresh, err := t.strings(ctx, claimSQL, consumer, list(ids), t.now)
+		if err != nil {
+			return err
+		}
+		held, err := t.strings(ctx, heldAmongSQL, consumer, list(keys))
+		if err != nil {
+			return err
+		}
+		fresher, holding := set(fresh), set(held)
+		for i, c := range msgs {
+			out[i] = inbox.Standing{Fresh: fresher[c.ID], Held: c.Key != "" && holding[c.Key]}
+			fresher[c.ID] = false
+		}
+		return nil
+	})
+	return out, err
+}
+
+// strings returns the only column of a query.
+func (t txn) strings(ctx context.Context, text string, args ...any) ([]string, error) {
+	var out []string
+	err := t.each(ctx, text, args, func(rows *sql.Rows) error {
+		var value string
+		err := rows.Scan(&value)
+		out = append(out, value)
+		return err
+	})
+	return out, err
+}
+
+// HeldAmong implements inbox.Aside.
+func (s *Store) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys []string) (held []string, err error) {
+	err = s.consume("look for held keys", tx, func(t txn) error {
+		held, err = t.strings(ctx, heldAmongSQL, consumer, list(keys))
+		return err
+	})
+	return held, err
+}
+
+const (
+	watermarkSQL = `SELECT position FROM {prefix}watermarks WHERE consumer = ? AND partition = ? AND epoch = ?`
+	earlierSQL   = `SELECT epoch FROM {prefix}watermarks WHERE consumer = ? AND partition = ? ORDER BY moved DESC LIMIT 1`
+	markSQL      = `INSERT INTO {prefix}watermarks (consumer, partition, epoch, position, moved)
+		SELECT ?1, ?2, ?3, ?4, coalesce(max(moved), 0) + 1 FROM {prefix}watermarks WHERE consumer = ?1 AND partition = ?2
+		ON CONFLICT DO UPDATE SET position = excluded.position, moved = excluded.moved`
+)
+
+// Watermark implements inbox.Ledger.
+func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (w inbox.Watermark, err error) {
+	err = s.consume("read a watermark", tx, func(t txn) error {
+		if _, err := t.exec(ctx, lockSQL); err != nil {
+			return err
+		}
+		err := t.get(ctx, watermarkSQL, []any{consumer, at.Partition, at.Epoch}, &w.Offset)
+		if w.Known = err == nil; !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		return orNone(t.get(ctx, earlierSQL, []any{consumer, at.Partition}, &w.Earlier))
+	})
+	return w, err
+}
+
+// orNone takes the absence of a row for no error.
+func orNone(err error) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	return err
+}
+
+// SetWatermark implements inbox.Ledger.
+func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) error {
+	return s.consume("move a watermark", tx, func(t txn) error {
+		_, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Epoch, at.Offset)
+		return err
+	})
+}
+
+const (
+	versionSQL    = `SELECT version FROM {prefix}versions WHERE consumer = ? AND key = ?`
+	setVersionSQL = `INSERT INTO {prefix}versions (consumer, key, version) VALUES (?1, ?2, ?3)
+		ON CONFLICT DO UPDATE SET version = excluded.version`
+)
+
+// Version implements inbox.Ledger.
+func (s *Store) Version(ctx context.Context, tx *sql.Tx, consumer, key string) (v int64, err error) {
+	err = s.consume("read an aggregate version", tx, func(t txn) error {
+		if _, err := t.exec(ctx, lockSQL); err != nil {
+			return err
+		}
+		return orNone(t.get(ctx, versionSQL, []any{consumer, key}, &v))
+	})
+	return v, err
+}
+
+// SetVersion implements inbox.Ledger.
+func (s *Store) SetVersion(ctx context.Context, tx *sql.Tx, consumer, key string, version int64) error {
+	return s.consume("note an aggregate version", tx, func(t txn) error {
+		_, err := t.exec(ctx, setVersionSQL, consumer, key, version)
+		return err
+	})
+}
+
+const forgetClaimsSQL = `DELETE FROM {prefix}claims WHERE (consumer, id) IN (
+	SELECT consumer, id FROM {prefix}claims WHERE consumer = ?1 AND claimed_at < ?2 ORDER BY claimed_at LIMIT +?3)`
+
+// Forget implements inbox.Ledger.
+func (s *Store) Forget(ctx context.Context, consumer string, age time.Duration, limit int) (int, error) {
+	var n int64
+	err := s.write(ctx, "forget claims", relaxed, func(t txn) (err error) {
+		n, err = t.exec(ctx, forgetClaimsSQL, consumer, t.now-age.Microseconds(), limit)
+		return err
+	})
+	return int(n), err
+}
+
+const (
+	readsLogSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}cursors WHERE relay = ? AND position <> ?)`
+	enrollSQL   = `INSERT INTO {prefix}cursors (relay, partition, position, settled_at) VALUES (?1, ?2, ?3, ?4)
+		ON CONFLICT DO NOTHING`
+)
+
+// Enroll implements inbox.Aside.
+func (s *Store) Enroll(ctx context.Context, consumer string) error {
+	return s.write(ctx, fmt.Sprintf("enroll consumer %q", consumer), durable, func(t txn) error {
+		var readsLog bool
+		if err := t.get(ctx, readsLogSQL, []any{consumer, int64(inbox.EndOfLog)}, &readsLog); err != nil {
+			return err
+		}
+		if readsLog {
+			return inbox.ErrNameTaken
+		}
+		for p := range s.partitions {
+			if _, err := t.exec(ctx, enrollSQL, consumer, p, int64(inbox.EndOfLog), t.now); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+const (
+	nextAsideSQL = `UPDATE {prefix}meta SET value = value + ?1 WHERE name = 'aside' RETURNING value - ?1`
+	asideValues  = `(?, ?, ?` + questionMarks + `, ?, ?, ?, ?, 0, ?)`
+	parkSQL      = `INSERT INTO {prefix}parked (` + copiedColumns + `) VALUES ` + asideValues
+	isHeldSQL    = `SELECT EXISTS (SELECT 1 FROM {prefix}held WHERE relay = ? AND key = ?)`
+)
+
+// questionMarks are the parameters of messageColumns.
+const questionMarks = `, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?`
+
+// aside gives n sequences to messages that are put aside and returns the one before the first.
+func (t txn) aside(ctx context.Context, n int) (seq int64, err error) {
+	err = t.get(ctx, nextAsideSQL, []any{n}, &seq)
+	return seq, err
+}
+
+// Park implements inbox.Aside.
+func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []inbox.Parked) error {
+	return s.consume("park messages", tx, func(t txn) error {
+		seq, err := t.aside(ctx, len(parked))
+		if err != nil {
+			return err
+		}
+		for _, p := range parked {
+			seq++
+			if err := t.putAside(ctx, consumer, seq, p); err != nil {
+				return fmt.Errorf("message %s: %w", p.Message.ID, err)
+			}
+		}
+		return nil
+	})
+}
+
+func (t txn) putAside(ctx context.Context, consumer string, seq int64, p inbox.Parked) error {
+	m := p.Message
+	row, err := t.asideRow(consumer, seq, m)
+	if err != nil {
+		return err
+	}
+	due := sql.Null[int64]{V: t.now + p.After.Microseconds(), Valid: m.Key == ""}
+	row = append(row, string(p.Reason), len(p.Attempts), due, t.now, t.history(p.Attempts))
+	if _, err := t.exec(ctx, parkSQL, row...); err != nil || m.Key == "" {
+		return err
+	}
+	return t.holdUnlessHeld(ctx, consumer, relay.HeldKey{
+		Key: m.Key, Sequence: seq, Reason: p.Reason, Cause: lastCause(p.Attempts), Attempts: len(p.Attempts), After: p.After,
+	})
+}
+
+// asideRow is the beginning of the row of a message that is put aside.
+func (t txn) asideRow(consumer string, seq int64, m *postrider.Message) ([]any, error) {
+	row := append(make([]any, 0, 3+stored.Columns+8), consumer, postrider.PartitionOf(m.Key, m.ID, t.s.partitions), seq)
+	return stored.Append(row, m, t.now)
+}
+
+// history is that of a message that failed before it came here, as JSON.
+func (t txn) history(attempts []inbox.Attempt) string {
+	const kept = 20
+	entries := make([]postrider.AttemptInfo, len(attempts))
+	for i, a := range attempts {
+		entries[i] = postrider.AttemptInfo{
+			Attempt: i + 1, At: stored.Time(t.now - a.Ago.Microseconds()), Cause: stored.Cause(a.Cause),
+		}
+	}
+	return list(entries[max(0, len(entries)-kept):])
+}
+
+func lastCause(attempts []inbox.Attempt) string {
+	if len(attempts) == 0 {
+		return ""
+	}
+	return attempts[len(attempts)-1].Cause
+}
+
+// holdUnlessHeld holds a key, unless it is held already.
+func (t txn) holdUnlessHeld(ctx context.Context, consumer string, h relay.HeldKey) error {
+	var held bool
+	if err := t.get(ctx, isHeldSQL, []any{consumer, h.Key}, &held); err != nil || held {
+		return err
+	}
+	return t.hold(ctx, consumer, postrider.PartitionOf(h.Key, "", t.s.partitions), h)
+}
+
+const buryAsideSQL = `INSERT INTO {prefix}dead (relay, partition, seq, ` + messageColumns + `, attempts, redrives, history, reason,
+	cause, died_at, state) VALUES (?, ?, ?` + questionMarks + `, ?, 0, ?, ?, ?, ?, 'open')`
+
+// Bury implements inbox.Aside.
+func (s *Store) Bury(ctx context.Context, tx *sql.Tx, consumer string, dead []inbox.Dead, hold bool) error {
+	return s.consume("write dead letters", tx, func(t txn) error {
+		seq, err := t.aside(ctx, len(dead))
+		if err != nil {
+			return err
+		}
+		for _, d := range dead {
+			seq++
+			if err := t.buryAside(ctx, consumer, seq, d, hold); err != nil {
+				return fmt.Errorf("message %s: %w", d.Message.ID, err)
+			}
+		}
+		return nil
+	})
+}
+
+func (t txn) buryAside(ctx context.Context, consumer string, seq int64, d inbox.Dead, hold bool) error {
+	row, err := t.asideRow(consumer, seq, d.Message)
+	if err != nil {
+		return err
+	}
+	row = append(row, len(d.Attempts), t.history(d.Attempts), d.Reason, stored.Cause(d.Cause), t.now)
+	if _, err := t.exec(ctx, buryAsideSQL, row...); err != nil || !hold || d.Message.Key == "" {
+		return err
+	}
+	return t.holdUnlessHeld(ctx, consumer, relay.HeldKey{
+		Key: d.Message.Key, Sequence: seq, Reason: relay.ParkDead, Cause: d.Reason + ": " + d.Cause,
+		Attempts: len(d.Attempts), UntilDecided: true,
+	})
+}
+
+const takeSQL = `DELETE FROM {prefix}parked WHERE relay = ? AND seq = ? RETURNING parked_at`
+
+// Take implements inbox.Aside.
+func (s *Store) Take(ctx context.Context, tx *sql.Tx, consumer string, m *postrider.Message) (inbox.Taken, error) {
+	var taken inbox.Taken
+	err := s.consume("take a parked message", tx, func(t txn) error {
+		var at int64
+		err := t.get(ctx, takeSQL, []any{consumer, m.Sequence}, &at)
+		if taken.There = err == nil; taken.There {
+			taken.ParkedFor = micros(t.now - at)
+		}
+		return orNone(err)
+	})
+	return taken, err
+}

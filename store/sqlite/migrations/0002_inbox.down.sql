@@ -1,0 +1,4 @@
+DROP TABLE {prefix}versions;
+DROP TABLE {prefix}watermarks;
+DROP TABLE {prefix}claims;
+DELETE FROM {prefix}meta WHERE name = 'aside';

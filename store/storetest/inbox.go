@@ -1,0 +1,364 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+)
+
+// Inbox holds a store to the contract of inbox.Store. The stores that the harness opens implement it.
+func Inbox[Tx any](t *testing.T, f Features, h Harness[Tx]) {
+	s := newSuite(f, h)
+	for _, group := range []struct {
+		name  string
+		tests []inboxTest[Tx]
+	}{
+		{"Claims", claimTests[Tx]()},
+		{"Watermarks", watermarkTests[Tx]()},
+		{"Aside", asideTests[Tx]()},
+		{"Take", takeTests[Tx]()},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			t.Parallel()
+			for _, test := range group.tests {
+				t.Run(test.name, func(t *testing.T) {
+					t.Parallel()
+					s.run(t, test.erase())
+				})
+			}
+		})
+	}
+}
+
+// inboxTest is one test of the suite.
+type inboxTest[Tx any] struct {
+	name string
+	run  func(e *inboxEnv[Tx])
+	// late: the test needs several transactions open at a time.
+	late bool
+}
+
+func (it inboxTest[Tx]) erase() test {
+	return test{name: it.name, late: it.late, run: func(e *env) {
+		opened := e.database.(*erased[Tx]).Store
+		store, ok := opened.(inbox.Store[Tx])
+		if !ok {
+			e.t.Fatalf("%T is no inbox.Store", opened)
+		}
+		it.run(&inboxEnv[Tx]{env: e, store: store, insert: opened.Insert})
+	}}
+}
+
+// inboxEnv is one test's database as an inbox sees it.
+type inboxEnv[Tx any] struct {
+	*env
+	store  inbox.Store[Tx]
+	insert func(ctx context.Context, tx Tx, msgs []*postrider.Message) error
+}
+
+func (e *inboxEnv[Tx]) begin() Tx {
+	e.t.Helper()
+	tx, err := e.store.Begin(e.ctx)
+	e.must(err, "begin")
+	return tx
+}
+
+func (e *inboxEnv[Tx]) commit(tx Tx) {
+	e.t.Helper()
+	e.must(e.store.Commit(e.ctx, tx), "commit")
+}
+
+func (e *inboxEnv[Tx]) rollback(tx Tx) {
+	e.t.Helper()
+	e.must(e.store.Rollback(e.ctx, tx), "roll back")
+}
+
+// inTx runs f in a transaction of its own.
+func (e *inboxEnv[Tx]) inTx(f func(tx Tx)) {
+	e.t.Helper()
+	tx := e.begin()
+	f(tx)
+	e.commit(tx)
+}
+
+// claim claims messages, given as their IDs, or as ID and key with a colon between, and says how they stand: fresh or
+// known, and held.
+func (e *inboxEnv[Tx]) claim(tx Tx, consumer string, ids ...string) []string {
+	e.t.Helper()
+	out, err := e.tryClaim(tx, consumer, ids...)
+	e.must(err, "claim")
+	return out
+}
+
+func (e *inboxEnv[Tx]) tryClaim(tx Tx, consumer string, ids ...string) ([]string, error) {
+	var msgs []inbox.Candidate
+	for _, id := range ids {
+		msgs = append(msgs, candidate(id))
+	}
+	standings, err := e.store.Claim(e.ctx, tx, consumer, msgs)
+	if err == nil && len(standings) != len(ids) {
+		err = fmt.Errorf("%d answers for %d messages", len(standings), len(ids))
+	}
+	var out []string
+	for _, s := range standings {
+		word := "known"
+		if s.Fresh {
+			word = "fresh"
+		}
+		if s.Held {
+			word += " held"
+		}
+		out = append(out, word)
+	}
+	return out, err
+}
+
+func candidate(text string) inbox.Candidate {
+	for i := range text {
+		if text[i] == ':' {
+			return inbox.Candidate{ID: text[:i], Key: text[i+1:]}
+		}
+	}
+	return inbox.Candidate{ID: text}
+}
+
+// effect is what the handling of a message leaves in the database.
+func (e *inboxEnv[Tx]) effect(tx Tx, id string) {
+	e.t.Helper()
+	m := e.message("")
+	m.ID = id
+	e.must(e.insert(e.ctx, tx, []*postrider.Message{m}), "insert")
+}
+
+// effects lists those that were committed.
+func (e *inboxEnv[Tx]) effects() []string {
+	e.t.Helper()
+	e.made++
+	return recordIDs(e.worker(fmt.Sprint("effects-", e.made), "a").drain())
+}
+
+// waits runs f, which must not come to its end before release has run, and then must.
+func (e *inboxEnv[Tx]) waits(what string, f func() error, release func()) {
+	e.t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	e.elapse(e.longer(blockedFor, blockedFor))
+	select {
+	case err := <-done:
+		e.t.Fatalf("%s did not wait: %v", what, err)
+	default:
+	}
+	release()
+	e.must(<-done, what)
+}
+
+func claimTests[Tx any]() []inboxTest[Tx] {
+	return []inboxTest[Tx]{
+		{name: "ClaimIsFreshOnce", run: claimIsFreshOnce[Tx]},
+		{name: "ConsumersDoNotSeeEachOthersClaims", run: claimsOfConsumers[Tx]},
+		{name: "ClaimAndEffectAreUndoneTogether", run: claimIsUndone[Tx]},
+		{name: "SavepointUndoesItsPartOnly", run: savepointUndoes[Tx]},
+		{name: "OpenClaimIsWaitedFor", run: openClaimIsWaitedFor[Tx], late: true},
+		{name: "ClaimsInOppositeOrdersComeToAnEnd", run: oppositeClaims[Tx], late: true},
+		{name: "KeyHeldWithAClaimIsSeenAfterTheWait", run: heldSeenAfterWait[Tx], late: true},
+		{name: "OldClaimsAreForgottenInBatches", run: claimsAreForgotten[Tx]},
+		{name: "TransactionsThatHaveEndedAreRefused", run: endedTransactions[Tx]},
+	}
+}
+
+func claimIsFreshOnce[Tx any](e *inboxEnv[Tx]) {
+	tx := e.begin()
+	e.wantIDs("first", e.claim(tx, "c", "a", "b", "a"), []string{"fresh", "fresh", "known"})
+	e.wantIDs("again in the transaction", e.claim(tx, "c", "b", "c"), []string{"known", "fresh"})
+	e.commit(tx)
+	e.inTx(func(tx Tx) {
+		e.wantIDs("after the commit", e.claim(tx, "c", "c", "d", "a"), []string{"known", "fresh", "known"})
+		e.wantIDs("none", e.claim(tx, "c"), nil)
+	})
+}
+
+func claimsOfConsumers[Tx any](e *inboxEnv[Tx]) {
+	e.inTx(func(tx Tx) {
+		e.wantIDs("one", e.claim(tx, "one", "a"), []string{"fresh"})
+		e.wantIDs("two", e.claim(tx, "two", "a"), []string{"fresh"})
+	})
+	e.elapse(10 * time.Millisecond)
+	if n, err := e.store.Forget(e.ctx, "one", time.Millisecond, 10); n != 1 || err != nil {
+		e.t.Errorf("forgot %d of one consumer, %v; want 1", n, err)
+	}
+	e.inTx(func(tx Tx) {
+		e.wantIDs("one, forgotten", e.claim(tx, "one", "a"), []string{"fresh"})
+		e.wantIDs("two", e.claim(tx, "two", "a"), []string{"known"})
+	})
+}
+
+func claimIsUndone[Tx any](e *inboxEnv[Tx]) {
+	tx := e.begin()
+	e.claim(tx, "c", "a")
+	e.effect(tx, "a")
+	e.rollback(tx)
+	tx = e.begin()
+	e.wantIDs("after the rollback", e.claim(tx, "c", "a"), []string{"fresh"})
+	e.effect(tx, "a")
+	e.commit(tx)
+	e.rollback(tx) // harmless
+	e.wantIDs("effects", e.effects(), []string{"a"})
+}
+
+var errUndo = errors.New("undo")
+
+func savepointUndoes[Tx any](e *inboxEnv[Tx]) {
+	tx := e.begin()
+	e.claim(tx, "c", "before")
+	e.effect(tx, "before")
+	err := e.store.Savepoint(e.ctx, tx, func(ctx context.Context, tx Tx) error {
+		e.claim(tx, "c", "undone")
+		e.effect(tx, "undone")
+		e.must(e.store.Park(ctx, tx, "c", []inbox.Parked{{Message: e.message("k"), Reason: relay.ParkRetry}}), "park")
+		e.must(e.store.SetWatermark(ctx, tx, "c", postrider.Position{Partition: "p", Offset: 3}), "set watermark")
+		e.must(e.store.Savepoint(ctx, tx, func(context.Context, Tx) error { e.effect(tx, "inner"); return nil }), "inner savepoint")
+		return errUndo
+	})
+	if !errors.Is(err, errUndo) {
+		e.t.Fatalf("savepoint: %v, want the error of its function", err)
+	}
+	e.must(e.store.Savepoint(e.ctx, tx, func(context.Context, Tx) error {
+		e.effect(tx, "kept")
+		if err := e.store.Savepoint(e.ctx, tx, func(context.Context, Tx) error { e.effect(tx, "lost"); return errUndo }); err == nil {
+			e.t.Error("inner savepoint swallowed the error")
+		}
+		return nil
+	}), "savepoint")
+	e.effect(tx, "after")
+	e.wantIDs("claims", e.claim(tx, "c", "before", "undone:k"), []string{"known", "fresh"})
+	e.commit(tx)
+	e.wantSet("effects", e.effects(), []string{"after", "before", "kept"})
+	e.inTx(func(tx Tx) {
+		w, err := e.store.Watermark(e.ctx, tx, "c", postrider.Position{Partition: "p"})
+		if w.Known || err != nil {
+			e.t.Errorf("watermark %+v, %v; want none", w, err)
+		}
+	})
+}
+
+func openClaimIsWaitedFor[Tx any](e *inboxEnv[Tx]) {
+	for _, c := range []struct {
+		id   string
+		end  func(Tx)
+		want string
+	}{{"a", e.commit, "known"}, {"b", e.rollback, "fresh"}} {
+		first, second := e.begin(), e.begin()
+		e.claim(first, "c", c.id)
+		var got []string
+		e.waits("claim", func() (err error) {
+			got, err = e.tryClaim(second, "c", c.id)
+			return err
+		}, func() { c.end(first) })
+		e.wantIDs("claim of "+c.id, got, []string{c.want})
+		e.commit(second)
+	}
+}
+
+func oppositeClaims[Tx any](e *inboxEnv[Tx]) {
+	const n = 10
+	var ids []string
+	for i := range 20 {
+		ids = append(ids, fmt.Sprint("m", i))
+	}
+	fresh := make(chan int, n)
+	errs := make(chan error, n)
+	for i := range n {
+		go func() {
+			order := slices.Clone(ids)
+			if i%2 == 0 {
+				slices.Reverse(order)
+			}
+			tx, err := e.store.Begin(e.ctx)
+			count := 0
+			if err == nil {
+				var got []string
+				got, err = e.tryClaim(tx, "c", order...)
+				for _, g := range got {
+					if g == "fresh" {
+						count++
+					}
+				}
+				err = errors.Join(err, e.store.Commit(e.ctx, tx))
+			}
+			fresh <- count
+			errs <- err
+		}()
+	}
+	total := 0
+	for range n {
+		total += <-fresh
+		e.must(<-errs, "claim")
+	}
+	if total != len(ids) {
+		e.t.Errorf("%d messages were fresh, want each of %d once", total, len(ids))
+	}
+}
+
+func heldSeenAfterWait[Tx any](e *inboxEnv[Tx]) {
+	first, second := e.begin(), e.begin()
+	m := e.message("k")
+	e.claim(first, "c", m.ID+":k")
+	e.must(e.store.Park(e.ctx, first, "c", []inbox.Parked{{Message: m, Reason: relay.ParkRetry}}), "park")
+	var got []string
+	e.waits("claim", func() (err error) {
+		got, err = e.tryClaim(second, "c", m.ID+":k", "next:k", "other:j", "keyless")
+		return err
+	}, func() { e.commit(first) })
+	e.wantIDs("claims", got, []string{"known held", "fresh held", "fresh", "fresh"})
+	e.commit(second)
+}
+
+func claimsAreForgotten[Tx any](e *inboxEnv[Tx]) {
+	e.inTx(func(tx Tx) { e.claim(tx, "c", "a", "b", "c", "d", "e") })
+	e.elapse(2 * shortTTL)
+	e.inTx(func(tx Tx) { e.claim(tx, "c", "young") })
+	for _, want := range []int{2, 2, 1, 0} {
+		n, err := e.store.Forget(e.ctx, "c", shortTTL, 2)
+		e.must(err, "forget")
+		if n != want {
+			e.t.Fatalf("forgot %d, want %d", n, want)
+		}
+	}
+	e.inTx(func(tx Tx) {
+		e.wantIDs("claims", e.claim(tx, "c", "a", "e", "young"), []string{"fresh", "fresh", "known"})
+	})
+}
+
+func endedTransactions[Tx any](e *inboxEnv[Tx]) {
+	var none Tx
+	ended := e.begin()
+	e.commit(ended)
+	m, at := e.message("k"), postrider.Position{Partition: "p"}
+	for name, tx := range map[string]Tx{"zero": none, "ended": ended} {
+		_, claim := e.tryClaim(tx, "c", "a")
+		_, watermark := e.store.Watermark(e.ctx, tx, "c", at)
+		_, version := e.store.Version(e.ctx, tx, "c", "k")
+		_, among := e.store.HeldAmong(e.ctx, tx, "c", []string{"k"})
+		_, take := e.store.Take(e.ctx, tx, "c", m)
+		for op, err := range map[string]error{
+			"Claim": claim, "Watermark": watermark, "Version": version, "HeldAmong": among, "Take": take,
+			"SetWatermark": e.store.SetWatermark(e.ctx, tx, "c", at),
+			"SetVersion":   e.store.SetVersion(e.ctx, tx, "c", "k", 1),
+			"Park":         e.store.Park(e.ctx, tx, "c", []inbox.Parked{{Message: m, Reason: relay.ParkRetry}}),
+			"Bury":         e.store.Bury(e.ctx, tx, "c", []inbox.Dead{{Message: m, Reason: "r"}}, false),
+			"Savepoint":    e.store.Savepoint(e.ctx, tx, func(context.Context, Tx) error { return nil }),
+		} {
+			if !errors.Is(err, outbox.ErrNoTransaction) {
+				e.t.Errorf("%s in %s transaction: %v, want ErrNoTransaction", op, name, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,349 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/relay"
+)
+
+func asideTests[Tx any]() []inboxTest[Tx] {
+	return []inboxTest[Tx]{
+		{name: "ConsumerReadsNoLog", run: consumerReadsNoLog[Tx]},
+		{name: "ConsumerDoesNotKeepTheLog", run: consumerKeepsNoLog[Tx]},
+		{name: "NameOfARelayIsTaken", run: nameIsTaken[Tx]},
+		{name: "ParkedMessageHoldsItsKey", run: parkedHoldsKey[Tx]},
+		{name: "FollowersStandBehindTheHeadInOrder", run: followersInOrder[Tx]},
+		{name: "ParkedMessageWithoutAKeyWaitsForItself", run: parkedWithoutKey[Tx]},
+		{name: "ParkingIsUndoneWithItsTransaction", run: parkingIsUndone[Tx]},
+		{name: "HeldAmongSaysWhichKeysAreHeld", run: heldAmong[Tx]},
+		{name: "ParkingBehindAReleasedKeyHoldsItAgain", run: parkAfterRelease[Tx]},
+		{name: "KeyIsNotReleasedUnderAFollower", run: parkAgainstRelease[Tx]},
+		{name: "BuriedMessageIsExplained", run: buriedIsExplained[Tx]},
+		{name: "BuriedMessageCanHoldItsKey", run: buriedHoldsKey[Tx]},
+		{name: "BuryingIsUndoneWithItsTransaction", run: buryingIsUndone[Tx]},
+		{name: "SequencesAreNeverGivenTwice", run: sequencesRise[Tx]},
+	}
+}
+
+// consumer enrolls a consumer and leases its partitions.
+func (e *inboxEnv[Tx]) consumer(name string) *worker {
+	e.t.Helper()
+	e.must(e.store.Enroll(e.ctx, name), "enroll")
+	return e.worker(name, "a")
+}
+
+// park puts messages aside in a transaction of its own.
+func (e *inboxEnv[Tx]) park(consumer string, reason relay.ParkReason, after time.Duration, msgs ...*postrider.Message) {
+	e.t.Helper()
+	var list []inbox.Parked
+	for _, m := range msgs {
+		list = append(list, inbox.Parked{Message: m, Reason: reason, After: after})
+	}
+	e.inTx(func(tx Tx) { e.must(e.store.Park(e.ctx, tx, consumer, list), "park") })
+}
+
+// parkHead parks a message that has failed once.
+func (e *inboxEnv[Tx]) parkHead(consumer string, after time.Duration, m *postrider.Message) {
+	e.t.Helper()
+	e.inTx(func(tx Tx) {
+		e.must(e.store.Park(e.ctx, tx, consumer, []inbox.Parked{{
+			Message: m, Reason: relay.ParkRetry, After: after, Attempts: []inbox.Attempt{{Cause: "first failure"}},
+		}}), "park")
+	})
+}
+
+func (e *inboxEnv[Tx]) bury(consumer string, hold bool, list ...inbox.Dead) {
+	e.t.Helper()
+	e.inTx(func(tx Tx) { e.must(e.store.Bury(e.ctx, tx, consumer, list, hold), "bury") })
+}
+
+func consumerReadsNoLog[Tx any](e *inboxEnv[Tx]) {
+	e.publish(e.messages("order/1", 3)...)
+	w := e.consumer("c")
+	e.publish(e.messages("order/2", 3)...)
+	e.must(e.store.Enroll(e.ctx, "c"), "enroll again")
+	e.wantIDs("read of the log", recordIDs(w.drain()), nil)
+	st := e.status("c")
+	if st.Backlog.N != 0 || st.Age != 0 || len(st.Partitions) != e.partitions {
+		e.t.Errorf("status of a consumer: %+v, want no backlog", st)
+	}
+	w.settleRead()
+	w = w.takeOver("b")
+	for p, l := range w.leases {
+		if l.Cursor.Position != inbox.EndOfLog {
+			e.t.Errorf("partition %d is at %d, want the end of the log", p, l.Cursor.Position)
+		}
+	}
+	e.wantIDs("read of the log", recordIDs(w.drain()), nil)
+}
+
+func consumerKeepsNoLog[Tx any](e *inboxEnv[Tx]) {
+	e.must(e.store.Enroll(e.ctx, "c"), "enroll") // and nobody runs it
+	r := e.worker("r", "a")
+	e.publish(e.messages("order/1", 20)...)
+	r.drain()
+	r.settleRead()
+	e.elapse(10 * time.Millisecond)
+	if e.suite.features.CoarseRetention != "" {
+		return
+	}
+	e.until("delivered messages are dropped", func() bool {
+		_, err := e.Maintain(e.ctx, relay.Retention{})
+		e.must(err, "maintain")
+		e.made++
+		return len(e.worker(fmt.Sprint("probe-", e.made), "a").drain()) == 0
+	})
+}
+
+func nameIsTaken[Tx any](e *inboxEnv[Tx]) {
+	e.worker("r", "a")
+	if err := e.store.Enroll(e.ctx, "r"); !errors.Is(err, inbox.ErrNameTaken) {
+		e.t.Errorf("enroll under the name of a relay: %v, want ErrNameTaken", err)
+	}
+}
+
+func parkedHoldsKey[Tx any](e *inboxEnv[Tx]) {
+	w := e.consumer("c")
+	m := e.message("order/1")
+	m.Headers, m.Tenant, m.CorrelationID = map[string]string{"h": "ö"}, "acme", "corr"
+	m.SchemaVersion, m.AggregateVersion = 3, 7
+	e.inTx(func(tx Tx) {
+		e.must(e.store.Park(e.ctx, tx, "c", []inbox.Parked{{
+			Message: m, Reason: relay.ParkRetry, After: time.Hour, Attempts: []inbox.Attempt{
+				{Ago: time.Hour, Cause: "first"}, {Ago: time.Minute, Cause: "second"},
+			},
+		}}), "park")
+	})
+	if due := w.due(); len(due.Runs) > 0 || due.Next < 50*time.Minute || due.Next > time.Hour {
+		e.t.Errorf("due: %+v, want nothing for an hour", due)
+	}
+	info, parked, err := e.ShowHeld(e.ctx, "c", "order/1", 10)
+	e.must(err, "show held")
+	if info.Reason != relay.ParkRetry || info.Cause != "second" || info.Attempts != 2 || info.Partition != e.partition("order/1") ||
+		len(parked) != 1 || info.Sequence != parked[0].Message.Sequence || time.Since(info.Since).Abs() > time.Minute {
+		e.t.Fatalf("held key is shown as %+v with %+v", info, parked)
+	}
+	e.wantSame(parked[0].Message, m)
+	h := parked[0].History
+	if len(h) != 2 || h[0].Attempt != 1 || h[0].Cause != "first" || h[1].Attempt != 2 || h[1].Cause != "second" ||
+		time.Since(h[0].At.Add(time.Hour)).Abs() > time.Minute || time.Since(h[1].At.Add(time.Minute)).Abs() > 50*time.Second {
+		e.t.Errorf("history is %+v", h)
+	}
+	e.must(e.RetryHeld(e.ctx, "c", "order/1"), "retry")
+	run := w.due().Runs
+	if len(run) != 1 || len(run[0].Records) != 1 || run[0].Records[0].Attempts != 2 || run[0].Records[0].Reason != relay.ParkRetry {
+		e.t.Fatalf("due: %+v, want the message with two attempts made", run)
+	}
+	e.wantSame(run[0].Records[0].Message, m)
+	e.wantIDs("effects of others", e.effects(), nil)
+}
+
+func followersInOrder[Tx any](e *inboxEnv[Tx]) {
+	w := e.consumer("c")
+	head := e.message("order/1")
+	e.parkHead("c", time.Hour, head)
+	before := e.held("c")[0]
+	followers := e.messages("order/1", 5)
+	e.park("c", relay.ParkHeld, 0, followers[:2]...)
+	e.park("c", relay.ParkHeld, 0, followers[2])
+	e.park("c", relay.ParkHeld, 0, e.message("order/2"))
+	e.park("c", relay.ParkHeld, 0, followers[3:]...)
+	after := e.held("c")[0]
+	if after.Cause != before.Cause || !after.Since.Equal(before.Since) || !after.NextAttempt.Equal(before.NextAttempt) ||
+		after.Sequence != before.Sequence || after.Reason != before.Reason || after.Parked != 6 {
+		e.t.Errorf("held key was %+v and is %+v, want the same with 6 messages", before, after)
+	}
+	e.must(e.RetryHeld(e.ctx, "c", "order/1"), "retry")
+	for _, run := range w.due().Runs {
+		if run.Key == "order/1" {
+			e.wantIDs("run", recordIDs(run.Records), ids(append([]*postrider.Message{head}, followers...)))
+			for i, r := range run.Records[1:] {
+				if r.Message.Sequence <= run.Records[i].Message.Sequence {
+					e.t.Errorf("sequence %d stands behind %d", r.Message.Sequence, run.Records[i].Message.Sequence)
+				}
+			}
+		}
+	}
+}
+
+func parkedWithoutKey[Tx any](e *inboxEnv[Tx]) {
+	w := e.consumer("c")
+	now, later := e.message(""), e.message("")
+	e.park("c", relay.ParkRetry, 0, now)
+	e.park("c", relay.ParkSnoozed, time.Hour, later)
+	due := w.due()
+	if len(due.Runs) != 1 || due.Runs[0].Key != "" || due.Next < 50*time.Minute || due.Next > time.Hour {
+		e.t.Fatalf("due: %+v, want one message, and the other in an hour", due)
+	}
+	e.wantSame(due.Runs[0].Records[0].Message, now)
+	if held := e.held("c"); len(held) != 0 {
+		e.t.Errorf("held: %+v, want none", held)
+	}
+}
+
+func parkingIsUndone[Tx any](e *inboxEnv[Tx]) {
+	w := e.consumer("c")
+	tx := e.begin()
+	e.must(e.store.Park(e.ctx, tx, "c", []inbox.Parked{
+		{Message: e.message("order/1"), Reason: relay.ParkRetry}, {Message: e.message(""), Reason: relay.ParkRetry},
+	}), "park")
+	e.rollback(tx)
+	if due, held := w.due(), e.held("c"); len(due.Runs) != 0 || len(held) != 0 {
+		e.t.Errorf("after the rollback: due %+v, held %+v; want nothing", due, held)
+	}
+}
+
+func heldAmong[Tx any](e *inboxEnv[Tx]) {
+	e.park("c", relay.ParkRetry, 0, e.message("a"), e.message("b"))
+	e.park("d", relay.ParkRetry, 0, e.message("c"))
+	tx := e.begin()
+	e.must(e.store.Park(e.ctx, tx, "c", []inbox.Parked{{Message: e.message("own"), Reason: relay.ParkRetry}}), "park")
+	got, err := e.store.HeldAmong(e.ctx, tx, "c", []string{"b", "c", "own", "free", "a", "b"})
+	e.must(err, "held among")
+	e.wantSet("held", got, []string{"a", "b", "own"})
+	e.wantIDs("claims", e.claim(tx, "c", "1:own", "2:a", "3:free"), []string{"fresh held", "fresh held", "fresh"})
+	e.rollback(tx)
+}
+
+// finish delivers the head of a key and everything behind it, and asks for its release.
+func (w *worker) finish(key string) relay.Settled {
+	w.t.Helper()
+	st := relay.Settlement{Partition: w.partition(key), Release: []string{key}}
+	for _, run := range w.due().Runs {
+		for _, r := range run.Records {
+			st.Removed = append(st.Removed, r.Message.Sequence)
+		}
+	}
+	return w.settle(st)
+}
+
+func parkAfterRelease[Tx any](e *inboxEnv[Tx]) {
+	w := e.consumer("c")
+	e.parkHead("c", 0, e.message("order/1"))
+	e.wantIDs("released", w.finish("order/1").Released, []string{"order/1"})
+	late := e.message("order/1")
+	e.park("c", relay.ParkHeld, 0, late)
+	w.wantRun("order/1", []relay.Record{{Message: late}})
+	if held := e.held("c"); len(held) != 1 || held[0].Key != "order/1" {
+		e.t.Errorf("held: %+v, want the key", held)
+	}
+}
+
+// parkAgainstRelease: whichever comes first, a parked follower has a held key.
+func parkAgainstRelease[Tx any](e *inboxEnv[Tx]) {
+	w := e.consumer("c")
+	for range 30 {
+		e.parkHead("c", 0, e.message("order/1"))
+		follower := e.message("order/1")
+		parked := make(chan error, 1)
+		go func() {
+			tx, err := e.store.Begin(e.ctx)
+			if err == nil {
+				err = e.store.Park(e.ctx, tx, "c", []inbox.Parked{{Message: follower, Reason: relay.ParkHeld}})
+				err = errors.Join(err, e.store.Commit(e.ctx, tx))
+			}
+			parked <- err
+		}()
+		head := w.due().Runs[0].Records[0].Message
+		w.settle(relay.Settlement{Partition: w.partition("order/1"), Removed: []int64{head.Sequence}, Release: []string{"order/1"}})
+		e.must(<-parked, "park")
+		w.wantRun("order/1", []relay.Record{{Message: follower}})
+		e.wantIDs("released", w.finish("order/1").Released, []string{"order/1"})
+	}
+}
+
+func buriedIsExplained[Tx any](e *inboxEnv[Tx]) {
+	w := e.consumer("c")
+	m := e.message("order/1")
+	m.Headers, m.CausationID = map[string]string{"h": "ö"}, "cause"
+	var attempts []inbox.Attempt
+	for i := range 25 {
+		attempts = append(attempts, inbox.Attempt{Ago: time.Duration(25-i) * time.Minute, Cause: fmt.Sprint("failure ", i+1)})
+	}
+	e.bury("c", false, inbox.Dead{Message: m, Reason: "attempts exhausted", Cause: "failure 25", Attempts: attempts})
+	letters := e.letters(deadletter.Filter{Relay: "c"})
+	if len(letters) != 1 {
+		e.t.Fatalf("%d dead letters, want 1", len(letters))
+	}
+	l := letters[0]
+	e.wantSame(l.Message, m)
+	if l.Reason != "attempts exhausted" || l.Cause != "failure 25" || l.Attempts != 25 || l.Partition != e.partition("order/1") ||
+		l.Redrives != 0 || l.State != deadletter.Open || time.Since(l.DiedAt).Abs() > time.Minute || len(l.History) != 20 ||
+		l.History[0].Attempt != 6 || l.History[19].Cause != "failure 25" {
+		e.t.Errorf("dead letter is %+v", l)
+	}
+	if held := e.held("c"); len(held) != 0 {
+		e.t.Errorf("held: %+v, want none", held)
+	}
+	e.redrive(deadletter.Filter{Relay: "c"}, 1)
+	run := w.due().Runs
+	if len(run) != 1 || run[0].Key != "" {
+		e.t.Fatalf("due after the redrive: %+v, want the message for itself", run)
+	}
+	e.wantSame(run[0].Records[0].Message, m)
+}
+
+func buriedHoldsKey[Tx any](e *inboxEnv[Tx]) {
+	w := e.consumer("c")
+	dead := func(key string) (*postrider.Message, inbox.Dead) {
+		m := e.message(key)
+		return m, inbox.Dead{Message: m, Reason: "refused", Cause: "why"}
+	}
+	head, first := dead("order/1")
+	_, second := dead("order/2")
+	_, keyless := dead("")
+	e.bury("c", true, first, second, keyless)
+	follower := e.message("order/1")
+	e.park("c", relay.ParkHeld, 0, follower)
+	held := e.held("c")
+	if len(held) != 2 || held[0].Reason != relay.ParkDead || !held[0].NextAttempt.IsZero() {
+		e.t.Fatalf("held: %+v, want both keys, for a decision", held)
+	}
+	if due := w.due(); len(due.Runs) != 0 || due.Next >= 0 {
+		e.t.Errorf("due: %+v, want nothing before the decision", due)
+	}
+	e.redrive(deadletter.Filter{Key: "order/1"}, 1)
+	w.wantRun("order/1", []relay.Record{{Message: head}, {Message: follower}})
+	if n, err := e.DiscardDead(e.ctx, deadletter.Filter{Key: "order/2"}, "olga", "why", 0); n != 1 || err != nil {
+		e.t.Fatalf("discarded %d, %v", n, err)
+	}
+	var keys []string
+	for _, run := range w.due().Runs {
+		keys = append(keys, run.Key)
+	}
+	e.wantSet("due after the decisions", keys, []string{"order/1", "order/2"})
+}
+
+func buryingIsUndone[Tx any](e *inboxEnv[Tx]) {
+	tx := e.begin()
+	e.must(e.store.Bury(e.ctx, tx, "c", []inbox.Dead{{Message: e.message("k"), Reason: "r"}}, true), "bury")
+	e.rollback(tx)
+	if letters, held := e.letters(everyLetter), e.held("c"); len(letters) != 0 || len(held) != 0 {
+		e.t.Errorf("after the rollback: letters %+v, held %+v; want none", letters, held)
+	}
+}
+
+func sequencesRise[Tx any](e *inboxEnv[Tx]) {
+	w := e.consumer("c")
+	var seen []int64
+	for range 5 {
+		e.park("c", relay.ParkRetry, 0, e.message("order/1"), e.message("order/2"))
+		for _, run := range w.due().Runs {
+			for _, r := range run.Records {
+				seen = append(seen, r.Message.Sequence)
+				w.finish(run.Key)
+			}
+		}
+	}
+	e.bury("c", false, inbox.Dead{Message: e.message("order/1"), Reason: "r"})
+	seen = append(seen, e.letters(everyLetter)[0].Message.Sequence)
+	if distinct := slices.Compact(slices.Sorted(slices.Values(seen))); len(distinct) != 11 {
+		e.t.Errorf("sequences %v, want 11 different ones", seen)
+	}
+}

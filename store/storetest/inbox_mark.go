@@ -1,0 +1,153 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/inbox"
+)
+
+// blockedFor is how long something that must wait is watched.
+const blockedFor = 150 * time.Millisecond
+
+func watermarkTests[Tx any]() []inboxTest[Tx] {
+	return []inboxTest[Tx]{
+		{name: "WatermarkMoves", run: watermarkMoves[Tx]},
+		{name: "EveryEpochHasAWatermarkOfItsOwn", run: watermarkOfEpochs[Tx]},
+		{name: "WatermarkIsLocked", run: watermarkIsLocked[Tx], late: true},
+		{name: "VersionMoves", run: versionMoves[Tx]},
+		{name: "VersionIsLocked", run: versionIsLocked[Tx], late: true},
+	}
+}
+
+// mark reads a watermark.
+func (e *inboxEnv[Tx]) mark(tx Tx, consumer string, at postrider.Position) inbox.Watermark {
+	e.t.Helper()
+	w, err := e.store.Watermark(e.ctx, tx, consumer, at)
+	e.must(err, "watermark")
+	return w
+}
+
+func (e *inboxEnv[Tx]) setMark(tx Tx, consumer string, at postrider.Position) {
+	e.t.Helper()
+	e.must(e.store.SetWatermark(e.ctx, tx, consumer, at), "set watermark")
+}
+
+func (e *inboxEnv[Tx]) wantMark(what string, got, want inbox.Watermark) {
+	e.t.Helper()
+	if got != want {
+		e.t.Errorf("%s: watermark %+v, want %+v", what, got, want)
+	}
+}
+
+func watermarkMoves[Tx any](e *inboxEnv[Tx]) {
+	at := func(partition string, offset int64) postrider.Position {
+		return postrider.Position{Epoch: "e", Partition: partition, Offset: offset}
+	}
+	e.inTx(func(tx Tx) {
+		e.wantMark("at first", e.mark(tx, "c", at("p/0", 7)), inbox.Watermark{})
+		e.setMark(tx, "c", at("p/0", 0))
+		e.wantMark("in the transaction", e.mark(tx, "c", at("p/0", 0)), inbox.Watermark{Known: true})
+	})
+	tx := e.begin()
+	e.setMark(tx, "c", at("p/0", 9))
+	e.setMark(tx, "c", at("p/1", 9))
+	e.rollback(tx)
+	e.inTx(func(tx Tx) {
+		e.wantMark("after a rollback", e.mark(tx, "c", at("p/0", 7)), inbox.Watermark{Known: true})
+		e.wantMark("other partition", e.mark(tx, "c", at("p/1", 7)), inbox.Watermark{})
+		e.wantMark("other consumer", e.mark(tx, "d", at("p/0", 7)), inbox.Watermark{})
+		e.setMark(tx, "c", at("p/0", 41))
+		e.setMark(tx, "c", at("p/0", 1<<62))
+	})
+	e.inTx(func(tx Tx) {
+		e.wantMark("moved", e.mark(tx, "c", at("p/0", 7)), inbox.Watermark{Offset: 1 << 62, Known: true})
+	})
+}
+
+func watermarkOfEpochs[Tx any](e *inboxEnv[Tx]) {
+	at := func(epoch string, offset int64) postrider.Position {
+		return postrider.Position{Epoch: epoch, Partition: "p", Offset: offset}
+	}
+	for _, epoch := range []string{"old", "older still"} {
+		e.inTx(func(tx Tx) { e.setMark(tx, "c", at(epoch, 100)) })
+	}
+	e.inTx(func(tx Tx) {
+		e.wantMark("new log", e.mark(tx, "c", at("new", 1)), inbox.Watermark{Earlier: "older still"})
+		e.wantMark("the same log of another partition",
+			e.mark(tx, "c", postrider.Position{Epoch: "new", Partition: "q"}), inbox.Watermark{})
+	})
+	e.inTx(func(tx Tx) { e.setMark(tx, "c", at("new", 1)) })
+	e.inTx(func(tx Tx) { e.setMark(tx, "c", at("old", 101)) }) // a straggler
+	e.inTx(func(tx Tx) {
+		e.wantMark("new log", e.mark(tx, "c", at("new", 1)), inbox.Watermark{Offset: 1, Known: true})
+		e.wantMark("old log", e.mark(tx, "c", at("old", 1)), inbox.Watermark{Offset: 101, Known: true})
+		e.wantMark("newer log", e.mark(tx, "c", at("newer", 1)), inbox.Watermark{Earlier: "old"})
+	})
+}
+
+func watermarkIsLocked[Tx any](e *inboxEnv[Tx]) {
+	at := postrider.Position{Epoch: "e", Partition: "p", Offset: 5}
+	for _, known := range []bool{false, true} {
+		first, second := e.begin(), e.begin()
+		if w := e.mark(first, "c", at); w.Known != known {
+			e.t.Fatalf("watermark %+v, want known %v", w, known)
+		}
+		e.mark(second, "d", at) // another consumer's is another one
+		at.Offset++
+		e.setMark(first, "c", at)
+		var got inbox.Watermark
+		e.waits("watermark", func() (err error) {
+			got, err = e.store.Watermark(e.ctx, second, "c", at)
+			return err
+		}, func() { e.commit(first) })
+		e.wantMark("after the wait", got, inbox.Watermark{Offset: at.Offset, Known: true})
+		e.commit(second)
+	}
+}
+
+// version reads the version applied last.
+func (e *inboxEnv[Tx]) wantVersion(tx Tx, consumer, key string, want int64) {
+	e.t.Helper()
+	got, err := e.store.Version(e.ctx, tx, consumer, key)
+	e.must(err, "version")
+	if got != want {
+		e.t.Errorf("version of %s for %s is %d, want %d", key, consumer, got, want)
+	}
+}
+
+func versionMoves[Tx any](e *inboxEnv[Tx]) {
+	set := func(tx Tx, v int64) { e.must(e.store.SetVersion(e.ctx, tx, "c", "k", v), "set version") }
+	e.inTx(func(tx Tx) {
+		e.wantVersion(tx, "c", "k", 0)
+		set(tx, 1)
+		e.wantVersion(tx, "c", "k", 1)
+		set(tx, 1<<40)
+	})
+	tx := e.begin()
+	set(tx, 5)
+	e.rollback(tx)
+	e.inTx(func(tx Tx) {
+		e.wantVersion(tx, "c", "k", 1<<40)
+		e.wantVersion(tx, "d", "k", 0)
+		e.wantVersion(tx, "c", "j", 0)
+	})
+}
+
+func versionIsLocked[Tx any](e *inboxEnv[Tx]) {
+	for v := range int64(2) {
+		first, second := e.begin(), e.begin()
+		e.wantVersion(first, "c", "k", v)
+		e.wantVersion(second, "c", "j", 0)
+		e.must(e.store.SetVersion(e.ctx, first, "c", "k", v+1), "set version")
+		var got int64
+		e.waits("version", func() (err error) {
+			got, err = e.store.Version(e.ctx, second, "c", "k")
+			return err
+		}, func() { e.commit(first) })
+		if got != v+1 {
+			e.t.Errorf("version is %d after the wait, want %d", got, v+1)
+		}
+		e.commit(second)
+	}
+}

@@ -1,0 +1,189 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/relay"
+)
+
+func takeTests[Tx any]() []inboxTest[Tx] {
+	return []inboxTest[Tx]{
+		{name: "ParkedMessageIsTakenOnce", run: takenOnce[Tx]},
+		{name: "RolledBackTakeLeavesTheMessage", run: takeIsUndone[Tx]},
+		{name: "OpenTakeIsWaitedFor", run: openTakeIsWaitedFor[Tx], late: true},
+		{name: "OperatorsWaitForAnOpenTake", run: operatorsWait[Tx], late: true},
+		{name: "OutcomesOfATakenMessageChangeNothing", run: outcomesAfterTake[Tx]},
+		{name: "WhatOperatorsTookAwayIsNotThere", run: takenByOperators[Tx]},
+		{name: "RedrivenMessageIsTakenAgain", run: redrivenIsTaken[Tx]},
+	}
+}
+
+// firstDue is the first message that is due.
+func (w *worker) firstDue() *postrider.Message {
+	w.t.Helper()
+	due := w.due()
+	if len(due.Runs) == 0 || len(due.Runs[0].Records) == 0 {
+		w.t.Fatalf("due: %+v, want a message", due)
+	}
+	return due.Runs[0].Records[0].Message
+}
+
+func (e *inboxEnv[Tx]) take(tx Tx, consumer string, m *postrider.Message) bool {
+	e.t.Helper()
+	got, err := e.store.Take(e.ctx, tx, consumer, m)
+	e.must(err, "take")
+	return got.There
+}
+
+func takenOnce[Tx any](e *inboxEnv[Tx]) {
+	w := e.consumer("c")
+	e.parkHead("c", 0, e.message("order/1"))
+	e.parkHead("d", 0, e.message("order/1"))
+	m := w.firstDue()
+	e.elapse(20 * time.Millisecond)
+	e.inTx(func(tx Tx) {
+		got, err := e.store.Take(e.ctx, tx, "c", m)
+		e.must(err, "take")
+		if !got.There || got.ParkedFor < 10*time.Millisecond || got.ParkedFor > patience {
+			e.t.Errorf("took %+v, want it there, parked a moment ago", got)
+		}
+		if e.take(tx, "c", m) {
+			e.t.Error("it was there a second time")
+		}
+	})
+	e.inTx(func(tx Tx) {
+		if e.take(tx, "c", m) {
+			e.t.Error("it was there after the commit")
+		}
+	})
+	w.wantRun("order/1", nil)
+	if held := e.held("d"); len(held) != 1 || held[0].Parked != 1 {
+		e.t.Errorf("held for the other consumer: %+v, want its message", held)
+	}
+}
+
+func takeIsUndone[Tx any](e *inboxEnv[Tx]) {
+	w := e.consumer("c")
+	e.parkHead("c", 0, e.message("order/1"))
+	m := w.firstDue()
+	tx := e.begin()
+	e.take(tx, "c", m)
+	e.effect(tx, m.ID)
+	e.rollback(tx)
+	w.wantRun("order/1", []relay.Record{{Message: m}})
+	e.inTx(func(tx Tx) {
+		if !e.take(tx, "c", m) {
+			e.t.Error("it is not there after a rollback")
+		}
+		e.effect(tx, m.ID)
+	})
+	e.wantIDs("effects", e.effects(), []string{m.ID})
+}
+
+func openTakeIsWaitedFor[Tx any](e *inboxEnv[Tx]) {
+	w := e.consumer("c")
+	for _, c := range []struct {
+		end   func(Tx)
+		there bool
+	}{{e.rollback, true}, {e.commit, false}} {
+		e.parkHead("c", 0, e.message("order/1"))
+		m := w.firstDue()
+		first, second := e.begin(), e.begin()
+		e.take(first, "c", m)
+		w.wantRun("order/1", []relay.Record{{Message: m}}) // an open transaction has changed nothing
+		var got inbox.Taken
+		e.waits("take", func() (err error) {
+			got, err = e.store.Take(e.ctx, second, "c", m)
+			return err
+		}, func() { c.end(first) })
+		if got.There != c.there {
+			e.t.Errorf("took %+v after the wait, want there %v", got, c.there)
+		}
+		e.commit(second)
+		w.finish("order/1")
+	}
+}
+
+func operatorsWait[Tx any](e *inboxEnv[Tx]) {
+	w := e.consumer("c")
+	e.parkHead("c", 0, e.message("order/1"))
+	m := w.firstDue()
+	tx := e.begin()
+	e.take(tx, "c", m)
+	e.effect(tx, m.ID)
+	e.waits("dead-letter the head", func() error {
+		_, err := e.DeadHeld(e.ctx, "c", "order/1", "olga", "why", true)
+		return err
+	}, func() { e.commit(tx) })
+	if letters := e.letters(everyLetter); len(letters) != 0 {
+		e.t.Errorf("a message whose effect is committed died: %+v", letters)
+	}
+	e.wantIDs("effects", e.effects(), []string{m.ID})
+}
+
+// outcomesAfterTake: the relay that works on parked messages hears of a failure, although the effect was committed.
+func outcomesAfterTake[Tx any](e *inboxEnv[Tx]) {
+	w := e.consumer("c")
+	e.parkHead("c", 0, e.message("order/1"))
+	m := w.firstDue()
+	e.inTx(func(tx Tx) { e.take(tx, "c", m) })
+	p := e.partition("order/1")
+	w.settle(relay.Settlement{
+		Partition: p, FailedCount: 1,
+		Parked: []relay.Parked{{Sequence: m.Sequence, Key: "order/1", Waits: true, Reason: relay.ParkRetry, Attempts: 2, Cause: "lost"}},
+		Held:   []relay.HeldKey{{Key: "order/1", Sequence: m.Sequence, Reason: relay.ParkRetry, Cause: "lost", Attempts: 2}},
+	})
+	w.settle(relay.Settlement{Partition: p, Dead: []relay.Dead{{Sequence: m.Sequence, Key: "order/1", Reason: "attempts exhausted"}}})
+	w.wantRun("order/1", nil)
+	e.wantIDs("released", w.finish("order/1").Released, []string{"order/1"})
+	if letters := e.letters(everyLetter); len(letters) != 0 {
+		e.t.Errorf("dead letters: %+v, want none", letters)
+	}
+}
+
+func takenByOperators[Tx any](e *inboxEnv[Tx]) {
+	w := e.consumer("c")
+	e.parkHead("c", 0, e.message("order/1"))
+	e.park("c", relay.ParkHeld, 0, e.message("order/1"))
+	for _, decide := range []func() error{
+		func() error { return e.SkipHeld(e.ctx, "c", "order/1", "olga", "why") },
+		func() error { _, err := e.DeadHeld(e.ctx, "c", "order/1", "olga", "why", true); return err },
+	} {
+		m := w.firstDue()
+		e.must(decide(), "decide")
+		e.inTx(func(tx Tx) {
+			if e.take(tx, "c", m) {
+				e.t.Error("took a message that an operator had taken away")
+			}
+		})
+	}
+	if letters := e.letters(everyLetter); len(letters) != 2 {
+		e.t.Errorf("%d dead letters, want both messages", len(letters))
+	}
+}
+
+func redrivenIsTaken[Tx any](e *inboxEnv[Tx]) {
+	w := e.consumer("c")
+	m := e.message("order/1")
+	e.inTx(func(tx Tx) {
+		e.claim(tx, "c", m.ID)
+		e.must(e.store.Bury(e.ctx, tx, "c", []inbox.Dead{{Message: m, Reason: "refused"}}, false), "bury")
+	})
+	for redrives := 1; redrives <= 2; redrives++ {
+		e.redrive(deadletter.Filter{}, 1)
+		again := w.firstDue()
+		w.settle(relay.Settlement{Partition: e.partition("order/1"), Dead: []relay.Dead{{Sequence: again.Sequence, Key: "order/1", Reason: "refused"}}})
+		if l := e.letters(everyOpen); len(l) != 1 || l[0].Redrives != redrives {
+			e.t.Fatalf("open letters: %+v, want one that was redriven %d times", l, redrives)
+		}
+	}
+	e.redrive(deadletter.Filter{}, 1)
+	e.inTx(func(tx Tx) {
+		if !e.take(tx, "c", w.firstDue()) {
+			e.t.Error("a redriven message is not there")
+		}
+	})
+}
