@@ -5,6 +5,7 @@ import (
 	"iter"
 	"net/url"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,14 +20,14 @@ import (
 func TestConformanceEmbedded(t *testing.T) {
 	t.Parallel()
 	brokertest.Run(t, brokertest.Features{}, func(t *testing.T) brokertest.Harness {
-		return harness(t, startEmbedded(t, nil))
+		return harness(t, startEmbedded(t, nil), newStreamName())
 	})
 }
 
 func TestConformanceProcess(t *testing.T) {
 	t.Parallel()
 	brokertest.Run(t, brokertest.Features{}, func(t *testing.T) brokertest.Harness {
-		return harness(t, startProcess(t))
+		return harness(t, startProcess(t), newStreamName())
 	})
 }
 
@@ -41,8 +42,20 @@ func TestConformanceExternal(t *testing.T) {
 	if err != nil {
 		t.Fatalf("POSTRIDER_TEST_NATS: %v", err)
 	}
-	brokertest.Run(t, brokertest.Features{NoRestart: true}, func(t *testing.T) brokertest.Harness {
-		return harness(t, runningServer(u.Host))
+	// Streams are deleted when all tests are over: the server fails to create one while it deletes its last.
+	var mu sync.Mutex
+	var streams []string
+	t.Cleanup(func() {
+		for _, name := range streams {
+			deleteStream(t, u.Host, name)
+		}
+	})
+	brokertest.Run(t, brokertest.Features{NoRestart: true}, func(inner *testing.T) brokertest.Harness {
+		name := newStreamName()
+		mu.Lock()
+		defer mu.Unlock()
+		streams = append(streams, name)
+		return harness(inner, runningServer(u.Host), name)
 	})
 }
 
@@ -53,8 +66,9 @@ func (s runningServer) address() string { return string(s) }
 func (runningServer) stop(testing.TB)   {}
 func (runningServer) start(testing.TB)  {}
 
-func harness(t *testing.T, s natsServer) brokertest.Harness {
-	name := "TEST_" + nats.NewInbox()[len("_INBOX."):]
+func newStreamName() string { return "TEST_" + nats.NewInbox()[len("_INBOX."):] }
+
+func harness(t *testing.T, s natsServer, name string) brokertest.Harness {
 	faults := newProxy(t, s.address())
 	p, err := natsbroker.Open(t.Context(), faults.url(), natsbroker.Config{
 		Stream: name, AckWait: 3 * time.Second, Options: []nats.Option{nats.CustomReconnectDelay(func(int) time.Duration { return 10 * time.Millisecond })},
@@ -73,9 +87,7 @@ func harness(t *testing.T, s natsServer) brokertest.Harness {
 		Pause:        faults.pause,
 		Resume:       faults.resume,
 	}
-	if _, external := s.(runningServer); external {
-		t.Cleanup(func() { deleteStream(t, s.address(), name) })
-	} else {
+	if _, external := s.(runningServer); !external {
 		h.Stop, h.Start = s.stop, s.start
 	}
 	return h
