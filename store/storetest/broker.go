@@ -60,7 +60,7 @@ func all(msgs []*postrider.Message, err error) []error {
 // sendTo runs a relay to a broker.
 func (e *env) sendTo(name string, b *broker) *process {
 	e.t.Helper()
-	cfg := quick()
+	cfg := e.quick()
 	cfg.Name, cfg.Publisher = name, b
 	return e.start(cfg, nil)
 }
@@ -187,7 +187,7 @@ func deadBrokerStopsItsOwn(e *env) {
 	var j journal
 	e.sendTo("to-dead", dead)
 	e.sendTo("to-healthy", healthy)
-	e.start(quick(), j.handler(""))
+	e.start(e.quick(), j.handler(""))
 	var want []string
 	for range 20 {
 		want = append(want, e.sendKeys("order/1", "order/2", "")...)
@@ -206,14 +206,14 @@ func deadBrokerStopsItsOwn(e *env) {
 	}
 }
 
-// slowBroker takes three times the life of a lease for a batch, while another process would take over at once.
+// slowBroker takes longer for a batch than a lease lives, while another process would take over at once.
 func slowBroker(e *env) {
 	b := new(broker)
 	slow := true
 	b.tell(func(msgs []*postrider.Message) (int, []error) {
 		if slow {
 			slow = false
-			e.elapse(3 * lease)
+			e.elapse(e.lease() * 3 / 2)
 		}
 		return len(msgs), nil
 	})

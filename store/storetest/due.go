@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -36,26 +35,27 @@ func (w *worker) parkEach(waits ...time.Duration) []relay.Record {
 	return records
 }
 
-// untilDue waits until the given number of runs is due.
-func (w *worker) untilDue(n int) relay.DueResult {
-	w.t.Helper()
-	var due relay.DueResult
-	w.until(fmt.Sprintf("%d runs due", n), func() bool {
-		due = w.due()
-		return len(due.Runs) >= n
-	})
-	return due
-}
-
+// oldestDueFirst parks messages in another order than that of their sequences.
 func oldestDueFirst(e *env) {
 	w := e.worker("r", "a")
-	parked := w.parkEach(300*time.Millisecond, 0, 150*time.Millisecond)
-	head := w.hold("order/1", 1, 220*time.Millisecond)[0]
+	e.publish(e.messages("", 3)...)
+	records := w.drain()
+	park := func(r relay.Record) {
+		e.clockMoves(2 * time.Millisecond)
+		w.settle(relay.Settlement{Partition: postrider.PartitionOf("", r.Message.ID, e.partitions), Parked: []relay.Parked{
+			{Sequence: r.Message.Sequence, FromLog: true, Reason: relay.ParkRetry, Attempts: 1},
+		}})
+		e.clockMoves(2 * time.Millisecond)
+	}
+	park(records[2])
+	head := w.hold("order/1", 1, 0)[0]
+	park(records[0])
+	park(records[1])
 	var got []string
-	for _, run := range w.untilDue(4).Runs {
+	for _, run := range w.due().Runs {
 		got = append(got, recordIDs(run.Records)...)
 	}
-	e.wantIDs("due", got, recordIDs([]relay.Record{parked[1], parked[2], head, parked[0]}))
+	e.wantIDs("due", got, recordIDs([]relay.Record{records[2], head, records[0], records[1]}))
 }
 
 func runsAreBounded(e *env) {

@@ -105,7 +105,7 @@ func newModel(e *env, seed uint64) *model {
 		order: make(map[string][]string), discarded: make(map[string]bool),
 	}
 	rng := m.chance(0)
-	cfg := quick()
+	cfg := e.quick()
 	cfg.ParkAfter, cfg.MaxAttempts = 30*time.Millisecond, 2+rng.IntN(4)
 	cfg.LeaseTTL, cfg.StopTimeout = 300*time.Millisecond, 100*time.Millisecond
 	cfg.Concurrency = 1 + rng.IntN(6)

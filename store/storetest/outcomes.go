@@ -41,7 +41,7 @@ func everyVerdict(e *env) {
 		"nil": {1}, "error": {1, 2}, "wrapped": {1, 1}, "retry": {1, 2}, "snooze": {1, 1}, "unavailable": {1, 1},
 		"dead": {1}, "dead, wrapped": {1},
 	}
-	e.start(quick(), func(_ context.Context, m *postrider.Message) error {
+	e.start(e.quick(), func(_ context.Context, m *postrider.Message) error {
 		first := len(j.attempts(m.ID)) == 0
 		j.note(m, "")
 		if first {
@@ -79,7 +79,7 @@ func everyVerdict(e *env) {
 
 // attemptsAcrossProcesses has each attempt made by another process: the limit holds for all of them together.
 func attemptsAcrossProcesses(e *env) {
-	cfg := quick()
+	cfg := e.quick()
 	cfg.MaxAttempts = 4
 	cfg.BackoffBase, cfg.BackoffMax = time.Minute, time.Minute
 	var j journal
@@ -107,7 +107,7 @@ func attemptsAcrossProcesses(e *env) {
 }
 
 func panicIsFailedAttempt(e *env) {
-	cfg := quick()
+	cfg := e.quick()
 	cfg.MaxAttempts, cfg.Concurrency = 3, 2
 	var j journal
 	e.start(cfg, func(_ context.Context, m *postrider.Message) error {
@@ -151,7 +151,7 @@ type silent struct{}
 func (silent) Error() string { return "" }
 
 func errorWithoutText(e *env) {
-	cfg := quick()
+	cfg := e.quick()
 	cfg.MaxAttempts = 1
 	e.start(cfg, func(context.Context, *postrider.Message) error { return silent{} })
 	e.sendKeys("order/1")
@@ -162,7 +162,7 @@ func errorWithoutText(e *env) {
 }
 
 func stopIsNoFailedAttempt(e *env) {
-	cfg := quick()
+	cfg := e.quick()
 	cfg.MaxAttempts = 1
 	g := newGate()
 	defer g.lift()
@@ -190,7 +190,7 @@ func stopIsNoFailedAttempt(e *env) {
 // unknownTypeWaits is a rolling deployment: the old release knows nothing of a new type and must not spoil it.
 func unknownTypeWaits(e *env) {
 	var j journal
-	old := e.start(quick(), j.handler("old"))
+	old := e.start(e.quick(), j.handler("old"))
 	e.untilStarted("r", old)
 	m := e.message("order/1")
 	m.Type = "order.gifted"
@@ -207,7 +207,7 @@ func unknownTypeWaits(e *env) {
 	}
 	old.stop()
 	e.must(e.RetryHeld(e.ctx, "r", "order/1"), "retry") // an operator need not wait for the next look
-	r, err := relay.New(e.database, quick())
+	r, err := relay.New(e.database, e.quick())
 	e.must(err, "make a relay")
 	e.must(r.HandleFunc("order.gifted", j.handler("new")), "handle")
 	e.must(r.HandleFunc("order.placed", j.handler("new")), "handle")
@@ -223,7 +223,7 @@ func unknownTypeWaits(e *env) {
 
 func undecodableDies(e *env) {
 	var j journal
-	e.start(quick(), j.handler(""))
+	e.start(e.quick(), j.handler(""))
 	good := e.undecodable("order/1")
 	e.untilLen(&j, 2)
 	e.untilSettled("r")
@@ -235,7 +235,7 @@ func undecodableDies(e *env) {
 }
 
 func deadLetterIsSentBack(e *env) {
-	cfg := quick()
+	cfg := e.quick()
 	cfg.MaxAttempts = 2
 	mended := newGate()
 	var j journal
@@ -272,7 +272,7 @@ func deadLetterIsSentBack(e *env) {
 // downtimeUsesNoAttempts: a message that waits for its next attempt while no process runs is tried once when one is back,
 // and its further waits count from then.
 func downtimeUsesNoAttempts(e *env) {
-	cfg := quick()
+	cfg := e.quick()
 	cfg.MaxAttempts, cfg.BackoffBase, cfg.BackoffMax = 5, 50*time.Millisecond, 50*time.Millisecond
 	var j journal
 	failing := func(_ context.Context, m *postrider.Message) error {
@@ -300,7 +300,7 @@ func downtimeUsesNoAttempts(e *env) {
 }
 
 func interceptorError(e *env) {
-	cfg := quick()
+	cfg := e.quick()
 	cfg.MaxAttempts = 2
 	var j journal
 	cfg.Interceptors = []relay.Interceptor{func(next postrider.Handler) postrider.Handler {
@@ -325,7 +325,7 @@ func interceptorError(e *env) {
 }
 
 func secondHandlerRefused(e *env) {
-	r, err := relay.New(e.database, quick())
+	r, err := relay.New(e.database, e.quick())
 	e.must(err, "make a relay")
 	h := new(journal).handler("")
 	e.must(r.HandleFunc("order.placed", h), "handle")

@@ -13,13 +13,14 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// lease is the life of leases where processes die: others wait that long.
-const lease = time.Second
+// lease is the life of leases where processes die: others wait that long. On a real machine that has much else to do, a
+// process must be able to renew it.
+func (e *env) lease() time.Duration { return e.longer(time.Second, 5*time.Second) }
 
 // quick is a relay whose waits are short, so that tests over real databases need not be long either.
-func quick() relay.Config {
+func (e *env) quick() relay.Config {
 	return relay.Config{
-		Name: "r", LeaseTTL: lease, BackoffBase: 5 * time.Millisecond, BackoffMax: 40 * time.Millisecond,
+		Name: "r", LeaseTTL: e.lease(), BackoffBase: 5 * time.Millisecond, BackoffMax: 40 * time.Millisecond,
 		PollMin: 5 * time.Millisecond, PollMax: 50 * time.Millisecond, StopTimeout: 5 * time.Second,
 		Logger: slog.New(slog.DiscardHandler),
 	}
