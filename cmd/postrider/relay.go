@@ -80,7 +80,7 @@ func (p *Program) overrideRelays(cmd *cobra.Command, c *config.Config, f relayFl
 	if f.concurrency < 0 {
 		return usagef("--concurrency must be 1 or more, is %d", f.concurrency)
 	}
-	if p.storeFlag != "" {
+	if p.storeFlag != "" || len(c.Relays) == 0 || len(c.AllStores()) == 0 {
 		s, err := p.selectStore(c)
 		if err != nil {
 			return err
@@ -92,8 +92,12 @@ func (p *Program) overrideRelays(cmd *cobra.Command, c *config.Config, f relayFl
 	if err := chooseRelays(c, f.only); err != nil {
 		return err
 	}
-	describing := cmd.Flags().Changed("publisher") || cmd.Flags().Changed("name") || cmd.Flags().Changed("topics") ||
-		cmd.Flags().Changed("concurrency")
+	return p.describeRelay(cmd, c, f)
+}
+
+// describeRelay applies the flags that describe a relay: the one of the configuration, or a new one.
+func (p *Program) describeRelay(cmd *cobra.Command, c *config.Config, f relayFlags) error {
+	changed := cmd.Flags().Changed
 	switch len(c.Relays) {
 	case 0:
 		f.publisher = cmp.Or(f.publisher, p.env(config.Prefix+"PUBLISHER"))
@@ -103,9 +107,10 @@ func (p *Program) overrideRelays(cmd *cobra.Command, c *config.Config, f relayFl
 		c.Relays = []config.Relay{{Name: "to-nats"}}
 	case 1:
 	default:
-		if describing {
+		if changed("publisher") || changed("name") || changed("topics") || changed("concurrency") {
 			return usagef("--publisher, --name, --topics and --concurrency describe one relay; the configuration has %d, choose one with --only", len(c.Relays))
 		}
+		return nil
 	}
 	r := &c.Relays[0]
 	r.Name = cmp.Or(f.name, r.Name)
@@ -116,10 +121,6 @@ func (p *Program) overrideRelays(cmd *cobra.Command, c *config.Config, f relayFl
 		r.Topics = f.topics
 	}
 	r.Concurrency = cmp.Or(f.concurrency, r.Concurrency)
-	if len(c.AllStores()) == 0 {
-		_, err := p.selectStore(c)
-		return err
-	}
 	return nil
 }
 
@@ -130,9 +131,6 @@ func useStore(c *config.Config, s config.Store) error {
 			of, _ := c.StoreOf(r)
 			return of.Name != s.Name
 		})
-		if len(c.Relays) == 0 {
-			return usagef("no relay of the configuration works on the store %s", s.Name)
-		}
 	} else if len(c.Stores) > 1 {
 		return usagef("the configuration has several stores; --store takes one of their names: %s", storeNames(c.Stores))
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -121,11 +122,9 @@ func (c *choiceFlag[T]) String() string {
 func (c *choiceFlag[T]) Type() string { return strings.ToLower(reflect.TypeFor[T]().Name()) }
 
 func (c *choiceFlag[T]) Set(text string) error {
-	for _, word := range (*c.value).Allowed() {
-		if text == word {
-			*c.value = T(text)
-			return nil
-		}
+	if slices.Contains((*c.value).Allowed(), text) {
+		*c.value = T(text)
+		return nil
 	}
 	return errors.New("allowed: " + strings.Join((*c.value).Allowed(), ", "))
 }

@@ -122,17 +122,14 @@ func (d *decoder) checkRelay(at string, r Relay, c *Config) {
 }
 
 func storeNames(stores []Store) string {
-	text := ""
-	for i, s := range stores {
-		if i > 0 {
-			text += ", "
-		}
-		text += s.Name
-	}
-	if text == "" {
+	if len(stores) == 0 {
 		return "none are configured"
 	}
-	return text
+	names := make([]string, len(stores))
+	for i, s := range stores {
+		names[i] = s.Name
+	}
+	return strings.Join(names, ", ")
 }
 
 // at reports a fault at the place of a key, or of the nearest key around it that stands in the file.

@@ -37,12 +37,12 @@ func (s *screen) picture(f figures) []string {
 	columns := max(1, (s.width-1)/cellWidth)
 	lines := []string{"", s.paint(bold, cut(s.title, s.width-1)), cut(s.progress(f), s.width-1)}
 	for i := 0; i < len(cells); i += columns {
-		line := ""
+		var line strings.Builder
 		for _, c := range cells[i:min(i+columns, len(cells))] {
 			text := fmt.Sprintf("%-18s %7s ", c.label, c.value)
-			line += s.paint(c.color, cut(text, min(cellWidth, s.width-1)))
+			line.WriteString(s.paint(c.color, cut(text, min(cellWidth, s.width-1))))
 		}
-		lines = append(lines, line)
+		lines = append(lines, line.String())
 	}
 	if s.width > chartWidth+24 {
 		lines = append(lines, "arriving            "+s.paint(dim, chart(s.rates)))
