@@ -72,6 +72,8 @@ type Status struct {
 	Now        time.Time     `json:"now"`
 	Partitions int           `json:"partitions"`
 	Relays     []RelayStatus `json:"relays"`
+	// Notices are what an operator should know beyond the numbers, in words, e.g. that the database was restored.
+	Notices []string `json:"notices,omitempty"`
 }
 
 // RelayStatus is the state of one relay.

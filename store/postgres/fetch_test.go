@@ -191,3 +191,48 @@ func (b *bundle) lease(t *testing.T, name string) []relay.Lease {
 	}
 	return leases
 }
+
+// TestMaxBytesBoundsWhatIsRead: rows far larger than those before are not all read to be thrown away.
+func TestMaxBytesBoundsWhatIsRead(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{Partitions: 2})
+	insert := fmt.Sprintf(`insert into %s (partition, id, topic, type, payload)
+		select i %% 2, i::text, 't', 'x', convert_to(repeat('x', $1::int4), 'UTF8') from generate_series(1, $2::int4) as i`, b.table("log"))
+	b.exec(t, insert, 10, 3000)
+	req := relay.FetchRequest{Partitions: []relay.FetchPartition{{Partition: 0}, {Partition: 1}}, Limit: 1000, MaxBytes: 1 << 20}
+	b.exec(t, insert, 100_000, 400)
+	total, largest := 0, 0
+	for more := true; more; {
+		batches, err := b.Fetch(t.Context(), "r", req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytes := 0
+		more = false
+		for _, batch := range batches {
+			req.Partitions[batch.Partition].After = batch.Next
+			more = more || batch.More
+			total += len(batch.Records)
+			for _, r := range batch.Records {
+				bytes += r.Message.Size()
+			}
+		}
+		largest = max(largest, bytes)
+	}
+	if total != 3400 || largest > 1<<20 {
+		t.Errorf("%d messages, at most %d bytes at a time; want 3,400 and 1 MiB", total, largest)
+	}
+}
+
+func TestRelayThatBeginsNowGetsTheVeryFirstMessage(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{Partitions: 1})
+	leases, err := b.Acquire(t.Context(), "r", relay.Owner{ID: "a"}, []int{0}, time.Hour, relay.FromNow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.exec(t, fmt.Sprintf("select %s('t', 'k', 'x', 'p'::text)", b.table("publish")))
+	if n := b.deliverAll(t, "r", leases); n != 1 {
+		t.Errorf("%d messages, want 1", n)
+	}
+}

@@ -76,8 +76,8 @@ with new as (
 insert into {cursors} (relay, partition, n, position, snapshot, ceiling)
 select $1::text, partition, 0, $3::int8, $4::text::pg_snapshot, pg_current_xact_id() from new`
 
-	// presentSQL is where the log ends: every row that is visible has a sequence up to the first column.
-	presentSQL = `select pg_current_snapshot()::text, last_value::int8 from %s`
+	// presentSQL is where the log ends: every row that is visible in the snapshot has a sequence up to the second column.
+	presentSQL = `select pg_current_snapshot()::text, case when is_called then last_value else 0 end::int8 from %s`
 
 	// acquireSQL: $1 relay, $2 owner, $3 partitions, $4 ttl in microseconds.
 	acquireSQL = `

@@ -49,6 +49,9 @@ func TestRestoredLogIsDeliveredAgainRatherThanLost(t *testing.T) {
 	if n := one[int64](t, b.pool, "select count(*) from "+b.table("meta")+" where restored_from = 42 and restored_at is not null"); n != 1 {
 		t.Error("the restore is not recorded")
 	}
+	if st, err := b.Status(t.Context()); err != nil || len(st.Notices) != 1 {
+		t.Errorf("notices %q, %v", st.Notices, err)
+	}
 }
 
 // TestSequenceBehindTheLogStartsOver: a copy that left the sequence behind, as logical replication does.

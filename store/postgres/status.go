@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -82,7 +83,7 @@ func (r *statusReader) read(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	r.out.Now = r.out.Now.UTC()
-	for _, part := range []func(context.Context, pgx.Tx) error{r.relays, r.partitions, r.owners} {
+	for _, part := range []func(context.Context, pgx.Tx) error{r.notices, r.relays, r.partitions, r.owners} {
 		if err := part(ctx, tx); err != nil {
 			return err
 		}
@@ -111,6 +112,17 @@ func (r *statusReader) relay(name string) *relay.RelayStatus {
 	}
 	r.out.Relays = append(r.out.Relays, relay.RelayStatus{Name: name})
 	return &r.out.Relays[len(r.out.Relays)-1]
+}
+
+// restoredLatelySQL is when the outbox was restored from another cluster, for a week.
+const restoredLatelySQL = `select restored_at from {meta} where restored_at > clock_timestamp() - interval '7 days'`
+
+func (r *statusReader) notices(ctx context.Context, tx pgx.Tx) error {
+	var at time.Time
+	return r.query(ctx, tx, restoredLatelySQL, nil, []any{&at}, func() {
+		r.out.Notices = append(r.out.Notices, fmt.Sprintf("the outbox was restored from another cluster, noticed at %s: "+
+			"relays went back and delivered some messages again", at.UTC().Format(time.RFC3339)))
+	})
 }
 
 func (r *statusReader) relays(ctx context.Context, tx pgx.Tx) error {
