@@ -1,5 +1,5 @@
 // Package memorybroker is a broker in this process, for tests and examples. It keeps every message that it accepted, by
-// topic and in order, and fails on demand.
+// topic and in order, delivers them to groups of consumers as a queue or as a log (Broker.Subscriber), and fails on demand.
 package memorybroker
 
 import (
@@ -39,6 +39,8 @@ type Broker struct {
 	accepted map[string]time.Time // by message ID; only with a DedupeWindow
 	changed  chan struct{}        // closed and replaced when a message is accepted, closed for good by Close
 	faults   faults
+	groups   map[string]*group
+	epochs   map[string]int // by topic, how often it was made anew
 }
 
 var _ postrider.Publisher = (*Broker)(nil)
@@ -63,6 +65,8 @@ func New(cfg Config) (*Broker, error) {
 		topics:   make(map[string][]*postrider.Message),
 		accepted: make(map[string]time.Time),
 		changed:  make(chan struct{}),
+		groups:   make(map[string]*group),
+		epochs:   make(map[string]int),
 	}, nil
 }
 
@@ -118,11 +122,8 @@ func (b *Broker) accept(msgs []*postrider.Message) ([]error, <-chan struct{}) {
 }
 
 func (b *Broker) acceptOne(m *postrider.Message) error {
-	switch {
-	case b.closed:
-		return postrider.Unavailable(ErrClosed)
-	case b.faults.unavailable != nil:
-		return postrider.Unavailable(b.faults.unavailable)
+	if err := b.unavailable(); err != nil {
+		return err
 	}
 	if limit := b.cfg.MaxMessageBytes; limit > 0 && m.Size() > limit {
 		return postrider.Dead("too large for the broker", fmt.Errorf("%d bytes; the broker takes %d", m.Size(), limit))
@@ -145,8 +146,7 @@ func (b *Broker) keep(m *postrider.Message) {
 		b.accepted[m.ID] = now
 	}
 	b.topics[m.Topic] = append(b.topics[m.Topic], clone(m))
-	close(b.changed)
-	b.changed = make(chan struct{})
+	b.tell()
 }
 
 // Close makes the broker unavailable for good and ends every Subscribe. What was accepted can still be read.

@@ -33,11 +33,13 @@ func (f *faults) next(m *postrider.Message) (before, after error) {
 	return before, after
 }
 
-// SetUnavailable makes every Publish from now on report postrider.Unavailable(err), until it is called with nil.
+// SetUnavailable makes everything that is asked of the broker from now on report postrider.Unavailable(err), until it is
+// called with nil.
 func (b *Broker) SetUnavailable(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.faults.unavailable = err
+	b.tell()
 }
 
 // FailBefore makes the nth message offered from now on, counting from 1, fail with err without being accepted. Messages

@@ -15,8 +15,8 @@
 //
 // So every first copy of a message in the stream stands behind the first copies of all messages before it in its key, and
 // that does not depend on timing: whatever an earlier connection, process or call still has on the way has a predecessor
-// that is stored. A key's rate is bounded by the time to an acknowledgement (some 6,000 per second on loopback, 1,000 or
-// so in a replicated stream on a network); the publisher's is not, since different keys do not wait for each other.
+// that is stored. A key's rate is bounded by the time to an acknowledgement (1,000 per second at a millisecond); the
+// publisher's is not, since different keys do not wait for each other.
 //
 // # Failure
 //

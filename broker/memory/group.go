@@ -1,0 +1,248 @@
+package memorybroker
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/postrider/postrider"
+)
+
+// group is what the broker keeps about one group of consumers. It is guarded by Broker.mu.
+type group struct {
+	partitions int // of each topic; 0 for queues
+	members    []*subscription
+	streams    map[streamKey]*stream
+	read       map[string]int // by topic, how many messages of it are in the streams
+}
+
+type streamKey struct {
+	topic     string
+	partition int
+}
+
+// stream is a queue, or one partition of a log.
+type stream struct {
+	key         streamKey
+	name, epoch string
+	owner       *subscription // of a partition
+	entries     []*entry
+	first       int // entries before it are settled
+}
+
+// entry is one message of a stream.
+type entry struct {
+	msg        *postrider.Message
+	offset     int64
+	settled    bool
+	out        *delivery // under way, if not nil
+	deliveries int
+	notBefore  time.Time
+}
+
+// fill puts what was accepted since into the streams.
+func (g *group) fill(b *Broker, topics []string) {
+	before := len(g.streams)
+	for _, topic := range topics {
+		msgs := b.topics[topic]
+		for _, m := range msgs[min(g.read[topic], len(msgs)):] {
+			k := streamKey{topic: topic}
+			if g.partitions > 0 {
+				k.partition = postrider.PartitionOf(m.Key, m.ID, g.partitions)
+			}
+			st := g.streams[k]
+			if st == nil {
+				st = &stream{key: k, name: fmt.Sprintf("%s/%d", topic, k.partition), epoch: strconv.Itoa(b.epochs[topic])}
+				g.streams[k] = st
+			}
+			st.entries = append(st.entries, &entry{msg: m, offset: int64(len(st.entries))})
+		}
+		g.read[topic] = len(msgs)
+	}
+	if len(g.streams) != before {
+		g.assign()
+	}
+}
+
+func (g *group) sorted() []*stream {
+	return slices.SortedFunc(maps.Values(g.streams), func(a, b *stream) int {
+		return cmp.Or(cmp.Compare(a.key.topic, b.key.topic), cmp.Compare(a.key.partition, b.key.partition))
+	})
+}
+
+// assign shares the partitions of a log among the members. What is under way in one that changes hands is lost.
+func (g *group) assign() {
+	if g.partitions == 0 || len(g.members) == 0 {
+		return
+	}
+	for _, st := range g.streams {
+		if owner := g.members[st.key.partition%len(g.members)]; st.owner != owner {
+			st.lose()
+			st.owner = owner
+		}
+	}
+}
+
+// lose takes everything back that is under way.
+func (st *stream) lose() {
+	for _, e := range st.entries {
+		e.lose()
+	}
+}
+
+// loseOf takes back what a member has under way.
+func (st *stream) loseOf(s *subscription) {
+	for _, e := range st.entries {
+		if e.out != nil && e.out.sub == s {
+			e.lose()
+		}
+	}
+}
+
+func (e *entry) lose() {
+	if e.out != nil {
+		close(e.out.lost)
+		e.out = nil
+	}
+}
+
+// expire takes back what was not settled in time, and returns the time until the next one is; negative if none is.
+func (st *stream) expire(now time.Time, ordered bool) time.Duration {
+	next := time.Duration(-1)
+	for i, e := range st.entries {
+		if e.out == nil || e.out.until.IsZero() {
+			continue
+		}
+		if wait := e.out.until.Sub(now); wait > 0 {
+			next = earlier(next, wait)
+			continue
+		}
+		st.again(i, ordered)
+	}
+	return next
+}
+
+// again makes an entry available, in a log with all that stand behind it.
+func (st *stream) again(i int, ordered bool) {
+	st.entries[i].out = nil
+	if !ordered {
+		return
+	}
+	for _, e := range st.entries[i+1:] {
+		e.out = nil
+	}
+}
+
+// next returns an entry to deliver now, or nil and the time until there may be one; negative if that is not known.
+func (st *stream) next(now time.Time, ordered bool, pick func(int) int) (*entry, time.Duration) {
+	for st.first < len(st.entries) && st.entries[st.first].settled {
+		st.first++
+	}
+	wait := time.Duration(-1)
+	var can []*entry
+	for _, e := range st.entries[st.first:] {
+		if e.settled || e.out != nil {
+			continue
+		}
+		if left := e.notBefore.Sub(now); left > 0 {
+			wait = earlier(wait, left)
+			if ordered {
+				break // what stands behind it waits too
+			}
+			continue
+		}
+		if can = append(can, e); ordered || pick == nil {
+			break
+		}
+	}
+	switch {
+	case len(can) == 0:
+		return nil, wait
+	case len(can) == 1 || pick == nil:
+		return can[0], 0
+	default:
+		return can[pick(len(can))], 0
+	}
+}
+
+// earlier returns the smaller of two times, of which a negative one is none.
+func earlier(a, b time.Duration) time.Duration {
+	if a < 0 || b >= 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// delivery is a message under way.
+type delivery struct {
+	sub    *subscription
+	stream *stream
+	entry  *entry
+	msg    *postrider.Message
+	until  time.Time // zero: no limit
+	lost   chan struct{}
+}
+
+var _ postrider.Settler = (*delivery)(nil)
+
+// settle does f, unless the delivery is settled already or lost.
+func (d *delivery) settle(ctx context.Context, op string, f func()) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s in memory: %w", op, err)
+	}
+	var before, after error
+	if fault := d.sub.cfg.SettleFault; fault != nil {
+		before, after = fault(op, d.msg)
+	}
+	if before != nil {
+		return postrider.Unavailable(before)
+	}
+	b := d.sub.broker
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.unavailable(); err != nil {
+		return err
+	}
+	if d.entry.out == d {
+		f()
+		b.tell()
+	}
+	if after != nil {
+		return postrider.Unavailable(after)
+	}
+	return nil
+}
+
+// Ack implements postrider.Settler.
+func (d *delivery) Ack(ctx context.Context) error {
+	return d.settle(ctx, "Ack", func() { d.entry.settled, d.entry.out = true, nil })
+}
+
+// Reject implements postrider.Settler.
+func (d *delivery) Reject(ctx context.Context, _ string) error {
+	return d.settle(ctx, "Reject", func() { d.entry.settled, d.entry.out = true, nil })
+}
+
+// Nack implements postrider.Settler.
+func (d *delivery) Nack(ctx context.Context, after time.Duration) error {
+	return d.settle(ctx, "Nack", func() {
+		d.entry.notBefore = time.Now().Add(after)
+		d.stream.again(int(d.entry.offset), d.sub.group.partitions > 0)
+	})
+}
+
+// Extend implements postrider.Settler.
+func (d *delivery) Extend(ctx context.Context) error {
+	return d.settle(ctx, "Extend", func() {
+		if d.sub.cfg.AckWithin > 0 {
+			d.until = time.Now().Add(d.sub.cfg.AckWithin)
+		}
+	})
+}
+
+// Lost implements postrider.Settler.
+func (d *delivery) Lost() <-chan struct{} { return d.lost }

@@ -1,0 +1,277 @@
+package memorybroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/postrider/postrider"
+)
+
+// SubscriberConfig configures Broker.Subscriber.
+type SubscriberConfig struct {
+	// Group names the processes that share the work. Required.
+	Group string
+	// Topics are read from the first message that is kept on. Required.
+	Topics []string
+	// Partitions makes each topic a log of that many partitions: each is read by one member of the group at a time, in
+	// order, and messages have positions. Default, 0: one queue from which all members take, without positions. All members
+	// of a group say the same.
+	Partitions int
+	// AckWithin is how long a settlement is waited for before the message is delivered again. Default: as long as the
+	// subscription lives.
+	AckWithin time.Duration
+	// RedeliveryWindow is what Capabilities says; nothing here keeps to it. Default, 0: without limit.
+	RedeliveryWindow time.Duration
+	// Pick chooses, by its index, which of n messages that a queue could deliver comes next. Default: the first.
+	Pick func(n int) int
+	// SettleFault is asked about every settlement, whose method name is op ("Ack", "Nack", "Reject", "Extend"): it returns an
+	// error for which it does not happen, or one that is reported although it does. Default: none.
+	SettleFault func(op string, m *postrider.Message) (before, after error)
+}
+
+// Subscriber reads from a Broker for one member of a group after another.
+type Subscriber struct {
+	broker *Broker
+	cfg    SubscriberConfig
+}
+
+var _ postrider.Subscriber = (*Subscriber)(nil)
+
+// Subscriber returns a subscriber. Its errors name every value that is missing or out of range.
+func (b *Broker) Subscriber(cfg SubscriberConfig) (*Subscriber, error) {
+	var errs []error
+	if cfg.Group == "" || len(cfg.Topics) == 0 {
+		errs = append(errs, errors.New("memory broker: a subscriber needs a Group and Topics"))
+	}
+	if cfg.Partitions < 0 || cfg.AckWithin < 0 || cfg.RedeliveryWindow < 0 {
+		errs = append(errs, fmt.Errorf("memory broker: Partitions %d, AckWithin %s and RedeliveryWindow %s must not be negative",
+			cfg.Partitions, cfg.AckWithin, cfg.RedeliveryWindow))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	cfg.Topics = slices.Clone(cfg.Topics)
+	return &Subscriber{broker: b, cfg: cfg}, nil
+}
+
+// Capabilities implements postrider.Subscriber.
+func (s *Subscriber) Capabilities() postrider.SubscriberCapabilities {
+	return postrider.SubscriberCapabilities{
+		Ordered: s.cfg.Partitions > 0, Positions: s.cfg.Partitions > 0,
+		RedeliveryWindow: s.cfg.RedeliveryWindow, AckWithin: s.cfg.AckWithin, NackDelay: true,
+	}
+}
+
+// Subscribe implements postrider.Subscriber. Errors: one made by postrider.Unavailable while the broker is.
+func (s *Subscriber) Subscribe(ctx context.Context) (postrider.Subscription, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	b := s.broker
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.unavailable(); err != nil {
+		return nil, err
+	}
+	g := b.groups[s.cfg.Group]
+	if g == nil {
+		g = &group{partitions: s.cfg.Partitions, streams: make(map[streamKey]*stream), read: make(map[string]int)}
+		b.groups[s.cfg.Group] = g
+	}
+	if g.partitions != s.cfg.Partitions {
+		return nil, fmt.Errorf("memory broker: group %s reads %d partitions, this member wants %d", s.cfg.Group, g.partitions,
+			s.cfg.Partitions)
+	}
+	sub := &subscription{broker: b, group: g, cfg: s.cfg, gone: make(chan struct{})}
+	g.members = append(g.members, sub)
+	g.assign()
+	b.tell()
+	return sub, nil
+}
+
+// unavailable says why the broker cannot be reached.
+func (b *Broker) unavailable() error {
+	switch {
+	case b.closed:
+		return postrider.Unavailable(ErrClosed)
+	case b.faults.unavailable != nil:
+		return postrider.Unavailable(b.faults.unavailable)
+	}
+	return nil
+}
+
+// tell wakes all who wait for something to read.
+func (b *Broker) tell() {
+	if !b.closed {
+		close(b.changed)
+		b.changed = make(chan struct{})
+	}
+}
+
+// Redeliver delivers messages of a group again that it has acknowledged, as brokers do now and then.
+func (b *Broker) Redeliver(groupName string, ids ...string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if g := b.groups[groupName]; g != nil {
+		for _, st := range g.streams {
+			for _, e := range st.entries {
+				if e.settled && slices.Contains(ids, e.msg.ID) {
+					e.settled, st.first = false, 0
+				}
+			}
+		}
+	}
+	b.tell()
+}
+
+// Unsettled returns the IDs of the messages that a group has not settled, in the order in which they were accepted, by
+// topic and partition.
+func (b *Broker) Unsettled(groupName string) []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	g := b.groups[groupName]
+	if g == nil {
+		return nil
+	}
+	var out []string
+	for _, st := range g.sorted() {
+		for _, e := range st.entries {
+			if !e.settled {
+				out = append(out, e.msg.ID)
+			}
+		}
+	}
+	return out
+}
+
+// Recreate deletes a topic with all its messages and makes it anew: the positions of coming messages have another epoch.
+func (b *Broker) Recreate(topic string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.topics, topic)
+	b.epochs[topic]++
+	for _, g := range b.groups {
+		g.read[topic] = 0
+		for k, st := range g.streams {
+			if k.topic == topic {
+				st.lose()
+				delete(g.streams, k)
+			}
+		}
+		g.assign()
+	}
+	b.tell()
+}
+
+// subscription is one member of a group.
+type subscription struct {
+	broker *Broker
+	group  *group
+	cfg    SubscriberConfig
+	once   sync.Once
+	gone   chan struct{} // closed by Close
+}
+
+// Receive implements postrider.Subscription.
+func (s *subscription) Receive(ctx context.Context, limit int) ([]*postrider.Delivery, error) {
+	for {
+		s.broker.mu.Lock()
+		changed := s.broker.changed
+		out, next, err := s.receive(limit)
+		s.broker.mu.Unlock()
+		if len(out) > 0 || err != nil {
+			return out, err
+		}
+		if err := s.wait(ctx, changed, next); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// receive takes what there is, and says when there may be more if nothing changes; negative if never.
+func (s *subscription) receive(limit int) ([]*postrider.Delivery, time.Duration, error) {
+	select {
+	case <-s.gone:
+		return nil, 0, postrider.ErrSubscriptionClosed
+	default:
+	}
+	if err := s.broker.unavailable(); err != nil {
+		return nil, 0, err
+	}
+	s.group.fill(s.broker, s.cfg.Topics)
+	now, next := time.Now(), time.Duration(-1)
+	var out []*postrider.Delivery
+	for _, st := range s.group.sorted() {
+		if s.group.partitions > 0 && st.owner != s {
+			continue
+		}
+		soon := st.expire(now, s.group.partitions > 0)
+		for len(out) < limit {
+			e, wait := st.next(now, s.group.partitions > 0, s.cfg.Pick)
+			if e == nil {
+				soon = earlier(soon, wait)
+				break
+			}
+			out = append(out, s.deliver(st, e, now))
+		}
+		next = earlier(next, soon)
+	}
+	return out, next, nil
+}
+
+// deliver hands an entry out.
+func (s *subscription) deliver(st *stream, e *entry, now time.Time) *postrider.Delivery {
+	e.deliveries++
+	m := clone(e.msg)
+	m.Attempt = e.deliveries
+	d := &delivery{sub: s, stream: st, entry: e, msg: m, lost: make(chan struct{})}
+	if s.cfg.AckWithin > 0 {
+		d.until = now.Add(s.cfg.AckWithin)
+	}
+	e.out = d
+	out := &postrider.Delivery{Message: m, Deliveries: e.deliveries, Redelivered: e.deliveries > 1, Settler: d}
+	if s.group.partitions > 0 {
+		out.Position = postrider.Position{Epoch: st.epoch, Partition: st.name, Offset: e.offset}
+	}
+	return out
+}
+
+func (s *subscription) wait(ctx context.Context, changed <-chan struct{}, next time.Duration) error {
+	var timer <-chan time.Time
+	if next >= 0 {
+		t := time.NewTimer(next)
+		defer t.Stop()
+		timer = t.C
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.gone:
+		return postrider.ErrSubscriptionClosed
+	case <-changed:
+	case <-timer:
+	}
+	return nil
+}
+
+// Close implements postrider.Subscription. It also stands for the death of a process: settlements that come later do
+// nothing.
+func (s *subscription) Close(context.Context) error {
+	s.once.Do(func() {
+		s.broker.mu.Lock()
+		defer s.broker.mu.Unlock()
+		close(s.gone)
+		g := s.group
+		g.members = slices.DeleteFunc(g.members, func(m *subscription) bool { return m == s })
+		for _, st := range g.streams {
+			st.loseOf(s)
+		}
+		g.assign()
+		s.broker.tell()
+	})
+	return nil
+}
