@@ -38,7 +38,7 @@ vet: ## go vet over all modules
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## golangci-lint over all modules (.golangci.yaml)
 	@status=0; for dir in $(MODULES); do \
-		(cd "$$dir" && "$(CURDIR)/$(BIN)/golangci-lint" run --config "$(CURDIR)/.golangci.yaml" ./...) || status=1; done; exit $$status
+		(cd "$$dir" && "$(CURDIR)/$(BIN)/golangci-lint" run --allow-parallel-runners --config "$(CURDIR)/.golangci.yaml" ./...) || status=1; done; exit $$status
 
 .PHONY: vulncheck
 vulncheck: $(BIN)/govulncheck ## known vulnerabilities in what is linked; needs the database at vuln.go.dev
