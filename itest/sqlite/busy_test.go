@@ -248,6 +248,57 @@ func TestOneConnectionIsEnough(t *testing.T) {
 	}
 }
 
+// TestTransactionEndedByItselfKeepsNobodyOut: the store does not hear of the end of a transaction that it began. The next
+// writer waits a second for nothing, the one after that does not wait.
+func TestTransactionEndedByItselfKeepsNobodyOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t, newFile(t).migrated(t, sqlite.Config{}), sqlite.Config{})
+		tx, err := s.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		for _, most := range []time.Duration{time.Second, 0, 0} {
+			began := time.Now()
+			publish(t.Context(), t, s, benchMessages(1)...)
+			if waited := time.Since(began); waited > most {
+				t.Errorf("waited %s, want at most %s", waited, most)
+			}
+		}
+	})
+}
+
+// TestWritersTakeTurns: with one process, no writer asks for the lock while another has it, so nobody ever pauses. In the
+// bubble's time, which passes only in pauses, everything happens at once.
+func TestWritersTakeTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t, newFile(t).migrated(t, sqlite.Config{}), sqlite.Config{})
+		began := time.Now()
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() {
+				for range 20 {
+					if i == 0 {
+						if _, err := s.Heartbeat(t.Context(), "r", relay.Owner{ID: "a"}, time.Minute); err != nil {
+							t.Error(err)
+						}
+						continue
+					}
+					publish(t.Context(), t, s, benchMessages(1)...)
+				}
+			})
+		}
+		wg.Wait()
+		if waited := time.Since(began); waited > 0 {
+			t.Errorf("writers paused for %s together", waited)
+		}
+	})
+}
+
 // TestSettlingLeavesTheConnectionAsItWas: settling does not wait for the disk, and the user's next transaction does.
 func TestSettlingLeavesTheConnectionAsItWas(t *testing.T) {
 	t.Parallel()

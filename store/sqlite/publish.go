@@ -31,9 +31,10 @@ var (
 
 const writtenSQL = `SELECT id FROM {prefix}log WHERE seq >= ?1 AND id IN (SELECT value FROM json_each(?2))`
 
-// Begin implements outbox.Store. The transaction holds the write lock from its beginning. Errors: ErrBusy and those of the
-// file.
+// Begin implements outbox.Store. The transaction holds the write lock from its beginning; end it with Commit or Rollback of
+// the Store. Errors: ErrBusy and those of the file.
 func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) {
+	s.turn.wait(ctx)
 	var tx *sql.Tx
 	err := s.patiently(ctx, func() (err error) {
 		if tx, err = s.db.BeginTx(ctx, nil); err != nil {
@@ -45,8 +46,10 @@ func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) {
 		return err
 	})
 	if err != nil {
+		s.turn.pass()
 		return nil, s.cfg.explain("begin a transaction", err)
 	}
+	s.turn.begun(tx)
 	return tx, nil
 }
 
@@ -55,6 +58,7 @@ func (s *Store) Commit(_ context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return outbox.ErrNoTransaction
 	}
+	defer s.turn.ended(tx)
 	return s.inTransaction("commit", tx.Commit())
 }
 
@@ -63,6 +67,7 @@ func (s *Store) Rollback(_ context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return nil
 	}
+	defer s.turn.ended(tx)
 	if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
 		return s.cfg.explain("roll back", err)
 	}

@@ -23,6 +23,7 @@ type Store struct {
 	fetches    unions
 	dues       unions
 	writers    writers
+	turn       *turn
 	wake       signal.Broadcast
 }
 
@@ -65,7 +66,7 @@ func open(ctx context.Context, db *sql.DB, cfg Config) (*Store, error) {
 	if db == nil {
 		return nil, errors.New("sqlite store: no *sql.DB was given")
 	}
-	s := &Store{cfg: cfg, db: db}
+	s := &Store{cfg: cfg, db: db, turn: newTurn()}
 	s.fetches.text, s.dues.text = fetchSQL, dueSQL
 	err = s.patiently(ctx, func() error { return s.checkDatabase(ctx) })
 	if err != nil {

@@ -118,6 +118,8 @@ func (s *Store) write(ctx context.Context, doing string, d durability, f func(tx
 // transact is write without the lock at the beginning: f takes it with its first change, and runs again if another writer
 // was faster.
 func (s *Store) transact(ctx context.Context, doing string, d durability, f func(txn) error) error {
+	s.turn.wait(ctx)
+	defer s.turn.pass()
 	return s.cfg.explain(doing, s.patiently(ctx, func() error {
 		conn, err := s.db.Conn(ctx)
 		if err != nil {
@@ -165,11 +167,11 @@ func relax(ctx context.Context, conn *sql.Conn) (restore func(), err error) {
 	}, nil
 }
 
-// patiently calls f again while another writer is in the way, up to BusyTimeout, waiting 1 ms at first and at most 50 ms.
+// patiently calls f again while another writer is in the way, up to BusyTimeout, waiting 1 ms at first and at most 10 ms.
 // The driver's own busy_timeout, if it is set, makes f itself wait.
 func (s *Store) patiently(ctx context.Context, f func() error) error {
 	start := time.Now()
-	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+	for wait := time.Millisecond; ; wait = min(2*wait, 10*time.Millisecond) {
 		err := f()
 		if err == nil {
 			return nil
