@@ -136,6 +136,17 @@ type Parked struct {
 	// Attempts were made so far, oldest first. They become the message's history, of which the last 20 entries are kept; the
 	// last one's cause becomes that of the held key.
 	Attempts []Attempt
+	// Cause says why it is put aside, if that is not the last attempt's. It becomes that of the held key, and an entry of the
+	// history that is no attempt. Up to 4,000 bytes.
+	Cause string
+}
+
+// Why is the cause of a key that the message holds.
+func (p *Parked) Why() string {
+	if n := len(p.Attempts); p.Cause == "" && n > 0 {
+		return p.Attempts[n-1].Cause
+	}
+	return p.Cause
 }
 
 // Dead is a message given up.

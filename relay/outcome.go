@@ -194,7 +194,7 @@ func (r *Relay) ended(it *item) {
 // failed notes a failure and reports whether the message's key is stopped by it.
 func (r *Relay) failed(it *item, o postrider.Outcome) (stops bool) {
 	p, attempts := it.partition, it.attempts+1
-	reason, after, cause := ParkRetry, o.After, causeText(o.Err)
+	reason, after, cause := ParkRetry, o.After, CauseText(o.Err)
 	switch {
 	case errors.Is(o.Err, errUnhandled):
 		if limit := r.cfg.UnhandledFor; limit > 0 && it.parkedFor >= limit {
@@ -295,16 +295,19 @@ func (r *Relay) parkFollower(it *item) {
 	r.drop(it)
 }
 
-// backoff draws the wait after the nth failed attempt: full jitter, as in "Exponential Backoff And Jitter" (AWS
-// Architecture Blog, 2015).
 func (r *Relay) backoff(attempts int) time.Duration {
-	ceiling := r.cfg.BackoffMax
+	return Backoff(r.cfg.BackoffBase, r.cfg.BackoffMax, attempts)
+}
+
+// Backoff draws the wait after the nth failed attempt, at random between 1 ms and min(limit, base·2^(n−1)): full jitter, as
+// in "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015).
+func Backoff(base, limit time.Duration, attempts int) time.Duration {
 	if shift := attempts - 1; shift < 40 {
-		if d := r.cfg.BackoffBase << shift; d > 0 {
-			ceiling = min(ceiling, d)
+		if d := base << shift; d > 0 {
+			limit = min(limit, d)
 		}
 	}
-	return max(rand.N(ceiling+1), time.Millisecond)
+	return max(rand.N(limit+1), time.Millisecond)
 }
 
 // parkSlowLoop parks messages that are being worked on for longer than ParkAfter, so that the cursor can move on.
@@ -338,8 +341,8 @@ func (r *Relay) parkSlow(it *item) {
 	}
 }
 
-// causeText is what operators read of an error; it is never empty.
-func causeText(err error) string {
+// CauseText is what operators read of an error; it is empty only for nil.
+func CauseText(err error) string {
 	if err == nil {
 		return ""
 	}

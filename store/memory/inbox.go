@@ -245,13 +245,14 @@ func (s *Store) Park(ctx context.Context, tx *Tx, consumer string, list []inbox.
 			tx.write(lock{held, consumer, m.Key}, nil, func(db *database, _ time.Time) {
 				set, row := db.newParked(consumer, m, p.Attempts, called)
 				row.reason, row.waits = p.Reason, m.Key != ""
+				row.history = remember(row.history, 0, called, p.Cause)
 				if !row.waits {
 					row.dueAt = called.Add(p.After)
 				}
 				set.put(row)
 				if row.waits && set.held[m.Key] == nil {
 					set.hold(relay.HeldKey{
-						Key: m.Key, Sequence: row.msg.Sequence, Reason: p.Reason, Cause: lastCause(p.Attempts),
+						Key: m.Key, Sequence: row.msg.Sequence, Reason: p.Reason, Cause: p.Why(),
 						Attempts: row.attempts, After: p.After,
 					}, called)
 				}
@@ -279,13 +280,6 @@ func (db *database) newParked(consumer string, m *postrider.Message, attempts []
 		row.history = remember(row.history, i+1, at.Add(-a.Ago), a.Cause)
 	}
 	return db.relay(consumer).parked[postrider.PartitionOf(m.Key, m.ID, len(db.log))], row
-}
-
-func lastCause(attempts []inbox.Attempt) string {
-	if len(attempts) == 0 {
-		return ""
-	}
-	return attempts[len(attempts)-1].Cause
 }
 
 // Bury implements inbox.Aside.

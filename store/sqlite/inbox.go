@@ -250,12 +250,12 @@ func (t txn) putAside(ctx context.Context, consumer string, seq int64, p inbox.P
 		return err
 	}
 	due := sql.Null[int64]{V: t.now + p.After.Microseconds(), Valid: m.Key == ""}
-	row = append(row, string(p.Reason), len(p.Attempts), due, t.now, t.history(p.Attempts))
+	row = append(row, string(p.Reason), len(p.Attempts), due, t.now, t.history(p.Attempts, p.Cause))
 	if _, err := t.exec(ctx, parkSQL, row...); err != nil || m.Key == "" {
 		return err
 	}
 	return t.holdUnlessHeld(ctx, consumer, relay.HeldKey{
-		Key: m.Key, Sequence: seq, Reason: p.Reason, Cause: lastCause(p.Attempts), Attempts: len(p.Attempts), After: p.After,
+		Key: m.Key, Sequence: seq, Reason: p.Reason, Cause: p.Why(), Attempts: len(p.Attempts), After: p.After,
 	})
 }
 
@@ -265,8 +265,8 @@ func (t txn) asideRow(consumer string, seq int64, m *postrider.Message) ([]any, 
 	return stored.Append(row, m, t.now)
 }
 
-// history is that of a message that failed before it came here, as JSON.
-func (t txn) history(attempts []inbox.Attempt) string {
+// history is that of a message that is put aside, as JSON.
+func (t txn) history(attempts []inbox.Attempt, cause string) string {
 	const kept = 20
 	entries := make([]postrider.AttemptInfo, len(attempts))
 	for i, a := range attempts {
@@ -274,14 +274,10 @@ func (t txn) history(attempts []inbox.Attempt) string {
 			Attempt: i + 1, At: stored.Time(t.now - a.Ago.Microseconds()), Cause: stored.Cause(a.Cause),
 		}
 	}
-	return list(entries[max(0, len(entries)-kept):])
-}
-
-func lastCause(attempts []inbox.Attempt) string {
-	if len(attempts) == 0 {
-		return ""
+	if cause != "" {
+		entries = append(entries, postrider.AttemptInfo{At: stored.Time(t.now), Cause: stored.Cause(cause)})
 	}
-	return attempts[len(attempts)-1].Cause
+	return list(entries[max(0, len(entries)-kept):])
 }
 
 // holdUnlessHeld holds a key, unless it is held already.
@@ -318,7 +314,7 @@ func (t txn) buryAside(ctx context.Context, consumer string, seq int64, d inbox.
 	if err != nil {
 		return err
 	}
-	row = append(row, len(d.Attempts), t.history(d.Attempts), d.Reason, stored.Cause(d.Cause), t.now)
+	row = append(row, len(d.Attempts), t.history(d.Attempts, ""), d.Reason, stored.Cause(d.Cause), t.now)
 	if _, err := t.exec(ctx, buryAsideSQL, row...); err != nil || !hold || d.Message.Key == "" {
 		return err
 	}

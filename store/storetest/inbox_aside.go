@@ -18,6 +18,7 @@ func asideTests[Tx any]() []inboxTest[Tx] {
 		{name: "ConsumerDoesNotKeepTheLog", run: consumerKeepsNoLog[Tx]},
 		{name: "NameOfARelayIsTaken", run: nameIsTaken[Tx]},
 		{name: "ParkedMessageHoldsItsKey", run: parkedHoldsKey[Tx]},
+		{name: "CauseThatIsNoAttemptIsShown", run: causeIsShown[Tx]},
 		{name: "FollowersStandBehindTheHeadInOrder", run: followersInOrder[Tx]},
 		{name: "ParkedMessageWithoutAKeyWaitsForItself", run: parkedWithoutKey[Tx]},
 		{name: "ParkingIsUndoneWithItsTransaction", run: parkingIsUndone[Tx]},
@@ -142,6 +143,23 @@ func parkedHoldsKey[Tx any](e *inboxEnv[Tx]) {
 	}
 	e.wantSame(run[0].Records[0].Message, m)
 	e.wantIDs("effects of others", e.effects(), nil)
+}
+
+func causeIsShown[Tx any](e *inboxEnv[Tx]) {
+	e.inTx(func(tx Tx) {
+		e.must(e.store.Park(e.ctx, tx, "c", []inbox.Parked{{
+			Message: e.message("order/1"), Reason: relay.ParkUnhandled, After: time.Hour, Cause: "no handler",
+			Attempts: []inbox.Attempt{{Ago: time.Minute, Cause: "first"}},
+		}}), "park")
+	})
+	info, parked, err := e.ShowHeld(e.ctx, "c", "order/1", 10)
+	e.must(err, "show held")
+	if info.Cause != "no handler" || info.Reason != relay.ParkUnhandled || info.Attempts != 1 {
+		e.t.Errorf("held key is shown as %+v", info)
+	}
+	if h := parked[0].History; len(h) != 2 || h[0].Attempt != 1 || h[1].Attempt != 0 || h[1].Cause != "no handler" {
+		e.t.Errorf("history is %+v, want the attempt and then the cause", h)
+	}
 }
 
 func followersInOrder[Tx any](e *inboxEnv[Tx]) {
