@@ -161,14 +161,9 @@ func (p *Program) explainAt(ctx context.Context, b *backend.Outbox, m *postrider
 		}
 	}
 	if m.Key != "" {
-		h, parked, err := b.ShowHeld(ctx, r.Name, m.Key, relay.CountLimit)
-		if err != nil && !errors.Is(err, relay.ErrNotHeld) {
+		done, err := p.explainHeld(ctx, b, m, r.Name)
+		if done || err != nil {
 			return err
-		}
-		for i, q := range parked {
-			if err == nil && q.Message.ID == m.ID {
-				return p.explainParked(h, q, i)
-			}
 		}
 	}
 	partition := postrider.PartitionOf(m.Key, m.ID, s.Partitions)
@@ -199,8 +194,34 @@ func (p *Program) explainLetter(l deadletter.Letter) error {
 	return nil
 }
 
+// shownParked is how many parked messages of a key explain reads.
+const shownParked = 1000
+
+// explainHeld explains a message whose key is held; it reports whether it had something to explain.
+func (p *Program) explainHeld(ctx context.Context, b *backend.Outbox, m *postrider.Message, name string) (bool, error) {
+	h, parked, err := b.ShowHeld(ctx, name, m.Key, shownParked)
+	if errors.Is(err, relay.ErrNotHeld) || err == nil && len(parked) == 0 {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	for i, q := range parked {
+		if q.Message.ID == m.ID {
+			p.explainParked(h, q, i)
+			return true, nil
+		}
+	}
+	if h.Parked <= len(parked) || m.Sequence <= parked[len(parked)-1].Message.Sequence {
+		return false, nil
+	}
+	fmt.Fprintf(p.Stdout, "stands behind its held key, more than %s ahead of it\n", plural(len(parked), "message"))
+	p.writeHeldFields(h)
+	return true, nil
+}
+
 // explainParked explains a message of a held key, ahead of which so many others are parked.
-func (p *Program) explainParked(h relay.HeldInfo, q relay.ParkedInfo, ahead int) error {
+func (p *Program) explainParked(h relay.HeldInfo, q relay.ParkedInfo, ahead int) {
 	if ahead == 0 {
 		fmt.Fprintf(p.Stdout, "parked as head of its held key since %s\n", moment(h.Since))
 	} else {
@@ -210,7 +231,6 @@ func (p *Program) explainParked(h relay.HeldInfo, q relay.ParkedInfo, ahead int)
 	if ahead == 0 {
 		writeHistory(p.Stdout, q.History)
 	}
-	return nil
 }
 
 func (p *Program) writeHeldFields(h relay.HeldInfo) {

@@ -51,8 +51,8 @@ func locate(s config.Store) (location, error) {
 		}
 		return location{}, badURL("the URL of the store cannot be read: %v", err)
 	}
-	l := location{shown: u.Redacted()}
 	query := u.Query()
+	l := location{shown: shownURL(*u)}
 	if l.store, err = settings(s, query); err != nil {
 		return location{}, err
 	}
@@ -83,6 +83,16 @@ func locate(s config.Store) (location, error) {
 		return location{}, badURL("%s: schema, notify and listen_url are settings of PostgreSQL only", l.shown)
 	}
 	return l, nil
+}
+
+// shownURL is a URL without passwords.
+func shownURL(u url.URL) string {
+	if query := u.Query(); query.Has("password") || query.Has("sslpassword") {
+		query.Del("password")
+		query.Del("sslpassword")
+		u.RawQuery = query.Encode()
+	}
+	return u.Redacted()
 }
 
 // settings takes our own options out of the query of a URL and lays the explicit settings over them.

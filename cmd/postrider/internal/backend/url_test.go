@@ -11,14 +11,15 @@ import (
 func TestLocate(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]location{
-		"sqlite:shop.db":            {kind: "sqlite", dsn: "shop.db", shown: "sqlite:shop.db"},
-		"sqlite:///var/a%20b.db":    {kind: "sqlite", dsn: "/var/a b.db", shown: "sqlite:///var/a%20b.db"},
-		"sqlite:x.db?partitions=3":  {kind: "sqlite", dsn: "x.db", shown: "sqlite:x.db?partitions=3", store: config.Store{Partitions: 3}},
-		"postgres://u:secret@h/d":   {kind: "postgres", dsn: "postgres://u:secret@h/d", shown: "postgres://u:xxxxx@h/d"},
-		"postgresql://h/d?a=1":      {kind: "postgres", dsn: "postgresql://h/d?a=1", shown: "postgresql://h/d?a=1"},
-		"memory:":                   {kind: "memory", shown: "memory:"},
-		"postgres://h/d?prefix=p_":  {kind: "postgres", dsn: "postgres://h/d", shown: "postgres://h/d?prefix=p_", store: config.Store{Prefix: "p_"}},
-		"postgres://h/d?notify=5ms": {kind: "postgres", dsn: "postgres://h/d", shown: "postgres://h/d?notify=5ms", store: config.Store{Notify: 5 * time.Millisecond, ListenURL: "postgres://h/d"}},
+		"sqlite:shop.db":                 {kind: "sqlite", dsn: "shop.db", shown: "sqlite:shop.db"},
+		"sqlite:///var/a%20b.db":         {kind: "sqlite", dsn: "/var/a b.db", shown: "sqlite:///var/a%20b.db"},
+		"sqlite:x.db?partitions=3":       {kind: "sqlite", dsn: "x.db", shown: "sqlite:x.db?partitions=3", store: config.Store{Partitions: 3}},
+		"postgres://u:secret@h/d":        {kind: "postgres", dsn: "postgres://u:secret@h/d", shown: "postgres://u:xxxxx@h/d"},
+		"postgresql://h/d?a=1":           {kind: "postgres", dsn: "postgresql://h/d?a=1", shown: "postgresql://h/d?a=1"},
+		"postgres://h/d?password=secret": {kind: "postgres", dsn: "postgres://h/d?password=secret", shown: "postgres://h/d"},
+		"memory:":                        {kind: "memory", shown: "memory:"},
+		"postgres://h/d?prefix=p_":       {kind: "postgres", dsn: "postgres://h/d", shown: "postgres://h/d?prefix=p_", store: config.Store{Prefix: "p_"}},
+		"postgres://h/d?notify=5ms":      {kind: "postgres", dsn: "postgres://h/d", shown: "postgres://h/d?notify=5ms", store: config.Store{Notify: 5 * time.Millisecond, ListenURL: "postgres://h/d"}},
 	} {
 		got, err := locate(config.Store{URL: url})
 		want.store.URL = url

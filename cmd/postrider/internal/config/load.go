@@ -64,7 +64,7 @@ func (d *decoder) check(c *Config) {
 		if r.Name == "" {
 			d.at(at, "name is missing; it names the relay's cursor in the database, e.g. to-nats")
 		} else if names[r.Name] {
-			d.at(at+".name", "relay %q stands here twice; two relays with one name would share a cursor", r.Name)
+			d.at(at+".name", "relay %q stands here twice; give each a name of its own", r.Name)
 		}
 		names[r.Name] = true
 		d.checkRelay(at, r, c)
