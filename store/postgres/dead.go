@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -304,6 +305,7 @@ func (s *Store) lockDead(ctx context.Context, tx pgx.Tx, f deadletter.Filter, li
 	}); err != nil {
 		return nil, err
 	}
+	slices.Sort(relays)
 	for _, relay := range relays {
 		if _, err := tx.Exec(ctx, s.names.expand(lockLeaseSQL), relay, partitions[relay]); err != nil {
 			return nil, err

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -29,7 +30,6 @@ type decoder struct {
 	rows    pgx.Rows
 	values  [][]byte
 	text    []bool // by column: it is in text format
-	types   *pgtype.Map
 	scratch []byte
 	slab    []postrider.Message
 	// last is the message read before: topic, type and so on are mostly the same, and then share memory.
@@ -88,10 +88,8 @@ func (d *decoder) time(i int) (time.Time, error) {
 		return time.Time{}, nil
 	case d.text[i]:
 		var t pgtype.Timestamptz
-		if d.types == nil {
-			d.types = pgtype.NewMap()
-		}
-		if err := d.types.Scan(pgtype.TimestamptzOID, pgtype.TextFormatCode, v, &t); err != nil {
+		plan := (&pgtype.TimestamptzCodec{}).PlanScan(nil, pgtype.TimestamptzOID, pgtype.TextFormatCode, &t)
+		if err := plan.Scan(v, &t); err != nil {
 			return time.Time{}, err
 		}
 		if t.InfinityModifier != pgtype.Finite {
@@ -117,15 +115,9 @@ func (d *decoder) bytes(i int) ([]byte, error) {
 	if len(v) < 2 || v[0] != '\\' || v[1] != 'x' {
 		return nil, fmt.Errorf("a bytea in a format other than hex; set bytea_output to hex")
 	}
-	out := make([]byte, (len(v)-2)/2)
-	for j := range out {
-		b, err := strconv.ParseUint(string(v[2+2*j:4+2*j]), 16, 8)
-		if err != nil {
-			return nil, err
-		}
-		out[j] = byte(b)
-	}
-	return out, nil
+	out := make([]byte, hex.DecodedLen(len(v)-2))
+	_, err := hex.Decode(out, v[2:])
+	return out, err
 }
 
 // json returns a jsonb as text; it is valid until the next row.
