@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -91,12 +92,7 @@ func (r *Relay) fetchRound(ctx context.Context) (found, again bool, err error) {
 }
 
 func owns(parts []*partition, p *partition) bool {
-	for _, q := range parts {
-		if q == p {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(parts, p)
 }
 
 // fetchRequest says what to read now; no partition when there is no room, or when the destination is down (unless there is
