@@ -32,7 +32,8 @@ the relay crashes. Some orders are rolled back: their messages must never appear
 
 Nothing needs to be installed: by default it runs on SQLite in a temporary directory and on a JetStream server in this
 process. With --store and --publisher it runs on real servers, in a schema and a stream of its own, which it removes at the
-end; a SQLite file that you name must not exist, and stays. A server of yours is taken away by cutting the relay's connection.
+end; a SQLite file that you name must not exist, and stays. A server of yours is taken away by cutting the connection of the
+relay to it.
 
 The figures are not the relay's own: committed comes from the database, delivered and every fault from the consumer, and the
 verdict from comparing both message by message. Exit code 3 says that a promise broke.`,

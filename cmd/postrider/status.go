@@ -130,6 +130,9 @@ func relayNames(all []relay.RelayStatus) string {
 // writeStatus writes the tables.
 func writeStatus(out io.Writer, shown string, s relay.Status, details bool) error {
 	fmt.Fprintf(out, "%s · %s · %s\n\n", shown, plural(s.Partitions, "partition"), moment(s.Now))
+	for _, notice := range s.Notices {
+		fmt.Fprintf(out, "Note: %s\n\n", printable(notice))
+	}
 	if len(s.Relays) == 0 {
 		_, err := fmt.Fprintln(out, "No relay has run on this outbox yet. Start one with: postrider relay --publisher nats://…?stream=…")
 		return err

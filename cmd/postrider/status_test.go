@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/postrider/postrider/relay"
@@ -28,6 +29,13 @@ func TestStatus(t *testing.T) {
 		t.Errorf("status is %+v", r)
 	}
 	fails(t, exitFailed, `there is no relay "to-moon" in this outbox; it has to-nats`, "status", "--store", url, "--relay", "to-moon")
+}
+
+func TestStatusShowsNotices(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	must(t, writeStatus(&b, "sqlite:x", relay.Status{Notices: []string{"the database was restored"}}, false))
+	contains(t, b.String(), "Note: the database was restored")
 }
 
 func TestStatusLimits(t *testing.T) {
