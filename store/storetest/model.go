@@ -80,7 +80,7 @@ func (s *suite) history(t *testing.T, seed uint64) {
 		synctest.Test(t, run)
 		return
 	}
-	run(t)
+	t.Run(fmt.Sprint("seed", seed), run) // so that its database is closed when it is over
 }
 
 // model is one history: what was done and what came of it.
@@ -280,20 +280,29 @@ func (m *model) processes(rng *rand.Rand, over <-chan struct{}) {
 	}
 }
 
-// unreliable makes one operation in twelve fail, before it happens or after it took effect, until the faults stop.
+// unreliable makes one operation in twelve fail, before it happens or after it took effect, and now and then a settlement
+// arrive when the lease may have passed to another, until the faults stop.
 func (m *model) unreliable(rng *rand.Rand) func(string, bool) error {
 	var mu sync.Mutex
-	return func(op string, _ bool) error {
+	roll := func(n int) int {
 		mu.Lock()
 		defer mu.Unlock()
-		if op != "Partitions" && !m.calm.Load() && rng.IntN(12) == 0 {
+		return rng.IntN(n)
+	}
+	return func(op string, done bool) error {
+		switch {
+		case op == "Partitions" || m.calm.Load():
+			return nil
+		case roll(12) == 0:
 			return errCut
+		case op == "Settle" && !done && roll(8) == 0:
+			m.elapse(time.Duration(roll(3 * int(m.cfg.LeaseTTL))))
 		}
 		return nil
 	}
 }
 
-// operate redrives, discards, retries, skips and dead-letters at random.
+// operate redrives, retries, skips and dead-letters at random, and has the log cleared of what is delivered.
 func (m *model) operate(rng *rand.Rand, over <-chan struct{}) {
 	for {
 		m.pause(rng, 150*time.Millisecond)
@@ -301,6 +310,10 @@ func (m *model) operate(rng *rand.Rand, over <-chan struct{}) {
 		case <-over:
 			return
 		default:
+		}
+		if rng.IntN(2) == 0 {
+			_, err := m.Maintain(m.ctx, relay.Retention{})
+			m.must(err, "maintain")
 		}
 		var open []deadletter.Letter
 		for l, err := range m.ListDead(m.ctx, everyOpen, 0, 10) {
