@@ -217,11 +217,18 @@ func openUnits(ctx context.Context, c *config.Config, logger *slog.Logger) (unit
 	return units, closeAll, nil
 }
 
+// brokerPatience is how long a broker may be away at the start before the log says so.
+const brokerPatience = 5 * time.Second
+
 // run connects the publisher and runs the relay until ctx ends.
 func (u *unit) run(ctx context.Context, c *config.Config, logger *slog.Logger) error {
 	logger = logger.With("relay", u.config.Name)
 	logger.Info("connecting to the broker", "publisher", backend.ShownPublisher(u.config.Publisher.URL))
+	waiting := time.AfterFunc(brokerPatience, func() {
+		logger.Warn("the broker does not answer; trying until it does")
+	})
 	publisher, closePublisher, err := backend.OpenPublisher(ctx, u.config.Publisher, logger)
+	waiting.Stop()
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // interrupted before anything began

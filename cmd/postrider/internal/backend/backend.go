@@ -12,7 +12,6 @@ import (
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
-	"github.com/postrider/postrider/store/memory"
 )
 
 // connections is how many connections to a database a process holds at most: enough for a few relays, each of which
@@ -56,10 +55,6 @@ func Open(ctx context.Context, s config.Store, logger *slog.Logger) (*Outbox, er
 		err = o.openSQLite(l, logger)
 	case kindPostgres:
 		err = o.openPostgres(ctx, l, logger)
-	case kindMemory:
-		store := memory.New(memory.Config{Partitions: l.store.Partitions})
-		o.Store, o.Publish = store, publishTo[*memory.Tx](store, logger)
-		o.Ping = func(context.Context) error { return nil }
 	}
 	if err != nil {
 		o.Close()

@@ -29,14 +29,10 @@ func OpenSchema(ctx context.Context, s config.Store, create bool) (*Schema, erro
 	if err != nil {
 		return nil, err
 	}
-	switch l.kind {
-	case kindSQLite:
+	if l.kind == kindSQLite {
 		return migrateSQLite(l, create)
-	case kindPostgres:
-		return migratePostgres(ctx, l)
-	default:
-		return nil, noSchema(l)
 	}
+	return migratePostgres(ctx, l)
 }
 
 // PrintMigrations returns the SQL of all migrations, without a database.
@@ -45,16 +41,8 @@ func PrintMigrations(s config.Store) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	switch l.kind {
-	case kindSQLite:
+	if l.kind == kindSQLite {
 		return sqlite.PrintMigrations(l.sqlite())
-	case kindPostgres:
-		return printPostgres(l)
-	default:
-		return "", noSchema(l)
 	}
-}
-
-func noSchema(l location) error {
-	return badURL("%s has no schema: it lives in one process and ends with it; use sqlite:FILE or postgres://…", l.shown)
+	return printPostgres(l)
 }

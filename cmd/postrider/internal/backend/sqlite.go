@@ -47,7 +47,9 @@ func (o *Outbox) openSQLite(l location, logger *slog.Logger) error {
 		return err
 	}
 	o.close = append(o.close, func() { _ = db.Close() })
-	store, err := sqlite.New(db, l.sqlite())
+	c := l.sqlite()
+	c.Partitions = 0 // says only how many a new outbox gets
+	store, err := sqlite.New(db, c)
 	if err != nil {
 		return fmt.Errorf("open the outbox in %s: %w", l.shown, err)
 	}

@@ -40,8 +40,6 @@ func OpenTemporary(ctx context.Context, s config.Store, name string, logger *slo
 		}
 		s.Schema, s.Prefix = name, ""
 		t.TablePrefix = name + ".shop_"
-	default:
-		return nil, badURL("%s cannot be used here; use sqlite:FILE or postgres://…", l.shown)
 	}
 	if err := t.fill(ctx, s, logger); err != nil {
 		return nil, errors.Join(err, remove())

@@ -16,7 +16,6 @@ import (
 const (
 	kindSQLite   = "sqlite"
 	kindPostgres = "postgres"
-	kindMemory   = "memory"
 )
 
 // location is where a store is, read from its URL.
@@ -74,8 +73,6 @@ func locate(s config.Store) (location, error) {
 		if l.store.Notify > 0 {
 			l.store.ListenURL = cmp.Or(l.store.ListenURL, l.dsn)
 		}
-	case "memory":
-		l.kind = kindMemory
 	default:
 		return location{}, badURL("%q is not a kind of store; allowed: sqlite:FILE, postgres://user@host/database", scheme)
 	}

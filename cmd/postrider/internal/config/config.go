@@ -26,7 +26,7 @@ type Config struct {
 type Store struct {
 	// Name is what relays refer to; needed only in a list of stores.
 	Name string `yaml:"name"`
-	// URL is sqlite:FILE, postgres://… or memory:.
+	// URL is sqlite:FILE or postgres://….
 	URL string `yaml:"url"`
 	// Schema is the PostgreSQL schema of the tables, Prefix what their names begin with.
 	Schema string `yaml:"schema"`

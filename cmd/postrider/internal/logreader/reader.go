@@ -2,9 +2,9 @@
 // without a trace in the database.
 //
 // It needs nothing but Fetch. A cursor says that everything up to a position was seen that was visible in a snapshot; a
-// fetch from the beginning that asks for a single record answers with the present snapshot in its Next, and any position
-// with that snapshot is a cursor again: of what the log has behind the position, and of what commits from now on, also of
-// transactions that have published already and are still open.
+// fetch from the beginning that asks for a single record answers with the present snapshot in its Next. The sequence of any
+// record that was read before, with that snapshot, is a cursor again: of what the log has behind the record, and of what
+// commits from now on, also of transactions that have published already and are still open.
 package logreader
 
 import (
@@ -25,7 +25,7 @@ type Store interface {
 const (
 	// readLimit and readBytes bound what one call of Next holds in memory.
 	readLimit, readBytes = 500, 4 << 20
-	// probeLimit is how many records a probe of Seek reads in each partition: enough that records committed while it looks
+	// probeLimit is how many records a probe reads in each partition: enough that records committed while it looks
 	// leave room for others.
 	probeLimit = 32
 	// maxPosition is above every sequence.
@@ -47,22 +47,15 @@ func FromOldest(ctx context.Context, store Store) (*Reader, error) {
 	return &Reader{store: store, cursors: make([]relay.Cursor, n)}, nil
 }
 
-// FromSequence returns a reader that stands before the message with a sequence, or the next one behind it.
+// FromSequence returns a reader that stands before the message with a sequence, or the next one behind it; at the end of
+// the log when there is none yet.
 func FromSequence(ctx context.Context, store Store, sequence int64) (*Reader, error) {
-	r, err := FromOldest(ctx, store)
-	if err != nil || sequence <= 1 {
-		return r, err
-	}
-	return r, r.place(ctx, sequence-1)
+	return from(ctx, store, func(first relay.Record) bool { return first.Message.Sequence >= sequence })
 }
 
 // FromNow returns a reader that stands at the end of the log.
 func FromNow(ctx context.Context, store Store) (*Reader, error) {
-	r, err := FromOldest(ctx, store)
-	if err != nil {
-		return nil, err
-	}
-	return r, r.seek(ctx, func(relay.Record) bool { return false })
+	return from(ctx, store, func(relay.Record) bool { return false })
 }
 
 // clockMargin is how far sequences and creation times of neighbouring messages may disagree.
@@ -71,38 +64,23 @@ const clockMargin = time.Second
 // FromTime returns a reader that stands before the messages written at or after a moment on the database's clock, and a
 // few that are older.
 func FromTime(ctx context.Context, store Store, moment time.Time) (*Reader, error) {
+	moment = moment.Add(-clockMargin)
+	return from(ctx, store, func(first relay.Record) bool { return !first.Message.CreatedAt.Before(moment) })
+}
+
+// from returns a reader at the smallest position behind which the first record of every partition has been reached; a
+// partition without records has. That position is the sequence of the last record before the place, or 0.
+func from(ctx context.Context, store Store, reached func(first relay.Record) bool) (*Reader, error) {
 	r, err := FromOldest(ctx, store)
 	if err != nil {
 		return nil, err
-	}
-	moment = moment.Add(-clockMargin)
-	return r, r.seek(ctx, func(first relay.Record) bool { return !first.Message.CreatedAt.Before(moment) })
-}
-
-// place sets every cursor to a position.
-func (r *Reader) place(ctx context.Context, position int64) error {
-	cursors, err := r.present(ctx)
-	if err != nil {
-		return err
-	}
-	r.cursors = at(cursors, position)
-	return nil
-}
-
-// seek places the reader at the smallest position behind which the first record of every partition has been reached; a
-// partition without records has.
-func (r *Reader) seek(ctx context.Context, reached func(first relay.Record) bool) error {
-	// What commits from here on counts as not seen, wherever the search ends.
-	start, err := r.present(ctx)
-	if err != nil {
-		return err
 	}
 	low, high := int64(0), maxPosition
 	for low < high {
 		middle := low + (high-low)/2
 		ok, err := r.probe(ctx, middle, reached)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if ok {
 			high = middle
@@ -110,8 +88,13 @@ func (r *Reader) seek(ctx context.Context, reached func(first relay.Record) bool
 			low = middle + 1
 		}
 	}
-	r.cursors = at(start, low)
-	return nil
+	// The snapshot comes last: then every sequence up to the position had been taken before it, as in a relay's cursor.
+	cursors, err := r.present(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.cursors = at(cursors, low)
+	return r, nil
 }
 
 // present returns a cursor with the present snapshot for each partition; a partition that has nothing keeps the cursor of

@@ -1,0 +1,105 @@
+package logreader_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/cmd/postrider/internal/logreader"
+)
+
+// TestReaderOnPostgresWhileOthersPublish opens readers in the middle of traffic: what is published once a reader is open
+// must come, and nothing twice.
+func TestReaderOnPostgresWhileOthersPublish(t *testing.T) {
+	t.Parallel()
+	server := os.Getenv("POSTRIDER_TEST_POSTGRES")
+	if server == "" {
+		t.Fatal("POSTRIDER_TEST_POSTGRES is not set: run the tests with make test, which starts the servers")
+	}
+	place, err := backend.OpenTemporary(t.Context(), config.Store{URL: server}, "logreader_"+strings.ToLower(rand.Text()[:10]),
+		slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := place.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+
+	const writers, each, readers = 4, 200, 3
+	var began atomic.Int64
+	halfway := make(chan struct{})
+	published := make([][]string, writers) // IDs of messages whose publishing began once all readers were open
+	var opened atomic.Bool
+	var writing sync.WaitGroup
+	for w := range writers {
+		writing.Go(func() {
+			for n := 0; n < each || !opened.Load(); n++ {
+				if began.Add(1) == writers*each/4 {
+					close(halfway)
+				}
+				counts := opened.Load()
+				id := fmt.Sprintf("%d-%d", w, n)
+				msgs := []*postrider.Message{{ID: id, Type: "t", Key: fmt.Sprintf("key/%d", n%20)}}
+				if _, err := place.Publish(context.WithoutCancel(t.Context()), "test", msgs); err != nil {
+					t.Error(err)
+					return
+				}
+				if counts {
+					published[w] = append(published[w], id)
+				}
+			}
+			for n := range 50 {
+				id := fmt.Sprintf("%d-late-%d", w, n)
+				if _, err := place.Publish(context.WithoutCancel(t.Context()), "test", []*postrider.Message{{ID: id, Type: "t", Key: id}}); err != nil {
+					t.Error(err)
+					return
+				}
+				published[w] = append(published[w], id)
+			}
+		})
+	}
+	<-halfway
+	var all []*logreader.Reader
+	for range readers {
+		r, err := logreader.FromNow(t.Context(), place)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, r)
+	}
+	opened.Store(true)
+	writing.Wait()
+	for i, r := range all {
+		got := map[string]int{}
+		for _, id := range rest(t, r) {
+			if got[id]++; got[id] > 1 {
+				t.Errorf("reader %d read %s twice", i, id)
+			}
+		}
+		for _, ids := range published {
+			for _, id := range ids {
+				if got[id] == 0 {
+					t.Errorf("reader %d missed %s", i, id)
+				}
+			}
+		}
+	}
+	oldest, err := logreader.FromOldest(t.Context(), place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(rest(t, oldest)); int64(n) != began.Load()+writers*50 {
+		t.Errorf("%d messages in the log, %d were published", n, began.Load()+writers*50)
+	}
+}
