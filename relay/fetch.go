@@ -76,7 +76,7 @@ func (r *Relay) fetchRound(ctx context.Context) (found, again bool, err error) {
 	for i := range batches {
 		b := &batches[i]
 		p := r.partitions[b.Partition]
-		if p == nil || p.gone || !owns(parts, p) {
+		if p == nil || p.leaving || !owns(parts, p) {
 			continue
 		}
 		found = found || len(b.Records) > 0
@@ -181,7 +181,7 @@ func (r *Relay) enqueue(it *item) {
 		it.partition.lanes[l.key] = l
 	}
 	it.lane = l
-	idle := l.head == nil && !l.running
+	idle := l.head == nil && !l.running && l.deaths == 0
 	l.push(it)
 	if idle {
 		r.sched.ready(unit{lane: l})

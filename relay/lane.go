@@ -35,6 +35,9 @@ type lane struct {
 	head, tail *item
 	running    bool // its foremost messages are out for delivery (and no longer in the list)
 	out        int  // how many
+	// deaths counts dead letters of the lane that are not recorded yet. Its followers wait for that: were they delivered
+	// before and the process died, the dead message would be tried again behind them.
+	deaths int
 }
 
 func (l *lane) push(it *item) {
@@ -142,4 +145,21 @@ func (s *scheduler) next() unit {
 		return s.parked.pop()
 	}
 	return s.fresh.pop()
+}
+
+// without takes the work of a partition out of a queue and returns its keyless messages.
+func (q *queue) without(p *partition) []*item {
+	var items []*item
+	kept := q.units[:q.head]
+	for _, u := range q.units[q.head:] {
+		switch {
+		case u.partition() != p:
+			kept = append(kept, u)
+		case u.item != nil:
+			items = append(items, u.item)
+		}
+	}
+	clear(q.units[len(kept):])
+	q.units = kept
+	return items
 }

@@ -178,8 +178,44 @@ func (r *Relay) giveUp(n int) {
 			n--
 		} else if n > 0 {
 			p.leaving = true
+			r.withdraw(p)
 			n--
 		}
+	}
+}
+
+// withdraw takes what waits in a partition out of the queues, because the process stops or hands it over. When nothing is
+// out any more, it is put away.
+func (r *Relay) withdraw(p *partition) {
+	p.withdrawn = append(p.withdrawn, r.sched.fresh.without(p)...)
+	p.withdrawn = append(p.withdrawn, r.sched.parked.without(p)...)
+	if p.out == 0 {
+		r.putAway(p)
+	}
+}
+
+// putAway forgets what waits in a partition that is being left. Its next owner reads on from the cursor, which stands
+// before the first message that is not settled; so messages that wait before others that were delivered are parked, for
+// the cursor to pass over both. Otherwise those others would be delivered again.
+func (r *Relay) putAway(p *partition) {
+	leave := func(it *item) {
+		if key := it.msg.Key; !it.parked && it.ticket < p.delivered {
+			if key != "" && p.held[key] == nil {
+				r.head(it, HeldKey{Reason: ParkReturned, Cause: "its process stopped before it came to it", Attempts: it.attempts})
+			}
+			r.park(it, Parked{Reason: ParkReturned, Waits: key != "", Attempts: it.attempts})
+		}
+		r.drop(it)
+	}
+	for _, it := range p.withdrawn {
+		leave(it)
+	}
+	p.withdrawn = nil
+	for _, l := range p.lanes {
+		for l.head != nil {
+			leave(l.pop())
+		}
+		delete(p.lanes, l.key)
 	}
 }
 

@@ -139,25 +139,29 @@ func (r *Relay) completeLane(items []*item, errs []error, down bool) {
 	}
 	r.closeLane(p, l)
 	if p.leaving && p.out == 0 {
+		r.putAway(p)
 		signal(r.leaseWake)
 	}
 }
 
-// closeLane makes the lane ready for its next messages, or forgets it.
+// closeLane makes the lane ready for its next messages, or forgets it; a lane with an unrecorded death stays as it is.
 func (r *Relay) closeLane(p *partition, l *lane) {
-	if l == nil {
-		return
-	}
-	if l.head == nil {
+	switch {
+	case l == nil || l.deaths > 0 || p.leaving:
+	case l.head == nil:
 		delete(p.lanes, l.key)
-		return
+	default:
+		r.sched.ready(unit{lane: l})
 	}
-	r.sched.ready(unit{lane: l})
 }
 
 // giveBack puts messages that were not attempted back to the front, in order.
 func (r *Relay) giveBack(l *lane, items []*item) {
 	if l == nil {
+		if p := items[0].partition; p.leaving {
+			p.withdrawn = append(p.withdrawn, items[0])
+			return
+		}
 		r.sched.queueOf(unit{item: items[0]}).pushFront(unit{item: items[0]})
 		return
 	}
@@ -174,6 +178,7 @@ func (r *Relay) delivered(it *item) {
 	} else {
 		p.pending.Delivered = append(p.pending.Delivered, it.msg.Sequence)
 		p.tracker.settle(it.ticket)
+		p.delivered = max(p.delivered, it.ticket+1)
 	}
 	p.pending.DeliveredCount++
 	r.recorded(p)
@@ -247,6 +252,9 @@ func (r *Relay) dead(it *item, reason, cause string, attempts int) (stops bool) 
 		r.head(it, HeldKey{Reason: ParkDead, Cause: reason + ": " + cause, Attempts: attempts, UntilDecided: true})
 		r.drop(it)
 		return true
+	}
+	if it.lane != nil {
+		it.lane.deaths++
 	}
 	r.ended(it)
 	return false

@@ -28,6 +28,9 @@ type partition struct {
 	// not recorded yet.
 	busy map[int64]struct{}
 	out  int // messages out for delivery
+	// delivered is behind the last message of the main line that was delivered.
+	delivered uint64
+	withdrawn []*item // messages without a key that waited when the partition began to leave
 
 	pending     Settlement // outcomes since the last settlement
 	count       int        // how many outcomes that is

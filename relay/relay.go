@@ -129,6 +129,9 @@ func (r *Relay) Run(ctx context.Context) error {
 		return nil // stopped before it began
 	}
 	total, err := r.store.Partitions(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("relay %s: read the outbox: %w", r.cfg.Name, err)
 	}
@@ -192,6 +195,11 @@ func (r *Relay) finish(ctx context.Context, settled <-chan struct{}) error {
 		case <-grace.C:
 		}
 	}
+	r.mu.Lock()
+	for _, p := range r.partitions {
+		r.withdraw(p)
+	}
+	r.mu.Unlock()
 	last, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL)
 	defer cancel()
 	close(r.lastSettle)

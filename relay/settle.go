@@ -130,6 +130,9 @@ func (r *Relay) applied(batch []sent, res Settled) {
 			r.released(p, key, slices.Contains(res.Released, key))
 		}
 	}
+	if r.sched.len() > 0 { // lanes that waited for a death to be recorded
+		r.changed.Broadcast()
+	}
 	if soonest >= 0 {
 		if at := time.Now().Add(soonest); r.nextDue.IsZero() || at.Before(r.nextDue) {
 			r.nextDue = at
@@ -157,6 +160,10 @@ func (r *Relay) recordedParked(p *partition, s *Settlement) time.Duration {
 	}
 	for i := range s.Dead {
 		delete(p.busy, s.Dead[i].Sequence)
+		if l := p.lanes[s.Dead[i].Key]; l != nil && l.deaths > 0 {
+			l.deaths--
+			r.closeLane(p, l)
+		}
 	}
 	for i := range s.Parked {
 		pk := &s.Parked[i]

@@ -229,6 +229,7 @@ const (
 	ParkSlow      ParkReason = "slow"      // it is being worked on for longer than ParkAfter
 	ParkUnhandled ParkReason = "unhandled" // no handler or route takes it
 	ParkRedriven  ParkReason = "redriven"  // an operator sent it back from the dead letters
+	ParkReturned  ParkReason = "returned"  // its process stopped, or handed the partition over, before it came to it
 	ParkReplayed  ParkReason = "replayed"  // an operator asked for it again
 	ParkDead      ParkReason = "dead"      // of a held key only: its head died, and an operator decides how it goes on
 )

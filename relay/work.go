@@ -67,7 +67,11 @@ func (r *Relay) fill(batch []*item, room int) []*item {
 	bytes := max(r.cfg.MaxInFlightBytes/(2*r.cfg.Concurrency), 1)
 	for len(batch) < room && r.sched.len() > 0 && bytes > 0 {
 		u := r.sched.next()
-		if p := u.partition(); p.leaving || p.gone || !now.Before(p.until) {
+		p := u.partition()
+		if !p.gone && !now.Before(p.until) {
+			r.lose(p)
+		}
+		if p.gone {
 			r.discard(u)
 			continue
 		}
