@@ -6,4 +6,22 @@ import "errors"
 var (
 	// ErrNameTaken: a relay that reads the outbox has the name of the consumer.
 	ErrNameTaken = errors.New("a relay that reads the outbox has this name; give the consumer another")
+	// ErrStarted: Run was called before. A consumer runs once.
+	ErrStarted = errors.New("consumer was started before; make a new one")
+	// ErrStopped: the consumer has stopped.
+	ErrStopped = errors.New("consumer has stopped")
+	// ErrDuplicateHandler: a message type, or a version of it, has a handler already.
+	ErrDuplicateHandler = errors.New("message type has a handler already")
+	// ErrGap: a message's AggregateVersion is not the one after that which was applied last.
+	ErrGap = errors.New("a version of the aggregate is missing")
+)
+
+// The reasons of a consumer's dead letters, beside those that handlers give and postrider.Undecodable.
+const (
+	// AttemptsExhausted: every attempt failed.
+	AttemptsExhausted = "attempts exhausted"
+	// UnknownSchemaVersion: the consumer handles the type, but not this version of it.
+	UnknownSchemaVersion = "unknown schema version"
+	// VersionGap: the missing version of the aggregate did not come in time.
+	VersionGap = "version gap"
 )

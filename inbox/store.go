@@ -15,11 +15,12 @@ import (
 //
 // A consumer's failed messages stand among the parked messages, held keys and dead letters of the same tables that relays
 // use, under the consumer's name, so that whatever operates on them there operates on them here; the embedded relay.Store
-// works on them.
+// and relay.HeldStore work on them.
 //
 // The implementations are store/postgres, store/sqlite and store/memory; store/storetest holds them to this contract.
 type Store[Tx any] interface {
 	relay.Store
+	relay.HeldStore
 	Transactor[Tx]
 	Ledger[Tx]
 	Aside[Tx]

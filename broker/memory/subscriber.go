@@ -128,6 +128,17 @@ func (b *Broker) Redeliver(groupName string, ids ...string) {
 	b.tell()
 }
 
+// Rebalance gives every partition of a group's log to the next member. What is under way is lost there.
+func (b *Broker) Rebalance(groupName string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if g := b.groups[groupName]; g != nil && len(g.members) > 0 {
+		g.members = append(g.members[1:len(g.members):len(g.members)], g.members[0])
+		g.assign()
+	}
+	b.tell()
+}
+
 // Unsettled returns the IDs of the messages that a group has not settled, in the order in which they were accepted, by
 // topic and partition.
 func (b *Broker) Unsettled(groupName string) []string {

@@ -1,0 +1,200 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/postrider/postrider"
+)
+
+// handle runs the handler of a message in a transaction, if the version guard lets it, and says how it ended: applied or
+// skipped. parkedFor is how long the message has been put aside.
+func (c *Consumer[Tx]) handle(ctx context.Context, tx Tx, m *postrider.Message, parkedFor time.Duration) (end, error) {
+	h, seen, err := c.handlers.find(m)
+	if errors.Is(err, errUnhandled) && c.cfg.Unhandled == SkipUnhandled {
+		return skipped, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	if c.guards(m) {
+		how, err := c.checkVersion(ctx, tx, m, parkedFor)
+		if err != nil || how == skipped {
+			return how, err
+		}
+	}
+	if err := c.runHandler(ctx, tx, h, seen); err != nil {
+		return 0, err
+	}
+	if c.guards(m) {
+		if err := c.store.SetVersion(ctx, tx, c.cfg.Name, m.Key, m.AggregateVersion); err != nil {
+			return 0, fmt.Errorf("note the version of %s: %w", m.Key, err)
+		}
+	}
+	return applied, nil
+}
+
+// runHandler calls a handler with everything around it.
+func (c *Consumer[Tx]) runHandler(ctx context.Context, tx Tx, h Handler[Tx], m *postrider.Message) error {
+	if c.cfg.Propagator != nil {
+		ctx = c.cfg.Propagator.Extract(ctx, m.Headers)
+	}
+	ctx = postrider.ContextWithMessage(ctx, m)
+	if c.cfg.Context != nil {
+		ctx = c.cfg.Context(ctx, m)
+	}
+	if limit := c.cfg.AttemptTimeout; limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit,
+			fmt.Errorf("attempt took longer than %s: %w", limit, context.DeadlineExceeded))
+		defer cancel()
+	}
+	next := postrider.Handler(func(ctx context.Context, m *postrider.Message) error { return h(ctx, tx, m) })
+	for i := len(c.cfg.Interceptors) - 1; i >= 0; i-- {
+		next = c.cfg.Interceptors[i](next)
+	}
+	return call(ctx, func(ctx context.Context) error { return next(ctx, m) })
+}
+
+// guards says whether the version guard has a say about a message.
+func (c *Consumer[Tx]) guards(m *postrider.Message) bool {
+	return c.cfg.Versions != nil && m.Key != "" && m.AggregateVersion > 0
+}
+
+// checkVersion says whether a message is to be applied or skipped now; the error is what else becomes of it.
+func (c *Consumer[Tx]) checkVersion(ctx context.Context, tx Tx, m *postrider.Message, parkedFor time.Duration) (end, error) {
+	last, err := c.store.Version(ctx, tx, c.cfg.Name, m.Key)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("read the version of %s: %w", m.Key, err)
+	case m.AggregateVersion <= last:
+		return skipped, nil
+	case last == 0 || m.AggregateVersion == last+1:
+		return applied, nil
+	}
+	gap := fmt.Errorf("%w: version %d of %s came, and %d was applied last", ErrGap, m.AggregateVersion, m.Key, last)
+	switch wait := c.cfg.Versions.WaitFor; {
+	case wait < 0:
+		return 0, gap
+	case parkedFor >= wait:
+		return 0, postrider.Dead(VersionGap, gap)
+	default:
+		return 0, postrider.Unavailable(gap) // counts no attempt
+	}
+}
+
+// goesAhead says whether a message passes those of its key that are put aside: the version guard knows that it comes before
+// them, or has been applied.
+func (c *Consumer[Tx]) goesAhead(ctx context.Context, tx Tx, m *postrider.Message) (bool, error) {
+	if !c.guards(m) {
+		return false, nil
+	}
+	last, err := c.store.Version(ctx, tx, c.cfg.Name, m.Key)
+	if err != nil {
+		return false, fmt.Errorf("read the version of %s: %w", m.Key, err)
+	}
+	return m.AggregateVersion <= last+1, nil
+}
+
+// processParked applies the effect of a message that was put aside, when its time has come. If versions are missing before
+// it, and are parked behind it because they came in another order, they go first.
+func (c *Consumer[Tx]) processParked(ctx context.Context, m *postrider.Message) error {
+	for {
+		err := c.processAside(ctx, m)
+		if !errors.Is(err, ErrGap) {
+			return err
+		}
+		earlier := c.parkedBefore(ctx, m)
+		if earlier == nil || c.processAside(ctx, earlier) != nil {
+			return err
+		}
+	}
+}
+
+// gapSearch is how many parked messages of a key are searched for a missing version.
+const gapSearch = 1_000
+
+// parkedBefore returns the parked message of the same key with the lowest version, if that is below m's.
+func (c *Consumer[Tx]) parkedBefore(ctx context.Context, m *postrider.Message) *postrider.Message {
+	_, parked, err := c.store.ShowHeld(ctx, c.cfg.Name, m.Key, gapSearch)
+	if err != nil {
+		return nil // the next look will find it
+	}
+	var earliest *postrider.Message
+	for i := range parked {
+		p := parked[i].Message
+		if p.AggregateVersion > 0 && p.AggregateVersion < m.AggregateVersion &&
+			(earliest == nil || p.AggregateVersion < earliest.AggregateVersion) {
+			earliest = p
+		}
+	}
+	if earliest != nil {
+		earliest.Attempt = 1
+	}
+	return earliest
+}
+
+// processAside takes a parked message out and applies its effect in one transaction. It does not ask whether the message
+// was consumed: that it is parked says that it was not.
+func (c *Consumer[Tx]) processAside(ctx context.Context, m *postrider.Message) error {
+	if m.Headers[PositionHeader] != "" {
+		copied := *m
+		copied.Headers = maps.Clone(m.Headers)
+		delete(copied.Headers, PositionHeader)
+		m = &copied
+	}
+	txCtx := ctx
+	if c.cfg.Context != nil {
+		txCtx = c.cfg.Context(ctx, m)
+	}
+	tx, err := c.store.Begin(txCtx)
+	if err != nil {
+		return postrider.Unavailable(fmt.Errorf("begin: %w", err))
+	}
+	how, err := c.takeAndHandle(ctx, tx, m)
+	if err != nil {
+		return errors.Join(err, c.rollback(tx))
+	}
+	if err := c.store.Commit(ctx, tx); err != nil {
+		return c.afterCommitFailed(ctx, m, fmt.Errorf("commit: %w", err))
+	}
+	c.store.Wake()
+	c.note(func(s *Stats) { s.count(how) })
+	return nil
+}
+
+func (c *Consumer[Tx]) takeAndHandle(ctx context.Context, tx Tx, m *postrider.Message) (end, error) {
+	taken, err := c.store.Take(ctx, tx, c.cfg.Name, m)
+	switch {
+	case err != nil:
+		return 0, postrider.Unavailable(fmt.Errorf("take the parked message: %w", err))
+	case !taken.There:
+		return duplicate, nil
+	}
+	how, err := c.handle(ctx, tx, m, taken.ParkedFor)
+	if err == nil {
+		err = ctx.Err() // the lease was lost while the handler did not look
+	}
+	return how, err
+}
+
+// afterCommitFailed finds out whether the commit took effect all the same: then the message is no longer parked.
+func (c *Consumer[Tx]) afterCommitFailed(ctx context.Context, m *postrider.Message, failed error) error {
+	tx, err := c.store.Begin(ctx)
+	if err != nil {
+		return postrider.Unavailable(errors.Join(failed, err))
+	}
+	defer func() { _ = c.rollback(tx) }() // only a look
+	taken, err := c.store.Take(ctx, tx, c.cfg.Name, m)
+	switch {
+	case err != nil:
+		return postrider.Unavailable(errors.Join(failed, err))
+	case taken.There:
+		return failed
+	default:
+		return nil
+	}
+}

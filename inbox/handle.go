@@ -1,0 +1,177 @@
+package inbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay"
+)
+
+// Handler applies the effect of a message in the transaction tx. A nil error means that the effect is to be committed. An
+// error undoes it and is a verdict, as in a relay: see postrider.Retry, Snooze, Dead and Unavailable; any other is retried
+// with backoff. It must not commit or roll back tx, nor use it after it has returned.
+type Handler[Tx any] func(ctx context.Context, tx Tx, m *postrider.Message) error
+
+// handlers are the functions that work on messages.
+type handlers[Tx any] struct {
+	catalog postrider.Catalog
+	typed   map[string]map[int]Handler[Tx] // by message type and schema version
+	upcast  map[string]map[int]upcaster    // likewise
+	any     map[string]Handler[Tx]         // by message type, for every other version
+}
+
+// upcaster makes a message of a newer schema version of one.
+type upcaster func(m *postrider.Message) (*postrider.Message, error)
+
+var errUnhandled = errors.New("no handler takes messages of this type; start a process that has one, or let the consumer " +
+	"pass over them with ConsumerConfig.Unhandled")
+
+// Handle lets h work on the messages of a definition: one type, one schema version. A message that cannot be decoded goes
+// to the dead letters at once. Handle is to be called before Run. Errors: postrider.ErrDuplicateDefinition when the
+// consumer has a handler or upcaster for this type and version; *postrider.ValidationError for a faulty definition;
+// ErrStarted.
+func Handle[Tx, T any](c *Consumer[Tx], d postrider.Definition[T], h func(ctx context.Context, tx Tx, m postrider.Typed[T]) error) error {
+	return c.register(d.Type(), h == nil, func() error {
+		if err := c.handlers.catalog.Add(d); err != nil {
+			return err
+		}
+		put(c.handlers.typed, d, Handler[Tx](func(ctx context.Context, tx Tx, m *postrider.Message) error {
+			typed, err := d.Decode(m)
+			if err != nil {
+				return err
+			}
+			return h(ctx, tx, typed)
+		}))
+		return nil
+	})
+}
+
+// Upcast lets the messages of an older definition be handled as those of a newer one of the same type: convert makes the
+// newer data of the older. The handler of the newer version, or a further upcaster, takes it from there; it sees the newer
+// schema version and payload, and everything else as it was published. Upcast is to be called before Run. Errors: as in
+// Handle.
+func Upcast[Tx, From, To any](c *Consumer[Tx], from postrider.Definition[From], to postrider.Definition[To], convert func(From) (To, error)) error {
+	return c.register(from.Type(), convert == nil, func() error {
+		if from.Type() != to.Type() || from.SchemaVersion() >= to.SchemaVersion() {
+			return fmt.Errorf("upcast from %s version %d to %s version %d: it leads to a newer version of the same type",
+				from.Type(), from.SchemaVersion(), to.Type(), to.SchemaVersion())
+		}
+		if err := errors.Join(to.Validate(), c.handlers.catalog.Add(from)); err != nil {
+			return err
+		}
+		put(c.handlers.upcast, from, func(m *postrider.Message) (*postrider.Message, error) {
+			old, err := from.Decode(m)
+			if err != nil {
+				return nil, err
+			}
+			data, err := convert(old.Data)
+			if err != nil {
+				return nil, fmt.Errorf("upcast %s from version %d to %d: %w", m.Type, from.SchemaVersion(), to.SchemaVersion(), err)
+			}
+			made, err := to.New(data)
+			if err != nil {
+				return nil, err
+			}
+			newer := *m
+			newer.Payload, newer.SchemaVersion, newer.ContentType = made.Payload, made.SchemaVersion, made.ContentType
+			return &newer, nil
+		})
+		return nil
+	})
+}
+
+func put[F any](byType map[string]map[int]F, d postrider.AnyDefinition, f F) {
+	if byType[d.Type()] == nil {
+		byType[d.Type()] = make(map[int]F)
+	}
+	byType[d.Type()][d.SchemaVersion()] = f
+}
+
+// HandleFunc lets h work on all messages of a type, but for schema versions that have a handler or upcaster of their own.
+// It is to be called before Run. Errors: ErrDuplicateHandler; ErrStarted.
+func (c *Consumer[Tx]) HandleFunc(messageType string, h Handler[Tx]) error {
+	return c.register(messageType, h == nil, func() error {
+		if c.handlers.any[messageType] != nil {
+			return ErrDuplicateHandler
+		}
+		c.handlers.any[messageType] = h
+		return nil
+	})
+}
+
+// register adds something for a message type, and sees to it that messages of this type that were put aside come back.
+func (c *Consumer[Tx]) register(messageType string, missing bool, add func() error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := ErrStarted
+	switch {
+	case messageType == "" || missing:
+		err = errors.New("a message type and a function are needed")
+	case !c.started:
+		err = add()
+	}
+	if err == nil {
+		err = c.aside.HandleFunc(messageType, c.processParked)
+		if errors.Is(err, relay.ErrDuplicateHandler) {
+			err = nil // for another version of it
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("handle %q: %w", messageType, err)
+	}
+	return nil
+}
+
+// find returns the handler for a message, and the message as that handler is to see it.
+func (h *handlers[Tx]) find(m *postrider.Message) (Handler[Tx], *postrider.Message, error) {
+	for {
+		version := cmp.Or(m.SchemaVersion, 1)
+		if f := h.typed[m.Type][version]; f != nil {
+			return f, m, nil
+		}
+		up := h.upcast[m.Type][version]
+		if up == nil {
+			break
+		}
+		newer, err := up(m)
+		if err != nil {
+			return nil, nil, err
+		}
+		m = newer
+	}
+	if f := h.any[m.Type]; f != nil {
+		return f, m, nil
+	}
+	if h.knows(m.Type) {
+		return nil, nil, postrider.Dead(UnknownSchemaVersion, fmt.Errorf("no handler or upcaster takes version %d of %s",
+			cmp.Or(m.SchemaVersion, 1), m.Type))
+	}
+	return nil, nil, errUnhandled
+}
+
+// knows says whether messages of a type, of some version, have a handler.
+func (h *handlers[Tx]) knows(messageType string) bool {
+	return h.any[messageType] != nil || h.typed[messageType] != nil || h.upcast[messageType] != nil
+}
+
+// call runs a handler on a goroutine of its own, so that one that ends its goroutine (runtime.Goexit) or panics fails like
+// any other.
+func call(ctx context.Context, f func(ctx context.Context) error) (err error) {
+	err = errors.New("the handler ended its goroutine (runtime.Goexit)")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if v := recover(); v != nil {
+				err = &relay.PanicError{Value: v, Stack: string(debug.Stack())}
+			}
+		}()
+		err = f(ctx)
+	}()
+	<-done
+	return err
+}

@@ -1,0 +1,411 @@
+package inboxtest
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/postrider/postrider"
+	memorybroker "github.com/postrider/postrider/broker/memory"
+	"github.com/postrider/postrider/inbox"
+)
+
+func effectScenarios[Tx any]() []scenario[Tx] {
+	return []scenario[Tx]{
+		{"EveryMessageHasItsEffectOnce", everyMessageOnce[Tx]},
+		{"TenDeliveriesAtOnceHaveOneEffect", tenDeliveries[Tx]},
+		{"ProcessInTheUsersOwnTransaction", usersTransaction[Tx]},
+		{"TwoConsumersDoNotBlockEachOther", twoConsumers[Tx]},
+		{"DeliveredAgainAfterTheAckIsADuplicate", deliveredAgain[Tx]},
+		{"KeysRunInParallelAndEachInOrder", parallelKeys[Tx]},
+		{"BadMessageOfABatchCostsOnlyItself", badMessageOfABatch[Tx]},
+		{"WhatAHandlerPublishesNamesItsCause", causationChains[Tx]},
+		{"TenantIsInTheContext", tenantInContext[Tx]},
+		{"PanicAndGoexitAreFailedAttempts", panicAndGoexit[Tx]},
+		{"WatermarkSkipsWhatItHasPassed", watermarkSkips[Tx]},
+		{"RecreatedTopicIsANewLog", recreatedTopic[Tx]},
+		{"OlderVersionsAreUpcast", upcasts[Tx]},
+		{"MemoryIsBounded", memoryIsBounded[Tx]},
+	}
+}
+
+// modes are the ways to remember, and single and batched.
+func modes[Tx any]() map[string]setting[Tx] {
+	return map[string]setting[Tx]{
+		"log by ID":            {},
+		"log by ID, batched":   {cfg: inbox.ConsumerConfig{Batch: 7}},
+		"log by watermark":     {cfg: inbox.ConsumerConfig{Remember: inbox.ByWatermark}},
+		"log by watermark, 1":  {cfg: inbox.ConsumerConfig{Remember: inbox.ByWatermark, Batch: 1}},
+		"queue by ID":          {queue: true},
+		"queue by ID, batched": {queue: true, cfg: inbox.ConsumerConfig{Batch: 7}},
+	}
+}
+
+// inEveryMode runs a scenario in a world of its own for each.
+func (w *world[Tx]) inEveryMode(f func(w *world[Tx], s setting[Tx])) {
+	for name, s := range modes[Tx]() {
+		own := newWorld(w.t, w.h)
+		f(own, s)
+		if w.t.Failed() {
+			w.t.Fatalf("in mode %s", name)
+		}
+	}
+}
+
+func everyMessageOnce[Tx any](w *world[Tx]) {
+	w.inEveryMode(func(w *world[Tx], s setting[Tx]) {
+		want := w.send("a", "b", "", "a", "c", "a", "", "b")
+		p := w.start(s)
+		w.untilEffects(want...)
+		more := w.send("a", "", "c")
+		w.untilEffects(append(want, more...)...)
+		w.untilQuiet()
+		w.must(p.Drain(w.ctx), "drain")
+		if !s.queue {
+			w.want("order of key a", w.effectsOf("a"), []string{"1:a", "4:a", "6:a", "9:a"})
+		}
+		if st := p.Stats(); st.Received != 11 || st.Applied != 11 || st.Duplicates+st.Failed+st.Parked+st.Dead != 0 {
+			w.t.Errorf("stats: %+v", st)
+		}
+		p.stop()
+	})
+}
+
+// tenDeliveries: ten processes get the same message at the same time.
+func tenDeliveries[Tx any](w *world[Tx]) {
+	m := w.message("a")
+	var effects sync.WaitGroup
+	for i := range 10 {
+		in, err := inbox.New[Tx](w.store, inbox.Config{})
+		w.must(err, "inbox")
+		effects.Go(func() {
+			_, err := w.outbox.InTx(w.ctx, func(ctx context.Context, tx Tx) error {
+				fresh, err := in.Process(ctx, tx, consumer, m)
+				if err != nil || !fresh {
+					return err
+				}
+				return w.effect(ctx, tx, m)
+			})
+			if err != nil {
+				w.t.Errorf("process %d: %v", i, err)
+			}
+		})
+	}
+	effects.Wait()
+	w.want("effects", w.effects(), []string{m.ID})
+
+	// The same through consumers: the message is on the queue ten times.
+	again := w.message("b")
+	for range 10 {
+		w.publish(again)
+	}
+	for range 3 {
+		w.start(setting[Tx]{queue: true})
+	}
+	w.untilEffects(m.ID, again.ID)
+	w.untilQuiet()
+	w.wantSet("effects", w.effects(), []string{m.ID, again.ID})
+}
+
+func usersTransaction[Tx any](w *world[Tx]) {
+	in, err := inbox.New[Tx](w.store, inbox.Config{})
+	w.must(err, "inbox")
+	m := w.message("a")
+	take := func(commit bool) bool {
+		tx, err := w.store.Begin(w.ctx)
+		w.must(err, "begin")
+		fresh, err := in.Process(w.ctx, tx, consumer, m)
+		w.must(err, "process")
+		if commit {
+			w.must(w.store.Commit(w.ctx, tx), "commit")
+		}
+		w.must(w.store.Rollback(w.ctx, tx), "roll back")
+		return fresh
+	}
+	if first, undone, second := take(false), take(true), take(true); !first || !undone || second {
+		w.t.Errorf("fresh %v, after a rollback %v, after a commit %v; want true, true, false", first, undone, second)
+	}
+	if hits, misses := in.Lookups(); hits != 1 || misses != 2 {
+		w.t.Errorf("%d hits and %d misses, want 1 and 2", hits, misses)
+	}
+	w.elapse(10 * time.Millisecond)
+	if n, err := in.Forget(w.ctx, consumer, time.Millisecond); n != 1 || err != nil {
+		w.t.Errorf("forgot %d, %v; want 1", n, err)
+	}
+}
+
+func twoConsumers[Tx any](w *world[Tx]) {
+	release := make(chan struct{})
+	w.start(setting[Tx]{cfg: inbox.ConsumerConfig{Name: "slow"}, handler: func(ctx context.Context, tx Tx, m *postrider.Message) error {
+		<-release
+		return nil
+	}})
+	defer close(release)
+	if w.h.Bubble {
+		w.elapse(time.Second) // the slow one is in its transaction, if the database allows two
+	}
+	want := w.send("a")
+	w.start(setting[Tx]{})
+	if w.oneWriter() {
+		return
+	}
+	w.untilEffects(want...)
+}
+
+// oneWriter says whether a second transaction has to wait for the first.
+func (w *world[Tx]) oneWriter() bool {
+	ctx, cancel := context.WithTimeout(w.ctx, 100*time.Millisecond)
+	defer cancel()
+	first, err := w.store.Begin(ctx)
+	if err != nil {
+		return true
+	}
+	defer func() { _ = w.store.Rollback(w.ctx, first) }()
+	second, err := w.store.Begin(ctx)
+	if err == nil {
+		_ = w.store.Rollback(w.ctx, second)
+	}
+	return err != nil
+}
+
+func deliveredAgain[Tx any](w *world[Tx]) {
+	w.inEveryMode(func(w *world[Tx], s setting[Tx]) {
+		want := w.send("a", "", "b", "a")
+		p := w.start(s)
+		w.untilEffects(want...)
+		w.untilQuiet()
+		w.broker.Redeliver(consumer, want...)
+		w.until("duplicates are acknowledged", func() bool { return p.Stats().Duplicates == 4 && len(w.broker.Unsettled(consumer)) == 0 })
+		w.wantSet("effects", w.effects(), want)
+		p.stop()
+	})
+}
+
+func parallelKeys[Tx any](w *world[Tx]) {
+	if w.oneWriter() {
+		return // transactions run one after another
+	}
+	var mu sync.Mutex
+	running, most := map[string]int{}, 0
+	p := w.start(setting[Tx]{handler: func(ctx context.Context, tx Tx, m *postrider.Message) error {
+		mu.Lock()
+		running[m.Key]++
+		if running[m.Key] > 1 {
+			w.t.Errorf("two messages of key %s at once", m.Key)
+		}
+		most = max(most, len(running))
+		mu.Unlock()
+		w.elapse(20 * time.Millisecond)
+		mu.Lock()
+		if running[m.Key]--; running[m.Key] == 0 {
+			delete(running, m.Key)
+		}
+		mu.Unlock()
+		return w.effect(ctx, tx, m)
+	}})
+	var keys []string
+	for i := range 40 {
+		keys = append(keys, fmt.Sprint("k", i%8))
+	}
+	want := w.send(keys...)
+	w.untilEffects(want...)
+	p.stop()
+	for i := range 8 {
+		var of []string
+		for j := i; j < 40; j += 8 {
+			of = append(of, want[j])
+		}
+		w.want("order", w.effectsOf(fmt.Sprint("k", i)), of)
+	}
+	if most < 4 {
+		w.t.Errorf("at most %d keys ran at once", most)
+	}
+}
+
+func badMessageOfABatch[Tx any](w *world[Tx]) {
+	for _, remember := range []inbox.Remember{inbox.ByID, inbox.ByWatermark} {
+		w := newWorld(w.t, w.h)
+		var j journal
+		var heal sync.WaitGroup
+		heal.Add(1)
+		bad := ""
+		s := setting[Tx]{cfg: inbox.ConsumerConfig{Remember: remember, Batch: 20, MaxAttempts: 1000}}
+		s.source.Partitions = 1
+		s.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
+			j.note(m)
+			if err := w.effect(ctx, tx, m); err != nil || m.ID != bad || j.count("healed") > 0 {
+				return err
+			}
+			return errBoom
+		}
+		want := w.send("a", "b", "", "a", "b", "a", "c")
+		bad = want[3]
+		p := w.start(s)
+		w.until("all others", func() bool { return len(w.effects()) == 5 })
+		w.wantSet("effects while one fails", w.effects(), []string{want[0], want[1], want[2], want[4], want[6]})
+		for _, id := range want[:3] {
+			if j.count(id) != 1 {
+				w.t.Errorf("%s was handled %d times, want once", id, j.count(id))
+			}
+		}
+		j.note(&postrider.Message{ID: "healed"})
+		w.untilEffects(want...)
+		w.want("order", w.effectsOf("a"), []string{want[0], want[3], want[5]})
+		w.untilQuiet()
+		p.stop()
+	}
+}
+
+func causationChains[Tx any](w *world[Tx]) {
+	m := w.message("a")
+	m.CorrelationID, m.Tenant = "process-1", "acme"
+	fails := true
+	w.start(setting[Tx]{cfg: inbox.ConsumerConfig{LocalAttempts: 1}, handler: func(ctx context.Context, tx Tx, m *postrider.Message) error {
+		if fails = !fails; !fails {
+			return errBoom // the second time it comes from aside
+		}
+		_, err := w.outbox.Publish(ctx, tx, &postrider.Message{Type: "effect"})
+		return err
+	}})
+	w.publish(m)
+	w.until("effect", func() bool { return len(w.effects()) == 1 })
+	if e := w.committed()[0]; e.CausationID != m.ID || e.CorrelationID != "process-1" || e.Tenant != "acme" {
+		w.t.Errorf("published message is %+v, want cause, correlation and tenant of the handled one", e)
+	}
+}
+
+type tenantKey struct{}
+
+func tenantInContext[Tx any](w *world[Tx]) {
+	m := w.message("a")
+	m.Tenant = "acme"
+	var j journal
+	s := setting[Tx]{cfg: inbox.ConsumerConfig{
+		Context: func(ctx context.Context, m *postrider.Message) context.Context {
+			return context.WithValue(ctx, tenantKey{}, m.Tenant)
+		},
+		LocalAttempts: 1,
+	}}
+	s.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
+		if got := ctx.Value(tenantKey{}); got != "acme" || postrider.MessageFromContext(ctx).Tenant != "acme" {
+			w.t.Errorf("tenant in the context is %v, want acme", got)
+		}
+		if j.note(m) == 1 {
+			return errBoom
+		}
+		return w.effect(ctx, tx, m)
+	}
+	w.start(s)
+	w.publish(m)
+	w.untilEffects(m.ID)
+}
+
+func panicAndGoexit[Tx any](w *world[Tx]) {
+	w.inEveryMode(func(w *world[Tx], s setting[Tx]) {
+		var j journal
+		s.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
+			if err := w.effect(ctx, tx, m); err != nil {
+				return err
+			}
+			switch j.note(m) {
+			case 1:
+				panic("unlucky")
+			case 2:
+				runtime.Goexit()
+			}
+			return nil
+		}
+		want := w.send("a", "b", "a")
+		p := w.start(s)
+		w.untilEffects(want...)
+		w.want("order", w.effectsOf("a"), []string{want[0], want[2]})
+		p.stop()
+	})
+}
+
+func watermarkSkips[Tx any](w *world[Tx]) {
+	s := setting[Tx]{cfg: inbox.ConsumerConfig{Remember: inbox.ByWatermark}}
+	s.source.Partitions = 1
+	p := w.start(s)
+	want := w.send("a", "a")
+	w.untilEffects(want...)
+	same := w.message("a") // another message with the ID of the first: by watermark IDs mean nothing
+	same.ID = want[0]
+	w.publish(same)
+	w.untilEffects(append(want, same.ID)...)
+	w.broker.Redeliver(consumer, want...)
+	w.until("duplicates", func() bool { return p.Stats().Duplicates >= 2 && len(w.broker.Unsettled(consumer)) == 0 })
+	w.wantSet("effects", w.effects(), append(want, same.ID))
+}
+
+func recreatedTopic[Tx any](w *world[Tx]) {
+	s := setting[Tx]{cfg: inbox.ConsumerConfig{Remember: inbox.ByWatermark}}
+	s.source.Partitions = 1
+	w.start(s)
+	old := w.send("a", "a", "a")
+	w.untilEffects(old...)
+	w.broker.Recreate(topic)
+	fresh := w.send("a", "a")
+	w.untilEffects(append(old, fresh...)...)
+	w.untilQuiet()
+}
+
+type placed1 struct{ Total string }
+
+type placed2 struct{ Cents int }
+
+func upcasts[Tx any](w *world[Tx]) {
+	v1, v2 := postrider.Define[placed1](messageType), postrider.Define[placed2](messageType).WithSchemaVersion(2)
+	got := make(chan int, 3)
+	w.start(setting[Tx]{prepare: func(c *inbox.Consumer[Tx]) {
+		w.must(inbox.Upcast(c, v1, v2, func(d placed1) (out placed2, err error) {
+			_, err = fmt.Sscanf(d.Total, "%d", &out.Cents)
+			out.Cents *= 100
+			return out, err
+		}), "upcast")
+		w.must(inbox.Handle(c, v2, func(ctx context.Context, tx Tx, m postrider.Typed[placed2]) error {
+			got <- m.Data.Cents
+			return w.effect(ctx, tx, m.Message)
+		}), "handle")
+	}})
+	one, two, three := w.message("a"), w.message("a"), w.message("a")
+	one.Payload = []byte(`{"Total":"12"}`)
+	two.Payload, two.SchemaVersion = []byte(`{"Cents":34}`), 2
+	three.SchemaVersion = 3
+	w.publish(one, two, three)
+	w.untilEffects(one.ID, two.ID)
+	if a, b := <-got, <-got; a != 1200 || b != 34 {
+		w.t.Errorf("handled %d and %d, want 1200 and 34", a, b)
+	}
+	w.until("unknown version is dead", func() bool { return len(w.letters("")) == 1 })
+	if l := w.letters("")[0]; l.Reason != inbox.UnknownSchemaVersion || l.Message.ID != three.ID {
+		w.t.Errorf("dead letter is %+v", l)
+	}
+}
+
+func memoryIsBounded[Tx any](w *world[Tx]) {
+	release := make(chan struct{})
+	s := setting[Tx]{
+		cfg:    inbox.ConsumerConfig{MaxInFlight: 5},
+		source: memorybroker.SubscriberConfig{Partitions: 1},
+		handler: func(ctx context.Context, tx Tx, m *postrider.Message) error {
+			<-release
+			return w.effect(ctx, tx, m)
+		},
+	}
+	var keys []string
+	for i := range 50 {
+		keys = append(keys, fmt.Sprint("k", i))
+	}
+	want := w.send(keys...)
+	p := w.start(s)
+	w.until("five are received", func() bool { return p.Stats().Received == 5 })
+	w.elapse(100 * time.Millisecond)
+	if n := p.Stats().Received; n != 5 {
+		w.t.Errorf("%d messages in memory, want 5", n)
+	}
+	close(release)
+	w.untilEffects(want...)
+}

@@ -1,0 +1,78 @@
+// Package inboxtest holds consumers over a store to what package inbox promises: the effect of every message exactly once,
+// in order per key where the source keeps it, whatever crashes, fails or comes twice.
+//
+//	func TestConsumers(t *testing.T) {
+//		inboxtest.Run(t, inboxtest.Harness[pgx.Tx]{Open: open})
+//	}
+package inboxtest
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+)
+
+// Store is what a store offers that consumers can be tried on: beside the inbox, an outbox for the effects, and what
+// operators use.
+type Store[Tx any] interface {
+	inbox.Store[Tx]
+	outbox.Store[Tx]
+	relay.HeldStore
+	relay.StatusStore
+	deadletter.Store
+}
+
+// Harness opens databases.
+type Harness[Tx any] struct {
+	// Open returns a store on a new, empty database with four partitions that allows at least twenty transactions to be open
+	// at a time, if it has more than one writer. It leaves closing to t.Cleanup.
+	Open func(t testing.TB) Store[Tx]
+	// Bubble runs each test in a testing/synctest bubble. The store's clock must be time.Now, and it must not wait for a
+	// network or another process.
+	Bubble bool
+	// Histories is how many random histories Model runs. Default: 20.
+	Histories int
+}
+
+// Run runs the scenarios.
+func Run[Tx any](t *testing.T, h Harness[Tx]) {
+	for _, group := range []struct {
+		name  string
+		tests []scenario[Tx]
+	}{
+		{"Effect", effectScenarios[Tx]()},
+		{"Aside", asideScenarios[Tx]()},
+		{"Faults", faultScenarios[Tx]()},
+		{"Versions", versionScenarios[Tx]()},
+		{"Life", lifeScenarios[Tx]()},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			t.Parallel()
+			for _, s := range group.tests {
+				t.Run(s.name, func(t *testing.T) {
+					t.Parallel()
+					h.run(t, s.run)
+				})
+			}
+		})
+	}
+}
+
+// scenario is one test.
+type scenario[Tx any] struct {
+	name string
+	run  func(w *world[Tx])
+}
+
+func (h Harness[Tx]) run(t *testing.T, f func(w *world[Tx])) {
+	body := func(t *testing.T) { f(newWorld(t, h)) }
+	if h.Bubble {
+		synctest.Test(t, body)
+		return
+	}
+	body(t)
+}

@@ -1,0 +1,173 @@
+package inboxtest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/relay"
+)
+
+// errCut is what a process sees of a database that it cannot reach.
+var errCut = errors.New("inboxtest: the database cannot be reached")
+
+// line is a process's connection to the database: it fails on demand, and can be cut for good.
+type line[Tx any] struct {
+	Store[Tx]
+	fault func(op string, done bool) error
+
+	mu   sync.Mutex
+	dead bool
+	open map[any]Tx // transactions
+}
+
+// cut ends the connection: the database rolls back what is open.
+func (l *line[Tx]) cut() {
+	l.mu.Lock()
+	l.dead = true
+	open := l.open
+	l.open = nil
+	l.mu.Unlock()
+	for _, tx := range open {
+		_ = l.Store.Rollback(context.Background(), tx)
+	}
+}
+
+func (l *line[Tx]) passes(op string, done bool) error {
+	l.mu.Lock()
+	dead := l.dead
+	l.mu.Unlock()
+	if dead {
+		return errCut
+	}
+	if l.fault != nil {
+		return l.fault(op, done)
+	}
+	return nil
+}
+
+// through runs an operation over the line.
+func through[Tx, T any](l *line[Tx], op string, f func() (T, error)) (T, error) {
+	var none T
+	if err := l.passes(op, false); err != nil {
+		return none, err
+	}
+	out, err := f()
+	if err == nil {
+		err = l.passes(op, true)
+	}
+	if err != nil {
+		return none, err
+	}
+	return out, nil
+}
+
+func only[Tx any](l *line[Tx], op string, f func() error) error {
+	_, err := through(l, op, func() (struct{}, error) { return struct{}{}, f() })
+	return err
+}
+
+func (l *line[Tx]) Begin(ctx context.Context) (Tx, error) {
+	var begun Tx
+	tx, err := through(l, "Begin", func() (tx Tx, err error) {
+		if begun, err = l.Store.Begin(ctx); err != nil {
+			return tx, err
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.dead {
+			return tx, errors.Join(errCut, l.Store.Rollback(ctx, begun))
+		}
+		l.open[begun] = begun
+		return begun, nil
+	})
+	if err != nil && any(begun) != any(tx) { // begun, and nobody knows
+		_ = l.Store.Rollback(ctx, begun)
+		l.ended(begun)
+	}
+	return tx, err
+}
+
+func (l *line[Tx]) ended(tx Tx) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.open, any(tx))
+}
+
+func (l *line[Tx]) Commit(ctx context.Context, tx Tx) error {
+	return only(l, "Commit", func() error { defer l.ended(tx); return l.Store.Commit(ctx, tx) })
+}
+
+// Rollback always happens: a database rolls back what nobody commits.
+func (l *line[Tx]) Rollback(ctx context.Context, tx Tx) error {
+	defer l.ended(tx)
+	return l.Store.Rollback(ctx, tx)
+}
+
+// Savepoint fails, when it is to fail after it took effect, as one that cannot be released.
+func (l *line[Tx]) Savepoint(ctx context.Context, tx Tx, f func(context.Context, Tx) error) error {
+	if err := l.passes("Savepoint", false); err != nil {
+		return err
+	}
+	return l.Store.Savepoint(ctx, tx, func(ctx context.Context, tx Tx) error {
+		if err := f(ctx, tx); err != nil {
+			return err
+		}
+		return l.passes("Savepoint", true)
+	})
+}
+
+func (l *line[Tx]) Claim(ctx context.Context, tx Tx, name string, msgs []inbox.Candidate) ([]inbox.Standing, error) {
+	return through(l, "Claim", func() ([]inbox.Standing, error) { return l.Store.Claim(ctx, tx, name, msgs) })
+}
+
+func (l *line[Tx]) Watermark(ctx context.Context, tx Tx, name string, at postrider.Position) (inbox.Watermark, error) {
+	return through(l, "Watermark", func() (inbox.Watermark, error) { return l.Store.Watermark(ctx, tx, name, at) })
+}
+
+func (l *line[Tx]) SetWatermark(ctx context.Context, tx Tx, name string, at postrider.Position) error {
+	return only(l, "SetWatermark", func() error { return l.Store.SetWatermark(ctx, tx, name, at) })
+}
+
+func (l *line[Tx]) HeldAmong(ctx context.Context, tx Tx, name string, keys []string) ([]string, error) {
+	return through(l, "HeldAmong", func() ([]string, error) { return l.Store.HeldAmong(ctx, tx, name, keys) })
+}
+
+func (l *line[Tx]) Park(ctx context.Context, tx Tx, name string, parked []inbox.Parked) error {
+	return only(l, "Park", func() error { return l.Store.Park(ctx, tx, name, parked) })
+}
+
+func (l *line[Tx]) Bury(ctx context.Context, tx Tx, name string, dead []inbox.Dead, hold bool) error {
+	return only(l, "Bury", func() error { return l.Store.Bury(ctx, tx, name, dead, hold) })
+}
+
+func (l *line[Tx]) Take(ctx context.Context, tx Tx, name string, m *postrider.Message) (inbox.Taken, error) {
+	return through(l, "Take", func() (inbox.Taken, error) { return l.Store.Take(ctx, tx, name, m) })
+}
+
+func (l *line[Tx]) Heartbeat(ctx context.Context, name string, o relay.Owner, ttl time.Duration) (relay.View, error) {
+	return through(l, "Heartbeat", func() (relay.View, error) { return l.Store.Heartbeat(ctx, name, o, ttl) })
+}
+
+func (l *line[Tx]) Acquire(ctx context.Context, name string, o relay.Owner, p []int, ttl time.Duration, s relay.Start) ([]relay.Lease, error) {
+	return through(l, "Acquire", func() ([]relay.Lease, error) { return l.Store.Acquire(ctx, name, o, p, ttl, s) })
+}
+
+func (l *line[Tx]) Leave(ctx context.Context, name string, o relay.Owner) error {
+	return only(l, "Leave", func() error { return l.Store.Leave(ctx, name, o) })
+}
+
+func (l *line[Tx]) Release(ctx context.Context, name string, leases []relay.Lease) error {
+	return only(l, "Release", func() error { return l.Store.Release(ctx, name, leases) })
+}
+
+func (l *line[Tx]) Due(ctx context.Context, name string, req relay.DueRequest) (relay.DueResult, error) {
+	return through(l, "Due", func() (relay.DueResult, error) { return l.Store.Due(ctx, name, req) })
+}
+
+func (l *line[Tx]) Settle(ctx context.Context, name string, o relay.Owner, s []relay.Settlement) (relay.Settled, error) {
+	return through(l, "Settle", func() (relay.Settled, error) { return l.Store.Settle(ctx, name, o, s) })
+}

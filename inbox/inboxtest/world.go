@@ -1,0 +1,379 @@
+package inboxtest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider"
+	memorybroker "github.com/postrider/postrider/broker/memory"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+)
+
+const (
+	partitions  = 4
+	messageType = "order.placed"
+	topic       = "orders"
+	consumer    = "view"
+	lease       = 300 * time.Millisecond
+	// patience is how long something that must happen is waited for; in a bubble, where waiting costs nothing, it is longer.
+	patience, bubblePatience = 30 * time.Second, 10 * time.Minute
+)
+
+var errBoom = errors.New("boom")
+
+// relayOwner is a process of a relay.
+var relayOwner = relay.Owner{ID: "relay", Host: "host"}
+
+// world is one test's database and broker.
+type world[Tx any] struct {
+	t      testing.TB
+	ctx    context.Context
+	h      Harness[Tx]
+	store  Store[Tx]
+	outbox *outbox.Outbox[Tx]
+	broker *memorybroker.Broker
+	made   int
+}
+
+func newWorld[Tx any](t testing.TB, h Harness[Tx]) *world[Tx] {
+	ctx := context.WithoutCancel(t.Context()) // processes are stopped in cleanups
+	w := &world[Tx]{t: t, ctx: ctx, h: h, store: h.Open(t)}
+	var err error
+	w.outbox, err = outbox.New(w.store, outbox.Config{Source: "inboxtest"})
+	w.must(err, "outbox")
+	w.broker, err = memorybroker.New(memorybroker.Config{})
+	w.must(err, "broker")
+	return w
+}
+
+func (w *world[Tx]) must(err error, doing string) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatalf("%s: %v", doing, err)
+	}
+}
+
+// until waits for a condition.
+func (w *world[Tx]) until(what string, condition func() bool) {
+	w.t.Helper()
+	limit := patience
+	if w.h.Bubble {
+		limit = bubblePatience
+	}
+	deadline := time.Now().Add(limit)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%s: not within %s", what, limit)
+		}
+		<-tick.C
+	}
+}
+
+// elapse lets time pass while nothing else has to happen.
+func (w *world[Tx]) elapse(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	<-t.C
+}
+
+// message makes one, with an ID that is its number and key: "3:a".
+func (w *world[Tx]) message(key string) *postrider.Message {
+	w.made++
+	return &postrider.Message{
+		ID: fmt.Sprintf("%d:%s", w.made, key), Type: messageType, Topic: topic, Source: "inboxtest", Key: key,
+		Time: time.Now().UTC().Truncate(time.Microsecond), ContentType: "application/json", Payload: []byte(`{}`),
+	}
+}
+
+// send publishes a message to the broker for each key and returns their IDs.
+func (w *world[Tx]) send(keys ...string) []string {
+	w.t.Helper()
+	var msgs []*postrider.Message
+	for _, key := range keys {
+		msgs = append(msgs, w.message(key))
+	}
+	w.publish(msgs...)
+	return ids(msgs)
+}
+
+func (w *world[Tx]) publish(msgs ...*postrider.Message) {
+	w.t.Helper()
+	for _, err := range w.broker.Publish(w.ctx, msgs) {
+		w.must(err, "publish")
+	}
+}
+
+func ids(msgs []*postrider.Message) []string {
+	var out []string
+	for _, m := range msgs {
+		out = append(out, m.ID)
+	}
+	return out
+}
+
+// effect is what the default handler leaves in the database: a message with the ID of the one handled, published in the
+// transaction.
+func (w *world[Tx]) effect(ctx context.Context, tx Tx, m *postrider.Message) error {
+	_, err := w.outbox.Publish(ctx, tx, &postrider.Message{ID: m.ID, Type: "effect", Key: m.Key})
+	return err
+}
+
+// committed reads the effects that were committed, in the order in which they were written.
+func (w *world[Tx]) committed() []*postrider.Message {
+	w.t.Helper()
+	req := relay.FetchRequest{Limit: 100_000, MaxBytes: 1 << 30}
+	for p := range partitions {
+		req.Partitions = append(req.Partitions, relay.FetchPartition{Partition: p})
+	}
+	batches, err := w.store.Fetch(w.ctx, "reader", req)
+	w.must(err, "fetch the effects")
+	var out []*postrider.Message
+	for _, b := range batches {
+		for _, r := range b.Records {
+			out = append(out, r.Message)
+		}
+	}
+	slices.SortFunc(out, func(a, b *postrider.Message) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	return out
+}
+
+func (w *world[Tx]) effects() []string { return ids(w.committed()) }
+
+// effectsOf are those of one key.
+func (w *world[Tx]) effectsOf(key string) []string {
+	return slices.DeleteFunc(w.effects(), func(id string) bool { return !strings.HasSuffix(id, ":"+key) })
+}
+
+// untilEffects waits for these effects, whatever their order.
+func (w *world[Tx]) untilEffects(want ...string) {
+	w.t.Helper()
+	defer func() {
+		if w.t.Failed() {
+			w.t.Logf("effects: %v", w.effects())
+		}
+	}()
+	w.until(fmt.Sprint("effects ", want), func() bool { return len(w.effects()) >= len(want) })
+	w.wantSet("effects", w.effects(), want)
+}
+
+// untilQuiet waits until the broker has nothing unsettled, and nothing is parked.
+func (w *world[Tx]) untilQuiet() {
+	w.t.Helper()
+	w.until("everything is settled", func() bool {
+		st := w.status()
+		return len(w.broker.Unsettled(consumer)) == 0 && st.Parked.N == 0 && st.Held.N == 0
+	})
+}
+
+func (w *world[Tx]) status() relay.RelayStatus {
+	w.t.Helper()
+	st, err := w.store.Status(w.ctx)
+	w.must(err, "status")
+	for _, r := range st.Relays {
+		if r.Name == consumer {
+			return r
+		}
+	}
+	return relay.RelayStatus{}
+}
+
+func (w *world[Tx]) held() []relay.HeldInfo {
+	w.t.Helper()
+	var out []relay.HeldInfo
+	for h, err := range w.store.ListHeld(w.ctx, consumer) {
+		w.must(err, "list held keys")
+		out = append(out, h)
+	}
+	return out
+}
+
+func (w *world[Tx]) letters(state deadletter.State) []deadletter.Letter {
+	w.t.Helper()
+	var out []deadletter.Letter
+	for l, err := range w.store.ListDead(w.ctx, deadletter.Filter{Relay: consumer, State: state}, 0, 0) {
+		w.must(err, "list dead letters")
+		out = append(out, l)
+	}
+	return out
+}
+
+func (w *world[Tx]) want(what string, got, want []string) {
+	w.t.Helper()
+	if !slices.Equal(got, want) {
+		w.t.Fatalf("%s:\n got %v\nwant %v", what, got, want)
+	}
+}
+
+func (w *world[Tx]) wantSet(what string, got, want []string) {
+	w.t.Helper()
+	w.want(what, slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want)))
+}
+
+// setting says how a process runs; the zero value is a consumer by ID of an ordered log that applies the default effect.
+type setting[Tx any] struct {
+	cfg     inbox.ConsumerConfig
+	source  memorybroker.SubscriberConfig
+	queue   bool // instead of a log
+	handler inbox.Handler[Tx]
+	// fault is asked about every operation of the store, before it (done false) and after it took effect.
+	fault   func(op string, done bool) error
+	prepare func(c *inbox.Consumer[Tx])
+}
+
+// process is one consumer process.
+type process[Tx any] struct {
+	*inbox.Consumer[Tx]
+	w    *world[Tx]
+	line *line[Tx]
+	sub  *tap
+	in   *inbox.Inbox[Tx]
+	done chan error
+	once sync.Once
+}
+
+// tap remembers the subscription, for its end to come without the process's help.
+type tap struct {
+	postrider.Subscriber
+	mu   sync.Mutex
+	subs []postrider.Subscription
+}
+
+func (s *tap) Subscribe(ctx context.Context) (postrider.Subscription, error) {
+	sub, err := s.Subscriber.Subscribe(ctx)
+	if err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.subs = append(s.subs, sub)
+	}
+	return sub, err
+}
+
+func (s *tap) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sub := range s.subs {
+		_ = sub.Close(context.Background())
+	}
+}
+
+// start runs a process until the test ends.
+func (w *world[Tx]) start(s setting[Tx]) *process[Tx] {
+	w.t.Helper()
+	p := w.build(s)
+	go func() { p.done <- p.Run(w.ctx) }()
+	w.t.Cleanup(p.stop)
+	return p
+}
+
+func (w *world[Tx]) build(s setting[Tx]) *process[Tx] {
+	w.t.Helper()
+	cfg := s.cfg
+	cfg.Name = cmp.Or(cfg.Name, consumer)
+	cfg.BackoffBase, cfg.BackoffMax = cmp.Or(cfg.BackoffBase, 5*time.Millisecond), cmp.Or(cfg.BackoffMax, 20*time.Millisecond)
+	cfg.LeaseTTL = cmp.Or(cfg.LeaseTTL, lease)
+	cfg.Logger = slog.New(slog.DiscardHandler)
+	source := s.source
+	source.Group, source.Topics = cfg.Name, []string{topic}
+	if !s.queue {
+		source.Partitions = cmp.Or(source.Partitions, 2)
+	}
+	sub, err := w.broker.Subscriber(source)
+	w.must(err, "subscriber")
+	p := &process[Tx]{
+		w: w, sub: &tap{Subscriber: sub}, done: make(chan error, 1),
+		line: &line[Tx]{Store: w.store, fault: s.fault, open: make(map[any]Tx)},
+	}
+	p.in, err = inbox.New[Tx](p.line, inbox.Config{})
+	w.must(err, "inbox")
+	p.Consumer, err = inbox.NewConsumer(p.in, p.sub, cfg)
+	w.must(err, "consumer")
+	handler := s.handler
+	if handler == nil {
+		handler = w.effect
+	}
+	if s.prepare != nil {
+		s.prepare(p.Consumer)
+	} else {
+		w.must(p.HandleFunc(messageType, handler), "handle")
+	}
+	return p
+}
+
+// stop ends the process in order.
+func (p *process[Tx]) stop() {
+	p.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := p.Stop(ctx); err != nil {
+			p.w.t.Errorf("stop: %v", err)
+		}
+		if err := <-p.done; err != nil {
+			p.w.t.Errorf("run: %v", err)
+		}
+	})
+}
+
+// kill ends the process as a power cut would: its transactions are rolled back by the database, the broker misses it, and
+// nothing that it still does has any effect.
+func (p *process[Tx]) kill() {
+	p.line.cut()
+	p.sub.close()
+	p.once.Do(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		go func() {
+			_ = p.Stop(ctx)
+			<-p.done
+		}()
+	})
+}
+
+// journal notes what handlers do.
+type journal struct {
+	mu  sync.Mutex
+	ids []string
+	max int // the highest attempt seen
+}
+
+func (j *journal) note(m *postrider.Message) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.ids = append(j.ids, m.ID)
+	j.max = max(j.max, m.Attempt)
+	n := 0
+	for _, id := range j.ids {
+		if id == m.ID {
+			n++
+		}
+	}
+	return n
+}
+
+func (j *journal) all() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.ids)
+}
+
+func (j *journal) count(id string) int {
+	n := 0
+	for _, noted := range j.all() {
+		if noted == id {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,230 @@
+package inbox
+
+import (
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider"
+)
+
+// item is one message in memory.
+type item struct {
+	delivery *postrider.Delivery
+	msg      *postrider.Message
+	number   uint64 // in the order of receipt
+	size     int
+	lane     *lane
+	failures []failure
+	begun    time.Time // of the first attempt
+	// fate, once it is decided, is what becomes of the message instead of its effect.
+	fate *fate
+	// alone: the message gets a transaction of its own, because one that it shared failed.
+	alone    bool
+	extended time.Time // when its broker's wait began anew
+}
+
+// failure is a failed attempt.
+type failure struct {
+	at    time.Time
+	cause string
+}
+
+// attempts are the failures so far, as of now.
+func (it *item) attempts(now time.Time) []Attempt {
+	out := make([]Attempt, len(it.failures))
+	for i, f := range it.failures {
+		out[i] = Attempt{Ago: now.Sub(f.at), Cause: f.cause}
+	}
+	return out
+}
+
+// lost says whether this process has lost the right to work on the message.
+func (it *item) lost() bool {
+	select {
+	case <-it.delivery.Lost():
+		return true
+	default:
+		return false
+	}
+}
+
+// lane is a queue of messages that run one after another, in order: by ID those of one key, or deliveries of one message
+// without a key; by watermark those of one partition of the source. It exists as long as it has messages or runs.
+type lane struct {
+	name  string
+	items []*item
+	// busy: its foremost messages are under way, or it waits for a time.
+	busy bool
+}
+
+// laneOf names the lane of a delivery.
+func (c *Consumer[Tx]) laneOf(d *postrider.Delivery, m *postrider.Message) string {
+	switch {
+	case c.cfg.Remember == ByWatermark:
+		return d.Position.Partition
+	case m.Key != "":
+		return "key " + m.Key
+	default:
+		return "id " + m.ID
+	}
+}
+
+// enqueue takes a message into memory.
+func (c *Consumer[Tx]) enqueue(it *item, name string) {
+	c.received++
+	c.sized += int64(it.size)
+	c.stats.Received++
+	it.number = c.received
+	c.inMemory[it] = struct{}{}
+	c.bytes += it.size
+	l := c.lanes[name]
+	if l == nil {
+		l = &lane{name: name}
+		c.lanes[name] = l
+	}
+	it.lane = l
+	l.items = append(l.items, it)
+	if !l.busy && len(l.items) == 1 {
+		c.ready = append(c.ready, l)
+	}
+}
+
+// drop forgets a message that is settled or lost.
+func (c *Consumer[Tx]) drop(it *item) {
+	delete(c.inMemory, it)
+	c.bytes -= it.size
+}
+
+// worker runs transactions until the consumer stops.
+func (c *Consumer[Tx]) worker() {
+	for {
+		batch := c.take()
+		if len(batch) == 0 {
+			return
+		}
+		c.process(batch)
+	}
+}
+
+// take waits for work and takes as much of it as a transaction may have. It returns nothing when the consumer stops.
+func (c *Consumer[Tx]) take() []*item {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		if c.life.Err() != nil {
+			return nil
+		}
+		if batch := c.fill(); len(batch) > 0 {
+			return batch
+		}
+		c.changed.Wait()
+	}
+}
+
+// fill takes messages from the lanes that are ready.
+func (c *Consumer[Tx]) fill() []*item {
+	var batch []*item
+	for len(batch) < c.cfg.Batch && len(c.ready) > 0 {
+		l := c.ready[0]
+		c.discardLost(l)
+		if len(l.items) == 0 {
+			c.ready = c.ready[1:]
+			delete(c.lanes, l.name)
+			continue
+		}
+		n := c.share(l, batch)
+		if n == 0 {
+			break // it waits for a transaction of its own
+		}
+		c.ready = c.ready[1:]
+		batch = append(batch, l.items[:n]...)
+		l.items, l.busy = slices.Clone(l.items[n:]), true
+		if c.cfg.Remember == ByWatermark || batch[0].alone {
+			break
+		}
+	}
+	return batch
+}
+
+// share says how many of a lane's foremost messages fit into a batch.
+func (c *Consumer[Tx]) share(l *lane, batch []*item) int {
+	first := l.items[0]
+	if first.alone {
+		if len(batch) > 0 {
+			return 0
+		}
+		return 1
+	}
+	n := 1
+	for n < len(l.items) && len(batch)+n < c.cfg.Batch && !l.items[n].alone && c.sameLog(first, l.items[n]) {
+		n++
+	}
+	return n
+}
+
+// sameLog says whether two messages of a lane can share a watermark.
+func (c *Consumer[Tx]) sameLog(a, b *item) bool {
+	return c.cfg.Remember != ByWatermark || a.delivery.Position.Epoch == b.delivery.Position.Epoch
+}
+
+// discardLost drops messages that this process may no longer work on. By watermark those behind one go with it: a
+// watermark that moved on without it would pass over it for good.
+func (c *Consumer[Tx]) discardLost(l *lane) {
+	gone := false
+	l.items = slices.DeleteFunc(l.items, func(it *item) bool {
+		lost := gone || it.lost()
+		gone = lost && c.cfg.Remember == ByWatermark
+		if lost {
+			c.drop(it)
+			c.stats.Lost++
+			c.changed.Broadcast()
+		}
+		return lost
+	})
+}
+
+// giveBack puts messages that are not settled back to the front of their lanes, in order, and lets all lanes of a batch go
+// on, after a wait if it is positive. The messages of one lane stand together in the batch.
+func (c *Consumer[Tx]) giveBack(batch, unsettled []*item, wait time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, it := range slices.Backward(unsettled) {
+		it.lane.items = slices.Insert(it.lane.items, 0, it)
+	}
+	for i, it := range batch {
+		if i > 0 && batch[i-1].lane == it.lane {
+			continue
+		}
+		if wait <= 0 || len(it.lane.items) == 0 {
+			c.goOn(it.lane)
+			continue
+		}
+		time.AfterFunc(wait, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.goOn(it.lane)
+			c.changed.Broadcast()
+		})
+	}
+	c.changed.Broadcast()
+}
+
+// goOn makes a lane ready for its next messages, or forgets it.
+func (c *Consumer[Tx]) goOn(l *lane) {
+	l.busy = false
+	if len(l.items) == 0 {
+		delete(c.lanes, l.name)
+		return
+	}
+	c.ready = append(c.ready, l)
+}
+
+// unbegun returns the messages that wait in lanes, in the order of receipt.
+func (c *Consumer[Tx]) unbegun() []*item {
+	var out []*item
+	for _, l := range c.lanes {
+		out = append(out, l.items...)
+	}
+	slices.SortFunc(out, func(a, b *item) int { return int(a.number) - int(b.number) })
+	return out
+}

@@ -1,0 +1,216 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay"
+)
+
+// fate is what becomes of a message that is not applied as it comes: it is parked, or dead.
+type fate struct {
+	dead          bool
+	reason, cause string // of a dead letter; of a parked message the cause if it is no attempt's
+	park          relay.ParkReason
+	after         time.Duration
+}
+
+// The waits of messages that are put aside without a failed attempt.
+const (
+	unhandledWait   = 10 * time.Second
+	unavailableWait = 5 * time.Second
+)
+
+// The bounds of the wait before the database is tried again.
+const (
+	storeRetryMin = 50 * time.Millisecond
+	storeRetryMax = 5 * time.Second
+)
+
+// process runs transactions for a batch until each of its messages is settled, or is to wait, or is lost.
+func (c *Consumer[Tx]) process(batch []*item) {
+	ctx, cancel := c.context(batch)
+	defer cancel()
+	left, wait := c.skip(batch), time.Duration(0)
+	for len(left) > 0 && ctx.Err() == nil {
+		res := c.transact(ctx, left)
+		switch {
+		case res.err == nil:
+			c.settle(left, res.ends)
+			left = nil
+			continue
+		case ctx.Err() != nil: // stopped, or lost: nothing was decided
+			continue
+		case res.failed == nil: // the database, as far as one can tell
+			for _, it := range left {
+				it.alone = it.alone || len(left) > 1
+			}
+			wait = c.storeFailed(res.err)
+		default:
+			c.storeAnswers()
+			if wait = c.judge(left[0], res.failed, true); left[0].fate != nil {
+				continue // it is put aside in a transaction of its own
+			}
+		}
+		break
+	}
+	c.giveBack(batch, left, wait)
+}
+
+// skip settles messages that are passed over, if they need no transaction for it, and returns the others.
+func (c *Consumer[Tx]) skip(batch []*item) []*item {
+	if c.cfg.Unhandled != SkipUnhandled || c.cfg.Remember != ByID {
+		return batch
+	}
+	var left, passed []*item
+	ends := make(map[*item]end)
+	for _, it := range batch {
+		if it.fate != nil || c.handlers.knows(it.msg.Type) {
+			left = append(left, it)
+			continue
+		}
+		passed, ends[it] = append(passed, it), skipped
+	}
+	if len(passed) > 0 {
+		c.acknowledge(passed, ends)
+	}
+	return left
+}
+
+// context ends when the consumer must stop what is under way, or has lost the right to one of the messages.
+func (c *Consumer[Tx]) context(batch []*item) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(c.calls)
+	watched := make(map[<-chan struct{}]bool, 1)
+	for _, it := range batch {
+		lost := it.delivery.Lost()
+		if lost == nil || watched[lost] {
+			continue
+		}
+		watched[lost] = true
+		go func() {
+			select {
+			case <-lost:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return ctx, cancel
+}
+
+// storeFailed notes that the database does not take transactions and returns the wait before the next try.
+func (c *Consumer[Tx]) storeFailed(err error) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.storeFails++; c.storeFails == 1 {
+		c.cfg.Logger.Warn("consumer's transaction failed and is tried again", "consumer", c.cfg.Name, "error", err)
+	}
+	return relay.Backoff(storeRetryMin, storeRetryMax, c.storeFails)
+}
+
+func (c *Consumer[Tx]) storeAnswers() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.storeFails = 0
+}
+
+// judge decides what becomes of a message whose attempt failed: a fate, or, if local, another attempt after a wait.
+func (c *Consumer[Tx]) judge(it *item, err error, local bool) (wait time.Duration) {
+	o := postrider.OutcomeOf(err)
+	cause := relay.CauseText(o.Err)
+	switch {
+	case errors.Is(err, errUnhandled):
+		it.fate = &fate{park: relay.ParkUnhandled, after: unhandledWait, cause: cause}
+		return 0
+	case o.Kind == postrider.Snoozed:
+		it.fate = &fate{park: relay.ParkSnoozed, after: o.After}
+		return 0
+	case o.Kind == postrider.BrokerUnavailable:
+		it.fate = &fate{park: relay.ParkSnoozed, after: unavailableWait, cause: cause}
+		return 0
+	}
+	now := time.Now()
+	it.failures = append(it.failures, failure{now, cause})
+	n := len(it.failures)
+	c.note(func(s *Stats) { s.Failed++ })
+	switch {
+	case o.Kind == postrider.DeadLettered:
+		it.fate = &fate{dead: true, reason: o.Reason, cause: cause}
+		return 0
+	case n >= c.cfg.MaxAttempts:
+		it.fate = &fate{dead: true, reason: AttemptsExhausted, cause: cause}
+		return 0
+	}
+	if wait = o.After; wait == 0 {
+		wait = relay.Backoff(c.cfg.BackoffBase, c.cfg.BackoffMax, n)
+	}
+	if !local || c.cfg.Remember != ByID || n >= c.cfg.LocalAttempts || now.Add(wait).Sub(it.begun) > c.cfg.LocalFor {
+		it.fate = &fate{park: relay.ParkRetry, after: wait}
+	}
+	return wait
+}
+
+// settle takes note of a transaction that was committed.
+func (c *Consumer[Tx]) settle(batch []*item, ends map[*item]end) {
+	c.storeAnswers()
+	for _, it := range batch {
+		if ends[it] == buried {
+			m := it.msg
+			c.cfg.Logger.Error("message is dead", "consumer", c.cfg.Name, "message", m.ID, "type", m.Type, "key", m.Key,
+				"tenant", m.Tenant, "attempts", len(it.failures), "reason", it.fate.reason)
+		}
+	}
+	c.store.Wake() // for what handlers published, and what was put aside and is due
+	c.acknowledge(batch, ends)
+}
+
+// acknowledge tells the broker what is done, and forgets it.
+func (c *Consumer[Tx]) acknowledge(batch []*item, ends map[*item]end) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.calls), ackTimeout)
+	defer cancel()
+	for _, it := range batch {
+		err := it.delivery.Ack(ctx)
+		c.mu.Lock()
+		c.drop(it)
+		c.stats.count(ends[it])
+		if err != nil {
+			c.stats.Unacknowledged++
+		}
+		c.mu.Unlock()
+		if err != nil {
+			c.cfg.Logger.Debug("the broker did not hear that a message is done; it may come again and have no effect",
+				"consumer", c.cfg.Name, "message", it.msg.ID, "error", err)
+		}
+	}
+}
+
+// ackTimeout bounds the telling of the broker; what it does not hear of comes again and is a duplicate.
+const ackTimeout = 10 * time.Second
+
+// end is how a message ended in a transaction that was committed.
+type end int
+
+const (
+	applied end = iota
+	duplicate
+	skipped
+	putAside
+	buried
+)
+
+func (s *Stats) count(e end) {
+	switch e {
+	case applied:
+		s.Applied++
+	case duplicate:
+		s.Duplicates++
+	case skipped:
+		s.Skipped++
+	case putAside:
+		s.Parked++
+	case buried:
+		s.Dead++
+	}
+}

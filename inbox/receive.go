@@ -1,0 +1,216 @@
+package inbox
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay"
+)
+
+// The bounds of the wait before the broker is tried again.
+const (
+	sourceRetryMin = 100 * time.Millisecond
+	sourceRetryMax = 5 * time.Second
+)
+
+// receiveLoop joins the group and reads until the consumer stops.
+func (c *Consumer[Tx]) receiveLoop() error {
+	failures := 0
+	for c.life.Err() == nil {
+		var err error
+		if c.subscription == nil {
+			err = c.subscribe()
+		} else {
+			err = c.receive()
+		}
+		switch {
+		case err == nil:
+			if failures > 0 {
+				c.cfg.Logger.Info("the broker is available again", "consumer", c.cfg.Name)
+			}
+			failures = 0
+			continue
+		case c.life.Err() != nil:
+			return nil
+		case errors.Is(err, postrider.ErrSubscriptionClosed):
+			return fmt.Errorf("consumer %s: %w", c.cfg.Name, err)
+		case c.subscription == nil && postrider.OutcomeOf(err).Kind != postrider.BrokerUnavailable:
+			return fmt.Errorf("consumer %s: subscribe: %w", c.cfg.Name, err)
+		}
+		if failures++; failures == 1 {
+			c.cfg.Logger.Warn("consumer cannot read from the broker and keeps trying", "consumer", c.cfg.Name, "error", err)
+		}
+		sleep(c.life, relay.Backoff(sourceRetryMin, sourceRetryMax, failures))
+	}
+	return nil
+}
+
+func (c *Consumer[Tx]) subscribe() error {
+	s, err := c.subscriber.Subscribe(c.life)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.subscription = s
+	return nil
+}
+
+// receive reads once, when there is room.
+func (c *Consumer[Tx]) receive() error {
+	limit := c.awaitRoom()
+	if limit == 0 {
+		return nil
+	}
+	deliveries, err := c.subscription.Receive(c.life, limit)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range deliveries {
+		c.admit(d)
+	}
+	c.changed.Broadcast()
+	return nil
+}
+
+// awaitRoom waits until there is room in memory and returns for how many messages, judged by the mean size of those so
+// far; 0 when the consumer stops.
+func (c *Consumer[Tx]) awaitRoom() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.life.Err() == nil {
+		room, bytes := c.cfg.MaxInFlight-len(c.inMemory), c.cfg.MaxInFlightBytes-c.bytes
+		if len(c.inMemory) == 0 || room > 0 && bytes > 0 {
+			mean := 1024
+			if c.received > 0 {
+				mean = int(c.sized/int64(c.received)) + 1
+			}
+			return max(min(room, bytes/mean), 1)
+		}
+		c.changed.Wait()
+	}
+	return 0
+}
+
+// admit takes a delivery into its lane. One that is no message, or cannot be remembered, is given up: it is dead.
+func (c *Consumer[Tx]) admit(d *postrider.Delivery) {
+	it := &item{delivery: d, msg: d.Message, extended: time.Now()}
+	switch {
+	case d.Err != nil || d.Message == nil:
+		it.msg = legible(d)
+		it.fate = &fate{dead: true, reason: postrider.Undecodable, cause: relay.CauseText(d.Err)}
+	case d.Message.ID == "":
+		m := *d.Message
+		m.ID = substituteID(d)
+		it.msg = &m
+		if c.caps.Positions {
+			break
+		}
+		it.fate = &fate{dead: true, reason: postrider.Undecodable, cause: "the message has no ID, by which it could be told " +
+			"from others; let its publisher give it one"}
+	}
+	it.size = it.msg.Size()
+	c.enqueue(it, c.laneOf(d, it.msg))
+}
+
+// substituteID names a message without an ID by its place in the source, or else by its content.
+func substituteID(d *postrider.Delivery) string {
+	content := d.Raw
+	if p := d.Position; p != (postrider.Position{}) {
+		content = fmt.Appendf(nil, "%q %q %d", p.Epoch, p.Partition, p.Offset)
+	} else if d.Message != nil && content == nil {
+		content = d.Message.Payload
+	}
+	sum := sha256.Sum256(content)
+	return "unnamed-" + hex.EncodeToString(sum[:16])
+}
+
+// legible makes a message that any database can hold of what could be read of a delivery. Its payload is what came.
+func legible(d *postrider.Delivery) *postrider.Message {
+	var m postrider.Message
+	if d.Message != nil {
+		m = *d.Message
+	}
+	for _, f := range []struct {
+		text  *string
+		limit int
+	}{
+		{&m.ID, 64}, {&m.Type, 128}, {&m.Source, 256}, {&m.Topic, 249}, {&m.Key, 256}, {&m.Subject, 256}, {&m.Tenant, 64},
+		{&m.ContentType, 128}, {&m.CorrelationID, 128}, {&m.CausationID, 128},
+	} {
+		*f.text = strings.ReplaceAll(strings.ToValidUTF8(*f.text, "\uFFFD"), "\x00", "")
+		if len(*f.text) > f.limit {
+			*f.text = strings.ToValidUTF8((*f.text)[:f.limit], "")
+		}
+	}
+	m.Headers = nil // they are in what came, if anywhere
+	if d.Raw != nil {
+		m.Payload = d.Raw
+	}
+	if m.ID == "" {
+		m.ID = substituteID(d)
+	}
+	return &m
+}
+
+// PositionHeader is the header in which a message that was put aside or died says where in its source it stood, as JSON:
+// {"Epoch":"…","Partition":"…","Offset":42}. Handlers do not see it.
+const PositionHeader = "postrider-position"
+
+// stamped is the message as it is put aside, with its position.
+func (it *item) stamped() *postrider.Message {
+	if it.delivery.Position == (postrider.Position{}) {
+		return it.msg
+	}
+	m := *it.msg
+	m.Headers = maps.Clone(m.Headers)
+	if m.Headers == nil {
+		m.Headers = make(map[string]string, 1)
+	}
+	text, err := json.Marshal(it.delivery.Position)
+	if err != nil {
+		panic(err) // text and numbers always marshal
+	}
+	m.Headers[PositionHeader] = string(text)
+	return &m
+}
+
+// extendLoop asks the broker for more time while messages are in memory, at a third of the time that it gives.
+func (c *Consumer[Tx]) extendLoop(ctx context.Context) {
+	if c.caps.AckWithin <= 0 {
+		return
+	}
+	third := max(c.caps.AckWithin/3, time.Millisecond)
+	for failing := false; sleep(ctx, third/2); {
+		now := time.Now()
+		var old []*item
+		c.mu.Lock()
+		for it := range c.inMemory {
+			if now.Sub(it.extended) >= third/2 {
+				it.extended = now
+				old = append(old, it)
+			}
+		}
+		c.mu.Unlock()
+		var failed error
+		for _, it := range old {
+			if err := it.delivery.Extend(ctx); err != nil && ctx.Err() == nil {
+				failed = err
+			}
+		}
+		if failed != nil && !failing {
+			c.cfg.Logger.Warn("the broker gives no more time; messages may come again", "consumer", c.cfg.Name, "error", failed)
+		}
+		failing = failed != nil
+	}
+}
