@@ -160,7 +160,7 @@ func TestRelayRunsSeveralRelaysOnSeveralStores(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "postrider.yaml")
 	must(t, os.WriteFile(file, fmt.Appendf(nil, `
 stores:
-  - {name: first, url: "%s", keep_delivered: 0s}
+  - {name: first, url: "%s", keep_delivered: 1h}
   - {name: second, url: "%s"}
 relays:
   - {name: to-a, store: first, publisher: "%s?stream=A", topics: [a.*], start: oldest}

@@ -64,6 +64,9 @@ const MinFor = 3 * time.Second
 
 const relayName = "demo"
 
+// stopTimeout is how long a relay may take to end in good order.
+const stopTimeout = 10 * time.Second
+
 // run is a running demo.
 type run struct {
 	cfg      Config
@@ -139,7 +142,7 @@ func (r *run) prepare(ctx context.Context) error {
 func (r *run) startRelay() error {
 	m, err := start(r.cfg.Store, relay.Config{
 		Name: relayName, Publisher: r.publish, OnDead: relay.HoldKey,
-		MaxAttempts: 4, BackoffBase: r.cfg.For / 50, BackoffMax: r.cfg.For / 20, LeaseTTL: r.leaseTTL(), StopTimeout: 5 * time.Second,
+		MaxAttempts: 4, BackoffBase: r.cfg.For / 50, BackoffMax: r.cfg.For / 20, LeaseTTL: r.leaseTTL(), StopTimeout: stopTimeout,
 		PublishInterceptors: append([]relay.PublishInterceptor{r.poison.intercept}, r.cfg.Interceptors...),
 	})
 	if err != nil {
@@ -153,7 +156,7 @@ func (r *run) startRelay() error {
 
 // leaseTTL is short, so that the crash is over soon; the default of a relay is 15 s.
 func (r *run) leaseTTL() time.Duration {
-	return min(max(r.cfg.For/10, 500*time.Millisecond), 2*time.Second)
+	return min(max(r.cfg.For/10, time.Second), 2*time.Second)
 }
 
 // show lets the shop work while the story is told, waits for what is on its way and compares.
@@ -269,7 +272,7 @@ func (r *run) cleanUp() error {
 	}
 	r.mu.Unlock()
 	for _, m := range relays {
-		errs = append(errs, m.stop(5*time.Second))
+		errs = append(errs, m.stop(2*stopTimeout))
 	}
 	if c, ok := r.publish.(io.Closer); ok {
 		errs = append(errs, c.Close())
