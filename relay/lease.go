@@ -199,7 +199,7 @@ func (r *Relay) withdraw(p *partition) {
 // the cursor to pass over both. Otherwise those others would be delivered again.
 func (r *Relay) putAway(p *partition) {
 	leave := func(it *item) {
-		if key := it.msg.Key; !it.parked && it.ticket < p.delivered {
+		if key := it.key; !it.parked && it.ticket < p.delivered {
 			if key != "" && p.held[key] == nil {
 				r.head(it, HeldKey{Reason: ParkReturned, Cause: "its process stopped before it came to it", Attempts: it.attempts})
 			}
@@ -258,10 +258,10 @@ func (r *Relay) acquire(ctx context.Context, free []int) []Lease {
 		return nil
 	}
 	for _, l := range leases {
-		keys, err := r.store.HeldKeys(ctx, r.cfg.Name, l.Partition)
+		aside, err := r.store.Aside(ctx, r.cfg.Name, l.Partition, l.Cursor.Position)
 		if err != nil {
 			if ctx.Err() == nil {
-				r.cfg.Logger.Warn("relay cannot read held keys and keeps trying", "relay", r.cfg.Name, "error", err)
+				r.cfg.Logger.Warn("relay cannot read what is put aside and keeps trying", "relay", r.cfg.Name, "error", err)
 			}
 			_ = r.store.Release(ctx, r.cfg.Name, []Lease{l}) // it ends by itself otherwise
 			continue
@@ -270,7 +270,7 @@ func (r *Relay) acquire(ctx context.Context, free []int) []Lease {
 		p := newPartition(r.calls, l)
 		r.extend(p, asked)
 		r.partitions[p.id] = p
-		for _, key := range keys {
+		for _, key := range aside.Keys {
 			r.holdKey(p, key)
 		}
 		r.mu.Unlock()

@@ -24,7 +24,8 @@ type LeaseStore interface {
 	// that have been gone for a day, and reports who is alive and who holds what.
 	Heartbeat(ctx context.Context, relay string, owner Owner, ttl time.Duration) (View, error)
 	// Acquire leases those of the given partitions that nobody holds (released, or expired), for ttl. Each lease gained has
-	// an epoch greater than any before. A partition that the relay meets for the first time starts at start.
+	// an epoch greater than any before. The first call for a relay fixes where it starts in all partitions of the outbox,
+	// whichever are asked for and whether any is free, so that nothing is skipped that is published from then on.
 	Acquire(ctx context.Context, relay string, owner Owner, partitions []int, ttl time.Duration, start Start) ([]Lease, error)
 	// Release gives leases back, so that others need not wait for their end. A lease whose epoch is stale is left alone.
 	Release(ctx context.Context, relay string, leases []Lease) error
@@ -41,13 +42,15 @@ type LogStore interface {
 	Fetch(ctx context.Context, relay string, req FetchRequest) ([]Batch, error)
 	// Due returns parked messages whose time has come, in partitions that the caller holds, oldest due first.
 	Due(ctx context.Context, relay string, req DueRequest) (DueResult, error)
-	// HeldKeys returns the keys that are held in a partition, those waiting for an operator included.
-	HeldKeys(ctx context.Context, relay string, partition int) ([]string, error)
+	// Aside returns what was taken off the main line in a partition, to whoever gains its lease with a cursor at position.
+	Aside(ctx context.Context, relay string, partition int, position int64) (Aside, error)
 	// Settle records outcomes, atomically for each settlement, and fenced: a settlement whose owner or epoch is no longer
 	// that of the lease changes nothing and its partition is reported in Lost. It may be lost in a crash of the database
 	// (the messages are then delivered again), so it need not wait for the disk. After an error the relay does not know
 	// whether it took effect and calls it again with the same settlements: the second time must change nothing, in
-	// particular write no second dead letter and no second history entry for the same attempt.
+	// particular write no second dead letter and no second history entry for the same attempt, also when retention has
+	// dropped the messages or an operator has moved them on in between (see Parked.FromLog, Dead.FromLog, HeldKey). A message
+	// that is to be put aside from the log, lies beyond the stored cursor and is not in the log is an error.
 	Settle(ctx context.Context, relay string, owner Owner, settlements []Settlement) (Settled, error)
 	// Subscribe returns a channel that receives, coalesced, when messages may have been committed or parked messages have
 	// become due, as far as this process hears of it; polling must find everything all the same. The function ends it.
@@ -186,6 +189,16 @@ type Record struct {
 	Err error
 }
 
+// Aside is what a relay has taken off the main line in a partition.
+type Aside struct {
+	// Keys are the keys that are held, those waiting for an operator included.
+	Keys []string
+	// Sequences are those greater than the position asked for of messages that are parked or have a dead letter of any
+	// state. A crash may have left the cursor before them: read from the log again they are not to be delivered from there
+	// as well, with their attempts forgotten.
+	Sequences []int64
+}
+
 // DueRequest says which parked messages to return.
 type DueRequest struct {
 	// Partitions are the partitions to look in.
@@ -234,7 +247,8 @@ const (
 	ParkDead      ParkReason = "dead"      // of a held key only: its head died, and an operator decides how it goes on
 )
 
-// Settlement is what became of messages of one partition.
+// Settlement is what became of messages of one partition. Its parts are applied in the order Parked, Dead, Removed, Held,
+// Release: a message may have been parked while it was slow and been delivered since.
 type Settlement struct {
 	Partition int
 	Epoch     int64
@@ -253,7 +267,7 @@ type Settlement struct {
 	// Held are keys to hold, or whose state has changed.
 	Held []HeldKey
 	// Release are keys to hold no longer. A key that still has parked messages waiting behind it stays held and becomes due
-	// at once. It is applied after everything else of the settlement.
+	// at once.
 	Release []string
 	// DeliveredCount and FailedCount are added to the partition's counters: messages delivered, attempts failed.
 	DeliveredCount, FailedCount int64
@@ -263,8 +277,10 @@ type Settlement struct {
 type Parked struct {
 	Sequence int64
 	Key      string
-	// FromLog: the message is copied from the log (if it is parked already, that row is updated). Otherwise a parked row is
-	// updated, and if it is gone, because an operator took it away, nothing happens.
+	// FromLog: the message is copied from the log. If it is parked already, that row is updated and keeps its history and the
+	// larger number of attempts. If it is not but has a dead letter of any state, somebody has moved it on, and nothing
+	// happens; nor if the log no longer has it and the stored cursor has passed it. Not FromLog: a parked row is updated, and
+	// if it is gone, because an operator took it away, nothing happens.
 	FromLog bool
 	Reason  ParkReason
 	// Waits: the message has no time of its own; it waits as head or follower of its held key. Otherwise it is due After
@@ -286,8 +302,9 @@ type HeldKey struct {
 	Cause    string
 	Attempts int
 	// After is the time from now to the next attempt; UntilDecided holds the key until an operator decides about the head's
-	// dead letter, or makes it due at once when none is open (one has decided meanwhile). Since when the key is held is kept
-	// when it is held already.
+	// dead letter. When one has moved the head on meanwhile the key is due at once instead: with UntilDecided when no letter
+	// of the head is open, otherwise when the head has a letter and is not parked. Since when the key is held is kept when
+	// it is held already.
 	After        time.Duration
 	UntilDecided bool
 }
@@ -296,8 +313,9 @@ type HeldKey struct {
 type Dead struct {
 	Sequence int64
 	Key      string
-	// FromLog: the message is copied from the log, otherwise it is moved from the parked ones; if it is no longer there,
-	// nothing happens.
+	// FromLog: the message is moved from the parked ones if it is there, otherwise copied from the log. If it has a dead
+	// letter of any state, or the log no longer has it and the stored cursor has passed it, nothing happens. Not FromLog: it
+	// is moved from the parked ones, and if it is no longer there, nothing happens.
 	FromLog bool
 	// Reason is short and the same for like cases ("attempts exhausted", "undecodable"), Cause what happened in the last
 	// attempt, up to 4,000 bytes.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -128,18 +129,27 @@ func cut(cause string) string {
 	return strings.ToValidUTF8(cause[:causeKept], "")
 }
 
-// HeldKeys implements relay.LogStore.
-func (s *Store) HeldKeys(ctx context.Context, name string, partition int) ([]string, error) {
-	return do(ctx, s, "HeldKeys", func(db *database) ([]string, error) {
+// Aside implements relay.LogStore.
+func (s *Store) Aside(ctx context.Context, name string, partition int, position int64) (relay.Aside, error) {
+	return do(ctx, s, "Aside", func(db *database) (relay.Aside, error) {
 		if partition < 0 || partition >= len(db.log) {
-			return nil, fmt.Errorf("held keys: there is no partition %d", partition)
+			return relay.Aside{}, fmt.Errorf("put aside: there is no partition %d", partition)
 		}
-		var keys []string
-		for key := range db.relay(name).parked[partition].held {
-			keys = append(keys, key)
+		r := db.relay(name)
+		out := relay.Aside{Keys: slices.Sorted(maps.Keys(r.parked[partition].held))}
+		for seq := range r.parked[partition].rows {
+			if seq > position {
+				out.Sequences = append(out.Sequences, seq)
+			}
 		}
-		slices.Sort(keys)
-		return keys, nil
+		for seq, l := range r.latest {
+			if seq > position && l.Partition == partition {
+				out.Sequences = append(out.Sequences, seq)
+			}
+		}
+		slices.Sort(out.Sequences)
+		out.Sequences = slices.Compact(out.Sequences)
+		return out, nil
 	})
 }
 

@@ -49,20 +49,36 @@ delete from {parked} p using mine m where p.relay = $1::text and p.partition = m
 		else p.history || excluded.history end`
 )
 
-// heldKeysSQL: $1 relay, $2 partition.
-const heldKeysSQL = `select key from {held} where relay = $1::text and partition = $2::int4 order by key`
+// asideSQL: $1 relay, $2 partition, $3 position. A row has a key or a sequence.
+const asideSQL = `
+select key, null::int8 as seq from {held} where relay = $1::text and partition = $2::int2
+union all
+(select null, seq from {parked} where relay = $1::text and partition = $2::int2 and seq > $3::int8
+union
+select null, seq from {dead} where relay = $1::text and partition = $2::int2 and seq > $3::int8)
+order by key, seq`
 
-// HeldKeys implements relay.LogStore.
-func (s *Store) HeldKeys(ctx context.Context, name string, partition int) ([]string, error) {
+// Aside implements relay.LogStore.
+func (s *Store) Aside(ctx context.Context, name string, partition int, position int64) (relay.Aside, error) {
 	if _, err := s.open(ctx); err != nil {
-		return nil, err
+		return relay.Aside{}, err
 	}
-	rows, err := s.pool.Query(ctx, s.sql.heldKeys, name, partition)
+	rows, err := s.pool.Query(ctx, s.sql.aside, name, partition, position)
 	if err != nil {
-		return nil, translate("held keys", err)
+		return relay.Aside{}, translate("put aside", err)
 	}
-	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	return keys, translate("held keys", err)
+	var out relay.Aside
+	var key *string
+	var seq *int64
+	_, err = pgx.ForEachRow(rows, []any{&key, &seq}, func() error {
+		if key != nil {
+			out.Keys = append(out.Keys, *key)
+		} else {
+			out.Sequences = append(out.Sequences, *seq)
+		}
+		return nil
+	})
+	return out, translate("put aside", err)
 }
 
 // dueSQL: $1 relay, $2 partitions, $3 busy keys, $4 busy sequences, $5 runs wanted and one more, $6 length of a run. The

@@ -34,7 +34,7 @@ func (n names) expand(sql string) string { return n.replacer.Replace(sql) }
 // statements is every statement that is run often, its names filled in.
 type statements struct {
 	open, insert, insertOne, insertText, written                              string
-	fetch, due, heldKeys                                                      string
+	fetch, due, aside                                                         string
 	heartbeat, begin, acquire, release, leave                                 string
 	move, fence, missing, parkFromLog, parkAgain, deadFromLog, deadFromParked string
 	removed, hold, releaseKeys, letGo, latest                                 string
@@ -43,7 +43,7 @@ type statements struct {
 func newStatements(n names) statements {
 	return statements{
 		open: n.expand(openSQL), insert: n.expand(insertSQL), insertOne: n.expand(insertOneSQL), insertText: n.expand(insertTextSQL), written: n.expand(writtenSQL),
-		fetch: n.expand(fetchSQL), due: n.expand(dueSQL), heldKeys: n.expand(heldKeysSQL),
+		fetch: n.expand(fetchSQL), due: n.expand(dueSQL), aside: n.expand(asideSQL),
 		heartbeat: n.expand(heartbeatSQL), begin: n.expand(beginSQL), acquire: n.expand(acquireSQL),
 		release: n.expand(releaseSQL), leave: n.expand(leaveSQL),
 		move: n.expand(moveSQL), fence: n.expand(fenceSQL), missing: n.expand(missingSQL),

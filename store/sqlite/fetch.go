@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -167,23 +166,35 @@ func list[T any](values []T) string {
 	return string(text)
 }
 
-const heldKeysSQL = `SELECT key FROM {prefix}held WHERE relay = ? AND partition = ?`
+const (
+	heldKeysSQL = `SELECT key FROM {prefix}held WHERE relay = ? AND partition = ? ORDER BY key`
+	asideSQL    = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AND partition = ?2 AND seq > ?3
+		UNION SELECT seq FROM {prefix}dead WHERE relay = ?1 AND partition = ?2 AND seq > ?3 ORDER BY seq`
+)
 
-// HeldKeys implements relay.LogStore.
-func (s *Store) HeldKeys(ctx context.Context, name string, partition int) ([]string, error) {
-	var keys []string
-	err := s.read(ctx, "held keys", func(t txn) error {
-		keys = nil
+// Aside implements relay.LogStore.
+func (s *Store) Aside(ctx context.Context, name string, partition int, position int64) (relay.Aside, error) {
+	var out relay.Aside
+	err := s.read(ctx, "read what is put aside", func(t txn) (err error) {
 		if err := s.checkPartition(partition); err != nil {
 			return err
 		}
-		return t.each(ctx, heldKeysSQL, []any{name, partition}, func(rows *sql.Rows) error {
-			var key string
-			err := rows.Scan(&key)
-			keys = append(keys, key)
+		if out.Keys, err = t.strings(ctx, heldKeysSQL, name, partition); err != nil {
 			return err
-		})
+		}
+		out.Sequences, err = t.sequences(ctx, asideSQL, name, partition, position)
+		return err
 	})
-	slices.Sort(keys)
-	return keys, err
+	return out, err
+}
+
+// sequences returns those that a query finds.
+func (t txn) sequences(ctx context.Context, text string, args ...any) (seqs []int64, err error) {
+	err = t.each(ctx, text, args, func(rows *sql.Rows) error {
+		var seq int64
+		err := rows.Scan(&seq)
+		seqs = append(seqs, seq)
+		return err
+	})
+	return seqs, err
 }

@@ -96,8 +96,8 @@ func (l *line) Due(ctx context.Context, name string, req relay.DueRequest) (rela
 	return through(l, "Due", func() (relay.DueResult, error) { return l.database.Due(ctx, name, req) })
 }
 
-func (l *line) HeldKeys(ctx context.Context, name string, partition int) ([]string, error) {
-	return through(l, "HeldKeys", func() ([]string, error) { return l.database.HeldKeys(ctx, name, partition) })
+func (l *line) Aside(ctx context.Context, name string, partition int, position int64) (relay.Aside, error) {
+	return through(l, "Aside", func() (relay.Aside, error) { return l.database.Aside(ctx, name, partition, position) })
 }
 
 func (l *line) Settle(ctx context.Context, name string, o relay.Owner, s []relay.Settlement) (relay.Settled, error) {

@@ -240,9 +240,9 @@ func staleEpochChangesNothing(e *env) {
 	if len(due.Runs) != 1 || len(due.Runs[0].Records) != 1 || due.Runs[0].Records[0].Message.Sequence != seq(0) {
 		e.t.Errorf("due is %+v, want the one held key as it was", due.Runs)
 	}
-	held, err := e.HeldKeys(e.ctx, "r", 0)
-	e.must(err, "held keys")
-	e.wantIDs("held keys", held, keys[:1])
+	aside, err := e.Aside(e.ctx, "r", 0, 0)
+	e.must(err, "aside")
+	e.wantIDs("held keys", aside.Keys, keys[:1])
 	if letters := e.letters(everyLetter); len(letters) > 0 {
 		e.t.Errorf("stale settlements wrote dead letters: %+v", letters)
 	}

@@ -263,9 +263,9 @@ func anotherProcessSeesEverything(e *env) {
 	}
 	w = other.worker("r", "b")
 	e.wantSet("fetched by the other process", recordIDs(w.drain()), second)
-	keys, err := other.HeldKeys(e.ctx, "r", p)
-	e.must(err, "held keys")
-	e.wantIDs("held keys that the other process sees", keys, []string{"held"})
+	aside, err := other.Aside(e.ctx, "r", p, 0)
+	e.must(err, "aside")
+	e.wantIDs("held keys that the other process sees", aside.Keys, []string{"held"})
 	due := w.due()
 	if len(due.Runs) != 1 || due.Runs[0].Key != "held" || len(due.Runs[0].Records) != 1 || due.Runs[0].Records[0].Attempts != 3 {
 		e.t.Fatalf("due for the other process: %+v, want the held key with its message after 3 attempts", due.Runs)
