@@ -126,13 +126,11 @@ func (c *Consumer[Tx]) parkedBefore(ctx context.Context, m *postrider.Message) *
 	var earliest *postrider.Message
 	for i := range parked {
 		p := parked[i].Message
+		p.Attempt = parked[i].Attempts + 1
 		if p.AggregateVersion > 0 && p.AggregateVersion < m.AggregateVersion &&
 			(earliest == nil || p.AggregateVersion < earliest.AggregateVersion) {
 			earliest = p
 		}
-	}
-	if earliest != nil {
-		earliest.Attempt = 1
 	}
 	return earliest
 }

@@ -39,7 +39,7 @@ func (c *Consumer[Tx]) process(batch []*item) {
 		switch {
 		case res.err == nil:
 			c.settle(left, res.ends)
-			left = nil
+			left, wait = nil, 0
 			continue
 		case ctx.Err() != nil: // stopped, or lost: nothing was decided
 			continue

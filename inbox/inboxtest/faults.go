@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -218,6 +219,7 @@ func lostPartition[Tx any](w *world[Tx]) {
 	for _, remember := range []inbox.Remember{inbox.ByID, inbox.ByWatermark} {
 		w := newWorld(w.t, w.h)
 		began := make(chan struct{})
+		var once sync.Once
 		s := setting[Tx]{cfg: inbox.ConsumerConfig{Remember: remember}}
 		s.source.Partitions = 1
 		first := s
@@ -225,15 +227,16 @@ func lostPartition[Tx any](w *world[Tx]) {
 			if err := w.effect(ctx, tx, m); err != nil {
 				return err
 			}
-			close(began)
+			once.Do(func() { close(began) })
 			<-ctx.Done()
 			return nil // deaf to what it was told
 		}
 		p := w.start(first)
-		want := w.send("a", "a", "b")
-		<-began
+		w.until("the first is ready", func() bool { return p.Ready() == nil })
 		q := w.start(s)
 		w.until("the second is ready", func() bool { return q.Ready() == nil })
+		want := w.send("a", "a", "b")
+		<-began
 		w.broker.Rebalance(consumer)
 		w.until("the right is lost", func() bool { return p.Stats().Lost == 3 })
 		w.untilEffects(want...)

@@ -1,0 +1,21 @@
+package sqlite_test
+
+import (
+	"database/sql"
+	"testing"
+
+	"github.com/postrider/postrider/inbox/inboxtest"
+	"github.com/postrider/postrider/store/sqlite"
+)
+
+var consumers = inboxtest.Harness[*sql.Tx]{
+	Open: func(t testing.TB) inboxtest.Store[*sql.Tx] {
+		return newStore(t, newFile(t).migrated(t, sqlite.Config{Partitions: 4}), sqlite.Config{})
+	},
+	Bubble: true,
+}
+
+func TestConsumers(t *testing.T) {
+	t.Parallel()
+	inboxtest.Run(t, consumers)
+}
