@@ -12,11 +12,17 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// table writes rows in aligned columns.
-type table struct{ w *tabwriter.Writer }
+// table writes rows in aligned columns. Long ones are aligned in pieces, so that they need not fit into memory.
+type table struct {
+	w    *tabwriter.Writer
+	rows int
+}
+
+// tablePiece is the number of rows that are aligned together.
+const tablePiece = 1000
 
 func newTable(out io.Writer, columns ...string) *table {
-	t := &table{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)}
+	t := &table{w: tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)}
 	t.row(anys(columns)...)
 	return t
 }
@@ -27,6 +33,9 @@ func (t *table) row(cells ...any) {
 		texts[i] = printable(fmt.Sprint(c))
 	}
 	fmt.Fprintln(t.w, strings.TrimRight(strings.Join(texts, "\t"), "\t"))
+	if t.rows++; t.rows%tablePiece == 0 {
+		_ = t.w.Flush() // an output that is gone shows in the last flush too
+	}
 }
 
 // flush writes the table out.
@@ -123,9 +132,6 @@ func number[T ~int | ~int64](n T) string {
 func plural[T ~int | ~int64](n T, noun string) string {
 	if n == 1 {
 		return "1 " + noun
-	}
-	if stem, ok := strings.CutSuffix(noun, "y"); ok {
-		return number(n) + " " + stem + "ies"
 	}
 	return number(n) + " " + noun + "s"
 }

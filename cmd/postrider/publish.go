@@ -39,7 +39,7 @@ func (p *Program) publishCommand() *cobra.Command {
 		Use:   "publish",
 		Short: "Publish messages, from flags or from a file of JSON lines",
 		Long: `Publish one message that the flags describe, or with --file many: one message per line in the JSON form of a message, in
-transactions of --batch lines. It prints the IDs of the published messages.
+transactions of --batch lines (or 8 MiB). It prints the IDs of the published messages.
 
 A bad line ends it with the number of the line, and nothing of its batch is published; batches before it are, so mend the
 line and go on with --from-line. With --continue-on-error bad lines are written to --rejects, each as it was, with its
@@ -78,6 +78,7 @@ func (o *publishOptions) flags(cmd *cobra.Command) {
 	f.StringVar(&m.CorrelationID, "correlation-id", "", "`ID` of the business process")
 	f.StringVar(&m.CausationID, "causation-id", "", "`ID` of the message that caused this one")
 	f.IntVar(&m.SchemaVersion, "schema-version", 0, "`version` of the payload's shape, from 1")
+	f.Int64Var(&m.AggregateVersion, "aggregate-version", 0, "`version` of the entity that the message describes, from 1")
 	f.DurationVar(&m.DeliverAfter, "deliver-after", 0, "deliver not before this `duration` has passed")
 	f.StringVar(&o.deliverAt, "deliver-at", "", "deliver not before this `time` (RFC 3339)")
 	f.StringVar(&o.payload, "payload", "", "payload, as `text`")
@@ -98,7 +99,7 @@ func (o *publishOptions) flags(cmd *cobra.Command) {
 
 // describing are the flags that describe a single message.
 var describing = []string{"type", "topic", "key", "id", "subject", "tenant", "content-type", "correlation-id", "causation-id",
-	"schema-version", "deliver-after", "deliver-at", "payload", "payload-file", "header"}
+	"schema-version", "aggregate-version", "deliver-after", "deliver-at", "payload", "payload-file", "header"}
 
 // check finds flags that do not go together.
 func (o *publishOptions) check(cmd *cobra.Command) error {

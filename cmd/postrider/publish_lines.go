@@ -17,6 +17,9 @@ import (
 // everything else.
 const maxLine = 4 << 20
 
+// maxBatchBytes ends a batch before it has its number of lines, so that long lines do not fill the memory.
+const maxBatchBytes = 8 << 20
+
 // lineLoader publishes messages that come one per line, in batches of one transaction each.
 type lineLoader struct {
 	program *Program
@@ -27,6 +30,7 @@ type lineLoader struct {
 	began   time.Time
 
 	batch               []line
+	batchBytes          int
 	published, rejected int64
 	// settled is the last line of which it is known what became of it.
 	settled int
@@ -87,7 +91,8 @@ func (l *lineLoader) take(ctx context.Context, a line) error {
 	}
 	a.message = m
 	l.batch = append(l.batch, a)
-	if len(l.batch) < l.options.batch {
+	l.batchBytes += len(a.text)
+	if len(l.batch) < l.options.batch && l.batchBytes < maxBatchBytes {
 		return nil
 	}
 	return l.flush(ctx)
@@ -168,7 +173,7 @@ func (l *lineLoader) rejectFaults(bad *postrider.ValidationError) error {
 func (l *lineLoader) done(ids []string) error {
 	l.settled = l.batch[len(l.batch)-1].number
 	l.published += int64(len(l.batch))
-	l.batch = l.batch[:0]
+	l.batch, l.batchBytes = nil, 0
 	if l.options.quiet {
 		return nil
 	}
