@@ -15,7 +15,7 @@ func TestAgoHasTwoUnitsAtMost(t *testing.T) {
 		3 * time.Hour: "3h0m", 26*time.Hour + 31*time.Second: "26h1m", 75 * time.Hour: "3d3h", -time.Minute: "-1m0s",
 	} {
 		if got := ago(d); got != want {
-			t.Errorf("%s is written %s, want %s", time.Duration(d), got, want)
+			t.Errorf("%s is written %s, want %s", d, got, want)
 		}
 	}
 }
