@@ -62,26 +62,33 @@ func (p *Program) status(ctx context.Context, b *backend.Outbox, o statusOptions
 	if o.watch < 0 {
 		return usagef("--watch must be positive, is %s", o.watch)
 	}
-	_, live := p.terminal(p.Stdout)
-	for {
-		s, err := b.Status(ctx)
+	if o.watch == 0 {
+		s, err := p.readStatus(ctx, b, o)
 		if err != nil {
-			if o.watch > 0 && ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("read the status of %s: %w", b.Shown, err)
-		}
-		if s.Relays, err = chosenRelays(s.Relays, o.relay); err != nil {
 			return err
-		}
-		if o.watch > 0 && live && !o.json {
-			fmt.Fprint(p.Stdout, "\x1b[H\x1b[2J")
 		}
 		if err := p.showStatus(b, s, o); err != nil {
 			return err
 		}
-		if o.watch == 0 {
-			return o.judge(s)
+		return o.judge(s)
+	}
+	_, live := p.terminal(p.Stdout)
+	for first := true; ; first = false {
+		s, err := p.readStatus(ctx, b, o)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && first:
+			return err
+		case err != nil: // perhaps a restart of the database, which is what one watches
+			fmt.Fprintf(p.Stderr, "postrider: %v; looking on\n", err)
+		default:
+			if live && !o.json {
+				fmt.Fprint(p.Stdout, "\x1b[H\x1b[2J")
+			}
+			if err := p.showStatus(b, s, o); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -89,6 +96,16 @@ func (p *Program) status(ctx context.Context, b *backend.Outbox, o statusOptions
 		case <-time.After(o.watch):
 		}
 	}
+}
+
+// readStatus reads the status of the relays asked for.
+func (p *Program) readStatus(ctx context.Context, b *backend.Outbox, o statusOptions) (relay.Status, error) {
+	s, err := b.Status(ctx)
+	if err != nil {
+		return s, fmt.Errorf("read the status of %s: %w", b.Shown, err)
+	}
+	s.Relays, err = chosenRelays(s.Relays, o.relay)
+	return s, err
 }
 
 func (p *Program) showStatus(b *backend.Outbox, s relay.Status, o statusOptions) error {
