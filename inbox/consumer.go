@@ -34,6 +34,7 @@ type Consumer[Tx any] struct {
 	subscription postrider.Subscription
 	lanes        map[string]*lane
 	ready        []*lane
+	refused      []*item // to be given back to the broker
 	inMemory     map[*item]struct{}
 	bytes        int
 	received     uint64 // messages so far
@@ -206,11 +207,7 @@ func (c *Consumer[Tx]) close(ctx context.Context) {
 	if subscription == nil {
 		return
 	}
-	for _, it := range left {
-		if err := it.delivery.Nack(ctx, 0); err != nil {
-			break // the broker finds out by itself
-		}
-	}
+	c.refuse(ctx, left)
 	if err := subscription.Close(ctx); err != nil {
 		c.cfg.Logger.Warn("consumer could not leave its group in order", "consumer", c.cfg.Name, "error", err)
 	}

@@ -157,7 +157,7 @@ func (c *Consumer[Tx]) processAside(ctx context.Context, m *postrider.Message) e
 		return errors.Join(err, c.rollback(tx))
 	}
 	if err := c.store.Commit(ctx, tx); err != nil {
-		return c.afterCommitFailed(ctx, m, fmt.Errorf("commit: %w", err))
+		return c.afterCommitFailed(ctx, m, errors.Join(fmt.Errorf("commit: %w", err), c.rollback(tx)))
 	}
 	c.store.Wake()
 	c.note(func(s *Stats) { s.count(how) })

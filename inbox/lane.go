@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -98,27 +99,40 @@ func (c *Consumer[Tx]) drop(it *item) {
 // worker runs transactions until the consumer stops.
 func (c *Consumer[Tx]) worker() {
 	for {
-		batch := c.take()
-		if len(batch) == 0 {
+		batch, refused := c.take()
+		if len(batch)+len(refused) == 0 {
 			return
 		}
+		c.refuse(c.calls, refused)
 		c.process(batch)
 	}
 }
 
-// take waits for work and takes as much of it as a transaction may have. It returns nothing when the consumer stops.
-func (c *Consumer[Tx]) take() []*item {
+// refuse gives messages back to the broker, in order. What it does not hear of comes again when it has waited long enough.
+func (c *Consumer[Tx]) refuse(ctx context.Context, items []*item) {
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	for _, it := range items {
+		if it.delivery.Nack(ctx, 0) != nil {
+			return
+		}
+	}
+}
+
+// take waits for work and takes as much of it as a transaction may have, and what is to be refused. It returns nothing
+// when the consumer stops.
+func (c *Consumer[Tx]) take() (batch, refused []*item) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for {
-		if c.life.Err() != nil {
-			return nil
-		}
-		if batch := c.fill(); len(batch) > 0 {
-			return batch
+	for c.life.Err() == nil {
+		batch = c.fill()
+		refused, c.refused = c.refused, nil
+		if len(batch)+len(refused) > 0 {
+			return batch, refused
 		}
 		c.changed.Wait()
 	}
+	return nil, nil
 }
 
 // fill takes messages from the lanes that are ready.
@@ -167,20 +181,38 @@ func (c *Consumer[Tx]) sameLog(a, b *item) bool {
 	return c.cfg.Remember != ByWatermark || a.delivery.Position.Epoch == b.delivery.Position.Epoch
 }
 
-// discardLost drops messages that this process may no longer work on. By watermark those behind one go with it: a
-// watermark that moved on without it would pass over it for good.
+// discardLost drops messages that this process may no longer work on, with those behind them, up to where the source
+// begins again: a follower must not overtake one that comes again, and a watermark that moved on without it would pass over
+// it for good. Followers that are not lost too (or not yet: a source takes back one after the other) are refused, so that
+// they come again behind it.
 func (c *Consumer[Tx]) discardLost(l *lane) {
-	gone := false
+	var lost *item
 	l.items = slices.DeleteFunc(l.items, func(it *item) bool {
-		lost := gone || it.lost()
-		gone = lost && c.cfg.Remember == ByWatermark
-		if lost {
-			c.drop(it)
+		switch {
+		case it.lost():
+			if lost == nil || it.comesAgain(lost) {
+				lost = it
+			}
 			c.stats.Lost++
-			c.changed.Broadcast()
+		case lost == nil || it.comesAgain(lost):
+			lost = nil
+			return false
+		default:
+			c.refused = append(c.refused, it)
 		}
-		return lost
+		c.drop(it)
+		c.changed.Broadcast()
+		return true
 	})
+}
+
+// comesAgain says whether a delivery is one of an earlier message, or of one before it.
+func (it *item) comesAgain(earlier *item) bool {
+	p, q := it.delivery.Position, earlier.delivery.Position
+	if p.Partition != "" && p.Partition == q.Partition && p.Epoch == q.Epoch {
+		return p.Offset <= q.Offset
+	}
+	return it.msg.ID == earlier.msg.ID
 }
 
 // giveBack puts messages that are not settled back to the front of their lanes, in order, and lets all lanes of a batch go

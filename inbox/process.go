@@ -168,7 +168,7 @@ func (c *Consumer[Tx]) settle(batch []*item, ends map[*item]end) {
 
 // acknowledge tells the broker what is done, and forgets it.
 func (c *Consumer[Tx]) acknowledge(batch []*item, ends map[*item]end) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.calls), ackTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.calls), settleTimeout)
 	defer cancel()
 	for _, it := range batch {
 		err := it.delivery.Ack(ctx)
@@ -186,8 +186,8 @@ func (c *Consumer[Tx]) acknowledge(batch []*item, ends map[*item]end) {
 	}
 }
 
-// ackTimeout bounds the telling of the broker; what it does not hear of comes again and is a duplicate.
-const ackTimeout = 10 * time.Second
+// settleTimeout bounds what is said to the broker at a time; what it does not hear of comes again and is a duplicate.
+const settleTimeout = 10 * time.Second
 
 // end is how a message ended in a transaction that was committed.
 type end int

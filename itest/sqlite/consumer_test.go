@@ -12,10 +12,16 @@ var consumers = inboxtest.Harness[*sql.Tx]{
 	Open: func(t testing.TB) inboxtest.Store[*sql.Tx] {
 		return newStore(t, newFile(t).migrated(t, sqlite.Config{Partitions: 4}), sqlite.Config{})
 	},
-	Bubble: true,
+	Bubble:    true,
+	Histories: 8,
 }
 
 func TestConsumers(t *testing.T) {
 	t.Parallel()
 	inboxtest.Run(t, consumers)
+}
+
+func TestConsumersModel(t *testing.T) {
+	t.Parallel()
+	inboxtest.Model(t, consumers)
 }

@@ -19,3 +19,8 @@ func TestConsumers(t *testing.T) {
 	t.Parallel()
 	inboxtest.Run(t, consumers)
 }
+
+func TestConsumersModel(t *testing.T) {
+	t.Parallel()
+	inboxtest.Model(t, consumers)
+}

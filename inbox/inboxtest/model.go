@@ -1,0 +1,376 @@
+package inboxtest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/relay"
+)
+
+// The environment variables of the model test: a seed repeats one history, a time such as "5m" replaces their number.
+const (
+	seedVariable    = "POSTRIDER_SEED"
+	tortureVariable = "POSTRIDER_TORTURE"
+)
+
+// Model compares random histories with what the promises say must come out: the broker loses acknowledgements, delivers
+// again, in another order (a queue), to another process, or is away; messages are published twice; processes stop, die and
+// lose the database or its answers; handlers fail in every way they can; operators intervene. When the faults stop, every
+// message must have had its effect once, or have been given up by an operator and had none; and the effects of a key are
+// in order, if the source keeps it.
+//
+// A failed history prints its seed. The same seed gives the same decisions; how goroutines interleave is up to the machine.
+func Model[Tx any](t *testing.T, h Harness[Tx]) {
+	if text := os.Getenv(seedVariable); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatalf("%s: %v", seedVariable, err)
+		}
+		h.history(t, seed)
+		return
+	}
+	count := int64(h.Histories)
+	if count == 0 {
+		count = 20
+	}
+	more := func(n int64) bool { return n <= count }
+	if text := os.Getenv(tortureVariable); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			t.Fatalf("%s: %v", tortureVariable, err)
+		}
+		end := time.Now().Add(d)
+		more = func(int64) bool { return time.Now().Before(end) }
+	}
+	var started atomic.Int64
+	for lane := range 2 {
+		t.Run(fmt.Sprint("lane", lane), func(t *testing.T) {
+			t.Parallel()
+			for more(started.Add(1)) && !t.Failed() {
+				h.history(t, rand.Uint64())
+			}
+		})
+	}
+}
+
+func (h Harness[Tx]) history(t *testing.T, seed uint64) {
+	run := func(t *testing.T) {
+		m := newModel(newWorld(t, h), seed)
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("%s=%d repeats this history: %s", seedVariable, seed, m.text)
+			}
+		})
+		m.run()
+		m.verdict()
+	}
+	if h.Bubble {
+		synctest.Test(t, run)
+		return
+	}
+	run(t)
+}
+
+// model is one history.
+type model[Tx any] struct {
+	*world[Tx]
+	seed uint64
+	s    setting[Tx]
+	text string
+	calm atomic.Bool // faults have stopped
+
+	mu    sync.Mutex
+	order map[string][]string // by key, the messages in the order of publishing
+	rng   *rand.Rand          // of handlers and faults
+}
+
+func newModel[Tx any](w *world[Tx], seed uint64) *model[Tx] {
+	m := &model[Tx]{world: w, seed: seed, order: make(map[string][]string)}
+	m.rng = m.chance(0)
+	rng := m.chance(1)
+	names := slices.Sorted(func(yield func(string) bool) {
+		for name := range modes[Tx]() {
+			if !yield(name) {
+				return
+			}
+		}
+	})
+	m.text = names[rng.IntN(len(names))]
+	s := modes[Tx]()[m.text]
+	s.cfg.MaxAttempts, s.cfg.LocalAttempts = 2+rng.IntN(4), 1+rng.IntN(3)
+	s.cfg.Concurrency, s.cfg.RetryConcurrency = 1+rng.IntN(5), 1+rng.IntN(3)
+	s.cfg.StopTimeout = 100 * time.Millisecond
+	if rng.IntN(3) == 0 {
+		s.cfg.MaxInFlight = 2 + rng.IntN(10)
+	}
+	if rng.IntN(3) == 0 {
+		s.cfg.OnDead = relay.HoldKey
+	}
+	if rng.IntN(2) == 0 {
+		s.source.AckWithin = 120 * time.Millisecond
+	}
+	if s.queue && rng.IntN(2) == 0 {
+		s.source.Pick = m.roll
+	}
+	s.source.SettleFault = func(string, *postrider.Message) (before, after error) {
+		switch m.roll(16) {
+		case 1:
+			return errCut, nil
+		case 2:
+			return nil, errCut
+		}
+		return nil, nil
+	}
+	s.handler = m.handle
+	m.s = s
+	m.text = fmt.Sprintf("%s, %d attempts, %d of them local, hold after dead %v, in flight %d, ack within %s", m.text,
+		s.cfg.MaxAttempts, s.cfg.LocalAttempts, s.cfg.OnDead == relay.HoldKey, s.cfg.MaxInFlight, s.source.AckWithin)
+	return m
+}
+
+// chance is an actor's own source of chance.
+func (m *model[Tx]) chance(actor uint64) *rand.Rand { return rand.New(rand.NewPCG(m.seed, actor)) }
+
+// roll decides, as long as there are faults; afterwards it is always 0.
+func (m *model[Tx]) roll(n int) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.calm.Load() {
+		return 0
+	}
+	return m.rng.IntN(n)
+}
+
+func (m *model[Tx]) pause(rng *rand.Rand, limit time.Duration) {
+	m.elapse(time.Duration(1 + rng.Int64N(int64(limit))))
+}
+
+// handle applies the effect first and then, often, fails.
+func (m *model[Tx]) handle(ctx context.Context, tx Tx, msg *postrider.Message) error {
+	if err := m.effect(ctx, tx, msg); err != nil {
+		return err
+	}
+	switch m.roll(20) {
+	case 1, 2, 3:
+		return errBoom
+	case 4:
+		return postrider.Retry(time.Duration(m.roll(40))*time.Millisecond, errBoom)
+	case 5:
+		return postrider.Snooze(time.Duration(1+m.roll(40)) * time.Millisecond)
+	case 6:
+		return postrider.Dead("unlucky", errBoom)
+	case 7:
+		panic("unlucky")
+	case 8:
+		return postrider.Unavailable(errBoom)
+	case 9, 10:
+		t := time.NewTimer(time.Duration(m.roll(300)) * time.Millisecond)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			if m.roll(2) == 0 {
+				return ctx.Err()
+			}
+		}
+	}
+	return nil
+}
+
+// run lets the actors act, ends the faults, and waits until everything has come to rest.
+func (m *model[Tx]) run() {
+	var producer, others sync.WaitGroup
+	over := make(chan struct{})
+	producer.Go(func() { m.produce(m.chance(10)) })
+	for i := range 2 {
+		others.Go(func() { m.processes(m.chance(uint64(20+i)), over) })
+	}
+	others.Go(func() { m.disturb(m.chance(30), over) })
+	others.Go(func() { m.operate(m.chance(31), over) })
+	producer.Wait()
+	m.pause(m.chance(2), 300*time.Millisecond)
+	m.calm.Store(true)
+	close(over)
+	others.Wait()
+	m.broker.SetUnavailable(nil)
+
+	last := m.start(m.s)
+	m.t.Cleanup(func() {
+		if m.t.Failed() {
+			m.t.Logf("unsettled %v, held %+v, status %+v", m.broker.Unsettled(consumer), m.held(), m.status())
+		}
+	})
+	m.until("everything comes to rest after the faults stopped", func() bool {
+		_, err := m.store.RedriveDead(m.ctx, deadletter.Filter{Relay: consumer}, "olga", 0)
+		m.must(err, "redrive")
+		st := m.status()
+		return last.Ready() == nil && len(m.broker.Unsettled(consumer)) == 0 && st.Parked.N == 0 && st.Held.N == 0 && st.Dead.N == 0
+	})
+	last.stop()
+}
+
+// produce publishes, by ID now and then the same message twice.
+func (m *model[Tx]) produce(rng *rand.Rand) {
+	var sent []*postrider.Message
+	for range 10 + rng.IntN(10) {
+		for range 1 + rng.IntN(4) {
+			key := []string{"a", "b", "c", ""}[rng.IntN(4)]
+			msg := m.message(key)
+			m.deliver(msg)
+			sent = append(sent, msg)
+			m.mu.Lock()
+			m.order[key] = append(m.order[key], msg.ID)
+			m.mu.Unlock()
+			if m.s.cfg.Remember == inbox.ByID && rng.IntN(10) == 0 {
+				m.deliver(sent[rng.IntN(len(sent))])
+			}
+		}
+		m.pause(rng, 60*time.Millisecond)
+	}
+}
+
+// deliver publishes to the broker, which may be away.
+func (m *model[Tx]) deliver(msg *postrider.Message) {
+	for m.broker.Publish(m.ctx, []*postrider.Message{msg}) != nil {
+		m.elapse(10 * time.Millisecond)
+	}
+}
+
+// processes runs one process after another; each ends in its own way.
+func (m *model[Tx]) processes(rng *rand.Rand, over <-chan struct{}) {
+	for {
+		s := m.s
+		if rng.IntN(2) == 0 {
+			s.fault = func(string, bool) error {
+				if m.roll(14) == 1 {
+					return errCut
+				}
+				return nil
+			}
+		}
+		p := m.build(s)
+		go func() { p.done <- p.Run(m.ctx) }()
+		m.pause(rng, 400*time.Millisecond)
+		if rng.IntN(2) == 0 {
+			p.kill()
+		} else {
+			_ = p.Stop(m.ctx) // it may have been cut short, or never begun
+			<-p.done
+			p.sub.close()
+		}
+		select {
+		case <-over:
+			return
+		default:
+		}
+	}
+}
+
+// disturb lets the broker deliver again, move partitions, and be away.
+func (m *model[Tx]) disturb(rng *rand.Rand, over <-chan struct{}) {
+	for {
+		m.pause(rng, 120*time.Millisecond)
+		select {
+		case <-over:
+			return
+		default:
+		}
+		switch rng.IntN(4) {
+		case 0:
+			m.broker.Rebalance(consumer)
+		case 1:
+			m.broker.SetUnavailable(errCut)
+			m.pause(rng, 100*time.Millisecond)
+			m.broker.SetUnavailable(nil)
+		default:
+			m.mu.Lock()
+			var ids []string
+			for _, of := range m.order {
+				for _, id := range of {
+					if rng.IntN(8) == 0 {
+						ids = append(ids, id)
+					}
+				}
+			}
+			m.mu.Unlock()
+			m.broker.Redeliver(consumer, ids...)
+		}
+	}
+}
+
+// operate redrives, retries, skips and dead-letters at random.
+func (m *model[Tx]) operate(rng *rand.Rand, over <-chan struct{}) {
+	for {
+		m.pause(rng, 150*time.Millisecond)
+		select {
+		case <-over:
+			return
+		default:
+		}
+		if open := m.letters(""); len(open) > 0 {
+			one := open[rng.IntN(len(open))].Number
+			_, err := m.store.RedriveDead(m.ctx, deadletter.Filter{Numbers: []int64{one}}, "olga", 0)
+			m.must(err, "redrive")
+		}
+		for _, h := range m.held() { // it may have been released since
+			switch rng.IntN(12) {
+			case 0:
+				_ = m.store.SkipHeld(m.ctx, consumer, h.Key, "olga", "skipped")
+			case 1:
+				_, _ = m.store.DeadHeld(m.ctx, consumer, h.Key, "olga", "given up", rng.IntN(2) == 0)
+			case 2, 3:
+				_ = m.store.RetryHeld(m.ctx, consumer, h.Key)
+			}
+		}
+	}
+}
+
+// verdict compares what came of a history with the promises.
+func (m *model[Tx]) verdict() {
+	died, discarded := make(map[string]bool), make(map[string]bool)
+	for _, l := range m.letters(deadletter.AnyState) {
+		died[l.Message.ID] = true
+		if l.State == deadletter.Discarded {
+			discarded[l.Message.ID] = true
+		}
+	}
+	times, at := make(map[string]int), make(map[string]int)
+	for i, id := range m.effects() {
+		times[id]++
+		at[id] = i
+	}
+	for key, of := range m.order {
+		last := ""
+		for _, id := range of {
+			want := 1
+			if discarded[id] {
+				want = 0
+			}
+			if times[id] != want {
+				m.t.Errorf("message %s has had its effect %d times, want %d", id, times[id], want)
+			}
+			if m.s.queue || key == "" || died[id] {
+				continue // a message that died left the order of its key, also when it was sent back
+			}
+			if last != "" && at[id] < at[last] {
+				m.t.Errorf("out of order: message %s had its effect before %s", id, last)
+			}
+			last = id
+		}
+	}
+	if m.t.Failed() {
+		m.t.Logf("effects: %v", m.effects())
+	}
+}
