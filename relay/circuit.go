@@ -38,24 +38,27 @@ func (c *circuit) allows(maxBatch int, now time.Time) int {
 	}
 }
 
-// started notes that a call goes out.
-func (c *circuit) started() { c.probing = c.isOpen }
-
-// abandoned notes a call that was cancelled from this side.
-func (c *circuit) abandoned() { c.probing = false }
-
-// failed notes a failed call and reports whether the circuit is to open (or to stay open).
-func (c *circuit) failed(now time.Time) bool {
-	c.failures++
-	return c.isOpen || c.failures >= circuitFailures
+// started notes that a call goes out and reports whether it is a probe.
+func (c *circuit) started() (probe bool) {
+	c.probing = c.isOpen
+	return c.isOpen
 }
 
-// trip opens the circuit and returns the wait before the next probe.
+// abandoned notes a probe that was cancelled from this side.
+func (c *circuit) abandoned() { c.probing = false }
+
+// failed notes a failed call and reports whether the circuit is to open.
+func (c *circuit) failed() bool {
+	c.failures++
+	return c.failures >= circuitFailures
+}
+
+// trip opens the circuit, or keeps it open after a probe that failed, and returns the wait before the next probe.
 func (c *circuit) trip(now time.Time) (wait time.Duration, opened bool) {
 	opened = !c.isOpen
 	if opened {
 		c.wait = probeMin
-	} else if c.probing {
+	} else {
 		c.wait = min(2*c.wait, probeMax)
 	}
 	c.isOpen, c.probing = true, false
@@ -71,7 +74,7 @@ func (c *circuit) close() bool {
 }
 
 // tripped opens the circuit and sees to it that a probe goes out in time.
-func (r *Relay) tripped(cause error) {
+func (r *Relay) tripped(cause string) {
 	wait, opened := r.circuit.trip(time.Now())
 	if opened {
 		r.cfg.Logger.Warn("destination is unavailable; the relay waits and probes", "relay", r.cfg.Name, "error", cause)
@@ -81,13 +84,12 @@ func (r *Relay) tripped(cause error) {
 		defer r.mu.Unlock()
 		r.changed.Broadcast()
 	})
-	r.tell()
 }
 
 // lacksProbe says that the destination is down, a probe is due, and no message is in memory to probe with: the leases were
 // lost meanwhile, and what was held with them. Then, and only then, a message is read while the circuit is open.
 func (r *Relay) lacksProbe(now time.Time) bool {
-	return r.inFlight == 0 && r.circuit.allows(1, now) > 0
+	return r.inMemory() == 0 && r.circuit.allows(1, now) > 0
 }
 
 // recovered closes the circuit.

@@ -57,15 +57,22 @@ func (r *Relay) fetchRound(ctx context.Context) (found, again bool, err error) {
 	req, parts := r.fetchRequest()
 	r.mu.Unlock()
 	if len(parts) == 0 {
-		r.endRound()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.endRound(nil)
 		return false, false, nil
 	}
-	batches, err := r.store.Fetch(ctx, r.cfg.Name, req)
+	bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL)
+	defer cancel()
+	batches, err := r.store.Fetch(bounded, r.cfg.Name, req)
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range parts {
 		p.reading = false
+		if p.leaving {
+			signal(r.leaseWake)
+		}
 	}
 	if err != nil {
 		return false, false, err
@@ -76,7 +83,7 @@ func (r *Relay) fetchRound(ctx context.Context) (found, again bool, err error) {
 	for i := range batches {
 		b := &batches[i]
 		p := r.partitions[b.Partition]
-		if p == nil || p.leaving || !owns(parts, p) {
+		if p == nil || p.leaving || !slices.Contains(parts, p) {
 			continue
 		}
 		found = found || len(b.Records) > 0
@@ -87,19 +94,15 @@ func (r *Relay) fetchRound(ctx context.Context) (found, again bool, err error) {
 	if found {
 		r.changed.Broadcast()
 	}
-	r.endRoundLocked(found || len(parts) < len(r.partitions))
-	return found, again && r.room() >= r.cfg.MaxInFlight/2, nil
-}
-
-func owns(parts []*partition, p *partition) bool {
-	return slices.Contains(parts, p)
+	r.endRound(parts)
+	return found, again && r.freshRoom() >= r.fresh.maxMessages/2, nil
 }
 
 // fetchRequest says what to read now; no partition when there is no room, or when the destination is down (unless there is
 // nothing to probe it with).
 func (r *Relay) fetchRequest() (FetchRequest, []*partition) {
-	room, bytes := r.room(), r.cfg.MaxInFlightBytes-r.bytes
-	if room < max(r.cfg.MaxInFlight/4, 1) || (bytes < r.cfg.MaxInFlightBytes/4 && r.inFlight > 0) ||
+	room, bytes := r.freshRoom(), r.fresh.maxBytes-r.fresh.bytes
+	if room < max(r.fresh.maxMessages/4, 1) || (bytes < r.fresh.maxBytes/4 && r.fresh.messages > 0) ||
 		r.heldKeys >= r.cfg.MaxHeldKeys {
 		return FetchRequest{}, nil
 	}
@@ -125,8 +128,21 @@ func (r *Relay) fetchRequest() (FetchRequest, []*partition) {
 	return req, parts
 }
 
-// room is how many more messages may be in memory.
-func (r *Relay) room() int { return r.cfg.MaxInFlight - r.inFlight - r.unsettled }
+// freshRoom is how many more messages of the main line may be in memory, unrecorded outcomes included.
+func (r *Relay) freshRoom() int { return r.fresh.maxMessages - r.fresh.messages - r.unsettled }
+
+// wantFetch says that there is room again for messages that wait in the store.
+func (r *Relay) wantFetch() bool {
+	if r.fresh.messages > r.fresh.maxMessages/2 {
+		return false
+	}
+	for _, p := range r.partitions {
+		if p.more && !p.reading && !p.leaving {
+			return true
+		}
+	}
+	return false
+}
 
 // admit takes a batch into the scheduler.
 func (r *Relay) admit(p *partition, b *Batch) {
@@ -139,19 +155,25 @@ func (r *Relay) admit(p *partition, b *Batch) {
 		return
 	}
 	items := make([]item, len(b.Records))
+	r.now = time.Now()
 	for i := range b.Records {
 		rec := &b.Records[i]
 		it := &items[i]
-		*it = item{msg: rec.Message, partition: p, ticket: ticket + uint64(i), size: rec.Message.Size(), err: rec.Err}
-		r.hold(it)
-		switch key := rec.Message.Key; {
-		case !r.cfg.takes(rec.Message.Topic) && rec.Err == nil:
-			r.drop(it)
+		*it = item{
+			msg: rec.Message, key: rec.Message.Key, seq: rec.Message.Sequence, partition: p, ticket: ticket + uint64(i), err: rec.Err,
+		}
+		r.load(it, &r.fresh)
+		switch {
+		case p.putAside(it.seq):
 			p.tracker.settle(it.ticket)
+			r.drop(it)
+		case !r.cfg.takes(rec.Message.Topic) && (rec.Err == nil || rec.Message.Topic != ""):
+			p.tracker.settle(it.ticket)
+			r.drop(it)
 		case rec.Delay > 0:
 			r.park(it, Parked{Reason: ParkDelayed, After: rec.Delay})
 			r.drop(it)
-		case key != "" && p.held[key] != nil:
+		case it.key != "" && p.held[it.key] != nil:
 			r.park(it, Parked{Reason: ParkHeld, Waits: true})
 			r.drop(it)
 		default:
@@ -160,24 +182,15 @@ func (r *Relay) admit(p *partition, b *Batch) {
 	}
 }
 
-// hold and drop account for what is in memory.
-func (r *Relay) hold(it *item) { r.inFlight++; r.bytes += it.size }
-
-func (r *Relay) drop(it *item) {
-	r.inFlight--
-	r.bytes -= it.size
-	it.msg = nil
-}
-
 // enqueue puts an item where it waits for its turn.
 func (r *Relay) enqueue(it *item) {
-	if it.msg.Key == "" {
+	if it.key == "" {
 		r.sched.ready(unit{item: it})
 		return
 	}
-	l := it.partition.lanes[it.msg.Key]
+	l := it.partition.lanes[it.key]
 	if l == nil {
-		l = &lane{partition: it.partition, key: it.msg.Key}
+		l = &lane{partition: it.partition, key: it.key}
 		it.partition.lanes[l.key] = l
 	}
 	it.lane = l
@@ -185,249 +198,5 @@ func (r *Relay) enqueue(it *item) {
 	l.push(it)
 	if idle {
 		r.sched.ready(unit{lane: l})
-	}
-}
-
-// endRound ends a round in which there was nothing to read from.
-func (r *Relay) endRound() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.endRoundLocked(len(r.partitions) > 0)
-}
-
-// endRoundLocked tells those who drain how things stand. There may be more when something was found, or when not every
-// partition was looked at.
-func (r *Relay) endRoundLocked(more bool) {
-	r.rounds++
-	if !more && r.leased && r.idle() {
-		r.emptyRound = r.rounds
-	}
-	r.tell()
-}
-
-// tell wakes those who drain.
-func (r *Relay) tell() {
-	close(r.round)
-	r.round = make(chan struct{})
-}
-
-// idle says that everything read so far is settled and recorded.
-func (r *Relay) idle() bool {
-	if r.unsettled > 0 || r.circuit.open() && r.inFlight > 0 {
-		return false
-	}
-	for _, p := range r.partitions {
-		if p.tracker.open() > 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// dueLoop brings parked messages back when their time has come.
-func (r *Relay) dueLoop(ctx context.Context) {
-	woken, end := r.store.Subscribe()
-	defer end()
-	failing := false
-	for {
-		again, err := r.dueRound(ctx)
-		if err != nil && ctx.Err() == nil && !failing {
-			r.cfg.Logger.Warn("relay cannot read parked messages and keeps trying", "relay", r.cfg.Name, "error", err)
-		}
-		failing = err != nil
-		wait := r.cfg.PollMax
-		r.mu.Lock()
-		if !r.nextDue.IsZero() && !r.circuit.open() { // recovered wakes this loop
-			wait = min(wait, max(time.Until(r.nextDue), time.Millisecond))
-		}
-		r.mu.Unlock()
-		if again {
-			wait = time.Millisecond
-		} else if err != nil {
-			wait = r.cfg.PollMax
-		}
-		if !r.dueWait(ctx, woken, wait) {
-			return
-		}
-	}
-}
-
-// dueWait waits for the next look at parked messages and reports whether to go on. Commits wake it too, since an
-// operator's decision is one, but not more often than every quarter of a second.
-func (r *Relay) dueWait(ctx context.Context, woken <-chan struct{}, wait time.Duration) bool {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	earliest := time.NewTimer(min(wait, 250*time.Millisecond))
-	defer earliest.Stop()
-	for {
-		select {
-		case <-r.life.Done():
-			return false
-		case <-ctx.Done():
-			return false
-		case <-timer.C:
-			return true
-		case <-r.dueWake:
-			return true
-		case <-woken:
-			select {
-			case <-earliest.C:
-				return true
-			default:
-				timer.Reset(min(wait, 250*time.Millisecond))
-			}
-		}
-	}
-}
-
-// The bounds of one look at parked messages.
-const (
-	dueRuns      = 32
-	dueRunLength = 64
-)
-
-// dueRound reads parked messages once and reports whether more are due right now.
-func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
-	req, parts := r.dueRequest()
-	if len(req.Partitions) == 0 {
-		return false, nil
-	}
-	res, err := r.store.Due(ctx, r.cfg.Name, req)
-	if err != nil {
-		return false, err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.nextDue = time.Time{}
-	if res.Next >= 0 {
-		r.nextDue = time.Now().Add(res.Next)
-	}
-	for i := range res.Runs {
-		if p := r.partitions[res.Runs[i].Partition]; p != nil && !p.leaving && owns(parts, p) {
-			r.admitRun(p, &res.Runs[i])
-		}
-	}
-	if len(res.Runs) > 0 {
-		r.changed.Broadcast()
-	}
-	return res.More && len(res.Runs) > 0, nil
-}
-
-func (r *Relay) dueRequest() (DueRequest, []*partition) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	req := DueRequest{Runs: dueRuns, RunLength: dueRunLength, MaxBytes: max(r.cfg.MaxInFlightBytes/8, 1)}
-	now := time.Now()
-	if r.sched.parked.len() >= dueRuns || r.circuit.open() && !r.lacksProbe(now) {
-		return req, nil
-	}
-	if r.circuit.open() {
-		req.Runs, req.RunLength = 1, 1
-	}
-	var parts []*partition
-	for _, p := range r.partitions {
-		if p.leaving || !now.Before(p.until) {
-			continue
-		}
-		parts = append(parts, p)
-		req.Partitions = append(req.Partitions, p.id)
-		for key, h := range p.held {
-			if p.lanes[key] != nil || h.heads > 0 || h.releasing {
-				req.BusyKeys = append(req.BusyKeys, key)
-			}
-		}
-		for seq := range p.busy {
-			req.BusySequences = append(req.BusySequences, seq)
-		}
-	}
-	return req, parts
-}
-
-// admitRun takes a piece of parked work into the scheduler.
-func (r *Relay) admitRun(p *partition, in *Run) {
-	if in.Key == "" {
-		for i := range in.Records {
-			r.admitDue(p, &in.Records[i])
-		}
-		return
-	}
-	h := p.held[in.Key]
-	if h == nil {
-		h = r.holdKey(p, in.Key)
-	}
-	if p.lanes[in.Key] != nil || h.heads > 0 || h.releasing {
-		return // what was read is older than what is known here
-	}
-	if len(in.Records) == 0 {
-		r.release(p, in.Key, h)
-		return
-	}
-	piece := &run{key: in.Key, left: len(in.Records)}
-	for i := range in.Records {
-		r.enqueue(r.parkedItem(p, &in.Records[i], piece))
-	}
-}
-
-// admitDue takes one message that waited for itself: without a key, or delayed.
-func (r *Relay) admitDue(p *partition, rec *Record) {
-	if _, busy := p.busy[rec.Message.Sequence]; busy {
-		return
-	}
-	it := r.parkedItem(p, rec, &run{left: 1})
-	p.busy[rec.Message.Sequence] = struct{}{}
-	if h := p.held[rec.Message.Key]; h != nil { // the key is held: take the place in its queue
-		r.park(it, Parked{Reason: ParkHeld, Waits: true, Attempts: rec.Attempts})
-		r.drop(it)
-		return
-	}
-	r.enqueue(it)
-}
-
-func (r *Relay) parkedItem(p *partition, rec *Record, piece *run) *item {
-	it := &item{
-		msg: rec.Message, partition: p, run: piece, size: rec.Message.Size(), attempts: rec.Attempts,
-		parked: true, parkedFor: rec.ParkedFor, reason: rec.Reason, err: rec.Err,
-	}
-	r.hold(it)
-	return it
-}
-
-// holdKey marks a key as held in memory.
-func (r *Relay) holdKey(p *partition, key string) *held {
-	h := p.held[key]
-	if h == nil {
-		h = &held{}
-		p.held[key] = h
-		r.heldKeys++
-	}
-	return h
-}
-
-// release asks for a held key to be let go.
-func (r *Relay) release(p *partition, key string, h *held) {
-	h.releasing = true
-	p.pending.Release = append(p.pending.Release, key)
-	r.recorded(p)
-}
-
-// wantFetch says that there is room again for messages that wait in the store.
-func (r *Relay) wantFetch() bool {
-	if r.inFlight > r.cfg.MaxInFlight/2 {
-		return false
-	}
-	for _, p := range r.partitions {
-		if p.more && !p.reading {
-			return true
-		}
-	}
-	return false
-}
-
-// recorded counts one outcome and wakes the settler.
-func (r *Relay) recorded(p *partition) {
-	p.count++
-	r.unsettled++
-	if r.unsettled == 1 || r.unsettled >= r.cfg.SettleBatch {
-		signal(r.settleWake)
 	}
 }

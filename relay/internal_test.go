@@ -1,8 +1,10 @@
 package relay
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -193,25 +195,35 @@ func TestSchedulerSharesTwoToOne(t *testing.T) {
 	}
 }
 
-func TestQueueKeepsOrder(t *testing.T) {
+func TestQueueGivesTheOldestFirst(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 3))
 	var q queue
-	var model []*item
-	for range 10_000 {
-		switch it := (&item{}); rng.IntN(5) {
+	var model, taken []*item
+	order := uint64(0)
+	for range 20_000 {
+		switch rng.IntN(5) {
 		case 0, 1:
+			order++
+			it := &item{order: order}
 			q.push(unit{item: it})
 			model = append(model, it)
-		case 2:
-			q.pushFront(unit{item: it})
-			model = append([]*item{it}, model...)
+		case 2: // one comes back
+			if n := len(taken); n > 0 {
+				i := rng.IntN(n)
+				it := taken[i]
+				taken = slices.Delete(taken, i, i+1)
+				q.push(unit{item: it})
+				at, _ := slices.BinarySearchFunc(model, it, func(a, b *item) int { return cmp.Compare(a.order, b.order) })
+				model = slices.Insert(model, at, it)
+			}
 		default:
 			if len(model) > 0 {
-				if got := q.pop().item; got != model[0] {
-					t.Fatal("out of order")
+				got := q.pop().item
+				if got != model[0] {
+					t.Fatalf("got message %d, want %d", got.order, model[0].order)
 				}
-				model = model[1:]
+				taken, model = append(taken, got), model[1:]
 			}
 		}
 		if q.len() != len(model) {

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"container/heap"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -8,14 +9,21 @@ import (
 
 // item is one message in memory.
 type item struct {
-	msg       *postrider.Message
+	msg *postrider.Message
+	// key and seq are the message's; a handler may change those of the message.
+	key string
+	seq int64
+	// order counts what is taken into memory.
+	order     uint64
 	partition *partition
 	lane      *lane // nil for a message without a key
 	next      *item // behind it in its lane, or in a ready queue
 	run       *run  // the piece of parked work that it belongs to; nil for a message of the main line
 	ticket    uint64
 	size      int
-	attempts  int // made before this delivery
+	budget    *budget
+	attempts  int       // made before this delivery
+	since     time.Time // in memory since
 	started   time.Time
 	// parked: the message stands among the parked ones, either because it came from there or because it was put there while
 	// it is being worked on. Otherwise its ticket is to be settled.
@@ -33,14 +41,17 @@ type lane struct {
 	partition  *partition
 	key        string
 	head, tail *item
-	running    bool // its foremost messages are out for delivery (and no longer in the list)
-	out        int  // how many
+	waiting    int    // how many wait in the list
+	running    bool   // its foremost messages are out for delivery (and no longer in the list)
+	out        int    // how many
+	first      uint64 // the ticket of the first of them
 	// deaths counts dead letters of the lane that are not recorded yet. Its followers wait for that: were they delivered
 	// before and the process died, the dead message would be tried again behind them.
 	deaths int
 }
 
 func (l *lane) push(it *item) {
+	l.waiting++
 	it.next = nil
 	if l.tail == nil {
 		l.head = it
@@ -51,6 +62,7 @@ func (l *lane) push(it *item) {
 }
 
 func (l *lane) pushFront(it *item) {
+	l.waiting++
 	it.next = l.head
 	l.head = it
 	if l.tail == nil {
@@ -59,6 +71,7 @@ func (l *lane) pushFront(it *item) {
 }
 
 func (l *lane) pop() *item {
+	l.waiting--
 	it := l.head
 	l.head = it.next
 	if l.head == nil {
@@ -68,11 +81,13 @@ func (l *lane) pop() *item {
 	return it
 }
 
-// queue is a queue of work that can start: messages without a key, and lanes that are not running (by their head, which
-// stays in its lane).
+// queue is the work that can start, oldest first: messages without a key, and lanes that are not running (by their head,
+// which stays in its lane). What is new comes in order; what comes back, a lane with more to do or a message that was not
+// attempted, is older and waits in a heap. Oldest first keeps the settled prefix long, and nothing waits for ever.
 type queue struct {
-	units []unit
+	units []unit // new ones, in order: units[head:]
 	head  int
+	back  unitHeap
 }
 
 // unit is either a keyless message or a lane.
@@ -81,9 +96,29 @@ type unit struct {
 	lane *lane
 }
 
-func (q *queue) len() int { return len(q.units) - q.head }
+// front is the unit's foremost message.
+func (u unit) front() *item {
+	if u.item != nil {
+		return u.item
+	}
+	return u.lane.head
+}
+
+// partition of the unit.
+func (u unit) partition() *partition {
+	if u.item != nil {
+		return u.item.partition
+	}
+	return u.lane.partition
+}
+
+func (q *queue) len() int { return len(q.units) - q.head + len(q.back) }
 
 func (q *queue) push(u unit) {
+	if n := len(q.units); n > q.head && q.units[n-1].front().order > u.front().order {
+		heap.Push(&q.back, ranked{u, u.front().order})
+		return
+	}
 	if q.head > 64 && q.head*2 >= len(q.units) {
 		n := copy(q.units, q.units[q.head:])
 		clear(q.units[n:])
@@ -92,18 +127,10 @@ func (q *queue) push(u unit) {
 	q.units = append(q.units, u)
 }
 
-func (q *queue) pushFront(u unit) {
-	if q.head == 0 {
-		q.units = append(q.units, unit{})
-		copy(q.units[1:], q.units)
-		q.units[0] = u
-		return
-	}
-	q.head--
-	q.units[q.head] = u
-}
-
 func (q *queue) pop() unit {
+	if len(q.back) > 0 && (q.head == len(q.units) || q.back[0].order < q.units[q.head].front().order) {
+		return heap.Pop(&q.back).(ranked).unit
+	}
 	u := q.units[q.head]
 	q.units[q.head] = unit{}
 	q.head++
@@ -111,6 +138,42 @@ func (q *queue) pop() unit {
 		q.units, q.head = q.units[:0], 0
 	}
 	return u
+}
+
+// without takes the work of a partition out of the queue and returns its keyless messages.
+func (q *queue) without(p *partition) []*item {
+	var all queue
+	var items []*item
+	for q.len() > 0 {
+		switch u := q.pop(); {
+		case u.partition() != p:
+			all.push(u)
+		case u.item != nil:
+			items = append(items, u.item)
+		}
+	}
+	*q = all
+	return items
+}
+
+// unitHeap is a heap of units, oldest first.
+type unitHeap []ranked
+
+type ranked struct {
+	unit
+	order uint64
+}
+
+func (h unitHeap) Len() int           { return len(h) }
+func (h unitHeap) Less(i, j int) bool { return h[i].order < h[j].order }
+func (h unitHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *unitHeap) Push(x any)        { *h = append(*h, x.(ranked)) }
+func (h *unitHeap) Pop() any {
+	last := len(*h) - 1
+	x := (*h)[last]
+	(*h)[last] = ranked{}
+	*h = (*h)[:last]
+	return x
 }
 
 // scheduler decides what starts next. Fresh messages and parked ones have a queue each; when both have work they share by
@@ -128,11 +191,7 @@ func (s *scheduler) ready(u unit) {
 }
 
 func (s *scheduler) queueOf(u unit) *queue {
-	it := u.item
-	if it == nil {
-		it = u.lane.head
-	}
-	if it.run != nil {
+	if u.front().run != nil {
 		return &s.parked
 	}
 	return &s.fresh
@@ -145,21 +204,4 @@ func (s *scheduler) next() unit {
 		return s.parked.pop()
 	}
 	return s.fresh.pop()
-}
-
-// without takes the work of a partition out of a queue and returns its keyless messages.
-func (q *queue) without(p *partition) []*item {
-	var items []*item
-	kept := q.units[:q.head]
-	for _, u := range q.units[q.head:] {
-		switch {
-		case u.partition() != p:
-			kept = append(kept, u)
-		case u.item != nil:
-			items = append(items, u.item)
-		}
-	}
-	clear(q.units[len(kept):])
-	q.units = kept
-	return items
 }

@@ -50,10 +50,8 @@ func (r *Relay) beat(ctx context.Context) time.Duration {
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.leased {
-		r.leased = true
-		r.tell()
-	}
+	r.leased, r.lastBeat = true, asked
+	r.drained()
 	if len(stray) > 0 || len(gained) < len(free) || len(r.partitions) < r.total/max(view.Alive, 1) {
 		return soon
 	}
@@ -80,7 +78,7 @@ func (r *Relay) renewed(view View, asked time.Time) (free []int, surplus int, st
 		if pv.Owner != r.owner.ID {
 			continue
 		}
-		if p := r.partitions[pv.Partition]; p != nil && p.epoch == pv.Epoch {
+		if p := r.partitions[pv.Partition]; p != nil && p.epoch == pv.Epoch && time.Now().Before(p.until) {
 			ours[p.id] = true
 			r.extend(p, asked)
 		} else {
@@ -166,22 +164,50 @@ func (r *Relay) lose(p *partition) {
 	p.count = 0
 	r.heldKeys -= len(p.held)
 	r.changed.Broadcast()
-	r.tell()
+	r.drained()
 }
 
 // giveUp chooses partitions to hand over. Nothing new starts in them; they are released when what is out has come back.
+// One in which something is out for longer than ParkAfter goes on meanwhile, and another is chosen.
 func (r *Relay) giveUp(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, id := range slices.Backward(slices.Sorted(maps.Keys(r.partitions))) {
-		if p := r.partitions[id]; p.leaving {
+	slow := make(map[*partition]bool)
+	for it := range r.running {
+		if time.Since(it.started) >= r.cfg.ParkAfter {
+			slow[it.partition] = true
+		}
+	}
+	for _, p := range r.partitions {
+		if p.leaving && slow[p] {
+			r.rejoin(p)
+		}
+		if p.leaving {
 			n--
-		} else if n > 0 {
+		}
+	}
+	for _, id := range slices.Backward(slices.Sorted(maps.Keys(r.partitions))) {
+		if p := r.partitions[id]; n > 0 && !p.leaving && !slow[p] {
 			p.leaving = true
 			r.withdraw(p)
 			n--
 		}
 	}
+}
+
+// rejoin takes a partition that was leaving back to work.
+func (r *Relay) rejoin(p *partition) {
+	p.leaving = false
+	for _, it := range p.withdrawn {
+		r.sched.ready(unit{item: it})
+	}
+	p.withdrawn = nil
+	for _, l := range p.lanes {
+		if !l.running {
+			r.closeLane(p, l)
+		}
+	}
+	r.changed.Broadcast()
 }
 
 // withdraw takes what waits in a partition out of the queues, because the process stops or hands it over. When nothing is
@@ -235,7 +261,9 @@ func (r *Relay) handOver(ctx context.Context) {
 	if len(leases) == 0 {
 		return
 	}
-	if err := r.store.Release(ctx, r.cfg.Name, leases); err != nil && ctx.Err() == nil {
+	bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL/3)
+	defer cancel()
+	if err := r.store.Release(bounded, r.cfg.Name, leases); err != nil && ctx.Err() == nil {
 		r.cfg.Logger.Warn("relay could not hand partitions over; their leases end by themselves", "relay", r.cfg.Name, "error", err)
 		return
 	}
@@ -267,7 +295,7 @@ func (r *Relay) acquire(ctx context.Context, free []int) []Lease {
 			continue
 		}
 		r.mu.Lock()
-		p := newPartition(r.calls, l)
+		p := newPartition(r.calls, l, aside.Sequences)
 		r.extend(p, asked)
 		r.partitions[p.id] = p
 		for _, key := range aside.Keys {

@@ -1,9 +1,8 @@
 package relay
 
 import (
-	"context"
-	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -19,22 +18,26 @@ const (
 // unavailableWait is how long a handler's message is put off when the handler reports that what it needs is unavailable.
 const unavailableWait = 5 * time.Second
 
-// complete takes in the outcomes of one call. Messages of one lane stand together in the batch, in order.
-func (r *Relay) complete(batch []*item, errs []error) {
+// complete takes in the outcomes of one call; no verdicts stand for success of all. Messages of one lane stand together in
+// the batch, in order.
+func (r *Relay) complete(batch []*item, verdicts []verdict, probe bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(batch) == 1 {
 		delete(r.running, batch[0])
 	}
-	down := r.judge(batch, errs)
+	if verdicts != nil {
+		r.markCut(batch, verdicts)
+	}
+	down := r.judge(batch, verdicts, probe)
 	for i := 0; i < len(batch); {
 		j := i + 1
 		for j < len(batch) && batch[j].lane != nil && batch[j].lane == batch[i].lane {
 			j++
 		}
-		var part []error
-		if errs != nil {
-			part = errs[i:j]
+		var part []verdict
+		if verdicts != nil {
+			part = verdicts[i:j]
 		}
 		r.completeLane(batch[i:j], part, down)
 		i = j
@@ -45,64 +48,67 @@ func (r *Relay) complete(batch []*item, errs []error) {
 	if r.wantFetch() {
 		signal(r.fetchWake)
 	}
+	if r.dueFull && r.aside.messages <= r.aside.maxMessages/2 {
+		signal(r.dueWake)
+	}
+}
+
+// markCut finds the failures that only say that the call was cut off from this side, by a stop or the loss of a lease: they
+// are no attempts, whatever they look like.
+func (r *Relay) markCut(batch []*item, verdicts []verdict) {
+	cut := r.calls.Err() != nil
+	for _, it := range batch {
+		cut = cut || it.partition.ctx.Err() != nil
+	}
+	for i := range verdicts {
+		v := &verdicts[i]
+		v.cut = cut && v.failed && (v.canceled || v.outcome.Kind == postrider.Retried)
+	}
 }
 
 // judge tells the circuit how the call went and reports whether the destination as a whole failed, in which case no
 // attempt is counted.
-func (r *Relay) judge(batch []*item, errs []error) (down bool) {
+func (r *Relay) judge(batch []*item, verdicts []verdict, probe bool) (down bool) {
 	if r.publish == nil {
 		return false
 	}
-	accepted, unavailable, failed, answered := 0, 0, 0, 0
-	var last error
-	for i := range batch {
-		var err error
-		if errs != nil {
-			err = errs[i]
+	accepted, unavailable, failed, units := 0, 0, 0, 0
+	last := ""
+	for i, it := range batch {
+		var v verdict
+		if verdicts != nil {
+			v = verdicts[i]
 		}
-		if r.cut(batch[i], err) {
+		if v.cut || v.behind || it.err != nil { // says nothing about the destination
 			continue
 		}
-		answered++
-		switch o := postrider.OutcomeOf(err); o.Kind {
-		case postrider.BrokerUnavailable:
-			unavailable, last = unavailable+1, err
-		case postrider.Retried:
-			failed, last = failed+1, err
+		if it.lane == nil || i == 0 || it.lane != batch[i-1].lane {
+			units++
+		}
+		switch {
+		case v.failed && v.outcome.Kind == postrider.BrokerUnavailable:
+			unavailable, last = unavailable+1, v.cause
+		case v.failed && v.outcome.Kind == postrider.Retried:
+			failed, last = failed+1, v.cause
 		default:
 			accepted++
 		}
 	}
-	units := 0
-	for i := range batch {
-		if batch[i].lane == nil || i == 0 || batch[i].lane != batch[i-1].lane {
-			units++
-		}
-	}
-	switch {
-	case answered == 0:
-		r.circuit.abandoned()
-		return false
-	case unavailable > 0, failed == answered && units > 1:
-		r.tripped(last)
-		return true
-	case accepted > 0:
+	down = unavailable > 0 || failed > 0 && accepted == 0 && units > 1
+	switch stale := r.circuit.open() && !probe; {
+	case accepted > 0 && unavailable == 0:
 		r.recovered()
-	case failed > 0:
-		if r.circuit.failed(time.Now()) {
-			r.tripped(last)
-		}
+	case stale: // it was sent before the circuit opened
+	case down, failed > 0 && (probe || r.circuit.failed()):
+		r.tripped(last)
+	case probe:
+		r.circuit.abandoned()
 	}
-	return false
-}
-
-// cut reports whether an error only says that the call was cancelled from this side.
-func (r *Relay) cut(it *item, err error) bool {
-	return err != nil && errors.Is(err, context.Canceled) && (r.calls.Err() != nil || it.partition.ctx.Err() != nil)
+	return down
 }
 
 // completeLane takes in the outcomes of messages of one key, or of one message without a key.
-func (r *Relay) completeLane(items []*item, errs []error, down bool) {
+func (r *Relay) completeLane(items []*item, verdicts []verdict, down bool) {
 	p, l := items[0].partition, items[0].lane
 	p.out -= len(items)
 	if l != nil {
@@ -115,27 +121,24 @@ func (r *Relay) completeLane(items []*item, errs []error, down bool) {
 		r.closeLane(p, l)
 		return
 	}
-	failedBefore := false // a predecessor died: followers that report an error go on behind it, uncounted
+	diedBefore := false // a predecessor died: followers that report an error go on behind it, uncounted
 	for i, it := range items {
-		var err error
-		if errs != nil {
-			err = errs[i]
-		}
-		if err == nil {
+		if verdicts == nil || !verdicts[i].failed {
 			r.delivered(it)
 			continue
 		}
-		o := postrider.OutcomeOf(err)
-		if r.cut(it, err) || o.Kind == postrider.BrokerUnavailable && r.publish != nil || down ||
-			failedBefore && o.Kind != postrider.DeadLettered || errors.Is(err, postrider.ErrBehind) {
+		v := &verdicts[i]
+		// A handler knows nothing of a batch: there, being behind or unavailable is the message's own affair.
+		passed := r.publish != nil && (v.outcome.Kind == postrider.BrokerUnavailable || v.behind && i > 0)
+		if v.cut || passed || down && it.err == nil || diedBefore && v.outcome.Kind != postrider.DeadLettered {
 			r.giveBack(l, items[i:])
 			break
 		}
-		if stopped := r.failed(it, o); stopped {
+		if stopped := r.failed(it, v); stopped {
 			r.parkFollowers(l, items[i+1:])
 			break
 		}
-		failedBefore = true
+		diedBefore = true
 	}
 	r.closeLane(p, l)
 	if p.leaving && p.out == 0 {
@@ -157,26 +160,26 @@ func (r *Relay) closeLane(p *partition, l *lane) {
 
 // giveBack puts messages that were not attempted back to the front, in order.
 func (r *Relay) giveBack(l *lane, items []*item) {
-	if l == nil {
-		if p := items[0].partition; p.leaving {
-			p.withdrawn = append(p.withdrawn, items[0])
-			return
+	if l != nil {
+		for i := len(items) - 1; i >= 0; i-- {
+			l.pushFront(items[i])
 		}
-		r.sched.queueOf(unit{item: items[0]}).pushFront(unit{item: items[0]})
 		return
 	}
-	for i := len(items) - 1; i >= 0; i-- {
-		l.pushFront(items[i])
+	if p := items[0].partition; p.leaving {
+		p.withdrawn = append(p.withdrawn, items[0])
+		return
 	}
+	r.sched.ready(unit{item: items[0]})
 }
 
 // delivered notes a success.
 func (r *Relay) delivered(it *item) {
 	p := it.partition
 	if it.parked {
-		p.pending.Removed = append(p.pending.Removed, it.msg.Sequence)
+		p.pending.Removed = append(p.pending.Removed, it.seq)
 	} else {
-		p.pending.Delivered = append(p.pending.Delivered, it.msg.Sequence)
+		p.pending.Delivered = append(p.pending.Delivered, it.seq)
 		p.tracker.settle(it.ticket)
 		p.delivered = max(p.delivered, it.ticket+1)
 	}
@@ -197,12 +200,12 @@ func (r *Relay) ended(it *item) {
 }
 
 // failed notes a failure and reports whether the message's key is stopped by it.
-func (r *Relay) failed(it *item, o postrider.Outcome) (stops bool) {
-	p, attempts := it.partition, it.attempts+1
-	reason, after, cause := ParkRetry, o.After, CauseText(o.Err)
+func (r *Relay) failed(it *item, v *verdict) (stops bool) {
+	p, o, attempts := it.partition, v.outcome, it.attempts+1
+	reason, after, cause := ParkRetry, o.After, v.cause
 	switch {
-	case errors.Is(o.Err, errUnhandled):
-		if limit := r.cfg.UnhandledFor; limit > 0 && it.parkedFor >= limit {
+	case v.unhandled:
+		if limit := r.cfg.UnhandledFor; limit > 0 && it.reason == ParkUnhandled && it.parkedFor >= limit {
 			return r.dead(it, "no handler", cause, it.attempts)
 		}
 		reason, attempts = ParkUnhandled, it.attempts
@@ -227,7 +230,7 @@ func (r *Relay) failed(it *item, o postrider.Outcome) (stops bool) {
 		}
 	}
 	pk := Parked{Reason: reason, After: after, Attempts: attempts, Cause: cause}
-	if it.msg.Key != "" {
+	if it.key != "" {
 		pk.Waits, pk.After = true, 0
 		r.head(it, HeldKey{Reason: reason, Cause: cause, Attempts: attempts, After: after})
 	}
@@ -243,12 +246,12 @@ func (r *Relay) dead(it *item, reason, cause string, attempts int) (stops bool) 
 		p.tracker.settle(it.ticket)
 	}
 	p.pending.Dead = append(p.pending.Dead, Dead{
-		Sequence: it.msg.Sequence, Key: it.msg.Key, FromLog: !it.parked, Reason: reason, Cause: cause, Attempts: attempts,
+		Sequence: it.seq, Key: it.key, FromLog: !it.parked, Reason: reason, Cause: cause, Attempts: attempts,
 	})
 	r.recorded(p)
-	r.cfg.Logger.Error("message is dead", "relay", r.cfg.Name, "message", it.msg.ID, "type", it.msg.Type, "key", it.msg.Key,
+	r.cfg.Logger.Error("message is dead", "relay", r.cfg.Name, "message", it.msg.ID, "type", it.msg.Type, "key", it.key,
 		"tenant", it.msg.Tenant, "attempts", attempts, "reason", reason, "cause", firstLine(cause))
-	if it.msg.Key != "" && r.cfg.OnDead == HoldKey {
+	if it.key != "" && r.cfg.OnDead == HoldKey {
 		r.head(it, HeldKey{Reason: ParkDead, Cause: reason + ": " + cause, Attempts: attempts, UntilDecided: true})
 		r.drop(it)
 		return true
@@ -263,7 +266,7 @@ func (r *Relay) dead(it *item, reason, cause string, attempts int) (stops bool) 
 // head records that a message stops its key.
 func (r *Relay) head(it *item, h HeldKey) {
 	p := it.partition
-	h.Key, h.Sequence = it.msg.Key, it.msg.Sequence
+	h.Key, h.Sequence = it.key, it.seq
 	r.holdKey(p, h.Key).heads++
 	p.pending.Held = append(p.pending.Held, h)
 	r.recorded(p)
@@ -272,7 +275,7 @@ func (r *Relay) head(it *item, h HeldKey) {
 // park puts a message aside, or notes what has changed about one that is.
 func (r *Relay) park(it *item, pk Parked) {
 	p := it.partition
-	pk.Sequence, pk.Key, pk.FromLog = it.msg.Sequence, it.msg.Key, !it.parked
+	pk.Sequence, pk.Key, pk.FromLog = it.seq, it.key, !it.parked
 	if !it.parked {
 		p.tracker.settle(it.ticket)
 	}
@@ -315,38 +318,7 @@ func Backoff(base, limit time.Duration, attempts int) time.Duration {
 			limit = min(limit, d)
 		}
 	}
-	return max(rand.N(limit+1), time.Millisecond)
-}
-
-// parkSlowLoop parks messages that are being worked on for longer than ParkAfter, so that the cursor can move on.
-func (r *Relay) parkSlowLoop(ctx context.Context) {
-	for sleep(ctx, max(r.cfg.ParkAfter/4, time.Millisecond)) {
-		r.mu.Lock()
-		for it := range r.running {
-			if !it.parked && !it.partition.gone && time.Since(it.started) >= r.cfg.ParkAfter {
-				r.parkSlow(it)
-			}
-		}
-		r.mu.Unlock()
-	}
-}
-
-// parkSlow parks a message while it is being worked on. Should this process die, the message is due again when the lease
-// has ended; otherwise its outcome finds it among the parked ones.
-func (r *Relay) parkSlow(it *item) {
-	p, key := it.partition, it.msg.Key
-	cause := fmt.Sprintf("attempt %d has been under way for more than %s", it.attempts+1, r.cfg.ParkAfter)
-	pk := Parked{Reason: ParkSlow, Attempts: it.attempts, Waits: key != "", After: r.cfg.LeaseTTL}
-	if key != "" {
-		r.head(it, HeldKey{Reason: ParkSlow, Cause: cause, Attempts: it.attempts, After: r.cfg.LeaseTTL})
-	} else {
-		p.busy[it.msg.Sequence] = struct{}{}
-	}
-	r.park(it, pk)
-	it.parked, it.run = true, &run{key: key, left: 1}
-	if it.lane != nil {
-		r.parkFollowers(it.lane, nil)
-	}
+	return max(rand.N(min(limit, math.MaxInt64-1)+1), time.Millisecond)
 }
 
 // CauseText is what operators read of an error; it is empty only for nil.

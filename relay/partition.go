@@ -22,8 +22,10 @@ type partition struct {
 	fetched Cursor // Next of the last batch
 	more    bool   // the last fetch left messages behind
 	reading bool   // a fetch is under way
-	lanes   map[string]*lane
-	held    map[string]*held
+	// aside are messages that the last owner put aside beyond its cursor: they will be read again, and passed over.
+	aside map[int64]struct{}
+	lanes map[string]*lane
+	held  map[string]*held
 	// busy are parked messages that wait for themselves (without a key, or delayed) and are in memory, or whose outcome is
 	// not recorded yet.
 	busy map[int64]struct{}
@@ -35,6 +37,7 @@ type partition struct {
 	pending     Settlement // outcomes since the last settlement
 	count       int        // how many outcomes that is
 	moved       bool       // the cursor moved since
+	recorded    uint64     // behind the last message up to which all is recorded
 	sending     bool       // a settlement is under way
 	lastSettled time.Time
 }
@@ -56,12 +59,28 @@ type run struct {
 	left int    // messages not yet finished
 }
 
-func newPartition(parent context.Context, l Lease) *partition {
+func newPartition(parent context.Context, l Lease, aside []int64) *partition {
 	p := &partition{
 		id: l.Partition, epoch: l.Epoch, fetched: l.Cursor, more: true,
 		lanes: make(map[string]*lane), held: make(map[string]*held), busy: make(map[int64]struct{}),
 	}
+	if len(aside) > 0 {
+		p.aside = make(map[int64]struct{}, len(aside))
+		for _, seq := range aside {
+			p.aside[seq] = struct{}{}
+		}
+	}
 	p.tracker.cursor = l.Cursor
 	p.ctx, p.end = context.WithCancel(parent)
 	return p
+}
+
+// putAside reports whether a message read from the log was put aside by the partition's last owner.
+func (p *partition) putAside(seq int64) bool {
+	if len(p.aside) == 0 {
+		return false
+	}
+	_, is := p.aside[seq]
+	delete(p.aside, seq)
+	return is
 }

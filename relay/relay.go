@@ -41,22 +41,24 @@ type Relay struct {
 	lastSettle            chan struct{} // closed when no further outcomes come
 	workers               sync.WaitGroup
 
-	mu         sync.Mutex
-	changed    *sync.Cond // work became ready, or something that workers wait for ended
-	partitions map[int]*partition
-	total      int // partitions of the outbox; fixed before any loop starts
-	sched      scheduler
-	circuit    circuit
-	running    map[*item]struct{} // single calls under way, for ParkAfter
-	inFlight   int                // messages in memory, until they are settled
-	bytes      int
-	heldKeys   int
-	unsettled  int // outcomes not yet recorded
-	nextDue    time.Time
-	rounds     uint64        // completed rounds of fetching
-	emptyRound uint64        // the last round that found nothing while nothing was in memory
-	round      chan struct{} // closed and made anew whenever that may have changed
-	leased     bool          // a heartbeat has succeeded
+	mu           sync.Mutex
+	changed      *sync.Cond // work became ready, or something that workers wait for ended
+	partitions   map[int]*partition
+	total        int // partitions of the outbox; fixed before any loop starts
+	sched        scheduler
+	circuit      circuit
+	running      map[*item]struct{} // single calls under way, for ParkAfter
+	fresh, aside budget
+	order        uint64    // of the message that was taken into memory last
+	now          time.Time // when that was
+	heldKeys     int
+	unsettled    int // outcomes not yet recorded
+	nextDue      time.Time
+	dueFull      bool      // parked messages are not read for want of room
+	lastBeat     time.Time // when the last heartbeat that was answered was sent
+	rounds       uint64    // completed rounds of fetching
+	drains       map[*drain]struct{}
+	leased       bool // a heartbeat has succeeded
 }
 
 // New makes a relay on a store. Errors: every fault of the configuration at once.
@@ -79,9 +81,10 @@ func New(store Store, cfg Config) (*Relay, error) {
 		lastSettle: make(chan struct{}),
 		partitions: make(map[int]*partition),
 		running:    make(map[*item]struct{}),
-		round:      make(chan struct{}),
+		drains:     make(map[*drain]struct{}),
 	}
 	r.changed = sync.NewCond(&r.mu)
+	r.fresh, r.aside = cfg.budgets()
 	r.life, r.endLife = context.WithCancel(context.Background())
 	r.calls, r.endCalls = context.WithCancel(context.Background())
 	if cfg.Publisher != nil {
@@ -147,8 +150,10 @@ func (r *Relay) Run(ctx context.Context) error {
 	loops.Go(func() { r.parkSlowLoop(background) })
 	settled := make(chan struct{})
 	go func() { defer close(settled); r.settleLoop(background) }()
+	leasing, endLeasing := context.WithCancel(background)
+	defer endLeasing()
 	leases := make(chan struct{})
-	go func() { defer close(leases); r.leaseLoop(background) }()
+	go func() { defer close(leases); r.leaseLoop(leasing) }()
 	for range r.cfg.Concurrency {
 		r.workers.Go(r.worker)
 	}
@@ -159,15 +164,16 @@ func (r *Relay) Run(ctx context.Context) error {
 	case <-r.life.Done():
 	}
 	err = r.finish(background, settled)
+	endLeasing() // before Leave: a lease granted after it would stand until its end
+	<-leases
+	r.leave(background)
 	endBackground()
 	loops.Wait()
-	<-leases
 	<-settled
 	return err
 }
 
-// finish ends the work: no new calls, those under way are waited for, then cancelled; outcomes are recorded and the
-// leases given back.
+// finish ends the work: no new calls, those under way are waited for, then cancelled; outcomes are recorded.
 func (r *Relay) finish(ctx context.Context, settled <-chan struct{}) error {
 	r.mu.Lock()
 	r.changed.Broadcast()
@@ -207,15 +213,16 @@ func (r *Relay) finish(ctx context.Context, settled <-chan struct{}) error {
 	case <-settled: // it has recorded what there was
 	case <-last.Done():
 	}
-	if err := r.store.Leave(last, r.cfg.Name, r.owner); err != nil {
+	return cut
+}
+
+// leave gives the leases back.
+func (r *Relay) leave(ctx context.Context) {
+	bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL/3)
+	defer cancel()
+	if err := r.store.Leave(bounded, r.cfg.Name, r.owner); err != nil {
 		r.cfg.Logger.Warn("relay could not give its leases back; they end by themselves", "relay", r.cfg.Name, "error", err)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, p := range r.partitions {
-		r.lose(p)
-	}
-	return cut
 }
 
 // Stop lets the relay take no new message, waits for the calls under way, records their outcomes and gives the leases
@@ -240,33 +247,6 @@ func (r *Relay) Stop(ctx context.Context) error {
 	}
 }
 
-// Drain waits until all messages that were committed before the call, in the partitions that this process holds, are
-// settled: delivered, parked or dead. The relay goes on working. It does not wait for parked messages. Errors: that of
-// ctx; ErrStopped when the relay ends first.
-func (r *Relay) Drain(ctx context.Context) error {
-	r.mu.Lock()
-	from := r.rounds + 1 // a round under way may have looked too early
-	r.mu.Unlock()
-	for {
-		r.mu.Lock()
-		done, look, changed := r.leased && r.emptyRound > from, r.idle(), r.round
-		r.mu.Unlock()
-		if done {
-			return nil
-		}
-		if look {
-			signal(r.fetchWake)
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-r.done:
-			return ErrStopped
-		}
-	}
-}
-
 // Ready reports whether the relay works: it has heard from the store, and recently enough that its leases hold. The
 // error says what is missing.
 func (r *Relay) Ready() error {
@@ -279,6 +259,8 @@ func (r *Relay) Ready() error {
 		return fmt.Errorf("relay %s: stopping", r.cfg.Name)
 	case !r.leased:
 		return fmt.Errorf("relay %s: the store has not answered", r.cfg.Name)
+	case time.Since(r.lastBeat) >= r.cfg.leaseLife():
+		return fmt.Errorf("relay %s: the store has not answered for %s", r.cfg.Name, time.Since(r.lastBeat).Round(time.Second))
 	}
 	return nil
 }
@@ -310,7 +292,9 @@ func (r *Relay) maintainLoop(ctx context.Context) {
 		if !holds {
 			continue
 		}
-		done, err := m.Maintain(ctx, r.cfg.retention())
+		bounded, cancel := context.WithTimeout(ctx, time.Minute)
+		done, err := m.Maintain(bounded, r.cfg.retention())
+		cancel()
 		switch {
 		case err != nil && ctx.Err() == nil:
 			r.cfg.Logger.Warn("maintenance of the log failed and will be tried again", "relay", r.cfg.Name, "error", err)

@@ -47,18 +47,21 @@ type sent struct {
 	partition  *partition
 	settlement Settlement
 	count      int
+	upTo       uint64 // the ticket up to which everything is recorded with it
 }
 
 // flush records everything that is pending, trying until the store takes it or the leases are lost.
 func (r *Relay) flush(ctx context.Context) {
 	batch := r.collect()
-	failing := false
+	failing, tries := false, 0
 	for len(batch) > 0 {
 		settlements := make([]Settlement, len(batch))
 		for i := range batch {
 			settlements[i] = batch[i].settlement
 		}
-		res, err := r.store.Settle(ctx, r.cfg.Name, r.owner, settlements)
+		bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL)
+		res, err := r.store.Settle(bounded, r.cfg.Name, r.owner, settlements)
+		cancel()
 		if err == nil {
 			r.applied(batch, res)
 			return
@@ -67,10 +70,14 @@ func (r *Relay) flush(ctx context.Context) {
 			r.cfg.Logger.Warn("relay cannot record outcomes and keeps trying", "relay", r.cfg.Name, "error", err)
 			failing = true
 		}
-		if !sleep(ctx, r.backoff(3)) {
+		tries++
+		if !sleep(ctx, Backoff(50*time.Millisecond, time.Second, tries)) {
 			return
 		}
 		batch = r.stillOurs(batch)
+	}
+	if failing {
+		signal(r.settleWake) // for what came up in the other partitions meanwhile
 	}
 }
 
@@ -89,7 +96,7 @@ func (r *Relay) collect() []sent {
 		}
 		s := p.pending
 		s.Partition, s.Epoch, s.Cursor, s.Moved = p.id, p.epoch, p.tracker.cursor, p.moved
-		batch = append(batch, sent{p, s, p.count})
+		batch = append(batch, sent{p, s, p.count, p.tracker.begin()})
 		p.pending, p.count, p.moved, p.sending = Settlement{}, 0, false, true
 	}
 	slices.SortFunc(batch, func(a, b sent) int { return a.partition.id - b.partition.id })
@@ -116,7 +123,7 @@ func (r *Relay) applied(batch []sent, res Settled) {
 	for i := range batch {
 		p, s := batch[i].partition, &batch[i].settlement
 		r.unsettled -= batch[i].count
-		p.sending, p.lastSettled = false, time.Now()
+		p.sending, p.lastSettled, p.recorded = false, time.Now(), batch[i].upTo
 		if slices.Contains(res.Lost, p.id) && !p.gone {
 			r.cfg.Logger.Warn("another process has taken over a partition; its messages may be delivered twice",
 				"relay", r.cfg.Name, "partition", p.id, "epoch", p.epoch)
@@ -145,9 +152,7 @@ func (r *Relay) applied(batch []sent, res Settled) {
 	if r.wantFetch() {
 		signal(r.fetchWake)
 	}
-	if r.idle() {
-		r.tell()
-	}
+	r.drained()
 	signal(r.leaseWake)
 }
 

@@ -63,3 +63,7 @@ func (t *tracker) advance() bool {
 
 // open is the number of messages that are not settled, or settled behind one that is not.
 func (t *tracker) open() int { return len(t.entries) - t.head }
+
+// begin is the ticket of the first message that is not settled, end the one behind the last that was read.
+func (t *tracker) begin() uint64 { return t.base + uint64(t.head) }
+func (t *tracker) end() uint64   { return t.base + uint64(len(t.entries)) }

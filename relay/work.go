@@ -26,45 +26,47 @@ func (r *Relay) worker() {
 		}
 	}()
 	batch := make([]*item, 0, r.cfg.MaxBatch)
-	msgs := make([]*postrider.Message, 0, r.cfg.MaxBatch)
 	for {
-		batch = r.take(batch[:0])
+		var probe bool
+		batch, probe = r.take(batch[:0])
 		if len(batch) == 0 {
 			finished = true
 			return
 		}
-		msgs = msgs[:0]
-		for _, it := range batch {
-			it.msg.Attempt = it.attempts + 1
-			msgs = append(msgs, it.msg)
+		msgs := make([]*postrider.Message, len(batch)) // the publisher may keep it, beyond its time even
+		for i, it := range batch {
+			if attempt := it.attempts + 1; it.msg.Attempt != attempt {
+				it.msg.Attempt = attempt
+			}
+			msgs[i] = it.msg
 		}
-		r.deliver(batch, msgs)
+		r.deliver(batch, msgs, probe)
 	}
 }
 
-// take waits for work and takes as much of it as one call may have. It returns nothing when the relay ends.
-func (r *Relay) take(batch []*item) []*item {
+// take waits for work and takes as much of it as one call may have, and says whether the call is a probe of the circuit. It
+// returns nothing when the relay ends.
+func (r *Relay) take(batch []*item) (_ []*item, probe bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for r.life.Err() == nil {
 		room := r.circuit.allows(r.cfg.MaxBatch, time.Now())
 		if room > 0 && r.sched.len() > 0 {
 			if batch = r.fill(batch, room); len(batch) > 0 {
-				r.circuit.started()
 				r.out(batch)
-				return batch
+				return batch, r.circuit.started()
 			}
 			continue
 		}
 		r.changed.Wait()
 	}
-	return nil
+	return nil, false
 }
 
 // fill takes units while there is room: from each lane as many of its foremost messages as fit.
 func (r *Relay) fill(batch []*item, room int) []*item {
 	now := time.Now()
-	bytes := max(r.cfg.MaxInFlightBytes/(2*r.cfg.Concurrency), 1)
+	bytes := max(r.fresh.maxBytes/(2*r.cfg.Concurrency), 1)
 	for len(batch) < room && r.sched.len() > 0 && bytes > 0 {
 		u := r.sched.next()
 		p := u.partition()
@@ -84,6 +86,9 @@ func (r *Relay) fill(batch []*item, room int) []*item {
 		l.running = true
 		for l.head != nil && len(batch) < room && (bytes > 0 || l.out == 0) {
 			it := l.pop()
+			if l.out == 0 {
+				l.first = it.ticket
+			}
 			l.out++
 			bytes -= it.size
 			batch = append(batch, it)
@@ -117,17 +122,59 @@ func (r *Relay) discard(u unit) {
 }
 
 // deliver makes the call and takes in its outcome, also when the call never returns (runtime.Goexit).
-func (r *Relay) deliver(batch []*item, msgs []*postrider.Message) {
+func (r *Relay) deliver(batch []*item, msgs []*postrider.Message, probe bool) {
 	var errs []error
 	returned := false
 	defer func() {
 		if !returned {
 			errs = fail(len(batch), errors.New("the call ended its goroutine (runtime.Goexit)"))
 		}
-		r.complete(batch, errs)
+		r.complete(batch, verdicts(errs), probe)
 	}()
 	errs = r.call(batch, msgs)
 	returned = true
+}
+
+// verdict is a returned error, read. Reading it calls the error's own methods, which may panic, so it is done once, outside
+// every lock.
+type verdict struct {
+	failed   bool
+	outcome  postrider.Outcome
+	cause    string
+	behind   bool // it failed only because a message before it did
+	canceled bool
+	// unhandled: no handler takes it. cut: the call was cut off from this side.
+	unhandled, cut bool
+}
+
+// verdicts reads the errors of a call; nil stands for success of all.
+func verdicts(errs []error) []verdict {
+	var out []verdict
+	for i, err := range errs {
+		if err == nil {
+			continue
+		}
+		if out == nil {
+			out = make([]verdict, len(errs))
+		}
+		out[i] = readError(err)
+	}
+	return out
+}
+
+func readError(err error) (v verdict) {
+	defer func() {
+		if p := recover(); p != nil {
+			broken := &PanicError{Value: fmt.Sprintf("a method of the returned %T: %v", err, p), Stack: string(debug.Stack())}
+			v = verdict{failed: true, outcome: postrider.OutcomeOf(broken), cause: broken.Error()}
+		}
+	}()
+	v = verdict{failed: true, outcome: postrider.OutcomeOf(err)}
+	v.cause = CauseText(v.outcome.Err)
+	v.behind = errors.Is(err, postrider.ErrBehind)
+	v.canceled = errors.Is(err, context.Canceled)
+	v.unhandled = errors.Is(err, errUnhandled)
+	return v
 }
 
 // call hands the messages over and returns one error for each, or nil.
@@ -137,10 +184,8 @@ func (r *Relay) call(batch []*item, msgs []*postrider.Message) (errs []error) {
 			errs = fail(len(batch), &PanicError{Value: v, Stack: string(debug.Stack())})
 		}
 	}()
-	ctx := r.calls
-	if len(batch) == 1 {
-		ctx = batch[0].partition.ctx
-	}
+	ctx, release := r.callContext(batch)
+	defer release()
 	timeout := r.cfg.AttemptTimeout
 	if timeout == 0 && r.publish != nil {
 		timeout = defaultPublishTimeout
@@ -153,14 +198,30 @@ func (r *Relay) call(batch []*item, msgs []*postrider.Message) (errs []error) {
 	if undecodable(batch) {
 		return r.callDecodable(ctx, batch)
 	}
-	if r.publish == nil {
-		return []error{r.handle(ctx, msgs[0])}
+	return r.hand(ctx, msgs)
+}
+
+// callContext ends with the lease of any partition that the messages belong to.
+func (r *Relay) callContext(batch []*item) (context.Context, func()) {
+	first := batch[0].partition
+	if len(batch) == 1 {
+		return first.ctx, func() {}
 	}
-	errs = r.publish(ctx, msgs)
-	if errs != nil && len(errs) != len(msgs) {
-		return fail(len(msgs), fmt.Errorf("publisher answered for %d messages of %d; it breaks its contract", len(errs), len(msgs)))
+	ctx, cancel := context.WithCancel(first.ctx)
+	stops := []func() bool{}
+	seen := map[*partition]bool{first: true}
+	for _, it := range batch[1:] {
+		if p := it.partition; p != first && !seen[p] {
+			seen[p] = true
+			stops = append(stops, context.AfterFunc(p.ctx, cancel))
+		}
 	}
-	return errs
+	return ctx, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		cancel()
+	}
 }
 
 func undecodable(batch []*item) bool {
@@ -172,31 +233,42 @@ func undecodable(batch []*item) bool {
 	return false
 }
 
-// callDecodable hands over a batch that holds rows which are no messages: those are dead, the others go on without them.
+// callDecodable hands over a batch that holds rows which are no messages: those are dead, the others go on without them,
+// but for followers of a key that such a death holds.
 func (r *Relay) callDecodable(ctx context.Context, batch []*item) []error {
 	errs := make([]error, len(batch))
 	var msgs []*postrider.Message
 	var at []int
+	var stopped *item // the last one that holds its key
 	for i, it := range batch {
-		if it.err != nil {
-			errs[i] = postrider.Dead("undecodable", it.err)
-			continue
+		switch {
+		case it.err != nil:
+			errs[i] = postrider.Dead(postrider.Undecodable, it.err)
+			if it.lane != nil && r.cfg.OnDead == HoldKey {
+				stopped = it
+			}
+		case stopped != nil && it.lane == stopped.lane:
+			errs[i] = postrider.Behind(stopped.msg, stopped.err)
+		default:
+			msgs, at = append(msgs, it.msg), append(at, i)
 		}
-		msgs, at = append(msgs, it.msg), append(at, i)
 	}
-	if len(msgs) == 0 {
-		return errs
+	if len(msgs) > 0 {
+		for j, err := range r.hand(ctx, msgs) {
+			errs[at[j]] = err
+		}
 	}
+	return errs
+}
+
+// hand hands messages to the publisher, or the one there is to its handler.
+func (r *Relay) hand(ctx context.Context, msgs []*postrider.Message) []error {
 	if r.publish == nil {
-		errs[at[0]] = r.handle(ctx, msgs[0])
-		return errs
+		return []error{r.handle(ctx, msgs[0])}
 	}
-	got := r.publish(ctx, msgs)
-	if got != nil && len(got) != len(msgs) {
-		got = fail(len(msgs), fmt.Errorf("publisher answered for %d messages of %d; it breaks its contract", len(got), len(msgs)))
-	}
-	for j, err := range got {
-		errs[at[j]] = err
+	errs := r.publish(ctx, msgs)
+	if errs != nil && len(errs) != len(msgs) {
+		return fail(len(msgs), fmt.Errorf("publisher answered for %d messages of %d; it breaks its contract", len(errs), len(msgs)))
 	}
 	return errs
 }
@@ -216,11 +288,3 @@ type PanicError struct {
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }
-
-// partition of the unit's foremost message.
-func (u unit) partition() *partition {
-	if u.item != nil {
-		return u.item.partition
-	}
-	return u.lane.partition
-}

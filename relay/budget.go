@@ -1,0 +1,41 @@
+package relay
+
+// budget is what messages of one kind, fresh or parked, may take of the memory, and do. Each kind has its own, so that a
+// storm of retries leaves room for fresh messages, and the other way round.
+type budget struct {
+	messages, bytes       int
+	maxMessages, maxBytes int
+}
+
+// budgets divides the bounds of the configuration: a third is for parked messages.
+func (c *Config) budgets() (fresh, aside budget) {
+	aside = budget{maxMessages: max(c.MaxInFlight/3, 1), maxBytes: max(c.MaxInFlightBytes/3, 1)}
+	fresh = budget{maxMessages: max(c.MaxInFlight-aside.maxMessages, 1), maxBytes: max(c.MaxInFlightBytes-aside.maxBytes, 1)}
+	return fresh, aside
+}
+
+// load accounts for an item in memory, drop for one that leaves it.
+func (r *Relay) load(it *item, b *budget) {
+	r.order++
+	it.order, it.since, it.budget, it.size = r.order, r.now, b, it.msg.Size()
+	b.messages++
+	b.bytes += it.size
+}
+
+func (r *Relay) drop(it *item) {
+	it.budget.messages--
+	it.budget.bytes -= it.size
+	it.msg = nil
+}
+
+// inMemory is the number of messages in memory.
+func (r *Relay) inMemory() int { return r.fresh.messages + r.aside.messages }
+
+// recorded counts one outcome and wakes the settler.
+func (r *Relay) recorded(p *partition) {
+	p.count++
+	r.unsettled++
+	if r.unsettled == 1 || r.unsettled >= r.cfg.SettleBatch {
+		signal(r.settleWake)
+	}
+}

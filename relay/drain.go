@@ -1,0 +1,79 @@
+package relay
+
+import (
+	"context"
+)
+
+// drain is one waiting call of Drain: for each partition, the ticket behind the last message that was committed before it.
+type drain struct {
+	from  uint64 // rounds up to this one may have looked too early
+	marks map[*partition]uint64
+	done  chan struct{}
+}
+
+// Drain waits until all messages that were committed before the call, in the partitions that this process holds, are
+// settled: delivered, parked or dead. The relay goes on working. It does not wait for parked messages, and as long as the
+// destination is unavailable it waits for that to end. Errors: that of ctx; ErrStopped when the relay ends first.
+func (r *Relay) Drain(ctx context.Context) error {
+	r.mu.Lock()
+	d := &drain{from: r.rounds + 1, marks: make(map[*partition]uint64), done: make(chan struct{})}
+	r.drains[d] = struct{}{}
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.drains, d)
+	}()
+	signal(r.fetchWake)
+	select {
+	case <-d.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-r.done:
+		return ErrStopped
+	}
+}
+
+// endRound notes that the partitions given were read, as far as there was room.
+func (r *Relay) endRound(read []*partition) {
+	r.rounds++
+	for d := range r.drains {
+		if r.rounds <= d.from {
+			signal(r.fetchWake) // that round may have begun before the call
+			continue
+		}
+		for _, p := range read {
+			if _, marked := d.marks[p]; !marked && !p.more {
+				d.marks[p] = p.tracker.end()
+			}
+		}
+	}
+	r.drained()
+}
+
+// drained ends the calls of Drain whose messages are all settled and recorded.
+func (r *Relay) drained() {
+	if len(r.drains) == 0 || !r.leased {
+		return
+	}
+	for d := range r.drains {
+		if r.rounds > d.from && r.passed(d) {
+			close(d.done)
+			delete(r.drains, d)
+		}
+	}
+}
+
+func (r *Relay) passed(d *drain) bool {
+	for _, p := range r.partitions {
+		if p.tracker.advance() {
+			p.moved = true
+		}
+		mark, marked := d.marks[p]
+		if !marked || p.tracker.begin() < mark || p.recorded < mark && (p.count > 0 || p.sending) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,198 @@
+package relay
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// dueLoop brings parked messages back when their time has come.
+func (r *Relay) dueLoop(ctx context.Context) {
+	woken, end := r.store.Subscribe()
+	defer end()
+	failing := false
+	for {
+		again, err := r.dueRound(ctx)
+		if err != nil && ctx.Err() == nil && !failing {
+			r.cfg.Logger.Warn("relay cannot read parked messages and keeps trying", "relay", r.cfg.Name, "error", err)
+		}
+		failing = err != nil
+		wait := r.cfg.PollMax
+		r.mu.Lock()
+		if !r.nextDue.IsZero() && !r.circuit.open() && !r.dueFull { // what ends these states wakes this loop
+			wait = min(wait, max(time.Until(r.nextDue), time.Millisecond))
+		}
+		r.mu.Unlock()
+		if again {
+			wait = time.Millisecond
+		} else if err != nil {
+			wait = r.cfg.PollMax
+		}
+		if !r.dueWait(ctx, woken, wait) {
+			return
+		}
+	}
+}
+
+// dueWait waits for the next look at parked messages and reports whether to go on. Commits wake it too, since an
+// operator's decision is one, but not more often than every quarter of a second.
+func (r *Relay) dueWait(ctx context.Context, woken <-chan struct{}, wait time.Duration) bool {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	earliest := time.NewTimer(min(wait, 250*time.Millisecond))
+	defer earliest.Stop()
+	for {
+		select {
+		case <-r.life.Done():
+			return false
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+			return true
+		case <-r.dueWake:
+			return true
+		case <-woken:
+			select {
+			case <-earliest.C:
+				return true
+			default:
+				timer.Reset(min(wait, 250*time.Millisecond))
+			}
+		}
+	}
+}
+
+// The bounds of one look at parked messages.
+const (
+	dueRuns      = 32
+	dueRunLength = 64
+)
+
+// dueRound reads parked messages once and reports whether more are due right now.
+func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
+	req, parts := r.dueRequest()
+	if len(req.Partitions) == 0 {
+		return false, nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL)
+	defer cancel()
+	res, err := r.store.Due(bounded, r.cfg.Name, req)
+	if err != nil {
+		return false, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.nextDue = time.Time{}
+	if res.Next >= 0 {
+		r.nextDue = time.Now().Add(res.Next)
+	}
+	r.now = time.Now()
+	for i := range res.Runs {
+		if p := r.partitions[res.Runs[i].Partition]; p != nil && !p.leaving && slices.Contains(parts, p) {
+			r.admitRun(p, &res.Runs[i])
+		}
+	}
+	if len(res.Runs) > 0 {
+		r.changed.Broadcast()
+	}
+	return res.More && len(res.Runs) > 0, nil
+}
+
+func (r *Relay) dueRequest() (DueRequest, []*partition) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now, room := time.Now(), r.aside.maxMessages-r.aside.messages
+	r.dueFull = room <= 0 || r.aside.bytes >= r.aside.maxBytes
+	if r.dueFull || r.circuit.open() && !r.lacksProbe(now) {
+		return DueRequest{}, nil
+	}
+	if r.circuit.open() {
+		room = 1
+	}
+	req := DueRequest{Runs: min(dueRuns, room), MaxBytes: r.aside.maxBytes - r.aside.bytes}
+	req.RunLength = min(dueRunLength, max(room/req.Runs, 1))
+	var parts []*partition
+	for _, p := range r.partitions {
+		if p.leaving || !now.Before(p.until) {
+			continue
+		}
+		parts = append(parts, p)
+		req.Partitions = append(req.Partitions, p.id)
+		for key, h := range p.held {
+			if p.lanes[key] != nil || h.heads > 0 || h.releasing {
+				req.BusyKeys = append(req.BusyKeys, key)
+			}
+		}
+		for seq := range p.busy {
+			req.BusySequences = append(req.BusySequences, seq)
+		}
+	}
+	return req, parts
+}
+
+// admitRun takes a piece of parked work into the scheduler.
+func (r *Relay) admitRun(p *partition, in *Run) {
+	if in.Key == "" {
+		for i := range in.Records {
+			r.admitDue(p, &in.Records[i])
+		}
+		return
+	}
+	h := p.held[in.Key]
+	if h == nil {
+		h = r.holdKey(p, in.Key)
+	}
+	if p.lanes[in.Key] != nil || h.heads > 0 || h.releasing {
+		return // what was read is older than what is known here
+	}
+	if len(in.Records) == 0 {
+		r.release(p, in.Key, h)
+		return
+	}
+	piece := &run{key: in.Key, left: len(in.Records)}
+	for i := range in.Records {
+		r.enqueue(r.parkedItem(p, &in.Records[i], piece))
+	}
+}
+
+// admitDue takes one message that waited for itself: without a key, or delayed.
+func (r *Relay) admitDue(p *partition, rec *Record) {
+	if _, busy := p.busy[rec.Message.Sequence]; busy {
+		return
+	}
+	it := r.parkedItem(p, rec, &run{left: 1})
+	p.busy[rec.Message.Sequence] = struct{}{}
+	if h := p.held[rec.Message.Key]; h != nil { // the key is held: take the place in its queue
+		r.park(it, Parked{Reason: ParkHeld, Waits: true, Attempts: rec.Attempts})
+		r.drop(it)
+		return
+	}
+	r.enqueue(it)
+}
+
+func (r *Relay) parkedItem(p *partition, rec *Record, piece *run) *item {
+	it := &item{
+		msg: rec.Message, key: rec.Message.Key, seq: rec.Message.Sequence, partition: p, run: piece, attempts: rec.Attempts,
+		parked: true, parkedFor: rec.ParkedFor, reason: rec.Reason, err: rec.Err,
+	}
+	r.load(it, &r.aside)
+	return it
+}
+
+// holdKey marks a key as held in memory.
+func (r *Relay) holdKey(p *partition, key string) *held {
+	h := p.held[key]
+	if h == nil {
+		h = &held{}
+		p.held[key] = h
+		r.heldKeys++
+	}
+	return h
+}
+
+// release asks for a held key to be let go.
+func (r *Relay) release(p *partition, key string, h *held) {
+	h.releasing = true
+	p.pending.Release = append(p.pending.Release, key)
+	r.recorded(p)
+}
