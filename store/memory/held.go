@@ -90,8 +90,8 @@ func (db *database) held(name, key string) (int, *parkedSet, *heldRow, error) {
 
 // RetryHeld implements relay.HeldStore.
 func (s *Store) RetryHeld(ctx context.Context, name, key string) error {
-	_, err := s.decide(ctx, "RetryHeld", name, key, func(_ *database, _ int, _ *parkedSet, h *heldRow, at time.Time) int {
-		h.undecided, h.next = false, at
+	_, err := s.decide(ctx, "RetryHeld", name, key, func(_ *database, _ int, parked *parkedSet, h *heldRow, at time.Time) int {
+		parked.letGo(h, at)
 		return 0
 	})
 	return err
@@ -109,6 +109,9 @@ func (s *Store) decide(ctx context.Context, op, name, key string,
 		if err != nil {
 			return 0, err
 		}
+		if !h.undecided { // then its head is a dead letter
+			parked.findHead(h)
+		}
 		return apply(db, partition, parked, h, now()), nil
 	})
 	if err == nil {
@@ -121,8 +124,10 @@ func (s *Store) decide(ctx context.Context, op, name, key string,
 func (s *Store) SkipHeld(ctx context.Context, name, key, by, reason string) error {
 	_, err := s.decide(ctx, "SkipHeld", name, key,
 		func(db *database, partition int, parked *parkedSet, h *heldRow, at time.Time) int {
-			l := db.relays[name].latest[h.seq]
-			if row := parked.take(h.seq); row != nil {
+			var l *letter
+			if h.undecided {
+				l = db.relays[name].latest[h.seq]
+			} else if row := parked.take(h.seq); row != nil {
 				l = db.bury(name, partition, row, "skipped", h.cause, h.attempts, at)
 			}
 			if l != nil && l.State == deadletter.Open {

@@ -71,7 +71,7 @@ func (r *relayState) view(at time.Time) relay.View {
 		}
 	}
 	for p, c := range r.cursors {
-		if c != nil {
+		if c != nil && c.epoch > 0 {
 			v.Partitions = append(v.Partitions, relay.PartitionView{Partition: p, Owner: c.holder(at), Epoch: c.epoch})
 		}
 	}
@@ -88,13 +88,14 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, par
 			}
 		}
 		r, at := db.relay(name), now()
+		for p := range r.cursors {
+			if r.cursors[p] == nil {
+				r.cursors[p] = &cursorState{cursor: db.start(start), settled: at}
+			}
+		}
 		var out []relay.Lease
 		for _, p := range partitions {
 			c := r.cursors[p]
-			if c == nil {
-				c = &cursorState{cursor: db.start(start), settled: at}
-				r.cursors[p] = c
-			}
 			if c.holder(at) != "" {
 				continue
 			}

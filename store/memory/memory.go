@@ -163,7 +163,7 @@ func (db *database) relay(name string) *relayState {
 // relayState is what the outbox keeps about one relay.
 type relayState struct {
 	owners  map[string]*ownerState
-	cursors []*cursorState    // by partition; nil before the relay first leased it
+	cursors []*cursorState    // by partition; nil before the relay first asked for a lease
 	parked  []*parkedSet      // by partition
 	latest  map[int64]*letter // the latest dead letter of a message, by sequence
 }

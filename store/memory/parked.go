@@ -100,9 +100,14 @@ func (p *parkedSet) take(seq int64) *parkedRow {
 	return r
 }
 
-// letGo makes a held key due at once, with the first of those that wait behind it as head, if there is one.
+// letGo makes a held key due at once.
 func (p *parkedSet) letGo(h *heldRow, at time.Time) {
 	h.undecided, h.next = false, at
+	p.findHead(h)
+}
+
+// findHead makes the first of those that wait behind a key its head, if there is one.
+func (p *parkedSet) findHead(h *heldRow) {
 	if w := p.waiting[h.key]; len(w) > 0 && w[0].msg.Sequence != h.seq {
 		h.seq, h.reason, h.cause, h.attempts = w[0].msg.Sequence, w[0].reason, "", w[0].attempts
 	}

@@ -17,8 +17,12 @@ func (s *Store) Settle(ctx context.Context, name string, owner relay.Owner, sett
 			if err := db.check(st); err != nil {
 				return relay.Settled{}, err
 			}
-			if r.lease(st.Partition, owner.ID, st.Epoch) == nil {
+			c := r.lease(st.Partition, owner.ID, st.Epoch)
+			if c == nil {
 				continue
+			}
+			if err := db.checkFound(r, st, c.cursor.Position); err != nil {
+				return relay.Settled{}, err
 			}
 			if err := db.untakenSettlement(name, st); err != nil {
 				return relay.Settled{}, err
@@ -44,7 +48,7 @@ func (s *Store) Settle(ctx context.Context, name string, owner relay.Owner, sett
 	})
 }
 
-// check refuses a settlement that would lose messages.
+// check refuses a settlement that cannot be understood.
 func (db *database) check(st relay.Settlement) error {
 	if st.Partition < 0 || st.Partition >= len(db.log) {
 		return fmt.Errorf("settle: there is no partition %d", st.Partition)
@@ -54,14 +58,23 @@ func (db *database) check(st relay.Settlement) error {
 			return fmt.Errorf("settle partition %d: %w", st.Partition, err)
 		}
 	}
-	log := db.log[st.Partition]
+	return nil
+}
+
+// checkFound refuses a settlement that would lose messages: those to be put aside that the stored cursor has not passed
+// and that are nowhere. One that it has passed was put aside before, in a settlement whose answer was lost.
+func (db *database) checkFound(r *relayState, st relay.Settlement, position int64) error {
+	nowhere := func(fromLog bool, seq int64) bool {
+		return fromLog && seq > position && db.log[st.Partition].find(seq) == nil &&
+			r.parked[st.Partition].rows[seq] == nil && r.latest[seq] == nil
+	}
 	for _, p := range st.Parked {
-		if p.FromLog && log.find(p.Sequence) == nil {
+		if nowhere(p.FromLog, p.Sequence) {
 			return fmt.Errorf("settle: park message %d: it is not in the log of partition %d", p.Sequence, st.Partition)
 		}
 	}
 	for _, d := range st.Dead {
-		if d.FromLog && log.find(d.Sequence) == nil {
+		if nowhere(d.FromLog, d.Sequence) {
 			return fmt.Errorf("settle: dead-letter message %d: it is not in the log of partition %d", d.Sequence, st.Partition)
 		}
 	}
@@ -70,17 +83,15 @@ func (db *database) check(st relay.Settlement) error {
 
 // settle applies what a settlement says about messages and held keys.
 func (db *database) settle(name string, st relay.Settlement, at time.Time) {
-	parked, log := db.relays[name].parked[st.Partition], db.log[st.Partition]
-	for _, seq := range st.Removed {
-		parked.take(seq)
-	}
+	parked, log, latest := db.relays[name].parked[st.Partition], db.log[st.Partition], db.relays[name].latest
 	for _, p := range st.Parked {
-		if row := source(parked, log, p.Sequence, p.FromLog, at); row != nil {
+		// From the log comes nothing that has a dead letter: somebody has moved it on.
+		if row := source(parked, log, p.Sequence, p.FromLog && latest[p.Sequence] == nil, at); row != nil {
 			parked.put(row.parkedAgain(p, at))
 		}
 	}
 	for _, d := range st.Dead {
-		if d.FromLog && db.relays[name].latest[d.Sequence] != nil {
+		if d.FromLog && latest[d.Sequence] != nil {
 			continue // the same settlement came before, and its answer was lost
 		}
 		if row := source(parked, log, d.Sequence, d.FromLog, at); row != nil {
@@ -89,9 +100,17 @@ func (db *database) settle(name string, st relay.Settlement, at time.Time) {
 			db.bury(name, st.Partition, row, d.Reason, d.Cause, d.Attempts, at)
 		}
 	}
+	for _, seq := range st.Removed {
+		parked.take(seq)
+	}
 	for _, h := range st.Held {
-		if l := db.relays[name].latest[h.Sequence]; h.UntilDecided && (l == nil || l.State != deadletter.Open) {
-			h.UntilDecided, h.After = false, 0 // an operator has decided meanwhile
+		l := latest[h.Sequence]
+		movedOn := l != nil && parked.rows[h.Sequence] == nil
+		if h.UntilDecided {
+			movedOn = l == nil || l.State != deadletter.Open
+		}
+		if movedOn {
+			h.UntilDecided, h.After = false, 0
 		}
 		parked.hold(h, at)
 	}
@@ -107,11 +126,14 @@ func source(parked *parkedSet, log *partitionLog, seq int64, fromLog bool, at ti
 		return nil
 	}
 	r := log.find(seq)
+	if r == nil {
+		return nil // see checkFound
+	}
 	return &parkedRow{msg: r.msg, undecodable: r.undecodable, size: r.size, key: r.msg.Key, parkedAt: at}
 }
 
 func (r *parkedRow) parkedAgain(p relay.Parked, at time.Time) *parkedRow {
-	r.key, r.waits, r.reason, r.attempts, r.dueAt = p.Key, p.Waits, p.Reason, p.Attempts, time.Time{}
+	r.key, r.waits, r.reason, r.attempts, r.dueAt = p.Key, p.Waits, p.Reason, max(r.attempts, p.Attempts), time.Time{}
 	if !p.Waits {
 		r.dueAt = at.Add(p.After)
 	}

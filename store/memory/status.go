@@ -38,7 +38,9 @@ func (db *database) relayStatus(name string, at time.Time) (relay.RelayStatus, e
 		if err != nil {
 			return relay.RelayStatus{}, err
 		}
-		out.Partitions = append(out.Partitions, ps)
+		if c.epoch > 0 { // it was ever leased
+			out.Partitions = append(out.Partitions, ps)
+		}
 		out.Backlog = add(out.Backlog, ps.Backlog)
 		out.Age = max(out.Age, ps.Age)
 		out.Delivered += c.delivered
@@ -128,20 +130,16 @@ func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maint
 	})
 }
 
-// cursors returns where every relay that has begun stands in a partition. One that has not been there yet stands at the
-// beginning.
+// cursors returns where every relay that has begun stands in a partition.
 func (db *database) cursors(partition int) ([]cursor, error) {
 	var out []cursor
 	for _, r := range db.relays {
-		if !slices.ContainsFunc(r.cursors, func(c *cursorState) bool { return c != nil }) {
+		if r.cursors[partition] == nil {
 			continue
 		}
-		var c cursor
-		if state := r.cursors[partition]; state != nil {
-			var err error
-			if c, err = parseCursor(state.cursor); err != nil {
-				return nil, err
-			}
+		c, err := parseCursor(r.cursors[partition].cursor)
+		if err != nil {
+			return nil, err
 		}
 		out = append(out, c)
 	}
