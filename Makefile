@@ -1,4 +1,4 @@
-# The tasks of this repository. `make help` lists them; CI runs `make check` (.ci/run).
+# The tasks of this repository. `make help` lists them; CI runs `make test` (.ci/run).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -16,7 +16,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: check
-check: gofmt gofix vet lint test ## everything that CI runs
+check: gofmt gofix vet lint test ## everything that must hold: the static checks and all tests
 
 .PHONY: test
 test: programs ## all tests of all modules with the race detector, on servers that it starts itself
