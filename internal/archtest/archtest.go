@@ -33,7 +33,8 @@ var rooms = []room{
 	{"deadletter", []string{".", "internal"}},
 	{"outbox", []string{".", "internal"}},
 	{"relay", []string{".", "internal", "deadletter"}},
-	{"inbox", []string{".", "internal", "relay"}}, // what it puts aside, a relay's store keeps and operators see as a relay's
+	{"inbox/inboxtest", []string{".", "internal", "deadletter", "outbox", "relay", "broker/memory"}}, // a suite for stores
+	{"inbox", []string{".", "internal", "relay"}},                                                    // what it puts aside, a relay's store keeps and operators see as a relay's
 	{"saga", []string{".", "internal"}},
 	{"resilience", []string{".", "internal"}},
 	// Stores implement those interfaces and know no broker; brokers know messages and no room.

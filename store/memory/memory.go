@@ -10,6 +10,7 @@ package memory
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -185,9 +186,7 @@ func clone(m *postrider.Message) *postrider.Message {
 	c.Payload = append([]byte(nil), m.Payload...)
 	if m.Headers != nil {
 		c.Headers = make(map[string]string, len(m.Headers))
-		for k, v := range m.Headers {
-			c.Headers[k] = v
-		}
+		maps.Copy(c.Headers, m.Headers)
 	}
 	return &c
 }

@@ -84,7 +84,7 @@ func buffers(t *testing.T, plan string) int {
 		t.Fatalf("no buffers in the plan:\n%s", plan)
 	}
 	n := 0
-	for _, part := range strings.Fields(m[1]) {
+	for part := range strings.FieldsSeq(m[1]) {
 		if name, value, ok := strings.Cut(part, "="); ok && (name == "hit" || name == "read") {
 			v, err := strconv.Atoi(value)
 			if err != nil {
