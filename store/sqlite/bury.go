@@ -21,15 +21,14 @@ const (
 		SELECT ?1, partition, seq, ` + messageColumns + `, ?6, 0, iif(?8 IS NULL, '[]', json_array(json(?8))), ?4, ?5, ?7, 'open'
 		FROM {prefix}log WHERE seq = ?2 AND partition = ?3`
 	unparkSQL  = `DELETE FROM {prefix}parked WHERE relay = ? AND seq = ?`
-	hasDiedSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ? AND seq = ?)`
+	hasDiedSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ? AND partition = ? AND seq = ?)`
 )
 
 // deadLetter applies one entry of a settlement.
-func (t txn) deadLetter(ctx context.Context, name string, partition int, d relay.Dead) error {
+func (t txn) deadLetter(ctx context.Context, name string, partition int, d relay.Dead, position int64) error {
 	if d.FromLog {
 		// A message leaves the log for the dead letters once: then the same settlement came before, and its answer was lost.
-		var died bool
-		if err := t.get(ctx, hasDiedSQL, []any{name, d.Sequence}, &died); err != nil || died {
+		if died, err := t.hasDied(ctx, name, partition, d.Sequence); err != nil || died {
 			return err
 		}
 	}
@@ -46,10 +45,16 @@ func (t txn) deadLetter(ctx context.Context, name string, partition int, d relay
 		return err
 	}
 	n, err := t.exec(ctx, buryLogSQL, b.args(t.now)...)
-	if n == 0 && err == nil {
+	if n == 0 && err == nil && d.Sequence > position {
 		return errNotInLog
 	}
 	return err
+}
+
+// hasDied says whether a message has a dead letter of any state.
+func (t txn) hasDied(ctx context.Context, name string, partition int, seq int64) (died bool, err error) {
+	err = t.get(ctx, hasDiedSQL, []any{name, partition, seq}, &died)
+	return died, err
 }
 
 // burial is a message on its way to the dead letters.

@@ -15,7 +15,9 @@ const (
 	holdSQL = `INSERT INTO {prefix}held (relay, key, partition, seq, reason, cause, attempts, since, due_at)
 		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
 		ON CONFLICT (relay, key) DO UPDATE SET seq = ?4, reason = ?5, cause = ?6, attempts = ?7, due_at = ?9`
-	isOpenSQL   = `SELECT EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ? AND seq = ? AND state = 'open')`
+	isOpenSQL  = `SELECT EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ?1 AND partition = ?2 AND seq = ?3 AND state = 'open')`
+	movedOnSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ?1 AND partition = ?2 AND seq = ?3)
+		AND NOT EXISTS (SELECT 1 FROM {prefix}parked WHERE relay = ?1 AND seq = ?3)`
 	nextHeadSQL = `SELECT seq, reason, attempts FROM {prefix}parked WHERE relay = ? AND key = ? AND due_at IS NULL
 		ORDER BY seq LIMIT 1`
 	unholdSQL  = `DELETE FROM {prefix}held WHERE relay = ? AND key = ?`
@@ -27,13 +29,21 @@ const (
 // hold holds a key or changes why it is held.
 func (t txn) hold(ctx context.Context, name string, partition int, h relay.HeldKey) error {
 	due := sql.Null[int64]{V: t.now + h.After.Microseconds(), Valid: true}
+	head := []any{name, partition, h.Sequence}
 	if h.UntilDecided {
 		var open bool
-		if err := t.get(ctx, isOpenSQL, []any{name, h.Sequence}, &open); err != nil {
+		if err := t.get(ctx, isOpenSQL, head, &open); err != nil {
 			return err
 		}
-		// Without an open letter an operator has decided meanwhile.
 		due = sql.Null[int64]{V: t.now, Valid: !open}
+	} else {
+		var movedOn bool
+		if err := t.get(ctx, movedOnSQL, head, &movedOn); err != nil {
+			return err
+		}
+		if movedOn {
+			due.V = t.now
+		}
 	}
 	_, err := t.exec(ctx, holdSQL, name, h.Key, partition, h.Sequence, string(h.Reason), stored.Cause(h.Cause), h.Attempts,
 		t.now, due)
@@ -62,20 +72,27 @@ func (t txn) release(ctx context.Context, name string, st relay.Settlement) ([]s
 // letGo makes a key due at once, if it is held, with the first of those that wait behind it as head, and says whether there
 // is one.
 func (t txn) letGo(ctx context.Context, name, key string) (waits bool, err error) {
-	var seq int64
-	var reason string
-	var attempts int
-	err = t.get(ctx, nextHeadSQL, []any{name, key}, &seq, &reason, &attempts)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+	if waits, err = t.findHead(ctx, name, key); err != nil {
 		return false, err
-	}
-	if waits = err == nil; waits {
-		if _, err := t.exec(ctx, newHeadSQL, name, key, seq, reason, attempts); err != nil {
-			return false, err
-		}
 	}
 	held, err := t.exec(ctx, dueNowSQL, t.now, name, key)
 	return waits && held > 0, err
+}
+
+// findHead makes the first of those that wait behind a key its head, and says whether there is one.
+func (t txn) findHead(ctx context.Context, name, key string) (bool, error) {
+	var seq int64
+	var reason string
+	var attempts int
+	err := t.get(ctx, nextHeadSQL, []any{name, key}, &seq, &reason, &attempts)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	_, err = t.exec(ctx, newHeadSQL, name, key, seq, reason, attempts)
+	return true, err
 }
 
 const heldColumns = `h.relay, h.partition, h.key, h.seq, h.reason, h.cause, h.attempts, h.since, h.due_at,
@@ -191,6 +208,14 @@ func (s *Store) decide(ctx context.Context, doing, name, key string, apply func(
 		if err != nil {
 			return err
 		}
+		if !undecided(h) {
+			if _, err := t.findHead(ctx, name, key); err != nil {
+				return err
+			}
+			if h, err = t.held(ctx, name, key); err != nil {
+				return err
+			}
+		}
 		if err := apply(t, h); err != nil {
 			return err
 		}
@@ -203,26 +228,30 @@ func (s *Store) decide(ctx context.Context, doing, name, key string, apply func(
 	return err
 }
 
+// undecided says that a key waits for an operator: its head is a dead letter.
+func undecided(h relay.HeldInfo) bool { return h.NextAttempt.IsZero() }
+
 // RetryHeld implements relay.HeldStore.
 func (s *Store) RetryHeld(ctx context.Context, name, key string) error {
 	return s.decide(ctx, "retry a held key", name, key, func(txn, relay.HeldInfo) error { return nil })
 }
 
 const discardSQL = `UPDATE {prefix}dead SET state = 'discarded', resolved_at = ?, resolved_by = ?, resolution = ?
-	WHERE relay = ? AND seq = ? AND state = 'open'`
+	WHERE relay = ? AND partition = ? AND seq = ? AND state = 'open'`
 
 // SkipHeld implements relay.HeldStore.
 func (s *Store) SkipHeld(ctx context.Context, name, key, by, reason string) error {
 	return s.decide(ctx, "skip the head of a held key", name, key, func(t txn, h relay.HeldInfo) error {
-		// A head that is dead already, and held its key for a decision, has its letter.
-		_, err := t.bury(ctx, burial{
-			relay: name, partition: h.Partition, seq: h.Sequence, reason: "skipped", cause: h.Cause,
-			attempts: sql.Null[int]{V: h.Attempts, Valid: true},
-		})
-		if err != nil {
-			return err
+		if !undecided(h) {
+			buried, err := t.bury(ctx, burial{
+				relay: name, partition: h.Partition, seq: h.Sequence, reason: "skipped", cause: h.Cause,
+				attempts: sql.Null[int]{V: h.Attempts, Valid: true},
+			})
+			if err != nil || !buried {
+				return err
+			}
 		}
-		_, err = t.exec(ctx, discardSQL, t.now, by, reason, name, h.Sequence)
+		_, err := t.exec(ctx, discardSQL, t.now, by, reason, name, h.Partition, h.Sequence)
 		return err
 	})
 }
@@ -236,13 +265,7 @@ const (
 func (s *Store) DeadHeld(ctx context.Context, name, key, by, reason string, all bool) (n int, err error) {
 	err = s.decide(ctx, "dead-letter a held key", name, key, func(t txn, h relay.HeldInfo) error {
 		n = 0
-		var seqs []int64
-		err := t.each(ctx, headAndFollowersSQL, []any{name, key, all, h.Sequence}, func(rows *sql.Rows) error {
-			var seq int64
-			err := rows.Scan(&seq)
-			seqs = append(seqs, seq)
-			return err
-		})
+		seqs, err := t.sequences(ctx, headAndFollowersSQL, name, key, all, h.Sequence)
 		if err != nil {
 			return err
 		}

@@ -22,7 +22,7 @@ const (
 	renewSQL  = `UPDATE {prefix}cursors SET lease_until = ?4 WHERE relay = ?1 AND owner = ?2 AND lease_until > ?3`
 	forgetSQL = `DELETE FROM {prefix}relays WHERE alive_until <= ?`
 	aliveSQL  = `SELECT count(*) FROM {prefix}relays WHERE relay = ? AND alive_until > ?`
-	viewSQL   = `SELECT partition, iif(lease_until > ?2, owner, ''), epoch FROM {prefix}cursors WHERE relay = ?1
+	viewSQL   = `SELECT partition, iif(lease_until > ?2, owner, ''), epoch FROM {prefix}cursors WHERE relay = ?1 AND epoch > 0
 		ORDER BY partition`
 )
 
@@ -55,9 +55,10 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 }
 
 const (
-	meetSQL = `INSERT INTO {prefix}cursors (relay, partition, position, settled_at)
-		VALUES (?1, ?2, iif(?3, (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = '{prefix}log'), 0), ?4)
-		ON CONFLICT DO NOTHING`
+	// It begins a relay in all partitions at once.
+	beginSQL = `INSERT INTO {prefix}cursors (relay, partition, position, settled_at)
+		SELECT ?1, value, iif(?3, (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = '{prefix}log'), 0), ?4
+		FROM json_each(?2) WHERE true ON CONFLICT DO NOTHING`
 	acquireSQL = `UPDATE {prefix}cursors SET owner = ?3, epoch = epoch + 1, lease_until = ?5
 		WHERE relay = ?1 AND partition = ?2 AND (owner = '' OR lease_until <= ?4) RETURNING epoch, position`
 )
@@ -68,11 +69,11 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, par
 	var out []relay.Lease
 	err := s.write(ctx, "acquire leases", relaxed, func(t txn) error {
 		out = nil
+		if _, err := t.exec(ctx, beginSQL, name, list(s.allPartitions()), start == relay.FromNow, t.now); err != nil {
+			return err
+		}
 		for _, p := range partitions {
 			if err := s.checkPartition(p); err != nil {
-				return err
-			}
-			if _, err := t.exec(ctx, meetSQL, name, p, start == relay.FromNow, t.now); err != nil {
 				return err
 			}
 			l := relay.Lease{Partition: p, Owner: owner.ID}
@@ -89,6 +90,14 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, par
 		return nil
 	})
 	return out, err
+}
+
+func (s *Store) allPartitions() []int {
+	all := make([]int, s.partitions)
+	for p := range all {
+		all[p] = p
+	}
+	return all
 }
 
 func (s *Store) checkPartition(p int) error {

@@ -11,9 +11,10 @@ import (
 )
 
 const (
-	fenceSQL = `UPDATE {prefix}cursors SET position = iif(?5, ?6, position), settled_at = ?7,
-			delivered = delivered + ?8, failed = failed + ?9
-		WHERE relay = ?1 AND partition = ?2 AND owner = ?3 AND epoch = ?4`
+	fenceSQL = `SELECT position FROM {prefix}cursors WHERE relay = ? AND partition = ? AND owner = ? AND epoch = ?`
+	moveSQL  = `UPDATE {prefix}cursors SET position = iif(?3, ?4, position), settled_at = ?5,
+			delivered = delivered + ?6, failed = failed + ?7
+		WHERE relay = ?1 AND partition = ?2`
 	removeSQL = `DELETE FROM {prefix}parked WHERE relay = ?1 AND seq IN (SELECT value FROM json_each(?2))`
 )
 
@@ -26,12 +27,15 @@ const historySQL = `CASE
 
 const (
 	copiedColumns = `relay, partition, seq, ` + messageColumns + `, reason, attempts, due_at, parked_at, redrives, history`
-	parkLogSQL    = `INSERT INTO {prefix}parked (` + copiedColumns + `)
+	// A message that has a dead letter was moved on by somebody.
+	parkLogSQL = `INSERT INTO {prefix}parked (` + copiedColumns + `)
 		SELECT ?1, partition, seq, ` + messageColumns + `, ?4, ?5, ?6, ?7, 0, iif(?8 IS NULL, '[]', json_array(json(?8)))
 		FROM {prefix}log WHERE seq = ?2 AND partition = ?3
-		ON CONFLICT (relay, seq) DO UPDATE SET reason = ?4, attempts = ?5, due_at = ?6, history = ` + historySQL
-	parkAgainSQL = `UPDATE {prefix}parked SET reason = ?4, attempts = ?5, due_at = ?6, history = ` + historySQL + `
-		WHERE relay = ?1 AND seq = ?2 AND partition = ?3` // with the parameters of parkLogSQL
+			AND NOT EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ?1 AND partition = ?3 AND seq = ?2)
+			AND NOT EXISTS (SELECT 1 FROM {prefix}parked WHERE relay = ?1 AND seq = ?2)`
+	// With the parameters of parkLogSQL.
+	parkAgainSQL = `UPDATE {prefix}parked SET reason = ?4, attempts = max(attempts, ?5), due_at = ?6, history = ` + historySQL + `
+		WHERE relay = ?1 AND seq = ?2 AND partition = ?3`
 )
 
 // Settle implements relay.LogStore. Its commit does not wait for the disk. Delivered needs nothing here: the cursor says it.
@@ -40,19 +44,16 @@ func (s *Store) Settle(ctx context.Context, name string, owner relay.Owner, sett
 	err := s.write(ctx, "settle", relaxed, func(t txn) error {
 		out = relay.Settled{}
 		for _, st := range settlements {
-			n, err := t.exec(ctx, fenceSQL, name, st.Partition, owner.ID, st.Epoch, st.Moved, st.Cursor.Position, t.now,
-				st.DeliveredCount, st.FailedCount)
-			if err != nil {
-				return err
-			}
-			if n == 0 {
+			var position int64
+			err := t.get(ctx, fenceSQL, []any{name, st.Partition, owner.ID, st.Epoch}, &position)
+			if errors.Is(err, sql.ErrNoRows) {
 				out.Lost = append(out.Lost, st.Partition)
 				continue
 			}
-			if err := t.settle(ctx, name, st); err != nil {
-				return fmt.Errorf("partition %d: %w", st.Partition, err)
+			if err != nil {
+				return err
 			}
-			released, err := t.release(ctx, name, st)
+			released, err := t.settle(ctx, name, st, position)
 			if err != nil {
 				return fmt.Errorf("partition %d: %w", st.Partition, err)
 			}
@@ -66,35 +67,40 @@ func (s *Store) Settle(ctx context.Context, name string, owner relay.Owner, sett
 	return out, nil
 }
 
-// settle applies what a settlement says about messages and held keys.
-func (t txn) settle(ctx context.Context, name string, st relay.Settlement) error {
-	if len(st.Removed) > 0 {
-		if _, err := t.exec(ctx, removeSQL, name, list(st.Removed)); err != nil {
-			return err
-		}
-	}
+// settle applies a settlement and returns the keys that are held no longer. position is that of the stored cursor.
+func (t txn) settle(ctx context.Context, name string, st relay.Settlement, position int64) ([]string, error) {
 	for _, p := range st.Parked {
-		if err := t.park(ctx, name, st.Partition, p); err != nil {
-			return fmt.Errorf("park message %d: %w", p.Sequence, err)
+		if err := t.park(ctx, name, st.Partition, p, position); err != nil {
+			return nil, fmt.Errorf("park message %d: %w", p.Sequence, err)
 		}
 	}
 	for _, d := range st.Dead {
-		if err := t.deadLetter(ctx, name, st.Partition, d); err != nil {
-			return fmt.Errorf("dead-letter message %d: %w", d.Sequence, err)
+		if err := t.deadLetter(ctx, name, st.Partition, d, position); err != nil {
+			return nil, fmt.Errorf("dead-letter message %d: %w", d.Sequence, err)
+		}
+	}
+	if len(st.Removed) > 0 {
+		if _, err := t.exec(ctx, removeSQL, name, list(st.Removed)); err != nil {
+			return nil, err
 		}
 	}
 	for _, h := range st.Held {
 		if err := t.hold(ctx, name, st.Partition, h); err != nil {
-			return fmt.Errorf("hold key %q: %w", h.Key, err)
+			return nil, fmt.Errorf("hold key %q: %w", h.Key, err)
 		}
 	}
-	return nil
+	released, err := t.release(ctx, name, st)
+	if err != nil {
+		return nil, err
+	}
+	_, err = t.exec(ctx, moveSQL, name, st.Partition, st.Moved, st.Cursor.Position, t.now, st.DeliveredCount, st.FailedCount)
+	return released, err
 }
 
 // errNotInLog refuses a settlement that would lose a message.
 var errNotInLog = errors.New("it is not in the log of this partition")
 
-func (t txn) park(ctx context.Context, name string, partition int, p relay.Parked) error {
+func (t txn) park(ctx context.Context, name string, partition int, p relay.Parked, position int64) error {
 	due := sql.Null[int64]{V: t.now + p.After.Microseconds(), Valid: !p.Waits}
 	attempt := 0
 	if p.Reason == relay.ParkRetry {
@@ -109,13 +115,16 @@ func (t txn) park(ctx context.Context, name string, partition int, p relay.Parke
 		if n, err := t.exec(ctx, parkLogSQL, args...); err != nil || n > 0 {
 			return err
 		}
-		// Retention may have dropped it from the log if this settlement comes a second time.
 	}
 	n, err := t.exec(ctx, parkAgainSQL, args...)
-	if n == 0 && err == nil && p.FromLog {
-		return errNotInLog
+	// What the cursor has passed was put aside by the same settlement, whose answer was lost.
+	if err != nil || n > 0 || !p.FromLog || p.Sequence <= position {
+		return err
 	}
-	return err
+	if died, err := t.hasDied(ctx, name, partition, p.Sequence); err != nil || died {
+		return err
+	}
+	return errNotInLog
 }
 
 // entry is a history entry as a parameter, NULL without a cause.

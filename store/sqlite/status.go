@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"slices"
 
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/relay"
@@ -72,6 +73,7 @@ func (t txn) relayStatus(ctx context.Context, r *relay.RelayStatus) error {
 			return err
 		}
 	}
+	r.Partitions = slices.DeleteFunc(r.Partitions, func(p relay.PartitionStatus) bool { return p.Epoch == 0 }) // never leased
 	var parked, held, dead int64
 	var oldestParked, oldestDead sql.Null[int64]
 	err = t.get(ctx, exceptionsSQL, []any{r.Name}, &parked, &oldestParked, &held, &dead, &oldestDead)

@@ -127,8 +127,8 @@ func (s *Store) prepare(ctx context.Context) error {
 		lockSQL, insertSQL, insertManySQL, writtenSQL,
 		heartbeatSQL, renewSQL, viewSQL,
 		runSQL, loneSQL,
-		fenceSQL, removeSQL, parkLogSQL, parkAgainSQL, hasDiedSQL, buryParkedSQL, buryLogSQL, unparkSQL,
-		isOpenSQL, holdSQL, nextHeadSQL, newHeadSQL, dueNowSQL, unholdSQL,
+		fenceSQL, moveSQL, removeSQL, parkLogSQL, parkAgainSQL, hasDiedSQL, buryParkedSQL, buryLogSQL, unparkSQL,
+		isOpenSQL, movedOnSQL, holdSQL, nextHeadSQL, newHeadSQL, dueNowSQL, unholdSQL,
 		resolveSQL, waitsForSQL, redriveSQL,
 	} {
 		stmt, err := s.db.PrepareContext(ctx, s.expand(text))

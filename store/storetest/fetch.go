@@ -18,6 +18,7 @@ var fetchTests = []test{
 	{name: "OnlyTheAskedPartitionsAreRead", run: onlyAskedPartitions},
 	{name: "RelaysReadTheLogEachForItself", run: relaysReadEachForItself},
 	{name: "ARelayStartsWithTheOldestOrFromNow", run: relayStarts},
+	{name: "ARelayStartsInAllPartitionsAtOnce", run: relayStartsEverywhere},
 	{name: "DelayedMessagesSayHowLongTheyWait", run: delayedMessages},
 	{name: "UndecodableRowIsReportedAndStopsNothingElse", run: undecodableRow},
 	{name: "UndecodableRowStaysSoThroughARedrive", run: undecodableIsRedriven},
@@ -176,6 +177,26 @@ func relayStarts(e *env) {
 	e.must(e.Leave(e.ctx, "from-now", late.owner), "leave")
 	again := e.workerFrom("from-now", "b", relay.FromOldest)
 	e.wantSet("fetched when the relay, which has begun already, is told to start with the oldest", recordIDs(again.drain()), after)
+}
+
+// relayStartsEverywhere: what is published before a partition's first lease, but after the relay began, is not skipped.
+func relayStartsEverywhere(e *env) {
+	for name, partitions := range map[string][]int{"asked for one": {0}, "asked for none": nil} {
+		e.publishKeys("order/1", "order/2", "order/3", "order/4", "")
+		_, err := e.Acquire(e.ctx, name, owner("a"), partitions, longTTL, relay.FromNow)
+		e.must(err, "acquire")
+		if leases, err := e.Acquire(e.ctx, name, owner("b"), partitions, longTTL, relay.FromNow); len(leases) > 0 || err != nil {
+			e.t.Fatalf("acquired what another holds: %+v, %v", leases, err)
+		}
+		view, err := e.Heartbeat(e.ctx, name, owner("a"), longTTL)
+		e.must(err, "heartbeat")
+		if len(view.Partitions) != len(partitions) {
+			e.t.Errorf("partitions that were ever leased: %+v, want %v", view.Partitions, partitions)
+		}
+		after := e.publishKeys("order/1", "order/2", "order/3", "order/4", "")
+		e.must(e.Leave(e.ctx, name, owner("a")), "leave")
+		e.wantSet("fetched when "+name, recordIDs(e.workerFrom(name, "c", relay.FromNow).drain()), after)
+	}
 }
 
 func delayedMessages(e *env) {

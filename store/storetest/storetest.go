@@ -75,6 +75,7 @@ func Run[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 		{"LateCommits", lateTests},
 		{"Leases", leaseTests},
 		{"Settle", settleTests},
+		{"SettleAgain", againTests},
 		{"Due", dueTests},
 		{"HeldKeys", heldTests},
 		{"DeadLetters", deadTests},

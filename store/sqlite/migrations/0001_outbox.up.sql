@@ -92,6 +92,8 @@ CREATE TABLE {prefix}parked (
 CREATE INDEX {prefix}parked_due ON {prefix}parked (relay, partition, due_at, seq) WHERE due_at IS NOT NULL;
 -- The head and followers of a held key, in order.
 CREATE INDEX {prefix}parked_key ON {prefix}parked (relay, key, seq) WHERE due_at IS NULL;
+-- What lies behind a position of a partition; covers the search.
+CREATE INDEX {prefix}parked_partition ON {prefix}parked (relay, partition, seq);
 -- The age of the oldest, for the status.
 CREATE INDEX {prefix}parked_age ON {prefix}parked (relay, parked_at);
 
@@ -145,8 +147,8 @@ CREATE TABLE {prefix}dead (
   payload           BLOB NOT NULL
 ) STRICT;
 
--- The dead letters of a message.
-CREATE INDEX {prefix}dead_message ON {prefix}dead (relay, seq);
+-- The dead letters of a message, and of what lies behind a position of a partition.
+CREATE INDEX {prefix}dead_message ON {prefix}dead (relay, partition, seq);
 -- Lists and counts by state, and by state and relay, in order of number.
 CREATE INDEX {prefix}dead_state ON {prefix}dead (state);
 CREATE INDEX {prefix}dead_relay ON {prefix}dead (relay, state);

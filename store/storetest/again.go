@@ -1,0 +1,263 @@
+package storetest
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/relay"
+)
+
+// againTests settle what has been settled before, or what an operator moved on in between.
+var againTests = []test{
+	{name: "AsideNamesWhatLiesBehindThePosition", run: asideNames},
+	{name: "RemovedIsAppliedAfterParkedAndDead", run: removedAfterParked},
+	{name: "ParkedFromTheLogAgainKeepsTheMostAttempts", run: parkedAgainFromLog},
+	{name: "RepetitionDoesNotNeedTheLog", run: repetitionWithoutLog},
+	{name: "WhatCannotBeFoundIsRefused", run: notFoundIsRefused},
+	{name: "RepetitionDoesNotUndoADecision", run: repetitionAfterDecision},
+	{name: "RepetitionLeavesARedrivenMessageAlone", run: repetitionAfterRedrive},
+	{name: "DecisionsActOnTheFirstParkedMessage", run: decisionsOnFirstParked},
+}
+
+func (w *worker) aside(key string, position int64) relay.Aside {
+	w.t.Helper()
+	out, err := w.Aside(w.ctx, w.relay, w.partition(key), position)
+	w.must(err, "aside")
+	return out
+}
+
+func sequences(records ...relay.Record) []int64 {
+	var out []int64
+	for _, r := range records {
+		out = append(out, r.Message.Sequence)
+	}
+	return out
+}
+
+func asideNames(e *env) {
+	w := e.worker("r", "a")
+	key := "order/1"
+	other := e.keysOf((e.partition(key)+1)%e.partitions, 1)[0]
+	e.publish(e.messages(key, 7)...)
+	r := w.drain()
+	st := relay.Settlement{Partition: e.partition(key),
+		Held: []relay.HeldKey{{Key: key, Sequence: r[1].Message.Sequence, Reason: relay.ParkDead, UntilDecided: true}}}
+	for _, rec := range r[1:3] {
+		st.Parked = append(st.Parked, relay.Parked{Sequence: rec.Message.Sequence, Key: key, FromLog: true, Waits: true, Reason: relay.ParkHeld})
+	}
+	for _, rec := range r[3:6] {
+		st.Dead = append(st.Dead, relay.Dead{Sequence: rec.Message.Sequence, Key: key, FromLog: true, Reason: "rejected"})
+	}
+	w.settle(st)
+	letters := e.letters(everyLetter)
+	for i, resolve := range []func(f deadletter.Filter) (int, error){
+		func(f deadletter.Filter) (int, error) { return e.RedriveDead(e.ctx, f, "olga", 0) },
+		func(f deadletter.Filter) (int, error) { return e.DiscardDead(e.ctx, f, "olga", "why", 0) },
+	} {
+		_, err := resolve(deadletter.Filter{Numbers: []int64{letters[i].Number}})
+		e.must(err, "resolve")
+	}
+	two := e.worker("two", "a")
+	two.drain()
+	two.settle(relay.Settlement{Partition: e.partition(key), Parked: []relay.Parked{
+		{Sequence: r[6].Message.Sequence, Key: key, FromLog: true, Reason: relay.ParkSlow}}})
+	w.hold(other, 2, time.Hour)
+	for after := range r {
+		got := w.aside(key, r[after].Message.Sequence)
+		e.wantIDs("held keys", got.Keys, []string{key})
+		var want []int64
+		if after < 6 {
+			want = sequences(r[after+1 : 6]...)
+		}
+		e.wantSequences("put aside", got.Sequences, want)
+	}
+	if got := two.aside(key, 0); len(got.Keys) > 0 {
+		e.t.Errorf("held keys of another relay: %v", got.Keys)
+	}
+}
+
+func (e *env) wantSequences(what string, got, want []int64) {
+	e.t.Helper()
+	texts := func(seqs []int64) (out []string) {
+		for _, seq := range seqs {
+			out = append(out, strconv.FormatInt(seq, 10))
+		}
+		return out
+	}
+	e.wantIDs(what, texts(got), texts(want))
+}
+
+func removedAfterParked(e *env) {
+	w := e.worker("r", "a")
+	key := "order/1"
+	e.publish(e.messages(key, 3)...)
+	r := sequences(w.drain()...)
+	parked := func(seq int64) relay.Parked {
+		return relay.Parked{Sequence: seq, Key: key, FromLog: true, Reason: relay.ParkSlow, Attempts: 1}
+	}
+	w.settle(relay.Settlement{Partition: e.partition(key), Cursor: w.read[e.partition(key)], Moved: true,
+		Parked:  []relay.Parked{parked(r[0]), parked(r[1]), parked(r[2])},
+		Dead:    []relay.Dead{{Sequence: r[1], Key: key, Reason: "rejected", Attempts: 1}, {Sequence: r[2], Key: key, FromLog: true, Reason: "rejected", Attempts: 1}},
+		Removed: []int64{r[0], r[2]},
+	})
+	if st := e.status("r"); st.Parked.N != 0 || st.Dead.N != 2 {
+		e.t.Errorf("%d parked and %d dead, want none and two", st.Parked.N, st.Dead.N)
+	}
+}
+
+func parkedAgainFromLog(e *env) {
+	w := e.worker("r", "a")
+	key := "order/1"
+	seq := w.hold(key, 1, 0)[0].Message.Sequence
+	w.settle(relay.Settlement{Partition: e.partition(key), Parked: []relay.Parked{
+		{Sequence: seq, Key: key, Waits: true, Reason: relay.ParkRetry, Attempts: 5, Cause: "fifth failure"}}})
+	w.settle(relay.Settlement{Partition: e.partition(key), Parked: []relay.Parked{
+		{Sequence: seq, Key: key, FromLog: true, Waits: true, Reason: relay.ParkHeld}}})
+	_, parked, err := e.ShowHeld(e.ctx, "r", key, 10)
+	e.must(err, "show held")
+	if len(parked) != 1 || parked[0].Attempts != 5 || parked[0].Reason != relay.ParkHeld || len(parked[0].History) != 2 {
+		e.t.Errorf("parked: %+v, want one message after 5 attempts with two entries in its history", parked)
+	}
+}
+
+// repetitionWithoutLog: retention drops what was put aside before the repetition comes.
+func repetitionWithoutLog(e *env) {
+	w := e.worker("r", "a")
+	key := "order/1"
+	p := e.partition(key)
+	e.publish(e.messages(key, 3)...)
+	r := sequences(w.drain()...)
+	st := relay.Settlement{Partition: p, Cursor: w.read[p], Moved: true,
+		Parked: []relay.Parked{{Sequence: r[0], Key: key, FromLog: true, Reason: relay.ParkSlow}, {Sequence: r[1], Key: key, FromLog: true, Reason: relay.ParkSlow}},
+		Dead:   []relay.Dead{{Sequence: r[2], Key: key, FromLog: true, Reason: "rejected"}},
+	}
+	w.settle(st)
+	w.settle(relay.Settlement{Partition: p, Removed: r[:1]})
+	for range 2 {
+		e.maintain(relay.Retention{})
+		w.settle(st)
+		w.settle(relay.Settlement{Partition: p, Removed: r[:1]})
+	}
+	if st := e.status("r"); st.Parked.N != 1 || st.Dead.N != 1 {
+		e.t.Errorf("%d parked and %d dead, want one of each", st.Parked.N, st.Dead.N)
+	}
+	w.settle(relay.Settlement{Partition: p, Parked: []relay.Parked{
+		{Sequence: r[1], Key: key, FromLog: true, Reason: relay.ParkRetry, Attempts: 3, Cause: "third failure"}}})
+	due := w.due()
+	if len(due.Runs) != 1 || due.Runs[0].Records[0].Attempts != 3 || due.Runs[0].Records[0].Reason != relay.ParkRetry {
+		e.t.Errorf("due: %+v, want the parked message after 3 attempts", due.Runs)
+	}
+}
+
+func notFoundIsRefused(e *env) {
+	w := e.worker("r", "a")
+	key := "order/1"
+	p := e.partition(key)
+	e.publishKeys(key)
+	seq := w.drain()[0].Message.Sequence
+	for name, st := range map[string]relay.Settlement{
+		"parked": {Parked: []relay.Parked{{Sequence: seq + 1_000, Key: key, FromLog: true, Reason: relay.ParkSlow}}},
+		"dead":   {Dead: []relay.Dead{{Sequence: seq + 1_000, Key: key, FromLog: true, Reason: "rejected"}}},
+	} {
+		st.Partition, st.Epoch, st.Cursor, st.Moved = p, w.leases[p].Epoch, w.read[p], true
+		if _, err := e.Settle(e.ctx, "r", w.owner, []relay.Settlement{st}); err == nil {
+			e.t.Errorf("%s: settled what is not in the log", name)
+		}
+	}
+	if got := w.takeOver("b").drain(); len(got) != 1 {
+		e.t.Errorf("fetched %d messages after settlements that were refused, want 1", len(got))
+	}
+}
+
+// repetitionAfterDecision: an operator moves the message on after the settlement that parked it, before the repetition.
+func repetitionAfterDecision(e *env) {
+	keys := e.keysOf(0, 3)
+	w := e.worker("r", "a")
+	e.publish(append(append(e.messages(keys[0], 2), e.messages(keys[1], 2)...), e.messages(keys[2], 2)...)...)
+	r := sequences(w.drain()...)
+	st := relay.Settlement{Cursor: w.read[0], Moved: true}
+	for i, key := range keys {
+		st.Parked = append(st.Parked,
+			relay.Parked{Sequence: r[2*i], Key: key, FromLog: true, Waits: true, Reason: relay.ParkRetry, Attempts: 1, Cause: "no"},
+			relay.Parked{Sequence: r[2*i+1], Key: key, FromLog: true, Waits: true, Reason: relay.ParkHeld})
+		st.Held = append(st.Held, relay.HeldKey{Key: key, Sequence: r[2*i], Reason: relay.ParkRetry, Cause: "no", Attempts: 1, After: time.Hour})
+	}
+	w.settle(st)
+	e.must(e.SkipHeld(e.ctx, "r", keys[0], "olga", "why"), "skip")
+	_, err := e.DeadHeld(e.ctx, "r", keys[1], "olga", "why", false)
+	e.must(err, "dead")
+	w.settle(st)
+	if n := len(e.letters(everyLetter)); n != 2 {
+		e.t.Errorf("%d dead letters, want 2", n)
+	}
+	runs := map[string][]int64{}
+	for _, run := range w.due().Runs {
+		runs[run.Key] = sequences(run.Records...)
+	}
+	e.wantSequences("due of the key whose head was skipped", runs[keys[0]], r[1:2])
+	e.wantSequences("due of the key whose head was given up", runs[keys[1]], r[3:4])
+	if len(runs) != 2 {
+		e.t.Errorf("due: %v, want two keys", runs)
+	}
+	// Nor is it parked when no key is held for it.
+	st.Held = nil
+	w.settle(st)
+	if n := e.status("r").Parked.N; n != 4 {
+		e.t.Errorf("%d parked, want 4", n)
+	}
+}
+
+// repetitionAfterRedrive: an operator redrives the dead letter before the settlement that wrote it is repeated.
+func repetitionAfterRedrive(e *env) {
+	w := e.worker("r", "a")
+	key := "order/1"
+	p := e.partition(key)
+	e.publishKeys(key)
+	seq := w.drain()[0].Message.Sequence
+	st := relay.Settlement{Partition: p, Cursor: w.read[p], Moved: true,
+		Dead: []relay.Dead{{Sequence: seq, Key: key, FromLog: true, Reason: "rejected", Cause: "bad", Attempts: 1}}}
+	w.settle(st)
+	if n, err := e.RedriveDead(e.ctx, deadletter.Filter{Relay: "r"}, "olga", 0); n != 1 || err != nil {
+		e.t.Fatalf("redrove %d, %v", n, err)
+	}
+	w.settle(st)
+	if n := len(e.letters(everyLetter)); n != 1 {
+		e.t.Errorf("%d dead letters, want the first only", n)
+	}
+	due := w.due()
+	if len(due.Runs) != 1 || len(due.Runs[0].Records) != 1 || due.Runs[0].Records[0].Reason != relay.ParkRedriven {
+		e.t.Errorf("due: %+v, want the redriven message", due.Runs)
+	}
+}
+
+// decisionsOnFirstParked: a key was being released when followers were parked behind it, so that no head is named.
+func decisionsOnFirstParked(e *env) {
+	w := e.worker("r", "a")
+	key := "order/1"
+	p := e.partition(key)
+	e.publish(e.messages(key, 4)...)
+	r := w.drain()
+	st := relay.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Held: []relay.HeldKey{{Key: key, Reason: relay.ParkHeld, Cause: "of another", After: time.Hour}}}
+	for _, rec := range r[1:] {
+		st.Parked = append(st.Parked, relay.Parked{Sequence: rec.Message.Sequence, Key: key, FromLog: true, Waits: true, Reason: relay.ParkHeld})
+	}
+	w.settle(st)
+	e.must(e.SkipHeld(e.ctx, "r", key, "olga", "why"), "skip")
+	w.wantRun(key, r[2:])
+	// The named head is gone: it was delivered, and the key not released yet.
+	st = relay.Settlement{Partition: p, Held: []relay.HeldKey{{Key: key, Sequence: r[0].Message.Sequence, Reason: relay.ParkRetry, Cause: "of another", After: time.Hour}}}
+	w.settle(st)
+	if n, err := e.DeadHeld(e.ctx, "r", key, "olga", "given up", false); n != 1 || err != nil {
+		e.t.Errorf("dead-lettered %d, %v; want 1", n, err)
+	}
+	w.wantRun(key, r[3:])
+	var got []string
+	for _, l := range e.letters(everyLetter) {
+		got = append(got, l.Message.ID)
+		if l.Cause != "" || l.Attempts != 0 {
+			e.t.Errorf("dead letter %+v has the cause or attempts of another message", l)
+		}
+	}
+	e.wantIDs("dead letters", got, recordIDs(r[1:3]))
+}
