@@ -15,8 +15,14 @@ import (
 
 // The statements of a settlement that write dead letters. Their parameters are those of mineSQL.
 const (
-	deadFromParkedSQL = mineSQL + `, p as (
-	delete from {parked} p using mine m where p.relay = $1::text and p.partition = m.part and p.seq = m.number
+	deadFromParkedSQL = mineSQL + `, chosen as materialized (select * from mine m)` + moveDeadSQL
+
+	// deadAfterAllSQL is for a message that was read from the log and has been parked since. It leaves alone what is among the
+	// dead letters: it comes from a settlement whose answer was lost.
+	deadAfterAllSQL = mineSQL + `, chosen as materialized (select * from mine m where not ` + hasDiedSQL + `)` + moveDeadSQL
+
+	moveDeadSQL = `, p as (
+	delete from {parked} p using chosen m where p.relay = $1::text and p.partition = m.part and p.seq = m.number
 	returning p.*, m.why, m.what, m.tries, m.attempt, m.ord
 )
 insert into {dead} (relay, partition, {message}, reason, cause, attempts, history, died_at, redrives)
@@ -26,13 +32,12 @@ from p cross join lateral (select ` + deadEntrySQL + ` as history) as excluded o
 	deadEntrySQL = `case when p.what = '' then '[]'::jsonb else jsonb_build_array(jsonb_build_object(
 		'attempt', p.attempt, 'at', clock_timestamp(), 'cause', p.what)) end`
 
-	// deadFromLogSQL leaves alone what is among the dead letters: it was parked, or it comes from a settlement whose answer
-	// was lost.
+	// deadFromLogSQL comes after deadAfterAllSQL.
 	deadFromLogSQL = mineSQL + `
 insert into {dead} (relay, partition, {message}, reason, cause, attempts, history, died_at, redrives)
 select $1::text, partition, {message}, m.why, m.what, m.tries, ` + entrySQL + `, clock_timestamp(), 0
 from mine m join {log} l on l.partition = m.part and l.seq = m.number
-where not exists (select 1 from {dead} d where d.relay = $1::text and d.seq = m.number)
+where not ` + hasDiedSQL + `
 order by m.ord`
 )
 
@@ -63,6 +68,10 @@ order by number limit $12::int8 for update skip locked`
 	// closeDeadSQL: $1 numbers, $2 state, $3 by, $4 resolution.
 	closeDeadSQL = `update {dead} set state = $2::text, resolved_at = clock_timestamp(), resolved_by = $3::text,
 	resolution = $4::text where number = any($1::int8[])`
+
+	// lockKeysSQL keeps the keys of letters, $1 numbers, from being released while their messages are parked.
+	lockKeysSQL = `select 1 from {held} h where (h.relay, h.key) in (select d.relay, d.key from {dead} d where d.number = any($1::int8[]))
+order by h.relay, h.key for update`
 
 	// redriveSQL parks letters again, $1 numbers, by $2: due at once, or, when the key is held, behind it.
 	redriveSQL = `
@@ -236,6 +245,9 @@ func (s *Store) resolve(ctx context.Context, f deadletter.Filter, limit int, app
 			}
 			numbers, err := s.lockDead(ctx, tx, f, cmp.Or(limit, defaultResolve))
 			if err != nil || len(numbers) == 0 {
+				return err
+			}
+			if _, err := tx.Exec(ctx, s.names.expand(lockKeysSQL), numbers); err != nil {
 				return err
 			}
 			if err := apply(tx, numbers); err != nil {

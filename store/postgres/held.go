@@ -13,19 +13,27 @@ import (
 
 // The statements of a settlement that work on held keys. Their parameters are those of mineSQL.
 const (
-	// holdSQL holds a key for a decision (after < 0) only while the head's dead letter is open: an operator may have decided
-	// meanwhile.
+	// lockHeldSQL locks the keys that the following statements look at. Others who park messages behind a key hold it in the
+	// same transaction; so what they have parked is seen by the statements behind this one, each of which has a snapshot of
+	// its own, or they find the key released and hold it anew.
+	lockHeldSQL = mineSQL + `
+select 1 from mine m join {held} h on h.relay = $1::text and h.key = m.name order by h.key for update of h`
+
+	// holdSQL holds a key for a decision (after < 0) only while the head's dead letter is open, and otherwise makes it due at
+	// once when the head has died and is not parked again: an operator has moved it on meanwhile.
 	holdSQL = mineSQL + `
 insert into {held} as h (relay, key, partition, seq, reason, cause, attempts, since, next_attempt_at)
 select $1::text, m.name, m.part, m.number, m.why, m.what, m.tries, clock_timestamp(),
-	case when m.after >= 0 then clock_timestamp() + m.after * interval '1 microsecond'
-		when not exists (select 1 from {dead} d where d.relay = $1::text and d.seq = m.number and d.state = 'open')
+	case when m.after >= 0 and not (` + hasDiedSQL + ` and not ` + isParkedSQL + `)
+		then clock_timestamp() + m.after * interval '1 microsecond'
+		when m.after >= 0 or not exists (select 1 from {dead} d
+			where d.relay = $1::text and d.partition = m.part and d.seq = m.number and d.state = 'open')
 		then clock_timestamp() end
-from mine m
+from mine m order by m.name
 on conflict (relay, key) do update set seq = excluded.seq, reason = excluded.reason, cause = excluded.cause,
 	attempts = excluded.attempts, next_attempt_at = excluded.next_attempt_at`
 
-	// releaseKeysSQL ends the holding of keys behind which nothing waits, and returns them.
+	// releaseKeysSQL comes after lockHeldSQL. It ends the holding of keys behind which nothing waits, and returns them.
 	releaseKeysSQL = mineSQL + `, free as materialized (
 	select m.name from mine m where not exists (
 		select 1 from {parked} p
@@ -180,6 +188,13 @@ const (
 	lockLeaseSQL = `select 1 from {leases} where relay = $1::text and partition = any($2::int4[])
 order by partition for no key update`
 
+	// findHeadSQL makes the first of the messages that wait behind a key its head, unless the key waits for a decision about a
+	// head that is dead. $1 relay, $2 partition, $3 key.
+	findHeadSQL = `
+update {held} h set ` + newHeadSQL + `
+from (` + firstWaitingSQL + ` and p.partition = $2::int4 and p.key = $3::text ` + firstOnlySQL + `) w
+where h.relay = $1::text and h.key = $3::text and h.next_attempt_at is not null`
+
 	// letKeyGoSQL makes a key due at once, for whoever holds the partition to go on with or release: only that process knows
 	// what it has in hand. $1 relay, $2 partition, $3 key.
 	letKeyGoSQL = `
@@ -205,10 +220,10 @@ select relay, partition, {message}, $6::text, $7::text, case when $8::int4 < 0 t
 	clock_timestamp(), redrives, $10::text, case when $10::text <> 'open' then clock_timestamp() end, $11::text, $12::text
 from gone order by seq`
 
-	// discardLatestSQL closes the open dead letter of a message: $1 relay, $2 sequence, $3 by, $4 resolution.
+	// discardLatestSQL closes the open dead letter of a message: $1 relay, $2 sequence, $3 by, $4 resolution, $5 partition.
 	discardLatestSQL = `
 update {dead} set state = 'discarded', resolved_at = clock_timestamp(), resolved_by = $3::text, resolution = $4::text
-where relay = $1::text and seq = $2::int8 and state = 'open'`
+where relay = $1::text and partition = $5::int4 and seq = $2::int8 and state = 'open'`
 )
 
 // decide applies an operator's decision about a held key and lets the key go, in one transaction.
@@ -223,6 +238,9 @@ func (s *Store) decide(ctx context.Context, doing, name, key string, apply func(
 				return err
 			}
 			if _, err := tx.Exec(ctx, s.names.expand(lockLeaseSQL), name, []int32{int32(h.Partition)}); err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, s.names.expand(findHeadSQL), name, h.Partition, key); err != nil {
 				return err
 			}
 			// Again, for what was settled meanwhile.
@@ -253,12 +271,12 @@ func (s *Store) RetryHeld(ctx context.Context, name, key string) error {
 func (s *Store) SkipHeld(ctx context.Context, name, key, by, reason string) error {
 	by, reason = oneText(by, maxCause), oneText(reason, maxCause)
 	_, err := s.decide(ctx, "skip head of held key", name, key, func(tx pgx.Tx, h relay.HeldInfo) (int, error) {
-		if _, err := tx.Exec(ctx, s.names.expand(giveUpSQL), name, h.Partition, key, h.Sequence, false, "skipped", h.Cause,
-			h.Attempts, "", "discarded", by, reason); err != nil {
+		if h.NextAttempt.IsZero() { // its head is a dead letter already, and the key waits for this decision
+			_, err := tx.Exec(ctx, s.names.expand(discardLatestSQL), name, h.Sequence, by, reason, h.Partition)
 			return 0, err
 		}
-		// A head that is a dead letter already, with its key waiting for this decision.
-		_, err := tx.Exec(ctx, s.names.expand(discardLatestSQL), name, h.Sequence, by, reason)
+		_, err := tx.Exec(ctx, s.names.expand(giveUpSQL), name, h.Partition, key, h.Sequence, false, "skipped", h.Cause,
+			h.Attempts, "", "discarded", by, reason)
 		return 0, err
 	})
 	return err

@@ -12,24 +12,30 @@ import (
 
 // The statements of a settlement that work on parked messages. Their parameters are those of mineSQL.
 const (
-	// missingSQL finds what is neither in the log nor put aside already.
+	// isParkedSQL and hasDiedSQL say of an item whether it is parked and whether it has a dead letter of any state.
+	isParkedSQL = `exists (select 1 from {parked} p where p.relay = $1::text and p.partition = m.part and p.seq = m.number)`
+	hasDiedSQL  = `exists (select 1 from {dead} d where d.relay = $1::text and d.partition = m.part and d.seq = m.number)`
+
+	// missingSQL finds what the stored cursor has not passed and is neither in the log nor put aside already. What it has
+	// passed was put aside by the same settlement, whose answer was lost, and retention has dropped it since.
 	missingSQL = mineSQL + `
 select m.number from mine m
 where not exists (select 1 from {log} l where l.partition = m.part and l.seq = m.number)
-	and not exists (select 1 from {parked} p where p.relay = $1::text and p.partition = m.part and p.seq = m.number)
-	and not exists (select 1 from {dead} d where d.relay = $1::text and d.seq = m.number)`
+	and not ` + isParkedSQL + ` and not ` + hasDiedSQL + `
+	and m.number > (select c.position from {cursors} c where c.relay = $1::text and c.partition = m.part order by c.n desc limit 1)`
 
+	// parkFromLogSQL comes after parkAgainSQL. A message that has a dead letter was moved on by somebody.
 	parkFromLogSQL = mineSQL + `
-insert into {parked} as p (relay, partition, {message}, reason, due_at, attempts, history, parked_at)
+insert into {parked} (relay, partition, {message}, reason, due_at, attempts, history, parked_at)
 select $1::text, partition, {message}, m.why,
 	case when m.after >= 0 then clock_timestamp() + m.after * interval '1 microsecond' end, m.tries, ` + entrySQL + `,
 	clock_timestamp()
 from mine m join {log} l on l.partition = m.part and l.seq = m.number
-on conflict (relay, partition, seq) do update set reason = excluded.reason, due_at = excluded.due_at,
-	attempts = excluded.attempts, history = ` + rememberSQL
+where not ` + isParkedSQL + ` and not ` + hasDiedSQL + `
+order by m.ord`
 
 	parkAgainSQL = mineSQL + `
-update {parked} p set reason = excluded.why, attempts = excluded.tries, history = ` + rememberSQL + `,
+update {parked} p set reason = excluded.why, attempts = greatest(p.attempts, excluded.tries), history = ` + rememberSQL + `,
 	due_at = case when excluded.after >= 0 then clock_timestamp() + excluded.after * interval '1 microsecond' end
 from (select m.*, ` + entrySQL + ` as history from mine m) as excluded
 where p.relay = $1::text and p.partition = excluded.part and p.seq = excluded.number`

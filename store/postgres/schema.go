@@ -37,6 +37,7 @@ type statements struct {
 	fetch, due, aside                                                         string
 	heartbeat, begin, acquire, release, leave                                 string
 	move, fence, missing, parkFromLog, parkAgain, deadFromLog, deadFromParked string
+	deadAfterAll, lockHeld                                                    string
 	removed, hold, releaseKeys, letGo, latest                                 string
 }
 
@@ -49,6 +50,7 @@ func newStatements(n names) statements {
 		move: n.expand(moveSQL), fence: n.expand(fenceSQL), missing: n.expand(missingSQL),
 		parkFromLog: n.expand(parkFromLogSQL), parkAgain: n.expand(parkAgainSQL),
 		deadFromLog: n.expand(deadFromLogSQL), deadFromParked: n.expand(deadFromParkedSQL),
+		deadAfterAll: n.expand(deadAfterAllSQL), lockHeld: n.expand(lockHeldSQL),
 		removed: n.expand(removedSQL), hold: n.expand(holdSQL), releaseKeys: n.expand(releaseKeysSQL), letGo: n.expand(letGoSQL), latest: n.expand(latestSQL),
 	}
 }

@@ -172,9 +172,8 @@ func runSteps(ctx context.Context, conn *pgx.Conn, steps []step) error {
 	return results.Close()
 }
 
-// messageSteps park, dead-letter and remove messages. Removing comes last, for a message may be parked and then
-// delivered within one settlement; dead letters come from the parked ones before they come from the log, so that what
-// was tried is not lost.
+// messageSteps park, dead-letter and remove messages, in this order. Dead letters come from the parked ones before they
+// come from the log, so that what was tried is not lost.
 func (s *Store) messageSteps(name, owner string, in *settleInput) []step {
 	var steps []step
 	add := func(sql string, items *items) {
@@ -185,9 +184,10 @@ func (s *Store) messageSteps(name, owner string, in *settleInput) []step {
 	if in.fromLog.len() > 0 {
 		steps = append(steps, step{sql: s.sql.missing, args: in.fromLog.args(name, owner), read: readMissing})
 	}
-	add(s.sql.parkFromLog, &in.parkFromLog)
 	add(s.sql.parkAgain, &in.parkAgain)
+	add(s.sql.parkFromLog, &in.parkFromLog)
 	add(s.sql.deadFromParked, &in.dead)
+	add(s.sql.deadAfterAll, &in.deadFromLog)
 	add(s.sql.deadFromLog, &in.deadFromLog)
 	add(s.sql.removed, &in.removed)
 	return steps
@@ -210,7 +210,10 @@ func readMissing(results pgx.BatchResults) error {
 }
 
 func (s *Store) keySteps(name, owner string, in *settleInput, settled *relay.Settled) []step {
-	var steps []step
+	if in.keys.len() == 0 {
+		return nil
+	}
+	steps := []step{{sql: s.sql.lockHeld, args: in.keys.args(name, owner)}}
 	if in.held.len() > 0 {
 		steps = append(steps, step{sql: s.sql.hold, args: in.held.args(name, owner)})
 	}

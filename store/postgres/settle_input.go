@@ -13,8 +13,11 @@ const maxCause = 4000
 type settleInput struct {
 	moves moves
 	// fromLog is what must be found in the log (or have been put aside already).
-	fromLog, parkFromLog, parkAgain, dead, deadFromLog, removed items
-	held, released                                              items
+	fromLog items
+	// parkAgain is all that is to be parked, parkFromLog what is copied from the log when it is not parked yet.
+	parkAgain, parkFromLog, dead, deadFromLog, removed items
+	// keys are those held and those released.
+	held, released, keys items
 }
 
 // moves are the settlements' cursors and counters, as columns.
@@ -138,13 +141,14 @@ func gather(settlements []relay.Settlement, partitions int) (*settleInput, error
 		for _, d := range st.Dead {
 			it := item{partition: st.Partition, epoch: st.Epoch, seq: d.Sequence, reason: oneText(d.Reason, maxCause),
 				cause: oneText(d.Cause, maxCause), attempts: d.Attempts, attempt: d.Attempts}
-			in.dead.addMessage(it)
-			if d.FromLog {
-				in.deadFromLog.addMessage(it)
-				in.fromLog.addMessage(it)
+			if !d.FromLog {
+				in.dead.addMessage(it)
+				continue
 			}
+			in.deadFromLog.addMessage(it)
+			in.fromLog.addMessage(it)
 		}
-		in.keys(st)
+		in.addKeys(st)
 	}
 	return in, nil
 }
@@ -158,15 +162,14 @@ func (in *settleInput) park(st relay.Settlement, p relay.Parked) {
 	if p.Waits {
 		it.after = -1
 	}
-	if !p.FromLog {
-		in.parkAgain.addMessage(it)
-		return
+	in.parkAgain.addMessage(it)
+	if p.FromLog {
+		in.parkFromLog.addMessage(it)
+		in.fromLog.addMessage(it)
 	}
-	in.parkFromLog.addMessage(it)
-	in.fromLog.addMessage(it)
 }
 
-func (in *settleInput) keys(st relay.Settlement) {
+func (in *settleInput) addKeys(st relay.Settlement) {
 	for _, h := range st.Held {
 		it := item{partition: st.Partition, epoch: st.Epoch, seq: h.Sequence, key: h.Key, reason: string(h.Reason),
 			cause: oneText(h.Cause, maxCause), attempts: h.Attempts, after: max(h.After.Microseconds(), 0)}
@@ -174,14 +177,17 @@ func (in *settleInput) keys(st relay.Settlement) {
 			it.after = -1
 		}
 		in.held.addKey(it)
+		in.keys.addKey(it)
 	}
 	for _, key := range st.Release {
-		in.released.addKey(item{partition: st.Partition, epoch: st.Epoch, key: key})
+		it := item{partition: st.Partition, epoch: st.Epoch, key: key}
+		in.released.addKey(it)
+		in.keys.addKey(it)
 	}
 }
 
 func (in *settleInput) onlyMoves() bool {
-	return in.fromLog.len()+in.parkAgain.len()+in.dead.len()+in.removed.len()+in.held.len()+in.released.len() == 0
+	return in.fromLog.len()+in.parkAgain.len()+in.dead.len()+in.removed.len()+in.keys.len() == 0
 }
 
 // without returns the partitions of the settlements that are not among those given.

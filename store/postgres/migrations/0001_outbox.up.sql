@@ -173,5 +173,5 @@ create table {prefix}dead (
 );
 -- The open ones, oldest first.
 create index {prefixname}dead_open on {prefix}dead (relay, number) where state = 'open';
--- The letters of one message of a relay.
-create index {prefixname}dead_seq on {prefix}dead (relay, seq);
+-- The letters of one message of a relay, and of what lies behind a position of a partition.
+create index {prefixname}dead_seq on {prefix}dead (relay, partition, seq);
