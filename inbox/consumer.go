@@ -34,7 +34,6 @@ type Consumer[Tx any] struct {
 	subscription postrider.Subscription
 	lanes        map[string]*lane
 	ready        []*lane
-	refused      []*item // to be given back to the broker
 	inMemory     map[*item]struct{}
 	bytes        int
 	received     uint64 // messages so far
@@ -207,7 +206,11 @@ func (c *Consumer[Tx]) close(ctx context.Context) {
 	if subscription == nil {
 		return
 	}
-	c.refuse(ctx, left)
+	for _, it := range left {
+		if err := it.delivery.Nack(ctx, 0); err != nil {
+			break // it comes again when the broker has waited long enough, or heard of the leave
+		}
+	}
 	if err := subscription.Close(ctx); err != nil {
 		c.cfg.Logger.Warn("consumer could not leave its group in order", "consumer", c.cfg.Name, "error", err)
 	}

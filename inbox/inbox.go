@@ -50,11 +50,16 @@ func (in *Inbox[Tx]) Process(ctx context.Context, tx Tx, consumer string, m *pos
 // messages that were. Give an age beyond which no broker, redrive or replay brings a message again. A Consumer does it by
 // itself. Errors: the store's, with what was forgotten before.
 func (in *Inbox[Tx]) Forget(ctx context.Context, consumer string, age time.Duration) (int, error) {
-	for total := 0; ; {
-		n, err := in.store.Forget(ctx, consumer, age, forgetBatch)
+	return inBatches(func() (int, error) { return in.store.Forget(ctx, consumer, age, forgetBatch) })
+}
+
+// inBatches calls forget until it finds no full batch, and returns how many were forgotten.
+func inBatches(forget func() (int, error)) (total int, err error) {
+	for {
+		n, err := forget()
 		total += n
 		if err != nil {
-			return total, fmt.Errorf("forget what consumer %s took: %w", consumer, err)
+			return total, fmt.Errorf("forget: %w", err)
 		}
 		if n < forgetBatch {
 			return total, nil

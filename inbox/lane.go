@@ -1,7 +1,6 @@
 package inbox
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -99,40 +98,25 @@ func (c *Consumer[Tx]) drop(it *item) {
 // worker runs transactions until the consumer stops.
 func (c *Consumer[Tx]) worker() {
 	for {
-		batch, refused := c.take()
-		if len(batch)+len(refused) == 0 {
+		batch := c.take()
+		if len(batch) == 0 {
 			return
 		}
-		c.refuse(c.calls, refused)
 		c.process(batch)
 	}
 }
 
-// refuse gives messages back to the broker, in order. What it does not hear of comes again when it has waited long enough.
-func (c *Consumer[Tx]) refuse(ctx context.Context, items []*item) {
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
-	defer cancel()
-	for _, it := range items {
-		if it.delivery.Nack(ctx, 0) != nil {
-			return
-		}
-	}
-}
-
-// take waits for work and takes as much of it as a transaction may have, and what is to be refused. It returns nothing
-// when the consumer stops.
-func (c *Consumer[Tx]) take() (batch, refused []*item) {
+// take waits for work and takes as much of it as a transaction may have. It returns nothing when the consumer stops.
+func (c *Consumer[Tx]) take() []*item {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.life.Err() == nil {
-		batch = c.fill()
-		refused, c.refused = c.refused, nil
-		if len(batch)+len(refused) > 0 {
-			return batch, refused
+		if batch := c.fill(); len(batch) > 0 {
+			return batch
 		}
 		c.changed.Wait()
 	}
-	return nil, nil
+	return nil
 }
 
 // fill takes messages from the lanes that are ready.
@@ -181,38 +165,19 @@ func (c *Consumer[Tx]) sameLog(a, b *item) bool {
 	return c.cfg.Remember != ByWatermark || a.delivery.Position.Epoch == b.delivery.Position.Epoch
 }
 
-// discardLost drops messages that this process may no longer work on, with those behind them, up to where the source
-// begins again: a follower must not overtake one that comes again, and a watermark that moved on without it would pass over
-// it for good. Followers that are not lost too (or not yet: a source takes back one after the other) are refused, so that
-// they come again behind it.
+// discardLost drops messages that this process may no longer work on. They come again, and so do all behind them: when a
+// message of an ordered source is seen to be lost, those behind it are lost as well, so that nothing overtakes it and no
+// watermark passes over it.
 func (c *Consumer[Tx]) discardLost(l *lane) {
-	var lost *item
 	l.items = slices.DeleteFunc(l.items, func(it *item) bool {
-		switch {
-		case it.lost():
-			if lost == nil || it.comesAgain(lost) {
-				lost = it
-			}
-			c.stats.Lost++
-		case lost == nil || it.comesAgain(lost):
-			lost = nil
+		if !it.lost() {
 			return false
-		default:
-			c.refused = append(c.refused, it)
 		}
 		c.drop(it)
+		c.stats.Lost++
 		c.changed.Broadcast()
 		return true
 	})
-}
-
-// comesAgain says whether a delivery is one of an earlier message, or of one before it.
-func (it *item) comesAgain(earlier *item) bool {
-	p, q := it.delivery.Position, earlier.delivery.Position
-	if p.Partition != "" && p.Partition == q.Partition && p.Epoch == q.Epoch {
-		return p.Offset <= q.Offset
-	}
-	return it.msg.ID == earlier.msg.ID
 }
 
 // giveBack puts messages that are not settled back to the front of their lanes, in order, and lets all lanes of a batch go

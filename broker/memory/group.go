@@ -87,16 +87,16 @@ func (g *group) assign() {
 	}
 }
 
-// lose takes everything back that is under way.
+// lose takes everything back that is under way, from the last to the first (see postrider.Settler.Lost).
 func (st *stream) lose() {
-	for _, e := range st.entries {
+	for _, e := range slices.Backward(st.entries) {
 		e.lose()
 	}
 }
 
 // loseOf takes back what a member has under way.
 func (st *stream) loseOf(s *subscription) {
-	for _, e := range st.entries {
+	for _, e := range slices.Backward(st.entries) {
 		if e.out != nil && e.out.sub == s {
 			e.lose()
 		}

@@ -44,6 +44,7 @@ type world[Tx any] struct {
 	outbox *outbox.Outbox[Tx]
 	broker *memorybroker.Broker
 	made   int
+	killed sync.WaitGroup // processes whose goroutines are still to end
 }
 
 func newWorld[Tx any](t testing.TB, h Harness[Tx]) *world[Tx] {
@@ -54,6 +55,7 @@ func newWorld[Tx any](t testing.TB, h Harness[Tx]) *world[Tx] {
 	w.must(err, "outbox")
 	w.broker, err = memorybroker.New(memorybroker.Config{})
 	w.must(err, "broker")
+	t.Cleanup(w.killed.Wait)
 	return w
 }
 
@@ -334,10 +336,10 @@ func (p *process[Tx]) kill() {
 	p.once.Do(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		go func() {
+		p.w.killed.Go(func() {
 			_ = p.Stop(ctx)
 			<-p.done
-		}()
+		})
 	})
 }
 

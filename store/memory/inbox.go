@@ -11,8 +11,10 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// inboxState is what the database keeps about one consumer's messages, apart from what is aside.
+// inboxState is what the database keeps about one consumer's messages, apart from what is aside, or about the effects of
+// one guard.
 type inboxState struct {
+	effects    map[string]*effectRow // by ID
 	claims     map[string]time.Time
 	watermarks map[string]markRow // by partition and epoch
 	versions   map[string]int64   // by key
@@ -29,7 +31,7 @@ func (db *database) inbox(consumer string) *inboxState {
 	in := db.inboxes[consumer]
 	if in == nil {
 		in = &inboxState{
-			claims: make(map[string]time.Time), watermarks: make(map[string]markRow), versions: make(map[string]int64),
+			effects: make(map[string]*effectRow), claims: make(map[string]time.Time), watermarks: make(map[string]markRow), versions: make(map[string]int64),
 		}
 		db.inboxes[consumer] = in
 	}

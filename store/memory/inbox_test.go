@@ -10,3 +10,8 @@ func TestInbox(t *testing.T) {
 	t.Parallel()
 	storetest.Inbox(t, features, harness)
 }
+
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	storetest.Guard(t, features, harness)
+}

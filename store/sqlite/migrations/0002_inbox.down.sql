@@ -1,3 +1,4 @@
+DROP TABLE {prefix}effects;
 DROP TABLE {prefix}versions;
 DROP TABLE {prefix}watermarks;
 DROP TABLE {prefix}claims;

@@ -28,3 +28,16 @@ CREATE TABLE {prefix}versions (
   version  INTEGER NOT NULL, -- the aggregate version applied last
   PRIMARY KEY (consumer, key)
 ) STRICT, WITHOUT ROWID;
+
+-- Effects outside the database: who is bringing them about, and which are done.
+CREATE TABLE {prefix}effects (
+  guard       TEXT NOT NULL,
+  id          TEXT NOT NULL,
+  token       TEXT NOT NULL, -- of the attempt
+  lease_until INTEGER NOT NULL,
+  done_at     INTEGER, -- NULL: not done
+  PRIMARY KEY (guard, id)
+) STRICT, WITHOUT ROWID;
+
+-- Those done longest ago.
+CREATE INDEX {prefix}effects_age ON {prefix}effects (guard, done_at) WHERE done_at IS NOT NULL;
