@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -15,7 +17,7 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// bench is a store with what a test needs around it. It lives in a synctest bubble.
+// bundle is a store with what a test needs around it. It lives in a synctest bubble.
 type bundle struct {
 	t     *testing.T
 	store *memory.Store
@@ -24,25 +26,49 @@ type bundle struct {
 
 func setup(t *testing.T) *bundle {
 	t.Helper()
-	return &bundle{t: t, store: memory.New(memory.Config{Partitions: 4})}
+	return faulty(t, nil)
 }
 
-// publish commits messages in one transaction each and returns their IDs.
+// faulty is a setup whose store asks fault around each operation, as memory.Config says.
+func faulty(t *testing.T, fault func(op string, done bool) error) *bundle {
+	t.Helper()
+	return &bundle{t: t, store: memory.New(memory.Config{Partitions: 4, Fault: fault})}
+}
+
+// pass lets time pass, and lets happen what is due by then.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// publish commits messages in one transaction each.
 func (b *bundle) publish(msgs ...*postrider.Message) {
 	b.t.Helper()
 	for _, m := range msgs {
-		tx, err := b.store.Begin(b.t.Context())
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		if err := b.store.Insert(b.t.Context(), tx, []*postrider.Message{m}); err != nil {
-			b.t.Fatal(err)
-		}
-		if err := b.store.Commit(b.t.Context(), tx); err != nil {
-			b.t.Fatal(err)
-		}
+		b.transact(func(tx *memory.Tx) error { return b.store.Insert(b.t.Context(), tx, []*postrider.Message{m}) })
 	}
 	b.store.Wake()
+}
+
+// publishUndecodable commits a stored row that is no message, and messages behind it, in one transaction.
+func (b *bundle) publishUndecodable(bad *postrider.Message, msgs ...*postrider.Message) {
+	b.t.Helper()
+	b.transact(func(tx *memory.Tx) error {
+		return errors.Join(b.store.InsertUndecodable(b.t.Context(), tx, bad, errBoom), b.store.Insert(b.t.Context(), tx, msgs))
+	})
+	b.store.Wake()
+}
+
+// transact commits what f does.
+func (b *bundle) transact(f func(tx *memory.Tx) error) {
+	b.t.Helper()
+	tx, err := b.store.Begin(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := errors.Join(f(tx), b.store.Commit(b.t.Context(), tx)); err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 // msg makes a message of type "t" with a running number as ID.
@@ -59,14 +85,36 @@ func (b *bundle) msgs(keys ...string) []*postrider.Message {
 	return out
 }
 
+// many makes n messages of a key.
+func (b *bundle) many(n int, key string) []*postrider.Message {
+	return b.msgs(slices.Repeat([]string{key}, n)...)
+}
+
+// keysIn returns n different keys of one of the four partitions.
+func keysIn(partition, n int) []string {
+	var out []string
+	for i := 0; len(out) < n; i++ {
+		if key := fmt.Sprint("k", i); postrider.PartitionOf(key, "", 4) == partition {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
 // relay makes a relay that logs nothing.
 func (b *bundle) relay(cfg relay.Config) *relay.Relay {
+	b.t.Helper()
+	return b.relayOn(b.store, cfg)
+}
+
+// relayOn makes a relay that logs nothing and works on another view of the store.
+func (b *bundle) relayOn(store relay.Store, cfg relay.Config) *relay.Relay {
 	b.t.Helper()
 	if cfg.Name == "" {
 		cfg.Name = "r"
 	}
 	cfg.Logger = slog.New(slog.DiscardHandler)
-	r, err := relay.New(b.store, cfg)
+	r, err := relay.New(store, cfg)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -108,6 +156,12 @@ func (j *journal) note(m *postrider.Message) {
 	j.key[m.Key] = append(j.key[m.Key], m.ID)
 }
 
+// take is a handler that notes what it is given.
+func (j *journal) take(_ context.Context, m *postrider.Message) error {
+	j.note(m)
+	return nil
+}
+
 func (j *journal) of(key string) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -142,12 +196,67 @@ func (b *bundle) status() relay.RelayStatus {
 	return relay.RelayStatus{}
 }
 
+// wantNothingLeft checks that every message came to its end and nothing of it is left in memory or in the store.
+func (b *bundle) wantNothingLeft(r *relay.Relay) {
+	b.t.Helper()
+	if st := b.status(); st.Backlog.N+st.Parked.N+st.Held.N != 0 {
+		b.t.Errorf("left over: backlog %d, parked %d, held keys %d; in the relay %+v", st.Backlog.N, st.Parked.N, st.Held.N, r.Counters())
+	}
+	if c := r.Counters(); c != (relay.Counters{}) {
+		b.t.Errorf("at rest, the relay counts %+v", c)
+	}
+}
+
+// trap makes a fault of one operation: of the next call after it is armed, before it happens or (done) in place of its
+// answer.
+type trap struct {
+	op     string
+	done   bool
+	spring func() error
+	armed  atomic.Bool
+}
+
+func (p *trap) fault(op string, done bool) error {
+	if op != p.op || done != p.done || !p.armed.CompareAndSwap(true, false) {
+		return nil
+	}
+	return p.spring()
+}
+
+// broker is a publisher that notes what it takes.
+type broker struct {
+	journal
+	down   atomic.Bool                      // every message fails as unavailable
+	refuse func(m *postrider.Message) error // nil: it takes everything
+	calls  atomic.Int32
+}
+
+func (k *broker) Publish(_ context.Context, msgs []*postrider.Message) []error {
+	k.calls.Add(1)
+	errs := make([]error, len(msgs))
+	for i, m := range msgs {
+		switch {
+		case k.down.Load():
+			errs[i] = postrider.Unavailable(errBoom)
+		case k.refuse != nil:
+			errs[i] = k.refuse(m)
+		}
+		if errs[i] == nil {
+			k.note(m)
+		}
+	}
+	return errs
+}
+
+func (*broker) Capabilities() postrider.Capabilities { return postrider.Capabilities{Ordered: true} }
+
 // publisherFunc is a publisher that keeps order.
 type publisherFunc func(ctx context.Context, msgs []*postrider.Message) []error
 
 func (f publisherFunc) Publish(ctx context.Context, msgs []*postrider.Message) []error {
 	return f(ctx, msgs)
 }
+
 func (publisherFunc) Capabilities() postrider.Capabilities {
 	return postrider.Capabilities{Ordered: true}
 }

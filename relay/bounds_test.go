@@ -1,0 +1,162 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay"
+)
+
+// storm publishes n messages of each of some keys, which all fail until the returned switch is turned, and from then on
+// take a while each. The handler notes what it does not refuse.
+func (b *bundle) storm(keys, n, size int, j *journal, takes time.Duration) (h postrider.Handler, healed *atomic.Bool) {
+	payload := make([]byte, size)
+	for range n {
+		for k := range keys {
+			m := b.msg(fmt.Sprint("storm/", k))
+			m.Payload = payload
+			b.publish(m)
+		}
+	}
+	healed = new(atomic.Bool)
+	return func(ctx context.Context, m *postrider.Message) error {
+		if m.Key != "fresh" {
+			if !healed.Load() {
+				return postrider.Retry(10*time.Minute, errBoom)
+			}
+			time.Sleep(takes)
+		}
+		return j.take(ctx, m)
+	}, healed
+}
+
+// TestParkedMessagesKeepToTheBounds: many parked messages of many keys are due at once. Those brought back into memory are
+// no more than MaxInFlight and MaxInFlightBytes allow.
+func TestParkedMessagesKeepToTheBounds(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]relay.Config{
+		"messages": {MaxInFlight: 64},
+		"bytes":    {MaxInFlightBytes: 64 << 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b, j := setup(t), &journal{}
+				const keys, each, size = 40, 20, 2 << 10
+				h, healed := b.storm(keys, each, size, j, 500*time.Millisecond)
+				r := b.relay(cfg)
+				handle(t, r, h)
+				b.start(r)
+				pass(5 * time.Minute)
+				healed.Store(true)
+				var most relay.Counters
+				for range 500 { // past the time of the retries, at 10 minutes
+					pass(time.Second)
+					c := r.Counters()
+					most.InMemory, most.Bytes = max(most.InMemory, c.InMemory), max(most.Bytes, c.Bytes)
+				}
+				if limit := cfg.MaxInFlight; limit > 0 && most.InMemory > limit {
+					t.Errorf("%d messages in memory, MaxInFlight is %d", most.InMemory, limit)
+				}
+				if limit := cfg.MaxInFlightBytes; limit > 0 && most.Bytes > limit+2*(size+100) { // one message more of either kind
+					t.Errorf("%d bytes in memory, MaxInFlightBytes is %d", most.Bytes, limit)
+				}
+				if j.len() != keys*each {
+					t.Errorf("delivered %d messages of %d", j.len(), keys*each)
+				}
+				b.wantNothingLeft(r)
+			})
+		})
+	}
+}
+
+// TestRetryStormLeavesRoomForFreshMessages: large parked messages, many times what may be in memory, are due and slow. A
+// fresh message finds room beside them.
+func TestRetryStormLeavesRoomForFreshMessages(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, j := setup(t), &journal{}
+		h, healed := b.storm(40, 16, 8<<10, j, 4*time.Second)
+		r := b.relay(relay.Config{MaxInFlightBytes: 1 << 20})
+		handle(t, r, h)
+		b.start(r)
+		pass(9 * time.Minute)
+		healed.Store(true)
+		pass(90 * time.Second)
+		if c := r.Counters(); c.Out == 0 {
+			t.Fatalf("the storm has not begun; the test shows nothing: %+v", c)
+		}
+		b.publish(b.msg("fresh"))
+		pass(10 * time.Second)
+		if len(j.of("fresh")) != 1 {
+			t.Errorf("a fresh message waits for more than 10 seconds for retries: %+v", r.Counters())
+		}
+	})
+}
+
+// TestDrainEndsWhileOthersWrite: Drain waits for what was committed before it. Transactions that go on, whether they
+// publish, roll back, or write what this relay passes over, do not keep it.
+func TestDrainEndsWhileOthersWrite(t *testing.T) {
+	t.Parallel()
+	for _, way := range []string{"publish", "roll back", "write other topics"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b, j := faulty(t, func(op string, done bool) error {
+					if done && (op == "Fetch" || op == "Settle") {
+						time.Sleep(2 * time.Millisecond) // a round trip
+					}
+					return nil
+				}), &journal{}
+				r := b.relay(relay.Config{Topics: []string{"t"}})
+				handle(t, r, j.take)
+				b.start(r)
+				pass(time.Second)
+				b.publish(b.msg("before"))
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				go func() {
+					for ctx.Err() == nil {
+						time.Sleep(time.Millisecond)
+						b.write(way)
+					}
+				}()
+				if err := r.Drain(ctx); err != nil {
+					t.Errorf("Drain waits for more than a minute: %v", err)
+				}
+				want(t, "delivered when Drain returned", j.of("before"), []string{"m001"})
+				cancel()
+				pass(time.Second)
+			})
+		})
+	}
+}
+
+// write makes one transaction in the way given.
+func (b *bundle) write(way string) {
+	m := b.msg("k")
+	if way == "write other topics" {
+		m.Topic = "u"
+	}
+	if way != "roll back" {
+		b.publish(m)
+		return
+	}
+	ctx := context.Background()
+	tx, err := b.store.Begin(ctx)
+	if err == nil {
+		err = b.store.Insert(ctx, tx, []*postrider.Message{m})
+	}
+	if err == nil {
+		err = b.store.Rollback(ctx, tx)
+	}
+	if err != nil {
+		b.t.Errorf("roll back: %v", err)
+	}
+	b.store.Wake()
+}

@@ -1,0 +1,210 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay"
+)
+
+// TestOrderlyStopDeliversNothingTwice stops a relay, or lets another process take over half of its partitions, while the
+// messages of a slow key wait in memory before others that were delivered; the next one delivers the rest, and only that.
+func TestOrderlyStopDeliversNothingTwice(t *testing.T) {
+	t.Parallel()
+	for _, way := range []string{"stop", "hand over"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b, j := setup(t), &journal{}
+				keys := keysIn(3, 2) // the highest partitions are handed over
+				var slow, beside []string
+				for i := range 300 {
+					m, n := b.msg(keys[0]), b.msg(keys[1])
+					slow, beside = append(slow, m.ID), append(beside, n.ID)
+					b.publish(m, n, b.msg(fmt.Sprint(i)), b.msg(""))
+				}
+				h := func(ctx context.Context, m *postrider.Message) error {
+					if m.Key == keys[0] {
+						time.Sleep(200 * time.Millisecond)
+					}
+					return j.take(ctx, m)
+				}
+				one, two := b.relay(relay.Config{Concurrency: 4}), b.relay(relay.Config{Concurrency: 4})
+				handle(t, one, h)
+				handle(t, two, h)
+				stop := b.start(one)
+				pass(2 * time.Second)
+				if way == "stop" {
+					stop()
+				}
+				b.start(two)
+				pass(5 * time.Minute)
+				want(t, "slow key", j.of(keys[0]), slow)
+				want(t, "key beside it in its partition", j.of(keys[1]), beside)
+				if j.len() != 1200 {
+					t.Errorf("%d deliveries of 1200 messages", j.len())
+				}
+				b.wantNothingLeft(two)
+			})
+		})
+	}
+}
+
+// TestParkedMessageIsNotReadFromTheLogToo: a message without a key is parked for a retry while the cursor is held back by a
+// message before it, and the relay stops. The next process passes over it in the log: it is delivered once, when its time
+// comes.
+func TestParkedMessageIsNotReadFromTheLogToo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, j := setup(t), &journal{}
+		slow := keysIn(0, 1)[0]
+		msgs := b.many(2, slow)
+		retried := b.msg("")
+		for i := 0; postrider.PartitionOf("", retried.ID, 4) != 0; i++ {
+			retried.ID = fmt.Sprint("retried", i)
+		}
+		b.publish(append(msgs, retried)...)
+		stopped := false
+		h := func(ctx context.Context, m *postrider.Message) error {
+			switch {
+			case m.Key == slow:
+				time.Sleep(4 * time.Second)
+			case !stopped:
+				return postrider.Retry(time.Minute, errBoom)
+			}
+			return j.take(ctx, m)
+		}
+		one, two := b.relay(relay.Config{}), b.relay(relay.Config{})
+		handle(t, one, h)
+		handle(t, two, h)
+		stop := b.start(one)
+		pass(time.Second)
+		stop()
+		stopped = true
+		b.start(two)
+		pass(10 * time.Minute)
+		want(t, "retried", j.of(""), []string{retried.ID})
+		want(t, "slow key", j.of(slow), []string{"m001", "m002"})
+	})
+}
+
+// TestSlowHandlerDoesNotStopAPartitionThatIsWanted: a second process wants its share, and in a partition that is to be
+// handed over a handler works for an hour. Other keys of that partition do not wait for it.
+func TestSlowHandlerDoesNotStopAPartitionThatIsWanted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, j := setup(t), &journal{}
+		keys := keysIn(3, 2)
+		slow, other := keys[0], keys[1]
+		h := func(ctx context.Context, m *postrider.Message) error {
+			if m.Key == slow {
+				time.Sleep(time.Hour)
+			}
+			return j.take(ctx, m)
+		}
+		one, two := b.relay(relay.Config{}), b.relay(relay.Config{})
+		handle(t, one, h)
+		handle(t, two, h)
+		b.publish(b.msg(slow))
+		b.start(one)
+		pass(20 * time.Second)
+		b.start(two)
+		pass(20 * time.Second)
+		b.publish(b.msg(other))
+		pass(time.Minute)
+		if len(j.of(other)) != 1 {
+			t.Errorf("another key waits for more than a minute for a slow handler in its partition: %+v", one.Counters())
+		}
+		pass(time.Hour)
+		want(t, "slow key", j.of(slow), []string{"m001"})
+	})
+}
+
+// TestLeaseGrantedDuringAStopIsGivenBack: the relay stops while a lease that it asked for is being granted. After an
+// orderly stop it holds none.
+func TestLeaseGrantedDuringAStopIsGivenBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := faulty(t, func(op string, done bool) error {
+			if op == "Acquire" && !done {
+				time.Sleep(time.Second)
+			}
+			return nil
+		})
+		stop := b.start(b.relay(relay.Config{}))
+		pass(500 * time.Millisecond)
+		stop()
+		for _, p := range b.status().Partitions {
+			if p.Owner != "" {
+				t.Errorf("partition %d is held for another %s after an orderly stop", p.Partition, p.LeaseLeft)
+			}
+		}
+	})
+}
+
+// TestStopIsNoFailedAttemptWhateverTheErrorSays: a stop cancels a call that then fails with an error that does not wrap
+// context.Canceled, as errors that crossed a network do not. The last attempt of a message is not used up by it.
+func TestStopIsNoFailedAttemptWhateverTheErrorSays(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		b.publish(b.msg("k"))
+		r := b.relay(relay.Config{MaxAttempts: 1, StopTimeout: time.Second})
+		handle(t, r, func(ctx context.Context, _ *postrider.Message) error {
+			<-ctx.Done()
+			return errors.New("rpc error: code = Canceled desc = context canceled")
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.Run(ctx) }()
+		pass(time.Second)
+		cancel()
+		if err := <-done; err == nil || !strings.Contains(err.Error(), "delivered again") {
+			t.Errorf("Run: %v, want that a call was cut off", err)
+		}
+		if st := b.status(); st.Dead.N != 0 || st.Failed != 0 || st.Backlog.N != 1 {
+			t.Errorf("after the stop: dead %d, failed attempts %d, backlog %d; want 0, 0, 1", st.Dead.N, st.Failed, st.Backlog.N)
+		}
+	})
+}
+
+// TestFromNowBeginsInAllPartitionsAtOnce: when the relay begins, another process that has died is still counted, so that
+// half of the partitions are leased later. What is committed between the two moments is delivered too.
+func TestFromNowBeginsInAllPartitionsAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, j := setup(t), &journal{}
+		if _, err := b.store.Heartbeat(t.Context(), "r", relay.Owner{ID: "dead"}, 15*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		b.publish(b.msg("before"))
+		r := b.relay(relay.Config{Start: relay.FromNow})
+		handle(t, r, j.take)
+		b.start(r)
+		pass(time.Second)
+		for p := range 4 {
+			b.publish(b.msgs(keysIn(p, 1)...)...)
+		}
+		pass(time.Minute)
+		if j.len() != 4 || len(j.of("before")) != 0 {
+			t.Errorf("delivered %d of 4 messages committed after the relay began, and %d of 0 from before; backlog %d",
+				j.len(), len(j.of("before")), b.status().Backlog.N)
+		}
+	})
+}
+
+func TestRunWithAnEndedContextIsNoError(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := b.relay(relay.Config{}).Run(ctx); err != nil {
+		t.Error(err)
+	}
+}

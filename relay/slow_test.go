@@ -1,0 +1,150 @@
+package relay_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay"
+)
+
+// TestSlowMessageThatIsDoneBeforeItsParkingIsRecorded: a message is parked while it is worked on, and its outcome comes
+// before that is recorded: both stand in one settlement. The message is delivered once and does not stay parked.
+func TestSlowMessageThatIsDoneBeforeItsParkingIsRecorded(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, key string
+		outage    bool          // settlements fail until the message is done; otherwise it is done at once after it is parked
+		takes     time.Duration // work on the message
+	}{
+		{"with a key, store away", "k", true, 7 * time.Second},
+		{"without a key, store away", "", true, 7 * time.Second},
+		{"with a key", "k", false, 5*time.Second + 502*time.Millisecond},
+		{"without a key", "", false, 5*time.Second + 502*time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var broken atomic.Bool
+				b, j := faulty(t, func(op string, done bool) error {
+					if op == "Settle" && !done && broken.Load() {
+						return errBoom
+					}
+					return nil
+				}), &journal{}
+				r := b.relay(relay.Config{})
+				handle(t, r, func(ctx context.Context, m *postrider.Message) error {
+					if m.ID == "m001" {
+						time.Sleep(c.takes)
+					}
+					return j.take(ctx, m)
+				})
+				broken.Store(c.outage)
+				b.start(r)
+				pass(750 * time.Millisecond) // slow work is looked for every 1.25 s: work that begins now is parked after 5.5 s
+				b.publish(b.msg(c.key), b.msg("other"))
+				pass(8 * time.Second) // less than a lease
+				broken.Store(false)
+				pass(10 * time.Minute)
+				want(t, "delivered", j.of(c.key), []string{"m001"})
+				b.wantNothingLeft(r)
+			})
+		})
+	}
+}
+
+// TestSlowKeyDoesNotFillTheMemory: a key with a deep backlog is worked on slowly, with one worker of many. What waits for it
+// leaves room in memory for messages of other keys in its partition.
+func TestSlowKeyDoesNotFillTheMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, j := setup(t), &journal{}
+		keys := keysIn(0, 2)
+		slow, other := keys[0], keys[1]
+		b.publish(b.many(2000, slow)...)
+		r := b.relay(relay.Config{MaxInFlight: 1500})
+		handle(t, r, func(ctx context.Context, m *postrider.Message) error {
+			if m.Key == slow {
+				time.Sleep(time.Second)
+			}
+			return j.take(ctx, m)
+		})
+		b.start(r)
+		pass(time.Second)
+		b.publish(b.msg(other))
+		pass(time.Minute)
+		if len(j.of(other)) != 1 {
+			t.Errorf("a message of another key waits for more than a minute, with 15 of 16 workers idle: %+v", r.Counters())
+		}
+	})
+}
+
+// TestWaitingForASlowKeyDoesNotHoldTheCursorBack: the messages of a key wait for each other for longer than ParkAfter, each
+// quick enough for itself. What is delivered of other keys meanwhile is recorded, so that a crash repeats little of it.
+func TestWaitingForASlowKeyDoesNotHoldTheCursorBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const others = 1000
+		b, j := setup(t), &journal{}
+		keys := keysIn(0, 2)
+		slow, other := keys[0], keys[1]
+		b.publish(b.many(1000, slow)...)
+		r := b.relay(relay.Config{})
+		handle(t, r, func(ctx context.Context, m *postrider.Message) error {
+			if m.Key == slow {
+				time.Sleep(4 * time.Second)
+			}
+			return j.take(ctx, m)
+		})
+		b.start(r)
+		for range others {
+			time.Sleep(time.Second)
+			b.publish(b.msg(other))
+		}
+		pass(time.Second)
+		if n := len(j.of(other)); n != others {
+			t.Errorf("delivered %d messages of the other key, want %d", n, others)
+		}
+		if st := b.status(); st.Backlog.N > others/5 {
+			t.Errorf("the cursor stands %d messages back, %s old, though only the slow key's are undelivered: %+v",
+				st.Backlog.N, st.Age, r.Counters())
+		}
+	})
+}
+
+// TestSlowDelayedMessageDoesNotHoldTheCursorBack: a message that was parked for its time is worked on slowly when that has
+// come. Fresh messages of its key are parked behind it: they hold back neither the cursor nor other keys.
+func TestSlowDelayedMessageDoesNotHoldTheCursorBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, j := setup(t), &journal{}
+		delayed := b.msg("k")
+		delayed.DeliverAfter = time.Minute
+		b.publish(delayed)
+		r := b.relay(relay.Config{MaxInFlight: 100})
+		handle(t, r, func(ctx context.Context, m *postrider.Message) error {
+			if m.ID == delayed.ID {
+				time.Sleep(10 * time.Minute)
+			}
+			return j.take(ctx, m)
+		})
+		b.start(r)
+		pass(2 * time.Minute)
+		b.publish(b.many(200, "k")...)
+		pass(10 * time.Second)
+		b.publish(b.msg("other"))
+		pass(time.Minute)
+		if st := b.status(); st.Backlog.N != 0 || len(j.of("other")) != 1 {
+			t.Errorf("backlog %d, %s old, behind a slow message; of another key delivered %d, want 1: %+v",
+				st.Backlog.N, st.Age, len(j.of("other")), r.Counters())
+		}
+		pass(10 * time.Minute)
+		if got := j.of("k"); len(got) != 201 || got[0] != delayed.ID {
+			t.Errorf("delivered %d messages of the key, the first %q, want 201 and %s", len(got), got[:min(1, len(got))], delayed.ID)
+		}
+		b.wantNothingLeft(r)
+	})
+}
