@@ -17,7 +17,7 @@ const coarse = "messages are dropped by segments, which span at least a minute"
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	conformance(t, dsn(t))
+	storetest.Run(t, storetest.Features{CoarseRetention: coarse}, harness(dsn(t)))
 }
 
 func TestModel(t *testing.T) {
@@ -25,9 +25,9 @@ func TestModel(t *testing.T) {
 	storetest.Model(t, storetest.Features{CoarseRetention: coarse}, harness(dsn(t)))
 }
 
-// conformance runs the suite over a server or pooler.
-func conformance(t *testing.T, dsn string) {
-	storetest.Run(t, storetest.Features{CoarseRetention: coarse}, harness(dsn))
+// contract runs the store's own part of the suite over another way to the server.
+func contract(t *testing.T, dsn string) {
+	storetest.Contract(t, storetest.Features{CoarseRetention: coarse}, harness(dsn))
 }
 
 func harness(dsn string) storetest.Harness[pgx.Tx] {

@@ -28,13 +28,13 @@ func withParam(t testing.TB, dsn, name, value string) string {
 	return u.String()
 }
 
-// TestStoreWithSimpleProtocol runs the suite with parameters written into the statements and results in text format.
+// TestStoreWithSimpleProtocol runs the contract with parameters written into the statements and results in text format.
 func TestStoreWithSimpleProtocol(t *testing.T) {
 	t.Parallel()
-	conformance(t, withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol"))
+	contract(t, withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol"))
 }
 
-// TestStoreBehindPgBouncer runs the suite behind PgBouncer in transaction mode, where the connection may be another one
+// TestStoreBehindPgBouncer runs the contract behind PgBouncer in transaction mode, where the connection may be another one
 // for each transaction, in the two modes that do without prepared statements.
 func TestStoreBehindPgBouncer(t *testing.T) {
 	t.Parallel()
@@ -42,7 +42,7 @@ func TestStoreBehindPgBouncer(t *testing.T) {
 	for _, mode := range []string{"exec", "cache_describe"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			conformance(t, withParam(t, pgbouncer, "default_query_exec_mode", mode))
+			contract(t, withParam(t, pgbouncer, "default_query_exec_mode", mode))
 		})
 	}
 }

@@ -1,0 +1,174 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/postgres"
+)
+
+// holding publishes n messages of key k, parks the first behind it, holds the key, and returns the sequences.
+func (b *bundle) holding(t *testing.T, l relay.Lease, n int) []int64 {
+	t.Helper()
+	tx, err := b.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var msgs []*postrider.Message
+	for i := range n {
+		msgs = append(msgs, &postrider.Message{ID: fmt.Sprintf("m-%d", i), Topic: "t", Type: "x", Source: "test", Key: "k",
+			ContentType: "application/json", Payload: []byte("{}")})
+	}
+	if err := b.Insert(t.Context(), tx, msgs); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Commit(t.Context(), tx); err != nil {
+		t.Fatal(err)
+	}
+	batches, err := b.Fetch(t.Context(), "r", relay.FetchRequest{Limit: n, MaxBytes: 1 << 20,
+		Partitions: []relay.FetchPartition{{Partition: l.Partition, After: l.Cursor}}})
+	if err != nil || len(batches) != 1 || len(batches[0].Records) != n {
+		t.Fatalf("fetched %+v, %v", batches, err)
+	}
+	var seqs []int64
+	for _, r := range batches[0].Records {
+		seqs = append(seqs, r.Message.Sequence)
+	}
+	b.settle(t, l, relay.Settlement{Cursor: batches[0].Next, Moved: true,
+		Parked: []relay.Parked{{Sequence: seqs[0], Key: "k", FromLog: true, Waits: true, Reason: relay.ParkRetry, Attempts: 1}},
+		Held:   []relay.HeldKey{{Key: "k", Sequence: seqs[0], Reason: relay.ParkRetry, Attempts: 1, After: time.Hour}},
+	})
+	return seqs
+}
+
+func (b *bundle) settle(t *testing.T, l relay.Lease, st relay.Settlement) relay.Settled {
+	t.Helper()
+	st.Partition, st.Epoch = l.Partition, l.Epoch
+	out, err := b.Settle(t.Context(), "r", relay.Owner{ID: l.Owner}, []relay.Settlement{st})
+	if err != nil || len(out.Lost) > 0 {
+		t.Fatalf("settled %+v, %v", out, err)
+	}
+	return out
+}
+
+// whileLocked runs second in another session while first, whose transaction has done something and is open, is in its way,
+// and commits first when the server says that second waits for it.
+func whileLocked[T any](t *testing.T, b *bundle, first pgx.Tx, second func() (T, error)) T {
+	t.Helper()
+	type result struct {
+		v   T
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		v, err := second()
+		done <- result{v, err}
+	}()
+	pid := one[int](t, first, "select pg_backend_pid()")
+	deadline, tick := time.After(time.Minute), time.NewTicker(5*time.Millisecond)
+	defer tick.Stop()
+	for !one[bool](t, b.pool, "select exists (select 1 from pg_stat_activity where $1::int4 = any(pg_blocking_pids(pid)))", pid) {
+		select {
+		case r := <-done:
+			t.Fatalf("did not wait for the other transaction: %+v, %v", r.v, r.err)
+		case <-deadline:
+			t.Fatal("does not wait for the other transaction")
+		case <-tick.C:
+		}
+	}
+	if err := first.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r := <-done
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	return r.v
+}
+
+func (b *bundle) begin(t *testing.T) pgx.Tx {
+	t.Helper()
+	tx, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // does nothing after a commit
+	return tx
+}
+
+// TestReleaseSeesWhatIsParkedMeanwhile: somebody without the lease parks a message behind a key, and holds it, while the
+// holder of the lease is about to release it.
+func TestReleaseSeesWhatIsParkedMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{Partitions: 1})
+	l := b.lease(t, "r")[0]
+	seqs := b.holding(t, l, 2)
+	tx := b.begin(t)
+	if _, err := tx.Exec(t.Context(), fmt.Sprintf(`with held as (update %[2]s set next_attempt_at = now())
+		insert into %[1]s select (jsonb_populate_record(p, jsonb_build_object('seq', $1::int8))).* from %[1]s p`,
+		b.table("parked"), b.table("held")), seqs[1]); err != nil {
+		t.Fatal(err)
+	}
+	out := whileLocked(t, b, tx, func() (relay.Settled, error) {
+		return b.Settle(t.Context(), "r", relay.Owner{ID: l.Owner}, []relay.Settlement{
+			{Epoch: l.Epoch, Removed: seqs[:1], Release: []string{"k"}, DeliveredCount: 1}})
+	})
+	if len(out.Lost) > 0 || len(out.Released) > 0 {
+		t.Errorf("settled %+v, want the key to stay held", out)
+	}
+	info, parked, err := b.ShowHeld(t.Context(), "r", "k", 10)
+	if err != nil || len(parked) != 1 || info.Sequence != seqs[1] {
+		t.Errorf("held: %+v with %+v, %v; want the parked message as head", info, parked, err)
+	}
+}
+
+// TestRedriveSeesThatTheKeyIsReleased: a message is not parked behind a key that is released at the same time.
+func TestRedriveSeesThatTheKeyIsReleased(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{Partitions: 1})
+	l := b.lease(t, "r")[0]
+	seqs := b.holding(t, l, 1)
+	b.settle(t, l, relay.Settlement{Dead: []relay.Dead{{Sequence: seqs[0], Key: "k", Reason: "rejected"}}})
+	tx := b.begin(t)
+	if _, err := tx.Exec(t.Context(), "delete from "+b.table("held")); err != nil {
+		t.Fatal(err)
+	}
+	n := whileLocked(t, b, tx, func() (int, error) {
+		return b.RedriveDead(t.Context(), deadletter.Filter{Relay: "r"}, "olga", 0)
+	})
+	due, err := b.Due(t.Context(), "r", relay.DueRequest{Partitions: []int{0}, Runs: 10, RunLength: 10, MaxBytes: 1 << 20})
+	if n != 1 || err != nil || len(due.Runs) != 1 || len(due.Runs[0].Records) != 1 {
+		t.Errorf("redrove %d; due: %+v, %v; want the message", n, due, err)
+	}
+}
+
+// TestRepetitionDoesNotNeedTheLog: retention drops segments before a settlement whose answer was lost is repeated.
+func TestRepetitionDoesNotNeedTheLog(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{Partitions: 1})
+	l := b.lease(t, "r")[0]
+	seqs := b.holding(t, l, 3)
+	b.exec(t, "delete from "+b.table("log"))
+	b.settle(t, l, relay.Settlement{
+		Parked: []relay.Parked{
+			{Sequence: seqs[0], Key: "k", FromLog: true, Waits: true, Reason: relay.ParkRetry, Attempts: 2, Cause: "again"},
+			{Sequence: seqs[1], Key: "k", FromLog: true, Waits: true, Reason: relay.ParkHeld}},
+		Dead: []relay.Dead{{Sequence: seqs[2], Key: "k", FromLog: true, Reason: "rejected"}},
+	})
+	_, parked, err := b.ShowHeld(t.Context(), "r", "k", 10)
+	if err != nil || len(parked) != 1 || parked[0].Attempts != 2 || len(parked[0].History) != 1 {
+		t.Errorf("parked: %+v, %v; want one message after 2 attempts", parked, err)
+	}
+	aside, err := b.Aside(t.Context(), "r", 0, 0)
+	if err != nil || !slices.Equal(aside.Sequences, seqs[:1]) {
+		t.Errorf("aside: %+v, %v; want %d", aside, err, seqs[:1])
+	}
+}
