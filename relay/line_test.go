@@ -1,0 +1,141 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/memory"
+)
+
+// What a process sees of a store that it cannot reach.
+var (
+	errCrashed    = errors.New("the process has crashed: nothing it does has an effect")
+	errNotReached = errors.New("the store was not reached")
+	errAnswerLost = errors.New("the store's answer was lost")
+)
+
+// line is one process's connection to the store. It is slow, fails before an operation takes effect and after it, and is
+// cut when the process crashes.
+type line struct {
+	*memory.Store
+	h       *history
+	crashed atomic.Bool
+}
+
+// through runs an operation over the line.
+func through[T any](l *line, op func() (T, error)) (T, error) {
+	var none T
+	there, back := l.h.delays()
+	if l.crashed.Load() {
+		return none, errCrashed
+	}
+	time.Sleep(there)
+	switch {
+	case l.crashed.Load():
+		return none, errCrashed
+	case l.h.fault():
+		return none, errNotReached
+	}
+	out, err := op()
+	if err != nil {
+		return none, err
+	}
+	time.Sleep(back)
+	switch {
+	case l.crashed.Load():
+		return none, errCrashed
+	case l.h.fault():
+		return none, errAnswerLost
+	}
+	return out, nil
+}
+
+// delays are the times that an operation takes there and back: mostly short, sometimes a large part of a lease.
+func (h *history) delays() (there, back time.Duration) {
+	if h.calm || h.quiet.Load() {
+		return 0, 0
+	}
+	longest := 10 * time.Millisecond
+	if h.storeChance.oneIn(50) {
+		longest = 1500 * time.Millisecond
+	}
+	return h.storeChance.upTo(longest), h.storeChance.upTo(longest)
+}
+
+// fault says whether the store fails now; h.faults is how often it does in the two moments of an operation together.
+func (h *history) fault() bool {
+	return !h.calm && !h.quiet.Load() && h.storeChance.happens(h.faults/2)
+}
+
+// nothing is for operations that answer with an error only.
+func nothing(op func() error) func() (struct{}, error) {
+	return func() (struct{}, error) { return struct{}{}, op() }
+}
+
+func (l *line) Heartbeat(ctx context.Context, name string, o relay.Owner, ttl time.Duration) (relay.View, error) {
+	return through(l, func() (relay.View, error) { return l.Store.Heartbeat(ctx, name, o, ttl) })
+}
+
+func (l *line) Acquire(ctx context.Context, name string, o relay.Owner, p []int, ttl time.Duration, s relay.Start) ([]relay.Lease, error) {
+	return through(l, func() ([]relay.Lease, error) { return l.Store.Acquire(ctx, name, o, p, ttl, s) })
+}
+
+func (l *line) Aside(ctx context.Context, name string, partition int, position int64) (relay.Aside, error) {
+	return through(l, func() (relay.Aside, error) { return l.Store.Aside(ctx, name, partition, position) })
+}
+
+func (l *line) Release(ctx context.Context, name string, leases []relay.Lease) error {
+	_, err := through(l, nothing(func() error { return l.Store.Release(ctx, name, leases) }))
+	return err
+}
+
+func (l *line) Leave(ctx context.Context, name string, o relay.Owner) error {
+	_, err := through(l, nothing(func() error { return l.Store.Leave(ctx, name, o) }))
+	return err
+}
+
+func (l *line) Fetch(ctx context.Context, name string, req relay.FetchRequest) ([]relay.Batch, error) {
+	return through(l, func() ([]relay.Batch, error) {
+		batches, err := l.Store.Fetch(ctx, name, req)
+		for i := range batches {
+			if b := &batches[i]; len(b.Records) > 0 {
+				l.h.note("fetched in partition %d, %d of them late:%s", b.Partition, b.Late, recordIDs(b.Records))
+			}
+		}
+		return batches, err
+	})
+}
+
+func (l *line) Due(ctx context.Context, name string, req relay.DueRequest) (relay.DueResult, error) {
+	return through(l, func() (relay.DueResult, error) {
+		res, err := l.Store.Due(ctx, name, req)
+		for i := range res.Runs {
+			run := &res.Runs[i]
+			l.h.note("due in partition %d, key %q:%s", run.Partition, run.Key, recordIDs(run.Records))
+		}
+		return res, err
+	})
+}
+
+func (l *line) Settle(ctx context.Context, name string, o relay.Owner, all []relay.Settlement) (relay.Settled, error) {
+	return through(l, func() (relay.Settled, error) {
+		res, err := l.Store.Settle(ctx, name, o, all)
+		for i := range all {
+			s := &all[i]
+			l.h.note("%s settles partition %d up to %d: delivered %v, removed %v, parked %+v, dead %+v, held %+v, release %v: %+v, %v",
+				o.ID, s.Partition, s.Cursor.Position, s.Delivered, s.Removed, s.Parked, s.Dead, s.Held, s.Release, res, err)
+		}
+		return res, err
+	})
+}
+
+func recordIDs(records []relay.Record) string {
+	out := ""
+	for _, r := range records {
+		out += " " + r.Message.ID
+	}
+	return out
+}

@@ -1,0 +1,343 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/memory"
+)
+
+// Variables that change what the model test runs: one history that failed, or histories for a time ("5m") instead of a number.
+const (
+	seedVariable    = "POSTRIDER_TEST_SEED"
+	tortureVariable = "POSTRIDER_TORTURE"
+	histories       = 100
+)
+
+// TestModelOfProcesses compares random histories with what the promises say must come out. Up to three processes of a relay
+// start, stop and crash; the store is slow, fails, and loses answers; handlers or a broker fail in every way they can;
+// transactions commit late and roll back; operators intervene; memory is short. Then the faults stop, and everything must
+// come to rest (see history.verdict).
+//
+// A failed history prints its seed. The same seed gives the same decisions; how goroutines interleave is up to the machine.
+func TestModelOfProcesses(t *testing.T) {
+	t.Parallel()
+	if text := os.Getenv(seedVariable); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatalf("%s: %v", seedVariable, err)
+		}
+		runHistory(t, seed)
+		return
+	}
+	more := func(n int64) bool { return n <= histories }
+	if text := os.Getenv(tortureVariable); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			t.Fatalf("%s: %v", tortureVariable, err)
+		}
+		end := time.Now().Add(d)
+		more = func(int64) bool { return time.Now().Before(end) }
+	}
+	var started, ran atomic.Int64
+	t.Cleanup(func() { t.Logf("%d histories", ran.Load()) })
+	for lane := range 4 {
+		t.Run(fmt.Sprint("lane", lane), func(t *testing.T) {
+			t.Parallel()
+			for more(started.Add(1)) && !t.Failed() {
+				runHistory(t, rand.Uint64())
+				ran.Add(1)
+			}
+		})
+	}
+}
+
+func runHistory(t *testing.T, seed uint64) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHistory(t, seed)
+		h.act()
+		h.rest()
+		h.verdict()
+		h.end()
+		if t.Failed() {
+			t.Logf("%s=%d repeats this history and tells it (calm %v, operators %v, store faults %v, %+v)",
+				seedVariable, seed, h.calm, h.operators, h.faults, h.cfg)
+			if os.Getenv(seedVariable) != "" {
+				h.tell()
+			}
+		}
+	})
+}
+
+// history is one random history of the processes of a relay on one outbox.
+type history struct {
+	*bundle
+	// Sources of chance: of what this test does, of the store, of the destination.
+	chance, storeChance, destChance *chance
+
+	calm      bool    // one process and a store without faults, so that nothing may be delivered twice
+	operators bool    // there are operators who intervene
+	faults    float64 // how often an operation of the store fails
+	cfg       relay.Config
+
+	down  atomic.Bool // the broker is down
+	quiet atomic.Bool // the faults have stopped
+
+	processes []*process
+	ending    sync.WaitGroup // processes that stop or have crashed, and transactions that are open
+	record
+}
+
+// process is one process of the relay.
+type process struct {
+	*relay.Relay
+	line *line
+	kill func()
+	done chan error
+}
+
+func newHistory(t *testing.T, seed uint64) *history {
+	c := newChance(seed, 0)
+	h := &history{
+		bundle: &bundle{t: t, store: memory.New(memory.Config{Partitions: 3})},
+		chance: c, storeChance: newChance(seed, 1), destChance: newChance(seed, 2),
+		faults: pick(c, 0, 0.05, 0.3, 0.6), operators: c.oneIn(2), record: newRecord(),
+	}
+	h.calm = h.faults == 0
+	h.cfg = relay.Config{
+		MaxAttempts: 4, BackoffBase: 50 * time.Millisecond, BackoffMax: 2 * time.Second, StopTimeout: 3 * time.Second,
+		ParkAfter:   pick(c, 100*time.Millisecond, time.Second, 5*time.Second),
+		Concurrency: pick(c, 1, 2, 8), SettleBatch: pick(c, 1, 5, 1000),
+		MaxInFlight: pick(c, 1, 3, 20, 8192), MaxInFlightBytes: pick(c, 1, 200, 16<<20), MaxHeldKeys: pick(c, 1, 3, 100_000),
+	}
+	if h.operators {
+		h.cfg.OnDead = pick(c, relay.ContinueKey, relay.HoldKey)
+	}
+	if c.oneIn(3) {
+		h.cfg.Publisher, h.cfg.MaxBatch = publisherFunc(h.receive), pick(c, 1, 3, 100)
+	}
+	return h
+}
+
+// act lets everything happen, for 40 seconds, and then waits for open transactions.
+func (h *history) act() {
+	h.startProcess()
+	var producer producer
+	for end := time.Now().Add(40 * time.Second); time.Now().Before(end); {
+		time.Sleep(h.chance.upTo(200 * time.Millisecond))
+		switch x := h.chance.int(100); {
+		case x < 60:
+			h.transact(&producer)
+		case x < 64 && len(h.processes) < 3 && !h.calm:
+			h.startProcess()
+		case x >= 64 && x < 67 && len(h.processes) > 1 && !h.calm:
+			h.endProcess()
+		case x >= 67 && x < 70:
+			h.down.Store(!h.down.Load())
+		case x >= 70 && x < 85 && h.operators:
+			h.operate()
+		}
+		h.store.Wake()
+	}
+	producer.open.Wait()
+}
+
+func (h *history) startProcess() {
+	l := &line{Store: h.store, h: h}
+	r := h.relayOn(l, h.cfg)
+	if h.cfg.Publisher == nil {
+		handle(h.t, r, h.handle)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &process{Relay: r, line: l, kill: cancel, done: make(chan error, 1)}
+	go func() { p.done <- r.Run(ctx) }()
+	h.processes = append(h.processes, p)
+	h.note("process %s starts", r.Owner().ID)
+}
+
+// endProcess stops a process, or lets it crash: it works on for a minute, as one that was cut off does, but nothing of it
+// reaches the store.
+func (h *history) endProcess() {
+	i := h.chance.int(len(h.processes))
+	p := h.processes[i]
+	h.processes = slices.Delete(h.processes, i, i+1)
+	crash := h.chance.oneIn(2)
+	h.note("process %s ends, by a crash: %v", p.Owner().ID, crash)
+	p.line.crashed.Store(crash)
+	h.ending.Go(func() {
+		if crash {
+			time.Sleep(time.Minute)
+		}
+		p.kill()
+		<-p.done // with an error perhaps, of the store or of a call that was cut off
+	})
+}
+
+// operate lets an operator do something about a held key or a dead letter. That it is gone by then is no fault.
+func (h *history) operate() {
+	held := h.held()
+	if len(held) == 0 {
+		return
+	}
+	ctx, key := context.Background(), held[h.chance.int(len(held))].Key
+	switch h.chance.int(6) {
+	case 0:
+		h.note("operator retries key %s: %v", key, h.store.RetryHeld(ctx, "r", key))
+	case 1:
+		h.note("operator skips the head of key %s: %v", key, h.store.SkipHeld(ctx, "r", key, "op", "skipped"))
+	case 2:
+		all := h.chance.oneIn(2)
+		n, err := h.store.DeadHeld(ctx, "r", key, "op", "given up", all)
+		h.note("operator gives up key %s, all of it: %v: %d, %v", key, all, n, err)
+	case 3:
+		n, err := h.store.DiscardDead(ctx, deadletter.Filter{}, "op", "discarded", 1)
+		h.note("operator discards %d dead letters: %v", n, err)
+	default:
+		n, err := h.store.RedriveDead(ctx, deadletter.Filter{}, "op", 1)
+		h.note("operator redrives %d dead letters: %v", n, err)
+	}
+}
+
+func (h *history) held() []relay.HeldInfo {
+	var out []relay.HeldInfo
+	for info, err := range h.store.ListHeld(context.Background(), "r") {
+		if err != nil {
+			h.t.Fatalf("list held keys: %v", err)
+		}
+		out = append(out, info)
+	}
+	return out
+}
+
+// rest ends the faults and waits until everything has come to its end, with operators who let held keys go on.
+func (h *history) rest() {
+	h.note("the faults stop")
+	h.quiet.Store(true)
+	h.down.Store(false)
+	for range 100 {
+		pass(10 * time.Second)
+		st := h.status()
+		if st.Backlog.N+st.Parked.N+st.Held.N == 0 {
+			break
+		}
+		for _, info := range h.held() {
+			if info.NextAttempt.IsZero() {
+				_ = h.store.RetryHeld(context.Background(), "r", info.Key)
+			}
+		}
+	}
+	pass(time.Minute) // for what should not come any more
+}
+
+// end stops what still runs.
+func (h *history) end() {
+	for _, p := range h.processes {
+		p.kill()
+		if err := <-p.done; err != nil {
+			h.t.Errorf("process %s: Run: %v", p.Owner().ID, err)
+		}
+	}
+	h.ending.Wait()
+}
+
+// producer writes transactions. Like a service that locks the row of what a message is about, it has one transaction open
+// for each key, so that the order of publishing is the order of the commits.
+type producer struct {
+	made   int
+	mu     sync.Mutex
+	locked []string
+	open   sync.WaitGroup
+}
+
+// lock takes the lock of a key, unless another transaction has it.
+func (p *producer) lock(key string, mine []string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if key == "" || slices.Contains(mine, key) {
+		return true
+	}
+	if slices.Contains(p.locked, key) {
+		return false
+	}
+	p.locked = append(p.locked, key)
+	return true
+}
+
+func (p *producer) unlock(keys []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.locked = slices.DeleteFunc(p.locked, func(key string) bool { return slices.Contains(keys, key) })
+}
+
+// transact writes up to four messages in one transaction, and ends it now or after up to four seconds.
+func (h *history) transact(p *producer) {
+	ctx := context.Background()
+	tx, err := h.store.Begin(ctx)
+	if err != nil {
+		h.t.Fatalf("begin: %v", err)
+	}
+	var msgs []*postrider.Message
+	var keys []string
+	for range 1 + h.chance.int(4) {
+		key := pick(h.chance, "a", "b", "c", "d", "e", "")
+		if !p.lock(key, keys) {
+			continue
+		}
+		keys = append(keys, key)
+		msgs = append(msgs, h.insert(ctx, tx, key))
+	}
+	end := func(commit bool) {
+		err := h.store.Rollback
+		if commit {
+			h.committed(msgs)
+			err = h.store.Commit
+		}
+		if err := err(ctx, tx); err != nil {
+			h.t.Errorf("end a transaction: %v", err)
+		}
+		p.unlock(keys)
+		h.store.Wake()
+	}
+	commit := !h.chance.oneIn(8)
+	if !h.chance.oneIn(3) {
+		end(commit)
+		return
+	}
+	later := h.chance.upTo(4 * time.Second)
+	p.open.Go(func() {
+		time.Sleep(later)
+		end(commit)
+	})
+}
+
+// insert writes one message: some are delayed, and some are stored as rows that are no messages.
+func (h *history) insert(ctx context.Context, tx *memory.Tx, key string) *postrider.Message {
+	m := h.msg(key)
+	if h.chance.oneIn(15) {
+		m.DeliverAfter = time.Millisecond + h.chance.upTo(5*time.Second)
+		h.leaves(m.ID)
+	}
+	var err error
+	if h.chance.oneIn(60) {
+		h.leaves(m.ID)
+		err = h.store.InsertUndecodable(ctx, tx, m, errBoom)
+	} else {
+		err = h.store.Insert(ctx, tx, []*postrider.Message{m})
+	}
+	if err != nil {
+		h.t.Fatalf("insert: %v", err)
+	}
+	return m
+}

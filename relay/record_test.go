@@ -1,0 +1,184 @@
+package relay_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/relay"
+)
+
+// record is what happened in a history.
+type record struct {
+	mu        sync.Mutex
+	published map[string][]string // by key, in the order of commits: the IDs of committed messages
+	delivered map[string][]string // by key, each message when it was delivered first
+	times     map[string]int      // how often a message was delivered
+	left      map[string]bool     // messages that left the order of their key: they were delayed, or died perhaps
+	underway  map[string]string   // by key, the message that is worked on
+	story     []string
+}
+
+func newRecord() record {
+	return record{
+		published: make(map[string][]string), delivered: make(map[string][]string), times: make(map[string]int),
+		left: make(map[string]bool), underway: make(map[string]string),
+	}
+}
+
+// committed notes messages whose transaction is about to commit.
+func (r *record) committed(msgs []*postrider.Message) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range msgs {
+		r.published[m.Key] = append(r.published[m.Key], m.ID)
+	}
+}
+
+func (r *record) leaves(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.left[id] = true
+}
+
+// begin notes that the destination begins to work on messages, and returns what notes the end. Nothing else of their keys
+// may be under way, in any process.
+func (h *history) begin(msgs ...*postrider.Message) (end func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var keys []string
+	for _, m := range msgs {
+		if m.Key == "" || slices.Contains(keys, m.Key) {
+			continue
+		}
+		if other := h.underway[m.Key]; other != "" {
+			h.t.Errorf("two at once: work on message %s of key %s begins while %s is worked on", m.ID, m.Key, other)
+		}
+		keys, h.underway[m.Key] = append(keys, m.Key), m.ID
+	}
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		for _, key := range keys {
+			delete(h.underway, key)
+		}
+	}
+}
+
+// ended notes what the destination says of a message. One that is dead by it leaves the order of its key, even if the
+// process ends before that is recorded, so that it is delivered again.
+func (h *history) ended(m *postrider.Message, err error) {
+	h.note("message %s, key %q, attempt %d: %v", m.ID, m.Key, m.Attempt, err)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch o := postrider.OutcomeOf(err); {
+	case o.Kind == postrider.Delivered:
+		if h.times[m.ID]++; h.times[m.ID] == 1 {
+			h.delivered[m.Key] = append(h.delivered[m.Key], m.ID)
+		}
+	case o.Kind == postrider.DeadLettered, o.Kind == postrider.Retried && m.Attempt >= h.cfg.MaxAttempts:
+		h.left[m.ID] = true
+	}
+}
+
+// note adds to the story.
+func (r *record) note(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.story = append(r.story, time.Now().Format("15:04:05.000000 ")+fmt.Sprintf(format, args...))
+}
+
+// tell prints the story.
+func (h *history) tell() {
+	for _, line := range h.story {
+		h.t.Log(line)
+	}
+}
+
+// verdict compares what came of a history with the promises.
+func (h *history) verdict() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	died := h.letters()
+	known := make(map[string]bool)
+	for _, key := range slices.Sorted(maps.Keys(h.published)) {
+		for _, id := range h.published[key] {
+			known[id] = true
+			if h.times[id] == 0 && died[id] == 0 {
+				h.t.Errorf("lost: message %s of key %q was committed, and is neither delivered nor dead", id, key)
+			}
+			if h.calm && h.times[id] > 1 && died[id] == 0 {
+				h.t.Errorf("twice: message %s of key %q was delivered %d times, and nothing had failed", id, key, h.times[id])
+			}
+		}
+		if key == "" {
+			continue
+		}
+		gone := func(id string) bool { return died[id] > 0 || h.left[id] }
+		published := slices.DeleteFunc(slices.Clone(h.published[key]), gone)
+		delivered := slices.DeleteFunc(slices.Clone(h.delivered[key]), gone)
+		if !slices.Equal(published, delivered) {
+			h.t.Errorf("out of order: key %s\npublished %v\ndelivered %v (each when it was first)", key, published, delivered)
+		}
+	}
+	for id := range h.times {
+		if !known[id] {
+			h.t.Errorf("not atomic: message %s was delivered, but its transaction was rolled back", id)
+		}
+	}
+	if st := h.status(); st.Backlog.N+st.Parked.N+st.Held.N != 0 {
+		h.t.Errorf("not at rest: backlog %d, parked %d, held keys %d", st.Backlog.N, st.Parked.N, st.Held.N)
+	}
+	for _, p := range h.processes {
+		if c := p.Counters(); c != (relay.Counters{}) {
+			h.t.Errorf("at rest, process %s counts %+v", p.Owner().ID, c)
+		}
+	}
+}
+
+// letters counts the dead letters of each message. Without faults of the store there is one for each time that it was sent.
+func (h *history) letters() map[string]int {
+	died := make(map[string]int)
+	for l, err := range h.store.ListDead(h.t.Context(), deadletter.Filter{State: deadletter.AnyState}, 0, 0) {
+		if err != nil {
+			h.t.Fatalf("list dead letters: %v", err)
+		}
+		id := l.Message.ID
+		if died[id]++; died[id] > 1 && l.Redrives == 0 && h.calm {
+			h.t.Errorf("message %s, which was not redriven, has %d dead letters", id, died[id])
+		}
+	}
+	return died
+}
+
+// chance is a source of random decisions.
+type chance struct {
+	mu  sync.Mutex
+	rng *rand.Rand
+}
+
+func newChance(seed, stream uint64) *chance { return &chance{rng: rand.New(rand.NewPCG(seed, stream))} }
+
+func (c *chance) float() float64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rng.Float64()
+}
+
+// int draws from 0 to n-1.
+func (c *chance) int(n int) int              { return int(c.float() * float64(n)) }
+func (c *chance) oneIn(n int) bool           { return c.int(n) == 0 }
+func (c *chance) happens(share float64) bool { return c.float() < share }
+
+// upTo draws a time below a limit.
+func (c *chance) upTo(limit time.Duration) time.Duration {
+	return time.Duration(c.float() * float64(limit))
+}
+
+// pick draws one of some values.
+func pick[T any](c *chance, of ...T) T { return of[c.int(len(of))] }
