@@ -183,7 +183,7 @@ func (c *ConsumerConfig) relay() relay.Config {
 	return relay.Config{
 		Name: c.Name, Concurrency: c.RetryConcurrency, MaxAttempts: c.MaxAttempts, BackoffBase: c.BackoffBase,
 		BackoffMax: c.BackoffMax, OnDead: c.OnDead, UnhandledFor: c.UnhandledFor, LeaseTTL: c.LeaseTTL,
-		AttemptTimeout: c.AttemptTimeout, StopTimeout: c.StopTimeout, Logger: c.Logger, Version: c.Version,
+		StopTimeout: c.StopTimeout, Logger: c.Logger, Version: c.Version,
 		MaxInFlight: c.MaxInFlight, MaxInFlightBytes: c.MaxInFlightBytes,
 	}
 }

@@ -153,10 +153,6 @@ func (c *Consumer[Tx]) processAside(ctx context.Context, m *postrider.Message) e
 		return postrider.Unavailable(fmt.Errorf("begin: %w", err))
 	}
 	how, err := c.takeAndHandle(ctx, tx, m)
-	if errors.Is(err, errNotThere) {
-		_ = c.rollback(tx) // nothing was done in it
-		return notThere
-	}
 	if err != nil {
 		return errors.Join(err, c.rollback(tx))
 	}
@@ -168,12 +164,10 @@ func (c *Consumer[Tx]) processAside(ctx context.Context, m *postrider.Message) e
 	return nil
 }
 
-// notThere is the verdict on a message that is no longer parked: another process has applied its effect, or an operator has
+// errNotThere is the verdict on a message that is no longer parked: another process has applied its effect, or an operator has
 // moved it to the dead letters, and perhaps back in the meantime. To call it delivered would remove it then; put off, it is
 // left alone if it is gone.
-var notThere = postrider.Snooze(time.Millisecond)
-
-var errNotThere = errors.New("no longer parked")
+var errNotThere = postrider.Snooze(time.Millisecond)
 
 func (c *Consumer[Tx]) takeAndHandle(ctx context.Context, tx Tx, m *postrider.Message) (end, error) {
 	taken, err := c.store.Take(ctx, tx, c.cfg.Name, m)
@@ -204,6 +198,6 @@ func (c *Consumer[Tx]) afterCommitFailed(ctx context.Context, m *postrider.Messa
 	case taken.There:
 		return failed
 	default:
-		return notThere
+		return errNotThere
 	}
 }

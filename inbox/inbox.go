@@ -16,7 +16,7 @@ type Inbox[Tx any] struct {
 	hits, misses atomic.Int64
 }
 
-// Config configures an Inbox. There is nothing to choose yet that is not a consumer's (ConsumerConfig).
+// Config configures an Inbox. It is empty: all that there is to choose is a consumer's (ConsumerConfig).
 type Config struct{}
 
 // New makes an inbox on a store.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/internal/signal"
@@ -18,7 +19,8 @@ import (
 type Store struct {
 	cfg        Config
 	db         *sql.DB
-	partitions int
+	partitions atomic.Int64         // as opened; a relay works with this number until it is restarted
+	publishing atomic.Int64         // the number with which messages are written, 0 while it is the same
 	prepared   map[string]*sql.Stmt // by the text that the code uses; not changed after New
 	fetches    unions
 	dues       unions
@@ -32,6 +34,7 @@ var (
 	_ relay.Maintainer      = (*Store)(nil)
 	_ relay.HeldStore       = (*Store)(nil)
 	_ relay.StatusStore     = (*Store)(nil)
+	_ relay.Administrator   = (*Store)(nil)
 	_ deadletter.Store      = (*Store)(nil)
 	_ outbox.Store[*sql.Tx] = (*Store)(nil)
 )
@@ -106,18 +109,21 @@ func (s *Store) checkDatabase(ctx context.Context) error {
 const partitionsSQL = `SELECT value FROM {prefix}meta WHERE name = 'partitions'`
 
 func (s *Store) readPartitions(ctx context.Context) error {
-	err := s.read(ctx, "read the number of partitions", func(t txn) error {
-		return t.get(ctx, partitionsSQL, nil, &s.partitions)
-	})
+	var n int
+	err := s.read(ctx, "read the number of partitions", func(t txn) error { return t.get(ctx, partitionsSQL, nil, &n) })
 	if err != nil {
 		return err
 	}
-	if s.cfg.Partitions != 0 && s.cfg.Partitions != s.partitions {
-		return fmt.Errorf("sqlite store: Config.Partitions is %d and the outbox was made with %d: set it to that or to 0",
-			s.cfg.Partitions, s.partitions)
+	if s.cfg.Partitions != 0 && s.cfg.Partitions != n {
+		return fmt.Errorf("sqlite store: Config.Partitions is %d and the outbox has %d: set it to that or to 0",
+			s.cfg.Partitions, n)
 	}
+	s.partitions.Store(int64(n))
 	return nil
 }
+
+// number is how many partitions the outbox had when it was opened.
+func (s *Store) number() int { return int(s.partitions.Load()) }
 
 // prepare compiles once the statements of the main road, and those that operators run for many messages: here, not when
 // first needed, since that would ask for a second connection in the middle of a transaction.
@@ -130,6 +136,7 @@ func (s *Store) prepare(ctx context.Context) error {
 		fenceSQL, moveSQL, removeSQL, parkLogSQL, parkAgainSQL, hasDiedSQL, buryParkedSQL, buryLogSQL, unparkSQL,
 		isOpenSQL, movedOnSQL, holdSQL, nextHeadSQL, newHeadSQL, dueNowSQL, unholdSQL,
 		resolveSQL, waitsForSQL, redriveSQL,
+		claimSQL, heldAmongSQL, watermarkSQL, markSQL, versionSQL, setVersionSQL, takeSQL,
 	} {
 		stmt, err := s.db.PrepareContext(ctx, s.expand(text))
 		if err != nil {
@@ -166,7 +173,7 @@ func (u *unions) stmt(ctx context.Context, s *Store, partitions int) (*sql.Stmt,
 }
 
 // Partitions implements relay.LeaseStore.
-func (s *Store) Partitions(context.Context) (int, error) { return s.partitions, nil }
+func (s *Store) Partitions(context.Context) (int, error) { return s.number(), nil }
 
 // Wake implements outbox.Store: it signals the subscribers of this Store. Relays of other processes poll.
 func (s *Store) Wake() { s.wake.Wake() }
