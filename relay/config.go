@@ -35,8 +35,8 @@ type Config struct {
 	Concurrency int
 	// MaxBatch is the largest number of messages in one Publish call, as far as the publisher takes as many. Default: 1,000.
 	MaxBatch int
-	// MaxInFlight and MaxInFlightBytes bound the messages that the relay holds in memory. One message is always allowed.
-	// Defaults: 8,192 and 16 MiB.
+	// MaxInFlight and MaxInFlightBytes bound the messages that the relay holds in memory: two thirds for fresh ones, a third
+	// for parked ones that are due. One message of each kind is always allowed. Defaults: 8,192 and 16 MiB.
 	MaxInFlight, MaxInFlightBytes int
 	// MaxHeldKeys bounds the held keys that the relay keeps in memory; a relay that reaches it stops reading fresh messages
 	// until some are released. Default: 100,000.
@@ -50,10 +50,12 @@ type Config struct {
 	// OnDead says what becomes of a key whose head died. Default: ContinueKey.
 	OnDead OnDead
 	// ParkAfter is the time after which a message that is still being worked on is parked, so that it does not hold back the
-	// cursor. Its handler goes on. Default: 5 s; it applies to calls with a single message.
+	// cursor. Its handler goes on. It is also the time after which the followers of a slow key are parked when they hold
+	// back the cursor or fill the memory. Default: 5 s; it applies to calls with a single message.
 	ParkAfter time.Duration
-	// UnhandledFor is how long a message whose type has no handler is kept before it is dead. Default: it waits for ever, so
-	// that a process of an older release cannot kill the messages of a newer one.
+	// UnhandledFor is how long a message whose type has no handler is kept, from when it was parked first, before it is
+	// dead; it is looked at twice at least. Default: it waits for ever, so that a process of an older release cannot kill
+	// the messages of a newer one.
 	UnhandledFor time.Duration
 	// AttemptTimeout ends the context of an attempt. Default: none (the context ends with the lease).
 	AttemptTimeout time.Duration
