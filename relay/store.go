@@ -277,18 +277,18 @@ type Settlement struct {
 type Parked struct {
 	Sequence int64
 	Key      string
-	// FromLog: the message is copied from the log. If it is parked already, that row is updated and keeps its history and the
-	// larger number of attempts. If it is not but has a dead letter of any state, somebody has moved it on, and nothing
-	// happens; nor if the log no longer has it and the stored cursor has passed it. Not FromLog: a parked row is updated, and
-	// if it is gone, because an operator took it away, nothing happens.
+	// FromLog: the message is copied from the log. If it is parked already, that row is updated. If it is not but has a dead
+	// letter of any state, somebody has moved it on, and nothing happens; nor if the log no longer has it and the stored
+	// cursor has passed it. Not FromLog: a parked row is updated, and if it is gone, because an operator took it away,
+	// nothing happens.
 	FromLog bool
 	Reason  ParkReason
 	// Waits: the message has no time of its own; it waits as head or follower of its held key. Otherwise it is due After
 	// from now.
 	Waits bool
 	After time.Duration
-	// Attempts is the number of attempts made so far, and Cause, unless empty, what happened in the last one; it is added
-	// to the message's history (of which the last 20 entries are kept) and kept whole up to 4,000 bytes.
+	// Attempts is the number of attempts made so far, of which a parked row keeps the larger, and Cause, unless empty, what
+	// happened in the last one; it is added to the message's history (of which the last 20 entries are kept) and kept whole up to 4,000 bytes.
 	Attempts int
 	Cause    string
 }
