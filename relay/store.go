@@ -288,7 +288,8 @@ type Parked struct {
 	Waits bool
 	After time.Duration
 	// Attempts is the number of attempts made so far, of which a parked row keeps the larger, and Cause, unless empty, what
-	// happened in the last one; it is added to the message's history (of which the last 20 entries are kept) and kept whole up to 4,000 bytes.
+	// happened in the last one; it is added to the message's history (of which the last 20 entries are kept) and kept whole
+	// up to 4,000 bytes.
 	Attempts int
 	Cause    string
 }
