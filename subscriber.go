@@ -86,9 +86,10 @@ type Settler interface {
 	// Extend starts the broker's wait for a settlement anew, while work on the message goes on.
 	Extend(ctx context.Context) error
 	// Lost is closed when this process has lost the right to work on the message: its partition went to another process, or
-	// the connection that it came by is gone. A settlement then does nothing. From an ordered source, those of the deliveries
-	// behind it in its partition are closed by then, too: one channel serves them all, or they are closed from the last to
-	// the first. Otherwise a follower could be worked on before it comes again behind this one.
+	// the connection that it came by is gone. A settlement then does nothing. From an ordered source, those of all deliveries
+	// behind it in its partition are closed by then, too, also of messages that have been delivered again since: one channel
+	// serves them all, or they are closed from the last to the first. Otherwise a follower could be worked on before it comes
+	// again behind this one.
 	Lost() <-chan struct{}
 }
 

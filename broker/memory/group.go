@@ -31,7 +31,8 @@ type stream struct {
 	name, epoch string
 	owner       *subscription // of a partition
 	entries     []*entry
-	first       int // entries before it are settled
+	first       int         // entries before it are settled
+	superseded  []*delivery // of entries that are delivered again since; their right ends with that of the others
 }
 
 // entry is one message of a stream.
@@ -88,25 +89,25 @@ func (g *group) assign() {
 }
 
 // lose takes everything back that is under way, from the last to the first (see postrider.Settler.Lost).
-func (st *stream) lose() {
-	for _, e := range slices.Backward(st.entries) {
-		e.lose()
-	}
-}
+func (st *stream) lose() { st.loseIf(func(*delivery) bool { return true }) }
 
 // loseOf takes back what a member has under way.
-func (st *stream) loseOf(s *subscription) {
-	for _, e := range slices.Backward(st.entries) {
-		if e.out != nil && e.out.sub == s {
-			e.lose()
-		}
-	}
-}
+func (st *stream) loseOf(s *subscription) { st.loseIf(func(d *delivery) bool { return d.sub == s }) }
 
-func (e *entry) lose() {
-	if e.out != nil {
-		close(e.out.lost)
-		e.out = nil
+func (st *stream) loseIf(is func(*delivery) bool) {
+	slices.Reverse(st.superseded)
+	st.superseded = slices.DeleteFunc(st.superseded, func(d *delivery) bool {
+		if is(d) {
+			close(d.lost)
+		}
+		return is(d)
+	})
+	slices.Reverse(st.superseded)
+	for _, e := range slices.Backward(st.entries) {
+		if e.out != nil && is(e.out) {
+			close(e.out.lost)
+			e.out = nil
+		}
 	}
 }
 
@@ -128,11 +129,19 @@ func (st *stream) expire(now time.Time, ordered bool) time.Duration {
 
 // again makes an entry available, in a log with all that stand behind it.
 func (st *stream) again(i int, ordered bool) {
-	st.entries[i].out = nil
+	st.supersede(st.entries[i])
 	if !ordered {
 		return
 	}
 	for _, e := range st.entries[i+1:] {
+		st.supersede(e)
+	}
+}
+
+// supersede makes an entry available although it is under way.
+func (st *stream) supersede(e *entry) {
+	if e.out != nil {
+		st.superseded = append(st.superseded, e.out)
 		e.out = nil
 	}
 }

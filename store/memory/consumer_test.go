@@ -12,7 +12,7 @@ var consumers = inboxtest.Harness[*memory.Tx]{
 		return memory.New(memory.Config{Partitions: 4})
 	},
 	Bubble:    true,
-	Histories: 300,
+	Histories: 150,
 }
 
 func TestConsumers(t *testing.T) {
