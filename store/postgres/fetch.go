@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -91,6 +92,9 @@ func (s *Store) Fetch(ctx context.Context, _ string, req relay.FetchRequest) ([]
 		if err != nil {
 			return nil, err
 		}
+		if len(f.parts) == 0 {
+			return nil, nil
+		}
 		batches, err := f.run(ctx)
 		if errors.Is(err, errOverrun) {
 			continue
@@ -146,6 +150,9 @@ func newFetch(s *Store, req relay.FetchRequest, partitions int) (*fetch, error) 
 		c, err := parseCursor(p.After)
 		if err != nil {
 			return nil, fmt.Errorf("fetch partition %d: %w", p.Partition, err)
+		}
+		if c.position == inbox.EndOfLog { // a consumer's: nothing is late or fresh there, and its cursor stays
+			continue
 		}
 		pf := &partitionFetch{cursor: c, batch: relay.Batch{Partition: p.Partition}}
 		f.parts = append(f.parts, pf)

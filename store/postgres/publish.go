@@ -21,8 +21,9 @@ select partition, id, topic, key, type, source, subject, tenant, message_time, s
 	content_type, headers::jsonb, correlation_id, causation_id, payload,
 	case when deliver_after > 0 then clock_timestamp() + deliver_after * interval '1 microsecond' else deliver_at end
 from unnest(`
-	insertAsSQL = `) as m (partition, id, topic, key, type, source, subject, tenant, message_time, schema_version,
-	aggregate_version, content_type, headers, correlation_id, causation_id, payload, deliver_at, deliver_after)`
+	insertAsSQL   = `) as m (` + arrayNamesSQL + `)`
+	arrayNamesSQL = `partition, id, topic, key, type, source, subject, tenant, message_time, schema_version,
+	aggregate_version, content_type, headers, correlation_id, causation_id, payload, deliver_at, deliver_after`
 
 	// insertSQL inserts any number of messages by one statement with one text, so that it is prepared once. Rows come out of
 	// unnest, and get their sequences, in the order of the arrays.
@@ -39,10 +40,11 @@ values ($1::int2, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text, $8
 	case when $18::int8 > 0 then clock_timestamp() + $18::int8 * interval '1 microsecond' else $17::timestamptz end)`
 
 	// insertTextSQL takes the arrays as text, for drivers that know no arrays.
-	insertTextSQL = insertIntoSQL + `$1::text::int2[], $2::text::text[], $3::text::text[], $4::text::text[],
+	insertTextSQL = insertIntoSQL + textArraysSQL + insertAsSQL
+	textArraysSQL = `$1::text::int2[], $2::text::text[], $3::text::text[], $4::text::text[],
 	$5::text::text[], $6::text::text[], $7::text::text[], $8::text::text[], $9::text::timestamptz[], $10::text::int4[],
 	$11::text::int8[], $12::text::text[], $13::text::text[], $14::text::text[], $15::text::text[], $16::text::bytea[],
-	$17::text::timestamptz[], $18::text::int8[]` + insertAsSQL
+	$17::text::timestamptz[], $18::text::int8[]`
 
 	// writtenSQL: $1 ids, in whose order they are returned. A transaction that has written nothing has no id yet.
 	writtenSQL = `
@@ -56,9 +58,10 @@ const (
 	chunkBytes    = 4 << 20
 )
 
-// Begin implements outbox.Store.
+// Begin implements outbox.Store and inbox.Transactor. The transaction is READ COMMITTED, whatever the database's default
+// is; begin one yourself if you need another level.
 func (s *Store) Begin(ctx context.Context) (pgx.Tx, error) {
-	tx, err := s.pool.Begin(ctx)
+	tx, err := s.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	return tx, translate("begin", err)
 }
 

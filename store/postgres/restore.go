@@ -17,11 +17,19 @@ const (
 	// behindSQL says whether the sequence is behind what the log or a cursor has seen, as after a copy without it.
 	behindSQL = `
 select (select last_value from {log_seq_seq}) < coalesce(greatest(
-	(select max(seq) from {log}), (select max(position) from {cursors})), 0)`
+	(select max(seq) from {log}), (select max(c.position) from {cursors} c where ` + readsSQL + `)), 0)`
 
 	advanceSQL = `
 select setval('{log_seq_seq}', greatest((select last_value from {log_seq_seq}), (select max(seq) from {log}),
-	(select max(position) from {cursors}), 1))`
+	(select max(c.position) from {cursors} c where ` + readsSQL + `), 1))`
+
+	// readsSQL leaves out the cursors of consumers, which stand at the end of the log (inbox.EndOfLog) and stay there.
+	readsSQL = `c.position <> 9223372036854775806`
+
+	// advanceAsideSQL puts the sequence of what consumers put aside before all that there is.
+	advanceAsideSQL = `
+select setval('{aside_seq}', greatest((select last_value from {aside_seq}), (select max(seq) from {parked}),
+	(select max(seq) from {dead}), 1))`
 
 	// renumberSQL gives rows a new sequence that were written with one that an older row has.
 	renumberSQL = `
@@ -35,6 +43,7 @@ where l.tableoid = d.segment and l.ctid = d.place and d.copy > 1`
 with latest as materialized (
 	select c.* from {leases} g cross join lateral (
 		select * from {cursors} c where c.relay = g.relay and c.partition = g.partition order by c.n desc limit 1) as c
+	where ` + readsSQL + `
 ), old as (
 	delete from {cursors} c using latest o where c.relay = o.relay and c.partition = o.partition and c.n = o.n
 )
@@ -91,7 +100,7 @@ func (s *Store) restore(ctx context.Context) func(tx pgx.Tx) error {
 		if err := tx.QueryRow(ctx, s.names.expand(behindSQL)).Scan(&behind); err != nil {
 			return err
 		}
-		steps := []step{{sql: advanceSQL}}
+		steps := []step{{sql: advanceSQL}, {sql: advanceAsideSQL}}
 		if behind {
 			steps = append(steps, step{sql: renumberSQL})
 		}

@@ -17,7 +17,8 @@ type names struct {
 func newNames(c Config) names {
 	n := names{prefix: c.Prefix, schema: c.Schema}
 	var pairs []string
-	for _, table := range []string{"migrations", "meta", "log", "log_default", "log_seq_seq", "leases", "cursors", "relays", "parked", "held", "dead"} {
+	for _, table := range []string{"migrations", "meta", "log", "log_default", "log_seq_seq", "leases", "cursors", "relays", "parked", "held", "dead",
+		"aside_seq", "claims", "watermarks", "watermark_moves", "versions", "effects"} {
 		pairs = append(pairs, "{"+table+"}", n.table(table))
 	}
 	n.migrations = n.table("migrations")
@@ -39,6 +40,7 @@ type statements struct {
 	move, fence, missing, parkFromLog, parkAgain, deadFromLog, deadFromParked string
 	deadAfterAll, lockHeld                                                    string
 	removed, hold, releaseKeys, letGo, latest                                 string
+	inboxStatements
 }
 
 func newStatements(n names) statements {
@@ -52,5 +54,6 @@ func newStatements(n names) statements {
 		deadFromLog: n.expand(deadFromLogSQL), deadFromParked: n.expand(deadFromParkedSQL),
 		deadAfterAll: n.expand(deadAfterAllSQL), lockHeld: n.expand(lockHeldSQL),
 		removed: n.expand(removedSQL), hold: n.expand(holdSQL), releaseKeys: n.expand(releaseKeysSQL), letGo: n.expand(letGoSQL), latest: n.expand(latestSQL),
+		inboxStatements: newInboxStatements(n),
 	}
 }

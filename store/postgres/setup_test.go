@@ -76,7 +76,13 @@ func setup(t testing.TB, config postgres.Config) *bundle {
 
 func setupOn(t testing.TB, dsn string, config postgres.Config) *bundle {
 	t.Helper()
-	pool := newPool(t, dsn, 16)
+	return setupWith(t, dsn, config, 16)
+}
+
+// setupWith is setupOn with a pool of this size.
+func setupWith(t testing.TB, dsn string, config postgres.Config, size int32) *bundle {
+	t.Helper()
+	pool := newPool(t, dsn, size)
 	if config.Schema == "" {
 		config.Schema = newSchema(t, pool)
 	}

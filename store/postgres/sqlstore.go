@@ -13,21 +13,22 @@ import (
 	"github.com/postrider/postrider/outbox"
 )
 
-// SQLStore publishes in transactions of database/sql, whatever its driver (pgx's stdlib, lib/pq): it hands the driver
-// nothing but text. Everything else is the Store's.
+// SQLStore publishes and consumes in transactions of database/sql, whatever its driver (pgx's stdlib, lib/pq): it hands
+// the driver nothing but text and numbers. Everything else is the Store's.
 type SQLStore struct {
-	store *Store
-	db    *sql.DB
+	*Store
+	db *sql.DB
 }
 
 var _ outbox.Store[*sql.Tx] = (*SQLStore)(nil)
 
-// SQL returns a publishing side for transactions of database/sql. The db must lead to the database of the Store's pool.
-func (s *Store) SQL(db *sql.DB) *SQLStore { return &SQLStore{store: s, db: db} }
+// SQL returns an outbox and inbox for transactions of database/sql. The db must lead to the database of the Store's pool.
+func (s *Store) SQL(db *sql.DB) *SQLStore { return &SQLStore{Store: s, db: db} }
 
-// Begin implements outbox.Store.
+// Begin implements outbox.Store and inbox.Transactor. The transaction is READ COMMITTED, whatever the database's default
+// is; begin one yourself if you need another level.
 func (s *SQLStore) Begin(ctx context.Context) (*sql.Tx, error) {
-	tx, err := s.db.BeginTx(ctx, nil)
+	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	return tx, translate("begin", err)
 }
 
@@ -55,7 +56,7 @@ func (s *SQLStore) Insert(ctx context.Context, tx *sql.Tx, msgs []*postrider.Mes
 	if tx == nil {
 		return outbox.ErrNoTransaction
 	}
-	partitions, err := s.store.open(ctx)
+	partitions, err := s.Store.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -64,7 +65,7 @@ func (s *SQLStore) Insert(ctx context.Context, tx *sql.Tx, msgs []*postrider.Mes
 		if err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, s.store.sql.insertText, c.texts()...); err != nil {
+		if _, err := tx.ExecContext(ctx, s.Store.sql.insertText, c.texts()...); err != nil {
 			return translate("insert messages", err)
 		}
 	}
@@ -81,7 +82,7 @@ func (s *SQLStore) Written(ctx context.Context, tx *sql.Tx, ids []string) (writt
 	if tx == nil {
 		return nil, outbox.ErrNoTransaction
 	}
-	rows, err := tx.QueryContext(ctx, s.store.names.expand(writtenTextSQL), array(ids, quoted))
+	rows, err := tx.QueryContext(ctx, s.Store.names.expand(writtenTextSQL), array(ids, quoted))
 	if err != nil {
 		return nil, translate("read what was written", err)
 	}
@@ -95,9 +96,6 @@ func (s *SQLStore) Written(ctx context.Context, tx *sql.Tx, ids []string) (writt
 	}
 	return written, translate("read what was written", rows.Err())
 }
-
-// Wake implements outbox.Store.
-func (s *SQLStore) Wake() { s.store.Wake() }
 
 // texts are the columns as array literals.
 func (c *columns) texts() []any {

@@ -1,0 +1,123 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/outbox"
+)
+
+var _ inbox.Store[pgx.Tx] = (*Store)(nil)
+
+// The statements of a savepoint. PostgreSQL finds the innermost of those with one name.
+const (
+	savepointSQL = `savepoint postrider_inbox`
+	releaseToSQL = `release savepoint postrider_inbox`
+	rollbackTo   = `rollback to savepoint postrider_inbox`
+)
+
+// errNotYours: a transaction is ended by who began it.
+var errNotYours = errors.New("a handler ended the transaction that it was given; return nil to have it committed, or an error")
+
+// savepointTx is what runs within a savepoint: its end must not be that of the transaction, on which others depend.
+type savepointTx struct {
+	pgx.Tx
+	ended bool
+}
+
+func (tx *savepointTx) Commit(context.Context) error {
+	tx.ended = true
+	return errNotYours
+}
+
+func (tx *savepointTx) Rollback(context.Context) error {
+	tx.ended = true
+	return errNotYours
+}
+
+// Savepoint implements inbox.Transactor. An f that commits or rolls back the transaction it was given has failed.
+func (s *Store) Savepoint(ctx context.Context, tx pgx.Tx, f func(context.Context, pgx.Tx) error) error {
+	if tx == nil {
+		return outbox.ErrNoTransaction
+	}
+	exec := func(ctx context.Context, text string) error {
+		_, err := tx.Exec(ctx, text)
+		return err
+	}
+	return savepoint(ctx, exec, func(ctx context.Context) error {
+		inner := &savepointTx{Tx: tx}
+		if err := f(ctx, inner); err != nil || !inner.ended {
+			return err
+		}
+		return errNotYours
+	})
+}
+
+// savepoint runs f between the statements of a savepoint. None of them has parameters, so none is prepared, which a failed
+// transaction would refuse.
+func savepoint(ctx context.Context, exec func(context.Context, string) error, f func(context.Context) error) error {
+	if err := exec(ctx, savepointSQL); err != nil {
+		return translate("make a savepoint", err)
+	}
+	err := f(ctx)
+	if err == nil {
+		if err = exec(ctx, releaseToSQL); err == nil {
+			return nil
+		}
+		err = translate("release a savepoint", err)
+	}
+	ctx = context.WithoutCancel(ctx)
+	if undo := errors.Join(exec(ctx, rollbackTo), exec(ctx, releaseToSQL)); undo != nil {
+		return errors.Join(err, translate("return to a savepoint", undo))
+	}
+	return err
+}
+
+// Claim implements inbox.Ledger.
+func (s *Store) Claim(ctx context.Context, tx pgx.Tx, consumer string, msgs []inbox.Candidate) ([]inbox.Standing, error) {
+	return s.claim(ctx, pgxCaller{tx}, consumer, msgs)
+}
+
+// Watermark implements inbox.Ledger.
+func (s *Store) Watermark(ctx context.Context, tx pgx.Tx, consumer string, at postrider.Position) (inbox.Watermark, error) {
+	return s.watermark(ctx, pgxCaller{tx}, consumer, at)
+}
+
+// SetWatermark implements inbox.Ledger.
+func (s *Store) SetWatermark(ctx context.Context, tx pgx.Tx, consumer string, at postrider.Position) error {
+	return s.setWatermark(ctx, pgxCaller{tx}, consumer, at)
+}
+
+// Version implements inbox.Ledger.
+func (s *Store) Version(ctx context.Context, tx pgx.Tx, consumer, key string) (int64, error) {
+	return s.version(ctx, pgxCaller{tx}, consumer, key)
+}
+
+// SetVersion implements inbox.Ledger.
+func (s *Store) SetVersion(ctx context.Context, tx pgx.Tx, consumer, key string, version int64) error {
+	return s.setVersion(ctx, pgxCaller{tx}, consumer, key, version)
+}
+
+// HeldAmong implements inbox.Aside.
+func (s *Store) HeldAmong(ctx context.Context, tx pgx.Tx, consumer string, keys []string) ([]string, error) {
+	return s.heldAmong(ctx, pgxCaller{tx}, consumer, keys)
+}
+
+// Park implements inbox.Aside.
+func (s *Store) Park(ctx context.Context, tx pgx.Tx, consumer string, parked []inbox.Parked) error {
+	return s.park(ctx, pgxCaller{tx}, consumer, parked)
+}
+
+// Bury implements inbox.Aside.
+func (s *Store) Bury(ctx context.Context, tx pgx.Tx, consumer string, dead []inbox.Dead, hold bool) error {
+	return s.bury(ctx, pgxCaller{tx}, consumer, dead, hold)
+}
+
+// Take implements inbox.Aside.
+func (s *Store) Take(ctx context.Context, tx pgx.Tx, consumer string, m *postrider.Message) (inbox.Taken, error) {
+	return s.take(ctx, pgxCaller{tx}, consumer, m)
+}

@@ -1,0 +1,258 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/relay"
+)
+
+const (
+	// seesAll is a snapshot in which every transaction is visible, for the cursors of consumers: behind the end of the log
+	// there is nothing late.
+	seesAll = "18446744073709551615:18446744073709551615:"
+
+	// readsLogSQL: $1 relay, $2 the position of consumers.
+	readsLogSQL = `
+select exists (select 1 from {leases} g cross join lateral (
+	select c.position from {cursors} c where c.relay = g.relay and c.partition = g.partition order by c.n desc limit 1) as c
+where g.relay = $1::text and c.position <> $2::int8)`
+)
+
+// Enroll implements inbox.Aside. The cursors are made before the look at them, which then shows those of a relay that
+// began at the same time under this name.
+func (s *Store) Enroll(ctx context.Context, consumer string) error {
+	n, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	var readsLog bool
+	end := int64(inbox.EndOfLog)
+	err = sendQueries(ctx, s.pool, []query{
+		{sql: s.sql.begin, args: []any{consumer, n, end, seesAll}},
+		{sql: s.names.expand(readsLogSQL), args: []any{consumer, end},
+			row: func(scan func(...any) error) error { return scan(&readsLog) }},
+	})
+	if err == nil && readsLog {
+		err = inbox.ErrNameTaken
+	}
+	return translate(fmt.Sprintf("enroll consumer %q", consumer), err)
+}
+
+func (s *Store) heldAmong(ctx context.Context, c caller, consumer string, keys []string) (held []string, err error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	err = c.call(ctx, s.lookForHeld(consumer, append([]string(nil), keys...), &held))
+	return held, translate("look for held keys", err)
+}
+
+const (
+	// holdAsideSQL makes held keys or locks those that there are, in the order of the array, which is sorted. A key that is
+	// let go at this moment is waited for and made anew: when the statement has ended, there is a row for each key and it is
+	// locked. Locked rows stay as they are. New ones have no head (seq 0) until it has its sequence. $1 consumer, arrays:
+	// $2 key, $3 partition, $4 reason, $5 cause, $6 attempts, $7 wait in microseconds (negative: until somebody decides).
+	holdAsideSQL = `
+insert into {held} as h (relay, key, partition, seq, reason, cause, attempts, since, next_attempt_at)
+select $1::text, k.key, k.partition, 0, k.reason, k.cause, k.attempts, clock_timestamp(),
+	case when k.after >= 0 then clock_timestamp() + k.after * interval '1 microsecond' end
+from unnest($2::text::text[], $3::text::int2[], $4::text::text[], $5::text::text[], $6::text::int4[], $7::text::int8[])
+	as k (key, partition, reason, cause, attempts, after)
+on conflict (relay, key) do update set key = excluded.key where false`
+
+	// asideRowsSQL are messages with the sequences that they get: $1 to $18 are those of insertTextSQL, then $19 consumer and
+	// arrays: $20 reason, $21 cause, $22 attempts, $23 history, $24 wait in microseconds. Rows come out of unnest, and get
+	// their sequences, in the order of the arrays; and behind holdAsideSQL, so that those of a key rise in the order of
+	// its lock.
+	asideRowsSQL = `
+select $19::text as relay, partition, nextval('{aside_seq}') as seq, id, topic, key, type, source, subject, tenant, message_time,
+	schema_version, aggregate_version, content_type, headers::jsonb, correlation_id, causation_id, payload,
+	case when deliver_after > 0 then clock_timestamp() + deliver_after * interval '1 microsecond' else deliver_at end,
+	clock_timestamp(), reason, attempts, (
+		select coalesce(jsonb_agg(jsonb_build_object('attempt', e.entry -> 'attempt', 'cause', e.entry -> 'cause', 'at',
+			clock_timestamp() - (e.entry ->> 'ago')::int8 * interval '1 microsecond') order by e.ord), '[]')
+		from jsonb_array_elements(history::jsonb) with ordinality as e (entry, ord)), clock_timestamp()`
+	asideArraysSQL = `
+from unnest(` + textArraysSQL + `, $20::text::text[], $21::text::text[], $22::text::int4[], $23::text::text[], $24::text::int8[])
+	as m (` + arrayNamesSQL + `, reason, cause, attempts, history, after)`
+
+	// headSQL gives a key that was held just now its head.
+	headSQL = `
+update {held} h set seq = f.seq from (select key, min(seq) as seq from put where key <> '' group by key) as f
+where h.relay = $19::text and h.key = f.key and h.seq = 0`
+
+	parkAsideSQL = `
+with put as (
+insert into {parked} (relay, partition, {message}, reason, attempts, history, parked_at, due_at)` + asideRowsSQL + `,
+	case when key = '' then clock_timestamp() + after * interval '1 microsecond' end` + asideArraysSQL + `
+returning key, seq
+)` + headSQL
+
+	buryAsideSQL = `
+with put as (
+insert into {dead} (relay, partition, {message}, reason, attempts, history, died_at, cause, redrives)` + asideRowsSQL + `,
+	cause, 0` + asideArraysSQL + `
+returning key, seq
+)` + headSQL
+)
+
+// aside is a message on its way to where consumers put what they cannot process.
+type aside struct {
+	msg           *postrider.Message
+	reason, cause string
+	attempts      int
+	history       string
+	after         int64 // microseconds
+	// hold says how its key is to be held, if at all.
+	hold *hold
+}
+
+// hold is how a key is held.
+type hold struct {
+	reason, cause string
+	after         int64 // microseconds; negative: until somebody decides
+}
+
+func (s *Store) park(ctx context.Context, c caller, consumer string, parked []inbox.Parked) error {
+	list := make([]aside, len(parked))
+	for i, p := range parked {
+		after := max(p.After.Microseconds(), 0)
+		list[i] = aside{msg: p.Message, reason: string(p.Reason), attempts: len(p.Attempts), after: after,
+			hold: &hold{reason: string(p.Reason), cause: p.Why(), after: after}}
+		var err error
+		if list[i].history, err = history(p.Attempts, p.Cause); err != nil {
+			return fmt.Errorf("park message %s: %w", p.Message.ID, err)
+		}
+	}
+	return translate("park messages", s.putAside(ctx, c, s.sql.parkAside, consumer, list))
+}
+
+func (s *Store) bury(ctx context.Context, c caller, consumer string, dead []inbox.Dead, hold bool) error {
+	list := make([]aside, len(dead))
+	for i, d := range dead {
+		list[i] = aside{msg: d.Message, reason: d.Reason, cause: d.Cause, attempts: len(d.Attempts)}
+		if hold {
+			list[i].hold = untilDecided(d)
+		}
+		var err error
+		if list[i].history, err = history(d.Attempts, ""); err != nil {
+			return fmt.Errorf("bury message %s: %w", d.Message.ID, err)
+		}
+	}
+	return translate("write dead letters", s.putAside(ctx, c, s.sql.buryAside, consumer, list))
+}
+
+func untilDecided(d inbox.Dead) *hold {
+	return &hold{reason: string(relay.ParkDead), cause: d.Reason + ": " + d.Cause, after: -1}
+}
+
+// keptAttempts is how many entries of a history are kept.
+const keptAttempts = 20
+
+// history is that of a message that is put aside, as JSON for asideRowsSQL.
+func history(attempts []inbox.Attempt, cause string) (string, error) {
+	type entry struct {
+		Attempt int    `json:"attempt"`
+		Ago     int64  `json:"ago"` // microseconds
+		Cause   string `json:"cause"`
+	}
+	first := max(0, len(attempts)-keptAttempts)
+	if cause != "" && len(attempts) >= keptAttempts {
+		first++
+	}
+	entries := []entry{}
+	for i, a := range attempts[first:] {
+		entries = append(entries, entry{Attempt: first + i + 1, Ago: a.Ago.Microseconds(), Cause: oneText(a.Cause, maxCause)})
+	}
+	if cause != "" {
+		entries = append(entries, entry{Cause: oneText(cause, maxCause)})
+	}
+	text, err := json.Marshal(entries)
+	return string(text), err
+}
+
+// putAside locks the keys, then writes the messages, in one round trip for up to 1,000 messages and 4 MiB.
+func (s *Store) putAside(ctx context.Context, c caller, sql, consumer string, list []aside) error {
+	partitions, err := c.partitions(ctx, s)
+	if err != nil {
+		return err
+	}
+	var queries []query
+	if q, some := s.holdAside(consumer, list, partitions); some {
+		queries = append(queries, q)
+	}
+	msgs := make([]*postrider.Message, len(list))
+	for i, a := range list {
+		msgs[i] = a.msg
+	}
+	for chunk := range chunks(msgs) {
+		columns, err := newColumns(chunk, partitions)
+		if err != nil {
+			return err
+		}
+		queries = append(queries, query{sql: sql, args: append(columns.texts(), asideArgs(consumer, list[:len(chunk)])...)})
+		list = list[len(chunk):]
+	}
+	return c.call(ctx, queries...)
+}
+
+// asideArgs are the parameters of asideRowsSQL from $19 on.
+func asideArgs(consumer string, list []aside) []any {
+	var reasons, causes, histories []string
+	var attempts, afters []int64
+	for _, a := range list {
+		reasons, causes = append(reasons, oneText(a.reason, maxCause)), append(causes, oneText(a.cause, maxCause))
+		attempts, afters = append(attempts, int64(a.attempts)), append(afters, a.after)
+		histories = append(histories, a.history)
+	}
+	return []any{consumer, array(reasons, quoted), array(causes, quoted), array(attempts, number), array(histories, quoted),
+		array(afters, number)}
+}
+
+// holdAside holds or locks the keys of messages that hold theirs; the first message of a key says how.
+func (s *Store) holdAside(consumer string, list []aside, partitions int) (q query, some bool) {
+	first := make(map[string]aside)
+	var keys []string
+	for _, a := range list {
+		if _, again := first[a.msg.Key]; a.msg.Key != "" && a.hold != nil && !again {
+			first[a.msg.Key] = a
+			keys = append(keys, a.msg.Key)
+		}
+	}
+	keys = distinct(keys)
+	var parts, attempts, afters []int64
+	var reasons, causes []string
+	for _, key := range keys {
+		a := first[key]
+		parts, attempts = append(parts, int64(postrider.PartitionOf(key, "", partitions))), append(attempts, int64(a.attempts))
+		reasons, causes = append(reasons, a.hold.reason), append(causes, oneText(a.hold.cause, maxCause))
+		afters = append(afters, a.hold.after)
+	}
+	return query{sql: s.sql.holdAside, args: []any{consumer, array(keys, quoted), array(parts, number), array(reasons, quoted),
+		array(causes, quoted), array(attempts, number), array(afters, number)}}, len(keys) > 0
+}
+
+// takeSQL waits for another open transaction that takes the message or settles it: $1 consumer, $2 partition, $3 sequence.
+const takeSQL = `
+delete from {parked} where relay = $1::text and partition = $2::int4 and seq = $3::int8
+returning (extract(epoch from clock_timestamp() - parked_at) * 1000000)::int8`
+
+func (s *Store) take(ctx context.Context, c caller, consumer string, m *postrider.Message) (inbox.Taken, error) {
+	partitions, err := c.partitions(ctx, s)
+	if err != nil {
+		return inbox.Taken{}, err
+	}
+	var taken inbox.Taken
+	args := []any{consumer, int64(postrider.PartitionOf(m.Key, m.ID, partitions)), m.Sequence}
+	err = c.call(ctx, query{sql: s.sql.take, args: args, row: func(scan func(...any) error) error {
+		var micros int64
+		err := scan(&micros)
+		taken = inbox.Taken{There: true, ParkedFor: time.Duration(micros) * time.Microsecond}
+		return err
+	}})
+	return taken, translate("take a parked message", err)
+}

@@ -1,0 +1,145 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+// query is a statement of an inbox. Its parameters are what every driver knows: text, numbers, truth values; arrays are
+// text.
+type query struct {
+	sql  string
+	args []any
+	// row takes one row; nil: there are none to read.
+	row func(scan func(dest ...any) error) error
+}
+
+// caller runs statements in the transaction of a user.
+type caller interface {
+	// call runs queries one after another, each of which sees what others have committed before it began. Errors:
+	// outbox.ErrNoTransaction, the driver's.
+	call(ctx context.Context, queries ...query) error
+	// partitions returns how many the outbox has.
+	partitions(ctx context.Context, s *Store) (int, error)
+}
+
+// pgxCaller sends all queries in one round trip.
+type pgxCaller struct{ tx pgx.Tx }
+
+func (c pgxCaller) call(ctx context.Context, queries ...query) error {
+	if c.tx == nil {
+		return outbox.ErrNoTransaction
+	}
+	return sendQueries(ctx, c.tx, queries)
+}
+
+func (c pgxCaller) partitions(ctx context.Context, s *Store) (int, error) {
+	if c.tx == nil {
+		return 0, outbox.ErrNoTransaction
+	}
+	return s.partitionsIn(ctx, c.tx)
+}
+
+// sendQueries runs queries on a pool or in a transaction.
+func sendQueries(ctx context.Context, on interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}, queries []query) error {
+	batch := &pgx.Batch{}
+	for _, q := range queries {
+		batch.Queue(q.sql, q.args...)
+	}
+	results := on.SendBatch(ctx, batch)
+	for _, q := range queries {
+		if err := q.read(results); err != nil {
+			_ = results.Close() // err is the cause of what this one reports
+			return err
+		}
+	}
+	return results.Close()
+}
+
+func (q query) read(results pgx.BatchResults) error {
+	rows, err := results.Query()
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if q.row == nil {
+			continue
+		}
+		if err := q.row(rows.Scan); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// sqlCaller is for database/sql, which knows no pipelines: a round trip for each query.
+type sqlCaller struct{ tx *sql.Tx }
+
+func (c sqlCaller) call(ctx context.Context, queries ...query) error {
+	if c.tx == nil {
+		return outbox.ErrNoTransaction
+	}
+	for _, q := range queries {
+		if err := c.one(ctx, q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c sqlCaller) partitions(ctx context.Context, s *Store) (int, error) { return s.open(ctx) }
+
+func (c sqlCaller) one(ctx context.Context, q query) (err error) {
+	if q.row == nil {
+		_, err := c.tx.ExecContext(ctx, q.sql, q.args...)
+		return err
+	}
+	rows, err := c.tx.QueryContext(ctx, q.sql, q.args...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		if err := q.row(rows.Scan); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// text reads a column of texts into a slice.
+func text(into *[]string) func(scan func(dest ...any) error) error {
+	return func(scan func(dest ...any) error) error {
+		var value string
+		err := scan(&value)
+		*into = append(*into, value)
+		return err
+	}
+}
+
+// inboxStatements is every statement of an inbox that is run often, its names filled in.
+type inboxStatements struct {
+	claim, claimOne, heldAmong                      string
+	makeMark, lockMark, readMark, earlier, moveMark string
+	makeVersion, lockVersion, setVersion            string
+	holdAside, parkAside, buryAside, take           string
+}
+
+func newInboxStatements(n names) inboxStatements {
+	return inboxStatements{
+		claim: n.expand(claimSQL), claimOne: n.expand(claimOneSQL), heldAmong: n.expand(heldAmongSQL),
+		makeMark: n.expand(makeMarkSQL), lockMark: n.expand(lockMarkSQL), readMark: n.expand(readMarkSQL),
+		earlier: n.expand(earlierSQL), moveMark: n.expand(moveMarkSQL),
+		makeVersion: n.expand(makeVersionSQL), lockVersion: n.expand(lockVersionSQL), setVersion: n.expand(setVersionSQL),
+		holdAside: n.expand(holdAsideSQL), parkAside: n.expand(parkAsideSQL), buryAside: n.expand(buryAsideSQL),
+		take: n.expand(takeSQL),
+	}
+}

@@ -1,0 +1,172 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/inbox"
+)
+
+const (
+	// claimSQL inserts in the order of the array, which is sorted: two calls that claim the same messages meet at the first
+	// of them, and one waits for the other. A row that another open transaction has inserted is waited for, and inserted if
+	// that one rolls back. $1 consumer, $2 ids.
+	claimSQL = `
+insert into {claims} (consumer, id) select $1::text, i.id from unnest($2::text::text[]) as i (id)
+on conflict do nothing returning id`
+
+	// claimOneSQL is for a single message, the common case.
+	claimOneSQL = `insert into {claims} (consumer, id) values ($1::text, $2::text) on conflict do nothing returning id`
+
+	// heldAmongSQL: $1 consumer, $2 keys.
+	heldAmongSQL = `select h.key from {held} h where h.relay = $1::text and h.key = any($2::text::text[])`
+)
+
+// claim is Claim. The keys are looked up by a statement of their own, behind the one that may wait: its snapshot shows a key
+// that was held together with a claim that was waited for.
+func (s *Store) claim(ctx context.Context, c caller, consumer string, msgs []inbox.Candidate) ([]inbox.Standing, error) {
+	if len(msgs) == 0 {
+		return nil, nil
+	}
+	ids, keys := make([]string, len(msgs)), make([]string, 0, len(msgs))
+	for i, m := range msgs {
+		ids[i] = m.ID
+		if m.Key != "" {
+			keys = append(keys, m.Key)
+		}
+	}
+	var claimed, held []string
+	q := query{sql: s.sql.claimOne, args: []any{consumer, ids[0]}, row: text(&claimed)}
+	if len(ids) > 1 {
+		q.sql, q.args[1] = s.sql.claim, array(distinct(ids), quoted)
+	}
+	queries := []query{q}
+	if len(keys) > 0 {
+		queries = append(queries, s.lookForHeld(consumer, keys, &held))
+	}
+	if err := c.call(ctx, queries...); err != nil {
+		return nil, translate("claim messages", err)
+	}
+	fresh, holding := set(claimed), set(held)
+	out := make([]inbox.Standing, len(msgs))
+	for i, m := range msgs {
+		out[i] = inbox.Standing{Fresh: fresh[m.ID], Held: holding[m.Key]}
+		delete(fresh, m.ID) // the first counts
+	}
+	return out, nil
+}
+
+func (s *Store) lookForHeld(consumer string, keys []string, held *[]string) query {
+	return query{sql: s.sql.heldAmong, args: []any{consumer, array(distinct(keys), quoted)}, row: text(held)}
+}
+
+// distinct sorts texts and leaves out those that repeat.
+func distinct(texts []string) []string {
+	slices.Sort(texts)
+	return slices.Compact(texts)
+}
+
+func set(texts []string) map[string]bool {
+	out := make(map[string]bool, len(texts))
+	for _, t := range texts {
+		out[t] = true
+	}
+	return out
+}
+
+// The statements of watermarks: $1 consumer, $2 partition, $3 epoch, $4 position.
+const (
+	markSQL     = `consumer = $1::text and partition = $2::text and epoch = $3::text`
+	makeMarkSQL = `insert into {watermarks} (consumer, partition, epoch) values ($1::text, $2::text, $3::text) on conflict do nothing`
+	lockMarkSQL = `select from {watermarks} where ` + markSQL + ` for update`
+	readMarkSQL = `select position from {watermark_moves} where ` + markSQL + ` order by n desc limit 1`
+	// earlierSQL: $1 consumer, $2 partition.
+	earlierSQL  = `select epoch from {watermark_moves} where consumer = $1::text and partition = $2::text order by moved_at desc limit 1`
+	moveMarkSQL = `
+with latest as materialized (
+	select ctid as place, n from {watermark_moves} where ` + markSQL + ` order by n desc limit 1
+), old as (
+	delete from {watermark_moves} where ctid = any(array(select place from latest))
+)
+insert into {watermark_moves} (consumer, partition, epoch, n, position)
+select $1::text, $2::text, $3::text, coalesce((select n from latest), 0) + 1, $4::int8`
+)
+
+// lockMark locks a watermark; what it says is then to be read by another statement, for this one may wait.
+func (s *Store) lockMark(consumer string, at postrider.Position) []query {
+	args := []any{consumer, at.Partition, at.Epoch}
+	return []query{{sql: s.sql.makeMark, args: args}, {sql: s.sql.lockMark, args: args}}
+}
+
+func (s *Store) watermark(ctx context.Context, c caller, consumer string, at postrider.Position) (inbox.Watermark, error) {
+	var w inbox.Watermark
+	err := c.call(ctx, append(s.lockMark(consumer, at), query{
+		sql: s.sql.readMark, args: []any{consumer, at.Partition, at.Epoch},
+		row: func(scan func(...any) error) error {
+			w.Known = true
+			return scan(&w.Offset)
+		},
+	})...)
+	if err == nil && !w.Known { // once for each log
+		err = c.call(ctx, query{sql: s.sql.earlier, args: []any{consumer, at.Partition},
+			row: func(scan func(...any) error) error { return scan(&w.Earlier) }})
+	}
+	return w, translate("read a watermark", err)
+}
+
+func (s *Store) setWatermark(ctx context.Context, c caller, consumer string, at postrider.Position) error {
+	return translate("move a watermark", c.call(ctx, append(s.lockMark(consumer, at),
+		query{sql: s.sql.moveMark, args: []any{consumer, at.Partition, at.Epoch, at.Offset}})...))
+}
+
+// The statements of versions: $1 consumer, $2 key, $3 version.
+const (
+	makeVersionSQL = `insert into {versions} (consumer, key) values ($1::text, $2::text) on conflict do nothing`
+	lockVersionSQL = `select version from {versions} where consumer = $1::text and key = $2::text for update`
+	setVersionSQL  = `
+insert into {versions} (consumer, key, version) values ($1::text, $2::text, $3::int8)
+on conflict (consumer, key) do update set version = excluded.version`
+)
+
+func (s *Store) version(ctx context.Context, c caller, consumer, key string) (v int64, err error) {
+	args := []any{consumer, key}
+	err = c.call(ctx, query{sql: s.sql.makeVersion, args: args}, query{sql: s.sql.lockVersion, args: args,
+		row: func(scan func(...any) error) error { return scan(&v) }})
+	return v, translate("read an aggregate version", err)
+}
+
+func (s *Store) setVersion(ctx context.Context, c caller, consumer, key string, version int64) error {
+	return translate("note an aggregate version",
+		c.call(ctx, query{sql: s.sql.setVersion, args: []any{consumer, key, version}}))
+}
+
+// forgetSQL: $1 consumer, $2 age in microseconds, $3 limit. The rows are named by their place; no claim ever moves.
+const forgetSQL = `
+delete from {claims} where ctid = any(array(
+	select ctid from {claims} where consumer = $1::text
+		and claimed_at < statement_timestamp() - $2::int8 * interval '1 microsecond'
+	order by claimed_at limit $3::int8))`
+
+// Forget implements inbox.Ledger. What it removes it finds by the index on age. Losing it to a crash means forgetting again.
+func (s *Store) Forget(ctx context.Context, consumer string, age time.Duration, limit int) (int, error) {
+	n, err := s.forget(ctx, forgetSQL, consumer, age, limit)
+	return n, translate(fmt.Sprintf("forget claims of consumer %q", consumer), err)
+}
+
+// forget runs a statement that removes what is old.
+func (s *Store) forget(ctx context.Context, text, name string, age time.Duration, limit int) (int, error) {
+	if _, err := s.open(ctx); err != nil {
+		return 0, err
+	}
+	return retry(func() (n int, err error) {
+		err = sendQueries(ctx, s.pool, []query{{sql: settlePlanSQL}, {
+			sql:  `with gone as (` + s.names.expand(text) + ` returning 1) select count(*) from gone`,
+			args: []any{name, age.Microseconds(), int64(limit)},
+			row:  func(scan func(...any) error) error { return scan(&n) },
+		}})
+		return n, err
+	})
+}
