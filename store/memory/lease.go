@@ -42,6 +42,9 @@ type ownerState struct {
 // Heartbeat implements relay.LeaseStore.
 func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, ttl time.Duration) (relay.View, error) {
 	return do(ctx, s, "Heartbeat", func(db *database) (relay.View, error) {
+		if err := s.current(db); err != nil {
+			return relay.View{}, err
+		}
 		r, at := db.relay(name), now()
 		o := r.owners[owner.ID]
 		if o == nil {
@@ -82,6 +85,9 @@ func (r *relayState) view(at time.Time) relay.View {
 func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, partitions []int, ttl time.Duration,
 	start relay.Start) ([]relay.Lease, error) {
 	return do(ctx, s, "Acquire", func(db *database) ([]relay.Lease, error) {
+		if err := s.current(db); err != nil {
+			return nil, err
+		}
 		for _, p := range partitions {
 			if p < 0 || p >= len(db.log) {
 				return nil, fmt.Errorf("acquire: there is no partition %d, the outbox has %d", p, len(db.log))

@@ -12,7 +12,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// row is one message in the log. Rows do not change.
+// row is one message in the log. Nothing of it changes but its partition.
 type row struct {
 	seq         int64
 	xid         uint64
@@ -28,6 +28,18 @@ type row struct {
 type partitionLog struct {
 	rows  []*row
 	byXID map[uint64][]*row // each by sequence
+}
+
+func newLog(partitions int) (log []*partitionLog) {
+	for range partitions {
+		log = append(log, &partitionLog{byXID: make(map[uint64][]*row)})
+	}
+	return log
+}
+
+func (p *partitionLog) add(r *row) {
+	p.rows = append(p.rows, r)
+	p.byXID[r.xid] = append(p.byXID[r.xid], r)
 }
 
 // from returns the rows behind a sequence.

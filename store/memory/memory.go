@@ -12,6 +12,7 @@ import (
 	"context"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -41,16 +42,19 @@ type Store struct {
 	cfg  Config
 	db   *database
 	wake signal.Broadcast
+	// partitions is the number with which this Store was opened; its relays work with it until they are restarted.
+	partitions atomic.Int64
 }
 
 var (
-	_ relay.Store       = (*Store)(nil)
-	_ relay.Maintainer  = (*Store)(nil)
-	_ relay.HeldStore   = (*Store)(nil)
-	_ relay.StatusStore = (*Store)(nil)
-	_ deadletter.Store  = (*Store)(nil)
-	_ outbox.Store[*Tx] = (*Store)(nil)
-	_ inbox.Store[*Tx]  = (*Store)(nil)
+	_ relay.Store         = (*Store)(nil)
+	_ relay.Maintainer    = (*Store)(nil)
+	_ relay.HeldStore     = (*Store)(nil)
+	_ relay.StatusStore   = (*Store)(nil)
+	_ relay.Administrator = (*Store)(nil)
+	_ deadletter.Store    = (*Store)(nil)
+	_ outbox.Store[*Tx]   = (*Store)(nil)
+	_ inbox.Store[*Tx]    = (*Store)(nil)
 )
 
 // database is what several Stores of one outbox share.
@@ -82,16 +86,22 @@ func New(cfg Config) *Store {
 		nextXID: 1, active: make(map[uint64]bool), relays: make(map[string]*relayState),
 		inboxes: make(map[string]*inboxState), locks: make(map[lock]*Tx),
 	}
-	for range cfg.Partitions {
-		db.log = append(db.log, &partitionLog{byXID: make(map[uint64][]*row)})
-	}
-	return &Store{cfg: cfg, db: db}
+	db.log = newLog(cfg.Partitions)
+	return open(cfg, db)
 }
 
 // Reopen returns another Store on the same data, as another process would open it: it does not hear this one's Wake,
 // and has no Fault.
 func (s *Store) Reopen() *Store {
-	return &Store{cfg: Config{Partitions: s.cfg.Partitions}, db: s.db}
+	s.db.mu.Lock()
+	defer s.db.mu.Unlock()
+	return open(Config{}, s.db)
+}
+
+func open(cfg Config, db *database) *Store {
+	s := &Store{cfg: cfg, db: db}
+	s.partitions.Store(int64(len(db.log)))
+	return s
 }
 
 // Wake signals the subscribers of this Store.
@@ -102,7 +112,7 @@ func (s *Store) Subscribe() (<-chan struct{}, func()) { return s.wake.Subscribe(
 
 // Partitions implements relay.LeaseStore.
 func (s *Store) Partitions(ctx context.Context) (int, error) {
-	return do(ctx, s, "Partitions", func(db *database) (int, error) { return len(db.log), nil })
+	return do(ctx, s, "Partitions", func(*database) (int, error) { return int(s.partitions.Load()), nil })
 }
 
 // do runs one operation, alone and as a whole, with the faults around it. If f is blocked, it is run again when the
@@ -155,6 +165,11 @@ func (db *database) relay(name string) *relayState {
 		}
 		for range db.log {
 			r.parked = append(r.parked, newParkedSet())
+		}
+		for _, l := range db.letters { // of the time before it was forgotten
+			if l.Relay == name {
+				r.latest[l.Message.Sequence] = l
+			}
 		}
 		db.relays[name] = r
 	}

@@ -176,9 +176,7 @@ func (tx *Tx) insert(m *postrider.Message, undecodable error) {
 	// What is stored is the moment; how the publisher named it is not kept.
 	c.DeliverAt, c.DeliverAfter = r.availableAt, 0
 	tx.rows = append(tx.rows, r)
-	p := db.log[r.partition]
-	p.rows = append(p.rows, r)
-	p.byXID[r.xid] = append(p.byXID[r.xid], r)
+	db.log[r.partition].add(r)
 	db.bytes += int64(r.size)
 }
 

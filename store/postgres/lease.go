@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,8 +13,9 @@ import (
 
 // Leases are locked in the order of their partitions, by everybody, so that nobody waits in a circle.
 
-// heartbeatSQL: $1 relay, $2 owner, $3 host, $4 version, $5 ttl in microseconds. The first row (partition -1) has the
-// number of owners alive as its epoch. The result is read from before the changes, so it counts the caller itself in.
+// heartbeatSQL: $1 relay, $2 owner, $3 host, $4 version, $5 ttl in microseconds, $6 the number of partitions that the owner
+// knows; with another one it does not count as alive. The first row (partition -1) has the number of owners alive as its
+// epoch and the present number of partitions as its owner. The result is read from before the changes, so it counts the caller itself in.
 const heartbeatSQL = `
 with mine as materialized (
 	select partition from {leases} where relay = $1::text and owner = $2::text order by partition for no key update
@@ -22,14 +24,14 @@ with mine as materialized (
 	from mine where l.relay = $1::text and l.partition = mine.partition
 ), alive as (
 	insert into {relays} as r (relay, owner, host, version, started_at, seen_at, alive_until)
-	values ($1::text, $2::text, $3::text, $4::text, clock_timestamp(), clock_timestamp(),
-		clock_timestamp() + $5::int8 * interval '1 microsecond')
+	select $1::text, $2::text, $3::text, $4::text, clock_timestamp(), clock_timestamp(),
+		clock_timestamp() + $5::int8 * interval '1 microsecond' where {partitions}() = $6::int4
 	on conflict (relay, owner) do update set host = excluded.host, version = excluded.version,
 		seen_at = excluded.seen_at, alive_until = excluded.alive_until
 ), gone as (
 	delete from {relays} where relay = $1::text and owner <> $2::text and alive_until < clock_timestamp() - interval '1 day'
 )
-select -1::int4 as partition, '' as owner, 1 + count(*) as epoch from {relays}
+select -1::int4 as partition, {partitions}()::text as owner, 1 + count(*) as epoch from {relays}
 where relay = $1::text and owner <> $2::text and alive_until > clock_timestamp()
 union all
 select partition::int4, case when owner = $2::text or lease_until > clock_timestamp() then owner else '' end, epoch
@@ -38,24 +40,28 @@ order by 1`
 
 // Heartbeat implements relay.LeaseStore.
 func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, ttl time.Duration) (relay.View, error) {
-	if _, err := s.open(ctx); err != nil {
+	n, err := s.open(ctx)
+	if err != nil {
 		return relay.View{}, err
 	}
 	if err := s.checkRestored(ctx); err != nil {
 		return relay.View{}, err
 	}
 	v, err := retry(func() (relay.View, error) {
-		rows, err := s.pool.Query(ctx, s.sql.heartbeat, name, owner.ID, owner.Host, owner.Version, ttl.Microseconds())
+		rows, err := s.pool.Query(ctx, s.sql.heartbeat, name, owner.ID, owner.Host, owner.Version, ttl.Microseconds(), n)
 		if err != nil {
 			return relay.View{}, err
 		}
 		var v relay.View
 		var p relay.PartitionView
 		_, err = pgx.ForEachRow(rows, []any{&p.Partition, &p.Owner, &p.Epoch}, func() error {
-			if p.Partition < 0 {
-				v.Alive = int(p.Epoch)
-			} else {
+			if p.Partition >= 0 {
 				v.Partitions = append(v.Partitions, p)
+				return nil
+			}
+			v.Alive = int(p.Epoch)
+			if p.Owner != strconv.Itoa(n) {
+				return fmt.Errorf("%w: from %d to %s", relay.ErrRepartitioned, n, p.Owner)
 			}
 			return nil
 		})
@@ -71,6 +77,7 @@ const (
 	beginSQL = `
 with new as (
 	insert into {leases} (relay, partition) select $1::text, p from generate_series(0, $2::int4 - 1) as p
+	where {partitions}() = $2::int4
 	on conflict do nothing returning partition
 )
 insert into {cursors} (relay, partition, n, position, snapshot, ceiling)
@@ -79,11 +86,12 @@ select $1::text, partition, 0, $3::int8, $4::text::pg_snapshot, pg_current_xact_
 	// presentSQL is where the log ends: every row that is visible in the snapshot has a sequence up to the second column.
 	presentSQL = `select pg_current_snapshot()::text, case when is_called then last_value else 0 end::int8 from %s`
 
-	// acquireSQL: $1 relay, $2 owner, $3 partitions, $4 ttl in microseconds.
+	// acquireSQL: $1 relay, $2 owner, $3 partitions, $4 ttl in microseconds, $5 the number of partitions of the outbox.
 	acquireSQL = `
 with free as materialized (
 	select partition from {leases}
 	where relay = $1::text and partition = any($3::int2[]) and (owner = '' or lease_until <= clock_timestamp())
+		and {partitions}() = $5::int4
 	order by partition for no key update
 )
 update {leases} l set owner = $2::text, epoch = l.epoch + 1,
@@ -115,30 +123,45 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, par
 		}
 		numbers[i] = int16(p)
 	}
-	if _, ok := s.begun.Load(name); !ok {
-		if err := s.begin(ctx, name, n, start); err != nil {
-			return nil, translate("begin relay "+name, err)
+	for {
+		_, begun := s.begun.Load(name)
+		if !begun {
+			if err := s.begin(ctx, name, n, start); err != nil {
+				return nil, translate("begin relay "+name, err)
+			}
+			s.begun.Store(name, true)
 		}
-		s.begun.Store(name, true)
+		leases, known, err := s.acquire(ctx, name, owner.ID, numbers, n, ttl)
+		if err != nil || known || !begun {
+			return leases, translate("acquire partitions of relay "+name, err)
+		}
+		s.begun.Delete(name) // an operator has let the outbox forget this relay since
 	}
-	leases, err := retry(func() ([]relay.Lease, error) {
+}
+
+// acquire also says whether the relay is known, if any partition is asked for.
+func (s *Store) acquire(ctx context.Context, name, owner string, numbers []int16, partitions int, ttl time.Duration) (
+	leases []relay.Lease, known bool, err error) {
+	leases, err = retry(func() ([]relay.Lease, error) {
 		batch := &pgx.Batch{}
-		batch.Queue(s.sql.acquire, name, owner.ID, numbers, ttl.Microseconds())
+		batch.Queue(s.sql.acquire, name, owner, numbers, ttl.Microseconds(), partitions)
 		batch.Queue(s.sql.latest, name, numbers)
 		results := s.pool.SendBatch(ctx, batch)
-		leases, err := readLeases(results, owner.ID)
+		leases, rows, err := readLeases(results, owner)
+		known = rows > 0 || len(numbers) == 0
 		if closeErr := results.Close(); err == nil {
 			err = closeErr
 		}
 		return leases, err
 	})
-	return leases, translate("acquire partitions of relay "+name, err)
+	return leases, known, err
 }
 
-func readLeases(results pgx.BatchResults, owner string) ([]relay.Lease, error) {
+// readLeases returns the leases gained, and how many of the partitions asked for have a cursor.
+func readLeases(results pgx.BatchResults, owner string) (leases []relay.Lease, known int, err error) {
 	rows, err := results.Query()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	epochs := make(map[int]int64)
 	var partition int
@@ -147,35 +170,37 @@ func readLeases(results pgx.BatchResults, owner string) ([]relay.Lease, error) {
 		epochs[partition] = epoch
 		return nil
 	}); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if rows, err = results.Query(); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	var leases []relay.Lease
 	var c cursor
 	_, err = pgx.ForEachRow(rows, []any{&partition, &c.position, &c.snapshot, &c.ceiling, &c.upTo, &c.page}, func() error {
+		known++
 		if epoch := epochs[partition]; epoch > 0 {
 			leases = append(leases, relay.Lease{Partition: partition, Owner: owner, Epoch: epoch, Cursor: c.encode()})
 			delete(epochs, partition)
 		}
 		return nil
 	})
-	return leases, err
+	return leases, known, err
 }
 
 // begin makes the relay's cursors unless they exist.
 func (s *Store) begin(ctx context.Context, name string, partitions int, start relay.Start) error {
 	position, snapshot := int64(0), seesNothing
 	if start == relay.FromNow {
-		sql := fmt.Sprintf(presentSQL, s.names.table("log_seq_seq"))
-		if err := s.pool.QueryRow(ctx, sql).Scan(&snapshot, &position); err != nil {
+		if err := s.pool.QueryRow(ctx, s.present()).Scan(&snapshot, &position); err != nil {
 			return err
 		}
 	}
 	_, err := s.pool.Exec(ctx, s.sql.begin, name, partitions, position, snapshot)
 	return err
 }
+
+// present is presentSQL for this outbox.
+func (s *Store) present() string { return fmt.Sprintf(presentSQL, s.names.table("log_seq_seq")) }
 
 // releaseSQL: $1 relay, $2 partitions, $3 owners, $4 epochs.
 const releaseSQL = `

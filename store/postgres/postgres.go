@@ -27,7 +27,8 @@ type Store struct {
 	notifier   *notifier // nil unless Config.Notify
 
 	opening    sync.Mutex
-	partitions atomic.Int32 // 0 until the schema was checked
+	partitions atomic.Int32 // 0 until the schema was checked; a relay works with this number until it is restarted
+	publishing atomic.Int32 // the number with which messages are written, 0 while it is the same
 	rowBytes   atomic.Int64 // what a row of the log takes on average, as fetched lately
 	begun      sync.Map     // names of the relays whose cursors exist
 }
@@ -38,6 +39,7 @@ var (
 	_ relay.Maintainer     = (*Store)(nil)
 	_ relay.HeldStore      = (*Store)(nil)
 	_ relay.StatusStore    = (*Store)(nil)
+	_ relay.Administrator  = (*Store)(nil)
 	_ deadletter.Store     = (*Store)(nil)
 	_ outbox.Store[pgx.Tx] = (*Store)(nil)
 )

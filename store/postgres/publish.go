@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,26 +22,30 @@ select partition, id, topic, key, type, source, subject, tenant, message_time, s
 	content_type, headers::jsonb, correlation_id, causation_id, payload,
 	case when deliver_after > 0 then clock_timestamp() + deliver_after * interval '1 microsecond' else deliver_at end
 from unnest(`
-	insertAsSQL   = `) as m (` + arrayNamesSQL + `)`
+	insertAsSQL   = `) as m (` + arrayNamesSQL + `) where {partitions}() = `
 	arrayNamesSQL = `partition, id, topic, key, type, source, subject, tenant, message_time, schema_version,
 	aggregate_version, content_type, headers, correlation_id, causation_id, payload, deliver_at, deliver_after`
+
+	// Every insert compares the number of partitions with the one that it was computed for, and writes nothing when it is
+	// another. The log is locked by then, so the number stays until the transaction ends.
 
 	// insertSQL inserts any number of messages by one statement with one text, so that it is prepared once. Rows come out of
 	// unnest, and get their sequences, in the order of the arrays.
 	insertSQL = insertIntoSQL + `$1::int2[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
 	$8::text[], $9::timestamptz[], $10::int4[], $11::int8[], $12::text[], $13::text[], $14::text[], $15::text[],
-	$16::bytea[], $17::timestamptz[], $18::int8[]` + insertAsSQL
+	$16::bytea[], $17::timestamptz[], $18::int8[]` + insertAsSQL + `$19::int4`
 
 	// insertOneSQL inserts one message, the common case, for a third of what the arrays cost.
 	insertOneSQL = `
 insert into {log} (partition, id, topic, key, type, source, subject, tenant, message_time, schema_version, aggregate_version,
 	content_type, headers, correlation_id, causation_id, payload, available_at)
-values ($1::int2, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text, $9::timestamptz, $10::int4, $11::int8,
+select $1::int2, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text, $9::timestamptz, $10::int4, $11::int8,
 	$12::text, $13::text::jsonb, $14::text, $15::text, $16::bytea,
-	case when $18::int8 > 0 then clock_timestamp() + $18::int8 * interval '1 microsecond' else $17::timestamptz end)`
+	case when $18::int8 > 0 then clock_timestamp() + $18::int8 * interval '1 microsecond' else $17::timestamptz end
+where {partitions}() = $19::int4`
 
 	// insertTextSQL takes the arrays as text, for drivers that know no arrays.
-	insertTextSQL = insertIntoSQL + textArraysSQL + insertAsSQL
+	insertTextSQL = insertIntoSQL + textArraysSQL + insertAsSQL + `$19::text::int4`
 	textArraysSQL = `$1::text::int2[], $2::text::text[], $3::text::text[], $4::text::text[],
 	$5::text::text[], $6::text::text[], $7::text::text[], $8::text::text[], $9::text::timestamptz[], $10::text::int4[],
 	$11::text::int8[], $12::text::text[], $13::text::text[], $14::text::text[], $15::text::text[], $16::text::bytea[],
@@ -93,17 +98,44 @@ func (s *Store) Insert(ctx context.Context, tx pgx.Tx, msgs []*postrider.Message
 	if err != nil {
 		return err
 	}
-	for chunk := range chunks(msgs) {
-		c, err := newColumns(chunk, partitions)
-		if err != nil {
-			return err
-		}
+	insert := func(c *columns) (int64, error) {
 		sql, args := s.sql.insert, c.arrays()
-		if len(chunk) == 1 {
+		if len(c.ids) == 1 {
 			sql, args = s.sql.insertOne, c.first()
 		}
-		if _, err := tx.Exec(ctx, sql, args...); err != nil {
-			return translate("insert messages", err)
+		tag, err := tx.Exec(ctx, sql, append(args, int32(c.of))...)
+		return tag.RowsAffected(), err
+	}
+	return s.insertAll(msgs, partitions, insert, func(n *int) error {
+		return tx.QueryRow(ctx, s.names.expand(presentPartitionsSQL)).Scan(n)
+	})
+}
+
+// presentPartitionsSQL is the number of partitions right now, whatever the transaction's snapshot.
+const presentPartitionsSQL = `select {partitions}()`
+
+// insertAll inserts in chunks. When the number of partitions has changed it reads the present one and goes on with that.
+func (s *Store) insertAll(msgs []*postrider.Message, partitions int, insert func(*columns) (int64, error), present func(*int) error) error {
+	for chunk := range chunks(msgs) {
+		for again := false; ; again = true {
+			c, err := newColumns(chunk, partitions)
+			if err != nil {
+				return err
+			}
+			n, err := insert(c)
+			if err != nil {
+				return translate("insert messages", err)
+			}
+			if n > 0 {
+				break
+			}
+			if again {
+				return errors.New("insert messages: the database wrote none of them; look for a trigger or rule on the outbox's log")
+			}
+			if err := present(&partitions); err != nil {
+				return translate("read the number of partitions", err)
+			}
+			s.publishing.Store(int32(partitions))
 		}
 	}
 	return nil
@@ -111,7 +143,7 @@ func (s *Store) Insert(ctx context.Context, tx pgx.Tx, msgs []*postrider.Message
 
 // partitionsIn is open for the case that the pool has no connection to spare but the caller's.
 func (s *Store) partitionsIn(ctx context.Context, tx querier) (int, error) {
-	if n := s.partitions.Load(); n > 0 {
+	if n := cmp.Or(s.publishing.Load(), s.partitions.Load()); n > 0 {
 		return int(n), nil
 	}
 	return s.checkSchema(ctx, tx)
@@ -139,6 +171,7 @@ func chunks(msgs []*postrider.Message) func(yield func([]*postrider.Message) boo
 
 // columns are messages, by column.
 type columns struct {
+	of                                                   int // the number of partitions that they are computed for
 	partitions                                           []int16
 	ids, topics, keys, types, sources, subjects, tenants []string
 	contentTypes, headers, correlations, causations      []string
@@ -157,7 +190,7 @@ func newColumns(msgs []*postrider.Message, partitions int) (*columns, error) {
 		return column
 	}
 	c := &columns{
-		partitions: make([]int16, 0, n), ids: text(), topics: text(), keys: text(), types: text(), sources: text(),
+		of: partitions, partitions: make([]int16, 0, n), ids: text(), topics: text(), keys: text(), types: text(), sources: text(),
 		subjects: text(), tenants: text(), contentTypes: text(), headers: text(), correlations: text(), causations: text(),
 		times: make([]time.Time, 0, n), schemaVersions: make([]int32, 0, n), aggregateVersions: make([]int64, 0, n),
 		deliverAfter: make([]int64, 0, n), payloads: make([][]byte, 0, n), deliverAt: make([]*time.Time, 0, n),

@@ -17,7 +17,7 @@ type names struct {
 func newNames(c Config) names {
 	n := names{prefix: c.Prefix, schema: c.Schema}
 	var pairs []string
-	for _, table := range []string{"migrations", "meta", "log", "log_default", "log_seq_seq", "leases", "cursors", "relays", "parked", "held", "dead",
+	for _, table := range []string{"migrations", "meta", "log", "log_default", "log_seq_seq", "partitions", "leases", "cursors", "relays", "parked", "held", "dead",
 		"aside_seq", "claims", "watermarks", "watermark_moves", "versions", "effects"} {
 		pairs = append(pairs, "{"+table+"}", n.table(table))
 	}

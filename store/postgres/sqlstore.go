@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/hex"
@@ -56,20 +57,20 @@ func (s *SQLStore) Insert(ctx context.Context, tx *sql.Tx, msgs []*postrider.Mes
 	if tx == nil {
 		return outbox.ErrNoTransaction
 	}
-	partitions, err := s.Store.open(ctx)
+	opened, err := s.Store.open(ctx)
 	if err != nil {
 		return err
 	}
-	for chunk := range chunks(msgs) {
-		c, err := newColumns(chunk, partitions)
+	insert := func(c *columns) (int64, error) {
+		result, err := tx.ExecContext(ctx, s.Store.sql.insertText, append(c.texts(), strconv.Itoa(c.of))...)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		if _, err := tx.ExecContext(ctx, s.Store.sql.insertText, c.texts()...); err != nil {
-			return translate("insert messages", err)
-		}
+		return result.RowsAffected()
 	}
-	return nil
+	return s.insertAll(msgs, cmp.Or(int(s.publishing.Load()), opened), insert, func(n *int) error {
+		return tx.QueryRowContext(ctx, s.names.expand(presentPartitionsSQL)).Scan(n)
+	})
 }
 
 // writtenTextSQL is writtenSQL with its parameter as text.

@@ -201,7 +201,7 @@ func (s *Store) Enroll(ctx context.Context, consumer string) error {
 		if readsLog {
 			return inbox.ErrNameTaken
 		}
-		for p := range s.partitions {
+		for p := range s.number() {
 			if _, err := t.exec(ctx, enrollSQL, consumer, p, int64(inbox.EndOfLog), t.now); err != nil {
 				return err
 			}
@@ -245,7 +245,7 @@ func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []
 
 func (t txn) putAside(ctx context.Context, consumer string, seq int64, p inbox.Parked) error {
 	m := p.Message
-	row, err := t.asideRow(consumer, seq, m)
+	row, err := t.asideRow(ctx, consumer, seq, m)
 	if err != nil {
 		return err
 	}
@@ -260,8 +260,12 @@ func (t txn) putAside(ctx context.Context, consumer string, seq int64, p inbox.P
 }
 
 // asideRow is the beginning of the row of a message that is put aside.
-func (t txn) asideRow(consumer string, seq int64, m *postrider.Message) ([]any, error) {
-	row := append(make([]any, 0, 3+stored.Columns+8), consumer, postrider.PartitionOf(m.Key, m.ID, t.s.partitions), seq)
+func (t txn) asideRow(ctx context.Context, consumer string, seq int64, m *postrider.Message) ([]any, error) {
+	partition, err := t.partitionOf(ctx, m.Key, m.ID)
+	if err != nil {
+		return nil, err
+	}
+	row := append(make([]any, 0, 3+stored.Columns+8), consumer, partition, seq)
 	return stored.Append(row, m, t.now)
 }
 
@@ -286,7 +290,11 @@ func (t txn) holdUnlessHeld(ctx context.Context, consumer string, h relay.HeldKe
 	if err := t.get(ctx, isHeldSQL, []any{consumer, h.Key}, &held); err != nil || held {
 		return err
 	}
-	return t.hold(ctx, consumer, postrider.PartitionOf(h.Key, "", t.s.partitions), h)
+	partition, err := t.partitionOf(ctx, h.Key, "")
+	if err != nil {
+		return err
+	}
+	return t.hold(ctx, consumer, partition, h)
 }
 
 const buryAsideSQL = `INSERT INTO {prefix}dead (relay, partition, seq, ` + messageColumns + `, attempts, redrives, history, reason,
@@ -310,7 +318,7 @@ func (s *Store) Bury(ctx context.Context, tx *sql.Tx, consumer string, dead []in
 }
 
 func (t txn) buryAside(ctx context.Context, consumer string, seq int64, d inbox.Dead, hold bool) error {
-	row, err := t.asideRow(consumer, seq, d.Message)
+	row, err := t.asideRow(ctx, consumer, seq, d.Message)
 	if err != nil {
 		return err
 	}

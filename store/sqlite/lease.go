@@ -19,8 +19,9 @@ const (
 		ON CONFLICT (relay, owner) DO UPDATE SET host = excluded.host, version = excluded.version,
 			seen_at = excluded.seen_at, alive_until = excluded.alive_until`
 	// A lease that has ended is not renewed: its owner has stopped delivering, and somebody may be about to take it.
-	renewSQL  = `UPDATE {prefix}cursors SET lease_until = ?4 WHERE relay = ?1 AND owner = ?2 AND lease_until > ?3`
-	forgetSQL = `DELETE FROM {prefix}relays WHERE alive_until <= ?`
+	renewSQL = `UPDATE {prefix}cursors SET lease_until = ?4 WHERE relay = ?1 AND owner = ?2 AND lease_until > ?3`
+	// Those of other relays stay: they tell since when there is no process.
+	forgetSQL = `DELETE FROM {prefix}relays WHERE relay = ? AND alive_until <= ?`
 	aliveSQL  = `SELECT count(*) FROM {prefix}relays WHERE relay = ? AND alive_until > ?`
 	viewSQL   = `SELECT partition, iif(lease_until > ?2, owner, ''), epoch FROM {prefix}cursors WHERE relay = ?1 AND epoch > 0
 		ORDER BY partition`
@@ -31,6 +32,9 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 	var v relay.View
 	err := s.write(ctx, "heartbeat", relaxed, func(t txn) error {
 		v = relay.View{}
+		if err := t.checkPartitions(ctx); err != nil {
+			return err
+		}
 		until := t.now + ttl.Microseconds()
 		if _, err := t.exec(ctx, heartbeatSQL, name, owner.ID, owner.Host, owner.Version, t.now, until); err != nil {
 			return err
@@ -38,7 +42,7 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 		if _, err := t.exec(ctx, renewSQL, name, owner.ID, t.now, until); err != nil {
 			return err
 		}
-		if _, err := t.exec(ctx, forgetSQL, t.now-forgetOwnersAfter.Microseconds()); err != nil {
+		if _, err := t.exec(ctx, forgetSQL, name, t.now-forgetOwnersAfter.Microseconds()); err != nil {
 			return err
 		}
 		if err := t.get(ctx, aliveSQL, []any{name, t.now}, &v.Alive); err != nil {
@@ -69,7 +73,10 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, par
 	var out []relay.Lease
 	err := s.write(ctx, "acquire leases", relaxed, func(t txn) error {
 		out = nil
-		if _, err := t.exec(ctx, beginSQL, name, list(s.allPartitions()), start == relay.FromNow, t.now); err != nil {
+		if err := t.checkPartitions(ctx); err != nil {
+			return err
+		}
+		if _, err := t.exec(ctx, beginSQL, name, list(numbers(s.number())), start == relay.FromNow, t.now); err != nil {
 			return err
 		}
 		for _, p := range partitions {
@@ -92,8 +99,8 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, par
 	return out, err
 }
 
-func (s *Store) allPartitions() []int {
-	all := make([]int, s.partitions)
+func numbers(n int) []int {
+	all := make([]int, n)
 	for p := range all {
 		all[p] = p
 	}
@@ -101,8 +108,8 @@ func (s *Store) allPartitions() []int {
 }
 
 func (s *Store) checkPartition(p int) error {
-	if p < 0 || p >= s.partitions {
-		return fmt.Errorf("there is no partition %d, the outbox has %d", p, s.partitions)
+	if p < 0 || p >= s.number() {
+		return fmt.Errorf("there is no partition %d, the outbox has %d", p, s.number())
 	}
 	return nil
 }

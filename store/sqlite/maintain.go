@@ -60,9 +60,9 @@ func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maint
 	if err != nil {
 		return out, err
 	}
-	for first := 0; first < s.partitions; first += dropPartitions {
+	for first := 0; first < s.number(); first += dropPartitions {
 		var partitions []int
-		for p := first; p < min(first+dropPartitions, s.partitions); p++ {
+		for p := first; p < min(first+dropPartitions, s.number()); p++ {
 			partitions = append(partitions, p)
 		}
 		for n := int64(-1); n != 0; out.Dropped += n {

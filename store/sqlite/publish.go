@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -24,9 +25,15 @@ const messageColumns = `id, topic, key, type, source, subject, tenant, message_t
 const insertRows = 200
 
 var (
-	insertSQL     = `INSERT INTO {prefix}log (partition, ` + messageColumns + `) VALUES ` + insertRow
-	insertManySQL = insertSQL + strings.Repeat(`, `+insertRow, insertRows-1)
+	insertSQL     = insertIntoSQL + insertRow + sameSQL
+	insertManySQL = insertIntoSQL + insertRow + strings.Repeat(`, `+insertRow, insertRows-1) + sameSQL
 	insertRow     = `(?` + strings.Repeat(`, ?`, stored.Columns) + `)`
+)
+
+const (
+	insertIntoSQL = `INSERT INTO {prefix}log (partition, ` + messageColumns + `) SELECT * FROM (VALUES `
+	// It inserts nothing when the number of partitions is not the one that the rows were made for.
+	sameSQL = `) WHERE (` + partitionsSQL + `) = ?`
 )
 
 const writtenSQL = `SELECT id FROM {prefix}log WHERE seq >= ?1 AND id IN (SELECT value FROM json_each(?2))`
@@ -103,7 +110,7 @@ func (s *Store) Insert(ctx context.Context, tx *sql.Tx, msgs []*postrider.Messag
 // insertAll returns the first sequence that was given.
 func (s *Store) insertAll(ctx context.Context, tx *sql.Tx, msgs []*postrider.Message) (first int64, err error) {
 	if len(msgs) == 1 {
-		return s.insert(ctx, tx.StmtContext(ctx, s.prepared[insertSQL]), nil, msgs)
+		return s.insert(ctx, tx, tx.StmtContext(ctx, s.prepared[insertSQL]), nil, msgs)
 	}
 	// Several statements: a failure in the middle must not leave the first messages to a user who commits all the same.
 	const savepoint = `postrider_insert`
@@ -111,14 +118,14 @@ func (s *Store) insertAll(ctx context.Context, tx *sql.Tx, msgs []*postrider.Mes
 		return 0, err
 	}
 	one, many := tx.StmtContext(ctx, s.prepared[insertSQL]), tx.StmtContext(ctx, s.prepared[insertManySQL])
-	values := make([]any, 0, min(len(msgs), insertRows)*(stored.Columns+1))
+	values := make([]any, 0, min(len(msgs), insertRows)*(stored.Columns+1)+1)
 	for rest := msgs; len(rest) > 0 && err == nil; {
 		stmt, n := one, 1
 		if len(rest) >= insertRows {
 			stmt, n = many, insertRows
 		}
 		var seq int64
-		if seq, err = s.insert(ctx, stmt, values, rest[:n]); first == 0 {
+		if seq, err = s.insert(ctx, tx, stmt, values, rest[:n]); first == 0 {
 			first = seq
 		}
 		rest = rest[n:]
@@ -132,22 +139,39 @@ func (s *Store) insertAll(ctx context.Context, tx *sql.Tx, msgs []*postrider.Mes
 	return first, err
 }
 
-// insert executes an INSERT of as many rows as there are messages and returns the first sequence that it gave.
-func (s *Store) insert(ctx context.Context, stmt *sql.Stmt, values []any, msgs []*postrider.Message) (int64, error) {
-	now := s.now()
-	var err error
-	for _, m := range msgs {
-		values = append(values, postrider.PartitionOf(m.Key, m.ID, s.partitions))
-		if values, err = stored.Append(values, m, now); err != nil {
-			return 0, err
-		}
-	}
-	res, err := stmt.ExecContext(ctx, values...)
+// insert executes an INSERT of as many rows as there are messages and returns the first sequence that it gave. When the number
+// of partitions has changed it reads the present one, which stays while this transaction writes, and goes on with that.
+func (s *Store) insert(ctx context.Context, tx *sql.Tx, stmt *sql.Stmt, values []any, msgs []*postrider.Message) (int64, error) {
+	n := cmp.Or(s.publishing.Load(), s.partitions.Load())
+	res, err := s.insertFor(ctx, stmt, values, msgs, n)
 	if err != nil {
 		return 0, err
 	}
+	if written, err := res.RowsAffected(); err != nil || written == 0 {
+		t := txn{s: s, tx: tx}
+		if err := cmp.Or(err, t.get(ctx, partitionsSQL, nil, &n)); err != nil {
+			return 0, err
+		}
+		s.publishing.Store(n)
+		if res, err = s.insertFor(ctx, stmt, values, msgs, n); err != nil {
+			return 0, err
+		}
+	}
 	last, err := res.LastInsertId()
 	return last - int64(len(msgs)) + 1, err
+}
+
+func (s *Store) insertFor(ctx context.Context, stmt *sql.Stmt, values []any, msgs []*postrider.Message, partitions int64) (
+	sql.Result, error) {
+	now := s.now()
+	var err error
+	for _, m := range msgs {
+		values = append(values, postrider.PartitionOf(m.Key, m.ID, int(partitions)))
+		if values, err = stored.Append(values, m, now); err != nil {
+			return nil, err
+		}
+	}
+	return stmt.ExecContext(ctx, append(values, partitions)...)
 }
 
 // Written implements outbox.Store.

@@ -32,7 +32,7 @@ const (
 func (s *Store) Status(ctx context.Context) (relay.Status, error) {
 	var out relay.Status
 	err := s.read(ctx, "status", func(t txn) error {
-		out = relay.Status{Now: stored.Time(t.now), Partitions: s.partitions}
+		out = relay.Status{Now: stored.Time(t.now), Partitions: s.number()}
 		err := t.each(ctx, knownSQL, nil, func(rows *sql.Rows) error {
 			var r relay.RelayStatus
 			err := rows.Scan(&r.Name)

@@ -1,5 +1,5 @@
 // Package storetest holds every store to the same contract: that of outbox.Store, relay.Store, relay.Maintainer,
-// relay.HeldStore, relay.StatusStore and deadletter.Store, and the promises that a relay over the store keeps.
+// relay.HeldStore, relay.StatusStore, relay.Administrator and deadletter.Store, and the promises that a relay over the store keeps.
 //
 // A store's test says how to open a database and what it cannot do, and runs the suite:
 //
@@ -33,6 +33,7 @@ type operations interface {
 	relay.Maintainer
 	relay.HeldStore
 	relay.StatusStore
+	relay.Administrator
 	deadletter.Store
 }
 
@@ -83,6 +84,7 @@ var (
 		{"DeadLetters", deadTests},
 		{"Retention", retentionTests},
 		{"Status", statusTests},
+		{"Administration", adminTests},
 	}
 	promiseTests = []group{
 		{"Order", orderTests},

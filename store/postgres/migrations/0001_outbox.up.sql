@@ -11,6 +11,11 @@ create table {prefix}meta (
 insert into {prefix}meta (partitions, system_identifier)
 select {partitions}, system_identifier from pg_control_system();
 
+-- The same number of partitions as in {prefix}meta, for whoever writes messages. A row is read as it was when the transaction's
+-- snapshot was taken, a function as it is when the statement has locked the log; and being inlined it costs nothing. It is
+-- replaced while the log is locked, so that no message is written for a number that holds no more.
+create function {prefix}partitions() returns integer language sql stable parallel safe as 'select {partitions}';
+
 -- The log. xid stands before seq because defaults are evaluated in the order of the columns: a row's transaction has its
 -- id before the row has its sequence, which is what bounds the search for late rows.
 create table {prefix}log (

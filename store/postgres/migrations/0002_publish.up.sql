@@ -28,7 +28,6 @@ declare
     entries     bigint;
     bytes       bigint;
     unfit       bigint;
-    parts       smallint;
     message_id  text := coalesce({prefixname}publish.id, encode(
         -- UUIDv7: 48 bits of milliseconds, then random bits under the version and the variant.
         set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
@@ -98,13 +97,12 @@ begin
             message = 'message: ' || array_to_string(faults, E'\nmessage: ');
     end if;
 
-    select partitions into strict parts from {prefix}meta;
     insert into {prefix}log (partition, id, topic, key, type, source, subject, tenant, message_time, schema_version,
         aggregate_version, content_type, headers, correlation_id, causation_id, payload, available_at)
     values (
         -- The first four bytes of the MD5 sum, big-endian, modulo the number of partitions, as postrider.PartitionOf.
         ('x' || substr(md5(convert_to(coalesce(nullif({prefixname}publish.key, ''), message_id), 'UTF8')), 1, 8))::bit(32)::bigint
-            % parts,
+            % {prefix}partitions(),
         message_id, stream, coalesce({prefixname}publish.key, ''), {prefixname}publish.type, {prefixname}publish.source, coalesce({prefixname}publish.subject, ''),
         coalesce({prefixname}publish.tenant, ''), coalesce({prefixname}publish.message_time, clock_timestamp()),
         coalesce({prefixname}publish.schema_version, 0), coalesce({prefixname}publish.aggregate_version, 0), {prefixname}publish.content_type,

@@ -1,0 +1,183 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/relay"
+)
+
+// Repartition implements relay.Administrator.
+func (s *Store) Repartition(ctx context.Context, n int) error {
+	if n < 1 || n > relay.MaxPartitions {
+		return fmt.Errorf("repartition: %d partitions: it may be 1 to %d", n, relay.MaxPartitions)
+	}
+	_, err := do(ctx, s, "Repartition", func(db *database) (struct{}, error) {
+		if err := db.checkIdle(now()); err != nil {
+			return struct{}{}, fmt.Errorf("repartition: %w", err)
+		}
+		db.repartition(n)
+		s.partitions.Store(int64(n))
+		return struct{}{}, nil
+	})
+	if err == nil {
+		s.Wake()
+	}
+	return err
+}
+
+// current says with an error that the number of partitions is not the one that this Store was opened with.
+func (s *Store) current(db *database) error {
+	if n := s.partitions.Load(); n != int64(len(db.log)) {
+		return fmt.Errorf("%w: from %d to %d", relay.ErrRepartitioned, n, len(db.log))
+	}
+	return nil
+}
+
+// checkIdle makes sure that no process works on the outbox, that no transaction is open that has written, and that every
+// relay has delivered everything.
+func (db *database) checkIdle(at time.Time) error {
+	if len(db.active)+len(db.locks) > 0 {
+		return fmt.Errorf("%w: a transaction is open that has written; end it", relay.ErrInUse)
+	}
+	names := slices.Sorted(maps.Keys(db.relays))
+	for _, name := range names {
+		if err := db.checkStopped(name, at); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
+		for partition, c := range db.relays[name].cursors {
+			if c == nil {
+				continue
+			}
+			st, err := db.partitionStatus(db.relays[name], partition, db.snapshot(), at)
+			if err != nil {
+				return err
+			}
+			if st.Backlog.N > 0 {
+				return fmt.Errorf("%w: %s in partition %d", relay.ErrUndelivered, name, partition)
+			}
+		}
+	}
+	return nil
+}
+
+func (db *database) checkStopped(name string, at time.Time) error {
+	for _, o := range db.relays[name].owners {
+		if o.aliveUntil.After(at) {
+			return fmt.Errorf("%w: %s of relay %s on host %s", relay.ErrAlive, o.ID, name, o.Host)
+		}
+	}
+	return nil
+}
+
+func (db *database) repartition(n int) {
+	var rows []*row
+	for _, p := range db.log {
+		rows = append(rows, p.rows...)
+	}
+	slices.SortFunc(rows, func(a, b *row) int { return cmp.Compare(a.seq, b.seq) })
+	db.log = newLog(n)
+	for _, r := range rows {
+		r.partition = postrider.PartitionOf(r.msg.Key, r.msg.ID, n)
+		db.log[r.partition].add(r)
+	}
+	for _, r := range db.relays {
+		r.repartition(n, db.start(relay.FromNow))
+	}
+	for _, l := range db.letters {
+		if l.State == deadletter.Open {
+			l.Partition = postrider.PartitionOf(l.Message.Key, l.Message.ID, n)
+		}
+	}
+}
+
+// repartition moves what is put aside to its new partitions and every cursor to the end of the log; that of a consumer is
+// beyond it and stays there. Partition 0 takes over the counters.
+func (r *relayState) repartition(n int, end relay.Cursor) {
+	old := r.parked
+	r.parked = nil
+	for range n {
+		r.parked = append(r.parked, newParkedSet())
+	}
+	for _, set := range old {
+		for _, row := range set.rows {
+			r.parked[postrider.PartitionOf(row.msg.Key, row.msg.ID, n)].put(row)
+		}
+		for key, h := range set.held {
+			r.parked[postrider.PartitionOf(key, "", n)].held[key] = h
+		}
+	}
+	var sum cursorState
+	for _, c := range r.cursors {
+		if c == nil {
+			r.cursors = make([]*cursorState, n) // the relay has not begun
+			return
+		}
+		if c.cursor.Position == inbox.EndOfLog {
+			end = endOfLog
+		}
+		sum.delivered, sum.failed = sum.delivered+c.delivered, sum.failed+c.failed
+		sum.epoch = max(sum.epoch, c.epoch)
+		if c.settled.After(sum.settled) {
+			sum.settled = c.settled
+		}
+	}
+	r.cursors = nil
+	for range n {
+		r.cursors = append(r.cursors, &cursorState{cursor: end, epoch: sum.epoch + 1, settled: sum.settled})
+	}
+	r.cursors[0].delivered, r.cursors[0].failed = sum.delivered, sum.failed
+}
+
+// ForgetRelay implements relay.Administrator.
+func (s *Store) ForgetRelay(ctx context.Context, name, by, reason string, discard bool) (int, error) {
+	n, err := do(ctx, s, "ForgetRelay", func(db *database) (int, error) { return db.forget(name, by, reason, discard, now()) })
+	if err != nil {
+		return 0, fmt.Errorf("forget relay %s: %w", name, err)
+	}
+	return n, nil
+}
+
+func (db *database) forget(name, by, reason string, discard bool, at time.Time) (discarded int, err error) {
+	r := db.relays[name]
+	if r == nil {
+		return 0, fmt.Errorf("%w: %q", relay.ErrUnknownRelay, name)
+	}
+	if err := db.checkStopped(name, at); err != nil {
+		return 0, err
+	}
+	open := db.choose(deadletter.Filter{Relay: name}, 0, 0)
+	var parked []*parkedRow
+	held := 0
+	for _, set := range r.parked {
+		parked = slices.AppendSeq(parked, maps.Values(set.rows))
+		held += len(set.held)
+	}
+	for _, row := range parked {
+		if err := db.untaken(name, row.msg.Sequence); err != nil {
+			return 0, err
+		}
+	}
+	if !discard && len(open)+len(parked)+held > 0 {
+		return 0, fmt.Errorf("%w: decide about its held keys and dead letters first, or discard them with it", relay.ErrPutAside)
+	}
+	slices.SortFunc(parked, func(a, b *parkedRow) int { return cmp.Compare(a.msg.Sequence, b.msg.Sequence) })
+	for _, row := range parked {
+		partition := postrider.PartitionOf(row.msg.Key, row.msg.ID, len(db.log))
+		open = append(open, db.bury(name, partition, row, "relay forgotten", "", row.attempts, at))
+	}
+	for _, l := range open {
+		l.close(deadletter.Discarded, by, reason, at)
+	}
+	delete(db.relays, name)
+	return len(open), nil
+}

@@ -1,0 +1,274 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/relay"
+)
+
+// adminLockTimeout is how long an administrator's step waits for transactions that have published, and whoever comes to
+// publish meanwhile waits with it.
+const adminLockTimeout = "3s"
+
+const (
+	// lockAllSQL locks everything against everybody but readers. The log comes last, so that publishers wait the least.
+	lockAllSQL = `lock table {meta}, {leases}, {cursors}, {relays}, {parked}, {held}, {dead}, {log} in exclusive mode`
+
+	aliveSQL = `select relay, owner, host from {relays} where ($1::text = '' or relay = $1::text)
+	and alive_until > clock_timestamp() order by relay, started_at limit 1`
+
+	// anyUndeliveredSQL finds a partition in which a relay has not delivered or put aside everything. $1 is no limit.
+	anyUndeliveredSQL = `
+select g.relay, g.partition::int4 from {leases} g
+cross join lateral (
+	select * from {cursors} c where c.relay = g.relay and c.partition = g.partition order by c.n desc limit 1) as c
+where exists (` + undeliveredSQL + `) order by g.relay, g.partition limit 1`
+	noLimit = int64(1) << 62
+
+	// partitionOfSQL is postrider.PartitionOf of a key, or else an ID, among $1 partitions.
+	partitionOfSQL = `(('x' || substr(md5(convert_to(coalesce(nullif(key, ''), id), 'UTF8')), 1, 8))::bit(32)::bigint % $1::int4)`
+
+	setPartitionsSQL = `update {meta} set partitions = $1::int4`
+	// replacePartitionsSQL: a function's text takes no parameters.
+	replacePartitionsSQL = `create or replace function {partitions}() returns integer language sql stable parallel safe as 'select %d'`
+
+	// renewLeasesSQL makes the leases of $1 partitions, free, with an epoch above all that the relay has had: also those of
+	// partitions that an earlier step has taken away.
+	renewLeasesSQL = `
+with relay as (
+	select relay, max(epoch) + 1 as epoch from {leases} group by relay
+), gone as (
+	delete from {leases} where partition >= $1::int4
+)
+insert into {leases} (relay, partition, epoch)
+select relay, p, epoch from relay, generate_series(0, $1::int4 - 1) as p
+on conflict (relay, partition) do update set owner = '', lease_until = null, epoch = excluded.epoch`
+
+	// renewCursorsSQL puts the cursors of $1 partitions to the end of the log: $2 position, $3 snapshot. No transaction is
+	// open that has written to it, so everything up to there is visible in the snapshot, and lies below its xmax. A
+	// consumer's cursor is beyond the log and stays there. Partition 0 takes over the counters.
+	renewCursorsSQL = `
+with old as (
+	delete from {cursors} returning *
+), relay as (
+	select relay, max(n) as n, max(position) as position, sum(delivered)::int8 as delivered, sum(failed)::int8 as failed,
+		max(settled_at) as settled_at
+	from old group by relay
+)
+insert into {cursors} (relay, partition, n, position, snapshot, ceiling, delivered, failed, settled_at)
+select relay, p, n + 1, greatest(position, $2::int8), $3::pg_snapshot, pg_snapshot_xmax($3::pg_snapshot),
+	case when p = 0 then delivered else 0 end, case when p = 0 then failed else 0 end, settled_at
+from relay, generate_series(0, $1::int4 - 1) as p`
+)
+
+// moveSQLs give every row the partition that it has among $1.
+var moveSQLs = []string{
+	`update {log} set partition = ` + partitionOfSQL + ` where partition <> ` + partitionOfSQL,
+	`update {parked} set partition = ` + partitionOfSQL + ` where partition <> ` + partitionOfSQL,
+	`update {dead} set partition = ` + partitionOfSQL + ` where state = 'open' and partition <> ` + partitionOfSQL,
+	`update {held} h set partition = n.partition from (select relay, key, ` + partitionOfSQL + ` as partition
+		from (select relay, key, '' as id from {held}) as k) as n
+	where h.relay = n.relay and h.key = n.key and h.partition <> n.partition`,
+}
+
+// Repartition implements relay.Administrator. It needs the rights of whoever ran the migrations. Measured on 2 cores, the log
+// is moved at about 100,000 messages a second.
+func (s *Store) Repartition(ctx context.Context, n int) error {
+	if n < 1 || n > relay.MaxPartitions {
+		return fmt.Errorf("repartition: %d partitions: it may be 1 to %d", n, relay.MaxPartitions)
+	}
+	if err := s.checkRestored(ctx); err != nil {
+		return err
+	}
+	err := s.administer(ctx, func(tx pgx.Tx) error {
+		// Twice: nobody is kept waiting for a step that is refused anyway, and nothing changes behind the second look.
+		if err := s.checkIdle(ctx, tx); err != nil {
+			return err
+		}
+		if err := s.lockAll(ctx, tx); err != nil {
+			return err
+		}
+		if err := s.checkIdle(ctx, tx); err != nil {
+			return err
+		}
+		return s.repartition(ctx, tx, n)
+	})
+	if err != nil {
+		return translate("repartition", err)
+	}
+	s.partitions.Store(int32(n))
+	s.publishing.Store(0)
+	s.begun.Clear()
+	s.Wake()
+	return nil
+}
+
+// administer runs a step in a transaction of its own.
+func (s *Store) administer(ctx context.Context, step func(tx pgx.Tx) error) error {
+	if _, err := s.open(ctx); err != nil {
+		return err
+	}
+	_, err := retry(func() (struct{}, error) {
+		return struct{}{}, pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			if err := settings(ctx, tx, adminLockTimeout, "0"); err != nil {
+				return err
+			}
+			return step(tx)
+		})
+	})
+	return err
+}
+
+func (s *Store) lockAll(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, s.names.expand(lockAllSQL))
+	if code(err) == lockNotAvailable {
+		return fmt.Errorf("%w: transactions that have published did not end within %s; run this again when less is going on, or "+
+			"find those that stay open in pg_stat_activity, and in pg_prepared_xacts: %w", relay.ErrInUse, adminLockTimeout, err)
+	}
+	return err
+}
+
+// checkIdle makes sure that no process works on the outbox and that every relay has delivered everything.
+func (s *Store) checkIdle(ctx context.Context, tx pgx.Tx) error {
+	if err := s.checkStopped(ctx, tx, ""); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, planSQL); err != nil {
+		return err
+	}
+	var name string
+	var partition int
+	err := tx.QueryRow(ctx, s.names.expand(anyUndeliveredSQL), noLimit).Scan(&name, &partition)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %s in partition %d; run it until its backlog is 0 while nothing is published, then stop it; or forget "+
+		"it if it is gone for good", relay.ErrUndelivered, name, partition)
+}
+
+// checkStopped makes sure that no process of a relay ("" for any) is alive.
+func (s *Store) checkStopped(ctx context.Context, tx pgx.Tx, name string) error {
+	var relayName, owner, host string
+	err := tx.QueryRow(ctx, s.names.expand(aliveSQL), name).Scan(&relayName, &owner, &host)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %s of relay %s on host %s; stop it, or wait until its lease has ended if it was killed",
+		relay.ErrAlive, owner, relayName, host)
+}
+
+// repartition changes everything while it is locked.
+func (s *Store) repartition(ctx context.Context, tx pgx.Tx, n int) error {
+	var position int64
+	var snapshot string
+	if err := tx.QueryRow(ctx, s.present()).Scan(&snapshot, &position); err != nil {
+		return err
+	}
+	// The plans that were wanted for looking up undelivered messages do not suit what follows.
+	if _, err := tx.Exec(ctx, `select set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'on', true)`); err != nil {
+		return err
+	}
+	steps := []step{
+		{sql: setPartitionsSQL, args: []any{n}}, {sql: fmt.Sprintf(replacePartitionsSQL, n)},
+		{sql: renewLeasesSQL, args: []any{n}}, {sql: renewCursorsSQL, args: []any{n, position, snapshot}},
+	}
+	for _, sql := range moveSQLs {
+		steps = append(steps, step{sql: sql, args: []any{n}})
+	}
+	for _, st := range steps {
+		if _, err := tx.Exec(ctx, s.names.expand(st.sql), st.args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	lockRelaysSQL = `lock table {leases}, {relays} in exclusive mode`
+
+	// knownSQL says what is there of relay $1.
+	knownSQL = `
+select exists (select 1 from {leases} where relay = $1::text) or exists (select 1 from {relays} where relay = $1::text),
+	exists (select 1 from {parked} where relay = $1::text), exists (select 1 from {held} where relay = $1::text),
+	exists (select 1 from {dead} where relay = $1::text and state = 'open')`
+
+	// discardParkedSQL moves what is parked for relay $1 to the dead letters, discarded by $2 for the reason $3.
+	discardParkedSQL = `
+with gone as (
+	delete from {parked} where relay = $1::text returning *
+)
+insert into {dead} (relay, partition, {message}, reason, cause, attempts, history, died_at, redrives, state, resolved_at,
+	resolved_by, resolution)
+select relay, partition, {message}, 'relay forgotten', '', attempts, history, clock_timestamp(), redrives, 'discarded',
+	clock_timestamp(), $2::text, $3::text
+from gone order by seq`
+
+	discardOpenSQL = `
+update {dead} set state = 'discarded', resolved_at = clock_timestamp(), resolved_by = $2::text, resolution = $3::text
+where relay = $1::text and state = 'open'`
+)
+
+// forgetSQLs delete what is kept about relay $1.
+var forgetSQLs = []string{
+	`delete from {held} where relay = $1::text`, `delete from {cursors} where relay = $1::text`,
+	`delete from {leases} where relay = $1::text`, `delete from {relays} where relay = $1::text`,
+}
+
+// ForgetRelay implements relay.Administrator.
+func (s *Store) ForgetRelay(ctx context.Context, name, by, reason string, discard bool) (discarded int, err error) {
+	by, reason = oneText(by, maxCause), oneText(reason, maxCause)
+	err = s.administer(ctx, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, s.names.expand(lockRelaysSQL)); err != nil {
+			return err
+		}
+		if err := s.checkForgettable(ctx, tx, name, discard); err != nil {
+			return err
+		}
+		discarded = 0
+		for _, sql := range []string{discardOpenSQL, discardParkedSQL} {
+			tag, err := tx.Exec(ctx, s.names.expand(sql), name, by, reason)
+			if err != nil {
+				return err
+			}
+			discarded += int(tag.RowsAffected())
+		}
+		for _, sql := range forgetSQLs {
+			if _, err := tx.Exec(ctx, s.names.expand(sql), name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, translate("forget relay "+name, err)
+	}
+	s.begun.Delete(name)
+	return discarded, nil
+}
+
+func (s *Store) checkForgettable(ctx context.Context, tx pgx.Tx, name string, discard bool) error {
+	var known, parked, held, dead bool
+	if err := tx.QueryRow(ctx, s.names.expand(knownSQL), name).Scan(&known, &parked, &held, &dead); err != nil {
+		return err
+	}
+	if !known {
+		return fmt.Errorf("%w: %q", relay.ErrUnknownRelay, name)
+	}
+	if err := s.checkStopped(ctx, tx, name); err != nil {
+		return err
+	}
+	if !discard && (parked || held || dead) {
+		return fmt.Errorf("%w: decide about its held keys and dead letters first, or discard them with it", relay.ErrPutAside)
+	}
+	return nil
+}

@@ -1,0 +1,317 @@
+package storetest
+
+import (
+	"errors"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/relay"
+)
+
+var adminTests = []test{
+	{name: "RepartitionKeepsTheOrderOfEveryKey", run: repartitionKeepsOrder},
+	{name: "RepartitionMovesWhatIsPutAside", run: repartitionMovesAside},
+	{name: "RepartitionMovesTheLogForRelaysThatComeLater", run: repartitionMovesTheLog},
+	{name: "RepartitionRefusesWhileAProcessIsAlive", run: repartitionRefusesAlive},
+	{name: "RepartitionRefusesWhileSomethingIsUndelivered", run: repartitionRefusesUndelivered},
+	{name: "RepartitionRefusesWhileATransactionIsOpen", run: repartitionRefusesOpen, late: true},
+	{name: "RepartitionFencesWhoSleptThroughIt", run: repartitionFences},
+	{name: "EpochsRiseThroughFewerAndMorePartitions", run: epochsRise},
+	{name: "ForgottenRelayKeepsNothingInTheLog", run: forgottenKeepsNothing},
+	{name: "ForgetRefusesWhatIsInUse", run: forgetRefuses},
+	{name: "ForgetDiscardsOnTheRecord", run: forgetDiscards},
+	{name: "ForgottenRelayBeginsAnew", run: forgottenBeginsAnew},
+}
+
+// repartition changes the number of partitions, which must succeed.
+func (e *env) repartition(n int) {
+	e.t.Helper()
+	e.must(e.Repartition(e.ctx, n), "repartition")
+	e.partitions = n
+}
+
+// wantRefused wants an error, and that the number of partitions has not changed.
+func (e *env) wantRefused(err, want error) {
+	e.t.Helper()
+	if !errors.Is(err, want) {
+		e.t.Errorf("error %v, want %v", err, want)
+	}
+	if st, err := e.Status(e.ctx); err != nil || st.Partitions != e.partitions {
+		e.t.Errorf("status after a refusal: %d partitions, %v; want %d", st.Partitions, err, e.partitions)
+	}
+}
+
+func (w *worker) leave() {
+	w.t.Helper()
+	w.must(w.Leave(w.ctx, w.relay, w.owner), "leave")
+}
+
+// deliver reads and settles everything.
+func (w *worker) deliver() []relay.Record {
+	w.t.Helper()
+	records := w.drain()
+	w.settleRead()
+	return records
+}
+
+func repartitionKeepsOrder(e *env) {
+	stale := e.reopen(e.t) // a publisher that works on with the number that it knows
+	keys := e.keysOf(1, 6)
+	for _, n := range []int{11, 3, 1, 8} {
+		w := e.worker("r", "before")
+		e.publishKeys(keys...)
+		w.deliver()
+		w.leave()
+		e.repartition(n)
+		for range 2 {
+			e.publishKeys(keys...)
+			tx, err := stale.begin(e.ctx)
+			e.must(err, "begin")
+			one, many := e.message(keys[0]), e.messages(keys[0], 3)
+			e.must(tx.insert(e.ctx, one), "insert one")
+			e.must(tx.insert(e.ctx, many...), "insert many")
+			e.must(tx.commit(e.ctx), "commit")
+		}
+		w = e.worker("r", "after")
+		records := w.deliver() // which checks that every message is in its partition, in order
+		if want := 2*len(keys) + 8; len(records) != want {
+			e.t.Errorf("%d partitions: %d messages, want %d", n, len(records), want)
+		}
+		st := e.status("r")
+		if len(st.Partitions) != n || st.Backlog.N != 0 {
+			e.t.Errorf("%d partitions: status %+v", n, st)
+		}
+		w.leave()
+	}
+}
+
+func repartitionMovesAside(e *env) {
+	w := e.worker("r", "a")
+	e.publishKeys("order/1", "order/2", "")
+	for p := range e.partitions {
+		w.settle(relay.Settlement{Partition: p, DeliveredCount: 2, FailedCount: 1})
+	}
+	w.deliver()
+	held := w.hold("order/1", 3, 0)
+	w.bury("rejected", e.message("order/2"), e.message(""))
+	parked := w.parkEach(0)
+	w.settleRead()
+	w.leave()
+	before := e.status("r")
+	for _, n := range []int{9, 2} {
+		e.repartition(n)
+		after := e.status("r")
+		if after.Delivered != before.Delivered || after.Failed != before.Failed || after.Parked != before.Parked ||
+			after.Held != before.Held || after.Dead != before.Dead {
+			e.t.Errorf("%d partitions: status %+v, before %+v", n, after, before)
+		}
+		for _, l := range e.letters(deadletter.Filter{}) {
+			if want := postrider.PartitionOf(l.Message.Key, l.Message.ID, n); l.Partition != want {
+				e.t.Errorf("dead letter of key %q is in partition %d of %d, want %d", l.Message.Key, l.Partition, n, want)
+			}
+		}
+		h, _, err := e.ShowHeld(e.ctx, "r", "order/1", 1)
+		if e.must(err, "show held"); h.Partition != e.partition("order/1") || h.Parked != 3 {
+			e.t.Errorf("held key is shown as %+v", h)
+		}
+	}
+	w = e.worker("r", "b")
+	e.redrive(everyOpen, 2)
+	found := make(map[string]int)
+	for _, run := range w.due().Runs {
+		if run.Key == "order/1" {
+			e.wantIDs("due of the held key", recordIDs(run.Records), recordIDs(held))
+		}
+		for _, r := range run.Records {
+			found[r.Message.ID]++
+			if want := postrider.PartitionOf(r.Message.Key, r.Message.ID, e.partitions); run.Partition != want {
+				e.t.Errorf("message %s is due in partition %d, want %d", r.Message.ID, run.Partition, want)
+			}
+		}
+	}
+	if len(found) != len(held)+len(parked)+2 {
+		e.t.Errorf("due: %v, want 3 of the held key, the parked one and both redriven", found)
+	}
+}
+
+func repartitionMovesTheLog(e *env) {
+	w := e.worker("r", "a")
+	first := e.publishKeys("order/1", "order/2", "order/1", "")
+	w.deliver()
+	w.leave()
+	e.repartition(7)
+	second := e.publishKeys("order/1", "order/2")
+	later := e.worker("later", "a")
+	e.wantSet("read by a relay that comes later", recordIDs(later.deliver()), append(first, second...))
+}
+
+func repartitionRefusesAlive(e *env) {
+	w := e.worker("r", "a")
+	e.wantRefused(e.Repartition(e.ctx, 5), relay.ErrAlive)
+	w.leave()
+	for _, n := range []int{0, -1, relay.MaxPartitions + 1} {
+		if err := e.Repartition(e.ctx, n); err == nil {
+			e.t.Errorf("%d partitions were taken", n)
+		}
+	}
+	e.repartition(5)
+}
+
+func repartitionRefusesUndelivered(e *env) {
+	w := e.worker("r", "a")
+	e.publishKeys("order/1")
+	w.leave()
+	e.wantRefused(e.Repartition(e.ctx, 5), relay.ErrUndelivered)
+	w = e.worker("r", "b")
+	w.deliver()
+	w.leave()
+	e.repartition(5)
+}
+
+func repartitionRefusesOpen(e *env) {
+	w := e.worker("r", "a")
+	tx := e.open()
+	e.insert(tx, e.message("order/1"))
+	e.publishKeys("order/1", "order/2")
+	w.deliver()
+	w.leave()
+	e.wantRefused(e.Repartition(e.ctx, 5), relay.ErrInUse)
+	e.commit(tx)
+	e.wantRefused(e.Repartition(e.ctx, 5), relay.ErrUndelivered) // it committed late
+	w = e.worker("r", "b")
+	w.deliver()
+	w.leave()
+	e.repartition(5)
+}
+
+func repartitionFences(e *env) {
+	other := e.reopen(e.t)
+	sleeper := e.worker("r", "sleeper")
+	lease := sleeper.leases[1]
+	sleeper.leave()
+	// One that took its lease without a heartbeat, and was then cut off.
+	gone := owner("gone")
+	leases, err := other.Acquire(e.ctx, "r", gone, []int{2}, longTTL, relay.FromOldest)
+	if e.must(err, "acquire"); len(leases) != 1 {
+		e.t.Fatalf("leases: %+v", leases)
+	}
+	e.repartition(3)
+	if _, err := other.Heartbeat(e.ctx, "r", gone, longTTL); !errors.Is(err, relay.ErrRepartitioned) {
+		e.t.Errorf("heartbeat with the old number of partitions: %v, want %v", err, relay.ErrRepartitioned)
+	}
+	if got, err := other.Acquire(e.ctx, "r", gone, []int{0, 1, 2}, longTTL, relay.FromOldest); len(got) > 0 {
+		e.t.Errorf("leases with the old number of partitions: %+v, %v", got, err)
+	}
+	for _, l := range append(leases, lease) {
+		st := relay.Settlement{Partition: l.Partition, Epoch: l.Epoch, Cursor: relay.Cursor{}, Moved: true}
+		out, err := other.Settle(e.ctx, "r", owner(l.Owner), []relay.Settlement{st})
+		if err == nil && len(out.Lost) != 1 {
+			e.t.Errorf("settlement under lease %+v of the time before: %+v", l, out)
+		}
+	}
+	for _, o := range e.status("r").Owners {
+		if o.Alive {
+			e.t.Errorf("owner %+v counts as alive", o)
+		}
+	}
+	e.worker("r", "b")
+}
+
+func epochsRise(e *env) {
+	last := int64(0)
+	for _, n := range []int{2, 6, 6, 1, 4} {
+		for _, id := range []string{"a", "b"} {
+			w := e.worker("r", id)
+			highest := last
+			for p, l := range w.leases {
+				if l.Epoch <= last {
+					e.t.Errorf("partition %d of %d has epoch %d, after %d", p, e.partitions, l.Epoch, last)
+				}
+				highest = max(highest, l.Epoch)
+			}
+			last = highest
+			w.leave()
+		}
+		e.repartition(n)
+	}
+}
+
+func forgottenKeepsNothing(e *env) {
+	w, gone := e.worker("r", "a"), e.worker("gone", "a")
+	e.publishKeys("order/1", "order/2", "")
+	w.deliver()
+	gone.leave()
+	n, err := e.ForgetRelay(e.ctx, "gone", "olga", "switched off", false)
+	if e.must(err, "forget"); n != 0 {
+		e.t.Errorf("%d discarded, want none", n)
+	}
+	st, err := e.Status(e.ctx)
+	if e.must(err, "status"); len(st.Relays) != 1 || st.Relays[0].Name != "r" {
+		e.t.Errorf("relays after one was forgotten: %+v", st.Relays)
+	}
+	w.leave()
+	e.repartition(5) // what it had not delivered is in nobody's way
+	w = e.worker("r", "b")
+	left := e.publishKeys("order/1")
+	e.wantSet("read on", recordIDs(w.deliver()), left)
+}
+
+func forgetRefuses(e *env) {
+	forget := func(name string) error {
+		_, err := e.ForgetRelay(e.ctx, name, "olga", "why", false)
+		return err
+	}
+	e.wantRefused(forget("never"), relay.ErrUnknownRelay)
+	w := e.worker("r", "a")
+	e.wantRefused(forget("r"), relay.ErrAlive)
+	w.hold("order/1", 1, time.Hour)
+	w.leave()
+	e.wantRefused(forget("r"), relay.ErrPutAside)
+	_, err := e.DeadHeld(e.ctx, "r", "order/1", "olga", "why", true)
+	e.must(err, "dead-letter")
+	e.wantRefused(forget("r"), relay.ErrPutAside)
+	if len(e.letters(deadletter.Filter{Relay: "r"})) != 1 {
+		e.t.Error("a refusal has changed the dead letters")
+	}
+}
+
+func forgetDiscards(e *env) {
+	w, other := e.worker("r", "a"), e.worker("other", "a")
+	held := w.hold("order/1", 3, time.Hour)
+	dead := w.bury("rejected", e.message("order/2"))
+	other.bury("rejected", e.message("order/3"))
+	w.leave()
+	n, err := e.ForgetRelay(e.ctx, "r", "olga", "moved to another broker", true)
+	if e.must(err, "forget"); n != 4 {
+		e.t.Errorf("%d discarded, want 4", n)
+	}
+	letters := e.letters(deadletter.Filter{Relay: "r", State: deadletter.Discarded})
+	var got []string
+	for _, l := range letters {
+		got = append(got, l.Message.ID)
+		if l.ResolvedBy != "olga" || l.Resolution != "moved to another broker" || l.ResolvedAt.IsZero() {
+			e.t.Errorf("letter %+v does not say who discarded it and why", l)
+		}
+	}
+	e.wantSet("discarded", got, append(recordIDs(held), dead...))
+	if len(letters) == 4 && len(letters[1].History) == 0 && len(letters[3].History) == 0 {
+		e.t.Error("the history of what was parked is lost")
+	}
+	if len(e.held("")) != 0 || len(e.letters(deadletter.Filter{})) != 1 {
+		e.t.Errorf("held keys %+v, open letters %v; want none, and those of the other relay", e.held(""), e.letterIDs(deadletter.Filter{}))
+	}
+}
+
+func forgottenBeginsAnew(e *env) {
+	other := e.reopen(e.t)
+	w := e.worker("r", "sleeper")
+	first := e.publishKeys("order/1", "order/2")
+	w.deliver()
+	w.leave()
+	_, err := other.ForgetRelay(e.ctx, "r", "olga", "by mistake", false)
+	e.must(err, "forget")
+	// The process that has slept through it finds the relay new.
+	w = e.worker("r", "sleeper")
+	e.wantSet("delivered again", recordIDs(w.deliver()), first)
+}
