@@ -322,8 +322,8 @@ func (s *Store) Bury(ctx context.Context, tx *Tx, consumer string, list []inbox.
 
 // Take implements inbox.Aside.
 func (s *Store) Take(ctx context.Context, tx *Tx, consumer string, m *postrider.Message) (inbox.Taken, error) {
-	partition := postrider.PartitionOf(m.Key, m.ID, len(s.db.log))
 	return inTx(ctx, s, "Take", tx, func(db *database) (inbox.Taken, error) {
+		partition := postrider.PartitionOf(m.Key, m.ID, len(db.log))
 		l := parkedLock(consumer, m.Sequence)
 		if err := tx.acquire(l); err != nil {
 			return inbox.Taken{}, err
@@ -332,7 +332,9 @@ func (s *Store) Take(ctx context.Context, tx *Tx, consumer string, m *postrider.
 		if _, own := tx.written(l); own || row == nil {
 			return inbox.Taken{}, nil
 		}
-		tx.write(l, nil, func(db *database, _ time.Time) { db.relay(consumer).parked[partition].take(m.Sequence) })
+		tx.write(l, nil, func(db *database, _ time.Time) {
+			db.relay(consumer).parked[postrider.PartitionOf(m.Key, m.ID, len(db.log))].take(m.Sequence)
+		})
 		return inbox.Taken{There: true, ParkedFor: now().Sub(row.parkedAt)}, nil
 	})
 }
