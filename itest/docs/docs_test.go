@@ -131,7 +131,7 @@ func names(code, text, file string) bool {
 	if regexp.MustCompile(`^(Test|Fuzz|Benchmark|Example)\w*$`).MatchString(text) {
 		return strings.Contains(code, "func "+text+"(")
 	}
-	return strings.Contains(code, text)
+	return strings.Contains(code, text[strings.LastIndexByte(text, '.')+1:]) // outbox.Publish stands there as Publish
 }
 
 var (
