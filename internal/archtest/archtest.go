@@ -36,7 +36,7 @@ var rooms = []room{
 	{"inbox/inboxtest", []string{".", "internal", "deadletter", "outbox", "relay", "broker/memory"}}, // a suite for stores
 	// The scenarios of consumers need a broker, an outbox for effects, and what operators use.
 	{"inbox/inboxtest", []string{".", "internal", "broker/memory", "deadletter", "outbox", "relay"}},
-	{"inbox", []string{".", "internal", "relay"}},                                                    // what it puts aside, a relay's store keeps and operators see as a relay's
+	{"inbox", []string{".", "internal", "relay"}}, // what it puts aside, a relay's store keeps and operators see as a relay's
 	{"saga", []string{".", "internal"}},
 	{"resilience", []string{".", "internal"}},
 	// Stores implement those interfaces and know no broker; brokers know messages and no room.
