@@ -55,7 +55,7 @@ func (p *Program) rootCommand() *cobra.Command {
 	completeChoices(root, "log-format", config.Format("").Allowed())
 
 	root.AddCommand(p.demoCommand(), p.relayCommand(), p.migrateCommand(), p.statusCommand(), p.deadCommand(), p.heldCommand(),
-		p.publishCommand(), p.tailCommand(), p.explainCommand(), p.versionCommand())
+		p.publishCommand(), p.tailCommand(), p.explainCommand(), p.outboxCommand(), p.versionCommand())
 	p.noteBegin(root)
 	return root
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -172,18 +173,26 @@ func writeStatus(out io.Writer, shown string, s relay.Status, details bool) erro
 	return writeHints(out, s)
 }
 
+// alive is the number of a relay's processes, or since when it has had none.
 func alive(r relay.RelayStatus) string {
-	n := 0
+	n, seen := 0, time.Duration(math.MaxInt64)
 	for _, o := range r.Owners {
+		seen = min(seen, o.SeenAgo)
 		if o.Alive {
 			n++
 		}
 	}
-	if n == 0 {
-		return "none"
+	switch {
+	case n > 0:
+		return number(n)
+	case len(r.Owners) == 0:
+		return none
 	}
-	return number(n)
+	return none + " for " + ago(seen)
 }
+
+// none begins the processes of a relay that has none alive.
+const none = "none"
 
 func writeDetails(out io.Writer, r relay.RelayStatus) error {
 	fmt.Fprintf(out, "\n%s: partitions\n", printable(r.Name))
@@ -215,8 +224,9 @@ func writeHints(out io.Writer, s relay.Status) error {
 	var hints []string
 	for _, r := range s.Relays {
 		name := printable(r.Name)
-		if r.Backlog.N > 0 && alive(r) == "none" {
-			hints = append(hints, name+": nobody delivers; start one with: postrider relay")
+		if r.Backlog.N > 0 && strings.HasPrefix(alive(r), none) {
+			hints = append(hints, name+": nobody delivers, and the log keeps what it has not delivered; start one with: postrider relay, "+
+				"or if it is gone for good: postrider outbox forget "+name)
 		}
 		if r.Held.N > 0 {
 			hints = append(hints, name+": held keys; see: postrider held list --relay "+name)

@@ -23,6 +23,7 @@ type Store interface {
 	relay.Store
 	relay.HeldStore
 	relay.StatusStore
+	relay.Administrator
 	deadletter.Store
 }
 
