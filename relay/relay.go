@@ -218,6 +218,11 @@ func (r *Relay) finish(ctx context.Context, settled <-chan struct{}) error {
 
 // leave gives the leases back.
 func (r *Relay) leave(ctx context.Context) {
+	r.mu.Lock()
+	for _, p := range r.partitions {
+		p.expiry.Stop()
+	}
+	r.mu.Unlock()
 	bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL/3)
 	defer cancel()
 	if err := r.store.Leave(bounded, r.cfg.Name, r.owner); err != nil {
