@@ -114,7 +114,10 @@ func TestDrainEndsWhileOthersWrite(t *testing.T) {
 					return nil
 				}), &journal{}
 				r := b.relay(relay.Config{Topics: []string{"t"}})
-				handle(t, r, j.take)
+				handle(t, r, func(ctx context.Context, m *postrider.Message) error {
+					time.Sleep(3 * time.Millisecond) // so that there is always work that is not done
+					return j.take(ctx, m)
+				})
 				b.start(r)
 				pass(time.Second)
 				b.publish(b.msg("before"))
@@ -139,7 +142,7 @@ func TestDrainEndsWhileOthersWrite(t *testing.T) {
 
 // write makes one transaction in the way given.
 func (b *bundle) write(way string) {
-	m := b.msg("k")
+	m := b.msg("")
 	if way == "write other topics" {
 		m.Topic = "u"
 	}

@@ -118,6 +118,7 @@ func newHistory(t *testing.T, seed uint64) *history {
 	h.calm = h.faults == 0
 	h.cfg = relay.Config{
 		MaxAttempts: 4, BackoffBase: 50 * time.Millisecond, BackoffMax: 2 * time.Second, StopTimeout: 3 * time.Second,
+		LeaseTTL:    pick(c, 2*time.Second, 15*time.Second), // the short one is often lost
 		ParkAfter:   pick(c, 100*time.Millisecond, time.Second, 5*time.Second),
 		Concurrency: pick(c, 1, 2, 8), SettleBatch: pick(c, 1, 5, 1000),
 		MaxInFlight: pick(c, 1, 3, 20, 8192), MaxInFlightBytes: pick(c, 1, 200, 16<<20), MaxHeldKeys: pick(c, 1, 3, 100_000),
@@ -255,7 +256,6 @@ func (h *history) end() {
 // producer writes transactions. Like a service that locks the row of what a message is about, it has one transaction open
 // for each key, so that the order of publishing is the order of the commits.
 type producer struct {
-	made   int
 	mu     sync.Mutex
 	locked []string
 	open   sync.WaitGroup
