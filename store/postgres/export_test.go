@@ -38,3 +38,6 @@ func (s *Store) ExplainFetch(ctx context.Context, req relay.FetchRequest, generi
 	})
 	return strings.Join(lines, "\n"), err
 }
+
+// RepartitionIn changes the number of partitions in a transaction that has locked the log.
+func (s *Store) RepartitionIn(ctx context.Context, tx pgx.Tx, n int) error { return s.repartition(ctx, tx, n) }
