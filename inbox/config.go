@@ -31,7 +31,8 @@ type ConsumerConfig struct {
 	RequireOrder bool
 
 	// Concurrency is the number of transactions under way at once for messages as they come, RetryConcurrency that for
-	// messages that were put aside. Defaults: 16 and 4.
+	// messages that were put aside. Each takes a connection: allow the database's pool as many and four more, or they wait for
+	// each other. Defaults: 16 and 4.
 	Concurrency, RetryConcurrency int
 	// Batch is the largest number of messages in one transaction, each with a savepoint of its own if there are several, so
 	// that a bad one costs only itself. Default: 1 by ID, 100 by watermark.
