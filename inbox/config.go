@@ -108,9 +108,12 @@ const (
 
 // VersionGuard applies the messages of a key in the order of their AggregateVersion, each version once: a message whose
 // version is not above the one applied last is skipped, also if it comes under another ID; one whose version is not the
-// next must wait or fail. The first message of a key may have any version. Messages without a key or a version are not
-// guarded. The consumer keeps one row per key.
+// next must wait or fail. Messages without a key or a version are not guarded. The consumer keeps one row per key.
 type VersionGuard struct {
+	// FromOne expects every key to begin with version 1. Set it when the source keeps no order and has everything from the
+	// beginning. Default: the first message of a key may have any version, as for a consumer that joins late; what comes
+	// later with a lower one is skipped.
+	FromOne bool
 	// WaitFor is how long a message may wait for the versions that are missing before it. Its key is held meanwhile; a
 	// missing version goes ahead when it comes. Then the message is dead. Default: 1 minute; negative: a gap is a failed
 	// attempt like any other.
@@ -174,7 +177,9 @@ func (c ConsumerConfig) complete(caps postrider.SubscriberCapabilities) (Consume
 	c.StopTimeout = cmp.Or(c.StopTimeout, 30*time.Second)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if c.Versions != nil {
-		c.Versions = &VersionGuard{WaitFor: cmp.Or(c.Versions.WaitFor, time.Minute)}
+		guard := *c.Versions
+		guard.WaitFor = cmp.Or(guard.WaitFor, time.Minute)
+		c.Versions = &guard
 	}
 	return c, errors.Join(faults...)
 }

@@ -72,7 +72,7 @@ func (c *Consumer[Tx]) checkVersion(ctx context.Context, tx Tx, m *postrider.Mes
 		return 0, fmt.Errorf("read the version of %s: %w", m.Key, err)
 	case m.AggregateVersion <= last:
 		return skipped, nil
-	case last == 0 || m.AggregateVersion == last+1:
+	case m.AggregateVersion == last+1, last == 0 && !c.cfg.Versions.FromOne:
 		return applied, nil
 	}
 	gap := fmt.Errorf("%w: version %d of %s came, and %d was applied last", ErrGap, m.AggregateVersion, m.Key, last)

@@ -15,6 +15,7 @@ func versionScenarios[Tx any]() []scenario[Tx] {
 	return []scenario[Tx]{
 		{"OlderVersionIsSkipped", olderVersionSkipped[Tx]},
 		{"GapIsWaitedFor", gapWaits[Tx]},
+		{"DisorderFromTheBeginningIsPutRight", disorderPutRight[Tx]},
 		{"GapThatIsNotFilledIsDead", gapDies[Tx]},
 		{"GapFailsIfAsked", gapFails[Tx]},
 	}
@@ -60,6 +61,18 @@ func gapWaits[Tx any](w *world[Tx]) {
 	w.until("others flow", func() bool { return slices.Contains(w.effects(), other) })
 	w.until("the gap is closed", func() bool { return len(w.effects()) == 5 })
 	w.want("order", w.effectsOf("a"), []string{first, second, third, fourth})
+	w.untilQuiet()
+}
+
+func disorderPutRight[Tx any](w *world[Tx]) {
+	s := guarded[Tx](time.Minute)
+	s.cfg.Versions.FromOne, s.queue = true, true
+	w.start(s)
+	third, second := w.versioned("a", 3), w.versioned("a", 2)
+	w.until("both wait", func() bool { return w.status().Parked.N == 2 })
+	first := w.versioned("a", 1)
+	w.until("all effects", func() bool { return len(w.effects()) == 3 })
+	w.want("order", w.effects(), []string{first, second, third})
 	w.untilQuiet()
 }
 
