@@ -99,3 +99,8 @@ func TestConsumersModel(t *testing.T) {
 	t.Parallel()
 	inboxtest.Model(t, consumers(dsn(t)))
 }
+
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	storetest.Guard(t, inboxFeatures, harness(dsn(t)))
+}

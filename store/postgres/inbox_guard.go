@@ -1,0 +1,90 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/postrider/postrider/inbox"
+)
+
+var _ inbox.GuardStore = (*Store)(nil)
+
+// The statements of guarded effects: $1 guard, $2 id, $3 token, $4 lease in microseconds. Each is a transaction of its own.
+const (
+	// claimEffectSQL returns a row if the right is given; a claim that is being made is waited for.
+	claimEffectSQL = `
+insert into {effects} as e (guard, id, token, lease_until)
+values ($1::text, $2::text, $3::text, clock_timestamp() + $4::int8 * interval '1 microsecond')
+on conflict (guard, id) do update set token = excluded.token, lease_until = excluded.lease_until
+where e.done_at is null and (e.token = excluded.token or e.lease_until <= clock_timestamp())
+returning true`
+
+	// effectSQL says why a claim was not granted, and for how long. It is of the same transaction, which has locked the row.
+	effectSQL = `
+select done_at is not null, greatest((extract(epoch from lease_until - clock_timestamp()) * 1000000)::int8, 1)
+from {effects} where guard = $1::text and id = $2::text`
+
+	completeEffectSQL = `
+update {effects} set done_at = coalesce(done_at, clock_timestamp()) where guard = $1::text and id = $2::text and token = $3::text`
+
+	freeEffectSQL = `
+delete from {effects} where guard = $1::text and id = $2::text and token = $3::text and done_at is null`
+
+	// forgetEffectsSQL: $1 guard, $2 age in microseconds, $3 limit.
+	forgetEffectsSQL = `
+delete from {effects} where done_at is not null and ctid = any(array(
+	select ctid from {effects} where guard = $1::text
+		and done_at < statement_timestamp() - $2::int8 * interval '1 microsecond'
+	order by done_at limit $3::int8))`
+)
+
+// ClaimEffect implements inbox.GuardStore. Both statements are one round trip and one transaction.
+func (s *Store) ClaimEffect(ctx context.Context, guard, id, token string, lease time.Duration) (inbox.EffectClaim, error) {
+	if _, err := s.open(ctx); err != nil {
+		return inbox.EffectClaim{}, err
+	}
+	claim, err := retry(func() (claim inbox.EffectClaim, err error) {
+		err = sendQueries(ctx, s.pool, []query{
+			{sql: s.names.expand(claimEffectSQL), args: []any{guard, id, token, lease.Microseconds()},
+				row: func(scan func(...any) error) error { return scan(&claim.Granted) }},
+			{sql: s.names.expand(effectSQL), args: []any{guard, id}, row: func(scan func(...any) error) error {
+				var micros int64
+				err := scan(&claim.Done, &micros)
+				claim.Left = time.Duration(micros) * time.Microsecond
+				return err
+			}},
+		})
+		return claim, err
+	})
+	if claim.Granted || claim.Done {
+		claim.Left = 0 // what is left is for others
+	}
+	return claim, translate("claim an effect", err)
+}
+
+// CompleteEffect implements inbox.GuardStore.
+func (s *Store) CompleteEffect(ctx context.Context, guard, id, token string) (bool, error) {
+	n, err := s.changeEffect(ctx, completeEffectSQL, guard, id, token)
+	return n > 0, translate("complete an effect", err)
+}
+
+// FreeEffect implements inbox.GuardStore.
+func (s *Store) FreeEffect(ctx context.Context, guard, id, token string) error {
+	_, err := s.changeEffect(ctx, freeEffectSQL, guard, id, token)
+	return translate("free an effect", err)
+}
+
+func (s *Store) changeEffect(ctx context.Context, text, guard, id, token string) (int64, error) {
+	if _, err := s.open(ctx); err != nil {
+		return 0, err
+	}
+	tag, err := s.pool.Exec(ctx, s.names.expand(text), guard, id, token)
+	return tag.RowsAffected(), err
+}
+
+// ForgetEffects implements inbox.GuardStore.
+func (s *Store) ForgetEffects(ctx context.Context, guard string, age time.Duration, limit int) (int, error) {
+	n, err := s.forget(ctx, forgetEffectsSQL, guard, age, limit)
+	return n, translate(fmt.Sprintf("forget effects of guard %q", guard), err)
+}
