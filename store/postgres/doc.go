@@ -89,6 +89,13 @@
 // all relays, late rows included, and truncated; that needs no lock on the log. The empty table is dropped when no long
 // transaction holds the log, since the drop needs a lock on it for a moment.
 //
+// # Consumers
+//
+// What an inbox does in a user's transaction keeps to rows: claims and keys are locked in sorted order, by statements that
+// wait for another transaction, and what may have changed meanwhile is read by the statement behind. A message is parked
+// only when its key's row is locked, or made anew, and takes its sequence then. No setting of the transaction is changed.
+// The cursors of a consumer stand at the end of the log (inbox.EndOfLog), where a fetch finds nothing.
+//
 // # Restore
 //
 // Transaction ids mean nothing in another cluster. The outbox keeps the system identifier of the cluster that its ids

@@ -63,6 +63,8 @@ func translate(doing string, err error) error {
 		return fmt.Errorf("%s: the database role lacks a right; docs/sql-contract.md lists those that are needed: %w", doing, err)
 	case readOnlyTransaction:
 		return fmt.Errorf("%s: connected to a standby or a read-only session; connect to the primary: %w", doing, err)
+	case serializationFailure, deadlockDetected:
+		return fmt.Errorf("%s: other transactions worked on the same rows; roll this one back and run it again: %w", doing, err)
 	case failedTransaction:
 		return fmt.Errorf("%s: an earlier statement of the transaction failed; roll it back: %w", doing, err)
 	}

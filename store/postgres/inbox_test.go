@@ -9,6 +9,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/inbox/inboxtest"
+	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store/postgres"
 	"github.com/postrider/postrider/store/storetest"
 )
@@ -103,4 +104,91 @@ func TestConsumersModel(t *testing.T) {
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	storetest.Guard(t, inboxFeatures, harness(dsn(t)))
+}
+
+// TestSavepointIsNotTheTransactionsEnd: what others have done in the transaction survives a handler that ends it.
+func TestSavepointIsNotTheTransactionsEnd(t *testing.T) {
+	t.Parallel()
+	b, ctx := setup(t, postgres.Config{}), t.Context()
+	b.exec(t, "create table "+b.table("done")+" (id text)")
+	do := func(tx pgx.Tx, id string) error {
+		_, err := tx.Exec(ctx, "insert into "+b.table("done")+" values ($1)", id)
+		return err
+	}
+	tx, err := b.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := do(tx, "kept"); err != nil {
+		t.Fatal(err)
+	}
+	for name, end := range map[string]func(pgx.Tx) error{
+		"commit":   func(tx pgx.Tx) error { return tx.Commit(ctx) },
+		"rollback": func(tx pgx.Tx) error { return tx.Rollback(ctx) },
+		"failure":  func(tx pgx.Tx) error { _, err := tx.Exec(ctx, "select 1/0"); return err },
+	} {
+		if err := b.Savepoint(ctx, tx, func(_ context.Context, tx pgx.Tx) error {
+			err := do(tx, "undone by "+name)
+			_ = end(tx) // swallowed
+			return err
+		}); err == nil {
+			t.Errorf("%s within a savepoint was no failure", name)
+		}
+	}
+	if err := b.Commit(ctx, tx); err != nil {
+		t.Fatal(err)
+	}
+	if got := one[string](t, b.pool, "select string_agg(id, ',') from "+b.table("done")); got != "kept" {
+		t.Errorf("committed %s, want what stood before the savepoints", got)
+	}
+}
+
+// TestRestoreLeavesConsumersAtTheEndOfTheLog: they read nothing of it, and its sequence does not follow them there.
+func TestRestoreLeavesConsumersAtTheEndOfTheLog(t *testing.T) {
+	t.Parallel()
+	b, ctx := setup(t, postgres.Config{Partitions: 2}), t.Context()
+	if err := b.Enroll(ctx, "c"); err != nil {
+		t.Fatal(err)
+	}
+	b.exec(t, "update "+b.table("meta")+" set system_identifier = 42")
+	if _, err := b.Heartbeat(ctx, "c", relay.Owner{ID: "a"}, longTTL); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Enroll(ctx, "c"); err != nil {
+		t.Errorf("enroll again: %v", err)
+	}
+	if n := one[int64](t, b.pool, "select last_value from "+b.table("log_seq_seq")); n > 1_000 {
+		t.Errorf("the log's sequence is at %d", n)
+	}
+}
+
+// TestWatermarkIsFoundAmongItsOldPlaces: old places of a watermark that cannot be vacuumed are not read.
+func TestWatermarkIsFoundAmongItsOldPlaces(t *testing.T) {
+	t.Parallel()
+	b, ctx := setup(t, postgres.Config{}), t.Context()
+	old, err := b.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = old.Rollback(ctx) }()
+	one[int64](t, old, "select count(*) from "+b.table("watermark_moves"))
+	at := postrider.Position{Epoch: "e", Partition: "p"}
+	tx, err := b.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at.Offset = range int64(300) {
+		if err := b.SetWatermark(ctx, tx, "c", at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if w, err := b.Watermark(ctx, tx, "c", at); err != nil || !w.Known || w.Offset != 299 {
+		t.Errorf("watermark %+v, %v", w, err)
+	}
+	if err := b.Commit(ctx, tx); err != nil {
+		t.Fatal(err)
+	}
+	if n := one[int64](t, b.pool, "select count(*) from "+b.table("watermark_moves")); n != 1 {
+		t.Errorf("%d places of one watermark, want 1", n)
+	}
 }
