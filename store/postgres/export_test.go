@@ -40,4 +40,6 @@ func (s *Store) ExplainFetch(ctx context.Context, req relay.FetchRequest, generi
 }
 
 // RepartitionIn changes the number of partitions in a transaction that has locked the log.
-func (s *Store) RepartitionIn(ctx context.Context, tx pgx.Tx, n int) error { return s.repartition(ctx, tx, n) }
+func (s *Store) RepartitionIn(ctx context.Context, tx pgx.Tx, n int) error {
+	return s.repartition(ctx, tx, n)
+}

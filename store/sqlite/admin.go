@@ -39,8 +39,8 @@ const (
 	moveHeldSQL = `UPDATE {prefix}held SET partition = ? WHERE key = ?`
 )
 
-// Repartition implements relay.Administrator. The file is locked for writers meanwhile. Measured, the log is moved at about
-// 200,000 messages a second. Errors: relay.ErrAlive, relay.ErrUndelivered, ErrBusy and those of the file.
+// Repartition implements relay.Administrator. The file is locked for other writers while it moves
+// the messages that the log still has. Errors: relay.ErrAlive, relay.ErrUndelivered, ErrBusy and those of the file.
 func (s *Store) Repartition(ctx context.Context, n int) error {
 	if n < 1 || n > MaxPartitions {
 		return fmt.Errorf("repartition: %d partitions: want 1 to %d", n, MaxPartitions)
