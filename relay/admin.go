@@ -11,7 +11,7 @@ var (
 	ErrAlive = errors.New("a relay process is alive")
 	// ErrUndelivered: a relay has not delivered everything in the log.
 	ErrUndelivered = errors.New("a relay has undelivered messages")
-	// ErrInUse: transactions that have published are still open.
+	// ErrInUse: transactions that have used the outbox, e.g. published, are still open.
 	ErrInUse = errors.New("the outbox is in use")
 	// ErrUnknownRelay: the outbox has never seen this relay.
 	ErrUnknownRelay = errors.New("no such relay")
@@ -32,12 +32,14 @@ type Administrator interface {
 	// message in the log, every parked message, held key and open dead letter goes to the partition that
 	// postrider.PartitionOf gives it among n, and every relay stands at the end of the log, with epochs above all before.
 	// Publishers wait meanwhile, and then write for the new number without being restarted. A relay process that has slept
-	// through it fails with ErrRepartitioned until it is restarted. Errors: ErrAlive, ErrUndelivered, ErrInUse.
+	// through it fails with ErrRepartitioned until it is restarted. Errors: ErrAlive, ErrUndelivered, ErrInUse (on SQLite
+	// sqlite.ErrBusy).
 	Repartition(ctx context.Context, n int) error
 	// ForgetRelay removes a relay that is gone for good, so that its cursor no longer keeps delivered messages in the log.
 	// What it has not delivered yet it will never deliver. With discard, its open dead letters and its parked messages, as
 	// dead letters, are recorded as discarded by the operator, with the reason, and its held keys end; without, it must not
-	// have any. It returns how many were discarded. A relay of this name that comes back begins anew, where its Start says.
-	// Errors: ErrUnknownRelay, ErrAlive, ErrPutAside.
+	// have any. It returns how many were discarded. A relay of this name that comes back begins anew, where its Start says,
+	// but for messages that have a dead letter.
+	// Errors: ErrUnknownRelay, ErrAlive, ErrPutAside, ErrInUse (on SQLite sqlite.ErrBusy).
 	ForgetRelay(ctx context.Context, name, by, reason string, discard bool) (discarded int, err error)
 }

@@ -50,19 +50,22 @@ on conflict (relay, partition) do update set owner = '', lease_until = null, epo
 
 	// renewCursorsSQL puts the cursors of $1 partitions to the end of the log: $2 position, $3 snapshot. No transaction is
 	// open that has written to it, so everything up to there is visible in the snapshot, and lies below its xmax. A
-	// consumer's cursor is beyond the log and stays there. Partition 0 takes over the counters.
+	// consumer's cursor (see readsSQL) stays as it is. Partition 0 takes over the counters.
 	renewCursorsSQL = `
 with old as (
 	delete from {cursors} returning *
 ), relay as (
-	select relay, max(n) as n, max(position) as position, sum(delivered)::int8 as delivered, sum(failed)::int8 as failed,
-		max(settled_at) as settled_at
+	select relay, max(n) as n, sum(delivered)::int8 as delivered, sum(failed)::int8 as failed, max(settled_at) as settled_at
 	from old group by relay
+), place as (
+	select distinct on (relay) relay, c.position, c.snapshot, c.ceiling from old c where not (` + readsSQL + `)
+	order by relay, n desc
 )
 insert into {cursors} (relay, partition, n, position, snapshot, ceiling, delivered, failed, settled_at)
-select relay, p, n + 1, greatest(position, $2::int8), $3::pg_snapshot, pg_snapshot_xmax($3::pg_snapshot),
-	case when p = 0 then delivered else 0 end, case when p = 0 then failed else 0 end, settled_at
-from relay, generate_series(0, $1::int4 - 1) as p`
+select r.relay, p, r.n + 1, coalesce(c.position, $2::int8), coalesce(c.snapshot, $3::pg_snapshot),
+	case when c.relay is null then pg_snapshot_xmax($3::pg_snapshot) else c.ceiling end,
+	case when p = 0 then r.delivered else 0 end, case when p = 0 then r.failed else 0 end, r.settled_at
+from relay r left join place c using (relay) cross join generate_series(0, $1::int4 - 1) as p`
 )
 
 // moveSQLs give every row the partition that it has among $1.
@@ -89,7 +92,7 @@ func (s *Store) Repartition(ctx context.Context, n int) error {
 		if err := s.checkIdle(ctx, tx); err != nil {
 			return err
 		}
-		if err := s.lockAll(ctx, tx); err != nil {
+		if err := s.lock(ctx, tx, lockAllSQL); err != nil {
 			return err
 		}
 		if err := s.checkIdle(ctx, tx); err != nil {
@@ -123,10 +126,10 @@ func (s *Store) administer(ctx context.Context, step func(tx pgx.Tx) error) erro
 	return err
 }
 
-func (s *Store) lockAll(ctx context.Context, tx pgx.Tx) error {
-	_, err := tx.Exec(ctx, s.names.expand(lockAllSQL))
+func (s *Store) lock(ctx context.Context, tx pgx.Tx, sql string) error {
+	_, err := tx.Exec(ctx, s.names.expand(sql))
 	if code(err) == lockNotAvailable {
-		return fmt.Errorf("%w: transactions that have published did not end within %s; run this again when less is going on, or "+
+		return fmt.Errorf("%w: transactions that have used it, e.g. published, did not end within %s; run this again when less is going on, or "+
 			"find those that stay open in pg_stat_activity, and in pg_prepared_xacts: %w", relay.ErrInUse, adminLockTimeout, err)
 	}
 	return err
@@ -194,7 +197,8 @@ func (s *Store) repartition(ctx context.Context, tx pgx.Tx, n int) error {
 }
 
 const (
-	lockRelaysSQL = `lock table {leases}, {relays} in exclusive mode`
+	// lockRelaysSQL keeps relays and operators away.
+	lockRelaysSQL = `lock table {leases}, {cursors}, {relays}, {parked}, {held}, {dead} in exclusive mode`
 
 	// knownSQL says what is there of relay $1.
 	knownSQL = `
@@ -228,7 +232,7 @@ var forgetSQLs = []string{
 func (s *Store) ForgetRelay(ctx context.Context, name, by, reason string, discard bool) (discarded int, err error) {
 	by, reason = oneText(by, maxCause), oneText(reason, maxCause)
 	err = s.administer(ctx, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, s.names.expand(lockRelaysSQL)); err != nil {
+		if err := s.lock(ctx, tx, lockRelaysSQL); err != nil {
 			return err
 		}
 		if err := s.checkForgettable(ctx, tx, name, discard); err != nil {

@@ -59,12 +59,11 @@ from {relays}, (select clock_timestamp() as now) as clock order by relay, starte
 
 // Status implements relay.StatusStore.
 func (s *Store) Status(ctx context.Context) (relay.Status, error) {
-	n, err := s.open(ctx)
-	if err != nil {
+	if _, err := s.open(ctx); err != nil {
 		return relay.Status{}, err
 	}
-	st := statusReader{store: s, out: relay.Status{Partitions: n}}
-	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly},
+	st := statusReader{store: s}
+	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly},
 		func(tx pgx.Tx) error { return st.read(ctx, tx) })
 	return st.out, translate("status", err)
 }
@@ -79,7 +78,8 @@ func (r *statusReader) read(ctx context.Context, tx pgx.Tx) error {
 	if _, err := tx.Exec(ctx, planSQL); err != nil {
 		return err
 	}
-	if err := tx.QueryRow(ctx, "select clock_timestamp()").Scan(&r.out.Now); err != nil {
+	now := r.store.names.expand("select clock_timestamp(), {partitions}()")
+	if err := tx.QueryRow(ctx, now).Scan(&r.out.Now, &r.out.Partitions); err != nil {
 		return err
 	}
 	r.out.Now = r.out.Now.UTC()

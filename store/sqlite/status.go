@@ -32,7 +32,10 @@ const (
 func (s *Store) Status(ctx context.Context) (relay.Status, error) {
 	var out relay.Status
 	err := s.read(ctx, "status", func(t txn) error {
-		out = relay.Status{Now: stored.Time(t.now), Partitions: s.number()}
+		out = relay.Status{Now: stored.Time(t.now)}
+		if err := t.get(ctx, partitionsSQL, nil, &out.Partitions); err != nil {
+			return err
+		}
 		err := t.each(ctx, knownSQL, nil, func(rows *sql.Rows) error {
 			var r relay.RelayStatus
 			err := rows.Scan(&r.Name)
