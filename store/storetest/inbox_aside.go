@@ -16,6 +16,7 @@ func asideTests[Tx any]() []inboxTest[Tx] {
 	return []inboxTest[Tx]{
 		{name: "ConsumerReadsNoLog", run: consumerReadsNoLog[Tx]},
 		{name: "ConsumerDoesNotKeepTheLog", run: consumerKeepsNoLog[Tx]},
+		{name: "RepartitionLeavesAConsumerBeyondTheLog", run: consumerIsRepartitioned[Tx]},
 		{name: "NameOfARelayIsTaken", run: nameIsTaken[Tx]},
 		{name: "ParkedMessageHoldsItsKey", run: parkedHoldsKey[Tx]},
 		{name: "CauseThatIsNoAttemptIsShown", run: causeIsShown[Tx]},
