@@ -85,7 +85,7 @@ func TestInboxOnDatabaseSQL(t *testing.T) {
 func consumers(dsn string) inboxtest.Harness[pgx.Tx] {
 	return inboxtest.Harness[pgx.Tx]{
 		Open: func(t testing.TB) inboxtest.Store[pgx.Tx] {
-			return setupWith(t, dsn, postgres.Config{Partitions: 4}, 40)
+			return killable{setupWith(t, dsn, postgres.Config{Partitions: 4}, 40)}
 		},
 		Histories: 4,
 	}

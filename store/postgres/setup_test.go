@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"flag"
 	"os"
 	"testing"
 	"time"
@@ -22,6 +23,20 @@ func dsn(t testing.TB) string {
 		t.Fatal("POSTRIDER_TEST_POSTGRES is not set: run the tests with `make test`, which starts a server for them")
 	}
 	return dsn
+}
+
+// TestMain lets more tests run at once than there are processors: most of them wait, for the server or for a retry.
+func TestMain(m *testing.M) {
+	const parallel = "8"
+	chosen := false
+	flag.Parse()
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+	if !chosen {
+		if err := flag.Set("test.parallel", parallel); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
 }
 
 // newPool connects to the test server with at most size connections.
