@@ -73,8 +73,8 @@ func (p *Program) outboxForgetCommand() *cobra.Command {
 		Use:   "forget RELAY",
 		Short: "Remove a relay or consumer that is gone for good",
 		Long: `Remove a relay or consumer that is gone for good. As long as the outbox knows a relay, it keeps every message that this
-relay has not delivered, and so the log grows for ever behind one that runs no more. What a forgotten relay has not delivered
-yet it never will; other relays are not concerned.
+relay has not delivered, and so the log grows for ever behind one that runs no more. What a forgotten relay has not
+delivered yet it never will; other relays are not concerned.
 
 The step refuses while one of its processes is alive, and while it has held keys, parked messages or open dead letters:
 decide about these first (postrider held, postrider dead), or give --discard, which records all of them in the dead
