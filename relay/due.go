@@ -72,6 +72,11 @@ const (
 func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
 	req, parts := r.dueRequest()
 	if len(req.Partitions) == 0 {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if !r.dueFull && !r.circuit.open() { // no partitions: what was due is another's
+			r.nextDue = time.Time{}
+		}
 		return false, nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL)

@@ -41,10 +41,9 @@ type lane struct {
 	partition  *partition
 	key        string
 	head, tail *item
-	waiting    int    // how many wait in the list
-	running    bool   // its foremost messages are out for delivery (and no longer in the list)
-	out        int    // how many
-	first      uint64 // the ticket of the first of them
+	waiting    int  // how many wait in the list
+	running    bool // its foremost messages are out for delivery (and no longer in the list)
+	out        int  // how many
 	// deaths counts dead letters of the lane that are not recorded yet. Its followers wait for that: were they delivered
 	// before and the process died, the dead message would be tried again behind them.
 	deaths int

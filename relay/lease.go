@@ -154,10 +154,21 @@ func (r *Relay) extend(p *partition, asked time.Time) {
 	})
 }
 
-// lose forgets a partition whose lease has ended. What is out for delivery finds that out when it comes back.
+// lose forgets a partition whose lease has ended, and what waits in it. What is out for delivery finds that out when it
+// comes back.
 func (r *Relay) lose(p *partition) {
 	p.gone = true
 	p.end()
+	r.takeOut(p)
+	for _, it := range p.withdrawn {
+		r.drop(it)
+	}
+	p.withdrawn = nil
+	for _, l := range p.lanes {
+		for l.head != nil {
+			r.drop(l.pop())
+		}
+	}
 	p.expiry.Stop()
 	delete(r.partitions, p.id)
 	r.unsettled -= p.count
@@ -213,11 +224,16 @@ func (r *Relay) rejoin(p *partition) {
 // withdraw takes what waits in a partition out of the queues, because the process stops or hands it over. When nothing is
 // out any more, it is put away.
 func (r *Relay) withdraw(p *partition) {
-	p.withdrawn = append(p.withdrawn, r.sched.fresh.without(p)...)
-	p.withdrawn = append(p.withdrawn, r.sched.parked.without(p)...)
+	r.takeOut(p)
 	if p.out == 0 {
 		r.putAway(p)
 	}
+}
+
+// takeOut takes a partition's work out of the queues.
+func (r *Relay) takeOut(p *partition) {
+	p.withdrawn = append(p.withdrawn, r.sched.fresh.without(p)...)
+	p.withdrawn = append(p.withdrawn, r.sched.parked.without(p)...)
 }
 
 // putAway forgets what waits in a partition that is being left. Its next owner reads on from the cursor, which stands

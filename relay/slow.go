@@ -10,13 +10,17 @@ import (
 func (r *Relay) parkSlowLoop(ctx context.Context) {
 	for sleep(ctx, max(r.cfg.ParkAfter/4, time.Millisecond)) {
 		r.mu.Lock()
+		lanes := make(map[*lane]*item) // those with a single message out
 		for it := range r.running {
+			if it.lane != nil {
+				lanes[it.lane] = it
+			}
 			if it.onMainLine() && !it.partition.gone && time.Since(it.started) >= r.cfg.ParkAfter {
 				r.parkSlow(it)
 			}
 		}
 		for _, p := range r.partitions {
-			r.parkBlocking(p)
+			r.parkBlocking(p, lanes)
 		}
 		r.mu.Unlock()
 	}
@@ -30,7 +34,7 @@ func (it *item) onMainLine() bool { return !it.parked || it.lane != nil && it.ru
 // again when the lease has ended; otherwise its outcome finds it among the parked ones.
 func (r *Relay) parkSlow(it *item) {
 	p := it.partition
-	cause := fmt.Sprintf("attempt %d has been under way for more than %s", it.attempts+1, r.cfg.ParkAfter)
+	cause := fmt.Sprintf("attempt %d, or the messages behind it, have taken more than %s", it.attempts+1, r.cfg.ParkAfter)
 	pk := Parked{Reason: ParkSlow, Attempts: it.attempts, Waits: it.key != "", After: r.cfg.LeaseTTL}
 	if it.key != "" {
 		r.head(it, HeldKey{Reason: ParkSlow, Cause: cause, Attempts: it.attempts, After: r.cfg.LeaseTTL})
@@ -44,25 +48,22 @@ func (r *Relay) parkSlow(it *item) {
 	}
 }
 
-// parkBlocking looks at the first unsettled message of a partition. If it has waited in memory for longer than ParkAfter
-// behind its own key, while much behind it is settled or its lane has taken much of the memory, then the key is slow, and
-// what waits in its lane is parked. It comes back in runs.
-func (r *Relay) parkBlocking(p *partition) {
+// parkBlocking looks for a slow key that holds back the cursor of a partition, or fills the memory: what waits in its lane
+// has waited for longer than ParkAfter, and there is much of it or much that is settled behind it. The message that is
+// being worked on and those that wait for it are parked; they come back in runs. (Parking only those that wait would not
+// do: should this process die, they would be due before the message that they follow was read again.)
+func (r *Relay) parkBlocking(p *partition, running map[*lane]*item) {
 	if r.circuit.open() || p.leaving {
 		return
 	}
 	much := max(r.fresh.maxMessages/16, 16)
 	for _, l := range p.lanes {
-		it := l.head
-		if it == nil || !l.running || it.parked || p.held[l.key] != nil || time.Since(it.since) < r.cfg.ParkAfter {
+		it, out := l.head, running[l]
+		if it == nil || out == nil || out.parked || it.parked || p.held[l.key] != nil || time.Since(it.since) < r.cfg.ParkAfter {
 			continue
 		}
-		blocks := p.tracker.begin() == l.first || p.tracker.begin() == it.ticket
-		if l.waiting < much && (!blocks || p.tracker.open() < much) {
-			continue
+		if l.waiting >= much || p.tracker.begin() == out.ticket && p.tracker.open() >= much {
+			r.parkSlow(out)
 		}
-		r.head(it, HeldKey{Reason: ParkHeld, Cause: fmt.Sprintf("its messages have waited for each other for more than %s",
-			r.cfg.ParkAfter), Attempts: it.attempts})
-		r.parkFollowers(l, nil)
 	}
 }

@@ -69,12 +69,11 @@ func (r *Relay) fill(batch []*item, room int) []*item {
 	bytes := max(r.fresh.maxBytes/(2*r.cfg.Concurrency), 1)
 	for len(batch) < room && r.sched.len() > 0 && bytes > 0 {
 		u := r.sched.next()
-		p := u.partition()
-		if !p.gone && !now.Before(p.until) {
+		if p := u.partition(); !now.Before(p.until) {
+			if u.item != nil {
+				r.drop(u.item)
+			}
 			r.lose(p)
-		}
-		if p.gone {
-			r.discard(u)
 			continue
 		}
 		if u.lane == nil {
@@ -86,9 +85,6 @@ func (r *Relay) fill(batch []*item, room int) []*item {
 		l.running = true
 		for l.head != nil && len(batch) < room && (bytes > 0 || l.out == 0) {
 			it := l.pop()
-			if l.out == 0 {
-				l.first = it.ticket
-			}
 			l.out++
 			bytes -= it.size
 			batch = append(batch, it)
@@ -107,18 +103,6 @@ func (r *Relay) out(batch []*item) {
 	if len(batch) == 1 {
 		r.running[batch[0]] = struct{}{}
 	}
-}
-
-// discard forgets work of a partition that is not this process's any more; its next owner has it.
-func (r *Relay) discard(u unit) {
-	if u.lane == nil {
-		r.drop(u.item)
-		return
-	}
-	for u.lane.head != nil {
-		r.drop(u.lane.pop())
-	}
-	delete(u.partition().lanes, u.lane.key)
 }
 
 // deliver makes the call and takes in its outcome, also when the call never returns (runtime.Goexit).
