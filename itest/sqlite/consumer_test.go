@@ -13,7 +13,7 @@ var consumers = inboxtest.Harness[*sql.Tx]{
 		return newStore(t, newFile(t).migrated(t, sqlite.Config{Partitions: 4}), sqlite.Config{})
 	},
 	Bubble:    true,
-	Histories: 8,
+	Histories: consumerHistories,
 }
 
 func TestConsumers(t *testing.T) {

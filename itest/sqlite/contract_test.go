@@ -29,6 +29,7 @@ func TestModel(t *testing.T) {
 
 var features = storetest.Features{
 	Bubble:    true,
+	Histories: modelHistories,
 	OneWriter: "SQLite has one writer at a time: a transaction that began to write later commits later",
 }
 

@@ -1,0 +1,8 @@
+//go:build !race
+
+package sqlite_test
+
+const (
+	modelHistories    = 25
+	consumerHistories = 8
+)

@@ -1,0 +1,10 @@
+//go:build race
+
+package sqlite_test
+
+// The driver is a database engine in Go; under the race detector it is some twenty times slower. What is random runs
+// less often there.
+const (
+	modelHistories    = 5
+	consumerHistories = 2
+)
