@@ -21,6 +21,9 @@ const (
 	parentLockTimeout = "20ms"
 	// attachTimeout bounds the attaching of a segment, which reads the default segment through and keeps others from it.
 	attachTimeout = "5s"
+	// lookTimeout bounds the look for rows under a lock that keeps everybody from the segment or the log. It finds what it
+	// looks for by index; when it does not, others go first.
+	lookTimeout = "500ms"
 	// maintainTries is how often a change of a segment is tried when it does not get its lock.
 	maintainTries = 3
 )
@@ -188,131 +191,4 @@ func settings(ctx context.Context, tx pgx.Tx, lock, statement string) error {
 	_, err := tx.Exec(ctx, "select set_config('lock_timeout', $1::text, true), set_config('statement_timeout', $2::text, true)",
 		lock, statement)
 	return err
-}
-
-// dropOld empties the segments that are past retention and delivered, then drops the empty ones.
-func (m *maintenance) dropOld(ctx context.Context, r relay.Retention) error {
-	segments, err := m.store.names.listSegments(ctx, m.store.pool)
-	if err != nil {
-		return err
-	}
-	var total int64
-	covered := false // a segment takes what is written now, so the default one is not in use
-	for _, s := range segments {
-		total += s.bytes
-		covered = covered || !s.isDefault() && !s.from.After(s.now) && s.to.After(s.now)
-	}
-	for _, s := range segments {
-		past, err := m.past(ctx, s, r, total, covered)
-		if err != nil {
-			return err
-		}
-		if !past {
-			continue
-		}
-		if !s.empty {
-			if s.empty, err = m.truncate(ctx, s); err != nil {
-				return err
-			}
-			if s.empty {
-				m.dropped += s.rows
-				total -= s.bytes
-			}
-		}
-		if s.empty && !s.isDefault() {
-			if err := m.drop(ctx, s); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// past says whether a segment, which nobody writes to any more, is to go when it is delivered.
-func (m *maintenance) past(ctx context.Context, s segment, r relay.Retention, total int64, covered bool) (bool, error) {
-	large := r.MaxBytes > 0 && total > r.MaxBytes
-	if !s.isDefault() {
-		return !s.to.After(s.now) && (large || !s.to.After(s.now.Add(-r.For))), nil
-	}
-	if s.empty || !covered {
-		return false, nil
-	}
-	if large {
-		return true, nil
-	}
-	var young bool
-	err := m.store.pool.QueryRow(ctx, m.store.names.expand(
-		"select exists (select 1 from {log_default} where created_at > clock_timestamp() - $1::int8 * interval '1 microsecond')"),
-		r.For.Microseconds()).Scan(&young)
-	return !young, err
-}
-
-// undeliveredInSQL finds a row of segment %s that some relay has not delivered, late ones included. While late rows are
-// read in pages, all of them count as not delivered.
-const undeliveredInSQL = `
-select not exists (select 1 from {leases}) or exists (
-	select 1 from {leases} g cross join lateral (
-		select * from {cursors} c where c.relay = g.relay and c.partition = g.partition order by c.n desc limit 1) as c
-	where exists (select 1 from %[1]s l where l.partition = c.partition and l.seq > c.position)
-		or exists (select 1 from pg_snapshot_xip(c.snapshot) as x join %[1]s l on l.xid = x
-			where l.partition = c.partition and l.seq <= c.position)
-		or exists (select 1 from %[1]s l where l.xid >= pg_snapshot_xmax(c.snapshot)
-			and l.xid < coalesce(c.ceiling, '18446744073709551615') and l.partition = c.partition and l.seq <= c.position)
-)`
-
-// truncate empties a segment if every relay has delivered every row of it. It locks the segment first, so that no row is
-// added and no transaction that wrote to it is open; the log as a whole is not locked, and writers go on.
-func (m *maintenance) truncate(ctx context.Context, s segment) (done bool, err error) {
-	n := m.store.names
-	table := pgx.Identifier{n.schema, s.name}.Sanitize()
-	err = m.try(ctx, "empty segment "+s.name, func(tx pgx.Tx) error {
-		done = false
-		if err := settings(ctx, tx, lockTimeout, attachTimeout); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, "lock table "+table+" in access exclusive mode"); err != nil {
-			return err
-		}
-		var undelivered bool
-		if err := tx.QueryRow(ctx, n.expand(fmt.Sprintf(undeliveredInSQL, table))).Scan(&undelivered); err != nil || undelivered {
-			return err
-		}
-		_, err := tx.Exec(ctx, "truncate "+table)
-		done = err == nil
-		return err
-	})
-	return done && err == nil, err
-}
-
-// longHoldersSQL says whether a transaction that is not about to end holds the log: the drop would wait for it, and all
-// writers for the drop. A prepared transaction has no process.
-const longHoldersSQL = `
-select exists (
-	select 1 from pg_locks l left join pg_stat_activity a on a.pid = l.pid
-	where l.relation = $1::text::regclass and l.granted and l.pid is distinct from pg_backend_pid()
-		and (a.xact_start is null or a.xact_start < clock_timestamp() - interval '1 second'))`
-
-// drop removes an empty segment.
-func (m *maintenance) drop(ctx context.Context, s segment) error {
-	n := m.store.names
-	return m.try(ctx, "drop segment "+s.name, func(tx pgx.Tx) error {
-		var held bool
-		if err := tx.QueryRow(ctx, longHoldersSQL, n.table("log")).Scan(&held); err != nil {
-			return err
-		}
-		if held {
-			m.deferred = append(m.deferred, "drop segment "+s.name+": it is empty, but a long transaction holds the log")
-			return nil
-		}
-		if err := settings(ctx, tx, parentLockTimeout, attachTimeout); err != nil {
-			return err
-		}
-		table := pgx.Identifier{n.schema, s.name}.Sanitize()
-		var filled bool
-		if err := tx.QueryRow(ctx, "select exists (select 1 from "+table+")").Scan(&filled); err != nil || filled {
-			return err
-		}
-		_, err := tx.Exec(ctx, "drop table "+table)
-		return err
-	})
 }
