@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -42,4 +43,22 @@ func (s *Store) ExplainFetch(ctx context.Context, req relay.FetchRequest, generi
 // RepartitionIn changes the number of partitions in a transaction that has locked the log.
 func (s *Store) RepartitionIn(ctx context.Context, tx pgx.Tx, n int) error {
 	return s.repartition(ctx, tx, n)
+}
+
+// ExplainUndelivered makes the look that retention makes at a segment and returns its plan.
+func (s *Store) ExplainUndelivered(ctx context.Context, segment string) (string, error) {
+	var lines []string
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, planSQL); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, "explain (analyze, buffers, timing off) "+
+			s.names.expand(fmt.Sprintf(undeliveredInSQL, s.names.table(segment))))
+		if err != nil {
+			return err
+		}
+		lines, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	return strings.Join(lines, "\n"), err
 }

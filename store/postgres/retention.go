@@ -66,34 +66,65 @@ func (m *maintenance) past(ctx context.Context, s segment, r relay.Retention, to
 	return !young, err
 }
 
-// undeliveredInSQL finds a row of segment %s that some relay has not delivered, late ones included. While late rows are
-// read in pages, all of them count as not delivered.
+// undeliveredInSQL finds a row of segment %s that some relay has not delivered, late ones included, or that none ever will
+// because there is no such partition. While late rows are read in pages, all of them count as not delivered. Each
+// branch reads one row by index, if planSQL stands before it: fresh rows as a fetch does; those of a transaction that was
+// running; those of later transactions, up to the ceiling.
 const undeliveredInSQL = `
-select not exists (select 1 from {leases}) or exists (
-	select 1 from {leases} g cross join lateral (
+select not exists (select from {leases})
+or exists (select from %[1]s where partition < 0) or exists (select from %[1]s where partition >= {partitions}())
+or exists (
+	select from {leases} g cross join lateral (
 		select * from {cursors} c where c.relay = g.relay and c.partition = g.partition order by c.n desc limit 1) as c
-	where exists (select 1 from %[1]s l where l.partition = c.partition and l.seq > c.position)
-		or exists (select 1 from pg_snapshot_xip(c.snapshot) as x join %[1]s l on l.xid = x
-			where l.partition = c.partition and l.seq <= c.position)
-		or exists (select 1 from %[1]s l where l.xid >= pg_snapshot_xmax(c.snapshot)
-			and l.xid < coalesce(c.ceiling, '18446744073709551615') and l.partition = c.partition and l.seq <= c.position)
+	where exists (select from (
+			select from %[1]s l where l.partition = c.partition and l.seq > c.position order by l.seq limit 1) as fresh)
+		or exists (select from pg_snapshot_xip(c.snapshot) as x cross join lateral (
+			select from %[1]s l where l.xid = x and l.seq <= c.position and l.partition = c.partition
+			order by l.xid, l.seq limit 1) as late)
+		or c.position > 0 and exists (select from (
+			select from %[1]s l where l.xid >= pg_snapshot_xmax(c.snapshot)
+				and l.xid < coalesce(c.ceiling, '18446744073709551615') and l.seq <= c.position and l.partition = c.partition
+			order by l.xid, l.seq limit 1) as later)
 )`
 
-// truncate empties a segment if every relay has delivered every row of it. It locks the segment first, so that no row is
-// added and no transaction that wrote to it is open; the log as a whole is not locked, and writers go on.
+// undelivered says whether a row of a segment is not delivered, within timeout; with an error, that one may not be.
+func (m *maintenance) undelivered(ctx context.Context, tx pgx.Tx, table, timeout string) (bool, error) {
+	if _, err := tx.Exec(ctx, planSQL); err != nil {
+		return true, err
+	}
+	if err := settings(ctx, tx, lockTimeout, timeout); err != nil {
+		return true, err
+	}
+	found := true
+	err := tx.QueryRow(ctx, m.store.names.expand(fmt.Sprintf(undeliveredInSQL, table))).Scan(&found)
+	return found, err
+}
+
+// truncate empties a segment if every relay has delivered every row of it. It looks once without a lock, which may take its
+// time. Then it locks the segment, so that no row is added and no transaction that wrote to it is open, and looks again; the
+// log as a whole is not locked, and writers go on.
 func (m *maintenance) truncate(ctx context.Context, s segment) (done bool, err error) {
-	n := m.store.names
-	table := pgx.Identifier{n.schema, s.name}.Sanitize()
-	err = m.try(ctx, "empty segment "+s.name, func(tx pgx.Tx) error {
+	table := pgx.Identifier{m.store.names.schema, s.name}.Sanitize()
+	what, undelivered := "empty segment "+s.name, true
+	err = m.try(ctx, what, func(tx pgx.Tx) (err error) {
+		undelivered, err = m.undelivered(ctx, tx, table, attachTimeout)
+		return err
+	})
+	if err != nil || undelivered {
+		return false, err
+	}
+	err = m.try(ctx, what, func(tx pgx.Tx) error {
 		done = false
-		if err := settings(ctx, tx, lockTimeout, attachTimeout); err != nil {
+		if err := settings(ctx, tx, lockTimeout, lookTimeout); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, "lock table "+table+" in access exclusive mode"); err != nil {
 			return err
 		}
-		var undelivered bool
-		if err := tx.QueryRow(ctx, n.expand(fmt.Sprintf(undeliveredInSQL, table))).Scan(&undelivered); err != nil || undelivered {
+		if undelivered, err := m.undelivered(ctx, tx, table, lookTimeout); err != nil || undelivered {
+			return err
+		}
+		if err := settings(ctx, tx, lockTimeout, attachTimeout); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, "truncate "+table)

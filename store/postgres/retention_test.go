@@ -44,3 +44,40 @@ func TestSegmentWithAnUncommittedRowIsNotDropped(t *testing.T) {
 		t.Error("a committed row was dropped with its segment")
 	}
 }
+
+// TestRetentionLooksByIndex: the look for what is not delivered is made under a lock that fetches wait for.
+func TestRetentionLooksByIndex(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{})
+	b.past(t, "log_old", 5, 0)
+	b.lease(t, "r")
+	b.exec(t, fmt.Sprintf(`insert into %s (partition, id, topic, type, created_at)
+		select i %% 8, i::text, 't', 'x', $1::timestamptz from generate_series(1, 20000) as i`, b.table("log")),
+		time.Now().UTC().Truncate(time.Hour).Add(-5*time.Hour).Add(time.Minute))
+	b.exec(t, fmt.Sprintf("update %s set position = (select max(seq) from %s), snapshot = pg_current_snapshot(), ceiling = pg_current_xact_id()",
+		b.table("cursors"), b.table("log")))
+	plan, err := b.ExplainUndelivered(t.Context(), "log_old")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 8 partitions, a few descents of an index each.
+	if n := buffers(t, plan); n > 500 {
+		t.Errorf("the look touched %d pages:\n%s", n, plan)
+	}
+	if m := b.maintain(t, relay.Retention{For: time.Hour}); b.exists(t, "log_old") {
+		t.Errorf("the segment is still there: %+v", m)
+	}
+}
+
+func TestSegmentWithARowOfNoPartitionIsKept(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{Partitions: 2})
+	b.past(t, "log_old", 5, 0)
+	leases := b.lease(t, "r")
+	b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type, created_at) values (2, 'stray', 't', 'x', $1::timestamptz)", b.table("log")),
+		time.Now().UTC().Truncate(time.Hour).Add(-5*time.Hour).Add(time.Minute))
+	b.deliverAll(t, "r", leases)
+	if b.maintain(t, relay.Retention{For: time.Hour}); one[int64](t, b.pool, "select count(*) from "+b.table("log_old")) != 1 {
+		t.Error("a message that nobody has delivered was dropped")
+	}
+}

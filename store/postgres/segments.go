@@ -92,7 +92,7 @@ func (m *maintenance) done() relay.Maintained {
 }
 
 // try runs a change of a segment in a transaction of its own, a few times if it does not get its locks. What cannot be
-// done now is deferred: that is no error.
+// done now is deferred: that is no error. What took too long is not tried again, since others have waited for it.
 func (m *maintenance) try(ctx context.Context, what string, change func(tx pgx.Tx) error) error {
 	var err error
 	for range maintainTries {
@@ -105,13 +105,14 @@ func (m *maintenance) try(ctx context.Context, what string, change func(tx pgx.T
 			}
 			return change(tx)
 		})
-		switch code(err) {
-		case lockNotAvailable, queryCanceled, deadlockDetected:
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-		default:
+		switch c := code(err); {
+		case c == queryCanceled && ctx.Err() == nil:
+			m.deferred = append(m.deferred, fmt.Sprintf("%s: it took longer than it may (%v)", what, err))
+			return nil
+		case c != lockNotAvailable && c != deadlockDetected:
 			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
 		}
 	}
 	m.deferred = append(m.deferred, fmt.Sprintf("%s: others hold a lock that it needs (%v)", what, err))
