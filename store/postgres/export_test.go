@@ -62,3 +62,9 @@ func (s *Store) ExplainUndelivered(ctx context.Context, segment string) (string,
 	})
 	return strings.Join(lines, "\n"), err
 }
+
+// DropSegment drops a segment that was empty when somebody looked.
+func (s *Store) DropSegment(ctx context.Context, name string) error {
+	m := maintenance{store: s}
+	return m.drop(ctx, segment{name: s.config.Prefix + name})
+}

@@ -19,7 +19,7 @@ func (m *maintenance) dropOld(ctx context.Context, r relay.Retention) error {
 	covered := false // a segment takes what is written now, so the default one is not in use
 	for _, s := range segments {
 		total += s.bytes
-		covered = covered || !s.isDefault() && !s.from.After(s.now) && s.to.After(s.now)
+		covered = covered || s.covers(s.now)
 	}
 	for _, s := range segments {
 		past, err := m.past(ctx, s, r, total, covered)

@@ -24,20 +24,17 @@ func TestSegmentWithAnUncommittedRowIsNotDropped(t *testing.T) {
 		b.table("log"), at)); err != nil {
 		t.Fatal(err)
 	}
-	// Commit as soon as somebody waits for the writer's lock, or the drop has given up.
-	maintained := make(chan error, 1)
-	go func() {
-		_, err := b.Maintain(context.WithoutCancel(ctx), relay.Retention{For: time.Hour})
-		maintained <- err
-	}()
-	for waits := false; !waits && len(maintained) == 0; {
+	// Commit as soon as the drop waits for the writer's lock, or has given up.
+	dropped := make(chan error, 1)
+	go func() { dropped <- b.DropSegment(context.WithoutCancel(ctx), "log_old") }()
+	for waits := false; !waits && len(dropped) == 0; {
 		waits = one[bool](t, b.pool, "select exists (select 1 from pg_locks where not granted and $1::int4 = any(pg_blocking_pids(pid)))",
 			int32(w.Conn().PgConn().PID()))
 	}
 	if err := w.Commit(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-maintained; err != nil {
+	if err := <-dropped; err != nil {
 		t.Fatal(err)
 	}
 	if n := one[int64](t, b.pool, "select count(*) from "+b.table("log")+" where id = 'late'"); n != 1 {

@@ -50,6 +50,8 @@ type segment struct {
 
 func (s segment) isDefault() bool { return s.to.IsZero() }
 
+func (s segment) covers(t time.Time) bool { return !s.from.After(t) && s.to.After(t) }
+
 func (n names) listSegments(ctx context.Context, q querier) ([]segment, error) {
 	rows, err := q.Query(ctx, listSegmentsSQL, n.table("log"))
 	if err != nil {
@@ -121,45 +123,77 @@ func (m *maintenance) try(ctx context.Context, what string, change func(tx pgx.T
 
 // prepare creates segments ahead.
 func (m *maintenance) prepare(ctx context.Context) error {
-	n := m.store.names
+	n, length := m.store.names, m.store.config.SegmentFor
 	segments, err := n.listSegments(ctx, m.store.pool)
-	if err != nil || len(plan(segments, m.store.config.SegmentFor, time.Time{})) == 0 {
+	if err != nil {
 		return err
+	}
+	planned := plan(segments, length, time.Time{})
+	if len(planned) == 0 {
+		return nil
 	}
 	var notBefore time.Time
-	create := func(tx pgx.Tx) error { return n.createSegments(ctx, tx, m.store.config.SegmentFor, notBefore) }
+	create := func(tx pgx.Tx) error { return n.createSegments(ctx, tx, length, notBefore) }
 	err = m.try(ctx, "create the next segment", create)
-	if code(err) != checkViolation {
+	if code(err) == checkViolation {
+		// The default segment has rows from the future: the clock was set back. The next segment begins behind them.
+		var newest time.Time
+		if err := m.store.pool.QueryRow(ctx, n.expand("select max(created_at) from {log_default} where created_at < $1::timestamptz"),
+			planned[len(planned)-1].to).Scan(&newest); err != nil {
+			return err
+		}
+		notBefore = newest.Add(time.Second)
+		err = m.try(ctx, "create the next segment", create)
+	}
+	if err != nil {
 		return err
 	}
-	// The default segment has rows from the future: the clock was set back. The next segment begins behind them.
-	var newest time.Time
-	if err := m.store.pool.QueryRow(ctx, n.expand("select max(created_at) from {log_default}")).Scan(&newest); err != nil {
-		return err
-	}
-	notBefore = newest.Add(time.Second)
-	return m.try(ctx, "create the next segment", create)
+	return m.lookAhead(ctx)
 }
 
-// plan returns the segments to create, so that the log is covered for one and a half segments from now.
+// lookAhead says so when no segment takes what is about to be written.
+func (m *maintenance) lookAhead(ctx context.Context) error {
+	segments, err := m.store.names.listSegments(ctx, m.store.pool)
+	if err != nil {
+		return err
+	}
+	soon := segments[0].now.Add(2 * segmentMargin)
+	for _, s := range segments {
+		if s.covers(soon) {
+			return nil
+		}
+	}
+	m.deferred = append(m.deferred, "no segment takes the messages of the present: they go to the default segment, which is emptied "+
+		"only when one does")
+	return nil
+}
+
+// plan returns the segments to create, so that the log is covered for one and a half segments from now: whatever of that
+// time no segment takes, in the order of time.
 func plan(existing []segment, length time.Duration, notBefore time.Time) []segment {
 	if len(existing) == 0 {
 		return nil
 	}
 	now := existing[0].now
 	from := now.Add(segmentMargin).UTC().Truncate(time.Second)
-	for _, s := range existing {
-		if s.to.After(from) {
-			from = s.to
-		}
-	}
 	if notBefore.After(from) {
 		from = notBefore.UTC().Truncate(time.Second).Add(time.Second)
 	}
 	var out []segment
 	for from.Before(now.Add(length * 3 / 2)) {
 		to := from.Truncate(length).Add(length)
-		out = append(out, segment{name: "log_" + from.Format("20060102150405"), from: from, to: to})
+		covered := false
+		for _, s := range existing {
+			switch {
+			case s.covers(from):
+				covered, to = true, s.to
+			case s.from.After(from) && s.from.Before(to):
+				to = s.from
+			}
+		}
+		if !covered {
+			out = append(out, segment{name: "log_" + from.Format("20060102150405"), from: from, to: to})
+		}
 		from = to
 	}
 	return out

@@ -224,3 +224,43 @@ func TestOldSegmentsGoAboveTheSizeLimit(t *testing.T) {
 		t.Errorf("older is there: %v, old is there: %v; want the older one gone", b.exists(t, "log_older"), b.exists(t, "log_old"))
 	}
 }
+
+// uncover drops the segments, so that the default one takes everything.
+func (b *bundle) uncover(t *testing.T) {
+	t.Helper()
+	for name := range strings.FieldsSeq(one[string](t, b.pool, `select coalesce(string_agg(c.relname, ' '), '') from pg_inherits i
+		join pg_class c on c.oid = i.inhrelid where i.inhparent = $1::text::regclass and c.relname not like '%default'`, b.table("log"))) {
+		b.exec(t, "drop table "+b.config.Schema+"."+name)
+	}
+}
+
+// TestSegmentsFillTheGapBeforeOneOfTheFuture: the clock was far ahead for a moment, and a segment was made for that time.
+func TestSegmentsFillTheGapBeforeOneOfTheFuture(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{})
+	b.uncover(t)
+	far := time.Now().UTC().Truncate(time.Hour)
+	for i, ahead := range []time.Duration{4 * time.Hour, 365 * 24 * time.Hour} {
+		b.exec(t, fmt.Sprintf("create table %s partition of %s for values from ('%s') to ('%s')", b.table(fmt.Sprintf("log_far%d", i)), b.table("log"),
+			far.Add(ahead).Format(time.RFC3339), far.Add(ahead+time.Hour).Format(time.RFC3339)))
+	}
+	if m := b.maintain(t, relay.Retention{For: time.Hour}); m.Deferred != "" {
+		t.Errorf("deferred: %s", m.Deferred)
+	}
+	for _, ahead := range []string{"1 minute", "3 hours", "6 hours"} {
+		b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type, created_at) values (0, 'm', 't', 'x', now() + interval '%s')", b.table("log"), ahead))
+	}
+	if n := one[int64](t, b.pool, "select count(*) from "+b.table("log_default")); n != 0 {
+		t.Errorf("%d of 3 rows are in the default segment", n)
+	}
+}
+
+func TestMaintainSaysThatThePresentHasNoSegment(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{})
+	b.uncover(t)
+	b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type, created_at) values (0, 'future', 't', 'x', now() + interval '1 hour')", b.table("log")))
+	if m := b.maintain(t, relay.Retention{For: time.Hour}); !strings.Contains(m.Deferred, "default segment") {
+		t.Errorf("deferred: %q", m.Deferred)
+	}
+}
