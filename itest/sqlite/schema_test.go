@@ -167,7 +167,8 @@ func TestPartitionsOfAnExistingOutboxCount(t *testing.T) {
 	if n, err := newStore(t, db, sqlite.Config{}).Partitions(t.Context()); n != 5 || err != nil {
 		t.Errorf("%d partitions, %v; want 5", n, err)
 	}
-	if _, err := sqlite.New(db, sqlite.Config{Partitions: 6}); err == nil || !strings.Contains(err.Error(), "made with 5") {
+	if _, err := sqlite.New(db, sqlite.Config{Partitions: 6}); err == nil ||
+		!strings.Contains(err.Error(), "is 6") || !strings.Contains(err.Error(), "has 5") {
 		t.Errorf("another number of partitions: %v, want an error that names both", err)
 	}
 }

@@ -40,10 +40,11 @@ type sqlBundle struct {
 // sqlHarness uses a driver of database/sql.
 func sqlHarness(dsn, driver string) storetest.Harness[*sql.Tx] {
 	open := func(t testing.TB, b *bundle) *sqlBundle {
+		source := dsn
 		if driver == "postgres" { // lib/pq asks for TLS unless told otherwise
-			dsn = withParam(t, dsn, "sslmode", "disable")
+			source = withParam(t, dsn, "sslmode", "disable")
 		}
-		db, err := sql.Open(driver, dsn)
+		db, err := sql.Open(driver, source)
 		if err != nil {
 			t.Fatal(err)
 		}
