@@ -50,12 +50,14 @@
 //
 // # Late rows in pages
 //
-// A bulk transaction can bring more late rows than fit into a fetch. Its rows are then read in pages. While a page is full
-// no fresh row is delivered, and σ stays that of the first page: the cursor is (p, S, σ, l) and means: delivered are the
+// A bulk transaction can bring more late rows than fit into a fetch. Its rows are then read in pages. While there are some
+// behind a page no fresh row is delivered, and σ stays that of the first page: the cursor is (p, S, σ, l) and means: delivered are the
 // rows with seq ≤ p that are visible in S, and those with seq ≤ l (l ≤ p) that are visible in σ. A page under a later
 // snapshot asks for l < seq ≤ p, not visible in S, visible in σ (which must be said, since more has become visible). The last
 // page leaves (p, σ). This state is part of relay.Cursor.Snapshot, so it survives a restart. Partitions whose cursors share
-// S read late rows together; l is then the sequence of the last late row of any of them, which is true for each.
+// S read late rows together; l is then the sequence of the last late row of any of them, which is true for each. When the
+// first page is full, a second statement reads which partitions have late rows behind it; the others have no part in the bulk
+// and go on to (f, σ) at once. One that has some waits with its fresh rows until all of the bulk has been read.
 //
 // # The ceiling
 //

@@ -25,12 +25,14 @@ const planSQL = `select set_config('jit', 'off', true), set_config('plan_cache_m
 //
 // Parameters: $1 partitions and $2 positions for fresh rows; $3 limit, of late rows per group and of fresh rows per
 // partition. Groups of partitions with the same snapshot, for late rows: $4 snapshot, $5 upTo, $6 page, $7 positions as an
-// array by partition (null: not in the group), $8 ceiling, $9 the largest position.
+// array by partition (null: not in the group), $8 the ids between the snapshot's xmax and the ceiling, or $9 the ceiling
+// when they are too many to list, $10 the largest position.
 //
 // The header's seq is how many transaction ids were assigned beyond its snapshot. It is computed while the statement
 // runs, hence after the snapshot was taken. Late rows of a transaction are found by the index (xid, seq), those that are
-// still running without looking; transactions between the snapshot's xmax and the ceiling were running too, and are few; the
-// ceiling is never null so that it bounds the scan of the index.
+// still running without looking; transactions between the snapshot's xmax and the ceiling were running too, and are few, so
+// they are listed like the others. Where they are not (savepoints take ids as well) they are a range of the index, whose rows
+// are sorted for each page; the ceiling is never null so that it bounds the range.
 const fetchSQL = `
 select 0::int2 as kind, 0::int2 as partition, age(pg_snapshot_xmax(pg_current_snapshot())::xid)::int8 as seq,
 	pg_current_snapshot()::text as id, null::text as topic, null::text as key, null::text as type, null::text as source,
@@ -40,16 +42,16 @@ select 0::int2 as kind, 0::int2 as partition, age(pg_snapshot_xmax(pg_current_sn
 union all
 select 1::int2, late.* from (
 	select snapshot::pg_snapshot, coalesce(nullif(upto, '')::pg_snapshot, pg_current_snapshot()) as upto, page,
-		positions::int8[], coalesce(nullif(ceiling, ''), '18446744073709551615')::xid8 as ceiling, last
-	from unnest($4::text[], $5::text[], $6::int8[], $7::text[], $8::text[], $9::int8[])
-		as g (snapshot, upto, page, positions, ceiling, last)
+		positions::int8[], listed::xid8[], coalesce(nullif(ceiling, ''), '18446744073709551615')::xid8 as ceiling, last
+	from unnest($4::text[], $5::text[], $6::int8[], $7::text[], $8::text[], $9::text[], $10::int8[])
+		as g (snapshot, upto, page, positions, listed, ceiling, last)
 ) as g cross join lateral (
 	select * from (
-		(select r.* from pg_snapshot_xip(g.snapshot) as x cross join lateral (
+		(select r.* from (select pg_snapshot_xip(g.snapshot) as x union all select unnest(g.listed)) as t cross join lateral (
 			select partition, {message} from {log} l
-			where l.xid = x and l.seq > g.page and l.seq <= g.last and l.seq <= g.positions[l.partition + 1]
+			where l.xid = t.x and l.seq > g.page and l.seq <= g.last and l.seq <= g.positions[l.partition + 1]
 			order by l.seq limit $3::int8) as r
-		where pg_visible_in_snapshot(x, g.upto))
+		where pg_visible_in_snapshot(t.x, g.upto))
 		union all
 		(select partition, {message} from {log} l
 		where l.xid >= pg_snapshot_xmax(g.snapshot) and l.xid < g.ceiling
@@ -63,6 +65,24 @@ select 2::int2, fresh.* from unnest($1::int2[], $2::int8[]) as f (partition, pos
 	select l.partition, {message} from {log} l
 	where l.partition = f.partition and l.seq > f.position order by l.seq limit $3::int8
 ) as fresh`
+
+// lateBehindSQL returns the partitions of a group that have late rows behind its page. It reads all of these, once for a
+// bulk: $1 snapshot, $2 upTo, $3 page, $4 positions, $5 listed, $6 ceiling, $7 the largest position; see fetchSQL.
+const lateBehindSQL = `
+select distinct partition::int4 from (
+	select l.partition
+	from (select pg_snapshot_xip($1::text::pg_snapshot) as x union all select unnest($5::text::xid8[])) as t
+	cross join lateral (
+		select partition from {log} l
+		where l.xid = t.x and l.seq > $3::int8 and l.seq <= $7::int8 and l.seq <= ($4::text::int8[])[l.partition + 1] offset 0) as l
+	where pg_visible_in_snapshot(t.x, $2::text::pg_snapshot)
+	union all
+	select l.partition from {log} l
+	where l.xid >= pg_snapshot_xmax($1::text::pg_snapshot)
+		and l.xid < coalesce(nullif($6::text, ''), '18446744073709551615')::xid8
+		and l.seq > $3::int8 and l.seq <= $7::int8 and l.seq <= ($4::text::int8[])[l.partition + 1]
+		and pg_visible_in_snapshot(l.xid, $2::text::pg_snapshot)
+) as l`
 
 const (
 	kindHeader = 0
@@ -80,8 +100,8 @@ const (
 
 var errOverrun = errors.New("rows are far larger than assumed")
 
-// Fetch implements relay.LogStore: one round trip for all partitions. While a page of late rows is full, the partition
-// gets no fresh ones.
+// Fetch implements relay.LogStore: one round trip for all partitions, and another where a bulk of late rows begins. While a
+// partition has late rows behind a page, it gets no fresh ones.
 func (s *Store) Fetch(ctx context.Context, _ string, req relay.FetchRequest) ([]relay.Batch, error) {
 	n, err := s.open(ctx)
 	if err != nil {
@@ -134,10 +154,47 @@ type partitionFetch struct {
 // lateGroup is the partitions whose cursors differ in nothing but the position, whose late rows are read together.
 type lateGroup struct {
 	cursor    cursor
+	size      int // partitions
 	positions []string
 	last      int64
-	seen      int   // late rows that arrived
-	end       int64 // the sequence of the last of them
+	listed    []string // ids from the snapshot's xmax to below the ceiling
+	ceiling   string   // of those that are not listed; the snapshot's xmax when there are none
+	seen      int      // late rows that arrived
+	end       int64    // the sequence of the last of them
+	// behind is which partitions have late rows behind the page; nil when it is not known.
+	behind map[int]bool
+}
+
+// more says whether a partition of the group may have late rows behind the page.
+func (g *lateGroup) more(partition, limit int) bool {
+	return g.seen >= limit && (g.behind == nil || g.behind[partition])
+}
+
+// maxListed is how many transactions beyond a snapshot are looked up one by one.
+const maxListed = 1000
+
+// newLateGroup makes a group without partitions.
+func newLateGroup(c cursor, partitions int) (*lateGroup, error) {
+	g := &lateGroup{cursor: c, positions: make([]string, partitions), ceiling: c.ceiling}
+	for i := range g.positions {
+		g.positions[i] = "NULL"
+	}
+	xmax, err := snapshotXmax(c.snapshot)
+	if err != nil || c.ceiling == "" {
+		return g, err
+	}
+	ceiling, err := strconv.ParseUint(c.ceiling, 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("ceiling %q: %w", c.ceiling, err)
+	}
+	if ceiling > xmax+maxListed {
+		return g, nil
+	}
+	g.ceiling = strconv.FormatUint(xmax, 10)
+	for id := xmax; id < ceiling; id++ {
+		g.listed = append(g.listed, strconv.FormatUint(id, 10))
+	}
+	return g, nil
 }
 
 func newFetch(s *Store, req relay.FetchRequest, partitions int) (*fetch, error) {
@@ -162,15 +219,15 @@ func newFetch(s *Store, req relay.FetchRequest, partitions int) (*fetch, error) 
 		}
 		g := groups[p.After.Snapshot]
 		if g == nil {
-			g = &lateGroup{cursor: c, positions: make([]string, partitions)}
-			for i := range g.positions {
-				g.positions[i] = "NULL"
+			if g, err = newLateGroup(c, partitions); err != nil {
+				return nil, fmt.Errorf("fetch partition %d: %w", p.Partition, err)
 			}
 			groups[p.After.Snapshot] = g
 			f.groups = append(f.groups, g)
 		}
 		g.positions[p.Partition] = strconv.FormatInt(c.position, 10)
 		g.last = max(g.last, c.position)
+		g.size++
 		pf.group = g
 	}
 	rowBytes := max(s.rowBytes.Load(), 1)
@@ -181,7 +238,7 @@ func newFetch(s *Store, req relay.FetchRequest, partitions int) (*fetch, error) 
 func (f *fetch) args() []any {
 	var partitions []int16
 	var positions, pages, lasts []int64
-	var snapshots, upTos, groupPositions, ceilings []string
+	var snapshots, upTos, groupPositions, listed, ceilings []string
 	for _, p := range f.parts {
 		if p.cursor.upTo == "" {
 			partitions = append(partitions, int16(p.batch.Partition))
@@ -192,13 +249,17 @@ func (f *fetch) args() []any {
 		snapshots = append(snapshots, g.cursor.snapshot)
 		upTos = append(upTos, g.cursor.upTo)
 		pages = append(pages, g.cursor.page)
-		groupPositions = append(groupPositions, "{"+strings.Join(g.positions, ",")+"}")
-		ceilings = append(ceilings, g.cursor.ceiling)
+		groupPositions = append(groupPositions, arrayOf(g.positions))
+		listed = append(listed, arrayOf(g.listed))
+		ceilings = append(ceilings, g.ceiling)
 		lasts = append(lasts, g.last)
 	}
 	return []any{list(partitions), list(positions), int64(f.limit),
-		list(snapshots), list(upTos), list(pages), list(groupPositions), list(ceilings), list(lasts)}
+		list(snapshots), list(upTos), list(pages), list(groupPositions), list(listed), list(ceilings), list(lasts)}
 }
+
+// arrayOf writes numbers as PostgreSQL reads an array.
+func arrayOf(numbers []string) string { return "{" + strings.Join(numbers, ",") + "}" }
 
 // list is an array parameter: a nil slice would be null.
 func list[T any](s []T) []T {
@@ -239,7 +300,40 @@ func (f *fetch) run(ctx context.Context) ([]relay.Batch, error) {
 		return nil, errors.New("the result has no header")
 	}
 	f.learn()
+	rows.Close()
+	if err := results.Close(); err != nil {
+		return nil, err
+	}
+	if err := f.lookBehind(ctx); err != nil {
+		return nil, err
+	}
 	return f.batches(), nil
+}
+
+// lookBehind finds out which partitions have late rows behind the first page of a bulk, so that the others need not wait
+// until it has been delivered. It need not see what the fetch saw: rows that are visible in upTo stay so.
+func (f *fetch) lookBehind(ctx context.Context) error {
+	for _, g := range f.groups {
+		if g.seen < f.limit || g.cursor.upTo != "" || g.size == 1 {
+			continue
+		}
+		batch := &pgx.Batch{}
+		batch.Queue(planSQL)
+		batch.Queue(f.store.names.expand(lateBehindSQL), g.cursor.snapshot, f.snapshot, g.end, arrayOf(g.positions),
+			arrayOf(g.listed), g.ceiling, g.last)
+		results := f.store.pool.SendBatch(ctx, batch)
+		_, err := results.Exec()
+		if err == nil {
+			g.behind, err = readPartitions(results)
+		}
+		if closeErr := results.Close(); err == nil {
+			err = closeErr
+		}
+		if err != nil {
+			return fmt.Errorf("look behind a page of late messages: %w", err)
+		}
+	}
+	return nil
 }
 
 // learn remembers what rows take, for the limit of the next fetch: at once when they are larger than assumed.
@@ -354,7 +448,7 @@ func (f *fetch) batches() []relay.Batch {
 func (f *fetch) finish(p *partitionFetch) {
 	c, b := p.cursor, &p.batch
 	b.Late = len(b.Records)
-	lateFull := p.group != nil && p.group.seen >= f.limit
+	lateFull := p.group != nil && p.group.more(b.Partition, f.limit)
 	switch {
 	case lateFull || p.lateCut:
 		// The page ends within the late rows. The next one goes on behind it, under the same snapshot.
