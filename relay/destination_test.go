@@ -3,6 +3,7 @@ package relay_test
 import (
 	"context"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -124,9 +125,9 @@ func work(ctx context.Context, takes time.Duration) error {
 }
 
 func messageIDs(msgs []*postrider.Message) string {
-	out := ""
+	var out strings.Builder
 	for _, m := range msgs {
-		out += " " + m.ID
+		out.WriteString(" " + m.ID)
 	}
-	return out
+	return out.String()
 }

@@ -3,6 +3,7 @@ package relay_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -133,9 +134,9 @@ func (l *line) Settle(ctx context.Context, name string, o relay.Owner, all []rel
 }
 
 func recordIDs(records []relay.Record) string {
-	out := ""
+	var out strings.Builder
 	for _, r := range records {
-		out += " " + r.Message.ID
+		out.WriteString(" " + r.Message.ID)
 	}
-	return out
+	return out.String()
 }
