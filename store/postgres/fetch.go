@@ -272,14 +272,11 @@ func list[T any](s []T) []T {
 func (f *fetch) run(ctx context.Context) ([]relay.Batch, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	batch := &pgx.Batch{}
-	batch.Queue(planSQL)
-	batch.Queue(f.store.sql.fetch, f.args()...)
-	results := f.store.pool.SendBatch(ctx, batch)
-	defer results.Close()
-	if _, err := results.Exec(); err != nil {
+	results, err := implicit(ctx, f.store.pool, planSQL, func(b *pgx.Batch) { b.Queue(f.store.sql.fetch, f.args()...) })
+	if err != nil {
 		return nil, err
 	}
+	defer results.Close()
 	rows, err := results.Query()
 	if err != nil {
 		return nil, err
@@ -317,15 +314,14 @@ func (f *fetch) lookBehind(ctx context.Context) error {
 		if g.seen < f.limit || g.cursor.upTo != "" || g.size == 1 {
 			continue
 		}
-		batch := &pgx.Batch{}
-		batch.Queue(planSQL)
-		batch.Queue(f.store.names.expand(lateBehindSQL), g.cursor.snapshot, f.snapshot, g.end, arrayOf(g.positions),
-			arrayOf(g.listed), g.ceiling, g.last)
-		results := f.store.pool.SendBatch(ctx, batch)
-		_, err := results.Exec()
-		if err == nil {
-			g.behind, err = readPartitions(results)
+		results, err := implicit(ctx, f.store.pool, planSQL, func(b *pgx.Batch) {
+			b.Queue(f.store.names.expand(lateBehindSQL), g.cursor.snapshot, f.snapshot, g.end, arrayOf(g.positions),
+				arrayOf(g.listed), g.ceiling, g.last)
+		})
+		if err != nil {
+			return fmt.Errorf("look behind a page of late messages: %w", err)
 		}
+		g.behind, err = readPartitions(results)
 		if closeErr := results.Close(); err == nil {
 			err = closeErr
 		}

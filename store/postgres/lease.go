@@ -143,10 +143,13 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, par
 func (s *Store) acquire(ctx context.Context, name, owner string, numbers []int16, partitions int, ttl time.Duration) (
 	leases []relay.Lease, known bool, err error) {
 	leases, err = retry(func() ([]relay.Lease, error) {
-		batch := &pgx.Batch{}
-		batch.Queue(s.sql.acquire, name, owner, numbers, ttl.Microseconds(), partitions)
-		batch.Queue(s.sql.latest, name, numbers)
-		results := s.pool.SendBatch(ctx, batch)
+		results, err := implicit(ctx, s.pool, planSQL, func(b *pgx.Batch) {
+			b.Queue(s.sql.acquire, name, owner, numbers, ttl.Microseconds(), partitions)
+			b.Queue(s.sql.latest, name, numbers)
+		})
+		if err != nil {
+			return nil, err
+		}
 		leases, rows, err := readLeases(results, owner)
 		known = rows > 0 || len(numbers) == 0
 		if closeErr := results.Close(); err == nil {

@@ -58,7 +58,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, c Config, target int) ([]M
 		return nil, err
 	}
 	var steps []MigrationStep
-	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		steps, err = m.migrate(ctx, tx, target)
 		return err
 	})

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,14 +25,16 @@ func withParam(t testing.TB, dsn, name, value string) string {
 	}
 	q := u.Query()
 	q.Set(name, value)
-	u.RawQuery = q.Encode()
+	u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20") // a plus is no blank to pgx
 	return u.String()
 }
 
-// TestStoreWithSimpleProtocol runs the contract with parameters written into the statements and results in text format.
+// TestStoreWithSimpleProtocol runs the contract with parameters written into the statements and results in text format, on a
+// database whose sessions have other settings than a new one's.
 func TestStoreWithSimpleProtocol(t *testing.T) {
 	t.Parallel()
-	contract(t, withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol"))
+	dsn := withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol")
+	contract(t, withParam(t, dsn, "default_transaction_isolation", "repeatable read"))
 }
 
 // TestStoreBehindPgBouncer runs the contract behind PgBouncer in transaction mode, where the connection may be another one

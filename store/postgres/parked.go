@@ -136,14 +136,13 @@ func (s *Store) Due(ctx context.Context, name string, req relay.DueRequest) (rel
 	for i, p := range req.Partitions {
 		partitions[i] = int16(p)
 	}
-	batch := &pgx.Batch{}
-	batch.Queue(planSQL)
-	batch.Queue(s.sql.due, name, partitions, list(req.BusyKeys), list(req.BusySequences), int64(req.Runs)+1, int64(req.RunLength))
-	results := s.pool.SendBatch(ctx, batch)
-	defer results.Close()
-	if _, err := results.Exec(); err != nil {
+	results, err := implicit(ctx, s.pool, planSQL, func(b *pgx.Batch) {
+		b.Queue(s.sql.due, name, partitions, list(req.BusyKeys), list(req.BusySequences), int64(req.Runs)+1, int64(req.RunLength))
+	})
+	if err != nil {
 		return relay.DueResult{}, translate("due", err)
 	}
+	defer results.Close()
 	rows, err := results.Query()
 	if err != nil {
 		return relay.DueResult{}, translate("due", err)

@@ -79,10 +79,10 @@ func (s *Store) Settle(ctx context.Context, name string, owner relay.Owner, sett
 
 // move is the fast path.
 func (s *Store) move(ctx context.Context, name, owner string, in *settleInput) (relay.Settled, error) {
-	batch := &pgx.Batch{}
-	batch.Queue(settlePlanSQL)
-	batch.Queue(s.sql.move, in.moves.args(name, owner)...)
-	results := s.pool.SendBatch(ctx, batch)
+	results, err := implicit(ctx, s.pool, settlePlanSQL, func(b *pgx.Batch) { b.Queue(s.sql.move, in.moves.args(name, owner)...) })
+	if err != nil {
+		return relay.Settled{}, err
+	}
 	lost, err := s.readMove(results, in)
 	if closeErr := results.Close(); err == nil {
 		err = closeErr
@@ -91,9 +91,6 @@ func (s *Store) move(ctx context.Context, name, owner string, in *settleInput) (
 }
 
 func (s *Store) readMove(results pgx.BatchResults, in *settleInput) ([]int, error) {
-	if _, err := results.Exec(); err != nil {
-		return nil, err
-	}
 	moved, err := readPartitions(results)
 	return in.without(moved), err
 }
