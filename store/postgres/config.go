@@ -15,7 +15,7 @@ const (
 	DefaultPrefix      = "postrider_"
 	DefaultPartitions  = 8
 	DefaultSegmentFor  = 6 * time.Hour
-	DefaultNotifyEvery = 5 * time.Millisecond
+	DefaultNotifyEvery = 2 * time.Millisecond
 )
 
 // Config says where the outbox is and how the store keeps it. The zero value of each field means its default.
@@ -36,7 +36,7 @@ type Config struct {
 	// Notify tells relays in other processes of commits: Wake sends one pg_notify per NotifyEvery, from a connection of the
 	// pool, outside of any transaction. Default: off, other processes find messages by polling.
 	Notify bool
-	// NotifyEvery is the shortest time between two notifications. Default: 5 ms.
+	// NotifyEvery is the shortest time between two notifications. Default: 2 ms.
 	NotifyEvery time.Duration
 	// ListenDSN is where Listen connects to, to hear what other processes notify: the server itself or a pooler in session
 	// mode, since LISTEN belongs to a session. Default: "", Listen returns at once.
