@@ -198,7 +198,10 @@ func (s *Store) begin(ctx context.Context, name string, partitions int, start re
 			return err
 		}
 	}
-	_, err := s.pool.Exec(ctx, s.sql.begin, name, partitions, position, snapshot)
+	_, err := retry(func() (struct{}, error) {
+		_, err := s.pool.Exec(ctx, s.sql.begin, name, partitions, position, snapshot)
+		return struct{}{}, err
+	})
 	return err
 }
 
