@@ -172,3 +172,28 @@ func TestRepetitionDoesNotNeedTheLog(t *testing.T) {
 		t.Errorf("aside: %+v, %v; want %d", aside, err, seqs[:1])
 	}
 }
+
+// TestMoveBehindTwoOthersIsNotLost: two moves of a partition come in between while a third waits.
+func TestMoveBehindTwoOthersIsNotLost(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{Partitions: 1})
+	l := b.lease(t, "r")[0]
+	tx := b.begin(t)
+	if _, err := tx.Exec(t.Context(), "select 1 from "+b.table("leases")+" for no key update"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := tx.Exec(t.Context(), fmt.Sprintf(`with o as (delete from %[1]s returning *) insert into %[1]s (relay, partition, n, position,
+			snapshot, ceiling, delivered, failed) select relay, partition, n + 1, position, snapshot, ceiling, delivered + 1, failed from o`,
+			b.table("cursors"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	whileLocked(t, b, tx, func() (relay.Settled, error) {
+		return b.Settle(context.WithoutCancel(t.Context()), "r", relay.Owner{ID: l.Owner}, []relay.Settlement{{Epoch: l.Epoch, DeliveredCount: 1}})
+	})
+	delivered := one[int64](t, b.pool, "select delivered from "+b.table("cursors")+" order by n desc limit 1")
+	if rows := one[int64](t, b.pool, "select count(*) from "+b.table("cursors")); rows != 1 || delivered != 3 {
+		t.Errorf("%d cursors, the newest counts %d delivered; want one that counts 3", rows, delivered)
+	}
+}

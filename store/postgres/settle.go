@@ -26,7 +26,9 @@ select l.partition::int4 from {leases} l
 join unnest($3::int2[], $4::int8[]) as i (partition, epoch) using (partition, epoch)
 where l.relay = $1::text and l.owner = $2::text order by l.partition for no key update of l`
 
-	// moveSQL moves cursors and counts, fenced, and returns the partitions for which it did. The rows to delete are named by
+	// moveSQL moves cursors and counts, fenced, and returns the partitions for which it did. It comes after fenceSQL, so that
+	// it sees what was moved while that one waited; else it might put a cursor in the place of one that has been moved twice
+	// meanwhile, behind the newest. The rows to delete are named by
 	// their place, which leaves the planner no way to find them but the direct one. $1 relay, $2 owner, then
 	// arrays: $3 partition, $4 epoch, $5 moved, $6 position, $7 snapshot, $8 ceiling, $9 upTo, $10 page, $11 delivered,
 	// $12 failed.
@@ -57,7 +59,7 @@ from latest o join input i using (partition)
 returning partition::int4`
 )
 
-// Settle implements relay.LogStore. When only cursors move, it is one statement; else one short transaction in two round
+// Settle implements relay.LogStore. When only cursors move, it is two statements and one round trip; else one short transaction in two round
 // trips. Either way all settlements are applied together.
 func (s *Store) Settle(ctx context.Context, name string, owner relay.Owner, settlements []relay.Settlement) (relay.Settled, error) {
 	n, err := s.open(ctx)
@@ -79,7 +81,10 @@ func (s *Store) Settle(ctx context.Context, name string, owner relay.Owner, sett
 
 // move is the fast path.
 func (s *Store) move(ctx context.Context, name, owner string, in *settleInput) (relay.Settled, error) {
-	results, err := implicit(ctx, s.pool, settlePlanSQL, func(b *pgx.Batch) { b.Queue(s.sql.move, in.moves.args(name, owner)...) })
+	results, err := implicit(ctx, s.pool, settlePlanSQL, func(b *pgx.Batch) {
+		b.Queue(s.sql.fence, in.moves.fenceArgs(name, owner)...)
+		b.Queue(s.sql.move, in.moves.args(name, owner)...)
+	})
 	if err != nil {
 		return relay.Settled{}, err
 	}
@@ -91,6 +96,9 @@ func (s *Store) move(ctx context.Context, name, owner string, in *settleInput) (
 }
 
 func (s *Store) readMove(results pgx.BatchResults, in *settleInput) ([]int, error) {
+	if _, err := results.Exec(); err != nil {
+		return nil, err
+	}
 	moved, err := readPartitions(results)
 	return in.without(moved), err
 }
