@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -58,8 +57,16 @@ const (
 	listDeadSQL  = `select ` + letterColumns + ` from {dead} where ` + chosenSQL + ` and number > $12::int8 order by number limit $13::int8`
 	countDeadSQL = `select count(*) from {dead} where ` + chosenSQL
 
-	// lockDeadSQL locks the letters to resolve, $12 at most, and leaves out those that another caller is resolving.
-	lockDeadSQL = `select number, relay, partition::int4 from {dead} where ` + chosenSQL + `
+	// placesSQL is where the letters to resolve are, $12 at most.
+	placesSQL = `
+select distinct relay, partition::int4 from (
+	select relay, partition from {dead} where ` + chosenSQL + ` order by number limit $12::int8) as d
+order by relay, partition`
+
+	// lockDeadSQL locks the letters to resolve, $12 at most, and leaves out those that another caller is resolving. Their
+	// leases are locked first, as in every decision about a held key: $13 relays and $14 partitions.
+	lockDeadSQL = `select number from {dead} where ` + chosenSQL + `
+	and (relay, partition::int4) in (select * from unnest($13::text[], $14::int4[]))
 order by number limit $12::int8 for update skip locked`
 
 	// statesSQL is for the letters that a filter names: $1 numbers.
@@ -240,9 +247,6 @@ func (s *Store) resolve(ctx context.Context, f deadletter.Filter, limit int, app
 	f.State = deadletter.Open
 	n, err := retry(func() (n int, err error) {
 		err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			if err := s.checkNamed(ctx, tx, f.Numbers); err != nil {
-				return err
-			}
 			numbers, err := s.lockDead(ctx, tx, f, cmp.Or(limit, defaultResolve))
 			if err != nil || len(numbers) == 0 {
 				return err
@@ -295,33 +299,37 @@ func (s *Store) checkNamed(ctx context.Context, tx pgx.Tx, numbers []int64) erro
 	return nil
 }
 
-// lockDead locks letters and, so that no settlement comes in between, the leases of their partitions.
+// lockDead locks letters after, so that no settlement comes in between, the leases of their partitions.
 func (s *Store) lockDead(ctx context.Context, tx pgx.Tx, f deadletter.Filter, limit int) ([]int64, error) {
-	rows, err := tx.Query(ctx, s.names.expand(lockDeadSQL), filterArgs(f, int64(limit))...)
+	rows, err := tx.Query(ctx, s.names.expand(placesSQL), filterArgs(f, int64(limit))...)
 	if err != nil {
 		return nil, err
 	}
-	var numbers []int64
-	var relays []string
-	partitions := make(map[string][]int32)
-	var number int64
+	relays, partitions := []string{}, []int32{}
 	var relay string
 	var partition int32
-	if _, err = pgx.ForEachRow(rows, []any{&number, &relay, &partition}, func() error {
-		numbers = append(numbers, number)
-		if partitions[relay] == nil {
-			relays = append(relays, relay)
-		}
-		partitions[relay] = append(partitions[relay], partition)
+	if _, err = pgx.ForEachRow(rows, []any{&relay, &partition}, func() error {
+		relays = append(relays, relay)
+		partitions = append(partitions, partition)
 		return nil
 	}); err != nil {
 		return nil, err
 	}
-	slices.Sort(relays)
-	for _, relay := range relays {
-		if _, err := tx.Exec(ctx, s.names.expand(lockLeaseSQL), relay, partitions[relay]); err != nil {
+	for from := 0; from < len(relays); {
+		to := from
+		for to < len(relays) && relays[to] == relays[from] {
+			to++
+		}
+		if _, err := tx.Exec(ctx, s.names.expand(lockLeaseSQL), relays[from], partitions[from:to]); err != nil {
 			return nil, err
 		}
+		from = to
 	}
-	return numbers, nil
+	if err := s.checkNamed(ctx, tx, f.Numbers); err != nil {
+		return nil, err
+	}
+	if rows, err = tx.Query(ctx, s.names.expand(lockDeadSQL), filterArgs(f, int64(limit), relays, partitions)...); err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }

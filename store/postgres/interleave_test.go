@@ -197,3 +197,37 @@ func TestMoveBehindTwoOthersIsNotLost(t *testing.T) {
 		t.Errorf("%d cursors, the newest counts %d delivered; want one that counts 3", rows, delivered)
 	}
 }
+
+// TestDecisionsLockInOneOrder: to resolve a dead letter waits for the lease before it locks the letter, as to skip the head
+// of a key does, so that neither waits for what the other has.
+func TestDecisionsLockInOneOrder(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{Partitions: 1})
+	l := b.lease(t, "r")[0]
+	seqs := b.holding(t, l, 1)
+	b.settle(t, l, relay.Settlement{Dead: []relay.Dead{{Sequence: seqs[0], Key: "k", Reason: "rejected"}}})
+	number := one[int64](t, b.pool, "select number from "+b.table("dead"))
+	for _, filter := range []deadletter.Filter{{Relay: "r"}, {Numbers: []int64{number}}} {
+		tx := b.begin(t)
+		if _, err := tx.Exec(t.Context(), "select 1 from "+b.table("leases")+" for no key update"); err != nil {
+			t.Fatal(err)
+		}
+		whileLocked(t, b, &thenLetters{Tx: tx, lock: "select 1 from " + b.table("dead") + " for update nowait"}, func() (int, error) {
+			return b.DiscardDead(context.WithoutCancel(t.Context()), filter, "olga", "x", 0)
+		})
+		b.exec(t, "update "+b.table("dead")+" set state = 'open', resolved_at = null")
+	}
+}
+
+// thenLetters locks the letters before it commits.
+type thenLetters struct {
+	pgx.Tx
+	lock string
+}
+
+func (tx *thenLetters) Commit(ctx context.Context) error {
+	if _, err := tx.Exec(ctx, tx.lock); err != nil {
+		return err
+	}
+	return tx.Tx.Commit(ctx)
+}
