@@ -14,10 +14,15 @@ import (
 const (
 	identitySQL = `select m.system_identifier, c.system_identifier from {meta} m, pg_control_system() c`
 
-	// behindSQL says whether the sequence is behind what the log or a cursor has seen, as after a copy without it.
+	// behindSQL says whether the sequence is, or was, behind what the log or a cursor has seen, as after a copy without it. New
+	// messages may have passed that point before anybody looked; then sequences were assigned twice, or rows stand before a
+	// cursor that were written after it was settled there.
 	behindSQL = `
 select (select last_value from {log_seq_seq}) < coalesce(greatest(
-	(select max(seq) from {log}), (select max(c.position) from {cursors} c where ` + readsSQL + `)), 0)`
+		(select max(seq) from {log}), (select max(c.position) from {cursors} c where ` + readsSQL + `)), 0)
+	or exists (select 1 from {log} group by seq having count(*) > 1)
+	or exists (select 1 from {cursors} c join {log} l on l.partition = c.partition
+		where ` + readsSQL + ` and l.seq <= c.position and l.created_at > c.settled_at)`
 
 	advanceSQL = `
 select setval('{log_seq_seq}', greatest((select last_value from {log_seq_seq}), (select max(seq) from {log}),

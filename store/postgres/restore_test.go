@@ -71,3 +71,27 @@ func TestSequenceBehindTheLogStartsOver(t *testing.T) {
 		t.Errorf("the sequence goes on at %d", seq)
 	}
 }
+
+// TestSequenceThatHasPassedTheLogStartsOver: the sequence was left behind, and so much was published before a relay looked
+// that it is not behind any more. Some sequences are there twice, or the older row is gone.
+func TestSequenceThatHasPassedTheLogStartsOver(t *testing.T) {
+	t.Parallel()
+	for name, kept := range map[string]int{"old rows are there": 5, "old rows are gone": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, postgres.Config{Partitions: 1})
+			insert := fmt.Sprintf("insert into %s (partition, id, topic, type) select 0, i::text, 't', 'x' from generate_series(1, $1::int4) as i", b.table("log"))
+			b.exec(t, insert, 5)
+			b.deliverAll(t, "r", b.lease(t, "r"))
+			b.exec(t, "delete from "+b.table("log")+" where seq > $1::int4", kept)
+			b.exec(t, fmt.Sprintf("select setval('%s', 1, false)", b.table("log_seq_seq")))
+			b.exec(t, "update "+b.table("meta")+" set system_identifier = 42")
+			b.exec(t, "update "+b.table("cursors")+" set snapshot = '900000000:900000000:', ceiling = '900000000'")
+			b.exec(t, insert, 8)
+			again := &bundle{Store: open(t, b.pool, b.config), pool: b.pool, config: b.config}
+			if n := again.deliverAll(t, "r", again.lease(t, "r")); n != kept+8 {
+				t.Errorf("%d messages, want all %d", n, kept+8)
+			}
+		})
+	}
+}
