@@ -148,20 +148,18 @@ func (s *Store) deadPage(ctx context.Context, f deadletter.Filter, after int64, 
 	if _, err := s.open(ctx); err != nil {
 		return nil, err
 	}
-	rows, err := s.pool.Query(ctx, s.names.expand(listDeadSQL), filterArgs(f, after, int64(size))...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
 	var page []deadletter.Letter
-	for d := newDecoder(rows); d.next(); {
-		l, err := decodeLetter(d)
-		if err != nil {
-			return nil, err
+	err := s.read(ctx, s.names.expand(listDeadSQL), filterArgs(f, after, int64(size)), func(rows pgx.Rows) error {
+		for d := newDecoder(rows); d.next(); {
+			l, err := decodeLetter(d)
+			if err != nil {
+				return err
+			}
+			page = append(page, l)
 		}
-		page = append(page, l)
-	}
-	return page, rows.Err()
+		return rows.Err()
+	})
+	return page, err
 }
 
 func decodeLetter(d *decoder) (l deadletter.Letter, err error) {

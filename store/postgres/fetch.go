@@ -17,7 +17,7 @@ import (
 // planSQL goes before a fetch, in the same round trip and for its transaction alone. The plan that is wanted is known and
 // does not depend on the parameters: index scans, planned once. A planner left to itself compiles the statement (JIT)
 // because a log is large, or scans a segment that was empty when it planned.
-const planSQL = `select set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true),
+const planSQL = `select ` + formatSQL + `, set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true),
 	set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)`
 
 // fetchSQL returns, all under the one snapshot of the statement, a header (kind 0), late rows (kind 1) and fresh rows

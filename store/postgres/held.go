@@ -118,11 +118,13 @@ func (s *Store) heldPage(ctx context.Context, name string, last relay.HeldInfo, 
 	if _, err := s.open(ctx); err != nil {
 		return nil, err
 	}
-	rows, err := s.pool.Query(ctx, s.heldSQL(listHeldSQL), name, last.Since, last.Relay, last.Key, begun, int64(listPage))
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, scanHeld)
+	var page []relay.HeldInfo
+	args := []any{name, last.Since, last.Relay, last.Key, begun, int64(listPage)}
+	err := s.read(ctx, s.heldSQL(listHeldSQL), args, func(rows pgx.Rows) (err error) {
+		page, err = pgx.CollectRows(rows, scanHeld)
+		return err
+	})
+	return page, err
 }
 
 // ShowHeld implements relay.HeldStore.
@@ -130,24 +132,28 @@ func (s *Store) ShowHeld(ctx context.Context, name, key string, limit int) (rela
 	if _, err := s.open(ctx); err != nil {
 		return relay.HeldInfo{}, nil, err
 	}
-	h, err := s.showHeld(ctx, s.pool, name, key)
-	if err != nil {
-		return relay.HeldInfo{}, nil, err
-	}
-	rows, err := s.pool.Query(ctx, s.names.expand(waitingSQL), name, h.Partition, key, int64(limit))
-	if err != nil {
-		return relay.HeldInfo{}, nil, translate("show held key", err)
-	}
-	defer rows.Close()
+	var h relay.HeldInfo
 	var parked []relay.ParkedInfo
-	for d := newDecoder(rows); d.next(); {
-		p, err := decodeParked(d)
-		if err != nil {
-			return relay.HeldInfo{}, nil, fmt.Errorf("show held key: %w", err)
+	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}
+	err := pgx.BeginTxFunc(ctx, s.pool, options, func(tx pgx.Tx) (err error) {
+		if h, err = s.showHeld(ctx, tx, name, key); err != nil {
+			return err
 		}
-		parked = append(parked, p)
-	}
-	return h, parked, translate("show held key", rows.Err())
+		rows, err := tx.Query(ctx, s.names.expand(waitingSQL), name, h.Partition, key, int64(limit))
+		if err != nil {
+			return translate("show held key", err)
+		}
+		defer rows.Close()
+		for d := newDecoder(rows); d.next(); {
+			p, err := decodeParked(d)
+			if err != nil {
+				return fmt.Errorf("show held key: %w", err)
+			}
+			parked = append(parked, p)
+		}
+		return translate("show held key", rows.Err())
+	})
+	return h, parked, err
 }
 
 func decodeParked(d *decoder) (p relay.ParkedInfo, err error) {
@@ -168,8 +174,11 @@ func decodeParked(d *decoder) (p relay.ParkedInfo, err error) {
 	return p, err
 }
 
-func (s *Store) showHeld(ctx context.Context, q querier, name, key string) (relay.HeldInfo, error) {
-	rows, err := q.Query(ctx, s.heldSQL(showHeldSQL), name, key)
+func (s *Store) showHeld(ctx context.Context, tx pgx.Tx, name, key string) (relay.HeldInfo, error) {
+	if _, err := tx.Exec(ctx, "select "+formatSQL); err != nil {
+		return relay.HeldInfo{}, translate("show held key", err)
+	}
+	rows, err := tx.Query(ctx, s.heldSQL(showHeldSQL), name, key)
 	if err != nil {
 		return relay.HeldInfo{}, translate("show held key", err)
 	}

@@ -168,15 +168,15 @@ func (m *migrator) applied(ctx context.Context, q querier) (map[int]time.Time, e
 	if err != nil || !exists {
 		return nil, err
 	}
-	rows, err := q.Query(ctx, "select version, applied_at from "+m.names.migrations)
+	rows, err := q.Query(ctx, "select version, (extract(epoch from applied_at) * 1000000)::int8 from "+m.names.migrations)
 	if err != nil {
 		return nil, err
 	}
 	applied := make(map[int]time.Time)
 	var v int
-	var at time.Time
+	var at int64
 	_, err = pgx.ForEachRow(rows, []any{&v, &at}, func() error {
-		applied[v] = at.UTC()
+		applied[v] = time.UnixMicro(at).UTC()
 		return nil
 	})
 	return applied, err

@@ -34,7 +34,11 @@ func withParam(t testing.TB, dsn, name, value string) string {
 func TestStoreWithSimpleProtocol(t *testing.T) {
 	t.Parallel()
 	dsn := withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol")
-	contract(t, withParam(t, dsn, "default_transaction_isolation", "repeatable read"))
+	for name, value := range map[string]string{"default_transaction_isolation": "repeatable read", "datestyle": "German",
+		"bytea_output": "escape"} {
+		dsn = withParam(t, dsn, name, value)
+	}
+	contract(t, dsn)
 }
 
 // TestStoreBehindPgBouncer runs the contract behind PgBouncer in transaction mode, where the connection may be another one

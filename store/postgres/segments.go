@@ -29,11 +29,11 @@ const (
 )
 
 // listSegmentsSQL lists the segments of {log}, the default one with null bounds. The bounds are read back by the session
-// that wrote them, hence in its own date style.
+// that wrote them, hence in its own date style; times come in microseconds since 1970, which is the same in all.
 const listSegmentsSQL = `
-select c.relname, clock_timestamp(),
-	(regexp_match(pg_get_expr(c.relpartbound, c.oid), 'FROM \(''([^'']+)''\)'))[1]::timestamptz,
-	(regexp_match(pg_get_expr(c.relpartbound, c.oid), 'TO \(''([^'']+)''\)'))[1]::timestamptz,
+select c.relname, (extract(epoch from clock_timestamp()) * 1000000)::int8,
+	(extract(epoch from (regexp_match(pg_get_expr(c.relpartbound, c.oid), 'FROM \(''([^'']+)''\)'))[1]::timestamptz) * 1000000)::int8,
+	(extract(epoch from (regexp_match(pg_get_expr(c.relpartbound, c.oid), 'TO \(''([^'']+)''\)'))[1]::timestamptz) * 1000000)::int8,
 	pg_total_relation_size(c.oid), pg_relation_size(c.oid) = 0, greatest(c.reltuples, 0)::int8
 from pg_inherits i join pg_class c on c.oid = i.inhrelid
 where i.inhparent = $1::text::regclass order by 4 nulls first`
@@ -59,10 +59,12 @@ func (n names) listSegments(ctx context.Context, q querier) ([]segment, error) {
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (segment, error) {
 		var s segment
-		var from, to *time.Time
-		err := row.Scan(&s.name, &s.now, &from, &to, &s.bytes, &s.empty, &s.rows)
+		var now int64
+		var from, to *int64
+		err := row.Scan(&s.name, &now, &from, &to, &s.bytes, &s.empty, &s.rows)
+		s.now = time.UnixMicro(now).UTC()
 		if from != nil && to != nil {
-			s.from, s.to = from.UTC(), to.UTC()
+			s.from, s.to = time.UnixMicro(*from).UTC(), time.UnixMicro(*to).UTC()
 		}
 		return s, err
 	})
@@ -137,12 +139,12 @@ func (m *maintenance) prepare(ctx context.Context) error {
 	err = m.try(ctx, "create the next segment", create)
 	if code(err) == checkViolation {
 		// The default segment has rows from the future: the clock was set back. The next segment begins behind them.
-		var newest time.Time
-		if err := m.store.pool.QueryRow(ctx, n.expand("select max(created_at) from {log_default} where created_at < $1::timestamptz"),
-			planned[len(planned)-1].to).Scan(&newest); err != nil {
+		var newest int64
+		if err := m.store.pool.QueryRow(ctx, n.expand("select (extract(epoch from max(created_at)) * 1000000)::int8 from {log_default} "+
+			"where created_at < $1::timestamptz"), planned[len(planned)-1].to).Scan(&newest); err != nil {
 			return err
 		}
-		notBefore = newest.Add(time.Second)
+		notBefore = time.UnixMicro(newest).Add(time.Second)
 		err = m.try(ctx, "create the next segment", create)
 	}
 	if err != nil {
