@@ -87,9 +87,11 @@
 // # Retention
 //
 // The log is partitioned by created_at into segments. Maintain attaches the coming ones ahead of time; if it could not, rows
-// go to the default segment. A segment that is past retention is locked by itself, checked against the persisted cursors of
-// all relays, late rows included, and truncated; that needs no lock on the log. The empty table is dropped when no long
-// transaction holds the log, since the drop needs a lock on it for a moment.
+// go to the default segment. When that one has grown large, the next segment begins some minutes later than it might, so that
+// a constraint, validated while others write, spares the reading of the default segment under a lock. A segment that is past
+// retention is locked by itself, checked against the persisted cursors of all relays, late rows included, and truncated; that
+// needs no lock on the log. The empty table is dropped when no long transaction holds the log, since the drop needs a lock on
+// it for a moment.
 //
 // # Consumers
 //

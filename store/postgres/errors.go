@@ -22,6 +22,7 @@ var (
 // The SQLSTATEs that mean something to this package.
 const (
 	undefinedTable        = "42P01"
+	undefinedObject       = "42704"
 	insufficientPrivilege = "42501"
 	uniqueViolation       = "23505"
 	checkViolation        = "23514"

@@ -130,9 +130,21 @@ func (m *maintenance) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	busy, err := m.endProofs(ctx, segments[0].now)
+	if err != nil {
+		return err
+	}
 	planned := plan(segments, length, time.Time{})
-	if len(planned) == 0 {
+	if busy || len(planned) == 0 {
 		return nil
+	}
+	for _, s := range segments {
+		if s.isDefault() && s.bytes > atOnceBytes {
+			if err := m.prove(ctx, segments); err != nil {
+				return err
+			}
+			return m.lookAhead(ctx)
+		}
 	}
 	var notBefore time.Time
 	create := func(tx pgx.Tx) error { return n.createSegments(ctx, tx, length, notBefore) }
@@ -171,7 +183,7 @@ func (m *maintenance) lookAhead(ctx context.Context) error {
 }
 
 // plan returns the segments to create, so that the log is covered for one and a half segments from now: whatever of that
-// time no segment takes, in the order of time.
+// time no segment takes, in the order of time; not before notBefore, which may lie behind all of it.
 func plan(existing []segment, length time.Duration, notBefore time.Time) []segment {
 	if len(existing) == 0 {
 		return nil
@@ -181,8 +193,12 @@ func plan(existing []segment, length time.Duration, notBefore time.Time) []segme
 	if notBefore.After(from) {
 		from = notBefore.UTC().Truncate(time.Second).Add(time.Second)
 	}
+	end := now.Add(length * 3 / 2)
+	if !from.Before(end) {
+		end = from.Add(time.Second)
+	}
 	var out []segment
-	for from.Before(now.Add(length * 3 / 2)) {
+	for from.Before(end) {
 		to := from.Truncate(length).Add(length)
 		covered := false
 		for _, s := range existing {
