@@ -145,7 +145,10 @@ func (m *migrator) migrate(ctx context.Context, tx pgx.Tx, target int) ([]Migrat
 	if last := steps[len(steps)-1]; last.Down && last.Version == 1 {
 		return steps, script(ctx, tx, "drop table "+m.names.migrations)
 	}
-	return steps, m.names.createSegments(ctx, tx, m.segmentFor, time.Time{})
+	if steps[0].Version > 1 {
+		return steps, nil // the outbox has segments, and Maintain adds to them with care for those who use it
+	}
+	return steps, m.names.createSegments(ctx, tx, m.segmentFor, time.Time{}, adminLockTimeout)
 }
 
 func (m *migrator) record(s migrate.Step) string {

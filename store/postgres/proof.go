@@ -129,7 +129,7 @@ func (m *maintenance) prove(ctx context.Context, segments []segment) error {
 		}
 		for _, found := range proofs {
 			if found.name == p.name && found.valid {
-				return n.createSegments(ctx, tx, length, notBefore)
+				return n.createSegments(ctx, tx, length, notBefore, lockTimeout)
 			}
 		}
 		return nil // a step before was put off

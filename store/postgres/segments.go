@@ -147,7 +147,7 @@ func (m *maintenance) prepare(ctx context.Context) error {
 		}
 	}
 	var notBefore time.Time
-	create := func(tx pgx.Tx) error { return n.createSegments(ctx, tx, length, notBefore) }
+	create := func(tx pgx.Tx) error { return n.createSegments(ctx, tx, length, notBefore, lockTimeout) }
 	err = m.try(ctx, "create the next segment", create)
 	if code(err) == checkViolation {
 		// The default segment has rows from the future: the clock was set back. The next segment begins behind them.
@@ -219,13 +219,14 @@ func plan(existing []segment, length time.Duration, notBefore time.Time) []segme
 
 // createSegments creates the segments that are missing. Attaching a table that exists needs of the log only a lock that
 // writers do not mind (SHARE UPDATE EXCLUSIVE), and of the default segment one that readers and, if there was no segment,
-// writers wait for, for as long as it takes to read it through.
-func (n names) createSegments(ctx context.Context, tx pgx.Tx, length time.Duration, notBefore time.Time) error {
+// writers wait for, for as long as it takes to read it through. lock is how long to wait for it.
+func (n names) createSegments(ctx context.Context, tx pgx.Tx, length time.Duration, notBefore time.Time,
+	lock string) error {
 	segments, err := n.listSegments(ctx, tx)
 	if err != nil {
 		return err
 	}
-	if err := settings(ctx, tx, lockTimeout, attachTimeout); err != nil {
+	if err := settings(ctx, tx, lock, attachTimeout); err != nil {
 		return err
 	}
 	for _, s := range plan(segments, length, notBefore) {
