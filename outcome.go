@@ -3,6 +3,7 @@ package postrider
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -22,6 +23,24 @@ const (
 	// BrokerUnavailable: nothing is wrong with the message; the destination as a whole cannot be reached.
 	BrokerUnavailable
 )
+
+// String is the outcome in one word, as operators read it.
+func (k OutcomeKind) String() string {
+	switch k {
+	case Delivered:
+		return "delivered"
+	case Retried:
+		return "retried"
+	case Snoozed:
+		return "snoozed"
+	case DeadLettered:
+		return "dead"
+	case BrokerUnavailable:
+		return "unavailable"
+	default:
+		return "OutcomeKind(" + strconv.Itoa(int(k)) + ")"
+	}
+}
 
 // Outcome is the meaning of an error that a handler or publisher returned.
 type Outcome struct {

@@ -78,8 +78,8 @@ type Position struct {
 type Settler interface {
 	// Ack says that the message is done with: its effect, or its place in the dead letters, is committed.
 	Ack(ctx context.Context) error
-	// Nack asks for the message again, after a time if the broker can (SubscriberCapabilities.NackDelay). In a log, those
-	// behind it in its partition come again too.
+	// Nack asks for the message again, after a time if the broker can (SubscriberCapabilities.NackDelay). From an ordered
+	// source, those behind it in its partition come again too, and have been lost when Nack returns.
 	Nack(ctx context.Context, after time.Duration) error
 	// Reject asks never to deliver the message again, without its effect. It is for what stands in the dead letters here.
 	Reject(ctx context.Context, reason string) error

@@ -12,6 +12,13 @@ import (
 	"github.com/postrider/postrider"
 )
 
+// The defaults of what becomes of a message that fails.
+const (
+	DefaultMaxAttempts = 10
+	DefaultBackoffBase = 200 * time.Millisecond
+	DefaultBackoffMax  = 60 * time.Second
+)
+
 // Config says what a relay does and how. The zero value of each field means its default.
 type Config struct {
 	// Name identifies the relay and its progress in the outbox, e.g. "to-nats": 1 to 64 bytes. Required. Processes that
@@ -27,6 +34,12 @@ type Config struct {
 	Topics []string
 	// AcceptUnordered lets the relay start with a publisher that cannot keep the order of a key.
 	AcceptUnordered bool
+	// RequireDedupe is how long the broker must at least drop second copies of a message, for consumers without an inbox.
+	// Default: it need not.
+	RequireDedupe time.Duration
+	// RequireMessageBytes is the size (postrider.Message.Size) of the largest message that must get through; a publisher that
+	// does not know its limit is taken. Default: none.
+	RequireMessageBytes int
 	// Start is where a relay begins that this outbox has never seen. Default: FromOldest.
 	Start Start
 
@@ -35,6 +48,9 @@ type Config struct {
 	Concurrency int
 	// MaxBatch is the largest number of messages in one Publish call, as far as the publisher takes as many. Default: 1,000.
 	MaxBatch int
+	// TxBatch is the largest number of fresh messages in one transaction of HandleTx, except that messages that were
+	// committed late together stay together. Default: 100.
+	TxBatch int
 	// MaxInFlight and MaxInFlightBytes bound the messages that the relay holds in memory: two thirds for fresh ones, a third
 	// for parked ones that are due. One message of each kind is always allowed. Defaults: 8,192 and 16 MiB.
 	MaxInFlight, MaxInFlightBytes int
@@ -51,12 +67,16 @@ type Config struct {
 	OnDead OnDead
 	// ParkAfter is the time after which a message that is still being worked on is parked, so that it does not hold back the
 	// cursor. Its handler goes on. It is also the time after which the followers of a slow key are parked when they hold
-	// back the cursor or fill the memory. Default: 5 s; it applies to calls with a single message.
+	// back the cursor or fill the memory. Default: 5 s; it applies to calls with a single
+	// message, and not to HandleTx, where a partition waits for its slowest message: bound that with AttemptTimeout.
 	ParkAfter time.Duration
 	// UnhandledFor is how long a message whose type has no handler is kept, from when it was parked first, before it is
 	// dead; it is looked at twice at least. Default: it waits for ever, so that a process of an older release cannot kill
 	// the messages of a newer one.
 	UnhandledFor time.Duration
+	// UnavailableWait is how long a message is put off, without counting an attempt, when its handler reports that what it
+	// needs is unavailable (postrider.Unavailable). Default: 5 s.
+	UnavailableWait time.Duration
 	// AttemptTimeout ends the context of an attempt. Default: none (the context ends with the lease).
 	AttemptTimeout time.Duration
 
@@ -122,8 +142,8 @@ func (c Config) complete() (Config, error) {
 		value time.Duration
 	}{
 		{"BackoffBase", c.BackoffBase}, {"BackoffMax", c.BackoffMax}, {"ParkAfter", c.ParkAfter},
-		{"UnhandledFor", c.UnhandledFor}, {"AttemptTimeout", c.AttemptTimeout}, {"LeaseTTL", c.LeaseTTL},
-		{"PollMin", c.PollMin}, {"PollMax", c.PollMax}, {"SettleInterval", c.SettleInterval}, {"StopTimeout", c.StopTimeout},
+		{"UnhandledFor", c.UnhandledFor}, {"UnavailableWait", c.UnavailableWait}, {"AttemptTimeout", c.AttemptTimeout}, {"LeaseTTL", c.LeaseTTL},
+		{"RequireDedupe", c.RequireDedupe}, {"PollMin", c.PollMin}, {"PollMax", c.PollMax}, {"SettleInterval", c.SettleInterval}, {"StopTimeout", c.StopTimeout},
 	} {
 		if d.value < 0 {
 			fault("relay: %s must not be negative, is %s", d.name, d.value)
@@ -133,9 +153,9 @@ func (c Config) complete() (Config, error) {
 		name  string
 		value int
 	}{
-		{"Concurrency", c.Concurrency}, {"MaxBatch", c.MaxBatch}, {"MaxInFlight", c.MaxInFlight},
+		{"Concurrency", c.Concurrency}, {"MaxBatch", c.MaxBatch}, {"TxBatch", c.TxBatch}, {"MaxInFlight", c.MaxInFlight},
 		{"MaxInFlightBytes", c.MaxInFlightBytes}, {"MaxHeldKeys", c.MaxHeldKeys}, {"MaxAttempts", c.MaxAttempts},
-		{"SettleBatch", c.SettleBatch}, {"MaxLogBytes", int(c.MaxLogBytes)},
+		{"RequireMessageBytes", c.RequireMessageBytes}, {"SettleBatch", c.SettleBatch}, {"MaxLogBytes", int(c.MaxLogBytes)},
 	} {
 		if n.value < 0 {
 			fault("relay: %s must not be negative, is %d", n.name, n.value)
@@ -151,9 +171,7 @@ func (c Config) complete() (Config, error) {
 	if c.Publisher != nil {
 		concurrency = 4
 		caps := c.Publisher.Capabilities()
-		if !caps.Ordered && !c.AcceptUnordered {
-			fault("relay: the publisher does not keep the order of a key; use one that does, or set AcceptUnordered")
-		}
+		faults = append(faults, c.Unmet(caps)...)
 		c.MaxBatch = cmp.Or(c.MaxBatch, 1000)
 		if caps.MaxBatch > 0 {
 			c.MaxBatch = min(c.MaxBatch, caps.MaxBatch)
@@ -162,13 +180,15 @@ func (c Config) complete() (Config, error) {
 		c.MaxBatch = 1
 	}
 	c.Concurrency = cmp.Or(c.Concurrency, concurrency)
+	c.TxBatch = cmp.Or(c.TxBatch, 100)
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, 8192)
 	c.MaxInFlightBytes = cmp.Or(c.MaxInFlightBytes, 16<<20)
 	c.MaxHeldKeys = cmp.Or(c.MaxHeldKeys, 100_000)
-	c.MaxAttempts = cmp.Or(c.MaxAttempts, 10)
-	c.BackoffBase = cmp.Or(c.BackoffBase, 200*time.Millisecond)
-	c.BackoffMax = cmp.Or(c.BackoffMax, 60*time.Second)
+	c.MaxAttempts = cmp.Or(c.MaxAttempts, DefaultMaxAttempts)
+	c.BackoffBase = cmp.Or(c.BackoffBase, DefaultBackoffBase)
+	c.BackoffMax = cmp.Or(c.BackoffMax, DefaultBackoffMax)
 	c.ParkAfter = cmp.Or(c.ParkAfter, 5*time.Second)
+	c.UnavailableWait = cmp.Or(c.UnavailableWait, 5*time.Second)
 	c.LeaseTTL = cmp.Or(c.LeaseTTL, 15*time.Second)
 	c.PollMin = cmp.Or(c.PollMin, 25*time.Millisecond)
 	c.PollMax = max(cmp.Or(c.PollMax, time.Second), c.PollMin)
@@ -195,15 +215,15 @@ func (c *Config) takes(topic string) bool {
 		return true
 	}
 	for _, p := range c.Topics {
-		if matchTopic(p, topic) {
+		if MatchTopic(p, topic) {
 			return true
 		}
 	}
 	return false
 }
 
-// matchTopic reports whether topic matches pattern, in which "*" stands for any run of characters.
-func matchTopic(pattern, topic string) bool {
+// MatchTopic reports whether topic matches a pattern of Config.Topics, in which "*" stands for any run of characters.
+func MatchTopic(pattern, topic string) bool {
 	head, rest, wild := strings.Cut(pattern, "*")
 	if !wild {
 		return pattern == topic

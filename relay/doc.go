@@ -9,6 +9,9 @@
 //	...
 //	err = r.Run(ctx) // until ctx ends
 //
+// Handlers of [HandleTx] have their effects in the outbox's database, each exactly once, in the transaction that moves the
+// relay on.
+//
 // A handler's error is its verdict. Nil means delivered; postrider.Retry, postrider.Snooze, postrider.Dead and
 // postrider.Unavailable say more; any other error is retried with backoff until the attempts are used up, and then the
 // message is a dead letter.
@@ -31,6 +34,10 @@
 //
 // Outcomes are recorded in batches. The tracker of a partition knows what was read and in which order; the cursor moves to
 // the end of what is settled without a gap. Whatever would hold it back is taken off the main line instead: parked.
+//
+// With HandleTx there are no lanes of keys for fresh messages but one line for each partition, whose front runs in a
+// transaction: handlers, settlement and commit together. What is to be put aside goes aside at the front of the line, so
+// that the cursor passes it in the same settlement: nothing that was recorded is ever read again.
 //
 // # States of a message
 //
@@ -57,6 +64,9 @@
 //     at that moment cannot be taken back.
 //   - The database cannot be reached: nothing is fetched, settlements are tried again, deliveries end with the leases.
 //   - A settlement's answer is lost: it is sent again, and changes nothing the second time.
+//   - It is not known whether a settlement or commit of a relay with transactions took effect: the partition is leased anew,
+//     with a new epoch, and read from the cursor that the store then has. A commit that is refused again when a message has
+//     a transaction of its own is that message's failed attempt.
 //   - The broker cannot be reached: the circuit opens. What was under way goes back to the front of its lane, uncounted;
 //     nothing is fetched, nothing is parked; one message at a time probes.
 //   - A handler takes longer than ParkAfter: its message is parked while it works on, so that the cursor can move. Its

@@ -124,7 +124,7 @@ func (r *Relay) dueRequest() (DueRequest, []*partition) {
 		parts = append(parts, p)
 		req.Partitions = append(req.Partitions, p.id)
 		for key, h := range p.held {
-			if p.lanes[key] != nil || h.heads > 0 || h.releasing {
+			if p.works(key) || h.heads > 0 || h.releasing {
 				req.BusyKeys = append(req.BusyKeys, key)
 			}
 		}
@@ -147,7 +147,7 @@ func (r *Relay) admitRun(p *partition, in *Run) {
 	if h == nil {
 		h = r.holdKey(p, in.Key)
 	}
-	if p.lanes[in.Key] != nil || h.heads > 0 || h.releasing {
+	if p.works(in.Key) || h.heads > 0 || h.releasing {
 		return // what was read is older than what is known here
 	}
 	if len(in.Records) == 0 {
@@ -178,7 +178,8 @@ func (r *Relay) admitDue(p *partition, rec *Record) {
 func (r *Relay) parkedItem(p *partition, rec *Record, piece *run) *item {
 	it := &item{
 		msg: rec.Message, key: rec.Message.Key, seq: rec.Message.Sequence, partition: p, run: piece, attempts: rec.Attempts,
-		parked: true, parkedFor: rec.ParkedFor, reason: rec.Reason, err: rec.Err,
+		redrives: rec.Redrives,
+		parked:   true, parkedFor: rec.ParkedFor, reason: rec.Reason, err: rec.Err,
 	}
 	r.load(it, &r.aside)
 	return it

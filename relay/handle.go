@@ -3,6 +3,7 @@ package relay
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/postrider/postrider"
@@ -23,40 +24,75 @@ func (h *handlers) find(m *postrider.Message) postrider.Handler {
 	return h.any[m.Type]
 }
 
+// some says whether there are any.
+func (h *handlers) some() bool { return len(h.typed)+len(h.any) > 0 }
+
 // Handle lets h work on the messages of a definition: one type, one schema version. A message that cannot be decoded goes
 // to the dead letters at once. Handle is to be called before Run. Errors: postrider.ErrDuplicateDefinition when the
 // relay has a handler for this type and version; *postrider.ValidationError for a faulty definition; ErrStarted; an error
 // when the relay has a publisher.
 func Handle[T any](r *Relay, d postrider.Definition[T], h func(ctx context.Context, m postrider.Typed[T]) error) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := r.mayHandle(d.Type(), h == nil); err != nil {
-		return err
-	}
-	if err := r.handlers.catalog.Add(d); err != nil {
-		return fmt.Errorf("handle %q: %w", d.Type(), err)
-	}
-	versions := r.handlers.typed[d.Type()]
-	if versions == nil {
-		versions = make(map[int]postrider.Handler)
-		r.handlers.typed[d.Type()] = versions
-	}
-	versions[d.SchemaVersion()] = r.intercepted(d.Handler(h))
-	return nil
+	return r.addTyped(d, h == nil, withoutTx, d.Handler(h))
 }
 
 // HandleFunc lets h work on all messages of a type, but for schema versions that have a handler of their own (Handle). It
 // is to be called before Run. Errors: ErrDuplicateHandler; ErrStarted; an error when the relay has a publisher.
 func (r *Relay) HandleFunc(messageType string, h postrider.Handler) error {
+	return r.addAny(messageType, h == nil, withoutTx, h)
+}
+
+// addTyped takes a handler for the messages of a definition.
+func (r *Relay) addTyped(d postrider.AnyDefinition, missing bool, kind handlerKind, h postrider.Handler) error {
+	return r.add(d.Type(), missing, kind, func() error {
+		if err := r.handlers.catalog.Add(d); err != nil {
+			return err
+		}
+		versions := r.handlers.typed[d.Type()]
+		if versions == nil {
+			versions = make(map[int]postrider.Handler)
+			r.handlers.typed[d.Type()] = versions
+		}
+		versions[d.SchemaVersion()] = r.intercepted(h)
+		return nil
+	})
+}
+
+// addAny takes a handler for the messages of a type.
+func (r *Relay) addAny(messageType string, missing bool, kind handlerKind, h postrider.Handler) error {
+	return r.add(messageType, missing, kind, func() error {
+		if r.handlers.any[messageType] != nil {
+			return ErrDuplicateHandler
+		}
+		r.handlers.any[messageType] = r.intercepted(h)
+		return nil
+	})
+}
+
+// handlerKind says where handlers get their transactions from: nil for those that have none.
+type handlerKind func(r *Relay) (transactor, error)
+
+func withoutTx(*Relay) (transactor, error) { return nil, nil }
+
+// add takes a handler, if it is of the same kind as those that are there.
+func (r *Relay) add(messageType string, missing bool, kind handlerKind, put func() error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.mayHandle(messageType, h == nil); err != nil {
+	if err := r.mayHandle(messageType, missing); err != nil {
 		return err
 	}
-	if r.handlers.any[messageType] != nil {
-		return fmt.Errorf("handle %q: %w", messageType, ErrDuplicateHandler)
+	tx, err := kind(r)
+	if err == nil && r.handlers.some() && tx != r.tx {
+		err = errors.New("the relay's other handlers have another kind of transaction, or none; give these a relay of their own")
 	}
-	r.handlers.any[messageType] = r.intercepted(h)
+	if err == nil {
+		err = put()
+	}
+	if err != nil {
+		return fmt.Errorf("handle %q: %w", messageType, err)
+	}
+	if r.tx = tx; tx != nil {
+		r.cfg.MaxBatch = r.cfg.TxBatch
+	}
 	return nil
 }
 

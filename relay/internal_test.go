@@ -22,8 +22,8 @@ func TestMatchTopic(t *testing.T) {
 		{"*.new", "orders.new", true}, {"*.new", "orders.new.er", false}, {"a*b*c", "abc", true}, {"a*b*c", "aXbYc", true},
 		{"a*b*c", "acb", false}, {"a*a", "a", false}, {"*ab*ab", "abab", true}, {"*ab*ab", "ab", false}, {"**", "x", true},
 	} {
-		if got := matchTopic(c.pattern, c.topic); got != c.want {
-			t.Errorf("matchTopic(%q, %q) = %v", c.pattern, c.topic, got)
+		if got := MatchTopic(c.pattern, c.topic); got != c.want {
+			t.Errorf("MatchTopic(%q, %q) = %v", c.pattern, c.topic, got)
 		}
 	}
 }
@@ -31,10 +31,10 @@ func TestMatchTopic(t *testing.T) {
 func FuzzMatchTopic(f *testing.F) {
 	f.Add("a*b", "aXb")
 	f.Fuzz(func(t *testing.T, pattern, topic string) {
-		if matchTopic(pattern, topic) && !matchTopic("*"+pattern, "x"+topic) {
+		if MatchTopic(pattern, topic) && !MatchTopic("*"+pattern, "x"+topic) {
 			t.Errorf("%q matches %q, but a wild beginning does not", pattern, topic)
 		}
-		if !matchTopic("*", topic) {
+		if !MatchTopic("*", topic) {
 			t.Errorf("* does not match %q", topic)
 		}
 	})
@@ -48,7 +48,7 @@ func TestTrackerMovesOverTheSettledPrefix(t *testing.T) {
 		var tr tracker
 		type ref struct {
 			seq     int64
-			late    bool
+			late    bool // with another behind it, so that the cursor cannot stand there
 			last    bool
 			next    Cursor
 			settled bool
@@ -70,12 +70,13 @@ func TestTrackerMovesOverTheSettledPrefix(t *testing.T) {
 					}
 					b.Records = append(b.Records, Record{Message: &postrider.Message{Sequence: seq}})
 				}
+				after := next
 				next += int64(n - b.Late)
 				b.Next = Cursor{Position: next, Snapshot: fmt.Sprint(step)}
-				ticket := tr.add(&b)
+				ticket := tr.add(&b, after)
 				for i := range b.Records {
 					open = append(open, len(model))
-					model = append(model, ref{b.Records[i].Message.Sequence, i < b.Late, i == n-1, b.Next, false, ticket + uint64(i)})
+					model = append(model, ref{b.Records[i].Message.Sequence, i < b.Late-1, i == n-1, b.Next, false, ticket + uint64(i)})
 				}
 				if n == 0 {
 					model = append(model, ref{late: true, last: true, next: b.Next, settled: true})

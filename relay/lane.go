@@ -23,6 +23,7 @@ type item struct {
 	size      int
 	budget    *budget
 	attempts  int       // made before this delivery
+	redrives  int       // that of the record
 	since     time.Time // in memory since
 	started   time.Time
 	// parked: the message stands among the parked ones, either because it came from there or because it was put there while
@@ -30,6 +31,10 @@ type item struct {
 	parked bool
 	// err says why the stored row is not a message.
 	err error
+	// delay is what was left of the time until its delivery when it was read, which is then put aside at the front of a line.
+	delay time.Duration
+	// refused is why the last commit of it alone did not take effect.
+	refused error
 	// parkedFor and reason are those of the record.
 	parkedFor time.Duration
 	reason    ParkReason
@@ -47,6 +52,14 @@ type lane struct {
 	// deaths counts dead letters of the lane that are not recorded yet. Its followers wait for that: were they delivered
 	// before and the process died, the dead message would be tried again behind them.
 	deaths int
+
+	// Of a partition's line only:
+
+	// blocked: it waits for a settlement that is under way.
+	blocked bool
+	// limit, if positive, is how many messages the next transaction takes. late is how many of those out, from the first on,
+	// were committed late and can only be settled together.
+	limit, late int
 }
 
 func (l *lane) push(it *item) {

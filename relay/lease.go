@@ -20,6 +20,7 @@ func (r *Relay) leaseLoop(ctx context.Context) {
 		case <-r.leaseWake:
 			r.handOver(ctx)
 			continue
+		case <-r.beatWake:
 		case <-timer.C:
 		}
 		timer.Reset(r.beat(ctx))
@@ -238,14 +239,19 @@ func (r *Relay) takeOut(p *partition) {
 
 // putAway forgets what waits in a partition that is being left. Its next owner reads on from the cursor, which stands
 // before the first message that is not settled; so messages that wait before others that were delivered are parked, for
-// the cursor to pass over both. Otherwise those others would be delivered again.
+// the cursor to pass over both. Otherwise those others would be delivered again. So are, with HandleTx, late messages of
+// which others were put aside: that is recorded once the cursor has passed it, and the cursor passes all of them or none.
 func (r *Relay) putAway(p *partition) {
+	before := p.delivered
+	if r.tx != nil {
+		p.moved = p.tracker.advance() || p.moved
+		if !p.tracker.behindAside() {
+			before = max(before, p.tracker.lateUntil(p.tracker.begin()))
+		}
+	}
 	leave := func(it *item) {
-		if key := it.key; !it.parked && it.ticket < p.delivered {
-			if key != "" && p.held[key] == nil {
-				r.head(it, HeldKey{Reason: ParkReturned, Cause: "its process stopped before it came to it", Attempts: it.attempts})
-			}
-			r.park(it, Parked{Reason: ParkReturned, Waits: key != "", Attempts: it.attempts})
+		if !it.parked && it.ticket < before {
+			r.setApart(it, ParkReturned, "its process stopped before it came to it")
 		}
 		r.drop(it)
 	}
@@ -259,6 +265,14 @@ func (r *Relay) putAway(p *partition) {
 		}
 		delete(p.lanes, l.key)
 	}
+}
+
+// setApart parks a message that was not attempted, to be due at once, behind those of its key that are.
+func (r *Relay) setApart(it *item, reason ParkReason, cause string) {
+	if it.key != "" && it.partition.held[it.key] == nil {
+		r.head(it, HeldKey{Reason: reason, Cause: cause, Attempts: it.attempts})
+	}
+	r.park(it, Parked{Reason: reason, Waits: it.key != "", Attempts: it.attempts})
 }
 
 // handOver releases partitions that are leaving and have nothing left to record.

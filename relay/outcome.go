@@ -15,9 +15,6 @@ const (
 	unhandledMax = 5 * time.Minute
 )
 
-// unavailableWait is how long a handler's message is put off when the handler reports that what it needs is unavailable.
-const unavailableWait = 5 * time.Second
-
 // complete takes in the outcomes of one call; no verdicts stand for success of all. Messages of one lane stand together in
 // the batch, in order.
 func (r *Relay) complete(batch []*item, verdicts []verdict, probe bool) {
@@ -42,6 +39,11 @@ func (r *Relay) complete(batch []*item, verdicts []verdict, probe bool) {
 		r.completeLane(batch[i:j], part, down)
 		i = j
 	}
+	r.goOn()
+}
+
+// goOn wakes what waits for calls to come back.
+func (r *Relay) goOn() {
 	if r.sched.len() > 0 || r.life.Err() != nil {
 		r.changed.Broadcast()
 	}
@@ -141,6 +143,11 @@ func (r *Relay) completeLane(items []*item, verdicts []verdict, down bool) {
 		diedBefore = true
 	}
 	r.closeLane(p, l)
+	r.left(p)
+}
+
+// left puts a partition away that is being left, once nothing of it is out.
+func (r *Relay) left(p *partition) {
 	if p.leaving && p.out == 0 {
 		r.putAway(p)
 		signal(r.leaseWake)
@@ -219,7 +226,7 @@ func (r *Relay) failed(it *item, v *verdict) (stops bool) {
 	case o.Kind == postrider.Snoozed:
 		reason, attempts, cause = ParkSnoozed, it.attempts, ""
 	case o.Kind == postrider.BrokerUnavailable: // said by a handler
-		reason, attempts, after = ParkSnoozed, it.attempts, unavailableWait
+		reason, attempts, after = ParkSnoozed, it.attempts, r.cfg.UnavailableWait
 	default:
 		p.pending.FailedCount++
 		if attempts >= r.cfg.MaxAttempts {
@@ -243,10 +250,11 @@ func (r *Relay) failed(it *item, v *verdict) (stops bool) {
 func (r *Relay) dead(it *item, reason, cause string, attempts int) (stops bool) {
 	p := it.partition
 	if !it.parked {
-		p.tracker.settle(it.ticket)
+		p.tracker.putAside(it.ticket)
 	}
 	p.pending.Dead = append(p.pending.Dead, Dead{
 		Sequence: it.seq, Key: it.key, FromLog: !it.parked, Reason: reason, Cause: cause, Attempts: attempts,
+		Redrives: it.redrives,
 	})
 	r.recorded(p)
 	r.cfg.Logger.Error("message is dead", "relay", r.cfg.Name, "message", it.msg.ID, "type", it.msg.Type, "key", it.key,
@@ -256,7 +264,7 @@ func (r *Relay) dead(it *item, reason, cause string, attempts int) (stops bool) 
 		r.drop(it)
 		return true
 	}
-	if it.lane != nil {
+	if it.lane != nil && !it.lane.isLine() { // a line's next transaction records it
 		it.lane.deaths++
 	}
 	r.ended(it)
@@ -275,9 +283,9 @@ func (r *Relay) head(it *item, h HeldKey) {
 // park puts a message aside, or notes what has changed about one that is.
 func (r *Relay) park(it *item, pk Parked) {
 	p := it.partition
-	pk.Sequence, pk.Key, pk.FromLog = it.seq, it.key, !it.parked
+	pk.Sequence, pk.Key, pk.FromLog, pk.Redrives = it.seq, it.key, !it.parked, it.redrives
 	if !it.parked {
-		p.tracker.settle(it.ticket)
+		p.tracker.putAside(it.ticket)
 	}
 	if pk.Waits {
 		r.holdKey(p, pk.Key).unrecorded++

@@ -25,6 +25,8 @@ type partition struct {
 	// aside are messages that the last owner put aside beyond its cursor: they will be read again, and passed over.
 	aside map[int64]struct{}
 	lanes map[string]*lane
+	// taken are the keys of the line's messages that are in a transaction.
+	taken map[string]struct{}
 	held  map[string]*held
 	// busy are parked messages that wait for themselves (without a key, or delayed) and are in memory, or whose outcome is
 	// not recorded yet.
@@ -83,4 +85,10 @@ func (p *partition) putAside(seq int64) bool {
 	_, is := p.aside[seq]
 	delete(p.aside, seq)
 	return is
+}
+
+// works says whether messages of a key are in memory to be worked on, those of the line only while they are.
+func (p *partition) works(key string) bool {
+	_, taken := p.taken[key]
+	return taken || p.lanes[key] != nil
 }

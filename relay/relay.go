@@ -30,6 +30,7 @@ type Relay struct {
 	owner    Owner
 	handlers handlers
 	publish  PublishFunc
+	tx       transactor // nil unless handlers have transactions
 
 	// life ends when the relay is to take no new work; calls ends when calls under way are to be cancelled.
 	life, calls           context.Context
@@ -38,6 +39,7 @@ type Relay struct {
 	done                  chan struct{}
 	fetchWake, dueWake    chan struct{}
 	leaseWake, settleWake chan struct{}
+	beatWake              chan struct{}
 	lastSettle            chan struct{} // closed when no further outcomes come
 	workers               sync.WaitGroup
 
@@ -58,7 +60,8 @@ type Relay struct {
 	lastBeat     time.Time // when the last heartbeat that was answered was sent
 	rounds       uint64    // completed rounds of fetching
 	drains       map[*drain]struct{}
-	leased       bool // a heartbeat has succeeded
+	doubts       map[int]*doubt // by partition
+	leased       bool           // a heartbeat has succeeded
 }
 
 // New makes a relay on a store. Errors: every fault of the configuration at once.
@@ -78,10 +81,12 @@ func New(store Store, cfg Config) (*Relay, error) {
 		done:      make(chan struct{}),
 		fetchWake: make(chan struct{}, 1), dueWake: make(chan struct{}, 1),
 		leaseWake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1),
+		beatWake:   make(chan struct{}, 1),
 		lastSettle: make(chan struct{}),
 		partitions: make(map[int]*partition),
 		running:    make(map[*item]struct{}),
 		drains:     make(map[*drain]struct{}),
+		doubts:     make(map[int]*doubt),
 	}
 	r.changed = sync.NewCond(&r.mu)
 	r.fresh, r.aside = cfg.budgets()
@@ -147,7 +152,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	loops.Go(func() { r.dueLoop(background) })
 	loops.Go(func() { r.listen(background) })
 	loops.Go(func() { r.maintainLoop(background) })
-	loops.Go(func() { r.parkSlowLoop(background) })
+	if r.tx == nil {
+		loops.Go(func() { r.parkSlowLoop(background) })
+	}
 	settled := make(chan struct{})
 	go func() { defer close(settled); r.settleLoop(background) }()
 	leasing, endLeasing := context.WithCancel(background)

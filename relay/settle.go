@@ -70,6 +70,10 @@ func (r *Relay) flush(ctx context.Context) {
 			r.cfg.Logger.Warn("relay cannot record outcomes and keeps trying", "relay", r.cfg.Name, "error", err)
 			failing = true
 		}
+		if r.tx != nil {
+			r.abandon(batch, err)
+			return
+		}
 		tries++
 		if !sleep(ctx, Backoff(50*time.Millisecond, time.Second, tries)) {
 			return
@@ -89,6 +93,9 @@ func (r *Relay) collect() []sent {
 	for _, p := range r.partitions {
 		if p.tracker.advance() {
 			p.moved = true
+		}
+		if p.sending || r.tx != nil && !p.tracker.behindAside() { // the next transaction takes it along
+			continue
 		}
 		// A cursor of which only the snapshot moved can wait a while.
 		if p.count == 0 && (!p.moved || time.Since(p.lastSettled) < r.cfg.LeaseTTL/4) {
@@ -121,22 +128,45 @@ func (r *Relay) applied(batch []sent, res Settled) {
 	defer r.mu.Unlock()
 	soonest := time.Duration(-1)
 	for i := range batch {
-		p, s := batch[i].partition, &batch[i].settlement
-		r.unsettled -= batch[i].count
-		p.sending, p.lastSettled, p.recorded = false, time.Now(), batch[i].upTo
+		p := batch[i].partition
 		if slices.Contains(res.Lost, p.id) && !p.gone {
-			r.cfg.Logger.Warn("another process has taken over a partition; its messages may be delivered twice",
-				"relay", r.cfg.Name, "partition", p.id, "epoch", p.epoch)
-			r.lose(p)
+			r.taken(p)
 		}
-		if p.gone {
-			continue
-		}
-		soonest = earlier(soonest, r.recordedParked(p, s))
-		for _, key := range s.Release {
-			r.released(p, key, slices.Contains(res.Released, key))
-		}
+		soonest = earlier(soonest, r.stored(&batch[i], res.Released))
 	}
+	r.settled(soonest)
+}
+
+// taken gives a partition up that another process works on.
+func (r *Relay) taken(p *partition) {
+	r.cfg.Logger.Warn("another process has taken over a partition; its messages may be delivered twice",
+		"relay", r.cfg.Name, "partition", p.id, "epoch", p.epoch)
+	r.lose(p)
+}
+
+// stored takes note of a settlement that the store has, and returns the time until the first message of it is due; negative
+// if none is.
+func (r *Relay) stored(b *sent, released []string) time.Duration {
+	p, s := b.partition, &b.settlement
+	r.unsettled -= b.count
+	p.sending, p.lastSettled, p.recorded = false, time.Now(), b.upTo
+	if p.gone {
+		return -1
+	}
+	soonest := r.recordedParked(p, s)
+	for _, key := range s.Release {
+		r.released(p, key, slices.Contains(released, key))
+	}
+	if l := p.lanes[lineKey]; l != nil && l.blocked {
+		l.blocked, l.running = false, false
+		r.closeLane(p, l)
+		r.changed.Broadcast()
+	}
+	return soonest
+}
+
+// settled wakes what waits for settlements. A parked message is due after soonest, if that is not negative.
+func (r *Relay) settled(soonest time.Duration) {
 	if r.sched.len() > 0 { // lanes that waited for a death to be recorded
 		r.changed.Broadcast()
 	}

@@ -163,7 +163,7 @@ type Batch struct {
 	// Late is the number of records at the front of Records that were committed late: their Sequence lies at or before the
 	// Position of the cursor that was read after. As long as one of them is unsettled, the cursor stays where it was; once
 	// all are settled, {Position: r.Sequence, Snapshot: Next.Snapshot} is a valid cursor for each further record r up to
-	// which all are settled.
+	// which all are settled, and, if there is any, that with the Position of the cursor that was read after is one too.
 	Late int
 	// Next is the cursor once every record is settled.
 	Next Cursor
@@ -180,6 +180,8 @@ type Record struct {
 	Delay time.Duration
 	// Attempts is the number of attempts made so far, 0 for a message that comes from the log.
 	Attempts int
+	// Redrives is how often operators have sent it back from the dead letters.
+	Redrives int
 	// Reason is why a parked message was parked; empty for one that comes from the log.
 	Reason ParkReason
 	// ParkedFor is how long ago the message was parked first; parking it again does not start the time anew.
@@ -243,6 +245,7 @@ const (
 	ParkUnhandled ParkReason = "unhandled" // no handler or route takes it
 	ParkRedriven  ParkReason = "redriven"  // an operator sent it back from the dead letters
 	ParkReturned  ParkReason = "returned"  // its process stopped, or handed the partition over, before it came to it
+	ParkApart     ParkReason = "apart"     // it was committed late, and shared a transaction with one that failed
 	ParkReplayed  ParkReason = "replayed"  // an operator asked for it again
 	ParkDead      ParkReason = "dead"      // of a held key only: its head died, and an operator decides how it goes on
 )
@@ -292,6 +295,9 @@ type Parked struct {
 	// up to 4,000 bytes.
 	Attempts int
 	Cause    string
+	// Redrives is that of the record. A parked row that differs in it has died and was sent back since: what became of the
+	// earlier try says nothing about it, and nothing happens.
+	Redrives int
 }
 
 // HeldKey is a key stopped by its failed head.
@@ -322,6 +328,8 @@ type Dead struct {
 	// attempt, up to 4,000 bytes.
 	Reason, Cause string
 	Attempts      int
+	// Redrives is that of the record, as in Parked.
+	Redrives int
 }
 
 // Settled says what a Settle call did not do or did beyond what was certain.

@@ -9,20 +9,32 @@ type tracker struct {
 	entries []entry // a queue: the live part is entries[head:]
 	head    int
 	base    uint64 // ticket of entries[0]
-	cursor  Cursor // the end of the settled prefix
+	cursor  Cursor // the end of the settled prefix, as far as the cursor can stand there
+	passed  uint64 // the ticket behind the cursor
+	aside   uint64 // the ticket behind the last message that was put aside
 }
 
 type entry struct {
+	// sequence is the position of the cursor once all up to here are settled, if it can stand here.
 	sequence int64
 	batch    *Cursor // the Next of its batch
 	settled  bool
 	late     bool
+	stands   bool // the cursor can stand behind it: behind a fresh message, or the last of the late ones
 	last     bool // of its batch
 }
 
-// add puts the records of a batch behind those that are there and returns the ticket of the first; the others follow by
-// one. A batch without records moves the cursor as soon as all before it are settled.
-func (t *tracker) add(b *Batch) uint64 {
+// cursor is where the cursor stands behind an entry, if it can.
+func (e *entry) cursor() (c Cursor, stands bool) {
+	if e.last {
+		return *e.batch, true
+	}
+	return Cursor{Position: e.sequence, Snapshot: e.batch.Snapshot}, e.stands
+}
+
+// add puts the records of a batch, read after a position, behind those that are there and returns the ticket of the first;
+// the others follow by one. A batch without records moves the cursor as soon as all before it are settled.
+func (t *tracker) add(b *Batch, after int64) uint64 {
 	if t.head > 0 && t.head*2 >= len(t.entries) {
 		n := copy(t.entries, t.entries[t.head:])
 		clear(t.entries[n:])
@@ -31,9 +43,13 @@ func (t *tracker) add(b *Batch) uint64 {
 	first := t.base + uint64(len(t.entries))
 	next := b.Next
 	for i := range b.Records {
-		t.entries = append(t.entries, entry{
-			sequence: b.Records[i].Message.Sequence, batch: &next, late: i < b.Late, last: i == len(b.Records)-1,
-		})
+		e := entry{
+			sequence: b.Records[i].Message.Sequence, batch: &next, late: i < b.Late, stands: i >= b.Late-1, last: i == len(b.Records)-1,
+		}
+		if e.late {
+			e.sequence = after
+		}
+		t.entries = append(t.entries, e)
 	}
 	if len(b.Records) == 0 {
 		t.entries = append(t.entries, entry{batch: &next, late: true, last: true, settled: true})
@@ -44,22 +60,53 @@ func (t *tracker) add(b *Batch) uint64 {
 // settle marks a message as settled.
 func (t *tracker) settle(ticket uint64) { t.entries[ticket-t.base].settled = true }
 
+// putAside marks a message as settled by being put aside.
+func (t *tracker) putAside(ticket uint64) {
+	t.settle(ticket)
+	t.aside = max(t.aside, ticket+1)
+}
+
 // advance moves the cursor over the settled prefix and reports whether it moved.
 func (t *tracker) advance() bool {
 	moved := false
 	for t.head < len(t.entries) && t.entries[t.head].settled {
 		e := &t.entries[t.head]
-		switch {
-		case e.last:
-			t.cursor, moved = *e.batch, true
-		case !e.late:
-			t.cursor, moved = Cursor{Position: e.sequence, Snapshot: e.batch.Snapshot}, true
+		if c, stands := e.cursor(); stands {
+			t.cursor, t.passed, moved = c, t.base+uint64(t.head)+1, true
 		}
 		e.batch = nil
 		t.head++
 	}
 	return moved
 }
+
+// reach is the tracker as it would be if all before a ticket were settled, as far as a settlement needs to know: it shares
+// the entries.
+func (t *tracker) reach(upTo uint64) tracker {
+	out := *t
+	for i := t.head; i < len(t.entries) && (t.base+uint64(i) < upTo || t.entries[i].settled); i++ {
+		if c, stands := t.entries[i].cursor(); stands {
+			out.cursor, out.passed = c, t.base+uint64(i)+1
+		}
+		out.head++
+	}
+	return out
+}
+
+// lateUntil is the ticket behind the group of late messages that a message belongs to; its own if it is fresh.
+func (t *tracker) lateUntil(ticket uint64) uint64 {
+	i := int(ticket - t.base)
+	for i < len(t.entries) && t.entries[i].late {
+		i++
+		if t.entries[i-1].stands || t.entries[i-1].last {
+			break
+		}
+	}
+	return t.base + uint64(i)
+}
+
+// behindAside says whether the cursor has passed everything that was put aside.
+func (t *tracker) behindAside() bool { return t.passed >= t.aside }
 
 // open is the number of messages that are not settled, or settled behind one that is not.
 func (t *tracker) open() int { return len(t.entries) - t.head }

@@ -33,6 +33,10 @@ func (r *Relay) worker() {
 			finished = true
 			return
 		}
+		if r.tx != nil {
+			r.transact(batch, probe)
+			continue
+		}
 		msgs := make([]*postrider.Message, len(batch)) // the publisher may keep it, beyond its time even
 		for i, it := range batch {
 			if attempt := it.attempts + 1; it.msg.Attempt != attempt {
@@ -65,15 +69,14 @@ func (r *Relay) take(batch []*item) (_ []*item, probe bool) {
 
 // fill takes units while there is room: from each lane as many of its foremost messages as fit.
 func (r *Relay) fill(batch []*item, room int) []*item {
+	if r.tx != nil {
+		return r.fillTx(batch)
+	}
 	now := time.Now()
 	bytes := max(r.fresh.maxBytes/(2*r.cfg.Concurrency), 1)
 	for len(batch) < room && r.sched.len() > 0 && bytes > 0 {
 		u := r.sched.next()
-		if p := u.partition(); !now.Before(p.until) {
-			if u.item != nil {
-				r.drop(u.item)
-			}
-			r.lose(p)
+		if r.expired(u, now) {
 			continue
 		}
 		if u.lane == nil {
@@ -91,6 +94,19 @@ func (r *Relay) fill(batch []*item, room int) []*item {
 		}
 	}
 	return batch
+}
+
+// expired loses the partition of a unit if its lease has ended, and reports whether it has.
+func (r *Relay) expired(u unit, now time.Time) bool {
+	p := u.partition()
+	if now.Before(p.until) {
+		return false
+	}
+	if u.item != nil {
+		r.drop(u.item)
+	}
+	r.lose(p)
+	return true
 }
 
 // out notes what leaves for delivery.

@@ -1,0 +1,28 @@
+// Package protect calls functions of users so that whatever they do ends in an error.
+package protect
+
+import (
+	"errors"
+	"runtime/debug"
+)
+
+// ErrGoexit: a function ended its goroutine.
+var ErrGoexit = errors.New("the handler ended its goroutine (runtime.Goexit)")
+
+// Call runs f on a goroutine of its own. A panic becomes the error that panicked makes of it; one that ends its goroutine
+// (runtime.Goexit) fails with ErrGoexit.
+func Call(f func() error, panicked func(value any, stack string) error) (err error) {
+	err = ErrGoexit
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if v := recover(); v != nil {
+				err = panicked(v, string(debug.Stack()))
+			}
+		}()
+		err = f()
+	}()
+	<-done
+	return err
+}

@@ -1,0 +1,114 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/postrider/postrider"
+)
+
+// TxStore is what HandleTx needs of a relay's store: transactions on the database of the outbox that commit together with
+// a settlement.
+//
+// The implementations are store/postgres, store/sqlite and store/memory; storetest.HandleTx holds them to this contract.
+type TxStore[Tx any] interface {
+	// Begin starts a transaction. A statement in it sees what others have committed before the statement began.
+	Begin(ctx context.Context) (Tx, error)
+	// Rollback ends it without an effect, also when ctx has ended. Of a transaction that has ended it does nothing.
+	Rollback(ctx context.Context, tx Tx) error
+	// CommitSettled commits tx together with a settlement, or neither, and returns those of the keys asked to be released
+	// that are held no longer. It differs from Settle in three points: it is as durable as the commits of tx are; a message
+	// to be Removed must be parked; and no lock of it, on which other processes might wait, is held while this process could
+	// be paused. Whatever it returns, tx has ended. Errors: ErrLeaseLost, ErrNotParked and those of the settlement, after
+	// which nothing was committed; after any other it is open whether it was.
+	CommitSettled(ctx context.Context, tx Tx, relay string, owner Owner, s Settlement) (released []string, err error)
+}
+
+// Errors of TxStore.CommitSettled.
+var (
+	// ErrLeaseLost: the lease is no longer the caller's.
+	ErrLeaseLost = errors.New("lease was lost; nothing was committed")
+	// ErrNotParked: a message is no longer parked, because an operator took it away.
+	ErrNotParked = errors.New("message is no longer parked; nothing was committed")
+)
+
+// HandleTx is Handle for effects in the outbox's own database: h works in a transaction that commits together with the
+// relay's progress, or not at all. So the effect of a message happens exactly once, whatever crashes, and nothing is kept
+// to remember it by. What h publishes in the transaction is part of it. h must not commit or roll back tx, nor use it after
+// it has returned.
+//
+// Fresh messages of a partition run one after another, up to Config.TxBatch of them in a transaction; partitions run in
+// parallel, and so do messages that were put aside. If one message of a transaction fails, the transaction is rolled back,
+// and what stood before that message is done again without it; the failure counts as an attempt when the message stands
+// first. So h may run more often than its attempts are counted, and what it does outside of tx may happen more than once.
+//
+// All handlers of a relay are of one kind, with or without a transaction, and of one Tx. A relay that worked without is
+// stopped in order before it goes on with: what a process that died had under way may be delivered twice. Errors: as in Handle; an error
+// when the relay's store has no transactions of the type Tx.
+func HandleTx[Tx, T any](r *Relay, d postrider.Definition[T], h func(ctx context.Context, tx Tx, m postrider.Typed[T]) error) error {
+	return r.addTyped(d, h == nil, withTx[Tx], d.Handler(func(ctx context.Context, m postrider.Typed[T]) error {
+		return h(ctx, txOf[Tx](ctx), m)
+	}))
+}
+
+// HandleTxFunc is HandleTx for all messages of a type, but for schema versions that have a handler of their own, as
+// HandleFunc is Handle.
+func HandleTxFunc[Tx any](r *Relay, messageType string, h func(ctx context.Context, tx Tx, m *postrider.Message) error) error {
+	return r.addAny(messageType, h == nil, withTx[Tx], func(ctx context.Context, m *postrider.Message) error {
+		return h(ctx, txOf[Tx](ctx), m)
+	})
+}
+
+// transactor makes transactions of a type that the relay need not know.
+type transactor interface {
+	begin(ctx context.Context) (transaction, error)
+}
+
+type transaction interface {
+	// within returns the context for handlers, in which the transaction travels through interceptors.
+	within(ctx context.Context) context.Context
+	rollback(ctx context.Context) error
+	commitSettled(ctx context.Context, relay string, owner Owner, s Settlement) ([]string, error)
+}
+
+// withTx takes the transactions for handlers from a relay's store.
+func withTx[Tx any](r *Relay) (transactor, error) {
+	store, ok := r.store.(TxStore[Tx])
+	if !ok {
+		var tx Tx
+		return nil, fmt.Errorf("relay %s: its store %T has no transactions of type %T that commit with a settlement; use those "+
+			"of the store, or consume through an inbox", r.cfg.Name, r.store, tx)
+	}
+	return txStore[Tx]{store}, nil
+}
+
+type txStore[Tx any] struct{ store TxStore[Tx] }
+
+func (s txStore[Tx]) begin(ctx context.Context) (transaction, error) {
+	tx, err := s.store.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return begunTx[Tx]{s.store, tx}, nil
+}
+
+type begunTx[Tx any] struct {
+	store TxStore[Tx]
+	tx    Tx
+}
+
+type txKey[Tx any] struct{}
+
+func (t begunTx[Tx]) within(ctx context.Context) context.Context {
+	return context.WithValue(ctx, txKey[Tx]{}, t.tx)
+}
+
+// txOf returns the transaction of a handler's context.
+func txOf[Tx any](ctx context.Context) Tx { return ctx.Value(txKey[Tx]{}).(Tx) }
+
+func (t begunTx[Tx]) rollback(ctx context.Context) error { return t.store.Rollback(ctx, t.tx) }
+
+func (t begunTx[Tx]) commitSettled(ctx context.Context, relay string, owner Owner, s Settlement) ([]string, error) {
+	return t.store.CommitSettled(ctx, t.tx, relay, owner, s)
+}

@@ -1,0 +1,173 @@
+package relay
+
+import "time"
+
+// With HandleTx, the messages of a partition's main line do not wait in lanes of their keys but in one, the line, in the
+// order in which they were read. Its foremost messages share a transaction, which moves the cursor behind them: what it
+// commits is always a prefix of what is not settled. While the transaction is under way, settlements of the partition's
+// other outcomes wait, and go along with it.
+//
+// What is to be put aside is put aside when it has come to the front. So whatever is recorded of a message of the log, its
+// effect, its parking or its death, is recorded together with a cursor that has passed it, and the next owner of the
+// partition does not read it again.
+//
+// Messages that were committed late are settled as a group or not at all, for the cursor cannot stand between them; so they
+// stand at the front of a transaction, all of them. Messages that were put aside have lanes of their keys, as without
+// transactions, and each has a transaction of its own.
+
+// lineKey is the key of a line among the lanes of its partition; no message has it.
+const lineKey = "\x00"
+
+func (l *lane) isLine() bool { return l != nil && l.key == lineKey }
+
+// inLine says whether an item waits in its partition's line: what comes from the log, and what was put aside for itself,
+// since it takes its turn among the messages of its key.
+func (r *Relay) inLine(it *item) bool {
+	return r.tx != nil && (it.run == nil || it.run.key == "" && it.key != "")
+}
+
+// doubt is about messages of which it is not known whether their commit took effect. If they come again, it did not.
+type doubt struct {
+	sequences map[int64]struct{}
+	cause     error
+}
+
+func newDoubt(batch []*item, cause error) *doubt {
+	d := &doubt{sequences: make(map[int64]struct{}, len(batch)), cause: cause}
+	for _, it := range batch {
+		d.sequences[it.seq] = struct{}{}
+	}
+	return d
+}
+
+// fillTx takes what shares a transaction: the front of a line, or one message that was put aside.
+func (r *Relay) fillTx(batch []*item) []*item {
+	u := r.sched.next()
+	switch {
+	case r.expired(u, time.Now()):
+		return batch
+	case u.lane == nil:
+		return append(batch, u.item)
+	case u.lane.isLine():
+		return r.fillLine(batch, u.lane)
+	}
+	u.lane.running, u.lane.out = true, 1
+	return append(batch, u.lane.pop())
+}
+
+// fillLine takes the front of a line, unless a settlement of its partition is under way, which may hold back the cursor.
+func (r *Relay) fillLine(batch []*item, l *lane) []*item {
+	p := l.partition
+	l.running = true
+	if p.sending {
+		l.blocked = true
+		return batch
+	}
+	batch = r.front(batch, l)
+	if len(batch) == 0 {
+		l.running = false
+		r.closeLane(p, l)
+		return batch
+	}
+	l.out, p.sending = len(batch), true
+	p.taken = make(map[string]struct{}, len(batch))
+	for _, it := range batch {
+		p.taken[it.key] = struct{}{}
+	}
+	return batch
+}
+
+// front takes messages from a line until a transaction is full. It puts aside those that cannot be worked on.
+func (r *Relay) front(batch []*item, l *lane) []*item {
+	p, n := l.partition, r.cfg.TxBatch
+	if l.limit > 0 {
+		n = l.limit
+	}
+	l.limit, l.late = 0, 0
+	group := uint64(0) // the ticket behind the late group at the front
+	for l.head != nil {
+		it := l.head
+		late := !it.parked && p.tracker.lateUntil(it.ticket) > it.ticket
+		inGroup := late && it.ticket < group
+		// What goes aside does so at the front, for if the transaction fails, the cursor stays before it. The next group, and
+		// each message that was put aside, begins a transaction.
+		aside := r.asideWith(it)
+		if len(batch) > 0 && !inGroup && (late || len(batch) >= n || it.parked || aside != nil) {
+			break
+		}
+		if aside != nil {
+			r.park(it, *aside)
+			r.drop(l.pop())
+			continue
+		}
+		if len(batch) == 0 {
+			if late {
+				group = p.tracker.lateUntil(it.ticket)
+			}
+			if r.doubted(it) {
+				if late && r.groupApart(l, group) {
+					continue
+				}
+				n = 1
+			}
+			if it.parked {
+				n = 1
+			}
+		}
+		batch = append(batch, l.pop())
+		if late {
+			l.late = len(batch)
+		}
+	}
+	return batch
+}
+
+// asideWith says how a message at the front of its line is put aside, because its time has not come or its key is held; nil
+// if it is not.
+func (r *Relay) asideWith(it *item) *Parked {
+	if left := it.delay - time.Since(it.since); it.delay > 0 && left > 0 {
+		return &Parked{Reason: ParkDelayed, After: left}
+	}
+	if it.partition.held[it.key] != nil {
+		return &Parked{Reason: ParkHeld, Waits: true, Attempts: it.attempts}
+	}
+	return nil
+}
+
+// doubted says whether a commit with this message did not take effect, so that it is to have a transaction of its own. The
+// second time it is the message's fault.
+func (r *Relay) doubted(it *item) bool {
+	id := it.partition.id
+	d := r.doubts[id]
+	if d == nil {
+		return false
+	}
+	if _, is := d.sequences[it.seq]; !is { // behind them: the commit took effect, or they have had theirs
+		delete(r.doubts, id)
+		return false
+	}
+	if len(d.sequences) == 1 {
+		it.refused = d.cause
+		delete(r.doubts, id)
+	}
+	return true
+}
+
+// groupApart parks the messages of a late group at the front of a line, so that each has a transaction of its own, and
+// reports whether there are several.
+func (r *Relay) groupApart(l *lane, until uint64) bool {
+	inGroup := func(it *item) bool { return it != nil && !it.parked && it.ticket < until }
+	if !inGroup(l.head.next) {
+		return false
+	}
+	for inGroup(l.head) {
+		r.apart(l.pop())
+	}
+	return true
+}
+
+// apart parks a message of a late group of which another failed.
+func (r *Relay) apart(it *item) {
+	r.setApart(it, ParkApart, "a message that was committed late with it failed, and they are tried one by one")
+	r.drop(it)
+}

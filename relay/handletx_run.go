@@ -1,0 +1,292 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/protect"
+)
+
+// transact runs one transaction for a batch: its handlers, the settlement, the commit. All of it takes effect, or nothing.
+func (r *Relay) transact(batch []*item, probe bool) {
+	ctx := batch[0].partition.ctx
+	tx, err := r.tx.begin(ctx)
+	if err != nil {
+		r.notBegun(batch, err, probe)
+		return
+	}
+	at := 0
+	err = protect.Call(func() error { // once for all: a goroutine for each message costs as much as a round trip
+		for i, it := range batch {
+			at = i
+			if err := r.attempt(ctx, tx, it); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, func(v any, stack string) error { return &PanicError{Value: v, Stack: stack} })
+	if err != nil {
+		r.rollback(ctx, tx)
+		r.undone(batch, at, readError(err))
+		return
+	}
+	s, ours := r.settlementOf(batch)
+	if !ours { // the cursor stays where it is, and so must everything else
+		r.rollback(ctx, tx)
+		r.undone(batch, 0, verdict{})
+		return
+	}
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.LeaseTTL)
+	defer cancel()
+	released, err := tx.commitSettled(bounded, r.cfg.Name, r.owner, s.settlement)
+	r.committed(batch, s, released, err)
+}
+
+// rollback ends a transaction without an effect. If it fails, the connection is gone, and the transaction with it.
+func (r *Relay) rollback(ctx context.Context, tx transaction) {
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.LeaseTTL)
+	defer cancel()
+	if err := tx.rollback(bounded); err != nil && ctx.Err() == nil {
+		r.cfg.Logger.Debug("transaction was not rolled back in order", "relay", r.cfg.Name, "error", err)
+	}
+}
+
+// attempt runs the handler of a message in a transaction.
+func (r *Relay) attempt(ctx context.Context, tx transaction, it *item) error {
+	switch {
+	case it.err != nil:
+		return postrider.Dead(postrider.Undecodable, it.err)
+	case it.refused != nil:
+		return it.refused
+	}
+	m := *it.msg // the handler may run again
+	m.Attempt = it.attempts + 1
+	ctx = tx.within(ctx)
+	if limit := r.cfg.AttemptTimeout; limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("attempt took longer than %s: %w", limit, context.DeadlineExceeded))
+		defer cancel()
+	}
+	return r.handle(ctx, &m)
+}
+
+// settlementOf is what a transaction of a batch commits beside the effects. That of a line takes along all that is pending
+// of its partition, which must be recorded before the cursor passes it. It reports whether the partition is still held.
+func (r *Relay) settlementOf(batch []*item) (_ sent, ours bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := batch[0].partition
+	if p.gone {
+		return sent{}, false
+	}
+	out := sent{partition: p, settlement: Settlement{Partition: p.id, Epoch: p.epoch}}
+	s := &out.settlement
+	if batch[0].lane.isLine() {
+		*s, out.count = p.pending, p.count
+		p.pending, p.count = Settlement{}, 0
+		s.Partition, s.Epoch, s.Moved = p.id, p.epoch, true
+		upTo := p.tracker.begin()
+		for _, it := range batch {
+			if !it.parked {
+				upTo = it.ticket + 1
+			}
+		}
+		then := p.tracker.reach(upTo)
+		s.Cursor, out.upTo = then.cursor, then.begin()
+	}
+	for _, it := range batch {
+		if it.parked {
+			s.Removed = append(s.Removed, it.seq)
+		} else {
+			s.Delivered = append(s.Delivered, it.seq)
+		}
+	}
+	s.DeliveredCount += int64(len(batch))
+	return out, true
+}
+
+// notBegun takes in that the database does not begin transactions: everything waits, and one transaction at a time probes.
+func (r *Relay) notBegun(batch []*item, err error, probe bool) {
+	r.mu.Lock()
+	defer r.goOnUnlock()
+	p := batch[0].partition
+	if p.ctx.Err() == nil {
+		r.tripped(fmt.Sprintf("begin a transaction: %v", err))
+	} else if probe {
+		r.circuit.abandoned()
+	}
+	if r.back(batch) {
+		r.giveBack(batch[0].lane, batch)
+	}
+	r.closeBatch(batch)
+}
+
+// undone takes in that a transaction was rolled back because one of its messages failed.
+func (r *Relay) undone(batch []*item, at int, v verdict) {
+	r.mu.Lock()
+	defer r.goOnUnlock()
+	r.recovered()
+	failed, verdicts := batch[at], []verdict{v}
+	r.markCut(batch[at:at+1], verdicts)
+	if !r.back(batch) {
+		r.closeBatch(batch)
+		return
+	}
+	l := failed.lane
+	switch {
+	case verdicts[0].cut:
+		r.giveBack(l, batch)
+	case at == 0:
+		if len(batch) > 1 {
+			r.giveBack(l, batch[1:])
+		}
+		if r.failed(failed, &verdicts[0]) && !l.isLine() {
+			r.parkFollowers(l, nil)
+		}
+	case at < l.late: // those before it cannot be settled without it
+		for _, it := range batch[:l.late] {
+			r.apart(it)
+		}
+		if rest := batch[l.late:]; len(rest) > 0 {
+			r.giveBack(l, rest)
+		}
+	default:
+		r.giveBack(l, batch)
+		l.limit = at
+	}
+	r.closeBatch(batch)
+}
+
+// committed takes in the outcome of a commit.
+func (r *Relay) committed(batch []*item, s sent, released []string, err error) {
+	r.mu.Lock()
+	defer r.goOnUnlock()
+	r.recovered()
+	p, l := s.partition, batch[0].lane
+	if !r.back(batch) {
+		r.unsettled -= s.count
+		r.closeBatch(batch)
+		return
+	}
+	switch {
+	case err == nil:
+		r.took(batch, s, released)
+	case errors.Is(err, ErrLeaseLost):
+		r.dropAll(batch)
+		r.unsettled -= s.count
+		r.taken(p)
+	case errors.Is(err, ErrNotParked): // an operator's decision counts; what was done for the message is undone
+		r.restore(s)
+		for _, it := range batch {
+			delete(p.busy, it.seq)
+			r.ended(it)
+		}
+	case l.isLine():
+		r.doubts[p.id] = newDoubt(batch, fmt.Errorf("commit: %w", err))
+		r.dropAll(batch)
+		r.unsettled -= s.count
+		r.doubtful(p, err)
+	default: // what of it is recorded now finds the message gone if the commit took effect
+		v := readError(fmt.Errorf("commit: %w", err))
+		if r.failed(batch[0], &v) {
+			r.parkFollowers(l, nil)
+		}
+	}
+	r.closeBatch(batch)
+}
+
+// took notes a transaction that was committed.
+func (r *Relay) took(batch []*item, s sent, released []string) {
+	p := s.partition
+	for _, it := range batch {
+		if !it.parked {
+			p.tracker.settle(it.ticket)
+			p.delivered = max(p.delivered, it.ticket+1)
+		}
+		delete(p.busy, it.seq)
+		r.ended(it)
+	}
+	if !batch[0].lane.isLine() {
+		return
+	}
+	p.tracker.advance()
+	p.moved = p.tracker.cursor != s.settlement.Cursor // by what was settled since
+	r.settled(r.stored(&s, released))
+}
+
+// restore takes back what a transaction that was not committed took along.
+func (r *Relay) restore(s sent) {
+	p, t := s.partition, s.settlement
+	if s.count == 0 {
+		return
+	}
+	n := &p.pending
+	n.Parked, n.Dead = append(t.Parked, n.Parked...), append(t.Dead, n.Dead...)
+	n.Held, n.Release = append(t.Held, n.Held...), append(t.Release, n.Release...)
+	n.FailedCount += t.FailedCount
+	p.count += s.count
+}
+
+// abandon gives partitions up whose settlement may or may not have been recorded, now or later: their leases are taken
+// anew, with another epoch, so that nothing comes of it any more after that.
+func (r *Relay) abandon(batch []sent, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range batch {
+		r.unsettled -= s.count
+		r.doubtful(s.partition, err)
+	}
+}
+
+func (r *Relay) doubtful(p *partition, err error) {
+	if p.gone {
+		return
+	}
+	r.cfg.Logger.Warn("it is not known whether a settlement took effect; the partition is leased anew and read again",
+		"relay", r.cfg.Name, "partition", p.id, "error", err)
+	r.lose(p)
+	signal(r.beatWake)
+}
+
+// back notes that a batch is no longer out. It reports whether its partition is still held; if not, the batch is dropped.
+func (r *Relay) back(batch []*item) bool {
+	p, l := batch[0].partition, batch[0].lane
+	delete(r.running, batch[0])
+	p.out -= len(batch)
+	if l != nil {
+		l.running, l.out = false, 0
+	}
+	if l.isLine() {
+		p.sending, p.taken = false, nil
+	}
+	if p.gone {
+		r.dropAll(batch)
+	}
+	return !p.gone
+}
+
+func (r *Relay) dropAll(batch []*item) {
+	for _, it := range batch {
+		r.drop(it)
+	}
+}
+
+// closeBatch makes the lane of a batch that is back ready for its next messages, and lets a partition go that is being left.
+func (r *Relay) closeBatch(batch []*item) {
+	p, l := batch[0].partition, batch[0].lane
+	if !p.gone {
+		r.closeLane(p, l)
+		r.left(p)
+	}
+	if p.count > 0 {
+		signal(r.settleWake) // what waited for the transaction
+	}
+}
+
+// goOnUnlock wakes what waits for calls to come back, and unlocks.
+func (r *Relay) goOnUnlock() {
+	r.goOn()
+	r.mu.Unlock()
+}
