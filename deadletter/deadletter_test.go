@@ -1,0 +1,197 @@
+package deadletter_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/store/memory"
+)
+
+// withDead returns a store in which consumer "view" has given up n messages.
+func withDead(t testing.TB, cfg memory.Config, n int) *memory.Store {
+	t.Helper()
+	ctx, s := t.Context(), memory.New(cfg)
+	tx, err := s.Begin(ctx)
+	must(t, err)
+	var dead []inbox.Dead
+	for i := range n {
+		dead = append(dead, inbox.Dead{Reason: "refused", Cause: fmt.Sprintf("order %d is unknown", i), Message: &postrider.Message{
+			ID: fmt.Sprint("m-", i), Type: "order.placed", Topic: "orders", Source: "test", Time: time.Unix(0, 0), Payload: []byte(`{}`),
+		}})
+	}
+	must(t, s.Enroll(ctx, "view"))
+	must(t, s.Bury(ctx, tx, "view", dead, false))
+	must(t, s.Commit(ctx, tx))
+	return s
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func start(t testing.TB, s *memory.Store, rate float64) deadletter.Redrive {
+	t.Helper()
+	r, err := s.StartRedrive(t.Context(), deadletter.Plan{Rate: rate, By: "olga"})
+	must(t, err)
+	return r
+}
+
+func TestDriveKeepsTheRate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, began := withDead(t, memory.Config{}, 101), time.Now()
+		r := start(t, s, 10)
+		end, err := deadletter.Drive(t.Context(), s, r.ID, nil)
+		must(t, err)
+		if took := time.Since(began); end.Done != 101 || took < 9*time.Second || took > 11*time.Second {
+			t.Errorf("%d letters at 10 a second took %s", end.Done, took)
+		}
+	})
+}
+
+func TestDriveStopsWithItsContextAndGoesOnLater(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := withDead(t, memory.Config{}, 40)
+		r := start(t, s, 4)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		cut, err := deadletter.Drive(ctx, s, r.ID, nil)
+		if !errors.Is(err, context.DeadlineExceeded) || cut.Done < 15 || cut.Done > 25 {
+			t.Fatalf("after 5 s at 4 a second: %d done, %v", cut.Done, err)
+		}
+		end, err := deadletter.Drive(t.Context(), s, r.ID, nil)
+		if err != nil || end.Done != 40 || end.State != deadletter.RedriveFinished {
+			t.Errorf("in the end: %+v, %v", end, err)
+		}
+	})
+}
+
+func TestRunDrivesWhatOthersStarted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var failing atomic.Bool
+		s := withDead(t, memory.Config{Fault: func(op string, _ bool) error {
+			if failing.Load() && op == "StepRedrive" {
+				return errors.New("the database is away")
+			}
+			return nil
+		}}, 30)
+		var log bytes.Buffer
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			deadletter.Run(ctx, s, slog.New(slog.NewTextHandler(&log, nil)))
+		}()
+		first, second := start(t, s, 5), start(t, s, 0.5)
+		failing.Store(true)
+		time.Sleep(5 * time.Second)
+		failing.Store(false)
+		time.Sleep(time.Minute)
+		for _, id := range []int64{first.ID, second.ID} {
+			if r, err := s.ShowRedrive(t.Context(), id); err != nil || r.State != deadletter.RedriveFinished {
+				t.Errorf("redrive %+v, %v", r, err)
+			}
+		}
+		cancel()
+		<-ended
+		if n := strings.Count(log.String(), "redrives cannot go on"); n != 1 {
+			t.Errorf("one trouble was logged %d times: %s", n, log.String())
+		}
+	})
+}
+
+func TestImportSaysWhatItCannotRead(t *testing.T) {
+	t.Parallel()
+	s := withDead(t, memory.Config{}, 3)
+	var out bytes.Buffer
+	n, err := deadletter.Export(t.Context(), &out, s, deadletter.Filter{})
+	if must(t, err); n != 3 {
+		t.Fatalf("exported %d", n)
+	}
+	line := func(right, wrong string) string { return strings.Replace(out.String(), right, wrong, 1) }
+	for text, want := range map[string]string{
+		"not json":                                                  "line 1",
+		out.String() + "{}":                                         "line 4: dead letter 0: it has no message",
+		line(`"state":"open"`, `"state":"lost"`):                    "line 1: dead letter 1: its state",
+		line(`"relay":"view"`, `"relay":""`):                        "its relay or consumer",
+		line(`"number":1`, `"nubmer":1`):                            "nubmer",
+		line(`"attempts":0`, `"unreadable":"headers","attempts":0`): "could not be read",
+	} {
+		_, err := deadletter.Import(t.Context(), strings.NewReader(text), memory.New(memory.Config{}), nil)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("import of %.80q: %v, want %q in it", text, err, want)
+		}
+	}
+	broken := io.MultiReader(&out, iotest.ErrReader(errors.New("the disk is gone")))
+	done, err := deadletter.Import(t.Context(), broken, memory.New(memory.Config{}), nil)
+	if err == nil || !strings.Contains(err.Error(), "the disk is gone") || done.New != 0 {
+		t.Errorf("import from a broken file: %+v, %v", done, err)
+	}
+}
+
+func FuzzImport(f *testing.F) {
+	var out bytes.Buffer
+	if _, err := deadletter.Export(f.Context(), &out, withDead(f, memory.Config{}, 2), deadletter.Filter{}); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(out.String())
+	f.Add("{\"number\":1}\n\n{}")
+	f.Fuzz(func(t *testing.T, text string) {
+		s := memory.New(memory.Config{})
+		done, err := deadletter.Import(t.Context(), strings.NewReader(text), s, nil)
+		n, countErr := s.CountDead(t.Context(), deadletter.Filter{State: deadletter.AnyState})
+		if must(t, countErr); n != done.New || done.New > done.Letters {
+			t.Errorf("%d letters are there after %+v, %v", n, done, err)
+		}
+		var first, second bytes.Buffer
+		all := deadletter.Filter{State: deadletter.AnyState}
+		_, err = deadletter.Export(t.Context(), &first, s, all)
+		must(t, err)
+		if again, err := deadletter.Import(t.Context(), strings.NewReader(first.String()), s, nil); err != nil || again.New != 0 {
+			t.Errorf("what was exported is imported into the same outbox: %+v, %v", again, err)
+		}
+		_, err = deadletter.Export(t.Context(), &second, s, all)
+		if must(t, err); first.String() != second.String() {
+			t.Error("an import of what is there has changed it")
+		}
+	})
+}
+
+func TestDiff(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		old, new string
+		was, is  map[string]string
+		want     []string
+	}{
+		{old: "a", new: "a"},
+		{old: "{\n \"n\": 1,\n \"m\": 2\n}", new: "{\n \"n\": 3,\n \"m\": 2\n}", want: []string{`-  "n": 1,`, `+  "n": 3,`}},
+		{was: map[string]string{"a": "1", "b": "2"}, is: map[string]string{"b": "3", "c": "4"}, want: []string{
+			"- header a: 1", "- header b: 2", "+ header b: 3", "+ header c: 4",
+		}},
+		{old: "\xff", new: "ab", want: []string{"- payload of 1 bytes", "+ payload of 2 bytes"}},
+	} {
+		if got := deadletter.Diff([]byte(c.old), c.was, []byte(c.new), c.is); !slices.Equal(got, c.want) {
+			t.Errorf("diff of %q and %q: %q, want %q", c.old, c.new, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package deadletter_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/postrider/postrider/deadletter"
+)
+
+func TestNormalizeCause(t *testing.T) {
+	t.Parallel()
+	for cause, want := range map[string]string{
+		"":                                   "",
+		"receiver says no":                   "receiver says no",
+		"order 4711 is unknown":              "order # is unknown",
+		"order-4711: no such row in case/42": "#: no such row in case/#",
+		"dial tcp 10.0.0.7:5432: connection refused":                         "dial tcp #.#.#.#:#: connection refused",
+		"id 0190f3a7-5b1c-7def-8abc-1234567890ab":                            "id #",
+		"commit deadbeefcafe of 12ab":                                        "commit # of #",
+		"goroutine 17 [running]:\n\tmain.f(0xc000012345, 0x2a)\n\t\tf.go:12": "goroutine # [running]: main.f(#, #) f.go:#",
+		"at 2026-01-31T15:04:05.123Z":                                        "at #:#:#.#Z",
+		"no cabbage in utf8, sha256 nor x_1":                                 "no cabbage in utf#, sha# nor x_#",
+		"  much   space\t ":                                                  "much space",
+		"größer als 7 Äpfel":                                                 "größer als # Äpfel",
+	} {
+		if got := deadletter.NormalizeCause(cause); got != want {
+			t.Errorf("%q:\n got %q\nwant %q", cause, got, want)
+		}
+	}
+}
+
+func TestFingerprint(t *testing.T) {
+	t.Parallel()
+	one, other := deadletter.Fingerprint("order 1: timeout"), deadletter.Fingerprint("order 1: refused")
+	if len(one) != 16 || one == other || one != deadletter.Fingerprint("order 2: timeout") {
+		t.Errorf("fingerprints %q and %q", one, other)
+	}
+	if deadletter.Fingerprint("") != "" {
+		t.Error("no cause has a fingerprint")
+	}
+	// It is stored: it must not change.
+	if want := "c561cd9c99ce4cc5"; one != want {
+		t.Errorf("fingerprint %q, stored ones say %q", one, want)
+	}
+	// Stores cut causes at 4,000 bytes, wherever that is.
+	long := func(id string) string {
+		return ("panic: order " + id + "\n" + strings.Repeat("main.handle(...)\n\t/src/handle.go:12\n", 200))[:4_000]
+	}
+	if deadletter.Fingerprint(long("1")) != deadletter.Fingerprint(long("123456789")) {
+		t.Error("causes that were cut at different places count as two")
+	}
+}
+
+func FuzzNormalizeCause(f *testing.F) {
+	f.Add("order 4711 is unknown")
+	f.Add("0x\xff 0190f3a7-5b1c\n")
+	f.Fuzz(func(t *testing.T, cause string) {
+		once := deadletter.NormalizeCause(cause)
+		if twice := deadletter.NormalizeCause(once); twice != once {
+			t.Errorf("%q becomes %q, and that %q", cause, once, twice)
+		}
+		if strings.ContainsAny(once, "0123456789\n\t") {
+			t.Errorf("%q becomes %q, in which something is left", cause, once)
+		}
+	})
+}
+
+func ExampleFingerprint() {
+	fmt.Println(deadletter.Fingerprint("order 17 is unknown") == deadletter.Fingerprint("order 4711 is unknown"))
+	// Output: true
+}

@@ -1,0 +1,169 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/postrider/postrider"
+)
+
+// ErrEdited: somebody else has edited the dead letter in between.
+var ErrEdited = errors.New("dead letter was edited meanwhile")
+
+// Edit changes what an open letter's message will be when it is sent back.
+type Edit struct {
+	// Payload is the new payload, unless nil.
+	Payload []byte
+	// Headers are the new headers, all of them, unless nil.
+	Headers map[string]string
+	// Seen is Letter.Edits of the letter as the editor saw it, so that no edit is lost under another.
+	Seen int
+	// By and Why stay on record.
+	By, Why string
+}
+
+// Apply returns the message as it is after the edit. Stores call it. Errors: *postrider.ValidationError.
+func (e Edit) Apply(m *postrider.Message) (*postrider.Message, error) {
+	if e.Payload == nil && e.Headers == nil {
+		return nil, errors.New("the edit changes neither payload nor headers")
+	}
+	// Only what is edited must follow the rules: one that could not be read may lack other attributes.
+	check := &postrider.Message{Type: "edited", Headers: e.Headers, Payload: e.Payload}
+	check.FillDefaults("edited", time.Unix(0, 0))
+	limits := postrider.Limits{MaxPayload: max(postrider.DefaultMaxPayload, len(m.Payload))}
+	if err := check.Validate(limits); err != nil {
+		return nil, err
+	}
+	edited := *m
+	if e.Payload != nil {
+		edited.Payload = e.Payload
+	}
+	if e.Headers != nil {
+		edited.Headers = e.Headers
+	}
+	return &edited, nil
+}
+
+// RefuseEdited is the error for an edit of a letter that was edited after it was seen.
+func RefuseEdited(number int64, seen, edits int) error {
+	return fmt.Errorf("%w: dead letter %d has %d edits and the editor saw %d; look at it again (postrider dead show %d)", ErrEdited,
+		number, edits, seen, number)
+}
+
+// Edited is an edit on record, with what payload and headers were before it: those of the first are the original.
+type Edited struct {
+	At      time.Time         `json:"at"`
+	By      string            `json:"by"`
+	Why     string            `json:"why"`
+	Payload []byte            `json:"payload_before"`
+	Headers map[string]string `json:"headers_before,omitempty"`
+}
+
+// Diff says line by line what differs between two payloads and sets of headers: "-" before a line that is only in the first,
+// "+" before one that is only in the second. Payloads that are not text are told by size.
+func Diff(payload []byte, headers map[string]string, newPayload []byte, newHeaders map[string]string) []string {
+	var out []string
+	names := slices.Collect(maps.Keys(headers))
+	names = append(names, slices.Collect(maps.Keys(newHeaders))...)
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		old, had := headers[name]
+		now, has := newHeaders[name]
+		if had && (!has || old != now) {
+			out = append(out, "- header "+name+": "+old)
+		}
+		if has && (!had || old != now) {
+			out = append(out, "+ header "+name+": "+now)
+		}
+	}
+	if string(payload) == string(newPayload) {
+		return out
+	}
+	if !utf8.Valid(payload) || !utf8.Valid(newPayload) {
+		return append(out, "- payload of "+strconv.Itoa(len(payload))+" bytes", "+ payload of "+strconv.Itoa(len(newPayload))+" bytes")
+	}
+	return append(out, diffLines(strings.Split(string(payload), "\n"), strings.Split(string(newPayload), "\n"))...)
+}
+
+// diffLines leaves out the lines that two texts have in common at their beginnings and ends.
+func diffLines(before, after []string) []string {
+	for len(before) > 0 && len(after) > 0 && before[0] == after[0] {
+		before, after = before[1:], after[1:]
+	}
+	for len(before) > 0 && len(after) > 0 && before[len(before)-1] == after[len(after)-1] {
+		before, after = before[:len(before)-1], after[:len(after)-1]
+	}
+	var out []string
+	for _, line := range before {
+		out = append(out, "- "+line)
+	}
+	for _, line := range after {
+		out = append(out, "+ "+line)
+	}
+	return out
+}
+
+// CauseCount counts dead letters of one relay or consumer, type and cause.
+type CauseCount struct {
+	Relay       string `json:"relay"`
+	Type        string `json:"type"`
+	Fingerprint string `json:"fingerprint"`
+	Letters     int64  `json:"letters"`
+	// Oldest and Newest are when the first and the last of them died; Reason and Cause are those of the one with the highest
+	// number, Number.
+	Oldest time.Time `json:"oldest"`
+	Newest time.Time `json:"newest"`
+	Number int64     `json:"number"`
+	Reason string    `json:"reason"`
+	Cause  string    `json:"cause"`
+}
+
+// Archived is a letter with all that belongs to it, as it is exported and imported.
+type Archived struct {
+	Letter
+	Before []Edited `json:"edited,omitempty"`
+}
+
+// RepairStore changes, counts and moves dead letters.
+type RepairStore interface {
+	// EditDead edits an open letter and keeps what it was. Errors: ErrNotFound, ErrResolved, ErrEdited; those of Edit.Apply.
+	EditDead(ctx context.Context, number int64, e Edit) (Letter, error)
+	// ListEdits returns the edits of a letter, oldest first. Errors: ErrNotFound.
+	ListEdits(ctx context.Context, number int64) ([]Edited, error)
+	// CountCauses counts the letters that the filter chooses by relay or consumer, type and fingerprint, most frequent first,
+	// and returns up to limit groups.
+	CountCauses(ctx context.Context, f Filter, limit int) ([]CauseCount, error)
+	// ImportDead adds letters that come from an outbox, this or another, in one transaction, and returns how many are new:
+	// one of the same relay, message ID and DiedAt is here already, and stays as it is. They get new numbers and, since their
+	// sequences mean nothing here, ImportedSequence of these; they are not redriven by any redrive of this outbox, whatever
+	// Letter.Redrive says. Two calls at once do not import a letter twice.
+	ImportDead(ctx context.Context, letters []Archived) (int, error)
+}
+
+// ImportedSequence is the sequence of an imported letter's message: below those of every log, and rising with the numbers.
+func ImportedSequence(number int64) int64 { return number - 1<<62 }
+
+// checkImported refuses what cannot stand as a letter.
+func checkImported(a Archived) error {
+	switch {
+	case a.Message == nil || a.Message.ID == "":
+		return errors.New("it has no message with an id")
+	case a.Unreadable != "":
+		return fmt.Errorf("its message could not be read when it was exported (%s): give it headers there first (postrider dead edit)",
+			a.Unreadable)
+	case a.Relay == "" || len(a.Relay) > 64:
+		return fmt.Errorf("its relay or consumer is named %q; a name has 1 to 64 bytes", a.Relay)
+	case a.DiedAt.IsZero():
+		return errors.New("it does not say when it died")
+	case a.State != Open && a.State != Redriven && a.State != Discarded:
+		return fmt.Errorf("its state is %q; it must be open, redriven or discarded", a.State)
+	}
+	return nil
+}

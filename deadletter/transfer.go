@@ -1,0 +1,105 @@
+package deadletter
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Export writes the letters that the filter chooses, oldest first, as one JSON object per line, and returns how many they
+// were. It reads page by page: what dies or is decided meanwhile may or may not be in it.
+func Export(ctx context.Context, w io.Writer, s Room, f Filter) (int64, error) {
+	out := bufio.NewWriter(w)
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	var n int64
+	for l, err := range s.ListDead(ctx, f, 0, 0) {
+		if err != nil {
+			return n, err
+		}
+		a := Archived{Letter: l}
+		if l.Edits > 0 {
+			if a.Before, err = s.ListEdits(ctx, l.Number); err != nil {
+				return n, err
+			}
+		}
+		if err := encoder.Encode(a); err != nil {
+			return n, fmt.Errorf("export dead letter %d: %w", l.Number, err)
+		}
+		n++
+	}
+	return n, out.Flush()
+}
+
+// The bounds of one transaction of an import.
+const (
+	importLetters = 100
+	importBytes   = 4 << 20
+)
+
+// Imported counts what an import did.
+type Imported struct {
+	// Letters were read; New of them were not here yet.
+	Letters int64 `json:"letters"`
+	New     int64 `json:"new"`
+}
+
+// Import reads what Export wrote and adds what is not there yet, 100 letters or 4 MiB to a transaction, so that it may be
+// repeated after an error. The error names the line. Lines may be of any length; empty ones are passed over. It calls
+// progress, unless nil, after each transaction.
+func Import(ctx context.Context, r io.Reader, s RepairStore, progress func(Imported)) (Imported, error) {
+	var done Imported
+	var batch []Archived
+	size := 0
+	flush := func() error {
+		n, err := s.ImportDead(ctx, batch)
+		if err != nil {
+			return err
+		}
+		done.Letters, done.New = done.Letters+int64(len(batch)), done.New+int64(n)
+		if batch, size = batch[:0], 0; progress != nil {
+			progress(done)
+		}
+		return nil
+	}
+	in := bufio.NewReader(r)
+	for line := 1; ; line++ {
+		text, readErr := in.ReadBytes('\n')
+		if readErr != nil && !errors.Is(readErr, io.EOF) {
+			return done, fmt.Errorf("line %d: %w", line, readErr)
+		}
+		if text = bytes.TrimSpace(text); len(text) > 0 {
+			a, err := parseLine(text)
+			if err != nil {
+				return done, fmt.Errorf("line %d: %w", line, err)
+			}
+			batch, size = append(batch, a), size+len(text)
+		}
+		last := errors.Is(readErr, io.EOF)
+		if len(batch) >= importLetters || size >= importBytes || last && len(batch) > 0 {
+			if err := flush(); err != nil {
+				return done, fmt.Errorf("import up to line %d: %w", line, err)
+			}
+		}
+		if last {
+			return done, nil
+		}
+	}
+}
+
+func parseLine(text []byte) (Archived, error) {
+	var a Archived
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&a); err != nil {
+		return a, fmt.Errorf("read a dead letter: %w", err)
+	}
+	if err := checkImported(a); err != nil {
+		return a, fmt.Errorf("dead letter %d: %w", a.Number, err)
+	}
+	return a, nil
+}
