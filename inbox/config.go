@@ -34,8 +34,9 @@ type ConsumerConfig struct {
 	// messages that were put aside. Each takes a connection: allow the database's pool as many and four more, or they wait for
 	// each other. Defaults: 16 and 4.
 	Concurrency, RetryConcurrency int
-	// Batch is the largest number of messages in one transaction, each with a savepoint of its own if there are several, so
-	// that a bad one costs only itself. Default: 1 by ID, 100 by watermark.
+	// Batch is the largest number of messages in one transaction. If one of several fails, the transaction is run again with
+	// a savepoint for each, so that it costs only itself: handlers may run twice, which counts as one attempt. Default: 1 by
+	// ID, 100 by watermark.
 	Batch int
 	// MaxInFlight and MaxInFlightBytes bound the messages that the consumer holds in memory; the last reading may go beyond
 	// the bytes. Defaults: 1,024 and 16 MiB.
@@ -52,6 +53,9 @@ type ConsumerConfig struct {
 	// BackoffBase and BackoffMax bound the wait before attempt n+1, which is drawn at random between 0 and
 	// min(BackoffMax, BackoffBase·2^(n−1)) ("full jitter"). Defaults: 200 ms and 60 s.
 	BackoffBase, BackoffMax time.Duration
+	// UnavailableWait is how long a message is put aside, without counting an attempt, when its handler reports that what it
+	// needs is unavailable (postrider.Unavailable), or when versions before it are missing. Default: 5 s.
+	UnavailableWait time.Duration
 	// AttemptTimeout ends the context of an attempt. Default: none.
 	AttemptTimeout time.Duration
 	// OnDead says what becomes of a key whose head died. Default: relay.ContinueKey.
@@ -132,7 +136,7 @@ func (c ConsumerConfig) complete(caps postrider.SubscriberCapabilities) (Consume
 		value time.Duration
 	}{
 		{"KeepIDs", c.KeepIDs}, {"ReplayWindow", c.ReplayWindow}, {"LocalFor", c.LocalFor}, {"BackoffBase", c.BackoffBase},
-		{"BackoffMax", c.BackoffMax}, {"AttemptTimeout", c.AttemptTimeout}, {"UnhandledFor", c.UnhandledFor},
+		{"BackoffMax", c.BackoffMax}, {"UnavailableWait", c.UnavailableWait}, {"AttemptTimeout", c.AttemptTimeout}, {"UnhandledFor", c.UnhandledFor},
 		{"LeaseTTL", c.LeaseTTL}, {"StopTimeout", c.StopTimeout},
 	} {
 		if d.value < 0 {
@@ -160,7 +164,8 @@ func (c ConsumerConfig) complete(caps postrider.SubscriberCapabilities) (Consume
 	case c.Remember != ByID:
 		fault("inbox: Remember is %d; give ByID or ByWatermark", c.Remember)
 	case c.RequireOrder && !caps.Ordered:
-		fault("inbox: consumer %s requires order, and the source does not keep the order of a key", c.Name)
+		fault("inbox: consumer %s requires order, and the source does not keep the order of a key; use one that does (Kafka, "+
+			"Redis, NATS or RabbitMQ with ordered=true), or unset RequireOrder", c.Name)
 	}
 	c.Batch = cmp.Or(c.Batch, batch)
 	c.KeepIDs = cmp.Or(c.KeepIDs, 7*24*time.Hour)
@@ -174,6 +179,7 @@ func (c ConsumerConfig) complete(caps postrider.SubscriberCapabilities) (Consume
 	c.LocalFor = cmp.Or(c.LocalFor, 2*time.Second)
 	c.BackoffBase = cmp.Or(c.BackoffBase, 200*time.Millisecond)
 	c.BackoffMax = cmp.Or(c.BackoffMax, 60*time.Second)
+	c.UnavailableWait = cmp.Or(c.UnavailableWait, 5*time.Second)
 	c.StopTimeout = cmp.Or(c.StopTimeout, 30*time.Second)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if c.Versions != nil {
@@ -190,7 +196,7 @@ func (c *ConsumerConfig) relay() relay.Config {
 		Name: c.Name, Concurrency: c.RetryConcurrency, MaxAttempts: c.MaxAttempts, BackoffBase: c.BackoffBase,
 		BackoffMax: c.BackoffMax, OnDead: c.OnDead, UnhandledFor: c.UnhandledFor, LeaseTTL: c.LeaseTTL,
 		StopTimeout: c.StopTimeout, Logger: c.Logger, Version: c.Version,
-		MaxInFlight: c.MaxInFlight, MaxInFlightBytes: c.MaxInFlightBytes,
+		MaxInFlight: c.MaxInFlight, MaxInFlightBytes: c.MaxInFlightBytes, UnavailableWait: c.UnavailableWait,
 	}
 }
 

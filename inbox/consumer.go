@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -40,6 +41,8 @@ type Consumer[Tx any] struct {
 	sized        int64  // bytes so far
 	storeFails   int    // transactions in a row that the store would not begin or take
 	stats        Stats
+
+	separate atomic.Int64 // how many batches are still to have savepoints
 }
 
 // Stats counts what a consumer has done since it began.

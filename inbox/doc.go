@@ -58,5 +58,7 @@
 //     context ends, and nothing of it is committed or settled.
 //   - Two processes have the same message: one waits for the other's transaction, and finds a duplicate or a free message.
 //   - A handler panics, or ends its goroutine: that is a failed attempt.
-//   - One message of a batch fails: it alone is undone, by its savepoint, and put aside in the batch's transaction.
+//   - One message of a batch fails: the transaction is undone and run again, now with a savepoint for each message, so that
+//     the one that fails is undone alone, and put aside. Only this second failure counts as an attempt. The batches that
+//     follow have savepoints from the beginning, for a while.
 package inbox

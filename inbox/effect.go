@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/protect"
+	"github.com/postrider/postrider/relay"
 )
 
 // handle runs the handler of a message in a transaction, if the version guard lets it, and says how it ended: applied or
@@ -56,7 +58,12 @@ func (c *Consumer[Tx]) runHandler(ctx context.Context, tx Tx, h Handler[Tx], m *
 	for i := len(c.cfg.Interceptors) - 1; i >= 0; i-- {
 		next = c.cfg.Interceptors[i](next)
 	}
-	return call(ctx, func(ctx context.Context) error { return next(ctx, m) })
+	return next(ctx, m)
+}
+
+// safely runs what calls a handler, so that a panic, or the end of its goroutine, is a failure like any other.
+func safely(f func() error) error {
+	return protect.Call(f, func(v any, stack string) error { return &relay.PanicError{Value: v, Stack: stack} })
 }
 
 // guards says whether the version guard has a say about a message.
@@ -177,7 +184,11 @@ func (c *Consumer[Tx]) takeAndHandle(ctx context.Context, tx Tx, m *postrider.Me
 	case !taken.There:
 		return 0, errNotThere
 	}
-	how, err := c.handle(ctx, tx, m, taken.ParkedFor)
+	var how end
+	err = safely(func() (err error) {
+		how, err = c.handle(ctx, tx, m, taken.ParkedFor)
+		return err
+	})
 	if err == nil {
 		err = ctx.Err() // the lease was lost while the handler did not look
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
@@ -156,22 +155,4 @@ func (h *handlers[Tx]) find(m *postrider.Message) (Handler[Tx], *postrider.Messa
 // knows says whether messages of a type, of some version, have a handler.
 func (h *handlers[Tx]) knows(messageType string) bool {
 	return h.any[messageType] != nil || h.typed[messageType] != nil || h.upcast[messageType] != nil
-}
-
-// call runs a handler on a goroutine of its own, so that one that ends its goroutine (runtime.Goexit) or panics fails like
-// any other.
-func call(ctx context.Context, f func(ctx context.Context) error) (err error) {
-	err = errors.New("the handler ended its goroutine (runtime.Goexit)")
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer func() {
-			if v := recover(); v != nil {
-				err = &relay.PanicError{Value: v, Stack: string(debug.Stack())}
-			}
-		}()
-		err = f(ctx)
-	}()
-	<-done
-	return err
 }

@@ -17,11 +17,8 @@ type fate struct {
 	after         time.Duration
 }
 
-// The waits of messages that are put aside without a failed attempt.
-const (
-	unhandledWait   = 10 * time.Second
-	unavailableWait = 5 * time.Second
-)
+// unhandledWait is how long a message without a handler is put aside at first.
+const unhandledWait = 10 * time.Second
 
 // The bounds of the wait before the database is tried again.
 const (
@@ -128,7 +125,7 @@ func (c *Consumer[Tx]) judge(it *item, err error, local bool) (wait time.Duratio
 		it.fate = &fate{park: relay.ParkSnoozed, after: o.After}
 		return 0
 	case o.Kind == postrider.BrokerUnavailable:
-		it.fate = &fate{park: relay.ParkSnoozed, after: unavailableWait, cause: cause}
+		it.fate = &fate{park: relay.ParkSnoozed, after: c.cfg.UnavailableWait, cause: cause}
 		return 0
 	}
 	now := time.Now()
@@ -156,6 +153,9 @@ func (c *Consumer[Tx]) judge(it *item, err error, local bool) (wait time.Duratio
 func (c *Consumer[Tx]) settle(batch []*item, ends map[*item]end) {
 	c.storeAnswers()
 	for _, it := range batch {
+		if c.cfg.Remember == ByID {
+			c.in.count(ends[it] != duplicate)
+		}
 		if ends[it] == buried {
 			m := it.msg
 			c.cfg.Logger.Error("message is dead", "consumer", c.cfg.Name, "message", m.ID, "type", m.Type, "key", m.Key,

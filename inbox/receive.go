@@ -83,14 +83,14 @@ func (c *Consumer[Tx]) receive() error {
 	return nil
 }
 
-// awaitRoom waits until there is room in memory and returns for how many messages, judged by the mean size of those so
-// far; 0 when the consumer stops.
+// awaitRoom waits until a quarter of the memory is free, so that reads are few and large, and returns for how many messages
+// there is room, judged by the mean size of those so far; 0 when the consumer stops.
 func (c *Consumer[Tx]) awaitRoom() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.life.Err() == nil {
 		room, bytes := c.cfg.MaxInFlight-len(c.inMemory), c.cfg.MaxInFlightBytes-c.bytes
-		if len(c.inMemory) == 0 || room > 0 && bytes > 0 {
+		if len(c.inMemory) == 0 || room >= max(c.cfg.MaxInFlight/4, 1) && bytes >= max(c.cfg.MaxInFlightBytes/4, 1) {
 			mean := 1024
 			if c.received > 0 {
 				mean = int(c.sized/int64(c.received)) + 1

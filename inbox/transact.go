@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/protect"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -26,14 +27,47 @@ type transaction[Tx any] struct {
 	parked []Parked
 	dead   []Dead
 	held   map[string]bool // keys that are, or are to be, held
-	effect bool            // a handler has run
-	failed error           // what it returned, if it had the transaction for itself
+	how    sharing
+	effect bool  // a handler has run
+	failed error // what it returned, if it had the transaction for itself
 }
 
-// transact runs one transaction for a batch: the claim, or the watermark; the effects; what is put aside; the commit. If
-// anything of that fails, nothing of it has happened, but for a commit whose answer was lost: then the next claim finds
-// the messages claimed, or the watermark behind them.
-func (c *Consumer[Tx]) transact(ctx context.Context, batch []*item) (res result) {
+// sharing says how the messages of a transaction share it.
+type sharing int
+
+const (
+	alone    sharing = iota // there is but one
+	together                // if one fails, the transaction is run again, with savepoints
+	separate                // each has a savepoint, so that its failure costs only itself
+)
+
+// errOneFailed: a message failed in a transaction without savepoints.
+var errOneFailed = errors.New("a message of the batch failed")
+
+// separateFor is how many batches have savepoints after one without had to be run again.
+const separateFor = 16
+
+// transact runs one transaction for a batch. Savepoints cost two round trips for each message, so a batch is first run
+// without, in the hope that none fails.
+func (c *Consumer[Tx]) transact(ctx context.Context, batch []*item) result {
+	if len(batch) == 1 {
+		return c.transactOnce(ctx, batch, alone)
+	}
+	if c.separate.Load() <= 0 {
+		res := c.transactOnce(ctx, batch, together)
+		if !errors.Is(res.err, errOneFailed) {
+			return res
+		}
+		c.separate.Store(separateFor)
+	}
+	c.separate.Add(-1)
+	return c.transactOnce(ctx, batch, separate)
+}
+
+// transactOnce runs a transaction: the claim, or the watermark; the effects; what is put aside; the commit. If anything of
+// that fails, nothing of it has happened, but for a commit whose answer was lost: then the next claim finds the messages
+// claimed, or the watermark behind them.
+func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how sharing) (res result) {
 	if len(batch) == 1 && c.cfg.Context != nil {
 		ctx = c.cfg.Context(ctx, batch[0].msg)
 	}
@@ -46,7 +80,7 @@ func (c *Consumer[Tx]) transact(ctx context.Context, batch []*item) (res result)
 			res.err = errors.Join(res.err, c.rollback(tx))
 		}
 	}()
-	t := &transaction[Tx]{Consumer: c, tx: tx, ends: make(map[*item]end, len(batch)), held: make(map[string]bool)}
+	t := &transaction[Tx]{Consumer: c, tx: tx, how: how, ends: make(map[*item]end, len(batch)), held: make(map[string]bool)}
 	open := t.claim
 	if c.cfg.Remember == ByWatermark {
 		open = t.passWatermark
@@ -55,10 +89,8 @@ func (c *Consumer[Tx]) transact(ctx context.Context, batch []*item) (res result)
 	if err != nil {
 		return result{err: err}
 	}
-	for _, it := range fresh {
-		if err := t.deliver(ctx, it, len(batch) > 1); err != nil {
-			return result{err: err, failed: t.failed}
-		}
+	if err := t.deliverAll(ctx, fresh); err != nil {
+		return result{err: err, failed: t.failed}
 	}
 	if err := t.putAway(ctx); err != nil {
 		return result{err: err}
@@ -97,7 +129,6 @@ func (t *transaction[Tx]) claim(ctx context.Context, batch []*item) ([]*item, er
 	}
 	var fresh []*item
 	for i, it := range batch {
-		t.in.count(standings[i].Fresh)
 		if !standings[i].Fresh {
 			t.ends[it] = duplicate
 			continue
@@ -155,9 +186,28 @@ func (t *transaction[Tx]) passWatermark(ctx context.Context, batch []*item) ([]*
 	return fresh, nil
 }
 
-// deliver applies the effect of a message, or puts it aside. Shared says that others are in the transaction, so that its
-// failure must not touch them; otherwise the failure is returned.
-func (t *transaction[Tx]) deliver(ctx context.Context, it *item, shared bool) error {
+// deliverAll applies the effects of messages, in order.
+func (t *transaction[Tx]) deliverAll(ctx context.Context, fresh []*item) error {
+	each := func() error {
+		for _, it := range fresh {
+			if err := t.deliver(ctx, it); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if t.how != together {
+		return each()
+	}
+	err := safely(each) // once for all: a goroutine for each message costs as much as a round trip
+	if _, panicked := errors.AsType[*relay.PanicError](err); panicked || errors.Is(err, protect.ErrGoexit) {
+		return errOneFailed
+	}
+	return err
+}
+
+// deliver applies the effect of a message, or puts it aside. It returns a failure that touches the whole transaction.
+func (t *transaction[Tx]) deliver(ctx context.Context, it *item) error {
 	if it.fate == nil && t.held[it.msg.Key] {
 		goesAhead, err := t.goesAhead(ctx, t.tx, it.msg)
 		if err != nil {
@@ -175,16 +225,18 @@ func (t *transaction[Tx]) deliver(ctx context.Context, it *item, shared bool) er
 		}
 		it.msg.Attempt = len(it.failures) + 1
 		t.effect = true
-		how, err := t.apply(ctx, it.msg, shared)
+		how, err := t.apply(ctx, it.msg)
 		switch {
 		case err == nil:
 			t.ends[it] = how
 			return nil
 		case ctx.Err() != nil:
 			return err
-		case !shared:
+		case t.how == alone:
 			t.failed = err
 			return err
+		case t.how == together:
+			return errOneFailed // what it was will be seen again, and count then
 		}
 		t.judge(it, err, false)
 	}
@@ -192,15 +244,22 @@ func (t *transaction[Tx]) deliver(ctx context.Context, it *item, shared bool) er
 	return nil
 }
 
-// apply applies the effect of a message, within a savepoint if others share the transaction.
-func (t *transaction[Tx]) apply(ctx context.Context, m *postrider.Message, shared bool) (how end, err error) {
-	if !shared {
-		return t.handle(ctx, t.tx, m, 0)
-	}
-	err = t.store.Savepoint(ctx, t.tx, func(ctx context.Context, tx Tx) (err error) {
+// apply applies the effect of a message, within a savepoint if it is to have one.
+func (t *transaction[Tx]) apply(ctx context.Context, m *postrider.Message) (how end, err error) {
+	handle := func(ctx context.Context, tx Tx) (err error) {
 		how, err = t.handle(ctx, tx, m, 0)
 		return err
-	})
+	}
+	switch t.how {
+	case together:
+		err = handle(ctx, t.tx)
+	case separate:
+		err = t.store.Savepoint(ctx, t.tx, func(ctx context.Context, tx Tx) error {
+			return safely(func() error { return handle(ctx, tx) })
+		})
+	default:
+		err = safely(func() error { return handle(ctx, t.tx) })
+	}
 	return how, err
 }
 
