@@ -245,9 +245,11 @@ func redrivesAreCounted(e *env) {
 	w.bury("rejected", e.message("order/1"))
 	for i := range 3 {
 		e.redrive(deadletter.Filter{}, 1)
-		seq := w.due().Runs[0].Records[0].Message.Sequence
-		w.settle(relay.Settlement{Partition: e.partition("order/1"), Dead: []relay.Dead{
-			{Sequence: seq, Key: "order/1", Reason: "rejected again", Cause: fmt.Sprintf("failure %d", i), Attempts: 1},
+		rec := w.due().Runs[0].Records[0]
+		w.settle(relay.Settlement{Partition: e.partition("order/1"), Dead: []relay.Dead{{
+			Sequence: rec.Message.Sequence, Key: "order/1", Reason: "rejected again", Cause: fmt.Sprintf("failure %d", i),
+			Attempts: 1, Redrives: rec.Redrives,
+		},
 		}})
 		letters := e.letters(deadletter.Filter{})
 		if len(letters) != 1 || letters[0].Redrives != i+1 || letters[0].Reason != "rejected again" {

@@ -175,7 +175,9 @@ func redrivenIsTaken[Tx any](e *inboxEnv[Tx]) {
 	for redrives := 1; redrives <= 2; redrives++ {
 		e.redrive(deadletter.Filter{}, 1)
 		again := w.firstDue()
-		w.settle(relay.Settlement{Partition: e.partition("order/1"), Dead: []relay.Dead{{Sequence: again.Sequence, Key: "order/1", Reason: "refused"}}})
+		w.settle(relay.Settlement{Partition: e.partition("order/1"), Dead: []relay.Dead{
+			{Sequence: again.Sequence, Key: "order/1", Reason: "refused", Redrives: redrives},
+		}})
 		if l := e.letters(everyOpen); len(l) != 1 || l[0].Redrives != redrives {
 			e.t.Fatalf("open letters: %+v, want one that was redriven %d times", l, redrives)
 		}

@@ -84,9 +84,14 @@ func cursorStaysForLate(e *env) {
 	// Nothing settled: all come again. The late ones and one fresh one settled: two come again.
 	w = w.takeOver("c")
 	e.wantIDs("fetched when nothing was settled", recordIDs(w.drain()), append(ids(late), fresh...))
+	// The late ones alone settled: the fresh ones come again.
+	behindLate := relay.Cursor{Position: w.leases[0].Cursor.Position, Snapshot: batch.Next.Snapshot}
+	w.settle(relay.Settlement{Partition: 0, Cursor: behindLate, Moved: true})
+	w = w.takeOver("d")
+	e.wantIDs("fetched behind the late ones", recordIDs(w.drain()), fresh)
 	settled := relay.Cursor{Position: batch.Records[batch.Late].Message.Sequence, Snapshot: batch.Next.Snapshot}
 	w.settle(relay.Settlement{Partition: 0, Cursor: settled, Moved: true})
-	e.wantIDs("fetched behind the first fresh one", recordIDs(w.takeOver("d").drain()), fresh[1:])
+	e.wantIDs("fetched behind the first fresh one", recordIDs(w.takeOver("e").drain()), fresh[1:])
 }
 
 func bulkCommittedLate(e *env) {

@@ -166,7 +166,7 @@ func (m *model) run() {
 		}
 	})
 	m.until("everything comes to rest after the faults stopped", func() bool {
-		_, err := m.RedriveDead(m.ctx, everyOpen, "olga", 0)
+		_, err := m.RedriveDead(m.ctx, deadletter.Filter{MaxRedrives: deadletter.Unbounded}, "olga", 0)
 		m.must(err, "redrive")
 		st := m.status("r")
 		return len(st.Partitions) == m.partitions && st.Backlog.N == 0 && st.Parked.N == 0 && st.Held.N == 0 && st.Dead.N == 0
@@ -321,9 +321,7 @@ func (m *model) operate(rng *rand.Rand, over <-chan struct{}) {
 			open = append(open, l)
 		}
 		if len(open) > 0 {
-			one := open[rng.IntN(len(open))].Number
-			_, err := m.RedriveDead(m.ctx, deadletter.Filter{Numbers: []int64{one}}, "olga", 0)
-			m.must(err, "redrive")
+			m.redriveOne(rng, open[rng.IntN(len(open))].Number)
 		}
 		for h, err := range m.ListHeld(m.ctx, "r") {
 			m.must(err, "list held keys")
@@ -337,4 +335,15 @@ func (m *model) operate(rng *rand.Rand, over <-chan struct{}) {
 			}
 		}
 	}
+}
+
+// redriveOne sends a letter back, at once or by a redrive.
+func (m *model) redriveOne(rng *rand.Rand, number int64) {
+	f := deadletter.Filter{Numbers: []int64{number}, MaxRedrives: deadletter.Unbounded}
+	if rng.IntN(2) == 0 {
+		_, err := m.RedriveDead(m.ctx, f, "olga", 0)
+		m.must(err, "redrive")
+		return
+	}
+	m.drive(m.startRedrive(f).ID)
 }

@@ -1,5 +1,5 @@
 // Package storetest holds every store to the same contract: that of outbox.Store, relay.Store, relay.Maintainer,
-// relay.HeldStore, relay.StatusStore, relay.Administrator and deadletter.Store, and the promises that a relay over the store keeps.
+// relay.HeldStore, relay.StatusStore, relay.Administrator and deadletter.Room, and the promises that a relay over the store keeps.
 //
 // A store's test says how to open a database and what it cannot do, and runs the suite:
 //
@@ -34,7 +34,7 @@ type operations interface {
 	relay.HeldStore
 	relay.StatusStore
 	relay.Administrator
-	deadletter.Store
+	deadletter.Room
 }
 
 // Harness opens databases and does what is outside the stores' interfaces.
@@ -85,6 +85,7 @@ var (
 		{"Retention", retentionTests},
 		{"Status", statusTests},
 		{"Administration", adminTests},
+		{"Attempts", attemptTests},
 	}
 	promiseTests = []group{
 		{"Order", orderTests},

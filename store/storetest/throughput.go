@@ -179,12 +179,12 @@ func statusWhileFull(e *env) {
 	e.untilHeld(g, 2)
 	for i := range 3 {
 		e.backlog(100)
+		e.elapse(20 * time.Millisecond)
 		now := e.status("r")
 		if now.Backlog.N+now.Parked.N != int64(300+100*i) || now.Age <= last.Age {
 			e.t.Errorf("backlog %d and %d parked after %d messages, age %s, before %s", now.Backlog.N, now.Parked.N, 300+100*i, now.Age, last.Age)
 		}
 		last = now
-		e.elapse(20 * time.Millisecond)
 	}
 	g.lift()
 	e.untilSettled("r")

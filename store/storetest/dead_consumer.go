@@ -1,0 +1,119 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/relay"
+)
+
+func consumerTests[Tx any]() []inboxTest[Tx] {
+	return []inboxTest[Tx]{
+		{name: "LettersSayTheirSide", run: lettersSayTheirSide[Tx]},
+		{name: "RedriveIsNotSwallowedByTheClaim", run: redriveOfAConsumer[Tx]},
+		{name: "StatusTellsWhatConsumersRemember", run: consumersAreDescribed[Tx]},
+	}
+}
+
+// giveUp claims and buries messages in a transaction, as a consumer does.
+func (e *inboxEnv[Tx]) giveUp(consumer string, msgs ...*postrider.Message) {
+	e.t.Helper()
+	e.inTx(func(tx Tx) {
+		var dead []inbox.Dead
+		for _, m := range msgs {
+			e.claim(tx, consumer, m.ID)
+			dead = append(dead, inbox.Dead{Message: m, Reason: "refused", Cause: "cause of " + m.ID})
+		}
+		e.must(e.store.Bury(e.ctx, tx, consumer, dead, false), "bury")
+	})
+}
+
+func lettersSayTheirSide[Tx any](e *inboxEnv[Tx]) {
+	e.consumer("c")
+	w := e.worker("r", "a")
+	out := w.bury("rejected", e.message("order/1"))
+	in := e.message("order/1")
+	e.giveUp("c", in)
+	for _, l := range e.letters(everyOpen) {
+		want := map[string]deadletter.Side{"r": deadletter.RelaySide, "c": deadletter.ConsumerSide}[l.Relay]
+		if l.Side != want {
+			e.t.Errorf("letter of %s is on side %q", l.Relay, l.Side)
+		}
+	}
+	e.wantIDs("of relays", e.letterIDs(deadletter.Filter{Side: deadletter.RelaySide}), out)
+	e.wantIDs("of consumers", e.letterIDs(deadletter.Filter{Side: deadletter.ConsumerSide}), []string{in.ID})
+	e.redrive(deadletter.Filter{Side: deadletter.ConsumerSide}, 1)
+	e.wantIDs("left", e.letterIDs(everyOpen), out)
+	if due := w.due(); len(due.Runs) > 0 {
+		e.t.Errorf("due at a relay that has given up nothing: %+v", due.Runs)
+	}
+}
+
+func redriveOfAConsumer[Tx any](e *inboxEnv[Tx]) {
+	w, other := e.consumer("c"), e.consumer("other")
+	m := e.message("order/1")
+	e.giveUp("c", m)
+	r := e.startRedrive(deadletter.Filter{Relay: "c"})
+	e.drive(r.ID)
+	again := w.firstDue()
+	e.inTx(func(tx Tx) {
+		if !e.take(tx, "c", again) {
+			e.t.Error("a redriven message is not there")
+		}
+	})
+	if again.ID != m.ID || len(other.due().Runs) > 0 {
+		e.t.Errorf("due: %+v, and at another consumer of the topic: %+v", again, other.due().Runs)
+	}
+	shown, err := e.ShowRedrive(e.ctx, r.ID)
+	if e.must(err, "show"); *shown.Outcome != (deadletter.Outcome{Delivered: 1}) {
+		e.t.Errorf("outcome: %+v", shown.Outcome)
+	}
+}
+
+func consumersAreDescribed[Tx any](e *inboxEnv[Tx]) {
+	status, ok := any(e.store).(inbox.StatusStore)
+	if !ok {
+		e.t.Fatalf("%T is no inbox.StatusStore", e.store)
+	}
+	e.worker("r", "a")
+	e.consumer("by-id")
+	e.consumer("by-mark")
+	for range relay.CountLimit/1_000 + 1 {
+		ids := make([]inbox.Candidate, 1_000)
+		for i := range ids {
+			ids[i].ID = e.message("").ID
+		}
+		e.inTx(func(tx Tx) {
+			_, err := e.store.Claim(e.ctx, tx, "by-id", ids)
+			e.must(err, "claim")
+		})
+	}
+	e.inTx(func(tx Tx) {
+		for _, at := range []postrider.Position{{Partition: "b", Epoch: "1", Offset: 7}, {Partition: "a", Epoch: "2", Offset: 3}, {Partition: "a", Epoch: "1", Offset: 9}, {Partition: "b", Epoch: "1", Offset: 8}} {
+			_, err := e.store.Watermark(e.ctx, tx, "by-mark", at)
+			e.must(err, "watermark")
+			e.must(e.store.SetWatermark(e.ctx, tx, "by-mark", at), "set watermark")
+		}
+	})
+	e.clockMoves(5 * time.Millisecond)
+	got, err := status.Consumers(e.ctx)
+	e.must(err, "status of consumers")
+	if len(got) != 2 || got[0].Name != "by-id" || got[1].Name != "by-mark" {
+		e.t.Fatalf("consumers: %+v", got)
+	}
+	id, mark := got[0], got[1]
+	if id.Remembered != (relay.Count{N: relay.CountLimit, AtLeast: true}) || id.Oldest <= 0 || id.Oldest > time.Minute || len(id.Watermarks) > 0 {
+		e.t.Errorf("consumer by ID: %+v", id)
+	}
+	want := []inbox.WatermarkStatus{{Partition: "a", Epoch: "1", Offset: 9}, {Partition: "a", Epoch: "2", Offset: 3}, {Partition: "b", Epoch: "1", Offset: 8}}
+	if len(mark.Watermarks) != len(want) || mark.Remembered.N != 0 || mark.Oldest != 0 {
+		e.t.Fatalf("consumer by watermark: %+v", mark)
+	}
+	for i, w := range want {
+		if mark.Watermarks[i] != w {
+			e.t.Errorf("watermark %d: %+v, want %+v", i, mark.Watermarks[i], w)
+		}
+	}
+}

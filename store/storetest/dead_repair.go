@@ -1,0 +1,373 @@
+package storetest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/relay"
+)
+
+var repairTests = []test{
+	{name: "EditKeepsWhatWasThere", run: editKeeps},
+	{name: "EditIsRefused", run: editIsRefused},
+	{name: "EditMakesAnUnreadableMessageReadable", run: editUnreadable},
+	{name: "EditComesBeforeTheRedriveOrNotAtAll", run: editWhileRedriving},
+	{name: "CausesAreCountedByKind", run: causesAreCounted},
+	{name: "FilterChoosesByCauseAndRedrive", run: filterByCause},
+	{name: "ExportedLettersAreTheSameElsewhere", run: exportImport},
+	{name: "ImportedLettersDoNotTouchTheLog", run: importedBesideLog},
+	{name: "ConcurrentImportsAddEachLetterOnce", run: concurrentImports},
+	{name: "ImportGoesByThePartitionsOfTheMoment", run: importRepartitioned},
+}
+
+func editKeeps(e *env) {
+	w := e.worker("r", "a")
+	m := e.message("order/1")
+	m.Headers = map[string]string{"trace": "ö", "wrong": "yes"}
+	w.bury("rejected", m)
+	before := e.letters(everyOpen)[0]
+	l, err := e.EditDead(e.ctx, before.Number, deadletter.Edit{Payload: []byte(`{"n":2}`), By: "olga", Why: "n was wrong"})
+	e.must(err, "edit the payload")
+	headers := map[string]string{"trace": "ö", "right": "yes"}
+	l, err = e.EditDead(e.ctx, l.Number, deadletter.Edit{Headers: headers, Seen: 1, By: "otto", Why: "header"})
+	e.must(err, "edit the headers")
+	if string(l.Message.Payload) != `{"n":2}` || !maps.Equal(l.Message.Headers, headers) || l.Edits != 2 || l.State != deadletter.Open {
+		e.t.Errorf("edited letter: %+v, message %+v", l, l.Message)
+	}
+	edits, err := e.ListEdits(e.ctx, l.Number)
+	e.must(err, "list edits")
+	if len(edits) != 2 || string(edits[0].Payload) != `{"n":1}` || !maps.Equal(edits[0].Headers, m.Headers) ||
+		string(edits[1].Payload) != `{"n":2}` || !maps.Equal(edits[1].Headers, m.Headers) ||
+		edits[0].By != "olga" || edits[1].Why != "header" || time.Since(edits[1].At).Abs() > time.Minute {
+		e.t.Errorf("edits: %+v", edits)
+	}
+	e.redrive(everyOpen, 1)
+	if sent := w.due().Runs[0].Records[0].Message; string(sent.Payload) != `{"n":2}` || !maps.Equal(sent.Headers, headers) || sent.ID != m.ID {
+		e.t.Errorf("sent back: %+v", sent)
+	}
+	if l, err := e.ShowDead(e.ctx, l.Number); err != nil || l.Edits != 2 {
+		e.t.Errorf("letter after it was sent back: %+v, %v", l, err)
+	}
+}
+
+func editIsRefused(e *env) {
+	w := e.worker("r", "a")
+	w.bury("rejected", e.messages("", 2)...)
+	letters := e.letters(everyOpen)
+	open, resolved := letters[0].Number, letters[1].Number
+	e.redrive(deadletter.Filter{Numbers: []int64{resolved}}, 1)
+	many := make(map[string]string)
+	for i := range postrider.MaxHeaders + 1 {
+		many[fmt.Sprint("h", i)] = "v"
+	}
+	payload := []byte(`{}`)
+	edit := func(number int64, edit deadletter.Edit) error {
+		_, err := e.EditDead(e.ctx, number, edit)
+		return err
+	}
+	_, list := e.ListEdits(e.ctx, 4_711)
+	for i, c := range []struct{ got, want error }{
+		{edit(4_711, deadletter.Edit{Payload: payload}), deadletter.ErrNotFound},
+		{list, deadletter.ErrNotFound},
+		{edit(resolved, deadletter.Edit{Payload: payload}), deadletter.ErrResolved},
+		{edit(open, deadletter.Edit{Payload: payload, Seen: 1}), deadletter.ErrEdited},
+	} {
+		if !errors.Is(c.got, c.want) {
+			e.t.Errorf("%d: %v, want %v", i, c.got, c.want)
+		}
+	}
+	for _, bad := range []deadletter.Edit{{}, {Headers: many}, {Headers: map[string]string{"": "v"}}} {
+		if err := edit(open, bad); err == nil {
+			e.t.Errorf("edit %+v was taken", bad)
+		}
+	}
+	if l, err := e.ShowDead(e.ctx, open); err != nil || l.Edits != 0 || string(l.Message.Payload) != `{"n":1}` {
+		e.t.Errorf("letter after refused edits: %+v, %v", l, err)
+	}
+	e.must(edit(open, deadletter.Edit{Headers: map[string]string{}}), "take away all headers")
+}
+
+func editUnreadable(e *env) {
+	w := e.worker("r", "a")
+	tx := e.open()
+	m := e.message("order/1")
+	e.must(tx.insertUndecodable(e.ctx, m), "insert")
+	e.commit(tx)
+	r := w.drain()[0]
+	w.settle(relay.Settlement{Partition: e.partition("order/1"), Dead: []relay.Dead{
+		{Sequence: r.Message.Sequence, Key: "order/1", FromLog: true, Reason: "undecodable", Cause: r.Err.Error()},
+	}})
+	l := e.letters(everyOpen)[0]
+	if l.Unreadable == "" {
+		e.t.Errorf("letter does not say that it cannot be read: %+v", l)
+	}
+	var out bytes.Buffer
+	_, err := deadletter.Export(e.ctx, &out, e.database, everyOpen)
+	e.must(err, "export")
+	if _, err := deadletter.Import(e.ctx, &out, e.database, nil); err == nil || !strings.Contains(err.Error(), "line 1") {
+		e.t.Errorf("import of a letter that cannot be read: %v", err)
+	}
+	l, err = e.EditDead(e.ctx, l.Number, deadletter.Edit{Headers: map[string]string{"a": "b"}, By: "olga"})
+	if e.must(err, "edit"); l.Unreadable != "" || l.Message.Headers["a"] != "b" {
+		e.t.Errorf("repaired letter: %+v", l)
+	}
+	e.redrive(everyOpen, 1)
+	if r := w.due().Runs[0].Records[0]; r.Err != nil || r.Message.ID != m.ID {
+		e.t.Errorf("sent back: %+v", r)
+	}
+}
+
+func editWhileRedriving(e *env) {
+	w := e.worker("r", "a")
+	w.bury("rejected", e.messages("", 30)...)
+	letters := e.letters(everyOpen)
+	edited := make(map[string]bool)
+	r := e.startRedrive(everyOpen)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for _, l := range letters {
+			_, err := e.EditDead(e.ctx, l.Number, deadletter.Edit{Payload: []byte(`{"n":2}`), By: "otto"})
+			if err != nil && !errors.Is(err, deadletter.ErrResolved) {
+				e.t.Errorf("edit: %v", err)
+			}
+			edited[l.Message.ID] = err == nil
+		}
+	})
+	wg.Go(func() {
+		other := e.reopen(e.t)
+		for r.State == deadletter.RedriveRunning {
+			var err error
+			if r, _, err = other.StepRedrive(e.ctx, r.ID, 2); err != nil {
+				e.t.Errorf("step: %v", err)
+				return
+			}
+		}
+	})
+	wg.Wait()
+	n := 0
+	for _, run := range w.due().Runs {
+		for _, rec := range run.Records {
+			n++
+			if want := map[bool]string{true: `{"n":2}`, false: `{"n":1}`}[edited[rec.Message.ID]]; string(rec.Message.Payload) != want {
+				e.t.Errorf("message %s was sent back with %s, want %s", rec.Message.ID, rec.Message.Payload, want)
+			}
+		}
+	}
+	if n != 30 {
+		e.t.Errorf("%d messages were sent back, want 30", n)
+	}
+}
+
+// buryWith dead-letters messages with a cause each.
+func (w *worker) buryWith(reason string, causes ...string) []string {
+	w.t.Helper()
+	var all []string
+	for _, cause := range causes {
+		m := w.message("")
+		w.publish(m)
+		p := postrider.PartitionOf("", m.ID, w.partitions)
+		for _, r := range w.drain() {
+			w.settle(relay.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Dead: []relay.Dead{
+				{Sequence: r.Message.Sequence, FromLog: true, Reason: reason, Cause: cause, Attempts: 1},
+			}})
+		}
+		all = append(all, m.ID)
+	}
+	return all
+}
+
+func causesAreCounted(e *env) {
+	w, other := e.worker("r", "a"), e.worker("other", "a")
+	w.buryWith("rejected", "order 4711 is unknown", "order 4712 is unknown", "no route to host 10.0.0.7")
+	w.buryWith("timed out", "no route to host 10.0.0.8", "")
+	other.drain()
+	other.buryWith("rejected", "order 1 is unknown")
+	counts, err := e.CountCauses(e.ctx, deadletter.Filter{}, 10)
+	e.must(err, "count causes")
+	var got []string
+	for _, c := range counts {
+		got = append(got, fmt.Sprint(c.Relay, " ", c.Letters, " ", c.Cause))
+		if c.Type != "order.placed" || c.Fingerprint != deadletter.Fingerprint(c.Cause) || c.Oldest.After(c.Newest) ||
+			time.Since(c.Newest).Abs() > time.Minute {
+			e.t.Errorf("count: %+v", c)
+		}
+	}
+	e.wantSet("counts", got, []string{"r 2 order 4712 is unknown", "r 2 no route to host 10.0.0.8", "r 1 ", "other 1 order 1 is unknown"})
+	if counts[0].Letters != 2 || counts[1].Letters != 2 || counts[1].Number < counts[0].Number {
+		e.t.Errorf("order of the counts: %+v", counts)
+	}
+	few, err := e.CountCauses(e.ctx, deadletter.Filter{Relay: "r"}, 1)
+	if e.must(err, "count causes"); len(few) != 1 || few[0] != counts[0] {
+		e.t.Errorf("the first of the counts: %+v", few)
+	}
+}
+
+func filterByCause(e *env) {
+	w := e.worker("r", "a")
+	ids := w.buryWith("rejected", "order 4711 is unknown", "100% of <orders> failed", "order 99 is unknown")
+	unknown := deadletter.Filter{Fingerprint: deadletter.Fingerprint("order 7 is unknown")}
+	e.wantIDs("of one fingerprint", e.letterIDs(unknown), []string{ids[0], ids[2]})
+	e.wantIDs("by part of the cause", e.letterIDs(deadletter.Filter{Cause: "% of <"}), ids[1:2])
+	e.wantIDs("case is told apart", e.letterIDs(deadletter.Filter{Cause: "ORDER"}), nil)
+	for f, want := range map[*deadletter.Filter]int{&unknown: 2, {Side: deadletter.RelaySide}: 3, {Side: deadletter.ConsumerSide}: 0} {
+		if n, err := e.CountDead(e.ctx, *f); int(n) != want || err != nil {
+			e.t.Errorf("counted by %+v: %d, %v; want %d", f, n, err, want)
+		}
+	}
+	r := e.drive(e.startRedrive(unknown).ID)
+	e.wantRedrive(r, deadletter.RedriveFinished, 2, 2, 0, 0)
+	e.wantSet("due", w.dueIDs(), []string{ids[0], ids[2]})
+	of := deadletter.Filter{Redrive: r.ID, State: deadletter.Redriven}
+	e.wantIDs("sent back by a redrive", e.letterIDs(of), []string{ids[0], ids[2]})
+	if n, err := e.DiscardDead(e.ctx, deadletter.Filter{Fingerprint: deadletter.Fingerprint("5% of <orders> failed")}, "olga", "why", 0); n != 1 || err != nil {
+		e.t.Errorf("discarded by fingerprint: %d, %v", n, err)
+	}
+}
+
+// exported is an export of every letter, by message ID, without what differs between outboxes.
+func (e *env) exported(db database) (text string, byID map[string]string) {
+	e.t.Helper()
+	var out bytes.Buffer
+	_, err := deadletter.Export(e.ctx, &out, db, everyLetter)
+	e.must(err, "export")
+	byID = make(map[string]string)
+	for line := range strings.Lines(out.String()) {
+		var a deadletter.Archived
+		e.must(json.Unmarshal([]byte(line), &a), "read the export")
+		a.Number, a.Partition, a.Message.Sequence, a.Redrive = 0, 0, 0, 0
+		same, err := json.Marshal(a)
+		e.must(err, "write it again")
+		byID[a.Message.ID] = string(same)
+	}
+	return out.String(), byID
+}
+
+func exportImport(e *env) {
+	w := e.worker("r", "a")
+	full := e.message("order/1")
+	full.Headers, full.Tenant, full.CorrelationID = map[string]string{"h": "<ö>"}, "acme", "c-1"
+	full.Payload, full.ContentType = []byte{0, 0xff, '\n'}, "application/octet-stream"
+	full.DeliverAt = time.Now().Add(-time.Hour).UTC().Truncate(time.Microsecond)
+	w.bury("rejected", full)
+	w.bury("rejected", e.messages("", 110)...)
+	letters := e.letters(everyOpen)
+	_, err := e.EditDead(e.ctx, letters[1].Number, deadletter.Edit{Payload: []byte(`{"n":2}`), By: "olga", Why: "n"})
+	e.must(err, "edit")
+	e.redrive(deadletter.Filter{Numbers: []int64{letters[2].Number}}, 1)
+	_, err = e.DiscardDead(e.ctx, deadletter.Filter{Numbers: []int64{letters[3].Number}}, "otto", "test data", 0)
+	e.must(err, "discard")
+	text, want := e.exported(e.database)
+
+	other := e.suite.open(e.t, e.partitions+1)
+	for _, target := range []struct {
+		db  database
+		new int64
+	}{{other, 111}, {other, 0}, {e.database, 0}} {
+		done, err := deadletter.Import(e.ctx, strings.NewReader(text+"\n\n"), target.db, nil)
+		if e.must(err, "import"); done.Letters != 111 || done.New != target.new {
+			e.t.Errorf("import: %+v, want 111 letters, %d new", done, target.new)
+		}
+	}
+	if _, got := e.exported(other); !maps.Equal(got, want) {
+		for id, line := range want {
+			if got[id] != line {
+				e.t.Fatalf("letter after its way through an export:\n got %s\nwant %s", got[id], line)
+			}
+		}
+	}
+	if _, err := deadletter.Import(e.ctx, strings.NewReader("\n{\"number\":1}\n"), other, nil); err == nil || !strings.Contains(err.Error(), "line 2") {
+		e.t.Errorf("import of half a letter: %v", err)
+	}
+}
+
+// importedBesideLog: where letters come to, other messages have the sequences that theirs had where they come from.
+func importedBesideLog(e *env) {
+	w := e.worker("r", "a")
+	imported := w.bury("rejected", e.messages("order/1", 3)...)
+	text, _ := e.exported(e.database)
+
+	there := &env{t: e.t, ctx: e.ctx, suite: e.suite, database: e.suite.open(e.t, e.partitions), partitions: e.partitions, made: 1_000}
+	own := there.publish(there.messages("order/1", 5)...)
+	_, err := deadletter.Import(e.ctx, strings.NewReader(text), there.database, nil)
+	e.must(err, "import")
+	w = there.worker("r", "a")
+	records := w.drain()
+	there.wantIDs("read from the log", recordIDs(records), own)
+	w.settle(relay.Settlement{Partition: there.partition("order/1"), Cursor: w.read[there.partition("order/1")], Moved: true, Dead: []relay.Dead{
+		{Sequence: records[2].Message.Sequence, Key: "order/1", FromLog: true, Reason: "rejected"},
+	}})
+	there.redrive(everyOpen, 4)
+	var seqs []int64
+	for _, run := range w.due().Runs {
+		for _, r := range run.Records {
+			if r.Message.ID != own[2] {
+				seqs = append(seqs, r.Message.Sequence)
+			}
+		}
+	}
+	there.wantSet("due", w.dueIDs(), append(imported, own[2]))
+	for i := range seqs {
+		if seqs[i] >= 0 || i > 0 && seqs[i] <= seqs[i-1] {
+			e.t.Errorf("sequences of imported messages: %d", seqs)
+		}
+	}
+	w.settle(relay.Settlement{Partition: there.partition("order/1"), Removed: seqs})
+	there.wantSet("due after the imported ones were delivered", w.dueIDs(), own[2:3])
+}
+
+func concurrentImports(e *env) {
+	w := e.worker("r", "a")
+	want := w.bury("rejected", e.messages("", 30)...)
+	text, _ := e.exported(e.database)
+	other := e.suite.open(e.t, e.partitions)
+	stores := []database{other, other.reopen(e.t)}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var added int64
+	for i := range 4 {
+		wg.Go(func() {
+			done, err := deadletter.Import(e.ctx, strings.NewReader(text), stores[i%2], nil)
+			if err != nil {
+				e.t.Errorf("import: %v", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			added += done.New
+		})
+	}
+	wg.Wait()
+	there := &env{t: e.t, ctx: e.ctx, suite: e.suite, database: other, partitions: e.partitions}
+	there.wantSet("letters", there.letterIDs(everyOpen), want)
+	if added != 30 {
+		e.t.Errorf("four imports at once have added %d letters, want 30 together", added)
+	}
+}
+
+func importRepartitioned(e *env) {
+	w := e.worker("r", "a")
+	w.bury("rejected", e.messages("", 20)...)
+	w.leave()
+	text, want := e.exported(e.database)
+	other := &env{t: e.t, ctx: e.ctx, suite: e.suite, database: e.suite.open(e.t, 2), partitions: 2}
+	stale := other.reopen(e.t)
+	other.repartition(9)
+	_, err := deadletter.Import(e.ctx, strings.NewReader(text), stale, nil)
+	e.must(err, "import")
+	for _, l := range other.letters(everyOpen) {
+		if p := postrider.PartitionOf("", l.Message.ID, 9); l.Partition != p {
+			e.t.Errorf("imported letter is in partition %d, want %d", l.Partition, p)
+		}
+	}
+	other.redrive(everyOpen, len(want))
+	if due := other.worker("r", "b").dueIDs(); len(due) != len(want) {
+		e.t.Errorf("%d of %d imported messages are due", len(due), len(want))
+	}
+}

@@ -1,0 +1,197 @@
+package storetest
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/relay"
+)
+
+// HandleTx holds a store to the contract of relay.TxStore. The stores that the harness opens implement it, and inbox.Store.
+func HandleTx[Tx any](t *testing.T, f Features, h Harness[Tx]) {
+	s := newSuite(f, h)
+	for _, test := range []inboxTest[Tx]{
+		{name: "EffectAndCursorCommitTogether", run: effectAndCursor[Tx]},
+		{name: "LostLeaseUndoesBoth", run: lostLeaseUndoes[Tx]},
+		{name: "LeaseOfAnEarlierEpochUndoesBoth", run: earlierEpochUndoes[Tx]},
+		{name: "OutcomesOfOthersGoAlong", run: outcomesGoAlong[Tx]},
+		{name: "ParkedMessageIsRemovedWithItsEffect", run: removedWithEffect[Tx]},
+		{name: "WhatIsNotParkedUndoesTheEffect", run: notParkedUndoes[Tx]},
+		{name: "MessageThatCannotBeFoundUndoesTheEffect", run: notFoundUndoes[Tx]},
+		{name: "FailedTransactionIsNotCommitted", run: endedIsNotCommitted[Tx]},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s.run(t, test.erase())
+		})
+	}
+}
+
+// txStore is the store under test.
+func (e *inboxEnv[Tx]) txStore() relay.TxStore[Tx] {
+	e.t.Helper()
+	s, ok := e.store.(relay.TxStore[Tx])
+	if !ok {
+		e.t.Fatalf("%T is no relay.TxStore", e.store)
+	}
+	return s
+}
+
+// withEffect commits a transaction that publishes a message, with a settlement of a worker.
+func (e *inboxEnv[Tx]) withEffect(w *worker, id string, st relay.Settlement) ([]string, error) {
+	e.t.Helper()
+	tx := e.begin()
+	m := e.message("effects")
+	m.ID = id
+	e.must(e.insert(e.ctx, tx, []*postrider.Message{m}), "publish the effect")
+	if st.Epoch == 0 {
+		st.Epoch = w.leases[st.Partition].Epoch
+	}
+	released, err := e.txStore().CommitSettled(e.ctx, tx, w.relay, w.owner, st)
+	if e.store.Commit(e.ctx, tx) == nil {
+		e.t.Error("the transaction has not ended")
+	}
+	return released, err
+}
+
+// wantEffects checks which effects were committed.
+func (e *inboxEnv[Tx]) wantEffects(want ...string) {
+	e.t.Helper()
+	e.wantSet("effects", slices.DeleteFunc(e.logged("effects"), func(id string) bool { return !strings.HasPrefix(id, "effect") }), want)
+}
+
+func effectAndCursor[Tx any](e *inboxEnv[Tx]) {
+	w := e.worker("r", "a")
+	key := e.keysOf(0, 1)[0]
+	e.publishKeys(key, key)
+	records := w.drain()
+	st := relay.Settlement{Partition: 0, Cursor: w.read[0], Moved: true, DeliveredCount: 2}
+	for _, r := range records {
+		st.Delivered = append(st.Delivered, r.Message.Sequence)
+	}
+	_, err := e.withEffect(w, "effect", st)
+	e.must(err, "commit with the settlement")
+	e.wantEffects("effect")
+	if n := e.status("r").Delivered; n != 2 {
+		e.t.Errorf("%d messages count as delivered, want 2", n)
+	}
+	w = w.takeOver("b")
+	if got := slices.DeleteFunc(recordIDs(w.drain()), func(id string) bool { return id == "effect" }); len(got) > 0 {
+		e.t.Errorf("read again: %v", got)
+	}
+}
+
+func lostLeaseUndoes[Tx any](e *inboxEnv[Tx]) {
+	w := e.worker("r", "a")
+	key := e.keysOf(0, 1)[0]
+	want := e.publishKeys(key)
+	w.drain()
+	next := w.takeOver("b")
+	_, err := e.withEffect(w, "effect", relay.Settlement{Partition: 0, Cursor: w.read[0], Moved: true})
+	if !errors.Is(err, relay.ErrLeaseLost) {
+		e.t.Errorf("got %v, want ErrLeaseLost", err)
+	}
+	e.wantEffects()
+	e.wantIDs("read by the other", recordIDs(next.drain()), want)
+}
+
+func earlierEpochUndoes[Tx any](e *inboxEnv[Tx]) {
+	w := e.worker("r", "a")
+	old := w.leases[0].Epoch
+	next := w.takeOver("a")
+	_, err := e.withEffect(next, "effect", relay.Settlement{Partition: 0, Epoch: old})
+	if !errors.Is(err, relay.ErrLeaseLost) || next.leases[0].Epoch == old {
+		e.t.Errorf("got %v, want ErrLeaseLost", err)
+	}
+	e.wantEffects()
+}
+
+func outcomesGoAlong[Tx any](e *inboxEnv[Tx]) {
+	w := e.worker("r", "a")
+	keys := e.keysOf(0, 4)
+	e.publishKeys(keys...)
+	records := w.drain()
+	seq := func(i int) int64 { return records[i].Message.Sequence }
+	released, err := e.withEffect(w, "effect", relay.Settlement{
+		Partition: 0, Cursor: w.read[0], Moved: true, DeliveredCount: 1, FailedCount: 2, Delivered: []int64{seq(3)},
+		Parked: []relay.Parked{
+			{Sequence: seq(0), Key: keys[0], FromLog: true, Reason: relay.ParkRetry, Waits: true, Attempts: 1, Cause: "boom"},
+			{Sequence: seq(1), Key: keys[1], FromLog: true, Reason: relay.ParkDelayed, After: longTTL},
+		},
+		Dead:    []relay.Dead{{Sequence: seq(2), Key: keys[2], FromLog: true, Reason: "refused", Cause: "boom", Attempts: 1}},
+		Held:    []relay.HeldKey{{Key: keys[0], Sequence: seq(0), Reason: relay.ParkRetry, Cause: "boom", Attempts: 1}},
+		Release: []string{keys[3], keys[0]},
+	})
+	e.must(err, "commit with the settlement")
+	e.wantEffects("effect")
+	e.wantSet("released", released, keys[3:])
+	if due := w.firstDue(); due.Key != keys[0] {
+		e.t.Errorf("due is the message of %s, want that of %s", due.Key, keys[0])
+	}
+	if got := e.letters(deadletter.Filter{Relay: "r"}); len(got) != 1 || got[0].Message.Sequence != seq(2) || got[0].Reason != "refused" {
+		e.t.Errorf("dead letters: %+v", got)
+	}
+	if st := e.status("r"); st.Parked.N != 2 || st.Held.N != 1 || st.Failed != 2 {
+		e.t.Errorf("status: %+v", st)
+	}
+}
+
+func removedWithEffect[Tx any](e *inboxEnv[Tx]) {
+	w := e.worker("r", "a")
+	key := e.keysOf(0, 1)[0]
+	records := w.hold(key, 2, 0)
+	_, err := e.withEffect(w, "effect", relay.Settlement{Partition: 0, Removed: []int64{records[0].Message.Sequence}, DeliveredCount: 1})
+	e.must(err, "commit with the settlement")
+	e.wantEffects("effect")
+	if got := w.firstDue().Sequence; got != records[1].Message.Sequence {
+		e.t.Errorf("due is message %d, want the second, %d", got, records[1].Message.Sequence)
+	}
+}
+
+func notParkedUndoes[Tx any](e *inboxEnv[Tx]) {
+	w := e.worker("r", "a")
+	key := e.keysOf(0, 1)[0]
+	seq := w.hold(key, 1, 0)[0].Message.Sequence
+	_, err := e.DeadHeld(e.ctx, "r", key, "olga", "given up", true)
+	e.must(err, "give up")
+	_, err = e.withEffect(w, "effect", relay.Settlement{Partition: 0, Removed: []int64{seq}, DeliveredCount: 1})
+	if !errors.Is(err, relay.ErrNotParked) {
+		e.t.Errorf("got %v, want ErrNotParked", err)
+	}
+	e.wantEffects()
+	if n := e.status("r").Delivered; n != 0 {
+		e.t.Errorf("%d messages count as delivered", n)
+	}
+}
+
+func notFoundUndoes[Tx any](e *inboxEnv[Tx]) {
+	w := e.worker("r", "a")
+	_, err := e.withEffect(w, "effect", relay.Settlement{Partition: 0, Parked: []relay.Parked{
+		{Sequence: 1 << 40, Key: "k", FromLog: true, Reason: relay.ParkRetry},
+	}})
+	if err == nil {
+		e.t.Error("a message that is nowhere was put aside")
+	}
+	e.wantEffects()
+}
+
+// endedIsNotCommitted: a handler has ended the transaction, or spoilt it.
+func endedIsNotCommitted[Tx any](e *inboxEnv[Tx]) {
+	w := e.worker("r", "a")
+	key := e.keysOf(0, 1)[0]
+	want := e.publishKeys(key)
+	w.drain()
+	tx := e.begin()
+	e.rollback(tx)
+	_, err := e.txStore().CommitSettled(e.ctx, tx, "r", w.owner, relay.Settlement{
+		Partition: 0, Epoch: w.leases[0].Epoch, Cursor: w.read[0], Moved: true,
+	})
+	if err == nil {
+		e.t.Error("a transaction that had ended was committed")
+	}
+	e.wantIDs("read again", recordIDs(w.takeOver("b").drain()), want)
+}
