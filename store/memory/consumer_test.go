@@ -3,6 +3,8 @@ package memory_test
 import (
 	"testing"
 
+	"github.com/postrider/postrider"
+	memorybroker "github.com/postrider/postrider/broker/memory"
 	"github.com/postrider/postrider/inbox/inboxtest"
 	"github.com/postrider/postrider/store/memory"
 )
@@ -23,4 +25,27 @@ func TestConsumers(t *testing.T) {
 func TestConsumersModel(t *testing.T) {
 	t.Parallel()
 	inboxtest.Model(t, consumers)
+}
+
+// TestBroker is the test of real brokers, on the broker in memory.
+func TestBroker(t *testing.T) {
+	t.Parallel()
+	h := consumers
+	h.Bubble = false
+	inboxtest.Broker(t, h, func(t testing.TB) inboxtest.Source {
+		broker, err := memorybroker.New(memorybroker.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return inboxtest.Source{
+			Publish: broker.Publish, Topic: "orders",
+			Join: func(t testing.TB) postrider.Subscriber {
+				s, err := broker.Subscriber(memorybroker.SubscriberConfig{Group: "view", Topics: []string{"orders"}, Partitions: 3})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return s
+			},
+		}
+	})
 }

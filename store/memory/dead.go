@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
 )
 
 const (
@@ -22,6 +22,7 @@ type letter struct {
 	deadletter.Letter
 	undecodable error
 	size        int
+	edits       []deadletter.Edited
 }
 
 // bury adds a dead letter.
@@ -38,18 +39,33 @@ func (db *database) bury(name string, partition int, row *parkedRow, reason, cau
 }
 
 // shown is a copy for the caller to keep.
-func (l *letter) shown() deadletter.Letter {
+func (db *database) shown(l *letter) deadletter.Letter {
 	c := l.Letter
 	c.Message = clone(c.Message)
 	c.History = slices.Clone(c.History)
+	c.Side, c.Edits = db.side(l.Relay), len(l.edits)
+	if l.undecodable != nil {
+		c.Unreadable = l.undecodable.Error()
+	}
 	return c
 }
 
-func chosen(f deadletter.Filter, l *letter) bool {
+// side says whose name it is: a consumer's cursors stand at the end of the log for good.
+func (db *database) side(name string) deadletter.Side {
+	if r := db.relays[name]; r != nil && slices.ContainsFunc(r.cursors, func(c *cursorState) bool { return c != nil && c.cursor == endOfLog }) {
+		return deadletter.ConsumerSide
+	}
+	return deadletter.RelaySide
+}
+
+func (db *database) chosen(f deadletter.Filter, l *letter) bool {
 	m, state := l.Message, cmp.Or(f.State, deadletter.Open)
 	is := func(want, got string) bool { return want == "" || want == got }
 	return is(f.Relay, l.Relay) && is(f.Topic, m.Topic) && is(f.Type, m.Type) && is(f.Key, m.Key) &&
 		is(f.Tenant, m.Tenant) && is(f.Reason, l.Reason) && is(f.MessageID, m.ID) &&
+		strings.Contains(l.Cause, f.Cause) && (f.Side == "" || f.Side == db.side(l.Relay)) &&
+		(f.Fingerprint == "" || f.Fingerprint == deadletter.Fingerprint(l.Cause)) &&
+		(f.Redrive == 0 || f.Redrive == l.Redrive) &&
 		(f.From.IsZero() || !l.DiedAt.Before(f.From)) && (f.To.IsZero() || l.DiedAt.Before(f.To)) &&
 		(state == deadletter.AnyState || state == l.State) &&
 		(len(f.Numbers) == 0 || slices.Contains(f.Numbers, l.Number))
@@ -59,7 +75,7 @@ func chosen(f deadletter.Filter, l *letter) bool {
 func (db *database) choose(f deadletter.Filter, after int64, limit int) []*letter {
 	var out []*letter
 	for _, l := range db.letters[db.lettersUpTo(after):] {
-		if chosen(f, l) {
+		if db.chosen(f, l) {
 			if out = append(out, l); len(out) == limit {
 				break
 			}
@@ -90,7 +106,7 @@ func (s *Store) ListDead(ctx context.Context, f deadletter.Filter, after int64, 
 			}
 			page, err := do(ctx, s, "ListDead", func(db *database) (out []deadletter.Letter, _ error) {
 				for _, l := range db.choose(f, after, size) {
-					out = append(out, l.shown())
+					out = append(out, db.shown(l))
 				}
 				return out, nil
 			})
@@ -118,27 +134,13 @@ func (s *Store) ShowDead(ctx context.Context, number int64) (deadletter.Letter, 
 		if err != nil {
 			return deadletter.Letter{}, err
 		}
-		return l.shown(), nil
+		return db.shown(l), nil
 	})
 }
 
 // CountDead implements deadletter.Store.
 func (s *Store) CountDead(ctx context.Context, f deadletter.Filter) (int64, error) {
 	return do(ctx, s, "CountDead", func(db *database) (int64, error) { return int64(len(db.choose(f, 0, 0))), nil })
-}
-
-// RedriveDead implements deadletter.Store.
-func (s *Store) RedriveDead(ctx context.Context, f deadletter.Filter, by string, limit int) (int, error) {
-	n, err := do(ctx, s, "RedriveDead", func(db *database) (int, error) {
-		return db.resolve(f, limit, func(l *letter, at time.Time) {
-			l.close(deadletter.Redriven, by, "", at)
-			db.redrive(l, by, at)
-		})
-	})
-	if n > 0 {
-		s.Wake()
-	}
-	return n, err
 }
 
 // DiscardDead implements deadletter.Store.
@@ -160,14 +162,8 @@ func (s *Store) DiscardDead(ctx context.Context, f deadletter.Filter, by, reason
 
 // resolve does something to each open letter that the filter chooses, or to none if one that it names is not open.
 func (db *database) resolve(f deadletter.Filter, limit int, apply func(*letter, time.Time)) (int, error) {
-	for _, number := range f.Numbers {
-		l, err := db.letter(number)
-		if err != nil {
-			return 0, err
-		}
-		if l.State != deadletter.Open {
-			return 0, fmt.Errorf("%w: %d was %s by %s", deadletter.ErrResolved, number, l.State, l.ResolvedBy)
-		}
+	if err := db.checkNamed(f); err != nil {
+		return 0, err
 	}
 	if f.State != "" && f.State != deadletter.AnyState && f.State != deadletter.Open {
 		return 0, nil
@@ -180,6 +176,20 @@ func (db *database) resolve(f deadletter.Filter, limit int, apply func(*letter, 
 	return len(letters), nil
 }
 
+// checkNamed refuses numbers that are not those of open letters.
+func (db *database) checkNamed(f deadletter.Filter) error {
+	for _, number := range f.Numbers {
+		l, err := db.letter(number)
+		if err != nil {
+			return err
+		}
+		if l.State != deadletter.Open {
+			return fmt.Errorf("%w: %d was %s by %s", deadletter.ErrResolved, number, l.State, l.ResolvedBy)
+		}
+	}
+	return nil
+}
+
 func (l *letter) close(state deadletter.State, by, resolution string, at time.Time) {
 	l.State, l.ResolvedAt, l.ResolvedBy, l.Resolution = state, at, by, resolution
 }
@@ -190,23 +200,4 @@ func (p *parkedSet) waitsFor(l *letter) *heldRow {
 		return h
 	}
 	return nil
-}
-
-// redrive parks a letter's message, due at once. The head of a key that waited for the decision takes its place before its
-// followers again; any other stands for itself.
-func (db *database) redrive(l *letter, by string, at time.Time) {
-	parked := db.relay(l.Relay).parked[l.Partition]
-	row := &parkedRow{
-		msg: l.Message, undecodable: l.undecodable, size: l.size, key: l.Message.Key, dueAt: at, parkedAt: at,
-		reason: relay.ParkRedriven, redrives: l.Redrives + 1, history: remember(l.History, 0, at, "redriven by "+by),
-	}
-	h := parked.waitsFor(l)
-	if h == nil {
-		parked.put(row)
-		return
-	}
-	row.waits, row.dueAt = true, time.Time{}
-	parked.put(row)
-	parked.letGo(h, at)
-	h.reason, h.cause, h.attempts = relay.ParkRedriven, "", 0
 }

@@ -52,9 +52,10 @@ var (
 	_ relay.HeldStore     = (*Store)(nil)
 	_ relay.StatusStore   = (*Store)(nil)
 	_ relay.Administrator = (*Store)(nil)
-	_ deadletter.Store    = (*Store)(nil)
+	_ deadletter.Room     = (*Store)(nil)
 	_ outbox.Store[*Tx]   = (*Store)(nil)
 	_ inbox.Store[*Tx]    = (*Store)(nil)
+	_ relay.TxStore[*Tx]  = (*Store)(nil)
 )
 
 // database is what several Stores of one outbox share.
@@ -71,10 +72,13 @@ type database struct {
 	relays     map[string]*relayState
 	letters    []*letter // by number
 	lastNumber int64
+	redrives   []*deadletter.Redrive // by ID, from 1
 
 	inboxes    map[string]*inboxState // by consumer
 	locks      map[lock]*Tx
 	lastParked int64 // the sequence that Park or Bury gave last
+
+	attempts map[string][]attemptRow // by message; nil before the first
 }
 
 // New returns an empty outbox.

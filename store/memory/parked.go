@@ -244,7 +244,8 @@ func (p *parkedSet) run(w dueWork, length int, room *budget, at time.Time) (rela
 
 func (r *parkedRow) record(at time.Time) relay.Record {
 	rec := relay.Record{
-		Message: clone(r.msg), Err: r.undecodable, Attempts: r.attempts, Reason: r.reason, ParkedFor: at.Sub(r.parkedAt),
+		Message: clone(r.msg), Err: r.undecodable, Attempts: r.attempts, Redrives: r.redrives, Reason: r.reason,
+		ParkedFor: at.Sub(r.parkedAt),
 	}
 	if !r.dueAt.IsZero() {
 		rec.Delay = r.dueAt.Sub(at)

@@ -14,17 +14,7 @@ func (s *Store) Settle(ctx context.Context, name string, owner relay.Owner, sett
 	return do(ctx, s, "Settle", func(db *database) (relay.Settled, error) {
 		r, at := db.relay(name), now()
 		for _, st := range settlements {
-			if err := db.check(st); err != nil {
-				return relay.Settled{}, err
-			}
-			c := r.lease(st.Partition, owner.ID, st.Epoch)
-			if c == nil {
-				continue
-			}
-			if err := db.checkFound(r, st, c.cursor.Position); err != nil {
-				return relay.Settled{}, err
-			}
-			if err := db.untakenSettlement(name, st); err != nil {
+			if err := db.settleable(name, owner, st); err != nil {
 				return relay.Settled{}, err
 			}
 		}
@@ -35,17 +25,67 @@ func (s *Store) Settle(ctx context.Context, name string, owner relay.Owner, sett
 				out.Lost = append(out.Lost, st.Partition)
 				continue
 			}
-			db.settle(name, st, at)
-			if st.Moved {
-				c.cursor = st.Cursor
-			}
-			c.settled = at
-			c.delivered += st.DeliveredCount
-			c.failed += st.FailedCount
-			out.Released = append(out.Released, r.parked[st.Partition].release(st.Release, at)...)
+			out.Released = append(out.Released, db.settleAll(name, c, st, at)...)
 		}
 		return out, nil
 	})
+}
+
+// settleable says why a settlement cannot be applied, or has to wait. One whose lease is lost can: nothing happens.
+func (db *database) settleable(name string, owner relay.Owner, st relay.Settlement) error {
+	if err := db.check(st); err != nil {
+		return err
+	}
+	r := db.relay(name)
+	c := r.lease(st.Partition, owner.ID, st.Epoch)
+	if c == nil {
+		return nil
+	}
+	if err := db.checkFound(r, st, c.cursor.Position); err != nil {
+		return err
+	}
+	return db.untakenSettlement(name, st)
+}
+
+// settleAll applies a settlement and returns the keys that are held no longer.
+func (db *database) settleAll(name string, c *cursorState, st relay.Settlement, at time.Time) (released []string) {
+	db.settle(name, st, at)
+	if st.Moved {
+		c.cursor = st.Cursor
+	}
+	c.settled = at
+	c.delivered += st.DeliveredCount
+	c.failed += st.FailedCount
+	return db.relays[name].parked[st.Partition].release(st.Release, at)
+}
+
+// CommitSettled implements relay.TxStore.
+func (s *Store) CommitSettled(ctx context.Context, tx *Tx, name string, owner relay.Owner, st relay.Settlement) ([]string, error) {
+	released, err := do(ctx, s, "CommitSettled", func(db *database) ([]string, error) {
+		if err := tx.usable(db); err != nil {
+			return nil, err
+		}
+		if err := db.settleable(name, owner, st); err != nil {
+			return nil, err
+		}
+		r := db.relay(name)
+		c := r.lease(st.Partition, owner.ID, st.Epoch)
+		if c == nil {
+			return nil, relay.ErrLeaseLost
+		}
+		for _, seq := range st.Removed {
+			if r.parked[st.Partition].rows[seq] == nil {
+				return nil, relay.ErrNotParked
+			}
+		}
+		at := now()
+		tx.commit(at)
+		return db.settleAll(name, c, st, at), nil
+	})
+	if err != nil {
+		_ = s.Rollback(ctx, tx) // of what was committed it does nothing
+	}
+	return released, err
 }
 
 // check refuses a settlement that cannot be understood.
@@ -86,7 +126,8 @@ func (db *database) settle(name string, st relay.Settlement, at time.Time) {
 	parked, log, latest := db.relays[name].parked[st.Partition], db.log[st.Partition], db.relays[name].latest
 	for _, p := range st.Parked {
 		// From the log comes nothing that has a dead letter: somebody has moved it on.
-		if row := source(parked, log, p.Sequence, p.FromLog && latest[p.Sequence] == nil, at); row != nil {
+		row := source(parked, log, p.Sequence, p.FromLog && latest[p.Sequence] == nil, at)
+		if row != nil && row.redrives == p.Redrives {
 			parked.put(row.parkedAgain(p, at))
 		}
 	}
@@ -94,7 +135,7 @@ func (db *database) settle(name string, st relay.Settlement, at time.Time) {
 		if d.FromLog && latest[d.Sequence] != nil {
 			continue // the same settlement came before, and its answer was lost
 		}
-		if row := source(parked, log, d.Sequence, d.FromLog, at); row != nil {
+		if row := source(parked, log, d.Sequence, d.FromLog, at); row != nil && row.redrives == d.Redrives {
 			parked.take(d.Sequence)
 			row.history = remember(row.history, d.Attempts, at, d.Cause)
 			db.bury(name, st.Partition, row, d.Reason, d.Cause, d.Attempts, at)

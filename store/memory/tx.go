@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/outbox"
@@ -43,14 +44,17 @@ func (s *Store) Commit(ctx context.Context, tx *Tx) error {
 		if err := tx.usable(db); err != nil {
 			return struct{}{}, err
 		}
-		at := now()
-		for _, w := range tx.writes {
-			w.apply(db, at)
-		}
-		tx.end()
+		tx.commit(now())
 		return struct{}{}, nil
 	})
 	return err
+}
+
+func (tx *Tx) commit(at time.Time) {
+	for _, w := range tx.writes {
+		w.apply(tx.db, at)
+	}
+	tx.end()
 }
 
 // Rollback implements outbox.Store: what tx wrote is gone. A transaction that has ended is left alone. A context that has

@@ -1,0 +1,122 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+)
+
+// EditDead implements deadletter.RepairStore.
+func (s *Store) EditDead(ctx context.Context, number int64, e deadletter.Edit) (deadletter.Letter, error) {
+	return do(ctx, s, "EditDead", func(db *database) (deadletter.Letter, error) {
+		if err := db.checkNamed(deadletter.Filter{Numbers: []int64{number}}); err != nil {
+			return deadletter.Letter{}, err
+		}
+		l, err := db.letter(number)
+		if err != nil {
+			return deadletter.Letter{}, err
+		}
+		if len(l.edits) != e.Seen {
+			return deadletter.Letter{}, deadletter.RefuseEdited(number, e.Seen, len(l.edits))
+		}
+		edited, err := e.Apply(l.Message)
+		if err != nil {
+			return deadletter.Letter{}, fmt.Errorf("edit dead letter %d: %w", number, err)
+		}
+		l.edits = append(l.edits, deadletter.Edited{At: now(), By: e.By, Why: e.Why, Payload: l.Message.Payload, Headers: l.Message.Headers})
+		if e.Headers != nil {
+			l.undecodable = nil
+		}
+		l.Message = clone(edited)
+		l.size = edited.Size()
+		return db.shown(l), nil
+	})
+}
+
+// ListEdits implements deadletter.RepairStore.
+func (s *Store) ListEdits(ctx context.Context, number int64) ([]deadletter.Edited, error) {
+	return do(ctx, s, "ListEdits", func(db *database) ([]deadletter.Edited, error) {
+		l, err := db.letter(number)
+		if err != nil {
+			return nil, err
+		}
+		return cloneEdits(l.edits), nil
+	})
+}
+
+func cloneEdits(edits []deadletter.Edited) []deadletter.Edited {
+	out := slices.Clone(edits)
+	for i := range out {
+		out[i].Payload, out[i].Headers = slices.Clone(out[i].Payload), maps.Clone(out[i].Headers)
+	}
+	return out
+}
+
+// CountCauses implements deadletter.RepairStore.
+func (s *Store) CountCauses(ctx context.Context, f deadletter.Filter, limit int) ([]deadletter.CauseCount, error) {
+	return do(ctx, s, "CountCauses", func(db *database) ([]deadletter.CauseCount, error) {
+		type group struct{ relay, messageType, fingerprint string }
+		counts := make(map[group]deadletter.CauseCount)
+		for _, l := range db.choose(f, 0, 0) {
+			g := group{l.Relay, l.Message.Type, deadletter.Fingerprint(l.Cause)}
+			c, known := counts[g]
+			if !known || l.DiedAt.Before(c.Oldest) {
+				c.Oldest = l.DiedAt
+			}
+			if l.DiedAt.After(c.Newest) {
+				c.Newest = l.DiedAt
+			}
+			c.Relay, c.Type, c.Fingerprint, c.Letters = g.relay, g.messageType, g.fingerprint, c.Letters+1
+			c.Number, c.Reason, c.Cause = l.Number, l.Reason, l.Cause // numbers rise
+			counts[g] = c
+		}
+		out := slices.SortedFunc(maps.Values(counts), func(a, b deadletter.CauseCount) int {
+			return cmp.Or(cmp.Compare(b.Letters, a.Letters), cmp.Compare(a.Number, b.Number))
+		})
+		return out[:min(len(out), limit)], nil
+	})
+}
+
+// ImportDead implements deadletter.RepairStore.
+func (s *Store) ImportDead(ctx context.Context, letters []deadletter.Archived) (int, error) {
+	return do(ctx, s, "ImportDead", func(db *database) (int, error) {
+		n := 0
+		for _, a := range letters {
+			if !slices.ContainsFunc(db.letters, func(l *letter) bool { return l.same(a.Letter) }) {
+				db.importLetter(a)
+				n++
+			}
+		}
+		return n, nil
+	})
+}
+
+// same says whether a letter is this one, or a copy of it.
+func (l *letter) same(other deadletter.Letter) bool {
+	return l.Relay == other.Relay && l.Message.ID == other.Message.ID && l.DiedAt.Equal(stamp(other.DiedAt))
+}
+
+func (db *database) importLetter(a deadletter.Archived) {
+	db.lastNumber++
+	l := &letter{Letter: a.Letter, edits: cloneEdits(a.Before)}
+	m := clone(a.Message)
+	m.Sequence, m.Attempt, m.CreatedAt = deadletter.ImportedSequence(db.lastNumber), 0, stamp(m.CreatedAt)
+	m.Time, m.DeliverAt, m.DeliverAfter = stamp(m.Time), stamp(m.DeliverAt), 0
+	l.Number, l.Message, l.size, l.Redrive = db.lastNumber, m, m.Size(), 0
+	l.Partition = postrider.PartitionOf(m.Key, m.ID, len(db.log))
+	l.Cause, l.DiedAt, l.ResolvedAt = cut(l.Cause), stamp(l.DiedAt), stamp(l.ResolvedAt)
+	l.History = slices.Clone(l.History)
+	if l.Unreadable != "" {
+		l.undecodable = errors.New(l.Unreadable)
+	}
+	db.letters = append(db.letters, l)
+	if r := db.relays[l.Relay]; r != nil {
+		r.latest[m.Sequence] = l
+	}
+}
