@@ -12,11 +12,11 @@ import (
 const (
 	buriedColumns = `relay, partition, seq, ` + messageColumns + `, attempts, redrives, history, reason, cause, died_at, state`
 	// The parameters: ?1 relay, ?2 seq, ?3 partition, ?4 reason, ?5 cause, ?6 attempts (NULL: those of the parked row),
-	// ?7 now, ?8 history entry or NULL.
+	// ?7 now, ?8 history entry or NULL, ?9 redrives or NULL: a message that was sent back since is left alone.
 	buryParkedSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `)
 		SELECT relay, partition, seq, ` + messageColumns + `, coalesce(?6, attempts), redrives, ` + historySQL + `,
 			?4, ?5, ?7, 'open'
-		FROM {prefix}parked WHERE relay = ?1 AND seq = ?2 AND partition = ?3`
+		FROM {prefix}parked WHERE relay = ?1 AND seq = ?2 AND partition = ?3 AND redrives = coalesce(?9, redrives)`
 	buryLogSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `)
 		SELECT ?1, partition, seq, ` + messageColumns + `, ?6, 0, iif(?8 IS NULL, '[]', json_array(json(?8))), ?4, ?5, ?7, 'open'
 		FROM {prefix}log WHERE seq = ?2 AND partition = ?3`
@@ -39,6 +39,7 @@ func (t txn) deadLetter(ctx context.Context, name string, partition int, d relay
 	b := burial{
 		relay: name, partition: partition, seq: d.Sequence, reason: d.Reason, cause: d.Cause,
 		attempts: sql.Null[int]{V: d.Attempts, Valid: true}, entry: entry,
+		redrives: sql.Null[int]{V: d.Redrives, Valid: true},
 	}
 	buried, err := t.bury(ctx, b)
 	if err != nil || buried || !d.FromLog {
@@ -64,6 +65,7 @@ type burial struct {
 	seq           int64
 	reason, cause string
 	attempts      sql.Null[int]
+	redrives      sql.Null[int]
 	entry         sql.Null[string]
 }
 
@@ -73,7 +75,7 @@ func (b burial) args(now int64) []any {
 
 // bury moves a parked message to the dead letters, and says whether there was one.
 func (t txn) bury(ctx context.Context, b burial) (bool, error) {
-	n, err := t.exec(ctx, buryParkedSQL, b.args(t.now)...)
+	n, err := t.exec(ctx, buryParkedSQL, append(b.args(t.now), b.redrives)...)
 	if err != nil || n == 0 {
 		return false, err
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
 )
 
 const (
@@ -21,8 +20,10 @@ const (
 )
 
 const (
+	// A consumer's cursors stand at the end of the log for good.
+	consumersSQL  = `(SELECT relay FROM {prefix}cursors WHERE position = 9223372036854775806)`
 	letterColumns = `number, relay, partition, seq, reason, cause, attempts, history, died_at, redrives, state, resolved_at,
-		resolved_by, resolution, ` + messageColumns
+		resolved_by, resolution, edits, redrive, relay IN ` + consumersSQL + `, ` + messageColumns
 	listDeadSQL  = `SELECT ` + letterColumns + ` FROM {prefix}dead WHERE `
 	countDeadSQL = `SELECT count(*) FROM {prefix}dead WHERE `
 	pageSQL      = ` AND number > ? ORDER BY number LIMIT +?`
@@ -46,6 +47,18 @@ func condition(f deadletter.Filter) (text string, args []any) {
 			add(equal.column+` = ?`, equal.value)
 		}
 	}
+	if f.Cause != "" {
+		add(`instr(cause, ?) > 0`, f.Cause)
+	}
+	if f.Fingerprint != "" {
+		add(`fingerprint = ?`, f.Fingerprint)
+	}
+	if f.Redrive != 0 {
+		add(`redrive = ?`, f.Redrive)
+	}
+	if f.Side != "" {
+		add(`relay IN `+consumersSQL+` = ?`, f.Side == deadletter.ConsumerSide)
+	}
 	if !f.From.IsZero() {
 		add(`died_at >= ?`, f.From.UnixMicro())
 	}
@@ -66,6 +79,7 @@ type letterRow struct {
 	l                 deadletter.Letter
 	seq, died, closed int64
 	state, history    string
+	consumer          bool
 	row               *stored.Row
 }
 
@@ -73,7 +87,7 @@ func newLetterRow() *letterRow {
 	r := &letterRow{}
 	l := &r.l
 	r.row = stored.NewRow(&l.Number, &l.Relay, &l.Partition, &r.seq, &l.Reason, &l.Cause, &l.Attempts, &r.history, &r.died,
-		&l.Redrives, &r.state, &r.closed, &l.ResolvedBy, &l.Resolution)
+		&l.Redrives, &r.state, &r.closed, &l.ResolvedBy, &l.Resolution, &l.Edits, &l.Redrive, &r.consumer)
 	return r
 }
 
@@ -82,7 +96,13 @@ func (r *letterRow) letter(rows *sql.Rows) (deadletter.Letter, error) {
 		return deadletter.Letter{}, err
 	}
 	l := r.l
-	l.Message, _ = r.row.Message(r.seq) // of one that cannot be read, what could be read is shown
+	var unreadable error
+	if l.Message, unreadable = r.row.Message(r.seq); unreadable != nil {
+		l.Unreadable = unreadable.Error()
+	}
+	if l.Side = deadletter.RelaySide; r.consumer {
+		l.Side = deadletter.ConsumerSide
+	}
 	l.State, l.DiedAt = deadletter.State(r.state), stored.Time(r.died)
 	if r.closed != 0 {
 		l.ResolvedAt = stored.Time(r.closed)
@@ -113,7 +133,12 @@ func (s *Store) ListDead(ctx context.Context, f deadletter.Filter, after int64, 
 				size = min(size, left)
 			}
 			var page []deadletter.Letter
-			err := s.read(ctx, "list dead letters", func(t txn) (err error) {
+			err := s.markCauses(ctx, f)
+			if err != nil {
+				yield(deadletter.Letter{}, err)
+				return
+			}
+			err = s.read(ctx, "list dead letters", func(t txn) (err error) {
 				page, err = t.letters(ctx, listDeadSQL+where+pageSQL, append(args[:len(args):len(args)], after, size))
 				return err
 			})
@@ -154,62 +179,27 @@ func (s *Store) ShowDead(ctx context.Context, number int64) (deadletter.Letter, 
 func (s *Store) CountDead(ctx context.Context, f deadletter.Filter) (int64, error) {
 	var n int64
 	where, args := condition(f)
-	err := s.read(ctx, "count dead letters", func(t txn) error { return t.get(ctx, countDeadSQL+where, args, &n) })
+	err := s.markCauses(ctx, f)
+	if err != nil {
+		return 0, err
+	}
+	err = s.read(ctx, "count dead letters", func(t txn) error { return t.get(ctx, countDeadSQL+where, args, &n) })
 	return n, err
 }
 
 const (
-	stateSQL   = `SELECT state, resolved_by FROM {prefix}dead WHERE number = ?`
-	chooseSQL  = `SELECT number, relay, key, seq FROM {prefix}dead WHERE `
+	stateSQL   = `SELECT state, resolved_by, redrives FROM {prefix}dead WHERE number = ?`
+	chooseSQL  = `SELECT number, relay, key, seq, redrives FROM {prefix}dead WHERE `
 	resolveSQL = `UPDATE {prefix}dead SET state = ?, resolved_at = ?, resolved_by = ?, resolution = ? WHERE number = ?`
 	// A key waits for the decision about its head.
 	waitsForSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}held WHERE relay = ? AND key = ? AND seq = ? AND due_at IS NULL)`
-	// The parameters: ?1 number, ?3 reason, ?6 due or NULL, ?7 now, ?8 history entry.
-	redriveSQL = `INSERT INTO {prefix}parked (` + copiedColumns + `)
-		SELECT relay, partition, seq, ` + messageColumns + `, ?3, 0, ?6, ?7, redrives + 1, ` + historySQL + `
-		FROM {prefix}dead WHERE number = ?1
-		ON CONFLICT (relay, seq) DO UPDATE SET reason = excluded.reason, attempts = 0, due_at = excluded.due_at,
-			parked_at = excluded.parked_at, redrives = excluded.redrives, history = excluded.history`
-	redrivenHeadSQL = `UPDATE {prefix}held SET seq = ?3, reason = ?4, cause = '', attempts = 0 WHERE relay = ?1 AND key = ?2`
 )
 
 // chosenLetter is an open letter that is to be resolved.
 type chosenLetter struct {
 	number, seq int64
 	relay, key  string
-}
-
-// RedriveDead implements deadletter.Store.
-func (s *Store) RedriveDead(ctx context.Context, f deadletter.Filter, by string, limit int) (int, error) {
-	return s.resolve(ctx, "redrive dead letters", f, limit, func(t txn, l chosenLetter) error {
-		if _, err := t.exec(ctx, resolveSQL, string(deadletter.Redriven), t.now, by, "", l.number); err != nil {
-			return err
-		}
-		return t.redrive(ctx, l, by)
-	})
-}
-
-// redrive parks a letter's message, due at once. The head of a key that waited for the decision takes its place before its
-// followers again; any other stands for itself.
-func (t txn) redrive(ctx context.Context, l chosenLetter, by string) error {
-	entry, err := stored.Entry(0, t.now, "redriven by "+by)
-	if err != nil {
-		return err
-	}
-	var head bool
-	if err := t.get(ctx, waitsForSQL, []any{l.relay, l.key, l.seq}, &head); err != nil {
-		return err
-	}
-	due := sql.Null[int64]{V: t.now, Valid: !head}
-	reason := string(relay.ParkRedriven)
-	if _, err := t.exec(ctx, redriveSQL, l.number, nil, reason, nil, nil, due, t.now, entry); err != nil || !head {
-		return err
-	}
-	if _, err := t.exec(ctx, redrivenHeadSQL, l.relay, l.key, l.seq, reason); err != nil {
-		return err
-	}
-	_, err = t.letGo(ctx, l.relay, l.key)
-	return err
+	redrives    int
 }
 
 // DiscardDead implements deadletter.Store.
@@ -229,27 +219,15 @@ func (s *Store) DiscardDead(ctx context.Context, f deadletter.Filter, by, reason
 
 // resolve does something to each open letter that the filter chooses, or to none if one that it names is not open.
 func (s *Store) resolve(ctx context.Context, doing string, f deadletter.Filter, limit int, apply func(txn, chosenLetter) error) (int, error) {
-	if f.State == deadletter.AnyState {
-		f.State = deadletter.Open
-	}
 	var chosen []chosenLetter
-	err := s.write(ctx, doing, durable, func(t txn) error {
-		chosen = nil
+	if err := s.markCauses(ctx, f); err != nil {
+		return 0, err
+	}
+	err := s.write(ctx, doing, durable, func(t txn) (err error) {
 		if err := t.checkOpen(ctx, f.Numbers); err != nil {
 			return err
 		}
-		if f.State != "" && f.State != deadletter.Open {
-			return nil
-		}
-		where, args := condition(f)
-		args = append(args, 0, cmp.Or(limit, defaultBatch))
-		err := t.each(ctx, chooseSQL+where+pageSQL, args, func(rows *sql.Rows) error {
-			var l chosenLetter
-			err := rows.Scan(&l.number, &l.relay, &l.key, &l.seq)
-			chosen = append(chosen, l)
-			return err
-		})
-		if err != nil {
+		if chosen, err = t.chooseOpen(ctx, f, "", 0, cmp.Or(limit, defaultBatch)); err != nil {
 			return err
 		}
 		for _, l := range chosen {
@@ -268,20 +246,46 @@ func (s *Store) resolve(ctx context.Context, doing string, f deadletter.Filter, 
 	return len(chosen), nil
 }
 
+// chooseOpen returns the open letters that the filter chooses, behind a number; and is a further condition.
+func (t txn) chooseOpen(ctx context.Context, f deadletter.Filter, and string, after int64, limit int, more ...any) (chosen []chosenLetter, err error) {
+	if f.State != "" && f.State != deadletter.Open && f.State != deadletter.AnyState {
+		return nil, nil // none of these is open
+	}
+	f.State = deadletter.Open
+	where, args := condition(f)
+	args = append(append(args, more...), after, limit)
+	err = t.each(ctx, chooseSQL+where+and+pageSQL, args, func(rows *sql.Rows) error {
+		var l chosenLetter
+		err := rows.Scan(&l.number, &l.relay, &l.key, &l.seq, &l.redrives)
+		chosen = append(chosen, l)
+		return err
+	})
+	return chosen, err
+}
+
+// checkOpen refuses numbers that are not those of open letters.
 func (t txn) checkOpen(ctx context.Context, numbers []int64) error {
 	for _, n := range numbers {
-		var state, by string
-		err := t.get(ctx, stateSQL, []any{n}, &state, &by)
-		switch {
-		case errors.Is(err, sql.ErrNoRows):
-			return fmt.Errorf("%w: %d", deadletter.ErrNotFound, n)
-		case err != nil:
+		if _, err := t.openLetter(ctx, n); err != nil {
 			return err
-		case deadletter.State(state) != deadletter.Open:
-			return fmt.Errorf("%w: %d was %s by %s", deadletter.ErrResolved, n, state, by)
 		}
 	}
 	return nil
+}
+
+// openLetter returns how often the message of an open letter was sent back.
+func (t txn) openLetter(ctx context.Context, number int64) (redrives int, err error) {
+	var state, by string
+	err = t.get(ctx, stateSQL, []any{number}, &state, &by, &redrives)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return 0, fmt.Errorf("%w: %d", deadletter.ErrNotFound, number)
+	case err != nil:
+		return 0, err
+	case deadletter.State(state) != deadletter.Open:
+		return 0, fmt.Errorf("%w: %d was %s by %s", deadletter.ErrResolved, number, state, by)
+	}
+	return redrives, nil
 }
 
 // age is the time since a stored moment, 0 without one.

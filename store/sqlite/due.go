@@ -27,7 +27,7 @@ func dueSQL(partitions int) string {
 }
 
 const (
-	parkedColumns = `p.partition, p.seq, p.reason, p.attempts, p.due_at, p.parked_at, ` + messageColumns
+	parkedColumns = `p.partition, p.seq, p.reason, p.attempts, p.redrives, p.due_at, p.parked_at, ` + messageColumns
 	// The head and followers of a held key.
 	runSQL = `SELECT ` + parkedColumns + ` FROM {prefix}parked p WHERE relay = +? AND key = +? AND due_at IS NULL
 		ORDER BY seq LIMIT +?`
@@ -188,16 +188,16 @@ func (t txn) run(ctx context.Context, name string, run *relay.Run, length int, r
 
 // parkedRow is what parkedColumns are scanned into.
 type parkedRow struct {
-	partition, attempts int
-	seq, parkedAt       int64
-	reason              string
-	due                 sql.Null[int64]
-	row                 *stored.Row
+	partition, attempts, redrives int
+	seq, parkedAt                 int64
+	reason                        string
+	due                           sql.Null[int64]
+	row                           *stored.Row
 }
 
 func newParkedRow() *parkedRow {
 	p := &parkedRow{}
-	p.row = stored.NewRow(&p.partition, &p.seq, &p.reason, &p.attempts, &p.due, &p.parkedAt)
+	p.row = stored.NewRow(&p.partition, &p.seq, &p.reason, &p.attempts, &p.redrives, &p.due, &p.parkedAt)
 	return p
 }
 
@@ -207,7 +207,8 @@ func (p *parkedRow) record(rows *sql.Rows, now int64) (relay.Record, error) {
 	}
 	m, err := p.row.Message(p.seq)
 	rec := relay.Record{
-		Message: m, Err: err, Attempts: p.attempts, Reason: relay.ParkReason(p.reason), ParkedFor: micros(now - p.parkedAt),
+		Message: m, Err: err, Attempts: p.attempts, Redrives: p.redrives, Reason: relay.ParkReason(p.reason),
+		ParkedFor: micros(now - p.parkedAt),
 	}
 	if p.due.Valid {
 		rec.Delay = micros(p.due.V - now)

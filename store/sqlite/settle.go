@@ -33,9 +33,9 @@ const (
 		FROM {prefix}log WHERE seq = ?2 AND partition = ?3
 			AND NOT EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ?1 AND partition = ?3 AND seq = ?2)
 			AND NOT EXISTS (SELECT 1 FROM {prefix}parked WHERE relay = ?1 AND seq = ?2)`
-	// With the parameters of parkLogSQL.
+	// With the parameters of parkLogSQL, and ?9 redrives: of a message that was sent back since, nothing is said.
 	parkAgainSQL = `UPDATE {prefix}parked SET reason = ?4, attempts = max(attempts, ?5), due_at = ?6, history = ` + historySQL + `
-		WHERE relay = ?1 AND seq = ?2 AND partition = ?3`
+		WHERE relay = ?1 AND seq = ?2 AND partition = ?3 AND redrives = ?9`
 )
 
 // Settle implements relay.LogStore. Its commit does not wait for the disk. Delivered needs nothing here: the cursor says it.
@@ -116,7 +116,7 @@ func (t txn) park(ctx context.Context, name string, partition int, p relay.Parke
 			return err
 		}
 	}
-	n, err := t.exec(ctx, parkAgainSQL, args...)
+	n, err := t.exec(ctx, parkAgainSQL, append(args, p.Redrives)...)
 	// What the cursor has passed was put aside by the same settlement, whose answer was lost.
 	if err != nil || n > 0 || !p.FromLog || p.Sequence <= position {
 		return err

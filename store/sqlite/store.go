@@ -35,7 +35,7 @@ var (
 	_ relay.HeldStore       = (*Store)(nil)
 	_ relay.StatusStore     = (*Store)(nil)
 	_ relay.Administrator   = (*Store)(nil)
-	_ deadletter.Store      = (*Store)(nil)
+	_ deadletter.Room       = (*Store)(nil)
 	_ outbox.Store[*sql.Tx] = (*Store)(nil)
 )
 
@@ -135,8 +135,9 @@ func (s *Store) prepare(ctx context.Context) error {
 		runSQL, loneSQL,
 		fenceSQL, moveSQL, removeSQL, parkLogSQL, parkAgainSQL, hasDiedSQL, buryParkedSQL, buryLogSQL, unparkSQL,
 		isOpenSQL, movedOnSQL, holdSQL, nextHeadSQL, newHeadSQL, dueNowSQL, unholdSQL,
-		resolveSQL, waitsForSQL, redriveSQL,
+		resolveSQL, waitsForSQL, heldHeadSQL, sentBackSQL, redriveSQL, redrivenHeadSQL,
 		claimSQL, heldAmongSQL, watermarkSQL, markSQL, versionSQL, setVersionSQL, takeSQL,
+		recordAttemptSQL, trimAttemptsSQL,
 	} {
 		stmt, err := s.db.PrepareContext(ctx, s.expand(text))
 		if err != nil {
