@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,6 +15,7 @@ import (
 
 // The statements of a settlement that write dead letters. Their parameters are those of mineSQL.
 const (
+	// deadFromParkedSQL leaves alone what was sent back since: it is another try.
 	deadFromParkedSQL = mineSQL + `, chosen as materialized (select * from mine m)` + moveDeadSQL
 
 	// deadAfterAllSQL is for a message that was read from the log and has been parked since. It leaves alone what is among the
@@ -21,7 +23,8 @@ const (
 	deadAfterAllSQL = mineSQL + `, chosen as materialized (select * from mine m where not ` + hasDiedSQL + `)` + moveDeadSQL
 
 	moveDeadSQL = `, p as (
-	delete from {parked} p using chosen m where p.relay = $1::text and p.partition = m.part and p.seq = m.number
+	delete from {parked} p using chosen m
+	where p.relay = $1::text and p.partition = m.part and p.seq = m.number and p.redrives = m.sent_back
 	returning p.*, m.why, m.what, m.tries, m.attempt, m.ord
 )
 insert into {dead} (relay, partition, {message}, reason, cause, attempts, history, died_at, redrives)
@@ -42,35 +45,45 @@ order by m.ord`
 
 const (
 	// chosenSQL is a deadletter.Filter: $1 numbers, $2 relay, $3 topic, $4 type, $5 key, $6 tenant, $7 reason, $8 message id,
-	// $9 from, $10 to, $11 state.
+	// $9 from, $10 to, $11 state, $12 part of the cause, $13 fingerprint, $14 redrive, $15 side.
 	chosenSQL = `(cardinality($1::int8[]) = 0 or number = any($1::int8[])) and ($2::text = '' or relay = $2::text)
 	and ($3::text = '' or topic = $3::text) and ($4::text = '' or type = $4::text) and ($5::text = '' or key = $5::text)
 	and ($6::text = '' or tenant = $6::text) and ($7::text = '' or reason = $7::text) and ($8::text = '' or id = $8::text)
 	and ($9::timestamptz is null or died_at >= $9::timestamptz) and ($10::timestamptz is null or died_at < $10::timestamptz)
-	and ($11::text = 'any' or state = $11::text)`
+	and ($11::text = 'any' or state = $11::text) and ($12::text = '' or strpos(cause, $12::text) > 0)
+	and ($13::text = '' or fingerprint = $13::text) and ($14::int8 = 0 or redrive = $14::int8)
+	and ($15::text = '' or ` + sideSQL + ` = $15::text)`
+
+	// sideSQL: a consumer's cursors stand at the end of the log for good.
+	sideSQL = `case when relay in (select c.relay from {cursors} c where c.position = 9223372036854775806)
+	then 'consumer' else 'relay' end`
 
 	letterColumns = `number, relay, partition, reason, cause, attempts, history, died_at, redrives, state, resolved_at,
-	resolved_by, resolution, {message}`
-	letterMessage = 13 // the column at which the message begins
+	resolved_by, resolution, edits, redrive, ` + sideSQL + `, {message}`
+	letterMessage = 16 // the column at which the message begins
 
-	// listDeadSQL is a page: behind $12 number, $13 rows.
-	listDeadSQL  = `select ` + letterColumns + ` from {dead} where ` + chosenSQL + ` and number > $12::int8 order by number limit $13::int8`
+	// listDeadSQL is a page: behind $16 number, $17 rows.
+	listDeadSQL  = `select ` + letterColumns + ` from {dead} where ` + chosenSQL + ` and number > $16::int8 order by number limit $17::int8`
 	countDeadSQL = `select count(*) from {dead} where ` + chosenSQL
 
-	// placesSQL is where the letters to resolve are, $12 at most.
-	placesSQL = `
-select distinct relay, partition::int4 from (
-	select relay, partition from {dead} where ` + chosenSQL + ` order by number limit $12::int8) as d
-order by relay, partition`
+	// pieceSQL chooses letters to resolve: behind $16 and up to $17, sent back less often than $18 (negative: however often).
+	pieceSQL = chosenSQL + ` and number > $16::int8 and number <= $17::int8 and ($18::int4 < 0 or redrives < $18::int4)`
 
-	// lockDeadSQL locks the letters to resolve, $12 at most, and leaves out those that another caller is resolving. Their
-	// leases are locked first, as in every decision about a held key: $13 relays and $14 partitions.
-	lockDeadSQL = `select number from {dead} where ` + chosenSQL + `
-	and (relay, partition::int4) in (select * from unnest($13::text[], $14::int4[]))
-order by number limit $12::int8 for update skip locked`
+	// placesSQL is where they are, $19 at most, how many they are and which is the last.
+	placesSQL = `
+select relay, partition::int4, count(*), max(number)
+from (select number, relay, partition from {dead} where ` + pieceSQL + ` order by number limit $19::int8) as d
+group by relay, partition order by relay, partition`
+
+	// lockDeadSQL locks them. Their leases are locked first, as in every decision about a held key: $19 relays and $20
+	// partitions.
+	lockDeadSQL = `
+select number, redrives from {dead} where ` + pieceSQL + `
+	and (relay, partition::int4) in (select * from unnest($19::text[], $20::int4[]))
+order by number for update`
 
 	// statesSQL is for the letters that a filter names: $1 numbers.
-	statesSQL = `select number, state, resolved_by from {dead} where number = any($1::int8[]) for update`
+	statesSQL = `select number, state, resolved_by, redrives from {dead} where number = any($1::int8[]) order by number for update`
 
 	// closeDeadSQL: $1 numbers, $2 state, $3 by, $4 resolution.
 	closeDeadSQL = `update {dead} set state = $2::text, resolved_at = clock_timestamp(), resolved_by = $3::text,
@@ -79,19 +92,6 @@ order by number limit $12::int8 for update skip locked`
 	// lockKeysSQL keeps the keys of letters, $1 numbers, from being released while their messages are parked.
 	lockKeysSQL = `select 1 from {held} h where (h.relay, h.key) in (select d.relay, d.key from {dead} d where d.number = any($1::int8[]))
 order by h.relay, h.key for update`
-
-	// redriveSQL parks letters again, $1 numbers, by $2: due at once, or, when the key is held, behind it.
-	redriveSQL = `
-insert into {parked} (relay, partition, {message}, reason, due_at, attempts, history, redrives, parked_at)
-select d.relay, d.partition, {message}, 'redriven', case when h.held is null then clock_timestamp() end, 0,
-	(case when jsonb_array_length(history) >= 20 then history - 0 else history end) || jsonb_build_array(
-		jsonb_build_object('attempt', 0, 'at', clock_timestamp(), 'cause', 'redriven by ' || $2::text)),
-	redrives + 1, clock_timestamp()
-from {dead} d
-left join lateral (select true as held from {held} h where h.relay = d.relay and h.key = d.key and d.key <> '') h on true
-where number = any($1::int8[])
-on conflict (relay, partition, seq) do update set reason = excluded.reason, due_at = excluded.due_at,
-	attempts = excluded.attempts, history = excluded.history, redrives = excluded.redrives`
 
 	// letKeysGoSQL makes the keys due that were held until somebody decided about these letters: $1 numbers.
 	letKeysGoSQL = `
@@ -115,7 +115,8 @@ func filterArgs(f deadletter.Filter, more ...any) []any {
 		return &t
 	}
 	return append([]any{list(f.Numbers), f.Relay, f.Topic, f.Type, f.Key, f.Tenant, f.Reason, f.MessageID,
-		moment(f.From), moment(f.To), string(cmp.Or(f.State, deadletter.Open))}, more...)
+		moment(f.From), moment(f.To), string(cmp.Or(f.State, deadletter.Open)), f.Cause, f.Fingerprint, f.Redrive,
+		string(f.Side)}, more...)
 }
 
 // ListDead implements deadletter.Store.
@@ -148,6 +149,9 @@ func (s *Store) deadPage(ctx context.Context, f deadletter.Filter, after int64, 
 	if _, err := s.open(ctx); err != nil {
 		return nil, err
 	}
+	if err := s.markCauses(ctx, f); err != nil {
+		return nil, err
+	}
 	var page []deadletter.Letter
 	err := s.read(ctx, s.names.expand(listDeadSQL), filterArgs(f, after, int64(size)), func(rows pgx.Rows) error {
 		for d := newDecoder(rows); d.next(); {
@@ -167,7 +171,8 @@ func decodeLetter(d *decoder) (l deadletter.Letter, err error) {
 		column int
 		set    func(int64)
 	}{{0, func(v int64) { l.Number = v }}, {2, func(v int64) { l.Partition = int(v) }},
-		{5, func(v int64) { l.Attempts = int(v) }}, {8, func(v int64) { l.Redrives = int(v) }}} {
+		{5, func(v int64) { l.Attempts = int(v) }}, {8, func(v int64) { l.Redrives = int(v) }},
+		{13, func(v int64) { l.Edits = int(v) }}, {14, func(v int64) { l.Redrive = v }}} {
 		v, err := d.int(f.column)
 		if err != nil {
 			return l, err
@@ -184,7 +189,11 @@ func decodeLetter(d *decoder) (l deadletter.Letter, err error) {
 		return l, err
 	}
 	l.ResolvedBy, l.Resolution = d.string(11), d.string(12)
-	l.Message, _, err = d.message(letterMessage) // what cannot be read is shown as far as it can
+	l.Side = deadletter.Side(d.string(15))
+	var unreadable error
+	if l.Message, unreadable, err = d.message(letterMessage); unreadable != nil {
+		l.Unreadable = unreadable.Error()
+	}
 	return l, err
 }
 
@@ -205,27 +214,18 @@ func (s *Store) CountDead(ctx context.Context, f deadletter.Filter) (int64, erro
 	if _, err := s.open(ctx); err != nil {
 		return 0, err
 	}
+	if err := s.markCauses(ctx, f); err != nil {
+		return 0, translate("count dead letters", err)
+	}
 	var n int64
 	err := s.pool.QueryRow(ctx, s.names.expand(countDeadSQL), filterArgs(f)...).Scan(&n)
 	return n, translate("count dead letters", err)
 }
 
-// RedriveDead implements deadletter.Store.
-func (s *Store) RedriveDead(ctx context.Context, f deadletter.Filter, by string, limit int) (int, error) {
-	by = oneText(by, maxCause)
-	n, err := s.resolve(ctx, f, limit, func(tx pgx.Tx, numbers []int64) error {
-		if _, err := tx.Exec(ctx, s.names.expand(closeDeadSQL), numbers, string(deadletter.Redriven), by, ""); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, s.names.expand(redriveSQL), numbers, by)
-		return err
-	})
-	return n, translate("redrive dead letters", err)
-}
-
 // DiscardDead implements deadletter.Store.
 func (s *Store) DiscardDead(ctx context.Context, f deadletter.Filter, by, reason string, limit int) (int, error) {
 	by, reason = oneText(by, maxCause), oneText(reason, maxCause)
+	f.MaxRedrives = deadletter.Unbounded
 	n, err := s.resolve(ctx, f, limit, func(tx pgx.Tx, numbers []int64) error {
 		_, err := tx.Exec(ctx, s.names.expand(closeDeadSQL), numbers, string(deadletter.Discarded), by, reason)
 		return err
@@ -233,30 +233,21 @@ func (s *Store) DiscardDead(ctx context.Context, f deadletter.Filter, by, reason
 	return n, translate("discard dead letters", err)
 }
 
-// resolve does something with the open letters that the filter chooses and lets go the keys that were held for them, in
-// one transaction.
+// resolve does something with the open letters that the filter chooses and allows, in one transaction.
 func (s *Store) resolve(ctx context.Context, f deadletter.Filter, limit int, apply func(tx pgx.Tx, numbers []int64) error) (int, error) {
 	if _, err := s.open(ctx); err != nil {
 		return 0, err
 	}
-	if f.State != "" && f.State != deadletter.Open && f.State != deadletter.AnyState {
-		return 0, nil // none of these is open
+	if err := s.markCauses(ctx, f); err != nil {
+		return 0, err
 	}
-	f.State = deadletter.Open
+	p := piece{
+		filter: f, upTo: math.MaxInt64, limit: cmp.Or(limit, defaultResolve),
+		bound: cmp.Or(f.MaxRedrives, deadletter.DefaultMaxRedrives), allNamed: len(f.Numbers) > 0,
+	}
 	n, err := retry(func() (n int, err error) {
 		err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			numbers, err := s.lockDead(ctx, tx, f, cmp.Or(limit, defaultResolve))
-			if err != nil || len(numbers) == 0 {
-				return err
-			}
-			if _, err := tx.Exec(ctx, s.names.expand(lockKeysSQL), numbers); err != nil {
-				return err
-			}
-			if err := apply(tx, numbers); err != nil {
-				return err
-			}
-			n = len(numbers)
-			_, err = tx.Exec(ctx, s.names.expand(letKeysGoSQL), numbers)
+			n, err = s.resolvePiece(ctx, tx, p, apply)
 			return err
 		})
 		return n, err
@@ -267,21 +258,53 @@ func (s *Store) resolve(ctx context.Context, f deadletter.Filter, limit int, app
 	return n, err
 }
 
-// checkNamed refuses numbers that are not those of open letters.
-func (s *Store) checkNamed(ctx context.Context, tx pgx.Tx, numbers []int64) error {
-	if len(numbers) == 0 {
-		return nil
+// resolvePiece repeats a piece that others have resolved altogether in the moment before it was locked.
+func (s *Store) resolvePiece(ctx context.Context, tx pgx.Tx, p piece, apply func(tx pgx.Tx, numbers []int64) error) (int, error) {
+	for {
+		found, err := s.lockDead(ctx, tx, p)
+		if err != nil || found.n == 0 {
+			return 0, err
+		}
+		if len(found.letters) == 0 {
+			p.after = found.last
+			continue
+		}
+		numbers := make([]int64, len(found.letters))
+		for i, l := range found.letters {
+			numbers[i] = l.Number
+		}
+		return len(numbers), s.letGoAfter(ctx, tx, numbers, func() error { return apply(tx, numbers) })
 	}
-	rows, err := tx.Query(ctx, s.names.expand(statesSQL), numbers)
+}
+
+// letGoAfter locks the keys of letters, resolves these, and lets go the keys that were held for them.
+func (s *Store) letGoAfter(ctx context.Context, tx pgx.Tx, numbers []int64, resolve func() error) error {
+	if _, err := tx.Exec(ctx, s.names.expand(lockKeysSQL), numbers); err != nil {
+		return err
+	}
+	if err := resolve(); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, s.names.expand(letKeysGoSQL), numbers)
+	return err
+}
+
+// checkNamed refuses numbers that are not those of open letters, or of messages that were sent back too often.
+func (s *Store) checkNamed(ctx context.Context, tx pgx.Tx, p piece) error {
+	rows, err := tx.Query(ctx, s.names.expand(statesSQL), list(p.filter.Numbers))
 	if err != nil {
 		return err
 	}
 	open := make(map[int64]bool)
 	var number int64
+	var redrives int
 	var state, by string
-	_, err = pgx.ForEachRow(rows, []any{&number, &state, &by}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&number, &state, &by, &redrives}, func() error {
 		if state != string(deadletter.Open) {
 			return fmt.Errorf("%w: %d was %s by %s", deadletter.ErrResolved, number, state, by)
+		}
+		if p.bound >= 0 && redrives >= p.bound {
+			return deadletter.RefuseTooOften(number, redrives)
 		}
 		open[number] = true
 		return nil
@@ -289,7 +312,7 @@ func (s *Store) checkNamed(ctx context.Context, tx pgx.Tx, numbers []int64) erro
 	if err != nil {
 		return err
 	}
-	for _, n := range numbers {
+	for _, n := range p.filter.Numbers {
 		if !open[n] {
 			return fmt.Errorf("%w: %d", deadletter.ErrNotFound, n)
 		}
@@ -297,21 +320,47 @@ func (s *Store) checkNamed(ctx context.Context, tx pgx.Tx, numbers []int64) erro
 	return nil
 }
 
+// piece is letters to resolve in one transaction.
+type piece struct {
+	filter      deadletter.Filter
+	after, upTo int64 // number
+	limit       int
+	bound       int  // sent back less often than this; negative: however often
+	allNamed    bool // the letters that the filter names must all be open
+}
+
+func (p piece) args(more ...any) []any {
+	f := p.filter
+	f.State = deadletter.Open
+	return filterArgs(f, append([]any{p.after, p.upTo, p.bound}, more...)...)
+}
+
+// lockedLetters are the letters of a piece.
+type lockedLetters struct {
+	// n were found, and last is the number of the last of them; those that others have resolved since are not among letters.
+	n, last int64
+	letters []deadletter.Candidate
+}
+
 // lockDead locks letters after, so that no settlement comes in between, the leases of their partitions.
-func (s *Store) lockDead(ctx context.Context, tx pgx.Tx, f deadletter.Filter, limit int) ([]int64, error) {
-	rows, err := tx.Query(ctx, s.names.expand(placesSQL), filterArgs(f, int64(limit))...)
+func (s *Store) lockDead(ctx context.Context, tx pgx.Tx, p piece) (found lockedLetters, err error) {
+	if state := p.filter.State; state != "" && state != deadletter.Open && state != deadletter.AnyState {
+		return found, nil // none of these is open
+	}
+	rows, err := tx.Query(ctx, s.names.expand(placesSQL), p.args(int64(p.limit))...)
 	if err != nil {
-		return nil, err
+		return found, err
 	}
 	relays, partitions := []string{}, []int32{}
 	var relay string
 	var partition int32
-	if _, err = pgx.ForEachRow(rows, []any{&relay, &partition}, func() error {
-		relays = append(relays, relay)
-		partitions = append(partitions, partition)
+	var n, last int64
+	if _, err = pgx.ForEachRow(rows, []any{&relay, &partition, &n, &last}, func() error {
+		relays, partitions = append(relays, relay), append(partitions, partition)
+		found.n, found.last = found.n+n, max(found.last, last)
 		return nil
 	}); err != nil {
-		return nil, err
+		return found, err
 	}
 	for from := 0; from < len(relays); {
 		to := from
@@ -319,15 +368,22 @@ func (s *Store) lockDead(ctx context.Context, tx pgx.Tx, f deadletter.Filter, li
 			to++
 		}
 		if _, err := tx.Exec(ctx, s.names.expand(lockLeaseSQL), relays[from], partitions[from:to]); err != nil {
-			return nil, err
+			return found, err
 		}
 		from = to
 	}
-	if err := s.checkNamed(ctx, tx, f.Numbers); err != nil {
-		return nil, err
+	if p.allNamed {
+		if err := s.checkNamed(ctx, tx, p); err != nil {
+			return found, err
+		}
 	}
-	if rows, err = tx.Query(ctx, s.names.expand(lockDeadSQL), filterArgs(f, int64(limit), relays, partitions)...); err != nil {
-		return nil, err
+	if found.n == 0 {
+		return found, nil
 	}
-	return pgx.CollectRows(rows, pgx.RowTo[int64])
+	p.upTo = found.last
+	if rows, err = tx.Query(ctx, s.names.expand(lockDeadSQL), p.args(relays, partitions)...); err != nil {
+		return found, err
+	}
+	found.letters, err = pgx.CollectRows(rows, pgx.RowToStructByPos[deadletter.Candidate])
+	return found, err
 }

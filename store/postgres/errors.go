@@ -32,6 +32,7 @@ const (
 	queryCanceled         = "57014"
 	failedTransaction     = "25P02"
 	readOnlyTransaction   = "25006"
+	divisionByZero        = "22012"
 )
 
 // code returns the SQLSTATE of a server's error, through whichever driver it came; "" when it is none.

@@ -20,21 +20,27 @@ func (s *Store) ExplainFetch(ctx context.Context, req relay.FetchRequest, generi
 	if err != nil {
 		return "", err
 	}
+	mode := "force_custom_plan"
+	if generic {
+		mode = "force_generic_plan"
+	}
 	var lines []string
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, planSQL); err != nil {
-			return err
-		}
-		if !generic {
-			if _, err := tx.Exec(ctx, "set local plan_cache_mode = force_custom_plan"); err != nil {
+		for _, sql := range []string{planSQL, "set local plan_cache_mode = " + mode, "prepare fetching as " + s.sql.fetch} {
+			if _, err := tx.Exec(ctx, sql); err != nil {
 				return err
 			}
 		}
-		rows, err := tx.Query(ctx, "explain (analyze, buffers, timing off) "+s.sql.fetch, f.args()...)
+		// Parameters stand in the text, since EXPLAIN takes them for constants otherwise.
+		args := append([]any{pgx.QueryExecModeSimpleProtocol}, f.args()...)
+		rows, err := tx.Query(ctx, "explain (analyze, buffers, timing off) execute fetching ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)", args...)
 		if err != nil {
 			return err
 		}
-		lines, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		if lines, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, "deallocate fetching")
 		return err
 	})
 	return strings.Join(lines, "\n"), err

@@ -32,7 +32,9 @@ const planSQL = `select ` + formatSQL + `, set_config('jit', 'off', true), set_c
 // runs, hence after the snapshot was taken. Late rows of a transaction are found by the index (xid, seq), those that are
 // still running without looking; transactions between the snapshot's xmax and the ceiling were running too, and are few, so
 // they are listed like the others. Where they are not (savepoints take ids as well) they are a range of the index, whose rows
-// are sorted for each page; the ceiling is never null so that it bounds the range.
+// are sorted for each page; the ceiling is never null so that it bounds the range. There seq is compared as seq + 0, which no
+// index serves: the plan may have been made when a segment had just been vacuumed empty and the index (partition, seq) was as
+// good as any, and would go on reading all of that index when the segment is full.
 const fetchSQL = `
 select 0::int2 as kind, 0::int2 as partition, age(pg_snapshot_xmax(pg_current_snapshot())::xid)::int8 as seq,
 	pg_current_snapshot()::text as id, null::text as topic, null::text as key, null::text as type, null::text as source,
@@ -55,7 +57,7 @@ select 1::int2, late.* from (
 		union all
 		(select partition, {message} from {log} l
 		where l.xid >= pg_snapshot_xmax(g.snapshot) and l.xid < g.ceiling
-			and l.seq > g.page and l.seq <= g.last and l.seq <= g.positions[l.partition + 1]
+			and l.seq + 0 > g.page and l.seq + 0 <= g.positions[l.partition + 1]
 			and pg_visible_in_snapshot(l.xid, g.upto)
 		order by l.seq limit $3::int8)
 	) as l order by seq limit $3::int8

@@ -329,3 +329,29 @@ func TestLateRowsBeyondTheSnapshotAreReadByIndex(t *testing.T) {
 		t.Errorf("%d messages, want a page of 10", got[0])
 	}
 }
+
+// TestPlanOfAnEmptyLogServesAFullOne: a plan is kept until the segment is analyzed anew. While it is known to be empty, as it
+// is after a nightly vacuum, an index that would have to be read from end to end is as good as any other.
+func TestPlanOfAnEmptyLogServesAFullOne(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{})
+	req := request(b.lease(t, "r"), 10)
+	b.publish(t, "k") // a cursor at the beginning has no late rows to look for
+	b.advance(t, &req)
+	b.exec(t, "truncate "+b.table("log"))
+	b.exec(t, "vacuum analyze "+b.table("log"))
+	plan := b.explain(t, req, true)
+	lines := strings.Split(plan, "\n")
+	scans := 0
+	for i, line := range lines[:len(lines)-1] {
+		if strings.Contains(line, "Scan using") && strings.Contains(line, "log_") {
+			scans++
+			if cond := lines[i+1]; !strings.Contains(cond, "partition = ") && !strings.Contains(cond, "xid ") {
+				t.Errorf("%s\nreads the index from end to end:\n%s", strings.TrimSpace(line), cond)
+			}
+		}
+	}
+	if scans == 0 {
+		t.Errorf("the plan looks at no index of the log:\n%s", plan)
+	}
+}

@@ -32,11 +32,10 @@ func (s *Store) Enroll(ctx context.Context, consumer string) error {
 	}
 	var readsLog bool
 	end := int64(inbox.EndOfLog)
-	err = sendQueries(ctx, s.pool, []query{
-		{sql: s.sql.begin, args: []any{consumer, n, end, seesAll}},
-		{sql: s.names.expand(readsLogSQL), args: []any{consumer, end},
-			row: func(scan func(...any) error) error { return scan(&readsLog) }},
-	})
+	err = s.runQueries(ctx,
+		query{sql: s.sql.begin, args: []any{consumer, n, end, seesAll}},
+		query{sql: s.names.expand(readsLogSQL), args: []any{consumer, end},
+			row: func(scan func(...any) error) error { return scan(&readsLog) }})
 	if err == nil && readsLog {
 		err = inbox.ErrNameTaken
 	}
@@ -175,7 +174,9 @@ func history(attempts []inbox.Attempt, cause string) (string, error) {
 	return string(text), err
 }
 
-// putAside locks the keys, then writes the messages, in one round trip for up to 1,000 messages and 4 MiB.
+// putAside locks the keys, then writes the messages, in one round trip for up to 1,000 messages and 4 MiB. Last it looks
+// whether the number of partitions is still the one that it knew, for a consumer may have slept while that was changed:
+// what was written before keeps it from changing again. Otherwise the transaction is to be rolled back and run again.
 func (s *Store) putAside(ctx context.Context, c caller, sql, consumer string, list []aside) error {
 	partitions, err := c.partitions(ctx, s)
 	if err != nil {
@@ -197,7 +198,14 @@ func (s *Store) putAside(ctx context.Context, c caller, sql, consumer string, li
 		queries = append(queries, query{sql: sql, args: append(columns.texts(), asideArgs(consumer, list[:len(chunk)])...)})
 		list = list[len(chunk):]
 	}
-	return c.call(ctx, queries...)
+	var present int
+	queries = append(queries, query{sql: s.names.expand(presentPartitionsSQL),
+		row: func(scan func(...any) error) error { return scan(&present) }})
+	if err := c.call(ctx, queries...); err != nil || present == partitions {
+		return err
+	}
+	s.publishing.Store(int32(present))
+	return fmt.Errorf("%w; the transaction is run again with %d partitions", relay.ErrRepartitioned, present)
 }
 
 // asideArgs are the parameters of asideRowsSQL from $19 on.

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -45,7 +46,7 @@ func (c pgxCaller) partitions(ctx context.Context, s *Store) (int, error) {
 	return s.partitionsIn(ctx, c.tx)
 }
 
-// sendQueries runs queries on a pool or in a transaction.
+// sendQueries runs queries in one round trip, on a pool or in a transaction.
 func sendQueries(ctx context.Context, on interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }, queries []query) error {
@@ -61,6 +62,12 @@ func sendQueries(ctx context.Context, on interface {
 		}
 	}
 	return results.Close()
+}
+
+// runQueries runs queries in one round trip and as one transaction of their own, READ COMMITTED whatever the default is: each
+// sees what was committed while the one before waited.
+func (s *Store) runQueries(ctx context.Context, queries ...query) error {
+	return sendQueries(ctx, s.pool, append([]query{{sql: readCommittedSQL}}, queries...))
 }
 
 func (q query) read(results pgx.BatchResults) error {
@@ -95,7 +102,10 @@ func (c sqlCaller) call(ctx context.Context, queries ...query) error {
 	return nil
 }
 
-func (c sqlCaller) partitions(ctx context.Context, s *Store) (int, error) { return s.open(ctx) }
+func (c sqlCaller) partitions(ctx context.Context, s *Store) (int, error) {
+	n, err := s.open(ctx)
+	return cmp.Or(int(s.publishing.Load()), n), err
+}
 
 func (c sqlCaller) one(ctx context.Context, q query) (err error) {
 	if q.row == nil {
@@ -131,6 +141,7 @@ type inboxStatements struct {
 	makeMark, lockMark, readMark, earlier, moveMark string
 	makeVersion, lockVersion, setVersion            string
 	holdAside, parkAside, buryAside, take           string
+	ourLease, noneMissing, allRemoved               string
 }
 
 func newInboxStatements(n names) inboxStatements {
@@ -140,6 +151,7 @@ func newInboxStatements(n names) inboxStatements {
 		earlier: n.expand(earlierSQL), moveMark: n.expand(moveMarkSQL),
 		makeVersion: n.expand(makeVersionSQL), lockVersion: n.expand(lockVersionSQL), setVersion: n.expand(setVersionSQL),
 		holdAside: n.expand(holdAsideSQL), parkAside: n.expand(parkAsideSQL), buryAside: n.expand(buryAsideSQL),
-		take: n.expand(takeSQL),
+		take:     n.expand(takeSQL),
+		ourLease: n.expand(ourLeaseSQL), noneMissing: n.expand(noneMissingSQL), allRemoved: n.expand(allRemovedSQL),
 	}
 }

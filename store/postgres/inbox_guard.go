@@ -45,16 +45,15 @@ func (s *Store) ClaimEffect(ctx context.Context, guard, id, token string, lease 
 		return inbox.EffectClaim{}, err
 	}
 	claim, err := retry(func() (claim inbox.EffectClaim, err error) {
-		err = sendQueries(ctx, s.pool, []query{
-			{sql: s.names.expand(claimEffectSQL), args: []any{guard, id, token, lease.Microseconds()},
+		err = s.runQueries(ctx,
+			query{sql: s.names.expand(claimEffectSQL), args: []any{guard, id, token, lease.Microseconds()},
 				row: func(scan func(...any) error) error { return scan(&claim.Granted) }},
-			{sql: s.names.expand(effectSQL), args: []any{guard, id}, row: func(scan func(...any) error) error {
+			query{sql: s.names.expand(effectSQL), args: []any{guard, id}, row: func(scan func(...any) error) error {
 				var micros int64
 				err := scan(&claim.Done, &micros)
 				claim.Left = time.Duration(micros) * time.Microsecond
 				return err
-			}},
-		})
+			}})
 		return claim, err
 	})
 	if claim.Granted || claim.Done {

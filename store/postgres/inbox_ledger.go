@@ -162,11 +162,11 @@ func (s *Store) forget(ctx context.Context, text, name string, age time.Duration
 		return 0, err
 	}
 	return retry(func() (n int, err error) {
-		err = sendQueries(ctx, s.pool, []query{{sql: settlePlanSQL}, {
+		err = s.runQueries(ctx, query{sql: settlePlanSQL}, query{
 			sql:  `with gone as (` + s.names.expand(text) + ` returning 1) select count(*) from gone`,
 			args: []any{name, age.Microseconds(), int64(limit)},
 			row:  func(scan func(...any) error) error { return scan(&n) },
-		}})
+		})
 		return n, err
 	})
 }

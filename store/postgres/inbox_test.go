@@ -3,11 +3,15 @@ package postgres_test
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/inbox/inboxtest"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store/postgres"
@@ -191,5 +195,45 @@ func TestWatermarkIsFoundAmongItsOldPlaces(t *testing.T) {
 	}
 	if n := one[int64](t, b.pool, "select count(*) from "+b.table("watermark_moves")); n != 1 {
 		t.Errorf("%d places of one watermark, want 1", n)
+	}
+}
+
+// TestConsumerThatSleptPutsAsideInPresentPartitions: the number of partitions was changed by another process.
+func TestConsumerThatSleptPutsAsideInPresentPartitions(t *testing.T) {
+	t.Parallel()
+	b, ctx := setup(t, postgres.Config{Partitions: 8}), t.Context()
+	other := open(t, b.pool, postgres.Config{Schema: b.config.Schema})
+	if err := other.Enroll(ctx, "c"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Repartition(ctx, 2); err != nil {
+		t.Fatal(err)
+	}
+	park := func(key string) error {
+		tx, err := other.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = other.Rollback(ctx, tx) }()
+		m := &postrider.Message{ID: key, Type: "t", Topic: "t", Source: "s", Key: key, ContentType: "text/plain", Time: time.Now()}
+		err = other.Park(ctx, tx, "c", []inbox.Parked{{Message: m, Reason: relay.ParkRetry}})
+		if err != nil {
+			return err
+		}
+		return other.Commit(ctx, tx)
+	}
+	for i := range 8 {
+		key := fmt.Sprint("k", i)
+		if err := park(key); errors.Is(err, relay.ErrRepartitioned) && i == 0 {
+			err = park(key)
+			if err != nil {
+				t.Fatal(err)
+			}
+		} else if err != nil || i == 0 {
+			t.Fatalf("park %s: %v; want that the first is to be run again", key, err)
+		}
+	}
+	if n := one[int64](t, b.pool, "select count(*) from "+b.table("parked")+" where partition < 2"); n != 8 {
+		t.Errorf("%d of 8 messages are in partitions that there are", n)
 	}
 }

@@ -34,11 +34,12 @@ from mine m join {log} l on l.partition = m.part and l.seq = m.number
 where not ` + isParkedSQL + ` and not ` + hasDiedSQL + `
 order by m.ord`
 
+	// parkAgainSQL leaves alone what was sent back since: it is another try.
 	parkAgainSQL = mineSQL + `
 update {parked} p set reason = excluded.why, attempts = greatest(p.attempts, excluded.tries), history = ` + rememberSQL + `,
 	due_at = case when excluded.after >= 0 then clock_timestamp() + excluded.after * interval '1 microsecond' end
 from (select m.*, ` + entrySQL + ` as history from mine m) as excluded
-where p.relay = $1::text and p.partition = excluded.part and p.seq = excluded.number`
+where p.relay = $1::text and p.partition = excluded.part and p.seq = excluded.number and p.redrives = excluded.sent_back`
 
 	removedSQL = mineSQL + `
 delete from {parked} p using mine m where p.relay = $1::text and p.partition = m.part and p.seq = m.number`
@@ -106,23 +107,23 @@ select 0::int8 as run, 0::int2 as ord, -1::int2 as partition, ''::text as held, 
 	least((select min(next_attempt_at) from {held} where relay = $1::text and partition = any($2::int2[])
 			and next_attempt_at > now),
 		(select min(due_at) from {parked} where relay = $1::text and partition = any($2::int2[]) and due_at > now)) as due_at,
-	now as parked_at, null::int8 as seq, null::text as id, null::text as topic, null::text as key, null::text as type,
+	now as parked_at, 0::int4 as redrives, null::int8 as seq, null::text as id, null::text as topic, null::text as key, null::text as type,
 	null::text as source, null::text as subject, null::text as tenant, null::timestamptz as message_time,
 	null::int4 as schema_version, null::int8 as aggregate_version, null::text as content_type, null::jsonb as headers,
 	null::text as correlation_id, null::text as causation_id, null::bytea as payload, null::timestamptz as available_at,
 	null::timestamptz as created_at
 from clock
 union all
-select run, 0, partition, key, null, 0, null, null, seq, null, null, null, null, null, null, null, null, null, null, null, null,
+select run, 0, partition, key, null, 0, null, null, 0, seq, null, null, null, null, null, null, null, null, null, null, null, null,
 	null, null, null, null, null
 from due
 union all
 select d.run, 1, d.partition, d.key, p.* from due d cross join lateral (
-	(select reason, attempts, due_at, parked_at, {message} from {parked} p
+	(select reason, attempts, due_at, parked_at, redrives, {message} from {parked} p
 	where d.whole and p.relay = $1::text and p.partition = d.partition and p.key = d.key and p.due_at is null
 	order by p.seq limit $6::int8)
 	union all
-	(select reason, attempts, due_at, parked_at, {message} from {parked} p
+	(select reason, attempts, due_at, parked_at, redrives, {message} from {parked} p
 	where not d.whole and p.relay = $1::text and p.partition = d.partition and p.seq = d.seq)
 ) as p
 order by run, ord, seq`
@@ -165,7 +166,7 @@ type dueReader struct {
 	open bool
 }
 
-const dueMessage = 8 // the column of dueSQL at which the message begins
+const dueMessage = 9 // the column of dueSQL at which the message begins
 
 func (r *dueReader) read() error {
 	d := r.decoder
@@ -260,9 +261,13 @@ func (r *dueReader) decode() (relay.Record, error) {
 	if err != nil {
 		return relay.Record{}, err
 	}
+	redrives, err := d.int(8)
+	if err != nil {
+		return relay.Record{}, err
+	}
 	m, fault, err := d.message(dueMessage)
-	rec := relay.Record{Message: m, Err: fault, Attempts: int(attempts), Reason: relay.ParkReason(d.string(4)),
-		ParkedFor: r.now.Sub(parked)}
+	rec := relay.Record{Message: m, Err: fault, Attempts: int(attempts), Redrives: int(redrives),
+		Reason: relay.ParkReason(d.string(4)), ParkedFor: r.now.Sub(parked)}
 	if !due.IsZero() {
 		rec.Delay = due.Sub(r.now)
 	}

@@ -15,13 +15,18 @@ import (
 )
 
 const (
-	insertIntoSQL = `
+	insertColumnsSQL = `
 insert into {log} (partition, id, topic, key, type, source, subject, tenant, message_time, schema_version, aggregate_version,
-	content_type, headers, correlation_id, causation_id, payload, available_at)
-select partition, id, topic, key, type, source, subject, tenant, message_time, schema_version, aggregate_version,
+	content_type, headers, correlation_id, causation_id, payload, available_at)`
+	fromArraysSQL = `id, topic, key, type, source, subject, tenant, message_time, schema_version, aggregate_version,
 	content_type, headers::jsonb, correlation_id, causation_id, payload,
 	case when deliver_after > 0 then clock_timestamp() + deliver_after * interval '1 microsecond' else deliver_at end
 from unnest(`
+	arraysSQL = `$1::int2[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
+	$8::text[], $9::timestamptz[], $10::int4[], $11::int8[], $12::text[], $13::text[], $14::text[], $15::text[],
+	$16::bytea[], $17::timestamptz[], $18::int8[]`
+	insertIntoSQL = insertColumnsSQL + `
+select partition, ` + fromArraysSQL
 	insertAsSQL   = `) as m (` + arrayNamesSQL + `) where {partitions}() = `
 	arrayNamesSQL = `partition, id, topic, key, type, source, subject, tenant, message_time, schema_version,
 	aggregate_version, content_type, headers, correlation_id, causation_id, payload, deliver_at, deliver_after`
@@ -31,18 +36,30 @@ from unnest(`
 
 	// insertSQL inserts any number of messages by one statement with one text, so that it is prepared once. Rows come out of
 	// unnest, and get their sequences, in the order of the arrays.
-	insertSQL = insertIntoSQL + `$1::int2[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
-	$8::text[], $9::timestamptz[], $10::int4[], $11::int8[], $12::text[], $13::text[], $14::text[], $15::text[],
-	$16::bytea[], $17::timestamptz[], $18::int8[]` + insertAsSQL + `$19::int4`
+	insertSQL = insertIntoSQL + arraysSQL + insertAsSQL + `$19::int4`
 
 	// insertOneSQL inserts one message, the common case, for a third of what the arrays cost.
-	insertOneSQL = `
-insert into {log} (partition, id, topic, key, type, source, subject, tenant, message_time, schema_version, aggregate_version,
-	content_type, headers, correlation_id, causation_id, payload, available_at)
-select $1::int2, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text, $9::timestamptz, $10::int4, $11::int8,
-	$12::text, $13::text::jsonb, $14::text, $15::text, $16::bytea,
-	case when $18::int8 > 0 then clock_timestamp() + $18::int8 * interval '1 microsecond' else $17::timestamptz end
+	insertOneSQL = insertColumnsSQL + `
+select $1::int2, ` + oneSQL + `
 where {partitions}() = $19::int4`
+	oneSQL = `$2::text, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text, $9::timestamptz, $10::int4, $11::int8,
+	$12::text, $13::text::jsonb, $14::text, $15::text, $16::bytea,
+	case when $18::int8 > 0 then clock_timestamp() + $18::int8 * interval '1 microsecond' else $17::timestamptz end`
+
+	// insertPlainSQL inserts one message that has none of what most messages do not have (see columns.plain). Parameters cost
+	// more than the row that they make.
+	insertPlainSQL = plainColumnsSQL + `
+select $1::int2, ` + plainSQL + `
+where {partitions}() = $11::int4`
+	plainColumnsSQL = `
+insert into {log} (partition, id, topic, key, type, source, message_time, schema_version, content_type, payload)`
+	plainSQL = `$2::text, $3::text, $4::text, $5::text, $6::text, $7::timestamptz, $8::int4, $9::text, $10::bytea`
+
+	// insertPlainTextSQL is insertPlainSQL with text for everything.
+	insertPlainTextSQL = plainColumnsSQL + `
+select $1::text::int2, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text::timestamptz, $8::text::int4, $9::text,
+	$10::text::bytea
+where {partitions}() = $11::text::int4`
 
 	// insertTextSQL takes the arrays as text, for drivers that know no arrays.
 	insertTextSQL = insertIntoSQL + textArraysSQL + insertAsSQL + `$19::text::int4`
@@ -99,11 +116,14 @@ func (s *Store) Insert(ctx context.Context, tx pgx.Tx, msgs []*postrider.Message
 		return err
 	}
 	insert := func(c *columns) (int64, error) {
-		sql, args := s.sql.insert, c.arrays()
-		if len(c.ids) == 1 {
-			sql, args = s.sql.insertOne, c.first()
+		sql, args := s.sql.insert, c.arrays
+		switch {
+		case c.plain:
+			sql, args = s.sql.insertPlain, c.firstPlain
+		case len(c.ids) == 1:
+			sql, args = s.sql.insertOne, c.first
 		}
-		tag, err := tx.Exec(ctx, sql, append(args, int32(c.of))...)
+		tag, err := tx.Exec(ctx, sql, append(args(), int32(c.of))...)
 		return tag.RowsAffected(), err
 	}
 	return s.insertAll(msgs, partitions, insert, func(n *int) error {
@@ -146,7 +166,11 @@ func (s *Store) partitionsIn(ctx context.Context, tx querier) (int, error) {
 	if n := cmp.Or(s.publishing.Load(), s.partitions.Load()); n > 0 {
 		return int(n), nil
 	}
-	return s.checkSchema(ctx, tx)
+	n, err := s.checkSchema(ctx, tx)
+	if err == nil {
+		s.publishing.Store(int32(n)) // a process that publishes and has no relay never opens the store otherwise
+	}
+	return n, err
 }
 
 // chunks cuts messages to what one statement inserts.
@@ -171,7 +195,9 @@ func chunks(msgs []*postrider.Message) func(yield func([]*postrider.Message) boo
 
 // columns are messages, by column.
 type columns struct {
-	of                                                   int // the number of partitions that they are computed for
+	of int // the number of partitions that they are computed for
+	// plain: it is one message without subject, tenant, aggregate version, headers, correlation, causation and delay.
+	plain                                                bool
 	partitions                                           []int16
 	ids, topics, keys, types, sources, subjects, tenants []string
 	contentTypes, headers, correlations, causations      []string
@@ -200,7 +226,13 @@ func newColumns(msgs []*postrider.Message, partitions int) (*columns, error) {
 			return nil, err
 		}
 	}
+	c.plain = n == 1 && isPlain(msgs[0])
 	return c, nil
+}
+
+func isPlain(m *postrider.Message) bool {
+	return m.Subject == "" && m.Tenant == "" && m.AggregateVersion == 0 && len(m.Headers) == 0 && m.CorrelationID == "" &&
+		m.CausationID == "" && m.DeliverAt.IsZero() && m.DeliverAfter <= 0
 }
 
 func (c *columns) add(m *postrider.Message, partitions int) error {
@@ -259,6 +291,12 @@ func (c *columns) first() []any {
 	return []any{c.partitions[0], c.ids[0], c.topics[0], c.keys[0], c.types[0], c.sources[0], c.subjects[0], c.tenants[0],
 		c.times[0], c.schemaVersions[0], c.aggregateVersions[0], c.contentTypes[0], c.headers[0], c.correlations[0],
 		c.causations[0], c.payloads[0], c.deliverAt[0], c.deliverAfter[0]}
+}
+
+// firstPlain is the columns that a plain message has.
+func (c *columns) firstPlain() []any {
+	return []any{c.partitions[0], c.ids[0], c.topics[0], c.keys[0], c.types[0], c.sources[0], c.times[0], c.schemaVersions[0],
+		c.contentTypes[0], c.payloads[0]}
 }
 
 // Written implements outbox.Store.

@@ -18,7 +18,8 @@ func newNames(c Config) names {
 	n := names{prefix: c.Prefix, schema: c.Schema}
 	var pairs []string
 	for _, table := range []string{"migrations", "meta", "log", "log_default", "log_seq_seq", "partitions", "leases", "cursors", "relays", "parked", "held", "dead",
-		"aside_seq", "claims", "watermarks", "watermark_moves", "versions", "effects"} {
+		"aside_seq", "claims", "watermarks", "watermark_moves", "versions", "effects", "attempts",
+		"dead_edits", "redrives"} {
 		pairs = append(pairs, "{"+table+"}", n.table(table))
 	}
 	n.migrations = n.table("migrations")
@@ -34,7 +35,8 @@ func (n names) expand(sql string) string { return n.replacer.Replace(sql) }
 
 // statements is every statement that is run often, its names filled in.
 type statements struct {
-	open, insert, insertOne, insertText, written                              string
+	open, insert, insertOne, insertPlain, insertText, insertPlainText         string
+	queueOne, queuePlain, queueMany, written                                  string
 	fetch, due, aside                                                         string
 	heartbeat, begin, acquire, release, leave                                 string
 	move, fence, missing, parkFromLog, parkAgain, deadFromLog, deadFromParked string
@@ -45,7 +47,9 @@ type statements struct {
 
 func newStatements(n names) statements {
 	return statements{
-		open: n.expand(openSQL), insert: n.expand(insertSQL), insertOne: n.expand(insertOneSQL), insertText: n.expand(insertTextSQL), written: n.expand(writtenSQL),
+		open: n.expand(openSQL), insert: n.expand(insertSQL), insertOne: n.expand(insertOneSQL), insertText: n.expand(insertTextSQL),
+		insertPlain: n.expand(insertPlainSQL), insertPlainText: n.expand(insertPlainTextSQL), queuePlain: n.expand(queuePlainSQL),
+		queueOne: n.expand(queueOneSQL), queueMany: n.expand(queueManySQL), written: n.expand(writtenSQL),
 		fetch: n.expand(fetchSQL), due: n.expand(dueSQL), aside: n.expand(asideSQL),
 		heartbeat: n.expand(heartbeatSQL), begin: n.expand(beginSQL), acquire: n.expand(acquireSQL),
 		release: n.expand(releaseSQL), leave: n.expand(leaveSQL),

@@ -141,7 +141,7 @@ func (s *Store) settle(ctx context.Context, name, owner string, in *settleInput)
 			return err
 		}},
 	}
-	steps = append(steps, s.messageSteps(name, owner, in)...)
+	steps = append(steps, s.messageSteps(name, owner, in, step{sql: s.sql.missing, read: readMissing}, step{sql: s.sql.removed})...)
 	steps = append(steps, s.keySteps(name, owner, in, &settled)...)
 	steps = append(steps, step{sql: s.sql.move, args: in.moves.args(name, owner)})
 	if err := runSteps(ctx, conn.Conn(), steps); err != nil {
@@ -156,12 +156,14 @@ func (s *Store) settle(ctx context.Context, name, owner string, in *settleInput)
 }
 
 // runSteps sends all statements in one round trip and reads their results.
-func runSteps(ctx context.Context, conn *pgx.Conn, steps []step) error {
+func runSteps(ctx context.Context, on interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}, steps []step) error {
 	batch := &pgx.Batch{}
 	for _, st := range steps {
 		batch.Queue(st.sql, st.args...)
 	}
-	results := conn.SendBatch(ctx, batch)
+	results := on.SendBatch(ctx, batch)
 	for _, st := range steps {
 		var err error
 		if st.read != nil {
@@ -178,23 +180,23 @@ func runSteps(ctx context.Context, conn *pgx.Conn, steps []step) error {
 }
 
 // messageSteps park, dead-letter and remove messages, in this order. Dead letters come from the parked ones before they
-// come from the log, so that what was tried is not lost.
-func (s *Store) messageSteps(name, owner string, in *settleInput) []step {
+// come from the log, so that what was tried is not lost. Missing looks for what is not in the log, removed removes.
+func (s *Store) messageSteps(name, owner string, in *settleInput, missing, removed step) []step {
 	var steps []step
-	add := func(sql string, items *items) {
+	addStep := func(st step, items *items) {
 		if items.len() > 0 {
-			steps = append(steps, step{sql: sql, args: items.args(name, owner)})
+			st.args = items.args(name, owner)
+			steps = append(steps, st)
 		}
 	}
-	if in.fromLog.len() > 0 {
-		steps = append(steps, step{sql: s.sql.missing, args: in.fromLog.args(name, owner), read: readMissing})
-	}
+	add := func(sql string, items *items) { addStep(step{sql: sql}, items) }
+	addStep(missing, &in.fromLog)
 	add(s.sql.parkAgain, &in.parkAgain)
 	add(s.sql.parkFromLog, &in.parkFromLog)
 	add(s.sql.deadFromParked, &in.dead)
 	add(s.sql.deadAfterAll, &in.deadFromLog)
 	add(s.sql.deadFromLog, &in.deadFromLog)
-	add(s.sql.removed, &in.removed)
+	addStep(removed, &in.removed)
 	return steps
 }
 

@@ -68,6 +68,8 @@ type item struct {
 	attempts      int
 	// attempt is that of the entry in the history, for a cause that is not empty.
 	attempt int
+	// redrives is that of the record.
+	redrives int
 	// after is the wait in microseconds, negative for none of its own.
 	after int64
 }
@@ -75,10 +77,10 @@ type item struct {
 // items are the parameters of a statement, as columns. A message or key that comes twice counts once, as it came last: a
 // statement cannot change a row twice.
 type items struct {
-	partitions, attempts, attempt []int32
-	epochs, seqs, afters          []int64
-	keys, reasons, causes         []string
-	index                         map[itemID]int
+	partitions, attempts, attempt, redrives []int32
+	epochs, seqs, afters                    []int64
+	keys, reasons, causes                   []string
+	index                                   map[itemID]int
 }
 
 type itemID struct {
@@ -98,10 +100,12 @@ func (t *items) add(id itemID, it item) {
 		i = t.len()
 		t.index[id] = i
 		t.partitions, t.attempts, t.attempt = append(t.partitions, 0), append(t.attempts, 0), append(t.attempt, 0)
+		t.redrives = append(t.redrives, 0)
 		t.epochs, t.seqs, t.afters = append(t.epochs, 0), append(t.seqs, 0), append(t.afters, 0)
 		t.keys, t.reasons, t.causes = append(t.keys, ""), append(t.reasons, ""), append(t.causes, "")
 	}
 	t.partitions[i], t.attempts[i], t.attempt[i] = int32(it.partition), int32(it.attempts), int32(it.attempt)
+	t.redrives[i] = int32(it.redrives)
 	t.epochs[i], t.seqs[i], t.afters[i] = it.epoch, it.seq, it.after
 	t.keys[i], t.reasons[i], t.causes[i] = it.key, it.reason, it.cause
 }
@@ -111,14 +115,16 @@ func (t *items) addMessage(it item) { t.add(itemID{partition: it.partition, seq:
 func (t *items) addKey(it item) { t.add(itemID{partition: it.partition, key: it.key}, it) }
 
 func (t *items) args(name, owner string) []any {
-	return []any{name, owner, t.partitions, t.epochs, t.seqs, t.keys, t.reasons, t.causes, t.attempts, t.attempt, t.afters}
+	return []any{name, owner, t.partitions, t.epochs, t.seqs, t.keys, t.reasons, t.causes, t.attempts, t.attempt, t.afters,
+		t.redrives}
 }
 
 // mineSQL begins a statement whose parameters are items: it keeps those whose lease is the caller's. $1 relay, $2 owner.
 const mineSQL = `
 with mine as materialized (
 	select i.* from unnest($3::int4[], $4::int8[], $5::int8[], $6::text[], $7::text[], $8::text[], $9::int4[], $10::int4[],
-		$11::int8[]) with ordinality as i (part, epoch, number, name, why, what, tries, attempt, after, ord)
+		$11::int8[], $12::int4[])
+		with ordinality as i (part, epoch, number, name, why, what, tries, attempt, after, sent_back, ord)
 	join {leases} g on g.relay = $1::text and g.partition = i.part and g.owner = $2::text and g.epoch = i.epoch
 )`
 
@@ -140,7 +146,7 @@ func gather(settlements []relay.Settlement, partitions int) (*settleInput, error
 		}
 		for _, d := range st.Dead {
 			it := item{partition: st.Partition, epoch: st.Epoch, seq: d.Sequence, reason: oneText(d.Reason, maxCause),
-				cause: oneText(d.Cause, maxCause), attempts: d.Attempts, attempt: d.Attempts}
+				cause: oneText(d.Cause, maxCause), attempts: d.Attempts, attempt: d.Attempts, redrives: d.Redrives}
 			if !d.FromLog {
 				in.dead.addMessage(it)
 				continue
@@ -155,7 +161,7 @@ func gather(settlements []relay.Settlement, partitions int) (*settleInput, error
 
 func (in *settleInput) park(st relay.Settlement, p relay.Parked) {
 	it := item{partition: st.Partition, epoch: st.Epoch, seq: p.Sequence, reason: string(p.Reason),
-		cause: oneText(p.Cause, maxCause), attempts: p.Attempts, after: max(p.After.Microseconds(), 0)}
+		cause: oneText(p.Cause, maxCause), attempts: p.Attempts, redrives: p.Redrives, after: max(p.After.Microseconds(), 0)}
 	if p.Reason == relay.ParkRetry {
 		it.attempt = p.Attempts
 	}

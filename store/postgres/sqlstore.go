@@ -62,7 +62,11 @@ func (s *SQLStore) Insert(ctx context.Context, tx *sql.Tx, msgs []*postrider.Mes
 		return err
 	}
 	insert := func(c *columns) (int64, error) {
-		result, err := tx.ExecContext(ctx, s.Store.sql.insertText, append(c.texts(), strconv.Itoa(c.of))...)
+		sql, args := s.Store.sql.insertText, c.texts
+		if c.plain {
+			sql, args = s.Store.sql.insertPlainText, c.plainTexts
+		}
+		result, err := tx.ExecContext(ctx, sql, append(args(), strconv.Itoa(c.of))...)
 		if err != nil {
 			return 0, err
 		}
@@ -105,6 +109,13 @@ func (c *columns) texts() []any {
 		array(c.times, moment), array(c.schemaVersions, number), array(c.aggregateVersions, number),
 		array(c.contentTypes, quoted), array(c.headers, quoted), array(c.correlations, quoted),
 		array(c.causations, quoted), array(c.payloads, hexBytes), array(c.deliverAt, optional), array(c.deliverAfter, number)}
+}
+
+// plainTexts are the columns of a plain message.
+func (c *columns) plainTexts() []any {
+	return []any{strconv.Itoa(int(c.partitions[0])), c.ids[0], c.topics[0], c.keys[0], c.types[0], c.sources[0],
+		c.times[0].UTC().Format(time.RFC3339Nano), strconv.Itoa(int(c.schemaVersions[0])), c.contentTypes[0],
+		`\x` + hex.EncodeToString(c.payloads[0])}
 }
 
 // array writes an array as PostgreSQL reads it from text.

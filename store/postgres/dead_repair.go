@@ -1,0 +1,280 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+)
+
+const (
+	unmarkedExistSQL = `select exists (select 1 from {dead} where fingerprint = '' and cause <> '')`
+	unmarkedSQL      = `select number, cause from {dead} where fingerprint = '' and cause <> '' order by number limit 1000 for update`
+
+	// markCausesSQL: $1 numbers, $2 fingerprints.
+	markCausesSQL = `
+update {dead} d set fingerprint = m.fingerprint from unnest($1::int8[], $2::text[]) as m (number, fingerprint)
+where d.number = m.number`
+
+	// countCausesSQL is of a filter, $16 groups.
+	countCausesSQL = `
+select g.relay, g.type, g.fingerprint, g.letters, g.oldest, g.newest, g.last, d.reason, d.cause from (
+	select relay, type, fingerprint, count(*) as letters, min(died_at) as oldest, max(died_at) as newest, max(number) as last
+	from {dead} where ` + chosenSQL + ` group by relay, type, fingerprint order by letters desc, last limit $16::int8) as g
+join {dead} d on d.number = g.last order by g.letters desc, g.last`
+)
+
+// markCauses computes the fingerprints that the filter needs and that nobody has asked for before: it takes a program to do
+// so, and those who bury messages need not know.
+func (s *Store) markCauses(ctx context.Context, f deadletter.Filter) error {
+	if f.Fingerprint == "" {
+		return nil
+	}
+	return s.markAllCauses(ctx)
+}
+
+func (s *Store) markAllCauses(ctx context.Context) error {
+	for {
+		var missing bool
+		if err := s.pool.QueryRow(ctx, s.names.expand(unmarkedExistSQL)).Scan(&missing); err != nil || !missing {
+			return translate("look for fingerprints", err)
+		}
+		err := s.inRedrive(ctx, "compute fingerprints", func(tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, s.names.expand(unmarkedSQL))
+			if err != nil {
+				return err
+			}
+			var numbers []int64
+			var prints []string
+			var number int64
+			var cause string
+			if _, err := pgx.ForEachRow(rows, []any{&number, &cause}, func() error {
+				numbers, prints = append(numbers, number), append(prints, deadletter.Fingerprint(cause))
+				return nil
+			}); err != nil {
+				return err
+			}
+			_, err = tx.Exec(ctx, s.names.expand(markCausesSQL), list(numbers), list(prints))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// CountCauses implements deadletter.RepairStore.
+func (s *Store) CountCauses(ctx context.Context, f deadletter.Filter, limit int) (out []deadletter.CauseCount, err error) {
+	if _, err := s.open(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.markAllCauses(ctx); err != nil {
+		return nil, err
+	}
+	err = s.read(ctx, s.names.expand(countCausesSQL), filterArgs(f, int64(limit)), func(rows pgx.Rows) error {
+		out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c deadletter.CauseCount, err error) {
+			err = row.Scan(&c.Relay, &c.Type, &c.Fingerprint, &c.Letters, &c.Oldest, &c.Newest, &c.Number, &c.Reason, &c.Cause)
+			c.Oldest, c.Newest = c.Oldest.UTC(), c.Newest.UTC()
+			return c, err
+		})
+		return err
+	})
+	return out, translate("count causes", err)
+}
+
+const (
+	// keepEditSQL keeps what was there as it was stored, also when it cannot be read: $1 number, $2 by, $3 why.
+	keepEditSQL = `
+insert into {dead_edits} (number, n, edited_by, why, headers, payload)
+select number, edits + 1, $2::text, $3::text, headers, payload from {dead} where number = $1::int8`
+	// editSQL: $1 number, $2 headers or null, $3 payload or null.
+	editSQL = `
+update {dead} set edits = edits + 1, headers = coalesce($2::text::jsonb, headers), payload = coalesce($3::bytea, payload)
+where number = $1::int8`
+	listEditsSQL = `
+select edited_at, edited_by, why, headers::text, payload from {dead_edits} where number = $1::int8 order by n`
+)
+
+// EditDead implements deadletter.RepairStore.
+func (s *Store) EditDead(ctx context.Context, number int64, e deadletter.Edit) (deadletter.Letter, error) {
+	err := s.inRedrive(ctx, "edit a dead letter", func(tx pgx.Tx) error {
+		named := piece{filter: deadletter.Filter{Numbers: []int64{number}}, bound: deadletter.Unbounded}
+		if err := s.checkNamed(ctx, tx, named); err != nil {
+			return err
+		}
+		l, err := s.letterIn(ctx, tx, number)
+		if err != nil {
+			return err
+		}
+		if l.Edits != e.Seen {
+			return deadletter.RefuseEdited(number, e.Seen, l.Edits)
+		}
+		if _, err := e.Apply(l.Message); err != nil {
+			return fmt.Errorf("dead letter %d: %w", number, err)
+		}
+		by, why := oneText(e.By, maxCause), oneText(e.Why, maxCause)
+		if _, err := tx.Exec(ctx, s.names.expand(keepEditSQL), number, by, why); err != nil {
+			return err
+		}
+		var headers *string
+		if e.Headers != nil {
+			text, err := headerText(e.Headers)
+			if err != nil {
+				return err
+			}
+			headers = &text
+		}
+		_, err = tx.Exec(ctx, s.names.expand(editSQL), number, headers, e.Payload)
+		return err
+	})
+	if err != nil {
+		return deadletter.Letter{}, err
+	}
+	return s.ShowDead(ctx, number)
+}
+
+// letterIn reads a letter in a transaction.
+func (s *Store) letterIn(ctx context.Context, tx pgx.Tx, number int64) (l deadletter.Letter, err error) {
+	f := deadletter.Filter{Numbers: []int64{number}, State: deadletter.AnyState}
+	rows, err := tx.Query(ctx, s.names.expand(listDeadSQL), filterArgs(f, int64(0), int64(1))...)
+	if err != nil {
+		return l, err
+	}
+	defer rows.Close()
+	err = fmt.Errorf("%w: %d", deadletter.ErrNotFound, number)
+	for d := newDecoder(rows); d.next(); {
+		l, err = decodeLetter(d)
+	}
+	if rows.Err() != nil {
+		return l, rows.Err()
+	}
+	return l, err
+}
+
+// headerText is headers as they are stored.
+func headerText(headers map[string]string) (string, error) {
+	if len(headers) == 0 {
+		return "{}", nil
+	}
+	text, err := json.Marshal(headers)
+	return string(text), err
+}
+
+// ListEdits implements deadletter.RepairStore.
+func (s *Store) ListEdits(ctx context.Context, number int64) (out []deadletter.Edited, err error) {
+	if _, err := s.ShowDead(ctx, number); err != nil {
+		return nil, err
+	}
+	err = s.read(ctx, s.names.expand(listEditsSQL), []any{number}, func(rows pgx.Rows) error {
+		out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e deadletter.Edited, err error) {
+			var headers string
+			err = row.Scan(&e.At, &e.By, &e.Why, &headers, &e.Payload)
+			e.At = e.At.UTC()
+			e.Headers, _ = readHeaders([]byte(headers)) // those that could not be read were why it was edited
+			return e, err
+		})
+		return err
+	})
+	return out, translate("list edits", err)
+}
+
+const (
+	// importLockSQL lets one import at a time look for what is there: $1 the outbox. It ends with the transaction.
+	importLockSQL = `select pg_advisory_xact_lock(hashtextextended($1::text, 1))`
+	// samePartitionsSQL keeps the number of partitions from changing, which moves the dead letters.
+	samePartitionsSQL = `lock table {dead} in row exclusive mode`
+
+	// importDeadSQL adds a letter that is not here, without a sequence: $1 relay, $2 partition, $3 to $19 the message, $20
+	// reason, $21 cause, $22 attempts, $23 history, $24 died at, $25 redrives, $26 state, $27 resolved at, $28 by, $29
+	// resolution, $30 edits.
+	importDeadSQL = `
+insert into {dead} (relay, partition, {message}, reason, cause, attempts, history, died_at, redrives, state, resolved_at,
+	resolved_by, resolution, edits)
+select $1::text, $2::int2, 0, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text, $9::text, $10::timestamptz, $11::int4,
+	$12::int8, $13::text, $14::text::jsonb, $15::text, $16::text, $17::bytea, $18::timestamptz, $19::timestamptz, $20::text,
+	$21::text, $22::int4, $23::text::jsonb, $24::timestamptz, $25::int4, $26::text, $27::timestamptz, $28::text, $29::text,
+	$30::int4
+where not exists (select 1 from {dead} where id = $3::text and relay = $1::text and died_at = $24::timestamptz)
+returning number`
+
+	// placeImportedSQL: $1 number, $2 sequence.
+	placeImportedSQL = `update {dead} set seq = $2::int8 where number = $1::int8`
+
+	// importEditSQL: $1 number, $2 which, $3 at, $4 by, $5 why, $6 headers, $7 payload.
+	importEditSQL = `
+insert into {dead_edits} (number, n, edited_at, edited_by, why, headers, payload)
+values ($1::int8, $2::int4, $3::timestamptz, $4::text, $5::text, $6::text::jsonb, $7::bytea)`
+)
+
+// ImportDead implements deadletter.RepairStore.
+func (s *Store) ImportDead(ctx context.Context, letters []deadletter.Archived) (n int, err error) {
+	err = s.inRedrive(ctx, "import dead letters", func(tx pgx.Tx) error {
+		n = 0
+		if _, err := tx.Exec(ctx, importLockSQL, s.names.table("dead")); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, s.names.expand(samePartitionsSQL)); err != nil {
+			return err
+		}
+		var partitions int
+		if err := tx.QueryRow(ctx, s.names.expand(presentPartitionsSQL)).Scan(&partitions); err != nil {
+			return err
+		}
+		for _, a := range letters {
+			added, err := s.importLetter(ctx, tx, a, partitions)
+			if err != nil {
+				return fmt.Errorf("dead letter %d: %w", a.Number, err)
+			}
+			if added {
+				n++
+			}
+		}
+		return nil
+	})
+	return n, err
+}
+
+func (s *Store) importLetter(ctx context.Context, tx pgx.Tx, a deadletter.Archived, partitions int) (added bool, err error) {
+	m := a.Message
+	headers, err := headerText(m.Headers)
+	if err != nil {
+		return false, err
+	}
+	history := []byte("[]")
+	if len(a.History) > 0 {
+		if history, err = json.Marshal(a.History); err != nil {
+			return false, err
+		}
+	}
+	rows, err := tx.Query(ctx, s.names.expand(importDeadSQL), a.Relay, postrider.PartitionOf(m.Key, m.ID, partitions),
+		m.ID, m.Topic, m.Key, m.Type, m.Source, m.Subject, m.Tenant, m.Time, m.SchemaVersion, m.AggregateVersion, m.ContentType,
+		headers, m.CorrelationID, m.CausationID, append([]byte{}, m.Payload...), orNull(m.DeliverAt), m.CreatedAt, a.Reason,
+		oneText(a.Cause, maxCause), a.Attempts, string(history), a.DiedAt, a.Redrives, string(a.State), orNull(a.ResolvedAt),
+		a.ResolvedBy, a.Resolution, len(a.Before))
+	if err != nil {
+		return false, err
+	}
+	numbers, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil || len(numbers) == 0 {
+		return false, err
+	}
+	number := numbers[0]
+	if _, err := tx.Exec(ctx, s.names.expand(placeImportedSQL), number, deadletter.ImportedSequence(number)); err != nil {
+		return false, err
+	}
+	for i, e := range a.Before {
+		headers, err := headerText(e.Headers)
+		if err != nil {
+			return false, err
+		}
+		payload := append([]byte{}, e.Payload...)
+		if _, err := tx.Exec(ctx, s.names.expand(importEditSQL), number, i+1, e.At, e.By, e.Why, headers, payload); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}

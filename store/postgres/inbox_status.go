@@ -1,0 +1,65 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/relay"
+)
+
+var _ inbox.StatusStore = (*Store)(nil)
+
+const (
+	// consumersSQL: $1 the position of consumers' cursors, $2 up to where to count.
+	consumersSQL = `
+select c.relay, (select count(*) from (select 1 from {claims} m where m.consumer = c.relay limit $2::int8) as m),
+	coalesce((select (extract(epoch from clock_timestamp() - m.claimed_at) * 1000000)::int8 from {claims} m
+		where m.consumer = c.relay order by m.claimed_at limit 1), 0)
+from (select distinct relay from {cursors} where position = $1::int8) as c order by c.relay`
+
+	// marksSQL: a watermark is its newest move.
+	marksSQL = `
+select w.consumer, w.partition, w.epoch, m.position from {watermarks} w cross join lateral (
+	select m.position from {watermark_moves} m where m.consumer = w.consumer and m.partition = w.partition and m.epoch = w.epoch
+	order by m.n desc limit 1) as m
+order by w.consumer, w.partition collate "C", w.epoch collate "C"`
+)
+
+// Consumers implements inbox.StatusStore.
+func (s *Store) Consumers(ctx context.Context) ([]inbox.ConsumerStatus, error) {
+	if _, err := s.open(ctx); err != nil {
+		return nil, err
+	}
+	var out []inbox.ConsumerStatus
+	rows, err := s.pool.Query(ctx, s.names.expand(consumersSQL), int64(inbox.EndOfLog), int64(relay.CountLimit+1))
+	if err != nil {
+		return nil, translate("status of consumers", err)
+	}
+	places := make(map[string]int)
+	var name string
+	var n, oldest int64
+	_, err = pgx.ForEachRow(rows, []any{&name, &n, &oldest}, func() error {
+		places[name] = len(out)
+		out = append(out, inbox.ConsumerStatus{
+			Name: name, Oldest: time.Duration(oldest) * time.Microsecond, Remembered: relay.Count{N: min(n, relay.CountLimit), AtLeast: n > relay.CountLimit},
+		})
+		return nil
+	})
+	if err != nil {
+		return nil, translate("status of consumers", err)
+	}
+	if rows, err = s.pool.Query(ctx, s.names.expand(marksSQL)); err != nil {
+		return nil, translate("status of consumers", err)
+	}
+	var w inbox.WatermarkStatus
+	_, err = pgx.ForEachRow(rows, []any{&name, &w.Partition, &w.Epoch, &w.Offset}, func() error {
+		if i, known := places[name]; known {
+			out[i].Watermarks = append(out[i].Watermarks, w)
+		}
+		return nil
+	})
+	return out, translate("status of consumers", err)
+}

@@ -1,0 +1,297 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/deadletter"
+)
+
+const (
+	// sentBackSQL closes letters: $1 numbers, $2 by, $3 redrive.
+	sentBackSQL = `update {dead} set state = 'redriven', resolved_at = clock_timestamp(), resolved_by = $2::text, redrive = $3::int8
+where number = any($1::int8[])`
+
+	// redriveSQL parks letters again, $1 numbers, by $2: due at once, or, when the key is held, behind it. All are due at one
+	// moment, so that those of a key come in order of sequence.
+	redriveSQL = `
+with clock as materialized (select clock_timestamp() as now)
+insert into {parked} (relay, partition, {message}, reason, due_at, attempts, history, redrives, parked_at)
+select d.relay, d.partition, {message}, 'redriven', case when h.held is null then now end, 0,
+	(case when jsonb_array_length(history) >= 20 then history - 0 else history end) || jsonb_build_array(
+		jsonb_build_object('attempt', 0, 'at', now, 'cause', 'redriven by ' || $2::text)),
+	redrives + 1, now
+from {dead} d cross join clock
+left join lateral (select true as held from {held} h where h.relay = d.relay and h.key = d.key and d.key <> '') h on true
+where number = any($1::int8[])
+on conflict (relay, partition, seq) do update set reason = excluded.reason, due_at = excluded.due_at,
+	attempts = excluded.attempts, history = excluded.history, redrives = excluded.redrives`
+
+	redriveColumns = `id, filter::text, rate, state, started_by, started_at, ended_at, cancelled_by, selected, done, refused, skipped,
+	position, up_to, next_at`
+
+	// startRedriveSQL: $1 filter, $2 rate, $3 by, $4 selected.
+	startRedriveSQL = `
+insert into {redrives} (filter, rate, started_by, selected, up_to)
+select $1::text::jsonb, $2::float8, $3::text, $4::int8, (select coalesce(max(number), 0) from {dead}) returning ` + redriveColumns
+
+	showRedriveSQL = `select ` + redriveColumns + ` from {redrives} where id = $1::int8`
+
+	// listRedrivesSQL: $1 state or '', before $2, $3 rows.
+	listRedrivesSQL = `select ` + redriveColumns + ` from {redrives}
+where ($1::text = '' or state = $1::text) and id < $2::int8 order by id desc limit $3::int8`
+
+	// outcomeSQL counts those of the messages of redrive $1 that are parked again, and those that have died again.
+	outcomeSQL = `select
+	(select count(*) from {dead} d join {parked} p on p.relay = d.relay and p.partition = d.partition and p.seq = d.seq
+		and p.redrives = d.redrives + 1 where d.redrive = $1::int8 and d.redrive > 0),
+	(select count(*) from {dead} d where d.redrive = $1::int8 and d.redrive > 0 and exists (
+		select 1 from {dead} l where l.relay = d.relay and l.partition = d.partition and l.seq = d.seq and l.number > d.number))`
+
+	// saveRedriveSQL: $1 id, then what may change.
+	saveRedriveSQL = `
+update {redrives} set state = $2::text, ended_at = $3::timestamptz, cancelled_by = $4::text, selected = $5::int8, done = $6::int8,
+	refused = $7::int8, skipped = $8::int8, position = $9::int8, next_at = $10::timestamptz where id = $1::int8`
+
+	nowSQL = `select clock_timestamp()`
+)
+
+// RedriveDead implements deadletter.Store.
+func (s *Store) RedriveDead(ctx context.Context, f deadletter.Filter, by string, limit int) (int, error) {
+	by = oneText(by, maxCause)
+	n, err := s.resolve(ctx, f, limit, func(tx pgx.Tx, numbers []int64) error {
+		return s.sendBack(ctx, tx, numbers, 0, by)
+	})
+	return n, translate("redrive dead letters", err)
+}
+
+// sendBack closes letters and parks their messages.
+func (s *Store) sendBack(ctx context.Context, tx pgx.Tx, numbers []int64, id int64, by string) error {
+	if _, err := tx.Exec(ctx, s.names.expand(sentBackSQL), numbers, by, id); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, s.names.expand(redriveSQL), numbers, by)
+	return err
+}
+
+func scanRedrive(row pgx.CollectableRow) (r deadletter.Redrive, err error) {
+	var filter string
+	var ended, next *time.Time
+	err = row.Scan(&r.ID, &filter, &r.Rate, &r.State, &r.By, &r.StartedAt, &ended, &r.CancelledBy, &r.Selected, &r.Done,
+		&r.Refused, &r.Skipped, &r.Position, &r.UpTo, &next)
+	if err != nil {
+		return r, err
+	}
+	r.StartedAt, r.EndedAt, r.NextAt = r.StartedAt.UTC(), utc(ended), utc(next)
+	if err := json.Unmarshal([]byte(filter), &r.Filter); err != nil {
+		return r, fmt.Errorf("the stored filter of redrive %d: %w", r.ID, err)
+	}
+	return r, nil
+}
+
+// utc is a time that may be null.
+func utc(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// orNull is a time as a parameter.
+func orNull(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// inRedrive runs f in a transaction, again if others were in its way.
+func (s *Store) inRedrive(ctx context.Context, doing string, f func(tx pgx.Tx) error) error {
+	if _, err := s.open(ctx); err != nil {
+		return err
+	}
+	_, err := retry(func() (struct{}, error) {
+		return struct{}{}, pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "select "+formatSQL); err != nil {
+				return err
+			}
+			return f(tx)
+		})
+	})
+	return translate(doing, err)
+}
+
+// findRedrive reads a redrive; lock is "" or " for update".
+func (s *Store) findRedrive(ctx context.Context, tx pgx.Tx, id int64, lock string) (deadletter.Redrive, error) {
+	rows, err := tx.Query(ctx, s.names.expand(showRedriveSQL)+lock, id)
+	if err != nil {
+		return deadletter.Redrive{}, err
+	}
+	r, err := pgx.CollectExactlyOneRow(rows, scanRedrive)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = fmt.Errorf("redrive %d: %w", id, deadletter.ErrNoRedrive)
+	}
+	return r, err
+}
+
+func (s *Store) saveRedrive(ctx context.Context, tx pgx.Tx, r deadletter.Redrive) error {
+	_, err := tx.Exec(ctx, s.names.expand(saveRedriveSQL), r.ID, string(r.State), orNull(r.EndedAt), r.CancelledBy, r.Selected,
+		r.Done, r.Refused, r.Skipped, r.Position, orNull(r.NextAt))
+	return err
+}
+
+// StartRedrive implements deadletter.RedriveStore.
+func (s *Store) StartRedrive(ctx context.Context, p deadletter.Plan) (r deadletter.Redrive, err error) {
+	if err := p.Validate(); err != nil {
+		return r, err
+	}
+	filter, err := json.Marshal(p.Filter)
+	if err != nil {
+		return r, fmt.Errorf("start a redrive: %w", err)
+	}
+	if _, err := s.open(ctx); err != nil {
+		return r, err
+	}
+	if err := s.markCauses(ctx, p.Filter); err != nil {
+		return r, err
+	}
+	err = s.inRedrive(ctx, "start a redrive", func(tx pgx.Tx) error {
+		if err := s.checkNamed(ctx, tx, piece{filter: p.Filter, bound: deadletter.Unbounded}); err != nil {
+			return err
+		}
+		var selected int64
+		if err := tx.QueryRow(ctx, s.names.expand(countDeadSQL), filterArgs(p.Filter)...).Scan(&selected); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, s.names.expand(startRedriveSQL), string(filter), p.Rate, oneText(p.By, maxCause), selected)
+		if err != nil {
+			return err
+		}
+		r, err = pgx.CollectExactlyOneRow(rows, scanRedrive)
+		return err
+	})
+	return r, err
+}
+
+// StepRedrive implements deadletter.RedriveStore.
+func (s *Store) StepRedrive(ctx context.Context, id int64, limit int) (r deadletter.Redrive, wait time.Duration, err error) {
+	const doing = "step of a redrive"
+	err = s.inRedrive(ctx, doing, func(tx pgx.Tx) error {
+		r, err = s.findRedrive(ctx, tx, id, "")
+		return err
+	})
+	if err == nil {
+		err = s.markCauses(ctx, r.Filter)
+	}
+	if err != nil {
+		return r, 0, err
+	}
+	err = s.inRedrive(ctx, doing, func(tx pgx.Tx) error {
+		if r, err = s.findRedrive(ctx, tx, id, " for update"); err != nil {
+			return err
+		}
+		var now time.Time
+		if err := tx.QueryRow(ctx, nowSQL).Scan(&now); err != nil {
+			return err
+		}
+		now = now.UTC()
+		if wait = r.NextAt.Sub(now); r.State != deadletter.RedriveRunning || wait > 0 {
+			return nil
+		}
+		if err := s.stepRedrive(ctx, tx, &r, r.Batch(cmp.Or(limit, defaultResolve)), now); err != nil {
+			return err
+		}
+		wait = r.NextAt.Sub(now)
+		return s.saveRedrive(ctx, tx, r)
+	})
+	if err == nil && r.Done > 0 {
+		s.Wake()
+	}
+	return r, max(wait, 0), err
+}
+
+func (s *Store) stepRedrive(ctx context.Context, tx pgx.Tx, r *deadletter.Redrive, batch int, now time.Time) error {
+	p := piece{filter: r.Filter, after: r.Position, upTo: r.UpTo, limit: batch, bound: deadletter.Unbounded}
+	found, err := s.lockDead(ctx, tx, p)
+	if err != nil {
+		return err
+	}
+	send := r.Take(found.letters, now)
+	r.Position = max(r.Position, found.last)
+	if found.n < int64(batch) {
+		r.Finish(now)
+	}
+	if len(send) == 0 {
+		return nil
+	}
+	return s.letGoAfter(ctx, tx, send, func() error { return s.sendBack(ctx, tx, send, r.ID, r.By) })
+}
+
+// CancelRedrive implements deadletter.RedriveStore.
+func (s *Store) CancelRedrive(ctx context.Context, id int64, by string) (r deadletter.Redrive, err error) {
+	err = s.inRedrive(ctx, "cancel a redrive", func(tx pgx.Tx) error {
+		if r, err = s.findRedrive(ctx, tx, id, " for update"); err != nil {
+			return err
+		}
+		var now time.Time
+		if err := tx.QueryRow(ctx, nowSQL).Scan(&now); err != nil {
+			return err
+		}
+		if err := r.Cancel(oneText(by, maxCause), now.UTC()); err != nil {
+			return err
+		}
+		return s.saveRedrive(ctx, tx, r)
+	})
+	return r, err
+}
+
+// ShowRedrive implements deadletter.RedriveStore.
+func (s *Store) ShowRedrive(ctx context.Context, id int64) (r deadletter.Redrive, err error) {
+	err = s.inRedrive(ctx, "show a redrive", func(tx pgx.Tx) error {
+		if r, err = s.findRedrive(ctx, tx, id, ""); err != nil {
+			return err
+		}
+		r.Outcome = &deadletter.Outcome{}
+		err = tx.QueryRow(ctx, s.names.expand(outcomeSQL), id).Scan(&r.Outcome.Waiting, &r.Outcome.Failed)
+		r.Outcome.Delivered = r.Done - r.Outcome.Waiting - r.Outcome.Failed
+		return err
+	})
+	return r, err
+}
+
+// ListRedrives implements deadletter.RedriveStore.
+func (s *Store) ListRedrives(ctx context.Context, state deadletter.RedriveState) iter.Seq2[deadletter.Redrive, error] {
+	return func(yield func(deadletter.Redrive, error) bool) {
+		for before := int64(1) << 62; ; {
+			var page []deadletter.Redrive
+			err := s.inRedrive(ctx, "list redrives", func(tx pgx.Tx) error {
+				rows, err := tx.Query(ctx, s.names.expand(listRedrivesSQL), string(state), before, int64(listPage))
+				if err != nil {
+					return err
+				}
+				page, err = pgx.CollectRows(rows, scanRedrive)
+				return err
+			})
+			if err != nil {
+				yield(deadletter.Redrive{}, err)
+				return
+			}
+			for _, r := range page {
+				if !yield(r, nil) {
+					return
+				}
+				before = r.ID
+			}
+			if len(page) < listPage {
+				return
+			}
+		}
+	}
+}
