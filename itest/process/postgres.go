@@ -52,12 +52,13 @@ var postgresSettings = []string{
 
 // StartPostgres creates a cluster under dir and starts its server on a free port of the loopback interface. It trusts
 // every local user, with postgres as superuser. PostgreSQL refuses to run as root: there, it runs as postgres or nobody.
-func StartPostgres(ctx context.Context, dir string) (*Server, error) {
+// Settings, as name=value, win over those that suit tests: fsync=on makes a durable server of it.
+func StartPostgres(ctx context.Context, dir string, settings ...string) (*Server, error) {
 	initdb, err := PostgresProgram("initdb")
 	if err != nil {
 		return nil, err
 	}
-	owner, err := unprivileged()
+	owner, err := unprivileged("PostgreSQL", "postgres", "nobody")
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +80,7 @@ func StartPostgres(ctx context.Context, dir string) (*Server, error) {
 	}
 	return onFreePort(func(port int) (*Server, error) {
 		args := []string{"-D", data, "-p", strconv.Itoa(port)}
-		for _, s := range postgresSettings {
+		for _, s := range slices.Concat(postgresSettings, settings) {
 			args = append(args, "-c", s)
 		}
 		p, err := Start(ctx, Command{
@@ -94,12 +95,13 @@ func StartPostgres(ctx context.Context, dir string) (*Server, error) {
 	})
 }
 
-// unprivileged is the user that PostgreSQL can run as: nil (this one) unless this is root.
-func unprivileged() (*syscall.Credential, error) {
+// unprivileged is the user that a server that refuses to run as root can run as, the first of names that there is: nil
+// (this one) unless this is root.
+func unprivileged(server string, names ...string) (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
 	}
-	for _, name := range []string{"postgres", "nobody"} {
+	for _, name := range names {
 		u, err := user.Lookup(name)
 		if err != nil {
 			continue
@@ -111,7 +113,7 @@ func unprivileged() (*syscall.Credential, error) {
 		}
 		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 	}
-	return nil, errors.New("PostgreSQL refuses to run as root, and there is neither a user postgres nor nobody to run it as: create one")
+	return nil, fmt.Errorf("%s refuses to run as root, and there is no user to run it as: create one of %s", server, strings.Join(names, ", "))
 }
 
 // onFreePort calls start with a port that was free a moment ago, and again with another if that failed: somebody else may

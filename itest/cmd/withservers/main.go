@@ -7,10 +7,15 @@
 // servers of one's own:
 //
 //	POSTRIDER_TEST_POSTGRES       URL of a PostgreSQL superuser; the tests create databases of their own there
+//	POSTRIDER_TEST_MYSQL          URL of a superuser of MariaDB or MySQL 8, mysql://root@127.0.0.1:3306/; the same
 //	POSTRIDER_TEST_NATS           URL of a NATS server with JetStream; the tests create streams of their own there
-//	POSTRIDER_TEST_NATS_BIN       path of nats-server, for tests that start and kill servers themselves
-//	POSTRIDER_TEST_PGBENCH_BIN    path of pgbench, a client that is not ours
-//	POSTRIDER_TEST_PGBOUNCER_BIN  path of pgbouncer
+//	POSTRIDER_TEST_REDIS          URL of a Redis server; the tests use keys of their own there
+//	POSTRIDER_TEST_RABBITMQ       URL of a RabbitMQ server; the tests use queues and exchanges of their own there
+//	POSTRIDER_TEST_KAFKA          kafka:// and the address of a Kafka broker; the tests create topics of their own there
+//	POSTRIDER_TEST_KAFKA_HOME     folder of a Kafka, its jars in libs
+//	POSTRIDER_TEST_…_BIN          path of a program, for tests that start and kill servers themselves, or that need a client
+//	                              that is not ours: NATS (nats-server), MARIADB (mariadbd), MARIADB_SLAP (mariadb-slap),
+//	                              REDIS (redis-server), RABBITMQ (rabbitmq-server), PGBENCH, PGBOUNCER
 //	POSTRIDER_TEST_KEEP           if not empty, the servers' data and logs are kept, and their folder is named
 //
 // What is missing on this machine is installed with apt-get when this runs as root; otherwise it says what to install.

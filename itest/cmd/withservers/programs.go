@@ -28,6 +28,12 @@ var programs = []program{
 	{name: "gcc", unless: "CC", find: exec.LookPath, packages: []string{"gcc", "libc6-dev"}}, // for the race detector
 	{name: "initdb", unless: "POSTRIDER_TEST_POSTGRES", find: process.PostgresProgram, packages: []string{"postgresql"}},
 	{name: "pgbench", unless: "POSTRIDER_TEST_PGBENCH_BIN", export: true, find: process.PostgresProgram, packages: []string{"postgresql"}},
+	{name: "mariadbd", unless: "POSTRIDER_TEST_MARIADB_BIN", export: true, find: lookSystem, packages: []string{"mariadb-server"}},
+	{name: "mariadb-slap", unless: "POSTRIDER_TEST_MARIADB_SLAP_BIN", export: true, find: exec.LookPath, packages: []string{"mariadb-client"}},
+	{name: "redis-server", unless: "POSTRIDER_TEST_REDIS_BIN", export: true, find: lookSystem, packages: []string{"redis-server"}},
+	{name: "rabbitmq-server", unless: "POSTRIDER_TEST_RABBITMQ_BIN", export: true, find: lookSystem, packages: []string{"rabbitmq-server"}},
+	{name: "mvn", unless: "POSTRIDER_TEST_KAFKA_HOME", find: exec.LookPath, packages: []string{"maven"}},
+	{name: "java", unless: "POSTRIDER_TEST_KAFKA", find: exec.LookPath, packages: []string{"default-jre-headless"}},
 	{name: "pgbouncer", unless: "POSTRIDER_TEST_PGBOUNCER_BIN", export: true, find: lookSystem, packages: []string{"pgbouncer"}},
 }
 
@@ -42,7 +48,7 @@ func provide(ctx context.Context, env environment) error {
 			return fmt.Errorf("installed, but still not found: %s", strings.Join(names(missing), ", "))
 		}
 	}
-	return buildNATS(ctx, env)
+	return errors.Join(buildNATS(ctx, env), provideKafka(ctx, env))
 }
 
 // locate fills env with the paths of the programs found and returns the others.
@@ -113,14 +119,10 @@ func buildNATS(ctx context.Context, env environment) error {
 	if os.Getenv(variable) != "" {
 		return nil
 	}
-	work, err := exec.CommandContext(ctx, "go", "env", "GOWORK").Output()
+	root, err := repository(ctx)
 	if err != nil {
-		return fmt.Errorf("go env GOWORK: %w", err)
+		return fmt.Errorf("nats-server's version is unknown: %w, or set %s", err, variable)
 	}
-	if !filepath.IsAbs(strings.TrimSpace(string(work))) {
-		return fmt.Errorf("no go.work is in force here, and so nats-server's version unknown: run this in the repository, or set %s", variable)
-	}
-	root := filepath.Dir(strings.TrimSpace(string(work)))
 	bin := filepath.Join(root, ".cache", "bin", "nats-server")
 	build := exec.CommandContext(ctx, "go", "build", "-o", bin, "github.com/nats-io/nats-server/v2")
 	build.Dir = filepath.Join(root, "tools")

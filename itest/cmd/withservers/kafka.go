@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+const kafkaVersion = "4.1.1"
+
+// kafkaPOM asks Maven for Kafka, whose releases are on Maven Central, and for what its log goes through.
+const kafkaPOM = `<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>postrider</groupId>
+  <artifactId>kafka</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId>
+      <artifactId>kafka_2.13</artifactId>
+      <version>` + kafkaVersion + `</version>
+    </dependency>
+    <dependency>
+      <groupId>org.apache.logging.log4j</groupId>
+      <artifactId>log4j-slf4j-impl</artifactId>
+      <version>2.24.3</version>
+    </dependency>
+  </dependencies>
+</project>
+`
+
+const copyJars = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+
+// provideKafka fetches Kafka's jars into .cache of the repository, unless they are there, and fills env with their home.
+func provideKafka(ctx context.Context, env environment) error {
+	const variable = "POSTRIDER_TEST_KAFKA_HOME"
+	if os.Getenv(variable) != "" {
+		return nil
+	}
+	root, err := repository(ctx)
+	if err != nil {
+		return fmt.Errorf("%w, or set %s", err, variable)
+	}
+	home := filepath.Join(root, ".cache", "kafka-"+kafkaVersion)
+	if _, err := os.Stat(filepath.Join(home, "libs")); errors.Is(err, os.ErrNotExist) {
+		if err := fetchKafka(ctx, home); err != nil {
+			return fmt.Errorf("fetch Kafka %s: %w; or set %s to the folder of a Kafka", kafkaVersion, err, variable)
+		}
+	} else if err != nil {
+		return err
+	}
+	env[variable] = home
+	return nil
+}
+
+// fetchKafka fills home/libs. The folder gets its name when it is complete, so that an interrupted fetch is not taken for one.
+func fetchKafka(ctx context.Context, home string) error {
+	maven, err := exec.LookPath("mvn")
+	if err != nil {
+		return fmt.Errorf("%w: install Maven (on Debian: apt-get install maven)", err)
+	}
+	if err := os.MkdirAll(home, 0o755); err != nil {
+		return err
+	}
+	fetched, err := os.MkdirTemp(home, "fetching-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(fetched) }() // after an error, what is left is in nobody's way
+	pom := filepath.Join(fetched, "pom.xml")
+	if err := os.WriteFile(pom, []byte(kafkaPOM), 0o600); err != nil {
+		return err
+	}
+	fmt.Fprintln(os.Stderr, "withservers: fetching Kafka", kafkaVersion)
+	libs := filepath.Join(fetched, "libs")
+	cmd := exec.CommandContext(ctx, maven, "--batch-mode", "--quiet", "--file", pom, copyJars,
+		"-DincludeScope=runtime", "-DoutputDirectory="+libs)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("mvn: %w\n%s", err, out)
+	}
+	if err := os.Rename(libs, filepath.Join(home, "libs")); !errors.Is(err, os.ErrExist) { // another run may have been faster
+		return err
+	}
+	return nil
+}
+
+// repository is the root of the repository that this runs in.
+func repository(ctx context.Context) (string, error) {
+	work, err := exec.CommandContext(ctx, "go", "env", "GOWORK").Output()
+	if err != nil {
+		return "", fmt.Errorf("go env GOWORK: %w", err)
+	}
+	file := strings.TrimSpace(string(work))
+	if !filepath.IsAbs(file) {
+		return "", errors.New("no go.work is in force here: run this in the repository")
+	}
+	return filepath.Dir(file), nil
+}

@@ -1,0 +1,95 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// kafkaCluster is the id of every test cluster: 16 bytes in base64, the form that Kafka wants.
+const kafkaCluster = "cG9zdHJpZGVyLXRlc3RzIQ"
+
+// kafkaSettings suit tests on a small machine: one node that is its own controller, and internal topics with one replica.
+var kafkaSettings = []string{
+	"process.roles=broker,controller",
+	"node.id=1",
+	"controller.listener.names=CONTROLLER",
+	"listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+	"auto.create.topics.enable=false",
+	"offsets.topic.num.partitions=1",
+	"offsets.topic.replication.factor=1",
+	"transaction.state.log.num.partitions=1",
+	"transaction.state.log.replication.factor=1",
+	"transaction.state.log.min.isr=1",
+	"group.initial.rebalance.delay.ms=0", // do not wait for members that may join
+	"group.min.session.timeout.ms=100",   // tests kill members
+	"log.cleaner.dedupe.buffer.size=4194304",
+	"log.index.size.max.bytes=1048576",
+}
+
+// kafkaLogging logs warnings, and the line that says that the server is ready.
+const kafkaLogging = `<Configuration>
+  <Appenders><Console name="out"><PatternLayout pattern="%d{ISO8601} %p %c{1} %m%n"/></Console></Appenders>
+  <Loggers>
+    <Root level="WARN"><AppenderRef ref="out"/></Root>
+    <Logger name="kafka.server.KafkaRaftServer" level="INFO"/>
+  </Loggers>
+</Configuration>
+`
+
+// StartKafka starts a Kafka of one node in KRaft mode on a free port of the loopback interface, storing under dir. Its jars
+// are in home's folder libs; java is found in PATH.
+func StartKafka(ctx context.Context, home, dir string) (*Server, error) {
+	java, err := exec.LookPath("java")
+	if err != nil {
+		return nil, fmt.Errorf("start Kafka: %w: install Java 17 or later (on Debian: apt-get install default-jre-headless)", err)
+	}
+	dir = filepath.Join(dir, "kafka")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	settings, logging := filepath.Join(dir, "server.properties"), filepath.Join(dir, "log4j2.xml")
+	if err := os.WriteFile(logging, []byte(kafkaLogging), 0o600); err != nil {
+		return nil, err
+	}
+	run := []string{"-Xmx384m", "-XX:+UseSerialGC", "-Dlog4j2.configurationFile=" + logging, "-cp", filepath.Join(home, "libs", "*")}
+	return onFreePort(func(port int) (*Server, error) {
+		if err := writeKafkaSettings(settings, dir, port); err != nil {
+			return nil, err
+		}
+		format := exec.CommandContext(ctx, java, slices.Concat(run, []string{"kafka.tools.StorageTool", "format",
+			"--cluster-id", kafkaCluster, "--config", settings, "--ignore-formatted"})...)
+		if out, err := format.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("prepare Kafka's storage in %s: %w\n%s", dir, err, out)
+		}
+		p, err := Start(ctx, Command{
+			Name: "Kafka", Path: java, Args: slices.Concat(run, []string{"kafka.Kafka", settings}),
+			Log: filepath.Join(dir, "kafka.log"), Ready: "Kafka Server started",
+		})
+		if err != nil {
+			return nil, err
+		}
+		return &Server{p, fmt.Sprintf("kafka://127.0.0.1:%d", port)}, nil
+	})
+}
+
+// writeKafkaSettings writes the settings of a server that clients reach at port, with its controller at another free one.
+func writeKafkaSettings(path, dir string, port int) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.Close() }() // it never accepted anything
+	controller := l.Addr().String()
+	settings := append([]string{
+		"log.dirs=" + filepath.Join(dir, "data"),
+		fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d,CONTROLLER://%s", port, controller),
+		"controller.quorum.voters=1@" + controller,
+	}, kafkaSettings...)
+	return os.WriteFile(path, []byte(strings.Join(settings, "\n")+"\n"), 0o600)
+}
