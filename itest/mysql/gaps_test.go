@@ -1,0 +1,267 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay"
+	mysqlstore "github.com/postrider/postrider/store/mysql"
+)
+
+// world is a store with a process of a relay that reads all of one partition.
+type world struct {
+	t     testing.TB
+	db    *sql.DB
+	store *mysqlstore.Store
+	lease relay.Lease
+	at    relay.Cursor
+	made  int
+}
+
+var owner = relay.Owner{ID: "a", Host: "h", Version: "test"}
+
+func newWorld(t testing.TB, d database, cfg mysqlstore.Config) *world {
+	t.Helper()
+	cfg.Partitions = 1
+	w := &world{t: t, db: d.migrated(t, nil, cfg)}
+	w.store = newStore(t, w.db, cfg)
+	leases, err := w.store.Acquire(t.Context(), "r", owner, []int{0}, time.Hour, relay.FromOldest)
+	must(t, err)
+	w.lease, w.at = leases[0], leases[0].Cursor
+	return w
+}
+
+func (w *world) message(key string) *postrider.Message {
+	w.made++
+	m := &postrider.Message{ID: fmt.Sprintf("m%d", w.made), Type: "t", Key: key, Payload: []byte("{}")}
+	m.FillDefaults("test", time.Now())
+	return m
+}
+
+func (w *world) begin() *sql.Tx {
+	w.t.Helper()
+	tx, err := w.store.Begin(w.t.Context())
+	must(w.t, err)
+	return tx
+}
+
+// insert publishes one message and returns its ID.
+func (w *world) insert(tx *sql.Tx, key string) string {
+	w.t.Helper()
+	m := w.message(key)
+	must(w.t, w.store.Insert(w.t.Context(), tx, []*postrider.Message{m}))
+	return m.ID
+}
+
+// publish publishes one message in a transaction of its own.
+func (w *world) publish(key string) string {
+	w.t.Helper()
+	tx := w.begin()
+	id := w.insert(tx, key)
+	must(w.t, tx.Commit())
+	return id
+}
+
+// fetch reads on once and returns the IDs.
+func (w *world) fetch() (ids []string) {
+	w.t.Helper()
+	batches, err := w.store.Fetch(w.t.Context(), "r", relay.FetchRequest{
+		Partitions: []relay.FetchPartition{{Partition: 0, After: w.at}}, Limit: 1000, MaxBytes: 16 << 20,
+	})
+	must(w.t, err)
+	for _, b := range batches {
+		w.at = b.Next
+		for _, r := range b.Records {
+			ids = append(ids, r.Message.ID)
+		}
+	}
+	return ids
+}
+
+func (w *world) count(query string, args ...any) (n int) {
+	w.t.Helper()
+	must(w.t, w.db.QueryRowContext(w.t.Context(), query, args...).Scan(&n))
+	return n
+}
+
+// until waits for a condition.
+func (w *world) until(what string, holds func() bool) {
+	w.t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%s: not within a minute", what)
+		}
+		<-tick.C
+	}
+}
+
+const closed = "SELECT COUNT(*) FROM postrider_log WHERE partition_id = -1"
+
+// TestGapsAreClosed: what was rolled back is closed and forgotten; what is still open stays missing, however long, and is
+// delivered when it is committed.
+func TestGapsAreClosed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newDatabase(t), mysqlstore.Config{CloseGapAfter: 20 * time.Millisecond})
+	gone, open := w.begin(), w.begin()
+	for range 3 {
+		w.insert(gone, "x")
+	}
+	w.publish("between")
+	late := []string{w.insert(open, "slow"), w.insert(open, "slow")}
+	w.publish("y")
+	if got := w.fetch(); len(got) != 2 {
+		t.Fatalf("fetched %q while two transactions are open, want two messages", got)
+	}
+	must(t, gone.Rollback())
+	w.until("what was rolled back is closed", func() bool {
+		if got := w.fetch(); got != nil {
+			t.Fatalf("fetched %q, want nothing", got)
+		}
+		return w.count(closed) == 3
+	})
+	for range 20 { // the gap of the open transaction is looked at again and again
+		w.fetch()
+		<-time.After(2 * time.Millisecond)
+	}
+	if n := w.count(closed); n != 3 {
+		t.Fatalf("%d sequences are closed, want the 3 that were rolled back", n)
+	}
+	must(t, open.Commit())
+	if got := fmt.Sprint(w.fetch()); got != fmt.Sprint(late) {
+		t.Errorf("fetched %s after the commit, want %s", got, late)
+	}
+	if w.at.Snapshot != "" {
+		t.Errorf("%q is still missing, although everything is there", w.at.Snapshot)
+	}
+}
+
+// TestBacklogWithRollbacksIsClosedAtOnce: gaps that are old when they are first seen do not pile up in the cursors.
+func TestBacklogWithRollbacksIsClosedAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newDatabase(t), mysqlstore.Config{CloseGapAfter: time.Millisecond})
+	want := 0
+	for i := range 90 {
+		tx := w.begin()
+		w.insert(tx, "k")
+		if i%3 == 0 {
+			must(t, tx.Rollback())
+			continue
+		}
+		must(t, tx.Commit())
+		want++
+	}
+	<-time.After(5 * time.Millisecond)
+	got := len(w.fetch())
+	if got != want || w.at.Snapshot != "" {
+		t.Errorf("fetched %d of %d, and %q is remembered as missing, want nothing", got, want, w.at.Snapshot)
+	}
+	if got := w.fetch(); got != nil {
+		t.Errorf("fetched %q again", got)
+	}
+}
+
+// TestManyGapsHoldNobodyUp: a transaction that stays open and has published here and there among others does not keep those
+// from being delivered, and what it has published comes in order.
+func TestManyGapsHoldNobodyUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newDatabase(t), mysqlstore.Config{CloseGapAfter: time.Millisecond})
+	open := w.begin()
+	var late, others, got []string
+	for range 150 {
+		late = append(late, w.insert(open, "slow"))
+		for range 4 {
+			others = append(others, w.publish("quick"))
+		}
+		if len(late)%10 == 0 {
+			got = append(got, w.fetch()...)
+		}
+	}
+	got = append(got, w.fetch()...)
+	if fmt.Sprint(got) != fmt.Sprint(others) {
+		t.Fatalf("fetched %d messages while a transaction is open, want the %d of others in order", len(got), len(others))
+	}
+	must(t, open.Commit())
+	if got := w.fetch(); fmt.Sprint(got) != fmt.Sprint(late) {
+		t.Errorf("fetched %d messages after the commit, want %d in order", len(got), len(late))
+	}
+}
+
+// blockSecond lets the second row of an INSERT wait, after its sequence was taken, until the returned function is called.
+func (w *world) blockSecond(ctx context.Context) (release func()) {
+	w.t.Helper()
+	name := w.message("").ID + "-" + postrider.NewID()
+	exec(w.t, w.db, `CREATE TRIGGER block BEFORE INSERT ON postrider_log FOR EACH ROW
+		IF NEW.subject = 'second' THEN SET @locked = GET_LOCK('`+name+`', 60); DO RELEASE_LOCK('`+name+`'); END IF`)
+	conn, err := w.db.Conn(ctx)
+	must(w.t, err)
+	_, err = conn.ExecContext(ctx, "SELECT GET_LOCK('"+name+"', 60)")
+	must(w.t, err)
+	return func() {
+		_, err := conn.ExecContext(ctx, "SELECT RELEASE_LOCK('"+name+"')")
+		must(w.t, err)
+		must(w.t, conn.Close())
+	}
+}
+
+// TestInsertWhoseSequenceWasClosedTakesAnother: a sequence that was closed between its being taken and its row's being
+// written is given up, and nothing is lost.
+func TestInsertWhoseSequenceWasClosedTakesAnother(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newDatabase(t), mysqlstore.Config{})
+	w.publish("before")
+	release := w.blockSecond(t.Context())
+	first, second := w.message("k"), w.message("k")
+	second.Subject = "second"
+	done := make(chan error, 1)
+	tx := w.begin()
+	go func() { done <- w.store.Insert(context.Background(), tx, []*postrider.Message{first, second}) }()
+	w.until("the second row waits", func() bool {
+		return w.count("SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock' AND db = DATABASE()") > 0
+	})
+	// Sequences 2 and 3 are taken, 2 is written. Somebody closes 3.
+	exec(t, w.db, `INSERT INTO postrider_log (seq, partition_id, id, topic, type, message_time, headers, payload, created_at)
+		VALUES (3, -1, '', '', '', 0, '', '', 0)`)
+	release()
+	must(t, <-done)
+	must(t, tx.Commit())
+	if got, want := fmt.Sprint(w.fetch()), fmt.Sprint([]string{"m1", first.ID, second.ID}); got != want {
+		t.Errorf("fetched %s, want %s", got, want)
+	}
+}
+
+// TestWhoeverIsWritingIsLeftAlone: one who has taken a sequence and not written it keeps the whole of his INSERT from being
+// closed, since the row before is his.
+func TestWhoeverIsWritingIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newDatabase(t), mysqlstore.Config{CloseGapAfter: time.Millisecond})
+	release := w.blockSecond(t.Context())
+	first, second := w.message("k"), w.message("k")
+	second.Subject = "second"
+	done := make(chan error, 1)
+	tx := w.begin()
+	go func() { done <- w.store.Insert(context.Background(), tx, []*postrider.Message{first, second}) }()
+	w.until("the second row waits", func() bool {
+		return w.count("SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock' AND db = DATABASE()") > 0
+	})
+	w.publish("other")
+	for range 20 {
+		w.fetch()
+		<-time.After(2 * time.Millisecond)
+	}
+	if n := w.count(closed); n != 0 {
+		t.Errorf("%d sequences of a writer at work were closed", n)
+	}
+	release()
+	must(t, <-done)
+	must(t, tx.Commit())
+	if got, want := fmt.Sprint(w.fetch()), fmt.Sprint([]string{first.ID, second.ID}); got != want {
+		t.Errorf("fetched %s, want %s", got, want)
+	}
+}

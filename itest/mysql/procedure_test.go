@@ -1,0 +1,146 @@
+package mysql_test
+
+import (
+	"database/sql"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay"
+	mysqlstore "github.com/postrider/postrider/store/mysql"
+)
+
+// TestProcedurePublishes: what the procedure writes is what Go would write.
+func TestProcedurePublishes(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	db := d.migrated(t, nil, mysqlstore.Config{Partitions: 16})
+	s := newStore(t, db, mysqlstore.Config{})
+	exec(t, db, `CALL postrider_publish('orders', 'ключ/😀', 'order.placed', '{"n":1}', '{"headers": {"a": "b", "ü \\"x\\"": "😀"}, "id": "m-1",
+		"source": "shop", "subject": "s", "tenant": "t", "correlation_id": "co", "causation_id": "ca", "content_type": "text/plain",
+		"schema_version": 3, "aggregate_version": 4, "message_time": "2026-01-31 15:04:05.25", "deliver_after": 3600.5}')`)
+	exec(t, db, `CALL postrider_publish(NULL, NULL, 'bare', '', NULL)`)
+	for i := range 50 {
+		exec(t, db, `CALL postrider_publish('t', ?, 't', '{}', NULL)`, fmt.Sprintf("key/%d", i))
+	}
+	checkPartitions(t, db, 16)
+	var full, bare *postrider.Message
+	for p := range 16 {
+		batches, err := s.Fetch(t.Context(), "", relay.FetchRequest{Partitions: []relay.FetchPartition{{Partition: p}}, Limit: 100, MaxBytes: 1 << 20})
+		must(t, err)
+		for _, b := range batches {
+			for _, r := range b.Records {
+				must(t, r.Err)
+				must(t, r.Message.Validate(postrider.Limits{}))
+				switch r.Message.Type {
+				case "order.placed":
+					full = r.Message
+				case "bare":
+					bare = r.Message
+				}
+			}
+		}
+	}
+	want := postrider.Message{
+		ID: "m-1", Type: "order.placed", Source: "shop", Topic: "orders", Key: "ключ/😀", Subject: "s", Tenant: "t", SchemaVersion: 3,
+		AggregateVersion: 4, ContentType: "text/plain", CorrelationID: "co", CausationID: "ca", Sequence: full.Sequence,
+		Time:    time.Date(2026, 1, 31, 15, 4, 5, 250_000_000, time.UTC),
+		Headers: map[string]string{"a": "b", `ü "x"`: "😀"}, Payload: []byte(`{"n":1}`), CreatedAt: full.CreatedAt, DeliverAt: full.DeliverAt,
+	}
+	if fmt.Sprintf("%+v", *full) != fmt.Sprintf("%+v", want) {
+		t.Errorf("published\n%+v, want\n%+v", *full, want)
+	}
+	if wait := full.DeliverAt.Sub(full.CreatedAt).Round(time.Second); wait != 3600*time.Second && wait != 3601*time.Second {
+		t.Errorf("it is delivered after %s, want 1h0m0.5s", wait)
+	}
+	if bare.Topic != "bare" || bare.Source != "sql" || bare.Key != "" || len(bare.ID) != 36 || bare.ID[14] != '7' {
+		t.Errorf("published %+v", *bare)
+	}
+}
+
+// TestProcedureRefuses: faults are named, and nothing is written.
+func TestProcedureRefuses(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t).migrated(t, nil, mysqlstore.Config{})
+	for _, c := range []struct{ args, words string }{
+		{`'t', 'k', '', 'x', NULL`, "type of 1 to 128"},
+		{`'t', 'k', NULL, 'x', NULL`, "type of 1 to 128"},
+		{`'t', REPEAT('k', 257), 't', 'x', NULL`, "key of up to 256"},
+		{`'t', 'k', 't', NULL, NULL`, "payload of up to 1 MiB"},
+		{`'t', 'k', 't', REPEAT('x', 1048577), NULL`, "payload of up to 1 MiB"},
+		{`'t', 'k', 't', 'x', '[]'`, "options is not a JSON object"},
+		{`'t', 'k', 't', 'x', 'x'`, "options is not a JSON object"},
+		{`'t', 'k', 't', 'x', '{"tenent": "a"}'`, "unknown option tenent"},
+		{`'t', 'k', 't', 'x', '{"id": ""}'`, "id of 1 to 64"},
+		{`'t', 'k', 't', 'x', '{"headers": {"a": 1}}'`, "headers of strings"},
+		{`'t', 'k', 't', 'x', '{"headers": {"": "a"}}'`, "headers of strings"},
+		{`'t', 'k', 't', 'x', '{"headers": "a"}'`, "headers as an object"},
+		{`'t', 'k', 't', 'x', '{"deliver_after": 0}'`, "deliver_after as seconds"},
+		{`'t', 'k', 't', 'x', '{"deliver_at": "tomorrow"}'`, "deliver_at as"},
+		{`'t', 'k', 't', 'x', '{"deliver_at": "2026-01-31 15:04:05", "deliver_after": 1}'`, "not both"},
+		{`'t', 'k', 't', 'x', '{"schema_version": -1}'`, "schema_version from 1"},
+		{`'t', 'k', 't', 'x', '{"content_type": "json"}'`, "content_type such as"},
+	} {
+		if _, err := db.Exec("CALL postrider_publish(" + c.args + ")"); err == nil || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("%s: error %v, want %q", c.args[:min(len(c.args), 60)], err, c.words)
+		}
+	}
+	var n int
+	must(t, db.QueryRow("SELECT COUNT(*) FROM postrider_log").Scan(&n))
+	if n != 0 {
+		t.Errorf("%d messages were written", n)
+	}
+}
+
+// TestMigrationsCanBeRunAgain: a migration that was interrupted anywhere is ended by the next call; the way down removes
+// everything.
+func TestMigrationsCanBeRunAgain(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	db := d.open(t, nil)
+	cfg := mysqlstore.Config{Prefix: "Shop_", Partitions: 3}
+	if _, err := mysqlstore.New(db, cfg); err == nil {
+		t.Error("an outbox was opened that does not exist")
+	}
+	done, err := mysqlstore.Migrate(t.Context(), db, cfg, mysqlstore.Latest)
+	must(t, err)
+	for _, version := range []int{1, 2, 3} { // as if each had been interrupted before its end was noted
+		exec(t, db, "DELETE FROM Shop_migrations WHERE version >= ?", version)
+		again, err := mysqlstore.Migrate(t.Context(), db, cfg, mysqlstore.Latest)
+		must(t, err)
+		if len(again) != len(done)-version+1 {
+			t.Errorf("from version %d on, %q was done again", version, again)
+		}
+	}
+	if n, err := newStore(t, db, mysqlstore.Config{Prefix: "Shop_"}).Partitions(t.Context()); n != 3 || err != nil {
+		t.Errorf("the outbox has %d partitions, %v", n, err)
+	}
+	if _, err := mysqlstore.Migrate(t.Context(), db, cfg, 0); err != nil {
+		t.Fatal(err)
+	}
+	var left sql.NullString
+	must(t, db.QueryRow("SELECT GROUP_CONCAT(table_name) FROM information_schema.tables WHERE table_schema = DATABASE()").Scan(&left))
+	if left.Valid {
+		t.Errorf("left are %s", left.String)
+	}
+}
+
+// TestMigrateAtOnce: any number of programs may migrate.
+func TestMigrateAtOnce(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	db := d.open(t, nil)
+	errs := make(chan error)
+	for range 4 {
+		go func() {
+			_, err := mysqlstore.Migrate(t.Context(), db, mysqlstore.Config{}, mysqlstore.Latest)
+			errs <- err
+		}()
+	}
+	for range 4 {
+		must(t, <-errs)
+	}
+	newStore(t, db, mysqlstore.Config{})
+}

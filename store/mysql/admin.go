@@ -1,0 +1,298 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/relay"
+)
+
+const (
+	livingSQL = `SELECT relay, owner, host FROM {prefix}relays WHERE (?1 = '' OR relay = ?1) AND alive_until > ?2
+		ORDER BY relay, started_at LIMIT 1`
+
+	// adminLockSeconds is how long Repartition waits for transactions that have published, and whoever comes to publish meanwhile
+	// waits with it.
+	adminLockSeconds = 3
+	lockTimeoutSQL   = `SET SESSION lock_wait_timeout = ?`
+)
+
+// Every alias of a table is locked by itself.
+const lockTablesSQL = `LOCK TABLES {prefix}log WRITE, {prefix}log AS l WRITE, {prefix}meta WRITE, {prefix}cursors WRITE,
+	{prefix}cursors AS c WRITE, {prefix}relays WRITE, {prefix}parked WRITE, {prefix}parked AS p WRITE, {prefix}held WRITE,
+	{prefix}dead WRITE`
+
+// Repartition implements relay.Administrator. It locks the tables, for which it needs the privilege LOCK TABLES, and moves
+// all messages that the log still has in one transaction. Errors: relay.ErrAlive, relay.ErrUndelivered, relay.ErrInUse and
+// those of the server.
+func (s *Store) Repartition(ctx context.Context, n int) error {
+	if n < 1 || n > relay.MaxPartitions {
+		return fmt.Errorf("repartition: %d partitions: want 1 to %d", n, relay.MaxPartitions)
+	}
+	// Twice: nobody is kept waiting for a step that is refused anyway, and nothing changes behind the second look.
+	if err := s.read(ctx, "repartition", func(t txn) error { return t.checkIdle(ctx) }); err != nil {
+		return err
+	}
+	err := s.locked(ctx, func(t txn) error {
+		if err := t.checkIdle(ctx); err != nil {
+			return err
+		}
+		return t.repartition(ctx, n)
+	})
+	if err != nil {
+		return s.cfg.explain("repartition", err)
+	}
+	s.partitions.Store(int64(n))
+	s.publishing.Store(0)
+	s.Wake()
+	return nil
+}
+
+// locked runs f in a transaction while nobody else uses the tables. The connection is closed afterwards, and with it ends
+// all that was set for it.
+func (s *Store) locked(ctx context.Context, f func(txn) error) (err error) {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+		_ = conn.Close()
+	}()
+	t := txn{s: s, on: conn}
+	for _, set := range []string{render(lockTimeoutSQL, []any{adminLockSeconds}), `SET SESSION autocommit = 0`,
+		`SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED`} {
+		if _, err := conn.ExecContext(ctx, set); err != nil {
+			return err
+		}
+	}
+	if _, err := t.exec(ctx, lockTablesSQL); err != nil {
+		if s.cfg.passing(ctx, err) {
+			return fmt.Errorf("%w: transactions that have used it, e.g. published, did not end within %d s; run this again when less is "+
+				"going on, or find those that stay open in information_schema.innodb_trx: %w", relay.ErrInUse, adminLockSeconds, err)
+		}
+		return err
+	}
+	if err = t.look(ctx); err == nil {
+		err = f(t)
+	}
+	if err == nil {
+		_, err = conn.ExecContext(ctx, `COMMIT`)
+	}
+	return err
+}
+
+const (
+	allPlacesSQL = `SELECT relay, partition_id, position, gaps FROM {prefix}cursors WHERE position <> ? ORDER BY relay, partition_id`
+	// undeliveredSQL: something of a partition is in one of the ranges %s and not parked.
+	undeliveredSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}log l WHERE l.partition_id = ?2 AND (%s)
+		AND NOT EXISTS (SELECT 1 FROM {prefix}parked p WHERE p.relay = ?1 AND p.seq = l.seq))`
+)
+
+// ahead is what of the log a cursor has not delivered, as a condition.
+func ahead(position int64, missing gaps) string {
+	fresh := fmt.Sprintf(`l.seq > %d`, position)
+	if missing = missing.upTo(position); len(missing) > 0 {
+		return missing.condition(`l.seq`) + ` OR ` + fresh
+	}
+	return fresh
+}
+
+// standing is where a relay stands in a partition.
+type standing struct {
+	relay     string
+	partition int
+	position  int64
+	gaps      gaps
+}
+
+func (t txn) standings(ctx context.Context) ([]standing, error) {
+	var out []standing
+	err := t.each(ctx, allPlacesSQL, []any{int64(inbox.EndOfLog)}, func(rows *sql.Rows) error {
+		var st standing
+		var text string
+		err := rows.Scan(&st.relay, &st.partition, &st.position, &text)
+		if err == nil {
+			st.gaps, err = parseGaps(text)
+		}
+		out = append(out, st)
+		return err
+	})
+	return out, err
+}
+
+// checkIdle makes sure that no process works on the outbox and that every relay has delivered everything.
+func (t txn) checkIdle(ctx context.Context) error {
+	if err := t.checkStopped(ctx, ""); err != nil {
+		return err
+	}
+	all, err := t.standings(ctx)
+	if err != nil {
+		return err
+	}
+	for _, st := range all {
+		var undelivered bool
+		text := strings.Replace(undeliveredSQL, `%s`, ahead(st.position, st.gaps), 1)
+		if err := t.get(ctx, text, []any{st.relay, st.partition}, &undelivered); err != nil {
+			return err
+		}
+		if undelivered {
+			return fmt.Errorf("%w: %s in partition %d; run it until its backlog is 0 while nothing is published, then stop it; or "+
+				"forget it if it is gone for good", relay.ErrUndelivered, st.relay, st.partition)
+		}
+	}
+	return nil
+}
+
+// checkStopped makes sure that no process of a relay ("" for any) is alive.
+func (t txn) checkStopped(ctx context.Context, name string) error {
+	var relayName, owner, host string
+	err := t.get(ctx, livingSQL, []any{name, t.now}, &relayName, &owner, &host)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %s of relay %s on host %s; stop it, or wait until its lease has ended if it was killed",
+		relay.ErrAlive, owner, relayName, host)
+}
+
+const (
+	setPartitionsSQL = `UPDATE {prefix}meta SET value = ? WHERE name = 'partitions'`
+	endSQL           = `SELECT GREATEST((SELECT value FROM {prefix}meta WHERE name = 'floor'), (SELECT COALESCE(MAX(seq), 0) FROM {prefix}log))`
+	// knownRelaysSQL is all relays with what their new cursors keep of the old.
+	knownRelaysSQL = `SELECT relay, MAX(position), MAX(epoch), SUM(delivered), SUM(failed), MAX(settled_at)
+		FROM {prefix}cursors GROUP BY relay`
+	dropCursorsSQL = `DELETE FROM {prefix}cursors WHERE relay = ?`
+	newCursorSQL   = `INSERT INTO {prefix}cursors (relay, partition_id, position, gaps, epoch, delivered, failed, settled_at)
+		VALUES (?, ?, ?, '', ?, ?, ?, ?)`
+	// partitionOfSQL is postrider.PartitionOf of a key, or else an ID, among ? partitions.
+	partitionOfSQL = `CONV(LEFT(MD5(IF(message_key = '', id, message_key)), 8), 16, 10) % ?`
+)
+
+// moveSQLs give every row the partition that it has among ?.
+var moveSQLs = []string{
+	`UPDATE {prefix}log SET partition_id = ` + partitionOfSQL + ` WHERE partition_id >= 0`,
+	`UPDATE {prefix}parked SET partition_id = ` + partitionOfSQL,
+	`UPDATE {prefix}dead SET partition_id = ` + partitionOfSQL + ` WHERE state = 'open'`,
+	`UPDATE {prefix}held SET partition_id = CONV(LEFT(MD5(message_key), 8), 16, 10) % ?`,
+}
+
+// oldCursors is what is kept of a relay's cursors.
+type oldCursors struct {
+	relay                                         string
+	position, epoch, delivered, failed, settledAt int64
+}
+
+// repartition changes everything while it is locked: every cursor goes to the end of the log, with an epoch above all that
+// the relay has had; a consumer's is beyond the log and stays there. Partition 0 takes over the counters.
+func (t txn) repartition(ctx context.Context, n int) error {
+	if _, err := t.exec(ctx, setPartitionsSQL, n); err != nil {
+		return err
+	}
+	var end int64
+	if err := t.get(ctx, endSQL, nil, &end); err != nil {
+		return err
+	}
+	var known []oldCursors
+	err := t.each(ctx, knownRelaysSQL, nil, func(rows *sql.Rows) error {
+		var o oldCursors
+		err := rows.Scan(&o.relay, &o.position, &o.epoch, &o.delivered, &o.failed, &o.settledAt)
+		known = append(known, o)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, o := range known {
+		if err := t.renewCursors(ctx, o, max(o.position, end), n); err != nil {
+			return err
+		}
+	}
+	for _, text := range moveSQLs {
+		if _, err := t.exec(ctx, text, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t txn) renewCursors(ctx context.Context, o oldCursors, position int64, n int) error {
+	if _, err := t.exec(ctx, dropCursorsSQL, o.relay); err != nil {
+		return err
+	}
+	for p := range n {
+		_, err := t.exec(ctx, newCursorSQL, o.relay, p, position, o.epoch+1, o.delivered, o.failed, o.settledAt)
+		if err != nil {
+			return err
+		}
+		o.delivered, o.failed = 0, 0
+	}
+	return nil
+}
+
+const (
+	isKnownSQL    = `SELECT EXISTS (SELECT 1 FROM {prefix}cursors WHERE relay = ?1) OR EXISTS (SELECT 1 FROM {prefix}relays WHERE relay = ?1)`
+	isPutAsideSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}parked WHERE relay = ?1) OR EXISTS (SELECT 1 FROM {prefix}held WHERE relay = ?1)
+		OR EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ?1 AND state = 'open')`
+	lockRelaySQL   = `SELECT partition_id FROM {prefix}cursors WHERE relay = ? ORDER BY partition_id FOR UPDATE`
+	discardOpenSQL = `UPDATE {prefix}dead SET state = 'discarded', resolved_at = ?2, resolved_by = ?3, resolution = ?4
+		WHERE relay = ?1 AND state = 'open'`
+	discardParkedSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `, resolved_at)
+		SELECT relay, partition_id, seq, ` + messageColumns + `, attempts, redrives, history, 'relay forgotten', '', '', ?2, 'discarded',
+			?3, ?4, ?2 FROM {prefix}parked WHERE relay = ?1 ORDER BY seq`
+)
+
+// ForgetRelay implements relay.Administrator. Errors: relay.ErrUnknownRelay, relay.ErrAlive, relay.ErrPutAside and those of
+// the server.
+func (s *Store) ForgetRelay(ctx context.Context, name, by, reason string, discard bool) (discarded int, err error) {
+	err = s.write(ctx, "forget relay "+name, func(t txn) error {
+		discarded = 0
+		if _, err := column[int](ctx, t, lockRelaySQL, name); err != nil {
+			return err
+		}
+		if err := t.checkForgettable(ctx, name, discard); err != nil {
+			return err
+		}
+		for _, text := range []string{discardOpenSQL, discardParkedSQL} {
+			n, err := t.exec(ctx, text, name, t.now, by, reason)
+			if err != nil {
+				return err
+			}
+			discarded += int(n)
+		}
+		for _, table := range []string{"parked", "held", "cursors", "relays"} {
+			if _, err := t.exec(ctx, `DELETE FROM {prefix}`+table+` WHERE relay = ?`, name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return discarded, err
+}
+
+func (t txn) checkForgettable(ctx context.Context, name string, discard bool) error {
+	var known, aside bool
+	if err := t.get(ctx, isKnownSQL, []any{name}, &known); err != nil {
+		return err
+	}
+	if !known {
+		return fmt.Errorf("%w: %q", relay.ErrUnknownRelay, name)
+	}
+	if err := t.checkStopped(ctx, name); err != nil {
+		return err
+	}
+	if err := t.get(ctx, isPutAsideSQL, []any{name}, &aside); err != nil {
+		return err
+	}
+	if aside && !discard {
+		return fmt.Errorf("%w: decide about its held keys and dead letters first, or discard them with it", relay.ErrPutAside)
+	}
+	return nil
+}

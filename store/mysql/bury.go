@@ -1,0 +1,93 @@
+package mysqlstore
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/relay"
+)
+
+// Dead letters are copied inside the database: payloads do not travel through the program.
+const (
+	buriedColumns = `relay, partition_id, seq, ` + messageColumns + `, attempts, redrives, history, reason, cause, fingerprint, died_at,
+		state, resolved_by, resolution`
+	// The parameters: ?1 relay, ?2 seq, ?3 partition, ?4 reason, ?5 cause, ?6 its fingerprint, ?7 attempts, ?8 now, ?9 history.
+	buryParkedSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `)
+		SELECT relay, partition_id, seq, ` + messageColumns + `, ?7, redrives, ?9, ?4, ?5, ?6, ?8, 'open', '', ''
+		FROM {prefix}parked WHERE relay = ?1 AND seq = ?2`
+	buryLogSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `)
+		SELECT ?1, partition_id, seq, ` + messageColumns + `, ?7, 0, ?9, ?4, ?5, ?6, ?8, 'open', '', ''
+		FROM {prefix}log WHERE seq = ?2 AND partition_id = ?3`
+	unparkSQL  = `DELETE FROM {prefix}parked WHERE relay = ? AND seq = ?`
+	hasDiedSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ? AND partition_id = ? AND seq = ?)`
+)
+
+// deadLetter applies one entry of a settlement. rows are the parked rows that are locked.
+func (t txn) deadLetter(ctx context.Context, name string, partition int, d relay.Dead, rows map[int64]parkedState, l leased) error {
+	if d.FromLog {
+		// A message leaves the log for the dead letters once: then the same settlement came before, and its answer was lost.
+		if died, err := t.hasDied(ctx, name, partition, d.Sequence); err != nil || died {
+			return err
+		}
+	}
+	b := burial{relay: name, partition: partition, seq: d.Sequence, reason: d.Reason, cause: d.Cause, attempts: d.Attempts}
+	if row, there := rows[d.Sequence]; there {
+		if row.redrives != d.Redrives {
+			return nil
+		}
+		b.history = t.addEntry(row.history, d.Attempts, d.Cause)
+		delete(rows, d.Sequence)
+		return t.bury(ctx, b)
+	}
+	if !d.FromLog {
+		return nil
+	}
+	b.history = t.addEntry("[]", d.Attempts, d.Cause)
+	n, err := t.exec(ctx, buryLogSQL, b.args(t.now)...)
+	if n == 0 && err == nil && !l.passed(d.Sequence) {
+		return errNotInLog
+	}
+	return err
+}
+
+// hasDied says whether a message has a dead letter of any state.
+func (t txn) hasDied(ctx context.Context, name string, partition int, seq int64) (died bool, err error) {
+	err = t.get(ctx, hasDiedSQL, []any{name, partition, seq}, &died)
+	return died, err
+}
+
+// burial is a message on its way to the dead letters.
+type burial struct {
+	relay         string
+	partition     int
+	seq           int64
+	reason, cause string
+	attempts      int
+	history       string
+}
+
+func (b burial) args(now int64) []any {
+	cause := stored.Cause(b.cause)
+	return []any{b.relay, b.seq, b.partition, b.reason, cause, deadletter.Fingerprint(cause), b.attempts, now, b.history}
+}
+
+// bury moves a parked message, whose row is locked, to the dead letters.
+func (t txn) bury(ctx context.Context, b burial) error {
+	if _, err := t.exec(ctx, buryParkedSQL, b.args(t.now)...); err != nil {
+		return err
+	}
+	_, err := t.exec(ctx, unparkSQL, b.relay, b.seq)
+	return err
+}
+
+// encodeHistory writes the last entries of a history.
+func encodeHistory(entries []postrider.AttemptInfo) string {
+	text, err := json.Marshal(entries[max(0, len(entries)-keptEntries):])
+	if err != nil {
+		panic(err) // numbers, times of the database and texts always marshal
+	}
+	return string(text)
+}

@@ -1,0 +1,67 @@
+package mysqlstore
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/postrider/postrider/relay"
+)
+
+// Defaults of Config.
+const (
+	DefaultPrefix        = "postrider_"
+	DefaultPartitions    = 8
+	DefaultCloseGapAfter = 5 * time.Second
+)
+
+// Config configures New and the migrations. The zero value of each field means its default.
+type Config struct {
+	// Prefix begins the name of every table and procedure: a letter or underscore, then letters, digits and underscores, at
+	// most 40 bytes. Default: DefaultPrefix.
+	Prefix string
+	// Partitions is the number of partitions that Migrate gives a new outbox, 1 to relay.MaxPartitions. Default:
+	// DefaultPartitions. For an outbox that exists its own number counts, and New refuses any other but 0.
+	Partitions int
+	// CloseGapAfter is how long a sequence may be missing in the log before a relay closes it (see the package comment). A
+	// transaction that has written its row is never affected; one that takes longer than this between taking its sequence
+	// and writing it, inside one INSERT, has to repeat the INSERT, which Insert and the procedure do by themselves. Default:
+	// DefaultCloseGapAfter.
+	CloseGapAfter time.Duration
+	// ErrorCode returns the number that MySQL gave a driver's error, 0 if it carries none. Default: the field Number of an
+	// unsigned integer type, which the MySQLError of go-sql-driver/mysql has.
+	ErrorCode func(error) int
+}
+
+var prefixPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,39}$`)
+
+// withDefaults fills what is zero and reports every fault at once.
+func (c Config) withDefaults() (Config, error) {
+	if c.Prefix == "" {
+		c.Prefix = DefaultPrefix
+	}
+	if c.CloseGapAfter == 0 {
+		c.CloseGapAfter = DefaultCloseGapAfter
+	}
+	if c.ErrorCode == nil {
+		c.ErrorCode = codeOf
+	}
+	var faults []error
+	if !prefixPattern.MatchString(c.Prefix) {
+		faults = append(faults, fmt.Errorf("Prefix %q: want a letter or underscore, then letters, digits and underscores, "+
+			"at most 40 bytes", c.Prefix))
+	}
+	if c.Partitions < 0 || c.Partitions > relay.MaxPartitions {
+		faults = append(faults, fmt.Errorf("Partitions %d: want 1 to %d, or 0 for %d", c.Partitions, relay.MaxPartitions,
+			DefaultPartitions))
+	}
+	if c.CloseGapAfter < 0 {
+		faults = append(faults, fmt.Errorf("CloseGapAfter %s: want a positive time, or 0 for %s", c.CloseGapAfter,
+			DefaultCloseGapAfter))
+	}
+	if len(faults) > 0 {
+		return c, fmt.Errorf("mysql store: %w", errors.Join(faults...))
+	}
+	return c, nil
+}

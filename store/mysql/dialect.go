@@ -1,0 +1,140 @@
+package mysqlstore
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// Everything in which MySQL and MariaDB differ, and what both must be like, stands in this file.
+
+// The oldest versions with FOR UPDATE SKIP LOCKED and NOWAIT, and, on MySQL, defaults that are expressions.
+var (
+	oldestMySQL   = [3]int{8, 0, 13}
+	oldestMariaDB = [3]int{10, 6, 0}
+)
+
+// Numbers of errors. MariaDB answers a NOWAIT with the number of a timeout, MySQL with one of its own. Since 11.6 a MariaDB
+// whose innodb_snapshot_isolation is on refuses to lock rows that have changed since a REPEATABLE READ transaction began.
+const (
+	codeDuplicate      = 1062
+	codeLockTimeout    = 1205
+	codeDeadlock       = 1213
+	codeTwoRows        = 1242
+	codeMySQLNoWait    = 3572
+	codeMariaDBChanged = 1020
+)
+
+// kinds are the errors that the store has words for.
+var kinds = map[int]error{
+	codeDeadlock:       ErrDeadlock,
+	codeMariaDBChanged: ErrDeadlock,
+	codeLockTimeout:    ErrLockTimeout,
+	codeMySQLNoWait:    ErrLockTimeout,
+	1290:               ErrReadOnly, // the server runs with --read-only
+	1792:               ErrReadOnly, // a read-only transaction
+	1836:               ErrReadOnly, // super_read_only while it recovers
+	1021:               ErrFull,     // the disk
+	1114:               ErrFull,     // the table
+	1153:               ErrTooLarge, // max_allowed_packet
+}
+
+// codeOf finds the number in errors with a field Number. The driver is not imported here, so that its users choose it.
+func codeOf(err error) int {
+	for err != nil {
+		v := reflect.ValueOf(err)
+		if v.Kind() == reflect.Pointer && !v.IsNil() {
+			v = v.Elem()
+		}
+		if v.Kind() == reflect.Struct {
+			if n := v.FieldByName("Number"); n.IsValid() && n.CanUint() {
+				return int(n.Uint())
+			}
+		}
+		if joined, ok := err.(interface{ Unwrap() []error }); ok {
+			for _, e := range joined.Unwrap() {
+				if code := codeOf(e); code != 0 {
+					return code
+				}
+			}
+			return 0
+		}
+		err = errors.Unwrap(err)
+	}
+	return 0
+}
+
+// server is what a server says about itself.
+type server struct {
+	version            string
+	globalStep, step   int // auto_increment_increment
+	readOnly, binlog   bool
+	binlogFormat, mode string
+	maxPacket          int
+	autocommit         bool
+	isolation          string
+}
+
+const serverSQL = `SELECT VERSION(), @@global.auto_increment_increment, @@auto_increment_increment, @@global.read_only,
+	@@global.log_bin, @@binlog_format, @@sql_mode, @@max_allowed_packet, @@autocommit`
+
+// isolationSQL finds what MySQL and newer versions of MariaDB call transaction_isolation.
+const isolationSQL = `SHOW VARIABLES WHERE Variable_name IN ('tx_isolation', 'transaction_isolation')`
+
+func (v *server) dest() []any {
+	return []any{&v.version, &v.globalStep, &v.step, &v.readOnly, &v.binlog, &v.binlogFormat, &v.mode, &v.maxPacket,
+		&v.autocommit}
+}
+
+// check says everything that is wrong with a server, and what to do about it.
+func (v *server) check() error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	name, oldest := "MySQL", oldestMySQL
+	if strings.Contains(v.version, "MariaDB") {
+		name, oldest = "MariaDB", oldestMariaDB
+	}
+	var have [3]int
+	text := strings.TrimPrefix(v.version, "5.5.5-") // old replication clients are told so by MariaDB
+	if n, err := fmt.Sscanf(text, "%d.%d.%d", &have[0], &have[1], &have[2]); n < 3 {
+		fault("the server's version %q cannot be read: %w", v.version, err)
+	} else if older(have, oldest) {
+		fault("the server is %s %s; use %[1]s %[3]d.%[4]d.%[5]d or newer", name, v.version, oldest[0], oldest[1], oldest[2])
+	}
+	if v.globalStep != 1 || v.step != 1 {
+		fault("auto_increment_increment is %d: sequences that are never used look like messages that have not been committed yet; "+
+			"set it to 1 (in a Galera cluster with wsrep_auto_increment_control = OFF, and publish on one node)", max(v.globalStep, v.step))
+	}
+	if v.readOnly {
+		fault("the server is read_only; connect to the primary")
+	}
+	if v.binlog && v.binlogFormat == "STATEMENT" {
+		fault("binlog_format is STATEMENT, with which nothing can be written at READ COMMITTED; set it to ROW or MIXED")
+	}
+	if v.isolation == "READ-UNCOMMITTED" {
+		fault("transactions are READ UNCOMMITTED unless they say otherwise, and messages would be delivered before they are committed; " +
+			"set transaction_isolation to READ-COMMITTED or REPEATABLE-READ")
+	}
+	if !v.autocommit {
+		fault("autocommit is off, so that what is written without a transaction is never committed; leave it on")
+	}
+	if !strings.Contains(v.mode, "STRICT_TRANS_TABLES") && !strings.Contains(v.mode, "STRICT_ALL_TABLES") &&
+		!strings.Contains(v.mode, "TRADITIONAL") {
+		fault("sql_mode %q is not strict, so that values are cut without an error; add STRICT_TRANS_TABLES (in the driver's DSN: "+
+			"sql_mode=%%27STRICT_TRANS_TABLES%%27)", v.mode)
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrUnsuitable, errors.Join(faults...))
+}
+
+func older(have, oldest [3]int) bool {
+	for i := range have {
+		if have[i] != oldest[i] {
+			return have[i] < oldest[i]
+		}
+	}
+	return false
+}

@@ -1,0 +1,85 @@
+package mysqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestServersThatAreRefused(t *testing.T) {
+	t.Parallel()
+	good := server{version: "8.4.2", globalStep: 1, step: 1, mode: "STRICT_TRANS_TABLES", autocommit: true, isolation: "REPEATABLE-READ"}
+	for _, v := range []string{"8.0.13", "8.4.2-log", "9.1.0", "10.6.0-MariaDB", "10.11.19-MariaDB-0+deb12u1", "5.5.5-11.4.3-MariaDB-log", "12.0.1-MariaDB"} {
+		s := good
+		if s.version = v; s.check() != nil {
+			t.Errorf("%s: %v", v, s.check())
+		}
+	}
+	for words, change := range map[string]func(*server){
+		"use MySQL 8.0.13":                    func(s *server) { s.version = "5.7.44" },
+		"MySQL 8.0.12":                        func(s *server) { s.version = "8.0.12" },
+		"use MariaDB 10.6.0":                  func(s *server) { s.version = "5.5.5-10.5.25-MariaDB" },
+		"cannot be read":                      func(s *server) { s.version = "unknown" },
+		"auto_increment_increment is 3":       func(s *server) { s.globalStep = 3 },
+		"connect to the primary":              func(s *server) { s.readOnly = true },
+		"set it to ROW or MIXED":              func(s *server) { s.binlog, s.binlogFormat = true, "STATEMENT" },
+		"add STRICT_TRANS_TABLES":             func(s *server) { s.mode = "ANSI" },
+		"autocommit is off":                   func(s *server) { s.autocommit = false },
+		"delivered before they are committed": func(s *server) { s.isolation = "READ-UNCOMMITTED" },
+	} {
+		s := good
+		change(&s)
+		if err := s.check(); !errors.Is(err, ErrUnsuitable) || !strings.Contains(err.Error(), words) {
+			t.Errorf("error %v, want %q", err, words)
+		}
+	}
+}
+
+// driverError is shaped like the error of go-sql-driver/mysql.
+type driverError struct {
+	Number  uint16
+	Message string
+}
+
+func (e *driverError) Error() string { return e.Message }
+
+func TestCodesOfErrors(t *testing.T) {
+	t.Parallel()
+	deadlock := &driverError{Number: codeDeadlock, Message: "deadlock"}
+	for err, want := range map[error]int{
+		deadlock:                           codeDeadlock,
+		fmt.Errorf("settle: %w", deadlock): codeDeadlock,
+		errors.Join(context.Canceled, fmt.Errorf("%w: %w", context.Canceled, deadlock)): codeDeadlock,
+		context.Canceled:     0,
+		(*driverError)(nil):  0,
+		errors.New("Number"): 0,
+	} {
+		if got := codeOf(err); got != want {
+			t.Errorf("%v has code %d, want %d", err != nil, got, want)
+		}
+	}
+	c, err := Config{}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.explain("settle", deadlock); !errors.Is(err, ErrDeadlock) || !errors.Is(err, deadlock) {
+		t.Errorf("explained as %v", err)
+	}
+}
+
+func TestConfigNamesEveryFault(t *testing.T) {
+	t.Parallel()
+	_, err := Config{Prefix: "a-b", Partitions: 5000, CloseGapAfter: -1}.withDefaults()
+	for _, words := range []string{"Prefix", "Partitions", "CloseGapAfter"} {
+		if err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("error %v, want %s in it", err, words)
+		}
+	}
+	for _, prefix := range []string{"`", "a b", "a;", "1a", "x'", strings.Repeat("a", 41)} {
+		if _, err := (Config{Prefix: prefix}).withDefaults(); err == nil {
+			t.Errorf("prefix %q is taken", prefix)
+		}
+	}
+}

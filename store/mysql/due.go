@@ -1,0 +1,186 @@
+package mysqlstore
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/relay"
+)
+
+const (
+	// dueSQL lists what comes first in a partition, whether its time has come or not: held keys, and parked messages with a time of
+	// their own. Each part reads only from the front of an index. ?1 relay, ?2 partition, ?3 and ?4 limits.
+	dueSQL = `(SELECT due_at, partition_id, message_key, seq FROM {prefix}held
+			WHERE relay = ?1 AND partition_id = ?2 AND due_at IS NOT NULL ORDER BY due_at LIMIT ?3)
+		UNION ALL (SELECT due_at, partition_id, '', seq FROM {prefix}parked
+			WHERE relay = ?1 AND partition_id = ?2 AND due_at IS NOT NULL ORDER BY due_at, seq LIMIT ?4)`
+	dueClockSQL = `SELECT {now}, -1, '', 0`
+
+	parkedColumns = `partition_id, seq, reason, attempts, redrives, due_at, parked_at, ` + messageColumns
+	// runSQL is the head and followers of a held key, loneSQL a message with a time of its own: ?1 the place of the run.
+	runSQL = `(SELECT ?1, ` + parkedColumns + ` FROM {prefix}parked WHERE relay = ?2 AND message_key = ?3 AND due_at IS NULL
+		ORDER BY seq LIMIT ?4)`
+	loneSQL = `(SELECT ?1, ` + parkedColumns + ` FROM {prefix}parked WHERE relay = ?2 AND seq = ?3)`
+	// runsAtOnce is how many runs one statement reads.
+	runsAtOnce = 64
+)
+
+// work is a held key, or (with no key) a parked message with a time of its own.
+type work struct {
+	due       int64
+	partition int
+	key       string
+	seq       int64
+}
+
+// Due implements relay.LogStore.
+func (s *Store) Due(ctx context.Context, name string, req relay.DueRequest) (relay.DueResult, error) {
+	for _, p := range req.Partitions {
+		if err := s.checkPartition(p); err != nil {
+			return relay.DueResult{}, fmt.Errorf("due: %w", err)
+		}
+	}
+	out, err := s.due(ctx, name, req)
+	return out, s.cfg.explain("due", err)
+}
+
+func (s *Store) due(ctx context.Context, name string, req relay.DueRequest) (out relay.DueResult, err error) {
+	t := s.pooled()
+	ahead, err := t.ahead(ctx, name, req)
+	if err != nil {
+		return out, err
+	}
+	due, _ := slices.BinarySearchFunc(ahead.work, ahead.now+1, func(w work, at int64) int { return cmp.Compare(w.due, at) })
+	t.now = ahead.now
+	if out.Runs, err = t.runs(ctx, name, ahead.work[:min(due, req.Runs)], req); err != nil {
+		return out, err
+	}
+	switch n := len(out.Runs); {
+	case n < due:
+		out.More = true
+	case n < len(ahead.work):
+		out.Next = micros(ahead.work[n].due - ahead.now)
+	default:
+		out.Next = -1
+	}
+	return out, nil
+}
+
+// agenda is what comes first, in order.
+type agenda struct {
+	now  int64
+	work []work
+}
+
+// ahead lists enough to fill the request and to know what is next.
+func (t txn) ahead(ctx context.Context, name string, req relay.DueRequest) (out agenda, err error) {
+	busyKeys, busySequences := set(req.BusyKeys), set(req.BusySequences)
+	parts := []string{dueClockSQL}
+	for _, p := range req.Partitions {
+		parts = append(parts, render(dueSQL, []any{name, p, req.Runs + 1 + len(busyKeys), req.Runs + 1 + len(busySequences)}))
+	}
+	err = t.each(ctx, strings.Join(parts, ` UNION ALL `), nil, func(rows *sql.Rows) error {
+		var w work
+		if err := rows.Scan(&w.due, &w.partition, &w.key, &w.seq); err != nil {
+			return err
+		}
+		switch {
+		case w.partition < 0:
+			out.now = w.due
+		case w.key != "" && !busyKeys[w.key] || w.key == "" && !busySequences[w.seq]:
+			out.work = append(out.work, w)
+		}
+		return nil
+	})
+	slices.SortFunc(out.work, func(a, b work) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.seq, b.seq)) })
+	return out, err
+}
+
+// runs reads the messages of work that is due, until MaxBytes are reached or something was taken away since: the next look
+// finds what is there.
+func (t txn) runs(ctx context.Context, name string, due []work, req relay.DueRequest) ([]relay.Run, error) {
+	room := budget{left: req.MaxBytes}
+	var out []relay.Run
+	for chunk := range slices.Chunk(due, runsAtOnce) {
+		runs, complete, err := t.readRuns(ctx, name, chunk, req.RunLength, &room)
+		if err != nil {
+			return nil, err
+		}
+		if out = append(out, runs...); !complete {
+			break
+		}
+	}
+	return out, nil
+}
+
+// readRuns returns runs up to the first for which there is no room, or whose lone message is gone.
+func (t txn) readRuns(ctx context.Context, name string, due []work, length int, room *budget) (runs []relay.Run, complete bool, err error) {
+	parts := make([]string, len(due))
+	runs = make([]relay.Run, len(due))
+	for i, w := range due {
+		runs[i] = relay.Run{Partition: w.partition, Key: w.key}
+		if w.key != "" {
+			parts[i] = render(runSQL, []any{i, name, w.key, length})
+		} else {
+			parts[i] = render(loneSQL, []any{i, name, w.seq})
+		}
+	}
+	row, end, full := newParkedRow(), len(due), false
+	err = t.each(ctx, strings.Join(parts, ` UNION ALL `), nil, func(rows *sql.Rows) error {
+		if full {
+			return nil
+		}
+		rec, err := row.record(rows, t.now)
+		if err != nil {
+			return err
+		}
+		if full = !room.take(rec.Message.Size()); !full {
+			runs[row.run].Records = append(runs[row.run].Records, rec)
+		} else if end = row.run; len(runs[end].Records) > 0 {
+			end++ // a run that has begun stays
+		}
+		return nil
+	})
+	for i, w := range due[:end] {
+		if w.key == "" && len(runs[i].Records) == 0 {
+			end = i
+			break
+		}
+	}
+	return runs[:end], end == len(due), err
+}
+
+// parkedRow is what the place of a run and parkedColumns are scanned into.
+type parkedRow struct {
+	run, partition, attempts, redrives int
+	seq, parkedAt                      int64
+	reason                             string
+	due                                sql.Null[int64]
+	row                                *stored.Row
+}
+
+func newParkedRow() *parkedRow {
+	p := &parkedRow{}
+	p.row = stored.NewRow(&p.run, &p.partition, &p.seq, &p.reason, &p.attempts, &p.redrives, &p.due, &p.parkedAt)
+	return p
+}
+
+func (p *parkedRow) record(rows *sql.Rows, now int64) (relay.Record, error) {
+	if err := rows.Scan(p.row.Dest()...); err != nil {
+		return relay.Record{}, err
+	}
+	m, err := p.row.Message(p.seq)
+	rec := relay.Record{
+		Message: m, Err: err, Attempts: p.attempts, Redrives: p.redrives, Reason: relay.ParkReason(p.reason),
+		ParkedFor: micros(now - p.parkedAt),
+	}
+	if p.due.Valid {
+		rec.Delay = micros(p.due.V - now)
+	}
+	return rec, nil
+}

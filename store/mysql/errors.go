@@ -1,0 +1,53 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+// What a database can suffer from. Operations wrap one of these around the driver's error.
+var (
+	// ErrDeadlock: the database chose this transaction to end a deadlock and has rolled it back. Run it again.
+	ErrDeadlock = errors.New("the database rolled the transaction back to end a deadlock; run it again from its beginning")
+	// ErrLockTimeout: another transaction kept a lock for longer than innodb_lock_wait_timeout or lock_wait_timeout.
+	ErrLockTimeout = errors.New("another transaction kept a lock for too long; roll back and run the transaction again, or find " +
+		"the other one in information_schema.innodb_trx")
+	// ErrTooLarge: a message does not fit into a packet. Nothing was sent, and the transaction can go on.
+	ErrTooLarge = errors.New("the message is larger than the server takes; keep the payload elsewhere and publish a reference, or " +
+		"raise max_allowed_packet (a message takes twice its size)")
+	// ErrReadOnly: the server or the transaction takes no writes.
+	ErrReadOnly = errors.New("the server takes no writes here; connect to the primary, and not in a read-only transaction")
+	// ErrFull: there is no room; what is committed is safe.
+	ErrFull = errors.New("the disk or a table is full; free disk space; what is committed is safe, and delivery goes on when there is room")
+	// ErrUnsuitable: the server cannot hold an outbox as it is configured; the error says what is wrong.
+	ErrUnsuitable = errors.New("unsuitable for an outbox")
+)
+
+// explain says what was being done and, where the error's code tells, what is wrong and what to do about it.
+func (c Config) explain(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if kind := kinds[c.ErrorCode(err)]; kind != nil && !errors.Is(err, kind) {
+		return fmt.Errorf("%s: %w: %w", doing, kind, err)
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// inTransaction explains an error of a statement in a transaction of the user.
+func (s *Store) inTransaction(doing string, err error) error {
+	if errors.Is(err, sql.ErrTxDone) {
+		return fmt.Errorf("%s: %w: %w", doing, outbox.ErrNoTransaction, err)
+	}
+	return s.cfg.explain(doing, err)
+}
+
+// passing says that a transaction of the store may succeed when it is run again.
+func (c Config) passing(ctx context.Context, err error) bool {
+	kind := kinds[c.ErrorCode(err)]
+	return ctx.Err() == nil && (errors.Is(kind, ErrDeadlock) || errors.Is(kind, ErrLockTimeout))
+}

@@ -1,0 +1,366 @@
+package mysqlstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/relay"
+)
+
+// messageColumns are those of stored.Append, in its order.
+const messageColumns = `id, topic, message_key, type, source, subject, tenant, message_time, schema_version, aggregate_version,
+	content_type, headers, correlation_id, causation_id, payload, available_at, created_at`
+
+const (
+	// lateLimit is how many rows a fetch reads at least in gaps; with fewer, rows of other partitions could fill it up.
+	lateLimit = 256
+	// assumedRowBytes is what a row is assumed to take before any was seen.
+	assumedRowBytes = 4 << 10
+	// maxOverrun is how many times MaxBytes may be read off the wire in rows that are thrown away, before the connection is
+	// given up instead.
+	maxOverrun = 4
+)
+
+// The kinds of rows in a fetch. Fresh ones have the number of their group added.
+const (
+	kindClock = 0
+	kindLate  = 1
+	kindFresh = 2
+)
+
+const (
+	fetchClockSQL = `SELECT 0, 0, {now}, '', '', '', '', '', '', '', 0, 0, 0, '', '', '', '', '', 0, 0`
+	fetchLateSQL  = ` UNION ALL (SELECT 1, partition_id, seq, ` + messageColumns + ` FROM {prefix}log WHERE %s ORDER BY seq LIMIT %d)`
+	fetchFreshSQL = ` UNION ALL (SELECT %d, partition_id, seq, %s FROM {prefix}log WHERE seq > %d ORDER BY seq LIMIT %d)`
+)
+
+// pace remembers how much of a fetch was of use, for the size of the next one.
+type pace struct {
+	rows     atomic.Int64 // to read at a time; 0: as many as asked for
+	rowBytes atomic.Int64
+}
+
+// fetch is a fetch under way. All of it is one statement, so that it sees one state of the database: a sequence that is
+// missing in it was missing when the rows behind it were there.
+type fetch struct {
+	s       *Store
+	req     relay.FetchRequest
+	parts   []*partitionFetch // by position
+	byID    map[int]*partitionFetch
+	groups  []*freshGroup
+	late    gaps // where to look for late rows
+	limit   int  // of rows in each group
+	now     int64
+	room    budget
+	skipped int // bytes that were read and thrown away
+	size    int // bytes of rows, to learn from
+	rows    int
+
+	found    []int64 // sequences that were found in gaps
+	lateRows int
+	lateCut  bool // late rows were left behind: nothing fresh may overtake them
+	overrun  bool // rows were left on the wire
+}
+
+// partitionFetch is what is read of one partition.
+type partitionFetch struct {
+	id    int
+	after relay.Cursor
+	gaps  gaps
+	group *freshGroup
+	batch relay.Batch
+	fresh []relay.Record
+}
+
+// freshGroup is partitions whose positions lie close together. They are read together, since it is the rows of all
+// partitions that show which sequences are missing.
+type freshGroup struct {
+	number int
+	from   int64 // the first position
+	end    int64 // up to where was read
+	gaps   gaps  // that were found on the way
+	old    gaps  // those of them with an old row behind
+	rows   int
+	used   int  // rows before the cut
+	cut    bool // there was no room for a row: the group ends before it
+}
+
+// Fetch implements relay.LogStore: one round trip, and more when there are gaps to close, which only a relay with a name does.
+func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) ([]relay.Batch, error) {
+	f, err := s.newFetch(req)
+	if err != nil || len(f.parts) == 0 {
+		return nil, s.cfg.explain("fetch", err)
+	}
+	if err := f.read(ctx); err != nil {
+		return nil, s.cfg.explain("fetch", err)
+	}
+	f.learn()
+	f.finish()
+	if name != "" { // one who only reads
+		if err := f.closeGaps(ctx); err != nil {
+			return nil, s.cfg.explain("close gaps", err)
+		}
+	}
+	return f.result(), nil
+}
+
+func (s *Store) newFetch(req relay.FetchRequest) (*fetch, error) {
+	f := &fetch{s: s, req: req, room: budget{left: req.MaxBytes}, byID: make(map[int]*partitionFetch, len(req.Partitions))}
+	for _, p := range req.Partitions {
+		if err := s.checkPartition(p.Partition); err != nil {
+			return nil, err
+		}
+		if p.After.Position == inbox.EndOfLog { // a consumer's: it reads no log
+			continue
+		}
+		missing, err := parseGaps(p.After.Snapshot)
+		if err != nil {
+			return nil, fmt.Errorf("partition %d: %w", p.Partition, err)
+		}
+		pf := &partitionFetch{id: p.Partition, after: p.After, gaps: missing.upTo(p.After.Position)}
+		pf.batch.Partition = p.Partition
+		f.parts = append(f.parts, pf)
+		f.byID[p.Partition] = pf
+		f.late = f.late.merge(pf.gaps)
+	}
+	slices.SortFunc(f.parts, func(a, b *partitionFetch) int { return cmp.Compare(a.after.Position, b.after.Position) })
+	f.limit = req.Limit * max(len(f.parts), 1)
+	if rows := int(s.reading.rows.Load()); rows > 0 {
+		f.limit = max(min(f.limit, rows), req.Limit)
+	}
+	rowBytes := cmp.Or(int(s.reading.rowBytes.Load()), assumedRowBytes)
+	f.limit = min(f.limit, req.MaxBytes/rowBytes+1)
+	for _, p := range f.parts {
+		last := len(f.groups) - 1
+		if last < 0 || p.after.Position-f.groups[last].from > int64(f.limit) {
+			f.groups = append(f.groups, &freshGroup{number: last + 1, from: p.after.Position, end: p.after.Position})
+			last++
+		}
+		p.group = f.groups[last]
+	}
+	return f, nil
+}
+
+// statement reads the clock, then late rows, then fresh ones by group. The payloads of partitions that were not asked for
+// stay where they are.
+func (f *fetch) statement() string {
+	var b strings.Builder
+	b.WriteString(fetchClockSQL)
+	if len(f.late) > 0 {
+		fmt.Fprintf(&b, fetchLateSQL, f.late.condition(`seq`), f.lateLimit())
+	}
+	columns := messageColumns
+	if len(f.parts) < f.s.number() {
+		var ids []int
+		for _, p := range f.parts {
+			ids = append(ids, p.id)
+		}
+		columns = strings.Replace(columns, `payload`, render(`IF(partition_id IN ?, payload, '')`, []any{ids}), 1)
+	}
+	for _, g := range f.groups {
+		fmt.Fprintf(&b, fetchFreshSQL, kindFresh+g.number, columns, g.from, f.limit)
+	}
+	return f.s.names.Replace(b.String())
+}
+
+func (f *fetch) lateLimit() int { return max(f.req.Limit, lateLimit) }
+
+func (f *fetch) read(ctx context.Context) error {
+	ctx, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	rows, err := f.s.db.QueryContext(ctx, f.statement())
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	var kind, partition int
+	var seq int64
+	row, last := stored.NewRow(&kind, &partition, &seq), make(map[int]int64)
+	for rows.Next() {
+		if err := rows.Scan(row.Dest()...); err != nil {
+			return err
+		}
+		if kind == kindClock {
+			f.now = seq
+			continue
+		}
+		if seq <= last[kind] {
+			return fmt.Errorf("row %d came behind row %d", seq, last[kind])
+		}
+		last[kind] = seq
+		f.take(kind, partition, seq, row)
+		if f.skipped > maxOverrun*f.req.MaxBytes {
+			giveUp() // ends the connection instead of reading all that is on its way
+			f.overrun = true
+			return nil
+		}
+	}
+	return rows.Err()
+}
+
+func (f *fetch) take(kind, partition int, seq int64, row *stored.Row) {
+	m, err := row.Message(seq)
+	size := m.Size()
+	f.rows++
+	f.size += size
+	p := f.byID[partition]
+	rec := relay.Record{Message: m, Err: err}
+	if kind == kindLate {
+		f.takeLate(p, seq, size, rec)
+		return
+	}
+	g := f.groups[kind-kindFresh]
+	g.rows++
+	if g.cut {
+		f.skipped += size
+		return
+	}
+	if p != nil && p.group == g && seq > p.after.Position {
+		if len(p.fresh) == f.req.Limit || !f.room.take(size) {
+			g.cut = true
+			f.skipped += size
+			return
+		}
+		p.fresh = append(p.fresh, rec)
+	}
+	if seq > g.end+1 {
+		missing := span{g.end + 1, seq - 1}
+		g.gaps = g.gaps.add(missing)
+		if m.CreatedAt.UnixMicro() < f.now-f.s.cfg.CloseGapAfter.Microseconds() {
+			g.old = g.old.add(missing)
+		}
+	}
+	g.end = seq
+	g.used++
+}
+
+// takeLate takes a row that was found in a gap. Its own partition delivers it, if it was missing there too; for all others it
+// is missing no longer.
+func (f *fetch) takeLate(p *partitionFetch, seq int64, size int, rec relay.Record) {
+	f.lateRows++
+	if f.lateCut {
+		f.skipped += size
+		return
+	}
+	if p != nil && p.gaps.contains(seq) {
+		if len(p.batch.Records) == f.req.Limit || !f.room.take(size) {
+			f.lateCut = true
+			f.skipped += size
+			return
+		}
+		p.batch.Records = append(p.batch.Records, rec)
+	}
+	f.found = append(f.found, seq)
+}
+
+// learn notes what rows take and how many were of use: when a group was cut, the next fetch reads little more than what was
+// used of this one, and otherwise twice as much.
+func (f *fetch) learn() {
+	pace := &f.s.reading
+	if f.rows > 0 {
+		seen, assumed := int64(f.size/f.rows)+1, pace.rowBytes.Load()
+		if seen < assumed {
+			seen = (7*assumed + seen) / 8
+		}
+		pace.rowBytes.Store(seen)
+	}
+	used, cut, full := 0, false, false
+	for _, g := range f.groups {
+		used, cut, full = max(used, g.used), cut || g.cut, full || g.rows == f.limit
+	}
+	switch {
+	case cut:
+		pace.rows.Store(int64(max(used*5/4, 1)))
+	case full:
+		pace.rows.Store(int64(2 * f.limit))
+	}
+}
+
+// finish makes batches. While late rows are left behind there are no fresh ones.
+func (f *fetch) finish() {
+	f.lateCut = f.lateCut || f.lateRows == f.lateLimit()
+	for _, p := range f.parts {
+		b, g := &p.batch, p.group
+		b.Late = len(b.Records)
+		p.gaps = p.gaps.without(f.found)
+		position := p.after.Position
+		if f.lateCut {
+			b.More = true
+		} else {
+			fresh := p.fresh[:min(len(p.fresh), f.req.Limit-b.Late)]
+			b.Records = append(b.Records, fresh...)
+			switch {
+			case len(fresh) < len(p.fresh) && len(fresh) > 0:
+				position = fresh[len(fresh)-1].Message.Sequence
+			case len(fresh) == len(p.fresh):
+				position = max(position, g.end)
+			}
+			p.gaps = slices.Concat(p.gaps, g.gaps.beyond(p.after.Position).upTo(position))
+			b.More = g.cut || g.rows == f.limit || len(fresh) < len(p.fresh) || f.overrun
+		}
+		b.Next.Position = position
+		for i := range b.Records {
+			if at := b.Records[i].Message.DeliverAt; !at.IsZero() {
+				b.Records[i].Delay = delay(at.UnixMicro(), f.now)
+			}
+		}
+	}
+}
+
+// result leaves out partitions with nothing new.
+func (f *fetch) result() []relay.Batch {
+	var out []relay.Batch
+	for _, p := range f.parts {
+		p.batch.Next.Snapshot = p.gaps.encode()
+		if len(p.batch.Records) > 0 || p.batch.More || p.batch.Next != p.after {
+			out = append(out, p.batch)
+		}
+	}
+	return out
+}
+
+const (
+	heldKeysSQL = `SELECT message_key FROM {prefix}held WHERE relay = ? AND partition_id = ? ORDER BY message_key`
+	asideSQL    = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AND partition_id = ?2 AND seq > ?3
+		UNION SELECT seq FROM {prefix}dead WHERE relay = ?1 AND partition_id = ?2 AND seq > ?3 ORDER BY seq`
+	gapsOfSQL = `SELECT gaps FROM {prefix}cursors WHERE relay = ? AND partition_id = ?`
+)
+
+// Aside implements relay.LogStore. What was put aside of late messages that the cursor does not have yet is in it too.
+func (s *Store) Aside(ctx context.Context, name string, partition int, position int64) (relay.Aside, error) {
+	var out relay.Aside
+	err := s.read(ctx, "read what is put aside", func(t txn) (err error) {
+		if err := s.checkPartition(partition); err != nil {
+			return err
+		}
+		if out.Keys, err = column[string](ctx, t, heldKeysSQL, name, partition); err != nil {
+			return err
+		}
+		var text string
+		if err := orNone(t.get(ctx, gapsOfSQL, []any{name, partition}, &text)); err != nil {
+			return err
+		}
+		missing, err := parseGaps(text)
+		if err != nil {
+			return err
+		}
+		from := min(position, missing.solid(position))
+		out.Sequences, err = column[int64](ctx, t, asideSQL, name, partition, from)
+		out.Sequences = slices.DeleteFunc(out.Sequences, func(seq int64) bool { return seq <= position && !missing.contains(seq) })
+		return err
+	})
+	return out, err
+}
+
+func (s *Store) checkPartition(p int) error {
+	if p < 0 || p >= s.number() {
+		return fmt.Errorf("there is no partition %d, the outbox has %d", p, s.number())
+	}
+	return nil
+}

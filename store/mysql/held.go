@@ -1,0 +1,360 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/relay"
+)
+
+const (
+	holdSQL = `INSERT INTO {prefix}held (relay, message_key, partition_id, seq, reason, cause, attempts, since, due_at)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+		ON DUPLICATE KEY UPDATE seq = ?4, reason = ?5, cause = ?6, attempts = ?7, due_at = ?9`
+	isOpenSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ?1 AND partition_id = ?2 AND seq = ?3 AND state = 'open')`
+	// movedOnSQL: it has died and is not parked.
+	movedOnSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ?1 AND partition_id = ?2 AND seq = ?3)
+		AND NOT EXISTS (SELECT 1 FROM {prefix}parked WHERE relay = ?1 AND seq = ?3)`
+	lockHeldSQL = `SELECT due_at, seq FROM {prefix}held WHERE relay = ? AND message_key = ? FOR UPDATE`
+	nextHeadSQL = `SELECT seq, reason, attempts FROM {prefix}parked WHERE relay = ? AND message_key = ? AND due_at IS NULL
+		ORDER BY seq LIMIT 1`
+	unholdSQL  = `DELETE FROM {prefix}held WHERE relay = ? AND message_key = ?`
+	dueNowSQL  = `UPDATE {prefix}held SET due_at = ? WHERE relay = ? AND message_key = ?`
+	newHeadSQL = `UPDATE {prefix}held SET seq = ?3, reason = ?4, attempts = ?5, cause = ''
+		WHERE relay = ?1 AND message_key = ?2 AND seq <> ?3`
+)
+
+// hold holds a key or changes why it is held.
+func (t txn) hold(ctx context.Context, name string, partition int, h relay.HeldKey) error {
+	due := sql.Null[int64]{V: t.now + h.After.Microseconds(), Valid: true}
+	head := []any{name, partition, h.Sequence}
+	if h.UntilDecided {
+		var open bool
+		if err := t.get(ctx, isOpenSQL, head, &open); err != nil {
+			return err
+		}
+		due = sql.Null[int64]{V: t.now, Valid: !open}
+	} else {
+		var movedOn bool
+		if err := t.get(ctx, movedOnSQL, head, &movedOn); err != nil {
+			return err
+		}
+		if movedOn {
+			due.V = t.now
+		}
+	}
+	_, err := t.exec(ctx, holdSQL, name, h.Key, partition, h.Sequence, string(h.Reason), stored.Cause(h.Cause), h.Attempts,
+		t.now, due)
+	return err
+}
+
+// release ends the holding of keys behind which nothing waits, and returns which of them are held no longer.
+func (t txn) release(ctx context.Context, name string, st relay.Settlement) ([]string, error) {
+	var released []string
+	for _, key := range st.Release {
+		waits, err := t.letGo(ctx, name, key)
+		if err == nil && !waits {
+			released = append(released, key)
+			_, err = t.exec(ctx, unholdSQL, name, key)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("release key %q: %w", key, err)
+		}
+	}
+	return released, nil
+}
+
+// letGo makes a key due at once, if it is held, with the first of those that wait behind it as head, and says whether there
+// is one. The key is locked before anybody is looked for behind it: who parks a message locks it too.
+func (t txn) letGo(ctx context.Context, name, key string) (waits bool, err error) {
+	held, err := t.lockHeld(ctx, name, key)
+	if err != nil {
+		return false, err
+	}
+	if waits, err = t.findHead(ctx, name, key); err != nil || held == nil {
+		return false, err
+	}
+	_, err = t.exec(ctx, dueNowSQL, t.now, name, key)
+	return waits, err
+}
+
+// lockedKey is a held key that is locked.
+type lockedKey struct {
+	due sql.Null[int64] // not valid: it waits for a decision
+	seq int64
+}
+
+// lockHeld locks a key; nil if it is not held.
+func (t txn) lockHeld(ctx context.Context, name, key string) (*lockedKey, error) {
+	var k lockedKey
+	err := t.get(ctx, lockHeldSQL, []any{name, key}, &k.due, &k.seq)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	return &k, err
+}
+
+// findHead makes the first of those that wait behind a key its head, and says whether there is one.
+func (t txn) findHead(ctx context.Context, name, key string) (bool, error) {
+	var seq int64
+	var reason string
+	var attempts int
+	err := t.get(ctx, nextHeadSQL, []any{name, key}, &seq, &reason, &attempts)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	_, err = t.exec(ctx, newHeadSQL, name, key, seq, reason, attempts)
+	return true, err
+}
+
+const heldColumns = `h.relay, h.partition_id, h.message_key, h.seq, h.reason, h.cause, h.attempts, h.since, h.due_at`
+
+const (
+	listHeldSQL = `SELECT ` + heldColumns + ` FROM {prefix}held h WHERE (?1 = '' OR h.relay = ?1)
+		AND (h.since > ?2 OR h.since = ?2 AND (h.seq > ?3 OR h.seq = ?3 AND
+			(h.relay > ?4 OR h.relay = ?4 AND h.message_key > ?5)))
+		ORDER BY h.since, h.seq, h.relay, h.message_key LIMIT ?6`
+	heldSQL = `SELECT ` + heldColumns + ` FROM {prefix}held h WHERE h.relay = ? AND h.message_key = ?`
+	// waitCountSQL counts what waits behind the key in place ?1 of a page.
+	waitCountSQL = `SELECT ?1, COUNT(*) FROM (SELECT 1 FROM {prefix}parked WHERE relay = ?2 AND message_key = ?3 AND due_at IS NULL
+		LIMIT 10000) w`
+	waitingSQL = `SELECT 0, ` + parkedColumns + `, history FROM {prefix}parked WHERE relay = ? AND message_key = ? AND due_at IS NULL
+		ORDER BY seq LIMIT ?`
+	// heldPage is how many keys are read at a time, each with a count of what waits behind it.
+	heldPage = 100
+)
+
+func scanHeld(rows *sql.Rows) (relay.HeldInfo, error) {
+	var h relay.HeldInfo
+	var reason string
+	var since int64
+	var due sql.Null[int64]
+	err := rows.Scan(&h.Relay, &h.Partition, &h.Key, &h.Sequence, &reason, &h.Cause, &h.Attempts, &since, &due)
+	h.Reason, h.Since = relay.ParkReason(reason), stored.Time(since)
+	if due.Valid {
+		h.NextAttempt = stored.Time(due.V)
+	}
+	return h, err
+}
+
+// heldInfos reads held keys and counts what waits behind them.
+func (t txn) heldInfos(ctx context.Context, text string, args ...any) ([]relay.HeldInfo, error) {
+	var out []relay.HeldInfo
+	err := t.each(ctx, text, args, func(rows *sql.Rows) error {
+		h, err := scanHeld(rows)
+		out = append(out, h)
+		return err
+	})
+	if err != nil || len(out) == 0 {
+		return nil, err
+	}
+	var counts strings.Builder
+	for i, h := range out {
+		if i > 0 {
+			counts.WriteString(` UNION ALL `)
+		}
+		counts.WriteString(render(waitCountSQL, []any{i, h.Relay, h.Key}))
+	}
+	err = t.each(ctx, counts.String(), nil, func(rows *sql.Rows) error {
+		var i, n int
+		err := rows.Scan(&i, &n)
+		out[i].Parked = n
+		return err
+	})
+	return out, err
+}
+
+// ListHeld implements relay.HeldStore.
+func (s *Store) ListHeld(ctx context.Context, name string) iter.Seq2[relay.HeldInfo, error] {
+	return func(yield func(relay.HeldInfo, error) bool) {
+		last := relay.HeldInfo{Since: stored.Time(-1 << 62)}
+		for {
+			var page []relay.HeldInfo
+			err := s.read(ctx, "list held keys", func(t txn) (err error) {
+				page, err = t.heldInfos(ctx, listHeldSQL, name, last.Since.UnixMicro(), last.Sequence, last.Relay, last.Key, heldPage)
+				return err
+			})
+			if err != nil {
+				yield(relay.HeldInfo{}, err)
+				return
+			}
+			for _, h := range page {
+				if !yield(h, nil) {
+					return
+				}
+				last = h
+			}
+			if len(page) < heldPage {
+				return
+			}
+		}
+	}
+}
+
+// held finds a held key.
+func (t txn) held(ctx context.Context, name, key string) (relay.HeldInfo, error) {
+	found, err := t.heldInfos(ctx, heldSQL, name, key)
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("%w: key %q of relay %q", relay.ErrNotHeld, key, name)
+	}
+	if err != nil {
+		return relay.HeldInfo{}, err
+	}
+	return found[0], nil
+}
+
+// ShowHeld implements relay.HeldStore.
+func (s *Store) ShowHeld(ctx context.Context, name, key string, limit int) (relay.HeldInfo, []relay.ParkedInfo, error) {
+	var info relay.HeldInfo
+	var parked []relay.ParkedInfo
+	err := s.read(ctx, "show a held key", func(t txn) (err error) {
+		parked = nil
+		if info, err = t.held(ctx, name, key); err != nil {
+			return err
+		}
+		var history string
+		row := newParkedRow()
+		dest := append(row.row.Dest(), &history)
+		return t.each(ctx, waitingSQL, []any{name, key, limit}, func(rows *sql.Rows) error {
+			if err := rows.Scan(dest...); err != nil {
+				return err
+			}
+			// Of a message that cannot be read, what could be read is shown.
+			m, _ := row.row.Message(row.seq)
+			p := relay.ParkedInfo{
+				Message: m, Reason: relay.ParkReason(row.reason), Attempts: row.attempts, ParkedAt: stored.Time(row.parkedAt),
+			}
+			p.History, err = stored.History(history)
+			parked = append(parked, p)
+			return err
+		})
+	})
+	if err != nil {
+		return relay.HeldInfo{}, nil, err
+	}
+	return info, parked, nil
+}
+
+const lockCursorSQL = `SELECT 1 FROM {prefix}cursors WHERE relay = ? AND partition_id = ? FOR UPDATE`
+
+// lockPartition keeps settlements and other decisions about a relay's partition waiting, if it is known.
+func (t txn) lockPartition(ctx context.Context, name string, partition int) error {
+	var one int
+	return orNone(t.get(ctx, lockCursorSQL, []any{name, partition}, &one))
+}
+
+// decide applies an operator's decision about a held key. The key stays held, due at once, for the process that holds its
+// partition to go on with or release: only that one knows what it has in hand.
+func (s *Store) decide(ctx context.Context, doing, name, key string, apply func(txn, relay.HeldInfo) error) error {
+	err := s.write(ctx, doing, func(t txn) error {
+		h, err := t.held(ctx, name, key)
+		if err != nil {
+			return err
+		}
+		if err := t.lockPartition(ctx, name, h.Partition); err != nil {
+			return err
+		}
+		locked, err := t.lockHeld(ctx, name, key)
+		if err != nil {
+			return err
+		}
+		if locked == nil {
+			return fmt.Errorf("%w: key %q of relay %q", relay.ErrNotHeld, key, name)
+		}
+		if locked.due.Valid {
+			if _, err := t.findHead(ctx, name, key); err != nil {
+				return err
+			}
+		}
+		if h, err = t.held(ctx, name, key); err != nil {
+			return err
+		}
+		if err := apply(t, h); err != nil {
+			return err
+		}
+		_, err = t.letGo(ctx, name, key)
+		return err
+	})
+	if err == nil {
+		s.Wake()
+	}
+	return err
+}
+
+// undecided says that a key waits for an operator: its head is a dead letter.
+func undecided(h relay.HeldInfo) bool { return h.NextAttempt.IsZero() }
+
+// RetryHeld implements relay.HeldStore.
+func (s *Store) RetryHeld(ctx context.Context, name, key string) error {
+	return s.decide(ctx, "retry a held key", name, key, func(txn, relay.HeldInfo) error { return nil })
+}
+
+const discardSQL = `UPDATE {prefix}dead SET state = 'discarded', resolved_at = ?, resolved_by = ?, resolution = ?
+	WHERE relay = ? AND partition_id = ? AND seq = ? AND state = 'open'`
+
+// SkipHeld implements relay.HeldStore.
+func (s *Store) SkipHeld(ctx context.Context, name, key, by, reason string) error {
+	return s.decide(ctx, "skip the head of a held key", name, key, func(t txn, h relay.HeldInfo) error {
+		if !undecided(h) {
+			rows, err := t.lockParked(ctx, name, []int64{h.Sequence})
+			if err != nil {
+				return err
+			}
+			row, there := rows[h.Sequence]
+			if !there {
+				return nil
+			}
+			err = t.bury(ctx, burial{
+				relay: name, partition: h.Partition, seq: h.Sequence, reason: "skipped", cause: h.Cause, attempts: h.Attempts,
+				history: row.history,
+			})
+			if err != nil {
+				return err
+			}
+		}
+		_, err := t.exec(ctx, discardSQL, t.now, by, reason, name, h.Partition, h.Sequence)
+		return err
+	})
+}
+
+const headAndFollowersSQL = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AND message_key = ?2 AND due_at IS NULL
+	AND (?3 OR seq = ?4) ORDER BY seq`
+
+// DeadHeld implements relay.HeldStore.
+func (s *Store) DeadHeld(ctx context.Context, name, key, by, reason string, all bool) (n int, err error) {
+	err = s.decide(ctx, "dead-letter a held key", name, key, func(t txn, h relay.HeldInfo) error {
+		n = 0
+		seqs, err := column[int64](ctx, t, headAndFollowersSQL, name, key, all, h.Sequence)
+		if err != nil {
+			return err
+		}
+		rows, err := t.lockParked(ctx, name, seqs)
+		if err != nil {
+			return err
+		}
+		for _, seq := range seqs {
+			row, there := rows[seq]
+			if !there {
+				continue
+			}
+			err := t.bury(ctx, burial{
+				relay: name, partition: h.Partition, seq: seq, reason: reason, cause: h.Cause, attempts: row.attempts,
+				history: t.addEntry(row.history, 0, "given up by "+by),
+			})
+			if err != nil {
+				return err
+			}
+			n++
+		}
+		return nil
+	})
+	return n, err
+}

@@ -1,0 +1,218 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/outbox"
+)
+
+var _ inbox.Store[*sql.Tx] = (*Store)(nil)
+
+// consume runs part of a user's transaction.
+func (s *Store) consume(doing string, tx *sql.Tx, f func(txn) error) error {
+	if tx == nil {
+		return fmt.Errorf("%s: %w", doing, outbox.ErrNoTransaction)
+	}
+	return s.inTransaction(doing, f(txn{s: s, on: tx}))
+}
+
+const (
+	savepointSQL  = `SAVEPOINT %s`
+	releasePutSQL = `RELEASE SAVEPOINT %s`
+	rollbackToSQL = `ROLLBACK TO SAVEPOINT %s`
+)
+
+// Savepoint implements inbox.Transactor. In MySQL a savepoint replaces one of the same name, so each has a name of its own.
+func (s *Store) Savepoint(ctx context.Context, tx *sql.Tx, f func(context.Context, *sql.Tx) error) error {
+	if tx == nil {
+		return outbox.ErrNoTransaction
+	}
+	name := fmt.Sprintf("postrider_%016x", rand.Uint64())
+	if _, err := tx.ExecContext(ctx, fmt.Sprintf(savepointSQL, name)); err != nil {
+		return s.inTransaction("make a savepoint", err)
+	}
+	err := f(ctx, tx)
+	if err == nil {
+		if _, err = tx.ExecContext(ctx, fmt.Sprintf(releasePutSQL, name)); err == nil {
+			return nil
+		}
+		err = s.inTransaction("release a savepoint", err)
+	}
+	ctx = context.WithoutCancel(ctx)
+	for _, text := range []string{rollbackToSQL, releasePutSQL} {
+		if _, undo := tx.ExecContext(ctx, fmt.Sprintf(text, name)); undo != nil {
+			return errors.Join(err, s.inTransaction("return to a savepoint", undo))
+		}
+	}
+	return err
+}
+
+const (
+	// claimSQL inserts in sorted order: two calls that claim the same messages meet at the first of them. A row that another
+	// open transaction has inserted is waited for.
+	claimSQL     = `INSERT IGNORE INTO {prefix}claims (consumer, id, token, claimed_at) VALUES %s`
+	claimRow     = `(?, ?, ?, {now})`
+	claimedSQL   = `SELECT id FROM {prefix}claims WHERE consumer = ? AND id IN ? AND token = ?`
+	heldAmongSQL = `SELECT message_key FROM {prefix}held WHERE relay = ? AND message_key IN ?`
+)
+
+// Claim implements inbox.Ledger. The keys are looked up behind the statement that may wait.
+func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []inbox.Candidate) ([]inbox.Standing, error) {
+	var ids, keys []string
+	for _, c := range msgs {
+		ids = append(ids, c.ID)
+		if c.Key != "" {
+			keys = append(keys, c.Key)
+		}
+	}
+	out := make([]inbox.Standing, len(msgs))
+	err := s.consume("claim messages", tx, func(t txn) error {
+		if len(msgs) == 0 {
+			return nil
+		}
+		fresh, err := t.claim(ctx, consumer, distinct(ids))
+		if err != nil {
+			return err
+		}
+		held, err := t.heldAmong(ctx, consumer, keys)
+		if err != nil {
+			return err
+		}
+		fresher, holding := set(fresh), set(held)
+		for i, c := range msgs {
+			out[i] = inbox.Standing{Fresh: fresher[c.ID], Held: c.Key != "" && holding[c.Key]}
+			fresher[c.ID] = false // the first counts
+		}
+		return nil
+	})
+	return out, err
+}
+
+// claim returns which of the ids, which are sorted, were not claimed before.
+func (t txn) claim(ctx context.Context, consumer string, ids []string) ([]string, error) {
+	token := rand.Int64()
+	rows := make([]string, len(ids))
+	for i, id := range ids {
+		rows[i] = render(claimRow, []any{consumer, id, token})
+	}
+	n, err := t.exec(ctx, strings.Replace(claimSQL, `%s`, strings.Join(rows, `, `), 1))
+	switch {
+	case err != nil || n == 0:
+		return nil, err
+	case int(n) == len(ids):
+		return ids, nil
+	}
+	return column[string](ctx, t, claimedSQL, consumer, ids, token)
+}
+
+func (t txn) heldAmong(ctx context.Context, consumer string, keys []string) ([]string, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	return column[string](ctx, t, heldAmongSQL, consumer, distinct(keys))
+}
+
+// distinct sorts texts and leaves out those that repeat.
+func distinct(texts []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(texts)))
+}
+
+// HeldAmong implements inbox.Aside.
+func (s *Store) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys []string) (held []string, err error) {
+	err = s.consume("look for held keys", tx, func(t txn) error {
+		held, err = t.heldAmong(ctx, consumer, keys)
+		return err
+	})
+	return held, err
+}
+
+const (
+	// makeMarkSQL makes a watermark that does not say anything yet, or locks the one there is.
+	makeMarkSQL = `INSERT INTO {prefix}watermarks (consumer, partition_id, epoch, position, moved) VALUES (?, ?, ?, NULL, 0)
+		ON DUPLICATE KEY UPDATE consumer = VALUES(consumer)`
+	watermarkSQL = `SELECT position FROM {prefix}watermarks WHERE consumer = ? AND partition_id = ? AND epoch = ?`
+	earlierSQL   = `SELECT epoch FROM {prefix}watermarks WHERE consumer = ? AND partition_id = ? AND position IS NOT NULL
+		ORDER BY moved DESC LIMIT 1`
+	lastMoveSQL = `SELECT COALESCE(MAX(moved), 0) FROM {prefix}watermarks WHERE consumer = ? AND partition_id = ?`
+	markSQL     = `INSERT INTO {prefix}watermarks (consumer, partition_id, epoch, position, moved) VALUES (?1, ?2, ?3, ?4, ?5)
+		ON DUPLICATE KEY UPDATE position = ?4, moved = ?5`
+)
+
+// Watermark implements inbox.Ledger.
+func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (w inbox.Watermark, err error) {
+	err = s.consume("read a watermark", tx, func(t txn) error {
+		mark := []any{consumer, at.Partition, at.Epoch}
+		if _, err := t.exec(ctx, makeMarkSQL, mark...); err != nil {
+			return err
+		}
+		var offset sql.Null[int64]
+		if err := t.get(ctx, watermarkSQL, mark, &offset); err != nil {
+			return err
+		}
+		if w.Offset, w.Known = offset.V, offset.Valid; w.Known {
+			return nil
+		}
+		return orNone(t.get(ctx, earlierSQL, []any{consumer, at.Partition}, &w.Earlier))
+	})
+	return w, err
+}
+
+// SetWatermark implements inbox.Ledger.
+func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) error {
+	return s.consume("move a watermark", tx, func(t txn) error {
+		var moved int64
+		if err := t.get(ctx, lastMoveSQL, []any{consumer, at.Partition}, &moved); err != nil {
+			return err
+		}
+		_, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Epoch, at.Offset, moved+1)
+		return err
+	})
+}
+
+const (
+	makeVersionSQL = `INSERT INTO {prefix}versions (consumer, message_key, version) VALUES (?, ?, 0)
+		ON DUPLICATE KEY UPDATE consumer = VALUES(consumer)`
+	versionSQL    = `SELECT version FROM {prefix}versions WHERE consumer = ? AND message_key = ?`
+	setVersionSQL = `INSERT INTO {prefix}versions (consumer, message_key, version) VALUES (?1, ?2, ?3)
+		ON DUPLICATE KEY UPDATE version = ?3`
+)
+
+// Version implements inbox.Ledger.
+func (s *Store) Version(ctx context.Context, tx *sql.Tx, consumer, key string) (v int64, err error) {
+	err = s.consume("read an aggregate version", tx, func(t txn) error {
+		if _, err := t.exec(ctx, makeVersionSQL, consumer, key); err != nil {
+			return err
+		}
+		return t.get(ctx, versionSQL, []any{consumer, key}, &v)
+	})
+	return v, err
+}
+
+// SetVersion implements inbox.Ledger.
+func (s *Store) SetVersion(ctx context.Context, tx *sql.Tx, consumer, key string, version int64) error {
+	return s.consume("note an aggregate version", tx, func(t txn) error {
+		_, err := t.exec(ctx, setVersionSQL, consumer, key, version)
+		return err
+	})
+}
+
+const forgetClaimsSQL = `DELETE FROM {prefix}claims WHERE consumer = ?1 AND claimed_at < {now} - ?2 ORDER BY claimed_at LIMIT ?3`
+
+// Forget implements inbox.Ledger.
+func (s *Store) Forget(ctx context.Context, consumer string, age time.Duration, limit int) (int, error) {
+	var n int64
+	err := s.write(ctx, "forget claims", func(t txn) (err error) {
+		n, err = t.exec(ctx, forgetClaimsSQL, consumer, age.Microseconds(), limit)
+		return err
+	})
+	return int(n), err
+}

@@ -1,0 +1,213 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/relay"
+)
+
+const readsLogSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}cursors WHERE relay = ? AND position <> ?)`
+
+// Enroll implements inbox.Aside. The cursors are made before the look at them, which then shows those of a relay that began
+// at the same time under this name.
+func (s *Store) Enroll(ctx context.Context, consumer string) error {
+	return s.write(ctx, fmt.Sprintf("enroll consumer %q", consumer), func(t txn) error {
+		end := int64(inbox.EndOfLog)
+		for p := range s.number() {
+			if _, err := t.exec(ctx, beginSQL, consumer, p, end, "", t.now); err != nil {
+				return err
+			}
+		}
+		var readsLog bool
+		if err := t.get(ctx, readsLogSQL, []any{consumer, end}, &readsLog); err != nil {
+			return err
+		}
+		if readsLog {
+			return inbox.ErrNameTaken
+		}
+		return nil
+	})
+}
+
+const (
+	// holdAsideSQL makes a held key or locks the one there is. One that is let go at this moment is waited for and made anew. A
+	// new one has no head (seq 0) until it has its sequence.
+	holdAsideSQL = `INSERT INTO {prefix}held (relay, message_key, partition_id, seq, reason, cause, attempts, since, due_at)
+		VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?) ON DUPLICATE KEY UPDATE relay = VALUES(relay)`
+	headSQL = `UPDATE {prefix}held SET seq = ?3 WHERE relay = ?1 AND message_key = ?2 AND seq = 0`
+	// The sequences of a multi-row INSERT follow one another.
+	drawSQL   = `INSERT INTO {prefix}aside (seq) VALUES `
+	undrawSQL = `DELETE FROM {prefix}aside WHERE seq BETWEEN ? AND ?`
+
+	parkSQL      = `INSERT INTO {prefix}parked (` + copiedColumns + `) VALUES `
+	parkRow      = `(?, ?, ?` + questionMarks + `, ?, ?, ?, ?, 0, ?)`
+	buryAsideSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `) VALUES `
+	buryRow      = `(?, ?, ?` + questionMarks + `, ?, 0, ?, ?, ?, ?, ?, 'open', '', '')`
+)
+
+// aside is a message on its way to where consumers put what they cannot process.
+type aside struct {
+	msg  *postrider.Message
+	row  []any          // what stands behind the message's columns
+	hold *relay.HeldKey // how its key is held unless it is held already; nil: not at all
+}
+
+// Park implements inbox.Aside.
+func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []inbox.Parked) error {
+	return s.consume("park messages", tx, func(t txn) error {
+		if err := t.look(ctx); err != nil {
+			return err
+		}
+		list := make([]aside, len(parked))
+		for i, p := range parked {
+			due := sql.Null[int64]{V: t.now + p.After.Microseconds(), Valid: p.Message.Key == ""}
+			list[i] = aside{msg: p.Message, row: []any{
+				string(p.Reason), len(p.Attempts), due, t.now, t.history(p.Attempts, p.Cause),
+			}}
+			if p.Message.Key != "" {
+				list[i].hold = &relay.HeldKey{Reason: p.Reason, Cause: p.Why(), Attempts: len(p.Attempts), After: p.After}
+			}
+		}
+		return t.putAside(ctx, consumer, parkSQL, parkRow, list)
+	})
+}
+
+// Bury implements inbox.Aside.
+func (s *Store) Bury(ctx context.Context, tx *sql.Tx, consumer string, dead []inbox.Dead, hold bool) error {
+	return s.consume("write dead letters", tx, func(t txn) error {
+		if err := t.look(ctx); err != nil {
+			return err
+		}
+		list := make([]aside, len(dead))
+		for i, d := range dead {
+			cause := stored.Cause(d.Cause)
+			list[i] = aside{msg: d.Message, row: []any{
+				len(d.Attempts), t.history(d.Attempts, ""), d.Reason, cause, deadletter.Fingerprint(cause), t.now,
+			}}
+			if hold && d.Message.Key != "" {
+				list[i].hold = &relay.HeldKey{
+					Reason: relay.ParkDead, Cause: d.Reason + ": " + d.Cause, Attempts: len(d.Attempts), UntilDecided: true,
+				}
+			}
+		}
+		return t.putAside(ctx, consumer, buryAsideSQL, buryRow, list)
+	})
+}
+
+// history is that of a message that is put aside.
+func (t txn) history(attempts []inbox.Attempt, cause string) string {
+	entries := make([]postrider.AttemptInfo, len(attempts))
+	for i, a := range attempts {
+		entries[i] = postrider.AttemptInfo{
+			Attempt: i + 1, At: stored.Time(t.now - a.Ago.Microseconds()), Cause: stored.Cause(a.Cause),
+		}
+	}
+	if cause != "" {
+		entries = append(entries, postrider.AttemptInfo{At: stored.Time(t.now), Cause: stored.Cause(cause)})
+	}
+	return encodeHistory(entries)
+}
+
+// putAside locks the keys, in sorted order, then draws sequences, so that those of a key rise in the order of its lock, then
+// writes the messages.
+func (t txn) putAside(ctx context.Context, consumer, insert, row string, list []aside) error {
+	if len(list) == 0 {
+		return nil
+	}
+	keys, err := t.holdAside(ctx, consumer, list)
+	if err != nil {
+		return err
+	}
+	res, err := t.run(ctx, drawSQL+`(NULL)`+strings.Repeat(`, (NULL)`, len(list)-1))
+	if err != nil {
+		return err
+	}
+	first, err := res.LastInsertId()
+	if err != nil {
+		return err
+	}
+	if _, err := t.exec(ctx, undrawSQL, first, first+int64(len(list))-1); err != nil {
+		return err
+	}
+	seq := first
+	for chunk := range slices.Chunk(list, 100) {
+		if err := t.insertAside(ctx, consumer, insert, row, chunk, seq); err != nil {
+			return err
+		}
+		seq += int64(len(chunk))
+	}
+	for i, a := range slices.Backward(list) {
+		if keys[a.msg.Key] == i {
+			if _, err := t.exec(ctx, headSQL, consumer, a.msg.Key, first+int64(i)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (t txn) insertAside(ctx context.Context, consumer, insert, row string, list []aside, seq int64) error {
+	rows := make([]string, len(list))
+	for i, a := range list {
+		partition := postrider.PartitionOf(a.msg.Key, a.msg.ID, t.partitions)
+		values, err := stored.Append([]any{consumer, partition, seq + int64(i)}, a.msg, t.now)
+		if err != nil {
+			return fmt.Errorf("message %s: %w", a.msg.ID, err)
+		}
+		rows[i] = render(row, append(values, a.row...))
+	}
+	_, err := t.on.ExecContext(ctx, t.s.expand(insert)+strings.Join(rows, `, `))
+	return err
+}
+
+// holdAside holds or locks the keys of messages that hold theirs. It returns where each stands first in the list; that
+// message says how it is held.
+func (t txn) holdAside(ctx context.Context, consumer string, list []aside) (map[string]int, error) {
+	first := make(map[string]int)
+	var keys []string
+	for i, a := range list {
+		if _, again := first[a.msg.Key]; a.hold != nil && !again {
+			first[a.msg.Key] = i
+			keys = append(keys, a.msg.Key)
+		}
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		h := list[first[key]].hold
+		partition := postrider.PartitionOf(key, "", t.partitions)
+		due := sql.Null[int64]{V: t.now + h.After.Microseconds(), Valid: !h.UntilDecided}
+		_, err := t.exec(ctx, holdAsideSQL, consumer, key, partition, string(h.Reason), stored.Cause(h.Cause), h.Attempts, t.now, due)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return first, nil
+}
+
+const (
+	lockTakenSQL = `SELECT {now} - parked_at FROM {prefix}parked WHERE relay = ? AND seq = ? FOR UPDATE`
+)
+
+// Take implements inbox.Aside.
+func (s *Store) Take(ctx context.Context, tx *sql.Tx, consumer string, m *postrider.Message) (inbox.Taken, error) {
+	var taken inbox.Taken
+	err := s.consume("take a parked message", tx, func(t txn) error {
+		var since int64
+		err := t.get(ctx, lockTakenSQL, []any{consumer, m.Sequence}, &since)
+		if err != nil {
+			return orNone(err)
+		}
+		taken = inbox.Taken{There: true, ParkedFor: micros(since)}
+		_, err = t.exec(ctx, unparkSQL, consumer, m.Sequence)
+		return err
+	})
+	return taken, err
+}

@@ -1,0 +1,115 @@
+package mysqlstore
+
+import (
+	"database/sql"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Statements are sent as text with their values in it. A statement with parameters would take two round trips, unless the
+// driver is configured to fill them in, and prepared statements are limited per server. Numbers are digits and texts are
+// hexadecimal literals, X'6162', so that nothing in a value can end it, whatever sql_mode and character set the session has,
+// and every byte of a text arrives as it is.
+
+// expression is SQL that stands for a value.
+type expression string
+
+// nowSQL is the database's clock in microseconds since 1970, whatever the session's time zone is.
+const nowSQL = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
+
+// expander fills in the names of one outbox: {prefix} and {now}.
+func expander(prefix string) *strings.Replacer {
+	return strings.NewReplacer("{prefix}", prefix, "{now}", nowSQL)
+}
+
+// render fills in values: ?1 is the first of args, and so on; a bare ? is the next one behind the last bare one.
+func render(text string, args []any) string {
+	if len(args) == 0 {
+		return text
+	}
+	size := len(text)
+	for _, a := range args {
+		switch v := a.(type) {
+		case string:
+			size += 2*len(v) + 3
+		case []byte:
+			size += 2*len(v) + 3
+		default:
+			size += 20
+		}
+	}
+	out, next := make([]byte, 0, size), 0
+	for {
+		before, after, ok := strings.Cut(text, "?")
+		if !ok {
+			return string(append(out, text...))
+		}
+		out, text = append(out, before...), after
+		digits := 0
+		for digits < len(text) && '0' <= text[digits] && text[digits] <= '9' {
+			digits++
+		}
+		index := next
+		if digits > 0 {
+			n, _ := strconv.Atoi(text[:digits]) // digits, and few
+			index = n - 1
+		} else {
+			next++
+		}
+		out, text = appendLiteral(out, args[index]), text[digits:]
+	}
+}
+
+func appendLiteral(out []byte, value any) []byte {
+	switch v := value.(type) {
+	case nil:
+		return append(out, "NULL"...)
+	case bool:
+		return strconv.AppendBool(out, v)
+	case int:
+		return strconv.AppendInt(out, int64(v), 10)
+	case int64:
+		return strconv.AppendInt(out, v, 10)
+	case string:
+		return append(hex.AppendEncode(append(out, "X'"...), []byte(v)), '\'')
+	case []byte:
+		return append(hex.AppendEncode(append(out, "X'"...), v), '\'')
+	case expression:
+		return append(out, v...)
+	case sql.Null[int64]:
+		return appendNull(out, v.Valid, v.V)
+	case sql.Null[int]:
+		return appendNull(out, v.Valid, v.V)
+	case []int64:
+		return appendList(out, v)
+	case []int:
+		return appendList(out, v)
+	case []string:
+		return appendList(out, v)
+	}
+	panic(fmt.Sprintf("no literal for a value of type %T", value))
+}
+
+func appendNull(out []byte, valid bool, value any) []byte {
+	if !valid {
+		value = nil
+	}
+	return appendLiteral(out, value)
+}
+
+// appendList writes a list for IN. In an empty one nothing is found.
+func appendList[T any](out []byte, values []T) []byte {
+	if len(values) == 0 {
+		return append(out, "(NULL)"...)
+	}
+	for i, v := range values {
+		separator := byte(',')
+		if i == 0 {
+			separator = '('
+		}
+		out = appendLiteral(append(out, separator), v)
+	}
+	return append(out, ')')
+}

@@ -1,0 +1,151 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/relay"
+)
+
+const (
+	// dropRows is how many messages one transaction drops.
+	dropRows = 1_000
+	// maintainFor bounds one call of Maintain.
+	maintainFor = 20 * time.Second
+	// sampleRows is how many messages the size of the log is estimated from.
+	sampleRows = 1_000
+)
+
+const (
+	lockFloorSQL = floorSQL + ` FOR UPDATE SKIP LOCKED`
+	// announcedSQL counts relays that have announced themselves and have no cursors yet: they have passed nothing.
+	announcedSQL  = `SELECT COUNT(*) FROM {prefix}relays r WHERE NOT EXISTS (SELECT 1 FROM {prefix}cursors c WHERE c.relay = r.relay)`
+	oldestRowsSQL = `SELECT seq, created_at FROM {prefix}log WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?`
+	dropSQL       = `DELETE FROM {prefix}log WHERE seq > ? AND seq <= ?`
+	raiseFloorSQL = `UPDATE {prefix}meta SET value = ? WHERE name = 'floor'`
+	rangeSQL      = `SELECT COALESCE(MIN(seq), 0), COALESCE(MAX(seq), 0) FROM {prefix}log`
+	// sampleSQL reads evenly spaced messages, newest first, with their size: the values, and about 100 bytes for numbers,
+	// record and index. ?1 first, ?2 last, ?3 step.
+	sampleSQL = `WITH RECURSIVE spaced (seq) AS (SELECT ?2 UNION ALL SELECT seq - ?3 FROM spaced WHERE seq - ?3 >= ?1)
+		SELECT l.seq, LENGTH(payload) + LENGTH(headers) + LENGTH(id) + LENGTH(topic) + LENGTH(message_key) + LENGTH(type) +
+			LENGTH(source) + LENGTH(subject) + LENGTH(tenant) + LENGTH(content_type) + LENGTH(correlation_id) +
+			LENGTH(causation_id) + 100
+		FROM spaced STRAIGHT_JOIN {prefix}log l ON l.seq = spaced.seq ORDER BY l.seq DESC`
+)
+
+// Maintain implements relay.Maintainer. It drops messages by primary key in transactions of at most 1,000, for at most 20
+// seconds, from the beginning of the log, where nobody writes; it locks no gaps and waits for nobody. The size of the log is
+// estimated from a sample of 1,000 messages. Up to the oldest message of a transaction that is still open nothing is dropped behind it.
+func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maintained, error) {
+	var out relay.Maintained
+	t := s.pooled()
+	if err := t.look(ctx); err != nil {
+		return out, s.cfg.explain("read the clock", err)
+	}
+	before := int64(math.MaxInt64) // keep.For of 0: whenever it was written
+	if keep.For > 0 {
+		before = t.now - keep.For.Microseconds()
+	}
+	upTo, err := s.beyondSize(ctx, keep.MaxBytes)
+	if err != nil {
+		return out, err
+	}
+	began := time.Now()
+	for n := int64(-1); n != 0; out.Dropped += n {
+		if time.Since(began) > maintainFor {
+			out.Deferred = fmt.Sprintf("more delivered messages to drop than can be done in %s", maintainFor)
+			return out, nil
+		}
+		if n, err = s.drop(ctx, before, upTo); errors.Is(err, ErrLockTimeout) {
+			out.Deferred = fmt.Sprintf("dropping delivered messages: %v", err)
+			return out, nil
+		}
+		if err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// drop drops the oldest messages that every relay has passed, if they were written before a time or have a sequence up to
+// upTo. It returns how many, 0 at the end or while another process does it.
+func (s *Store) drop(ctx context.Context, before, upTo int64) (n int64, err error) {
+	err = s.write(ctx, "drop delivered messages", func(t txn) error {
+		n = 0
+		var floor int64
+		if err := t.get(ctx, lockFloorSQL, nil, &floor); err != nil {
+			return orNone(err)
+		}
+		passed, err := t.passed(ctx)
+		if err != nil {
+			return err
+		}
+		last, done := floor, false
+		err = t.each(ctx, oldestRowsSQL, []any{floor, passed, dropRows}, func(rows *sql.Rows) error {
+			var seq, at int64
+			err := rows.Scan(&seq, &at)
+			if done = done || at > before && seq > upTo; !done {
+				last = seq
+			}
+			return err
+		})
+		if err != nil || last == floor {
+			return err
+		}
+		if n, err = t.exec(ctx, dropSQL, floor, last); err != nil {
+			return err
+		}
+		_, err = t.exec(ctx, raiseFloorSQL, last)
+		return err
+	})
+	return n, err
+}
+
+// passed is up to where every relay has delivered everything that will ever be there, 0 if there is no relay.
+func (t txn) passed(ctx context.Context) (int64, error) {
+	var announced int
+	if err := t.get(ctx, announcedSQL, nil, &announced); err != nil || announced > 0 {
+		return 0, err
+	}
+	passed, relays := int64(math.MaxInt64), 0
+	err := t.each(ctx, placesSQL, []any{int64(inbox.EndOfLog)}, func(rows *sql.Rows) error {
+		_, solid, err := scanPlace(rows)
+		passed, relays = min(passed, solid), relays+1
+		return err
+	})
+	if relays == 0 {
+		return 0, err
+	}
+	return passed, err
+}
+
+// beyondSize returns the sequence up to which messages lie above a size of the log, 0 if none do or limit is 0.
+func (s *Store) beyondSize(ctx context.Context, limit int64) (upTo int64, err error) {
+	if limit <= 0 {
+		return 0, nil
+	}
+	err = s.read(ctx, "measure the log", func(t txn) error {
+		upTo = 0
+		var first, last int64
+		if err := t.get(ctx, rangeSQL, nil, &first, &last); err != nil || last == 0 {
+			return err
+		}
+		step := (last-first)/sampleRows + 1
+		size := int64(0)
+		return t.each(ctx, sampleSQL, []any{first, last, step}, func(rows *sql.Rows) error {
+			var seq, bytes int64
+			err := rows.Scan(&seq, &bytes)
+			// Each sample stands for the messages down to the next older one.
+			if size += bytes * step; size > limit && upTo == 0 {
+				upTo = seq
+			}
+			return err
+		})
+	})
+	return upTo, err
+}

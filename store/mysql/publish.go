@@ -1,0 +1,287 @@
+package mysqlstore
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"weak"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/outbox"
+)
+
+const (
+	// insertRows and insertBytes bound one INSERT. insertBytes counts messages; as text they take twice that.
+	insertRows  = 1_000
+	insertBytes = 4 << 20
+	// rowOverhead is more than what a row takes beyond twice the bytes of its message, in bytes of text.
+	rowOverhead = 512
+)
+
+// The server ends a transaction by itself in a deadlock, and before statements such as CREATE TABLE; the connection goes on
+// without one. A savepoint that is gone tells.
+const (
+	markTxSQL = `SAVEPOINT postrider_begun`
+	sameTxSQL = `RELEASE SAVEPOINT postrider_begun`
+)
+
+const (
+	insertSQL = `INSERT INTO {prefix}log (partition_id, ` + messageColumns + `) VALUES `
+	// samePartition is the first row's partition. When the number of partitions is not the one that the rows were made for, it is
+	// an error (two rows for one value), whatever sql_mode is.
+	samePartition = `IF((` + partitionsSQL + `) = %d, %d, (SELECT 1 UNION SELECT 2))`
+	writtenSQL    = `SELECT id FROM {prefix}log WHERE (%s) AND id IN ?`
+)
+
+// Begin implements outbox.Store and inbox.Transactor: the transaction is READ COMMITTED.
+func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) {
+	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err == nil {
+		if _, err = tx.ExecContext(ctx, markTxSQL); err != nil {
+			_ = tx.Rollback() // err is the cause
+			return nil, s.cfg.explain("begin a transaction", err)
+		}
+	}
+	return tx, s.cfg.explain("begin a transaction", err)
+}
+
+// Commit implements outbox.Store, of a transaction that Begin has begun. Errors: outbox.ErrNoTransaction when tx is nil or has
+// ended; those of the server, also when it has ended the transaction before, as by a deadlock whose error was passed over.
+func (s *Store) Commit(ctx context.Context, tx *sql.Tx) error {
+	if tx == nil {
+		return outbox.ErrNoTransaction
+	}
+	if err := stillBegun(ctx, tx); err != nil {
+		return errors.Join(s.inTransaction("commit", err), s.Rollback(ctx, tx))
+	}
+	return s.inTransaction("commit", tx.Commit())
+}
+
+// stillBegun fails when a transaction has ended since Begin.
+func stillBegun(ctx context.Context, tx executor) error {
+	if _, err := tx.ExecContext(ctx, sameTxSQL); err != nil {
+		return fmt.Errorf("the transaction has ended; return the errors of its statements, and use none that commit: %w", err)
+	}
+	return nil
+}
+
+// Rollback implements outbox.Store.
+func (s *Store) Rollback(_ context.Context, tx *sql.Tx) error {
+	if tx == nil {
+		return nil
+	}
+	if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
+		return s.cfg.explain("roll back", err)
+	}
+	return nil
+}
+
+// Insert implements outbox.Store: all messages or none of them, whatever the isolation level of tx. Errors:
+// outbox.ErrNoTransaction, ErrTooLarge (tx can go on), ErrDeadlock (tx is lost; run it again), ErrLockTimeout, ErrFull and
+// those of the server.
+func (s *Store) Insert(ctx context.Context, tx *sql.Tx, msgs []*postrider.Message) error {
+	if tx == nil {
+		return outbox.ErrNoTransaction
+	}
+	if len(msgs) == 0 {
+		return nil
+	}
+	t := txn{s: s, on: tx}
+	chunks, err := s.chunks(msgs)
+	if err != nil {
+		return err
+	}
+	var wrote gaps
+	if len(chunks) == 1 {
+		wrote, err = t.insert(ctx, wrote, chunks[0])
+	} else {
+		// Several statements: a failure in the middle must not leave the first messages to a user who commits all the same.
+		err = t.savepoint(ctx, "postrider_insert", func() (err error) {
+			for _, chunk := range chunks {
+				if wrote, err = t.insert(ctx, wrote, chunk); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		return s.inTransaction("write messages", err)
+	}
+	s.writers.wrote(tx, wrote)
+	return nil
+}
+
+// chunks cuts messages into pieces for one INSERT each.
+func (s *Store) chunks(msgs []*postrider.Message) ([][]*postrider.Message, error) {
+	var out [][]*postrider.Message
+	first, size := 0, 0
+	limit := min(insertBytes, s.maxPacket/2-rowOverhead)
+	for i, m := range msgs {
+		n := m.Size() + rowOverhead/2
+		if n > s.maxPacket/2-rowOverhead {
+			return nil, fmt.Errorf("message %s of %d bytes: %w: max_allowed_packet is %d", m.ID, m.Size(), ErrTooLarge, s.maxPacket)
+		}
+		if i > first && (size+n > limit || i-first == insertRows) {
+			out = append(out, msgs[first:i])
+			first, size = i, 0
+		}
+		size += n
+	}
+	return append(out, msgs[first:]), nil
+}
+
+// savepoint undoes what f did when it fails.
+func (t txn) savepoint(ctx context.Context, name string, f func() error) error {
+	if _, err := t.on.ExecContext(ctx, `SAVEPOINT `+name); err != nil {
+		return err
+	}
+	err := f()
+	if err == nil {
+		_, err = t.on.ExecContext(ctx, `RELEASE SAVEPOINT `+name)
+		return err
+	}
+	if t.s.cfg.ErrorCode(err) == codeDeadlock {
+		return err // nothing is left of the transaction
+	}
+	_, undo := t.on.ExecContext(context.WithoutCancel(ctx), `ROLLBACK TO SAVEPOINT `+name)
+	return errors.Join(err, undo)
+}
+
+// insertTries is how often an INSERT is run when its sequences are closed under it, or the number of partitions changes.
+const insertTries = 4
+
+// insert executes one INSERT and adds the sequences that it gave. When the number of partitions has changed it goes on with the present
+// one; when a sequence that it took was closed before it came to write it, it takes others.
+func (t txn) insert(ctx context.Context, wrote gaps, msgs []*postrider.Message) (gaps, error) {
+	s := t.s
+	n := cmp.Or(s.publishing.Load(), s.partitions.Load())
+	for try := 1; ; try++ {
+		text, err := s.insertText(msgs, n)
+		if err != nil {
+			return wrote, err
+		}
+		res, err := t.on.ExecContext(ctx, text)
+		switch code := s.cfg.ErrorCode(err); {
+		case err == nil:
+			first, err := res.LastInsertId()
+			return wrote.add(span{first, first + int64(len(msgs)) - 1}), err
+		case try == insertTries, code != codeTwoRows && code != codeDuplicate:
+			return wrote, err
+		case code == codeTwoRows:
+			// A locking read sees the present number, at every isolation level.
+			if err := t.get(ctx, partitionsSQL+` LOCK IN SHARE MODE`, nil, &n); err != nil {
+				return wrote, err
+			}
+			s.publishing.Store(n)
+		}
+	}
+}
+
+// insertText is the INSERT for messages, for an outbox of n partitions.
+func (s *Store) insertText(msgs []*postrider.Message, n int64) (string, error) {
+	var values []any
+	rows := make([]string, len(msgs))
+	for i, m := range msgs {
+		p := postrider.PartitionOf(m.Key, m.ID, int(n))
+		partition := any(p)
+		if i == 0 {
+			partition = expression(s.names.Replace(fmt.Sprintf(samePartition, n, p)))
+		}
+		var err error
+		if values, err = appendMessage(append(values, partition), m); err != nil {
+			return "", err
+		}
+		rows[i] = insertRow
+	}
+	return render(s.expand(insertSQL)+strings.Join(rows, `, `), values), nil
+}
+
+var insertRow = `(?` + strings.Repeat(`, ?`, stored.Columns) + `)`
+
+// appendMessage appends the columns of a message, with times on the database's clock.
+func appendMessage(values []any, m *postrider.Message) ([]any, error) {
+	values, err := stored.Append(values, m, 0)
+	if err != nil {
+		return values, err
+	}
+	n := len(values)
+	values[n-1] = expression(nowSQL)
+	if m.DeliverAfter > 0 {
+		values[n-2] = expression(fmt.Sprintf(`%s + %d`, nowSQL, m.DeliverAfter.Microseconds()))
+	}
+	return values, nil
+}
+
+// Written implements outbox.Store.
+func (s *Store) Written(ctx context.Context, tx *sql.Tx, ids []string) ([]string, error) {
+	if tx == nil {
+		return nil, outbox.ErrNoTransaction
+	}
+	t, written := txn{s: s, on: tx}, make(map[string]bool)
+	const atATime = 200
+	for ranges := range slices.Chunk(s.writers.of(tx), atATime) {
+		conditions := make([]string, len(ranges))
+		for i, r := range ranges {
+			conditions[i] = fmt.Sprintf(`seq BETWEEN %d AND %d`, r.from, r.to)
+		}
+		found, err := column[string](ctx, t, fmt.Sprintf(writtenSQL, strings.Join(conditions, ` OR `)), ids)
+		if err != nil {
+			return nil, s.inTransaction("look up written messages", err)
+		}
+		for _, id := range found {
+			written[id] = true
+		}
+	}
+	var out []string
+	for _, id := range ids {
+		if written[id] {
+			out = append(out, id)
+		}
+	}
+	return out, nil
+}
+
+// writers remembers which sequences each transaction has written. A transaction is forgotten when the program has let go of
+// it.
+type writers struct {
+	mu     sync.Mutex
+	ranges map[weak.Pointer[sql.Tx]]gaps
+}
+
+func (w *writers) wrote(tx *sql.Tx, ranges gaps) {
+	p := weak.Make(tx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ranges == nil {
+		w.ranges = make(map[weak.Pointer[sql.Tx]]gaps)
+	}
+	known, ok := w.ranges[p]
+	for _, r := range ranges {
+		known = known.add(r)
+	}
+	w.ranges[p] = known
+	if !ok {
+		runtime.AddCleanup(tx, w.forget, p)
+	}
+}
+
+func (w *writers) forget(p weak.Pointer[sql.Tx]) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.ranges, p)
+}
+
+// of is a copy.
+func (w *writers) of(tx *sql.Tx) gaps {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.ranges[weak.Make(tx)])
+}

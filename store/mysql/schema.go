@@ -1,0 +1,245 @@
+package mysqlstore
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider/internal/migrate"
+	"github.com/postrider/postrider/internal/stored"
+)
+
+// Latest as a target of Migrate stands for the newest version of the schema.
+const Latest = migrate.Latest
+
+// The reasons why a store refuses a schema; the error says which command helps.
+var (
+	ErrSchemaMissing = migrate.ErrMissing
+	ErrSchemaOlder   = migrate.ErrOlder
+	ErrSchemaNewer   = migrate.ErrNewer
+)
+
+// Migration is one migration as it stands in a database.
+type Migration = migrate.Status
+
+//go:embed migrations/*.sql
+var migrationFiles embed.FS
+
+func (c Config) migrations() (*migrate.Set, error) {
+	dir, err := fs.Sub(migrationFiles, "migrations")
+	if err != nil {
+		return nil, fmt.Errorf("read migrations: %w", err)
+	}
+	return migrate.Load(dir, map[string]string{
+		"prefix":     c.Prefix,
+		"partitions": strconv.Itoa(cmp.Or(c.Partitions, DefaultPartitions)),
+		"now":        nowSQL,
+	})
+}
+
+const (
+	createVersionsSQL = `CREATE TABLE IF NOT EXISTS {prefix}migrations (
+  version INT NOT NULL PRIMARY KEY, name VARBINARY(128) NOT NULL, applied_at BIGINT NOT NULL) ENGINE=InnoDB`
+	versionsExistSQL = `SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = CONVERT(? USING utf8mb4)`
+	versionsSQL      = `SELECT version, applied_at FROM {prefix}migrations`
+	recordUpSQL      = `INSERT IGNORE INTO {prefix}migrations (version, name, applied_at) VALUES (?, ?, {now})`
+	recordDownSQL    = `DELETE FROM {prefix}migrations WHERE version = ?`
+	dropVersionsSQL  = `DROP TABLE {prefix}migrations`
+
+	// MySQL knows no transactions of schema changes: a lock of the session keeps other programs out meanwhile, for which they wait
+	// a minute. Its name is that of the tables, since it counts for the whole server.
+	migrationLockSQL   = `SELECT GET_LOCK(LEFT(CONCAT(MD5(CONCAT(DATABASE(), '.', ?)), '.postrider'), 64), 60)`
+	migrationUnlockSQL = `SELECT RELEASE_LOCK(LEFT(CONCAT(MD5(CONCAT(DATABASE(), '.', ?)), '.postrider'), 64))`
+
+	enginesSQL = `SELECT table_name FROM information_schema.tables
+		WHERE table_schema = DATABASE() AND LEFT(table_name, CHAR_LENGTH(?1)) = CONVERT(?1 USING utf8mb4) AND engine <> 'InnoDB'`
+)
+
+// Migrate brings the schema to a version, Latest or one of those before (0 removes everything, messages too), and returns
+// what it did, e.g. "up 0001_outbox". Any number of processes may call it at once. MySQL commits each change of a schema by
+// itself, so a migration that was interrupted is half done; every statement can be run again, and calling Migrate again goes
+// on. Errors: ErrSchemaNewer, ErrUnsuitable, and those of the server.
+func Migrate(ctx context.Context, db *sql.DB, cfg Config, to int) (done []string, err error) {
+	s, err := open(ctx, db, cfg)
+	if err != nil {
+		return nil, err
+	}
+	set, err := s.cfg.migrations()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, s.cfg.explain("migrate", err)
+	}
+	defer conn.Close()
+	t := txn{s: s, on: conn}
+	var locked sql.Null[int]
+	if err := t.get(ctx, migrationLockSQL, []any{s.cfg.Prefix}, &locked); err != nil {
+		return nil, s.cfg.explain("migrate", err)
+	}
+	if locked.V != 1 {
+		return nil, errors.New("migrate: another program has been migrating this outbox for a minute; try again when it has ended")
+	}
+	defer func() {
+		var unlocked sql.Null[int]
+		err = errors.Join(err, t.get(context.WithoutCancel(ctx), migrationUnlockSQL, []any{s.cfg.Prefix}, &unlocked))
+	}()
+	done, err = t.migrate(ctx, set, to)
+	return done, s.cfg.explain("migrate", err)
+}
+
+func (t txn) migrate(ctx context.Context, set *migrate.Set, to int) (done []string, err error) {
+	if _, err := t.exec(ctx, createVersionsSQL); err != nil {
+		return nil, err
+	}
+	applied, err := t.versions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	steps, err := set.Plan(version(applied), to)
+	if err != nil {
+		return nil, err
+	}
+	for _, step := range steps {
+		for _, statement := range statements(step.SQL) {
+			if _, err := t.on.ExecContext(ctx, statement); err != nil {
+				return done, fmt.Errorf("%s: %w", step, err)
+			}
+		}
+		if step.Down {
+			_, err = t.exec(ctx, recordDownSQL, step.Version)
+		} else {
+			_, err = t.exec(ctx, recordUpSQL, step.Version, step.Name)
+		}
+		if err != nil {
+			return done, fmt.Errorf("%s: %w", step, err)
+		}
+		done = append(done, step.String())
+	}
+	if to == 0 {
+		_, err = t.exec(ctx, dropVersionsSQL)
+	}
+	return done, err
+}
+
+// statements cuts a migration at its empty lines, since drivers take one statement at a time. What is only comment is left
+// out.
+func statements(text string) []string {
+	var out []string
+	for part := range strings.SplitSeq(text, "\n\n") {
+		for line := range strings.Lines(part) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "--") {
+				out = append(out, strings.TrimSpace(part))
+				break
+			}
+		}
+	}
+	return out
+}
+
+// MigrationStatus lists the migrations that this program knows and those that the database has.
+func MigrationStatus(ctx context.Context, db *sql.DB, cfg Config) ([]Migration, error) {
+	s, err := open(ctx, db, cfg)
+	if err != nil {
+		return nil, err
+	}
+	set, err := s.cfg.migrations()
+	if err != nil {
+		return nil, err
+	}
+	applied, err := s.appliedVersions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return set.Status(applied), nil
+}
+
+// PrintMigrations returns the SQL of every migration up, in order, for the mysql client. It includes the record of the
+// versions, without which New refuses the schema.
+func PrintMigrations(cfg Config) (string, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return "", err
+	}
+	set, err := cfg.migrations()
+	if err != nil {
+		return "", err
+	}
+	names := expander(cfg.Prefix)
+	var b strings.Builder
+	fmt.Fprintf(&b, "DELIMITER ;;\n\n%s;;\n", names.Replace(createVersionsSQL))
+	for _, m := range set.All() {
+		fmt.Fprintf(&b, "\n-- %04d_%s\n", m.Version, m.Name)
+		for _, statement := range statements(m.Up) {
+			fmt.Fprintf(&b, "\n%s;;\n", strings.TrimSuffix(statement, ";"))
+		}
+		fmt.Fprintf(&b, "\n%s;;\n", render(names.Replace(recordUpSQL), []any{m.Version, m.Name}))
+	}
+	b.WriteString("\nDELIMITER ;\n")
+	return b.String(), nil
+}
+
+// checkSchema refuses a schema that this program cannot work with.
+func (s *Store) checkSchema(ctx context.Context) error {
+	set, err := s.cfg.migrations()
+	if err != nil {
+		return err
+	}
+	applied, err := s.appliedVersions(ctx)
+	if err != nil {
+		return err
+	}
+	if err := set.Check(version(applied)); err != nil {
+		return fmt.Errorf("mysql store with prefix %s: %w", s.cfg.Prefix, err)
+	}
+	strange, err := column[string](ctx, s.pooled(), enginesSQL, s.cfg.Prefix)
+	if err != nil {
+		return s.cfg.explain("look at the tables' engines", err)
+	}
+	if len(strange) > 0 {
+		return fmt.Errorf("mysql store: %w: tables %s are not InnoDB, which alone has transactions; convert them with "+
+			"ALTER TABLE … ENGINE=InnoDB", ErrUnsuitable, strings.Join(strange, ", "))
+	}
+	return nil
+}
+
+// appliedVersions returns the migrations that were applied and when.
+func (s *Store) appliedVersions(ctx context.Context) (map[int]time.Time, error) {
+	var exist int
+	t := s.pooled()
+	err := t.get(ctx, versionsExistSQL, []any{s.cfg.Prefix + "migrations"}, &exist)
+	if err != nil || exist == 0 {
+		return nil, s.cfg.explain("read the schema's version", err)
+	}
+	applied, err := t.versions(ctx)
+	return applied, s.cfg.explain("read the schema's version", err)
+}
+
+func (t txn) versions(ctx context.Context) (map[int]time.Time, error) {
+	applied := make(map[int]time.Time)
+	err := t.each(ctx, versionsSQL, nil, func(rows *sql.Rows) error {
+		var v int
+		var at int64
+		err := rows.Scan(&v, &at)
+		applied[v] = stored.Time(at)
+		return err
+	})
+	return applied, err
+}
+
+// version is that of the newest migration applied.
+func version(applied map[int]time.Time) int {
+	newest := 0
+	for v := range applied {
+		newest = max(newest, v)
+	}
+	return newest
+}

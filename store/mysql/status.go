@@ -1,0 +1,130 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/relay"
+)
+
+// Each count reads one more than relay.CountLimit (10,000) index entries at most.
+const (
+	knownSQL   = `SELECT relay FROM {prefix}cursors UNION SELECT relay FROM {prefix}relays ORDER BY relay`
+	cursorsSQL = `SELECT partition_id, owner, epoch, lease_until, position, gaps, settled_at, delivered, failed FROM {prefix}cursors
+		WHERE relay = ? ORDER BY partition_id`
+	backlogSQL = `SELECT COUNT(*) FROM (SELECT 1 FROM {prefix}log l WHERE l.partition_id = ?2 AND (%s)
+		AND NOT EXISTS (SELECT 1 FROM {prefix}parked p WHERE p.relay = ?1 AND p.seq = l.seq) LIMIT 10001) b`
+	oldestSQL = `SELECT l.created_at FROM {prefix}log l WHERE l.partition_id = ?2 AND (%s)
+		AND NOT EXISTS (SELECT 1 FROM {prefix}parked p WHERE p.relay = ?1 AND p.seq = l.seq) ORDER BY l.seq LIMIT 1`
+	exceptionsSQL = `SELECT
+		(SELECT COUNT(*) FROM (SELECT 1 FROM {prefix}parked WHERE relay = ?1 LIMIT 10001) a),
+		(SELECT MIN(parked_at) FROM {prefix}parked WHERE relay = ?1),
+		(SELECT COUNT(*) FROM (SELECT 1 FROM {prefix}held WHERE relay = ?1 LIMIT 10001) b),
+		(SELECT COUNT(*) FROM (SELECT 1 FROM {prefix}dead WHERE state = 'open' AND relay = ?1 LIMIT 10001) c),
+		(SELECT died_at FROM {prefix}dead WHERE state = 'open' AND relay = ?1 ORDER BY number LIMIT 1)`
+	ownersSQL = `SELECT owner, host, version, started_at, seen_at, alive_until > ?2 FROM {prefix}relays WHERE relay = ?1
+		ORDER BY started_at, owner`
+)
+
+// Status implements relay.StatusStore.
+func (s *Store) Status(ctx context.Context) (relay.Status, error) {
+	var out relay.Status
+	err := s.read(ctx, "status", func(t txn) error {
+		out = relay.Status{Now: stored.Time(t.now), Partitions: t.partitions}
+		names, err := column[string](ctx, t, knownSQL)
+		for _, name := range names {
+			if err == nil {
+				var r relay.RelayStatus
+				r, err = t.relayStatus(ctx, name)
+				out.Relays = append(out.Relays, r)
+			}
+		}
+		return err
+	})
+	return out, err
+}
+
+func (t txn) relayStatus(ctx context.Context, name string) (relay.RelayStatus, error) {
+	r := relay.RelayStatus{Name: name}
+	if err := t.partitionsStatus(ctx, &r); err != nil {
+		return r, err
+	}
+	var parked, held, dead int64
+	var oldestParked, oldestDead sql.Null[int64]
+	err := t.get(ctx, exceptionsSQL, []any{name}, &parked, &oldestParked, &held, &dead, &oldestDead)
+	if err != nil {
+		return r, err
+	}
+	r.Parked, r.Held, r.Dead = count(parked), count(held), count(dead)
+	r.OldestParked, r.OldestDead = age(oldestParked, t.now), age(oldestDead, t.now)
+	err = t.each(ctx, ownersSQL, []any{name, t.now}, func(rows *sql.Rows) error {
+		var o relay.OwnerStatus
+		var started, seen int64
+		err := rows.Scan(&o.ID, &o.Host, &o.Version, &started, &seen, &o.Alive)
+		o.Started, o.SeenAgo = stored.Time(started), micros(t.now-seen)
+		r.Owners = append(r.Owners, o)
+		return err
+	})
+	return r, err
+}
+
+func (t txn) partitionsStatus(ctx context.Context, r *relay.RelayStatus) error {
+	var missing []gaps
+	err := t.each(ctx, cursorsSQL, []any{r.Name}, func(rows *sql.Rows) error {
+		var p relay.PartitionStatus
+		var until, settled, delivered, failed int64
+		var text string
+		err := rows.Scan(&p.Partition, &p.Owner, &p.Epoch, &until, &p.Position, &text, &settled, &delivered, &failed)
+		if err != nil {
+			return err
+		}
+		g, err := parseGaps(text)
+		if until > t.now {
+			p.LeaseLeft = micros(until - t.now)
+		} else {
+			p.Owner = ""
+		}
+		p.SettledAgo = micros(t.now - settled)
+		r.Partitions, missing = append(r.Partitions, p), append(missing, g)
+		r.Delivered += delivered
+		r.Failed += failed
+		return err
+	})
+	for i := range r.Partitions {
+		if err == nil {
+			err = t.backlog(ctx, r, &r.Partitions[i], missing[i])
+		}
+	}
+	r.Partitions = slices.DeleteFunc(r.Partitions, func(p relay.PartitionStatus) bool { return p.Epoch == 0 }) // never leased
+	return err
+}
+
+// backlog counts what is committed and neither settled nor parked, in a partition and in all of them.
+func (t txn) backlog(ctx context.Context, r *relay.RelayStatus, p *relay.PartitionStatus, missing gaps) error {
+	var n int64
+	var oldest sql.Null[int64]
+	args, open := []any{r.Name, p.Partition}, ahead(p.Position, missing)
+	if err := t.get(ctx, strings.Replace(backlogSQL, `%s`, open, 1), args, &n); err != nil {
+		return err
+	}
+	if n > 0 {
+		err := t.get(ctx, strings.Replace(oldestSQL, `%s`, open, 1), args, &oldest)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+	}
+	p.Backlog, p.Age = count(n), age(oldest, t.now)
+	total := count(r.Backlog.N + p.Backlog.N)
+	total.AtLeast = total.AtLeast || r.Backlog.AtLeast || p.Backlog.AtLeast
+	r.Backlog, r.Age = total, max(r.Age, p.Age)
+	return nil
+}
+
+// count is a number as far as it was counted.
+func count(n int64) relay.Count {
+	return relay.Count{N: min(n, relay.CountLimit), AtLeast: n > relay.CountLimit}
+}

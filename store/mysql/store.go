@@ -1,0 +1,118 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/internal/signal"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+)
+
+// Store is an outbox in a MySQL or MariaDB database with everything that relays and operators keep about it. It is safe for
+// concurrent use. It holds nothing that needs closing: close the *sql.DB when every relay has stopped.
+type Store struct {
+	cfg        Config
+	db         *sql.DB
+	names      *strings.Replacer
+	maxPacket  int          // max_allowed_packet, bytes
+	partitions atomic.Int64 // as opened; a relay works with this number until it is restarted
+	publishing atomic.Int64 // the number with which messages are written, 0 while it is the same
+	reading    pace
+	closing    closing
+	writers    writers
+	wake       signal.Broadcast
+}
+
+var (
+	_ relay.Store           = (*Store)(nil)
+	_ relay.Maintainer      = (*Store)(nil)
+	_ relay.HeldStore       = (*Store)(nil)
+	_ relay.StatusStore     = (*Store)(nil)
+	_ relay.Administrator   = (*Store)(nil)
+	_ deadletter.Store      = (*Store)(nil)
+	_ outbox.Store[*sql.Tx] = (*Store)(nil)
+)
+
+// New opens the outbox in the database that db connects to, which Migrate has made. Allow db at least four connections:
+// each transaction holds one, and so does each relay while it works. Errors: ErrSchemaMissing, ErrSchemaOlder,
+// ErrSchemaNewer, ErrUnsuitable, and those of the server.
+func New(db *sql.DB, cfg Config) (*Store, error) {
+	ctx := context.Background()
+	s, err := open(ctx, db, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkSchema(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.readPartitions(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// open checks everything but the schema.
+func open(ctx context.Context, db *sql.DB, cfg Config) (*Store, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if db == nil {
+		return nil, errors.New("mysql store: no *sql.DB was given")
+	}
+	s := &Store{cfg: cfg, db: db, names: expander(cfg.Prefix)}
+	var v server
+	var name string
+	err = db.QueryRowContext(ctx, serverSQL).Scan(v.dest()...)
+	if err == nil {
+		err = db.QueryRowContext(ctx, isolationSQL).Scan(&name, &v.isolation)
+	}
+	if err != nil {
+		return nil, cfg.explain("look at the MySQL server", err)
+	}
+	if err := v.check(); err != nil {
+		return nil, fmt.Errorf("mysql store: %w", err)
+	}
+	var database sql.NullString
+	if err := db.QueryRowContext(ctx, `SELECT DATABASE()`).Scan(&database); err != nil {
+		return nil, cfg.explain("look at the MySQL server", err)
+	}
+	if !database.Valid {
+		return nil, fmt.Errorf("mysql store: %w: the connection is to no database; name one in the DSN, as in "+
+			"user:password@tcp(host:3306)/shop", ErrUnsuitable)
+	}
+	s.maxPacket = v.maxPacket
+	return s, nil
+}
+
+const partitionsSQL = `SELECT value FROM {prefix}meta WHERE name = 'partitions'`
+
+func (s *Store) readPartitions(ctx context.Context) error {
+	var n int
+	if err := s.pooled().get(ctx, partitionsSQL, nil, &n); err != nil {
+		return s.cfg.explain("read the number of partitions", err)
+	}
+	if s.cfg.Partitions != 0 && s.cfg.Partitions != n {
+		return fmt.Errorf("mysql store: Config.Partitions is %d and the outbox has %d: set it to that or to 0", s.cfg.Partitions, n)
+	}
+	s.partitions.Store(int64(n))
+	return nil
+}
+
+// number is how many partitions the outbox had when it was opened.
+func (s *Store) number() int { return int(s.partitions.Load()) }
+
+// Partitions implements relay.LeaseStore.
+func (s *Store) Partitions(context.Context) (int, error) { return s.number(), nil }
+
+// Wake implements outbox.Store: it signals the subscribers of this Store. Relays of other processes poll.
+func (s *Store) Wake() { s.wake.Wake() }
+
+// Subscribe implements relay.LogStore.
+func (s *Store) Subscribe() (<-chan struct{}, func()) { return s.wake.Subscribe() }

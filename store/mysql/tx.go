@@ -1,0 +1,189 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"math/rand/v2"
+	"time"
+)
+
+// executor is a transaction or a pool.
+type executor interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// txn runs statements of the store, in one transaction unless it is pooled.
+type txn struct {
+	s  *Store
+	on executor
+	// now is the time on the database's clock, in microseconds, and partitions their number, as look has found them.
+	now        int64
+	partitions int
+}
+
+// pooled runs each statement as a transaction of its own.
+func (s *Store) pooled() txn { return txn{s: s, on: s.db} }
+
+// expand fills the outbox's names into a statement.
+func (s *Store) expand(text string) string { return s.names.Replace(text) }
+
+func (t txn) run(ctx context.Context, text string, args ...any) (sql.Result, error) {
+	return t.on.ExecContext(ctx, render(t.s.expand(text), args))
+}
+
+func (t txn) exec(ctx context.Context, text string, args ...any) (int64, error) {
+	res, err := t.run(ctx, text, args...)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+func (t txn) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
+	return t.on.QueryContext(ctx, render(t.s.expand(text), args))
+}
+
+// get scans the only row of a query; sql.ErrNoRows if there is none.
+func (t txn) get(ctx context.Context, text string, args []any, dest ...any) error {
+	rows, err := t.query(ctx, text, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	if !rows.Next() {
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		return sql.ErrNoRows
+	}
+	if err := rows.Scan(dest...); err != nil {
+		return err
+	}
+	return rows.Close()
+}
+
+// each calls scan for every row of a query.
+func (t txn) each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
+	rows, err := t.query(ctx, text, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// column returns the only column of a query.
+func column[T any](ctx context.Context, t txn, text string, args ...any) ([]T, error) {
+	var out []T
+	err := t.each(ctx, text, args, func(rows *sql.Rows) error {
+		var value T
+		err := rows.Scan(&value)
+		out = append(out, value)
+		return err
+	})
+	return out, err
+}
+
+// read runs f in a transaction that sees one state of the database and locks nothing.
+func (s *Store) read(ctx context.Context, doing string, f func(txn) error) error {
+	return s.transact(ctx, doing, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}, f)
+}
+
+// write runs f in a transaction at READ COMMITTED: no gap is locked, and each statement sees what was committed before it.
+// After a deadlock or a lock that others kept, f may run again; what it did before is undone.
+func (s *Store) write(ctx context.Context, doing string, f func(txn) error) error {
+	return s.transact(ctx, doing, &sql.TxOptions{Isolation: sql.LevelReadCommitted}, f)
+}
+
+// tries is how often a transaction of the store is run when others are in its way.
+const tries = 6
+
+func (s *Store) transact(ctx context.Context, doing string, options *sql.TxOptions, f func(txn) error) error {
+	wait := 2 * time.Millisecond
+	for try := 1; ; try++ {
+		err := s.once(ctx, options, f)
+		if err == nil || try == tries || !s.cfg.passing(ctx, err) {
+			return s.cfg.explain(doing, err)
+		}
+		timer := time.NewTimer(wait/2 + rand.N(wait))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return s.cfg.explain(doing, err)
+		}
+		wait *= 2
+	}
+}
+
+func (s *Store) once(ctx context.Context, options *sql.TxOptions, f func(txn) error) error {
+	tx, err := s.db.BeginTx(ctx, options)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() // after Commit it does nothing
+	t := txn{s: s, on: tx}
+	if err := t.look(ctx); err != nil {
+		return err
+	}
+	if err := f(t); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+const lookSQL = `SELECT {now}, value FROM {prefix}meta WHERE name = 'partitions'`
+
+// look reads the database's clock and the number of partitions.
+func (t *txn) look(ctx context.Context) error { return t.get(ctx, lookSQL, nil, &t.now, &t.partitions) }
+
+// micros is a duration of so many microseconds. Longer ones than a time.Duration holds (292 years) are cut.
+func micros(n int64) time.Duration {
+	const most = int64(1<<63-1) / int64(time.Microsecond)
+	return time.Duration(max(-most, min(n, most))) * time.Microsecond
+}
+
+// delay is how long something with a time of its own (0: none) has still to wait.
+func delay(at, now int64) time.Duration {
+	if at == 0 {
+		return 0
+	}
+	return micros(at - now)
+}
+
+// age is the time since a stored moment, 0 without one.
+func age(at sql.Null[int64], now int64) time.Duration {
+	if !at.Valid {
+		return 0
+	}
+	return micros(now - at.V)
+}
+
+// budget is how many bytes may still be returned. The first record is always taken.
+type budget struct {
+	left  int
+	taken bool
+}
+
+func (b *budget) take(size int) bool {
+	if b.taken && size > b.left {
+		return false
+	}
+	b.left -= size
+	b.taken = true
+	return true
+}
+
+func set[T comparable](values []T) map[T]bool {
+	out := make(map[T]bool, len(values))
+	for _, v := range values {
+		out[v] = true
+	}
+	return out
+}
