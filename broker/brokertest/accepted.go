@@ -42,6 +42,38 @@ func testEmptyBatch(t *testing.T, s *suite) {
 
 // testFidelity sends messages with everything in them that is hard to carry.
 func testFidelity(t *testing.T, s *suite) {
+	want := hardToCarry()
+	for _, topic := range []string{
+		"fidelity", "orders.v1.placed", "with space", "star*and>more", "..dots..", "$JS.API.INFO", "percent%20", "größe/🚚",
+		strings.Repeat("t", 249),
+	} {
+		var sent []*postrider.Message
+		for i, m := range want {
+			c := *m
+			c.ID, c.Topic = fmt.Sprintf("%s-%x-%d", m.ID, topic[:min(8, len(topic))], i), topic
+			sent = append(sent, &c)
+		}
+		s.mustAccept(t.Context(), t, sent)
+		got := s.Arrived(t, topic)
+		if len(got) != len(sent) {
+			t.Fatalf("topic %q: %d messages arrived, want %d", topic, len(got), len(sent))
+		}
+		byID := make(map[string]*postrider.Message)
+		for _, m := range got {
+			byID[m.ID] = m
+		}
+		for _, m := range sent {
+			if byID[m.ID] == nil {
+				t.Errorf("topic %q: message %q is missing", topic, m.ID)
+				continue
+			}
+			checkSame(t, byID[m.ID], m)
+		}
+	}
+}
+
+// hardToCarry returns messages with everything in them that is hard to carry. Topics are for the caller to set.
+func hardToCarry() []*postrider.Message {
 	binary := make([]byte, 512)
 	for i := range binary {
 		binary[i] = byte(i)
@@ -71,34 +103,7 @@ func testFidelity(t *testing.T, s *suite) {
 	text := base("text")
 	text.ContentType, text.Payload = "text/plain; charset=utf-8", []byte("naïve\r\n\r\n🚚\x00")
 
-	want := []*postrider.Message{plain, full, raw, empty, text}
-	for _, topic := range []string{
-		"fidelity", "orders.v1.placed", "with space", "star*and>more", "..dots..", "$JS.API.INFO", "percent%20", "größe/🚚",
-		strings.Repeat("t", 249),
-	} {
-		var sent []*postrider.Message
-		for i, m := range want {
-			c := *m
-			c.ID, c.Topic = fmt.Sprintf("%s-%x-%d", m.ID, topic[:min(8, len(topic))], i), topic
-			sent = append(sent, &c)
-		}
-		s.mustAccept(t.Context(), t, sent)
-		got := s.Arrived(t, topic)
-		if len(got) != len(sent) {
-			t.Fatalf("topic %q: %d messages arrived, want %d", topic, len(got), len(sent))
-		}
-		byID := make(map[string]*postrider.Message)
-		for _, m := range got {
-			byID[m.ID] = m
-		}
-		for _, m := range sent {
-			if byID[m.ID] == nil {
-				t.Errorf("topic %q: message %q is missing", topic, m.ID)
-				continue
-			}
-			checkSame(t, byID[m.ID], m)
-		}
-	}
+	return []*postrider.Message{plain, full, raw, empty, text}
 }
 
 func checkSame(t *testing.T, got, want *postrider.Message) {

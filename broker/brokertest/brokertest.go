@@ -1,5 +1,5 @@
-// Package brokertest holds publishers to the contract of postrider.Publisher. A publisher's own tests call Run with a
-// Harness for its broker:
+// Package brokertest holds publishers to the contract of postrider.Publisher, and subscribers to that of
+// postrider.Subscriber (RunSubscriber). A publisher's own tests call Run with a Harness for its broker:
 //
 //	func TestConformance(t *testing.T) {
 //		t.Parallel()
@@ -94,7 +94,16 @@ func Run(t *testing.T, f Features, start func(t *testing.T) Harness) {
 			}
 		}
 	})
-	t.Run("no goroutine is left", func(t *testing.T) { testNoLeaks(t, f, start) })
+	t.Run("no goroutine is left", func(t *testing.T) {
+		checkNoLeaks(t, func(t *testing.T) {
+			s := newSuite(t, f, start(t))
+			s.mustAccept(t.Context(), t, batch("leaks", 60, 1, "a", "b", ""))
+			if !f.NoDrop {
+				s.Drop()
+				s.deliver(t.Context(), t, batch("leaks", 60, 1_000, "a", "b", ""))
+			}
+		})
+	})
 }
 
 // checkComplete fails for a harness that lacks what its features do not excuse.

@@ -78,19 +78,13 @@ func testClosedWhilePublishing(t *testing.T, s *suite) {
 	}
 }
 
-// testNoLeaks checks that nothing of a publisher runs on when it is closed. Goroutines inherit the label of the one that
+// checkNoLeaks checks that nothing runs on when a use, a test of its own, is over. Goroutines inherit the label of the one that
 // started them, so that those of other tests do not disturb.
-func testNoLeaks(t *testing.T, f Features, start func(t *testing.T) Harness) {
+func checkNoLeaks(t *testing.T, use func(t *testing.T)) {
+	t.Helper()
 	label := fmt.Sprintf("brokertest-%s-%d", t.Name(), time.Now().UnixNano())
 	pprof.Do(t.Context(), pprof.Labels("brokertest", label), func(context.Context) {
-		t.Run("publish", func(t *testing.T) {
-			s := newSuite(t, f, start(t))
-			s.mustAccept(t.Context(), t, batch("leaks", 60, 1, "a", "b", ""))
-			if !f.NoDrop {
-				s.Drop()
-				s.deliver(t.Context(), t, batch("leaks", 60, 1_000, "a", "b", ""))
-			}
-		})
+		t.Run("use", use)
 	})
 	deadline := time.Now().Add(patience)
 	poll := time.NewTicker(20 * time.Millisecond)
@@ -101,7 +95,7 @@ func testNoLeaks(t *testing.T, f Features, start func(t *testing.T) Harness) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("goroutines are left after Close:\n%s", left)
+			t.Fatalf("goroutines are left:\n%s", left)
 		}
 		<-poll.C
 	}

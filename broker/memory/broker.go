@@ -40,7 +40,8 @@ type Broker struct {
 	changed  chan struct{}        // closed and replaced when a message is accepted, closed for good by Close
 	faults   faults
 	groups   map[string]*group
-	epochs   map[string]int // by topic, how often it was made anew
+	epochs   map[string]int              // by topic, how often it was made anew
+	poison   map[*postrider.Message]bool // what is no message: its Payload cannot be read as one
 }
 
 var _ postrider.Publisher = (*Broker)(nil)
@@ -67,6 +68,7 @@ func New(cfg Config) (*Broker, error) {
 		changed:  make(chan struct{}),
 		groups:   make(map[string]*group),
 		epochs:   make(map[string]int),
+		poison:   make(map[*postrider.Message]bool),
 	}, nil
 }
 

@@ -1,6 +1,13 @@
 package memorybroker
 
-import "github.com/postrider/postrider"
+import (
+	"errors"
+
+	"github.com/postrider/postrider"
+)
+
+// errPoison is the Err of a delivery that Poison made.
+var errPoison = errors.New("memory broker: what was put here is no message")
 
 // faults is what has been asked for to go wrong. It is guarded by Broker.mu.
 type faults struct {
@@ -72,4 +79,15 @@ func (b *Broker) HoldAcks(release <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.faults.hold = release
+}
+
+// Poison puts raw where messages of a topic and key go, although it is no message: subscribers deliver it with Err and Raw.
+// Messages and Subscribe show it as a message with nothing but that payload.
+func (b *Broker) Poison(topic, key string, raw []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m := clone(&postrider.Message{Topic: topic, Key: key, Payload: raw})
+	b.poison[m] = true
+	b.topics[topic] = append(b.topics[topic], m)
+	b.tell()
 }

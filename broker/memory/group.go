@@ -95,19 +95,22 @@ func (st *stream) lose() { st.loseIf(func(*delivery) bool { return true }) }
 func (st *stream) loseOf(s *subscription) { st.loseIf(func(d *delivery) bool { return d.sub == s }) }
 
 func (st *stream) loseIf(is func(*delivery) bool) {
-	slices.Reverse(st.superseded)
+	var lost []*delivery
 	st.superseded = slices.DeleteFunc(st.superseded, func(d *delivery) bool {
 		if is(d) {
-			close(d.lost)
+			lost = append(lost, d)
 		}
 		return is(d)
 	})
-	slices.Reverse(st.superseded)
-	for _, e := range slices.Backward(st.entries) {
+	for _, e := range st.entries {
 		if e.out != nil && is(e.out) {
-			close(e.out.lost)
+			lost = append(lost, e.out)
 			e.out = nil
 		}
+	}
+	slices.SortStableFunc(lost, func(a, b *delivery) int { return cmp.Compare(b.entry.offset, a.entry.offset) })
+	for _, d := range lost {
+		close(d.lost)
 	}
 }
 
@@ -239,8 +242,10 @@ func (d *delivery) Reject(ctx context.Context, _ string) error {
 // Nack implements postrider.Settler.
 func (d *delivery) Nack(ctx context.Context, after time.Duration) error {
 	return d.settle(ctx, "Nack", func() {
-		d.entry.notBefore = time.Now().Add(after)
-		d.stream.again(int(d.entry.offset), d.sub.group.partitions > 0)
+		d.entry.notBefore, d.entry.out = time.Now().Add(after), nil
+		if d.sub.group.partitions > 0 {
+			d.stream.loseIf(func(other *delivery) bool { return other.entry.offset > d.entry.offset })
+		}
 	})
 }
 

@@ -1,0 +1,160 @@
+package brokertest
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/postrider/postrider"
+)
+
+func testSubscriberCapabilities(t *testing.T, s *inbound) {
+	m := s.Member(t, "g")
+	c := m.Capabilities()
+	if c.Ordered != (s.features.Unordered == "") {
+		t.Errorf("Ordered is %v, Features.Unordered is %q", c.Ordered, s.features.Unordered)
+	}
+	if c.Positions != (s.features.NoPositions == "") {
+		t.Errorf("Positions is %v, Features.NoPositions is %q", c.Positions, s.features.NoPositions)
+	}
+	if c.NackDelay != (s.features.NoNackDelay == "") {
+		t.Errorf("NackDelay is %v, Features.NoNackDelay is %q", c.NackDelay, s.features.NoNackDelay)
+	}
+	if c.AckWithin < 0 || c.RedeliveryWindow < 0 {
+		t.Errorf("a capability is negative: %+v", c)
+	}
+	sub, err := m.Subscribe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := m.Capabilities(); again != c {
+		t.Errorf("capabilities changed from %+v to %+v", c, again)
+	}
+	if err := sub.Close(t.Context()); err != nil {
+		t.Errorf("close: %v", err)
+	}
+}
+
+func testSubscriberFidelity(t *testing.T, s *inbound) {
+	r := s.join(t, "g")
+	want := make(map[string]*postrider.Message)
+	var msgs []*postrider.Message
+	for i, m := range hardToCarry() {
+		m.Topic = s.Topic
+		if m.Key != "" {
+			m.Key = fmt.Sprintf("%s/%d", m.Key, i)
+		}
+		want[m.ID], msgs = m, append(msgs, m)
+	}
+	s.publish(t, msgs)
+	for range msgs {
+		d := r.take(t, 1)[0]
+		if d.Err != nil || want[d.Message.ID] == nil {
+			t.Fatalf("what came is none of the messages sent: %+v, error %v", d.Message, d.Err)
+		}
+		checkSame(t, d.Message, want[d.Message.ID])
+		d.ack(t.Context(), t)
+	}
+}
+
+func testEverythingOnce(t *testing.T, s *inbound) {
+	keys := []string{"", "a", "b", "c", "d", "e", "f", "g", "h"}
+	msgs := batch(s.Topic, 450, 1, keys...)
+	r := s.join(t, "g")
+	s.publish(t, msgs[:200])
+	stop := r.start(t, nil)
+	s.publish(t, msgs[200:])
+	r.ledger.awaitApplied(t, msgs)
+	stop()
+	r.leave(t)
+	s.nothingLeft(t, "g", keys...)
+}
+
+func testTwoGroups(t *testing.T, s *inbound) {
+	one, two := s.join(t, "one"), s.join(t, "two")
+	msgs := batch(s.Topic, 60, 1, "a", "b", "")
+	s.publish(t, msgs)
+	one.start(t, nil)
+	two.start(t, nil)
+	one.ledger.awaitApplied(t, msgs)
+	two.ledger.awaitApplied(t, msgs)
+}
+
+// testPositions checks how positions rise; that they do not change is checked wherever messages come again.
+func testPositions(t *testing.T, s *inbound) {
+	msgs := batch(s.Topic, 60, 1, "a", "b", "c", "")
+	r := s.join(t, "g")
+	s.publish(t, msgs)
+	at := make(map[string]postrider.Position)
+	stood := make(map[postrider.Position]string)
+	read := make(map[string]int64) // by partition
+	for range msgs {
+		d := r.take(t, 1)[0]
+		id, p := d.Message.ID, d.Position
+		if other := stood[p]; other != "" {
+			t.Errorf("messages %s and %s both stand at %+v", other, id, p)
+		}
+		if last, ok := read[p.Partition]; ok && r.caps.Ordered && p.Offset <= last {
+			t.Errorf("message %s at %+v comes behind offset %d", id, p, last)
+		}
+		at[id], stood[p], read[p.Partition] = p, id, p.Offset
+		d.ack(t.Context(), t)
+	}
+	before := make(map[string]*postrider.Message)
+	for _, m := range msgs {
+		if b := before[m.Key]; b != nil && m.Key != "" {
+			p, q := at[b.ID], at[m.ID]
+			if p.Epoch != q.Epoch || r.caps.Ordered && p.Partition != q.Partition || p.Partition == q.Partition && p.Offset >= q.Offset {
+				t.Errorf("messages %s and %s stand at %+v and %+v", b.ID, m.ID, p, q)
+			}
+		}
+		before[m.Key] = m
+	}
+}
+
+// testRecreated makes the topic anew under a member that reads.
+func testRecreated(t *testing.T, s *inbound) {
+	r := s.join(t, "g")
+	r.start(t, nil)
+	old, fresh := batch(s.Topic, 4, 1, "a"), batch(s.Topic, 4, 5, "a")
+	s.publish(t, old)
+	r.ledger.awaitApplied(t, old)
+	s.Recreate(t)
+	s.publish(t, fresh)
+	r.ledger.awaitApplied(t, fresh)
+	r.ledger.mu.Lock()
+	defer r.ledger.mu.Unlock()
+	p, q := r.ledger.record(old[0].ID).position, r.ledger.record(fresh[0].ID).position
+	if p.Epoch == q.Epoch {
+		t.Errorf("epoch of the topic is %q, and that of the one made anew too", p.Epoch)
+	}
+}
+
+// testPoison puts what is no message between messages of the same key and others.
+func testPoison(t *testing.T, s *inbound) {
+	r := s.join(t, "g")
+	msgs := batch(s.Topic, 20, 1, "a", "b")
+	s.publish(t, msgs[:10])
+	raw := s.Poison(t, "a")
+	s.publish(t, msgs[10:])
+	poisoned := 0
+	for n := 0; n < len(msgs)+1; n++ {
+		d := r.take(t, 1)[0]
+		if d.Err == nil {
+			d.apply(t)
+			d.ack(t.Context(), t)
+			continue
+		}
+		poisoned++
+		if !bytes.Equal(d.Raw, raw) {
+			t.Errorf("what is no message came as %.100q, want %.100q", d.Raw, raw)
+		}
+		d.reject(t.Context(), t)
+	}
+	if poisoned != 1 {
+		t.Errorf("what is no message came %d times, want once", poisoned)
+	}
+	r.ledger.awaitApplied(t, msgs)
+	r.leave(t)
+	s.nothingLeft(t, "g", "a", "b")
+}

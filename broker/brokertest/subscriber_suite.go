@@ -1,0 +1,280 @@
+package brokertest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider"
+)
+
+// inbound is one test's environment with what the tests share.
+type inbound struct {
+	SubscriberEnv
+	features SubscriberFeatures
+	out      *suite // publishes
+
+	mu     sync.Mutex
+	groups map[string]*ledger
+}
+
+func newInbound(t *testing.T, h SubscriberHarness) *inbound {
+	t.Helper()
+	env := h.New(t)
+	h.Features.checkComplete(t, env)
+	return &inbound{
+		SubscriberEnv: env, features: h.Features, out: &suite{Harness: Harness{Publisher: env.Publisher}},
+		groups: make(map[string]*ledger),
+	}
+}
+
+// publish publishes until everything is accepted.
+func (s *inbound) publish(t testing.TB, msgs []*postrider.Message) {
+	t.Helper()
+	s.out.deliver(t.Context(), t, msgs)
+}
+
+// reader is a member that has joined its group.
+type reader struct {
+	s      *inbound
+	member Member
+	caps   postrider.SubscriberCapabilities
+	sub    postrider.Subscription
+	ledger *ledger
+
+	mu   sync.Mutex
+	dead bool // cut off, so that nothing is expected of it
+	cut  bool // its connections were broken at least once
+}
+
+// join makes a member and has it join the group. It leaves at the end of the test, if not before.
+func (s *inbound) join(t testing.TB, group string) *reader {
+	t.Helper()
+	m := s.Member(t, group)
+	if s.features.NoCut == "" && (m.Cut == nil || m.Restore == nil) {
+		t.Fatal("Member.Cut or Member.Restore is missing; give it, or the reason why the broker cannot have it")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	sub, err := m.Subscribe(ctx)
+	if err != nil {
+		t.Fatalf("subscribe: %v", err)
+	}
+	r := &reader{s: s, member: m, caps: m.Capabilities(), sub: sub, ledger: s.ledger(group)}
+	t.Cleanup(func() { r.leave(t) })
+	return r
+}
+
+// leave closes the subscription. To do so twice is harmless.
+func (r *reader) leave(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+	defer cancel()
+	if err := r.sub.Close(ctx); err != nil && !r.isDead() {
+		t.Errorf("close the subscription: %v", err)
+	}
+}
+
+// die cuts the member off for good.
+func (r *reader) die() {
+	r.mu.Lock()
+	r.dead = true
+	r.mu.Unlock()
+	r.member.Cut()
+}
+
+// breaks takes note that the reader's connections are about to break.
+func (r *reader) breaks() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cut = true
+}
+
+func (r *reader) isDead() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.dead
+}
+
+// receive is one Receive whose result is checked.
+func (r *reader) receive(ctx context.Context, t testing.TB, limit int) ([]*delivery, error) {
+	t.Helper()
+	got, err := r.sub.Receive(ctx, limit)
+	if err != nil {
+		if len(got) > 0 {
+			t.Errorf("Receive returned %d deliveries together with error %v", len(got), err)
+		}
+		return nil, err
+	}
+	if len(got) < 1 || len(got) > limit {
+		t.Errorf("Receive returned %d deliveries, want 1 to %d", len(got), limit)
+	}
+	out := make([]*delivery, len(got))
+	for i, d := range got {
+		out[i] = &delivery{Delivery: d, reader: r, at: time.Now()}
+		r.check(t, out[i])
+	}
+	return out, nil
+}
+
+// check checks what holds for every delivery.
+func (r *reader) check(t testing.TB, d *delivery) {
+	t.Helper()
+	if d.Message == nil && d.Err == nil {
+		t.Fatal("a delivery has neither a message nor an error")
+	}
+	if d.Deliveries > 1 && !d.Redelivered {
+		t.Errorf("delivery number %d does not say that it is Redelivered", d.Deliveries)
+	}
+	if counts := r.s.features.NoDeliveryCount == ""; counts != (d.Deliveries > 0) {
+		t.Errorf("Deliveries is %d, Features.NoDeliveryCount is %q", d.Deliveries, r.s.features.NoDeliveryCount)
+	}
+	if has := d.Position != (postrider.Position{}); has != r.caps.Positions {
+		t.Errorf("position is %+v, Capabilities.Positions is %v", d.Position, r.caps.Positions)
+	}
+	if d.Err != nil {
+		return
+	}
+	if d.Deliveries > 0 && d.Message.Attempt != d.Deliveries {
+		t.Errorf("message %s: attempt %d, delivery number %d", d.Message.ID, d.Message.Attempt, d.Deliveries)
+	}
+	r.checkAgain(t, d)
+}
+
+// checkAgain compares a delivery with those of the same message before.
+func (r *reader) checkAgain(t testing.TB, d *delivery) {
+	t.Helper()
+	r.ledger.mu.Lock()
+	defer r.ledger.mu.Unlock()
+	known := r.ledger.record(d.Message.ID)
+	switch id := d.Message.ID; {
+	case !known.seen:
+	case known.settled != nil && !known.settled.mayBeForgotten():
+		t.Errorf("message %s was settled and comes again", id)
+	case known.position != d.Position:
+		t.Errorf("message %s stands at %+v, stood at %+v before", id, d.Position, known.position)
+	case !known.counted:
+	case !d.Redelivered && r.s.features.NoRedeliveredFlag == "":
+		t.Errorf("message %s comes again and does not say that it is Redelivered", id)
+	case d.Deliveries > 0 && d.Deliveries <= known.deliveries:
+		t.Errorf("message %s comes again as delivery number %d, behind number %d", id, d.Deliveries, known.deliveries)
+	}
+	known.seen, known.counted, known.position, known.deliveries = true, true, d.Position, d.Deliveries
+	if r.caps.Ordered && d.Message.Key != "" {
+		r.hold(t, d)
+	}
+}
+
+// hold takes note of a delivery from an ordered source, and checks that no other process has messages of its key. It needs
+// ledger.mu.
+func (r *reader) hold(t testing.TB, d *delivery) {
+	t.Helper()
+	held := r.ledger.held[d.Message.Key]
+	if held == nil {
+		held = make(map[*delivery]bool)
+		r.ledger.held[d.Message.Key] = held
+	}
+	for other := range held {
+		switch {
+		case other.lost(), other.reader.isDead():
+			delete(held, other)
+		case other.reader != r:
+			t.Errorf("message %s comes while another process has %s and has not lost it", d.Message.ID, other.Message.ID)
+		}
+	}
+	held[d] = true
+}
+
+// take receives n messages and leaves them unsettled.
+func (r *reader) take(t testing.TB, n int) []*delivery {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var all []*delivery
+	for len(all) < n {
+		got, err := r.receive(ctx, t, n-len(all))
+		if err != nil {
+			t.Fatalf("receive number %d of %d: %v", len(all)+1, n, err)
+		}
+		all = append(all, got...)
+	}
+	return all
+}
+
+// work receives and works on messages, as a consumer does, until ctx ends or the subscription is closed. It works on each
+// message and acknowledges it, unless refuse, if not nil, says that it is to be nacked.
+func (r *reader) work(ctx context.Context, t testing.TB, refuse func(d *delivery) bool) {
+	pause := time.NewTicker(20 * time.Millisecond)
+	defer pause.Stop()
+	settle := context.WithoutCancel(ctx)
+	for ctx.Err() == nil {
+		got, err := r.receive(ctx, t, 10)
+		switch {
+		case err == nil:
+		case ctx.Err() != nil, errors.Is(err, postrider.ErrSubscriptionClosed):
+			return
+		case postrider.OutcomeOf(err).Kind == postrider.BrokerUnavailable:
+			<-pause.C
+		default:
+			t.Errorf("receive: %v, want an error made by Unavailable", err)
+			return
+		}
+		for _, d := range got {
+			switch {
+			case d.lost():
+				d.settling()
+			case refuse != nil && refuse(d):
+				d.nack(settle, t, 0)
+			default:
+				d.apply(t)
+				d.ack(settle, t)
+			}
+		}
+	}
+}
+
+// start has a reader work in the background. The function it returns stops that and waits.
+func (r *reader) start(t testing.TB, refuse func(d *delivery) bool) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { r.work(ctx, t, refuse) })
+	stop = func() { cancel(); running.Wait() }
+	t.Cleanup(stop)
+	return stop
+}
+
+// nothingLeft has a new member join, and checks that it gets nothing but what is published now: one message for each key.
+// What the test published before has numbers below those.
+func (s *inbound) nothingLeft(t testing.TB, group string, keys ...string) {
+	t.Helper()
+	s.nothingLeftFor(t, group, 0, keys...)
+}
+
+// nothingLeftFor waits longer for what should not come.
+func (s *inbound) nothingLeftFor(t testing.TB, group string, longer time.Duration, keys ...string) {
+	t.Helper()
+	const last = 1 << 30
+	r := s.join(t, group)
+	marks := batch(s.Topic, len(keys), last, keys...)
+	s.publish(t, marks)
+	for missing := len(marks); missing > 0; {
+		for _, d := range r.take(t, 1) {
+			d.ack(t.Context(), t)
+			if d.Err == nil && d.Message.AggregateVersion == last {
+				missing--
+				continue
+			}
+			s.checkExcused(t, group, d)
+		}
+	}
+	if longer > 0 {
+		ctx, cancel := context.WithTimeout(t.Context(), longer)
+		defer cancel()
+		if got, err := r.receive(ctx, t, 1); err == nil {
+			s.checkExcused(t, group, got[0])
+		}
+	}
+	r.leave(t)
+}
