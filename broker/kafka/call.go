@@ -1,0 +1,247 @@
+package kafkabroker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/postrider/postrider"
+)
+
+// call is one Publish under way. It sends in rounds: all that may go now, then what had to wait for an answer of that round,
+// until every message is finished.
+type call struct {
+	p *Publisher
+	// lanes are the messages that are not finished, by key and in order; one without a key has a lane of its own.
+	lanes  []*lane
+	round  int
+	errs   []error
+	failed bool
+}
+
+type lane struct{ messages []*outgoing }
+
+func newCall(p *Publisher, msgs []*postrider.Message) *call {
+	n := len(msgs)
+	c := &call{p: p, errs: make([]error, n), lanes: make([]*lane, 0, n)}
+	// One piece of memory for all messages, lanes, and the beginnings of lanes.
+	out, lanes, firsts := make([]outgoing, n), make([]lane, n), make([]*outgoing, n)
+	byKey := make(map[string]*lane, n)
+	for i, m := range msgs {
+		o := &out[i]
+		o.Context, o.index, o.msg = context.Background(), i, m
+		l := byKey[m.Key]
+		if l == nil || m.Key == "" {
+			l = &lanes[i]
+			l.messages = firsts[i : i : i+1]
+			byKey[m.Key] = l
+			c.lanes = append(c.lanes, l)
+		} else {
+			o.previous = l.messages[len(l.messages)-1]
+		}
+		l.messages = append(l.messages, o)
+	}
+	return c
+}
+
+// run returns the errors, nil if there are none.
+func (c *call) run(ctx context.Context) []error {
+	began := time.Now()
+	err := c.encode(ctx)
+	for err == nil {
+		next := c.next()
+		if len(next) == 0 {
+			break
+		}
+		if err = c.send(ctx, next); err == nil {
+			err = c.isolate(ctx, refusedOf(next))
+		}
+		if err == nil {
+			c.p.diagnose(next, began)
+			c.settle()
+		}
+	}
+	for _, l := range c.lanes { // if err is not nil
+		for _, o := range l.messages {
+			c.errs[o.index], c.failed = err, true
+		}
+	}
+	if !c.failed {
+		return nil
+	}
+	return c.errs
+}
+
+// encode makes the records, and finishes the messages that cannot be sent at all.
+func (c *call) encode(ctx context.Context) error {
+	var e encoder
+	topics := make(map[string]*topic)
+	unfit := make(map[string]error)
+	for _, l := range c.lanes {
+		for _, o := range l.messages {
+			name := o.msg.Topic
+			if topics[name] == nil && unfit[name] == nil {
+				topics[name], unfit[name] = c.p.topicOf(ctx, name)
+				switch err := unfit[name]; {
+				case ctx.Err() != nil:
+					return fmt.Errorf("publish to Kafka: %w", ctx.Err())
+				case postrider.OutcomeOf(err).Kind == postrider.BrokerUnavailable:
+					return err // it would be the same for all topics
+				}
+			}
+			err := unfit[name]
+			if err == nil {
+				o.topic = topics[name]
+				err = o.encode(&e)
+			}
+			if err != nil {
+				c.finish(l, o, err)
+				break
+			}
+		}
+	}
+	c.forgetFinished()
+	return nil
+}
+
+// next returns what may be sent now: of each lane as much as fits into a batch.
+func (c *call) next() []*outgoing {
+	next := make([]*outgoing, 0, len(c.errs))
+	for _, l := range c.lanes {
+		size := 0
+		for i, o := range l.messages {
+			if size += o.size; i > 0 && size > o.topic.limit {
+				break
+			}
+			next = append(next, o)
+		}
+	}
+	return c.follow(next)
+}
+
+// follow begins a round with those messages that may be sent in it: all before them in their key are accepted, or sent in
+// this round to the same topic, in which case they may only stand in the same batch.
+func (c *call) follow(messages []*outgoing) []*outgoing {
+	c.round++
+	return slices.DeleteFunc(messages, func(o *outgoing) bool {
+		o.state, o.before = held, nil
+		switch before := o.previous; {
+		case before == nil || before.state == accepted:
+		case before.round == c.round && before.topic == o.topic:
+			o.before = before
+		default:
+			return true
+		}
+		o.round = c.round
+		return false
+	})
+}
+
+// send hands messages to the client and waits for all answers. It fails if nothing may be sent any more, or ctx ends first;
+// then the client may still have the messages, and the call is to be given up.
+func (c *call) send(ctx context.Context, messages []*outgoing) error {
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("publish to Kafka: %w", ctx.Err())
+	case <-c.p.closing:
+		return clusterError(ErrClosed)
+	default:
+	}
+	records := make([]*kgo.Record, len(messages))
+	for i, o := range messages {
+		o.batch, o.waits = 0, false
+		o.record.Timestamp = time.Time{} // now, by which the client measures AckWait
+		records[i] = &o.record
+	}
+	answers := make(chan kgo.ProduceResults, 1)
+	c.p.running.Go(func() { answers <- c.p.client.ProduceSync(context.Background(), records...) })
+	select {
+	case all := <-answers:
+		for _, a := range all {
+			a.Record.Context.(*outgoing).answer(a.Err)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("publish to Kafka: %w; the topic may have the message", ctx.Err())
+	}
+}
+
+// answer takes in what the client says of a message.
+func (o *outgoing) answer(err error) {
+	o.err = err
+	switch {
+	case o.waits:
+		o.state = held
+	case err == nil:
+		o.state = accepted
+	default:
+		o.state = rejected
+	}
+}
+
+// refusedOf returns those of messages that stood in a batch that was refused.
+func refusedOf(messages []*outgoing) []*outgoing {
+	var refused []*outgoing
+	for _, o := range messages {
+		if o.state == rejected && blameFor(o.err) == ofTheBatch {
+			refused = append(refused, o)
+		}
+	}
+	return refused
+}
+
+// isolate sends messages of refused batches again, in halves, until each is accepted or refused alone. (It may then still
+// have shared its batch with one of another call; it fails and is delivered with the next attempt.)
+func (c *call) isolate(ctx context.Context, refused []*outgoing) error {
+	if len(refused) < 2 {
+		return nil
+	}
+	for half := range slices.Chunk(refused, (len(refused)+1)/2) {
+		half = c.follow(half)
+		if len(half) == 0 {
+			continue
+		}
+		if err := c.send(ctx, half); err != nil {
+			return err
+		}
+		if err := c.isolate(ctx, refusedOf(half)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle takes note of the answers to all messages.
+func (c *call) settle() {
+	for _, l := range c.lanes {
+		for len(l.messages) > 0 && l.messages[0].state == accepted {
+			l.messages = l.messages[1:]
+		}
+		if len(l.messages) > 0 && l.messages[0].state == rejected {
+			o := l.messages[0]
+			if blameFor(o.err) == ofTheTopic {
+				c.p.topics.forget(o.topic.name)
+			}
+			c.finish(l, o, o.outcome())
+		}
+	}
+	c.forgetFinished()
+}
+
+// finish fails a message of a lane, and those behind it.
+func (c *call) finish(l *lane, o *outgoing, err error) {
+	i := slices.Index(l.messages, o)
+	c.errs[o.index], c.failed = err, true
+	behind := postrider.Behind(o.msg, err)
+	for _, follower := range l.messages[i+1:] {
+		c.errs[follower.index] = behind
+	}
+	l.messages = l.messages[:i]
+}
+
+func (c *call) forgetFinished() {
+	c.lanes = slices.DeleteFunc(c.lanes, func(l *lane) bool { return len(l.messages) == 0 })
+}

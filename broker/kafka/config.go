@@ -1,0 +1,111 @@
+package kafkabroker
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// The defaults of Config.
+const (
+	DefaultAckWait  = 10 * time.Second
+	DefaultBuffer   = 64 << 20
+	DefaultCompress = "snappy"
+)
+
+// Config configures a Publisher. The zero value of every field means its default.
+type Config struct {
+	Connection
+
+	// Topic is the one Kafka topic that all messages go to. Default: each message's own topic, behind Prefix.
+	Topic string
+	// Prefix stands before a message's topic in the name of Kafka's topic, e.g. "shop.". Default: none.
+	Prefix string
+
+	// Create creates topics that do not exist, with Partitions and Replicas. Default: they must exist.
+	Create bool
+	// Partitions is the number of partitions of a topic that is created. It cannot be changed later without the order of keys
+	// being lost. Default: the broker's num.partitions.
+	Partitions int
+	// Replicas is the number of brokers that keep a topic that is created. Default: the broker's default.replication.factor.
+	Replicas int
+
+	// AckWait bounds the wait for the acknowledgement of a message. It should outlast the election of a leader. Default: 10 s.
+	AckWait time.Duration
+	// Buffer bounds the bytes of messages that wait for their acknowledgement, over all calls; further calls wait for room.
+	// Default: 64 MiB.
+	Buffer int
+	// Compress is how batches are compressed: none, gzip, snappy, lz4 or zstd. Default: snappy.
+	Compress string
+}
+
+// ParseURL takes the options out of a URL for Open and sets them in cfg. It returns the URL without them and without
+// credentials. The options are topic, prefix, create, partitions, replicas, ack_wait, buffer (bytes), compress, client_id,
+// user, password, sasl, tls, ca, cert and key. Its error names every option that is unknown or has a bad value.
+func ParseURL(address string, cfg Config) (string, Config, error) {
+	servers, err := settings{
+		"topic": text(&cfg.Topic), "prefix": text(&cfg.Prefix), "create": boolean(&cfg.Create),
+		"partitions": number(&cfg.Partitions), "replicas": number(&cfg.Replicas), "ack_wait": duration(&cfg.AckWait),
+		"buffer": number(&cfg.Buffer), "compress": text(&cfg.Compress),
+	}.parse(address, &cfg.Connection)
+	return servers, cfg, err
+}
+
+func (c Config) withDefaults() Config {
+	c.Connection = c.Connection.withDefaults()
+	c.AckWait = cmp.Or(c.AckWait, DefaultAckWait)
+	c.Buffer = cmp.Or(c.Buffer, DefaultBuffer)
+	c.Compress = cmp.Or(c.Compress, DefaultCompress)
+	return c
+}
+
+// validate names every fault of a configuration with defaults.
+func (c Config) validate() error {
+	faults := c.faults()
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("kafka: "+format, args...)) }
+	if c.Topic != "" {
+		if c.Prefix != "" {
+			fault("both a topic and a prefix are given; give Topic for one topic, or Prefix for one per topic of messages")
+		}
+		if TopicName("", c.Topic) != c.Topic || len(c.Topic) > maxTopicName {
+			fault("topic %q: a name has 1 to %d of the characters a-z, A-Z, 0-9, dot, underscore and hyphen", c.Topic, maxTopicName)
+		}
+	}
+	faults = append(faults, prefixFaults(c.Prefix)...)
+	faults = append(faults, creationFaults(c.Create, c.Partitions, c.Replicas)...)
+	if c.AckWait < 100*time.Millisecond {
+		fault("acknowledgement wait is %s; give 100ms or more", c.AckWait)
+	}
+	if c.Buffer < 1<<20 {
+		fault("buffer is %d bytes; give 1 MiB or more", c.Buffer)
+	}
+	if _, ok := codecs[c.Compress]; !ok {
+		fault("compression %q; give none, gzip, snappy, lz4 or zstd", c.Compress)
+	}
+	return errors.Join(faults...)
+}
+
+func prefixFaults(prefix string) []error {
+	if TopicName("", prefix+"-") == prefix+"-" {
+		return nil
+	}
+	return []error{fmt.Errorf("kafka: prefix %q: give characters of a-z, A-Z, 0-9, dot, underscore and hyphen", prefix)}
+}
+
+func creationFaults(create bool, partitions, replicas int) (faults []error) {
+	if partitions < 0 || partitions > 1<<31-1 || replicas < 0 || replicas > 1<<15-1 {
+		faults = append(faults, fmt.Errorf("kafka: %d partitions with %d replicas; give positive numbers, or 0 for the broker's default", partitions, replicas))
+	}
+	if !create && (partitions > 0 || replicas > 0) {
+		faults = append(faults, errors.New("kafka: partitions or replicas are given, and topics are not to be created; set Create, or create=true in the URL"))
+	}
+	return faults
+}
+
+var codecs = map[string]kgo.CompressionCodec{
+	"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(),
+	"lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
+}

@@ -1,0 +1,142 @@
+package kafkabroker_test
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider"
+	kafkabroker "github.com/postrider/postrider/broker/kafka"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/store/memory"
+)
+
+// TestCutOffMemberStops checks that a member that hears nothing of its group gives up its work before others get it, and
+// that nothing is missing when it is back.
+func TestCutOffMemberStops(t *testing.T) {
+	t.Parallel()
+	s := newSource(t)
+	s.publish(t, 0, 20)
+	one, link := s.join(t, nil)
+	got := receive(t, one, 20)
+	ack(t, got[:5]...)
+	link.sever()
+	two, _ := s.join(t, nil)
+	for _, d := range got[5:] {
+		select {
+		case <-d.Lost():
+		case <-time.After(time.Minute):
+			t.Fatal("a member that is cut off does not give up its work")
+		}
+		ack(t, d) // does nothing
+	}
+	link.restore()
+	want := make(map[string]bool)
+	for _, d := range got[5:] {
+		want[d.Message.ID] = true
+	}
+	var mu sync.Mutex
+	done := make(chan struct{})
+	ctx, cancel := context.WithCancel(by(t))
+	defer cancel()
+	var reading sync.WaitGroup
+	for _, sub := range []postrider.Subscription{one, two} {
+		reading.Go(func() {
+			for ctx.Err() == nil {
+				again, _ := sub.Receive(ctx, 20) // while it is unavailable, it is tried again
+				ack(t, again...)
+				mu.Lock()
+				before := len(want)
+				for _, d := range again {
+					delete(want, d.Message.ID)
+				}
+				if before > 0 && len(want) == 0 {
+					close(done)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+		t.Errorf("what was given up does not come again: %d messages", len(want))
+	}
+	cancel()
+	reading.Wait()
+}
+
+// TestEffectOnceThroughCrashes has consumers with an inbox work on a topic while members are cut off.
+func TestEffectOnceThroughCrashes(t *testing.T) {
+	t.Parallel()
+	s := newSource(t)
+	store := memory.New(memory.Config{})
+	in, err := inbox.New(store, inbox.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const messages = 400
+	var mu sync.Mutex
+	effects, next := make(map[string]int), make(map[string]int64)
+	all := make(chan struct{})
+	handle := func(_ context.Context, _ *memory.Tx, m *postrider.Message) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if effects[m.ID]++; effects[m.ID] > 1 {
+			t.Errorf("message %s has its effect %d times", m.ID, effects[m.ID])
+		}
+		if next[m.Key]++; m.AggregateVersion != next[m.Key] {
+			t.Errorf("message %s is handled as number %d of its key", m.ID, next[m.Key])
+		}
+		if len(effects) == messages {
+			close(all)
+		}
+		return nil
+	}
+	ctx, cancel := context.WithCancel(by(t))
+	defer cancel()
+	var running sync.WaitGroup
+	var links []*proxy
+	for range 2 {
+		link := newProxy(t, s.address)
+		links = append(links, link)
+		sub := openSubscriber(t, link, kafkabroker.SubscriberConfig{Group: s.topic, Topics: []string{s.topic}})
+		c, err := inbox.NewConsumer(in, sub, inbox.ConsumerConfig{Name: "view", RequireOrder: true, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.HandleFunc("test.happened", handle); err != nil {
+			t.Fatal(err)
+		}
+		running.Go(func() {
+			if err := c.Run(ctx); err != nil {
+				t.Errorf("run: %v", err)
+			}
+		})
+	}
+	for n := range messages / 10 {
+		var msgs []*postrider.Message
+		for k := range 10 {
+			msgs = append(msgs, message("orders", "order/"+strconv.Itoa(k), n+1))
+		}
+		mustPublish(t, s.publisher, msgs...)
+		if n%10 == 5 {
+			links[n/10%2].sever()
+		}
+		if n%10 == 8 {
+			links[n/10%2].restore()
+		}
+	}
+	select {
+	case <-all:
+	case <-ctx.Done():
+		mu.Lock()
+		t.Errorf("%d messages of %d had their effect", len(effects), messages)
+		mu.Unlock()
+	}
+	cancel()
+	running.Wait()
+}

@@ -1,0 +1,234 @@
+package kafkabroker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/postrider/postrider"
+)
+
+// commitWait bounds a commit while a partition waits for it.
+const commitWait = 5 * time.Second
+
+// owned returns a partition that this member owns, or nil. It needs mu.
+func (s *Subscription) owned(topic string, number int32) *partition {
+	i := slices.IndexFunc(s.partitions, func(p *partition) bool { return p.topic == topic && p.number == number })
+	if i < 0 {
+		return nil
+	}
+	return s.partitions[i]
+}
+
+// assigned takes over partitions.
+func (s *Subscription) assigned(_ context.Context, client *kgo.Client, partitions map[string][]int32) {
+	<-s.started
+	client.ResumeFetchPartitions(partitions) // they may have been paused when they were here before
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for topic, numbers := range partitions {
+		for _, number := range numbers {
+			s.partitions = append(s.partitions, &partition{
+				sub: s, topic: topic, number: number, name: fmt.Sprintf("%s/%d", topic, number),
+				settled: kgo.EpochOffset{Epoch: -1, Offset: -1}, committed: -1, expected: -1,
+			})
+		}
+	}
+}
+
+// revoked gives up partitions that another member is to get, after what is under way there is settled or RevokeWait is over.
+func (s *Subscription) revoked(ctx context.Context, _ *kgo.Client, partitions map[string][]int32) {
+	<-s.started
+	leaving := s.among(partitions)
+	s.mu.Lock()
+	for _, p := range leaving {
+		p.leaving = true
+	}
+	s.mu.Unlock()
+	s.drain(leaving)
+	s.giveUp(leaving, func() {
+		ctx, cancel := context.WithTimeout(ctx, commitWait)
+		defer cancel()
+		if err := s.commit(ctx, false); err != nil {
+			s.cfg.Logger.Warn("Kafka did not take the offsets of partitions that go to another member; messages come again there",
+				"group", s.cfg.Group, "error", err)
+		}
+	})
+}
+
+// lost gives up partitions that may belong to others already.
+func (s *Subscription) lost(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
+	<-s.started
+	s.giveUp(s.among(partitions), func() {})
+}
+
+// among returns those of this member's partitions that are named.
+func (s *Subscription) among(named map[string][]int32) (found []*partition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for topic, numbers := range named {
+		for _, number := range numbers {
+			if p := s.owned(topic, number); p != nil {
+				found = append(found, p)
+			}
+		}
+	}
+	return found
+}
+
+// drain waits until nothing is under way in partitions, for RevokeWait at most.
+func (s *Subscription) drain(leaving []*partition) {
+	ctx, cancel := context.WithTimeout(s.life, s.cfg.RevokeWait)
+	defer cancel()
+	for ctx.Err() == nil {
+		s.mu.Lock()
+		changed, closed := s.changed, s.closed
+		busy := slices.ContainsFunc(leaving, func(p *partition) bool { return p.out > 0 })
+		s.mu.Unlock()
+		if !busy || closed {
+			return
+		}
+		_ = wait(ctx, changed, time.Time{}) // its error ends the loop
+	}
+}
+
+// giveUp loses what is under way in partitions, does last, and forgets them.
+func (s *Subscription) giveUp(leaving []*partition, last func()) {
+	s.mu.Lock()
+	for _, p := range leaving {
+		p.give()
+	}
+	s.tell()
+	s.mu.Unlock()
+	last()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.partitions = slices.DeleteFunc(s.partitions, func(p *partition) bool { return slices.Contains(leaving, p) })
+}
+
+// commitLoop commits what is settled, and watches over the membership.
+func (s *Subscription) commitLoop() {
+	tick := time.NewTicker(s.cfg.CommitEvery)
+	defer tick.Stop()
+	failing := false
+	for {
+		select {
+		case <-s.life.Done():
+			return
+		case <-tick.C:
+		}
+		s.suspend(time.Now())
+		ctx, cancel := context.WithTimeout(s.life, commitWait)
+		err := s.commit(ctx, s.isSuspended())
+		cancel()
+		if err != nil && !failing && s.life.Err() == nil {
+			s.cfg.Logger.Warn("Kafka does not take the offsets of what is settled; trying goes on, and after a crash messages come again",
+				"group", s.cfg.Group, "error", err)
+		}
+		if failing = err != nil; !failing {
+			s.resume()
+		}
+	}
+}
+
+func (s *Subscription) isSuspended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.suspended
+}
+
+// suspend stops all work when the group may soon give the member up.
+func (s *Subscription) suspend(now time.Time) {
+	if now.Sub(s.health.lastBeat()) < s.cfg.SessionTimeout*3/4 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.suspended || len(s.partitions) == 0 {
+		return
+	}
+	s.suspended = true
+	for _, p := range s.partitions {
+		p.rewind(0)
+	}
+	s.tell()
+	s.cfg.Logger.Warn("no sign of life from the Kafka group: what is under way is given up, and delivered again when the group answers", "group", s.cfg.Group)
+}
+
+// resume goes on after a commit was taken, which a group does of its members only.
+func (s *Subscription) resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.suspended {
+		s.suspended = false
+		s.health.beat(time.Now())
+		s.tell()
+	}
+}
+
+// commit commits what is settled in all partitions, if there is anything new, or all is asked for. Its error is made by
+// postrider.Unavailable.
+func (s *Subscription) commit(ctx context.Context, all bool) error {
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	c := s.uncommitted(all)
+	if len(c.partitions) == 0 {
+		return nil
+	}
+	var failed error
+	s.client.CommitOffsetsSync(marked(ctx, c.epochs), c.offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
+		failed = err
+		if err != nil {
+			return
+		}
+		for _, t := range resp.Topics {
+			for _, p := range t.Partitions {
+				if err := kerr.ErrorForCode(p.ErrorCode); err != nil && failed == nil {
+					failed = fmt.Errorf("partition %d of topic %s: %w", p.Partition, t.Topic, err)
+				}
+			}
+		}
+	})
+	if failed != nil {
+		return postrider.Unavailable(fmt.Errorf("commit offsets of group %s to Kafka: %w", s.cfg.Group, failed))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p, offset := range c.partitions {
+		p.committed = offset
+	}
+	return nil
+}
+
+// commitment is what is to be committed.
+type commitment struct {
+	offsets    map[string]map[int32]kgo.EpochOffset // by topic and partition
+	partitions map[*partition]int64
+	epochs     map[string]string // by topic, its ID
+}
+
+func (s *Subscription) uncommitted(all bool) commitment {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := commitment{make(map[string]map[int32]kgo.EpochOffset), make(map[*partition]int64), make(map[string]string)}
+	for _, p := range s.partitions {
+		at := p.settled
+		if at.Offset < 0 && all && len(p.entries) > 0 {
+			r := p.entries[0].record // nothing is settled: the group's place is before the first
+			at = kgo.EpochOffset{Epoch: r.LeaderEpoch, Offset: r.Offset}
+		}
+		if at.Offset < 0 || at.Offset == p.committed && !all {
+			continue
+		}
+		if c.offsets[p.topic] == nil {
+			c.offsets[p.topic] = make(map[int32]kgo.EpochOffset)
+		}
+		c.offsets[p.topic][p.number], c.partitions[p], c.epochs[p.topic] = at, at.Offset, p.epoch
+	}
+	return c
+}

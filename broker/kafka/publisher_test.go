@@ -1,0 +1,318 @@
+package kafkabroker_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/postrider/postrider"
+	kafkabroker "github.com/postrider/postrider/broker/kafka"
+)
+
+// open opens a publisher that waits little and is closed at the end of the test.
+func open(t testing.TB, address string, cfg kafkabroker.Config) *kafkabroker.Publisher {
+	t.Helper()
+	if cfg.AckWait == 0 {
+		cfg.AckWait = 5 * time.Second
+	}
+	p, err := kafkabroker.Open(by(t), "kafka://"+address, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return p
+}
+
+func message(topic, key string, n int) *postrider.Message {
+	return &postrider.Message{
+		ID: fmt.Sprintf("%s|%s|%d", topic, key, n), Type: "test.happened", Source: "/test", Topic: topic, Key: key,
+		AggregateVersion: int64(n), ContentType: "application/json", Payload: fmt.Appendf(nil, `{"n":%d}`, n),
+	}
+}
+
+// mustPublish publishes messages that all have to be accepted.
+func mustPublish(t testing.TB, p postrider.Publisher, msgs ...*postrider.Message) {
+	t.Helper()
+	for i, err := range p.Publish(t.Context(), msgs) {
+		if err != nil {
+			t.Fatalf("message %s: %v", msgs[i].ID, err)
+		}
+	}
+}
+
+// createTopic creates a topic with settings.
+func createTopic(t testing.TB, address, name string, partitions int, settings map[string]string) *kadm.Client {
+	t.Helper()
+	configs := make(map[string]*string)
+	for k, v := range settings {
+		configs[k] = &v
+	}
+	admin := kadm.NewClient(plainClient(t, address))
+	if _, err := admin.CreateTopic(by(t), int32(partitions), 1, configs, name); err != nil {
+		t.Fatal(err)
+	}
+	until(t, func() bool { // the broker has heard of it
+		listed, err := admin.ListTopics(by(t), name)
+		return err == nil && len(listed[name].Partitions) == partitions
+	})
+	return admin
+}
+
+// TestPartitionsAreJavas compares with the hashes in the tests of Kafka's own client.
+func TestPartitionsAreJavas(t *testing.T) {
+	t.Parallel()
+	hashes := map[string]int32{
+		"21": -973932308, "foobar": -790332482, "a-little-bit-long-string": -985981536, "a-little-bit-longer-string": -1486304829,
+		"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971, "abc": 479470107,
+	}
+	address, prefix := sharedServer(t), newPrefix()
+	p := open(t, address, kafkabroker.Config{Prefix: prefix, Create: true, Partitions: 7})
+	for key := range hashes {
+		mustPublish(t, p, message("java", key, 1))
+	}
+	for _, r := range records(t, address, prefix+"java") {
+		if want := (hashes[string(r.Key)] & 0x7fffffff) % 7; r.Partition != want {
+			t.Errorf("key %s is in partition %d, want %d", r.Key, r.Partition, want)
+		}
+	}
+}
+
+// TestHotKeySharesBatches checks that the messages of one key do not wait for each other one by one.
+func TestHotKeySharesBatches(t *testing.T) {
+	t.Parallel()
+	link, prefix := newProxy(t, sharedServer(t)), newPrefix()
+	p := open(t, link.address(), kafkabroker.Config{Connection: through(link), Prefix: prefix, Create: true})
+	mustPublish(t, p, message("hot", "a", 0))
+	before := link.count(produceKey)
+	var msgs []*postrider.Message
+	for n := range 2_000 {
+		msgs = append(msgs, message("hot", "a", n+1))
+	}
+	mustPublish(t, p, msgs...)
+	if n := link.count(produceKey) - before; n > 200 {
+		t.Errorf("%d messages of one key took %d requests", len(msgs), n)
+	}
+	for i, m := range arrived(t, sharedServer(t), prefix+"hot") {
+		if m.AggregateVersion != int64(i) {
+			t.Fatalf("message number %d stands at place %d", m.AggregateVersion, i)
+		}
+	}
+}
+
+// TestSmallBatchesKeepOrder has batches that hold few messages fail in every way while others are on their way: the first
+// copies of a key's messages must stand in order nevertheless.
+func TestSmallBatchesKeepOrder(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	address, topic := sharedServer(t), newPrefix()+"small"
+	createTopic(t, address, topic, 2, map[string]string{"max.message.bytes": "2500"})
+	link := newProxy(t, address)
+	p := open(t, link.address(), kafkabroker.Config{Connection: through(link), Topic: topic, Compress: "none", AckWait: 2 * time.Second})
+	var left []*postrider.Message
+	for n := range 600 {
+		left = append(left, message("small", "key"+strconv.Itoa(n%3), n/3+1))
+	}
+	for deadline := time.Now().Add(time.Minute); len(left) > 0; {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d messages are not accepted", len(left))
+		}
+		link.mark(link.refuse)(left[random.IntN(len(left))].ID, left[random.IntN(len(left))].ID)
+		link.mark(link.loseAck)(left[random.IntN(len(left))].ID)
+		var again []*postrider.Message
+		for i, err := range p.Publish(t.Context(), left) {
+			if err != nil {
+				again = append(again, left[i])
+			}
+		}
+		left = again
+	}
+	last := make(map[string]int64)
+	for _, m := range arrived(t, address, topic) {
+		if m.AggregateVersion > last[m.Key]+1 {
+			t.Errorf("message %s stands behind number %d of its key", m.ID, last[m.Key])
+		}
+		last[m.Key] = max(last[m.Key], m.AggregateVersion)
+	}
+	for key, n := range last {
+		if n != 200 {
+			t.Errorf("the last message of %s is number %d, want 200", key, n)
+		}
+	}
+}
+
+func TestTopicMissing(t *testing.T) {
+	t.Parallel()
+	address, prefix := sharedServer(t), newPrefix()
+	_, err := kafkabroker.Open(by(t), "kafka://"+address, kafkabroker.Config{Topic: prefix + "missing"})
+	wantError(t, err, "topic "+prefix+"missing does not exist", "kafka-topics.sh --create --topic "+prefix+"missing")
+	createTopic(t, address, prefix+"there", 1, nil)
+	p := open(t, address, kafkabroker.Config{Prefix: prefix})
+	errs := p.Publish(t.Context(), []*postrider.Message{message("missing", "a", 1), message("there", "b", 1), message("missing", "", 1)})
+	if errs == nil || errs[1] != nil {
+		t.Fatalf("got %v, want errors of the topic that is missing", errs)
+	}
+	for _, i := range []int{0, 2} {
+		wantError(t, errs[i], "does not exist")
+		if kind := postrider.OutcomeOf(errs[i]).Kind; kind != postrider.Retried {
+			t.Errorf("outcome %v of %v, want one that is retried", kind, errs[i])
+		}
+	}
+	errs = p.Publish(t.Context(), []*postrider.Message{message(strings.Repeat("t", 249), "a", 1)})
+	if errs == nil || postrider.OutcomeOf(errs[0]).Kind != postrider.DeadLettered {
+		t.Errorf("got %v for a topic whose name is too long, want dead", errs)
+	}
+}
+
+// TestTopicDeleted checks that a topic that is deleted, and then made anew, is noticed.
+func TestTopicDeleted(t *testing.T) {
+	t.Parallel()
+	address, prefix := sharedServer(t), newPrefix()
+	admin := createTopic(t, address, prefix+"gone", 2, nil)
+	p := open(t, address, kafkabroker.Config{Prefix: prefix})
+	mustPublish(t, p, message("gone", "a", 1))
+	if _, err := admin.DeleteTopic(by(t), prefix+"gone"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, func() bool {
+		errs := p.Publish(t.Context(), []*postrider.Message{message("gone", "a", 2)})
+		return errs != nil && strings.Contains(errs[0].Error(), "does not exist")
+	})
+	createTopic(t, address, prefix+"gone", 2, nil)
+	until(t, func() bool { return p.Publish(t.Context(), []*postrider.Message{message("gone", "a", 3)}) == nil })
+}
+
+// until waits for a condition that a server brings about.
+func until(t testing.TB, condition func() bool) {
+	t.Helper()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for deadline := time.Now().Add(time.Minute); !condition(); <-look.C {
+		if time.Now().After(deadline) {
+			t.Fatal("waited a minute in vain")
+		}
+	}
+}
+
+func TestCompactedTopicWantsKeys(t *testing.T) {
+	t.Parallel()
+	address, topic := sharedServer(t), newPrefix()+"compacted"
+	createTopic(t, address, topic, 1, map[string]string{"cleanup.policy": "compact"})
+	p := open(t, address, kafkabroker.Config{Topic: topic})
+	errs := p.Publish(t.Context(), []*postrider.Message{message("x", "a", 1), message("x", "", 1)})
+	if errs == nil || errs[0] != nil || postrider.OutcomeOf(errs[1]).Kind != postrider.DeadLettered {
+		t.Errorf("got %v, want the message without a key dead", errs)
+	}
+	tombstone := message("x", "a", 2)
+	tombstone.Payload = nil
+	mustPublish(t, p, tombstone)
+	for _, r := range records(t, address, topic) {
+		if r.Value == nil {
+			t.Error("a message without payload is a tombstone")
+		}
+	}
+}
+
+// TestTopicTakesLessThanBefore lowers the limit of a topic behind the publisher's back: what fits is delivered.
+func TestTopicTakesLessThanBefore(t *testing.T) {
+	t.Parallel()
+	address, topic := sharedServer(t), newPrefix()+"limited"
+	admin := createTopic(t, address, topic, 1, map[string]string{"max.message.bytes": "20000"})
+	p := open(t, address, kafkabroker.Config{Topic: topic, Compress: "none"})
+	if got := p.Capabilities().MaxMessageBytes; got > 20_000 || got < 10_000 {
+		t.Errorf("the largest message has %d bytes, want nearly 20,000", got)
+	}
+	mustPublish(t, p, message("limited", "a", 0))
+	limit := "3000"
+	if _, err := admin.AlterTopicConfigs(by(t), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &limit}}, topic); err != nil {
+		t.Fatal(err)
+	}
+	var msgs []*postrider.Message
+	for n := range 30 {
+		msgs = append(msgs, message("limited", "key"+strconv.Itoa(n%5), n/5+1))
+	}
+	msgs[12].Payload = []byte(strings.Repeat("x", 4_000)) // the third of key2
+	msgs[12].ContentType = "text/plain"
+	var errs []error
+	until(t, func() bool { // the brokers take a moment to apply it
+		errs = p.Publish(t.Context(), msgs)
+		return errs != nil
+	})
+	for i, err := range errs {
+		switch kind := postrider.OutcomeOf(err).Kind; {
+		case i == 12:
+			wantError(t, err, kerr.MessageTooLarge.Message)
+			if kind != postrider.DeadLettered {
+				t.Errorf("outcome %v of a message that is too large, want dead", kind)
+			}
+		case msgs[i].Key == "key2" && i > 12:
+			if kind != postrider.Retried || err == nil {
+				t.Errorf("message %s, behind a dead one: %v", msgs[i].ID, err)
+			}
+		case err != nil:
+			t.Errorf("message %s: %v", msgs[i].ID, err)
+		}
+	}
+}
+
+// TestPartitionTakesNothing checks that a partition whose replicas are away stops its own messages only, and counts no
+// attempt. A Kafka of one broker has no such partitions.
+func TestPartitionTakesNothing(t *testing.T) {
+	t.Parallel()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(1, "starved", "fed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	if err := errors.Join(cluster.MoveTopicPartition("starved", 0, 0), cluster.MoveTopicPartition("fed", 0, 1)); err != nil {
+		t.Fatal(err)
+	}
+	cluster.ControlKey(produceKey, func(r kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if cluster.CurrentNode() != 0 {
+			return nil, nil, false
+		}
+		return notEnoughReplicas(r.(*kmsg.ProduceRequest)), nil, true
+	})
+	p := open(t, cluster.ListenAddrs()[0], kafkabroker.Config{AckWait: time.Second})
+	errs := p.Publish(t.Context(), []*postrider.Message{message("starved", "a", 1), message("fed", "b", 1), message("starved", "a", 2)})
+	if errs == nil || errs[1] != nil {
+		t.Fatalf("got %v, want errors of the starved topic only", errs)
+	}
+	wantError(t, errs[0], "broker 0, which leads partition 0, takes nothing for it")
+	if o := postrider.OutcomeOf(errs[0]); o.Kind != postrider.Snoozed || o.After <= 0 {
+		t.Errorf("outcome %+v of %v, want snoozed", o, errs[0])
+	}
+	if errs[2] == nil {
+		t.Error("the follower is accepted")
+	}
+}
+
+func notEnoughReplicas(req *kmsg.ProduceRequest) kmsg.Response {
+	resp := req.ResponseKind().(*kmsg.ProduceResponse)
+	for _, t := range req.Topics {
+		topic := kmsg.NewProduceResponseTopic()
+		topic.Topic, topic.TopicID = t.Topic, t.TopicID
+		for _, p := range t.Partitions {
+			partition := kmsg.NewProduceResponseTopicPartition()
+			partition.Partition, partition.ErrorCode = p.Partition, kerr.NotEnoughReplicas.Code
+			topic.Partitions = append(topic.Partitions, partition)
+		}
+		resp.Topics = append(resp.Topics, topic)
+	}
+	return resp
+}

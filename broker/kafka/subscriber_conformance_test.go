@@ -1,0 +1,111 @@
+package kafkabroker_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/broker/brokertest"
+	kafkabroker "github.com/postrider/postrider/broker/kafka"
+)
+
+func TestSubscriberConformance(t *testing.T) {
+	t.Parallel()
+	const commits = "offsets are committed, a second later at most, up to the first message that is not settled"
+	brokertest.RunSubscriber(t, brokertest.SubscriberHarness{
+		Features: brokertest.SubscriberFeatures{
+			NoDeliveryCount: "Kafka does not count", NoRedeliveredFlag: "Kafka does not know what it has delivered",
+			CumulativeAcks: commits, UnconfirmedAcks: commits,
+		},
+		New: func(t *testing.T) brokertest.SubscriberEnv {
+			if strings.Contains(t.Name(), "restart") {
+				s := startServer(t, "")
+				env := inboundEnv(t, s.address)
+				env.Stop, env.Start = s.stop, s.start
+				return env
+			}
+			return inboundEnv(t, sharedServer(t))
+		},
+	})
+}
+
+const sessionTimeout = 3 * time.Second
+
+func inboundEnv(t *testing.T, address string) brokertest.SubscriberEnv {
+	prefix, out := newPrefix(), newProxy(t, address)
+	links := []*proxy{out}
+	p, err := kafkabroker.Open(by(t), "kafka://"+out.address(), kafkabroker.Config{
+		Connection: through(out), Prefix: prefix, Create: true, Partitions: 4, AckWait: 3 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Errorf("close publisher: %v", err)
+		}
+	})
+	const topic = "orders"
+	name := kafkabroker.TopicName(prefix, topic)
+	return brokertest.SubscriberEnv{
+		Topic:     topic,
+		Publisher: p,
+		Member: func(t testing.TB, group string) brokertest.Member {
+			link := newProxy(t, address)
+			links = append(links, link)
+			return brokertest.Member{
+				Subscriber: openSubscriber(t, link, kafkabroker.SubscriberConfig{
+					Group: prefix + group, Topics: []string{topic}, Prefix: prefix, Create: true, Partitions: 4,
+				}),
+				Cut: link.sever, Restore: link.restore,
+			}
+		},
+		Poison: func(t testing.TB, key string) []byte {
+			r := &kgo.Record{Topic: name, Key: []byte(key), Value: []byte("no event")}
+			if err := plainClient(t, address).ProduceSync(by(t), r).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+			return r.Value
+		},
+		Recreate: func(t testing.TB) {
+			admin := kadm.NewClient(plainClient(t, address))
+			if _, err := admin.DeleteTopic(by(t), name); err != nil {
+				t.Fatal(err)
+			}
+			until(t, func() bool { // the broker has heard of it
+				listed, err := admin.ListTopics(by(t), name)
+				return err == nil && errors.Is(listed[name].Err, kerr.UnknownTopicOrPartition)
+			})
+		},
+		Stop: func(testing.TB) {
+			for _, link := range links {
+				link.sever()
+			}
+		},
+		Start: func(testing.TB) {
+			for _, link := range links {
+				link.restore()
+			}
+		},
+	}
+}
+
+// openSubscriber opens a subscriber that waits little.
+func openSubscriber(t testing.TB, link *proxy, cfg kafkabroker.SubscriberConfig) postrider.Subscriber {
+	t.Helper()
+	cfg.Connection = through(link, kgo.MetadataMaxAge(time.Second))
+	cfg.SessionTimeout = sessionTimeout
+	cfg.RevokeWait = 300 * time.Millisecond
+	cfg.CommitEvery = 100 * time.Millisecond
+	s, err := kafkabroker.OpenSubscriber(t.Context(), "kafka://"+link.address(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}

@@ -1,0 +1,355 @@
+package kafkabroker
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/postrider/postrider"
+)
+
+const (
+	// pollRecords is how many records are taken from the client at a time.
+	pollRecords = 500
+	// maxQueued and maxQueuedBytes bound the records that wait for Receive beside those that the client has fetched, and those
+	// of each partition that none is delivered of for a while; the last that were taken from the client may go beyond.
+	maxQueued, maxQueuedBytes = 1000, 4 << 20
+)
+
+// Subscription is one member of a group.
+//
+// The client fetches ahead, and a loop takes records from it into the partitions that they belong to. Receive hands them out
+// from there, each with a channel that says when the right to work on it is lost. A delivery that is given back (Nack) is
+// delivered again from there too, and all behind it in its partition.
+//
+// When the group wants a partition for another member, nothing more of it is delivered; what is under way gets
+// SubscriberConfig.RevokeWait to be settled; then the rest is lost, what is settled is committed, and the partition is given
+// up. Other partitions go on meanwhile. When the member has had no sign of life from the group for three quarters of the
+// session timeout, it stops by itself: everything under way is lost, and delivered again when the group has confirmed the
+// membership.
+type Subscription struct {
+	cfg     SubscriberConfig
+	client  *kgo.Client
+	health  health
+	life    context.Context // of the loops
+	end     context.CancelFunc
+	running sync.WaitGroup
+	started chan struct{} // closed when client is set: the client's callbacks may come before
+
+	strange []place // of the offsets fetched last; of the goroutine that manages the group
+
+	committing sync.Mutex // held while a commit is under way; taken before mu
+
+	mu         sync.Mutex
+	changed    chan struct{} // closed and replaced when anything that somebody may wait for changes
+	partitions []*partition  // in the order in which they are next to be asked for messages
+	trouble    error         // to be reported by Receive
+	suspended  bool
+	closed     bool
+	closing    sync.Once
+}
+
+var _ postrider.Subscription = (*Subscription)(nil)
+
+func newSubscription(cfg SubscriberConfig) *Subscription {
+	s := &Subscription{cfg: cfg, started: make(chan struct{}), changed: make(chan struct{})}
+	s.life, s.end = context.WithCancel(context.Background())
+	s.health.tell = s.wake
+	s.health.beat(time.Now())
+	return s
+}
+
+// options connect the client with the subscription.
+func (s *Subscription) options() []kgo.Opt {
+	return []kgo.Opt{
+		kgo.OnPartitionsAssigned(s.assigned), kgo.OnPartitionsRevoked(s.revoked), kgo.OnPartitionsLost(s.lost),
+		kgo.OnOffsetsFetched(s.fetched), kgo.AdjustFetchOffsetsFn(s.adjusted),
+		kgo.WithHooks(&s.health),
+	}
+}
+
+func (s *Subscription) start(client *kgo.Client) {
+	s.client = client
+	close(s.started)
+	s.running.Go(s.fetchLoop)
+	s.running.Go(s.commitLoop)
+}
+
+// tell wakes all who wait for a change. It needs mu.
+func (s *Subscription) tell() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *Subscription) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tell()
+}
+
+// Receive implements postrider.Subscription.
+func (s *Subscription) Receive(ctx context.Context, limit int) ([]*postrider.Delivery, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		s.mu.Lock()
+		changed := s.changed
+		out, next, err := s.receive(limit)
+		s.balance()
+		s.mu.Unlock()
+		if len(out) > 0 || err != nil {
+			return out, err
+		}
+		if err := s.health.unreachable(time.Now()); err != nil {
+			return nil, postrider.Unavailable(fmt.Errorf("read from Kafka: %w", err))
+		}
+		if err := wait(ctx, changed, earlier(next, s.health.next())); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// receive takes what there is, and says when there may be more if nothing changes; the zero time if that is not known.
+func (s *Subscription) receive(limit int) (out []*postrider.Delivery, next time.Time, err error) {
+	if s.closed {
+		return nil, next, postrider.ErrSubscriptionClosed
+	}
+	if s.suspended {
+		return nil, next, nil
+	}
+	now := time.Now()
+	for i := 0; i < len(s.partitions) && len(out) < limit; i++ {
+		p := s.partitions[i]
+		for len(out) < limit {
+			e, at := p.deliver(now)
+			if e == nil {
+				next = earlier(next, at)
+				break
+			}
+			out = append(out, s.delivery(p, e))
+		}
+	}
+	if len(out) > 0 {
+		s.rotate(out[len(out)-1].Position.Partition)
+		s.tell() // there is room
+		return out, next, nil
+	}
+	if err = s.trouble; err != nil {
+		s.trouble = nil
+		return nil, next, postrider.Unavailable(fmt.Errorf("read from Kafka: %w", err))
+	}
+	return nil, next, nil
+}
+
+// rotate lets the partition that was last asked wait until the others were.
+func (s *Subscription) rotate(last string) {
+	i := slices.IndexFunc(s.partitions, func(p *partition) bool { return p.name == last })
+	s.partitions = slices.Concat(s.partitions[i+1:], s.partitions[:i+1])
+}
+
+// delivery makes a delivery of an entry.
+func (s *Subscription) delivery(p *partition, e *entry) *postrider.Delivery {
+	d := &postrider.Delivery{Position: p.position(e), Redelivered: e.again, Settler: e.out}
+	d.Message, d.Err = s.cfg.Decode(e.record)
+	if d.Err != nil {
+		d.Raw = e.record.Value
+		if d.Message == nil {
+			d.Message = &postrider.Message{Topic: Topic(s.cfg.Prefix, e.record.Topic), Key: string(e.record.Key)}
+		}
+	}
+	return d
+}
+
+// decode reads a message from a record.
+func decode(r *kgo.Record) (*postrider.Message, error) {
+	m, err := cloudEvents.Decode(func(yield func(string, string) bool) {
+		for _, h := range r.Headers {
+			if !yield(h.Key, string(h.Value)) {
+				return
+			}
+		}
+	}, r.Value)
+	if err == nil && m.Key == "" && utf8.Valid(r.Key) {
+		m.Key = string(r.Key)
+	}
+	return m, err
+}
+
+// earlier returns the earlier of two times, of which a zero one is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// wait returns when something has changed or a time has come; the zero time does not. Its error is that of ctx.
+func wait(ctx context.Context, changed <-chan struct{}, until time.Time) error {
+	var timer <-chan time.Time
+	if !until.IsZero() {
+		t := time.NewTimer(time.Until(until))
+		defer t.Stop()
+		timer = t.C
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-changed:
+	case <-timer:
+	}
+	return nil
+}
+
+// fetchLoop takes records from the client while there is room.
+func (s *Subscription) fetchLoop() {
+	for s.awaitRoom() {
+		fetches := s.client.PollRecords(s.life, pollRecords)
+		unknown := s.takeIn(fetches)
+		s.client.AllowRebalance()
+		if len(unknown) > 0 {
+			s.reopen(unknown)
+		}
+	}
+}
+
+// awaitRoom returns when there is room, and whether the subscription lives.
+func (s *Subscription) awaitRoom() bool {
+	for s.life.Err() == nil {
+		s.mu.Lock()
+		s.balance()
+		changed, queued, bytes := s.changed, 0, 0
+		for _, p := range s.partitions {
+			if !p.paused {
+				queued += p.queued
+				bytes += p.queuedBytes
+			}
+		}
+		s.mu.Unlock()
+		if queued < maxQueued && bytes < maxQueuedBytes {
+			return true
+		}
+		_ = wait(s.life, changed, time.Time{}) // its error ends the loop
+	}
+	return false
+}
+
+// balance lets the client fetch nothing of partitions that nothing can be delivered of now and of which there is enough, so
+// that they do not take the room of others. It needs mu.
+func (s *Subscription) balance() {
+	pause, resume := make(map[string][]int32), make(map[string][]int32)
+	for _, p := range s.partitions {
+		enough := p.queued >= maxQueued/2 || p.queuedBytes >= maxQueuedBytes/2
+		switch stopped := p.leaving || p.notBefore.After(time.Now()); {
+		case !p.paused && enough && stopped:
+			p.paused, pause[p.topic] = true, append(pause[p.topic], p.number)
+		case p.paused && !stopped:
+			p.paused, resume[p.topic] = false, append(resume[p.topic], p.number)
+		}
+	}
+	if len(pause) > 0 {
+		s.client.PauseFetchPartitions(pause)
+	}
+	if len(resume) > 0 {
+		s.client.ResumeFetchPartitions(resume)
+	}
+}
+
+// takeIn puts records into their partitions. It returns the topics that are no longer what they were.
+func (s *Subscription) takeIn(fetches kgo.Fetches) (unknown []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.tell()
+	for _, f := range fetches {
+		for _, t := range f.Topics {
+			for i := range t.Partitions {
+				fetched := &t.Partitions[i]
+				if fetched.Err != nil && s.takeError(t.Topic, fetched.Partition, fetched.Err) && !slices.Contains(unknown, t.Topic) {
+					unknown = append(unknown, t.Topic)
+				}
+				p := s.owned(t.Topic, fetched.Partition)
+				if p == nil {
+					continue // which only an error can have no owner for
+				}
+				if t.TopicID != [16]byte{} { // brokers before 3.1 do not tell
+					p.epoch = hex.EncodeToString(t.TopicID[:])
+				}
+				p.checkStart(fetched.LogStartOffset)
+				for _, r := range fetched.Records {
+					p.add(r)
+				}
+			}
+		}
+	}
+	return unknown
+}
+
+// takeError takes note of an error in place of records, and says whether its topic is another one, or gone.
+func (s *Subscription) takeError(topic string, number int32, err error) (unknown bool) {
+	var lost *kgo.ErrDataLoss
+	switch {
+	case s.life.Err() != nil, errors.Is(err, kgo.ErrClientClosed):
+	case errors.As(err, &lost):
+		s.cfg.Logger.Error("Kafka has lost messages of a partition, or the group's place in it: reading goes on where it can; see whether messages are to be published again (replay)",
+			"topic", topic, "partition", number, "error", err)
+	case errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.InconsistentTopicID):
+		return true
+	case errors.Is(err, kerr.TopicAuthorizationFailed):
+		s.trouble = fmt.Errorf("the user may not read topic %s; run: kafka-acls.sh --add --allow-principal User:NAME --operation Read --topic %s: %w", topic, topic, err)
+	case errors.Is(err, kerr.GroupAuthorizationFailed):
+		s.trouble = fmt.Errorf("the user may not join group %s; run: kafka-acls.sh --add --allow-principal User:NAME --operation Read --group %s: %w", s.cfg.Group, s.cfg.Group, err)
+	case topic == "": // of the group
+		s.trouble = err
+	default:
+		s.trouble = fmt.Errorf("topic %s, partition %d: %w", topic, number, err)
+	}
+	return false
+}
+
+// reopen lets the client look at topics anew: they were deleted, and may have been made again.
+func (s *Subscription) reopen(topics []string) {
+	s.cfg.Logger.Warn("Kafka topics were deleted; reading them anew when they are there again", "topics", topics)
+	s.mu.Lock()
+	for _, p := range s.partitions {
+		if slices.Contains(topics, p.topic) {
+			p.give()
+		}
+	}
+	s.partitions = slices.DeleteFunc(s.partitions, func(p *partition) bool { return slices.Contains(topics, p.topic) })
+	s.tell()
+	s.mu.Unlock()
+	s.client.PurgeTopicsFromConsuming(topics...)
+	s.client.AddConsumeTopics(topics...)
+}
+
+// Close implements postrider.Subscription. What is under way is lost, what was settled before is committed.
+func (s *Subscription) Close(ctx context.Context) error {
+	var err error
+	s.closing.Do(func() {
+		ctx, cancel := context.WithTimeout(ctx, commitWait)
+		defer cancel()
+		s.mu.Lock()
+		s.closed = true
+		for _, p := range s.partitions {
+			p.give()
+		}
+		s.tell()
+		s.mu.Unlock()
+		s.end()
+		s.running.Wait()
+		err = s.commit(ctx, false)
+		if left := s.client.LeaveGroupContext(ctx); left != nil && err == nil {
+			err = postrider.Unavailable(fmt.Errorf("leave group %s of Kafka: %w", s.cfg.Group, left))
+		}
+		s.client.CloseAllowingRebalance()
+	})
+	return err
+}
