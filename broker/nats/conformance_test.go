@@ -122,7 +122,7 @@ func arrived(t testing.TB, address, stream, topic string) []*postrider.Message {
 	t.Helper()
 	conn, js := connect(t, address)
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	subject := stream + "." + topic
 	if topic != "orders.*" { // the one topic here that stands for several

@@ -154,25 +154,34 @@ func reconnectDelay(attempts int) time.Duration {
 // ParseURL takes the options out of a URL for Open and sets them in cfg. It returns the URL without them. Its error names
 // every option that is unknown or has a bad value.
 func ParseURL(address string, cfg Config) (string, Config, error) {
+	servers, err := parseURL(address, cfg.settings())
+	return servers, cfg, err
+}
+
+// settings are the URL options of a configuration, each as a function that sets it.
+func (c *Config) settings() map[string]func(v string) error {
+	return map[string]func(v string) error{
+		"stream": text(&c.Stream), "prefix": text(&c.Prefix), "name": text(&c.Name),
+		"subjects": list(&c.Subjects), "check_only": boolean(&c.CheckOnly),
+		"replicas": number(&c.Replicas), "window": number(&c.Window),
+		"dedupe_window": duration(&c.DedupeWindow), "ack_wait": duration(&c.AckWait),
+		"creds": text(&c.CredentialsFile), "nkey": text(&c.NKeySeedFile), "token": text(&c.Token),
+		"user": text(&c.User), "password": text(&c.Password),
+		"ca": text(&c.CAFile), "cert": text(&c.CertFile), "key": text(&c.KeyFile),
+	}
+}
+
+// parseURL applies settings to the options of a URL and returns the URL without them.
+func parseURL(address string, settings map[string]func(v string) error) (string, error) {
 	servers, query, _ := strings.Cut(address, "?")
 	for server := range strings.SplitSeq(servers, ",") {
 		if scheme, _, ok := strings.Cut(server, "://"); ok && scheme != "nats" && scheme != "tls" {
-			return "", cfg, fmt.Errorf("nats: URL %s: scheme %q; use nats:// or tls://", redacted(servers), scheme)
+			return "", fmt.Errorf("nats: URL %s: scheme %q; use nats:// or tls://", redacted(servers), scheme)
 		}
 	}
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return "", cfg, fmt.Errorf("nats: URL %s: options: %w", redacted(servers), err)
-	}
-	settings := map[string]func(v string) error{
-		"stream": text(&cfg.Stream), "prefix": text(&cfg.Prefix), "name": text(&cfg.Name),
-		"subjects":   func(v string) error { cfg.Subjects = strings.Split(v, ","); return nil },
-		"check_only": func(v string) (err error) { cfg.CheckOnly, err = strconv.ParseBool(v); return err },
-		"replicas":   number(&cfg.Replicas), "window": number(&cfg.Window),
-		"dedupe_window": duration(&cfg.DedupeWindow), "ack_wait": duration(&cfg.AckWait),
-		"creds": text(&cfg.CredentialsFile), "nkey": text(&cfg.NKeySeedFile), "token": text(&cfg.Token),
-		"user": text(&cfg.User), "password": text(&cfg.Password),
-		"ca": text(&cfg.CAFile), "cert": text(&cfg.CertFile), "key": text(&cfg.KeyFile),
+		return "", fmt.Errorf("nats: URL %s: options: %w", redacted(servers), err)
 	}
 	var faults []error
 	for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -186,11 +195,24 @@ func ParseURL(address string, cfg Config) (string, Config, error) {
 			faults = append(faults, fmt.Errorf("nats: URL option %s: %w", name, err))
 		}
 	}
-	return servers, cfg, errors.Join(faults...)
+	return servers, errors.Join(faults...)
 }
 
 func text(to *string) func(string) error {
 	return func(v string) error { *to = v; return nil }
+}
+
+func boolean(to *bool) func(string) error {
+	return func(v string) (err error) {
+		if *to, err = strconv.ParseBool(v); err != nil {
+			return fmt.Errorf("%q is neither true nor false", v)
+		}
+		return nil
+	}
+}
+
+func list(to *[]string) func(string) error {
+	return func(v string) error { *to = strings.Split(v, ","); return nil }
 }
 
 func number(to *int) func(string) error {

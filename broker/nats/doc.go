@@ -1,4 +1,4 @@
-// Package natsbroker publishes messages to a NATS JetStream stream.
+// Package natsbroker publishes messages to a NATS JetStream stream, and reads them back for consumers.
 //
 // # Way of a message
 //
@@ -28,4 +28,17 @@
 //   - The stream is full, sealed, or out of resources: Unavailable.
 //   - Too large for the server or the stream: postrider.Dead.
 //   - Not allowed to publish to the subject: the message fails.
+//
+// # Reading
+//
+// A group is a durable pull consumer. Each Subscription has its own NATS subscription and asks with one pull request at a
+// time for what Receive wants, so that little waits unseen while the server counts the time to its settlement.
+//
+// The server delivers a message again when it was not settled within SubscriberConfig.AckWithin, behind whatever it has
+// delivered meanwhile; so order holds only if there is nothing else, that is with one unsettled message at a time
+// (SubscriberConfig.Ordered). A process counts the same time from when the message arrived, or from before it asked for
+// more, and loses the right to work on it after nine tenths, so that it stops before another one begins.
+//
+// When the connection breaks, or the server says that the consumer is gone, stream and consumer are looked at again before
+// anything more is asked for. If they are others under the same name, all that came from the old ones is lost.
 package natsbroker

@@ -26,6 +26,7 @@ type proxy struct {
 	loseAck  map[string]bool
 	loseMsg  map[string]bool
 	closed   bool
+	severed  bool // no connection is let through
 	accepted int
 }
 
@@ -61,10 +62,10 @@ func (p *proxy) accept() {
 		}
 		l := &link{proxy: p, client: client, server: server, lostAcks: make(map[string]bool)}
 		p.mu.Lock()
-		if p.closed {
+		if p.closed || p.severed {
 			p.mu.Unlock()
 			l.close()
-			return
+			continue
 		}
 		p.links[l] = true
 		p.accepted++
@@ -92,6 +93,20 @@ func (p *proxy) drop() {
 		l.close()
 		delete(p.links, l)
 	}
+}
+
+// cut breaks every connection and lets none be made until restore.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	p.severed = true
+	p.mu.Unlock()
+	p.drop()
+}
+
+func (p *proxy) restore() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.severed = false
 }
 
 func (p *proxy) pause() {

@@ -19,19 +19,27 @@ func prepareStream(ctx context.Context, conn *nats.Conn, cfg Config) (jetstream.
 	if err != nil {
 		return jetstream.StreamConfig{}, fmt.Errorf("nats: %w", err)
 	}
+	stream, err := findStream(ctx, js, cfg)
+	if err != nil {
+		return jetstream.StreamConfig{}, err
+	}
+	got := stream.CachedInfo().Config
+	return got, checkStream(cfg, got)
+}
+
+// findStream returns the stream, after creating it if need be.
+func findStream(ctx context.Context, js jetstream.JetStream, cfg Config) (jetstream.Stream, error) {
 	stream, err := js.Stream(ctx, cfg.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if cfg.CheckOnly {
-			return jetstream.StreamConfig{}, fmt.Errorf("nats: stream %s does not exist and is not to be created (CheckOnly): %s",
-				cfg.Stream, addCommand(cfg))
+			return nil, fmt.Errorf("nats: stream %s does not exist and is not to be created (CheckOnly): %s", cfg.Stream, addCommand(cfg))
 		}
 		stream, err = createStream(ctx, js, cfg)
 	}
 	if err != nil {
-		return jetstream.StreamConfig{}, streamError(cfg, err)
+		return nil, streamError(cfg, err)
 	}
-	got := stream.CachedInfo().Config
-	return got, checkStream(cfg, got)
+	return stream, nil
 }
 
 // createStream is safe to be run by many processes at once: the same stream may be created twice.

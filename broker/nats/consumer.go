@@ -1,0 +1,162 @@
+package natsbroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postrider/postrider"
+)
+
+// groupConsumer is the group's durable consumer as it was found or made.
+type groupConsumer struct {
+	epoch   string    // of the stream: when it was created
+	created time.Time // of the consumer
+}
+
+// prepareConsumer finds or creates stream and consumer. Its error names everything about an existing consumer that does not
+// fit; one made by Unavailable says that nobody answers.
+func (s *Subscriber) prepareConsumer(ctx context.Context) (groupConsumer, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.AckWait)
+	defer cancel()
+	stream, err := findStream(ctx, s.js, s.cfg.Config)
+	if err != nil {
+		return groupConsumer{}, s.consumerError(ctx, err)
+	}
+	consumer, err := stream.Consumer(ctx, s.cfg.Group)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		if s.cfg.CheckOnly {
+			return groupConsumer{}, fmt.Errorf("nats: stream %s has no consumer %s and it is not to be created (CheckOnly): %s",
+				s.cfg.Stream, s.cfg.Group, s.addConsumerCommand())
+		}
+		consumer, err = s.createConsumer(ctx, stream)
+	}
+	if err != nil {
+		return groupConsumer{}, s.consumerError(ctx, err)
+	}
+	info := consumer.CachedInfo()
+	found := groupConsumer{epoch: stream.CachedInfo().Created.UTC().Format(time.RFC3339Nano), created: info.Created}
+	return found, s.checkConsumer(info.Config)
+}
+
+// createConsumer is safe to be run by many processes at once.
+func (s *Subscriber) createConsumer(ctx context.Context, stream jetstream.Stream) (jetstream.Consumer, error) {
+	cfg := jetstream.ConsumerConfig{
+		Durable:       s.cfg.Group,
+		Description:   "Messages consumed with Postrider",
+		DeliverPolicy: jetstream.DeliverAllPolicy,
+		AckPolicy:     jetstream.AckExplicitPolicy,
+		AckWait:       s.cfg.AckWithin,
+		MaxDeliver:    -1,
+		MaxAckPending: s.cfg.MaxUnsettled,
+	}
+	if filters := s.cfg.filters(); len(filters) == 1 {
+		cfg.FilterSubject = filters[0]
+	} else {
+		cfg.FilterSubjects = filters
+	}
+	consumer, err := stream.CreateConsumer(ctx, cfg)
+	if errors.Is(err, jetstream.ErrConsumerExists) {
+		return stream.Consumer(ctx, s.cfg.Group)
+	}
+	return consumer, err
+}
+
+// checkConsumer compares an existing consumer with what is asked for.
+func (s *Subscriber) checkConsumer(got jetstream.ConsumerConfig) error {
+	var faults []error
+	fault := func(advice, format string, args ...any) {
+		text := fmt.Sprintf("nats: consumer %s of stream %s "+format, append([]any{s.cfg.Group, s.cfg.Stream}, args...)...)
+		faults = append(faults, errors.New(text+"; "+advice))
+	}
+	edit := func(flag string) string {
+		return fmt.Sprintf("run: nats consumer edit %s %s %s", s.cfg.Stream, s.cfg.Group, flag)
+	}
+	const another = "name another group, or delete it (what it has consumed comes again)"
+	if got.DeliverSubject != "" {
+		fault(another, "is a push consumer (deliver subject %s)", got.DeliverSubject)
+	}
+	if got.AckPolicy != jetstream.AckExplicitPolicy {
+		fault(another, "has ack policy %s, which does not settle messages one by one", got.AckPolicy)
+	}
+	if got.HeadersOnly {
+		fault(edit("--no-headers-only"), "delivers headers without payloads")
+	}
+	if got.PriorityPolicy != jetstream.PriorityPolicyNone {
+		fault(another, "has priority groups")
+	}
+	if got.MaxDeliver > 0 {
+		fault(edit("--max-deliver=-1"), "gives messages up after %d deliveries (max deliver), which would lose them", got.MaxDeliver)
+	}
+	if len(got.BackOff) > 0 {
+		fault(edit("--no-backoff"), "has a backoff, which takes the place of the ack wait")
+	}
+	if got.MaxRequestBatch > 0 || got.MaxRequestExpires > 0 {
+		fault(another, "limits pull requests (max batch %d, max expires %s)", got.MaxRequestBatch, got.MaxRequestExpires)
+	}
+	if got.AckWait != s.cfg.AckWithin {
+		fault(edit("--wait="+s.cfg.AckWithin.String())+", or set AckWithin to it", "waits %s for a settlement (ack wait); %s are asked for",
+			got.AckWait, s.cfg.AckWithin)
+	}
+	if got.MaxAckPending != s.cfg.MaxUnsettled {
+		fault(edit(fmt.Sprintf("--max-pending=%d", s.cfg.MaxUnsettled))+", or set MaxUnsettled to it",
+			"lets %d messages be unsettled (max ack pending); %d are asked for", got.MaxAckPending, s.cfg.MaxUnsettled)
+	}
+	if has, want := filtersOf(got), slices.Sorted(slices.Values(s.cfg.filters())); !slices.Equal(has, want) {
+		fault(edit("--filter="+strings.Join(want, " --filter="))+", or name another group", "reads %s (filter subjects); %s is asked for",
+			orEverything(has), orEverything(want))
+	}
+	return errors.Join(faults...)
+}
+
+func filtersOf(c jetstream.ConsumerConfig) []string {
+	filters := slices.Sorted(slices.Values(c.FilterSubjects))
+	if c.FilterSubject != "" {
+		filters = append(filters, c.FilterSubject)
+	}
+	return filters
+}
+
+func orEverything(filters []string) string {
+	if len(filters) == 0 {
+		return "everything"
+	}
+	return strings.Join(filters, ", ")
+}
+
+// consumerError says what to do about a stream or consumer that can be neither read nor created.
+func (s *Subscriber) consumerError(ctx context.Context, err error) error {
+	doing := fmt.Sprintf("nats: prepare consumer %s of stream %s", s.cfg.Group, s.cfg.Stream)
+	switch {
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("%s: %w", doing, err)
+	case isUnsendable(err), errors.Is(err, nats.ErrDisconnected), errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrTimeout),
+		errors.Is(err, context.DeadlineExceeded), ctx.Err() != nil:
+		return postrider.Unavailable(fmt.Errorf("%s: nobody answers; check that the server runs with JetStream and has a leader, and that "+
+			"the user may publish to $JS.API.STREAM.INFO.%s and $JS.API.CONSUMER.> and subscribe to _INBOX.>: %w", doing, s.cfg.Stream, err))
+	}
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
+		switch api.ErrorCode {
+		case codeClusterNotAvail, codeNotLeader, codeInsufficient, codeMemoryResources, codeStorageResources, codeTooManyRequests,
+			codeNotEnabled:
+			return postrider.Unavailable(fmt.Errorf("%s: %w", doing, err))
+		}
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// addConsumerCommand is the command that creates the consumer as it is described here.
+func (s *Subscriber) addConsumerCommand() string {
+	filters := s.cfg.filters()
+	for i, filter := range filters {
+		filters[i] = "--filter=" + filter
+	}
+	return fmt.Sprintf("run: nats consumer add %s %s --pull --deliver=all --ack=explicit --wait=%s --max-pending=%d --max-deliver=-1 %s --defaults",
+		s.cfg.Stream, s.cfg.Group, s.cfg.AckWithin, s.cfg.MaxUnsettled, strings.Join(filters, " "))
+}

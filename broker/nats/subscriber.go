@@ -1,0 +1,201 @@
+package natsbroker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postrider/postrider"
+)
+
+// The defaults of SubscriberConfig.
+const (
+	DefaultMaxUnsettled = 1024
+	DefaultAckWithin    = 30 * time.Second
+)
+
+// SubscriberConfig configures a Subscriber. Config.Stream and Group are required; the zero value of every other field means
+// its default.
+type SubscriberConfig struct {
+	// Config names the stream and says how to connect. A stream that does not exist is created as a Publisher would do it,
+	// unless CheckOnly; of one that exists nothing is demanded. AckWait bounds the wait for the confirmation of a settlement
+	// and for answers about stream and consumer. Window has no meaning.
+	Config
+	// Group names the processes that share the work. It is the name of their durable consumer in the stream.
+	Group string
+	// Topics are what the group reads, without wildcards. Default: everything under Prefix.
+	Topics []string
+	// Ordered has the group work on one message at a time, over all its processes: that is the only way in which JetStream
+	// keeps the order of messages when one is delivered again. Default: messages that come again come out of order.
+	Ordered bool
+	// MaxUnsettled is how many messages the group may have unsettled at a time, over all its processes. Default: 1,024;
+	// 1 when Ordered.
+	MaxUnsettled int
+	// AckWithin is how long the server waits for a settlement before it delivers again: 1 s or more. A process that dies
+	// holds up what it had for that long. Default: 30 s.
+	AckWithin time.Duration
+	// ConfirmAcks makes Ack and Reject wait until the server says that it has noted them. Default: they are sent; one that is
+	// lost with its connection makes the message come again.
+	ConfirmAcks bool
+}
+
+func (c SubscriberConfig) withDefaults() SubscriberConfig {
+	c.Config = c.Config.withDefaults()
+	c.Topics = slices.Clone(c.Topics)
+	if c.Ordered {
+		c.MaxUnsettled = cmp.Or(c.MaxUnsettled, 1)
+	}
+	c.MaxUnsettled = cmp.Or(c.MaxUnsettled, DefaultMaxUnsettled)
+	c.AckWithin = cmp.Or(c.AckWithin, DefaultAckWithin)
+	return c
+}
+
+// validate names every fault of a configuration with defaults.
+func (c SubscriberConfig) validate() error {
+	faults := []error{c.Config.validate()}
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("nats: "+format, args...))
+	}
+	if c.Group == "" {
+		fault("no group is named; set Group, or ?group=NAME in the URL")
+	} else if strings.ContainsAny(c.Group, " .*>/\\\t\r\n") {
+		fault("group %q: a name has no space, dot, slash, * or >", c.Group)
+	}
+	if slices.Contains(c.Topics, "") {
+		fault("a topic is empty; leave Topics out to read everything under the prefix")
+	}
+	if c.Ordered && c.MaxUnsettled != 1 {
+		fault("%d unsettled messages in order; a group that is to keep the order has 1", c.MaxUnsettled)
+	}
+	if c.MaxUnsettled < 1 {
+		fault("%d unsettled messages; give 1 or more", c.MaxUnsettled)
+	}
+	if c.AckWithin < time.Second {
+		fault("settlement is to come within %s; give 1s or more", c.AckWithin)
+	}
+	return errors.Join(faults...)
+}
+
+// filters are the subjects that the consumer reads; none means all of the stream.
+func (c SubscriberConfig) filters() []string {
+	if len(c.Topics) == 0 {
+		if c.Prefix == "" {
+			return nil
+		}
+		return []string{c.Prefix + ">"}
+	}
+	filters := make([]string, len(c.Topics))
+	for i, topic := range c.Topics {
+		filters[i] = Subject(c.Prefix, topic)
+	}
+	return filters
+}
+
+// Subscriber reads a JetStream stream for a group of consumers. It is safe for concurrent use.
+type Subscriber struct {
+	cfg      SubscriberConfig
+	conn     *nats.Conn
+	js       jetstream.JetStream
+	ownsConn bool
+	caps     postrider.SubscriberCapabilities
+	log      *slog.Logger
+}
+
+var _ postrider.Subscriber = (*Subscriber)(nil)
+
+// OpenSubscriber connects as Open does and returns a Subscriber that closes the connection with itself. The URL may carry
+// the options of Open, and besides group, topics (separated by commas), ordered, max_unsettled, ack_within and confirm_acks.
+func OpenSubscriber(ctx context.Context, address string, cfg SubscriberConfig) (*Subscriber, error) {
+	servers, cfg, err := ParseSubscriberURL(address, cfg)
+	if err != nil {
+		return nil, err
+	}
+	complete := cfg.withDefaults()
+	if err := complete.validate(); err != nil {
+		return nil, err
+	}
+	options, err := connectOptions(complete.Config)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := connect(ctx, servers, options)
+	if err != nil {
+		return nil, err
+	}
+	s, err := NewSubscriber(ctx, conn, cfg)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	s.ownsConn = true
+	return s, nil
+}
+
+// NewSubscriber returns a Subscriber on a connection that the caller keeps and closes, made as for New. The stream is
+// created or found within ctx; the consumer is the business of Subscribe.
+func NewSubscriber(ctx context.Context, conn *nats.Conn, cfg SubscriberConfig) (*Subscriber, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return nil, fmt.Errorf("nats: %w", err)
+	}
+	s := &Subscriber{cfg: cfg, conn: conn, js: js, log: cfg.Logger}
+	stream, err := findStream(ctx, js, cfg.Config)
+	if err != nil {
+		return nil, err
+	}
+	s.caps = postrider.SubscriberCapabilities{
+		Ordered: cfg.Ordered, Positions: true, RedeliveryWindow: stream.CachedInfo().Config.MaxAge, AckWithin: cfg.AckWithin,
+		NackDelay: true,
+	}
+	return s, nil
+}
+
+// Capabilities implements postrider.Subscriber. Ordered is as configured; RedeliveryWindow is the max_age of the stream, for
+// as long as it has a message it may deliver it.
+func (s *Subscriber) Capabilities() postrider.SubscriberCapabilities { return s.caps }
+
+// Close closes the connection, if OpenSubscriber made it. Close the subscriptions first.
+func (s *Subscriber) Close() error {
+	if s.ownsConn {
+		s.conn.Close()
+	}
+	return nil
+}
+
+// Subscribe implements postrider.Subscriber. It creates the group's consumer, or checks it: its error names everything that
+// differs from the configuration, with the command that mends it.
+func (s *Subscriber) Subscribe(ctx context.Context) (postrider.Subscription, error) {
+	if !s.conn.IsConnected() {
+		return nil, postrider.Unavailable(fmt.Errorf("subscribe to NATS: %w", errNotConnected))
+	}
+	c, err := s.prepareConsumer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.newSubscription(c)
+}
+
+// ParseSubscriberURL is ParseURL for OpenSubscriber.
+func ParseSubscriberURL(address string, cfg SubscriberConfig) (string, SubscriberConfig, error) {
+	settings := cfg.Config.settings()
+	settings["group"] = text(&cfg.Group)
+	settings["topics"] = list(&cfg.Topics)
+	settings["ordered"] = boolean(&cfg.Ordered)
+	settings["max_unsettled"] = number(&cfg.MaxUnsettled)
+	settings["ack_within"] = duration(&cfg.AckWithin)
+	settings["confirm_acks"] = boolean(&cfg.ConfirmAcks)
+	servers, err := parseURL(address, settings)
+	return servers, cfg, err
+}

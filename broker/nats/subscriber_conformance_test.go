@@ -1,0 +1,95 @@
+package natsbroker_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/postrider/postrider/broker/brokertest"
+	natsbroker "github.com/postrider/postrider/broker/nats"
+)
+
+func TestSubscriberConformance(t *testing.T) {
+	t.Parallel()
+	brokertest.RunSubscriber(t, brokertest.SubscriberHarness{
+		Features: brokertest.SubscriberFeatures{
+			Unordered: "a message that comes again comes behind others of its key",
+		},
+		New: func(t *testing.T) brokertest.SubscriberEnv {
+			return subscriberEnv(t, startEmbedded(t, nil), natsbroker.SubscriberConfig{ConfirmAcks: true})
+		},
+	})
+}
+
+func TestSubscriberConformanceOrdered(t *testing.T) {
+	t.Parallel()
+	brokertest.RunSubscriber(t, brokertest.SubscriberHarness{
+		Features: brokertest.SubscriberFeatures{
+			OneInFlight:     "that is how order is kept",
+			UnconfirmedAcks: "acknowledgements are not confirmed by default",
+		},
+		New: func(t *testing.T) brokertest.SubscriberEnv {
+			return subscriberEnv(t, startProcess(t), natsbroker.SubscriberConfig{Ordered: true})
+		},
+	})
+}
+
+func subscriberEnv(t *testing.T, s natsServer, cfg natsbroker.SubscriberConfig) brokertest.SubscriberEnv {
+	const topic = "orders.placed"
+	quick := []nats.Option{nats.CustomReconnectDelay(func(int) time.Duration { return 10 * time.Millisecond })}
+	cfg.Stream, cfg.Topics, cfg.AckWithin = "ORDERS", []string{topic}, 2*time.Second
+	cfg.AckWait, cfg.Options = 3*time.Second, quick
+	p := open(t, "nats://"+s.address(), natsbroker.Config{Stream: "ORDERS", AckWait: 3 * time.Second, Options: quick})
+	return brokertest.SubscriberEnv{
+		Topic:     topic,
+		Publisher: p,
+		Member: func(t testing.TB, group string) brokertest.Member {
+			faults := newProxy(t, s.address())
+			c := cfg
+			c.Group = group
+			return brokertest.Member{Subscriber: openSubscriber(t, faults.url(), c), Cut: faults.cut, Restore: faults.restore}
+		},
+		Poison: func(t testing.TB, _ string) []byte {
+			_, js := connect(t, s.address())
+			raw := []byte("no CloudEvent")
+			if _, err := js.Publish(t.Context(), natsbroker.Subject("ORDERS.", topic), raw); err != nil {
+				t.Fatal(err)
+			}
+			return raw
+		},
+		Recreate: func(t testing.TB) { recreate(t, s.address(), "ORDERS") },
+		Stop:     s.stop,
+		Start:    s.start,
+	}
+}
+
+func openSubscriber(t testing.TB, url string, cfg natsbroker.SubscriberConfig) *natsbroker.Subscriber {
+	t.Helper()
+	s, err := natsbroker.OpenSubscriber(t.Context(), url, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return s
+}
+
+// recreate deletes a stream and creates it anew as it was.
+func recreate(t testing.TB, address, name string) {
+	t.Helper()
+	_, js := connect(t, address)
+	stream, err := js.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteStream(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), stream.CachedInfo().Config); err != nil {
+		t.Fatal(err)
+	}
+}

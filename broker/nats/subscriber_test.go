@@ -1,0 +1,238 @@
+package natsbroker_test
+
+import (
+	"context"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postrider/postrider"
+	natsbroker "github.com/postrider/postrider/broker/nats"
+)
+
+func subscribe(t *testing.T, url string, cfg natsbroker.SubscriberConfig) postrider.Subscription {
+	t.Helper()
+	sub, err := openSubscriber(t, url, cfg).Subscribe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := sub.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return sub
+}
+
+// receive returns n deliveries.
+func receive(t *testing.T, sub postrider.Subscription, n int) []*postrider.Delivery {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var all []*postrider.Delivery
+	for len(all) < n {
+		got, err := sub.Receive(ctx, n-len(all))
+		if err != nil && postrider.OutcomeOf(err).Kind != postrider.BrokerUnavailable {
+			t.Fatal(err)
+		}
+		all = append(all, got...)
+	}
+	return all
+}
+
+func TestParseSubscriberURL(t *testing.T) {
+	t.Parallel()
+	servers, cfg, err := natsbroker.ParseSubscriberURL("nats://a:4222?stream=ORDERS&group=view&topics=a,b&ordered=true&max_unsettled=1"+
+		"&ack_within=10s&confirm_acks=true&ack_wait=2s", natsbroker.SubscriberConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := natsbroker.SubscriberConfig{
+		Config: natsbroker.Config{Stream: "ORDERS", AckWait: 2 * time.Second}, Group: "view", Topics: []string{"a", "b"}, Ordered: true,
+		MaxUnsettled: 1, AckWithin: 10 * time.Second, ConfirmAcks: true,
+	}
+	if servers != "nats://a:4222" || !reflect.DeepEqual(cfg, want) {
+		t.Errorf("got %s and %+v, want %+v", servers, cfg, want)
+	}
+	_, _, err = natsbroker.ParseURL("nats://a?group=view", natsbroker.Config{})
+	wantError(t, err, `unknown URL option "group"`)
+	_, _, err = natsbroker.ParseSubscriberURL("nats://a?ordered=perhaps&gruop=x", natsbroker.SubscriberConfig{})
+	wantError(t, err, `ordered: "perhaps" is neither true nor false`, `unknown URL option "gruop"`, "known are ack_wait, ack_within,")
+}
+
+// TestSubscriberConfigFaults checks that every fault is named at once.
+func TestSubscriberConfigFaults(t *testing.T) {
+	t.Parallel()
+	_, err := natsbroker.OpenSubscriber(t.Context(), "nats://127.0.0.1:1", natsbroker.SubscriberConfig{
+		Topics: []string{""}, Ordered: true, MaxUnsettled: 7, AckWithin: time.Millisecond,
+	})
+	wantError(t, err, "no stream is named", "no group is named", "a topic is empty", "7 unsettled messages in order", "within 1ms")
+	_, err = natsbroker.OpenSubscriber(t.Context(), "nats://127.0.0.1:1", natsbroker.SubscriberConfig{Group: "a b", MaxUnsettled: -1})
+	wantError(t, err, `group "a b"`, "-1 unsettled messages")
+}
+
+// TestConsumerCreated checks what the server is asked for, and that a second member finds it.
+func TestConsumerCreated(t *testing.T) {
+	t.Parallel()
+	s := startEmbedded(t, nil)
+	url := "nats://" + s.address() + "?stream=ORDERS&group=view&topics=placed,paid&ack_within=7s"
+	for range 2 {
+		subscribe(t, url, natsbroker.SubscriberConfig{})
+	}
+	_, js := connect(t, s.address())
+	consumer, err := js.Consumer(t.Context(), "ORDERS", "view")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := consumer.CachedInfo().Config
+	if got.Durable != "view" || got.AckPolicy != jetstream.AckExplicitPolicy || got.AckWait != 7*time.Second || got.MaxDeliver != -1 ||
+		got.MaxAckPending != natsbroker.DefaultMaxUnsettled || got.DeliverPolicy != jetstream.DeliverAllPolicy ||
+		!reflect.DeepEqual(got.FilterSubjects, []string{"ORDERS.placed", "ORDERS.paid"}) {
+		t.Errorf("consumer is %+v", got)
+	}
+}
+
+// TestConsumerDoesNotFit checks that every misfit is named at once with the command that mends it.
+func TestConsumerDoesNotFit(t *testing.T) {
+	t.Parallel()
+	s := startEmbedded(t, nil)
+	_, js := connect(t, s.address())
+	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"ORDERS.>"}, MaxAge: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{
+		Durable: "view", AckPolicy: jetstream.AckAllPolicy, MaxDeliver: 5, BackOff: []time.Duration{time.Second, 2 * time.Second},
+		FilterSubject: "ORDERS.paid", HeadersOnly: true, MaxRequestBatch: 10,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(cfg natsbroker.SubscriberConfig, parts ...string) {
+		t.Helper()
+		cfg.Stream = "ORDERS"
+		sub := openSubscriber(t, "nats://"+s.address(), cfg)
+		if c := sub.Capabilities(); c.RedeliveryWindow != time.Hour {
+			t.Errorf("redelivery window is %s, want the stream's max age", c.RedeliveryWindow)
+		}
+		_, err := sub.Subscribe(t.Context())
+		if postrider.OutcomeOf(err).Kind == postrider.BrokerUnavailable {
+			t.Errorf("error %v says that the broker is unavailable", err)
+		}
+		wantError(t, err, parts...)
+	}
+	refused(natsbroker.SubscriberConfig{Group: "view", Ordered: true}, "has ack policy", "name another group",
+		"gives messages up after 5 deliveries", "nats consumer edit ORDERS view --max-deliver=-1", "has a backoff",
+		"waits 1s for a settlement (ack wait); 30s are asked for; run: nats consumer edit ORDERS view --wait=30s",
+		"nats consumer edit ORDERS view --max-pending=1", "reads ORDERS.paid (filter subjects); ORDERS.> is asked for", "headers without payloads",
+		"limits pull requests (max batch 10, max expires 0s)")
+	refused(natsbroker.SubscriberConfig{Group: "absent", Config: natsbroker.Config{CheckOnly: true}}, "stream ORDERS has no consumer absent",
+		"nats consumer add ORDERS absent --pull --deliver=all --ack=explicit --wait=30s --max-pending=1024 --max-deliver=-1 --filter=ORDERS.>")
+}
+
+// TestConsumerDeleted has an operator delete the consumer under a member that reads, and under one that does not.
+func TestConsumerDeleted(t *testing.T) {
+	t.Parallel()
+	s := startEmbedded(t, nil)
+	url := "nats://" + s.address() + "?stream=ORDERS"
+	sub := subscribe(t, url+"&group=view", natsbroker.SubscriberConfig{})
+	p := open(t, url, natsbroker.Config{})
+	_, js := connect(t, s.address())
+	remove := func() {
+		t.Helper()
+		if err := js.DeleteConsumer(t.Context(), "ORDERS", "view"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	msgs := numbered("placed", "a", 3)
+	if errs := p.Publish(t.Context(), msgs[:2]); errs != nil {
+		t.Fatal(errs)
+	}
+	first := receive(t, sub, 2)
+	remove()
+	again := receive(t, sub, 1)[0] // while nobody received
+	if again.Message.ID != msgs[0].ID {
+		t.Errorf("message %s came, want everything from the beginning", again.Message.ID)
+	}
+	for _, d := range first {
+		<-d.Lost()
+	}
+	waiting := make(chan []*postrider.Delivery)
+	go func() { waiting <- receive(t, sub, 2) }()
+	remove()
+	if errs := p.Publish(t.Context(), msgs[2:]); errs != nil {
+		t.Fatal(errs)
+	}
+	if got := <-waiting; len(got) != 2 {
+		t.Errorf("%d messages came", len(got))
+	}
+}
+
+// TestForeignEvent reads a CloudEvent that somebody else published.
+func TestForeignEvent(t *testing.T) {
+	t.Parallel()
+	s := startEmbedded(t, nil)
+	sub := subscribe(t, "nats://"+s.address()+"?stream=ORDERS&group=view", natsbroker.SubscriberConfig{})
+	conn, _ := connect(t, s.address())
+	if err := conn.PublishMsg(&nats.Msg{Subject: "ORDERS.two%20words", Data: []byte("{}"), Header: nats.Header{
+		"ce-specversion": {"1.0"}, "ce-id": {"1"}, "ce-type": {"placed"}, "ce-source": {"/else"},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	d := receive(t, sub, 1)[0]
+	if d.Err != nil || d.Message.ID != "1" || d.Message.Topic != "two words" || d.Raw != nil {
+		t.Errorf("delivery is %+v with message %+v", d, d.Message)
+	}
+}
+
+// TestReadsMirror reads a stream that takes no messages itself.
+func TestReadsMirror(t *testing.T) {
+	t.Parallel()
+	s := startEmbedded(t, nil)
+	p := open(t, "nats://"+s.address()+"?stream=ORDERS", natsbroker.Config{})
+	_, js := connect(t, s.address())
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "COPY", Mirror: &jetstream.StreamSource{Name: "ORDERS"}}); err != nil {
+		t.Fatal(err)
+	}
+	sub := subscribe(t, "nats://"+s.address()+"?stream=COPY&prefix=ORDERS.&group=view", natsbroker.SubscriberConfig{})
+	if errs := p.Publish(t.Context(), numbered("placed", "a", 1)); errs != nil {
+		t.Fatal(errs)
+	}
+	if d := receive(t, sub, 1)[0]; d.Position.Partition != "COPY" || d.Message.Topic != "placed" {
+		t.Errorf("delivery at %+v of topic %s", d.Position, d.Message.Topic)
+	}
+}
+
+// TestReaderRights reads as a user who may do what the documentation asks for, and nothing else.
+func TestReaderRights(t *testing.T) {
+	t.Parallel()
+	rights := &server.Permissions{
+		Publish: &server.SubjectPermission{Allow: []string{
+			"$JS.API.STREAM.INFO.ORDERS", "$JS.API.STREAM.CREATE.ORDERS", "$JS.API.CONSUMER.INFO.ORDERS.billing",
+			"$JS.API.CONSUMER.CREATE.ORDERS.billing", "$JS.API.CONSUMER.CREATE.ORDERS.billing.>",
+			"$JS.API.CONSUMER.MSG.NEXT.ORDERS.billing", "$JS.ACK.ORDERS.billing.>",
+		}},
+		Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+	}
+	s := startEmbedded(t, func(o *server.Options) {
+		o.Users = []*server.User{{Username: "admin", Password: "a"}, {Username: "reader", Password: "r", Permissions: rights}}
+	})
+	for _, topics := range []string{"placed", "placed,paid"} {
+		url := "nats://reader:r@" + s.address() + "?stream=ORDERS&group=billing&confirm_acks=true&topics=" + topics
+		sub := subscribe(t, url, natsbroker.SubscriberConfig{})
+		p := open(t, "nats://admin:a@"+s.address()+"?stream=ORDERS", natsbroker.Config{})
+		if errs := p.Publish(t.Context(), numbered("placed", topics, 1)); errs != nil {
+			t.Fatal(errs)
+		}
+		if err := receive(t, sub, 1)[0].Ack(t.Context()); err != nil {
+			t.Error(err)
+		}
+		_, js := connect(t, s.address(), nats.UserInfo("admin", "a"))
+		if err := js.DeleteConsumer(t.Context(), "ORDERS", "billing"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
