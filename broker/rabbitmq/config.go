@@ -1,0 +1,130 @@
+package rabbitmqbroker
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+)
+
+// The defaults of Config.
+const (
+	DefaultWindow          = 1024
+	DefaultAckWait         = 5 * time.Second
+	DefaultMaxMessageBytes = 16 << 20
+)
+
+// maxName is the longest name and routing key that AMQP can carry, in bytes.
+const maxName = 255
+
+// Config configures a Publisher. Exchange is required, unless ExchangePerTopic is set; the zero value of every other field
+// means its default.
+type Config struct {
+	Connection
+	// Exchange is the exchange that all messages go to, with their topic as routing key. "amq.default" is the one in which
+	// the routing key is the name of a queue.
+	Exchange string
+	// ExchangePerTopic gives every topic an exchange of its own: Exchange and the topic are its name, the key is the routing
+	// key.
+	ExchangePerTopic bool
+	// ExchangeType is how the exchange chooses queues: "topic", "fanout", "direct", "headers", or that of a plugin, such as
+	// "x-consistent-hash". Default: "topic"; with ExchangePerTopic "fanout".
+	ExchangeType string
+	// Queue is a queue that is declared and bound to all topics, so that messages are kept although no consumer has been
+	// there yet. It is a quorum queue, as those of subscribers are. Default: none.
+	Queue string
+	// CheckOnly declares nothing: exchange and queue must be there.
+	CheckOnly bool
+	// AllowUnroutable counts a message that no queue takes as delivered; RabbitMQ drops it. Default: it failed.
+	AllowUnroutable bool
+	// Window bounds the messages that wait for their acknowledgement, over all calls. Default: 1024.
+	Window int
+	// AckWait bounds the wait for the acknowledgement of a message. Default: 5 s.
+	AckWait time.Duration
+	// MaxMessageBytes is the largest message; it must not exceed the server's max_message_size, which clients cannot see.
+	// Default: 16 MiB, as in RabbitMQ 4.
+	MaxMessageBytes int
+}
+
+// withDefaults returns a copy with every default filled in.
+func (c Config) withDefaults() Config {
+	c.Connection = c.Connection.withDefaults()
+	c.ExchangeType = exchangeType(c.ExchangeType, c.ExchangePerTopic)
+	c.Window = cmp.Or(c.Window, DefaultWindow)
+	c.AckWait = cmp.Or(c.AckWait, DefaultAckWait)
+	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, DefaultMaxMessageBytes)
+	return c
+}
+
+func exchangeType(kind string, perTopic bool) string {
+	if perTopic {
+		return cmp.Or(kind, "fanout")
+	}
+	return cmp.Or(kind, "topic")
+}
+
+// validate names every fault of a configuration with defaults.
+func (c Config) validate() error {
+	faults := c.Connection.faults()
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("rabbitmq: "+format, args...))
+	}
+	if c.Exchange == "" && !c.ExchangePerTopic {
+		fault("no exchange is named; set Exchange, or ?exchange=NAME in the URL, or ExchangePerTopic")
+	}
+	if err := checkName("exchange", c.Exchange); err != nil {
+		faults = append(faults, err)
+	}
+	if err := checkName("queue", c.Queue); err != nil {
+		faults = append(faults, err)
+	}
+	if c.Exchange == defaultExchange && (c.Queue != "" || c.ExchangePerTopic) {
+		fault("queues cannot be bound to %s, and it is no prefix; name another exchange", defaultExchange)
+	}
+	if c.Window < 1 {
+		fault("window is %d; give 1 or more", c.Window)
+	}
+	if c.AckWait < 0 {
+		fault("acknowledgement wait is %s; give more than 0", c.AckWait)
+	}
+	if c.MaxMessageBytes < 1 {
+		fault("largest message is %d bytes; give 1 or more", c.MaxMessageBytes)
+	}
+	return errors.Join(faults...)
+}
+
+// checkName checks the name of an exchange or queue, if there is one.
+func checkName(of, name string) error {
+	switch {
+	case len(name) > maxName:
+		return fmt.Errorf("rabbitmq: the name of the %s has %d bytes; give at most %d", of, len(name), maxName)
+	case strings.ContainsAny(name, "\r\n\x00"):
+		return fmt.Errorf("rabbitmq: %s %q: a name has no line breaks", of, name)
+	}
+	return nil
+}
+
+// topology is what the configuration needs on the server.
+func (c Config) topology() topology {
+	t := topology{exchange: c.Exchange, perTopic: c.ExchangePerTopic, exchangeType: c.ExchangeType, checkOnly: c.CheckOnly,
+		queue: queueSettings{name: c.Queue, kind: QuorumQueue}, log: c.Logger}
+	if !c.ExchangePerTopic {
+		t.topics = []string{"#"}
+	}
+	return t
+}
+
+// ParseURL takes the options out of a URL for Open and sets them in cfg. It returns the URL without them. Its error names
+// every option that is unknown or has a bad value.
+func ParseURL(address string, cfg Config) (string, Config, error) {
+	options := cfg.options()
+	maps.Copy(options, map[string]option{
+		"exchange": text(&cfg.Exchange), "exchange_type": text(&cfg.ExchangeType), "exchange_per_topic": yesNo(&cfg.ExchangePerTopic),
+		"queue": text(&cfg.Queue), "check_only": yesNo(&cfg.CheckOnly), "allow_unroutable": yesNo(&cfg.AllowUnroutable),
+		"window": number(&cfg.Window), "ack_wait": duration(&cfg.AckWait), "max_message_bytes": number(&cfg.MaxMessageBytes),
+	})
+	base, err := parseOptions(address, options)
+	return base, cfg, err
+}

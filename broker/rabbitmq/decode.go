@@ -1,0 +1,59 @@
+package rabbitmqbroker
+
+import (
+	"encoding/base64"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/postrider/postrider"
+)
+
+// Decode reads the message of a delivery, whose attributes are AMQP headers with the prefix cloudEvents_ or cloudEvents:,
+// as the AMQP binding of CloudEvents has it, or which holds a whole CloudEvent in JSON.
+func Decode(d amqp.Delivery) (*postrider.Message, error) {
+	return cloudEvents.Decode(headersOf(d), d.Body)
+}
+
+// headersOf yields the headers that can be part of a CloudEvent, as text.
+func headersOf(d amqp.Delivery) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		if d.ContentType != "" && !yield(contentTypeHeader, d.ContentType) {
+			return
+		}
+		for name, value := range d.Headers {
+			text, ok := textOf(value)
+			if name == contentTypeHeader || !ok {
+				continue
+			}
+			if attribute, found := strings.CutPrefix(name, "cloudEvents:"); found {
+				name = cloudEvents.Prefix + attribute
+			}
+			if !yield(name, text) {
+				return
+			}
+		}
+	}
+}
+
+// textOf is the canonical text of a header's value; false for values that CloudEvents does not have.
+func textOf(value any) (string, bool) {
+	switch v := value.(type) {
+	case string:
+		return v, true
+	case bool:
+		return strconv.FormatBool(v), true
+	case int8, int16, int32, int64, uint8, uint16, uint32:
+		return fmt.Sprint(v), true
+	case []byte:
+		return base64.StdEncoding.EncodeToString(v), true
+	case time.Time:
+		return v.UTC().Format(time.RFC3339Nano), true
+	default:
+		return "", false
+	}
+}

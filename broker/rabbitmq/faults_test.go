@@ -1,0 +1,208 @@
+package rabbitmqbroker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider"
+	rabbitmqbroker "github.com/postrider/postrider/broker/rabbitmq"
+)
+
+// TestOwnServer does what cannot be done to the server that all tests share.
+func TestOwnServer(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	testTooLargeForServer(t, s)
+	testNoPermission(t, s)
+	testAlarm(t, s)
+	testEncryption(t, s)
+	testKilled(t, s)
+}
+
+func open(t testing.TB, url string, cfg rabbitmqbroker.Config) *rabbitmqbroker.Publisher {
+	t.Helper()
+	p, err := rabbitmqbroker.Open(t.Context(), url, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() }) // it returns nil
+	return p
+}
+
+// message is the n-th of a topic, with a key of its own.
+func message(topic string, n int) *postrider.Message {
+	return &postrider.Message{
+		ID: fmt.Sprintf("%s-%d", topic, n), Type: "test.happened", Source: "/test", Topic: topic, Key: fmt.Sprintf("key/%d", n),
+		Time: time.Now(), ContentType: "application/json", Payload: []byte("{}"),
+	}
+}
+
+func messages(topic string, n int) []*postrider.Message {
+	msgs := make([]*postrider.Message, n)
+	for i := range msgs {
+		msgs[i] = message(topic, i)
+	}
+	return msgs
+}
+
+// outcomes are the errors of a call, of which there is one per message.
+func outcomes(t testing.TB, p *rabbitmqbroker.Publisher, msgs []*postrider.Message) []error {
+	t.Helper()
+	errs := p.Publish(t.Context(), msgs)
+	if errs == nil {
+		errs = make([]error, len(msgs))
+	}
+	return errs
+}
+
+// onlyFails checks that one message of a call fails, as wanted, and the others are accepted.
+func onlyFails(t *testing.T, errs []error, i int, kind postrider.OutcomeKind, text string) {
+	t.Helper()
+	for j, err := range errs {
+		switch {
+		case j != i && err != nil:
+			t.Errorf("message %d: %v", j, err)
+		case j == i && (postrider.OutcomeOf(err).Kind != kind || err == nil || !strings.Contains(err.Error(), text)):
+			t.Errorf("message %d: %v, want outcome %d with %q", j, err, kind, text)
+		}
+	}
+}
+
+// testTooLargeForServer sends more than the server takes among messages that it takes: the server ends the channel then.
+func testTooLargeForServer(t *testing.T, s *server) {
+	p := open(t, s.url(), rabbitmqbroker.Config{Exchange: "large", Queue: "large"})
+	for range 2 {
+		msgs := messages("large", 50)
+		msgs[20].Payload = bytes.Repeat([]byte("x"), maxMessageBytes+1)
+		msgs[21].Key = msgs[20].Key
+		errs := outcomes(t, p, msgs)
+		if !errors.Is(errs[21], postrider.ErrBehind) {
+			t.Errorf("message behind the one that is too large: %v, want ErrBehind", errs[21])
+		}
+		errs[21] = nil
+		onlyFails(t, errs, 20, postrider.DeadLettered, "max_message_size")
+	}
+}
+
+// testNoPermission has a user who may not publish to one of two topics.
+func testNoPermission(t *testing.T, s *server) {
+	open(t, s.url(), rabbitmqbroker.Config{Exchange: "permitted", Queue: "permitted"})
+	url := strings.Replace(s.url(), "guest:guest", "shop:secret", 1)
+	_, err := rabbitmqbroker.Open(t.Context(), url, rabbitmqbroker.Config{Exchange: "permitted"})
+	wantError(t, err, "CheckOnly")
+	p := open(t, url, rabbitmqbroker.Config{Exchange: "permitted", CheckOnly: true})
+	for range 3 {
+		msgs := append(messages("allowed", 30), message("forbidden", 1))
+		onlyFails(t, outcomes(t, p, msgs), 30, postrider.Retried, "set_topic_permissions")
+	}
+	_, err = rabbitmqbroker.Open(t.Context(), strings.Replace(url, "secret", "wrong", 1), rabbitmqbroker.Config{Exchange: "permitted"})
+	wantError(t, err, "check user and password")
+	_, err = rabbitmqbroker.Open(t.Context(), url+"absent", rabbitmqbroker.Config{Exchange: "permitted"})
+	wantError(t, err, "virtual host")
+}
+
+// testAlarm has the server run short of disk space and get it again.
+func testAlarm(t *testing.T, s *server) {
+	p := open(t, s.url(), rabbitmqbroker.Config{Exchange: "alarm", Queue: "alarm", AckWait: 3 * time.Second})
+	s.ctl(t, "set_disk_free_limit", "900000GB")
+	for blocked := false; !blocked; {
+		for _, err := range p.Publish(t.Context(), messages("alarm", 20)) {
+			if postrider.OutcomeOf(err).Kind != postrider.BrokerUnavailable {
+				t.Fatalf("publish during an alarm: %v, want an error made by Unavailable", err)
+			}
+			blocked = blocked || strings.Contains(err.Error(), "rabbitmq-diagnostics alarms")
+		}
+	}
+	s.ctl(t, "set_disk_free_limit", "10MB")
+	accepted(t, p, messages("alarm", 20))
+}
+
+// accepted publishes until everything is accepted, and no longer than the time for what must happen.
+func accepted(t *testing.T, p *rabbitmqbroker.Publisher, msgs []*postrider.Message) {
+	t.Helper()
+	var errs []error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {
+		if errs = p.Publish(t.Context(), msgs); errs == nil {
+			return
+		}
+	}
+	t.Fatalf("not accepted in %s: %v", patience, errors.Join(errs...))
+}
+
+// testKilled has messages on their way, and the server die. A quorum queue of a single server of this version may find no
+// leader after that, so it is a classic one.
+func testKilled(t *testing.T, s *server) {
+	newWay(t, s.url(), rabbitmqbroker.ClassicQueue).travel(t, 1, 60, func(int) {
+		s.kill(t)
+		s.start(t)
+	})
+}
+
+func testEncryption(t *testing.T, s *server) {
+	url := fmt.Sprintf("amqps://127.0.0.1:%d/?exchange=tls&queue=tls", s.tlsPort)
+	trusting := url + "&ca=" + s.pki.ca
+	accepted(t, open(t, trusting, rabbitmqbroker.Config{}), messages("tls", 3))
+	external := trusting + "&external=true&cert=" + s.pki.clientCert + "&key=" + s.pki.clientKey
+	accepted(t, open(t, external, rabbitmqbroker.Config{}), messages("tls", 3))
+	_, err := rabbitmqbroker.Open(t.Context(), url, rabbitmqbroker.Config{})
+	wantError(t, err, "CAFile")
+}
+
+func wantError(t *testing.T, err error, text string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), text) {
+		t.Errorf("error %v, want one with %q", err, text)
+	}
+}
+
+// TestSmallWindow has more messages wait than may be in flight, behind a server that has fallen silent.
+func TestSmallWindow(t *testing.T) {
+	t.Parallel()
+	cfg := rabbitmqbroker.Config{Exchange: unique("exchange"), Queue: unique("queue"), Window: 3}
+	setup(t, cfg)
+	silent := newProxy(t, hostOf(t, running(t)))
+	p := open(t, through(t, running(t), silent), cfg)
+	msgs := messages("window", 20)
+	accepted(t, p, msgs)
+	silent.pause()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	for i, err := range p.Publish(ctx, msgs) {
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("message %d: %v, want context.DeadlineExceeded", i, err)
+		}
+	}
+	silent.resume()
+	accepted(t, p, msgs)
+}
+
+// TestStuckConnection writes more than fits on the way to a server that does not read. The connection is given up, and made
+// again.
+func TestStuckConnection(t *testing.T) {
+	t.Parallel()
+	cfg := rabbitmqbroker.Config{Exchange: unique("exchange"), Queue: unique("queue"), AckWait: 30 * time.Second}
+	setup(t, cfg)
+	stuck := newProxy(t, hostOf(t, running(t)))
+	p := open(t, through(t, running(t), stuck), cfg)
+	msgs := messages("stuck", 20)
+	for _, m := range msgs {
+		m.Payload = bytes.Repeat([]byte("x"), 1<<20)
+	}
+	stuck.pause()
+	began := time.Now()
+	for i, err := range outcomes(t, p, msgs) {
+		if postrider.OutcomeOf(err).Kind != postrider.BrokerUnavailable {
+			t.Errorf("message %d: %v, want an error made by Unavailable", i, err)
+		}
+	}
+	if took := time.Since(began); took > 25*time.Second {
+		t.Errorf("the stuck connection was given up after %s", took)
+	}
+	stuck.resume()
+	accepted(t, p, msgs)
+}

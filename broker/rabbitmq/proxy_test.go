@@ -1,0 +1,349 @@
+package rabbitmqbroker_test
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// proxy stands between clients and a RabbitMQ server, understands their protocol as far as publishing goes, and makes go
+// wrong what it is told to. A fault of a message ID happens once.
+type proxy struct {
+	listener net.Listener
+	server   string // host:port
+	running  sync.WaitGroup
+
+	// full is a queue that the server refuses messages for, sink one that takes any. What is to be refused or to get lost
+	// is sent there instead.
+	full, sink string
+
+	mu                       sync.Mutex
+	resumed                  chan struct{} // closed while nothing is paused
+	links                    map[*link]bool
+	refuse, loseAck, loseMsg map[string]bool
+	closed, cut              bool
+}
+
+func newProxy(t testing.TB, server string) *proxy {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{
+		listener: listener, server: server, resumed: make(chan struct{}), links: make(map[*link]bool),
+		refuse: make(map[string]bool), loseAck: make(map[string]bool), loseMsg: make(map[string]bool),
+	}
+	close(p.resumed)
+	p.running.Go(p.accept)
+	t.Cleanup(p.close)
+	return p
+}
+
+func (p *proxy) address() string { return p.listener.Addr().String() }
+
+func (p *proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", p.server)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		l := &link{proxy: p, client: client, server: server, channels: make(map[uint16]*confirming)}
+		p.mu.Lock()
+		if p.closed || p.cut {
+			p.mu.Unlock()
+			l.close()
+			continue
+		}
+		p.links[l] = true
+		p.mu.Unlock()
+		p.running.Go(l.toServer)
+		p.running.Go(l.toClient)
+	}
+}
+
+func (p *proxy) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	_ = p.listener.Close()
+	p.resume()
+	p.drop()
+	p.running.Wait()
+}
+
+// drop cuts every connection.
+func (p *proxy) drop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.close()
+		delete(p.links, l)
+	}
+}
+
+// cutOff cuts every connection and takes no new ones until restore.
+func (p *proxy) cutOff() {
+	p.setCut(true)
+	p.drop()
+}
+
+func (p *proxy) restore() { p.setCut(false) }
+
+func (p *proxy) setCut(cut bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut = cut
+}
+
+func (p *proxy) pause() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.resumed = make(chan struct{})
+}
+
+func (p *proxy) resume() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.resumed:
+	default:
+		close(p.resumed)
+	}
+}
+
+// pass returns when nothing is paused.
+func (p *proxy) pass() {
+	p.mu.Lock()
+	resumed := p.resumed
+	p.mu.Unlock()
+	<-resumed
+}
+
+// mark returns a function that adds message IDs to one of the proxy's sets.
+func (p *proxy) mark(set map[string]bool) func(ids ...string) {
+	return func(ids ...string) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, id := range ids {
+			set[id] = true
+		}
+	}
+}
+
+// take says whether id is in the set, and takes it out.
+func (p *proxy) take(set map[string]bool, id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	found := set[id]
+	delete(set, id)
+	return found
+}
+
+// link is one connection through the proxy.
+type link struct {
+	proxy          *proxy
+	client, server net.Conn
+
+	mu       sync.Mutex
+	channels map[uint16]*confirming
+}
+
+// confirming is what a link knows of a channel in confirm mode.
+type confirming struct {
+	published uint64
+	open      []uint64        // tags that are not answered, rising
+	lost      map[uint64]bool // tags whose answer is to be lost
+	method    *frame          // of a publish whose properties are still to come
+}
+
+func (l *link) close() {
+	_ = l.client.Close()
+	_ = l.server.Close()
+}
+
+// frame is one of AMQP 0-9-1.
+type frame struct {
+	kind    byte
+	channel uint16
+	payload []byte
+}
+
+const (
+	methodFrame = 1
+	headerFrame = 2
+	frameEnd    = 0xCE
+
+	channelOpen = 20<<16 | 10
+	publish     = 60<<16 | 40
+	ack         = 60<<16 | 80
+	nack        = 60<<16 | 120
+)
+
+func readFrame(r *bufio.Reader) (*frame, error) {
+	var head [7]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, err
+	}
+	f := &frame{kind: head[0], channel: binary.BigEndian.Uint16(head[1:])}
+	f.payload = make([]byte, binary.BigEndian.Uint32(head[3:])+1)
+	_, err := io.ReadFull(r, f.payload)
+	f.payload = f.payload[:len(f.payload)-1]
+	return f, err
+}
+
+func (f *frame) append(b []byte) []byte {
+	b = append(b, f.kind)
+	b = binary.BigEndian.AppendUint16(b, f.channel)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(f.payload)))
+	return append(append(b, f.payload...), frameEnd)
+}
+
+// method is class and method of a method frame, 0 for others.
+func (f *frame) method() uint32 {
+	if f.kind != methodFrame || len(f.payload) < 4 {
+		return 0
+	}
+	return binary.BigEndian.Uint32(f.payload)
+}
+
+// toServer passes on what the client sends, with the faults of messages.
+func (l *link) toServer() {
+	defer l.close()
+	r := bufio.NewReaderSize(l.client, 1<<20)
+	var protocol [8]byte
+	if _, err := io.ReadFull(r, protocol[:]); err != nil {
+		return
+	}
+	out := protocol[:]
+	for {
+		if r.Buffered() == 0 || len(out) > 1<<16 {
+			if _, err := l.server.Write(out); err != nil {
+				return
+			}
+			out = out[:0]
+		}
+		f, err := readFrame(r)
+		if err != nil {
+			return
+		}
+		l.proxy.pass()
+		l.mu.Lock()
+		c := l.channels[f.channel]
+		switch {
+		case f.method() == channelOpen:
+			l.channels[f.channel] = &confirming{lost: make(map[uint64]bool)}
+		case f.method() == publish:
+			c.published++
+			c.open = append(c.open, c.published)
+			c.method, f = f, nil
+		case f.kind == headerFrame && c != nil && c.method != nil:
+			out = l.faulty(c, messageID(f.payload)).append(out)
+			c.method = nil
+		}
+		l.mu.Unlock()
+		if f != nil {
+			out = f.append(out)
+		}
+	}
+}
+
+// faulty returns the method frame of a message after doing to it what has been asked for.
+func (l *link) faulty(c *confirming, id string) *frame {
+	p := l.proxy
+	switch {
+	case p.take(p.refuse, id):
+		return reroute(c.method, p.full)
+	case p.take(p.loseMsg, id):
+		c.lost[c.published] = true
+		return reroute(c.method, p.sink)
+	case p.take(p.loseAck, id):
+		c.lost[c.published] = true
+	}
+	return c.method
+}
+
+// reroute returns a publish frame that leads to a queue.
+func reroute(f *frame, queue string) *frame {
+	bits := f.payload[len(f.payload)-1]
+	payload := append(slices.Clone(f.payload[:6]), 0, byte(len(queue))) // the exchange without a name
+	payload = append(append(payload, queue...), bits)
+	return &frame{kind: f.kind, channel: f.channel, payload: payload}
+}
+
+// messageID reads the message ID out of a content header.
+func messageID(payload []byte) string {
+	flags := binary.BigEndian.Uint16(payload[12:])
+	rest := payload[14:]
+	for bit := 15; bit > 7; bit-- {
+		if flags&(1<<bit) == 0 {
+			continue
+		}
+		switch bit {
+		case 13: // headers
+			rest = rest[4+binary.BigEndian.Uint32(rest):]
+		case 12, 11: // delivery mode, priority
+			rest = rest[1:]
+		default: // short texts
+			rest = rest[1+int(rest[0]):]
+		}
+	}
+	return string(rest[1 : 1+int(rest[0])])
+}
+
+// toClient passes on what the server sends, but for lost acknowledgements.
+func (l *link) toClient() {
+	defer l.close()
+	r := bufio.NewReaderSize(l.server, 1<<20)
+	var out []byte
+	for {
+		f, err := readFrame(r)
+		if err != nil {
+			return
+		}
+		l.proxy.pass()
+		if m := f.method(); m == ack || m == nack {
+			out = l.answers(f, out)
+		} else {
+			out = f.append(out)
+		}
+		if r.Buffered() > 0 {
+			continue
+		}
+		if _, err := l.client.Write(out); err != nil {
+			return
+		}
+		out = out[:0]
+	}
+}
+
+// answers appends an acknowledgement for each of those that one of the server stands for, but the lost ones.
+func (l *link) answers(f *frame, out []byte) []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.channels[f.channel]
+	tag, multiple := binary.BigEndian.Uint64(f.payload[4:]), f.payload[12]&1 != 0
+	c.open = slices.DeleteFunc(c.open, func(t uint64) bool {
+		if t != tag && (!multiple || t > tag) {
+			return false
+		}
+		if !c.lost[t] {
+			one := &frame{kind: f.kind, channel: f.channel, payload: slices.Clone(f.payload)}
+			binary.BigEndian.PutUint64(one.payload[4:], t)
+			one.payload[12] &^= 1
+			out = one.append(out)
+		}
+		delete(c.lost, t)
+		return true
+	})
+	return out
+}

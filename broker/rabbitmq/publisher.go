@@ -1,0 +1,192 @@
+package rabbitmqbroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postrider/postrider"
+)
+
+// ErrClosed is why Publish finds the broker unavailable after Close.
+var ErrClosed = errors.New("RabbitMQ publisher is closed")
+
+// Publisher publishes to one RabbitMQ server or cluster. It is safe for concurrent use.
+type Publisher struct {
+	cfg      Config
+	topology topology
+	keeper   *keeper
+	// window has an entry for every key, and every message without one, that is under way.
+	window chan struct{}
+	// answered is when an acknowledgement came last, of any call, as nanoseconds since began.
+	answered atomic.Int64
+	began    time.Time
+	closing  chan struct{}
+	alone    chan struct{} // holds one entry while a message goes alone
+
+	mu      sync.Mutex
+	closed  bool
+	running sync.WaitGroup // calls under way
+	ended   chan struct{}  // closed when Close is done
+}
+
+var _ postrider.Publisher = (*Publisher)(nil)
+
+// Open connects to a server, or to one of several of a cluster separated by commas, and returns a Publisher. The URL names
+// a virtual host behind the slash, / if there is none, and may carry options behind a question mark, which go before those
+// of cfg:
+//
+//	amqps://orders:secret@rabbit-1,rabbit-2:5671/shop?exchange=orders&ca=/etc/rabbit/ca.pem
+//
+// They are exchange, exchange_type, exchange_per_topic, queue, check_only, allow_unroutable, window, ack_wait,
+// max_message_bytes, name, user, password, external, ca, cert, key and heartbeat.
+//
+// A server that cannot be reached is tried until ctx ends; one that refuses the credentials, or whose exchange does not fit
+// cfg, fails Open with an error that says what to change. The connection is made again, and exchange and queue declared
+// again, for as long as the Publisher lives.
+func Open(ctx context.Context, address string, cfg Config) (*Publisher, error) {
+	base, cfg, err := ParseURL(address, cfg)
+	if err != nil {
+		return nil, err
+	}
+	at, err := parseLocation(base)
+	cfg = cfg.withDefaults()
+	if err := errors.Join(err, cfg.validate()); err != nil {
+		return nil, err
+	}
+	dialer, err := newDialer(cfg.Connection, at)
+	if err != nil {
+		return nil, err
+	}
+	keeper, err := keep(ctx, dialer, cfg.topology())
+	if err != nil {
+		return nil, err
+	}
+	return &Publisher{
+		cfg: cfg, topology: cfg.topology(), keeper: keeper,
+		window: make(chan struct{}, cfg.Window), began: time.Now(),
+		closing: make(chan struct{}), alone: make(chan struct{}, 1), ended: make(chan struct{}),
+	}, nil
+}
+
+// Capabilities implements postrider.Publisher. MaxMessageBytes is that of Config; nothing drops a second copy.
+func (p *Publisher) Capabilities() postrider.Capabilities {
+	return postrider.Capabilities{Ordered: true, MaxMessageBytes: p.cfg.MaxMessageBytes}
+}
+
+// Publish implements postrider.Publisher. See the package comment for which failure is reported how.
+func (p *Publisher) Publish(ctx context.Context, msgs []*postrider.Message) []error {
+	if len(msgs) == 0 {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return slices.Repeat([]error{fmt.Errorf("publish to RabbitMQ: %w", err)}, len(msgs))
+	}
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return slices.Repeat([]error{p.unavailable(ErrClosed)}, len(msgs))
+	}
+	p.running.Add(1)
+	p.mu.Unlock()
+	defer p.running.Done()
+	return p.publish(ctx, msgs)
+}
+
+// publish sends the messages of each key one after another, and different keys at the same time.
+func (p *Publisher) publish(ctx context.Context, msgs []*postrider.Message) []error {
+	errs := make([]error, len(msgs))
+	heads, followers := chains(msgs)
+	var under sync.WaitGroup
+	for _, head := range heads {
+		if err := p.enter(ctx); err != nil {
+			fail(msgs, errs, followers, head, err)
+			continue
+		}
+		under.Go(func() {
+			defer func() { <-p.window }()
+			for i := head; i >= 0; i = followers[i] {
+				if err := p.deliver(ctx, msgs[i]); err != nil {
+					fail(msgs, errs, followers, i, err)
+					return
+				}
+			}
+		})
+	}
+	under.Wait()
+	if slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
+		return errs
+	}
+	return nil
+}
+
+// chains returns the first messages of each key, and those without a key, and for each message the next one of its key, or
+// -1.
+func chains(msgs []*postrider.Message) (heads, followers []int) {
+	heads, followers = make([]int, 0, len(msgs)), make([]int, len(msgs))
+	last := make(map[string]int)
+	for i, m := range msgs {
+		followers[i] = -1
+		if m.Key != "" {
+			before, ok := last[m.Key]
+			last[m.Key] = i
+			if ok {
+				followers[before] = i
+				continue
+			}
+		}
+		heads = append(heads, i)
+	}
+	return heads, followers
+}
+
+// fail records the failure of message i, and of all that follow it.
+func fail(msgs []*postrider.Message, errs []error, followers []int, i int, err error) {
+	errs[i] = err
+	if followers[i] < 0 {
+		return
+	}
+	behind := postrider.Behind(msgs[i], err)
+	for i = followers[i]; i >= 0; i = followers[i] {
+		errs[i] = behind
+	}
+}
+
+// enter waits for room in the window.
+func (p *Publisher) enter(ctx context.Context) error {
+	select {
+	case p.window <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("publish to RabbitMQ: %w", ctx.Err())
+	case <-p.closing:
+		return p.unavailable(ErrClosed)
+	}
+}
+
+// Close lets the calls under way send nothing more and waits for what they have sent to be acknowledged, at most for
+// Config.AckWait; what was not sent fails with Unavailable and ErrClosed, and so does every later call. Then it closes the
+// connection. It returns nil.
+func (p *Publisher) Close() error {
+	p.mu.Lock()
+	first := !p.closed
+	p.closed = true
+	p.mu.Unlock()
+	if !first {
+		<-p.ended
+		return nil
+	}
+	close(p.closing)
+	p.running.Wait()
+	p.keeper.close()
+	close(p.ended)
+	return nil
+}
+
+func (p *Publisher) unavailable(err error) error {
+	return postrider.Unavailable(fmt.Errorf("publish to RabbitMQ: %w", err))
+}

@@ -1,0 +1,192 @@
+package rabbitmqbroker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider"
+)
+
+// The defaults of SubscriberConfig.
+const (
+	DefaultPrefetch  = 256
+	DefaultAckWithin = 30 * time.Minute
+)
+
+// SubscriberConfig configures a Subscriber. Queue is required; the zero value of every other field means its default.
+type SubscriberConfig struct {
+	Connection
+	// Queue is read by all processes of the consumer; it is what makes them a group. It is declared, durable.
+	Queue string
+	// Exchange is where the queue gets its messages from, ExchangePerTopic and ExchangeType as in Config. It is declared. With
+	// neither Exchange nor ExchangePerTopic, nothing is bound: the queue gets what others route to it.
+	Exchange         string
+	ExchangePerTopic bool
+	ExchangeType     string
+	// Topics are what is bound: patterns of topics, in which * is one word and # any number of words, between dots; with
+	// ExchangePerTopic whole topics. Bindings that are there and not named here stay. Default: "#"; required with
+	// ExchangePerTopic.
+	Topics []string
+	// QueueType is QuorumQueue or ClassicQueue. Default: QuorumQueue.
+	QueueType string
+	// Ordered declares the queue with a single active consumer: one process at a time reads it, the next one when that has
+	// gone, and a Nack brings back everything that is unsettled. All processes must have the same Prefetch. Default: all
+	// processes take what comes first, without order.
+	Ordered bool
+	// DeliveryLimit is how often a quorum queue brings a message back before it drops it, or dead-letters it. Default: as
+	// often as needed. (RabbitMQ 4 has a limit of 20 unless it is told otherwise, as is done here.)
+	DeliveryLimit int
+	// DeadLetterExchange gets what is rejected, or came back too often, under the routing key DeadLetterKey, or else its own.
+	// Default: RabbitMQ drops it.
+	DeadLetterExchange, DeadLetterKey string
+	// CheckOnly declares nothing: exchange and queue must be there, bound, and with the arguments that the other fields stand
+	// for; clients cannot see the arguments, so Ordered is believed.
+	CheckOnly bool
+	// Prefetch is how many messages a process has unsettled at most, 1 to 65,535. Default: 256.
+	Prefetch int
+	// AckWithin is the server's consumer_timeout: it takes back everything from a process that has not settled a message for
+	// that long. Clients cannot see it. Default: 30 min, as in RabbitMQ; negative: the server has none.
+	AckWithin time.Duration
+}
+
+func (c SubscriberConfig) withDefaults() SubscriberConfig {
+	c.Connection = c.Connection.withDefaults()
+	c.ExchangeType = exchangeType(c.ExchangeType, c.ExchangePerTopic)
+	c.Topics = slices.Clone(c.Topics)
+	if len(c.Topics) == 0 && !c.ExchangePerTopic && c.Exchange != "" {
+		c.Topics = []string{"#"}
+	}
+	c.QueueType = cmp.Or(c.QueueType, QuorumQueue)
+	c.Prefetch = cmp.Or(c.Prefetch, DefaultPrefetch)
+	c.AckWithin = max(cmp.Or(c.AckWithin, DefaultAckWithin), 0)
+	return c
+}
+
+// validate names every fault of a configuration with defaults.
+func (c SubscriberConfig) validate() error {
+	faults := c.Connection.faults()
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("rabbitmq: "+format, args...))
+	}
+	if c.Queue == "" {
+		fault("no queue is named; set Queue, or ?queue=NAME in the URL")
+	}
+	for of, name := range map[string]string{"queue": c.Queue, "exchange": c.Exchange, "dead letter exchange": c.DeadLetterExchange} {
+		if err := checkName(of, name); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	switch {
+	case c.ExchangePerTopic && len(c.Topics) == 0:
+		fault("every topic has an exchange of its own, and no topic is named; set Topics")
+	case c.Exchange == defaultExchange:
+		fault("queues cannot be bound to %s; leave Exchange out, every queue gets what is published there under its name", defaultExchange)
+	case c.Exchange == "" && !c.ExchangePerTopic && len(c.Topics) > 0:
+		fault("topics %v are to be bound, and no exchange is named; set Exchange", c.Topics)
+	}
+	for _, topic := range c.Topics {
+		if topic == "" || len(c.prefix())+len(topic) > maxName {
+			fault("topic %.80q: give 1 to %d bytes, the exchange's prefix included", topic, maxName)
+		}
+	}
+	if c.QueueType != QuorumQueue && c.QueueType != ClassicQueue {
+		fault("queue type %q; give %s or %s", c.QueueType, QuorumQueue, ClassicQueue)
+	}
+	if c.DeliveryLimit < 0 || c.DeliveryLimit > 0 && c.QueueType != QuorumQueue {
+		fault("delivery limit %d of a %s queue; give 1 or more of a quorum queue, or 0 for none", c.DeliveryLimit, c.QueueType)
+	}
+	if c.DeadLetterKey != "" && c.DeadLetterExchange == "" {
+		fault("a dead letter key is given, and no dead letter exchange; set DeadLetterExchange")
+	}
+	if c.Prefetch < 1 || c.Prefetch > 65_535 {
+		fault("prefetch is %d; give 1 to 65535", c.Prefetch)
+	}
+	return errors.Join(faults...)
+}
+
+// prefix stands before topics in the names of exchanges.
+func (c SubscriberConfig) prefix() string {
+	if c.ExchangePerTopic {
+		return c.Exchange
+	}
+	return ""
+}
+
+// topology is what the configuration needs on the server.
+func (c SubscriberConfig) topology() topology {
+	return topology{
+		exchange: c.Exchange, perTopic: c.ExchangePerTopic, exchangeType: c.ExchangeType, checkOnly: c.CheckOnly, topics: c.Topics,
+		log: c.Logger,
+		queue: queueSettings{
+			name: c.Queue, kind: c.QueueType, singleActive: c.Ordered, deliveryLimit: c.DeliveryLimit,
+			deadLetterExchange: c.DeadLetterExchange, deadLetterKey: c.DeadLetterKey,
+		},
+	}
+}
+
+// ParseSubscriberURL is ParseURL for OpenSubscriber.
+func ParseSubscriberURL(address string, cfg SubscriberConfig) (string, SubscriberConfig, error) {
+	options := cfg.options()
+	maps.Copy(options, map[string]option{
+		"queue": text(&cfg.Queue), "exchange": text(&cfg.Exchange), "exchange_per_topic": yesNo(&cfg.ExchangePerTopic),
+		"exchange_type": text(&cfg.ExchangeType), "topics": list(&cfg.Topics), "queue_type": text(&cfg.QueueType),
+		"ordered": yesNo(&cfg.Ordered), "delivery_limit": number(&cfg.DeliveryLimit),
+		"dead_letter_exchange": text(&cfg.DeadLetterExchange), "dead_letter_key": text(&cfg.DeadLetterKey),
+		"check_only": yesNo(&cfg.CheckOnly), "prefetch": number(&cfg.Prefetch), "ack_within": duration(&cfg.AckWithin),
+	})
+	base, err := parseOptions(address, options)
+	return base, cfg, err
+}
+
+// Subscriber reads a queue for one consumer. Each of its subscriptions has a connection of its own.
+type Subscriber struct {
+	cfg    SubscriberConfig
+	dialer *dialer
+}
+
+var _ postrider.Subscriber = (*Subscriber)(nil)
+
+// OpenSubscriber returns a Subscriber. The URL is one as for Open; its options are queue, exchange, exchange_per_topic,
+// exchange_type, topics (separated by commas), queue_type, ordered, delivery_limit, dead_letter_exchange, dead_letter_key,
+// check_only, prefetch, ack_within, name, user, password, external, ca, cert, key and heartbeat.
+//
+// Its errors name every value that is missing or out of range. It does not connect: Subscribe does.
+func OpenSubscriber(_ context.Context, address string, cfg SubscriberConfig) (*Subscriber, error) {
+	base, cfg, err := ParseSubscriberURL(address, cfg)
+	if err != nil {
+		return nil, err
+	}
+	at, err := parseLocation(base)
+	cfg = cfg.withDefaults()
+	if err := errors.Join(err, cfg.validate()); err != nil {
+		return nil, err
+	}
+	dialer, err := newDialer(cfg.Connection, at)
+	if err != nil {
+		return nil, err
+	}
+	return &Subscriber{cfg: cfg, dialer: dialer}, nil
+}
+
+// Capabilities implements postrider.Subscriber. Ordered and AckWithin are as configured: RabbitMQ's wait cannot be extended.
+func (s *Subscriber) Capabilities() postrider.SubscriberCapabilities {
+	return postrider.SubscriberCapabilities{Ordered: s.cfg.Ordered, AckWithin: s.cfg.AckWithin}
+}
+
+// Close implements io.Closer. It does nothing: subscriptions close their connections themselves.
+func (s *Subscriber) Close() error { return nil }
+
+// Subscribe implements postrider.Subscriber. It connects, declares or checks what cfg asks for, and begins to read. Errors:
+// one made by Unavailable when no server can be reached; otherwise what is to be changed.
+func (s *Subscriber) Subscribe(ctx context.Context) (postrider.Subscription, error) {
+	sub := newSubscription(s)
+	if _, err := sub.reader(ctx); err != nil {
+		return nil, errors.Join(err, sub.Close(ctx))
+	}
+	return sub, nil
+}
