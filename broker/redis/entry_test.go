@@ -1,0 +1,67 @@
+package redisbroker
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider"
+)
+
+func TestOffset(t *testing.T) {
+	t.Parallel()
+	ids := []string{"0-0", "0-1", "1-0", "1-1048575", "1795200000000-0", "1795200000000-7", "1795200000001-0", "18446744073709551615-0"}
+	for i, id := range ids[1:] {
+		if a, b := offsetOf(ids[i]), offsetOf(id); a >= b {
+			t.Errorf("offset of %s is %d, that of %s is %d", ids[i], a, id, b)
+		}
+	}
+	for id, want := range map[string]string{
+		"5-3": "5-2", "5-0": "4-18446744073709551615", "0-1": "0-0", "0-0": "0-0",
+	} {
+		if got := before(id); got != want {
+			t.Errorf("before(%s) = %s, want %s", id, got, want)
+		}
+	}
+}
+
+// FuzzReadFields checks that any entry is either a message or comes with what was in it.
+func FuzzReadFields(f *testing.F) {
+	f.Add("ce_specversion", "1.0", "ce_id", "1", "data", "{}")
+	f.Add("ce_id", "", "data", "", "", "")
+	f.Fuzz(func(t *testing.T, a, b, c, d, e, g string) {
+		for _, fields := range [][]string{{a, b, c, d, e, g}, {a, b, c}, {"ce_specversion", "1.0", "ce_type", a, "ce_id", b, "ce_source", c, dataField, d}} {
+			m, raw, err := readFields(fields)
+			if m == nil || (err == nil) != (raw == nil) && len(m.Payload) > 0 {
+				t.Errorf("fields %q: message %v, raw %q, error %v", fields, m, raw, err)
+			}
+		}
+	})
+}
+
+// FuzzFields checks that what is written is read.
+func FuzzFields(f *testing.F) {
+	f.Add("1", "order/1", "größe", "\r\n\x7f", []byte("data"))
+	f.Fuzz(func(t *testing.T, id, key, header, value string, payload []byte) {
+		m := &postrider.Message{
+			ID: id, Type: "t", Source: "/s", Topic: "t", Key: key, Headers: map[string]string{header: value}, Payload: payload,
+		}
+		m.FillDefaults("/s", time.Unix(1, 0))
+		if m.Validate(postrider.Limits{}) != nil {
+			return
+		}
+		var fields []string
+		for _, arg := range appendFields(nil, m) {
+			switch v := arg.(type) {
+			case string:
+				fields = append(fields, v)
+			case []byte:
+				fields = append(fields, string(v))
+			}
+		}
+		got, _, err := readFields(fields)
+		if err != nil || got.ID != m.ID || got.Key != m.Key || got.Headers[header] != value || !bytes.Equal(got.Payload, m.Payload) {
+			t.Errorf("message %+v became %+v: %v", m, got, err)
+		}
+	})
+}

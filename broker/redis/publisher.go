@@ -1,0 +1,260 @@
+package redisbroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/postrider/postrider"
+)
+
+const (
+	// A transaction has at most this many messages and, unless it has but one, bytes. The server does nothing else meanwhile.
+	transactionMessages, transactionBytes = 500, 1 << 20
+	// clusterTransactions run at the same time in one call.
+	clusterTransactions = 16
+)
+
+// Publisher publishes to Redis streams. It is safe for concurrent use.
+type Publisher struct {
+	cfg        Config
+	client     redis.UniversalClient
+	ownsClient bool
+
+	mu      sync.Mutex
+	closed  bool
+	running sync.WaitGroup // calls under way, and transactions that nobody waits for any more
+}
+
+var _ postrider.Publisher = (*Publisher)(nil)
+
+// New returns a Publisher on a client that the caller keeps and closes, after Close. Its error names every fault of cfg.
+//
+// The client should honour deadlines (ContextTimeoutEnabled) and need not repeat commands (MaxRetries: -1), as one made by
+// Open does.
+func New(client redis.UniversalClient, cfg Config) (*Publisher, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Publisher{cfg: cfg, client: client}, nil
+}
+
+// Capabilities implements postrider.Publisher. Redis does not know second copies.
+func (p *Publisher) Capabilities() postrider.Capabilities {
+	return postrider.Capabilities{Ordered: true, MaxMessageBytes: p.cfg.MaxMessageBytes}
+}
+
+// Publish implements postrider.Publisher. See the package comment for how order is kept. Errors made by Unavailable say what
+// to do about the server.
+func (p *Publisher) Publish(ctx context.Context, msgs []*postrider.Message) []error {
+	if len(msgs) == 0 {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return slices.Repeat([]error{fmt.Errorf("publish to Redis: %w", err)}, len(msgs))
+	}
+	if !p.begin() {
+		return slices.Repeat([]error{postrider.Unavailable(fmt.Errorf("publish to Redis: %w", ErrClosed))}, len(msgs))
+	}
+	defer p.running.Done()
+	c := &call{p: p, msgs: msgs, errs: make([]error, len(msgs)), failed: make(map[string]int)}
+	for c.next() {
+		c.take(p.wait(ctx, c.batch))
+	}
+	if slices.ContainsFunc(c.errs, func(err error) bool { return err != nil }) {
+		return c.errs
+	}
+	return nil
+}
+
+// begin announces a call that Close waits for.
+func (p *Publisher) begin() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.running.Add(1)
+	}
+	return !p.closed
+}
+
+// wait runs a transaction and returns its results, or the error of ctx if that ends before: the client itself keeps to
+// deadlines, but knows no other end.
+func (p *Publisher) wait(ctx context.Context, batch []*postrider.Message) []error {
+	if ctx.Done() == nil {
+		return p.run(ctx, batch)
+	}
+	results := make(chan []error, 1)
+	p.running.Go(func() { results <- p.run(ctx, batch) })
+	select {
+	case errs := <-results:
+		return errs
+	case <-ctx.Done():
+		return slices.Repeat([]error{ctx.Err()}, len(batch))
+	}
+}
+
+// run runs one transaction, or at the same time one for each stream in a cluster, where a transaction has one slot.
+func (p *Publisher) run(ctx context.Context, batch []*postrider.Message) []error {
+	if _, cluster := p.client.(*redis.ClusterClient); !cluster {
+		return p.transact(ctx, batch)
+	}
+	at := make(map[string][]int)
+	for i, m := range batch {
+		stream := p.streamOf(m)
+		at[stream] = append(at[stream], i)
+	}
+	errs := make([]error, len(batch))
+	places := make(chan struct{}, clusterTransactions)
+	var running sync.WaitGroup
+	for _, indexes := range at {
+		places <- struct{}{}
+		running.Go(func() {
+			defer func() { <-places }()
+			part := make([]*postrider.Message, len(indexes))
+			for j, i := range indexes {
+				part[j] = batch[i]
+			}
+			for j, err := range p.transact(ctx, part) {
+				errs[indexes[j]] = err
+			}
+		})
+	}
+	running.Wait()
+	return errs
+}
+
+// transact runs one transaction.
+func (p *Publisher) transact(ctx context.Context, batch []*postrider.Message) []error {
+	if p.cfg.Replicas > 0 || p.cfg.Fsync {
+		return p.confirmed(ctx, batch)
+	}
+	cmds, err := p.client.TxPipelined(ctx, func(pipe redis.Pipeliner) error { return p.fill(ctx, pipe, batch) })
+	return results(ctx, cmds, err, len(batch))
+}
+
+// fill adds messages to a transaction.
+func (p *Publisher) fill(ctx context.Context, pipe redis.Pipeliner, batch []*postrider.Message) error {
+	for _, m := range batch {
+		args := make([]any, 0, 40)
+		args = append(args, "xadd", p.streamOf(m))
+		if p.cfg.MaxLen > 0 {
+			args = append(args, "maxlen", "~", p.cfg.MaxLen)
+		}
+		args = append(args, "*")
+		if err := pipe.Process(ctx, redis.NewStringCmd(ctx, appendFields(args, m)...)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Publisher) streamOf(m *postrider.Message) string {
+	return streamOf(p.cfg.Prefix, m.Topic, postrider.PartitionOf(m.Key, m.ID, p.cfg.Partitions))
+}
+
+// results are the outcomes of a transaction's n messages. A message that failed because the transaction did is told why.
+func results(ctx context.Context, cmds []redis.Cmder, err error, n int) []error {
+	if len(cmds) != n || err != nil && !slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Err() != nil }) {
+		return slices.Repeat([]error{outcome(ctx, err)}, n)
+	}
+	var cause error
+	for _, cmd := range cmds {
+		if e := cmd.Err(); e != nil && !redis.IsExecAbortError(e) {
+			cause = e
+			break
+		}
+	}
+	errs := make([]error, n)
+	for i, cmd := range cmds {
+		e := cmd.Err()
+		if e != nil && cause != nil && redis.IsExecAbortError(e) {
+			e = cause
+		}
+		errs[i] = outcome(ctx, e)
+	}
+	return errs
+}
+
+// Close lets the calls under way go on, waits for them, and closes a client that Open made. Later calls fail with Unavailable
+// and ErrClosed.
+func (p *Publisher) Close() error {
+	p.mu.Lock()
+	closed := p.closed
+	p.closed = true
+	p.mu.Unlock()
+	p.running.Wait()
+	if closed || !p.ownsClient {
+		return nil
+	}
+	return p.client.Close()
+}
+
+// call is one Publish under way.
+type call struct {
+	p      *Publisher
+	msgs   []*postrider.Message
+	errs   []error
+	failed map[string]int // by key, the first message that failed
+	looked int            // msgs[:looked] have been looked at
+	all    error          // why nothing more is sent
+
+	batch []*postrider.Message // of the next transaction
+	at    []int                // where they stand in msgs
+}
+
+// next fills the next transaction. What stands behind a failed message of its key is not sent.
+func (c *call) next() bool {
+	c.batch, c.at = c.batch[:0:0], c.at[:0]
+	bytes := 0
+	for ; c.looked < len(c.msgs) && len(c.batch) < transactionMessages; c.looked++ {
+		i, m := c.looked, c.msgs[c.looked]
+		size := m.Size()
+		if head, behind := c.failed[m.Key]; behind && m.Key != "" {
+			c.errs[i] = postrider.Behind(c.msgs[head], c.errs[head])
+			continue
+		}
+		if limit := c.p.cfg.MaxMessageBytes; size > limit {
+			c.fail(i, postrider.Dead("too large for the broker", fmt.Errorf("publish to Redis: %d bytes; the limit is %d (MaxMessageBytes)", size, limit)))
+			continue
+		}
+		if c.all != nil {
+			c.fail(i, c.all)
+			continue
+		}
+		if len(c.batch) > 0 && bytes+size > transactionBytes {
+			break
+		}
+		c.batch, c.at, bytes = append(c.batch, m), append(c.at, i), bytes+size
+	}
+	return len(c.batch) > 0
+}
+
+// take takes in the results of the transaction. When the broker as a whole is unavailable, or the call has to end, no other
+// follows.
+func (c *call) take(errs []error) {
+	for j, err := range errs {
+		if err == nil {
+			if head, behind := c.failed[c.batch[j].Key]; behind && head < c.at[j] && c.batch[j].Key != "" {
+				c.errs[c.at[j]] = postrider.Behind(c.msgs[head], c.errs[head])
+			}
+			continue
+		}
+		err = fmt.Errorf("publish to Redis: %w", err)
+		c.fail(c.at[j], err)
+		if postrider.OutcomeOf(err).Kind == postrider.BrokerUnavailable || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+			c.all = err
+		}
+	}
+}
+
+func (c *call) fail(i int, err error) {
+	c.errs[i] = err
+	if first, known := c.failed[c.msgs[i].Key]; !known || i < first {
+		c.failed[c.msgs[i].Key] = i
+	}
+}

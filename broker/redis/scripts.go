@@ -1,0 +1,121 @@
+package redisbroker
+
+import (
+	"context"
+	_ "embed" // for the scripts
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed lua/take.lua
+var takeSource string
+
+//go:embed lua/keep.lua
+var keepSource string
+
+//go:embed lua/members.lua
+var membersSource string
+
+var (
+	takeScript    = redis.NewScript(takeSource)
+	keepScript    = redis.NewScript(keepSource)
+	membersScript = redis.NewScript(membersSource)
+)
+
+// invocation is one run of a script on one key.
+type invocation struct {
+	key  string
+	args []any
+}
+
+// runScript runs a script on several keys in one round trip, and returns an answer for each. A server that does not know the
+// script is told.
+func runScript(ctx context.Context, client redis.UniversalClient, script *redis.Script, calls []invocation) ([]*redis.Cmd, error) {
+	cmds, err := tryScript(ctx, client, script, calls)
+	if err == nil || !strings.HasPrefix(err.Error(), "NOSCRIPT") {
+		return cmds, err
+	}
+	if err := script.Load(ctx, client).Err(); err != nil {
+		return nil, err
+	}
+	return tryScript(ctx, client, script, calls)
+}
+
+// tryScript returns the first error besides the answers; one of a server that does not know the script goes before others.
+func tryScript(ctx context.Context, client redis.UniversalClient, script *redis.Script, calls []invocation) ([]*redis.Cmd, error) {
+	cmds := make([]*redis.Cmd, len(calls))
+	_, err := client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, c := range calls {
+			cmds[i] = pipe.EvalSha(ctx, script.Hash(), []string{c.key}, c.args...)
+		}
+		return nil
+	})
+	for _, cmd := range cmds {
+		if e := cmd.Err(); e != nil && strings.HasPrefix(e.Error(), "NOSCRIPT") {
+			return nil, e
+		}
+	}
+	return cmds, err
+}
+
+// taken is the answer of take.lua.
+type taken struct {
+	epoch    string
+	made     bool   // the group was missing
+	happened string // "taken", "busy" or "claimed"
+	rewind   string
+	entries  []entry
+}
+
+// entry is one of a stream.
+type entry struct {
+	id         string
+	deliveries int
+	fields     []string
+}
+
+var errAnswer = errors.New("answer of a script cannot be read")
+
+func readTaken(cmd *redis.Cmd) (taken, error) {
+	parts, err := cmd.Slice()
+	if err != nil {
+		return taken{}, err
+	}
+	if len(parts) != 5 {
+		return taken{}, fmt.Errorf("%w: %v", errAnswer, parts)
+	}
+	made, ok1 := parts[1].(int64)
+	list, ok2 := parts[4].([]any)
+	t := taken{epoch: fmt.Sprint(parts[0]), made: made == 1, happened: fmt.Sprint(parts[2]), rewind: fmt.Sprint(parts[3])}
+	if !ok1 || !ok2 {
+		return taken{}, fmt.Errorf("%w: %v", errAnswer, parts)
+	}
+	for _, item := range list {
+		e, err := readEntry(item)
+		if err != nil {
+			return taken{}, err
+		}
+		t.entries = append(t.entries, e)
+	}
+	return t, nil
+}
+
+func readEntry(item any) (entry, error) {
+	parts, ok := item.([]any)
+	if !ok || len(parts) != 3 {
+		return entry{}, fmt.Errorf("%w: entry %v", errAnswer, item)
+	}
+	deliveries, ok1 := parts[1].(int64)
+	fields, ok2 := parts[2].([]any)
+	if !ok1 || !ok2 {
+		return entry{}, fmt.Errorf("%w: entry %v", errAnswer, item)
+	}
+	e := entry{id: fmt.Sprint(parts[0]), deliveries: int(deliveries), fields: make([]string, len(fields))}
+	for i, f := range fields {
+		e.fields[i], _ = f.(string)
+	}
+	return e, nil
+}

@@ -1,0 +1,128 @@
+package redisbroker_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// patience bounds every wait for a server.
+const patience = time.Minute
+
+// server is a Redis server of a test's own.
+type server struct {
+	port int
+	dir  string
+	args []string
+	cmd  *exec.Cmd
+}
+
+// startServer starts a server with an append-only file, and with further arguments. The file has every write before the
+// client has its answer, so that a killed server loses nothing; nothing waits for the disk.
+func startServer(t testing.TB, args ...string) *server {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "postrider-redis-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A child of a killed server may still be writing there, so that what is left is nobody's fault.
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s := &server{port: l.Addr().(*net.TCPAddr).Port, dir: dir, args: args}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.start(t)
+	t.Cleanup(func() { s.stop(t) })
+	return s
+}
+
+func (s *server) address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+func (s *server) url() string     { return "redis://" + s.address() }
+
+func (s *server) start(t testing.TB) {
+	t.Helper()
+	bin, err := exec.LookPath(cmp.Or(os.Getenv("POSTRIDER_TEST_REDIS_BIN"), "redis-server"))
+	if err != nil {
+		t.Fatalf("no redis-server: %v; run make test, which installs it, or set POSTRIDER_TEST_REDIS_BIN", err)
+	}
+	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	s.cmd = exec.Command(bin, append([]string{
+		"--bind", "127.0.0.1", "--port", strconv.Itoa(s.port), "--dir", s.dir, "--save", "", "--appendonly", "yes", "--appendfsync", "no",
+		"--logfile", "",
+	}, s.args...)...)
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	if err := s.cmd.Start(); err != nil {
+		t.Fatalf("start redis-server: %v", err)
+	}
+	client := s.client(t)
+	await(t, "redis-server to be ready", func() bool { return client.Ping(context.Background()).Err() == nil })
+}
+
+// stop kills the server.
+func (s *server) stop(t testing.TB) {
+	if s.cmd == nil {
+		return
+	}
+	if err := s.cmd.Process.Kill(); err != nil {
+		t.Errorf("kill redis-server: %v", err)
+	}
+	_ = s.cmd.Wait() // says that it was killed
+	s.cmd = nil
+}
+
+// client is a plain client of the server.
+func (s *server) client(t testing.TB) *redis.Client {
+	client := redis.NewClient(&redis.Options{Addr: s.address(), Protocol: 2, DialerRetries: 1})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// runningServer returns the URL of the server that somebody else started, or that of one started now.
+func runningServer(t testing.TB) string {
+	t.Helper()
+	address := os.Getenv("POSTRIDER_TEST_REDIS")
+	if address == "" {
+		return startServer(t).url()
+	}
+	if _, err := url.Parse(address); err != nil {
+		t.Fatalf("POSTRIDER_TEST_REDIS: %v", err)
+	}
+	return address
+}
+
+func await(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	deadline := time.After(patience)
+	for !condition() {
+		select {
+		case <-poll.C:
+		case <-deadline:
+			t.Fatalf("waited %s for %s", patience, what)
+		}
+	}
+}
+
+// holds says whether a request of the Redis protocol has a text as one of its arguments.
+func holds(request []byte, text string) bool {
+	return bytes.Contains(request, []byte("$"+strconv.Itoa(len(text))+"\r\n"+text+"\r\n"))
+}

@@ -1,0 +1,84 @@
+package redisbroker_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/broker/brokertest"
+	redisbroker "github.com/postrider/postrider/broker/redis"
+)
+
+func TestSubscriberConformance(t *testing.T) {
+	t.Parallel()
+	brokertest.RunSubscriber(t, brokertest.SubscriberHarness{New: func(t *testing.T) brokertest.SubscriberEnv {
+		return subscriberEnv(t, startServer(t), redisbroker.SubscriberConfig{})
+	}})
+}
+
+// TestSubscriberConformanceNarrow has one partition and a small window, and deletes what is settled.
+func TestSubscriberConformanceNarrow(t *testing.T) {
+	t.Parallel()
+	brokertest.RunSubscriber(t, brokertest.SubscriberHarness{New: func(t *testing.T) brokertest.SubscriberEnv {
+		return subscriberEnv(t, startServer(t), redisbroker.SubscriberConfig{
+			Config: redisbroker.Config{Partitions: 2}, MaxUnsettled: 50,
+		})
+	}})
+}
+
+func subscriberEnv(t *testing.T, s *server, cfg redisbroker.SubscriberConfig) brokertest.SubscriberEnv {
+	const topic = "orders.placed"
+	client := s.client(t)
+	p := open(t, s.url(), redisbroker.Config{AckWait: 3 * time.Second, Partitions: cfg.Partitions})
+	partitions := cfg.Partitions
+	if partitions == 0 {
+		partitions = redisbroker.DefaultPartitions
+	}
+	stream := func(partition int) string {
+		return fmt.Sprintf("%s{%s/%d}", redisbroker.DefaultPrefix, topic, partition)
+	}
+	return brokertest.SubscriberEnv{
+		Topic:     topic,
+		Publisher: p,
+		Member: func(t testing.TB, group string) brokertest.Member {
+			faults := newProxy(t, s.address())
+			c := cfg
+			c.Group, c.Topics, c.AckWait, c.ClaimAfter = group, []string{topic}, 10*time.Second, 2*time.Second
+			return brokertest.Member{Subscriber: openSubscriber(t, faults.url(), c), Cut: faults.cut, Restore: faults.restore}
+		},
+		Poison: func(t testing.TB, key string) []byte {
+			if err := client.XAdd(t.Context(), &redis.XAddArgs{
+				Stream: stream(postrider.PartitionOf(key, "", partitions)), Values: []string{"data", "no CloudEvent"},
+			}).Err(); err != nil {
+				t.Fatal(err)
+			}
+			return []byte("no CloudEvent")
+		},
+		Recreate: func(t testing.TB) {
+			for i := range partitions {
+				if err := client.Del(t.Context(), stream(i)).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+		Stop:  s.stop,
+		Start: s.start,
+	}
+}
+
+func openSubscriber(t testing.TB, url string, cfg redisbroker.SubscriberConfig) *redisbroker.Subscriber {
+	t.Helper()
+	s, err := redisbroker.OpenSubscriber(t.Context(), url, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return s
+}

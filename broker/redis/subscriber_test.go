@@ -1,0 +1,241 @@
+package redisbroker_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/postrider/postrider"
+	redisbroker "github.com/postrider/postrider/broker/redis"
+)
+
+// contextWithCancelAfter is a context that is cancelled after a time, without a deadline by which that could be foreseen.
+func contextWithCancelAfter(t testing.TB, after time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(after, cancel)
+	return ctx, cancel
+}
+
+func subscribe(t testing.TB, url string, cfg redisbroker.SubscriberConfig) postrider.Subscription {
+	t.Helper()
+	sub, err := openSubscriber(t, url, cfg).Subscribe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := sub.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return sub
+}
+
+// receive returns n deliveries.
+func receive(t testing.TB, sub postrider.Subscription, n int) []*postrider.Delivery {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var all []*postrider.Delivery
+	for len(all) < n {
+		got, err := sub.Receive(ctx, n-len(all))
+		if err != nil && postrider.OutcomeOf(err).Kind != postrider.BrokerUnavailable {
+			t.Fatal(err)
+		}
+		all = append(all, got...)
+	}
+	return all
+}
+
+func ack(t testing.TB, deliveries ...*postrider.Delivery) {
+	t.Helper()
+	for _, d := range deliveries {
+		if err := d.Ack(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestSettledIsDeleted(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := s.client(t)
+	sub := subscribe(t, s.url()+"?partitions=1&delete_settled=true&group=g&topics=orders", redisbroker.SubscriberConfig{})
+	p := open(t, s.url()+"?partitions=1", redisbroker.Config{})
+	if errs := p.Publish(t.Context(), numbered("orders", "a", 4)); errs != nil {
+		t.Fatal(errs)
+	}
+	got := receive(t, sub, 4)
+	ack(t, got[:2]...)
+	if err := got[2].Reject(t.Context(), "bad"); err != nil {
+		t.Error(err)
+	}
+	if n := client.XLen(t.Context(), "postrider:{orders/0}").Val(); n != 1 {
+		t.Errorf("stream has %d entries, want the one that is not settled", n)
+	}
+}
+
+// TestEverythingFlushed deletes all that the server has under a member that reads and one that waits.
+func TestEverythingFlushed(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	url := s.url() + "?partitions=2&group=g&topics=orders&claim_after=1s"
+	sub := subscribe(t, url, redisbroker.SubscriberConfig{})
+	p := open(t, s.url()+"?partitions=2", redisbroker.Config{})
+	publish := func(msgs []*postrider.Message) {
+		t.Helper()
+		if errs := p.Publish(t.Context(), msgs); errs != nil {
+			t.Fatal(errs)
+		}
+	}
+	publish(numbered("orders", "a", 3))
+	before := receive(t, sub, 3)
+	if err := s.client(t).FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	publish(numbered("orders", "a", 2))
+	after := receive(t, sub, 2)
+	for _, d := range before {
+		<-d.Lost()
+	}
+	if a, b := before[0].Position, after[0].Position; a.Epoch == b.Epoch {
+		t.Errorf("epoch is %q before and after", a.Epoch)
+	}
+	ack(t, after...)
+}
+
+// TestGroupDestroyed has an operator delete the group: everything comes again, at the same positions.
+func TestGroupDestroyed(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	sub := subscribe(t, s.url()+"?partitions=1&group=g&topics=orders", redisbroker.SubscriberConfig{})
+	p := open(t, s.url()+"?partitions=1", redisbroker.Config{})
+	if errs := p.Publish(t.Context(), numbered("orders", "a", 3)); errs != nil {
+		t.Fatal(errs)
+	}
+	before := receive(t, sub, 3)
+	ack(t, before[0])
+	if err := s.client(t).XGroupDestroy(t.Context(), "postrider:{orders/0}", "g").Err(); err != nil {
+		t.Fatal(err)
+	}
+	after := receive(t, sub, 3)
+	<-before[1].Lost()
+	<-before[2].Lost()
+	for i := range before {
+		if before[i].Position != after[i].Position {
+			t.Errorf("message %s stood at %+v, and now at %+v", before[i].Message.ID, before[i].Position, after[i].Position)
+		}
+	}
+	ack(t, after...)
+}
+
+// TestPendingEntryTrimmed has entries deleted that were delivered and given back.
+func TestPendingEntryTrimmed(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := s.client(t)
+	sub := subscribe(t, s.url()+"?partitions=1&group=g&topics=orders", redisbroker.SubscriberConfig{})
+	p := open(t, s.url()+"?partitions=1", redisbroker.Config{})
+	if errs := p.Publish(t.Context(), numbered("orders", "a", 3)); errs != nil {
+		t.Fatal(errs)
+	}
+	got := receive(t, sub, 3)
+	if err := client.XTrimMaxLen(t.Context(), "postrider:{orders/0}", 1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := got[0].Nack(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	last := receive(t, sub, 1)[0]
+	if last.Message.ID != got[2].Message.ID {
+		t.Errorf("message %s came, want the one that is left", last.Message.ID)
+	}
+	ack(t, last)
+	if pending := client.XPending(t.Context(), "postrider:{orders/0}", "g").Val(); pending.Count != 0 {
+		t.Errorf("%d entries are pending", pending.Count)
+	}
+}
+
+// TestDeadConsumersAreForgotten checks that neither those that left nor those that died are kept in the group.
+func TestDeadConsumersAreForgotten(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := s.client(t)
+	url := "?partitions=1&group=g&topics=orders&claim_after=300ms"
+	faults := newProxy(t, s.address())
+	p := open(t, s.url()+"?partitions=1", redisbroker.Config{})
+	dead, err := openSubscriber(t, faults.url()+url+"&ack_wait=1s", redisbroker.SubscriberConfig{}).Subscribe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = dead.Close(context.WithoutCancel(t.Context())) })
+	if errs := p.Publish(t.Context(), numbered("orders", "a", 3)); errs != nil {
+		t.Fatal(errs)
+	}
+	first := receive(t, dead, 3)
+	faults.cut()
+	next := subscribe(t, s.url()+url, redisbroker.SubscriberConfig{})
+	again := receive(t, next, 3)
+	for i, d := range first {
+		<-d.Lost()
+		if again[i].Position != d.Position || again[i].Deliveries != 2 {
+			t.Errorf("delivery is %+v, want the second of %+v", again[i], d.Position)
+		}
+	}
+	ack(t, again...)
+	if err := next.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	consumers := client.XInfoConsumers(t.Context(), "postrider:{orders/0}", "g").Val()
+	if len(consumers) != 0 {
+		t.Errorf("consumers %+v are left", consumers)
+	}
+}
+
+// TestForeignEntries reads what others wrote.
+func TestForeignEntries(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := s.client(t)
+	sub := subscribe(t, s.url()+"?partitions=1&group=g&topics=orders", redisbroker.SubscriberConfig{})
+	for _, values := range [][]string{
+		{"ce_specversion", "1.0", "ce_id", "1", "ce_type", "placed", "ce_source", "/else", "data", "{}", "other", "field"},
+		{"no", "event"},
+	} {
+		if err := client.XAdd(t.Context(), &redis.XAddArgs{Stream: "postrider:{orders/0}", Values: values}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := receive(t, sub, 2)
+	if m := got[0].Message; got[0].Err != nil || m.ID != "1" || m.Type != "placed" || string(m.Payload) != "{}" {
+		t.Errorf("delivery is %+v with message %+v", got[0], m)
+	}
+	if got[1].Err == nil || string(got[1].Raw) != `["no" "event"]` {
+		t.Errorf("delivery is %+v with %q, want an error", got[1], got[1].Raw)
+	}
+	ack(t, got...)
+}
+
+// TestRights works as users who may do what the documentation asks for, and nothing else.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := s.client(t)
+	publish := []any{"+multi", "+exec", "+xadd", "+info", "+client|setname"}
+	read := []any{
+		"+evalsha", "+script|load", "+xinfo", "+xgroup", "+xpending", "+xreadgroup", "+xclaim", "+xack", "+xdel", "+exists", "+time",
+		"+zadd", "+zrem", "+zremrangebyscore", "+zrange", "+pexpire",
+	}
+	for name, rights := range map[string][]any{"publisher": publish, "reader": append(read, publish...)} {
+		if err := client.Do(t.Context(), append([]any{"acl", "setuser", name, "on", ">x", "~postrider:*"}, rights...)...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := open(t, "redis://publisher:x@"+s.address(), redisbroker.Config{})
+	sub := subscribe(t, "redis://reader:x@"+s.address()+"?group=g&topics=orders&delete_settled=true", redisbroker.SubscriberConfig{})
+	if errs := p.Publish(t.Context(), numbered("orders", "a", 2)); errs != nil {
+		t.Fatal(errs)
+	}
+	ack(t, receive(t, sub, 2)...)
+}
