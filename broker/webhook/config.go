@@ -5,26 +5,33 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/postrider/postrider"
 )
 
 // The defaults of Config.
 const (
-	DefaultTimeout     = 15 * time.Second
-	DefaultConcurrency = 16
+	DefaultTimeout      = 15 * time.Second
+	DefaultConcurrency  = 16
+	DefaultKeepAttempts = 7 * 24 * time.Hour
 )
 
-// Config configures a Publisher. URL and Secrets are required; the zero value of every other field means its default.
+// Config configures a Publisher. URL and Secrets, or SecretFile, are required; the zero value of every other field means
+// its default.
 type Config struct {
 	// URL is where messages go. It is https, unless PlainHTTP is set.
 	URL string
 	// Secrets sign the messages, each with a signature of its own, so that a receiver may know the old or the new one while
-	// they are being exchanged. A secret is "whsec_" and the base64 of 24 to 64 random bytes.
-	Secrets []string
+	// they are being exchanged. A secret is "whsec_" and the base64 of 24 to 64 random bytes. SecretFile names a file with
+	// further ones, one in a line; New reads it.
+	Secrets    []string
+	SecretFile string
 	// Binary sends CloudEvents in binary mode.
 	Binary bool
 	// Header is added to every request, for an Authorization for example. It cannot replace what the package sets.
@@ -39,35 +46,56 @@ type Config struct {
 	PlainHTTP bool
 	// Allow lists addresses beyond the public ones to which connections may go, e.g. 10.1.2.0/24 or 127.0.0.1/32.
 	Allow []netip.Prefix
-	// TLS configures encryption. Default: certificates are verified against the system's authorities.
-	TLS *tls.Config
+	// TLS configures encryption. Default: certificates are verified against the system's authorities. CAFile, CertFile and
+	// KeyFile name PEM files: the authorities that count instead, and our own certificate and key. New reads them.
+	TLS                       *tls.Config
+	CAFile, CertFile, KeyFile string
+
+	// Attempts, if not nil, keeps every attempt for KeepAttempts, under the name Relay, which is then required. Attempts are
+	// written in batches beside the deliveries, which never wait for it: the log lacks those of the last moments before a
+	// crash, and those that it could not take. Default of KeepAttempts: 7 days.
+	Attempts     postrider.AttemptLog
+	Relay        string
+	KeepAttempts time.Duration
+	// Logger hears when attempts could not be kept. Default: nothing is logged.
+	Logger *slog.Logger
 }
 
 func (c Config) withDefaults() Config {
 	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 	c.Concurrency = cmp.Or(c.Concurrency, DefaultConcurrency)
+	c.KeepAttempts = cmp.Or(c.KeepAttempts, DefaultKeepAttempts)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
 
-// validate names every fault of a configuration with defaults, and returns its secrets decoded.
-func (c Config) validate() ([]secret, error) {
+// validate names every fault of a configuration with defaults, but for secrets and files.
+func (c Config) validate() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("webhook: "+format, args...)) }
 	switch u, err := url.Parse(c.URL); {
 	case err != nil || u.Host == "":
 		fault("URL is not one of the form https://host/path") // the error of Parse would repeat a password in it
 	case u.User != nil:
-		fault("URL has a user in it; put an Authorization into Header instead")
+		fault("URL has a user in it; put an Authorization into Header instead (authorization in the options)")
 	case u.Scheme == "http" && !c.PlainHTTP:
-		fault("URL %s is not encrypted; use https, or set PlainHTTP", c.URL)
+		fault("URL http://%s… is not encrypted; use https, or set PlainHTTP (plain_http=true in the URL)", u.Host)
 	case u.Scheme != "https" && u.Scheme != "http":
-		fault("URL %s: scheme %q; use https", c.URL, u.Scheme)
+		fault("URL has scheme %q; use https", u.Scheme)
 	}
 	if c.TLS != nil && c.TLS.InsecureSkipVerify {
 		fault("TLS does not verify certificates; add the authority to TLS.RootCAs instead")
 	}
-	if c.Timeout < 0 {
-		fault("timeout is %s; give more than 0", c.Timeout)
+	if (c.CertFile == "") != (c.KeyFile == "") {
+		fault("our certificate and its key come together; give both files or none")
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{{"timeout", c.Timeout}, {"time to keep attempts", c.KeepAttempts}} {
+		if d.value < 0 {
+			fault("%s is %s; give more than 0", d.name, d.value)
+		}
 	}
 	if c.Concurrency < 1 {
 		fault("concurrency is %d; give 1 or more", c.Concurrency)
@@ -75,24 +103,45 @@ func (c Config) validate() ([]secret, error) {
 	if c.MaxMessageBytes < 0 {
 		fault("largest message is %d bytes; give 0 for no limit, or more", c.MaxMessageBytes)
 	}
-	for name := range c.Header {
-		if isOurs(name) {
-			fault("header %s is set by the webhook itself", name)
+	if c.Attempts != nil && c.Relay == "" {
+		fault("attempts are kept under the name of a relay; set Relay")
+	}
+	for _, prefix := range c.Allow {
+		if !prefix.IsValid() {
+			fault("Allow has a prefix that is none; make them with netip.ParsePrefix")
 		}
 	}
-	secrets, err := parseSecrets(c.Secrets)
-	if err != nil {
-		faults = append(faults, err)
+	return errors.Join(append(faults, c.headerFaults()...)...)
+}
+
+func (c Config) headerFaults() (faults []error) {
+	for name, values := range c.Header {
+		switch {
+		case isOurs(name):
+			faults = append(faults, fmt.Errorf("webhook: header %s is set by the webhook itself", name))
+		case !isToken(name) || strings.ContainsFunc(strings.Join(values, ""), isControl): // a value may be a password
+			faults = append(faults, fmt.Errorf("webhook: header %q has characters that a header cannot have", name))
+		}
 	}
-	return secrets, errors.Join(faults...)
+	return faults
 }
 
 // isOurs says whether a header is one that requests have anyway.
 func isOurs(name string) bool {
 	switch name = http.CanonicalHeaderKey(name); name {
-	case "Content-Type", "Idempotency-Key", headerID, headerTimestamp, headerSignature, "User-Agent":
+	case "Content-Type", "Idempotency-Key", headerID, headerTimestamp, headerSignature, "User-Agent",
+		"Host", "Content-Length", "Transfer-Encoding", "Trailer", "Connection":
 		return true
 	default:
 		return strings.HasPrefix(name, "Ce-")
 	}
 }
+
+// isToken says whether a header can have this name.
+func isToken(name string) bool {
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		return r <= ' ' || r >= 0x7f || strings.ContainsRune(`()<>@,;:\"/[]?={}`, r)
+	})
+}
+
+func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }

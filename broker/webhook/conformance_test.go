@@ -69,7 +69,7 @@ type endpoint struct {
 
 func newEndpoint(t *testing.T) *endpoint {
 	t.Helper()
-	receiver, err := webhook.NewReceiver(webhook.ReceiverConfig{Secrets: []string{secretA}})
+	receiver, err := webhook.NewReceiver(webhook.ReceiverConfig{Secrets: []string{secretA}, AcceptBinary: true})
 	if err != nil {
 		t.Fatal(err)
 	}

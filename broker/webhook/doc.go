@@ -5,12 +5,13 @@
 // The body is a CloudEvent in structured mode (application/cloudevents+json), so that the signature covers the whole
 // envelope; Config.Binary sends the attributes as headers instead, which the signature does not cover. Further headers:
 //
-//	Idempotency-Key, webhook-id   the message ID
+//	Idempotency-Key               the message ID
+//	webhook-id                    the same, its dots percent-encoded
 //	webhook-timestamp             when this attempt was made, in seconds since 1970
 //	webhook-signature             "v1," and the base64 of the HMAC-SHA256 over "id.timestamp.body", once for each secret
 //
 // The last three are those of Standard Webhooks (www.standardwebhooks.com), so that its libraries can verify them; see
-// Receiver for our own. An ID that a header cannot hold stands there percent-encoded.
+// Receiver for our own. What a header cannot hold of an ID stands there percent-encoded.
 //
 // # Order
 //
@@ -33,4 +34,9 @@
 // addresses only, unless Config.Allow says otherwise. That is checked when a connection is made, for the address that it is
 // made to; no name that resolves to something else a moment later gets around it. Proxies from the environment are not
 // used, because they would.
+//
+// # What was tried
+//
+// With Config.Attempts, what became of every attempt is kept for operators to read, beside the deliveries: these do not wait
+// for it, and do not depend on it.
 package webhook

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"net/http"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 )
@@ -34,6 +35,30 @@ func TestSignature(t *testing.T) {
 	}
 }
 
+// TestManySignatures: what a stranger sends must not cost a hash of the body for each signature. Done so, this takes minutes.
+func TestManySignatures(t *testing.T) {
+	t.Parallel()
+	secrets, err := parseSecrets([]string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if verified(secrets, "id", "1", make([]byte, 2<<20), strings.Repeat("v1,AAAA ", 100_000)) {
+		t.Error("verified")
+	}
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("took %s", took)
+	}
+}
+
+// TestNothingElseHasTheSameSignature: id and timestamp cannot be cut at another dot.
+func TestNothingElseHasTheSameSignature(t *testing.T) {
+	t.Parallel()
+	if got := signedID("order.placed 7%"); got != "order%2Eplaced%207%25" {
+		t.Errorf("signed as %s", got)
+	}
+}
+
 func TestSecretFaults(t *testing.T) {
 	t.Parallel()
 	short := secretPrefix + base64.StdEncoding.EncodeToString(make([]byte, 23))
@@ -54,9 +79,11 @@ func TestPublicAddresses(t *testing.T) {
 		"0.0.0.0": false, "10.0.0.1": false, "127.0.0.1": false, "127.1.2.3": false, "169.254.169.254": false, "172.16.0.1": false,
 		"172.31.255.255": false, "192.168.1.1": false, "100.64.0.1": false, "198.18.0.1": false, "224.0.0.1": false,
 		"255.255.255.255": false, "::": false, "::1": false, "::127.0.0.1": false, "::ffff:10.0.0.1": false, "64:ff9b::a00:1": false,
+		"::ffff:0:10.0.0.1": false, "168.63.129.16": false, "4000::1": false, "100:0:0:1::1": false, "5f00::1": false,
+		"64:ff9b::8.8.8.8": true, "64:ff9b::169.254.169.254": false, "64:ff9b:1::8.8.8.8": false, "fec0::1": false,
 		"2002:a00:1::": false, "2001:0:a00:1::": false, "fc00::1": false, "fd12::1": false, "fe80::1": false, "ff02::1": false,
 	} {
-		if got := isPublic(netip.MustParseAddr(address).Unmap()); got != want {
+		if got := isPublic(meant(netip.MustParseAddr(address))); got != want {
 			t.Errorf("%s is public: %v, want %v", address, got, want)
 		}
 	}
@@ -66,7 +93,7 @@ func TestGuard(t *testing.T) {
 	t.Parallel()
 	check := guard([]netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")})
 	for address, allowed := range map[string]bool{
-		"8.8.8.8:443": true, "10.1.2.3:443": true, "[::ffff:10.1.2.3]:443": true,
+		"[64:ff9b::10.1.2.3]:443": true, "[64:ff9b::10.2.2.3]:443": false, "8.8.8.8:443": true, "10.1.2.3:443": true, "[::ffff:10.1.2.3]:443": true,
 		"10.2.0.1:443": false, "[::1]:80": false, "[fe80::1%eth0]:80": false, "[::ffff:127.0.0.1]:80": false, "localhost:80": false,
 	} {
 		if err := check("tcp", address, nil); (err == nil) != allowed {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -23,33 +24,48 @@ const (
 	maxRetryAfter = time.Hour
 )
 
+// exchange is what was sent, and what came back.
+type exchange struct {
+	request []byte // the body that was sent
+	status  int    // 0 for none
+	text    []byte // how the answer begins
+}
+
 // post makes one attempt at a message and returns its outcome.
 func (p *Publisher) post(ctx context.Context, m *postrider.Message) error {
-	req, err := p.request(ctx, m, time.Now())
+	began := time.Now()
+	x, err := p.send(ctx, m, began)
+	p.recorder.attempted(m, began, x, err)
+	return err
+}
+
+func (p *Publisher) send(ctx context.Context, m *postrider.Message, now time.Time) (x exchange, err error) {
+	x.request = m.Payload
+	if !p.cfg.Binary {
+		x.request = postrider.EncodeCloudEvent(m)
+	}
+	req, err := p.request(ctx, m, x.request, now)
 	if err != nil {
-		return postrider.Dead("request cannot be made", err)
+		return x, postrider.Dead("request cannot be made", withoutURL(err))
 	}
 	sent := time.Since(p.began)
 	resp, err := p.client.Do(req)
 	if err != nil {
-		return p.failed(ctx, sent, err)
+		return x, p.failed(ctx, sent, err)
 	}
 	defer resp.Body.Close()
 	p.answered.Store(int64(time.Since(p.began)))
 	// The status counts, whatever becomes of the rest of the answer.
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, excerpt))
+	x.status = resp.StatusCode
+	x.text, _ = io.ReadAll(io.LimitReader(resp.Body, excerpt))
 	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer)
 	if resp.StatusCode/100 == 2 {
-		return nil
+		return x, nil
 	}
-	return refused(resp, text)
+	return x, refused(resp, x.text)
 }
 
-func (p *Publisher) request(ctx context.Context, m *postrider.Message, now time.Time) (*http.Request, error) {
-	body := m.Payload
-	if !p.cfg.Binary {
-		body = postrider.EncodeCloudEvent(m)
-	}
+func (p *Publisher) request(ctx context.Context, m *postrider.Message, body []byte, now time.Time) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.cfg.URL, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -64,9 +80,9 @@ func (p *Publisher) request(ctx context.Context, m *postrider.Message, now time.
 	} else {
 		req.Header.Set("Content-Type", postrider.CloudEventsJSON+"; charset=utf-8")
 	}
-	id, timestamp := headerValue(m.ID), strconv.FormatInt(now.Unix(), 10)
+	id, timestamp := signedID(m.ID), strconv.FormatInt(now.Unix(), 10)
 	req.Header.Set("User-Agent", "postrider")
-	req.Header.Set("Idempotency-Key", id)
+	req.Header.Set("Idempotency-Key", headerValue(m.ID, ""))
 	req.Header.Set(headerID, id)
 	req.Header.Set(headerTimestamp, timestamp)
 	req.Header.Set(headerSignature, signatures(p.secrets, id, timestamp, body))
@@ -75,7 +91,7 @@ func (p *Publisher) request(ctx context.Context, m *postrider.Message, now time.
 
 // failed is the outcome of a request that got no answer; it was sent at the given time since p.began.
 func (p *Publisher) failed(ctx context.Context, sent time.Duration, err error) error {
-	wrapped := fmt.Errorf("post to webhook: %w", err)
+	wrapped := fmt.Errorf("post to webhook: %w", withoutURL(err))
 	if ctx.Err() != nil {
 		return fmt.Errorf("post to webhook: %w", ctx.Err())
 	}
@@ -87,6 +103,14 @@ func (p *Publisher) failed(ctx context.Context, sent time.Duration, err error) e
 	default:
 		return wrapped
 	}
+}
+
+// withoutURL is the error of a request without the request's URL, in which some receivers keep a password.
+func withoutURL(err error) error {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		return u.Err
+	}
+	return err
 }
 
 // isUnconnected says whether there was no connection to send anything on.
@@ -103,7 +127,7 @@ func isTimeout(err error) bool {
 
 // refused is the outcome of an answer other than 2xx.
 func refused(resp *http.Response, text []byte) error {
-	err := fmt.Errorf("webhook answered %s: %.*q", resp.Status, excerpt, text)
+	err := fmt.Errorf("webhook answered %d %s: %.*q", resp.StatusCode, http.StatusText(resp.StatusCode), excerpt, text)
 	switch status := resp.StatusCode; {
 	case status == http.StatusRequestTimeout, status == http.StatusTooEarly, status == http.StatusTooManyRequests, status >= 500:
 		return postrider.Retry(retryAfter(resp.Header.Get("Retry-After"), time.Now()), err)

@@ -22,12 +22,15 @@ type Publisher struct {
 	cfg     Config
 	secrets []secret
 	client  *http.Client
-	slots   chan struct{} // one entry for every request under way
+	// recorder is nil when attempts are not kept.
+	recorder *recorder
+	slots    chan struct{} // one entry for every request under way
 	// answered is when an answer came last, whatever it was, as nanoseconds since began.
 	answered atomic.Int64
 	began    time.Time
 
 	closing chan struct{}
+	ended   chan struct{}  // closed when the first Close is over
 	running sync.WaitGroup // calls under way
 	mu      sync.Mutex
 	closed  bool
@@ -38,8 +41,9 @@ var _ postrider.Publisher = (*Publisher)(nil)
 // New returns a Publisher. It connects to nobody yet. Its error names every fault of cfg.
 func New(cfg Config) (*Publisher, error) {
 	cfg = cfg.withDefaults()
-	secrets, err := cfg.validate()
-	if err != nil {
+	secrets, secretErr := cfg.readSecrets()
+	encryption, tlsErr := cfg.readTLS()
+	if err := errors.Join(cfg.validate(), secretErr, tlsErr); err != nil {
 		return nil, err
 	}
 	dialer := &net.Dialer{Timeout: cfg.Timeout, Control: guard(cfg.Allow)}
@@ -48,10 +52,12 @@ func New(cfg Config) (*Publisher, error) {
 		secrets: secrets,
 		client: &http.Client{
 			Transport: &http.Transport{
-				DialContext:            dialer.DialContext,
-				TLSClientConfig:        cfg.TLS.Clone(),
-				TLSHandshakeTimeout:    cfg.Timeout,
-				ForceAttemptHTTP2:      true,
+				DialContext:         dialer.DialContext,
+				TLSClientConfig:     encryption,
+				TLSHandshakeTimeout: cfg.Timeout,
+				ForceAttemptHTTP2:   true,
+				// A connection of HTTP/2 that has died without a word would otherwise be used until the system gives it up.
+				HTTP2:                  &http.HTTP2Config{SendPingTimeout: cfg.Timeout, PingTimeout: cfg.Timeout},
 				MaxIdleConnsPerHost:    cfg.Concurrency,
 				IdleConnTimeout:        90 * time.Second,
 				MaxResponseHeaderBytes: 64 << 10,
@@ -60,9 +66,11 @@ func New(cfg Config) (*Publisher, error) {
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 			Timeout:       cfg.Timeout,
 		},
-		slots:   make(chan struct{}, cfg.Concurrency),
-		began:   time.Now(),
-		closing: make(chan struct{}),
+		recorder: startRecorder(cfg),
+		slots:    make(chan struct{}, cfg.Concurrency),
+		began:    time.Now(),
+		closing:  make(chan struct{}),
+		ended:    make(chan struct{}),
 	}, nil
 }
 
@@ -109,16 +117,23 @@ func (p *Publisher) begin() bool {
 	return !p.closed
 }
 
-// Close lets requests under way come to their end, at most for Config.Timeout; what was not sent fails with Unavailable and
-// ErrClosed, and so does every later call.
+// Close lets requests under way come to their end, at most for Config.Timeout, and writes what is left of attempts, at most
+// for 5 s. What was not sent fails with Unavailable and ErrClosed, and so does every later call.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
-	if !p.closed {
+	again := p.closed
+	if !again {
 		p.closed = true
 		close(p.closing)
 	}
 	p.mu.Unlock()
+	if again {
+		<-p.ended
+		return nil
+	}
+	defer close(p.ended)
 	p.running.Wait()
+	p.recorder.close()
 	p.client.CloseIdleConnections()
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -243,10 +244,12 @@ func TestConfigFaults(t *testing.T) {
 	t.Parallel()
 	_, err := webhook.New(webhook.Config{
 		URL: "ftp://host/x", Timeout: -1, Concurrency: -1, MaxMessageBytes: -1, TLS: &tls.Config{InsecureSkipVerify: true},
-		Header: http.Header{"Webhook-Id": {"x"}, "Ce-Type": {"x"}},
+		Header: http.Header{"Webhook-Id": {"x"}, "Ce-Type": {"x"}, "host": {"x"}, "X-A": {"a\r\nb"}, "X B": {"b"}},
+		Allow:  []netip.Prefix{{}}, KeepAttempts: -1, CertFile: "c", Attempts: &attemptLog{},
 	})
 	wantError(t, err, `scheme "ftp"`, "timeout is", "concurrency is -1", "largest message is -1", "does not verify certificates",
-		"header Webhook-Id is set", "header Ce-Type is set", "no secret")
+		"header Webhook-Id is set", "header Ce-Type is set", "header host is set", `header "X-A" has`, `header "X B" has`, "no secret",
+		"a prefix that is none", "time to keep attempts", "give both files", "set Relay")
 	for url, want := range map[string]string{
 		"": "https://host/path", "host/x": "https://host/path", "http://host": "is not encrypted", "https://u:secret@host": "has a user in it",
 	} {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"math"
+	"mime"
 	"net/http"
 	"strconv"
 	"time"
@@ -34,6 +35,9 @@ type ReceiverConfig struct {
 	MaxAge time.Duration
 	// MaxBytes is the largest body. Default: 2 MiB.
 	MaxBytes int64
+	// AcceptBinary takes binary mode too, in which the signature does not cover the attributes, such as type and key: who
+	// overhears a signed message could send it again under others. Default: ErrMalformed.
+	AcceptBinary bool
 }
 
 // Receiver accepts what a Publisher sends.
@@ -76,11 +80,14 @@ func (r *Receiver) Receive(req *http.Request) (*postrider.Message, error) {
 	if age := time.Since(time.Unix(seconds, 0)); age.Abs() > r.cfg.MaxAge {
 		return nil, fmt.Errorf("%w: %s", ErrAge, age.Round(time.Second))
 	}
+	if t := req.Header.Get("Content-Type"); !r.cfg.AcceptBinary && !isStructured(t) {
+		return nil, fmt.Errorf("%w: content type %q; only %s is accepted here, whose attributes are signed", ErrMalformed, t, postrider.CloudEventsJSON)
+	}
 	m, err := postrider.CloudEventsBinary{}.Decode(headersOf(req.Header), body)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
-	if headerValue(m.ID) != id {
+	if signedID(m.ID) != id {
 		return nil, fmt.Errorf("%w: its id %q is not that of the signature, %q", ErrMalformed, m.ID, id)
 	}
 	return m, nil
@@ -125,6 +132,11 @@ func answer(w http.ResponseWriter, o postrider.Outcome) {
 		}
 		http.Error(w, "try again", http.StatusServiceUnavailable)
 	}
+}
+
+func isStructured(contentType string) bool {
+	mediaType, _, err := mime.ParseMediaType(contentType)
+	return err == nil && mediaType == postrider.CloudEventsJSON
 }
 
 func headersOf(h http.Header) iter.Seq2[string, string] {

@@ -92,6 +92,23 @@ func TestReceiveFaults(t *testing.T) {
 	}
 }
 
+// TestBinaryIsAcceptedOnlyIfAsked: in binary mode somebody who has overheard a message could send it as another.
+func TestBinaryIsAcceptedOnlyIfAsked(t *testing.T) {
+	t.Parallel()
+	header, body := recorded(t, secretA)
+	header.Set("Content-Type", "application/json")
+	for name, value := range map[string]string{"Ce-Specversion": "1.0", "Ce-Id": "id-1", "Ce-Source": "/x", "Ce-Type": "order.refunded"} {
+		header.Set(name, value)
+	}
+	if _, err := receiver(t, webhook.ReceiverConfig{Secrets: []string{secretA}}).Receive(request(header, body)); !errors.Is(err, webhook.ErrMalformed) {
+		t.Errorf("error = %v, want ErrMalformed", err)
+	}
+	m, err := receiver(t, webhook.ReceiverConfig{Secrets: []string{secretA}, AcceptBinary: true}).Receive(request(header, body))
+	if err != nil || m.Type != "order.refunded" {
+		t.Errorf("asked for: %+v, %v", m, err)
+	}
+}
+
 // TestAge receives on the clock of a bubble, which stands at the year 2000: to it, a message of now is from the future.
 func TestAge(t *testing.T) {
 	t.Parallel()

@@ -60,8 +60,13 @@ func signatures(secrets []secret, id, timestamp string, body []byte) string {
 	return strings.Join(all, " ")
 }
 
-// verified says whether one of the signatures in the header is by one of the secrets.
+// verified says whether one of the signatures in the header is by one of the secrets. The body is hashed once for each
+// secret, however many signatures a stranger sends.
 func verified(secrets []secret, id, timestamp string, body []byte, header string) bool {
+	right := make([][]byte, len(secrets))
+	for i, s := range secrets {
+		right[i] = s.sign(id, timestamp, body)
+	}
 	found := false
 	for text := range strings.FieldsSeq(header) {
 		encoded, ok := strings.CutPrefix(text, signaturePrefix)
@@ -69,19 +74,20 @@ func verified(secrets []secret, id, timestamp string, body []byte, header string
 		if !ok || err != nil {
 			continue
 		}
-		for _, s := range secrets {
-			found = hmac.Equal(signature, s.sign(id, timestamp, body)) || found
+		for _, r := range right {
+			found = hmac.Equal(signature, r) || found
 		}
 	}
 	return found
 }
 
-// headerValue is an ID as headers hold it: percent-encoded, unless it is printable ASCII without space and %.
-func headerValue(id string) string {
+// headerValue is an ID as headers hold it: percent-encoded, unless it is printable ASCII without space, % and what else is
+// to be encoded.
+func headerValue(id, also string) string {
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder
 	for i := range len(id) {
-		if c := id[i]; c <= ' ' || c >= 0x7f || c == '%' {
+		if c := id[i]; c <= ' ' || c >= 0x7f || c == '%' || strings.IndexByte(also, c) >= 0 {
 			b.Write([]byte{'%', hex[c>>4], hex[c&15]})
 		} else {
 			b.WriteByte(c)
@@ -89,6 +95,9 @@ func headerValue(id string) string {
 	}
 	return b.String()
 }
+
+// signedID is an ID as it is signed: without dots, which separate the parts of what is signed.
+func signedID(id string) string { return headerValue(id, ".") }
 
 // maxAge is how old a message may be for a Receiver by default, and how far ahead its sender's clock.
 const maxAge = 5 * time.Minute

@@ -1,0 +1,177 @@
+package webhook
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Open returns a Publisher for a URL whose fragment may carry options, which go before those of cfg:
+//
+//	https://partner.example/hooks/orders?tenant=7#secret_file=/etc/orders.secret&timeout=5s
+//
+// What stands before the # is the receiver's, its query included. Open connects to nobody yet.
+func Open(address string, cfg Config) (*Publisher, error) {
+	target, cfg, err := ParseURL(address, cfg)
+	if err != nil {
+		return nil, err
+	}
+	cfg.URL = target
+	return New(cfg)
+}
+
+// ParseURL takes the options out of a URL for Open and sets them in cfg. It returns the URL without them. The options are
+// secret (several separated by commas), secret_file, binary, authorization (the header), timeout, concurrency,
+// max_message_bytes, plain_http, allow (addresses or prefixes, separated by commas), ca, cert, key and keep_attempts (0s: they
+// are not kept). Its error names every option that is unknown or has a bad value.
+func ParseURL(address string, cfg Config) (string, Config, error) {
+	target, fragment, _ := strings.Cut(address, "#")
+	settings := cfg.settings()
+	var faults []error
+	for pair := range strings.SplitSeq(fragment, "&") {
+		if pair == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok { // it may be a secret without its name
+			faults = append(faults, errors.New("webhook: a URL option has no value; write #name=value&name=value"))
+			continue
+		}
+		set, ok := settings[name]
+		if !ok {
+			known := strings.Join(slices.Sorted(maps.Keys(settings)), ", ")
+			faults = append(faults, fmt.Errorf("webhook: unknown URL option %q; known are %s", name, known))
+			continue
+		}
+		value, err := url.PathUnescape(value) // a plus is one: base64 has them
+		if err == nil {
+			err = set(value)
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("webhook: URL option %s: %w", name, err))
+		}
+	}
+	return target, cfg, errors.Join(faults...)
+}
+
+// settings are the options, each as a function that sets it.
+func (c *Config) settings() map[string]func(v string) error {
+	return map[string]func(v string) error{
+		"secret":      func(v string) error { c.Secrets = strings.Split(v, ","); return nil },
+		"secret_file": text(&c.SecretFile), "ca": text(&c.CAFile), "cert": text(&c.CertFile), "key": text(&c.KeyFile),
+		"binary": boolean(&c.Binary), "plain_http": boolean(&c.PlainHTTP),
+		"concurrency": number(&c.Concurrency), "max_message_bytes": number(&c.MaxMessageBytes),
+		"timeout": duration(&c.Timeout),
+		"keep_attempts": func(v string) error {
+			err := duration(&c.KeepAttempts)(v)
+			if err == nil && c.KeepAttempts == 0 {
+				c.Attempts = nil
+			}
+			return err
+		},
+		"authorization": func(v string) error {
+			c.Header = c.Header.Clone()
+			if c.Header == nil {
+				c.Header = http.Header{}
+			}
+			c.Header.Set("Authorization", v)
+			return nil
+		},
+		"allow": func(v string) (err error) { c.Allow, err = prefixes(v); return err },
+	}
+}
+
+func text(to *string) func(string) error {
+	return func(v string) error { *to = v; return nil }
+}
+
+func boolean(to *bool) func(string) error {
+	return func(v string) (err error) {
+		if *to, err = strconv.ParseBool(v); err != nil {
+			return fmt.Errorf("%q is neither true nor false", v)
+		}
+		return nil
+	}
+}
+
+func number(to *int) func(string) error {
+	return func(v string) (err error) {
+		if *to, err = strconv.Atoi(v); err != nil {
+			return fmt.Errorf("%q is not a whole number", v)
+		}
+		return nil
+	}
+}
+
+func duration(to *time.Duration) func(string) error {
+	return func(v string) (err error) {
+		if *to, err = time.ParseDuration(v); err != nil {
+			return fmt.Errorf("%q is not a duration such as 30s or 2m", v)
+		}
+		return nil
+	}
+}
+
+// prefixes reads addresses and prefixes, separated by commas.
+func prefixes(v string) (all []netip.Prefix, err error) {
+	for one := range strings.SplitSeq(v, ",") {
+		prefix, err := netip.ParsePrefix(one)
+		if addr, isAddr := netip.ParseAddr(one); err != nil && isAddr == nil {
+			prefix, err = addr.Prefix(addr.BitLen())
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%q is neither an address nor a prefix such as 10.1.2.0/24", one)
+		}
+		all = append(all, prefix)
+	}
+	return all, nil
+}
+
+// readSecrets decodes the secrets of a configuration, those of its file behind the others.
+func (c Config) readSecrets() ([]secret, error) {
+	all := slices.Clone(c.Secrets)
+	if c.SecretFile != "" {
+		content, err := os.ReadFile(c.SecretFile)
+		if err != nil {
+			return nil, fmt.Errorf("webhook: read the secrets: %w", err)
+		}
+		all = append(all, strings.Fields(string(content))...)
+	}
+	return parseSecrets(all)
+}
+
+// readTLS adds the certificates of the configuration's files to its TLS.
+func (c Config) readTLS() (*tls.Config, error) {
+	t := c.TLS.Clone()
+	if t == nil {
+		t = &tls.Config{}
+	}
+	if c.CAFile != "" {
+		pem, err := os.ReadFile(c.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("webhook: read the authorities: %w", err)
+		}
+		t.RootCAs = x509.NewCertPool()
+		if !t.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("webhook: %s has no certificate in PEM form", c.CAFile)
+		}
+	}
+	if c.CertFile != "" && c.KeyFile != "" {
+		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("webhook: read our certificate: %w", err)
+		}
+		t.Certificates = append(t.Certificates[:len(t.Certificates):len(t.Certificates)], pair)
+	}
+	return t, nil
+}
