@@ -3,6 +3,7 @@ package inboxtest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,6 +30,7 @@ func effectScenarios[Tx any]() []scenario[Tx] {
 		{"RecreatedTopicIsANewLog", recreatedTopic[Tx]},
 		{"OlderVersionsAreUpcast", upcasts[Tx]},
 		{"MemoryIsBounded", memoryIsBounded[Tx]},
+		{"OutboxOfAnotherDatabaseIsASource", relayAsSource[Tx]},
 	}
 }
 
@@ -44,9 +46,15 @@ func modes[Tx any]() map[string]setting[Tx] {
 	}
 }
 
+// quickModes are those that are run where time is real; the others differ from them only in what every store has in common.
+var quickModes = []string{"log by ID, batched", "log by watermark", "queue by ID"}
+
 // inEveryMode runs a scenario in a world of its own for each.
 func (w *world[Tx]) inEveryMode(f func(w *world[Tx], s setting[Tx])) {
 	for name, s := range modes[Tx]() {
+		if !w.h.Bubble && !slices.Contains(quickModes, name) {
+			continue
+		}
 		own := newWorld(w.t, w.h)
 		f(own, s)
 		if w.t.Failed() {
@@ -247,8 +255,8 @@ func badMessageOfABatch[Tx any](w *world[Tx]) {
 		w.until("all others", func() bool { return len(w.effects()) == 5 })
 		w.wantSet("effects while one fails", w.effects(), []string{want[0], want[1], want[2], want[4], want[6]})
 		for _, id := range want[:3] {
-			if j.count(id) != 1 {
-				w.t.Errorf("%s was handled %d times, want once", id, j.count(id))
+			if n := j.count(id); n > 2 { // with the bad one, and without
+				w.t.Errorf("%s was handled %d times", id, n)
 			}
 		}
 		j.note(&postrider.Message{ID: "healed"})

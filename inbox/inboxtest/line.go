@@ -21,19 +21,50 @@ type line[Tx any] struct {
 
 	mu   sync.Mutex
 	dead bool
-	open map[any]Tx // transactions
+	open map[any]Tx   // transactions
+	uses map[any]turn // who uses a transaction, or a savepoint of it; a driver's serve one goroutine at a time
 }
 
-// cut ends the connection: the database rolls back what is open.
+// cut ends the connection: the database rolls back what is open, as soon as the statement under way has ended.
 func (l *line[Tx]) cut() {
 	l.mu.Lock()
 	l.dead = true
 	open := l.open
 	l.open = nil
 	l.mu.Unlock()
+	var all sync.WaitGroup // at once: a statement under way may wait for what another transaction has locked
 	for _, tx := range open {
-		_ = l.Store.Rollback(context.Background(), tx)
+		all.Go(func() { _ = l.using(tx, func() error { return l.Store.Rollback(context.Background(), tx) }) })
 	}
+	all.Wait()
+}
+
+// using runs f while nobody else uses tx.
+func (l *line[Tx]) using(tx Tx, f func() error) error {
+	use := l.use(tx)
+	use.Lock()
+	defer use.Unlock()
+	return f()
+}
+
+// turn is a lock whose waiters let the time of a bubble go on.
+type turn chan struct{}
+
+func (t turn) Lock()   { t <- struct{}{} }
+func (t turn) Unlock() { <-t }
+
+func (l *line[Tx]) use(tx Tx) turn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	use := l.uses[any(tx)]
+	if use == nil {
+		use = make(turn, 1)
+		if l.uses == nil {
+			l.uses = make(map[any]turn)
+		}
+		l.uses[any(tx)] = use
+	}
+	return use
 }
 
 func (l *line[Tx]) passes(op string, done bool) error {
@@ -63,6 +94,21 @@ func through[Tx, T any](l *line[Tx], op string, f func() (T, error)) (T, error) 
 		return none, err
 	}
 	return out, nil
+}
+
+// within runs an operation in a transaction over the line. What is to fail is asked outside, since it may cut the line.
+func within[Tx, T any](l *line[Tx], op string, tx Tx, f func() (T, error)) (T, error) {
+	return through(l, op, func() (T, error) {
+		use := l.use(tx)
+		use.Lock()
+		defer use.Unlock()
+		return f()
+	})
+}
+
+func onlyWithin[Tx any](l *line[Tx], op string, tx Tx, f func() error) error {
+	_, err := within(l, op, tx, func() (struct{}, error) { return struct{}{}, f() })
+	return err
 }
 
 func only[Tx any](l *line[Tx], op string, f func() error) error {
@@ -98,13 +144,13 @@ func (l *line[Tx]) ended(tx Tx) {
 }
 
 func (l *line[Tx]) Commit(ctx context.Context, tx Tx) error {
-	return only(l, "Commit", func() error { defer l.ended(tx); return l.Store.Commit(ctx, tx) })
+	return onlyWithin(l, "Commit", tx, func() error { defer l.ended(tx); return l.Store.Commit(ctx, tx) })
 }
 
 // Rollback always happens: a database rolls back what nobody commits.
 func (l *line[Tx]) Rollback(ctx context.Context, tx Tx) error {
 	defer l.ended(tx)
-	return l.Store.Rollback(ctx, tx)
+	return l.using(tx, func() error { return l.Store.Rollback(ctx, tx) })
 }
 
 // Savepoint fails, when it is to fail after it took effect, as one that cannot be released.
@@ -112,8 +158,16 @@ func (l *line[Tx]) Savepoint(ctx context.Context, tx Tx, f func(context.Context,
 	if err := l.passes("Savepoint", false); err != nil {
 		return err
 	}
-	return l.Store.Savepoint(ctx, tx, func(ctx context.Context, tx Tx) error {
-		if err := f(ctx, tx); err != nil {
+	use := l.use(tx)
+	use.Lock()
+	defer use.Unlock()
+	return l.Store.Savepoint(ctx, tx, func(ctx context.Context, inner Tx) error {
+		l.mu.Lock()
+		l.uses[any(inner)] = use
+		l.mu.Unlock()
+		use.Unlock() // f uses it by itself
+		defer use.Lock()
+		if err := f(ctx, inner); err != nil {
 			return err
 		}
 		return l.passes("Savepoint", true)
@@ -121,31 +175,31 @@ func (l *line[Tx]) Savepoint(ctx context.Context, tx Tx, f func(context.Context,
 }
 
 func (l *line[Tx]) Claim(ctx context.Context, tx Tx, name string, msgs []inbox.Candidate) ([]inbox.Standing, error) {
-	return through(l, "Claim", func() ([]inbox.Standing, error) { return l.Store.Claim(ctx, tx, name, msgs) })
+	return within(l, "Claim", tx, func() ([]inbox.Standing, error) { return l.Store.Claim(ctx, tx, name, msgs) })
 }
 
 func (l *line[Tx]) Watermark(ctx context.Context, tx Tx, name string, at postrider.Position) (inbox.Watermark, error) {
-	return through(l, "Watermark", func() (inbox.Watermark, error) { return l.Store.Watermark(ctx, tx, name, at) })
+	return within(l, "Watermark", tx, func() (inbox.Watermark, error) { return l.Store.Watermark(ctx, tx, name, at) })
 }
 
 func (l *line[Tx]) SetWatermark(ctx context.Context, tx Tx, name string, at postrider.Position) error {
-	return only(l, "SetWatermark", func() error { return l.Store.SetWatermark(ctx, tx, name, at) })
+	return onlyWithin(l, "SetWatermark", tx, func() error { return l.Store.SetWatermark(ctx, tx, name, at) })
 }
 
 func (l *line[Tx]) HeldAmong(ctx context.Context, tx Tx, name string, keys []string) ([]string, error) {
-	return through(l, "HeldAmong", func() ([]string, error) { return l.Store.HeldAmong(ctx, tx, name, keys) })
+	return within(l, "HeldAmong", tx, func() ([]string, error) { return l.Store.HeldAmong(ctx, tx, name, keys) })
 }
 
 func (l *line[Tx]) Park(ctx context.Context, tx Tx, name string, parked []inbox.Parked) error {
-	return only(l, "Park", func() error { return l.Store.Park(ctx, tx, name, parked) })
+	return onlyWithin(l, "Park", tx, func() error { return l.Store.Park(ctx, tx, name, parked) })
 }
 
 func (l *line[Tx]) Bury(ctx context.Context, tx Tx, name string, dead []inbox.Dead, hold bool) error {
-	return only(l, "Bury", func() error { return l.Store.Bury(ctx, tx, name, dead, hold) })
+	return onlyWithin(l, "Bury", tx, func() error { return l.Store.Bury(ctx, tx, name, dead, hold) })
 }
 
 func (l *line[Tx]) Take(ctx context.Context, tx Tx, name string, m *postrider.Message) (inbox.Taken, error) {
-	return through(l, "Take", func() (inbox.Taken, error) { return l.Store.Take(ctx, tx, name, m) })
+	return within(l, "Take", tx, func() (inbox.Taken, error) { return l.Store.Take(ctx, tx, name, m) })
 }
 
 func (l *line[Tx]) Heartbeat(ctx context.Context, name string, o relay.Owner, ttl time.Duration) (relay.View, error) {

@@ -32,13 +32,16 @@ const (
 // in order, if the source keeps it.
 //
 // A failed history prints its seed. The same seed gives the same decisions; how goroutines interleave is up to the machine.
-func Model[Tx any](t *testing.T, h Harness[Tx]) {
+func Model[Tx any](t *testing.T, h Harness[Tx]) { h.histories(t, h.history) }
+
+// histories runs as many histories as are asked for.
+func (h Harness[Tx]) histories(t *testing.T, history func(t *testing.T, seed uint64)) {
 	if text := os.Getenv(seedVariable); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
 			t.Fatalf("%s: %v", seedVariable, err)
 		}
-		h.history(t, seed)
+		history(t, seed)
 		return
 	}
 	count := int64(h.Histories)
@@ -59,7 +62,7 @@ func Model[Tx any](t *testing.T, h Harness[Tx]) {
 		t.Run(fmt.Sprint("lane", lane), func(t *testing.T) {
 			t.Parallel()
 			for more(started.Add(1)) && !t.Failed() {
-				h.history(t, rand.Uint64())
+				history(t, rand.Uint64())
 			}
 		})
 	}
@@ -162,13 +165,18 @@ func (m *model[Tx]) handle(ctx context.Context, tx Tx, msg *postrider.Message) e
 	if err := m.effect(ctx, tx, msg); err != nil {
 		return err
 	}
-	switch m.roll(20) {
+	return misbehave(ctx, m.roll)
+}
+
+// misbehave fails in any way that a handler can, or takes its time, or does neither.
+func misbehave(ctx context.Context, roll func(n int) int) error {
+	switch roll(20) {
 	case 1, 2, 3:
 		return errBoom
 	case 4:
-		return postrider.Retry(time.Duration(m.roll(40))*time.Millisecond, errBoom)
+		return postrider.Retry(time.Duration(roll(40))*time.Millisecond, errBoom)
 	case 5:
-		return postrider.Snooze(time.Duration(1+m.roll(40)) * time.Millisecond)
+		return postrider.Snooze(time.Duration(1+roll(40)) * time.Millisecond)
 	case 6:
 		return postrider.Dead("unlucky", errBoom)
 	case 7:
@@ -176,12 +184,12 @@ func (m *model[Tx]) handle(ctx context.Context, tx Tx, msg *postrider.Message) e
 	case 8:
 		return postrider.Unavailable(errBoom)
 	case 9, 10:
-		t := time.NewTimer(time.Duration(m.roll(300)) * time.Millisecond)
+		t := time.NewTimer(time.Duration(roll(300)) * time.Millisecond)
 		defer t.Stop()
 		select {
 		case <-t.C:
 		case <-ctx.Done():
-			if m.roll(2) == 0 {
+			if roll(2) == 0 {
 				return ctx.Err()
 			}
 		}
@@ -213,7 +221,7 @@ func (m *model[Tx]) run() {
 		}
 	})
 	m.until("everything comes to rest after the faults stopped", func() bool {
-		_, err := m.store.RedriveDead(m.ctx, deadletter.Filter{Relay: consumer}, "olga", 0)
+		_, err := m.store.RedriveDead(m.ctx, deadletter.Filter{Relay: consumer, MaxRedrives: deadletter.Unbounded}, "olga", 0)
 		m.must(err, "redrive")
 		st := m.status()
 		return last.Ready() == nil && len(m.broker.Unsettled(consumer)) == 0 && st.Parked.N == 0 && st.Held.N == 0 && st.Dead.N == 0
@@ -319,33 +327,44 @@ func (m *model[Tx]) operate(rng *rand.Rand, over <-chan struct{}) {
 			return
 		default:
 		}
-		if open := m.letters(""); len(open) > 0 {
-			one := open[rng.IntN(len(open))].Number
-			_, err := m.store.RedriveDead(m.ctx, deadletter.Filter{Numbers: []int64{one}}, "olga", 0)
-			m.must(err, "redrive")
-		}
-		for _, h := range m.held() { // it may have been released since
-			switch rng.IntN(12) {
-			case 0:
-				_ = m.store.SkipHeld(m.ctx, consumer, h.Key, "olga", "skipped")
-			case 1:
-				_, _ = m.store.DeadHeld(m.ctx, consumer, h.Key, "olga", "given up", rng.IntN(2) == 0)
-			case 2, 3:
-				_ = m.store.RetryHeld(m.ctx, consumer, h.Key)
-			}
+		m.intervene(rng)
+	}
+}
+
+// intervene does what operators do.
+func (w *world[Tx]) intervene(rng *rand.Rand) {
+	if open := w.letters(""); len(open) > 0 {
+		one := open[rng.IntN(len(open))].Number
+		_, err := w.store.RedriveDead(w.ctx, deadletter.Filter{Numbers: []int64{one}, MaxRedrives: deadletter.Unbounded}, "olga", 0)
+		w.must(err, "redrive")
+	}
+	for _, h := range w.held() { // it may have been released since
+		switch rng.IntN(12) {
+		case 0:
+			_ = w.store.SkipHeld(w.ctx, consumer, h.Key, "olga", "skipped")
+		case 1:
+			_, _ = w.store.DeadHeld(w.ctx, consumer, h.Key, "olga", "given up", rng.IntN(2) == 0)
+		case 2, 3:
+			_ = w.store.RetryHeld(w.ctx, consumer, h.Key)
 		}
 	}
 }
 
-// verdict compares what came of a history with the promises.
-func (m *model[Tx]) verdict() {
-	died, discarded := make(map[string]bool), make(map[string]bool)
-	for _, l := range m.letters(deadletter.AnyState) {
+// fates returns the messages that ever died, and those that were discarded.
+func (w *world[Tx]) fates() (died, discarded map[string]bool) {
+	died, discarded = make(map[string]bool), make(map[string]bool)
+	for _, l := range w.letters(deadletter.AnyState) {
 		died[l.Message.ID] = true
 		if l.State == deadletter.Discarded {
 			discarded[l.Message.ID] = true
 		}
 	}
+	return died, discarded
+}
+
+// verdict compares what came of a history with the promises.
+func (m *model[Tx]) verdict() {
+	died, discarded := m.fates()
 	times, at := make(map[string]int), make(map[string]int)
 	for i, id := range m.effects() {
 		times[id]++

@@ -44,7 +44,7 @@ type world[Tx any] struct {
 	outbox *outbox.Outbox[Tx]
 	broker *memorybroker.Broker
 	made   int
-	killed sync.WaitGroup // processes whose goroutines are still to end
+	killed sync.WaitGroup // what outlives its process: goroutines still to end, settlements still to arrive
 }
 
 func newWorld[Tx any](t testing.TB, h Harness[Tx]) *world[Tx] {
@@ -154,6 +154,12 @@ func (w *world[Tx]) committed() []*postrider.Message {
 
 func (w *world[Tx]) effects() []string { return ids(w.committed()) }
 
+// keyOf is the key of a message that message made.
+func keyOf(id string) string {
+	_, key, _ := strings.Cut(id, ":")
+	return key
+}
+
 // effectsOf are those of one key.
 func (w *world[Tx]) effectsOf(key string) []string {
 	return slices.DeleteFunc(w.effects(), func(id string) bool { return !strings.HasSuffix(id, ":"+key) })
@@ -228,7 +234,8 @@ func (w *world[Tx]) wantSet(what string, got, want []string) {
 type setting[Tx any] struct {
 	cfg     inbox.ConsumerConfig
 	source  memorybroker.SubscriberConfig
-	queue   bool // instead of a log
+	queue   bool                 // instead of a log
+	reads   postrider.Subscriber // instead of the broker
 	handler inbox.Handler[Tx]
 	// fault is asked about every operation of the store, before it (done false) and after it took effect.
 	fault   func(op string, done bool) error
@@ -285,19 +292,24 @@ func (w *world[Tx]) build(s setting[Tx]) *process[Tx] {
 	cfg := s.cfg
 	cfg.Name = cmp.Or(cfg.Name, consumer)
 	cfg.BackoffBase, cfg.BackoffMax = cmp.Or(cfg.BackoffBase, 5*time.Millisecond), cmp.Or(cfg.BackoffMax, 20*time.Millisecond)
-	cfg.LeaseTTL = cmp.Or(cfg.LeaseTTL, lease)
+	cfg.LeaseTTL, cfg.UnavailableWait = cmp.Or(cfg.LeaseTTL, lease), cmp.Or(cfg.UnavailableWait, 50*time.Millisecond)
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	source := s.source
 	source.Group, source.Topics = cfg.Name, []string{topic}
 	if !s.queue {
 		source.Partitions = cmp.Or(source.Partitions, 2)
 	}
-	sub, err := w.broker.Subscriber(source)
-	w.must(err, "subscriber")
+	sub := s.reads
+	if sub == nil {
+		var err error
+		sub, err = w.broker.Subscriber(source)
+		w.must(err, "subscriber")
+	}
 	p := &process[Tx]{
 		w: w, sub: &tap{Subscriber: sub}, done: make(chan error, 1),
 		line: &line[Tx]{Store: w.store, fault: s.fault, open: make(map[any]Tx)},
 	}
+	var err error
 	p.in, err = inbox.New[Tx](p.line, inbox.Config{})
 	w.must(err, "inbox")
 	p.Consumer, err = inbox.NewConsumer(p.in, p.sub, cfg)
@@ -362,6 +374,13 @@ func (j *journal) note(m *postrider.Message) int {
 		}
 	}
 	return n
+}
+
+// highest is the highest attempt seen.
+func (j *journal) highest() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.max
 }
 
 func (j *journal) all() []string {

@@ -1,0 +1,222 @@
+package inboxtest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/relay"
+)
+
+// effectType is the type of what handlers leave behind.
+const effectType = "effect"
+
+// txWorld is one test's database, in which a relay with transactions reads the outbox that effects are published to.
+type txWorld[Tx any] struct {
+	*world[Tx]
+	tx relay.TxStore[Tx]
+}
+
+func newTxWorld[Tx any](t testing.TB, h Harness[Tx]) *txWorld[Tx] {
+	w := newWorld(t, h)
+	tx, ok := any(w.store).(relay.TxStore[Tx])
+	if !ok {
+		t.Fatalf("%T is no relay.TxStore", w.store)
+	}
+	return &txWorld[Tx]{world: w, tx: tx}
+}
+
+// commit publishes a message for each key, each in a transaction of its own, and returns their IDs.
+func (w *txWorld[Tx]) commit(keys ...string) []string {
+	w.t.Helper()
+	var out []string
+	for _, key := range keys {
+		m := w.message(key)
+		w.inTx(m)
+		out = append(out, m.ID)
+	}
+	return out
+}
+
+// inTx publishes messages in one transaction.
+func (w *txWorld[Tx]) inTx(msgs ...*postrider.Message) {
+	w.t.Helper()
+	_, err := w.outbox.InTx(w.ctx, func(ctx context.Context, tx Tx) error {
+		_, err := w.outbox.Publish(ctx, tx, msgs...)
+		return err
+	})
+	w.must(err, "publish")
+}
+
+// begun publishes messages in a transaction that is left open until the function that it returns commits it.
+func (w *txWorld[Tx]) begun(keys ...string) (ids []string, commit func()) {
+	w.t.Helper()
+	tx, err := w.store.Begin(w.ctx)
+	w.must(err, "begin")
+	for _, key := range keys {
+		m := w.message(key)
+		ids = append(ids, m.ID)
+		_, err := w.outbox.Publish(w.ctx, tx, m)
+		w.must(err, "publish")
+	}
+	return ids, func() {
+		w.t.Helper()
+		w.must(w.store.Commit(w.ctx, tx), "commit")
+		w.store.Wake()
+	}
+}
+
+// effects are the IDs of the messages whose effects were committed, in the order in which they were written.
+func (w *txWorld[Tx]) effects() []string {
+	w.t.Helper()
+	var out []string
+	for _, m := range w.committed() {
+		if m.Type == effectType {
+			out = append(out, strings.TrimPrefix(m.ID, effectType+" of "))
+		}
+	}
+	return out
+}
+
+func (w *txWorld[Tx]) effectsOf(key string) []string {
+	return slices.DeleteFunc(w.effects(), func(id string) bool { return !strings.HasSuffix(id, ":"+key) })
+}
+
+// apply is the effect: a message, published in the transaction.
+func (w *txWorld[Tx]) apply(ctx context.Context, tx Tx, m *postrider.Message) error {
+	_, err := w.outbox.Publish(ctx, tx, &postrider.Message{ID: effectType + " of " + m.ID, Type: effectType, Key: m.Key})
+	return err
+}
+
+// untilApplied waits for these effects and no others, whatever their order.
+func (w *txWorld[Tx]) untilApplied(want ...string) {
+	w.t.Helper()
+	defer func() {
+		if w.t.Failed() {
+			w.t.Logf("effects %v, status %+v, held %+v", w.effects(), w.status(), w.held())
+		}
+	}()
+	w.until(fmt.Sprint("effects ", want), func() bool { return len(w.effects()) >= len(want) })
+	w.wantSet("effects", w.effects(), want)
+}
+
+// untilAtRest waits until nothing is parked and the relay has passed everything.
+func (w *txWorld[Tx]) untilAtRest() {
+	w.t.Helper()
+	w.until("everything is settled", func() bool {
+		st := w.status()
+		return st.Parked.N == 0 && st.Held.N == 0 && st.Backlog.N == 0
+	})
+}
+
+// txSetting says how a process runs.
+type txSetting[Tx any] struct {
+	cfg     relay.Config
+	handler inbox.Handler[Tx]
+	fault   func(op string, done bool) error
+}
+
+// txProcess is one process of the relay.
+type txProcess[Tx any] struct {
+	*relay.Relay
+	w    *txWorld[Tx]
+	line *txLine[Tx]
+	done chan error
+	once sync.Once
+}
+
+func (w *txWorld[Tx]) build(s txSetting[Tx]) *txProcess[Tx] {
+	w.t.Helper()
+	cfg := s.cfg
+	cfg.Name, cfg.Topics = consumer, []string{topic}
+	cfg.BackoffBase, cfg.BackoffMax = cmp.Or(cfg.BackoffBase, 5*time.Millisecond), cmp.Or(cfg.BackoffMax, 20*time.Millisecond)
+	cfg.UnavailableWait = 50 * time.Millisecond
+	cfg.LeaseTTL, cfg.PollMax = cmp.Or(cfg.LeaseTTL, lease), 50*time.Millisecond
+	cfg.Logger = slog.New(slog.DiscardHandler)
+	p := &txProcess[Tx]{w: w, done: make(chan error, 1), line: &txLine[Tx]{
+		line: &line[Tx]{Store: w.store, fault: s.fault, open: make(map[any]Tx)}, tx: w.tx,
+	}}
+	var err error
+	p.Relay, err = relay.New(p.line, cfg)
+	w.must(err, "relay")
+	handler := s.handler
+	if handler == nil {
+		handler = w.apply
+	}
+	w.must(relay.HandleTxFunc(p.Relay, messageType, handler), "handle")
+	return p
+}
+
+// start runs a process until the test ends.
+func (w *txWorld[Tx]) start(s txSetting[Tx]) *txProcess[Tx] {
+	w.t.Helper()
+	p := w.build(s)
+	go func() { p.done <- p.Run(w.ctx) }()
+	w.t.Cleanup(p.stop)
+	return p
+}
+
+func (p *txProcess[Tx]) stop() {
+	p.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := errors.Join(p.Stop(ctx), <-p.done); err != nil {
+			p.w.t.Errorf("stop: %v", err)
+		}
+	})
+}
+
+// kill ends the process as a power cut would.
+func (p *txProcess[Tx]) kill() {
+	p.line.cut()
+	p.once.Do(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		p.w.killed.Go(func() {
+			_ = p.Stop(ctx)
+			<-p.done
+		})
+	})
+}
+
+// txLine is the connection to the database of a relay with transactions.
+type txLine[Tx any] struct {
+	*line[Tx]
+	tx relay.TxStore[Tx]
+	// delay, if not nil, is given a settlement and says whether it keeps it for later, while its answer is lost.
+	delay func(settle func()) bool
+}
+
+func (l *txLine[Tx]) CommitSettled(ctx context.Context, tx Tx, name string, o relay.Owner, s relay.Settlement) ([]string, error) {
+	defer l.ended(tx)
+	released, err := within(l.line, "CommitSettled", tx, func() ([]string, error) { return l.tx.CommitSettled(ctx, tx, name, o, s) })
+	if err != nil {
+		_ = l.Store.Rollback(context.WithoutCancel(ctx), tx) // as a database does that hears no more of it
+	}
+	return released, err
+}
+
+func (l *txLine[Tx]) Fetch(ctx context.Context, name string, req relay.FetchRequest) ([]relay.Batch, error) {
+	return through(l.line, "Fetch", func() ([]relay.Batch, error) { return l.Store.Fetch(ctx, name, req) })
+}
+
+func (l *txLine[Tx]) Aside(ctx context.Context, name string, partition int, position int64) (relay.Aside, error) {
+	return through(l.line, "Aside", func() (relay.Aside, error) { return l.Store.Aside(ctx, name, partition, position) })
+}
+
+func (l *txLine[Tx]) Settle(ctx context.Context, name string, o relay.Owner, s []relay.Settlement) (relay.Settled, error) {
+	later := func() { _, _ = l.Store.Settle(context.WithoutCancel(ctx), name, o, s) } // nobody hears what it answers
+	if l.delay != nil && l.delay(later) {
+		return relay.Settled{}, errCut
+	}
+	return l.line.Settle(ctx, name, o, s)
+}

@@ -1,0 +1,171 @@
+// Package inbox_test holds consumers over real brokers and real databases to the effect of every message exactly once.
+package inbox_test
+
+import (
+	"context"
+	"database/sql"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "modernc.org/sqlite"
+
+	"github.com/postrider/postrider"
+	kafkabroker "github.com/postrider/postrider/broker/kafka"
+	natsbroker "github.com/postrider/postrider/broker/nats"
+	rabbitmqbroker "github.com/postrider/postrider/broker/rabbitmq"
+	redisbroker "github.com/postrider/postrider/broker/redis"
+	"github.com/postrider/postrider/inbox/inboxtest"
+	"github.com/postrider/postrider/store/postgres"
+	"github.com/postrider/postrider/store/sqlite"
+)
+
+// TestBrokers takes each broker together with one of the databases.
+func TestBrokers(t *testing.T) {
+	t.Parallel()
+	onPostgres := map[string]func(t testing.TB) inboxtest.Source{
+		"NATSOrdered": openNATS(true), "RabbitMQ": openRabbitMQ, "Kafka": openKafka,
+	}
+	onSQLite := map[string]func(t testing.TB) inboxtest.Source{"NATS": openNATS(false), "Redis": openRedis}
+	for name, open := range onPostgres {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inboxtest.Broker(t, inboxtest.Harness[pgx.Tx]{Open: openPostgres}, open)
+		})
+	}
+	for name, open := range onSQLite {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inboxtest.Broker(t, inboxtest.Harness[*sql.Tx]{Open: openSQLite}, open)
+		})
+	}
+}
+
+func server(t testing.TB, variable string) string {
+	t.Helper()
+	address := os.Getenv(variable)
+	if address == "" {
+		t.Fatalf("%s is not set: run the tests with make test, which starts the servers", variable)
+	}
+	return address
+}
+
+// unique is a name that no other test has, of letters and digits.
+func unique() string { return "i" + strings.ReplaceAll(postrider.NewID(), "-", "") }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func openPostgres(t testing.TB) inboxtest.Store[pgx.Tx] {
+	ctx, name := context.Background(), unique()
+	cfg, err := pgxpool.ParseConfig(server(t, "POSTRIDER_TEST_POSTGRES"))
+	must(t, err)
+	cfg.MaxConns = 20
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	must(t, err)
+	t.Cleanup(pool.Close)
+	_, err = pool.Exec(ctx, "create schema "+name)
+	must(t, err)
+	t.Cleanup(func() {
+		if _, err := pool.Exec(ctx, "drop schema "+name+" cascade"); err != nil {
+			t.Errorf("drop the test's schema: %v", err)
+		}
+	})
+	config := postgres.Config{Schema: name, Partitions: 4}
+	_, err = postgres.Migrate(ctx, pool, config, postgres.Latest)
+	must(t, err)
+	store, err := postgres.New(pool, config)
+	must(t, err)
+	return store
+}
+
+func openSQLite(t testing.TB) inboxtest.Store[*sql.Tx] {
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "inbox.db")+"?_pragma=busy_timeout(5000)")
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	_, err = sqlite.Migrate(context.Background(), db, sqlite.Config{Partitions: 4}, sqlite.Latest)
+	must(t, err)
+	store, err := sqlite.New(db, sqlite.Config{})
+	must(t, err)
+	return store
+}
+
+const group, topic = "view", "orders"
+
+// closing closes something when the test ends.
+func closing(t testing.TB, c interface{ Close() error }) {
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+}
+
+func openNATS(ordered bool) func(t testing.TB) inboxtest.Source {
+	return func(t testing.TB) inboxtest.Source {
+		address, cfg := server(t, "POSTRIDER_TEST_NATS"), natsbroker.Config{Stream: unique()}
+		p, err := natsbroker.Open(context.Background(), address, cfg)
+		must(t, err)
+		closing(t, p)
+		return inboxtest.Source{Publish: p.Publish, Topic: topic, Join: func(t testing.TB) postrider.Subscriber {
+			s, err := natsbroker.OpenSubscriber(context.Background(), address, natsbroker.SubscriberConfig{
+				Config: cfg, Group: group, Ordered: ordered, AckWithin: time.Second,
+			})
+			must(t, err)
+			closing(t, s)
+			return s
+		}}
+	}
+}
+
+func openRedis(t testing.TB) inboxtest.Source {
+	address, cfg := server(t, "POSTRIDER_TEST_REDIS"), redisbroker.Config{Prefix: unique() + ":"}
+	p, err := redisbroker.Open(context.Background(), address, cfg)
+	must(t, err)
+	closing(t, p)
+	return inboxtest.Source{Publish: p.Publish, Topic: topic, Join: func(t testing.TB) postrider.Subscriber {
+		s, err := redisbroker.OpenSubscriber(context.Background(), address, redisbroker.SubscriberConfig{
+			Config: cfg, Group: group, Topics: []string{topic}, ClaimAfter: time.Second,
+		})
+		must(t, err)
+		closing(t, s)
+		return s
+	}}
+}
+
+func openRabbitMQ(t testing.TB) inboxtest.Source {
+	address, exchange := server(t, "POSTRIDER_TEST_RABBITMQ"), unique()
+	p, err := rabbitmqbroker.Open(context.Background(), address, rabbitmqbroker.Config{Exchange: exchange})
+	must(t, err)
+	closing(t, p)
+	return inboxtest.Source{Publish: p.Publish, Topic: topic, Join: func(t testing.TB) postrider.Subscriber {
+		s, err := rabbitmqbroker.OpenSubscriber(context.Background(), address, rabbitmqbroker.SubscriberConfig{
+			Exchange: exchange, Queue: exchange + "." + group, Topics: []string{topic}, Ordered: true,
+		})
+		must(t, err)
+		return s
+	}}
+}
+
+func openKafka(t testing.TB) inboxtest.Source {
+	address, prefix := server(t, "POSTRIDER_TEST_KAFKA"), unique()+"."
+	p, err := kafkabroker.Open(context.Background(), address, kafkabroker.Config{Prefix: prefix, Create: true, Partitions: 3})
+	must(t, err)
+	closing(t, p)
+	return inboxtest.Source{Publish: p.Publish, Topic: topic, Join: func(t testing.TB) postrider.Subscriber {
+		s, err := kafkabroker.OpenSubscriber(context.Background(), address, kafkabroker.SubscriberConfig{
+			Group: prefix + group, Topics: []string{topic}, Prefix: prefix, Create: true, Partitions: 3,
+			SessionTimeout: 3 * time.Second, RevokeWait: 300 * time.Millisecond, CommitEvery: 100 * time.Millisecond,
+		})
+		must(t, err)
+		return s
+	}}
+}
