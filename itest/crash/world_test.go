@@ -32,6 +32,7 @@ const patience = 60 * time.Second
 var binary string
 
 func TestMain(m *testing.M) {
+	runConsumer()
 	flag.Parse()
 	dir, err := os.MkdirTemp("", "postrider-crash-*")
 	if err == nil {

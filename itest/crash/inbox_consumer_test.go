@@ -1,0 +1,166 @@
+package crash
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postrider/postrider"
+	natsbroker "github.com/postrider/postrider/broker/nats"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/postgres"
+)
+
+// The environment of a test binary that is started as a consumer: how it consumes, and where.
+const (
+	consumerVariable = "POSTRIDER_CRASH_CONSUMER"
+	consumerDSN      = "POSTRIDER_CRASH_DSN"
+	consumerNATS     = "POSTRIDER_CRASH_NATS"
+)
+
+// The ways to consume.
+const (
+	byTx        = "tx"         // a relay with transactions reads the outbox
+	byID        = "id"         // a consumer of the stream, one message in a transaction
+	byIDBatch   = "batch"      // the same, up to 20
+	byOtherBase = "in-process" // a consumer fed by a relay of the outbox
+)
+
+// consumerReady is what a consumer says when it works.
+const consumerReady = "consumer works"
+
+// runConsumer makes a consumer of this process, and ends it, if it was started as one.
+func runConsumer() {
+	way := os.Getenv(consumerVariable)
+	if way == "" {
+		return
+	}
+	if err := consumeUntilTold(way); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// transfer is the payload of the load's messages.
+type transfer struct {
+	Account int   `json:"account"`
+	Amount  int64 `json:"amount"`
+}
+
+// enter is the effect: a row, which nothing keeps from being there twice, and the account's balance.
+func enter(ctx context.Context, tx pgx.Tx, m *postrider.Message) error {
+	var t transfer
+	if err := json.Unmarshal(m.Payload, &t); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, `insert into entered (id, account, amount) values ($1, $2, $3)`, m.ID, t.Account, t.Amount); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, `update balances set balance = balance + $2 where account = $1`, t.Account, t.Amount); err != nil {
+		return err
+	}
+	if rand.IntN(50) == 0 {
+		return errors.New("bad luck, after the effect")
+	}
+	return nil
+}
+
+// paused is beyond the end of leases and of the broker's wait for a settlement.
+const (
+	consumerLease = 2 * time.Second
+	consumerAck   = time.Second
+	paused        = 3500 * time.Millisecond
+)
+
+func consumeUntilTold(way string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	pool, err := newPool(ctx, os.Getenv(consumerDSN), 12)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	store, err := postgres.New(pool, postgres.Config{})
+	if err != nil {
+		return err
+	}
+	run, ready, err := consumerOf(ctx, way, store)
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for ready() != nil {
+		select {
+		case err := <-done:
+			return err
+		case <-tick.C:
+		}
+	}
+	fmt.Println(consumerReady)
+	return <-done
+}
+
+// newPool connects with at most size connections.
+func newPool(ctx context.Context, dsn string, size int32) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, err
+	}
+	cfg.MaxConns = size
+	return pgxpool.NewWithConfig(ctx, cfg)
+}
+
+// consumerOf makes what consumes in one of the ways.
+func consumerOf(ctx context.Context, way string, store *postgres.Store) (run func(context.Context) error, ready func() error, err error) {
+	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if way == byTx {
+		r, err := relay.New(store, relay.Config{
+			Name: "ledger", LeaseTTL: consumerLease, MaxAttempts: 1000, BackoffMax: 200 * time.Millisecond, TxBatch: 20, Logger: logger,
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		return r.Run, r.Ready, relay.HandleTxFunc(r, "transfer", enter)
+	}
+	cfg := inbox.ConsumerConfig{
+		Name: "ledger", LeaseTTL: consumerLease, MaxAttempts: 1000, BackoffMax: 200 * time.Millisecond, Concurrency: 4, Logger: logger,
+	}
+	var source postrider.Subscriber
+	if way == byOtherBase {
+		source, err = inbox.FromRelay(store, relay.Config{Name: "to-ledger", LeaseTTL: consumerLease, Logger: logger})
+	} else {
+		if way == byIDBatch {
+			cfg.Batch = 20
+		}
+		source, err = natsbroker.OpenSubscriber(ctx, os.Getenv(consumerNATS), natsbroker.SubscriberConfig{
+			Config: natsbroker.Config{Stream: "ACCOUNTS"}, Group: "ledger", AckWithin: consumerAck,
+		})
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	in, err := inbox.New(store, inbox.Config{})
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := inbox.NewConsumer(in, source, cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.Run, c.Ready, c.HandleFunc("transfer", enter)
+}
