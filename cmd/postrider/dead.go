@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,27 +12,40 @@ import (
 )
 
 func (p *Program) deadCommand() *cobra.Command {
-	return group("dead", "List, inspect, redrive and discard dead letters",
-		`A dead letter is a message that a relay has given up: it stands here with what it was, what was tried and what
-happened, until somebody sends it back (redrive) or discards it. Dead letters never expire by themselves.`,
-		p.deadListCommand(), p.deadShowCommand(), p.deadRedriveCommand(), p.deadDiscardCommand())
+	return group("dead", "List, inspect, repair, redrive and discard dead letters",
+		`A dead letter is a message that a relay or a consumer has given up: it stands here with what it was, what was tried
+and what happened, until somebody sends it back (redrive) or discards it. Dead letters never expire by themselves.
+docs/operations/dead-letters.md leads through it.`,
+		p.deadListCommand(), p.deadCountsCommand(), p.deadShowCommand(), p.deadEditCommand(), p.deadRedriveCommand(),
+		p.deadDiscardCommand(), p.deadExportCommand(), p.deadImportCommand())
 }
 
 // deadFilter is the flags that choose dead letters.
 type deadFilter struct {
 	deadletter.Filter
 	from, to string
+	side     deadSide
 }
+
+// deadSide is the value of --side.
+type deadSide string
+
+// Allowed lists the values.
+func (deadSide) Allowed() []string { return []string{"relay", "consumer"} }
 
 // flags adds the flags to a command.
 func (f *deadFilter) flags(cmd *cobra.Command) {
 	s := cmd.Flags()
-	s.StringVar(&f.Relay, "relay", "", "only of this relay, by its `name`")
+	s.StringVar(&f.Relay, "relay", "", "only of this relay or consumer, by its `name`")
+	s.Var(choice(&f.side), "side", "only of this `side`: relay or consumer")
+	completeChoices(cmd, "side", f.side.Allowed())
 	s.StringVar(&f.Topic, "topic", "", "only of this `topic`")
 	s.StringVar(&f.Filter.Type, "type", "", "only messages of this `type`")
 	s.StringVar(&f.Key, "key", "", "only messages with this `key`")
 	s.StringVar(&f.Tenant, "tenant", "", "only messages of this `tenant`")
 	s.StringVar(&f.Reason, "reason", "", "only those that died for this `reason`, as listed")
+	s.StringVar(&f.Cause, "cause", "", "only those with this `text` in their cause")
+	s.StringVar(&f.Fingerprint, "fingerprint", "", "only those with this `fingerprint` of the cause, see postrider dead counts")
 	s.StringVar(&f.MessageID, "id", "", "only the message with this `ID`")
 	s.StringVar(&f.from, "from", "", "died at or after this `time`: RFC 3339, or how long ago (2h)")
 	s.StringVar(&f.to, "to", "", "died before this `time`: RFC 3339, or how long ago (30m)")
@@ -45,6 +57,7 @@ func (f *deadFilter) check(args []string) error {
 	if f.Numbers, err = numbers(args); err != nil {
 		return err
 	}
+	f.Side = deadletter.Side(f.side)
 	for flag, text := range map[string]string{"from": f.from, "to": f.to} {
 		if _, err := parseMoment(flag, text, time.Time{}); err != nil {
 			return err
@@ -74,7 +87,7 @@ func (f *deadFilter) filter(ctx context.Context, b *backend.Outbox) (deadletter.
 func (f *deadFilter) chosen(args []string) bool {
 	g := f.Filter
 	return len(args) > 0 || f.from != "" || f.to != "" ||
-		g.Relay+g.Topic+g.Type+g.Key+g.Tenant+g.Reason+g.MessageID != ""
+		g.Relay+g.Topic+g.Type+g.Key+g.Tenant+g.Reason+g.MessageID+g.Cause+g.Fingerprint+string(f.side) != ""
 }
 
 // numbers reads the numbers of dead letters.
@@ -117,6 +130,7 @@ func (p *Program) deadListCommand() *cobra.Command {
 		Short: "List dead letters, oldest first",
 		Example: `  postrider dead list
   postrider dead list --relay to-nats --topic orders --from 24h
+  postrider dead list --side consumer --cause 'unique constraint'
   postrider dead list --state any --key order/42
   postrider dead list --limit 0 --json > dead.ndjson`,
 		Args: exactArgs(),
@@ -140,6 +154,7 @@ func (p *Program) deadListCommand() *cobra.Command {
 	f.flags(cmd)
 	cmd.Flags().Var(choice(&state), "state", "only in this `state`: open, redriven, discarded or any")
 	completeChoices(cmd, "state", state.Allowed())
+	cmd.Flags().Int64Var(&f.Redrive, "redrive", 0, "only what the redrive with this `ID` has sent back, with --state any")
 	cmd.Flags().Int64Var(&after, "after", 0, "go on behind this `number`")
 	cmd.Flags().IntVar(&limit, "limit", 100, "list at most `n`, 0 for all")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write one JSON object per line")
@@ -194,59 +209,4 @@ func onemore(limit int) int {
 		return 0
 	}
 	return limit + 1
-}
-
-func (p *Program) deadShowCommand() *cobra.Command {
-	var asJSON, payload bool
-	cmd := &cobra.Command{
-		Use:   "show NUMBER",
-		Short: "Show everything about a dead letter",
-		Example: `  postrider dead show 17
-  postrider dead show 17 --json
-  postrider dead show 17 --payload | jq`,
-		Args: exactArgs("the NUMBER of a dead letter"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := numbers(args)
-			if err != nil {
-				return err
-			}
-			return p.withStore(cmd, func(b *backend.Outbox) error {
-				l, err := b.ShowDead(cmd.Context(), n[0])
-				switch {
-				case err != nil:
-				case payload:
-					_, err = p.Stdout.Write(l.Message.Payload)
-				case asJSON:
-					err = printJSON(p.Stdout, l)
-				default:
-					p.writeLetter(l)
-				}
-				return err
-			})
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
-	cmd.Flags().BoolVar(&payload, "payload", false, "write only the payload, byte for byte")
-	cmd.MarkFlagsMutuallyExclusive("json", "payload")
-	return cmd
-}
-
-// writeLetter writes a dead letter for people.
-func (p *Program) writeLetter(l deadletter.Letter) {
-	fmt.Fprintf(p.Stdout, "dead letter %d of relay %s, partition %d: %s\n", l.Number, printable(l.Relay), l.Partition, l.State)
-	f := newFields(p.Stdout)
-	f.add("died", moment(l.DiedAt))
-	f.add("reason", l.Reason)
-	f.add("cause", l.Cause)
-	f.add("attempts", number(l.Attempts))
-	f.add("redrives", number(l.Redrives))
-	if l.State != deadletter.Open {
-		f.add(string(l.State), strings.TrimSpace(fmt.Sprintf("%s by %s %s", moment(l.ResolvedAt), l.ResolvedBy, l.Resolution)))
-	}
-	f.flush()
-	writeMessage(p.Stdout, l.Message)
-	writeHistory(p.Stdout, l.History)
-	if l.State == deadletter.Open {
-		fmt.Fprintf(p.Stdout, "\nsend it back:  postrider dead redrive %d\ngive it up:    postrider dead discard %d --because \"…\"\n", l.Number, l.Number)
-	}
 }

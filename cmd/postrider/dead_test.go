@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -72,7 +71,7 @@ func TestDeadRedrive(t *testing.T) {
 
 	contains(t, ok(t, "dead", "redrive", "--all", "--dry-run", "--store", url), "2 open dead letters match; nothing was done")
 	fails(t, exitUsage, "Redrive 2 dead letters? Nobody can answer here", "dead", "redrive", "--all", "--store", url)
-	r := invocation{stdin: "y\n", terminal: true, args: []string{"dead", "redrive", "--relay", "to-nats", "--batch", "1", "--store", url}}.run(t)
+	r := invocation{stdin: "y\n", terminal: true, args: []string{"dead", "redrive", "--relay", "to-nats", "--store", url}}.run(t)
 	expect(t, r, exitDone, "Redrive 2 dead letters? [y/N]")
 	contains(t, r.out, "redriven 2 dead letters in ")
 	contains(t, ok(t, "dead", "redrive", "--all", "--yes", "--store", url), "0 open dead letters match")
@@ -90,15 +89,4 @@ func TestDeadDiscard(t *testing.T) {
 	} {
 		fails(t, exitUsage, words, append(strings.Fields(args), "--store", url)...)
 	}
-}
-
-func TestDecideLeavesNewDeadLettersAlone(t *testing.T) {
-	t.Parallel()
-	url := newOutbox(t)
-	for n := range 5 {
-		publishKeys(t, url, fmt.Sprintf("order/%d", n))
-	}
-	bury(t, url, "to-nats")
-	out := ok(t, "dead", "redrive", "--all", "--yes", "--batch", "2", "--store", url)
-	contains(t, out, "redriven 5 dead letters")
 }

@@ -26,20 +26,22 @@ func (p *Program) demoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Watch Postrider keep its promises through an outage, poison and a crash",
-		Long: `Open a small shop whose orders are database transactions that publish messages, move the messages to JetStream, and
-check what a consumer receives against what was committed. On the way the broker is taken away, one message is poisoned, and
+		Long: `Open a small shop whose orders are database transactions that publish messages, move the messages to a broker, and check
+what a consumer receives against what was committed. On the way the broker is taken away, one message is poisoned, and
 the relay crashes. Some orders are rolled back: their messages must never appear.
 
 Nothing needs to be installed: by default it runs on SQLite in a temporary directory and on a JetStream server in this
-process. With --store and --publisher it runs on real servers, in a schema and a stream of its own, which it removes at the
-end; a SQLite file that you name must not exist, and stays. A server of yours is taken away by cutting the connection of the
-relay to it.
+process; with --publisher webhook: on a webhook whose receiver is in this process. With --store and --publisher it runs on
+real servers, in a schema and a stream, topic or queue of its own, which it removes at the end; a SQLite file that you name
+must not exist, and stays. A server of yours is taken away by cutting the connection of the relay to it.
 
 The figures are not the relay's own: committed comes from the database, delivered and every fault from the consumer, and the
 verdict from comparing both message by message. Exit code 3 says that a promise broke.`,
 		Example: `  postrider demo
   postrider demo --for 1m
-  postrider demo --store postgres://postgres@127.0.0.1/postgres --publisher nats://127.0.0.1:4222`,
+  postrider demo --publisher webhook:
+  postrider demo --store postgres://postgres@127.0.0.1/postgres --publisher nats://127.0.0.1:4222
+  postrider demo --publisher amqp://guest:guest@127.0.0.1:5672/`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if length < demo.MinFor || length > 24*time.Hour {
@@ -49,7 +51,7 @@ verdict from comparing both message by message. Exit code 3 says that a promise 
 		},
 	}
 	cmd.Flags().DurationVar(&length, "for", 20*time.Second, "how long the shop is open, as a `duration`")
-	cmd.Flags().StringVar(&publisher, "publisher", "", "`URL` of a NATS server with JetStream (default: one in this process)")
+	cmd.Flags().StringVar(&publisher, "publisher", "", "`URL` of a broker, or webhook: (default: a JetStream server in this process)")
 	cmd.Flags().BoolVar(&plain, "plain", false, "write plain lines also on a terminal")
 	return cmd
 }
@@ -71,10 +73,15 @@ func (p *Program) demo(ctx context.Context, c demo.Config, plain bool) (err erro
 	defer func() { err = errors.Join(err, place.Remove()) }()
 
 	c.Store, c.Transactions, c.DB, c.TablePrefix = place.Store, place.Transactions, place.DB, place.TablePrefix
-	c.Dir, c.Stream, c.Out = filepath.Join(dir, "jetstream"), name, p.Stdout
+	c.QuestionMarks = place.QuestionMarks
+	c.Dir, c.Name, c.Out = filepath.Join(dir, "jetstream"), name, p.Stdout
 	c.Shown = cmp.Or(map[bool]string{true: "SQLite in a temporary file"}[p.storeFlag == ""], place.Shown)
-	c.ShownPublisher = "JetStream in this process"
-	if c.Publisher != "" {
+	switch c.Publisher {
+	case "":
+		c.ShownPublisher = "JetStream in this process"
+	case demo.InProcess:
+		c.ShownPublisher = "a webhook in this process"
+	default:
 		c.ShownPublisher = backend.ShownPublisher(c.Publisher)
 	}
 	if _, ok := p.terminal(p.Stdout); ok && !plain && p.env("TERM") != "dumb" {

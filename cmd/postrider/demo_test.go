@@ -28,6 +28,6 @@ func TestDemoTouchesNothingThatExists(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "mine.db")
 	must(t, os.WriteFile(file, []byte("mine"), 0o600))
 	fails(t, exitFailed, "exists; give a file that does not", "demo", "--store", "sqlite:"+file)
-	fails(t, exitUsage, `"mysql" is not a kind of store`, "demo", "--store", "mysql://h/d")
+	fails(t, exitUsage, `"oracle" is not a kind of store`, "demo", "--store", "oracle://h/d")
 	fails(t, exitUsage, "--for must be 3s to 24h", "demo", "--for", "1s")
 }

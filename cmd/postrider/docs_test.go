@@ -85,9 +85,13 @@ func TestExampleConfigurationHasEveryKeyAndIsValid(t *testing.T) {
 			t.Errorf("docs/configuration.md does not explain %s", key)
 		}
 	}
-	for _, option := range config.PublisherOptions {
-		if !strings.Contains(string(page), "`"+option+"`") {
-			t.Errorf("docs/configuration.md does not explain the publisher's option %s", option)
+	for _, b := range config.Brokers {
+		_, section, _ := strings.Cut(string(page), "\n#### "+b.Name+"\n")
+		section, _, _ = strings.Cut(section, "\n#")
+		for _, option := range b.Options {
+			if !strings.Contains(section, "`"+option+"`") {
+				t.Errorf("docs/configuration.md does not explain the option %s in its section %s", option, b.Name)
+			}
 		}
 	}
 }

@@ -23,8 +23,8 @@ func (p *Program) explainCommand() *cobra.Command {
 		Use:   "explain [ID]",
 		Short: "Explain where a message or a key is, why, and what one can do",
 		Long: `Explain, for each relay, where a message is: waiting in the log, delivered, parked behind its held key, or in the dead
-letters; why and since when, what was tried, what happens next and what one can do. With --key, explain what stands in the
-way of a key.
+letters; why and since when, what was tried, what a webhook answered, what happens next and what one can do. With --key,
+explain what stands in the way of a key.
 
 A message is looked up in the dead letters and in the log. An ID that Postrider made holds its time, so that it is found at
 once; with another ID the log is read from its oldest message.`,
@@ -81,11 +81,16 @@ func (p *Program) explainMessage(ctx context.Context, b *backend.Outbox, id stri
 		_, err := fmt.Fprintln(p.Stdout, "\nno relay has run on this outbox yet; start one with: postrider relay")
 		return err
 	}
+	attempts, err := attemptsOf(ctx, b, id, "")
+	if err != nil {
+		return err
+	}
 	for _, r := range status.Relays {
 		fmt.Fprintf(p.Stdout, "\nrelay %s: ", printable(r.Name))
 		if err := p.explainAt(ctx, b, m, r, status, letters); err != nil {
 			return err
 		}
+		writeAttempts(p.Stdout, id, r.Name, attempts)
 	}
 	return nil
 }
@@ -111,9 +116,9 @@ func findInLog(ctx context.Context, b *backend.Outbox, id string) (*postrider.Me
 	made, err := timeOfID(id)
 	if err == nil {
 		until = made.Add(lookAround)
-		r, err = logreader.FromTime(ctx, b, made.Add(-lookAround))
+		r, err = logreader.FromTime(ctx, b.Store, made.Add(-lookAround))
 	} else {
-		r, err = logreader.FromOldest(ctx, b)
+		r, err = logreader.FromOldest(ctx, b.Store)
 	}
 	if err != nil {
 		return nil, err
@@ -238,10 +243,11 @@ func (p *Program) writeHeldFields(h relay.HeldInfo) {
 	f.add("reason", string(h.Reason))
 	f.add("cause", h.Cause)
 	f.add("attempts", number(h.Attempts))
-	f.add("next", "attempt at "+nextAttempt(h))
+	next := "attempt at " + nextAttempt(h)
 	if h.NextAttempt.IsZero() {
-		f.add("next", "nothing until somebody decides")
+		next = "nothing until somebody decides"
 	}
+	f.add("next", next)
 	key := shellQuote(h.Key)
 	f.add("you can", fmt.Sprintf("postrider held retry %s, held skip %s --because …, or held dead %s --because …", key, key, key))
 	f.flush()

@@ -10,10 +10,23 @@ require (
 	github.com/postrider/postrider v0.0.0
 	github.com/postrider/postrider/broker/nats v0.0.0
 	github.com/postrider/postrider/store/postgres v0.0.0-00010101000000-000000000000
+	github.com/rabbitmq/amqp091-go v1.16.0
 	github.com/schollz/progressbar/v3 v3.19.1
 	github.com/spf13/cobra v1.10.2
+	github.com/twmb/franz-go v1.22.2
+	github.com/twmb/franz-go/pkg/kadm v1.19.0
 	golang.org/x/term v0.47.0
 	modernc.org/sqlite v1.61.1
+)
+
+require (
+	filippo.io/edwards25519 v1.1.0 // indirect
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/go-sql-driver/mysql v1.9.3 // indirect
+	github.com/pierrec/lz4/v4 v4.1.33 // indirect
+	github.com/redis/go-redis/v9 v9.23.0 // indirect
+	github.com/twmb/franz-go/pkg/kmsg v1.15.0 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
 )
 
 require (
@@ -33,6 +46,9 @@ require (
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/ncruces/go-strftime v1.1.0 // indirect
+	github.com/postrider/postrider/broker/kafka v0.0.0
+	github.com/postrider/postrider/broker/rabbitmq v0.0.0
+	github.com/postrider/postrider/broker/redis v0.0.0
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
 	github.com/spf13/pflag v1.0.9 // indirect
@@ -51,3 +67,9 @@ replace github.com/postrider/postrider => ../..
 replace github.com/postrider/postrider/broker/nats => ../../broker/nats
 
 replace github.com/postrider/postrider/store/postgres => ../../store/postgres
+
+replace github.com/postrider/postrider/broker/kafka => ../../broker/kafka
+
+replace github.com/postrider/postrider/broker/rabbitmq => ../../broker/rabbitmq
+
+replace github.com/postrider/postrider/broker/redis => ../../broker/redis

@@ -20,7 +20,7 @@ func TestWhatIsNotUnderstoodEndsWithUsage(t *testing.T) {
 		{`postrider dead has no subcommand "lst"`, "dead lst"},
 		{"postrider status takes no arguments, got 1", "status now"},
 		{"no store is given", "status"},
-		{`"mysql" is not a kind of store; allowed: sqlite:FILE, postgres://user@host/database`, "status --store mysql://h/d"},
+		{`"oracle" is not a kind of store; allowed: sqlite:FILE, postgres://user@host/database`, "status --store oracle://h/d"},
 		{"--store shop is neither a URL nor the name of a store", "status --store shop"},
 		{"no relay is described", "relay --store sqlite:x.db"},
 		{`required flag(s) "because" not set`, "dead discard 1"},

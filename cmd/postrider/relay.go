@@ -16,6 +16,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -61,7 +62,7 @@ publisher.options, see docs/configuration.md.`,
 	}
 	s := cmd.Flags()
 	s.StringVar(&f.publisher, "publisher", "", "`URL` of the broker, e.g. nats://127.0.0.1:4222?stream=ORDERS; also POSTRIDER_PUBLISHER")
-	s.StringVar(&f.name, "name", "", "`name` of the relay, which names its cursor (default to-nats)")
+	s.StringVar(&f.name, "name", "", "`name` of the relay, which names its cursor (default by the publisher: to-nats, …)")
 	s.StringSliceVar(&f.topics, "topics", nil, "only these topics, as `patterns` in which * stands for any text (default all)")
 	s.IntVar(&f.concurrency, "concurrency", 0, "`n` calls to the broker under way at once (default 4)")
 	s.StringSliceVar(&f.only, "only", nil, "run only these relays of the configuration, by `names`")
@@ -95,6 +96,15 @@ func (p *Program) overrideRelays(cmd *cobra.Command, c *config.Config, f relayFl
 	return p.describeRelay(cmd, c, f)
 }
 
+// defaultName is that of a relay that is described by its publisher alone.
+func defaultName(publisher string) string {
+	b, err := config.BrokerOf(publisher)
+	if err != nil {
+		return "relay" // it is refused when the publisher is looked at
+	}
+	return "to-" + b.Name
+}
+
 // describeRelay applies the flags that describe a relay: the one of the configuration, or a new one.
 func (p *Program) describeRelay(cmd *cobra.Command, c *config.Config, f relayFlags) error {
 	changed := cmd.Flags().Changed
@@ -104,7 +114,7 @@ func (p *Program) describeRelay(cmd *cobra.Command, c *config.Config, f relayFla
 		if f.publisher == "" {
 			return usagef("no relay is described; give --publisher, POSTRIDER_PUBLISHER, or relays in --config")
 		}
-		c.Relays = []config.Relay{{Name: "to-nats"}}
+		c.Relays = []config.Relay{{Name: defaultName(f.publisher)}}
 	case 1:
 	default:
 		if changed("publisher") || changed("name") || changed("topics") || changed("concurrency") {
@@ -169,6 +179,11 @@ type unit struct {
 
 // runRelays runs the relays of a configuration until ctx ends or one of them cannot work.
 func (p *Program) runRelays(ctx context.Context, c *config.Config, logger *slog.Logger) error {
+	for _, r := range c.Relays {
+		if _, err := backend.PromisesOf(r.Publisher); err != nil {
+			return fmt.Errorf("relay %s: %w", r.Name, err)
+		}
+	}
 	units, closeAll, err := openUnits(ctx, c, logger)
 	defer closeAll()
 	if err != nil {
@@ -191,8 +206,24 @@ func (p *Program) runRelays(ctx context.Context, c *config.Config, logger *slog.
 			}
 		})
 	}
+	redrives := driveRedrives(ctx, units, logger)
 	running.Wait()
+	stop(nil)
+	redrives.Wait()
 	return errors.Join(errs...)
+}
+
+// driveRedrives drives the redrives of each store, whoever started them, until ctx ends.
+func driveRedrives(ctx context.Context, units []*unit, logger *slog.Logger) *sync.WaitGroup {
+	var driving sync.WaitGroup
+	begun := map[*backend.Outbox]bool{}
+	for _, u := range units {
+		if !begun[u.outbox] {
+			begun[u.outbox] = true
+			driving.Go(func() { deadletter.Run(ctx, u.outbox, logger) })
+		}
+	}
+	return &driving
 }
 
 // openUnits opens each store once for all relays on it.
@@ -227,7 +258,9 @@ func (u *unit) run(ctx context.Context, c *config.Config, logger *slog.Logger) e
 	waiting := time.AfterFunc(brokerPatience, func() {
 		logger.Warn("the broker does not answer; trying until it does")
 	})
-	publisher, closePublisher, err := backend.OpenPublisher(ctx, u.config.Publisher, logger)
+	publisher, closePublisher, err := backend.OpenPublisher(ctx, u.config.Publisher, backend.Uses{
+		Relay: u.config.Name, Attempts: u.outbox, Logger: logger,
+	})
 	waiting.Stop()
 	if err != nil {
 		if ctx.Err() != nil {
@@ -244,7 +277,7 @@ func (u *unit) run(ctx context.Context, c *config.Config, logger *slog.Logger) e
 	u.mu.Lock()
 	u.relay = r
 	u.mu.Unlock()
-	logger.Info("relay works", "store", u.outbox.Shown, "owner", r.Owner().ID)
+	logger.Info("relay works", "store", u.outbox.Shown, "owner", r.Owner().ID, "topics", cmp.Or(strings.Join(u.config.Topics, " "), "all"))
 	err = r.Run(ctx)
 	logger.Info("relay has ended")
 	return err
@@ -254,6 +287,7 @@ func (u *unit) run(ctx context.Context, c *config.Config, logger *slog.Logger) e
 func relayConfig(r config.Relay, s config.Store, stopTimeout time.Duration, publisher postrider.Publisher, logger *slog.Logger) relay.Config {
 	c := relay.Config{
 		Name: r.Name, Publisher: publisher, Topics: r.Topics, AcceptUnordered: r.AcceptUnordered,
+		RequireDedupe: r.RequireDedupe, RequireMessageBytes: int(r.RequireMessageBytes),
 		Concurrency: r.Concurrency, MaxBatch: r.MaxBatch, MaxInFlight: r.MaxInFlight, MaxInFlightBytes: int(r.MaxInFlightBytes),
 		MaxHeldKeys: r.MaxHeldKeys, MaxAttempts: r.MaxAttempts, BackoffBase: r.BackoffBase, BackoffMax: r.BackoffMax,
 		ParkAfter: r.ParkAfter, AttemptTimeout: r.AttemptTimeout, LeaseTTL: r.LeaseTTL, PollMin: r.PollMin, PollMax: r.PollMax,

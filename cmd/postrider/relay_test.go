@@ -221,9 +221,17 @@ func TestRelayRefusesWhatItCannotDo(t *testing.T) {
 	t.Parallel()
 	url, broker := newOutbox(t), startNATS(t)
 	fails(t, exitFailed, "no stream is named", "relay", "--store", url, "--publisher", broker)
-	fails(t, exitUsage, `"kafka://h" is not the URL of a broker; write nats://`, "relay", "--store", url, "--publisher", "kafka://h")
+	fails(t, exitUsage, `publisher.url: "pigeon" is no kind of broker; write nats://`, "relay", "--store", url, "--publisher", "pigeon://u:secret@h")
+	fails(t, exitUsage, "in the URL: unknown option dedupe_windo (did you mean dedupe_window?) of nats", "relay", "--store", url,
+		"--publisher", broker+"?stream=S&dedupe_windo=1m")
+	fails(t, exitUsage, `relay to-nats: nats: URL option window: "many" is not a whole number`, "relay", "--store", url,
+		"--publisher", broker+"?stream=S&window=many")
 	fails(t, exitFailed, "create the outbox with: postrider migrate up", "relay", "--store", url+".not-there", "--publisher", broker+"?stream=S")
 	fails(t, exitFailed, "listen for /livez and /readyz", "relay", "--store", url, "--publisher", broker+"?stream=S", "--listen", "256.0.0.1:1")
+	needs := writeFile(t, "relays: [{name: a, publisher: \""+broker+"?stream=S\", require_dedupe: 1h, require_message_bytes: 4MiB}]\n")
+	r := run(t, "relay", "--store", url, "--config", needs)
+	expect(t, r, exitUsage, "relay a: relay: RequireDedupe is 1h0m0s, and the broker drops second copies for 2m0s only; lengthen that")
+	contains(t, r.err, "RequireMessageBytes is 4194304, and the broker takes messages of 1044480 bytes at most; raise its limit")
 	fails(t, exitUsage, "--stop-timeout must be positive", "relay", "--store", url, "--publisher", broker, "--stop-timeout", "-1s")
 }
 
@@ -234,12 +242,13 @@ func TestConfigurationOfARelayArrives(t *testing.T) {
 		Name: "n", Topics: []string{"a"}, Start: "now", AcceptUnordered: true, Concurrency: 1, MaxBatch: 2, MaxInFlight: 3,
 		MaxInFlightBytes: 4, MaxHeldKeys: 5, MaxAttempts: 6, BackoffBase: 7, BackoffMax: 8, OnDead: "hold", ParkAfter: 9,
 		AttemptTimeout: 10, LeaseTTL: 11, PollMin: 12, PollMax: 13, SettleInterval: 14, SettleBatch: 15,
+		RequireDedupe: 18, RequireMessageBytes: 19,
 	}, config.Store{KeepDelivered: &zero, MaxLogBytes: 16}, 17, nil, nil)
 	want := relay.Config{
 		Name: "n", Topics: []string{"a"}, Start: relay.FromNow, AcceptUnordered: true, Concurrency: 1, MaxBatch: 2, MaxInFlight: 3,
 		MaxInFlightBytes: 4, MaxHeldKeys: 5, MaxAttempts: 6, BackoffBase: 7, BackoffMax: 8, OnDead: relay.HoldKey, ParkAfter: 9,
 		AttemptTimeout: 10, LeaseTTL: 11, PollMin: 12, PollMax: 13, SettleInterval: 14, SettleBatch: 15, KeepDelivered: -1,
-		MaxLogBytes: 16, StopTimeout: 17, Version: readBuild().Version,
+		MaxLogBytes: 16, StopTimeout: 17, RequireDedupe: 18, RequireMessageBytes: 19, Version: readBuild().Version,
 	}
 	if fmt.Sprintf("%+v", c) != fmt.Sprintf("%+v", want) {
 		t.Errorf("got  %+v\nwant %+v", c, want)
@@ -253,6 +262,9 @@ func TestShownPublisherHidesSecrets(t *testing.T) {
 		"nats://u:p@a:1,nats://u:p@b:2?stream=S": "nats://a:1,b:2",
 		"nats://a:1,nats://b:2":                  "nats://a:1,b:2",
 		"nats://a:1":                             "nats://a:1",
+		"https://hooks.example/T00/secret":       "https://hooks.example/…",
+		"https://u:p@h:1?key=x#secret=y":         "https://h:1/…",
+		"http://h#secret=y":                      "http://h/…",
 	} {
 		if got := backend.ShownPublisher(url); got != want {
 			t.Errorf("%s is shown as %s, want %s", url, got, want)

@@ -24,13 +24,19 @@ order of precedence. --store takes a URL, or the name of a store in the file:
 
   sqlite:shop.db, sqlite:///var/lib/shop/shop.db
   postgres://user@host:5432/shop?sslmode=verify-full&schema=public&prefix=postrider_
+  mysql://user@host:3306/shop?tls=true&prefix=postrider_ (MySQL 8 or MariaDB)
+
+--publisher takes the URL of a broker, with its options; docs/configuration.md lists them:
+
+  nats://127.0.0.1:4222?stream=ORDERS
+  https://partner.example/hooks/orders#secret_file=orders.secret
 
 Exit codes:
   0    done
   1    failed; the message says at what, and what to do next
   2    not understood: a flag, an argument or the configuration is wrong; nothing was done
-  3    the answer is no: a promise broke in the demo, a limit given to status is exceeded, the schema is not up to date
-  4    partly done: publish --continue-on-error wrote messages to the rejects
+  3    the answer is no: a promise broke in the demo, a limit of status is exceeded, a schema is old, a topic has no relay
+  4    partly done: publish --continue-on-error wrote messages to the rejects, a redrive refused letters
   130  ended at once by a second interrupt`
 
 // rootCommand builds the tree of commands.
@@ -54,8 +60,8 @@ func (p *Program) rootCommand() *cobra.Command {
 	completeChoices(root, "log-level", config.Level("").Allowed())
 	completeChoices(root, "log-format", config.Format("").Allowed())
 
-	root.AddCommand(p.demoCommand(), p.relayCommand(), p.migrateCommand(), p.statusCommand(), p.deadCommand(), p.heldCommand(),
-		p.publishCommand(), p.tailCommand(), p.explainCommand(), p.outboxCommand(), p.versionCommand())
+	root.AddCommand(p.demoCommand(), p.relayCommand(), p.migrateCommand(), p.statusCommand(), p.deadCommand(), p.redriveCommand(), p.heldCommand(), p.inboxCommand(),
+		p.routeCommand(), p.publishCommand(), p.tailCommand(), p.explainCommand(), p.attemptsCommand(), p.outboxCommand(), p.versionCommand())
 	p.noteBegin(root)
 	return root
 }

@@ -65,17 +65,17 @@ func openReader(ctx context.Context, b *backend.Outbox, from string) (*logreader
 	var none time.Time
 	switch from {
 	case "now":
-		r, err := logreader.FromNow(ctx, b)
+		r, err := logreader.FromNow(ctx, b.Store)
 		return r, none, err
 	case "oldest":
-		r, err := logreader.FromOldest(ctx, b)
+		r, err := logreader.FromOldest(ctx, b.Store)
 		return r, none, err
 	}
 	if n, err := parseInt(from); err == nil {
 		if n < 0 {
 			return nil, none, usagef("--from %s: a sequence is not negative", from)
 		}
-		r, err := logreader.FromSequence(ctx, b, n)
+		r, err := logreader.FromSequence(ctx, b.Store, n)
 		return r, none, err
 	}
 	if _, err := parseMoment("from", from, none); err != nil {
@@ -89,7 +89,7 @@ func openReader(ctx context.Context, b *backend.Outbox, from string) (*logreader
 	if err != nil {
 		return nil, none, err
 	}
-	r, err := logreader.FromTime(ctx, b, moment)
+	r, err := logreader.FromTime(ctx, b.Store, moment)
 	return r, moment, err
 }
 

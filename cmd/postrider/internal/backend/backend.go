@@ -10,6 +10,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 )
@@ -24,7 +25,9 @@ type Store interface {
 	relay.HeldStore
 	relay.StatusStore
 	relay.Administrator
-	deadletter.Store
+	deadletter.Room
+	inbox.StatusStore
+	postrider.AttemptLog
 }
 
 // Outbox is an opened outbox.
@@ -56,6 +59,8 @@ func Open(ctx context.Context, s config.Store, logger *slog.Logger) (*Outbox, er
 		err = o.openSQLite(l, logger)
 	case kindPostgres:
 		err = o.openPostgres(ctx, l, logger)
+	case kindMySQL:
+		err = o.openMySQL(ctx, l, logger)
 	}
 	if err != nil {
 		o.Close()

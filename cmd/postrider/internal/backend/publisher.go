@@ -1,53 +1,217 @@
 package backend
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"log/slog"
-	"maps"
 	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/postrider/postrider"
+	kafkabroker "github.com/postrider/postrider/broker/kafka"
 	natsbroker "github.com/postrider/postrider/broker/nats"
+	rabbitmqbroker "github.com/postrider/postrider/broker/rabbitmq"
+	redisbroker "github.com/postrider/postrider/broker/redis"
+	"github.com/postrider/postrider/broker/webhook"
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
 )
 
+// Uses is what a publisher may need of the process that it works in.
+type Uses struct {
+	// Relay is the name of the relay that publishes.
+	Relay string
+	// Attempts keeps attempts, if not nil.
+	Attempts postrider.AttemptLog
+	Logger   *slog.Logger
+}
+
+// Promises is what can be said of a publisher without asking its broker.
+type Promises struct {
+	postrider.Capabilities
+	// Size says what bounds a message when MaxMessageBytes is 0.
+	Size string
+	// Notes are what an operator should know beyond the numbers.
+	Notes []string
+}
+
+// adapter makes publishers of one kind of broker.
+type adapter struct {
+	open func(ctx context.Context, address string, u Uses) (closingPublisher, error)
+	// promises reads the options in an address; its error is theirs.
+	promises func(address string) (Promises, error)
+}
+
+type closingPublisher interface {
+	postrider.Publisher
+	io.Closer
+}
+
+// adapters are found by the names in config.Brokers.
+var adapters = map[string]adapter{
+	"nats": {
+		open: func(ctx context.Context, address string, u Uses) (closingPublisher, error) {
+			return natsbroker.Open(ctx, address, natsbroker.Config{Logger: u.Logger})
+		},
+		promises: func(address string) (Promises, error) {
+			_, c, err := natsbroker.ParseURL(address, natsbroker.Config{})
+			return Promises{
+				Capabilities: postrider.Capabilities{
+					Ordered: true, DedupeWindow: cmp.Or(c.DedupeWindow, natsbroker.DefaultDedupeWindow),
+				},
+				Size:  "what the server takes (max_payload, 1 MiB by default) less 4 KiB for headers",
+				Notes: []string{"acknowledged by one server, a message is on disk only if sync_interval says so; with 3 replicas a majority has it"},
+			}, err
+		},
+	},
+	"kafka": {
+		open: func(ctx context.Context, address string, u Uses) (closingPublisher, error) {
+			return kafkabroker.Open(ctx, address, kafkabroker.Config{Connection: kafkabroker.Connection{Logger: u.Logger}})
+		},
+		promises: func(address string) (Promises, error) {
+			_, _, err := kafkabroker.ParseURL(address, kafkabroker.Config{})
+			return Promises{
+				Capabilities: postrider.Capabilities{Ordered: true},
+				Size:         "what the topic takes (max.message.bytes, 1 MiB by default) less 4 KiB for headers",
+				Notes:        []string{"acknowledged by all replicas in sync: set min.insync.replicas to 2 or more, or one server's loss can lose messages"},
+			}, err
+		},
+	},
+	"rabbitmq": {
+		open: func(ctx context.Context, address string, u Uses) (closingPublisher, error) {
+			return rabbitmqbroker.Open(ctx, address, rabbitmqbroker.Config{Connection: rabbitmqbroker.Connection{Logger: u.Logger}})
+		},
+		promises: func(address string) (Promises, error) {
+			_, c, err := rabbitmqbroker.ParseURL(address, rabbitmqbroker.Config{})
+			note := "a message that no queue takes is a failed attempt"
+			if c.AllowUnroutable {
+				note = "a message that no queue takes is dropped (allow_unroutable)"
+			}
+			return Promises{
+				Capabilities: postrider.Capabilities{Ordered: true, MaxMessageBytes: cmp.Or(c.MaxMessageBytes, rabbitmqbroker.DefaultMaxMessageBytes)},
+				Notes:        []string{note},
+			}, err
+		},
+	},
+	"redis": {
+		open: func(ctx context.Context, address string, u Uses) (closingPublisher, error) {
+			return redisbroker.Open(ctx, address, redisbroker.Config{Logger: u.Logger})
+		},
+		promises: func(address string) (Promises, error) {
+			_, c, err := redisbroker.ParseURL(address, redisbroker.Config{})
+			return Promises{
+				Capabilities: postrider.Capabilities{Ordered: true, MaxMessageBytes: cmp.Or(c.MaxMessageBytes, redisbroker.DefaultMaxMessageBytes)},
+				Notes:        redisNotes(c),
+			}, err
+		},
+	},
+	"webhook": {
+		open: func(_ context.Context, address string, u Uses) (closingPublisher, error) {
+			return webhook.Open(address, webhook.Config{Relay: u.Relay, Attempts: u.Attempts, Logger: u.Logger})
+		},
+		promises: func(address string) (Promises, error) {
+			_, c, err := webhook.ParseURL(address, webhook.Config{})
+			return Promises{
+				Capabilities: postrider.Capabilities{Ordered: true, MaxMessageBytes: c.MaxMessageBytes},
+				Size:         "what the receiver takes; max_message_bytes bounds it here",
+				Notes: []string{
+					"whether a second copy is dropped is the receiver's matter: it has the message ID as Idempotency-Key",
+					"answers of 4xx make a message dead at once, except 408, 425 and 429",
+				},
+			}, err
+		},
+	},
+}
+
+// redisNotes say when Redis loses what it has acknowledged.
+func redisNotes(c redisbroker.Config) (notes []string) {
+	if !c.Fsync {
+		notes = append(notes, "Redis acknowledges before a message is on disk: a crash can lose what was acknowledged, unless appendfsync is always or fsync=true")
+	}
+	if c.Replicas == 0 {
+		notes = append(notes, "Redis acknowledges before a replica has a message: a failover can lose what was acknowledged; replicas=1 waits for one")
+	}
+	if c.MaxLen > 0 {
+		notes = append(notes, "the oldest messages beyond maxlen are dropped, consumed or not")
+	}
+	return notes
+}
+
 // OpenPublisher connects to a broker. A broker that cannot be reached is tried until ctx ends; one that refuses us is an
 // error at once. The function closes the publisher.
-func OpenPublisher(ctx context.Context, p config.Publisher, logger *slog.Logger) (postrider.Publisher, func(), error) {
-	scheme, _, _ := strings.Cut(p.URL, "://")
-	switch scheme {
-	case "nats", "tls":
-		n, err := natsbroker.Open(ctx, withOptions(p), natsbroker.Config{Logger: logger})
-		if err != nil {
-			return nil, nil, err
-		}
-		return n, func() { _ = n.Close() }, nil
-	default:
-		return nil, nil, badURL("%q is not the URL of a broker; write nats://host:4222?stream=NAME", ShownPublisher(p.URL))
+func OpenPublisher(ctx context.Context, p config.Publisher, u Uses) (postrider.Publisher, func(), error) {
+	a, address, err := adapterOf(p)
+	if err != nil {
+		return nil, nil, err
 	}
+	publisher, err := a.open(ctx, address, u)
+	if err != nil {
+		return nil, nil, err
+	}
+	return publisher, func() { _ = publisher.Close() }, nil
 }
 
-// withOptions adds the options to the URL, behind those that stand there, over which they win.
-func withOptions(p config.Publisher) string {
-	text, joint := p.URL, "?"
-	if strings.Contains(text, "?") {
-		joint = "&"
+// PromisesOf says what a broker promises by its URL and options, whose faults are the error. Nobody is connected to.
+func PromisesOf(p config.Publisher) (Promises, error) {
+	a, address, err := adapterOf(p)
+	if err != nil {
+		return Promises{}, err
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.Options)) {
-		text += joint + url.QueryEscape(name) + "=" + url.QueryEscape(p.Options[name])
-		joint = "&"
+	promises, err := a.promises(address)
+	if err != nil {
+		return Promises{}, badURL("%v", err)
 	}
-	return text
+	return promises, nil
 }
 
-// ShownPublisher is a broker's URL without what must stay secret: user information and options.
-func ShownPublisher(text string) string {
-	servers, _, _ := strings.Cut(text, "?")
+// adapterOf returns the adapter of a publisher and its address with all options in it.
+func adapterOf(p config.Publisher) (adapter, string, error) {
+	var faults []error
+	p.Check(func(where, text string) { faults = append(faults, fmt.Errorf("publisher.%s: %s", where, text)) })
+	if err := errors.Join(faults...); err != nil {
+		return adapter{}, "", badURL("%v", err)
+	}
+	b, err := config.BrokerOf(p.URL)
+	if err != nil {
+		return adapter{}, "", badURL("%v", err)
+	}
+	return adapters[b.Name], withOptions(b, p), nil
+}
+
+// withOptions puts the options into the URL, in place of those of the same name there.
+func withOptions(b config.Broker, p config.Publisher) string {
+	address, options := b.OptionsIn(p.URL)
+	options = slices.DeleteFunc(options, func(o config.Option) bool {
+		_, replaced := p.Options[o.Name]
+		return replaced
+	})
+	for name, value := range p.Options {
+		// %20 is a space behind every mark, + is not.
+		options = append(options, config.Option{Name: name, Value: strings.ReplaceAll(url.QueryEscape(value), "+", "%20")})
+	}
+	slices.SortStableFunc(options, func(a, b config.Option) int { return cmp.Compare(a.Name, b.Name) })
+	joint := b.Mark
+	for _, o := range options {
+		address += joint + o.Name + "=" + o.Value
+		joint = "&"
+	}
+	return address
+}
+
+// ShownPublisher is a broker's URL without what must stay secret: user information and options, and of a webhook all but the
+// host, since some receivers know their callers by the path.
+func ShownPublisher(address string) string {
+	servers, _, _ := strings.Cut(address, "?")
 	scheme, rest, ok := strings.Cut(servers, "://")
 	if !ok {
 		return servers
+	}
+	if scheme == "https" || scheme == "http" {
+		host, _, _ := strings.Cut(strings.ReplaceAll(rest, "#", "/"), "/")
+		return scheme + "://" + host[strings.LastIndexByte(host, '@')+1:] + "/…"
 	}
 	list := strings.Split(rest, ",")
 	for i, server := range list {

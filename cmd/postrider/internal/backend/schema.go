@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	mysqlstore "github.com/postrider/postrider/store/mysql"
 	"github.com/postrider/postrider/store/sqlite"
 )
 
@@ -29,8 +30,11 @@ func OpenSchema(ctx context.Context, s config.Store, create bool) (*Schema, erro
 	if err != nil {
 		return nil, err
 	}
-	if l.kind == kindSQLite {
+	switch l.kind {
+	case kindSQLite:
 		return migrateSQLite(l, create)
+	case kindMySQL:
+		return migrateMySQL(ctx, l)
 	}
 	return migratePostgres(ctx, l)
 }
@@ -41,8 +45,11 @@ func PrintMigrations(s config.Store) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if l.kind == kindSQLite {
+	switch l.kind {
+	case kindSQLite:
 		return sqlite.PrintMigrations(l.sqlite())
+	case kindMySQL:
+		return mysqlstore.PrintMigrations(l.mysql())
 	}
 	return printPostgres(l)
 }

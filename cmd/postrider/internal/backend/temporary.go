@@ -15,12 +15,14 @@ type Temporary struct {
 	*Outbox
 	// TablePrefix is what the names of other tables of the same use begin with; it may name a schema.
 	TablePrefix string
+	// QuestionMarks says that the database takes ? for parameters, and not $1.
+	QuestionMarks bool
 	// Remove closes the outbox and removes it.
 	Remove func() error
 }
 
 // OpenTemporary makes an outbox that nobody else uses: on PostgreSQL in a new schema with the given name, which Remove
-// drops; on SQLite in a file that must not exist, and stays when the caller chose its place.
+// drops; on MySQL in a new database of that name; on SQLite in a file that must not exist, and stays when the caller chose its place.
 func OpenTemporary(ctx context.Context, s config.Store, name string, logger *slog.Logger) (*Temporary, error) {
 	l, err := locate(s)
 	if err != nil {
@@ -40,6 +42,13 @@ func OpenTemporary(ctx context.Context, s config.Store, name string, logger *slo
 		}
 		s.Schema, s.Prefix = name, ""
 		t.TablePrefix = name + ".shop_"
+	case kindMySQL:
+		var in location
+		if in, remove, err = createDatabase(ctx, l, name); err != nil {
+			return nil, err
+		}
+		s.URL, s.Prefix = in.dsn, ""
+		t.TablePrefix, t.QuestionMarks = "shop_", true
 	}
 	if err := t.fill(ctx, s, logger); err != nil {
 		return nil, errors.Join(err, remove())

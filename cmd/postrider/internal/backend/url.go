@@ -16,12 +16,13 @@ import (
 const (
 	kindSQLite   = "sqlite"
 	kindPostgres = "postgres"
+	kindMySQL    = "mysql"
 )
 
 // location is where a store is, read from its URL.
 type location struct {
 	kind string
-	// dsn is the file of a SQLite database, or what pgx connects to.
+	// dsn is the file of a SQLite database, what pgx connects to, or the URL of a MySQL database without our own options.
 	dsn string
 	// shown is the URL as operators may see it, without a password.
 	shown string
@@ -40,7 +41,7 @@ func badURL(format string, args ...any) error { return &URLError{fmt.Sprintf(for
 func locate(s config.Store) (location, error) {
 	scheme, _, ok := strings.Cut(s.URL, ":")
 	if !ok {
-		return location{}, badURL("%q is not the URL of a store; write sqlite:FILE or postgres://user@host/database", s.URL)
+		return location{}, badURL("%q is not the URL of a store; write sqlite:FILE, postgres://user@host/database or mysql://user@host/database", s.URL)
 	}
 	u, err := url.Parse(s.URL)
 	if err != nil {
@@ -73,8 +74,14 @@ func locate(s config.Store) (location, error) {
 		if l.store.Notify > 0 {
 			l.store.ListenURL = cmp.Or(l.store.ListenURL, l.dsn)
 		}
+	case "mysql", "mariadb":
+		u.RawQuery = query.Encode()
+		l.kind, l.dsn = kindMySQL, u.String()
+		if u.Host == "" || strings.Trim(u.Path, "/") == "" {
+			return location{}, badURL("%s names no host or no database; write mysql://user@host:3306/database", l.shown)
+		}
 	default:
-		return location{}, badURL("%q is not a kind of store; allowed: sqlite:FILE, postgres://user@host/database", scheme)
+		return location{}, badURL("%q is not a kind of store; allowed: sqlite:FILE, postgres://user@host/database, mysql://user@host/database", scheme)
 	}
 	if l.kind != kindPostgres && (l.store.Schema != "" || l.store.Notify != 0 || l.store.ListenURL != "") {
 		return location{}, badURL("%s: schema, notify and listen_url are settings of PostgreSQL only", l.shown)

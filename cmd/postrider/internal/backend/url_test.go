@@ -11,14 +11,16 @@ import (
 func TestLocate(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]location{
-		"sqlite:shop.db":                 {kind: "sqlite", dsn: "shop.db", shown: "sqlite:shop.db"},
-		"sqlite:///var/a%20b.db":         {kind: "sqlite", dsn: "/var/a b.db", shown: "sqlite:///var/a%20b.db"},
-		"sqlite:x.db?partitions=3":       {kind: "sqlite", dsn: "x.db", shown: "sqlite:x.db?partitions=3", store: config.Store{Partitions: 3}},
-		"postgres://u:secret@h/d":        {kind: "postgres", dsn: "postgres://u:secret@h/d", shown: "postgres://u:xxxxx@h/d"},
-		"postgresql://h/d?a=1":           {kind: "postgres", dsn: "postgresql://h/d?a=1", shown: "postgresql://h/d?a=1"},
-		"postgres://h/d?password=secret": {kind: "postgres", dsn: "postgres://h/d?password=secret", shown: "postgres://h/d"},
-		"postgres://h/d?prefix=p_":       {kind: "postgres", dsn: "postgres://h/d", shown: "postgres://h/d?prefix=p_", store: config.Store{Prefix: "p_"}},
-		"postgres://h/d?notify=5ms":      {kind: "postgres", dsn: "postgres://h/d", shown: "postgres://h/d?notify=5ms", store: config.Store{Notify: 5 * time.Millisecond, ListenURL: "postgres://h/d"}},
+		"sqlite:shop.db":                          {kind: "sqlite", dsn: "shop.db", shown: "sqlite:shop.db"},
+		"sqlite:///var/a%20b.db":                  {kind: "sqlite", dsn: "/var/a b.db", shown: "sqlite:///var/a%20b.db"},
+		"sqlite:x.db?partitions=3":                {kind: "sqlite", dsn: "x.db", shown: "sqlite:x.db?partitions=3", store: config.Store{Partitions: 3}},
+		"postgres://u:secret@h/d":                 {kind: "postgres", dsn: "postgres://u:secret@h/d", shown: "postgres://u:xxxxx@h/d"},
+		"postgresql://h/d?a=1":                    {kind: "postgres", dsn: "postgresql://h/d?a=1", shown: "postgresql://h/d?a=1"},
+		"postgres://h/d?password=secret":          {kind: "postgres", dsn: "postgres://h/d?password=secret", shown: "postgres://h/d"},
+		"postgres://h/d?prefix=p_":                {kind: "postgres", dsn: "postgres://h/d", shown: "postgres://h/d?prefix=p_", store: config.Store{Prefix: "p_"}},
+		"postgres://h/d?notify=5ms":               {kind: "postgres", dsn: "postgres://h/d", shown: "postgres://h/d?notify=5ms", store: config.Store{Notify: 5 * time.Millisecond, ListenURL: "postgres://h/d"}},
+		"mysql://u:secret@h/d?prefix=p_&tls=true": {kind: "mysql", dsn: "mysql://u:secret@h/d?tls=true", shown: "mysql://u:xxxxx@h/d?prefix=p_&tls=true", store: config.Store{Prefix: "p_"}},
+		"mariadb://h:3307/d":                      {kind: "mysql", dsn: "mariadb://h:3307/d", shown: "mariadb://h:3307/d"},
 	} {
 		got, err := locate(config.Store{URL: url})
 		want.store.URL = url
@@ -41,7 +43,9 @@ func TestLocateRefuses(t *testing.T) {
 	for url, words := range map[string]string{
 		"shop.db":                       "is not the URL of a store",
 		"memory:":                       `"memory" is not a kind of store; allowed`,
-		"mysql://h/d":                   `"mysql" is not a kind of store; allowed`,
+		"oracle://h/d":                  `"oracle" is not a kind of store; allowed`,
+		"mysql://h":                     "names no host or no database",
+		"mysql://h/d?schema=a":          "settings of PostgreSQL only",
 		"sqlite:":                       "names no file",
 		"sqlite://shop.db":              "with three slashes",
 		"sqlite:x.db?mode=ro":           "unknown option in the URL; allowed: partitions, prefix",
@@ -57,19 +61,6 @@ func TestLocateRefuses(t *testing.T) {
 			t.Errorf("%s: error %v, want %q", url, err, words)
 		} else if strings.Contains(err.Error(), "secret") {
 			t.Errorf("the error gives the password away: %v", err)
-		}
-	}
-}
-
-func TestOptionsOfAPublisherJoinItsURL(t *testing.T) {
-	t.Parallel()
-	for want, p := range map[string]config.Publisher{
-		"nats://h":                      {URL: "nats://h"},
-		"nats://h?a=1&token=x%26y":      {URL: "nats://h?a=1", Options: map[string]string{"token": "x&y"}},
-		"nats://h?creds=%2Fc&stream=S+": {URL: "nats://h", Options: map[string]string{"stream": "S ", "creds": "/c"}},
-	} {
-		if got := withOptions(p); got != want {
-			t.Errorf("%+v becomes %s, want %s", p, got, want)
 		}
 	}
 }

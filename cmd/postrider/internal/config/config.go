@@ -55,6 +55,9 @@ type Relay struct {
 	Start  Start    `yaml:"start"`
 	// AcceptUnordered lets the relay start with a publisher that cannot keep the order of a key.
 	AcceptUnordered bool `yaml:"accept_unordered"`
+	// RequireDedupe and RequireMessageBytes are what the broker must promise for the relay to start.
+	RequireDedupe       time.Duration `yaml:"require_dedupe" min:"0s"`
+	RequireMessageBytes Size          `yaml:"require_message_bytes" min:"0"`
 
 	// The rest is as in the package relay, whose defaults apply.
 

@@ -80,11 +80,7 @@ func (d *decoder) mapping(n ast.Node, v reflect.Value, path string) {
 }
 
 func (d *decoder) unknown(n ast.Node, path, name string, allowed []string) {
-	hint := ""
-	if word := nearest(name, allowed); word != "" {
-		hint = fmt.Sprintf(" (did you mean %s?)", word)
-	}
-	d.fault(n, path, "unknown key%s; allowed: %s", hint, strings.Join(allowed, ", "))
+	d.fault(n, path, "unknown key%s; allowed: %s", didYouMean(name, allowed), strings.Join(allowed, ", "))
 }
 
 // value fills a field of any kind. A key without a value leaves the default.

@@ -96,7 +96,7 @@ func collect(v reflect.Value, variable, path string, out map[string]leaf) {
 				collect(element, name+"_"+variableOf(element.FieldByName("Name").String()), fmt.Sprintf("%s[%d]", at, i), out)
 			}
 		case value.Kind() == reflect.Map:
-			for _, option := range PublisherOptions {
+			for _, option := range everyOption() {
 				out[name+"_"+variableOf(option)] = leaf{path: join(at, option), value: value, tag: f.Tag, key: option}
 			}
 		default:

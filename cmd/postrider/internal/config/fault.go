@@ -55,6 +55,14 @@ func (e *Error) orNil() error {
 	return e
 }
 
+// didYouMean is a hint to the allowed word that text most likely meant.
+func didYouMean(text string, allowed []string) string {
+	if word := nearest(text, allowed); word != "" {
+		return fmt.Sprintf(" (did you mean %s?)", word)
+	}
+	return ""
+}
+
 // nearest returns the allowed word that text most likely meant, "" when none is close.
 func nearest(text string, allowed []string) string {
 	best, bestDistance := "", 3

@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml/token"
@@ -96,11 +95,8 @@ func (d *decoder) checkStores(c *Config) {
 func (d *decoder) checkRelay(at string, r Relay, c *Config) {
 	if r.Publisher.URL == "" {
 		d.at(at+".publisher", "is missing, e.g. publisher: nats://127.0.0.1:4222?stream=ORDERS")
-	}
-	for name := range r.Publisher.Options {
-		if !slices.Contains(PublisherOptions, name) {
-			d.at(at+".publisher.options."+name, "unknown option; allowed: %s", strings.Join(PublisherOptions, ", "))
-		}
+	} else {
+		r.Publisher.Check(func(where, text string) { d.at(at+".publisher."+where, "%s", text) })
 	}
 	stores := c.AllStores()
 	if len(stores) > 1 && r.Store == "" {

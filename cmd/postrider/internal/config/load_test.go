@@ -122,6 +122,52 @@ func TestEnvironmentWinsOverFile(t *testing.T) {
 	}
 }
 
+func TestParseReportsOptionsWithTheirPlace(t *testing.T) {
+	t.Parallel()
+	_, _, err := Parse("postrider.yaml", []byte(`relays:
+  - name: a
+    publisher:
+      url: nats://h?strem=S
+      options:
+        stream: S
+        timeout: 1s
+  - name: b
+    publisher: https://h/x?strem=theirs#secrt=S
+  - name: c
+    publisher: https://h
+  - name: d
+    publisher: natz://u:pa55@h
+  - name: e
+    publisher: h:4222
+  - name: f
+    publisher: https://h/x#whsec_pa55
+`), []string{"POSTRIDER_RELAYS_C_PUBLISHER_OPTIONS_STREAM=S"})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	want := []string{
+		"postrider.yaml:4:7: relays[0].publisher.url: in the URL: unknown option strem (did you mean stream?) of nats; allowed: stream, ",
+		"postrider.yaml:7:9: relays[0].publisher.options.timeout: unknown option timeout of nats; allowed: stream, ",
+		"postrider.yaml:9:5: relays[1].publisher.url: in the URL: unknown option secrt (did you mean secret?) of webhook; allowed: ",
+		"postrider.yaml:11:5: relays[2].publisher.options.stream: unknown option stream of webhook",
+		`postrider.yaml:13:5: relays[3].publisher.url: "natz" is no kind of broker (did you mean nats://?); write nats://`,
+		"postrider.yaml:15:5: relays[4].publisher.url: this is not the URL of a broker; write nats://",
+		"postrider.yaml:17:5: relays[5].publisher.url: in the URL: unknown option (not shown) of webhook",
+	}
+	got := strings.Split(err.Error(), "\n")
+	if len(got) != len(want) {
+		t.Errorf("%d faults, want %d", len(got), len(want))
+	}
+	for i := range min(len(got), len(want)) {
+		if !strings.HasPrefix(got[i], want[i]) {
+			t.Errorf("fault %d:\n got %s\nwant %s…", i, got[i], want[i])
+		}
+	}
+	if strings.Contains(err.Error(), "pa55") {
+		t.Error("a password is shown")
+	}
+}
+
 func TestParseRefusesWhatIsNotOneYAMLDocument(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

@@ -2,256 +2,153 @@ package demo
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
-	"sync"
+	"io"
+	"os"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
-	natsbroker "github.com/postrider/postrider/broker/nats"
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/cmd/postrider/internal/config"
 )
 
-// broker is the JetStream that the demo publishes to and reads from: a server of its own in this process, which it stops
-// and starts, or one that exists, from which it cuts the relay's connections.
-type broker struct {
-	url     string
-	options *server.Options // nil: the server is somebody else's
-	server  *server.Server
-	stream  string
-	gate    gate
+// broker is what the demo publishes to and reads from: one of its own in this process, which it stops and starts, or one
+// that exists, from which it cuts the relay's connections. What it makes there is called after Config.Name.
+type broker interface {
+	// publisher connects the relay's publisher.
+	publisher(ctx context.Context) (publisher, error)
+	// consume hands on what arrives, the messages of a key in their order, until ctx ends. Its error is that nothing can be
+	// read, or that of take.
+	consume(ctx context.Context, take func(*postrider.Message) error) error
+	// away takes the broker away and says how, back brings it back.
+	away() string
+	back() error
+	// end removes what the demo has made, and ends what it has started.
+	end(ctx context.Context) error
 }
 
-// startTimeout is how long the server in the process may take to answer.
+type publisher interface {
+	postrider.Publisher
+	io.Closer
+}
+
+// InProcess is a Config.Publisher: a webhook whose receiver is in this process.
+const InProcess = "webhook:"
+
+// startTimeout is how long a broker may take to answer.
 const startTimeout = 10 * time.Second
 
-// startBroker starts a server in this process with its stream under dir.
-func startBroker(dir, stream string) (*broker, error) {
-	b := &broker{stream: stream, options: &server.Options{
-		ServerName: "postrider-demo", Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: dir, NoLog: true, NoSigs: true,
-	}}
-	if err := b.run(); err != nil {
-		return nil, err
+// openBroker opens the broker that a configuration names. Of the options in the URL those that say how to connect count.
+func openBroker(cfg Config) (broker, error) {
+	switch cfg.Publisher {
+	case "":
+		return startNATS(cfg.Dir, cfg.Name)
+	case InProcess:
+		return startReceiver()
 	}
-	b.options.Port = b.server.Addr().(*net.TCPAddr).Port // the same again after the outage
-	b.url = b.server.ClientURL()
-	return b, nil
-}
-
-func (b *broker) run() error {
-	s, err := server.NewServer(b.options)
-	if err != nil {
-		return fmt.Errorf("start the JetStream server: %w", err)
-	}
-	s.Start()
-	if !s.ReadyForConnections(startTimeout) {
-		s.Shutdown()
-		return fmt.Errorf("start the JetStream server: no answer within %s", startTimeout)
-	}
-	b.server = s
-	return nil
-}
-
-// away takes the broker away, back brings it back.
-func (b *broker) away() {
-	if b.options == nil {
-		b.gate.close()
-		return
-	}
-	b.server.Shutdown()
-	b.server.WaitForShutdown()
-}
-
-func (b *broker) back() error {
-	if b.options == nil {
-		b.gate.open()
-		return nil
-	}
-	return b.run()
-}
-
-// connectOptions make a connection try again soon enough for a show.
-func connectOptions() []nats.Option {
-	return []nats.Option{
-		nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond), nats.ReconnectJitter(0, 0),
-		nats.CustomReconnectDelay(func(int) time.Duration { return 100 * time.Millisecond }),
-	}
-}
-
-// publisher connects the relay's publisher. All that it sends passes the gate. Of the options in the URL those that say
-// how to connect count; the stream is the demo's own.
-func (b *broker) publisher(ctx context.Context) (*natsbroker.Publisher, error) {
-	servers, cfg, err := natsbroker.ParseURL(b.url, natsbroker.Config{})
+	kind, err := config.BrokerOf(cfg.Publisher)
 	if err != nil {
 		return nil, err
 	}
-	cfg.Stream, cfg.Prefix, cfg.Subjects, cfg.CheckOnly = b.stream, "", nil, false
-	cfg.Name, cfg.AckWait, cfg.Logger = "postrider demo relay", 2*time.Second, slog.New(slog.DiscardHandler)
-	cfg.Options = append(connectOptions(), nats.SetCustomDialer(&b.gate))
-	return natsbroker.Open(ctx, servers, cfg)
+	switch kind.Name {
+	case "nats":
+		return &natsBroker{url: cfg.Publisher, stream: cfg.Name}, nil
+	case "kafka":
+		return newKafka(cfg.Publisher, cfg.Name)
+	case "redis":
+		return newRedis(cfg.Publisher, cfg.Name)
+	case "rabbitmq":
+		return newRabbitMQ(cfg.Publisher, cfg.Name)
+	default:
+		return nil, fmt.Errorf("what arrives at somebody else's %s cannot be read back and compared; for a receiver in this process write: --publisher %s",
+			kind.Name, InProcess)
+	}
 }
 
-// consumer connects the consumer, which the gate does not concern.
-func (b *broker) consumer() (*nats.Conn, error) {
-	servers, cfg, err := natsbroker.ParseURL(b.url, natsbroker.Config{})
-	if err != nil {
-		return nil, err
-	}
-	options := append(connectOptions(), nats.Name("postrider demo consumer"))
-	switch {
-	case cfg.CredentialsFile != "":
-		options = append(options, nats.UserCredentials(cfg.CredentialsFile))
-	case cfg.NKeySeedFile != "":
-		nkey, err := nats.NkeyOptionFromSeed(cfg.NKeySeedFile)
-		if err != nil {
-			return nil, fmt.Errorf("read the nkey seed: %w", err)
-		}
-		options = append(options, nkey)
-	case cfg.Token != "":
-		options = append(options, nats.Token(cfg.Token))
-	case cfg.User != "":
-		options = append(options, nats.UserInfo(cfg.User, cfg.Password))
-	}
-	if cfg.CAFile != "" {
-		options = append(options, nats.RootCAs(cfg.CAFile))
-	}
-	if cfg.CertFile != "" {
-		options = append(options, nats.ClientCert(cfg.CertFile, cfg.KeyFile))
-	}
-	conn, err := nats.Connect(servers, options...)
-	if err != nil {
-		return nil, fmt.Errorf("connect the consumer: %w", err)
-	}
-	return conn, nil
-}
+// cutOff says how a broker of somebody else is taken away.
+const cutOff = "the relay's connection is cut and cannot be made again"
 
-// end stops the server, or removes the stream from somebody else's.
-func (b *broker) end(ctx context.Context, consumer *nats.Conn) error {
-	if b.options != nil {
-		b.away()
-		return nil
-	}
-	if consumer == nil {
-		return nil
-	}
-	js, err := jetstream.New(consumer)
-	if err == nil {
-		err = js.DeleteStream(ctx, b.stream)
-	}
-	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("remove the stream %s: %w; remove it by hand: nats stream rm %s", b.stream, err, b.stream)
-	}
-	return nil
-}
+// readAtOnce is how many messages the consumer takes at a time.
+const readAtOnce = 100
 
-// consume reads the stream from its beginning until ctx ends and hands each message to the checker. It reads on behind the
-// last message that it has seen, whatever happens to the connection.
-func consume(ctx context.Context, conn *nats.Conn, stream string, c *checker) error {
-	js, err := jetstream.New(conn)
-	if err != nil {
-		return fmt.Errorf("consume: %w", err)
-	}
-	next := uint64(1)
-	for ctx.Err() == nil {
-		if err := consumeSome(ctx, js, stream, c, &next); err != nil {
-			return err
-		}
-		select { // the broker is away, or was
-		case <-ctx.Done():
-		case <-time.After(100 * time.Millisecond):
+// consumeFrom reads by a subscriber until ctx ends. What could not be acknowledged comes again, and counts as a duplicate.
+func consumeFrom(ctx context.Context, s postrider.Subscriber, take func(*postrider.Message) error) (err error) {
+	var sub postrider.Subscription
+	for sub == nil {
+		if sub, err = s.Subscribe(ctx); err != nil && !waits(ctx, err) {
+			return ending(ctx, err)
 		}
 	}
-	return nil
-}
-
-// consumeSome reads until the broker fails. Its error is a message that is not the shop's.
-func consumeSome(ctx context.Context, js jetstream.JetStream, stream string, c *checker, next *uint64) error {
-	attempt, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	consumer, err := js.OrderedConsumer(attempt, stream, jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: *next,
-	})
-	if err != nil {
-		return nil
-	}
-	messages, err := consumer.Messages(jetstream.PullHeartbeat(time.Second), jetstream.PullExpiry(2*time.Second))
-	if err != nil {
-		return nil
-	}
-	defer context.AfterFunc(ctx, messages.Stop)()
-	defer messages.Stop()
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
+		defer cancel()
+		if closed := sub.Close(closing); err == nil && closed != nil {
+			err = fmt.Errorf("end the consumer: %w", closed)
+		}
+	}()
 	for {
-		m, err := messages.Next()
+		deliveries, err := sub.Receive(ctx, readAtOnce)
+		if err != nil && !waits(ctx, err) {
+			return ending(ctx, err)
+		}
+		for _, d := range deliveries {
+			if err := errors.Join(d.Err, take(d.Message)); err != nil {
+				return fmt.Errorf("consume: %w", err)
+			}
+			_ = d.Ack(ctx)
+		}
+	}
+}
+
+// waits says whether the broker could not be reached, in which case it waits a moment.
+func waits(ctx context.Context, err error) bool {
+	if ctx.Err() != nil || postrider.OutcomeOf(err).Kind != postrider.BrokerUnavailable {
+		return false
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(100 * time.Millisecond):
+	}
+	return true
+}
+
+// ending is the error of a consumer that ends; that its time is over is none.
+func ending(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("consume: %w", err)
+}
+
+// factOf is what a message of the shop says about itself.
+func factOf(m *postrider.Message) (fact, error) {
+	var d detail
+	if err := json.Unmarshal(m.Payload, &d); err != nil {
+		return fact{}, fmt.Errorf("message %s is not the shop's: %w", m.ID, err)
+	}
+	return fact{ID: m.ID, Key: d.Customer, N: d.Number}, nil
+}
+
+// tlsConfig is for connections to serverName, with certificates of files.
+func tlsConfig(serverName, ca, cert, key string) (*tls.Config, error) {
+	c := &tls.Config{ServerName: serverName, MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
 		if err != nil {
-			return nil
+			return nil, fmt.Errorf("read the authorities: %w", err)
 		}
-		meta, err := m.Metadata()
+		c.RootCAs = x509.NewCertPool()
+		c.RootCAs.AppendCertsFromPEM(pem)
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
 		if err != nil {
-			return fmt.Errorf("consume: %w", err)
+			return nil, fmt.Errorf("read the certificate: %w", err)
 		}
-		var d detail
-		if err := json.Unmarshal(m.Data(), &d); err != nil {
-			return fmt.Errorf("consume message %d: %w", meta.Sequence.Stream, err)
-		}
-		c.receive(fact{ID: m.Headers().Get(nats.MsgIdHdr), Key: d.Customer, N: d.Number})
-		*next = meta.Sequence.Stream + 1
+		c.Certificates = []tls.Certificate{pair}
 	}
-}
-
-// gate is a dialer that can be closed: open connections break and new ones fail.
-type gate struct {
-	mu     sync.Mutex
-	closed bool
-	conns  map[net.Conn]struct{}
-}
-
-var errGate = errors.New("the broker is away")
-
-// Dial implements nats.CustomDialer.
-func (g *gate) Dial(network, address string) (net.Conn, error) {
-	if g.isClosed() {
-		return nil, errGate
-	}
-	conn, err := net.DialTimeout(network, address, 2*time.Second)
-	if err != nil {
-		return nil, err
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
-		_ = conn.Close()
-		return nil, errGate
-	}
-	if g.conns == nil {
-		g.conns = map[net.Conn]struct{}{}
-	}
-	g.conns[conn] = struct{}{}
-	return conn, nil
-}
-
-func (g *gate) isClosed() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.closed
-}
-
-func (g *gate) close() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.closed = true
-	for conn := range g.conns {
-		_ = conn.Close()
-	}
-	clear(g.conns)
-}
-
-func (g *gate) open() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.closed = false
+	return c, nil
 }

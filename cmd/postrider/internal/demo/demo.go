@@ -1,5 +1,5 @@
 // Package demo shows Postrider at work, and checks it: a small shop takes orders in transactions that publish, a relay
-// moves their messages to JetStream, and a consumer compares what arrives with what was committed. On the way the broker
+// moves their messages to a broker, and a consumer compares what arrives with what was committed. On the way the broker
 // is taken away, a message is poisoned and the relay crashes.
 package demo
 
@@ -12,8 +12,6 @@ import (
 	"log/slog"
 	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
@@ -38,15 +36,18 @@ type Config struct {
 	Transactions outbox.Store[*sql.Tx]
 	DB           *sql.DB
 	TablePrefix  string
+	// QuestionMarks says that the database takes ? for parameters, and not $1.
+	QuestionMarks bool
 	// Shown names the store on the screen.
 	Shown string
-	// Publisher is the URL of a NATS server; empty starts one in this process, which keeps its stream under Dir.
+	// Publisher is the URL of a broker. Empty starts a JetStream server in this process, which keeps its stream under Dir;
+	// InProcess is a webhook with its receiver in this process.
 	Publisher string
-	// ShownPublisher names the server on the screen.
+	// ShownPublisher names the broker on the screen.
 	ShownPublisher string
 	Dir            string
-	// Stream is the name of the stream, which must not exist.
-	Stream string
+	// Name is that of the stream, topic or queue, which must not exist: letters, digits and underscores.
+	Name string
 
 	Out io.Writer
 	// Width returns the number of columns of the terminal just now; nil when Out is none. Color allows colors.
@@ -69,15 +70,14 @@ const stopTimeout = 10 * time.Second
 
 // run is a running demo.
 type run struct {
-	cfg      Config
-	shop     *shop
-	check    *checker
-	broker   *broker
-	consumer *nats.Conn
-	publish  postrider.Publisher
-	poison   poison
-	screen   *screen
-	began    time.Time
+	cfg     Config
+	shop    *shop
+	check   *checker
+	broker  broker
+	publish publisher
+	poison  poison
+	screen  *screen
+	began   time.Time
 
 	mu    sync.Mutex
 	relay *mortal
@@ -113,28 +113,22 @@ func (r *run) prepare(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open the outbox: %w", err)
 	}
-	r.shop = &shop{db: r.cfg.DB, outbox: box, prefix: r.cfg.TablePrefix, check: r.check}
+	r.shop = &shop{db: r.cfg.DB, outbox: box, prefix: r.cfg.TablePrefix, questionMarks: r.cfg.QuestionMarks, check: r.check}
 	if err := r.shop.open(ctx); err != nil {
 		return err
 	}
-	if r.cfg.Publisher == "" {
-		r.broker, err = startBroker(r.cfg.Dir, r.cfg.Stream)
-	} else {
-		r.broker = &broker{url: r.cfg.Publisher, stream: r.cfg.Stream}
-	}
+	b, err := openBroker(r.cfg)
 	if err != nil {
 		return err
 	}
+	r.broker = b
 	dial, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	publisher, err := r.broker.publisher(dial)
+	p, err := b.publisher(dial)
 	if err != nil {
 		return err
 	}
-	r.publish = publisher
-	if r.consumer, err = r.broker.consumer(); err != nil {
-		return err
-	}
+	r.publish = p
 	return r.startRelay()
 }
 
@@ -170,10 +164,15 @@ func (r *run) show(ctx, work context.Context) (Findings, error) {
 	var consumer, tills, watcher sync.WaitGroup
 	var consumed, served error
 	failed := make(chan struct{})
-	consumer.Go(func() { consumed = consume(consuming, r.consumer, r.cfg.Stream, r.check) })
+	fail := sync.OnceFunc(func() { close(failed) })
+	consumer.Go(func() {
+		if consumed = r.broker.consume(consuming, r.received); consumed != nil {
+			fail()
+		}
+	})
 	tills.Go(func() {
 		if served = r.shop.serve(opening, 20*time.Millisecond); served != nil {
-			close(failed)
+			fail()
 		}
 	})
 	watcher.Go(func() { r.watch(watching) })
@@ -183,7 +182,7 @@ func (r *run) show(ctx, work context.Context) (Findings, error) {
 	tills.Wait()
 	mended := r.mend(work)
 	r.screen.step("the shop closes; waiting for what is on its way")
-	dead, waited := r.awaitAll(work)
+	dead, waited := r.awaitAll(work, failed)
 	ledger, read := r.shop.ledger(work)
 	endWatching()
 	watcher.Wait()
@@ -192,9 +191,18 @@ func (r *run) show(ctx, work context.Context) (Findings, error) {
 	return r.check.compare(ledger, dead), errors.Join(told, served, mended, waited, read, consumed)
 }
 
+// received hands a message to the checker. Its error is a message that is not the shop's.
+func (r *run) received(m *postrider.Message) error {
+	f, err := factOf(m)
+	if err == nil {
+		r.check.receive(f)
+	}
+	return err
+}
+
 // awaitAll waits until the consumer has everything that was committed and is not dead, or cfg.Wait has passed; then what
-// is missing is lost. It returns the IDs of the dead letters.
-func (r *run) awaitAll(ctx context.Context) (map[string]bool, error) {
+// is missing is lost. When something has failed it does not wait. It returns the IDs of the dead letters.
+func (r *run) awaitAll(ctx context.Context, failed <-chan struct{}) (map[string]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.Wait)
 	defer cancel()
 	for {
@@ -211,6 +219,8 @@ func (r *run) awaitAll(ctx context.Context) (map[string]bool, error) {
 		}
 		select {
 		case <-ctx.Done():
+			return dead, nil
+		case <-failed:
 			return dead, nil
 		case <-time.After(50 * time.Millisecond):
 		}
@@ -274,16 +284,13 @@ func (r *run) cleanUp() error {
 	for _, m := range relays {
 		errs = append(errs, m.stop(2*stopTimeout))
 	}
-	if c, ok := r.publish.(io.Closer); ok {
-		errs = append(errs, c.Close())
+	if r.publish != nil {
+		errs = append(errs, r.publish.Close())
 	}
 	if r.broker != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 		defer cancel()
-		errs = append(errs, r.broker.end(ctx, r.consumer))
-	}
-	if r.consumer != nil {
-		r.consumer.Close()
+		errs = append(errs, r.broker.end(ctx))
 	}
 	return errors.Join(errs...)
 }

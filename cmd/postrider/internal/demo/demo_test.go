@@ -2,6 +2,7 @@ package demo_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -40,7 +41,7 @@ func setup(t *testing.T) (demo.Config, *bytes.Buffer) {
 	var out bytes.Buffer
 	return demo.Config{
 		For: demo.MinFor, Store: place.Store, Transactions: place.Transactions, DB: place.DB, TablePrefix: place.TablePrefix,
-		Shown: "SQLite", ShownPublisher: "JetStream", Dir: filepath.Join(dir, "jetstream"), Stream: "DEMO", Out: &out,
+		Shown: "SQLite", ShownPublisher: "JetStream", Dir: filepath.Join(dir, "jetstream"), Name: "DEMO", Out: &out,
 		Wait: time.Minute,
 	}, &out
 }
@@ -157,21 +158,23 @@ func TestDemoFindsDisorder(t *testing.T) {
 	contains(t, out.String(), "A promise broke.", "out of order: customer/")
 }
 
-// liar lies about one message: it hands on what lie makes of it and, if the broker takes that, reports success.
+// liar lies about one message, each time that it comes: it hands on what lie makes of it and, if the broker takes that,
+// reports success.
 func liar(lie func(*postrider.Message) []*postrider.Message) relay.PublishInterceptor {
 	var mu sync.Mutex
-	lied := false
+	about := ""
 	return func(next relay.PublishFunc) relay.PublishFunc {
 		return func(ctx context.Context, msgs []*postrider.Message) []error {
 			mu.Lock()
 			defer mu.Unlock()
-			if lied {
+			about = cmp.Or(about, msgs[0].ID)
+			i := slices.IndexFunc(msgs, func(m *postrider.Message) bool { return m.ID == about })
+			if i < 0 {
 				return next(ctx, msgs)
 			}
-			if err := errors.Join(next(ctx, append(lie(msgs[0]), msgs[1:]...))...); err != nil {
+			if err := errors.Join(next(ctx, slices.Concat(msgs[:i], lie(msgs[i]), msgs[i+1:]))...); err != nil {
 				return slices.Repeat([]error{err}, len(msgs))
 			}
-			lied = true
 			return nil
 		}
 	}
@@ -188,7 +191,7 @@ func overtake() relay.PublishInterceptor {
 			defer mu.Unlock()
 			errs := make([]error, len(msgs))
 			for i, m := range msgs {
-				if kept == nil {
+				if kept == nil || m.ID == kept.ID { // it comes again when a relay has crashed before it settled
 					kept = m
 					continue
 				}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,20 +35,31 @@ type shop struct {
 	outbox *outbox.Outbox[*sql.Tx]
 	// prefix stands before the names of the tables.
 	prefix string
-	check  *checker
+	// questionMarks: parameters are ? and not $1.
+	questionMarks bool
+	check         *checker
 
 	orders, rolledBack atomic.Int64
 	// poisonNext marks the next message of the poisoned customer.
 	poisonNext atomic.Bool
 }
 
-// The tables of the shop and the ledger, in SQL that both databases take.
+// The tables of the shop and the ledger, in SQL that every database takes.
 const shopTables = `
-CREATE TABLE {p}customers (name TEXT PRIMARY KEY, messages BIGINT NOT NULL);
-CREATE TABLE {p}orders (id TEXT PRIMARY KEY, customer TEXT NOT NULL, cents BIGINT NOT NULL);
-CREATE TABLE {p}ledger (id TEXT PRIMARY KEY, customer TEXT NOT NULL, number BIGINT NOT NULL)`
+CREATE TABLE {p}customers (name VARCHAR(64) PRIMARY KEY, messages BIGINT NOT NULL);
+CREATE TABLE {p}orders (id VARCHAR(64) PRIMARY KEY, customer VARCHAR(64) NOT NULL, cents BIGINT NOT NULL);
+CREATE TABLE {p}ledger (id VARCHAR(64) PRIMARY KEY, customer VARCHAR(64) NOT NULL, number BIGINT NOT NULL)`
 
-func (s *shop) sql(text string) string { return strings.ReplaceAll(text, "{p}", s.prefix) }
+var parameter = regexp.MustCompile(`\$[0-9]`)
+
+// sql names the tables, and writes the parameters, which stand in order, as the database wants them.
+func (s *shop) sql(text string) string {
+	text = strings.ReplaceAll(text, "{p}", s.prefix)
+	if s.questionMarks {
+		text = parameter.ReplaceAllLiteralString(text, "?")
+	}
+	return text
+}
 
 // open makes the tables and the customers.
 func (s *shop) open(ctx context.Context) error {
@@ -134,8 +146,10 @@ func (s *shop) write(ctx context.Context, tx *sql.Tx, name string, poison bool) 
 	order, cents := postrider.NewID(), 100+rand.Int64N(20_000)
 	var last int64
 	// The row of the customer stays locked until the transaction ends, so that numbers rise in the order of the commits.
-	err := tx.QueryRowContext(ctx, s.sql(`UPDATE {p}customers SET messages = messages + $1 WHERE name = $2 RETURNING messages`),
-		len(types), name).Scan(&last)
+	_, err := tx.ExecContext(ctx, s.sql(`UPDATE {p}customers SET messages = messages + $1 WHERE name = $2`), len(types), name)
+	if err == nil {
+		err = tx.QueryRowContext(ctx, s.sql(`SELECT messages FROM {p}customers WHERE name = $1`), name).Scan(&last)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("count the customer's messages: %w", err)
 	}
@@ -165,7 +179,7 @@ func (s *shop) write(ctx context.Context, tx *sql.Tx, name string, poison bool) 
 // committed counts the messages in the ledger, through the sum of the customers' counters: its cost does not grow.
 func (s *shop) committed(ctx context.Context) (int64, error) {
 	var n int64
-	err := s.db.QueryRowContext(ctx, s.sql(`SELECT COALESCE(CAST(SUM(messages) AS BIGINT), 0) FROM {p}customers`)).Scan(&n)
+	err := s.db.QueryRowContext(ctx, s.sql(`SELECT COALESCE(SUM(messages), 0) FROM {p}customers`)).Scan(&n)
 	if err != nil {
 		return 0, fmt.Errorf("count the committed messages: %w", err)
 	}

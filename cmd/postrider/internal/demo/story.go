@@ -48,12 +48,7 @@ func (r *run) tell(ctx, work context.Context, failed <-chan struct{}) error {
 
 func (r *run) takeBrokerAway(context.Context) error {
 	r.setBrokerAway(true)
-	r.broker.away()
-	if r.broker.options == nil {
-		r.screen.step("the broker is taken away: the relay's connection is cut and cannot be made again")
-	} else {
-		r.screen.step("the broker is taken away: the JetStream server is shut down")
-	}
+	r.screen.step("the broker is taken away: %s", r.broker.away())
 	return nil
 }
 

@@ -22,6 +22,14 @@ type Store interface {
 	Fetch(ctx context.Context, relay string, req relay.FetchRequest) ([]relay.Batch, error)
 }
 
+// Placer is implemented by stores whose cursors say of each sequence up to their position whether it was seen, so that
+// those of the beginning do not hold elsewhere.
+type Placer interface {
+	// CursorAt returns a cursor at a position, behind which come all messages with a higher sequence, and those with a lower
+	// one that are not committed yet.
+	CursorAt(ctx context.Context, position int64) (relay.Cursor, error)
+}
+
 const (
 	// readLimit and readBytes bound what one call of Next holds in memory.
 	readLimit, readBytes = 500, 4 << 20
@@ -87,6 +95,13 @@ func from(ctx context.Context, store Store, reached func(first relay.Record) boo
 		} else {
 			low = middle + 1
 		}
+	}
+	if p, ok := r.store.(Placer); ok {
+		c, err := p.CursorAt(ctx, low)
+		for i := range r.cursors {
+			r.cursors[i] = c
+		}
+		return r, err
 	}
 	// The snapshot comes last: then every sequence up to the position had been taken before it, as in a relay's cursor.
 	cursors, err := r.present(ctx)

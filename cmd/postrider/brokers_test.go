@@ -1,0 +1,67 @@
+package main
+
+import (
+	"crypto/rand"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestRelayToEveryBroker: the URL of each kind of broker is enough for a relay, and for asking what is promised there.
+func TestRelayToEveryBroker(t *testing.T) {
+	t.Parallel()
+	for _, broker := range []struct {
+		server, options, relay string
+		promised               []string
+	}{
+		{"NATS", "?stream={n}", "to-nats", []string{"dropped for 2m0s, by message ID", "1,044,480 bytes"}},
+		{"KAFKA", "?create=true&partitions=2&prefix={n}.", "to-kafka", []string{"come through", "1,044,492 bytes"}},
+		{"RABBITMQ", "?exchange={n}&queue={n}", "to-rabbitmq", []string{"come through", "16,777,216 bytes"}},
+		{"REDIS", "?prefix={n}:&partitions=2", "to-redis", []string{"come through", "8,388,608 bytes", "Redis acknowledges before a replica has a message"}},
+	} {
+		t.Run(broker.server, func(t *testing.T) {
+			t.Parallel()
+			server := os.Getenv("POSTRIDER_TEST_" + broker.server)
+			if server == "" {
+				t.Fatalf("POSTRIDER_TEST_%s is not set: run the tests with make test, which starts the servers", broker.server)
+			}
+			publisher := server + strings.ReplaceAll(broker.options, "{n}", "cli_"+strings.ToLower(rand.Text()))
+			url := newOutbox(t)
+			publishKeys(t, url, "order/1", "order/1", "order/2")
+			r := start(t, nil, "relay", "--store", url, "--publisher", publisher)
+			awaitDelivered(t, url, broker.relay, 3)
+			if code := r.end(t); code != exitDone {
+				t.Errorf("exit code %d:\n%s", code, r.err.String())
+			}
+			if text := r.err.String(); strings.Contains(text, "guest") {
+				t.Errorf("the log gives a password away:\n%s", text)
+			}
+			contains(t, ok(t, "route", "explain", "orders", "--publisher", publisher, "--connect"), append(broker.promised,
+				"relay "+broker.relay+": takes it, by the pattern *", "kept per key")...)
+		})
+	}
+}
+
+// awaitDelivered waits until a relay has delivered so many messages.
+func awaitDelivered(t *testing.T, url, name string, want int64) {
+	t.Helper()
+	o := openOutbox(t, url)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(time.Minute)
+	for {
+		s, err := o.Status(t.Context())
+		must(t, err)
+		for _, r := range s.Relays {
+			if r.Name == name && r.Delivered == want {
+				return
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("relay %s has not delivered %d messages: %+v", name, want, s.Relays)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/deadletter"
+)
+
+func (p *Program) deadExportCommand() *cobra.Command {
+	var f deadFilter
+	var output string
+	state := deadState("open")
+	cmd := &cobra.Command{
+		Use:   "export",
+		Short: "Write dead letters with all that belongs to them, one JSON object per line",
+		Long: `Write dead letters, oldest first, with all that belongs to them (message, history, edits), one JSON object per line, for
+postrider dead import in this or another outbox, or to keep.`,
+		Example: `  postrider dead export > dead.ndjson
+  postrider dead export --relay to-nats --state any --output dead.ndjson`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(nil); err != nil {
+				return err
+			}
+			f.State = deadletter.State(state)
+			return p.withStore(cmd, func(b *backend.Outbox) (err error) {
+				filter, err := f.filter(cmd.Context(), b)
+				if err != nil {
+					return err
+				}
+				out := p.Stdout
+				if output != "" {
+					file, err := os.OpenFile(output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+					if err != nil {
+						return fmt.Errorf("write the export: %w", err)
+					}
+					defer func() { err = errors.Join(err, file.Close()) }()
+					out = file
+				}
+				n, err := deadletter.Export(cmd.Context(), out, b, filter)
+				if err != nil {
+					return fmt.Errorf("%w; %s were written", err, plural(n, "letter"))
+				}
+				fmt.Fprintf(p.Stderr, "postrider: exported %s\n", plural(n, "dead letter"))
+				return nil
+			})
+		},
+	}
+	f.flags(cmd)
+	cmd.Flags().Var(choice(&state), "state", "only in this `state`: open, redriven, discarded or any")
+	completeChoices(cmd, "state", state.Allowed())
+	cmd.Flags().StringVarP(&output, "output", "o", "", "write to this `file`, which must not exist (default standard output)")
+	return cmd
+}
+
+func (p *Program) deadImportCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "import FILE",
+		Short: "Add exported dead letters that are not there yet",
+		Long: `Read what postrider dead export wrote (- for standard input) and add the letters that are not there yet: one of the same
+relay or consumer, message ID and time of death stays as it is. So an import can be repeated, and after an error run again.
+Nothing is sent back by it.`,
+		Example: `  postrider dead import dead.ndjson --store postgres://…
+  postrider dead export --store sqlite:old.db | postrider dead import - --store sqlite:new.db`,
+		Args: exactArgs("a FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in := p.Stdin
+			if args[0] != "-" {
+				file, err := os.Open(args[0])
+				if err != nil {
+					return usagef("%v", err)
+				}
+				defer file.Close()
+				in = file
+			}
+			return p.withStore(cmd, func(b *backend.Outbox) error { return p.importDead(cmd, b, in, asJSON) })
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write what was done as JSON")
+	return cmd
+}
+
+func (p *Program) importDead(cmd *cobra.Command, b *backend.Outbox, in io.Reader, asJSON bool) error {
+	bar, seen := p.progress(-1, "import"), int64(0)
+	defer bar.end()
+	done, err := deadletter.Import(cmd.Context(), in, b, func(done deadletter.Imported) {
+		bar.add(int(done.Letters - seen))
+		seen = done.Letters
+	})
+	bar.end()
+	if err != nil {
+		return fmt.Errorf("%w; %s were new and are imported: mend the line and run it again", err, plural(done.New, "letter"))
+	}
+	if asJSON {
+		return printJSON(p.Stdout, done)
+	}
+	fmt.Fprintf(p.Stdout, "imported %s; %s of the file were there already\n", plural(done.New, "dead letter"), number(done.Letters-done.New))
+	return nil
+}

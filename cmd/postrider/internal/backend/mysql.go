@@ -1,0 +1,128 @@
+package backend
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+
+	mysqlstore "github.com/postrider/postrider/store/mysql"
+)
+
+// openMySQL connects to a database and makes sure that it answers. Options in the query of the URL are those of the driver.
+func openMySQL(ctx context.Context, l location) (*sql.DB, error) {
+	config, err := mysqlConfig(l)
+	if err != nil {
+		return nil, err
+	}
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		return nil, badURL("%s: %v", l.shown, err)
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(connections)
+	db.SetMaxIdleConns(connections)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	if err := db.PingContext(ctx); err != nil {
+		_ = db.Close()
+		return nil, fmt.Errorf("connect to %s: %w", l.shown, err)
+	}
+	return db, nil
+}
+
+func mysqlConfig(l location) (*mysql.Config, error) {
+	u, err := url.Parse(l.dsn)
+	if err != nil {
+		return nil, badURL("%s cannot be read", l.shown)
+	}
+	c := mysql.NewConfig()
+	c.Net, c.Addr, c.User, c.DBName = "tcp", u.Host, u.User.Username(), strings.TrimPrefix(u.Path, "/")
+	if u.Port() == "" {
+		c.Addr = net.JoinHostPort(u.Hostname(), "3306")
+	}
+	c.Passwd, _ = u.User.Password()
+	if u.RawQuery == "" {
+		return c, nil
+	}
+	separator := "?"
+	if strings.Contains(c.FormatDSN(), "?") {
+		separator = "&"
+	}
+	if c, err = mysql.ParseDSN(c.FormatDSN() + separator + u.RawQuery); err != nil {
+		return nil, badURL("%s: %v; what stands behind the ? are options of github.com/go-sql-driver/mysql", l.shown, err)
+	}
+	return c, nil
+}
+
+func (l location) mysql() mysqlstore.Config {
+	return mysqlstore.Config{Prefix: l.store.Prefix, Partitions: l.store.Partitions}
+}
+
+func (o *Outbox) openMySQL(ctx context.Context, l location, logger *slog.Logger) error {
+	db, err := openMySQL(ctx, l)
+	if err != nil {
+		return err
+	}
+	o.close = append(o.close, func() { _ = db.Close() })
+	c := l.mysql()
+	c.Partitions = 0 // says only how many a new outbox gets
+	store, err := mysqlstore.New(db, c)
+	if err != nil {
+		return fmt.Errorf("open the outbox in %s: %w", l.shown, err)
+	}
+	o.Store, o.Transactions, o.DB, o.Ping = store, store, db, db.PingContext
+	o.Publish = publishTo[*sql.Tx](store, logger)
+	return nil
+}
+
+func migrateMySQL(ctx context.Context, l location) (*Schema, error) {
+	db, err := openMySQL(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	return &Schema{
+		Shown:   l.shown,
+		Migrate: func(ctx context.Context, to int) ([]string, error) { return mysqlstore.Migrate(ctx, db, l.mysql(), to) },
+		Status:  func(ctx context.Context) ([]Migration, error) { return mysqlstore.MigrationStatus(ctx, db, l.mysql()) },
+		Close:   func() { _ = db.Close() },
+	}, nil
+}
+
+// createDatabase makes a database, and returns its location and what drops it with everything in it.
+func createDatabase(ctx context.Context, l location, name string) (in location, drop func() error, err error) {
+	execute := func(ctx context.Context, statement string) error {
+		db, err := openMySQL(ctx, l)
+		if err != nil {
+			return err
+		}
+		_, err = db.ExecContext(ctx, statement)
+		return errors.Join(err, db.Close())
+	}
+	connect, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	if err := execute(connect, "CREATE DATABASE "+name); err != nil {
+		return l, nil, fmt.Errorf("create the database %s: %w", name, err)
+	}
+	u, err := url.Parse(l.dsn)
+	if err != nil {
+		return l, nil, badURL("%s cannot be read", l.shown)
+	}
+	u.Path = "/" + name
+	in = l
+	in.dsn = u.String()
+	return in, func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectTimeout)
+		defer cancel()
+		if err := execute(ctx, "DROP DATABASE "+name); err != nil {
+			return fmt.Errorf("drop the database %s: %w; drop it by hand: DROP DATABASE %s", name, err, name)
+		}
+		return nil
+	}, nil
+}

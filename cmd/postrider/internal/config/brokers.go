@@ -1,0 +1,138 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Broker is a kind of broker that a publisher's URL can name.
+type Broker struct {
+	// Name tells it from the others, e.g. in the names of relays that are not given one: to-nats.
+	Name string
+	// Schemes are those of its URLs, Example is one of these.
+	Schemes []string
+	Example string
+	// Options are what the URL may carry behind Mark and what publisher.options may hold: those of the broker's own package.
+	Options []string
+	// Mark stands before the options in a URL: a question mark, unless what is behind that one belongs to somebody else.
+	Mark string
+}
+
+// Brokers are all kinds that there are.
+var Brokers = []Broker{
+	{
+		Name: "nats", Schemes: []string{"nats", "tls"}, Example: "nats://host:4222?stream=NAME", Mark: "?",
+		Options: []string{
+			"stream", "prefix", "subjects", "check_only", "replicas", "dedupe_window", "window", "ack_wait", "name",
+			"creds", "nkey", "user", "password", "token", "ca", "cert", "key",
+		},
+	},
+	{
+		Name: "kafka", Schemes: []string{"kafka", "kafkas"}, Example: "kafka://host:9092", Mark: "?",
+		Options: []string{
+			"topic", "prefix", "create", "partitions", "replicas", "ack_wait", "buffer", "compress", "client_id",
+			"user", "password", "sasl", "tls", "ca", "cert", "key",
+		},
+	},
+	{
+		Name: "rabbitmq", Schemes: []string{"amqp", "amqps"}, Example: "amqp://host:5672/?exchange=NAME", Mark: "?",
+		Options: []string{
+			"exchange", "exchange_type", "exchange_per_topic", "queue", "check_only", "allow_unroutable", "window", "ack_wait",
+			"max_message_bytes", "name", "heartbeat", "user", "password", "external", "ca", "cert", "key",
+		},
+	},
+	{
+		Name: "redis", Schemes: []string{"redis", "rediss"}, Example: "redis://host:6379", Mark: "?",
+		Options: []string{
+			"prefix", "partitions", "maxlen", "max_message_bytes", "ack_wait", "replicas", "fsync", "name", "user", "password", "db",
+			"cluster", "master", "sentinel_user", "sentinel_password", "ca", "cert", "key",
+		},
+	},
+	{
+		Name: "webhook", Schemes: []string{"https", "http"}, Example: "https://host/path#secret_file=FILE", Mark: "#",
+		Options: []string{
+			"secret", "secret_file", "binary", "authorization", "timeout", "concurrency", "max_message_bytes", "plain_http", "allow",
+			"ca", "cert", "key", "keep_attempts",
+		},
+	},
+}
+
+// BrokerOf returns the kind of broker that a URL names.
+func BrokerOf(address string) (Broker, error) {
+	scheme, _, _ := strings.Cut(address, "://")
+	var schemes, examples []string
+	for _, b := range Brokers {
+		if slices.Contains(b.Schemes, scheme) {
+			return b, nil
+		}
+		schemes, examples = append(schemes, b.Schemes...), append(examples, b.Example)
+	}
+	if word := nearest(scheme, schemes); word != "" {
+		return Broker{}, fmt.Errorf("%q is no kind of broker (did you mean %s://?); write %s", scheme, word, strings.Join(examples, ", "))
+	}
+	if !strings.Contains(address, "://") {
+		return Broker{}, fmt.Errorf("this is not the URL of a broker; write %s", strings.Join(examples, ", "))
+	}
+	return Broker{}, fmt.Errorf("%q is no kind of broker; write %s", scheme, strings.Join(examples, ", "))
+}
+
+// OptionsIn returns the options in the URL of a broker, undecoded and in their order, and the rest of the URL.
+func (b Broker) OptionsIn(address string) (rest string, options []Option) {
+	rest, text, _ := strings.Cut(address, b.Mark)
+	for pair := range strings.SplitSeq(text, "&") {
+		if pair != "" {
+			name, value, _ := strings.Cut(pair, "=")
+			options = append(options, Option{name, value})
+		}
+	}
+	return rest, options
+}
+
+// Option is one option in a URL.
+type Option struct{ Name, Value string }
+
+// unknown says what is wrong with the name of an option, "" if nothing is.
+func (b Broker) unknown(name string) string {
+	if slices.Contains(b.Options, name) {
+		return ""
+	}
+	shown := name + didYouMean(name, b.Options)
+	if strings.ContainsFunc(name, func(r rune) bool { return (r < 'a' || r > 'z') && r != '_' }) {
+		shown = "(not shown)" // it may be a password in the wrong place
+	}
+	return fmt.Sprintf("unknown option %s of %s; allowed: %s", shown, b.Name, strings.Join(b.Options, ", "))
+}
+
+// Check reports every fault in the kind of the broker and the names of its options; where says at which of the publisher's
+// keys. What the values mean is the broker's own business.
+func (p Publisher) Check(report func(where, text string)) {
+	b, err := BrokerOf(p.URL)
+	if err != nil {
+		report("url", err.Error())
+		return
+	}
+	_, options := b.OptionsIn(p.URL)
+	for _, o := range options {
+		if text := b.unknown(o.Name); text != "" {
+			report("url", "in the URL: "+text)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Options)) {
+		if text := b.unknown(name); text != "" {
+			report("options."+name, text)
+		}
+	}
+}
+
+// everyOption lists the options of all brokers.
+func everyOption() []string {
+	set := map[string]bool{}
+	for _, b := range Brokers {
+		for _, name := range b.Options {
+			set[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(set))
+}

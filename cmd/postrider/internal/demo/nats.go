@@ -1,0 +1,143 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postrider/postrider"
+	natsbroker "github.com/postrider/postrider/broker/nats"
+)
+
+// natsBroker is a JetStream server.
+type natsBroker struct {
+	url     string
+	options *server.Options // nil: the server is somebody else's
+	server  *server.Server
+	stream  string
+	gate    gate
+}
+
+// startNATS starts a server in this process with its stream under dir.
+func startNATS(dir, stream string) (*natsBroker, error) {
+	b := &natsBroker{stream: stream, options: &server.Options{
+		ServerName: "postrider-demo", Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: dir, NoLog: true, NoSigs: true,
+	}}
+	if err := b.run(); err != nil {
+		return nil, err
+	}
+	b.options.Port = b.server.Addr().(*net.TCPAddr).Port // the same again after the outage
+	b.url = b.server.ClientURL()
+	return b, nil
+}
+
+func (b *natsBroker) run() error {
+	s, err := server.NewServer(b.options)
+	if err != nil {
+		return fmt.Errorf("start the JetStream server: %w", err)
+	}
+	s.Start()
+	if !s.ReadyForConnections(startTimeout) {
+		s.Shutdown()
+		return fmt.Errorf("start the JetStream server: no answer within %s", startTimeout)
+	}
+	b.server = s
+	return nil
+}
+
+func (b *natsBroker) away() string {
+	if b.options == nil {
+		b.gate.close()
+		return cutOff
+	}
+	b.server.Shutdown()
+	b.server.WaitForShutdown()
+	return "the JetStream server is shut down"
+}
+
+func (b *natsBroker) back() error {
+	if b.options == nil {
+		b.gate.open()
+		return nil
+	}
+	return b.run()
+}
+
+// config is how to connect, by the URL, to the demo's own stream. A connection tries again soon enough for a show.
+func (b *natsBroker) config(who string) (servers string, cfg natsbroker.Config, err error) {
+	servers, cfg, err = natsbroker.ParseURL(b.url, natsbroker.Config{})
+	cfg.Stream, cfg.Prefix, cfg.Subjects, cfg.CheckOnly = b.stream, "", nil, false
+	cfg.Name, cfg.AckWait, cfg.Logger = "postrider demo "+who, 2*time.Second, slog.New(slog.DiscardHandler)
+	cfg.Options = []nats.Option{nats.CustomReconnectDelay(func(int) time.Duration { return 100 * time.Millisecond })}
+	return servers, cfg, err
+}
+
+func (b *natsBroker) publisher(ctx context.Context) (publisher, error) {
+	servers, cfg, err := b.config("relay")
+	if err != nil {
+		return nil, err
+	}
+	cfg.Options = append(cfg.Options, nats.SetCustomDialer(&b.gate))
+	return natsbroker.Open(ctx, servers, cfg)
+}
+
+func (b *natsBroker) consume(ctx context.Context, take func(*postrider.Message) error) error {
+	servers, cfg, err := b.config("consumer")
+	if err != nil {
+		return err
+	}
+	s, err := natsbroker.OpenSubscriber(ctx, servers, natsbroker.SubscriberConfig{
+		Config: cfg, Group: "postrider-demo", Ordered: true, AckWithin: time.Second,
+	})
+	if err != nil {
+		return ending(ctx, err)
+	}
+	defer s.Close()
+	return consumeFrom(ctx, s, take)
+}
+
+// end stops the server, or removes the stream from somebody else's.
+func (b *natsBroker) end(ctx context.Context) error {
+	if b.options != nil {
+		b.away()
+		return nil
+	}
+	err := b.removeStream(ctx)
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("remove the stream %s: %w; remove it by hand: nats stream rm %s", b.stream, err, b.stream)
+	}
+	return nil
+}
+
+// removeStream does it over the connection of a publisher, which knows all ways to say who connects.
+func (b *natsBroker) removeStream(ctx context.Context) error {
+	servers, cfg, err := b.config("end")
+	if err != nil {
+		return err
+	}
+	connected := make(chan *nats.Conn, 1)
+	cfg.Options = append(cfg.Options, nats.ConnectHandler(func(c *nats.Conn) { connected <- c }))
+	p, err := natsbroker.Open(ctx, servers, cfg)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	var conn *nats.Conn
+	select {
+	case conn = <-connected:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return err
+	}
+	return js.DeleteStream(ctx, b.stream)
+}

@@ -1,0 +1,115 @@
+package demo
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/postrider/postrider"
+	redisbroker "github.com/postrider/postrider/broker/redis"
+)
+
+// redisBroker is a Redis server of somebody else's, with streams under a prefix of the demo's own.
+type redisBroker struct {
+	server *url.URL // without options
+	cfg    redisbroker.Config
+	proxy  *proxy
+}
+
+func newRedis(address, name string) (*redisBroker, error) {
+	base, cfg, err := redisbroker.ParseURL(address, redisbroker.Config{})
+	if err != nil {
+		return nil, err
+	}
+	if strings.Contains(base, ",") || cfg.Cluster || cfg.Master != "" {
+		return nil, errors.New("the demo takes a single Redis server away from the relay: the nodes of a cluster and sentinels tell addresses " +
+			"of their own; give the URL of one server")
+	}
+	server, err := firstServer(base)
+	if err != nil {
+		return nil, fmt.Errorf("the URL of Redis: %w", err)
+	}
+	b := &redisBroker{server: server, cfg: redisbroker.Config{
+		Prefix: name + ":", Partitions: 4, AckWait: 2 * time.Second, Logger: slog.New(slog.DiscardHandler), Name: "postrider-demo",
+		User: cfg.User, Password: cfg.Password, DB: cfg.DB,
+	}}
+	if server.Scheme == "rediss" {
+		if b.cfg.TLS, err = tlsConfig(server.Hostname(), cfg.CAFile, cfg.CertFile, cfg.KeyFile); err != nil {
+			return nil, err
+		}
+	}
+	b.proxy, err = startProxy(b.address())
+	return b, err
+}
+
+func (b *redisBroker) address() string {
+	return net.JoinHostPort(b.server.Hostname(), cmp.Or(b.server.Port(), "6379"))
+}
+
+func (b *redisBroker) away() string {
+	b.proxy.gate.close()
+	return cutOff
+}
+
+func (b *redisBroker) back() error {
+	b.proxy.gate.open()
+	return nil
+}
+
+func (b *redisBroker) publisher(ctx context.Context) (publisher, error) {
+	through := *b.server
+	through.Host = b.proxy.address()
+	return redisbroker.Open(ctx, through.String(), b.cfg)
+}
+
+func (b *redisBroker) consume(ctx context.Context, take func(*postrider.Message) error) error {
+	s, err := redisbroker.OpenSubscriber(ctx, b.server.String(), redisbroker.SubscriberConfig{
+		Config: b.cfg, Group: "postrider-demo", Topics: []string{topic},
+	})
+	if err != nil {
+		return ending(ctx, err)
+	}
+	defer s.Close()
+	return consumeFrom(ctx, s, take)
+}
+
+// end removes all keys under the prefix.
+func (b *redisBroker) end(ctx context.Context) error {
+	b.proxy.end()
+	if err := b.remove(ctx); err != nil {
+		return fmt.Errorf("remove the keys %s*: %w; remove them by hand", b.cfg.Prefix, err)
+	}
+	return nil
+}
+
+func (b *redisBroker) remove(ctx context.Context) error {
+	options := &redis.Options{Addr: b.address(), Username: b.cfg.User, Password: b.cfg.Password, DB: b.cfg.DB, TLSConfig: b.cfg.TLS}
+	if user := b.server.User; user != nil && options.Username == "" && options.Password == "" {
+		options.Username = user.Username()
+		options.Password, _ = user.Password()
+	}
+	if number := strings.Trim(b.server.Path, "/"); number != "" && options.DB == 0 {
+		var err error
+		if options.DB, err = strconv.Atoi(number); err != nil {
+			return fmt.Errorf("database %q is not a number", number)
+		}
+	}
+	client := redis.NewClient(options)
+	defer client.Close()
+	keys := client.Scan(ctx, 0, b.cfg.Prefix+"*", 1000).Iterator()
+	for keys.Next(ctx) {
+		if err := client.Del(ctx, keys.Val()).Err(); err != nil {
+			return err
+		}
+	}
+	return keys.Err()
+}

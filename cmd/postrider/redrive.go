@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/deadletter"
+)
+
+func (p *Program) redriveCommand() *cobra.Command {
+	return group("redrive", "Start, watch and cancel redrives of dead letters",
+		`A redrive sends dead letters back to the relays and consumers that gave them up. All that it is stands in the database:
+any process of postrider relay drives it on, and so does postrider redrive run; when the one that drives it is gone, others
+go on where it was. It concerns the letters that stood there when it began.`,
+		p.redriveStartCommand(), p.redriveListCommand(), p.redriveShowCommand(), p.redriveRunCommand(), p.redriveCancelCommand())
+}
+
+// redriveOptions is how a redrive is asked for.
+type redriveOptions struct {
+	selection
+	rate        float64
+	maxRedrives int
+	force       bool
+	detach      bool
+	asJSON      bool
+}
+
+func (p *Program) redriveFlags(cmd *cobra.Command, o *redriveOptions) {
+	o.verb = "redrive"
+	p.selectionFlags(cmd, &o.selection)
+	s := cmd.Flags()
+	s.IntVar(&o.maxRedrives, "max-redrives", deadletter.DefaultMaxRedrives, "refuse messages that were sent back `n` times already")
+	s.BoolVar(&o.force, "force", false, "refuse none, however often they were sent back")
+	cmd.MarkFlagsMutuallyExclusive("max-redrives", "force")
+}
+
+// check finds what is wrong before anything is opened.
+func (o *redriveOptions) check(args []string) error {
+	if err := o.selection.check(args); err != nil {
+		return err
+	}
+	if o.maxRedrives < 1 {
+		return usagef("--max-redrives must be 1 or more, is %d; --force takes the bound away", o.maxRedrives)
+	}
+	if o.filter.MaxRedrives = o.maxRedrives; o.force {
+		o.filter.MaxRedrives = deadletter.Unbounded
+	}
+	if o.rate < 0 {
+		return usagef("--rate must not be negative, is %v", o.rate)
+	}
+	return nil
+}
+
+func (p *Program) deadRedriveCommand() *cobra.Command {
+	o := &redriveOptions{}
+	cmd := &cobra.Command{
+		Use:   "redrive [NUMBER...]",
+		Short: "Send dead letters back to their relays and consumers",
+		Long: `Send dead letters back to the relays and consumers that gave them up: they are due at once, with attempts from 1 again. A
+key that was held for its dead head goes on. Numbers are sent back at once, all or none; anything else becomes a redrive,
+which can be watched and cancelled from elsewhere (see postrider redrive).
+
+` + selectionLong,
+		Example: `  postrider dead redrive 17 18
+  postrider dead redrive --relay to-nats --reason 'attempts exhausted' --from 24h
+  postrider dead redrive --all --dry-run
+  postrider dead redrive --all --yes`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(args); err != nil {
+				return err
+			}
+			return p.withStore(cmd, func(b *backend.Outbox) error {
+				f, err := o.filter.filter(cmd.Context(), b)
+				if err != nil {
+					return err
+				}
+				if len(f.Numbers) == 0 || o.dryRun {
+					return p.startRedrive(cmd.Context(), b, o, f)
+				}
+				n, err := b.RedriveDead(cmd.Context(), f, o.by, len(f.Numbers))
+				if err != nil {
+					return fmt.Errorf("%w; nothing was done", err)
+				}
+				fmt.Fprintf(p.Stdout, "redriven %s\n", plural(n, "dead letter"))
+				return nil
+			})
+		},
+	}
+	p.redriveFlags(cmd, o)
+	return cmd
+}
+
+func (p *Program) redriveStartCommand() *cobra.Command {
+	o := &redriveOptions{}
+	cmd := &cobra.Command{
+		Use:   "start [NUMBER...]",
+		Short: "Start a redrive and drive it",
+		Long: `Start a redrive and drive it to its end, or with --detach leave that to the relays. Interrupted, it stays where it is, for
+relays or postrider redrive run to go on with.
+
+` + selectionLong,
+		Example: `  postrider redrive start --relay to-nats --rate 50
+  postrider redrive start --side consumer --fingerprint 5bd1e9956a0c77d2 --detach
+  postrider redrive start --all --yes --json`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(args); err != nil {
+				return err
+			}
+			return p.withStore(cmd, func(b *backend.Outbox) error {
+				f, err := o.filter.filter(cmd.Context(), b)
+				if err != nil {
+					return err
+				}
+				return p.startRedrive(cmd.Context(), b, o, f)
+			})
+		},
+	}
+	p.redriveFlags(cmd, o)
+	s := cmd.Flags()
+	s.Float64Var(&o.rate, "rate", 0, "send back at most `n` letters per second (default as many as it can)")
+	s.BoolVar(&o.detach, "detach", false, "do not drive it from here")
+	s.BoolVar(&o.asJSON, "json", false, "write the redrive as JSON at its end")
+	return cmd
+}
+
+func (p *Program) startRedrive(ctx context.Context, b *backend.Outbox, o *redriveOptions, f deadletter.Filter) error {
+	if total, err := p.ask(ctx, b, &o.selection, f); err != nil || total == 0 {
+		return err
+	}
+	r, err := b.StartRedrive(ctx, deadletter.Plan{Filter: f, Rate: o.rate, By: o.by})
+	if err != nil {
+		return err
+	}
+	if !o.detach {
+		return p.drive(ctx, b, r, o.asJSON)
+	}
+	if o.asJSON {
+		return printJSON(p.Stdout, r)
+	}
+	fmt.Fprintf(p.Stdout, "redrive %d of %s has begun; see it with: postrider redrive show %d\n", r.ID,
+		plural(r.Selected, "dead letter"), r.ID)
+	return nil
+}
+
+// lineEvery is how often progress is told where there is no terminal.
+const lineEvery = 5 * time.Second
+
+// drive drives a redrive to its end and says what became of it.
+func (p *Program) drive(ctx context.Context, b *backend.Outbox, r deadletter.Redrive, asJSON bool) error {
+	bar, seen, told := p.progress(r.Selected, "redrive"), int64(0), time.Now()
+	defer bar.end()
+	end, err := deadletter.Drive(ctx, b, r.ID, func(r deadletter.Redrive) {
+		bar.add(int(r.Done + r.Refused - seen))
+		seen = r.Done + r.Refused
+		if bar.bar == nil && time.Since(told) >= lineEvery {
+			told = time.Now()
+			fmt.Fprintf(p.Stderr, "postrider: redrive %d: %s of %s\n", r.ID, number(seen), number(r.Selected))
+		}
+	})
+	bar.end()
+	if err != nil {
+		if errors.Is(err, context.Canceled) {
+			err = errors.New("interrupted")
+		}
+		return fmt.Errorf("redrive %d: %w; %s of %s were sent back. The relays go on with it, and so does: postrider redrive run %d; "+
+			"or end it: postrider redrive cancel %d", r.ID, err, number(end.Done), number(r.Selected), r.ID, r.ID)
+	}
+	if asJSON {
+		err = printJSON(p.Stdout, end)
+	} else {
+		fmt.Fprintf(p.Stdout, "redriven %s in %s (redrive %d%s)\n", plural(end.Done, "dead letter"),
+			ago(end.EndedAt.Sub(end.StartedAt)), end.ID, leftOut(end))
+	}
+	if end.Refused > 0 {
+		fmt.Fprintf(p.Stderr, "postrider: %s refused: sent back %d times already, they died again each time; find out why "+
+			"(postrider dead list), or take the bound away with --force\n", plural(end.Refused, "letter"), bound(end.Filter))
+		return &exitError{code: exitPartly}
+	}
+	return err
+}
+
+func bound(f deadletter.Filter) int {
+	if f.MaxRedrives > 0 {
+		return f.MaxRedrives
+	}
+	return deadletter.DefaultMaxRedrives
+}
+
+// leftOut says in words which of the chosen letters were not sent back.
+func leftOut(r deadletter.Redrive) string {
+	var b strings.Builder
+	if r.Refused > 0 {
+		fmt.Fprintf(&b, ", %s refused", number(r.Refused))
+	}
+	if r.Skipped > 0 {
+		fmt.Fprintf(&b, ", %s decided by others", number(r.Skipped))
+	}
+	if r.State == deadletter.RedriveCancelled {
+		fmt.Fprintf(&b, ", cancelled by %s", printable(r.CancelledBy))
+	}
+	return b.String()
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/relay"
+)
+
+func TestRedriveToItsEnd(t *testing.T) {
+	t.Parallel()
+	url := withDead(t)
+	var r deadletter.Redrive
+	must(t, json.Unmarshal([]byte(ok(t, "redrive", "start", "--relay", "to-nats", "--yes", "--json", "--by", "eva", "--store", url)), &r))
+	if r.State != deadletter.RedriveFinished || r.Done != 3 || r.By != "eva" || r.Outcome == nil || r.Outcome.Waiting != 3 {
+		t.Errorf("redrive: %+v", r)
+	}
+	contains(t, ok(t, "redrive", "list", "--store", url), "ID", "finished", "eva")
+	contains(t, ok(t, "redrive", "list", "--json", "--store", url), `"state":"finished"`)
+	contains(t, ok(t, "redrive", "show", "1", "--store", url), "redrive 1: finished", `{"relay":"to-nats","max_redrives":3}`, "waiting     3")
+	contains(t, ok(t, "dead", "list", "--redrive", "1", "--state", "any", "--store", url), "order/1", "order/3", "redriven")
+	contains(t, ok(t, "dead", "show", "2", "--store", url), "postrider redrive show 1")
+	contains(t, run(t, "redrive", "list", "--state", "running", "--store", url).err, "no redrives")
+	fails(t, exitFailed, "redrive 1 is finished: redrive has ended", "redrive", "cancel", "1", "--store", url)
+	fails(t, exitFailed, "redrive 9: no such redrive", "redrive", "show", "9", "--store", url)
+	fails(t, exitUsage, `"x" is not the ID of a redrive`, "redrive", "show", "x", "--store", url)
+	fails(t, exitUsage, "--rate must not be negative", "redrive", "start", "--all", "--rate=-1", "--store", url)
+	fails(t, exitUsage, "--max-redrives must be 1 or more", "redrive", "start", "--all", "--max-redrives=0", "--store", url)
+}
+
+func TestRedriveLeftOffAndCancelled(t *testing.T) {
+	t.Parallel()
+	url := withDead(t)
+	contains(t, ok(t, "redrive", "start", "--all", "--rate", "0.001", "--detach", "--yes", "--store", url), "redrive 1 of 3 dead letters has begun")
+	contains(t, ok(t, "redrive", "show", "1", "--store", url), "redrive 1: running", "postrider redrive run 1", "0.001/s")
+
+	ctx, interrupt := context.WithCancel(t.Context())
+	o := openOutbox(t, url)
+	go func() { // as soon as the first letter is sent back
+		defer interrupt()
+		for r, err := (deadletter.Redrive{}), error(nil); r.Done == 0 && err == nil && ctx.Err() == nil; {
+			r, err = o.ShowRedrive(ctx, 1)
+		}
+	}()
+	var out, errs syncBuffer
+	p := &Program{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}
+	if code := p.Run(ctx, []string{"redrive", "run", "1", "--store", url}); code != exitFailed {
+		t.Errorf("interrupted: exit code %d", code)
+	}
+	contains(t, errs.String(), "interrupted; 1 of 3 were sent back", "postrider redrive run 1", "postrider redrive cancel 1")
+
+	contains(t, ok(t, "redrive", "cancel", "1", "--by", "eva", "--store", url), "redrive 1 is cancelled; 1 of 3 letters were sent back")
+	contains(t, ok(t, "redrive", "run", "1", "--store", url), "redriven 1 dead letter in", "cancelled by eva")
+	contains(t, ok(t, "dead", "redrive", "--all", "--yes", "--store", url), "redriven 2 dead letters")
+}
+
+func TestRelayDrivesRedrives(t *testing.T) {
+	t.Parallel()
+	url, broker := withDead(t), startNATS(t)
+	ok(t, "redrive", "start", "--all", "--detach", "--yes", "--store", url)
+	r := start(t, nil, "relay", "--store", url, "--publisher", broker+"?stream=ORDERS")
+	r.err.await(t.Context(), t, "relay works")
+	if got := arrivals(t, broker, "ORDERS", 3); !strings.Contains(strings.Join(got, ""), "order/3") {
+		t.Errorf("arrived: %q", got)
+	}
+	if code := r.end(t); code != exitDone {
+		t.Errorf("exit code %d:\n%s", code, r.err.String())
+	}
+	contains(t, ok(t, "redrive", "show", "1", "--store", url), "redrive 1: finished", "delivered   3")
+}
+
+// TestRedriveRefuses: a message that died again after each of three redrives.
+func TestRedriveRefuses(t *testing.T) {
+	t.Parallel()
+	url := newOutbox(t)
+	publishKeys(t, url, "order/1")
+	bury(t, url, "to-nats")
+	for n := range 3 {
+		ok(t, "dead", "redrive", "--key", "order/1", "--yes", "--store", url)
+		o := openOutbox(t, url)
+		settleDue(t, o, "to-nats", func(s *relay.Settlement, r relay.Record) {
+			s.Dead = append(s.Dead, relay.Dead{
+				Sequence: r.Message.Sequence, Key: r.Message.Key, Reason: "attempts exhausted", Cause: "still no", Attempts: n, Redrives: r.Redrives,
+			})
+		})
+	}
+	fails(t, exitFailed, "message was sent back too often: that of dead letter 4 was sent back 3 times", "dead", "redrive", "4", "--store", url)
+	r := run(t, "redrive", "start", "--all", "--yes", "--store", url)
+	expect(t, r, exitPartly, "1 letter refused: sent back 3 times already")
+	contains(t, r.out, "redriven 0 dead letters", "1 refused")
+	contains(t, ok(t, "dead", "redrive", "--all", "--max-redrives", "4", "--dry-run", "--store", url), "1 open dead letter match")
+	contains(t, ok(t, "dead", "redrive", "4", "--force", "--store", url), "redriven 1 dead letter")
+}
+
+// settleDue settles what is due, in one partition after the other.
+func settleDue(t *testing.T, o *backend.Outbox, name string, decide func(s *relay.Settlement, r relay.Record)) {
+	t.Helper()
+	ctx := t.Context()
+	total, err := o.Partitions(ctx)
+	must(t, err)
+	_, err = o.Heartbeat(ctx, name, tester, time.Minute)
+	must(t, err)
+	req := relay.DueRequest{Runs: 1_000, RunLength: 1_000, MaxBytes: 1 << 20}
+	for n := range total {
+		req.Partitions = append(req.Partitions, n)
+	}
+	leases, err := o.Acquire(ctx, name, tester, req.Partitions, time.Minute, relay.FromOldest)
+	must(t, err)
+	epochs := map[int]int64{}
+	for _, l := range leases {
+		epochs[l.Partition] = l.Epoch
+	}
+	due, err := o.Due(ctx, name, req)
+	must(t, err)
+	for _, run := range due.Runs {
+		s := relay.Settlement{Partition: run.Partition, Epoch: epochs[run.Partition]}
+		for _, r := range run.Records {
+			decide(&s, r)
+		}
+		_, err := o.Settle(ctx, name, tester, []relay.Settlement{s})
+		must(t, err)
+	}
+	must(t, o.Leave(ctx, name, tester))
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/broker/webhook"
+)
+
+const webhookSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+// TestRelayToAWebhook: a webhook gets messages, signed, and what it answered can be read.
+func TestRelayToAWebhook(t *testing.T) {
+	t.Parallel()
+	receiver, err := webhook.NewReceiver(webhook.ReceiverConfig{Secrets: []string{webhookSecret}})
+	must(t, err)
+	received := make(chan *postrider.Message, 10)
+	var tries atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		m, err := receiver.Receive(req)
+		switch {
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusBadRequest)
+		case tries.Add(1) == 1:
+			http.Error(w, "not \x1b[31mnow", http.StatusServiceUnavailable)
+		default:
+			received <- m
+			_, _ = w.Write([]byte("thanks"))
+		}
+	}))
+	defer server.Close()
+
+	url := newOutbox(t)
+	id := publishID(t, url, "order/1")
+	r := start(t, nil, "relay", "--store", url, "--publisher", server.URL+"/hook#plain_http=true&allow=127.0.0.1&secret="+webhookSecret)
+	if m := <-received; m.ID != id || m.Key != "order/1" {
+		t.Errorf("received %+v", m)
+	}
+	if code := r.end(t); code != exitDone {
+		t.Errorf("exit code %d:\n%s", code, r.err.String())
+	}
+	contains(t, r.err.String(), "relay=to-webhook", "publisher=http://127.0.0.1:")
+	if strings.Contains(r.err.String(), "whsec") || strings.Contains(r.err.String(), "/hook") {
+		t.Errorf("the log tells secrets:\n%s", r.err.String())
+	}
+
+	out := ok(t, "attempts", id, "--store", url)
+	contains(t, out, "relay to-webhook, attempt 1: retried, answer 503 after", "webhook answered 503", "not ·[31mnow",
+		"relay to-webhook, attempt 2: delivered, answer 200 after", "thanks", "request sha256")
+	contains(t, ok(t, "explain", id, "--store", url), "delivered, or passed over", "attempts, of 2 the newest", "attempt 2  delivered, answer 200")
+	var got struct{ Attempts []postrider.DeliveryAttempt }
+	must(t, json.Unmarshal([]byte(ok(t, "attempts", id, "--store", url, "--json")), &got))
+	if len(got.Attempts) != 2 || got.Attempts[0].Status != 503 || string(got.Attempts[1].Answer) != "thanks" || len(got.Attempts[1].RequestSHA256) != 32 {
+		t.Errorf("in JSON: %+v", got)
+	}
+	if text := ok(t, "attempts", id, "--store", url, "--json", "--relay", "other"); !strings.Contains(text, `"attempts": []`) {
+		t.Errorf("of another relay: %s", text)
+	}
+	fails(t, exitFailed, "no attempts of message other are kept", "attempts", "other", "--store", url)
+}
+
+func TestWebhookIsRefusedWithAReason(t *testing.T) {
+	t.Parallel()
+	url := newOutbox(t)
+	for words, publisher := range map[string]string{
+		"no secret; make one with: echo whsec_":    "https://h/x",
+		"is not encrypted; use https, or set":      "http://h/x#secret=" + webhookSecret,
+		`webhook: URL option allow: "office" is`:   "https://h/x#allow=office",
+		"did you mean secret?":                     "https://h/x#secrets=x",
+		"Authorization into Header instead (autho": "https://u:p@h/x#secret=" + webhookSecret,
+	} {
+		r := run(t, "relay", "--store", url, "--publisher", publisher)
+		if r.code == exitDone || !strings.Contains(r.err, words) {
+			t.Errorf("%s: exit code %d, %s", publisher, r.code, r.err)
+		}
+	}
+}
