@@ -1,0 +1,162 @@
+// Inbox measures how fast messages have their effect, one row each: by loops written by hand, by consumers, and by a relay
+// with transactions. docs/inbox.md says what the figures mean.
+//
+//	go run ./bench/inbox            # about five minutes
+//	go run ./bench/inbox -quick     # to see that it works
+//
+// It starts a PostgreSQL of its own, whose commits wait for the disk. Each way is measured in turn with the one that it is
+// compared with, right before or after it, and what is stated is the median of the ratios.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postrider/postrider/itest/process"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench/inbox:", err)
+		os.Exit(1)
+	}
+}
+
+// way is one to have n messages have their effect.
+type way struct {
+	name string
+	run  func(ctx context.Context, b *bench, n int) (time.Duration, error)
+}
+
+// pair is two that are compared: what is asked about, and what it is measured beside.
+type pair struct {
+	ours, beside way
+	part         float64 // of the messages
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("bench/inbox", flag.ContinueOnError)
+	messages := flags.Int("messages", 20_000, "messages of a measurement; those that commit each by itself have a tenth")
+	rounds := flags.Int("rounds", 7, "how often each pair is measured")
+	quick := flags.Bool("quick", false, "few messages, one round")
+	url := flags.String("postgres", "", "URL of a PostgreSQL server to use instead of one started for this")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *quick {
+		*messages, *rounds = 500, 1
+	}
+	if *url == "" {
+		server, stop, err := startPostgres(ctx)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		*url = server
+	}
+	pool, err := pgxpool.New(ctx, *url)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+
+	results := make([]result, len(pairs))
+	for round := range *rounds {
+		for i, p := range pairs {
+			n := max(int(float64(*messages)*p.part), 100)
+			if err := results[i].add(ctx, pool, p, n, round%2 == 0); err != nil {
+				return err
+			}
+		}
+	}
+	return report(out, results)
+}
+
+// result is the rates of a pair, in messages per second.
+type result struct{ ours, beside, ratios []float64 }
+
+// add measures a pair once; which of the two comes first changes from round to round.
+func (r *result) add(ctx context.Context, pool *pgxpool.Pool, p pair, n int, oursFirst bool) error {
+	var rates [2]float64
+	order := []int{1, 0}
+	if oursFirst {
+		order = []int{0, 1}
+	}
+	for _, i := range order {
+		w := []way{p.ours, p.beside}[i]
+		var err error
+		if rates[i], err = measure(ctx, pool, w, n); err != nil {
+			return fmt.Errorf("%s: %w", w.name, err)
+		}
+	}
+	r.ours, r.beside, r.ratios = append(r.ours, rates[0]), append(r.beside, rates[1]), append(r.ratios, rates[0]/rates[1])
+	return nil
+}
+
+// startPostgres starts a server that keeps its data in a temporary folder until stop is called.
+func startPostgres(ctx context.Context) (url string, stop func(), err error) {
+	dir, err := os.MkdirTemp("", "postrider-bench-inbox-*")
+	if err != nil {
+		return "", nil, err
+	}
+	remove := func() { _ = os.RemoveAll(dir) }
+	if err := os.Chmod(dir, 0o755); err != nil { // PostgreSQL runs as another user and must get through
+		remove()
+		return "", nil, err
+	}
+	s, err := process.StartPostgres(ctx, dir, "fsync=on", "full_page_writes=on", "synchronous_commit=on")
+	if err != nil {
+		remove()
+		return "", nil, err
+	}
+	return s.URL, func() {
+		if err := s.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "bench/inbox: stop PostgreSQL:", err)
+		}
+		remove()
+	}, nil
+}
+
+// measure lets n messages have their effect in tables that are made for it, and returns messages per second.
+func measure(ctx context.Context, pool *pgxpool.Pool, w way, n int) (float64, error) {
+	b, err := newBench(ctx, pool)
+	if err != nil {
+		return 0, err
+	}
+	took, err := w.run(ctx, b, n)
+	if err == nil {
+		err = b.check(ctx, n)
+	}
+	if dropErr := b.drop(ctx); err == nil {
+		err = dropErr
+	}
+	return float64(n) / took.Seconds(), err
+}
+
+func report(out io.Writer, results []result) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\tmessages/s\tbeside\tmessages/s\tratio\t(quartiles)")
+	for i, r := range results {
+		fmt.Fprintf(w, "%s\t%.0f\t%s\t%.0f\t%.2f\t(%.2f–%.2f)\n", pairs[i].ours.name, quantile(r.ours, 0.5), pairs[i].beside.name,
+			quantile(r.beside, 0.5), quantile(r.ratios, 0.5), quantile(r.ratios, 0.25), quantile(r.ratios, 0.75))
+	}
+	return w.Flush()
+}
+
+// quantile returns the value below which a part of the values lies.
+func quantile(values []float64, part float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[int(part*float64(len(sorted)-1)+0.5)]
+}

@@ -1,0 +1,221 @@
+// Package kafkabench measures publishing to Kafka beside the client's own best rate.
+package kafkabench_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/postrider/postrider"
+	kafkabroker "github.com/postrider/postrider/broker/kafka"
+)
+
+const (
+	messages   = 100_000
+	keys       = 5_000
+	partitions = 6
+	batch      = 1_000
+	calls      = 4
+)
+
+// BenchmarkPublish compares the publisher, called as a relay does (four calls of 1,000 messages at once, 500 bytes of
+// payload), with the client's own pipelined producing: idempotent, all in-sync replicas, the same keys, nothing but key and
+// payload. "same" is the client's producing of the very records that the publisher makes, made beforehand; for "headers" they
+// are made while producing; "one-key" is the publisher with a single key. All
+// produce in turn to topics of the same server, for whose warming up a first round is not counted.
+func BenchmarkPublish(b *testing.B) {
+	u, err := url.Parse(os.Getenv("POSTRIDER_TEST_KAFKA"))
+	if err != nil || u.Host == "" {
+		b.Fatal("POSTRIDER_TEST_KAFKA is not set: run it with make bench, which starts the servers")
+	}
+	r := &round{address: u.Host, rates: make(map[string][]float64), msgs: newMessages(keys), oneKey: newMessages(1)}
+	r.run(b, false)
+	for b.Loop() {
+		r.run(b, true)
+	}
+	for name := range r.rates {
+		b.ReportMetric(r.median(name), name+"-msg/s")
+	}
+	b.ReportMetric(r.median("postrider")/r.median("raw"), "of-raw")
+	b.ReportMetric(r.median("postrider")/r.median("same"), "of-same")
+	b.ReportMetric(r.median("postrider")/r.median("headers"), "of-headers")
+	b.ReportMetric(0, "ns/op")
+}
+
+func newMessages(keys int) []*postrider.Message {
+	random := rand.New(rand.NewPCG(1, 2)) // text of hexadecimal digits, so that compressing it is some work and of some use
+	text := make([]byte, 64<<10)
+	for i := range text {
+		text[i] = "0123456789abcdef"[random.IntN(16)]
+	}
+	msgs := make([]*postrider.Message, messages)
+	for i := range msgs {
+		at := random.IntN(len(text) - 500)
+		payload := text[at : at+500]
+		msgs[i] = &postrider.Message{
+			ID: fmt.Sprintf("0197a1b2-0000-7000-8000-%012d", i), Type: "order.placed", Source: "/shop", Topic: "order.placed",
+			Key: "order/" + strconv.Itoa(i%keys), Time: time.Now(), ContentType: "application/json", Payload: payload,
+			Sequence: int64(i + 1), CreatedAt: time.Now(),
+		}
+	}
+	return msgs
+}
+
+// round is one round of all measurements, and what those before it found.
+type round struct {
+	address      string
+	rates        map[string][]float64
+	msgs, oneKey []*postrider.Message
+}
+
+func (r *round) run(b *testing.B, counts bool) {
+	for _, m := range []struct {
+		name    string
+		prepare func(b *testing.B, topic string) (publish, end func())
+	}{
+		{"raw", func(b *testing.B, topic string) (_, _ func()) { return r.client(b, topic, r.plain) }},
+		{"postrider", func(b *testing.B, topic string) (_, _ func()) { return r.publisher(b, topic, r.msgs) }},
+		{"same", func(b *testing.B, topic string) (_, _ func()) { return r.client(b, topic, withHeaders(r.msgs)) }},
+		{"headers", func(b *testing.B, topic string) (_, _ func()) { return r.client(b, topic, r.encoded) }},
+		{"one-key", func(b *testing.B, topic string) (_, _ func()) { return r.publisher(b, topic, r.oneKey) }},
+	} {
+		topic := fmt.Sprintf("bench-%d", time.Now().UnixNano())
+		admin := r.createTopic(b, topic)
+		publish, end := m.prepare(b, topic)
+		began := time.Now()
+		publish()
+		if took := time.Since(began); counts {
+			r.rates[m.name] = append(r.rates[m.name], messages/took.Seconds())
+		}
+		end()
+		if _, err := admin.DeleteTopic(b.Context(), topic); err != nil {
+			b.Fatal(err)
+		}
+		admin.Close()
+	}
+}
+
+func (r *round) median(name string) float64 {
+	slices.Sort(r.rates[name])
+	return r.rates[name][len(r.rates[name])/2]
+}
+
+func (r *round) createTopic(b *testing.B, topic string) *kadm.Client {
+	client, err := kgo.NewClient(kgo.SeedBrokers(r.address))
+	if err != nil {
+		b.Fatal(err)
+	}
+	admin := kadm.NewClient(client)
+	if _, err := admin.CreateTopic(b.Context(), partitions, 1, nil, topic); err != nil {
+		b.Fatal(err)
+	}
+	for { // until every broker has heard of it
+		listed, err := admin.ListTopics(b.Context(), topic)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if len(listed[topic].Partitions) == partitions {
+			return admin
+		}
+	}
+}
+
+// publisher publishes as a relay does.
+func (r *round) publisher(b *testing.B, topic string, msgs []*postrider.Message) (publish, end func()) {
+	p, err := kafkabroker.Open(b.Context(), "kafka://"+r.address, kafkabroker.Config{Topic: topic})
+	if err != nil {
+		b.Fatal(err)
+	}
+	batches := make(chan []*postrider.Message, len(msgs)/batch+1)
+	for part := range slices.Chunk(msgs, batch) {
+		batches <- part
+	}
+	close(batches)
+	if errs := p.Publish(b.Context(), msgs[:batch]); errs != nil { // connections are made, and the topic is known
+		b.Fatal(errs[0])
+	}
+	publish = func() {
+		var running sync.WaitGroup
+		for range calls {
+			running.Go(func() {
+				for part := range batches {
+					for _, err := range p.Publish(b.Context(), part) {
+						if err != nil {
+							b.Errorf("publish: %v", err)
+							return
+						}
+					}
+				}
+			})
+		}
+		running.Wait()
+	}
+	return publish, func() {
+		if err := p.Close(); err != nil {
+			b.Error(err)
+		}
+	}
+}
+
+// client is the client's own best: everything is handed over at once.
+func (r *round) client(b *testing.B, topic string, records iter.Seq[*kgo.Record]) (publish, end func()) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(r.address), kgo.DefaultProduceTopic(topic), kgo.ProducerBatchMaxBytes(1048588))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for range partitions { // connections are made, and the topic is known
+		if err := client.ProduceSync(b.Context(), &kgo.Record{Value: []byte("first")}).FirstErr(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return func() {
+		for record := range records {
+			client.Produce(context.Background(), record, func(_ *kgo.Record, err error) {
+				if err != nil {
+					b.Errorf("produce: %v", err)
+				}
+			})
+		}
+		if err := client.Flush(b.Context()); err != nil {
+			b.Error(err)
+		}
+	}, client.Close
+}
+
+// plain makes records of key and payload.
+func (r *round) plain(yield func(*kgo.Record) bool) {
+	for _, m := range r.msgs {
+		if !yield(&kgo.Record{Key: []byte(m.Key), Value: m.Payload}) {
+			return
+		}
+	}
+}
+
+// encoded makes records with the headers that the publisher gives them.
+func (r *round) encoded(yield func(*kgo.Record) bool) {
+	for _, m := range r.msgs {
+		record := &kgo.Record{Key: []byte(m.Key), Value: m.Payload}
+		for name, value := range (postrider.CloudEventsBinary{Prefix: "ce_", UTF8: true}).Headers(m) {
+			record.Headers = append(record.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
+		}
+		if !yield(record) {
+			return
+		}
+	}
+}
+
+// withHeaders makes such records beforehand.
+func withHeaders(msgs []*postrider.Message) iter.Seq[*kgo.Record] {
+	return slices.Values(slices.Collect((&round{msgs: msgs}).encoded))
+}

@@ -1,0 +1,139 @@
+// Command mysql measures the outbox on MySQL and MariaDB beside a table worked by hand, on the same server, in turns: what
+// publishing costs, how fast a backlog drains, and what a relay at work does to those who publish.
+//
+//	go run ./mysql mysql://root@127.0.0.1:3306/ # makes databases, and drops them
+//
+// By hand means: INSERT into a table; one loop that selects the oldest 1,000 rows and deletes them by primary key.
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/postrider/postrider"
+	mysqlstore "github.com/postrider/postrider/store/mysql"
+)
+
+func main() {
+	rounds := flag.Int("rounds", 3, "how often each way is measured; the medians count")
+	backlog := flag.Int("backlog", 100_000, "messages that are drained")
+	publishing := flag.Duration("publishing", 5*time.Second, "how long each way publishes in a round")
+	flag.Parse()
+	if err := run(flag.Arg(0), *rounds, *backlog, *publishing); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(server string, rounds, backlog int, publishing time.Duration) (err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	b, err := newBench(ctx, server)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.drop()) }()
+	var figures [5][]float64
+	for range rounds {
+		for i, measure := range []func() (float64, error){
+			func() (float64, error) { return b.publish(ctx, b.publishOurs, publishing) },
+			func() (float64, error) { return b.publish(ctx, b.publishByHand, publishing) },
+			func() (float64, error) { return b.drain(ctx, backlog, false) },
+			func() (float64, error) { return b.drainByHand(ctx, backlog) },
+			func() (float64, error) { return b.drain(ctx, backlog, true) },
+		} {
+			n, err := measure()
+			if err != nil {
+				return err
+			}
+			figures[i] = append(figures[i], n)
+		}
+	}
+	median := func(i int) float64 {
+		slices.Sort(figures[i])
+		return figures[i][len(figures[i])/2]
+	}
+	fmt.Fprintf(b.out, "publish, %d writers, a business row and a message: %.0f tx/s, by hand %.0f: %.2f\n", writers, median(0), median(1),
+		median(0)/median(1))
+	fmt.Fprintf(b.out, "drain a backlog of %d: %.0f messages/s, by hand %.0f: %.2f\n", backlog, median(2), median(3), median(2)/median(3))
+	fmt.Fprintf(b.out, "drain it and drop it: %.0f messages/s: %.2f\n", median(4), median(4)/median(3))
+	return b.disturbance(ctx, rounds, publishing)
+}
+
+// bench is a database with an outbox and a table of the same columns.
+type bench struct {
+	db    *sql.DB
+	store *mysqlstore.Store
+	drop  func() error
+	names int
+	out   io.Writer
+}
+
+const payloadBytes = 500
+
+func newBench(ctx context.Context, server string) (*bench, error) {
+	u, err := url.Parse(server)
+	if err != nil || u.Host == "" {
+		return nil, fmt.Errorf("%q is not the URL of a server, as in mysql://root@127.0.0.1:3306/", server)
+	}
+	c := mysql.NewConfig()
+	c.Net, c.Addr, c.User = "tcp", u.Host, u.User.Username()
+	c.Passwd, _ = u.User.Password()
+	admin, err := open(c)
+	if err != nil {
+		return nil, err
+	}
+	c.DBName = "bench_" + strings.ReplaceAll(postrider.NewID(), "-", "")
+	if _, err := admin.ExecContext(ctx, "CREATE DATABASE "+c.DBName); err != nil {
+		return nil, err
+	}
+	b := &bench{out: os.Stdout}
+	if b.db, err = open(c); err != nil {
+		return nil, err
+	}
+	b.drop = func() error {
+		_, err := admin.ExecContext(context.WithoutCancel(ctx), "DROP DATABASE "+c.DBName)
+		return errors.Join(err, b.db.Close(), admin.Close())
+	}
+	if _, err := mysqlstore.Migrate(ctx, b.db, mysqlstore.Config{}, mysqlstore.Latest); err != nil {
+		return nil, errors.Join(err, b.drop())
+	}
+	for _, table := range []string{"CREATE TABLE orders (id BIGINT AUTO_INCREMENT PRIMARY KEY, n INT NOT NULL) ENGINE=InnoDB",
+		"CREATE TABLE hand LIKE postrider_log"} {
+		if _, err := b.db.ExecContext(ctx, table); err != nil {
+			return nil, errors.Join(err, b.drop())
+		}
+	}
+	if b.store, err = mysqlstore.New(b.db, mysqlstore.Config{}); err != nil {
+		return nil, errors.Join(err, b.drop())
+	}
+	return b, nil
+}
+
+func open(c *mysql.Config) (*sql.DB, error) {
+	connector, err := mysql.NewConnector(c)
+	if err != nil {
+		return nil, err
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxIdleConns(64)
+	return db, nil
+}
+
+func message(i int) *postrider.Message {
+	m := &postrider.Message{Type: "order.placed", Key: fmt.Sprintf("order/%d", i%10_000), Payload: make([]byte, payloadBytes)}
+	m.FillDefaults("bench", time.Now())
+	return m
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+
+	"github.com/postrider/postrider/bench/internal/report"
+)
+
+// suite is a set of entries that are measured in turn and compared.
+type suite struct {
+	name, title string
+	// figure is what the rows are compared by: "rate", which every run has, or what the entries return. unit is what it is in.
+	figure, unit string
+	lower        bool // a smaller figure is better
+	also         []report.Column
+	// slow: left out by -quick.
+	slow bool
+	// share is the part of the messages that a run has, for suites that take long; 0 means all.
+	share float64
+	setup func(ctx context.Context, b *bundle) ([]entry, error)
+}
+
+// entry is one way of doing the work of a suite.
+type entry struct {
+	name string
+	role report.Role
+	// limit and peer name the entries that this one is compared with.
+	limit, peer string
+	// prepare makes what run needs. It is not measured.
+	prepare func(ctx context.Context) error
+	// run does the work. What it returns is added to what is measured around it, or replaces it.
+	run func(ctx context.Context) (report.Figures, error)
+	// messages is how many run moves, 0 for the suite's number.
+	messages int
+	// quoted is the figure of a peer that cannot be run here.
+	quoted float64
+}
+
+// The figures that every run has, and the heads of their columns.
+const (
+	figureRate   = "rate"       // messages per second
+	figureClient = "client_cpu" // processor time of this process, µs per message
+	figureServer = "server_cpu" // processor time of the database server, µs per message
+	figureBroker = "broker_cpu" // processor time of the broker, µs per message
+	figureWAL    = "wal"        // write-ahead log, bytes per message
+	figureAllocs = "allocs"     // allocations of this process per message
+)
+
+var usual = []report.Column{
+	{Figure: figureClient, Title: "client µs/msg"}, {Figure: figureServer, Title: "server µs/msg"},
+	{Figure: figureWAL, Title: "WAL B/msg"}, {Figure: figureAllocs, Title: "allocs/msg"},
+}
+
+func suiteNames() []string {
+	var names []string
+	for _, s := range suites {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// messages is how many a run of the suite has.
+func (w *world) messages(s suite) int {
+	if s.share == 0 {
+		return w.options.messages
+	}
+	return max(int(s.share*float64(w.options.messages)), 1000)
+}
