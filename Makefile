@@ -46,7 +46,15 @@ vulncheck: $(BIN)/govulncheck ## known vulnerabilities in what is linked; needs 
 		code=$$?; [ $$code -eq 3 ] || echo "govulncheck did not run to its end in $$dir (is vuln.go.dev reachable?): nothing was found out about it"; exit $$code; }; done
 
 .PHONY: bench
-bench: programs ## the benchmarks
+bench: $(BIN)/nats-server ## Postrider beside the limits and its peers, 40 minutes; BENCH="-quick -run drain" for less
+	@go run ./bench $(value BENCH)
+
+.PHONY: bench-check
+bench-check: $(BIN)/nats-server ## fail if a ratio of `make bench` has fallen by 15% since bench/baseline.json
+	@go run ./bench -check $(value BENCH)
+
+.PHONY: microbench
+microbench: programs ## the benchmarks of hot functions
 	@$(BIN)/withservers go test -run '^$$' -bench . -benchmem work
 
 .PHONY: torture
@@ -71,6 +79,10 @@ $(BIN)/golangci-lint $(BIN)/govulncheck: tools/go.mod tools/go.sum
 	@echo "building the tools of tools/go.mod (some minutes the first time)"
 	@cd tools && GOWORK=off go build -o ../$(BIN)/ tool
 	@touch $(BIN)/golangci-lint $(BIN)/govulncheck
+
+$(BIN)/nats-server: tools/go.mod tools/go.sum
+	@cd tools && GOWORK=off go build -o ../$(BIN)/ github.com/nats-io/nats-server/v2
+	@touch $(BIN)/nats-server
 
 .PHONY: clean
 clean: ## remove what was built
