@@ -294,7 +294,7 @@ func (r *Relay) maintainLoop(ctx context.Context) {
 	if !ok {
 		return
 	}
-	for wait := time.Second; ; wait = time.Minute {
+	for wait := time.Second; ; {
 		if !sleep(ctx, wait) {
 			return
 		}
@@ -304,6 +304,7 @@ func (r *Relay) maintainLoop(ctx context.Context) {
 		if !holds {
 			continue
 		}
+		wait = time.Minute
 		bounded, cancel := context.WithTimeout(ctx, time.Minute)
 		done, err := m.Maintain(bounded, r.cfg.retention())
 		cancel()

@@ -20,7 +20,8 @@ type line struct {
 	// fault, if set before the line is used, is asked before an operation (done false) and after it took effect (true).
 	fault func(op string, done bool) error
 
-	settles, maintains atomic.Int64
+	settles    atomic.Int64 // calls
+	maintained atomic.Int64 // calls that have returned
 	// unsettledBytes is what was fetched, less what was settled as delivered; peakBytes its highest value.
 	unsettledBytes, peakBytes atomic.Int64
 }
@@ -106,6 +107,6 @@ func (l *line) Settle(ctx context.Context, name string, o relay.Owner, s []relay
 }
 
 func (l *line) Maintain(ctx context.Context, keep relay.Retention) (relay.Maintained, error) {
-	l.maintains.Add(1)
+	defer l.maintained.Add(1)
 	return through(l, "Maintain", func() (relay.Maintained, error) { return l.database.Maintain(ctx, keep) })
 }

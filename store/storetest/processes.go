@@ -266,7 +266,7 @@ func relayMaintains(e *env) {
 	l := &line{database: e.database}
 	p := e.startOver(l, e.quick(), new(journal).handler(""))
 	e.untilStarted("r", p)
-	e.until("maintenance", func() bool { return l.maintains.Load() > 0 })
+	e.until("maintenance", func() bool { return l.maintained.Load() > 0 })
 }
 
 // relayDrops: what is delivered is dropped, what died stays until somebody decides.
@@ -275,17 +275,21 @@ func relayDrops(e *env) {
 	cfg := e.quick()
 	cfg.KeepDelivered = -1
 	cfg.MaxAttempts = 1
-	e.start(cfg, func(_ context.Context, m *postrider.Message) error {
+	handle := func(_ context.Context, m *postrider.Message) error {
 		if m.Key == "order/bad" {
 			return errRefused
 		}
 		j.note(m, "")
 		return nil
-	})
+	}
+	first := e.start(cfg, handle)
 	e.sendKeys("order/1", "order/2", "", "order/bad")
 	e.untilLen(&j, 3)
 	e.untilSettled("r")
-	e.elapse(e.longer(3*time.Minute, 3*time.Second))
+	first.stop()
+	l := &line{database: e.database}
+	e.startOver(l, cfg, handle) // a relay maintains soon after its start, and then with pauses
+	e.until("maintenance", func() bool { return l.maintained.Load() > 0 })
 	e.wantSet("left in the log", e.logged("later"), nil)
 	if n := e.status("r").Dead.N; n != 1 {
 		e.t.Errorf("%d dead letters, want the one that died", n)
