@@ -158,6 +158,7 @@ func (p *Program) load() (*config.Config, *slog.Logger, error) {
 		c.Log.Format = p.logFormat
 	}
 	logger := p.logger(c.Log)
+	backend.LogLibraries(logger)
 	for _, w := range warnings {
 		logger.Warn(w)
 	}
