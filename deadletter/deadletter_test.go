@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -80,41 +78,6 @@ func TestDriveStopsWithItsContextAndGoesOnLater(t *testing.T) {
 		end, err := deadletter.Drive(t.Context(), s, r.ID, nil)
 		if err != nil || end.Done != 40 || end.State != deadletter.RedriveFinished {
 			t.Errorf("in the end: %+v, %v", end, err)
-		}
-	})
-}
-
-func TestRunDrivesWhatOthersStarted(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var failing atomic.Bool
-		s := withDead(t, memory.Config{Fault: func(op string, _ bool) error {
-			if failing.Load() && op == "StepRedrive" {
-				return errors.New("the database is away")
-			}
-			return nil
-		}}, 30)
-		var log bytes.Buffer
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			deadletter.Run(ctx, s, slog.New(slog.NewTextHandler(&log, nil)))
-		}()
-		first, second := start(t, s, 5), start(t, s, 0.5)
-		failing.Store(true)
-		time.Sleep(5 * time.Second)
-		failing.Store(false)
-		time.Sleep(time.Minute)
-		for _, id := range []int64{first.ID, second.ID} {
-			if r, err := s.ShowRedrive(t.Context(), id); err != nil || r.State != deadletter.RedriveFinished {
-				t.Errorf("redrive %+v, %v", r, err)
-			}
-		}
-		cancel()
-		<-ended
-		if n := strings.Count(log.String(), "redrives cannot go on"); n != 1 {
-			t.Errorf("one trouble was logged %d times: %s", n, log.String())
 		}
 	})
 }

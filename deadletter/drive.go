@@ -2,18 +2,22 @@ package deadletter
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 )
 
 const (
-	stepLimit = 500         // letters sent back in one transaction
-	idleEvery = time.Second // between looks for redrives to drive
-	retryWait = time.Second // after a failed step
+	stepLimit   = 500             // letters sent back in one transaction
+	stepTimeout = 2 * time.Minute // for one step, so that one that hangs holds up no others for longer
+	idleEvery   = 5 * time.Second // between looks for redrives to drive
+	wokenEvery  = time.Second     // the same when woken up: most wake-ups are for something else
+	retryWait   = time.Second     // after redrives could not be read
 )
 
 // Drive drives a redrive until it has ended, and returns how it stands then. Other processes may drive it too. It calls
-// progress, unless nil, after each step. When ctx ends, or the store fails, the redrive stays where it is, for whoever
+// progress, unless nil, after each step. When ctx ends, or a step fails, the redrive stays where it is, for whoever
 // drives it on; the error says so.
 func Drive(ctx context.Context, s RedriveStore, id int64, progress func(Redrive)) (Redrive, error) {
 	var r Redrive
@@ -28,53 +32,115 @@ func Drive(ctx context.Context, s RedriveStore, id int64, progress func(Redrive)
 		if r.State != RedriveRunning {
 			return s.ShowRedrive(ctx, id)
 		}
-		if err := pause(ctx, wait); err != nil {
+		if err := pause(ctx, wait, nil); err != nil {
 			return r, err
 		}
 	}
 }
 
 // Run drives all redrives, whoever started them, until ctx ends: beside a relay or consumer, so that a redrive goes on when
-// the process that started it is gone. Any number of processes may do so at once. A failure is logged, and tried again.
+// the process that started it is gone. Any number of processes may do so at once. It looks for redrives every 5 seconds, and
+// at once when the store says that there is work (Subscribe, as relays use it), though once a second at most.
+//
+// A step that fails holds up no other redrive: it is noted in the redrive with its cause, logged, and tried again after a
+// while, until the redrive has failed (MaxFailures).
 func Run(ctx context.Context, s RedriveStore, logger *slog.Logger) {
-	failing := false
+	d := driver{store: s, logger: logger}
+	if w, ok := s.(interface {
+		Subscribe() (<-chan struct{}, func())
+	}); ok {
+		woken, end := w.Subscribe()
+		defer end()
+		d.woken = woken
+	}
 	for ctx.Err() == nil {
-		wait, err := round(ctx, s)
+		d.looked = time.Now()
+		wait, err := d.round(ctx)
 		if err != nil && ctx.Err() == nil {
-			if wait = retryWait; !failing {
+			if wait = retryWait; !d.failing {
 				logger.Warn("redrives cannot go on, and are tried again", "error", err)
 			}
 		}
-		failing = err != nil
-		if pause(ctx, wait) != nil {
+		d.failing = err != nil
+		if d.wait(ctx, wait) != nil {
 			return
 		}
 	}
 }
 
-// round makes a step of each running redrive and returns how long to wait before the next.
-func round(ctx context.Context, s RedriveStore) (time.Duration, error) {
-	var running []int64
-	for r, err := range s.ListRedrives(ctx, RedriveRunning) {
+// driver is one call of Run.
+type driver struct {
+	store   RedriveStore
+	logger  *slog.Logger
+	woken   <-chan struct{} // nil for a store that does not say when there is work
+	looked  time.Time
+	failing bool
+}
+
+// wait waits for the next look.
+func (d *driver) wait(ctx context.Context, wait time.Duration) error {
+	if d.failing || wait < wokenEvery {
+		return pause(ctx, wait, nil)
+	}
+	begin := time.Now()
+	if err := pause(ctx, wait, d.woken); err != nil || time.Since(begin) >= wait {
+		return err
+	}
+	return pause(ctx, wokenEvery-time.Since(d.looked), nil)
+}
+
+// round makes a step of each running redrive and returns how long to wait before the next. An error says that the store is
+// in trouble, not one redrive.
+func (d *driver) round(ctx context.Context) (time.Duration, error) {
+	var running []Redrive
+	for r, err := range d.store.ListRedrives(ctx, RedriveRunning) {
 		if err != nil {
 			return 0, err
 		}
-		running = append(running, r.ID)
+		running = append(running, r)
 	}
 	next := idleEvery
-	for _, id := range running {
-		r, wait, err := s.StepRedrive(ctx, id, stepLimit)
+	for _, r := range running {
+		wait, err := d.step(ctx, r)
 		if err != nil {
 			return 0, err
 		}
-		if r.State == RedriveRunning {
-			next = min(next, wait)
-		}
+		next = min(next, wait)
 	}
 	return next, nil
 }
 
-func pause(ctx context.Context, d time.Duration) error {
+// step makes a step of a redrive and returns how long to wait before the next one, or notes that it has failed.
+func (d *driver) step(ctx context.Context, r Redrive) (time.Duration, error) {
+	bounded, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	after, wait, err := d.store.StepRedrive(bounded, r.ID, stepLimit)
+	switch {
+	case err == nil && after.State == RedriveRunning:
+		return wait, nil
+	case err == nil, errors.Is(err, ErrNoRedrive):
+		return idleEvery, nil
+	case ctx.Err() != nil:
+		return 0, err
+	case bounded.Err() != nil:
+		err = fmt.Errorf("it took longer than %s: %w", stepTimeout, err)
+	}
+	noting, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	noted, noteErr := d.store.FailRedrive(noting, r.ID, r.Failures, err.Error())
+	if noteErr != nil {
+		return 0, err
+	}
+	if noted.State == RedriveFailed {
+		d.logger.Error("redrive has failed; mend the cause and start another one", "redrive", r.ID, "error", err)
+		return idleEvery, nil
+	}
+	d.logger.Warn("step of a redrive has failed, and is tried again", "redrive", r.ID, "failures", noted.Failures, "error", err)
+	return noted.backoff(), nil
+}
+
+// pause waits for a time, or until woken.
+func pause(ctx context.Context, d time.Duration, woken <-chan struct{}) error {
 	if d <= 0 {
 		return ctx.Err()
 	}
@@ -82,8 +148,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return nil
+	case <-woken:
 	case <-ctx.Done():
-		return ctx.Err()
 	}
+	return ctx.Err()
 }

@@ -13,7 +13,7 @@ import (
 var (
 	// ErrNoRedrive: there is no redrive of this ID.
 	ErrNoRedrive = errors.New("no such redrive")
-	// ErrRedriveEnded: the redrive has finished or was cancelled.
+	// ErrRedriveEnded: the redrive has finished, has failed or was cancelled.
 	ErrRedriveEnded = errors.New("redrive has ended")
 )
 
@@ -25,7 +25,15 @@ const (
 	RedriveRunning   RedriveState = "running"
 	RedriveFinished  RedriveState = "finished"
 	RedriveCancelled RedriveState = "cancelled"
+	RedriveFailed    RedriveState = "failed" // its steps failed MaxFailures times in a row
 )
+
+// MaxFailures is how many steps of a redrive may fail in a row. The wait after each doubles from a second to a minute, so that
+// it takes about a quarter of an hour until the redrive has failed.
+const MaxFailures = 20
+
+// PurgeRedrives is how many ended redrives a store removes in one call of relay.Maintainer, which comes about once a minute.
+const PurgeRedrives = 1_000
 
 // Plan says what a redrive is to do.
 type Plan struct {
@@ -62,7 +70,7 @@ type Redrive struct {
 	State     RedriveState `json:"state"`
 	By        string       `json:"by"`
 	StartedAt time.Time    `json:"started_at"`
-	// EndedAt is when it finished or was cancelled; CancelledBy by whom.
+	// EndedAt is when it finished, failed or was cancelled; CancelledBy by whom.
 	EndedAt     time.Time `json:"ended_at,omitzero"`
 	CancelledBy string    `json:"cancelled_by,omitempty"`
 
@@ -77,8 +85,13 @@ type Redrive struct {
 	// Outcome says what became of those that are Done. ShowRedrive counts it; elsewhere it is nil.
 	Outcome *Outcome `json:"outcome,omitempty"`
 
+	// Failures counts the steps that have failed since one succeeded, and Cause is why the last of them did: "" when there
+	// are none.
+	Failures int    `json:"failures,omitzero"`
+	Cause    string `json:"cause,omitempty"`
+
 	// Position is the number of the letter that it came to last, UpTo of the last one that concerns it. NextAt is when its
-	// rate allows to go on.
+	// rate, or the wait after a failure, allows to go on.
 	Position int64     `json:"position"`
 	UpTo     int64     `json:"up_to"`
 	NextAt   time.Time `json:"next_at,omitzero"`
@@ -113,6 +126,7 @@ func (r *Redrive) Batch(limit int) int {
 // Take notes that a step came, at now, to these letters, and returns the numbers of those to send back. Stores call it, in
 // the transaction that sends them back and stores the redrive.
 func (r *Redrive) Take(letters []Candidate, now time.Time) []int64 {
+	r.Failures, r.Cause, r.NextAt = 0, "", time.Time{}
 	send := []int64{}
 	for _, l := range letters {
 		if r.Position = l.Number; r.Filter.Allows(l.Redrives) {
@@ -134,6 +148,33 @@ func (r *Redrive) Finish(now time.Time) {
 	r.Skipped = r.Selected - r.Done - r.Refused
 }
 
+// Fail notes that a step has failed, and when the next may be tried; after MaxFailures in a row the redrive has failed. Seen
+// is what Failures was before that step: when several processes fail at one step, it counts once. Stores call it. It
+// reports whether anything has changed.
+func (r *Redrive) Fail(seen int, cause string, now time.Time) bool {
+	if r.State != RedriveRunning || r.Failures != seen {
+		return false
+	}
+	r.Failures++
+	r.Cause = cause
+	if r.Failures >= MaxFailures {
+		r.State, r.EndedAt, r.NextAt = RedriveFailed, now, time.Time{}
+		return true
+	}
+	r.NextAt = now.Add(r.backoff())
+	return true
+}
+
+// The wait after a failed step doubles between these bounds.
+const (
+	retryMin = time.Second
+	retryMax = time.Minute
+)
+
+func (r *Redrive) backoff() time.Duration {
+	return min(retryMin<<min(max(r.Failures-1, 0), 10), retryMax)
+}
+
 // Cancel notes that somebody has ended it. Stores call it. Errors: ErrRedriveEnded.
 func (r *Redrive) Cancel(by string, now time.Time) error {
 	if r.State != RedriveRunning {
@@ -153,6 +194,10 @@ type RedriveStore interface {
 	// time until its rate allows the next step, in which case it may have done nothing. Any number of processes may call it
 	// for the same redrive: each letter is sent back once. One that has ended is returned as it is. Errors: ErrNoRedrive.
 	StepRedrive(ctx context.Context, id int64, limit int) (Redrive, time.Duration, error)
+	// FailRedrive notes, as Redrive.Fail does, that a step of a redrive has failed, so that the next one is put off and the
+	// cause can be seen. StepRedrive does not note it itself: a step that fails changes nothing. It returns the redrive as it
+	// stands then. Errors: ErrNoRedrive.
+	FailRedrive(ctx context.Context, id int64, seen int, cause string) (Redrive, error)
 	// CancelRedrive ends a running redrive; what it has sent back stays so. Errors: ErrNoRedrive, ErrRedriveEnded.
 	CancelRedrive(ctx context.Context, id int64, by string) (Redrive, error)
 	// ShowRedrive returns one redrive. Errors: ErrNoRedrive.

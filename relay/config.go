@@ -97,6 +97,9 @@ type Config struct {
 	KeepDelivered time.Duration
 	// MaxLogBytes drops the oldest delivered messages above this size. Default: no limit.
 	MaxLogBytes int64
+	// KeepRedrives is how long a redrive of dead letters can still be looked at after its end. Of several relays of an outbox the
+	// shortest time counts. Default: 30 days; negative: for ever.
+	KeepRedrives time.Duration
 
 	// Interceptors wrap every call of a handler, PublishInterceptors every call of the publisher; the first is outermost.
 	Interceptors        []Interceptor
@@ -196,6 +199,7 @@ func (c Config) complete() (Config, error) {
 	c.SettleBatch = cmp.Or(c.SettleBatch, 1000)
 	c.StopTimeout = cmp.Or(c.StopTimeout, 30*time.Second)
 	c.KeepDelivered = cmp.Or(c.KeepDelivered, 24*time.Hour)
+	c.KeepRedrives = cmp.Or(c.KeepRedrives, 30*24*time.Hour)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -206,7 +210,7 @@ func (c Config) complete() (Config, error) {
 func (c *Config) leaseLife() time.Duration { return c.LeaseTTL - c.LeaseTTL/10 }
 
 func (c *Config) retention() Retention {
-	return Retention{For: max(c.KeepDelivered, 0), MaxBytes: c.MaxLogBytes}
+	return Retention{For: max(c.KeepDelivered, 0), MaxBytes: c.MaxLogBytes, Redrives: max(c.KeepRedrives, 0)}
 }
 
 // takes says whether the relay wants messages of a topic.

@@ -67,7 +67,7 @@ type Listener interface {
 // Maintainer is implemented by stores whose log needs housekeeping. A relay that holds partitions calls Maintain about
 // once a minute; any number of processes may do so at once.
 type Maintainer interface {
-	// Maintain prepares room for coming messages and drops delivered ones that are past retention. What a relay, of this
+	// Maintain prepares room for coming messages and drops delivered ones, and ended redrives, that are past retention. What a relay, of this
 	// process or another, has not delivered is never dropped.
 	Maintain(ctx context.Context, r Retention) (Maintained, error)
 }
@@ -78,6 +78,9 @@ type Retention struct {
 	For time.Duration
 	// MaxBytes drops the oldest delivered messages above this size of the log; 0 means no limit.
 	MaxBytes int64
+	// Redrives is the time that a redrive is kept after its end; 0 means for ever. What it has sent back stays as it is. A call
+	// removes up to 1,000 redrives.
+	Redrives time.Duration
 }
 
 // Maintained says what a call of Maintain did.

@@ -171,6 +171,10 @@ func (p *Program) drive(ctx context.Context, b *backend.Outbox, r deadletter.Red
 		return fmt.Errorf("redrive %d: %w; %s of %s were sent back. The relays go on with it, and so does: postrider redrive run %d; "+
 			"or end it: postrider redrive cancel %d", r.ID, err, number(end.Done), number(r.Selected), r.ID, r.ID)
 	}
+	if end.State == deadletter.RedriveFailed {
+		return fmt.Errorf("redrive %d has failed, with %s of %s sent back: %s; mend that and start another one", r.ID,
+			number(end.Done), number(end.Selected), printable(end.Cause))
+	}
 	if asJSON {
 		err = printJSON(p.Stdout, end)
 	} else {

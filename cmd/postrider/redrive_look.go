@@ -15,7 +15,7 @@ import (
 type redriveState string
 
 // Allowed lists the values.
-func (redriveState) Allowed() []string { return []string{"running", "finished", "cancelled"} }
+func (redriveState) Allowed() []string { return []string{"running", "finished", "cancelled", "failed"} }
 
 func (p *Program) redriveListCommand() *cobra.Command {
 	var state redriveState
@@ -36,7 +36,7 @@ func (p *Program) redriveListCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().Var(choice(&state), "state", "only in this `state`: running, finished or cancelled")
+	cmd.Flags().Var(choice(&state), "state", "only in this `state`: running, finished, cancelled or failed")
 	completeChoices(cmd, "state", state.Allowed())
 	cmd.Flags().IntVar(&limit, "limit", 20, "list at most `n`, 0 for all")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write one JSON object per line")
@@ -133,6 +133,12 @@ func (p *Program) writeRedrive(r deadletter.Redrive) error {
 	f.add("sent back", number(r.Done))
 	f.add("refused", number(r.Refused))
 	f.add("skipped", number(r.Skipped))
+	if r.Failures > 0 {
+		f.add("failures", number(int64(r.Failures))+" in a row, the last: "+printable(r.Cause))
+	}
+	if r.Failures > 0 && r.State == deadletter.RedriveRunning {
+		f.add("next attempt", moment(r.NextAt))
+	}
 	f.flush()
 	fmt.Fprintln(p.Stdout, "\nof those sent back")
 	f = newFields(p.Stdout)

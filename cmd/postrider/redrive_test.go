@@ -127,3 +127,21 @@ func settleDue(t *testing.T, o *backend.Outbox, name string, decide func(s *rela
 	}
 	must(t, o.Leave(ctx, name, tester))
 }
+
+func TestRedriveThatFails(t *testing.T) {
+	t.Parallel()
+	url := withDead(t)
+	ok(t, "redrive", "start", "--all", "--rate", "0.001", "--detach", "--yes", "--store", url)
+	o := openOutbox(t, url)
+	r, err := o.FailRedrive(t.Context(), 1, 0, "letter 2 has no history")
+	must(t, err)
+	contains(t, ok(t, "redrive", "show", "1", "--store", url), "redrive 1: running", "1 in a row, the last: letter 2 has no history",
+		"next attempt")
+	for r.State == deadletter.RedriveRunning {
+		r, err = o.FailRedrive(t.Context(), 1, r.Failures, "letter 2 has no history")
+		must(t, err)
+	}
+	contains(t, ok(t, "redrive", "show", "1", "--store", url), "redrive 1: failed", "20 in a row")
+	contains(t, ok(t, "redrive", "list", "--state", "failed", "--store", url), "failed")
+	fails(t, exitFailed, "redrive 1 has failed, with 0 of 3 sent back: letter 2 has no history", "redrive", "run", "1", "--store", url)
+}

@@ -292,7 +292,7 @@ func relayConfig(r config.Relay, s config.Store, stopTimeout time.Duration, publ
 		MaxHeldKeys: r.MaxHeldKeys, MaxAttempts: r.MaxAttempts, BackoffBase: r.BackoffBase, BackoffMax: r.BackoffMax,
 		ParkAfter: r.ParkAfter, AttemptTimeout: r.AttemptTimeout, LeaseTTL: r.LeaseTTL, PollMin: r.PollMin, PollMax: r.PollMax,
 		SettleInterval: r.SettleInterval, SettleBatch: r.SettleBatch, StopTimeout: stopTimeout,
-		MaxLogBytes: int64(s.MaxLogBytes), Logger: logger, Version: readBuild().Version,
+		MaxLogBytes: int64(s.MaxLogBytes), KeepRedrives: s.KeepRedrives, Logger: logger, Version: readBuild().Version,
 	}
 	if r.Start == "now" {
 		c.Start = relay.FromNow

@@ -243,12 +243,12 @@ func TestConfigurationOfARelayArrives(t *testing.T) {
 		MaxInFlightBytes: 4, MaxHeldKeys: 5, MaxAttempts: 6, BackoffBase: 7, BackoffMax: 8, OnDead: "hold", ParkAfter: 9,
 		AttemptTimeout: 10, LeaseTTL: 11, PollMin: 12, PollMax: 13, SettleInterval: 14, SettleBatch: 15,
 		RequireDedupe: 18, RequireMessageBytes: 19,
-	}, config.Store{KeepDelivered: &zero, MaxLogBytes: 16}, 17, nil, nil)
+	}, config.Store{KeepDelivered: &zero, MaxLogBytes: 16, KeepRedrives: 20}, 17, nil, nil)
 	want := relay.Config{
 		Name: "n", Topics: []string{"a"}, Start: relay.FromNow, AcceptUnordered: true, Concurrency: 1, MaxBatch: 2, MaxInFlight: 3,
 		MaxInFlightBytes: 4, MaxHeldKeys: 5, MaxAttempts: 6, BackoffBase: 7, BackoffMax: 8, OnDead: relay.HoldKey, ParkAfter: 9,
 		AttemptTimeout: 10, LeaseTTL: 11, PollMin: 12, PollMax: 13, SettleInterval: 14, SettleBatch: 15, KeepDelivered: -1,
-		MaxLogBytes: 16, StopTimeout: 17, RequireDedupe: 18, RequireMessageBytes: 19, Version: readBuild().Version,
+		MaxLogBytes: 16, KeepRedrives: 20, StopTimeout: 17, RequireDedupe: 18, RequireMessageBytes: 19, Version: readBuild().Version,
 	}
 	if fmt.Sprintf("%+v", c) != fmt.Sprintf("%+v", want) {
 		t.Errorf("got  %+v\nwant %+v", c, want)

@@ -72,7 +72,9 @@ type database struct {
 	relays     map[string]*relayState
 	letters    []*letter // by number
 	lastNumber int64
-	redrives   []*deadletter.Redrive // by ID, from 1
+
+	redrives    []*deadletter.Redrive // by ID
+	lastRedrive int64                 // the ID that StartRedrive gave last
 
 	inboxes    map[string]*inboxState // by consumer
 	locks      map[lock]*Tx

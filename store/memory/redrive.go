@@ -81,25 +81,31 @@ func (s *Store) StartRedrive(ctx context.Context, p deadletter.Plan) (deadletter
 			return deadletter.Redrive{}, err
 		}
 		r := &deadletter.Redrive{
-			ID: int64(len(db.redrives)) + 1, Filter: p.Filter, Rate: p.Rate, By: p.By, State: deadletter.RedriveRunning,
+			ID: db.lastRedrive + 1, Filter: p.Filter, Rate: p.Rate, By: p.By, State: deadletter.RedriveRunning,
 			StartedAt: now(), UpTo: db.lastNumber, Selected: int64(len(db.chooseOpen(p.Filter, 0, 0))),
 		}
 		r.Filter.Numbers = slices.Clone(r.Filter.Numbers)
 		db.redrives = append(db.redrives, r)
+		db.lastRedrive = r.ID
 		return *r, nil
 	})
+	if err == nil {
+		s.Wake()
+	}
 	return r, err
 }
 
 // StepRedrive implements deadletter.RedriveStore.
 func (s *Store) StepRedrive(ctx context.Context, id int64, limit int) (deadletter.Redrive, time.Duration, error) {
 	var wait time.Duration
+	var before int64
 	r, err := do(ctx, s, "StepRedrive", func(db *database) (deadletter.Redrive, error) {
 		r, err := db.findRedrive(id)
 		if err != nil {
 			return deadletter.Redrive{}, err
 		}
 		at := now()
+		before = r.Done
 		if wait = r.NextAt.Sub(at); r.State == deadletter.RedriveRunning && wait <= 0 {
 			db.stepRedrive(r, r.Batch(cmp.Or(limit, defaultBatch)), at)
 			wait = r.NextAt.Sub(at)
@@ -107,7 +113,7 @@ func (s *Store) StepRedrive(ctx context.Context, id int64, limit int) (deadlette
 		wait = max(wait, 0)
 		return *r, nil
 	})
-	if r.Done > 0 {
+	if r.Done > before {
 		s.Wake()
 	}
 	return r, wait, err
@@ -132,10 +138,26 @@ func (db *database) stepRedrive(r *deadletter.Redrive, batch int, at time.Time) 
 }
 
 func (db *database) findRedrive(id int64) (*deadletter.Redrive, error) {
-	if id < 1 || id > int64(len(db.redrives)) {
+	i, found := slices.BinarySearchFunc(db.redrives, id, func(r *deadletter.Redrive, id int64) int { return cmp.Compare(r.ID, id) })
+	if !found {
 		return nil, fmt.Errorf("redrive %d: %w", id, deadletter.ErrNoRedrive)
 	}
-	return db.redrives[id-1], nil
+	return db.redrives[i], nil
+}
+
+// purgeRedrives removes redrives that have ended at least keep ago, at most deadletter.PurgeRedrives of them.
+func (db *database) purgeRedrives(keep time.Duration, at time.Time) {
+	if keep <= 0 {
+		return
+	}
+	left := deadletter.PurgeRedrives
+	db.redrives = slices.DeleteFunc(db.redrives, func(r *deadletter.Redrive) bool {
+		gone := r.State != deadletter.RedriveRunning && at.Sub(r.EndedAt) >= keep.Truncate(time.Microsecond) && left > 0
+		if gone {
+			left--
+		}
+		return gone
+	})
 }
 
 // outcome says what became of the messages that a redrive has sent back.
@@ -166,6 +188,18 @@ func (s *Store) CancelRedrive(ctx context.Context, id int64, by string) (deadlet
 		if err := r.Cancel(by, now()); err != nil {
 			return deadletter.Redrive{}, err
 		}
+		return *r, nil
+	})
+}
+
+// FailRedrive implements deadletter.RedriveStore.
+func (s *Store) FailRedrive(ctx context.Context, id int64, seen int, cause string) (deadletter.Redrive, error) {
+	return do(ctx, s, "FailRedrive", func(db *database) (deadletter.Redrive, error) {
+		r, err := db.findRedrive(id)
+		if err != nil {
+			return deadletter.Redrive{}, err
+		}
+		r.Fail(seen, cut(cause), now())
 		return *r, nil
 	})
 }

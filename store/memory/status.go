@@ -126,6 +126,7 @@ func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maint
 			n++
 		}
 		db.remove(delivered[:n])
+		db.purgeRedrives(keep.Redrives, at)
 		return relay.Maintained{Dropped: int64(n)}, nil
 	})
 }

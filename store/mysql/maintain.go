@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -46,6 +47,11 @@ func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maint
 	t := s.pooled()
 	if err := t.look(ctx); err != nil {
 		return out, s.cfg.explain("read the clock", err)
+	}
+	if keep.Redrives > 0 {
+		if err := s.purgeRedrives(ctx, stored.Time(t.now-keep.Redrives.Microseconds())); err != nil {
+			return out, err
+		}
 	}
 	before := int64(math.MaxInt64) // keep.For of 0: whenever it was written
 	if keep.For > 0 {

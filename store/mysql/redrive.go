@@ -78,6 +78,9 @@ const (
 	lockRedriveSQL  = `SELECT body FROM {prefix}redrives WHERE id = ?`
 	storeRedriveSQL = `UPDATE {prefix}redrives SET state = ?2, body = ?3 WHERE id = ?1`
 	listRedrivesSQL = `SELECT id, body FROM {prefix}redrives WHERE id < ?1 AND (?2 = '' OR state = ?2) ORDER BY id DESC LIMIT 50`
+	// endedRedrivesSQL reads those that have ended, from the oldest on, behind ?1: ?2 how many.
+	endedRedrivesSQL = `SELECT id, body FROM {prefix}redrives WHERE id > ?1 AND state <> 'running' ORDER BY id LIMIT ?2`
+	purgeRedrivesSQL = `DELETE FROM {prefix}redrives WHERE id IN ? AND state <> 'running'`
 	// outcomeSQL counts how many of the messages are parked again, and how many have died again.
 	outcomeSQL = `SELECT
 		(SELECT COUNT(*) FROM {prefix}dead d JOIN {prefix}parked p ON p.relay = d.relay AND p.seq = d.seq
@@ -117,6 +120,9 @@ func (s *Store) StartRedrive(ctx context.Context, p deadletter.Plan) (r deadlett
 		}
 		return err
 	})
+	if err == nil {
+		s.Wake()
+	}
 	return r, err
 }
 
@@ -207,6 +213,50 @@ func (s *Store) CancelRedrive(ctx context.Context, id int64, by string) (r deadl
 	return r, err
 }
 
+// FailRedrive implements deadletter.RedriveStore.
+func (s *Store) FailRedrive(ctx context.Context, id int64, seen int, cause string) (r deadletter.Redrive, err error) {
+	err = s.write(ctx, "note the failure of a redrive", func(t txn) (err error) {
+		if r, err = t.redriveOf(ctx, id, ` FOR UPDATE`); err != nil {
+			return err
+		}
+		if err := t.look(ctx); err != nil { // the redrive may have been waited for
+			return err
+		}
+		if !r.Fail(seen, stored.Cause(cause), stored.Time(t.now)) {
+			return nil
+		}
+		return t.storeRedrive(ctx, r)
+	})
+	return r, err
+}
+
+// purgeRedrives removes redrives that have ended by a time, at most deadletter.PurgeRedrives of them.
+func (s *Store) purgeRedrives(ctx context.Context, by time.Time) error {
+	const pageSize = 100
+	var old []int64
+	for after := int64(0); len(old) < deadletter.PurgeRedrives; {
+		page, err := s.redrivesOf(ctx, endedRedrivesSQL, after, pageSize)
+		if err != nil {
+			return err
+		}
+		for _, r := range page {
+			if after = r.ID; !r.EndedAt.After(by) {
+				old = append(old, r.ID)
+			}
+		}
+		if len(page) < pageSize {
+			break
+		}
+	}
+	if len(old) == 0 {
+		return nil
+	}
+	return s.write(ctx, "purge redrives", func(t txn) error {
+		_, err := t.exec(ctx, purgeRedrivesSQL, old)
+		return err
+	})
+}
+
 // ShowRedrive implements deadletter.RedriveStore.
 func (s *Store) ShowRedrive(ctx context.Context, id int64) (r deadletter.Redrive, err error) {
 	err = s.read(ctx, "show a redrive", func(t txn) (err error) {
@@ -225,7 +275,7 @@ func (s *Store) ShowRedrive(ctx context.Context, id int64) (r deadletter.Redrive
 func (s *Store) ListRedrives(ctx context.Context, state deadletter.RedriveState) iter.Seq2[deadletter.Redrive, error] {
 	return func(yield func(deadletter.Redrive, error) bool) {
 		for before := int64(1) << 62; ; {
-			page, err := s.redrivePage(ctx, state, before)
+			page, err := s.redrivesOf(ctx, listRedrivesSQL, before, string(state))
 			if err != nil {
 				yield(deadletter.Redrive{}, err)
 				return
@@ -242,10 +292,11 @@ func (s *Store) ListRedrives(ctx context.Context, state deadletter.RedriveState)
 	}
 }
 
-func (s *Store) redrivePage(ctx context.Context, state deadletter.RedriveState, before int64) (page []deadletter.Redrive, err error) {
+// redrivesOf reads the redrives that a query finds.
+func (s *Store) redrivesOf(ctx context.Context, query string, args ...any) (page []deadletter.Redrive, err error) {
 	err = s.read(ctx, "list redrives", func(t txn) error {
 		page = nil
-		return t.each(ctx, listRedrivesSQL, []any{before, string(state)}, func(rows *sql.Rows) error {
+		return t.each(ctx, query, args, func(rows *sql.Rows) error {
 			var id int64
 			var body string
 			if err := rows.Scan(&id, &body); err != nil {

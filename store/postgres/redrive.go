@@ -35,7 +35,7 @@ on conflict (relay, partition, seq) do update set reason = excluded.reason, due_
 	attempts = excluded.attempts, history = excluded.history, redrives = excluded.redrives`
 
 	redriveColumns = `id, filter::text, rate, state, started_by, started_at, ended_at, cancelled_by, selected, done, refused, skipped,
-	position, up_to, next_at`
+	position, up_to, next_at, failures, cause`
 
 	// startRedriveSQL: $1 filter, $2 rate, $3 by, $4 selected.
 	startRedriveSQL = `
@@ -58,7 +58,14 @@ where ($1::text = '' or state = $1::text) and id < $2::int8 order by id desc lim
 	// saveRedriveSQL: $1 id, then what may change.
 	saveRedriveSQL = `
 update {redrives} set state = $2::text, ended_at = $3::timestamptz, cancelled_by = $4::text, selected = $5::int8, done = $6::int8,
-	refused = $7::int8, skipped = $8::int8, position = $9::int8, next_at = $10::timestamptz where id = $1::int8`
+	refused = $7::int8, skipped = $8::int8, position = $9::int8, next_at = $10::timestamptz, failures = $11::int4, cause = $12::text
+where id = $1::int8`
+
+	// purgeRedrivesSQL removes redrives that have ended long ago, the oldest first: $1 how long in microseconds, $2 how many.
+	purgeRedrivesSQL = `
+delete from {redrives} where id in (
+	select id from {redrives} where state <> 'running' and ended_at <= clock_timestamp() - $1::int8 * interval '1 microsecond'
+	order by id limit $2::int8)`
 
 	nowSQL = `select clock_timestamp()`
 )
@@ -85,7 +92,7 @@ func scanRedrive(row pgx.CollectableRow) (r deadletter.Redrive, err error) {
 	var filter string
 	var ended, next *time.Time
 	err = row.Scan(&r.ID, &filter, &r.Rate, &r.State, &r.By, &r.StartedAt, &ended, &r.CancelledBy, &r.Selected, &r.Done,
-		&r.Refused, &r.Skipped, &r.Position, &r.UpTo, &next)
+		&r.Refused, &r.Skipped, &r.Position, &r.UpTo, &next, &r.Failures, &r.Cause)
 	if err != nil {
 		return r, err
 	}
@@ -143,7 +150,7 @@ func (s *Store) findRedrive(ctx context.Context, tx pgx.Tx, id int64, lock strin
 
 func (s *Store) saveRedrive(ctx context.Context, tx pgx.Tx, r deadletter.Redrive) error {
 	_, err := tx.Exec(ctx, s.names.expand(saveRedriveSQL), r.ID, string(r.State), orNull(r.EndedAt), r.CancelledBy, r.Selected,
-		r.Done, r.Refused, r.Skipped, r.Position, orNull(r.NextAt))
+		r.Done, r.Refused, r.Skipped, r.Position, orNull(r.NextAt), r.Failures, r.Cause)
 	return err
 }
 
@@ -177,6 +184,9 @@ func (s *Store) StartRedrive(ctx context.Context, p deadletter.Plan) (r deadlett
 		r, err = pgx.CollectExactlyOneRow(rows, scanRedrive)
 		return err
 	})
+	if err == nil {
+		s.Wake()
+	}
 	return r, err
 }
 
@@ -193,6 +203,27 @@ func (s *Store) StepRedrive(ctx context.Context, id int64, limit int) (r deadlet
 	if err != nil {
 		return r, 0, err
 	}
+	var before int64
+	r, err = s.changeRedrive(ctx, doing, id, func(tx pgx.Tx, r *deadletter.Redrive, now time.Time) (bool, error) {
+		before = r.Done
+		if wait = r.NextAt.Sub(now); r.State != deadletter.RedriveRunning || wait > 0 {
+			return false, nil
+		}
+		if err := s.stepRedrive(ctx, tx, r, r.Batch(cmp.Or(limit, defaultResolve)), now); err != nil {
+			return false, err
+		}
+		wait = r.NextAt.Sub(now)
+		return true, nil
+	})
+	if err == nil && r.Done > before {
+		s.Wake()
+	}
+	return r, max(wait, 0), err
+}
+
+// changeRedrive locks a redrive, and stores it if change has changed it.
+func (s *Store) changeRedrive(ctx context.Context, doing string, id int64,
+	change func(tx pgx.Tx, r *deadletter.Redrive, now time.Time) (bool, error)) (r deadletter.Redrive, err error) {
 	err = s.inRedrive(ctx, doing, func(tx pgx.Tx) error {
 		if r, err = s.findRedrive(ctx, tx, id, " for update"); err != nil {
 			return err
@@ -201,20 +232,13 @@ func (s *Store) StepRedrive(ctx context.Context, id int64, limit int) (r deadlet
 		if err := tx.QueryRow(ctx, nowSQL).Scan(&now); err != nil {
 			return err
 		}
-		now = now.UTC()
-		if wait = r.NextAt.Sub(now); r.State != deadletter.RedriveRunning || wait > 0 {
-			return nil
-		}
-		if err := s.stepRedrive(ctx, tx, &r, r.Batch(cmp.Or(limit, defaultResolve)), now); err != nil {
+		changed, err := change(tx, &r, now.UTC())
+		if err != nil || !changed {
 			return err
 		}
-		wait = r.NextAt.Sub(now)
 		return s.saveRedrive(ctx, tx, r)
 	})
-	if err == nil && r.Done > 0 {
-		s.Wake()
-	}
-	return r, max(wait, 0), err
+	return r, err
 }
 
 func (s *Store) stepRedrive(ctx context.Context, tx pgx.Tx, r *deadletter.Redrive, batch int, now time.Time) error {
@@ -235,21 +259,27 @@ func (s *Store) stepRedrive(ctx context.Context, tx pgx.Tx, r *deadletter.Redriv
 }
 
 // CancelRedrive implements deadletter.RedriveStore.
-func (s *Store) CancelRedrive(ctx context.Context, id int64, by string) (r deadletter.Redrive, err error) {
-	err = s.inRedrive(ctx, "cancel a redrive", func(tx pgx.Tx) error {
-		if r, err = s.findRedrive(ctx, tx, id, " for update"); err != nil {
-			return err
-		}
-		var now time.Time
-		if err := tx.QueryRow(ctx, nowSQL).Scan(&now); err != nil {
-			return err
-		}
-		if err := r.Cancel(oneText(by, maxCause), now.UTC()); err != nil {
-			return err
-		}
-		return s.saveRedrive(ctx, tx, r)
+func (s *Store) CancelRedrive(ctx context.Context, id int64, by string) (deadletter.Redrive, error) {
+	return s.changeRedrive(ctx, "cancel a redrive", id, func(_ pgx.Tx, r *deadletter.Redrive, now time.Time) (bool, error) {
+		return true, r.Cancel(oneText(by, maxCause), now)
 	})
-	return r, err
+}
+
+// FailRedrive implements deadletter.RedriveStore.
+func (s *Store) FailRedrive(ctx context.Context, id int64, seen int, cause string) (deadletter.Redrive, error) {
+	const doing = "note the failure of a redrive"
+	return s.changeRedrive(ctx, doing, id, func(_ pgx.Tx, r *deadletter.Redrive, now time.Time) (bool, error) {
+		return r.Fail(seen, oneText(cause, maxCause), now), nil
+	})
+}
+
+// purgeRedrives removes redrives that have ended at least keep ago, at most deadletter.PurgeRedrives of them.
+func (s *Store) purgeRedrives(ctx context.Context, keep time.Duration) error {
+	if keep <= 0 {
+		return nil
+	}
+	_, err := s.pool.Exec(ctx, s.names.expand(purgeRedrivesSQL), keep.Microseconds(), int64(deadletter.PurgeRedrives))
+	return translate("purge redrives", err)
 }
 
 // ShowRedrive implements deadletter.RedriveStore.
@@ -270,17 +300,9 @@ func (s *Store) ShowRedrive(ctx context.Context, id int64) (r deadletter.Redrive
 func (s *Store) ListRedrives(ctx context.Context, state deadletter.RedriveState) iter.Seq2[deadletter.Redrive, error] {
 	return func(yield func(deadletter.Redrive, error) bool) {
 		for before := int64(1) << 62; ; {
-			var page []deadletter.Redrive
-			err := s.inRedrive(ctx, "list redrives", func(tx pgx.Tx) error {
-				rows, err := tx.Query(ctx, s.names.expand(listRedrivesSQL), string(state), before, int64(listPage))
-				if err != nil {
-					return err
-				}
-				page, err = pgx.CollectRows(rows, scanRedrive)
-				return err
-			})
+			page, err := s.redrivePage(ctx, state, before)
 			if err != nil {
-				yield(deadletter.Redrive{}, err)
+				yield(deadletter.Redrive{}, translate("list redrives", err))
 				return
 			}
 			for _, r := range page {
@@ -294,4 +316,16 @@ func (s *Store) ListRedrives(ctx context.Context, state deadletter.RedriveState)
 			}
 		}
 	}
+}
+
+func (s *Store) redrivePage(ctx context.Context, state deadletter.RedriveState, before int64) (page []deadletter.Redrive, err error) {
+	if _, err := s.open(ctx); err != nil {
+		return nil, err
+	}
+	args := []any{string(state), before, int64(listPage)}
+	err = s.read(ctx, s.names.expand(listRedrivesSQL), args, func(rows pgx.Rows) (err error) {
+		page, err = pgx.CollectRows(rows, scanRedrive)
+		return err
+	})
+	return page, err
 }

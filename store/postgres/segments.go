@@ -80,8 +80,10 @@ func (s *Store) Maintain(ctx context.Context, r relay.Retention) (relay.Maintain
 	if err := m.prepare(ctx); err != nil {
 		return m.done(), translate("prepare segments", err)
 	}
-	err := m.dropOld(ctx, r)
-	return m.done(), translate("drop segments", err)
+	if err := m.dropOld(ctx, r); err != nil {
+		return m.done(), translate("drop segments", err)
+	}
+	return m.done(), s.purgeRedrives(ctx, r.Redrives)
 }
 
 // maintenance is one call of Maintain.

@@ -51,6 +51,13 @@ const (
 // pages are used again by coming messages. The size of the log is estimated from a sample of 1,000 messages.
 func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maintained, error) {
 	var out relay.Maintained
+	switch err := s.purgeRedrives(ctx, keep.Redrives); {
+	case errors.Is(err, ErrBusy):
+		out.Deferred = fmt.Sprintf("purging redrives: %v", err)
+		return out, nil
+	case err != nil:
+		return out, err
+	}
 	deadline := s.now() + maintainFor.Microseconds()
 	before := int64(math.MaxInt64) // keep.For of 0: whenever it was written
 	if keep.For > 0 {

@@ -102,7 +102,7 @@ const (
 	startRedriveSQL = `INSERT INTO {prefix}redrives (filter, rate, state, started_by, started_at, selected, up_to)
 		VALUES (?, ?, 'running', ?, ?, ?, (SELECT coalesce(max(number), 0) FROM {prefix}dead)) RETURNING id`
 	showRedriveSQL = `SELECT id, filter, rate, state, started_by, started_at, ended_at, cancelled_by, selected, done, refused,
-			skipped, position, up_to, next_at
+			skipped, position, up_to, next_at, failures, cause
 		FROM {prefix}redrives WHERE `
 	// How many of the messages are parked again, and how many have died again.
 	outcomeSQL = `SELECT
@@ -112,7 +112,10 @@ const (
 			SELECT 1 FROM {prefix}dead l WHERE l.relay = d.relay AND l.partition = d.partition AND l.seq = d.seq
 				AND l.number > d.number))`
 	saveRedriveSQL = `UPDATE {prefix}redrives SET state = ?2, ended_at = ?3, cancelled_by = ?4, selected = ?5, done = ?6,
-			refused = ?7, skipped = ?8, position = ?9, next_at = ?10 WHERE id = ?1`
+			refused = ?7, skipped = ?8, position = ?9, next_at = ?10, failures = ?11, cause = ?12 WHERE id = ?1`
+	// Those that have ended by ?1, the oldest ?2 first.
+	purgeRedrivesSQL = `DELETE FROM {prefix}redrives WHERE id IN (
+		SELECT id FROM {prefix}redrives WHERE state <> 'running' AND ended_at <= ?1 ORDER BY id LIMIT ?2)`
 )
 
 // StartRedrive implements deadletter.RedriveStore.
@@ -139,6 +142,9 @@ func (s *Store) StartRedrive(ctx context.Context, p deadletter.Plan) (r deadlett
 		r, err = t.findRedrive(ctx, id)
 		return err
 	})
+	if err == nil {
+		s.Wake()
+	}
 	return r, err
 }
 
@@ -154,10 +160,12 @@ func (s *Store) StepRedrive(ctx context.Context, id int64, limit int) (r deadlet
 	if err != nil {
 		return r, 0, err
 	}
+	var before int64
 	err = s.write(ctx, "step of a redrive", durable, func(t txn) error {
 		if r, err = t.findRedrive(ctx, id); err != nil {
 			return err
 		}
+		before = r.Done
 		now := stored.Time(t.now)
 		if wait = r.NextAt.Sub(now); r.State != deadletter.RedriveRunning || wait > 0 {
 			return nil
@@ -168,7 +176,7 @@ func (s *Store) StepRedrive(ctx context.Context, id int64, limit int) (r deadlet
 		wait = r.NextAt.Sub(now)
 		return t.saveRedrive(ctx, r)
 	})
-	if err == nil && r.Done > 0 {
+	if err == nil && r.Done > before {
 		s.Wake()
 	}
 	return r, max(wait, 0), err
@@ -198,7 +206,7 @@ func (t txn) stepRedrive(ctx context.Context, r *deadletter.Redrive, batch int, 
 
 func (t txn) saveRedrive(ctx context.Context, r deadletter.Redrive) error {
 	_, err := t.exec(ctx, saveRedriveSQL, r.ID, string(r.State), micro(r.EndedAt), r.CancelledBy, r.Selected, r.Done, r.Refused,
-		r.Skipped, r.Position, micro(r.NextAt))
+		r.Skipped, r.Position, micro(r.NextAt), r.Failures, r.Cause)
 	return err
 }
 
@@ -221,7 +229,7 @@ func scanRedrive(rows *sql.Rows) (r deadletter.Redrive, err error) {
 	var filter string
 	var started, ended, next int64
 	err = rows.Scan(&r.ID, &filter, &r.Rate, &r.State, &r.By, &started, &ended, &r.CancelledBy, &r.Selected, &r.Done, &r.Refused,
-		&r.Skipped, &r.Position, &r.UpTo, &next)
+		&r.Skipped, &r.Position, &r.UpTo, &next, &r.Failures, &r.Cause)
 	if err != nil {
 		return r, err
 	}
@@ -257,6 +265,31 @@ func (s *Store) CancelRedrive(ctx context.Context, id int64, by string) (r deadl
 		return t.saveRedrive(ctx, r)
 	})
 	return r, err
+}
+
+// FailRedrive implements deadletter.RedriveStore.
+func (s *Store) FailRedrive(ctx context.Context, id int64, seen int, cause string) (r deadletter.Redrive, err error) {
+	err = s.write(ctx, "note the failure of a redrive", durable, func(t txn) error {
+		if r, err = t.findRedrive(ctx, id); err != nil {
+			return err
+		}
+		if !r.Fail(seen, stored.Cause(cause), stored.Time(t.now)) {
+			return nil
+		}
+		return t.saveRedrive(ctx, r)
+	})
+	return r, err
+}
+
+// purgeRedrives removes redrives that have ended at least keep ago, at most deadletter.PurgeRedrives of them.
+func (s *Store) purgeRedrives(ctx context.Context, keep time.Duration) error {
+	if keep <= 0 {
+		return nil
+	}
+	return s.write(ctx, "purge redrives", relaxed, func(t txn) error {
+		_, err := t.exec(ctx, purgeRedrivesSQL, t.now-keep.Microseconds(), deadletter.PurgeRedrives)
+		return err
+	})
 }
 
 // ShowRedrive implements deadletter.RedriveStore.

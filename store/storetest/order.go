@@ -25,7 +25,7 @@ var orderTests = []test{
 	{name: "RedrivenHeadGoesBeforeItsFollowers", run: redrivenHeadFirst},
 }
 
-var errRefused = errors.New("refused for now")
+var errRefused = errors.New("refused")
 
 // orderThroughFailures refuses a third of the messages a few times each. None may be tried before all its predecessors
 // were taken.

@@ -25,6 +25,10 @@ var redriveTests = []test{
 	{name: "SettlementOfAnEarlierTryLeavesARedrivenMessageAlone", run: settledEarlierTry},
 	{name: "RedrivesAreChecked", run: redrivesAreChecked},
 	{name: "RedrivesAreListedLatestFirst", run: redrivesAreListed},
+	{name: "FailedStepPutsARedriveOffAndSaysWhy", run: failedStepPutsOff},
+	{name: "RedriveFailsAfterManyFailuresInARow", run: redriveFails},
+	{name: "StartedRedriveWakesThoseWhoDrive", run: startedRedriveWakes},
+	{name: "EndedRedrivesArePurged", run: endedRedrivesArePurged},
 }
 
 // DeadLetters runs the part of the suite for redrives and repairs of dead letters, on both sides, and for inbox.StatusStore.

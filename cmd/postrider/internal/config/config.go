@@ -42,6 +42,8 @@ type Store struct {
 	KeepDelivered *time.Duration `yaml:"keep_delivered" min:"0s"`
 	// MaxLogBytes drops the oldest delivered messages above this size; 0 is no limit.
 	MaxLogBytes Size `yaml:"max_log_bytes" min:"0"`
+	// KeepRedrives is how long redrives of dead letters are kept after their end; 0 is not given.
+	KeepRedrives time.Duration `yaml:"keep_redrives" min:"1s"`
 }
 
 // Relay is one destination with a cursor of its own.

@@ -1,0 +1,196 @@
+package deadletter_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store/memory"
+)
+
+// runs calls deadletter.Run in a bubble until the test ends, and returns how often it has looked for redrives and a function
+// that reads its log.
+func runs(t *testing.T, s deadletter.RedriveStore) (log func() string) {
+	t.Helper()
+	var out bytes.Buffer
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		deadletter.Run(ctx, s, slog.New(slog.NewTextHandler(&out, nil)))
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return func() string {
+		synctest.Wait()
+		return out.String()
+	}
+}
+
+func shown(t *testing.T, s deadletter.RedriveStore, id int64) deadletter.Redrive {
+	t.Helper()
+	r, err := s.ShowRedrive(t.Context(), id)
+	must(t, err)
+	return r
+}
+
+func TestRunDrivesWhatOthersStarted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		s := withDead(t, memory.Config{Fault: func(string, bool) error {
+			if away.Load() {
+				return errors.New("the database is away")
+			}
+			return nil
+		}}, 30)
+		log := runs(t, s)
+		first, second := start(t, s, 5), start(t, s, 0.5)
+		away.Store(true)
+		time.Sleep(5 * time.Second)
+		away.Store(false)
+		time.Sleep(time.Minute)
+		for _, id := range []int64{first.ID, second.ID} {
+			if r := shown(t, s, id); r.State != deadletter.RedriveFinished {
+				t.Errorf("redrive %+v", r)
+			}
+		}
+		if n := strings.Count(log(), "redrives cannot go on"); n != 1 || strings.Contains(log(), "step of a redrive") {
+			t.Errorf("one trouble was logged %d times: %s", n, log())
+		}
+	})
+}
+
+// stubborn fails every step of one redrive.
+type stubborn struct {
+	*memory.Store
+	id    int64
+	steps int
+	hang  bool // the step waits until it is cut off
+}
+
+func (s *stubborn) StepRedrive(ctx context.Context, id int64, limit int) (deadletter.Redrive, time.Duration, error) {
+	if r, err := s.ShowRedrive(ctx, id); id != s.id || err != nil || r.State != deadletter.RedriveRunning || r.NextAt.After(time.Now()) {
+		return s.Store.StepRedrive(ctx, id, limit)
+	}
+	if s.steps++; s.hang {
+		<-ctx.Done()
+		return deadletter.Redrive{}, 0, ctx.Err()
+	}
+	return deadletter.Redrive{}, 0, errors.New("letter 1 has no history")
+}
+
+func TestRedriveThatFailsHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &stubborn{Store: withDead(t, memory.Config{}, 20)}
+		// The filter of the one that fails leaves letters for the other.
+		bad, err := s.StartRedrive(t.Context(), deadletter.Plan{Filter: deadletter.Filter{MessageID: "m-0"}, By: "olga"})
+		must(t, err)
+		s.id = bad.ID
+		log := runs(t, s)
+		good := start(t, s.Store, 0)
+		time.Sleep(3 * time.Second)
+		if r := shown(t, s, good.ID); r.State != deadletter.RedriveFinished || r.Done != 20 {
+			t.Errorf("redrive beside one that fails: %+v", r)
+		}
+		r := shown(t, s, bad.ID)
+		if r.State != deadletter.RedriveRunning || r.Failures == 0 || r.Cause != "letter 1 has no history" {
+			t.Errorf("redrive that fails: %+v", r)
+		}
+		time.Sleep(8 * time.Minute)
+		if r := shown(t, s, bad.ID); r.State != deadletter.RedriveRunning {
+			t.Errorf("redrive after eight minutes of failures: %+v, want it running", r)
+		}
+		time.Sleep(12 * time.Minute)
+		if r := shown(t, s, bad.ID); r.State != deadletter.RedriveFailed || r.Failures != deadletter.MaxFailures || s.steps != r.Failures {
+			t.Errorf("redrive after %d steps that failed: %+v", s.steps, r)
+		}
+		if n := strings.Count(log(), "letter 1 has no history"); n != deadletter.MaxFailures || strings.Count(log(), `"redrive has failed;`) != 1 {
+			t.Errorf("%d failures were logged, want %d and the end: %s", n, deadletter.MaxFailures, log())
+		}
+		if again, err := deadletter.Drive(t.Context(), s, bad.ID, nil); err != nil || again.State != deadletter.RedriveFailed {
+			t.Errorf("driven after it has failed: %+v, %v", again, err)
+		}
+	})
+}
+
+func TestRedriveThatHangsHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &stubborn{Store: withDead(t, memory.Config{}, 20), hang: true}
+		bad, good := start(t, s.Store, 0), start(t, s.Store, 0)
+		s.id = bad.ID
+		runs(t, s)
+		time.Sleep(3 * time.Minute)
+		if r := shown(t, s, good.ID); r.State != deadletter.RedriveFinished {
+			t.Errorf("redrive beside one that hangs: %+v", r)
+		}
+		if r := shown(t, s, bad.ID); r.Failures == 0 || !strings.Contains(r.Cause, "longer than 2m0s") {
+			t.Errorf("redrive that hangs: %+v", r)
+		}
+	})
+}
+
+func TestStopIsNoFailureOfARedrive(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &stubborn{Store: withDead(t, memory.Config{}, 1), hang: true}
+		r := start(t, s.Store, 0)
+		s.id = r.ID
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		deadletter.Run(ctx, s, slog.New(slog.DiscardHandler))
+		if r := shown(t, s, r.ID); r.Failures != 0 {
+			t.Errorf("after a stop: %+v, want no failures", r)
+		}
+	})
+}
+
+func TestRunLooksSeldomAndIsWokenUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var looks atomic.Int64
+		s := withDead(t, memory.Config{Fault: func(op string, done bool) error {
+			if op == "ListRedrives" && !done {
+				looks.Add(1)
+			}
+			return nil
+		}}, 20)
+		runs(t, s)
+		time.Sleep(time.Minute + time.Second)
+		if n := looks.Swap(0); n > 14 {
+			t.Errorf("%d looks for redrives in an idle minute, want one every five seconds", n)
+		}
+		began := time.Now()
+		r := start(t, s, 0)
+		synctest.Wait()
+		if r := shown(t, s, r.ID); r.State != deadletter.RedriveFinished || time.Since(began) > 0 {
+			t.Errorf("a redrive that was started in the same process: %+v, after %s", r, time.Since(began))
+		}
+		looks.Store(0)
+		for range 600 { // a process that publishes
+			time.Sleep(100 * time.Millisecond)
+			s.Wake()
+		}
+		if n := looks.Load(); n > 62 {
+			t.Errorf("%d looks for redrives in a busy minute, want one a second", n)
+		}
+		// What others start is found, though nobody wakes this process.
+		_, err := s.Reopen().StartRedrive(t.Context(), deadletter.Plan{By: "otto"})
+		must(t, err)
+		time.Sleep(6 * time.Second)
+		for r, err := range s.ListRedrives(t.Context(), deadletter.RedriveRunning) {
+			t.Errorf("still running: %+v, %v", r, err)
+		}
+	})
+}
