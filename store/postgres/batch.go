@@ -32,42 +32,18 @@ var _ outbox.Store[*pgx.Batch] = (*BatchStore)(nil)
 // Batch returns an outbox for batches.
 func (s *Store) Batch() *BatchStore { return &BatchStore{s} }
 
-// Nobody can look at the answer of an insert before the transaction ends with the batch, so when the number of partitions is
-// not the one that the partition was computed for, these statements compute it by themselves.
-const (
-	queueManySQL = insertColumnsSQL + `
-select case when {partitions}() = $19::int4 then partition
-	else (('x' || substr(md5(convert_to(coalesce(nullif(key, ''), id), 'UTF8')), 1, 8))::bit(32)::int8 % {partitions}())::int2 end, ` +
-		fromArraysSQL + arraysSQL + `) as m (` + arrayNamesSQL + `)`
-
-	// queueOneSQL is queueManySQL for one message, queuePlainSQL for a plain one, the common case.
-	queueOneSQL = insertColumnsSQL + `
-select case when {partitions}() = $19::int4` + onePartitionSQL + oneSQL
-	queuePlainSQL = plainColumnsSQL + `
-select case when {partitions}() = $11::int4` + onePartitionSQL + plainSQL
-	onePartitionSQL = ` then $1::int2
-	else (('x' || substr(md5(convert_to(coalesce(nullif($4::text, ''), $2::text), 'UTF8')), 1, 8))::bit(32)::int8 % {partitions}())::int2 end, `
-)
-
 // Insert implements outbox.Store: it queues the inserts.
 func (s *BatchStore) Insert(_ context.Context, batch *pgx.Batch, msgs []*postrider.Message) error {
 	if batch == nil {
 		return outbox.ErrNoTransaction
 	}
-	partitions := cmp.Or(s.publishing.Load(), s.partitions.Load(), DefaultPartitions)
+	inserts := s.insertsFor(int(cmp.Or(s.publishing.Load(), s.partitions.Load(), DefaultPartitions)))
 	for chunk := range chunks(msgs) {
-		c, err := newColumns(chunk, int(partitions))
+		sql, args, err := inserts.typed(chunk)
 		if err != nil {
 			return err
 		}
-		switch {
-		case c.plain:
-			batch.Queue(s.sql.queuePlain, append(c.firstPlain(), partitions)...)
-		case len(chunk) == 1:
-			batch.Queue(s.sql.queueOne, append(c.first(), partitions)...)
-		default:
-			batch.Queue(s.sql.queueMany, append(c.arrays(), partitions)...)
-		}
+		batch.Queue(sql, args...)
 	}
 	return nil
 }

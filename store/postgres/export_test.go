@@ -6,7 +6,9 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -45,6 +47,40 @@ func (s *Store) ExplainFetch(ctx context.Context, req relay.FetchRequest, generi
 	})
 	return strings.Join(lines, "\n"), err
 }
+
+// ExplainInsert returns the plan, for any parameters, of the statement that inserts messages.
+func (s *Store) ExplainInsert(ctx context.Context, msgs []*postrider.Message) (string, error) {
+	n, err := s.open(ctx)
+	if err != nil {
+		return "", err
+	}
+	sql, args, err := s.insertsFor(n).typed(msgs)
+	if err != nil {
+		return "", err
+	}
+	var lines []string
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		for _, sql := range []string{"set local plan_cache_mode = force_generic_plan", "prepare inserting as " + sql} {
+			if _, err := tx.Exec(ctx, sql); err != nil {
+				return err
+			}
+		}
+		nulls := "explain (verbose, costs off) execute inserting (null" + strings.Repeat(", null", len(args)-1) + ")"
+		rows, err := tx.Query(ctx, nulls)
+		if err != nil {
+			return err
+		}
+		if lines, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, "deallocate inserting")
+		return err
+	})
+	return strings.Join(lines, "\n"), err
+}
+
+// Pool returns the pool of the store.
+func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 
 // RepartitionIn changes the number of partitions in a transaction that has locked the log.
 func (s *Store) RepartitionIn(ctx context.Context, tx pgx.Tx, n int) error {

@@ -77,7 +77,7 @@ select $19::text as relay, partition, nextval('{aside_seq}') as seq, id, topic, 
 		from jsonb_array_elements(history::jsonb) with ordinality as e (entry, ord)), clock_timestamp()`
 	asideArraysSQL = `
 from unnest(` + textArraysSQL + `, $20::text::text[], $21::text::text[], $22::text::int4[], $23::text::text[], $24::text::int8[])
-	as m (` + arrayNamesSQL + `, reason, cause, attempts, history, after)`
+	as m (partition, ` + plainSQL + `, ` + restSQL + `, deliver_at, deliver_after, reason, cause, attempts, history, after)`
 
 	// headSQL gives a key that was held just now its head.
 	headSQL = `
@@ -191,11 +191,11 @@ func (s *Store) putAside(ctx context.Context, c caller, sql, consumer string, li
 		msgs[i] = a.msg
 	}
 	for chunk := range chunks(msgs) {
-		columns, err := newColumns(chunk, partitions)
+		columns, err := textColumns(chunk, partitions)
 		if err != nil {
 			return err
 		}
-		queries = append(queries, query{sql: sql, args: append(columns.texts(), asideArgs(consumer, list[:len(chunk)])...)})
+		queries = append(queries, query{sql: sql, args: append(columns, asideArgs(consumer, list[:len(chunk)])...)})
 		list = list[len(chunk):]
 	}
 	var present int

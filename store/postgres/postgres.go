@@ -27,10 +27,11 @@ type Store struct {
 	notifier   *notifier // nil unless Config.Notify
 
 	opening    sync.Mutex
-	partitions atomic.Int32 // 0 until the schema was checked; a relay works with this number until it is restarted
-	publishing atomic.Int32 // the number with which messages are written, 0 while it is the same
-	rowBytes   atomic.Int64 // what a row of the log takes on average, as fetched lately
-	begun      sync.Map     // names of the relays whose cursors exist
+	partitions atomic.Int32            // 0 until the schema was checked; a relay works with this number until it is restarted
+	publishing atomic.Int32            // the number with which messages are written, 0 while it is the same
+	inserts    atomic.Pointer[inserts] // those for the number that messages were last written with
+	rowBytes   atomic.Int64            // what a row of the log takes on average, as fetched lately
+	begun      sync.Map                // names of the relays whose cursors exist
 }
 
 var (

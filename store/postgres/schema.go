@@ -35,8 +35,7 @@ func (n names) expand(sql string) string { return n.replacer.Replace(sql) }
 
 // statements is every statement that is run often, its names filled in.
 type statements struct {
-	open, insert, insertOne, insertPlain, insertText, insertPlainText         string
-	queueOne, queuePlain, queueMany, written                                  string
+	open, written                                                             string
 	fetch, due, aside                                                         string
 	heartbeat, begin, acquire, release, leave                                 string
 	move, fence, missing, parkFromLog, parkAgain, deadFromLog, deadFromParked string
@@ -47,9 +46,7 @@ type statements struct {
 
 func newStatements(n names) statements {
 	return statements{
-		open: n.expand(openSQL), insert: n.expand(insertSQL), insertOne: n.expand(insertOneSQL), insertText: n.expand(insertTextSQL),
-		insertPlain: n.expand(insertPlainSQL), insertPlainText: n.expand(insertPlainTextSQL), queuePlain: n.expand(queuePlainSQL),
-		queueOne: n.expand(queueOneSQL), queueMany: n.expand(queueManySQL), written: n.expand(writtenSQL),
+		open: n.expand(openSQL), written: n.expand(writtenSQL),
 		fetch: n.expand(fetchSQL), due: n.expand(dueSQL), aside: n.expand(asideSQL),
 		heartbeat: n.expand(heartbeatSQL), begin: n.expand(beginSQL), acquire: n.expand(acquireSQL),
 		release: n.expand(releaseSQL), leave: n.expand(leaveSQL),

@@ -15,7 +15,8 @@ import (
 )
 
 // SQLStore publishes and consumes in transactions of database/sql, whatever its driver (pgx's stdlib, lib/pq): it hands
-// the driver nothing but text and numbers. Everything else is the Store's.
+// the driver nothing but what database/sql itself knows, which are text, numbers, bytes and times. Everything else is the
+// Store's.
 type SQLStore struct {
 	*Store
 	db *sql.DB
@@ -61,19 +62,12 @@ func (s *SQLStore) Insert(ctx context.Context, tx *sql.Tx, msgs []*postrider.Mes
 	if err != nil {
 		return err
 	}
-	insert := func(c *columns) (int64, error) {
-		sql, args := s.Store.sql.insertText, c.texts
-		if c.plain {
-			sql, args = s.Store.sql.insertPlainText, c.plainTexts
-		}
-		result, err := tx.ExecContext(ctx, sql, append(args(), strconv.Itoa(c.of))...)
+	return insertAll(msgs, s.insertsFor(cmp.Or(int(s.publishing.Load()), opened)).texts, func(sql string, args []any) (int64, error) {
+		result, err := tx.ExecContext(ctx, sql, args...)
 		if err != nil {
 			return 0, err
 		}
 		return result.RowsAffected()
-	}
-	return s.insertAll(msgs, cmp.Or(int(s.publishing.Load()), opened), insert, func(n *int) error {
-		return tx.QueryRowContext(ctx, s.names.expand(presentPartitionsSQL)).Scan(n)
 	})
 }
 
@@ -100,22 +94,6 @@ func (s *SQLStore) Written(ctx context.Context, tx *sql.Tx, ids []string) (writt
 		written = append(written, id)
 	}
 	return written, translate("read what was written", rows.Err())
-}
-
-// texts are the columns as array literals.
-func (c *columns) texts() []any {
-	return []any{array(c.partitions, number), array(c.ids, quoted), array(c.topics, quoted), array(c.keys, quoted),
-		array(c.types, quoted), array(c.sources, quoted), array(c.subjects, quoted), array(c.tenants, quoted),
-		array(c.times, moment), array(c.schemaVersions, number), array(c.aggregateVersions, number),
-		array(c.contentTypes, quoted), array(c.headers, quoted), array(c.correlations, quoted),
-		array(c.causations, quoted), array(c.payloads, hexBytes), array(c.deliverAt, optional), array(c.deliverAfter, number)}
-}
-
-// plainTexts are the columns of a plain message.
-func (c *columns) plainTexts() []any {
-	return []any{strconv.Itoa(int(c.partitions[0])), c.ids[0], c.topics[0], c.keys[0], c.types[0], c.sources[0],
-		c.times[0].UTC().Format(time.RFC3339Nano), strconv.Itoa(int(c.schemaVersions[0])), c.contentTypes[0],
-		`\x` + hex.EncodeToString(c.payloads[0])}
 }
 
 // array writes an array as PostgreSQL reads it from text.

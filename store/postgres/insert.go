@@ -1,0 +1,224 @@
+package postgres
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider"
+)
+
+const (
+	// plainSQL are the columns that every message has, besides its partition. restSQL are those that most messages do not
+	// have (see notPlain), besides the time from which on they are delivered; parameters cost more than the row they make.
+	plainSQL = `id, topic, key, type, source, message_time, schema_version, content_type, payload`
+	restSQL  = `subject, tenant, aggregate_version, headers, correlation_id, causation_id`
+
+	// presentPartitionSQL compares the number of partitions, {n}, that the partition was computed for, with the present one. If
+	// that is another, the statement finds the partition by itself, as postrider.PartitionOf does. The log is locked by
+	// then, so the number stays until the transaction ends. PostgreSQL inlines the function when it plans the statement, and
+	// nothing of this is left in the plan; when the function is replaced, the plan ends.
+	presentPartitionSQL = `case when {partitions}() = {n} then partition
+	else (('x' || substr(md5(convert_to(coalesce(nullif(key, ''), id), 'UTF8')), 1, 8))::bit(32)::int8 % {partitions}())::int2 end`
+
+	insertPlainSQL = `
+insert into {log} (partition, ` + plainSQL + `)
+select ` + presentPartitionSQL + `, ` + plainSQL + `
+from `
+	plainNamesSQL = ` as m (partition, ` + plainSQL + `)`
+
+	insertSQL = `
+insert into {log} (partition, ` + plainSQL + `, ` + restSQL + `, available_at)
+select ` + presentPartitionSQL + `, ` + plainSQL + `, subject, tenant, aggregate_version, headers::jsonb, correlation_id, causation_id,
+	case when deliver_after > 0 then clock_timestamp() + deliver_after * interval '1 microsecond' else deliver_at end
+from `
+	namesSQL = ` as m (partition, ` + plainSQL + `, ` + restSQL + `, deliver_at, deliver_after)`
+
+	// The values of one message. What comes from them is planned like an insert of values.
+	plainValuesSQL = `$1::int2, $2::text, $3::text, $4::text, $5::text, $6::text, $7::timestamptz, $8::int4, $9::text, $10::bytea`
+	valuesSQL      = plainValuesSQL + `, $11::text, $12::text, $13::int8, $14::text, $15::text, $16::text, $17::timestamptz, $18::int8`
+
+	// Arrays take any number of messages by one statement with one text, so that it is prepared once. Rows get their
+	// sequences in the order of the arrays. Unnest stands in the select list, where rows are made one at a time; in the from
+	// clause each array is unpacked as a whole first, for a sixth more of the server's time.
+	plainArraysSQL = `unnest($1::int2[]), unnest($2::text[]), unnest($3::text[]), unnest($4::text[]), unnest($5::text[]),
+	unnest($6::text[]), unnest($7::timestamptz[]), unnest($8::int4[]), unnest($9::text[]), unnest($10::bytea[])`
+	arraysSQL = plainArraysSQL + `, unnest($11::text[]), unnest($12::text[]), unnest($13::int8[]), unnest($14::text[]),
+	unnest($15::text[]), unnest($16::text[]), unnest($17::timestamptz[]), unnest($18::int8[])`
+
+	// textArraysSQL are the arrays as text, for drivers that know no arrays.
+	textArraysSQL = `$1::text::int2[], $2::text::text[], $3::text::text[], $4::text::text[], $5::text::text[],
+	$6::text::text[], $7::text::timestamptz[], $8::text::int4[], $9::text::text[], $10::text::bytea[], $11::text::text[],
+	$12::text::text[], $13::text::int8[], $14::text::text[], $15::text::text[], $16::text::text[], $17::text::timestamptz[],
+	$18::text::int8[]`
+)
+
+// inserts are the statements that insert messages whose partitions were computed for a number of them.
+type inserts struct {
+	partitions                                 int
+	plain, one, plainMany, many, manyFromTexts string
+}
+
+// insertsFor returns the statements for a number of partitions, which are the same as long as it is.
+func (s *Store) insertsFor(partitions int) *inserts {
+	if i := s.inserts.Load(); i != nil && i.partitions == partitions {
+		return i
+	}
+	expand := func(sql string) string {
+		return s.names.expand(strings.ReplaceAll(sql, "{n}", strconv.Itoa(partitions)))
+	}
+	i := &inserts{
+		partitions:    partitions,
+		plain:         expand(insertPlainSQL + `(values (` + plainValuesSQL + `))` + plainNamesSQL),
+		one:           expand(insertSQL + `(values (` + valuesSQL + `))` + namesSQL),
+		plainMany:     expand(insertPlainSQL + `(select ` + plainArraysSQL + `)` + plainNamesSQL),
+		many:          expand(insertSQL + `(select ` + arraysSQL + `)` + namesSQL),
+		manyFromTexts: expand(insertSQL + `unnest(` + textArraysSQL + `)` + namesSQL),
+	}
+	s.inserts.Store(i)
+	return i
+}
+
+// typed is the statement that inserts messages, and its parameters.
+func (i *inserts) typed(msgs []*postrider.Message) (sql string, args []any, err error) {
+	if len(msgs) == 1 {
+		return i.single(msgs[0])
+	}
+	if !slices.ContainsFunc(msgs, notPlain) {
+		return i.plainMany, plainColumns(msgs, i.partitions), nil
+	}
+	args, err = columns(msgs, i.partitions)
+	return i.many, args, err
+}
+
+// texts is typed with arrays as text.
+func (i *inserts) texts(msgs []*postrider.Message) (sql string, args []any, err error) {
+	if len(msgs) == 1 {
+		return i.single(msgs[0])
+	}
+	args, err = textColumns(msgs, i.partitions)
+	return i.manyFromTexts, args, err
+}
+
+// single is typed for one message, with parameters that every driver knows.
+func (i *inserts) single(m *postrider.Message) (sql string, args []any, err error) {
+	args = []any{int16(postrider.PartitionOf(m.Key, m.ID, i.partitions)), m.ID, m.Topic, m.Key, m.Type, m.Source, m.Time,
+		int32(m.SchemaVersion), m.ContentType, payload(m)}
+	if !notPlain(m) {
+		return i.plain, args, nil
+	}
+	all, err := headers(m)
+	return i.one, append(args, m.Subject, m.Tenant, m.AggregateVersion, all, m.CorrelationID, m.CausationID, deliverAt(m),
+		deliverAfter(m)), err
+}
+
+// notPlain says that a message has something besides the columns of plainSQL.
+func notPlain(m *postrider.Message) bool {
+	return m.Subject != "" || m.Tenant != "" || m.AggregateVersion != 0 || len(m.Headers) > 0 || m.CorrelationID != "" ||
+		m.CausationID != "" || !m.DeliverAt.IsZero() || m.DeliverAfter > 0
+}
+
+// plainColumns are the partitions and the columns of plainSQL.
+func plainColumns(msgs []*postrider.Message, partitions int) []any {
+	return []any{
+		each(msgs, func(m *postrider.Message) int16 { return int16(postrider.PartitionOf(m.Key, m.ID, partitions)) }),
+		each(msgs, func(m *postrider.Message) string { return m.ID }),
+		each(msgs, func(m *postrider.Message) string { return m.Topic }),
+		each(msgs, func(m *postrider.Message) string { return m.Key }),
+		each(msgs, func(m *postrider.Message) string { return m.Type }),
+		each(msgs, func(m *postrider.Message) string { return m.Source }),
+		each(msgs, func(m *postrider.Message) time.Time { return m.Time }),
+		each(msgs, func(m *postrider.Message) int32 { return int32(m.SchemaVersion) }),
+		each(msgs, func(m *postrider.Message) string { return m.ContentType }),
+		each(msgs, payload),
+	}
+}
+
+// columns are the plainColumns and those of restSQL, with when the messages are to be delivered.
+func columns(msgs []*postrider.Message, partitions int) (columns []any, err error) {
+	all := make([]string, len(msgs))
+	for i, m := range msgs {
+		if all[i], err = headers(m); err != nil {
+			return nil, err
+		}
+	}
+	return append(plainColumns(msgs, partitions),
+		each(msgs, func(m *postrider.Message) string { return m.Subject }),
+		each(msgs, func(m *postrider.Message) string { return m.Tenant }),
+		each(msgs, func(m *postrider.Message) int64 { return m.AggregateVersion }),
+		all,
+		each(msgs, func(m *postrider.Message) string { return m.CorrelationID }),
+		each(msgs, func(m *postrider.Message) string { return m.CausationID }),
+		each(msgs, deliverAt),
+		each(msgs, deliverAfter),
+	), nil
+}
+
+// textColumns are the columns as array literals.
+func textColumns(msgs []*postrider.Message, partitions int) ([]any, error) {
+	texts, err := columns(msgs, partitions)
+	for i, c := range texts {
+		switch c := c.(type) {
+		case []string:
+			texts[i] = array(c, quoted)
+		case []int16:
+			texts[i] = array(c, number)
+		case []int32:
+			texts[i] = array(c, number)
+		case []int64:
+			texts[i] = array(c, number)
+		case []time.Time:
+			texts[i] = array(c, moment)
+		case []*time.Time:
+			texts[i] = array(c, optional)
+		case [][]byte:
+			texts[i] = array(c, hexBytes)
+		}
+	}
+	return texts, err
+}
+
+func each[V any](msgs []*postrider.Message, of func(m *postrider.Message) V) []V {
+	values := make([]V, len(msgs))
+	for i, m := range msgs {
+		values[i] = of(m)
+	}
+	return values
+}
+
+func headers(m *postrider.Message) (string, error) {
+	if len(m.Headers) == 0 {
+		return "{}", nil
+	}
+	text, err := json.Marshal(m.Headers)
+	if err != nil {
+		return "", fmt.Errorf("headers of message %s: %w", m.ID, err)
+	}
+	return string(text), nil
+}
+
+// payload is never nil, which would be null.
+func payload(m *postrider.Message) []byte {
+	if m.Payload == nil {
+		return []byte{}
+	}
+	return m.Payload
+}
+
+func deliverAt(m *postrider.Message) *time.Time {
+	if m.DeliverAt.IsZero() {
+		return nil
+	}
+	return &m.DeliverAt
+}
+
+// deliverAfter is in microseconds, at least one for what is positive.
+func deliverAfter(m *postrider.Message) int64 {
+	if m.DeliverAfter <= 0 {
+		return 0
+	}
+	return max(m.DeliverAfter.Microseconds(), 1)
+}
