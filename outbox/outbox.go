@@ -97,14 +97,14 @@ func (o *Outbox[Tx]) PublishSeq(ctx context.Context, tx Tx, seq iter.Seq2[*postr
 		if len(chunk) < chunkMessages && bytes < chunkBytes {
 			continue
 		}
-		n, err := o.publishChunk(ctx, tx, p, chunk)
+		n, err := o.publishChunk(ctx, tx, &p, chunk)
 		written += n
 		if err != nil {
 			return written, err
 		}
 		chunk, bytes = chunk[:0], 0
 	}
-	n, err := o.publishChunk(ctx, tx, p, chunk)
+	n, err := o.publishChunk(ctx, tx, &p, chunk)
 	return written + n, err
 }
 

@@ -21,12 +21,12 @@ type preparation[Tx any] struct {
 
 	seen    int // messages so far
 	ids     []string
-	invalid postrider.ValidationError
+	faults  []postrider.Fault
 	hookErr error
 }
 
-func (o *Outbox[Tx]) preparation(ctx context.Context) *preparation[Tx] {
-	p := &preparation[Tx]{outbox: o, now: time.Now(), handled: postrider.MessageFromContext(ctx)}
+func (o *Outbox[Tx]) preparation(ctx context.Context) preparation[Tx] {
+	p := preparation[Tx]{outbox: o, now: time.Now(), handled: postrider.MessageFromContext(ctx)}
 	if o.config.Propagator != nil {
 		p.injected = make(map[string]string)
 		o.config.Propagator.Inject(ctx, p.injected)
@@ -108,7 +108,7 @@ func (p *preparation[Tx]) check(m *postrider.Message) {
 	if invalid, ok := errors.AsType[*postrider.ValidationError](m.Validate(p.outbox.limits)); ok {
 		for _, f := range invalid.Faults {
 			f.Index = p.seen
-			p.invalid.Faults = append(p.invalid.Faults, f)
+			p.faults = append(p.faults, f)
 		}
 	}
 	p.seen++
@@ -119,9 +119,8 @@ func (p *preparation[Tx]) err() error {
 	if p.hookErr != nil {
 		return p.hookErr
 	}
-	if len(p.invalid.Faults) > 0 {
-		p.invalid.Batch = p.seen
-		return &p.invalid
+	if len(p.faults) > 0 {
+		return &postrider.ValidationError{Faults: p.faults, Batch: p.seen}
 	}
 	return nil
 }
