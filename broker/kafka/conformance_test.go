@@ -44,7 +44,7 @@ func TestConformance(t *testing.T) {
 
 func harness(t *testing.T, address, prefix string) brokertest.Harness {
 	faults := newProxy(t, address)
-	p, err := kafkabroker.Open(by(t), "kafka://"+faults.address(), kafkabroker.Config{
+	p, err := kafkabroker.Open(by(t), "kafka://"+faults.Address(), kafkabroker.Config{
 		Connection: through(faults), Prefix: prefix, Create: true, Partitions: 3, AckWait: 3 * time.Second, Compress: "none",
 	})
 	if err != nil {
@@ -56,13 +56,13 @@ func harness(t *testing.T, address, prefix string) brokertest.Harness {
 		Arrived: func(t testing.TB, topic string) []*postrider.Message {
 			return arrived(t, address, kafkabroker.TopicName(prefix, topic))
 		},
-		Refuse:   faults.mark(faults.refuse),
-		LoseAcks: faults.mark(faults.loseAck),
-		Drop:     faults.drop,
-		Pause:    faults.pause,
-		Resume:   faults.resume,
-		Stop:     func(testing.TB) { faults.sever() },
-		Start:    func(testing.TB) { faults.restore() },
+		Refuse:   faults.refuse.Mark,
+		LoseAcks: faults.loseAck.Mark,
+		Drop:     faults.Drop,
+		Pause:    faults.Pause,
+		Resume:   faults.Resume,
+		Stop:     func(testing.TB) { faults.Sever() },
+		Start:    func(testing.TB) { faults.Restore() },
 	}
 }
 
@@ -87,7 +87,7 @@ func deletingArrived(t *testing.T, address string, arrived func(testing.TB, stri
 func through(p *proxy, options ...kgo.Opt) kafkabroker.Connection {
 	return kafkabroker.Connection{Options: append(options, kgo.Dialer(func(ctx context.Context, network, _ string) (net.Conn, error) {
 		var d net.Dialer
-		return d.DialContext(ctx, network, p.address())
+		return d.DialContext(ctx, network, p.Address())
 	}))}
 }
 

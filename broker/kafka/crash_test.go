@@ -23,7 +23,7 @@ func TestCutOffMemberStops(t *testing.T) {
 	one, link := s.join(t, nil)
 	got := receive(t, one, 20)
 	ack(t, got[:5]...)
-	link.sever()
+	link.Sever()
 	two, _ := s.join(t, nil)
 	for _, d := range got[5:] {
 		select {
@@ -33,7 +33,7 @@ func TestCutOffMemberStops(t *testing.T) {
 		}
 		ack(t, d) // does nothing
 	}
-	link.restore()
+	link.Restore()
 	want := make(map[string]bool)
 	for _, d := range got[5:] {
 		want[d.Message.ID] = true
@@ -124,10 +124,10 @@ func TestEffectOnceThroughCrashes(t *testing.T) {
 		}
 		mustPublish(t, s.publisher, msgs...)
 		if n%10 == 5 {
-			links[n/10%2].sever()
+			links[n/10%2].Sever()
 		}
 		if n%10 == 8 {
-			links[n/10%2].restore()
+			links[n/10%2].Restore()
 		}
 	}
 	select {

@@ -6,153 +6,35 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"net"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/postrider/postrider/internal/faultproxy"
 )
 
 // proxy stands between a client and a Kafka of one node, understands their protocol, and makes go wrong what it is told to.
 // The client must dial it whatever address the broker tells (kgo.Dialer).
 type proxy struct {
-	listener net.Listener
-	server   string // host:port
-	running  sync.WaitGroup
+	*faultproxy.Proxy
 
-	mu      sync.Mutex
-	resumed chan struct{} // closed while nothing is paused
-	links   map[*link]bool
-	refuse  map[string]bool
-	loseAck map[string]bool
-	closed  bool
-	cut     bool // no connection is let through
-	// passed counts requests by their key.
-	passed map[int16]int
+	refuse, loseAck faultproxy.Marks
+
+	mu     sync.Mutex
+	passed map[int16]int // requests by their key
 }
 
 func newProxy(t testing.TB, server string) *proxy {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxy{
-		listener: listener, server: server, resumed: make(chan struct{}), links: make(map[*link]bool),
-		refuse: make(map[string]bool), loseAck: make(map[string]bool), passed: make(map[int16]int),
-	}
-	close(p.resumed)
-	p.running.Go(p.accept)
-	t.Cleanup(p.close)
+	p := &proxy{passed: make(map[int16]int)}
+	p.Proxy = faultproxy.New(t, server, func(l *faultproxy.Link) (toServer, toClient func()) {
+		k := &link{Link: l, faults: p, lost: make(map[int32]bool)}
+		return k.toServer, k.toClient
+	})
 	return p
-}
-
-func (p *proxy) address() string { return p.listener.Addr().String() }
-
-func (p *proxy) accept() {
-	for {
-		client, err := p.listener.Accept()
-		if err != nil {
-			return
-		}
-		server, err := p.dial()
-		if err != nil {
-			_ = client.Close()
-			continue
-		}
-		l := &link{proxy: p, client: client, server: server, lost: make(map[int32]bool)}
-		p.mu.Lock()
-		if p.closed || p.cut {
-			p.mu.Unlock()
-			l.close()
-			continue
-		}
-		p.links[l] = true
-		p.mu.Unlock()
-		p.running.Go(l.toServer)
-		p.running.Go(l.toClient)
-	}
-}
-
-func (p *proxy) dial() (net.Conn, error) {
-	p.mu.Lock()
-	cut := p.cut
-	p.mu.Unlock()
-	if cut {
-		return nil, net.ErrClosed
-	}
-	return net.Dial("tcp", p.server)
-}
-
-// sever cuts every connection and lets none through until restore.
-func (p *proxy) sever() {
-	p.mu.Lock()
-	p.cut = true
-	p.mu.Unlock()
-	p.drop()
-}
-
-func (p *proxy) restore() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.cut = false
-}
-
-func (p *proxy) close() {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
-	_ = p.listener.Close()
-	p.resume()
-	p.drop()
-	p.running.Wait()
-}
-
-// drop cuts every connection.
-func (p *proxy) drop() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for l := range p.links {
-		l.close()
-		delete(p.links, l)
-	}
-}
-
-func (p *proxy) pause() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.resumed = make(chan struct{})
-}
-
-func (p *proxy) resume() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	select {
-	case <-p.resumed:
-	default:
-		close(p.resumed)
-	}
-}
-
-// pass returns when nothing is paused.
-func (p *proxy) pass() {
-	p.mu.Lock()
-	resumed := p.resumed
-	p.mu.Unlock()
-	<-resumed
-}
-
-// mark returns a function that adds message IDs to one of the proxy's sets.
-func (p *proxy) mark(set map[string]bool) func(ids ...string) {
-	return func(ids ...string) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		for _, id := range ids {
-			set[id] = true
-		}
-	}
 }
 
 // produceKey is the key of produce requests.
@@ -167,51 +49,45 @@ func (p *proxy) count(key int16) int {
 
 // link is one connection through the proxy.
 type link struct {
-	proxy          *proxy
-	client, server net.Conn
+	*faultproxy.Link
+
+	faults *proxy
 
 	mu   sync.Mutex
 	lost map[int32]bool // correlation IDs of requests whose answer is to be lost, and the connection with it
 }
 
-func (l *link) close() {
-	_ = l.client.Close()
-	_ = l.server.Close()
-}
-
 func (l *link) toServer() {
-	defer l.close()
 	for {
-		frame, err := readFrame(l.client)
+		frame, err := readFrame(l.Client)
 		if err != nil {
 			return
 		}
-		l.proxy.pass()
+		l.Proxy.Pass()
 		if err := l.tamper(frame[4:]); err != nil {
 			fmt.Println("proxy:", err)
 			return
 		}
-		if _, err := l.server.Write(frame); err != nil {
+		if _, err := l.Server.Write(frame); err != nil {
 			return
 		}
 	}
 }
 
 func (l *link) toClient() {
-	defer l.close()
 	for {
-		frame, err := readFrame(l.server)
+		frame, err := readFrame(l.Server)
 		if err != nil {
 			return
 		}
-		l.proxy.pass()
+		l.Proxy.Pass()
 		l.mu.Lock()
 		lost := l.lost[int32(binary.BigEndian.Uint32(frame[4:]))]
 		l.mu.Unlock()
 		if lost {
 			return
 		}
-		if _, err := l.client.Write(frame); err != nil {
+		if _, err := l.Client.Write(frame); err != nil {
 			return
 		}
 	}
@@ -232,9 +108,9 @@ func readFrame(r io.Reader) ([]byte, error) {
 func (l *link) tamper(request []byte) error {
 	b := kbin.Reader{Src: request}
 	key, version, correlation := b.Int16(), b.Int16(), b.Int32()
-	l.proxy.mu.Lock()
-	l.proxy.passed[key]++
-	l.proxy.mu.Unlock()
+	l.faults.mu.Lock()
+	l.faults.passed[key]++
+	l.faults.mu.Unlock()
 	var produce kmsg.ProduceRequest
 	if key != produce.Key() {
 		return nil
@@ -263,24 +139,21 @@ const (
 // tamperBatch makes the broker refuse a batch for its timestamps as long as a message that is to be refused stands in it:
 // until it has stood alone.
 func (l *link) tamperBatch(batch []byte, correlation int32) {
-	p := l.proxy
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for id := range p.loseAck {
-		if holds(batch, id) {
-			delete(p.loseAck, id)
-			l.mu.Lock()
-			l.lost[correlation] = true
-			l.mu.Unlock()
-		}
+	inBatch := func(id string) bool { return holds(batch, id) }
+	if l.faults.loseAck.TakeWhere(inBatch) {
+		l.mu.Lock()
+		l.lost[correlation] = true
+		l.mu.Unlock()
 	}
-	for id := range p.refuse {
+	refused := false
+	l.faults.refuse.TakeWhere(func(id string) bool {
 		if !holds(batch, id) {
-			continue
+			return false
 		}
-		if binary.BigEndian.Uint32(batch[countAt:]) == 1 {
-			delete(p.refuse, id)
-		}
+		refused = true
+		return binary.BigEndian.Uint32(batch[countAt:]) == 1
+	})
+	if refused {
 		future := uint64(time.Now().AddDate(100, 0, 0).UnixMilli())
 		binary.BigEndian.PutUint64(batch[timestampsAt:], future)
 		binary.BigEndian.PutUint64(batch[timestampsAt+8:], future)

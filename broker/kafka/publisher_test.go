@@ -94,7 +94,7 @@ func TestPartitionsAreJavas(t *testing.T) {
 func TestHotKeySharesBatches(t *testing.T) {
 	t.Parallel()
 	link, prefix := newProxy(t, sharedServer(t)), newPrefix()
-	p := open(t, link.address(), kafkabroker.Config{Connection: through(link), Prefix: prefix, Create: true})
+	p := open(t, link.Address(), kafkabroker.Config{Connection: through(link), Prefix: prefix, Create: true})
 	mustPublish(t, p, message("hot", "a", 0))
 	before := link.count(produceKey)
 	var msgs []*postrider.Message
@@ -122,7 +122,7 @@ func TestSmallBatchesKeepOrder(t *testing.T) {
 	address, topic := sharedServer(t), newPrefix()+"small"
 	createTopic(t, address, topic, 2, map[string]string{"max.message.bytes": "2500"})
 	link := newProxy(t, address)
-	p := open(t, link.address(), kafkabroker.Config{Connection: through(link), Topic: topic, Compress: "none", AckWait: 2 * time.Second})
+	p := open(t, link.Address(), kafkabroker.Config{Connection: through(link), Topic: topic, Compress: "none", AckWait: 2 * time.Second})
 	var left []*postrider.Message
 	for n := range 600 {
 		left = append(left, message("small", "key"+strconv.Itoa(n%3), n/3+1))
@@ -131,8 +131,8 @@ func TestSmallBatchesKeepOrder(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d messages are not accepted", len(left))
 		}
-		link.mark(link.refuse)(left[random.IntN(len(left))].ID, left[random.IntN(len(left))].ID)
-		link.mark(link.loseAck)(left[random.IntN(len(left))].ID)
+		link.refuse.Mark(left[random.IntN(len(left))].ID, left[random.IntN(len(left))].ID)
+		link.loseAck.Mark(left[random.IntN(len(left))].ID)
 		var again []*postrider.Message
 		for i, err := range p.Publish(t.Context(), left) {
 			if err != nil {

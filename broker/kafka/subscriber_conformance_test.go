@@ -40,7 +40,7 @@ const sessionTimeout = 3 * time.Second
 func inboundEnv(t *testing.T, address string) brokertest.SubscriberEnv {
 	prefix, out := newPrefix(), newProxy(t, address)
 	links := []*proxy{out}
-	p, err := kafkabroker.Open(by(t), "kafka://"+out.address(), kafkabroker.Config{
+	p, err := kafkabroker.Open(by(t), "kafka://"+out.Address(), kafkabroker.Config{
 		Connection: through(out), Prefix: prefix, Create: true, Partitions: 4, AckWait: 3 * time.Second,
 	})
 	if err != nil {
@@ -63,7 +63,7 @@ func inboundEnv(t *testing.T, address string) brokertest.SubscriberEnv {
 				Subscriber: openSubscriber(t, link, kafkabroker.SubscriberConfig{
 					Group: prefix + group, Topics: []string{topic}, Prefix: prefix, Create: true, Partitions: 4,
 				}),
-				Cut: link.sever, Restore: link.restore,
+				Cut: link.Sever, Restore: link.Restore,
 			}
 		},
 		Poison: func(t testing.TB, key string) []byte {
@@ -85,12 +85,12 @@ func inboundEnv(t *testing.T, address string) brokertest.SubscriberEnv {
 		},
 		Stop: func(testing.TB) {
 			for _, link := range links {
-				link.sever()
+				link.Sever()
 			}
 		},
 		Start: func(testing.TB) {
 			for _, link := range links {
-				link.restore()
+				link.Restore()
 			}
 		},
 	}
@@ -103,7 +103,7 @@ func openSubscriber(t testing.TB, link *proxy, cfg kafkabroker.SubscriberConfig)
 	cfg.SessionTimeout = sessionTimeout
 	cfg.RevokeWait = 300 * time.Millisecond
 	cfg.CommitEvery = 100 * time.Millisecond
-	s, err := kafkabroker.OpenSubscriber(t.Context(), "kafka://"+link.address(), cfg)
+	s, err := kafkabroker.OpenSubscriber(t.Context(), "kafka://"+link.Address(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

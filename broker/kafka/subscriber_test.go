@@ -55,7 +55,7 @@ func (s *source) join(t *testing.T, set func(*kafkabroker.SubscriberConfig)) (po
 	if set != nil {
 		set(&cfg)
 	}
-	sub, err := kafkabroker.OpenSubscriber(t.Context(), "kafka://"+link.address(), cfg)
+	sub, err := kafkabroker.OpenSubscriber(t.Context(), "kafka://"+link.Address(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,8 +48,8 @@ func harness(t *testing.T, address string, cfg rabbitmqbroker.Config) brokertest
 	all := &keptMessages{queue: kept, address: address}
 	return brokertest.Harness{
 		Publisher: p, Close: p.Close, Arrived: all.arrived,
-		Refuse: faults.mark(faults.refuse), LoseAcks: faults.mark(faults.loseAck), LoseMessages: faults.mark(faults.loseMsg),
-		Drop: faults.drop, Pause: faults.pause, Resume: faults.resume,
+		Refuse: faults.refuse.Mark, LoseAcks: faults.loseAck.Mark, LoseMessages: faults.loseMsg.Mark,
+		Drop: faults.Drop, Pause: faults.Pause, Resume: faults.Resume,
 	}
 }
 

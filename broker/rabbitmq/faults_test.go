@@ -169,7 +169,7 @@ func TestSmallWindow(t *testing.T) {
 	p := open(t, through(t, running(t), silent), cfg)
 	msgs := messages("window", 20)
 	accepted(t, p, msgs)
-	silent.pause()
+	silent.Pause()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	for i, err := range p.Publish(ctx, msgs) {
@@ -177,7 +177,7 @@ func TestSmallWindow(t *testing.T) {
 			t.Errorf("message %d: %v, want context.DeadlineExceeded", i, err)
 		}
 	}
-	silent.resume()
+	silent.Resume()
 	accepted(t, p, msgs)
 }
 
@@ -193,7 +193,7 @@ func TestStuckConnection(t *testing.T) {
 	for _, m := range msgs {
 		m.Payload = bytes.Repeat([]byte("x"), 1<<20)
 	}
-	stuck.pause()
+	stuck.Pause()
 	began := time.Now()
 	for i, err := range outcomes(t, p, msgs) {
 		if postrider.OutcomeOf(err).Kind != postrider.BrokerUnavailable {
@@ -203,6 +203,6 @@ func TestStuckConnection(t *testing.T) {
 	if took := time.Since(began); took > 25*time.Second {
 		t.Errorf("the stuck connection was given up after %s", took)
 	}
-	stuck.resume()
+	stuck.Resume()
 	accepted(t, p, msgs)
 }

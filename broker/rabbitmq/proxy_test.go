@@ -4,155 +4,40 @@ import (
 	"bufio"
 	"encoding/binary"
 	"io"
-	"net"
 	"slices"
 	"sync"
 	"testing"
+
+	"github.com/postrider/postrider/internal/faultproxy"
 )
 
 // proxy stands between clients and a RabbitMQ server, understands their protocol as far as publishing goes, and makes go
-// wrong what it is told to. A fault of a message ID happens once.
+// wrong what it is told to.
 type proxy struct {
-	listener net.Listener
-	server   string // host:port
-	running  sync.WaitGroup
+	*faultproxy.Proxy
+
+	refuse, loseAck, loseMsg faultproxy.Marks
 
 	// full is a queue that the server refuses messages for, sink one that takes any. What is to be refused or to get lost
 	// is sent there instead.
 	full, sink string
-
-	mu                       sync.Mutex
-	resumed                  chan struct{} // closed while nothing is paused
-	links                    map[*link]bool
-	refuse, loseAck, loseMsg map[string]bool
-	closed, cut              bool
 }
 
 func newProxy(t testing.TB, server string) *proxy {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxy{
-		listener: listener, server: server, resumed: make(chan struct{}), links: make(map[*link]bool),
-		refuse: make(map[string]bool), loseAck: make(map[string]bool), loseMsg: make(map[string]bool),
-	}
-	close(p.resumed)
-	p.running.Go(p.accept)
-	t.Cleanup(p.close)
+	p := &proxy{}
+	p.Proxy = faultproxy.New(t, server, func(l *faultproxy.Link) (toServer, toClient func()) {
+		a := &link{Link: l, faults: p, channels: make(map[uint16]*confirming)}
+		return a.toServer, a.toClient
+	})
 	return p
-}
-
-func (p *proxy) address() string { return p.listener.Addr().String() }
-
-func (p *proxy) accept() {
-	for {
-		client, err := p.listener.Accept()
-		if err != nil {
-			return
-		}
-		server, err := net.Dial("tcp", p.server)
-		if err != nil {
-			_ = client.Close()
-			continue
-		}
-		l := &link{proxy: p, client: client, server: server, channels: make(map[uint16]*confirming)}
-		p.mu.Lock()
-		if p.closed || p.cut {
-			p.mu.Unlock()
-			l.close()
-			continue
-		}
-		p.links[l] = true
-		p.mu.Unlock()
-		p.running.Go(l.toServer)
-		p.running.Go(l.toClient)
-	}
-}
-
-func (p *proxy) close() {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
-	_ = p.listener.Close()
-	p.resume()
-	p.drop()
-	p.running.Wait()
-}
-
-// drop cuts every connection.
-func (p *proxy) drop() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for l := range p.links {
-		l.close()
-		delete(p.links, l)
-	}
-}
-
-// cutOff cuts every connection and takes no new ones until restore.
-func (p *proxy) cutOff() {
-	p.setCut(true)
-	p.drop()
-}
-
-func (p *proxy) restore() { p.setCut(false) }
-
-func (p *proxy) setCut(cut bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.cut = cut
-}
-
-func (p *proxy) pause() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.resumed = make(chan struct{})
-}
-
-func (p *proxy) resume() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	select {
-	case <-p.resumed:
-	default:
-		close(p.resumed)
-	}
-}
-
-// pass returns when nothing is paused.
-func (p *proxy) pass() {
-	p.mu.Lock()
-	resumed := p.resumed
-	p.mu.Unlock()
-	<-resumed
-}
-
-// mark returns a function that adds message IDs to one of the proxy's sets.
-func (p *proxy) mark(set map[string]bool) func(ids ...string) {
-	return func(ids ...string) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		for _, id := range ids {
-			set[id] = true
-		}
-	}
-}
-
-// take says whether id is in the set, and takes it out.
-func (p *proxy) take(set map[string]bool, id string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	found := set[id]
-	delete(set, id)
-	return found
 }
 
 // link is one connection through the proxy.
 type link struct {
-	proxy          *proxy
-	client, server net.Conn
+	*faultproxy.Link
+
+	faults *proxy
 
 	mu       sync.Mutex
 	channels map[uint16]*confirming
@@ -164,11 +49,6 @@ type confirming struct {
 	open      []uint64        // tags that are not answered, rising
 	lost      map[uint64]bool // tags whose answer is to be lost
 	method    *frame          // of a publish whose properties are still to come
-}
-
-func (l *link) close() {
-	_ = l.client.Close()
-	_ = l.server.Close()
 }
 
 // frame is one of AMQP 0-9-1.
@@ -218,8 +98,7 @@ func (f *frame) method() uint32 {
 
 // toServer passes on what the client sends, with the faults of messages.
 func (l *link) toServer() {
-	defer l.close()
-	r := bufio.NewReaderSize(l.client, 1<<20)
+	r := bufio.NewReaderSize(l.Client, 1<<20)
 	var protocol [8]byte
 	if _, err := io.ReadFull(r, protocol[:]); err != nil {
 		return
@@ -227,7 +106,7 @@ func (l *link) toServer() {
 	out := protocol[:]
 	for {
 		if r.Buffered() == 0 || len(out) > 1<<16 {
-			if _, err := l.server.Write(out); err != nil {
+			if _, err := l.Server.Write(out); err != nil {
 				return
 			}
 			out = out[:0]
@@ -236,7 +115,7 @@ func (l *link) toServer() {
 		if err != nil {
 			return
 		}
-		l.proxy.pass()
+		l.Proxy.Pass()
 		l.mu.Lock()
 		c := l.channels[f.channel]
 		switch {
@@ -259,14 +138,14 @@ func (l *link) toServer() {
 
 // faulty returns the method frame of a message after doing to it what has been asked for.
 func (l *link) faulty(c *confirming, id string) *frame {
-	p := l.proxy
+	p := l.faults
 	switch {
-	case p.take(p.refuse, id):
+	case p.refuse.Take(id):
 		return reroute(c.method, p.full)
-	case p.take(p.loseMsg, id):
+	case p.loseMsg.Take(id):
 		c.lost[c.published] = true
 		return reroute(c.method, p.sink)
-	case p.take(p.loseAck, id):
+	case p.loseAck.Take(id):
 		c.lost[c.published] = true
 	}
 	return c.method
@@ -302,15 +181,14 @@ func messageID(payload []byte) string {
 
 // toClient passes on what the server sends, but for lost acknowledgements.
 func (l *link) toClient() {
-	defer l.close()
-	r := bufio.NewReaderSize(l.server, 1<<20)
+	r := bufio.NewReaderSize(l.Server, 1<<20)
 	var out []byte
 	for {
 		f, err := readFrame(r)
 		if err != nil {
 			return
 		}
-		l.proxy.pass()
+		l.Proxy.Pass()
 		if m := f.method(); m == ack || m == nack {
 			out = l.answers(f, out)
 		} else {
@@ -319,7 +197,7 @@ func (l *link) toClient() {
 		if r.Buffered() > 0 {
 			continue
 		}
-		if _, err := l.client.Write(out); err != nil {
+		if _, err := l.Client.Write(out); err != nil {
 			return
 		}
 		out = out[:0]

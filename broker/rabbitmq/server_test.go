@@ -36,7 +36,7 @@ func through(t testing.TB, address string, p *proxy) string {
 	if err != nil {
 		t.Fatalf("POSTRIDER_TEST_RABBITMQ: %v", err)
 	}
-	u.Host = p.address()
+	u.Host = p.Address()
 	return u.String()
 }
 

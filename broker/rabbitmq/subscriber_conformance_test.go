@@ -69,7 +69,7 @@ func subscriberEnv(t *testing.T, address string, cfg rabbitmqbroker.SubscriberCo
 				t.Fatal(err)
 			}
 			queues[member.Queue] = true
-			return brokertest.Member{Subscriber: s, Cut: faults.cutOff, Restore: faults.restore}
+			return brokertest.Member{Subscriber: s, Cut: faults.Sever, Restore: faults.Restore}
 		},
 		Poison: func(t testing.TB, _ string) []byte {
 			raw := []byte("no message")

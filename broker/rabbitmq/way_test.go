@@ -180,8 +180,8 @@ func TestWayThroughCuts(t *testing.T) {
 	w := newWay(t, running(t), rabbitmqbroker.QuorumQueue)
 	w.travel(t, 12, 60, func(round int) {
 		if round%2 == 0 {
-			w.publisher.drop()
+			w.publisher.Drop()
 		}
-		w.consumers.drop()
+		w.consumers.Drop()
 	})
 }

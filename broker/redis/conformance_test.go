@@ -57,10 +57,10 @@ func harness(t *testing.T, address string, client *redis.Client, cfg redisbroker
 		Arrived: func(t testing.TB, topic string) []*postrider.Message {
 			return arrived(t, client, cfg, topic)
 		},
-		LoseAcks: faults.loseAcks,
-		Drop:     faults.drop,
-		Pause:    faults.pause,
-		Resume:   faults.resume,
+		LoseAcks: faults.loseAck.Mark,
+		Drop:     faults.Drop,
+		Pause:    faults.Pause,
+		Resume:   faults.Resume,
 	}
 }
 

@@ -227,7 +227,7 @@ func TestClosedStragglers(t *testing.T) {
 	s := startServer(t)
 	faults := newProxy(t, s.address())
 	p := open(t, faults.url(), redisbroker.Config{AckWait: time.Minute})
-	faults.pause()
+	faults.Pause()
 	began := time.Now()
 	ctx, cancel := contextWithCancelAfter(t, 20*time.Millisecond)
 	defer cancel()
@@ -235,7 +235,7 @@ func TestClosedStragglers(t *testing.T) {
 	if len(errs) != 1 || time.Since(began) > 30*time.Second {
 		t.Errorf("errors = %v after %s", errs, time.Since(began))
 	}
-	faults.resume()
+	faults.Resume()
 	if err := p.Close(); err != nil {
 		t.Error(err)
 	}

@@ -47,7 +47,7 @@ func subscriberEnv(t *testing.T, s *server, cfg redisbroker.SubscriberConfig) br
 			faults := newProxy(t, s.address())
 			c := cfg
 			c.Group, c.Topics, c.AckWait, c.ClaimAfter = group, []string{topic}, 10*time.Second, 2*time.Second
-			return brokertest.Member{Subscriber: openSubscriber(t, faults.url(), c), Cut: faults.cut, Restore: faults.restore}
+			return brokertest.Member{Subscriber: openSubscriber(t, faults.url(), c), Cut: faults.Sever, Restore: faults.Restore}
 		},
 		Poison: func(t testing.TB, key string) []byte {
 			if err := client.XAdd(t.Context(), &redis.XAddArgs{

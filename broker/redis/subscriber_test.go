@@ -174,7 +174,7 @@ func TestDeadConsumersAreForgotten(t *testing.T) {
 		t.Fatal(errs)
 	}
 	first := receive(t, dead, 3)
-	faults.cut()
+	faults.Sever()
 	next := subscribe(t, s.url()+url, redisbroker.SubscriberConfig{})
 	again := receive(t, next, 3)
 	for i, d := range first {
