@@ -116,7 +116,7 @@ func TestOldSnapshotPublishesForTheNewPartitions(t *testing.T) {
 	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	must(t, err)
 	must(t, tx.QueryRow("SELECT COUNT(*) FROM information_schema.tables").Scan(&n))
-	exec(t, tx, "CREATE TEMPORARY TABLE mine (n INT) ENGINE=InnoDB")
+	exec(t, tx, "CREATE TEMPORARY TABLE mine (n INT PRIMARY KEY) ENGINE=InnoDB")
 	must(t, tx.QueryRow("SELECT COUNT(*) FROM mine").Scan(&n)) // takes a snapshot, and locks nothing of ours
 	must(t, other.Repartition(t.Context(), 31))
 	for i := range 20 {

@@ -28,11 +28,14 @@ const lockTablesSQL = `LOCK TABLES {prefix}log WRITE, {prefix}log AS l WRITE, {p
 	{prefix}dead WRITE`
 
 // Repartition implements relay.Administrator. It locks the tables, for which it needs the privilege LOCK TABLES, and moves
-// all messages that the log still has in one transaction. Errors: relay.ErrAlive, relay.ErrUndelivered, relay.ErrInUse and
-// those of the server.
+// all messages that the log still has in one transaction. Errors: relay.ErrAlive, relay.ErrUndelivered, relay.ErrInUse,
+// ErrUnsuitable on a server without MD5() and those of the server.
 func (s *Store) Repartition(ctx context.Context, n int) error {
 	if n < 1 || n > relay.MaxPartitions {
 		return fmt.Errorf("repartition: %d partitions: want 1 to %d", n, relay.MaxPartitions)
+	}
+	if err := s.checkHash(ctx); err != nil {
+		return s.cfg.explain("repartition", err)
 	}
 	// Twice: nobody is kept waiting for a step that is refused anyway, and nothing changes behind the second look.
 	if err := s.read(ctx, "repartition", func(t txn) error { return t.checkIdle(ctx) }); err != nil {

@@ -1,6 +1,8 @@
 package mysqlstore
 
 import (
+	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"reflect"
@@ -22,8 +24,10 @@ const (
 	codeLockTimeout    = 1205
 	codeDeadlock       = 1213
 	codeTwoRows        = 1242
+	codeNoneSuch       = 1305 // a savepoint, function or procedure
 	codeMySQLNoWait    = 3572
 	codeMariaDBChanged = 1020
+	codeLeaseLost      = 50001 // of our own procedure
 )
 
 // kinds are the errors that the store has words for.
@@ -35,6 +39,11 @@ var kinds = map[int]error{
 	1290:               ErrReadOnly, // the server runs with --read-only
 	1792:               ErrReadOnly, // a read-only transaction
 	1836:               ErrReadOnly, // super_read_only while it recovers
+	1044:               ErrDenied,   // to the database
+	1142:               ErrDenied,   // to a table
+	1143:               ErrDenied,   // to a column
+	1227:               ErrDenied,   // to something of the whole server
+	1370:               ErrDenied,   // to a procedure
 	1021:               ErrFull,     // the disk
 	1114:               ErrFull,     // the table
 	1153:               ErrTooLarge, // max_allowed_packet
@@ -128,6 +137,19 @@ func (v *server) check() error {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", ErrUnsuitable, errors.Join(faults...))
+}
+
+const hashSQL = `SELECT MD5('')`
+
+// checkHash makes sure that the server can tell the partition of a key, which Go does by itself. MySQL has MD5() in a
+// component since 9.6, and it is NULL where FIPS forbids it.
+func (s *Store) checkHash(ctx context.Context) error {
+	var hash sql.NullString
+	err := s.pooled().get(ctx, hashSQL, nil, &hash)
+	if s.cfg.ErrorCode(err) == codeNoneSuch || err == nil && !hash.Valid {
+		return fmt.Errorf("%w: this server has no MD5(); INSTALL COMPONENT 'file://component_classic_hashing', and no FIPS mode", ErrUnsuitable)
+	}
+	return err
 }
 
 func older(have, oldest [3]int) bool {

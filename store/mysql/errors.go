@@ -23,6 +23,8 @@ var (
 	ErrReadOnly = errors.New("the server takes no writes here; connect to the primary, and not in a read-only transaction")
 	// ErrFull: there is no room; what is committed is safe.
 	ErrFull = errors.New("the disk or a table is full; free disk space; what is committed is safe, and delivery goes on when there is room")
+	// ErrDenied: the database user has no right to do this.
+	ErrDenied = errors.New("the database user lacks a right; grant it (docs/stores/mysql.md says who needs which)")
 	// ErrUnsuitable: the server cannot hold an outbox as it is configured; the error says what is wrong.
 	ErrUnsuitable = errors.New("unsuitable for an outbox")
 )

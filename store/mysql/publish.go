@@ -64,10 +64,12 @@ func (s *Store) Commit(ctx context.Context, tx *sql.Tx) error {
 	return s.inTransaction("commit", tx.Commit())
 }
 
+var errEnded = errors.New("the transaction has ended; return the errors of its statements, and use none that commit")
+
 // stillBegun fails when a transaction has ended since Begin.
 func stillBegun(ctx context.Context, tx executor) error {
 	if _, err := tx.ExecContext(ctx, sameTxSQL); err != nil {
-		return fmt.Errorf("the transaction has ended; return the errors of its statements, and use none that commit: %w", err)
+		return fmt.Errorf("%w: %w", errEnded, err)
 	}
 	return nil
 }

@@ -55,8 +55,8 @@ const (
 
 	// MySQL knows no transactions of schema changes: a lock of the session keeps other programs out meanwhile, for which they wait
 	// a minute. Its name is that of the tables, since it counts for the whole server.
-	migrationLockSQL   = `SELECT GET_LOCK(LEFT(CONCAT(MD5(CONCAT(DATABASE(), '.', ?)), '.postrider'), 64), 60)`
-	migrationUnlockSQL = `SELECT RELEASE_LOCK(LEFT(CONCAT(MD5(CONCAT(DATABASE(), '.', ?)), '.postrider'), 64))`
+	migrationLockSQL   = `SELECT GET_LOCK(CONCAT('postrider.', LEFT(SHA2(CONCAT(DATABASE(), '.', ?), 256), 32)), 60)`
+	migrationUnlockSQL = `SELECT RELEASE_LOCK(CONCAT('postrider.', LEFT(SHA2(CONCAT(DATABASE(), '.', ?), 256), 32)))`
 
 	enginesSQL = `SELECT table_name FROM information_schema.tables
 		WHERE table_schema = DATABASE() AND LEFT(table_name, CHAR_LENGTH(?1)) = CONVERT(?1 USING utf8mb4) AND engine <> 'InnoDB'`

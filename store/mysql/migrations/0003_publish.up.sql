@@ -14,14 +14,17 @@ BEGIN
   DECLARE m_id, m_source, m_subject, m_tenant, m_content_type, m_correlation, m_causation TEXT CHARACTER SET utf8mb4 DEFAULT '';
   DECLARE m_headers, entry_names, entry_values LONGTEXT CHARACTER SET utf8mb4 DEFAULT '{}';
   DECLARE m_schema_version, m_aggregate_version, m_available, bytes BIGINT DEFAULT 0;
+  DECLARE hash BIGINT;
   DECLARE m_time BIGINT DEFAULT {now};
   DECLARE i, tries INT DEFAULT 0;
   DECLARE taken BOOLEAN DEFAULT FALSE;
-  DECLARE random_part CHAR(32) CHARACTER SET ascii DEFAULT MD5(CONCAT(UUID(), RAND()));
+  DECLARE random_part CHAR(32) CHARACTER SET ascii DEFAULT LEFT(SHA2(CONCAT(UUID(), RAND()), 256), 32);
   DECLARE time_part CHAR(12) CHARACTER SET ascii DEFAULT LPAD(LOWER(HEX({now} DIV 1000)), 12, '0');
   DECLARE fault CONDITION FOR SQLSTATE '22023';
   -- A sequence that was closed before its row was written: the INSERT is repeated, and takes another.
   DECLARE CONTINUE HANDLER FOR 1062 SET taken = TRUE;
+  -- There is no function MD5.
+  DECLARE CONTINUE HANDLER FOR 1305 SET hash = NULL;
   -- UUIDv7: 48 bits of milliseconds, then random bits under the version and the variant.
   SET m_id = CONCAT(LEFT(time_part, 8), '-', RIGHT(time_part, 4), '-7', SUBSTR(random_part, 1, 3), '-',
     LOWER(HEX(8 + CONV(SUBSTR(random_part, 4, 1), 16, 10) % 4)), SUBSTR(random_part, 5, 3), '-', SUBSTR(random_part, 8, 12));
@@ -101,15 +104,18 @@ BEGIN
     SET faults = LEFT(CONCAT('message needs: ', SUBSTR(faults, 3)), 128);
     SIGNAL fault SET MESSAGE_TEXT = faults;
   END IF;
+  -- The partition: the first four bytes of the MD5 sum, big-endian, modulo the number of partitions.
+  SET hash = CONV(LEFT(MD5(IF(LENGTH(msg_key) = 0, m_id, msg_key)), 8), 16, 10);
+  IF hash IS NULL THEN
+    SIGNAL SQLSTATE 'HY000' SET MESSAGE_TEXT = 'this server has no MD5(): INSTALL COMPONENT ''file://component_classic_hashing''';
+  END IF;
   REPEAT
     SET tries = tries + 1, taken = FALSE;
-    -- The partition: the first four bytes of the MD5 sum, big-endian, modulo the number of partitions.
     INSERT INTO {prefix}log (partition_id, id, topic, message_key, type, source, subject, tenant, message_time, schema_version,
       aggregate_version, content_type, headers, correlation_id, causation_id, payload, available_at, created_at)
-    VALUES (CONV(LEFT(MD5(IF(LENGTH(msg_key) = 0, m_id, msg_key)), 8), 16, 10) % (SELECT value FROM {prefix}meta WHERE name = 'partitions'),
-      m_id, topic, msg_key, type, m_source, COALESCE(m_subject, ''), COALESCE(m_tenant, ''), m_time, m_schema_version,
-      m_aggregate_version, m_content_type, m_headers, COALESCE(m_correlation, ''), COALESCE(m_causation, ''), payload, m_available,
-      {now});
+    VALUES (hash % (SELECT value FROM {prefix}meta WHERE name = 'partitions'), m_id, topic, msg_key, type, m_source,
+      COALESCE(m_subject, ''), COALESCE(m_tenant, ''), m_time, m_schema_version, m_aggregate_version, m_content_type, m_headers,
+      COALESCE(m_correlation, ''), COALESCE(m_causation, ''), payload, m_available, {now});
   UNTIL NOT taken OR tries = 4 END REPEAT;
   IF taken THEN
     SIGNAL SQLSTATE '40001' SET MESSAGE_TEXT = 'no free sequence was found; run the transaction again';

@@ -1,0 +1,1 @@
+DROP PROCEDURE IF EXISTS {prefix}commit_settled;
