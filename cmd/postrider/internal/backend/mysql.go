@@ -32,9 +32,30 @@ func openMySQL(ctx context.Context, l location) (*sql.DB, error) {
 	defer cancel()
 	if err := db.PingContext(ctx); err != nil {
 		_ = db.Close()
-		return nil, fmt.Errorf("connect to %s: %w", l.shown, err)
+		return nil, fmt.Errorf("connect to %s: %w%s", l.shown, err, connectHint(config, err))
 	}
 	return db, nil
+}
+
+// connectHint says what to do about a connection that fails.
+func connectHint(c *mysql.Config, err error) string {
+	if refused, ok := errors.AsType[*mysql.MySQLError](err); ok {
+		switch refused.Number {
+		case 1040, 1203:
+			return "; raise max_connections, or let fewer programs connect"
+		case 1044:
+			return fmt.Sprintf("; let the user in: GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON %s.* TO …", c.DBName)
+		case 1045, 1698:
+			return "; check the user and the password"
+		case 1049:
+			return "; make it with CREATE DATABASE " + c.DBName + ", or name another"
+		}
+		return ""
+	}
+	if _, ok := errors.AsType[*net.OpError](err); ok {
+		return fmt.Sprintf("; is the server running there, and may one connect to %s?", c.Addr)
+	}
+	return ""
 }
 
 func mysqlConfig(l location) (*mysql.Config, error) {
