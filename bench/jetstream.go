@@ -100,7 +100,10 @@ var streams atomic.Int64
 func (j *jetStream) inStream(run func(ctx context.Context, stream string) error) func(context.Context) (report.Figures, error) {
 	return func(ctx context.Context) (_ report.Figures, err error) {
 		name := fmt.Sprintf("BENCH%d", streams.Add(1))
-		s, err := j.js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}, Storage: jetstream.FileStorage})
+		s, err := j.js.CreateStream(ctx, jetstream.StreamConfig{
+			Name: name, Subjects: []string{name + ".>"}, Storage: jetstream.FileStorage,
+			AllowBatchPublish: true, // as in a stream that Postrider's publisher creates
+		})
 		if err != nil {
 			return nil, err
 		}

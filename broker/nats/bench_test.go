@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,11 +19,12 @@ import (
 
 // BenchmarkPublish compares the publisher, called as a relay does (four calls of 1,000 messages at once, 500 bytes of
 // payload), with the client's own asynchronous publishing with message IDs and 4,096 pending messages. Both publish in
-// turn to the same server, a process of its own. "headers" is the client's publishing with the publisher's headers.
+// turn to the same server, a process of its own. "headers" is the client's publishing with the publisher's headers, "single" is the publisher to a stream that
+// does not allow batches. µs/msg are processor time of this process, without the server's.
 func BenchmarkPublish(b *testing.B) {
 	const messages = 40_000
 	s := startProcess(b)
-	rates := make(map[string][]float64)
+	rates, cpu := make(map[string][]float64), make(map[string][]float64)
 	payload := bytes.Repeat([]byte("x"), 500)
 	round := 0
 	measure := func(name string, publish func(b *testing.B, address, stream string, msgs []*postrider.Message)) {
@@ -36,9 +38,10 @@ func BenchmarkPublish(b *testing.B) {
 				Sequence: int64(i + 1), CreatedAt: time.Now(),
 			}
 		}
-		began := time.Now()
+		began, used := time.Now(), processorTime(b)
 		publish(b, s.address(), stream, msgs)
 		rates[name] = append(rates[name], messages/time.Since(began).Seconds())
+		cpu[name] = append(cpu[name], float64((processorTime(b)-used).Microseconds())/messages)
 		deleteStream(b, s.address(), stream)
 	}
 	for b.Loop() {
@@ -46,20 +49,34 @@ func BenchmarkPublish(b *testing.B) {
 			publishRaw(b, address, stream, msgs, false)
 		})
 		measure("postrider", publishAsRelay)
+		measure("single", func(b *testing.B, address, stream string, msgs []*postrider.Message) {
+			createStream(b, address, stream, false)
+			publishAsRelay(b, address, stream, msgs)
+		})
 		measure("headers", func(b *testing.B, address, stream string, msgs []*postrider.Message) {
 			publishRaw(b, address, stream, msgs, true)
 		})
 	}
-	median := func(name string) float64 {
-		slices.Sort(rates[name])
-		return rates[name][len(rates[name])/2]
+	median := func(figures []float64) float64 {
+		slices.Sort(figures)
+		return figures[len(figures)/2]
 	}
 	for name := range rates {
-		b.ReportMetric(median(name), name+"-msg/s")
+		b.ReportMetric(median(rates[name]), name+"-msg/s")
+		b.ReportMetric(median(cpu[name]), name+"-µs/msg")
 	}
-	b.ReportMetric(median("postrider")/median("raw"), "of-raw")
-	b.ReportMetric(median("postrider")/median("headers"), "of-headers")
+	b.ReportMetric(median(rates["postrider"])/median(rates["raw"]), "of-raw")
+	b.ReportMetric(median(rates["postrider"])/median(rates["headers"]), "of-headers")
 	b.ReportMetric(0, "ns/op")
+}
+
+// processorTime is what this process has used.
+func processorTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func publishAsRelay(b *testing.B, address, stream string, msgs []*postrider.Message) {
@@ -115,9 +132,17 @@ func publishRaw(b *testing.B, address, stream string, msgs []*postrider.Message,
 	<-js.PublishAsyncComplete()
 }
 
-// BenchmarkOneKey measures the rate of a single key, where every message waits for the acknowledgement of the one before.
+// BenchmarkOneKey measures the rate of a single key, in batches, and where every message waits for the acknowledgement of
+// the one before.
 func BenchmarkOneKey(b *testing.B) {
+	for name, batches := range map[string]bool{"batches": true, "single": false} {
+		b.Run(name, func(b *testing.B) { benchmarkOneKey(b, batches) })
+	}
+}
+
+func benchmarkOneKey(b *testing.B, batches bool) {
 	s := startProcess(b)
+	createStream(b, s.address(), "BENCH", batches)
 	p, err := natsbroker.Open(b.Context(), "nats://"+s.address(), natsbroker.Config{Stream: "BENCH"})
 	if err != nil {
 		b.Fatal(err)

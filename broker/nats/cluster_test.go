@@ -16,17 +16,27 @@ import (
 	natsbroker "github.com/postrider/postrider/broker/nats"
 )
 
-// TestLeaderLoss takes the leader of a replicated stream away, over and over, in the middle of publishing: nothing that
-// was acknowledged is lost, and the order of every key stays.
+// TestLeaderLoss takes the leader of a stream away, over and over, in the middle of publishing: nothing that was
+// acknowledged is lost, and the order of every key stays. With replicas, another server takes over; without, the stream is
+// away until its server is back, and messages go in batches.
 func TestLeaderLoss(t *testing.T) {
 	t.Parallel()
+	for _, replicas := range []int{3, 1} {
+		t.Run(fmt.Sprint(replicas), func(t *testing.T) {
+			t.Parallel()
+			testLeaderLoss(t, replicas)
+		})
+	}
+}
+
+func testLeaderLoss(t *testing.T, replicas int) {
 	servers := startCluster(t, 3)
 	var addresses []string
 	for _, s := range servers {
 		addresses = append(addresses, s.address())
 	}
 	all := strings.Join(addresses, ",")
-	p := open(t, "nats://"+all+"?stream=ORDERS&replicas=3&ack_wait=2s", natsbroker.Config{
+	p := open(t, fmt.Sprintf("nats://%s?stream=ORDERS&replicas=%d&ack_wait=2s", all, replicas), natsbroker.Config{
 		Options: []nats.Option{nats.CustomReconnectDelay(func(int) time.Duration { return 10 * time.Millisecond })},
 	})
 	_, js := connect(t, all, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
@@ -38,7 +48,9 @@ func TestLeaderLoss(t *testing.T) {
 			for _, s := range servers {
 				if s.server.Name() == leader {
 					s.stop(t)
-					awaitLeader(t, js, "ORDERS", leader)
+					if replicas > 1 {
+						awaitLeader(t, js, "ORDERS", leader)
+					}
 					s.start(t)
 				}
 			}
@@ -77,6 +89,40 @@ func TestLeaderLoss(t *testing.T) {
 	}
 }
 
+// TestReplicasWithoutBatches: a stream with replicas gets messages one by one, whatever it allows, because a second copy of
+// a message that is not yet replicated counts as stored in a batch.
+func TestReplicasWithoutBatches(t *testing.T) {
+	t.Parallel()
+	servers := startCluster(t, 3)
+	conn, js := connect(t, servers[0].address())
+	cfg := jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"ORDERS.>"}, Replicas: 1, AllowBatchPublish: true, Duplicates: 2 * time.Minute}
+	if _, err := js.CreateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	p, err := natsbroker.New(t.Context(), conn, natsbroker.Config{Stream: "ORDERS"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	publish := func(topic string) (answers uint64) {
+		before := conn.Stats().InMsgs
+		deliver(t, p, numbered(topic, "", 100))
+		return conn.Stats().InMsgs - before
+	}
+	if n := publish("one"); n >= 100 {
+		t.Errorf("one replica: %d answers to 100 messages", n)
+	}
+	cfg.Replicas = 3
+	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	awaitLeader(t, js, "ORDERS", "")
+	natsbroker.LookAgain(p)
+	if n := publish("three"); n < 100 {
+		t.Errorf("three replicas: %d answers to 100 messages", n)
+	}
+}
+
 func startCluster(t *testing.T, n int) []*embeddedServer {
 	t.Helper()
 	routes := make([]*url.URL, n)
@@ -86,7 +132,7 @@ func startCluster(t *testing.T, n int) []*embeddedServer {
 	servers := make([]*embeddedServer, n)
 	for i := range servers {
 		servers[i] = startEmbedded(t, func(o *server.Options) {
-			o.ServerName = fmt.Sprintf("%s-%d", t.Name(), i)
+			o.ServerName = fmt.Sprintf("%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), i)
 			o.Cluster = server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: port(routes[i])}
 			o.Routes = routes
 		})

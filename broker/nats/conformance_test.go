@@ -24,11 +24,28 @@ func TestConformanceEmbedded(t *testing.T) {
 	})
 }
 
-func TestConformanceProcess(t *testing.T) {
+// TestConformanceOneByOne publishes to a stream that does not allow batches.
+func TestConformanceOneByOne(t *testing.T) {
 	t.Parallel()
 	brokertest.Run(t, brokertest.Features{}, func(t *testing.T) brokertest.Harness {
-		return harness(t, startProcess(t), newStreamName())
+		s, name := startEmbedded(t, nil), newStreamName()
+		createStream(t, s.address(), name, false)
+		return harness(t, s, name)
 	})
+}
+
+// createStream creates a stream that takes what is published under its name, or the given subjects.
+func createStream(t testing.TB, address, name string, batches bool, subjects ...string) jetstream.Stream {
+	t.Helper()
+	if len(subjects) == 0 {
+		subjects = []string{name + ".>"}
+	}
+	_, js := connect(t, address)
+	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: subjects, AllowBatchPublish: batches})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream
 }
 
 // TestConformanceExternal runs on a server that somebody else started and that cannot be restarted.
@@ -80,9 +97,9 @@ func harness(t *testing.T, s natsServer, name string) brokertest.Harness {
 		Publisher:    p,
 		Close:        p.Close,
 		Arrived:      func(t testing.TB, topic string) []*postrider.Message { return arrived(t, s.address(), name, topic) },
-		Refuse:       faults.mark(faults.refuse),
-		LoseAcks:     faults.mark(faults.loseAck),
-		LoseMessages: faults.mark(faults.loseMsg),
+		Refuse:       faults.mark(faults.refuse, 1),
+		LoseAcks:     faults.mark(faults.loseAck, 1),
+		LoseMessages: faults.mark(faults.loseMsg, 2), // in a batch, and in what the publisher does about it
 		Drop:         faults.drop,
 		Pause:        faults.pause,
 		Resume:       faults.resume,

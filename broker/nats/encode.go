@@ -17,49 +17,110 @@ var cloudEvents = postrider.CloudEventsBinary{}
 
 // encoder makes NATS messages of a call's messages. What it returns is valid until the next.
 type encoder struct {
-	p      *Publisher
-	reply  []byte   // <inbox>.<call>.
-	topic  string   // of the message before
-	strays bool     // the stream does not take the topic's subject, as far as is known
-	values []string // a header value is a slice of this
-	msg    nats.Msg
+	p       *Publisher
+	topic   string   // of the message before
+	strays  bool     // the stream does not take the topic's subject, as far as is known
+	names   []string // of the headers of the message before, in order
+	values  []string // of the headers; that of names[i] in msg.Header is values[i:i+1]
+	headers int      // that the message has so far
+	reply   []byte
+	msg     nats.Msg
 }
 
-func newEncoder(p *Publisher, call uint64) encoder {
-	reply := append([]byte(p.inbox), '.')
-	reply = append(strconv.AppendUint(reply, call, 36), '.')
-	return encoder{p: p, reply: reply, msg: nats.Msg{Header: make(nats.Header, 16)}}
+func newEncoder(p *Publisher) encoder {
+	return encoder{p: p}
 }
 
-// encode returns the NATS message of m, the call's message number i. It fails when the headers are too large.
-func (e *encoder) encode(i int, m *postrider.Message) (*nats.Msg, error) {
+// address sets the subject of m and reports whether the stream, as far as is known, does not take it.
+func (e *encoder) address(m *postrider.Message) (strays bool) {
 	if e.msg.Subject == "" || m.Topic != e.topic {
 		e.topic, e.msg.Subject = m.Topic, Subject(e.p.cfg.Prefix, m.Topic)
 		e.strays = !e.p.takes(e.msg.Subject)
 	}
-	e.msg.Reply = string(strconv.AppendUint(e.reply, uint64(i), 36))
+	return e.strays
+}
+
+// encode returns the NATS message of m, without a reply subject. With only, no other stream takes it. It fails when the
+// headers are too large.
+func (e *encoder) encode(m *postrider.Message, only bool) (*nats.Msg, error) {
+	only = e.address(m) || only
 	e.msg.Data = m.Payload
-	clear(e.msg.Header)
-	e.values = e.values[:0]
+	e.headers = 0
 	size := len("NATS/1.0\r\n\r\n") + e.set(nats.MsgIdHdr, messageID(m.ID))
-	if e.strays { // another stream may take it, and must not
-		size += e.set(nats.ExpectedStreamHdr, e.p.stream.Name)
-	}
 	for name, value := range cloudEvents.Headers(m) {
 		size += e.set(name, value)
 	}
+	if only {
+		size += e.set(nats.ExpectedStreamHdr, e.p.stream.Name)
+	}
+	e.cut()
 	if size > maxHeaderBytes {
 		return nil, tooLarge(fmt.Errorf("headers take %d bytes; NATS takes %d", size, maxHeaderBytes))
 	}
 	return &e.msg, nil
 }
 
-// set sets a header and returns its size in bytes.
+// set sets the message's next header and returns its size in bytes. Most messages have the headers of the one before, with
+// other values; then the map stays as it is.
 func (e *encoder) set(name, value string) int {
-	e.values = append(e.values, value)
-	n := len(e.values)
-	e.msg.Header[name] = e.values[n-1 : n : n]
+	i := e.headers
+	e.headers++
+	if i < len(e.names) && e.names[i] != name {
+		e.headers = i
+		e.cut()
+		e.headers++
+	}
+	if i < len(e.names) {
+		e.values[i] = value
+	} else {
+		e.add(name, value)
+	}
 	return len(name) + len(value) + len(": \r\n")
+}
+
+// add makes room for a header that the message before did not have.
+func (e *encoder) add(name, value string) {
+	if e.msg.Header == nil {
+		e.msg.Header = make(nats.Header, 16)
+	}
+	moved := len(e.values) == cap(e.values)
+	e.names, e.values = append(e.names, name), append(e.values, value)
+	from := len(e.names) - 1
+	if moved {
+		from = 0
+	}
+	for i := from; i < len(e.names); i++ {
+		e.msg.Header[e.names[i]] = e.values[i : i+1 : i+1]
+	}
+}
+
+// cut takes out the headers of the message before that this one does not have.
+func (e *encoder) cut() {
+	for _, name := range e.names[e.headers:] {
+		delete(e.msg.Header, name)
+	}
+	e.names, e.values = e.names[:e.headers], e.values[:e.headers]
+}
+
+// singleReply is where the acknowledgement of message i of the given call goes.
+func (e *encoder) singleReply(call uint64, i int) string {
+	b := append(e.reply[:0], e.p.inbox...)
+	b = strconv.AppendUint(append(b, '.'), call, 36)
+	e.reply = strconv.AppendUint(append(b, '.'), uint64(i), 36)
+	return string(e.reply)
+}
+
+// batchReply is where answers to the message with the given number of a batch go. It is also how the server learns of the
+// batch: its ID, how often to answer, that the batch ends where one is missing, and the message's number and operation.
+func (e *encoder) batchReply(batch uint64, number int, op byte) string {
+	b := append(e.reply[:0], e.p.inbox...)
+	b = append(append(b, '.'), e.p.batchID...)
+	b = strconv.AppendUint(append(b, '-'), batch, 36)
+	b = strconv.AppendUint(append(b, '.'), flow, 10)
+	b = append(b, ".fail."...)
+	b = strconv.AppendUint(b, uint64(number), 10)
+	e.reply = append(b, '.', op, '.', '$', 'F', 'I')
+	return string(e.reply)
 }
 
 // messageID is what the stream knows a message by: its ID, in which space, %, and what is not printable ASCII stand as %

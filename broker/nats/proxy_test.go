@@ -12,8 +12,7 @@ import (
 	"testing"
 )
 
-// proxy stands between a client and a NATS server, understands their protocol, and makes go wrong what it is told to. A
-// fault of a message ID happens once.
+// proxy stands between a client and a NATS server, understands their protocol, and makes go wrong what it is told to.
 type proxy struct {
 	listener net.Listener
 	server   string // host:port
@@ -22,9 +21,11 @@ type proxy struct {
 	mu       sync.Mutex
 	resumed  chan struct{} // closed while nothing is paused
 	links    map[*link]bool
-	refuse   map[string]bool
-	loseAck  map[string]bool
-	loseMsg  map[string]bool
+	refuse   map[string]int // how many times
+	loseAck  map[string]int
+	loseMsg  map[string]int
+	onSend   func(reply string) (pass bool) // called for every message with a reply subject, if it is not nil
+	onAnswer func(subject string) (pass bool)
 	closed   bool
 	severed  bool // no connection is let through
 	accepted int
@@ -39,7 +40,7 @@ func newProxy(t testing.TB, server string) *proxy {
 	p := &proxy{
 		listener: listener, server: server,
 		resumed: make(chan struct{}), links: make(map[*link]bool),
-		refuse: make(map[string]bool), loseAck: make(map[string]bool), loseMsg: make(map[string]bool),
+		refuse: make(map[string]int), loseAck: make(map[string]int), loseMsg: make(map[string]int),
 	}
 	close(p.resumed)
 	p.running.Go(p.accept)
@@ -60,7 +61,7 @@ func (p *proxy) accept() {
 			_ = client.Close()
 			continue
 		}
-		l := &link{proxy: p, client: client, server: server, lostAcks: make(map[string]bool)}
+		l := &link{proxy: p, client: client, server: server, broken: make(map[string]bool), lostAcks: make(map[string]bool)}
 		p.mu.Lock()
 		if p.closed || p.severed {
 			p.mu.Unlock()
@@ -133,30 +134,48 @@ func (p *proxy) pass() {
 	<-resumed
 }
 
-// mark returns a function that adds message IDs to one of the proxy's sets.
-func (p *proxy) mark(set map[string]bool) func(ids ...string) {
+// mark returns a function that has what a set stands for happen to messages, so many times to each.
+func (p *proxy) mark(set map[string]int, times int) func(ids ...string) {
 	return func(ids ...string) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		for _, id := range ids {
-			set[id] = true
+			set[id] = times
 		}
 	}
 }
 
-// take says whether id is in the set, and takes it out.
-func (p *proxy) take(set map[string]bool, id string) bool {
+// take says whether what the set stands for is to happen to a message now.
+func (p *proxy) take(set map[string]int, id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	found := set[id]
-	delete(set, id)
-	return found
+	if set[id] == 0 {
+		return false
+	}
+	set[id]--
+	return true
+}
+
+// passes asks one of the proxy's functions.
+func (p *proxy) passes(f *func(string) bool, subject string) bool {
+	p.mu.Lock()
+	pass := *f
+	p.mu.Unlock()
+	return pass == nil || pass(subject)
+}
+
+// when sets one of the proxy's functions.
+func (p *proxy) when(f *func(string) bool, pass func(string) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	*f = pass
 }
 
 // link is one connection through the proxy.
 type link struct {
 	proxy          *proxy
 	client, server net.Conn
+	broken         map[string]bool // batches of which a message was kept back
 
 	mu       sync.Mutex // for writing to the client, and the following
 	subs     [][2]string
@@ -186,6 +205,8 @@ func (l *link) toServer() {
 			l.mu.Unlock()
 		case len(fields) == 5 && strings.EqualFold(fields[0], "HPUB") && l.faulty(fields[2], payload):
 			continue
+		case len(fields) >= 4 && strings.HasSuffix(strings.ToUpper(fields[0]), "PUB") && !l.proxy.passes(&l.proxy.onSend, fields[2]):
+			continue
 		}
 		if _, err := l.server.Write(append([]byte(line), payload...)); err != nil {
 			return
@@ -193,14 +214,20 @@ func (l *link) toServer() {
 	}
 }
 
-// faulty does what has been asked for to a message with a reply subject, and says whether the server does not get it.
+// faulty does what has been asked for to a message with a reply subject, and says whether the server does not get it. Of a
+// batch, one message only is kept back: the server takes nothing behind it.
 func (l *link) faulty(reply string, payload []byte) bool {
 	id := headerOf(payload, "Nats-Msg-Id")
 	p := l.proxy
+	batch := batchOf(reply)
 	switch {
+	case batch != "" && l.broken[batch]:
+		return false
 	case p.take(p.loseMsg, id):
+		l.broken[batch] = true
 		return true
 	case p.take(p.refuse, id):
+		l.broken[batch] = true
 		l.answer(reply, `{"error":{"code":400,"err_code":10071,"description":"refused by the test"},"stream":"TEST","seq":0}`)
 		return true
 	case p.take(p.loseAck, id):
@@ -211,13 +238,21 @@ func (l *link) faulty(reply string, payload []byte) bool {
 	return false
 }
 
+// batchOf returns what the reply subjects of a batch begin with, and nothing for a message that is sent alone.
+func batchOf(reply string) string {
+	fields := strings.Split(reply, ".")
+	if fields[len(fields)-1] != "$FI" {
+		return ""
+	}
+	return strings.Join(fields[:len(fields)-3], ".")
+}
+
 // answer makes the client receive a message.
 func (l *link) answer(subject, data string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, sub := range l.subs {
-		pattern, _, _ := strings.Cut(sub[0], ".*")
-		if strings.HasPrefix(subject, pattern) {
+		if prefix, ok := strings.CutSuffix(sub[0], ".>"); ok && strings.HasPrefix(subject, prefix+".") {
 			_, _ = fmt.Fprintf(l.client, "MSG %s %s %d\r\n%s\r\n", subject, sub[1], len(data), data)
 			return
 		}
@@ -235,6 +270,9 @@ func (l *link) toClient() {
 		}
 		l.proxy.pass()
 		fields := strings.Fields(line)
+		if len(fields) >= 4 && strings.HasSuffix(fields[0], "MSG") && !l.proxy.passes(&l.proxy.onAnswer, fields[1]) {
+			continue
+		}
 		l.mu.Lock()
 		if len(fields) >= 4 && strings.HasSuffix(fields[0], "MSG") && l.lostAcks[fields[1]] {
 			delete(l.lostAcks, fields[1])

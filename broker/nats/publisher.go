@@ -2,6 +2,7 @@ package natsbroker
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,24 +32,33 @@ type Publisher struct {
 	stream   jetstream.StreamConfig
 	caps     postrider.Capabilities
 
-	inbox   string // acknowledgements come to <inbox>.<call>.<message>, both numbers in base 36
+	js      jetstream.JetStream
+	inbox   string // answers come to <inbox>.<token>.<more>; see expect
+	batchID string // the beginning of the ID of every batch of this publisher, and of no other's
 	answers *nats.Subscription
 	// window has an entry for every message that waits for its acknowledgement.
 	window chan struct{}
-	// answered is when an acknowledgement came last, of any call, as nanoseconds since began.
+	// answered is when an answer came last, of any call, as nanoseconds since began.
 	answered atomic.Int64
 	began    time.Time
+	batches  batchesAllowed
 
 	status  chan nats.Status
 	watcher sync.WaitGroup
 	running sync.WaitGroup // calls under way
 	closing chan struct{}
 
-	mu       sync.Mutex
-	calls    map[uint64]*call
-	lastCall uint64
-	lost     chan struct{} // closed and replaced when the connection breaks
-	closed   bool
+	mu         sync.Mutex
+	waiters    map[uint64]waiter
+	lastWaiter uint64
+	lost       chan struct{} // closed and replaced when the connection breaks
+	closed     bool
+}
+
+// waiter is what answers come to: a call that sends messages one by one, or a batch of one.
+type waiter interface {
+	// answer takes in an answer. rest is what its subject has behind the waiter's token.
+	answer(rest string, m *nats.Msg)
 }
 
 var _ postrider.Publisher = (*Publisher)(nil)
@@ -63,27 +73,38 @@ func New(ctx context.Context, conn *nats.Conn, cfg Config) (*Publisher, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	stream, err := prepareStream(ctx, conn, cfg)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return nil, fmt.Errorf("nats: %w", err)
+	}
+	stream, err := prepareStream(ctx, js, cfg)
 	if err != nil {
 		return nil, err
 	}
 	p := &Publisher{
 		cfg:     cfg,
 		conn:    conn,
+		js:      js,
 		stream:  stream,
 		caps:    capabilities(conn.MaxPayload(), stream),
 		inbox:   conn.NewInbox(),
 		window:  make(chan struct{}, cfg.Window),
+		batchID: rand.Text(),
 		began:   time.Now(),
 		closing: make(chan struct{}),
-		calls:   make(map[uint64]*call),
+		waiters: make(map[uint64]waiter),
 		lost:    make(chan struct{}),
 	}
-	if p.answers, err = conn.Subscribe(p.inbox+".*.*", p.dispatch); err != nil {
+	if p.answers, err = conn.Subscribe(p.inbox+".>", p.dispatch); err != nil {
 		return nil, fmt.Errorf("nats: subscribe to acknowledgements: %w", err)
 	}
 	if err := p.answers.SetPendingLimits(-1, -1); err != nil { // bounded by the window
 		return nil, fmt.Errorf("nats: subscribe to acknowledgements: %w", err)
+	}
+	p.batches.set(allowsBatches(stream))
+	if !stream.AllowBatchPublish && stream.Replicas <= 1 {
+		cfg.Logger.Info("NATS stream does not allow fast batches, so that messages of one key wait for one another", "stream", stream.Name,
+			"remedy", "set allow_batched in the stream's configuration")
 	}
 	p.status = conn.StatusChanged(nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
 	p.watcher.Go(p.watch)
@@ -121,11 +142,16 @@ func (p *Publisher) Publish(ctx context.Context, msgs []*postrider.Message) []er
 	if err != nil {
 		return slices.Repeat([]error{postrider.Unavailable(fmt.Errorf("publish to NATS: %w", err))}, len(msgs))
 	}
-	defer p.end(c)
-	return c.run(ctx)
+	defer p.running.Done()
+	c.refuseTooLarge()
+	if len(msgs) > 1 && p.takesBatches(ctx) { // of one message, a batch is more work
+		c.inBatches(ctx)
+	}
+	c.oneByOne(ctx)
+	return c.result()
 }
 
-// begin registers a call.
+// begin makes a call that Close waits for.
 func (p *Publisher) begin(msgs []*postrider.Message) (*call, error) {
 	connected := p.conn.IsConnected()
 	p.mu.Lock()
@@ -136,34 +162,55 @@ func (p *Publisher) begin(msgs []*postrider.Message) (*call, error) {
 	if !connected {
 		return nil, errNotConnected
 	}
-	p.lastCall++
-	c := newCall(p, p.lastCall, p.lost, msgs)
-	p.calls[p.lastCall] = c
 	p.running.Add(1)
-	return c, nil
+	return newCall(p, p.lost, msgs), nil
 }
 
-func (p *Publisher) end(c *call) {
+// expect has answers go to w and returns w's number. The token of a call is its number in base 36, that of a batch is its
+// ID, which ends with a dash and its number in base 36.
+func (p *Publisher) expect(w waiter) uint64 {
 	p.mu.Lock()
-	delete(p.calls, c.number)
-	p.mu.Unlock()
-	p.running.Done()
+	defer p.mu.Unlock()
+	p.lastWaiter++
+	p.waiters[p.lastWaiter] = w
+	return p.lastWaiter
 }
 
-// dispatch hands an acknowledgement to the call that waits for it, if it still does.
+// forget lets go of the answers to waiter number.
+func (p *Publisher) forget(number uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.waiters, number)
+}
+
+// dispatch hands an answer to the call or batch that waits for it, if it still does.
 func (p *Publisher) dispatch(m *nats.Msg) {
-	call, index, ok := strings.Cut(m.Subject[len(p.inbox)+1:], ".")
-	number, err := strconv.ParseUint(call, 36, 64)
-	i, err2 := strconv.ParseUint(index, 36, 32)
-	if !ok || err != nil || err2 != nil {
+	token, rest, _ := strings.Cut(m.Subject[len(p.inbox)+1:], ".")
+	number, err := strconv.ParseUint(token[strings.LastIndexByte(token, '-')+1:], 36, 64)
+	if err != nil {
 		return
 	}
 	p.answered.Store(int64(time.Since(p.began)))
 	p.mu.Lock()
-	c := p.calls[number]
+	w := p.waiters[number]
 	p.mu.Unlock()
-	if c != nil {
-		c.answer(int(i), m)
+	if w != nil {
+		w.answer(rest, m)
+	}
+}
+
+// takeRoom takes a place in the window if there is one and the publisher is not closing.
+func (p *Publisher) takeRoom() bool {
+	select {
+	case <-p.closing:
+		return false
+	default:
+	}
+	select {
+	case p.window <- struct{}{}:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -42,6 +42,17 @@ func numbered(topic, key string, n int) []*postrider.Message {
 	return msgs
 }
 
+// bothWays runs a test with and without batches.
+func bothWays(t *testing.T, test func(t *testing.T, batches bool)) {
+	t.Helper()
+	for name, batches := range map[string]bool{"batches": true, "one by one": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, batches)
+		})
+	}
+}
+
 func wantOutcome(t *testing.T, err error, kind postrider.OutcomeKind, parts ...string) {
 	t.Helper()
 	if got := postrider.OutcomeOf(err).Kind; got != kind {
@@ -52,161 +63,220 @@ func wantOutcome(t *testing.T, err error, kind postrider.OutcomeKind, parts ...s
 
 func TestStreamFull(t *testing.T) {
 	t.Parallel()
-	s := startEmbedded(t, nil)
-	_, js := connect(t, s.address())
-	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: "FULL", Subjects: []string{"FULL.>"}, Discard: jetstream.DiscardNew, MaxMsgs: 5,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := open(t, "nats://"+s.address()+"?stream=FULL", natsbroker.Config{})
-	msgs := numbered("orders", "a", 8)
-	errs := p.Publish(t.Context(), msgs)
-	for i, err := range errs {
-		switch {
-		case i < 5 && err != nil:
-			t.Errorf("message %s: %v", msgs[i].ID, err)
-		case i == 5:
-			wantOutcome(t, err, postrider.BrokerUnavailable, "the stream is full", "raise --max-msgs")
-		case i > 5:
-			wantOutcome(t, err, postrider.BrokerUnavailable, postrider.ErrBehind.Error())
+	bothWays(t, func(t *testing.T, batches bool) {
+		s := startEmbedded(t, nil)
+		_, js := connect(t, s.address())
+		stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+			Name: "FULL", Subjects: []string{"FULL.>"}, Discard: jetstream.DiscardNew, MaxMsgs: 5, AllowBatchPublish: batches,
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if err := stream.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if errs := p.Publish(t.Context(), msgs[5:]); errs != nil {
-		t.Errorf("behind the purge: %v", errs)
-	}
+		p := open(t, "nats://"+s.address()+"?stream=FULL", natsbroker.Config{})
+		msgs := numbered("orders", "a", 8)
+		errs := p.Publish(t.Context(), msgs)
+		for i, err := range errs {
+			switch {
+			case i < 5 && err != nil:
+				t.Errorf("message %s: %v", msgs[i].ID, err)
+			case i == 5:
+				wantOutcome(t, err, postrider.BrokerUnavailable, "the stream is full", "raise --max-msgs")
+			case i > 5:
+				wantOutcome(t, err, postrider.BrokerUnavailable, postrider.ErrBehind.Error())
+			}
+		}
+		if err := stream.Purge(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if errs := p.Publish(t.Context(), msgs[5:]); errs != nil {
+			t.Errorf("behind the purge: %v", errs)
+		}
+	})
 }
 
 func TestSubjectFull(t *testing.T) {
 	t.Parallel()
-	s := startEmbedded(t, nil)
-	_, js := connect(t, s.address())
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: "FULL", Subjects: []string{"FULL.>"}, Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1, DiscardNewPerSubject: true,
-	}); err != nil {
-		t.Fatal(err)
-	}
-	p := open(t, "nats://"+s.address()+"?stream=FULL", natsbroker.Config{})
-	errs := p.Publish(t.Context(), append(numbered("orders", "a", 2), numbered("others", "b", 1)...))
-	if errs[0] != nil || errs[2] != nil {
-		t.Errorf("errors = %v, want one for the second message only", errs)
-	}
-	wantOutcome(t, errs[1], postrider.Retried, "--max-msgs-per-subject")
+	bothWays(t, func(t *testing.T, batches bool) {
+		s := startEmbedded(t, nil)
+		_, js := connect(t, s.address())
+		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+			Name: "FULL", Subjects: []string{"FULL.>"}, Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1, DiscardNewPerSubject: true,
+			AllowBatchPublish: batches,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		p := open(t, "nats://"+s.address()+"?stream=FULL", natsbroker.Config{})
+		msgs := append(numbered("orders", "a", 3), numbered("others", "b", 1)...)
+		msgs = append(msgs, numbered("more", "", 1)...)
+		errs := p.Publish(t.Context(), msgs)
+		if errs[0] != nil || errs[3] != nil || errs[4] != nil {
+			t.Errorf("errors = %v, want none for the first of each subject", errs)
+		}
+		wantOutcome(t, errs[1], postrider.Retried, "--max-msgs-per-subject")
+		wantOutcome(t, errs[2], postrider.Retried, postrider.ErrBehind.Error())
+	})
 }
 
 func TestStreamLimitsSize(t *testing.T) {
 	t.Parallel()
-	s := startEmbedded(t, nil)
-	_, js := connect(t, s.address())
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "SMALL", Subjects: []string{"SMALL.>"}, MaxMsgSize: 10_000}); err != nil {
-		t.Fatal(err)
-	}
-	p := open(t, "nats://"+s.address()+"?stream=SMALL", natsbroker.Config{})
-	limit := p.Capabilities().MaxMessageBytes
-	if limit != 10_000-4<<10 {
-		t.Errorf("MaxMessageBytes is %d", limit)
-	}
-	msgs := numbered("orders", "", 3)
-	msgs[0].Payload = bytes.Repeat([]byte("x"), limit+1)
-	msgs[1].Headers = map[string]string{"h": strings.Repeat("%", 3_500)} // a third of what it takes in the end
-	errs := p.Publish(t.Context(), msgs)
-	wantOutcome(t, errs[0], postrider.DeadLettered, "too large")
-	wantOutcome(t, errs[1], postrider.DeadLettered, "too large")
-	if errs[2] != nil {
-		t.Errorf("message %s: %v", msgs[2].ID, errs[2])
-	}
+	bothWays(t, func(t *testing.T, batches bool) {
+		s := startEmbedded(t, nil)
+		_, js := connect(t, s.address())
+		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "SMALL", Subjects: []string{"SMALL.>"}, MaxMsgSize: 10_000, AllowBatchPublish: batches}); err != nil {
+			t.Fatal(err)
+		}
+		p := open(t, "nats://"+s.address()+"?stream=SMALL", natsbroker.Config{})
+		limit := p.Capabilities().MaxMessageBytes
+		if limit != 10_000-4<<10 {
+			t.Errorf("MaxMessageBytes is %d", limit)
+		}
+		msgs := numbered("orders", "", 3)
+		msgs[0].Payload = bytes.Repeat([]byte("x"), limit+1)
+		msgs[1].Headers = map[string]string{"h": strings.Repeat("%", 3_500)} // a third of what it takes in the end
+		errs := p.Publish(t.Context(), msgs)
+		wantOutcome(t, errs[0], postrider.DeadLettered, "too large")
+		wantOutcome(t, errs[1], postrider.DeadLettered, "too large")
+		if errs[2] != nil {
+			t.Errorf("message %s: %v", msgs[2].ID, errs[2])
+		}
+	})
 }
 
 func TestHeadersTooLarge(t *testing.T) {
 	t.Parallel()
-	s := startEmbedded(t, nil)
-	p := open(t, "nats://"+s.address()+"?stream=ORDERS", natsbroker.Config{})
-	msgs := numbered("orders", "a", 2)
-	msgs[0].Headers = map[string]string{"Ü": strings.Repeat("ü", 12_000)} // six times as large when percent-encoded
-	errs := p.Publish(t.Context(), msgs)
-	wantOutcome(t, errs[0], postrider.DeadLettered, "headers take")
-	wantOutcome(t, errs[1], postrider.Retried, postrider.ErrBehind.Error())
-	if errs := p.Publish(t.Context(), msgs[1:]); errs != nil {
-		t.Error(errs[0])
-	}
+	bothWays(t, func(t *testing.T, batches bool) {
+		s := startEmbedded(t, nil)
+		createStream(t, s.address(), "ORDERS", batches)
+		p := open(t, "nats://"+s.address()+"?stream=ORDERS", natsbroker.Config{})
+		msgs := numbered("orders", "a", 2)
+		msgs[0].Headers = map[string]string{"Ü": strings.Repeat("ü", 12_000)} // six times as large when percent-encoded
+		errs := p.Publish(t.Context(), msgs)
+		wantOutcome(t, errs[0], postrider.DeadLettered, "headers take")
+		wantOutcome(t, errs[1], postrider.Retried, postrider.ErrBehind.Error())
+		if errs := p.Publish(t.Context(), msgs[1:]); errs != nil {
+			t.Error(errs[0])
+		}
+	})
 }
 
 func TestNoStreamForSubject(t *testing.T) {
 	t.Parallel()
-	s := startEmbedded(t, nil)
-	p := open(t, "nats://"+s.address()+"?stream=ORDERS&prefix=-&subjects=orders.%3E", natsbroker.Config{})
-	errs := p.Publish(t.Context(), append(numbered("orders.new", "a", 1), numbered("invoices", "b", 1)...))
-	if errs[0] != nil {
-		t.Error(errs[0])
-	}
-	wantOutcome(t, errs[1], postrider.Retried, "no stream takes subject invoices", "nats stream edit ORDERS --subjects=orders.>,invoices")
+	bothWays(t, func(t *testing.T, batches bool) {
+		s := startEmbedded(t, nil)
+		createStream(t, s.address(), "ORDERS", batches, "orders.>")
+		p := open(t, "nats://"+s.address()+"?stream=ORDERS&prefix=-&subjects=orders.%3E", natsbroker.Config{})
+		errs := p.Publish(t.Context(), append(numbered("orders.new", "a", 1), numbered("invoices", "b", 1)...))
+		if errs[0] != nil {
+			t.Error(errs[0])
+		}
+		wantOutcome(t, errs[1], postrider.Retried, "no stream takes subject invoices", "nats stream edit ORDERS --subjects=orders.>,invoices")
+	})
 }
 
 // TestAnotherStream: what another stream takes must not count as published to this one.
 func TestAnotherStream(t *testing.T) {
 	t.Parallel()
-	s := startEmbedded(t, nil)
-	_, js := connect(t, s.address())
-	other, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "INVOICES", Subjects: []string{"invoices"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := open(t, "nats://"+s.address()+"?stream=ORDERS&prefix=-&subjects=orders.%3E", natsbroker.Config{})
-	errs := p.Publish(t.Context(), numbered("invoices", "b", 1))
-	wantOutcome(t, errs[0], postrider.Retried, "another stream than ORDERS takes subject invoices")
-	if info, err := other.Info(t.Context()); err != nil || info.State.Msgs != 0 {
-		t.Errorf("the other stream has %+v, %v", info, err)
-	}
+	bothWays(t, func(t *testing.T, batches bool) {
+		s := startEmbedded(t, nil)
+		createStream(t, s.address(), "ORDERS", batches, "orders.>")
+		_, js := connect(t, s.address())
+		other, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "INVOICES", Subjects: []string{"invoices"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := open(t, "nats://"+s.address()+"?stream=ORDERS&prefix=-&subjects=orders.%3E", natsbroker.Config{})
+		// The first of b goes to the right stream, the third is behind the second.
+		msgs := append(numbered("invoices", "b", 2), numbered("orders.new", "b", 2)...)
+		msgs = []*postrider.Message{msgs[2], msgs[0], msgs[3], msgs[1], numbered("orders.new", "a", 1)[0]}
+		errs := p.Publish(t.Context(), msgs)
+		wantOutcome(t, errs[1], postrider.Retried, "another stream than ORDERS takes subject invoices")
+		for _, i := range []int{2, 3} {
+			wantOutcome(t, errs[i], postrider.Retried, postrider.ErrBehind.Error())
+		}
+		if errs[0] != nil || errs[4] != nil {
+			t.Errorf("errors = %v, want none for the first and the last", errs)
+		}
+		if info, err := other.Info(t.Context()); err != nil || info.State.Msgs != 0 {
+			t.Errorf("the other stream has %+v, %v", info, err)
+		}
+	})
 }
 
 // TestStreamGone: a stream that is deleted while publishing makes the broker unavailable; nothing is lost.
 func TestStreamGone(t *testing.T) {
 	t.Parallel()
-	s := startEmbedded(t, nil)
-	p := open(t, "nats://"+s.address()+"?stream=ORDERS", natsbroker.Config{})
-	deleteStream(t, s.address(), "ORDERS")
-	for _, err := range p.Publish(t.Context(), numbered("orders", "a", 2)) {
-		wantOutcome(t, err, postrider.BrokerUnavailable, "stream ORDERS does not answer")
-	}
+	bothWays(t, func(t *testing.T, batches bool) {
+		s := startEmbedded(t, nil)
+		createStream(t, s.address(), "ORDERS", batches)
+		p := open(t, "nats://"+s.address()+"?stream=ORDERS", natsbroker.Config{})
+		deleteStream(t, s.address(), "ORDERS")
+		for _, err := range p.Publish(t.Context(), numbered("orders", "a", 2)) {
+			wantOutcome(t, err, postrider.BrokerUnavailable, "stream ORDERS does not answer")
+		}
+	})
 }
 
 func TestNotAllowed(t *testing.T) {
 	t.Parallel()
-	s := startEmbedded(t, func(o *server.Options) {
-		o.Users = []*server.User{{Username: "shop", Password: "secret", Permissions: &server.Permissions{
-			Publish: &server.SubjectPermission{Deny: []string{"ORDERS.secret.>"}},
-		}}}
+	bothWays(t, func(t *testing.T, batches bool) {
+		s := startEmbedded(t, func(o *server.Options) {
+			o.Users = []*server.User{{Username: "shop", Password: "secret", Permissions: &server.Permissions{
+				Publish: &server.SubjectPermission{Deny: []string{"ORDERS.secret.>"}},
+			}}}
+		})
+		url := "nats://shop:secret@" + s.address()
+		createStream(t, url, "ORDERS", batches)
+		p := open(t, url+"?stream=ORDERS", natsbroker.Config{AckWait: 300 * time.Millisecond})
+		open, secret := numbered("open", "b", 9), numbered("secret.plan", "a", 6)
+		for name, msgs := range map[string][]*postrider.Message{
+			"first": {secret[0], secret[1], open[0], open[1], open[2]},
+			"among": {open[3], secret[2], open[4], secret[3], open[5]},
+			"last":  {open[6], open[7], open[8], secret[4], secret[5]},
+		} {
+			errs := p.Publish(t.Context(), msgs)
+			behind := false
+			for i, m := range msgs {
+				switch {
+				case m.Key == "b" && errs[i] != nil:
+					t.Errorf("%s: message %s, which is allowed: %v", name, m.ID, errs[i])
+				case m.Key == "a" && behind:
+					wantOutcome(t, errs[i], postrider.Retried, postrider.ErrBehind.Error())
+				case m.Key == "a":
+					wantOutcome(t, errs[i], postrider.Retried, "may not publish to subject ORDERS.secret.plan")
+					behind = true
+				}
+			}
+		}
 	})
-	p := open(t, "nats://shop:secret@"+s.address()+"?stream=ORDERS", natsbroker.Config{AckWait: 300 * time.Millisecond})
-	errs := p.Publish(t.Context(), append(numbered("secret.plan", "a", 2), numbered("open", "b", 2)...))
-	wantOutcome(t, errs[0], postrider.Retried, "may not publish to subject ORDERS.secret.plan")
-	wantOutcome(t, errs[1], postrider.Retried, postrider.ErrBehind.Error())
-	if errs[2] != nil || errs[3] != nil {
-		t.Errorf("errors = %v, want none for what is allowed", errs[2:])
-	}
 }
 
-// TestInFlight checks on a server that answers nothing how much is sent: no more than the window, and of a key one.
+// TestInFlight checks on a server that answers nothing how much is sent: no more than the window, and of a key one if each
+// message is acknowledged alone. The end of a batch is a message of its own, and waits for nothing.
 func TestInFlight(t *testing.T) {
 	t.Parallel()
 	s := startEmbedded(t, nil)
 	tests := map[string]struct {
-		msgs []*postrider.Message
-		want uint64
+		key     string
+		batches bool
+		want    uint64
 	}{
-		"window":  {numbered("orders", "", 100), 8},
-		"one key": {numbered("orders", "a", 100), 1},
+		"window, one by one":  {"", false, 8},
+		"one key, one by one": {"a", false, 1},
+		"window, batches":     {"", true, 8 + 1},
+		"one key, batches":    {"a", true, 8 + 1},
 	}
+	createStream(t, s.address(), "BATCHES", true)
+	createStream(t, s.address(), "SINGLE", false)
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			silent := newProxy(t, s.address())
 			conn, _ := connect(t, silent.url())
-			p, err := natsbroker.New(t.Context(), conn, natsbroker.Config{Stream: "ORDERS", Window: 8, AckWait: 200 * time.Millisecond})
+			stream := "SINGLE"
+			if tt.batches {
+				stream = "BATCHES"
+			}
+			p, err := natsbroker.New(t.Context(), conn, natsbroker.Config{Stream: stream, Window: 8, AckWait: 200 * time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -216,7 +286,7 @@ func TestInFlight(t *testing.T) {
 			before := conn.Stats().OutMsgs
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
-			p.Publish(ctx, tt.msgs)
+			p.Publish(ctx, numbered("orders", tt.key, 100))
 			if sent := conn.Stats().OutMsgs - before; sent != tt.want {
 				t.Errorf("%d messages were sent, want %d", sent, tt.want)
 			}
@@ -227,23 +297,26 @@ func TestInFlight(t *testing.T) {
 // TestWindowIsGivenBack checks that calls that end badly leave room for others.
 func TestWindowIsGivenBack(t *testing.T) {
 	t.Parallel()
-	s := startEmbedded(t, nil)
-	faults := newProxy(t, s.address())
-	p := open(t, faults.url()+"?stream=ORDERS&window=3&ack_wait=100ms", natsbroker.Config{})
-	for i := range 5 {
-		msgs := numbered(fmt.Sprintf("orders.%d", i), "", 9)
-		faults.mark(faults.loseAck)(msgs[0].ID, msgs[4].ID, msgs[8].ID)
-		faults.mark(faults.refuse)(msgs[2].ID)
-		p.Publish(t.Context(), msgs)
-		faults.pause()
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		p.Publish(ctx, msgs)
-		cancel()
-		faults.resume()
-		if errs := p.Publish(t.Context(), msgs); errs != nil {
-			t.Fatalf("round %d: %v", i, errs)
+	bothWays(t, func(t *testing.T, batches bool) {
+		s := startEmbedded(t, nil)
+		createStream(t, s.address(), "ORDERS", batches)
+		faults := newProxy(t, s.address())
+		p := open(t, faults.url()+"?stream=ORDERS&window=3&ack_wait=100ms", natsbroker.Config{})
+		for i := range 5 {
+			msgs := numbered(fmt.Sprintf("orders.%d", i), "", 9)
+			faults.mark(faults.loseAck, 1)(msgs[0].ID, msgs[4].ID, msgs[8].ID)
+			faults.mark(faults.refuse, 1)(msgs[2].ID)
+			p.Publish(t.Context(), msgs)
+			faults.pause()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			p.Publish(ctx, msgs)
+			cancel()
+			faults.resume()
+			if errs := p.Publish(t.Context(), msgs); errs != nil {
+				t.Fatalf("round %d: %v", i, errs)
+			}
 		}
-	}
+	})
 }
 
 // TestGivenConnection checks that New leaves the connection to its owner, also one that has ended.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats-server/v2/server/ats"
 	"github.com/nats-io/nats.go"
 )
 
@@ -26,6 +27,8 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	// A goroutine that all servers of a process share must not be taken for one that a test has left.
+	ats.Register()
 	os.Exit(m.Run())
 }
 

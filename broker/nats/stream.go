@@ -14,11 +14,7 @@ import (
 
 // prepareStream returns the stream's configuration, after creating it if need be. Its error names everything about an
 // existing stream that does not fit.
-func prepareStream(ctx context.Context, conn *nats.Conn, cfg Config) (jetstream.StreamConfig, error) {
-	js, err := jetstream.New(conn)
-	if err != nil {
-		return jetstream.StreamConfig{}, fmt.Errorf("nats: %w", err)
-	}
+func prepareStream(ctx context.Context, js jetstream.JetStream, cfg Config) (jetstream.StreamConfig, error) {
 	stream, err := findStream(ctx, js, cfg)
 	if err != nil {
 		return jetstream.StreamConfig{}, err
@@ -44,7 +40,7 @@ func findStream(ctx context.Context, js jetstream.JetStream, cfg Config) (jetstr
 
 // createStream is safe to be run by many processes at once: the same stream may be created twice.
 func createStream(ctx context.Context, js jetstream.JetStream, cfg Config) (jetstream.Stream, error) {
-	stream, err := js.CreateStream(ctx, jetstream.StreamConfig{
+	want := jetstream.StreamConfig{
 		Name:        cfg.Stream,
 		Description: "Messages published by Postrider",
 		Subjects:    cfg.Subjects,
@@ -52,11 +48,30 @@ func createStream(ctx context.Context, js jetstream.JetStream, cfg Config) (jets
 		Replicas:    cfg.Replicas,
 		Duplicates:  cfg.DedupeWindow,
 		AllowDirect: true,
-	})
+
+		AllowBatchPublish: cfg.Replicas == 1, // see allowsBatches
+	}
+	stream, err := js.CreateStream(ctx, want)
+	if apiErr, ok := errors.AsType[*jetstream.APIError](err); ok && apiErr.ErrorCode == codeInvalidJSON && want.AllowBatchPublish {
+		want.AllowBatchPublish = false // a server before 2.14 may refuse what it does not know
+		stream, err = js.CreateStream(ctx, want)
+	}
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		return js.Stream(ctx, cfg.Stream)
 	}
 	return stream, err
+}
+
+// allowsBatches says whether messages may go to the stream in fast batches: where the server's word for a batch is as good
+// as for a message alone (docs/adr/0008-nats-fast-batches.md).
+//
+//   - Not with replicas: a second copy of a message that is on its way to them counts as stored, though it may still be lost
+//     with the leader. Alone, it is answered with an error.
+//   - Not where the oldest message of a full subject has to be found first: when that fails, nobody is told, and the batch
+//     goes on.
+func allowsBatches(stream jetstream.StreamConfig) bool {
+	makesRoom := stream.MaxMsgsPerSubject > 0 && stream.Discard == jetstream.DiscardNew && !stream.DiscardNewPerSubject
+	return stream.AllowBatchPublish && stream.Replicas <= 1 && !stream.NoAck && !makesRoom
 }
 
 // checkStream compares an existing stream with what cfg asks for.
@@ -119,6 +134,12 @@ const (
 	codeHeaderTooLarge     = 10097
 	codeSealed             = 10109
 	codeTooManyRequests    = 10167
+	codeBatchDisabled      = 10205
+	codeBatchPattern       = 10206
+	codeBatchID            = 10207
+	codeBatchUnknown       = 10208
+	codeBatchTooMany       = 10211
+	codeInvalidJSON        = 10025
 )
 
 // streamError says what to do about a stream that can be neither read nor created.

@@ -1,0 +1,399 @@
+package natsbroker_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postrider/postrider"
+	natsbroker "github.com/postrider/postrider/broker/nats"
+)
+
+// batchBundle is a publisher behind a proxy to a server of its own.
+type batchBundle struct {
+	server *embeddedServer
+	faults *proxy
+	p      *natsbroker.Publisher
+}
+
+func setupBatches(t *testing.T, cfg natsbroker.Config, set func(*server.Options)) *batchBundle {
+	t.Helper()
+	s := startEmbedded(t, set)
+	faults := newProxy(t, s.address())
+	cfg.Stream = "ORDERS"
+	cfg.Options = []nats.Option{nats.CustomReconnectDelay(func(int) time.Duration { return 10 * time.Millisecond })}
+	return &batchBundle{server: s, faults: faults, p: open(t, faults.url(), cfg)}
+}
+
+// check checks that the stream has the messages of a topic, each once and in order, and nothing else.
+func (b *batchBundle) check(t *testing.T, topic string, want []*postrider.Message) {
+	t.Helper()
+	got := arrived(t, b.server.address(), "ORDERS", topic)
+	if !slices.EqualFunc(got, want, func(g, w *postrider.Message) bool { return g.ID == w.ID }) {
+		var ids []string
+		for _, m := range got {
+			ids = append(ids, m.ID)
+		}
+		t.Errorf("the stream has %d messages, want %d in order: %.2000v", len(got), len(want), ids)
+	}
+}
+
+// operation returns the number and the operation of a message of a batch; 0 for what is no such message.
+func operation(reply string) (number int, op string) {
+	if batchOf(reply) == "" {
+		return 0, ""
+	}
+	fields := strings.Split(reply, ".")
+	_, _ = fmt.Sscan(fields[len(fields)-3], &number)
+	return number, fields[len(fields)-2]
+}
+
+const opEnd = "3"
+
+// once returns a function that says true until it is asked about what matches, and then no more than once.
+func once(matches func(reply string) bool) func(reply string) bool {
+	var done atomic.Bool
+	return func(reply string) bool {
+		return !matches(reply) || done.Swap(true)
+	}
+}
+
+// TestBatchAnswers counts answers, to see that batches are used where they may be.
+func TestBatchAnswers(t *testing.T) {
+	t.Parallel()
+	s := startEmbedded(t, nil)
+	createStream(t, s.address(), "SINGLE", false)
+	for stream, want := range map[string]bool{"SINGLE": false, "CREATED": true} {
+		conn, _ := connect(t, s.address())
+		p, err := natsbroker.New(t.Context(), conn, natsbroker.Config{Stream: stream})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		publish := func(topic string) (answers uint64) {
+			before := conn.Stats().InMsgs
+			if errs := p.Publish(t.Context(), numbered(topic, "a", 100)); errs != nil {
+				t.Fatal(errs[0])
+			}
+			return conn.Stats().InMsgs - before
+		}
+		if n := publish("orders"); n < 100 != want {
+			t.Errorf("stream %s gave %d answers to 100 messages", stream, n)
+		}
+		// What is changed about the stream is seen.
+		_, js := connect(t, s.address())
+		cfg := jetstream.StreamConfig{Name: stream, Subjects: []string{stream + ".>"}, Duplicates: 2 * time.Minute, AllowBatchPublish: !want}
+		if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+		publish("changed")
+		natsbroker.LookAgain(p)
+		if n := publish("seen"); n < 100 == want {
+			t.Errorf("stream %s gave %d answers to 100 messages, after it was changed", stream, n)
+		}
+	}
+}
+
+// TestBatchMessageLost: the server takes nothing behind a message that does not come, and the publisher sends it again.
+func TestBatchMessageLost(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []int{1, 2, 30, 60} {
+		t.Run(fmt.Sprint(lost), func(t *testing.T) {
+			t.Parallel()
+			b := setupBatches(t, natsbroker.Config{}, nil)
+			b.faults.when(&b.faults.onSend, once(func(reply string) bool { n, op := operation(reply); return n == lost && op != opEnd }))
+			msgs := numbered("orders", "a", 60)
+			if errs := b.p.Publish(t.Context(), msgs); errs != nil {
+				t.Error(errs)
+			}
+			b.check(t, "orders", msgs)
+		})
+	}
+}
+
+// TestBatchEndLost: when nothing is heard of the end, what was confirmed on the way counts, and the rest is not known.
+func TestBatchEndLost(t *testing.T) {
+	t.Parallel()
+	isEnd := func(reply string) bool { _, op := operation(reply); return op == opEnd }
+	for name, lose := range map[string]func(*proxy){
+		"message": func(p *proxy) { p.when(&p.onSend, once(isEnd)) },
+		"answer":  func(p *proxy) { p.when(&p.onAnswer, once(isEnd)) },
+		"connection": func(p *proxy) {
+			passes := once(isEnd)
+			p.when(&p.onAnswer, func(reply string) bool {
+				if passes(reply) {
+					return true
+				}
+				p.drop()
+				return false
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setupBatches(t, natsbroker.Config{AckWait: 500 * time.Millisecond}, nil)
+			lose(b.faults)
+			msgs := numbered("orders", "a", 700)
+			errs := b.p.Publish(t.Context(), msgs)
+			for i, err := range errs {
+				// With the connection goes also what it brought last.
+				if i < 500 && err != nil && name != "connection" {
+					t.Fatalf("message %d: %v", i, err)
+				}
+				if i >= 500 {
+					wantOutcome(t, err, postrider.BrokerUnavailable, "the stream may have the message")
+				}
+			}
+			if errs == nil {
+				t.Error("no error without an answer")
+			}
+			deliver(t, b.p, msgs[500:])
+			b.check(t, "orders", msgs)
+		})
+	}
+}
+
+// TestBatchAnswerLostAlone: when only the answer to one batch is lost, its messages are asked about one by one.
+func TestBatchAnswerLostAlone(t *testing.T) {
+	t.Parallel()
+	b := setupBatches(t, natsbroker.Config{AckWait: 300 * time.Millisecond}, nil)
+	b.faults.when(&b.faults.onAnswer, once(func(reply string) bool { _, op := operation(reply); return op == opEnd }))
+	ctx, cancel := context.WithCancel(t.Context())
+	var others sync.WaitGroup
+	others.Go(func() {
+		for n := 0; ctx.Err() == nil; n++ {
+			b.p.Publish(ctx, numbered(fmt.Sprintf("other.%d", n), "", 1))
+		}
+	})
+	msgs := numbered("orders", "a", 60)
+	if errs := b.p.Publish(t.Context(), msgs); errs != nil {
+		t.Error(errs)
+	}
+	cancel()
+	others.Wait()
+	b.check(t, "orders", msgs)
+}
+
+// TestBatchSecondCopies: what the stream has already is passed over, wherever it stands.
+func TestBatchSecondCopies(t *testing.T) {
+	t.Parallel()
+	b := setupBatches(t, natsbroker.Config{}, nil)
+	msgs := numbered("orders", "a", 40)
+	for _, call := range [][]*postrider.Message{
+		msgs[:10],
+		msgs[:10],                           // all
+		msgs[5:20],                          // the first ones
+		append(msgs[20:25:25], msgs[:5]...), // the last ones
+		append(append(msgs[10:20:20], msgs[25:30]...), msgs[3], msgs[30], msgs[4], msgs[31]), // among others
+		append(msgs[31:40:40], msgs[31:40]...),                                               // within the call
+		{msgs[39], msgs[39]},
+		{msgs[39]},
+	} {
+		if errs := b.p.Publish(t.Context(), call); errs != nil {
+			t.Errorf("errors = %v", errs)
+		}
+	}
+	b.check(t, "orders", msgs)
+}
+
+// TestBatchWindow: calls that are larger than the window, alone and together, go through without waiting for AckWait.
+func TestBatchWindow(t *testing.T) {
+	t.Parallel()
+	for _, window := range []int{1, 2, 7, 64} {
+		t.Run(fmt.Sprint(window), func(t *testing.T) {
+			t.Parallel()
+			b := setupBatches(t, natsbroker.Config{Window: window, AckWait: time.Minute}, nil)
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
+			defer cancel()
+			var calls sync.WaitGroup
+			for c := range 6 {
+				calls.Go(func() {
+					topic := fmt.Sprintf("orders.%d", c)
+					msgs := numbered(topic, "a", 200)
+					if errs := b.p.Publish(ctx, msgs); errs != nil {
+						t.Errorf("errors = %.300v", errs)
+					}
+					b.check(t, topic, msgs)
+				})
+			}
+			calls.Wait()
+		})
+	}
+}
+
+// TestBatchRefusedAmongMany: behind a refused message, everything that is not of its key goes on, also what did not fit into
+// the window at first.
+func TestBatchRefusedAmongMany(t *testing.T) {
+	t.Parallel()
+	b := setupBatches(t, natsbroker.Config{Window: 50}, nil)
+	refused, fine := numbered("refused", "a", 50), numbered("fine", "b", 50)
+	var msgs []*postrider.Message
+	for i := range refused {
+		msgs = append(msgs, refused[i], fine[i])
+	}
+	b.faults.mark(b.faults.refuse, 1)(refused[20].ID)
+	errs := b.p.Publish(t.Context(), msgs)
+	for i, m := range msgs {
+		switch {
+		case m.Key == "b" || i < 40:
+			if errs[i] != nil {
+				t.Errorf("message %s: %v", m.ID, errs[i])
+			}
+		case i == 40:
+			wantOutcome(t, errs[i], postrider.Retried, "refused by the test")
+		default:
+			wantOutcome(t, errs[i], postrider.Retried, postrider.ErrBehind.Error())
+		}
+	}
+	b.check(t, "fine", fine)
+	b.check(t, "refused", refused[:20])
+	deliver(t, b.p, refused[20:])
+	b.check(t, "refused", refused)
+}
+
+// TestBatchLimit: a server that takes no more batches gets messages one by one.
+func TestBatchLimit(t *testing.T) {
+	t.Parallel()
+	b := setupBatches(t, natsbroker.Config{}, func(o *server.Options) { o.JetStreamLimits.MaxBatchInflightPerStream = 1 })
+	var calls sync.WaitGroup
+	for c := range 8 {
+		calls.Go(func() {
+			topic := fmt.Sprintf("orders.%d", c)
+			msgs := numbered(topic, "a", 300)
+			if errs := b.p.Publish(t.Context(), msgs); errs != nil {
+				t.Errorf("errors = %.300v", errs)
+			}
+			b.check(t, topic, msgs)
+		})
+	}
+	calls.Wait()
+}
+
+// TestBatchForgotten: a server that has given a batch up takes nothing more of it, and gets the rest one by one.
+func TestBatchForgotten(t *testing.T) {
+	t.Parallel()
+	b := setupBatches(t, natsbroker.Config{}, func(o *server.Options) { o.JetStreamLimits.MaxBatchTimeout = 50 * time.Millisecond })
+	b.faults.when(&b.faults.onSend, func(reply string) bool {
+		if n, op := operation(reply); n == 20 && op != opEnd {
+			<-time.After(300 * time.Millisecond)
+		}
+		return true
+	})
+	msgs := numbered("orders", "a", 60)
+	if errs := b.p.Publish(t.Context(), msgs); errs != nil {
+		t.Error(errs)
+	}
+	b.check(t, "orders", msgs)
+}
+
+// TestBatchDisabledOnTheWay: batches are disallowed in the middle of one.
+func TestBatchDisabledOnTheWay(t *testing.T) {
+	t.Parallel()
+	b := setupBatches(t, natsbroker.Config{}, nil)
+	_, js := connect(t, b.server.address())
+	b.faults.when(&b.faults.onSend, once(func(reply string) bool {
+		if n, _ := operation(reply); n != 20 {
+			return false
+		}
+		cfg := jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"ORDERS.>"}, Duplicates: 2 * time.Minute, AllowDirect: true}
+		if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+			t.Error(err)
+		}
+		return false
+	}))
+	msgs := numbered("orders", "a", 60)
+	if errs := b.p.Publish(t.Context(), msgs); errs != nil {
+		t.Error(errs)
+	}
+	b.check(t, "orders", msgs)
+}
+
+// TestBatchSubjectMoved: another stream takes a subject since the publisher looked. It gets nothing.
+func TestBatchSubjectMoved(t *testing.T) {
+	t.Parallel()
+	for name, first := range map[string]bool{"at the start": true, "among others": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startEmbedded(t, nil)
+			createStream(t, s.address(), "ORDERS", true, "orders", "invoices")
+			p := open(t, "nats://"+s.address()+"?stream=ORDERS&prefix=-&subjects=orders", natsbroker.Config{})
+			_, js := connect(t, s.address())
+			if _, err := js.UpdateStream(t.Context(), jetstream.StreamConfig{
+				Name: "ORDERS", Subjects: []string{"orders"}, Duplicates: 2 * time.Minute, AllowBatchPublish: true,
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if first { // the batch begins at the other stream, and is refused there
+				other := createStream(t, s.address(), "INVOICES", true, "invoices")
+				errs := p.Publish(t.Context(), append(numbered("invoices", "b", 3), numbered("orders", "a", 3)...))
+				wantOutcome(t, errs[0], postrider.Retried, "another stream than ORDERS takes subject invoices")
+				wantOutcome(t, errs[1], postrider.Retried, postrider.ErrBehind.Error())
+				if errs[3] != nil || errs[5] != nil {
+					t.Errorf("errors = %v", errs)
+				}
+				if info, err := other.Info(t.Context()); err != nil || info.State.Msgs != 0 {
+					t.Errorf("the other stream has %+v, %v", info, err)
+				}
+				return
+			}
+			errs := p.Publish(t.Context(), append(numbered("orders", "a", 3), append(numbered("invoices", "b", 2), numbered("orders", "c", 3)...)...))
+			wantOutcome(t, errs[3], postrider.BrokerUnavailable, "stream ORDERS does not answer")
+			wantOutcome(t, errs[4], postrider.BrokerUnavailable, postrider.ErrBehind.Error())
+			for _, i := range []int{0, 1, 2, 5, 6, 7} {
+				if errs[i] != nil {
+					t.Errorf("message %d: %v", i, errs[i])
+				}
+			}
+		})
+	}
+}
+
+// TestBatchTwoPublishers has two processes publish the same messages at once, as when a relay takes over from one that still
+// runs: each message is stored once, and in order.
+func TestBatchTwoPublishers(t *testing.T) {
+	t.Parallel()
+	b := setupBatches(t, natsbroker.Config{}, nil)
+	msgs := numbered("orders", "a", 4_000)
+	second := open(t, "nats://"+b.server.address()+"?stream=ORDERS", natsbroker.Config{Window: 100})
+	var calls sync.WaitGroup
+	for _, p := range []*natsbroker.Publisher{b.p, second} {
+		calls.Go(func() {
+			for part := range slices.Chunk(msgs, 250) {
+				deliver(t, p, part)
+			}
+		})
+	}
+	calls.Wait()
+	b.check(t, "orders", msgs)
+}
+
+// TestBatchResourcesRunOut: an account or server that has no room left makes the broker unavailable for what did not fit.
+func TestBatchResourcesRunOut(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, batches bool) {
+		s := startEmbedded(t, func(o *server.Options) { o.JetStreamMaxStore = 20_000 })
+		createStream(t, s.address(), "ORDERS", batches)
+		p := open(t, "nats://"+s.address()+"?stream=ORDERS", natsbroker.Config{})
+		msgs := numbered("orders", "a", 200)
+		errs := p.Publish(t.Context(), msgs)
+		stored := slices.IndexFunc(errs, func(err error) bool { return err != nil })
+		if stored <= 0 {
+			t.Fatalf("the first error is at %d", stored)
+		}
+		for _, err := range errs[stored:] {
+			wantOutcome(t, err, postrider.BrokerUnavailable)
+		}
+		if got := arrived(t, s.address(), "ORDERS", "orders"); len(got) != stored {
+			t.Errorf("the stream has %d messages, %d were accepted", len(got), stored)
+		}
+	})
+}
