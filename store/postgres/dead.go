@@ -23,8 +23,7 @@ const (
 	deadAfterAllSQL = mineSQL + `, chosen as materialized (select * from mine m where not ` + hasDiedSQL + `)` + moveDeadSQL
 
 	moveDeadSQL = `, p as (
-	delete from {parked} p using chosen m
-	where p.relay = $1::text and p.partition = m.part and p.seq = m.number and p.redrives = m.sent_back
+	delete from {parked} p using chosen m cross join ` + parkedPlaceSQL + ` where p.ctid = w.place and p.redrives = m.sent_back
 	returning p.*, m.why, m.what, m.tries, m.attempt, m.ord
 )
 insert into {dead} (relay, partition, {message}, reason, cause, attempts, history, died_at, redrives)
@@ -38,7 +37,7 @@ from p cross join lateral (select ` + deadEntrySQL + ` as history) as excluded o
 	deadFromLogSQL = mineSQL + `
 insert into {dead} (relay, partition, {message}, reason, cause, attempts, history, died_at, redrives)
 select $1::text, partition, {message}, m.why, m.what, m.tries, ` + entrySQL + `, clock_timestamp(), 0
-from mine m join {log} l on l.partition = m.part and l.seq = m.number
+from mine m cross join ` + inLogSQL + `
 where not ` + hasDiedSQL + `
 order by m.ord`
 )

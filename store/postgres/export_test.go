@@ -110,3 +110,69 @@ func (s *Store) DropSegment(ctx context.Context, name string) error {
 	m := maintenance{store: s}
 	return m.drop(ctx, segment{name: s.config.Prefix + name})
 }
+
+// ExplainSettle plans the statements of a settlement as they are planned once and kept, calls fill, and returns how they ran
+// then.
+func (s *Store) ExplainSettle(ctx context.Context, name, owner string, st relay.Settlement, fill func() error) (string, error) {
+	n, err := s.open(ctx)
+	if err != nil {
+		return "", err
+	}
+	in, err := gather([]relay.Settlement{st}, n)
+	if err != nil {
+		return "", err
+	}
+	steps := s.messageSteps(name, owner, in, s.noneMissing(in), step{sql: s.sql.removed})
+	steps = append(steps, s.keySteps(name, owner, in, &relay.Settled{})...)
+	var lines []string
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Release()
+	explain := func(tx pgx.Tx, i int, options string) error {
+		values := make([]string, len(steps[i].args))
+		for v := range values {
+			values[v] = fmt.Sprintf("$%d", v+1)
+		}
+		args := append([]any{pgx.QueryExecModeSimpleProtocol}, steps[i].args...)
+		rows, err := tx.Query(ctx, fmt.Sprintf("explain (%s) execute settling_%d (%s)", options, i, strings.Join(values, ", ")), args...)
+		if err != nil {
+			return err
+		}
+		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		lines = append(append(lines, steps[i].sql), plan...)
+		return err
+	}
+	for _, filled := range []bool{false, true} {
+		lines = nil
+		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, settlePlanSQL); err != nil {
+				return err
+			}
+			for i := range steps {
+				options := "analyze, timing off"
+				if !filled {
+					options = "costs off"
+					if _, err := tx.Exec(ctx, fmt.Sprintf("prepare settling_%d as %s", i, steps[i].sql)); err != nil {
+						return err
+					}
+				}
+				if err := explain(tx, i, options); err != nil {
+					return fmt.Errorf("%s: %w", steps[i].sql, err)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return "", err
+		}
+		if !filled {
+			if err := fill(); err != nil {
+				return "", err
+			}
+		}
+	}
+	_, err = conn.Exec(ctx, "deallocate all")
+	return strings.Join(lines, "\n"), err
+}

@@ -17,9 +17,13 @@ const (
 	// same transaction; so what they have parked is seen by the statements behind this one, each of which has a snapshot of
 	// its own, or they find the key released and hold it anew.
 	lockHeldSQL = mineSQL + `
-select 1 from mine m join {held} h on h.relay = $1::text and h.key = m.name order by h.key for update of h`
+select 1 from (select name from mine order by name) as m cross join lateral (
+	select from {held} h where h.relay = $1::text and h.key = m.name offset 0 for update) as h`
 
-	// holdSQL holds a key for a decision (after < 0) only while the head's dead letter is open, and otherwise makes it due at
+	// heldPlaceSQL is where the row of a key stands that lockHeldSQL has locked.
+	heldPlaceSQL = `lateral (select h.ctid as place from {held} h where h.relay = $1::text and h.key = m.name offset 0) as k`
+
+	// holdSQL (in which state is no column, for an index by state would be the wrong one) holds a key for a decision (after < 0) only while the head's dead letter is open, and otherwise makes it due at
 	// once when the head has died and is not parked again: an operator has moved it on meanwhile.
 	holdSQL = mineSQL + `
 insert into {held} as h (relay, key, partition, seq, reason, cause, attempts, since, next_attempt_at)
@@ -27,7 +31,7 @@ select $1::text, m.name, m.part, m.number, m.why, m.what, m.tries, clock_timesta
 	case when m.after >= 0 and not (` + hasDiedSQL + ` and not ` + isParkedSQL + `)
 		then clock_timestamp() + m.after * interval '1 microsecond'
 		when m.after >= 0 or not exists (select 1 from {dead} d
-			where d.relay = $1::text and d.partition = m.part and d.seq = m.number and d.state = 'open')
+			where d.relay = $1::text and d.partition = m.part and d.seq = m.number and d.state || '' = 'open' offset 0)
 		then clock_timestamp() end
 from mine m order by m.name
 on conflict (relay, key) do update set seq = excluded.seq, reason = excluded.reason, cause = excluded.cause,
@@ -37,17 +41,18 @@ on conflict (relay, key) do update set seq = excluded.seq, reason = excluded.rea
 	releaseKeysSQL = mineSQL + `, free as materialized (
 	select m.name from mine m where not exists (
 		select 1 from {parked} p
-		where p.relay = $1::text and p.partition = m.part and p.key = m.name and p.due_at is null)
+		where p.relay = $1::text and p.partition = m.part and p.key = m.name and p.due_at is null offset 0)
 ), freed as (
-	delete from {held} h using free where h.relay = $1::text and h.key = free.name
+	delete from {held} h using free m cross join ` + heldPlaceSQL + ` where h.ctid = k.place
 )
 select name from free`
 
 	// letGoSQL makes the keys that are still held due at once.
 	letGoSQL = mineSQL + `
 update {held} h set next_attempt_at = clock_timestamp(), ` + newHeadSQL + `
-from mine m left join lateral (` + firstWaitingSQL + ` and p.partition = m.part and p.key = m.name ` + firstOnlySQL + `) w on true
-where h.relay = $1::text and h.key = m.name`
+from mine m cross join ` + heldPlaceSQL + `
+left join lateral (` + firstWaitingSQL + ` and p.partition = m.part and p.key = m.name ` + firstOnlySQL + `) w on true
+where h.ctid = k.place`
 
 	// newHeadSQL makes the first of those that wait the head, if the head is gone.
 	newHeadSQL = `seq = coalesce(w.seq, h.seq), reason = case when w.seq <> h.seq then w.reason else h.reason end,

@@ -13,14 +13,22 @@ import (
 // The statements of a settlement that work on parked messages. Their parameters are those of mineSQL.
 const (
 	// isParkedSQL and hasDiedSQL say of an item whether it is parked and whether it has a dead letter of any state.
-	isParkedSQL = `exists (select 1 from {parked} p where p.relay = $1::text and p.partition = m.part and p.seq = m.number)`
-	hasDiedSQL  = `exists (select 1 from {dead} d where d.relay = $1::text and d.partition = m.part and d.seq = m.number)`
+	isParkedSQL = `exists (select 1 from {parked} p where p.relay = $1::text and p.partition = m.part and p.seq = m.number offset 0)`
+	hasDiedSQL  = `exists (select 1 from {dead} d where d.relay = $1::text and d.partition = m.part and d.seq = m.number offset 0)`
+
+	// parkedPlaceSQL is where the parked row of an item stands. Nobody moves it meanwhile: that takes the lease's lock.
+	parkedPlaceSQL = `lateral (select p.ctid as place from {parked} p
+	where p.relay = $1::text and p.partition = m.part and p.seq = m.number offset 0) as w`
+	// itemInLogSQL finds the row of the log of an item. Of the log's indexes it is by partition and sequence that it comes in
+	// this order; for one row of an empty segment each would do as well, and stay when the segment is full.
+	itemInLogSQL = `from {log} l where l.partition = m.part and l.seq between m.number and m.number order by l.seq limit 1`
+	inLogSQL     = `lateral (select partition, {message} ` + itemInLogSQL + `) as l`
 
 	// missingSQL finds what the stored cursor has not passed and is neither in the log nor put aside already. What it has
 	// passed was put aside by the same settlement, whose answer was lost, and retention has dropped it since.
 	missingSQL = mineSQL + `
 select m.number from mine m
-where not exists (select 1 from {log} l where l.partition = m.part and l.seq = m.number)
+where (select l.seq ` + itemInLogSQL + `) is null
 	and not ` + isParkedSQL + ` and not ` + hasDiedSQL + `
 	and m.number > (select c.position from {cursors} c where c.relay = $1::text and c.partition = m.part order by c.n desc limit 1)`
 
@@ -30,7 +38,7 @@ insert into {parked} (relay, partition, {message}, reason, due_at, attempts, his
 select $1::text, partition, {message}, m.why,
 	case when m.after >= 0 then clock_timestamp() + m.after * interval '1 microsecond' end, m.tries, ` + entrySQL + `,
 	clock_timestamp()
-from mine m join {log} l on l.partition = m.part and l.seq = m.number
+from mine m cross join ` + inLogSQL + `
 where not ` + isParkedSQL + ` and not ` + hasDiedSQL + `
 order by m.ord`
 
@@ -38,11 +46,11 @@ order by m.ord`
 	parkAgainSQL = mineSQL + `
 update {parked} p set reason = excluded.why, attempts = greatest(p.attempts, excluded.tries), history = ` + rememberSQL + `,
 	due_at = case when excluded.after >= 0 then clock_timestamp() + excluded.after * interval '1 microsecond' end
-from (select m.*, ` + entrySQL + ` as history from mine m) as excluded
-where p.relay = $1::text and p.partition = excluded.part and p.seq = excluded.number and p.redrives = excluded.sent_back`
+from (select m.*, w.place, ` + entrySQL + ` as history from mine m cross join ` + parkedPlaceSQL + `) as excluded
+where p.ctid = excluded.place and p.redrives = excluded.sent_back`
 
 	removedSQL = mineSQL + `
-delete from {parked} p using mine m where p.relay = $1::text and p.partition = m.part and p.seq = m.number`
+delete from {parked} p using mine m cross join ` + parkedPlaceSQL + ` where p.ctid = w.place`
 
 	// entrySQL is the history entry of an item, in an array, which is empty when the item has no cause.
 	entrySQL = `case when m.what = '' then '[]'::jsonb else jsonb_build_array(jsonb_build_object(
@@ -94,13 +102,15 @@ func (s *Store) Aside(ctx context.Context, name string, partition int, position 
 const dueSQL = `
 with clock as materialized (select clock_timestamp() as now), due as materialized (
 	select d.*, row_number() over (order by d.at, d.seq) as run from (
-		(select partition, seq, key, true as whole, next_attempt_at as at from {held}, clock
-		where relay = $1::text and partition = any($2::int2[]) and next_attempt_at <= now and key <> all($3::text[])
-		order by next_attempt_at, seq limit $5::int8)
+		select h.* from clock cross join lateral (
+			select partition, seq, key, true as whole, next_attempt_at as at from {held}
+			where relay = $1::text and partition = any($2::int2[]) and next_attempt_at <= now and key <> all($3::text[])
+			order by next_attempt_at, seq limit $5::int8) as h
 		union all
-		(select partition, seq, '', false, due_at from {parked}, clock
-		where relay = $1::text and partition = any($2::int2[]) and due_at <= now and seq <> all($4::int8[])
-		order by due_at, seq limit $5::int8)
+		select p.* from clock cross join lateral (
+			select partition, seq, '', false, due_at from {parked}
+			where relay = $1::text and partition = any($2::int2[]) and due_at <= now and seq <> all($4::int8[])
+			order by due_at, seq limit $5::int8) as p
 	) as d order by d.at, d.seq limit $5::int8
 )
 select 0::int8 as run, 0::int2 as ord, -1::int2 as partition, ''::text as held, null::text as reason, 0::int4 as attempts,

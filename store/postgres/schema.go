@@ -35,12 +35,12 @@ func (n names) expand(sql string) string { return n.replacer.Replace(sql) }
 
 // statements is every statement that is run often, its names filled in.
 type statements struct {
-	open, written                                                             string
-	fetch, due, aside                                                         string
-	heartbeat, begin, acquire, release, leave                                 string
-	move, fence, missing, parkFromLog, parkAgain, deadFromLog, deadFromParked string
-	deadAfterAll, lockHeld                                                    string
-	removed, hold, releaseKeys, letGo, latest                                 string
+	open, written                                                    string
+	fetch, due, aside                                                string
+	heartbeat, begin, acquire, release, leave                        string
+	move, fence, parkFromLog, parkAgain, deadFromLog, deadFromParked string
+	deadAfterAll, lockHeld                                           string
+	removed, hold, releaseKeys, letGo, latest                        string
 	inboxStatements
 }
 
@@ -50,7 +50,7 @@ func newStatements(n names) statements {
 		fetch: n.expand(fetchSQL), due: n.expand(dueSQL), aside: n.expand(asideSQL),
 		heartbeat: n.expand(heartbeatSQL), begin: n.expand(beginSQL), acquire: n.expand(acquireSQL),
 		release: n.expand(releaseSQL), leave: n.expand(leaveSQL),
-		move: n.expand(moveSQL), fence: n.expand(fenceSQL), missing: n.expand(missingSQL),
+		move: n.expand(moveSQL), fence: n.expand(fenceSQL),
 		parkFromLog: n.expand(parkFromLogSQL), parkAgain: n.expand(parkAgainSQL),
 		deadFromLog: n.expand(deadFromLogSQL), deadFromParked: n.expand(deadFromParkedSQL),
 		deadAfterAll: n.expand(deadAfterAllSQL), lockHeld: n.expand(lockHeldSQL),

@@ -59,8 +59,9 @@ from latest o join input i using (partition)
 returning partition::int4`
 )
 
-// Settle implements relay.LogStore. When only cursors move, it is two statements and one round trip; else one short transaction in two round
-// trips. Either way all settlements are applied together.
+// Settle implements relay.LogStore. All settlements are applied together, in one transaction and one round trip: the leases
+// that are locked meanwhile stop whoever is to take them over, and this process may be paused between two. So what must
+// keep it from being committed has to fail on the server, by a division by zero. When only cursors move, it is two statements.
 func (s *Store) Settle(ctx context.Context, name string, owner relay.Owner, settlements []relay.Settlement) (relay.Settled, error) {
 	n, err := s.open(ctx)
 	if err != nil || len(settlements) == 0 {
@@ -127,29 +128,19 @@ type step struct {
 // settle is the slow path. The leases are locked first; every statement behind repeats the condition, so that what is not
 // the caller's any more is left alone.
 func (s *Store) settle(ctx context.Context, name, owner string, in *settleInput) (settled relay.Settled, err error) {
-	conn, err := s.pool.Acquire(ctx)
+	steps := []step{{sql: s.sql.fence, args: in.moves.fenceArgs(name, owner), read: func(results pgx.BatchResults) error {
+		held, err := readPartitions(results)
+		settled.Lost = in.without(held)
+		return err
+	}}}
+	steps = append(steps, s.messageSteps(name, owner, in, s.noneMissing(in), step{sql: s.sql.removed})...)
+	steps = append(steps, s.keySteps(name, owner, in, &settled)...)
+	steps = append(steps, step{sql: s.sql.move, args: in.moves.args(name, owner)})
+	results, err := implicit(ctx, s.pool, settlePlanSQL, func(b *pgx.Batch) { queueSteps(b, steps) })
 	if err != nil {
 		return relay.Settled{}, err
 	}
-	defer conn.Release()
-	steps := []step{
-		{sql: "begin isolation level read committed"},
-		{sql: settlePlanSQL},
-		{sql: s.sql.fence, args: in.moves.fenceArgs(name, owner), read: func(results pgx.BatchResults) error {
-			held, err := readPartitions(results)
-			settled.Lost = in.without(held)
-			return err
-		}},
-	}
-	steps = append(steps, s.messageSteps(name, owner, in, step{sql: s.sql.missing, read: readMissing}, step{sql: s.sql.removed})...)
-	steps = append(steps, s.keySteps(name, owner, in, &settled)...)
-	steps = append(steps, step{sql: s.sql.move, args: in.moves.args(name, owner)})
-	if err := runSteps(ctx, conn.Conn(), steps); err != nil {
-		// Without an answer the server rolls back by itself, and the pool drops the connection.
-		_, _ = conn.Exec(context.WithoutCancel(ctx), "rollback")
-		return relay.Settled{}, err
-	}
-	if _, err := conn.Exec(ctx, "commit"); err != nil {
+	if err := readSteps(results, steps); err != nil {
 		return relay.Settled{}, err
 	}
 	return settled, nil
@@ -160,10 +151,17 @@ func runSteps(ctx context.Context, on interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }, steps []step) error {
 	batch := &pgx.Batch{}
+	queueSteps(batch, steps)
+	return readSteps(on.SendBatch(ctx, batch), steps)
+}
+
+func queueSteps(batch *pgx.Batch, steps []step) {
 	for _, st := range steps {
 		batch.Queue(st.sql, st.args...)
 	}
-	results := on.SendBatch(ctx, batch)
+}
+
+func readSteps(results pgx.BatchResults, steps []step) error {
 	for _, st := range steps {
 		var err error
 		if st.read != nil {
@@ -200,20 +198,10 @@ func (s *Store) messageSteps(name, owner string, in *settleInput, missing, remov
 	return steps
 }
 
-// readMissing refuses to settle what cannot be found: it would be lost.
-func readMissing(results pgx.BatchResults) error {
-	rows, err := results.Query()
-	if err != nil {
-		return err
-	}
-	seqs, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil {
-		return err
-	}
-	if len(seqs) > 0 {
-		return fmt.Errorf("messages %d are to be put aside but are not in the log", seqs)
-	}
-	return nil
+// noneMissing refuses to settle what cannot be found: it would be lost.
+func (s *Store) noneMissing(in *settleInput) step {
+	reason := fmt.Errorf("messages among %d are to be put aside but are not in the log", in.fromLog.seqs)
+	return step{sql: s.sql.noneMissing, read: unless(reason)}
 }
 
 func (s *Store) keySteps(name, owner string, in *settleInput, settled *relay.Settled) []step {

@@ -120,12 +120,17 @@ func (t *items) args(name, owner string) []any {
 }
 
 // mineSQL begins a statement whose parameters are items: it keeps those whose lease is the caller's. $1 relay, $2 owner.
+//
+// This statement and those behind it look up one row of a table for each item. They say so by "offset 0", which keeps the
+// planner from joining: a plan that was made while a table was empty, and is kept, would read the whole of it for each item
+// when it is full.
 const mineSQL = `
 with mine as materialized (
 	select i.* from unnest($3::int4[], $4::int8[], $5::int8[], $6::text[], $7::text[], $8::text[], $9::int4[], $10::int4[],
 		$11::int8[], $12::int4[])
 		with ordinality as i (part, epoch, number, name, why, what, tries, attempt, after, sent_back, ord)
-	join {leases} g on g.relay = $1::text and g.partition = i.part and g.owner = $2::text and g.epoch = i.epoch
+	cross join lateral (select from {leases} g
+		where g.relay = $1::text and g.partition = i.part and g.owner = $2::text and g.epoch = i.epoch offset 0) as g
 )`
 
 // gather sorts what the settlements say by statement.

@@ -2,6 +2,8 @@ package postgres_test
 
 import (
 	"fmt"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,5 +39,61 @@ create constraint trigger see after insert on %[2]s deferrable initially deferre
 		if v := one[string](t, b.pool, "show synchronous_commit"); v != "on" {
 			t.Errorf("%s: synchronous_commit is %s afterwards", name, v)
 		}
+	}
+}
+
+// TestSettlementLooksUpRows: what a settlement costs does not grow with what is parked, held or dead, though its plans were made
+// while there was nothing.
+func TestSettlementLooksUpRows(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{Partitions: 1})
+	l := b.lease(t, "r")[0]
+	b.exec(t, fmt.Sprintf("analyze %s, %s, %s, %s", b.table("parked"), b.table("held"), b.table("dead"), b.table("log")))
+	var st relay.Settlement
+	st.Epoch = l.Epoch
+	for seq := int64(101); seq <= 110; seq++ {
+		key := fmt.Sprint("k", seq)
+		st.Parked = append(st.Parked, relay.Parked{Sequence: seq, Key: key, FromLog: true, Waits: true, Reason: relay.ParkRetry, Cause: "x"})
+		st.Dead = append(st.Dead, relay.Dead{Sequence: seq + 100, Key: key, Reason: "x"},
+			relay.Dead{Sequence: seq + 200, Key: key, FromLog: true, Reason: "x"})
+		st.Removed = append(st.Removed, seq+300)
+		st.Held = append(st.Held, relay.HeldKey{Key: key, Sequence: seq, Reason: relay.ParkRetry, UntilDecided: true})
+		st.Release = append(st.Release, fmt.Sprint("k", seq+300))
+	}
+	const many = 2000
+	message := `'m' || n, 't', 'k' || n, 'x', 's', '', '', now(), 1, 0, '', '{}', '', '', '', null, now()`
+	plan, err := b.ExplainSettle(t.Context(), "r", l.Owner, st, func() error {
+		for _, sql := range []string{
+			`insert into ` + b.table("log") + ` (partition, id, topic, key, type, source, subject, tenant, message_time, schema_version, aggregate_version,
+				content_type, headers, correlation_id, causation_id, payload, available_at, created_at) select 0, ` + message,
+			`insert into ` + b.table("parked") + ` select 'r', 0, n, ` + message + `, 'retry', null, 1, '[]', 0, now()`,
+			`insert into ` + b.table("held") + ` select 'r', 'k' || n, 0, n, 'retry', '', 1, now(), now()`,
+			`insert into ` + b.table("dead") + ` (relay, partition, seq, id, topic, key, type, source, subject, tenant, message_time, schema_version,
+				aggregate_version, content_type, headers, correlation_id, causation_id, payload, available_at, created_at, reason,
+				cause, attempts, history, died_at, redrives) select 'r', 0, n + 5000, ` + message + `, 'x', '', 1, '[]', now(), 0`,
+		} {
+			if _, err := b.pool.Exec(t.Context(), sql+` from generate_series(1, $1::int8) as n`, int64(many)); err != nil {
+				return fmt.Errorf("%s: %w", sql, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	scans := 0
+	for line := range strings.Lines(plan) {
+		// Rows and loops of what read a table.
+		m := regexp.MustCompile(`Scan .*_(?:parked|held|dead|log)\S* .*rows=(\d+) loops=(\d+)`).FindStringSubmatch(line)
+		removed := regexp.MustCompile(`Rows Removed by .*: (\d+)`).FindStringSubmatch(line)
+		if m != nil {
+			scans++
+		}
+		if m != nil && len(m[1]) > 1 || removed != nil && len(removed[1]) > 2 {
+			t.Errorf("%s", line)
+		}
+	}
+	if scans < 10 || t.Failed() {
+		t.Errorf("%d scans: %s", scans, plan)
 	}
 }
