@@ -12,31 +12,41 @@ func (r *Relay) dueLoop(ctx context.Context) {
 	defer end()
 	failing := false
 	for {
+		began := time.Now()
 		again, err := r.dueRound(ctx)
 		if err != nil && ctx.Err() == nil && !failing {
 			r.cfg.Logger.Warn("relay cannot read parked messages and keeps trying", "relay", r.cfg.Name, "error", err)
 		}
 		failing = err != nil
-		wait := r.cfg.PollMax
-		r.mu.Lock()
-		if !r.nextDue.IsZero() && !r.circuit.open() && !r.dueFull { // what ends these states wakes this loop
-			wait = min(wait, max(time.Until(r.nextDue), time.Millisecond))
-		}
-		r.mu.Unlock()
+		wait := r.untilDue(began)
 		if again {
 			wait = time.Millisecond
 		} else if err != nil {
 			wait = r.cfg.PollMax
 		}
-		if !r.dueWait(ctx, woken, wait) {
+		if !r.dueWait(ctx, woken, began, wait) {
 			return
 		}
 	}
 }
 
+// dueEvery is the least time between two looks at parked messages whose times have come: those of a storm come together.
+const dueEvery = 5 * time.Millisecond
+
+// untilDue is how long to wait for the next look when the last one began at a moment.
+func (r *Relay) untilDue(began time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.nextDue.IsZero() || r.circuit.open() || r.dueFull { // what ends these states wakes the loop
+		return r.cfg.PollMax
+	}
+	return min(r.cfg.PollMax, max(time.Until(r.nextDue), time.Until(began.Add(dueEvery)), time.Millisecond))
+}
+
 // dueWait waits for the next look at parked messages and reports whether to go on. Commits wake it too, since an
 // operator's decision is one, but not more often than every quarter of a second.
-func (r *Relay) dueWait(ctx context.Context, woken <-chan struct{}, wait time.Duration) bool {
+func (r *Relay) dueWait(ctx context.Context, woken <-chan struct{}, began time.Time, wait time.Duration) bool {
+	end := time.Now().Add(wait)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	earliest := time.NewTimer(min(wait, 250*time.Millisecond))
@@ -51,12 +61,17 @@ func (r *Relay) dueWait(ctx context.Context, woken <-chan struct{}, wait time.Du
 			return true
 		case <-r.dueWake:
 			return true
+		case <-r.dueSooner:
+			if at := time.Now().Add(r.untilDue(began)); at.Before(end) {
+				end = at
+				timer.Reset(time.Until(end))
+			}
 		case <-woken:
 			select {
 			case <-earliest.C:
 				return true
 			default:
-				timer.Reset(min(wait, 250*time.Millisecond))
+				timer.Reset(min(time.Until(end), 250*time.Millisecond))
 			}
 		}
 	}
@@ -87,9 +102,9 @@ func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.nextDue = time.Time{}
-	if res.Next >= 0 {
-		r.nextDue = time.Now().Add(res.Next)
+	// What was settled since it began is not in it.
+	if at := time.Now().Add(res.Next); res.Next >= 0 && (r.nextDue.IsZero() || at.Before(r.nextDue)) {
+		r.nextDue = at
 	}
 	r.now = time.Now()
 	for i := range res.Runs {
@@ -131,6 +146,9 @@ func (r *Relay) dueRequest() (DueRequest, []*partition) {
 		for seq := range p.busy {
 			req.BusySequences = append(req.BusySequences, seq)
 		}
+	}
+	if len(parts) > 0 {
+		r.nextDue = time.Time{} // the look will say
 	}
 	return req, parts
 }

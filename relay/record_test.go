@@ -135,7 +135,9 @@ func (h *history) verdict() {
 		h.t.Errorf("not at rest: backlog %d, parked %d, held keys %d", st.Backlog.N, st.Parked.N, st.Held.N)
 	}
 	for _, p := range h.processes {
-		if c := p.Counters(); c != (relay.Counters{}) {
+		c := p.Counters()
+		c.CircuitOpen = false // if its messages were lost with the lease, there is none left to probe with
+		if c != (relay.Counters{}) {
 			h.t.Errorf("at rest, process %s counts %+v", p.Owner().ID, c)
 		}
 	}

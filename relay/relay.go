@@ -39,7 +39,7 @@ type Relay struct {
 	done                  chan struct{}
 	fetchWake, dueWake    chan struct{}
 	leaseWake, settleWake chan struct{}
-	beatWake              chan struct{}
+	beatWake, dueSooner   chan struct{}
 	lastSettle            chan struct{} // closed when no further outcomes come
 	workers               sync.WaitGroup
 
@@ -81,7 +81,7 @@ func New(store Store, cfg Config) (*Relay, error) {
 		done:      make(chan struct{}),
 		fetchWake: make(chan struct{}, 1), dueWake: make(chan struct{}, 1),
 		leaseWake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1),
-		beatWake:   make(chan struct{}, 1),
+		beatWake: make(chan struct{}, 1), dueSooner: make(chan struct{}, 1),
 		lastSettle: make(chan struct{}),
 		partitions: make(map[int]*partition),
 		running:    make(map[*item]struct{}),

@@ -173,7 +173,7 @@ func (r *Relay) settled(soonest time.Duration) {
 	if soonest >= 0 {
 		if at := time.Now().Add(soonest); r.nextDue.IsZero() || at.Before(r.nextDue) {
 			r.nextDue = at
-			signal(r.dueWake)
+			signal(r.dueSooner)
 		}
 	}
 	if r.unsettled > 0 {
