@@ -19,8 +19,8 @@ import (
 
 // BenchmarkPublish compares the publisher, called as a relay does (four calls of 1,000 messages at once, 500 bytes of
 // payload), with the client's own asynchronous publishing with message IDs and 4,096 pending messages. Both publish in
-// turn to the same server, a process of its own. "headers" is the client's publishing with the publisher's headers, "single" is the publisher to a stream that
-// does not allow batches. µs/msg are processor time of this process, without the server's.
+// turn to the same server, a process of its own. "headers" is the client's publishing with the publisher's headers, "single"
+// is the publisher to a stream that does not allow batches. µs/msg are processor time of this process, without the server's.
 func BenchmarkPublish(b *testing.B) {
 	const messages = 40_000
 	s := startProcess(b)

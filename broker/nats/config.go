@@ -39,10 +39,10 @@ type Config struct {
 	// DedupeWindow is the least time for which the stream drops second copies of a message. An existing stream may have a
 	// longer one. Default: 2 minutes.
 	DedupeWindow time.Duration
-	// Window bounds the messages that wait for their acknowledgement, over all calls. The server keeps at most 10,000
-	// waiting for a stream, from all publishers together. Default: 4096.
+	// Window bounds the messages that wait for their acknowledgement, over all calls, in batches or alone. The server keeps at
+	// most 10,000 waiting for a stream, from all publishers together. Default: 4096.
 	Window int
-	// AckWait bounds the wait for the acknowledgement of a message. Default: 5 s.
+	// AckWait bounds the wait for the acknowledgement of a message, and for any answer to a batch. Default: 5 s.
 	AckWait time.Duration
 	// Logger hears of connections lost and made again. Default: nothing is logged.
 	Logger *slog.Logger

@@ -8,21 +8,37 @@
 //
 // # Order
 //
-// One Publish call keeps many messages in flight, but of each key only one: a follower is sent when the server has
-// acknowledged the message before it. That is what keeps the order. Were both in flight, the first could be refused, or
-// lost with a connection or a stream leader, and the second be stored; sent again, the first would then stand behind it
-// for good, since the stream drops the second copy of what it has.
+// What keeps the order is one rule: of two messages of a key, the second is given to the stream only where it has the first.
+// Were both on the way without it, the first could be refused, or lost with a connection or a stream leader, and the second be
+// stored; sent again, the first would then stand behind it for good, since the stream drops the second copy of what it has.
+//
+// There are two ways to keep the rule.
+//
+//   - In fast batches (nats-server 2.14), the server keeps it: the messages of a batch are numbered, and the stream takes a
+//     number only if it has, or has had, all before it. All messages of a call follow one another without waiting, those of
+//     one key too, and the server answers for some hundred at a time.
+//   - One by one, the publisher keeps it: of each key one message is in flight, and a follower is sent when the server has
+//     acknowledged the message before it.
 //
 // So every first copy of a message in the stream stands behind the first copies of all messages before it in its key, and
 // that does not depend on timing: whatever an earlier connection, process or call still has on the way has a predecessor
-// that is stored. A key's rate is bounded by the time to an acknowledgement (1,000 per second at a millisecond); the
-// publisher's is not, since different keys do not wait for each other.
+// that is stored. Batches and single messages of several publishers may interleave in any way, because each keeps the rule by
+// itself, and a copy that comes second changes nothing.
+//
+// A batch ends at the first message that is missing or refused. What it leaves open goes one by one: it has not been stored,
+// or is recognised by its ID, and so each message gets an answer of its own. The same goes for subjects that the stream is not
+// known to take, for calls of one message, and where the server has too many batches.
+//
+// Batches are used where the stream allows them (allow_batched) and has one replica; docs/adr/0008-nats-fast-batches.md says
+// why not with more. The publisher looks at the stream again every 10 s while it is busy. One by one, a key's rate is bounded by
+// the time to an acknowledgement (1,000 per second at a millisecond).
 //
 // # Failure
 //
-//   - The connection breaks: every message of the calls under way that has no answer fails with postrider.Unavailable. So
+//   - The connection breaks: every message of the calls under way that is not known to be stored fails with postrider.Unavailable. So
 //     do calls without a connection. The connection is made again for ever.
-//   - No answer within Config.AckWait: Unavailable if nothing was answered in that time, else the message failed.
+//   - No answer within Config.AckWait: Unavailable if nothing was answered in that time; else a batch is asked about again, one
+//     by one, and a message that was alone has failed.
 //   - No stream takes the subject: the message fails; if the stream's subjects say that it should, the stream is without a
 //     leader and thus Unavailable.
 //   - The stream is full, sealed, or out of resources: Unavailable.
