@@ -221,6 +221,14 @@ func (s *Store) CountDead(ctx context.Context, f deadletter.Filter) (int64, erro
 	return n, translate("count dead letters", err)
 }
 
+// decisionSQL begins a transaction of an operator, or of a redrive. It locks leases, and with them settlements, over several
+// round trips; should this process be paused or cut off in between, the server ends its session after this time, and they go on.
+const decisionSQL = `begin isolation level read committed; set local idle_in_transaction_session_timeout = '5s'; select ` + formatSQL
+
+func (s *Store) decision(ctx context.Context, f func(tx pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{BeginQuery: decisionSQL}, f)
+}
+
 // DiscardDead implements deadletter.Store.
 func (s *Store) DiscardDead(ctx context.Context, f deadletter.Filter, by, reason string, limit int) (int, error) {
 	by, reason = oneText(by, maxCause), oneText(reason, maxCause)
@@ -245,7 +253,7 @@ func (s *Store) resolve(ctx context.Context, f deadletter.Filter, limit int, app
 		bound: cmp.Or(f.MaxRedrives, deadletter.DefaultMaxRedrives), allNamed: len(f.Numbers) > 0,
 	}
 	n, err := retry(func() (n int, err error) {
-		err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		err = s.decision(ctx, func(tx pgx.Tx) error {
 			n, err = s.resolvePiece(ctx, tx, p, apply)
 			return err
 		})

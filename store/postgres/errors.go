@@ -31,6 +31,7 @@ const (
 	lockNotAvailable      = "55P03"
 	queryCanceled         = "57014"
 	failedTransaction     = "25P02"
+	idleTooLong           = "25P03"
 	readOnlyTransaction   = "25006"
 	divisionByZero        = "22012"
 )
@@ -73,10 +74,11 @@ func translate(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// again reports whether a transaction failed for what others did at the same time, so that it is worth repeating.
+// again reports whether a transaction failed for what others did at the same time, or because this process was paused, so that
+// it is worth repeating.
 func again(err error) bool {
 	switch code(err) {
-	case serializationFailure, deadlockDetected, uniqueViolation:
+	case serializationFailure, deadlockDetected, uniqueViolation, idleTooLong:
 		return true
 	}
 	return false

@@ -246,7 +246,7 @@ func (s *Store) decide(ctx context.Context, doing, name, key string, apply func(
 		return 0, err
 	}
 	n, err := retry(func() (n int, err error) {
-		err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		err = s.decision(ctx, func(tx pgx.Tx) error {
 			h, err := s.showHeld(ctx, tx, name, key)
 			if err != nil {
 				return err

@@ -125,12 +125,7 @@ func (s *Store) inRedrive(ctx context.Context, doing string, f func(tx pgx.Tx) e
 		return err
 	}
 	_, err := retry(func() (struct{}, error) {
-		return struct{}{}, pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, "select "+formatSQL); err != nil {
-				return err
-			}
-			return f(tx)
-		})
+		return struct{}{}, s.decision(ctx, f)
 	})
 	return translate(doing, err)
 }

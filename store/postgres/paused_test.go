@@ -1,0 +1,118 @@
+package postgres_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/postgres"
+)
+
+// pause stops a process, once, before the first statement that follows one that locks leases, as SIGSTOP would.
+type pause struct {
+	mu              sync.Mutex
+	locked, was     bool
+	paused, goingOn chan struct{}
+}
+
+func (p *pause) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	p.mu.Lock()
+	stop := p.locked && !p.was
+	p.was = p.was || stop
+	p.locked = p.locked || strings.Contains(q.SQL, `leases" where relay`) && strings.Contains(q.SQL, "for no key update")
+	p.mu.Unlock()
+	if stop {
+		close(p.paused)
+		<-p.goingOn
+	}
+	return ctx
+}
+
+func (p *pause) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// another returns a store on the bundle's outbox as another process has it, which is paused as p says.
+func (b *bundle) another(t *testing.T, p *pause) *postgres.Store {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(dsn(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MaxConns, config.ConnConfig.Tracer = 4, p
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return open(t, pool, b.config)
+}
+
+// TestPausedProcessStopsNoSettlement: an operator's process, or one that drives a redrive, is paused while it has locked a
+// lease. The relay's settlements of that partition go on when the server has ended its session, and what it was about to do is
+// done, once, when it goes on.
+func TestPausedProcessStopsNoSettlement(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		dead, parked int // in the end, of one each
+		decide       func(ctx context.Context, s *postgres.Store) error
+	}{
+		"redrive letters": {1, 2, func(ctx context.Context, s *postgres.Store) error {
+			_, err := s.RedriveDead(ctx, deadletter.Filter{Relay: "r"}, "olga", 0)
+			return err
+		}},
+		"discard letters": {1, 1, func(ctx context.Context, s *postgres.Store) error {
+			_, err := s.DiscardDead(ctx, deadletter.Filter{Relay: "r"}, "olga", "x", 0)
+			return err
+		}},
+		"step of a redrive": {1, 2, func(ctx context.Context, s *postgres.Store) error {
+			r, err := s.StartRedrive(ctx, deadletter.Plan{By: "olga"})
+			if err == nil {
+				_, _, err = s.StepRedrive(ctx, r.ID, 0)
+			}
+			return err
+		}},
+		"retry a held key": {1, 1, func(ctx context.Context, s *postgres.Store) error { return s.RetryHeld(ctx, "r", "k") }},
+		"dead-letter a held key": {2, 0, func(ctx context.Context, s *postgres.Store) error {
+			_, err := s.DeadHeld(ctx, "r", "k", "olga", "x", false)
+			return err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, postgres.Config{Partitions: 1})
+			l := b.lease(t, "r")[0]
+			seqs := b.holding(t, l, 2)
+			b.settle(t, l, relay.Settlement{Dead: []relay.Dead{{Sequence: seqs[1], Key: "k", FromLog: true, Reason: "rejected"}}})
+			p := &pause{paused: make(chan struct{}), goingOn: make(chan struct{})}
+			other := b.another(t, p)
+			decided := make(chan error, 1)
+			go func() { decided <- c.decide(context.WithoutCancel(t.Context()), other) }()
+			select {
+			case <-p.paused:
+			case err := <-decided:
+				t.Fatalf("was not paused: %v", err)
+			}
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			out, err := b.Settle(ctx, "r", relay.Owner{ID: l.Owner}, []relay.Settlement{{Epoch: l.Epoch, DeliveredCount: 1}})
+			if took := time.Since(began); err != nil || len(out.Lost) > 0 || took > 30*time.Second {
+				t.Errorf("settled %+v, %v after %s", out, err, took)
+			}
+			close(p.goingOn)
+			if err := <-decided; err != nil {
+				t.Errorf("went on: %v", err)
+			}
+			dead, parked := one[int](t, b.pool, "select count(*) from "+b.table("dead")), one[int](t, b.pool, "select count(*) from "+b.table("parked"))
+			if dead != c.dead || parked != c.parked {
+				t.Errorf("%d letters and %d parked messages, want %d and %d", dead, parked, c.dead, c.parked)
+			}
+		})
+	}
+}
