@@ -18,6 +18,7 @@ type Consumer[Tx any] struct {
 	cfg        ConsumerConfig
 	in         *Inbox[Tx]
 	store      Store[Tx]
+	opener     Opener[Tx]
 	subscriber postrider.Subscriber
 	caps       postrider.SubscriberCapabilities
 	handlers   handlers[Tx]
@@ -30,7 +31,9 @@ type Consumer[Tx any] struct {
 	workers           sync.WaitGroup
 
 	mu           sync.Mutex
-	changed      *sync.Cond // work became ready, a message was settled, or life has ended
+	work         *sync.Cond // a lane became ready, or life has ended
+	room         *sync.Cond // there is room for more messages, or life has ended
+	changed      *sync.Cond // a message was settled, or life has ended
 	started      bool
 	subscription postrider.Subscription
 	lanes        map[string]*lane
@@ -70,14 +73,14 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 		return nil, err
 	}
 	c := &Consumer[Tx]{
-		cfg: cfg, in: in, store: in.store, subscriber: subscriber, caps: caps,
+		cfg: cfg, in: in, store: in.store, opener: openerOf(in.store), subscriber: subscriber, caps: caps,
 		handlers: handlers[Tx]{
 			typed: make(map[string]map[int]Handler[Tx]), upcast: make(map[string]map[int]upcaster),
 			any: make(map[string]Handler[Tx]),
 		},
 		done: make(chan struct{}), lanes: make(map[string]*lane), inMemory: make(map[*item]struct{}),
 	}
-	c.changed = sync.NewCond(&c.mu)
+	c.work, c.room, c.changed = sync.NewCond(&c.mu), sync.NewCond(&c.mu), sync.NewCond(&c.mu)
 	c.life, c.endLife = context.WithCancel(context.Background())
 	c.calls, c.endCalls = context.WithCancel(context.Background())
 	if c.aside, err = relay.New(asideStore{in.store}, cfg.relay()); err != nil {
@@ -290,10 +293,12 @@ func (c *Consumer[Tx]) Ready() error {
 	return c.aside.Ready()
 }
 
-// tell wakes all who wait for a change.
+// tell wakes all who wait.
 func (c *Consumer[Tx]) tell() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.work.Broadcast()
+	c.room.Broadcast()
 	c.changed.Broadcast()
 }
 

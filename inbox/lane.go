@@ -93,6 +93,9 @@ func (c *Consumer[Tx]) enqueue(it *item, name string) {
 func (c *Consumer[Tx]) drop(it *item) {
 	delete(c.inMemory, it)
 	c.bytes -= it.size
+	if c.hasRoom() {
+		c.room.Signal()
+	}
 }
 
 // worker runs transactions until the consumer stops.
@@ -112,9 +115,12 @@ func (c *Consumer[Tx]) take() []*item {
 	defer c.mu.Unlock()
 	for c.life.Err() == nil {
 		if batch := c.fill(); len(batch) > 0 {
+			if len(c.ready) > 0 {
+				c.work.Signal() // each wakes one more, while there is work for it
+			}
 			return batch
 		}
-		c.changed.Wait()
+		c.work.Wait()
 	}
 	return nil
 }
@@ -181,7 +187,8 @@ func (c *Consumer[Tx]) discardLost(l *lane) {
 }
 
 // giveBack puts messages that are not settled back to the front of their lanes, in order, and lets all lanes of a batch go
-// on, after a wait if it is positive. The messages of one lane stand together in the batch.
+// on, after a wait if it is positive. The messages of one lane stand together in the batch. Nobody is woken for lanes that go
+// on at once: the worker that gives them back comes for them itself.
 func (c *Consumer[Tx]) giveBack(batch, unsettled []*item, wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,7 +207,7 @@ func (c *Consumer[Tx]) giveBack(batch, unsettled []*item, wait time.Duration) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.goOn(it.lane)
-			c.changed.Broadcast()
+			c.work.Signal()
 		})
 	}
 	c.changed.Broadcast()

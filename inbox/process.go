@@ -38,8 +38,7 @@ func (c *Consumer[Tx]) process(batch []*item) {
 			c.settle(left, res.ends)
 			left, wait = nil, 0
 			continue
-		case ctx.Err() != nil: // stopped, or lost: nothing was decided
-			continue
+		case ctx.Err() != nil, errors.Is(res.err, errLost): // nothing was decided
 		case res.failed == nil: // the database, as far as one can tell
 			for _, it := range left {
 				it.alone = it.alone || len(left) > 1
@@ -76,25 +75,34 @@ func (c *Consumer[Tx]) skip(batch []*item) []*item {
 	return left
 }
 
+// watchAfter is how long a transaction is under way before the loss of its messages ends its context; it is not committed
+// after a loss in any case. A goroutine for each would cost the many that are quicker as much as a round trip.
+const watchAfter = 5 * time.Millisecond
+
 // context ends when the consumer must stop what is under way, or has lost the right to one of the messages.
 func (c *Consumer[Tx]) context(batch []*item) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(c.calls)
-	watched := make(map[<-chan struct{}]bool, 1)
-	for _, it := range batch {
-		lost := it.delivery.Lost()
-		if lost == nil || watched[lost] {
-			continue
-		}
-		watched[lost] = true
-		go func() {
-			select {
-			case <-lost:
-				cancel()
-			case <-ctx.Done():
+	late := time.AfterFunc(watchAfter, func() {
+		watched := make(map[<-chan struct{}]bool, 1)
+		for _, it := range batch {
+			lost := it.delivery.Lost()
+			if lost == nil || watched[lost] {
+				continue
 			}
-		}()
+			watched[lost] = true
+			go func() {
+				select {
+				case <-lost:
+					cancel()
+				case <-ctx.Done():
+				}
+			}()
+		}
+	})
+	return ctx, func() {
+		late.Stop()
+		cancel()
 	}
-	return ctx, cancel
 }
 
 // storeFailed notes that the database does not take transactions and returns the wait before the next try.

@@ -79,27 +79,34 @@ func (c *Consumer[Tx]) receive() error {
 	for _, d := range deliveries {
 		c.admit(d)
 	}
-	c.changed.Broadcast()
+	if len(c.ready) > 0 {
+		c.work.Signal()
+	}
 	return nil
 }
 
-// awaitRoom waits until a quarter of the memory is free, so that reads are few and large, and returns for how many messages
-// there is room, judged by the mean size of those so far; 0 when the consumer stops.
+// awaitRoom waits until there is room, and returns for how many messages, judged by the mean size of those so far; 0 when
+// the consumer stops.
 func (c *Consumer[Tx]) awaitRoom() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.life.Err() == nil {
-		room, bytes := c.cfg.MaxInFlight-len(c.inMemory), c.cfg.MaxInFlightBytes-c.bytes
-		if len(c.inMemory) == 0 || room >= max(c.cfg.MaxInFlight/4, 1) && bytes >= max(c.cfg.MaxInFlightBytes/4, 1) {
-			mean := 1024
-			if c.received > 0 {
-				mean = int(c.sized/int64(c.received)) + 1
-			}
-			return max(min(room, bytes/mean), 1)
-		}
-		c.changed.Wait()
+	for !c.hasRoom() && c.life.Err() == nil {
+		c.room.Wait()
 	}
-	return 0
+	if c.life.Err() != nil {
+		return 0
+	}
+	mean := 1024
+	if c.received > 0 {
+		mean = int(c.sized/int64(c.received)) + 1
+	}
+	return max(min(c.cfg.MaxInFlight-len(c.inMemory), (c.cfg.MaxInFlightBytes-c.bytes)/mean), 1)
+}
+
+// hasRoom says whether a quarter of the memory is free, so that reads are few and large.
+func (c *Consumer[Tx]) hasRoom() bool {
+	return len(c.inMemory) == 0 || c.cfg.MaxInFlight-len(c.inMemory) >= max(c.cfg.MaxInFlight/4, 1) &&
+		c.cfg.MaxInFlightBytes-c.bytes >= max(c.cfg.MaxInFlightBytes/4, 1)
 }
 
 // admit takes a delivery into its lane. One that is no message, or cannot be remembered, is given up: it is dead.

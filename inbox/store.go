@@ -42,6 +42,13 @@ type Transactor[Tx any] interface {
 	Wake()
 }
 
+// Opener is what a Store may offer beside: to begin a transaction together with its first step, in one round trip to the
+// database. What these return is what Begin and then the Ledger's method would; after an error there is no transaction.
+type Opener[Tx any] interface {
+	BeginClaim(ctx context.Context, consumer string, msgs []Candidate) (Tx, []Standing, error)
+	BeginWatermark(ctx context.Context, consumer string, at postrider.Position) (Tx, Watermark, error)
+}
+
 // Ledger remembers what has been consumed.
 type Ledger[Tx any] interface {
 	// Claim notes that consumer has taken each of the messages, and says for each whether that is new and whether its key is

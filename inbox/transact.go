@@ -71,23 +71,20 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 	if len(batch) == 1 && c.cfg.Context != nil {
 		ctx = c.cfg.Context(ctx, batch[0].msg)
 	}
-	tx, err := c.store.Begin(ctx)
+	t := &transaction[Tx]{Consumer: c, how: how, ends: make(map[*item]end, len(batch)), held: make(map[string]bool)}
+	fresh, err := t.begin(ctx, batch)
 	if err != nil {
-		return result{err: fmt.Errorf("begin: %w", err)}
+		return result{err: err}
 	}
 	defer func() {
 		if res.err != nil {
-			res.err = errors.Join(res.err, c.rollback(tx))
+			res.err = errors.Join(res.err, c.rollback(t.tx))
 		}
 	}()
-	t := &transaction[Tx]{Consumer: c, tx: tx, how: how, ends: make(map[*item]end, len(batch)), held: make(map[string]bool)}
-	open := t.claim
 	if c.cfg.Remember == ByWatermark {
-		open = t.passWatermark
-	}
-	fresh, err := open(ctx, batch)
-	if err != nil {
-		return result{err: err}
+		if err := t.passWatermark(ctx, fresh); err != nil {
+			return result{err: err}
+		}
 	}
 	if err := t.deliverAll(ctx, fresh); err != nil {
 		return result{err: err, failed: t.failed}
@@ -95,10 +92,10 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 	if err := t.putAway(ctx); err != nil {
 		return result{err: err}
 	}
-	if ctx.Err() != nil { // lost while the handler did not look
-		return result{err: context.Cause(ctx)}
+	if err := stillOurs(ctx, batch); err != nil { // lost while the handler did not look
+		return result{err: err}
 	}
-	if err := c.store.Commit(ctx, tx); err != nil {
+	if err := c.store.Commit(ctx, t.tx); err != nil {
 		res = result{err: fmt.Errorf("commit: %w", err)}
 		if t.effect {
 			res.failed = res.err
@@ -117,17 +114,42 @@ func (c *Consumer[Tx]) rollback(tx Tx) error {
 	return c.store.Rollback(ctx, tx)
 }
 
-// claim notes the messages as taken and returns those that are new.
-func (t *transaction[Tx]) claim(ctx context.Context, batch []*item) ([]*item, error) {
+// errLost: this process has lost the right to work on a message.
+var errLost = errors.New("the right to work on a message was lost")
+
+// stillOurs says why a transaction must not be committed.
+func stillOurs(ctx context.Context, batch []*item) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	for _, it := range batch {
+		if it.lost() {
+			return errLost
+		}
+	}
+	return nil
+}
+
+// begin begins the transaction and returns the messages that are new.
+func (t *transaction[Tx]) begin(ctx context.Context, batch []*item) ([]*item, error) {
+	if t.cfg.Remember == ByWatermark {
+		return t.beginWatermark(ctx, batch)
+	}
+	return t.beginClaim(ctx, batch)
+}
+
+// beginClaim notes the messages as taken.
+func (t *transaction[Tx]) beginClaim(ctx context.Context, batch []*item) ([]*item, error) {
 	candidates := make([]Candidate, len(batch))
 	for i, it := range batch {
 		candidates[i] = Candidate{ID: it.msg.ID, Key: it.msg.Key}
 	}
-	standings, err := t.store.Claim(ctx, t.tx, t.cfg.Name, candidates)
+	tx, standings, err := t.opener.BeginClaim(ctx, t.cfg.Name, candidates)
 	if err != nil {
-		return nil, fmt.Errorf("claim: %w", err)
+		return nil, err
 	}
-	var fresh []*item
+	t.tx = tx
+	fresh := make([]*item, 0, len(batch))
 	for i, it := range batch {
 		if !standings[i].Fresh {
 			t.ends[it] = duplicate
@@ -141,19 +163,19 @@ func (t *transaction[Tx]) claim(ctx context.Context, batch []*item) ([]*item, er
 	return fresh, nil
 }
 
-// passWatermark moves the watermark of the source's partition and returns the messages that were behind it.
-func (t *transaction[Tx]) passWatermark(ctx context.Context, batch []*item) ([]*item, error) {
+// beginWatermark looks up how far the source's partition was consumed.
+func (t *transaction[Tx]) beginWatermark(ctx context.Context, batch []*item) ([]*item, error) {
 	at := batch[0].delivery.Position
-	w, err := t.store.Watermark(ctx, t.tx, t.cfg.Name, at)
+	tx, w, err := t.opener.BeginWatermark(ctx, t.cfg.Name, at)
 	if err != nil {
-		return nil, fmt.Errorf("read the watermark: %w", err)
+		return nil, err
 	}
+	t.tx = tx
 	if w.Earlier != "" {
 		t.cfg.Logger.Warn("the source's partition is another log than before; it is consumed from where the broker begins",
 			"consumer", t.cfg.Name, "partition", at.Partition, "epoch", at.Epoch, "earlier", w.Earlier, "offset", at.Offset)
 	}
-	var fresh []*item
-	var keys []string
+	fresh := make([]*item, 0, len(batch))
 	for _, it := range batch {
 		offset := it.delivery.Position.Offset
 		if w.Known && offset <= w.Offset {
@@ -162,28 +184,35 @@ func (t *transaction[Tx]) passWatermark(ctx context.Context, batch []*item) ([]*
 		}
 		w.Known, w.Offset = true, offset
 		fresh = append(fresh, it)
+	}
+	return fresh, nil
+}
+
+// passWatermark moves the watermark behind the messages that are new, and looks which of their keys are held.
+func (t *transaction[Tx]) passWatermark(ctx context.Context, fresh []*item) error {
+	if len(fresh) == 0 {
+		return nil
+	}
+	if err := t.store.SetWatermark(ctx, t.tx, t.cfg.Name, fresh[len(fresh)-1].delivery.Position); err != nil {
+		return fmt.Errorf("move the watermark: %w", err)
+	}
+	keys := make([]string, 0, len(fresh))
+	for _, it := range fresh {
 		if it.msg.Key != "" {
 			keys = append(keys, it.msg.Key)
 		}
 	}
-	if len(fresh) == 0 {
-		return nil, nil
-	}
-	at.Offset = w.Offset
-	if err := t.store.SetWatermark(ctx, t.tx, t.cfg.Name, at); err != nil {
-		return nil, fmt.Errorf("move the watermark: %w", err)
-	}
 	if len(keys) == 0 {
-		return fresh, nil
+		return nil
 	}
 	held, err := t.store.HeldAmong(ctx, t.tx, t.cfg.Name, keys)
 	if err != nil {
-		return nil, fmt.Errorf("look for held keys: %w", err)
+		return fmt.Errorf("look for held keys: %w", err)
 	}
 	for _, key := range held {
 		t.held[key] = true
 	}
-	return fresh, nil
+	return nil
 }
 
 // deliverAll applies the effects of messages, in order.

@@ -117,24 +117,63 @@ func only[Tx any](l *line[Tx], op string, f func() error) error {
 }
 
 func (l *line[Tx]) Begin(ctx context.Context) (Tx, error) {
-	var begun Tx
-	tx, err := through(l, "Begin", func() (tx Tx, err error) {
-		if begun, err = l.Store.Begin(ctx); err != nil {
-			return tx, err
-		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.dead {
-			return tx, errors.Join(errCut, l.Store.Rollback(ctx, begun))
-		}
-		l.open[begun] = begun
-		return begun, nil
-	})
-	if err != nil && any(begun) != any(tx) { // begun, and nobody knows
-		_ = l.Store.Rollback(ctx, begun)
-		l.ended(begun)
-	}
+	tx, _, err := opened(l, func() (Tx, struct{}, error) {
+		tx, err := l.Store.Begin(ctx)
+		return tx, struct{}{}, err
+	}, "Begin")
 	return tx, err
+}
+
+// store is the line as a consumer has it: with an inbox.Opener if the store has one.
+func (l *line[Tx]) store() inbox.Store[Tx] {
+	if o, ok := l.Store.(inbox.Opener[Tx]); ok {
+		return openLine[Tx]{l, o}
+	}
+	return l
+}
+
+// openLine fails, where it opens a transaction, where either of the two operations would.
+type openLine[Tx any] struct {
+	*line[Tx]
+	opener inbox.Opener[Tx]
+}
+
+func (l openLine[Tx]) BeginClaim(ctx context.Context, name string, msgs []inbox.Candidate) (Tx, []inbox.Standing, error) {
+	return opened(l.line, func() (Tx, []inbox.Standing, error) { return l.opener.BeginClaim(ctx, name, msgs) }, "Begin", "Claim")
+}
+
+func (l openLine[Tx]) BeginWatermark(ctx context.Context, name string, at postrider.Position) (Tx, inbox.Watermark, error) {
+	return opened(l.line, func() (Tx, inbox.Watermark, error) { return l.opener.BeginWatermark(ctx, name, at) }, "Begin", "Watermark")
+}
+
+// opened begins a transaction by open, which stands for several operations, over the line.
+func opened[Tx, T any](l *line[Tx], open func() (Tx, T, error), ops ...string) (tx Tx, out T, err error) {
+	var none Tx
+	for _, op := range ops {
+		if err := l.passes(op, false); err != nil {
+			return none, out, err
+		}
+	}
+	if tx, out, err = open(); err != nil {
+		return none, out, err
+	}
+	l.mu.Lock()
+	dead := l.dead
+	if !dead {
+		l.open[tx] = tx
+	}
+	l.mu.Unlock()
+	if dead {
+		err = errCut
+	}
+	for i := 0; i < len(ops) && err == nil; i++ {
+		err = l.passes(ops[i], true)
+	}
+	if err != nil { // begun, and nobody knows
+		_ = l.Rollback(context.Background(), tx)
+		return none, out, err
+	}
+	return tx, out, nil
 }
 
 func (l *line[Tx]) ended(tx Tx) {

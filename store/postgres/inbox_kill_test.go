@@ -6,6 +6,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/inbox"
 )
 
 // killable is a bundle whose transactions can be rolled back from outside while they are used, as those of a process that
@@ -18,6 +21,22 @@ func (k killable) Begin(ctx context.Context) (pgx.Tx, error) {
 		return nil, err
 	}
 	return &lockedTx{Tx: tx}, nil
+}
+
+func (k killable) BeginClaim(ctx context.Context, consumer string, msgs []inbox.Candidate) (pgx.Tx, []inbox.Standing, error) {
+	tx, out, err := k.bundle.BeginClaim(ctx, consumer, msgs)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &lockedTx{Tx: tx}, out, nil
+}
+
+func (k killable) BeginWatermark(ctx context.Context, consumer string, at postrider.Position) (pgx.Tx, inbox.Watermark, error) {
+	tx, out, err := k.bundle.BeginWatermark(ctx, consumer, at)
+	if err != nil {
+		return nil, out, err
+	}
+	return &lockedTx{Tx: tx}, out, nil
 }
 
 type lockedTx struct {

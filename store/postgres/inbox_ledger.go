@@ -21,16 +21,22 @@ on conflict do nothing returning id`
 	// claimOneSQL is for a single message, the common case.
 	claimOneSQL = `insert into {claims} (consumer, id) values ($1::text, $2::text) on conflict do nothing returning id`
 
-	// heldAmongSQL: $1 consumer, $2 keys.
+	// heldAmongSQL: $1 consumer, $2 keys. heldOneSQL is for a single one.
 	heldAmongSQL = `select h.key from {held} h where h.relay = $1::text and h.key = any($2::text::text[])`
+	heldOneSQL   = `select h.key from {held} h where h.relay = $1::text and h.key = $2::text`
 )
 
-// claim is Claim. The keys are looked up by a statement of their own, behind the one that may wait: its snapshot shows a key
-// that was held together with a claim that was waited for.
-func (s *Store) claim(ctx context.Context, c caller, consumer string, msgs []inbox.Candidate) ([]inbox.Standing, error) {
-	if len(msgs) == 0 {
-		return nil, nil
-	}
+// claim is one on its way: its queries, and what they return.
+type claim struct {
+	msgs          []inbox.Candidate
+	queries       []query
+	claimed, held []string
+}
+
+// newClaim prepares a claim. The keys are looked up by a statement of their own, behind the one that may wait: its snapshot
+// shows a key that was held together with a claim that was waited for.
+func (s *Store) newClaim(consumer string, msgs []inbox.Candidate) *claim {
+	c := &claim{msgs: msgs}
 	ids, keys := make([]string, len(msgs)), make([]string, 0, len(msgs))
 	for i, m := range msgs {
 		ids[i] = m.ID
@@ -38,29 +44,51 @@ func (s *Store) claim(ctx context.Context, c caller, consumer string, msgs []inb
 			keys = append(keys, m.Key)
 		}
 	}
-	var claimed, held []string
-	q := query{sql: s.sql.claimOne, args: []any{consumer, ids[0]}, row: text(&claimed)}
+	q := query{sql: s.sql.claimOne, args: []any{consumer, ids[0]}, row: text(&c.claimed)}
 	if len(ids) > 1 {
 		q.sql, q.args[1] = s.sql.claim, array(distinct(ids), quoted)
 	}
-	queries := []query{q}
+	c.queries = append(c.queries, q)
 	if len(keys) > 0 {
-		queries = append(queries, s.lookForHeld(consumer, keys, &held))
+		c.queries = append(c.queries, s.lookForHeld(consumer, keys, &c.held))
 	}
-	if err := c.call(ctx, queries...); err != nil {
-		return nil, translate("claim messages", err)
+	return c
+}
+
+// standings reads what the queries have returned.
+func (c *claim) standings() []inbox.Standing {
+	out := make([]inbox.Standing, len(c.msgs))
+	if len(c.msgs) == 1 {
+		out[0] = inbox.Standing{Fresh: len(c.claimed) > 0, Held: len(c.held) > 0}
+		return out
 	}
-	fresh, holding := set(claimed), set(held)
-	out := make([]inbox.Standing, len(msgs))
-	for i, m := range msgs {
+	fresh, holding := set(c.claimed), set(c.held)
+	for i, m := range c.msgs {
 		out[i] = inbox.Standing{Fresh: fresh[m.ID], Held: holding[m.Key]}
 		delete(fresh, m.ID) // the first counts
 	}
-	return out, nil
+	return out
 }
 
+// claim is Claim.
+func (s *Store) claim(ctx context.Context, c caller, consumer string, msgs []inbox.Candidate) ([]inbox.Standing, error) {
+	if len(msgs) == 0 {
+		return nil, nil
+	}
+	claim := s.newClaim(consumer, msgs)
+	if err := c.call(ctx, claim.queries...); err != nil {
+		return nil, translate("claim messages", err)
+	}
+	return claim.standings(), nil
+}
+
+// lookForHeld sorts the keys.
 func (s *Store) lookForHeld(consumer string, keys []string, held *[]string) query {
-	return query{sql: s.sql.heldAmong, args: []any{consumer, array(distinct(keys), quoted)}, row: text(held)}
+	q := query{sql: s.sql.heldOne, args: []any{consumer, keys[0]}, row: text(held)}
+	if len(keys) > 1 {
+		q.sql, q.args[1] = s.sql.heldAmong, array(distinct(keys), quoted)
+	}
+	return q
 }
 
 // distinct sorts texts and leaves out those that repeat.
@@ -101,15 +129,17 @@ func (s *Store) lockMark(consumer string, at postrider.Position) []query {
 	return []query{{sql: s.sql.makeMark, args: args}, {sql: s.sql.lockMark, args: args}}
 }
 
+// readMark reads a watermark that is locked.
+func (s *Store) readMark(consumer string, at postrider.Position, w *inbox.Watermark) query {
+	return query{sql: s.sql.readMark, args: []any{consumer, at.Partition, at.Epoch}, row: func(scan func(...any) error) error {
+		w.Known = true
+		return scan(&w.Offset)
+	}}
+}
+
 func (s *Store) watermark(ctx context.Context, c caller, consumer string, at postrider.Position) (inbox.Watermark, error) {
 	var w inbox.Watermark
-	err := c.call(ctx, append(s.lockMark(consumer, at), query{
-		sql: s.sql.readMark, args: []any{consumer, at.Partition, at.Epoch},
-		row: func(scan func(...any) error) error {
-			w.Known = true
-			return scan(&w.Offset)
-		},
-	})...)
+	err := c.call(ctx, append(s.lockMark(consumer, at), s.readMark(consumer, at, &w))...)
 	if err == nil && !w.Known { // once for each log
 		err = c.call(ctx, query{sql: s.sql.earlier, args: []any{consumer, at.Partition},
 			row: func(scan func(...any) error) error { return scan(&w.Earlier) }})
