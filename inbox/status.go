@@ -30,4 +30,7 @@ type WatermarkStatus struct {
 	Partition string `json:"partition"`
 	Epoch     string `json:"epoch"`
 	Offset    int64  `json:"offset"`
+	// Moved is how long ago it moved last. A source with more to consume, and a watermark that does not move, is a consumer
+	// that is stopped or stuck.
+	Moved time.Duration `json:"moved"`
 }

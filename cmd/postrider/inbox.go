@@ -26,8 +26,10 @@ func (p *Program) inboxStatusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show what consumers remember and what they have put aside",
 		Long: `Show each consumer with its processes, what it remembers (IDs of messages, and how old the oldest is; or watermarks of
-ordered sources) and what it has put aside. IDs must be remembered for longer than the source can bring a message again and
-you replay it. Messages processed and duplicates found are counted by each process, in its metrics.`,
+ordered sources, and when each moved last) and what it has put aside. IDs must be remembered for longer than the source can
+bring a message again and you replay it. Messages processed and duplicates found are counted by each process
+(Consumer.Stats); how far it is behind its broker knows the broker, and how far a relay with transactions is behind the
+outbox shows "postrider status".`,
 		Example: `  postrider inbox status
   postrider inbox status --consumer order-view --json`,
 		Args: exactArgs(),
@@ -68,9 +70,10 @@ func (p *Program) inboxStatus(ctx context.Context, b *backend.Outbox, name strin
 		fmt.Fprintln(p.Stderr, "postrider: no consumer has run on this store")
 		return nil
 	}
-	t := newTable(p.Stdout, "CONSUMER", "ALIVE", "REMEMBERS", "OLDEST", "PARKED", "HELD", "DEAD", "OLDEST DEAD")
+	t := newTable(p.Stdout, "CONSUMER", "ALIVE", "REMEMBERS", "OLDEST", "PARKED", "OLDEST PARKED", "HELD", "DEAD", "OLDEST DEAD")
 	for _, c := range consumers {
-		t.row(c.Name, aliveOwners(c.Owners), remembers(c), ago(c.Oldest), count(c.Parked), count(c.Held), count(c.Dead), c.OldestDead)
+		t.row(c.Name, aliveOwners(c.Owners), remembers(c), ago(c.Oldest), count(c.Parked), c.OldestParked,
+			count(c.Held), count(c.Dead), c.OldestDead)
 	}
 	if err := t.flush(); err != nil {
 		return err
@@ -80,9 +83,9 @@ func (p *Program) inboxStatus(ctx context.Context, b *backend.Outbox, name strin
 			continue
 		}
 		fmt.Fprintf(p.Stdout, "\n%s has consumed\n", printable(c.Name))
-		t := newTable(p.Stdout, "PARTITION", "EPOCH", "UP TO OFFSET")
+		t := newTable(p.Stdout, "PARTITION", "EPOCH", "UP TO OFFSET", "MOVED")
 		for _, w := range c.Watermarks {
-			t.row(w.Partition, w.Epoch, number(w.Offset))
+			t.row(w.Partition, w.Epoch, number(w.Offset), ago(w.Moved)+" ago")
 		}
 		if err := t.flush(); err != nil {
 			return err

@@ -18,7 +18,7 @@ func TestInboxStatus(t *testing.T) {
 
 	consume(t, url)
 	out := ok(t, "inbox", "status", "--store", url)
-	contains(t, out, "CONSUMER", "view", "1 IDs", "ledger", "1 watermark", "ledger has consumed", "orders/0", "4,711")
+	contains(t, out, "CONSUMER", "view", "1 IDs", "ledger", "1 watermark", "ledger has consumed", "orders/0", "4,711", "MOVED", " ago")
 	contains(t, ok(t, "dead", "list", "--side", "consumer", "--store", url), "view", "refused")
 	var status struct{ Consumers []consumerStatus }
 	must(t, json.Unmarshal([]byte(ok(t, "inbox", "status", "--consumer", "view", "--json", "--store", url)), &status))

@@ -20,11 +20,12 @@ type inboxState struct {
 	versions   map[string]int64   // by key
 }
 
-// markRow is a watermark. moved counts up over all of them.
+// markRow is a watermark. moved counts up over all of them, at is when that was.
 type markRow struct {
 	partition, epoch string
 	offset           int64
 	moved            int
+	at               time.Time
 }
 
 func (db *database) inbox(consumer string) *inboxState {
@@ -131,13 +132,13 @@ func (s *Store) SetWatermark(ctx context.Context, tx *Tx, consumer string, at po
 		if err := tx.acquire(l); err != nil {
 			return struct{}{}, err
 		}
-		tx.write(l, at.Offset, func(db *database, _ time.Time) {
+		tx.write(l, at.Offset, func(db *database, now time.Time) {
 			marks := db.inbox(consumer).watermarks
 			moved := 1
 			for _, m := range marks {
 				moved = max(moved, m.moved+1)
 			}
-			marks[l.name] = markRow{at.Partition, at.Epoch, at.Offset, moved}
+			marks[l.name] = markRow{at.Partition, at.Epoch, at.Offset, moved, now}
 		})
 		return struct{}{}, nil
 	})

@@ -27,7 +27,9 @@ func (s *Store) Consumers(ctx context.Context) ([]inbox.ConsumerStatus, error) {
 				st.Oldest = max(st.Oldest, at.Sub(taken))
 			}
 			for _, m := range in.watermarks {
-				st.Watermarks = append(st.Watermarks, inbox.WatermarkStatus{Partition: m.partition, Epoch: m.epoch, Offset: m.offset})
+				st.Watermarks = append(st.Watermarks, inbox.WatermarkStatus{
+					Partition: m.partition, Epoch: m.epoch, Offset: m.offset, Moved: at.Sub(m.at),
+				})
 			}
 			slices.SortFunc(st.Watermarks, func(a, b inbox.WatermarkStatus) int {
 				return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Epoch, b.Epoch))

@@ -143,8 +143,10 @@ const (
 	earlierSQL   = `SELECT epoch FROM {prefix}watermarks WHERE consumer = ? AND partition_id = ? AND position IS NOT NULL
 		ORDER BY moved DESC LIMIT 1`
 	lastMoveSQL = `SELECT COALESCE(MAX(moved), 0) FROM {prefix}watermarks WHERE consumer = ? AND partition_id = ?`
-	markSQL     = `INSERT INTO {prefix}watermarks (consumer, partition_id, epoch, position, moved) VALUES (?1, ?2, ?3, ?4, ?5)
-		ON DUPLICATE KEY UPDATE position = ?4, moved = ?5`
+	// markSQL: moved is the time, or one more than the last.
+	markSQL = `INSERT INTO {prefix}watermarks (consumer, partition_id, epoch, position, moved)
+		VALUES (?1, ?2, ?3, ?4, GREATEST(?5, {now}))
+		ON DUPLICATE KEY UPDATE position = ?4, moved = GREATEST(?5, {now})`
 )
 
 // Watermark implements inbox.Ledger.

@@ -14,7 +14,7 @@ const (
 	consumerNamesSQL = `SELECT DISTINCT relay FROM {prefix}cursors WHERE position = ? ORDER BY relay`
 	rememberedSQL    = `SELECT COUNT(*) FROM (SELECT 1 FROM {prefix}claims WHERE consumer = ? LIMIT ?) c`
 	oldestClaimSQL   = `SELECT MIN(claimed_at) FROM {prefix}claims WHERE consumer = ?`
-	allMarksSQL      = `SELECT partition_id, epoch, position FROM {prefix}watermarks WHERE consumer = ? AND position IS NOT NULL
+	allMarksSQL      = `SELECT partition_id, epoch, position, moved FROM {prefix}watermarks WHERE consumer = ? AND position IS NOT NULL
 		ORDER BY partition_id, epoch`
 )
 
@@ -50,7 +50,9 @@ func (t txn) consumer(ctx context.Context, name string) (inbox.ConsumerStatus, e
 	st.Oldest = age(oldest, t.now)
 	err := t.each(ctx, allMarksSQL, []any{name}, func(rows *sql.Rows) error {
 		var w inbox.WatermarkStatus
-		err := rows.Scan(&w.Partition, &w.Epoch, &w.Offset)
+		var moved sql.Null[int64]
+		err := rows.Scan(&w.Partition, &w.Epoch, &w.Offset, &moved)
+		w.Moved = age(moved, t.now)
 		st.Watermarks = append(st.Watermarks, w)
 		return err
 	})

@@ -22,8 +22,9 @@ from (select distinct relay from {cursors} where position = $1::int8) as c order
 
 	// marksSQL: a watermark is its newest move.
 	marksSQL = `
-select w.consumer, w.partition, w.epoch, m.position from {watermarks} w cross join lateral (
-	select m.position from {watermark_moves} m where m.consumer = w.consumer and m.partition = w.partition and m.epoch = w.epoch
+select w.consumer, w.partition, w.epoch, m.position, (extract(epoch from clock_timestamp() - m.moved_at) * 1000000)::int8
+from {watermarks} w cross join lateral (
+	select m.position, m.moved_at from {watermark_moves} m where m.consumer = w.consumer and m.partition = w.partition and m.epoch = w.epoch
 	order by m.n desc limit 1) as m
 order by w.consumer, w.partition collate "C", w.epoch collate "C"`
 )
@@ -55,7 +56,9 @@ func (s *Store) Consumers(ctx context.Context) ([]inbox.ConsumerStatus, error) {
 		return nil, translate("status of consumers", err)
 	}
 	var w inbox.WatermarkStatus
-	_, err = pgx.ForEachRow(rows, []any{&name, &w.Partition, &w.Epoch, &w.Offset}, func() error {
+	var moved int64
+	_, err = pgx.ForEachRow(rows, []any{&name, &w.Partition, &w.Epoch, &w.Offset, &moved}, func() error {
+		w.Moved = time.Duration(moved) * time.Microsecond
 		if i, known := places[name]; known {
 			out[i].Watermarks = append(out[i].Watermarks, w)
 		}

@@ -111,8 +111,9 @@ func (s *Store) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys
 const (
 	watermarkSQL = `SELECT position FROM {prefix}watermarks WHERE consumer = ? AND partition = ? AND epoch = ?`
 	earlierSQL   = `SELECT epoch FROM {prefix}watermarks WHERE consumer = ? AND partition = ? ORDER BY moved DESC LIMIT 1`
-	markSQL      = `INSERT INTO {prefix}watermarks (consumer, partition, epoch, position, moved)
-		SELECT ?1, ?2, ?3, ?4, coalesce(max(moved), 0) + 1 FROM {prefix}watermarks WHERE consumer = ?1 AND partition = ?2
+	// markSQL: moved is the time, or one more than the last.
+	markSQL = `INSERT INTO {prefix}watermarks (consumer, partition, epoch, position, moved)
+		SELECT ?1, ?2, ?3, ?4, max(coalesce(max(moved), 0) + 1, ?5) FROM {prefix}watermarks WHERE consumer = ?1 AND partition = ?2
 		ON CONFLICT DO UPDATE SET position = excluded.position, moved = excluded.moved`
 )
 
@@ -142,7 +143,7 @@ func orNone(err error) error {
 // SetWatermark implements inbox.Ledger.
 func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) error {
 	return s.consume("move a watermark", tx, func(t txn) error {
-		_, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Epoch, at.Offset)
+		_, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Epoch, at.Offset, t.now)
 		return err
 	})
 }

@@ -14,7 +14,7 @@ const (
 	consumerNamesSQL = `SELECT DISTINCT relay FROM {prefix}cursors WHERE position = ? ORDER BY relay`
 	rememberedSQL    = `SELECT count(*) FROM (SELECT 1 FROM {prefix}claims WHERE consumer = ? LIMIT +?)`
 	oldestClaimSQL   = `SELECT min(claimed_at) FROM {prefix}claims WHERE consumer = ?`
-	allMarksSQL      = `SELECT partition, epoch, position FROM {prefix}watermarks WHERE consumer = ? ORDER BY partition, epoch`
+	allMarksSQL      = `SELECT partition, epoch, position, moved FROM {prefix}watermarks WHERE consumer = ? ORDER BY partition, epoch`
 )
 
 // Consumers implements inbox.StatusStore.
@@ -49,7 +49,9 @@ func (t txn) consumer(ctx context.Context, name string) (inbox.ConsumerStatus, e
 	st.Oldest = age(oldest, t.now)
 	err := t.each(ctx, allMarksSQL, []any{name}, func(rows *sql.Rows) error {
 		var w inbox.WatermarkStatus
-		err := rows.Scan(&w.Partition, &w.Epoch, &w.Offset)
+		var moved sql.Null[int64]
+		err := rows.Scan(&w.Partition, &w.Epoch, &w.Offset, &moved)
+		w.Moved = age(moved, t.now)
 		st.Watermarks = append(st.Watermarks, w)
 		return err
 	})
