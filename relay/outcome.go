@@ -2,6 +2,7 @@ package relay
 
 import (
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -224,7 +225,7 @@ func (r *Relay) failed(it *item, v *verdict) (stops bool) {
 		p.pending.FailedCount++
 		return r.dead(it, o.Reason, cause, attempts)
 	case o.Kind == postrider.Snoozed:
-		reason, attempts, cause = ParkSnoozed, it.attempts, ""
+		reason, attempts = ParkSnoozed, it.attempts
 	case o.Kind == postrider.BrokerUnavailable: // said by a handler
 		reason, attempts, after = ParkSnoozed, it.attempts, r.cfg.UnavailableWait
 	default:
@@ -235,6 +236,10 @@ func (r *Relay) failed(it *item, v *verdict) (stops bool) {
 		if after == 0 {
 			after = r.backoff(attempts)
 		}
+	}
+	if r.cfg.Logger.Enabled(r.life, slog.LevelDebug) {
+		r.cfg.Logger.Debug("message is put off", "relay", r.cfg.Name, "message", it.msg.ID, "type", it.msg.Type, "key", it.key,
+			"tenant", it.msg.Tenant, "attempts", attempts, "reason", reason, "after", after, "cause", firstLine(v.cause))
 	}
 	pk := Parked{Reason: reason, After: after, Attempts: attempts, Cause: cause}
 	if it.key != "" {

@@ -171,6 +171,9 @@ func readError(err error) (v verdict) {
 	}()
 	v = verdict{failed: true, outcome: postrider.OutcomeOf(err)}
 	v.cause = CauseText(v.outcome.Err)
+	if v.outcome.Err == nil && err.Error() != postrider.Dead(v.outcome.Reason, nil).Error() {
+		v.cause = CauseText(err) // Snooze and Dead without a cause: what they are wrapped in says why
+	}
 	v.behind = errors.Is(err, postrider.ErrBehind)
 	v.canceled = errors.Is(err, context.Canceled)
 	v.unhandled = errors.Is(err, errUnhandled)

@@ -15,6 +15,7 @@ import (
 
 var outcomeTests = []test{
 	{name: "EveryVerdictDoesWhatItSays", run: everyVerdict},
+	{name: "WhatIsPutOffSaysWhy", run: putOffSaysWhy},
 	{name: "AttemptsAreCountedAcrossProcesses", run: attemptsAcrossProcesses},
 	{name: "PanicIsAFailedAttempt", run: panicIsFailedAttempt},
 	{name: "ErrorWithoutATextIsExplained", run: errorWithoutText},
@@ -74,6 +75,36 @@ func everyVerdict(e *env) {
 	}
 	if len(reasons) != 2 || reasons["no such order"] != 2 || reasons["no such address"] != 2 {
 		e.t.Errorf("reasons of the dead letters: %v", reasons)
+	}
+}
+
+// putOffSaysWhy: a message that waits without having failed tells what it waits for, also when it was put off several times.
+func putOffSaysWhy(e *env) {
+	var j journal
+	verdicts := map[string]error{
+		"order/1": fmt.Errorf("the payment is pending: %w", postrider.Snooze(10*time.Millisecond)),
+		"order/2": postrider.Unavailable(errors.New("the bank is closed")),
+		"order/3": postrider.Snooze(10 * time.Millisecond),
+	}
+	cfg := e.quick()
+	cfg.UnavailableWait = 10 * time.Millisecond
+	e.start(cfg, func(_ context.Context, m *postrider.Message) error {
+		j.note(m, "")
+		return verdicts[m.Key]
+	})
+	e.sendKeys("order/1", "order/2", "order/3")
+	for key, want := range map[string]string{
+		"order/1": "the payment is pending: snoozed for 10ms", "order/2": "unavailable: the bank is closed", "order/3": "snoozed for 10ms",
+	} {
+		e.until(key+" was put off a few times", func() bool { return len(j.ids(key)) > 3 })
+		h, parked, err := e.ShowHeld(e.ctx, "r", key, 10)
+		e.must(err, "show held")
+		if h.Reason != relay.ParkSnoozed || h.Cause != want || h.Attempts != 0 {
+			e.t.Errorf("key that was put off: %+v, want the cause %q", h, want)
+		}
+		if len(parked) != 1 || len(parked[0].History) != 1 || parked[0].History[0].Cause != want || parked[0].History[0].Attempt != 0 {
+			e.t.Errorf("message that was put off: %+v, want %q once in its history", parked, want)
+		}
 	}
 }
 
