@@ -26,7 +26,7 @@ const (
 // jetStreamSuite moves a backlog to a stream on disk, with message IDs, so that the stream drops second copies. JetStream
 // does not wait for the disk (sync_interval is 2 minutes by default), and neither row makes it do so.
 var jetStreamSuite = suite{
-	name: "jetstream", title: "Drain a backlog to NATS JetStream, with message IDs", figure: figureRate, unit: "msg/s", share: 0.5,
+	name: "jetstream", title: "Drain a backlog to NATS JetStream, with message IDs", figure: figureRate, unit: "msg/s",
 	also: append([]report.Column{{Figure: figureBroker, Title: "broker µs/msg"}}, usual...),
 	setup: func(ctx context.Context, b *bundle) ([]entry, error) {
 		logs, err := b.logs(ctx)
