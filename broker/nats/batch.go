@@ -84,8 +84,14 @@ func (c *call) forBatches() []int32 {
 
 // awaitRoom takes a place in the window. It reports false when the call has ended instead.
 func (c *call) awaitRoom(ctx context.Context) bool {
-	if ctx.Err() == nil && c.p.takeRoom() {
-		return true
+	select {
+	case <-c.p.closing:
+		c.closed()
+		return false
+	case <-ctx.Done():
+		c.cancelled(ctx)
+		return false
+	default:
 	}
 	select {
 	case c.p.window <- struct{}{}:
