@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
@@ -263,5 +264,54 @@ func TestWhoeverIsWritingIsLeftAlone(t *testing.T) {
 	must(t, tx.Commit())
 	if got, want := fmt.Sprint(w.fetch()), fmt.Sprint([]string{first.ID, second.ID}); got != want {
 		t.Errorf("fetched %s, want %s", got, want)
+	}
+}
+
+// TestDroppingWaitsForNobody: the row behind what is dropped is that of a transaction that stays open.
+func TestDroppingWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	w := newWorld(t, d, mysqlstore.Config{})
+	for range 3 {
+		w.publish("k")
+	}
+	open := w.begin()
+	w.insert(open, "slow")
+	w.publish("k")
+	w.fetch()
+	_, err := w.store.Settle(t.Context(), "r", owner, []relay.Settlement{{Partition: 0, Epoch: w.lease.Epoch, Cursor: w.at, Moved: true}})
+	must(t, err)
+	impatient := newStore(t, d.open(t, map[string]string{"innodb_lock_wait_timeout": "1"}), mysqlstore.Config{})
+	m, err := impatient.Maintain(t.Context(), relay.Retention{})
+	if err != nil || m.Dropped != 3 || m.Deferred != "" {
+		t.Errorf("maintained %+v, %v; want the 3 messages before the open transaction dropped", m, err)
+	}
+	must(t, open.Commit())
+}
+
+// TestPuttingAsideWaitsForNobody: consumers draw sequences beside each other.
+func TestPuttingAsideWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	d.migrated(t, nil, mysqlstore.Config{})
+	s := newStore(t, d.open(t, map[string]string{"innodb_lock_wait_timeout": "1"}), mysqlstore.Config{})
+	park := func(ids ...string) *sql.Tx {
+		t.Helper()
+		tx, err := s.Begin(t.Context())
+		must(t, err)
+		var parked []inbox.Parked
+		for _, id := range ids {
+			m := &postrider.Message{ID: id, Type: "t"}
+			m.FillDefaults("test", time.Now())
+			parked = append(parked, inbox.Parked{Message: m, Reason: relay.ParkRetry})
+		}
+		must(t, s.Park(t.Context(), tx, "c", parked))
+		return tx
+	}
+	// Sequences 1 and 2 are free again, and so the first rows behind them are those of one and the other.
+	must(t, s.Commit(t.Context(), park("a", "b")))
+	one, other, third := park("c", "d"), park("e", "f"), park("g")
+	for _, tx := range []*sql.Tx{third, one, other} {
+		must(t, s.Commit(t.Context(), tx))
 	}
 }

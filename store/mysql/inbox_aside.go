@@ -43,9 +43,10 @@ const (
 	holdAsideSQL = `INSERT INTO {prefix}held (relay, message_key, partition_id, seq, reason, cause, attempts, since, due_at)
 		VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?) ON DUPLICATE KEY UPDATE relay = VALUES(relay)`
 	headSQL = `UPDATE {prefix}held SET seq = ?3 WHERE relay = ?1 AND message_key = ?2 AND seq = 0`
-	// The sequences of a multi-row INSERT follow one another.
+	// The sequences of a multi-row INSERT follow one another. They are deleted up to a limit, as in dropSQL: the row behind them is
+	// that of another consumer.
 	drawSQL   = `INSERT INTO {prefix}aside (seq) VALUES `
-	undrawSQL = `DELETE FROM {prefix}aside WHERE seq BETWEEN ? AND ?`
+	undrawSQL = `DELETE FROM {prefix}aside WHERE seq >= ? ORDER BY seq LIMIT ?`
 
 	parkSQL      = `INSERT INTO {prefix}parked (` + copiedColumns + `) VALUES `
 	parkRow      = `(?, ?, ?` + questionMarks + `, ?, ?, ?, ?, 0, ?)`
@@ -134,7 +135,7 @@ func (t txn) putAside(ctx context.Context, consumer, insert, row string, list []
 	if err != nil {
 		return err
 	}
-	if _, err := t.exec(ctx, undrawSQL, first, first+int64(len(list))-1); err != nil {
+	if _, err := t.exec(ctx, undrawSQL, first, len(list)); err != nil {
 		return err
 	}
 	seq := first

@@ -27,7 +27,9 @@ const (
 	// announcedSQL counts relays that have announced themselves and have no cursors yet: they have passed nothing.
 	announcedSQL  = `SELECT COUNT(*) FROM {prefix}relays r WHERE NOT EXISTS (SELECT 1 FROM {prefix}cursors c WHERE c.relay = r.relay)`
 	oldestRowsSQL = `SELECT seq, created_at FROM {prefix}log WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?`
-	dropSQL       = `DELETE FROM {prefix}log WHERE seq > ? AND seq <= ?`
+	// dropSQL stops at its limit: the end of a range is found by reading, and waiting for, the row behind it, which may be that of
+	// a transaction that stays open.
+	dropSQL       = `DELETE FROM {prefix}log WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?`
 	raiseFloorSQL = `UPDATE {prefix}meta SET value = ? WHERE name = 'floor'`
 	rangeSQL      = `SELECT COALESCE(MIN(seq), 0), COALESCE(MAX(seq), 0) FROM {prefix}log`
 	// sampleSQL reads evenly spaced messages, newest first, with their size: the values, and about 100 bytes for numbers,
@@ -91,19 +93,19 @@ func (s *Store) drop(ctx context.Context, before, upTo int64) (n int64, err erro
 		if err != nil {
 			return err
 		}
-		last, done := floor, false
-		err = t.each(ctx, oldestRowsSQL, []any{floor, passed, dropRows}, func(rows *sql.Rows) error {
+		last, rows, done := floor, 0, false
+		err = t.each(ctx, oldestRowsSQL, []any{floor, passed, dropRows}, func(row *sql.Rows) error {
 			var seq, at int64
-			err := rows.Scan(&seq, &at)
+			err := row.Scan(&seq, &at)
 			if done = done || at > before && seq > upTo; !done {
-				last = seq
+				last, rows = seq, rows+1
 			}
 			return err
 		})
 		if err != nil || last == floor {
 			return err
 		}
-		if n, err = t.exec(ctx, dropSQL, floor, last); err != nil {
+		if n, err = t.exec(ctx, dropSQL, floor, last, rows); err != nil {
 			return err
 		}
 		_, err = t.exec(ctx, raiseFloorSQL, last)
