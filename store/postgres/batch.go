@@ -37,6 +37,7 @@ func (s *BatchStore) Insert(_ context.Context, batch *pgx.Batch, msgs []*postrid
 	if batch == nil {
 		return outbox.ErrNoTransaction
 	}
+	// Without a look at the database the number may be a guess: the statements find the partition by themselves then.
 	inserts := s.insertsFor(int(cmp.Or(s.publishing.Load(), s.partitions.Load(), DefaultPartitions)))
 	for chunk := range chunks(msgs) {
 		sql, args, err := inserts.typed(chunk)
