@@ -376,6 +376,59 @@ func TestBatchTwoPublishers(t *testing.T) {
 	b.check(t, "orders", msgs)
 }
 
+// TestBatchCopied: mirrors and streams that source from the stream get everything of a batch, also its first message, which
+// names the stream.
+func TestBatchCopied(t *testing.T) {
+	t.Parallel()
+	b := setupBatches(t, natsbroker.Config{}, nil)
+	_, js := connect(t, b.server.address())
+	from := &jetstream.StreamSource{Name: "ORDERS"}
+	for _, cfg := range []jetstream.StreamConfig{
+		{Name: "MIRROR", Mirror: from},
+		{Name: "SOURCED", Sources: []*jetstream.StreamSource{from}},
+		{Name: "SOURCED_BATCHES", Sources: []*jetstream.StreamSource{from}, AllowBatchPublish: true},
+	} {
+		stream, err := js.CreateStream(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer await(t, "150 messages in stream "+cfg.Name, func() bool {
+			info, err := stream.Info(t.Context())
+			return err == nil && info.State.Msgs == 150
+		})
+	}
+	for part := range slices.Chunk(numbered("orders", "a", 150), 50) {
+		if errs := b.p.Publish(t.Context(), part); errs != nil {
+			t.Fatal(errs)
+		}
+	}
+}
+
+// TestBatchPermissions: batches need no permission that single messages do not need.
+func TestBatchPermissions(t *testing.T) {
+	t.Parallel()
+	s := startEmbedded(t, func(o *server.Options) {
+		o.Users = []*server.User{{Username: "shop", Password: "secret", Permissions: &server.Permissions{
+			Publish:   &server.SubjectPermission{Allow: []string{"ORDERS.>", "$JS.API.STREAM.INFO.ORDERS", "$JS.API.STREAM.CREATE.ORDERS"}},
+			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+		}}}
+	})
+	conn, _ := connect(t, "nats://shop:secret@"+s.address())
+	p, err := natsbroker.New(t.Context(), conn, natsbroker.Config{Stream: "ORDERS"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	natsbroker.LookAgain(p)
+	before := conn.Stats().InMsgs
+	if errs := p.Publish(t.Context(), numbered("orders", "a", 100)); errs != nil {
+		t.Fatal(errs)
+	}
+	if n := conn.Stats().InMsgs - before; n >= 100 {
+		t.Errorf("%d answers to 100 messages: they went one by one", n)
+	}
+}
+
 // TestBatchResourcesRunOut: an account or server that has no room left makes the broker unavailable for what did not fit.
 func TestBatchResourcesRunOut(t *testing.T) {
 	t.Parallel()

@@ -123,6 +123,65 @@ func TestReplicasWithoutBatches(t *testing.T) {
 	}
 }
 
+// TestReplicasConfirmTooEarly shows why streams with replicas get no batches: without its followers, the leader stores nothing
+// and says so of a batch, by saying nothing; but it confirms a second batch with the same messages. Should a server end this
+// test, batches may be thought of for replicas.
+func TestReplicasConfirmTooEarly(t *testing.T) {
+	t.Parallel()
+	servers := startCluster(t, 3)
+	_, js := connect(t, servers[0].address())
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "ORDERS", Subjects: []string{"ORDERS.>"}, Replicas: 3, AllowBatchPublish: true,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	leader := awaitLeader(t, js, "ORDERS", "")
+	var conn *nats.Conn
+	for _, s := range servers {
+		if s.server.Name() == leader {
+			conn, _ = connect(t, s.address())
+		}
+	}
+	for _, s := range servers {
+		if s.server.Name() != leader {
+			s.stop(t)
+		}
+	}
+	inbox := conn.NewInbox()
+	answers, err := conn.SubscribeSync(inbox + ".>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, batch := range []string{"first", "second"} {
+		for n, op := range []int{0, 1, 1, 3} {
+			m := nats.NewMsg("ORDERS.a")
+			m.Reply = fmt.Sprintf("%s.%s.500.fail.%d.%d.$FI", inbox, batch, n+1, op)
+			if op != 3 {
+				m.Header.Set(nats.MsgIdHdr, fmt.Sprint(n))
+			}
+			if err := conn.PublishMsg(m); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for {
+		m, err := answers.NextMsg(8 * time.Second)
+		if err != nil {
+			t.Fatalf("the second batch is not confirmed: %v", err)
+		}
+		answer := string(m.Data)
+		switch {
+		case strings.Contains(answer, `"batch":"first"`):
+			t.Fatalf("the first batch is confirmed without followers: %s", answer)
+		case strings.Contains(answer, `"batch":"second"`):
+			if !strings.Contains(answer, `"count":3`) {
+				t.Fatalf("the second batch is confirmed with %s", answer)
+			}
+			return
+		}
+	}
+}
+
 func startCluster(t *testing.T, n int) []*embeddedServer {
 	t.Helper()
 	routes := make([]*url.URL, n)
