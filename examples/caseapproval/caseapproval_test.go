@@ -288,7 +288,8 @@ func (w *world) shuffle() string {
 	for seq := uint64(1); seq <= from.CachedInfo().State.LastSeq; seq++ {
 		raw, err := from.GetMsg(ctx, seq)
 		w.must(err)
-		raw.Header.Del(nats.MsgIdHdr) // the stream is not to take second copies away
+		raw.Header.Del(nats.MsgIdHdr)          // the stream is not to take second copies away
+		raw.Header.Del(nats.ExpectedStreamHdr) // nor to insist on the stream that they were published to
 		m := &nats.Msg{Subject: stream + ".cases", Header: raw.Header, Data: raw.Data}
 		messages = append(messages, m)
 		if seq%3 == 0 {
