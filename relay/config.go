@@ -84,7 +84,8 @@ type Config struct {
 	// tenths of it and are renewed at a third of it, or at a tenth as long as there are other processes. Default: 15 s.
 	LeaseTTL time.Duration
 	// PollMin and PollMax bound the wait between two looks at the outbox: it starts at PollMin after work was found and
-	// doubles up to PollMax. Wake-ups come on top. Defaults: 25 ms and 1 s.
+	// doubles up to PollMax. Wake-ups come on top. Two looks at parked messages whose time has come are PollMin apart, too, so a
+	// retry can come that much later than its backoff says. Defaults: 25 ms and 1 s.
 	PollMin, PollMax time.Duration
 	// SettleInterval and SettleBatch say when outcomes are recorded: after this time or this many, whichever comes first.
 	// Defaults: 5 ms and 1,000.

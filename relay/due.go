@@ -30,17 +30,15 @@ func (r *Relay) dueLoop(ctx context.Context) {
 	}
 }
 
-// dueEvery is the least time between two looks at parked messages whose times have come: those of a storm come together.
-const dueEvery = 5 * time.Millisecond
-
-// untilDue is how long to wait for the next look when the last one began at a moment.
+// untilDue is how long to wait for the next look when the last one began at a moment: PollMin at least, so that those of a
+// storm of retries come together, and leave the database to fresh messages.
 func (r *Relay) untilDue(began time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.nextDue.IsZero() || r.circuit.open() || r.dueFull { // what ends these states wakes the loop
 		return r.cfg.PollMax
 	}
-	return min(r.cfg.PollMax, max(time.Until(r.nextDue), time.Until(began.Add(dueEvery)), time.Millisecond))
+	return min(r.cfg.PollMax, max(time.Until(r.nextDue), time.Until(began.Add(r.cfg.PollMin)), time.Millisecond))
 }
 
 // dueWait waits for the next look at parked messages and reports whether to go on. Commits wake it too, since an
