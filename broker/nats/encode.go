@@ -46,12 +46,13 @@ func (e *encoder) encode(m *postrider.Message, only bool) (*nats.Msg, error) {
 	only = e.address(m) || only
 	e.msg.Data = m.Payload
 	e.headers = 0
-	size := len("NATS/1.0\r\n\r\n") + e.set(nats.MsgIdHdr, messageID(m.ID))
+	// Whether a message fits does not depend on where it stands, so that the stream's name counts in any case.
+	size := len("NATS/1.0\r\n\r\n") + headerSize(nats.ExpectedStreamHdr, e.p.stream.Name) + e.set(nats.MsgIdHdr, messageID(m.ID))
 	for name, value := range cloudEvents.Headers(m) {
 		size += e.set(name, value)
 	}
 	if only {
-		size += e.set(nats.ExpectedStreamHdr, e.p.stream.Name)
+		e.set(nats.ExpectedStreamHdr, e.p.stream.Name)
 	}
 	e.cut()
 	if size > maxHeaderBytes {
@@ -75,8 +76,10 @@ func (e *encoder) set(name, value string) int {
 	} else {
 		e.add(name, value)
 	}
-	return len(name) + len(value) + len(": \r\n")
+	return headerSize(name, value)
 }
+
+func headerSize(name, value string) int { return len(name) + len(value) + len(": \r\n") }
 
 // add makes room for a header that the message before did not have.
 func (e *encoder) add(name, value string) {

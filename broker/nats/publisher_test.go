@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -155,6 +157,48 @@ func TestHeadersTooLarge(t *testing.T) {
 		wantOutcome(t, errs[1], postrider.Retried, postrider.ErrBehind.Error())
 		if errs := p.Publish(t.Context(), msgs[1:]); errs != nil {
 			t.Error(errs[0])
+		}
+	})
+}
+
+// TestNeighbours: what a message has in its headers does not show in those behind it.
+func TestNeighbours(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, batches bool) {
+		s := startEmbedded(t, nil)
+		createStream(t, s.address(), "ORDERS", batches)
+		p := open(t, "nats://"+s.address()+"?stream=ORDERS", natsbroker.Config{})
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		random := rand.New(rand.NewPCG(seed, 0))
+		msgs := numbered("orders", "a", 200)
+		for _, m := range msgs {
+			m.Headers = make(map[string]string)
+			for h := range 24 {
+				if random.IntN(3) == 0 {
+					m.Headers[fmt.Sprintf("h%d", h)] = fmt.Sprintf("%s-%d", m.ID, h)
+				}
+			}
+			if random.IntN(2) == 0 {
+				m.Subject, m.Tenant = "subject of "+m.ID, "tenant of "+m.ID
+			}
+			if random.IntN(2) == 0 {
+				m.ContentType, m.CorrelationID = "text/"+m.ID, "correlation of "+m.ID
+			}
+		}
+		if errs := p.Publish(t.Context(), msgs); errs != nil {
+			t.Fatal(errs)
+		}
+		got := arrived(t, s.address(), "ORDERS", "orders")
+		if len(got) != len(msgs) {
+			t.Fatalf("%d messages arrived of %d", len(got), len(msgs))
+		}
+		for i, m := range msgs {
+			g := got[i]
+			if g.ID != m.ID || g.Subject != m.Subject || g.Tenant != m.Tenant || g.ContentType != m.ContentType ||
+				g.CorrelationID != m.CorrelationID || !maps.Equal(g.Headers, m.Headers) {
+				t.Errorf("message %d arrived as %+v, sent as %+v", i, g, m)
+			}
 		}
 	})
 }
