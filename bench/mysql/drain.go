@@ -54,7 +54,7 @@ func (b *bench) forget(ctx context.Context) error {
 func (r *running) stop() error { return errors.Join(r.r.Stop(context.Background()), <-r.done) }
 
 // fill makes a backlog, and nothing else, in a table.
-func (b *bench) fill(ctx context.Context, how publishFunc, table string, n int) error {
+func (b *bench) fill(ctx context.Context, how road, table string, n int) error {
 	if _, err := b.db.ExecContext(ctx, "DELETE FROM "+table); err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (b *bench) fill(ctx context.Context, how publishFunc, table string, n int) 
 		return err
 	}
 	for i := range n {
-		if err := how(ctx, tx, message(i)); err != nil {
+		if err := how.insert(ctx, b, tx, message(i)); err != nil {
 			return errors.Join(err, b.store.Rollback(ctx, tx))
 		}
 	}
@@ -73,7 +73,7 @@ func (b *bench) fill(ctx context.Context, how publishFunc, table string, n int) 
 // drain is how many messages a second a relay takes out of a backlog, until its cursors have passed them; with drop, until
 // retention has dropped them too.
 func (b *bench) drain(ctx context.Context, n int, drop bool) (float64, error) {
-	if err := b.fill(ctx, b.publishOurs, "postrider_log", n); err != nil {
+	if err := b.fill(ctx, ours, "postrider_log", n); err != nil {
 		return 0, err
 	}
 	var delivered atomic.Int64
@@ -106,7 +106,7 @@ func (b *bench) drain(ctx context.Context, n int, drop bool) (float64, error) {
 
 // drainByHand selects and deletes in batches.
 func (b *bench) drainByHand(ctx context.Context, n int) (float64, error) {
-	if err := b.fill(ctx, b.publishByHand, "hand", n); err != nil {
+	if err := b.fill(ctx, road{"hand"}, "hand", n); err != nil {
 		return 0, err
 	}
 	began, drained := time.Now(), 0

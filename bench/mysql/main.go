@@ -30,14 +30,15 @@ func main() {
 	rounds := flag.Int("rounds", 3, "how often each way is measured; the medians count")
 	backlog := flag.Int("backlog", 100_000, "messages that are drained")
 	publishing := flag.Duration("publishing", 5*time.Second, "how long each way publishes in a round")
+	only := flag.String("only", "", "measure only this: publish, drain, disturbance or retention, which is measured only then")
 	flag.Parse()
-	if err := run(flag.Arg(0), *rounds, *backlog, *publishing); err != nil {
+	if err := run(flag.Arg(0), *only, *rounds, *backlog, *publishing); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(server string, rounds, backlog int, publishing time.Duration) (err error) {
+func run(server, only string, rounds, backlog int, publishing time.Duration) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	b, err := newBench(ctx, server)
@@ -45,31 +46,68 @@ func run(server string, rounds, backlog int, publishing time.Duration) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, b.drop()) }()
-	var figures [5][]float64
+	for _, part := range []struct {
+		name    string
+		measure func() error
+	}{
+		{"publish", func() error { return b.comparePublishing(ctx, rounds, publishing) }},
+		{"drain", func() error { return b.compareDraining(ctx, rounds, backlog) }},
+		{"disturbance", func() error { return b.disturbance(ctx, rounds, publishing) }},
+		{"retention", func() error { return b.retention(ctx, rounds, publishing) }},
+	} {
+		if only == part.name || only == "" && part.name != "retention" {
+			if err := part.measure(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// inTurns measures each way once a round and returns the medians.
+func inTurns(rounds int, ways ...func() (float64, error)) ([]float64, error) {
+	figures := make([][]float64, len(ways))
 	for range rounds {
-		for i, measure := range []func() (float64, error){
-			func() (float64, error) { return b.publish(ctx, b.publishOurs, publishing) },
-			func() (float64, error) { return b.publish(ctx, b.publishByHand, publishing) },
-			func() (float64, error) { return b.drain(ctx, backlog, false) },
-			func() (float64, error) { return b.drainByHand(ctx, backlog) },
-			func() (float64, error) { return b.drain(ctx, backlog, true) },
-		} {
+		for i, measure := range ways {
 			n, err := measure()
 			if err != nil {
-				return err
+				return nil, err
 			}
 			figures[i] = append(figures[i], n)
 		}
 	}
-	median := func(i int) float64 {
-		slices.Sort(figures[i])
-		return figures[i][len(figures[i])/2]
+	medians := make([]float64, len(ways))
+	for i := range figures {
+		medians[i] = median(figures[i])
 	}
-	fmt.Fprintf(b.out, "publish, %d writers, a business row and a message: %.0f tx/s, by hand %.0f: %.2f\n", writers, median(0), median(1),
-		median(0)/median(1))
-	fmt.Fprintf(b.out, "drain a backlog of %d: %.0f messages/s, by hand %.0f: %.2f\n", backlog, median(2), median(3), median(2)/median(3))
-	fmt.Fprintf(b.out, "drain it and drop it: %.0f messages/s: %.2f\n", median(4), median(4)/median(3))
-	return b.disturbance(ctx, rounds, publishing)
+	return medians, nil
+}
+
+func median(all []float64) float64 {
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+func (b *bench) comparePublishing(ctx context.Context, rounds int, length time.Duration) error {
+	m, err := inTurns(rounds,
+		func() (float64, error) { return b.publish(ctx, ours, length) },
+		func() (float64, error) { return b.publish(ctx, road{"hand"}, length) })
+	if err == nil {
+		fmt.Fprintf(b.out, "publish, %d writers, a business row and a message: %.0f tx/s, by hand %.0f: %.2f\n", writers, m[0], m[1], m[0]/m[1])
+	}
+	return err
+}
+
+func (b *bench) compareDraining(ctx context.Context, rounds, backlog int) error {
+	m, err := inTurns(rounds,
+		func() (float64, error) { return b.drain(ctx, backlog, false) },
+		func() (float64, error) { return b.drainByHand(ctx, backlog) },
+		func() (float64, error) { return b.drain(ctx, backlog, true) })
+	if err == nil {
+		fmt.Fprintf(b.out, "drain a backlog of %d: %.0f messages/s, by hand %.0f: %.2f\n", backlog, m[0], m[1], m[0]/m[1])
+		fmt.Fprintf(b.out, "drain it and drop it: %.0f messages/s: %.2f\n", m[2], m[2]/m[1])
+	}
+	return err
 }
 
 // bench is a database with an outbox and a table of the same columns.

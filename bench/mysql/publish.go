@@ -16,30 +16,45 @@ import (
 const writers = 8
 
 // handSQL has the columns of the log, and a parameter for each value.
-const handSQL = `INSERT INTO hand (partition_id, id, topic, message_key, type, source, message_time, content_type, headers, payload, created_at)
+const handSQL = `INSERT INTO %s (partition_id, id, topic, message_key, type, source, message_time, content_type, headers, payload, created_at)
 	VALUES (?, ?, ?, ?, ?, ?, ?, ?, '{}', ?, ?)`
 
-// publishOurs writes a message in a transaction.
-func (b *bench) publishOurs(ctx context.Context, tx *sql.Tx, m *postrider.Message) error {
-	return b.store.Insert(ctx, tx, []*postrider.Message{m})
+// road is a way to publish: through the library, or by hand into a table.
+type road struct{ table string }
+
+var ours = road{}
+
+func (how road) begin(ctx context.Context, b *bench) (*sql.Tx, error) {
+	if how == ours {
+		return b.store.Begin(ctx)
+	}
+	return b.db.BeginTx(ctx, nil)
 }
 
-func (b *bench) publishByHand(ctx context.Context, tx *sql.Tx, m *postrider.Message) error {
-	_, err := tx.ExecContext(ctx, handSQL, postrider.PartitionOf(m.Key, m.ID, 8), m.ID, m.Topic, m.Key, m.Type, m.Source, m.Time.UnixMicro(),
-		m.ContentType, m.Payload, time.Now().UnixMicro())
+func (how road) insert(ctx context.Context, b *bench, tx *sql.Tx, m *postrider.Message) error {
+	if how == ours {
+		return b.store.Insert(ctx, tx, []*postrider.Message{m})
+	}
+	_, err := tx.ExecContext(ctx, fmt.Sprintf(handSQL, how.table), postrider.PartitionOf(m.Key, m.ID, 8), m.ID, m.Topic, m.Key, m.Type,
+		m.Source, m.Time.UnixMicro(), m.ContentType, m.Payload, time.Now().UnixMicro())
 	return err
 }
 
-type publishFunc func(ctx context.Context, tx *sql.Tx, m *postrider.Message) error
+func (how road) commit(ctx context.Context, b *bench, tx *sql.Tx) error {
+	if how == ours {
+		return b.store.Commit(ctx, tx)
+	}
+	return tx.Commit()
+}
 
 // publish is how many transactions with a message a second are committed.
-func (b *bench) publish(ctx context.Context, how publishFunc, length time.Duration) (float64, error) {
+func (b *bench) publish(ctx context.Context, how road, length time.Duration) (float64, error) {
 	took, err := b.load(ctx, writers, how, length)
 	return float64(len(took)) / length.Seconds(), err
 }
 
 // load publishes with many writers at once and returns how long each publishing took within its transaction.
-func (b *bench) load(ctx context.Context, writers int, how publishFunc, length time.Duration) ([]time.Duration, error) {
+func (b *bench) load(ctx context.Context, writers int, how road, length time.Duration) ([]time.Duration, error) {
 	var mu sync.Mutex
 	var took []time.Duration
 	var errs []error
@@ -63,9 +78,10 @@ func (b *bench) load(ctx context.Context, writers int, how publishFunc, length t
 	return took, errors.Join(errs...)
 }
 
-func (b *bench) order(ctx context.Context, how publishFunc, n int) (took time.Duration, err error) {
+// order writes a business row and a message in a transaction, as an application does that works with the library, or by hand.
+func (b *bench) order(ctx context.Context, how road, n int) (took time.Duration, err error) {
 	m := message(n)
-	tx, err := b.store.Begin(ctx)
+	tx, err := how.begin(ctx, b)
 	if err != nil {
 		return 0, err
 	}
@@ -74,50 +90,62 @@ func (b *bench) order(ctx context.Context, how publishFunc, n int) (took time.Du
 		return 0, err
 	}
 	began := time.Now()
-	if err := how(ctx, tx, m); err != nil {
+	if err := how.insert(ctx, b, tx, m); err != nil {
 		return 0, err
 	}
 	took = time.Since(began)
-	return took, tx.Commit()
+	return took, how.commit(ctx, b, tx)
 }
 
-// disturbance compares how long publishing takes at full speed with and without a relay at work, and counts deadlocks.
+// disturbance compares how long publishing takes at full speed with and without a relay at work, in short turns, and counts
+// deadlocks. The ratios are medians of those of the rounds.
 func (b *bench) disturbance(ctx context.Context, rounds int, length time.Duration) error {
 	const writers = 16
+	places := []float64{0.5, 0.99, 0.999}
 	before, err := b.deadlocks(ctx)
 	if err != nil {
 		return err
 	}
-	var with, without []time.Duration
-	for range rounds {
-		took, err := b.load(ctx, writers, b.publishOurs, length)
-		if err != nil {
-			return err
+	var all [2][]time.Duration // without and with
+	ratios := make([][]float64, len(places))
+	for round := range rounds {
+		var took [2][]time.Duration
+		for turn := range 2 {
+			with := (round + turn) % 2 // who begins changes, too
+			if took[with], err = b.beside(ctx, with == 1, writers, length); err != nil {
+				return err
+			}
+			all[with] = append(all[with], took[with]...)
 		}
-		without = append(without, took...)
-		r, err := b.relay(ctx, relay.FromNow, func([]*postrider.Message) {})
-		if err != nil {
-			return err
-		}
-		if took, err = b.load(ctx, writers, b.publishOurs, length); err != nil {
-			return errors.Join(err, r.stop())
-		}
-		with = append(with, took...)
-		if err := errors.Join(r.stop(), b.forget(ctx)); err != nil {
-			return err
+		for i, p := range places {
+			ratios[i] = append(ratios[i], float64(percentile(took[1], p))/float64(percentile(took[0], p)))
 		}
 	}
 	after, err := b.deadlocks(ctx)
 	if err != nil {
 		return err
 	}
-	for _, p := range []float64{0.5, 0.99} {
-		a, without := percentile(with, p), percentile(without, p)
-		fmt.Fprintf(b.out, "publishing by %d writers at full speed, p%.0f: %s with a relay at work, %s without: %.2f\n", writers, 100*p,
-			a.Round(time.Microsecond), without.Round(time.Microsecond), float64(a)/float64(without))
+	for i, p := range places {
+		slices.Sort(ratios[i])
+		fmt.Fprintf(b.out, "publishing by %d writers at full speed, p%g: %s with a relay at work, %s without; ratio %.2f (%.2f to %.2f)\n", writers,
+			100*p, percentile(all[1], p).Round(time.Microsecond), percentile(all[0], p).Round(time.Microsecond), median(ratios[i]),
+			ratios[i][0], ratios[i][rounds-1])
 	}
-	fmt.Fprintf(b.out, "%d of %d transactions were committed while the relay worked; deadlocks: %d\n", len(with), len(with)+len(without), after-before)
+	fmt.Fprintf(b.out, "%d transactions were committed with the relay at work, %d without; deadlocks: %d\n", len(all[1]), len(all[0]), after-before)
 	return nil
+}
+
+// beside publishes, with a relay at work or without.
+func (b *bench) beside(ctx context.Context, with bool, writers int, length time.Duration) ([]time.Duration, error) {
+	if !with {
+		return b.load(ctx, writers, ours, length)
+	}
+	r, err := b.relay(ctx, relay.FromNow, func([]*postrider.Message) {})
+	if err != nil {
+		return nil, err
+	}
+	took, err := b.load(ctx, writers, ours, length)
+	return took, errors.Join(err, r.stop(), b.forget(ctx))
 }
 
 func percentile(all []time.Duration, p float64) time.Duration {
