@@ -48,18 +48,34 @@ type Consumer[Tx any] struct {
 	separate atomic.Int64 // how many batches are still to have savepoints
 }
 
-// Stats counts what a consumer has done since it began.
+// Stats counts what a consumer has done since it began, in this process. Every field only grows, so that a process can export
+// it as it is, e.g. by expvar:
+//
+//	expvar.Publish("order-view", expvar.Func(func() any { return consumer.Stats() }))
+//
+// What stands in the database (IDs and watermarks, parked messages, held keys, dead letters) is in StatusStore and
+// relay.Status.
 type Stats struct {
-	// Received are deliveries; Applied messages whose effect was committed, those that had been put aside included.
-	Received, Applied int64
-	// Duplicates are deliveries of messages that were consumed before, Skipped messages passed over for want of a handler or
-	// because of their aggregate's version.
-	Duplicates, Skipped int64
-	// Failed are failed attempts, Parked and Dead messages put aside and given up as they came.
-	Failed, Parked, Dead int64
-	// Lost are messages whose right was lost before they were settled, Unacknowledged those that the broker would not hear
-	// of: all of these come again.
-	Lost, Unacknowledged int64
+	// Received counts deliveries.
+	Received int64 `json:"received"`
+	// Applied counts messages whose effect was committed, those that had been put aside included.
+	Applied int64 `json:"applied"`
+	// Duplicates counts deliveries of messages that were consumed before.
+	Duplicates int64 `json:"duplicates"`
+	// Skipped counts messages that were passed over for want of a handler, or because of their aggregate's version.
+	Skipped int64 `json:"skipped"`
+	// Failed counts failed attempts, those of messages that had been put aside included.
+	Failed int64 `json:"failed"`
+	// Parked counts messages that were put aside as they came, Held those of them that had not failed but stand behind a
+	// held key.
+	Parked int64 `json:"parked"`
+	Held   int64 `json:"held"`
+	// Dead counts messages that were given up as they came. What dies later is in relay.Status.
+	Dead int64 `json:"dead"`
+	// Lost counts messages whose right was lost before they were settled, Unacknowledged those that the broker would not
+	// hear of: all of these come again.
+	Lost           int64 `json:"lost"`
+	Unacknowledged int64 `json:"unacknowledged"`
 }
 
 // NewConsumer makes a consumer of what a subscriber reads. Errors: every fault of the configuration at once.
@@ -100,7 +116,7 @@ func (asideStore) Fetch(context.Context, string, relay.FetchRequest) ([]relay.Ba
 // Name returns the consumer's name.
 func (c *Consumer[Tx]) Name() string { return c.cfg.Name }
 
-// Stats returns what has been done since the consumer began.
+// Stats returns what has been done since the consumer began. It is safe for concurrent use, and costs a copy.
 func (c *Consumer[Tx]) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()

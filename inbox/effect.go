@@ -109,6 +109,15 @@ func (c *Consumer[Tx]) goesAhead(ctx context.Context, tx Tx, m *postrider.Messag
 // processParked applies the effect of a message that was put aside, when its time has come. If versions are missing before
 // it, and are parked behind it because they came in another order, they go first.
 func (c *Consumer[Tx]) processParked(ctx context.Context, m *postrider.Message) error {
+	err := c.processInOrder(ctx, m)
+	if kind := postrider.OutcomeOf(err).Kind; err != nil && ctx.Err() == nil && !errors.Is(err, errUnhandled) &&
+		(kind == postrider.Retried || kind == postrider.DeadLettered) {
+		c.note(func(s *Stats) { s.Failed++ })
+	}
+	return err
+}
+
+func (c *Consumer[Tx]) processInOrder(ctx context.Context, m *postrider.Message) error {
 	for {
 		err := c.processAside(ctx, m)
 		if !errors.Is(err, ErrGap) {

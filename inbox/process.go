@@ -205,6 +205,7 @@ const (
 	duplicate
 	skipped
 	putAside
+	putBehind // a held key
 	buried
 )
 
@@ -218,6 +219,9 @@ func (s *Stats) count(e end) {
 		s.Skipped++
 	case putAside:
 		s.Parked++
+	case putBehind:
+		s.Parked++
+		s.Held++
 	case buried:
 		s.Dead++
 	}

@@ -243,7 +243,7 @@ func (t *transaction[Tx]) deliver(ctx context.Context, it *item) error {
 			return err
 		}
 		if !goesAhead {
-			t.ends[it] = putAside
+			t.ends[it] = putBehind
 			t.parked = append(t.parked, Parked{Message: it.stamped(), Reason: relay.ParkHeld})
 			return nil
 		}

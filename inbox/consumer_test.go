@@ -1,0 +1,148 @@
+package inbox_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postrider/postrider"
+	memorybroker "github.com/postrider/postrider/broker/memory"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/store/memory"
+)
+
+// text is a log that can be read while it is written.
+type text struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (w *text) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.Write(p)
+}
+
+func (w *text) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.String()
+}
+
+// started runs a consumer of one partition until the test ends, and returns it with its log.
+func started(t *testing.T, b *memorybroker.Broker, source memorybroker.SubscriberConfig, cfg inbox.ConsumerConfig, h inbox.Handler[*memory.Tx]) (*inbox.Consumer[*memory.Tx], *text) {
+	t.Helper()
+	source.Group, source.Topics, source.Partitions = "view", []string{"t"}, 1
+	subscriber, err := b.Subscriber(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := inbox.New(memory.New(memory.Config{}), inbox.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &text{}
+	cfg.Name, cfg.Logger = "view", slog.New(slog.NewTextHandler(log, nil))
+	c, err := inbox.NewConsumer(in, subscriber, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.HandleFunc("t", h); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+	synctest.Wait()
+	return c, log
+}
+
+func newBroker(t *testing.T) *memorybroker.Broker {
+	t.Helper()
+	b, err := memorybroker.New(memorybroker.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestWarnsWhenIDsAreForgottenTooSoon: a consumer compares how long it remembers with how long the source delivers again.
+func TestWarnsWhenIDsAreForgottenTooSoon(t *testing.T) {
+	t.Parallel()
+	day := 24 * time.Hour
+	for name, c := range map[string]struct {
+		window time.Duration
+		cfg    inbox.ConsumerConfig
+		want   string // "" for no warning
+	}{
+		"long enough":           {window: 6 * day},
+		"too short":             {window: 7 * day, want: "set KeepIDs to 192h0m0s or more"},
+		"too short for replays": {window: day, cfg: inbox.ConsumerConfig{ReplayWindow: 10 * day}, want: "set KeepIDs to 264h0m0s or more"},
+		"kept for longer":       {window: 30 * day, cfg: inbox.ConsumerConfig{KeepIDs: 31 * day}},
+		"without limit":         {want: "without limit"},
+		"by watermark":          {cfg: inbox.ConsumerConfig{Remember: inbox.ByWatermark}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				_, log := started(t, newBroker(t), memorybroker.SubscriberConfig{RedeliveryWindow: c.window}, c.cfg,
+					func(context.Context, *memory.Tx, *postrider.Message) error { return nil })
+				const warning = "a message may have its effect twice"
+				if got := log.String(); strings.Contains(got, warning) != (c.want != "") || !strings.Contains(got, c.want) {
+					t.Errorf("the log says %q, want in a warning %q", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+// TestStats: a consumer counts what it does.
+func TestStats(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t)
+		c, _ := started(t, b, memorybroker.SubscriberConfig{}, inbox.ConsumerConfig{LocalAttempts: 1, Unhandled: inbox.SkipUnhandled},
+			func(_ context.Context, _ *memory.Tx, m *postrider.Message) error {
+				switch {
+				case m.Key == "refused":
+					return postrider.Dead("refused", errors.New("no"))
+				case m.ID == "3" && m.Attempt <= 2:
+					return postrider.Retry(time.Minute, errors.New("not yet"))
+				}
+				return nil
+			})
+		var msgs []*postrider.Message
+		for _, m := range [][2]string{{"1", "good"}, {"2", "refused"}, {"3", "fails"}, {"4", "fails"}, {"5", "fails"}, {"6", "good"}, {"1", "good"}} {
+			msgs = append(msgs, &postrider.Message{ID: m[0], Type: "t", Topic: "t", Source: "s", Key: m[1], Time: time.Now()})
+		}
+		msgs = append(msgs, &postrider.Message{ID: "7", Type: "another", Topic: "t", Source: "s", Time: time.Now()})
+		if err := errors.Join(b.Publish(t.Context(), msgs)...); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		want := inbox.Stats{Received: 8, Applied: 2, Duplicates: 1, Skipped: 1, Failed: 2, Parked: 3, Held: 2, Dead: 1}
+		if got := c.Stats(); got != want {
+			t.Errorf("at first:\n got %+v\nwant %+v", got, want)
+		}
+		time.Sleep(time.Hour)
+		want.Applied, want.Failed = 5, 3
+		if got := c.Stats(); got != want {
+			t.Errorf("when what was parked is done:\n got %+v\nwant %+v", got, want)
+		}
+		if text, err := json.Marshal(c.Stats()); err != nil || !strings.Contains(string(text), `"applied":5,"duplicates":1`) {
+			t.Errorf("as JSON: %s, %v", text, err)
+		}
+	})
+}
