@@ -15,8 +15,7 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// runs calls deadletter.Run in a bubble until the test ends, and returns how often it has looked for redrives and a function
-// that reads its log.
+// runs calls deadletter.Run in a bubble until the test ends, and returns a function that reads its log.
 func runs(t *testing.T, s deadletter.RedriveStore) (log func() string) {
 	t.Helper()
 	var out bytes.Buffer

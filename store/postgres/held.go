@@ -23,8 +23,9 @@ select 1 from (select name from mine order by name) as m cross join lateral (
 	// heldPlaceSQL is where the row of a key stands that lockHeldSQL has locked.
 	heldPlaceSQL = `lateral (select h.ctid as place from {held} h where h.relay = $1::text and h.key = m.name offset 0) as k`
 
-	// holdSQL (in which state is no column, for an index by state would be the wrong one) holds a key for a decision (after < 0) only while the head's dead letter is open, and otherwise makes it due at
-	// once when the head has died and is not parked again: an operator has moved it on meanwhile.
+	// holdSQL holds a key for a decision (after < 0) only while the head's dead letter is open, and otherwise makes it due at
+	// once when the head has died and is not parked again: an operator has moved it on meanwhile. The state is no bare column,
+	// so that no index of the open letters is read instead of that by sequence.
 	holdSQL = mineSQL + `
 insert into {held} as h (relay, key, partition, seq, reason, cause, attempts, since, next_attempt_at)
 select $1::text, m.name, m.part, m.number, m.why, m.what, m.tries, clock_timestamp(),
