@@ -30,13 +30,14 @@
 // known to take, for calls of one message, and where the server has too many batches.
 //
 // Batches are used where the stream allows them (allow_batched) and has one replica; docs/adr/0008-nats-fast-batches.md says
-// why not with more. The publisher looks at the stream again every 10 s while it is busy. One by one, a key's rate is bounded by
-// the time to an acknowledgement (1,000 per second at a millisecond).
+// why not with more, and in which rare cases limits that are reached or changed at that moment cost a key its order. The
+// publisher looks at the stream again every 10 s while it is busy. One by one, a key's rate is bounded by the time to an
+// acknowledgement (1,000 per second at a millisecond).
 //
 // # Failure
 //
-//   - The connection breaks: every message of the calls under way that is not known to be stored fails with postrider.Unavailable. So
-//     do calls without a connection. The connection is made again for ever.
+//   - The connection breaks: every message of the calls under way that is not known to be stored fails with
+//     postrider.Unavailable. So do calls without a connection. The connection is made again for ever.
 //   - No answer within Config.AckWait: Unavailable if nothing was answered in that time; else a batch is asked about again, one
 //     by one, and a message that was alone has failed.
 //   - No stream takes the subject: the message fails; if the stream's subjects say that it should, the stream is without a
