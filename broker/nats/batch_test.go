@@ -133,7 +133,7 @@ func TestBatchEndLost(t *testing.T) {
 				if passes(reply) {
 					return true
 				}
-				p.drop()
+				p.Drop()
 				return false
 			})
 		},

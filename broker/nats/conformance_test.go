@@ -100,9 +100,9 @@ func harness(t *testing.T, s natsServer, name string) brokertest.Harness {
 		Refuse:       faults.mark(faults.refuse, 1),
 		LoseAcks:     faults.mark(faults.loseAck, 1),
 		LoseMessages: faults.mark(faults.loseMsg, 2), // in a batch, and in what the publisher does about it
-		Drop:         faults.drop,
-		Pause:        faults.pause,
-		Resume:       faults.resume,
+		Drop:         faults.Drop,
+		Pause:        faults.Pause,
+		Resume:       faults.Resume,
 	}
 	if _, external := s.(runningServer); !external {
 		h.Stop, h.Start = s.stop, s.start

@@ -5,134 +5,37 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"net"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/postrider/postrider/internal/faultproxy"
 )
 
 // proxy stands between a client and a NATS server, understands their protocol, and makes go wrong what it is told to.
 type proxy struct {
-	listener net.Listener
-	server   string // host:port
-	running  sync.WaitGroup
+	*faultproxy.Proxy
 
 	mu       sync.Mutex
-	resumed  chan struct{} // closed while nothing is paused
-	links    map[*link]bool
 	refuse   map[string]int // how many times
 	loseAck  map[string]int
 	loseMsg  map[string]int
 	onSend   func(reply string) (pass bool) // called for every message with a reply subject, if it is not nil
 	onAnswer func(subject string) (pass bool)
-	closed   bool
-	severed  bool // no connection is let through
-	accepted int
 }
 
 func newProxy(t testing.TB, server string) *proxy {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxy{
-		listener: listener, server: server,
-		resumed: make(chan struct{}), links: make(map[*link]bool),
-		refuse: make(map[string]int), loseAck: make(map[string]int), loseMsg: make(map[string]int),
-	}
-	close(p.resumed)
-	p.running.Go(p.accept)
-	t.Cleanup(p.close)
+	p := &proxy{refuse: make(map[string]int), loseAck: make(map[string]int), loseMsg: make(map[string]int)}
+	p.Proxy = faultproxy.New(t, server, func(l *faultproxy.Link) (toServer, toClient func()) {
+		n := &link{Link: l, faults: p, broken: make(map[string]bool), lostAcks: make(map[string]bool)}
+		return n.toServer, n.toClient
+	})
 	return p
 }
 
-func (p *proxy) url() string { return "nats://" + p.listener.Addr().String() }
-
-func (p *proxy) accept() {
-	for {
-		client, err := p.listener.Accept()
-		if err != nil {
-			return
-		}
-		server, err := net.Dial("tcp", p.server)
-		if err != nil {
-			_ = client.Close()
-			continue
-		}
-		l := &link{proxy: p, client: client, server: server, broken: make(map[string]bool), lostAcks: make(map[string]bool)}
-		p.mu.Lock()
-		if p.closed || p.severed {
-			p.mu.Unlock()
-			l.close()
-			continue
-		}
-		p.links[l] = true
-		p.accepted++
-		p.mu.Unlock()
-		p.running.Go(l.toServer)
-		p.running.Go(l.toClient)
-	}
-}
-
-func (p *proxy) close() {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
-	_ = p.listener.Close()
-	p.resume()
-	p.drop()
-	p.running.Wait()
-}
-
-// drop cuts every connection.
-func (p *proxy) drop() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for l := range p.links {
-		l.close()
-		delete(p.links, l)
-	}
-}
-
-// cut breaks every connection and lets none be made until restore.
-func (p *proxy) cut() {
-	p.mu.Lock()
-	p.severed = true
-	p.mu.Unlock()
-	p.drop()
-}
-
-func (p *proxy) restore() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.severed = false
-}
-
-func (p *proxy) pause() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.resumed = make(chan struct{})
-}
-
-func (p *proxy) resume() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	select {
-	case <-p.resumed:
-	default:
-		close(p.resumed)
-	}
-}
-
-// pass returns when nothing is paused.
-func (p *proxy) pass() {
-	p.mu.Lock()
-	resumed := p.resumed
-	p.mu.Unlock()
-	<-resumed
-}
+func (p *proxy) url() string { return "nats://" + p.Address() }
 
 // mark returns a function that has what a set stands for happen to messages, so many times to each.
 func (p *proxy) mark(set map[string]int, times int) func(ids ...string) {
@@ -173,30 +76,25 @@ func (p *proxy) when(f *func(string) bool, pass func(string) bool) {
 
 // link is one connection through the proxy.
 type link struct {
-	proxy          *proxy
-	client, server net.Conn
-	broken         map[string]bool // batches of which a message was kept back
+	*faultproxy.Link
+
+	faults *proxy
+	broken map[string]bool // batches of which a message was kept back
 
 	mu       sync.Mutex // for writing to the client, and the following
 	subs     [][2]string
 	lostAcks map[string]bool // reply subjects whose answer is to be lost
 }
 
-func (l *link) close() {
-	_ = l.client.Close()
-	_ = l.server.Close()
-}
-
 // toServer passes on what the client sends, frame by frame.
 func (l *link) toServer() {
-	defer l.close()
-	r := bufio.NewReaderSize(l.client, 1<<20)
+	r := bufio.NewReaderSize(l.Client, 1<<20)
 	for {
 		line, payload, err := readFrame(r)
 		if err != nil {
 			return
 		}
-		l.proxy.pass()
+		l.Proxy.Pass()
 		fields := strings.Fields(line)
 		switch {
 		case len(fields) >= 3 && strings.EqualFold(fields[0], "SUB"):
@@ -205,10 +103,10 @@ func (l *link) toServer() {
 			l.mu.Unlock()
 		case len(fields) == 5 && strings.EqualFold(fields[0], "HPUB") && l.faulty(fields[2], payload):
 			continue
-		case len(fields) >= 4 && strings.HasSuffix(strings.ToUpper(fields[0]), "PUB") && !l.proxy.passes(&l.proxy.onSend, fields[2]):
+		case len(fields) >= 4 && strings.HasSuffix(strings.ToUpper(fields[0]), "PUB") && !l.faults.passes(&l.faults.onSend, fields[2]):
 			continue
 		}
-		if _, err := l.server.Write(append([]byte(line), payload...)); err != nil {
+		if _, err := l.Server.Write(append([]byte(line), payload...)); err != nil {
 			return
 		}
 	}
@@ -218,7 +116,7 @@ func (l *link) toServer() {
 // batch, one message only is kept back: the server takes nothing behind it.
 func (l *link) faulty(reply string, payload []byte) bool {
 	id := headerOf(payload, "Nats-Msg-Id")
-	p := l.proxy
+	p := l.faults
 	batch := batchOf(reply)
 	switch {
 	case batch != "" && l.broken[batch]:
@@ -253,7 +151,7 @@ func (l *link) answer(subject, data string) {
 	defer l.mu.Unlock()
 	for _, sub := range l.subs {
 		if prefix, ok := strings.CutSuffix(sub[0], ".>"); ok && strings.HasPrefix(subject, prefix+".") {
-			_, _ = fmt.Fprintf(l.client, "MSG %s %s %d\r\n%s\r\n", subject, sub[1], len(data), data)
+			_, _ = fmt.Fprintf(l.Client, "MSG %s %s %d\r\n%s\r\n", subject, sub[1], len(data), data)
 			return
 		}
 	}
@@ -261,16 +159,15 @@ func (l *link) answer(subject, data string) {
 
 // toClient passes on what the server sends, but for lost answers.
 func (l *link) toClient() {
-	defer l.close()
-	r := bufio.NewReaderSize(l.server, 1<<20)
+	r := bufio.NewReaderSize(l.Server, 1<<20)
 	for {
 		line, payload, err := readFrame(r)
 		if err != nil {
 			return
 		}
-		l.proxy.pass()
+		l.Proxy.Pass()
 		fields := strings.Fields(line)
-		if len(fields) >= 4 && strings.HasSuffix(fields[0], "MSG") && !l.proxy.passes(&l.proxy.onAnswer, fields[1]) {
+		if len(fields) >= 4 && strings.HasSuffix(fields[0], "MSG") && !l.faults.passes(&l.faults.onAnswer, fields[1]) {
 			continue
 		}
 		l.mu.Lock()
@@ -279,7 +176,7 @@ func (l *link) toClient() {
 			l.mu.Unlock()
 			continue
 		}
-		_, err = l.client.Write(append([]byte(line), payload...))
+		_, err = l.Client.Write(append([]byte(line), payload...))
 		l.mu.Unlock()
 		if err != nil {
 			return

@@ -214,9 +214,11 @@ func (p *Publisher) takeRoom() bool {
 	}
 }
 
-// watch tells the calls under way when the connection breaks: their acknowledgements will not come.
+// watch tells the calls under way when the connection breaks: their acknowledgements will not come. The next server may be
+// another, so what the stream allows is looked at again.
 func (p *Publisher) watch() {
 	for range p.status {
+		p.batches.until.Store(0)
 		p.mu.Lock()
 		close(p.lost)
 		p.lost = make(chan struct{})

@@ -325,8 +325,8 @@ func TestInFlight(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer p.Close()
-			silent.pause()
-			defer silent.resume()
+			silent.Pause()
+			defer silent.Resume()
 			before := conn.Stats().OutMsgs
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
@@ -351,11 +351,11 @@ func TestWindowIsGivenBack(t *testing.T) {
 			faults.mark(faults.loseAck, 1)(msgs[0].ID, msgs[4].ID, msgs[8].ID)
 			faults.mark(faults.refuse, 1)(msgs[2].ID)
 			p.Publish(t.Context(), msgs)
-			faults.pause()
+			faults.Pause()
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			p.Publish(ctx, msgs)
 			cancel()
-			faults.resume()
+			faults.Resume()
 			if errs := p.Publish(t.Context(), msgs); errs != nil {
 				t.Fatalf("round %d: %v", i, errs)
 			}

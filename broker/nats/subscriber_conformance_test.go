@@ -48,7 +48,7 @@ func subscriberEnv(t *testing.T, s natsServer, cfg natsbroker.SubscriberConfig) 
 			faults := newProxy(t, s.address())
 			c := cfg
 			c.Group = group
-			return brokertest.Member{Subscriber: openSubscriber(t, faults.url(), c), Cut: faults.cut, Restore: faults.restore}
+			return brokertest.Member{Subscriber: openSubscriber(t, faults.url(), c), Cut: faults.Sever, Restore: faults.Restore}
 		},
 		Poison: func(t testing.TB, _ string) []byte {
 			_, js := connect(t, s.address())
