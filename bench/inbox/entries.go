@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -27,31 +28,38 @@ const (
 	keys     = 1_000
 )
 
+// What is written by hand reads the same source as what it is measured beside, and acknowledges to it: consumers a broker
+// in memory, relays an outbox.
 var (
-	handSingle     = way{"by hand: claim, effect, commit", byHand(1, one)}
-	handParallel   = way{"by hand, 16 at once", byHand(parallel, one)}
-	handBatch      = way{"by hand, 100 in a transaction", byHand(1, many(false))}
-	handSavepoints = way{"by hand, 100 with savepoints", byHand(1, many(true))}
-	handMark       = way{"by hand, watermark of 100", byHand(1, mark)}
+	handSingle     = way{"by hand: claim, effect, commit", byHand(1, 1, one)}
+	handParallel   = way{"by hand, 16 at once", byHand(parallel, 1, one)}
+	handBatch      = way{"by hand, 100 in a transaction", byHand(1, batch, many(false))}
+	handSavepoints = way{"by hand, 100 with savepoints", byHand(1, batch, many(true))}
+	handMarkSingle = way{"by hand: watermark, effect, commit", byHand(1, 1, mark)}
+	handMark       = way{"by hand, watermark of 100", byHand(1, batch, mark)}
+	handLogSingle  = way{"by hand: read the outbox, effect, position", byHandFromLog(1)}
+	handLog        = way{"by hand, 100 from the outbox", byHandFromLog(batch)}
 
-	byID          = way{"consumer by ID", consume(inbox.ConsumerConfig{Concurrency: 1})}
-	byIDParallel  = way{"consumer by ID, 16 at once", consume(inbox.ConsumerConfig{Concurrency: parallel})}
-	byIDBatch     = way{"consumer by ID, batches of 100", consume(inbox.ConsumerConfig{Concurrency: 1, Batch: batch})}
-	byWatermark   = way{"consumer by watermark, batches of 100", consume(inbox.ConsumerConfig{Concurrency: 1, Remember: inbox.ByWatermark, Batch: batch})}
-	handleTx      = way{"relay.HandleTx, transactions of one", relayTx(1)}
-	handleTxBatch = way{"relay.HandleTx, transactions of 100", relayTx(batch)}
+	byID              = way{"consumer by ID", consume(inbox.ConsumerConfig{Concurrency: 1})}
+	byIDParallel      = way{"consumer by ID, 16 at once", consume(inbox.ConsumerConfig{Concurrency: parallel})}
+	byIDBatch         = way{"consumer by ID, batches of 100", consume(inbox.ConsumerConfig{Concurrency: 1, Batch: batch})}
+	byWatermarkSingle = way{"consumer by watermark, one by one", consume(inbox.ConsumerConfig{Concurrency: 1, Remember: inbox.ByWatermark, Batch: 1})}
+	byWatermark       = way{"consumer by watermark, batches of 100", consume(inbox.ConsumerConfig{Concurrency: 1, Remember: inbox.ByWatermark, Batch: batch})}
+	handleTx          = way{"relay.HandleTx, transactions of one", relayTx(1)}
+	handleTxBatch     = way{"relay.HandleTx, transactions of 100", relayTx(batch)}
 )
 
-// Those that commit each message by itself get a tenth of the messages.
+// Those that commit each message by itself get a fifth of the messages.
 var pairs = []pair{
-	{byID, handSingle, 0.1},
-	{handleTx, handSingle, 0.1},
+	{byID, handSingle, 0.2},
+	{byWatermarkSingle, handMarkSingle, 0.2},
+	{handleTx, handLogSingle, 0.2},
 	{byIDParallel, handParallel, 1},
 	{byIDBatch, handBatch, 1},
 	{byIDBatch, handSavepoints, 1},
 	{byWatermark, handMark, 1},
 	{byWatermark, byIDBatch, 1},
-	{handleTxBatch, handMark, 1},
+	{handleTxBatch, handLog, 1},
 	{handleTxBatch, byIDBatch, 1},
 }
 
@@ -74,6 +82,8 @@ create table %[1]seffect (id text not null, at timestamptz not null default now(
 create table %[1]sseen (consumer text, id text, at timestamptz not null default now(), primary key (consumer, id));
 create index on %[1]sseen (consumer, at);
 create table %[1]smark (consumer text primary key, position bigint);
+create table %[1]soutbox (seq bigint generated always as identity primary key, id text not null, type text not null,
+	topic text not null, key text not null, payload bytea not null);
 insert into %[1]smark values ('view', 0)`, prefix))
 	if err != nil {
 		return nil, err
@@ -93,57 +103,90 @@ func (b *bench) check(ctx context.Context, n int) error {
 }
 
 func (b *bench) drop(ctx context.Context) error {
-	_, dropErr := b.pool.Exec(ctx, fmt.Sprintf("drop table %[1]seffect, %[1]sseen, %[1]smark", b.prefix))
+	_, dropErr := b.pool.Exec(ctx, fmt.Sprintf("drop table %[1]seffect, %[1]sseen, %[1]smark, %[1]soutbox", b.prefix))
 	_, err := postgres.Migrate(ctx, b.pool, postgres.Config{Prefix: b.prefix}, 0)
 	return errors.Join(dropErr, err)
 }
 
-// byHand works on the messages by a loop written by hand, in several goroutines.
-func byHand(goroutines int, work func(ctx context.Context, b *bench, tx pgx.Tx, ids []string) (done int, err error)) func(context.Context, *bench, int) (time.Duration, error) {
+// work applies the effects of messages in a transaction, of those that are new.
+type work func(ctx context.Context, b *bench, tx pgx.Tx, batch []*postrider.Delivery) error
+
+// byHand works on the messages of a broker in memory by a loop written by hand, in several goroutines, with so many messages
+// in a transaction.
+func byHand(goroutines, size int, do work) func(context.Context, *bench, int) (time.Duration, error) {
 	return func(ctx context.Context, b *bench, n int) (time.Duration, error) {
+		subscriber, err := source(ctx, n)
+		if err != nil {
+			return 0, err
+		}
+		subscription, err := subscriber.Subscribe(ctx)
+		if err != nil {
+			return 0, err
+		}
+		start := time.Now()
+		batches := make(chan []*postrider.Delivery, 2*goroutines)
 		errs := make([]error, goroutines)
 		var wg sync.WaitGroup
-		start := time.Now()
 		for g := range goroutines {
 			wg.Go(func() {
-				var ids []string
-				for i := g; i < n; i += goroutines {
-					ids = append(ids, strconv.Itoa(i+1))
-				}
-				for len(ids) > 0 && errs[g] == nil {
-					errs[g] = pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
-						done, err := work(ctx, b, tx, ids)
-						ids = ids[done:]
-						return err
-					})
+				for batch := range batches {
+					if errs[g] == nil {
+						errs[g] = b.consumed(ctx, do, batch)
+					}
 				}
 			})
 		}
+		for left := n; left > 0 && err == nil; {
+			var received []*postrider.Delivery
+			received, err = subscription.Receive(ctx, 500)
+			left -= len(received)
+			for batch := range slices.Chunk(received, size) {
+				batches <- batch
+			}
+		}
+		close(batches)
 		wg.Wait()
-		return time.Since(start), errors.Join(errs...)
+		return time.Since(start), errors.Join(append(errs, err, subscription.Close(ctx))...)
 	}
+}
+
+// consumed works on messages in one transaction, and acknowledges them.
+func (b *bench) consumed(ctx context.Context, do work, batch []*postrider.Delivery) error {
+	if err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error { return do(ctx, b, tx, batch) }); err != nil {
+		return err
+	}
+	for _, d := range batch {
+		if err := d.Ack(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // one notes a message and, if it is new, applies its effect.
-func one(ctx context.Context, b *bench, tx pgx.Tx, ids []string) (int, error) {
-	tag, err := tx.Exec(ctx, "insert into "+b.prefix+"seen (consumer, id) values ('view', $1) on conflict do nothing", ids[0])
+func one(ctx context.Context, b *bench, tx pgx.Tx, batch []*postrider.Delivery) error {
+	id := batch[0].Message.ID
+	tag, err := tx.Exec(ctx, "insert into "+b.prefix+"seen (consumer, id) values ('view', $1) on conflict do nothing", id)
 	if err == nil && tag.RowsAffected() > 0 {
-		_, err = tx.Exec(ctx, b.effect, ids[0])
+		_, err = tx.Exec(ctx, b.effect, id)
 	}
-	return 1, err
+	return err
 }
 
 // many notes a batch of messages and applies the effects of those that are new, each within a savepoint if asked for.
-func many(savepoints bool) func(ctx context.Context, b *bench, tx pgx.Tx, ids []string) (int, error) {
-	return func(ctx context.Context, b *bench, tx pgx.Tx, ids []string) (int, error) {
-		ids = ids[:min(batch, len(ids))]
+func many(savepoints bool) work {
+	return func(ctx context.Context, b *bench, tx pgx.Tx, batch []*postrider.Delivery) error {
+		ids := make([]string, len(batch))
+		for i, d := range batch {
+			ids[i] = d.Message.ID
+		}
 		rows, err := tx.Query(ctx, "insert into "+b.prefix+"seen (consumer, id) select 'view', unnest($1::text[]) on conflict do nothing returning id", ids)
 		if err != nil {
-			return 0, err
+			return err
 		}
 		fresh, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		if err != nil {
-			return 0, err
+			return err
 		}
 		for _, id := range fresh {
 			apply := func(tx pgx.Tx) error {
@@ -156,55 +199,98 @@ func many(savepoints bool) func(ctx context.Context, b *bench, tx pgx.Tx, ids []
 				err = apply(tx)
 			}
 			if err != nil {
-				return 0, err
+				return err
 			}
 		}
-		return len(ids), nil
+		return nil
 	}
 }
 
 // mark moves a watermark and applies the effects behind it.
-func mark(ctx context.Context, b *bench, tx pgx.Tx, ids []string) (int, error) {
-	ids = ids[:min(batch, len(ids))]
-	last, err := strconv.Atoi(ids[len(ids)-1])
+func mark(ctx context.Context, b *bench, tx pgx.Tx, batch []*postrider.Delivery) error {
+	var before int64
+	if err := tx.QueryRow(ctx, "select position from "+b.prefix+"mark where consumer = 'view' for update").Scan(&before); err != nil {
+		return err
+	}
+	for _, d := range batch {
+		if d.Position.Offset < before {
+			continue
+		}
+		if _, err := tx.Exec(ctx, b.effect, d.Message.ID); err != nil {
+			return err
+		}
+	}
+	_, err := tx.Exec(ctx, "update "+b.prefix+"mark set position = $1 where consumer = 'view'", batch[len(batch)-1].Position.Offset+1)
+	return err
+}
+
+// byHandFromLog works on the messages of a plain outbox table: it reads what is behind a position, applies the effects and
+// moves the position, in one transaction. (What commits late under a lower number it would lose.)
+func byHandFromLog(size int) func(context.Context, *bench, int) (time.Duration, error) {
+	return func(ctx context.Context, b *bench, n int) (time.Duration, error) {
+		_, err := b.pool.Exec(ctx, "insert into "+b.prefix+"outbox (id, type, topic, key, payload) "+
+			"select i::text, 't', 't', (i % 1000)::text, '{}' from generate_series(1, $1::int4) as i", n)
+		start := time.Now()
+		for done := 0; done < n && err == nil; {
+			err = pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+				read, err := b.readLog(ctx, tx, size)
+				done += read
+				return err
+			})
+		}
+		return time.Since(start), err
+	}
+}
+
+func (b *bench) readLog(ctx context.Context, tx pgx.Tx, size int) (int, error) {
+	var position int64
+	if err := tx.QueryRow(ctx, "select position from "+b.prefix+"mark where consumer = 'view' for update").Scan(&position); err != nil {
+		return 0, err
+	}
+	rows, err := tx.Query(ctx, "select seq, id, type, topic, key, payload from "+b.prefix+"outbox where seq > $1 order by seq limit $2", position, size)
 	if err != nil {
 		return 0, err
 	}
-	var before int
-	if err := tx.QueryRow(ctx, "select position from "+b.prefix+"mark where consumer = 'view' for update").Scan(&before); err != nil {
-		return 0, err
-	}
-	for _, id := range ids {
-		if at, err := strconv.Atoi(id); err != nil || at <= before {
-			continue
-		}
-		if _, err := tx.Exec(ctx, b.effect, id); err != nil {
+	msgs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*postrider.Message, error) {
+		var m postrider.Message
+		return &m, row.Scan(&m.Sequence, &m.ID, &m.Type, &m.Topic, &m.Key, &m.Payload)
+	})
+	for _, m := range msgs {
+		position = m.Sequence
+		if _, err := tx.Exec(ctx, b.effect, m.ID); err != nil {
 			return 0, err
 		}
 	}
-	_, err = tx.Exec(ctx, "update "+b.prefix+"mark set position = $1 where consumer = 'view'", last)
-	return len(ids), err
+	if err == nil {
+		_, err = tx.Exec(ctx, "update "+b.prefix+"mark set position = $1 where consumer = 'view'", position)
+	}
+	return len(msgs), err
 }
 
 func message(i int) *postrider.Message {
 	return &postrider.Message{ID: strconv.Itoa(i), Type: "t", Topic: "t", Key: strconv.Itoa(i % keys), Payload: []byte("{}")}
 }
 
+// source is a broker in memory with n messages.
+func source(ctx context.Context, n int) (*memorybroker.Subscriber, error) {
+	broker, err := memorybroker.New(memorybroker.Config{})
+	if err != nil {
+		return nil, err
+	}
+	msgs := make([]*postrider.Message, n)
+	for i := range msgs {
+		msgs[i] = message(i + 1)
+	}
+	if err := errors.Join(broker.Publish(ctx, msgs)...); err != nil {
+		return nil, err
+	}
+	return broker.Subscriber(memorybroker.SubscriberConfig{Group: "view", Topics: []string{"t"}, Partitions: 1})
+}
+
 // consume works on the messages of a broker in memory by a consumer.
 func consume(cfg inbox.ConsumerConfig) func(context.Context, *bench, int) (time.Duration, error) {
 	return func(ctx context.Context, b *bench, n int) (time.Duration, error) {
-		broker, err := memorybroker.New(memorybroker.Config{})
-		if err != nil {
-			return 0, err
-		}
-		msgs := make([]*postrider.Message, n)
-		for i := range msgs {
-			msgs[i] = message(i + 1)
-		}
-		if err := errors.Join(broker.Publish(ctx, msgs)...); err != nil {
-			return 0, err
-		}
-		subscriber, err := broker.Subscriber(memorybroker.SubscriberConfig{Group: "view", Topics: []string{"t"}, Partitions: 1})
+		subscriber, err := source(ctx, n)
 		if err != nil {
 			return 0, err
 		}

@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -48,11 +49,16 @@ type pair struct {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("bench/inbox", flag.ContinueOnError)
-	messages := flags.Int("messages", 20_000, "messages of a measurement; those that commit each by itself have a tenth")
+	messages := flags.Int("messages", 20_000, "messages of a measurement; those that commit each by itself have a fifth")
 	rounds := flags.Int("rounds", 7, "how often each pair is measured")
 	quick := flags.Bool("quick", false, "few messages, one round")
+	only := flags.String("run", "", "measure only the pairs of which ours is named like this regular expression, e.g. 'by ID$'")
 	url := flags.String("postgres", "", "URL of a PostgreSQL server to use instead of one started for this")
 	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	named, err := regexp.Compile(*only)
+	if err != nil {
 		return err
 	}
 	if *quick {
@@ -66,22 +72,33 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		defer stop()
 		*url = server
 	}
-	pool, err := pgxpool.New(ctx, *url)
+	pool, err := newPool(ctx, *url)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
 
-	results := make([]result, len(pairs))
+	chosen := slices.DeleteFunc(slices.Clone(pairs), func(p pair) bool { return !named.MatchString(p.ours.name) })
+	results := make([]result, len(chosen))
 	for round := range *rounds {
-		for i, p := range pairs {
+		for i, p := range chosen {
 			n := max(int(float64(*messages)*p.part), 100)
 			if err := results[i].add(ctx, pool, p, n, round%2 == 0); err != nil {
 				return err
 			}
 		}
 	}
-	return report(out, results)
+	return report(out, chosen, results)
+}
+
+// newPool has a connection for each transaction at once, and four for the relay of what was put aside.
+func newPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	cfg.MaxConns = parallel + 4
+	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
 // result is the rates of a pair, in messages per second.
@@ -145,7 +162,7 @@ func measure(ctx context.Context, pool *pgxpool.Pool, w way, n int) (float64, er
 	return float64(n) / took.Seconds(), err
 }
 
-func report(out io.Writer, results []result) error {
+func report(out io.Writer, pairs []pair, results []result) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\tmessages/s\tbeside\tmessages/s\tratio\t(quartiles)")
 	for i, r := range results {
