@@ -42,7 +42,7 @@ type way struct {
 }
 
 func (b *bench) ways() []way {
-	delete := func(ctx context.Context) (int64, error) {
+	drop := func(ctx context.Context) (int64, error) {
 		m, err := b.store.Maintain(ctx, relay.Retention{})
 		return m.Dropped, err
 	}
@@ -52,8 +52,8 @@ func (b *bench) ways() []way {
 	pinned := strings.Replace(published, "postrider_log", "parted", 1)
 	return []way{
 		{name: "nothing is forgotten", how: ours},
-		{name: "deleted from the log", how: ours, every: second, forget: delete},
-		{name: "deleted, a publisher stays open", how: ours, every: second, forget: delete, pin: published},
+		{name: "deleted from the log", how: ours, every: second, forget: drop},
+		{name: "deleted, a publisher stays open", how: ours, every: second, forget: drop, pin: published},
 		{name: "archive", how: ours, every: often, forget: b.archive()},
 		{name: "archive, a reader of it stays open", how: ours, every: often, forget: b.archive(), pin: "SELECT COUNT(*) FROM archive"},
 		{name: "partitioned log", how: road{"parted"}, every: second, forget: b.dropParted()},
