@@ -20,26 +20,52 @@ func openerOf[Tx any](store Store[Tx]) Opener[Tx] {
 type stepwise[Tx any] struct{ store Store[Tx] }
 
 // BeginClaim implements Opener.
-func (s stepwise[Tx]) BeginClaim(ctx context.Context, consumer string, msgs []Candidate) (Tx, []Standing, error) {
-	return beginWith(ctx, s.store, "claim", func(tx Tx) ([]Standing, error) { return s.store.Claim(ctx, tx, consumer, msgs) })
+func (s stepwise[Tx]) BeginClaim(ctx context.Context, consumer string, msgs []Candidate) (tx Tx, standings []Standing, err error) {
+	tx, err = s.begin(ctx, func(tx Tx) error {
+		if standings, err = s.store.Claim(ctx, tx, consumer, msgs); err != nil {
+			return fmt.Errorf("claim: %w", err)
+		}
+		return nil
+	})
+	return tx, standings, err
 }
 
 // BeginWatermark implements Opener.
-func (s stepwise[Tx]) BeginWatermark(ctx context.Context, consumer string, at postrider.Position) (Tx, Watermark, error) {
-	return beginWith(ctx, s.store, "read the watermark", func(tx Tx) (Watermark, error) { return s.store.Watermark(ctx, tx, consumer, at) })
+func (s stepwise[Tx]) BeginWatermark(ctx context.Context, consumer string, at postrider.Position, keys []string) (
+	tx Tx, before Watermark, held []string, err error,
+) {
+	tx, err = s.begin(ctx, func(tx Tx) error {
+		if before, err = s.store.Watermark(ctx, tx, consumer, at); err != nil {
+			return fmt.Errorf("read the watermark: %w", err)
+		}
+		if before.Known && before.Offset >= at.Offset {
+			return nil // nothing is new
+		}
+		if err := s.store.SetWatermark(ctx, tx, consumer, at); err != nil {
+			return fmt.Errorf("move the watermark: %w", err)
+		}
+		if len(keys) == 0 {
+			return nil
+		}
+		if held, err = s.store.HeldAmong(ctx, tx, consumer, keys); err != nil {
+			return fmt.Errorf("look for held keys: %w", err)
+		}
+		return nil
+	})
+	return tx, before, held, err
 }
 
-// beginWith begins a transaction and takes its first step, or ends it.
-func beginWith[Tx, T any](ctx context.Context, store Store[Tx], doing string, step func(tx Tx) (T, error)) (_ Tx, out T, err error) {
+// begin begins a transaction and takes its first steps, or ends it.
+func (s stepwise[Tx]) begin(ctx context.Context, steps func(tx Tx) error) (_ Tx, err error) {
 	var none Tx
-	tx, err := store.Begin(ctx)
+	tx, err := s.store.Begin(ctx)
 	if err != nil {
-		return none, out, fmt.Errorf("begin: %w", err)
+		return none, fmt.Errorf("begin: %w", err)
 	}
-	if out, err = step(tx); err != nil {
+	if err := steps(tx); err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 		defer cancel()
-		return none, out, errors.Join(fmt.Errorf("%s: %w", doing, err), store.Rollback(ctx, tx))
+		return none, errors.Join(err, s.store.Rollback(ctx, tx))
 	}
-	return tx, out, nil
+	return tx, nil
 }

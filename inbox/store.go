@@ -42,11 +42,13 @@ type Transactor[Tx any] interface {
 	Wake()
 }
 
-// Opener is what a Store may offer beside: to begin a transaction together with its first step, in one round trip to the
-// database. What these return is what Begin and then the Ledger's method would; after an error there is no transaction.
+// Opener is what a Store may offer beside: to begin a transaction together with its first steps, in one round trip to the
+// database. What these do is what Begin and then the methods of Ledger would; after an error there is no transaction.
 type Opener[Tx any] interface {
 	BeginClaim(ctx context.Context, consumer string, msgs []Candidate) (Tx, []Standing, error)
-	BeginWatermark(ctx context.Context, consumer string, at postrider.Position) (Tx, Watermark, error)
+	// BeginWatermark reads the watermark of at's log, then moves it to at.Offset if that is ahead of it, or if there was none,
+	// and then looks which of the keys are held. It returns the watermark before the move. Keys may repeat, and there may be none.
+	BeginWatermark(ctx context.Context, consumer string, at postrider.Position, keys []string) (tx Tx, before Watermark, held []string, err error)
 }
 
 // Ledger remembers what has been consumed.

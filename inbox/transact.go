@@ -81,11 +81,6 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 			res.err = errors.Join(res.err, c.rollback(t.tx))
 		}
 	}()
-	if c.cfg.Remember == ByWatermark {
-		if err := t.passWatermark(ctx, fresh); err != nil {
-			return result{err: err}
-		}
-	}
 	if err := t.deliverAll(ctx, fresh); err != nil {
 		return result{err: err, failed: t.failed}
 	}
@@ -163,17 +158,28 @@ func (t *transaction[Tx]) beginClaim(ctx context.Context, batch []*item) ([]*ite
 	return fresh, nil
 }
 
-// beginWatermark looks up how far the source's partition was consumed.
+// beginWatermark moves the watermark of the source's partition behind the messages, and looks which of their keys are held.
 func (t *transaction[Tx]) beginWatermark(ctx context.Context, batch []*item) ([]*item, error) {
 	at := batch[0].delivery.Position
-	tx, w, err := t.opener.BeginWatermark(ctx, t.cfg.Name, at)
+	keys := make([]string, 0, len(batch))
+	for _, it := range batch {
+		at.Offset = max(at.Offset, it.delivery.Position.Offset)
+		if it.msg.Key != "" {
+			keys = append(keys, it.msg.Key)
+		}
+	}
+	tx, w, held, err := t.opener.BeginWatermark(ctx, t.cfg.Name, at, keys)
 	if err != nil {
 		return nil, err
 	}
 	t.tx = tx
+	for _, key := range held {
+		t.held[key] = true
+	}
 	if w.Earlier != "" {
 		t.cfg.Logger.Warn("the source's partition is another log than before; it is consumed from where the broker begins",
-			"consumer", t.cfg.Name, "partition", at.Partition, "epoch", at.Epoch, "earlier", w.Earlier, "offset", at.Offset)
+			"consumer", t.cfg.Name, "partition", at.Partition, "epoch", at.Epoch, "earlier", w.Earlier,
+			"offset", batch[0].delivery.Position.Offset)
 	}
 	fresh := make([]*item, 0, len(batch))
 	for _, it := range batch {
@@ -186,33 +192,6 @@ func (t *transaction[Tx]) beginWatermark(ctx context.Context, batch []*item) ([]
 		fresh = append(fresh, it)
 	}
 	return fresh, nil
-}
-
-// passWatermark moves the watermark behind the messages that are new, and looks which of their keys are held.
-func (t *transaction[Tx]) passWatermark(ctx context.Context, fresh []*item) error {
-	if len(fresh) == 0 {
-		return nil
-	}
-	if err := t.store.SetWatermark(ctx, t.tx, t.cfg.Name, fresh[len(fresh)-1].delivery.Position); err != nil {
-		return fmt.Errorf("move the watermark: %w", err)
-	}
-	keys := make([]string, 0, len(fresh))
-	for _, it := range fresh {
-		if it.msg.Key != "" {
-			keys = append(keys, it.msg.Key)
-		}
-	}
-	if len(keys) == 0 {
-		return nil
-	}
-	held, err := t.store.HeldAmong(ctx, t.tx, t.cfg.Name, keys)
-	if err != nil {
-		return fmt.Errorf("look for held keys: %w", err)
-	}
-	for _, key := range held {
-		t.held[key] = true
-	}
-	return nil
 }
 
 // deliverAll applies the effects of messages, in order.

@@ -142,8 +142,13 @@ func (l openLine[Tx]) BeginClaim(ctx context.Context, name string, msgs []inbox.
 	return opened(l.line, func() (Tx, []inbox.Standing, error) { return l.opener.BeginClaim(ctx, name, msgs) }, "Begin", "Claim")
 }
 
-func (l openLine[Tx]) BeginWatermark(ctx context.Context, name string, at postrider.Position) (Tx, inbox.Watermark, error) {
-	return opened(l.line, func() (Tx, inbox.Watermark, error) { return l.opener.BeginWatermark(ctx, name, at) }, "Begin", "Watermark")
+func (l openLine[Tx]) BeginWatermark(ctx context.Context, name string, at postrider.Position, keys []string) (Tx, inbox.Watermark, []string, error) {
+	var held []string
+	tx, before, err := opened(l.line, func() (tx Tx, before inbox.Watermark, err error) {
+		tx, before, held, err = l.opener.BeginWatermark(ctx, name, at, keys)
+		return tx, before, err
+	}, "Begin", "Watermark", "SetWatermark", "HeldAmong")
+	return tx, before, held, err
 }
 
 // opened begins a transaction by open, which stands for several operations, over the line.

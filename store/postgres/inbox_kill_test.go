@@ -31,12 +31,12 @@ func (k killable) BeginClaim(ctx context.Context, consumer string, msgs []inbox.
 	return &lockedTx{Tx: tx}, out, nil
 }
 
-func (k killable) BeginWatermark(ctx context.Context, consumer string, at postrider.Position) (pgx.Tx, inbox.Watermark, error) {
-	tx, out, err := k.bundle.BeginWatermark(ctx, consumer, at)
+func (k killable) BeginWatermark(ctx context.Context, consumer string, at postrider.Position, keys []string) (pgx.Tx, inbox.Watermark, []string, error) {
+	tx, before, held, err := k.bundle.BeginWatermark(ctx, consumer, at, keys)
 	if err != nil {
-		return nil, out, err
+		return nil, before, nil, err
 	}
-	return &lockedTx{Tx: tx}, out, nil
+	return &lockedTx{Tx: tx}, before, held, nil
 }
 
 type lockedTx struct {

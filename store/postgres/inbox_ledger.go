@@ -121,6 +121,16 @@ with latest as materialized (
 )
 insert into {watermark_moves} (consumer, partition, epoch, n, position)
 select $1::text, $2::text, $3::text, coalesce((select n from latest), 0) + 1, $4::int8`
+
+	// passMarkSQL is moveMarkSQL for a watermark that there is, if it is behind the position.
+	passMarkSQL = `
+with latest as materialized (
+	select ctid as place, n, position from {watermark_moves} where ` + markSQL + ` order by n desc limit 1
+), old as (
+	delete from {watermark_moves} where ctid = any(array(select place from latest where position < $4::int8))
+)
+insert into {watermark_moves} (consumer, partition, epoch, n, position)
+select $1::text, $2::text, $3::text, n + 1, $4::int8 from latest where position < $4::int8`
 )
 
 // lockMark locks a watermark; what it says is then to be read by another statement, for this one may wait.

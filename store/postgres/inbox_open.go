@@ -27,20 +27,39 @@ func (s *Store) BeginClaim(ctx context.Context, consumer string, msgs []inbox.Ca
 }
 
 // BeginWatermark implements inbox.Opener.
-func (s *Store) BeginWatermark(ctx context.Context, consumer string, at postrider.Position) (pgx.Tx, inbox.Watermark, error) {
-	var w inbox.Watermark
-	lock := query{sql: s.sql.lockMark, args: []any{consumer, at.Partition, at.Epoch}}
-	tx, err := s.beginWith(ctx, lock, s.readMark(consumer, at, &w))
+func (s *Store) BeginWatermark(ctx context.Context, consumer string, at postrider.Position, keys []string) (
+	tx pgx.Tx, before inbox.Watermark, held []string, err error,
+) {
+	steps := []query{
+		{sql: s.sql.lockMark, args: []any{consumer, at.Partition, at.Epoch}},
+		s.readMark(consumer, at, &before),
+		{sql: s.sql.passMark, args: []any{consumer, at.Partition, at.Epoch, at.Offset}},
+	}
+	if len(keys) > 0 {
+		steps = append(steps, s.lookForHeld(consumer, keys, &held))
+	}
+	if tx, err = s.beginWith(ctx, steps...); err != nil {
+		return nil, before, nil, translate("begin and move a watermark", err)
+	}
+	if before.Known {
+		return tx, before, held, nil
+	}
+	if before, err = s.firstWatermark(ctx, tx, consumer, at); err == nil && len(keys) > 0 {
+		held, err = s.HeldAmong(ctx, tx, consumer, keys)
+	}
 	if err != nil {
-		return nil, w, translate("begin and read a watermark", err)
+		return nil, before, nil, errors.Join(err, s.Rollback(context.WithoutCancel(ctx), tx))
 	}
-	if w.Known {
-		return tx, w, nil
+	return tx, before, held, nil
+}
+
+// firstWatermark moves a watermark that there was none of to lock: once for each log. Another process may make it meanwhile.
+func (s *Store) firstWatermark(ctx context.Context, tx pgx.Tx, consumer string, at postrider.Position) (inbox.Watermark, error) {
+	before, err := s.Watermark(ctx, tx, consumer, at)
+	if err == nil && (!before.Known || before.Offset < at.Offset) {
+		err = s.SetWatermark(ctx, tx, consumer, at)
 	}
-	if w, err = s.Watermark(ctx, tx, consumer, at); err != nil { // there is none to lock yet: once for each log
-		return nil, w, errors.Join(err, s.Rollback(context.WithoutCancel(ctx), tx))
-	}
-	return tx, w, nil
+	return before, err
 }
 
 // beginWith begins a transaction and runs queries in it, in one round trip. After an error there is none.

@@ -76,36 +76,66 @@ func TestTransactionBegunWithAClaim(t *testing.T) {
 func TestTransactionBegunWithAWatermark(t *testing.T) {
 	eachMode(t, func(t *testing.T, b *bundle) {
 		ctx := t.Context()
-		at := postrider.Position{Partition: "p", Epoch: "1", Offset: 7}
-		mark := func(at postrider.Position) (pgx.Tx, inbox.Watermark) {
+		at := postrider.Position{Partition: "p", Epoch: "1"}
+		begin := func(offset int64, want inbox.Watermark, keys ...string) pgx.Tx {
 			t.Helper()
-			tx, w, err := b.BeginWatermark(ctx, "c", at)
+			at.Offset = offset
+			tx, before, held, err := b.BeginWatermark(ctx, "c", at, keys)
 			must(t, err)
-			return tx, w
-		}
-		for _, before := range []inbox.Watermark{{}, {Known: true, Offset: 7}, {Known: true, Offset: 8}} {
-			first, w := mark(at)
-			if w != before {
-				t.Errorf("watermark %+v, want %+v", w, before)
+			if before != want {
+				t.Errorf("before %d: watermark %+v, want %+v", offset, before, want)
 			}
-			must(t, b.SetWatermark(ctx, first, "c", at))
-			var second pgx.Tx
-			w = whileLocked(t, b, first, func() (w inbox.Watermark, err error) {
-				second, w, err = b.BeginWatermark(ctx, "c", at)
-				return w, err
-			})
-			if (w != inbox.Watermark{Known: true, Offset: at.Offset}) {
-				t.Errorf("watermark after the wait: %+v, want %d", w, at.Offset)
+			if len(held) != 0 {
+				t.Errorf("before %d: keys %q are held", offset, held)
 			}
-			must(t, b.Rollback(ctx, second))
-			at.Offset++
+			return tx
 		}
+		must(t, b.Rollback(ctx, begin(7, inbox.Watermark{})))
+		must(t, b.Commit(ctx, begin(7, inbox.Watermark{}, "k")))
+		must(t, b.Commit(ctx, begin(6, inbox.Watermark{Known: true, Offset: 7}, "k", "k"))) // moves nothing
+		must(t, b.Rollback(ctx, begin(8, inbox.Watermark{Known: true, Offset: 7})))
+		first := begin(9, inbox.Watermark{Known: true, Offset: 7}, "k", "l")
+		m := &postrider.Message{ID: "a", Type: "t", Topic: "t", Source: "s", Key: "k", ContentType: "text/plain", Time: time.Now()}
+		must(t, b.Park(ctx, first, "c", []inbox.Parked{{Message: m, Reason: relay.ParkRetry}}))
+		var second pgx.Tx
+		var held []string
+		at.Offset = 10
+		before := whileLocked(t, b, first, func() (before inbox.Watermark, err error) {
+			second, before, held, err = b.BeginWatermark(ctx, "c", at, []string{"l", "k"})
+			return before, err
+		})
+		if (before != inbox.Watermark{Known: true, Offset: 9}) || !slices.Equal(held, []string{"k"}) {
+			t.Errorf("after the wait: watermark %+v and held keys %q, want 9 and k", before, held)
+		}
+		must(t, b.Commit(ctx, second))
+		must(t, b.Rollback(ctx, begin(1, inbox.Watermark{Known: true, Offset: 10})))
 		at.Epoch = "2"
-		tx, w := mark(at)
-		if (w != inbox.Watermark{Earlier: "1"}) {
-			t.Errorf("watermark of a new log: %+v", w)
+		must(t, b.Rollback(ctx, begin(1, inbox.Watermark{Earlier: "1"})))
+	})
+}
+
+// TestFirstWatermarkIsWaitedFor: two processes begin to consume the same log.
+func TestFirstWatermarkIsWaitedFor(t *testing.T) {
+	eachMode(t, func(t *testing.T, b *bundle) {
+		ctx := t.Context()
+		at := postrider.Position{Partition: "p", Epoch: "1", Offset: 7}
+		first, _, _, err := b.BeginWatermark(ctx, "c", at, nil)
+		must(t, err)
+		var second pgx.Tx
+		at.Offset = 5
+		before := whileLocked(t, b, first, func() (before inbox.Watermark, err error) {
+			second, before, _, err = b.BeginWatermark(ctx, "c", at, nil)
+			return before, err
+		})
+		if (before != inbox.Watermark{Known: true, Offset: 7}) {
+			t.Errorf("watermark after the wait: %+v, want 7", before)
 		}
-		must(t, b.Rollback(ctx, tx))
+		w, err := b.Watermark(ctx, second, "c", at)
+		must(t, err)
+		if w.Offset != 7 {
+			t.Errorf("the watermark went back to %d", w.Offset)
+		}
+		must(t, b.Commit(ctx, second))
 	})
 }
 
