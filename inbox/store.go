@@ -17,7 +17,8 @@ import (
 // use, under the consumer's name, so that whatever operates on them there operates on them here; the embedded relay.Store
 // and relay.HeldStore work on them.
 //
-// The implementations are store/postgres, store/sqlite and store/memory; store/storetest holds them to this contract.
+// The implementations are store/postgres, store/mysql, store/sqlite and store/memory;
+// store/storetest holds them to this contract.
 type Store[Tx any] interface {
 	relay.Store
 	relay.HeldStore

@@ -11,7 +11,8 @@ import (
 // TxStore is what HandleTx needs of a relay's store: transactions on the database of the outbox that commit together with
 // a settlement.
 //
-// The implementations are store/postgres, store/sqlite and store/memory; storetest.HandleTx holds them to this contract.
+// The implementations are store/postgres, store/mysql, store/sqlite and store/memory;
+// storetest.HandleTx holds them to this contract.
 type TxStore[Tx any] interface {
 	// Begin starts a transaction. A statement in it sees what others have committed before the statement began.
 	Begin(ctx context.Context) (Tx, error)

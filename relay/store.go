@@ -10,7 +10,8 @@ import (
 // Store is what a relay needs of the database that holds the outbox. Every duration that goes in or comes out is
 // measured on the database's clock; a relay never compares it with its own.
 //
-// The implementations are store/postgres, store/sqlite and store/memory; store/storetest holds them to this contract.
+// The implementations are store/postgres, store/mysql, store/sqlite and store/memory;
+// store/storetest holds them to this contract.
 type Store interface {
 	LeaseStore
 	LogStore
