@@ -627,11 +627,12 @@ func txStop[Tx any](w *txWorld[Tx]) {
 	began, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	want := w.commit("a", "b", "c")
-	p := w.start(txSetting[Tx]{handler: func(ctx context.Context, tx Tx, m *postrider.Message) error {
+	s := txSetting[Tx]{cfg: relay.Config{LeaseTTL: patience}, handler: func(ctx context.Context, tx Tx, m *postrider.Message) error {
 		once.Do(func() { close(began) })
 		<-release
 		return w.apply(ctx, tx, m)
-	}})
+	}}
+	p := w.start(s)
 	<-began
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); p.stop() }()
