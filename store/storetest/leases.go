@@ -147,8 +147,9 @@ func leavingReleases(e *env) {
 func viewShows(e *env) {
 	e.heartbeat("a", longTTL)
 	a := e.acquire("a", longTTL, 0, 2)
-	e.acquire("b", shortTTL, 1)
-	v := e.heartbeat("b", shortTTL)
+	ttl := e.longer(shortTTL, 4*shortTTL) // a busy server is to show the lease before it ends
+	e.acquire("b", ttl, 1)
+	v := e.heartbeat("b", ttl)
 	if v.Alive != 2 {
 		e.t.Errorf("%d are alive, want 2", v.Alive)
 	}
