@@ -61,28 +61,29 @@ const unknownSource = "unknown"
 const otherHeaders = "postriderheaders"
 
 // attributes yields names and values of all attributes but datacontenttype.
-func attributes(m *Message) iter.Seq2[string, string] {
+func attributes(m *Message, n *attributeNames) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		source := m.Source
 		if source == "" {
 			source = unknownSource
 		}
-		_ = yield("specversion", specVersion) &&
-			yieldText(yield, "id", m.ID) &&
-			yieldText(yield, "source", source) &&
-			yieldText(yield, "type", m.Type) &&
-			yieldText(yield, "subject", m.Subject) &&
-			yieldTime(yield, "time", m.Time) &&
-			yieldText(yield, "partitionkey", m.Key) &&
-			(m.Topic == m.Type || yieldText(yield, "topic", m.Topic)) &&
-			yieldText(yield, "tenant", m.Tenant) &&
-			yieldText(yield, "correlationid", m.CorrelationID) &&
-			yieldText(yield, "causationid", m.CausationID) &&
-			(m.SchemaVersion == 0 || yield("schemaversion", strconv.Itoa(m.SchemaVersion))) &&
-			(m.AggregateVersion == 0 || yield("aggregateversion", strconv.FormatInt(m.AggregateVersion, 10))) &&
-			(m.Sequence <= 0 || yield("sequence", formatSequence(m.Sequence))) &&
-			yieldTime(yield, "recordedtime", m.CreatedAt) &&
-			yieldHeaders(yield, m.Headers)
+		t := writeAttributes(m)
+		_ = yield(n.specVersion, specVersion) &&
+			yieldText(yield, n.id, m.ID) &&
+			yieldText(yield, n.source, source) &&
+			yieldText(yield, n.typ, m.Type) &&
+			yieldText(yield, n.subject, m.Subject) &&
+			yieldText(yield, n.time, t.time) &&
+			yieldText(yield, n.partitionKey, m.Key) &&
+			(m.Topic == m.Type || yieldText(yield, n.topic, m.Topic)) &&
+			yieldText(yield, n.tenant, m.Tenant) &&
+			yieldText(yield, n.correlationID, m.CorrelationID) &&
+			yieldText(yield, n.causationID, m.CausationID) &&
+			yieldText(yield, n.schemaVersion, t.schemaVersion) &&
+			yieldText(yield, n.aggregateVersion, t.aggregateVersion) &&
+			yieldText(yield, n.sequence, t.sequence) &&
+			yieldText(yield, n.recordedTime, t.recordedTime) &&
+			yieldHeaders(yield, n, m.Headers)
 	}
 }
 
@@ -90,12 +91,76 @@ func yieldText(yield func(string, string) bool, name, value string) bool {
 	return value == "" || yield(name, value)
 }
 
-func yieldTime(yield func(string, string) bool, name string, t time.Time) bool {
-	return t.IsZero() || yield(name, t.UTC().Format(time.RFC3339Nano))
+// attributeNames are the names of the attributes behind a prefix. They are made once for a prefix, not for each message.
+type attributeNames struct {
+	prefix string
+
+	specVersion, id, source, typ, subject, time, partitionKey, topic, tenant, correlationID, causationID, schemaVersion,
+	aggregateVersion, sequence, recordedTime, otherHeaders string
+}
+
+func namesBehind(prefix string) *attributeNames {
+	return &attributeNames{
+		prefix:           prefix,
+		specVersion:      prefix + "specversion",
+		id:               prefix + "id",
+		source:           prefix + "source",
+		typ:              prefix + "type",
+		subject:          prefix + "subject",
+		time:             prefix + "time",
+		partitionKey:     prefix + "partitionkey",
+		topic:            prefix + "topic",
+		tenant:           prefix + "tenant",
+		correlationID:    prefix + "correlationid",
+		causationID:      prefix + "causationid",
+		schemaVersion:    prefix + "schemaversion",
+		aggregateVersion: prefix + "aggregateversion",
+		sequence:         prefix + "sequence",
+		recordedTime:     prefix + "recordedtime",
+		otherHeaders:     prefix + otherHeaders,
+	}
+}
+
+// writtenAttributes are the attributes that are not text in a message; empty ones are left out.
+type writtenAttributes struct{ time, schemaVersion, aggregateVersion, sequence, recordedTime string }
+
+// writeAttributes writes them into one piece of memory.
+func writeAttributes(m *Message) (t writtenAttributes) {
+	var room [160]byte
+	b := appendTime(room[:0], m.Time)
+	time := len(b)
+	b = appendTime(b, m.CreatedAt)
+	recordedTime := len(b)
+	if m.Sequence > 0 {
+		b = appendSequence(b, m.Sequence)
+	}
+	sequence := len(b)
+	if m.AggregateVersion != 0 {
+		b = strconv.AppendInt(b, m.AggregateVersion, 10)
+	}
+	aggregateVersion := len(b)
+	if m.SchemaVersion != 0 {
+		b = strconv.AppendInt(b, int64(m.SchemaVersion), 10)
+	}
+	text := string(b)
+	return writtenAttributes{
+		time:             text[:time],
+		recordedTime:     text[time:recordedTime],
+		sequence:         text[recordedTime:sequence],
+		aggregateVersion: text[sequence:aggregateVersion],
+		schemaVersion:    text[aggregateVersion:],
+	}
+}
+
+func appendTime(b []byte, t time.Time) []byte {
+	if t.IsZero() {
+		return b
+	}
+	return t.UTC().AppendFormat(b, time.RFC3339Nano)
 }
 
 // yieldHeaders goes through the headers in the order of their names.
-func yieldHeaders(yield func(string, string) bool, headers map[string]string) bool {
+func yieldHeaders(yield func(string, string) bool, n *attributeNames, headers map[string]string) bool {
 	if len(headers) == 0 {
 		return true
 	}
@@ -103,7 +168,7 @@ func yieldHeaders(yield func(string, string) bool, headers map[string]string) bo
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		value := headers[name]
 		if isAttributeName(name) && !isReserved(name) && isAttributeValue(value) {
-			if !yield(name, value) {
+			if !yield(n.prefix+name, value) {
 				return false
 			}
 			continue
@@ -116,7 +181,7 @@ func yieldHeaders(yield func(string, string) bool, headers map[string]string) bo
 		return true
 	}
 	others[0] = '{'
-	return yield(otherHeaders, string(append(others, '}')))
+	return yield(n.otherHeaders, string(append(others, '}')))
 }
 
 // isAttributeName: CloudEvents allows a to z and 0 to 9.
@@ -150,10 +215,15 @@ func isAttributeValue(value string) bool {
 	return value != "" && utf8.ValidString(value)
 }
 
-// formatSequence pads a positive number to the 19 digits of the largest int64.
-func formatSequence(n int64) string {
-	digits := strconv.FormatInt(n, 10)
-	return "0000000000000000000"[len(digits):] + digits
+// appendSequence pads a positive number to the 19 digits of the largest int64.
+func appendSequence(b []byte, n int64) []byte {
+	const zeros = "0000000000000000000"
+	b = append(b, zeros...)
+	for i := len(b) - 1; n > 0; i-- {
+		b[i] = '0' + byte(n%10)
+		n /= 10
+	}
+	return b
 }
 
 // attributeReader gathers attributes into a message, in any order.
@@ -250,7 +320,7 @@ func (r *attributeReader) setNumber(name, value string) bool {
 	switch {
 	case err != nil || n < 1:
 		return false
-	case name == "sequence" && formatSequence(n) == value:
+	case name == "sequence" && string(appendSequence(nil, n)) == value:
 		m.Sequence = n
 	case name == "aggregateversion" && strconv.FormatInt(n, 10) == value:
 		m.AggregateVersion = n

@@ -13,17 +13,25 @@ const contentTypeHeader = "content-type"
 // traceHeaders are those of W3C Trace Context. Tools that know nothing of CloudEvents look for them without a prefix.
 var traceHeaders = [...]string{"traceparent", "tracestate"}
 
-func (c CloudEventsBinary) prefix() string {
-	if c.Prefix == "" {
-		return "ce-"
+// The names behind the prefixes of the bindings for HTTP and NATS, Kafka, and AMQP.
+var httpNames, kafkaNames, amqpNames = namesBehind("ce-"), namesBehind("ce_"), namesBehind("cloudEvents_")
+
+func (c CloudEventsBinary) names() *attributeNames {
+	switch c.Prefix {
+	case "", httpNames.prefix:
+		return httpNames
+	case kafkaNames.prefix:
+		return kafkaNames
+	case amqpNames.prefix:
+		return amqpNames
 	}
-	return c.Prefix
+	return namesBehind(c.Prefix)
 }
 
 // Headers yields names and values of the protocol headers for a message; its Payload goes beside them as it is. The W3C
 // trace headers are among them twice, with the prefix and without.
 func (c CloudEventsBinary) Headers(m *Message) iter.Seq2[string, string] {
-	prefix := c.prefix()
+	names := c.names()
 	return func(yield func(string, string) bool) {
 		contentType := m.ContentType
 		if !isPrintable(contentType) { // no media type, and it must not break the protocol's headers
@@ -32,13 +40,16 @@ func (c CloudEventsBinary) Headers(m *Message) iter.Seq2[string, string] {
 		if contentType != "" && !yield(contentTypeHeader, contentType) {
 			return
 		}
-		for name, value := range attributes(m) {
+		for name, value := range attributes(m, names) {
 			if !c.UTF8 {
 				value = percentEncode(value)
 			}
-			if !yield(prefix+name, value) {
+			if !yield(name, value) {
 				return
 			}
+		}
+		if len(m.Headers) == 0 {
+			return
 		}
 		for _, name := range traceHeaders {
 			value := m.Headers[name]
@@ -63,7 +74,7 @@ func (c CloudEventsBinary) Decode(headers iter.Seq2[string, string], payload []b
 }
 
 func (c CloudEventsBinary) decode(headers iter.Seq2[string, string], payload []byte) (*Message, error) {
-	prefix := strings.ToLower(c.prefix())
+	prefix := strings.ToLower(c.names().prefix)
 	r := newAttributeReader()
 	var traces [len(traceHeaders)]string
 	for name, value := range headers {
@@ -119,12 +130,17 @@ func isPrintable(s string) bool {
 	return true
 }
 
-// isHeaderByte: what the HTTP binding lets stand for itself in a header value.
-func isHeaderByte(c byte) bool { return 0x21 <= c && c <= 0x7e && c != '"' && c != '%' }
+// headerBytes are what the HTTP binding lets stand for itself in a header value.
+var headerBytes = func() (is [256]bool) {
+	for c := byte(0x21); c <= 0x7e; c++ {
+		is[c] = c != '"' && c != '%'
+	}
+	return is
+}()
 
 func percentEncode(s string) string {
 	i := 0
-	for i < len(s) && isHeaderByte(s[i]) {
+	for i < len(s) && headerBytes[s[i]] {
 		i++
 	}
 	if i == len(s) {
@@ -133,7 +149,7 @@ func percentEncode(s string) string {
 	const hex = "0123456789ABCDEF"
 	b := append(make([]byte, 0, len(s)+16), s[:i]...)
 	for ; i < len(s); i++ {
-		if c := s[i]; isHeaderByte(c) {
+		if c := s[i]; headerBytes[c] {
 			b = append(b, c)
 		} else {
 			b = append(b, '%', hex[c>>4], hex[c&0xf])

@@ -12,17 +12,20 @@ import (
 // CloudEventsJSON is the media type of what EncodeCloudEvent returns.
 const CloudEventsJSON = "application/cloudevents+json"
 
+// bareNames are those of the JSON event format.
+var bareNames = namesBehind("")
+
 // EncodeCloudEvent returns the message as a CloudEvent in structured mode (JSON event format 1.0), with the attributes that
 // CloudEventsBinary lists. A payload that is JSON
 // by its ContentType and in fact becomes "data", byte for byte; any other becomes "data_base64".
 func EncodeCloudEvent(m *Message) []byte {
 	b := make([]byte, 0, 512+len(m.Payload)*4/3)
 	b = append(b, '{')
-	for name, value := range attributes(m) {
+	for name, value := range attributes(m, bareNames) {
 		b = append(b, '"')
 		b = append(b, name...)
 		b = append(b, '"', ':')
-		if name == "schemaversion" {
+		if name == bareNames.schemaVersion {
 			b = append(b, value...)
 		} else {
 			b = appendJSONString(b, value)
