@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -20,24 +21,32 @@ type call struct {
 	round  int
 	errs   []error
 	failed bool
+
+	// Memory that a call leaves to a later one.
+	all     []outgoing
+	own     []lane      // that of all[i] if it is the first of its key
+	firsts  []*outgoing // the beginnings of lanes
+	byKey   map[string]*lane
+	ready   []*outgoing
+	records []*kgo.Record
+	encoder encoder
 }
 
 type lane struct{ messages []*outgoing }
 
+var calls = sync.Pool{New: func() any { return &call{byKey: make(map[string]*lane)} }}
+
 func newCall(p *Publisher, msgs []*postrider.Message) *call {
-	n := len(msgs)
-	c := &call{p: p, errs: make([]error, n), lanes: make([]*lane, 0, n)}
-	// One piece of memory for all messages, lanes, and the beginnings of lanes.
-	out, lanes, firsts := make([]outgoing, n), make([]lane, n), make([]*outgoing, n)
-	byKey := make(map[string]*lane, n)
+	c, n := calls.Get().(*call), len(msgs)
+	c.p, c.errs, c.all, c.own, c.firsts = p, room(c.errs, n), room(c.all, n), room(c.own, n), room(c.firsts, n)
 	for i, m := range msgs {
-		o := &out[i]
-		o.Context, o.index, o.msg = context.Background(), i, m
-		l := byKey[m.Key]
+		o := &c.all[i]
+		o.index, o.msg = i, m
+		l := c.byKey[m.Key]
 		if l == nil || m.Key == "" {
-			l = &lanes[i]
-			l.messages = firsts[i : i : i+1]
-			byKey[m.Key] = l
+			l = &c.own[i]
+			l.messages = c.firsts[i : i : i+1]
+			c.byKey[m.Key] = l
 			c.lanes = append(c.lanes, l)
 		} else {
 			o.previous = l.messages[len(l.messages)-1]
@@ -45,6 +54,22 @@ func newCall(p *Publisher, msgs []*postrider.Message) *call {
 		l.messages = append(l.messages, o)
 	}
 	return c
+}
+
+// room returns n values, which are zero if those of s are.
+func room[T any](s []T, n int) []T { return slices.Grow(s[:0], n)[:n] }
+
+// release leaves the memory to another call. All messages were accepted: the client has none of the records any more.
+func (c *call) release() {
+	clear(c.all)
+	clear(c.own)
+	clear(c.firsts)
+	clear(c.byKey)
+	clear(c.ready)
+	clear(c.records)
+	c.p, c.lanes, c.round = nil, c.lanes[:0], 0
+	c.encoder.reset()
+	calls.Put(c)
 }
 
 // run returns the errors, nil if there are none.
@@ -69,15 +94,15 @@ func (c *call) run(ctx context.Context) []error {
 			c.errs[o.index], c.failed = err, true
 		}
 	}
-	if !c.failed {
-		return nil
+	if c.failed {
+		return c.errs
 	}
-	return c.errs
+	c.release()
+	return nil
 }
 
 // encode makes the records, and finishes the messages that cannot be sent at all.
 func (c *call) encode(ctx context.Context) error {
-	var e encoder
 	topics := make(map[string]*topic)
 	unfit := make(map[string]error)
 	for _, l := range c.lanes {
@@ -95,7 +120,7 @@ func (c *call) encode(ctx context.Context) error {
 			err := unfit[name]
 			if err == nil {
 				o.topic = topics[name]
-				err = o.encode(&e)
+				err = o.encode(&c.encoder)
 			}
 			if err != nil {
 				c.finish(l, o, err)
@@ -109,7 +134,7 @@ func (c *call) encode(ctx context.Context) error {
 
 // next returns what may be sent now: of each lane as much as fits into a batch.
 func (c *call) next() []*outgoing {
-	next := make([]*outgoing, 0, len(c.errs))
+	next := c.ready[:0]
 	for _, l := range c.lanes {
 		size := 0
 		for i, o := range l.messages {
@@ -119,6 +144,7 @@ func (c *call) next() []*outgoing {
 			next = append(next, o)
 		}
 	}
+	c.ready = next
 	return c.follow(next)
 }
 
@@ -150,12 +176,14 @@ func (c *call) send(ctx context.Context, messages []*outgoing) error {
 		return clusterError(ErrClosed)
 	default:
 	}
-	records := make([]*kgo.Record, len(messages))
+	now := time.Now() // by which the client measures AckWait
+	records := room(c.records, len(messages))
 	for i, o := range messages {
 		o.batch, o.waits = 0, false
-		o.record.Timestamp = time.Time{} // now, by which the client measures AckWait
+		o.record.Timestamp = now
 		records[i] = &o.record
 	}
+	c.records = records
 	answers := make(chan kgo.ProduceResults, 1)
 	c.p.running.Go(func() { answers <- c.p.client.ProduceSync(context.Background(), records...) })
 	select {

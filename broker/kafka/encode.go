@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -15,13 +16,13 @@ var cloudEvents = postrider.CloudEventsBinary{Prefix: "ce_", UTF8: true}
 
 // outgoing is one message on its way out. The client carries it along as the context of its record.
 type outgoing struct {
-	context.Context // which never ends: the end of a record's context would fail the records of other calls too
-	index           int
-	msg             *postrider.Message
-	previous        *outgoing // the message before it in the call with the same key
-	topic           *topic
-	record          kgo.Record
-	size            int // the most that the record takes in a batch, in bytes
+	endless
+	index    int
+	msg      *postrider.Message
+	previous *outgoing // the message before it in the call with the same key
+	topic    *topic
+	record   kgo.Record
+	size     int // the most that the record takes in a batch, in bytes
 
 	state state
 	err   error // why it is rejected
@@ -34,6 +35,24 @@ type outgoing struct {
 	batch  uint64
 	waits  bool
 }
+
+// endless is a context that never ends: the end of a record's context would fail the records of other calls too. The client
+// may look at it for longer than it has the record, when the memory is another message's. There is nothing in it.
+type endless struct{}
+
+var _ context.Context = endless{}
+
+// Deadline implements context.Context.
+func (endless) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
+
+// Done implements context.Context.
+func (endless) Done() <-chan struct{} { return nil }
+
+// Err implements context.Context.
+func (endless) Err() error { return nil }
+
+// Value implements context.Context.
+func (endless) Value(any) any { return nil }
 
 type state uint8
 
@@ -50,14 +69,16 @@ const (
 	headerOverhead = 5 + 5
 )
 
-// encoder holds the headers of records in memory that they share, a piece of it at a time.
+// encoder holds the headers of a call's records in memory that they share. When it is used up, a larger piece takes its
+// place, and the records have what was in it.
 type encoder struct {
 	headers []kgo.RecordHeader
+	first   int // of the record, in headers
 	values  []byte
 }
 
 const (
-	headersPerPiece, bytesPerPiece = 1024, 64 << 10
+	minHeaders, minBytes = 1024, 64 << 10
 	// maxAttributes is how many headers a message has at most beside its own: attributes, and those for tracing once more.
 	maxAttributes = 20
 )
@@ -65,7 +86,7 @@ const (
 // bytes returns a copy of a text.
 func (e *encoder) bytes(text string) []byte {
 	if cap(e.values)-len(e.values) < len(text) {
-		e.values = make([]byte, 0, max(bytesPerPiece, len(text)))
+		e.values = make([]byte, 0, max(minBytes, 2*cap(e.values), len(text)))
 	}
 	at := len(e.values)
 	e.values = append(e.values, text...)
@@ -75,10 +96,20 @@ func (e *encoder) bytes(text string) []byte {
 // record begins the headers of a record.
 func (e *encoder) record(m *postrider.Message) {
 	if need := maxAttributes + len(m.Headers); cap(e.headers)-len(e.headers) < need {
-		e.headers = make([]kgo.RecordHeader, 0, max(headersPerPiece, need))
+		e.headers = make([]kgo.RecordHeader, 0, max(minHeaders, 2*cap(e.headers), need))
 	}
-	e.headers = e.headers[len(e.headers):]
+	e.first = len(e.headers)
 }
+
+func (e *encoder) add(name, value string) {
+	e.headers = append(e.headers, kgo.RecordHeader{Key: name, Value: e.bytes(value)})
+}
+
+// recorded returns the headers of the record.
+func (e *encoder) recorded() []kgo.RecordHeader { return slices.Clip(e.headers[e.first:]) }
+
+// reset makes the memory free, once no record needs it.
+func (e *encoder) reset() { e.headers, e.values = e.headers[:0], e.values[:0] }
 
 // encode makes the record. Its error is the outcome of a message that the topic would not take.
 func (o *outgoing) encode(e *encoder) error {
@@ -92,13 +123,13 @@ func (o *outgoing) encode(e *encoder) error {
 	e.record(m)
 	o.size = batchOverhead + recordOverhead + len(m.Key) + len(m.Payload)
 	for name, value := range cloudEvents.Headers(m) {
-		e.headers = append(e.headers, kgo.RecordHeader{Key: name, Value: e.bytes(value)})
+		e.add(name, value)
 		o.size += headerOverhead + len(name) + len(value)
 	}
 	if o.size > t.limit {
 		return tooLarge(fmt.Errorf("up to %d bytes with its headers; max.message.bytes of topic %s is %d", o.size, t.name, t.limit))
 	}
-	o.record = kgo.Record{Topic: t.name, Value: m.Payload, Context: o, Headers: slices.Clip(e.headers)}
+	o.record = kgo.Record{Topic: t.name, Value: m.Payload, Context: o, Headers: e.recorded()}
 	if m.Key != "" {
 		o.record.Key = e.bytes(m.Key)
 	}

@@ -27,7 +27,7 @@ func newPartitioner() *partitioner {
 // ForTopic implements kgo.Partitioner.
 func (p *partitioner) ForTopic(name string) kgo.TopicPartitioner {
 	inner := p.keyed.ForTopic(name)
-	return &topicPartitioner{TopicPartitioner: inner, sticky: inner.(kgo.TopicPartitionerOnNewBatch), begun: &p.begun, last: make(map[int]uint64)}
+	return &topicPartitioner{TopicPartitioner: inner, sticky: inner.(kgo.TopicPartitionerOnNewBatch), begun: &p.begun}
 }
 
 // topicPartitioner is used by one goroutine at a time.
@@ -38,7 +38,7 @@ type topicPartitioner struct {
 	fresh  bool // the record that is asked about next begins a batch
 	// last is the batch begun last in each partition by a record with a key, unkeyed that by one without: the number by which
 	// the client knows the partition of such a record is that of a partition that can be written to, and may be another's.
-	last    map[int]uint64
+	last    []uint64
 	unkeyed uint64
 }
 
@@ -57,6 +57,9 @@ func (p *topicPartitioner) OnNewBatch() {
 func (p *topicPartitioner) Partition(r *kgo.Record, n int) int {
 	o := r.Context.(*outgoing)
 	partition := p.TopicPartitioner.Partition(r, n)
+	if more := n - len(p.last); more > 0 {
+		p.last = append(p.last, make([]uint64, more)...)
+	}
 	fresh := p.fresh
 	p.fresh = false
 	if b := o.before; b != nil && (fresh || b.batch == 0 || b.batch != p.current(partition)) {

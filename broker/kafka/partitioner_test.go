@@ -1,7 +1,6 @@
 package kafkabroker
 
 import (
-	"context"
 	"strconv"
 	"testing"
 
@@ -23,7 +22,7 @@ func newBatches(partitions int) *batches {
 
 // put places a message behind another one, if that is not nil, and returns it and its partition.
 func (b *batches) put(key string, before *outgoing) (*outgoing, int) {
-	o := &outgoing{Context: context.Background(), before: before}
+	o := &outgoing{before: before}
 	o.record = kgo.Record{Context: o}
 	if key != "" {
 		o.record.Key = []byte(key)
