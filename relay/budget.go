@@ -14,6 +14,10 @@ func (c *Config) budgets() (fresh, aside budget) {
 	return fresh, aside
 }
 
+// worthReading is how much room, in messages, makes it worth while to read more: a quarter, so that reading goes on while as
+// much as three calls to a publisher is under way, and is not done for a few messages at a time.
+func (b *budget) worthReading() int { return max(b.maxMessages/4, 1) }
+
 // load accounts for an item in memory, drop for one that leaves it.
 func (r *Relay) load(it *item, b *budget) {
 	r.order++

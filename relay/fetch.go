@@ -134,14 +134,14 @@ func (r *Relay) fetchRound(ctx context.Context) (found int, again bool, err erro
 		r.changed.Broadcast()
 	}
 	r.endRound(parts)
-	return found, again && r.freshRoom() >= r.fresh.maxMessages/2, nil
+	return found, again && r.freshRoom() >= r.fresh.worthReading(), nil
 }
 
 // fetchRequest says what to read now; no partition when there is no room, or when the destination is down (unless there is
 // nothing to probe it with).
 func (r *Relay) fetchRequest() (FetchRequest, []*partition) {
 	room, bytes := r.freshRoom(), r.fresh.maxBytes-r.fresh.bytes
-	if room < max(r.fresh.maxMessages/4, 1) || (bytes < r.fresh.maxBytes/4 && r.fresh.messages > 0) ||
+	if room < r.fresh.worthReading() || (bytes < r.fresh.maxBytes/4 && r.fresh.messages > 0) ||
 		r.heldKeys >= r.cfg.MaxHeldKeys {
 		return FetchRequest{}, nil
 	}
@@ -172,7 +172,7 @@ func (r *Relay) freshRoom() int { return r.fresh.maxMessages - r.fresh.messages 
 
 // wantFetch says that there is room again for messages that wait in the store.
 func (r *Relay) wantFetch() bool {
-	if r.fresh.messages > r.fresh.maxMessages/2 {
+	if r.fresh.maxMessages-r.fresh.messages < r.fresh.worthReading() {
 		return false
 	}
 	for _, p := range r.partitions {
