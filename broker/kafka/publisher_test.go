@@ -1,11 +1,14 @@
 package kafkabroker_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -108,6 +111,65 @@ func TestHotKeySharesBatches(t *testing.T) {
 	for i, m := range arrived(t, sharedServer(t), prefix+"hot") {
 		if m.AggregateVersion != int64(i) {
 			t.Fatalf("message number %d stands at place %d", m.AggregateVersion, i)
+		}
+	}
+}
+
+// TestCallsLeaveMemory has calls of many sizes, at once and one after another, some of which fail or are given up: what one
+// leaves of its memory to a later one must not show in any message.
+func TestCallsLeaveMemory(t *testing.T) {
+	t.Parallel()
+	const writers, calls = 8, 25
+	address, prefix := sharedServer(t), newPrefix()
+	p := open(t, address, kafkabroker.Config{Prefix: prefix, Create: true})
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	accepted := make([]map[string]*postrider.Message, writers)
+	var all sync.WaitGroup
+	for w := range writers {
+		accepted[w] = make(map[string]*postrider.Message)
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(seed, uint64(w)))
+			for c := range calls {
+				msgs := make([]*postrider.Message, 1+random.IntN(300))
+				for i := range msgs {
+					m := message("memory", strconv.Itoa(random.IntN(40)), w<<32|c<<16|i+1)
+					if c%2 == 0 {
+						m.Headers = map[string]string{"first": m.ID}
+					}
+					for h := range len(m.Headers) * random.IntN(4) {
+						m.Headers["header"+strconv.Itoa(h)] = strings.Repeat(string(rune('a'+random.IntN(26))), 1+random.IntN(50))
+					}
+					msgs[i] = m
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				switch c % 5 {
+				case 3:
+					msgs[random.IntN(len(msgs))].Payload = make([]byte, 2<<20) // too large
+				case 4:
+					time.AfterFunc(time.Duration(random.IntN(2_000))*time.Microsecond, cancel)
+				}
+				errs := p.Publish(ctx, msgs)
+				cancel()
+				for i, m := range msgs {
+					if errs == nil || errs[i] == nil {
+						accepted[w][m.ID] = m
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	for _, m := range arrived(t, address, prefix+"memory") {
+		w := m.AggregateVersion >> 32
+		if want := accepted[w][m.ID]; want != nil && !reflect.DeepEqual(m, want) {
+			t.Fatalf("published:\n%+v\narrived:\n%+v", want, m)
+		}
+		delete(accepted[w], m.ID)
+	}
+	for _, missing := range accepted {
+		for id := range missing {
+			t.Errorf("%s was accepted and has not arrived", id)
 		}
 	}
 }
