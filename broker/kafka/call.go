@@ -59,14 +59,20 @@ func newCall(p *Publisher, msgs []*postrider.Message) *call {
 // room returns n values, which are zero if those of s are.
 func room[T any](s []T, n int) []T { return slices.Grow(s[:0], n)[:n] }
 
+// A call leaves nothing when it had more messages, or longer headers, than a relay's.
+const keepMessages, keepBytes = 10_000, 8 << 20
+
 // release leaves the memory to another call. All messages were accepted: the client has none of the records any more.
 func (c *call) release() {
+	if len(c.all) > keepMessages || cap(c.encoder.values) > keepBytes {
+		return
+	}
 	clear(c.all)
 	clear(c.own)
 	clear(c.firsts)
 	clear(c.byKey)
-	clear(c.ready)
-	clear(c.records)
+	clear(c.ready[:cap(c.ready)]) // rounds differ in length
+	clear(c.records[:cap(c.records)])
 	c.p, c.lanes, c.round = nil, c.lanes[:0], 0
 	c.encoder.reset()
 	calls.Put(c)
@@ -176,11 +182,10 @@ func (c *call) send(ctx context.Context, messages []*outgoing) error {
 		return clusterError(ErrClosed)
 	default:
 	}
-	now := time.Now() // by which the client measures AckWait
 	records := room(c.records, len(messages))
 	for i, o := range messages {
 		o.batch, o.waits = 0, false
-		o.record.Timestamp = now
+		o.record.Timestamp = time.Time{} // now, by which the client measures AckWait
 		records[i] = &o.record
 	}
 	c.records = records

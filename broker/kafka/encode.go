@@ -109,7 +109,10 @@ func (e *encoder) add(name, value string) {
 func (e *encoder) recorded() []kgo.RecordHeader { return slices.Clip(e.headers[e.first:]) }
 
 // reset makes the memory free, once no record needs it.
-func (e *encoder) reset() { e.headers, e.values = e.headers[:0], e.values[:0] }
+func (e *encoder) reset() {
+	clear(e.headers) // of pieces that are used up
+	e.headers, e.values = e.headers[:0], e.values[:0]
+}
 
 // encode makes the record. Its error is the outcome of a message that the topic would not take.
 func (o *outgoing) encode(e *encoder) error {

@@ -115,13 +115,15 @@ func TestHotKeySharesBatches(t *testing.T) {
 	}
 }
 
-// TestCallsLeaveMemory has calls of many sizes, at once and one after another, some of which fail or are given up: what one
-// leaves of its memory to a later one must not show in any message.
+// TestCallsLeaveMemory has calls of many sizes, at once and one after another, some of which fail, are given up, or succeed
+// after a refusal, a lost answer or a broken connection: what one leaves of its memory to a later one must not show in any
+// message.
 func TestCallsLeaveMemory(t *testing.T) {
 	t.Parallel()
-	const writers, calls = 8, 25
+	const writers, calls = 8, 28
 	address, prefix := sharedServer(t), newPrefix()
-	p := open(t, address, kafkabroker.Config{Prefix: prefix, Create: true})
+	link := newProxy(t, address)
+	p := open(t, link.Address(), kafkabroker.Config{Connection: through(link), Prefix: prefix, Create: true})
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	accepted := make([]map[string]*postrider.Message, writers)
@@ -143,10 +145,17 @@ func TestCallsLeaveMemory(t *testing.T) {
 					msgs[i] = m
 				}
 				ctx, cancel := context.WithCancel(t.Context())
-				switch c % 5 {
+				one := msgs[random.IntN(len(msgs))]
+				switch c % 7 {
+				case 2:
+					link.refuse.Mark(one.ID)
 				case 3:
-					msgs[random.IntN(len(msgs))].Payload = make([]byte, 2<<20) // too large
+					link.loseAck.Mark(one.ID)
 				case 4:
+					one.Payload = make([]byte, 2<<20) // too large
+				case 5:
+					link.Drop()
+				case 6:
 					time.AfterFunc(time.Duration(random.IntN(2_000))*time.Microsecond, cancel)
 				}
 				errs := p.Publish(ctx, msgs)
