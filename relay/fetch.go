@@ -172,7 +172,7 @@ func (r *Relay) freshRoom() int { return r.fresh.maxMessages - r.fresh.messages 
 
 // wantFetch says that there is room again for messages that wait in the store.
 func (r *Relay) wantFetch() bool {
-	if r.fresh.maxMessages-r.fresh.messages < r.fresh.worthReading() {
+	if r.freshRoom() < r.fresh.worthReading() {
 		return false
 	}
 	for _, p := range r.partitions {
