@@ -1,7 +1,7 @@
 // Bench measures Postrider beside what the database and the broker can do at all, and beside its peers, in one run on one
 // machine. docs/performance.md says what the figures mean and what bounds them.
 //
-//	go run ./bench                        # everything: some 40 minutes
+//	go run ./bench                        # everything: some 25 minutes
 //	go run ./bench -quick                 # the same with few messages and one round: to see that it works
 //	go run ./bench -run '^(publish|drain)$'
 //	go run ./bench -check                 # fail where a ratio has fallen 15% below bench/baseline.json
