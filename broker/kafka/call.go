@@ -194,7 +194,7 @@ func (c *call) send(ctx context.Context, messages []*outgoing) error {
 	select {
 	case all := <-answers:
 		for _, a := range all {
-			a.Record.Context.(*outgoing).answer(a.Err)
+			outgoingOf(a.Record).answer(a.Err)
 		}
 		return nil
 	case <-ctx.Done():

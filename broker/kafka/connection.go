@@ -47,7 +47,8 @@ type Connection struct {
 	CAFile, CertFile, KeyFile string
 	// Logger takes what operators should know. Default: nothing is logged.
 	Logger *slog.Logger
-	// Options are further options of the client. Those that the promises depend on are set behind them.
+	// Options are further options of the client. Those that the promises depend on are set behind them. Hooks may wrap the
+	// context of a record, as those for tracing do, and must not keep a record that has ended: its memory is another's then.
 	Options []kgo.Opt
 }
 

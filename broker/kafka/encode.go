@@ -40,7 +40,7 @@ type outgoing struct {
 // may look at it for longer than it has the record, when the memory is another message's. There is nothing in it.
 type endless struct{}
 
-var _ context.Context = endless{}
+var _ context.Context = (*outgoing)(nil)
 
 // Deadline implements context.Context.
 func (endless) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
@@ -51,8 +51,23 @@ func (endless) Done() <-chan struct{} { return nil }
 // Err implements context.Context.
 func (endless) Err() error { return nil }
 
-// Value implements context.Context.
-func (endless) Value(any) any { return nil }
+// Value implements context.Context. It is the message itself that outgoingOf finds.
+func (o *outgoing) Value(key any) any {
+	if key == (outgoingKey{}) {
+		return o
+	}
+	return nil
+}
+
+type outgoingKey struct{}
+
+// outgoingOf returns the message of a record, in whose context a hook, as one for tracing, may have wrapped that of encode.
+func outgoingOf(r *kgo.Record) *outgoing {
+	if o, ok := r.Context.(*outgoing); ok {
+		return o
+	}
+	return r.Context.Value(outgoingKey{}).(*outgoing)
+}
 
 type state uint8
 

@@ -55,7 +55,7 @@ func (p *topicPartitioner) OnNewBatch() {
 
 // Partition implements kgo.TopicPartitioner.
 func (p *topicPartitioner) Partition(r *kgo.Record, n int) int {
-	o := r.Context.(*outgoing)
+	o := outgoingOf(r)
 	partition := p.TopicPartitioner.Partition(r, n)
 	if more := n - len(p.last); more > 0 {
 		p.last = append(p.last, make([]uint64, more)...)

@@ -9,12 +9,14 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/postrider/postrider"
@@ -180,6 +182,32 @@ func TestCallsLeaveMemory(t *testing.T) {
 		for id := range missing {
 			t.Errorf("%s was accepted and has not arrived", id)
 		}
+	}
+}
+
+// tracing wraps the context of every record, as hooks for tracing do.
+type tracing struct{ records atomic.Int64 }
+
+type spanKey struct{}
+
+// OnProduceRecordBuffered implements kgo.HookProduceRecordBuffered.
+func (h *tracing) OnProduceRecordBuffered(r *kgo.Record) {
+	r.Context = context.WithValue(r.Context, spanKey{}, h.records.Add(1))
+}
+
+func TestHooksMayWrapContexts(t *testing.T) {
+	t.Parallel()
+	address, prefix, hook := sharedServer(t), newPrefix(), &tracing{}
+	p := open(t, address, kafkabroker.Config{
+		Connection: kafkabroker.Connection{Options: []kgo.Opt{kgo.WithHooks(hook)}}, Prefix: prefix, Create: true,
+	})
+	var msgs []*postrider.Message
+	for n := range 100 {
+		msgs = append(msgs, message("traced", "a", n))
+	}
+	mustPublish(t, p, msgs...)
+	if got := len(arrived(t, address, prefix+"traced")); got != len(msgs) || hook.records.Load() < int64(len(msgs)) {
+		t.Errorf("%d messages arrived and %d were traced, want %d", got, hook.records.Load(), len(msgs))
 	}
 }
 
