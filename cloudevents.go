@@ -91,7 +91,8 @@ func yieldText(yield func(string, string) bool, name, value string) bool {
 	return value == "" || yield(name, value)
 }
 
-// attributeNames are the names of the attributes behind a prefix. They are made once for a prefix, not for each message.
+// attributeNames are the names of the attributes behind a prefix. Those of the usual prefixes are made once, not for each
+// message.
 type attributeNames struct {
 	prefix string
 

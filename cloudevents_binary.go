@@ -1,6 +1,7 @@
 package postrider
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -74,7 +75,7 @@ func (c CloudEventsBinary) Decode(headers iter.Seq2[string, string], payload []b
 }
 
 func (c CloudEventsBinary) decode(headers iter.Seq2[string, string], payload []byte) (*Message, error) {
-	prefix := strings.ToLower(c.names().prefix)
+	prefix := strings.ToLower(cmp.Or(c.Prefix, httpNames.prefix))
 	r := newAttributeReader()
 	var traces [len(traceHeaders)]string
 	for name, value := range headers {
