@@ -190,7 +190,8 @@ func readLeases(results pgx.BatchResults, owner string) (leases []relay.Lease, k
 	return leases, known, err
 }
 
-// begin makes the relay's cursors unless they exist.
+// begin makes the relay's cursors unless they exist. It is READ COMMITTED, since where others begin the relay at the same
+// time it would fail again and again in a stricter transaction.
 func (s *Store) begin(ctx context.Context, name string, partitions int, start relay.Start) error {
 	position, snapshot := int64(0), seesNothing
 	if start == relay.FromNow {
@@ -199,8 +200,7 @@ func (s *Store) begin(ctx context.Context, name string, partitions int, start re
 		}
 	}
 	_, err := retry(func() (struct{}, error) {
-		_, err := s.pool.Exec(ctx, s.sql.begin, name, partitions, position, snapshot)
-		return struct{}{}, err
+		return struct{}{}, s.runQueries(ctx, query{sql: s.sql.begin, args: []any{name, partitions, position, snapshot}})
 	})
 	return err
 }

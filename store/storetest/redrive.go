@@ -126,11 +126,12 @@ func twoRedrives(e *env) {
 	w := e.worker("r", "a")
 	want := w.bury("rejected", e.messages("", 40)...)
 	stores := []database{e.database, e.reopen(e.t)}
-	var redrives []deadletter.Redrive
+	redrives := make([]deadletter.Redrive, len(stores))
+	for i := range stores { // both before the first step, so that each selects all letters
+		redrives[i] = e.startRedrive(deadletter.Filter{Relay: "r"})
+	}
 	var wg sync.WaitGroup
-	for i := range 2 {
-		r := e.startRedrive(deadletter.Filter{Relay: "r"})
-		redrives = append(redrives, r)
+	for i, r := range redrives {
 		for range 3 {
 			wg.Go(func() {
 				for at := r; at.State == deadletter.RedriveRunning; {
