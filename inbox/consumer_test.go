@@ -113,7 +113,7 @@ func TestStats(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t)
-		c, _ := started(t, b, memorybroker.SubscriberConfig{}, inbox.ConsumerConfig{LocalAttempts: 1, Unhandled: inbox.SkipUnhandled},
+		c, log := started(t, b, memorybroker.SubscriberConfig{}, inbox.ConsumerConfig{LocalAttempts: 1, Unhandled: inbox.SkipUnhandled},
 			func(_ context.Context, _ *memory.Tx, m *postrider.Message) error {
 				switch {
 				case m.Key == "refused":
@@ -135,6 +135,9 @@ func TestStats(t *testing.T) {
 		want := inbox.Stats{Received: 8, Applied: 2, Duplicates: 1, Skipped: 1, Failed: 2, Parked: 3, Held: 2, Dead: 1}
 		if got := c.Stats(); got != want {
 			t.Errorf("at first:\n got %+v\nwant %+v", got, want)
+		}
+		if said := log.String(); !strings.Contains(said, `reason=refused cause="dead: refused: no"`) {
+			t.Errorf("the log does not say of what the message died:\n%s", said)
 		}
 		time.Sleep(time.Hour)
 		want.Applied, want.Failed = 5, 3

@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -166,8 +167,9 @@ func (c *Consumer[Tx]) settle(batch []*item, ends map[*item]end) {
 		}
 		if ends[it] == buried {
 			m := it.msg
+			cause, _, _ := strings.Cut(it.fate.cause, "\n") // a panic's goes on with its stack
 			c.cfg.Logger.Error("message is dead", "consumer", c.cfg.Name, "message", m.ID, "type", m.Type, "key", m.Key,
-				"tenant", m.Tenant, "attempts", len(it.failures), "reason", it.fate.reason)
+				"tenant", m.Tenant, "attempts", len(it.failures), "reason", it.fate.reason, "cause", cause)
 		}
 	}
 	c.store.Wake() // for what handlers published, and what was put aside and is due

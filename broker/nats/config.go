@@ -39,6 +39,11 @@ type Config struct {
 	// DedupeWindow is the least time for which the stream drops second copies of a message. An existing stream may have a
 	// longer one. Default: 2 minutes.
 	DedupeWindow time.Duration
+	// MaxAge is how long the stream keeps a message, consumed or not, and so for how long it may deliver it again; an existing
+	// stream must have the same. At least DedupeWindow. Default, 0: a stream that is created keeps messages for ever, and an
+	// existing one may do as it likes. A consumer that remembers IDs wants it shorter than it remembers them
+	// (inbox.ConsumerConfig.KeepIDs).
+	MaxAge time.Duration
 	// Window bounds the messages that wait for their acknowledgement, over all calls, in batches or alone. The server keeps at
 	// most 10,000 waiting for a stream, from all publishers together. Default: 4096.
 	Window int
@@ -109,6 +114,9 @@ func (c Config) validate() error {
 	}
 	if c.DedupeWindow < 100*time.Millisecond {
 		fault("dedupe window is %s; give 100ms or more", c.DedupeWindow)
+	}
+	if c.MaxAge < 0 || c.MaxAge > 0 && c.MaxAge < c.DedupeWindow {
+		fault("max age is %s; give the dedupe window, %s, or more, or nothing for messages to be kept for ever", c.MaxAge, c.DedupeWindow)
 	}
 	if c.Window < 1 || c.Window > 10_000 {
 		fault("window is %d; give 1 to 10000, which is what a server keeps waiting for a stream", c.Window)

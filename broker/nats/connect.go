@@ -30,8 +30,8 @@ const (
 //
 //	nats://host:4222,other:4222?stream=ORDERS&replicas=3&dedupe_window=10m&creds=/etc/orders.creds
 //
-// They are stream, prefix, subjects (separated by commas), check_only, replicas, dedupe_window, window, ack_wait, name,
-// creds, nkey, user, password, token, ca, cert and key. The scheme tls:// asks for encryption.
+// They are stream, prefix, subjects (separated by commas), check_only, replicas, dedupe_window, max_age, window, ack_wait,
+// name, creds, nkey, user, password, token, ca, cert and key. The scheme tls:// asks for encryption.
 //
 // A server that cannot be reached is tried until ctx ends; one that refuses the credentials, or whose stream does not fit
 // cfg, fails Open at once with an error that says what to change.
@@ -164,7 +164,7 @@ func (c *Config) settings() map[string]func(v string) error {
 		"stream": text(&c.Stream), "prefix": text(&c.Prefix), "name": text(&c.Name),
 		"subjects": list(&c.Subjects), "check_only": boolean(&c.CheckOnly),
 		"replicas": number(&c.Replicas), "window": number(&c.Window),
-		"dedupe_window": duration(&c.DedupeWindow), "ack_wait": duration(&c.AckWait),
+		"dedupe_window": duration(&c.DedupeWindow), "max_age": duration(&c.MaxAge), "ack_wait": duration(&c.AckWait),
 		"creds": text(&c.CredentialsFile), "nkey": text(&c.NKeySeedFile), "token": text(&c.Token),
 		"user": text(&c.User), "password": text(&c.Password),
 		"ca": text(&c.CAFile), "cert": text(&c.CertFile), "key": text(&c.KeyFile),

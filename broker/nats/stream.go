@@ -47,6 +47,7 @@ func createStream(ctx context.Context, js jetstream.JetStream, cfg Config) (jets
 		Storage:     jetstream.FileStorage,
 		Replicas:    cfg.Replicas,
 		Duplicates:  cfg.DedupeWindow,
+		MaxAge:      cfg.MaxAge,
 		AllowDirect: true,
 
 		AllowBatchPublish: cfg.Replicas == 1, // see allowsBatches
@@ -112,6 +113,13 @@ func checkStream(cfg Config, got jetstream.StreamConfig) error {
 		fault("--dupe-window="+cfg.DedupeWindow.String(), "drops second copies for %s; %s are asked for",
 			got.Duplicates, cfg.DedupeWindow)
 	}
+	if cfg.MaxAge > 0 && got.MaxAge != cfg.MaxAge {
+		kept := "for ever"
+		if got.MaxAge > 0 {
+			kept = "for " + got.MaxAge.String()
+		}
+		fault("--max-age="+cfg.MaxAge.String(), "keeps messages %s; %s is asked for", kept, cfg.MaxAge)
+	}
 	return errors.Join(faults...)
 }
 
@@ -170,6 +178,10 @@ func streamError(cfg Config, err error) error {
 
 // addCommand is the command that creates the stream as cfg describes it.
 func addCommand(cfg Config) string {
-	return fmt.Sprintf("run: nats stream add %s --subjects=%s --storage=file --replicas=%d --dupe-window=%s --defaults",
-		cfg.Stream, strings.Join(cfg.Subjects, ","), cfg.Replicas, cfg.DedupeWindow.Round(time.Millisecond))
+	age := ""
+	if cfg.MaxAge > 0 {
+		age = " --max-age=" + cfg.MaxAge.String()
+	}
+	return fmt.Sprintf("run: nats stream add %s --subjects=%s --storage=file --replicas=%d --dupe-window=%s%s --defaults",
+		cfg.Stream, strings.Join(cfg.Subjects, ","), cfg.Replicas, cfg.DedupeWindow.Round(time.Millisecond), age)
 }

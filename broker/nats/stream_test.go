@@ -14,6 +14,7 @@ func TestStreamCreated(t *testing.T) {
 	t.Parallel()
 	s := startEmbedded(t, nil)
 	url := "nats://" + s.address() + "?stream=ORDERS"
+	url += "&max_age=120h"
 	for range 2 { // the second finds it
 		p, err := natsbroker.Open(t.Context(), url, natsbroker.Config{})
 		if err != nil {
@@ -31,6 +32,9 @@ func TestStreamCreated(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := stream.CachedInfo().Config
+	if got.MaxAge != 120*time.Hour {
+		t.Errorf("the stream keeps messages for %s, want 120h", got.MaxAge)
+	}
 	if got.Storage != jetstream.FileStorage || got.Replicas != 1 || got.Duplicates != 2*time.Minute || len(got.Subjects) != 1 ||
 		got.Subjects[0] != "ORDERS.>" {
 		t.Errorf("stream is %+v", got)
@@ -68,6 +72,15 @@ func TestStreamDoesNotFit(t *testing.T) {
 	wantError(t, open(natsbroker.Config{Stream: "OTHER", Prefix: "orders."}), "another stream takes orders.>", "set Subjects and Prefix")
 	wantError(t, open(natsbroker.Config{Stream: "REPLICATED", Replicas: 3}), "3 replicas need as many servers")
 
+	wantError(t, open(natsbroker.Config{Stream: "AGED", CheckOnly: true, MaxAge: time.Hour}), "--dupe-window=2m0s --max-age=1h0m0s --defaults")
+	create(jetstream.StreamConfig{Name: "AGED", Subjects: []string{"AGED.>"}})
+	wantError(t, open(natsbroker.Config{Stream: "AGED", MaxAge: time.Hour}), "keeps messages for ever; 1h0m0s is asked for; run: nats stream edit AGED --max-age=1h0m0s")
+	create(jetstream.StreamConfig{Name: "OLDER", Subjects: []string{"OLDER.>"}, MaxAge: 2 * time.Hour})
+	wantError(t, open(natsbroker.Config{Stream: "OLDER", MaxAge: time.Hour}), "keeps messages for 2h0m0s; 1h0m0s is asked for")
+	wantError(t, open(natsbroker.Config{Stream: "SHORT", MaxAge: time.Minute}), "max age is 1m0s; give the dedupe window, 2m0s, or more")
+	if err := open(natsbroker.Config{Stream: "OLDER"}); err != nil {
+		t.Errorf("a stream with a max age is refused although none is asked for: %v", err)
+	}
 	create(jetstream.StreamConfig{Name: "FITS", Subjects: []string{"fits.>", "more"}, Duplicates: time.Hour})
 	if err := open(natsbroker.Config{Stream: "FITS", Prefix: "fits.this.", CheckOnly: true}); err != nil {
 		t.Errorf("a stream that promises more than needed is refused: %v", err)

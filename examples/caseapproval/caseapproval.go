@@ -10,6 +10,10 @@ import (
 // Stream is the JetStream stream between the services.
 const Stream = "CASES"
 
+// StreamAge is how long the stream keeps messages. A consumer remembers the IDs of those that it has consumed for 7 days, and
+// may replay one day: what the stream still has is known.
+const StreamAge = 5 * 24 * time.Hour
+
 // Approved says that somebody has approved a case. Which version of the case that makes, and its tenant, stand in the
 // envelope of the message: AggregateVersion and Tenant.
 type Approved struct {

@@ -78,7 +78,7 @@ func run(addr, file, broker string) error {
 
 // deliver moves messages from the outbox to NATS until ctx ends.
 func deliver(ctx context.Context, store relay.Store, broker string) error {
-	publisher, err := natsbroker.Open(ctx, broker, natsbroker.Config{Stream: caseapproval.Stream})
+	publisher, err := natsbroker.Open(ctx, broker, natsbroker.Config{Stream: caseapproval.Stream, MaxAge: caseapproval.StreamAge})
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // stopped while NATS was away

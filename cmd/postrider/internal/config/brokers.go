@@ -25,8 +25,8 @@ var Brokers = []Broker{
 	{
 		Name: "nats", Schemes: []string{"nats", "tls"}, Example: "nats://host:4222?stream=NAME", Mark: "?",
 		Options: []string{
-			"stream", "prefix", "subjects", "check_only", "replicas", "dedupe_window", "window", "ack_wait", "name",
-			"creds", "nkey", "user", "password", "token", "ca", "cert", "key",
+			"stream", "prefix", "subjects", "check_only", "replicas", "dedupe_window", "max_age", "window",
+			"ack_wait", "name", "creds", "nkey", "user", "password", "token", "ca", "cert", "key",
 		},
 	},
 	{
