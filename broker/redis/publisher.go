@@ -98,11 +98,20 @@ func (p *Publisher) wait(ctx context.Context, batch []*postrider.Message) []erro
 	}
 }
 
-// run runs one transaction, or at the same time one for each stream in a cluster, where a transaction has one slot.
+// run runs one transaction, or one for each stream in a cluster, where a transaction has one slot. A transaction of several
+// streams that the server refused because of one of them, for want of a permission, has stored nothing, and is run again for
+// each stream.
 func (p *Publisher) run(ctx context.Context, batch []*postrider.Message) []error {
 	if _, cluster := p.client.(*redis.ClusterClient); !cluster {
-		return p.transact(ctx, batch)
+		if errs := p.transact(ctx, batch); !slices.ContainsFunc(errs, forAnother) {
+			return errs
+		}
 	}
+	return p.runEach(ctx, batch)
+}
+
+// runEach runs a transaction for each stream, at the same time.
+func (p *Publisher) runEach(ctx context.Context, batch []*postrider.Message) []error {
 	at := make(map[string][]int)
 	for i, m := range batch {
 		stream := p.streamOf(m)
@@ -157,7 +166,8 @@ func (p *Publisher) streamOf(m *postrider.Message) string {
 	return streamOf(p.cfg.Prefix, m.Topic, postrider.PartitionOf(m.Key, m.ID, p.cfg.Partitions))
 }
 
-// results are the outcomes of a transaction's n messages. A message that failed because the transaction did is told why.
+// results are the outcomes of a transaction's n messages. A message that failed because the transaction did is told why; its
+// error is an EXECABORT too.
 func results(ctx context.Context, cmds []redis.Cmder, err error, n int) []error {
 	if len(cmds) != n || err != nil && !slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Err() != nil }) {
 		return slices.Repeat([]error{outcome(ctx, err)}, n)
@@ -173,11 +183,16 @@ func results(ctx context.Context, cmds []redis.Cmder, err error, n int) []error 
 	for i, cmd := range cmds {
 		e := cmd.Err()
 		if e != nil && cause != nil && redis.IsExecAbortError(e) {
-			e = cause
+			e = fmt.Errorf("%w: %w", cause, e)
 		}
 		errs[i] = outcome(ctx, e)
 	}
 	return errs
+}
+
+// forAnother says whether a message failed, in a transaction that stored nothing, only because of another message.
+func forAnother(err error) bool {
+	return redis.IsExecAbortError(err) && postrider.OutcomeOf(err).Kind != postrider.BrokerUnavailable
 }
 
 // Close lets the calls under way go on, waits for them, and closes a client that Open made. Later calls fail with Unavailable

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +89,48 @@ func TestOneStreamRefused(t *testing.T) {
 	wantError(t, errs[0], "WRONGTYPE", "choose another Prefix")
 	if kind := postrider.OutcomeOf(errs[0]).Kind; kind != postrider.Retried {
 		t.Errorf("outcome is %d, want an error of this message", kind)
+	}
+}
+
+// TestOneStreamForbidden has a user who may not write to one of three topics: the others are accepted, and once.
+func TestOneStreamForbidden(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := s.client(t)
+	if err := client.Do(t.Context(), "acl", "setuser", "shop", "on", ">x", "~postrider:{orders/*", "~postrider:{parcels/*", "+@all").Err(); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, "redis://shop:x@"+s.address(), redisbroker.Config{Partitions: 1})
+	msgs := append(numbered("orders", "a", 2), numbered("forbidden", "b", 2)...)
+	msgs = append(msgs, numbered("orders", "a", 4)[2:]...)
+	msgs = append(msgs, numbered("parcels", "b", 1)...)
+	errs := p.Publish(t.Context(), msgs)
+	if len(errs) != 7 {
+		t.Fatalf("errors = %v", errs)
+	}
+	for i, err := range errs {
+		switch i {
+		case 2, 3:
+			wantError(t, err, "NOPERM", "ACL SETUSER")
+			if kind := postrider.OutcomeOf(err).Kind; kind != postrider.Retried {
+				t.Errorf("outcome of message %d is %d, want an error of this message", i, kind)
+			}
+		case 6:
+			if !errors.Is(err, postrider.ErrBehind) {
+				t.Errorf("error of a message behind one that failed is %v, want ErrBehind", err)
+			}
+		default:
+			if err != nil {
+				t.Errorf("message %d fails for another topic's sake: %v", i, err)
+			}
+		}
+	}
+	var ids []string
+	for _, e := range client.XRange(t.Context(), "postrider:{orders/0}", "-", "+").Val() {
+		ids = append(ids, fmt.Sprint(e.Values["ce_id"]))
+	}
+	if want := []string{msgs[0].ID, msgs[1].ID, msgs[4].ID, msgs[5].ID}; !slices.Equal(ids, want) {
+		t.Errorf("the stream has %q, want %q", ids, want)
 	}
 }
 
