@@ -1,14 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/inbox"
 )
 
 func (p *Program) deadCommand() *cobra.Command {
@@ -25,6 +30,7 @@ type deadFilter struct {
 	deadletter.Filter
 	from, to string
 	side     deadSide
+	command  *cobra.Command
 }
 
 // deadSide is the value of --side.
@@ -35,6 +41,7 @@ func (deadSide) Allowed() []string { return []string{"relay", "consumer"} }
 
 // flags adds the flags to a command.
 func (f *deadFilter) flags(cmd *cobra.Command) {
+	f.command = cmd
 	s := cmd.Flags()
 	s.StringVar(&f.Relay, "relay", "", "only of this relay or consumer, by its `name`")
 	s.Var(choice(&f.side), "side", "only of this `side`: relay or consumer")
@@ -61,6 +68,16 @@ func (f *deadFilter) check(args []string) error {
 	for flag, text := range map[string]string{"from": f.from, "to": f.to} {
 		if _, err := parseMoment(flag, text, time.Time{}); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// given refuses flags without a text, which would choose more than was meant: a variable of the shell may not be set.
+func (f *deadFilter) given() error {
+	for _, name := range []string{"relay", "topic", "type", "key", "tenant", "reason", "cause", "fingerprint", "id", "from", "to"} {
+		if flag := f.command.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
+			return usagef("--%s is empty; leave it away to choose dead letters of any %[1]s", name)
 		}
 	}
 	return nil
@@ -198,9 +215,75 @@ func (p *Program) listDead(ctx context.Context, b *backend.Outbox, f deadletter.
 	case more:
 		fmt.Fprintf(p.Stderr, "postrider: there are more; go on with --after %d, or --limit 0 for all\n", last)
 	case n == 0:
+		if err := mistyped(ctx, b, f); err != nil {
+			return err
+		}
 		fmt.Fprintln(p.Stderr, "postrider: no dead letters match")
 	}
 	return nil
+}
+
+// ownReasons are those that relays, consumers and publishers give; handlers give others.
+var ownReasons = []string{
+	inbox.AttemptsExhausted, postrider.Undecodable, inbox.UnknownSchemaVersion, inbox.VersionGap,
+	"too large for the broker", "too large for the receiver", "refused by the receiver",
+}
+
+// mistyped is asked when a filter chooses nothing: it is an error if a relay, a consumer or a reason has a name in it that
+// nobody knows.
+func mistyped(ctx context.Context, b *backend.Outbox, f deadletter.Filter) error {
+	if f.Relay != "" {
+		n, err := b.CountDead(ctx, deadletter.Filter{Relay: f.Relay, State: deadletter.AnyState})
+		if err == nil && n == 0 {
+			err = knownRelay(ctx, b, f.Relay)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if f.Reason == "" || slices.Contains(ownReasons, f.Reason) {
+		return nil
+	}
+	n, err := b.CountDead(ctx, deadletter.Filter{Reason: f.Reason, State: deadletter.AnyState})
+	if err != nil || n > 0 {
+		return err
+	}
+	counts, err := b.CountCauses(ctx, deadletter.Filter{State: deadletter.AnyState}, 100)
+	if err != nil {
+		return err
+	}
+	known := slices.Clone(ownReasons)
+	for _, c := range counts {
+		known = append(known, c.Reason)
+	}
+	slices.Sort(known)
+	return fmt.Errorf("no message has died for the reason %q here; those that there are, or may be: %s", f.Reason,
+		printable(strings.Join(slices.Compact(known), ", ")))
+}
+
+// knownRelay is an error if no relay or consumer of the store has a name; it lists those that there are.
+func knownRelay(ctx context.Context, b *backend.Outbox, name string) error {
+	status, err := b.Status(ctx)
+	if err != nil {
+		return err
+	}
+	consumers, err := b.Consumers(ctx)
+	if err != nil {
+		return err
+	}
+	var known []string
+	for _, r := range status.Relays {
+		known = append(known, r.Name)
+	}
+	for _, c := range consumers {
+		known = append(known, c.Name)
+	}
+	if slices.Contains(known, name) {
+		return nil
+	}
+	slices.Sort(known)
+	return fmt.Errorf("there is no relay or consumer %q in this store; it has %s", name,
+		cmp.Or(printable(strings.Join(slices.Compact(known), ", ")), "none yet: one appears when it first runs"))
 }
 
 // onemore asks for one more than the limit, to know whether there are more.

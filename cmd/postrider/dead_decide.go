@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,6 +39,9 @@ func (s *selection) check(args []string) error {
 	if err := s.filter.check(args); err != nil {
 		return err
 	}
+	if err := s.filter.given(); err != nil {
+		return err
+	}
 	switch {
 	case s.all && s.filter.chosen(args):
 		return usagef("give --all, or numbers or filters, not both")
@@ -51,6 +56,11 @@ func (p *Program) ask(ctx context.Context, b *backend.Outbox, s *selection, f de
 	total, err := b.CountDead(ctx, f)
 	if err != nil {
 		return 0, err
+	}
+	if total == 0 {
+		if err := mistyped(ctx, b, f); err != nil {
+			return 0, err
+		}
 	}
 	if total == 0 || s.dryRun {
 		fmt.Fprintf(p.Stdout, "%s match; nothing was done\n", plural(total, "open dead letter"))
@@ -136,10 +146,27 @@ func byFlag(cmd *cobra.Command, by *string, operator string) {
 
 // becauseFlag adds the flag that says why something is done, which stays on record.
 func becauseFlag(cmd *cobra.Command, because *string) {
-	cmd.Flags().StringVar(because, "because", "", "why, as a `text` for the record (required)")
+	cmd.Flags().Var((*recordText)(because), "because", "why, as a `text` for the record (required)")
 	if err := cmd.MarkFlagRequired("because"); err != nil {
 		panic("postrider: " + err.Error())
 	}
+}
+
+// recordText is the value of a flag that stays on record, and so must say something.
+type recordText string
+
+func (r *recordText) String() string { return string(*r) }
+
+// Type implements the interface of flags.
+func (*recordText) Type() string { return "string" }
+
+// Set implements the interface of flags.
+func (r *recordText) Set(text string) error {
+	if strings.TrimSpace(text) == "" {
+		return errors.New("it is empty, and stays on record: say why")
+	}
+	*r = recordText(text)
+	return nil
 }
 
 func capital(word string) string { return string(word[0]-'a'+'A') + word[1:] }

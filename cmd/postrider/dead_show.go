@@ -159,6 +159,9 @@ func (p *Program) countDead(ctx context.Context, b *backend.Outbox, f deadletter
 		return err
 	}
 	if len(counts) == 0 {
+		if err := mistyped(ctx, b, f); err != nil {
+			return err
+		}
 		fmt.Fprintln(p.Stderr, "postrider: no dead letters match")
 		return nil
 	}

@@ -30,7 +30,7 @@ func TestDeadList(t *testing.T) {
 		t.Errorf("filtered by key:\n%s", out)
 	}
 	for _, none := range [][]string{
-		{"--relay", "other"}, {"--topic", "x"}, {"--type", "x"}, {"--tenant", "x"}, {"--reason", "x"}, {"--id", "x"},
+		{"--topic", "x"}, {"--type", "x"}, {"--tenant", "x"}, {"--reason", "undecodable"}, {"--id", "x"},
 		{"--from", "2999-01-01"}, {"--to", "1h"}, {"--state", "redriven"},
 	} {
 		r := run(t, append([]string{"dead", "list", "--store", url}, none...)...)
@@ -47,6 +47,42 @@ func TestDeadList(t *testing.T) {
 		t.Errorf("%d lines, the last is %+v", len(lines), l)
 	}
 	fails(t, exitUsage, "--from yesterday is not a time", "dead", "list", "--store", url, "--from", "yesterday")
+}
+
+// TestDeadKnowsItsNames: a relay or a reason that nobody has is no empty answer.
+func TestDeadKnowsItsNames(t *testing.T) {
+	t.Parallel()
+	url := withDead(t)
+	noRelay, noReason := `there is no relay or consumer "to-nuts" in this store; it has to-nats`, `no message has died for the reason "atempts exhausted" here; `
+	for _, command := range []string{"dead list", "dead counts", "dead export", "dead redrive --yes", "dead discard --yes --because x", "redrive start --yes"} {
+		args := append(strings.Fields(command), "--store", url)
+		fails(t, exitFailed, noRelay, append(args, "--relay", "to-nuts")...)
+		fails(t, exitFailed, noReason, append(args, "--reason", "atempts exhausted")...)
+	}
+	contains(t, run(t, "dead", "list", "--reason", "x", "--store", url).err, "attempts exhausted")
+	ok(t, "dead", "redrive", "--all", "--yes", "--store", url)
+	contains(t, ok(t, "dead", "redrive", "--relay", "to-nats", "--reason", "attempts exhausted", "--yes", "--store", url), "0 open dead letters match")
+	fails(t, exitFailed, "it has none yet", "dead", "list", "--relay", "to-nats", "--store", newOutbox(t))
+}
+
+func TestBecauseMustSaySomething(t *testing.T) {
+	t.Parallel()
+	url := withDead(t)
+	for _, command := range []string{"dead discard 1", "dead discard --all --yes", "held skip order/1", "held dead order/1", "outbox forget to-nats --yes", "dead edit 1 -H a=b"} {
+		for _, because := range []string{"", " \t\n"} {
+			fails(t, exitUsage, "it is empty, and stays on record: say why", append(strings.Fields(command), "--store", url, "--because", because)...)
+		}
+	}
+}
+
+func TestDecisionsRefuseEmptyFilters(t *testing.T) {
+	t.Parallel()
+	url := withDead(t)
+	for _, flag := range []string{"relay", "topic", "key", "reason", "from"} {
+		fails(t, exitUsage, "--"+flag+" is empty; leave it away", "dead", "discard", "--type", "order.placed", "--"+flag, "", "--because", "x", "--yes", "--store", url)
+		fails(t, exitUsage, "--"+flag+" is empty; leave it away", "dead", "redrive", "--type", "order.placed", "--"+flag, "", "--yes", "--store", url)
+	}
+	contains(t, ok(t, "dead", "counts", "--json", "--store", url), `"letters":3`)
 }
 
 func TestDeadShow(t *testing.T) {

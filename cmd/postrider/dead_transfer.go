@@ -34,6 +34,13 @@ postrider dead import in this or another outbox, or to keep.`,
 				if err != nil {
 					return err
 				}
+				if n, err := b.CountDead(cmd.Context(), filter); err != nil {
+					return err
+				} else if n == 0 {
+					if err := mistyped(cmd.Context(), b, filter); err != nil {
+						return err
+					}
+				}
 				out := p.Stdout
 				if output != "" {
 					file, err := os.OpenFile(output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

@@ -60,6 +60,11 @@ func (p *Program) listHeld(ctx context.Context, b *backend.Outbox, name string, 
 		t.row(h.Key, h.Relay, moment(h.Since), h.Reason, h.Attempts, nextAttempt(h), number(h.Parked), shorten(h.Cause, 60))
 	}
 	if n == 0 {
+		if name != "" {
+			if err := knownRelay(ctx, b, name); err != nil {
+				return err
+			}
+		}
 		fmt.Fprintln(p.Stderr, "postrider: no key is held")
 		return nil
 	}

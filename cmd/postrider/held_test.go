@@ -23,7 +23,9 @@ func TestHeldListAndShow(t *testing.T) {
 	contains(t, ok(t, "held", "show", "order/1", "--json", "--limit", "2", "--store", url), `"messages": [`, `"parked": 3`)
 	fails(t, exitFailed, "key is not held: order/7 (any relay)", "held", "show", "order/7", "--store", url)
 	fails(t, exitFailed, "key is not held: order/1 (other)", "held", "retry", "order/1", "--relay", "other", "--store", url)
-	r := run(t, "held", "list", "--relay", "other", "--store", url)
+	fails(t, exitFailed, `there is no relay or consumer "other" in this store; it has to-nats`, "held", "list", "--relay", "other", "--store", url)
+	settleAll(t, openOutbox(t, url), "to-audit", delivered)
+	r := run(t, "held", "list", "--relay", "to-audit", "--store", url)
 	expect(t, r, exitDone, "no key is held")
 }
 
