@@ -3,8 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"mime"
 	"os"
 	"strings"
 	"time"
@@ -48,7 +50,7 @@ number and fault on standard error, everything else is published and the exit co
 Services publish in their own transactions, with the library or with SQL; this command is for operators and tests.`,
 		Example: `  postrider publish --type order.placed --topic orders --key order/42 --payload '{"total":12}'
   postrider publish --type invoice.pdf --content-type application/pdf --payload-file invoice.pdf
-  postrider publish --type reminder --key customer/7 --deliver-after 24h
+  postrider publish --type reminder --key customer/7 --deliver-after 24h --payload '{}'
   printf '%s\n' '{"type":"order.placed","key":"order/42","payload":{"total":12}}' | postrider publish --file -
   postrider publish --file messages.ndjson --continue-on-error --rejects rejects.ndjson`,
 		Args: exactArgs(),
@@ -110,8 +112,13 @@ func (o *publishOptions) check(cmd *cobra.Command) error {
 				return usagef("--%s goes with --file", name)
 			}
 		}
-		if o.message.Type == "" {
+		switch {
+		case o.message.Type == "":
 			return usagef("--type is missing; give a message by flags, or many with --file")
+		case changed("schema-version") && o.message.SchemaVersion < 1:
+			return usagef("--schema-version counts from 1, is %d", o.message.SchemaVersion)
+		case changed("aggregate-version") && o.message.AggregateVersion < 1:
+			return usagef("--aggregate-version counts from 1, is %d", o.message.AggregateVersion)
 		}
 		return nil
 	}
@@ -136,6 +143,13 @@ func (p *Program) publishOne(cmd *cobra.Command, o *publishOptions) error {
 	m, err := p.describe(o)
 	if err != nil {
 		return err
+	}
+	if len(m.Payload) > 0 || cmd.Flags().Changed("payload") || o.payloadFile != "" {
+		if err := checkJSON(m); err != nil {
+			return usagef("%v", err)
+		}
+	} else if declaresJSON(m.ContentType) {
+		fmt.Fprintln(p.Stderr, "postrider: no payload is given: a handler that reads JSON cannot decode this message; --payload '{}' would do")
 	}
 	return p.withStore(cmd, func(b *backend.Outbox) error {
 		ids, err := b.Publish(cmd.Context(), o.source, []*postrider.Message{m})
@@ -181,6 +195,21 @@ func (p *Program) describe(o *publishOptions) (*postrider.Message, error) {
 		}
 	}
 	return &m, nil
+}
+
+// checkJSON refuses a payload that is not the JSON that its content type declares: whoever decodes it would find it dead.
+func checkJSON(m *postrider.Message) error {
+	if !declaresJSON(m.ContentType) || json.Valid(m.Payload) {
+		return nil
+	}
+	return fmt.Errorf("the payload is not JSON, and the content type %s says that it is; mend it, or say what it is with another content type "+
+		"(--content-type, in a line \"content_type\"), e.g. text/plain", cmp.Or(m.ContentType, postrider.DefaultContentType))
+}
+
+// declaresJSON says whether a content type is one of JSON; none at all is.
+func declaresJSON(contentType string) bool {
+	kind, _, err := mime.ParseMediaType(cmp.Or(contentType, postrider.DefaultContentType))
+	return err == nil && (strings.HasSuffix(kind, "/json") || strings.HasSuffix(kind, "+json"))
 }
 
 // publishFile publishes the lines of a file.

@@ -86,6 +86,9 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 // take decodes a line and publishes the batch when it is full.
 func (l *lineLoader) take(ctx context.Context, a line) error {
 	m, err := decodeMessage(a.text)
+	if err == nil && len(m.Payload) > 0 {
+		err = checkJSON(m)
+	}
 	if err != nil {
 		return l.reject(a, err)
 	}

@@ -41,19 +41,38 @@ func TestPublishRefuses(t *testing.T) {
 	t.Parallel()
 	url := newOutbox(t)
 	for words, args := range map[string][]string{
-		"--type is missing":                        {"--key", "k"},
-		"--header nonsense is not name=value":      {"--type", "t", "-H", "nonsense"},
-		"--deliver-at soon is not a time":          {"--type", "t", "--deliver-at", "soon"},
-		"--batch goes with --file":                 {"--type", "t", "--batch", "3"},
-		"--key describes a single message":         {"--file", "-", "--key", "k"},
-		"--continue-on-error and --rejects go":     {"--file", "-", "--continue-on-error"},
-		"--batch must be 1 to 10000":               {"--file", "-", "--batch", "0"},
-		"--from-line counts from 1":                {"--file", "-", "--from-line", "0"},
-		"if any flags in the group [payload paylo": {"--type", "t", "--payload", "x", "--payload-file", "y"},
+		"--type is missing":                                              {"--key", "k"},
+		"--header nonsense is not name=value":                            {"--type", "t", "-H", "nonsense"},
+		"--deliver-at soon is not a time":                                {"--type", "t", "--deliver-at", "soon"},
+		"the payload is not JSON, and the content type application/json": {"--type", "t", "--payload", "not json"},
+		"the content type application/cloudevents+json; charset":         {"--type", "t", "--payload", "x", "--content-type", "application/cloudevents+json; charset=utf-8"},
+		"the payload is not JSON":                                        {"--type", "t", "--payload", ""},
+		"the payload is not JSON, and the content":                       {"--type", "t", "--payload-file", writeFile(t, "{\"a\":")},
+		"(--content-type, in a line":                                     {"--type", "t", "--payload-file", "-"},
+		"--aggregate-version counts from 1, is 0":                        {"--type", "t", "--aggregate-version", "0"},
+		"--batch goes with --file":                                       {"--type", "t", "--batch", "3"},
+		"--key describes a single message":                               {"--file", "-", "--key", "k"},
+		"--continue-on-error and --rejects go":                           {"--file", "-", "--continue-on-error"},
+		"--batch must be 1 to 10000":                                     {"--file", "-", "--batch", "0"},
+		"--from-line counts from 1":                                      {"--file", "-", "--from-line", "0"},
+		"if any flags in the group [payload paylo":                       {"--type", "t", "--payload", "x", "--payload-file", "y"},
 	} {
 		fails(t, exitUsage, words, append([]string{"publish", "--store", url}, args...)...)
 	}
 	fails(t, exitFailed, "nothing was published", "publish", "--store", url, "--type", "t", "--key", strings.Repeat("k", 257))
+}
+
+// TestPublishOfWhatIsNoJSON: another content type takes any payload, and a message may go without.
+func TestPublishOfWhatIsNoJSON(t *testing.T) {
+	t.Parallel()
+	url := newOutbox(t)
+	ok(t, "publish", "--store", url, "--type", "t", "--content-type", "text/plain", "--payload", "not json")
+	expect(t, run(t, "publish", "--store", url, "--type", "t"), exitDone, "no payload is given: a handler that reads JSON cannot decode this message")
+	line := `{"type":"t","content_type":"text/plain","payload":"not json"}` + "\n" + `{"type":"t"}`
+	ok(t, "publish", "--store", url, "--file", writeFile(t, line))
+	if got := published(t, url); len(got) != 4 {
+		t.Errorf("%d messages are published", len(got))
+	}
 }
 
 // lines are n messages, one per line.
@@ -84,11 +103,12 @@ func TestPublishFileInBatches(t *testing.T) {
 func TestPublishFileStopsAtABadLineAndKeepsItsBatchOut(t *testing.T) {
 	t.Parallel()
 	for name, bad := range map[string]string{
-		"not JSON":      `{"type":`,
-		"unknown field": `{"type":"t","kye":"k"}`,
-		"two values":    `{"type":"t"} {"type":"t"}`,
-		"no type":       `{"key":"k"}`,
-		"too long":      `{"type":"t","payload":"` + strings.Repeat("x", maxLine) + `"}`,
+		"not JSON":           `{"type":`,
+		"unknown field":      `{"type":"t","kye":"k"}`,
+		"no payload in JSON": `{"type":"t","payload_base64":"bm90IGpzb24="}`,
+		"two values":         `{"type":"t"} {"type":"t"}`,
+		"no type":            `{"key":"k"}`,
+		"too long":           `{"type":"t","payload":"` + strings.Repeat("x", maxLine) + `"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
