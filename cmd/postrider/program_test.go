@@ -24,6 +24,11 @@ func TestWhatIsNotUnderstoodEndsWithUsage(t *testing.T) {
 		{"--store shop is neither a URL nor the name of a store", "status --store shop"},
 		{"no relay is described", "relay --store sqlite:x.db"},
 		{`required flag(s) "because" not set`, "dead discard 1"},
+		{`there is no command "nonsense" to explain`, "help nonsense"},
+		{`there is no command "dead lst" to explain`, "help dead lst"},
+		{"-4 is no flag, and no argument here is a negative number", "outbox partitions -4 --store sqlite:x.db"},
+		{`--listen: "foo" is not host:port`, "relay --store sqlite:x.db --publisher nats://h?stream=S --listen foo"},
+		{"--schema-version counts from 1, is -1", "publish --type t --schema-version -1"},
 	} {
 		fails(t, exitUsage, test.words, strings.Fields(test.line)...)
 	}
@@ -35,7 +40,7 @@ func TestFaultsOfTheConfigurationAreAllReported(t *testing.T) {
 	r := run(t, "status", "--config", file)
 	expect(t, r, exitUsage, file+":1:9: store.urll: unknown key (did you mean url?)")
 	expect(t, r, exitUsage, file+`:2:14: log.level: "loud" is not allowed`)
-	fails(t, exitFailed, "read configuration", "status", "--config", file+".not-there")
+	fails(t, exitUsage, "read configuration", "status", "--config", file+".not-there")
 }
 
 func TestStoreComesFromFlagEnvironmentOrFile(t *testing.T) {
@@ -46,6 +51,12 @@ func TestStoreComesFromFlagEnvironmentOrFile(t *testing.T) {
 	fails(t, exitUsage, "choose one with --store: shop, other", "status", "--config", file)
 	r := invocation{environ: []string{"POSTRIDER_STORE_URL=" + url}, args: []string{"status"}}.run(t)
 	contains(t, r.out, url)
+	besides := []string{"POSTRIDER_STORE_URL=sqlite:elsewhere.db"}
+	expect(t, invocation{environ: besides, args: []string{"status", "--config", file}}.run(t), exitUsage, "environment POSTRIDER_STORE_URL: store.url: the file has several")
+	for _, chosen := range []string{"shop", url} {
+		r = invocation{environ: besides, args: []string{"status", "--config", file, "--store", chosen}}.run(t)
+		contains(t, r.out, url)
+	}
 	r = invocation{environ: []string{"POSTRIDER_CONFIG=" + file, "POSTRIDER_STORES_OTHER_URL=" + url}, args: []string{"status", "--store", "other"}}.run(t)
 	contains(t, r.out, url)
 }
@@ -90,6 +101,12 @@ func TestEveryCommandHasHelpWithExamples(t *testing.T) {
 		}
 	}
 	visit((&Program{}).rootCommand())
+}
+
+func TestHelpOfACommand(t *testing.T) {
+	t.Parallel()
+	contains(t, ok(t, "help", "dead", "list"), "List dead letters, oldest first")
+	contains(t, ok(t, "help"), "postrider relay")
 }
 
 func TestCompletion(t *testing.T) {

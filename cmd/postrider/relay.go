@@ -50,6 +50,9 @@ publisher.options, see docs/configuration.md.`,
   postrider relay --config /etc/postrider.yaml --only to-nats`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(cmd); err != nil {
+				return err
+			}
 			c, logger, err := p.load()
 			if err != nil {
 				return err
@@ -71,16 +74,44 @@ publisher.options, see docs/configuration.md.`,
 	return cmd
 }
 
+// check refuses flags that were given without a value, which would otherwise count as not given: a variable of the shell may
+// not be set, and no topics are all topics.
+func (f *relayFlags) check(cmd *cobra.Command) error {
+	changed := cmd.Flags().Changed
+	for _, list := range []struct {
+		name   string
+		values []string
+		all    string
+	}{{"topics", f.topics, "for all topics"}, {"only", f.only, "for all relays"}} {
+		if changed(list.name) && (len(list.values) == 0 || slices.ContainsFunc(list.values, blank)) {
+			return usagef("--%s %q: there is an empty one; leave --%[1]s away %[3]s", list.name, strings.Join(list.values, ","), list.all)
+		}
+	}
+	for name, value := range map[string]string{"name": f.name, "publisher": f.publisher} {
+		if changed(name) && blank(value) {
+			return usagef("--%s is empty; leave it away, or give one", name)
+		}
+	}
+	if changed("concurrency") && f.concurrency < 1 {
+		return usagef("--concurrency must be 1 or more, is %d", f.concurrency)
+	}
+	if changed("stop-timeout") && f.stopTimeout <= 0 {
+		return usagef("--stop-timeout must be positive, is %s", f.stopTimeout)
+	}
+	if f.listen != "" {
+		if err := config.CheckListen(f.listen); err != nil {
+			return usagef("--listen: %v", err)
+		}
+	}
+	return nil
+}
+
+func blank(text string) bool { return strings.TrimSpace(text) == "" }
+
 // overrideRelays lays the flags over the configuration.
 func (p *Program) overrideRelays(cmd *cobra.Command, c *config.Config, f relayFlags) error {
 	c.HTTP.Listen = cmp.Or(f.listen, c.HTTP.Listen)
 	c.StopTimeout = cmp.Or(f.stopTimeout, c.StopTimeout)
-	if c.StopTimeout < 0 {
-		return usagef("--stop-timeout must be positive, is %s", c.StopTimeout)
-	}
-	if f.concurrency < 0 {
-		return usagef("--concurrency must be 1 or more, is %d", f.concurrency)
-	}
 	if p.storeFlag != "" || len(c.Relays) == 0 || len(c.AllStores()) == 0 {
 		s, err := p.selectStore(c)
 		if err != nil {
@@ -96,15 +127,6 @@ func (p *Program) overrideRelays(cmd *cobra.Command, c *config.Config, f relayFl
 	return p.describeRelay(cmd, c, f)
 }
 
-// defaultName is that of a relay that is described by its publisher alone.
-func defaultName(publisher string) string {
-	b, err := config.BrokerOf(publisher)
-	if err != nil {
-		return "relay" // it is refused when the publisher is looked at
-	}
-	return "to-" + b.Name
-}
-
 // describeRelay applies the flags that describe a relay: the one of the configuration, or a new one.
 func (p *Program) describeRelay(cmd *cobra.Command, c *config.Config, f relayFlags) error {
 	changed := cmd.Flags().Changed
@@ -114,7 +136,11 @@ func (p *Program) describeRelay(cmd *cobra.Command, c *config.Config, f relayFla
 		if f.publisher == "" {
 			return usagef("no relay is described; give --publisher, POSTRIDER_PUBLISHER, or relays in --config")
 		}
-		c.Relays = []config.Relay{{Name: defaultName(f.publisher)}}
+		b, err := config.BrokerOf(f.publisher)
+		if err != nil {
+			return usagef("publisher: %v", err)
+		}
+		c.Relays = []config.Relay{{Name: "to-" + b.Name}}
 	case 1:
 	default:
 		if changed("publisher") || changed("name") || changed("topics") || changed("concurrency") {
@@ -180,7 +206,7 @@ type unit struct {
 // runRelays runs the relays of a configuration until ctx ends or one of them cannot work.
 func (p *Program) runRelays(ctx context.Context, c *config.Config, logger *slog.Logger) error {
 	for _, r := range c.Relays {
-		if _, err := backend.PromisesOf(r.Publisher); err != nil {
+		if err := backend.CheckPublisher(r.Publisher); err != nil {
 			return fmt.Errorf("relay %s: %w", r.Name, err)
 		}
 	}
@@ -253,6 +279,7 @@ const brokerPatience = 5 * time.Second
 
 // run connects the publisher and runs the relay until ctx ends.
 func (u *unit) run(ctx context.Context, c *config.Config, logger *slog.Logger) error {
+	engine := logger // the relay itself names itself in what it logs
 	logger = logger.With("relay", u.config.Name)
 	logger.Info("connecting to the broker", "publisher", backend.ShownPublisher(u.config.Publisher.URL))
 	waiting := time.AfterFunc(brokerPatience, func() {
@@ -270,7 +297,7 @@ func (u *unit) run(ctx context.Context, c *config.Config, logger *slog.Logger) e
 	}
 	defer closePublisher()
 	store, _ := c.StoreOf(u.config)
-	r, err := relay.New(u.outbox.Store, relayConfig(u.config, store, c.StopTimeout, publisher, logger))
+	r, err := relay.New(u.outbox.Store, relayConfig(u.config, store, c.StopTimeout, publisher, engine))
 	if err != nil {
 		return &exitError{exitUsage, fmt.Errorf("relay %s: %w", u.config.Name, err)}
 	}

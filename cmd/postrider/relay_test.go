@@ -220,19 +220,50 @@ func TestRelayWaitsForABrokerThatIsDown(t *testing.T) {
 func TestRelayRefusesWhatItCannotDo(t *testing.T) {
 	t.Parallel()
 	url, broker := newOutbox(t), startNATS(t)
-	fails(t, exitFailed, "no stream is named", "relay", "--store", url, "--publisher", broker)
-	fails(t, exitUsage, `publisher.url: "pigeon" is no kind of broker; write nats://`, "relay", "--store", url, "--publisher", "pigeon://u:secret@h")
+	fails(t, exitUsage, "no stream is named", "relay", "--store", url, "--publisher", broker)
+	fails(t, exitUsage, `postrider: publisher: "pigeon" is no kind of broker; write nats://`, "relay", "--store", url, "--publisher", "pigeon://u:secret@h")
 	fails(t, exitUsage, "in the URL: unknown option dedupe_windo (did you mean dedupe_window?) of nats", "relay", "--store", url,
 		"--publisher", broker+"?stream=S&dedupe_windo=1m")
 	fails(t, exitUsage, `relay to-nats: nats: URL option window: "many" is not a whole number`, "relay", "--store", url,
 		"--publisher", broker+"?stream=S&window=many")
 	fails(t, exitFailed, "create the outbox with: postrider migrate up", "relay", "--store", url+".not-there", "--publisher", broker+"?stream=S")
 	fails(t, exitFailed, "listen for /livez and /readyz", "relay", "--store", url, "--publisher", broker+"?stream=S", "--listen", "256.0.0.1:1")
+	for words, publisher := range map[string]string{
+		"relay to-nats: nats: no stream is named; add the option stream": "nats://h", "nats: replicas=-1; give 1, 3 or 5": "nats://h?stream=S&replicas=-1",
+		"rabbitmq: no exchange is named; add the option exchange": "amqp://h", "kafka: partitions=0, replicas=-1": "kafka://h?replicas=-1",
+		"redis: replicas=-1; give 0 or more": "redis://h?replicas=-1", "no secret; make one with: echo whsec_": "https://h/x",
+	} {
+		r := run(t, "relay", "--store", url, "--publisher", publisher)
+		expect(t, r, exitUsage, words, publisher)
+		if strings.Count(r.err, "\n") != 1 {
+			t.Errorf("%s: more than one line, or a broker was asked first:\n%s", publisher, r.err)
+		}
+	}
 	needs := writeFile(t, "relays: [{name: a, publisher: \""+broker+"?stream=S\", require_dedupe: 1h, require_message_bytes: 4MiB}]\n")
 	r := run(t, "relay", "--store", url, "--config", needs)
 	expect(t, r, exitUsage, "relay a: relay: RequireDedupe is 1h0m0s, and the broker drops second copies for 2m0s only; lengthen that")
 	contains(t, r.err, "RequireMessageBytes is 4194304, and the broker takes messages of 1044480 bytes at most; raise its limit")
 	fails(t, exitUsage, "--stop-timeout must be positive", "relay", "--store", url, "--publisher", broker, "--stop-timeout", "-1s")
+}
+
+// TestFlagsOfARelayThatAreEmpty: a variable of the shell that is not set must not widen what a relay takes.
+func TestFlagsOfARelayThatAreEmpty(t *testing.T) {
+	t.Parallel()
+	url := newOutbox(t)
+	for words, flag := range map[string][]string{
+		`--topics "": there is an empty one; leave --topics away for all topics`: {"--topics", ""},
+		`--topics "a,": there is an empty one`:                                   {"--topics", "a,"},
+		`--topics " ": there is an empty one`:                                    {"--topics", " "},
+		`--only "": there is an empty one; leave --only away for all relays`:     {"--only", ""},
+		"--name is empty":                           {"--name", ""},
+		"--concurrency must be 1 or more, is 0":     {"--concurrency", "0"},
+		"--stop-timeout must be positive, is 0s":    {"--stop-timeout", "0s"},
+		`--listen: "8080" is not host:port; for ev`: {"--listen", "8080"},
+	} {
+		fails(t, exitUsage, words, append([]string{"relay", "--store", url, "--publisher", "nats://h?stream=S"}, flag...)...)
+	}
+	fails(t, exitUsage, "--publisher is empty", "relay", "--store", url, "--publisher", "")
+	fails(t, exitUsage, `--topics "": there is an empty one`, "route", "explain", "x", "--publisher", "nats://h?stream=S", "--topics", "")
 }
 
 func TestConfigurationOfARelayArrives(t *testing.T) {

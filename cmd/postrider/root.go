@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -62,8 +63,34 @@ func (p *Program) rootCommand() *cobra.Command {
 
 	root.AddCommand(p.demoCommand(), p.relayCommand(), p.migrateCommand(), p.statusCommand(), p.deadCommand(), p.redriveCommand(), p.heldCommand(), p.inboxCommand(),
 		p.routeCommand(), p.publishCommand(), p.tailCommand(), p.explainCommand(), p.attemptsCommand(), p.outboxCommand(), p.versionCommand())
+	helpOrRefuse(root)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		unknown, ok := errors.AsType[interface {
+			error
+			GetSpecifiedShortnames() string
+		}](err)
+		if ok && strings.IndexFunc(unknown.GetSpecifiedShortnames(), unicode.IsDigit) == 0 {
+			return usagef("-%s is no flag, and no argument here is a negative number", unknown.GetSpecifiedShortnames())
+		}
+		return err
+	})
 	p.noteBegin(root)
 	return root
+}
+
+// helpOrRefuse makes help of what is no command an error.
+func helpOrRefuse(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	for _, help := range root.Commands() {
+		if help.Name() == "help" {
+			help.Args = func(_ *cobra.Command, args []string) error {
+				if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+					return usagef("there is no command %q to explain", strings.Join(args, " "))
+				}
+				return nil
+			}
+		}
+	}
 }
 
 // noteBegin lets every command note that it begins: until then, what is wrong is the usage.
@@ -147,7 +174,7 @@ func completeChoices(cmd *cobra.Command, flag string, values []string) {
 
 // load reads the configuration with the common flags laid over it.
 func (p *Program) load() (*config.Config, *slog.Logger, error) {
-	c, warnings, err := config.Load(p.configFile, p.Environ)
+	c, warnings, err := config.Load(p.configFile, p.Environ, p.storeFlag != "")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -183,7 +210,7 @@ func (p *Program) selectStore(c *config.Config) (config.Store, error) {
 		case 1:
 			return stores[0], nil
 		case 0:
-			return config.Store{}, usagef("no store is given; use --store sqlite:FILE or postgres://…, POSTRIDER_STORE_URL or store.url in --config")
+			return config.Store{}, usagef("no store is given; use --store sqlite:FILE, postgres://… or mysql://…, POSTRIDER_STORE_URL or store.url in --config")
 		}
 		return config.Store{}, usagef("the configuration has several stores; choose one with --store: %s", storeNames(stores))
 	}

@@ -101,6 +101,9 @@ Exit code 3 says that no relay takes the topic, or that one that does would be r
 
 // routes returns the relays that configuration and flags describe. No store is needed.
 func (p *Program) routes(cmd *cobra.Command, f relayFlags) ([]config.Relay, error) {
+	if err := f.check(cmd); err != nil {
+		return nil, err
+	}
 	c, _, err := p.load()
 	if err != nil {
 		return nil, err
@@ -230,6 +233,9 @@ func routed(ctx context.Context, r config.Relay, topic string, connect bool) (ro
 	}
 	if !info.Takes || !connect {
 		return info, nil
+	}
+	if err := backend.CheckPublisher(r.Publisher); err != nil {
+		return info, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectWithin)
 	defer cancel()

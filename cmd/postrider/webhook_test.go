@@ -64,6 +64,25 @@ func TestRelayToAWebhook(t *testing.T) {
 	fails(t, exitFailed, "no attempts of message other are kept", "attempts", "other", "--store", url)
 }
 
+// TestLogNamesTheRelayOnce: the relay names itself in its lines, and the program in its own, but no line twice.
+func TestLogNamesTheRelayOnce(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) }))
+	defer server.Close()
+	url := newOutbox(t)
+	publishKeys(t, url, "order/1")
+	r := start(t, nil, "relay", "--store", url, "--log-format", "json", "--publisher", server.URL+"#plain_http=true&allow=127.0.0.1&secret="+webhookSecret)
+	r.err.await(t.Context(), t, `"msg":"message is dead"`)
+	if code := r.end(t); code != exitDone {
+		t.Errorf("exit code %d:\n%s", code, r.err.String())
+	}
+	for line := range strings.Lines(r.err.String()) {
+		if n := strings.Count(line, `"relay":"to-webhook"`); n != 1 && strings.Contains(line, "relay") {
+			t.Errorf("the relay is named %d times: %s", n, line)
+		}
+	}
+}
+
 func TestWebhookIsRefusedWithAReason(t *testing.T) {
 	t.Parallel()
 	url := newOutbox(t)

@@ -43,6 +43,8 @@ type adapter struct {
 	open func(ctx context.Context, address string, u Uses) (closingPublisher, error)
 	// promises reads the options in an address; its error is theirs.
 	promises func(address string) (Promises, error)
+	// check finds what keeps a publisher from being opened, as far as its address shows it.
+	check func(address string) error
 }
 
 type closingPublisher interface {
@@ -66,6 +68,18 @@ var adapters = map[string]adapter{
 				Notes: []string{"acknowledged by one server, a message is on disk only if sync_interval says so; with 3 replicas a majority has it"},
 			}, err
 		},
+		check: func(address string) error {
+			_, c, err := natsbroker.ParseURL(address, natsbroker.Config{})
+			switch {
+			case err != nil:
+				return err
+			case c.Stream == "":
+				return errors.New("nats: no stream is named; add the option stream, as in ?stream=NAME")
+			case c.Replicas < 0 || c.Replicas > 5:
+				return fmt.Errorf("nats: replicas=%d; give 1, 3 or 5", c.Replicas)
+			}
+			return nil
+		},
 	},
 	"kafka": {
 		open: func(ctx context.Context, address string, u Uses) (closingPublisher, error) {
@@ -78,6 +92,13 @@ var adapters = map[string]adapter{
 				Size:         "what the topic takes (max.message.bytes, 1 MiB by default) less 4 KiB for headers",
 				Notes:        []string{"acknowledged by all replicas in sync: set min.insync.replicas to 2 or more, or one server's loss can lose messages"},
 			}, err
+		},
+		check: func(address string) error {
+			_, c, err := kafkabroker.ParseURL(address, kafkabroker.Config{})
+			if err == nil && (c.Partitions < 0 || c.Replicas < 0) {
+				return fmt.Errorf("kafka: partitions=%d, replicas=%d; give positive numbers", c.Partitions, c.Replicas)
+			}
+			return err
 		},
 	},
 	"rabbitmq": {
@@ -95,6 +116,13 @@ var adapters = map[string]adapter{
 				Notes:        []string{note},
 			}, err
 		},
+		check: func(address string) error {
+			_, c, err := rabbitmqbroker.ParseURL(address, rabbitmqbroker.Config{})
+			if err == nil && c.Exchange == "" && !c.ExchangePerTopic {
+				return errors.New("rabbitmq: no exchange is named; add the option exchange, as in ?exchange=NAME, or exchange_per_topic=true")
+			}
+			return err
+		},
 	},
 	"redis": {
 		open: func(ctx context.Context, address string, u Uses) (closingPublisher, error) {
@@ -106,6 +134,13 @@ var adapters = map[string]adapter{
 				Capabilities: postrider.Capabilities{Ordered: true, MaxMessageBytes: cmp.Or(c.MaxMessageBytes, redisbroker.DefaultMaxMessageBytes)},
 				Notes:        redisNotes(c),
 			}, err
+		},
+		check: func(address string) error {
+			_, c, err := redisbroker.ParseURL(address, redisbroker.Config{})
+			if err == nil && c.Replicas < 0 {
+				return fmt.Errorf("redis: replicas=%d; give 0 or more", c.Replicas)
+			}
+			return err
 		},
 	},
 	"webhook": {
@@ -122,6 +157,13 @@ var adapters = map[string]adapter{
 					"answers of 4xx make a message dead at once, except 408, 425 and 429",
 				},
 			}, err
+		},
+		check: func(address string) error {
+			publisher, err := webhook.Open(address, webhook.Config{}) // connects to nobody
+			if err != nil {
+				return err
+			}
+			return publisher.Close()
 		},
 	},
 }
@@ -165,6 +207,19 @@ func PromisesOf(p config.Publisher) (Promises, error) {
 		return Promises{}, badURL("%v", err)
 	}
 	return promises, nil
+}
+
+// CheckPublisher finds what keeps a publisher from being opened, as far as its URL and options show it: what PromisesOf finds,
+// and what is missing, which only who publishes must have. Nobody is connected to.
+func CheckPublisher(p config.Publisher) error {
+	a, address, err := adapterOf(p)
+	if err != nil {
+		return err
+	}
+	if err := a.check(address); err != nil {
+		return badURL("%v", err)
+	}
+	return nil
 }
 
 // adapterOf returns the adapter of a publisher and its address with all options in it.

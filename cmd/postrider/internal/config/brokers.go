@@ -69,7 +69,7 @@ func BrokerOf(address string) (Broker, error) {
 		}
 		schemes, examples = append(schemes, b.Schemes...), append(examples, b.Example)
 	}
-	if word := nearest(scheme, schemes); word != "" {
+	if word := Nearest(scheme, schemes); word != "" {
 		return Broker{}, fmt.Errorf("%q is no kind of broker (did you mean %s://?); write %s", scheme, word, strings.Join(examples, ", "))
 	}
 	if !strings.Contains(address, "://") {

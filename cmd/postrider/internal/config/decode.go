@@ -19,6 +19,10 @@ type decoder struct {
 	file      string
 	faults    *Error
 	positions map[string]*token.Position
+	// variables are those of the environment that have set something, by its path.
+	variables map[string]string
+	// storeChosen says that a flag names the store: what the environment says of one does not count beside several.
+	storeChosen bool
 }
 
 // decode reads YAML text into c.

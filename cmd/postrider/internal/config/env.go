@@ -14,8 +14,10 @@ const Prefix = "POSTRIDER_"
 // overlay lays environment variables over c. A key's variable is its path in upper case with _ between: store.url is
 // POSTRIDER_STORE_URL, and concurrency of the relay to-nats POSTRIDER_RELAYS_TO_NATS_CONCURRENCY. Lists of texts are
 // separated by commas. Names that stand for nothing are returned as warnings, because an environment is not only ours:
-// container platforms set POSTRIDER_SERVICE_HOST and the like for a service of that name.
-func overlay(c *Config, environ []string, faults *Error) (warnings []string) {
+// container platforms set POSTRIDER_SERVICE_HOST and the like for a service of that name. set tells the variable of each
+// path that one has set.
+func overlay(c *Config, environ []string, faults *Error) (set map[string]string, warnings []string) {
+	set = map[string]string{}
 	leaves := map[string]leaf{}
 	collect(reflect.ValueOf(c).Elem(), strings.TrimSuffix(Prefix, "_"), "", leaves)
 	for _, pair := range environ {
@@ -31,8 +33,9 @@ func overlay(c *Config, environ []string, faults *Error) (warnings []string) {
 		if err := l.set(text); err != nil {
 			faults.Faults = append(faults.Faults, Fault{Origin: "environment " + name, Path: l.path, Text: err.Error()})
 		}
+		set[l.path] = name
 	}
-	return warnings
+	return set, warnings
 }
 
 // isForeign tells the variables that stand for no key and yet are no mistakes: two that the program reads itself, those

@@ -57,14 +57,14 @@ func (e *Error) orNil() error {
 
 // didYouMean is a hint to the allowed word that text most likely meant.
 func didYouMean(text string, allowed []string) string {
-	if word := nearest(text, allowed); word != "" {
+	if word := Nearest(text, allowed); word != "" {
 		return fmt.Sprintf(" (did you mean %s?)", word)
 	}
 	return ""
 }
 
-// nearest returns the allowed word that text most likely meant, "" when none is close.
-func nearest(text string, allowed []string) string {
+// Nearest returns the allowed word that text most likely meant, "" when none is close.
+func Nearest(text string, allowed []string) string {
 	best, bestDistance := "", 3
 	for _, word := range allowed {
 		if d := distance(strings.ToLower(text), word); d < bestDistance {

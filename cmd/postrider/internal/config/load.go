@@ -2,30 +2,40 @@ package config
 
 import (
 	"fmt"
+	"maps"
+	"net"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml/token"
 )
 
-// Load reads a file ("" for none), lays the environment (KEY=value pairs) over it and checks the whole. Warnings name
-// what is most likely a mistake but must not stop a process. Errors: *Error with every fault, or that of reading the file.
-func Load(file string, environ []string) (c *Config, warnings []string, err error) {
+// Load reads a file ("" for none), lays the environment (KEY=value pairs) over it and checks the whole. storeChosen says
+// that a flag names the store: what the environment says of one then does not count beside the several of a file. Warnings
+// name what is most likely a mistake but must not stop a process. Errors: *Error with every fault.
+func Load(file string, environ []string, storeChosen bool) (c *Config, warnings []string, err error) {
 	var text []byte
 	if file != "" {
 		if text, err = os.ReadFile(file); err != nil {
-			return nil, nil, fmt.Errorf("read configuration: %w", err)
+			return nil, nil, &Error{[]Fault{{Origin: "read configuration", Text: err.Error()}}}
 		}
 	}
-	return Parse(file, text, environ)
+	return read(file, text, environ, storeChosen)
 }
 
 // Parse is Load for a text; file is its name in faults.
 func Parse(file string, text []byte, environ []string) (*Config, []string, error) {
+	return read(file, text, environ, false)
+}
+
+func read(file string, text []byte, environ []string, storeChosen bool) (*Config, []string, error) {
 	c := &Config{file: file}
-	d := &decoder{file: file, faults: &Error{}, positions: map[string]*token.Position{}}
+	d := &decoder{file: file, faults: &Error{}, positions: map[string]*token.Position{}, storeChosen: storeChosen}
 	d.decode(text, c)
-	warnings := overlay(c, environ, d.faults)
+	var warnings []string
+	d.variables, warnings = overlay(c, environ, d.faults)
 	d.check(c)
 	if err := d.faults.orNil(); err != nil {
 		return nil, warnings, err
@@ -57,6 +67,11 @@ func (c *Config) StoreOf(r Relay) (Store, bool) {
 // check reports what no single value shows: missing ones, doubles, references to nothing, contradictions.
 func (d *decoder) check(c *Config) {
 	d.checkStores(c)
+	if c.HTTP.Listen != "" {
+		if err := CheckListen(c.HTTP.Listen); err != nil {
+			d.at("http.listen", "%v", err)
+		}
+	}
 	names := map[string]bool{}
 	for i, r := range c.Relays {
 		at := fmt.Sprintf("relays[%d]", i)
@@ -70,7 +85,41 @@ func (d *decoder) check(c *Config) {
 	}
 }
 
+// CheckListen says what is wrong with an address to listen on.
+func CheckListen(address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		if _, err := strconv.ParseUint(address, 10, 16); err == nil {
+			return fmt.Errorf("%q is not host:port; for every address of this host write :%s", address, address)
+		}
+		return fmt.Errorf("%q is not host:port; write e.g. :8080 or 127.0.0.1:8080", address)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil && (port == "" || strings.Trim(port, "0123456789+-") == "") {
+		return fmt.Errorf("%q has no port from 0 to 65535; write e.g. :8080 or 127.0.0.1:8080", address)
+	}
+	return nil
+}
+
+// onlyVariables leaves the store of the environment out where the file has several, and a flag has chosen among them or
+// beside them; otherwise it is a fault that names the variables.
+func (d *decoder) onlyVariables(c *Config) {
+	if _, inFile := d.positions["store"]; inFile || len(c.Stores) == 0 || c.Store == (Store{}) {
+		return
+	}
+	c.Store = Store{}
+	if d.storeChosen {
+		return
+	}
+	for _, path := range slices.Sorted(maps.Keys(d.variables)) {
+		if strings.HasPrefix(path, "store.") {
+			d.at(path, "the file has several stores (%s), and this is none of them; unset the variable, or choose a store with --store",
+				storeNames(c.Stores))
+		}
+	}
+}
+
 func (d *decoder) checkStores(c *Config) {
+	d.onlyVariables(c)
 	if c.Store != (Store{}) && c.Store.URL == "" {
 		d.at("store", "url is missing, e.g. sqlite:///var/lib/shop/shop.db or postgres://user@host/db")
 	}
@@ -133,6 +182,11 @@ func (d *decoder) at(path, format string, args ...any) {
 	f := Fault{Origin: d.file, Path: path, Text: fmt.Sprintf(format, args...)}
 	if f.Origin == "" {
 		f.Origin = "configuration"
+	}
+	if variable, ok := d.variables[path]; ok {
+		f.Origin = "environment " + variable
+		d.faults.Faults = append(d.faults.Faults, f)
+		return
 	}
 	for p := path; p != ""; p = parent(p) {
 		if pos, ok := d.positions[p]; ok {

@@ -149,10 +149,10 @@ func TestParseReportsOptionsWithTheirPlace(t *testing.T) {
 		"postrider.yaml:4:7: relays[0].publisher.url: in the URL: unknown option strem (did you mean stream?) of nats; allowed: stream, ",
 		"postrider.yaml:7:9: relays[0].publisher.options.timeout: unknown option timeout of nats; allowed: stream, ",
 		"postrider.yaml:9:5: relays[1].publisher.url: in the URL: unknown option secrt (did you mean secret?) of webhook; allowed: ",
-		"postrider.yaml:11:5: relays[2].publisher.options.stream: unknown option stream of webhook",
 		`postrider.yaml:13:5: relays[3].publisher.url: "natz" is no kind of broker (did you mean nats://?); write nats://`,
 		"postrider.yaml:15:5: relays[4].publisher.url: this is not the URL of a broker; write nats://",
 		"postrider.yaml:17:5: relays[5].publisher.url: in the URL: unknown option (not shown) of webhook",
+		"environment POSTRIDER_RELAYS_C_PUBLISHER_OPTIONS_STREAM: relays[2].publisher.options.stream: unknown option stream of webhook",
 	}
 	got := strings.Split(err.Error(), "\n")
 	if len(got) != len(want) {
@@ -183,6 +183,39 @@ func TestParseRefusesWhatIsNotOneYAMLDocument(t *testing.T) {
 	}
 	if c, _ := parse(t, "# nothing but a comment\n"); len(c.Relays) != 0 {
 		t.Error("an empty file is a configuration")
+	}
+}
+
+func TestListenIsCheckedWithTheOtherKeys(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"8080": `postrider.yaml:1:8: http.listen: "8080" is not host:port; for every address of this host write :8080`,
+		"foo":  `http.listen: "foo" is not host:port; write e.g. :8080`, "h:": "has no port from 0 to 65535", "h:99999": "has no port from 0 to 65535",
+	} {
+		if _, _, err := Parse("postrider.yaml", []byte("http: {listen: \""+address+"\"}"), nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", address, err, want)
+		}
+	}
+	for _, address := range []string{":8080", "127.0.0.1:0", "[::1]:8080", "localhost:http"} {
+		parse(t, "http: {listen: \""+address+"\"}")
+	}
+	_, _, err := Parse("", nil, []string{"POSTRIDER_HTTP_LISTEN=8080"})
+	if err == nil || !strings.HasPrefix(err.Error(), "environment POSTRIDER_HTTP_LISTEN: http.listen: ") {
+		t.Errorf("error %v does not name the variable", err)
+	}
+}
+
+func TestAStoreOfTheEnvironmentBesideSeveralOfTheFile(t *testing.T) {
+	t.Parallel()
+	text, environ := []byte("stores: [{name: a, url: \"sqlite:a\"}, {name: b, url: \"sqlite:b\"}]"), []string{"POSTRIDER_STORE_URL=sqlite:c"}
+	_, _, err := Parse("postrider.yaml", text, environ)
+	want := "environment POSTRIDER_STORE_URL: store.url: the file has several stores (a, b), and this is none of them"
+	if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("error %v, want %q", err, want)
+	}
+	c, _, err := read("postrider.yaml", text, environ, true)
+	if err != nil || len(c.AllStores()) != 2 {
+		t.Errorf("with a store that a flag names: %v, %v", c, err)
 	}
 }
 
