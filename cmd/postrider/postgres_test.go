@@ -88,6 +88,33 @@ func TestPostgresThatCannotBeReached(t *testing.T) {
 	}
 }
 
+// TestPostgresSaysWhatToDo: what is wrong with a URL, a server or a role comes with its remedy, in one line.
+func TestPostgresSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	mine, err := url.Parse(newPostgres(t))
+	must(t, err)
+	refused := func(words string, change func(u *url.URL), args ...string) {
+		t.Helper()
+		u := *mine
+		change(&u)
+		r := run(t, append(args, "--store", u.String())...)
+		expect(t, r, exitFailed, words, args...)
+		if strings.Count(r.err, "\n") != 1 {
+			t.Errorf("more than one line:\n%s", r.err)
+		}
+	}
+	refused("is the server running there, and may one connect", func(u *url.URL) { u.Host = "127.0.0.1:1" }, "status")
+	refused("; check the name of the host", func(u *url.URL) { u.Host = "there-is-no-such-host.invalid:5432" }, "status")
+	refused(`; make it with CREATE DATABASE "not_there", or name another`, func(u *url.URL) { u.Path = "/not_there" }, "status")
+	refused("; ", func(u *url.URL) { u.User = url.UserPassword("nobody_of_that_name", "wrong") }, "status") // what, depends on pg_hba.conf
+	refused("; of the options in the URL, notify, partitions, prefix, schema are Postrider's", func(u *url.URL) { u.RawQuery += "&colour=blue" }, "status")
+	refused("make it first, as the owner of the database: create schema not_there", func(u *url.URL) {
+		query := u.Query()
+		query.Set("schema", "not_there")
+		u.RawQuery = query.Encode()
+	}, "migrate", "up")
+}
+
 func TestDemoOnPostgresRemovesItsSchema(t *testing.T) {
 	t.Parallel()
 	newPostgres(t) // the server must be there

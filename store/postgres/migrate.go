@@ -40,6 +40,9 @@ func (c Config) migrations() (*migrate.Set, error) {
 	})
 }
 
+// invalidSchemaName is the SQLSTATE of a schema that does not exist.
+const invalidSchemaName = "3F000"
+
 // createMigrationsSQL makes the record of what was applied. It stands outside the migrations because they are recorded in it.
 const createMigrationsSQL = `create table if not exists {migrations} (
 	version    integer primary key,
@@ -51,7 +54,7 @@ const createMigrationsSQL = `create table if not exists {migrations} (
 // that it took. All of them are one transaction. Any number of processes may call it at once: an advisory lock, held
 // until the transaction ends, lets one work while the others wait, and these then find nothing left to do.
 //
-// It needs the right to create tables in the schema. Errors: ErrSchemaNewer.
+// It needs the schema of the database (Config.Schema), and the right to create tables in it. Errors: ErrSchemaNewer.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, c Config, target int) ([]MigrationStep, error) {
 	m, err := newMigrator(c)
 	if err != nil {
@@ -62,6 +65,11 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, c Config, target int) ([]M
 		steps, err = m.migrate(ctx, tx, target)
 		return err
 	})
+	if code(err) == invalidSchemaName {
+		schema := c.withDefaults().Schema
+		return nil, fmt.Errorf("migrate: there is no schema %s in the database; make it first, as the owner of the database: create schema %[1]s: %w",
+			schema, err)
+	}
 	if err != nil {
 		return nil, translate("migrate", err)
 	}

@@ -12,6 +12,16 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
+func TestMigrateWithoutASchemaSaysHowToMakeIt(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, dsn(t), 1)
+	_, err := postgres.Migrate(t.Context(), pool, postgres.Config{Schema: "not_there"}, postgres.Latest)
+	if err == nil || !strings.Contains(err.Error(), "there is no schema not_there in the database; make it first") ||
+		!strings.Contains(err.Error(), ": create schema not_there: ") {
+		t.Errorf("migrate: %v", err)
+	}
+}
+
 func TestMigrateUpAndDown(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t, dsn(t), 4)

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -39,9 +41,51 @@ func openPool(ctx context.Context, l location) (*pgxpool.Pool, error) {
 	defer cancel()
 	if err := pool.Ping(ctx); err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("connect to %s: %w", l.shown, err)
+		return nil, connectError(l, err)
 	}
 	return pool, nil
+}
+
+// connectError says why a connection fails and what to do about it, in one line: pgx repeats it for every address and every
+// way to connect.
+func connectError(l location, err error) error {
+	var config pgconn.Config
+	if failed, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		config = *failed.Config
+	}
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return fmt.Errorf("connect to %s: %w%s", l.shown, refused, refusalHint(config, refused))
+	}
+	const hint = "; is the server running there, and may one connect to it from here?"
+	if unknown, ok := errors.AsType[*net.DNSError](err); ok {
+		return fmt.Errorf("connect to %s: %w; check the name of the host", l.shown, unknown)
+	}
+	if failed, ok := errors.AsType[*net.OpError](err); ok {
+		return fmt.Errorf("connect to %s: %w%s", l.shown, failed, hint)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("connect to %s: no answer within %s%s", l.shown, connectTimeout, hint)
+	}
+	return fmt.Errorf("connect to %s: %w", l.shown, err)
+}
+
+// refusalHint says what to do about a server that refuses a connection.
+func refusalHint(c pgconn.Config, refused *pgconn.PgError) string {
+	switch refused.Code {
+	case "28P01":
+		return "; check the user and the password"
+	case "28000":
+		return fmt.Sprintf("; let the user in: CREATE ROLE %s LOGIN, and a line for it in pg_hba.conf, or name another", pgx.Identifier{c.User}.Sanitize())
+	case "3D000":
+		return fmt.Sprintf("; make it with CREATE DATABASE %s, or name another", pgx.Identifier{c.Database}.Sanitize())
+	case "42501":
+		return fmt.Sprintf("; let the user in: GRANT CONNECT ON DATABASE %s TO %s", pgx.Identifier{c.Database}.Sanitize(), pgx.Identifier{c.User}.Sanitize())
+	case "42704":
+		return "; of the options in the URL, " + strings.Join(ownOptions, ", ") + " are Postrider's, the others are PostgreSQL's"
+	case "53300":
+		return "; raise max_connections, or let fewer programs connect"
+	}
+	return ""
 }
 
 func (l location) postgres(logger *slog.Logger) postgres.Config {
@@ -105,7 +149,7 @@ func createSchema(ctx context.Context, l location, name string) (drop func() err
 	execute := func(ctx context.Context, statement string) error {
 		conn, err := pgx.Connect(ctx, l.dsn)
 		if err != nil {
-			return fmt.Errorf("connect to %s: %w", l.shown, err)
+			return connectError(l, err)
 		}
 		_, err = conn.Exec(ctx, statement)
 		return errors.Join(err, conn.Close(ctx))

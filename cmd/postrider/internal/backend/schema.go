@@ -45,6 +45,10 @@ func PrintMigrations(s config.Store) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return l.print()
+}
+
+func (l location) print() (string, error) {
 	switch l.kind {
 	case kindSQLite:
 		return sqlite.PrintMigrations(l.sqlite())

@@ -69,6 +69,11 @@ func locate(s config.Store) (location, error) {
 			return location{}, badURL("%s: unknown option in the URL; allowed: partitions, prefix", l.shown)
 		}
 	case "postgres", "postgresql":
+		for name := range query {
+			if word := config.Nearest(name, ownOptions); word != "" { // the server would refuse it in words of its own
+				return location{}, badURL("%s: unknown option %s in the URL (did you mean %s?)", l.shown, name, word)
+			}
+		}
 		u.RawQuery = query.Encode()
 		l.kind, l.dsn = kindPostgres, u.String()
 		if l.store.Notify > 0 {
@@ -86,6 +91,11 @@ func locate(s config.Store) (location, error) {
 	if l.kind != kindPostgres && (l.store.Schema != "" || l.store.Notify != 0 || l.store.ListenURL != "") {
 		return location{}, badURL("%s: schema, notify and listen_url are settings of PostgreSQL only", l.shown)
 	}
+	if l.store.Schema+l.store.Prefix != "" {
+		if _, err := l.print(); err != nil { // reads nothing but the settings
+			return location{}, badURL("%s: %v", l.shown, err)
+		}
+	}
 	return l, nil
 }
 
@@ -98,6 +108,9 @@ func shownURL(u url.URL) string {
 	}
 	return u.Redacted()
 }
+
+// ownOptions are those in the query of a PostgreSQL URL that are not the server's or the driver's.
+var ownOptions = []string{"notify", "partitions", "prefix", "schema"}
 
 // settings takes our own options out of the query of a URL and lays the explicit settings over them.
 func settings(s config.Store, query url.Values) (config.Store, error) {

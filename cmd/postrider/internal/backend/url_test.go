@@ -55,6 +55,11 @@ func TestLocateRefuses(t *testing.T) {
 		"postgres://u:secret@h:bad/d":   "cannot be read",
 		"postgres://u:se%zzcret@h/d":    "cannot be read",
 		"postgres://h/d?partitions=abc": "out of bounds",
+		"postgres://h/d?partitons=4":    "unknown option partitons in the URL (did you mean partitions?)",
+		"sqlite:x.db?prefix=a-b":        `Prefix "a-b": want a letter`,
+		"mysql://h/d?prefix=a-b":        `Prefix "a-b": want a letter`,
+		"postgres://h/d?prefix=a-b":     `Prefix is "a-b": it may have`,
+		"postgres://h/d?schema=A":       `Schema is "A": it may have`,
 	} {
 		_, err := locate(config.Store{URL: url})
 		if err == nil || !strings.Contains(err.Error(), words) {
