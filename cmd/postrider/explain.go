@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,12 +24,13 @@ func (p *Program) explainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [ID]",
 		Short: "Explain where a message or a key is, why, and what one can do",
-		Long: `Explain, for each relay, where a message is: waiting in the log, delivered, parked behind its held key, or in the dead
-letters; why and since when, what was tried, what a webhook answered, what happens next and what one can do. With --key,
-explain what stands in the way of a key.
+		Long: `Explain, for each relay, where a message is: waiting in the log, delivered, parked, or in the dead letters; why and since
+when, what was tried, what a webhook answered, how often it died and was sent back, what happens next and what one can do.
+With --key, explain what stands in the way of a key.
 
 A message is looked up in the dead letters and in the log. An ID that Postrider made holds its time, so that it is found at
-once; with another ID the log is read from its oldest message.`,
+once; with another ID the log is read from its oldest message. Consumers read no log: of a consumer in the same database it
+shows what the consumer has put aside behind a held key or as a dead letter, and not what it has processed.`,
 		Example: `  postrider explain 0199f3a4-7e1c-7a52-9b61-3f0c2d1e4b5a
   postrider explain --key order/42`,
 		Args: cobra.MaximumNArgs(1),
@@ -47,52 +50,109 @@ once; with another ID the log is read from its oldest message.`,
 	return cmd
 }
 
-// explainMessage finds a message and says what each relay has made of it.
+// explained is a message that is explained.
+type explained struct {
+	// m has its sequence in the log, 0 when it is not known.
+	m         *postrider.Message
+	inLog     bool
+	letters   []deadletter.Letter
+	status    relay.Status
+	consumers consumerNames
+}
+
+// explainMessage finds a message and says what each relay and consumer has made of it.
 func (p *Program) explainMessage(ctx context.Context, b *backend.Outbox, id string) error {
-	letters, err := lettersOf(ctx, b, deadletter.Filter{MessageID: id, State: deadletter.AnyState})
+	x, err := findSubject(ctx, b, id)
 	if err != nil {
 		return err
 	}
-	m, err := findInLog(ctx, b, id)
-	if err != nil {
-		return err
-	}
-	status, err := b.Status(ctx)
-	if err != nil {
-		return err
-	}
-	switch {
-	case m != nil:
-		fmt.Fprintf(p.Stdout, "message %s: published %s (%s ago)\n", printable(id), moment(m.CreatedAt), ago(status.Now.Sub(m.CreatedAt)))
-	case len(letters) > 0:
-		m = letters[0].Message
-		fmt.Fprintf(p.Stdout, "message %s: published %s, no longer in the log\n", printable(id), moment(m.CreatedAt))
-	default:
-		return fmt.Errorf("no message %s in the log or the dead letters: it was rolled back or never published here, or it was "+
-			"delivered and is past its retention", printable(id))
-	}
-	f := newFields(p.Stdout)
-	f.add("type", m.Type)
-	f.add("topic", m.Topic)
-	f.add("key", m.Key)
-	f.add("sequence", nonzero(m.Sequence))
-	f.flush()
-	if len(status.Relays) == 0 {
-		_, err := fmt.Fprintln(p.Stdout, "\nno relay has run on this outbox yet; start one with: postrider relay")
-		return err
+	p.writeSubject(x)
+	if len(x.status.Relays) == len(x.consumers) {
+		fmt.Fprintln(p.Stdout, "\nno relay has run on this outbox yet; start the program that runs one, or, to publish to a broker: postrider relay")
 	}
 	attempts, err := attemptsOf(ctx, b, id, "")
 	if err != nil {
 		return err
 	}
-	for _, r := range status.Relays {
-		fmt.Fprintf(p.Stdout, "\nrelay %s: ", printable(r.Name))
-		if err := p.explainAt(ctx, b, m, r, status, letters); err != nil {
+	for _, r := range x.parties() {
+		fmt.Fprintf(p.Stdout, "\n%s: ", x.consumers.title(r.Name))
+		if err := p.explainAt(ctx, b, x, r); err != nil {
 			return err
 		}
 		writeAttempts(p.Stdout, id, r.Name, attempts)
 	}
 	return nil
+}
+
+// findSubject looks for a message in the dead letters and in the log.
+func findSubject(ctx context.Context, b *backend.Outbox, id string) (x explained, err error) {
+	if x.letters, err = lettersOf(ctx, b, deadletter.Filter{MessageID: id, State: deadletter.AnyState}); err != nil {
+		return x, err
+	}
+	if x.m, err = findInLog(ctx, b, id); err != nil {
+		return x, err
+	}
+	if x.status, err = b.Status(ctx); err != nil {
+		return x, err
+	}
+	if x.consumers, err = consumersIn(ctx, b); err != nil {
+		return x, err
+	}
+	x.inLog = x.m != nil
+	i := slices.IndexFunc(x.letters, func(l deadletter.Letter) bool { return l.Side == deadletter.RelaySide })
+	switch {
+	case x.inLog:
+	case i >= 0:
+		x.m = x.letters[i].Message
+	case len(x.letters) > 0: // its sequence is the consumer's
+		m := *x.letters[0].Message
+		m.Sequence = 0
+		x.m = &m
+	default:
+		err = fmt.Errorf("no message %s in the log or the dead letters: it was rolled back or never published here, or it was "+
+			"delivered and is past its retention%s", printable(id), notLookedUp(x.consumers))
+	}
+	return x, err
+}
+
+// notLookedUp says what else a message may be that is neither in the log nor in the dead letters.
+func notLookedUp(consumers consumerNames) string {
+	if len(consumers) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; whether a consumer of this database (%s) has processed it or put it aside was not looked at, see: "+
+		"postrider inbox status", printable(strings.Join(slices.Sorted(maps.Keys(consumers)), ", ")))
+}
+
+// writeSubject says what the message is.
+func (p *Program) writeSubject(x explained) {
+	created := moment(x.m.CreatedAt)
+	switch {
+	case x.inLog:
+		created = fmt.Sprintf("published %s (%s ago)", created, ago(x.status.Now.Sub(x.m.CreatedAt)))
+	case x.m.Sequence == 0:
+		created = fmt.Sprintf("put aside by consumer %s %s, not in the log", printable(x.letters[0].Relay), created)
+	default:
+		created = fmt.Sprintf("published %s, no longer in the log", created)
+	}
+	fmt.Fprintf(p.Stdout, "message %s: %s\n", printable(x.m.ID), created)
+	f := newFields(p.Stdout)
+	f.add("type", x.m.Type)
+	f.add("topic", x.m.Topic)
+	f.add("key", x.m.Key)
+	f.add("sequence", nonzero(x.m.Sequence))
+	f.flush()
+}
+
+// parties are the relays and consumers of the outbox, and those that it only knows from dead letters.
+func (x *explained) parties() []relay.RelayStatus {
+	out := slices.Clone(x.status.Relays)
+	for _, l := range x.letters {
+		if !slices.ContainsFunc(out, func(r relay.RelayStatus) bool { return r.Name == l.Relay }) {
+			out = append(out, relay.RelayStatus{Name: l.Relay})
+		}
+	}
+	return out
 }
 
 // lettersOf collects dead letters.
@@ -157,28 +217,55 @@ func timeOfID(id string) (time.Time, error) {
 	return time.UnixMilli(ms), nil
 }
 
-// explainAt says what one relay has made of a message.
-func (p *Program) explainAt(ctx context.Context, b *backend.Outbox, m *postrider.Message, r relay.RelayStatus, s relay.Status,
-	letters []deadletter.Letter) error {
-	for i := len(letters) - 1; i >= 0; i-- { // the newest counts
-		if l := letters[i]; l.Relay == r.Name && (l.State != deadletter.Redriven) {
-			return p.explainLetter(l)
+// explainAt says what one relay or consumer has made of a message.
+func (p *Program) explainAt(ctx context.Context, b *backend.Outbox, x explained, r relay.RelayStatus) error {
+	own := slices.DeleteFunc(slices.Clone(x.letters), func(l deadletter.Letter) bool { return l.Relay != r.Name })
+	if err := p.writeSentBack(ctx, b, own); err != nil {
+		return err
+	}
+	for i := len(own) - 1; i >= 0; i-- { // the newest counts
+		if own[i].State != deadletter.Redriven {
+			return p.explainLetter(own[i])
 		}
 	}
+	m := *x.m
+	switch {
+	case len(own) > 0:
+		m.Sequence = own[len(own)-1].Message.Sequence
+	case x.consumers[r.Name]:
+		m.Sequence = 0 // that of the log is not the consumer's
+	}
 	if m.Key != "" {
-		done, err := p.explainHeld(ctx, b, m, r.Name)
+		done, err := p.explainHeld(ctx, b, &m, r.Name)
 		if done || err != nil {
 			return err
 		}
 	}
-	partition := postrider.PartitionOf(m.Key, m.ID, s.Partitions)
-	for _, q := range r.Partitions {
-		if q.Partition == partition && m.Sequence > 0 {
-			return p.explainPosition(m, r, q)
-		}
+	if m.Sequence == 0 {
+		p.explainUnknown(x, r)
+		return nil
 	}
-	_, err := fmt.Fprintf(p.Stdout, "has not begun with partition %d yet\n", partition)
-	return err
+	partition := postrider.PartitionOf(m.Key, m.ID, x.status.Partitions)
+	is, err := findParked(ctx, b, r, partition, &m, own)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(r.Partitions, func(q relay.PartitionStatus) bool { return q.Partition == partition })
+	owner := ""
+	if i >= 0 {
+		owner = r.Partitions[i].Owner
+	}
+	switch {
+	case is.parked:
+		p.explainAlone(x, &m, is, owner)
+	case len(own) > 0:
+		p.explainSentBack(x, r, is)
+	case i >= 0:
+		p.explainPosition(&m, r.Partitions[i])
+	default:
+		fmt.Fprintf(p.Stdout, "has not begun with partition %d yet\n", partition)
+	}
+	return nil
 }
 
 func (p *Program) explainLetter(l deadletter.Letter) error {
@@ -188,6 +275,9 @@ func (p *Program) explainLetter(l deadletter.Letter) error {
 	f.add("reason", l.Reason)
 	f.add("cause", l.Cause)
 	f.add("attempts", number(l.Attempts))
+	if l.Edits > 0 {
+		f.add("edited", fmt.Sprintf("%s, see: postrider dead show %d", plural(l.Edits, "time"), l.Number))
+	}
 	if l.State == deadletter.Discarded {
 		f.add("discarded", strings.TrimSpace(moment(l.ResolvedAt)+" by "+l.ResolvedBy+" "+l.Resolution))
 	} else {
@@ -254,26 +344,16 @@ func (p *Program) writeHeldFields(h relay.HeldInfo) {
 }
 
 // explainPosition explains a message by the cursor of its partition.
-func (p *Program) explainPosition(m *postrider.Message, r relay.RelayStatus, q relay.PartitionStatus) error {
-	if m.Sequence > q.Position {
-		fmt.Fprintf(p.Stdout, "waits in the log for its first delivery, at most %s ahead of it in partition %d\n",
-			plural(max(q.Backlog.N-1, 0), "message"), q.Partition)
-		next := "it is delivered when its turn comes, by " + q.Owner
-		if q.Owner == "" {
-			next = "nobody works on this partition; start a relay with: postrider relay"
-		}
-		f := newFields(p.Stdout)
-		f.add("next", next)
-		f.flush()
-		return nil
+func (p *Program) explainPosition(m *postrider.Message, q relay.PartitionStatus) {
+	if m.Sequence <= q.Position {
+		fmt.Fprintf(p.Stdout, "delivered, or passed over by its topics: the cursor of partition %d is past it\n", q.Partition)
+		return
 	}
-	fmt.Fprintf(p.Stdout, "delivered, or passed over by its topics: the cursor of partition %d is past it\n", q.Partition)
-	if r.Parked.N > 0 {
-		f := newFields(p.Stdout)
-		f.add("unless", fmt.Sprintf("it is one of the %s that the relay has parked and that may wait for a time of their own", plural(r.Parked.N, "message")))
-		f.flush()
-	}
-	return nil
+	fmt.Fprintf(p.Stdout, "waits in the log for its first delivery, at most %s ahead of it in partition %d\n",
+		plural(max(q.Backlog.N-1, 0), "message"), q.Partition)
+	f := newFields(p.Stdout)
+	f.add("next", turnOf("delivered", q.Owner))
+	f.flush()
 }
 
 // explainKey says what stands in the way of a key.
@@ -284,8 +364,12 @@ func (p *Program) explainKey(ctx context.Context, b *backend.Outbox, key string)
 	}
 	partition := postrider.PartitionOf(key, "", status.Partitions)
 	fmt.Fprintf(p.Stdout, "key %s: partition %d\n", printable(key), partition)
+	consumers, err := consumersIn(ctx, b)
+	if err != nil {
+		return err
+	}
 	for _, r := range status.Relays {
-		fmt.Fprintf(p.Stdout, "\nrelay %s: ", printable(r.Name))
+		fmt.Fprintf(p.Stdout, "\n%s: ", consumers.title(r.Name))
 		h, _, err := b.ShowHeld(ctx, r.Name, key, 1)
 		switch {
 		case err == nil:
@@ -293,6 +377,8 @@ func (p *Program) explainKey(ctx context.Context, b *backend.Outbox, key string)
 			p.writeHeldFields(h)
 		case !errors.Is(err, relay.ErrNotHeld):
 			return err
+		case consumers[r.Name]:
+			fmt.Fprintln(p.Stdout, "not held; it reads a broker, not this log")
 		default:
 			p.explainFlow(r, partition)
 		}
@@ -314,11 +400,11 @@ func (p *Program) explainFlow(r relay.RelayStatus, partition int) {
 		if q.Partition != partition {
 			continue
 		}
-		owner := "nobody works on it; start a relay with: postrider relay"
+		owner := "nobody works on it; " + startIt
 		if q.Owner != "" {
-			owner = "worked on by " + q.Owner
+			owner = q.Owner + " works on it"
 		}
-		fmt.Fprintf(p.Stdout, "not held; its partition has a backlog of %s, age %s, and is %s\n", count(q.Backlog), ago(q.Age), owner)
+		fmt.Fprintf(p.Stdout, "not held; its partition has a backlog of %s, age %s; %s\n", count(q.Backlog), ago(q.Age), printable(owner))
 		return
 	}
 	fmt.Fprintf(p.Stdout, "has not begun with partition %d yet\n", partition)

@@ -50,7 +50,7 @@ func writeMessage(out io.Writer, m *postrider.Message) {
 	for _, v := range []struct{ name, value string }{
 		{"id", m.ID}, {"type", m.Type}, {"topic", m.Topic}, {"key", m.Key}, {"source", m.Source}, {"subject", m.Subject},
 		{"tenant", m.Tenant}, {"content type", m.ContentType}, {"correlation id", m.CorrelationID}, {"causation id", m.CausationID},
-		{"sequence", nonzero(m.Sequence)}, {"schema version", nonzero(int64(m.SchemaVersion))},
+		{"schema version", nonzero(int64(m.SchemaVersion))},
 		{"aggregate version", nonzero(m.AggregateVersion)},
 	} {
 		f.add(v.name, v.value)
@@ -58,14 +58,25 @@ func writeMessage(out io.Writer, m *postrider.Message) {
 	if !m.Time.IsZero() {
 		f.add("time", moment(m.Time))
 	}
-	if !m.CreatedAt.IsZero() {
-		f.add("published", moment(m.CreatedAt))
-	}
+	f.add("stored", storedAs(m))
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
 		f.add("header "+name, m.Headers[name])
 	}
 	f.flush()
 	fmt.Fprintf(out, "\npayload, %s\n%s\n", plural(len(m.Payload), "byte"), showPayload(m.Payload))
+}
+
+// storedAs says when a message was stored and with which sequence. A relay's was when it was published, into the log; a
+// consumer's was when it was put aside, with a sequence that the log knows nothing of.
+func storedAs(m *postrider.Message) string {
+	var parts []string
+	if !m.CreatedAt.IsZero() {
+		parts = append(parts, moment(m.CreatedAt))
+	}
+	if m.Sequence != 0 {
+		parts = append(parts, "with sequence "+nonzero(m.Sequence))
+	}
+	return strings.Join(parts, " ")
 }
 
 func nonzero(n int64) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,7 +30,7 @@ func (p *Program) inboxStatusCommand() *cobra.Command {
 ordered sources, and when each moved last) and what it has put aside. IDs must be remembered for longer than the source can
 bring a message again and you replay it. Messages processed and duplicates found are counted by each process
 (Consumer.Stats); how far it is behind its broker knows the broker, and how far a relay with transactions is behind the
-outbox shows "postrider status".`,
+outbox shows "postrider status". In JSON, durations are in nanoseconds.`,
 		Example: `  postrider inbox status
   postrider inbox status --consumer order-view --json`,
 		Args: exactArgs(),
@@ -45,12 +46,33 @@ outbox shows "postrider status".`,
 // consumerStatus is all that is known of a consumer.
 type consumerStatus struct {
 	inbox.ConsumerStatus
-	Parked       relay.Count         `json:"parked"`
-	Held         relay.Count         `json:"held"`
-	Dead         relay.Count         `json:"dead"`
-	OldestParked string              `json:"oldest_parked,omitempty"`
-	OldestDead   string              `json:"oldest_dead,omitempty"`
-	Owners       []relay.OwnerStatus `json:"owners"`
+	Parked       relay.Count   `json:"parked"`
+	OldestParked time.Duration `json:"oldest_parked"`
+	Held         relay.Count   `json:"held"`
+	Dead         relay.Count   `json:"dead"`
+	OldestDead   time.Duration `json:"oldest_dead"`
+	Owners       []ownerJSON   `json:"owners"`
+}
+
+// consumerNames tells consumers from relays, among which relay.Status has them.
+type consumerNames map[string]bool
+
+// title is what a relay or consumer is called.
+func (c consumerNames) title(name string) string {
+	if c[name] {
+		return "consumer " + printable(name)
+	}
+	return "relay " + printable(name)
+}
+
+// consumersIn returns the names of a store's consumers.
+func consumersIn(ctx context.Context, b *backend.Outbox) (consumerNames, error) {
+	known, err := b.Consumers(ctx)
+	out := make(consumerNames, len(known))
+	for _, c := range known {
+		out[c.Name] = true
+	}
+	return out, err
 }
 
 func (p *Program) inboxStatus(ctx context.Context, b *backend.Outbox, name string, asJSON bool) error {
@@ -72,8 +94,8 @@ func (p *Program) inboxStatus(ctx context.Context, b *backend.Outbox, name strin
 	}
 	t := newTable(p.Stdout, "CONSUMER", "ALIVE", "REMEMBERS", "OLDEST", "PARKED", "OLDEST PARKED", "HELD", "DEAD", "OLDEST DEAD")
 	for _, c := range consumers {
-		t.row(c.Name, aliveOwners(c.Owners), remembers(c), ago(c.Oldest), count(c.Parked), c.OldestParked,
-			count(c.Held), count(c.Dead), c.OldestDead)
+		t.row(c.Name, aliveOwners(c.Owners), remembers(c), ago(c.Oldest), count(c.Parked), ago(c.OldestParked),
+			count(c.Held), count(c.Dead), ago(c.OldestDead))
 	}
 	if err := t.flush(); err != nil {
 		return err
@@ -109,18 +131,18 @@ func consumersOf(ctx context.Context, b *backend.Outbox, name string) ([]consume
 		if name != "" && c.Name != name {
 			continue
 		}
-		st := consumerStatus{ConsumerStatus: c, Owners: []relay.OwnerStatus{}}
+		st := consumerStatus{ConsumerStatus: c, Owners: []ownerJSON{}}
 		if i := slices.IndexFunc(status.Relays, func(r relay.RelayStatus) bool { return r.Name == c.Name }); i >= 0 {
 			r := status.Relays[i]
-			st.Parked, st.Held, st.Dead, st.Owners = r.Parked, r.Held, r.Dead, r.Owners
-			st.OldestParked, st.OldestDead = ago(r.OldestParked), ago(r.OldestDead)
+			st.Parked, st.Held, st.Dead, st.Owners = r.Parked, r.Held, r.Dead, ownersJSON(r.Owners)
+			st.OldestParked, st.OldestDead = r.OldestParked, r.OldestDead
 		}
 		out = append(out, st)
 	}
 	return out, nil
 }
 
-func aliveOwners(owners []relay.OwnerStatus) string {
+func aliveOwners(owners []ownerJSON) string {
 	n := 0
 	for _, o := range owners {
 		if o.Alive {

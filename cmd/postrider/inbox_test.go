@@ -29,6 +29,34 @@ func TestInboxStatus(t *testing.T) {
 	contains(t, ok(t, "dead", "redrive", "4", "--store", url), "redriven 1 dead letter")
 }
 
+func TestInboxStatusAsJSONIsThatOfStatus(t *testing.T) {
+	t.Parallel()
+	url := newOutbox(t)
+	store := enroll(t, openOutbox(t, url), "view")
+	out := ok(t, "inbox", "status", "--json", "--store", url)
+	contains(t, out, `"oldest_parked": 0`, `"oldest_dead": 0`, `"id": "tester-1"`, `"host": "here"`, `"version": "v0"`)
+	lacks(t, out, `"ID"`)
+	parkAside(t, store, "view", &postrider.Message{ID: "m-1", Type: "order.placed", Topic: "orders", Key: "order/1", Source: "test", Time: time.Now()})
+	var status struct {
+		Consumers []struct {
+			OldestParked time.Duration `json:"oldest_parked"`
+		}
+	}
+	must(t, json.Unmarshal([]byte(ok(t, "inbox", "status", "--json", "--store", url)), &status))
+	if status.Consumers[0].OldestParked <= 0 {
+		t.Errorf("status as JSON: %+v", status)
+	}
+}
+
+func TestDeadLettersOfConsumersWereNotPublishedHere(t *testing.T) {
+	t.Parallel()
+	url := newOutbox(t)
+	consume(t, url)
+	out := ok(t, "dead", "show", "1", "--store", url)
+	contains(t, out, "dead letter 1 of consumer view", "stored ", " with sequence ")
+	lacks(t, out, "published")
+}
+
 // consume lets one consumer give up a message, and another consume up to an offset.
 func consume(t *testing.T, url string) {
 	t.Helper()

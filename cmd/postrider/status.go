@@ -6,23 +6,25 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
 )
 
 // statusOptions is what status was asked for.
 type statusOptions struct {
-	relay              string
-	json, details      bool
-	watch              time.Duration
-	maxAge             time.Duration
-	maxDead, maxHeld   int64
-	checkDead, checkHd bool
+	relay                        string
+	json, details                bool
+	watch                        time.Duration
+	maxAge                       time.Duration
+	maxDead, maxHeld             int64
+	checkAge, checkDead, checkHd bool
 }
 
 func (p *Program) statusCommand() *cobra.Command {
@@ -34,7 +36,8 @@ func (p *Program) statusCommand() *cobra.Command {
 works on which partition. Its cost does not grow with the backlog; counts above 10,000 are written 10,000+.
 
 With a limit (--max-age, --max-dead, --max-held) the command ends with exit code 3 when a relay is above it, for monitoring
-without metrics. In JSON, durations are in nanoseconds.`,
+without metrics. The age of a parked message counts from when it was parked, also when it waits for its delivery time. In
+JSON, durations are in nanoseconds.`,
 		Example: `  postrider status --store sqlite:shop.db
   postrider status --details --relay to-nats
   postrider status --watch
@@ -42,7 +45,11 @@ without metrics. In JSON, durations are in nanoseconds.`,
   postrider status --max-age 1m --max-dead 0 || page-somebody`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.checkDead, o.checkHd = cmd.Flags().Changed("max-dead"), cmd.Flags().Changed("max-held")
+			changed := cmd.Flags().Changed
+			o.checkAge, o.checkDead, o.checkHd = changed("max-age"), changed("max-dead"), changed("max-held")
+			if err := o.check(); err != nil {
+				return err
+			}
 			return p.withStore(cmd, func(b *backend.Outbox) error { return p.status(cmd.Context(), b, o) })
 		},
 	}
@@ -52,30 +59,42 @@ without metrics. In JSON, durations are in nanoseconds.`,
 	f.BoolVar(&o.details, "details", false, "also show partitions and processes")
 	f.DurationVarP(&o.watch, "watch", "w", 0, "show again every `interval` until interrupted (2s when none is given)")
 	f.Lookup("watch").NoOptDefVal = "2s"
-	f.DurationVar(&o.maxAge, "max-age", 0, "exit with 3 when an undelivered message is older than this `duration`")
+	f.DurationVar(&o.maxAge, "max-age", 0, "exit with 3 when an undelivered message, parked or not, is older than this `duration`")
 	f.Int64Var(&o.maxDead, "max-dead", 0, "exit with 3 when a relay has more than `n` open dead letters")
 	f.Int64Var(&o.maxHeld, "max-held", 0, "exit with 3 when a relay has more than `n` held keys")
 	return cmd
 }
 
+// check finds what is wrong before anything is opened.
+func (o statusOptions) check() error {
+	switch {
+	case o.watch < 0:
+		return usagef("--watch must be positive, is %s", o.watch)
+	case o.maxAge < 0:
+		return usagef("--max-age must not be negative, is %s; for no limit leave it out", o.maxAge)
+	case o.maxDead < 0:
+		return usagef("--max-dead must not be negative, is %d; for no limit leave it out", o.maxDead)
+	case o.maxHeld < 0:
+		return usagef("--max-held must not be negative, is %d; for no limit leave it out", o.maxHeld)
+	}
+	return nil
+}
+
 // status shows the state once, or again and again.
 func (p *Program) status(ctx context.Context, b *backend.Outbox, o statusOptions) error {
-	if o.watch < 0 {
-		return usagef("--watch must be positive, is %s", o.watch)
-	}
 	if o.watch == 0 {
-		s, err := p.readStatus(ctx, b, o)
+		s, consumers, err := p.readStatus(ctx, b, o)
 		if err != nil {
 			return err
 		}
-		if err := p.showStatus(b, s, o); err != nil {
+		if err := p.showStatus(b, s, consumers, o); err != nil {
 			return err
 		}
-		return o.judge(s)
+		return o.judge(s, consumers)
 	}
 	_, live := p.terminal(p.Stdout)
 	for first := true; ; first = false {
-		s, err := p.readStatus(ctx, b, o)
+		s, consumers, err := p.readStatus(ctx, b, o)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -87,7 +106,7 @@ func (p *Program) status(ctx context.Context, b *backend.Outbox, o statusOptions
 			if live && !o.json {
 				fmt.Fprint(p.Stdout, "\x1b[H\x1b[2J")
 			}
-			if err := p.showStatus(b, s, o); err != nil {
+			if err := p.showStatus(b, s, consumers, o); err != nil {
 				return err
 			}
 		}
@@ -99,27 +118,65 @@ func (p *Program) status(ctx context.Context, b *backend.Outbox, o statusOptions
 	}
 }
 
-// readStatus reads the status of the relays asked for.
-func (p *Program) readStatus(ctx context.Context, b *backend.Outbox, o statusOptions) (relay.Status, error) {
+// readStatus reads the status of the relays asked for, and which of them are consumers.
+func (p *Program) readStatus(ctx context.Context, b *backend.Outbox, o statusOptions) (relay.Status, consumerNames, error) {
 	s, err := b.Status(ctx)
 	if err != nil {
-		return s, fmt.Errorf("read the status of %s: %w", b.Shown, err)
+		return s, nil, fmt.Errorf("read the status of %s: %w", b.Shown, err)
+	}
+	consumers, err := consumersIn(ctx, b)
+	if err != nil {
+		return s, nil, fmt.Errorf("read the status of %s: %w", b.Shown, err)
 	}
 	s.Relays, err = chosenRelays(s.Relays, o.relay)
-	return s, err
+	return s, consumers, err
 }
 
-func (p *Program) showStatus(b *backend.Outbox, s relay.Status, o statusOptions) error {
-	if s.Relays == nil {
-		s.Relays = []relay.RelayStatus{} // an empty list in JSON, not null
-	}
+func (p *Program) showStatus(b *backend.Outbox, s relay.Status, consumers consumerNames, o statusOptions) error {
 	if o.json && o.watch > 0 {
-		return printLine(p.Stdout, s)
+		return printLine(p.Stdout, forJSON(s))
 	}
 	if o.json {
-		return printJSON(p.Stdout, s)
+		return printJSON(p.Stdout, forJSON(s))
 	}
-	return writeStatus(p.Stdout, b.Shown, s, o.details)
+	return writeStatus(p.Stdout, b.Shown, s, consumers, o.details)
+}
+
+// statusJSON is relay.Status with the names of its owners in the case of all others, and empty lists for none.
+type statusJSON struct {
+	relay.Status
+	Relays []relayJSON `json:"relays"`
+}
+
+type relayJSON struct {
+	relay.RelayStatus
+	Owners []ownerJSON `json:"owners"`
+}
+
+// ownerJSON is relay.OwnerStatus.
+type ownerJSON struct {
+	ID      string        `json:"id"`
+	Host    string        `json:"host"`
+	Version string        `json:"version"`
+	Alive   bool          `json:"alive"`
+	SeenAgo time.Duration `json:"seen_ago"`
+	Started time.Time     `json:"started"`
+}
+
+func forJSON(s relay.Status) statusJSON {
+	out := statusJSON{s, make([]relayJSON, len(s.Relays))}
+	for i, r := range s.Relays {
+		out.Relays[i] = relayJSON{r, ownersJSON(r.Owners)}
+	}
+	return out
+}
+
+func ownersJSON(owners []relay.OwnerStatus) []ownerJSON {
+	out := make([]ownerJSON, len(owners))
+	for i, o := range owners {
+		out[i] = ownerJSON{o.ID, o.Host, o.Version, o.Alive, o.SeenAgo, o.Started}
+	}
+	return out
 }
 
 // chosenRelays keeps the relay of a name, all for "".
@@ -146,7 +203,7 @@ func relayNames(all []relay.RelayStatus) string {
 }
 
 // writeStatus writes the tables.
-func writeStatus(out io.Writer, shown string, s relay.Status, details bool) error {
+func writeStatus(out io.Writer, shown string, s relay.Status, consumers consumerNames, details bool) error {
 	fmt.Fprintf(out, "%s · %s · %s\n\n", shown, plural(s.Partitions, "partition"), moment(s.Now))
 	for _, notice := range s.Notices {
 		fmt.Fprintf(out, "Note: %s\n\n", printable(notice))
@@ -170,7 +227,7 @@ func writeStatus(out io.Writer, shown string, s relay.Status, details bool) erro
 			}
 		}
 	}
-	return writeHints(out, s)
+	return writeHints(out, s, consumers)
 }
 
 // alive is the number of a relay's processes, or since when it has had none.
@@ -202,7 +259,11 @@ func writeDetails(out io.Writer, r relay.RelayStatus) error {
 		if owner == "" {
 			owner, left = "nobody", "-"
 		}
-		t.row(q.Partition, owner, q.Epoch, left, q.Position, count(q.Backlog), ago(q.Age), ago(q.SettledAgo))
+		position := strconv.FormatInt(q.Position, 10)
+		if q.Position == inbox.EndOfLog { // a consumer's: it reads no log
+			position = "-"
+		}
+		t.row(q.Partition, owner, q.Epoch, left, position, count(q.Backlog), ago(q.Age), ago(q.SettledAgo))
 	}
 	if err := t.flush(); err != nil {
 		return err
@@ -220,13 +281,12 @@ func writeDetails(out io.Writer, r relay.RelayStatus) error {
 }
 
 // writeHints says what an operator can do about what stands still.
-func writeHints(out io.Writer, s relay.Status) error {
+func writeHints(out io.Writer, s relay.Status, consumers consumerNames) error {
 	var hints []string
 	for _, r := range s.Relays {
 		name := printable(r.Name)
-		if r.Backlog.N > 0 && strings.HasPrefix(alive(r), none) {
-			hints = append(hints, name+": nobody delivers, and the log keeps what it has not delivered; start one with: postrider relay, "+
-				"or if it is gone for good: postrider outbox forget "+name)
+		if hint := hintNobody(r, consumers[r.Name]); hint != "" {
+			hints = append(hints, name+": "+hint+", or if it is gone for good: postrider outbox forget "+name)
 		}
 		if r.Held.N > 0 {
 			hints = append(hints, name+": held keys; see: postrider held list --relay "+name)
@@ -242,18 +302,38 @@ func writeHints(out io.Writer, s relay.Status) error {
 	return nil
 }
 
+// hintNobody is what to do about a relay or consumer without a process that has something to do, "" for others.
+func hintNobody(r relay.RelayStatus, consumer bool) string {
+	switch {
+	case !strings.HasPrefix(alive(r), none):
+		return ""
+	case consumer && r.Parked.N > 0:
+		return "nobody processes what is parked; start the program that runs this consumer"
+	case r.Backlog.N > 0:
+		return "nobody delivers, and the log keeps what it has not delivered; " + startIt
+	case r.Parked.N > 0:
+		return "nobody delivers what is parked; " + startIt
+	}
+	return ""
+}
+
 // judge compares the state with the limits.
-func (o statusOptions) judge(s relay.Status) error {
+func (o statusOptions) judge(s relay.Status, consumers consumerNames) error {
 	var broken []string
 	for _, r := range s.Relays {
-		if o.maxAge > 0 && r.Age > o.maxAge {
-			broken = append(broken, fmt.Sprintf("relay %s: age %s is above %s", r.Name, ago(r.Age), o.maxAge))
+		title := consumers.title(r.Name)
+		switch {
+		case !o.checkAge:
+		case r.Age > o.maxAge && r.Age >= r.OldestParked:
+			broken = append(broken, fmt.Sprintf("%s: age %s is above %s", title, ago(r.Age), o.maxAge))
+		case r.OldestParked > o.maxAge:
+			broken = append(broken, fmt.Sprintf("%s: a message is parked for %s, which is above %s", title, ago(r.OldestParked), o.maxAge))
 		}
 		if o.checkDead && r.Dead.N > o.maxDead {
-			broken = append(broken, fmt.Sprintf("relay %s: %s, more than %d", r.Name, plural(r.Dead.N, "dead letter"), o.maxDead))
+			broken = append(broken, fmt.Sprintf("%s: %s, more than %d", title, plural(r.Dead.N, "dead letter"), o.maxDead))
 		}
 		if o.checkHd && r.Held.N > o.maxHeld {
-			broken = append(broken, fmt.Sprintf("relay %s: %s, more than %d", r.Name, plural(r.Held.N, "held key"), o.maxHeld))
+			broken = append(broken, fmt.Sprintf("%s: %s, more than %d", title, plural(r.Held.N, "held key"), o.maxHeld))
 		}
 	}
 	if len(broken) > 0 {

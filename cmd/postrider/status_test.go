@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -34,7 +36,7 @@ func TestStatus(t *testing.T) {
 func TestStatusShowsNotices(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
-	must(t, writeStatus(&b, "sqlite:x", relay.Status{Notices: []string{"the database was restored"}}, false))
+	must(t, writeStatus(&b, "sqlite:x", relay.Status{Notices: []string{"the database was restored"}}, nil, false))
 	contains(t, b.String(), "Note: the database was restored")
 }
 
@@ -47,6 +49,48 @@ func TestStatusLimits(t *testing.T) {
 	fails(t, exitNo, "relay to-nats: 2 dead letters, more than 1", "status", "--store", url, "--max-dead", "1")
 	publishKeys(t, url, "order/3")
 	fails(t, exitNo, "is above 1ns", "status", "--store", url, "--max-age", "1ns")
+}
+
+func TestStatusJudgesParkedMessages(t *testing.T) {
+	t.Parallel()
+	url := newOutbox(t)
+	publishKeys(t, url, "order/1")
+	hold(t, url, "to-nats")
+	fails(t, exitNo, "relay to-nats: a message is parked for ", "status", "--store", url, "--max-age", "1ns")
+	fails(t, exitNo, ", which is above 0s", "status", "--store", url, "--max-age", "0")
+	ok(t, "status", "--store", url, "--max-age", "1h")
+}
+
+func TestStatusRefusesNegativeLimits(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []string{"--max-age=-1s", "--max-dead=-1", "--max-held=-1"} {
+		name, _, _ := strings.Cut(limit, "=")
+		fails(t, exitUsage, name+" must not be negative", "status", "--store", "sqlite:"+t.TempDir()+"/none.db", limit)
+	}
+}
+
+func TestStatusSaysThatNobodyDeliversWhatIsParked(t *testing.T) {
+	t.Parallel()
+	url := newOutbox(t)
+	publishKeys(t, url, "order/1")
+	hold(t, url, "to-nats")
+	contains(t, ok(t, "status", "--store", url), "to-nats: nobody delivers what is parked; start the program that runs this relay "+
+		"(postrider relay, if it publishes to a broker), or if it is gone for good: postrider outbox forget to-nats")
+	publishKeys(t, url, "order/2")
+	contains(t, ok(t, "status", "--store", url), "to-nats: nobody delivers, and the log keeps what it has not delivered; start the program that runs")
+}
+
+func TestStatusOfConsumers(t *testing.T) {
+	t.Parallel()
+	url := newOutbox(t)
+	store := enroll(t, openOutbox(t, url), "view")
+	lacks(t, ok(t, "status", "--details", "--store", url), "9223372036854775806", "nobody processes")
+	parkAside(t, store, "view", &postrider.Message{ID: "m-1", Type: "order.placed", Topic: "orders", Key: "order/1", Source: "test", Time: time.Now()})
+	contains(t, ok(t, "status", "--store", url), "view: nobody processes what is parked; start the program that runs this consumer, or if")
+	fails(t, exitNo, "consumer view: a message is parked for ", "status", "--store", url, "--max-age", "1ns")
+	out := ok(t, "status", "--json", "--store", url)
+	contains(t, out, `"id": "tester-1"`, `"host": "here"`, `"version": "v0"`)
+	lacks(t, out, `"ID"`, `"Host"`)
 }
 
 func TestStatusWatch(t *testing.T) {
