@@ -15,7 +15,6 @@ import (
 type delivery struct {
 	partition *partition
 	id        string
-	offset    int64
 	out       *postrider.Delivery
 	open      bool // guarded by subscription.mu
 	lost      chan struct{}

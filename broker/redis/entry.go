@@ -1,6 +1,7 @@
 package redisbroker
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -59,14 +60,26 @@ func readFields(fields []string) (m *postrider.Message, raw []byte, err error) {
 	return &postrider.Message{Payload: raw}, raw, err
 }
 
-// sequenceBits are those of an offset for the second part of an entry's ID; there may be 2²⁰ entries with the same first
-// part, which is a millisecond.
-const sequenceBits = 20
+// An offset holds that many bits of the first part of an entry's ID, which is milliseconds since 1970, and of the second, which
+// counts those of one millisecond: enough until the year 2248, for a million messages in each.
+const timeBits, sequenceBits = 43, 20
 
-// offsetOf is the position of an entry, from its ID: <milliseconds>-<sequence>. What does not fit is cut to what does.
-func offsetOf(id string) int64 {
+// positionOf is where an entry stands in the log of an epoch, from its ID. What does not fit into the offset is told by the
+// epoch: the server may count on and on in one millisecond when its clock was ahead and was set back, and others may choose
+// IDs as they like.
+func positionOf(epoch, id string) (string, int64) {
 	ms, sequence := splitID(id)
-	return int64(min(ms, math.MaxInt64>>sequenceBits)<<sequenceBits | min(sequence, 1<<sequenceBits-1))
+	if a, b := ms>>timeBits, sequence>>sequenceBits; a > 0 || b > 0 {
+		epoch = fmt.Sprintf("%s+%d+%d", epoch, a, b)
+	}
+	return epoch, int64(ms&(1<<timeBits-1)<<sequenceBits | sequence&(1<<sequenceBits-1))
+}
+
+// compareIDs compares the IDs of two entries by their places in the stream.
+func compareIDs(a, b string) int {
+	ms1, sequence1 := splitID(a)
+	ms2, sequence2 := splitID(b)
+	return cmp.Or(cmp.Compare(ms1, ms2), cmp.Compare(sequence1, sequence2))
 }
 
 func splitID(id string) (ms, sequence uint64) {

@@ -8,14 +8,35 @@ import (
 	"github.com/postrider/postrider"
 )
 
-func TestOffset(t *testing.T) {
+// TestPosition has entries in the order of their streams: within an epoch the offset rises, and no two have the same position.
+func TestPosition(t *testing.T) {
 	t.Parallel()
-	ids := []string{"0-0", "0-1", "1-0", "1-1048575", "1795200000000-0", "1795200000000-7", "1795200000001-0", "18446744073709551615-0"}
-	for i, id := range ids[1:] {
-		if a, b := offsetOf(ids[i]), offsetOf(id); a >= b {
-			t.Errorf("offset of %s is %d, that of %s is %d", ids[i], a, id, b)
+	ids := []string{
+		"0-1", "1-0", "1-1048575", "1-1048576", "1-2097153", "2-0", "2-1048576", "1795200000000-0", "1795200000000-7", "1795200000001-0",
+		"8796093022207-1048575", "8796093022208-0", "1795200000000000-0", "1795200000000000-1048576", "1795200000000001-0",
+		"18446744073709551615-18446744073709551615",
+	}
+	for i, later := range ids {
+		for _, id := range ids[:i] {
+			epochA, a := positionOf("e", id)
+			epochB, b := positionOf("e", later)
+			if epochA == epochB && a >= b || a < 0 || b < 0 {
+				t.Errorf("position of %s is %s %d, that of %s is %s %d", id, epochA, a, later, epochB, b)
+			}
+			if compareIDs(id, later) >= 0 || compareIDs(later, id) <= 0 {
+				t.Errorf("%s does not stand before %s", id, later)
+			}
 		}
 	}
+	for _, id := range []string{"0-1", "1795200000000-1048575", "8796093022207-0"} {
+		if epoch, _ := positionOf("e", id); epoch != "e" {
+			t.Errorf("epoch of %s is %s, want that of the stream", id, epoch)
+		}
+	}
+}
+
+func TestBefore(t *testing.T) {
+	t.Parallel()
 	for id, want := range map[string]string{
 		"5-3": "5-2", "5-0": "4-18446744073709551615", "0-1": "0-0", "0-0": "0-0",
 	} {

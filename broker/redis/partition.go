@@ -52,9 +52,9 @@ func (p *partition) readable(now time.Time) (bool, int) {
 	return (p.mine || p.rewind != "") && room > 0 && !now.Before(p.notBefore), room
 }
 
-// loseBehind takes the right to work on what stands behind an offset away, from the last to the first.
-func (p *partition) loseBehind(offset int64) {
-	for n := len(p.unsettled); n > 0 && p.unsettled[n-1].offset > offset; n-- {
+// loseBehind takes the right to work on what stands behind an ID away, from the last to the first.
+func (p *partition) loseBehind(id string) {
+	for n := len(p.unsettled); n > 0 && compareIDs(p.unsettled[n-1].id, id) > 0; n-- {
 		d := p.unsettled[n-1]
 		p.unsettled = p.unsettled[:n-1]
 		d.open = false
@@ -63,12 +63,12 @@ func (p *partition) loseBehind(offset int64) {
 	p.generation++
 }
 
-func (p *partition) loseAll() { p.loseBehind(-1) }
+func (p *partition) loseAll() { p.loseBehind("0-0") } // no entry has this ID
 
 // again has an entry that is pending here read again, with all behind it.
 func (p *partition) again(d *delivery) {
-	p.loseBehind(d.offset)
-	if p.rewind == "" || offsetOf(p.rewind) >= d.offset {
+	p.loseBehind(d.id)
+	if p.rewind == "" || compareIDs(p.rewind, d.id) >= 0 {
 		p.rewind = before(d.id)
 	}
 }
@@ -85,14 +85,13 @@ func (p *partition) integrate(t taken) (delivered []*delivery) {
 	}
 	p.rewind = t.rewind
 	for _, e := range t.entries {
-		offset := offsetOf(e.id)
 		if slices.ContainsFunc(p.unsettled, func(d *delivery) bool { return d.id == e.id }) {
 			continue
 		}
-		if n := len(p.unsettled); n > 0 && p.unsettled[n-1].offset > offset {
-			p.loseBehind(offset)
+		if n := len(p.unsettled); n > 0 && compareIDs(p.unsettled[n-1].id, e.id) > 0 {
+			p.loseBehind(e.id)
 		}
-		d := &delivery{partition: p, id: e.id, offset: offset, open: true, lost: make(chan struct{})}
+		d := &delivery{partition: p, id: e.id, open: true, lost: make(chan struct{})}
 		d.out = p.read(e, d)
 		p.unsettled = append(p.unsettled, d)
 		delivered = append(delivered, d)
@@ -104,9 +103,10 @@ func (p *partition) integrate(t taken) (delivered []*delivery) {
 func (p *partition) read(e entry, d *delivery) *postrider.Delivery {
 	m, raw, err := readFields(e.fields)
 	m.Attempt = e.deliveries
+	epoch, offset := positionOf(p.epoch, e.id)
 	return &postrider.Delivery{
 		Message: m, Err: err, Raw: raw,
-		Position:   postrider.Position{Epoch: p.epoch, Partition: p.name, Offset: d.offset},
+		Position:   postrider.Position{Epoch: epoch, Partition: p.name, Offset: offset},
 		Deliveries: e.deliveries, Redelivered: e.deliveries > 1,
 		Settler: d,
 	}

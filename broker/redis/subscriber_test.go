@@ -2,6 +2,7 @@ package redisbroker_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -190,6 +191,45 @@ func TestDeadConsumersAreForgotten(t *testing.T) {
 	consumers := client.XInfoConsumers(t.Context(), "postrider:{orders/0}", "g").Val()
 	if len(consumers) != 0 {
 		t.Errorf("consumers %+v are left", consumers)
+	}
+}
+
+// TestClockSetBack reads a stream whose IDs stand still at a time to come, because the server's clock was ahead: more of them
+// than fit into an offset have the same time. Positions tell them from each other, and what is given back loses those behind it.
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	p := open(t, s.url()+"?partitions=1", redisbroker.Config{})
+	ahead := fmt.Sprintf("%d-%d", time.Now().Add(time.Hour).UnixMilli(), 1<<20-3)
+	if err := s.client(t).XAdd(t.Context(), &redis.XAddArgs{Stream: "postrider:{orders/0}", ID: ahead, Values: []string{"data", "x"}}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if errs := p.Publish(t.Context(), numbered("orders", "a", 5)); errs != nil {
+		t.Fatal(errs)
+	}
+	sub := subscribe(t, s.url()+"?partitions=1&group=g&topics=orders", redisbroker.SubscriberConfig{})
+	got := receive(t, sub, 6)
+	for i, d := range got[1:] {
+		if a, b := got[i].Position, d.Position; a.Epoch == b.Epoch && a.Offset >= b.Offset {
+			t.Errorf("message %s stands at %+v, the one before it at %+v", d.Message.ID, b, a)
+		}
+	}
+	ack(t, got[:3]...)
+	if err := got[3].Nack(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range got[4:] {
+		select {
+		case <-d.Lost():
+		default:
+			t.Errorf("message %s stands behind one that was given back, and is not lost", d.Message.ID)
+		}
+	}
+	for i, d := range receive(t, sub, 3) {
+		if before := got[3+i]; d.Message.ID != before.Message.ID || d.Position != before.Position {
+			t.Errorf("message %s comes again at %+v, want %s at %+v", d.Message.ID, d.Position, before.Message.ID, before.Position)
+		}
+		ack(t, d)
 	}
 }
 
