@@ -19,12 +19,12 @@ import (
 
 // statusOptions is what status was asked for.
 type statusOptions struct {
-	relay                        string
-	json, details                bool
-	watch                        time.Duration
-	maxAge                       time.Duration
-	maxDead, maxHeld             int64
-	checkAge, checkDead, checkHd bool
+	relay             string
+	json, details     bool
+	watch             time.Duration
+	maxAge, maxParked time.Duration
+	maxDead, maxHeld  int64
+	given             func(flag string) bool
 }
 
 func (p *Program) statusCommand() *cobra.Command {
@@ -35,18 +35,17 @@ func (p *Program) statusCommand() *cobra.Command {
 		Long: `Show backlog, age of the oldest undelivered message, parked messages, held keys and dead letters of each relay, and who
 works on which partition. Its cost does not grow with the backlog; counts above 10,000 are written 10,000+.
 
-With a limit (--max-age, --max-dead, --max-held) the command ends with exit code 3 when a relay is above it, for monitoring
-without metrics. The age of a parked message counts from when it was parked, also when it waits for its delivery time. In
-JSON, durations are in nanoseconds.`,
+With a limit (--max-age, --max-parked, --max-dead, --max-held) the command ends with exit code 3 when a relay is above it, for
+monitoring. What is parked waits behind a held key, for another attempt or for its delivery time, and has no part in --max-age;
+--max-parked is for it, and should be longer than any delay that you publish with. In JSON, durations are in nanoseconds.`,
 		Example: `  postrider status --store sqlite:shop.db
   postrider status --details --relay to-nats
   postrider status --watch
   postrider status --json | jq '.relays[] | {name, backlog}'
-  postrider status --max-age 1m --max-dead 0 || page-somebody`,
+  postrider status --max-age 1m --max-parked 1h --max-dead 0 || page-somebody`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			changed := cmd.Flags().Changed
-			o.checkAge, o.checkDead, o.checkHd = changed("max-age"), changed("max-dead"), changed("max-held")
+			o.given = cmd.Flags().Changed
 			if err := o.check(); err != nil {
 				return err
 			}
@@ -59,7 +58,8 @@ JSON, durations are in nanoseconds.`,
 	f.BoolVar(&o.details, "details", false, "also show partitions and processes")
 	f.DurationVarP(&o.watch, "watch", "w", 0, "show again every `interval` until interrupted (2s when none is given)")
 	f.Lookup("watch").NoOptDefVal = "2s"
-	f.DurationVar(&o.maxAge, "max-age", 0, "exit with 3 when an undelivered message, parked or not, is older than this `duration`")
+	f.DurationVar(&o.maxAge, "max-age", 0, "exit with 3 when an undelivered message that is not parked is older than this `duration`")
+	f.DurationVar(&o.maxParked, "max-parked", 0, "exit with 3 when a message has been parked for longer than this `duration`")
 	f.Int64Var(&o.maxDead, "max-dead", 0, "exit with 3 when a relay has more than `n` open dead letters")
 	f.Int64Var(&o.maxHeld, "max-held", 0, "exit with 3 when a relay has more than `n` held keys")
 	return cmd
@@ -72,6 +72,8 @@ func (o statusOptions) check() error {
 		return usagef("--watch must be positive, is %s", o.watch)
 	case o.maxAge < 0:
 		return usagef("--max-age must not be negative, is %s; for no limit leave it out", o.maxAge)
+	case o.maxParked < 0:
+		return usagef("--max-parked must not be negative, is %s; for no limit leave it out", o.maxParked)
 	case o.maxDead < 0:
 		return usagef("--max-dead must not be negative, is %d; for no limit leave it out", o.maxDead)
 	case o.maxHeld < 0:
@@ -322,17 +324,16 @@ func (o statusOptions) judge(s relay.Status, consumers consumerNames) error {
 	var broken []string
 	for _, r := range s.Relays {
 		title := consumers.title(r.Name)
-		switch {
-		case !o.checkAge:
-		case r.Age > o.maxAge && r.Age >= r.OldestParked:
+		if o.given("max-age") && r.Age > o.maxAge {
 			broken = append(broken, fmt.Sprintf("%s: age %s is above %s", title, ago(r.Age), o.maxAge))
-		case r.OldestParked > o.maxAge:
-			broken = append(broken, fmt.Sprintf("%s: a message is parked for %s, which is above %s", title, ago(r.OldestParked), o.maxAge))
 		}
-		if o.checkDead && r.Dead.N > o.maxDead {
+		if o.given("max-parked") && r.OldestParked > o.maxParked {
+			broken = append(broken, fmt.Sprintf("%s: a message has been parked for %s, longer than %s", title, ago(r.OldestParked), o.maxParked))
+		}
+		if o.given("max-dead") && r.Dead.N > o.maxDead {
 			broken = append(broken, fmt.Sprintf("%s: %s, more than %d", title, plural(r.Dead.N, "dead letter"), o.maxDead))
 		}
-		if o.checkHd && r.Held.N > o.maxHeld {
+		if o.given("max-held") && r.Held.N > o.maxHeld {
 			broken = append(broken, fmt.Sprintf("%s: %s, more than %d", title, plural(r.Held.N, "held key"), o.maxHeld))
 		}
 	}

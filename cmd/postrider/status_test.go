@@ -56,14 +56,14 @@ func TestStatusJudgesParkedMessages(t *testing.T) {
 	url := newOutbox(t)
 	publishKeys(t, url, "order/1")
 	hold(t, url, "to-nats")
-	fails(t, exitNo, "relay to-nats: a message is parked for ", "status", "--store", url, "--max-age", "1ns")
-	fails(t, exitNo, ", which is above 0s", "status", "--store", url, "--max-age", "0")
-	ok(t, "status", "--store", url, "--max-age", "1h")
+	fails(t, exitNo, "relay to-nats: a message has been parked for ", "status", "--store", url, "--max-parked", "1ns")
+	fails(t, exitNo, ", longer than 0s", "status", "--store", url, "--max-parked", "0")
+	ok(t, "status", "--store", url, "--max-parked", "1h", "--max-age", "1ns")
 }
 
 func TestStatusRefusesNegativeLimits(t *testing.T) {
 	t.Parallel()
-	for _, limit := range []string{"--max-age=-1s", "--max-dead=-1", "--max-held=-1"} {
+	for _, limit := range []string{"--max-age=-1s", "--max-parked=-1s", "--max-dead=-1", "--max-held=-1"} {
 		name, _, _ := strings.Cut(limit, "=")
 		fails(t, exitUsage, name+" must not be negative", "status", "--store", "sqlite:"+t.TempDir()+"/none.db", limit)
 	}
@@ -87,7 +87,7 @@ func TestStatusOfConsumers(t *testing.T) {
 	lacks(t, ok(t, "status", "--details", "--store", url), "9223372036854775806", "nobody processes")
 	parkAside(t, store, "view", &postrider.Message{ID: "m-1", Type: "order.placed", Topic: "orders", Key: "order/1", Source: "test", Time: time.Now()})
 	contains(t, ok(t, "status", "--store", url), "view: nobody processes what is parked; start the program that runs this consumer, or if")
-	fails(t, exitNo, "consumer view: a message is parked for ", "status", "--store", url, "--max-age", "1ns")
+	fails(t, exitNo, "consumer view: a message has been parked for ", "status", "--store", url, "--max-parked", "1ns")
 	out := ok(t, "status", "--json", "--store", url)
 	contains(t, out, `"id": "tester-1"`, `"host": "here"`, `"version": "v0"`)
 	lacks(t, out, `"ID"`, `"Host"`)
