@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 
@@ -24,6 +25,10 @@ func TestRefusedConnectionsSayWhatToDo(t *testing.T) {
 		if want := "connect to postgres://h/d: FATAL: no (SQLSTATE " + code + ")" + words; !strings.HasPrefix(text, want) || strings.Contains(text, "\n") {
 			t.Errorf("%s: %s, want %s…", code, text, want)
 		}
+	}
+	unknown := &net.DNSError{Err: "no such host", Name: "h", IsNotFound: true}
+	if text := connectError(l, errors.Join(unknown, unknown)).Error(); text != "connect to postgres://h/d: lookup h: no such host; check the name of the host" {
+		t.Errorf("no such host: %s", text)
 	}
 	if text := connectError(l, context.DeadlineExceeded).Error(); !strings.Contains(text, "no answer within 10s; is the server running there") {
 		t.Errorf("no answer: %s", text)
