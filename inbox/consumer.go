@@ -109,6 +109,10 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 // dropping old messages of the outbox, which is for the relays that read it.
 type asideStore struct{ relay.Store }
 
+// ReadsNoLog tells the relay that it is the consumer's own, and may work under its name.
+func (asideStore) ReadsNoLog() {}
+
+// Fetch implements relay.LogStore.
 func (asideStore) Fetch(context.Context, string, relay.FetchRequest) ([]relay.Batch, error) {
 	return nil, nil
 }
@@ -125,16 +129,12 @@ func (c *Consumer[Tx]) Stats() Stats {
 
 // Run works until ctx ends or Stop is called, and then stops as Stop does, within ConsumerConfig.StopTimeout. It returns
 // nil after an orderly stop, an error that says what was cut short otherwise. Trouble with the database or the broker does
-// not end it: it logs, waits and goes on. Errors: ErrStarted; ErrNameTaken; that of the first look at the database;
-// what the subscriber asks to be changed.
+// not end it: it logs, waits and goes on. Errors: ErrStarted; ErrNoHandler, after which handlers can still be given and Run
+// be called again; ErrNameTaken; that of the first look at the database; what the subscriber asks to be changed.
 func (c *Consumer[Tx]) Run(ctx context.Context) error {
-	c.mu.Lock()
-	if c.started {
-		c.mu.Unlock()
-		return ErrStarted
+	if err := c.begin(); err != nil {
+		return err
 	}
-	c.started = true
-	c.mu.Unlock()
 	defer close(c.done)
 	defer c.endCalls()
 	defer c.endLife()
@@ -158,6 +158,20 @@ func (c *Consumer[Tx]) Run(ctx context.Context) error {
 		c.cfg.Logger.Info("the source does not keep the order of a key", "consumer", c.cfg.Name)
 	}
 	return c.run(context.WithoutCancel(ctx))
+}
+
+// begin notes that the consumer runs, unless it cannot.
+func (c *Consumer[Tx]) begin() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.started:
+		return ErrStarted
+	case !c.handlers.some():
+		return fmt.Errorf("consumer %s: %w", c.cfg.Name, ErrNoHandler)
+	}
+	c.started = true
+	return nil
 }
 
 // run starts everything that works, waits for the end of life, and for everything to come to its own.

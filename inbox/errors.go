@@ -6,6 +6,8 @@ import "errors"
 var (
 	// ErrNameTaken: a relay that reads the outbox has the name of the consumer.
 	ErrNameTaken = errors.New("a relay that reads the outbox has this name; give the consumer another")
+	// ErrNoHandler: no handler was given.
+	ErrNoHandler = errors.New("there is no handler; give the consumer one")
 	// ErrStarted: Run was called before. A consumer runs once.
 	ErrStarted = errors.New("consumer was started before; make a new one")
 	// ErrStopped: the consumer has stopped.

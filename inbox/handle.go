@@ -152,6 +152,9 @@ func (h *handlers[Tx]) find(m *postrider.Message) (Handler[Tx], *postrider.Messa
 	return nil, nil, errUnhandled
 }
 
+// some says whether there are any.
+func (h *handlers[Tx]) some() bool { return len(h.typed)+len(h.any) > 0 }
+
 // knows says whether messages of a type, of some version, have a handler.
 func (h *handlers[Tx]) knows(messageType string) bool {
 	return h.any[messageType] != nil || h.typed[messageType] != nil || h.upcast[messageType] != nil

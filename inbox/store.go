@@ -2,7 +2,6 @@ package inbox
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -128,7 +127,7 @@ type Aside[Tx any] interface {
 }
 
 // EndOfLog is the Position of a consumer's cursors: behind everything that a log will ever hold.
-const EndOfLog = math.MaxInt64 - 1
+const EndOfLog = relay.EndOfLog
 
 // Taken says what Take found.
 type Taken struct {

@@ -22,7 +22,7 @@ const (
 // Config says what a relay does and how. The zero value of each field means its default.
 type Config struct {
 	// Name identifies the relay and its progress in the outbox, e.g. "to-nats": 1 to 64 bytes. Required. Processes that
-	// run a relay of the same name on the same outbox share its work.
+	// run a relay of the same name on the same outbox share its work, and no consumer of that database has this name.
 	Name string
 
 	// Publisher is where the messages go. Without one, the relay hands them to handlers in this process (Handle,

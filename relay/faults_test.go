@@ -242,7 +242,7 @@ func TestReadyOnlyWhileTheStoreAnswers(t *testing.T) {
 			}
 			return nil
 		})
-		r := b.relay(relay.Config{})
+		r := b.relay(relay.Config{Publisher: &broker{}})
 		b.start(r)
 		pass(time.Second)
 		if err := r.Ready(); err != nil {

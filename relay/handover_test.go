@@ -137,7 +137,7 @@ func TestLeaseGrantedDuringAStopIsGivenBack(t *testing.T) {
 			}
 			return nil
 		})
-		stop := b.start(b.relay(relay.Config{}))
+		stop := b.start(b.relay(relay.Config{Publisher: &broker{}}))
 		pass(500 * time.Millisecond)
 		stop()
 		for _, p := range b.status().Partitions {
@@ -204,7 +204,7 @@ func TestRunWithAnEndedContextIsNoError(t *testing.T) {
 	b := setup(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := b.relay(relay.Config{}).Run(ctx); err != nil {
+	if err := b.relay(relay.Config{Publisher: &broker{}}).Run(ctx); err != nil {
 		t.Error(err)
 	}
 }

@@ -3,6 +3,7 @@ package relay
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -302,6 +303,22 @@ func (r *Relay) handOver(ctx context.Context) {
 	}
 }
 
+// logless is implemented by the store of the relay that a consumer runs for what it has put aside: no other relay may work
+// under the consumer's name.
+type logless interface{ ReadsNoLog() }
+
+// refuses ends the relay if leases show that its name is that of a consumer: nobody here works on them, and they are given
+// back when the relay leaves.
+func (r *Relay) refuses(leases []Lease) bool {
+	_, own := r.store.(logless)
+	if own || !slices.ContainsFunc(leases, func(l Lease) bool { return l.Cursor.Position == EndOfLog }) {
+		return false
+	}
+	r.refused = fmt.Errorf("relay %s: %w", r.cfg.Name, ErrNameTaken)
+	r.endLife()
+	return true
+}
+
 // acquire leases free partitions and starts to work on them. It returns those gained.
 func (r *Relay) acquire(ctx context.Context, free []int) []Lease {
 	if len(free) == 0 {
@@ -313,6 +330,9 @@ func (r *Relay) acquire(ctx context.Context, free []int) []Lease {
 		if ctx.Err() == nil {
 			r.cfg.Logger.Warn("relay cannot lease partitions and keeps trying", "relay", r.cfg.Name, "error", err)
 		}
+		return nil
+	}
+	if r.refuses(leases) {
 		return nil
 	}
 	for _, l := range leases {

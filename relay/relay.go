@@ -19,6 +19,10 @@ var (
 	ErrStarted = errors.New("relay was started before; make a new one")
 	// ErrStopped: the relay has stopped.
 	ErrStopped = errors.New("relay has stopped")
+	// ErrNameTaken: a consumer of the database has the relay's name. What stands under it is the consumer's to work on.
+	ErrNameTaken = errors.New("the name belongs to a consumer of this database; give the relay another")
+	// ErrNoDestination: the relay has neither a publisher nor a handler.
+	ErrNoDestination = errors.New("there is neither a publisher nor a handler; give the relay one")
 	// ErrDuplicateHandler: a message type has a handler already.
 	ErrDuplicateHandler = errors.New("message type has a handler already")
 )
@@ -42,6 +46,7 @@ type Relay struct {
 	beatWake, dueSooner   chan struct{}
 	lastSettle            chan struct{} // closed when no further outcomes come
 	workers               sync.WaitGroup
+	refused               error // why the relay cannot work at all; the loop of the leases finds it out
 
 	mu           sync.Mutex
 	changed      *sync.Cond // work became ready, or something that workers wait for ended
@@ -119,16 +124,12 @@ func (r *Relay) Owner() Owner { return r.owner }
 
 // Run works until ctx ends or Stop is called, and then stops as Stop does, within Config.StopTimeout. It returns nil
 // after an orderly stop, an error that says what was cut short otherwise. Trouble with the database or the publisher does
-// not end it: it logs, waits and goes on. Errors: ErrStarted; that of the first look at the outbox, if the store cannot
-// be read at all.
+// not end it: it logs, waits and goes on. Errors: ErrStarted; ErrNoDestination, after which handlers can still be given and
+// Run be called again; that of the first look at the outbox, if the store cannot be read at all; ErrNameTaken.
 func (r *Relay) Run(ctx context.Context) error {
-	r.mu.Lock()
-	if r.started {
-		r.mu.Unlock()
-		return ErrStarted
+	if err := r.begin(); err != nil {
+		return err
 	}
-	r.started = true
-	r.mu.Unlock()
 	defer close(r.done)
 	defer r.endCalls()
 	defer r.endLife()
@@ -177,7 +178,21 @@ func (r *Relay) Run(ctx context.Context) error {
 	endBackground()
 	loops.Wait()
 	<-settled
-	return err
+	return errors.Join(r.refused, err)
+}
+
+// begin notes that the relay runs, unless it cannot.
+func (r *Relay) begin() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.started:
+		return ErrStarted
+	case r.publish == nil && !r.handlers.some():
+		return fmt.Errorf("relay %s: %w", r.cfg.Name, ErrNoDestination)
+	}
+	r.started = true
+	return nil
 }
 
 // finish ends the work: no new calls, those under way are waited for, then cancelled; outcomes are recorded.

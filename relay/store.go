@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -144,6 +145,9 @@ type Cursor struct {
 	// transactions had been seen at Position.
 	Snapshot string
 }
+
+// EndOfLog is the Position of a consumer's cursors (see package inbox): behind everything that a log will ever hold.
+const EndOfLog = math.MaxInt64 - 1
 
 // FetchRequest says what to read.
 type FetchRequest struct {

@@ -3,12 +3,14 @@ package inboxtest
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/postrider/postrider"
 	memorybroker "github.com/postrider/postrider/broker/memory"
 	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/relay"
 )
 
 func versionScenarios[Tx any]() []scenario[Tx] {
@@ -108,6 +110,9 @@ func lifeScenarios[Tx any]() []scenario[Tx] {
 		{"FaultyConfigurationIsRefused", faultyConfig[Tx]},
 		{"OldClaimsAreForgotten", oldClaimsForgotten[Tx]},
 		{"ConsumersCannotHaveARelaysName", relaysName[Tx]},
+		{"RelaysCannotHaveAConsumersName", consumersName[Tx]},
+		{"ConsumersCannotReadByARelayOfTheirName", ownNameAsSource[Tx]},
+		{"ConsumersNeedAHandler", handlerNeeded[Tx]},
 		{"SeveralProcessesShareTheWork", sharedWork[Tx]},
 	}
 }
@@ -248,6 +253,79 @@ func relaysName[Tx any](w *world[Tx]) {
 	if err := p.Run(w.ctx); !errors.Is(err, inbox.ErrNameTaken) {
 		w.t.Errorf("run: %v, want ErrNameTaken", err)
 	}
+}
+
+// consumersName: relays are started under the name of a consumer that has put messages aside, beside a process of it and
+// when there is none.
+func consumersName[Tx any](w *world[Tx]) {
+	var j journal
+	h, heal := w.failing("a", &j)
+	s := setting[Tx]{handler: h, cfg: inbox.ConsumerConfig{MaxAttempts: 10_000}}
+	want := w.send("a", "b", "a")
+	p := w.start(s)
+	w.until("the key is put aside, and the other not", func() bool { return w.status().Parked.N == 2 && len(w.effects()) == 1 })
+	take := func(_ context.Context, m *postrider.Message) error {
+		w.t.Errorf("a relay has taken %s", m.ID)
+		return nil
+	}
+	refused := func(when string) {
+		handed, err := relay.New(w.store, relayNamed(consumer))
+		w.must(err, "relay")
+		w.must(handed.HandleFunc(messageType, take), "handle")
+		transacted, err := relay.New(w.store, relayNamed(consumer))
+		w.must(err, "relay")
+		w.must(relay.HandleTxFunc(transacted, messageType, func(ctx context.Context, _ Tx, m *postrider.Message) error {
+			return take(ctx, m)
+		}), "handle with a transaction")
+		for _, r := range []*relay.Relay{handed, transacted} {
+			if err := w.runBriefly(r.Run); !errors.Is(err, relay.ErrNameTaken) {
+				w.t.Errorf("a relay %s: %v, want ErrNameTaken", when, err)
+			}
+		}
+	}
+	refused("beside the consumer")
+	p.stop()
+	refused("in place of the consumer")
+	for _, p := range w.status().Partitions {
+		if p.Owner != "" {
+			w.t.Errorf("partition %d is still held, by %s", p.Partition, p.Owner)
+		}
+	}
+	heal()
+	w.start(s)
+	w.untilEffects(want...)
+	w.want("order", w.effectsOf("a"), []string{want[0], want[2]})
+	w.untilQuiet()
+}
+
+func relayNamed(name string) relay.Config {
+	return relay.Config{Name: name, LeaseTTL: lease, Logger: slog.New(slog.DiscardHandler)}
+}
+
+// runBriefly runs what is to end by itself, and soon.
+func (w *world[Tx]) runBriefly(run func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(w.ctx, patience)
+	defer cancel()
+	return run(ctx)
+}
+
+func ownNameAsSource[Tx any](w *world[Tx]) {
+	reads, err := inbox.FromRelay(w.store, relayNamed(consumer))
+	w.must(err, "read the outbox")
+	if err := w.runBriefly(w.build(setting[Tx]{reads: reads}).Run); !errors.Is(err, relay.ErrNameTaken) {
+		w.t.Errorf("run: %v, want ErrNameTaken", err)
+	}
+}
+
+func handlerNeeded[Tx any](w *world[Tx]) {
+	p := w.build(setting[Tx]{prepare: func(*inbox.Consumer[Tx]) {}})
+	if err := w.runBriefly(p.Run); !errors.Is(err, inbox.ErrNoHandler) {
+		w.t.Errorf("run without a handler: %v, want ErrNoHandler", err)
+	}
+	w.must(p.HandleFunc(messageType, w.effect), "handle")
+	go func() { p.done <- p.Run(w.ctx) }()
+	w.t.Cleanup(p.stop)
+	w.untilEffects(w.send("a")...)
 }
 
 func sharedWork[Tx any](w *world[Tx]) {

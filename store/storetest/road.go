@@ -42,7 +42,7 @@ func (e *env) start(cfg relay.Config, h postrider.Handler) *process {
 	return e.startOver(&line{database: e.database}, cfg, h)
 }
 
-// startOver runs a relay over a given line to the database. Without a handler it needs a publisher, or handles nothing.
+// startOver runs a relay over a given line to the database. Without a handler it needs a publisher.
 func (e *env) startOver(l *line, cfg relay.Config, h postrider.Handler) *process {
 	e.t.Helper()
 	r, err := relay.New(l, cfg)
