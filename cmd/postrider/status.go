@@ -35,9 +35,10 @@ func (p *Program) statusCommand() *cobra.Command {
 		Long: `Show backlog, age of the oldest undelivered message, parked messages, held keys and dead letters of each relay, and who
 works on which partition. Its cost does not grow with the backlog; counts above 10,000 are written 10,000+.
 
-With a limit (--max-age, --max-parked, --max-dead, --max-held) the command ends with exit code 3 when a relay is above it, for
-monitoring. What is parked waits behind a held key, for another attempt or for its delivery time, and has no part in --max-age;
---max-parked is for it, and should be longer than any delay that you publish with. In JSON, durations are in nanoseconds.`,
+With a limit (--max-age, --max-parked, --max-dead, --max-held) the command ends with exit code 3 when a relay is above it,
+for monitoring without metrics. What is parked waits behind a held key, for another attempt or for its delivery time, and
+has no part in --max-age; --max-parked is for it, and should be longer than any delay that you publish with. In JSON,
+durations are in nanoseconds.`,
 		Example: `  postrider status --store sqlite:shop.db
   postrider status --details --relay to-nats
   postrider status --watch
