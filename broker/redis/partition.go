@@ -17,6 +17,9 @@ type partition struct {
 	mine bool
 	// rewind, if not empty, is the ID behind which the process's own pending entries are to be read again, before new ones.
 	rewind string
+	// busy: another consumer had something pending here when the stream was looked at last. Own entries that are pending too
+	// are lost, and not kept from being claimed: two that had both would wait for each other for good.
+	busy bool
 	// notBefore is when the partition may be read again after a Nack.
 	notBefore time.Time
 	// unsettled are the open deliveries, in order.
@@ -83,7 +86,7 @@ func (p *partition) integrate(t taken) (delivered []*delivery) {
 	if t.happened != "taken" { // what was pending here is another's, or what was another's is pending here
 		p.loseAll()
 	}
-	p.rewind = t.rewind
+	p.rewind, p.busy = t.rewind, t.happened == "busy"
 	for _, e := range t.entries {
 		if slices.ContainsFunc(p.unsettled, func(d *delivery) bool { return d.id == e.id }) {
 			continue

@@ -3,6 +3,7 @@ package redisbroker_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -222,7 +223,7 @@ func TestClockSetBack(t *testing.T) {
 		select {
 		case <-d.Lost():
 		default:
-			t.Errorf("message %s stands behind one that was given back, and is not lost", d.Message.ID)
+			t.Fatalf("message %s stands behind one that was given back, and is not lost", d.Message.ID)
 		}
 	}
 	for i, d := range receive(t, sub, 3) {
@@ -231,6 +232,117 @@ func TestClockSetBack(t *testing.T) {
 		}
 		ack(t, d)
 	}
+}
+
+// TestReadByHand has an operator read an entry with the group, while a member has those before it. The member loses them until
+// the operator has done with it, and then they come again before all others. Meanwhile it does not keep them from being claimed,
+// nor the server busy.
+func TestReadByHand(t *testing.T) {
+	t.Parallel()
+	const stream, claimAfter = "postrider:{orders/0}", time.Second
+	s := startServer(t)
+	client := s.client(t)
+	sub := subscribe(t, s.url()+"?partitions=1&group=g&topics=orders", redisbroker.SubscriberConfig{ClaimAfter: claimAfter})
+	p := open(t, s.url()+"?partitions=1", redisbroker.Config{})
+	msgs := numbered("orders", "a", 6)
+	if errs := p.Publish(t.Context(), msgs[:2]); errs != nil {
+		t.Fatal(errs)
+	}
+	before := receive(t, sub, 2)
+	if errs := p.Publish(t.Context(), msgs[2:]); errs != nil {
+		t.Fatal(errs)
+	}
+	peeked := readByHand(t, client, stream, "operator")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	received := make(chan []*postrider.Delivery, 1)
+	go func() {
+		got, _ := sub.Receive(ctx, 10) // fails when ctx ends
+		received <- got
+	}()
+	<-before[0].Lost()
+	<-before[1].Lost()
+	began := time.Now()
+	if err := client.ConfigResetStat(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "what the member has to be free for others", func() bool {
+		client.XClaimJustID(t.Context(), &redis.XClaimArgs{Stream: stream, Group: "g", Consumer: "operator", Messages: []string{peeked}})
+		free := client.XPendingExt(t.Context(), &redis.XPendingExtArgs{Stream: stream, Group: "g", Idle: claimAfter, Start: "-", End: "+", Count: 10})
+		return len(free.Val()) == 2
+	})
+	if n, limit := callsOf(t, client, "evalsha"), 20+int(time.Since(began)/(10*time.Millisecond)); n > limit {
+		t.Errorf("the member looked %d times while it could do nothing, want at most %d", n, limit)
+	}
+	cancel()
+	if got := <-received; len(got) > 0 {
+		t.Errorf("%d messages came while the operator had one of those before them", len(got))
+	}
+	if err := client.XAck(t.Context(), stream, "g", peeked).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for i, d := range receive(t, sub, 5) {
+		if want := []string{msgs[0].ID, msgs[1].ID, msgs[3].ID, msgs[4].ID, msgs[5].ID}[i]; d.Message.ID != want {
+			t.Errorf("message %s came, want %s", d.Message.ID, want)
+		}
+		ack(t, d)
+	}
+}
+
+// TestAllIsClaimedOrNothing joins a group of which one consumer is dead and another one still has an entry. When that has done
+// with it, what the dead one had comes before all others.
+func TestAllIsClaimedOrNothing(t *testing.T) {
+	t.Parallel()
+	const stream = "postrider:{orders/0}"
+	s := startServer(t)
+	client := s.client(t)
+	p := open(t, s.url()+"?partitions=1", redisbroker.Config{})
+	if errs := p.Publish(t.Context(), numbered("orders", "a", 4)); errs != nil {
+		t.Fatal(errs)
+	}
+	if err := client.XGroupCreate(t.Context(), stream, "g", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	first, second := readByHand(t, client, stream, "a-dead"), readByHand(t, client, stream, "b-alive")
+	if err := client.Do(t.Context(), "xclaim", stream, "g", "a-dead", 0, first, "idle", time.Hour.Milliseconds()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	sub := subscribe(t, s.url()+"?partitions=1&group=g&topics=orders", redisbroker.SubscriberConfig{ClaimAfter: time.Minute})
+	if err := client.XAck(t.Context(), stream, "g", second).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"orders-a-00001", "orders-a-00003", "orders-a-00004"} {
+		d := receive(t, sub, 1)[0]
+		if d.Message.ID != want {
+			t.Fatalf("message %s came, want %s", d.Message.ID, want)
+		}
+		ack(t, d)
+	}
+}
+
+// readByHand reads an entry as a consumer of group g, and returns its ID.
+func readByHand(t testing.TB, client *redis.Client, stream, consumer string) string {
+	t.Helper()
+	got, err := client.XReadGroup(t.Context(), &redis.XReadGroupArgs{Group: "g", Consumer: consumer, Streams: []string{stream, ">"}, Count: 1}).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got[0].Messages[0].ID
+}
+
+// callsOf says how often a server ran a command since its statistics began.
+func callsOf(t testing.TB, client *redis.Client, command string) int {
+	t.Helper()
+	stats, err := client.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, found, ok := strings.Cut(stats, "cmdstat_"+command+":calls=")
+	var n int
+	if _, err := fmt.Sscan(strings.ReplaceAll(found, ",", " "), &n); !ok || err != nil {
+		t.Fatalf("no number of calls of %s: %v", command, err)
+	}
+	return n
 }
 
 // TestForeignEntries reads what others wrote.

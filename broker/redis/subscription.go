@@ -233,7 +233,7 @@ func (s *subscription) take(p *partition, t taken, asked time.Time) bool {
 		p.renew(asked)
 	}
 	s.waiting = append(s.waiting, delivered...)
-	return len(delivered) > 0 || p.rewind != ""
+	return len(delivered) > 0 || p.rewind != "" && !p.busy
 }
 
 // keep keeps what is pending here from being claimed, and the process among the members, until Close.
@@ -260,7 +260,7 @@ func (s *subscription) touch(ctx context.Context) error {
 	s.mu.Lock()
 	var held []*partition
 	for _, p := range s.partitions {
-		if p.pending() {
+		if p.pending() && !p.busy {
 			held = append(held, p)
 		}
 	}

@@ -3,7 +3,7 @@
 -- behind which own pending entries are read again ('' for none), whether new entries are wanted ('1'), an epoch for a stream
 -- that has none.
 -- Returns: the epoch, 1 if the group was made now, what happened ('taken', 'busy' or 'claimed'), the ID behind which further
--- pending entries are to be read ('' for none), and the entries as {ID, deliveries, {field, value, …}}.
+-- pending entries are to be read ('' for none; '0' when busy, if there are any), and the entries as {ID, deliveries, {field, value, …}}.
 local stream, group, me = KEYS[1], ARGV[1], ARGV[2]
 local count, claimAfter, rewind, new = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], ARGV[6] == '1'
 
@@ -29,25 +29,35 @@ if not known then
   made = 1
 end
 
-local happened = 'taken'
+local happened, own, others = 'taken', '', {}
 for _, owner in ipairs(redis.call('XPENDING', stream, group)[4] or {}) do
   local name, n = owner[1], tonumber(owner[2])
-  if name ~= me and n > 0 then
-    local ids = {}
-    for i, p in ipairs(redis.call('XPENDING', stream, group, '-', '+', n, name)) do
-      if p[3] < claimAfter then
-        return {epoch, made, 'busy', '', {}}
-      end
-      ids[i] = p[1]
-    end
-    for i = 1, #ids, 1000 do
-      local part = {unpack(ids, i, math.min(i + 999, #ids))}
-      part[#part + 1] = 'JUSTID'
-      redis.call('XCLAIM', stream, group, me, 0, unpack(part))
-    end
-    redis.call('XGROUP', 'DELCONSUMER', stream, group, name)
-    happened, rewind = 'claimed', '0'
+  if name == me and n > 0 then
+    own = '0'
+  elseif n > 0 then
+    others[#others + 1] = {name, redis.call('XPENDING', stream, group, '-', '+', n, name)}
   end
+end
+-- What all others have is claimed, or nothing is: of a part, nothing would be told.
+for _, other in ipairs(others) do
+  for _, p in ipairs(other[2]) do
+    if p[3] < claimAfter then
+      return {epoch, made, 'busy', own, {}}
+    end
+  end
+end
+for _, other in ipairs(others) do
+  local ids = {}
+  for i, p in ipairs(other[2]) do
+    ids[i] = p[1]
+  end
+  for i = 1, #ids, 1000 do
+    local part = {unpack(ids, i, math.min(i + 999, #ids))}
+    part[#part + 1] = 'JUSTID'
+    redis.call('XCLAIM', stream, group, me, 0, unpack(part))
+  end
+  redis.call('XGROUP', 'DELCONSUMER', stream, group, other[1])
+  happened, rewind = 'claimed', '0'
 end
 if count == 0 then
   return {epoch, made, happened, rewind, {}}
