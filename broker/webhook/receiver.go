@@ -21,7 +21,7 @@ var (
 	ErrSignature = errors.New("webhook signature is missing or wrong")
 	// ErrAge: the attempt is too old, or from the future; an old message may be one that somebody recorded.
 	ErrAge = errors.New("webhook timestamp is too far from now")
-	// ErrTooLarge: the body is larger than ReceiverConfig.MaxBytes.
+	// ErrTooLarge: the body is larger than ReceiverConfig.MaxBytes, or than an http.MaxBytesHandler before lets through.
 	ErrTooLarge = errors.New("webhook body is too large")
 	// ErrMalformed: the message is signed, and is no CloudEvent.
 	ErrMalformed = errors.New("webhook body is not a CloudEvent")
@@ -63,6 +63,9 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 // ErrMalformed, and those of reading the body.
 func (r *Receiver) Receive(req *http.Request) (*postrider.Message, error) {
 	body, err := io.ReadAll(io.LimitReader(req.Body, r.cfg.MaxBytes+1))
+	if _, limited := errors.AsType[*http.MaxBytesError](err); limited {
+		return nil, fmt.Errorf("%w: %w", ErrTooLarge, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read webhook: %w", err)
 	}
@@ -95,7 +98,7 @@ func (r *Receiver) Receive(req *http.Request) (*postrider.Message, error) {
 
 // Handler receives messages and hands them to h. The answer says what h returned: 204 for nil, 422 for postrider.Dead, and
 // 503 for any other error, with Retry-After when the error asks for a time. What cannot be received is answered with 400,
-// 401 or 413. The text of errors stays here.
+// 401 or 413, and with 408, upon which it is sent again, if the body did not arrive whole. The text of errors stays here.
 func (r *Receiver) Handler(h postrider.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Method != http.MethodPost {
@@ -111,8 +114,11 @@ func (r *Receiver) Handler(h postrider.Handler) http.Handler {
 		case errors.Is(err, ErrTooLarge):
 			http.Error(w, "too large", http.StatusRequestEntityTooLarge)
 			return
-		case err != nil:
+		case errors.Is(err, ErrMalformed):
 			http.Error(w, "not a CloudEvent", http.StatusBadRequest)
+			return
+		case err != nil: // of reading the body: nothing is known against the message, which may be sent again
+			http.Error(w, "the body did not arrive", http.StatusRequestTimeout)
 			return
 		}
 		answer(w, postrider.OutcomeOf(h(req.Context(), m)))

@@ -1,9 +1,11 @@
 package webhook_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -176,6 +178,41 @@ func TestHandlerRefuses(t *testing.T) {
 		if w.Code != status {
 			t.Errorf("status is %d, want %d", w.Code, status)
 		}
+	}
+	w := httptest.NewRecorder()
+	http.MaxBytesHandler(h, 10).ServeHTTP(w, request(header, body))
+	if w.Code != http.StatusRequestEntityTooLarge {
+		t.Errorf("behind a smaller limit the status is %d, want 413", w.Code)
+	}
+}
+
+// TestBodyStops has a body stop on its way until the server's patience ends: the answer is one upon which the sender tries again
+// (TestOutcomes), for nothing is known against the message.
+func TestBodyStops(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewUnstartedServer(receiver(t, webhook.ReceiverConfig{Secrets: []string{secretA}}).Handler(
+		func(context.Context, *postrider.Message) error {
+			t.Error("the handler was called")
+			return nil
+		}))
+	s.Config.ReadTimeout = 50 * time.Millisecond
+	s.Start()
+	t.Cleanup(s.Close)
+	conn, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 100\r\n\r\n{"); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusRequestTimeout {
+		t.Errorf("status is %d, want %d", resp.StatusCode, http.StatusRequestTimeout)
 	}
 }
 
