@@ -69,6 +69,94 @@ func TestCutOffMemberStops(t *testing.T) {
 	reading.Wait()
 }
 
+// reading waits until a member fetches, which it does when it has its partitions and knows where to begin.
+func reading(t *testing.T, link *proxy) {
+	t.Helper()
+	until(t, func() bool { return link.count(fetchKey) > 0 })
+}
+
+// awaitMembers waits until the group has settled on a number of members.
+func (s *source) awaitMembers(t *testing.T, n int) {
+	t.Helper()
+	until(t, func() bool {
+		described, err := s.admin.DescribeGroups(by(t), s.topic)
+		return err == nil && described[s.topic].State == "Stable" && len(described[s.topic].Members) == n
+	})
+}
+
+// TestIdleMemberStaysStopped cuts a member off from the group alone, not from the partitions, while it has nothing to settle:
+// that is no reason to go on.
+func TestIdleMemberStaysStopped(t *testing.T) {
+	t.Parallel()
+	s := newSource(t)
+	one, link := s.join(t, nil)
+	reading(t, link)
+	link.dropRequests(groupKeys...)
+	two, link2 := s.join(t, nil)
+	reading(t, link2)
+	s.awaitMembers(t, 1)
+	s.publish(t, 0, 8)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		for ctx.Err() == nil {
+			got, _ := one.Receive(ctx, 8) // its errors say that the group does not answer
+			for _, d := range got {
+				t.Errorf("the member that the group has given up receives message %s", d.Message.ID)
+			}
+		}
+	})
+	ack(t, receive(t, two, 8)...)
+	waiting.Wait()
+	link.dropRequests()
+}
+
+// TestCutOffWhileJoining loses the answer when a member joins anew, and with it what the group makes of that: it does not wait
+// for it with its work in hand.
+func TestCutOffWhileJoining(t *testing.T) {
+	t.Parallel()
+	s := newSource(t)
+	s.publish(t, 0, 20)
+	one, link := s.join(t, nil)
+	held := make(map[string]*postrider.Delivery)
+	for _, d := range receive(t, one, 20) {
+		held[d.Message.ID] = d
+	}
+	link.muteBehind(joinKey)
+	two, _ := s.join(t, nil)
+	for _, d := range receive(t, two, 20) {
+		if !isLost(held[d.Message.ID]) {
+			t.Errorf("two members work on message %s", d.Message.ID)
+		}
+	}
+	link.Drop() // so that it can leave
+}
+
+// TestWorkGoesOnWhileOthersJoin has the group wait for a member that has crashed, for longer than the session of another: that
+// hears nothing until its request to join is answered, and goes on meanwhile.
+func TestWorkGoesOnWhileOthersJoin(t *testing.T) {
+	t.Parallel()
+	s := newSource(t)
+	long := func(c *kafkabroker.SubscriberConfig) { c.SessionTimeout = 2 * sessionTimeout }
+	one, link := s.join(t, nil)
+	reading(t, link)
+	_, crashing := s.join(t, long)
+	reading(t, crashing) // of the partitions that the other has given up for it
+	s.awaitMembers(t, 2)
+	s.publish(t, 0, 40)
+	under := receive(t, one, 1)
+	crashing.Sever()
+	_, link = s.join(t, nil)
+	reading(t, link) // the group has given the crashed member up
+	s.awaitMembers(t, 2)
+	for _, d := range under {
+		if isLost(d) {
+			t.Errorf("message %s is lost, and nothing was wrong with the member", d.Message.ID)
+		}
+	}
+}
+
 // TestEffectOnceThroughCrashes has consumers with an inbox work on a topic while members are cut off.
 func TestEffectOnceThroughCrashes(t *testing.T) {
 	t.Parallel()

@@ -54,7 +54,7 @@ func (s *Subscription) revoked(ctx context.Context, _ *kgo.Client, partitions ma
 	s.giveUp(leaving, func() {
 		ctx, cancel := context.WithTimeout(ctx, commitWait)
 		defer cancel()
-		if err := s.commit(ctx, false); err != nil {
+		if err := s.commit(ctx); err != nil {
 			s.cfg.Logger.Warn("Kafka did not take the offsets of partitions that go to another member; messages come again there",
 				"group", s.cfg.Group, "error", err)
 		}
@@ -111,7 +111,7 @@ func (s *Subscription) giveUp(leaving []*partition, last func()) {
 	s.partitions = slices.DeleteFunc(s.partitions, func(p *partition) bool { return slices.Contains(leaving, p) })
 }
 
-// commitLoop commits what is settled, and watches over the membership.
+// commitLoop commits what is settled.
 func (s *Subscription) commitLoop() {
 	tick := time.NewTicker(s.cfg.CommitEvery)
 	defer tick.Stop()
@@ -122,16 +122,38 @@ func (s *Subscription) commitLoop() {
 			return
 		case <-tick.C:
 		}
-		s.suspend(time.Now())
 		ctx, cancel := context.WithTimeout(s.life, commitWait)
-		err := s.commit(ctx, s.isSuspended())
+		err := s.commit(ctx)
 		cancel()
 		if err != nil && !failing && s.life.Err() == nil {
 			s.cfg.Logger.Warn("Kafka does not take the offsets of what is settled; trying goes on, and after a crash messages come again",
 				"group", s.cfg.Group, "error", err)
 		}
-		if failing = err != nil; !failing {
-			s.resume()
+		failing = err != nil
+	}
+}
+
+// watchLoop watches over the membership. It waits for no answer so long that the session could end before it has suspended.
+func (s *Subscription) watchLoop() {
+	tick := time.NewTicker(min(s.cfg.SessionTimeout/20, time.Second))
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.life.Done():
+			return
+		case <-tick.C:
+		}
+		now := time.Now()
+		silent := now.Sub(s.health.lastBeat())
+		if silent >= s.cfg.SessionTimeout*3/4 {
+			s.suspend()
+		}
+		if silent >= s.cfg.SessionTimeout/2 || s.isSuspended() {
+			ctx, cancel := context.WithTimeout(s.life, s.cfg.SessionTimeout/8)
+			if s.isMember(ctx) {
+				s.resume(now)
+			}
+			cancel()
 		}
 	}
 }
@@ -142,11 +164,24 @@ func (s *Subscription) isSuspended() bool {
 	return s.suspended
 }
 
-// suspend stops all work when the group may soon give the member up.
-func (s *Subscription) suspend(now time.Time) {
-	if now.Sub(s.health.lastBeat()) < s.cfg.SessionTimeout*3/4 {
-		return
+// isMember asks the group whether it counts the member in. The client does not ask while a request to join is under way, which
+// lasts as long as the slowest member takes: with an answer work goes on meanwhile, and without one nobody knows whether the
+// group has long gone on without this member.
+func (s *Subscription) isMember(ctx context.Context) bool {
+	req := kmsg.NewPtrHeartbeatRequest()
+	req.Group = s.cfg.Group
+	req.MemberID, req.Generation = s.client.GroupMetadata()
+	if s.cfg.Instance != "" {
+		req.InstanceID = &s.cfg.Instance
 	}
+	s.health.ask(true)
+	defer s.health.ask(false)
+	resp, err := req.RequestWith(ctx, s.client)
+	return err == nil && (resp.ErrorCode == 0 || resp.ErrorCode == kerr.RebalanceInProgress.Code)
+}
+
+// suspend stops all work because the group may soon give the member up.
+func (s *Subscription) suspend() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.suspended || len(s.partitions) == 0 {
@@ -160,23 +195,22 @@ func (s *Subscription) suspend(now time.Time) {
 	s.cfg.Logger.Warn("no sign of life from the Kafka group: what is under way is given up, and delivered again when the group answers", "group", s.cfg.Group)
 }
 
-// resume goes on after a commit was taken, which a group does of its members only.
-func (s *Subscription) resume() {
+// resume takes note that the group has counted the member in since asked, and goes on if it had stopped.
+func (s *Subscription) resume(asked time.Time) {
+	s.health.beat(asked)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.suspended {
 		s.suspended = false
-		s.health.beat(time.Now())
 		s.tell()
 	}
 }
 
-// commit commits what is settled in all partitions, if there is anything new, or all is asked for. Its error is made by
-// postrider.Unavailable.
-func (s *Subscription) commit(ctx context.Context, all bool) error {
+// commit commits what is settled in all partitions, if there is anything new. Its error is made by postrider.Unavailable.
+func (s *Subscription) commit(ctx context.Context) error {
 	s.committing.Lock()
 	defer s.committing.Unlock()
-	c := s.uncommitted(all)
+	c := s.uncommitted()
 	if len(c.partitions) == 0 {
 		return nil
 	}
@@ -212,17 +246,13 @@ type commitment struct {
 	epochs     map[string]string // by topic, its ID
 }
 
-func (s *Subscription) uncommitted(all bool) commitment {
+func (s *Subscription) uncommitted() commitment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := commitment{make(map[string]map[int32]kgo.EpochOffset), make(map[*partition]int64), make(map[string]string)}
 	for _, p := range s.partitions {
 		at := p.settled
-		if at.Offset < 0 && all && len(p.entries) > 0 {
-			r := p.entries[0].record // nothing is settled: the group's place is before the first
-			at = kgo.EpochOffset{Epoch: r.LeaderEpoch, Offset: r.Offset}
-		}
-		if at.Offset < 0 || at.Offset == p.committed && !all {
+		if at.Offset < 0 || at.Offset == p.committed {
 			continue
 		}
 		if c.offsets[p.topic] == nil {

@@ -21,12 +21,11 @@ type health struct {
 	failing time.Time // since when there is nothing but errors; zero if the last answer was one
 	err     error
 	beaten  time.Time // the last sign of life from the group
-	joining bool      // a request to join is under way, during which the group wants no other sign of life
+	asking  bool      // Subscription.isMember waits for an answer, which it reads itself
 }
 
 var (
 	_ kgo.HookBrokerConnect = (*health)(nil)
-	_ kgo.HookBrokerWrite   = (*health)(nil)
 	_ kgo.HookBrokerE2E     = (*health)(nil)
 )
 
@@ -42,32 +41,18 @@ var (
 	joinKey, syncKey, heartbeatKey = (&kmsg.JoinGroupRequest{}).Key(), (&kmsg.SyncGroupRequest{}).Key(), (&kmsg.HeartbeatRequest{}).Key()
 )
 
-// OnBrokerWrite implements kgo.HookBrokerWrite.
-func (h *health) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
-	if key == joinKey && err == nil {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.joining = true
-	}
-}
-
 // OnBrokerE2E implements kgo.HookBrokerE2E.
 func (h *health) OnBrokerE2E(meta kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E) {
 	err := e2e.Err()
-	if key == joinKey {
-		h.mu.Lock()
-		h.joining = false
-		h.mu.Unlock()
-	}
 	if err != nil {
 		h.failed(fmt.Errorf("broker %s:%d: %w", meta.Host, meta.Port, err))
 		return
 	}
-	if key == joinKey || key == syncKey || key == heartbeatKey {
-		h.beat(time.Now())
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if key == joinKey || key == syncKey || key == heartbeatKey && !h.asking {
+		h.beaten = time.Now()
+	}
 	h.failing, h.err = time.Time{}, nil
 }
 
@@ -87,16 +72,22 @@ func (h *health) failed(err error) {
 func (h *health) beat(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.beaten = now
+	if now.After(h.beaten) {
+		h.beaten = now
+	}
+}
+
+// ask says that an answer to a heartbeat is no sign of life by itself: the group may answer that it does not know the member.
+func (h *health) ask(asking bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.asking = asking
 }
 
 // lastBeat is when the last sign of life came from the group.
 func (h *health) lastBeat() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.joining {
-		return time.Now()
-	}
 	return h.beaten
 }
 

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,7 +25,9 @@ type proxy struct {
 	refuse, loseAck faultproxy.Marks
 
 	mu     sync.Mutex
-	passed map[int16]int // requests by their key
+	passed map[int16]int  // requests by their key
+	drop   map[int16]bool // keys of requests that do not get through
+	mute   int16          // the key of a request whose connection has no more answers; 0 for none
 }
 
 func newProxy(t testing.TB, server string) *proxy {
@@ -37,8 +40,46 @@ func newProxy(t testing.TB, server string) *proxy {
 	return p
 }
 
-// produceKey is the key of produce requests.
-const produceKey = 0
+// Keys of requests.
+const (
+	produceKey = 0
+	fetchKey   = 1
+	joinKey    = 11
+)
+
+// groupKeys are those of all requests by which a member speaks to its group: OffsetCommit to OffsetFetch, and FindCoordinator to
+// SyncGroup.
+var groupKeys = []int16{8, 9, 10, 11, 12, 13, 14}
+
+// dropRequests lets requests of some keys no longer get through; of none, everything does.
+func (p *proxy) dropRequests(keys ...int16) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.drop = make(map[int16]bool)
+	for _, key := range keys {
+		p.drop[key] = true
+	}
+}
+
+// muteBehind lets the connection by which the next request of a key comes stay open without any more answers.
+func (p *proxy) muteBehind(key int16) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mute = key
+}
+
+// admit counts a request in, and says whether it gets through.
+func (l *link) admit(key int16) bool {
+	p := l.faults
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.passed[key]++
+	if key == p.mute && key != 0 {
+		p.mute = 0
+		l.muted.Store(true)
+	}
+	return !p.drop[key]
+}
 
 // count is how many requests of a key have come by.
 func (p *proxy) count(key int16) int {
@@ -52,6 +93,7 @@ type link struct {
 	*faultproxy.Link
 
 	faults *proxy
+	muted  atomic.Bool
 
 	mu   sync.Mutex
 	lost map[int32]bool // correlation IDs of requests whose answer is to be lost, and the connection with it
@@ -64,6 +106,9 @@ func (l *link) toServer() {
 			return
 		}
 		l.Proxy.Pass()
+		if !l.admit(int16(binary.BigEndian.Uint16(frame[4:]))) {
+			continue
+		}
 		if err := l.tamper(frame[4:]); err != nil {
 			fmt.Println("proxy:", err)
 			return
@@ -87,6 +132,9 @@ func (l *link) toClient() {
 		if lost {
 			return
 		}
+		if l.muted.Load() {
+			continue
+		}
 		if _, err := l.Client.Write(frame); err != nil {
 			return
 		}
@@ -108,9 +156,6 @@ func readFrame(r io.Reader) ([]byte, error) {
 func (l *link) tamper(request []byte) error {
 	b := kbin.Reader{Src: request}
 	key, version, correlation := b.Int16(), b.Int16(), b.Int32()
-	l.faults.mu.Lock()
-	l.faults.passed[key]++
-	l.faults.mu.Unlock()
 	var produce kmsg.ProduceRequest
 	if key != produce.Key() {
 		return nil

@@ -81,6 +81,7 @@ func (s *Subscription) start(client *kgo.Client) {
 	close(s.started)
 	s.running.Go(s.fetchLoop)
 	s.running.Go(s.commitLoop)
+	s.running.Go(s.watchLoop)
 }
 
 // tell wakes all who wait for a change. It needs mu.
@@ -345,7 +346,7 @@ func (s *Subscription) Close(ctx context.Context) error {
 		s.mu.Unlock()
 		s.end()
 		s.running.Wait()
-		err = s.commit(ctx, false)
+		err = s.commit(ctx)
 		if left := s.client.LeaveGroupContext(ctx); left != nil && err == nil {
 			err = postrider.Unavailable(fmt.Errorf("leave group %s of Kafka: %w", s.cfg.Group, left))
 		}
