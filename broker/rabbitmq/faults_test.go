@@ -181,6 +181,33 @@ func TestSmallWindow(t *testing.T) {
 	accepted(t, p, msgs)
 }
 
+// TestReturnedAfterGivenUp has a message come back that nobody waits for any more. Its next attempt, which a queue takes, is accepted.
+func TestReturnedAfterGivenUp(t *testing.T) {
+	t.Parallel()
+	cfg := rabbitmqbroker.Config{Exchange: unique("exchange")}
+	_, ch := setup(t, cfg)
+	slow := newProxy(t, hostOf(t, running(t)))
+	p := open(t, through(t, running(t), slow), cfg)
+	msgs := messages("returned", 1)
+	slow.Pause()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if errs := p.Publish(ctx, msgs); len(errs) != 1 || !errors.Is(errs[0], context.DeadlineExceeded) {
+		t.Errorf("errors = %v, want context.DeadlineExceeded", errs)
+	}
+	slow.Resume()
+	// When the answer to another one is there, so is the answer to that.
+	onlyFails(t, outcomes(t, p, []*postrider.Message{message("other", 1)}), 0, postrider.Retried, "no queue takes the message")
+	queue := unique("queue")
+	declare(t, ch, queue, nil)
+	if err := ch.QueueBind(queue, "#", cfg.Exchange, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if errs := p.Publish(t.Context(), msgs); errs != nil {
+		t.Errorf("a message that a queue has: %v", errs)
+	}
+}
+
 // TestStuckConnection writes more than fits on the way to a server that does not read. The connection is given up, and made
 // again.
 func TestStuckConnection(t *testing.T) {

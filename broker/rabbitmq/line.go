@@ -135,18 +135,21 @@ func (l *line) publish(ctx context.Context, to route, out amqp.Publishing, manda
 		<-l.lost
 		return errLost
 	}
+	sent := returnedMessage{out.MessageId, to}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-confirmation.Done():
 	case <-ctx.Done():
+		go l.disregard(sent, confirmation)
 		return ctx.Err()
 	case <-timer.C:
+		go l.disregard(sent, confirmation)
 		return errUnanswered
 	}
 	switch {
 	case confirmation.Acked():
-		if l.wasReturned(returnedMessage{out.MessageId, to}) {
+		if l.wasReturned(sent) {
 			return errUnroutable
 		}
 		return nil
@@ -155,5 +158,15 @@ func (l *line) publish(ctx context.Context, to route, out amqp.Publishing, manda
 		return errLost
 	default:
 		return errNacked
+	}
+}
+
+// disregard takes a message that nobody waits for any more out of returned once it is acknowledged, or a later attempt would find
+// it there and take it for its own. Should it be the later one's indeed, then a queue has this one. It ends with the channel at the
+// latest.
+func (l *line) disregard(m returnedMessage, confirmation *amqp.DeferredConfirmation) {
+	<-confirmation.Done()
+	if confirmation.Acked() {
+		l.wasReturned(m)
 	}
 }
