@@ -21,24 +21,41 @@ type publishAnswer struct {
 	Error    *jetstream.APIError `json:"error"`
 }
 
-var errorField = []byte(`"error"`)
+var sequenceField = []byte(`"seq":`)
 
-// verdict reads the answer to message m: nil if the stream has it.
-func (p *Publisher) verdict(answer *nats.Msg, m *postrider.Message) error {
+// verdict reads the answer to message m: nil if the stream has it. It reports false for what no stream answers: other
+// programs may listen on the subject, and what they reply says nothing of the stream, whose own answer is still to come.
+func (p *Publisher) verdict(answer *nats.Msg, m *postrider.Message) (known bool, err error) {
 	if len(answer.Data) == 0 && answer.Header.Get("Status") == "503" {
-		return p.nobodyAnswers(m)
+		return true, p.nobodyAnswers(m)
 	}
-	if len(answer.Data) > 0 && answer.Data[0] == '{' && !bytes.Contains(answer.Data, errorField) {
-		return nil
+	if p.isAck(answer.Data) {
+		return true, nil
 	}
 	var a publishAnswer
-	if err := json.Unmarshal(answer.Data, &a); err != nil {
-		return fmt.Errorf("publish to NATS: acknowledgement cannot be read: %w", err)
+	switch err := json.Unmarshal(answer.Data, &a); {
+	case err != nil:
+		return false, nil
+	case a.Error != nil && a.Error.ErrorCode != 0:
+		return true, p.refused(a.Error, m)
+	case a.Error != nil, a.Stream == "", a.Sequence == 0:
+		return false, nil
+	case a.Stream != p.stream.Name:
+		return true, fmt.Errorf("another stream than %s takes subject %s: %s has stored the message", p.stream.Name,
+			Subject(p.cfg.Prefix, m.Topic), a.Stream)
 	}
-	if a.Error != nil {
-		return p.refused(a.Error, m)
+	return true, nil
+}
+
+// isAck recognises what servers write when the stream has the message, also when it had it before, without the cost of
+// reading JSON.
+func (p *Publisher) isAck(data []byte) bool {
+	rest, ours := bytes.CutPrefix(data, p.ackBegin)
+	if !ours {
+		return false
 	}
-	return nil
+	_, sequence, _ := bytes.Cut(rest, sequenceField) // the domain may stand between
+	return len(sequence) > 0 && '1' <= sequence[0] && sequence[0] <= '9'
 }
 
 // nobodyAnswers is the outcome of a message on whose subject no stream listens.
@@ -87,8 +104,9 @@ func storeFailed(err error, description string) error {
 	}
 }
 
-// noAnswer is the outcome of a message that was not acknowledged in time.
-func (p *Publisher) noAnswer(m *postrider.Message) error {
+// noAnswer is the outcome of a message that was not acknowledged in time. With stranger, something else has answered, so that
+// the server had no reason to say that no stream takes the message.
+func (p *Publisher) noAnswer(m *postrider.Message, stranger bool) error {
 	subject := Subject(p.cfg.Prefix, m.Topic)
 	if err := p.conn.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
 		switch text := err.Error(); {
@@ -97,6 +115,9 @@ func (p *Publisher) noAnswer(m *postrider.Message) error {
 		case strings.Contains(text, p.inbox):
 			return postrider.Unavailable(fmt.Errorf("publish to NATS: the user may not subscribe to acknowledgements; grant it _INBOX.>: %w", err))
 		}
+	}
+	if stranger && !p.takes(subject) {
+		return p.nobodyAnswers(m)
 	}
 	err := fmt.Errorf("publish to NATS: no acknowledgement within %s; the stream may have the message", p.cfg.AckWait)
 	if p.silent() {

@@ -207,7 +207,7 @@ func (b *batch) fellSilent() {
 	if confirmed == len(b.msgs) {
 		return
 	}
-	if err := c.p.noAnswer(c.msgs[b.msgs[confirmed]]); postrider.OutcomeOf(err).Kind == postrider.BrokerUnavailable {
+	if err := c.p.noAnswer(c.msgs[b.msgs[confirmed]], false); postrider.OutcomeOf(err).Kind == postrider.BrokerUnavailable {
 		c.giveUp(err)
 	}
 }
@@ -239,15 +239,30 @@ type batchAnswer struct {
 	// Sequence is refused; the end follows), or empty for the end or for a message that is refused as if it stood alone.
 	Type     string              `json:"type"`
 	Sequence uint64              `json:"seq"`
+	Every    uint16              `json:"msgs"` // with "ack": how many messages there are to the next
 	Stream   string              `json:"stream"`
 	Batch    string              `json:"batch"` // with the end only
 	Count    uint64              `json:"count"` // with the end: it has so many messages of the batch, the first ones
 	Error    *jetstream.APIError `json:"error"`
 }
 
+// isStrange says whether something else answers that listens on the subject too.
+func (a *batchAnswer) isStrange() bool {
+	switch {
+	case a.Type == "ack":
+		return a.Every == 0
+	case a.Type == "gap":
+		return false
+	case a.Error != nil:
+		return a.Error.ErrorCode == 0
+	default:
+		return a.Stream == ""
+	}
+}
+
 // answer takes in what the server says. It runs on the goroutine of the subscription. The server's answers come in the order
 // of what they are about; what comes behind the end is not looked at.
-func (b *batch) answer(rest string, m *nats.Msg) {
+func (b *batch) answer(rest string, m *nats.Msg) (known bool) {
 	number, op := parseBatchReply(rest)
 	p := b.c.p
 	var a batchAnswer
@@ -255,10 +270,11 @@ func (b *batch) answer(rest string, m *nats.Msg) {
 	case len(m.Data) == 0 && m.Header.Get("Status") == "503":
 		if op == opEnd {
 			b.end()
-			return
+			break
 		}
 		b.refuse(number, p.nobodyAnswers)
-	case json.Unmarshal(m.Data, &a) != nil:
+	case json.Unmarshal(m.Data, &a) != nil, a.isStrange():
+		return false
 	case a.Type == "ack":
 		b.confirm(a.Sequence)
 	case a.Type == "gap":
@@ -273,6 +289,7 @@ func (b *batch) answer(rest string, m *nats.Msg) {
 		}
 		b.end()
 	}
+	return true
 }
 
 // isOfBatch says whether an error is about the batch, and not about one of its messages.

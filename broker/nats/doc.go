@@ -41,7 +41,8 @@
 //   - No answer within Config.AckWait: Unavailable if nothing was answered in that time; else a batch is asked about again, one
 //     by one, and a message that was alone has failed.
 //   - No stream takes the subject: the message fails; if the stream's subjects say that it should, the stream is without a
-//     leader and thus Unavailable.
+//     leader and thus Unavailable. Another stream has stored it: the message fails.
+//   - Another program answers on the subject: that is no answer.
 //   - The stream is full, sealed, or out of resources: Unavailable.
 //   - Too large for the server or the stream: postrider.Dead.
 //   - Not allowed to publish to the subject: the message fails.

@@ -38,6 +38,8 @@ type Publisher struct {
 	answers *nats.Subscription
 	// window has an entry for every message that waits for its acknowledgement.
 	window chan struct{}
+	// ackBegin is what acknowledgements of the stream begin with.
+	ackBegin []byte
 	// answered is when an answer came last, of any call, as nanoseconds since began.
 	answered atomic.Int64
 	began    time.Time
@@ -57,8 +59,9 @@ type Publisher struct {
 
 // waiter is what answers come to: a call that sends messages one by one, or a batch of one.
 type waiter interface {
-	// answer takes in an answer. rest is what its subject has behind the waiter's token.
-	answer(rest string, m *nats.Msg)
+	// answer takes in an answer. rest is what its subject has behind the waiter's token. It reports false for what does not
+	// come from a stream.
+	answer(rest string, m *nats.Msg) (known bool)
 }
 
 var _ postrider.Publisher = (*Publisher)(nil)
@@ -82,18 +85,19 @@ func New(ctx context.Context, conn *nats.Conn, cfg Config) (*Publisher, error) {
 		return nil, err
 	}
 	p := &Publisher{
-		cfg:     cfg,
-		conn:    conn,
-		js:      js,
-		stream:  stream,
-		caps:    capabilities(conn.MaxPayload(), stream),
-		inbox:   conn.NewInbox(),
-		window:  make(chan struct{}, cfg.Window),
-		batchID: rand.Text(),
-		began:   time.Now(),
-		closing: make(chan struct{}),
-		waiters: make(map[uint64]waiter),
-		lost:    make(chan struct{}),
+		cfg:      cfg,
+		conn:     conn,
+		js:       js,
+		stream:   stream,
+		caps:     capabilities(conn.MaxPayload(), stream),
+		inbox:    conn.NewInbox(),
+		window:   make(chan struct{}, cfg.Window),
+		batchID:  rand.Text(),
+		ackBegin: fmt.Appendf(nil, `{"stream":%q,`, stream.Name),
+		began:    time.Now(),
+		closing:  make(chan struct{}),
+		waiters:  make(map[uint64]waiter),
+		lost:     make(chan struct{}),
 	}
 	if p.answers, err = conn.Subscribe(p.inbox+".>", p.dispatch); err != nil {
 		return nil, fmt.Errorf("nats: subscribe to acknowledgements: %w", err)
@@ -190,12 +194,17 @@ func (p *Publisher) dispatch(m *nats.Msg) {
 	if err != nil {
 		return
 	}
-	p.answered.Store(int64(time.Since(p.began)))
+	// Not later than what w notes of it: a batch that has been silent for AckWait asks whether the publisher has been, too.
+	now := time.Since(p.began)
 	p.mu.Lock()
 	w := p.waiters[number]
 	p.mu.Unlock()
+	known := w == nil && p.isAck(m.Data) // late, but the stream is there
 	if w != nil {
-		w.answer(rest, m)
+		known = w.answer(rest, m)
+	}
+	if known {
+		p.answered.Store(int64(now))
 	}
 }
 

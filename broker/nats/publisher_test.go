@@ -260,6 +260,100 @@ func TestStreamGone(t *testing.T) {
 	})
 }
 
+// answerAll has another program answer what is published to a subject, with each of the texts.
+func answerAll(t *testing.T, address, subject string, texts ...string) {
+	t.Helper()
+	conn, _ := connect(t, address)
+	if _, err := conn.Subscribe(subject, func(m *nats.Msg) {
+		for _, text := range texts {
+			if m.Reply != "" {
+				_ = m.Respond([]byte(text))
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// strangerAnswers are no answers of a stream, though some look like them.
+var strangerAnswers = []string{
+	`{"type":"ack","seq":8}`, `{"status":"ok"}`, "pong", "", "7", "{}", `{"seq":7}`, `{"stream":"ORDERS"}`, `{"stream":"ORDERS","seq":0}`,
+	`{"error":"not today"}`, `{"error":{"code":404,"description":"not today"}}`,
+}
+
+// TestStrangerAnswers: other programs may answer on the subject of a topic. Their answers do not stand for the stream's, be it
+// that it has the message, that it refuses it, or that it is there at all.
+func TestStrangerAnswers(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, batches bool) {
+		s := startEmbedded(t, nil)
+		createStream(t, s.address(), "ORDERS", batches, "ORDERS.orders")
+		answerAll(t, s.address(), "ORDERS.>", strangerAnswers...)
+		url := "nats://" + s.address() + "?stream=ORDERS&subjects=ORDERS.orders"
+		p := open(t, url, natsbroker.Config{})
+		// Some answers of the other program come before the stream's.
+		if errs := p.Publish(t.Context(), numbered("orders", "a", 100)); errs != nil {
+			t.Error(errs)
+		}
+		if got := arrived(t, s.address(), "ORDERS", "orders"); len(got) != 100 {
+			t.Errorf("%d messages arrived of 100", len(got))
+		}
+		hasty := open(t, url, natsbroker.Config{AckWait: 300 * time.Millisecond})
+		for _, err := range hasty.Publish(t.Context(), numbered("invoices", "", 2)) {
+			wantOutcome(t, err, postrider.Retried, "no stream takes subject ORDERS.invoices")
+		}
+		deleteStream(t, s.address(), "ORDERS")
+		errs := hasty.Publish(t.Context(), numbered("orders", "", 8))
+		if len(errs) == 0 {
+			t.Error("messages are accepted by a stream that is not there")
+		}
+		for _, err := range errs {
+			wantOutcome(t, err, postrider.BrokerUnavailable, "no acknowledgement within 300ms")
+		}
+	})
+}
+
+// TestSubjectMoved: another stream takes a subject since the publisher looked. That it has stored the message is no success.
+func TestSubjectMoved(t *testing.T) {
+	t.Parallel()
+	s := startEmbedded(t, nil)
+	createStream(t, s.address(), "ORDERS", false, "orders", "invoices")
+	p := open(t, "nats://"+s.address()+"?stream=ORDERS&prefix=-&subjects=orders", natsbroker.Config{})
+	_, js := connect(t, s.address())
+	if _, err := js.UpdateStream(t.Context(), jetstream.StreamConfig{
+		Name: "ORDERS", Subjects: []string{"orders"}, Duplicates: 2 * time.Minute,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	createStream(t, s.address(), "INVOICES", false, "invoices")
+	errs := p.Publish(t.Context(), append(numbered("invoices", "", 1), numbered("orders", "", 1)...))
+	if len(errs) != 2 || errs[1] != nil {
+		t.Fatalf("errors = %v, want one for the first message", errs)
+	}
+	wantOutcome(t, errs[0], postrider.Retried, "another stream than ORDERS takes subject invoices")
+}
+
+// TestDomain: where JetStream has a domain, its acknowledgements name it; those of second copies say so.
+func TestDomain(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, batches bool) {
+		s := startEmbedded(t, func(o *server.Options) { o.JetStreamDomain = "leaf" })
+		createStream(t, s.address(), "ORDERS", batches)
+		p := open(t, "nats://"+s.address()+"?stream=ORDERS", natsbroker.Config{})
+		for range 2 {
+			if errs := p.Publish(t.Context(), numbered("orders", "a", 20)); errs != nil {
+				t.Fatal(errs)
+			}
+		}
+		if got := arrived(t, s.address(), "ORDERS", "orders"); len(got) != 20 {
+			t.Errorf("%d messages arrived, want 20", len(got))
+		}
+	})
+}
+
 func TestNotAllowed(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, batches bool) {

@@ -25,7 +25,9 @@ type single struct {
 	pending []sentAt    // in the order of sending; may begin with messages that are done
 	timer   *time.Timer // for the first of pending
 
-	ready []int32 // followers that may be sent. With the call's mu
+	// With the call's mu.
+	ready     []int32      // followers that may be sent
+	strangers map[int]bool // messages to which something else than a stream has answered
 }
 
 type sentAt struct {
@@ -144,15 +146,25 @@ func (c *call) send(i int) {
 }
 
 // answer takes in the server's answer to the message that rest names. It runs on the goroutine of the subscription.
-func (c *call) answer(rest string, m *nats.Msg) {
+func (c *call) answer(rest string, m *nats.Msg) (known bool) {
 	n, err := strconv.ParseUint(rest, 36, 31)
 	i := int(n)
 	if err != nil || i >= len(c.msgs) {
-		return
+		return false
 	}
-	c.finish(i, c.p.verdict(m, c.msgs[i]))
+	known, err = c.p.verdict(m, c.msgs[i])
+	if known {
+		c.finish(i, err)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !known {
+		if c.single.strangers == nil {
+			c.single.strangers = make(map[int]bool)
+		}
+		c.single.strangers[i] = true
+		return false
+	}
 	if next := c.follower[i]; next != 0 && c.state[next] == isBehind {
 		c.state[next] = isReady
 		c.single.ready = append(c.single.ready, next)
@@ -163,6 +175,7 @@ func (c *call) answer(rest string, m *nats.Msg) {
 		default:
 		}
 	}
+	return true
 }
 
 // expire fails the messages that have waited for their acknowledgement for AckWait, and sets the timer for the next one.
@@ -176,7 +189,7 @@ func (c *call) expire() {
 				s.timer.Reset(left)
 				return
 			}
-			c.finish(int(first.index), c.p.noAnswer(c.msgs[first.index]))
+			c.finish(int(first.index), c.p.noAnswer(c.msgs[first.index], c.isStrange(int(first.index))))
 		}
 		s.pending = s.pending[1:]
 	}
@@ -186,6 +199,12 @@ func (c *call) isDone(i int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.state[i] == isDone
+}
+
+func (c *call) isStrange(i int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.single.strangers[i]
 }
 
 var _ waiter = (*call)(nil)
