@@ -54,8 +54,9 @@
 //
 // The server delivers a message again when it was not settled within SubscriberConfig.AckWithin, behind whatever it has
 // delivered meanwhile; so order holds only if there is nothing else, that is with one unsettled message at a time
-// (SubscriberConfig.Ordered). A process counts the same time from when the message arrived, or from before it asked for
-// more, and loses the right to work on it after nine tenths, so that it stops before another one begins.
+// (SubscriberConfig.Ordered). A process counts the same time from when the message arrived, with Ordered from when it asked
+// for it, or from before it asked for more, and loses the right to work on it after nine tenths, so that it stops before
+// another one begins. So that asking does not take too much of it, with Ordered a pull request ends after a quarter of it.
 //
 // When the connection breaks, or the server says that the consumer is gone, stream and consumer are looked at again before
 // anything more is asked for. If they are others under the same name, all that came from the old ones is lost.

@@ -171,6 +171,52 @@ func TestConsumerDeleted(t *testing.T) {
 	}
 }
 
+// TestOrderedDeliveryHeldUp: the network holds a message up on its way to a member. The server counts from when it sent it, and
+// gives it to the other member; the first one has no right to it any more.
+func TestOrderedDeliveryHeldUp(t *testing.T) {
+	t.Parallel()
+	s := startEmbedded(t, nil)
+	link := newProxy(t, s.address())
+	const query = "?stream=ORDERS&group=view&ordered=true&ack_within=3s"
+	p := open(t, "nats://"+s.address()+"?stream=ORDERS", natsbroker.Config{})
+	first := subscribe(t, link.url()+query, natsbroker.SubscriberConfig{})
+	other := subscribe(t, "nats://"+s.address()+query, natsbroker.SubscriberConfig{})
+	_, js := connect(t, s.address())
+	late := make(chan *postrider.Delivery, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	received := make(chan struct{})
+	go func() {
+		defer close(received)
+		if got, err := first.Receive(ctx, 1); err == nil {
+			late <- got[0]
+		}
+	}()
+	await(t, "the pull request of the first member", func() bool {
+		consumer, err := js.Consumer(t.Context(), "ORDERS", "view")
+		return err == nil && consumer.CachedInfo().NumWaiting > 0
+	})
+	link.Pause()
+	if errs := p.Publish(t.Context(), numbered("orders", "a", 1)); errs != nil {
+		t.Fatal(errs)
+	}
+	time.AfterFunc(2*time.Second, link.Resume)
+	again := receive(t, other, 1)[0]
+	select {
+	case d := <-late:
+		select {
+		case <-d.Lost():
+		default:
+			t.Errorf("delivery %d of message %s is not lost when delivery %d comes", d.Deliveries, d.Message.ID, again.Deliveries)
+		}
+	default: // it came too late to be handed out
+	}
+	if err := again.Ack(t.Context()); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	<-received
+}
+
 // TestForeignEvent reads a CloudEvent that somebody else published.
 func TestForeignEvent(t *testing.T) {
 	t.Parallel()

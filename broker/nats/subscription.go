@@ -44,6 +44,7 @@ type subscription struct {
 	fault     error     // for Receive to report, once
 	request   uint64    // number of the last pull request
 	open      int       // how many messages it may still bring; 0 when it has ended
+	asked     time.Time // what comes now was not sent before
 	heard     time.Time // when the server was heard of last, after a pull request
 	waiting   []arrival
 	last      uint64 // the consumer's own sequence of the message that was delivered last
@@ -56,7 +57,7 @@ type subscription struct {
 // arrival is a message that waits for Receive.
 type arrival struct {
 	msg  *nats.Msg
-	at   time.Time
+	at   time.Time // from which the right to it counts
 	meta *nats.MsgMetadata
 }
 
@@ -120,7 +121,11 @@ func (s *subscription) arrive(m *nats.Msg) {
 		s.s.log.Error("NATS delivers what is no message of JetStream", "subject", m.Subject, "reply", m.Reply, "error", err)
 		return
 	}
-	s.waiting = append(s.waiting, arrival{m, s.heard, meta})
+	at := s.heard
+	if s.s.cfg.Ordered {
+		at = s.asked // it may have been on its way for long, and the server counts from when it sent it
+	}
+	s.waiting = append(s.waiting, arrival{m, at, meta})
 	s.tell()
 }
 
@@ -189,13 +194,24 @@ func (s *subscription) take(limit int) ([]*postrider.Delivery, error) {
 }
 
 // right is how long a message may be worked on after the server has delivered it or heard of it: less than the server waits,
-// because the way from there takes time.
+// because the way from there takes time. Where order counts, it is counted from before the server can have done either.
 func (s *subscription) right() time.Duration { return s.s.cfg.AckWithin / 10 * 9 }
+
+// expires is how long a pull request stays open at the server. Where order counts, the time until a message is there is taken
+// from the right to it.
+func (s *subscription) expires() time.Duration {
+	if s.s.cfg.Ordered {
+		return min(pullExpires, s.s.cfg.AckWithin/4)
+	}
+	return pullExpires
+}
 
 // pull opens a pull request unless one is open.
 func (s *subscription) pull(ctx context.Context, limit int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// From before renew, which waits for an answer: what was sent until now, for a request that was given up, comes before it.
+	began := time.Now()
 	if !s.s.conn.IsConnected() {
 		s.open, s.stale = 0, true
 		return postrider.Unavailable(fmt.Errorf("read from NATS: %w", errNotConnected))
@@ -209,8 +225,9 @@ func (s *subscription) pull(ctx context.Context, limit int) error {
 		return nil
 	}
 	s.request++
-	s.open, s.heard = min(limit, s.s.cfg.MaxUnsettled), time.Now()
-	request := fmt.Appendf(nil, `{"batch":%d,"expires":%d,"idle_heartbeat":%d}`, s.open, pullExpires, pullHeartbeat)
+	s.open, s.asked, s.heard = min(limit, s.s.cfg.MaxUnsettled), began, time.Now()
+	expires := s.expires()
+	request := fmt.Appendf(nil, `{"batch":%d,"expires":%d,"idle_heartbeat":%d}`, s.open, expires, min(pullHeartbeat, expires/3))
 	subject := "$JS.API.CONSUMER.MSG.NEXT." + s.s.cfg.Stream + "." + s.s.cfg.Group
 	if err := s.s.conn.PublishRequest(subject, s.replyTo(), request); err != nil {
 		s.open, s.stale = 0, true
