@@ -91,7 +91,7 @@ func TestIdleMemberStaysStopped(t *testing.T) {
 	s := newSource(t)
 	one, link := s.join(t, nil)
 	reading(t, link)
-	link.dropRequests(groupKeys...)
+	link.dropRequests(false, groupKeys...)
 	two, link2 := s.join(t, nil)
 	reading(t, link2)
 	s.awaitMembers(t, 1)
@@ -109,7 +109,8 @@ func TestIdleMemberStaysStopped(t *testing.T) {
 	})
 	ack(t, receive(t, two, 8)...)
 	waiting.Wait()
-	link.dropRequests()
+	link.dropRequests(false)
+	link.Drop() // so that it can leave
 }
 
 // TestCutOffWhileJoining loses the answer when a member joins anew, and with it what the group makes of that: it does not wait

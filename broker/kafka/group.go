@@ -1,6 +1,7 @@
 package kafkabroker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -234,8 +235,9 @@ func (s *Subscription) commit(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for p, offset := range c.partitions {
-		p.committed = offset
+		p.committed, p.placing = offset, false
 	}
+	s.tell()
 	return nil
 }
 
@@ -252,13 +254,17 @@ func (s *Subscription) uncommitted() commitment {
 	c := commitment{make(map[string]map[int32]kgo.EpochOffset), make(map[*partition]int64), make(map[string]string)}
 	for _, p := range s.partitions {
 		at := p.settled
+		if at.Offset < 0 && p.placing && len(p.entries) > 0 {
+			r := p.entries[0].record // the group's place is before the first
+			at = kgo.EpochOffset{Epoch: r.LeaderEpoch, Offset: r.Offset}
+		}
 		if at.Offset < 0 || at.Offset == p.committed {
 			continue
 		}
 		if c.offsets[p.topic] == nil {
 			c.offsets[p.topic] = make(map[int32]kgo.EpochOffset)
 		}
-		c.offsets[p.topic][p.number], c.partitions[p], c.epochs[p.topic] = at, at.Offset, p.epoch
+		c.offsets[p.topic][p.number], c.partitions[p], c.epochs[p.topic] = at, at.Offset, cmp.Or(p.epoch, p.topicID)
 	}
 	return c
 }

@@ -6,10 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/postrider/postrider"
 )
 
 // topicMark stands before the topic's ID in the metadata of a committed offset. A group keeps offsets by the names of
@@ -37,7 +41,7 @@ func marked(ctx context.Context, epochs map[string]string) context.Context {
 // fetched takes note of committed offsets, and looks for those that are for other topics than those that now have their
 // names.
 func (s *Subscription) fetched(ctx context.Context, client *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
-	s.strange = nil
+	s.strange, s.placeless = nil, nil
 	for _, name := range s.cfg.names() {
 		details, err := describeTopic(ctx, client, name)
 		if _, answered := errors.AsType[*kerr.Error](err); answered {
@@ -46,12 +50,18 @@ func (s *Subscription) fetched(ctx context.Context, client *kgo.Client, resp *km
 		if err != nil {
 			return fmt.Errorf("describe topic %s: %w", name, err)
 		}
-		id := hex.EncodeToString(details.TopicID[:])
+		var id string
+		if details.TopicID != [16]byte{} { // brokers before 2.8 do not tell
+			id = hex.EncodeToString(details.TopicID[:])
+		}
 		for _, p := range partitionsOf(resp, name, details.TopicID) {
 			if of, ok := markOf(p.Metadata); ok && of != id {
 				s.strange = append(s.strange, place{name, p.Partition})
 			} else {
-				s.expect(name, p.Partition, p.Offset)
+				s.expect(name, p.Partition, p.Offset, id)
+				if p.Offset < 0 {
+					s.placeless = append(s.placeless, place{name, p.Partition})
+				}
 			}
 		}
 	}
@@ -70,12 +80,13 @@ func partitionsOf(resp *kmsg.OffsetFetchResponse, name string, id [16]byte) (fou
 	return found
 }
 
-// expect takes note of the offset from which a partition is to be read.
-func (s *Subscription) expect(topic string, number int32, offset int64) {
+// expect takes note of the offset from which a partition is to be read, and of its topic's ID.
+func (s *Subscription) expect(topic string, number int32, offset int64, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p := s.owned(topic, number); p != nil {
 		p.expected = offset // -1 if none is committed
+		p.topicID = id
 	}
 }
 
@@ -92,8 +103,9 @@ func markOf(metadata *string) (id string, ok bool) {
 	return strings.CutPrefix(*metadata, topicMark)
 }
 
-// adjusted lets partitions whose committed offset is for another topic be read from their beginning.
-func (s *Subscription) adjusted(_ context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+// adjusted lets partitions whose committed offset is for another topic be read from their beginning, and finds where those
+// begin that have none.
+func (s *Subscription) adjusted(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	for _, p := range s.strange {
 		if _, ours := offsets[p.topic][p.number]; ours {
 			s.cfg.Logger.Warn("the Kafka topic was made anew since the group's offset was committed; reading it from the beginning",
@@ -101,5 +113,81 @@ func (s *Subscription) adjusted(_ context.Context, offsets map[string]map[int32]
 			offsets[p.topic][p.number] = kgo.NewOffset().AtStart()
 		}
 	}
+	if s.cfg.Start == StartLatest && len(s.placeless) > 0 {
+		return offsets, s.begin(ctx, offsets)
+	}
 	return offsets, nil
+}
+
+// begin sets where partitions begin that the group has no offset of, when it is to start at the end. Those of a topic that is
+// new to the group begin at the end as it is now, and nothing of them is delivered until that is committed: if this member
+// ended before, the next one would find a later end, and what was delivered here would not come again. Those that have been
+// added since begin at their beginning, since all that they have was published while the group was reading.
+func (s *Subscription) begin(ctx context.Context, offsets map[string]map[int32]kgo.Offset) error {
+	listing, cancel := context.WithTimeout(ctx, checkWait)
+	defer cancel()
+	ends, err := kadm.NewClient(s.client).ListCommittedOffsets(listing, s.cfg.names()...)
+	if ctx.Err() != nil {
+		return ctx.Err() // the partitions are being assigned anew
+	}
+	if err != nil {
+		s.cfg.Logger.Warn("Kafka does not tell the ends of all partitions; in the others the group begins before the first message that comes",
+			"group", s.cfg.Group, "error", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, at := range s.placeless {
+		p := s.owned(at.topic, at.number)
+		if _, ours := offsets[at.topic][at.number]; !ours || p == nil {
+			continue
+		}
+		if at.number >= s.unread[at.topic] {
+			offsets[at.topic][at.number] = kgo.NewOffset().AtStart()
+			continue
+		}
+		p.placing = true
+		if end, found := ends.Lookup(at.topic, at.number); found && end.Err == nil {
+			offsets[at.topic][at.number] = kgo.NewOffset().At(end.Offset)
+			p.settled = kgo.EpochOffset{Epoch: -1, Offset: end.Offset}
+		}
+	}
+	return nil
+}
+
+// unreadTopics returns the topics of which a group has committed nothing, with how many partitions they have. It goes on trying
+// until ctx ends: a new cluster first makes the place that offsets are kept in.
+func unreadTopics(ctx context.Context, admin *kadm.Client, group string, topics []string) (map[string]int32, error) {
+	for attempt := 1; ; attempt++ {
+		unread, err := lookForUnread(ctx, admin, group, topics)
+		if err == nil {
+			return unread, nil
+		}
+		if errors.Is(err, kerr.GroupAuthorizationFailed) {
+			return nil, groupRefused(group, err)
+		}
+		if !kerr.IsRetriable(err) || wait(ctx, nil, time.Now().Add(retryDelay(attempt))) != nil {
+			return nil, postrider.Unavailable(fmt.Errorf("look for what group %s has committed to Kafka: %w", group, err))
+		}
+	}
+}
+
+func lookForUnread(ctx context.Context, admin *kadm.Client, group string, topics []string) (map[string]int32, error) {
+	committed, err := admin.FetchOffsets(ctx, group)
+	if err != nil {
+		return nil, err
+	}
+	listed, err := admin.ListTopics(ctx, topics...)
+	if err != nil {
+		return nil, err
+	}
+	if err := listed.Error(); err != nil {
+		return nil, err
+	}
+	unread := make(map[string]int32)
+	for name, details := range listed {
+		if len(committed[name]) == 0 {
+			unread[name] = int32(len(details.Partitions))
+		}
+	}
+	return unread, nil
 }

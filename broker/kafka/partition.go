@@ -17,6 +17,8 @@ type partition struct {
 	number int32
 	name   string // topic/number
 	epoch  string // the topic's ID; "" if the broker does not tell
+	// topicID is the same, as the broker said before anything was fetched.
+	topicID string
 
 	// entries are the records that came and are not settled, in order, with settled ones between them but not before them.
 	// Those from next on are still to be delivered, but for settled ones.
@@ -35,6 +37,7 @@ type partition struct {
 	committed int64
 	expected  int64 // the offset that comes next, if it is there; -1 if unknown
 	leaving   bool  // nothing more is delivered
+	placing   bool  // nothing is delivered until an offset is committed: see Subscription.begin
 }
 
 // entry is a record that came.
@@ -77,7 +80,7 @@ func (p *partition) deliver(now time.Time) (*entry, time.Time) {
 	for p.next < len(p.entries) && p.entries[p.next].settled {
 		p.next++
 	}
-	if p.leaving || p.next == len(p.entries) {
+	if p.leaving || p.placing || p.next == len(p.entries) {
 		return nil, time.Time{}
 	}
 	if p.notBefore.After(now) {

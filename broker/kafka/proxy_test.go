@@ -28,6 +28,8 @@ type proxy struct {
 	passed map[int16]int  // requests by their key
 	drop   map[int16]bool // keys of requests that do not get through
 	mute   int16          // the key of a request whose connection has no more answers; 0 for none
+
+	breaking bool // the connections of requests that do not get through break
 }
 
 func newProxy(t testing.TB, server string) *proxy {
@@ -44,6 +46,7 @@ func newProxy(t testing.TB, server string) *proxy {
 const (
 	produceKey = 0
 	fetchKey   = 1
+	commitKey  = 8
 	joinKey    = 11
 )
 
@@ -51,11 +54,12 @@ const (
 // SyncGroup.
 var groupKeys = []int16{8, 9, 10, 11, 12, 13, 14}
 
-// dropRequests lets requests of some keys no longer get through; of none, everything does.
-func (p *proxy) dropRequests(keys ...int16) {
+// dropRequests lets requests of some keys no longer get through; of none, everything does. Their connections break, or stay open
+// without any more answers.
+func (p *proxy) dropRequests(breaking bool, keys ...int16) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.drop = make(map[int16]bool)
+	p.drop, p.breaking = make(map[int16]bool), breaking
 	for _, key := range keys {
 		p.drop[key] = true
 	}
@@ -68,8 +72,8 @@ func (p *proxy) muteBehind(key int16) {
 	p.mute = key
 }
 
-// admit counts a request in, and says whether it gets through.
-func (l *link) admit(key int16) bool {
+// admit counts a request in, and says whether it gets through, and whether the connection breaks.
+func (l *link) admit(key int16) (passes, breaks bool) {
 	p := l.faults
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +82,10 @@ func (l *link) admit(key int16) bool {
 		p.mute = 0
 		l.muted.Store(true)
 	}
-	return !p.drop[key]
+	if p.drop[key] {
+		l.muted.Store(true) // the client takes answers for those to the first requests that have none
+	}
+	return !p.drop[key], p.drop[key] && p.breaking
 }
 
 // count is how many requests of a key have come by.
@@ -106,7 +113,11 @@ func (l *link) toServer() {
 			return
 		}
 		l.Proxy.Pass()
-		if !l.admit(int16(binary.BigEndian.Uint16(frame[4:]))) {
+		passes, breaks := l.admit(int16(binary.BigEndian.Uint16(frame[4:])))
+		if breaks {
+			return
+		}
+		if !passes {
 			continue
 		}
 		if err := l.tamper(frame[4:]); err != nil {

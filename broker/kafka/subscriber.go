@@ -44,8 +44,9 @@ type SubscriberConfig struct {
 	Create               bool
 	Partitions, Replicas int
 
-	// Start is where a group begins that has committed nothing yet, or whose place is no longer in the topic: StartEarliest or
-	// StartLatest, which passes over what the topic has. Default: StartEarliest.
+	// Start is where a group begins in a topic of which it has committed nothing yet, or where its place is no longer there:
+	// StartEarliest or StartLatest, which passes over what the topic has. Partitions that are added to a topic later are read
+	// from their beginning. Default: StartEarliest.
 	Start string
 	// Instance makes the member a static one: if it comes back under this name within SessionTimeout, it gets its partitions
 	// again without a rebalance. No two members of a group have the same. Default: none.
@@ -192,14 +193,16 @@ func (s *Subscriber) Capabilities() postrider.SubscriberCapabilities {
 // Subscribe implements postrider.Subscriber. Errors: one made by postrider.Unavailable if no broker can be reached; others say
 // what to change: credentials, a topic that does not exist.
 func (s *Subscriber) Subscribe(ctx context.Context) (postrider.Subscription, error) {
-	if err := s.check(ctx); err != nil {
+	unread, err := s.check(ctx)
+	if err != nil {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("subscribe to Kafka: %w", ctx.Err())
 		}
 		return nil, err
 	}
-	sub := newSubscription(s.cfg)
-	client, err := kgo.NewClient(slices.Concat(s.options, s.consumerOptions(), sub.options())...)
+	sub := newSubscription(s.cfg, unread)
+	age := kgo.MetadataMaxAge(consumerMetadataAge) // which Options may change
+	client, err := kgo.NewClient(slices.Concat([]kgo.Opt{age}, s.options, s.consumerOptions(), sub.options())...)
 	if err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
@@ -207,27 +210,31 @@ func (s *Subscriber) Subscribe(ctx context.Context) (postrider.Subscription, err
 	return sub, nil
 }
 
-// check connects, and looks up the topics or creates them.
-func (s *Subscriber) check(ctx context.Context) error {
+// check connects, and looks up the topics or creates them. It returns those that the group is to start in at the end, with how
+// many partitions they have.
+func (s *Subscriber) check(ctx context.Context) (unread map[string]int32, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkWait)
 	defer cancel()
 	client, err := kgo.NewClient(append(s.options, kgo.RequestTimeoutOverhead(requestTimeout))...)
 	if err != nil {
-		return fmt.Errorf("kafka: %w", err)
+		return nil, fmt.Errorf("kafka: %w", err)
 	}
 	defer client.Close()
 	if err := connect(ctx, client, s.brokers); err != nil {
-		return err
+		return nil, err
 	}
 	topics := &topics{client: client, admin: kadm.NewClient(client), cfg: Config{
 		Connection: s.cfg.Connection, Create: s.cfg.Create, Partitions: s.cfg.Partitions, Replicas: s.cfg.Replicas,
 	}}
 	for _, name := range s.cfg.names() {
 		if _, err := topics.look(ctx, name); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	if s.cfg.Start == StartLatest {
+		return unreadTopics(ctx, topics.admin, s.cfg.Group, s.cfg.names())
+	}
+	return nil, nil
 }
 
 // consumerOptions are those that the promises depend on.
@@ -252,7 +259,6 @@ func (s *Subscriber) consumerOptions() []kgo.Opt {
 		kgo.FetchMaxBytes(int32(s.cfg.FetchBytes)),
 		kgo.FetchMaxPartitionBytes(int32(min(s.cfg.FetchBytes, 1<<20))),
 		kgo.BrokerMaxReadBytes(1 << 30),
-		kgo.MetadataMaxAge(consumerMetadataAge),
 	}
 	if s.cfg.Instance != "" {
 		options = append(options, kgo.InstanceID(s.cfg.Instance))

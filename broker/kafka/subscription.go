@@ -44,7 +44,8 @@ type Subscription struct {
 	running sync.WaitGroup
 	started chan struct{} // closed when client is set: the client's callbacks may come before
 
-	strange []place // of the offsets fetched last; of the goroutine that manages the group
+	// Of the offsets fetched last, those for other topics, and partitions without; of the goroutine that manages the group.
+	strange, placeless []place
 
 	committing sync.Mutex // held while a commit is under way; taken before mu
 
@@ -54,13 +55,15 @@ type Subscription struct {
 	trouble    error         // to be reported by Receive
 	suspended  bool
 	closed     bool
-	closing    sync.Once
+	// unread are the topics of which the group had committed nothing when this member came, with how many partitions they had.
+	unread  map[string]int32
+	closing sync.Once
 }
 
 var _ postrider.Subscription = (*Subscription)(nil)
 
-func newSubscription(cfg SubscriberConfig) *Subscription {
-	s := &Subscription{cfg: cfg, started: make(chan struct{}), changed: make(chan struct{})}
+func newSubscription(cfg SubscriberConfig, unread map[string]int32) *Subscription {
+	s := &Subscription{cfg: cfg, unread: unread, started: make(chan struct{}), changed: make(chan struct{})}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.health.tell = s.wake
 	s.health.beat(time.Now())
@@ -249,7 +252,7 @@ func (s *Subscription) balance() {
 	pause, resume := make(map[string][]int32), make(map[string][]int32)
 	for _, p := range s.partitions {
 		enough := p.queued >= maxQueued/2 || p.queuedBytes >= maxQueuedBytes/2
-		switch stopped := p.leaving || p.notBefore.After(time.Now()); {
+		switch stopped := p.leaving || p.placing || p.notBefore.After(time.Now()); {
 		case !p.paused && enough && stopped:
 			p.paused, pause[p.topic] = true, append(pause[p.topic], p.number)
 		case p.paused && !stopped:
@@ -306,13 +309,17 @@ func (s *Subscription) takeError(topic string, number int32, err error) (unknown
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
 		s.trouble = fmt.Errorf("the user may not read topic %s; run: kafka-acls.sh --add --allow-principal User:NAME --operation Read --topic %s: %w", topic, topic, err)
 	case errors.Is(err, kerr.GroupAuthorizationFailed):
-		s.trouble = fmt.Errorf("the user may not join group %s; run: kafka-acls.sh --add --allow-principal User:NAME --operation Read --group %s: %w", s.cfg.Group, s.cfg.Group, err)
+		s.trouble = groupRefused(s.cfg.Group, err)
 	case topic == "": // of the group
 		s.trouble = err
 	default:
 		s.trouble = fmt.Errorf("topic %s, partition %d: %w", topic, number, err)
 	}
 	return false
+}
+
+func groupRefused(group string, err error) error {
+	return fmt.Errorf("the user may not join group %s; run: kafka-acls.sh --add --allow-principal User:NAME --operation Read --group %s: %w", group, group, err)
 }
 
 // reopen lets the client look at topics anew: they were deleted, and may have been made again.
@@ -325,6 +332,9 @@ func (s *Subscription) reopen(topics []string) {
 		}
 	}
 	s.partitions = slices.DeleteFunc(s.partitions, func(p *partition) bool { return slices.Contains(topics, p.topic) })
+	for _, topic := range topics {
+		delete(s.unread, topic) // all that it has when it is there again is new
+	}
 	s.tell()
 	s.mu.Unlock()
 	s.client.PurgeTopicsFromConsuming(topics...)
