@@ -65,6 +65,7 @@ func testRestartWhileReading(t *testing.T, s *inbound) {
 		two.breaks()
 		one.ledger.forget()
 		s.Stop(t)
+		one.ledger.forget() // what came in the meantime too
 		s.Start(t)
 		st.publish(t, 5)
 	}

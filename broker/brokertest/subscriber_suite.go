@@ -182,7 +182,7 @@ func (r *reader) hold(t testing.TB, d *delivery) {
 	}
 	for other := range held {
 		switch {
-		case other.lost(), other.reader.isDead():
+		case other.lost():
 			delete(held, other)
 		case other.reader != r:
 			t.Errorf("message %s comes while another process has %s and has not lost it", d.Message.ID, other.Message.ID)
