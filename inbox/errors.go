@@ -16,6 +16,9 @@ var (
 	ErrDuplicateHandler = errors.New("message type has a handler already")
 	// ErrGap: a message's AggregateVersion is not the one after that which was applied last.
 	ErrGap = errors.New("a version of the aggregate is missing")
+	// ErrUndone: the database has rolled back a whole transaction by itself, or may have, as MySQL does in a deadlock, and SQLite
+	// when a write is interrupted. What follows in it could be a transaction of its own. Transactor.Savepoint returns it.
+	ErrUndone = errors.New("the whole transaction was rolled back")
 )
 
 // The reasons of a consumer's dead letters, beside those that handlers give and postrider.Undecodable.

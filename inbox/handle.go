@@ -12,7 +12,8 @@ import (
 
 // Handler applies the effect of a message in the transaction tx. A nil error means that the effect is to be committed. An
 // error undoes it and is a verdict, as in a relay: see postrider.Retry, Snooze, Dead and Unavailable; any other is retried
-// with backoff. It must not commit or roll back tx, nor use it after it has returned.
+// with backoff. It must not commit or roll back tx, nor use it after it has returned, nor pass over the error of a statement
+// in it: the database may have rolled back everything.
 type Handler[Tx any] func(ctx context.Context, tx Tx, m *postrider.Message) error
 
 // handlers are the functions that work on messages.

@@ -34,7 +34,8 @@ type Transactor[Tx any] interface {
 	Begin(ctx context.Context) (Tx, error)
 	Commit(ctx context.Context, tx Tx) error
 	Rollback(ctx context.Context, tx Tx) error
-	// Savepoint runs f; when f fails, or what it did cannot be kept, that is undone, tx can go on, and the error is returned.
+	// Savepoint runs f; when f fails, or what it did cannot be kept, that is undone, tx can go on, and the error is returned. If
+	// it cannot be undone alone, because the transaction is gone, the error is ErrUndone too, and tx can only be rolled back.
 	// When f panics, the panic passes through and tx can only be rolled back. Savepoints may be nested.
 	Savepoint(ctx context.Context, tx Tx, f func(ctx context.Context, tx Tx) error) error
 	// Wake tells relays that something was committed, e.g. messages that a handler published: those in this process at once,

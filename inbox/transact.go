@@ -245,6 +245,8 @@ func (t *transaction[Tx]) deliver(ctx context.Context, it *item) error {
 			return err
 		case t.how == together:
 			return errOneFailed // what it was will be seen again, and count then
+		case errors.Is(err, ErrUndone):
+			return err // what follows would be outside of any transaction
 		}
 		t.judge(it, err, false)
 	}

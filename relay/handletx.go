@@ -37,7 +37,7 @@ var (
 // HandleTx is Handle for effects in the outbox's own database: h works in a transaction that commits together with the
 // relay's progress, or not at all. So the effect of a message happens exactly once, whatever crashes, and nothing is kept
 // to remember it by. What h publishes in the transaction is part of it. h must not commit or roll back tx, nor use it after
-// it has returned.
+// it has returned, nor pass over the error of a statement in it: the database may have rolled back everything.
 //
 // Fresh messages of a partition run one after another, up to Config.TxBatch of them in a transaction; partitions run in
 // parallel, and so do messages that were put aside. If one message of a transaction fails, the transaction is rolled back,

@@ -21,6 +21,7 @@ func effectScenarios[Tx any]() []scenario[Tx] {
 		{"DeliveredAgainAfterTheAckIsADuplicate", deliveredAgain[Tx]},
 		{"KeysRunInParallelAndEachInOrder", parallelKeys[Tx]},
 		{"BadMessageOfABatchCostsOnlyItself", badMessageOfABatch[Tx]},
+		{"TransactionUndoneByTheDatabaseIsLeft", undoneByTheDatabase[Tx]},
 		{"WhatAHandlerPublishesNamesItsCause", causationChains[Tx]},
 		{"TenantIsInTheContext", tenantInContext[Tx]},
 		{"WhatSurroundsAHandlerRunsOnBothWays", surroundings[Tx]},
@@ -263,6 +264,36 @@ func badMessageOfABatch[Tx any](w *world[Tx]) {
 		w.untilEffects(want...)
 		w.want("order", w.effectsOf("a"), []string{want[0], want[3], want[5]})
 		w.untilQuiet()
+		p.stop()
+	}
+}
+
+// undoneByTheDatabase: in the middle of a batch nothing is left of its transaction.
+func undoneByTheDatabase[Tx any](w *world[Tx]) {
+	if w.h.Undo == nil {
+		return
+	}
+	for _, remember := range []inbox.Remember{inbox.ByID, inbox.ByWatermark} {
+		w := newWorld(w.t, w.h)
+		var j journal
+		bad := ""
+		s := setting[Tx]{cfg: inbox.ConsumerConfig{Remember: remember, Batch: 20}}
+		s.source.Partitions = 1
+		s.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
+			if m.ID == bad && j.note(m) <= 2 { // with all others, and within a savepoint
+				return w.h.Undo(ctx, w.store, tx)
+			}
+			return w.effect(ctx, tx, m)
+		}
+		want := w.send("a", "b", "", "a", "b")
+		bad = want[1]
+		p := w.start(s)
+		w.untilEffects(want...)
+		w.untilQuiet()
+		w.wantSet("effects", w.effects(), want)
+		if st := p.Stats(); j.count(bad) != 3 || st.Failed != 0 {
+			w.t.Errorf("tried %d times with %d failed attempts, want 3, and none that is the message's fault", j.count(bad), st.Failed)
+		}
 		p.stop()
 	}
 }

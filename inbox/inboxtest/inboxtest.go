@@ -7,6 +7,7 @@
 package inboxtest
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 
@@ -34,6 +35,9 @@ type Harness[Tx any] struct {
 	// Bubble runs each test in a testing/synctest bubble. The store's clock must be time.Now, and it must not wait for a
 	// network or another process.
 	Bubble bool
+	// Undo has the database roll back the whole of a transaction by itself, as in a deadlock or when the disk is full, so that
+	// what follows in it is outside of any, and returns the error of the statement. It is nil if the database never does that.
+	Undo func(ctx context.Context, s Store[Tx], tx Tx) error
 	// Histories is how many random histories Model runs. Default: 20.
 	Histories int
 }

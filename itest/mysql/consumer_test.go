@@ -1,9 +1,13 @@
 package mysql_test
 
 import (
+	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"testing"
 
+	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/inbox/inboxtest"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
@@ -12,7 +16,39 @@ var consumers = inboxtest.Harness[*sql.Tx]{
 	Open: func(t testing.TB) inboxtest.Store[*sql.Tx] {
 		return newStore(t, newDatabase(t).migrated(t, nil, mysqlstore.Config{Partitions: 4}), mysqlstore.Config{})
 	},
+	Undo:      deadlock,
 	Histories: 2,
+}
+
+// deadlock makes tx the victim of one: the other transaction is heavier.
+func deadlock(ctx context.Context, s inboxtest.Store[*sql.Tx], tx *sql.Tx) error {
+	claim := func(tx *sql.Tx, ids ...string) error {
+		var msgs []inbox.Candidate
+		for _, id := range ids {
+			msgs = append(msgs, inbox.Candidate{ID: id})
+		}
+		_, err := s.Claim(ctx, tx, "deadlock", msgs)
+		return err
+	}
+	heavy := []string{"one"}
+	for i := range 500 {
+		heavy = append(heavy, fmt.Sprint("heavy-", i))
+	}
+	other, err := s.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Rollback(ctx, other) }()
+	if err := errors.Join(claim(other, heavy...), claim(tx, "two")); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- claim(other, "two") }()
+	err = claim(tx, "one")
+	if lost := <-done; lost != nil || !errors.Is(err, mysqlstore.ErrDeadlock) {
+		panic(fmt.Sprintf("not the victim: %v; the other: %v", err, lost))
+	}
+	return err
 }
 
 func TestConsumers(t *testing.T) {

@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"context"
 	"database/sql"
 	"testing"
 
@@ -12,7 +13,11 @@ var consumers = inboxtest.Harness[*sql.Tx]{
 	Open: func(t testing.TB) inboxtest.Store[*sql.Tx] {
 		return newStore(t, newFile(t).migrated(t, sqlite.Config{Partitions: 4}), sqlite.Config{})
 	},
-	Bubble:    true,
+	Bubble: true,
+	Undo: func(ctx context.Context, _ inboxtest.Store[*sql.Tx], tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `INSERT OR ROLLBACK INTO postrider_meta SELECT * FROM postrider_meta`)
+		return err
+	},
 	Histories: consumerHistories,
 }
 

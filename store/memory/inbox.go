@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -58,12 +59,13 @@ func (s *Store) Savepoint(ctx context.Context, tx *Tx, f func(context.Context, *
 	if err != nil {
 		return err
 	}
-	if err = f(ctx, tx); err == nil {
-		return nil
-	}
+	err = f(ctx, tx)
 	tx.db.mu.Lock()
 	defer tx.db.mu.Unlock()
-	if tx.usable(tx.db) == nil {
+	if ended := tx.usable(tx.db); ended != nil {
+		return errors.Join(err, inbox.ErrUndone, ended)
+	}
+	if err != nil {
 		tx.undo(start)
 	}
 	return err

@@ -50,7 +50,7 @@ func (s *Store) Savepoint(ctx context.Context, tx *sql.Tx, f func(context.Contex
 	ctx = context.WithoutCancel(ctx)
 	for _, text := range []string{rollbackToSQL, releasePutSQL} {
 		if _, undo := tx.ExecContext(ctx, fmt.Sprintf(text, name)); undo != nil {
-			return errors.Join(err, s.inTransaction("return to a savepoint", undo))
+			return errors.Join(err, inbox.ErrUndone, s.inTransaction("return to a savepoint", undo))
 		}
 	}
 	return err

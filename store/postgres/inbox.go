@@ -72,7 +72,7 @@ func savepoint(ctx context.Context, exec func(context.Context, string) error, f 
 	}
 	ctx = context.WithoutCancel(ctx)
 	if undo := errors.Join(exec(ctx, rollbackTo), exec(ctx, releaseToSQL)); undo != nil {
-		return errors.Join(err, translate("return to a savepoint", undo))
+		return errors.Join(err, inbox.ErrUndone, translate("return to a savepoint", undo))
 	}
 	return err
 }

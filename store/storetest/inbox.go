@@ -166,6 +166,7 @@ func claimTests[Tx any]() []inboxTest[Tx] {
 		{name: "ConsumersDoNotSeeEachOthersClaims", run: claimsOfConsumers[Tx]},
 		{name: "ClaimAndEffectAreUndoneTogether", run: claimIsUndone[Tx]},
 		{name: "SavepointUndoesItsPartOnly", run: savepointUndoes[Tx]},
+		{name: "SavepointThatCannotBeReturnedToSaysSo", run: savepointIsGone[Tx]},
 		{name: "OpenClaimIsWaitedFor", run: openClaimIsWaitedFor[Tx], late: true},
 		{name: "ClaimsInOppositeOrdersComeToAnEnd", run: oppositeClaims[Tx], late: true},
 		{name: "KeyHeldWithAClaimIsSeenAfterTheWait", run: heldSeenAfterWait[Tx], late: true},
@@ -247,6 +248,17 @@ func savepointUndoes[Tx any](e *inboxEnv[Tx]) {
 			e.t.Errorf("watermark %+v, %v; want none", w, err)
 		}
 	})
+}
+
+func savepointIsGone[Tx any](e *inboxEnv[Tx]) {
+	tx := e.begin()
+	err := e.store.Savepoint(e.ctx, tx, func(context.Context, Tx) error {
+		e.rollback(tx)
+		return errUndo
+	})
+	if !errors.Is(err, errUndo) || !errors.Is(err, inbox.ErrUndone) {
+		e.t.Errorf("savepoint: %v, want the error of its function and ErrUndone", err)
+	}
 }
 
 func openClaimIsWaitedFor[Tx any](e *inboxEnv[Tx]) {
