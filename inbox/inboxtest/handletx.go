@@ -40,6 +40,7 @@ func HandleTx[Tx any](t *testing.T, h Harness[Tx]) {
 		{"SettlementThatComesLateChangesNothing", txGhost[Tx]},
 		{"LateMessagesThatWerePutAsideStayThere", txLateAside[Tx]},
 		{"CommitThatIsRefusedIsAFailedAttempt", txCommitRefused[Tx]},
+		{"NothingIsSettledWithoutItsEffect", txUndoneByTheDatabase[Tx]},
 		{"WhatAnOperatorTakesAwayHasNoEffect", txTakenAway[Tx]},
 		{"DelayedMessagesHaveTheirTime", txDelayed[Tx]},
 		{"StopWaitsForTheTransaction", txStop[Tx]},
@@ -95,6 +96,29 @@ func txEveryMessageOnce[Tx any](w *txWorld[Tx]) {
 		w.untilApplied(want...)
 		q.stop()
 	})
+}
+
+// txUndoneByTheDatabase: a handler passes over an error with which its effect was undone.
+func txUndoneByTheDatabase[Tx any](w *txWorld[Tx]) {
+	if w.h.Undo == nil {
+		return
+	}
+	var j journal
+	w.start(txSetting[Tx]{cfg: relay.Config{TxBatch: 1}, handler: func(ctx context.Context, tx Tx, m *postrider.Message) error {
+		n := j.note(m)
+		if m.Key == "parked" && n == 1 {
+			return errBoom
+		}
+		if err := w.apply(ctx, tx, m); err != nil {
+			return err
+		}
+		if n <= 2 {
+			_ = w.h.Undo(ctx, w.store, tx)
+		}
+		return nil
+	}})
+	w.untilApplied(w.commit("parked", "fresh")...)
+	w.untilAtRest()
 }
 
 func txCausation[Tx any](w *txWorld[Tx]) {

@@ -13,13 +13,14 @@ var _ relay.TxStore[*sql.Tx] = (*Store)(nil)
 
 const countParkedSQL = `SELECT count(*) FROM {prefix}parked WHERE relay = ?1 AND seq IN (SELECT value FROM json_each(?2))`
 
-// CommitSettled implements relay.TxStore. The transaction holds the write lock, so that nothing changes before its commit.
+// CommitSettled implements relay.TxStore. The transaction holds the write lock, so that nothing changes before its commit. It
+// settles nothing when the transaction has ended since Begin: the effects of its messages are lost, or committed already.
 func (s *Store) CommitSettled(ctx context.Context, tx *sql.Tx, name string, owner relay.Owner, st relay.Settlement) (released []string, err error) {
 	if tx == nil {
 		return nil, outbox.ErrNoTransaction
 	}
 	err = s.consume("settle in a transaction", tx, func(t txn) error {
-		if _, err := t.exec(ctx, lockSQL); err != nil {
+		if err := s.stillBegun(ctx, tx); err != nil {
 			return err
 		}
 		released, err = t.settleOurs(ctx, name, owner, st)
@@ -28,7 +29,7 @@ func (s *Store) CommitSettled(ctx context.Context, tx *sql.Tx, name string, owne
 	if err != nil {
 		return nil, errors.Join(err, s.Rollback(ctx, tx))
 	}
-	return released, s.Commit(ctx, tx)
+	return released, s.commit(tx)
 }
 
 // settleOurs applies a settlement if its lease is the caller's and what is to be removed is parked.

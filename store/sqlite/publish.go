@@ -38,6 +38,13 @@ const (
 
 const writtenSQL = `SELECT id FROM {prefix}log WHERE seq >= ?1 AND id IN (SELECT value FROM json_each(?2))`
 
+// SQLite ends a transaction by itself when a write in it is interrupted, when the disk is full, and by ON CONFLICT ROLLBACK; what
+// follows are transactions of their own. A savepoint that is gone tells.
+const (
+	markTxSQL = `SAVEPOINT postrider_begun`
+	sameTxSQL = `RELEASE postrider_begun`
+)
+
 // Begin implements outbox.Store. The transaction holds the write lock from its beginning; end it with Commit or Rollback of
 // the Store. Errors: ErrBusy and those of the file.
 func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) {
@@ -47,10 +54,13 @@ func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) {
 		if tx, err = s.db.BeginTx(ctx, nil); err != nil {
 			return err
 		}
-		if _, err = tx.StmtContext(ctx, s.prepared[lockSQL]).ExecContext(ctx); err != nil {
-			tx.Rollback()
+		for _, text := range []string{lockSQL, markTxSQL} {
+			if _, err = tx.StmtContext(ctx, s.prepared[text]).ExecContext(ctx); err != nil {
+				tx.Rollback()
+				return err
+			}
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		s.turn.pass()
@@ -60,13 +70,31 @@ func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) {
 	return tx, nil
 }
 
-// Commit implements outbox.Store. Errors: outbox.ErrNoTransaction when tx is nil or has ended, and those of the file.
-func (s *Store) Commit(_ context.Context, tx *sql.Tx) error {
+// Commit implements outbox.Store, of a transaction that Begin has begun. Errors: outbox.ErrNoTransaction when tx is nil or has
+// ended; those of the file, also when SQLite has ended the transaction before by an error that was passed over.
+func (s *Store) Commit(ctx context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return outbox.ErrNoTransaction
 	}
+	if err := s.stillBegun(ctx, tx); err != nil {
+		return errors.Join(s.inTransaction("commit", err), s.Rollback(ctx, tx))
+	}
+	return s.commit(tx)
+}
+
+func (s *Store) commit(tx *sql.Tx) error {
 	defer s.turn.ended(tx)
 	return s.inTransaction("commit", tx.Commit())
+}
+
+var errEnded = errors.New("the transaction has ended; return the errors of its statements")
+
+// stillBegun fails when a transaction has ended since Begin.
+func (s *Store) stillBegun(ctx context.Context, tx *sql.Tx) error {
+	if _, err := tx.StmtContext(ctx, s.prepared[sameTxSQL]).ExecContext(ctx); err != nil {
+		return fmt.Errorf("%w: %w", errEnded, err)
+	}
+	return nil
 }
 
 // Rollback implements outbox.Store.

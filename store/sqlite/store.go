@@ -130,7 +130,7 @@ func (s *Store) number() int { return int(s.partitions.Load()) }
 func (s *Store) prepare(ctx context.Context) error {
 	s.prepared = make(map[string]*sql.Stmt)
 	for _, text := range []string{
-		lockSQL, insertSQL, insertManySQL, writtenSQL,
+		lockSQL, markTxSQL, sameTxSQL, insertSQL, insertManySQL, writtenSQL,
 		heartbeatSQL, renewSQL, viewSQL,
 		runSQL, loneSQL,
 		fenceSQL, moveSQL, removeSQL, parkLogSQL, parkAgainSQL, hasDiedSQL, buryParkedSQL, buryLogSQL, unparkSQL,
