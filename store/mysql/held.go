@@ -57,29 +57,39 @@ func (t txn) hold(ctx context.Context, name string, partition int, h relay.HeldK
 func (t txn) release(ctx context.Context, name string, st relay.Settlement) ([]string, error) {
 	var released []string
 	for _, key := range st.Release {
-		waits, err := t.letGo(ctx, name, key)
-		if err == nil && !waits {
-			released = append(released, key)
-			_, err = t.exec(ctx, unholdSQL, name, key)
-		}
+		gone, err := t.releaseKey(ctx, name, key)
 		if err != nil {
 			return nil, fmt.Errorf("release key %q: %w", key, err)
+		}
+		if gone {
+			released = append(released, key)
 		}
 	}
 	return released, nil
 }
 
-// letGo makes a key due at once, if it is held, with the first of those that wait behind it as head, and says whether there
-// is one. The key is locked before anybody is looked for behind it: who parks a message locks it too.
-func (t txn) letGo(ctx context.Context, name, key string) (waits bool, err error) {
+// releaseKey ends the holding of a key, unless somebody waits behind it, and says whether it is held no longer. The key is
+// locked before anybody is looked for behind it: who parks a message locks it too. One that is not held cannot be locked, and
+// is left to whoever comes to hold it meanwhile.
+func (t txn) releaseKey(ctx context.Context, name, key string) (gone bool, err error) {
 	held, err := t.lockHeld(ctx, name, key)
-	if err != nil {
+	if err != nil || held == nil {
+		return err == nil, err
+	}
+	waits, err := t.letGo(ctx, name, key)
+	if err != nil || waits {
 		return false, err
 	}
-	if waits, err = t.findHead(ctx, name, key); err != nil || held == nil {
-		return false, err
+	_, err = t.exec(ctx, unholdSQL, name, key)
+	return err == nil, err
+}
+
+// letGo makes a held key, which is locked, due at once, with the first of those that wait behind it as head, and says whether
+// there is one.
+func (t txn) letGo(ctx context.Context, name, key string) (waits bool, err error) {
+	if waits, err = t.findHead(ctx, name, key); err == nil {
+		_, err = t.exec(ctx, dueNowSQL, t.now, name, key)
 	}
-	_, err = t.exec(ctx, dueNowSQL, t.now, name, key)
 	return waits, err
 }
 
