@@ -3,6 +3,7 @@ package sqlite_test
 import (
 	"testing"
 
+	"github.com/postrider/postrider/store/sqlite"
 	"github.com/postrider/postrider/store/storetest"
 )
 
@@ -14,4 +15,24 @@ func TestInbox(t *testing.T) {
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	storetest.Guard(t, features, harness)
+}
+
+// TestNothingIsCommittedBehindARollback: SQLite has rolled the transaction back, the error was passed over, and a savepoint has
+// begun another transaction.
+func TestNothingIsCommittedBehindARollback(t *testing.T) {
+	t.Parallel()
+	store := newStore(t, newFile(t).migrated(t, sqlite.Config{}), sqlite.Config{})
+	tx, err := store.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := consumers.Undo(t.Context(), store, tx); err == nil {
+		t.Fatal("nothing was rolled back")
+	}
+	if _, err := tx.ExecContext(t.Context(), `SAVEPOINT left_open`); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Commit(t.Context(), tx); err == nil {
+		t.Error("the commit has no error")
+	}
 }
