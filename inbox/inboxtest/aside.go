@@ -1,13 +1,8 @@
 package inboxtest
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"maps"
-	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -29,7 +24,6 @@ func asideScenarios[Tx any]() []scenario[Tx] {
 		{"DeadHeadHoldsItsKeyIfAsked", deadHeadHolds[Tx]},
 		{"OperatorsDecideAboutHeldKeys", operatorsDecide[Tx]},
 		{"UndecodableDiesAndItsKeyGoesOn", undecodableDies[Tx]},
-		{"WhatDatabasesCannotHoldIsPutAsideAllTheSame", notHoldable[Tx]},
 		{"UnhandledWaitsForAProcessThatKnowsIt", unhandledWaits[Tx]},
 		{"UnhandledIsPassedOverIfAsked", unhandledSkipped[Tx]},
 		{"AsideWorkIsTakenOverFromADeadProcess", asideTakenOver[Tx]},
@@ -306,61 +300,6 @@ func undecodableDies[Tx any](w *world[Tx]) {
 			w.t.Errorf("dead letter is %+v", l)
 		}
 		w.untilQuiet()
-		p.stop()
-	})
-}
-
-// notHoldable: the CloudEvents of others need not keep to the limits of a message.
-func notHoldable[Tx any](w *world[Tx]) {
-	w.inEveryMode(func(w *world[Tx], s setting[Tx]) {
-		long := strings.Repeat("long", 100)
-		headers := map[string]string{"binary": "\x00\xff", "\x00": "name", "plain": "text"}
-		var came []*postrider.Message
-		for i, m := range []postrider.Message{
-			{ID: long + "0"}, {ID: long + "1"}, {ID: "\x002", Key: long}, {ID: "\x003", Key: long}, {Subject: "a\x00b\xff"},
-			{Key: "a\x00", Headers: headers}, {Type: long, Source: long, Tenant: long, CorrelationID: long},
-		} {
-			like := w.message(m.Key)
-			m.ID, m.Type, m.Source = cmp.Or(m.ID, like.ID), cmp.Or(m.Type, like.Type), cmp.Or(m.Source, like.Source)
-			m.Topic, m.Time, m.ContentType, m.Payload = like.Topic, like.Time, like.ContentType, []byte(strconv.Itoa(i))
-			came = append(came, &m)
-		}
-		var j journal
-		handler := func(ctx context.Context, tx Tx, m *postrider.Message) error {
-			i, err := strconv.Atoi(string(m.Payload))
-			if err != nil {
-				return err
-			}
-			if c := came[i]; m.ID != c.ID || m.Type != c.Type || m.Source != c.Source || m.Key != c.Key || m.Subject != c.Subject ||
-				m.Tenant != c.Tenant || m.CorrelationID != c.CorrelationID || !maps.Equal(m.Headers, c.Headers) {
-				w.t.Errorf("message %d came as %+v and is handled as %+v", i, c, m)
-			}
-			switch n := j.note(m); {
-			case n < 5:
-				return errBoom // here, and when it has been put aside
-			case n == 5 && i >= 4:
-				return postrider.Dead("not wanted", errBoom)
-			}
-			_, err = w.outbox.Publish(ctx, tx, &postrider.Message{ID: fmt.Sprint("effect-", i), Type: "effect",
-				Tenant: "short", CorrelationID: "short", CausationID: "short"}) // a longer one would be taken over
-			return err
-		}
-		s.prepare = func(c *inbox.Consumer[Tx]) {
-			w.must(errors.Join(c.HandleFunc(messageType, handler), c.HandleFunc(long, handler)), "handle")
-		}
-		w.publish(came...)
-		p := w.start(s)
-		w.until("the last three are dead", func() bool { return len(w.letters("")) == 3 })
-		if n, err := w.store.RedriveDead(w.ctx, deadletter.Filter{Relay: consumer}, "olga", 0); n != 3 || err != nil {
-			w.t.Fatalf("redrove %d, %v", n, err)
-		}
-		w.untilEffects("effect-0", "effect-1", "effect-2", "effect-3", "effect-4", "effect-5", "effect-6")
-		w.untilQuiet()
-		w.broker.Redeliver(consumer, ids(came)...)
-		w.until("duplicates", func() bool { return p.Stats().Duplicates == 7 && len(w.broker.Unsettled(consumer)) == 0 })
-		if got := w.effects(); !s.queue && slices.Index(got, "effect-2") > slices.Index(got, "effect-3") {
-			w.t.Errorf("order of one key: %v", got)
-		}
 		p.stop()
 	})
 }
