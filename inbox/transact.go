@@ -92,7 +92,7 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 	}
 	if err := c.store.Commit(ctx, t.tx); err != nil {
 		res = result{err: fmt.Errorf("commit: %w", err)}
-		if t.effect && how == alone { // of several, each is to show by itself whether it is at fault
+		if t.effect {
 			res.failed = res.err
 		}
 		return res

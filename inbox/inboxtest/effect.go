@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -22,7 +21,6 @@ func effectScenarios[Tx any]() []scenario[Tx] {
 		{"DeliveredAgainAfterTheAckIsADuplicate", deliveredAgain[Tx]},
 		{"KeysRunInParallelAndEachInOrder", parallelKeys[Tx]},
 		{"BadMessageOfABatchCostsOnlyItself", badMessageOfABatch[Tx]},
-		{"CommitRefusedForOneOfABatchCostsOnlyThat", commitRefused[Tx]},
 		{"TransactionUndoneByTheDatabaseIsLeft", undoneByTheDatabase[Tx]},
 		{"WhatAHandlerPublishesNamesItsCause", causationChains[Tx]},
 		{"TenantIsInTheContext", tenantInContext[Tx]},
@@ -266,44 +264,6 @@ func badMessageOfABatch[Tx any](w *world[Tx]) {
 		w.untilEffects(want...)
 		w.want("order", w.effectsOf("a"), []string{want[0], want[3], want[5]})
 		w.untilQuiet()
-		p.stop()
-	}
-}
-
-// commitRefused: the commit of one message's effect is refused, as by a constraint that is checked at the end.
-func commitRefused[Tx any](w *world[Tx]) {
-	for _, remember := range []inbox.Remember{inbox.ByID, inbox.ByWatermark} {
-		w := newWorld(w.t, w.h)
-		var j journal
-		var spoilt atomic.Bool // the transaction under way
-		bad := ""
-		s := setting[Tx]{cfg: inbox.ConsumerConfig{Remember: remember, Batch: 20, MaxAttempts: 2}}
-		s.source.Partitions = 1
-		s.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
-			if m.ID == bad {
-				j.note(m)
-				spoilt.Store(true)
-			}
-			return w.effect(ctx, tx, m)
-		}
-		s.fault = func(op string, done bool) error {
-			switch {
-			case op == "Begin":
-				spoilt.Store(false)
-			case op == "Commit" && !done && spoilt.Load():
-				return errBoom
-			}
-			return nil
-		}
-		want := w.send("a", "b", "", "c", "b")
-		bad = want[3]
-		p := w.start(s)
-		w.until("the bad one is dead", func() bool { return len(w.letters("")) > 0 })
-		w.untilEffects(want[0], want[1], want[2], want[4])
-		w.untilQuiet()
-		if l := w.letters(""); len(l) != 1 || l[0].Message.ID != bad || l[0].Attempts != 2 {
-			w.t.Errorf("dead letters: %+v, want that of %s with 2 attempts", l, bad)
-		}
 		p.stop()
 	}
 }
