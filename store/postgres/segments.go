@@ -29,13 +29,15 @@ const (
 )
 
 // listSegmentsSQL lists the segments of {log}, the default one with null bounds. The bounds are read back by the session
-// that wrote them, hence in its own date style; times come in microseconds since 1970, which is the same in all.
+// that wrote them, as ISO: other date styles name the time zone by an abbreviation, which may be read as that of another
+// (IST, CST). Times come in microseconds since 1970, which is the same in all.
 const listSegmentsSQL = `
+with iso as materialized (select set_config('datestyle', 'ISO', true))
 select c.relname, (extract(epoch from clock_timestamp()) * 1000000)::int8,
-	(extract(epoch from (regexp_match(pg_get_expr(c.relpartbound, c.oid), 'FROM \(''([^'']+)''\)'))[1]::timestamptz) * 1000000)::int8,
-	(extract(epoch from (regexp_match(pg_get_expr(c.relpartbound, c.oid), 'TO \(''([^'']+)''\)'))[1]::timestamptz) * 1000000)::int8,
+	(extract(epoch from (regexp_match(pg_get_expr(c.relpartbound, c.oid), 'FROM [(]''([^'']+)''[)]'))[1]::timestamptz) * 1000000)::int8,
+	(extract(epoch from (regexp_match(pg_get_expr(c.relpartbound, c.oid), 'TO [(]''([^'']+)''[)]'))[1]::timestamptz) * 1000000)::int8,
 	pg_total_relation_size(c.oid), pg_relation_size(c.oid) = 0, greatest(c.reltuples, 0)::int8
-from pg_inherits i join pg_class c on c.oid = i.inhrelid
+from iso, pg_inherits i join pg_class c on c.oid = i.inhrelid
 where i.inhparent = $1::text::regclass order by 4 nulls first`
 
 // segment is a piece of the log, by time.

@@ -80,6 +80,36 @@ func TestSegmentsAreCreatedAhead(t *testing.T) {
 	}
 }
 
+// TestSegmentsWhateverTheSessionsSettings: the bounds of segments are read back in time zones whose abbreviation stands for
+// another one too, and where a backslash in a string is an escape.
+func TestSegmentsWhateverTheSessionsSettings(t *testing.T) {
+	t.Parallel()
+	for name, settings := range map[string]map[string]string{
+		"zone by abbreviation": {"timezone": "Asia/Kolkata", "datestyle": "SQL, DMY"},
+		"zone after the time":  {"timezone": "Asia/Shanghai", "datestyle": "Postgres, MDY"},
+		"backslashes":          {"standard_conforming_strings": "off"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := dsn(t)
+			for setting, value := range settings {
+				dsn = withParam(t, dsn, setting, value)
+			}
+			b := setupOn(t, dsn, postgres.Config{SegmentFor: time.Hour})
+			b.past(t, "log_old", 5, 10)
+			b.deliverAll(t, "r", b.lease(t, "r"))
+			for range 2 {
+				if m := b.maintain(t, relay.Retention{For: time.Hour}); m.Deferred != "" {
+					t.Errorf("deferred: %s", m.Deferred)
+				}
+			}
+			if b.exists(t, "log_old") {
+				t.Error("a segment that is past retention and delivered is still there")
+			}
+		})
+	}
+}
+
 // TestSegmentBeginsBehindTheDefaultOnesRows: the clock was ahead when there was no segment.
 func TestSegmentBeginsBehindTheDefaultOnesRows(t *testing.T) {
 	t.Parallel()
