@@ -2,13 +2,18 @@ package postgres_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -19,6 +24,40 @@ func TestMigrateWithoutASchemaSaysHowToMakeIt(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "there is no schema not_there in the database; make it first") ||
 		!strings.Contains(err.Error(), ": create schema not_there: ") {
 		t.Errorf("migrate: %v", err)
+	}
+}
+
+// TestMigrateWhereTheServerKeepsItsIdentity: as in a database in which not everybody may call pg_control_system().
+func TestMigrateWhereTheServerKeepsItsIdentity(t *testing.T) {
+	t.Parallel()
+	admin := newPool(t, dsn(t), 2)
+	name := newSchema(t, admin)
+	exec := func(pool *pgxpool.Pool, sql string) {
+		t.Helper()
+		if _, err := pool.Exec(context.Background(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	exec(admin, "create role "+name)
+	t.Cleanup(func() { exec(admin, "drop role "+name) })
+	exec(admin, "create database "+name+" owner "+name)
+	t.Cleanup(func() { exec(admin, "drop database "+name) })
+	u, err := url.Parse(dsn(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Path = "/" + name
+	there := newPool(t, u.String(), 1)
+	exec(there, "revoke execute on function pg_control_system() from public")
+	exec(there, "create schema authorization "+name)
+
+	b := setupOn(t, withParam(t, u.String(), "role", name), postgres.Config{Schema: name})
+	if one[bool](t, b.pool, "select system_identifier is not null from "+b.table("meta")) {
+		t.Error("the outbox has the identity of a server that does not tell it")
+	}
+	b.maintain(t, relay.Retention{For: time.Hour})
+	if _, err := b.Heartbeat(t.Context(), "r", relay.Owner{ID: "o"}, longTTL); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -8,8 +8,14 @@ create table {prefix}meta (
     restored_at       timestamptz,
     restored_from     bigint
 );
-insert into {prefix}meta (partitions, system_identifier)
-select {partitions}, system_identifier from pg_control_system();
+insert into {prefix}meta (partitions) values ({partitions});
+do $$
+begin
+    update {prefix}meta set system_identifier = (select system_identifier from pg_control_system());
+exception when insufficient_privilege then
+    null; -- the server does not tell
+end
+$$;
 
 -- The same number of partitions as in {prefix}meta, for whoever writes messages. A row is read as it was when the transaction's
 -- snapshot was taken, a function as it is when the statement has locked the log; and being inlined it costs nothing. It is
