@@ -3,9 +3,11 @@ package deadletter_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -98,6 +100,8 @@ func TestImportSaysWhatItCannotRead(t *testing.T) {
 		line(`"relay":"view"`, `"relay":""`):                        "its relay or consumer",
 		line(`"number":1`, `"nubmer":1`):                            "nubmer",
 		line(`"attempts":0`, `"unreadable":"headers","attempts":0`): "could not be read",
+		line("}\n{", "}{"):                                          "line 1: there is more behind dead letter 1",
+		line("}\n{", "}]\n{"):                                       "line 1: there is more behind dead letter 1",
 	} {
 		_, err := deadletter.Import(t.Context(), strings.NewReader(text), memory.New(memory.Config{}), nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -108,6 +112,62 @@ func TestImportSaysWhatItCannotRead(t *testing.T) {
 	done, err := deadletter.Import(t.Context(), broken, memory.New(memory.Config{}), nil)
 	if err == nil || !strings.Contains(err.Error(), "the disk is gone") || done.New != 0 {
 		t.Errorf("import from a broken file: %+v, %v", done, err)
+	}
+}
+
+// cutOff is a room whose database is away behind some letters, and in which others edit letters while these are listed.
+type cutOff struct {
+	*memory.Store
+	letters int
+	edit    func(number int64)
+}
+
+func (c cutOff) ListDead(ctx context.Context, f deadletter.Filter, after int64, limit int) iter.Seq2[deadletter.Letter, error] {
+	return func(yield func(deadletter.Letter, error) bool) {
+		n := 0
+		for l, err := range c.Store.ListDead(ctx, f, after, limit) {
+			if n++; n > c.letters {
+				err = errors.New("the database is away")
+			}
+			if c.edit != nil {
+				c.edit(l.Number)
+			}
+			if !yield(l, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// TestExportThatFails writes what it counts, and no half letters.
+func TestExportThatFails(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	n, err := deadletter.Export(t.Context(), &out, cutOff{Store: withDead(t, memory.Config{}, 20), letters: 12}, deadletter.Filter{})
+	if err == nil || n != 12 || strings.Count(out.String(), "\n") != 12 || !strings.HasSuffix(out.String(), "}\n") {
+		t.Errorf("exported %d letters, %v:\n%s", n, err, out.String())
+	}
+}
+
+func TestExportWhileLettersAreEdited(t *testing.T) {
+	t.Parallel()
+	s := withDead(t, memory.Config{}, 2)
+	edit := func(number int64) {
+		l, err := s.ShowDead(t.Context(), number)
+		must(t, err)
+		_, err = s.EditDead(t.Context(), number, deadletter.Edit{Payload: fmt.Append(nil, l.Edits+1), Seen: l.Edits, By: "otto"})
+		must(t, err)
+	}
+	edit(2)
+	var out bytes.Buffer
+	_, err := deadletter.Export(t.Context(), &out, cutOff{Store: s, letters: 2, edit: edit}, deadletter.Filter{})
+	must(t, err)
+	for line := range strings.Lines(out.String()) {
+		var a deadletter.Archived
+		must(t, json.Unmarshal([]byte(line), &a))
+		if len(a.Before) != a.Edits || string(a.Message.Payload) == "2" {
+			t.Errorf("letter of %d edits with %d of them: %s", a.Edits, len(a.Before), line)
+		}
 	}
 }
 

@@ -11,12 +11,17 @@ import (
 )
 
 // Export writes the letters that the filter chooses, oldest first, as one JSON object per line, and returns how many they
-// were. It reads page by page: what dies or is decided meanwhile may or may not be in it.
+// were. It reads page by page: what dies or is decided meanwhile may or may not be in it. After an error of the store the
+// letters before it have been written, whole; after one of w nobody knows how many.
 func Export(ctx context.Context, w io.Writer, s Room, f Filter) (int64, error) {
 	out := bufio.NewWriter(w)
-	encoder := json.NewEncoder(out)
+	n, err := export(ctx, out, s, f)
+	return n, errors.Join(err, out.Flush())
+}
+
+func export(ctx context.Context, w io.Writer, s Room, f Filter) (n int64, err error) {
+	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
-	var n int64
 	for l, err := range s.ListDead(ctx, f, 0, 0) {
 		if err != nil {
 			return n, err
@@ -26,13 +31,14 @@ func Export(ctx context.Context, w io.Writer, s Room, f Filter) (int64, error) {
 			if a.Before, err = s.ListEdits(ctx, l.Number); err != nil {
 				return n, err
 			}
+			a.Before = a.Before[:min(len(a.Before), l.Edits)] // without those made since the letter was read
 		}
 		if err := encoder.Encode(a); err != nil {
 			return n, fmt.Errorf("export dead letter %d: %w", l.Number, err)
 		}
 		n++
 	}
-	return n, out.Flush()
+	return n, nil
 }
 
 // The bounds of one transaction of an import.
@@ -97,6 +103,9 @@ func parseLine(text []byte) (Archived, error) {
 	d.DisallowUnknownFields()
 	if err := d.Decode(&a); err != nil {
 		return a, fmt.Errorf("read a dead letter: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return a, fmt.Errorf("there is more behind dead letter %d; begin a line for each letter", a.Number)
 	}
 	if err := checkImported(a); err != nil {
 		return a, fmt.Errorf("dead letter %d: %w", a.Number, err)
