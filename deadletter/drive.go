@@ -18,7 +18,8 @@ const (
 
 // Drive drives a redrive until it has ended, and returns how it stands then. Other processes may drive it too. It calls
 // progress, unless nil, after each step. When ctx ends, or a step fails, the redrive stays where it is, for whoever
-// drives it on; the error says so.
+// drives it on, and is returned as the last step has left it: the zero Redrive when there was none. An error with one that
+// has ended says that what became of its messages could not be read.
 func Drive(ctx context.Context, s RedriveStore, id int64, progress func(Redrive)) (Redrive, error) {
 	var r Redrive
 	for {
@@ -30,7 +31,11 @@ func Drive(ctx context.Context, s RedriveStore, id int64, progress func(Redrive)
 			progress(r)
 		}
 		if r.State != RedriveRunning {
-			return s.ShowRedrive(ctx, id)
+			shown, err := s.ShowRedrive(ctx, id)
+			if err != nil {
+				return r, err
+			}
+			return shown, nil
 		}
 		if err := pause(ctx, wait, nil); err != nil {
 			return r, err

@@ -193,3 +193,32 @@ func TestRunLooksSeldomAndIsWokenUp(t *testing.T) {
 		}
 	})
 }
+
+// TestRateThatIsNextToNone: the wait for the next letter is longer than a time.Duration can be.
+func TestRateThatIsNextToNone(t *testing.T) {
+	t.Parallel()
+	s := withDead(t, memory.Config{}, 3)
+	r := start(t, s, 1e-11)
+	for range 3 {
+		var wait time.Duration
+		var err error
+		if r, wait, err = s.StepRedrive(t.Context(), r.ID, 0); err != nil || r.Done != 1 || wait < time.Hour {
+			t.Errorf("one letter in 3,000 years: %d done, %s to wait, %v", r.Done, wait, err)
+		}
+	}
+}
+
+// TestDriveThatEndsUnseen: what became of the messages cannot be read in the end.
+func TestDriveThatEndsUnseen(t *testing.T) {
+	t.Parallel()
+	s := withDead(t, memory.Config{Fault: func(op string, _ bool) error {
+		if op == "ShowRedrive" {
+			return errors.New("the database is away")
+		}
+		return nil
+	}}, 2)
+	end, err := deadletter.Drive(t.Context(), s, start(t, s, 0).ID, nil)
+	if err == nil || end.State != deadletter.RedriveFinished || end.Done != 2 {
+		t.Errorf("ended as %+v, %v", end, err)
+	}
+}

@@ -112,8 +112,12 @@ type Candidate struct {
 	Redrives int
 }
 
-// stepsPerSecond is how finely a rate is spread over a second.
-const stepsPerSecond = 4
+const (
+	// stepsPerSecond is how finely a rate is spread over a second.
+	stepsPerSecond = 4
+	// longestWait bounds the wait for a rate that is next to none.
+	longestWait = 100 * 365 * 24 * time.Hour
+)
 
 // Batch is how many letters the next step looks at, at most limit. Stores call it.
 func (r *Redrive) Batch(limit int) int {
@@ -137,7 +141,7 @@ func (r *Redrive) Take(letters []Candidate, now time.Time) []int64 {
 	r.Refused += int64(len(letters) - len(send))
 	r.Selected = max(r.Selected, r.Done+r.Refused) // one was being written when they were counted
 	if r.Rate > 0 {
-		r.NextAt = now.Add(time.Duration(float64(len(send)) / r.Rate * float64(time.Second)))
+		r.NextAt = now.Add(time.Duration(min(float64(len(send))/r.Rate*float64(time.Second), float64(longestWait))))
 	}
 	return send
 }

@@ -153,23 +153,28 @@ const lineEvery = 5 * time.Second
 
 // drive drives a redrive to its end and says what became of it.
 func (p *Program) drive(ctx context.Context, b *backend.Outbox, r deadletter.Redrive, asJSON bool) error {
-	bar, seen, told := p.progress(r.Selected, "redrive"), int64(0), time.Now()
+	bar, last, told := p.progress(r.Selected, "redrive"), r, time.Now()
+	bar.add(int(r.Done + r.Refused))
 	defer bar.end()
 	end, err := deadletter.Drive(ctx, b, r.ID, func(r deadletter.Redrive) {
-		bar.add(int(r.Done + r.Refused - seen))
-		seen = r.Done + r.Refused
+		bar.add(int(r.Done + r.Refused - last.Done - last.Refused))
+		last = r
 		if bar.bar == nil && time.Since(told) >= lineEvery {
 			told = time.Now()
-			fmt.Fprintf(p.Stderr, "postrider: redrive %d: %s of %s\n", r.ID, number(seen), number(r.Selected))
+			fmt.Fprintf(p.Stderr, "postrider: redrive %d: %s of %s\n", r.ID, number(r.Done+r.Refused), number(r.Selected))
 		}
 	})
 	bar.end()
-	if err != nil {
-		if errors.Is(err, context.Canceled) {
-			err = errors.New("interrupted")
-		}
+	if errors.Is(err, context.Canceled) {
+		err = errors.New("interrupted")
+	}
+	switch {
+	case err != nil && last.State != deadletter.RedriveRunning:
+		return fmt.Errorf("redrive %d is %s, %s of %s were sent back; what became of them was not read: %w; see: postrider redrive show %d",
+			r.ID, last.State, number(last.Done), number(last.Selected), err, r.ID)
+	case err != nil:
 		return fmt.Errorf("redrive %d: %w; %s of %s were sent back. The relays go on with it, and so does: postrider redrive run %d; "+
-			"or end it: postrider redrive cancel %d", r.ID, err, number(end.Done), number(r.Selected), r.ID, r.ID)
+			"or end it: postrider redrive cancel %d", r.ID, err, number(last.Done), number(last.Selected), r.ID, r.ID)
 	}
 	if end.State == deadletter.RedriveFailed {
 		return fmt.Errorf("redrive %d has failed, with %s of %s sent back: %s; mend that and start another one", r.ID,

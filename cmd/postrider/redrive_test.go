@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +58,43 @@ func TestRedriveLeftOffAndCancelled(t *testing.T) {
 	contains(t, ok(t, "redrive", "cancel", "1", "--by", "eva", "--store", url), "redrive 1 is cancelled; 1 of 3 letters were sent back")
 	contains(t, ok(t, "redrive", "run", "1", "--store", url), "redriven 1 dead letter in", "cancelled by eva")
 	contains(t, ok(t, "dead", "redrive", "--all", "--yes", "--store", url), "redriven 2 dead letters")
+}
+
+// away is a store that is reached no more, for steps of redrives or for what became of their messages.
+type away struct {
+	backend.Store
+	steps bool
+}
+
+var errAway = errors.New("the database is away")
+
+func (s away) StepRedrive(ctx context.Context, id int64, limit int) (deadletter.Redrive, time.Duration, error) {
+	if s.steps {
+		return deadletter.Redrive{}, 0, errAway
+	}
+	return s.Store.StepRedrive(ctx, id, limit)
+}
+
+func (s away) ShowRedrive(context.Context, int64) (deadletter.Redrive, error) {
+	return deadletter.Redrive{}, errAway
+}
+
+// TestRedriveThatIsCutOff says how far the redrive had come, whoever drove it.
+func TestRedriveThatIsCutOff(t *testing.T) {
+	t.Parallel()
+	url := withDead(t)
+	o := openOutbox(t, url)
+	r, err := o.StartRedrive(t.Context(), deadletter.Plan{By: "eva"})
+	must(t, err)
+	r, _, err = o.StepRedrive(t.Context(), r.ID, 2)
+	must(t, err)
+	drive := func(s backend.Store) string {
+		var out, errs syncBuffer
+		p := &Program{Stdout: &out, Stderr: &errs}
+		return p.drive(t.Context(), &backend.Outbox{Store: s}, r, false).Error()
+	}
+	contains(t, drive(away{o.Store, true}), "redrive 1: the database is away; 2 of 3 were sent back. The relays go on with it")
+	contains(t, drive(away{o.Store, false}), "redrive 1 is finished, 3 of 3 were sent back; what became of them was not read: the database is away")
 }
 
 func TestRelayDrivesRedrives(t *testing.T) {
