@@ -105,7 +105,8 @@ func (p *Program) deadDiscardCommand() *cobra.Command {
 	return cmd
 }
 
-// discard works until none is left of those that stood there when it began: letters that die meanwhile are left alone.
+// discard works until none is left of those that had died, on the database's clock, when it began: letters that die meanwhile,
+// as those do again that somebody else sends back, are left alone.
 func (p *Program) discard(ctx context.Context, b *backend.Outbox, s *selection, f deadletter.Filter, because string, batch int) error {
 	if len(f.Numbers) > 0 && !s.dryRun { // all or none
 		n, err := b.DiscardDead(ctx, f, s.by, because, len(f.Numbers))
@@ -114,6 +115,13 @@ func (p *Program) discard(ctx context.Context, b *backend.Outbox, s *selection, 
 		}
 		fmt.Fprintf(p.Stdout, "discarded %s\n", plural(n, "dead letter"))
 		return nil
+	}
+	status, err := b.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if f.To.IsZero() || f.To.After(status.Now) {
+		f.To = status.Now
 	}
 	total, err := p.ask(ctx, b, s, f)
 	if err != nil || total == 0 {

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/deadletter"
 )
 
@@ -125,4 +128,33 @@ func TestDeadDiscard(t *testing.T) {
 	} {
 		fails(t, exitUsage, words, append(strings.Fields(args), "--store", url)...)
 	}
+}
+
+// beforeDiscard is a store in which something happens before the first letters are discarded.
+type beforeDiscard struct {
+	backend.Store
+	happens func()
+	once    sync.Once
+}
+
+func (s *beforeDiscard) DiscardDead(ctx context.Context, f deadletter.Filter, by, reason string, limit int) (int, error) {
+	s.once.Do(s.happens)
+	return s.Store.DiscardDead(ctx, f, by, reason, limit)
+}
+
+// TestDeadDiscardLeavesLaterLettersAlone: another operator sends one back, and another message dies, behind the question.
+func TestDeadDiscardLeavesLaterLettersAlone(t *testing.T) {
+	t.Parallel()
+	url := withDead(t)
+	o := openOutbox(t, url)
+	o.Store = &beforeDiscard{Store: o.Store, happens: func() {
+		ok(t, "dead", "redrive", "1", "--store", url)
+		publishKeys(t, url, "order/4")
+		bury(t, url, "to-nats")
+	}}
+	var out, errs syncBuffer
+	p := &Program{Stdout: &out, Stderr: &errs}
+	must(t, p.discard(t.Context(), o, &selection{verb: "discard", yes: true, by: "eva"}, deadletter.Filter{}, "x", 2))
+	contains(t, out.String(), "discarded 2 dead letters")
+	contains(t, ok(t, "dead", "show", "4", "--store", url), "dead letter 4 of relay to-nats", "order/4", "open")
 }
