@@ -127,7 +127,7 @@ func (p *Program) editDead(ctx context.Context, b *backend.Outbox, number int64,
 	if err != nil {
 		return usagef("dead letter %d: %v", number, err)
 	}
-	if isJSON(l.Message) && !json.Valid(edited.Payload) {
+	if payload != nil && isJSON(l.Message) && !json.Valid(payload) {
 		return usagef("the new payload is not JSON, and the message's content type says that it is (%s)", l.Message.ContentType)
 	}
 	diff := deadletter.Diff(l.Message.Payload, l.Message.Headers, edited.Payload, edited.Headers)

@@ -48,6 +48,26 @@ func TestDeadEdit(t *testing.T) {
 	}
 }
 
+// TestDeadEditOfHeadersLeavesThePayloadAlone, also when that is not what its content type says.
+func TestDeadEditOfHeadersLeavesThePayloadAlone(t *testing.T) {
+	t.Parallel()
+	url := newOutbox(t)
+	ok(t, "publish", "--store", url, "--type", "order.placed", "--topic", "orders", "--content-type", "text/plain", "--payload", `{"key":`)
+	file := filepath.Join(t.TempDir(), "dead.ndjson")
+	bury(t, url, "to-nats")
+	ok(t, "dead", "export", "--output", file, "--store", url)
+	text, err := os.ReadFile(file)
+	must(t, err)
+	broken := strings.NewReplacer(`"text/plain"`, `"application/json"`, `"payload":"{\"key\":"`, `"payload_base64":"eyJrZXkiOg=="`).Replace(string(text))
+	url = newOutbox(t)
+	ok(t, "dead", "import", writeFile(t, broken), "--store", url)
+	contains(t, ok(t, "dead", "edit", "1", "--header", "tenant=acme", "--because", "x", "--yes", "--store", url), "edited dead letter 1")
+	if out := ok(t, "dead", "show", "1", "--payload", "--store", url); out != `{"key":` {
+		t.Errorf("payload %q", out)
+	}
+	fails(t, exitUsage, "the new payload is not JSON", "dead", "edit", "1", "--payload", "{", "--because", "x", "--yes", "--store", url)
+}
+
 func TestDeadExportAndImport(t *testing.T) {
 	t.Parallel()
 	url, other := withDead(t), newOutbox(t)
