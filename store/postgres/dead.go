@@ -354,6 +354,9 @@ func (s *Store) lockDead(ctx context.Context, tx pgx.Tx, p piece) (found lockedL
 	if state := p.filter.State; state != "" && state != deadletter.Open && state != deadletter.AnyState {
 		return found, nil // none of these is open
 	}
+	if _, err := tx.Exec(ctx, s.names.expand(keepPartitionsSQL)); err != nil {
+		return found, err
+	}
 	rows, err := tx.Query(ctx, s.names.expand(placesSQL), p.args(int64(p.limit))...)
 	if err != nil {
 		return found, err

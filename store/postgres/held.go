@@ -199,6 +199,10 @@ func (s *Store) showHeld(ctx context.Context, tx pgx.Tx, name, key string) (rela
 }
 
 const (
+	// keepPartitionsSQL keeps the number of partitions from changing, from before somebody is looked up by partition. Of the
+	// tables that are locked for that it is the first that decisions use.
+	keepPartitionsSQL = `lock table {leases} in row share mode`
+
 	// lockLeaseSQL keeps settlements of a partition away: $1 relay, $2 partitions.
 	lockLeaseSQL = `select 1 from {leases} where relay = $1::text and partition = any($2::int4[])
 order by partition for no key update`
@@ -248,6 +252,9 @@ func (s *Store) decide(ctx context.Context, doing, name, key string, apply func(
 	}
 	n, err := retry(func() (n int, err error) {
 		err = s.decision(ctx, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, s.names.expand(keepPartitionsSQL)); err != nil {
+				return err
+			}
 			h, err := s.showHeld(ctx, tx, name, key)
 			if err != nil {
 				return err

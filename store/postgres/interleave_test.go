@@ -231,3 +231,49 @@ func (tx *thenLetters) Commit(ctx context.Context) error {
 	}
 	return tx.Tx.Commit(ctx)
 }
+
+// TestLettersAreDecidedAboutWhilePartitionsChange: an operator, or a process that drives a redrive, has chosen letters while the
+// number of partitions is changed, which moves them.
+func TestLettersAreDecidedAboutWhilePartitionsChange(t *testing.T) {
+	t.Parallel()
+	const letters = 8
+	for name, decide := range map[string]func(ctx context.Context, b *bundle, redrive int64) (int, error){
+		"redrive letters": func(ctx context.Context, b *bundle, _ int64) (int, error) {
+			return b.RedriveDead(ctx, deadletter.Filter{}, "olga", 0)
+		},
+		"discard letters": func(ctx context.Context, b *bundle, _ int64) (int, error) {
+			return b.DiscardDead(ctx, deadletter.Filter{}, "olga", "x", 0)
+		},
+		"step of a redrive": func(ctx context.Context, b *bundle, redrive int64) (int, error) {
+			r, _, err := b.StepRedrive(ctx, redrive, 0)
+			return int(r.Done), err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, b := t.Context(), setup(t, postgres.Config{Partitions: 1})
+			var dead []deadletter.Archived
+			for _, m := range newMessages(letters) {
+				dead = append(dead, deadletter.Archived{Letter: deadletter.Letter{Relay: "r", Message: m, DiedAt: time.Now(), State: deadletter.Open}})
+			}
+			if _, err := b.ImportDead(ctx, dead); err != nil {
+				t.Fatal(err)
+			}
+			r, err := b.StartRedrive(ctx, deadletter.Plan{By: "olga"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tx := b.begin(t)
+			if _, err := tx.Exec(ctx, fmt.Sprintf("lock table %s, %s in exclusive mode", b.table("leases"), b.table("dead"))); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.RepartitionIn(ctx, tx, 7); err != nil {
+				t.Fatal(err)
+			}
+			n := whileLocked(t, b, tx, func() (int, error) { return decide(ctx, b, r.ID) })
+			if open, err := b.CountDead(ctx, deadletter.Filter{}); n != letters || open != 0 || err != nil {
+				t.Errorf("%d of %d letters were decided about, %d are open, %v", n, letters, open, err)
+			}
+		})
+	}
+}
