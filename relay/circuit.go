@@ -15,13 +15,15 @@ const (
 // circuit keeps a broker that is down from looking like ten thousand failing messages. Closed, calls go out. It opens when
 // the publisher reports that the broker is unavailable, when a call with messages of several keys fails as a whole, or
 // after circuitFailures failed calls in a row. Open, nothing is fetched or sent, except one probe at a time, with a single
-// message (read for it if none is in memory); a probe that gets an answer closes it.
+// message (read for it if none is in memory); a probe that gets an answer closes it. The next probe goes out with another
+// message, since it may be the message that gets no answer.
 type circuit struct {
-	failures int // in a row
-	isOpen   bool
-	probing  bool
-	wait     time.Duration
-	next     time.Time // of the next probe
+	failures   int // in a row
+	isOpen     bool
+	probing    bool
+	unanswered int // probes in a row that have found the destination unavailable
+	wait       time.Duration
+	next       time.Time // of the next probe
 }
 
 func (c *circuit) open() bool { return c.isOpen }
@@ -86,10 +88,23 @@ func (r *Relay) tripped(cause string) {
 	})
 }
 
-// lacksProbe says that the destination is down, a probe is due, and no message is in memory to probe with: the leases were
-// lost meanwhile, and what was held with them. Then, and only then, a message is read while the circuit is open.
+// lacksProbe says that the destination is down, and that a message is to be read to probe with, which is not done for
+// anything else while the circuit is open: a probe is due and no message is in memory, as the leases were lost meanwhile, and
+// what was held with them; or all that is ready has been sent and got no answer.
 func (r *Relay) lacksProbe(now time.Time) bool {
+	if n := r.circuit.unanswered; n > 0 && n >= r.sched.len() && !r.circuit.probing {
+		return true
+	}
 	return r.inMemory() == 0 && r.circuit.allows(1, now) > 0
+}
+
+// probeWithAnother puts a message behind all others.
+func (r *Relay) probeWithAnother(it *item) {
+	r.order++
+	it.order = r.order
+	r.circuit.unanswered++
+	signal(r.fetchWake)
+	signal(r.dueWake)
 }
 
 // recovered closes the circuit.

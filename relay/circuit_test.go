@@ -41,6 +41,39 @@ func TestPoisonDoesNotCloseTheWayToOthers(t *testing.T) {
 	}
 }
 
+// TestUnansweredMessageDoesNotCloseTheWayToOthers: a message upon which the destination never answers looks like one that is
+// down, to a publisher that has nothing else under way. A message that the destination takes reaches it all the same, as often
+// as one comes.
+func TestUnansweredMessageDoesNotCloseTheWayToOthers(t *testing.T) {
+	t.Parallel()
+	for name, poison := range map[string][]string{
+		"with a key": {"bad/1"}, "with followers": {"bad/1", "bad/1", "bad/1"}, "without a key": {""}, "two": {"bad/1", "bad/2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b, k := setup(t), &broker{refuse: func(m *postrider.Message) error {
+					if m.Key == "" || strings.HasPrefix(m.Key, "bad/") {
+						return postrider.Unavailable(errBoom)
+					}
+					return nil
+				}}
+				b.publish(b.msgs(poison...)...)
+				r := b.relay(relay.Config{Publisher: k})
+				b.start(r)
+				pass(10 * time.Minute)
+				for n := range 3 {
+					b.publish(b.msg("good"))
+					pass(time.Minute)
+					if len(k.of("good")) != n+1 {
+						t.Fatalf("%d of %d messages of another key are delivered after %d calls: %+v", len(k.of("good")), n+1, k.calls.Load(), r.Counters())
+					}
+				}
+			})
+		})
+	}
+}
+
 // TestProbesAfterItLostWhatItHeld: the destination is found unavailable, and then the process loses its leases and with
 // them every message in memory, as one that was paused does. It still finds out that the destination is back, also when
 // another process has delivered the fresh messages meanwhile.

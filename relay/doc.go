@@ -68,7 +68,8 @@
 //     with a new epoch, and read from the cursor that the store then has. A commit that is refused again when a message has
 //     a transaction of its own is that message's failed attempt.
 //   - The broker cannot be reached: the circuit opens. What was under way goes back to the front of its lane, uncounted;
-//     nothing is fetched, nothing is parked; one message at a time probes.
+//     nothing is fetched, nothing is parked; one message at a time probes, each time another one, which is read if need
+//     be: it may be the message that gets no answer.
 //   - A handler takes longer than ParkAfter: its message is parked while it works on, so that the cursor can move. Its
 //     outcome finds it there.
 //   - A key is slow, and its waiting messages hold back the cursor or fill the memory: they are parked behind it and come

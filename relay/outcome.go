@@ -104,6 +104,9 @@ func (r *Relay) judge(batch []*item, verdicts []verdict, probe bool) (down bool)
 	case stale: // it was sent before the circuit opened
 	case down, failed > 0 && (probe || r.circuit.failed()):
 		r.tripped(last)
+		if probe && down {
+			r.probeWithAnother(batch[0])
+		}
 	case probe:
 		r.circuit.abandoned()
 	}
