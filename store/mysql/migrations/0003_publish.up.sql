@@ -36,11 +36,14 @@ BEGIN
     SIGNAL fault SET MESSAGE_TEXT = 'message: options is not a JSON object';
   END IF;
   SET entry_names = JSON_KEYS(options), i = 0;
-  WHILE i < JSON_LENGTH(entry_names) DO
+  each_option: WHILE i < JSON_LENGTH(entry_names) DO
     SET opt_name = JSON_UNQUOTE(JSON_EXTRACT(entry_names, CONCAT('$[', i, ']'))), i = i + 1;
     SET opt_value = NULL;
     IF opt_name NOT REGEXP '^[a-z_]+$' THEN
       SET opt_name = '';
+    ELSEIF JSON_TYPE(JSON_EXTRACT(options, CONCAT('$.', opt_name))) = 'NULL' THEN
+      SET options = JSON_REMOVE(options, CONCAT('$.', opt_name)); -- as if it was not given
+      ITERATE each_option;
     ELSE
       SET opt_value = JSON_UNQUOTE(JSON_EXTRACT(options, CONCAT('$.', opt_name)));
     END IF;
