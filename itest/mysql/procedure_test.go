@@ -1,13 +1,16 @@
 package mysql_test
 
 import (
+	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
@@ -22,11 +25,14 @@ func TestProcedurePublishes(t *testing.T) {
 		"source": "shop", "subject": "s", "tenant": "t", "correlation_id": "co", "causation_id": "ca", "content_type": "text/plain",
 		"schema_version": 3, "aggregate_version": 4, "message_time": "2026-01-31 15:04:05.25", "deliver_after": 3600.5}')`)
 	exec(t, db, `CALL postrider_publish(NULL, NULL, 'bare', '', NULL)`)
+	exec(t, db, `CALL postrider_publish('t', 'k', 'nulls', '', '{"headers": null, "id": null, "source": null, "subject": null, "tenant": null,
+		"correlation_id": null, "causation_id": null, "content_type": null, "schema_version": null, "aggregate_version": null, "message_time": null,
+		"deliver_at": null, "deliver_after": 1}')`)
 	for i := range 50 {
 		exec(t, db, `CALL postrider_publish('t', ?, 't', '{}', NULL)`, fmt.Sprintf("key/%d", i))
 	}
 	checkPartitions(t, db, 16)
-	var full, bare *postrider.Message
+	var full, bare, nulls *postrider.Message
 	for p := range 16 {
 		batches, err := s.Fetch(t.Context(), "", relay.FetchRequest{Partitions: []relay.FetchPartition{{Partition: p}}, Limit: 100, MaxBytes: 1 << 20})
 		must(t, err)
@@ -39,6 +45,8 @@ func TestProcedurePublishes(t *testing.T) {
 					full = r.Message
 				case "bare":
 					bare = r.Message
+				case "nulls":
+					nulls = r.Message
 				}
 			}
 		}
@@ -58,6 +66,14 @@ func TestProcedurePublishes(t *testing.T) {
 	if bare.Topic != "bare" || bare.Source != "sql" || bare.Key != "" || len(bare.ID) != 36 || bare.ID[14] != '7' {
 		t.Errorf("published %+v", *bare)
 	}
+	want = postrider.Message{
+		ID: nulls.ID, Type: "nulls", Source: "sql", Topic: "t", Key: "k", ContentType: "application/json", Sequence: nulls.Sequence,
+		Headers: nulls.Headers, Payload: nulls.Payload, Time: nulls.Time, CreatedAt: nulls.CreatedAt, DeliverAt: nulls.DeliverAt,
+	}
+	if fmt.Sprintf("%+v", *nulls) != fmt.Sprintf("%+v", want) || len(nulls.ID) != 36 || len(nulls.Headers) != 0 || len(nulls.Payload) != 0 ||
+		nulls.Time.Sub(nulls.CreatedAt).Abs() > time.Minute || !nulls.DeliverAt.After(nulls.CreatedAt) {
+		t.Errorf("published\n%+v, want\n%+v", *nulls, want)
+	}
 }
 
 // TestProcedureRefuses: faults are named, and nothing is written.
@@ -76,6 +92,7 @@ func TestProcedureRefuses(t *testing.T) {
 		{`'t', 'k', 't', 'x', '{"id": ""}'`, "id of 1 to 64"},
 		{`'t', 'k', 't', 'x', '{"headers": {"a": 1}}'`, "headers of strings"},
 		{`'t', 'k', 't', 'x', '{"headers": {"": "a"}}'`, "headers of strings"},
+		{`'t', 'k', 't', 'x', '{"headers": {"a": null}}'`, "headers of strings"},
 		{`'t', 'k', 't', 'x', '{"headers": "a"}'`, "headers as an object"},
 		{`'t', 'k', 't', 'x', '{"deliver_after": 0}'`, "deliver_after as seconds"},
 		{`'t', 'k', 't', 'x', '{"deliver_at": "tomorrow"}'`, "deliver_at as"},
@@ -125,6 +142,81 @@ func TestMigrationsCanBeRunAgain(t *testing.T) {
 	if left.Valid {
 		t.Errorf("left are %s", left.String)
 	}
+}
+
+// TestInterruptedWayDownGoesOnlyDown: what is half removed is not taken for a schema, nor is it built upon.
+func TestInterruptedWayDownGoesOnlyDown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newDatabase(t), mysqlstore.Config{})
+	db := w.db
+	user := w.begin() // of a table that is then not dropped in time
+	var n int
+	must(t, user.QueryRow("SELECT COUNT(*) FROM postrider_held").Scan(&n))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stopped := make(chan error)
+	go func() {
+		_, err := mysqlstore.Migrate(ctx, db, mysqlstore.Config{}, 0)
+		stopped <- err
+	}()
+	w.until("the way down waits", func() bool {
+		return w.count("SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'Waiting for table metadata lock' AND db = DATABASE()") > 0
+	})
+	cancel()
+	if err := <-stopped; err == nil {
+		t.Fatal("it was not interrupted")
+	}
+	must(t, user.Rollback())
+
+	for _, to := range []int{1, mysqlstore.Latest} {
+		done, err := mysqlstore.Migrate(t.Context(), db, mysqlstore.Config{}, to)
+		if !errors.Is(err, mysqlstore.ErrSchemaOlder) || !strings.Contains(err.Error(), "postrider migrate down --to 0") || len(done) > 0 {
+			t.Errorf("up to %d from a half of the schema: %q, error %v", to, done, err)
+		}
+	}
+	if _, err := mysqlstore.New(db, mysqlstore.Config{}); !errors.Is(err, mysqlstore.ErrSchemaOlder) {
+		t.Errorf("a half of the schema was opened: %v", err)
+	}
+	all, err := mysqlstore.MigrationStatus(t.Context(), db, mysqlstore.Config{})
+	must(t, err)
+	for _, m := range all {
+		if m.Applied {
+			t.Errorf("migration %+v is not applied, or not any more", m)
+		}
+	}
+	for _, to := range []int{0, mysqlstore.Latest} {
+		_, err = mysqlstore.Migrate(t.Context(), db, mysqlstore.Config{}, to)
+		must(t, err)
+	}
+	newStore(t, db, mysqlstore.Config{})
+}
+
+// TestRightsOfPublishers: those that docs/stores/mysql.md names are enough, and one that is missing is named as such.
+func TestRightsOfPublishers(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	db := d.migrated(t, nil, mysqlstore.Config{})
+	c := d.config.Clone()
+	c.User, c.Passwd = "u_"+d.config.DBName[len(d.config.DBName)-12:], "Secret-4711"
+	exec(t, db, fmt.Sprintf("CREATE USER %s@'%%' IDENTIFIED BY '%s'", c.User, c.Passwd))
+	t.Cleanup(func() { exec(t, open(t, d.config), "DROP USER "+c.User+"@'%'") })
+	for right, table := range map[string]string{"INSERT, SELECT": "log", "SELECT": "meta"} {
+		exec(t, db, fmt.Sprintf("GRANT %s ON postrider_%s TO %s@'%%'", right, table, c.User))
+	}
+	publisher := open(t, c)
+	if _, err := mysqlstore.New(publisher, mysqlstore.Config{}); !errors.Is(err, mysqlstore.ErrDenied) {
+		t.Errorf("without a right to the migrations: %v", err)
+	}
+	exec(t, db, fmt.Sprintf("GRANT SELECT ON postrider_migrations TO %s@'%%'", c.User))
+	exec(t, db, fmt.Sprintf("GRANT EXECUTE ON PROCEDURE postrider_publish TO %s@'%%'", c.User))
+	o, err := outbox.New(newStore(t, publisher, mysqlstore.Config{}), outbox.Config{Source: "shop"})
+	must(t, err)
+	_, err = o.InTx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+		_, err := o.Publish(ctx, tx, &postrider.Message{Type: "t", Key: "k", Payload: []byte("{}")})
+		return err
+	})
+	must(t, err)
+	exec(t, publisher, "CALL postrider_publish('t', 'k', 't', '{}', NULL)")
 }
 
 // TestMigrateAtOnce: any number of programs may migrate.

@@ -21,6 +21,7 @@ var (
 // whose innodb_snapshot_isolation is on refuses to lock rows that have changed since a REPEATABLE READ transaction began.
 const (
 	codeDuplicate      = 1062
+	codeNoTable        = 1146
 	codeLockTimeout    = 1205
 	codeDeadlock       = 1213
 	codeTwoRows        = 1242

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -47,11 +48,12 @@ func (c Config) migrations() (*migrate.Set, error) {
 const (
 	createVersionsSQL = `CREATE TABLE IF NOT EXISTS {prefix}migrations (
   version INT NOT NULL PRIMARY KEY, name VARBINARY(128) NOT NULL, applied_at BIGINT NOT NULL) ENGINE=InnoDB`
-	versionsExistSQL = `SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = CONVERT(? USING utf8mb4)`
-	versionsSQL      = `SELECT version, applied_at FROM {prefix}migrations`
-	recordUpSQL      = `INSERT IGNORE INTO {prefix}migrations (version, name, applied_at) VALUES (?, ?, {now})`
-	recordDownSQL    = `DELETE FROM {prefix}migrations WHERE version = ?`
-	dropVersionsSQL  = `DROP TABLE {prefix}migrations`
+	// applied_at 0: its way down has begun.
+	versionsSQL     = `SELECT version, applied_at FROM {prefix}migrations`
+	recordUpSQL     = `INSERT IGNORE INTO {prefix}migrations (version, name, applied_at) VALUES (?, ?, {now})`
+	beginDownSQL    = `UPDATE {prefix}migrations SET applied_at = 0 WHERE version = ?`
+	recordDownSQL   = `DELETE FROM {prefix}migrations WHERE version = ?`
+	dropVersionsSQL = `DROP TABLE {prefix}migrations`
 
 	// MySQL knows no transactions of schema changes: a lock of the session keeps other programs out meanwhile, for which they wait
 	// a minute. Its name is that of the tables, since it counts for the whole server.
@@ -65,7 +67,7 @@ const (
 // Migrate brings the schema to a version, Latest or one of those before (0 removes everything, messages too), and returns
 // what it did, e.g. "up 0001_outbox". Any number of processes may call it at once. MySQL commits each change of a schema by
 // itself, so a migration that was interrupted is half done; every statement can be run again, and calling Migrate again goes
-// on. Errors: ErrSchemaNewer, ErrUnsuitable, and those of the server.
+// on. From a way down that was interrupted it only goes down. Errors: ErrSchemaNewer, ErrUnsuitable, and those of the server.
 func Migrate(ctx context.Context, db *sql.DB, cfg Config, to int) (done []string, err error) {
 	s, err := open(ctx, db, cfg)
 	if err != nil {
@@ -104,11 +106,19 @@ func (t txn) migrate(ctx context.Context, set *migrate.Set, to int) (done []stri
 	if err != nil {
 		return nil, err
 	}
+	if half := halfRemoved(applied); half > 0 && (to == Latest || to >= half) {
+		return nil, errHalfRemoved(half)
+	}
 	steps, err := set.Plan(version(applied), to)
 	if err != nil {
 		return nil, err
 	}
 	for _, step := range steps {
+		if step.Down {
+			if _, err := t.exec(ctx, beginDownSQL, step.Version); err != nil {
+				return done, fmt.Errorf("%s: %w", step, err)
+			}
+		}
 		for _, statement := range statements(step.SQL) {
 			if _, err := t.on.ExecContext(ctx, statement); err != nil {
 				return done, fmt.Errorf("%s: %w", step, err)
@@ -159,6 +169,7 @@ func MigrationStatus(ctx context.Context, db *sql.DB, cfg Config) ([]Migration, 
 	if err != nil {
 		return nil, err
 	}
+	maps.DeleteFunc(applied, func(_ int, at time.Time) bool { return at.IsZero() })
 	return set.Status(applied), nil
 }
 
@@ -197,7 +208,11 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := set.Check(version(applied)); err != nil {
+	err = set.Check(version(applied))
+	if half := halfRemoved(applied); half > 0 {
+		err = errHalfRemoved(half)
+	}
+	if err != nil {
 		return fmt.Errorf("mysql store with prefix %s: %w", s.cfg.Prefix, err)
 	}
 	strange, err := column[string](ctx, s.pooled(), enginesSQL, s.cfg.Prefix)
@@ -211,25 +226,25 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	return nil
 }
 
-// appliedVersions returns the migrations that were applied and when.
+// appliedVersions returns the migrations that were applied and when; nothing if there is no schema.
 func (s *Store) appliedVersions(ctx context.Context) (map[int]time.Time, error) {
-	var exist int
-	t := s.pooled()
-	err := t.get(ctx, versionsExistSQL, []any{s.cfg.Prefix + "migrations"}, &exist)
-	if err != nil || exist == 0 {
-		return nil, s.cfg.explain("read the schema's version", err)
+	applied, err := s.pooled().versions(ctx)
+	if s.cfg.ErrorCode(err) == codeNoTable {
+		return nil, nil
 	}
-	applied, err := t.versions(ctx)
 	return applied, s.cfg.explain("read the schema's version", err)
 }
 
+// versions returns the migrations that were applied and when; the zero time for one whose way down has begun.
 func (t txn) versions(ctx context.Context) (map[int]time.Time, error) {
 	applied := make(map[int]time.Time)
 	err := t.each(ctx, versionsSQL, nil, func(rows *sql.Rows) error {
 		var v int
 		var at int64
 		err := rows.Scan(&v, &at)
-		applied[v] = stored.Time(at)
+		if applied[v] = stored.Time(at); at == 0 {
+			applied[v] = time.Time{}
+		}
 		return err
 	})
 	return applied, err
@@ -242,4 +257,20 @@ func version(applied map[int]time.Time) int {
 		newest = max(newest, v)
 	}
 	return newest
+}
+
+// halfRemoved is the oldest version whose way down was interrupted, 0 if there is none.
+func halfRemoved(applied map[int]time.Time) int {
+	oldest := 0
+	for v, at := range applied {
+		if at.IsZero() && (oldest == 0 || v < oldest) {
+			oldest = v
+		}
+	}
+	return oldest
+}
+
+func errHalfRemoved(version int) error {
+	return fmt.Errorf("%w: version %d was being removed, and a part of it is gone; end that with `postrider migrate down --to %d`, "+
+		"then run `postrider migrate up`", ErrSchemaOlder, version, version-1)
 }
