@@ -1,6 +1,7 @@
 package postrider
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,6 +39,8 @@ import (
 //	Headers            one each           those whose name and value an attribute may have, traceparent among them
 //	Headers, others    postriderheaders   ours, a JSON object of strings
 //
+// A content type that the header of binary mode cannot say, such as application/cloudevents+json, which says something else
+// there, is the attribute postridercontenttype (ours); the header is application/json or application/octet-stream then.
 // Empty fields have no attribute. DeliverAt, DeliverAfter and Attempt do not travel: they are between outbox and relay.
 // Nothing else is lost: what is decoded equals what was encoded.
 //
@@ -59,6 +62,9 @@ const unknownSource = "unknown"
 
 // otherHeaders is the attribute for headers that cannot be attributes.
 const otherHeaders = "postriderheaders"
+
+// otherContentType is the attribute for a content type that the header of binary mode cannot say.
+const otherContentType = "postridercontenttype"
 
 // attributes yields names and values of all attributes but datacontenttype.
 func attributes(m *Message, n *attributeNames) iter.Seq2[string, string] {
@@ -97,7 +103,7 @@ type attributeNames struct {
 	prefix string
 
 	specVersion, id, source, typ, subject, time, partitionKey, topic, tenant, correlationID, causationID, schemaVersion,
-	aggregateVersion, sequence, recordedTime, otherHeaders string
+	aggregateVersion, sequence, recordedTime, otherHeaders, otherContentType string
 }
 
 func namesBehind(prefix string) *attributeNames {
@@ -119,6 +125,7 @@ func namesBehind(prefix string) *attributeNames {
 		sequence:         prefix + "sequence",
 		recordedTime:     prefix + "recordedtime",
 		otherHeaders:     prefix + otherHeaders,
+		otherContentType: prefix + otherContentType,
 	}
 }
 
@@ -200,7 +207,7 @@ func isReserved(name string) bool {
 	switch name {
 	case "id", "source", "type", "subject", "time", "datacontenttype", "partitionkey", "correlationid", "causationid",
 		"sequence", "recordedtime", "topic", "tenant", "schemaversion", "aggregateversion", otherHeaders,
-		"specversion", "data":
+		otherContentType, "specversion", "data":
 		return true
 	}
 	return false
@@ -232,6 +239,8 @@ type attributeReader struct {
 	m      *Message
 	seen   map[string]bool
 	others map[string]string // of otherHeaders
+	// contentType is that of otherContentType.
+	contentType string
 }
 
 func newAttributeReader() *attributeReader {
@@ -265,6 +274,8 @@ func (r *attributeReader) set(name, value string) error {
 			return fmt.Errorf("attribute time: %w", err)
 		}
 		r.m.Time = t
+	case otherContentType:
+		r.contentType = value
 	case otherHeaders:
 		if err := json.Unmarshal([]byte(value), &r.others); err != nil {
 			return fmt.Errorf("attribute %s: %w", otherHeaders, err)
@@ -374,8 +385,7 @@ func (r *attributeReader) message() (*Message, error) {
 	if missing != nil {
 		return nil, fmt.Errorf("required attributes are missing: %s", strings.Join(missing, ", "))
 	}
-	if r.m.Topic == "" {
-		r.m.Topic = r.m.Type
-	}
+	r.m.Topic = cmp.Or(r.m.Topic, r.m.Type)
+	r.m.ContentType = cmp.Or(r.contentType, r.m.ContentType)
 	return r.m, nil
 }

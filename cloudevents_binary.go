@@ -11,6 +11,9 @@ import (
 // contentTypeHeader is the one attribute without a prefix.
 const contentTypeHeader = "content-type"
 
+// cloudEventsTypes is how the media types of structured mode begin.
+const cloudEventsTypes = "application/cloudevents"
+
 // traceHeaders are those of W3C Trace Context. Tools that know nothing of CloudEvents look for them without a prefix.
 var traceHeaders = [...]string{"traceparent", "tracestate"}
 
@@ -35,8 +38,18 @@ func (c CloudEventsBinary) Headers(m *Message) iter.Seq2[string, string] {
 	names := c.names()
 	return func(yield func(string, string) bool) {
 		contentType := m.ContentType
-		if !isPrintable(contentType) { // no media type, and it must not break the protocol's headers
-			contentType = percentEncode(contentType)
+		if !isHeaderContentType(contentType) {
+			contentType = "application/octet-stream"
+			if isJSONType(m.ContentType) {
+				contentType = DefaultContentType
+			}
+			value := m.ContentType
+			if !c.UTF8 {
+				value = percentEncode(value)
+			}
+			if !yield(names.otherContentType, value) {
+				return
+			}
 		}
 		if contentType != "" && !yield(contentTypeHeader, contentType) {
 			return
@@ -85,7 +98,7 @@ func (c CloudEventsBinary) decode(headers iter.Seq2[string, string], payload []b
 		case name == contentTypeHeader:
 			if mediaType := mediaTypeOf(value); mediaType == CloudEventsJSON {
 				return decodeStructured(payload)
-			} else if strings.HasPrefix(mediaType, "application/cloudevents") {
+			} else if strings.HasPrefix(mediaType, cloudEventsTypes) {
 				return nil, fmt.Errorf("content type %q: of the structured formats only %s is understood", value, CloudEventsJSON)
 			}
 			if err := r.set("datacontenttype", value); err != nil {
@@ -119,6 +132,12 @@ func (c CloudEventsBinary) decode(headers iter.Seq2[string, string], payload []b
 	}
 	m.Payload = payload
 	return m, nil
+}
+
+// isHeaderContentType: the header takes it as it is, and nobody reads the payload as a whole CloudEvent for it.
+func isHeaderContentType(contentType string) bool {
+	return contentType == DefaultContentType || isPrintable(contentType) && strings.TrimSpace(contentType) == contentType &&
+		!strings.HasPrefix(mediaTypeOf(contentType), cloudEventsTypes)
 }
 
 // isPrintable: ASCII that every protocol can hold as it is.
