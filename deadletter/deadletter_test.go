@@ -139,13 +139,28 @@ func (c cutOff) ListDead(ctx context.Context, f deadletter.Filter, after int64, 
 	}
 }
 
-// TestExportThatFails writes what it counts, and no half letters.
+// disk has room for so many bytes.
+type disk struct{ room int }
+
+func (d *disk) Write(p []byte) (int, error) {
+	if d.room -= len(p); d.room < 0 {
+		return len(p) + d.room, errors.New("the disk is full")
+	}
+	return len(p), nil
+}
+
+// TestExportThatFails writes what it counts, and no half letters unless the disk is full.
 func TestExportThatFails(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	n, err := deadletter.Export(t.Context(), &out, cutOff{Store: withDead(t, memory.Config{}, 20), letters: 12}, deadletter.Filter{})
+	s := withDead(t, memory.Config{}, 20)
+	n, err := deadletter.Export(t.Context(), &out, cutOff{Store: s, letters: 12}, deadletter.Filter{})
 	if err == nil || n != 12 || strings.Count(out.String(), "\n") != 12 || !strings.HasSuffix(out.String(), "}\n") {
 		t.Errorf("exported %d letters, %v:\n%s", n, err, out.String())
+	}
+	n, err = deadletter.Export(t.Context(), &disk{room: strings.Index(out.String(), `{"number":4`) + 10}, s, deadletter.Filter{})
+	if err == nil || n != 3 {
+		t.Errorf("exported %d letters to a disk with room for three, %v", n, err)
 	}
 }
 

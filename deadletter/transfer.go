@@ -10,16 +10,9 @@ import (
 	"io"
 )
 
-// Export writes the letters that the filter chooses, oldest first, as one JSON object per line, and returns how many they
-// were. It reads page by page: what dies or is decided meanwhile may or may not be in it. After an error of the store the
-// letters before it have been written, whole; after one of w nobody knows how many.
-func Export(ctx context.Context, w io.Writer, s Room, f Filter) (int64, error) {
-	out := bufio.NewWriter(w)
-	n, err := export(ctx, out, s, f)
-	return n, errors.Join(err, out.Flush())
-}
-
-func export(ctx context.Context, w io.Writer, s Room, f Filter) (n int64, err error) {
+// Export writes the letters that the filter chooses, oldest first, as one JSON object per line and in one write each, and
+// returns how many it has written. It reads page by page: what dies or is decided meanwhile may or may not be in it.
+func Export(ctx context.Context, w io.Writer, s Room, f Filter) (n int64, err error) {
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
 	for l, err := range s.ListDead(ctx, f, 0, 0) {
