@@ -136,6 +136,14 @@ func plural[T ~int | ~int64](n T, noun string) string {
 	return number(n) + " " + noun + "s"
 }
 
+// pluralOf is plural for a count, with a plus when there are more.
+func pluralOf(c relay.Count, noun string) string {
+	if c.AtLeast {
+		return count(c) + " " + noun + "s"
+	}
+	return plural(c.N, noun)
+}
+
 // printJSON writes a value as indented JSON.
 func printJSON(out io.Writer, v any) error {
 	e := json.NewEncoder(out)

@@ -33,7 +33,8 @@ func (p *Program) statusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show how the relays are doing",
 		Long: `Show backlog, age of the oldest undelivered message, parked messages, held keys and dead letters of each relay, and who
-works on which partition. Its cost does not grow with the backlog; counts above 10,000 are written 10,000+.
+works on which partition. Its cost does not grow with the backlog; counts above 10,000 are written 10,000+,
+and --max-dead and --max-held go up to 10,000.
 
 With a limit (--max-age, --max-parked, --max-dead, --max-held) the command ends with exit code 3 when a relay is above it,
 for monitoring without metrics. What is parked waits behind a held key, for another attempt or for its delivery time, and
@@ -79,6 +80,8 @@ func (o statusOptions) check() error {
 		return usagef("--max-dead must not be negative, is %d; for no limit leave it out", o.maxDead)
 	case o.maxHeld < 0:
 		return usagef("--max-held must not be negative, is %d; for no limit leave it out", o.maxHeld)
+	case o.maxDead > relay.CountLimit || o.maxHeld > relay.CountLimit:
+		return usagef("--max-dead and --max-held go up to %s: beyond, a status does not count", number(relay.CountLimit))
 	}
 	return nil
 }
@@ -320,6 +323,9 @@ func hintNobody(r relay.RelayStatus, consumer bool) string {
 	return ""
 }
 
+// above says whether a count is above a limit, which is at most relay.CountLimit.
+func above(c relay.Count, limit int64) bool { return c.N > limit || c.AtLeast && c.N == limit }
+
 // judge compares the state with the limits.
 func (o statusOptions) judge(s relay.Status, consumers consumerNames) error {
 	var broken []string
@@ -331,11 +337,11 @@ func (o statusOptions) judge(s relay.Status, consumers consumerNames) error {
 		if o.given("max-parked") && r.OldestParked > o.maxParked {
 			broken = append(broken, fmt.Sprintf("%s: a message has been parked for %s, longer than %s", title, ago(r.OldestParked), o.maxParked))
 		}
-		if o.given("max-dead") && r.Dead.N > o.maxDead {
-			broken = append(broken, fmt.Sprintf("%s: %s, more than %d", title, plural(r.Dead.N, "dead letter"), o.maxDead))
+		if o.given("max-dead") && above(r.Dead, o.maxDead) {
+			broken = append(broken, fmt.Sprintf("%s: %s, more than %d", title, pluralOf(r.Dead, "dead letter"), o.maxDead))
 		}
-		if o.given("max-held") && r.Held.N > o.maxHeld {
-			broken = append(broken, fmt.Sprintf("%s: %s, more than %d", title, plural(r.Held.N, "held key"), o.maxHeld))
+		if o.given("max-held") && above(r.Held, o.maxHeld) {
+			broken = append(broken, fmt.Sprintf("%s: %s, more than %d", title, pluralOf(r.Held, "held key"), o.maxHeld))
 		}
 	}
 	if len(broken) > 0 {

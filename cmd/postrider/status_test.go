@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,25 @@ func TestStatusLimits(t *testing.T) {
 	fails(t, exitNo, "relay to-nats: 2 dead letters, more than 1", "status", "--store", url, "--max-dead", "1")
 	publishKeys(t, url, "order/3")
 	fails(t, exitNo, "is above 1ns", "status", "--store", url, "--max-age", "1ns")
+}
+
+// TestStatusLimitsOfManyLetters: a status counts to 10,000.
+func TestStatusLimitsOfManyLetters(t *testing.T) {
+	t.Parallel()
+	many := relay.Count{N: relay.CountLimit, AtLeast: true}
+	judged := func(limit int64, c relay.Count) string {
+		o := statusOptions{maxDead: limit, maxHeld: limit, given: func(flag string) bool { return flag == "max-dead" || flag == "max-held" }}
+		return fmt.Sprint(o.judge(relay.Status{Relays: []relay.RelayStatus{{Name: "r", Dead: c, Held: c}}}, nil))
+	}
+	for _, limit := range []int64{relay.CountLimit - 1, relay.CountLimit} {
+		contains(t, judged(limit, many), "relay r: 10,000+ dead letters, more than ", "relay r: 10,000+ held keys, more than ")
+	}
+	if got := judged(relay.CountLimit, relay.Count{N: relay.CountLimit}); got != "<nil>" {
+		t.Errorf("10,000 are above 10,000: %s", got)
+	}
+	for _, limit := range []string{"--max-dead=10001", "--max-held=20000"} {
+		fails(t, exitUsage, "--max-dead and --max-held go up to 10,000", "status", "--store", newOutbox(t), limit)
+	}
 }
 
 func TestStatusJudgesParkedMessages(t *testing.T) {
