@@ -97,8 +97,7 @@ type Redrive struct {
 	NextAt   time.Time `json:"next_at,omitzero"`
 }
 
-// Outcome says what became of the messages that a redrive has sent back. (Those that were still parked when the number of
-// partitions changed count as Delivered from then on.)
+// Outcome says what became of the messages that a redrive has sent back.
 type Outcome struct {
 	// Delivered are done, Waiting are parked, Failed have come back to the dead letters.
 	Delivered int64 `json:"delivered"`

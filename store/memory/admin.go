@@ -94,9 +94,7 @@ func (db *database) repartition(n int) {
 		r.repartition(n, db.start(relay.FromNow))
 	}
 	for _, l := range db.letters {
-		if l.State == deadletter.Open {
-			l.Partition = postrider.PartitionOf(l.Message.Key, l.Message.ID, n)
-		}
+		l.Partition = postrider.PartitionOf(l.Message.Key, l.Message.ID, n)
 	}
 }
 

@@ -183,7 +183,7 @@ const (
 var moveSQLs = []string{
 	`UPDATE {prefix}log SET partition_id = ` + partitionOfSQL + ` WHERE partition_id >= 0`,
 	`UPDATE {prefix}parked SET partition_id = ` + partitionOfSQL,
-	`UPDATE {prefix}dead SET partition_id = ` + partitionOfSQL + ` WHERE state = 'open'`,
+	`UPDATE {prefix}dead SET partition_id = ` + partitionOfSQL,
 	`UPDATE {prefix}held SET partition_id = CONV(LEFT(MD5(message_key), 8), 16, 10) % ?`,
 }
 

@@ -72,7 +72,7 @@ from relay r left join place c using (relay) cross join generate_series(0, $1::i
 var moveSQLs = []string{
 	`update {log} set partition = ` + partitionOfSQL + ` where partition <> ` + partitionOfSQL,
 	`update {parked} set partition = ` + partitionOfSQL + ` where partition <> ` + partitionOfSQL,
-	`update {dead} set partition = ` + partitionOfSQL + ` where state = 'open' and partition <> ` + partitionOfSQL,
+	`update {dead} set partition = ` + partitionOfSQL + ` where partition <> ` + partitionOfSQL,
 	`update {held} h set partition = n.partition from (select relay, key, ` + partitionOfSQL + ` as partition
 		from (select relay, key, '' as id from {held}) as k) as n
 	where h.relay = n.relay and h.key = n.key and h.partition <> n.partition`,

@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -13,6 +15,7 @@ import (
 var adminTests = []test{
 	{name: "RepartitionKeepsTheOrderOfEveryKey", run: repartitionKeepsOrder},
 	{name: "RepartitionMovesWhatIsPutAside", run: repartitionMovesAside},
+	{name: "RepartitionMovesLettersOfEveryState", run: repartitionMovesLetters},
 	{name: "RepartitionMovesTheLogForRelaysThatComeLater", run: repartitionMovesTheLog},
 	{name: "RepartitionRefusesWhileAProcessIsAlive", run: repartitionRefusesAlive},
 	{name: "RepartitionRefusesWhileSomethingIsUndelivered", run: repartitionRefusesUndelivered},
@@ -133,6 +136,35 @@ func repartitionMovesAside(e *env) {
 	}
 	if len(found) != len(held)+len(parked)+2 {
 		e.t.Errorf("due: %v, want 3 of the held key, the parked one and both redriven", found)
+	}
+}
+
+// repartitionMovesLetters: what became of those that were sent back is still known, and those that were discarded still keep
+// their messages from a relay that begins anew.
+func repartitionMovesLetters(e *env) {
+	w := e.worker("r", "a")
+	w.bury("rejected", e.messages("", 12)...)
+	w.leave()
+	r := e.drive(e.startRedrive(deadletter.Filter{}).ID)
+	w = e.worker("r", "b")
+	discarded := w.bury("rejected", e.messages("", 12)...)
+	w.leave()
+	_, err := e.DiscardDead(e.ctx, deadletter.Filter{}, "olga", "test data", 0)
+	e.must(err, "discard")
+	for _, n := range []int{9, 2} {
+		e.repartition(n)
+		shown, err := e.ShowRedrive(e.ctx, r.ID)
+		if e.must(err, "show"); *shown.Outcome != (deadletter.Outcome{Waiting: 12}) {
+			e.t.Errorf("%d partitions: outcome of 12 letters sent back, none of them delivered: %+v", n, *shown.Outcome)
+		}
+		var aside []string
+		for _, l := range e.letters(deadletter.Filter{State: deadletter.Discarded}) {
+			of, err := e.Aside(e.ctx, "r", postrider.PartitionOf("", l.Message.ID, n), 0)
+			if e.must(err, "aside"); slices.Contains(of.Sequences, l.Message.Sequence) {
+				aside = append(aside, l.Message.ID)
+			}
+		}
+		e.wantSet(fmt.Sprint("aside of ", n, " partitions"), aside, discarded)
 	}
 }
 
