@@ -21,7 +21,7 @@ const (
 	buryLogSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `)
 		SELECT ?1, partition_id, seq, ` + messageColumns + `, ?7, 0, ?9, ?4, ?5, ?6, ?8, 'open', '', ''
 		FROM {prefix}log WHERE seq = ?2 AND partition_id = ?3`
-	unparkSQL  = `DELETE FROM {prefix}parked WHERE relay = ? AND seq = ?`
+	unparkSQL  = `DELETE p FROM {prefix}parked p FORCE INDEX (PRIMARY) WHERE relay = ? AND seq = ?`
 	hasDiedSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ? AND partition_id = ? AND seq = ?)`
 )
 

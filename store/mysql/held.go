@@ -20,12 +20,12 @@ const (
 	// movedOnSQL: it has died and is not parked.
 	movedOnSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ?1 AND partition_id = ?2 AND seq = ?3)
 		AND NOT EXISTS (SELECT 1 FROM {prefix}parked WHERE relay = ?1 AND seq = ?3)`
-	lockHeldSQL = `SELECT due_at, seq FROM {prefix}held WHERE relay = ? AND message_key = ? FOR UPDATE`
+	lockHeldSQL = `SELECT due_at, seq FROM {prefix}held FORCE INDEX (PRIMARY) WHERE relay = ? AND message_key = ? FOR UPDATE`
 	nextHeadSQL = `SELECT seq, reason, attempts FROM {prefix}parked WHERE relay = ? AND message_key = ? AND due_at IS NULL
 		ORDER BY seq LIMIT 1`
-	unholdSQL  = `DELETE FROM {prefix}held WHERE relay = ? AND message_key = ?`
-	dueNowSQL  = `UPDATE {prefix}held SET due_at = ? WHERE relay = ? AND message_key = ?`
-	newHeadSQL = `UPDATE {prefix}held SET seq = ?3, reason = ?4, attempts = ?5, cause = ''
+	unholdSQL  = `DELETE h FROM {prefix}held h FORCE INDEX (PRIMARY) WHERE relay = ? AND message_key = ?`
+	dueNowSQL  = `UPDATE {prefix}held FORCE INDEX (PRIMARY) SET due_at = ? WHERE relay = ? AND message_key = ?`
+	newHeadSQL = `UPDATE {prefix}held FORCE INDEX (PRIMARY) SET seq = ?3, reason = ?4, attempts = ?5, cause = ''
 		WHERE relay = ?1 AND message_key = ?2 AND seq <> ?3`
 )
 

@@ -42,7 +42,7 @@ const (
 	// new one has no head (seq 0) until it has its sequence.
 	holdAsideSQL = `INSERT INTO {prefix}held (relay, message_key, partition_id, seq, reason, cause, attempts, since, due_at)
 		VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?) ON DUPLICATE KEY UPDATE relay = VALUES(relay)`
-	headSQL = `UPDATE {prefix}held SET seq = ?3 WHERE relay = ?1 AND message_key = ?2 AND seq = 0`
+	headSQL = `UPDATE {prefix}held FORCE INDEX (PRIMARY) SET seq = ?3 WHERE relay = ?1 AND message_key = ?2 AND seq = 0`
 	// The sequences of a multi-row INSERT follow one another. They are deleted up to a limit, as in dropSQL: the row behind them is
 	// that of another consumer.
 	drawSQL   = `INSERT INTO {prefix}aside (seq) VALUES `
@@ -194,7 +194,7 @@ func (t txn) holdAside(ctx context.Context, consumer string, list []aside) (map[
 }
 
 const (
-	lockTakenSQL = `SELECT {now} - parked_at FROM {prefix}parked WHERE relay = ? AND seq = ? FOR UPDATE`
+	lockTakenSQL = `SELECT {now} - parked_at FROM {prefix}parked FORCE INDEX (PRIMARY) WHERE relay = ? AND seq = ? FOR UPDATE`
 )
 
 // Take implements inbox.Aside.

@@ -24,7 +24,7 @@ const (
 		SELECT relay, partition_id, seq, ` + messageColumns + `, ?2, 0, ?3, ?4, redrives + 1, ?5 FROM {prefix}dead WHERE number = ?1
 		ON DUPLICATE KEY UPDATE reason = VALUES(reason), attempts = 0, due_at = VALUES(due_at), parked_at = VALUES(parked_at),
 			redrives = VALUES(redrives), history = VALUES(history)`
-	redrivenHeadSQL = `UPDATE {prefix}held SET reason = ?3, cause = '', attempts = 0 WHERE relay = ?1 AND message_key = ?2`
+	redrivenHeadSQL = `UPDATE {prefix}held FORCE INDEX (PRIMARY) SET reason = ?3, cause = '', attempts = 0 WHERE relay = ?1 AND message_key = ?2`
 )
 
 // RedriveDead implements deadletter.Store.

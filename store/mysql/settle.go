@@ -26,7 +26,7 @@ const (
 	// fenceSQL locks leases in the order of the partitions, as everybody does who works on what is put aside.
 	fenceSQL = `SELECT partition_id, epoch, position, gaps FROM {prefix}cursors WHERE relay = ? AND owner = ? AND partition_id IN ?
 		ORDER BY partition_id FOR UPDATE`
-	removeSQL = `DELETE FROM {prefix}parked WHERE relay = ? AND seq IN ?`
+	removeSQL = `DELETE p FROM {prefix}parked p FORCE INDEX (PRIMARY) WHERE relay = ? AND seq IN ?`
 )
 
 // Settle implements relay.LogStore. When only cursors move it is one statement; otherwise one transaction. MySQL waits for the
@@ -183,7 +183,7 @@ type parkedState struct {
 	history            string
 }
 
-const parkedStateSQL = `SELECT seq, attempts, redrives, history FROM {prefix}parked WHERE relay = ? AND seq IN ? ORDER BY seq FOR UPDATE`
+const parkedStateSQL = `SELECT seq, attempts, redrives, history FROM {prefix}parked FORCE INDEX (PRIMARY) WHERE relay = ? AND seq IN ? ORDER BY seq FOR UPDATE`
 
 // parkedRows locks the parked rows that a settlement is about.
 func (t txn) parkedRows(ctx context.Context, name string, st relay.Settlement) (map[int64]parkedState, error) {
@@ -224,7 +224,7 @@ const (
 	// settledSQL finds which messages are parked or have died.
 	settledSQL = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AND seq IN ?3
 		UNION SELECT seq FROM {prefix}dead WHERE relay = ?1 AND partition_id = ?2 AND seq IN ?3`
-	parkAgainSQL = `UPDATE {prefix}parked SET reason = ?3, attempts = ?4, due_at = ?5, history = ?6 WHERE relay = ?1 AND seq = ?2`
+	parkAgainSQL = `UPDATE {prefix}parked FORCE INDEX (PRIMARY) SET reason = ?3, attempts = ?4, due_at = ?5, history = ?6 WHERE relay = ?1 AND seq = ?2`
 	// parkAtOnce is how many messages one statement copies.
 	parkAtOnce = 250
 )
