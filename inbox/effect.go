@@ -15,7 +15,7 @@ import (
 // handle runs the handler of a message in a transaction, if the version guard lets it, and says how it ended: applied or
 // skipped. parkedFor is how long the message has been put aside.
 func (c *Consumer[Tx]) handle(ctx context.Context, tx Tx, m *postrider.Message, parkedFor time.Duration) (end, error) {
-	h, seen, err := c.handlers.find(m)
+	h, seen, err := c.handlers.find(restored(m))
 	if errors.Is(err, errUnhandled) && c.cfg.Unhandled == SkipUnhandled {
 		return skipped, nil
 	}
@@ -162,7 +162,7 @@ func (c *Consumer[Tx]) processAside(ctx context.Context, m *postrider.Message) e
 	}
 	txCtx := ctx
 	if c.cfg.Context != nil {
-		txCtx = c.cfg.Context(ctx, m)
+		txCtx = c.cfg.Context(ctx, restored(m))
 	}
 	tx, err := c.store.Begin(txCtx)
 	if err != nil {

@@ -38,7 +38,9 @@ func (in *Inbox[Tx]) Process(ctx context.Context, tx Tx, consumer string, m *pos
 	if m == nil || m.ID == "" || consumer == "" {
 		return false, errors.New("inbox: Process needs the name of a consumer and a message with an ID")
 	}
-	standing, err := in.store.Claim(ctx, tx, consumer, []Candidate{{ID: m.ID, Key: m.Key}})
+	standing, err := in.store.Claim(ctx, tx, consumer, []Candidate{
+		{ID: storableText(m.ID, postrider.MaxIDBytes), Key: storableText(m.Key, postrider.MaxKeyBytes)},
+	})
 	if err != nil {
 		return false, fmt.Errorf("take message %s for consumer %s: %w", m.ID, consumer, err)
 	}

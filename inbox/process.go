@@ -64,7 +64,7 @@ func (c *Consumer[Tx]) skip(batch []*item) []*item {
 	var left, passed []*item
 	ends := make(map[*item]end)
 	for _, it := range batch {
-		if it.fate != nil || c.handlers.knows(it.msg.Type) {
+		if it.fate != nil || c.handlers.knows(restored(it.msg).Type) {
 			left = append(left, it)
 			continue
 		}

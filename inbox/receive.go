@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -126,6 +125,7 @@ func (c *Consumer[Tx]) admit(d *postrider.Delivery) {
 		it.fate = &fate{dead: true, reason: postrider.Undecodable, cause: "the message has no ID, by which it could be told " +
 			"from others; let its publisher give it one"}
 	}
+	it.msg = storable(it.msg)
 	it.size = it.msg.Size()
 	c.enqueue(it, c.laneOf(d, it.msg))
 }
@@ -142,23 +142,11 @@ func substituteID(d *postrider.Delivery) string {
 	return "unnamed-" + hex.EncodeToString(sum[:16])
 }
 
-// legible makes a message that any database can hold of what could be read of a delivery. Its payload is what came.
+// legible makes a message of what could be read of a delivery. Its payload is what came.
 func legible(d *postrider.Delivery) *postrider.Message {
 	var m postrider.Message
 	if d.Message != nil {
 		m = *d.Message
-	}
-	for _, f := range []struct {
-		text  *string
-		limit int
-	}{
-		{&m.ID, 64}, {&m.Type, 128}, {&m.Source, 256}, {&m.Topic, 249}, {&m.Key, 256}, {&m.Subject, 256}, {&m.Tenant, 64},
-		{&m.ContentType, 128}, {&m.CorrelationID, 128}, {&m.CausationID, 128},
-	} {
-		*f.text = strings.ReplaceAll(strings.ToValidUTF8(*f.text, "\uFFFD"), "\x00", "")
-		if len(*f.text) > f.limit {
-			*f.text = strings.ToValidUTF8((*f.text)[:f.limit], "")
-		}
 	}
 	m.Headers = nil // they are in what came, if anywhere
 	if d.Raw != nil {
