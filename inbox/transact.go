@@ -69,7 +69,7 @@ func (c *Consumer[Tx]) transact(ctx context.Context, batch []*item) result {
 // claimed, or the watermark behind them.
 func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how sharing) (res result) {
 	if len(batch) == 1 && c.cfg.Context != nil {
-		ctx = c.cfg.Context(ctx, batch[0].msg)
+		ctx = c.cfg.Context(ctx, restored(batch[0].msg))
 	}
 	t := &transaction[Tx]{Consumer: c, how: how, ends: make(map[*item]end, len(batch)), held: make(map[string]bool)}
 	fresh, err := t.begin(ctx, batch)
@@ -92,7 +92,7 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 	}
 	if err := c.store.Commit(ctx, t.tx); err != nil {
 		res = result{err: fmt.Errorf("commit: %w", err)}
-		if t.effect {
+		if t.effect && how == alone { // of several, each is to show by itself whether it is at fault
 			res.failed = res.err
 		}
 		return res

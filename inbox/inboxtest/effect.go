@@ -21,6 +21,7 @@ func effectScenarios[Tx any]() []scenario[Tx] {
 		{"DeliveredAgainAfterTheAckIsADuplicate", deliveredAgain[Tx]},
 		{"KeysRunInParallelAndEachInOrder", parallelKeys[Tx]},
 		{"BadMessageOfABatchCostsOnlyItself", badMessageOfABatch[Tx]},
+		{"CommitRefusedForOneOfABatchCostsOnlyThat", commitRefused[Tx]},
 		{"TransactionUndoneByTheDatabaseIsLeft", undoneByTheDatabase[Tx]},
 		{"WhatAHandlerPublishesNamesItsCause", causationChains[Tx]},
 		{"TenantIsInTheContext", tenantInContext[Tx]},
@@ -264,6 +265,33 @@ func badMessageOfABatch[Tx any](w *world[Tx]) {
 		w.untilEffects(want...)
 		w.want("order", w.effectsOf("a"), []string{want[0], want[3], want[5]})
 		w.untilQuiet()
+		p.stop()
+	}
+}
+
+// commitRefused: the commit of one message's effect is refused.
+func commitRefused[Tx any](w *world[Tx]) {
+	for _, remember := range []inbox.Remember{inbox.ByID, inbox.ByWatermark} {
+		w := newWorld(w.t, w.h)
+		want := w.send("a", "b", "", "c", "b")
+		bad := want[3]
+		var p *process[Tx]
+		s := setting[Tx]{cfg: inbox.ConsumerConfig{Remember: remember, Batch: 20, MaxAttempts: 2}}
+		s.source.Partitions = 1
+		s.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
+			if m.ID == bad {
+				p.line.refuse(tx)
+			}
+			return w.effect(ctx, tx, m)
+		}
+		p = w.build(s)
+		w.run(p)
+		w.until("the bad one is dead", func() bool { return len(w.letters("")) > 0 })
+		w.untilEffects(want[0], want[1], want[2], want[4])
+		w.untilQuiet()
+		if l := w.letters(""); len(l) != 1 || l[0].Message.ID != bad || l[0].Attempts != 2 {
+			w.t.Errorf("dead letters: %+v, want that of %s with 2 attempts", l, bad)
+		}
 		p.stop()
 	}
 }

@@ -14,15 +14,19 @@ import (
 // errCut is what a process sees of a database that it cannot reach.
 var errCut = errors.New("inboxtest: the database cannot be reached")
 
+// errRefused is what a database says of an effect that it does not commit.
+var errRefused = errors.New("inboxtest: the commit is refused")
+
 // line is a process's connection to the database: it fails on demand, and can be cut for good.
 type line[Tx any] struct {
 	Store[Tx]
 	fault func(op string, done bool) error
 
-	mu   sync.Mutex
-	dead bool
-	open map[any]Tx   // transactions
-	uses map[any]turn // who uses a transaction, or a savepoint of it; a driver's serve one goroutine at a time
+	mu     sync.Mutex
+	dead   bool
+	open   map[any]Tx    // transactions
+	uses   map[any]turn  // who uses a transaction, or a savepoint of it; a driver's serve one goroutine at a time
+	spoilt map[turn]bool // transactions whose commit the database is to refuse
 }
 
 // cut ends the connection: the database rolls back what is open, as soon as the statement under way has ended.
@@ -65,6 +69,25 @@ func (l *line[Tx]) use(tx Tx) turn {
 		l.uses[any(tx)] = use
 	}
 	return use
+}
+
+// refuse lets the commit of a transaction fail, as a constraint does that is checked at the end.
+func (l *line[Tx]) refuse(tx Tx) {
+	use := l.use(tx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.spoilt == nil {
+		l.spoilt = make(map[turn]bool)
+	}
+	l.spoilt[use] = true
+}
+
+// refuses says whether the commit of a transaction is to fail.
+func (l *line[Tx]) refuses(tx Tx) bool {
+	use := l.use(tx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.spoilt[use]
 }
 
 func (l *line[Tx]) passes(op string, done bool) error {
@@ -188,6 +211,9 @@ func (l *line[Tx]) ended(tx Tx) {
 }
 
 func (l *line[Tx]) Commit(ctx context.Context, tx Tx) error {
+	if l.refuses(tx) {
+		return errors.Join(errRefused, l.Rollback(ctx, tx))
+	}
 	return onlyWithin(l, "Commit", tx, func() error { defer l.ended(tx); return l.Store.Commit(ctx, tx) })
 }
 

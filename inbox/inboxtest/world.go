@@ -25,9 +25,9 @@ const (
 	messageType = "order.placed"
 	topic       = "orders"
 	consumer    = "view"
-	lease       = 300 * time.Millisecond
+	lease       = time.Second
 	// patience is how long something that must happen is waited for; in a bubble, where waiting costs nothing, it is longer.
-	patience, bubblePatience = 30 * time.Second, 10 * time.Minute
+	patience, bubblePatience = time.Minute, 10 * time.Minute
 )
 
 var errBoom = errors.New("boom")
@@ -281,7 +281,10 @@ func (s *tap) close() {
 // start runs a process until the test ends.
 func (w *world[Tx]) start(s setting[Tx]) *process[Tx] {
 	w.t.Helper()
-	p := w.build(s)
+	return w.run(w.build(s))
+}
+
+func (w *world[Tx]) run(p *process[Tx]) *process[Tx] {
 	go func() { p.done <- p.Run(w.ctx) }()
 	w.t.Cleanup(p.stop)
 	return p
