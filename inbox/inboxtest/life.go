@@ -286,11 +286,9 @@ func consumersName[Tx any](w *world[Tx]) {
 	refused("beside the consumer")
 	p.stop()
 	refused("in place of the consumer")
-	for _, p := range w.status().Partitions {
-		if p.Owner != "" {
-			w.t.Errorf("partition %d is still held, by %s", p.Partition, p.Owner)
-		}
-	}
+	w.until("nobody holds a partition", func() bool { // a relay that is slow to go leaves its leases to their end
+		return !slices.ContainsFunc(w.status().Partitions, func(p relay.PartitionStatus) bool { return p.Owner != "" })
+	})
 	heal()
 	w.start(s)
 	w.untilEffects(want...)
