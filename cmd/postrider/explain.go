@@ -99,12 +99,12 @@ func findSubject(ctx context.Context, b *backend.Outbox, id string) (x explained
 		return x, err
 	}
 	x.inLog = x.m != nil
-	i := slices.IndexFunc(x.letters, func(l deadletter.Letter) bool { return l.Side == deadletter.RelaySide })
+	i := slices.IndexFunc(x.letters, func(l deadletter.Letter) bool { return l.Side == deadletter.RelaySide && l.Message.Sequence > 0 })
 	switch {
 	case x.inLog:
 	case i >= 0:
 		x.m = x.letters[i].Message
-	case len(x.letters) > 0: // its sequence is the consumer's
+	case len(x.letters) > 0: // its sequence is the consumer's, or it was imported
 		m := *x.letters[0].Message
 		m.Sequence = 0
 		x.m = &m
@@ -130,6 +130,8 @@ func (p *Program) writeSubject(x explained) {
 	switch {
 	case x.inLog:
 		created = fmt.Sprintf("published %s (%s ago)", created, ago(x.status.Now.Sub(x.m.CreatedAt)))
+	case x.m.Sequence == 0 && x.letters[0].Message.Sequence < 0:
+		created = fmt.Sprintf("imported as dead letter %d, not in the log", x.letters[0].Number)
 	case x.m.Sequence == 0:
 		created = fmt.Sprintf("put aside by consumer %s %s, not in the log", printable(x.letters[0].Relay), created)
 	default:

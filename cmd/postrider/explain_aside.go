@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,7 +91,8 @@ const lookedAt, lookedAtBytes = 1000, 4 << 20
 // sequence, dead letters of every state among it, and of what is parked it shows what is due.
 func findParked(ctx context.Context, b *backend.Outbox, r relay.RelayStatus, partition int, m *postrider.Message,
 	sentBack []deadletter.Letter) (is standing, err error) {
-	if r.Parked.N == 0 {
+	known := len(r.Partitions) > 0 // otherwise a status does not count what imported letters have parked for it
+	if known && r.Parked.N == 0 {
 		return is, nil
 	}
 	if len(sentBack) == 0 {
@@ -112,8 +112,11 @@ func findParked(ctx context.Context, b *backend.Outbox, r relay.RelayStatus, par
 			return standing{parked: true, due: &run.Records[0]}, nil
 		}
 	}
-	if is.parked {
+	switch {
+	case is.parked:
 		return is, nil
+	case !known: // nobody has put any of it off
+		return standing{unsure: due.More}, nil
 	}
 	return outcomeOf(ctx, b, sentBack[len(sentBack)-1].Redrive)
 }
@@ -169,16 +172,20 @@ func (p *Program) explainSentBack(x explained, r relay.RelayStatus, is standing)
 	fmt.Fprintln(p.Stdout, done)
 	if is.unsure {
 		f := newFields(p.Stdout)
-		f.add("unless", cmp.Or(theOnly(r.Parked), fmt.Sprintf("it is one of the %s messages that are parked", count(r.Parked))))
+		f.add("unless", oneOf(r.Parked))
 		f.flush()
 	}
 }
 
-func theOnly(parked relay.Count) string {
-	if parked.N == 1 {
+// oneOf says that a message is one of those that are parked, of which 0 stands for an unknown number.
+func oneOf(parked relay.Count) string {
+	switch parked.N {
+	case 0:
+		return "it is one of the messages that are parked"
+	case 1:
 		return "it is the one message that is parked"
 	}
-	return ""
+	return fmt.Sprintf("it is one of the %s messages that are parked", count(parked))
 }
 
 // explainUnknown explains a message of which the relay or consumer has put nothing aside, and that has no sequence there.

@@ -45,6 +45,29 @@ func TestExplainMessage(t *testing.T) {
 	fails(t, exitUsage, "give either the ID of a message or --key", "explain", "--store", url)
 }
 
+// TestExplainImportedMessage: it never stood in the log, and so no relay that reads this has delivered it. The relay that it
+// is of may come later.
+func TestExplainImportedMessage(t *testing.T) {
+	t.Parallel()
+	url, exported := newOutbox(t), newOutbox(t)
+	id := publishID(t, exported, "order/1")
+	bury(t, exported, "to-nats")
+	publishKeys(t, url, "order/1")
+	settleAll(t, openOutbox(t, url), "to-audit", delivered)
+	ok(t, "dead", "import", writeFile(t, ok(t, "dead", "export", "--store", exported)), "--store", url)
+	explained := ok(t, "explain", id, "--store", url)
+	contains(t, explained, "message "+id+": imported as dead letter 1, not in the log", "relay to-audit: nothing is known",
+		"relay to-nats: dead letter 1, open")
+	lacks(t, explained, "sequence", "delivered")
+	contains(t, ok(t, "dead", "show", "1", "--store", url), "Z where it was imported from")
+
+	ok(t, "dead", "redrive", "1", "--store", url)
+	contains(t, ok(t, "explain", id, "--store", url), "since then: parked since", "and due", "start the program that runs this relay")
+	o := openOutbox(t, url)
+	settleDue(t, o, "to-nats", func(s *relay.Settlement, r relay.Record) { s.Removed = append(s.Removed, r.Message.Sequence) })
+	contains(t, ok(t, "explain", id, "--store", url), "since then: delivered")
+}
+
 func TestExplainKey(t *testing.T) {
 	t.Parallel()
 	url := withHeld(t)

@@ -67,14 +67,17 @@ func writeMessage(out io.Writer, m *postrider.Message) {
 }
 
 // storedAs says when a message was stored and with which sequence. A relay's was when it was published, into the log; a
-// consumer's was when it was put aside, with a sequence that the log knows nothing of.
+// consumer's was when it was put aside, with a sequence that the log knows nothing of. An imported one's was elsewhere.
 func storedAs(m *postrider.Message) string {
 	var parts []string
 	if !m.CreatedAt.IsZero() {
 		parts = append(parts, moment(m.CreatedAt))
 	}
-	if m.Sequence != 0 {
+	switch {
+	case m.Sequence > 0:
 		parts = append(parts, "with sequence "+nonzero(m.Sequence))
+	case m.Sequence < 0:
+		parts = append(parts, "where it was imported from")
 	}
 	return strings.Join(parts, " ")
 }
