@@ -10,7 +10,8 @@ import (
 // cut at different places must still be one.
 const fingerprinted = 1_000
 
-// Fingerprint is the same for causes that differ only in numbers and identifiers: 16 hexadecimal digits, "" for no cause.
+// Fingerprint is the same for causes that differ only in numbers and identifiers, which is where NormalizeCause makes them
+// alike: 16 hexadecimal digits, "" for no cause.
 func Fingerprint(cause string) string {
 	if cause == "" {
 		return ""
