@@ -24,7 +24,8 @@ func Fingerprint(cause string) string {
 // NormalizeCause is the cause with "#" for what differs between like cases. A word is letters, digits, "_" and "-". A word
 // of eight characters or more that has a digit or is hexadecimal (a UUID, a hash, an address, a date, order-4711) becomes
 // "#", and so does a shorter hexadecimal one that begins with a digit; of any other, each run of digits does. White space is
-// one space.
+// one space. So order-9 and order-4711 differ, a word of less than eight characters and one of more, while "order 9" and
+// "order 4711" do not.
 func NormalizeCause(cause string) string {
 	var b strings.Builder
 	for rest := cause; rest != ""; {

@@ -15,6 +15,7 @@ func TestNormalizeCause(t *testing.T) {
 		"receiver says no":                   "receiver says no",
 		"order 4711 is unknown":              "order # is unknown",
 		"order-4711: no such row in case/42": "#: no such row in case/#",
+		"order-9: no such row in case/42":    "order-#: no such row in case/#",
 		"dial tcp 10.0.0.7:5432: connection refused":                         "dial tcp #.#.#.#:#: connection refused",
 		"id 0190f3a7-5b1c-7def-8abc-1234567890ab":                            "id #",
 		"commit deadbeefcafe of 12ab":                                        "commit # of #",
