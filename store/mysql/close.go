@@ -52,6 +52,10 @@ func (c *closing) candidates(f *fetch) gaps {
 	for _, g := range f.groups {
 		end = max(end, g.end)
 	}
+	if f.now < c.at { // the clock was set back: the wait begins anew
+		c.at = f.now
+		clear(c.tryAgain)
+	}
 	if f.now-c.at >= patience {
 		c.old, c.next, c.at = max(c.old, c.next), max(c.next, end), f.now
 	}
