@@ -89,8 +89,10 @@ type model struct {
 	seed    uint64
 	setting string
 	cfg     relay.Config
-	calm    atomic.Bool // faults have stopped
-	dest    *destination
+	// strict: keys are held after dead letters, and operators only redrive and discard, so that order holds for those too.
+	strict bool
+	calm   atomic.Bool // faults have stopped
+	dest   *destination
 
 	mu        sync.Mutex
 	made      map[string]*postrider.Message // by ID
@@ -115,6 +117,7 @@ func newModel(e *env, seed uint64) *model {
 	if rng.IntN(3) == 0 {
 		cfg.OnDead = relay.HoldKey
 	}
+	m.strict = cfg.OnDead == relay.HoldKey && rng.IntN(2) == 0
 	if rng.IntN(3) == 0 {
 		cfg.KeepDelivered = -1
 	}
@@ -124,8 +127,8 @@ func newModel(e *env, seed uint64) *model {
 		cfg.MaxBatch = 1 + rng.IntN(10)
 	}
 	m.cfg = cfg
-	m.setting = fmt.Sprintf("publisher %v, %d attempts, hold after dead %v, concurrency %d, in flight %d",
-		cfg.Publisher != nil, cfg.MaxAttempts, cfg.OnDead == relay.HoldKey, cfg.Concurrency, cfg.MaxInFlight)
+	m.setting = fmt.Sprintf("publisher %v, %d attempts, hold after dead %v, strict %v, concurrency %d, in flight %d",
+		cfg.Publisher != nil, cfg.MaxAttempts, cfg.OnDead == relay.HoldKey, m.strict, cfg.Concurrency, cfg.MaxInFlight)
 	return m
 }
 
@@ -322,6 +325,13 @@ func (m *model) operate(rng *rand.Rand, over <-chan struct{}) {
 		}
 		if len(open) > 0 {
 			m.redriveOne(rng, open[rng.IntN(len(open))].Number)
+		}
+		if m.strict {
+			if len(open) > 0 && rng.IntN(3) == 0 { // one that is open no more is refused
+				f := deadletter.Filter{Numbers: []int64{open[rng.IntN(len(open))].Number}}
+				_, _ = m.DiscardDead(m.ctx, f, "olga", "given up", 0)
+			}
+			continue
 		}
 		for h, err := range m.ListHeld(m.ctx, "r") {
 			m.must(err, "list held keys")

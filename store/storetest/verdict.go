@@ -41,8 +41,8 @@ func (m *model) verdict() {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(m.order)) {
-		// A message that died left the order of its key, also when it was sent back.
-		order := slices.DeleteFunc(slices.Clone(m.order[key]), func(id string) bool { return died[id] })
+		// A message that died left the order of its key, also when it was sent back, unless the key has waited for it.
+		order := slices.DeleteFunc(slices.Clone(m.order[key]), func(id string) bool { return discarded[id] || died[id] && !m.strict })
 		for i := 1; i < len(order); i++ {
 			before, after := order[i-1], order[i]
 			if tried[after] < taken[before] {
