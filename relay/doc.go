@@ -74,9 +74,9 @@
 //     outcome finds it there.
 //   - A key is slow, and its waiting messages hold back the cursor or fill the memory: they are parked behind it and come
 //     back in runs.
-//   - The process stops or hands a partition over: what waits in memory before messages that were delivered is parked, so
-//     that the cursor passes over both and nothing is delivered twice. What the last owner had parked beyond its cursor,
-//     because it died, is not delivered from the log again.
+//   - The process stops or hands a partition over: what waits in memory before messages that were delivered, or was
+//     committed late together with them, is parked, so that the cursor passes over both and nothing is delivered twice. What
+//     the last owner had parked beyond its cursor, because it died, is not delivered from the log again.
 //   - A message dies: its followers wait until the dead letter is recorded.
 //   - A handler panics, or ends its goroutine: that is a failed attempt.
 package relay

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store/memory"
 )
@@ -98,6 +99,59 @@ func TestUnansweredStoreCallDoesNotStopTheRelay(t *testing.T) {
 				if j.len() != 5 {
 					t.Errorf("delivered %d messages of 5", j.len())
 				}
+			})
+		})
+	}
+}
+
+// TestParkedMessageIsDueOnceItIsKnownToBeParked: a message without a key, or a delayed one, is parked, or dies and is
+// redriven, and is due before the answer to the settlement has come. It is delivered once, however long that takes.
+func TestParkedMessageIsDueOnceItIsKnownToBeParked(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, key string
+		delay     time.Duration
+		first     error // the verdict of the first call
+	}{
+		{"retried", "", 0, postrider.Retry(100*time.Millisecond, errBoom)},
+		{"delayed", "", 100 * time.Millisecond, nil},
+		{"delayed with a key", "k", 100 * time.Millisecond, nil},
+		{"redriven", "", 0, postrider.Dead("bad", nil)},
+		{"redriven with a key", "k", 0, postrider.Dead("bad", nil)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var b *bundle
+				slow := &trap{op: "Settle", done: true, spring: func() error {
+					if _, err := b.store.RedriveDead(context.Background(), deadletter.Filter{}, "op", 0); err != nil {
+						t.Errorf("redrive: %v", err)
+					}
+					time.Sleep(3 * time.Second)
+					return nil
+				}}
+				b = faulty(t, slow.fault)
+				j, called := &journal{}, atomic.Bool{}
+				r := b.relay(relay.Config{})
+				handle(t, r, func(ctx context.Context, m *postrider.Message) error {
+					if c.first != nil && called.CompareAndSwap(false, true) {
+						return c.first
+					}
+					defer time.Sleep(4 * time.Second)
+					return j.take(ctx, m)
+				})
+				b.start(r)
+				pass(time.Second)
+				slow.armed.Store(true)
+				m := b.msg(c.key)
+				m.DeliverAfter = c.delay
+				b.publish(m)
+				pass(time.Minute)
+				want(t, "delivered", j.of(c.key), []string{"m001"})
+				if slow.armed.Load() {
+					t.Error("nothing was settled; the test shows nothing")
+				}
+				b.wantNothingLeft(r)
 			})
 		})
 	}

@@ -205,6 +205,7 @@ func (r *Relay) admit(p *partition, b *Batch) {
 		switch {
 		case p.putAside(it.seq):
 			p.tracker.settle(it.ticket)
+			p.delivered = max(p.delivered, it.ticket+1) // it may be by then
 			r.drop(it)
 		case !r.cfg.takes(rec.Message.Topic) && (rec.Err == nil || rec.Message.Topic != ""):
 			p.tracker.settle(it.ticket)

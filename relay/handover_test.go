@@ -65,10 +65,7 @@ func TestParkedMessageIsNotReadFromTheLogToo(t *testing.T) {
 		b, j := setup(t), &journal{}
 		slow := keysIn(0, 1)[0]
 		msgs := b.many(2, slow)
-		retried := b.msg("")
-		for i := 0; postrider.PartitionOf("", retried.ID, 4) != 0; i++ {
-			retried.ID = fmt.Sprint("retried", i)
-		}
+		retried := b.keyless(0)
 		b.publish(append(msgs, retried)...)
 		stopped := false
 		h := func(ctx context.Context, m *postrider.Message) error {
@@ -92,6 +89,125 @@ func TestParkedMessageIsNotReadFromTheLogToo(t *testing.T) {
 		want(t, "retried", j.of(""), []string{retried.ID})
 		want(t, "slow key", j.of(slow), []string{"m001", "m002"})
 	})
+}
+
+// TestRetriedMessageIsNotReadFromTheLogToo: as before, but the message has been delivered at its second attempt when the relay
+// stops, so that nothing says any more that it was parked.
+func TestRetriedMessageIsNotReadFromTheLogToo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, j := setup(t), &journal{}
+		slow := keysIn(0, 1)[0]
+		msgs := b.many(2, slow)
+		retried := b.keyless(0)
+		b.publish(append(msgs, retried)...)
+		h := func(ctx context.Context, m *postrider.Message) error {
+			switch {
+			case m.Key == slow:
+				time.Sleep(4 * time.Second)
+			case m.Attempt == 1:
+				return postrider.Retry(100*time.Millisecond, errBoom)
+			}
+			return j.take(ctx, m)
+		}
+		one, two := b.relay(relay.Config{}), b.relay(relay.Config{})
+		handle(t, one, h)
+		handle(t, two, h)
+		stop := b.start(one)
+		pass(time.Second)
+		want(t, "retried, before the stop", j.of(""), []string{retried.ID})
+		stop()
+		b.start(two)
+		pass(10 * time.Minute)
+		want(t, "retried", j.of(""), []string{retried.ID})
+		want(t, "slow key", j.of(slow), []string{"m001", "m002"})
+		b.wantNothingLeft(two)
+	})
+}
+
+// TestCursorBehindWhatWasPutAsideIsRecorded: the second process delivers what the first one had parked, and later passes over
+// it in the log, with nothing else to record. It stops, and the third one finds the cursor behind it.
+func TestCursorBehindWhatWasPutAsideIsRecorded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, j := setup(t), &journal{}
+		slow, parked := b.msg(keysIn(0, 1)[0]), b.keyless(0)
+		b.publish(slow, parked)
+		cfg := relay.Config{MaxInFlight: 2, StopTimeout: 100 * time.Millisecond} // one message of the log at a time
+		one := b.relay(relay.Config{StopTimeout: 100 * time.Millisecond})
+		handle(t, one, func(ctx context.Context, m *postrider.Message) error {
+			if m.ID == parked.ID {
+				return postrider.Retry(2*time.Second, errBoom)
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := one.Run(ctx); err == nil {
+			t.Error("no call was cut off; the test shows nothing")
+		}
+		h := func(ctx context.Context, m *postrider.Message) error {
+			if m.ID == slow.ID {
+				time.Sleep(3 * time.Second)
+			}
+			return j.take(ctx, m)
+		}
+		for range 2 {
+			r := b.relay(cfg)
+			handle(t, r, h)
+			stop := b.start(r)
+			pass(4 * time.Second)
+			stop()
+		}
+		want(t, "slow", j.of(slow.Key), []string{slow.ID})
+		want(t, "parked", j.of(""), []string{parked.ID})
+	})
+}
+
+// TestStopBetweenMessagesCommittedLate: a relay stops while the first of two messages of a key that were committed late is
+// worked on, or when it is recorded and the second is worked on by nobody. The cursor passes the two together or not at all,
+// and yet neither is delivered twice.
+func TestStopBetweenMessagesCommittedLate(t *testing.T) {
+	t.Parallel()
+	for name, after := range map[string]time.Duration{"at work": time.Second, "recorded": 5 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b, j := setup(t), &journal{}
+				keys := keysIn(3, 2)
+				h := func(ctx context.Context, m *postrider.Message) error {
+					if m.Key == keys[0] {
+						time.Sleep(4 * time.Second)
+					}
+					return j.take(ctx, m)
+				}
+				one, two := b.relay(relay.Config{}), b.relay(relay.Config{})
+				handle(t, one, h)
+				handle(t, two, h)
+				late, err := b.store.Begin(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := b.store.Insert(t.Context(), late, b.many(3, keys[0])); err != nil {
+					t.Fatal(err)
+				}
+				stop := b.start(one)
+				b.publish(b.msg(keys[1]))
+				pass(time.Second)
+				if err := b.store.Commit(t.Context(), late); err != nil {
+					t.Fatal(err)
+				}
+				b.store.Wake()
+				pass(after)
+				stop()
+				b.start(two)
+				pass(10 * time.Minute)
+				want(t, "delivered", j.of(keys[0]), []string{"m001", "m002", "m003"})
+				b.wantNothingLeft(two)
+			})
+		})
+	}
 }
 
 // TestSlowHandlerDoesNotStopAPartitionThatIsWanted: a second process wants its share, and in a partition that is to be

@@ -101,6 +101,15 @@ func keysIn(partition, n int) []string {
 	return out
 }
 
+// keyless makes a message without a key in one of the four partitions.
+func (b *bundle) keyless(partition int) *postrider.Message {
+	m := b.msg("")
+	for i := 0; postrider.PartitionOf("", m.ID, 4) != partition; i++ {
+		m.ID = fmt.Sprint("keyless", i)
+	}
+	return m
+}
+
 // relay makes a relay that logs nothing.
 func (b *bundle) relay(cfg relay.Config) *relay.Relay {
 	b.t.Helper()

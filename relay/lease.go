@@ -239,16 +239,15 @@ func (r *Relay) takeOut(p *partition) {
 }
 
 // putAway forgets what waits in a partition that is being left. Its next owner reads on from the cursor, which stands
-// before the first message that is not settled; so messages that wait before others that were delivered are parked, for
-// the cursor to pass over both. Otherwise those others would be delivered again. So are, with HandleTx, late messages of
-// which others were put aside: that is recorded once the cursor has passed it, and the cursor passes all of them or none.
+// before the first message that is not settled; so messages that wait before others that were delivered, or were committed
+// late together with them, are parked, for the cursor to pass over both. Otherwise those others would be delivered again.
+// So are, with HandleTx, late messages of which others were put aside: that is recorded once the cursor has passed it, and
+// the cursor passes all of them or none.
 func (r *Relay) putAway(p *partition) {
-	before := p.delivered
-	if r.tx != nil {
-		p.moved = p.tracker.advance() || p.moved
-		if !p.tracker.behindAside() {
-			before = max(before, p.tracker.lateUntil(p.tracker.begin()))
-		}
+	p.moved = p.tracker.advance() || p.moved
+	before := p.tracker.together(p.delivered)
+	if r.tx != nil && !p.tracker.behindAside() {
+		before = max(before, p.tracker.lateUntil(p.tracker.begin()))
 	}
 	leave := func(it *item) {
 		if !it.parked && it.ticket < before {
@@ -265,6 +264,9 @@ func (r *Relay) putAway(p *partition) {
 			leave(l.pop())
 		}
 		delete(p.lanes, l.key)
+	}
+	if p.moved && r.tx == nil { // also if nothing else is to be recorded
+		r.recorded(p)
 	}
 }
 

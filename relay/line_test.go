@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,9 @@ type line struct {
 	*memory.Store
 	h       *history
 	crashed atomic.Bool
+
+	mu     sync.Mutex
+	epochs map[int]int64 // by partition, of the last lease
 }
 
 // through runs an operation over the line.
@@ -81,7 +85,15 @@ func (l *line) Heartbeat(ctx context.Context, name string, o relay.Owner, ttl ti
 }
 
 func (l *line) Acquire(ctx context.Context, name string, o relay.Owner, p []int, ttl time.Duration, s relay.Start) ([]relay.Lease, error) {
-	return through(l, func() ([]relay.Lease, error) { return l.Store.Acquire(ctx, name, o, p, ttl, s) })
+	return through(l, func() ([]relay.Lease, error) {
+		leases, err := l.Store.Acquire(ctx, name, o, p, ttl, s)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, lease := range leases {
+			l.epochs[lease.Partition] = lease.Epoch
+		}
+		return leases, err
+	})
 }
 
 func (l *line) Aside(ctx context.Context, name string, partition int, position int64) (relay.Aside, error) {
@@ -113,8 +125,11 @@ func (l *line) Fetch(ctx context.Context, name string, req relay.FetchRequest) (
 func (l *line) Due(ctx context.Context, name string, req relay.DueRequest) (relay.DueResult, error) {
 	return through(l, func() (relay.DueResult, error) {
 		res, err := l.Store.Due(ctx, name, req)
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		for i := range res.Runs {
 			run := &res.Runs[i]
+			l.h.inherits(run, l.epochs[run.Partition])
 			l.h.note("due in partition %d, key %q:%s", run.Partition, run.Key, recordIDs(run.Records))
 		}
 		return res, err
@@ -126,6 +141,7 @@ func (l *line) Settle(ctx context.Context, name string, o relay.Owner, all []rel
 		res, err := l.Store.Settle(ctx, name, o, all)
 		for i := range all {
 			s := &all[i]
+			l.h.parks(s)
 			l.h.note("%s settles partition %d up to %d: delivered %v, removed %v, parked %+v, dead %+v, held %+v, release %v: %+v, %v",
 				o.ID, s.Partition, s.Cursor.Position, s.Delivered, s.Removed, s.Parked, s.Dead, s.Held, s.Release, res, err)
 		}

@@ -189,6 +189,7 @@ func (r *Relay) delivered(it *item) {
 	p := it.partition
 	if it.parked {
 		p.pending.Removed = append(p.pending.Removed, it.seq)
+		p.delivered = max(p.delivered, p.tracker.aside) // soon nothing says any more that it was put aside
 	} else {
 		p.pending.Delivered = append(p.pending.Delivered, it.seq)
 		p.tracker.settle(it.ticket)
@@ -260,6 +261,7 @@ func (r *Relay) dead(it *item, reason, cause string, attempts int) (stops bool) 
 	if !it.parked {
 		p.tracker.putAside(it.ticket)
 	}
+	p.busy[it.seq] = struct{}{}
 	p.pending.Dead = append(p.pending.Dead, Dead{
 		Sequence: it.seq, Key: it.key, FromLog: !it.parked, Reason: reason, Cause: cause, Attempts: attempts,
 		Redrives: it.redrives,
@@ -297,6 +299,8 @@ func (r *Relay) park(it *item, pk Parked) {
 	}
 	if pk.Waits {
 		r.holdKey(p, pk.Key).unrecorded++
+	} else {
+		p.busy[it.seq] = struct{}{}
 	}
 	p.pending.Parked = append(p.pending.Parked, pk)
 	r.recorded(p)

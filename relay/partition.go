@@ -28,11 +28,11 @@ type partition struct {
 	// taken are the keys of the line's messages that are in a transaction.
 	taken map[string]struct{}
 	held  map[string]*held
-	// busy are parked messages that wait for themselves (without a key, or delayed) and are in memory, or whose outcome is
-	// not recorded yet.
+	// busy are messages that wait for themselves, parked (without a key, or delayed) or sent back, and are in memory, or whose
+	// outcome is not recorded yet, as far as is known here: the store may have it already.
 	busy map[int64]struct{}
 	out  int // messages out for delivery
-	// delivered is behind the last message of the main line that was delivered.
+	// delivered is behind the last message of the main line that was delivered, or may have been after it was put aside.
 	delivered uint64
 	withdrawn []*item // messages without a key that waited when the partition began to leave
 

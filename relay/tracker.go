@@ -105,6 +105,18 @@ func (t *tracker) lateUntil(ticket uint64) uint64 {
 	return t.base + uint64(i)
 }
 
+// together is the ticket up to which all must be settled for the cursor to pass those before a ticket, and those that are
+// settled without a gap: behind their groups of late messages.
+func (t *tracker) together(ticket uint64) uint64 {
+	if t.passed < t.begin() { // it stands within a group
+		ticket = max(ticket, t.lateUntil(t.begin()))
+	}
+	if ticket > t.begin() {
+		ticket = max(ticket, t.lateUntil(ticket-1))
+	}
+	return ticket
+}
+
 // behindAside says whether the cursor has passed everything that was put aside.
 func (t *tracker) behindAside() bool { return t.passed >= t.aside }
 
