@@ -11,9 +11,10 @@ type drain struct {
 	done  chan struct{}
 }
 
-// Drain waits until all messages that were committed before the call, in the partitions that this process holds, are
-// settled: delivered, parked or dead. The relay goes on working. It does not wait for parked messages, and as long as the
-// destination is unavailable it waits for that to end. Errors: that of ctx; ErrStopped when the relay ends first.
+// Drain waits until all messages that were committed before the call, in this process's share of the partitions, are settled:
+// delivered, parked or dead. The share is all of them if no other process is alive; Drain waits until the process holds it,
+// which takes up to a LeaseTTL after another has died. The relay goes on working. Drain does not wait for parked messages,
+// and as long as the destination is unavailable it waits for that to end. Errors: that of ctx; ErrStopped when the relay ends first.
 func (r *Relay) Drain(ctx context.Context) error {
 	r.mu.Lock()
 	d := &drain{from: r.rounds + 1, marks: make(map[*partition]uint64), done: make(chan struct{})}
@@ -54,7 +55,7 @@ func (r *Relay) endRound(read []*partition) {
 
 // drained ends the calls of Drain whose messages are all settled and recorded.
 func (r *Relay) drained() {
-	if len(r.drains) == 0 || !r.leased {
+	if len(r.drains) == 0 || !r.leased || r.short {
 		return
 	}
 	for d := range r.drains {

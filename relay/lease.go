@@ -53,8 +53,9 @@ func (r *Relay) beat(ctx context.Context) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.leased, r.lastBeat = true, asked
+	r.short = len(stray) > 0 || len(gained) < len(free) || len(r.partitions) < r.total/max(view.Alive, 1)
 	r.drained()
-	if len(stray) > 0 || len(gained) < len(free) || len(r.partitions) < r.total/max(view.Alive, 1) {
+	if r.short {
 		return soon
 	}
 	if view.Alive > 1 {
@@ -160,6 +161,7 @@ func (r *Relay) extend(p *partition, asked time.Time) {
 // comes back.
 func (r *Relay) lose(p *partition) {
 	p.gone = true
+	r.short = r.short || !p.leaving
 	p.end()
 	r.takeOut(p)
 	for _, it := range p.withdrawn {

@@ -67,6 +67,7 @@ type Relay struct {
 	drains       map[*drain]struct{}
 	doubts       map[int]*doubt // by partition
 	leased       bool           // a heartbeat has succeeded
+	short        bool           // of partitions that it is to have
 }
 
 // New makes a relay on a store. Errors: every fault of the configuration at once.

@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -563,6 +564,67 @@ func TestInterceptorsWrapInOrder(t *testing.T) {
 		}
 		if w := []string{"before 1", "before 2", "handler", "after 2", "after 1"}; !slices.Equal(seen, w) {
 			t.Errorf("got %v, want %v", seen, w)
+		}
+	})
+}
+
+// Drain must not take a partition that another process holds, which is dead, for one with nothing in it.
+func TestDrainWaitsForTheLeasesOfADeadProcess(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, j := setup(t), &journal{}
+		dead := relay.Owner{ID: "dead"}
+		if _, err := b.store.Heartbeat(t.Context(), "r", dead, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.store.Acquire(t.Context(), "r", dead, []int{0, 1, 2, 3}, time.Minute, relay.FromOldest); err != nil {
+			t.Fatal(err)
+		}
+		b.publish(b.msgs("a", "b", "c", "d", "e")...)
+		r := b.relay(relay.Config{})
+		handle(t, r, j.take)
+		b.start(r)
+		if err := r.Drain(t.Context()); err != nil || j.len() != 5 {
+			t.Errorf("drained: %v, with %d of 5 delivered", err, j.len())
+		}
+	})
+}
+
+// Nor must it when a lease ends while it waits.
+func TestDrainWaitsForALeaseThatWasLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var away, stuck atomic.Bool
+		b, j := faulty(t, func(string, bool) error {
+			if away.Load() {
+				return errors.New("away")
+			}
+			return nil
+		}), &journal{}
+		b.publish(b.msgs("a", "b", "c", "d", "e")...)
+		r := b.relay(relay.Config{})
+		handle(t, r, func(ctx context.Context, m *postrider.Message) error {
+			if stuck.CompareAndSwap(false, true) {
+				away.Store(true)
+				<-ctx.Done() // its lease has ended
+				return ctx.Err()
+			}
+			return j.take(ctx, m)
+		})
+		b.start(r)
+		done := make(chan error, 1)
+		go func() { done <- r.Drain(context.Background()) }()
+		pass(5 * time.Minute)
+		select {
+		case err := <-done:
+			t.Fatalf("drained with the store away: %v, with %d of 5 delivered", err, j.len())
+		default:
+		}
+		away.Store(false)
+		err := <-done
+		slices.Sort(j.all)
+		if got := slices.Compact(j.all); err != nil || len(got) != 5 {
+			t.Errorf("drained: %v, with %v of 5 delivered", err, got)
 		}
 	})
 }
