@@ -210,6 +210,59 @@ func TestStopBetweenMessagesCommittedLate(t *testing.T) {
 	}
 }
 
+// TestLateMessagePutAsideIsNotReadFromTheLogToo: of two messages committed late the process has snoozed one, or it is dead,
+// and works on the other when it is cut off. The next process reads both again and delivers the other only.
+func TestLateMessagePutAsideIsNotReadFromTheLogToo(t *testing.T) {
+	t.Parallel()
+	for name, verdict := range map[string]error{"snoozed": postrider.Snooze(time.Hour), "dead": postrider.Dead("bad", nil)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b, j := setup(t), &journal{}
+				keys := keysIn(3, 2)
+				late := []*postrider.Message{b.msg(keys[0]), b.keyless(3)}
+				one, two := b.relay(relay.Config{ParkAfter: time.Hour}), b.relay(relay.Config{})
+				handle(t, one, func(ctx context.Context, m *postrider.Message) error {
+					switch m.Key {
+					case keys[0]:
+						<-ctx.Done()
+						return ctx.Err()
+					case "":
+						return verdict
+					}
+					return nil
+				})
+				handle(t, two, j.take)
+				tx, err := b.store.Begin(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := b.store.Insert(t.Context(), tx, late); err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- one.Run(ctx) }()
+				b.publish(b.msg(keys[1]))
+				pass(time.Second)
+				if err := b.store.Commit(t.Context(), tx); err != nil {
+					t.Fatal(err)
+				}
+				b.store.Wake()
+				pass(time.Second)
+				cancel()
+				if err := <-done; err == nil {
+					t.Error("no call was cut off; the test shows nothing")
+				}
+				b.start(two)
+				pass(10 * time.Minute)
+				want(t, "worked on when it was cut off", j.of(keys[0]), []string{late[0].ID})
+				want(t, "put aside", j.of(""), nil)
+			})
+		})
+	}
+}
+
 // TestSlowHandlerDoesNotStopAPartitionThatIsWanted: a second process wants its share, and in a partition that is to be
 // handed over a handler works for an hour. Other keys of that partition do not wait for it.
 func TestSlowHandlerDoesNotStopAPartitionThatIsWanted(t *testing.T) {

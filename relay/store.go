@@ -203,9 +203,9 @@ type Record struct {
 type Aside struct {
 	// Keys are the keys that are held, those waiting for an operator included.
 	Keys []string
-	// Sequences are those greater than the position asked for of messages that are parked or have a dead letter of any
-	// state. A crash may have left the cursor before them: read from the log again they are not to be delivered from there
-	// as well, with their attempts forgotten.
+	// Sequences are those of messages that are parked or have a dead letter of any state and that a fetch from the stored
+	// cursor returns: greater than the position asked for, or late. A crash may have left the cursor before them: read from
+	// the log again they are not to be delivered from there as well, with their attempts forgotten.
 	Sequences []int64
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -141,14 +142,18 @@ func (s *Store) Aside(ctx context.Context, name string, partition int, position 
 			return relay.Aside{}, fmt.Errorf("put aside: there is no partition %d", partition)
 		}
 		r := db.relay(name)
+		late, err := db.lateTo(r.cursors[partition], partition)
+		if err != nil {
+			return relay.Aside{}, err
+		}
 		out := relay.Aside{Keys: slices.Sorted(maps.Keys(r.parked[partition].held))}
 		for seq := range r.parked[partition].rows {
-			if seq > position {
+			if seq > position || late[seq] {
 				out.Sequences = append(out.Sequences, seq)
 			}
 		}
 		for seq, l := range r.latest {
-			if seq > position && l.Partition == partition {
+			if (seq > position || late[seq]) && l.Partition == partition {
 				out.Sequences = append(out.Sequences, seq)
 			}
 		}
@@ -156,6 +161,22 @@ func (s *Store) Aside(ctx context.Context, name string, partition int, position 
 		out.Sequences = slices.Compact(out.Sequences)
 		return out, nil
 	})
+}
+
+// lateTo returns the sequences of the rows that a cursor has passed without having seen them.
+func (db *database) lateTo(c *cursorState, partition int) (map[int64]bool, error) {
+	if c == nil || c.cursor.Position == relay.EndOfLog {
+		return nil, nil
+	}
+	at, err := parseCursor(c.cursor)
+	if err != nil {
+		return nil, fmt.Errorf("put aside: partition %d: %w", partition, err)
+	}
+	out := make(map[int64]bool)
+	for _, r := range db.log[partition].late(at, db.snapshot(), math.MaxInt) {
+		out[r.seq] = true
+	}
+	return out, nil
 }
 
 // dueWork is a held key or a parked message that waits for a time.

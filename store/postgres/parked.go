@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -64,13 +65,29 @@ delete from {parked} p using mine m cross join ` + parkedPlaceSQL + ` where p.ct
 		else p.history || excluded.history end`
 )
 
-// asideSQL: $1 relay, $2 partition, $3 position. A row has a key or a sequence.
+// asideSQL: $1 relay, $2 partition, $3 position, $4 the position behind the log. A row has a key or a sequence. Of the rows at
+// or before the position those are looked up that are late to the stored cursor, by the index (xid, seq): see fetchSQL.
 const asideSQL = `
 select key, null::int8 as seq from {held} where relay = $1::text and partition = $2::int2
 union all
 (select null, seq from {parked} where relay = $1::text and partition = $2::int2 and seq > $3::int8
 union
-select null, seq from {dead} where relay = $1::text and partition = $2::int2 and seq > $3::int8)
+select null, seq from {dead} where relay = $1::text and partition = $2::int2 and seq > $3::int8
+union
+select null, late.seq from (
+	select position, snapshot, coalesce(ceiling, '18446744073709551615'::xid8) as ceiling, coalesce(page, 0) as page
+	from {cursors} where relay = $1::text and partition = $2::int2 order by n desc limit 1
+) as c cross join lateral (
+	select l.seq from (select pg_snapshot_xip(c.snapshot) as x) as t cross join lateral (
+		select seq from {log} l where l.xid = t.x and l.seq > c.page and l.seq <= c.position and l.partition + 0 = $2::int2
+		offset 0) as l
+	union all
+	select l.seq from {log} l where l.xid >= pg_snapshot_xmax(c.snapshot) and l.xid < c.ceiling
+		and l.seq + 0 > c.page and l.seq + 0 <= c.position and l.partition + 0 = $2::int2
+) as late
+where c.position > 0 and c.position < $4::int8 and (
+	exists (select 1 from {parked} p where p.relay = $1::text and p.partition = $2::int2 and p.seq = late.seq offset 0)
+	or exists (select 1 from {dead} d where d.relay = $1::text and d.partition = $2::int2 and d.seq = late.seq offset 0)))
 order by key, seq`
 
 // Aside implements relay.LogStore.
@@ -78,11 +95,18 @@ func (s *Store) Aside(ctx context.Context, name string, partition int, position 
 	if _, err := s.open(ctx); err != nil {
 		return relay.Aside{}, err
 	}
-	rows, err := s.pool.Query(ctx, s.sql.aside, name, partition, position)
-	if err != nil {
-		return relay.Aside{}, translate("put aside", err)
-	}
 	var out relay.Aside
+	results, err := implicit(ctx, s.pool, planSQL, func(b *pgx.Batch) {
+		b.Queue(s.sql.aside, name, partition, position, inbox.EndOfLog)
+	})
+	if err != nil {
+		return out, translate("put aside", err)
+	}
+	defer results.Close()
+	rows, err := results.Query()
+	if err != nil {
+		return out, translate("put aside", err)
+	}
 	var key *string
 	var seq *int64
 	_, err = pgx.ForEachRow(rows, []any{&key, &seq}, func() error {

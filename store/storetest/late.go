@@ -18,6 +18,7 @@ var lateTests = []test{
 	{name: "BulkCommittedLateIsPaged", run: bulkCommittedLate, late: true, partitions: 1},
 	{name: "PagingGoesOnInAnotherProcess", run: pagingGoesOn, late: true, partitions: 1},
 	{name: "OpenTransactionHidesNothing", run: openTransactionHidesNothing, late: true},
+	{name: "WhatWasPutAsideOfLateOnesIsNamed", run: lateAside, late: true},
 	{name: "FromNowIncludesWhatCommitsLater", run: fromNowIncludesLater, late: true},
 	{name: "RandomTransactionsAreFetchedExactlyOnce", run: randomTransactions},
 }
@@ -92,6 +93,37 @@ func cursorStaysForLate(e *env) {
 	settled := relay.Cursor{Position: batch.Records[batch.Late].Message.Sequence, Snapshot: batch.Next.Snapshot}
 	w.settle(relay.Settlement{Partition: 0, Cursor: settled, Moved: true})
 	e.wantIDs("fetched behind the first fresh one", recordIDs(w.takeOver("e").drain()), fresh[1:])
+}
+
+// lateAside: of three messages committed late two are put aside, and the third is not settled, so that the cursor stays
+// before all of them. Whoever reads them again hears which were put aside.
+func lateAside(e *env) {
+	keys := e.keysOf(0, 2)
+	w := e.worker("r", "a")
+	slow := e.open()
+	late := e.messages(keys[0], 3)
+	e.insert(slow, late...)
+	e.publishKeys(keys[1])
+	w.drain()
+	w.settleRead()
+	e.commit(slow)
+	before := w.read[0].Position
+	r := w.drain()
+	e.wantIDs("fetched", recordIDs(r), ids(late))
+	w.settle(relay.Settlement{Partition: 0,
+		Parked: []relay.Parked{{Sequence: r[0].Message.Sequence, Key: keys[0], FromLog: true, Reason: relay.ParkRetry}},
+		Dead:   []relay.Dead{{Sequence: r[2].Message.Sequence, Key: keys[0], FromLog: true, Reason: "rejected"}},
+	})
+	w = w.takeOver("b")
+	if got, want := w.aside(keys[0], before).Sequences, sequences(r[0], r[2]); !slices.Equal(got, want) {
+		e.t.Errorf("put aside of the late ones: %v, want %v", got, want)
+	}
+	e.wantIDs("fetched again", recordIDs(w.drain()), ids(late))
+	w.settleRead()
+	w = w.takeOver("c")
+	if got := w.aside(keys[0], before).Sequences; len(got) != 0 {
+		e.t.Errorf("put aside, where the cursor has passed it: %v, want none", got)
+	}
 }
 
 func bulkCommittedLate(e *env) {
