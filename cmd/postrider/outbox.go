@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -103,15 +104,20 @@ func (p *Program) forgetRelay(cmd *cobra.Command, b *backend.Outbox, name string
 	if err != nil {
 		return err
 	}
+	var r relay.RelayStatus
 	relays, err := chosenRelays(s.Relays, name)
-	if err != nil {
-		return err
+	if err == nil {
+		r = relays[0]
+	} else if n, countErr := b.CountDead(cmd.Context(), deadletter.Filter{Relay: name, State: deadletter.AnyState}); n == 0 || countErr != nil {
+		return errors.Join(err, countErr) // otherwise letters were imported for it
 	}
-	r := relays[0]
 	question := fmt.Sprintf("Forget relay %s (%s undelivered, which it will never deliver)?", printable(name), count(r.Backlog))
 	if discard {
 		question = fmt.Sprintf("Forget relay %s (%s undelivered, which it will never deliver) and discard %s parked messages and %s dead letters?",
 			printable(name), count(r.Backlog), count(r.Parked), count(r.Dead))
+	}
+	if len(relays) == 0 {
+		question = fmt.Sprintf("Forget relay %s, which has not run here, and discard what was imported for it and is not decided?", printable(name))
 	}
 	if err := p.confirm(yes, question); err != nil {
 		return err

@@ -62,6 +62,18 @@ func TestOutboxForget(t *testing.T) {
 	contains(t, ok(t, "status", "--store", url), "No relay has run on this outbox yet")
 }
 
+func TestOutboxForgetWhatWasImported(t *testing.T) {
+	t.Parallel()
+	exported, url := withDead(t), newOutbox(t)
+	ok(t, "dead", "import", writeFile(t, ok(t, "dead", "export", "--store", exported)), "--store", url)
+	ok(t, "dead", "redrive", "1", "--store", url)
+	forget := []string{"outbox", "forget", "to-nats", "--because", "imported by mistake", "--store", url}
+	fails(t, exitUsage, "Forget relay to-nats, which has not run here, and discard what was imported for it", forget...)
+	fails(t, exitFailed, "or give --discard; nothing has changed", append(forget, "--yes")...)
+	contains(t, ok(t, append(forget, "--yes", "--discard")...), "relay to-nats is forgotten; 3 messages discarded")
+	contains(t, ok(t, "dead", "list", "--state", "discarded", "--store", url), "order/1", "order/2", "order/3")
+}
+
 func TestStatusSaysSinceWhenNobodyDelivers(t *testing.T) {
 	t.Parallel()
 	gone := relay.RelayStatus{Owners: []relay.OwnerStatus{{SeenAgo: 50 * time.Hour}, {SeenAgo: 3 * time.Hour}}}

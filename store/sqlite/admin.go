@@ -200,13 +200,13 @@ func (t txn) checkForgettable(ctx context.Context, name string, discard bool) er
 	if err := t.get(ctx, isKnownSQL, []any{name}, &known); err != nil {
 		return err
 	}
-	if !known {
+	if err := t.get(ctx, isPutAsideSQL, []any{name}, &aside); err != nil {
+		return err
+	}
+	if !known && !aside { // letters may have been imported for one that never ran here
 		return fmt.Errorf("%w: %q", relay.ErrUnknownRelay, name)
 	}
 	if err := t.checkStopped(ctx, name); err != nil {
-		return err
-	}
-	if err := t.get(ctx, isPutAsideSQL, []any{name}, &aside); err != nil {
 		return err
 	}
 	if aside && !discard {

@@ -25,6 +25,7 @@ var adminTests = []test{
 	{name: "ForgottenRelayKeepsNothingInTheLog", run: forgottenKeepsNothing},
 	{name: "ForgetRefusesWhatIsInUse", run: forgetRefuses},
 	{name: "ForgetDiscardsOnTheRecord", run: forgetDiscards},
+	{name: "ForgetDiscardsWhatWasImportedForARelayThatNeverRan", run: forgetImported},
 	{name: "ForgottenRelayBeginsAnew", run: forgottenBeginsAnew},
 }
 
@@ -333,6 +334,31 @@ func forgetDiscards(e *env) {
 	}
 	if len(e.held("")) != 0 || len(e.letters(deadletter.Filter{})) != 1 {
 		e.t.Errorf("held keys %+v, open letters %v; want none, and those of the other relay", e.held(""), e.letterIDs(deadletter.Filter{}))
+	}
+}
+
+// forgetImported: letters were imported for a relay that never ran here, and one of them was sent back.
+func forgetImported(e *env) {
+	var letters []deadletter.Archived
+	for range 2 {
+		letters = append(letters, deadletter.Archived{Letter: deadletter.Letter{
+			Relay: "elsewhere", Message: e.message(""), Reason: "rejected", State: deadletter.Open, DiedAt: time.Now(),
+		}})
+	}
+	_, err := e.ImportDead(e.ctx, letters)
+	e.must(err, "import")
+	forget := func(discard bool) (int, error) {
+		return e.ForgetRelay(e.ctx, "elsewhere", "olga", "imported by mistake", discard)
+	}
+	_, err = forget(false)
+	e.wantRefused(err, relay.ErrPutAside)
+	e.redrive(deadletter.Filter{Numbers: []int64{e.letters(everyOpen)[0].Number}}, 1)
+	n, err := forget(true)
+	if e.must(err, "forget"); n != 2 {
+		e.t.Errorf("%d discarded, want 2", n)
+	}
+	if due := e.worker("elsewhere", "a").dueIDs(); len(due) > 0 || len(e.letters(everyOpen)) > 0 {
+		e.t.Errorf("due of a relay that was forgotten: %v; its letters: %v", due, e.letterIDs(everyOpen))
 	}
 }
 
