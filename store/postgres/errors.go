@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -68,6 +69,11 @@ func translate(doing string, err error) error {
 		return fmt.Errorf("%s: connected to a standby or a read-only session; connect to the primary: %w", doing, err)
 	case serializationFailure, deadlockDetected:
 		return fmt.Errorf("%s: other transactions worked on the same rows; roll this one back and run it again: %w", doing, err)
+	case checkViolation:
+		if e, ok := errors.AsType[*pgconn.PgError](err); ok && strings.HasPrefix(e.ConstraintName, proofPrefix) {
+			return fmt.Errorf("%s: a relay was ended by force while it made room in the log, and none has run since; start a relay, or "+
+				"drop the constraint %s of %s.%s: %w", doing, e.ConstraintName, e.SchemaName, e.TableName, err)
+		}
 	case failedTransaction:
 		return fmt.Errorf("%s: an earlier statement of the transaction failed; roll it back: %w", doing, err)
 	}

@@ -11,16 +11,18 @@ import (
 // A segment is attached only if the default one has no row of its time. To make sure the server reads the default segment
 // through while nobody can use it, unless a constraint on it says so already. For a large default segment Maintain adds such
 // a constraint first, for a time that has not come, and validates it while others write. The constraint would refuse
-// messages of that time, so it goes when the segment is attached, or cannot be; and if the process ends in
-// between, the next Maintain of any other removes it, long before that time comes.
+// messages of that time, so it goes when the segment is attached, or cannot be; and if the process ends in between, the next
+// Maintain of any other removes it, long before that time comes. Nothing else does: without a relay until then, publishing
+// fails, and says what helps.
 const (
 	// atOnceBytes is the largest default segment, with its indexes, that is read through while others wait.
 	atOnceBytes = 16 << 20
 	// proofAhead is how far ahead the constraint begins, and with it the next segment.
-	proofAhead = 10 * time.Minute
+	proofAhead = time.Hour
 	// proofFor is how long a process takes at most; a constraint that is older was left behind.
 	proofFor        = 5 * time.Minute
 	validateTimeout = "2min"
+	proofPrefix     = "proof_"
 )
 
 // proofsSQL lists the constraints, whose names are proof_, when it was made, _ and when it begins, in seconds since 1970.
@@ -91,7 +93,7 @@ func (m *maintenance) prove(ctx context.Context, segments []segment) error {
 	const layout = "2006-01-02 15:04:05Z"
 	// One segment more than planned, for the plan that is made when they are attached.
 	from, to := planned[0].from, planned[len(planned)-1].to.Add(length)
-	p := proof{name: fmt.Sprintf("proof_%d_%d", now.Unix(), from.Unix()), from: from.Unix()}
+	p := proof{name: fmt.Sprintf(proofPrefix+"%d_%d", now.Unix(), from.Unix()), from: from.Unix()}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()

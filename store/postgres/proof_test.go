@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store/postgres"
 )
@@ -29,7 +31,7 @@ func TestLargeDefaultSegmentIsNotReadUnderALock(t *testing.T) {
 	if n := b.proofs(t); n != 0 {
 		t.Errorf("%d constraints are left on the default segment", n)
 	}
-	for _, ahead := range []string{"5 minutes", "11 minutes", "8 hours"} {
+	for _, ahead := range []string{"5 minutes", "61 minutes", "8 hours"} {
 		b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type, created_at) values (0, 'ahead', 't', 'x', now() + interval '%s')", b.table("log"), ahead))
 	}
 	if n := one[int64](t, b.pool, "select count(*) from "+b.table("log_default")+" where id = 'ahead'"); n != 1 {
@@ -54,5 +56,25 @@ func TestConstraintOfACrashedProcessIsRemoved(t *testing.T) {
 	b.maintain(t, relay.Retention{For: time.Hour})
 	if n := b.proofs(t); n != 1 {
 		t.Errorf("%d constraints are left, want the young one", n)
+	}
+}
+
+// TestPublishingBehindACrashedProcessSaysWhatHelps, when no relay has run for so long that its constraint has come true.
+func TestPublishingBehindACrashedProcessSaysWhatHelps(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{})
+	b.uncover(t)
+	now := time.Now()
+	b.exec(t, fmt.Sprintf("alter table %s add constraint proof_%d_%d check (created_at < '%s' or created_at >= '%s') not valid", b.table("log_default"),
+		now.Add(-2*time.Hour).Unix(), now.Add(-time.Hour).Unix(), now.Add(-time.Hour).Format(time.RFC3339), now.Add(time.Hour).Format(time.RFC3339)))
+	publish := func() error {
+		return pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error { return b.Insert(t.Context(), tx, newMessages(1)) })
+	}
+	if err := publish(); err == nil || !strings.Contains(err.Error(), "start a relay, or drop the constraint proof_") {
+		t.Errorf("publish: %v", err)
+	}
+	b.maintain(t, relay.Retention{For: time.Hour})
+	if err := publish(); err != nil {
+		t.Errorf("publish after a relay has run: %v", err)
 	}
 }
