@@ -178,7 +178,8 @@ func (p *Program) heldSkipCommand() *cobra.Command {
 		Use:   "skip KEY",
 		Short: "Give up the head of a held key and let its followers go",
 		Long: `Give up the head of a held key and let its followers go. The head is recorded in the dead letters as discarded, with who
-decided it and why, and will not be delivered.`,
+decided it and why, and will not be delivered. A relay that is just working on it may deliver it all the same; a consumer
+does not.`,
 		Example: `  postrider held skip order/42 --because 'payload is broken, agreed with billing'`,
 		Args:    exactArgs("a KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -204,7 +205,8 @@ func (p *Program) heldDeadCommand() *cobra.Command {
 		Use:   "dead KEY",
 		Short: "Send the head of a held key, or the whole key, to the dead letters",
 		Long: `Send the head of a held key to the dead letters and let its followers go, or with --all send every parked message of
-the key there. They can be redriven later.`,
+the key there. They can be redriven later. What a relay is just working on, or has read to work on next, it may deliver all
+the same, so look whether it did before you redrive it; a consumer does not.`,
 		Example: `  postrider held dead order/42 --because 'receiver does not know this type yet'
   postrider held dead order/42 --all --because 'customer was erased' --yes`,
 		Args: exactArgs("a KEY"),
