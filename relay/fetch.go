@@ -122,8 +122,8 @@ func (r *Relay) fetchRound(ctx context.Context) (found int, again bool, err erro
 	for i := range batches {
 		b := &batches[i]
 		p := r.partitions[b.Partition]
-		if p == nil || p.leaving || !slices.Contains(parts, p) {
-			continue
+		if p == nil || p.leaving || r.life.Err() != nil || !slices.Contains(parts, p) {
+			continue // what it would come behind in memory may have been left to the next owner
 		}
 		found += len(b.Records)
 		p.more = b.More

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -376,4 +377,53 @@ func TestRunWithAnEndedContextIsNoError(t *testing.T) {
 	if err := b.relay(relay.Config{Publisher: &broker{}}).Run(ctx); err != nil {
 		t.Error(err)
 	}
+}
+
+// A fetch that is under way when the process stops may answer after what waited in memory was parked, or left to the next
+// owner: what it brings must not be parked behind the one and go before the other.
+func TestFetchThatAnswersAfterTheStop(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var stopping, asked atomic.Bool
+		answer, blocked, j := make(chan struct{}), make(chan struct{}), &journal{}
+		b := faulty(t, func(op string, done bool) error {
+			switch {
+			case op == "Fetch" && done && asked.CompareAndSwap(true, false):
+				<-answer
+			case op == "Settle" && done && stopping.CompareAndSwap(true, false):
+				close(answer)
+				time.Sleep(time.Millisecond) // for it to be taken in
+			}
+			return nil
+		})
+		keys := keysIn(0, 2)
+		key, other := keys[0], keys[1]
+		b.publish(b.msgs(key, key, other, key)...)
+		r := b.relay(relay.Config{Concurrency: 2})
+		handle(t, r, func(ctx context.Context, m *postrider.Message) error {
+			if m.ID == "m001" {
+				<-blocked
+			}
+			return j.take(ctx, m)
+		})
+		stop := b.start(r)
+		pass(time.Second) // the other key's message is delivered
+		asked.Store(true)
+		b.publish(b.msg(key))
+		pass(2 * time.Second)
+		if asked.Load() {
+			t.Fatal("nothing is fetched")
+		}
+		stopping.Store(true)
+		stopped := make(chan struct{})
+		go func() { defer close(stopped); stop() }()
+		synctest.Wait()
+		close(blocked)
+		<-stopped
+		next := b.relay(relay.Config{})
+		handle(t, next, j.take)
+		b.start(next)
+		pass(time.Minute)
+		want(t, "order", j.of(key), []string{"m001", "m002", "m004", "m005"})
+	})
 }
