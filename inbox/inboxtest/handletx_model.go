@@ -39,7 +39,7 @@ func HandleTxModel[Tx any](t *testing.T, h Harness[Tx]) {
 			synctest.Test(t, run)
 			return
 		}
-		run(t)
+		t.Run(fmt.Sprint("seed", seed), run) // its connections end with it
 	})
 }
 

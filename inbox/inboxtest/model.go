@@ -83,7 +83,7 @@ func (h Harness[Tx]) history(t *testing.T, seed uint64) {
 		synctest.Test(t, run)
 		return
 	}
-	run(t)
+	t.Run(fmt.Sprint("seed", seed), run) // its connections end with it
 }
 
 // model is one history.
