@@ -26,7 +26,7 @@ func relayAsSource[Tx any](w *world[Tx]) {
 					return nil
 				}}}
 			reads, err := inbox.FromRelay(line, relay.Config{
-				Name: "to-view", Topics: []string{topic}, LeaseTTL: lease, PollMax: 50 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+				Name: "to-view", Topics: []string{topic}, LeaseTTL: w.lease(), PollMax: 50 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 			})
 			w.must(err, "read the outbox")
 			s := setting[Tx]{reads: reads, fault: fault, handler: h, cfg: inbox.ConsumerConfig{Batch: n, MaxAttempts: 20}}
@@ -64,7 +64,7 @@ func relayAsSource[Tx any](w *world[Tx]) {
 		want = append(want, source.commit("a", "b", "a", "b")...)
 		w.until("the others", func() bool { return len(w.effects()) >= len(want)-2 })
 		away.Store(true)
-		w.elapse(2 * lease)
+		w.elapse(2 * w.lease())
 		away.Store(false)
 		want = append(want, source.commit("a", "b", "")...)
 		w.untilEffects(want...)

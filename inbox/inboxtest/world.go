@@ -25,7 +25,8 @@ const (
 	messageType = "order.placed"
 	topic       = "orders"
 	consumer    = "view"
-	lease       = time.Second
+	// lease is what a loaded machine has time to renew. In a bubble no time is lost, and each tick of a wait for its end costs.
+	lease, bubbleLease = time.Second, 300 * time.Millisecond
 	// patience is how long something that must happen is waited for; in a bubble, where waiting costs nothing, it is longer.
 	patience, bubblePatience = time.Minute, 10 * time.Minute
 )
@@ -82,6 +83,13 @@ func (w *world[Tx]) until(what string, condition func() bool) {
 		}
 		<-tick.C
 	}
+}
+
+func (w *world[Tx]) lease() time.Duration {
+	if w.h.Bubble {
+		return bubbleLease
+	}
+	return lease
 }
 
 // elapse lets time pass while nothing else has to happen.
@@ -295,7 +303,7 @@ func (w *world[Tx]) build(s setting[Tx]) *process[Tx] {
 	cfg := s.cfg
 	cfg.Name = cmp.Or(cfg.Name, consumer)
 	cfg.BackoffBase, cfg.BackoffMax = cmp.Or(cfg.BackoffBase, 5*time.Millisecond), cmp.Or(cfg.BackoffMax, 20*time.Millisecond)
-	cfg.LeaseTTL, cfg.UnavailableWait = cmp.Or(cfg.LeaseTTL, lease), cmp.Or(cfg.UnavailableWait, 50*time.Millisecond)
+	cfg.LeaseTTL, cfg.UnavailableWait = cmp.Or(cfg.LeaseTTL, w.lease()), cmp.Or(cfg.UnavailableWait, 50*time.Millisecond)
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	source := s.source
 	source.Group, source.Topics = cfg.Name, []string{topic}
