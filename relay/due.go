@@ -84,7 +84,7 @@ const (
 // dueRound reads parked messages once and reports whether more are due right now.
 func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
 	req, parts := r.dueRequest()
-	if len(req.Partitions) == 0 {
+	if len(req.Leases) == 0 {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if !r.dueFull && !r.circuit.open() { // no partitions: what was due is another's
@@ -98,8 +98,19 @@ func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	r.admitDueResult(&res, parts)
+	return res.More && len(res.Runs) > 0, r.decideAll(ctx, res.Decisions, parts)
+}
+
+// admitDueResult takes in what was found.
+func (r *Relay) admitDueResult(res *DueResult, parts []*partition) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, id := range res.Lost {
+		if p := r.partitions[id]; p != nil && slices.Contains(parts, p) {
+			r.taken(p)
+		}
+	}
 	// What was settled since it began is not in it.
 	if at := time.Now().Add(res.Next); res.Next >= 0 && (r.nextDue.IsZero() || at.Before(r.nextDue)) {
 		r.nextDue = at
@@ -113,7 +124,6 @@ func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
 	if len(res.Runs) > 0 {
 		r.changed.Broadcast()
 	}
-	return res.More && len(res.Runs) > 0, nil
 }
 
 func (r *Relay) dueRequest() (DueRequest, []*partition) {
@@ -135,9 +145,9 @@ func (r *Relay) dueRequest() (DueRequest, []*partition) {
 			continue
 		}
 		parts = append(parts, p)
-		req.Partitions = append(req.Partitions, p.id)
+		req.Leases = append(req.Leases, p.ref())
 		for key, h := range p.held {
-			if p.works(key) || h.heads > 0 || h.releasing {
+			if p.works(key) || h.busy() {
 				req.BusyKeys = append(req.BusyKeys, key)
 			}
 		}
@@ -163,7 +173,7 @@ func (r *Relay) admitRun(p *partition, in *Run) {
 	if h == nil {
 		h = r.holdKey(p, in.Key)
 	}
-	if p.works(in.Key) || h.heads > 0 || h.releasing {
+	if p.works(in.Key) || h.busy() {
 		return // what was read is older than what is known here
 	}
 	if len(in.Records) == 0 {
@@ -194,8 +204,7 @@ func (r *Relay) admitDue(p *partition, rec *Record) {
 func (r *Relay) parkedItem(p *partition, rec *Record, piece *run) *item {
 	it := &item{
 		msg: rec.Message, key: rec.Message.Key, seq: rec.Message.Sequence, partition: p, run: piece, attempts: rec.Attempts,
-		redrives: rec.Redrives,
-		parked:   true, parkedFor: rec.ParkedFor, reason: rec.Reason, err: rec.Err,
+		parked: true, parkedFor: rec.ParkedFor, reason: rec.Reason, err: rec.Err,
 	}
 	r.load(it, &r.aside)
 	return it

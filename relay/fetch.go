@@ -122,7 +122,14 @@ func (r *Relay) fetchRound(ctx context.Context) (found int, again bool, err erro
 	for i := range batches {
 		b := &batches[i]
 		p := r.partitions[b.Partition]
-		if p == nil || p.leaving || r.life.Err() != nil || !slices.Contains(parts, p) {
+		if p == nil || !slices.Contains(parts, p) {
+			continue
+		}
+		if b.Lost {
+			r.taken(p)
+			continue
+		}
+		if p.leaving || r.life.Err() != nil {
 			continue // what it would come behind in memory may have been left to the next owner
 		}
 		found += len(b.Records)
@@ -158,7 +165,7 @@ func (r *Relay) fetchRequest() (FetchRequest, []*partition) {
 		if !p.leaving && now.Before(p.until) {
 			parts = append(parts, p)
 			p.reading = true
-			req.Partitions = append(req.Partitions, FetchPartition{Partition: p.id, After: p.fetched})
+			req.Partitions = append(req.Partitions, FetchPartition{LeaseRef: p.ref(), After: p.fetched})
 		}
 	}
 	if len(parts) > 0 {

@@ -19,11 +19,12 @@ type TxStore[Tx any] interface {
 	// Rollback ends it without an effect, also when ctx has ended. Of a transaction that has ended it does nothing.
 	Rollback(ctx context.Context, tx Tx) error
 	// CommitSettled commits tx together with a settlement, or neither, and returns those of the keys asked to be released
-	// that are held no longer. It differs from Settle in three points: it is as durable as the commits of tx are; a message
-	// to be Removed must be parked; and no lock of it, on which other processes might wait, is held while this process could
-	// be paused. Whatever it returns, tx has ended. Errors: ErrLeaseLost, ErrNotParked and those of the settlement, after
-	// which nothing was committed; after any other it is open whether it was.
-	CommitSettled(ctx context.Context, tx Tx, relay string, owner Owner, s Settlement) (released []string, err error)
+	// that are held no longer. It differs from Settle in these points: it is as durable as the commits of tx are; a message
+	// to be Removed must be parked; a settlement without a Number has Removed only, and moves and counts nothing; and no
+	// lock of it, on which other processes might wait, is held while this process could be paused. Whatever it returns, tx
+	// has ended. Errors: ErrLeaseLost, ErrNotParked and those of the settlement, after which nothing was committed; after any
+	// other it is open whether it was.
+	CommitSettled(ctx context.Context, tx Tx, relay string, s Settlement) (released []string, err error)
 }
 
 // Errors of TxStore.CommitSettled.
@@ -70,7 +71,7 @@ type transaction interface {
 	// within returns the context for handlers, in which the transaction travels through interceptors.
 	within(ctx context.Context) context.Context
 	rollback(ctx context.Context) error
-	commitSettled(ctx context.Context, relay string, owner Owner, s Settlement) ([]string, error)
+	commitSettled(ctx context.Context, relay string, s Settlement) ([]string, error)
 }
 
 // withTx takes the transactions for handlers from a relay's store.
@@ -110,6 +111,6 @@ func txOf[Tx any](ctx context.Context) Tx { return ctx.Value(txKey[Tx]{}).(Tx) }
 
 func (t begunTx[Tx]) rollback(ctx context.Context) error { return t.store.Rollback(ctx, t.tx) }
 
-func (t begunTx[Tx]) commitSettled(ctx context.Context, relay string, owner Owner, s Settlement) ([]string, error) {
-	return t.store.CommitSettled(ctx, t.tx, relay, owner, s)
+func (t begunTx[Tx]) commitSettled(ctx context.Context, relay string, s Settlement) ([]string, error) {
+	return t.store.CommitSettled(ctx, t.tx, relay, s)
 }

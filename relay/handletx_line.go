@@ -44,7 +44,7 @@ func newDoubt(batch []*item, cause error) *doubt {
 func (r *Relay) fillTx(batch []*item) []*item {
 	u := r.sched.next()
 	switch {
-	case r.expired(u, time.Now()):
+	case r.expired(u, time.Now()), r.awaitsCall(u):
 		return batch
 	case u.lane == nil:
 		return append(batch, u.item)

@@ -40,7 +40,7 @@ func (r *Relay) transact(batch []*item, probe bool) {
 	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.LeaseTTL)
 	defer cancel()
-	released, err := tx.commitSettled(bounded, r.cfg.Name, r.owner, s.settlement)
+	released, err := tx.commitSettled(bounded, r.cfg.Name, s.settlement)
 	r.committed(batch, s, released, err)
 }
 
@@ -74,19 +74,19 @@ func (r *Relay) attempt(ctx context.Context, tx transaction, it *item) error {
 
 // settlementOf is what a transaction of a batch commits beside the effects. That of a line takes along all that is pending
 // of its partition, which must be recorded before the cursor passes it. It reports whether the partition is still held.
-func (r *Relay) settlementOf(batch []*item) (_ sent, ours bool) {
+func (r *Relay) settlementOf(batch []*item) (_ *sent, ours bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := batch[0].partition
 	if p.gone {
-		return sent{}, false
+		return nil, false
 	}
-	out := sent{partition: p, settlement: Settlement{Partition: p.id, Epoch: p.epoch}}
+	out := &sent{partition: p, settlement: Settlement{Partition: p.id, Token: p.token}}
 	s := &out.settlement
 	if batch[0].lane.isLine() {
 		*s, out.count = p.pending, p.count
 		p.pending, p.count = Settlement{}, 0
-		s.Partition, s.Epoch, s.Moved = p.id, p.epoch, true
+		s.Partition, s.Token, s.Number, s.Moved = p.id, p.token, p.number+1, true
 		upTo := p.tracker.begin()
 		for _, it := range batch {
 			if !it.parked {
@@ -103,7 +103,9 @@ func (r *Relay) settlementOf(batch []*item) (_ sent, ours bool) {
 			s.Delivered = append(s.Delivered, it.seq)
 		}
 	}
-	s.DeliveredCount += int64(len(batch))
+	if s.Number > 0 {
+		s.DeliveredCount += int64(len(batch))
+	}
 	return out, true
 }
 
@@ -160,7 +162,7 @@ func (r *Relay) undone(batch []*item, at int, v verdict) {
 }
 
 // committed takes in the outcome of a commit.
-func (r *Relay) committed(batch []*item, s sent, released []string, err error) {
+func (r *Relay) committed(batch []*item, s *sent, released []string, err error) {
 	r.mu.Lock()
 	defer r.goOnUnlock()
 	r.recovered()
@@ -198,7 +200,7 @@ func (r *Relay) committed(batch []*item, s sent, released []string, err error) {
 }
 
 // took notes a transaction that was committed.
-func (r *Relay) took(batch []*item, s sent, released []string) {
+func (r *Relay) took(batch []*item, s *sent, released []string) {
 	p := s.partition
 	for _, it := range batch {
 		if !it.parked {
@@ -209,15 +211,17 @@ func (r *Relay) took(batch []*item, s sent, released []string) {
 		r.ended(it)
 	}
 	if !batch[0].lane.isLine() {
+		p.pending.DeliveredCount += int64(len(batch)) // its transaction moves no cursor and counts nothing
+		r.recorded(p)
 		return
 	}
 	p.tracker.advance()
 	p.moved = p.tracker.cursor != s.settlement.Cursor // by what was settled since
-	r.settled(r.stored(&s, released))
+	r.settled(r.stored(s, released))
 }
 
 // restore takes back what a transaction that was not committed took along.
-func (r *Relay) restore(s sent) {
+func (r *Relay) restore(s *sent) {
 	p, t := s.partition, s.settlement
 	if s.count == 0 {
 		return
@@ -229,17 +233,8 @@ func (r *Relay) restore(s sent) {
 	p.count += s.count
 }
 
-// abandon gives partitions up whose settlement may or may not have been recorded, now or later: their leases are taken
-// anew, with another epoch, so that nothing comes of it any more after that.
-func (r *Relay) abandon(batch []sent, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, s := range batch {
-		r.unsettled -= s.count
-		r.doubtful(s.partition, err)
-	}
-}
-
+// doubtful leases a partition anew after a commit that may or may not have taken effect: under a new token nothing comes of it
+// any more, and the cursor says what it did.
 func (r *Relay) doubtful(p *partition, err error) {
 	if p.gone {
 		return
@@ -254,6 +249,7 @@ func (r *Relay) doubtful(p *partition, err error) {
 func (r *Relay) back(batch []*item) bool {
 	p, l := batch[0].partition, batch[0].lane
 	delete(r.running, batch[0])
+	r.returned(batch)
 	p.out -= len(batch)
 	if l != nil {
 		l.running, l.out = false, 0

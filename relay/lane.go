@@ -23,7 +23,6 @@ type item struct {
 	size      int
 	budget    *budget
 	attempts  int       // made before this delivery
-	redrives  int       // that of the record
 	since     time.Time // in memory since
 	started   time.Time
 	// parked: the message stands among the parked ones, either because it came from there or because it was put there while
@@ -168,6 +167,17 @@ func (q *queue) without(p *partition) []*item {
 	return items
 }
 
+// remove takes a lane out of the queue.
+func (q *queue) remove(l *lane) {
+	var all queue
+	for q.len() > 0 {
+		if u := q.pop(); u.lane != l {
+			all.push(u)
+		}
+	}
+	*q = all
+}
+
 // unitHeap is a heap of units, oldest first.
 type unitHeap []ranked
 
@@ -207,6 +217,13 @@ func (s *scheduler) queueOf(u unit) *queue {
 		return &s.parked
 	}
 	return &s.fresh
+}
+
+// remove takes a lane out of its queue.
+func (s *scheduler) remove(l *lane) {
+	if l.head != nil {
+		s.queueOf(unit{lane: l}).remove(l)
+	}
 }
 
 // next takes the unit whose turn it is.

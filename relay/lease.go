@@ -37,10 +37,11 @@ func (r *Relay) beat(ctx context.Context) time.Duration {
 	view, err := r.store.Heartbeat(bounded, r.cfg.Name, r.owner, r.cfg.leaseLife())
 	if err != nil {
 		if ctx.Err() == nil {
-			r.cfg.Logger.Warn("relay cannot renew its leases and keeps trying", "relay", r.cfg.Name, "error", err)
+			r.leaseOutage.began(r, err)
 		}
 		return soon
 	}
+	r.leaseOutage.ended(r)
 	free, surplus, stray := r.renewed(view, asked)
 	if len(stray) > 0 { // leases whose grant was never heard of
 		_ = r.store.Release(bounded, r.cfg.Name, stray) // tried again with the next beat
@@ -66,7 +67,7 @@ func (r *Relay) beat(ctx context.Context) time.Duration {
 
 // renewed takes in a view: it extends what is held, drops what is not, and says which partitions to take, how many to give
 // up, and which leases nobody here knows of.
-func (r *Relay) renewed(view View, asked time.Time) (free []int, surplus int, stray []Lease) {
+func (r *Relay) renewed(view View, asked time.Time) (free []int, surplus int, stray []LeaseRef) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ours := make(map[int]bool)
@@ -81,23 +82,28 @@ func (r *Relay) renewed(view View, asked time.Time) (free []int, surplus int, st
 		if pv.Owner != r.owner.ID {
 			continue
 		}
-		if p := r.partitions[pv.Partition]; p != nil && p.epoch == pv.Epoch && time.Now().Before(p.until) {
+		if p := r.partitions[pv.Partition]; p != nil && p.token == pv.Token && time.Now().Before(p.until) {
 			ours[p.id] = true
 			r.extend(p, asked)
 		} else {
-			stray = append(stray, Lease{Partition: pv.Partition, Owner: pv.Owner, Epoch: pv.Epoch})
+			stray = append(stray, LeaseRef{Partition: pv.Partition, Token: pv.Token})
 		}
 	}
 	for _, p := range slices.Collect(maps.Values(r.partitions)) {
 		if !ours[p.id] {
-			r.cfg.Logger.Warn("lease of a partition was lost", "relay", r.cfg.Name, "partition", p.id, "epoch", p.epoch)
-			r.lose(p)
+			r.taken(p)
 		}
 	}
 	if r.life.Err() != nil {
 		return nil, 0, stray
 	}
 	want, surplus := share(r.total, view.Alive, holdings, r.owner.ID)
+	// What is ours and not known here, because it was lost or its grant was never heard of, is leased anew or given back.
+	for n := len(stray) - 1; n >= 0 && surplus == 0; n-- {
+		free, stray = append(free, stray[n].Partition), stray[:n]
+	}
+	surplus = max(surplus-len(stray), 0)
+	want += len(free)
 	for id := 0; id < r.total && len(free) < want; id++ {
 		if !taken[id] {
 			free = append(free, id)
@@ -162,7 +168,11 @@ func (r *Relay) extend(p *partition, asked time.Time) {
 func (r *Relay) lose(p *partition) {
 	p.gone = true
 	r.short = r.short || !p.leaving
+	if !p.leaving && time.Now().Before(p.until) {
+		r.resume[p.id] = p.until
+	}
 	p.end()
+	r.outlive(p)
 	r.takeOut(p)
 	for _, it := range p.withdrawn {
 		r.drop(it)
@@ -177,6 +187,10 @@ func (r *Relay) lose(p *partition) {
 	delete(r.partitions, p.id)
 	r.unsettled -= p.count
 	p.count = 0
+	if p.repeat != nil {
+		r.unsettled -= p.repeat.count
+		p.repeat = nil
+	}
 	r.heldKeys -= len(p.held)
 	r.changed.Broadcast()
 	r.drained()
@@ -238,6 +252,7 @@ func (r *Relay) withdraw(p *partition) {
 func (r *Relay) takeOut(p *partition) {
 	p.withdrawn = append(p.withdrawn, r.sched.fresh.without(p)...)
 	p.withdrawn = append(p.withdrawn, r.sched.parked.without(p)...)
+	p.withdrawn = append(p.withdrawn, r.unawait(p)...)
 }
 
 // putAway forgets what waits in a partition that is being left. Its next owner reads on from the cursor, which stands
@@ -283,11 +298,11 @@ func (r *Relay) setApart(it *item, reason ParkReason, cause string) {
 // handOver releases partitions that are leaving and have nothing left to record.
 func (r *Relay) handOver(ctx context.Context) {
 	r.mu.Lock()
-	var leases []Lease
+	var leases []LeaseRef
 	var parts []*partition
 	for _, p := range r.partitions {
 		if p.leaving && p.out == 0 && p.count == 0 && !p.sending && !p.reading {
-			leases = append(leases, Lease{Partition: p.id, Owner: r.owner.ID, Epoch: p.epoch})
+			leases = append(leases, p.ref())
 			parts = append(parts, p)
 			r.lose(p)
 		}
@@ -329,7 +344,7 @@ func (r *Relay) acquire(ctx context.Context, free []int) []Lease {
 		return nil
 	}
 	asked := time.Now()
-	leases, err := r.store.Acquire(ctx, r.cfg.Name, r.owner, free, r.cfg.leaseLife(), r.cfg.Start)
+	leases, err := r.store.Acquire(ctx, r.cfg.Name, r.owner, r.acquireRequest(free, asked))
 	if err != nil {
 		if ctx.Err() == nil {
 			r.cfg.Logger.Warn("relay cannot lease partitions and keeps trying", "relay", r.cfg.Name, "error", err)
@@ -339,25 +354,33 @@ func (r *Relay) acquire(ctx context.Context, free []int) []Lease {
 	if r.refuses(leases) {
 		return nil
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, l := range leases {
-		aside, err := r.store.Aside(ctx, r.cfg.Name, l.Partition, l.Cursor.Position)
-		if err != nil {
-			if ctx.Err() == nil {
-				r.cfg.Logger.Warn("relay cannot read what is put aside and keeps trying", "relay", r.cfg.Name, "error", err)
-			}
-			_ = r.store.Release(ctx, r.cfg.Name, []Lease{l}) // it ends by itself otherwise
-			continue
-		}
-		r.mu.Lock()
-		p := newPartition(r.calls, l, aside.Sequences)
+		delete(r.claims, l.Partition)
+		delete(r.resume, l.Partition)
+		p := newPartition(r.calls, l)
 		r.extend(p, asked)
 		r.partitions[p.id] = p
-		for _, key := range aside.Keys {
+		for _, key := range l.Aside.Keys {
 			r.holdKey(p, key)
 		}
-		r.mu.Unlock()
-		signal(r.fetchWake)
-		signal(r.dueWake)
 	}
+	signal(r.fetchWake)
+	signal(r.dueWake)
 	return leases
+}
+
+// acquireRequest claims partitions, each under a new token, which stays the same until the answer is known.
+func (r *Relay) acquireRequest(free []int, now time.Time) AcquireRequest {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	req := AcquireRequest{TTL: r.cfg.leaseLife(), Start: r.cfg.Start}
+	for _, id := range free {
+		if r.claims[id] == "" {
+			r.claims[id] = NewToken()
+		}
+		req.Claims = append(req.Claims, Claim{Partition: id, Token: r.claims[id], Resume: now.Before(r.resume[id])})
+	}
+	return req
 }

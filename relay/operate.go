@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"time"
 
@@ -12,22 +13,81 @@ import (
 // ErrNotHeld is returned by operations on a key that is not held.
 var ErrNotHeld = errors.New("key is not held")
 
-// HeldStore shows held keys to operators and takes their decisions. Decisions take effect through whichever process
-// holds the key's partition, also when none is running yet.
+// HeldStore shows held keys to operators and records their decisions. Package held takes decisions and waits until they are
+// applied.
 type HeldStore interface {
 	// ListHeld yields the held keys of a relay ("" for all relays), longest held first.
 	ListHeld(ctx context.Context, relay string) iter.Seq2[HeldInfo, error]
 	// ShowHeld returns a held key with its parked messages in order, at most limit of them. Errors: ErrNotHeld.
 	ShowHeld(ctx context.Context, relay, key string, limit int) (HeldInfo, []ParkedInfo, error)
-	// RetryHeld makes the key due at once. Errors: ErrNotHeld.
-	RetryHeld(ctx context.Context, relay, key string) error
-	// SkipHeld gives up the head and lets the followers go: the head is recorded in the dead letters as discarded by the
-	// operator, with the reason. Errors: ErrNotHeld.
-	SkipHeld(ctx context.Context, relay, key, by, reason string) error
-	// DeadHeld sends the head, or with all every parked message of the key, to the dead letters and lets the rest go. It
-	// returns how many went there. Errors: ErrNotHeld.
-	DeadHeld(ctx context.Context, relay, key, by, reason string, all bool) (int, error)
+	// RecordDecision records a decision durably, to be applied by whoever holds the lease of the key's partition (see
+	// LogStore.Decide). ID, Relay, Key, Verb, MessageID, By and Reason are the caller's. A decision with a known ID is not recorded
+	// again. Errors: ErrNotHeld.
+	RecordDecision(ctx context.Context, d Decision) error
+	// ShowDecision returns a decision. Decisions that are done are kept for a day. Errors: ErrNoDecision.
+	ShowDecision(ctx context.Context, id string) (Decision, error)
 }
+
+// ErrNoDecision: no decision has this ID.
+var ErrNoDecision = errors.New("no such decision")
+
+// Decision is what an operator decided about a held key.
+type Decision struct {
+	// ID is unique; the operator's program makes it.
+	ID    string `json:"id"`
+	Relay string `json:"relay"`
+	Key   string `json:"key"`
+	// Partition is the key's.
+	Partition int  `json:"partition"`
+	Verb      Verb `json:"verb"`
+	// MessageID is the blocking message that the operator saw. If another message blocks the key when the decision is to be
+	// applied, it is refused. "" applies it to whichever blocks the key.
+	MessageID string `json:"message_id,omitempty"`
+	By        string `json:"by"`
+	Reason    string `json:"reason,omitempty"`
+	// State says whether it has been applied; Outcome why it was refused; Count how many messages became dead letters.
+	State   DecisionState `json:"state"`
+	Outcome string        `json:"outcome,omitempty"`
+	Count   int           `json:"count"`
+}
+
+// Refused says why a decision cannot be applied to a held key whose blocking message has an ID ("" if it is not known);
+// undecided says that the key waits for a decision about that message's dead letter. It returns "" if it can.
+func (d *Decision) Refused(blocking string, undecided bool) string {
+	switch {
+	case d.MessageID != "" && d.MessageID != blocking:
+		return fmt.Sprintf("the key is blocked by message %s, not by %s; look again and decide anew", blocking, d.MessageID)
+	case d.Verb == VerbRetry && undecided:
+		return fmt.Sprintf("message %s is a dead letter, for which the key waits; redrive or discard the dead letter, or skip it", blocking)
+	}
+	return ""
+}
+
+// Verb is what is to be done about a held key.
+type Verb string
+
+// The verbs.
+const (
+	// VerbRetry makes the key due at once. It is refused while the key waits for a decision about a dead letter.
+	VerbRetry Verb = "retry"
+	// VerbSkip records the blocking message as a discarded dead letter, or discards its dead letter if it has one, and lets
+	// the queued messages go.
+	VerbSkip Verb = "skip"
+	// VerbDead moves the blocking message to the dead letters and lets the queued messages go; VerbDeadAll moves all parked
+	// messages of the key there.
+	VerbDead    Verb = "dead"
+	VerbDeadAll Verb = "dead-all"
+)
+
+// DecisionState says how far a decision is.
+type DecisionState string
+
+// The states of a decision.
+const (
+	DecisionOpen    DecisionState = "open"
+	DecisionApplied DecisionState = "applied"
+	DecisionRefused DecisionState = "refused"
+)
 
 // HeldInfo describes a held key.
 type HeldInfo struct {
@@ -105,13 +165,14 @@ type Count struct {
 type PartitionStatus struct {
 	Partition int `json:"partition"`
 	// Owner is the holder's Owner.ID, "" when nobody holds it.
-	Owner      string        `json:"owner"`
-	Epoch      int64         `json:"epoch"`
-	LeaseLeft  time.Duration `json:"lease_left"`
-	Position   int64         `json:"position"`
-	Backlog    Count         `json:"backlog"`
-	Age        time.Duration `json:"age"`
-	SettledAgo time.Duration `json:"settled_ago"`
+	Owner string `json:"owner"`
+	// Settlements is the number of the last settlement that was applied.
+	Settlements int64         `json:"settlements"`
+	LeaseLeft   time.Duration `json:"lease_left"`
+	Position    int64         `json:"position"`
+	Backlog     Count         `json:"backlog"`
+	Age         time.Duration `json:"age"`
+	SettledAgo  time.Duration `json:"settled_ago"`
 }
 
 // OwnerStatus is one process of a relay.

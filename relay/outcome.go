@@ -24,6 +24,7 @@ func (r *Relay) complete(batch []*item, verdicts []verdict, probe bool) {
 	if len(batch) == 1 {
 		delete(r.running, batch[0])
 	}
+	r.returned(batch)
 	if verdicts != nil {
 		r.markCut(batch, verdicts)
 	}
@@ -164,6 +165,8 @@ func (r *Relay) closeLane(p *partition, l *lane) {
 	case l == nil || l.deaths > 0 || p.leaving:
 	case l.head == nil:
 		delete(p.lanes, l.key)
+	case p.decides(l.key):
+		r.unloadLane(p, l)
 	default:
 		r.sched.ready(unit{lane: l})
 	}
@@ -264,7 +267,6 @@ func (r *Relay) dead(it *item, reason, cause string, attempts int) (stops bool) 
 	p.busy[it.seq] = struct{}{}
 	p.pending.Dead = append(p.pending.Dead, Dead{
 		Sequence: it.seq, Key: it.key, FromLog: !it.parked, Reason: reason, Cause: cause, Attempts: attempts,
-		Redrives: it.redrives,
 	})
 	r.recorded(p)
 	r.cfg.Logger.Error("message is dead", "relay", r.cfg.Name, "message", it.msg.ID, "type", it.msg.Type, "key", it.key,
@@ -293,7 +295,7 @@ func (r *Relay) head(it *item, h HeldKey) {
 // park puts a message aside, or notes what has changed about one that is.
 func (r *Relay) park(it *item, pk Parked) {
 	p := it.partition
-	pk.Sequence, pk.Key, pk.FromLog, pk.Redrives = it.seq, it.key, !it.parked, it.redrives
+	pk.Sequence, pk.Key, pk.FromLog = it.seq, it.key, !it.parked
 	if !it.parked {
 		p.tracker.putAside(it.ticket)
 	}

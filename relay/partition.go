@@ -7,8 +7,10 @@ import (
 
 // partition is one partition that this process holds.
 type partition struct {
-	id    int
-	epoch int64
+	id int
+	// token is that of the lease; number that of the last settlement known to be applied.
+	token  string
+	number int64
 	// until is when the relay must have stopped delivering, on its own monotonic clock: the lease, counted from before it
 	// was asked for, less a margin. ctx ends when the lease is lost.
 	until  time.Time
@@ -36,13 +38,19 @@ type partition struct {
 	delivered uint64
 	withdrawn []*item // messages without a key that waited when the partition began to leave
 
-	pending     Settlement // outcomes since the last settlement
-	count       int        // how many outcomes that is
-	moved       bool       // the cursor moved since
-	recorded    uint64     // behind the last message up to which all is recorded
-	sending     bool       // a settlement is under way
+	pending Settlement // outcomes since the last settlement
+	count   int        // how many outcomes that is
+	moved   bool       // the cursor moved since
+	// recorded is the ticket up to which everything is recorded.
+	recorded uint64
+	// sending: a settlement is under way, or waits to be repeated; then it is repeat.
+	sending     bool
+	repeat      *sent
+	stored      uint64 // settlements that were answered
 	lastSettled time.Time
 }
+
+func (p *partition) ref() LeaseRef { return LeaseRef{Partition: p.id, Token: p.token} }
 
 // held is a held key in memory.
 type held struct {
@@ -53,7 +61,14 @@ type held struct {
 	heads int
 	// releasing: its release is asked for and not answered.
 	releasing bool
+	// deciding: an operator's decision about the key is to be applied, once everything is recorded that was settled up to the
+	// partition's stored settlement decideAfter. Nothing of the key starts until then.
+	deciding    bool
+	decideAfter uint64
 }
+
+// busy says whether what the store says of the key is out of date, or not to be acted upon.
+func (h *held) busy() bool { return h.heads > 0 || h.releasing || h.deciding }
 
 // run is a piece of parked work in memory.
 type run struct {
@@ -61,12 +76,12 @@ type run struct {
 	left int    // messages not yet finished
 }
 
-func newPartition(parent context.Context, l Lease, aside []int64) *partition {
+func newPartition(parent context.Context, l Lease) *partition {
 	p := &partition{
-		id: l.Partition, epoch: l.Epoch, fetched: l.Cursor, more: true,
+		id: l.Partition, token: l.Token, number: l.Settled, fetched: l.Cursor, more: true,
 		lanes: make(map[string]*lane), held: make(map[string]*held), busy: make(map[int64]struct{}),
 	}
-	if len(aside) > 0 {
+	if aside := l.Aside.Sequences; len(aside) > 0 {
 		p.aside = make(map[int64]struct{}, len(aside))
 		for _, seq := range aside {
 			p.aside[seq] = struct{}{}

@@ -65,9 +65,16 @@ type Relay struct {
 	lastBeat     time.Time // when the last heartbeat that was answered was sent
 	rounds       uint64    // completed rounds of fetching
 	drains       map[*drain]struct{}
-	doubts       map[int]*doubt // by partition
-	leased       bool           // a heartbeat has succeeded
-	short        bool           // of partitions that it is to have
+	doubts       map[int]*doubt    // by partition
+	claims       map[int]string    // tokens of acquisitions whose answers are not known, by partition
+	resume       map[int]time.Time // until when a partition that was lost may be taken again at once
+	underWay     map[*item][]*item // batches whose calls have not returned, by their first message
+	callsOut     map[work]int      // those of leases that have ended, by what they work on
+	callsAwaited map[work][]unit   // what starts when they have returned
+	leaseOutage  outage
+	settleOutage outage
+	leased       bool // a heartbeat has succeeded
+	short        bool // of partitions that it is to have
 }
 
 // New makes a relay on a store. Errors: every fault of the configuration at once.
@@ -88,11 +95,16 @@ func New(store Store, cfg Config) (*Relay, error) {
 		fetchWake: make(chan struct{}, 1), dueWake: make(chan struct{}, 1),
 		leaseWake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1),
 		beatWake: make(chan struct{}, 1), dueSooner: make(chan struct{}, 1),
-		lastSettle: make(chan struct{}),
-		partitions: make(map[int]*partition),
-		running:    make(map[*item]struct{}),
-		drains:     make(map[*drain]struct{}),
-		doubts:     make(map[int]*doubt),
+		lastSettle:   make(chan struct{}),
+		partitions:   make(map[int]*partition),
+		running:      make(map[*item]struct{}),
+		drains:       make(map[*drain]struct{}),
+		doubts:       make(map[int]*doubt),
+		leaseOutage:  outage{begins: "relay cannot renew its leases and keeps trying", ends: "relay renews its leases again"},
+		settleOutage: outage{begins: "relay cannot record outcomes and keeps trying", ends: "relay records outcomes again"},
+		claims:       make(map[int]string),
+		resume:       make(map[int]time.Time),
+		underWay:     make(map[*item][]*item), callsOut: make(map[work]int), callsAwaited: make(map[work][]unit),
 	}
 	r.changed = sync.NewCond(&r.mu)
 	r.fresh, r.aside = cfg.budgets()

@@ -16,7 +16,8 @@ func (r *Relay) settleLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-r.lastSettle:
-			r.flush(ctx)
+			for r.flush(ctx) && sleep(ctx, settleRetryMin) {
+			}
 			return
 		case <-r.settleWake:
 		}
@@ -42,57 +43,58 @@ func (r *Relay) settleFull() bool {
 	return r.unsettled >= r.cfg.SettleBatch
 }
 
-// sent is one settlement on its way.
+// sent is one settlement on its way. Once it was sent it does not change: it may have been applied.
 type sent struct {
 	partition  *partition
 	settlement Settlement
 	count      int
 	upTo       uint64 // the ticket up to which everything is recorded with it
+	tries      int
+	retryAt    time.Time
 }
 
-// flush records everything that is pending, trying until the store takes it or the leases are lost.
-func (r *Relay) flush(ctx context.Context) {
+// The bounds of the wait before a settlement is repeated.
+const (
+	settleRetryMin = 50 * time.Millisecond
+	settleRetryMax = time.Second
+)
+
+// flush records what is pending, and repeats what the store did not take. It reports whether anything is left to repeat.
+func (r *Relay) flush(ctx context.Context) (again bool) {
 	batch := r.collect()
-	failing, tries := false, 0
-	for len(batch) > 0 {
+	if len(batch) > 0 {
 		settlements := make([]Settlement, len(batch))
 		for i := range batch {
 			settlements[i] = batch[i].settlement
 		}
 		bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL)
-		res, err := r.store.Settle(bounded, r.cfg.Name, r.owner, settlements)
+		res, err := r.store.Settle(bounded, r.cfg.Name, settlements)
 		cancel()
-		if err == nil {
-			r.applied(batch, res)
-			return
-		}
-		if !failing && ctx.Err() == nil {
-			r.cfg.Logger.Warn("relay cannot record outcomes and keeps trying", "relay", r.cfg.Name, "error", err)
-			failing = true
-		}
-		if r.tx != nil {
-			r.abandon(batch, err)
-			return
-		}
-		tries++
-		if !sleep(ctx, Backoff(50*time.Millisecond, time.Second, tries)) {
-			return
-		}
-		batch = r.stillOurs(batch)
+		r.answered(ctx, batch, res, err)
 	}
-	if failing {
-		signal(r.settleWake) // for what came up in the other partitions meanwhile
-	}
-}
-
-// collect takes what is pending.
-func (r *Relay) collect() []sent {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var batch []sent
+	for _, p := range r.partitions {
+		again = again || p.repeat != nil
+	}
+	return again
+}
+
+// collect takes what is to be sent: what is to be repeated when its time has come, and what is pending where nothing is under
+// way.
+func (r *Relay) collect() []*sent {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var batch []*sent
+	now := time.Now()
 	for _, p := range r.partitions {
 		if p.tracker.advance() {
 			p.moved = true
+		}
+		if s := p.repeat; s != nil && !now.Before(s.retryAt) {
+			p.repeat = nil
+			batch = append(batch, s)
+			continue
 		}
 		if p.sending || r.tx != nil && !p.tracker.behindAside() { // the next transaction takes it along
 			continue
@@ -101,47 +103,74 @@ func (r *Relay) collect() []sent {
 		if p.count == 0 && (!p.moved || time.Since(p.lastSettled) < r.cfg.LeaseTTL/4) {
 			continue
 		}
-		s := p.pending
-		s.Partition, s.Epoch, s.Cursor, s.Moved = p.id, p.epoch, p.tracker.cursor, p.moved
-		batch = append(batch, sent{p, s, p.count, p.tracker.begin()})
+		s := &sent{partition: p, settlement: p.pending, count: p.count, upTo: p.tracker.begin()}
+		st := &s.settlement
+		st.Partition, st.Token, st.Number, st.Cursor, st.Moved = p.id, p.token, p.number+1, p.tracker.cursor, p.moved
+		batch = append(batch, s)
 		p.pending, p.count, p.moved, p.sending = Settlement{}, 0, false, true
 	}
-	slices.SortFunc(batch, func(a, b sent) int { return a.partition.id - b.partition.id })
+	slices.SortFunc(batch, func(a, b *sent) int { return a.partition.id - b.partition.id })
 	return batch
 }
 
-// stillOurs drops settlements of partitions that were lost meanwhile.
-func (r *Relay) stillOurs(batch []sent) []sent {
+// answered takes in the store's answer for each settlement; an error is the answer for all.
+func (r *Relay) answered(ctx context.Context, batch []*sent, res Settled, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.DeleteFunc(batch, func(s sent) bool {
-		if s.partition.gone {
-			r.unsettled -= s.count
+	applied := batch[:0:0]
+	for _, s := range batch {
+		failed := err
+		if failed == nil {
+			failed = res.Failed[s.partition.id]
 		}
-		return s.partition.gone
-	})
+		if failed == nil {
+			applied = append(applied, s)
+			continue
+		}
+		r.unrecorded(ctx, s, failed)
+	}
+	if len(applied) > 0 {
+		r.settleOutage.ended(r)
+		r.applied(applied, res)
+	}
+}
+
+// unrecorded sees to it that a settlement is repeated, unless its lease has ended.
+func (r *Relay) unrecorded(ctx context.Context, s *sent, err error) {
+	if s.partition.gone {
+		r.unsettled -= s.count
+		return
+	}
+	if ctx.Err() == nil {
+		r.settleOutage.began(r, err)
+	}
+	s.tries++
+	wait := Backoff(settleRetryMin, settleRetryMax, s.tries)
+	s.retryAt = time.Now().Add(wait)
+	s.partition.repeat = s
+	time.AfterFunc(wait, func() { signal(r.settleWake) })
 }
 
 // applied takes note of what the store has recorded.
-func (r *Relay) applied(batch []sent, res Settled) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (r *Relay) applied(batch []*sent, res Settled) {
 	soonest := time.Duration(-1)
 	for i := range batch {
 		p := batch[i].partition
 		if slices.Contains(res.Lost, p.id) && !p.gone {
 			r.taken(p)
 		}
-		soonest = earlier(soonest, r.stored(&batch[i], res.Released))
+		soonest = earlier(soonest, r.stored(batch[i], res.Released))
 	}
 	r.settled(soonest)
 }
 
-// taken gives a partition up that another process works on.
+// taken drops a partition whose lease does not hold any more: another process works on it, the database has crashed or was
+// failed over, or something was done under the lease that this process does not know of. What it holds of the partition is
+// dropped, and read from the database when it leases the partition again.
 func (r *Relay) taken(p *partition) {
-	r.cfg.Logger.Warn("another process has taken over a partition; its messages may be delivered twice",
-		"relay", r.cfg.Name, "partition", p.id, "epoch", p.epoch)
+	r.cfg.Logger.Warn("lease of a partition was lost; messages may be delivered again", "relay", r.cfg.Name, "partition", p.id)
 	r.lose(p)
+	signal(r.beatWake)
 }
 
 // stored takes note of a settlement that the store has, and returns the time until the first message of it is due; negative
@@ -149,10 +178,11 @@ func (r *Relay) taken(p *partition) {
 func (r *Relay) stored(b *sent, released []string) time.Duration {
 	p, s := b.partition, &b.settlement
 	r.unsettled -= b.count
-	p.sending, p.lastSettled, p.recorded = false, time.Now(), b.upTo
 	if p.gone {
 		return -1
 	}
+	p.sending, p.lastSettled, p.recorded, p.number = false, time.Now(), b.upTo, s.Number
+	p.stored++
 	soonest := r.recordedParked(p, s)
 	for _, key := range s.Release {
 		r.released(p, key, slices.Contains(released, key))

@@ -2,6 +2,8 @@ package relay
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"math"
 	"time"
 
@@ -19,18 +21,35 @@ type Store interface {
 }
 
 // LeaseStore shares the partitions of a relay among the processes that run it.
+//
+// A lease is held with a token, which its owner makes anew for each acquisition. It holds as long as the row with the token
+// stands and the server is the incarnation that granted it: a crash, a failover or a restore ends every lease. Whether the
+// owner is alive is recorded apart from its leases, and survives a crash.
 type LeaseStore interface {
 	// Partitions returns the number of partitions of the outbox.
 	Partitions(ctx context.Context) (int, error)
-	// Heartbeat records that owner is alive for ttl from now on, renews for ttl all leases that it holds, forgets owners
+	// Heartbeat records that owner is alive for ttl from now on, and with it all leases that it holds, removes owners
 	// that have been gone for a day, and reports who is alive and who holds what.
 	Heartbeat(ctx context.Context, relay string, owner Owner, ttl time.Duration) (View, error)
-	// Acquire leases those of the given partitions that nobody holds (released, or expired), for ttl. Each lease gained has
-	// an epoch greater than any before. The first call for a relay fixes where it starts in all partitions of the outbox,
-	// whichever are asked for and whether any is free, so that nothing is skipped that is published from then on.
-	Acquire(ctx context.Context, relay string, owner Owner, partitions []int, ttl time.Duration, start Start) ([]Lease, error)
-	// Release gives leases back, so that others need not wait for their end. A lease whose epoch is stale is left alone.
-	Release(ctx context.Context, relay string, leases []Lease) error
+	// Acquire records that owner is alive for req.TTL from now on and leases those of the partitions asked for that are free
+	// for owner:
+	//
+	//	held by           | under                       | free
+	//	nobody            | this incarnation            | yes (released, or never leased)
+	//	owner itself      | this incarnation            | yes: the lease goes on under the new token, and the old token ends
+	//	another owner     | this incarnation            | once the other counts as gone
+	//	anybody or nobody | another incarnation         | if the claim says Resume; else once nobody whose lease was lost can still
+	//	                  |                             | be at work: no other process of the relay counts as alive, or the longest
+	//	                  |                             | TTL of its processes has passed since this incarnation was first used
+	//
+	// In a failover the record of who is alive may be old, so there only the second alternative counts.
+	// The grants and what they return are read in one writing transaction. A call that is repeated with the same tokens grants
+	// the same leases again. The first call for a relay fixes where it starts in all partitions of the outbox, whichever are
+	// asked for and whether any is free, so that nothing is skipped that is published from then on.
+	Acquire(ctx context.Context, relay string, owner Owner, req AcquireRequest) ([]Lease, error)
+	// Release gives leases back, so that others need not wait for their end. A lease whose token has changed is left alone. It
+	// waits for transactions that have checked the lease and not ended.
+	Release(ctx context.Context, relay string, leases []LeaseRef) error
 	// Leave says that owner has ended: its leases are released and it counts as gone.
 	Leave(ctx context.Context, relay string, owner Owner) error
 }
@@ -40,20 +59,31 @@ type LogStore interface {
 	// Fetch reads on from the given cursors, for all partitions in one round trip. Each batch holds records in the order in
 	// which they are to be delivered. It stops short of MaxBytes (of payload and attributes, over all batches) but returns
 	// at least one record of some partition if there is any. Partitions with nothing new may be left out or returned with a
-	// moved cursor and no records.
+	// moved cursor and no records. A partition whose lease does not hold, or whose cursor lies beyond what the server knows, is
+	// returned as lost.
 	Fetch(ctx context.Context, relay string, req FetchRequest) ([]Batch, error)
-	// Due returns parked messages whose time has come, in partitions that the caller holds, oldest due first.
+	// Due returns parked messages whose time has come, oldest due first, and operators' decisions that are to be applied.
+	// Partitions whose lease does not hold are reported in Lost, and nothing of them is returned.
 	Due(ctx context.Context, relay string, req DueRequest) (DueResult, error)
-	// Aside returns what was taken off the main line in a partition, to whoever gains its lease with a cursor at position.
+	// Aside returns what a relay has parked or dead-lettered in a partition beyond a cursor at position.
 	Aside(ctx context.Context, relay string, partition int, position int64) (Aside, error)
-	// Settle records outcomes, atomically for each settlement, and fenced: a settlement whose owner or epoch is no longer
-	// that of the lease changes nothing and its partition is reported in Lost. It may be lost in a crash of the database
-	// (the messages are then delivered again), so it need not wait for the disk. After an error the relay does not know
-	// whether it took effect and calls it again with the same settlements: the second time must change nothing, in
-	// particular write no second dead letter and no second history entry for the same attempt, also when retention has
-	// dropped the messages or an operator has moved them on in between (see Parked.FromLog, Dead.FromLog, HeldKey). A message
-	// that is to be put aside from the log, lies beyond the stored cursor and is not in the log is an error.
-	Settle(ctx context.Context, relay string, owner Owner, settlements []Settlement) (Settled, error)
+	// Settle records outcomes, atomically for each settlement. It is fenced: a settlement is applied if its lease holds and its
+	// Number is one more than that of the last settlement applied to the partition.
+	//
+	//	lease    | Number, compared with the last one applied | effect
+	//	holds    | one more                                   | applied
+	//	holds    | equal, with the same content               | none: it was applied before, and the answer is the same
+	//	holds    | anything else                              | none; the partition is in Lost
+	//	does not | any                                        | none; the partition is in Lost
+	//
+	// It may be lost in a crash of the database, together with the lease, so it need not wait for the disk. A settlement that
+	// cannot be applied for another reason is reported in Failed, and the others are applied. After an error it is not known
+	// which were applied; the relay repeats them unchanged. A message that is to be parked or dead-lettered from the log and is
+	// not there is a failure.
+	Settle(ctx context.Context, relay string, settlements []Settlement) (Settled, error)
+	// Decide applies an operator's decision about a held key under the caller's lease, durably. The caller works on no message
+	// of the key meanwhile. A decision that was applied before is not applied again. Errors: ErrLeaseLost.
+	Decide(ctx context.Context, relay string, lease LeaseRef, id string) error
 	// Subscribe returns a channel that receives, coalesced, when messages may have been committed or parked messages have
 	// become due, as far as this process hears of it; polling must find everything all the same. The function ends it.
 	Subscribe() (<-chan struct{}, func())
@@ -110,19 +140,58 @@ type View struct {
 // PartitionView says who holds a partition.
 type PartitionView struct {
 	Partition int
-	// Owner is the holder's Owner.ID, "" when nobody holds the partition (released or expired).
+	// Owner is the holder's Owner.ID, "" when nobody holds the partition (released, expired, or granted by another incarnation
+	// of the server).
 	Owner string
-	Epoch int64
+	// Token is that of the lease, "" when nobody holds it.
+	Token string
+}
+
+// AcquireRequest says which leases a process wants.
+type AcquireRequest struct {
+	Claims []Claim
+	TTL    time.Duration
+	// Start says where a relay begins that the outbox has never seen.
+	Start Start
+}
+
+// Claim is the wish for the lease of one partition.
+type Claim struct {
+	Partition int
+	// Token is made by the caller, new for each acquisition, and the same when the call is repeated because its answer was lost.
+	Token string
+	// Resume says that the caller held the partition until now and that its lease has not ended by its own clock, although
+	// the database may not know of it any more.
+	Resume bool
 }
 
 // Lease is the right to work on a partition until it ends.
 type Lease struct {
 	Partition int
 	Owner     string
-	// Epoch is the fencing number: every settlement carries it.
-	Epoch int64
-	// Cursor is where the last owner's settlements ended.
-	Cursor Cursor
+	// Token is the fence: whatever is done under the lease carries it.
+	Token string
+	// Cursor is where the last owner's settlements ended, and Settled the number of the last one that was applied.
+	Cursor  Cursor
+	Settled int64
+	// Aside is what has been parked in the partition.
+	Aside Aside
+}
+
+// Ref names the lease.
+func (l *Lease) Ref() LeaseRef { return LeaseRef{Partition: l.Partition, Token: l.Token} }
+
+// LeaseRef names a lease by its partition and token.
+type LeaseRef struct {
+	Partition int
+	Token     string
+}
+
+// NewToken makes a token of a lease: 128 random bits in 32 hexadecimal digits.
+func NewToken() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
 }
 
 // Start says where a relay that the log has never seen begins.
@@ -159,7 +228,7 @@ type FetchRequest struct {
 
 // FetchPartition is one partition to read.
 type FetchPartition struct {
-	Partition int
+	LeaseRef
 	// After is the Next of the partition's previous batch, or the cursor of the lease.
 	After Cursor
 }
@@ -167,7 +236,10 @@ type FetchPartition struct {
 // Batch is what was read of one partition.
 type Batch struct {
 	Partition int
-	Records   []Record
+	// Lost says that the partition's lease does not hold, or that the cursor lies beyond what the server knows, as after a
+	// crash. Nothing else is set.
+	Lost    bool
+	Records []Record
 	// Late is the number of records at the front of Records that were committed late: their Sequence lies at or before the
 	// Position of the cursor that was read after. As long as one of them is unsettled, the cursor stays where it was; once
 	// all are settled, {Position: r.Sequence, Snapshot: Next.Snapshot} is a valid cursor for each further record r up to
@@ -211,8 +283,8 @@ type Aside struct {
 
 // DueRequest says which parked messages to return.
 type DueRequest struct {
-	// Partitions are the partitions to look in.
-	Partitions []int
+	// Leases are those of the partitions to look in.
+	Leases []LeaseRef
 	// Runs is the largest number of runs, RunLength that of records in one run, MaxBytes that of bytes over all.
 	Runs, RunLength, MaxBytes int
 	// BusyKeys and BusySequences are held keys and keyless parked messages that are being worked on and not to be returned.
@@ -228,6 +300,10 @@ type DueResult struct {
 	// Next is the time until the next parked message or held key (of those not returned) is due; negative when none waits
 	// for a time.
 	Next time.Duration
+	// Decisions of operators are to be applied by Decide, oldest first, up to 100.
+	Decisions []Decision
+	// Lost are partitions whose lease does not hold.
+	Lost []int
 }
 
 // Run is a piece of parked work: the parked messages of one held key in order, or one message that waits for itself.
@@ -262,7 +338,11 @@ const (
 // Release: a message may have been parked while it was slow and been delivered since.
 type Settlement struct {
 	Partition int
-	Epoch     int64
+	// Token is that of the lease under which the outcomes came about.
+	Token string
+	// Number is one more than that of the partition's last settlement (Lease.Settled). A settlement that is repeated keeps its
+	// number and its content. With TxStore.CommitSettled it is 0 for effects of parked messages, which move no cursor.
+	Number int64
 	// Cursor is the new cursor if Moved.
 	Cursor Cursor
 	Moved  bool
@@ -288,24 +368,18 @@ type Settlement struct {
 type Parked struct {
 	Sequence int64
 	Key      string
-	// FromLog: the message is copied from the log. If it is parked already, that row is updated. If it is not but has a dead
-	// letter of any state, somebody has moved it on, and nothing happens; nor if the log no longer has it and the stored
-	// cursor has passed it. Not FromLog: a parked row is updated, and if it is gone, because an operator took it away,
-	// nothing happens.
+	// FromLog: the message is copied from the log; it is an error if it is not there. Not FromLog: a parked row is updated, and
+	// if it is gone nothing happens: its consumer has processed it.
 	FromLog bool
 	Reason  ParkReason
 	// Waits: the message has no time of its own; it waits as head or follower of its held key. Otherwise it is due After
 	// from now.
 	Waits bool
 	After time.Duration
-	// Attempts is the number of attempts made so far, of which a parked row keeps the larger, and Cause, unless empty, what
-	// happened in the last one; it is added to the message's history (of which the last 20 entries are kept) and kept whole
-	// up to 4,000 bytes.
+	// Attempts is the number of attempts made so far, and Cause, unless empty, what happened in the last one; it is added to the
+	// message's history (of which the last 20 entries are kept) and kept whole up to 4,000 bytes.
 	Attempts int
 	Cause    string
-	// Redrives is that of the record. A parked row that differs in it has died and was sent back since: what became of the
-	// earlier try says nothing about it, and nothing happens.
-	Redrives int
 }
 
 // HeldKey is a key stopped by its failed head.
@@ -317,9 +391,8 @@ type HeldKey struct {
 	Cause    string
 	Attempts int
 	// After is the time from now to the next attempt; UntilDecided holds the key until an operator decides about the head's
-	// dead letter. When one has moved the head on meanwhile the key is due at once instead: with UntilDecided when no letter
-	// of the head is open, otherwise when the head has a letter and is not parked. Since when the key is held is kept when
-	// it is held already.
+	// dead letter. If no dead letter of the head is open, since an operator has decided already, the key is due at once
+	// instead. Since when the key is held is kept when it is held already.
 	After        time.Duration
 	UntilDecided bool
 }
@@ -328,22 +401,21 @@ type HeldKey struct {
 type Dead struct {
 	Sequence int64
 	Key      string
-	// FromLog: the message is moved from the parked ones if it is there, otherwise copied from the log. If it has a dead
-	// letter of any state, or the log no longer has it and the stored cursor has passed it, nothing happens. Not FromLog: it
-	// is moved from the parked ones, and if it is no longer there, nothing happens.
+	// FromLog: the message is copied from the log; it is an error if it is not there. Not FromLog: it is moved from the parked
+	// ones, and if it is gone nothing happens.
 	FromLog bool
 	// Reason is short and the same for like cases ("attempts exhausted", "undecodable"), Cause what happened in the last
 	// attempt, up to 4,000 bytes.
 	Reason, Cause string
 	Attempts      int
-	// Redrives is that of the record, as in Parked.
-	Redrives int
 }
 
-// Settled says what a Settle call did not do or did beyond what was certain.
+// Settled says what became of the settlements of a call.
 type Settled struct {
-	// Lost are partitions whose lease is no longer the caller's: nothing of their settlements was applied.
+	// Lost are partitions of which nothing was applied, because the lease does not hold or the number is not the next.
 	Lost []int
+	// Failed are partitions of which nothing was applied for another reason, e.g. a value that the database cannot hold.
+	Failed map[int]error
 	// Released are those of the keys asked to be released that are held no longer.
 	Released []string
 }

@@ -79,6 +79,9 @@ func (r *Relay) fill(batch []*item, room int) []*item {
 		if r.expired(u, now) {
 			continue
 		}
+		if r.awaitsCall(u) {
+			continue
+		}
 		if u.lane == nil {
 			batch = append(batch, u.item)
 			bytes -= u.item.size
@@ -116,6 +119,7 @@ func (r *Relay) out(batch []*item) {
 		it.started = now
 		it.partition.out++
 	}
+	r.underWay[batch[0]] = batch
 	if len(batch) == 1 {
 		r.running[batch[0]] = struct{}{}
 	}

@@ -124,14 +124,14 @@ func (r *relayState) repartition(n int, end relay.Cursor) {
 			end = endOfLog
 		}
 		sum.delivered, sum.failed = sum.delivered+c.delivered, sum.failed+c.failed
-		sum.epoch = max(sum.epoch, c.epoch)
+		sum.number = max(sum.number, c.number)
 		if c.settled.After(sum.settled) {
 			sum.settled = c.settled
 		}
 	}
 	r.cursors = nil
 	for range n {
-		r.cursors = append(r.cursors, &cursorState{cursor: end, epoch: sum.epoch + 1, settled: sum.settled})
+		r.cursors = append(r.cursors, &cursorState{cursor: end, number: sum.number, leased: true, settled: sum.settled})
 	}
 	r.cursors[0].delivered, r.cursors[0].failed = sum.delivered, sum.failed
 }

@@ -3,6 +3,7 @@ package memory
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -88,72 +89,117 @@ func (db *database) held(name, key string) (int, *parkedSet, *heldRow, error) {
 	return 0, nil, nil, fmt.Errorf("%w: key %q of relay %q", relay.ErrNotHeld, key, name)
 }
 
-// RetryHeld implements relay.HeldStore.
-func (s *Store) RetryHeld(ctx context.Context, name, key string) error {
-	_, err := s.decide(ctx, "RetryHeld", name, key, func(_ *database, _ int, parked *parkedSet, h *heldRow, at time.Time) int {
-		parked.letGo(h, at)
-		return 0
-	})
-	return err
-}
-
-// decide applies an operator's decision about a held key. The key stays held, due at once, for the process that holds its
-// partition to go on with or release: only that one knows what it has in hand.
-func (s *Store) decide(ctx context.Context, op, name, key string,
-	apply func(db *database, partition int, parked *parkedSet, h *heldRow, at time.Time) int) (int, error) {
-	n, err := do(ctx, s, op, func(db *database) (int, error) {
-		if err := db.untakenKey(name, key); err != nil {
-			return 0, err
+// RecordDecision implements relay.HeldStore.
+func (s *Store) RecordDecision(ctx context.Context, d relay.Decision) error {
+	_, err := do(ctx, s, "RecordDecision", func(db *database) (struct{}, error) {
+		partition, _, _, err := db.held(d.Relay, d.Key)
+		if err != nil || db.decision(d.ID) != nil {
+			return struct{}{}, err
 		}
-		partition, parked, h, err := db.held(name, key)
-		if err != nil {
-			return 0, err
-		}
-		if !h.undecided { // then its head is a dead letter
-			parked.findHead(h)
-		}
-		return apply(db, partition, parked, h, now()), nil
+		d.Partition, d.State, d.Outcome, d.Count = partition, relay.DecisionOpen, "", 0
+		db.decisions = append(db.decisions, &d)
+		return struct{}{}, nil
 	})
 	if err == nil {
 		s.Wake()
 	}
-	return n, err
-}
-
-// SkipHeld implements relay.HeldStore.
-func (s *Store) SkipHeld(ctx context.Context, name, key, by, reason string) error {
-	_, err := s.decide(ctx, "SkipHeld", name, key,
-		func(db *database, partition int, parked *parkedSet, h *heldRow, at time.Time) int {
-			var l *letter
-			if h.undecided {
-				l = db.relays[name].latest[h.seq]
-			} else if row := parked.take(h.seq); row != nil {
-				l = db.bury(name, partition, row, "skipped", h.cause, h.attempts, at)
-			}
-			if l != nil && l.State == deadletter.Open {
-				l.close(deadletter.Discarded, by, reason, at)
-			}
-			parked.letGo(h, at)
-			return 1
-		})
 	return err
 }
 
-// DeadHeld implements relay.HeldStore.
-func (s *Store) DeadHeld(ctx context.Context, name, key, by, reason string, all bool) (int, error) {
-	return s.decide(ctx, "DeadHeld", name, key,
-		func(db *database, partition int, parked *parkedSet, h *heldRow, at time.Time) int {
-			n := 0
-			for _, row := range slices.Clone(parked.waiting[key]) {
-				if !all && row.msg.Sequence != h.seq {
-					continue
-				}
-				parked.take(row.msg.Sequence)
-				row.history = remember(row.history, 0, at, "given up by "+by)
-				db.bury(name, partition, row, reason, h.cause, row.attempts, at)
-				n++
+// ShowDecision implements relay.HeldStore.
+func (s *Store) ShowDecision(ctx context.Context, id string) (relay.Decision, error) {
+	return do(ctx, s, "ShowDecision", func(db *database) (relay.Decision, error) {
+		if d := db.decision(id); d != nil {
+			return *d, nil
+		}
+		return relay.Decision{}, fmt.Errorf("decision %s: %w", id, relay.ErrNoDecision)
+	})
+}
+
+func (db *database) decision(id string) *relay.Decision {
+	for _, d := range db.decisions {
+		if d.ID == id {
+			return d
+		}
+	}
+	return nil
+}
+
+// openDecisions returns those of a relay's partitions that are to be applied.
+func (db *database) openDecisions(name string, partitions []int) (out []relay.Decision) {
+	for _, d := range db.decisions {
+		if d.Relay == name && d.State == relay.DecisionOpen && slices.Contains(partitions, d.Partition) && len(out) < 100 {
+			out = append(out, *d)
+		}
+	}
+	return out
+}
+
+// Decide implements relay.LogStore.
+func (s *Store) Decide(ctx context.Context, name string, lease relay.LeaseRef, id string) error {
+	_, err := do(ctx, s, "Decide", func(db *database) (struct{}, error) {
+		d := db.decision(id)
+		switch {
+		case db.lease(name, lease) == nil:
+			return struct{}{}, relay.ErrLeaseLost
+		case d == nil:
+			return struct{}{}, fmt.Errorf("decision %s: %w", id, relay.ErrNoDecision)
+		case d.State != relay.DecisionOpen:
+			return struct{}{}, nil
+		}
+		if err := db.untakenKey(name, d.Key); err != nil && !errors.Is(err, relay.ErrNotHeld) {
+			return struct{}{}, err
+		}
+		d.State, d.Outcome = relay.DecisionApplied, db.decide(d, now())
+		if d.Outcome != "" {
+			d.State = relay.DecisionRefused
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// decide applies a decision, or says why not.
+func (db *database) decide(d *relay.Decision, at time.Time) (refused string) {
+	partition, parked, h, err := db.held(d.Relay, d.Key)
+	if err != nil {
+		return relay.ErrNotHeld.Error()
+	}
+	if !h.undecided { // then the blocking message has a dead letter
+		parked.findHead(h)
+	}
+	blocking, letter := parked.rows[h.seq], db.relays[d.Relay].latest[h.seq]
+	id := ""
+	switch {
+	case h.undecided && letter != nil:
+		id = letter.Message.ID
+	case blocking != nil:
+		id = blocking.msg.ID
+	}
+	if refused := d.Refused(id, h.undecided); refused != "" {
+		return refused
+	}
+	switch d.Verb {
+	case relay.VerbSkip:
+		if !h.undecided && blocking != nil {
+			parked.take(h.seq)
+			letter = db.bury(d.Relay, partition, blocking, "skipped", h.cause, h.attempts, at)
+		}
+		if letter != nil && letter.State == deadletter.Open {
+			letter.close(deadletter.Discarded, d.By, d.Reason, at)
+			d.Count = 1
+		}
+	case relay.VerbDead, relay.VerbDeadAll:
+		for _, row := range slices.Clone(parked.waiting[d.Key]) {
+			if d.Verb == relay.VerbDead && row.msg.Sequence != h.seq {
+				continue
 			}
-			parked.letGo(h, at)
-			return n
-		})
+			parked.take(row.msg.Sequence)
+			row.history = remember(row.history, 0, at, "moved to the dead letters by "+d.By)
+			db.bury(d.Relay, partition, row, d.Reason, h.cause, row.attempts, at)
+			d.Count++
+		}
+	}
+	parked.letGo(h, at)
+	return ""
 }

@@ -15,28 +15,43 @@ const forgetOwnersAfter = 24 * time.Hour
 
 // cursorState is a relay's progress and lease in one partition.
 type cursorState struct {
-	cursor  relay.Cursor
-	owner   string
-	epoch   int64
-	until   time.Time // the lease's end
-	settled time.Time // the last settlement, or when the relay began here
+	cursor relay.Cursor
+	// number is that of the last settlement that was applied, content its digest.
+	number  int64
+	content [32]byte
+	// owner, token and incarnation are those of the lease; owner is "" when it was released, and incarnation 0 when it was
+	// never granted.
+	owner, token string
+	incarnation  int
+	leased       bool      // ever
+	settled      time.Time // the last settlement, or when the relay began here
 	// delivered and failed count messages and attempts.
 	delivered, failed int64
 }
 
-func (c *cursorState) holder(at time.Time) string {
-	if c.owner == "" || !c.until.After(at) {
+func (c *cursorState) release(incarnation int) {
+	c.owner, c.token, c.incarnation = "", "", incarnation
+}
+
+// holder is the owner of a lease that holds, "" if none does.
+func (db *database) holder(r *relayState, c *cursorState, at time.Time) string {
+	if c.owner == "" || c.incarnation != db.incarnation || !r.alive(c.owner, at) {
 		return ""
 	}
 	return c.owner
 }
 
-func (c *cursorState) release() { c.owner, c.until = "", time.Time{} }
+func (r *relayState) alive(owner string, at time.Time) bool {
+	o := r.owners[owner]
+	return o != nil && o.aliveUntil.After(at)
+}
 
 // ownerState is one process of a relay.
 type ownerState struct {
 	relay.Owner
 	started, seen, aliveUntil time.Time
+	ttl                       time.Duration
+	member                    bool // it has sent a heartbeat, and counts for the shares of the others
 }
 
 // Heartbeat implements relay.LeaseStore.
@@ -46,71 +61,98 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 			return relay.View{}, err
 		}
 		r, at := db.relay(name), now()
-		o := r.owners[owner.ID]
-		if o == nil {
-			o = &ownerState{started: at}
-			r.owners[owner.ID] = o
-		}
-		o.Owner, o.seen, o.aliveUntil = owner, at, at.Add(ttl)
-		for _, c := range r.cursors {
-			if c != nil && c.owner == owner.ID {
-				c.until = at.Add(ttl)
-			}
-		}
+		r.owner(owner, at, ttl).member = true
 		for id, o := range r.owners {
 			if at.Sub(o.aliveUntil) >= forgetOwnersAfter {
 				delete(r.owners, id)
 			}
 		}
-		return r.view(at), nil
+		return db.view(r, at), nil
 	})
 }
 
-func (r *relayState) view(at time.Time) relay.View {
+// owner records that a process is alive.
+func (r *relayState) owner(owner relay.Owner, at time.Time, ttl time.Duration) *ownerState {
+	o := r.owners[owner.ID]
+	if o == nil {
+		o = &ownerState{started: at}
+		r.owners[owner.ID] = o
+	}
+	o.Owner, o.seen, o.aliveUntil, o.ttl = owner, at, at.Add(ttl), ttl
+	return o
+}
+
+func (db *database) view(r *relayState, at time.Time) relay.View {
 	var v relay.View
 	for _, o := range r.owners {
-		if o.aliveUntil.After(at) {
+		if o.member && o.aliveUntil.After(at) {
 			v.Alive++
 		}
 	}
 	for p, c := range r.cursors {
-		if c != nil && c.epoch > 0 {
-			v.Partitions = append(v.Partitions, relay.PartitionView{Partition: p, Owner: c.holder(at), Epoch: c.epoch})
+		if c == nil || !c.leased {
+			continue
 		}
+		pv := relay.PartitionView{Partition: p}
+		if holder := db.holder(r, c, at); holder != "" {
+			pv.Owner, pv.Token = holder, c.token
+		}
+		v.Partitions = append(v.Partitions, pv)
 	}
 	return v
 }
 
 // Acquire implements relay.LeaseStore.
-func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, partitions []int, ttl time.Duration,
-	start relay.Start) ([]relay.Lease, error) {
+func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
 	return do(ctx, s, "Acquire", func(db *database) ([]relay.Lease, error) {
 		if err := s.current(db); err != nil {
 			return nil, err
 		}
-		for _, p := range partitions {
-			if p < 0 || p >= len(db.log) {
-				return nil, fmt.Errorf("acquire: there is no partition %d, the outbox has %d", p, len(db.log))
+		for _, c := range req.Claims {
+			if c.Partition < 0 || c.Partition >= len(db.log) {
+				return nil, fmt.Errorf("acquire: there is no partition %d, the outbox has %d", c.Partition, len(db.log))
 			}
 		}
 		r, at := db.relay(name), now()
+		r.owner(owner, at, req.TTL)
 		for p := range r.cursors {
 			if r.cursors[p] == nil {
-				r.cursors[p] = &cursorState{cursor: db.start(start), settled: at}
+				r.cursors[p] = &cursorState{cursor: db.start(req.Start), settled: at, incarnation: db.incarnation}
 			}
 		}
 		var out []relay.Lease
-		for _, p := range partitions {
-			c := r.cursors[p]
-			if c.holder(at) != "" {
+		for _, claim := range req.Claims {
+			c := r.cursors[claim.Partition]
+			if !db.free(r, c, owner.ID, claim, at) {
 				continue
 			}
-			c.owner, c.until = owner.ID, at.Add(ttl)
-			c.epoch++
-			out = append(out, relay.Lease{Partition: p, Owner: owner.ID, Epoch: c.epoch, Cursor: c.cursor})
+			aside, err := db.aside(r, claim.Partition, c.cursor.Position)
+			if err != nil {
+				return nil, err
+			}
+			c.owner, c.token, c.incarnation, c.leased = owner.ID, claim.Token, db.incarnation, true
+			out = append(out, relay.Lease{
+				Partition: claim.Partition, Owner: owner.ID, Token: claim.Token, Cursor: c.cursor, Settled: c.number, Aside: aside,
+			})
 		}
 		return out, nil
 	})
+}
+
+// free says whether a lease can be granted, as relay.LeaseStore has it.
+func (db *database) free(r *relayState, c *cursorState, owner string, claim relay.Claim, at time.Time) bool {
+	if c.incarnation == db.incarnation {
+		return c.owner == "" || c.owner == owner || !r.alive(c.owner, at)
+	}
+	if claim.Resume {
+		return true
+	}
+	ttl, others := time.Duration(0), false
+	for id, o := range r.owners {
+		ttl = max(ttl, o.ttl)
+		others = others || id != owner && o.aliveUntil.After(at)
+	}
+	return !others || !at.Before(db.began.Add(ttl))
 }
 
 // start is the cursor of a relay that begins.
@@ -122,12 +164,11 @@ func (db *database) start(at relay.Start) relay.Cursor {
 }
 
 // Release implements relay.LeaseStore.
-func (s *Store) Release(ctx context.Context, name string, leases []relay.Lease) error {
+func (s *Store) Release(ctx context.Context, name string, leases []relay.LeaseRef) error {
 	_, err := do(ctx, s, "Release", func(db *database) (struct{}, error) {
-		r := db.relay(name)
 		for _, l := range leases {
-			if c := r.lease(l.Partition, l.Owner, l.Epoch); c != nil {
-				c.release()
+			if c := db.lease(name, l); c != nil {
+				c.release(db.incarnation)
 			}
 		}
 		return struct{}{}, nil
@@ -135,16 +176,27 @@ func (s *Store) Release(ctx context.Context, name string, leases []relay.Lease) 
 	return err
 }
 
-// lease returns the state of a partition if owner and epoch are those of its lease, otherwise nil.
-func (r *relayState) lease(partition int, owner string, epoch int64) *cursorState {
-	if partition < 0 || partition >= len(r.cursors) {
+// lease returns the state of a partition if the lease holds, otherwise nil. It holds until another process takes it, also when
+// its time is over.
+func (db *database) lease(name string, l relay.LeaseRef) *cursorState {
+	r := db.relay(name)
+	if l.Partition < 0 || l.Partition >= len(r.cursors) {
 		return nil
 	}
-	c := r.cursors[partition]
-	if c == nil || c.owner != owner || c.epoch != epoch {
+	c := r.cursors[l.Partition]
+	if c == nil || c.owner == "" || c.token != l.Token || c.incarnation != db.incarnation {
 		return nil
 	}
 	return c
+}
+
+// Crash begins a new incarnation of the database, as when a server crashes and recovers: every lease ends. What was
+// committed stays.
+func (s *Store) Crash() {
+	s.db.mu.Lock()
+	defer s.db.mu.Unlock()
+	s.db.incarnation++
+	s.db.began = now()
 }
 
 // Leave implements relay.LeaseStore.
@@ -153,7 +205,7 @@ func (s *Store) Leave(ctx context.Context, name string, owner relay.Owner) error
 		r, at := db.relay(name), now()
 		for _, c := range r.cursors {
 			if c != nil && c.owner == owner.ID {
-				c.release()
+				c.release(db.incarnation)
 			}
 		}
 		if o := r.owners[owner.ID]; o != nil && o.aliveUntil.After(at) {
@@ -168,6 +220,9 @@ func (s *Store) Leave(ctx context.Context, name string, owner relay.Owner) error
 func (r *relayState) ownerStatus(at time.Time) []relay.OwnerStatus {
 	var out []relay.OwnerStatus
 	for _, o := range r.owners {
+		if !o.member {
+			continue
+		}
 		out = append(out, relay.OwnerStatus{
 			Owner: o.Owner, Alive: o.aliveUntil.After(at), SeenAgo: at.Sub(o.seen), Started: o.started,
 		})

@@ -130,7 +130,7 @@ func (db *database) remove(rows []*row) {
 }
 
 // Fetch implements relay.LogStore. Partitions are read in the order of the request, until MaxBytes are reached.
-func (s *Store) Fetch(ctx context.Context, _ string, req relay.FetchRequest) ([]relay.Batch, error) {
+func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) ([]relay.Batch, error) {
 	return do(ctx, s, "Fetch", func(db *database) ([]relay.Batch, error) {
 		at, present := now(), db.snapshot()
 		room := budget{left: req.MaxBytes}
@@ -142,6 +142,10 @@ func (s *Store) Fetch(ctx context.Context, _ string, req relay.FetchRequest) ([]
 			c, err := parseCursor(fp.After)
 			if err != nil {
 				return nil, fmt.Errorf("fetch partition %d: %w", fp.Partition, err)
+			}
+			if db.lease(name, fp.LeaseRef) == nil || c.seen.xmax > present.xmax {
+				out = append(out, relay.Batch{Partition: fp.Partition, Lost: true})
+				continue
 			}
 			b := db.log[fp.Partition].read(c, present, req.Limit, &room, at)
 			b.Partition = fp.Partition

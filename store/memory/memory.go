@@ -66,6 +66,10 @@ type database struct {
 	lastSeq int64
 	bytes   int64
 
+	// incarnation counts the times that the database began, the last one at began.
+	incarnation int
+	began       time.Time
+
 	nextXID uint64
 	active  map[uint64]bool // transactions that wrote and have not ended
 
@@ -80,6 +84,8 @@ type database struct {
 	locks      map[lock]*Tx
 	lastParked int64 // the sequence that Park or Bury gave last
 
+	decisions []*relay.Decision // in the order of recording
+
 	attempts map[string][]attemptRow // by message; nil before the first
 }
 
@@ -89,7 +95,7 @@ func New(cfg Config) *Store {
 		cfg.Partitions = DefaultPartitions
 	}
 	db := &database{
-		nextXID: 1, active: make(map[uint64]bool), relays: make(map[string]*relayState),
+		incarnation: 1, nextXID: 1, active: make(map[uint64]bool), relays: make(map[string]*relayState),
 		inboxes: make(map[string]*inboxState), locks: make(map[lock]*Tx),
 	}
 	db.log = newLog(cfg.Partitions)

@@ -114,13 +114,9 @@ func (p *parkedSet) findHead(h *heldRow) {
 	}
 }
 
-// remember appends to a history, of which the last entries are kept, without touching the old one. A cause that repeats the
-// last entry is that entry, settled a second time.
+// remember appends to a history, of which the last entries are kept, without touching the old one.
 func remember(history []postrider.AttemptInfo, attempt int, at time.Time, cause string) []postrider.AttemptInfo {
 	if cause == "" {
-		return history
-	}
-	if n := len(history); n > 0 && history[n-1].Attempt == attempt && history[n-1].Cause == cut(cause) {
 		return history
 	}
 	history = append(slices.Clone(history), postrider.AttemptInfo{Attempt: attempt, At: at, Cause: cut(cause)})
@@ -141,26 +137,30 @@ func (s *Store) Aside(ctx context.Context, name string, partition int, position 
 		if partition < 0 || partition >= len(db.log) {
 			return relay.Aside{}, fmt.Errorf("put aside: there is no partition %d", partition)
 		}
-		r := db.relay(name)
-		late, err := db.lateTo(r.cursors[partition], partition)
-		if err != nil {
-			return relay.Aside{}, err
-		}
-		out := relay.Aside{Keys: slices.Sorted(maps.Keys(r.parked[partition].held))}
-		for seq := range r.parked[partition].rows {
-			if seq > position || late[seq] {
-				out.Sequences = append(out.Sequences, seq)
-			}
-		}
-		for seq, l := range r.latest {
-			if (seq > position || late[seq]) && l.Partition == partition {
-				out.Sequences = append(out.Sequences, seq)
-			}
-		}
-		slices.Sort(out.Sequences)
-		out.Sequences = slices.Compact(out.Sequences)
-		return out, nil
+		return db.aside(db.relay(name), partition, position)
 	})
+}
+
+// aside is what a relay has parked or dead-lettered in a partition beyond a cursor at position.
+func (db *database) aside(r *relayState, partition int, position int64) (relay.Aside, error) {
+	late, err := db.lateTo(r.cursors[partition], partition)
+	if err != nil {
+		return relay.Aside{}, err
+	}
+	out := relay.Aside{Keys: slices.Sorted(maps.Keys(r.parked[partition].held))}
+	for seq := range r.parked[partition].rows {
+		if seq > position || late[seq] {
+			out.Sequences = append(out.Sequences, seq)
+		}
+	}
+	for seq, l := range r.latest {
+		if (seq > position || late[seq]) && l.Partition == partition {
+			out.Sequences = append(out.Sequences, seq)
+		}
+	}
+	slices.Sort(out.Sequences)
+	out.Sequences = slices.Compact(out.Sequences)
+	return out, nil
 }
 
 // lateTo returns the sequences of the rows that a cursor has passed without having seen them.
@@ -198,11 +198,17 @@ func (w dueWork) seq() int64 {
 func (s *Store) Due(ctx context.Context, name string, req relay.DueRequest) (relay.DueResult, error) {
 	return do(ctx, s, "Due", func(db *database) (relay.DueResult, error) {
 		at, r := now(), db.relay(name)
-		work, next, err := r.due(req, at)
-		if err != nil {
-			return relay.DueResult{}, err
+		var out relay.DueResult
+		held := make([]int, 0, len(req.Leases))
+		for _, l := range req.Leases {
+			if db.lease(name, l) == nil {
+				out.Lost = append(out.Lost, l.Partition)
+			} else {
+				held = append(held, l.Partition)
+			}
 		}
-		out := relay.DueResult{Next: next}
+		work, next := r.due(held, req, at)
+		out.Next, out.Decisions = next, db.openDecisions(name, held)
 		room := budget{left: req.MaxBytes}
 		for i, w := range work {
 			run, ok := r.parked[w.partition].run(w, req.RunLength, &room, at)
@@ -217,7 +223,7 @@ func (s *Store) Due(ctx context.Context, name string, req relay.DueRequest) (rel
 }
 
 // due returns the work whose time has come, oldest first, and how long the next has to wait, -1 if there is none.
-func (r *relayState) due(req relay.DueRequest, at time.Time) (work []dueWork, next time.Duration, err error) {
+func (r *relayState) due(partitions []int, req relay.DueRequest, at time.Time) (work []dueWork, next time.Duration) {
 	next = -1
 	consider := func(w dueWork) {
 		if wait := w.at.Sub(at); wait <= 0 {
@@ -226,10 +232,7 @@ func (r *relayState) due(req relay.DueRequest, at time.Time) (work []dueWork, ne
 			next = wait
 		}
 	}
-	for _, partition := range req.Partitions {
-		if partition < 0 || partition >= len(r.parked) {
-			return nil, 0, fmt.Errorf("due: there is no partition %d", partition)
-		}
+	for _, partition := range partitions {
 		p := r.parked[partition]
 		for key, h := range p.held {
 			if !h.undecided && !slices.Contains(req.BusyKeys, key) {
@@ -243,7 +246,7 @@ func (r *relayState) due(req relay.DueRequest, at time.Time) (work []dueWork, ne
 		}
 	}
 	slices.SortFunc(work, func(a, b dueWork) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.seq(), b.seq())) })
-	return work, next, nil
+	return work, next
 }
 
 // run returns the records of a piece of work, and false when there is no room for even the first of them.

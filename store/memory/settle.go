@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,41 +11,58 @@ import (
 )
 
 // Settle implements relay.LogStore. Delivered needs nothing here: the cursor says it.
-func (s *Store) Settle(ctx context.Context, name string, owner relay.Owner, settlements []relay.Settlement) (relay.Settled, error) {
+func (s *Store) Settle(ctx context.Context, name string, settlements []relay.Settlement) (relay.Settled, error) {
 	return do(ctx, s, "Settle", func(db *database) (relay.Settled, error) {
-		r, at := db.relay(name), now()
-		for _, st := range settlements {
-			if err := db.settleable(name, owner, st); err != nil {
+		at := now()
+		for _, st := range settlements { // who waits has changed nothing
+			if err := db.untakenSettlement(name, st); err != nil {
 				return relay.Settled{}, err
 			}
 		}
 		var out relay.Settled
 		for _, st := range settlements {
-			c := r.lease(st.Partition, owner.ID, st.Epoch)
-			if c == nil {
+			released, err := db.settleOne(name, st, at)
+			switch {
+			case errors.Is(err, relay.ErrLeaseLost):
 				out.Lost = append(out.Lost, st.Partition)
-				continue
+			case err != nil:
+				if out.Failed == nil {
+					out.Failed = make(map[int]error)
+				}
+				out.Failed[st.Partition] = err
+			default:
+				out.Released = append(out.Released, released...)
 			}
-			out.Released = append(out.Released, db.settleAll(name, c, st, at)...)
 		}
 		return out, nil
 	})
 }
 
-// settleable says why a settlement cannot be applied, or has to wait. One whose lease is lost can: nothing happens.
-func (db *database) settleable(name string, owner relay.Owner, st relay.Settlement) error {
+// settleOne applies a settlement if it is the next one under a lease that holds, and returns the keys that are held no longer.
+func (db *database) settleOne(name string, st relay.Settlement, at time.Time) (released []string, err error) {
 	if err := db.check(st); err != nil {
-		return err
+		return nil, err
 	}
-	r := db.relay(name)
-	c := r.lease(st.Partition, owner.ID, st.Epoch)
-	if c == nil {
-		return nil
+	c := db.lease(name, relay.LeaseRef{Partition: st.Partition, Token: st.Token})
+	content := st.Digest()
+	switch {
+	case c == nil:
+		return nil, relay.ErrLeaseLost
+	case st.Number == c.number && content == c.content:
+		for _, key := range st.Release {
+			if db.relays[name].parked[st.Partition].held[key] == nil {
+				released = append(released, key)
+			}
+		}
+		return released, nil
+	case st.Number != c.number+1:
+		return nil, relay.ErrLeaseLost
 	}
-	if err := db.checkFound(r, st, c.cursor.Position); err != nil {
-		return err
+	if err := db.checkFound(db.relay(name), st); err != nil {
+		return nil, err
 	}
-	return db.untakenSettlement(name, st)
+	c.number, c.content = st.Number, content
+	return db.settleAll(name, c, st, at), nil
 }
 
 // settleAll applies a settlement and returns the keys that are held no longer.
@@ -60,27 +78,37 @@ func (db *database) settleAll(name string, c *cursorState, st relay.Settlement, 
 }
 
 // CommitSettled implements relay.TxStore.
-func (s *Store) CommitSettled(ctx context.Context, tx *Tx, name string, owner relay.Owner, st relay.Settlement) ([]string, error) {
+func (s *Store) CommitSettled(ctx context.Context, tx *Tx, name string, st relay.Settlement) ([]string, error) {
 	released, err := do(ctx, s, "CommitSettled", func(db *database) ([]string, error) {
 		if err := tx.usable(db); err != nil {
 			return nil, err
 		}
-		if err := db.settleable(name, owner, st); err != nil {
+		if err := db.untakenSettlement(name, st); err != nil {
 			return nil, err
 		}
-		r := db.relay(name)
-		c := r.lease(st.Partition, owner.ID, st.Epoch)
-		if c == nil {
+		c := db.lease(name, relay.LeaseRef{Partition: st.Partition, Token: st.Token})
+		if c == nil || st.Number > 0 && st.Number != c.number+1 {
 			return nil, relay.ErrLeaseLost
 		}
+		r, at := db.relay(name), now()
 		for _, seq := range st.Removed {
 			if r.parked[st.Partition].rows[seq] == nil {
 				return nil, relay.ErrNotParked
 			}
 		}
-		at := now()
+		if st.Number == 0 {
+			tx.commit(at)
+			for _, seq := range st.Removed {
+				r.parked[st.Partition].take(seq)
+			}
+			return nil, nil
+		}
+		released, err := db.settleOne(name, st, at)
+		if err != nil {
+			return nil, err
+		}
 		tx.commit(at)
-		return db.settleAll(name, c, st, at), nil
+		return released, nil
 	})
 	if err != nil {
 		_ = s.Rollback(ctx, tx) // of what was committed it does nothing
@@ -101,20 +129,15 @@ func (db *database) check(st relay.Settlement) error {
 	return nil
 }
 
-// checkFound refuses a settlement that would lose messages: those to be put aside that the stored cursor has not passed
-// and that are nowhere. One that it has passed was put aside before, in a settlement whose answer was lost.
-func (db *database) checkFound(r *relayState, st relay.Settlement, position int64) error {
-	nowhere := func(fromLog bool, seq int64) bool {
-		return fromLog && seq > position && db.log[st.Partition].find(seq) == nil &&
-			r.parked[st.Partition].rows[seq] == nil && r.latest[seq] == nil
-	}
+// checkFound refuses a settlement that would lose messages: those to come from the log that are not there.
+func (db *database) checkFound(r *relayState, st relay.Settlement) error {
 	for _, p := range st.Parked {
-		if nowhere(p.FromLog, p.Sequence) {
+		if p.FromLog && db.log[st.Partition].find(p.Sequence) == nil {
 			return fmt.Errorf("settle: park message %d: it is not in the log of partition %d", p.Sequence, st.Partition)
 		}
 	}
 	for _, d := range st.Dead {
-		if nowhere(d.FromLog, d.Sequence) {
+		if d.FromLog && db.log[st.Partition].find(d.Sequence) == nil && r.parked[st.Partition].rows[d.Sequence] == nil {
 			return fmt.Errorf("settle: dead-letter message %d: it is not in the log of partition %d", d.Sequence, st.Partition)
 		}
 	}
@@ -125,17 +148,12 @@ func (db *database) checkFound(r *relayState, st relay.Settlement, position int6
 func (db *database) settle(name string, st relay.Settlement, at time.Time) {
 	parked, log, latest := db.relays[name].parked[st.Partition], db.log[st.Partition], db.relays[name].latest
 	for _, p := range st.Parked {
-		// From the log comes nothing that has a dead letter: somebody has moved it on.
-		row := source(parked, log, p.Sequence, p.FromLog && latest[p.Sequence] == nil, at)
-		if row != nil && row.redrives == p.Redrives {
+		if row := source(parked, log, p.Sequence, p.FromLog, at); row != nil {
 			parked.put(row.parkedAgain(p, at))
 		}
 	}
 	for _, d := range st.Dead {
-		if d.FromLog && latest[d.Sequence] != nil {
-			continue // the same settlement came before, and its answer was lost
-		}
-		if row := source(parked, log, d.Sequence, d.FromLog, at); row != nil && row.redrives == d.Redrives {
+		if row := source(parked, log, d.Sequence, d.FromLog, at); row != nil {
 			parked.take(d.Sequence)
 			row.history = remember(row.history, d.Attempts, at, d.Cause)
 			db.bury(name, st.Partition, row, d.Reason, d.Cause, d.Attempts, at)
@@ -145,12 +163,7 @@ func (db *database) settle(name string, st relay.Settlement, at time.Time) {
 		parked.take(seq)
 	}
 	for _, h := range st.Held {
-		l := latest[h.Sequence]
-		movedOn := l != nil && parked.rows[h.Sequence] == nil
-		if h.UntilDecided {
-			movedOn = l == nil || l.State != deadletter.Open
-		}
-		if movedOn {
+		if l := latest[h.Sequence]; h.UntilDecided && (l == nil || l.State != deadletter.Open) {
 			h.UntilDecided, h.After = false, 0
 		}
 		parked.hold(h, at)
@@ -174,7 +187,7 @@ func source(parked *parkedSet, log *partitionLog, seq int64, fromLog bool, at ti
 }
 
 func (r *parkedRow) parkedAgain(p relay.Parked, at time.Time) *parkedRow {
-	r.key, r.waits, r.reason, r.attempts, r.dueAt = p.Key, p.Waits, p.Reason, max(r.attempts, p.Attempts), time.Time{}
+	r.key, r.waits, r.reason, r.attempts, r.dueAt = p.Key, p.Waits, p.Reason, p.Attempts, time.Time{}
 	if !p.Waits {
 		r.dueAt = at.Add(p.After)
 	}

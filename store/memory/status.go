@@ -38,7 +38,7 @@ func (db *database) relayStatus(name string, at time.Time) (relay.RelayStatus, e
 		if err != nil {
 			return relay.RelayStatus{}, err
 		}
-		if c.epoch > 0 { // it was ever leased
+		if c.leased {
 			out.Partitions = append(out.Partitions, ps)
 		}
 		out.Backlog = add(out.Backlog, ps.Backlog)
@@ -69,11 +69,11 @@ func (db *database) partitionStatus(r *relayState, partition int, present snapsh
 		return relay.PartitionStatus{}, err
 	}
 	out := relay.PartitionStatus{
-		Partition: partition, Owner: state.holder(at), Epoch: state.epoch, Position: c.position,
+		Partition: partition, Owner: db.holder(r, state, at), Settlements: state.number, Position: c.position,
 		SettledAgo: at.Sub(state.settled),
 	}
 	if out.Owner != "" {
-		out.LeaseLeft = state.until.Sub(at)
+		out.LeaseLeft = r.owners[out.Owner].aliveUntil.Sub(at)
 	}
 	count := func(row *row) bool {
 		if parked.rows[row.seq] == nil {

@@ -1,0 +1,100 @@
+// Package held decides about held keys: keys that a relay or consumer has stopped because their first message failed.
+//
+//	d, err := held.Decide(ctx, store, relay.Decision{Relay: "to-nats", Key: "order/42", Verb: relay.VerbRetry, By: "ann"})
+//
+// A decision is recorded first, and then applied by the process that holds the lease of the key's partition, between two
+// attempts: a message whose call is out is not moved until the call has returned. When no process holds the lease, Decide
+// takes it for a moment and applies the decision itself. The same decision is never applied twice.
+package held
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/postrider/postrider/relay"
+)
+
+// Store is what decisions need of a store. All stores have it.
+type Store interface {
+	relay.LeaseStore
+	relay.HeldStore
+	Decide(ctx context.Context, relay string, lease relay.LeaseRef, id string) error
+}
+
+// Errors of Decide.
+var (
+	// ErrRefused: the decision does not fit the state of the key. Nothing was changed; the error says why.
+	ErrRefused = errors.New("the decision was refused")
+	// ErrNotApplied: the decision is recorded, and not applied yet.
+	ErrNotApplied = errors.New("the decision is recorded and not applied yet; the process that holds the key's partition applies " +
+		"it when its present attempt has ended")
+)
+
+const (
+	pollMin = 10 * time.Millisecond
+	pollMax = 500 * time.Millisecond
+	// leaseFor is how long a lease is taken at most when no process holds it.
+	leaseFor = 15 * time.Second
+)
+
+// Decide records a decision, waits until it is applied, and returns it as applied. Its ID is made here if it has none; a
+// decision that is repeated with its ID is applied once. Errors: relay.ErrNotHeld; ErrRefused; ErrNotApplied when ctx ends
+// before.
+func Decide(ctx context.Context, store Store, d relay.Decision) (relay.Decision, error) {
+	if d.ID == "" {
+		d.ID = relay.NewToken()
+	}
+	if err := store.RecordDecision(ctx, d); err != nil {
+		return d, err
+	}
+	owner := relay.Owner{ID: "operator-" + d.ID, Host: d.By}
+	for wait := pollMin; ; wait = min(2*wait, pollMax) {
+		now, err := store.ShowDecision(ctx, d.ID)
+		switch {
+		case ctx.Err() != nil:
+			return d, fmt.Errorf("%w: %w", ErrNotApplied, ctx.Err())
+		case err != nil:
+			return d, err
+		case now.State == relay.DecisionRefused:
+			return now, fmt.Errorf("%w: %s", ErrRefused, now.Outcome)
+		case now.State == relay.DecisionApplied:
+			return now, nil
+		}
+		if applied, err := applyAlone(ctx, store, owner, now); err != nil && ctx.Err() == nil {
+			return d, err
+		} else if applied {
+			continue
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// applyAlone applies a decision if no process holds the lease of its partition.
+func applyAlone(ctx context.Context, store Store, owner relay.Owner, d relay.Decision) (applied bool, err error) {
+	leases, err := store.Acquire(ctx, d.Relay, owner, relay.AcquireRequest{
+		Claims: []relay.Claim{{Partition: d.Partition, Token: relay.NewToken()}}, TTL: leaseFor,
+	})
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseFor)
+		defer cancel()
+		err = errors.Join(err, store.Leave(leaving, d.Relay, owner))
+	}()
+	if len(leases) == 0 {
+		return false, nil
+	}
+	err = store.Decide(ctx, d.Relay, leases[0].Ref(), d.ID)
+	if errors.Is(err, relay.ErrLeaseLost) {
+		return false, nil
+	}
+	return err == nil, err
+}

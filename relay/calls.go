@@ -1,0 +1,106 @@
+package relay
+
+// A call that has not returned outlives the lease under which it began: its context has ended, but a handler may not look.
+// While it is out, nothing else works on the same key, or the same message without a key, in this process. With HandleTx the
+// messages of a partition's line wait for its last transaction.
+
+// work is what a call works on: a key, a message without a key, or the line of a partition.
+type work struct {
+	key      string
+	sequence int64
+	line     int // one more than the partition; 0 for no line
+}
+
+func (it *item) work() work {
+	switch {
+	case it.lane.isLine():
+		return work{line: it.partition.id + 1}
+	case it.key != "":
+		return work{key: it.key}
+	default:
+		return work{sequence: it.seq}
+	}
+}
+
+// outlive notes the calls that are out when a partition is lost.
+func (r *Relay) outlive(p *partition) {
+	for _, batch := range r.underWay {
+		for _, it := range batch {
+			if it.partition == p {
+				r.callsOut[it.work()]++
+			}
+		}
+	}
+}
+
+// awaitsCall says whether a unit is to wait for a call of a lease that has ended; if so, it starts when that has returned.
+func (r *Relay) awaitsCall(u unit) bool {
+	if len(r.callsOut) == 0 {
+		return false
+	}
+	w := u.front().work()
+	if r.callsOut[w] == 0 {
+		return false
+	}
+	if u.lane != nil {
+		u.lane.running = true
+	}
+	r.callsAwaited[w] = append(r.callsAwaited[w], u)
+	return true
+}
+
+// returned notes that a call has returned, and lets go on what has waited for it.
+func (r *Relay) returned(batch []*item) {
+	delete(r.underWay, batch[0])
+	for _, it := range batch {
+		if !it.partition.gone {
+			continue
+		}
+		w := it.work()
+		if r.callsOut[w]--; r.callsOut[w] > 0 {
+			continue
+		}
+		delete(r.callsOut, w)
+		waiting := r.callsAwaited[w]
+		delete(r.callsAwaited, w)
+		for _, u := range waiting {
+			r.resumeUnit(u)
+		}
+	}
+}
+
+// resumeUnit makes ready what has waited for a call, unless its partition is lost or being left.
+func (r *Relay) resumeUnit(u unit) {
+	p := u.partition()
+	switch {
+	case u.lane != nil:
+		u.lane.running = false
+		if !p.gone {
+			r.closeLane(p, u.lane)
+		}
+	case p.gone:
+		r.drop(u.item)
+	case p.leaving:
+		p.withdrawn = append(p.withdrawn, u.item)
+		r.left(p)
+	default:
+		r.sched.ready(u)
+	}
+	r.changed.Broadcast()
+}
+
+// unawait takes the messages without a key of a partition that is being left out of those that wait for calls.
+func (r *Relay) unawait(p *partition) (items []*item) {
+	for w, units := range r.callsAwaited {
+		kept := units[:0]
+		for _, u := range units {
+			if u.item != nil && u.item.partition == p {
+				items = append(items, u.item)
+			} else {
+				kept = append(kept, u)
+			}
+		}
+		r.callsAwaited[w] = kept
+	}
+	return items
+}

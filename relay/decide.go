@@ -1,0 +1,97 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"slices"
+)
+
+// decideAll applies operators' decisions, between attempts: when no call on the key is out and everything that this process
+// knows of the key is recorded. Those that must wait are offered again.
+func (r *Relay) decideAll(ctx context.Context, decisions []Decision, parts []*partition) error {
+	for i := range decisions {
+		d := &decisions[i]
+		p, ready := r.prepareDecision(d, parts)
+		if !ready {
+			continue
+		}
+		bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL)
+		err := r.store.Decide(bounded, r.cfg.Name, p.ref(), d.ID)
+		cancel()
+		r.decided(p, d, err)
+		if err != nil && !errors.Is(err, ErrLeaseLost) {
+			return err
+		}
+	}
+	return nil
+}
+
+// prepareDecision stops the work on a key, and reports whether a decision about it can be applied now.
+func (r *Relay) prepareDecision(d *Decision, parts []*partition) (_ *partition, ready bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.partitions[d.Partition]
+	if p == nil || p.leaving || !slices.Contains(parts, p) {
+		return nil, false
+	}
+	h := p.held[d.Key]
+	if h == nil {
+		return p, true // nothing of the key is in memory
+	}
+	if !h.deciding {
+		h.deciding = true
+		if l := p.lanes[d.Key]; l != nil && !l.running {
+			r.unloadLane(p, l)
+		}
+	}
+	if p.works(d.Key) || r.callsOut[work{key: d.Key}] > 0 {
+		h.decideAfter = 0
+		return p, false
+	}
+	if h.decideAfter == 0 {
+		h.decideAfter = p.stored
+		if p.sending {
+			h.decideAfter++
+		}
+		if p.count > 0 {
+			h.decideAfter++
+			signal(r.settleWake)
+		}
+	}
+	return p, p.stored >= h.decideAfter && h.heads == 0 && h.unrecorded == 0 && !h.releasing
+}
+
+// decided lets the work on a key go on.
+func (r *Relay) decided(p *partition, d *Decision, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h := p.held[d.Key]; h != nil && err == nil {
+		h.deciding, h.decideAfter = false, 0
+	}
+	switch {
+	case p.gone:
+	case errors.Is(err, ErrLeaseLost):
+		r.taken(p)
+	case err == nil:
+		r.cfg.Logger.Info("operator's decision about a held key was taken up", "relay", r.cfg.Name, "key", d.Key, "verb", d.Verb, "by", d.By)
+	}
+	signal(r.dueWake)
+}
+
+// decides says whether a decision about a key is to be applied.
+func (p *partition) decides(key string) bool {
+	h := p.held[key]
+	return h != nil && h.deciding
+}
+
+// unloadLane drops what waits in the lane of a held key: the store has it among the parked messages of the key, or is told
+// now.
+func (r *Relay) unloadLane(p *partition, l *lane) {
+	r.sched.remove(l)
+	for l.head != nil {
+		r.parkFollower(l.pop())
+	}
+	if !l.running {
+		delete(p.lanes, l.key)
+	}
+}
