@@ -127,7 +127,7 @@ func (r *Relay) answered(ctx context.Context, batch []*sent, res Settled, err er
 			applied = append(applied, s)
 			continue
 		}
-		r.unrecorded(ctx, s, failed)
+		r.unrecorded(ctx, s, failed, err == nil)
 	}
 	if len(applied) > 0 {
 		r.settleOutage.ended(r)
@@ -135,8 +135,11 @@ func (r *Relay) answered(ctx context.Context, batch []*sent, res Settled, err er
 	}
 }
 
-// unrecorded sees to it that a settlement is repeated, unless its lease has ended.
-func (r *Relay) unrecorded(ctx context.Context, s *sent, err error) {
+// maxRefusals is how often a settlement is refused before what this process holds of its partition is read anew.
+const maxRefusals = 10
+
+// unrecorded sees to it that a settlement is repeated, unless its lease has ended. definite says that it was not applied.
+func (r *Relay) unrecorded(ctx context.Context, s *sent, err error, definite bool) {
 	if s.partition.gone {
 		r.unsettled -= s.count
 		return
@@ -144,7 +147,11 @@ func (r *Relay) unrecorded(ctx context.Context, s *sent, err error) {
 	if ctx.Err() == nil {
 		r.settleOutage.began(r, err)
 	}
-	s.tries++
+	if s.tries++; definite && s.tries >= maxRefusals {
+		r.taken(s.partition)
+		r.unsettled -= s.count
+		return
+	}
 	wait := Backoff(settleRetryMin, settleRetryMax, s.tries)
 	s.retryAt = time.Now().Add(wait)
 	s.partition.repeat = s

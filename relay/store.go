@@ -133,18 +133,15 @@ type Owner struct {
 type View struct {
 	// Alive is the number of owners that are alive, the caller included.
 	Alive int
-	// Partitions has one entry per partition that was ever leased.
+	// Partitions has an entry for each partition that is held.
 	Partitions []PartitionView
 }
 
 // PartitionView says who holds a partition.
 type PartitionView struct {
 	Partition int
-	// Owner is the holder's Owner.ID, "" when nobody holds the partition (released, expired, or granted by another incarnation
-	// of the server).
-	Owner string
-	// Token is that of the lease, "" when nobody holds it.
-	Token string
+	// Owner is the holder's Owner.ID, Token that of the lease.
+	Owner, Token string
 }
 
 // AcquireRequest says which leases a process wants.
