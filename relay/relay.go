@@ -54,6 +54,7 @@ type Relay struct {
 	total        int // partitions of the outbox; fixed before any loop starts
 	sched        scheduler
 	circuit      circuit
+	answered     time.Time          // when the destination answered last
 	running      map[*item]struct{} // single calls under way, for ParkAfter
 	fresh, aside budget
 	order        uint64    // of the message that was taken into memory last

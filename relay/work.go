@@ -127,7 +127,7 @@ func (r *Relay) deliver(batch []*item, msgs []*postrider.Message, probe bool) {
 	returned := false
 	defer func() {
 		if !returned {
-			errs = fail(len(batch), errors.New("the call ended its goroutine (runtime.Goexit)"))
+			errs = fail(len(batch), &brokenCall{errors.New("the call ended its goroutine (runtime.Goexit)")})
 		}
 		r.complete(batch, verdicts(errs), probe)
 	}()
@@ -145,7 +145,12 @@ type verdict struct {
 	canceled bool
 	// unhandled: no handler takes it. cut: the call was cut off from this side.
 	unhandled, cut bool
+	// timedOut: the time of the call was over. broken: the call itself failed, and says nothing about any one message.
+	timedOut, broken bool
 }
+
+// is says whether it is a failure of a kind.
+func (v *verdict) is(kind postrider.OutcomeKind) bool { return v.failed && v.outcome.Kind == kind }
 
 // verdicts reads the errors of a call; nil stands for success of all.
 func verdicts(errs []error) []verdict {
@@ -177,6 +182,8 @@ func readError(err error) (v verdict) {
 	v.behind = errors.Is(err, postrider.ErrBehind)
 	v.canceled = errors.Is(err, context.Canceled)
 	v.unhandled = errors.Is(err, errUnhandled)
+	v.timedOut = errors.Is(err, context.DeadlineExceeded)
+	_, v.broken = errors.AsType[*brokenCall](err)
 	return v
 }
 
@@ -184,7 +191,7 @@ func readError(err error) (v verdict) {
 func (r *Relay) call(batch []*item, msgs []*postrider.Message) (errs []error) {
 	defer func() {
 		if v := recover(); v != nil {
-			errs = fail(len(batch), &PanicError{Value: v, Stack: string(debug.Stack())})
+			errs = fail(len(batch), &brokenCall{&PanicError{Value: v, Stack: string(debug.Stack())}})
 		}
 	}()
 	ctx, release := r.callContext(batch)
@@ -271,7 +278,7 @@ func (r *Relay) hand(ctx context.Context, msgs []*postrider.Message) []error {
 	}
 	errs := r.publish(ctx, msgs)
 	if errs != nil && len(errs) != len(msgs) {
-		return fail(len(msgs), fmt.Errorf("publisher answered for %d messages of %d; it breaks its contract", len(errs), len(msgs)))
+		return fail(len(msgs), &brokenCall{fmt.Errorf("publisher answered for %d messages of %d; it breaks its contract", len(errs), len(msgs))})
 	}
 	return errs
 }
@@ -283,6 +290,12 @@ func fail(n int, err error) []error {
 	}
 	return errs
 }
+
+// brokenCall is the failure of a call that says nothing about any one of its messages.
+type brokenCall struct{ err error }
+
+func (e *brokenCall) Error() string { return e.err.Error() }
+func (e *brokenCall) Unwrap() error { return e.err }
 
 // PanicError is the failure of a handler or publisher that panicked.
 type PanicError struct {
