@@ -82,6 +82,8 @@ func (r *Relay) judge(batch []*item, verdicts []verdict, probe bool) {
 		return
 	}
 	answered, silent, broken, units := 0, 0, 0, 0
+	limit := r.attemptTimeout()
+	over := limit > 0 && time.Since(batch[0].started) >= limit
 	for i, it := range batch {
 		var v verdict
 		if verdicts != nil {
@@ -97,7 +99,7 @@ func (r *Relay) judge(batch []*item, verdicts []verdict, probe bool) {
 		case v.is(postrider.BrokerUnavailable):
 		case v.is(postrider.Retried) && v.broken:
 			broken++
-		case v.is(postrider.Retried) && v.timedOut:
+		case over && v.timedOut && !v.is(postrider.DeadLettered):
 			silent++
 		default:
 			answered++
@@ -108,7 +110,7 @@ func (r *Relay) judge(batch []*item, verdicts []verdict, probe bool) {
 	}
 	if answered == 0 && (broken > 0 && units > 1 || silent > 0 && !r.answered.After(batch[0].started)) {
 		for i := range verdicts {
-			if v := &verdicts[i]; batch[i].err == nil && v.is(postrider.Retried) {
+			if v := &verdicts[i]; v.broken || v.timedOut && !v.cut && !v.behind {
 				v.outcome.Kind = postrider.BrokerUnavailable
 			}
 		}

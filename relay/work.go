@@ -196,11 +196,7 @@ func (r *Relay) call(batch []*item, msgs []*postrider.Message) (errs []error) {
 	}()
 	ctx, release := r.callContext(batch)
 	defer release()
-	timeout := r.cfg.AttemptTimeout
-	if timeout == 0 && r.publish != nil {
-		timeout = defaultPublishTimeout
-	}
-	if timeout > 0 {
+	if timeout := r.attemptTimeout(); timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("attempt took longer than %s: %w", timeout, context.DeadlineExceeded))
 		defer cancel()
@@ -209,6 +205,14 @@ func (r *Relay) call(batch []*item, msgs []*postrider.Message) (errs []error) {
 		return r.callDecodable(ctx, batch)
 	}
 	return r.hand(ctx, msgs)
+}
+
+// attemptTimeout bounds a call; 0 means that nothing does.
+func (r *Relay) attemptTimeout() time.Duration {
+	if r.cfg.AttemptTimeout == 0 && r.publish != nil {
+		return defaultPublishTimeout
+	}
+	return r.cfg.AttemptTimeout
 }
 
 // callContext ends with the lease of any partition that the messages belong to.
