@@ -72,7 +72,9 @@
 //     nothing is fetched, nothing is parked; one message at a time probes, each time another one, which is read if need
 //     be: it may be the message that gets no answer.
 //   - A handler takes longer than ParkAfter: its message is parked while it works on, so that the cursor can move. Its
-//     outcome finds it there.
+//     outcome finds it there. Another worker starts, up to MaxSlowCalls of them, so that handlers that hang, even if they
+//     ignore the end of their context after AttemptTimeout, stop their own keys only. A handler of HandleTx that does so stops
+//     its partition.
 //   - A key is slow, and its waiting messages hold back the cursor or fill the memory: they are parked behind it and come
 //     back in runs.
 //   - The process stops or hands a partition over: what waits in memory before messages that were delivered, or was

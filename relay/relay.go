@@ -56,6 +56,9 @@ type Relay struct {
 	circuit      circuit
 	answered     time.Time          // when the destination answered last
 	running      map[*item]struct{} // single calls under way, for ParkAfter
+	underWay     map[*call]struct{} // calls that can give their worker's place to another
+	slow         int                // those that have
+	slowFull     bool               // no further ones can
 	fresh, aside budget
 	order        uint64    // of the message that was taken into memory last
 	now          time.Time // when that was
@@ -92,6 +95,7 @@ func New(store Store, cfg Config) (*Relay, error) {
 		lastSettle: make(chan struct{}),
 		partitions: make(map[int]*partition),
 		running:    make(map[*item]struct{}),
+		underWay:   make(map[*call]struct{}),
 		drains:     make(map[*drain]struct{}),
 		doubts:     make(map[int]*doubt),
 	}
@@ -155,9 +159,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	loops.Go(func() { r.dueLoop(background) })
 	loops.Go(func() { r.listen(background) })
 	loops.Go(func() { r.maintainLoop(background) })
-	if r.tx == nil {
-		loops.Go(func() { r.parkSlowLoop(background) })
-	}
+	loops.Go(func() { r.slowLoop(background) })
 	settled := make(chan struct{})
 	go func() { defer close(settled); r.settleLoop(background) }()
 	leasing, endLeasing := context.WithCancel(background)

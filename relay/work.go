@@ -14,27 +14,27 @@ import (
 var errUnhandled = errors.New("no handler takes messages of this type; start a process that has one, or pass over its " +
 	"topic with Config.Topics")
 
-// defaultPublishTimeout bounds a Publish call when Config.AttemptTimeout does not.
-const defaultPublishTimeout = 30 * time.Second
-
-// worker delivers until the relay ends.
+// worker delivers until the relay ends, or until another worker has taken its place during a slow call.
 func (r *Relay) worker() {
-	finished := false
+	finished, current := false, &call{}
 	defer func() {
-		if !finished { // a handler ended this goroutine (runtime.Goexit); the place is filled again
+		if !finished && !r.replaced(current) { // a handler ended this goroutine (runtime.Goexit)
 			r.workers.Go(r.worker)
 		}
 	}()
 	batch := make([]*item, 0, r.cfg.MaxBatch)
 	for {
 		var probe bool
-		batch, probe = r.take(batch[:0])
+		batch, probe = r.take(batch[:0], current)
 		if len(batch) == 0 {
 			finished = true
 			return
 		}
 		if r.tx != nil {
 			r.transact(batch, probe)
+			if finished = r.replaced(current); finished {
+				return
+			}
 			continue
 		}
 		msgs := make([]*postrider.Message, len(batch)) // the publisher may keep it, beyond its time even
@@ -45,12 +45,15 @@ func (r *Relay) worker() {
 			msgs[i] = it.msg
 		}
 		r.deliver(batch, msgs, probe)
+		if finished = r.replaced(current); finished {
+			return
+		}
 	}
 }
 
 // take waits for work and takes as much of it as one call may have, and says whether the call is a probe of the circuit. It
 // returns nothing when the relay ends.
-func (r *Relay) take(batch []*item) (_ []*item, probe bool) {
+func (r *Relay) take(batch []*item, current *call) (_ []*item, probe bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for r.life.Err() == nil {
@@ -58,6 +61,10 @@ func (r *Relay) take(batch []*item) (_ []*item, probe bool) {
 		if room > 0 && r.sched.len() > 0 {
 			if batch = r.fill(batch, room); len(batch) > 0 {
 				r.out(batch)
+				if len(batch) == 1 || r.publish == nil {
+					current.since = time.Now()
+					r.underWay[current] = struct{}{}
+				}
 				return batch, r.circuit.started()
 			}
 			continue
@@ -207,12 +214,16 @@ func (r *Relay) call(batch []*item, msgs []*postrider.Message) (errs []error) {
 	return r.hand(ctx, msgs)
 }
 
-// attemptTimeout bounds a call; 0 means that nothing does.
+// attemptTimeout bounds a call, or each attempt in a transaction; 0 means that nothing does.
 func (r *Relay) attemptTimeout() time.Duration {
-	if r.cfg.AttemptTimeout == 0 && r.publish != nil {
-		return defaultPublishTimeout
+	switch limit := r.cfg.AttemptTimeout; {
+	case limit != 0:
+		return max(limit, 0)
+	case r.tx != nil:
+		return min(DefaultAttemptTimeout, r.cfg.LeaseTTL*2/3)
+	default:
+		return DefaultAttemptTimeout
 	}
-	return r.cfg.AttemptTimeout
 }
 
 // callContext ends with the lease of any partition that the messages belong to.
