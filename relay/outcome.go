@@ -2,7 +2,6 @@ package relay
 
 import (
 	"fmt"
-	"log/slog"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -258,10 +257,7 @@ func (r *Relay) failed(it *item, v *verdict) (stops bool) {
 			after = r.backoff(attempts)
 		}
 	}
-	if r.cfg.Logger.Enabled(r.life, slog.LevelDebug) {
-		r.cfg.Logger.Debug("message is put off", "relay", r.cfg.Name, "message", it.msg.ID, "type", it.msg.Type, "key", it.key,
-			"tenant", it.msg.Tenant, "attempts", attempts, "reason", reason, "after", after, "cause", firstLine(v.cause))
-	}
+	r.logFailure(it, it.attempts+1, reason, after, v, cause == "")
 	pk := Parked{Reason: reason, After: after, Attempts: attempts, Cause: cause}
 	if it.key != "" {
 		pk.Waits, pk.After = true, 0

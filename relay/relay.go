@@ -59,6 +59,7 @@ type Relay struct {
 	underWay     map[*call]struct{} // calls that can give their worker's place to another
 	slow         int                // those that have
 	slowFull     bool               // no further ones can
+	failures     logLimit
 	fresh, aside budget
 	order        uint64    // of the message that was taken into memory last
 	now          time.Time // when that was
