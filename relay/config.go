@@ -61,8 +61,9 @@ type Config struct {
 	// MaxInFlight and MaxInFlightBytes bound the messages that the relay holds in memory: two thirds for fresh ones, a third
 	// for parked ones that are due. One message of each kind is always allowed. Defaults: 8,192 and 16 MiB.
 	MaxInFlight, MaxInFlightBytes int
-	// MaxHeldKeys bounds the held keys that the relay keeps in memory; a relay that reaches it stops reading fresh messages
-	// until some are released. Default: 100,000.
+	// MaxHeldKeys bounds the held keys that the relay keeps in memory, not counting those that it works on. When more are held,
+	// each fetch looks them up in the store, if it can (HeldFinder); otherwise the relay stops reading fresh messages until
+	// some are released. Default: 100,000.
 	MaxHeldKeys int
 
 	// MaxAttempts is the number of attempts before a message is dead. Default: 10.

@@ -64,6 +64,9 @@ type Relay struct {
 	order        uint64    // of the message that was taken into memory last
 	now          time.Time // when that was
 	heldKeys     int
+	finder       HeldFinder // nil if the store is none
+	heldLimit    int        // the number of held keys in memory above which some are unloaded
+	views        map[*heldView]struct{}
 	unsettled    int // outcomes not yet recorded
 	nextDue      time.Time
 	dueFull      bool      // parked messages are not read for want of room
@@ -97,9 +100,12 @@ func New(store Store, cfg Config) (*Relay, error) {
 		partitions: make(map[int]*partition),
 		running:    make(map[*item]struct{}),
 		underWay:   make(map[*call]struct{}),
+		views:      make(map[*heldView]struct{}),
+		heldLimit:  cfg.MaxHeldKeys,
 		drains:     make(map[*drain]struct{}),
 		doubts:     make(map[int]*doubt),
 	}
+	r.finder, _ = store.(HeldFinder)
 	r.changed = sync.NewCond(&r.mu)
 	r.fresh, r.aside = cfg.budgets()
 	r.life, r.endLife = context.WithCancel(context.Background())

@@ -238,8 +238,7 @@ func (r *Relay) released(p *partition, key string, done bool) {
 		h.heads++
 		r.recorded(p)
 	default:
-		delete(p.held, key)
-		r.heldKeys--
+		r.dropHeld(p, key)
 	}
 }
 
