@@ -94,7 +94,20 @@ func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
 	}
 	bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL)
 	defer cancel()
+	view := r.beginView()
+	defer r.endView(view)
 	res, err := r.store.Due(bounded, r.cfg.Name, req)
+	if err == nil {
+		err = view.find(bounded, r, func(yield func(int, string)) {
+			for i := range res.Runs {
+				if run := &res.Runs[i]; run.Key == "" {
+					for j := range run.Records {
+						yield(run.Partition, run.Records[j].Message.Key)
+					}
+				}
+			}
+		})
+	}
 	if err != nil {
 		return false, err
 	}
@@ -119,7 +132,7 @@ func (r *Relay) admitDueResult(res *DueResult, parts []*partition) {
 	r.now = time.Now()
 	for i := range res.Runs {
 		if p := r.partitions[res.Runs[i].Partition]; p != nil && !p.leaving && slices.Contains(parts, p) {
-			r.admitRun(p, &res.Runs[i])
+			r.admitRun(p, &res.Runs[i], view)
 		}
 	}
 	if len(res.Runs) > 0 {
@@ -163,10 +176,10 @@ func (r *Relay) dueRequest() (DueRequest, []*partition) {
 }
 
 // admitRun takes a piece of parked work into the scheduler.
-func (r *Relay) admitRun(p *partition, in *Run) {
+func (r *Relay) admitRun(p *partition, in *Run, view *heldView) {
 	if in.Key == "" {
 		for i := range in.Records {
-			r.admitDue(p, &in.Records[i])
+			r.admitDue(p, &in.Records[i], view)
 		}
 		return
 	}
@@ -188,13 +201,13 @@ func (r *Relay) admitRun(p *partition, in *Run) {
 }
 
 // admitDue takes one message that waited for itself: without a key, or delayed.
-func (r *Relay) admitDue(p *partition, rec *Record) {
+func (r *Relay) admitDue(p *partition, rec *Record, view *heldView) {
 	if _, busy := p.busy[rec.Message.Sequence]; busy {
 		return
 	}
 	it := r.parkedItem(p, rec, &run{left: 1})
 	p.busy[rec.Message.Sequence] = struct{}{}
-	if h := p.held[rec.Message.Key]; h != nil { // the key is held: take the place in its queue
+	if r.heldKey(p, rec.Message.Key, view) != nil { // the key is held: take the place in its queue
 		r.park(it, Parked{Reason: ParkHeld, Waits: true, Attempts: rec.Attempts})
 		r.drop(it)
 		return
@@ -209,17 +222,6 @@ func (r *Relay) parkedItem(p *partition, rec *Record, piece *run) *item {
 	}
 	r.load(it, &r.aside)
 	return it
-}
-
-// holdKey marks a key as held in memory.
-func (r *Relay) holdKey(p *partition, key string) *held {
-	h := p.held[key]
-	if h == nil {
-		h = &held{}
-		p.held[key] = h
-		r.heldKeys++
-	}
-	return h
 }
 
 // release asks for a held key to be let go.

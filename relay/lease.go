@@ -37,11 +37,15 @@ func (r *Relay) beat(ctx context.Context) time.Duration {
 	view, err := r.store.Heartbeat(bounded, r.cfg.Name, r.owner, r.cfg.leaseLife())
 	if err != nil {
 		if ctx.Err() == nil {
-			r.leaseOutage.began(r, err)
+			if r.leaseOutage.failed(asked) {
+				r.cfg.Logger.Warn("relay cannot renew its leases and keeps trying", "relay", r.cfg.Name, "error", err)
+			}
 		}
 		return soon
 	}
-	r.leaseOutage.ended(r)
+	if lasted, failures, ended := r.leaseOutage.succeeded(asked); ended {
+		r.cfg.Logger.Info("relay renews its leases again", "relay", r.cfg.Name, "after", lasted, "failures", failures)
+	}
 	free, surplus, stray := r.renewed(view, asked)
 	if len(stray) > 0 { // leases whose grant was never heard of
 		_ = r.store.Release(bounded, r.cfg.Name, stray) // tried again with the next beat

@@ -54,11 +54,19 @@ type Relay struct {
 	total        int // partitions of the outbox; fixed before any loop starts
 	sched        scheduler
 	circuit      circuit
+	answered     time.Time          // when the destination answered last
 	running      map[*item]struct{} // single calls under way, for ParkAfter
+	underWay     map[*call]struct{} // calls that can give their worker's place to another
+	slow         int                // those that have
+	slowFull     bool               // no further ones can
+	failures     logLimit
 	fresh, aside budget
 	order        uint64    // of the message that was taken into memory last
 	now          time.Time // when that was
 	heldKeys     int
+	finder       HeldFinder // nil if the store is none
+	heldLimit    int        // the number of held keys in memory above which some are unloaded
+	views        map[*heldView]struct{}
 	unsettled    int // outcomes not yet recorded
 	nextDue      time.Time
 	dueFull      bool      // parked messages are not read for want of room
@@ -68,7 +76,7 @@ type Relay struct {
 	doubts       map[int]*doubt    // by partition
 	claims       map[int]string    // tokens of acquisitions whose answers are not known, by partition
 	resume       map[int]time.Time // until when a partition that was lost may be taken again at once
-	underWay     map[*item][]*item // batches whose calls have not returned, by their first message
+	batches      map[*item][]*item // batches whose calls have not returned, by their first message
 	callsOut     map[work]int      // those of leases that have ended, by what they work on
 	callsAwaited map[work][]unit   // what starts when they have returned
 	leaseOutage  outage
@@ -95,17 +103,19 @@ func New(store Store, cfg Config) (*Relay, error) {
 		fetchWake: make(chan struct{}, 1), dueWake: make(chan struct{}, 1),
 		leaseWake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1),
 		beatWake: make(chan struct{}, 1), dueSooner: make(chan struct{}, 1),
-		lastSettle:   make(chan struct{}),
-		partitions:   make(map[int]*partition),
-		running:      make(map[*item]struct{}),
-		drains:       make(map[*drain]struct{}),
-		doubts:       make(map[int]*doubt),
-		leaseOutage:  outage{begins: "relay cannot renew its leases and keeps trying", ends: "relay renews its leases again"},
-		settleOutage: outage{begins: "relay cannot record outcomes and keeps trying", ends: "relay records outcomes again"},
-		claims:       make(map[int]string),
-		resume:       make(map[int]time.Time),
-		underWay:     make(map[*item][]*item), callsOut: make(map[work]int), callsAwaited: make(map[work][]unit),
+		lastSettle: make(chan struct{}),
+		partitions: make(map[int]*partition),
+		running:    make(map[*item]struct{}),
+		underWay:   make(map[*call]struct{}),
+		batches:    make(map[*item][]*item),
+		callsOut:   make(map[work]int), callsAwaited: make(map[work][]unit),
+		views:     make(map[*heldView]struct{}),
+		heldLimit: cfg.MaxHeldKeys,
+		drains:    make(map[*drain]struct{}),
+		doubts:    make(map[int]*doubt),
+		claims:    make(map[int]string), resume: make(map[int]time.Time),
 	}
+	r.finder, _ = store.(HeldFinder)
 	r.changed = sync.NewCond(&r.mu)
 	r.fresh, r.aside = cfg.budgets()
 	r.life, r.endLife = context.WithCancel(context.Background())
@@ -166,9 +176,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	loops.Go(func() { r.dueLoop(background) })
 	loops.Go(func() { r.listen(background) })
 	loops.Go(func() { r.maintainLoop(background) })
-	if r.tx == nil {
-		loops.Go(func() { r.parkSlowLoop(background) })
-	}
+	loops.Go(func() { r.slowLoop(background) })
 	settled := make(chan struct{})
 	go func() { defer close(settled); r.settleLoop(background) }()
 	leasing, endLeasing := context.WithCancel(background)

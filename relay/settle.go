@@ -130,7 +130,9 @@ func (r *Relay) answered(ctx context.Context, batch []*sent, res Settled, err er
 		r.unrecorded(ctx, s, failed, err == nil)
 	}
 	if len(applied) > 0 {
-		r.settleOutage.ended(r)
+		if lasted, failures, ended := r.settleOutage.succeeded(time.Now()); ended {
+			r.cfg.Logger.Info("relay records outcomes again", "relay", r.cfg.Name, "after", lasted, "failures", failures)
+		}
 		r.applied(applied, res)
 	}
 }
@@ -144,8 +146,8 @@ func (r *Relay) unrecorded(ctx context.Context, s *sent, err error, definite boo
 		r.unsettled -= s.count
 		return
 	}
-	if ctx.Err() == nil {
-		r.settleOutage.began(r, err)
+	if ctx.Err() == nil && r.settleOutage.failed(time.Now()) {
+		r.cfg.Logger.Warn("relay cannot record outcomes and keeps trying", "relay", r.cfg.Name, "error", err)
 	}
 	if s.tries++; definite && s.tries >= maxRefusals {
 		r.taken(s.partition)
@@ -275,8 +277,7 @@ func (r *Relay) released(p *partition, key string, done bool) {
 		h.heads++
 		r.recorded(p)
 	default:
-		delete(p.held, key)
-		r.heldKeys--
+		r.dropHeld(p, key)
 	}
 }
 
