@@ -111,12 +111,12 @@ func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	r.admitDueResult(&res, parts)
+	r.admitDueResult(&res, parts, view)
 	return res.More && len(res.Runs) > 0, r.decideAll(ctx, res.Decisions, parts)
 }
 
 // admitDueResult takes in what was found.
-func (r *Relay) admitDueResult(res *DueResult, parts []*partition) {
+func (r *Relay) admitDueResult(res *DueResult, parts []*partition, view *heldView) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, id := range res.Lost {
@@ -145,14 +145,14 @@ func (r *Relay) dueRequest() (DueRequest, []*partition) {
 	defer r.mu.Unlock()
 	now, room := time.Now(), r.aside.maxMessages-r.aside.messages
 	r.dueFull = room <= 0 || r.aside.bytes >= r.aside.maxBytes
-	if r.dueFull || r.circuit.open() && !r.lacksProbe(now) {
-		return DueRequest{}, nil
-	}
-	if r.circuit.open() {
+	switch {
+	case r.dueFull || r.circuit.open() && !r.lacksProbe(now):
+		room = 0 // decisions of operators only
+	case r.circuit.open():
 		room = 1
 	}
-	req := DueRequest{Runs: min(dueRuns, room), MaxBytes: r.aside.maxBytes - r.aside.bytes}
-	req.RunLength = min(dueRunLength, max(room/req.Runs, 1))
+	req := DueRequest{Runs: min(dueRuns, room), MaxBytes: max(r.aside.maxBytes-r.aside.bytes, 0)}
+	req.RunLength = min(dueRunLength, max(room/max(req.Runs, 1), 1))
 	var parts []*partition
 	for _, p := range r.partitions {
 		if p.leaving || !now.Before(p.until) {

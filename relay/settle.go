@@ -70,7 +70,7 @@ func (r *Relay) flush(ctx context.Context) (again bool) {
 		bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL)
 		res, err := r.store.Settle(bounded, r.cfg.Name, settlements)
 		cancel()
-		r.answered(ctx, batch, res, err)
+		r.takeAnswer(ctx, batch, res, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,8 +113,8 @@ func (r *Relay) collect() []*sent {
 	return batch
 }
 
-// answered takes in the store's answer for each settlement; an error is the answer for all.
-func (r *Relay) answered(ctx context.Context, batch []*sent, res Settled, err error) {
+// takeAnswer takes in the store's answer for each settlement; an error is the answer for all.
+func (r *Relay) takeAnswer(ctx context.Context, batch []*sent, res Settled, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	applied := batch[:0:0]

@@ -282,7 +282,7 @@ type Aside struct {
 type DueRequest struct {
 	// Leases are those of the partitions to look in.
 	Leases []LeaseRef
-	// Runs is the largest number of runs, RunLength that of records in one run, MaxBytes that of bytes over all.
+	// Runs is the largest number of runs (0 asks for decisions only), RunLength that of records in one run, MaxBytes that of bytes over all.
 	Runs, RunLength, MaxBytes int
 	// BusyKeys and BusySequences are held keys and keyless parked messages that are being worked on and not to be returned.
 	BusyKeys      []string
