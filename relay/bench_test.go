@@ -26,15 +26,15 @@ func (*endless) Heartbeat(context.Context, string, relay.Owner, time.Duration) (
 	return relay.View{Alive: 1}, nil
 }
 
-func (*endless) Acquire(_ context.Context, _ string, o relay.Owner, parts []int, _ time.Duration, _ relay.Start) ([]relay.Lease, error) {
+func (*endless) Acquire(_ context.Context, _ string, o relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
 	var out []relay.Lease
-	for _, p := range parts {
-		out = append(out, relay.Lease{Partition: p, Owner: o.ID, Epoch: 1})
+	for _, c := range req.Claims {
+		out = append(out, relay.Lease{Partition: c.Partition, Owner: o.ID, Token: c.Token})
 	}
 	return out, nil
 }
-func (*endless) Release(context.Context, string, []relay.Lease) error { return nil }
-func (*endless) Leave(context.Context, string, relay.Owner) error     { return nil }
+func (*endless) Release(context.Context, string, []relay.LeaseRef) error { return nil }
+func (*endless) Leave(context.Context, string, relay.Owner) error        { return nil }
 func (*endless) Aside(context.Context, string, int, int64) (relay.Aside, error) {
 	return relay.Aside{}, nil
 }
@@ -43,9 +43,10 @@ func (*endless) Due(context.Context, string, relay.DueRequest) (relay.DueResult,
 	return relay.DueResult{Next: -1}, nil
 }
 
-func (*endless) Settle(context.Context, string, relay.Owner, []relay.Settlement) (relay.Settled, error) {
+func (*endless) Settle(context.Context, string, []relay.Settlement) (relay.Settled, error) {
 	return relay.Settled{}, nil
 }
+func (*endless) Decide(context.Context, string, relay.LeaseRef, string) error { return nil }
 
 func (e *endless) Fetch(_ context.Context, _ string, req relay.FetchRequest) ([]relay.Batch, error) {
 	var out []relay.Batch

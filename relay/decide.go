@@ -26,6 +26,18 @@ func (r *Relay) decideAll(ctx context.Context, decisions []Decision, parts []*pa
 	return nil
 }
 
+// endDecisions lets the work on keys go on whose decisions are no longer to be applied: the answer that one was applied was
+// lost.
+func (r *Relay) endDecisions(open []Decision, parts []*partition) {
+	for _, p := range parts {
+		for key, h := range p.held {
+			if h.deciding && !slices.ContainsFunc(open, func(d Decision) bool { return d.Partition == p.id && d.Key == key }) {
+				h.deciding, h.decideAfter = false, 0
+			}
+		}
+	}
+}
+
 // prepareDecision stops the work on a key, and reports whether a decision about it can be applied now.
 func (r *Relay) prepareDecision(d *Decision, parts []*partition) (_ *partition, ready bool) {
 	r.mu.Lock()

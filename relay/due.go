@@ -111,6 +111,7 @@ func (r *Relay) admitDueResult(res *DueResult, parts []*partition) {
 			r.taken(p)
 		}
 	}
+	r.endDecisions(res.Decisions, parts)
 	// What was settled since it began is not in it.
 	if at := time.Now().Add(res.Next); res.Next >= 0 && (r.nextDue.IsZero() || at.Before(r.nextDue)) {
 		r.nextDue = at

@@ -45,14 +45,14 @@ func (s *silent) Due(ctx context.Context, name string, req relay.DueRequest) (re
 	return s.Store.Due(ctx, name, req)
 }
 
-func (s *silent) Settle(ctx context.Context, name string, o relay.Owner, all []relay.Settlement) (relay.Settled, error) {
+func (s *silent) Settle(ctx context.Context, name string, all []relay.Settlement) (relay.Settled, error) {
 	if err := s.hear(ctx, "Settle"); err != nil {
 		return relay.Settled{}, err
 	}
-	return s.Store.Settle(ctx, name, o, all)
+	return s.Store.Settle(ctx, name, all)
 }
 
-func (s *silent) Release(ctx context.Context, name string, leases []relay.Lease) error {
+func (s *silent) Release(ctx context.Context, name string, leases []relay.LeaseRef) error {
 	if err := s.hear(ctx, "Release"); err != nil {
 		return err
 	}
@@ -225,8 +225,9 @@ func TestOperatorDecidesBeforeASettlementIsRepeated(t *testing.T) {
 				lost.armed.Store(true) // not yet held
 				return nil
 			}
-			if n, err := b.store.DeadHeld(context.Background(), "r", "k", "op", "given up", true); err != nil || n != 2 {
-				t.Errorf("the operator gave up %d messages, want 2: %v", n, err)
+			d := relay.Decision{ID: "d", Relay: "r", Key: "k", Verb: relay.VerbDeadAll, By: "op", Reason: "given up"}
+			if err := b.store.RecordDecision(context.Background(), d); err != nil {
+				t.Errorf("record a decision: %v", err)
 			}
 			return errBoom
 		}}

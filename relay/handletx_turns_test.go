@@ -19,12 +19,12 @@ type commits struct {
 	ask func(s relay.Settlement) error
 }
 
-func (c *commits) CommitSettled(ctx context.Context, tx *memory.Tx, name string, o relay.Owner, s relay.Settlement) ([]string, error) {
+func (c *commits) CommitSettled(ctx context.Context, tx *memory.Tx, name string, s relay.Settlement) ([]string, error) {
 	if err := c.ask(s); err != nil {
 		_ = c.Rollback(context.WithoutCancel(ctx), tx)
 		return nil, err
 	}
-	return c.Store.CommitSettled(ctx, tx, name, o, s)
+	return c.Store.CommitSettled(ctx, tx, name, s)
 }
 
 // handleTx registers a handler that is not interested in its transaction.
@@ -161,11 +161,11 @@ func TestTransactionBeginsUnderALivingLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t)
 		var mu sync.Mutex
-		var epochs []int64
+		var tokens []string
 		store := &commits{Store: b.store, ask: func(s relay.Settlement) error {
 			mu.Lock()
 			defer mu.Unlock()
-			epochs = append(epochs, s.Epoch)
+			tokens = append(tokens, s.Token)
 			return nil
 		}}
 		underWay, goOn := make(chan struct{}), make(chan struct{})
@@ -185,8 +185,8 @@ func TestTransactionBeginsUnderALivingLease(t *testing.T) {
 		r.EndLease(0)
 		close(goOn)
 		pass(time.Minute)
-		if len(epochs) != 2 || epochs[0] == epochs[1] {
-			t.Errorf("committed under the epochs %v, want the second message under a new lease", epochs)
+		if len(tokens) != 2 || tokens[0] == tokens[1] {
+			t.Errorf("committed under the tokens %v, want the second message under a new lease", tokens)
 		}
 		b.wantNothingLeft(r)
 	})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store/memory"
 )
@@ -146,6 +147,23 @@ func (b *bundle) start(r *relay.Relay) (stop func()) {
 	}
 	b.t.Cleanup(stop)
 	return stop
+}
+
+// claims asks for the leases of partitions.
+func claims(partitions ...int) []relay.Claim {
+	out := make([]relay.Claim, len(partitions))
+	for i, p := range partitions {
+		out[i] = relay.Claim{Partition: p, Token: relay.NewToken()}
+	}
+	return out
+}
+
+// decide takes an operator's decision about a held key of relay r, for which the operator has ten seconds.
+func decide(store held.Store, key string, verb relay.Verb) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_, err := held.Decide(ctx, store, relay.Decision{Relay: "r", Key: key, Verb: verb, By: "op", Reason: "decided"})
+	return err
 }
 
 // journal notes deliveries.

@@ -27,7 +27,7 @@ type line struct {
 	crashed atomic.Bool
 
 	mu     sync.Mutex
-	epochs map[int]int64 // by partition, of the last lease
+	tokens map[int]string // by partition, of the last lease
 }
 
 // through runs an operation over the line.
@@ -84,23 +84,24 @@ func (l *line) Heartbeat(ctx context.Context, name string, o relay.Owner, ttl ti
 	return through(l, func() (relay.View, error) { return l.Store.Heartbeat(ctx, name, o, ttl) })
 }
 
-func (l *line) Acquire(ctx context.Context, name string, o relay.Owner, p []int, ttl time.Duration, s relay.Start) ([]relay.Lease, error) {
+func (l *line) Acquire(ctx context.Context, name string, o relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
 	return through(l, func() ([]relay.Lease, error) {
-		leases, err := l.Store.Acquire(ctx, name, o, p, ttl, s)
+		leases, err := l.Store.Acquire(ctx, name, o, req)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for _, lease := range leases {
-			l.epochs[lease.Partition] = lease.Epoch
+			l.tokens[lease.Partition] = lease.Token
 		}
 		return leases, err
 	})
 }
 
-func (l *line) Aside(ctx context.Context, name string, partition int, position int64) (relay.Aside, error) {
-	return through(l, func() (relay.Aside, error) { return l.Store.Aside(ctx, name, partition, position) })
+func (l *line) Decide(ctx context.Context, name string, lease relay.LeaseRef, id string) error {
+	_, err := through(l, nothing(func() error { return l.Store.Decide(ctx, name, lease, id) }))
+	return err
 }
 
-func (l *line) Release(ctx context.Context, name string, leases []relay.Lease) error {
+func (l *line) Release(ctx context.Context, name string, leases []relay.LeaseRef) error {
 	_, err := through(l, nothing(func() error { return l.Store.Release(ctx, name, leases) }))
 	return err
 }
@@ -129,21 +130,21 @@ func (l *line) Due(ctx context.Context, name string, req relay.DueRequest) (rela
 		defer l.mu.Unlock()
 		for i := range res.Runs {
 			run := &res.Runs[i]
-			l.h.inherits(run, l.epochs[run.Partition])
+			l.h.inherits(run, l.tokens[run.Partition])
 			l.h.note("due in partition %d, key %q:%s", run.Partition, run.Key, recordIDs(run.Records))
 		}
 		return res, err
 	})
 }
 
-func (l *line) Settle(ctx context.Context, name string, o relay.Owner, all []relay.Settlement) (relay.Settled, error) {
+func (l *line) Settle(ctx context.Context, name string, all []relay.Settlement) (relay.Settled, error) {
 	return through(l, func() (relay.Settled, error) {
-		res, err := l.Store.Settle(ctx, name, o, all)
+		res, err := l.Store.Settle(ctx, name, all)
 		for i := range all {
 			s := &all[i]
 			l.h.parks(s)
-			l.h.note("%s settles partition %d up to %d: delivered %v, removed %v, parked %+v, dead %+v, held %+v, release %v: %+v, %v",
-				o.ID, s.Partition, s.Cursor.Position, s.Delivered, s.Removed, s.Parked, s.Dead, s.Held, s.Release, res, err)
+			l.h.note("settlement %d of partition %d up to %d: delivered %v, removed %v, parked %+v, dead %+v, held %+v, release %v: %+v, %v",
+				s.Number, s.Partition, s.Cursor.Position, s.Delivered, s.Removed, s.Parked, s.Dead, s.Held, s.Release, res, err)
 		}
 		return res, err
 	})

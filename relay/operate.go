@@ -20,6 +20,8 @@ type HeldStore interface {
 	ListHeld(ctx context.Context, relay string) iter.Seq2[HeldInfo, error]
 	// ShowHeld returns a held key with its parked messages in order, at most limit of them. Errors: ErrNotHeld.
 	ShowHeld(ctx context.Context, relay, key string, limit int) (HeldInfo, []ParkedInfo, error)
+	// FindParked returns the parked messages of a relay with this ID, of which there is one at most unless IDs were used twice.
+	FindParked(ctx context.Context, relay, messageID string) ([]ParkedInfo, error)
 	// RecordDecision records a decision durably, to be applied by whoever holds the lease of the key's partition (see
 	// LogStore.Decide). ID, Relay, Key, Verb, MessageID, By and Reason are the caller's. A decision with a known ID is not recorded
 	// again. Errors: ErrNotHeld.

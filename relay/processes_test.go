@@ -161,7 +161,7 @@ func (h *history) act() {
 }
 
 func (h *history) startProcess() {
-	l := &line{Store: h.store, h: h, epochs: make(map[int]int64)}
+	l := &line{Store: h.store, h: h, tokens: make(map[int]string)}
 	r := h.relayOn(l, h.cfg)
 	if h.cfg.Publisher == nil {
 		handle(h.t, r, h.handle)
@@ -200,13 +200,15 @@ func (h *history) operate() {
 	ctx, key := context.Background(), held[h.chance.int(len(held))].Key
 	switch h.chance.int(6) {
 	case 0:
-		h.note("operator retries key %s: %v", key, h.store.RetryHeld(ctx, "r", key))
+		h.note("operator retries key %s: %v", key, decide(h.store, key, relay.VerbRetry))
 	case 1:
-		h.note("operator skips the head of key %s: %v", key, h.store.SkipHeld(ctx, "r", key, "op", "skipped"))
+		h.note("operator skips the head of key %s: %v", key, decide(h.store, key, relay.VerbSkip))
 	case 2:
-		all := h.chance.oneIn(2)
-		n, err := h.store.DeadHeld(ctx, "r", key, "op", "given up", all)
-		h.note("operator gives up key %s, all of it: %v: %d, %v", key, all, n, err)
+		verb := relay.VerbDead
+		if h.chance.oneIn(2) {
+			verb = relay.VerbDeadAll
+		}
+		h.note("operator dead-letters key %s, %s: %v", key, verb, decide(h.store, key, verb))
 	case 3:
 		n, err := h.store.DiscardDead(ctx, deadletter.Filter{}, "op", "discarded", 1)
 		h.note("operator discards %d dead letters: %v", n, err)
@@ -240,7 +242,7 @@ func (h *history) rest() {
 		}
 		for _, info := range h.held() {
 			if info.NextAttempt.IsZero() {
-				_ = h.store.RetryHeld(context.Background(), "r", info.Key)
+				_ = decide(h.store, info.Key, relay.VerbSkip)
 			}
 		}
 	}

@@ -19,7 +19,7 @@ type record struct {
 	published map[string][]string // by key, in the order of commits: the IDs of committed messages
 	delivered map[string][]string // by key, each message when it was delivered first
 	times     map[string]int      // how often a message was delivered
-	parked    map[int64]int64     // by sequence, the epoch in which a message was parked last
+	parked    map[int64]string    // by sequence, the epoch in which a message was parked last
 	inherited map[string]bool     // messages that came to a process from those that another one had parked
 	left      map[string]bool     // messages that left the order of their key: they were delayed, or died perhaps
 	underway  map[string]string   // by key, the message that is worked on
@@ -29,7 +29,7 @@ type record struct {
 func newRecord() record {
 	return record{
 		published: make(map[string][]string), delivered: make(map[string][]string), times: make(map[string]int),
-		parked: make(map[int64]int64), inherited: make(map[string]bool), left: make(map[string]bool), underway: make(map[string]string),
+		parked: make(map[int64]string), inherited: make(map[string]bool), left: make(map[string]bool), underway: make(map[string]string),
 	}
 }
 
@@ -93,16 +93,16 @@ func (r *record) parks(s *relay.Settlement) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range s.Parked {
-		r.parked[s.Parked[i].Sequence] = s.Epoch
+		r.parked[s.Parked[i].Sequence] = s.Token
 	}
 }
 
-// inherits notes what a process gets from those parked in another epoch than its own.
-func (r *record) inherits(run *relay.Run, epoch int64) {
+// inherits notes what a process gets from those parked under another lease than its own.
+func (r *record) inherits(run *relay.Run, token string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, rec := range run.Records {
-		if r.parked[rec.Message.Sequence] != epoch {
+		if r.parked[rec.Message.Sequence] != token {
 			r.inherited[rec.Message.ID] = true
 		}
 	}

@@ -251,7 +251,7 @@ func TestHoldKeyAfterDeadWaitsForAnOperator(t *testing.T) {
 				case "discard":
 					_, err = b.store.DiscardDead(t.Context(), deadletter.Filter{}, "op", "obsolete", 0)
 				case "skip":
-					err = b.store.RetryHeld(t.Context(), "r", "k")
+					err = decide(b.store, "k", relay.VerbSkip)
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -577,7 +577,7 @@ func TestDrainWaitsForTheLeasesOfADeadProcess(t *testing.T) {
 		if _, err := b.store.Heartbeat(t.Context(), "r", dead, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.store.Acquire(t.Context(), "r", dead, []int{0, 1, 2, 3}, time.Minute, relay.FromOldest); err != nil {
+		if _, err := b.store.Acquire(t.Context(), "r", dead, relay.AcquireRequest{Claims: claims(0, 1, 2, 3), TTL: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 		b.publish(b.msgs("a", "b", "c", "d", "e")...)

@@ -137,7 +137,7 @@ func TestFollowerOfAnUndecodableHeadWaitsWithItsKey(t *testing.T) {
 		pass(10 * time.Minute)
 		want(t, "behind the dead head of a held key", k.of("k"), nil)
 		want(t, "other key", k.of("other"), []string{"m003"})
-		if err := b.store.RetryHeld(t.Context(), "r", "k"); err != nil {
+		if err := decide(b.store, "k", relay.VerbSkip); err != nil {
 			t.Fatal(err)
 		}
 		pass(10 * time.Minute)

@@ -275,11 +275,11 @@ func operatorsDecide[Tx any](w *world[Tx]) {
 	want := w.send("a", "a", "a")
 	w.until("all are put aside", func() bool { return w.status().Parked.N == 3 })
 	w.until("the head has settled", func() bool { h := w.held(); return len(h) == 1 })
-	w.must(w.store.SkipHeld(w.ctx, consumer, "a", "olga", "cancelled"), "skip")
+	w.must(w.decide("a", relay.VerbSkip), "skip")
 	w.until("the second has failed", func() bool { return j.count(want[1]) >= 1 })
 	heal()
 	w.until("the others", func() bool {
-		err := w.store.RetryHeld(w.ctx, consumer, "a")
+		err := w.decide("a", relay.VerbRetry)
 		return len(w.effects()) == 2 && (err == nil || errors.Is(err, relay.ErrNotHeld))
 	})
 	w.want("effects", w.effects(), want[1:])
@@ -381,7 +381,7 @@ func unhandledWaits[Tx any](w *world[Tx]) {
 		}
 		p.stop()
 		q := w.start(s)
-		w.must(w.store.RetryHeld(w.ctx, consumer, "a"), "retry")
+		w.must(w.decide("a", relay.VerbRetry), "retry")
 		w.untilEffects(want...)
 		w.untilQuiet()
 		q.stop()

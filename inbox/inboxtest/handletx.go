@@ -15,6 +15,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -597,17 +598,13 @@ func txCommitRefused[Tx any](w *txWorld[Tx]) {
 	})
 }
 
-// txTakenAway: while the handler of a parked message works, an operator gives the message up.
+// txTakenAway: while the handler of a parked message works, an operator moves the message to the dead letters. The decision
+// waits for the handler, and comes too late.
 func txTakenAway[Tx any](w *txWorld[Tx]) {
-	if w.oneWriter() {
-		return // the operator waits for the transaction
-	}
 	id := w.commit("a")[0]
 	began, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	var runs atomic.Int64
 	s := txSetting[Tx]{handler: func(ctx context.Context, tx Tx, m *postrider.Message) error {
-		runs.Add(1)
 		if m.Attempt == 1 {
 			return errBoom
 		}
@@ -617,16 +614,16 @@ func txTakenAway[Tx any](w *txWorld[Tx]) {
 	}}
 	w.start(s)
 	<-began
-	n, err := w.store.DeadHeld(w.ctx, consumer, "a", "olga", "given up", true)
-	if w.must(err, "give up"); n != 1 {
-		w.t.Fatalf("%d messages were given up, want 1", n)
-	}
+	decided := make(chan error, 1)
+	go func() { decided <- w.decide("a", relay.VerbDeadAll) }()
 	close(release)
+	if err := <-decided; !errors.Is(err, held.ErrRefused) && !errors.Is(err, relay.ErrNotHeld) {
+		w.t.Errorf("decision about a message that was processed: %v, want %v", err, held.ErrRefused)
+	}
+	w.untilApplied(append(w.commit("a"), id)...)
 	w.untilAtRest()
-	next := w.commit("a")
-	w.untilApplied(next...)
-	if got := w.letters(deadletter.Open); len(got) != 1 || got[0].Message.ID != id {
-		w.t.Errorf("dead letters: %+v", got)
+	if got := w.letters(deadletter.Open); len(got) != 0 {
+		w.t.Errorf("dead letters: %+v, want none", got)
 	}
 }
 

@@ -196,9 +196,9 @@ type txLine[Tx any] struct {
 	delay func(settle func()) bool
 }
 
-func (l *txLine[Tx]) CommitSettled(ctx context.Context, tx Tx, name string, o relay.Owner, s relay.Settlement) ([]string, error) {
+func (l *txLine[Tx]) CommitSettled(ctx context.Context, tx Tx, name string, s relay.Settlement) ([]string, error) {
 	defer l.ended(tx)
-	released, err := within(l.line, "CommitSettled", tx, func() ([]string, error) { return l.tx.CommitSettled(ctx, tx, name, o, s) })
+	released, err := within(l.line, "CommitSettled", tx, func() ([]string, error) { return l.tx.CommitSettled(ctx, tx, name, s) })
 	if err != nil {
 		_ = l.Store.Rollback(context.WithoutCancel(ctx), tx) // as a database does that hears no more of it
 	}
@@ -209,14 +209,10 @@ func (l *txLine[Tx]) Fetch(ctx context.Context, name string, req relay.FetchRequ
 	return through(l.line, "Fetch", func() ([]relay.Batch, error) { return l.Store.Fetch(ctx, name, req) })
 }
 
-func (l *txLine[Tx]) Aside(ctx context.Context, name string, partition int, position int64) (relay.Aside, error) {
-	return through(l.line, "Aside", func() (relay.Aside, error) { return l.Store.Aside(ctx, name, partition, position) })
-}
-
-func (l *txLine[Tx]) Settle(ctx context.Context, name string, o relay.Owner, s []relay.Settlement) (relay.Settled, error) {
-	later := func() { _, _ = l.Store.Settle(context.WithoutCancel(ctx), name, o, s) } // nobody hears what it answers
+func (l *txLine[Tx]) Settle(ctx context.Context, name string, s []relay.Settlement) (relay.Settled, error) {
+	later := func() { _, _ = l.Store.Settle(context.WithoutCancel(ctx), name, s) } // nobody hears what it answers
 	if l.delay != nil && l.delay(later) {
 		return relay.Settled{}, errCut
 	}
-	return l.line.Settle(ctx, name, o, s)
+	return l.line.Settle(ctx, name, s)
 }

@@ -245,7 +245,8 @@ func oldClaimsForgotten[Tx any](w *world[Tx]) {
 }
 
 func relaysName[Tx any](w *world[Tx]) {
-	leases, err := w.store.Acquire(w.ctx, consumer, relayOwner, []int{0}, time.Minute, 0)
+	leases, err := w.store.Acquire(w.ctx, consumer, relayOwner, relay.AcquireRequest{
+		Claims: []relay.Claim{{Partition: 0, Token: relay.NewToken()}}, TTL: time.Minute})
 	if err != nil || len(leases) != 1 {
 		w.t.Fatalf("acquire: %v, %v", leases, err)
 	}

@@ -276,15 +276,15 @@ func (l *line[Tx]) Heartbeat(ctx context.Context, name string, o relay.Owner, tt
 	return through(l, "Heartbeat", func() (relay.View, error) { return l.Store.Heartbeat(ctx, name, o, ttl) })
 }
 
-func (l *line[Tx]) Acquire(ctx context.Context, name string, o relay.Owner, p []int, ttl time.Duration, s relay.Start) ([]relay.Lease, error) {
-	return through(l, "Acquire", func() ([]relay.Lease, error) { return l.Store.Acquire(ctx, name, o, p, ttl, s) })
+func (l *line[Tx]) Acquire(ctx context.Context, name string, o relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
+	return through(l, "Acquire", func() ([]relay.Lease, error) { return l.Store.Acquire(ctx, name, o, req) })
 }
 
 func (l *line[Tx]) Leave(ctx context.Context, name string, o relay.Owner) error {
 	return only(l, "Leave", func() error { return l.Store.Leave(ctx, name, o) })
 }
 
-func (l *line[Tx]) Release(ctx context.Context, name string, leases []relay.Lease) error {
+func (l *line[Tx]) Release(ctx context.Context, name string, leases []relay.LeaseRef) error {
 	return only(l, "Release", func() error { return l.Store.Release(ctx, name, leases) })
 }
 
@@ -292,6 +292,6 @@ func (l *line[Tx]) Due(ctx context.Context, name string, req relay.DueRequest) (
 	return through(l, "Due", func() (relay.DueResult, error) { return l.Store.Due(ctx, name, req) })
 }
 
-func (l *line[Tx]) Settle(ctx context.Context, name string, o relay.Owner, s []relay.Settlement) (relay.Settled, error) {
-	return through(l, "Settle", func() (relay.Settled, error) { return l.Store.Settle(ctx, name, o, s) })
+func (l *line[Tx]) Settle(ctx context.Context, name string, s []relay.Settlement) (relay.Settled, error) {
+	return through(l, "Settle", func() (relay.Settled, error) { return l.Store.Settle(ctx, name, s) })
 }

@@ -341,11 +341,11 @@ func (w *world[Tx]) intervene(rng *rand.Rand) {
 	for _, h := range w.held() { // it may have been released since
 		switch rng.IntN(12) {
 		case 0:
-			_ = w.store.SkipHeld(w.ctx, consumer, h.Key, "olga", "skipped")
+			_ = w.decide(h.Key, relay.VerbSkip)
 		case 1:
-			_, _ = w.store.DeadHeld(w.ctx, consumer, h.Key, "olga", "given up", rng.IntN(2) == 0)
+			_ = w.decide(h.Key, [2]relay.Verb{relay.VerbDead, relay.VerbDeadAll}[rng.IntN(2)])
 		case 2, 3:
-			_ = w.store.RetryHeld(w.ctx, consumer, h.Key)
+			_ = w.decide(h.Key, relay.VerbRetry)
 		}
 	}
 }

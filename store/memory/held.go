@@ -68,14 +68,36 @@ func (s *Store) ShowHeld(ctx context.Context, name, key string, limit int) (rela
 			if len(out.parked) == limit {
 				break
 			}
-			out.parked = append(out.parked, relay.ParkedInfo{
-				Message: clone(row.msg), Reason: row.reason, Attempts: row.attempts,
-				ParkedAt: row.parkedAt, DueAt: row.dueAt, History: slices.Clone(row.history),
-			})
+			out.parked = append(out.parked, row.info())
 		}
 		return out, nil
 	})
 	return out.info, out.parked, err
+}
+
+// FindParked implements relay.HeldStore.
+func (s *Store) FindParked(ctx context.Context, name, id string) ([]relay.ParkedInfo, error) {
+	return do(ctx, s, "FindParked", func(db *database) (out []relay.ParkedInfo, _ error) {
+		r := db.relays[name]
+		if r == nil {
+			return nil, nil
+		}
+		for _, set := range r.parked {
+			for _, row := range set.rows {
+				if row.msg.ID == id {
+					out = append(out, row.info())
+				}
+			}
+		}
+		slices.SortFunc(out, func(a, b relay.ParkedInfo) int { return cmp.Compare(a.Message.Sequence, b.Message.Sequence) })
+		return out, nil
+	})
+}
+
+func (r *parkedRow) info() relay.ParkedInfo {
+	return relay.ParkedInfo{
+		Message: clone(r.msg), Reason: r.reason, Attempts: r.attempts, ParkedAt: r.parkedAt, DueAt: r.dueAt, History: slices.Clone(r.history),
+	}
 }
 
 // held finds a held key.

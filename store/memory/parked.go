@@ -114,9 +114,13 @@ func (p *parkedSet) findHead(h *heldRow) {
 	}
 }
 
-// remember appends to a history, of which the last entries are kept, without touching the old one.
+// remember appends to a history, of which the last entries are kept, without touching the old one. A cause that repeats the
+// last entry, without an attempt, is not added: a message may be put off often.
 func remember(history []postrider.AttemptInfo, attempt int, at time.Time, cause string) []postrider.AttemptInfo {
 	if cause == "" {
+		return history
+	}
+	if n := len(history); attempt == 0 && n > 0 && history[n-1].Attempt == 0 && history[n-1].Cause == cut(cause) {
 		return history
 	}
 	history = append(slices.Clone(history), postrider.AttemptInfo{Attempt: attempt, At: at, Cause: cut(cause)})

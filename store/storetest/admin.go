@@ -21,7 +21,6 @@ var adminTests = []test{
 	{name: "RepartitionRefusesWhileSomethingIsUndelivered", run: repartitionRefusesUndelivered},
 	{name: "RepartitionRefusesWhileATransactionIsOpen", run: repartitionRefusesOpen, late: true},
 	{name: "RepartitionFencesWhoSleptThroughIt", run: repartitionFences},
-	{name: "EpochsRiseThroughFewerAndMorePartitions", run: epochsRise},
 	{name: "ForgottenRelayKeepsNothingInTheLog", run: forgottenKeepsNothing},
 	{name: "ForgetRefusesWhatIsInUse", run: forgetRefuses},
 	{name: "ForgetDiscardsOnTheRecord", run: forgetDiscards},
@@ -226,20 +225,22 @@ func repartitionFences(e *env) {
 	sleeper.leave()
 	// One that took its lease without a heartbeat, and was then cut off.
 	gone := owner("gone")
-	leases, err := other.Acquire(e.ctx, "r", gone, []int{2}, longTTL, relay.FromOldest)
+	leases, err := other.Acquire(e.ctx, "r", gone, relay.AcquireRequest{Claims: claims(2), TTL: longTTL})
 	if e.must(err, "acquire"); len(leases) != 1 {
 		e.t.Fatalf("leases: %+v", leases)
 	}
+	e.wantRefused(e.Repartition(e.ctx, 3), relay.ErrAlive)
+	e.must(other.Leave(e.ctx, "r", gone), "leave")
 	e.repartition(3)
 	if _, err := other.Heartbeat(e.ctx, "r", gone, longTTL); !errors.Is(err, relay.ErrRepartitioned) {
 		e.t.Errorf("heartbeat with the old number of partitions: %v, want %v", err, relay.ErrRepartitioned)
 	}
-	if got, err := other.Acquire(e.ctx, "r", gone, []int{0, 1, 2}, longTTL, relay.FromOldest); len(got) > 0 {
+	if got, err := other.Acquire(e.ctx, "r", gone, relay.AcquireRequest{Claims: claims(0, 1, 2), TTL: longTTL}); len(got) > 0 {
 		e.t.Errorf("leases with the old number of partitions: %+v, %v", got, err)
 	}
 	for _, l := range append(leases, lease) {
-		st := relay.Settlement{Partition: l.Partition, Epoch: l.Epoch, Cursor: relay.Cursor{}, Moved: true}
-		out, err := other.Settle(e.ctx, "r", owner(l.Owner), []relay.Settlement{st})
+		st := relay.Settlement{Partition: l.Partition, Token: l.Token, Number: l.Settled + 1, Cursor: relay.Cursor{}, Moved: true}
+		out, err := other.Settle(e.ctx, "r", []relay.Settlement{st})
 		if err == nil && len(out.Lost) != 1 {
 			e.t.Errorf("settlement under lease %+v of the time before: %+v", l, out)
 		}
@@ -250,25 +251,6 @@ func repartitionFences(e *env) {
 		}
 	}
 	e.worker("r", "b")
-}
-
-func epochsRise(e *env) {
-	last := int64(0)
-	for _, n := range []int{2, 6, 6, 1, 4} {
-		for _, id := range []string{"a", "b"} {
-			w := e.worker("r", id)
-			highest := last
-			for p, l := range w.leases {
-				if l.Epoch <= last {
-					e.t.Errorf("partition %d of %d has epoch %d, after %d", p, e.partitions, l.Epoch, last)
-				}
-				highest = max(highest, l.Epoch)
-			}
-			last = highest
-			w.leave()
-		}
-		e.repartition(n)
-	}
 }
 
 func forgottenKeepsNothing(e *env) {
@@ -302,7 +284,7 @@ func forgetRefuses(e *env) {
 	w.hold("order/1", 1, time.Hour)
 	w.leave()
 	e.wantRefused(forget("r"), relay.ErrPutAside)
-	_, err := e.DeadHeld(e.ctx, "r", "order/1", "olga", "why", true)
+	_, err := e.dead("r", "order/1", "why", true)
 	e.must(err, "dead-letter")
 	e.wantRefused(forget("r"), relay.ErrPutAside)
 	if len(e.letters(deadletter.Filter{Relay: "r"})) != 1 {

@@ -8,11 +8,13 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// againTests settle what has been settled before, or what an operator moved on in between.
+// againTests settle what has been settled before, and what cannot be settled.
 var againTests = []test{
 	{name: "AsideNamesWhatLiesBehindThePosition", run: asideNames},
 	{name: "RemovedIsAppliedAfterParkedAndDead", run: removedAfterParked},
-	{name: "ParkedFromTheLogAgainKeepsTheMostAttempts", run: parkedAgainFromLog},
+	{name: "LastEntryOfAMessageCounts", run: lastEntryCounts},
+	{name: "NumberThatWasUsedForSomethingElseIsLost", run: numberUsedTwice},
+	{name: "OneBadSettlementDoesNotHinderAnother", run: oneBadSettlement},
 	{name: "RepetitionDoesNotNeedTheLog", run: repetitionWithoutLog},
 	{name: "WhatCannotBeFoundIsRefused", run: notFoundIsRefused},
 	{name: "RepetitionDoesNotUndoADecision", run: repetitionAfterDecision},
@@ -106,47 +108,91 @@ func removedAfterParked(e *env) {
 	}
 }
 
-func parkedAgainFromLog(e *env) {
+// lastEntryCounts: a message is parked while it is worked on, and fails before that is recorded.
+func lastEntryCounts(e *env) {
 	w := e.worker("r", "a")
 	key := "order/1"
-	seq := w.hold(key, 1, 0)[0].Message.Sequence
+	e.publishKeys(key)
+	seq := w.drain()[0].Message.Sequence
 	w.settle(relay.Settlement{Partition: e.partition(key), Parked: []relay.Parked{
-		{Sequence: seq, Key: key, Waits: true, Reason: relay.ParkRetry, Attempts: 5, Cause: "fifth failure"}}})
-	w.settle(relay.Settlement{Partition: e.partition(key), Parked: []relay.Parked{
-		{Sequence: seq, Key: key, FromLog: true, Waits: true, Reason: relay.ParkHeld}}})
-	_, parked, err := e.ShowHeld(e.ctx, "r", key, 10)
+		{Sequence: seq, Key: key, FromLog: true, Waits: true, Reason: relay.ParkSlow},
+		{Sequence: seq, Key: key, Waits: true, Reason: relay.ParkRetry, Attempts: 1, Cause: "first failure"},
+	}, Held: []relay.HeldKey{
+		{Key: key, Sequence: seq, Reason: relay.ParkSlow, After: time.Hour},
+		{Key: key, Sequence: seq, Reason: relay.ParkRetry, Cause: "first failure", Attempts: 1, After: 2 * time.Hour},
+	}})
+	info, parked, err := e.ShowHeld(e.ctx, "r", key, 10)
 	e.must(err, "show held")
-	if len(parked) != 1 || parked[0].Attempts != 5 || parked[0].Reason != relay.ParkHeld || len(parked[0].History) != 2 {
-		e.t.Errorf("parked: %+v, want one message after 5 attempts with two entries in its history", parked)
+	if len(parked) != 1 || parked[0].Attempts != 1 || parked[0].Reason != relay.ParkRetry || len(parked[0].History) != 1 ||
+		info.Reason != relay.ParkRetry || time.Until(info.NextAttempt) < time.Hour {
+		e.t.Errorf("held: %+v, parked: %+v, want one message after its first attempt", info, parked)
 	}
 }
 
-// repetitionWithoutLog: retention drops what was put aside before the repetition comes.
+// repetitionWithoutLog: retention drops what was parked before the repetition comes.
 func repetitionWithoutLog(e *env) {
 	w := e.worker("r", "a")
 	key := "order/1"
 	p := e.partition(key)
 	e.publish(e.messages(key, 3)...)
 	r := sequences(w.drain()...)
-	st := relay.Settlement{Partition: p, Cursor: w.read[p], Moved: true,
-		Parked: []relay.Parked{{Sequence: r[0], Key: key, FromLog: true, Reason: relay.ParkSlow}, {Sequence: r[1], Key: key, FromLog: true, Reason: relay.ParkSlow}},
-		Dead:   []relay.Dead{{Sequence: r[2], Key: key, FromLog: true, Reason: "rejected"}},
-	}
-	w.settle(st)
-	w.settle(relay.Settlement{Partition: p, Removed: r[:1]})
+	w.settle(relay.Settlement{Partition: p, Cursor: w.read[p], Moved: true,
+		Parked:         []relay.Parked{{Sequence: r[0], Key: key, FromLog: true, Reason: relay.ParkSlow}, {Sequence: r[1], Key: key, FromLog: true, Reason: relay.ParkSlow}},
+		Dead:           []relay.Dead{{Sequence: r[2], Key: key, FromLog: true, Reason: "rejected"}},
+		DeliveredCount: 5, FailedCount: 7,
+	})
+	last := relay.Settlement{Partition: p, Removed: r[:1], Release: []string{"not held"}, DeliveredCount: 1}
+	answer := w.settle(last)
 	for range 2 {
 		e.maintain(relay.Retention{})
-		w.settle(st)
-		w.settle(relay.Settlement{Partition: p, Removed: r[:1]})
+		e.wantIDs("released by the repetition", w.repeat(last).Released, answer.Released)
 	}
-	if st := e.status("r"); st.Parked.N != 1 || st.Dead.N != 1 {
-		e.t.Errorf("%d parked and %d dead, want one of each", st.Parked.N, st.Dead.N)
+	if st := e.status("r"); st.Parked.N != 1 || st.Dead.N != 1 || st.Delivered != 6 || st.Failed != 7 {
+		e.t.Errorf("%d parked, %d dead, %d delivered and %d failed, want 1, 1, 6 and 7", st.Parked.N, st.Dead.N, st.Delivered, st.Failed)
 	}
-	w.settle(relay.Settlement{Partition: p, Parked: []relay.Parked{
-		{Sequence: r[1], Key: key, FromLog: true, Reason: relay.ParkRetry, Attempts: 3, Cause: "third failure"}}})
-	due := w.due()
-	if len(due.Runs) != 1 || due.Runs[0].Records[0].Attempts != 3 || due.Runs[0].Records[0].Reason != relay.ParkRetry {
-		e.t.Errorf("due: %+v, want the parked message after 3 attempts", due.Runs)
+}
+
+// numberUsedTwice: a settlement that a network delivers late comes with a number that was used since.
+func numberUsedTwice(e *env) {
+	w := e.worker("r", "a")
+	key := "order/1"
+	p := e.partition(key)
+	e.publish(e.messages(key, 2)...)
+	r := sequences(w.drain()...)
+	first := relay.Settlement{Partition: p, Parked: []relay.Parked{{Sequence: r[0], Key: key, FromLog: true, Reason: relay.ParkSlow}}, FailedCount: 1}
+	w.settle(first)
+	w.settle(relay.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Removed: r[:1], DeliveredCount: 2})
+	for _, st := range []relay.Settlement{first, {Partition: p, DeliveredCount: 3}} {
+		if out := w.send(st); len(out.Lost) != 1 {
+			e.t.Errorf("another settlement with the last number: %+v, want it lost", out)
+		}
+	}
+	w.number[p]--
+	if out := w.send(first); len(out.Lost) != 1 {
+		e.t.Errorf("the settlement before the last one: %+v, want it lost", out)
+	}
+	if st := e.status("r"); st.Parked.N != 0 || st.Delivered != 2 || st.Failed != 1 {
+		e.t.Errorf("%d parked, %d delivered and %d failed, want 0, 2 and 1", st.Parked.N, st.Delivered, st.Failed)
+	}
+}
+
+// oneBadSettlement: what cannot be settled in one partition does not hinder the others of the same call.
+func oneBadSettlement(e *env) {
+	a, b := e.keysOf(0, 1)[0], e.keysOf(1, 1)[0]
+	e.publishKeys(a, b)
+	w := e.worker("r", "a")
+	w.drain()
+	good := relay.Settlement{Partition: 1, Token: w.leases[1].Token, Number: 1, Cursor: w.read[1], Moved: true, DeliveredCount: 1}
+	bad := relay.Settlement{Partition: 0, Token: w.leases[0].Token, Number: 1, Cursor: w.read[0], Moved: true,
+		Dead: []relay.Dead{{Sequence: 1_000_000, Key: a, FromLog: true, Reason: "rejected"}}}
+	for range 2 { // the second time the good one has been applied
+		out, err := e.Settle(e.ctx, "r", []relay.Settlement{bad, good})
+		if err != nil || len(out.Lost) > 0 || len(out.Failed) != 1 || out.Failed[0] == nil {
+			e.t.Fatalf("settled: %+v, %v; want partition 0 failed and the other applied", out, err)
+		}
+	}
+	if st := e.status("r"); st.Delivered != 1 || st.Backlog.N != 1 {
+		e.t.Errorf("%d delivered, backlog %d, want one each", st.Delivered, st.Backlog.N)
 	}
 }
 
@@ -160,10 +206,12 @@ func notFoundIsRefused(e *env) {
 		"parked": {Parked: []relay.Parked{{Sequence: seq + 1_000, Key: key, FromLog: true, Reason: relay.ParkSlow}}},
 		"dead":   {Dead: []relay.Dead{{Sequence: seq + 1_000, Key: key, FromLog: true, Reason: "rejected"}}},
 	} {
-		st.Partition, st.Epoch, st.Cursor, st.Moved = p, w.leases[p].Epoch, w.read[p], true
-		if _, err := e.Settle(e.ctx, "r", w.owner, []relay.Settlement{st}); err == nil {
-			e.t.Errorf("%s: settled what is not in the log", name)
+		st.Partition, st.Cursor, st.Moved = p, w.read[p], true
+		w.number[p]++
+		if out := w.send(st); out.Failed[p] == nil {
+			e.t.Errorf("%s: settled what is not in the log: %+v", name, out)
 		}
+		w.number[p]--
 	}
 	if got := w.takeOver("b").drain(); len(got) != 1 {
 		e.t.Errorf("fetched %d messages after settlements that were refused, want 1", len(got))
@@ -184,10 +232,10 @@ func repetitionAfterDecision(e *env) {
 		st.Held = append(st.Held, relay.HeldKey{Key: key, Sequence: r[2*i], Reason: relay.ParkRetry, Cause: "no", Attempts: 1, After: time.Hour})
 	}
 	w.settle(st)
-	e.must(e.SkipHeld(e.ctx, "r", keys[0], "olga", "why"), "skip")
-	_, err := e.DeadHeld(e.ctx, "r", keys[1], "olga", "why", false)
+	e.must(e.skip("r", keys[0], "why"), "skip")
+	_, err := e.dead("r", keys[1], "why", false)
 	e.must(err, "dead")
-	w.settle(st)
+	w.repeat(st)
 	if n := len(e.letters(everyLetter)); n != 2 {
 		e.t.Errorf("%d dead letters, want 2", n)
 	}
@@ -200,9 +248,6 @@ func repetitionAfterDecision(e *env) {
 	if len(runs) != 2 {
 		e.t.Errorf("due: %v, want two keys", runs)
 	}
-	// Nor is it parked when no key is held for it.
-	st.Held = nil
-	w.settle(st)
 	if n := e.status("r").Parked.N; n != 4 {
 		e.t.Errorf("%d parked, want 4", n)
 	}
@@ -221,7 +266,7 @@ func repetitionAfterRedrive(e *env) {
 	if n, err := e.RedriveDead(e.ctx, deadletter.Filter{Relay: "r"}, "olga", 0); n != 1 || err != nil {
 		e.t.Fatalf("redrove %d, %v", n, err)
 	}
-	w.settle(st)
+	w.repeat(st)
 	if n := len(e.letters(everyLetter)); n != 1 {
 		e.t.Errorf("%d dead letters, want the first only", n)
 	}
@@ -243,12 +288,12 @@ func decisionsOnFirstParked(e *env) {
 		st.Parked = append(st.Parked, relay.Parked{Sequence: rec.Message.Sequence, Key: key, FromLog: true, Waits: true, Reason: relay.ParkHeld})
 	}
 	w.settle(st)
-	e.must(e.SkipHeld(e.ctx, "r", key, "olga", "why"), "skip")
+	e.must(e.skip("r", key, "why"), "skip")
 	w.wantRun(key, r[2:])
 	// The named head is gone: it was delivered, and the key not released yet.
 	st = relay.Settlement{Partition: p, Held: []relay.HeldKey{{Key: key, Sequence: r[0].Message.Sequence, Reason: relay.ParkRetry, Cause: "of another", After: time.Hour}}}
 	w.settle(st)
-	if n, err := e.DeadHeld(e.ctx, "r", key, "olga", "given up", false); n != 1 || err != nil {
+	if n, err := e.dead("r", key, "given up", false); n != 1 || err != nil {
 		e.t.Errorf("dead-lettered %d, %v; want 1", n, err)
 	}
 	w.wantRun(key, r[3:])

@@ -248,7 +248,7 @@ func redrivesAreCounted(e *env) {
 		rec := w.due().Runs[0].Records[0]
 		w.settle(relay.Settlement{Partition: e.partition("order/1"), Dead: []relay.Dead{{
 			Sequence: rec.Message.Sequence, Key: "order/1", Reason: "rejected again", Cause: fmt.Sprintf("failure %d", i),
-			Attempts: 1, Redrives: rec.Redrives,
+			Attempts: 1,
 		},
 		}})
 		letters := e.letters(deadletter.Filter{})

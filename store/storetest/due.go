@@ -146,7 +146,7 @@ func delayedStandsAlone(e *env) {
 		e.t.Fatalf("due: %+v, want only the delayed message, for itself", due.Runs)
 	}
 	e.wantIDs("due", recordIDs(due.Runs[0].Records), []string{m.ID})
-	e.must(e.RetryHeld(e.ctx, "r", "order/1"), "retry")
+	e.must(e.retry("r", "order/1"), "retry")
 	for _, run := range w.due().Runs {
 		if run.Key == "order/1" {
 			e.wantIDs("run of the held key", recordIDs(run.Records), recordIDs(held))
@@ -189,11 +189,11 @@ func dueOfPartitions(e *env) {
 	a, b := e.keysOf(0, 1)[0], e.keysOf(1, 1)[0]
 	w.hold(a, 1, 0)
 	w.hold(b, 1, time.Hour)
-	due := w.dueOf(relay.DueRequest{Partitions: []int{1, 2}, Runs: 10, RunLength: 10, MaxBytes: 1 << 20})
+	due := w.dueIn(relay.DueRequest{Runs: 10, RunLength: 10, MaxBytes: 1 << 20}, 1, 2)
 	if len(due.Runs) != 0 || due.Next < 50*time.Minute {
 		e.t.Errorf("due in partitions 1 and 2: %+v", due)
 	}
-	due = w.dueOf(relay.DueRequest{Partitions: []int{0}, Runs: 10, RunLength: 10, MaxBytes: 1 << 20})
+	due = w.dueIn(relay.DueRequest{Runs: 10, RunLength: 10, MaxBytes: 1 << 20}, 0)
 	if len(due.Runs) != 1 || due.Runs[0].Partition != 0 || due.Next >= 0 {
 		e.t.Errorf("due in partition 0: %+v", due)
 	}

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -28,6 +30,7 @@ type env struct {
 	suite      *suite
 	partitions int
 	made       int // messages made
+	holders    map[string]*worker
 }
 
 // must ends the test on an error.
@@ -142,6 +145,7 @@ type worker struct {
 	owner  relay.Owner
 	leases map[int]relay.Lease
 	read   map[int]relay.Cursor // how far each partition was fetched
+	number map[int]int64        // of the last settlement of each partition
 }
 
 func owner(id string) relay.Owner { return relay.Owner{ID: id, Host: "host-" + id, Version: "test"} }
@@ -154,19 +158,71 @@ func (e *env) worker(name, id string) *worker {
 
 func (e *env) workerFrom(name, id string, start relay.Start) *worker {
 	e.t.Helper()
-	w := &worker{env: e, relay: name, owner: owner(id), leases: make(map[int]relay.Lease), read: make(map[int]relay.Cursor)}
+	w := &worker{env: e, relay: name, owner: owner(id),
+		leases: make(map[int]relay.Lease), read: make(map[int]relay.Cursor), number: make(map[int]int64)}
 	if _, err := e.Heartbeat(e.ctx, name, w.owner, longTTL); err != nil {
 		e.t.Fatalf("heartbeat of %s: %v", id, err)
 	}
-	leases, err := e.Acquire(e.ctx, name, w.owner, e.allPartitions(), longTTL, start)
+	leases, err := e.Acquire(e.ctx, name, w.owner, relay.AcquireRequest{Claims: claims(e.allPartitions()...), TTL: longTTL, Start: start})
 	e.must(err, "acquire")
 	if len(leases) != e.partitions {
 		e.t.Fatalf("%s acquired %d of %d partitions, although nobody else holds one", id, len(leases), e.partitions)
 	}
 	for _, l := range leases {
-		w.leases[l.Partition], w.read[l.Partition] = l, l.Cursor
+		w.leases[l.Partition], w.read[l.Partition], w.number[l.Partition] = l, l.Cursor, l.Settled
 	}
+	if e.holders == nil {
+		e.holders = make(map[string]*worker)
+	}
+	e.holders[name] = w
 	return w
+}
+
+// claims asks for the leases of partitions, each under a new token.
+func claims(partitions ...int) []relay.Claim {
+	out := make([]relay.Claim, len(partitions))
+	for i, p := range partitions {
+		out[i] = relay.Claim{Partition: p, Token: relay.NewToken()}
+	}
+	return out
+}
+
+// ref names the worker's lease of a partition.
+func (w *worker) ref(partition int) relay.LeaseRef {
+	l := w.leases[partition]
+	return relay.LeaseRef{Partition: partition, Token: l.Token}
+}
+
+// decide takes an operator's decision, which the worker that holds the key's partition applies, or nobody does.
+func (e *env) decide(name, key string, verb relay.Verb, reason string) (count int, err error) {
+	d := relay.Decision{ID: relay.NewToken(), Relay: name, Key: key, Verb: verb, By: "olga", Reason: reason}
+	if w := e.holders[name]; w != nil {
+		if err := e.RecordDecision(e.ctx, d); err != nil {
+			return 0, err
+		}
+		if err := e.Decide(e.ctx, name, w.ref(e.partition(key)), d.ID); err != nil && !errors.Is(err, relay.ErrLeaseLost) {
+			return 0, err
+		}
+	}
+	d, err = held.Decide(e.ctx, e.database, d)
+	return d.Count, err
+}
+
+func (e *env) retry(name, key string) error {
+	_, err := e.decide(name, key, relay.VerbRetry, "")
+	return err
+}
+
+func (e *env) skip(name, key, reason string) error {
+	_, err := e.decide(name, key, relay.VerbSkip, reason)
+	return err
+}
+
+func (e *env) dead(name, key, reason string, all bool) (int, error) {
+	if all {
+		return e.decide(name, key, relay.VerbDeadAll, reason)
+	}
+	return e.decide(name, key, relay.VerbDead, reason)
 }
 
 // takeOver ends a worker, without its having settled anything more, and begins another.
@@ -181,12 +237,15 @@ func (w *worker) fetch(limit, maxBytes int) []relay.Batch {
 	w.t.Helper()
 	req := relay.FetchRequest{Limit: limit, MaxBytes: maxBytes}
 	for p := range w.partitions {
-		req.Partitions = append(req.Partitions, relay.FetchPartition{Partition: p, After: w.read[p]})
+		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: w.ref(p), After: w.read[p]})
 	}
 	batches, err := w.Fetch(w.ctx, w.relay, req)
 	w.must(err, "fetch")
 	seen := make(map[int]bool)
 	for _, b := range batches {
+		if b.Lost {
+			w.t.Fatalf("fetch: partition %d counts as lost, but %s holds it", b.Partition, w.owner.ID)
+		}
 		if seen[b.Partition] {
 			w.t.Fatalf("fetch returned partition %d twice", b.Partition)
 		}
@@ -248,12 +307,26 @@ func (w *worker) drain() []relay.Record {
 // settle records outcomes in one partition, under the worker's lease, which must hold.
 func (w *worker) settle(st relay.Settlement) relay.Settled {
 	w.t.Helper()
-	st.Epoch = w.leases[st.Partition].Epoch
-	out, err := w.Settle(w.ctx, w.relay, w.owner, []relay.Settlement{st})
-	w.must(err, "settle")
-	if len(out.Lost) > 0 {
-		w.t.Fatalf("settle: partition %d counts as lost, but %s holds it", st.Partition, w.owner.ID)
+	w.number[st.Partition]++
+	return w.repeat(st)
+}
+
+// repeat settles with the number of the partition's last settlement, as after an answer that was lost.
+func (w *worker) repeat(st relay.Settlement) relay.Settled {
+	w.t.Helper()
+	out := w.send(st)
+	if len(out.Lost)+len(out.Failed) > 0 {
+		w.t.Fatalf("settle partition %d, which %s holds: %+v", st.Partition, w.owner.ID, out)
 	}
+	return out
+}
+
+// send settles with the number of the partition's last settlement and returns the answer, whatever it is.
+func (w *worker) send(st relay.Settlement) relay.Settled {
+	w.t.Helper()
+	st.Token, st.Number = w.leases[st.Partition].Token, w.number[st.Partition]
+	out, err := w.Settle(w.ctx, w.relay, []relay.Settlement{st})
+	w.must(err, "settle")
 	return out
 }
 
@@ -273,11 +346,19 @@ func (w *worker) due() relay.DueResult {
 
 func (w *worker) dueOf(req relay.DueRequest) relay.DueResult {
 	w.t.Helper()
-	if req.Partitions == nil {
-		req.Partitions = w.allPartitions()
+	return w.dueIn(req, w.allPartitions()...)
+}
+
+func (w *worker) dueIn(req relay.DueRequest, partitions ...int) relay.DueResult {
+	w.t.Helper()
+	for _, p := range partitions {
+		req.Leases = append(req.Leases, w.ref(p))
 	}
 	out, err := w.Due(w.ctx, w.relay, req)
 	w.must(err, "due")
+	if len(out.Lost) > 0 {
+		w.t.Fatalf("due: partitions %v count as lost, but %s holds them", out.Lost, w.owner.ID)
+	}
 	return out
 }
 

@@ -65,11 +65,11 @@ func (l *line) Heartbeat(ctx context.Context, name string, o relay.Owner, ttl ti
 	return through(l, "Heartbeat", func() (relay.View, error) { return l.database.Heartbeat(ctx, name, o, ttl) })
 }
 
-func (l *line) Acquire(ctx context.Context, name string, o relay.Owner, p []int, ttl time.Duration, s relay.Start) ([]relay.Lease, error) {
-	return through(l, "Acquire", func() ([]relay.Lease, error) { return l.database.Acquire(ctx, name, o, p, ttl, s) })
+func (l *line) Acquire(ctx context.Context, name string, o relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
+	return through(l, "Acquire", func() ([]relay.Lease, error) { return l.database.Acquire(ctx, name, o, req) })
 }
 
-func (l *line) Release(ctx context.Context, name string, leases []relay.Lease) error {
+func (l *line) Release(ctx context.Context, name string, leases []relay.LeaseRef) error {
 	_, err := through(l, "Release", nothing(func() error { return l.database.Release(ctx, name, leases) }))
 	return err
 }
@@ -101,12 +101,17 @@ func (l *line) Aside(ctx context.Context, name string, partition int, position i
 	return through(l, "Aside", func() (relay.Aside, error) { return l.database.Aside(ctx, name, partition, position) })
 }
 
-func (l *line) Settle(ctx context.Context, name string, o relay.Owner, s []relay.Settlement) (relay.Settled, error) {
+func (l *line) Settle(ctx context.Context, name string, s []relay.Settlement) (relay.Settled, error) {
 	l.settles.Add(1)
-	return through(l, "Settle", func() (relay.Settled, error) { return l.database.Settle(ctx, name, o, s) })
+	return through(l, "Settle", func() (relay.Settled, error) { return l.database.Settle(ctx, name, s) })
 }
 
 func (l *line) Maintain(ctx context.Context, keep relay.Retention) (relay.Maintained, error) {
 	defer l.maintained.Add(1)
 	return through(l, "Maintain", func() (relay.Maintained, error) { return l.database.Maintain(ctx, keep) })
+}
+
+func (l *line) Decide(ctx context.Context, name string, lease relay.LeaseRef, id string) error {
+	_, err := through(l, "Decide", nothing(func() error { return l.database.Decide(ctx, name, lease, id) }))
+	return err
 }

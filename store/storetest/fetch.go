@@ -148,7 +148,7 @@ func onlyAskedPartitions(e *env) {
 	e.publishKeys(a, b)
 	w := e.worker("r", "a")
 	batches, err := e.Fetch(e.ctx, "r", relay.FetchRequest{
-		Partitions: []relay.FetchPartition{{Partition: 3, After: w.read[3]}}, Limit: 10, MaxBytes: 1 << 20,
+		Partitions: []relay.FetchPartition{{LeaseRef: w.ref(3), After: w.read[3]}}, Limit: 10, MaxBytes: 1 << 20,
 	})
 	e.must(err, "fetch")
 	if len(batches) != 1 || len(batches[0].Records) != 1 || batches[0].Records[0].Message.Key != b {
@@ -183,9 +183,9 @@ func relayStarts(e *env) {
 func relayStartsEverywhere(e *env) {
 	for name, partitions := range map[string][]int{"asked for one": {0}, "asked for none": nil} {
 		e.publishKeys("order/1", "order/2", "order/3", "order/4", "")
-		_, err := e.Acquire(e.ctx, name, owner("a"), partitions, longTTL, relay.FromNow)
+		_, err := e.Acquire(e.ctx, name, owner("a"), relay.AcquireRequest{Claims: claims(partitions...), TTL: longTTL, Start: relay.FromNow})
 		e.must(err, "acquire")
-		if leases, err := e.Acquire(e.ctx, name, owner("b"), partitions, longTTL, relay.FromNow); len(leases) > 0 || err != nil {
+		if leases, err := e.Acquire(e.ctx, name, owner("b"), relay.AcquireRequest{Claims: claims(partitions...), TTL: longTTL, Start: relay.FromNow}); len(leases) > 0 || err != nil {
 			e.t.Fatalf("acquired what another holds: %+v, %v", leases, err)
 		}
 		view, err := e.Heartbeat(e.ctx, name, owner("a"), longTTL)

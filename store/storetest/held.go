@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -13,7 +14,9 @@ var heldTests = []test{
 	{name: "HeldKeysAreListedLongestHeldFirst", run: heldKeysAreListed},
 	{name: "HeldKeyIsShownWithItsMessages", run: heldKeyIsShown},
 	{name: "RetryMakesTheKeyDue", run: retryMakesDue},
-	{name: "RetryLetsAKeyGoThatWaitsForADecision", run: retryDecides},
+	{name: "RetryIsRefusedWhileTheKeyWaitsForADecision", run: retryRefused},
+	{name: "DecisionAboutAnotherMessageIsRefused", run: decisionAboutAnother},
+	{name: "DecisionIsAppliedOnceByItsHolder", run: decisionAppliedOnce},
 	{name: "SkipGivesUpTheHeadAndLetsFollowersGo", run: skipGivesUpTheHead},
 	{name: "SkipDecidesAboutADeadHead", run: skipDeadHead},
 	{name: "DeadLettersTheHeadOnly", run: deadHead},
@@ -100,7 +103,7 @@ func retryMakesDue(e *env) {
 	if due := w.due(); len(due.Runs) > 0 {
 		e.t.Fatalf("due before the retry: %+v", due.Runs)
 	}
-	e.must(e.RetryHeld(e.ctx, "r", "order/1"), "retry")
+	e.must(e.retry("r", "order/1"), "retry")
 	w.wantRun("order/1", records)
 	if r := w.due().Runs[0].Records[0]; r.Attempts != 1 {
 		e.t.Errorf("head has %d attempts after the retry, want 1", r.Attempts)
@@ -119,17 +122,78 @@ func (w *worker) undecided(key string, followers int) []relay.Record {
 	return records
 }
 
-func retryDecides(e *env) {
+func retryRefused(e *env) {
 	w := e.worker("r", "a")
-	records := w.undecided("order/1", 2)
-	e.must(e.RetryHeld(e.ctx, "r", "order/1"), "retry")
+	w.undecided("order/1", 2)
+	if err := e.retry("r", "order/1"); !errors.Is(err, held.ErrRefused) {
+		e.t.Errorf("retry: %v, want %v", err, held.ErrRefused)
+	}
+	if due := w.due(); len(due.Runs) > 0 {
+		e.t.Errorf("due: %+v, want nothing while the dead letter is open", due.Runs)
+	}
+}
+
+// decisionAboutAnother: the operator saw another message than the one that blocks the key now.
+func decisionAboutAnother(e *env) {
+	w := e.worker("r", "a")
+	records := w.hold("order/1", 3, time.Hour)
+	w.leave()
+	for _, verb := range []relay.Verb{relay.VerbRetry, relay.VerbSkip, relay.VerbDead, relay.VerbDeadAll} {
+		d := relay.Decision{Relay: "r", Key: "order/1", Verb: verb, By: "olga", MessageID: records[1].Message.ID}
+		if _, err := held.Decide(e.ctx, e.database, d); !errors.Is(err, held.ErrRefused) {
+			e.t.Errorf("%s: %v, want %v", verb, err, held.ErrRefused)
+		}
+	}
+	if n := len(e.letters(everyLetter)); n > 0 {
+		e.t.Errorf("%d dead letters after decisions that were refused", n)
+	}
+	d := relay.Decision{Relay: "r", Key: "order/1", Verb: relay.VerbSkip, By: "olga", MessageID: records[0].Message.ID}
+	if d, err := held.Decide(e.ctx, e.database, d); err != nil || d.Count != 1 || d.State != relay.DecisionApplied {
+		e.t.Errorf("skip of the message that blocks the key: %+v, %v", d, err)
+	}
+}
+
+// decisionAppliedOnce: a decision waits for the holder of the partition, and takes effect once.
+func decisionAppliedOnce(e *env) {
+	w := e.worker("r", "a")
+	records := w.hold("order/1", 3, time.Hour)
+	p := e.partition("order/1")
+	d := relay.Decision{ID: relay.NewToken(), Relay: "r", Key: "order/1", Verb: relay.VerbSkip, By: "olga", Reason: "why"}
+	for range 2 {
+		e.must(e.RecordDecision(e.ctx, d), "record a decision")
+	}
+	if n := len(e.letters(everyLetter)); n > 0 {
+		e.t.Fatalf("%d dead letters before the decision was applied", n)
+	}
+	due := w.due()
+	if len(due.Decisions) != 1 || due.Decisions[0].ID != d.ID || due.Decisions[0].Partition != p || due.Decisions[0].By != "olga" {
+		e.t.Fatalf("decisions to apply: %+v", due.Decisions)
+	}
+	if err := e.Decide(e.ctx, "r", relay.LeaseRef{Partition: p, Token: relay.NewToken()}, d.ID); !errors.Is(err, relay.ErrLeaseLost) {
+		e.t.Errorf("applied without the lease: %v", err)
+	}
+	for range 2 {
+		e.must(e.Decide(e.ctx, "r", w.ref(p), d.ID), "apply a decision")
+	}
+	if got, err := e.ShowDecision(e.ctx, d.ID); err != nil || got.State != relay.DecisionApplied || got.Count != 1 || got.Reason != "why" {
+		e.t.Errorf("decision: %+v, %v", got, err)
+	}
+	if n := len(e.letters(everyLetter)); n != 1 {
+		e.t.Errorf("%d dead letters, want that of one message", n)
+	}
+	if due = w.due(); len(due.Decisions) > 0 {
+		e.t.Errorf("decisions to apply afterwards: %+v", due.Decisions)
+	}
 	w.wantRun("order/1", records[1:])
+	if _, err := e.ShowDecision(e.ctx, "nobody's"); !errors.Is(err, relay.ErrNoDecision) {
+		e.t.Errorf("unknown decision: %v", err)
+	}
 }
 
 func skipGivesUpTheHead(e *env) {
 	w := e.worker("r", "a")
 	records := w.hold("order/1", 3, time.Hour)
-	e.must(e.SkipHeld(e.ctx, "r", "order/1", "olga", "order was cancelled"), "skip")
+	e.must(e.skip("r", "order/1", "order was cancelled"), "skip")
 	w.wantRun("order/1", records[1:])
 	letters := e.letters(everyLetter)
 	if len(letters) != 1 {
@@ -146,7 +210,7 @@ func skipGivesUpTheHead(e *env) {
 func skipDeadHead(e *env) {
 	w := e.worker("r", "a")
 	records := w.undecided("order/1", 2)
-	e.must(e.SkipHeld(e.ctx, "r", "order/1", "olga", "order was cancelled"), "skip")
+	e.must(e.skip("r", "order/1", "order was cancelled"), "skip")
 	w.wantRun("order/1", records[1:])
 	if letters := e.letters(everyLetter); len(letters) != 1 || letters[0].State != deadletter.Discarded || letters[0].ResolvedBy != "olga" {
 		e.t.Errorf("dead letters: %+v, want the head's, discarded by olga", letters)
@@ -156,7 +220,7 @@ func skipDeadHead(e *env) {
 func deadHead(e *env) {
 	w := e.worker("r", "a")
 	records := w.hold("order/1", 3, time.Hour)
-	n, err := e.DeadHeld(e.ctx, "r", "order/1", "olga", "malformed address", false)
+	n, err := e.dead("r", "order/1", "malformed address", false)
 	if n != 1 || err != nil {
 		e.t.Fatalf("dead-lettered %d, %v; want 1", n, err)
 	}
@@ -171,7 +235,7 @@ func deadHead(e *env) {
 func deadAll(e *env) {
 	w := e.worker("r", "a")
 	records := w.hold("order/1", 3, time.Hour)
-	n, err := e.DeadHeld(e.ctx, "r", "order/1", "olga", "malformed address", true)
+	n, err := e.dead("r", "order/1", "malformed address", true)
 	if n != 3 || err != nil {
 		e.t.Fatalf("dead-lettered %d, %v; want 3", n, err)
 	}
@@ -190,9 +254,9 @@ func decisionsNeedAHeldKey(e *env) {
 	w.hold("order/1", 1, 0)
 	for _, c := range []struct{ relay, key string }{{"r", "order/2"}, {"other", "order/1"}} {
 		_, _, show := e.ShowHeld(e.ctx, c.relay, c.key, 10)
-		_, dead := e.DeadHeld(e.ctx, c.relay, c.key, "olga", "why", true)
+		_, dead := e.dead(c.relay, c.key, "why", true)
 		for op, err := range map[string]error{
-			"show": show, "dead": dead, "retry": e.RetryHeld(e.ctx, c.relay, c.key), "skip": e.SkipHeld(e.ctx, c.relay, c.key, "olga", "why"),
+			"show": show, "dead": dead, "retry": e.retry(c.relay, c.key), "skip": e.skip(c.relay, c.key, "why"),
 		} {
 			if !errors.Is(err, relay.ErrNotHeld) {
 				e.t.Errorf("%s key %s of relay %s: %v, want an error that is ErrNotHeld", op, c.key, c.relay, err)
@@ -208,8 +272,8 @@ func decisionsWithoutHolder(e *env) {
 	w := e.worker("r", "a")
 	records := w.hold("order/1", 3, time.Hour)
 	e.must(e.Leave(e.ctx, "r", w.owner), "leave")
-	e.must(e.SkipHeld(e.ctx, "r", "order/1", "olga", "cancelled"), "skip")
-	n, err := e.DeadHeld(e.ctx, "r", "order/1", "olga", "malformed", false)
+	e.must(e.skip("r", "order/1", "cancelled"), "skip")
+	n, err := e.dead("r", "order/1", "malformed", false)
 	if n != 1 || err != nil {
 		e.t.Fatalf("dead-lettered %d, %v; want 1", n, err)
 	}
@@ -226,9 +290,9 @@ func decisionsWake(e *env) {
 		name string
 		do   func() error
 	}{
-		{"retry", func() error { return e.RetryHeld(e.ctx, "r", "order/1") }},
-		{"skip", func() error { return e.SkipHeld(e.ctx, "r", "order/1", "olga", "why") }},
-		{"dead", func() error { _, err := e.DeadHeld(e.ctx, "r", "order/1", "olga", "why", false); return err }},
+		{"retry", func() error { return e.retry("r", "order/1") }},
+		{"skip", func() error { return e.skip("r", "order/1", "why") }},
+		{"dead", func() error { _, err := e.dead("r", "order/1", "why", false); return err }},
 		{"redrive", func() error { _, err := e.RedriveDead(e.ctx, deadletter.Filter{Key: "order/1"}, "olga", 0); return err }},
 		{"discard", func() error {
 			_, err := e.DiscardDead(e.ctx, deadletter.Filter{Key: "order/2"}, "olga", "why", 0)

@@ -137,7 +137,7 @@ func parkedHoldsKey[Tx any](e *inboxEnv[Tx]) {
 		time.Since(h[0].At.Add(time.Hour)).Abs() > time.Minute || time.Since(h[1].At.Add(time.Minute)).Abs() > 50*time.Second {
 		e.t.Errorf("history is %+v", h)
 	}
-	e.must(e.RetryHeld(e.ctx, "c", "order/1"), "retry")
+	e.must(e.retry("c", "order/1"), "retry")
 	run := w.due().Runs
 	if len(run) != 1 || len(run[0].Records) != 1 || run[0].Records[0].Attempts != 2 || run[0].Records[0].Reason != relay.ParkRetry {
 		e.t.Fatalf("due: %+v, want the message with two attempts made", run)
@@ -178,7 +178,7 @@ func followersInOrder[Tx any](e *inboxEnv[Tx]) {
 		after.Sequence != before.Sequence || after.Reason != before.Reason || after.Parked != 6 {
 		e.t.Errorf("held key was %+v and is %+v, want the same with 6 messages", before, after)
 	}
-	e.must(e.RetryHeld(e.ctx, "c", "order/1"), "retry")
+	e.must(e.retry("c", "order/1"), "retry")
 	for _, run := range w.due().Runs {
 		if run.Key == "order/1" {
 			e.wantIDs("run", recordIDs(run.Records), ids(append([]*postrider.Message{head}, followers...)))

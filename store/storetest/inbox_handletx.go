@@ -17,7 +17,7 @@ func HandleTx[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	for _, test := range []inboxTest[Tx]{
 		{name: "EffectAndCursorCommitTogether", run: effectAndCursor[Tx]},
 		{name: "LostLeaseUndoesBoth", run: lostLeaseUndoes[Tx]},
-		{name: "LeaseOfAnEarlierEpochUndoesBoth", run: earlierEpochUndoes[Tx]},
+		{name: "StaleTokenUndoesBoth", run: staleTokenUndoes[Tx]},
 		{name: "OutcomesOfOthersGoAlong", run: outcomesGoAlong[Tx]},
 		{name: "ParkedMessageIsRemovedWithItsEffect", run: removedWithEffect[Tx]},
 		{name: "WhatIsNotParkedUndoesTheEffect", run: notParkedUndoes[Tx]},
@@ -48,10 +48,17 @@ func (e *inboxEnv[Tx]) withEffect(w *worker, id string, st relay.Settlement) ([]
 	m := e.message("effects")
 	m.ID = id
 	e.must(e.insert(e.ctx, tx, []*postrider.Message{m}), "publish the effect")
-	if st.Epoch == 0 {
-		st.Epoch = w.leases[st.Partition].Epoch
+	if st.Token == "" {
+		st.Token = w.leases[st.Partition].Token
 	}
-	released, err := e.txStore().CommitSettled(e.ctx, tx, w.relay, w.owner, st)
+	moves := st.Moved || len(st.Parked)+len(st.Dead)+len(st.Held)+len(st.Release) > 0
+	if moves && st.Number == 0 {
+		st.Number = w.number[st.Partition] + 1
+	}
+	released, err := e.txStore().CommitSettled(e.ctx, tx, w.relay, st)
+	if err == nil && moves {
+		w.number[st.Partition]++
+	}
 	if e.store.Commit(e.ctx, tx) == nil {
 		e.t.Error("the transaction has not ended")
 	}
@@ -99,12 +106,12 @@ func lostLeaseUndoes[Tx any](e *inboxEnv[Tx]) {
 	e.wantIDs("read by the other", recordIDs(next.drain()), want)
 }
 
-func earlierEpochUndoes[Tx any](e *inboxEnv[Tx]) {
+func staleTokenUndoes[Tx any](e *inboxEnv[Tx]) {
 	w := e.worker("r", "a")
-	old := w.leases[0].Epoch
+	old := w.leases[0].Token
 	next := w.takeOver("a")
-	_, err := e.withEffect(next, "effect", relay.Settlement{Partition: 0, Epoch: old})
-	if !errors.Is(err, relay.ErrLeaseLost) || next.leases[0].Epoch == old {
+	_, err := e.withEffect(next, "effect", relay.Settlement{Partition: 0, Token: old, Number: 1})
+	if !errors.Is(err, relay.ErrLeaseLost) || next.leases[0].Token == old {
 		e.t.Errorf("got %v, want ErrLeaseLost", err)
 	}
 	e.wantEffects()
@@ -156,7 +163,7 @@ func notParkedUndoes[Tx any](e *inboxEnv[Tx]) {
 	w := e.worker("r", "a")
 	key := e.keysOf(0, 1)[0]
 	seq := w.hold(key, 1, 0)[0].Message.Sequence
-	_, err := e.DeadHeld(e.ctx, "r", key, "olga", "given up", true)
+	_, err := e.dead("r", key, "given up", true)
 	e.must(err, "give up")
 	_, err = e.withEffect(w, "effect", relay.Settlement{Partition: 0, Removed: []int64{seq}, DeliveredCount: 1})
 	if !errors.Is(err, relay.ErrNotParked) {
@@ -187,8 +194,8 @@ func endedIsNotCommitted[Tx any](e *inboxEnv[Tx]) {
 	w.drain()
 	tx := e.begin()
 	e.rollback(tx)
-	_, err := e.txStore().CommitSettled(e.ctx, tx, "r", w.owner, relay.Settlement{
-		Partition: 0, Epoch: w.leases[0].Epoch, Cursor: w.read[0], Moved: true,
+	_, err := e.txStore().CommitSettled(e.ctx, tx, "r", relay.Settlement{
+		Partition: 0, Token: w.leases[0].Token, Number: 1, Cursor: w.read[0], Moved: true,
 	})
 	if err == nil {
 		e.t.Error("a transaction that had ended was committed")

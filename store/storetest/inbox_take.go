@@ -115,7 +115,7 @@ func operatorsWait[Tx any](e *inboxEnv[Tx]) {
 	e.take(tx, "c", m)
 	e.effect(tx, m.ID)
 	e.waits("dead-letter the head", func() error {
-		_, err := e.DeadHeld(e.ctx, "c", "order/1", "olga", "why", true)
+		_, err := e.dead("c", "order/1", "why", true)
 		return err
 	}, func() { e.commit(tx) })
 	if letters := e.letters(everyLetter); len(letters) != 0 {
@@ -149,8 +149,8 @@ func takenByOperators[Tx any](e *inboxEnv[Tx]) {
 	e.parkHead("c", 0, e.message("order/1"))
 	e.park("c", relay.ParkHeld, 0, e.message("order/1"))
 	for _, decide := range []func() error{
-		func() error { return e.SkipHeld(e.ctx, "c", "order/1", "olga", "why") },
-		func() error { _, err := e.DeadHeld(e.ctx, "c", "order/1", "olga", "why", true); return err },
+		func() error { return e.skip("c", "order/1", "why") },
+		func() error { _, err := e.dead("c", "order/1", "why", true); return err },
 	} {
 		m := w.firstDue()
 		e.must(decide(), "decide")
@@ -176,7 +176,7 @@ func redrivenIsTaken[Tx any](e *inboxEnv[Tx]) {
 		e.redrive(deadletter.Filter{}, 1)
 		again := w.firstDue()
 		w.settle(relay.Settlement{Partition: e.partition("order/1"), Dead: []relay.Dead{
-			{Sequence: again.Sequence, Key: "order/1", Reason: "refused", Redrives: redrives},
+			{Sequence: again.Sequence, Key: "order/1", Reason: "refused"},
 		}})
 		if l := e.letters(everyOpen); len(l) != 1 || l[0].Redrives != redrives {
 			e.t.Fatalf("open letters: %+v, want one that was redriven %d times", l, redrives)

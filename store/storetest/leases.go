@@ -11,7 +11,7 @@ import (
 
 var leaseTests = []test{
 	{name: "NoPartitionHasTwoHolders", run: noPartitionHasTwoHolders, partitions: 16},
-	{name: "ExpiredLeaseIsTakenOverWithAHigherEpoch", run: expiredLeaseIsTakenOver},
+	{name: "ExpiredLeaseIsTakenOver", run: expiredLeaseIsTakenOver},
 	{name: "HeartbeatRenewsLeases", run: heartbeatRenews},
 	{name: "ReleasedLeaseIsFreeAtOnce", run: releasedLeaseIsFree},
 	{name: "StaleReleaseLeavesTheNewHolderAlone", run: staleRelease},
@@ -19,7 +19,11 @@ var leaseTests = []test{
 	{name: "ViewShowsWhoIsAliveAndWhoHoldsWhat", run: viewShows},
 	{name: "LeasesOfRelaysAreIndependent", run: leasesOfRelays},
 	{name: "LeaseBeginsWhereTheLastHolderSettled", run: leaseBeginsWhereSettled},
-	{name: "StaleEpochChangesNothing", run: staleEpochChangesNothing},
+	{name: "StaleTokenChangesNothing", run: staleTokenChangesNothing},
+	{name: "OwnerLeasesAnewUnderAnotherToken", run: ownerLeasesAnew},
+	{name: "AcquiringTwiceWithATokenGrantsTheSameLease", run: acquiringTwice},
+	{name: "LostLeaseIsNotRead", run: lostLeaseIsNotRead},
+	{name: "AcquiringDoesNotCountAsAlive", run: acquiringIsNoMember},
 	{name: "OneLostPartitionDoesNotHinderAnother", run: oneLostPartition},
 }
 
@@ -32,13 +36,15 @@ func noPartitionHasTwoHolders(e *env) {
 		wg.Go(func() {
 			o := owner(fmt.Sprintf("w%d", i))
 			for _, p := range e.allPartitions() {
-				leases, err := e.Acquire(e.ctx, "r", o, []int{p, (p + 1) % e.partitions}, longTTL, relay.FromOldest)
+				leases, err := e.Acquire(e.ctx, "r", o, relay.AcquireRequest{Claims: claims(p, (p+1)%e.partitions), TTL: longTTL})
 				mu.Lock()
 				if err != nil {
 					failed = append(failed, err)
 				}
 				for _, l := range leases {
-					holders[l.Partition] = append(holders[l.Partition], l.Owner)
+					if !slices.Contains(holders[l.Partition], l.Owner) { // which may lease it anew
+						holders[l.Partition] = append(holders[l.Partition], l.Owner)
+					}
 				}
 				mu.Unlock()
 			}
@@ -58,7 +64,7 @@ func noPartitionHasTwoHolders(e *env) {
 // acquire leases what is free of the given partitions.
 func (e *env) acquire(id string, ttl time.Duration, partitions ...int) []relay.Lease {
 	e.t.Helper()
-	leases, err := e.Acquire(e.ctx, "r", owner(id), partitions, ttl, relay.FromOldest)
+	leases, err := e.Acquire(e.ctx, "r", owner(id), relay.AcquireRequest{Claims: claims(partitions...), TTL: ttl})
 	e.must(err, "acquire")
 	return leases
 }
@@ -76,9 +82,6 @@ func expiredLeaseIsTakenOver(e *env) {
 	if len(first) != 2 {
 		e.t.Fatalf("acquired %d of 2 free partitions", len(first))
 	}
-	if again := e.acquire("a", shortTTL, 0, 1); len(again) > 0 {
-		e.t.Errorf("partitions that the caller holds already were leased again: %+v", again)
-	}
 	var second []relay.Lease
 	e.until("take-over of expired leases", func() bool {
 		second = append(second, e.acquire("b", longTTL, 0, 1)...)
@@ -90,7 +93,7 @@ func expiredLeaseIsTakenOver(e *env) {
 	slices.SortFunc(second, func(a, b relay.Lease) int { return a.Partition - b.Partition })
 	slices.SortFunc(first, func(a, b relay.Lease) int { return a.Partition - b.Partition })
 	for i, l := range second {
-		if l.Partition != first[i].Partition || l.Owner != "b" || l.Epoch <= first[i].Epoch {
+		if l.Partition != first[i].Partition || l.Owner != "b" || l.Token == first[i].Token {
 			e.t.Errorf("lease taken over is %+v, the one before was %+v", l, first[i])
 		}
 	}
@@ -113,18 +116,18 @@ func heartbeatRenews(e *env) {
 
 func releasedLeaseIsFree(e *env) {
 	first := e.acquire("a", longTTL, 0, 1)
-	e.must(e.Release(e.ctx, "r", first[:1]), "release")
+	e.must(e.Release(e.ctx, "r", refs(first[:1])), "release")
 	second := e.acquire("b", longTTL, 0, 1)
-	if len(second) != 1 || second[0].Partition != first[0].Partition || second[0].Epoch <= first[0].Epoch {
+	if len(second) != 1 || second[0].Partition != first[0].Partition || second[0].Token == first[0].Token {
 		e.t.Fatalf("after the release of %+v another acquired %+v", first[0], second)
 	}
 }
 
 func staleRelease(e *env) {
 	first := e.acquire("a", longTTL, 0)
-	e.must(e.Release(e.ctx, "r", first), "release")
+	e.must(e.Release(e.ctx, "r", refs(first)), "release")
 	e.acquire("b", longTTL, 0)
-	e.must(e.Release(e.ctx, "r", first), "release once more")
+	e.must(e.Release(e.ctx, "r", refs(first)), "release once more")
 	if third := e.acquire("c", longTTL, 0); len(third) > 0 {
 		e.t.Errorf("a stale release freed the new holder's lease: %+v", third)
 	}
@@ -148,7 +151,7 @@ func viewShows(e *env) {
 	e.heartbeat("a", longTTL)
 	a := e.acquire("a", longTTL, 0, 2)
 	ttl := e.longer(shortTTL, 4*shortTTL) // a busy server is to show the lease before it ends
-	e.acquire("b", ttl, 1)
+	b := e.acquire("b", ttl, 1)
 	v := e.heartbeat("b", ttl)
 	if v.Alive != 2 {
 		e.t.Errorf("%d are alive, want 2", v.Alive)
@@ -159,15 +162,19 @@ func viewShows(e *env) {
 		e.t.Fatalf("view shows %+v, want three partitions that were leased", v.Partitions)
 	}
 	for i, p := range v.Partitions {
-		if p.Partition != i || p.Owner != want[i] || p.Epoch < 1 {
-			e.t.Errorf("view shows %+v, want partition %d held by %s", p, i, want[i])
+		token := b[0].Token
+		if want[i] == "a" {
+			token = a[slices.IndexFunc(a, func(l relay.Lease) bool { return l.Partition == i })].Token
+		}
+		if p.Partition != i || p.Owner != want[i] || p.Token != token {
+			e.t.Errorf("view shows %+v, want partition %d held by %s under token %s", p, i, want[i], token)
 		}
 	}
 	e.until("end of the second owner and its lease", func() bool {
 		v = e.heartbeat("a", longTTL)
 		return v.Alive == 1
 	})
-	e.must(e.Release(e.ctx, "r", a), "release")
+	e.must(e.Release(e.ctx, "r", refs(a)), "release")
 	v = e.heartbeat("a", longTTL)
 	for _, p := range v.Partitions {
 		if p.Owner != "" {
@@ -195,15 +202,23 @@ func leaseBeginsWhereSettled(e *env) {
 	w.drain()
 	next := w.takeOver("b")
 	for p, l := range next.leases {
-		if l.Cursor.Position < w.leases[p].Cursor.Position || l.Epoch <= w.leases[p].Epoch {
+		if l.Cursor.Position < w.leases[p].Cursor.Position || l.Token == w.leases[p].Token || l.Settled != w.number[p] {
 			e.t.Errorf("lease %+v follows %+v", l, w.leases[p])
 		}
 	}
 	e.wantSet("fetched by the next holder", recordIDs(next.drain()), second)
 }
 
-// staleEpochChangesNothing: what a process settles after its lease passed to another has no effect, whatever it is.
-func staleEpochChangesNothing(e *env) {
+func refs(leases []relay.Lease) []relay.LeaseRef {
+	out := make([]relay.LeaseRef, len(leases))
+	for i := range leases {
+		out[i] = leases[i].Ref()
+	}
+	return out
+}
+
+// staleTokenChangesNothing: what a process settles after its lease passed to another has no effect, whatever it is.
+func staleTokenChangesNothing(e *env) {
 	keys := e.keysOf(0, 3)
 	e.publishKeys(keys[0], keys[0], keys[1], keys[2])
 	w := e.worker("r", "a")
@@ -222,19 +237,21 @@ func staleEpochChangesNothing(e *env) {
 		Release: []string{keys[0]}, DeliveredCount: 1, FailedCount: 1,
 	}
 	for _, c := range []struct {
-		name  string
-		by    relay.Owner
-		epoch int64
+		name, token string
+		number      int64
 	}{
-		{"the former holder", w.owner, w.leases[0].Epoch},
-		{"the former holder with the new epoch", w.owner, next.leases[0].Epoch},
-		{"the holder with an old epoch", next.owner, w.leases[0].Epoch},
-		{"the holder with an epoch to come", next.owner, next.leases[0].Epoch + 1},
+		{"the former token", w.leases[0].Token, next.number[0] + 1},
+		{"the former token and its next number", w.leases[0].Token, w.number[0] + 1},
+		{"a token of nobody", relay.NewToken(), next.number[0] + 1},
+		{"no token", "", next.number[0] + 1},
+		{"a number that was used for something else", next.leases[0].Token, next.number[0]},
+		{"an older number", next.leases[0].Token, next.number[0] - 1},
+		{"a number too far on", next.leases[0].Token, next.number[0] + 2},
 	} {
-		stale.Epoch = c.epoch
-		out, err := e.Settle(e.ctx, "r", c.by, []relay.Settlement{stale})
-		if err != nil || !slices.Equal(out.Lost, []int{0}) || len(out.Released) > 0 {
-			e.t.Fatalf("settled by %s: %+v, %v; want partition 0 lost and nothing released", c.name, out, err)
+		stale.Token, stale.Number = c.token, c.number
+		out, err := e.Settle(e.ctx, "r", []relay.Settlement{stale})
+		if err != nil || !slices.Equal(out.Lost, []int{0}) || len(out.Released)+len(out.Failed) > 0 {
+			e.t.Fatalf("settled with %s: %+v, %v; want partition 0 lost and nothing released", c.name, out, err)
 		}
 	}
 	due := next.due()
@@ -263,13 +280,13 @@ func oneLostPartition(e *env) {
 	e.publishKeys(a, b)
 	w := e.worker("r", "a")
 	w.drain()
-	e.must(e.Release(e.ctx, "r", []relay.Lease{w.leases[0]}), "release")
+	e.must(e.Release(e.ctx, "r", []relay.LeaseRef{w.ref(0)}), "release")
 	e.acquire("b", longTTL, 0)
 	var sts []relay.Settlement
 	for p := range 2 {
-		sts = append(sts, relay.Settlement{Partition: p, Epoch: w.leases[p].Epoch, Cursor: w.read[p], Moved: true})
+		sts = append(sts, relay.Settlement{Partition: p, Token: w.leases[p].Token, Number: 1, Cursor: w.read[p], Moved: true})
 	}
-	out, err := e.Settle(e.ctx, "r", w.owner, sts)
+	out, err := e.Settle(e.ctx, "r", sts)
 	if err != nil || !slices.Equal(out.Lost, []int{0}) {
 		e.t.Fatalf("settled two partitions, one of them lost: %+v, %v", out, err)
 	}
@@ -279,4 +296,85 @@ func oneLostPartition(e *env) {
 		keys = append(keys, r.Message.Key)
 	}
 	e.wantIDs("keys fetched afterwards", keys, []string{a})
+}
+
+// ownerLeasesAnew: a process that drops what it holds leases the partition again; what it did under the former token, and comes
+// late, changes nothing.
+func ownerLeasesAnew(e *env) {
+	key := e.keysOf(0, 1)[0]
+	e.publishKeys(key)
+	w := e.worker("r", "a")
+	w.drain()
+	late := relay.Settlement{Partition: 0, Token: w.leases[0].Token, Number: 1, Cursor: w.read[0], Moved: true}
+	if again := e.acquire("b", longTTL, 0); len(again) > 0 {
+		e.t.Fatalf("another process got the lease of a living one: %+v", again)
+	}
+	again := e.acquire("a", longTTL, 0)
+	if len(again) != 1 || again[0].Token == w.leases[0].Token || again[0].Cursor != w.leases[0].Cursor {
+		e.t.Fatalf("leased anew: %+v after %+v", again, w.leases[0])
+	}
+	out, err := e.Settle(e.ctx, "r", []relay.Settlement{late})
+	if err != nil || !slices.Equal(out.Lost, []int{0}) {
+		e.t.Errorf("settlement under the former token: %+v, %v; want it lost", out, err)
+	}
+	late.Token = again[0].Token
+	if out, err = e.Settle(e.ctx, "r", []relay.Settlement{late}); err != nil || len(out.Lost) > 0 {
+		e.t.Errorf("settlement under the present token: %+v, %v", out, err)
+	}
+}
+
+func acquiringTwice(e *env) {
+	req := relay.AcquireRequest{Claims: claims(0, 1), TTL: longTTL}
+	var granted [2][]relay.Lease
+	for i := range granted {
+		leases, err := e.Acquire(e.ctx, "r", owner("a"), req)
+		if e.must(err, "acquire"); len(leases) != 2 {
+			e.t.Fatalf("call %d granted %+v, want two leases", i+1, leases)
+		}
+		granted[i] = leases
+	}
+	for _, l := range granted[1] {
+		if l.Token != req.Claims[l.Partition].Token {
+			e.t.Errorf("the repeated call granted %+v, want the token of the request", l)
+		}
+	}
+}
+
+// lostLeaseIsNotRead: a process whose lease passed to another reads nothing more of the partition, and hears why.
+func lostLeaseIsNotRead(e *env) {
+	keys := []string{e.keysOf(0, 1)[0], e.keysOf(1, 1)[0]}
+	w := e.worker("r", "a")
+	w.hold(keys[0], 1, 0)
+	w.hold(keys[1], 1, 0)
+	e.publishKeys(keys...)
+	e.must(e.Release(e.ctx, "r", []relay.LeaseRef{w.ref(0)}), "release")
+	e.acquire("b", longTTL, 0)
+	batches, err := w.Fetch(w.ctx, "r", relay.FetchRequest{Limit: 10, MaxBytes: 1 << 20, Partitions: []relay.FetchPartition{
+		{LeaseRef: w.ref(0), After: w.read[0]}, {LeaseRef: w.ref(1), After: w.read[1]}}})
+	e.must(err, "fetch")
+	for _, b := range batches {
+		if b.Lost != (b.Partition == 0) || b.Lost == (len(b.Records) > 0) {
+			e.t.Errorf("partition %d: lost %t, %d records; want partition 0 lost and the other read", b.Partition, b.Lost, len(b.Records))
+		}
+	}
+	if len(batches) != 2 {
+		e.t.Errorf("%d batches, want one for each partition", len(batches))
+	}
+	due, err := w.Due(w.ctx, "r", relay.DueRequest{Leases: []relay.LeaseRef{w.ref(0), w.ref(1)}, Runs: 10, RunLength: 10, MaxBytes: 1 << 20})
+	e.must(err, "due")
+	if !slices.Equal(due.Lost, []int{0}) || len(due.Runs) != 1 || due.Runs[0].Key != keys[1] {
+		e.t.Errorf("due: lost %v, runs %+v; want partition 0 lost and the key of the other", due.Lost, due.Runs)
+	}
+}
+
+// acquiringIsNoMember: an operator's program that leases a partition for a moment takes no share of the others.
+func acquiringIsNoMember(e *env) {
+	e.acquire("operator", longTTL, 0)
+	if v := e.heartbeat("a", longTTL); v.Alive != 1 {
+		e.t.Errorf("%d are alive, want the one that sends heartbeats", v.Alive)
+	}
+	e.must(e.Leave(e.ctx, "r", owner("operator")), "leave")
+	if leases := e.acquire("a", longTTL, 0); len(leases) != 1 {
+		e.t.Errorf("acquired %+v of a partition whose owner left", leases)
+	}
 }

@@ -337,11 +337,11 @@ func (m *model) operate(rng *rand.Rand, over <-chan struct{}) {
 			m.must(err, "list held keys")
 			switch rng.IntN(12) {
 			case 0:
-				_ = m.SkipHeld(m.ctx, "r", h.Key, "olga", "skipped") // it may have been released since
+				_ = m.skip("r", h.Key, "skipped") // it may have been released since
 			case 1:
-				_, _ = m.DeadHeld(m.ctx, "r", h.Key, "olga", "given up", rng.IntN(2) == 0)
+				_, _ = m.dead("r", h.Key, "given up", rng.IntN(2) == 0)
 			case 2, 3:
-				_ = m.RetryHeld(m.ctx, "r", h.Key)
+				_ = m.retry("r", h.Key)
 			}
 		}
 	}

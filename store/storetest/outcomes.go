@@ -125,7 +125,7 @@ func attemptsAcrossProcesses(e *env) {
 		e.until("the outcome is recorded", func() bool { return e.status("r").Failed == int64(n) })
 		p.stop()
 		if n < 4 {
-			e.must(e.RetryHeld(e.ctx, "r", "order/1"), "retry")
+			e.must(e.retry("r", "order/1"), "retry")
 		}
 	}
 	if got := j.attempts(id); fmt.Sprint(got) != "[1 2 3 4]" {
@@ -237,7 +237,7 @@ func unknownTypeWaits(e *env) {
 		e.t.Errorf("%d messages died", n)
 	}
 	old.stop()
-	e.must(e.RetryHeld(e.ctx, "r", "order/1"), "retry") // an operator need not wait for the next look
+	e.must(e.retry("r", "order/1"), "retry") // an operator need not wait for the next look
 	r, err := relay.New(e.database, e.quick())
 	e.must(err, "make a relay")
 	e.must(r.HandleFunc("order.gifted", j.handler("new")), "handle")
@@ -376,7 +376,9 @@ func operationsSaySo(e *env) {
 	_, discard := e.DiscardDead(ctx, everyOpen, "olga", "why", 0)
 	_, count := e.CountDead(ctx, everyOpen)
 	_, show := e.ShowDead(ctx, 1)
-	_, dead := e.DeadHeld(ctx, "r", "order/1", "olga", "why", true)
+	_, find := e.FindParked(ctx, "r", "m-000001")
+	_, decision := e.ShowDecision(ctx, "none")
+	record := e.RecordDecision(ctx, relay.Decision{ID: "d", Relay: "r", Key: "order/1", Verb: relay.VerbSkip})
 	_, status := e.Status(ctx)
 	_, begin := e.begin(ctx)
 	_, maintain := e.Maintain(ctx, relay.Retention{})
@@ -389,8 +391,8 @@ func operationsSaySo(e *env) {
 	}
 	for op, err := range map[string]error{
 		"redrive": redrive, "discard": discard, "count": count, "show": show, "list": list, "list held keys": listHeld,
-		"dead-letter held key": dead, "retry held key": e.RetryHeld(ctx, "r", "order/1"),
-		"skip held key": e.SkipHeld(ctx, "r", "order/1", "olga", "why"), "status": status, "begin": begin, "maintain": maintain,
+		"find a parked message": find, "show a decision": decision, "record a decision": record,
+		"apply a decision": e.Decide(ctx, "r", w.ref(e.partition("order/1")), "d"), "status": status, "begin": begin, "maintain": maintain,
 	} {
 		if !errors.Is(err, context.Canceled) {
 			e.t.Errorf("%s with a context that has ended: %v, want its error", op, err)

@@ -251,7 +251,7 @@ func redriveOutcome(e *env) {
 		case "order/1", "order/4":
 			st.Removed = []int64{rec.Message.Sequence}
 		case "order/2":
-			st.Dead = []relay.Dead{{Sequence: rec.Message.Sequence, Key: "order/2", Reason: "again", Redrives: rec.Redrives}}
+			st.Dead = []relay.Dead{{Sequence: rec.Message.Sequence, Key: "order/2", Reason: "again"}}
 		}
 		w.settle(st)
 	}

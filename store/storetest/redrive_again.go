@@ -15,7 +15,6 @@ func (w *worker) dieAgain(cause string) {
 		for _, rec := range run.Records {
 			w.settle(relay.Settlement{Partition: run.Partition, Dead: []relay.Dead{{
 				Sequence: rec.Message.Sequence, Key: rec.Message.Key, Reason: "rejected again", Cause: cause, Attempts: 1,
-				Redrives: rec.Redrives,
 			}}})
 		}
 	}
@@ -66,7 +65,7 @@ func redriveBehindHeld(e *env) {
 	}
 	want := append([]string{early.ID}, recordIDs(records)...)
 	e.wantIDs("behind the key", got, want)
-	e.must(e.RetryHeld(e.ctx, "r", "order/1"), "retry")
+	e.must(e.retry("r", "order/1"), "retry")
 	e.wantIDs("due", w.dueIDs(), want)
 	// A key that waits for a decision about one letter does not go on for another.
 	second := e.message("order/2")
@@ -96,10 +95,7 @@ func settledEarlierTry(e *env) {
 	dead := relay.Settlement{Partition: p, Dead: []relay.Dead{{Sequence: seq, Key: key, Reason: "rejected", Cause: "bad", Attempts: 1}}}
 	w.settle(dead)
 	e.redrive(everyOpen, 1)
-	w.settle(dead) // its answer was lost
-	w.settle(relay.Settlement{Partition: p, Parked: []relay.Parked{
-		{Sequence: seq, Key: key, Reason: relay.ParkRetry, After: time.Hour, Attempts: 7, Cause: "of the earlier try"},
-	}})
+	w.repeat(dead) // its answer was lost
 	if n := len(e.letters(everyLetter)); n != 1 {
 		e.t.Errorf("%d dead letters, want the first only", n)
 	}

@@ -29,7 +29,7 @@ func decisionMadeMeanwhile(e *env) {
 	w := e.worker("r", "a")
 	records := w.hold("order/1", 3, 0)
 	head := records[0].Message.Sequence
-	e.must(e.SkipHeld(e.ctx, "r", "order/1", "olga", "not needed"), "skip")
+	e.must(e.skip("r", "order/1", "not needed"), "skip")
 	w.settle(relay.Settlement{Partition: e.partition("order/1"),
 		Dead: []relay.Dead{{Sequence: head, Key: "order/1", Reason: "attempts exhausted", Attempts: 2}},
 		Held: []relay.HeldKey{{Key: "order/1", Sequence: head, Reason: relay.ParkDead, Attempts: 2, UntilDecided: true}},

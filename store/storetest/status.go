@@ -80,7 +80,7 @@ func statusNumbers(e *env) {
 	w.bury("rejected", e.message("order/2"), e.message(""))
 	pass()
 	expect("two dead", 0, 3, 1, 2)
-	e.must(e.SkipHeld(e.ctx, "r", "order/1", "olga", "why"), "skip")
+	e.must(e.skip("r", "order/1", "why"), "skip")
 	pass()
 	expect("head skipped", 0, 2, 1, 2)
 	e.redrive(everyOpen, 2)
@@ -137,7 +137,7 @@ func statusOwners(e *env) {
 	o := relay.Owner{ID: "host-1", Host: "host.example.org", Version: "v1.2.3"}
 	_, err := e.Heartbeat(e.ctx, "r", o, longTTL)
 	e.must(err, "heartbeat")
-	_, err = e.Acquire(e.ctx, "r", o, []int{0, 2}, longTTL, relay.FromOldest)
+	_, err = e.Acquire(e.ctx, "r", o, relay.AcquireRequest{Claims: claims(0, 2), TTL: longTTL})
 	e.must(err, "acquire")
 	_, err = e.Heartbeat(e.ctx, "r", owner("gone"), shortTTL)
 	e.must(err, "heartbeat")
@@ -162,7 +162,7 @@ func statusOwners(e *env) {
 		}
 	}
 	for i, p := range r.Partitions {
-		if p.Partition != 2*i || p.Owner != o.ID || p.Epoch < 1 || p.LeaseLeft <= 0 || p.LeaseLeft > longTTL || p.SettledAgo < 0 {
+		if p.Partition != 2*i || p.Owner != o.ID || p.Settlements != 0 || p.LeaseLeft <= 0 || p.LeaseLeft > longTTL || p.SettledAgo < 0 {
 			e.t.Errorf("partition is shown as %+v", p)
 		}
 	}
