@@ -180,25 +180,45 @@ func (s *Store) ShowHeld(ctx context.Context, name, key string, limit int) (rela
 		if info, err = t.held(ctx, name, key); err != nil {
 			return err
 		}
-		var history string
-		row := newParkedRow()
-		dest := append(row.row.Dest(), &history)
-		return t.each(ctx, waitingSQL, []any{name, key, limit}, func(rows *sql.Rows) error {
-			if err := rows.Scan(dest...); err != nil {
-				return err
-			}
-			// Of a message that cannot be read, what could be read is shown.
-			m, _ := row.row.Message(row.seq)
-			p := relay.ParkedInfo{
-				Message: m, Reason: relay.ParkReason(row.reason), Attempts: row.attempts, ParkedAt: stored.Time(row.parkedAt),
-			}
-			p.History, err = stored.History(history)
-			parked = append(parked, p)
-			return err
-		})
+		parked, err = t.parked(ctx, waitingSQL, name, key, limit)
+		return err
 	})
 	if err != nil {
 		return relay.HeldInfo{}, nil, err
 	}
 	return info, parked, nil
+}
+
+const findParkedSQL = `SELECT ` + parkedColumns + `, history FROM {prefix}parked p WHERE relay = ? AND id = ? ORDER BY seq`
+
+// FindParked implements relay.HeldStore.
+func (s *Store) FindParked(ctx context.Context, name, id string) (out []relay.ParkedInfo, err error) {
+	err = s.read(ctx, "find a parked message", func(t txn) error {
+		out, err = t.parked(ctx, findParkedSQL, name, id)
+		return err
+	})
+	return out, err
+}
+
+// parked reads parked messages for operators. Of one that cannot be read as a message, what could be read is shown.
+func (t txn) parked(ctx context.Context, text string, args ...any) (out []relay.ParkedInfo, err error) {
+	var history string
+	row := newParkedRow()
+	dest := append(row.row.Dest(), &history)
+	err = t.each(ctx, text, args, func(rows *sql.Rows) error {
+		if err := rows.Scan(dest...); err != nil {
+			return err
+		}
+		m, _ := row.row.Message(row.seq)
+		p := relay.ParkedInfo{
+			Message: m, Reason: relay.ParkReason(row.reason), Attempts: row.attempts, ParkedAt: stored.Time(row.parkedAt),
+		}
+		if row.due.Valid {
+			p.DueAt = stored.Time(row.due.V)
+		}
+		p.History, err = stored.History(history)
+		out = append(out, p)
+		return err
+	})
+	return out, err
 }

@@ -18,9 +18,11 @@ const (
 	removeSQL = `DELETE FROM {prefix}parked WHERE relay = ?1 AND seq IN (SELECT value FROM json_each(?2))`
 )
 
-// historySQL appends the entry ?8 to a history, of which the last 20 are kept, unless it is NULL.
+// historySQL appends the entry ?8 to a history, of which the last 20 are kept, unless it is NULL. An entry without an attempt
+// that repeats the last one, but for its time, is not added: a message may be put off often.
 const historySQL = `CASE
-	WHEN ?8 IS NULL THEN history
+	WHEN ?8 IS NULL OR coalesce(?8 ->> '$.attempt', 0) = 0
+		AND json_remove(history -> '$[#-1]', '$.at') = json_remove(?8, '$.at') THEN history
 	WHEN json_array_length(history) < 20 THEN json_insert(history, '$[#]', json(?8))
 	ELSE json_insert(json_remove(history, '$[0]'), '$[#]', json(?8)) END`
 
