@@ -17,17 +17,15 @@ import (
 	"github.com/postrider/postrider/store/sqlite"
 )
 
-// fetchAll reads everything that is committed. Reading needs no lease.
+// fetchAll reads everything that is committed.
 func fetchAll(t testing.TB, s *sqlite.Store) []*postrider.Message {
 	t.Helper()
-	n, err := s.Partitions(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	leases := make([]relay.Lease, n)
-	for p := range leases {
-		leases[p].Partition = p
-	}
+	return fetchUnder(t, s, lease(t, s, "all", relay.Owner{ID: "all"}))
+}
+
+// fetchUnder reads everything that is committed under leases of the relay "all".
+func fetchUnder(t testing.TB, s *sqlite.Store, leases []relay.Lease) []*postrider.Message {
+	t.Helper()
 	batches, err := s.Fetch(t.Context(), "all", request(leases, 1_000_000))
 	if err != nil {
 		t.Fatal(err)

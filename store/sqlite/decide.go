@@ -142,7 +142,7 @@ func (t txn) decide(ctx context.Context, d *relay.Decision) error {
 	} else {
 		err = t.get(ctx, parkedIDSQL, []any{d.Relay, h.Sequence}, &blocking)
 	}
-	if err := orNone(err); err != nil {
+	if err = orNone(err); err != nil {
 		return err
 	}
 	if d.Outcome = d.Refused(blocking, undecided(h)); d.Outcome != "" {
