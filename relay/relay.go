@@ -21,6 +21,9 @@ var (
 	ErrStopped = errors.New("relay has stopped")
 	// ErrNameTaken: a consumer of the database has the relay's name. What stands under it is the consumer's to work on.
 	ErrNameTaken = errors.New("the name belongs to a consumer of this database; give the relay another")
+	// ErrReplaced: the database that the store has open is not the one that new connections reach, as when its file was moved
+	// away under the process. A store says so in Heartbeat, and the relay ends.
+	ErrReplaced = errors.New("the database was replaced while this process ran; restart every process that uses it")
 	// ErrNoDestination: the relay has neither a publisher nor a handler.
 	ErrNoDestination = errors.New("there is neither a publisher nor a handler; give the relay one")
 	// ErrDuplicateHandler: a message type has a handler already.
@@ -148,7 +151,7 @@ func (r *Relay) Owner() Owner { return r.owner }
 // Run works until ctx ends or Stop is called, and then stops as Stop does, within Config.StopTimeout. It returns nil
 // after an orderly stop, an error that says what was cut short otherwise. Trouble with the database or the publisher does
 // not end it: it logs, waits and goes on. Errors: ErrStarted; ErrNoDestination, after which handlers can still be given and
-// Run be called again; that of the first look at the outbox, if the store cannot be read at all; ErrNameTaken.
+// Run be called again; that of the first look at the outbox, if the store cannot be read at all; ErrNameTaken; ErrReplaced.
 func (r *Relay) Run(ctx context.Context) error {
 	if err := r.begin(); err != nil {
 		return err
