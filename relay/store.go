@@ -60,7 +60,7 @@ type LogStore interface {
 	// which they are to be delivered. It stops short of MaxBytes (of payload and attributes, over all batches) but returns
 	// at least one record of some partition if there is any. Partitions with nothing new may be left out or returned with a
 	// moved cursor and no records. A partition whose lease does not hold, or whose cursor lies beyond what the server knows, is
-	// returned as lost.
+	// returned as lost. The relay "" stands for a reader without leases, of which nothing is lost.
 	Fetch(ctx context.Context, relay string, req FetchRequest) ([]Batch, error)
 	// Due returns parked messages whose time has come, oldest due first, and operators' decisions that are to be applied.
 	// Partitions whose lease does not hold are reported in Lost, and nothing of them is returned.

@@ -243,25 +243,22 @@ func (p *Program) explainAt(ctx context.Context, b *backend.Outbox, x explained,
 			return err
 		}
 	}
-	if m.Sequence == 0 {
-		p.explainUnknown(x, r)
-		return nil
-	}
 	partition := postrider.PartitionOf(m.Key, m.ID, x.status.Partitions)
-	is, err := findParked(ctx, b, r, partition, &m, own)
-	if err != nil {
-		return err
-	}
 	i := slices.IndexFunc(r.Partitions, func(q relay.PartitionStatus) bool { return q.Partition == partition })
 	owner := ""
 	if i >= 0 {
 		owner = r.Partitions[i].Owner
 	}
+	parked, err := b.FindParked(ctx, r.Name, m.ID)
 	switch {
-	case is.parked:
-		p.explainAlone(x, &m, is, owner)
+	case err != nil:
+		return err
+	case len(parked) > 0:
+		p.explainAlone(x, &parked[len(parked)-1], owner)
+	case m.Sequence == 0:
+		p.explainUnknown(x, r)
 	case len(own) > 0:
-		p.explainSentBack(x, r, is)
+		p.explainSentBack(x, r)
 	case i >= 0:
 		p.explainPosition(&m, r.Partitions[i])
 	default:

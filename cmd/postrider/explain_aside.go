@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
-	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
@@ -75,117 +73,36 @@ func (p *Program) writeSentBack(ctx context.Context, b *backend.Outbox, letters 
 	return nil
 }
 
-// standing is whether a message is parked for a time of its own, and not behind a held key.
-type standing struct {
-	parked bool
-	// unsure: one cannot tell, and so it may be parked.
-	unsure bool
-	// due is the parked message if its time has come.
-	due *relay.Record
-}
-
-// lookedAt bounds what of the due messages is read to find one.
-const lookedAt, lookedAtBytes = 1000, 4 << 20
-
-// findParked looks for a message among those that are parked for a time of their own. The store lists what was put aside by
-// sequence, dead letters of every state among it, and of what is parked it shows what is due.
-func findParked(ctx context.Context, b *backend.Outbox, r relay.RelayStatus, partition int, m *postrider.Message,
-	sentBack []deadletter.Letter) (is standing, err error) {
-	known := len(r.Partitions) > 0 // otherwise a status does not count what imported letters have parked for it
-	if known && r.Parked.N == 0 {
-		return is, nil
-	}
-	if len(sentBack) == 0 {
-		aside, err := b.Aside(ctx, r.Name, partition, m.Sequence-1)
-		if is.parked = slices.Contains(aside.Sequences, m.Sequence); !is.parked || err != nil {
-			return is, err
-		}
-	}
-	due, err := b.Due(ctx, r.Name, relay.DueRequest{
-		Partitions: []int{partition}, Runs: lookedAt, RunLength: 1, MaxBytes: lookedAtBytes,
-	})
-	if err != nil {
-		return is, err
-	}
-	for _, run := range due.Runs {
-		if run.Key == "" && len(run.Records) > 0 && run.Records[0].Message.Sequence == m.Sequence {
-			return standing{parked: true, due: &run.Records[0]}, nil
-		}
-	}
-	switch {
-	case is.parked:
-		return is, nil
-	case !known: // nobody has put any of it off
-		return standing{unsure: due.More}, nil
-	}
-	return outcomeOf(ctx, b, sentBack[len(sentBack)-1].Redrive)
-}
-
-// outcomeOf tells what became of a message that a redrive has sent back, as far as all of its messages share a fate.
-func outcomeOf(ctx context.Context, b *backend.Outbox, redrive int64) (standing, error) {
-	if redrive == 0 {
-		return standing{unsure: true}, nil
-	}
-	d, err := b.ShowRedrive(ctx, redrive)
-	switch {
-	case errors.Is(err, deadletter.ErrNoRedrive):
-		return standing{unsure: true}, nil
-	case err != nil:
-		return standing{}, err
-	case d.Outcome.Waiting == 0:
-		return standing{}, nil
-	case d.Outcome.Delivered+d.Outcome.Failed == 0:
-		return standing{parked: true}, nil
-	}
-	return standing{unsure: true}, nil
-}
-
-// explainAlone explains a message that is parked for a time of its own.
-func (p *Program) explainAlone(x explained, m *postrider.Message, is standing, owner string) {
+// explainAlone explains a parked message of which no held key was found: it waits for a time of its own, or behind a key with
+// more messages than were read.
+func (p *Program) explainAlone(x explained, m *relay.ParkedInfo, owner string) {
+	fmt.Fprintf(p.Stdout, "parked since %s\n", moment(m.ParkedAt))
 	f := newFields(p.Stdout)
-	defer f.flush()
-	if is.due != nil {
-		fmt.Fprintf(p.Stdout, "parked since %s, and due\n", moment(x.status.Now.Add(-is.due.ParkedFor)))
-		f.add("reason", string(is.due.Reason))
-		f.add("attempts", number(is.due.Attempts))
-		f.add("next", turnOf("tried", owner))
-		return
+	f.add("reason", string(m.Reason))
+	f.add("attempts", number(m.Attempts))
+	switch {
+	case m.DueAt.IsZero():
+		f.add("next", "it follows the messages of its key that stand before it")
+	case m.DueAt.After(x.status.Now):
+		next := "an attempt at " + moment(m.DueAt)
+		if owner == "" {
+			next += "; " + nobodyWorks
+		}
+		f.add("next", next)
+	default:
+		f.add("next", "due: "+turnOf("tried", owner))
 	}
-	next := "an attempt when its time has come"
-	if owner == "" {
-		next += "; " + nobodyWorks
-	}
-	if m.DeliverAt.After(x.status.Now) {
-		fmt.Fprintf(p.Stdout, "parked until its delivery time, %s\n", moment(m.DeliverAt))
-	} else {
-		fmt.Fprintln(p.Stdout, "parked for a time of its own: it failed, was put off, or nothing takes it; the log of the process that tried it says which")
-	}
-	f.add("next", next)
+	f.flush()
+	writeHistory(p.Stdout, m.History)
 }
 
-// explainSentBack explains a message that was sent back from the dead letters and is not known to be parked.
-func (p *Program) explainSentBack(x explained, r relay.RelayStatus, is standing) {
+// explainSentBack explains a message that was sent back from the dead letters and is not parked.
+func (p *Program) explainSentBack(x explained, r relay.RelayStatus) {
 	done := "delivered"
 	if x.consumers[r.Name] {
 		done = "processed"
 	}
 	fmt.Fprintln(p.Stdout, done)
-	if is.unsure {
-		f := newFields(p.Stdout)
-		f.add("unless", oneOf(r.Parked))
-		f.flush()
-	}
-}
-
-// oneOf says that a message is one of those that are parked, of which 0 stands for an unknown number.
-func oneOf(parked relay.Count) string {
-	switch parked.N {
-	case 0:
-		return "it is one of the messages that are parked"
-	case 1:
-		return "it is the one message that is parked"
-	}
-	return fmt.Sprintf("it is one of the %s messages that are parked", count(parked))
 }
 
 // explainUnknown explains a message of which the relay or consumer has put nothing aside, and that has no sequence there.
@@ -193,9 +110,6 @@ func (p *Program) explainUnknown(x explained, r relay.RelayStatus) {
 	switch {
 	case !x.consumers[r.Name]:
 		fmt.Fprintln(p.Stdout, "nothing is known: the message is not in the log")
-	case r.Parked.N > 0:
-		fmt.Fprintf(p.Stdout, "it reads a broker, not this log; not looked up: whether it has processed the message, or it is among the %s parked there\n",
-			count(r.Parked))
 	default:
 		fmt.Fprintln(p.Stdout, "it reads a broker, not this log; not looked up: whether it has processed the message")
 	}

@@ -182,7 +182,7 @@ func TestExplainTellsOfRedrives(t *testing.T) {
 		contains(t, explain(), "relay to-nats: died and was sent back", "since then: parked since ", ", and due", "redriven", "nobody works on this partition")
 
 		settleDue(t, o, "to-nats", func(s *relay.Settlement, r relay.Record) {
-			s.Dead = append(s.Dead, relay.Dead{Sequence: r.Message.Sequence, Reason: "refused", Cause: "total is negative", Attempts: 1, Redrives: r.Redrives})
+			s.Dead = append(s.Dead, relay.Dead{Sequence: r.Message.Sequence, Reason: "refused", Cause: "total is negative", Attempts: 1})
 		})
 		contains(t, explain(), "dead letter 1, attempts exhausted after 10 attempts: receiver says no", "since then: dead letter 2, open")
 		ok(t, "dead", "edit", "2", "--payload", `{"a":1}`, "--because", "total was wrong", "--by", "ida", "--yes", "--store", url)
@@ -215,7 +215,7 @@ func TestExplainSaysWhatItCannotTellOfRedrives(t *testing.T) {
 	explain := func() string { t.Helper(); return ok(t, "explain", id, "--store", url) }
 	ok(t, "dead", "redrive", "1", "--store", url)
 	settleDue(t, o, "to-nats", func(s *relay.Settlement, r relay.Record) {
-		s.Parked = append(s.Parked, relay.Parked{Sequence: r.Message.Sequence, Reason: relay.ParkRetry, After: time.Hour, Attempts: 1, Redrives: r.Redrives})
+		s.Parked = append(s.Parked, relay.Parked{Sequence: r.Message.Sequence, Reason: relay.ParkRetry, After: time.Hour, Attempts: 1})
 	})
 	contains(t, explain(), "since then: delivered\n", "it is the one message that is parked")
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -160,7 +161,7 @@ func (p *Program) heldRetryCommand() *cobra.Command {
 		Args: exactArgs("a KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.onHeld(cmd, name, args[0], func(b *backend.Outbox, name string) error {
-				if err := b.RetryHeld(cmd.Context(), name, args[0]); err != nil {
+				if _, err := p.decide(cmd, b, relay.Decision{Relay: name, Key: args[0], Verb: relay.VerbRetry, By: p.operator()}); err != nil {
 					return err
 				}
 				_, err := fmt.Fprintf(p.Stdout, "key %s of relay %s is due at once\n", printable(args[0]), printable(name))
@@ -173,18 +174,20 @@ func (p *Program) heldRetryCommand() *cobra.Command {
 }
 
 func (p *Program) heldSkipCommand() *cobra.Command {
-	var name, by, because string
+	var name, by, because, message string
 	cmd := &cobra.Command{
 		Use:   "skip KEY",
 		Short: "Give up the head of a held key and let its followers go",
 		Long: `Give up the head of a held key and let its followers go. The head is recorded in the dead letters as discarded, with who
-decided it and why, and will not be delivered. A relay that is just working on it may deliver it all the same; a consumer
-does not.`,
-		Example: `  postrider held skip order/42 --because 'payload is broken, agreed with billing'`,
-		Args:    exactArgs("a KEY"),
+decided it and why, and will not be delivered. While a process is working on the message, the decision waits until the
+attempt has ended; if the message was delivered then, the decision is refused. So it is if --message names another message
+than the one that blocks the key now.`,
+		Example: `  postrider held skip order/42 --because 'payload is broken, agreed with billing'
+  postrider held skip order/42 --message 0190f3c2-8d7e-7cc1-9c3e-3f3a1d1f0a77 --because 'duplicate of 0190f3c2-…'`,
+		Args: exactArgs("a KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.onHeld(cmd, name, args[0], func(b *backend.Outbox, name string) error {
-				if err := b.SkipHeld(cmd.Context(), name, args[0], by, because); err != nil {
+				if _, err := p.decide(cmd, b, relay.Decision{Relay: name, Key: args[0], Verb: relay.VerbSkip, MessageID: message, By: by, Reason: because}); err != nil {
 					return err
 				}
 				_, err := fmt.Fprintf(p.Stdout, "skipped the head of key %s of relay %s; its followers go on\n", printable(args[0]), printable(name))
@@ -195,18 +198,19 @@ does not.`,
 	relayFlag(cmd, &name)
 	byFlag(cmd, &by, p.operator())
 	becauseFlag(cmd, &because)
+	cmd.Flags().StringVar(&message, "message", "", "ID of the message that is expected to block the key (default any)")
 	return cmd
 }
 
 func (p *Program) heldDeadCommand() *cobra.Command {
-	var name, by, because string
+	var name, by, because, message string
 	var all, yes bool
 	cmd := &cobra.Command{
 		Use:   "dead KEY",
 		Short: "Send the head of a held key, or the whole key, to the dead letters",
 		Long: `Send the head of a held key to the dead letters and let its followers go, or with --all send every parked message of
-the key there. They can be redriven later. What a relay is just working on, or has read to work on next, it may deliver all
-the same, so look whether it did before you redrive it; a consumer does not.`,
+the key there. They can be redriven later. While a process is working on a message of the key, the decision waits until
+the attempt has ended.`,
 		Example: `  postrider held dead order/42 --because 'receiver does not know this type yet'
   postrider held dead order/42 --all --because 'customer was erased' --yes`,
 		Args: exactArgs("a KEY"),
@@ -218,7 +222,11 @@ the same, so look whether it did before you redrive it; a consumer does not.`,
 						return err
 					}
 				}
-				n, err := b.DeadHeld(cmd.Context(), name, args[0], by, because, all)
+				verb := relay.VerbDead
+				if all {
+					verb = relay.VerbDeadAll
+				}
+				n, err := p.decide(cmd, b, relay.Decision{Relay: name, Key: args[0], Verb: verb, MessageID: message, By: by, Reason: because})
 				if err != nil {
 					return err
 				}
@@ -232,8 +240,20 @@ the same, so look whether it did before you redrive it; a consumer does not.`,
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	byFlag(cmd, &by, p.operator())
 	becauseFlag(cmd, &because)
+	cmd.Flags().StringVar(&message, "message", "", "ID of the message that is expected to block the key (default any)")
 	return cmd
 }
+
+// decide takes a decision about a held key and waits until it is applied.
+func (p *Program) decide(cmd *cobra.Command, b *backend.Outbox, d relay.Decision) (count int, err error) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), decisionWait)
+	defer cancel()
+	d, err = held.Decide(ctx, b, d)
+	return d.Count, err
+}
+
+// decisionWait is how long a command waits for a decision to be applied.
+const decisionWait = time.Minute
 
 // onHeld runs f on the store and the relay that holds the key.
 func (p *Program) onHeld(cmd *cobra.Command, name, key string, f func(b *backend.Outbox, relay string) error) error {

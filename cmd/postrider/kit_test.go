@@ -100,6 +100,15 @@ func openOutbox(t *testing.T, url string) *backend.Outbox {
 
 var tester = relay.Owner{ID: "tester-1", Host: "here", Version: "v0"}
 
+// acquire asks for the leases of partitions.
+func acquire(partitions ...int) relay.AcquireRequest {
+	req := relay.AcquireRequest{TTL: time.Minute}
+	for _, p := range partitions {
+		req.Claims = append(req.Claims, relay.Claim{Partition: p, Token: relay.NewToken()})
+	}
+	return req
+}
+
 // settleAll lets a relay of the given name take everything that is in the log and settles each record as decide says.
 func settleAll(t *testing.T, o *backend.Outbox, name string, decide func(s *relay.Settlement, r relay.Record)) {
 	t.Helper()
@@ -112,23 +121,27 @@ func settleAll(t *testing.T, o *backend.Outbox, name string, decide func(s *rela
 	for i := range all {
 		all[i] = i
 	}
-	leases, err := o.Acquire(ctx, name, tester, all, time.Minute, relay.FromOldest)
+	leases, err := o.Acquire(ctx, name, tester, acquire(all...))
 	must(t, err)
 	req := relay.FetchRequest{Limit: 10_000, MaxBytes: 64 << 20}
-	epochs := map[int]int64{}
+	byPartition := map[int]relay.Lease{}
 	for _, l := range leases {
-		req.Partitions = append(req.Partitions, relay.FetchPartition{Partition: l.Partition, After: l.Cursor})
-		epochs[l.Partition] = l.Epoch
+		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: l.Ref(), After: l.Cursor})
+		byPartition[l.Partition] = l
 	}
 	batches, err := o.Fetch(ctx, name, req)
 	must(t, err)
 	for _, b := range batches {
-		s := relay.Settlement{Partition: b.Partition, Epoch: epochs[b.Partition], Cursor: b.Next, Moved: true}
+		l := byPartition[b.Partition]
+		s := relay.Settlement{Partition: b.Partition, Token: l.Token, Number: l.Settled + 1, Cursor: b.Next, Moved: true}
 		for _, r := range b.Records {
 			decide(&s, r)
 		}
-		_, err := o.Settle(ctx, name, tester, []relay.Settlement{s})
+		out, err := o.Settle(ctx, name, []relay.Settlement{s})
 		must(t, err)
+		if len(out.Lost)+len(out.Failed) > 0 {
+			t.Fatalf("settled: %+v", out)
+		}
 	}
 	must(t, o.Leave(ctx, name, tester))
 }

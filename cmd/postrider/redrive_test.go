@@ -123,7 +123,7 @@ func TestRedriveRefuses(t *testing.T) {
 		o := openOutbox(t, url)
 		settleDue(t, o, "to-nats", func(s *relay.Settlement, r relay.Record) {
 			s.Dead = append(s.Dead, relay.Dead{
-				Sequence: r.Message.Sequence, Key: r.Message.Key, Reason: "attempts exhausted", Cause: "still no", Attempts: n, Redrives: r.Redrives,
+				Sequence: r.Message.Sequence, Key: r.Message.Key, Reason: "attempts exhausted", Cause: "still no", Attempts: n,
 			})
 		})
 	}
@@ -144,23 +144,27 @@ func settleDue(t *testing.T, o *backend.Outbox, name string, decide func(s *rela
 	_, err = o.Heartbeat(ctx, name, tester, time.Minute)
 	must(t, err)
 	req := relay.DueRequest{Runs: 1_000, RunLength: 1_000, MaxBytes: 1 << 20}
+	all := make([]int, total)
 	for n := range total {
-		req.Partitions = append(req.Partitions, n)
+		all[n] = n
 	}
-	leases, err := o.Acquire(ctx, name, tester, req.Partitions, time.Minute, relay.FromOldest)
+	leases, err := o.Acquire(ctx, name, tester, acquire(all...))
 	must(t, err)
-	epochs := map[int]int64{}
-	for _, l := range leases {
-		epochs[l.Partition] = l.Epoch
+	byPartition := map[int]*relay.Lease{}
+	for i, l := range leases {
+		byPartition[l.Partition] = &leases[i]
+		req.Leases = append(req.Leases, l.Ref())
 	}
 	due, err := o.Due(ctx, name, req)
 	must(t, err)
 	for _, run := range due.Runs {
-		s := relay.Settlement{Partition: run.Partition, Epoch: epochs[run.Partition]}
+		l := byPartition[run.Partition]
+		l.Settled++
+		s := relay.Settlement{Partition: run.Partition, Token: l.Token, Number: l.Settled}
 		for _, r := range run.Records {
 			decide(&s, r)
 		}
-		_, err := o.Settle(ctx, name, tester, []relay.Settlement{s})
+		_, err := o.Settle(ctx, name, []relay.Settlement{s})
 		must(t, err)
 	}
 	must(t, o.Leave(ctx, name, tester))

@@ -259,7 +259,7 @@ const none = "none"
 
 func writeDetails(out io.Writer, r relay.RelayStatus) error {
 	fmt.Fprintf(out, "\n%s: partitions\n", printable(r.Name))
-	t := newTable(out, "PARTITION", "OWNER", "EPOCH", "LEASE LEFT", "POSITION", "BACKLOG", "AGE", "SETTLED AGO")
+	t := newTable(out, "PARTITION", "OWNER", "SETTLEMENTS", "LEASE LEFT", "POSITION", "BACKLOG", "AGE", "SETTLED AGO")
 	for _, q := range r.Partitions {
 		owner, left := q.Owner, ago(q.LeaseLeft)
 		if owner == "" {
@@ -269,7 +269,7 @@ func writeDetails(out io.Writer, r relay.RelayStatus) error {
 		if q.Position == inbox.EndOfLog { // a consumer's: it reads no log
 			position = "-"
 		}
-		t.row(q.Partition, owner, q.Epoch, left, position, count(q.Backlog), ago(q.Age), ago(q.SettledAgo))
+		t.row(q.Partition, owner, q.Settlements, left, position, count(q.Backlog), ago(q.Age), ago(q.SettledAgo))
 	}
 	if err := t.flush(); err != nil {
 		return err

@@ -39,15 +39,14 @@ var relayOwner = relay.Owner{ID: "relay", Host: "host"}
 
 // world is one test's database and broker.
 type world[Tx any] struct {
-	t       testing.TB
-	ctx     context.Context
-	h       Harness[Tx]
-	store   Store[Tx]
-	outbox  *outbox.Outbox[Tx]
-	broker  *memorybroker.Broker
-	made    int
-	reading sync.Mutex
-	killed  sync.WaitGroup // what outlives its process: goroutines still to end, settlements still to arrive
+	t      testing.TB
+	ctx    context.Context
+	h      Harness[Tx]
+	store  Store[Tx]
+	outbox *outbox.Outbox[Tx]
+	broker *memorybroker.Broker
+	made   int
+	killed sync.WaitGroup // what outlives its process: goroutines still to end, settlements still to arrive
 }
 
 func newWorld[Tx any](t testing.TB, h Harness[Tx]) *world[Tx] {
@@ -143,9 +142,6 @@ func (w *world[Tx]) effect(ctx context.Context, tx Tx, m *postrider.Message) err
 	return err
 }
 
-// reader is the relay, and its process, that reads the effects.
-var reader = relay.Owner{ID: "reader"}
-
 // decide takes an operator's decision about a held key.
 func (w *world[Tx]) decide(key string, verb relay.Verb) error {
 	ctx, cancel := context.WithTimeout(w.ctx, patience)
@@ -158,18 +154,10 @@ func (w *world[Tx]) decide(key string, verb relay.Verb) error {
 func (w *world[Tx]) committed() []*postrider.Message {
 	w.t.Helper()
 	req := relay.FetchRequest{Limit: 100_000, MaxBytes: 1 << 30}
-	claim := relay.AcquireRequest{TTL: time.Minute}
 	for p := range partitions {
-		claim.Claims = append(claim.Claims, relay.Claim{Partition: p, Token: relay.NewToken()})
+		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: relay.LeaseRef{Partition: p}})
 	}
-	w.reading.Lock()
-	defer w.reading.Unlock()
-	leases, err := w.store.Acquire(w.ctx, reader.ID, reader, claim)
-	w.must(err, "lease the effects")
-	for _, l := range leases {
-		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: l.Ref()})
-	}
-	batches, err := w.store.Fetch(w.ctx, reader.ID, req)
+	batches, err := w.store.Fetch(w.ctx, "", req)
 	w.must(err, "fetch the effects")
 	var out []*postrider.Message
 	for _, b := range batches {

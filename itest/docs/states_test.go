@@ -17,6 +17,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store/memory"
@@ -115,8 +116,8 @@ func (o *observer) Fetch(ctx context.Context, name string, req relay.FetchReques
 	return batches, err
 }
 
-func (o *observer) Settle(ctx context.Context, name string, owner relay.Owner, all []relay.Settlement) (relay.Settled, error) {
-	settled, err := o.Store.Settle(ctx, name, owner, all)
+func (o *observer) Settle(ctx context.Context, name string, all []relay.Settlement) (relay.Settled, error) {
+	settled, err := o.Store.Settle(ctx, name, all)
 	for _, s := range all {
 		if err != nil || slices.Contains(settled.Lost, s.Partition) {
 			continue
@@ -200,8 +201,9 @@ func observe(t *testing.T) map[transition]bool {
 	o.decided(t, err)
 	_, err = o.DiscardDead(t.Context(), deadletter.Filter{Key: "discarded"}, "operator", "not needed", 0)
 	o.decided(t, err)
-	o.decided(t, o.SkipHeld(t.Context(), "docs", "skipped", "operator", "not needed"))
-	_, err = o.DeadHeld(t.Context(), "docs", "given up", "operator", "needs a look", false)
+	_, err = held.Decide(t.Context(), o.Store, relay.Decision{Relay: "docs", Key: "skipped", Verb: relay.VerbSkip, By: "operator", Reason: "not needed"})
+	o.decided(t, err)
+	_, err = held.Decide(t.Context(), o.Store, relay.Decision{Relay: "docs", Key: "given up", Verb: relay.VerbDead, By: "operator", Reason: "needs a look"})
 	o.decided(t, err)
 	time.Sleep(2 * time.Hour)
 

@@ -231,7 +231,7 @@ func (f *fetch) run(ctx context.Context) ([]relay.Batch, error) {
 		return nil, err
 	}
 	for _, p := range f.parts {
-		p.lost = !holding[p.lease.Partition]
+		p.lost = f.relay != "" && !holding[p.lease.Partition]
 	}
 	rows, err := results.Query()
 	if err != nil {
@@ -352,7 +352,7 @@ func (f *fetch) header(d *decoder) error {
 	for _, p := range f.parts { // a cursor that has seen more than the server has issued is of a time before a crash
 		if before, err := snapshotXmax(p.cursor.snapshot); err != nil {
 			return err
-		} else if before > xmax {
+		} else if before > xmax && f.relay != "" {
 			p.lost = true
 		}
 	}

@@ -165,7 +165,7 @@ func (r *Reader) probe(ctx context.Context, position int64, reached func(relay.R
 func (r *Reader) fetch(ctx context.Context, cursors []relay.Cursor, limit int) ([]relay.Batch, error) {
 	req := relay.FetchRequest{Limit: limit, MaxBytes: readBytes}
 	for i, c := range cursors {
-		req.Partitions = append(req.Partitions, relay.FetchPartition{Partition: i, After: c})
+		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: relay.LeaseRef{Partition: i}, After: c})
 	}
 	return r.store.Fetch(ctx, "", req)
 }
