@@ -15,8 +15,11 @@ type Publisher interface {
 	// delivered again, behind its predecessor.)
 	//
 	// An error made by Unavailable says that the broker as a whole cannot be reached: the relay stops sending, counts no
-	// attempt and probes until it is back. Any other error belongs to its message; Dead, Retry and Snooze apply. An error
-	// for which errors.Is(err, context.Canceled) holds after ctx ended is never counted as an attempt.
+	// attempt and probes until it is back. Any other error belongs to its message and counts as an attempt, however many
+	// messages fail; Dead, Retry and Snooze apply. So return Unavailable when no connection can be made, the broker refuses
+	// the credentials, or nothing is answered in time. An error for which errors.Is(err, context.Canceled) holds after ctx
+	// ended is never counted as an attempt; nor is context.DeadlineExceeded when no message of the call got an answer, nor any
+	// other call meanwhile.
 	Publish(ctx context.Context, msgs []*Message) []error
 	// Capabilities says what the publisher promises. It does not change while the publisher lives.
 	Capabilities() Capabilities

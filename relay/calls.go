@@ -24,7 +24,7 @@ func (it *item) work() work {
 
 // outlive notes the calls that are out when a partition is lost.
 func (r *Relay) outlive(p *partition) {
-	for _, batch := range r.underWay {
+	for _, batch := range r.batches {
 		for _, it := range batch {
 			if it.partition == p {
 				r.callsOut[it.work()]++
@@ -51,7 +51,7 @@ func (r *Relay) awaitsCall(u unit) bool {
 
 // returned notes that a call has returned, and lets go on what has waited for it.
 func (r *Relay) returned(batch []*item) {
-	delete(r.underWay, batch[0])
+	delete(r.batches, batch[0])
 	for _, it := range batch {
 		if !it.partition.gone {
 			continue

@@ -4,21 +4,19 @@ import (
 	"time"
 )
 
-// The circuit's settings: how many failures in a row of different messages open it, and the bounds of the wait before a
-// probe, which doubles.
+// The bounds of the wait before a probe, which doubles.
 const (
-	circuitFailures = 10
-	probeMin        = 100 * time.Millisecond
-	probeMax        = 5 * time.Second
+	probeMin = 100 * time.Millisecond
+	probeMax = 5 * time.Second
 )
 
 // circuit keeps a broker that is down from looking like ten thousand failing messages. Closed, calls go out. It opens when
-// the publisher reports that the broker is unavailable, when a call with messages of several keys fails as a whole, or
-// after circuitFailures failed calls in a row. Open, nothing is fetched or sent, except one probe at a time, with a single
-// message (read for it if none is in memory); a probe that gets an answer closes it. The next probe goes out with another
-// message, since it may be the message that gets no answer.
+// the publisher reports that the broker is unavailable, or when a call ends without an answer for any of its messages (see
+// Relay.judge). An answer, also one that refuses a message, shows that the destination is available: any number of messages
+// that fail, in a row or at the same time, do not open it. Open, nothing is fetched or sent, except one probe at a time, with
+// a single message (read for it if none is in memory); a probe that gets an answer closes it. The next probe goes out with
+// another message, since it may be the message that gets no answer.
 type circuit struct {
-	failures   int // in a row
 	isOpen     bool
 	probing    bool
 	unanswered int // probes in a row that have found the destination unavailable
@@ -48,12 +46,6 @@ func (c *circuit) started() (probe bool) {
 
 // abandoned notes a probe that was cancelled from this side.
 func (c *circuit) abandoned() { c.probing = false }
-
-// failed notes a failed call and reports whether the circuit is to open.
-func (c *circuit) failed() bool {
-	c.failures++
-	return c.failures >= circuitFailures
-}
 
 // trip opens the circuit, or keeps it open after a probe that failed, and returns the wait before the next probe.
 func (c *circuit) trip(now time.Time) (wait time.Duration, opened bool) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,8 +14,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// TestPoisonDoesNotCloseTheWayToOthers: messages that fail whenever they are published, alone in the outbox, look like a
-// destination that is down. A message that the destination takes reaches it all the same.
+// TestPoisonDoesNotCloseTheWayToOthers: messages that fail whenever they are published are alone in the outbox. A message that the destination takes reaches it all the same.
 func TestPoisonDoesNotCloseTheWayToOthers(t *testing.T) {
 	t.Parallel()
 	for name, poison := range map[string][]string{"one": {"bad/1"}, "two in one batch": {"bad/1", "bad/2"}} {
@@ -167,29 +167,101 @@ func TestDestinationDownDuringAHandover(t *testing.T) {
 	})
 }
 
-// TestUndecodableMessageDoesNotHideAnOutage: a batch in which every message fails is an outage, and no attempt of any of
-// them, also when a stored row in it is no message and dies.
+// TestUndecodableMessageDoesNotHideAnOutage: a batch in which every message is unavailable is an outage, and no attempt of
+// any of them, also when a stored row in it is no message and dies.
 func TestUndecodableMessageDoesNotHideAnOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := setup(t)
+		b, k := setup(t), &broker{}
 		for i := range 100 {
 			b.publish(b.msg(fmt.Sprint(i)))
 		}
 		b.publishUndecodable(b.msg("bad"))
-		refused := publisherFunc(func(_ context.Context, msgs []*postrider.Message) []error {
-			errs := make([]error, len(msgs))
-			for i := range errs {
-				errs[i] = errBoom
-			}
-			return errs
-		})
-		b.start(b.relay(relay.Config{Concurrency: 1, Publisher: refused}))
+		k.down.Store(true)
+		b.start(b.relay(relay.Config{Concurrency: 1, Publisher: k}))
 		pass(150 * time.Millisecond)
-		// Counted are the row that is no message, and calls with a single message, such as probes, which look like its failure.
-		if st := b.status(); st.Failed > 3 || st.Parked.N > 2 || st.Dead.N != 1 {
-			t.Errorf("in an outage %d attempts failed, %d messages are parked and %d dead, want 3, 2 and 1 at most",
+		if st := b.status(); st.Failed > 1 || st.Parked.N > 0 || st.Dead.N != 1 {
+			t.Errorf("in an outage %d attempts failed, %d messages are parked and %d dead, want those of one row that is no message",
 				st.Failed, st.Parked.N, st.Dead.N)
+		}
+	})
+}
+
+// TestManyPoisonedKeysDoNotCloseTheRoute: the destination answers each message of 1,500 keys with a failure, for ever, and
+// takes those of all others, which flow all the time.
+func TestManyPoisonedKeysDoNotCloseTheRoute(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]relay.Config{
+		"batches":    {},
+		"one by one": {MaxBatch: 1, Concurrency: 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := setup(t)
+				var took sync.Map
+				cfg.MaxAttempts = 1 << 20
+				cfg.Publisher = publisherFunc(func(_ context.Context, msgs []*postrider.Message) []error {
+					time.Sleep(20 * time.Millisecond)
+					errs := make([]error, len(msgs))
+					for i, m := range msgs {
+						if strings.HasPrefix(m.Key, "bad/") {
+							errs[i] = postrider.Retry(0, errBoom)
+						} else {
+							took.Store(m.ID, time.Since(m.Time))
+						}
+					}
+					return errs
+				})
+				for i := range 1500 {
+					b.publish(b.msg(fmt.Sprint("bad/", i)))
+				}
+				r := b.relay(cfg)
+				b.start(r)
+				for i := range 300 {
+					m := b.msg(fmt.Sprint("good/", i))
+					b.publish(m)
+					pass(time.Second)
+					if _, ok := took.Load(m.ID); !ok && i > 5 { // the first attempts of the poisoned ones come before it
+						t.Fatalf("message %d of another key is not delivered in a second: %+v", i, r.Counters())
+					}
+				}
+				if c := r.Counters(); c.CircuitOpen {
+					t.Errorf("the circuit is open though the destination answers: %+v", c)
+				}
+			})
+		})
+	}
+}
+
+// TestCallThatBreaksIsNoAttemptOfOthers: a publisher panics on one message. Messages of other keys in the call are not
+// charged with it, and are delivered; the one that breaks the call is dead after its attempts.
+func TestCallThatBreaksIsNoAttemptOfOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, j := setup(t), &journal{}
+		for i := range 50 {
+			b.publish(b.msg(fmt.Sprint(i)))
+		}
+		b.publish(b.msg("bad"))
+		r := b.relay(relay.Config{MaxAttempts: 3, Publisher: publisherFunc(func(ctx context.Context, msgs []*postrider.Message) []error {
+			for _, m := range msgs {
+				if m.Key == "bad" {
+					panic("bad message")
+				}
+			}
+			for _, m := range msgs {
+				if m.Attempt != 1 {
+					t.Errorf("message of key %s at attempt %d", m.Key, m.Attempt)
+				}
+				j.note(m)
+			}
+			return nil
+		})})
+		b.start(r)
+		pass(10 * time.Minute)
+		if st := b.status(); j.len() != 50 || st.Dead.N != 1 {
+			t.Errorf("delivered %d, dead %d, want 50 and 1: %+v", j.len(), st.Dead.N, r.Counters())
 		}
 	})
 }

@@ -19,6 +19,9 @@ const (
 	DefaultBackoffMax  = 60 * time.Second
 )
 
+// DefaultAttemptTimeout bounds an attempt, except with HandleTx (see Config.AttemptTimeout).
+const DefaultAttemptTimeout = 30 * time.Second
+
 // Config says what a relay does and how. The zero value of each field means its default.
 type Config struct {
 	// Name identifies the relay and its progress in the outbox, e.g. "to-nats": 1 to 64 bytes. Required. Processes that
@@ -44,8 +47,12 @@ type Config struct {
 	Start Start
 
 	// Concurrency is the number of calls of handlers, or of Publish, under way at once. Default: 16 for handlers, 4 for a
-	// publisher.
+	// publisher. A call with a single message that takes longer than ParkAfter no longer counts; see MaxSlowCalls.
 	Concurrency int
+	// MaxSlowCalls is the number of calls beyond Concurrency that may be under way because others take longer than ParkAfter, so
+	// that handlers that hang, even if they ignore their context, stop their own keys only. Default: 4 times Concurrency; with
+	// HandleTx none, since each of them needs a further connection of the pool.
+	MaxSlowCalls int
 	// MaxBatch is the largest number of messages in one Publish call, as far as the publisher takes as many. Default: 1,000.
 	MaxBatch int
 	// TxBatch is the largest number of fresh messages in one transaction of HandleTx, except that messages that were
@@ -54,8 +61,9 @@ type Config struct {
 	// MaxInFlight and MaxInFlightBytes bound the messages that the relay holds in memory: two thirds for fresh ones, a third
 	// for parked ones that are due. One message of each kind is always allowed. Defaults: 8,192 and 16 MiB.
 	MaxInFlight, MaxInFlightBytes int
-	// MaxHeldKeys bounds the held keys that the relay keeps in memory; a relay that reaches it stops reading fresh messages
-	// until some are released. Default: 100,000.
+	// MaxHeldKeys bounds the held keys that the relay keeps in memory, not counting those that it works on. When more are held,
+	// each fetch looks them up in the store, if it can (HeldFinder); otherwise the relay stops reading fresh messages until
+	// some are released. Default: 100,000.
 	MaxHeldKeys int
 
 	// MaxAttempts is the number of attempts before a message is dead. Default: 10.
@@ -77,7 +85,10 @@ type Config struct {
 	// UnavailableWait is how long a message is put off, without counting an attempt, when its handler reports that what it
 	// needs is unavailable (postrider.Unavailable). Default: 5 s.
 	UnavailableWait time.Duration
-	// AttemptTimeout ends the context of an attempt. Default: none (the context ends with the lease).
+	// AttemptTimeout ends the context of an attempt, or of a call of Publish; the attempt has then failed if it returns an
+	// error. A handler that ignores its context goes on: its key waits for it, and with HandleTx its partition, whose lease
+	// this process keeps. Default: 30 s; with HandleTx two thirds of LeaseTTL if that is less (10 s by default), so that it
+	// ends before the database ends an idle transaction. Negative: none.
 	AttemptTimeout time.Duration
 
 	// LeaseTTL is the time within which others take over the partitions of a process that has died. Leases live for nine
@@ -146,7 +157,7 @@ func (c Config) complete() (Config, error) {
 		value time.Duration
 	}{
 		{"BackoffBase", c.BackoffBase}, {"BackoffMax", c.BackoffMax}, {"ParkAfter", c.ParkAfter},
-		{"UnhandledFor", c.UnhandledFor}, {"UnavailableWait", c.UnavailableWait}, {"AttemptTimeout", c.AttemptTimeout}, {"LeaseTTL", c.LeaseTTL},
+		{"UnhandledFor", c.UnhandledFor}, {"UnavailableWait", c.UnavailableWait}, {"LeaseTTL", c.LeaseTTL},
 		{"RequireDedupe", c.RequireDedupe}, {"PollMin", c.PollMin}, {"PollMax", c.PollMax}, {"SettleInterval", c.SettleInterval}, {"StopTimeout", c.StopTimeout},
 	} {
 		if d.value < 0 {
@@ -157,7 +168,7 @@ func (c Config) complete() (Config, error) {
 		name  string
 		value int
 	}{
-		{"Concurrency", c.Concurrency}, {"MaxBatch", c.MaxBatch}, {"TxBatch", c.TxBatch}, {"MaxInFlight", c.MaxInFlight},
+		{"Concurrency", c.Concurrency}, {"MaxSlowCalls", c.MaxSlowCalls}, {"MaxBatch", c.MaxBatch}, {"TxBatch", c.TxBatch}, {"MaxInFlight", c.MaxInFlight},
 		{"MaxInFlightBytes", c.MaxInFlightBytes}, {"MaxHeldKeys", c.MaxHeldKeys}, {"MaxAttempts", c.MaxAttempts},
 		{"RequireMessageBytes", c.RequireMessageBytes}, {"SettleBatch", c.SettleBatch}, {"MaxLogBytes", int(c.MaxLogBytes)},
 	} {

@@ -67,11 +67,14 @@
 //   - It is not known whether a settlement or commit of a relay with transactions took effect: the partition is leased anew,
 //     with a new epoch, and read from the cursor that the store then has. A commit that is refused again when a message has
 //     a transaction of its own is that message's failed attempt.
-//   - The broker cannot be reached: the circuit opens. What was under way goes back to the front of its lane, uncounted;
+//   - The broker cannot be reached, which its publisher reports (postrider.Unavailable) or the relay sees when a call gets
+//     no answer in its time: the circuit opens. An answer that refuses a message does not open it. What was under way goes back to the front of its lane, uncounted;
 //     nothing is fetched, nothing is parked; one message at a time probes, each time another one, which is read if need
 //     be: it may be the message that gets no answer.
 //   - A handler takes longer than ParkAfter: its message is parked while it works on, so that the cursor can move. Its
-//     outcome finds it there.
+//     outcome finds it there. Another worker starts, up to MaxSlowCalls of them, so that handlers that hang, even if they
+//     ignore the end of their context after AttemptTimeout, stop their own keys only. A handler of HandleTx that does so stops
+//     its partition.
 //   - A key is slow, and its waiting messages hold back the cursor or fill the memory: they are parked behind it and come
 //     back in runs.
 //   - The process stops or hands a partition over: what waits in memory before messages that were delivered, or was

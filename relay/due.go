@@ -94,16 +94,29 @@ func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
 	}
 	bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL)
 	defer cancel()
+	view := r.beginView()
+	defer r.endView(view)
 	res, err := r.store.Due(bounded, r.cfg.Name, req)
+	if err == nil {
+		err = view.find(bounded, r, func(yield func(int, string)) {
+			for i := range res.Runs {
+				if run := &res.Runs[i]; run.Key == "" {
+					for j := range run.Records {
+						yield(run.Partition, run.Records[j].Message.Key)
+					}
+				}
+			}
+		})
+	}
 	if err != nil {
 		return false, err
 	}
-	r.admitDueResult(&res, parts)
+	r.admitDueResult(&res, parts, view)
 	return res.More && len(res.Runs) > 0, r.decideAll(ctx, res.Decisions, parts)
 }
 
 // admitDueResult takes in what was found.
-func (r *Relay) admitDueResult(res *DueResult, parts []*partition) {
+func (r *Relay) admitDueResult(res *DueResult, parts []*partition, view *heldView) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, id := range res.Lost {
@@ -119,7 +132,7 @@ func (r *Relay) admitDueResult(res *DueResult, parts []*partition) {
 	r.now = time.Now()
 	for i := range res.Runs {
 		if p := r.partitions[res.Runs[i].Partition]; p != nil && !p.leaving && slices.Contains(parts, p) {
-			r.admitRun(p, &res.Runs[i])
+			r.admitRun(p, &res.Runs[i], view)
 		}
 	}
 	if len(res.Runs) > 0 {
@@ -132,14 +145,14 @@ func (r *Relay) dueRequest() (DueRequest, []*partition) {
 	defer r.mu.Unlock()
 	now, room := time.Now(), r.aside.maxMessages-r.aside.messages
 	r.dueFull = room <= 0 || r.aside.bytes >= r.aside.maxBytes
-	if r.dueFull || r.circuit.open() && !r.lacksProbe(now) {
-		return DueRequest{}, nil
-	}
-	if r.circuit.open() {
+	switch {
+	case r.dueFull || r.circuit.open() && !r.lacksProbe(now):
+		room = 0 // decisions of operators only
+	case r.circuit.open():
 		room = 1
 	}
-	req := DueRequest{Runs: min(dueRuns, room), MaxBytes: r.aside.maxBytes - r.aside.bytes}
-	req.RunLength = min(dueRunLength, max(room/req.Runs, 1))
+	req := DueRequest{Runs: min(dueRuns, room), MaxBytes: max(r.aside.maxBytes-r.aside.bytes, 0)}
+	req.RunLength = min(dueRunLength, max(room/max(req.Runs, 1), 1))
 	var parts []*partition
 	for _, p := range r.partitions {
 		if p.leaving || !now.Before(p.until) {
@@ -163,10 +176,10 @@ func (r *Relay) dueRequest() (DueRequest, []*partition) {
 }
 
 // admitRun takes a piece of parked work into the scheduler.
-func (r *Relay) admitRun(p *partition, in *Run) {
+func (r *Relay) admitRun(p *partition, in *Run, view *heldView) {
 	if in.Key == "" {
 		for i := range in.Records {
-			r.admitDue(p, &in.Records[i])
+			r.admitDue(p, &in.Records[i], view)
 		}
 		return
 	}
@@ -188,13 +201,13 @@ func (r *Relay) admitRun(p *partition, in *Run) {
 }
 
 // admitDue takes one message that waited for itself: without a key, or delayed.
-func (r *Relay) admitDue(p *partition, rec *Record) {
+func (r *Relay) admitDue(p *partition, rec *Record, view *heldView) {
 	if _, busy := p.busy[rec.Message.Sequence]; busy {
 		return
 	}
 	it := r.parkedItem(p, rec, &run{left: 1})
 	p.busy[rec.Message.Sequence] = struct{}{}
-	if h := p.held[rec.Message.Key]; h != nil { // the key is held: take the place in its queue
+	if r.heldKey(p, rec.Message.Key, view) != nil { // the key is held: take the place in its queue
 		r.park(it, Parked{Reason: ParkHeld, Waits: true, Attempts: rec.Attempts})
 		r.drop(it)
 		return
@@ -209,17 +222,6 @@ func (r *Relay) parkedItem(p *partition, rec *Record, piece *run) *item {
 	}
 	r.load(it, &r.aside)
 	return it
-}
-
-// holdKey marks a key as held in memory.
-func (r *Relay) holdKey(p *partition, key string) *held {
-	h := p.held[key]
-	if h == nil {
-		h = &held{}
-		p.held[key] = h
-		r.heldKeys++
-	}
-	return h
 }
 
 // release asks for a held key to be let go.

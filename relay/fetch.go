@@ -103,7 +103,18 @@ func (r *Relay) fetchRound(ctx context.Context) (found int, again bool, err erro
 	}
 	bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL)
 	defer cancel()
+	view := r.beginView()
+	defer r.endView(view)
 	batches, err := r.store.Fetch(bounded, r.cfg.Name, req)
+	if err == nil {
+		err = view.find(bounded, r, func(yield func(int, string)) {
+			for i := range batches {
+				for j := range batches[i].Records {
+					yield(batches[i].Partition, batches[i].Records[j].Message.Key)
+				}
+			}
+		})
+	}
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,7 +146,7 @@ func (r *Relay) fetchRound(ctx context.Context) (found int, again bool, err erro
 		found += len(b.Records)
 		p.more = b.More
 		again = again || b.More
-		r.admit(p, b)
+		r.admit(p, b, view)
 	}
 	if found > 0 {
 		r.changed.Broadcast()
@@ -149,7 +160,7 @@ func (r *Relay) fetchRound(ctx context.Context) (found int, again bool, err erro
 func (r *Relay) fetchRequest() (FetchRequest, []*partition) {
 	room, bytes := r.freshRoom(), r.fresh.maxBytes-r.fresh.bytes
 	if room < r.fresh.worthReading() || (bytes < r.fresh.maxBytes/4 && r.fresh.messages > 0) ||
-		r.heldKeys >= r.cfg.MaxHeldKeys {
+		r.finder == nil && r.heldKeys >= r.cfg.MaxHeldKeys {
 		return FetchRequest{}, nil
 	}
 	now := time.Now()
@@ -191,7 +202,7 @@ func (r *Relay) wantFetch() bool {
 }
 
 // admit takes a batch into the scheduler.
-func (r *Relay) admit(p *partition, b *Batch) {
+func (r *Relay) admit(p *partition, b *Batch, view *heldView) {
 	if len(b.Records) == 0 && b.Next == p.fetched {
 		return
 	}
@@ -209,6 +220,7 @@ func (r *Relay) admit(p *partition, b *Batch) {
 			msg: rec.Message, key: rec.Message.Key, seq: rec.Message.Sequence, partition: p, ticket: ticket + uint64(i), err: rec.Err,
 		}
 		r.load(it, &r.fresh)
+		isHeld := r.heldKey(p, it.key, view) != nil
 		switch {
 		case p.putAside(it.seq):
 			p.tracker.settle(it.ticket)
@@ -223,7 +235,7 @@ func (r *Relay) admit(p *partition, b *Batch) {
 		case rec.Delay > 0:
 			r.park(it, Parked{Reason: ParkDelayed, After: rec.Delay})
 			r.drop(it)
-		case it.key != "" && p.held[it.key] != nil:
+		case isHeld:
 			r.park(it, Parked{Reason: ParkHeld, Waits: true})
 			r.drop(it)
 		default:

@@ -64,7 +64,7 @@ func (r *Relay) attempt(ctx context.Context, tx transaction, it *item) error {
 	m := *it.msg // the handler may run again
 	m.Attempt = it.attempts + 1
 	ctx = tx.within(ctx)
-	if limit := r.cfg.AttemptTimeout; limit > 0 {
+	if limit := r.attemptTimeout(); limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("attempt took longer than %s: %w", limit, context.DeadlineExceeded))
 		defer cancel()

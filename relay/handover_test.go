@@ -222,7 +222,7 @@ func TestLateMessagePutAsideIsNotReadFromTheLogToo(t *testing.T) {
 				b, j := setup(t), &journal{}
 				keys := keysIn(3, 2)
 				late := []*postrider.Message{b.msg(keys[0]), b.keyless(3)}
-				one, two := b.relay(relay.Config{ParkAfter: time.Hour}), b.relay(relay.Config{})
+				one, two := b.relay(relay.Config{ParkAfter: time.Hour, AttemptTimeout: -1}), b.relay(relay.Config{})
 				handle(t, one, func(ctx context.Context, m *postrider.Message) error {
 					switch m.Key {
 					case keys[0]:

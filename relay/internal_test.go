@@ -232,3 +232,23 @@ func TestQueueGivesTheOldestFirst(t *testing.T) {
 		}
 	}
 }
+
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	var o outage
+	at := time.Now()
+	if _, _, ended := o.succeeded(at); ended {
+		t.Error("an outage has ended that had not begun")
+	}
+	for n, want := range []bool{true, false, false} {
+		if began := o.failed(at.Add(time.Duration(n) * time.Second)); began != want {
+			t.Errorf("failure %d begins an outage: %v, want %v", n, began, want)
+		}
+	}
+	if lasted, failures, ended := o.succeeded(at.Add(time.Minute)); lasted != time.Minute || failures != 3 || !ended {
+		t.Errorf("the outage lasted %s with %d failures, ended: %v; want 1m0s, 3, true", lasted, failures, ended)
+	}
+	if !o.failed(at) {
+		t.Error("the next failure does not begin an outage")
+	}
+}

@@ -3,6 +3,7 @@ package relay
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -35,13 +36,21 @@ func (r *Relay) beat(ctx context.Context) time.Duration {
 	bounded, cancel := context.WithTimeout(ctx, normal)
 	defer cancel()
 	view, err := r.store.Heartbeat(bounded, r.cfg.Name, r.owner, r.cfg.leaseLife())
+	if errors.Is(err, ErrReplaced) {
+		r.abandon(err)
+		return normal
+	}
 	if err != nil {
 		if ctx.Err() == nil {
-			r.leaseOutage.began(r, err)
+			if r.leaseOutage.failed(asked) {
+				r.cfg.Logger.Warn("relay cannot renew its leases and keeps trying", "relay", r.cfg.Name, "error", err)
+			}
 		}
 		return soon
 	}
-	r.leaseOutage.ended(r)
+	if lasted, failures, ended := r.leaseOutage.succeeded(asked); ended {
+		r.cfg.Logger.Info("relay renews its leases again", "relay", r.cfg.Name, "after", lasted, "failures", failures)
+	}
 	free, surplus, stray := r.renewed(view, asked)
 	if len(stray) > 0 { // leases whose grant was never heard of
 		_ = r.store.Release(bounded, r.cfg.Name, stray) // tried again with the next beat
@@ -63,6 +72,17 @@ func (r *Relay) beat(ctx context.Context) time.Duration {
 		return r.cfg.LeaseTTL / 10 // to find out in time that another has died
 	}
 	return normal
+}
+
+// abandon drops every lease and ends the relay: the database is not the one that they were granted in.
+func (r *Relay) abandon(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refused = fmt.Errorf("relay %s: %w", r.cfg.Name, err)
+	for _, p := range slices.Collect(maps.Values(r.partitions)) {
+		r.lose(p)
+	}
+	r.endLife()
 }
 
 // renewed takes in a view: it extends what is held, drops what is not, and says which partitions to take, how many to give

@@ -2,9 +2,9 @@ package relay
 
 import (
 	"fmt"
-	"log/slog"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -28,7 +28,7 @@ func (r *Relay) complete(batch []*item, verdicts []verdict, probe bool) {
 	if verdicts != nil {
 		r.markCut(batch, verdicts)
 	}
-	down := r.judge(batch, verdicts, probe)
+	r.judge(batch, verdicts, probe)
 	for i := 0; i < len(batch); {
 		j := i + 1
 		for j < len(batch) && batch[j].lane != nil && batch[j].lane == batch[i].lane {
@@ -38,7 +38,7 @@ func (r *Relay) complete(batch []*item, verdicts []verdict, probe bool) {
 		if verdicts != nil {
 			part = verdicts[i:j]
 		}
-		r.completeLane(batch[i:j], part, down)
+		r.completeLane(batch[i:j], part)
 		i = j
 	}
 	r.goOn()
@@ -70,52 +70,68 @@ func (r *Relay) markCut(batch []*item, verdicts []verdict) {
 	}
 }
 
-// judge tells the circuit how the call went and reports whether the destination as a whole failed, in which case no
-// attempt is counted.
-func (r *Relay) judge(batch []*item, verdicts []verdict, probe bool) (down bool) {
+// judge tells the circuit what a call says about the destination as a whole. It marks the messages that got no answer as
+// unavailable, so that no attempt of theirs is counted.
+//
+//	any message Unavailable                          the circuit opens
+//	no message answered, the time of the call over   the circuit opens, unless another call was answered meanwhile
+//	the call broke with messages of several keys     the circuit opens; probes find the message that breaks it
+//	any other outcome, a failure too                 an answer: the circuit closes
+func (r *Relay) judge(batch []*item, verdicts []verdict, probe bool) {
 	if r.publish == nil {
-		return false
+		return
 	}
-	accepted, unavailable, failed, units := 0, 0, 0, 0
-	last := ""
+	answered, silent, broken, units := 0, 0, 0, 0
+	limit := r.attemptTimeout()
+	over := limit > 0 && time.Since(batch[0].started) >= limit
 	for i, it := range batch {
 		var v verdict
 		if verdicts != nil {
 			v = verdicts[i]
 		}
-		if v.cut || v.behind || it.err != nil { // says nothing about the destination
+		if it.err != nil || v.cut || v.behind { // says nothing about the destination
 			continue
 		}
 		if it.lane == nil || i == 0 || it.lane != batch[i-1].lane {
 			units++
 		}
 		switch {
-		case v.failed && v.outcome.Kind == postrider.BrokerUnavailable:
-			unavailable, last = unavailable+1, v.cause
-		case v.failed && v.outcome.Kind == postrider.Retried:
-			failed, last = failed+1, v.cause
+		case v.is(postrider.BrokerUnavailable):
+		case v.is(postrider.Retried) && v.broken:
+			broken++
+		case over && v.timedOut && !v.is(postrider.DeadLettered):
+			silent++
 		default:
-			accepted++
+			answered++
 		}
 	}
-	down = unavailable > 0 || failed > 0 && accepted == 0 && units > 1
+	if answered > 0 {
+		r.answered = time.Now()
+	}
+	if answered == 0 && (broken > 0 && units > 1 || silent > 0 && !r.answered.After(batch[0].started)) {
+		for i := range verdicts {
+			if v := &verdicts[i]; v.broken || v.timedOut && !v.cut && !v.behind {
+				v.outcome.Kind = postrider.BrokerUnavailable
+			}
+		}
+	}
+	down := slices.IndexFunc(verdicts, func(v verdict) bool { return !v.cut && !v.behind && v.is(postrider.BrokerUnavailable) })
 	switch stale := r.circuit.open() && !probe; {
-	case accepted > 0 && unavailable == 0:
+	case down < 0 && answered+broken > 0:
 		r.recovered()
 	case stale: // it was sent before the circuit opened
-	case down, failed > 0 && (probe || r.circuit.failed()):
-		r.tripped(last)
-		if probe && down {
+	case down >= 0:
+		r.tripped(verdicts[down].cause)
+		if probe {
 			r.probeWithAnother(batch[0])
 		}
 	case probe:
 		r.circuit.abandoned()
 	}
-	return down
 }
 
 // completeLane takes in the outcomes of messages of one key, or of one message without a key.
-func (r *Relay) completeLane(items []*item, verdicts []verdict, down bool) {
+func (r *Relay) completeLane(items []*item, verdicts []verdict) {
 	p, l := items[0].partition, items[0].lane
 	p.out -= len(items)
 	if l != nil {
@@ -136,8 +152,8 @@ func (r *Relay) completeLane(items []*item, verdicts []verdict, down bool) {
 		}
 		v := &verdicts[i]
 		// A handler knows nothing of a batch: there, being behind or unavailable is the message's own affair.
-		passed := r.publish != nil && (v.outcome.Kind == postrider.BrokerUnavailable || v.behind && i > 0)
-		if v.cut || passed || down && it.err == nil || diedBefore && v.outcome.Kind != postrider.DeadLettered {
+		passed := r.publish != nil && (v.is(postrider.BrokerUnavailable) || v.behind && i > 0)
+		if v.cut || passed || diedBefore && v.outcome.Kind != postrider.DeadLettered {
 			r.giveBack(l, items[i:])
 			break
 		}
@@ -244,10 +260,7 @@ func (r *Relay) failed(it *item, v *verdict) (stops bool) {
 			after = r.backoff(attempts)
 		}
 	}
-	if r.cfg.Logger.Enabled(r.life, slog.LevelDebug) {
-		r.cfg.Logger.Debug("message is put off", "relay", r.cfg.Name, "message", it.msg.ID, "type", it.msg.Type, "key", it.key,
-			"tenant", it.msg.Tenant, "attempts", attempts, "reason", reason, "after", after, "cause", firstLine(v.cause))
-	}
+	r.logFailure(it, it.attempts+1, reason, after, v, cause == "")
 	pk := Parked{Reason: reason, After: after, Attempts: attempts, Cause: cause}
 	if it.key != "" {
 		pk.Waits, pk.After = true, 0

@@ -30,6 +30,8 @@ type partition struct {
 	// taken are the keys of the line's messages that are in a transaction.
 	taken map[string]struct{}
 	held  map[string]*held
+	// partial: keys may be held that are not in memory. The store says which.
+	partial bool
 	// busy are messages that wait for themselves, parked (without a key, or delayed) or sent back, and are in memory, or whose
 	// outcome is not recorded yet, as far as is known here: the store may have it already.
 	busy map[int64]struct{}

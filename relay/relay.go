@@ -21,6 +21,9 @@ var (
 	ErrStopped = errors.New("relay has stopped")
 	// ErrNameTaken: a consumer of the database has the relay's name. What stands under it is the consumer's to work on.
 	ErrNameTaken = errors.New("the name belongs to a consumer of this database; give the relay another")
+	// ErrReplaced: the database that the store has open is not the one that new connections reach, as when its file was moved
+	// away under the process. A store says so in Heartbeat, and the relay ends.
+	ErrReplaced = errors.New("the database was replaced while this process ran; restart every process that uses it")
 	// ErrNoDestination: the relay has neither a publisher nor a handler.
 	ErrNoDestination = errors.New("there is neither a publisher nor a handler; give the relay one")
 	// ErrDuplicateHandler: a message type has a handler already.
@@ -54,11 +57,19 @@ type Relay struct {
 	total        int // partitions of the outbox; fixed before any loop starts
 	sched        scheduler
 	circuit      circuit
+	answered     time.Time          // when the destination answered last
 	running      map[*item]struct{} // single calls under way, for ParkAfter
+	underWay     map[*call]struct{} // calls that can give their worker's place to another
+	slow         int                // those that have
+	slowFull     bool               // no further ones can
+	failures     logLimit
 	fresh, aside budget
 	order        uint64    // of the message that was taken into memory last
 	now          time.Time // when that was
 	heldKeys     int
+	finder       HeldFinder // nil if the store is none
+	heldLimit    int        // the number of held keys in memory above which some are unloaded
+	views        map[*heldView]struct{}
 	unsettled    int // outcomes not yet recorded
 	nextDue      time.Time
 	dueFull      bool      // parked messages are not read for want of room
@@ -68,7 +79,7 @@ type Relay struct {
 	doubts       map[int]*doubt    // by partition
 	claims       map[int]string    // tokens of acquisitions whose answers are not known, by partition
 	resume       map[int]time.Time // until when a partition that was lost may be taken again at once
-	underWay     map[*item][]*item // batches whose calls have not returned, by their first message
+	batches      map[*item][]*item // batches whose calls have not returned, by their first message
 	callsOut     map[work]int      // those of leases that have ended, by what they work on
 	callsAwaited map[work][]unit   // what starts when they have returned
 	leaseOutage  outage
@@ -95,17 +106,19 @@ func New(store Store, cfg Config) (*Relay, error) {
 		fetchWake: make(chan struct{}, 1), dueWake: make(chan struct{}, 1),
 		leaseWake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1),
 		beatWake: make(chan struct{}, 1), dueSooner: make(chan struct{}, 1),
-		lastSettle:   make(chan struct{}),
-		partitions:   make(map[int]*partition),
-		running:      make(map[*item]struct{}),
-		drains:       make(map[*drain]struct{}),
-		doubts:       make(map[int]*doubt),
-		leaseOutage:  outage{begins: "relay cannot renew its leases and keeps trying", ends: "relay renews its leases again"},
-		settleOutage: outage{begins: "relay cannot record outcomes and keeps trying", ends: "relay records outcomes again"},
-		claims:       make(map[int]string),
-		resume:       make(map[int]time.Time),
-		underWay:     make(map[*item][]*item), callsOut: make(map[work]int), callsAwaited: make(map[work][]unit),
+		lastSettle: make(chan struct{}),
+		partitions: make(map[int]*partition),
+		running:    make(map[*item]struct{}),
+		underWay:   make(map[*call]struct{}),
+		batches:    make(map[*item][]*item),
+		callsOut:   make(map[work]int), callsAwaited: make(map[work][]unit),
+		views:     make(map[*heldView]struct{}),
+		heldLimit: cfg.MaxHeldKeys,
+		drains:    make(map[*drain]struct{}),
+		doubts:    make(map[int]*doubt),
+		claims:    make(map[int]string), resume: make(map[int]time.Time),
 	}
+	r.finder, _ = store.(HeldFinder)
 	r.changed = sync.NewCond(&r.mu)
 	r.fresh, r.aside = cfg.budgets()
 	r.life, r.endLife = context.WithCancel(context.Background())
@@ -138,7 +151,7 @@ func (r *Relay) Owner() Owner { return r.owner }
 // Run works until ctx ends or Stop is called, and then stops as Stop does, within Config.StopTimeout. It returns nil
 // after an orderly stop, an error that says what was cut short otherwise. Trouble with the database or the publisher does
 // not end it: it logs, waits and goes on. Errors: ErrStarted; ErrNoDestination, after which handlers can still be given and
-// Run be called again; that of the first look at the outbox, if the store cannot be read at all; ErrNameTaken.
+// Run be called again; that of the first look at the outbox, if the store cannot be read at all; ErrNameTaken; ErrReplaced.
 func (r *Relay) Run(ctx context.Context) error {
 	if err := r.begin(); err != nil {
 		return err
@@ -166,9 +179,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	loops.Go(func() { r.dueLoop(background) })
 	loops.Go(func() { r.listen(background) })
 	loops.Go(func() { r.maintainLoop(background) })
-	if r.tx == nil {
-		loops.Go(func() { r.parkSlowLoop(background) })
-	}
+	loops.Go(func() { r.slowLoop(background) })
 	settled := make(chan struct{})
 	go func() { defer close(settled); r.settleLoop(background) }()
 	leasing, endLeasing := context.WithCancel(background)

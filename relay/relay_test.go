@@ -359,9 +359,13 @@ func TestSlowMessageIsParkedAndDeliveredOnce(t *testing.T) {
 	})
 }
 
+// TestBrokerDownCountsNoAttempt: neither when the publisher says so, nor when its calls end without an answer.
 func TestBrokerDownCountsNoAttempt(t *testing.T) {
 	t.Parallel()
-	for name, failure := range map[string]error{"unavailable": postrider.Unavailable(errBoom), "plain errors": errBoom} {
+	for name, fails := range map[string]func(ctx context.Context) error{
+		"unavailable": func(context.Context) error { return postrider.Unavailable(errBoom) },
+		"no answer":   func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -375,35 +379,29 @@ func TestBrokerDownCountsNoAttempt(t *testing.T) {
 				var down atomic.Bool
 				var calls atomic.Int32
 				down.Store(true)
-				r := b.relay(relay.Config{MaxInFlight: 500, Publisher: publisherFunc(func(_ context.Context, msgs []*postrider.Message) []error {
+				r := b.relay(relay.Config{MaxInFlight: 500, Publisher: publisherFunc(func(ctx context.Context, msgs []*postrider.Message) []error {
 					calls.Add(1)
 					if !down.Load() {
 						for _, m := range msgs {
-							if name == "unavailable" && m.Attempt != 1 {
+							if m.Attempt != 1 {
 								t.Errorf("message %s at attempt %d", m.ID, m.Attempt)
 							}
 							j.note(m)
 						}
 						return nil
 					}
-					errs := make([]error, len(msgs))
-					for i := range errs {
-						errs[i] = failure
-					}
-					return errs
+					return slices.Repeat([]error{fails(ctx)}, len(msgs))
 				})})
 				b.start(r)
-				time.Sleep(time.Minute)
-				synctest.Wait()
-				if n := calls.Load(); n > 40 {
-					t.Errorf("%d calls in a minute of outage", n)
+				pass(5 * time.Minute)
+				if n := calls.Load(); n > 100 {
+					t.Errorf("%d calls in five minutes of outage", n)
 				}
-				if st := b.status(); name == "unavailable" && (st.Parked.N != 0 || st.Failed != 0) {
-					t.Errorf("parked %d failed %d in an outage, want none", st.Parked.N, st.Failed)
+				if st := b.status(); st.Failed != 0 || st.Dead.N != 0 {
+					t.Errorf("in an outage %d attempts failed and %d messages are dead, want none", st.Failed, st.Dead.N)
 				}
 				down.Store(false)
-				time.Sleep(2 * time.Minute)
-				synctest.Wait()
+				pass(3 * time.Minute)
 				want(t, "key", j.of("k"), ids)
 				if j.len() != 6000 {
 					t.Errorf("delivered %d, want 6000", j.len())

@@ -70,7 +70,7 @@ func (r *Relay) flush(ctx context.Context) (again bool) {
 		bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL)
 		res, err := r.store.Settle(bounded, r.cfg.Name, settlements)
 		cancel()
-		r.answered(ctx, batch, res, err)
+		r.takeAnswer(ctx, batch, res, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,8 +113,8 @@ func (r *Relay) collect() []*sent {
 	return batch
 }
 
-// answered takes in the store's answer for each settlement; an error is the answer for all.
-func (r *Relay) answered(ctx context.Context, batch []*sent, res Settled, err error) {
+// takeAnswer takes in the store's answer for each settlement; an error is the answer for all.
+func (r *Relay) takeAnswer(ctx context.Context, batch []*sent, res Settled, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	applied := batch[:0:0]
@@ -127,24 +127,33 @@ func (r *Relay) answered(ctx context.Context, batch []*sent, res Settled, err er
 			applied = append(applied, s)
 			continue
 		}
-		r.unrecorded(ctx, s, failed)
+		r.unrecorded(ctx, s, failed, err == nil)
 	}
 	if len(applied) > 0 {
-		r.settleOutage.ended(r)
+		if lasted, failures, ended := r.settleOutage.succeeded(time.Now()); ended {
+			r.cfg.Logger.Info("relay records outcomes again", "relay", r.cfg.Name, "after", lasted, "failures", failures)
+		}
 		r.applied(applied, res)
 	}
 }
 
-// unrecorded sees to it that a settlement is repeated, unless its lease has ended.
-func (r *Relay) unrecorded(ctx context.Context, s *sent, err error) {
+// maxRefusals is how often a settlement is refused before what this process holds of its partition is read anew.
+const maxRefusals = 10
+
+// unrecorded sees to it that a settlement is repeated, unless its lease has ended. definite says that it was not applied.
+func (r *Relay) unrecorded(ctx context.Context, s *sent, err error, definite bool) {
 	if s.partition.gone {
 		r.unsettled -= s.count
 		return
 	}
-	if ctx.Err() == nil {
-		r.settleOutage.began(r, err)
+	if ctx.Err() == nil && r.settleOutage.failed(time.Now()) {
+		r.cfg.Logger.Warn("relay cannot record outcomes and keeps trying", "relay", r.cfg.Name, "error", err)
 	}
-	s.tries++
+	if s.tries++; definite && s.tries >= maxRefusals {
+		r.taken(s.partition)
+		r.unsettled -= s.count
+		return
+	}
 	wait := Backoff(settleRetryMin, settleRetryMax, s.tries)
 	s.retryAt = time.Now().Add(wait)
 	s.partition.repeat = s
@@ -268,8 +277,7 @@ func (r *Relay) released(p *partition, key string, done bool) {
 		h.heads++
 		r.recorded(p)
 	default:
-		delete(p.held, key)
-		r.heldKeys--
+		r.dropHeld(p, key)
 	}
 }
 

@@ -6,25 +6,79 @@ import (
 	"time"
 )
 
-// parkSlowLoop keeps slow work from holding back the cursor, and from filling the memory.
-func (r *Relay) parkSlowLoop(ctx context.Context) {
+// call is what one worker has under way.
+type call struct {
+	since time.Time
+	// slow: it has given its worker's place to another worker, and its own ends with it.
+	slow bool
+}
+
+// slowLoop keeps slow work from holding back the cursor, from filling the memory, and from taking all workers.
+func (r *Relay) slowLoop(ctx context.Context) {
 	for sleep(ctx, max(r.cfg.ParkAfter/4, time.Millisecond)) {
 		r.mu.Lock()
-		lanes := make(map[*lane]*item) // those with a single message out
-		for it := range r.running {
-			if it.lane != nil {
-				lanes[it.lane] = it
-			}
-			if it.onMainLine() && !it.partition.gone && time.Since(it.started) >= r.cfg.ParkAfter {
-				r.parkSlow(it)
-			}
-		}
-		for _, p := range r.partitions {
-			r.parkBlocking(p, lanes)
+		r.replaceSlow()
+		if r.tx == nil {
+			r.parkAllSlow()
 		}
 		r.mu.Unlock()
 	}
 }
+
+// replaceSlow starts a worker for every call that takes longer than ParkAfter, up to MaxSlowCalls, so that handlers that hang
+// do not stop other keys.
+func (r *Relay) replaceSlow() {
+	limit := r.cfg.MaxSlowCalls
+	if limit == 0 && r.tx == nil {
+		limit = slowCallsPerWorker * r.cfg.Concurrency
+	}
+	full := false
+	for c := range r.underWay {
+		switch {
+		case c.slow || time.Since(c.since) < r.cfg.ParkAfter || r.life.Err() != nil:
+		case r.slow < limit:
+			c.slow = true
+			r.slow++
+			r.workers.Go(r.worker)
+		default:
+			full = true
+		}
+	}
+	if full && !r.slowFull {
+		r.cfg.Logger.Warn("calls do not return, and more than MaxSlowCalls of them leave fewer than Concurrency for others",
+			"relay", r.cfg.Name, "slow_calls", r.slow, "longer_than", r.cfg.ParkAfter, "attempt_timeout", r.attemptTimeout())
+	}
+	r.slowFull = full
+}
+
+// replaced notes that a call has returned, and reports whether another worker has taken the place of its own.
+func (r *Relay) replaced(c *call) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.underWay, c)
+	if c.slow {
+		r.slow--
+	}
+	return c.slow
+}
+
+func (r *Relay) parkAllSlow() {
+	lanes := make(map[*lane]*item) // those with a single message out
+	for it := range r.running {
+		if it.lane != nil {
+			lanes[it.lane] = it
+		}
+		if it.onMainLine() && !it.partition.gone && time.Since(it.started) >= r.cfg.ParkAfter {
+			r.parkSlow(it)
+		}
+	}
+	for _, p := range r.partitions {
+		r.parkBlocking(p, lanes)
+	}
+}
+
+// slowCallsPerWorker times Concurrency is the default of Config.MaxSlowCalls.
+const slowCallsPerWorker = 4
 
 // onMainLine says that fresh messages of the same key may be waiting behind it in its lane: it is one itself, or one that
 // was parked for itself (delayed, or sent back by an operator) and does not hold its key.

@@ -3,6 +3,7 @@ package relay_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/memory"
 )
 
 // TestSlowMessageThatIsDoneBeforeItsParkingIsRecorded: a message is parked while it is worked on, and its outcome comes
@@ -154,4 +156,138 @@ func TestSlowDelayedMessageDoesNotHoldTheCursorBack(t *testing.T) {
 			})
 		})
 	}
+}
+
+// hang makes a handler that waits for release, whatever becomes of its context, for messages of keys that begin with
+// "hang/".
+func (j *journal) hang() (h postrider.Handler, hanging *atomic.Int32, release func()) {
+	released := make(chan struct{})
+	hanging = new(atomic.Int32)
+	return func(ctx context.Context, m *postrider.Message) error {
+		if strings.HasPrefix(m.Key, "hang/") {
+			hanging.Add(1)
+			<-released
+		}
+		return j.take(ctx, m)
+	}, hanging, func() { close(released) }
+}
+
+// TestHangingHandlersDoNotStopOtherKeys: as many handlers as there are workers, and more, hang for ever and ignore their
+// context. Messages of other keys flow. Those that hang are bounded in number.
+func TestHangingHandlersDoNotStopOtherKeys(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ hanging, most int }{{16, 16}, {64, 64}, {1000, 5 * 16}} {
+		t.Run(fmt.Sprint(c.hanging), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b, j := setup(t), &journal{}
+				for i := range c.hanging {
+					b.publish(b.msg(fmt.Sprint("hang/", i)))
+				}
+				r := b.relay(relay.Config{})
+				h, hanging, release := j.hang()
+				handle(t, r, h)
+				b.start(r)
+				t.Cleanup(release)
+				pass(2 * time.Minute)
+				if n := int(hanging.Load()); n != c.most {
+					t.Errorf("%d handlers hang, want %d", n, c.most)
+				}
+				b.publish(b.msgs("other", "other", "")...)
+				pass(time.Second)
+				if n := len(j.of("other")) + len(j.of("")); c.hanging == c.most && n != 3 {
+					t.Errorf("delivered %d of 3 messages of other keys in a second: %+v", n, r.Counters())
+				}
+			})
+		})
+	}
+}
+
+// TestSlowCallsGiveTheirWorkersBack: after slow calls have returned, no more than Concurrency run.
+func TestSlowCallsGiveTheirWorkersBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, j := setup(t), &journal{}
+		var running, most atomic.Int32
+		for i := range 40 {
+			b.publish(b.msg(fmt.Sprint("slow/", i)))
+		}
+		r := b.relay(relay.Config{Concurrency: 4})
+		handle(t, r, func(ctx context.Context, m *postrider.Message) error {
+			n := running.Add(1)
+			defer running.Add(-1)
+			most.Store(max(most.Load(), n))
+			if strings.HasPrefix(m.Key, "slow/") {
+				time.Sleep(20 * time.Second)
+			} else {
+				time.Sleep(time.Second)
+			}
+			return j.take(ctx, m)
+		})
+		b.start(r)
+		pass(5 * time.Minute)
+		if n := most.Load(); n <= 4 || n > 4+4*4 {
+			t.Errorf("%d calls were under way at once, want more than 4 and 20 at most", n)
+		}
+		most.Store(0)
+		for i := range 100 {
+			b.publish(b.msg(fmt.Sprint("quick/", i)))
+		}
+		pass(time.Minute)
+		if n := most.Load(); n != 4 {
+			t.Errorf("%d calls were under way at once when no call was slow, want Concurrency, 4", n)
+		}
+		if j.len() != 140 {
+			t.Errorf("delivered %d, want 140", j.len())
+		}
+		b.wantNothingLeft(r)
+	})
+}
+
+// TestAttemptsEndByDefault: an attempt that does not end has failed after AttemptTimeout, and its message is dead after its
+// attempts.
+func TestAttemptsEndByDefault(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		b.publish(b.msg("k"))
+		r := b.relay(relay.Config{MaxAttempts: 2})
+		handle(t, r, func(ctx context.Context, _ *postrider.Message) error { <-ctx.Done(); return ctx.Err() })
+		b.start(r)
+		pass(2 * time.Minute)
+		if st := b.status(); st.Dead.N != 1 {
+			t.Errorf("dead %d, want 1, after two attempts of %s: %+v", st.Dead.N, relay.DefaultAttemptTimeout, r.Counters())
+		}
+	})
+}
+
+// TestHangingTransactionsDoNotStopOtherPartitions: handlers of HandleTx in two of four partitions hang and ignore their
+// context. The others flow.
+func TestHangingTransactionsDoNotStopOtherPartitions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, j := setup(t), &journal{}
+		r := b.relay(relay.Config{Concurrency: 2, MaxSlowCalls: 2})
+		h, _, release := j.hang()
+		err := relay.HandleTxFunc(r, "t", func(ctx context.Context, _ *memory.Tx, m *postrider.Message) error { return h(ctx, m) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		for partition := range 2 {
+			key := "hang/"
+			for i := 0; postrider.PartitionOf(key, "", 4) != partition; i++ {
+				key = fmt.Sprint("hang/", i)
+			}
+			b.publish(b.msg(key))
+		}
+		b.start(r)
+		t.Cleanup(release)
+		pass(time.Minute)
+		other := keysIn(3, 1)[0]
+		b.publish(b.msg(other))
+		pass(time.Second)
+		if len(j.of(other)) != 1 {
+			t.Errorf("a message of another partition is not delivered in a second: %+v", r.Counters())
+		}
+	})
 }

@@ -133,18 +133,15 @@ type Owner struct {
 type View struct {
 	// Alive is the number of owners that are alive, the caller included.
 	Alive int
-	// Partitions has one entry per partition that was ever leased.
+	// Partitions has an entry for each partition that is held.
 	Partitions []PartitionView
 }
 
 // PartitionView says who holds a partition.
 type PartitionView struct {
 	Partition int
-	// Owner is the holder's Owner.ID, "" when nobody holds the partition (released, expired, or granted by another incarnation
-	// of the server).
-	Owner string
-	// Token is that of the lease, "" when nobody holds it.
-	Token string
+	// Owner is the holder's Owner.ID, Token that of the lease.
+	Owner, Token string
 }
 
 // AcquireRequest says which leases a process wants.
@@ -285,7 +282,7 @@ type Aside struct {
 type DueRequest struct {
 	// Leases are those of the partitions to look in.
 	Leases []LeaseRef
-	// Runs is the largest number of runs, RunLength that of records in one run, MaxBytes that of bytes over all.
+	// Runs is the largest number of runs (0 asks for decisions only), RunLength that of records in one run, MaxBytes that of bytes over all.
 	Runs, RunLength, MaxBytes int
 	// BusyKeys and BusySequences are held keys and keyless parked messages that are being worked on and not to be returned.
 	BusyKeys      []string

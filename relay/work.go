@@ -14,27 +14,27 @@ import (
 var errUnhandled = errors.New("no handler takes messages of this type; start a process that has one, or pass over its " +
 	"topic with Config.Topics")
 
-// defaultPublishTimeout bounds a Publish call when Config.AttemptTimeout does not.
-const defaultPublishTimeout = 30 * time.Second
-
-// worker delivers until the relay ends.
+// worker delivers until the relay ends, or until another worker has taken its place during a slow call.
 func (r *Relay) worker() {
-	finished := false
+	finished, current := false, &call{}
 	defer func() {
-		if !finished { // a handler ended this goroutine (runtime.Goexit); the place is filled again
+		if !finished && !r.replaced(current) { // a handler ended this goroutine (runtime.Goexit)
 			r.workers.Go(r.worker)
 		}
 	}()
 	batch := make([]*item, 0, r.cfg.MaxBatch)
 	for {
 		var probe bool
-		batch, probe = r.take(batch[:0])
+		batch, probe = r.take(batch[:0], current)
 		if len(batch) == 0 {
 			finished = true
 			return
 		}
 		if r.tx != nil {
 			r.transact(batch, probe)
+			if finished = r.replaced(current); finished {
+				return
+			}
 			continue
 		}
 		msgs := make([]*postrider.Message, len(batch)) // the publisher may keep it, beyond its time even
@@ -45,12 +45,15 @@ func (r *Relay) worker() {
 			msgs[i] = it.msg
 		}
 		r.deliver(batch, msgs, probe)
+		if finished = r.replaced(current); finished {
+			return
+		}
 	}
 }
 
 // take waits for work and takes as much of it as one call may have, and says whether the call is a probe of the circuit. It
 // returns nothing when the relay ends.
-func (r *Relay) take(batch []*item) (_ []*item, probe bool) {
+func (r *Relay) take(batch []*item, current *call) (_ []*item, probe bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for r.life.Err() == nil {
@@ -58,6 +61,10 @@ func (r *Relay) take(batch []*item) (_ []*item, probe bool) {
 		if room > 0 && r.sched.len() > 0 {
 			if batch = r.fill(batch, room); len(batch) > 0 {
 				r.out(batch)
+				if len(batch) == 1 || r.publish == nil {
+					current.since = time.Now()
+					r.underWay[current] = struct{}{}
+				}
 				return batch, r.circuit.started()
 			}
 			continue
@@ -119,7 +126,7 @@ func (r *Relay) out(batch []*item) {
 		it.started = now
 		it.partition.out++
 	}
-	r.underWay[batch[0]] = batch
+	r.batches[batch[0]] = batch
 	if len(batch) == 1 {
 		r.running[batch[0]] = struct{}{}
 	}
@@ -131,7 +138,7 @@ func (r *Relay) deliver(batch []*item, msgs []*postrider.Message, probe bool) {
 	returned := false
 	defer func() {
 		if !returned {
-			errs = fail(len(batch), errors.New("the call ended its goroutine (runtime.Goexit)"))
+			errs = fail(len(batch), &brokenCall{errors.New("the call ended its goroutine (runtime.Goexit)")})
 		}
 		r.complete(batch, verdicts(errs), probe)
 	}()
@@ -149,7 +156,12 @@ type verdict struct {
 	canceled bool
 	// unhandled: no handler takes it. cut: the call was cut off from this side.
 	unhandled, cut bool
+	// timedOut: the time of the call was over. broken: the call itself failed, and says nothing about any one message.
+	timedOut, broken bool
 }
+
+// is says whether it is a failure of a kind.
+func (v *verdict) is(kind postrider.OutcomeKind) bool { return v.failed && v.outcome.Kind == kind }
 
 // verdicts reads the errors of a call; nil stands for success of all.
 func verdicts(errs []error) []verdict {
@@ -181,6 +193,8 @@ func readError(err error) (v verdict) {
 	v.behind = errors.Is(err, postrider.ErrBehind)
 	v.canceled = errors.Is(err, context.Canceled)
 	v.unhandled = errors.Is(err, errUnhandled)
+	v.timedOut = errors.Is(err, context.DeadlineExceeded)
+	_, v.broken = errors.AsType[*brokenCall](err)
 	return v
 }
 
@@ -188,16 +202,12 @@ func readError(err error) (v verdict) {
 func (r *Relay) call(batch []*item, msgs []*postrider.Message) (errs []error) {
 	defer func() {
 		if v := recover(); v != nil {
-			errs = fail(len(batch), &PanicError{Value: v, Stack: string(debug.Stack())})
+			errs = fail(len(batch), &brokenCall{&PanicError{Value: v, Stack: string(debug.Stack())}})
 		}
 	}()
 	ctx, release := r.callContext(batch)
 	defer release()
-	timeout := r.cfg.AttemptTimeout
-	if timeout == 0 && r.publish != nil {
-		timeout = defaultPublishTimeout
-	}
-	if timeout > 0 {
+	if timeout := r.attemptTimeout(); timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("attempt took longer than %s: %w", timeout, context.DeadlineExceeded))
 		defer cancel()
@@ -206,6 +216,18 @@ func (r *Relay) call(batch []*item, msgs []*postrider.Message) (errs []error) {
 		return r.callDecodable(ctx, batch)
 	}
 	return r.hand(ctx, msgs)
+}
+
+// attemptTimeout bounds a call, or each attempt in a transaction; 0 means that nothing does.
+func (r *Relay) attemptTimeout() time.Duration {
+	switch limit := r.cfg.AttemptTimeout; {
+	case limit != 0:
+		return max(limit, 0)
+	case r.tx != nil:
+		return min(DefaultAttemptTimeout, r.cfg.LeaseTTL*2/3)
+	default:
+		return DefaultAttemptTimeout
+	}
 }
 
 // callContext ends with the lease of any partition that the messages belong to.
@@ -275,7 +297,7 @@ func (r *Relay) hand(ctx context.Context, msgs []*postrider.Message) []error {
 	}
 	errs := r.publish(ctx, msgs)
 	if errs != nil && len(errs) != len(msgs) {
-		return fail(len(msgs), fmt.Errorf("publisher answered for %d messages of %d; it breaks its contract", len(errs), len(msgs)))
+		return fail(len(msgs), &brokenCall{fmt.Errorf("publisher answered for %d messages of %d; it breaks its contract", len(errs), len(msgs))})
 	}
 	return errs
 }
@@ -287,6 +309,12 @@ func fail(n int, err error) []error {
 	}
 	return errs
 }
+
+// brokenCall is the failure of a call that says nothing about any one of its messages.
+type brokenCall struct{ err error }
+
+func (e *brokenCall) Error() string { return e.err.Error() }
+func (e *brokenCall) Unwrap() error { return e.err }
 
 // PanicError is the failure of a handler or publisher that panicked.
 type PanicError struct {

@@ -57,7 +57,7 @@ func outcome(ctx context.Context, err error) error {
 	}
 	switch {
 	case redis.IsAuthError(answer):
-		return fmt.Errorf("%w; the server refuses the credentials: check user and password", err)
+		return postrider.Unavailable(fmt.Errorf("%w; the server refuses the credentials: check user and password", err))
 	case redis.IsPermissionError(answer):
 		return fmt.Errorf("%w; grant it with ACL SETUSER", err)
 	case strings.HasPrefix(text, "WRONGTYPE"):

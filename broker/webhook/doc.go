@@ -24,9 +24,11 @@
 //	408, 425, 429 and 5xx                  retried, after Retry-After if the answer has one
 //	other 4xx                              dead
 //	3xx                                    retried; redirects are not followed, correct the URL
-//	connection lost, no answer in time     retried
+//	connection lost, no answer in time     retried, or Unavailable when no other request was answered meanwhile
 //	no connection, certificate refused,
-//	address not allowed, nobody answers    Unavailable
+//	address not allowed                    Unavailable
+//
+// An answer, whatever its status, shows that the receiver is available: it concerns its message only.
 //
 // # Where requests may go
 //

@@ -95,14 +95,10 @@ func (p *Publisher) failed(ctx context.Context, sent time.Duration, err error) e
 	if ctx.Err() != nil {
 		return fmt.Errorf("post to webhook: %w", ctx.Err())
 	}
-	switch {
-	case isUnconnected(err):
+	if isUnconnected(err) || time.Duration(p.answered.Load()) <= sent { // nor did another request get an answer meanwhile
 		return postrider.Unavailable(wrapped)
-	case isTimeout(err) && time.Duration(p.answered.Load()) <= sent: // nor did another request get an answer meanwhile
-		return postrider.Unavailable(wrapped)
-	default:
-		return wrapped
 	}
+	return wrapped
 }
 
 // withoutURL is the error of a request without the request's URL, in which some receivers keep a password.
@@ -118,11 +114,6 @@ func isUnconnected(err error) bool {
 	operation, ok := errors.AsType[*net.OpError](err)
 	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
 	return certificate || ok && operation.Op == "dial"
-}
-
-func isTimeout(err error) bool {
-	timeout, ok := errors.AsType[net.Error](err)
-	return ok && timeout.Timeout()
 }
 
 // refused is the outcome of an answer other than 2xx.

@@ -17,6 +17,10 @@ import (
 // ErrClosed is why Publish finds the receiver unavailable after Close.
 var ErrClosed = errors.New("webhook publisher is closed")
 
+// messagesPerSlot is how many messages of a call share one request's place. A call returns when all of them are answered, and
+// with a slow receiver a long call would run out of time.
+const messagesPerSlot = 4
+
 // Publisher posts messages to one URL. It is safe for concurrent use.
 type Publisher struct {
 	cfg     Config
@@ -76,7 +80,7 @@ func New(cfg Config) (*Publisher, error) {
 
 // Capabilities implements postrider.Publisher. Whether a message that is sent again is dropped is the receiver's matter.
 func (p *Publisher) Capabilities() postrider.Capabilities {
-	return postrider.Capabilities{Ordered: true, MaxMessageBytes: p.cfg.MaxMessageBytes}
+	return postrider.Capabilities{Ordered: true, MaxBatch: messagesPerSlot * p.cfg.Concurrency, MaxMessageBytes: p.cfg.MaxMessageBytes}
 }
 
 // Publish implements postrider.Publisher. See the package comment for which answer has which outcome.
@@ -188,7 +192,7 @@ func (c *call) sendOne(ctx context.Context, m *postrider.Message) error {
 		return *down
 	}
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("post to webhook: %w", err)
+		return notSent(err)
 	}
 	select {
 	case <-c.p.closing:
@@ -202,6 +206,11 @@ func (c *call) sendOne(ctx context.Context, m *postrider.Message) error {
 	case <-c.p.closing:
 		return postrider.Unavailable(ErrClosed)
 	case <-ctx.Done():
-		return fmt.Errorf("post to webhook: %w", ctx.Err())
+		return notSent(ctx.Err())
 	}
+}
+
+// notSent is the outcome of a message for which no time was left: it is no attempt.
+func notSent(err error) error {
+	return fmt.Errorf("post to webhook: not sent: %w: %w", err, postrider.Snooze(time.Second))
 }

@@ -1,6 +1,7 @@
 package webhook_test
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -255,5 +257,69 @@ func TestConfigFaults(t *testing.T) {
 	} {
 		_, err := webhook.New(webhook.Config{URL: url, Secrets: []string{secretA}})
 		wantError(t, err, want)
+	}
+}
+
+// TestConnectionLost: a receiver that ends every connection without an answer, as a proxy with nothing behind it does, is
+// unavailable. One that does so for a single message, and answers others meanwhile, is not.
+func TestConnectionLost(t *testing.T) {
+	t.Parallel()
+	for name, answersOthers := range map[string]bool{"for all": false, "for one": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			began, answered := make(chan struct{}), make(chan struct{})
+			begin := sync.OnceFunc(func() { close(began) })
+			url := serve(t, func(_ http.ResponseWriter, req *http.Request) {
+				_, _ = io.Copy(io.Discard, req.Body)
+				if req.Header.Get("Idempotency-Key") == "other" {
+					<-began
+					return
+				}
+				begin()
+				if answersOthers {
+					<-answered
+				}
+				panic(http.ErrAbortHandler)
+			})
+			p := open(t, webhook.Config{URL: url, PlainHTTP: true, Allow: loopback})
+			if answersOthers {
+				go func() {
+					defer close(answered)
+					other := message()
+					other.ID = "other"
+					if errs := p.Publish(t.Context(), []*postrider.Message{other}); errs != nil {
+						t.Error(errs)
+					}
+				}()
+			}
+			want := postrider.BrokerUnavailable
+			if answersOthers {
+				want = postrider.Retried
+			}
+			if err := publish(t, p); postrider.OutcomeOf(err).Kind != want {
+				t.Errorf("outcome of %v is %s, want %s", err, postrider.OutcomeOf(err).Kind, want)
+			}
+		})
+	}
+}
+
+// TestNoTimeLeft: the time of the call ends while a message waits for another's answer: it was not sent, and that is no attempt.
+func TestNoTimeLeft(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	url := serve(t, func(_ http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		cancel()
+		<-req.Context().Done()
+	})
+	p := open(t, webhook.Config{URL: url, PlainHTTP: true, Allow: loopback, Concurrency: 1})
+	one, two := message(), message()
+	two.ID = "id-2"
+	errs := p.Publish(ctx, []*postrider.Message{one, two})
+	if o := postrider.OutcomeOf(errs[0]); o.Kind != postrider.Retried {
+		t.Errorf("outcome of the message that was sent is %s, want retried: %v", o.Kind, errs[0])
+	}
+	if o := postrider.OutcomeOf(errs[1]); o.Kind != postrider.Snoozed || !errors.Is(errs[1], context.Canceled) {
+		t.Errorf("outcome of the message that was not sent is %s, want snoozed: %v", o.Kind, errs[1])
 	}
 }

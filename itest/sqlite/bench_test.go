@@ -65,6 +65,24 @@ func BenchmarkPublish(b *testing.B) {
 	}
 }
 
+// claim is the wish for the leases of n partitions.
+func claim(n int, ttl time.Duration) relay.AcquireRequest {
+	req := relay.AcquireRequest{TTL: ttl}
+	for p := range n {
+		req.Claims = append(req.Claims, relay.Claim{Partition: p, Token: relay.NewToken()})
+	}
+	return req
+}
+
+// settle records settlements, all of which must be applied.
+func settle(tb testing.TB, s *sqlite.Store, sts ...relay.Settlement) {
+	tb.Helper()
+	res, err := s.Settle(tb.Context(), "r", sts)
+	if err != nil || len(res.Lost)+len(res.Failed) > 0 {
+		tb.Fatalf("settle: %+v, %v", res, err)
+	}
+}
+
 // lease leases all partitions for a relay.
 func lease(tb testing.TB, s *sqlite.Store, name string, owner relay.Owner) []relay.Lease {
 	tb.Helper()
@@ -72,11 +90,7 @@ func lease(tb testing.TB, s *sqlite.Store, name string, owner relay.Owner) []rel
 	if err != nil {
 		tb.Fatal(err)
 	}
-	var all []int
-	for p := range n {
-		all = append(all, p)
-	}
-	leases, err := s.Acquire(tb.Context(), name, owner, all, 1e12, relay.FromOldest)
+	leases, err := s.Acquire(tb.Context(), name, owner, claim(n, time.Hour))
 	if err != nil || len(leases) != n {
 		tb.Fatalf("acquired %d of %d leases: %v", len(leases), n, err)
 	}
@@ -86,7 +100,7 @@ func lease(tb testing.TB, s *sqlite.Store, name string, owner relay.Owner) []rel
 func request(leases []relay.Lease, limit int) relay.FetchRequest {
 	req := relay.FetchRequest{Limit: limit, MaxBytes: 16 << 20}
 	for _, l := range leases {
-		req.Partitions = append(req.Partitions, relay.FetchPartition{Partition: l.Partition, After: l.Cursor})
+		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: l.Ref(), After: l.Cursor})
 	}
 	return req
 }
@@ -127,7 +141,7 @@ func BenchmarkSettle(b *testing.B) {
 				}
 				var sts []relay.Settlement
 				for i, l := range leases {
-					st := relay.Settlement{Partition: l.Partition, Epoch: l.Epoch, Moved: true, DeliveredCount: 100}
+					st := relay.Settlement{Partition: l.Partition, Token: l.Token, Moved: true, DeliveredCount: 100}
 					for _, r := range batches[i].Records[:parked/8] {
 						st.Parked = append(st.Parked, relay.Parked{
 							Sequence: r.Message.Sequence, Key: r.Message.Key, FromLog: true, Reason: relay.ParkRetry, Attempts: 1, Cause: "no",
@@ -138,8 +152,11 @@ func BenchmarkSettle(b *testing.B) {
 				ctx := b.Context()
 				b.ReportAllocs()
 				for b.Loop() {
-					if _, err := s.Settle(ctx, "r", owner, sts); err != nil {
-						b.Fatal(err)
+					for i := range sts {
+						sts[i].Number++
+					}
+					if res, err := s.Settle(ctx, "r", sts); err != nil || len(res.Lost)+len(res.Failed) > 0 {
+						b.Fatalf("settle: %+v, %v", res, err)
 					}
 				}
 			})
@@ -161,10 +178,10 @@ func BenchmarkDue(b *testing.B) {
 			}
 			req := relay.DueRequest{Runs: 200, RunLength: 100, MaxBytes: 16 << 20}
 			for _, l := range leases {
-				req.Partitions = append(req.Partitions, l.Partition)
+				req.Leases = append(req.Leases, l.Ref())
 			}
 			for _, batch := range batches {
-				st := relay.Settlement{Partition: batch.Partition, Epoch: leases[batch.Partition].Epoch}
+				st := relay.Settlement{Partition: batch.Partition, Token: leases[batch.Partition].Token, Number: 1}
 				for _, r := range batch.Records {
 					if len(r.Message.Key) == 0 || n == 0 {
 						continue
@@ -174,9 +191,7 @@ func BenchmarkDue(b *testing.B) {
 					})
 					st.Held = append(st.Held, relay.HeldKey{Key: r.Message.Key, Sequence: r.Message.Sequence, Reason: relay.ParkRetry})
 				}
-				if _, err := s.Settle(b.Context(), "r", owner, []relay.Settlement{st}); err != nil {
-					b.Fatal(err)
-				}
+				settle(b, s, st)
 			}
 			ctx := b.Context()
 			b.ReportAllocs()

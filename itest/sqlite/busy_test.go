@@ -17,17 +17,15 @@ import (
 	"github.com/postrider/postrider/store/sqlite"
 )
 
-// fetchAll reads everything that is committed. Reading needs no lease.
+// fetchAll reads everything that is committed.
 func fetchAll(t testing.TB, s *sqlite.Store) []*postrider.Message {
 	t.Helper()
-	n, err := s.Partitions(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	leases := make([]relay.Lease, n)
-	for p := range leases {
-		leases[p].Partition = p
-	}
+	return fetchUnder(t, s, lease(t, s, "all", relay.Owner{ID: "all"}))
+}
+
+// fetchUnder reads everything that is committed under leases of the relay "all".
+func fetchUnder(t testing.TB, s *sqlite.Store, leases []relay.Lease) []*postrider.Message {
+	t.Helper()
 	batches, err := s.Fetch(t.Context(), "all", request(leases, 1_000_000))
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +77,7 @@ func readersDoNotWait(t *testing.T) {
 	if n != 10 || err != nil {
 		t.Fatalf("fetched %d while a writer is at work, %v; want the 10 committed", n, err)
 	}
-	if _, err := s.Due(t.Context(), "r", relay.DueRequest{Partitions: []int{0, 1}, Runs: 1, RunLength: 1, MaxBytes: 1}); err != nil {
+	if _, err := s.Due(t.Context(), "r", relay.DueRequest{Leases: []relay.LeaseRef{leases[0].Ref(), leases[1].Ref()}, Runs: 1, RunLength: 1, MaxBytes: 1}); err != nil {
 		t.Errorf("due: %v", err)
 	}
 	if _, err := s.Status(t.Context()); err != nil {
@@ -87,7 +85,7 @@ func readersDoNotWait(t *testing.T) {
 	}
 	settled := make(chan error, 1)
 	go func() {
-		_, err := s.Settle(t.Context(), "r", owner, []relay.Settlement{{Partition: 0, Epoch: leases[0].Epoch, DeliveredCount: 1}})
+		_, err := s.Settle(t.Context(), "r", []relay.Settlement{{Token: leases[0].Token, Number: 1, DeliveredCount: 1}})
 		settled <- err
 	}()
 	synctest.Wait() // until it waits between two tries
@@ -233,16 +231,18 @@ func TestOneConnectionIsEnough(t *testing.T) {
 	owner := relay.Owner{ID: "a"}
 	leases := lease(t, s, "r", owner)
 	settlement := relay.Settlement{
-		Partition: 0, Epoch: leases[0].Epoch, Held: []relay.HeldKey{{Key: "k", Sequence: 1, Reason: relay.ParkRetry}},
+		Token: leases[0].Token, Number: 1, Held: []relay.HeldKey{{Key: "k", Sequence: 1, Reason: relay.ParkRetry}},
 	}
-	if _, err := s.Settle(t.Context(), "r", owner, []relay.Settlement{settlement}); err != nil {
-		t.Fatal(err)
-	}
-	if due, err := s.Due(t.Context(), "r", relay.DueRequest{Partitions: []int{0}, Runs: 10, RunLength: 10, MaxBytes: 1}); err != nil || len(due.Runs) != 1 {
+	settle(t, s, settlement)
+	if due, err := s.Due(t.Context(), "r", relay.DueRequest{Leases: []relay.LeaseRef{leases[0].Ref()}, Runs: 10, RunLength: 10, MaxBytes: 1}); err != nil || len(due.Runs) != 1 {
 		t.Errorf("due: %+v, %v", due, err)
 	}
 	for h, err := range s.ListHeld(t.Context(), "") {
-		if err != nil || s.RetryHeld(t.Context(), h.Relay, h.Key) != nil {
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := relay.Decision{ID: relay.NewToken(), Relay: h.Relay, Key: h.Key, Verb: relay.VerbRetry, By: "op"}
+		if err := errors.Join(s.RecordDecision(t.Context(), d), s.Decide(t.Context(), "r", leases[0].Ref(), d.ID)); err != nil {
 			t.Errorf("retry while listing: %v", err)
 		}
 	}
@@ -311,7 +311,7 @@ func TestSettlingLeavesTheConnectionAsItWas(t *testing.T) {
 		lease(t, s, "r", relay.Owner{ID: "a"})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := s.Settle(ctx, "r", relay.Owner{ID: "a"}, nil); !errors.Is(err, context.Canceled) {
+		if _, err := s.Settle(ctx, "r", nil); !errors.Is(err, context.Canceled) {
 			t.Errorf("settle under a context that has ended: %v", err)
 		}
 		var got int
@@ -332,7 +332,9 @@ func TestManyHandlesTakeLeasesOnce(t *testing.T) {
 		s := newStore(t, f.open(t, ""), sqlite.Config{})
 		wg.Go(func() {
 			for p := range 16 {
-				leases, err := s.Acquire(t.Context(), "r", relay.Owner{ID: fmt.Sprint(i)}, []int{p}, time.Minute, relay.FromOldest)
+				leases, err := s.Acquire(t.Context(), "r", relay.Owner{ID: fmt.Sprint(i)}, relay.AcquireRequest{
+					Claims: []relay.Claim{{Partition: p, Token: relay.NewToken()}}, TTL: time.Minute,
+				})
 				if err != nil {
 					t.Error(err)
 				}

@@ -125,14 +125,12 @@ func TestFullDatabase(t *testing.T) {
 	n := 0
 	for _, b := range batches {
 		n += len(b.Records)
-		sts = append(sts, relay.Settlement{Partition: b.Partition, Epoch: leases[b.Partition].Epoch, Moved: true, Cursor: b.Next})
+		sts = append(sts, relay.Settlement{Partition: b.Partition, Token: leases[b.Partition].Token, Number: 1, Moved: true, Cursor: b.Next})
 	}
 	if n != committed || n == 0 {
 		t.Errorf("fetched %d messages, committed %d", n, committed)
 	}
-	if _, err := s.Settle(t.Context(), "r", owner, sts); err != nil {
-		t.Fatalf("settle in a full database: %v", err)
-	}
+	settle(t, s, sts...) // in a full database
 	if m, err := s.Maintain(t.Context(), relay.Retention{}); err != nil || m.Dropped != int64(committed) {
 		t.Fatalf("maintain: %+v, %v; want %d dropped", m, err, committed)
 	}
@@ -153,10 +151,7 @@ func TestSequencesAreNeverGivenAgain(t *testing.T) {
 			t.Fatalf("round %d: %+v, %v", round, batches, err)
 		}
 		l.Cursor = batches[0].Next
-		_, err = s.Settle(t.Context(), "r", owner, []relay.Settlement{{Epoch: l.Epoch, Cursor: l.Cursor, Moved: true}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		settle(t, s, relay.Settlement{Token: l.Token, Number: round + 1, Cursor: l.Cursor, Moved: true})
 		if m, err := s.Maintain(t.Context(), relay.Retention{}); err != nil || m.Dropped != 10 {
 			t.Fatalf("maintain: %+v, %v", m, err)
 		}
@@ -173,11 +168,9 @@ func TestSizeOfALargeLogIsEstimated(t *testing.T) {
 	owner := relay.Owner{ID: "a"}
 	var sts []relay.Settlement
 	for _, l := range lease(t, s, "r", owner) {
-		sts = append(sts, relay.Settlement{Partition: l.Partition, Epoch: l.Epoch, Moved: true, Cursor: relay.Cursor{Position: n}})
+		sts = append(sts, relay.Settlement{Partition: l.Partition, Token: l.Token, Number: 1, Moved: true, Cursor: relay.Cursor{Position: n}})
 	}
-	if _, err := s.Settle(t.Context(), "r", owner, sts); err != nil {
-		t.Fatal(err)
-	}
+	settle(t, s, sts...)
 	m, err := s.Maintain(t.Context(), relay.Retention{For: 1e18, MaxBytes: n / 2 * each})
 	if err != nil || m.Dropped < n*4/10 || m.Dropped > n*6/10 {
 		t.Errorf("maintain to half the size: %+v, %v; want about %d dropped", m, err, n/2)

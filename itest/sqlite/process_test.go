@@ -132,8 +132,9 @@ func TestProcessKilledInATransaction(t *testing.T) {
 	f := newFile(t)
 	s := newStore(t, f.migrated(t, sqlite.Config{}), sqlite.Config{})
 	publish(t.Context(), t, s, benchMessages(3)...)
+	leases := lease(t, s, "all", relay.Owner{ID: "all"})
 	cmd := start(t, f, "write")
-	if got := fetchAll(t, s); len(got) != 3 {
+	if got := fetchUnder(t, s, leases); len(got) != 3 {
 		t.Errorf("fetched %d while another process writes, want 3", len(got))
 	}
 	kill(cmd)

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store/sqlite"
 )
 
@@ -184,4 +186,43 @@ func TestTwoOutboxesInOneFile(t *testing.T) {
 			t.Errorf("fetched %d, want %d", len(got), want)
 		}
 	}
+}
+
+// TestFenceMigrationKeepsWhatIsThere: up, partitions that nobody holds are free at once and those of a process that counts as
+// alive are not; down, leases and decisions go and everything else stays.
+func TestFenceMigrationKeepsWhatIsThere(t *testing.T) {
+	t.Parallel()
+	db := newFile(t).open(t, "")
+	cfg := sqlite.Config{Partitions: 3}
+	migrate := func(to int) {
+		t.Helper()
+		if _, err := sqlite.Migrate(t.Context(), db, cfg, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	migrate(5)
+	hour := time.Now().Add(time.Hour).UnixMicro()
+	for _, text := range []string{
+		`INSERT INTO postrider_relays (relay, owner, host, version, started_at, seen_at, alive_until) VALUES ('r', 'old', 'h', 'v', 1, 1, ` +
+			fmt.Sprint(hour) + `), ('r', 'dead', 'h', 'v', 1, 1, 2)`,
+		`INSERT INTO postrider_cursors (relay, partition, position, owner, epoch, lease_until, delivered, settled_at) VALUES
+			('r', 0, 7, 'old', 3, ` + fmt.Sprint(hour) + `, 5, 1), ('r', 1, 8, '', 2, 0, 6, 1), ('r', 2, 9, 'dead', 1, 2, 7, 1)`,
+	} {
+		execute(t, db, text)
+	}
+	migrate(6)
+	s := newStore(t, db, cfg)
+	req := claim(3, time.Hour)
+	got, err := s.Acquire(t.Context(), "r", relay.Owner{ID: "new"}, req)
+	if err != nil || len(got) != 2 || got[0].Partition != 1 || got[0].Cursor.Position != 8 || got[1].Partition != 2 {
+		t.Fatalf("acquired %+v, %v; want partitions 1 and 2", got, err)
+	}
+	migrate(5)
+	var delivered, held, known int
+	err = db.QueryRowContext(t.Context(), `SELECT sum(delivered), sum(owner <> ''), count(*) FROM postrider_cursors WHERE epoch > 0
+		AND position = partition + 7`).Scan(&delivered, &held, &known)
+	if err != nil || delivered != 18 || held != 0 || known != 3 {
+		t.Errorf("after the way down: %d delivered, %d leases, %d partitions, %v", delivered, held, known, err)
+	}
+	migrate(6)
 }

@@ -131,7 +131,7 @@ func (r *relayState) repartition(n int, end relay.Cursor) {
 	}
 	r.cursors = nil
 	for range n {
-		r.cursors = append(r.cursors, &cursorState{cursor: end, number: sum.number, leased: true, settled: sum.settled})
+		r.cursors = append(r.cursors, &cursorState{cursor: end, number: sum.number, settled: sum.settled})
 	}
 	r.cursors[0].delivered, r.cursors[0].failed = sum.delivered, sum.failed
 }

@@ -23,7 +23,6 @@ type cursorState struct {
 	// never granted.
 	owner, token string
 	incarnation  int
-	leased       bool      // ever
 	settled      time.Time // the last settlement, or when the relay began here
 	// delivered and failed count messages and attempts.
 	delivered, failed int64
@@ -90,14 +89,12 @@ func (db *database) view(r *relayState, at time.Time) relay.View {
 		}
 	}
 	for p, c := range r.cursors {
-		if c == nil || !c.leased {
+		if c == nil {
 			continue
 		}
-		pv := relay.PartitionView{Partition: p}
 		if holder := db.holder(r, c, at); holder != "" {
-			pv.Owner, pv.Token = holder, c.token
+			v.Partitions = append(v.Partitions, relay.PartitionView{Partition: p, Owner: holder, Token: c.token})
 		}
-		v.Partitions = append(v.Partitions, pv)
 	}
 	return v
 }
@@ -130,7 +127,7 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 			if err != nil {
 				return nil, err
 			}
-			c.owner, c.token, c.incarnation, c.leased = owner.ID, claim.Token, db.incarnation, true
+			c.owner, c.token, c.incarnation = owner.ID, claim.Token, db.incarnation
 			out = append(out, relay.Lease{
 				Partition: claim.Partition, Owner: owner.ID, Token: claim.Token, Cursor: c.cursor, Settled: c.number, Aside: aside,
 			})

@@ -38,9 +38,7 @@ func (db *database) relayStatus(name string, at time.Time) (relay.RelayStatus, e
 		if err != nil {
 			return relay.RelayStatus{}, err
 		}
-		if c.leased {
-			out.Partitions = append(out.Partitions, ps)
-		}
+		out.Partitions = append(out.Partitions, ps)
 		out.Backlog = add(out.Backlog, ps.Backlog)
 		out.Age = max(out.Age, ps.Age)
 		out.Delivered += c.delivered

@@ -16,14 +16,14 @@ const adminLockTimeout = "3s"
 
 const (
 	// lockAllSQL locks everything against everybody but readers. The log comes last, so that publishers wait the least.
-	lockAllSQL = `lock table {meta}, {leases}, {cursors}, {relays}, {parked}, {held}, {dead}, {log} in exclusive mode`
+	lockAllSQL = `lock table {meta}, {leases}, {relay_partitions}, {decisions}, {cursors}, {relays}, {parked}, {held}, {dead}, {log} in exclusive mode`
 
 	aliveSQL = `select relay, owner, host from {relays} where ($1::text = '' or relay = $1::text)
 	and alive_until > clock_timestamp() order by relay, started_at limit 1`
 
 	// anyUndeliveredSQL finds a partition in which a relay has not delivered or put aside everything. $1 is no limit.
 	anyUndeliveredSQL = `
-select g.relay, g.partition::int4 from {leases} g
+select g.relay, g.partition::int4 from {relay_partitions} g
 cross join lateral (
 	select * from {cursors} c where c.relay = g.relay and c.partition = g.partition order by c.n desc limit 1) as c
 where exists (` + undeliveredSQL + `) order by g.relay, g.partition limit 1`
@@ -36,17 +36,23 @@ where exists (` + undeliveredSQL + `) order by g.relay, g.partition limit 1`
 	// replacePartitionsSQL: a function's text takes no parameters.
 	replacePartitionsSQL = `create or replace function {partitions}() returns integer language sql stable parallel safe as 'select %d'`
 
-	// renewLeasesSQL makes the leases of $1 partitions, free, with an epoch above all that the relay has had: also those of
-	// partitions that an earlier step has taken away.
+	// renewPartitionsSQL makes relays have $1 partitions.
+	renewPartitionsSQL = `
+with gone as (
+	delete from {relay_partitions} where partition >= $1::int4
+)
+insert into {relay_partitions} (relay, partition)
+select relay, p from (select distinct relay from {relay_partitions}) as r, generate_series(0, $1::int4 - 1) as p
+on conflict do nothing`
+
+	// renewLeasesSQL makes their leases, free: whoever slept through this has none.
 	renewLeasesSQL = `
-with relay as (
-	select relay, max(epoch) + 1 as epoch from {leases} group by relay
-), gone as (
+with gone as (
 	delete from {leases} where partition >= $1::int4
 )
-insert into {leases} (relay, partition, epoch)
-select relay, p, epoch from relay, generate_series(0, $1::int4 - 1) as p
-on conflict (relay, partition) do update set owner = '', lease_until = null, epoch = excluded.epoch`
+insert into {leases} (relay, partition, incarnation)
+select relay, p, {incarnation}() from (select distinct relay from {relay_partitions}) as r, generate_series(0, $1::int4 - 1) as p
+on conflict (relay, partition) do update set owner = '', token = '', incarnation = excluded.incarnation`
 
 	// renewCursorsSQL puts the cursors of $1 partitions to the end of the log: $2 position, $3 snapshot. No transaction is
 	// open that has written to it, so everything up to there is visible in the snapshot, and lies below its xmax. A
@@ -76,6 +82,9 @@ var moveSQLs = []string{
 	`update {held} h set partition = n.partition from (select relay, key, ` + partitionOfSQL + ` as partition
 		from (select relay, key, '' as id from {held}) as k) as n
 	where h.relay = n.relay and h.key = n.key and h.partition <> n.partition`,
+	`update {decisions} d set partition = n.partition from (select decision, ` + partitionOfSQL + ` as partition
+		from (select id as decision, key, '' as id from {decisions}) as k) as n
+	where n.decision = d.id and d.partition <> n.partition`,
 }
 
 // Repartition implements relay.Administrator. It needs the rights of whoever ran the migrations. Measured on 2 cores, it moves
@@ -183,7 +192,7 @@ func (s *Store) repartition(ctx context.Context, tx pgx.Tx, n int) error {
 	}
 	steps := []step{
 		{sql: setPartitionsSQL, args: []any{n}}, {sql: fmt.Sprintf(replacePartitionsSQL, n)},
-		{sql: renewLeasesSQL, args: []any{n}}, {sql: renewCursorsSQL, args: []any{n, position, snapshot}},
+		{sql: renewPartitionsSQL, args: []any{n}}, {sql: renewLeasesSQL, args: []any{n}}, {sql: renewCursorsSQL, args: []any{n, position, snapshot}},
 	}
 	for _, sql := range moveSQLs {
 		steps = append(steps, step{sql: sql, args: []any{n}})
@@ -198,11 +207,11 @@ func (s *Store) repartition(ctx context.Context, tx pgx.Tx, n int) error {
 
 const (
 	// lockRelaysSQL keeps relays and operators away.
-	lockRelaysSQL = `lock table {leases}, {cursors}, {relays}, {parked}, {held}, {dead} in exclusive mode`
+	lockRelaysSQL = `lock table {leases}, {relay_partitions}, {cursors}, {relays}, {parked}, {held}, {dead} in exclusive mode`
 
 	// knownSQL says what is there of relay $1.
 	knownSQL = `
-select exists (select 1 from {leases} where relay = $1::text) or exists (select 1 from {relays} where relay = $1::text),
+select exists (select 1 from {relay_partitions} where relay = $1::text) or exists (select 1 from {relays} where relay = $1::text),
 	exists (select 1 from {parked} where relay = $1::text), exists (select 1 from {held} where relay = $1::text),
 	exists (select 1 from {dead} where relay = $1::text and state = 'open')`
 
@@ -225,7 +234,8 @@ where relay = $1::text and state = 'open'`
 // forgetSQLs delete what is kept about relay $1.
 var forgetSQLs = []string{
 	`delete from {held} where relay = $1::text`, `delete from {cursors} where relay = $1::text`,
-	`delete from {leases} where relay = $1::text`, `delete from {relays} where relay = $1::text`,
+	`delete from {leases} where relay = $1::text`, `delete from {relay_partitions} where relay = $1::text`,
+	`delete from {decisions} where relay = $1::text`, `delete from {relays} where relay = $1::text`,
 }
 
 // ForgetRelay implements relay.Administrator.

@@ -30,8 +30,8 @@ func (b *bundle) fill(t testing.TB, n int) {
 func (b *bundle) drain(t testing.TB) int {
 	t.Helper()
 	req := relay.FetchRequest{Limit: 1000, MaxBytes: 8 << 20}
-	for p := range 8 {
-		req.Partitions = append(req.Partitions, relay.FetchPartition{Partition: p})
+	for _, l := range b.leaseAll(t, "bench") {
+		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: l.Ref(), After: l.Cursor})
 	}
 	n := 0
 	for more := true; more; {
@@ -151,8 +151,8 @@ func BenchmarkFetchNothing(b *testing.B) {
 	s := setup(b, postgres.Config{})
 	s.fill(b, 1000)
 	req := relay.FetchRequest{Limit: 1000, MaxBytes: 8 << 20}
-	for p := range 8 {
-		req.Partitions = append(req.Partitions, relay.FetchPartition{Partition: p})
+	for _, l := range s.leaseAll(b, "bench") {
+		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: l.Ref(), After: l.Cursor})
 	}
 	for b.Loop() {
 		batches, err := s.Fetch(context.Background(), "bench", req)
@@ -168,20 +168,16 @@ func BenchmarkFetchNothing(b *testing.B) {
 // settler leases all partitions and returns a function that moves their cursors.
 func (b *bundle) settler(t testing.TB) func() {
 	ctx := context.Background()
-	owner := relay.Owner{ID: "bench"}
-	leases, err := b.Acquire(ctx, "bench", owner, []int{0, 1, 2, 3, 4, 5, 6, 7}, time.Hour, relay.FromOldest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	leases := b.leaseAll(t, "bench")
 	position := int64(0)
 	return func() {
 		position++
 		var settlements []relay.Settlement
 		for _, l := range leases {
-			settlements = append(settlements, relay.Settlement{Partition: l.Partition, Epoch: l.Epoch, Moved: true,
+			settlements = append(settlements, relay.Settlement{Partition: l.Partition, Token: l.Token, Number: l.Settled + position, Moved: true,
 				Cursor: relay.Cursor{Position: position, Snapshot: "700:700:|800"}, DeliveredCount: 1})
 		}
-		if settled, err := b.Settle(ctx, "bench", owner, settlements); err != nil || len(settled.Lost) > 0 {
+		if settled, err := b.Settle(ctx, "bench", settlements); err != nil || len(settled.Lost) > 0 {
 			t.Fatal(settled, err)
 		}
 	}

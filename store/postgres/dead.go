@@ -15,15 +15,8 @@ import (
 
 // The statements of a settlement that write dead letters. Their parameters are those of mineSQL.
 const (
-	// deadFromParkedSQL leaves alone what was sent back since: it is another try.
-	deadFromParkedSQL = mineSQL + `, chosen as materialized (select * from mine m)` + moveDeadSQL
-
-	// deadAfterAllSQL is for a message that was read from the log and has been parked since. It leaves alone what is among the
-	// dead letters: it comes from a settlement whose answer was lost.
-	deadAfterAllSQL = mineSQL + `, chosen as materialized (select * from mine m where not ` + hasDiedSQL + `)` + moveDeadSQL
-
-	moveDeadSQL = `, p as (
-	delete from {parked} p using chosen m cross join ` + parkedPlaceSQL + ` where p.ctid = w.place and p.redrives = m.sent_back
+	deadFromParkedSQL = mineSQL + `, p as (
+	delete from {parked} p using mine m cross join ` + parkedPlaceSQL + ` where p.ctid = w.place
 	returning p.*, m.why, m.what, m.tries, m.attempt, m.ord
 )
 insert into {dead} (relay, partition, {message}, reason, cause, attempts, history, died_at, redrives)
@@ -33,12 +26,10 @@ from p cross join lateral (select ` + deadEntrySQL + ` as history) as excluded o
 	deadEntrySQL = `case when p.what = '' then '[]'::jsonb else jsonb_build_array(jsonb_build_object(
 		'attempt', p.attempt, 'at', clock_timestamp(), 'cause', p.what)) end`
 
-	// deadFromLogSQL comes after deadAfterAllSQL.
 	deadFromLogSQL = mineSQL + `
 insert into {dead} (relay, partition, {message}, reason, cause, attempts, history, died_at, redrives)
 select $1::text, partition, {message}, m.why, m.what, m.tries, ` + entrySQL + `, clock_timestamp(), 0
 from mine m cross join ` + inLogSQL + `
-where not ` + hasDiedSQL + `
 order by m.ord`
 )
 

@@ -18,7 +18,7 @@ func (s *Store) ExplainFetch(ctx context.Context, req relay.FetchRequest, generi
 	if err != nil {
 		return "", err
 	}
-	f, err := newFetch(s, req, n)
+	f, err := newFetch(s, "r", req, n)
 	if err != nil {
 		return "", err
 	}
@@ -113,7 +113,7 @@ func (s *Store) DropSegment(ctx context.Context, name string) error {
 
 // ExplainSettle plans the statements of a settlement as they are planned once and kept, calls fill, and returns how they ran
 // then.
-func (s *Store) ExplainSettle(ctx context.Context, name, owner string, st relay.Settlement, fill func() error) (string, error) {
+func (s *Store) ExplainSettle(ctx context.Context, name string, st relay.Settlement, fill func() error) (string, error) {
 	n, err := s.open(ctx)
 	if err != nil {
 		return "", err
@@ -122,8 +122,8 @@ func (s *Store) ExplainSettle(ctx context.Context, name, owner string, st relay.
 	if err != nil {
 		return "", err
 	}
-	steps := s.messageSteps(name, owner, in, s.noneMissing(in), step{sql: s.sql.removed})
-	steps = append(steps, s.keySteps(name, owner, in, &relay.Settled{})...)
+	steps := s.messageSteps(name, in, step{sql: s.sql.removed})
+	steps = append(steps, s.keySteps(name, in, new([]string))...)
 	var lines []string
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {

@@ -86,13 +86,13 @@ var errOverrun = errors.New("rows are far larger than assumed")
 
 // Fetch implements relay.LogStore: one round trip for all partitions, and another where a bulk of late rows begins. While a
 // partition has late rows behind a page, it gets no fresh ones.
-func (s *Store) Fetch(ctx context.Context, _ string, req relay.FetchRequest) ([]relay.Batch, error) {
+func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) ([]relay.Batch, error) {
 	n, err := s.open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for {
-		f, err := newFetch(s, req, n)
+		f, err := newFetch(s, name, req, n)
 		if err != nil {
 			return nil, err
 		}
@@ -110,6 +110,7 @@ func (s *Store) Fetch(ctx context.Context, _ string, req relay.FetchRequest) ([]
 // fetch is one run of fetchSQL.
 type fetch struct {
 	store  *Store
+	relay  string
 	req    relay.FetchRequest
 	limit  int // rows asked for, per group of late ones and per partition of fresh ones
 	parts  []*partitionFetch
@@ -126,6 +127,8 @@ type fetch struct {
 // partitionFetch is what is read of one partition.
 type partitionFetch struct {
 	cursor  cursor
+	lease   relay.LeaseRef
+	lost    bool
 	group   *lateGroup // nil when it can have no late rows
 	batch   relay.Batch
 	fresh   []relay.Record
@@ -135,8 +138,8 @@ type partitionFetch struct {
 	lateCut bool     // a late row was not accepted
 }
 
-func newFetch(s *Store, req relay.FetchRequest, partitions int) (*fetch, error) {
-	f := &fetch{store: s, req: req, byPart: make([]*partitionFetch, partitions)}
+func newFetch(s *Store, name string, req relay.FetchRequest, partitions int) (*fetch, error) {
+	f := &fetch{store: s, relay: name, req: req, byPart: make([]*partitionFetch, partitions)}
 	groups := make(map[string]*lateGroup)
 	for _, p := range req.Partitions {
 		if p.Partition < 0 || p.Partition >= partitions {
@@ -149,7 +152,7 @@ func newFetch(s *Store, req relay.FetchRequest, partitions int) (*fetch, error) 
 		if c.position == inbox.EndOfLog { // a consumer's: nothing is late or fresh there, and its cursor stays
 			continue
 		}
-		pf := &partitionFetch{cursor: c, batch: relay.Batch{Partition: p.Partition}}
+		pf := &partitionFetch{cursor: c, lease: p.LeaseRef, batch: relay.Batch{Partition: p.Partition}}
 		f.parts = append(f.parts, pf)
 		f.byPart[p.Partition] = pf
 		if c.position == 0 {
@@ -210,11 +213,26 @@ func list[T any](s []T) []T {
 func (f *fetch) run(ctx context.Context) ([]relay.Batch, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	results, err := implicit(ctx, f.store.pool, planSQL, func(b *pgx.Batch) { b.Queue(f.store.sql.fetch, f.args()...) })
+	leases := make([]relay.LeaseRef, len(f.parts))
+	for i, p := range f.parts {
+		leases[i] = p.lease
+	}
+	partitions, tokens := leaseArgs(leases)
+	results, err := implicit(ctx, f.store.pool, planSQL, func(b *pgx.Batch) {
+		b.Queue(f.store.sql.holding, f.relay, partitions, tokens)
+		b.Queue(f.store.sql.fetch, f.args()...)
+	})
 	if err != nil {
 		return nil, err
 	}
 	defer results.Close()
+	holding, err := readHolding(results)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range f.parts {
+		p.lost = !holding[p.lease.Partition]
+	}
 	rows, err := results.Query()
 	if err != nil {
 		return nil, err
@@ -331,6 +349,13 @@ func (f *fetch) header(d *decoder) error {
 	if err != nil {
 		return err
 	}
+	for _, p := range f.parts { // a cursor that has seen more than the server has issued is of a time before a crash
+		if before, err := snapshotXmax(p.cursor.snapshot); err != nil {
+			return err
+		} else if before > xmax {
+			p.lost = true
+		}
+	}
 	f.ceiling = strconv.FormatUint(xmax+uint64(age), 10)
 	f.now, err = d.time(2 + messageColumnCount - 1)
 	return err
@@ -339,6 +364,10 @@ func (f *fetch) header(d *decoder) error {
 func (f *fetch) batches() []relay.Batch {
 	var out []relay.Batch
 	for _, p := range f.parts {
+		if p.lost {
+			out = append(out, relay.Batch{Partition: p.batch.Partition, Lost: true})
+			continue
+		}
 		before := p.cursor.snapshot
 		f.finish(p)
 		for i := range p.batch.Records {

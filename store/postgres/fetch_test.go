@@ -117,7 +117,7 @@ func TestFetchCostsWhatItReturns(t *testing.T) {
 	}
 	req := relay.FetchRequest{Limit: 10, MaxBytes: 8 << 20}
 	for _, l := range lease {
-		req.Partitions = append(req.Partitions, relay.FetchPartition{Partition: l.Partition, After: l.Cursor})
+		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: l.Ref(), After: l.Cursor})
 	}
 	// A cursor in the midst of what there is now, which a restart finds with much more behind it.
 	batches, err := b.Fetch(ctx, "r", req)
@@ -178,7 +178,12 @@ func (b *bundle) spread(t *testing.T, n int) {
 // lease leases all partitions for a relay.
 func (b *bundle) lease(t *testing.T, name string) []relay.Lease {
 	t.Helper()
-	n, err := b.Partitions(t.Context())
+	return b.leaseAll(t, name)
+}
+
+func (b *bundle) leaseAll(t testing.TB, name string) []relay.Lease {
+	t.Helper()
+	n, err := b.Partitions(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,11 +191,20 @@ func (b *bundle) lease(t *testing.T, name string) []relay.Lease {
 	for i := range all {
 		all[i] = i
 	}
-	leases, err := b.Acquire(t.Context(), name, relay.Owner{ID: "owner-of-" + name}, all, time.Hour, relay.FromOldest)
-	if err != nil {
-		t.Fatal(err)
+	leases, err := b.Acquire(context.Background(), name, relay.Owner{ID: "owner-of-" + name}, acquire(relay.FromOldest, all...))
+	if err != nil || len(leases) != n {
+		t.Fatalf("leased %+v, %v", leases, err)
 	}
 	return leases
+}
+
+// acquire asks for the leases of partitions.
+func acquire(start relay.Start, partitions ...int) relay.AcquireRequest {
+	req := relay.AcquireRequest{TTL: time.Hour, Start: start}
+	for _, p := range partitions {
+		req.Claims = append(req.Claims, relay.Claim{Partition: p, Token: relay.NewToken()})
+	}
+	return req
 }
 
 // TestMaxBytesBoundsWhatIsRead: rows far larger than those before are not all read to be thrown away.
@@ -200,7 +214,8 @@ func TestMaxBytesBoundsWhatIsRead(t *testing.T) {
 	insert := fmt.Sprintf(`insert into %s (partition, id, topic, type, payload)
 		select i %% 2, i::text, 't', 'x', convert_to(repeat('x', $1::int4), 'UTF8') from generate_series(1, $2::int4) as i`, b.table("log"))
 	b.exec(t, insert, 10, 3000)
-	req := relay.FetchRequest{Partitions: []relay.FetchPartition{{Partition: 0}, {Partition: 1}}, Limit: 1000, MaxBytes: 1 << 20}
+	req := request(b.lease(t, "r"), 1000)
+	req.MaxBytes = 1 << 20
 	b.exec(t, insert, 100_000, 400)
 	total, largest := 0, 0
 	for more := true; more; {
@@ -228,7 +243,7 @@ func TestMaxBytesBoundsWhatIsRead(t *testing.T) {
 func TestRelayThatBeginsNowGetsTheVeryFirstMessage(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{Partitions: 1})
-	leases, err := b.Acquire(t.Context(), "r", relay.Owner{ID: "a"}, []int{0}, time.Hour, relay.FromNow)
+	leases, err := b.Acquire(t.Context(), "r", relay.Owner{ID: "a"}, acquire(relay.FromNow, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +257,7 @@ func TestRelayThatBeginsNowGetsTheVeryFirstMessage(t *testing.T) {
 func request(leases []relay.Lease, limit int) relay.FetchRequest {
 	req := relay.FetchRequest{Limit: limit, MaxBytes: 64 << 20}
 	for _, l := range leases {
-		req.Partitions = append(req.Partitions, relay.FetchPartition{Partition: l.Partition, After: l.Cursor})
+		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: l.Ref(), After: l.Cursor})
 	}
 	return req
 }

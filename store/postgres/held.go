@@ -24,14 +24,13 @@ select 1 from (select name from mine order by name) as m cross join lateral (
 	heldPlaceSQL = `lateral (select h.ctid as place from {held} h where h.relay = $1::text and h.key = m.name offset 0) as k`
 
 	// holdSQL holds a key for a decision (after < 0) only while the head's dead letter is open, and otherwise makes it due at
-	// once when the head has died and is not parked again: an operator has moved it on meanwhile. The state is no bare column,
-	// so that no index of the open letters is read instead of that by sequence.
+	// once: an operator has decided already. The state is no bare column, so that no index of the open letters is read
+	// instead of that by sequence.
 	holdSQL = mineSQL + `
 insert into {held} as h (relay, key, partition, seq, reason, cause, attempts, since, next_attempt_at)
 select $1::text, m.name, m.part, m.number, m.why, m.what, m.tries, clock_timestamp(),
-	case when m.after >= 0 and not (` + hasDiedSQL + ` and not ` + isParkedSQL + `)
-		then clock_timestamp() + m.after * interval '1 microsecond'
-		when m.after >= 0 or not exists (select 1 from {dead} d
+	case when m.after >= 0 then clock_timestamp() + m.after * interval '1 microsecond'
+		when not exists (select 1 from {dead} d
 			where d.relay = $1::text and d.partition = m.part and d.seq = m.number and d.state || '' = 'open' offset 0)
 		then clock_timestamp() end
 from mine m order by m.name
@@ -203,9 +202,9 @@ const (
 	// tables that are locked for that it is the first that decisions use.
 	keepPartitionsSQL = `lock table {leases} in row share mode`
 
-	// lockLeaseSQL keeps settlements of a partition away: $1 relay, $2 partitions.
+	// lockLeaseSQL keeps settlements of partitions away: $1 relay, $2 partitions.
 	lockLeaseSQL = `select 1 from {leases} where relay = $1::text and partition = any($2::int4[])
-order by partition for no key update`
+order by partition for update`
 
 	// findHeadSQL makes the first of the messages that wait behind a key its head, unless the key waits for a decision about a
 	// head that is dead. $1 relay, $2 partition, $3 key.
@@ -244,72 +243,3 @@ from gone order by seq`
 update {dead} set state = 'discarded', resolved_at = clock_timestamp(), resolved_by = $3::text, resolution = $4::text
 where relay = $1::text and partition = $5::int4 and seq = $2::int8 and state = 'open'`
 )
-
-// decide applies an operator's decision about a held key and lets the key go, in one transaction.
-func (s *Store) decide(ctx context.Context, doing, name, key string, apply func(tx pgx.Tx, h relay.HeldInfo) (int, error)) (int, error) {
-	if _, err := s.open(ctx); err != nil {
-		return 0, err
-	}
-	n, err := retry(func() (n int, err error) {
-		err = s.decision(ctx, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, s.names.expand(keepPartitionsSQL)); err != nil {
-				return err
-			}
-			h, err := s.showHeld(ctx, tx, name, key)
-			if err != nil {
-				return err
-			}
-			if _, err := tx.Exec(ctx, s.names.expand(lockLeaseSQL), name, []int32{int32(h.Partition)}); err != nil {
-				return err
-			}
-			if _, err := tx.Exec(ctx, s.names.expand(findHeadSQL), name, h.Partition, key); err != nil {
-				return err
-			}
-			// Again, for what was settled meanwhile.
-			if h, err = s.showHeld(ctx, tx, name, key); err != nil {
-				return err
-			}
-			if n, err = apply(tx, h); err != nil {
-				return err
-			}
-			_, err = tx.Exec(ctx, s.names.expand(letKeyGoSQL), name, h.Partition, key)
-			return err
-		})
-		return n, err
-	})
-	if err == nil {
-		s.Wake()
-	}
-	return n, translate(doing, err)
-}
-
-// RetryHeld implements relay.HeldStore.
-func (s *Store) RetryHeld(ctx context.Context, name, key string) error {
-	_, err := s.decide(ctx, "retry held key", name, key, func(pgx.Tx, relay.HeldInfo) (int, error) { return 0, nil })
-	return err
-}
-
-// SkipHeld implements relay.HeldStore.
-func (s *Store) SkipHeld(ctx context.Context, name, key, by, reason string) error {
-	by, reason = oneText(by, maxCause), oneText(reason, maxCause)
-	_, err := s.decide(ctx, "skip head of held key", name, key, func(tx pgx.Tx, h relay.HeldInfo) (int, error) {
-		if h.NextAttempt.IsZero() { // its head is a dead letter already, and the key waits for this decision
-			_, err := tx.Exec(ctx, s.names.expand(discardLatestSQL), name, h.Sequence, by, reason, h.Partition)
-			return 0, err
-		}
-		_, err := tx.Exec(ctx, s.names.expand(giveUpSQL), name, h.Partition, key, h.Sequence, false, "skipped", h.Cause,
-			h.Attempts, "", "discarded", by, reason)
-		return 0, err
-	})
-	return err
-}
-
-// DeadHeld implements relay.HeldStore.
-func (s *Store) DeadHeld(ctx context.Context, name, key, by, reason string, all bool) (int, error) {
-	by, reason = oneText(by, maxCause), oneText(reason, maxCause)
-	return s.decide(ctx, "dead-letter held key", name, key, func(tx pgx.Tx, h relay.HeldInfo) (int, error) {
-		tag, err := tx.Exec(ctx, s.names.expand(giveUpSQL), name, h.Partition, key, h.Sequence, all, reason, h.Cause,
-			-1, "given up by "+by, "open", "", "")
-		return int(tag.RowsAffected()), err
-	})
-}

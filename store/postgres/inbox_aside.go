@@ -18,7 +18,7 @@ const (
 
 	// readsLogSQL: $1 relay, $2 the position of consumers.
 	readsLogSQL = `
-select exists (select 1 from {leases} g cross join lateral (
+select exists (select 1 from {relay_partitions} g cross join lateral (
 	select c.position from {cursors} c where c.relay = g.relay and c.partition = g.partition order by c.n desc limit 1) as c
 where g.relay = $1::text and c.position <> $2::int8)`
 )

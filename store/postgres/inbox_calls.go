@@ -152,7 +152,7 @@ func newInboxStatements(n names) inboxStatements {
 		earlier: n.expand(earlierSQL), moveMark: n.expand(moveMarkSQL), passMark: n.expand(passMarkSQL),
 		makeVersion: n.expand(makeVersionSQL), lockVersion: n.expand(lockVersionSQL), setVersion: n.expand(setVersionSQL),
 		holdAside: n.expand(holdAsideSQL), parkAside: n.expand(parkAsideSQL), buryAside: n.expand(buryAsideSQL),
-		take:     n.expand(takeSQL),
-		ourLease: n.expand(ourLeaseSQL), moveOne: n.expand(moveOneSQL), noneMissing: n.expand(noneMissingSQL), allRemoved: n.expand(allRemovedSQL),
+		take:       n.expand(takeSQL),
+		allRemoved: n.expand(allRemovedSQL),
 	}
 }

@@ -86,7 +86,7 @@ func (f *fetch) lookBehind(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("look behind a page of late messages: %w", err)
 		}
-		g.behind, err = readPartitions(results)
+		g.behind, err = readHolding(results)
 		if closeErr := results.Close(); err == nil {
 			err = closeErr
 		}

@@ -8,43 +8,46 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
 )
 
-// Leases are locked in the order of their partitions, by everybody, so that nobody waits in a circle.
+// Leases are locked in the order of their partitions, by everybody, so that nobody waits in a circle. A settlement locks them
+// FOR KEY SHARE, so settlements do not wait for each other; who grants or releases them locks FOR UPDATE.
+
+// heldSQL says which lease holds: it was granted by this incarnation of the server and has the token.
+const heldSQL = `l.incarnation = {incarnation}() and l.owner <> ''`
 
 // heartbeatSQL: $1 relay, $2 owner, $3 host, $4 version, $5 ttl in microseconds, $6 the number of partitions that the owner
 // knows; with another one it does not count as alive. The first row (partition -1) has the number of owners alive as its
-// epoch and the present number of partitions as its owner. The result is read from before the changes, so it counts the caller itself in.
+// token and the present number of partitions as its owner. The result is read from before the changes, so it counts the
+// caller itself in.
 const heartbeatSQL = `
-with mine as materialized (
-	select partition from {leases} where relay = $1::text and owner = $2::text order by partition for no key update
-), renewed as (
-	update {leases} l set lease_until = clock_timestamp() + $5::int8 * interval '1 microsecond'
-	from mine where l.relay = $1::text and l.partition = mine.partition
-), alive as (
-	insert into {relays} as r (relay, owner, host, version, started_at, seen_at, alive_until)
+with alive as (
+	insert into {relays} as r (relay, owner, host, version, started_at, seen_at, alive_until, ttl, member)
 	select $1::text, $2::text, $3::text, $4::text, clock_timestamp(), clock_timestamp(),
-		clock_timestamp() + $5::int8 * interval '1 microsecond' where {partitions}() = $6::int4
+		clock_timestamp() + $5::int8 * interval '1 microsecond', $5::int8 * interval '1 microsecond', true
+	where {partitions}() = $6::int4
 	on conflict (relay, owner) do update set host = excluded.host, version = excluded.version,
-		seen_at = excluded.seen_at, alive_until = excluded.alive_until
+		seen_at = excluded.seen_at, alive_until = excluded.alive_until, ttl = excluded.ttl, member = true
 ), gone as (
 	delete from {relays} where relay = $1::text and owner <> $2::text and alive_until < clock_timestamp() - interval '1 day'
 )
-select -1::int4 as partition, {partitions}()::text as owner, 1 + count(*) as epoch from {relays}
-where relay = $1::text and owner <> $2::text and alive_until > clock_timestamp()
+select -1::int4 as partition, {partitions}()::text as owner, (1 + count(*))::text as token from {relays}
+where relay = $1::text and owner <> $2::text and member and alive_until > clock_timestamp()
 union all
-select partition::int4, case when owner = $2::text or lease_until > clock_timestamp() then owner else '' end, epoch
-from {leases} where relay = $1::text and epoch > 0
+select l.partition::int4, l.owner, l.token from {leases} l
+where l.relay = $1::text and ` + heldSQL + ` and (l.owner = $2::text or ` + ownerLivesSQL + `)
 order by 1`
+
+// ownerLivesSQL says whether the owner of the lease l counts as alive.
+const ownerLivesSQL = `exists (
+	select from {relays} r where r.relay = l.relay and r.owner = l.owner and r.alive_until > clock_timestamp())`
 
 // Heartbeat implements relay.LeaseStore.
 func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, ttl time.Duration) (relay.View, error) {
 	n, err := s.open(ctx)
 	if err != nil {
-		return relay.View{}, err
-	}
-	if err := s.checkRestored(ctx); err != nil {
 		return relay.View{}, err
 	}
 	v, err := retry(func() (relay.View, error) {
@@ -54,16 +57,15 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 		}
 		var v relay.View
 		var p relay.PartitionView
-		_, err = pgx.ForEachRow(rows, []any{&p.Partition, &p.Owner, &p.Epoch}, func() error {
+		_, err = pgx.ForEachRow(rows, []any{&p.Partition, &p.Owner, &p.Token}, func() (err error) {
 			if p.Partition >= 0 {
 				v.Partitions = append(v.Partitions, p)
 				return nil
 			}
-			v.Alive = int(p.Epoch)
-			if p.Owner != strconv.Itoa(n) {
-				return fmt.Errorf("%w: from %d to %s", relay.ErrRepartitioned, n, p.Owner)
+			if v.Alive, err = strconv.Atoi(p.Token); err == nil && p.Owner != strconv.Itoa(n) {
+				err = fmt.Errorf("%w: from %d to %s", relay.ErrRepartitioned, n, p.Owner)
 			}
-			return nil
+			return err
 		})
 		return v, err
 	})
@@ -72,13 +74,16 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 
 const (
 	// beginSQL makes the rows of a relay that the outbox has never seen, for all partitions: a partition that nobody has
-	// leased yet keeps its messages from being dropped too. $1 relay, $2 partitions, $3 position, $4 snapshot. The ceiling
-	// is this transaction's id, which is assigned after $3 was read.
+	// leased yet keeps its messages from being dropped too. Nobody can hold a lease of it, so they are free. $1 relay, $2
+	// partitions, $3 position, $4 snapshot. The ceiling is this transaction's id, which is assigned after $3 was read.
 	beginSQL = `
 with new as (
-	insert into {leases} (relay, partition) select $1::text, p from generate_series(0, $2::int4 - 1) as p
+	insert into {relay_partitions} (relay, partition) select $1::text, p from generate_series(0, $2::int4 - 1) as p
 	where {partitions}() = $2::int4
 	on conflict do nothing returning partition
+), free as (
+	insert into {leases} (relay, partition, incarnation) select $1::text, partition, {incarnation}() from new
+	on conflict (relay, partition) do update set owner = '', token = '', incarnation = excluded.incarnation
 )
 insert into {cursors} (relay, partition, n, position, snapshot, ceiling)
 select $1::text, partition, 0, $3::int8, $4::text::pg_snapshot, pg_current_xact_id() from new`
@@ -86,108 +91,199 @@ select $1::text, partition, 0, $3::int8, $4::text::pg_snapshot, pg_current_xact_
 	// presentSQL is where the log ends: every row that is visible in the snapshot has a sequence up to the second column.
 	presentSQL = `select pg_current_snapshot()::text, case when is_called then last_value else 0 end::int8 from %s`
 
-	// acquireSQL: $1 relay, $2 owner, $3 partitions, $4 ttl in microseconds, $5 the number of partitions of the outbox.
-	acquireSQL = `
-with free as materialized (
-	select partition from {leases}
-	where relay = $1::text and partition = any($3::int2[]) and (owner = '' or lease_until <= clock_timestamp())
-		and {partitions}() = $5::int4
-	order by partition for no key update
-)
-update {leases} l set owner = $2::text, epoch = l.epoch + 1,
-	lease_until = clock_timestamp() + $4::int8 * interval '1 microsecond'
-from free where l.relay = $1::text and l.partition = free.partition
-returning l.partition::int4, l.epoch`
+	// oneAcquirerSQL gets the right to grant leases of relay $1, which one transaction has at a time: the statements behind it
+	// see what the one before has granted, and to whom. acquirePlanSQL bounds the wait.
+	oneAcquirerSQL = `select pg_advisory_xact_lock(hashtextextended('{relays}' || $1::text, 2))`
+	acquirePlanSQL = planSQL + `, set_config('lock_timeout', '1s', true)`
 
-	// latestSQL reads cursors: $1 relay, $2 partitions. It is a statement of its own behind acquireSQL because that one may
-	// have waited for a settlement, which its snapshot does not show.
+	// registerSQL: $1 relay, $2 owner, $3 host, $4 version, $5 ttl in microseconds.
+	registerSQL = `
+insert into {relays} as r (relay, owner, host, version, started_at, seen_at, alive_until, ttl, member)
+select $1::text, $2::text, $3::text, $4::text, clock_timestamp(), clock_timestamp(),
+	clock_timestamp() + $5::int8 * interval '1 microsecond', $5::int8 * interval '1 microsecond', false
+on conflict (relay, owner) do update set alive_until = excluded.alive_until, ttl = excluded.ttl`
+
+	// timelineSQL changes when a standby is promoted.
+	timelineSQL = `select left(pg_walfile_name(pg_current_wal_lsn()), 8)`
+
+	// noteIncarnationSQL notes the beginning of an incarnation: $1 its timeline, '' if it is not known.
+	noteIncarnationSQL = `
+with new as (
+	insert into {incarnations} (incarnation, failover)
+	select {incarnation}(), m.timeline <> '' and m.timeline <> $1::text from {meta} m
+	on conflict do nothing returning 1
+)
+update {meta} set timeline = $1::text where timeline <> $1::text and exists (select from new)`
+
+	// restoreLeasesSQL makes the rows of leases that a crash took away; of no incarnation. $1 relay, $2 partitions.
+	restoreLeasesSQL = `
+insert into {leases} (relay, partition) select p.relay, p.partition from {relay_partitions} p
+where p.relay = $1::text and p.partition = any($2::int2[])
+	and not exists (select from {leases} l where l.relay = p.relay and l.partition = p.partition)
+on conflict do nothing`
+
+	// acquireSQL grants what is free, as relay.LeaseStore has it. A lease whose row a settlement or a transaction has locked
+	// is left for the next call. $1 relay, $2 owner, $3 partitions, $4 tokens, $5 resume, $6 the number of partitions of the outbox.
+	acquireSQL = `
+with want as materialized (
+	select * from unnest($3::int2[], $4::text[], $5::bool[]) as w (partition, token, resume)
+), settled_down as materialized (
+	select clock_timestamp() >= i.began_at + (select max(r.ttl) from {relays} r where r.relay = $1::text)
+		or not i.failover and not exists (
+			select from {relays} r where r.relay = $1::text and r.owner <> $2::text and r.alive_until > clock_timestamp()) as yes
+	from {incarnations} i where i.incarnation = {incarnation}()
+), free as materialized (
+	select l.partition from {leases} l join want w using (partition)
+	where l.relay = $1::text and {partitions}() = $6::int4 and case when l.incarnation = {incarnation}()
+		then l.owner in ('', $2::text) or not ` + ownerLivesSQL + `
+		else w.resume or coalesce((select yes from settled_down), false) end
+	order by l.partition for update of l skip locked
+)
+update {leases} l set owner = $2::text, token = w.token, incarnation = {incarnation}()
+from free f join want w using (partition) where l.relay = $1::text and l.partition = f.partition
+returning l.partition::int4, l.token`
+
+	// latestSQL reads cursors: $1 relay, $2 partitions. It is a statement of its own behind acquireSQL, whose snapshot may be
+	// older than the last settlement.
 	latestSQL = `
 select c.* from unnest($2::int2[]) as p (partition) cross join lateral (
-	select c.partition::int4, c.position, c.snapshot::text, coalesce(c.ceiling::text, ''),
+	select c.partition::int4, c.n, c.position, c.snapshot::text, coalesce(c.ceiling::text, ''),
 		coalesce(c.page_snapshot::text, ''), coalesce(c.page, 0)
 	from {cursors} c where c.relay = $1::text and c.partition = p.partition order by c.n desc limit 1
 ) as c`
 )
 
 // Acquire implements relay.LeaseStore.
-func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, partitions []int, ttl time.Duration,
-	start relay.Start) ([]relay.Lease, error) {
+func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
 	n, err := s.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	numbers := make([]int16, len(partitions))
-	for i, p := range partitions {
-		if p < 0 || p >= n {
-			return nil, fmt.Errorf("acquire: there is no partition %d, the outbox has %d", p, n)
+	a := acquisition{store: s, relay: name, owner: owner, ttl: req.TTL, partitions: n}
+	for _, c := range req.Claims {
+		if c.Partition < 0 || c.Partition >= n {
+			return nil, fmt.Errorf("acquire: there is no partition %d, the outbox has %d", c.Partition, n)
 		}
-		numbers[i] = int16(p)
+		a.numbers, a.tokens, a.resume = append(a.numbers, int16(c.Partition)), append(a.tokens, c.Token), append(a.resume, c.Resume)
+	}
+	if err := s.checkRestored(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.pool.QueryRow(ctx, timelineSQL).Scan(&a.timeline); code(err) != "" {
+		a.timeline = "" // the server does not tell
+	} else if err != nil {
+		return nil, translate("acquire partitions of relay "+name, err)
 	}
 	for {
 		_, begun := s.begun.Load(name)
 		if !begun {
-			if err := s.begin(ctx, name, n, start); err != nil {
+			if err := s.begin(ctx, name, n, req.Start); err != nil {
 				return nil, translate("begin relay "+name, err)
 			}
 			s.begun.Store(name, true)
 		}
-		leases, known, err := s.acquire(ctx, name, owner.ID, numbers, n, ttl)
+		known, err := a.run(ctx)
 		if err != nil || known || !begun {
-			return leases, translate("acquire partitions of relay "+name, err)
+			return a.leases, translate("acquire partitions of relay "+name, err)
 		}
-		s.begun.Delete(name) // an operator has let the outbox forget this relay since
+		s.begun.Delete(name) // an operator has removed this relay since, or the database was restored from before it began
 	}
 }
 
-// acquire also says whether the relay is known, if any partition is asked for.
-func (s *Store) acquire(ctx context.Context, name, owner string, numbers []int16, partitions int, ttl time.Duration) (
-	leases []relay.Lease, known bool, err error) {
-	leases, err = retry(func() ([]relay.Lease, error) {
-		results, err := implicit(ctx, s.pool, planSQL, func(b *pgx.Batch) {
-			b.Queue(s.sql.acquire, name, owner, numbers, ttl.Microseconds(), partitions)
-			b.Queue(s.sql.latest, name, numbers)
+// acquisition is one call of Acquire.
+type acquisition struct {
+	store      *Store
+	relay      string
+	owner      relay.Owner
+	ttl        time.Duration
+	timeline   string
+	partitions int
+	numbers    []int16
+	tokens     []string
+	resume     []bool
+	leases     []relay.Lease
+}
+
+// run also says whether the relay is known, if any partition is asked for.
+func (a *acquisition) run(ctx context.Context) (known bool, err error) {
+	s := a.store
+	known, err = retry(func() (bool, error) {
+		results, err := implicit(ctx, s.pool, acquirePlanSQL, func(b *pgx.Batch) {
+			b.Queue(s.sql.oneAcquirer, a.relay)
+			b.Queue(s.sql.register, a.relay, a.owner.ID, a.owner.Host, a.owner.Version, a.ttl.Microseconds())
+			b.Queue(s.sql.noteIncarnation, a.timeline)
+			b.Queue(s.sql.restoreLeases, a.relay, a.numbers)
+			b.Queue(s.sql.acquire, a.relay, a.owner.ID, a.numbers, a.tokens, a.resume, a.partitions)
+			b.Queue(s.sql.latest, a.relay, a.numbers)
+			b.Queue(s.sql.aside, a.relay, a.numbers, make([]*int64, len(a.numbers)), int64(inbox.EndOfLog))
 		})
 		if err != nil {
-			return nil, err
+			return false, err
 		}
-		leases, rows, err := readLeases(results, owner)
-		known = rows > 0 || len(numbers) == 0
+		known, err := a.read(results)
 		if closeErr := results.Close(); err == nil {
 			err = closeErr
 		}
-		return leases, err
+		return known, err
 	})
-	return leases, known, err
+	if code(err) == lockNotAvailable { // another process is at it, or was paused there; this one asks again soon
+		a.leases = nil
+		return true, nil
+	}
+	return known, err
 }
 
-// readLeases returns the leases gained, and how many of the partitions asked for have a cursor.
-func readLeases(results pgx.BatchResults, owner string) (leases []relay.Lease, known int, err error) {
+// read takes in the leases gained, and says whether the partitions asked for have cursors.
+func (a *acquisition) read(results pgx.BatchResults) (known bool, err error) {
+	for range 4 {
+		if _, err := results.Exec(); err != nil {
+			return false, err
+		}
+	}
 	rows, err := results.Query()
 	if err != nil {
-		return nil, 0, err
+		return false, err
 	}
-	epochs := make(map[int]int64)
+	gained := make(map[int]*relay.Lease)
 	var partition int
-	var epoch int64
-	if _, err = pgx.ForEachRow(rows, []any{&partition, &epoch}, func() error {
-		epochs[partition] = epoch
+	var token string
+	if _, err = pgx.ForEachRow(rows, []any{&partition, &token}, func() error {
+		gained[partition] = &relay.Lease{Partition: partition, Owner: a.owner.ID, Token: token}
 		return nil
 	}); err != nil {
-		return nil, 0, err
+		return false, err
 	}
 	if rows, err = results.Query(); err != nil {
-		return nil, 0, err
+		return false, err
 	}
+	cursors := 0
 	var c cursor
-	_, err = pgx.ForEachRow(rows, []any{&partition, &c.position, &c.snapshot, &c.ceiling, &c.upTo, &c.page}, func() error {
-		known++
-		if epoch := epochs[partition]; epoch > 0 {
-			leases = append(leases, relay.Lease{Partition: partition, Owner: owner, Epoch: epoch, Cursor: c.encode()})
-			delete(epochs, partition)
+	var number int64
+	if _, err = pgx.ForEachRow(rows, []any{&partition, &number, &c.position, &c.snapshot, &c.ceiling, &c.upTo, &c.page}, func() error {
+		cursors++
+		if l := gained[partition]; l != nil {
+			l.Cursor, l.Settled = c.encode(), number
 		}
 		return nil
+	}); err != nil {
+		return false, err
+	}
+	if rows, err = results.Query(); err != nil {
+		return false, err
+	}
+	err = readAside(rows, func(partition int) *relay.Aside {
+		if l := gained[partition]; l != nil {
+			return &l.Aside
+		}
+		return &relay.Aside{}
 	})
-	return leases, known, err
+	a.leases = nil
+	for _, n := range a.numbers {
+		if l := gained[int(n)]; l != nil {
+			a.leases = append(a.leases, *l)
+		}
+	}
+	return cursors > 0 || len(a.numbers) == 0, err
 }
 
 // begin makes the relay's cursors unless they exist. It is READ COMMITTED, since where others begin the relay at the same
@@ -208,39 +304,42 @@ func (s *Store) begin(ctx context.Context, name string, partitions int, start re
 // present is presentSQL for this outbox.
 func (s *Store) present() string { return fmt.Sprintf(presentSQL, s.names.table("log_seq_seq")) }
 
-// releaseSQL: $1 relay, $2 partitions, $3 owners, $4 epochs.
+// releaseSQL: $1 relay, $2 partitions, $3 tokens.
 const releaseSQL = `
 with mine as materialized (
-	select l.partition from {leases} l
-	join unnest($2::int2[], $3::text[], $4::int8[]) as i (partition, owner, epoch) using (partition, owner, epoch)
-	where l.relay = $1::text order by l.partition for no key update of l
+	select l.partition from {leases} l join unnest($2::int2[], $3::text[]) as i (partition, token) using (partition, token)
+	where l.relay = $1::text and ` + heldSQL + ` order by l.partition for update of l
 )
-update {leases} l set owner = '', lease_until = null from mine where l.relay = $1::text and l.partition = mine.partition`
+update {leases} l set owner = '', token = '' from mine where l.relay = $1::text and l.partition = mine.partition`
 
 // Release implements relay.LeaseStore.
-func (s *Store) Release(ctx context.Context, name string, leases []relay.Lease) error {
+func (s *Store) Release(ctx context.Context, name string, leases []relay.LeaseRef) error {
 	if _, err := s.open(ctx); err != nil {
 		return err
 	}
-	partitions, owners, epochs := []int16{}, []string{}, []int64{}
-	for _, l := range leases {
-		partitions = append(partitions, int16(l.Partition))
-		owners = append(owners, l.Owner)
-		epochs = append(epochs, l.Epoch)
-	}
+	partitions, tokens := leaseArgs(leases)
 	_, err := retry(func() (struct{}, error) {
-		_, err := s.pool.Exec(ctx, s.sql.release, name, partitions, owners, epochs)
+		_, err := s.pool.Exec(ctx, s.sql.release, name, partitions, tokens)
 		return struct{}{}, err
 	})
 	return translate("release partitions of relay "+name, err)
 }
 
+// leaseArgs are leases as parameters.
+func leaseArgs(leases []relay.LeaseRef) (partitions []int16, tokens []string) {
+	partitions, tokens = make([]int16, len(leases)), make([]string, len(leases))
+	for i, l := range leases {
+		partitions[i], tokens[i] = int16(l.Partition), l.Token
+	}
+	return partitions, tokens
+}
+
 // leaveSQL: $1 relay, $2 owner.
 const leaveSQL = `
 with mine as materialized (
-	select partition from {leases} where relay = $1::text and owner = $2::text order by partition for no key update
+	select l.partition from {leases} l where l.relay = $1::text and l.owner = $2::text and ` + heldSQL + ` order by l.partition for update
 ), released as (
-	update {leases} l set owner = '', lease_until = null from mine where l.relay = $1::text and l.partition = mine.partition
+	update {leases} l set owner = '', token = '' from mine where l.relay = $1::text and l.partition = mine.partition
 )
 update {relays} set alive_until = least(alive_until, clock_timestamp()) where relay = $1::text and owner = $2::text`
 
@@ -258,3 +357,23 @@ func (s *Store) Leave(ctx context.Context, name string, owner relay.Owner) error
 
 // Partitions implements relay.LeaseStore.
 func (s *Store) Partitions(ctx context.Context) (int, error) { return s.open(ctx) }
+
+// holdingSQL returns those of the leases that hold: $1 relay, $2 partitions, $3 tokens.
+const holdingSQL = `
+select l.partition::int4 from {leases} l join unnest($2::int2[], $3::text[]) as i (partition, token) using (partition, token)
+where l.relay = $1::text and ` + heldSQL
+
+// readHolding reads the partitions that holdingSQL returns.
+func readHolding(results pgx.BatchResults) (map[int]bool, error) {
+	rows, err := results.Query()
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[int]bool)
+	var p int
+	_, err = pgx.ForEachRow(rows, []any{&p}, func() error {
+		found[p] = true
+		return nil
+	})
+	return found, err
+}

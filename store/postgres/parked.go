@@ -13,11 +13,7 @@ import (
 
 // The statements of a settlement that work on parked messages. Their parameters are those of mineSQL.
 const (
-	// isParkedSQL and hasDiedSQL say of an item whether it is parked and whether it has a dead letter of any state.
-	isParkedSQL = `exists (select 1 from {parked} p where p.relay = $1::text and p.partition = m.part and p.seq = m.number offset 0)`
-	hasDiedSQL  = `exists (select 1 from {dead} d where d.relay = $1::text and d.partition = m.part and d.seq = m.number offset 0)`
-
-	// parkedPlaceSQL is where the parked row of an item stands. Nobody moves it meanwhile: that takes the lease's lock.
+	// parkedPlaceSQL is where the parked row of an item stands. Nobody moves it meanwhile but a consumer, which deletes it.
 	parkedPlaceSQL = `lateral (select p.ctid as place from {parked} p
 	where p.relay = $1::text and p.partition = m.part and p.seq = m.number offset 0) as w`
 	// itemInLogSQL finds the row of the log of an item. Of the log's indexes it is by partition and sequence that it comes in
@@ -25,30 +21,23 @@ const (
 	itemInLogSQL = `from {log} l where l.partition = m.part and l.seq between m.number and m.number order by l.seq limit 1`
 	inLogSQL     = `lateral (select partition, {message} ` + itemInLogSQL + `) as l`
 
-	// missingSQL finds what the stored cursor has not passed and is neither in the log nor put aside already. What it has
-	// passed was put aside by the same settlement, whose answer was lost, and retention has dropped it since.
+	// missingSQL finds what is not in the log.
 	missingSQL = mineSQL + `
-select m.number from mine m
-where (select l.seq ` + itemInLogSQL + `) is null
-	and not ` + isParkedSQL + ` and not ` + hasDiedSQL + `
-	and m.number > (select c.position from {cursors} c where c.relay = $1::text and c.partition = m.part order by c.n desc limit 1)`
+select m.number from mine m where (select l.seq ` + itemInLogSQL + `) is null`
 
-	// parkFromLogSQL comes after parkAgainSQL. A message that has a dead letter was moved on by somebody.
 	parkFromLogSQL = mineSQL + `
 insert into {parked} (relay, partition, {message}, reason, due_at, attempts, history, parked_at)
 select $1::text, partition, {message}, m.why,
 	case when m.after >= 0 then clock_timestamp() + m.after * interval '1 microsecond' end, m.tries, ` + entrySQL + `,
 	clock_timestamp()
 from mine m cross join ` + inLogSQL + `
-where not ` + isParkedSQL + ` and not ` + hasDiedSQL + `
 order by m.ord`
 
-	// parkAgainSQL leaves alone what was sent back since: it is another try.
 	parkAgainSQL = mineSQL + `
-update {parked} p set reason = excluded.why, attempts = greatest(p.attempts, excluded.tries), history = ` + rememberSQL + `,
+update {parked} p set reason = excluded.why, attempts = excluded.tries, history = ` + rememberSQL + `,
 	due_at = case when excluded.after >= 0 then clock_timestamp() + excluded.after * interval '1 microsecond' end
 from (select m.*, w.place, ` + entrySQL + ` as history from mine m cross join ` + parkedPlaceSQL + `) as excluded
-where p.ctid = excluded.place and p.redrives = excluded.sent_back`
+where p.ctid = excluded.place`
 
 	removedSQL = mineSQL + `
 delete from {parked} p using mine m cross join ` + parkedPlaceSQL + ` where p.ctid = w.place`
@@ -57,38 +46,46 @@ delete from {parked} p using mine m cross join ` + parkedPlaceSQL + ` where p.ct
 	entrySQL = `case when m.what = '' then '[]'::jsonb else jsonb_build_array(jsonb_build_object(
 		'attempt', m.attempt, 'at', clock_timestamp(), 'cause', m.what)) end`
 
-	// rememberSQL adds the entry excluded.history to p.history, of which the last 20 are kept. An entry that repeats the last
-	// one comes from a settlement whose answer was lost.
+	// rememberSQL adds the entry excluded.history to p.history, of which the last 20 are kept. A cause that repeats the last entry
+	// without an attempt is not added: a message may be put off often.
 	rememberSQL = `case
-		when excluded.history = '[]' or (p.history -> -1) - 'at' = (excluded.history -> 0) - 'at' then p.history
+		when excluded.history = '[]' or (excluded.history -> 0 ->> 'attempt') = '0'
+			and (p.history -> -1) - 'at' = (excluded.history -> 0) - 'at' then p.history
 		when jsonb_array_length(p.history) >= 20 then (p.history - 0) || excluded.history
 		else p.history || excluded.history end`
 )
 
-// asideSQL: $1 relay, $2 partition, $3 position, $4 the position behind the log. A row has a key or a sequence. Of the rows at
-// or before the position those are looked up that are late to the stored cursor, by the index (xid, seq): see fetchSQL.
+// asideSQL: $1 relay, arrays: $2 partition, $3 position (null: that of the cursor); $4 the position of consumers. A row has a
+// key or a sequence. Of the rows at or before the position those are looked up that are late to the stored cursor, by the index
+// (xid, seq): see fetchSQL.
 const asideSQL = `
-select key, null::int8 as seq from {held} where relay = $1::text and partition = $2::int2
+with at as materialized (
+	select a.partition, coalesce(a.position, c.position, 0) as position, c.position as stored, c.snapshot, c.ceiling, c.page
+	from unnest($2::int2[], $3::int8[]) as a (partition, position) left join lateral (
+		select c.position, c.snapshot, coalesce(c.ceiling, '18446744073709551615'::xid8) as ceiling, coalesce(c.page, 0) as page
+		from {cursors} c where c.relay = $1::text and c.partition = a.partition order by c.n desc limit 1) as c on true
+)
+select a.partition::int4, h.key, null::int8 as seq from at a cross join lateral (
+	select key from {held} h where h.relay = $1::text and h.partition = a.partition offset 0) as h
 union all
-(select null, seq from {parked} where relay = $1::text and partition = $2::int2 and seq > $3::int8
+(select a.partition::int4, null, p.seq from at a cross join lateral (
+	select seq from {parked} p where p.relay = $1::text and p.partition = a.partition and p.seq > a.position offset 0) as p
 union
-select null, seq from {dead} where relay = $1::text and partition = $2::int2 and seq > $3::int8
+select a.partition::int4, null, d.seq from at a cross join lateral (
+	select seq from {dead} d where d.relay = $1::text and d.partition = a.partition and d.seq > a.position offset 0) as d
 union
-select null, late.seq from (
-	select position, snapshot, coalesce(ceiling, '18446744073709551615'::xid8) as ceiling, coalesce(page, 0) as page
-	from {cursors} where relay = $1::text and partition = $2::int2 order by n desc limit 1
-) as c cross join lateral (
+select c.partition::int4, null, late.seq from at c cross join lateral (
 	select l.seq from (select pg_snapshot_xip(c.snapshot) as x) as t cross join lateral (
-		select seq from {log} l where l.xid = t.x and l.seq > c.page and l.seq <= c.position and l.partition + 0 = $2::int2
+		select seq from {log} l where l.xid = t.x and l.seq > c.page and l.seq <= c.stored and l.partition + 0 = c.partition
 		offset 0) as l
 	union all
 	select l.seq from {log} l where l.xid >= pg_snapshot_xmax(c.snapshot) and l.xid < c.ceiling
-		and l.seq + 0 > c.page and l.seq + 0 <= c.position and l.partition + 0 = $2::int2
+		and l.seq + 0 > c.page and l.seq + 0 <= c.stored and l.partition + 0 = c.partition
 ) as late
-where c.position > 0 and c.position < $4::int8 and (
-	exists (select 1 from {parked} p where p.relay = $1::text and p.partition = $2::int2 and p.seq = late.seq offset 0)
-	or exists (select 1 from {dead} d where d.relay = $1::text and d.partition = $2::int2 and d.seq = late.seq offset 0)))
-order by key, seq`
+where c.stored > 0 and c.stored < $4::int8 and (
+	exists (select 1 from {parked} p where p.relay = $1::text and p.partition = c.partition and p.seq = late.seq offset 0)
+	or exists (select 1 from {dead} d where d.relay = $1::text and d.partition = c.partition and d.seq = late.seq offset 0)))
+order by 1, 2, 3`
 
 // Aside implements relay.LogStore.
 func (s *Store) Aside(ctx context.Context, name string, partition int, position int64) (relay.Aside, error) {
@@ -97,19 +94,26 @@ func (s *Store) Aside(ctx context.Context, name string, partition int, position 
 	}
 	var out relay.Aside
 	results, err := implicit(ctx, s.pool, planSQL, func(b *pgx.Batch) {
-		b.Queue(s.sql.aside, name, partition, position, inbox.EndOfLog)
+		b.Queue(s.sql.aside, name, []int16{int16(partition)}, []int64{position}, int64(inbox.EndOfLog))
 	})
 	if err != nil {
-		return out, translate("put aside", err)
+		return out, translate("read what is parked", err)
 	}
 	defer results.Close()
 	rows, err := results.Query()
-	if err != nil {
-		return out, translate("put aside", err)
+	if err == nil {
+		err = readAside(rows, func(int) *relay.Aside { return &out })
 	}
+	return out, translate("read what is parked", err)
+}
+
+// readAside reads the rows of asideSQL.
+func readAside(rows pgx.Rows, of func(partition int) *relay.Aside) error {
+	var partition int
 	var key *string
 	var seq *int64
-	_, err = pgx.ForEachRow(rows, []any{&key, &seq}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&partition, &key, &seq}, func() error {
+		out := of(partition)
 		if key != nil {
 			out.Keys = append(out.Keys, *key)
 		} else {
@@ -117,30 +121,32 @@ func (s *Store) Aside(ctx context.Context, name string, partition int, position 
 		}
 		return nil
 	})
-	return out, translate("put aside", err)
+	return err
 }
 
-// dueSQL: $1 relay, $2 partitions, $3 busy keys, $4 busy sequences, $5 runs wanted and one more, $6 length of a run. The
-// first row has no key: its partition is -1 and its due_at the next moment at which something falls due. Every run begins
+// dueSQL: $1 relay, $2 partitions and $3 tokens of leases, of which those count that hold, $4 busy keys, $5 busy sequences, $6
+// runs wanted and one more, $7 length of a run. The first row has no key: its partition is -1 and its due_at the next moment at which something falls due. Every run begins
 // with a row of its own (ord 0, no message), so that an empty run is seen.
 const dueSQL = `
-with clock as materialized (select clock_timestamp() as now), due as materialized (
+with clock as materialized (select clock_timestamp() as now), holding as materialized (
+	select coalesce(array_agg(h.partition::int2), '{}') as partitions from (` + holdingSQL + `) as h
+), due as materialized (
 	select d.*, row_number() over (order by d.at, d.seq) as run from (
 		select h.* from clock cross join lateral (
 			select partition, seq, key, true as whole, next_attempt_at as at from {held}
-			where relay = $1::text and partition = any($2::int2[]) and next_attempt_at <= now and key <> all($3::text[])
-			order by next_attempt_at, seq limit $5::int8) as h
+			where relay = $1::text and partition = any((select partitions from holding)::int2[]) and next_attempt_at <= now and key <> all($4::text[])
+			order by next_attempt_at, seq limit $6::int8) as h
 		union all
 		select p.* from clock cross join lateral (
 			select partition, seq, '', false, due_at from {parked}
-			where relay = $1::text and partition = any($2::int2[]) and due_at <= now and seq <> all($4::int8[])
-			order by due_at, seq limit $5::int8) as p
-	) as d order by d.at, d.seq limit $5::int8
+			where relay = $1::text and partition = any((select partitions from holding)::int2[]) and due_at <= now and seq <> all($5::int8[])
+			order by due_at, seq limit $6::int8) as p
+	) as d order by d.at, d.seq limit $6::int8
 )
 select 0::int8 as run, 0::int2 as ord, -1::int2 as partition, ''::text as held, null::text as reason, 0::int4 as attempts,
-	least((select min(next_attempt_at) from {held} where relay = $1::text and partition = any($2::int2[])
+	least((select min(next_attempt_at) from {held} where relay = $1::text and partition = any((select partitions from holding)::int2[])
 			and next_attempt_at > now),
-		(select min(due_at) from {parked} where relay = $1::text and partition = any($2::int2[]) and due_at > now)) as due_at,
+		(select min(due_at) from {parked} where relay = $1::text and partition = any((select partitions from holding)::int2[]) and due_at > now)) as due_at,
 	now as parked_at, 0::int4 as redrives, null::int8 as seq, null::text as id, null::text as topic, null::text as key, null::text as type,
 	null::text as source, null::text as subject, null::text as tenant, null::timestamptz as message_time,
 	null::int4 as schema_version, null::int8 as aggregate_version, null::text as content_type, null::jsonb as headers,
@@ -155,7 +161,7 @@ union all
 select d.run, 1, d.partition, d.key, p.* from due d cross join lateral (
 	(select reason, attempts, due_at, parked_at, redrives, {message} from {parked} p
 	where d.whole and p.relay = $1::text and p.partition = d.partition and p.key = d.key and p.due_at is null
-	order by p.seq limit $6::int8)
+	order by p.seq limit $7::int8)
 	union all
 	(select reason, attempts, due_at, parked_at, redrives, {message} from {parked} p
 	where not d.whole and p.relay = $1::text and p.partition = d.partition and p.seq = d.seq)
@@ -167,25 +173,47 @@ func (s *Store) Due(ctx context.Context, name string, req relay.DueRequest) (rel
 	if _, err := s.open(ctx); err != nil {
 		return relay.DueResult{}, err
 	}
-	partitions := make([]int16, len(req.Partitions))
-	for i, p := range req.Partitions {
-		partitions[i] = int16(p)
-	}
+	partitions, tokens := leaseArgs(req.Leases)
 	results, err := implicit(ctx, s.pool, planSQL, func(b *pgx.Batch) {
-		b.Queue(s.sql.due, name, partitions, list(req.BusyKeys), list(req.BusySequences), int64(req.Runs)+1, int64(req.RunLength))
+		b.Queue(s.sql.holding, name, partitions, tokens)
+		b.Queue(s.sql.openDecisions, name, partitions, tokens)
+		b.Queue(s.sql.due, name, partitions, tokens, list(req.BusyKeys), list(req.BusySequences), int64(req.Runs)+1, int64(req.RunLength))
 	})
 	if err != nil {
 		return relay.DueResult{}, translate("due", err)
 	}
-	defer results.Close()
+	out, err := readDue(results, req)
+	if closeErr := results.Close(); err == nil {
+		err = closeErr
+	}
+	return out, translate("due", err)
+}
+
+func readDue(results pgx.BatchResults, req relay.DueRequest) (relay.DueResult, error) {
+	holding, err := readHolding(results)
+	if err != nil {
+		return relay.DueResult{}, err
+	}
 	rows, err := results.Query()
 	if err != nil {
-		return relay.DueResult{}, translate("due", err)
+		return relay.DueResult{}, err
+	}
+	decisions, err := pgx.CollectRows(rows, scanDecision)
+	if err != nil {
+		return relay.DueResult{}, err
+	}
+	if rows, err = results.Query(); err != nil {
+		return relay.DueResult{}, err
 	}
 	defer rows.Close()
-	r := dueReader{req: req, decoder: newDecoder(rows), out: relay.DueResult{Next: -1}}
+	r := dueReader{req: req, decoder: newDecoder(rows), out: relay.DueResult{Next: -1, Decisions: decisions}}
+	for _, l := range req.Leases {
+		if !holding[l.Partition] {
+			r.out.Lost = append(r.out.Lost, l.Partition)
+		}
+	}
 	err = r.read()
-	return r.out, translate("due", err)
+	return r.out, err
 }
 
 // dueReader puts the rows of dueSQL together to runs.

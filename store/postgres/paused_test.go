@@ -77,11 +77,6 @@ func TestPausedProcessStopsNoSettlement(t *testing.T) {
 			}
 			return err
 		}},
-		"retry a held key": {1, 1, func(ctx context.Context, s *postgres.Store) error { return s.RetryHeld(ctx, "r", "k") }},
-		"dead-letter a held key": {2, 0, func(ctx context.Context, s *postgres.Store) error {
-			_, err := s.DeadHeld(ctx, "r", "k", "olga", "x", false)
-			return err
-		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -101,7 +96,7 @@ func TestPausedProcessStopsNoSettlement(t *testing.T) {
 			began := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			out, err := b.Settle(ctx, "r", relay.Owner{ID: l.Owner}, []relay.Settlement{{Epoch: l.Epoch, DeliveredCount: 1}})
+			out, err := b.Settle(ctx, "r", []relay.Settlement{b.next(t, l, relay.Settlement{DeliveredCount: 1})})
 			if took := time.Since(began); err != nil || len(out.Lost) > 0 || took > 30*time.Second {
 				t.Errorf("settled %+v, %v after %s", out, err, took)
 			}

@@ -24,13 +24,9 @@ import (
 // all fetches everything from the beginning, in order of sequence.
 func (b *bundle) all(t testing.TB) []relay.Record {
 	t.Helper()
-	n, err := b.Partitions(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
 	req := relay.FetchRequest{Limit: 1000, MaxBytes: 64 << 20}
-	for p := range n {
-		req.Partitions = append(req.Partitions, relay.FetchPartition{Partition: p})
+	for _, l := range b.leaseAll(t, "r") {
+		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: l.Ref()})
 	}
 	batches, err := b.Fetch(t.Context(), "r", req)
 	if err != nil {

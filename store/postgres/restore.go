@@ -46,7 +46,7 @@ where l.tableoid = d.segment and l.ctid = d.place and d.copy > 1`
 	// meaning among themselves. $1: everything is to be delivered again.
 	rewindSQL = `
 with latest as materialized (
-	select c.* from {leases} g cross join lateral (
+	select c.* from {relay_partitions} g cross join lateral (
 		select * from {cursors} c where c.relay = g.relay and c.partition = g.partition order by c.n desc limit 1) as c
 	where ` + readsSQL + `
 ), old as (
@@ -64,7 +64,7 @@ from latest c`
 	// one that is over: 2 is below every id that is ever assigned.
 	freezeSQL = `update {log} set xid = '2' where xid >= pg_snapshot_xmin(pg_current_snapshot())`
 
-	takeBackSQL = `update {leases} set owner = '', lease_until = null, epoch = epoch + 1`
+	takeBackSQL = `delete from {leases}`
 
 	restoredSQL = `update {meta} set restored_at = clock_timestamp(), restored_from = system_identifier,
 	system_identifier = (select system_identifier from pg_control_system())`

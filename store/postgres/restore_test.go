@@ -23,16 +23,13 @@ func TestRestoredLogIsDeliveredAgainRatherThanLost(t *testing.T) {
 	b.exec(t, "update "+cursors+" set snapshot = '1000000000007:1000000000011:1000000000007', ceiling = '1000000000011'")
 	b.exec(t, "update "+b.table("meta")+" set system_identifier = 42")
 
-	// The process that runs finds out at its next heartbeat; its lease is gone.
-	if _, err := b.Heartbeat(t.Context(), "r", relay.Owner{ID: leases[0].Owner}, longTTL); err != nil {
-		t.Fatal(err)
-	}
-	settled, err := b.Settle(t.Context(), "r", relay.Owner{ID: leases[0].Owner}, []relay.Settlement{
-		{Partition: 0, Epoch: leases[0].Epoch, Moved: true, Cursor: leases[0].Cursor}})
+	// Who leases a partition finds out; the leases from before are gone.
+	before := b.next(t, leases[0], relay.Settlement{Moved: true, Cursor: leases[0].Cursor})
+	leases = b.lease(t, "r")
+	settled, err := b.Settle(t.Context(), "r", []relay.Settlement{before})
 	if err != nil || len(settled.Lost) != 1 {
 		t.Errorf("settled from before the restore: %+v, %v", settled, err)
 	}
-	leases = b.lease(t, "r")
 	if leases[0].Cursor.Position != 6 {
 		t.Errorf("the cursor is at %d, want 6: before the one that was not delivered", leases[0].Cursor.Position)
 	}

@@ -71,10 +71,10 @@ func (m *maintenance) past(ctx context.Context, s segment, r relay.Retention, to
 // branch reads one row by index, if planSQL stands before it: fresh rows as a fetch does; those of a transaction that was
 // running; those of later transactions, up to the ceiling.
 const undeliveredInSQL = `
-select not exists (select from {leases})
+select not exists (select from {relay_partitions})
 or exists (select from %[1]s where partition < 0) or exists (select from %[1]s where partition >= {partitions}())
 or exists (
-	select from {leases} g cross join lateral (
+	select from {relay_partitions} g cross join lateral (
 		select * from {cursors} c where c.relay = g.relay and c.partition = g.partition order by c.n desc limit 1) as c
 	where exists (select from (
 			select from %[1]s l where l.partition = c.partition and l.seq > c.position order by l.seq limit 1) as fresh)

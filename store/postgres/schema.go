@@ -17,7 +17,7 @@ type names struct {
 func newNames(c Config) names {
 	n := names{prefix: c.Prefix, schema: c.Schema}
 	var pairs []string
-	for _, table := range []string{"migrations", "meta", "log", "log_default", "log_seq_seq", "partitions", "leases", "cursors", "relays", "parked", "held", "dead",
+	for _, table := range []string{"migrations", "meta", "log", "log_default", "log_seq_seq", "partitions", "relay_partitions", "leases", "incarnations", "incarnation", "decisions", "cursors", "relays", "parked", "held", "dead",
 		"aside_seq", "claims", "watermarks", "watermark_moves", "versions", "effects", "attempts",
 		"dead_edits", "redrives"} {
 		pairs = append(pairs, "{"+table+"}", n.table(table))
@@ -37,10 +37,12 @@ func (n names) expand(sql string) string { return n.replacer.Replace(sql) }
 type statements struct {
 	open, written                                                    string
 	fetch, due, aside                                                string
-	heartbeat, begin, acquire, release, leave                        string
+	heartbeat, begin, acquire, release, leave, holding               string
+	oneAcquirer, register, noteIncarnation, restoreLeases            string
 	move, fence, parkFromLog, parkAgain, deadFromLog, deadFromParked string
-	deadAfterAll, lockHeld                                           string
+	lockHeld                                                         string
 	removed, hold, releaseKeys, letGo, latest                        string
+	applied, notHeld, noneMissing, openDecisions                     string
 	inboxStatements
 }
 
@@ -48,13 +50,16 @@ func newStatements(n names) statements {
 	return statements{
 		open: n.expand(openSQL), written: n.expand(writtenSQL),
 		fetch: n.expand(fetchSQL), due: n.expand(dueSQL), aside: n.expand(asideSQL),
+		applied: n.expand(appliedSQL), notHeld: n.expand(notHeldSQL), noneMissing: n.expand(noneMissingSQL),
+		openDecisions: n.expand(openDecisionsSQL), holding: n.expand(holdingSQL), oneAcquirer: n.expand(oneAcquirerSQL), register: n.expand(registerSQL),
+		noteIncarnation: n.expand(noteIncarnationSQL), restoreLeases: n.expand(restoreLeasesSQL),
 		heartbeat: n.expand(heartbeatSQL), begin: n.expand(beginSQL), acquire: n.expand(acquireSQL),
 		release: n.expand(releaseSQL), leave: n.expand(leaveSQL),
 		move: n.expand(moveSQL), fence: n.expand(fenceSQL),
 		parkFromLog: n.expand(parkFromLogSQL), parkAgain: n.expand(parkAgainSQL),
 		deadFromLog: n.expand(deadFromLogSQL), deadFromParked: n.expand(deadFromParkedSQL),
-		deadAfterAll: n.expand(deadAfterAllSQL), lockHeld: n.expand(lockHeldSQL),
-		removed: n.expand(removedSQL), hold: n.expand(holdSQL), releaseKeys: n.expand(releaseKeysSQL), letGo: n.expand(letGoSQL), latest: n.expand(latestSQL),
+		lockHeld: n.expand(lockHeldSQL),
+		removed:  n.expand(removedSQL), hold: n.expand(holdSQL), releaseKeys: n.expand(releaseKeysSQL), letGo: n.expand(letGoSQL), latest: n.expand(latestSQL),
 		inboxStatements: newInboxStatements(n),
 	}
 }

@@ -43,7 +43,7 @@ func (b *bundle) deliverAll(t *testing.T, name string, leases []relay.Lease) int
 	t.Helper()
 	req := relay.FetchRequest{Limit: 1000, MaxBytes: 64 << 20}
 	for _, l := range leases {
-		req.Partitions = append(req.Partitions, relay.FetchPartition{Partition: l.Partition, After: l.Cursor})
+		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: l.Ref(), After: l.Cursor})
 	}
 	batches, err := b.Fetch(t.Context(), name, req)
 	if err != nil {
@@ -54,8 +54,9 @@ func (b *bundle) deliverAll(t *testing.T, name string, leases []relay.Lease) int
 		n += len(batch.Records)
 		l := &leases[batch.Partition]
 		l.Cursor = batch.Next
-		settled, err := b.Settle(t.Context(), name, relay.Owner{ID: l.Owner}, []relay.Settlement{{
-			Partition: batch.Partition, Epoch: l.Epoch, Moved: true, Cursor: batch.Next, DeliveredCount: int64(len(batch.Records))}})
+		l.Settled++
+		settled, err := b.Settle(t.Context(), name, []relay.Settlement{{Partition: batch.Partition, Token: l.Token, Number: l.Settled,
+			Moved: true, Cursor: batch.Next, DeliveredCount: int64(len(batch.Records))}})
 		if err != nil || len(settled.Lost) > 0 {
 			t.Fatal(settled, err)
 		}

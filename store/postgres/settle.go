@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -19,131 +21,178 @@ const settlePlanSQL = `select set_config('synchronous_commit', 'off', true), set
 	set_config('enable_mergejoin', 'off', true)`
 
 const (
-	// fenceSQL locks the leases that are still the caller's, and returns them: $1 relay, $2 owner, $3 partitions, $4 epochs.
-	// An epoch that is stale stays so; one that holds cannot change while its row is locked.
+	// fenceSQL fails unless all leases hold, and keeps them from being granted anew until the transaction has ended: $1 relay,
+	// $2 partitions, $3 tokens.
 	fenceSQL = `
-select l.partition::int4 from {leases} l
-join unnest($3::int2[], $4::int8[]) as i (partition, epoch) using (partition, epoch)
-where l.relay = $1::text and l.owner = $2::text order by l.partition for no key update of l`
+select 1 / (count(*) = cardinality($2::int2[]))::int from (
+	select from {leases} l join unnest($2::int2[], $3::text[]) as i (partition, token) using (partition, token)
+	where l.relay = $1::text and ` + heldSQL + ` order by l.partition for key share of l) as held`
 
-	// moveSQL moves cursors and counts, fenced, and returns the partitions for which it did. It comes after fenceSQL, so that
-	// it sees what was moved while that one waited; else it might put a cursor in the place of one that has been moved twice
-	// meanwhile, behind the newest. The rows to delete are named by
-	// their place, which leaves the planner no way to find them but the direct one. $1 relay, $2 owner, then
-	// arrays: $3 partition, $4 epoch, $5 moved, $6 position, $7 snapshot, $8 ceiling, $9 upTo, $10 page, $11 delivered,
-	// $12 failed.
+	// moveSQL moves cursors and counts, and fails unless each number is the next of its partition, or if a cursor lies beyond
+	// what the server knows. Of two that come at once with the same number, one waits for the other, and fails by the primary
+	// key. The rows to delete are named by their place, which leaves the planner no way to find them but the direct one.
+	// $1 relay, then arrays: $2 partition, $3 number, $4 content, $5 moved, $6 position, $7 snapshot, $8 ceiling, $9 upTo, $10 page,
+	// $11 delivered, $12 failed.
 	moveSQL = `
 with input as (
-	select * from unnest($3::int2[], $4::int8[], $5::bool[], $6::int8[], $7::text[], $8::text[], $9::text[], $10::int8[],
-		$11::int8[], $12::int8[])
-		as i (partition, epoch, moved, position, snapshot, ceiling, upto, page, delivered, failed)
-), fence as materialized (
-	select l.partition from {leases} l join input i using (partition, epoch)
-	where l.relay = $1::text and l.owner = $2::text order by l.partition for no key update of l
+	select * from unnest($2::int2[], $3::int8[], $4::bytea[], $5::bool[], $6::int8[], $7::text[], $8::text[], $9::text[],
+		$10::int8[], $11::int8[], $12::int8[])
+		as i (partition, number, content, moved, position, snapshot, ceiling, upto, page, delivered, failed)
 ), latest as materialized (
-	select c.* from fence f cross join lateral (
-		select c.ctid as place, c.* from {cursors} c where c.relay = $1::text and c.partition = f.partition
-		order by c.n desc limit 1) as c
+	select o.* from input i cross join lateral (
+		select c.ctid as place, c.* from {cursors} c where c.relay = $1::text and c.partition = i.partition
+		order by c.n desc limit 1) as o
+	where o.n = i.number - 1
+		and (not i.moved or i.position = 9223372036854775806 -- a consumer's, which has seen all that will ever be
+			or pg_snapshot_xmax(i.snapshot::pg_snapshot) <= pg_snapshot_xmax(pg_current_snapshot()))
 ), old as (
 	delete from {cursors} where ctid = any(array(select place from latest))
+), new as (
+	insert into {cursors} (relay, partition, n, content, position, snapshot, ceiling, page_snapshot, page, delivered, failed)
+	select $1::text, o.partition, i.number, i.content,
+		case when i.moved then i.position else o.position end,
+		case when i.moved then i.snapshot::pg_snapshot else o.snapshot end,
+		case when i.moved then nullif(i.ceiling, '')::xid8 else o.ceiling end,
+		case when i.moved then nullif(i.upto, '')::pg_snapshot else o.page_snapshot end,
+		case when i.moved then nullif(i.page, 0) else o.page end,
+		o.delivered + i.delivered, o.failed + i.failed
+	from latest o join input i using (partition)
+	returning 1
 )
-insert into {cursors} (relay, partition, n, position, snapshot, ceiling, page_snapshot, page, delivered, failed)
-select $1::text, o.partition, o.n + 1,
-	case when i.moved then i.position else o.position end,
-	case when i.moved then i.snapshot::pg_snapshot else o.snapshot end,
-	case when i.moved then nullif(i.ceiling, '')::xid8 else o.ceiling end,
-	case when i.moved then nullif(i.upto, '')::pg_snapshot else o.page_snapshot end,
-	case when i.moved then nullif(i.page, 0) else o.page end,
-	o.delivered + i.delivered, o.failed + i.failed
-from latest o join input i using (partition)
-returning partition::int4`
+select 1 / (count(*) = cardinality($2::int2[]))::int from new`
+
+	// appliedSQL says whether a lease holds, and which settlement of its partition was applied last: $1 relay, $2 partitions
+	// and $3 tokens, of one lease.
+	appliedSQL = `
+select exists (` + holdingSQL + `), c.n, encode(coalesce(c.content, ''), 'hex')
+from {cursors} c where c.relay = $1::text and c.partition = ($2::int2[])[1] order by c.n desc limit 1`
+
+	// notHeldSQL returns those of the keys $2 that relay $1 does not hold.
+	notHeldSQL = `
+select k.key from unnest($2::text[]) as k (key) where not exists (
+	select from {held} h where h.relay = $1::text and h.key = k.key)`
 )
 
-// Settle implements relay.LogStore. All settlements are applied together, in one transaction and one round trip: the leases
-// that are locked meanwhile stop whoever is to take them over, and this process may be paused between two. So what must
-// keep it from being committed has to fail on the server, by a division by zero. When only cursors move, it is two statements.
-func (s *Store) Settle(ctx context.Context, name string, owner relay.Owner, settlements []relay.Settlement) (relay.Settled, error) {
+// errNotNext: a lease does not hold, or the number of a settlement is not the next.
+var errNotNext = errors.New("the lease does not hold, or the settlement is not the next")
+
+// Settle implements relay.LogStore. All settlements are applied in one transaction and one round trip: the leases that are
+// locked meanwhile stop whoever is to take them over, and this process may be paused between two. So what must keep it from
+// being committed has to fail on the server, by a division by zero. When that or anything else fails, each settlement is
+// tried by itself, so that one does not hinder the others.
+func (s *Store) Settle(ctx context.Context, name string, settlements []relay.Settlement) (relay.Settled, error) {
 	n, err := s.open(ctx)
 	if err != nil || len(settlements) == 0 {
 		return relay.Settled{}, err
 	}
-	in, err := gather(settlements, n)
-	if err != nil {
-		return relay.Settled{}, err
+	released, err := s.settle(ctx, name, n, settlements)
+	if err == nil {
+		return relay.Settled{Released: released}, nil
 	}
-	settled, err := retry(func() (relay.Settled, error) {
-		if in.onlyMoves() {
-			return s.move(ctx, name, owner.ID, in)
+	if !refused(err) {
+		return relay.Settled{}, translate("settle for relay "+name, err)
+	}
+	out := relay.Settled{}
+	for i := range settlements {
+		if err := s.settleAlone(ctx, name, n, &settlements[i], &out); err != nil {
+			return relay.Settled{}, translate("settle for relay "+name, err)
 		}
-		return s.settle(ctx, name, owner.ID, in)
-	})
-	return settled, translate("settle for relay "+name, err)
+	}
+	return out, nil
 }
 
-// move is the fast path.
-func (s *Store) move(ctx context.Context, name, owner string, in *settleInput) (relay.Settled, error) {
-	results, err := implicit(ctx, s.pool, settlePlanSQL, func(b *pgx.Batch) {
-		b.Queue(s.sql.fence, in.moves.fenceArgs(name, owner)...)
-		b.Queue(s.sql.move, in.moves.args(name, owner)...)
-	})
-	if err != nil {
-		return relay.Settled{}, err
+// refused says whether nothing was applied because of what a settlement says. After other errors it is not known.
+func refused(err error) bool {
+	if errors.Is(err, errNotNext) || errors.Is(err, errNotInLog) || errors.Is(err, errUnreadable) {
+		return true
 	}
-	lost, err := s.readMove(results, in)
-	if closeErr := results.Close(); err == nil {
-		err = closeErr
+	c := code(err)
+	switch {
+	case c == "", strings.HasPrefix(c, "08"), strings.HasPrefix(c, "53"), strings.HasPrefix(c, "57"), strings.HasPrefix(c, "58"):
+		return false // the connection, the server or its resources; whatever it is, it may pass
+	case c == serializationFailure, c == deadlockDetected, c == lockNotAvailable, c == idleTooLong, c == readOnlyTransaction:
+		return false // others are in the way
 	}
-	return relay.Settled{Lost: lost}, err
+	return true
 }
 
-func (s *Store) readMove(results pgx.BatchResults, in *settleInput) ([]int, error) {
-	if _, err := results.Exec(); err != nil {
-		return nil, err
+// settleAlone applies one settlement, or says in out what became of it.
+func (s *Store) settleAlone(ctx context.Context, name string, partitions int, st *relay.Settlement, out *relay.Settled) error {
+	released, err := s.settle(ctx, name, partitions, []relay.Settlement{*st})
+	switch {
+	case err == nil:
+		out.Released = append(out.Released, released...)
+	case errors.Is(err, errNotNext):
+		return s.settledBefore(ctx, name, st, out)
+	case refused(err):
+		if out.Failed == nil {
+			out.Failed = make(map[int]error)
+		}
+		out.Failed[st.Partition] = translate("settle for relay "+name, err)
+	default:
+		return err
 	}
-	moved, err := readPartitions(results)
-	return in.without(moved), err
+	return nil
 }
 
-func readPartitions(results pgx.BatchResults) (map[int]bool, error) {
-	rows, err := results.Query()
-	if err != nil {
-		return nil, err
-	}
-	found := make(map[int]bool)
-	var p int
-	_, err = pgx.ForEachRow(rows, []any{&p}, func() error {
-		found[p] = true
+// settledBefore says whether a settlement was applied before, and answers it as it was answered then; otherwise its lease is lost.
+func (s *Store) settledBefore(ctx context.Context, name string, st *relay.Settlement, out *relay.Settled) error {
+	var holds bool
+	var number int64
+	var content string
+	partitions, tokens := leaseArgs([]relay.LeaseRef{{Partition: st.Partition, Token: st.Token}})
+	err := s.pool.QueryRow(ctx, s.sql.applied, name, partitions, tokens).Scan(&holds, &number, &content)
+	digest := st.Digest()
+	switch {
+	case errors.Is(err, pgx.ErrNoRows), err == nil && (!holds || number != st.Number || content != hex.EncodeToString(digest[:])):
+		out.Lost = append(out.Lost, st.Partition)
 		return nil
-	})
-	return found, err
+	case err != nil || len(st.Release) == 0:
+		return err
+	}
+	rows, err := s.pool.Query(ctx, s.sql.notHeld, name, st.Release)
+	if err != nil {
+		return err
+	}
+	released, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	out.Released = append(out.Released, released...)
+	return err
 }
 
-// step is one statement of the slow path.
+// step is one statement of a settlement.
 type step struct {
 	sql  string
 	args []any
 	read func(results pgx.BatchResults) error // nil: there is no result to read
 }
 
-// settle is the slow path. The leases are locked first; every statement behind repeats the condition, so that what is not
-// the caller's any more is left alone.
-func (s *Store) settle(ctx context.Context, name, owner string, in *settleInput) (settled relay.Settled, err error) {
-	steps := []step{{sql: s.sql.fence, args: in.moves.fenceArgs(name, owner), read: func(results pgx.BatchResults) error {
-		held, err := readPartitions(results)
-		settled.Lost = in.without(held)
-		return err
-	}}}
-	steps = append(steps, s.messageSteps(name, owner, in, s.noneMissing(in), step{sql: s.sql.removed})...)
-	steps = append(steps, s.keySteps(name, owner, in, &settled)...)
-	steps = append(steps, step{sql: s.sql.move, args: in.moves.args(name, owner)})
-	results, err := implicit(ctx, s.pool, settlePlanSQL, func(b *pgx.Batch) { queueSteps(b, steps) })
+// settle applies settlements in one transaction, and returns the keys that are held no longer.
+func (s *Store) settle(ctx context.Context, name string, partitions int, settlements []relay.Settlement) ([]string, error) {
+	in, err := gather(settlements, partitions)
 	if err != nil {
-		return relay.Settled{}, err
+		return nil, fmt.Errorf("%w: %w", errUnreadable, err)
 	}
-	if err := readSteps(results, steps); err != nil {
-		return relay.Settled{}, err
+	return retry(func() (released []string, err error) {
+		steps := s.settleSteps(name, in, step{sql: s.sql.removed}, &released)
+		results, err := implicit(ctx, s.pool, settlePlanSQL, func(b *pgx.Batch) { queueSteps(b, steps) })
+		if err == nil {
+			err = readSteps(results, steps)
+		}
+		return released, err
+	})
+}
+
+// settleSteps are the statements of settlements: the fence first, then the numbers, then what they say. Removed removes.
+func (s *Store) settleSteps(name string, in *settleInput, removed step, released *[]string) []step {
+	steps := []step{
+		{sql: s.sql.fence, args: in.moves.fenceArgs(name), read: unless(errNotNext)},
+		{sql: s.sql.move, args: in.moves.args(name), read: unless(errNotNext)},
 	}
-	return settled, nil
+	if in.onlyMoves() {
+		return steps
+	}
+	steps = append(steps, s.messageSteps(name, in, removed)...)
+	return append(steps, s.keySteps(name, in, released)...)
 }
 
 // runSteps sends all statements in one round trip and reads their results.
@@ -177,51 +226,49 @@ func readSteps(results pgx.BatchResults, steps []step) error {
 	return results.Close()
 }
 
-// messageSteps park, dead-letter and remove messages, in this order. Dead letters come from the parked ones before they
-// come from the log, so that what was tried is not lost. Missing looks for what is not in the log, removed removes.
-func (s *Store) messageSteps(name, owner string, in *settleInput, missing, removed step) []step {
+// messageSteps park, dead-letter and remove messages, in this order.
+func (s *Store) messageSteps(name string, in *settleInput, removed step) []step {
 	var steps []step
 	addStep := func(st step, items *items) {
 		if items.len() > 0 {
-			st.args = items.args(name, owner)
+			st.args = items.args(name)
 			steps = append(steps, st)
 		}
 	}
-	add := func(sql string, items *items) { addStep(step{sql: sql}, items) }
-	addStep(missing, &in.fromLog)
-	add(s.sql.parkAgain, &in.parkAgain)
-	add(s.sql.parkFromLog, &in.parkFromLog)
-	add(s.sql.deadFromParked, &in.dead)
-	add(s.sql.deadAfterAll, &in.deadFromLog)
-	add(s.sql.deadFromLog, &in.deadFromLog)
+	addStep(step{sql: s.sql.noneMissing, read: unless(fmt.Errorf("%w: of messages %d", errNotInLog, in.fromLog.seqs))}, &in.fromLog)
+	addStep(step{sql: s.sql.parkFromLog}, &in.parkFromLog)
+	addStep(step{sql: s.sql.parkAgain}, &in.parkAgain)
+	addStep(step{sql: s.sql.deadFromParked}, &in.dead)
+	addStep(step{sql: s.sql.deadFromLog}, &in.deadFromLog)
 	addStep(removed, &in.removed)
 	return steps
 }
 
-// noneMissing refuses to settle what cannot be found: it would be lost.
-func (s *Store) noneMissing(in *settleInput) step {
-	reason := fmt.Errorf("messages among %d are to be put aside but are not in the log", in.fromLog.seqs)
-	return step{sql: s.sql.noneMissing, read: unless(reason)}
-}
+var (
+	// errNotInLog: a message that is to be parked or dead-lettered from the log is not there; it would be lost.
+	errNotInLog = errors.New("a message is to be parked or dead-lettered and is not in the log")
+	// errUnreadable: a settlement cannot be understood.
+	errUnreadable = errors.New("the settlement cannot be read")
+)
 
-func (s *Store) keySteps(name, owner string, in *settleInput, settled *relay.Settled) []step {
+func (s *Store) keySteps(name string, in *settleInput, released *[]string) []step {
 	if in.keys.len() == 0 {
 		return nil
 	}
-	steps := []step{{sql: s.sql.lockHeld, args: in.keys.args(name, owner)}}
+	steps := []step{{sql: s.sql.lockHeld, args: in.keys.args(name)}}
 	if in.held.len() > 0 {
-		steps = append(steps, step{sql: s.sql.hold, args: in.held.args(name, owner)})
+		steps = append(steps, step{sql: s.sql.hold, args: in.held.args(name)})
 	}
 	if in.released.len() == 0 {
 		return steps
 	}
-	args := in.released.args(name, owner)
+	args := in.released.args(name)
 	return append(steps, step{sql: s.sql.releaseKeys, args: args, read: func(results pgx.BatchResults) error {
 		rows, err := results.Query()
 		if err != nil {
 			return err
 		}
-		settled.Released, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		*released, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		return err
 	}}, step{sql: s.sql.letGo, args: args})
 }

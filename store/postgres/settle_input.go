@@ -22,22 +22,21 @@ type settleInput struct {
 
 // moves are the settlements' cursors and counters, as columns.
 type moves struct {
-	partitions                                  []int16
-	epochs, positions, pages, delivered, failed []int64
-	moved                                       []bool
-	snapshots, ceilings, upTos                  []string
+	partitions                                   []int16
+	numbers, positions, pages, delivered, failed []int64
+	moved                                        []bool
+	tokens, snapshots, ceilings, upTos           []string
+	contents                                     [][]byte
 }
 
-func (m *moves) fenceArgs(name, owner string) []any {
-	return []any{name, owner, m.partitions, m.epochs}
-}
+func (m *moves) fenceArgs(name string) []any { return []any{name, m.partitions, m.tokens} }
 
-func (m *moves) args(name, owner string) []any {
-	return []any{name, owner, m.partitions, m.epochs, m.moved, m.positions, m.snapshots, m.ceilings, m.upTos, m.pages,
+func (m *moves) args(name string) []any {
+	return []any{name, m.partitions, m.numbers, m.contents, m.moved, m.positions, m.snapshots, m.ceilings, m.upTos, m.pages,
 		m.delivered, m.failed}
 }
 
-func (m *moves) add(st relay.Settlement) error {
+func (m *moves) add(st *relay.Settlement) error {
 	c := cursor{snapshot: seesNothing}
 	if st.Moved {
 		var err error
@@ -45,8 +44,11 @@ func (m *moves) add(st relay.Settlement) error {
 			return fmt.Errorf("settle partition %d: %w", st.Partition, err)
 		}
 	}
+	content := st.Digest()
 	m.partitions = append(m.partitions, int16(st.Partition))
-	m.epochs = append(m.epochs, st.Epoch)
+	m.tokens = append(m.tokens, st.Token)
+	m.numbers = append(m.numbers, st.Number)
+	m.contents = append(m.contents, content[:])
 	m.moved = append(m.moved, st.Moved)
 	m.positions = append(m.positions, c.position)
 	m.snapshots = append(m.snapshots, c.snapshot)
@@ -61,15 +63,12 @@ func (m *moves) add(st relay.Settlement) error {
 // item is one message or key that a statement works on.
 type item struct {
 	partition     int
-	epoch         int64
 	seq           int64
 	key           string
 	reason, cause string
 	attempts      int
 	// attempt is that of the entry in the history, for a cause that is not empty.
 	attempt int
-	// redrives is that of the record.
-	redrives int
 	// after is the wait in microseconds, negative for none of its own.
 	after int64
 }
@@ -77,10 +76,10 @@ type item struct {
 // items are the parameters of a statement, as columns. A message or key that comes twice counts once, as it came last: a
 // statement cannot change a row twice.
 type items struct {
-	partitions, attempts, attempt, redrives []int32
-	epochs, seqs, afters                    []int64
-	keys, reasons, causes                   []string
-	index                                   map[itemID]int
+	partitions, attempts, attempt []int32
+	seqs, afters                  []int64
+	keys, reasons, causes         []string
+	index                         map[itemID]int
 }
 
 type itemID struct {
@@ -100,43 +99,44 @@ func (t *items) add(id itemID, it item) {
 		i = t.len()
 		t.index[id] = i
 		t.partitions, t.attempts, t.attempt = append(t.partitions, 0), append(t.attempts, 0), append(t.attempt, 0)
-		t.redrives = append(t.redrives, 0)
-		t.epochs, t.seqs, t.afters = append(t.epochs, 0), append(t.seqs, 0), append(t.afters, 0)
+		t.seqs, t.afters = append(t.seqs, 0), append(t.afters, 0)
 		t.keys, t.reasons, t.causes = append(t.keys, ""), append(t.reasons, ""), append(t.causes, "")
 	}
 	t.partitions[i], t.attempts[i], t.attempt[i] = int32(it.partition), int32(it.attempts), int32(it.attempt)
-	t.redrives[i] = int32(it.redrives)
-	t.epochs[i], t.seqs[i], t.afters[i] = it.epoch, it.seq, it.after
+	t.seqs[i], t.afters[i] = it.seq, it.after
 	t.keys[i], t.reasons[i], t.causes[i] = it.key, it.reason, it.cause
+}
+
+func (t *items) has(it item) bool {
+	_, has := t.index[itemID{partition: it.partition, seq: it.seq}]
+	return has
 }
 
 func (t *items) addMessage(it item) { t.add(itemID{partition: it.partition, seq: it.seq}, it) }
 
 func (t *items) addKey(it item) { t.add(itemID{partition: it.partition, key: it.key}, it) }
 
-func (t *items) args(name, owner string) []any {
-	return []any{name, owner, t.partitions, t.epochs, t.seqs, t.keys, t.reasons, t.causes, t.attempts, t.attempt, t.afters,
-		t.redrives}
+func (t *items) args(name string) []any {
+	return []any{name, t.partitions, t.seqs, t.keys, t.reasons, t.causes, t.attempts, t.attempt, t.afters}
 }
 
-// mineSQL begins a statement whose parameters are items: it keeps those whose lease is the caller's. $1 relay, $2 owner.
+// mineSQL begins a statement whose parameters are items. $1 relay.
 //
 // This statement and those behind it look up one row of a table for each item. They say so by "offset 0", which keeps the
 // planner from joining: a plan that was made while a table was empty, and is kept, would read the whole of it for each item
 // when it is full.
 const mineSQL = `
 with mine as materialized (
-	select i.* from unnest($3::int4[], $4::int8[], $5::int8[], $6::text[], $7::text[], $8::text[], $9::int4[], $10::int4[],
-		$11::int8[], $12::int4[])
-		with ordinality as i (part, epoch, number, name, why, what, tries, attempt, after, sent_back, ord)
-	cross join lateral (select from {leases} g
-		where g.relay = $1::text and g.partition = i.part and g.owner = $2::text and g.epoch = i.epoch offset 0) as g
+	select i.* from unnest($2::int4[], $3::int8[], $4::text[], $5::text[], $6::text[], $7::int4[], $8::int4[], $9::int8[])
+		with ordinality as i (part, number, name, why, what, tries, attempt, after, ord)
+	where $1::text is not null
 )`
 
 // gather sorts what the settlements say by statement.
 func gather(settlements []relay.Settlement, partitions int) (*settleInput, error) {
 	in := &settleInput{}
-	for _, st := range settlements {
+	for i := range settlements {
+		st := &settlements[i]
 		if st.Partition < 0 || st.Partition >= partitions {
 			return nil, fmt.Errorf("settle: there is no partition %d, the outbox has %d", st.Partition, partitions)
 		}
@@ -144,45 +144,54 @@ func gather(settlements []relay.Settlement, partitions int) (*settleInput, error
 			return nil, err
 		}
 		for _, seq := range st.Removed {
-			in.removed.addMessage(item{partition: st.Partition, epoch: st.Epoch, seq: seq})
+			in.removed.addMessage(item{partition: st.Partition, seq: seq})
 		}
 		for _, p := range st.Parked {
-			in.park(st, p)
+			in.park(st.Partition, p)
 		}
 		for _, d := range st.Dead {
-			it := item{partition: st.Partition, epoch: st.Epoch, seq: d.Sequence, reason: oneText(d.Reason, maxCause),
-				cause: oneText(d.Cause, maxCause), attempts: d.Attempts, attempt: d.Attempts, redrives: d.Redrives}
-			if !d.FromLog {
-				in.dead.addMessage(it)
-				continue
-			}
-			in.deadFromLog.addMessage(it)
-			in.fromLog.addMessage(it)
+			in.addDead(st.Partition, d)
 		}
 		in.addKeys(st)
 	}
 	return in, nil
 }
 
-func (in *settleInput) park(st relay.Settlement, p relay.Parked) {
-	it := item{partition: st.Partition, epoch: st.Epoch, seq: p.Sequence, reason: string(p.Reason),
-		cause: oneText(p.Cause, maxCause), attempts: p.Attempts, redrives: p.Redrives, after: max(p.After.Microseconds(), 0)}
+// park parks a message from the log, or again. What is parked from the log and changes within the same settlements is parked as it
+// was last.
+func (in *settleInput) park(partition int, p relay.Parked) {
+	it := item{partition: partition, seq: p.Sequence, reason: string(p.Reason),
+		cause: oneText(p.Cause, maxCause), attempts: p.Attempts, after: max(p.After.Microseconds(), 0)}
 	if p.Reason == relay.ParkRetry {
 		it.attempt = p.Attempts
 	}
 	if p.Waits {
 		it.after = -1
 	}
-	in.parkAgain.addMessage(it)
 	if p.FromLog {
-		in.parkFromLog.addMessage(it)
 		in.fromLog.addMessage(it)
 	}
+	if p.FromLog || in.parkFromLog.has(it) {
+		in.parkFromLog.addMessage(it)
+		return
+	}
+	in.parkAgain.addMessage(it)
 }
 
-func (in *settleInput) addKeys(st relay.Settlement) {
+func (in *settleInput) addDead(partition int, d relay.Dead) {
+	it := item{partition: partition, seq: d.Sequence, reason: oneText(d.Reason, maxCause),
+		cause: oneText(d.Cause, maxCause), attempts: d.Attempts, attempt: d.Attempts}
+	if !d.FromLog || in.parkFromLog.has(it) {
+		in.dead.addMessage(it)
+		return
+	}
+	in.deadFromLog.addMessage(it)
+	in.fromLog.addMessage(it)
+}
+
+func (in *settleInput) addKeys(st *relay.Settlement) {
 	for _, h := range st.Held {
-		it := item{partition: st.Partition, epoch: st.Epoch, seq: h.Sequence, key: h.Key, reason: string(h.Reason),
+		it := item{partition: st.Partition, seq: h.Sequence, key: h.Key, reason: string(h.Reason),
 			cause: oneText(h.Cause, maxCause), attempts: h.Attempts, after: max(h.After.Microseconds(), 0)}
 		if h.UntilDecided {
 			it.after = -1
@@ -191,7 +200,7 @@ func (in *settleInput) addKeys(st relay.Settlement) {
 		in.keys.addKey(it)
 	}
 	for _, key := range st.Release {
-		it := item{partition: st.Partition, epoch: st.Epoch, key: key}
+		it := item{partition: st.Partition, key: key}
 		in.released.addKey(it)
 		in.keys.addKey(it)
 	}
@@ -199,15 +208,4 @@ func (in *settleInput) addKeys(st relay.Settlement) {
 
 func (in *settleInput) onlyMoves() bool {
 	return in.fromLog.len()+in.parkAgain.len()+in.dead.len()+in.removed.len()+in.keys.len() == 0
-}
-
-// without returns the partitions of the settlements that are not among those given.
-func (in *settleInput) without(given map[int]bool) []int {
-	var out []int
-	for _, p := range in.moves.partitions {
-		if !given[int(p)] {
-			out = append(out, int(p))
-		}
-	}
-	return out
 }

@@ -27,10 +27,10 @@ end $$;
 create constraint trigger see after insert on %[2]s deferrable initially deferred for each row execute function %[1]s.see()`,
 		b.config.Schema, b.table("cursors")), pgx.QueryExecModeSimpleProtocol)
 	for name, st := range map[string]relay.Settlement{
-		"only cursors":   {Epoch: leases[0].Epoch, DeliveredCount: 1},
-		"with held keys": {Epoch: leases[0].Epoch, Held: []relay.HeldKey{{Key: "k", Sequence: 1, Reason: relay.ParkRetry, After: time.Hour}}},
+		"only cursors":   {DeliveredCount: 1},
+		"with held keys": {Held: []relay.HeldKey{{Key: "k", Sequence: 1, Reason: relay.ParkRetry, After: time.Hour}}},
 	} {
-		if _, err := b.Settle(t.Context(), "r", relay.Owner{ID: leases[0].Owner}, []relay.Settlement{st}); err != nil {
+		if _, err := b.Settle(t.Context(), "r", []relay.Settlement{b.next(t, leases[0], st)}); err != nil {
 			t.Fatal(err)
 		}
 		if v := one[string](t, b.pool, "delete from "+b.config.Schema+".seen returning setting"); v != "off" {
@@ -50,7 +50,7 @@ func TestSettlementLooksUpRows(t *testing.T) {
 	l := b.lease(t, "r")[0]
 	b.exec(t, fmt.Sprintf("analyze %s, %s, %s, %s", b.table("parked"), b.table("held"), b.table("dead"), b.table("log")))
 	var st relay.Settlement
-	st.Epoch = l.Epoch
+	st.Token = l.Token
 	for seq := int64(101); seq <= 110; seq++ {
 		key := fmt.Sprint("k", seq)
 		st.Parked = append(st.Parked, relay.Parked{Sequence: seq, Key: key, FromLog: true, Waits: true, Reason: relay.ParkRetry, Cause: "x"})
@@ -62,7 +62,7 @@ func TestSettlementLooksUpRows(t *testing.T) {
 	}
 	const many = 2000
 	message := `'m' || n, 't', 'k' || n, 'x', 's', '', '', now(), 1, 0, '', '{}', '', '', '', null, now()`
-	plan, err := b.ExplainSettle(t.Context(), "r", l.Owner, st, func() error {
+	plan, err := b.ExplainSettle(t.Context(), "r", st, func() error {
 		for _, sql := range []string{
 			`insert into ` + b.table("log") + ` (partition, id, topic, key, type, source, subject, tenant, message_time, schema_version, aggregate_version,
 				content_type, headers, correlation_id, causation_id, payload, available_at, created_at) select 0, ` + message,

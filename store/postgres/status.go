@@ -30,14 +30,19 @@ const (
 	notPagedSQL = `(c.page is null or l.seq > c.page or not pg_visible_in_snapshot(l.xid, c.page_snapshot))`
 
 	partitionStatusSQL = `
-select g.relay, g.partition::int4, g.owner, g.epoch, coalesce(g.lease_until, now), c.position, b.count, coalesce(b.oldest, now),
+select g.relay, g.partition::int4, %s, c.n, c.position, b.count, coalesce(b.oldest, now),
 	c.settled_at, c.delivered, c.failed, now
-from (select clock_timestamp() as now) as clock, {leases} g
+from (select clock_timestamp() as now) as clock, {relay_partitions} g
 cross join lateral (
 	select * from {cursors} c where c.relay = g.relay and c.partition = g.partition order by c.n desc limit 1) as c
 cross join lateral (
 	select count(*) as count, min(created_at) as oldest from (` + undeliveredSQL + ` limit $1::int8) as u) as b
 order by g.relay, g.partition`
+	// leaseStatusSQL is who holds a lease and until when; on a standby, which has no leases, noLeaseSQL.
+	leaseStatusSQL = `(select l.owner from {leases} l where l.relay = g.relay and l.partition = g.partition and ` + heldSQL + `), (
+	select r.alive_until from {leases} l join {relays} r using (relay, owner)
+	where l.relay = g.relay and l.partition = g.partition and ` + heldSQL + ` and r.alive_until > now)`
+	noLeaseSQL = `null::text, null::timestamptz`
 
 	// relayStatusSQL counts up to $1. The oldest parked message is that among the first $1 found.
 	relayStatusSQL = `
@@ -46,7 +51,7 @@ select g.relay, p.count, coalesce(p.oldest, now),
 	(select count(*) from (select 1 from {dead} d where d.relay = g.relay and d.state = 'open' limit $1::int8) as n),
 	coalesce((select died_at from {dead} d where d.relay = g.relay and d.state = 'open' order by number limit 1), now),
 	now
-from (select clock_timestamp() as now) as clock, (select relay from {leases} union select relay from {relays}) as g
+from (select clock_timestamp() as now) as clock, (select relay from {relay_partitions} union select relay from {relays} where member) as g
 cross join lateral (
 	select count(*) as count, min(parked_at) as oldest
 	from (select parked_at from {parked} p where p.relay = g.relay limit $1::int8) as n) as p
@@ -54,7 +59,7 @@ order by g.relay`
 
 	ownersSQL = `
 select relay, owner, host, version, alive_until > now, seen_at, started_at, now
-from {relays}, (select clock_timestamp() as now) as clock order by relay, started_at, owner`
+from {relays}, (select clock_timestamp() as now) as clock where member order by relay, started_at, owner`
 )
 
 // Status implements relay.StatusStore.
@@ -139,22 +144,30 @@ func (r *statusReader) relays(ctx context.Context, tx pgx.Tx) error {
 }
 
 func (r *statusReader) partitions(ctx context.Context, tx pgx.Tx) error {
-	var name, owner string
+	var standby bool
+	if err := tx.QueryRow(ctx, "select pg_is_in_recovery()").Scan(&standby); err != nil {
+		return err
+	}
+	lease := leaseStatusSQL
+	if standby { // unlogged tables cannot be read there
+		lease = noLeaseSQL
+	}
+	var name string
+	var owner *string
+	var until *time.Time
 	var p relay.PartitionStatus
 	var backlog, delivered, failed int64
-	var until, oldest, settled, now time.Time
-	dests := []any{&name, &p.Partition, &owner, &p.Epoch, &until, &p.Position, &backlog, &oldest, &settled, &delivered,
+	var oldest, settled, now time.Time
+	dests := []any{&name, &p.Partition, &owner, &until, &p.Settlements, &p.Position, &backlog, &oldest, &settled, &delivered,
 		&failed, &now}
-	return r.query(ctx, tx, partitionStatusSQL, []any{int64(relay.CountLimit + 1)}, dests, func() {
+	return r.query(ctx, tx, fmt.Sprintf(partitionStatusSQL, lease), []any{int64(relay.CountLimit + 1)}, dests, func() {
 		p.Owner, p.LeaseLeft = "", 0
-		if until.After(now) {
-			p.Owner, p.LeaseLeft = owner, until.Sub(now)
+		if owner != nil && until != nil {
+			p.Owner, p.LeaseLeft = *owner, until.Sub(now)
 		}
 		p.Backlog, p.Age, p.SettledAgo = count(backlog), now.Sub(oldest), now.Sub(settled)
 		st := r.relay(name)
-		if p.Epoch > 0 { // it was ever leased
-			st.Partitions = append(st.Partitions, p)
-		}
+		st.Partitions = append(st.Partitions, p)
 		n := st.Backlog.N + p.Backlog.N
 		st.Backlog = relay.Count{N: min(n, relay.CountLimit), AtLeast: st.Backlog.AtLeast || p.Backlog.AtLeast || n > relay.CountLimit}
 		st.Age = max(st.Age, p.Age)

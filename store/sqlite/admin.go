@@ -20,23 +20,22 @@ const (
 		ORDER BY c.relay, c.partition LIMIT 1`
 
 	setPartitionsSQL = `UPDATE {prefix}meta SET value = ? WHERE name = 'partitions'`
-	// ?1 partitions, as JSON. Every cursor goes to the end of the log, with an epoch above all that the relay has had, also
-	// in partitions that an earlier step has taken away; a consumer's is beyond the log and stays there. Partition 0 takes
-	// over the counters.
-	renewCursorsSQL = `INSERT INTO {prefix}cursors (relay, partition, position, epoch, delivered, failed, settled_at)
+	// ?1 partitions, as JSON, ?2 the incarnation. Every cursor goes to the end of the log; a consumer's is beyond it and stays
+	// there. The numbers of settlements go on from the highest that the relay has had. Partition 0 takes over the counters.
+	renewCursorsSQL = `INSERT INTO {prefix}cursors (relay, partition, position, number, delivered, failed, settled_at, leased, incarnation)
 		SELECT relay, p.value, max(r.position, (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = '{prefix}log')),
-			r.epoch + 1, iif(p.value = 0, r.delivered, 0), iif(p.value = 0, r.failed, 0), r.settled_at
-		FROM (SELECT relay, max(position) AS position, max(epoch) AS epoch, sum(delivered) AS delivered, sum(failed) AS failed,
+			r.number, iif(p.value = 0, r.delivered, 0), iif(p.value = 0, r.failed, 0), r.settled_at, 1, ?2
+		FROM (SELECT relay, max(position) AS position, max(number) AS number, sum(delivered) AS delivered, sum(failed) AS failed,
 			max(settled_at) AS settled_at FROM {prefix}cursors GROUP BY relay) r, json_each(?1) p WHERE true
-		ON CONFLICT (relay, partition) DO UPDATE SET position = excluded.position, owner = '', epoch = excluded.epoch,
-			lease_until = 0, delivered = excluded.delivered, failed = excluded.failed, settled_at = excluded.settled_at`
+		ON CONFLICT (relay, partition) DO UPDATE SET position = excluded.position, owner = '', token = '',
+			incarnation = excluded.incarnation, leased = 1, number = excluded.number, content = x'', delivered = excluded.delivered, failed = excluded.failed, settled_at = excluded.settled_at`
 	dropCursorsSQL = `DELETE FROM {prefix}cursors WHERE partition >= ?`
 
 	// SQLite has no MD5, so keys are read and partitions written in pages. %s is a table.
-	rowsSQL     = `SELECT rowid, partition, key, id FROM %s WHERE rowid > ? ORDER BY rowid LIMIT 1000`
-	moveRowSQL  = `UPDATE %s SET partition = m.value ->> 1 FROM json_each(?) m WHERE %[1]s.rowid = m.value ->> 0`
-	allHeldSQL  = `SELECT DISTINCT key FROM {prefix}held`
-	moveHeldSQL = `UPDATE {prefix}held SET partition = ? WHERE key = ?`
+	rowsSQL    = `SELECT rowid, partition, key, id FROM %s WHERE rowid > ? ORDER BY rowid LIMIT 1000`
+	moveRowSQL = `UPDATE %s SET partition = m.value ->> 1 FROM json_each(?) m WHERE %[1]s.rowid = m.value ->> 0`
+	keysSQL    = `SELECT DISTINCT key FROM %s`
+	moveKeySQL = `UPDATE %s SET partition = ? WHERE key = ?`
 )
 
 // Repartition implements relay.Administrator. The file is locked for other writers while it moves
@@ -87,9 +86,9 @@ func (t txn) checkStopped(ctx context.Context, name string) error {
 func (t txn) repartition(ctx context.Context, n int) error {
 	for _, st := range []struct {
 		text string
-		arg  any
-	}{{setPartitionsSQL, n}, {renewCursorsSQL, list(numbers(n))}, {dropCursorsSQL, n}} {
-		if _, err := t.exec(ctx, st.text, st.arg); err != nil {
+		args []any
+	}{{setPartitionsSQL, []any{n}}, {renewCursorsSQL, []any{list(numbers(n)), t.s.incarnation.text}}, {dropCursorsSQL, []any{n}}} {
+		if _, err := t.exec(ctx, st.text, st.args...); err != nil {
 			return err
 		}
 	}
@@ -98,16 +97,20 @@ func (t txn) repartition(ctx context.Context, n int) error {
 			return err
 		}
 	}
-	var keys []string
-	err := t.each(ctx, allHeldSQL, nil, func(rows *sql.Rows) error {
-		var key string
-		err := rows.Scan(&key)
-		keys = append(keys, key)
-		return err
-	})
+	for _, table := range []string{"{prefix}held", "{prefix}decisions"} {
+		if err := t.moveKeys(ctx, table, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moveKeys gives every key of a table the partition that it has among n.
+func (t txn) moveKeys(ctx context.Context, table string, n int) error {
+	keys, err := t.strings(ctx, fmt.Sprintf(keysSQL, table))
 	for _, key := range keys {
 		if err == nil {
-			_, err = t.exec(ctx, moveHeldSQL, postrider.PartitionOf(key, "", n), key)
+			_, err = t.exec(ctx, fmt.Sprintf(moveKeySQL, table), postrider.PartitionOf(key, "", n), key)
 		}
 	}
 	return err
@@ -185,7 +188,7 @@ func (s *Store) ForgetRelay(ctx context.Context, name, by, reason string, discar
 			}
 			discarded += int(n)
 		}
-		for _, table := range []string{"parked", "held", "cursors", "relays"} {
+		for _, table := range []string{"parked", "held", "decisions", "cursors", "relays"} {
 			if _, err := t.exec(ctx, `DELETE FROM {prefix}`+table+` WHERE relay = ?`, name); err != nil {
 				return err
 			}

@@ -12,26 +12,19 @@ import (
 const (
 	buriedColumns = `relay, partition, seq, ` + messageColumns + `, attempts, redrives, history, reason, cause, died_at, state`
 	// The parameters: ?1 relay, ?2 seq, ?3 partition, ?4 reason, ?5 cause, ?6 attempts (NULL: those of the parked row),
-	// ?7 now, ?8 history entry or NULL, ?9 redrives or NULL: a message that was sent back since is left alone.
+	// ?7 now, ?8 history entry or NULL.
 	buryParkedSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `)
 		SELECT relay, partition, seq, ` + messageColumns + `, coalesce(?6, attempts), redrives, ` + historySQL + `,
 			?4, ?5, ?7, 'open'
-		FROM {prefix}parked WHERE relay = ?1 AND seq = ?2 AND partition = ?3 AND redrives = coalesce(?9, redrives)`
+		FROM {prefix}parked WHERE relay = ?1 AND seq = ?2 AND partition = ?3`
 	buryLogSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `)
 		SELECT ?1, partition, seq, ` + messageColumns + `, ?6, 0, iif(?8 IS NULL, '[]', json_array(json(?8))), ?4, ?5, ?7, 'open'
 		FROM {prefix}log WHERE seq = ?2 AND partition = ?3`
-	unparkSQL  = `DELETE FROM {prefix}parked WHERE relay = ? AND seq = ?`
-	hasDiedSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ? AND partition = ? AND seq = ?)`
+	unparkSQL = `DELETE FROM {prefix}parked WHERE relay = ? AND seq = ?`
 )
 
 // deadLetter applies one entry of a settlement.
-func (t txn) deadLetter(ctx context.Context, name string, partition int, d relay.Dead, position int64) error {
-	if d.FromLog {
-		// A message leaves the log for the dead letters once: then the same settlement came before, and its answer was lost.
-		if died, err := t.hasDied(ctx, name, partition, d.Sequence); err != nil || died {
-			return err
-		}
-	}
+func (t txn) deadLetter(ctx context.Context, name string, partition int, d *relay.Dead) error {
 	entry, err := t.entry(d.Attempts, d.Cause)
 	if err != nil {
 		return err
@@ -39,23 +32,16 @@ func (t txn) deadLetter(ctx context.Context, name string, partition int, d relay
 	b := burial{
 		relay: name, partition: partition, seq: d.Sequence, reason: d.Reason, cause: d.Cause,
 		attempts: sql.Null[int]{V: d.Attempts, Valid: true}, entry: entry,
-		redrives: sql.Null[int]{V: d.Redrives, Valid: true},
 	}
 	buried, err := t.bury(ctx, b)
 	if err != nil || buried || !d.FromLog {
 		return err
 	}
 	n, err := t.exec(ctx, buryLogSQL, b.args(t.now)...)
-	if n == 0 && err == nil && d.Sequence > position {
+	if n == 0 && err == nil {
 		return errNotInLog
 	}
 	return err
-}
-
-// hasDied says whether a message has a dead letter of any state.
-func (t txn) hasDied(ctx context.Context, name string, partition int, seq int64) (died bool, err error) {
-	err = t.get(ctx, hasDiedSQL, []any{name, partition, seq}, &died)
-	return died, err
 }
 
 // burial is a message on its way to the dead letters.
@@ -65,7 +51,6 @@ type burial struct {
 	seq           int64
 	reason, cause string
 	attempts      sql.Null[int]
-	redrives      sql.Null[int]
 	entry         sql.Null[string]
 }
 
@@ -75,7 +60,7 @@ func (b burial) args(now int64) []any {
 
 // bury moves a parked message to the dead letters, and says whether there was one.
 func (t txn) bury(ctx context.Context, b burial) (bool, error) {
-	n, err := t.exec(ctx, buryParkedSQL, append(b.args(t.now), b.redrives)...)
+	n, err := t.exec(ctx, buryParkedSQL, b.args(t.now)...)
 	if err != nil || n == 0 {
 		return false, err
 	}

@@ -27,6 +27,12 @@
 // the order of commits, so that a loss of power undoes the last of them and never one in the middle: messages are then
 // delivered again, and none is skipped.
 //
+// # Which file it is
+//
+// A lease names the file in which it was granted, by device and inode. A copy brings along the rows of leases, which do not hold
+// in it. A file that is replaced under a process ends its relays with relay.ErrReplaced: connections made since reach another
+// database than those that were open.
+//
 // # Tables
 //
 // The log is append-only; a message that leaves the main line is copied, inside the database, to the parked messages or the

@@ -12,18 +12,29 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// dueSQL lists, for several partitions, the held keys and the parked messages with a time of their own that come first,
-// whether their time has come or not. The parameters: ?1 relay, ?2 and ?3 limits for keys and messages, then the partitions.
-// Each part reads only from the front of an index.
+// The kinds of rows of dueSQL.
+const (
+	leaseRow = iota
+	decisionRow
+	workRow
+)
+
+// dueSQL lists, for several partitions, the leases that hold, whether any decision is open, and the held keys and the parked
+// messages with a time of their own that come first, whether their time has come or not. The parameters: ?1 relay, ?2 and ?3
+// limits for keys and messages, ?4 incarnation, then for each partition its number and the token of its lease. Each part reads
+// only from the front of an index.
 func dueSQL(partitions int) string {
-	parts := make([]string, partitions)
-	for i := range parts {
-		parts[i] = fmt.Sprintf(`SELECT * FROM (SELECT due_at, partition, key, seq FROM {prefix}held
+	leases, works := make([]string, partitions), make([]string, partitions)
+	for i := range partitions {
+		leases[i] = fmt.Sprintf(`SELECT 0, 0, partition, '', 0 FROM {prefix}cursors
+			WHERE relay = +?1 AND partition = +?%d AND token = +?%d AND incarnation = +?4 AND owner <> ''`, 2*i+5, 2*i+6)
+		works[i] = fmt.Sprintf(`SELECT * FROM (SELECT 2, due_at, partition, key, seq FROM {prefix}held
 				WHERE relay = +?1 AND partition = +?%[1]d AND due_at IS NOT NULL ORDER BY due_at LIMIT +?2)
-			UNION ALL SELECT * FROM (SELECT due_at, partition, '', seq FROM {prefix}parked
-				WHERE relay = +?1 AND partition = +?%[1]d AND due_at IS NOT NULL ORDER BY due_at, seq LIMIT +?3)`, i+4)
+			UNION ALL SELECT * FROM (SELECT 2, due_at, partition, '', seq FROM {prefix}parked
+				WHERE relay = +?1 AND partition = +?%[1]d AND due_at IS NOT NULL ORDER BY due_at, seq LIMIT +?3)`, 2*i+5)
 	}
-	return strings.Join(parts, ` UNION ALL `)
+	const decisions = `SELECT * FROM (SELECT 1, 0, 0, '', 0 FROM {prefix}decisions WHERE relay = +?1 AND done_at IS NULL LIMIT 1)`
+	return strings.Join(slices.Concat(leases, []string{decisions}, works), ` UNION ALL `)
 }
 
 const (
@@ -36,8 +47,8 @@ const (
 		CROSS JOIN {prefix}parked p ON p.relay = +?1 AND p.seq = wanted`
 )
 
-// work is a held key, or (with no key) a parked message with a time of its own.
-type work struct {
+// dueWork is a held key, or (with no key) a parked message with a time of its own.
+type dueWork struct {
 	due       int64
 	partition int
 	key       string
@@ -46,45 +57,71 @@ type work struct {
 
 // Due implements relay.LogStore.
 func (s *Store) Due(ctx context.Context, name string, req relay.DueRequest) (relay.DueResult, error) {
-	for _, p := range req.Partitions {
-		if err := s.checkPartition(p); err != nil {
+	for _, l := range req.Leases {
+		if err := s.checkPartition(l.Partition); err != nil {
 			return relay.DueResult{}, fmt.Errorf("due: %w", err)
 		}
 	}
-	ahead, err := s.ahead(ctx, name, req)
+	if err := s.incarnation.replaced(); err != nil {
+		return relay.DueResult{}, fmt.Errorf("due: %w", err)
+	}
+	var ahead *ahead
+	err := s.patiently(ctx, func() (err error) {
+		ahead, err = s.ahead(ctx, name, req)
+		return err
+	})
 	if err != nil {
 		return relay.DueResult{}, s.cfg.explain("due", err)
 	}
-	now := s.now()
-	due, _ := slices.BinarySearchFunc(ahead, now+1, func(w work, at int64) int { return cmp.Compare(w.due, at) })
-	var out relay.DueResult
-	if due > 0 {
+	return s.due(ctx, name, req, ahead)
+}
+
+// due reads what is due of what comes first.
+func (s *Store) due(ctx context.Context, name string, req relay.DueRequest, found *ahead) (out relay.DueResult, err error) {
+	now, work := s.now(), found.work
+	due, _ := slices.BinarySearchFunc(work, now+1, func(w dueWork, at int64) int { return cmp.Compare(w.due, at) })
+	out.Lost = found.lost
+	if due > 0 || found.decisions {
 		err = s.read(ctx, "due", func(t txn) error {
-			out.Runs, err = t.runs(ctx, name, ahead[:min(due, req.Runs)], req)
+			if found.decisions {
+				if out.Decisions, err = t.decisions(ctx, openDecisionsSQL, name, list(found.held)); err != nil {
+					return err
+				}
+			}
+			if due > 0 {
+				out.Runs, err = t.runs(ctx, name, work[:min(due, req.Runs)], req)
+			}
 			return err
 		})
 	}
 	switch n := len(out.Runs); {
 	case n < due:
 		out.More = true
-	case n < len(ahead):
-		out.Next = micros(ahead[n].due - now)
+	case n < len(work):
+		out.Next = micros(work[n].due - now)
 	default:
 		out.Next = -1
 	}
 	return out, err
 }
 
-// ahead lists what comes first, in order: enough to fill the request and to know what is next.
-func (s *Store) ahead(ctx context.Context, name string, req relay.DueRequest) ([]work, error) {
+// ahead is what comes first in the partitions of a request, in order: enough to fill it and to know what is next.
+type ahead struct {
+	work       []dueWork
+	held, lost []int // partitions whose leases hold, and others
+	decisions  bool  // some of the relay's are open
+}
+
+func (s *Store) ahead(ctx context.Context, name string, req relay.DueRequest) (*ahead, error) {
 	busyKeys, busySequences := set(req.BusyKeys), set(req.BusySequences)
-	var out []work
-	for partitions := range slices.Chunk(req.Partitions, unionLimit) {
-		args := append(make([]any, 0, 3+unionLimit), name, req.Runs+1+len(busyKeys), req.Runs+1+len(busySequences))
-		for _, p := range partitions {
-			args = append(args, p)
+	out, holds := &ahead{}, make(map[int]bool, len(req.Leases))
+	for leases := range slices.Chunk(req.Leases, unionLimit) {
+		args := append(make([]any, 0, 4+2*unionLimit), name, req.Runs+1+len(busyKeys), req.Runs+1+len(busySequences),
+			s.incarnation.text)
+		for _, l := range leases {
+			args = append(args, l.Partition, l.Token)
 		}
-		stmt, err := s.dues.stmt(ctx, s, len(partitions))
+		stmt, err := s.dues.stmt(ctx, s, len(leases))
 		if err != nil {
 			return nil, err
 		}
@@ -93,20 +130,33 @@ func (s *Store) ahead(ctx context.Context, name string, req relay.DueRequest) ([
 			return nil, err
 		}
 		for rows.Next() {
-			var w work
-			if err := rows.Scan(&w.due, &w.partition, &w.key, &w.seq); err != nil {
+			var kind int
+			var w dueWork
+			if err := rows.Scan(&kind, &w.due, &w.partition, &w.key, &w.seq); err != nil {
 				rows.Close()
 				return nil, err
 			}
-			if w.key != "" && !busyKeys[w.key] || w.key == "" && !busySequences[w.seq] {
-				out = append(out, w)
+			switch {
+			case kind == leaseRow:
+				holds[w.partition] = true
+			case kind == decisionRow:
+				out.decisions = true
+			case holds[w.partition] && (w.key != "" && !busyKeys[w.key] || w.key == "" && !busySequences[w.seq]):
+				out.work = append(out.work, w)
 			}
 		}
 		if err := rows.Err(); err != nil {
 			return nil, err
 		}
 	}
-	slices.SortFunc(out, func(a, b work) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.seq, b.seq)) })
+	for _, l := range req.Leases {
+		if holds[l.Partition] {
+			out.held = append(out.held, l.Partition)
+		} else {
+			out.lost = append(out.lost, l.Partition)
+		}
+	}
+	slices.SortFunc(out.work, func(a, b dueWork) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.seq, b.seq)) })
 	return out, nil
 }
 
@@ -119,7 +169,7 @@ func set[T comparable](values []T) map[T]bool {
 }
 
 // runs reads the messages of work that is due, until MaxBytes are reached.
-func (t txn) runs(ctx context.Context, name string, due []work, req relay.DueRequest) ([]relay.Run, error) {
+func (t txn) runs(ctx context.Context, name string, due []dueWork, req relay.DueRequest) ([]relay.Run, error) {
 	var alone []int64
 	for _, w := range due {
 		if w.key == "" {

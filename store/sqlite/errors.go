@@ -37,14 +37,18 @@ const codeBusySnapshot = 517
 
 // Primary result codes of SQLite (https://www.sqlite.org/rescode.html).
 const (
-	codeBusy     = 5
-	codeLocked   = 6
-	codeReadOnly = 8
-	codeIO       = 10
-	codeCorrupt  = 11
-	codeFull     = 13
-	codeCantOpen = 14
-	codeNotADB   = 26
+	codeGeneric    = 1
+	codeBusy       = 5
+	codeLocked     = 6
+	codeReadOnly   = 8
+	codeIO         = 10
+	codeCorrupt    = 11
+	codeFull       = 13
+	codeCantOpen   = 14
+	codeTooBig     = 18
+	codeConstraint = 19
+	codeMismatch   = 20
+	codeNotADB     = 26
 )
 
 // primary is the primary result code of a driver's error, 0 if it carries none.

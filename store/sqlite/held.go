@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/relay"
@@ -15,9 +16,7 @@ const (
 	holdSQL = `INSERT INTO {prefix}held (relay, key, partition, seq, reason, cause, attempts, since, due_at)
 		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
 		ON CONFLICT (relay, key) DO UPDATE SET seq = ?4, reason = ?5, cause = ?6, attempts = ?7, due_at = ?9`
-	isOpenSQL  = `SELECT EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ?1 AND partition = ?2 AND seq = ?3 AND state = 'open')`
-	movedOnSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ?1 AND partition = ?2 AND seq = ?3)
-		AND NOT EXISTS (SELECT 1 FROM {prefix}parked WHERE relay = ?1 AND seq = ?3)`
+	isOpenSQL   = `SELECT EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ?1 AND partition = ?2 AND seq = ?3 AND state = 'open')`
 	nextHeadSQL = `SELECT seq, reason, attempts FROM {prefix}parked WHERE relay = ? AND key = ? AND due_at IS NULL
 		ORDER BY seq LIMIT 1`
 	unholdSQL  = `DELETE FROM {prefix}held WHERE relay = ? AND key = ?`
@@ -29,21 +28,12 @@ const (
 // hold holds a key or changes why it is held.
 func (t txn) hold(ctx context.Context, name string, partition int, h relay.HeldKey) error {
 	due := sql.Null[int64]{V: t.now + h.After.Microseconds(), Valid: true}
-	head := []any{name, partition, h.Sequence}
 	if h.UntilDecided {
 		var open bool
-		if err := t.get(ctx, isOpenSQL, head, &open); err != nil {
+		if err := t.get(ctx, isOpenSQL, []any{name, partition, h.Sequence}, &open); err != nil {
 			return err
 		}
 		due = sql.Null[int64]{V: t.now, Valid: !open}
-	} else {
-		var movedOn bool
-		if err := t.get(ctx, movedOnSQL, head, &movedOn); err != nil {
-			return err
-		}
-		if movedOn {
-			due.V = t.now
-		}
 	}
 	_, err := t.exec(ctx, holdSQL, name, h.Key, partition, h.Sequence, string(h.Reason), stored.Cause(h.Cause), h.Attempts,
 		t.now, due)
@@ -51,7 +41,7 @@ func (t txn) hold(ctx context.Context, name string, partition int, h relay.HeldK
 }
 
 // release ends the holding of keys behind which nothing waits, and returns which of them are held no longer.
-func (t txn) release(ctx context.Context, name string, st relay.Settlement) ([]string, error) {
+func (t txn) release(ctx context.Context, name string, st *relay.Settlement) ([]string, error) {
 	var released []string
 	for _, key := range st.Release {
 		waits, err := t.letGo(ctx, name, key)
@@ -67,6 +57,19 @@ func (t txn) release(ctx context.Context, name string, st relay.Settlement) ([]s
 		released = append(released, key)
 	}
 	return released, nil
+}
+
+// notHeld returns those of the keys that are not held.
+func (t txn) notHeld(ctx context.Context, name string, keys []string) ([]string, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	held, err := t.strings(ctx, heldAmongSQL, name, list(keys))
+	if err != nil {
+		return nil, err
+	}
+	holding := set(held)
+	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return holding[key] }), nil
 }
 
 // letGo makes a key due at once, if it is held, with the first of those that wait behind it as head, and says whether there
@@ -177,22 +180,8 @@ func (s *Store) ShowHeld(ctx context.Context, name, key string, limit int) (rela
 		if info, err = t.held(ctx, name, key); err != nil {
 			return err
 		}
-		var history string
-		row := newParkedRow()
-		dest := append(row.row.Dest(), &history)
-		return t.each(ctx, waitingSQL, []any{name, key, limit}, func(rows *sql.Rows) error {
-			if err := rows.Scan(dest...); err != nil {
-				return err
-			}
-			// Of a message that cannot be read, what could be read is shown.
-			m, _ := row.row.Message(row.seq)
-			p := relay.ParkedInfo{
-				Message: m, Reason: relay.ParkReason(row.reason), Attempts: row.attempts, ParkedAt: stored.Time(row.parkedAt),
-			}
-			p.History, err = stored.History(history)
-			parked = append(parked, p)
-			return err
-		})
+		parked, err = t.parked(ctx, waitingSQL, name, key, limit)
+		return err
 	})
 	if err != nil {
 		return relay.HeldInfo{}, nil, err
@@ -200,90 +189,36 @@ func (s *Store) ShowHeld(ctx context.Context, name, key string, limit int) (rela
 	return info, parked, nil
 }
 
-// decide applies an operator's decision about a held key. The key stays held, due at once, for the process that holds its
-// partition to go on with or release: only that one knows what it has in hand.
-func (s *Store) decide(ctx context.Context, doing, name, key string, apply func(txn, relay.HeldInfo) error) error {
-	err := s.write(ctx, doing, durable, func(t txn) error {
-		h, err := t.held(ctx, name, key)
-		if err != nil {
-			return err
-		}
-		if !undecided(h) {
-			if _, err := t.findHead(ctx, name, key); err != nil {
-				return err
-			}
-			if h, err = t.held(ctx, name, key); err != nil {
-				return err
-			}
-		}
-		if err := apply(t, h); err != nil {
-			return err
-		}
-		_, err = t.letGo(ctx, name, key)
+const findParkedSQL = `SELECT ` + parkedColumns + `, history FROM {prefix}parked p WHERE relay = ? AND id = ? ORDER BY seq`
+
+// FindParked implements relay.HeldStore.
+func (s *Store) FindParked(ctx context.Context, name, id string) (out []relay.ParkedInfo, err error) {
+	err = s.read(ctx, "find a parked message", func(t txn) error {
+		out, err = t.parked(ctx, findParkedSQL, name, id)
 		return err
 	})
-	if err == nil {
-		s.Wake()
-	}
-	return err
+	return out, err
 }
 
-// undecided says that a key waits for an operator: its head is a dead letter.
-func undecided(h relay.HeldInfo) bool { return h.NextAttempt.IsZero() }
-
-// RetryHeld implements relay.HeldStore.
-func (s *Store) RetryHeld(ctx context.Context, name, key string) error {
-	return s.decide(ctx, "retry a held key", name, key, func(txn, relay.HeldInfo) error { return nil })
-}
-
-const discardSQL = `UPDATE {prefix}dead SET state = 'discarded', resolved_at = ?, resolved_by = ?, resolution = ?
-	WHERE relay = ? AND partition = ? AND seq = ? AND state = 'open'`
-
-// SkipHeld implements relay.HeldStore.
-func (s *Store) SkipHeld(ctx context.Context, name, key, by, reason string) error {
-	return s.decide(ctx, "skip the head of a held key", name, key, func(t txn, h relay.HeldInfo) error {
-		if !undecided(h) {
-			buried, err := t.bury(ctx, burial{
-				relay: name, partition: h.Partition, seq: h.Sequence, reason: "skipped", cause: h.Cause,
-				attempts: sql.Null[int]{V: h.Attempts, Valid: true},
-			})
-			if err != nil || !buried {
-				return err
-			}
+// parked reads parked messages for operators. Of one that cannot be read as a message, what could be read is shown.
+func (t txn) parked(ctx context.Context, text string, args ...any) (out []relay.ParkedInfo, err error) {
+	var history string
+	row := newParkedRow()
+	dest := append(row.row.Dest(), &history)
+	err = t.each(ctx, text, args, func(rows *sql.Rows) error {
+		if err := rows.Scan(dest...); err != nil {
+			return err
 		}
-		_, err := t.exec(ctx, discardSQL, t.now, by, reason, name, h.Partition, h.Sequence)
+		m, _ := row.row.Message(row.seq)
+		p := relay.ParkedInfo{
+			Message: m, Reason: relay.ParkReason(row.reason), Attempts: row.attempts, ParkedAt: stored.Time(row.parkedAt),
+		}
+		if row.due.Valid {
+			p.DueAt = stored.Time(row.due.V)
+		}
+		p.History, err = stored.History(history)
+		out = append(out, p)
 		return err
 	})
-}
-
-const (
-	headAndFollowersSQL = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AND key = ?2 AND due_at IS NULL
-		AND (?3 OR seq = ?4) ORDER BY seq`
-)
-
-// DeadHeld implements relay.HeldStore.
-func (s *Store) DeadHeld(ctx context.Context, name, key, by, reason string, all bool) (n int, err error) {
-	err = s.decide(ctx, "dead-letter a held key", name, key, func(t txn, h relay.HeldInfo) error {
-		n = 0
-		seqs, err := t.sequences(ctx, headAndFollowersSQL, name, key, all, h.Sequence)
-		if err != nil {
-			return err
-		}
-		entry, err := stored.Entry(0, t.now, "given up by "+by)
-		if err != nil {
-			return err
-		}
-		for _, seq := range seqs {
-			_, err := t.bury(ctx, burial{
-				relay: name, partition: h.Partition, seq: seq, reason: reason, cause: h.Cause,
-				entry: sql.Null[string]{V: entry, Valid: true},
-			})
-			if err != nil {
-				return err
-			}
-			n++
-		}
-		return nil
-	})
-	return n, err
+	return out, err
 }

@@ -188,7 +188,7 @@ func (s *Store) Forget(ctx context.Context, consumer string, age time.Duration, 
 
 const (
 	readsLogSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}cursors WHERE relay = ? AND position <> ?)`
-	enrollSQL   = `INSERT INTO {prefix}cursors (relay, partition, position, settled_at) VALUES (?1, ?2, ?3, ?4)
+	enrollSQL   = `INSERT INTO {prefix}cursors (relay, partition, position, settled_at, incarnation) VALUES (?1, ?2, ?3, ?4, ?5)
 		ON CONFLICT DO NOTHING`
 )
 
@@ -203,7 +203,7 @@ func (s *Store) Enroll(ctx context.Context, consumer string) error {
 			return inbox.ErrNameTaken
 		}
 		for p := range s.number() {
-			if _, err := t.exec(ctx, enrollSQL, consumer, p, int64(inbox.EndOfLog), t.now); err != nil {
+			if _, err := t.exec(ctx, enrollSQL, consumer, p, int64(inbox.EndOfLog), t.now, s.incarnation.text); err != nil {
 				return err
 			}
 		}

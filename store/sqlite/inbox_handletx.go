@@ -15,15 +15,18 @@ const countParkedSQL = `SELECT count(*) FROM {prefix}parked WHERE relay = ?1 AND
 
 // CommitSettled implements relay.TxStore. The transaction holds the write lock, so that nothing changes before its commit. It
 // settles nothing when the transaction has ended since Begin: the effects of its messages are lost, or committed already.
-func (s *Store) CommitSettled(ctx context.Context, tx *sql.Tx, name string, owner relay.Owner, st relay.Settlement) (released []string, err error) {
+func (s *Store) CommitSettled(ctx context.Context, tx *sql.Tx, name string, st relay.Settlement) (released []string, err error) {
 	if tx == nil {
 		return nil, outbox.ErrNoTransaction
 	}
 	err = s.consume("settle in a transaction", tx, func(t txn) error {
+		if err := s.incarnation.replaced(); err != nil {
+			return err
+		}
 		if err := s.stillBegun(ctx, tx); err != nil {
 			return err
 		}
-		released, err = t.settleOurs(ctx, name, owner, st)
+		released, err = t.settleNext(ctx, name, &st)
 		return err
 	})
 	if err != nil {
@@ -32,15 +35,15 @@ func (s *Store) CommitSettled(ctx context.Context, tx *sql.Tx, name string, owne
 	return released, s.commit(tx)
 }
 
-// settleOurs applies a settlement if its lease is the caller's and what is to be removed is parked.
-func (t txn) settleOurs(ctx context.Context, name string, owner relay.Owner, st relay.Settlement) ([]string, error) {
-	var position int64
-	err := t.get(ctx, fenceSQL, []any{name, st.Partition, owner.ID, st.Epoch}, &position)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, relay.ErrLeaseLost
-	}
+// settleNext applies a settlement if its lease holds, it is the next one, and what is to be removed is parked. One without a
+// number only removes.
+func (t txn) settleNext(ctx context.Context, name string, st *relay.Settlement) ([]string, error) {
+	last, err := t.lease(ctx, name, relay.LeaseRef{Partition: st.Partition, Token: st.Token})
 	if err != nil {
 		return nil, err
+	}
+	if st.Number > 0 && st.Number != last.number+1 {
+		return nil, relay.ErrLeaseLost
 	}
 	if len(st.Removed) > 0 {
 		var n int
@@ -51,5 +54,10 @@ func (t txn) settleOurs(ctx context.Context, name string, owner relay.Owner, st 
 			return nil, relay.ErrNotParked
 		}
 	}
-	return t.settle(ctx, name, st, position)
+	if st.Number == 0 {
+		_, err := t.exec(ctx, removeSQL, name, list(st.Removed))
+		return nil, err
+	}
+	content := st.Digest()
+	return t.settle(ctx, name, st, content[:])
 }

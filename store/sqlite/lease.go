@@ -14,17 +14,19 @@ import (
 const forgetOwnersAfter = 24 * time.Hour
 
 const (
-	heartbeatSQL = `INSERT INTO {prefix}relays (relay, owner, host, version, started_at, seen_at, alive_until)
-		VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6)
-		ON CONFLICT (relay, owner) DO UPDATE SET host = excluded.host, version = excluded.version,
-			seen_at = excluded.seen_at, alive_until = excluded.alive_until`
-	// A lease that has ended is not renewed: its owner has stopped delivering, and somebody may be about to take it.
-	renewSQL = `UPDATE {prefix}cursors SET lease_until = ?4 WHERE relay = ?1 AND owner = ?2 AND lease_until > ?3`
+	// ?7 is 1 for a heartbeat, which makes its sender a member.
+	heartbeatSQL = `INSERT INTO {prefix}relays (relay, owner, host, version, started_at, seen_at, alive_until, ttl, member)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?5 + ?6, ?6, ?7)
+		ON CONFLICT (relay, owner) DO UPDATE SET host = excluded.host, version = excluded.version, seen_at = excluded.seen_at,
+			alive_until = excluded.alive_until, ttl = excluded.ttl, member = max(member, excluded.member)`
 	// Those of other relays stay: they tell since when there is no process.
 	forgetSQL = `DELETE FROM {prefix}relays WHERE relay = ? AND alive_until <= ?`
-	aliveSQL  = `SELECT count(*) FROM {prefix}relays WHERE relay = ? AND alive_until > ?`
-	viewSQL   = `SELECT partition, iif(lease_until > ?2, owner, ''), epoch FROM {prefix}cursors WHERE relay = ?1 AND epoch > 0
-		ORDER BY partition`
+	aliveSQL  = `SELECT count(*) FROM {prefix}relays WHERE relay = ? AND member AND alive_until > ?`
+	// The holder of a lease that holds; nobody's otherwise. ?2 is the incarnation, ?3 now.
+	viewSQL = `SELECT c.partition, coalesce(o.owner, ''), iif(o.owner IS NULL, '', c.token)
+		FROM {prefix}cursors c LEFT JOIN {prefix}relays o ON o.relay = c.relay AND o.owner = c.owner AND o.alive_until > ?3
+			AND c.incarnation IN ('', ?2)
+		WHERE c.relay = ?1 AND c.leased ORDER BY c.partition`
 )
 
 // Heartbeat implements relay.LeaseStore.
@@ -35,11 +37,7 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 		if err := t.checkPartitions(ctx); err != nil {
 			return err
 		}
-		until := t.now + ttl.Microseconds()
-		if _, err := t.exec(ctx, heartbeatSQL, name, owner.ID, owner.Host, owner.Version, t.now, until); err != nil {
-			return err
-		}
-		if _, err := t.exec(ctx, renewSQL, name, owner.ID, t.now, until); err != nil {
+		if err := t.alive(ctx, name, owner, ttl, true); err != nil {
 			return err
 		}
 		if _, err := t.exec(ctx, forgetSQL, name, t.now-forgetOwnersAfter.Microseconds()); err != nil {
@@ -48,9 +46,9 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 		if err := t.get(ctx, aliveSQL, []any{name, t.now}, &v.Alive); err != nil {
 			return err
 		}
-		return t.each(ctx, viewSQL, []any{name, t.now}, func(rows *sql.Rows) error {
+		return t.each(ctx, viewSQL, []any{name, s.incarnation.text, t.now}, func(rows *sql.Rows) error {
 			var p relay.PartitionView
-			err := rows.Scan(&p.Partition, &p.Owner, &p.Epoch)
+			err := rows.Scan(&p.Partition, &p.Owner, &p.Token)
 			v.Partitions = append(v.Partitions, p)
 			return err
 		})
@@ -58,45 +56,84 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 	return v, err
 }
 
+// alive records that a process is alive, and that this file is in use.
+func (t txn) alive(ctx context.Context, name string, owner relay.Owner, ttl time.Duration, member bool) error {
+	if err := t.beginFile(ctx); err != nil {
+		return err
+	}
+	_, err := t.exec(ctx, heartbeatSQL, name, owner.ID, owner.Host, owner.Version, t.now, ttl.Microseconds(), member)
+	return err
+}
+
 const (
 	// It begins a relay in all partitions at once.
-	beginSQL = `INSERT INTO {prefix}cursors (relay, partition, position, settled_at)
-		SELECT ?1, value, iif(?3, (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = '{prefix}log'), 0), ?4
+	beginSQL = `INSERT INTO {prefix}cursors (relay, partition, position, settled_at, incarnation)
+		SELECT ?1, value, iif(?3, (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = '{prefix}log'), 0), ?4, ?5
 		FROM json_each(?2) WHERE true ON CONFLICT DO NOTHING`
-	acquireSQL = `UPDATE {prefix}cursors SET owner = ?3, epoch = epoch + 1, lease_until = ?5
-		WHERE relay = ?1 AND partition = ?2 AND (owner = '' OR lease_until <= ?4) RETURNING epoch, position`
+	// What another incarnation has granted, or released, is free when no other process is alive, or when the longest TTL of a
+	// process has passed since this incarnation was first used.
+	lostIsFreeSQL = `SELECT NOT EXISTS (SELECT 1 FROM {prefix}relays WHERE relay = ?1 AND owner <> ?2 AND alive_until > ?3)
+		OR (` + beganAtSQL + `) + (SELECT max(ttl) FROM {prefix}relays WHERE relay = ?1) <= ?3`
+	// ?6 now, ?7 whether a lease that was lost is free. See relay.LeaseStore for who gets what.
+	acquireSQL = `UPDATE {prefix}cursors SET owner = ?3, token = ?4, incarnation = ?5, leased = 1
+		WHERE relay = ?1 AND partition = ?2 AND iif(incarnation IN ('', ?5),
+			owner IN ('', ?3) OR NOT EXISTS (SELECT 1 FROM {prefix}relays o
+				WHERE o.relay = ?1 AND o.owner = {prefix}cursors.owner AND o.alive_until > ?6),
+			?7)
+		RETURNING position, number`
 )
 
 // Acquire implements relay.LeaseStore.
-func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, partitions []int, ttl time.Duration,
-	start relay.Start) ([]relay.Lease, error) {
+func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
 	var out []relay.Lease
 	err := s.write(ctx, "acquire leases", relaxed, func(t txn) error {
 		out = nil
 		if err := t.checkPartitions(ctx); err != nil {
 			return err
 		}
-		if _, err := t.exec(ctx, beginSQL, name, list(numbers(s.number())), start == relay.FromNow, t.now); err != nil {
+		if err := t.alive(ctx, name, owner, req.TTL, false); err != nil {
 			return err
 		}
-		for _, p := range partitions {
-			if err := s.checkPartition(p); err != nil {
-				return err
-			}
-			l := relay.Lease{Partition: p, Owner: owner.ID}
-			err := t.get(ctx, acquireSQL, []any{name, p, owner.ID, t.now, t.now + ttl.Microseconds()},
-				&l.Epoch, &l.Cursor.Position)
-			if errors.Is(err, sql.ErrNoRows) {
-				continue // somebody holds it
-			}
+		_, err := t.exec(ctx, beginSQL, name, list(numbers(s.number())), req.Start == relay.FromNow, t.now, s.incarnation.text)
+		if err != nil {
+			return err
+		}
+		var lostIsFree bool
+		if err := t.get(ctx, lostIsFreeSQL, []any{name, owner.ID, t.now}, &lostIsFree); err != nil {
+			return err
+		}
+		for _, c := range req.Claims {
+			l, granted, err := t.acquire(ctx, name, owner, c, lostIsFree || c.Resume)
 			if err != nil {
 				return err
 			}
-			out = append(out, l)
+			if granted {
+				out = append(out, l)
+			}
 		}
 		return nil
 	})
 	return out, err
+}
+
+// acquire grants one lease, if it is free.
+func (t txn) acquire(ctx context.Context, name string, owner relay.Owner, c relay.Claim, lostIsFree bool) (l relay.Lease, granted bool, err error) {
+	if err := t.s.checkPartition(c.Partition); err != nil {
+		return l, false, err
+	}
+	if c.Token == "" {
+		return l, false, fmt.Errorf("partition %d is claimed without a token", c.Partition)
+	}
+	l = relay.Lease{Partition: c.Partition, Owner: owner.ID, Token: c.Token}
+	args := []any{name, c.Partition, owner.ID, c.Token, t.s.incarnation.text, t.now, lostIsFree}
+	err = t.get(ctx, acquireSQL, args, &l.Cursor.Position, &l.Settled)
+	if errors.Is(err, sql.ErrNoRows) {
+		return l, false, nil // somebody holds it
+	}
+	if err == nil {
+		l.Aside, err = t.putAsideIn(ctx, name, c.Partition, l.Cursor.Position)
+	}
+	return l, err == nil, err
 }
 
 func numbers(n int) []int {
@@ -115,17 +152,17 @@ func (s *Store) checkPartition(p int) error {
 }
 
 const (
-	releaseSQL = `UPDATE {prefix}cursors SET owner = '', lease_until = 0
-		WHERE relay = ? AND partition = ? AND owner = ? AND epoch = ?`
-	releaseAllSQL = `UPDATE {prefix}cursors SET owner = '', lease_until = 0 WHERE relay = ? AND owner = ?`
+	releaseSQL = `UPDATE {prefix}cursors SET owner = '', token = ''
+		WHERE relay = ? AND partition = ? AND token = ? AND incarnation = ? AND owner <> ''`
+	releaseAllSQL = `UPDATE {prefix}cursors SET owner = '', token = '', incarnation = ?3 WHERE relay = ?1 AND owner = ?2`
 	goneSQL       = `UPDATE {prefix}relays SET alive_until = min(alive_until, ?) WHERE relay = ? AND owner = ?`
 )
 
 // Release implements relay.LeaseStore.
-func (s *Store) Release(ctx context.Context, name string, leases []relay.Lease) error {
+func (s *Store) Release(ctx context.Context, name string, leases []relay.LeaseRef) error {
 	return s.write(ctx, "release leases", relaxed, func(t txn) error {
 		for _, l := range leases {
-			if _, err := t.exec(ctx, releaseSQL, name, l.Partition, l.Owner, l.Epoch); err != nil {
+			if _, err := t.exec(ctx, releaseSQL, name, l.Partition, l.Token, s.incarnation.text); err != nil {
 				return err
 			}
 		}
@@ -136,10 +173,28 @@ func (s *Store) Release(ctx context.Context, name string, leases []relay.Lease) 
 // Leave implements relay.LeaseStore.
 func (s *Store) Leave(ctx context.Context, name string, owner relay.Owner) error {
 	return s.write(ctx, "leave", relaxed, func(t txn) error {
-		if _, err := t.exec(ctx, releaseAllSQL, name, owner.ID); err != nil {
+		if _, err := t.exec(ctx, releaseAllSQL, name, owner.ID, s.incarnation.text); err != nil {
 			return err
 		}
 		_, err := t.exec(ctx, goneSQL, t.now, name, owner.ID)
 		return err
 	})
+}
+
+const leaseSQL = `SELECT number, content FROM {prefix}cursors
+	WHERE relay = ? AND partition = ? AND token = ? AND incarnation = ? AND owner <> ''`
+
+// lastSettlement is the number of the last settlement that was applied to a partition, and the sum of what it said.
+type lastSettlement struct {
+	number  int64
+	content []byte
+}
+
+// lease returns the last settlement of a partition if the lease holds. Errors: relay.ErrLeaseLost.
+func (t txn) lease(ctx context.Context, name string, l relay.LeaseRef) (last lastSettlement, err error) {
+	err = t.get(ctx, leaseSQL, []any{name, l.Partition, l.Token, t.s.incarnation.text}, &last.number, &last.content)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = relay.ErrLeaseLost
+	}
+	return last, err
 }

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -51,9 +52,9 @@ const (
 // pages are used again by coming messages. The size of the log is estimated from a sample of 1,000 messages.
 func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maintained, error) {
 	var out relay.Maintained
-	switch err := s.purgeRedrives(ctx, keep.Redrives); {
+	switch err := cmp.Or(s.purgeRedrives(ctx, keep.Redrives), s.dropDecisions(ctx)); {
 	case errors.Is(err, ErrBusy):
-		out.Deferred = fmt.Sprintf("purging redrives: %v", err)
+		out.Deferred = fmt.Sprintf("removing redrives and decisions that have ended: %v", err)
 		return out, nil
 	case err != nil:
 		return out, err

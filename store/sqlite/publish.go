@@ -46,11 +46,14 @@ const (
 )
 
 // Begin implements outbox.Store. The transaction holds the write lock from its beginning; end it with Commit or Rollback of
-// the Store. Errors: ErrBusy and those of the file.
+// the Store. Errors: ErrBusy, relay.ErrReplaced and those of the file.
 func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) {
 	s.turn.wait(ctx)
 	var tx *sql.Tx
 	err := s.patiently(ctx, func() (err error) {
+		if err = s.incarnation.replaced(); err != nil {
+			return err
+		}
 		if tx, err = s.db.BeginTx(ctx, nil); err != nil {
 			return err
 		}

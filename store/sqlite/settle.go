@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -11,49 +12,67 @@ import (
 )
 
 const (
-	fenceSQL = `SELECT position FROM {prefix}cursors WHERE relay = ? AND partition = ? AND owner = ? AND epoch = ?`
-	moveSQL  = `UPDATE {prefix}cursors SET position = iif(?3, ?4, position), settled_at = ?5,
-			delivered = delivered + ?6, failed = failed + ?7
+	moveSQL = `UPDATE {prefix}cursors SET position = iif(?3, ?4, position), settled_at = ?5,
+			delivered = delivered + ?6, failed = failed + ?7, number = ?8, content = ?9
 		WHERE relay = ?1 AND partition = ?2`
 	removeSQL = `DELETE FROM {prefix}parked WHERE relay = ?1 AND seq IN (SELECT value FROM json_each(?2))`
 )
 
-// historySQL appends the entry ?8 to a history, of which the last 20 are kept, unless it is NULL. An entry that repeats the
-// last one, but for its time, is that one, settled a second time.
+// historySQL appends the entry ?8 to a history, of which the last 20 are kept, unless it is NULL. An entry without an attempt
+// that repeats the last one, but for its time, is not added: a message may be put off often.
 const historySQL = `CASE
-	WHEN ?8 IS NULL OR json_remove(history -> '$[#-1]', '$.at') = json_remove(?8, '$.at') THEN history
+	WHEN ?8 IS NULL OR coalesce(?8 ->> '$.attempt', 0) = 0
+		AND json_remove(history -> '$[#-1]', '$.at') = json_remove(?8, '$.at') THEN history
 	WHEN json_array_length(history) < 20 THEN json_insert(history, '$[#]', json(?8))
 	ELSE json_insert(json_remove(history, '$[0]'), '$[#]', json(?8)) END`
 
 const (
 	copiedColumns = `relay, partition, seq, ` + messageColumns + `, reason, attempts, due_at, parked_at, redrives, history`
-	// A message that has a dead letter was moved on by somebody.
+	// What is parked already is parked again.
 	parkLogSQL = `INSERT INTO {prefix}parked (` + copiedColumns + `)
 		SELECT ?1, partition, seq, ` + messageColumns + `, ?4, ?5, ?6, ?7, 0, iif(?8 IS NULL, '[]', json_array(json(?8)))
 		FROM {prefix}log WHERE seq = ?2 AND partition = ?3
-			AND NOT EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ?1 AND partition = ?3 AND seq = ?2)
-			AND NOT EXISTS (SELECT 1 FROM {prefix}parked WHERE relay = ?1 AND seq = ?2)`
-	// With the parameters of parkLogSQL, and ?9 redrives: of a message that was sent back since, nothing is said.
-	parkAgainSQL = `UPDATE {prefix}parked SET reason = ?4, attempts = max(attempts, ?5), due_at = ?6, history = ` + historySQL + `
-		WHERE relay = ?1 AND seq = ?2 AND partition = ?3 AND redrives = ?9`
+		ON CONFLICT (relay, seq) DO UPDATE SET reason = ?4, attempts = ?5, due_at = ?6, history = ` + historySQL
+	// With the parameters of parkLogSQL.
+	parkAgainSQL = `UPDATE {prefix}parked SET reason = ?4, attempts = ?5, due_at = ?6, history = ` + historySQL + `
+		WHERE relay = ?1 AND seq = ?2 AND partition = ?3`
 )
 
 // Settle implements relay.LogStore. Its commit does not wait for the disk. Delivered needs nothing here: the cursor says it.
-func (s *Store) Settle(ctx context.Context, name string, owner relay.Owner, settlements []relay.Settlement) (relay.Settled, error) {
-	var out relay.Settled
-	err := s.write(ctx, "settle", relaxed, func(t txn) error {
+func (s *Store) Settle(ctx context.Context, name string, settlements []relay.Settlement) (relay.Settled, error) {
+	out, err := s.settleTogether(ctx, name, settlements)
+	if err == nil || !s.cfg.concernsContent(err) {
+		return out, err
+	}
+	out = relay.Settled{Failed: make(map[int]error)}
+	for _, st := range settlements {
+		one, err := s.settleTogether(ctx, name, []relay.Settlement{st})
+		if err != nil && !s.cfg.concernsContent(err) {
+			return relay.Settled{}, err
+		}
+		if err != nil {
+			out.Failed[st.Partition] = err
+			continue
+		}
+		out.Lost, out.Released = append(out.Lost, one.Lost...), append(out.Released, one.Released...)
+	}
+	return out, nil
+}
+
+// settleTogether applies settlements in one transaction: all whose leases hold, or none.
+func (s *Store) settleTogether(ctx context.Context, name string, settlements []relay.Settlement) (out relay.Settled, err error) {
+	err = s.write(ctx, "settle", relaxed, func(t txn) error {
 		out = relay.Settled{}
-		for _, st := range settlements {
-			var position int64
-			err := t.get(ctx, fenceSQL, []any{name, st.Partition, owner.ID, st.Epoch}, &position)
-			if errors.Is(err, sql.ErrNoRows) {
+		if err := s.incarnation.replaced(); err != nil {
+			return err
+		}
+		for i := range settlements {
+			st := &settlements[i]
+			released, err := t.settleFenced(ctx, name, st)
+			if errors.Is(err, relay.ErrLeaseLost) {
 				out.Lost = append(out.Lost, st.Partition)
 				continue
 			}
-			if err != nil {
-				return err
-			}
-			released, err := t.settle(ctx, name, st, position)
 			if err != nil {
 				return fmt.Errorf("partition %d: %w", st.Partition, err)
 			}
@@ -67,16 +86,36 @@ func (s *Store) Settle(ctx context.Context, name string, owner relay.Owner, sett
 	return out, nil
 }
 
-// settle applies a settlement and returns the keys that are held no longer. position is that of the stored cursor.
-func (t txn) settle(ctx context.Context, name string, st relay.Settlement, position int64) ([]string, error) {
-	for _, p := range st.Parked {
-		if err := t.park(ctx, name, st.Partition, p, position); err != nil {
-			return nil, fmt.Errorf("park message %d: %w", p.Sequence, err)
+// settleFenced applies a settlement if it is the next one under a lease that holds, and returns the keys that are held no
+// longer. Errors: relay.ErrLeaseLost.
+func (t txn) settleFenced(ctx context.Context, name string, st *relay.Settlement) ([]string, error) {
+	if err := t.s.checkPartition(st.Partition); err != nil {
+		return nil, &unsettled{err}
+	}
+	last, err := t.lease(ctx, name, relay.LeaseRef{Partition: st.Partition, Token: st.Token})
+	if err != nil {
+		return nil, err
+	}
+	content := st.Digest()
+	switch {
+	case st.Number == last.number && bytes.Equal(content[:], last.content):
+		return t.notHeld(ctx, name, st.Release)
+	case st.Number != last.number+1:
+		return nil, relay.ErrLeaseLost
+	}
+	return t.settle(ctx, name, st, content[:])
+}
+
+// settle applies a settlement and returns the keys that are held no longer.
+func (t txn) settle(ctx context.Context, name string, st *relay.Settlement, content []byte) ([]string, error) {
+	for i := range st.Parked {
+		if err := t.park(ctx, name, st.Partition, &st.Parked[i]); err != nil {
+			return nil, fmt.Errorf("park message %d: %w", st.Parked[i].Sequence, err)
 		}
 	}
-	for _, d := range st.Dead {
-		if err := t.deadLetter(ctx, name, st.Partition, d, position); err != nil {
-			return nil, fmt.Errorf("dead-letter message %d: %w", d.Sequence, err)
+	for i := range st.Dead {
+		if err := t.deadLetter(ctx, name, st.Partition, &st.Dead[i]); err != nil {
+			return nil, fmt.Errorf("dead-letter message %d: %w", st.Dead[i].Sequence, err)
 		}
 	}
 	if len(st.Removed) > 0 {
@@ -84,23 +123,41 @@ func (t txn) settle(ctx context.Context, name string, st relay.Settlement, posit
 			return nil, err
 		}
 	}
-	for _, h := range st.Held {
-		if err := t.hold(ctx, name, st.Partition, h); err != nil {
-			return nil, fmt.Errorf("hold key %q: %w", h.Key, err)
+	for i := range st.Held {
+		if err := t.hold(ctx, name, st.Partition, st.Held[i]); err != nil {
+			return nil, fmt.Errorf("hold key %q: %w", st.Held[i].Key, err)
 		}
 	}
 	released, err := t.release(ctx, name, st)
 	if err != nil {
 		return nil, err
 	}
-	_, err = t.exec(ctx, moveSQL, name, st.Partition, st.Moved, st.Cursor.Position, t.now, st.DeliveredCount, st.FailedCount)
+	_, err = t.exec(ctx, moveSQL, name, st.Partition, st.Moved, st.Cursor.Position, t.now, st.DeliveredCount, st.FailedCount,
+		st.Number, content)
 	return released, err
 }
 
-// errNotInLog refuses a settlement that would lose a message.
-var errNotInLog = errors.New("it is not in the log of this partition")
+// unsettled is why a settlement cannot be applied that lies in what it says.
+type unsettled struct{ error }
 
-func (t txn) park(ctx context.Context, name string, partition int, p relay.Parked, position int64) error {
+func (u *unsettled) Unwrap() error { return u.error }
+
+// errNotInLog refuses a settlement that would lose a message.
+var errNotInLog = &unsettled{errors.New("it is not in the log of this partition")}
+
+// concernsContent says that an error is that of what was to be written, and not of the database.
+func (c Config) concernsContent(err error) bool {
+	if _, ok := errors.AsType[*unsettled](err); ok {
+		return true
+	}
+	switch c.primary(err) {
+	case codeGeneric, codeTooBig, codeConstraint, codeMismatch:
+		return true
+	}
+	return false
+}
+
+func (t txn) park(ctx context.Context, name string, partition int, p *relay.Parked) error {
 	due := sql.Null[int64]{V: t.now + p.After.Microseconds(), Valid: !p.Waits}
 	attempt := 0
 	if p.Reason == relay.ParkRetry {
@@ -111,20 +168,15 @@ func (t txn) park(ctx context.Context, name string, partition int, p relay.Parke
 		return err
 	}
 	args := []any{name, p.Sequence, partition, string(p.Reason), p.Attempts, due, t.now, entry}
-	if p.FromLog {
-		if n, err := t.exec(ctx, parkLogSQL, args...); err != nil || n > 0 {
-			return err
-		}
-	}
-	n, err := t.exec(ctx, parkAgainSQL, append(args, p.Redrives)...)
-	// What the cursor has passed was put aside by the same settlement, whose answer was lost.
-	if err != nil || n > 0 || !p.FromLog || p.Sequence <= position {
+	if !p.FromLog {
+		_, err := t.exec(ctx, parkAgainSQL, args...)
 		return err
 	}
-	if died, err := t.hasDied(ctx, name, partition, p.Sequence); err != nil || died {
-		return err
+	n, err := t.exec(ctx, parkLogSQL, args...)
+	if err == nil && n == 0 {
+		return errNotInLog
 	}
-	return errNotInLog
+	return err
 }
 
 // entry is a history entry as a parameter, NULL without a cause.

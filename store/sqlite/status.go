@@ -11,9 +11,13 @@ import (
 
 // Each count reads one more than relay.CountLimit (10,000) index entries at most.
 const (
-	knownSQL   = `SELECT relay FROM {prefix}cursors UNION SELECT relay FROM {prefix}relays ORDER BY relay`
-	cursorsSQL = `SELECT partition, owner, epoch, lease_until, position, settled_at, delivered, failed FROM {prefix}cursors
-		WHERE relay = ? ORDER BY partition`
+	knownSQL = `SELECT relay FROM {prefix}cursors UNION SELECT relay FROM {prefix}relays ORDER BY relay`
+	// ?2 is the incarnation, ?3 now. A lease that does not hold has no owner.
+	cursorsSQL = `SELECT c.partition, coalesce(o.owner, ''), coalesce(o.alive_until, 0), c.leased, c.number, c.position, c.settled_at,
+			c.delivered, c.failed
+		FROM {prefix}cursors c LEFT JOIN {prefix}relays o ON o.relay = c.relay AND o.owner = c.owner AND o.alive_until > ?3
+			AND c.incarnation IN ('', ?2)
+		WHERE c.relay = ?1 ORDER BY c.partition`
 	backlogSQL = `SELECT count(*) FROM (SELECT 1 FROM {prefix}log l WHERE l.partition = ?2 AND l.seq > ?3
 		AND NOT EXISTS (SELECT 1 FROM {prefix}parked p WHERE p.relay = ?1 AND p.seq = l.seq) LIMIT 10001)`
 	oldestSQL = `SELECT max(created_at) FROM (SELECT l.created_at FROM {prefix}log l WHERE l.partition = ?2 AND l.seq > ?3
@@ -24,7 +28,7 @@ const (
 		(SELECT count(*) FROM (SELECT 1 FROM {prefix}held WHERE relay = ?1 LIMIT 10001)),
 		(SELECT count(*) FROM (SELECT 1 FROM {prefix}dead WHERE state = 'open' AND relay = ?1 LIMIT 10001)),
 		(SELECT max(died_at) FROM (SELECT died_at FROM {prefix}dead WHERE state = 'open' AND relay = ?1 ORDER BY number LIMIT 1))`
-	ownersSQL = `SELECT owner, host, version, started_at, seen_at, alive_until > ?2 FROM {prefix}relays WHERE relay = ?1
+	ownersSQL = `SELECT owner, host, version, started_at, seen_at, alive_until > ?2 FROM {prefix}relays WHERE relay = ?1 AND member
 		ORDER BY started_at, owner`
 )
 
@@ -53,14 +57,15 @@ func (s *Store) Status(ctx context.Context) (relay.Status, error) {
 }
 
 func (t txn) relayStatus(ctx context.Context, r *relay.RelayStatus) error {
-	err := t.each(ctx, cursorsSQL, []any{r.Name}, func(rows *sql.Rows) error {
+	leased := make(map[int]bool)
+	err := t.each(ctx, cursorsSQL, []any{r.Name, t.s.incarnation.text, t.now}, func(rows *sql.Rows) error {
 		var p relay.PartitionStatus
 		var until, settled, delivered, failed int64
-		err := rows.Scan(&p.Partition, &p.Owner, &p.Epoch, &until, &p.Position, &settled, &delivered, &failed)
-		if until > t.now {
+		var ever bool
+		err := rows.Scan(&p.Partition, &p.Owner, &until, &ever, &p.Settlements, &p.Position, &settled, &delivered, &failed)
+		leased[p.Partition] = ever
+		if p.Owner != "" {
 			p.LeaseLeft = micros(until - t.now)
-		} else {
-			p.Owner = ""
 		}
 		p.SettledAgo = micros(t.now - settled)
 		r.Partitions = append(r.Partitions, p)
@@ -76,7 +81,7 @@ func (t txn) relayStatus(ctx context.Context, r *relay.RelayStatus) error {
 			return err
 		}
 	}
-	r.Partitions = slices.DeleteFunc(r.Partitions, func(p relay.PartitionStatus) bool { return p.Epoch == 0 }) // never leased
+	r.Partitions = slices.DeleteFunc(r.Partitions, func(p relay.PartitionStatus) bool { return !leased[p.Partition] })
 	var parked, held, dead int64
 	var oldestParked, oldestDead sql.Null[int64]
 	err = t.get(ctx, exceptionsSQL, []any{r.Name}, &parked, &oldestParked, &held, &dead, &oldestDead)

@@ -17,16 +17,17 @@ import (
 // Store is an outbox in a SQLite database with everything that relays and operators keep about it. It is safe for
 // concurrent use. It holds nothing that needs closing: close the *sql.DB when every relay has stopped.
 type Store struct {
-	cfg        Config
-	db         *sql.DB
-	partitions atomic.Int64         // as opened; a relay works with this number until it is restarted
-	publishing atomic.Int64         // the number with which messages are written, 0 while it is the same
-	prepared   map[string]*sql.Stmt // by the text that the code uses; not changed after New
-	fetches    unions
-	dues       unions
-	writers    writers
-	turn       *turn
-	wake       signal.Broadcast
+	cfg         Config
+	db          *sql.DB
+	partitions  atomic.Int64         // as opened; a relay works with this number until it is restarted
+	publishing  atomic.Int64         // the number with which messages are written, 0 while it is the same
+	prepared    map[string]*sql.Stmt // by the text that the code uses; not changed after New
+	fetches     unions
+	dues        unions
+	writers     writers
+	turn        *turn
+	wake        signal.Broadcast
+	incarnation incarnation
 }
 
 var (
@@ -71,7 +72,12 @@ func open(ctx context.Context, db *sql.DB, cfg Config) (*Store, error) {
 	}
 	s := &Store{cfg: cfg, db: db, turn: newTurn()}
 	s.fetches.text, s.dues.text = fetchSQL, dueSQL
-	err = s.patiently(ctx, func() error { return s.checkDatabase(ctx) })
+	err = s.patiently(ctx, func() error {
+		if err := s.checkDatabase(ctx); err != nil {
+			return err
+		}
+		return s.findIncarnation(ctx)
+	})
 	if err != nil {
 		return nil, cfg.explain("open the SQLite database", err)
 	}
@@ -131,10 +137,10 @@ func (s *Store) prepare(ctx context.Context) error {
 	s.prepared = make(map[string]*sql.Stmt)
 	for _, text := range []string{
 		lockSQL, markTxSQL, sameTxSQL, insertSQL, insertManySQL, writtenSQL,
-		heartbeatSQL, renewSQL, viewSQL,
+		heartbeatSQL, viewSQL, beginFileSQL,
 		runSQL, loneSQL,
-		fenceSQL, moveSQL, removeSQL, parkLogSQL, parkAgainSQL, hasDiedSQL, buryParkedSQL, buryLogSQL, unparkSQL,
-		isOpenSQL, movedOnSQL, holdSQL, nextHeadSQL, newHeadSQL, dueNowSQL, unholdSQL,
+		leaseSQL, moveSQL, removeSQL, parkLogSQL, parkAgainSQL, buryParkedSQL, buryLogSQL, unparkSQL,
+		isOpenSQL, holdSQL, nextHeadSQL, newHeadSQL, dueNowSQL, unholdSQL,
 		resolveSQL, waitsForSQL, heldHeadSQL, sentBackSQL, redriveSQL, redrivenHeadSQL,
 		claimSQL, heldAmongSQL, watermarkSQL, markSQL, versionSQL, setVersionSQL, takeSQL,
 		recordAttemptSQL, trimAttemptsSQL,

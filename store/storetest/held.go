@@ -12,6 +12,7 @@ import (
 
 var heldTests = []test{
 	{name: "HeldKeysAreListedLongestHeldFirst", run: heldKeysAreListed},
+	{name: "HeldKeysAreFoundAmongOthers", run: heldKeysAreFound},
 	{name: "HeldKeyIsShownWithItsMessages", run: heldKeyIsShown},
 	{name: "RetryMakesTheKeyDue", run: retryMakesDue},
 	{name: "RetryIsRefusedWhileTheKeyWaitsForADecision", run: retryRefused},
@@ -62,6 +63,23 @@ func heldKeysAreListed(e *env) {
 	}
 	for range e.ListHeld(e.ctx, "one") {
 		break // a caller may stop early
+	}
+}
+
+func heldKeysAreFound(e *env) {
+	one, two := e.worker("one", "a"), e.worker("two", "a")
+	one.hold("order/1", 1, time.Hour)
+	one.hold("order/2", 2, 0)
+	two.drain()
+	two.hold("order/9", 1, time.Hour)
+	for _, c := range []struct{ asked, want []string }{
+		{[]string{"order/2", "order/3", "Order/1", "order/9", "order/1", "order/1 "}, []string{"order/1", "order/2"}},
+		{[]string{"order/3"}, nil},
+	} {
+		got, err := e.FindHeld(e.ctx, "one", c.asked)
+		e.must(err, "find held keys")
+		slices.Sort(got)
+		e.wantIDs("held keys", got, c.want)
 	}
 }
 

@@ -105,14 +105,14 @@ func parkingAgain(e *env) {
 	seq := w.hold(key, 2, 0)[0].Message.Sequence
 	_, before, err := e.ShowHeld(e.ctx, "r", key, 10)
 	e.must(err, "show held")
-	again := func(reason relay.ParkReason, attempts int, cause string, fromLog bool) {
+	again := func(reason relay.ParkReason, attempts int, cause string) {
 		w.settle(relay.Settlement{Partition: e.partition(key), Parked: []relay.Parked{
-			{Sequence: seq, Key: key, FromLog: fromLog, Waits: true, Reason: reason, Attempts: attempts, Cause: cause},
+			{Sequence: seq, Key: key, Waits: true, Reason: reason, Attempts: attempts, Cause: cause},
 		}})
 	}
-	again(relay.ParkRetry, 2, "second failure", false)
-	again(relay.ParkSnoozed, 2, "snoozed for a while", false)
-	again(relay.ParkRetry, 3, "third failure", true)
+	again(relay.ParkRetry, 2, "second failure")
+	again(relay.ParkSnoozed, 2, "snoozed for a while")
+	again(relay.ParkRetry, 3, "third failure")
 	_, parked, err := e.ShowHeld(e.ctx, "r", key, 10)
 	e.must(err, "show held")
 	if len(parked) != 2 {

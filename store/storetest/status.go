@@ -150,8 +150,8 @@ func statusOwners(e *env) {
 		return false
 	})
 	r := e.status("r")
-	if len(r.Owners) != 2 || len(r.Partitions) != 2 {
-		e.t.Fatalf("owners %+v and partitions %+v, want two of each", r.Owners, r.Partitions)
+	if len(r.Owners) != 2 || len(r.Partitions) != e.partitions {
+		e.t.Fatalf("owners %+v and partitions %+v, want two and %d", r.Owners, r.Partitions, e.partitions)
 	}
 	for _, got := range r.Owners {
 		if time.Since(got.Started).Abs() > time.Minute || got.SeenAgo < 0 || got.Alive != (got.ID == "host-1") {
@@ -162,8 +162,9 @@ func statusOwners(e *env) {
 		}
 	}
 	for i, p := range r.Partitions {
-		if p.Partition != 2*i || p.Owner != o.ID || p.Settlements != 0 || p.LeaseLeft <= 0 || p.LeaseLeft > longTTL || p.SettledAgo < 0 {
-			e.t.Errorf("partition is shown as %+v", p)
+		held := i%2 == 0
+		if p.Partition != i || held != (p.Owner == o.ID) || held != (p.LeaseLeft > 0) || p.LeaseLeft > longTTL || p.Settlements != 0 || p.SettledAgo < 0 {
+			e.t.Errorf("partition %d is shown as %+v", i, p)
 		}
 	}
 }

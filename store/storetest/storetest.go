@@ -30,6 +30,7 @@ type Store[Tx any] interface {
 // operations is the part of a store that has nothing to do with the type of its transactions.
 type operations interface {
 	relay.Store
+	relay.HeldFinder
 	relay.Maintainer
 	relay.HeldStore
 	relay.StatusStore

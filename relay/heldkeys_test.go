@@ -1,0 +1,156 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/memory"
+)
+
+// kinds runs a test with handlers without and with transactions.
+func kinds(t *testing.T, test func(t *testing.T, b *bundle, tx bool, handle func(r *relay.Relay, h postrider.Handler))) {
+	t.Helper()
+	for name, tx := range map[string]bool{"Handle": false, "HandleTx": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := faulty(t, func(op string, done bool) error {
+					switch { // so that much happens meanwhile
+					case op == "FindHeld" && done:
+						time.Sleep(30 * time.Millisecond)
+					case op == "Fetch" || op == "Due" || op == "Settle":
+						time.Sleep(time.Millisecond)
+					}
+					return nil
+				})
+				test(t, b, tx, func(r *relay.Relay, h postrider.Handler) {
+					if !tx {
+						handle(t, r, h)
+						return
+					}
+					err := relay.HandleTxFunc(r, "t", func(ctx context.Context, _ *memory.Tx, m *postrider.Message) error { return h(ctx, m) })
+					if err != nil {
+						t.Fatal(err)
+					}
+				})
+			})
+		})
+	}
+}
+
+// TestMoreHeldKeysThanMemoryTakes: more keys are held than MaxHeldKeys. Other keys flow, messages that come for a held key
+// wait for it, also when another process has taken over, and when the failing ones succeed all come in order.
+func TestMoreHeldKeysThanMemoryTakes(t *testing.T) {
+	t.Parallel()
+	kinds(t, func(t *testing.T, b *bundle, _ bool, handle func(r *relay.Relay, h postrider.Handler)) {
+		const keys, limit = 400, 40
+		j := &journal{}
+		var healed atomic.Bool
+		h := func(ctx context.Context, m *postrider.Message) error {
+			if m.Key != "other" && !healed.Load() {
+				return postrider.Retry(10*time.Minute, errBoom)
+			}
+			return j.take(ctx, m)
+		}
+		want := make(map[string][]string)
+		round := func() {
+			for i := range keys {
+				m := b.msg(fmt.Sprint("held/", i))
+				want[m.Key] = append(want[m.Key], m.ID)
+				b.publish(m)
+			}
+			pass(5 * time.Second)
+		}
+		for n := range 2 {
+			r := b.relay(relay.Config{MaxHeldKeys: limit, MaxInFlight: 60})
+			handle(r, h)
+			stop := b.start(r)
+			round()
+			round()
+			if got := b.status().Held.N; got != keys {
+				t.Fatalf("%d keys are held, want %d", got, keys)
+			}
+			b.publish(b.msg("other"))
+			pass(2 * time.Second)
+			c := r.Counters()
+			if len(j.of("other")) != n+1 {
+				t.Errorf("a message of another key is not delivered in two seconds: %+v", c)
+			}
+			if c.HeldKeys > limit+1 || c.HeldKeys != c.Held {
+				t.Errorf("%d held keys in memory, %d counted, want %d at most", c.Held, c.HeldKeys, limit+1)
+			}
+			stop()
+		}
+		if j.len() != 2 {
+			t.Fatalf("%d messages are delivered, want those of the other key only: some have overtaken their key's first", j.len())
+		}
+		healed.Store(true)
+		r := b.relay(relay.Config{MaxHeldKeys: limit, MaxInFlight: 60})
+		handle(r, h)
+		b.start(r)
+		pass(time.Hour)
+		for key, ids := range want {
+			if got := j.of(key); !slices.Equal(got, ids) {
+				t.Errorf("key %s: got %v, want %v", key, got, ids)
+			}
+		}
+		b.wantNothingLeft(r)
+	})
+}
+
+// TestHeldKeysAtRandom: keys fail and succeed at random while messages come, with fewer held keys in memory than there are.
+// Every message is delivered once, in the order of its key.
+func TestHeldKeysAtRandom(t *testing.T) {
+	t.Parallel()
+	for range 3 {
+		seed := rand.Uint64()
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			kinds(t, func(t *testing.T, b *bundle, tx bool, handle func(r *relay.Relay, h postrider.Handler)) {
+				random := rand.New(rand.NewPCG(seed, 1))
+				j := &journal{}
+				var calls atomic.Uint64
+				r := b.relay(relay.Config{
+					MaxHeldKeys: 5, MaxInFlight: 30, MaxAttempts: 1 << 20, BackoffBase: 10 * time.Millisecond, BackoffMax: time.Second,
+				})
+				handle(r, func(ctx context.Context, m *postrider.Message) error {
+					if calls.Add(1)%3 != 0 {
+						return errBoom
+					}
+					return j.take(ctx, m)
+				})
+				b.start(r)
+				want := make(map[string][]string)
+				for range 1500 {
+					m := b.msg(fmt.Sprint("k", random.IntN(60)))
+					if random.IntN(10) == 0 {
+						m.DeliverAfter = time.Duration(random.IntN(100)) * time.Millisecond
+						m.Key = fmt.Sprint("later", random.IntN(1_000_000)) // it promises no order with what is published after it
+					}
+					want[m.Key] = append(want[m.Key], m.ID)
+					b.publish(m)
+					time.Sleep(time.Duration(random.IntN(5)) * time.Millisecond)
+				}
+				pass(30 * time.Minute)
+				for key, ids := range want {
+					got := j.of(key)
+					if tx { // a handler runs again after a transaction that was rolled back
+						got = slices.Compact(got)
+					}
+					if !slices.Equal(got, ids) {
+						t.Errorf("key %s: got %v, want %v", key, got, ids)
+					}
+				}
+				b.wantNothingLeft(r)
+			})
+		})
+	}
+}

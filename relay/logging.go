@@ -1,0 +1,89 @@
+package relay
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/postrider/postrider"
+)
+
+// outage counts failures of one operation, so that a log says once when it begins to fail and once when it works again. It
+// has no lock of its own.
+type outage struct {
+	since    time.Time
+	failures int
+}
+
+// failed notes a failure and reports whether it is the first one since the operation worked.
+func (o *outage) failed(now time.Time) (began bool) {
+	if o.failures++; o.failures > 1 {
+		return false
+	}
+	o.since = now
+	return true
+}
+
+// succeeded notes that the operation works. If it failed before, it says for how long and how often.
+func (o *outage) succeeded(now time.Time) (lasted time.Duration, failures int, ended bool) {
+	if o.failures == 0 {
+		return 0, 0, false
+	}
+	lasted, failures = now.Sub(o.since), o.failures
+	*o = outage{}
+	return lasted, failures, true
+}
+
+// failureLines is how many failed attempts a relay logs in a second. The rest are counted.
+const failureLines = 10
+
+// logLimit lets failureLines lines through in each second from the first one on.
+type logLimit struct {
+	since             time.Time
+	lines, suppressed int
+}
+
+// allows reports whether a line may be written now, or else whether it is the first one in its second that may not.
+func (l *logLimit) allows(now time.Time) (allowed, first bool) {
+	if now.Sub(l.since) >= time.Second {
+		l.since, l.lines = now, 0
+	}
+	if l.lines++; l.lines <= failureLines {
+		return true, false
+	}
+	l.suppressed++
+	return false, l.suppressed == 1
+}
+
+// logFailure tells operators why a message is put off: each failed attempt, and each message that no handler takes, up to
+// failureLines a second. A handler that puts a message off by itself is not of interest.
+func (r *Relay) logFailure(it *item, attempt int, reason ParkReason, after time.Duration, v *verdict, again bool) {
+	level, text := slog.LevelWarn, "attempt failed"
+	switch {
+	case reason == ParkUnhandled && !again:
+		text = "no handler takes the message"
+	case reason != ParkRetry && !v.is(postrider.BrokerUnavailable):
+		level, text = slog.LevelDebug, "message is put off"
+	}
+	if !r.cfg.Logger.Enabled(r.life, level) {
+		return
+	}
+	if level == slog.LevelWarn {
+		allowed, first := r.failures.allows(time.Now())
+		if first {
+			time.AfterFunc(time.Second, r.logSuppressed)
+		}
+		if !allowed {
+			return
+		}
+	}
+	r.cfg.Logger.Log(r.life, level, text, "relay", r.cfg.Name, "message", it.msg.ID, "type", it.msg.Type, "key", it.key,
+		"tenant", it.msg.Tenant, "attempt", attempt, "reason", reason, "next_attempt_in", after, "cause", firstLine(v.cause))
+}
+
+// logSuppressed says how many lines logFailure has left out.
+func (r *Relay) logSuppressed() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cfg.Logger.Warn("more attempts failed than are logged one by one", "relay", r.cfg.Name, "not_logged", r.failures.suppressed)
+	r.failures.suppressed = 0
+}

@@ -1,0 +1,84 @@
+package relay_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay"
+)
+
+// logged makes a relay whose log, at the default level, can be read when it has stopped.
+func (b *bundle) logged(cfg relay.Config) (*relay.Relay, *bytes.Buffer) {
+	b.t.Helper()
+	var text bytes.Buffer
+	cfg.Name, cfg.Logger = "r", slog.New(slog.NewTextHandler(&text, nil))
+	r, err := relay.New(b.store, cfg)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return r, &text
+}
+
+// TestFailedAttemptIsLogged: each failed attempt is a line at the default level. A snooze is none.
+func TestFailedAttemptIsLogged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		r, text := b.logged(relay.Config{MaxAttempts: 3})
+		handle(t, r, func(_ context.Context, m *postrider.Message) error {
+			if m.Key == "snoozed" {
+				return postrider.Snooze(time.Hour)
+			}
+			return errBoom
+		})
+		b.publish(b.msgs("order/42", "snoozed")...)
+		stop := b.start(r)
+		pass(time.Minute)
+		stop()
+		for _, line := range []string{
+			"level=WARN msg=\"attempt failed\" relay=r message=m001 type=t key=order/42 tenant=\"\" attempt=1 reason=retry next_attempt_in=",
+			"attempt=2 reason=retry", "cause=boom", "level=ERROR msg=\"message is dead\"",
+		} {
+			if !strings.Contains(text.String(), line) {
+				t.Errorf("the log does not have %q:\n%s", line, text)
+			}
+		}
+		if n := strings.Count(text.String(), "attempt failed"); n != 2 || strings.Contains(text.String(), "snoozed") {
+			t.Errorf("%d lines of failed attempts, want 2, and none of the snooze:\n%s", n, text)
+		}
+	})
+}
+
+// TestManyFailedAttemptsFillNoLog: a thousand attempts that fail at once are few lines, and a count of the others.
+func TestManyFailedAttemptsFillNoLog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		r, text := b.logged(relay.Config{})
+		var failed atomic.Int32
+		handle(t, r, func(context.Context, *postrider.Message) error {
+			failed.Add(1)
+			return postrider.Retry(time.Hour, errBoom)
+		})
+		for i := range 1000 {
+			b.publish(b.msg(fmt.Sprint(i)))
+		}
+		stop := b.start(r)
+		pass(time.Minute)
+		stop()
+		if n := strings.Count(text.String(), "attempt failed"); n < 1 || n > 30 {
+			t.Errorf("%d lines of %d failed attempts, want 30 at most", n, failed.Load())
+		}
+		if !strings.Contains(text.String(), "not_logged=9") {
+			t.Errorf("the log does not count what it leaves out:\n%s", text)
+		}
+	})
+}

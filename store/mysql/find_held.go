@@ -1,0 +1,18 @@
+package mysqlstore
+
+import (
+	"context"
+
+	"github.com/postrider/postrider/relay"
+)
+
+var _ relay.HeldFinder = (*Store)(nil)
+
+// FindHeld implements relay.HeldFinder.
+func (s *Store) FindHeld(ctx context.Context, name string, keys []string) (found []string, err error) {
+	err = s.read(ctx, "find held keys", func(t txn) error {
+		found, err = t.heldAmong(ctx, name, keys)
+		return err
+	})
+	return found, err
+}
