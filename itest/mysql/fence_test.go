@@ -137,8 +137,8 @@ func TestCrashEndsEveryLease(t *testing.T) {
 				t.Errorf("fetched %+v, %v; want the partition lost", batches, err)
 			}
 			v, err := s.Heartbeat(t.Context(), "r", relay.Owner{ID: "b"}, ttl)
-			if err != nil || len(v.Partitions) != 1 || v.Partitions[0].Owner != "" {
-				t.Errorf("view %+v, %v; want a partition that nobody holds", v, err)
+			if err != nil || len(v.Partitions) > 0 {
+				t.Errorf("view %+v, %v; want no partition that is held", v, err)
 			}
 			if l, ok := acquire(t, s, "b", ttl, false); ok {
 				t.Errorf("another process leased the partition at once: %+v", l)

@@ -24,10 +24,9 @@ const (
 	// viewSQL begins with the numbers of those that are alive and of those gone for ?2, and the incarnation.
 	viewSQL = `SELECT -1, (SELECT COUNT(*) FROM {prefix}relays WHERE relay = ?1 AND member AND alive_until > {now}),
 			(SELECT COUNT(*) FROM {prefix}relays WHERE relay = ?1 AND alive_until <= {now} - ?2), COALESCE({present}, ''), ''
-		UNION ALL SELECT c.partition_id, 0, 0, IF(c.incarnation = {present} AND r.owner <> '', c.owner, ''),
-			IF(c.incarnation = {present} AND r.owner <> '', c.token, '')
-		FROM {prefix}cursors c LEFT JOIN {prefix}relays r ON r.relay = c.relay AND r.owner = c.owner AND r.alive_until > {now}
-		WHERE c.relay = ?1 AND c.leased`
+		UNION ALL SELECT c.partition_id, 0, 0, c.owner, c.token
+		FROM {prefix}cursors c JOIN {prefix}relays r ON r.relay = c.relay AND r.owner = c.owner AND r.alive_until > {now}
+		WHERE c.relay = ?1 AND c.owner <> '' AND c.incarnation = {present}`
 	// Those of other relays stay: they tell since when there is no process.
 	// They are deleted by name, since a search that locks would wait for the heartbeats of others.
 	goneOwnersSQL = `SELECT owner FROM {prefix}relays WHERE relay = ?1 AND alive_until <= {now} - ?2`
