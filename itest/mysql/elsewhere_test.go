@@ -155,14 +155,14 @@ func TestKeysAreBytes(t *testing.T) {
 			d := newDatabase(t)
 			must(t, d.config.Apply(mysql.Charset(charset, "")))
 			w := newWorld(t, d, mysqlstore.Config{})
-			st := relay.Settlement{Partition: 0, Epoch: w.lease.Epoch}
+			st := relay.Settlement{Partition: 0, Token: w.lease.Token, Number: 1}
 			for i, key := range keys {
 				w.publish(key)
 				st.Parked = append(st.Parked, relay.Parked{Sequence: int64(i + 1), Key: key, FromLog: true, Reason: relay.ParkRetry,
 					Waits: true, Attempts: 1, Cause: "failed: " + key})
 				st.Held = append(st.Held, relay.HeldKey{Key: key, Sequence: int64(i + 1), Reason: relay.ParkRetry, After: time.Hour})
 			}
-			if _, err := w.store.Settle(t.Context(), "r", owner, []relay.Settlement{st}); err != nil {
+			if _, err := w.store.Settle(t.Context(), "r", []relay.Settlement{st}); err != nil {
 				t.Fatal(err)
 			}
 			for _, key := range keys {
@@ -191,7 +191,7 @@ func TestTimesAreOfTheDatabase(t *testing.T) {
 		must(t, s.Commit(t.Context(), tx))
 	}
 	s := newStore(t, d.open(t, nil), mysqlstore.Config{})
-	batches, err := s.Fetch(t.Context(), "r", relay.FetchRequest{Partitions: []relay.FetchPartition{{}}, Limit: 10, MaxBytes: 1 << 20})
+	batches, err := s.Fetch(t.Context(), "", relay.FetchRequest{Partitions: []relay.FetchPartition{{}}, Limit: 10, MaxBytes: 1 << 20})
 	must(t, err)
 	for _, r := range batches[0].Records {
 		if r.Delay < 59*time.Minute || r.Delay > time.Hour || time.Since(r.Message.CreatedAt).Abs() > time.Minute {
@@ -327,13 +327,13 @@ func TestNothingIsSettledBehindADeadlock(t *testing.T) {
 	w := newWorld(t, newDatabase(t), mysqlstore.Config{})
 	w.publish("k")
 	batches, err := w.store.Fetch(t.Context(), "r", relay.FetchRequest{
-		Partitions: []relay.FetchPartition{{Partition: 0, After: w.at}}, Limit: 10, MaxBytes: 1 << 20,
+		Partitions: []relay.FetchPartition{{LeaseRef: w.lease.Ref(), After: w.at}}, Limit: 10, MaxBytes: 1 << 20,
 	})
 	must(t, err)
 	lost := w.deadlocked()
 
-	_, err = w.store.CommitSettled(t.Context(), lost, "r", owner, relay.Settlement{
-		Partition: 0, Epoch: w.lease.Epoch, Cursor: batches[0].Next, Moved: true,
+	_, err = w.store.CommitSettled(t.Context(), lost, "r", relay.Settlement{
+		Partition: 0, Token: w.lease.Token, Number: 1, Cursor: batches[0].Next, Moved: true,
 		Delivered: []int64{batches[0].Records[0].Message.Sequence}, DeliveredCount: 1,
 	})
 	if n := w.count(`SELECT CAST(SUM(n) AS SIGNED) FROM accounts`); err == nil || n != 0 {

@@ -25,12 +25,17 @@ type world struct {
 
 var owner = relay.Owner{ID: "a", Host: "h", Version: "test"}
 
+// claim asks for the lease of partition 0.
+func claim(ttl time.Duration) relay.AcquireRequest {
+	return relay.AcquireRequest{Claims: []relay.Claim{{Partition: 0, Token: relay.NewToken()}}, TTL: ttl}
+}
+
 func newWorld(t testing.TB, d database, cfg mysqlstore.Config) *world {
 	t.Helper()
 	cfg.Partitions = 1
 	w := &world{t: t, db: d.migrated(t, nil, cfg)}
 	w.store = newStore(t, w.db, cfg)
-	leases, err := w.store.Acquire(t.Context(), "r", owner, []int{0}, time.Hour, relay.FromOldest)
+	leases, err := w.store.Acquire(t.Context(), "r", owner, claim(time.Hour))
 	must(t, err)
 	w.lease, w.at = leases[0], leases[0].Cursor
 	return w
@@ -71,7 +76,7 @@ func (w *world) publish(key string) string {
 func (w *world) fetch() (ids []string) {
 	w.t.Helper()
 	batches, err := w.store.Fetch(w.t.Context(), "r", relay.FetchRequest{
-		Partitions: []relay.FetchPartition{{Partition: 0, After: w.at}}, Limit: 1000, MaxBytes: 16 << 20,
+		Partitions: []relay.FetchPartition{{LeaseRef: w.lease.Ref(), After: w.at}}, Limit: 1000, MaxBytes: 16 << 20,
 	})
 	must(w.t, err)
 	for _, b := range batches {
@@ -279,7 +284,7 @@ func TestDroppingWaitsForNobody(t *testing.T) {
 	w.insert(open, "slow")
 	w.publish("k")
 	w.fetch()
-	_, err := w.store.Settle(t.Context(), "r", owner, []relay.Settlement{{Partition: 0, Epoch: w.lease.Epoch, Cursor: w.at, Moved: true}})
+	_, err := w.store.Settle(t.Context(), "r", []relay.Settlement{{Partition: 0, Token: w.lease.Token, Number: 1, Cursor: w.at, Moved: true}})
 	must(t, err)
 	impatient := newStore(t, d.open(t, map[string]string{"innodb_lock_wait_timeout": "1"}), mysqlstore.Config{})
 	m, err := impatient.Maintain(t.Context(), relay.Retention{})

@@ -34,7 +34,7 @@ func TestProcedurePublishes(t *testing.T) {
 	checkPartitions(t, db, 16)
 	var full, bare, nulls *postrider.Message
 	for p := range 16 {
-		batches, err := s.Fetch(t.Context(), "", relay.FetchRequest{Partitions: []relay.FetchPartition{{Partition: p}}, Limit: 100, MaxBytes: 1 << 20})
+		batches, err := s.Fetch(t.Context(), "", relay.FetchRequest{Partitions: []relay.FetchPartition{{LeaseRef: relay.LeaseRef{Partition: p}}}, Limit: 100, MaxBytes: 1 << 20})
 		must(t, err)
 		for _, b := range batches {
 			for _, r := range b.Records {

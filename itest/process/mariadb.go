@@ -53,18 +53,36 @@ func StartMariaDB(ctx context.Context, bin, dir string, settings ...string) (*Se
 	if out, err := create.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("create a MariaDB data directory in %s: %w\n%s", data, err, out)
 	}
-	return onFreePort(func(port int) (*Server, error) {
-		args := append([]string{"--no-defaults", "--datadir=" + data, "--port=" + strconv.Itoa(port),
-			"--socket=" + filepath.Join(data, "sock"), "--pid-file=" + filepath.Join(data, "pid")}, mariaSettings...)
-		p, err := Start(ctx, Command{
-			Name: "MariaDB", Path: bin, Args: append(args, settings...), Dir: data, User: owner, Env: []string{"TMPDIR=" + data},
-			Log: filepath.Join(dir, "mariadb.log"), Ready: "ready for connections",
-		})
-		if err != nil {
-			return nil, err
-		}
-		return &Server{p, fmt.Sprintf("mysql://root@127.0.0.1:%d/", port)}, nil
+	return onFreePort(func(port int) (*Server, error) { return runMariaDB(ctx, bin, dir, owner, port, settings) })
+}
+
+// RestartMariaDB starts a MariaDB that has ended, e.g. by Kill, on the data and the port that it had.
+func RestartMariaDB(ctx context.Context, bin, dir, url string, settings ...string) (*Server, error) {
+	var port int
+	if _, err := fmt.Sscanf(url, mariaURL, &port); err != nil {
+		return nil, fmt.Errorf("restart MariaDB at %q: %w", url, err)
+	}
+	owner, err := unprivileged("MariaDB", "mysql", "nobody")
+	if err != nil {
+		return nil, err
+	}
+	return runMariaDB(ctx, bin, dir, owner, port, settings)
+}
+
+const mariaURL = "mysql://root@127.0.0.1:%d/"
+
+func runMariaDB(ctx context.Context, bin, dir string, owner *syscall.Credential, port int, settings []string) (*Server, error) {
+	data := filepath.Join(dir, "mariadb")
+	args := append([]string{"--no-defaults", "--datadir=" + data, "--port=" + strconv.Itoa(port),
+		"--socket=" + filepath.Join(data, "sock"), "--pid-file=" + filepath.Join(data, "pid")}, mariaSettings...)
+	p, err := Start(ctx, Command{
+		Name: "MariaDB", Path: bin, Args: append(args, settings...), Dir: data, User: owner, Env: []string{"TMPDIR=" + data},
+		Log: filepath.Join(dir, "mariadb.log"), Ready: "ready for connections",
 	})
+	if err != nil {
+		return nil, err
+	}
+	return &Server{p, fmt.Sprintf(mariaURL, port)}, nil
 }
 
 // mariaInstaller finds the program that creates data directories: where the server's own installation has it, or in PATH.

@@ -25,7 +25,7 @@ const (
 // Every alias of a table is locked by itself.
 const lockTablesSQL = `LOCK TABLES {prefix}log WRITE, {prefix}log AS l WRITE, {prefix}meta WRITE, {prefix}cursors WRITE,
 	{prefix}cursors AS c WRITE, {prefix}relays WRITE, {prefix}parked WRITE, {prefix}parked AS p WRITE, {prefix}held WRITE,
-	{prefix}dead WRITE`
+	{prefix}dead WRITE, {prefix}decisions WRITE, {prefix}meta AS m WRITE, {prefix}incarnations AS i READ`
 
 // Repartition implements relay.Administrator. It locks the tables, for which it needs the privilege LOCK TABLES, and moves
 // all messages that the log still has in one transaction. Errors: relay.ErrAlive, relay.ErrUndelivered, relay.ErrInUse,
@@ -170,11 +170,11 @@ const (
 	setPartitionsSQL = `UPDATE {prefix}meta SET value = ? WHERE name = 'partitions'`
 	endSQL           = `SELECT GREATEST((SELECT value FROM {prefix}meta WHERE name = 'floor'), (SELECT COALESCE(MAX(seq), 0) FROM {prefix}log))`
 	// knownRelaysSQL is all relays with what their new cursors keep of the old.
-	knownRelaysSQL = `SELECT relay, MAX(position), MAX(epoch), SUM(delivered), SUM(failed), MAX(settled_at)
+	knownRelaysSQL = `SELECT relay, MAX(position), MAX(number), SUM(delivered), SUM(failed), MAX(settled_at)
 		FROM {prefix}cursors GROUP BY relay`
 	dropCursorsSQL = `DELETE FROM {prefix}cursors WHERE relay = ?`
-	newCursorSQL   = `INSERT INTO {prefix}cursors (relay, partition_id, position, gaps, epoch, delivered, failed, settled_at)
-		VALUES (?, ?, ?, '', ?, ?, ?, ?)`
+	newCursorSQL   = `INSERT INTO {prefix}cursors (relay, partition_id, position, gaps, number, leased, delivered, failed, settled_at)
+		VALUES (?, ?, ?, '', ?, TRUE, ?, ?, ?)`
 	// partitionOfSQL is postrider.PartitionOf of a key, or else an ID, among ? partitions.
 	partitionOfSQL = `CONV(LEFT(MD5(IF(message_key = '', id, message_key)), 8), 16, 10) % ?`
 )
@@ -185,16 +185,16 @@ var moveSQLs = []string{
 	`UPDATE {prefix}parked SET partition_id = ` + partitionOfSQL,
 	`UPDATE {prefix}dead SET partition_id = ` + partitionOfSQL,
 	`UPDATE {prefix}held SET partition_id = CONV(LEFT(MD5(message_key), 8), 16, 10) % ?`,
+	`UPDATE {prefix}decisions SET partition_id = CONV(LEFT(MD5(message_key), 8), 16, 10) % ?`,
 }
 
 // oldCursors is what is kept of a relay's cursors.
 type oldCursors struct {
-	relay                                         string
-	position, epoch, delivered, failed, settledAt int64
+	relay                                          string
+	position, number, delivered, failed, settledAt int64
 }
 
-// repartition changes everything while it is locked: every cursor goes to the end of the log, with an epoch above all that
-// the relay has had; a consumer's is beyond the log and stays there. Partition 0 takes over the counters.
+// repartition changes everything while it is locked: every cursor goes to the end of the log, under nobody's lease; a consumer's is beyond the log and stays there. Partition 0 takes over the counters.
 func (t txn) repartition(ctx context.Context, n int) error {
 	if _, err := t.exec(ctx, setPartitionsSQL, n); err != nil {
 		return err
@@ -206,7 +206,7 @@ func (t txn) repartition(ctx context.Context, n int) error {
 	var known []oldCursors
 	err := t.each(ctx, knownRelaysSQL, nil, func(rows *sql.Rows) error {
 		var o oldCursors
-		err := rows.Scan(&o.relay, &o.position, &o.epoch, &o.delivered, &o.failed, &o.settledAt)
+		err := rows.Scan(&o.relay, &o.position, &o.number, &o.delivered, &o.failed, &o.settledAt)
 		known = append(known, o)
 		return err
 	})
@@ -231,7 +231,7 @@ func (t txn) renewCursors(ctx context.Context, o oldCursors, position int64, n i
 		return err
 	}
 	for p := range n {
-		_, err := t.exec(ctx, newCursorSQL, o.relay, p, position, o.epoch+1, o.delivered, o.failed, o.settledAt)
+		_, err := t.exec(ctx, newCursorSQL, o.relay, p, position, o.number, o.delivered, o.failed, o.settledAt)
 		if err != nil {
 			return err
 		}
@@ -270,7 +270,7 @@ func (s *Store) ForgetRelay(ctx context.Context, name, by, reason string, discar
 			}
 			discarded += int(n)
 		}
-		for _, table := range []string{"parked", "held", "cursors", "relays"} {
+		for _, table := range []string{"parked", "held", "decisions", "cursors", "relays"} {
 			if _, err := t.exec(ctx, `DELETE FROM {prefix}`+table+` WHERE relay = ?`, name); err != nil {
 				return err
 			}

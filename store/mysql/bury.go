@@ -21,23 +21,13 @@ const (
 	buryLogSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `)
 		SELECT ?1, partition_id, seq, ` + messageColumns + `, ?7, 0, ?9, ?4, ?5, ?6, ?8, 'open', '', ''
 		FROM {prefix}log WHERE seq = ?2 AND partition_id = ?3`
-	unparkSQL  = `DELETE p FROM {prefix}parked p FORCE INDEX (PRIMARY) WHERE relay = ? AND seq = ?`
-	hasDiedSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ? AND partition_id = ? AND seq = ?)`
+	unparkSQL = `DELETE p FROM {prefix}parked p FORCE INDEX (PRIMARY) WHERE relay = ? AND seq = ?`
 )
 
 // deadLetter applies one entry of a settlement. rows are the parked rows that are locked.
-func (t txn) deadLetter(ctx context.Context, name string, partition int, d relay.Dead, rows map[int64]parkedState, l leased) error {
-	if d.FromLog {
-		// A message leaves the log for the dead letters once: then the same settlement came before, and its answer was lost.
-		if died, err := t.hasDied(ctx, name, partition, d.Sequence); err != nil || died {
-			return err
-		}
-	}
+func (t txn) deadLetter(ctx context.Context, name string, partition int, d relay.Dead, rows map[int64]parkedState) error {
 	b := burial{relay: name, partition: partition, seq: d.Sequence, reason: d.Reason, cause: d.Cause, attempts: d.Attempts}
-	if row, there := rows[d.Sequence]; there {
-		if row.redrives != d.Redrives {
-			return nil
-		}
+	if row, found := rows[d.Sequence]; found {
 		b.history = t.addEntry(row.history, d.Attempts, d.Cause)
 		delete(rows, d.Sequence)
 		return t.bury(ctx, b)
@@ -47,16 +37,10 @@ func (t txn) deadLetter(ctx context.Context, name string, partition int, d relay
 	}
 	b.history = t.addEntry("[]", d.Attempts, d.Cause)
 	n, err := t.exec(ctx, buryLogSQL, b.args(t.now)...)
-	if n == 0 && err == nil && !l.passed(d.Sequence) {
+	if n == 0 && err == nil {
 		return errNotInLog
 	}
 	return err
-}
-
-// hasDied says whether a message has a dead letter of any state.
-func (t txn) hasDied(ctx context.Context, name string, partition int, seq int64) (died bool, err error) {
-	err = t.get(ctx, hasDiedSQL, []any{name, partition, seq}, &died)
-	return died, err
 }
 
 // burial is a message on its way to the dead letters.

@@ -85,6 +85,13 @@ func (c *closing) candidates(f *fetch) gaps {
 	return out
 }
 
+// reset begins anew with a server whose sequences may have gone back.
+func (c *closing) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.old, c.next, c.at, c.tryAgain = 0, 0, 0, nil
+}
+
 func (c *closing) note(locked []int64, again int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

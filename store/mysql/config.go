@@ -3,6 +3,7 @@ package mysqlstore
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"time"
 
@@ -14,6 +15,7 @@ const (
 	DefaultPrefix        = "postrider_"
 	DefaultPartitions    = 8
 	DefaultCloseGapAfter = 5 * time.Second
+	DefaultIdleTimeout   = 15 * time.Second
 )
 
 // Config configures New and the migrations. The zero value of each field means its default.
@@ -29,6 +31,13 @@ type Config struct {
 	// and writing it, inside one INSERT, has to repeat the INSERT, which Insert and the procedure do by themselves. Default:
 	// DefaultCloseGapAfter.
 	CloseGapAfter time.Duration
+	// IdleTimeout is how long a transaction that this store begins may wait for its next statement before the server ends it,
+	// in whole seconds: a process that is paused in the middle of one keeps others waiting no longer than that. It applies to
+	// handlers in a transaction too (HandleTx, inbox, Outbox.InTx), while they execute no statement. At most relay.Config.LeaseTTL;
+	// a handler that computes for longer than this is undone. Default: DefaultIdleTimeout. Negative: no limit.
+	IdleTimeout time.Duration
+	// Logger hears what an operator should know. Default: slog.Default().
+	Logger *slog.Logger
 	// ErrorCode returns the number that MySQL gave a driver's error, 0 if it carries none. Default: the field Number of an
 	// unsigned integer type, which the MySQLError of go-sql-driver/mysql has.
 	ErrorCode func(error) int
@@ -43,6 +52,12 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.CloseGapAfter == 0 {
 		c.CloseGapAfter = DefaultCloseGapAfter
+	}
+	if c.IdleTimeout == 0 {
+		c.IdleTimeout = DefaultIdleTimeout
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
 	}
 	if c.ErrorCode == nil {
 		c.ErrorCode = codeOf
@@ -59,6 +74,10 @@ func (c Config) withDefaults() (Config, error) {
 	if c.CloseGapAfter < 0 {
 		faults = append(faults, fmt.Errorf("CloseGapAfter %s: want a positive time, or 0 for %s", c.CloseGapAfter,
 			DefaultCloseGapAfter))
+	}
+	if c.IdleTimeout > 0 && c.IdleTimeout < time.Second {
+		faults = append(faults, fmt.Errorf("IdleTimeout %s: want a second or more, 0 for %s, or a negative one for no limit",
+			c.IdleTimeout, DefaultIdleTimeout))
 	}
 	if len(faults) > 0 {
 		return c, fmt.Errorf("mysql store: %w", errors.Join(faults...))

@@ -1,12 +1,16 @@
 package mysqlstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // Everything in which MySQL and MariaDB differ, and what both must be like, stands in this file.
@@ -29,6 +33,7 @@ const (
 	codeMySQLNoWait    = 3572
 	codeMariaDBChanged = 1020
 	codeLeaseLost      = 50001 // of our own procedure
+	codeNotParked      = 50002 // of our own procedure
 )
 
 // kinds are the errors that the store has words for.
@@ -83,14 +88,107 @@ type server struct {
 	binlogFormat, mode string
 	maxPacket          int
 	autocommit         bool
-	isolation          string
+	variables          map[string]string // those of variablesSQL that the server knows, by their names in lower case
 }
 
 const serverSQL = `SELECT VERSION(), @@global.auto_increment_increment, @@auto_increment_increment, @@global.read_only,
 	@@global.log_bin, @@binlog_format, @@sql_mode, @@max_allowed_packet, @@autocommit`
 
-// isolationSQL finds what MySQL and newer versions of MariaDB call transaction_isolation.
-const isolationSQL = `SHOW VARIABLES WHERE Variable_name IN ('tx_isolation', 'transaction_isolation')`
+// variablesSQL finds variables that not every server knows. MySQL and newer versions of MariaDB call tx_isolation
+// transaction_isolation.
+const variablesSQL = `SHOW VARIABLES WHERE Variable_name IN ('tx_isolation', 'transaction_isolation', 'wsrep_on',
+	'disabled_storage_engines', 'group_replication_group_name', 'group_replication_single_primary_mode')`
+
+func (v *server) scanVariable(rows *sql.Rows) error {
+	var name, value string
+	err := rows.Scan(&name, &value)
+	if v.variables == nil {
+		v.variables = make(map[string]string)
+	}
+	v.variables[strings.ToLower(name)] = value
+	return err
+}
+
+func (v *server) mariaDB() bool { return strings.Contains(v.version, "MariaDB") }
+
+// groupReplication says that the server is a member of a group, in which only tables of InnoDB can be written.
+func (v *server) groupReplication() bool { return v.variables["group_replication_group_name"] != "" }
+
+// The engines of the table of incarnations.
+const (
+	engineMemory = "MEMORY"
+	engineInnoDB = "InnoDB"
+)
+
+// incarnationsEngine is MEMORY, or InnoDB on a server that does not allow it.
+func (v *server) incarnationsEngine() string {
+	if v.groupReplication() || strings.Contains(strings.ToUpper(v.variables["disabled_storage_engines"]), engineMemory) {
+		return engineInnoDB
+	}
+	return engineMemory
+}
+
+// checkCluster refuses clusters whose nodes all take writes: locks count for one node only.
+func (v *server) checkCluster(fault func(format string, args ...any)) {
+	if strings.EqualFold(v.variables["wsrep_on"], "ON") {
+		fault("wsrep_on is ON: the server belongs to a Galera cluster, whose nodes all take writes while locks count for one node only")
+	}
+	if v.groupReplication() && strings.EqualFold(v.variables["group_replication_single_primary_mode"], "OFF") {
+		fault("group_replication_single_primary_mode is OFF: all members take writes while locks count for one member only; " +
+			"switch to single-primary mode with SELECT group_replication_switch_to_single_primary_mode()")
+	}
+}
+
+// serverNameSQL names the server. MySQL has a UUID, which MariaDB (where /*!80000 is a comment) has not.
+const serverNameSQL = `CONCAT_WS('/', /*!80000 @@server_uuid, */ @@GLOBAL.server_id, @@hostname, @@port)`
+
+// The server ends a transaction that waits for its next statement for longer than a variable of the session says. Sessions
+// belong to the pool of the caller: the value is put back when the transaction ends. MySQL has no limit for transactions alone.
+const (
+	limitSQL = `SET @postrider_idle = COALESCE(@postrider_idle, @@SESSION.{idle}),
+		SESSION {idle} = IF(@@SESSION.{idle} BETWEEN 1 AND {seconds}, @@SESSION.{idle}, {seconds})`
+	unlimitSQL  = `SET SESSION {idle} = CAST(COALESCE(@postrider_idle, @@SESSION.{idle}) AS UNSIGNED), @postrider_idle = NULL`
+	idleMariaDB = `idle_transaction_timeout`
+	idleMySQL   = `wait_timeout`
+)
+
+// unlimitAnywhereSQL is unlimitSQL for a procedure: each server takes what the other one takes for a comment.
+var unlimitAnywhereSQL = `/*M!100000 ` + idleVariable(unlimitSQL, idleMariaDB, 0) + `; */ /*!80000 ` + idleVariable(unlimitSQL, idleMySQL, 0) + `; */`
+
+func idleVariable(text, name string, limit time.Duration) string {
+	return strings.NewReplacer("{idle}", name, "{seconds}", strconv.Itoa(int(limit/time.Second))).Replace(text)
+}
+
+// limits returns what sets the limit and what takes it back; "" for both if there is none.
+func (s *Store) limits() (limit, unlimit string) {
+	if s.cfg.IdleTimeout < 0 {
+		return "", ""
+	}
+	name := idleMySQL
+	if s.server.mariaDB() {
+		name = idleMariaDB
+	}
+	return idleVariable(limitSQL, name, s.cfg.IdleTimeout), idleVariable(unlimitSQL, name, s.cfg.IdleTimeout)
+}
+
+// sequence executes statements one after another until one fails; on MariaDB in one round trip.
+func (s *Store) sequence(ctx context.Context, on executor, statements ...string) error {
+	statements = slices.DeleteFunc(statements, func(text string) bool { return text == "" })
+	if s.server.mariaDB() && len(statements) > 1 {
+		statements = []string{atOnce(statements...)}
+	}
+	for _, text := range statements {
+		if _, err := on.ExecContext(ctx, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// atOnce makes one statement of several, on MariaDB.
+func atOnce(statements ...string) string {
+	return `BEGIN NOT ATOMIC ` + strings.Join(statements, `; `) + `; END`
+}
 
 func (v *server) dest() []any {
 	return []any{&v.version, &v.globalStep, &v.step, &v.readOnly, &v.binlog, &v.binlogFormat, &v.mode, &v.maxPacket,
@@ -102,7 +200,7 @@ func (v *server) check() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	name, oldest := "MySQL", oldestMySQL
-	if strings.Contains(v.version, "MariaDB") {
+	if v.mariaDB() {
 		name, oldest = "MariaDB", oldestMariaDB
 	}
 	var have [3]int
@@ -114,7 +212,7 @@ func (v *server) check() error {
 	}
 	if v.globalStep != 1 || v.step != 1 {
 		fault("auto_increment_increment is %d: sequences that are never used look like messages that have not been committed yet; "+
-			"set it to 1 (in a Galera cluster with wsrep_auto_increment_control = OFF, and publish on one node)", max(v.globalStep, v.step))
+			"set it to 1", max(v.globalStep, v.step))
 	}
 	if v.readOnly {
 		fault("the server is read_only; connect to the primary")
@@ -122,7 +220,8 @@ func (v *server) check() error {
 	if v.binlog && v.binlogFormat == "STATEMENT" {
 		fault("binlog_format is STATEMENT, with which nothing can be written at READ COMMITTED; set it to ROW or MIXED")
 	}
-	if v.isolation == "READ-UNCOMMITTED" {
+	v.checkCluster(fault)
+	if cmp.Or(v.variables["transaction_isolation"], v.variables["tx_isolation"]) == "READ-UNCOMMITTED" {
 		fault("transactions are READ UNCOMMITTED unless they say otherwise, and messages would be delivered before they are committed; " +
 			"set transaction_isolation to READ-COMMITTED or REPEATABLE-READ")
 	}

@@ -10,7 +10,7 @@ import (
 
 func TestServersThatAreRefused(t *testing.T) {
 	t.Parallel()
-	good := server{version: "8.4.2", globalStep: 1, step: 1, mode: "STRICT_TRANS_TABLES", autocommit: true, isolation: "REPEATABLE-READ"}
+	good := server{version: "8.4.2", globalStep: 1, step: 1, mode: "STRICT_TRANS_TABLES", autocommit: true, variables: map[string]string{"transaction_isolation": "REPEATABLE-READ"}}
 	for _, v := range []string{"8.0.13", "8.4.2-log", "9.1.0", "10.6.0-MariaDB", "10.11.19-MariaDB-0+deb12u1", "5.5.5-11.4.3-MariaDB-log", "12.0.1-MariaDB"} {
 		s := good
 		if s.version = v; s.check() != nil {
@@ -27,7 +27,7 @@ func TestServersThatAreRefused(t *testing.T) {
 		"set it to ROW or MIXED":              func(s *server) { s.binlog, s.binlogFormat = true, "STATEMENT" },
 		"add STRICT_TRANS_TABLES":             func(s *server) { s.mode = "ANSI" },
 		"autocommit is off":                   func(s *server) { s.autocommit = false },
-		"delivered before they are committed": func(s *server) { s.isolation = "READ-UNCOMMITTED" },
+		"delivered before they are committed": func(s *server) { s.variables = map[string]string{"tx_isolation": "READ-UNCOMMITTED"} },
 	} {
 		s := good
 		change(&s)

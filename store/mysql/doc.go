@@ -69,9 +69,14 @@
 //
 // # Locks
 //
+// The row of a lease in the table of cursors is the fence: whoever settles under a lease, checks it or takes it over writes that
+// row. A settlement changes it only if token, incarnation of the server (see incarnation.go) and number are right, in the
+// UPDATE that moves the cursor.
+//
 // Transactions of the store are READ COMMITTED: no gap is locked but for the closing of gaps, which lie before committed rows,
 // while publishers write behind them. Settlements and the decisions of operators lock the cursors of their partitions first,
-// in order, then parked messages, then held keys. What an inbox does in a user's transaction locks rows only: claims and keys
+// in order, then decisions, then parked messages, then held keys. Whoever wants a lease skips one that is locked. A heartbeat
+// writes the row of its process and nothing else. What an inbox does in a user's transaction locks rows only: claims and keys
 // in sorted order. A transaction of the store that is in a deadlock or meets a lock for too long is run again.
 //
 // # Retention

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -15,11 +15,15 @@ import (
 const (
 	// dueSQL lists what comes first in a partition, whether its time has come or not: held keys, and parked messages with a time of
 	// their own. Each part reads only from the front of an index. ?1 relay, ?2 partition, ?3 and ?4 limits.
-	dueSQL = `(SELECT due_at, partition_id, message_key, seq FROM {prefix}held
+	dueSQL = `(SELECT due_at, partition_id, message_key, seq, 0 FROM {prefix}held
 			WHERE relay = ?1 AND partition_id = ?2 AND due_at IS NOT NULL ORDER BY due_at LIMIT ?3)
-		UNION ALL (SELECT due_at, partition_id, '', seq FROM {prefix}parked
+		UNION ALL (SELECT due_at, partition_id, '', seq, 0 FROM {prefix}parked
 			WHERE relay = ?1 AND partition_id = ?2 AND due_at IS NOT NULL ORDER BY due_at, seq LIMIT ?4)`
-	dueClockSQL = `SELECT {now}, -1, '', 0`
+	dueClockSQL = `SELECT {now}, -1, '', 0, 1`
+	// dueLeasesSQL lists the leases that hold, %s among them, and dueDecisionsSQL has a row if a decision is to be applied.
+	dueLeasesSQL = `(SELECT 0, partition_id, '', 0, 2 FROM {prefix}cursors
+		WHERE relay = ? AND owner <> '' AND incarnation = {present} AND (%s))`
+	dueDecisionsSQL = `(SELECT 0, -1, '', 0, 3 FROM {prefix}decisions WHERE relay = ? AND state = 'open' LIMIT 1)`
 
 	parkedColumns = `partition_id, seq, reason, attempts, redrives, due_at, parked_at, ` + messageColumns
 	// runSQL is the head and followers of a held key, loneSQL a message with a time of its own: ?1 the place of the run.
@@ -40,11 +44,6 @@ type work struct {
 
 // Due implements relay.LogStore.
 func (s *Store) Due(ctx context.Context, name string, req relay.DueRequest) (relay.DueResult, error) {
-	for _, p := range req.Partitions {
-		if err := s.checkPartition(p); err != nil {
-			return relay.DueResult{}, fmt.Errorf("due: %w", err)
-		}
-	}
 	out, err := s.due(ctx, name, req)
 	return out, s.cfg.explain("due", err)
 }
@@ -54,6 +53,13 @@ func (s *Store) due(ctx context.Context, name string, req relay.DueRequest) (out
 	ahead, err := t.ahead(ctx, name, req)
 	if err != nil {
 		return out, err
+	}
+	out.Lost = ahead.lost(req)
+	if ahead.decisions {
+		held := slices.Sorted(maps.Keys(ahead.holds))
+		if out.Decisions, err = t.openDecisions(ctx, name, held); err != nil {
+			return out, err
+		}
 	}
 	due, _ := slices.BinarySearchFunc(ahead.work, ahead.now+1, func(w work, at int64) int { return cmp.Compare(w.due, at) })
 	t.now = ahead.now
@@ -73,30 +79,57 @@ func (s *Store) due(ctx context.Context, name string, req relay.DueRequest) (out
 
 // agenda is what comes first, in order.
 type agenda struct {
-	now  int64
-	work []work
+	now       int64
+	work      []work
+	holds     map[int]bool // the partitions whose leases hold
+	decisions bool         // some of the relay are open
+}
+
+// lost returns the partitions whose leases do not hold.
+func (a agenda) lost(req relay.DueRequest) (out []int) {
+	for _, l := range req.Leases {
+		if !a.holds[l.Partition] {
+			out = append(out, l.Partition)
+		}
+	}
+	return out
 }
 
 // ahead lists enough to fill the request and to know what is next.
 func (t txn) ahead(ctx context.Context, name string, req relay.DueRequest) (out agenda, err error) {
 	busyKeys, busySequences := set(req.BusyKeys), set(req.BusySequences)
 	parts := []string{dueClockSQL}
-	for _, p := range req.Partitions {
-		parts = append(parts, render(dueSQL, []any{name, p, req.Runs + 1 + len(busyKeys), req.Runs + 1 + len(busySequences)}))
+	terms := make([]string, len(req.Leases))
+	for i, l := range req.Leases {
+		terms[i] = render(leaseTerm, []any{l.Partition, l.Token})
 	}
+	if len(terms) > 0 {
+		parts = append(parts, strings.Replace(render(dueLeasesSQL, []any{name}), `%s`, strings.Join(terms, ` OR `), 1),
+			render(dueDecisionsSQL, []any{name}))
+	}
+	for _, l := range req.Leases {
+		parts = append(parts, render(dueSQL, []any{name, l.Partition, req.Runs + 1 + len(busyKeys), req.Runs + 1 + len(busySequences)}))
+	}
+	out.holds = make(map[int]bool)
 	err = t.each(ctx, strings.Join(parts, ` UNION ALL `), nil, func(rows *sql.Rows) error {
 		var w work
-		if err := rows.Scan(&w.due, &w.partition, &w.key, &w.seq); err != nil {
+		var kind int
+		if err := rows.Scan(&w.due, &w.partition, &w.key, &w.seq, &kind); err != nil {
 			return err
 		}
 		switch {
-		case w.partition < 0:
+		case kind == 1:
 			out.now = w.due
+		case kind == 2:
+			out.holds[w.partition] = true
+		case kind == 3:
+			out.decisions = true
 		case w.key != "" && !busyKeys[w.key] || w.key == "" && !busySequences[w.seq]:
 			out.work = append(out.work, w)
 		}
 		return nil
 	})
+	out.work = slices.DeleteFunc(out.work, func(w work) bool { return !out.holds[w.partition] })
 	slices.SortFunc(out.work, func(a, b work) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.seq, b.seq)) })
 	return out, err
 }

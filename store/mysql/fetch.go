@@ -29,13 +29,21 @@ const (
 
 // The kinds of rows in a fetch. Fresh ones have the number of their group added.
 const (
+	kindLease = -2 // a lease that holds
+	kindEnd   = -1 // up to where sequences are known
 	kindClock = 0
 	kindLate  = 1
 	kindFresh = 2
 )
 
 const (
-	fetchClockSQL = `SELECT 0, 0, {now}, '', '', '', '', '', '', '', 0, 0, 0, '', '', '', '', '', 0, 0`
+	fetchClockSQL = `SELECT 0, 0, {now}, ` + noColumns
+	noColumns     = `'', '', '', '', '', '', '', 0, 0, 0, '', '', '', '', '', 0, 0`
+	fetchLeaseSQL = ` UNION ALL (SELECT -2, partition_id, 0, ` + noColumns + ` FROM {prefix}cursors
+		WHERE relay = ? AND owner <> '' AND incarnation = {present} AND (%s))`
+	leaseTerm   = `partition_id = ? AND token = ?`
+	fetchEndSQL = ` UNION ALL (SELECT -1, 0, GREATEST((SELECT value FROM {prefix}meta WHERE name = 'floor'),
+		COALESCE((SELECT MAX(seq) FROM {prefix}log), 0)), ` + noColumns + `)`
 	fetchLateSQL  = ` UNION ALL (SELECT 1, partition_id, seq, ` + messageColumns + ` FROM {prefix}log WHERE %s ORDER BY seq LIMIT %d)`
 	fetchFreshSQL = ` UNION ALL (SELECT %d, partition_id, seq, %s FROM {prefix}log WHERE seq > %d ORDER BY seq LIMIT %d)`
 )
@@ -50,7 +58,10 @@ type pace struct {
 // missing in it was missing when the rows behind it were there.
 type fetch struct {
 	s       *Store
+	name    string // of the relay; "" for one who only reads the log, without a lease
 	req     relay.FetchRequest
+	holds   map[int]bool      // the leases that hold
+	known   int64             // up to where sequences are known
 	parts   []*partitionFetch // by position
 	byID    map[int]*partitionFetch
 	groups  []*freshGroup
@@ -93,13 +104,14 @@ type freshGroup struct {
 
 // Fetch implements relay.LogStore: one round trip, and more when there are gaps to close, which only a relay with a name does.
 func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) ([]relay.Batch, error) {
-	f, err := s.newFetch(req)
-	if err != nil || len(f.parts) == 0 {
+	f, err := s.newFetch(name, req)
+	if err != nil || len(req.Partitions) == 0 || len(f.parts) == 0 && name == "" {
 		return nil, s.cfg.explain("fetch", err)
 	}
 	if err := f.read(ctx); err != nil {
 		return nil, s.cfg.explain("fetch", err)
 	}
+	f.dropLost()
 	f.learn()
 	f.finish()
 	if name != "" { // one who only reads
@@ -110,8 +122,8 @@ func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) 
 	return f.result(), nil
 }
 
-func (s *Store) newFetch(req relay.FetchRequest) (*fetch, error) {
-	f := &fetch{s: s, req: req, room: budget{left: req.MaxBytes}, byID: make(map[int]*partitionFetch, len(req.Partitions))}
+func (s *Store) newFetch(name string, req relay.FetchRequest) (*fetch, error) {
+	f := &fetch{s: s, name: name, req: req, holds: make(map[int]bool), room: budget{left: req.MaxBytes}, byID: make(map[int]*partitionFetch, len(req.Partitions))}
 	for _, p := range req.Partitions {
 		if err := s.checkPartition(p.Partition); err != nil {
 			return nil, err
@@ -152,6 +164,13 @@ func (s *Store) newFetch(req relay.FetchRequest) (*fetch, error) {
 func (f *fetch) statement() string {
 	var b strings.Builder
 	b.WriteString(fetchClockSQL)
+	if f.name != "" {
+		terms := make([]string, len(f.req.Partitions))
+		for i, p := range f.req.Partitions {
+			terms[i] = render(leaseTerm, []any{p.Partition, p.Token})
+		}
+		b.WriteString(strings.Replace(render(fetchLeaseSQL, []any{f.name}), `%s`, strings.Join(terms, ` OR `), 1) + fetchEndSQL)
+	}
 	if len(f.late) > 0 {
 		fmt.Fprintf(&b, fetchLateSQL, f.late.condition(`seq`), f.lateLimit())
 	}
@@ -186,8 +205,15 @@ func (f *fetch) read(ctx context.Context) error {
 		if err := rows.Scan(row.Dest()...); err != nil {
 			return err
 		}
-		if kind == kindClock {
+		switch kind {
+		case kindClock:
 			f.now = seq
+			continue
+		case kindEnd:
+			f.known = seq
+			continue
+		case kindLease:
+			f.holds[partition] = true
 			continue
 		}
 		if seq <= last[kind] {
@@ -313,9 +339,24 @@ func (f *fetch) finish() {
 	}
 }
 
+// dropLost leaves out partitions whose lease does not hold, or whose cursor lies beyond what the server knows: it has lost what
+// was there.
+func (f *fetch) dropLost() {
+	f.parts = slices.DeleteFunc(f.parts, func(p *partitionFetch) bool { return f.lost(p.id, p.after.Position) })
+}
+
+func (f *fetch) lost(partition int, position int64) bool {
+	return f.name != "" && (!f.holds[partition] || position > f.known && position != inbox.EndOfLog)
+}
+
 // result leaves out partitions with nothing new.
 func (f *fetch) result() []relay.Batch {
 	var out []relay.Batch
+	for _, p := range f.req.Partitions {
+		if f.lost(p.Partition, p.After.Position) {
+			out = append(out, relay.Batch{Partition: p.Partition, Lost: true})
+		}
+	}
 	for _, p := range f.parts {
 		p.batch.Next.Snapshot = p.gaps.encode()
 		if len(p.batch.Records) > 0 || p.batch.More || p.batch.Next != p.after {
@@ -335,26 +376,32 @@ const (
 // Aside implements relay.LogStore. What was put aside of late messages that the cursor does not have yet is in it too.
 func (s *Store) Aside(ctx context.Context, name string, partition int, position int64) (relay.Aside, error) {
 	var out relay.Aside
-	err := s.read(ctx, "read what is put aside", func(t txn) (err error) {
+	err := s.read(ctx, "read what is parked", func(t txn) (err error) {
 		if err := s.checkPartition(partition); err != nil {
-			return err
-		}
-		if out.Keys, err = column[string](ctx, t, heldKeysSQL, name, partition); err != nil {
 			return err
 		}
 		var text string
 		if err := orNone(t.get(ctx, gapsOfSQL, []any{name, partition}, &text)); err != nil {
 			return err
 		}
-		missing, err := parseGaps(text)
-		if err != nil {
-			return err
-		}
-		from := min(position, missing.solid(position))
-		out.Sequences, err = column[int64](ctx, t, asideSQL, name, partition, from)
-		out.Sequences = slices.DeleteFunc(out.Sequences, func(seq int64) bool { return seq <= position && !missing.contains(seq) })
+		out, err = t.aside(ctx, name, partition, position, text)
 		return err
 	})
+	return out, err
+}
+
+// aside is what a relay has parked or dead-lettered in a partition beyond a position, and in gaps.
+func (t txn) aside(ctx context.Context, name string, partition int, position int64, gaps string) (out relay.Aside, err error) {
+	if out.Keys, err = column[string](ctx, t, heldKeysSQL, name, partition); err != nil {
+		return out, err
+	}
+	missing, err := parseGaps(gaps)
+	if err != nil {
+		return out, err
+	}
+	from := min(position, missing.solid(position))
+	out.Sequences, err = column[int64](ctx, t, asideSQL, name, partition, from)
+	out.Sequences = slices.DeleteFunc(out.Sequences, func(seq int64) bool { return seq <= position && !missing.contains(seq) })
 	return out, err
 }
 

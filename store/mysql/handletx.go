@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
@@ -13,41 +15,49 @@ import (
 var _ relay.TxStore[*sql.Tx] = (*Store)(nil)
 
 // commitSettledSQL is one round trip, so that the lease is not locked while this process could be paused.
-const commitSettledSQL = `CALL {prefix}commit_settled(?, ?, ?, ?, ?, ?, ?, ?, ?)`
+const commitSettledSQL = `CALL {prefix}commit_settled(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
-// CommitSettled implements relay.TxStore. When only the cursor moves it is one statement. What is put aside takes several, while
-// which the lease is locked. It settles nothing when the transaction has ended since Begin, as by a deadlock whose error the
-// handler has passed over: its effects are lost, or committed already.
-func (s *Store) CommitSettled(ctx context.Context, tx *sql.Tx, name string, owner relay.Owner, st relay.Settlement) (released []string, err error) {
+// CommitSettled implements relay.TxStore. When only the cursor moves, or parked messages are removed, it is one statement. What is
+// parked takes several, while which the lease is locked, at most for Config.IdleTimeout. It settles nothing when the transaction
+// has ended since Begin, as by a deadlock whose error the handler has passed over: its effects are lost, or committed already.
+func (s *Store) CommitSettled(ctx context.Context, tx *sql.Tx, name string, st relay.Settlement) (released []string, err error) {
 	if tx == nil {
 		return nil, outbox.ErrNoTransaction
 	}
-	if !touches(st) {
-		return nil, s.commitMoved(ctx, tx, name, owner.ID, st)
+	if len(st.Parked)+len(st.Dead)+len(st.Held)+len(st.Release) == 0 {
+		return nil, s.commitMoved(ctx, tx, name, st)
 	}
 	err = s.consume("settle in a transaction", tx, func(t txn) error {
 		if err := stillBegun(ctx, t.on); err != nil {
 			return err
 		}
-		if err := t.look(ctx); err != nil {
-			return err
-		}
-		released, err = t.settleOurs(ctx, name, owner.ID, st)
+		released, err = t.settleOurs(ctx, name, st)
 		return err
 	})
+	if err == nil {
+		err = s.inTransaction("commit", s.end(ctx, tx))
+	}
 	if err != nil {
 		return nil, errors.Join(err, s.Rollback(ctx, tx))
 	}
-	return released, s.inTransaction("commit", tx.Commit())
+	return released, nil
 }
 
-// commitMoved is CommitSettled when only the cursor moves. The procedure commits; what is left for tx is to end.
-func (s *Store) commitMoved(ctx context.Context, tx *sql.Tx, name, owner string, st relay.Settlement) error {
-	_, err := txn{s: s, on: tx}.exec(ctx, commitSettledSQL, name, st.Partition, owner, st.Epoch, st.Moved, st.Cursor.Position,
-		st.Cursor.Snapshot, st.DeliveredCount, st.FailedCount)
+// commitMoved is CommitSettled when only the cursor moves, or messages are removed. The procedure commits; what is left for tx is
+// to end.
+func (s *Store) commitMoved(ctx context.Context, tx *sql.Tx, name string, st relay.Settlement) error {
+	content := st.Digest()
+	removed := make([]string, len(st.Removed))
+	for i, seq := range st.Removed {
+		removed[i] = strconv.FormatInt(seq, 10)
+	}
+	_, err := txn{s: s, on: tx}.exec(ctx, commitSettledSQL, name, st.Partition, st.Token, st.Number, content[:], st.Moved,
+		st.Cursor.Position, st.Cursor.Snapshot, st.DeliveredCount, st.FailedCount, strings.Join(removed, ","))
 	switch s.cfg.ErrorCode(err) {
 	case codeLeaseLost:
 		err = relay.ErrLeaseLost
+	case codeNotParked:
+		err = relay.ErrNotParked
 	case codeNoneSuch:
 		err = fmt.Errorf("%w: %w", errEnded, err)
 	}
@@ -58,16 +68,18 @@ func (s *Store) commitMoved(ctx context.Context, tx *sql.Tx, name, owner string,
 	return nil
 }
 
-// settleOurs applies a settlement if its lease is the caller's and what is to be removed is parked.
-func (t txn) settleOurs(ctx context.Context, name, owner string, st relay.Settlement) ([]string, error) {
-	leases, err := t.fence(ctx, name, owner, []relay.Settlement{st})
+// settleOurs applies a settlement if its lease holds, its number is the next, and what is to be removed is parked.
+func (t txn) settleOurs(ctx context.Context, name string, st relay.Settlement) ([]string, error) {
+	leases, err := t.leases(ctx, fenceSQL, name, []relay.Settlement{st})
 	if err != nil {
 		return nil, err
 	}
-	l, ours := leases[st.Partition]
-	if !ours || l.epoch != st.Epoch {
+	l := leases[st.Partition]
+	if l.stage(st) != stageNext {
 		return nil, relay.ErrLeaseLost
 	}
+	t.now = l.now
+	settled := st
 	if len(st.Removed) > 0 {
 		n, err := t.exec(ctx, removeSQL, name, st.Removed)
 		if err != nil {
@@ -76,11 +88,11 @@ func (t txn) settleOurs(ctx context.Context, name, owner string, st relay.Settle
 		if int(n) != len(st.Removed) {
 			return nil, relay.ErrNotParked
 		}
-		st.Removed = nil
+		settled.Removed = nil
 	}
-	released, err := t.settle(ctx, name, st, l)
+	released, err := t.settle(ctx, name, settled)
 	if err == nil {
-		_, err = t.moveAll(ctx, name, owner, []relay.Settlement{st})
+		err = t.moveAll(ctx, name, []relay.Settlement{st})
 	}
 	return released, err
 }

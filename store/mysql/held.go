@@ -16,10 +16,7 @@ const (
 	holdSQL = `INSERT INTO {prefix}held (relay, message_key, partition_id, seq, reason, cause, attempts, since, due_at)
 		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
 		ON DUPLICATE KEY UPDATE seq = ?4, reason = ?5, cause = ?6, attempts = ?7, due_at = ?9`
-	isOpenSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ?1 AND partition_id = ?2 AND seq = ?3 AND state = 'open')`
-	// movedOnSQL: it has died and is not parked.
-	movedOnSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ?1 AND partition_id = ?2 AND seq = ?3)
-		AND NOT EXISTS (SELECT 1 FROM {prefix}parked WHERE relay = ?1 AND seq = ?3)`
+	isOpenSQL   = `SELECT EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ?1 AND partition_id = ?2 AND seq = ?3 AND state = 'open')`
 	lockHeldSQL = `SELECT due_at, seq FROM {prefix}held FORCE INDEX (PRIMARY) WHERE relay = ? AND message_key = ? FOR UPDATE`
 	nextHeadSQL = `SELECT seq, reason, attempts FROM {prefix}parked WHERE relay = ? AND message_key = ? AND due_at IS NULL
 		ORDER BY seq LIMIT 1`
@@ -32,21 +29,12 @@ const (
 // hold holds a key or changes why it is held.
 func (t txn) hold(ctx context.Context, name string, partition int, h relay.HeldKey) error {
 	due := sql.Null[int64]{V: t.now + h.After.Microseconds(), Valid: true}
-	head := []any{name, partition, h.Sequence}
 	if h.UntilDecided {
 		var open bool
-		if err := t.get(ctx, isOpenSQL, head, &open); err != nil {
+		if err := t.get(ctx, isOpenSQL, []any{name, partition, h.Sequence}, &open); err != nil {
 			return err
 		}
 		due = sql.Null[int64]{V: t.now, Valid: !open}
-	} else {
-		var movedOn bool
-		if err := t.get(ctx, movedOnSQL, head, &movedOn); err != nil {
-			return err
-		}
-		if movedOn {
-			due.V = t.now
-		}
 	}
 	_, err := t.exec(ctx, holdSQL, name, h.Key, partition, h.Sequence, string(h.Reason), stored.Cause(h.Cause), h.Attempts,
 		t.now, due)
@@ -226,26 +214,11 @@ func (s *Store) ShowHeld(ctx context.Context, name, key string, limit int) (rela
 	var info relay.HeldInfo
 	var parked []relay.ParkedInfo
 	err := s.read(ctx, "show a held key", func(t txn) (err error) {
-		parked = nil
 		if info, err = t.held(ctx, name, key); err != nil {
 			return err
 		}
-		var history string
-		row := newParkedRow()
-		dest := append(row.row.Dest(), &history)
-		return t.each(ctx, waitingSQL, []any{name, key, limit}, func(rows *sql.Rows) error {
-			if err := rows.Scan(dest...); err != nil {
-				return err
-			}
-			// Of a message that cannot be read, what could be read is shown.
-			m, _ := row.row.Message(row.seq)
-			p := relay.ParkedInfo{
-				Message: m, Reason: relay.ParkReason(row.reason), Attempts: row.attempts, ParkedAt: stored.Time(row.parkedAt),
-			}
-			p.History, err = stored.History(history)
-			parked = append(parked, p)
-			return err
-		})
+		parked, err = t.parkedInfos(ctx, waitingSQL, name, key, limit)
+		return err
 	})
 	if err != nil {
 		return relay.HeldInfo{}, nil, err
@@ -253,118 +226,37 @@ func (s *Store) ShowHeld(ctx context.Context, name, key string, limit int) (rela
 	return info, parked, nil
 }
 
-const lockCursorSQL = `SELECT 1 FROM {prefix}cursors WHERE relay = ? AND partition_id = ? FOR UPDATE`
-
-// lockPartition keeps settlements and other decisions about a relay's partition waiting, if it is known.
-func (t txn) lockPartition(ctx context.Context, name string, partition int) error {
-	var one int
-	return orNone(t.get(ctx, lockCursorSQL, []any{name, partition}, &one))
-}
-
-// decide applies an operator's decision about a held key. The key stays held, due at once, for the process that holds its
-// partition to go on with or release: only that one knows what it has in hand.
-func (s *Store) decide(ctx context.Context, doing, name, key string, apply func(txn, relay.HeldInfo) error) error {
-	err := s.write(ctx, doing, func(t txn) error {
-		h, err := t.held(ctx, name, key)
-		if err != nil {
+// parkedInfos reads parked messages with their history.
+func (t txn) parkedInfos(ctx context.Context, query string, args ...any) (out []relay.ParkedInfo, err error) {
+	var history string
+	row := newParkedRow()
+	dest := append(row.row.Dest(), &history)
+	err = t.each(ctx, query, args, func(rows *sql.Rows) error {
+		if err := rows.Scan(dest...); err != nil {
 			return err
 		}
-		if err := t.lockPartition(ctx, name, h.Partition); err != nil {
-			return err
+		// Of a message that cannot be read, what could be read is shown.
+		m, _ := row.row.Message(row.seq)
+		p := relay.ParkedInfo{
+			Message: m, Reason: relay.ParkReason(row.reason), Attempts: row.attempts, ParkedAt: stored.Time(row.parkedAt),
 		}
-		locked, err := t.lockHeld(ctx, name, key)
-		if err != nil {
-			return err
+		if row.due.Valid {
+			p.DueAt = stored.Time(row.due.V)
 		}
-		if locked == nil {
-			return fmt.Errorf("%w: key %q of relay %q", relay.ErrNotHeld, key, name)
-		}
-		if locked.due.Valid {
-			if _, err := t.findHead(ctx, name, key); err != nil {
-				return err
-			}
-		}
-		if h, err = t.held(ctx, name, key); err != nil {
-			return err
-		}
-		if err := apply(t, h); err != nil {
-			return err
-		}
-		_, err = t.letGo(ctx, name, key)
+		p.History, err = stored.History(history)
+		out = append(out, p)
 		return err
 	})
-	if err == nil {
-		s.Wake()
-	}
-	return err
+	return out, err
 }
 
-// undecided says that a key waits for an operator: its head is a dead letter.
-func undecided(h relay.HeldInfo) bool { return h.NextAttempt.IsZero() }
+const parkedByIDSQL = `SELECT 0, ` + parkedColumns + `, history FROM {prefix}parked WHERE relay = ? AND id = ? ORDER BY seq`
 
-// RetryHeld implements relay.HeldStore.
-func (s *Store) RetryHeld(ctx context.Context, name, key string) error {
-	return s.decide(ctx, "retry a held key", name, key, func(txn, relay.HeldInfo) error { return nil })
-}
-
-const discardSQL = `UPDATE {prefix}dead SET state = 'discarded', resolved_at = ?, resolved_by = ?, resolution = ?
-	WHERE relay = ? AND partition_id = ? AND seq = ? AND state = 'open'`
-
-// SkipHeld implements relay.HeldStore.
-func (s *Store) SkipHeld(ctx context.Context, name, key, by, reason string) error {
-	return s.decide(ctx, "skip the head of a held key", name, key, func(t txn, h relay.HeldInfo) error {
-		if !undecided(h) {
-			rows, err := t.lockParked(ctx, name, []int64{h.Sequence})
-			if err != nil {
-				return err
-			}
-			row, there := rows[h.Sequence]
-			if !there {
-				return nil
-			}
-			err = t.bury(ctx, burial{
-				relay: name, partition: h.Partition, seq: h.Sequence, reason: "skipped", cause: h.Cause, attempts: h.Attempts,
-				history: row.history,
-			})
-			if err != nil {
-				return err
-			}
-		}
-		_, err := t.exec(ctx, discardSQL, t.now, by, reason, name, h.Partition, h.Sequence)
+// FindParked implements relay.HeldStore. It reads all parked messages of the relay.
+func (s *Store) FindParked(ctx context.Context, name, id string) (out []relay.ParkedInfo, err error) {
+	err = s.read(ctx, "find a parked message", func(t txn) (err error) {
+		out, err = t.parkedInfos(ctx, parkedByIDSQL, name, id)
 		return err
 	})
-}
-
-const headAndFollowersSQL = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AND message_key = ?2 AND due_at IS NULL
-	AND (?3 OR seq = ?4) ORDER BY seq`
-
-// DeadHeld implements relay.HeldStore.
-func (s *Store) DeadHeld(ctx context.Context, name, key, by, reason string, all bool) (n int, err error) {
-	err = s.decide(ctx, "dead-letter a held key", name, key, func(t txn, h relay.HeldInfo) error {
-		n = 0
-		seqs, err := column[int64](ctx, t, headAndFollowersSQL, name, key, all, h.Sequence)
-		if err != nil {
-			return err
-		}
-		rows, err := t.lockParked(ctx, name, seqs)
-		if err != nil {
-			return err
-		}
-		for _, seq := range seqs {
-			row, there := rows[seq]
-			if !there {
-				continue
-			}
-			err := t.bury(ctx, burial{
-				relay: name, partition: h.Partition, seq: seq, reason: reason, cause: h.Cause, attempts: row.attempts,
-				history: t.addEntry(row.history, 0, "given up by "+by),
-			})
-			if err != nil {
-				return err
-			}
-			n++
-		}
-		return nil
-	})
-	return n, err
+	return out, err
 }

@@ -20,9 +20,12 @@ const readsLogSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}cursors WHERE relay = 
 // at the same time under this name.
 func (s *Store) Enroll(ctx context.Context, consumer string) error {
 	return s.write(ctx, fmt.Sprintf("enroll consumer %q", consumer), func(t txn) error {
+		if err := t.begun(); err != nil {
+			return err
+		}
 		end := int64(inbox.EndOfLog)
 		for p := range s.number() {
-			if _, err := t.exec(ctx, beginSQL, consumer, p, end, "", t.now); err != nil {
+			if _, err := t.exec(ctx, beginSQL, consumer, p, end, "", t.now, t.incarnation); err != nil {
 				return err
 			}
 		}

@@ -19,9 +19,9 @@ type expression string
 // nowSQL is the database's clock in microseconds since 1970, whatever the session's time zone is.
 const nowSQL = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
 
-// expander fills in the names of one outbox: {prefix} and {now}.
+// expander fills in the names of one outbox, and the expressions that statements share.
 func expander(prefix string) *strings.Replacer {
-	return strings.NewReplacer("{prefix}", prefix, "{now}", nowSQL)
+	return strings.NewReplacer("{prefix}", prefix, "{now}", nowSQL, "{server}", serverNameSQL, "{present}", presentSQL(prefix))
 }
 
 // render fills in values: ?1 is the first of args, and so on; a bare ? is the next one behind the last bare one.

@@ -20,6 +20,8 @@ const (
 	maintainFor = 20 * time.Second
 	// sampleRows is how many messages the size of the log is estimated from.
 	sampleRows = 1_000
+	// keepDecisions is how long decisions of operators are kept after they are done.
+	keepDecisions = 24 * time.Hour
 )
 
 const (
@@ -31,7 +33,9 @@ const (
 	// a transaction that stays open.
 	dropSQL       = `DELETE FROM {prefix}log WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?`
 	raiseFloorSQL = `UPDATE {prefix}meta SET value = ? WHERE name = 'floor'`
-	rangeSQL      = `SELECT COALESCE(MIN(seq), 0), COALESCE(MAX(seq), 0) FROM {prefix}log`
+	// removeDecisionsSQL goes by the index: it locks no decision that is open.
+	removeDecisionsSQL = `DELETE FROM {prefix}decisions WHERE done_at < {now} - ? ORDER BY done_at LIMIT 1000`
+	rangeSQL           = `SELECT COALESCE(MIN(seq), 0), COALESCE(MAX(seq), 0) FROM {prefix}log`
 	// sampleSQL reads evenly spaced messages, newest first, with their size: the values, and about 100 bytes for numbers,
 	// record and index. ?1 first, ?2 last, ?3 step.
 	sampleSQL = `WITH RECURSIVE spaced (seq) AS (SELECT ?2 UNION ALL SELECT seq - ?3 FROM spaced WHERE seq - ?3 >= ?1)
@@ -54,6 +58,9 @@ func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maint
 		if err := s.purgeRedrives(ctx, stored.Time(t.now-keep.Redrives.Microseconds())); err != nil {
 			return out, err
 		}
+	}
+	if _, err := t.exec(ctx, removeDecisionsSQL, keepDecisions.Microseconds()); err != nil && !s.cfg.passing(ctx, err) {
+		return out, s.cfg.explain("remove decisions that are done", err)
 	}
 	before := int64(math.MaxInt64) // keep.For of 0: whenever it was written
 	if keep.For > 0 {

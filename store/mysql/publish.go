@@ -40,11 +40,15 @@ const (
 	writtenSQL    = `SELECT id FROM {prefix}log WHERE (%s) AND id IN ?`
 )
 
-// Begin implements outbox.Store and inbox.Transactor: the transaction is READ COMMITTED.
+// Begin implements outbox.Store and inbox.Transactor: the transaction is READ COMMITTED, and ends when it waits for its next
+// statement for longer than Config.IdleTimeout. End it with Commit, CommitSettled or Rollback, which take that limit back from
+// the connection; if ctx ends instead, the connection keeps the limit until the next transaction that this store begins on it
+// has ended.
 func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) {
 	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err == nil {
-		if _, err = tx.ExecContext(ctx, markTxSQL); err != nil {
+		limit, _ := s.limits()
+		if err = s.sequence(ctx, tx, limit, markTxSQL); err != nil {
 			_ = tx.Rollback() // err is the cause
 			return nil, s.cfg.explain("begin a transaction", err)
 		}
@@ -58,10 +62,24 @@ func (s *Store) Commit(ctx context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return outbox.ErrNoTransaction
 	}
-	if err := stillBegun(ctx, tx); err != nil {
+	if err := s.end(ctx, tx, sameTxSQL); err != nil {
+		if s.cfg.ErrorCode(err) == codeNoneSuch {
+			err = fmt.Errorf("%w: %w", errEnded, err)
+		}
 		return errors.Join(s.inTransaction("commit", err), s.Rollback(ctx, tx))
 	}
-	return s.inTransaction("commit", tx.Commit())
+	return nil
+}
+
+// end executes statements, commits, and then takes the limit back, so that none of it is missing while locks are held. If a
+// statement fails nothing is committed.
+func (s *Store) end(ctx context.Context, tx *sql.Tx, statements ...string) error {
+	_, unlimit := s.limits()
+	err := s.sequence(context.WithoutCancel(ctx), tx, append(statements, `COMMIT`, unlimit)...)
+	if err == nil {
+		_ = tx.Rollback() // it is committed: an error is the connection's, which is not used again
+	}
+	return err
 }
 
 var errEnded = errors.New("the transaction has ended; return the errors of its statements, and use none that commit")
@@ -75,9 +93,14 @@ func stillBegun(ctx context.Context, tx executor) error {
 }
 
 // Rollback implements outbox.Store.
-func (s *Store) Rollback(_ context.Context, tx *sql.Tx) error {
+func (s *Store) Rollback(ctx context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return nil
+	}
+	if _, unlimit := s.limits(); unlimit != "" {
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreWithin)
+		defer cancel()
+		_ = s.sequence(after, tx, `ROLLBACK`, unlimit) // if that fails the connection is gone, or the transaction has ended
 	}
 	if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
 		return s.cfg.explain("roll back", err)
@@ -125,11 +148,11 @@ func (s *Store) Insert(ctx context.Context, tx *sql.Tx, msgs []*postrider.Messag
 func (s *Store) chunks(msgs []*postrider.Message) ([][]*postrider.Message, error) {
 	var out [][]*postrider.Message
 	first, size := 0, 0
-	limit := min(insertBytes, s.maxPacket/2-rowOverhead)
+	limit := min(insertBytes, s.server.maxPacket/2-rowOverhead)
 	for i, m := range msgs {
 		n := m.Size() + rowOverhead/2
-		if n > s.maxPacket/2-rowOverhead {
-			return nil, fmt.Errorf("message %s of %d bytes: %w: max_allowed_packet is %d", m.ID, m.Size(), ErrTooLarge, s.maxPacket)
+		if n > s.server.maxPacket/2-rowOverhead {
+			return nil, fmt.Errorf("message %s of %d bytes: %w: max_allowed_packet is %d", m.ID, m.Size(), ErrTooLarge, s.server.maxPacket)
 		}
 		if i > first && (size+n > limit || i-first == insertRows) {
 			out = append(out, msgs[first:i])

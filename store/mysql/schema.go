@@ -33,15 +33,19 @@ type Migration = migrate.Status
 //go:embed migrations/*.sql
 var migrationFiles embed.FS
 
-func (c Config) migrations() (*migrate.Set, error) {
+// migrations returns the migrations; engine is that of the table of incarnations.
+func (c Config) migrations(engine string) (*migrate.Set, error) {
 	dir, err := fs.Sub(migrationFiles, "migrations")
 	if err != nil {
 		return nil, fmt.Errorf("read migrations: %w", err)
 	}
 	return migrate.Load(dir, map[string]string{
-		"prefix":     c.Prefix,
-		"partitions": strconv.Itoa(cmp.Or(c.Partitions, DefaultPartitions)),
-		"now":        nowSQL,
+		"prefix":       c.Prefix,
+		"partitions":   strconv.Itoa(cmp.Or(c.Partitions, DefaultPartitions)),
+		"now":          nowSQL,
+		"present":      presentSQL(c.Prefix),
+		"unlimit":      unlimitAnywhereSQL,
+		"incarnations": engine,
 	})
 }
 
@@ -61,7 +65,8 @@ const (
 	migrationUnlockSQL = `SELECT RELEASE_LOCK(CONCAT('postrider.', LEFT(SHA2(CONCAT(DATABASE(), '.', ?), 256), 32)))`
 
 	enginesSQL = `SELECT table_name FROM information_schema.tables
-		WHERE table_schema = DATABASE() AND LEFT(table_name, CHAR_LENGTH(?1)) = CONVERT(?1 USING utf8mb4) AND engine <> 'InnoDB'`
+		WHERE table_schema = DATABASE() AND LEFT(table_name, CHAR_LENGTH(?1)) = CONVERT(?1 USING utf8mb4) AND engine <> 'InnoDB'
+			AND table_name <> '{prefix}incarnations'`
 )
 
 // Migrate brings the schema to a version, Latest or one of those before (0 removes everything, messages too), and returns
@@ -73,7 +78,7 @@ func Migrate(ctx context.Context, db *sql.DB, cfg Config, to int) (done []string
 	if err != nil {
 		return nil, err
 	}
-	set, err := s.cfg.migrations()
+	set, err := s.cfg.migrations(s.server.incarnationsEngine())
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +166,7 @@ func MigrationStatus(ctx context.Context, db *sql.DB, cfg Config) ([]Migration, 
 	if err != nil {
 		return nil, err
 	}
-	set, err := s.cfg.migrations()
+	set, err := s.cfg.migrations(engineMemory)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +185,7 @@ func PrintMigrations(cfg Config) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	set, err := cfg.migrations()
+	set, err := cfg.migrations(engineMemory)
 	if err != nil {
 		return "", err
 	}
@@ -200,7 +205,7 @@ func PrintMigrations(cfg Config) (string, error) {
 
 // checkSchema refuses a schema that this program cannot work with.
 func (s *Store) checkSchema(ctx context.Context) error {
-	set, err := s.cfg.migrations()
+	set, err := s.cfg.migrations(engineMemory)
 	if err != nil {
 		return err
 	}
@@ -223,7 +228,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 		return fmt.Errorf("mysql store: %w: tables %s are not InnoDB, which alone has transactions; convert them with "+
 			"ALTER TABLE … ENGINE=InnoDB", ErrUnsuitable, strings.Join(strange, ", "))
 	}
-	return nil
+	return s.checkIncarnations(ctx)
 }
 
 // appliedVersions returns the migrations that were applied and when; nothing if there is no schema.

@@ -14,8 +14,10 @@ import (
 // Each count reads one more than relay.CountLimit (10,000) index entries at most.
 const (
 	knownSQL   = `SELECT relay FROM {prefix}cursors UNION SELECT relay FROM {prefix}relays ORDER BY relay`
-	cursorsSQL = `SELECT partition_id, owner, epoch, lease_until, position, gaps, settled_at, delivered, failed FROM {prefix}cursors
-		WHERE relay = ? ORDER BY partition_id`
+	cursorsSQL = `SELECT c.partition_id, IF(c.incarnation = {present} AND r.owner <> '', r.owner, ''), COALESCE(r.alive_until, 0), c.number,
+		c.leased, c.position, c.gaps, c.settled_at, c.delivered, c.failed
+		FROM {prefix}cursors c LEFT JOIN {prefix}relays r ON r.relay = c.relay AND r.owner = c.owner AND r.alive_until > ?2
+		WHERE c.relay = ?1 ORDER BY c.partition_id`
 	backlogSQL = `SELECT COUNT(*) FROM (SELECT 1 FROM {prefix}log l WHERE l.partition_id = ?2 AND (%s)
 		AND NOT EXISTS (SELECT 1 FROM {prefix}parked p WHERE p.relay = ?1 AND p.seq = l.seq) LIMIT 10001) b`
 	oldestSQL = `SELECT l.created_at FROM {prefix}log l WHERE l.partition_id = ?2 AND (%s)
@@ -26,7 +28,7 @@ const (
 		(SELECT COUNT(*) FROM (SELECT 1 FROM {prefix}held WHERE relay = ?1 LIMIT 10001) b),
 		(SELECT COUNT(*) FROM (SELECT 1 FROM {prefix}dead WHERE state = 'open' AND relay = ?1 LIMIT 10001) c),
 		(SELECT died_at FROM {prefix}dead WHERE state = 'open' AND relay = ?1 ORDER BY number LIMIT 1)`
-	ownersSQL = `SELECT owner, host, version, started_at, seen_at, alive_until > ?2 FROM {prefix}relays WHERE relay = ?1
+	ownersSQL = `SELECT owner, host, version, started_at, seen_at, alive_until > ?2 FROM {prefix}relays WHERE relay = ?1 AND member
 		ORDER BY started_at, owner`
 )
 
@@ -74,19 +76,19 @@ func (t txn) relayStatus(ctx context.Context, name string) (relay.RelayStatus, e
 
 func (t txn) partitionsStatus(ctx context.Context, r *relay.RelayStatus) error {
 	var missing []gaps
-	err := t.each(ctx, cursorsSQL, []any{r.Name}, func(rows *sql.Rows) error {
+	never := make(map[int]bool) // leased
+	err := t.each(ctx, cursorsSQL, []any{r.Name, t.now}, func(rows *sql.Rows) error {
 		var p relay.PartitionStatus
 		var until, settled, delivered, failed int64
 		var text string
-		err := rows.Scan(&p.Partition, &p.Owner, &p.Epoch, &until, &p.Position, &text, &settled, &delivered, &failed)
+		var leased bool
+		err := rows.Scan(&p.Partition, &p.Owner, &until, &p.Settlements, &leased, &p.Position, &text, &settled, &delivered, &failed)
 		if err != nil {
 			return err
 		}
 		g, err := parseGaps(text)
-		if until > t.now {
+		if never[p.Partition] = !leased; p.Owner != "" {
 			p.LeaseLeft = micros(until - t.now)
-		} else {
-			p.Owner = ""
 		}
 		p.SettledAgo = micros(t.now - settled)
 		r.Partitions, missing = append(r.Partitions, p), append(missing, g)
@@ -99,7 +101,7 @@ func (t txn) partitionsStatus(ctx context.Context, r *relay.RelayStatus) error {
 			err = t.backlog(ctx, r, &r.Partitions[i], missing[i])
 		}
 	}
-	r.Partitions = slices.DeleteFunc(r.Partitions, func(p relay.PartitionStatus) bool { return p.Epoch == 0 }) // never leased
+	r.Partitions = slices.DeleteFunc(r.Partitions, func(p relay.PartitionStatus) bool { return never[p.Partition] })
 	return err
 }
 

@@ -20,11 +20,12 @@ type Store struct {
 	cfg        Config
 	db         *sql.DB
 	names      *strings.Replacer
-	maxPacket  int          // max_allowed_packet, bytes
+	server     server       // as it was when the Store was opened
 	partitions atomic.Int64 // as opened; a relay works with this number until it is restarted
 	publishing atomic.Int64 // the number with which messages are written, 0 while it is the same
 	reading    pace
 	closing    closing
+	served     incarnations
 	writers    writers
 	wake       signal.Broadcast
 }
@@ -68,10 +69,9 @@ func open(ctx context.Context, db *sql.DB, cfg Config) (*Store, error) {
 	}
 	s := &Store{cfg: cfg, db: db, names: expander(cfg.Prefix)}
 	var v server
-	var name string
 	err = db.QueryRowContext(ctx, serverSQL).Scan(v.dest()...)
 	if err == nil {
-		err = db.QueryRowContext(ctx, isolationSQL).Scan(&name, &v.isolation)
+		err = s.pooled().each(ctx, variablesSQL, nil, v.scanVariable)
 	}
 	if err != nil {
 		return nil, cfg.explain("look at the MySQL server", err)
@@ -87,7 +87,7 @@ func open(ctx context.Context, db *sql.DB, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("mysql store: %w: the connection is to no database; name one in the DSN, as in "+
 			"user:password@tcp(host:3306)/shop", ErrUnsuitable)
 	}
-	s.maxPacket = v.maxPacket
+	s.server = v
 	return s, nil
 }
 

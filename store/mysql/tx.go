@@ -3,6 +3,7 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"math/rand/v2"
 	"time"
 )
@@ -20,6 +21,13 @@ type txn struct {
 	// now is the time on the database's clock, in microseconds, and partitions their number, as look has found them.
 	now        int64
 	partitions int
+	// incarnation is the present one of the server, "" if none was drawn yet, and begunAt when that was. durable says that a crash
+	// loses no commit.
+	incarnation string
+	begunAt     int64
+	durable     bool
+	// prelude is executed together with the first query.
+	prelude *string
 }
 
 // pooled runs each statement as a transaction of its own.
@@ -41,7 +49,17 @@ func (t txn) exec(ctx context.Context, text string, args ...any) (int64, error) 
 }
 
 func (t txn) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
-	return t.on.QueryContext(ctx, render(t.s.expand(text), args))
+	text = render(t.s.expand(text), args)
+	if t.prelude != nil && *t.prelude != "" {
+		before := *t.prelude
+		*t.prelude = ""
+		if t.s.server.mariaDB() {
+			text = atOnce(before, text)
+		} else if _, err := t.on.ExecContext(ctx, before); err != nil {
+			return nil, err
+		}
+	}
+	return t.on.QueryContext(ctx, text)
 }
 
 // get scans the only row of a query; sql.ErrNoRows if there is none.
@@ -105,9 +123,25 @@ func (s *Store) write(ctx context.Context, doing string, f func(txn) error) erro
 const tries = 6
 
 func (s *Store) transact(ctx context.Context, doing string, options *sql.TxOptions, f func(txn) error) error {
-	wait := 2 * time.Millisecond
+	return s.repeat(ctx, doing, func() error { return s.once(ctx, options, f) })
+}
+
+// transactBare is write for an f that looks at the clock by itself.
+func (s *Store) transactBare(ctx context.Context, doing string, f func(txn) error) error {
+	return s.repeat(ctx, doing, func() error { return s.bare(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted}, f) })
+}
+
+// repeat runs a transaction again when others were in its way, and draws an incarnation when one is missing.
+func (s *Store) repeat(ctx context.Context, doing string, once func() error) error {
+	wait, drawn := 2*time.Millisecond, 0
 	for try := 1; ; try++ {
-		err := s.once(ctx, options, f)
+		err := once()
+		if errors.Is(err, errNoIncarnation) && drawn < 3 {
+			if err = s.drawIncarnation(ctx); err == nil {
+				drawn++
+				continue
+			}
+		}
 		if err == nil || try == tries || !s.cfg.passing(ctx, err) {
 			return s.cfg.explain(doing, err)
 		}
@@ -122,26 +156,69 @@ func (s *Store) transact(ctx context.Context, doing string, options *sql.TxOptio
 	}
 }
 
+// once runs f in a transaction. One that writes is limited in the time that it may wait for a statement, since others may wait
+// for its locks.
 func (s *Store) once(ctx context.Context, options *sql.TxOptions, f func(txn) error) error {
-	tx, err := s.db.BeginTx(ctx, options)
+	return s.bare(ctx, options, func(t txn) error {
+		if err := t.look(ctx); err != nil {
+			return err
+		}
+		return f(t)
+	})
+}
+
+// restoreWithin bounds the statement that takes back what was set for a transaction.
+const restoreWithin = 5 * time.Second
+
+// bare is once for an f that looks at the clock by itself.
+func (s *Store) bare(ctx context.Context, options *sql.TxOptions, f func(txn) error) error {
+	conn, err := s.db.Conn(ctx)
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() // after Commit it does nothing
-	t := txn{s: s, on: tx}
-	if err := t.look(ctx); err != nil {
+	defer conn.Close()
+	limit, unlimit := s.limits()
+	if options.ReadOnly {
+		limit, unlimit = "", ""
+	}
+	tx, err := conn.BeginTx(ctx, options)
+	if err != nil {
 		return err
 	}
-	if err := f(t); err != nil {
+	if unlimit != "" {
+		defer func() {
+			after, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreWithin)
+			defer cancel()
+			_, _ = conn.ExecContext(after, unlimit) // if that fails the connection is gone
+		}()
+	}
+	defer tx.Rollback() // after Commit it does nothing
+	if err := f(txn{s: s, on: tx, prelude: &limit}); err != nil {
 		return err
 	}
 	return tx.Commit()
 }
 
-const lookSQL = `SELECT {now}, value FROM {prefix}meta WHERE name = 'partitions'`
+// again runs a statement that is a transaction of its own until nobody is in its way.
+func (s *Store) again(ctx context.Context, f func() error) error {
+	for try := 1; ; try++ {
+		if err := f(); err == nil || try == tries || !s.cfg.passing(ctx, err) {
+			return err
+		}
+	}
+}
 
-// look reads the database's clock and the number of partitions.
-func (t *txn) look(ctx context.Context) error { return t.get(ctx, lookSQL, nil, &t.now, &t.partitions) }
+const lookSQL = `SELECT {now}, m.value, i.incarnation, i.begun_at, @@GLOBAL.innodb_flush_log_at_trx_commit = 1
+	FROM {prefix}meta m LEFT JOIN {prefix}incarnations i ON i.server = {server} WHERE m.name = 'partitions'`
+
+// look reads the database's clock, the number of partitions and the incarnation.
+func (t *txn) look(ctx context.Context) error {
+	var incarnation sql.Null[string]
+	var begun sql.Null[int64]
+	err := t.get(ctx, lookSQL, nil, &t.now, &t.partitions, &incarnation, &begun, &t.durable)
+	t.incarnation, t.begunAt = incarnation.V, begun.V
+	return err
+}
 
 // micros is a duration of so many microseconds. Longer ones than a time.Duration holds (292 years) are cut.
 func micros(n int64) time.Duration {

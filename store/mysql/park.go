@@ -1,0 +1,156 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/relay"
+)
+
+// parkedState is what a settlement needs to know of a parked row.
+type parkedState struct {
+	attempts int
+	history  string
+	insert   *parkedInsert // it is not written yet
+}
+
+// parkedInsert is a message that is to be copied from the log.
+type parkedInsert struct {
+	seq     int64
+	entry   relay.Parked // the last one
+	history string
+}
+
+const parkedStateSQL = `SELECT seq, attempts, history FROM {prefix}parked FORCE INDEX (PRIMARY) WHERE relay = ? AND seq IN ? ORDER BY seq FOR UPDATE`
+
+// parkedRows locks the parked rows that a settlement is about.
+func (t txn) parkedRows(ctx context.Context, name string, st relay.Settlement) (map[int64]parkedState, error) {
+	var seqs []int64
+	for _, p := range st.Parked {
+		seqs = append(seqs, p.Sequence)
+	}
+	for _, d := range st.Dead {
+		seqs = append(seqs, d.Sequence)
+	}
+	return t.lockParked(ctx, name, seqs)
+}
+
+func (t txn) lockParked(ctx context.Context, name string, seqs []int64) (map[int64]parkedState, error) {
+	out := make(map[int64]parkedState)
+	if len(seqs) == 0 {
+		return out, nil
+	}
+	err := t.each(ctx, parkedStateSQL, []any{name, seqs}, func(rows *sql.Rows) error {
+		var seq int64
+		var p parkedState
+		err := rows.Scan(&seq, &p.attempts, &p.history)
+		out[seq] = p
+		return err
+	})
+	return out, err
+}
+
+const (
+	copiedColumns = `relay, partition_id, seq, ` + messageColumns + `, reason, attempts, due_at, parked_at, redrives, history`
+	// parkLogSQL copies messages from the log: %s are rows of parkLogRow.
+	parkLogSQL = `INSERT INTO {prefix}parked (` + copiedColumns + `)
+		SELECT ?1, partition_id, seq, ` + messageColumns + `, new_reason, new_attempts, new_due_at, ?3, 0, new_history
+		FROM (%s) i STRAIGHT_JOIN {prefix}log l ON l.seq = i.new_seq WHERE l.partition_id = ?2`
+	parkLogRow   = `SELECT ? AS new_seq, ? AS new_reason, ? AS new_attempts, ? AS new_due_at, ? AS new_history`
+	inLogSQL     = `SELECT seq FROM {prefix}log WHERE partition_id = ? AND seq IN ?`
+	parkAgainSQL = `UPDATE {prefix}parked FORCE INDEX (PRIMARY) SET reason = ?3, attempts = ?4, due_at = ?5, history = ?6 WHERE relay = ?1 AND seq = ?2`
+	// parkAtOnce is how many messages one statement copies.
+	parkAtOnce = 250
+)
+
+// errNotInLog refuses a settlement that would lose a message.
+var errNotInLog = errors.New("it is not in the log of this partition")
+
+// park parks messages. Of several entries of a message the last one counts, and each is in its history.
+func (t txn) park(ctx context.Context, name string, st relay.Settlement, rows map[int64]parkedState) error {
+	var fromLog []*parkedInsert
+	for _, p := range st.Parked {
+		row, found := rows[p.Sequence]
+		switch {
+		case found:
+			row.history = t.addEntry(row.history, attemptOf(p), p.Cause)
+		case p.FromLog:
+			row = parkedState{history: t.addEntry("[]", attemptOf(p), p.Cause), insert: &parkedInsert{seq: p.Sequence}}
+			fromLog = append(fromLog, row.insert)
+		default:
+			continue
+		}
+		row.attempts = p.Attempts
+		rows[p.Sequence] = row
+		if row.insert != nil {
+			row.insert.entry, row.insert.history = p, row.history
+			continue
+		}
+		if _, err := t.exec(ctx, parkAgainSQL, name, p.Sequence, string(p.Reason), p.Attempts, t.due(p), row.history); err != nil {
+			return err
+		}
+	}
+	for chunk := range slices.Chunk(fromLog, parkAtOnce) {
+		if err := t.parkFromLog(ctx, name, st.Partition, chunk); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// due is when a parked message's time comes, NULL for one that waits behind its key.
+func (t txn) due(p relay.Parked) sql.Null[int64] {
+	return sql.Null[int64]{V: t.now + p.After.Microseconds(), Valid: !p.Waits}
+}
+
+// attemptOf is the number of the attempt that an entry of the history is about, 0 if it is about none.
+func attemptOf(p relay.Parked) int {
+	if p.Reason == relay.ParkRetry {
+		return p.Attempts
+	}
+	return 0
+}
+
+func (t txn) parkFromLog(ctx context.Context, name string, partition int, parked []*parkedInsert) error {
+	input, seqs := make([]string, len(parked)), make([]int64, len(parked))
+	for i, p := range parked {
+		seqs[i] = p.seq
+		input[i] = render(parkLogRow, []any{p.seq, string(p.entry.Reason), p.entry.Attempts, t.due(p.entry), p.history})
+	}
+	text := strings.Replace(parkLogSQL, `%s`, strings.Join(input, ` UNION ALL `), 1)
+	n, err := t.exec(ctx, text, name, partition, t.now)
+	if err != nil || int(n) == len(parked) {
+		return err
+	}
+	found, err := column[int64](ctx, t, inLogSQL, partition, seqs)
+	known := set(found)
+	for _, seq := range seqs {
+		if err == nil && !known[seq] {
+			err = fmt.Errorf("message %d: %w", seq, errNotInLog)
+		}
+	}
+	return err
+}
+
+// keptEntries is how many entries of a history are kept.
+const keptEntries = 20
+
+// addEntry appends an entry to a history, unless there is no cause. One that repeats the last without an attempt is not added: a
+// message may be put off often. A history that cannot be read begins anew.
+func (t txn) addEntry(history string, attempt int, cause string) string {
+	if cause == "" {
+		return history
+	}
+	entries, _ := stored.History(history)
+	entry := postrider.AttemptInfo{Attempt: attempt, At: stored.Time(t.now), Cause: stored.Cause(cause)}
+	if n := len(entries); attempt == 0 && n > 0 && entries[n-1].Attempt == 0 && entries[n-1].Cause == entry.Cause {
+		return history
+	}
+	return encodeHistory(append(entries, entry))
+}
