@@ -90,8 +90,9 @@ func TestPausedHolderChangesNothing(t *testing.T) {
 		t.Errorf("%d messages came again, more than were in flight (%d)", again, inFlight)
 	}
 	for i, p := range w.status().Partitions {
-		if was := before.Partitions[i]; p.Epoch < was.Epoch || p.Position != was.Position {
-			t.Errorf("partition %d: from epoch %d, position %d to epoch %d, position %d", p.Partition, was.Epoch, was.Position, p.Epoch, p.Position)
+		if was := before.Partitions[i]; p.Settlements < was.Settlements || p.Position != was.Position {
+			t.Errorf("partition %d: from settlement %d, position %d to settlement %d, position %d", p.Partition, was.Settlements, was.Position,
+				p.Settlements, p.Position)
 		}
 	}
 	w.awaitLoad(w.startLoad(time.Second, 0), time.Second)

@@ -87,7 +87,7 @@ func (s *Store) fetch(ctx context.Context, f *fetch, from int) error {
 	for i, p := range partitions {
 		args = append(args, p.Partition, p.After.Position, p.Token)
 		f.index[p.Partition] = from + i
-		f.batches[from+i].Lost = true // until the lease turns up
+		f.batches[from+i].Lost = f.name != "" // until the lease turns up
 	}
 	rows, err := stmt.QueryContext(ctx, args...)
 	if err != nil {

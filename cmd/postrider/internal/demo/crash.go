@@ -103,15 +103,14 @@ func (s *mortalStore) Heartbeat(ctx context.Context, name string, owner relay.Ow
 	return s.Store.Heartbeat(ctx, name, owner, ttl)
 }
 
-func (s *mortalStore) Acquire(ctx context.Context, name string, owner relay.Owner, partitions []int, ttl time.Duration,
-	from relay.Start) ([]relay.Lease, error) {
+func (s *mortalStore) Acquire(ctx context.Context, name string, owner relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
 	if err := s.m.dead(); err != nil {
 		return nil, err
 	}
-	return s.Store.Acquire(ctx, name, owner, partitions, ttl, from)
+	return s.Store.Acquire(ctx, name, owner, req)
 }
 
-func (s *mortalStore) Release(ctx context.Context, name string, leases []relay.Lease) error {
+func (s *mortalStore) Release(ctx context.Context, name string, leases []relay.LeaseRef) error {
 	if err := s.m.dead(); err != nil {
 		return err
 	}
@@ -139,11 +138,18 @@ func (s *mortalStore) Due(ctx context.Context, name string, req relay.DueRequest
 	return s.Store.Due(ctx, name, req)
 }
 
-func (s *mortalStore) Settle(ctx context.Context, name string, owner relay.Owner, settlements []relay.Settlement) (relay.Settled, error) {
+func (s *mortalStore) Settle(ctx context.Context, name string, settlements []relay.Settlement) (relay.Settled, error) {
 	if err := s.m.dead(); err != nil {
 		return relay.Settled{}, err
 	}
-	return s.Store.Settle(ctx, name, owner, settlements)
+	return s.Store.Settle(ctx, name, settlements)
+}
+
+func (s *mortalStore) Decide(ctx context.Context, name string, lease relay.LeaseRef, id string) error {
+	if err := s.m.dead(); err != nil {
+		return err
+	}
+	return s.Store.Decide(ctx, name, lease, id)
 }
 
 // Maintain implements relay.Maintainer for stores that have it.
