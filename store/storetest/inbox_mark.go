@@ -30,7 +30,7 @@ func (e *inboxEnv[Tx]) mark(tx Tx, consumer string, at postrider.Position) inbox
 
 func (e *inboxEnv[Tx]) setMark(tx Tx, consumer string, at postrider.Position) {
 	e.t.Helper()
-	e.must(e.store.SetWatermark(e.ctx, tx, consumer, at), "set watermark")
+	e.must(e.store.SetWatermark(e.ctx, tx, consumer, at, nil), "set watermark")
 }
 
 func (e *inboxEnv[Tx]) wantMark(what string, got, want inbox.Watermark) {
