@@ -185,7 +185,7 @@ func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, a
 		if err := t.get(ctx, lastMoveSQL, []any{consumer, at.Partition, at.Epoch}, &moved, &n); err != nil {
 			return err
 		}
-		if _, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Epoch, at.Offset, moved+1); err != nil || at.Mark == "" {
+		if _, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Epoch, at.Offset, moved+1); err != nil {
 			return err
 		}
 		_, err := t.exec(ctx, noteMarkSQL, consumer, at.Partition, at.Epoch, n+1, at.Offset, at.Mark, inbox.RememberedMoves,

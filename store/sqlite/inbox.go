@@ -153,7 +153,7 @@ func orNone(err error) error {
 // SetWatermark implements inbox.Ledger.
 func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position, consumed inbox.Digests) error {
 	return s.consume("move a watermark", tx, func(t txn) error {
-		if _, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Epoch, at.Offset, t.now); err != nil || at.Mark == "" {
+		if _, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Epoch, at.Offset, t.now); err != nil {
 			return err
 		}
 		var n int64
