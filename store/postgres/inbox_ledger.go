@@ -11,15 +11,20 @@ import (
 )
 
 const (
+	// durableSQL makes the transaction wait for the disk when its session would not, and is true. A broker forgets a message when
+	// it is acknowledged, so the commit of its effect must not be lost with a crash. Other settings stay.
+	durableSQL = `case current_setting('synchronous_commit') when 'off' then set_config('synchronous_commit', 'on', true) = 'on' else true end`
+
 	// claimSQL inserts in the order of the array, which is sorted: two calls that claim the same messages meet at the first
 	// of them, and one waits for the other. A row that another open transaction has inserted is waited for, and inserted if
 	// that one rolls back. $1 consumer, $2 ids.
 	claimSQL = `
 insert into {claims} (consumer, id) select $1::text, i.id from unnest($2::text::text[]) as i (id)
-on conflict do nothing returning id`
+on conflict do nothing returning case when ` + durableSQL + ` then id end`
 
 	// claimOneSQL is for a single message, the common case.
-	claimOneSQL = `insert into {claims} (consumer, id) values ($1::text, $2::text) on conflict do nothing returning id`
+	claimOneSQL = `insert into {claims} (consumer, id) values ($1::text, $2::text) on conflict do nothing
+		returning case when ` + durableSQL + ` then id end`
 
 	// heldAmongSQL: $1 consumer, $2 keys. heldOneSQL is for a single one.
 	heldAmongSQL = `select h.key from {held} h where h.relay = $1::text and h.key = any($2::text::text[])`
@@ -110,7 +115,7 @@ func set(texts []string) map[string]bool {
 const (
 	markSQL     = `consumer = $1::text and partition = $2::text and epoch = $3::text`
 	makeMarkSQL = `insert into {watermarks} (consumer, partition, epoch) values ($1::text, $2::text, $3::text) on conflict do nothing`
-	lockMarkSQL = `select from {watermarks} where ` + markSQL + ` for update`
+	lockMarkSQL = `select ` + durableSQL + ` from {watermarks} where ` + markSQL + ` for update`
 	readMarkSQL = `select position, mark from {watermark_moves} where ` + markSQL + ` order by n desc limit 1`
 	// earlierSQL: $1 consumer, $2 partition.
 	earlierSQL  = `select epoch from {watermark_moves} where consumer = $1::text and partition = $2::text order by moved_at desc limit 1`
