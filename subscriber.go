@@ -14,6 +14,11 @@ type Subscriber interface {
 	Subscribe(ctx context.Context) (Subscription, error)
 	// Capabilities says what the broker promises to a consumer. It does not change while the subscriber lives.
 	Capabilities() SubscriberCapabilities
+	// VerifyPosition looks in the log for the message of at.Mark at at.Offset, whatever the place from which a subscription
+	// reads. It asks the server that answers for the log, never a replica that may lag. It may be called at any time, by
+	// several goroutines. Errors made by Unavailable say that it cannot tell now. A broker without marks never hears of it and
+	// returns PositionRemoved.
+	VerifyPosition(ctx context.Context, at Position) (PositionState, error)
 }
 
 // SubscriberCapabilities is what a broker promises to a consumer. A consumer states what it needs and refuses to start on
@@ -60,18 +65,39 @@ type Delivery struct {
 	// says that it may have been delivered before.
 	Deliveries  int
 	Redelivered bool
+	// Session changes when the log of Position may have become another one since the delivery before, which its broker need not
+	// notice: after a reconnect, a restart, an election. It has a meaning only within a subscription.
+	Session int64
 
 	Settler
 }
 
 // Position is a place in a broker's log.
 type Position struct {
-	// Epoch changes when the log is another one under the same name, e.g. a topic that was deleted and created again.
+	// Epoch names the incarnation of the log as far as the broker tells: it changes when the log is another one under the same
+	// name, e.g. a topic that was deleted and created again.
 	Epoch string
 	// Partition names the log, e.g. "orders/3"; Offset rises within it.
 	Partition string
 	Offset    int64
+	// Mark is what the log says about the message at Offset, e.g. when it was stored, and the message's ID. A log that has lost
+	// its tail, which a broker may not notice, gives the same offsets to other messages; their marks differ. "" where the
+	// broker has none. Up to 1,000 bytes.
+	Mark string `json:",omitempty"`
 }
+
+// PositionState is what a log says about a position.
+type PositionState int
+
+const (
+	// PositionRemoved: the message was removed, e.g. by retention or compaction, so that the log cannot say.
+	PositionRemoved PositionState = iota
+	// PositionKept: the message is in its place. So was, or is, every other one that was read up to there.
+	PositionKept
+	// PositionReplaced: the log ends before it, or has another message in its place. It is another incarnation of the log, which
+	// may have new messages at offsets that were consumed before.
+	PositionReplaced
+)
 
 // Settler settles one delivery with its broker. Errors made by Unavailable say that the broker did not take it, and will
 // deliver again.

@@ -40,9 +40,10 @@ type Consumer[Tx any] struct {
 	ready        []*lane
 	inMemory     map[*item]struct{}
 	bytes        int
-	received     uint64 // messages so far
-	sized        int64  // bytes so far
-	storeFails   int    // transactions in a row that the store would not begin or take
+	received     uint64             // messages so far
+	sized        int64              // bytes so far
+	logs         map[string]logSeen // by partition and epoch; with ByWatermark
+	storeFails   int                // transactions in a row that the store would not begin or take
 	stats        Stats
 
 	separate atomic.Int64 // how many batches are still to have savepoints
@@ -62,6 +63,9 @@ type Stats struct {
 	Applied int64 `json:"applied"`
 	// Duplicates counts deliveries of messages that were consumed before.
 	Duplicates int64 `json:"duplicates"`
+	// LogsReplaced counts how often the log of a partition turned out to be another incarnation than before: created anew, or
+	// without the tail that was consumed. Only with ByWatermark.
+	LogsReplaced int64 `json:"logs_replaced"`
 	// Skipped counts messages that were passed over for want of a handler, or because of their aggregate's version.
 	Skipped int64 `json:"skipped"`
 	// Failed counts failed attempts, those of messages that had been put aside included.
@@ -95,6 +99,7 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 			any: make(map[string]Handler[Tx]),
 		},
 		done: make(chan struct{}), lanes: make(map[string]*lane), inMemory: make(map[*item]struct{}),
+		logs: make(map[string]logSeen),
 	}
 	c.work, c.room, c.changed = sync.NewCond(&c.mu), sync.NewCond(&c.mu), sync.NewCond(&c.mu)
 	c.life, c.endLife = context.WithCancel(context.Background())

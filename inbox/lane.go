@@ -168,7 +168,7 @@ func (c *Consumer[Tx]) share(l *lane, batch []*item) int {
 
 // sameLog says whether two messages of a lane can share a watermark.
 func (c *Consumer[Tx]) sameLog(a, b *item) bool {
-	return c.cfg.Remember != ByWatermark || a.delivery.Position.Epoch == b.delivery.Position.Epoch
+	return c.cfg.Remember != ByWatermark || a.delivery.Position.Epoch == b.delivery.Position.Epoch && a.delivery.Session == b.delivery.Session
 }
 
 // discardLost drops messages that this process may no longer work on. They come again, and so do all behind them: when a

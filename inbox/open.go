@@ -31,7 +31,7 @@ func (s stepwise[Tx]) BeginClaim(ctx context.Context, consumer string, msgs []Ca
 }
 
 // BeginWatermark implements Opener.
-func (s stepwise[Tx]) BeginWatermark(ctx context.Context, consumer string, at postrider.Position, keys []string) (
+func (s stepwise[Tx]) BeginWatermark(ctx context.Context, consumer string, at postrider.Position, consumed Digests, keys []string) (
 	tx Tx, before Watermark, held []string, err error,
 ) {
 	tx, err = s.begin(ctx, func(tx Tx) error {
@@ -39,9 +39,12 @@ func (s stepwise[Tx]) BeginWatermark(ctx context.Context, consumer string, at po
 			return fmt.Errorf("read the watermark: %w", err)
 		}
 		if before.Known && before.Offset >= at.Offset {
-			return nil // nothing is new
+			if len(keys) > 0 {
+				held, err = s.store.HeldAmong(ctx, tx, consumer, keys)
+			}
+			return err
 		}
-		if err := s.store.SetWatermark(ctx, tx, consumer, at); err != nil {
+		if err := s.store.SetWatermark(ctx, tx, consumer, at, consumed); err != nil {
 			return fmt.Errorf("move the watermark: %w", err)
 		}
 		if len(keys) == 0 {

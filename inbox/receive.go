@@ -130,11 +130,12 @@ func (c *Consumer[Tx]) admit(d *postrider.Delivery) {
 	c.enqueue(it, c.laneOf(d, it.msg))
 }
 
-// substituteID names a message without an ID by its place in the source, or else by its content.
+// substituteID names a message without an ID by its place in the source and what the source's log says about it there, or else
+// by its content.
 func substituteID(d *postrider.Delivery) string {
 	content := d.Raw
 	if p := d.Position; p != (postrider.Position{}) {
-		content = fmt.Appendf(nil, "%q %q %d", p.Epoch, p.Partition, p.Offset)
+		content = fmt.Appendf(nil, "%q %q %d %q", p.Epoch, p.Partition, p.Offset, p.Mark)
 	} else if d.Message != nil && content == nil {
 		content = d.Message.Payload
 	}
@@ -159,7 +160,7 @@ func legible(d *postrider.Delivery) *postrider.Message {
 }
 
 // PositionHeader is the header in which a message that was put aside or died says where in its source it stood, as JSON:
-// {"Epoch":"…","Partition":"…","Offset":42}. Handlers do not see it.
+// {"Epoch":"…","Partition":"…","Offset":42,"Mark":"…"}. Handlers do not see it.
 const PositionHeader = "postrider-position"
 
 // stamped is the message as it is put aside, with its position.

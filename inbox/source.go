@@ -47,6 +47,11 @@ func (s *relaySource) Capabilities() postrider.SubscriberCapabilities {
 	return postrider.SubscriberCapabilities{Ordered: true, RedeliveryWindow: settledWithin}
 }
 
+// VerifyPosition implements postrider.Subscriber: an outbox has no positions.
+func (s *relaySource) VerifyPosition(context.Context, postrider.Position) (postrider.PositionState, error) {
+	return postrider.PositionRemoved, nil
+}
+
 // subscription makes a relay that hands its messages over.
 func (s *relaySource) subscription() (*relaySubscription, error) {
 	sub := &relaySubscription{handed: make(chan []*postrider.Delivery), closing: make(chan struct{}), done: make(chan struct{})}

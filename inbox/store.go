@@ -47,9 +47,10 @@ type Transactor[Tx any] interface {
 // database. What these do is what Begin and then the methods of Ledger would; after an error there is no transaction.
 type Opener[Tx any] interface {
 	BeginClaim(ctx context.Context, consumer string, msgs []Candidate) (Tx, []Standing, error)
-	// BeginWatermark reads the watermark of at's log, then moves it to at.Offset if that is ahead of it, or if there was none,
-	// and then looks which of the keys are held. It returns the watermark before the move. Keys may repeat, and there may be none.
-	BeginWatermark(ctx context.Context, consumer string, at postrider.Position, keys []string) (tx Tx, before Watermark, held []string, err error)
+	// BeginWatermark reads the watermark of at's log, then moves it as SetWatermark does if at.Offset is ahead of it, or if there
+	// was none, and then looks which of the keys are held. It returns the watermark before the move. Keys may repeat, and there
+	// may be none.
+	BeginWatermark(ctx context.Context, consumer string, at postrider.Position, consumed Digests, keys []string) (tx Tx, before Watermark, held []string, err error)
 }
 
 // Ledger remembers what has been consumed.
@@ -64,8 +65,11 @@ type Ledger[Tx any] interface {
 	// there is no watermark yet, until the end of the transaction. Each epoch of a partition has a watermark of its own, so
 	// that what is left over of an old log and what is new in its successor are never taken for each other.
 	Watermark(ctx context.Context, tx Tx, consumer string, at postrider.Position) (Watermark, error)
-	// SetWatermark moves it to at.Offset.
-	SetWatermark(ctx context.Context, tx Tx, consumer string, at postrider.Position) error
+	// SetWatermark moves it to at, ahead or back, and notes what the move consumed.
+	SetWatermark(ctx context.Context, tx Tx, consumer string, at postrider.Position, consumed Digests) error
+	// Consumed returns what the last RememberedMoves moves of a watermark consumed, those of this transaction included, in any
+	// order. It may leave out moves to offsets below at.Offset. The watermark is locked.
+	Consumed(ctx context.Context, tx Tx, consumer string, at postrider.Position) (Digests, error)
 	// Version returns the AggregateVersion that consumer applied last for a key, 0 if none, and locks it, also when there is
 	// none yet, until the end of the transaction. SetVersion notes it.
 	Version(ctx context.Context, tx Tx, consumer, key string) (int64, error)
@@ -91,8 +95,9 @@ type Standing struct {
 
 // Watermark is how far a source's partition was consumed.
 type Watermark struct {
-	// Offset is the last one consumed, if Known.
+	// Offset is the last one consumed, if Known, and Mark the mark of the message there; "" if it has none.
 	Offset int64
+	Mark   string
 	Known  bool
 	// Earlier is, if not Known, the epoch of the log that consumer has consumed of this partition before, the one whose
 	// watermark moved last; "" if there is none.

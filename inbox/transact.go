@@ -30,6 +30,8 @@ type transaction[Tx any] struct {
 	how    sharing
 	effect bool  // a handler has run
 	failed error // what it returned, if it had the transaction for itself
+	// replaced, if not nil, is where the log turned out to be another incarnation.
+	replaced *passage
 }
 
 // sharing says how the messages of a transaction share it.
@@ -97,6 +99,7 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 		}
 		return res
 	}
+	t.passed(batch)
 	return result{ends: t.ends}
 }
 
@@ -154,42 +157,6 @@ func (t *transaction[Tx]) beginClaim(ctx context.Context, batch []*item) ([]*ite
 		if standings[i].Held {
 			t.held[it.msg.Key] = true
 		}
-	}
-	return fresh, nil
-}
-
-// beginWatermark moves the watermark of the source's partition behind the messages, and looks which of their keys are held.
-func (t *transaction[Tx]) beginWatermark(ctx context.Context, batch []*item) ([]*item, error) {
-	at := batch[0].delivery.Position
-	keys := make([]string, 0, len(batch))
-	for _, it := range batch {
-		at.Offset = max(at.Offset, it.delivery.Position.Offset)
-		if it.msg.Key != "" {
-			keys = append(keys, it.msg.Key)
-		}
-	}
-	tx, w, held, err := t.opener.BeginWatermark(ctx, t.cfg.Name, at, keys)
-	if err != nil {
-		return nil, err
-	}
-	t.tx = tx
-	for _, key := range held {
-		t.held[key] = true
-	}
-	if w.Earlier != "" {
-		t.cfg.Logger.Warn("the source's partition is another log than before; it is consumed from where the broker begins",
-			"consumer", t.cfg.Name, "partition", at.Partition, "epoch", at.Epoch, "earlier", w.Earlier,
-			"offset", batch[0].delivery.Position.Offset)
-	}
-	fresh := make([]*item, 0, len(batch))
-	for _, it := range batch {
-		offset := it.delivery.Position.Offset
-		if w.Known && offset <= w.Offset {
-			t.ends[it] = duplicate
-			continue
-		}
-		w.Known, w.Offset = true, offset
-		fresh = append(fresh, it)
 	}
 	return fresh, nil
 }

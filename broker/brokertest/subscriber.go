@@ -82,6 +82,7 @@ func RunSubscriber(t *testing.T, h SubscriberHarness) {
 		{name: "everything once", run: testEverythingOnce},
 		{name: "two groups", run: testTwoGroups},
 		{name: "positions", run: testPositions, unless: []string{f.NoPositions}},
+		{name: "positions verified", run: testVerified, unless: []string{f.NoPositions}},
 		{name: "topic made anew", run: testRecreated, unless: []string{f.NoPositions, f.NoRecreate}},
 		{name: "poison", run: testPoison, unless: []string{f.NoPoison}},
 		{name: "unsettled comes again after close", run: testUnsettled},

@@ -2,6 +2,7 @@ package brokertest
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"testing"
 
@@ -157,4 +158,44 @@ func testPoison(t *testing.T, s *inbound) {
 	r.ledger.awaitApplied(t, msgs)
 	r.leave(t)
 	s.nothingLeft(t, "g", "a", "b")
+}
+
+// testVerified asks the log about positions: of messages that it has, of others at their offsets, of a topic that was deleted.
+func testVerified(t *testing.T, s *inbound) {
+	r := s.join(t, "g")
+	msgs := batch(s.Topic, 9, 1, "a", "b", "")
+	s.publish(t, msgs)
+	expect := func(what string, at postrider.Position, want postrider.PositionState) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		for {
+			got, err := r.member.VerifyPosition(ctx, at)
+			if err != nil && ctx.Err() == nil && postrider.OutcomeOf(err).Kind == postrider.BrokerUnavailable {
+				continue
+			}
+			if err != nil || got != want {
+				t.Fatalf("%s at %+v: state %v, error %v, want state %v", what, at, got, err, want)
+			}
+			return
+		}
+	}
+	var last postrider.Position
+	for range msgs {
+		d := r.take(t, 1)[0]
+		last = d.Position
+		if last.Mark == "" || len(last.Mark) > 1000 {
+			t.Fatalf("the mark of %+v is empty, or longer than 1,000 bytes", last)
+		}
+		expect("a message", last, postrider.PositionKept)
+		other := last
+		other.Mark += "0"
+		expect("another message", other, postrider.PositionReplaced)
+		d.ack(t.Context(), t)
+	}
+	expect("a message that is settled", last, postrider.PositionKept)
+	if s.features.NoRecreate == "" {
+		s.Recreate(t)
+		expect("a message of a topic made anew", last, postrider.PositionReplaced)
+	}
 }

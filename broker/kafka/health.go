@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -16,6 +17,7 @@ const patience = 5 * time.Second
 // health sees whether brokers answer, by what the client tells its hooks.
 type health struct {
 	tell func()
+	cuts atomic.Int64 // how often a broker did not answer a fetch
 
 	mu      sync.Mutex
 	failing time.Time // since when there is nothing but errors; zero if the last answer was one
@@ -41,10 +43,16 @@ var (
 	joinKey, syncKey, heartbeatKey = (&kmsg.JoinGroupRequest{}).Key(), (&kmsg.SyncGroupRequest{}).Key(), (&kmsg.HeartbeatRequest{}).Key()
 )
 
+// fetchKey is that of the requests that bring records. One that fails may be followed by records of another log.
+var fetchKey = (&kmsg.FetchRequest{}).Key()
+
 // OnBrokerE2E implements kgo.HookBrokerE2E.
 func (h *health) OnBrokerE2E(meta kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E) {
 	err := e2e.Err()
 	if err != nil {
+		if key == fetchKey {
+			h.cuts.Add(1)
+		}
 		h.failed(fmt.Errorf("broker %s:%d: %w", meta.Host, meta.Port, err))
 		return
 	}

@@ -35,22 +35,26 @@ type partition struct {
 	// while there is none. committed is the offset that was.
 	settled   kgo.EpochOffset
 	committed int64
-	expected  int64 // the offset that comes next, if it is there; -1 if unknown
-	leaving   bool  // nothing more is delivered
-	placing   bool  // nothing is delivered until an offset is committed: see Subscription.begin
+	// elected rises with the leader epoch that records come from.
+	elected  int64
+	leader   int32
+	expected int64 // the offset that comes next, if it is there; -1 if unknown
+	leaving  bool  // nothing more is delivered
+	placing  bool  // nothing is delivered until an offset is committed: see Subscription.begin
 }
 
 // entry is a record that came.
 type entry struct {
 	record  *kgo.Record
 	settled bool
+	session int64     // of its deliveries
 	again   bool      // it was delivered before
 	out     *delivery // under way, if not nil
 }
 
 // position returns where an entry stands.
 func (p *partition) position(e *entry) postrider.Position {
-	return postrider.Position{Epoch: p.epoch, Partition: p.name, Offset: e.record.Offset}
+	return postrider.Position{Epoch: p.epoch, Partition: p.name, Offset: e.record.Offset, Mark: recordMark(e.record)}
 }
 
 // checkStart logs that records were deleted before they came.
@@ -65,7 +69,11 @@ func (p *partition) checkStart(start int64) {
 // add takes in a record behind those that came before.
 func (p *partition) add(r *kgo.Record) {
 	p.expected = r.Offset + 1
-	p.entries = append(p.entries, &entry{record: r})
+	if r.LeaderEpoch != p.leader {
+		p.leader = r.LeaderEpoch
+		p.elected++
+	}
+	p.entries = append(p.entries, &entry{record: r, session: p.sub.health.cuts.Load() + p.elected})
 	p.queue(1, r)
 }
 

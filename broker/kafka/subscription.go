@@ -162,7 +162,7 @@ func (s *Subscription) rotate(last string) {
 
 // delivery makes a delivery of an entry.
 func (s *Subscription) delivery(p *partition, e *entry) *postrider.Delivery {
-	d := &postrider.Delivery{Position: p.position(e), Redelivered: e.again, Settler: e.out}
+	d := &postrider.Delivery{Position: p.position(e), Redelivered: e.again, Session: e.session, Settler: e.out}
 	d.Message, d.Err = s.cfg.Decode(e.record)
 	if d.Err != nil {
 		d.Raw = e.record.Value

@@ -40,7 +40,10 @@ type Broker struct {
 	changed  chan struct{}        // closed and replaced when a message is accepted, closed for good by Close
 	faults   faults
 	groups   map[string]*group
-	epochs   map[string]int              // by topic, how often it was made anew
+	epochs   map[string]int             // by topic, how often it was made anew
+	numbers  map[*postrider.Message]int // those of accepted messages, none of which is ever given twice
+	accepts  int
+	sessions int64                       // rises when a log may have become another
 	poison   map[*postrider.Message]bool // what is no message: its Payload cannot be read as one
 }
 
@@ -68,6 +71,7 @@ func New(cfg Config) (*Broker, error) {
 		changed:  make(chan struct{}),
 		groups:   make(map[string]*group),
 		epochs:   make(map[string]int),
+		numbers:  make(map[*postrider.Message]int),
 		poison:   make(map[*postrider.Message]bool),
 	}, nil
 }
@@ -147,7 +151,14 @@ func (b *Broker) keep(m *postrider.Message) {
 		}
 		b.accepted[m.ID] = now
 	}
-	b.topics[m.Topic] = append(b.topics[m.Topic], clone(m))
+	b.append(clone(m))
+}
+
+// append puts a message at the end of its topic.
+func (b *Broker) append(m *postrider.Message) {
+	b.accepts++
+	b.numbers[m] = b.accepts
+	b.topics[m.Topic] = append(b.topics[m.Topic], m)
 	b.tell()
 }
 

@@ -88,6 +88,5 @@ func (b *Broker) Poison(topic, key string, raw []byte) {
 	defer b.mu.Unlock()
 	m := clone(&postrider.Message{Topic: topic, Key: key, Payload: raw})
 	b.poison[m] = true
-	b.topics[topic] = append(b.topics[topic], m)
-	b.tell()
+	b.append(m)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -165,6 +166,7 @@ func (b *Broker) Recreate(topic string) {
 	defer b.mu.Unlock()
 	delete(b.topics, topic)
 	b.epochs[topic]++
+	b.sessions++
 	for _, g := range b.groups {
 		g.read[topic] = 0
 		for k, st := range g.streams {
@@ -176,6 +178,55 @@ func (b *Broker) Recreate(topic string) {
 		g.assign()
 	}
 	b.tell()
+}
+
+// LoseTail removes the last n messages of a topic, as a broker does that is restored from an earlier copy: positions are given
+// to other messages again. What is under way is lost; of what groups had settled of those that remain, nothing is delivered
+// again.
+func (b *Broker) LoseTail(topic string, n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	kept := b.topics[topic][:max(len(b.topics[topic])-n, 0)]
+	b.topics[topic] = slices.Clip(kept)
+	b.sessions++
+	for _, g := range b.groups {
+		for k, st := range g.streams {
+			if k.topic == topic {
+				st.lose()
+				st.entries = slices.DeleteFunc(st.entries, func(e *entry) bool { return !slices.Contains(kept, e.msg) })
+				st.first = 0
+			}
+		}
+		g.read[topic] = min(g.read[topic], len(kept))
+	}
+	b.tell()
+}
+
+// mark is what the broker says about the message of an entry.
+func (b *Broker) mark(e *entry) string { return strconv.Itoa(b.numbers[e.msg]) }
+
+// VerifyPosition implements postrider.Subscriber. Nothing is ever removed but by LoseTail and Recreate.
+func (s *Subscriber) VerifyPosition(ctx context.Context, at postrider.Position) (postrider.PositionState, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	b := s.broker
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.unavailable(); err != nil {
+		return 0, err
+	}
+	g := b.groups[s.cfg.Group]
+	if g == nil {
+		return postrider.PositionRemoved, nil
+	}
+	g.fill(b, s.cfg.Topics)
+	for _, st := range g.streams {
+		if st.name == at.Partition && st.epoch == at.Epoch && at.Offset < int64(len(st.entries)) && b.mark(st.entries[at.Offset]) == at.Mark {
+			return postrider.PositionKept, nil
+		}
+	}
+	return postrider.PositionReplaced, nil
 }
 
 // subscription is one member of a group.
@@ -250,7 +301,8 @@ func (s *subscription) deliver(st *stream, e *entry, now time.Time) *postrider.D
 		out.Message = &postrider.Message{Topic: m.Topic, Key: m.Key, Attempt: m.Attempt}
 	}
 	if s.group.partitions > 0 {
-		out.Position = postrider.Position{Epoch: st.epoch, Partition: st.name, Offset: e.offset}
+		out.Position = postrider.Position{Epoch: st.epoch, Partition: st.name, Offset: e.offset, Mark: s.broker.mark(e)}
+		out.Session = s.broker.sessions
 	}
 	return out
 }

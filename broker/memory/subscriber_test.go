@@ -144,7 +144,7 @@ func TestLogKeepsOrderAndPositions(t *testing.T) {
 		got := receive(t, s, 4)
 		wantIDs(t, "first", got, "1", "2", "3", "4")
 		for i, d := range got {
-			if want := (postrider.Position{Epoch: "0", Partition: "numbers/0", Offset: int64(i)}); d.Position != want {
+			if want := (postrider.Position{Epoch: "0", Partition: "numbers/0", Offset: int64(i), Mark: strconv.Itoa(i + 1)}); d.Position != want {
 				t.Errorf("position is %+v, want %+v", d.Position, want)
 			}
 		}

@@ -41,7 +41,7 @@ func (s *Subscriber) prepareConsumer(ctx context.Context) (groupConsumer, error)
 		return groupConsumer{}, s.consumerError(ctx, err)
 	}
 	info := consumer.CachedInfo()
-	found := groupConsumer{epoch: stream.CachedInfo().Created.UTC().Format(time.RFC3339Nano), created: info.Created}
+	found := groupConsumer{epoch: epochOf(stream.CachedInfo()), created: info.Created}
 	return found, s.checkConsumer(info.Config)
 }
 

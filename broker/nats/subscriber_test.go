@@ -260,6 +260,7 @@ func TestReaderRights(t *testing.T) {
 			"$JS.API.STREAM.INFO.ORDERS", "$JS.API.STREAM.CREATE.ORDERS", "$JS.API.CONSUMER.INFO.ORDERS.billing",
 			"$JS.API.CONSUMER.CREATE.ORDERS.billing", "$JS.API.CONSUMER.CREATE.ORDERS.billing.>",
 			"$JS.API.CONSUMER.MSG.NEXT.ORDERS.billing", "$JS.ACK.ORDERS.billing.>",
+			"$JS.API.STREAM.MSG.GET.ORDERS",
 		}},
 		Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
 	}
@@ -273,10 +274,27 @@ func TestReaderRights(t *testing.T) {
 		if errs := p.Publish(t.Context(), numbered("placed", topics, 1)); errs != nil {
 			t.Fatal(errs)
 		}
-		if err := receive(t, sub, 1)[0].Ack(t.Context()); err != nil {
+		d := receive(t, sub, 1)[0]
+		if err := d.Ack(t.Context()); err != nil {
 			t.Error(err)
 		}
 		_, js := connect(t, s.address(), nats.UserInfo("admin", "a"))
+		reader := openSubscriber(t, url, natsbroker.SubscriberConfig{})
+		verify := func(want postrider.PositionState) {
+			t.Helper()
+			if state, err := reader.VerifyPosition(t.Context(), d.Position); err != nil || state != want {
+				t.Errorf("state %v, error %v, want %v", state, err, want)
+			}
+		}
+		verify(postrider.PositionKept)
+		stream, err := js.Stream(t.Context(), "ORDERS")
+		if err == nil {
+			err = stream.Purge(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		verify(postrider.PositionRemoved)
 		if err := js.DeleteConsumer(t.Context(), "ORDERS", "billing"); err != nil {
 			t.Fatal(err)
 		}

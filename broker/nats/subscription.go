@@ -51,6 +51,7 @@ type subscription struct {
 	unsettled map[*delivery]struct{}
 	delivered uint64 // number of deliveries so far
 	settling  sync.WaitGroup
+	renewed   int64 // how often the consumer was looked at again
 	closed    bool
 }
 
@@ -59,6 +60,8 @@ type arrival struct {
 	msg  *nats.Msg
 	at   time.Time // from which the right to it counts
 	meta *nats.MsgMetadata
+	// session is that of the delivery.
+	session int64
 }
 
 var _ postrider.Subscription = (*subscription)(nil)
@@ -125,7 +128,7 @@ func (s *subscription) arrive(m *nats.Msg) {
 	if s.s.cfg.Ordered {
 		at = s.asked // it may have been on its way for long, and the server counts from when it sent it
 	}
-	s.waiting = append(s.waiting, arrival{m, at, meta})
+	s.waiting = append(s.waiting, arrival{m, at, meta, int64(s.s.conn.Stats().Reconnects) + s.renewed})
 	s.tell()
 }
 
@@ -240,6 +243,7 @@ func (s *subscription) pull(ctx context.Context, limit int) error {
 // needs s.mu, which it gives up meanwhile.
 func (s *subscription) renew(ctx context.Context) error {
 	s.stale = false
+	s.renewed++
 	s.mu.Unlock()
 	found, err := s.s.prepareConsumer(ctx)
 	s.mu.Lock()
@@ -308,9 +312,10 @@ func (s *subscription) deliver(a arrival, right time.Duration) *postrider.Delive
 		Message: m, Err: err,
 		Position: postrider.Position{
 			Epoch: s.consumer.epoch, Partition: a.meta.Stream, Offset: int64(a.meta.Sequence.Stream),
+			Mark: markOf(a.meta.Timestamp, a.msg.Header, a.msg.Data),
 		},
 		Deliveries: m.Attempt, Redelivered: m.Attempt > 1,
-		Settler: d,
+		Session: a.session, Settler: d,
 	}
 	if err != nil {
 		out.Raw = a.msg.Data

@@ -181,6 +181,11 @@ func (s *Subscriber) Capabilities() postrider.SubscriberCapabilities {
 // Close implements io.Closer. It does nothing: subscriptions close their connections themselves.
 func (s *Subscriber) Close() error { return nil }
 
+// VerifyPosition implements postrider.Subscriber: a queue has no positions.
+func (s *Subscriber) VerifyPosition(context.Context, postrider.Position) (postrider.PositionState, error) {
+	return postrider.PositionRemoved, nil
+}
+
 // Subscribe implements postrider.Subscriber. It connects, declares or checks what cfg asks for, and begins to read. Errors:
 // one made by Unavailable when no server can be reached; otherwise what is to be changed.
 func (s *Subscriber) Subscribe(ctx context.Context) (postrider.Subscription, error) {

@@ -109,7 +109,8 @@ func (p *partition) read(e entry, d *delivery) *postrider.Delivery {
 	epoch, offset := positionOf(p.epoch, e.id)
 	return &postrider.Delivery{
 		Message: m, Err: err, Raw: raw,
-		Position:   postrider.Position{Epoch: epoch, Partition: p.name, Offset: offset},
+		Position:   postrider.Position{Epoch: epoch, Partition: p.name, Offset: offset, Mark: markOf(e)},
+		Session:    p.sub.s.sessions.n.Load(),
 		Deliveries: e.deliveries, Redelivered: e.deliveries > 1,
 		Settler: d,
 	}

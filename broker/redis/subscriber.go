@@ -81,6 +81,7 @@ type Subscriber struct {
 	cfg        SubscriberConfig
 	client     redis.UniversalClient
 	ownsClient bool
+	sessions   sessions
 }
 
 var _ postrider.Subscriber = (*Subscriber)(nil)
@@ -100,7 +101,9 @@ func OpenSubscriber(ctx context.Context, address string, cfg SubscriberConfig) (
 	if err != nil {
 		return nil, err
 	}
-	return &Subscriber{cfg: complete, client: client, ownsClient: true}, nil
+	s := &Subscriber{cfg: complete, client: client, ownsClient: true}
+	s.sessions.watch(client)
+	return s, nil
 }
 
 // NewSubscriber returns a Subscriber on a client that the caller keeps and closes, made as for New.
@@ -109,7 +112,9 @@ func NewSubscriber(client redis.UniversalClient, cfg SubscriberConfig) (*Subscri
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Subscriber{cfg: cfg, client: client}, nil
+	s := &Subscriber{cfg: cfg, client: client}
+	s.sessions.watch(client)
+	return s, nil
 }
 
 // Capabilities implements postrider.Subscriber. A process keeps what it has for as long as it lives and reaches the server.

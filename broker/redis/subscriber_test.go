@@ -376,7 +376,7 @@ func TestRights(t *testing.T) {
 	client := s.client(t)
 	publish := []any{"+multi", "+exec", "+xadd", "+info", "+client|setname"}
 	read := []any{
-		"+evalsha", "+script|load", "+xinfo", "+xgroup", "+xpending", "+xreadgroup", "+xclaim", "+xack", "+xdel", "+exists", "+time",
+		"+evalsha", "+script|load", "+xinfo", "+xrange", "+xgroup", "+xpending", "+xreadgroup", "+xclaim", "+xack", "+xdel", "+exists", "+time",
 		"+zadd", "+zrem", "+zremrangebyscore", "+zrange", "+pexpire",
 	}
 	for name, rights := range map[string][]any{"publisher": publish, "reader": append(read, publish...)} {
@@ -389,5 +389,25 @@ func TestRights(t *testing.T) {
 	if errs := p.Publish(t.Context(), numbered("orders", "a", 2)); errs != nil {
 		t.Fatal(errs)
 	}
-	ack(t, receive(t, sub, 2)...)
+	got := receive(t, sub, 2)
+	reader := openSubscriber(t, "redis://reader:x@"+s.address(), redisbroker.SubscriberConfig{Group: "g", Topics: []string{"orders"}})
+	for _, kept := range []bool{true, false} {
+		want := postrider.PositionRemoved
+		if kept {
+			want = postrider.PositionKept
+		}
+		if state, err := reader.VerifyPosition(t.Context(), got[1].Position); err != nil || state != want {
+			t.Errorf("with the entry there %v: state %v, error %v, want %v", kept, state, err, want)
+		}
+		if kept {
+			ack(t, got...) // which deletes the entries
+		}
+	}
+	trimmed := got[0].Position
+	if errs := p.Publish(t.Context(), numbered("orders", "a", 3)); errs != nil {
+		t.Fatal(errs)
+	}
+	if state, err := reader.VerifyPosition(t.Context(), trimmed); err != nil || state != postrider.PositionRemoved {
+		t.Errorf("of an entry that was deleted: state %v, error %v, want removed", state, err)
+	}
 }

@@ -77,6 +77,6 @@ func consume(t *testing.T, url string) {
 	at := postrider.Position{Partition: "orders/0", Epoch: "1", Offset: 4711}
 	_, err = store.Watermark(ctx, tx, "ledger", at)
 	must(t, err)
-	must(t, store.SetWatermark(ctx, tx, "ledger", at))
+	must(t, store.SetWatermark(ctx, tx, "ledger", at, nil))
 	must(t, store.Commit(ctx, tx))
 }

@@ -180,7 +180,7 @@ func deadLetterIsExplained[Tx any](w *world[Tx]) {
 	}
 	got := l.Message
 	if got.ID != m.ID || got.CorrelationID != "corr" || got.CausationID != "cause" || got.Tenant != "acme" || got.Headers["h"] != "v" ||
-		got.Headers[inbox.PositionHeader] != `{"Epoch":"0","Partition":"orders/0","Offset":0}` {
+		got.Headers[inbox.PositionHeader] != `{"Epoch":"0","Partition":"orders/0","Offset":0,"Mark":"1"}` {
 		w.t.Errorf("its message is %+v", got)
 	}
 	w.untilQuiet()

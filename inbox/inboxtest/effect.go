@@ -30,6 +30,8 @@ func effectScenarios[Tx any]() []scenario[Tx] {
 		{"PanicAndGoexitAreFailedAttempts", panicAndGoexit[Tx]},
 		{"WatermarkSkipsWhatItHasPassed", watermarkSkips[Tx]},
 		{"RecreatedTopicIsANewLog", recreatedTopic[Tx]},
+		{"LogThatLostItsTailIsANewLog", lostTail[Tx]},
+		{"RewoundLogIsRecognised", rewound[Tx]},
 		{"OlderVersionsAreUpcast", upcasts[Tx]},
 		{"MemoryIsBounded", memoryIsBounded[Tx]},
 		{"OutboxOfAnotherDatabaseIsASource", relayAsSource[Tx]},
@@ -344,13 +346,82 @@ func watermarkSkips[Tx any](w *world[Tx]) {
 func recreatedTopic[Tx any](w *world[Tx]) {
 	s := setting[Tx]{cfg: inbox.ConsumerConfig{Remember: inbox.ByWatermark}}
 	s.source.Partitions = 1
-	w.start(s)
+	p := w.start(s)
 	old := w.send("a", "a", "a")
 	w.untilEffects(old...)
 	w.broker.Recreate(topic)
 	fresh := w.send("a", "a")
 	w.untilEffects(append(old, fresh...)...)
 	w.untilQuiet()
+	if st := p.Stats(); st.LogsReplaced != 1 || st.Duplicates != 0 {
+		w.t.Errorf("%d logs replaced, %d duplicates, want 1 and none", st.LogsReplaced, st.Duplicates)
+	}
+}
+
+// lostTail: the broker loses messages that were consumed, gives their positions to others, and delivers some of those again
+// that it kept. A consumer lives through it or begins after it, and notices it before the new log has reached the watermark, at
+// it, or beyond.
+func lostTail[Tx any](w *world[Tx]) {
+	for _, restart := range []bool{false, true} {
+		for _, batch := range []int{1, 100} {
+			for _, added := range []int{2, 5, 9} {
+				w := newWorld(w.t, w.h)
+				s := setting[Tx]{cfg: inbox.ConsumerConfig{Remember: inbox.ByWatermark, Batch: batch}}
+				s.source.Partitions = 1
+				p := w.start(s)
+				want := w.send("a", "b", "a", "b", "a", "b", "a", "b", "a", "b")
+				w.untilEffects(want...)
+				w.untilQuiet()
+				if restart {
+					p.stop()
+				}
+				w.broker.SetUnavailable(errCut)
+				w.broker.LoseTail(topic, 5)
+				w.broker.Redeliver(consumer, want[3:5]...)
+				w.broker.SetUnavailable(nil)
+				for range added {
+					want = append(want, w.send("a")...)
+				}
+				if restart {
+					p = w.start(s)
+				}
+				w.untilEffects(want...)
+				w.untilQuiet()
+				w.broker.Redeliver(consumer, want[0:3]...)
+				w.broker.Redeliver(consumer, want[10:]...)
+				w.until("the duplicates", func() bool { return len(w.broker.Unsettled(consumer)) == 0 })
+				w.untilQuiet()
+				w.wantSet("effects", w.effects(), want)
+				if st := p.Stats(); st.LogsReplaced != 1 || st.Duplicates != int64(5+added) {
+					w.t.Errorf("%d logs replaced, %d duplicates, want 1 and %d", st.LogsReplaced, st.Duplicates, 5+added)
+				}
+				p.stop()
+			}
+		}
+	}
+}
+
+// rewound: everything comes again from a log that is what it was.
+func rewound[Tx any](w *world[Tx]) {
+	s := setting[Tx]{cfg: inbox.ConsumerConfig{Remember: inbox.ByWatermark, Batch: 1}}
+	s.source.Partitions = 1
+	p := w.start(s)
+	n := 20
+	if w.h.Bubble {
+		n += inbox.RememberedMoves
+	}
+	var want []string
+	for range n {
+		want = append(want, w.send("a")...)
+	}
+	w.untilEffects(want...)
+	w.untilQuiet()
+	w.broker.Redeliver(consumer, want...)
+	w.until("duplicates", func() bool { return p.Stats().Duplicates == int64(n) })
+	w.wantSet("effects", w.effects(), want)
+	if st := p.Stats(); st.LogsReplaced != 0 {
+		w.t.Errorf("%d logs replaced, want none", st.LogsReplaced)
+	}
 }
 
 func memoryIsBounded[Tx any](w *world[Tx]) {

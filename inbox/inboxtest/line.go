@@ -165,10 +165,10 @@ func (l openLine[Tx]) BeginClaim(ctx context.Context, name string, msgs []inbox.
 	return opened(l.line, func() (Tx, []inbox.Standing, error) { return l.opener.BeginClaim(ctx, name, msgs) }, "Begin", "Claim")
 }
 
-func (l openLine[Tx]) BeginWatermark(ctx context.Context, name string, at postrider.Position, keys []string) (Tx, inbox.Watermark, []string, error) {
+func (l openLine[Tx]) BeginWatermark(ctx context.Context, name string, at postrider.Position, consumed inbox.Digests, keys []string) (Tx, inbox.Watermark, []string, error) {
 	var held []string
 	tx, before, err := opened(l.line, func() (tx Tx, before inbox.Watermark, err error) {
-		tx, before, held, err = l.opener.BeginWatermark(ctx, name, at, keys)
+		tx, before, held, err = l.opener.BeginWatermark(ctx, name, at, consumed, keys)
 		return tx, before, err
 	}, "Begin", "Watermark", "SetWatermark", "HeldAmong")
 	return tx, before, held, err
@@ -252,8 +252,8 @@ func (l *line[Tx]) Watermark(ctx context.Context, tx Tx, name string, at postrid
 	return within(l, "Watermark", tx, func() (inbox.Watermark, error) { return l.Store.Watermark(ctx, tx, name, at) })
 }
 
-func (l *line[Tx]) SetWatermark(ctx context.Context, tx Tx, name string, at postrider.Position) error {
-	return onlyWithin(l, "SetWatermark", tx, func() error { return l.Store.SetWatermark(ctx, tx, name, at) })
+func (l *line[Tx]) SetWatermark(ctx context.Context, tx Tx, name string, at postrider.Position, consumed inbox.Digests) error {
+	return onlyWithin(l, "SetWatermark", tx, func() error { return l.Store.SetWatermark(ctx, tx, name, at, consumed) })
 }
 
 func (l *line[Tx]) HeldAmong(ctx context.Context, tx Tx, name string, keys []string) ([]string, error) {

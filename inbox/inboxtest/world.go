@@ -313,7 +313,7 @@ func (w *world[Tx]) build(s setting[Tx]) *process[Tx] {
 	cfg.Name = cmp.Or(cfg.Name, consumer)
 	cfg.BackoffBase, cfg.BackoffMax = cmp.Or(cfg.BackoffBase, 5*time.Millisecond), cmp.Or(cfg.BackoffMax, 20*time.Millisecond)
 	cfg.LeaseTTL, cfg.UnavailableWait = cmp.Or(cfg.LeaseTTL, w.lease()), cmp.Or(cfg.UnavailableWait, 50*time.Millisecond)
-	cfg.Logger = slog.New(slog.DiscardHandler)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	source := s.source
 	source.Group, source.Topics = cfg.Name, []string{topic}
 	if !s.queue {

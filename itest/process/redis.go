@@ -7,11 +7,11 @@ import (
 	"strconv"
 )
 
-// StartRedis starts the redis-server at path bin on a free port of the loopback interface, with its append-only file under
-// dir. That file has every write before the client has its answer, so that a killed server loses nothing; nothing waits for
+// StartRedis starts the redis-server at path bin on the loopback interface, with its append-only file under dir. With port 0 it
+// takes a free one; a server that is to come back where it was is started again with the same dir and its old port. That file has every write before the client has its answer, so that a killed server loses nothing; nothing waits for
 // the disk.
-func StartRedis(ctx context.Context, bin, dir string) (*Server, error) {
-	return onFreePort(func(port int) (*Server, error) {
+func StartRedis(ctx context.Context, bin, dir string, port int) (*Server, error) {
+	start := func(port int) (*Server, error) {
 		p, err := Start(ctx, Command{
 			Name: "redis-server", Path: bin,
 			Args: []string{
@@ -24,5 +24,9 @@ func StartRedis(ctx context.Context, bin, dir string) (*Server, error) {
 			return nil, err
 		}
 		return &Server{p, fmt.Sprintf("redis://127.0.0.1:%d", port)}, nil
-	})
+	}
+	if port != 0 {
+		return start(port)
+	}
+	return onFreePort(start)
 }

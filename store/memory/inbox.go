@@ -25,8 +25,17 @@ type inboxState struct {
 type markRow struct {
 	partition, epoch string
 	offset           int64
+	mark             string
 	moved            int
 	at               time.Time
+	consumed         []inbox.Digests // of the last moves
+}
+
+// move is one of a watermark that a transaction makes.
+type move struct {
+	offset   int64
+	mark     string
+	consumed []inbox.Digests // of all moves of the transaction
 }
 
 func (db *database) inbox(consumer string) *inboxState {
@@ -107,11 +116,12 @@ func (s *Store) Watermark(ctx context.Context, tx *Tx, consumer string, at postr
 			return inbox.Watermark{}, err
 		}
 		marks := db.inbox(consumer).watermarks
-		if offset, own := tx.written(l); own {
-			return inbox.Watermark{Offset: offset.(int64), Known: true}, nil
+		if own, ok := tx.written(l); ok {
+			m := own.(move)
+			return inbox.Watermark{Offset: m.offset, Mark: m.mark, Known: true}, nil
 		}
 		if m, ok := marks[l.name]; ok {
-			return inbox.Watermark{Offset: m.offset, Known: true}, nil
+			return inbox.Watermark{Offset: m.offset, Mark: m.mark, Known: true}, nil
 		}
 		var earlier markRow
 		for _, m := range marks {
@@ -128,23 +138,45 @@ func markLock(consumer string, at postrider.Position) lock {
 }
 
 // SetWatermark implements inbox.Ledger.
-func (s *Store) SetWatermark(ctx context.Context, tx *Tx, consumer string, at postrider.Position) error {
+func (s *Store) SetWatermark(ctx context.Context, tx *Tx, consumer string, at postrider.Position, consumed inbox.Digests) error {
 	_, err := inTx(ctx, s, "SetWatermark", tx, func(*database) (struct{}, error) {
 		l := markLock(consumer, at)
 		if err := tx.acquire(l); err != nil {
 			return struct{}{}, err
 		}
-		tx.write(l, at.Offset, func(db *database, now time.Time) {
+		to := move{offset: at.Offset, mark: at.Mark}
+		if own, ok := tx.written(l); ok {
+			to.consumed = slices.Clone(own.(move).consumed)
+		}
+		to.consumed = append(to.consumed, slices.Clone(consumed))
+		tx.write(l, to, func(db *database, now time.Time) {
 			marks := db.inbox(consumer).watermarks
 			moved := 1
 			for _, m := range marks {
 				moved = max(moved, m.moved+1)
 			}
-			marks[l.name] = markRow{at.Partition, at.Epoch, at.Offset, moved, now}
+			kept := append(marks[l.name].consumed, slices.Clone(consumed))
+			kept = kept[max(0, len(kept)-inbox.RememberedMoves):]
+			marks[l.name] = markRow{at.Partition, at.Epoch, at.Offset, at.Mark, moved, now, kept}
 		})
 		return struct{}{}, nil
 	})
 	return err
+}
+
+// Consumed implements inbox.Ledger.
+func (s *Store) Consumed(ctx context.Context, tx *Tx, consumer string, at postrider.Position) (inbox.Digests, error) {
+	return inTx(ctx, s, "Consumed", tx, func(db *database) (inbox.Digests, error) {
+		l := markLock(consumer, at)
+		if err := tx.acquire(l); err != nil {
+			return nil, err
+		}
+		moves := slices.Clone(db.inbox(consumer).watermarks[l.name].consumed)
+		if own, ok := tx.written(l); ok {
+			moves = append(moves, own.(move).consumed...)
+		}
+		return slices.Concat(moves[max(0, len(moves)-inbox.RememberedMoves):]...), nil
+	})
 }
 
 // Version implements inbox.Ledger.
@@ -332,7 +364,7 @@ func (s *Store) Take(ctx context.Context, tx *Tx, consumer string, m *postrider.
 			return inbox.Taken{}, err
 		}
 		row := db.relay(consumer).parked[partition].rows[m.Sequence]
-		if _, own := tx.written(l); own || row == nil {
+		if _, own := tx.written(l); own || row == nil || row.msg.ID != m.ID {
 			return inbox.Taken{}, nil
 		}
 		tx.write(l, nil, func(db *database, _ time.Time) {

@@ -139,14 +139,24 @@ const (
 	// makeMarkSQL makes a watermark that does not say anything yet, or locks the one there is.
 	makeMarkSQL = `INSERT INTO {prefix}watermarks (consumer, partition_id, epoch, position, moved) VALUES (?, ?, ?, NULL, 0)
 		ON DUPLICATE KEY UPDATE consumer = VALUES(consumer)`
-	watermarkSQL = `SELECT position FROM {prefix}watermarks WHERE consumer = ? AND partition_id = ? AND epoch = ?`
-	earlierSQL   = `SELECT epoch FROM {prefix}watermarks WHERE consumer = ? AND partition_id = ? AND position IS NOT NULL
+	// watermarkSQL: a mark of another position is that of a program that knew no marks, or of a message without one.
+	watermarkSQL = `SELECT w.position, COALESCE(m.mark, '') FROM {prefix}watermarks w LEFT JOIN {prefix}watermark_marks m
+		ON m.consumer = w.consumer AND m.partition_id = w.partition_id AND m.epoch = w.epoch AND m.slot = 0 AND m.position = w.position
+		WHERE w.consumer = ? AND w.partition_id = ? AND w.epoch = ?`
+	earlierSQL = `SELECT epoch FROM {prefix}watermarks WHERE consumer = ? AND partition_id = ? AND position IS NOT NULL
 		ORDER BY moved DESC LIMIT 1`
-	lastMoveSQL = `SELECT COALESCE(MAX(moved), 0) FROM {prefix}watermarks WHERE consumer = ? AND partition_id = ?`
+	lastMoveSQL = `SELECT COALESCE(MAX(moved), 0), (SELECT COALESCE(MAX(n), 0) FROM {prefix}watermark_marks
+		WHERE consumer = ?1 AND partition_id = ?2 AND epoch = ?3 AND slot = 0)
+		FROM {prefix}watermarks WHERE consumer = ?1 AND partition_id = ?2`
 	// markSQL: moved is the time, or one more than the last.
 	markSQL = `INSERT INTO {prefix}watermarks (consumer, partition_id, epoch, position, moved)
 		VALUES (?1, ?2, ?3, ?4, GREATEST(?5, {now}))
 		ON DUPLICATE KEY UPDATE position = ?4, moved = GREATEST(?5, {now})`
+	noteMarkSQL = `INSERT INTO {prefix}watermark_marks (consumer, partition_id, epoch, slot, n, position, mark, consumed)
+		VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, ''), (?1, ?2, ?3, 1 + ?4 % ?7, ?4, ?5, '', ?8)
+		ON DUPLICATE KEY UPDATE n = VALUES(n), position = VALUES(position), mark = VALUES(mark), consumed = VALUES(consumed)`
+	consumedSQL = `SELECT consumed FROM {prefix}watermark_marks
+		WHERE consumer = ? AND partition_id = ? AND epoch = ? AND slot > 0 AND position >= ?`
 )
 
 // Watermark implements inbox.Ledger.
@@ -157,7 +167,7 @@ func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at p
 			return err
 		}
 		var offset sql.Null[int64]
-		if err := t.get(ctx, watermarkSQL, mark, &offset); err != nil {
+		if err := t.get(ctx, watermarkSQL, mark, &offset, &w.Mark); err != nil {
 			return err
 		}
 		if w.Offset, w.Known = offset.V, offset.Valid; w.Known {
@@ -169,15 +179,32 @@ func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at p
 }
 
 // SetWatermark implements inbox.Ledger.
-func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) error {
+func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position, consumed inbox.Digests) error {
 	return s.consume("move a watermark", tx, func(t txn) error {
-		var moved int64
-		if err := t.get(ctx, lastMoveSQL, []any{consumer, at.Partition}, &moved); err != nil {
+		var moved, n int64
+		if err := t.get(ctx, lastMoveSQL, []any{consumer, at.Partition, at.Epoch}, &moved, &n); err != nil {
 			return err
 		}
-		_, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Epoch, at.Offset, moved+1)
+		if _, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Epoch, at.Offset, moved+1); err != nil {
+			return err
+		}
+		_, err := t.exec(ctx, noteMarkSQL, consumer, at.Partition, at.Epoch, n+1, at.Offset, at.Mark, inbox.RememberedMoves,
+			append([]byte{}, consumed...))
 		return err
 	})
+}
+
+// Consumed implements inbox.Ledger.
+func (s *Store) Consumed(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (out inbox.Digests, err error) {
+	err = s.consume("look for what was consumed", tx, func(t txn) error {
+		return t.each(ctx, consumedSQL, []any{consumer, at.Partition, at.Epoch, at.Offset}, func(rows *sql.Rows) error {
+			var some []byte
+			err := rows.Scan(&some)
+			out = append(out, some...)
+			return err
+		})
+	})
+	return out, err
 }
 
 const (

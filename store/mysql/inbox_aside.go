@@ -197,7 +197,8 @@ func (t txn) holdAside(ctx context.Context, consumer string, list []aside) (map[
 }
 
 const (
-	lockTakenSQL = `SELECT {now} - parked_at FROM {prefix}parked FORCE INDEX (PRIMARY) WHERE relay = ? AND seq = ? FOR UPDATE`
+	lockTakenSQL = `SELECT {now} - parked_at FROM {prefix}parked FORCE INDEX (PRIMARY)
+		WHERE relay = ? AND seq = ? AND id = ? FOR UPDATE`
 )
 
 // Take implements inbox.Aside.
@@ -205,7 +206,7 @@ func (s *Store) Take(ctx context.Context, tx *sql.Tx, consumer string, m *postri
 	var taken inbox.Taken
 	err := s.consume("take a parked message", tx, func(t txn) error {
 		var since int64
-		err := t.get(ctx, lockTakenSQL, []any{consumer, m.Sequence}, &since)
+		err := t.get(ctx, lockTakenSQL, []any{consumer, m.Sequence, m.ID}, &since)
 		if err != nil {
 			return orNone(err)
 		}

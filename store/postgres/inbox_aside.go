@@ -244,9 +244,10 @@ func (s *Store) holdAside(consumer string, list []aside, partitions int) (q quer
 		array(causes, quoted), array(attempts, number), array(afters, number)}}, len(keys) > 0
 }
 
-// takeSQL waits for another open transaction that takes the message or settles it: $1 consumer, $2 partition, $3 sequence.
+// takeSQL waits for another open transaction that takes the message or settles it. After a crash of the server, the sequence may
+// be another message's: $1 consumer, $2 partition, $3 sequence, $4 the message's ID.
 const takeSQL = `
-delete from {parked} where relay = $1::text and partition = $2::int4 and seq = $3::int8
+delete from {parked} where relay = $1::text and partition = $2::int4 and seq = $3::int8 and id = $4::text
 returning (extract(epoch from clock_timestamp() - parked_at) * 1000000)::int8`
 
 func (s *Store) take(ctx context.Context, c caller, consumer string, m *postrider.Message) (inbox.Taken, error) {
@@ -255,7 +256,7 @@ func (s *Store) take(ctx context.Context, c caller, consumer string, m *postride
 		return inbox.Taken{}, err
 	}
 	var taken inbox.Taken
-	args := []any{consumer, int64(postrider.PartitionOf(m.Key, m.ID, partitions)), m.Sequence}
+	args := []any{consumer, int64(postrider.PartitionOf(m.Key, m.ID, partitions)), m.Sequence, m.ID}
 	err = c.call(ctx, query{sql: s.sql.take, args: args, row: func(scan func(...any) error) error {
 		var micros int64
 		err := scan(&micros)

@@ -137,11 +137,11 @@ func text(into *[]string) func(scan func(dest ...any) error) error {
 
 // inboxStatements is every statement of an inbox that is run often, its names filled in.
 type inboxStatements struct {
-	claim, claimOne, heldAmong, heldOne                       string
-	makeMark, lockMark, readMark, earlier, moveMark, passMark string
-	makeVersion, lockVersion, setVersion                      string
-	holdAside, parkAside, buryAside, take                     string
-	ourLease, moveOne, noneMissing, allRemoved                string
+	claim, claimOne, heldAmong, heldOne                                 string
+	makeMark, lockMark, readMark, earlier, moveMark, passMark, consumed string
+	makeVersion, lockVersion, setVersion                                string
+	holdAside, parkAside, buryAside, take                               string
+	ourLease, moveOne, noneMissing, allRemoved                          string
 }
 
 func newInboxStatements(n names) inboxStatements {
@@ -150,6 +150,7 @@ func newInboxStatements(n names) inboxStatements {
 		heldAmong: n.expand(heldAmongSQL), heldOne: n.expand(heldOneSQL),
 		makeMark: n.expand(makeMarkSQL), lockMark: n.expand(lockMarkSQL), readMark: n.expand(readMarkSQL),
 		earlier: n.expand(earlierSQL), moveMark: n.expand(moveMarkSQL), passMark: n.expand(passMarkSQL),
+		consumed:    n.expand(consumedSQL),
 		makeVersion: n.expand(makeVersionSQL), lockVersion: n.expand(lockVersionSQL), setVersion: n.expand(setVersionSQL),
 		holdAside: n.expand(holdAsideSQL), parkAside: n.expand(parkAsideSQL), buryAside: n.expand(buryAsideSQL),
 		take:       n.expand(takeSQL),

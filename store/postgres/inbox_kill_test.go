@@ -31,8 +31,8 @@ func (k killable) BeginClaim(ctx context.Context, consumer string, msgs []inbox.
 	return &lockedTx{Tx: tx}, out, nil
 }
 
-func (k killable) BeginWatermark(ctx context.Context, consumer string, at postrider.Position, keys []string) (pgx.Tx, inbox.Watermark, []string, error) {
-	tx, before, held, err := k.bundle.BeginWatermark(ctx, consumer, at, keys)
+func (k killable) BeginWatermark(ctx context.Context, consumer string, at postrider.Position, consumed inbox.Digests, keys []string) (pgx.Tx, inbox.Watermark, []string, error) {
+	tx, before, held, err := k.bundle.BeginWatermark(ctx, consumer, at, consumed, keys)
 	if err != nil {
 		return nil, before, nil, err
 	}

@@ -11,15 +11,20 @@ import (
 )
 
 const (
+	// durableSQL makes the transaction wait for the disk when its session would not, and is true. A broker forgets a message when
+	// it is acknowledged, so the commit of its effect must not be lost with a crash. Other settings stay.
+	durableSQL = `case current_setting('synchronous_commit') when 'off' then set_config('synchronous_commit', 'on', true) = 'on' else true end`
+
 	// claimSQL inserts in the order of the array, which is sorted: two calls that claim the same messages meet at the first
 	// of them, and one waits for the other. A row that another open transaction has inserted is waited for, and inserted if
 	// that one rolls back. $1 consumer, $2 ids.
 	claimSQL = `
 insert into {claims} (consumer, id) select $1::text, i.id from unnest($2::text::text[]) as i (id)
-on conflict do nothing returning id`
+on conflict do nothing returning case when ` + durableSQL + ` then id end`
 
 	// claimOneSQL is for a single message, the common case.
-	claimOneSQL = `insert into {claims} (consumer, id) values ($1::text, $2::text) on conflict do nothing returning id`
+	claimOneSQL = `insert into {claims} (consumer, id) values ($1::text, $2::text) on conflict do nothing
+		returning case when ` + durableSQL + ` then id end`
 
 	// heldAmongSQL: $1 consumer, $2 keys. heldOneSQL is for a single one.
 	heldAmongSQL = `select h.key from {held} h where h.relay = $1::text and h.key = any($2::text::text[])`
@@ -105,32 +110,36 @@ func set(texts []string) map[string]bool {
 	return out
 }
 
-// The statements of watermarks: $1 consumer, $2 partition, $3 epoch, $4 position.
+// The statements of watermarks: $1 consumer, $2 partition, $3 epoch, $4 position, $5 mark, $6 consumed, $7 how many moves are
+// kept.
 const (
 	markSQL     = `consumer = $1::text and partition = $2::text and epoch = $3::text`
 	makeMarkSQL = `insert into {watermarks} (consumer, partition, epoch) values ($1::text, $2::text, $3::text) on conflict do nothing`
-	lockMarkSQL = `select from {watermarks} where ` + markSQL + ` for update`
-	readMarkSQL = `select position from {watermark_moves} where ` + markSQL + ` order by n desc limit 1`
+	lockMarkSQL = `select ` + durableSQL + ` from {watermarks} where ` + markSQL + ` for update`
+	readMarkSQL = `select position, mark from {watermark_moves} where ` + markSQL + ` order by n desc limit 1`
 	// earlierSQL: $1 consumer, $2 partition.
 	earlierSQL  = `select epoch from {watermark_moves} where consumer = $1::text and partition = $2::text order by moved_at desc limit 1`
 	moveMarkSQL = `
 with latest as materialized (
-	select ctid as place, n from {watermark_moves} where ` + markSQL + ` order by n desc limit 1
+	select n from {watermark_moves} where ` + markSQL + ` order by n desc limit 1
 ), old as (
-	delete from {watermark_moves} where ctid = any(array(select place from latest))
+	delete from {watermark_moves} where ` + markSQL + ` and n = (select n + 1 - $7::int8 from latest)
 )
-insert into {watermark_moves} (consumer, partition, epoch, n, position)
-select $1::text, $2::text, $3::text, coalesce((select n from latest), 0) + 1, $4::int8`
+insert into {watermark_moves} (consumer, partition, epoch, n, position, mark, consumed)
+select $1::text, $2::text, $3::text, coalesce((select n from latest), 0) + 1, $4::int8, $5::text, $6::bytea`
 
 	// passMarkSQL is moveMarkSQL for a watermark that there is, if it is behind the position.
 	passMarkSQL = `
 with latest as materialized (
-	select ctid as place, n, position from {watermark_moves} where ` + markSQL + ` order by n desc limit 1
+	select n, position from {watermark_moves} where ` + markSQL + ` order by n desc limit 1
 ), old as (
-	delete from {watermark_moves} where ctid = any(array(select place from latest where position < $4::int8))
+	delete from {watermark_moves} where ` + markSQL + ` and n = (select n + 1 - $7::int8 from latest where position < $4::int8)
 )
-insert into {watermark_moves} (consumer, partition, epoch, n, position)
-select $1::text, $2::text, $3::text, n + 1, $4::int8 from latest where position < $4::int8`
+insert into {watermark_moves} (consumer, partition, epoch, n, position, mark, consumed)
+select $1::text, $2::text, $3::text, n + 1, $4::int8, $5::text, $6::bytea from latest where position < $4::int8`
+
+	consumedSQL = `
+select consumed from {watermark_moves} where ` + markSQL + ` and consumed is not null and position >= $4::int8`
 )
 
 // lockMark locks a watermark; what it says is then to be read by another statement, for this one may wait.
@@ -143,7 +152,7 @@ func (s *Store) lockMark(consumer string, at postrider.Position) []query {
 func (s *Store) readMark(consumer string, at postrider.Position, w *inbox.Watermark) query {
 	return query{sql: s.sql.readMark, args: []any{consumer, at.Partition, at.Epoch}, row: func(scan func(...any) error) error {
 		w.Known = true
-		return scan(&w.Offset)
+		return scan(&w.Offset, &w.Mark)
 	}}
 }
 
@@ -157,9 +166,26 @@ func (s *Store) watermark(ctx context.Context, c caller, consumer string, at pos
 	return w, translate("read a watermark", err)
 }
 
-func (s *Store) setWatermark(ctx context.Context, c caller, consumer string, at postrider.Position) error {
-	return translate("move a watermark", c.call(ctx, append(s.lockMark(consumer, at),
-		query{sql: s.sql.moveMark, args: []any{consumer, at.Partition, at.Epoch, at.Offset}})...))
+// moveMark moves a watermark that is locked.
+func moveMark(statement, consumer string, at postrider.Position, consumed inbox.Digests) query {
+	return query{sql: statement, args: []any{
+		consumer, at.Partition, at.Epoch, at.Offset, at.Mark, []byte(consumed), int64(inbox.RememberedMoves),
+	}}
+}
+
+func (s *Store) setWatermark(ctx context.Context, c caller, consumer string, at postrider.Position, consumed inbox.Digests) error {
+	return translate("move a watermark", c.call(ctx, append(s.lockMark(consumer, at), moveMark(s.sql.moveMark, consumer, at, consumed))...))
+}
+
+func (s *Store) consumed(ctx context.Context, c caller, consumer string, at postrider.Position) (out inbox.Digests, err error) {
+	err = c.call(ctx, query{sql: s.sql.consumed, args: []any{consumer, at.Partition, at.Epoch, at.Offset},
+		row: func(scan func(...any) error) error {
+			var some []byte
+			err := scan(&some)
+			out = append(out, some...)
+			return err
+		}})
+	return out, translate("look for what was consumed", err)
 }
 
 // The statements of versions: $1 consumer, $2 key, $3 version.

@@ -27,13 +27,13 @@ func (s *Store) BeginClaim(ctx context.Context, consumer string, msgs []inbox.Ca
 }
 
 // BeginWatermark implements inbox.Opener.
-func (s *Store) BeginWatermark(ctx context.Context, consumer string, at postrider.Position, keys []string) (
+func (s *Store) BeginWatermark(ctx context.Context, consumer string, at postrider.Position, consumed inbox.Digests, keys []string) (
 	tx pgx.Tx, before inbox.Watermark, held []string, err error,
 ) {
 	steps := []query{
 		{sql: s.sql.lockMark, args: []any{consumer, at.Partition, at.Epoch}},
 		s.readMark(consumer, at, &before),
-		{sql: s.sql.passMark, args: []any{consumer, at.Partition, at.Epoch, at.Offset}},
+		moveMark(s.sql.passMark, consumer, at, consumed),
 	}
 	if len(keys) > 0 {
 		steps = append(steps, s.lookForHeld(consumer, keys, &held))
@@ -44,7 +44,7 @@ func (s *Store) BeginWatermark(ctx context.Context, consumer string, at postride
 	if before.Known {
 		return tx, before, held, nil
 	}
-	if before, err = s.firstWatermark(ctx, tx, consumer, at); err == nil && len(keys) > 0 {
+	if before, err = s.firstWatermark(ctx, tx, consumer, at, consumed); err == nil && len(keys) > 0 {
 		held, err = s.HeldAmong(ctx, tx, consumer, keys)
 	}
 	if err != nil {
@@ -54,10 +54,12 @@ func (s *Store) BeginWatermark(ctx context.Context, consumer string, at postride
 }
 
 // firstWatermark moves a watermark that there was none of to lock: once for each log. Another process may make it meanwhile.
-func (s *Store) firstWatermark(ctx context.Context, tx pgx.Tx, consumer string, at postrider.Position) (inbox.Watermark, error) {
+func (s *Store) firstWatermark(ctx context.Context, tx pgx.Tx, consumer string, at postrider.Position, consumed inbox.Digests) (
+	inbox.Watermark, error,
+) {
 	before, err := s.Watermark(ctx, tx, consumer, at)
 	if err == nil && (!before.Known || before.Offset < at.Offset) {
-		err = s.SetWatermark(ctx, tx, consumer, at)
+		err = s.SetWatermark(ctx, tx, consumer, at, consumed)
 	}
 	return before, err
 }

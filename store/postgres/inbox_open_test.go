@@ -80,7 +80,7 @@ func TestTransactionBegunWithAWatermark(t *testing.T) {
 		begin := func(offset int64, want inbox.Watermark, keys ...string) pgx.Tx {
 			t.Helper()
 			at.Offset = offset
-			tx, before, held, err := b.BeginWatermark(ctx, "c", at, keys)
+			tx, before, held, err := b.BeginWatermark(ctx, "c", at, nil, keys)
 			must(t, err)
 			if before != want {
 				t.Errorf("before %d: watermark %+v, want %+v", offset, before, want)
@@ -101,7 +101,7 @@ func TestTransactionBegunWithAWatermark(t *testing.T) {
 		var held []string
 		at.Offset = 10
 		before := whileLocked(t, b, first, func() (before inbox.Watermark, err error) {
-			second, before, held, err = b.BeginWatermark(ctx, "c", at, []string{"l", "k"})
+			second, before, held, err = b.BeginWatermark(ctx, "c", at, nil, []string{"l", "k"})
 			return before, err
 		})
 		if (before != inbox.Watermark{Known: true, Offset: 9}) || !slices.Equal(held, []string{"k"}) {
@@ -119,12 +119,12 @@ func TestFirstWatermarkIsWaitedFor(t *testing.T) {
 	eachMode(t, func(t *testing.T, b *bundle) {
 		ctx := t.Context()
 		at := postrider.Position{Partition: "p", Epoch: "1", Offset: 7}
-		first, _, _, err := b.BeginWatermark(ctx, "c", at, nil)
+		first, _, _, err := b.BeginWatermark(ctx, "c", at, nil, nil)
 		must(t, err)
 		var second pgx.Tx
 		at.Offset = 5
 		before := whileLocked(t, b, first, func() (before inbox.Watermark, err error) {
-			second, before, _, err = b.BeginWatermark(ctx, "c", at, nil)
+			second, before, _, err = b.BeginWatermark(ctx, "c", at, nil, nil)
 			return before, err
 		})
 		if (before != inbox.Watermark{Known: true, Offset: 7}) {

@@ -182,19 +182,19 @@ func TestWatermarkIsFoundAmongItsOldPlaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for at.Offset = range int64(300) {
-		if err := b.SetWatermark(ctx, tx, "c", at); err != nil {
+	for at.Offset = range int64(inbox.RememberedMoves + 300) {
+		if err := b.SetWatermark(ctx, tx, "c", at, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if w, err := b.Watermark(ctx, tx, "c", at); err != nil || !w.Known || w.Offset != 299 {
+	if w, err := b.Watermark(ctx, tx, "c", at); err != nil || !w.Known || w.Offset != at.Offset {
 		t.Errorf("watermark %+v, %v", w, err)
 	}
 	if err := b.Commit(ctx, tx); err != nil {
 		t.Fatal(err)
 	}
-	if n := one[int64](t, b.pool, "select count(*) from "+b.table("watermark_moves")); n != 1 {
-		t.Errorf("%d places of one watermark, want 1", n)
+	if n := one[int64](t, b.pool, "select count(*) from "+b.table("watermark_moves")); n != inbox.RememberedMoves {
+		t.Errorf("%d places of one watermark, want %d", n, inbox.RememberedMoves)
 	}
 }
 

@@ -109,12 +109,22 @@ func (s *Store) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys
 }
 
 const (
-	watermarkSQL = `SELECT position FROM {prefix}watermarks WHERE consumer = ? AND partition = ? AND epoch = ?`
-	earlierSQL   = `SELECT epoch FROM {prefix}watermarks WHERE consumer = ? AND partition = ? ORDER BY moved DESC LIMIT 1`
+	// watermarkSQL: a mark of another position is that of a program that knew no marks, or of a message without one.
+	watermarkSQL = `SELECT w.position, coalesce(m.mark, '') FROM {prefix}watermarks w LEFT JOIN {prefix}watermark_marks m
+		ON m.consumer = w.consumer AND m.partition = w.partition AND m.epoch = w.epoch AND m.slot = 0 AND m.position = w.position
+		WHERE w.consumer = ? AND w.partition = ? AND w.epoch = ?`
+	earlierSQL = `SELECT epoch FROM {prefix}watermarks WHERE consumer = ? AND partition = ? ORDER BY moved DESC LIMIT 1`
 	// markSQL: moved is the time, or one more than the last.
 	markSQL = `INSERT INTO {prefix}watermarks (consumer, partition, epoch, position, moved)
 		SELECT ?1, ?2, ?3, ?4, max(coalesce(max(moved), 0) + 1, ?5) FROM {prefix}watermarks WHERE consumer = ?1 AND partition = ?2
 		ON CONFLICT DO UPDATE SET position = excluded.position, moved = excluded.moved`
+	movesSQL = `SELECT coalesce(max(n), 0) FROM {prefix}watermark_marks
+		WHERE consumer = ? AND partition = ? AND epoch = ? AND slot = 0`
+	noteMarkSQL = `INSERT INTO {prefix}watermark_marks (consumer, partition, epoch, slot, n, position, mark, consumed)
+		VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, x''), (?1, ?2, ?3, 1 + ?4 % ?7, ?4, ?5, '', ?8)
+		ON CONFLICT DO UPDATE SET n = excluded.n, position = excluded.position, mark = excluded.mark, consumed = excluded.consumed`
+	consumedSQL = `SELECT consumed FROM {prefix}watermark_marks
+		WHERE consumer = ? AND partition = ? AND epoch = ? AND slot > 0 AND position >= ?`
 )
 
 // Watermark implements inbox.Ledger.
@@ -123,7 +133,7 @@ func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at p
 		if _, err := t.exec(ctx, lockSQL); err != nil {
 			return err
 		}
-		err := t.get(ctx, watermarkSQL, []any{consumer, at.Partition, at.Epoch}, &w.Offset)
+		err := t.get(ctx, watermarkSQL, []any{consumer, at.Partition, at.Epoch}, &w.Offset, &w.Mark)
 		if w.Known = err == nil; !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
@@ -141,11 +151,32 @@ func orNone(err error) error {
 }
 
 // SetWatermark implements inbox.Ledger.
-func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) error {
+func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position, consumed inbox.Digests) error {
 	return s.consume("move a watermark", tx, func(t txn) error {
-		_, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Epoch, at.Offset, t.now)
+		if _, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Epoch, at.Offset, t.now); err != nil {
+			return err
+		}
+		var n int64
+		if err := t.get(ctx, movesSQL, []any{consumer, at.Partition, at.Epoch}, &n); err != nil {
+			return err
+		}
+		_, err := t.exec(ctx, noteMarkSQL, consumer, at.Partition, at.Epoch, n+1, at.Offset, at.Mark, inbox.RememberedMoves,
+			append([]byte{}, consumed...))
 		return err
 	})
+}
+
+// Consumed implements inbox.Ledger.
+func (s *Store) Consumed(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (out inbox.Digests, err error) {
+	err = s.consume("look for what was consumed", tx, func(t txn) error {
+		return t.each(ctx, consumedSQL, []any{consumer, at.Partition, at.Epoch, at.Offset}, func(rows *sql.Rows) error {
+			var some []byte
+			err := rows.Scan(&some)
+			out = append(out, some...)
+			return err
+		})
+	})
+	return out, err
 }
 
 const (
@@ -333,14 +364,14 @@ func (t txn) buryAside(ctx context.Context, consumer string, seq int64, d inbox.
 	})
 }
 
-const takeSQL = `DELETE FROM {prefix}parked WHERE relay = ? AND seq = ? RETURNING parked_at`
+const takeSQL = `DELETE FROM {prefix}parked WHERE relay = ? AND seq = ? AND id = ? RETURNING parked_at`
 
 // Take implements inbox.Aside.
 func (s *Store) Take(ctx context.Context, tx *sql.Tx, consumer string, m *postrider.Message) (inbox.Taken, error) {
 	var taken inbox.Taken
 	err := s.consume("take a parked message", tx, func(t txn) error {
 		var at int64
-		err := t.get(ctx, takeSQL, []any{consumer, m.Sequence}, &at)
+		err := t.get(ctx, takeSQL, []any{consumer, m.Sequence, m.ID}, &at)
 		if taken.There = err == nil; taken.There {
 			taken.ParkedFor = micros(t.now - at)
 		}

@@ -94,7 +94,7 @@ func consumersAreDescribed[Tx any](e *inboxEnv[Tx]) {
 		for _, at := range []postrider.Position{{Partition: "b", Epoch: "1", Offset: 7}, {Partition: "a", Epoch: "2", Offset: 3}, {Partition: "a", Epoch: "1", Offset: 9}, {Partition: "b", Epoch: "1", Offset: 8}} {
 			_, err := e.store.Watermark(e.ctx, tx, "by-mark", at)
 			e.must(err, "watermark")
-			e.must(e.store.SetWatermark(e.ctx, tx, "by-mark", at), "set watermark")
+			e.must(e.store.SetWatermark(e.ctx, tx, "by-mark", at, nil), "set watermark")
 		}
 	})
 	e.clockMoves(5 * time.Millisecond)

@@ -224,7 +224,7 @@ func savepointUndoes[Tx any](e *inboxEnv[Tx]) {
 		e.claim(tx, "c", "undone")
 		e.effect(tx, "undone")
 		e.must(e.store.Park(ctx, tx, "c", []inbox.Parked{{Message: e.message("k"), Reason: relay.ParkRetry}}), "park")
-		e.must(e.store.SetWatermark(ctx, tx, "c", postrider.Position{Partition: "p", Offset: 3}), "set watermark")
+		e.must(e.store.SetWatermark(ctx, tx, "c", postrider.Position{Partition: "p", Offset: 3}, nil), "set watermark")
 		e.must(e.store.Savepoint(ctx, tx, func(context.Context, Tx) error { e.effect(tx, "inner"); return nil }), "inner savepoint")
 		return errUndo
 	})
@@ -358,12 +358,13 @@ func endedTransactions[Tx any](e *inboxEnv[Tx]) {
 	for name, tx := range map[string]Tx{"zero": none, "ended": ended} {
 		_, claim := e.tryClaim(tx, "c", "a")
 		_, watermark := e.store.Watermark(e.ctx, tx, "c", at)
+		_, consumed := e.store.Consumed(e.ctx, tx, "c", at)
 		_, version := e.store.Version(e.ctx, tx, "c", "k")
 		_, among := e.store.HeldAmong(e.ctx, tx, "c", []string{"k"})
 		_, take := e.store.Take(e.ctx, tx, "c", m)
 		for op, err := range map[string]error{
-			"Claim": claim, "Watermark": watermark, "Version": version, "HeldAmong": among, "Take": take,
-			"SetWatermark": e.store.SetWatermark(e.ctx, tx, "c", at),
+			"Claim": claim, "Watermark": watermark, "Consumed": consumed, "Version": version, "HeldAmong": among, "Take": take,
+			"SetWatermark": e.store.SetWatermark(e.ctx, tx, "c", at, nil),
 			"SetVersion":   e.store.SetVersion(e.ctx, tx, "c", "k", 1),
 			"Park":         e.store.Park(e.ctx, tx, "c", []inbox.Parked{{Message: m, Reason: relay.ParkRetry}}),
 			"Bury":         e.store.Bury(e.ctx, tx, "c", []inbox.Dead{{Message: m, Reason: "r"}}, false),

@@ -1,6 +1,9 @@
 package storetest
 
 import (
+	"encoding/binary"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -13,6 +16,8 @@ const blockedFor = 150 * time.Millisecond
 func watermarkTests[Tx any]() []inboxTest[Tx] {
 	return []inboxTest[Tx]{
 		{name: "WatermarkMoves", run: watermarkMoves[Tx]},
+		{name: "MarkMovesWithTheWatermark", run: markMoves[Tx]},
+		{name: "WhatWasConsumedIsRemembered", run: consumedIsRemembered[Tx]},
 		{name: "EveryEpochHasAWatermarkOfItsOwn", run: watermarkOfEpochs[Tx]},
 		{name: "WatermarkIsLocked", run: watermarkIsLocked[Tx], late: true},
 		{name: "VersionMoves", run: versionMoves[Tx]},
@@ -30,7 +35,7 @@ func (e *inboxEnv[Tx]) mark(tx Tx, consumer string, at postrider.Position) inbox
 
 func (e *inboxEnv[Tx]) setMark(tx Tx, consumer string, at postrider.Position) {
 	e.t.Helper()
-	e.must(e.store.SetWatermark(e.ctx, tx, consumer, at), "set watermark")
+	e.must(e.store.SetWatermark(e.ctx, tx, consumer, at, nil), "set watermark")
 }
 
 func (e *inboxEnv[Tx]) wantMark(what string, got, want inbox.Watermark) {
@@ -150,4 +155,95 @@ func versionIsLocked[Tx any](e *inboxEnv[Tx]) {
 		}
 		e.commit(second)
 	}
+}
+
+// markMoves: the mark is that of the last move, also one back and one without.
+func markMoves[Tx any](e *inboxEnv[Tx]) {
+	at := postrider.Position{Epoch: "e", Partition: "p"}
+	for _, to := range []inbox.Watermark{
+		{Offset: 7, Mark: "seven"}, {Offset: 9, Mark: "nine"}, {Offset: 7, Mark: "other seven"}, {Offset: 8}, {Offset: 7},
+		{Offset: 8, Mark: "eight"},
+	} {
+		tx := e.begin()
+		e.setMark(tx, "c", postrider.Position{Epoch: "e", Partition: "p", Offset: 100, Mark: "undone"})
+		e.rollback(tx)
+		to.Known = true
+		e.inTx(func(tx Tx) {
+			e.setMark(tx, "c", postrider.Position{Epoch: "e", Partition: "p", Offset: to.Offset, Mark: to.Mark})
+			e.wantMark("in the transaction", e.mark(tx, "c", at), to)
+		})
+		e.inTx(func(tx Tx) { e.wantMark("after it", e.mark(tx, "c", at), to) })
+	}
+}
+
+// consumedIsRemembered: what the last moves consumed is remembered, with the offsets that they went to.
+func consumedIsRemembered[Tx any](e *inboxEnv[Tx]) {
+	at := func(offset int) postrider.Position {
+		return postrider.Position{Epoch: "e", Partition: "p", Offset: int64(offset), Mark: "m"}
+	}
+	digest := func(n int) inbox.Digests { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
+	want := func(what string, tx Tx, consumer string, from int, first, last int) {
+		e.t.Helper()
+		got, err := e.store.Consumed(e.ctx, tx, consumer, at(from))
+		e.must(err, "consumed")
+		found := make(map[string]bool)
+		for one := range slices.Chunk(got, 8) {
+			found[string(one)] = true
+		}
+		for n := first; n <= last; n++ {
+			if !found[string(digest(n))] {
+				e.t.Fatalf("%s: %d of %d to %d is not among %d that were consumed", what, n, first, last, len(got)/8)
+			}
+		}
+		if first > last && len(got) > 0 {
+			e.t.Errorf("%s: %d were consumed, want none", what, len(got)/8)
+		}
+		if len(got)/8 > 2*inbox.RememberedMoves {
+			e.t.Errorf("%s: %d are remembered", what, len(got)/8)
+		}
+	}
+	move := func(tx Tx, n int) {
+		e.must(e.store.SetWatermark(e.ctx, tx, "c", at(n), append(digest(2*n), digest(2*n+1)...)), "set watermark")
+	}
+	e.inTx(func(tx Tx) {
+		e.mark(tx, "c", at(0))
+		want("at first", tx, "c", 0, 1, 0)
+		move(tx, 1)
+		want("in the transaction", tx, "c", 0, 2, 3)
+	})
+	undone := e.begin()
+	move(undone, 2)
+	e.rollback(undone)
+	e.inTx(func(tx Tx) {
+		e.mark(tx, "c", at(0))
+		want("after a rollback", tx, "c", 0, 2, 3)
+		e.mark(tx, "d", at(0))
+		want("another consumer", tx, "d", 0, 1, 0)
+	})
+	last := 2
+	for round := range 3 { // more moves than are remembered, over transactions
+		e.inTx(func(tx Tx) {
+			for range inbox.RememberedMoves * 2 / 5 {
+				last++
+				move(tx, last)
+			}
+		})
+		e.inTx(func(tx Tx) {
+			e.mark(tx, "c", at(0))
+			first := max(last-inbox.RememberedMoves+1, 3)
+			want(fmt.Sprint("round ", round), tx, "c", first, 2*first, 2*last+1)
+			want("the last", tx, "c", last, 2*last, 2*last+1)
+		})
+	}
+	e.inTx(func(tx Tx) { move(tx, 5) }) // the log has become another one
+	e.inTx(func(tx Tx) {
+		e.mark(tx, "c", at(0))
+		want("after a move back", tx, "c", last-10, 2*(last-10), 2*last+1)
+		want("the move back", tx, "c", 5, 10, 11)
+		e.mark(tx, "c", postrider.Position{Epoch: "f", Partition: "p"})
+		got, err := e.store.Consumed(e.ctx, tx, "c", postrider.Position{Epoch: "f", Partition: "p"})
+		if e.must(err, "consumed"); len(got) > 0 {
+			e.t.Errorf("of another epoch %d are remembered", len(got)/8)
+		}
+	})
 }

@@ -12,6 +12,7 @@ import (
 func takeTests[Tx any]() []inboxTest[Tx] {
 	return []inboxTest[Tx]{
 		{name: "ParkedMessageIsTakenOnce", run: takenOnce[Tx]},
+		{name: "MessageOfAnotherIDIsNotTaken", run: takenByID[Tx]},
 		{name: "RolledBackTakeLeavesTheMessage", run: takeIsUndone[Tx]},
 		{name: "OpenTakeIsWaitedFor", run: openTakeIsWaitedFor[Tx], late: true},
 		{name: "OperatorsWaitForAnOpenTake", run: operatorsWait[Tx], late: true},
@@ -63,6 +64,21 @@ func takenOnce[Tx any](e *inboxEnv[Tx]) {
 	if held := e.held("d"); len(held) != 1 || held[0].Parked != 1 {
 		e.t.Errorf("held for the other consumer: %+v, want its message", held)
 	}
+}
+
+// takenByID: a sequence that a server has issued a second time, after a crash, names another message.
+func takenByID[Tx any](e *inboxEnv[Tx]) {
+	w := e.consumer("c")
+	e.parkHead("c", 0, e.message("order/1"))
+	m := w.firstDue()
+	other := *m
+	other.ID = "of-another-message"
+	e.inTx(func(tx Tx) {
+		if e.take(tx, "c", &other) {
+			e.t.Error("took a message by its sequence that has another ID")
+		}
+	})
+	w.wantRun("order/1", []relay.Record{{Message: m}})
 }
 
 func takeIsUndone[Tx any](e *inboxEnv[Tx]) {

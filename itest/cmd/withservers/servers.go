@@ -27,7 +27,7 @@ var servers = []server{
 		return process.StartNATS(ctx, env.get("POSTRIDER_TEST_NATS_BIN"), dir, 0)
 	}},
 	{"POSTRIDER_TEST_REDIS", func(ctx context.Context, dir string, env environment) (*process.Server, error) {
-		return process.StartRedis(ctx, env.get("POSTRIDER_TEST_REDIS_BIN"), dir)
+		return process.StartRedis(ctx, env.get("POSTRIDER_TEST_REDIS_BIN"), dir, 0)
 	}},
 	{"POSTRIDER_TEST_RABBITMQ", func(ctx context.Context, dir string, env environment) (*process.Server, error) {
 		return process.StartRabbitMQ(ctx, env.get("POSTRIDER_TEST_RABBITMQ_BIN"), dir)

@@ -1,0 +1,84 @@
+package natsbroker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/logmark"
+)
+
+// markOf is what the stream says about a message: when it was stored, to the nanosecond, and its ID.
+func markOf(stored time.Time, header nats.Header, data []byte) string {
+	return logmark.Of(strconv.FormatInt(stored.UnixNano(), 10), header.Get(nats.MsgIdHdr), data)
+}
+
+// storedMsg is the answer to $JS.API.STREAM.MSG.GET.
+type storedMsg struct {
+	Error   *jetstream.APIError `json:"error"`
+	Message struct {
+		Headers []byte    `json:"hdrs"`
+		Data    []byte    `json:"data"`
+		Time    time.Time `json:"time"`
+	} `json:"message"`
+}
+
+// VerifyPosition implements postrider.Subscriber. It asks the stream's leader; what replicas answer (direct get) may be old.
+func (s *Subscriber) VerifyPosition(ctx context.Context, at postrider.Position) (postrider.PositionState, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.AckWait)
+	defer cancel()
+	state, err := s.lookAt(ctx, at)
+	if err != nil {
+		return 0, postrider.Unavailable(fmt.Errorf("nats: look at message %d of stream %s (the user must be allowed to publish to "+
+			"$JS.API.STREAM.MSG.GET.%s): %w", at.Offset, s.cfg.Stream, s.cfg.Stream, err))
+	}
+	return state, nil
+}
+
+func (s *Subscriber) lookAt(ctx context.Context, at postrider.Position) (postrider.PositionState, error) {
+	answer, err := s.conn.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+s.cfg.Stream, fmt.Appendf(nil, `{"seq":%d}`, at.Offset))
+	if err != nil {
+		return 0, err
+	}
+	var stored storedMsg
+	if err := json.Unmarshal(answer.Data, &stored); err != nil {
+		return 0, fmt.Errorf("read the answer: %w", err)
+	}
+	switch {
+	case stored.Error == nil:
+		header, err := nats.DecodeHeadersMsg(stored.Message.Headers)
+		if len(stored.Message.Headers) > 0 && err != nil {
+			return 0, fmt.Errorf("read the headers: %w", err)
+		}
+		if markOf(stored.Message.Time, header, stored.Message.Data) == at.Mark {
+			return postrider.PositionKept, nil
+		}
+		return postrider.PositionReplaced, nil
+	case stored.Error.ErrorCode == jetstream.JSErrCodeStreamNotFound:
+		return postrider.PositionReplaced, nil
+	case stored.Error.ErrorCode != jetstream.JSErrCodeMessageNotFound:
+		return 0, stored.Error
+	}
+	stream, err := s.js.Stream(ctx, s.cfg.Stream)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return postrider.PositionReplaced, nil
+	case err != nil:
+		return 0, err
+	}
+	info := stream.CachedInfo()
+	if epochOf(info) != at.Epoch || info.State.LastSeq < uint64(at.Offset) {
+		return postrider.PositionReplaced, nil
+	}
+	return postrider.PositionRemoved, nil
+}
+
+// epochOf is when the stream was created. One that is restored from a copy says the same as before.
+func epochOf(info *jetstream.StreamInfo) string { return info.Created.UTC().Format(time.RFC3339Nano) }

@@ -1,0 +1,128 @@
+package inboxtest
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/inbox"
+)
+
+// Restorable is a source with positions whose log can be made another one. All messages go to one partition.
+type Restorable struct {
+	Source
+	// Copy copies what the server has stored. Replace puts the copy back, or makes the log anew; the server is away meanwhile.
+	Copy, Replace func(t testing.TB)
+	// Kept says that Replace leaves what was there at Copy.
+	Kept bool
+}
+
+// Restored holds consumers by watermark over a source to what they promise when its log is replaced under them: what is new has
+// its effect, although its positions were consumed before; what is not does not have it again; and the event is logged and
+// counted. A consumer lives through it, or begins after it. The new log ends before the watermark, or beyond it.
+func Restored[Tx any](t *testing.T, h Harness[Tx], open func(t testing.TB) Restorable) {
+	for name, c := range map[string]restoredTest[Tx]{
+		"LivedThrough": {added: 30}, "LivedThroughAndShort": {added: 3},
+		"RestartedMeanwhile": {restart: true, added: 30}, "RestartedMeanwhileAndShort": {restart: true, added: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.world, c.source = newWorld(t, h), open(t)
+			c.run()
+		})
+	}
+}
+
+type restoredTest[Tx any] struct {
+	*world[Tx]
+	source  Restorable
+	restart bool
+	added   int
+	log     logText
+}
+
+func (r *restoredTest[Tx]) run() {
+	process := r.join()
+	want := r.publish(15)
+	r.untilEffects(want...)
+	r.source.Copy(r.t)
+	want = append(want, r.publish(20)...)
+	r.untilEffects(want...)
+	r.must(process.Drain(r.ctx), "drain")
+	if n := process.Stats().LogsReplaced; n != 0 {
+		r.t.Errorf("%d logs replaced before any was", n)
+	}
+	if r.restart {
+		process.stop()
+	}
+	r.source.Replace(r.t)
+	before := inbox.Stats{}
+	if r.restart {
+		process = r.join()
+	} else {
+		before = process.Stats()
+	}
+	for range r.added {
+		want = append(want, r.publish(1)...)
+		if len(want)%2 == 0 { // some one by one, some together
+			r.untilEffects(want...)
+		}
+	}
+	r.untilEffects(want...)
+	want = append(want, r.publish(20)...) // past the old watermark, or on beyond
+	r.untilEffects(want...)
+	r.must(process.Drain(r.ctx), "drain")
+	r.wantSet("effects", r.effects(), want)
+	st := process.Stats()
+	if st.LogsReplaced != 1 || strings.Count(r.log.String(), "another incarnation") != 1 {
+		r.t.Errorf("%d logs replaced, want 1 and one line that says so; stats %+v, log:\n%s", st.LogsReplaced, st, r.log.String())
+	}
+	// At most what the copy had not settled: the broker may not have heard of it.
+	if n := st.Duplicates - before.Duplicates; n > 15 || n > 0 && !r.source.Kept {
+		r.t.Errorf("%d duplicates", n)
+	}
+	process.stop()
+}
+
+// publish publishes messages of one key.
+func (r *restoredTest[Tx]) publish(n int) []string {
+	r.t.Helper()
+	msgs := make([]*postrider.Message, n)
+	for i := range msgs {
+		msgs[i] = r.message("a")
+		msgs[i].Topic = r.source.Topic
+	}
+	for _, err := range r.source.Publish(r.ctx, msgs) {
+		r.must(err, "publish")
+	}
+	return ids(msgs)
+}
+
+func (r *restoredTest[Tx]) join() *process[Tx] {
+	r.t.Helper()
+	return r.start(setting[Tx]{
+		cfg:   inbox.ConsumerConfig{Remember: inbox.ByWatermark, Batch: 7, Logger: slog.New(slog.NewTextHandler(&r.log, nil))},
+		reads: r.source.Join(r.t),
+	})
+}
+
+// logText collects what is logged.
+type logText struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logText) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}

@@ -1,0 +1,222 @@
+package inbox_test
+
+import (
+	"context"
+	"database/sql"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/postrider/postrider"
+	kafkabroker "github.com/postrider/postrider/broker/kafka"
+	natsbroker "github.com/postrider/postrider/broker/nats"
+	redisbroker "github.com/postrider/postrider/broker/redis"
+	"github.com/postrider/postrider/inbox/inboxtest"
+	"github.com/postrider/postrider/itest/process"
+)
+
+// TestRestored: JetStream and Redis are restarted on earlier copies of what they stored, a topic of Kafka is created anew.
+func TestRestored(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(t testing.TB) inboxtest.Restorable{
+		"JetStream": restorableNATS, "Kafka": recreatedKafka,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inboxtest.Restored(t, inboxtest.Harness[pgx.Tx]{Open: openPostgres}, open)
+		})
+	}
+	for name, open := range map[string]func(t testing.TB) inboxtest.Restorable{
+		"Redis": restorableRedis(false), "RedisClockSetBack": restorableRedis(true),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inboxtest.Restored(t, inboxtest.Harness[*sql.Tx]{Open: openSQLite}, open)
+		})
+	}
+}
+
+// restorable is a server whose files can be put back.
+type restorable struct {
+	server    *process.Server
+	dir, copy string
+	start     func(port int) (*process.Server, error)
+}
+
+func newRestorable(t testing.TB, start func(ctx context.Context, dir string, port int) (*process.Server, error)) *restorable {
+	t.Helper()
+	base, err := os.MkdirTemp("", "postrider-restored-") //nolint:usetesting // a killed server may still write there when the test ends
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(base) })
+	r := &restorable{dir: filepath.Join(base, "now"), copy: filepath.Join(base, "copy")}
+	must(t, os.Mkdir(r.dir, 0o700))
+	r.start = func(port int) (*process.Server, error) { return start(context.WithoutCancel(t.Context()), r.dir, port) }
+	r.server, err = r.start(0)
+	must(t, err)
+	t.Cleanup(func() { _ = r.server.Kill() }) // it may have ended
+	return r
+}
+
+func (r *restorable) port(t testing.TB) int {
+	t.Helper()
+	u, err := url.Parse(r.server.URL)
+	must(t, err)
+	_, text, err := net.SplitHostPort(u.Host)
+	must(t, err)
+	port, err := strconv.Atoi(text)
+	must(t, err)
+	return port
+}
+
+// restart stops the server, does something with its files and starts it where it was.
+func (r *restorable) restart(t testing.TB, meanwhile func() error) {
+	t.Helper()
+	must(t, r.server.Stop())
+	must(t, meanwhile())
+	s, err := r.start(r.port(t))
+	must(t, err)
+	r.server = s
+}
+
+func (r *restorable) save(t testing.TB) {
+	r.restart(t, func() error { return os.CopyFS(r.copy, os.DirFS(r.dir)) })
+}
+
+func (r *restorable) restore(t testing.TB) {
+	r.restart(t, func() error {
+		if err := os.RemoveAll(r.dir); err != nil {
+			return err
+		}
+		return os.CopyFS(r.dir, os.DirFS(r.copy))
+	})
+}
+
+// publishAnew publishes on connections that no restart has broken.
+func publishAnew[P interface {
+	postrider.Publisher
+	Close() error
+}](t testing.TB, open func(ctx context.Context) (P, error)) func(context.Context, []*postrider.Message) []error {
+	return func(ctx context.Context, msgs []*postrider.Message) []error {
+		p, err := open(ctx)
+		if err != nil {
+			return []error{err}
+		}
+		defer func() { must(t, p.Close()) }()
+		return p.Publish(ctx, msgs)
+	}
+}
+
+func restorableNATS(t testing.TB) inboxtest.Restorable {
+	r := newRestorable(t, func(ctx context.Context, dir string, port int) (*process.Server, error) {
+		return process.StartNATS(ctx, server(t, "POSTRIDER_TEST_NATS_BIN"), dir, port)
+	})
+	cfg := natsbroker.Config{Stream: unique()}
+	return inboxtest.Restorable{
+		Source: inboxtest.Source{
+			Topic: topic,
+			Publish: publishAnew(t, func(ctx context.Context) (*natsbroker.Publisher, error) {
+				return natsbroker.Open(ctx, r.server.URL, cfg)
+			}),
+			Join: func(t testing.TB) postrider.Subscriber {
+				s, err := natsbroker.OpenSubscriber(context.Background(), r.server.URL, natsbroker.SubscriberConfig{
+					Config: cfg, Group: group, Ordered: true, AckWithin: 2 * time.Second,
+				})
+				must(t, err)
+				closing(t, s)
+				return s
+			},
+		},
+		Copy: r.save, Replace: r.restore, Kept: true,
+	}
+}
+
+// restorableRedis trims the stream before it is copied. With ahead, the IDs of the messages that are lost are those of a clock
+// that is ahead of the server's: when they are lost, other messages get lower ones.
+func restorableRedis(ahead bool) func(t testing.TB) inboxtest.Restorable {
+	return func(t testing.TB) inboxtest.Restorable {
+		r := newRestorable(t, func(ctx context.Context, dir string, port int) (*process.Server, error) {
+			return process.StartRedis(ctx, server(t, "POSTRIDER_TEST_REDIS_BIN"), dir, port)
+		})
+		cfg := redisbroker.Config{Prefix: unique() + ":", Partitions: 1}
+		do := func(t testing.TB, args ...any) {
+			t.Helper()
+			opts, err := redis.ParseURL(r.server.URL)
+			must(t, err)
+			client := redis.NewClient(opts)
+			defer func() { must(t, client.Close()) }()
+			must(t, client.Do(t.Context(), args...).Err())
+		}
+		stream := cfg.Prefix + "{" + topic + "/0}"
+		return inboxtest.Restorable{
+			Source: inboxtest.Source{
+				Topic: topic,
+				Publish: publishAnew(t, func(ctx context.Context) (*redisbroker.Publisher, error) {
+					return redisbroker.Open(ctx, r.server.URL, cfg)
+				}),
+				Join: func(t testing.TB) postrider.Subscriber {
+					s, err := redisbroker.OpenSubscriber(context.Background(), r.server.URL, redisbroker.SubscriberConfig{
+						Config: cfg, Group: group, Topics: []string{topic}, ClaimAfter: time.Second,
+					})
+					must(t, err)
+					closing(t, s)
+					return s
+				},
+			},
+			Copy: func(t testing.TB) {
+				do(t, "XTRIM", stream, "MAXLEN", 5)
+				r.save(t)
+				if ahead {
+					do(t, "XSETID", stream, strconv.FormatInt(time.Now().Add(time.Hour).UnixMilli(), 10)+"-0")
+				}
+			},
+			Replace: r.restore, Kept: true,
+		}
+	}
+}
+
+func recreatedKafka(t testing.TB) inboxtest.Restorable {
+	address, prefix := server(t, "POSTRIDER_TEST_KAFKA"), unique()+"."
+	name := kafkabroker.TopicName(prefix, topic)
+	u, err := url.Parse(address)
+	must(t, err)
+	return inboxtest.Restorable{
+		Source: inboxtest.Source{
+			Topic: topic,
+			Publish: publishAnew(t, func(ctx context.Context) (*kafkabroker.Publisher, error) {
+				return kafkabroker.Open(ctx, address, kafkabroker.Config{Prefix: prefix, Create: true, Partitions: 1})
+			}),
+			Join: func(t testing.TB) postrider.Subscriber {
+				s, err := kafkabroker.OpenSubscriber(context.Background(), address, kafkabroker.SubscriberConfig{
+					Group: prefix + group, Topics: []string{topic}, Prefix: prefix, Create: true, Partitions: 1,
+					SessionTimeout: 3 * time.Second, RevokeWait: 300 * time.Millisecond, CommitEvery: 100 * time.Millisecond,
+				})
+				must(t, err)
+				return s
+			},
+		},
+		Copy: func(testing.TB) {},
+		Replace: func(t testing.TB) {
+			client, err := kgo.NewClient(kgo.SeedBrokers(u.Host))
+			must(t, err)
+			defer client.Close()
+			admin := kadm.NewClient(client)
+			_, err = admin.DeleteTopic(t.Context(), name)
+			must(t, err)
+			for { // it is deleted in the background
+				if _, err = admin.CreateTopic(t.Context(), 1, 1, nil, name); err == nil || t.Context().Err() != nil {
+					break
+				}
+			}
+			must(t, err)
+		},
+	}
+}

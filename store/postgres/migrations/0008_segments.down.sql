@@ -1,0 +1,1 @@
+-- Nothing yet: the number is kept for a migration that is on its way.

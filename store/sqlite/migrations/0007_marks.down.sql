@@ -1,0 +1,1 @@
+DROP TABLE {prefix}watermark_marks;
