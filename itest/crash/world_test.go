@@ -21,6 +21,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postrider/postrider/internal/servertest"
 	"github.com/postrider/postrider/itest/process"
 	"github.com/postrider/postrider/relay"
 )
@@ -83,8 +84,8 @@ var setupSQL string
 // JetStream server.
 func newWorld(t *testing.T, relaySettings string) *world {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), bin: required(t, "POSTRIDER_TEST_NATS_BIN")}
-	w.createDatabase(required(t, "POSTRIDER_TEST_POSTGRES"))
+	w := &world{t: t, dir: t.TempDir(), bin: servertest.Get(t, servertest.NATSBin)}
+	w.createDatabase(servertest.Get(t, servertest.Postgres))
 	w.postrider("migrate", "up", "--store", w.dsn)
 	db := w.connect()
 	if _, err := db.Exec(t.Context(), setupSQL); err != nil {
@@ -121,15 +122,6 @@ relays:
 
 // shortestDedupe is the shortest dedupe window that a JetStream server takes.
 const shortestDedupe = 100 * time.Millisecond
-
-func required(t *testing.T, variable string) string {
-	t.Helper()
-	value := os.Getenv(variable)
-	if value == "" {
-		t.Fatalf("%s is not set: run the tests with make test, which starts the servers", variable)
-	}
-	return value
-}
 
 func (w *world) createDatabase(server string) {
 	w.t.Helper()

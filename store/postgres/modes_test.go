@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/internal/servertest"
 )
 
 // withParam adds a parameter to a DSN.
@@ -57,13 +59,7 @@ func TestStoreBehindPgBouncer(t *testing.T) {
 // startPgBouncer starts a pooler before the test server and returns its DSN.
 func startPgBouncer(t *testing.T) string {
 	t.Helper()
-	bin := os.Getenv("POSTRIDER_TEST_PGBOUNCER_BIN")
-	if bin == "" {
-		var err error
-		if bin, err = exec.LookPath("pgbouncer"); err != nil {
-			t.Fatal("no pgbouncer: run the tests with `make test`, which installs it, or name it in POSTRIDER_TEST_PGBOUNCER_BIN")
-		}
-	}
+	bin := servertest.Get(t, servertest.PgBouncerBin)
 	server, err := pgx.ParseConfig(dsn(t))
 	if err != nil {
 		t.Fatal(err)
