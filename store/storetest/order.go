@@ -242,8 +242,8 @@ func futureTimeIsRetried(e *env) {
 
 func delayedComesInTime(e *env) {
 	var j journal
-	e.start(e.quick(), j.handler(""))
 	delay := e.longer(time.Hour, 300*time.Millisecond)
+	e.start(e.spanning(delay), j.handler(""))
 	m := e.message("order/1")
 	m.DeliverAfter = delay
 	sent := time.Now()
