@@ -139,7 +139,7 @@ func (s *server) await(t testing.TB, ready func() bool) {
 	t.Helper()
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
-	for deadline := time.Now().Add(time.Minute); !ready(); <-look.C {
+	for deadline := time.Now().Add(5 * time.Minute); !ready(); <-look.C {
 		if time.Now().After(deadline) {
 			t.Fatalf("Kafka does not get ready:\n%s", s.log())
 		}

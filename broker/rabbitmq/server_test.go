@@ -53,4 +53,4 @@ func dial(t testing.TB, address string) *amqp.Channel {
 }
 
 // patience is the time for what must happen sooner or later.
-const patience = time.Minute
+const patience = 5 * time.Minute

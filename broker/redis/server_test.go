@@ -2,10 +2,8 @@ package redisbroker_test
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,7 +17,7 @@ import (
 )
 
 // patience bounds every wait for a server.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // server is a Redis server of a test's own.
 type server struct {

@@ -47,7 +47,7 @@ func awaitDelivered(t *testing.T, url, name string, want int64) {
 	o := openOutbox(t, url)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(time.Minute)
+	deadline := time.After(5 * time.Minute)
 	for {
 		s, err := o.Status(t.Context())
 		must(t, err)

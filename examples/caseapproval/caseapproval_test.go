@@ -26,7 +26,7 @@ import (
 
 const (
 	cases     = 12
-	patience  = 2 * time.Minute
+	patience  = 5 * time.Minute
 	tenants   = 2
 	approvals = 240
 )

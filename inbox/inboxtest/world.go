@@ -28,7 +28,7 @@ const (
 	// lease is what a loaded machine has time to renew. In a bubble no time is lost, and each tick of a wait for its end costs.
 	lease, bubbleLease = time.Second, 300 * time.Millisecond
 	// patience is how long something that must happen is waited for; in a bubble, where waiting costs nothing, it is longer.
-	patience, bubblePatience = time.Minute, 10 * time.Minute
+	patience, bubblePatience = 5 * time.Minute, 10 * time.Minute
 )
 
 var errBoom = errors.New("boom")

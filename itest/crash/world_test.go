@@ -27,7 +27,7 @@ import (
 )
 
 // patience bounds every wait for something that must happen.
-const patience = 60 * time.Second
+const patience = 5 * time.Minute
 
 // binary is the program under test, built as users build it.
 var binary string

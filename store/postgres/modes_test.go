@@ -103,7 +103,7 @@ default_pool_size = 40
 		_ = cmd.Wait() // killed
 	})
 	dsn := fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable", url.PathEscape(server.User), port, server.Database)
-	deadline, tick := time.After(30*time.Second), time.NewTicker(20*time.Millisecond)
+	deadline, tick := time.After(5*time.Minute), time.NewTicker(20*time.Millisecond)
 	defer tick.Stop()
 	for {
 		conn, err := pgx.Connect(t.Context(), withParam(t, dsn, "default_query_exec_mode", "exec"))
