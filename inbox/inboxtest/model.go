@@ -48,6 +48,9 @@ func (h Harness[Tx]) histories(t *testing.T, history func(t *testing.T, seed uin
 	if count == 0 {
 		count = 20
 	}
+	if testing.Short() {
+		count = min(count, 4)
+	}
 	more := func(n int64) bool { return n <= count }
 	if text := os.Getenv(tortureVariable); text != "" {
 		d, err := time.ParseDuration(text)

@@ -55,6 +55,9 @@ func TestMain(m *testing.M) {
 // loadTime is how long the load runs: short in the test suite, as long as told by make torture.
 func loadTime(t *testing.T, short time.Duration) time.Duration {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short leaves out what needs a load")
+	}
 	text := os.Getenv("POSTRIDER_TORTURE")
 	if text == "" {
 		return short

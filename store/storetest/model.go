@@ -40,6 +40,9 @@ func Model[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	if count == 0 {
 		count = 25
 	}
+	if testing.Short() {
+		count = min(count, 4)
+	}
 	more := func(n int64) bool { return n <= count }
 	if text := os.Getenv(tortureVariable); text != "" {
 		d, err := time.ParseDuration(text)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -214,6 +215,15 @@ func (e *env) longer(inBubble, otherwise time.Duration) time.Duration {
 		return inBubble
 	}
 	return otherwise
+}
+
+// amount is how much of something large or random a test does: a tenth where Run does it over the same database, and under
+// go test -short.
+func (e *env) amount(n int) int {
+	if e.suite.again || testing.Short() {
+		return n / 10
+	}
+	return n
 }
 
 // elapse lets time pass while nothing else has to happen.

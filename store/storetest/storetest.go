@@ -102,9 +102,11 @@ func Run[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 }
 
 // Contract runs the part of the suite that calls the store, without relays over it: for another way to the same database,
-// which a whole run has shown to work.
+// which a whole run has shown to work. What is large or random is a fraction of what Run does.
 func Contract[Tx any](t *testing.T, f Features, h Harness[Tx]) {
-	newSuite(f, h).runGroups(t, contractTests)
+	s := newSuite(f, h)
+	s.again = true
+	s.runGroups(t, contractTests)
 }
 
 func (s *suite) runGroups(t *testing.T, groups []group) {
@@ -130,6 +132,7 @@ func newSuite[Tx any](f Features, h Harness[Tx]) *suite {
 // suite is a backend under test.
 type suite struct {
 	features Features
+	again    bool // another way to a database that Run holds to the contract
 	open     func(t testing.TB, partitions int) database
 }
 

@@ -90,14 +90,18 @@ func test(flags []string, packages []listed) (good bool, err error) {
 	return good, err
 }
 
+// engine is SQLite, translated from C to Go. It is many times slower under the race detector and not ours to check. The
+// driver above it stays in the detector: it instantiates generic types of the standard library, of which the linker keeps
+// one copy for all, and with a copy outside the detector, data that is handed over through a sync.Map counts as a race.
+var engine = []string{"modernc.org/sqlite/lib", "modernc.org/libc", "modernc.org/memory"}
+
 // sharing adds to the flags what suits tests that mostly wait for servers: more packages at a time than processors.
 func sharing(flags []string) []string {
 	added := []string{"-p=3"}
 	if slices.Contains(flags, "-race") {
-		// SQLite's engine, translated from C to Go, is many times slower under the race detector and not ours to check. The
-		// driver above it stays in: it instantiates generic types of the standard library, of which the linker keeps one
-		// copy for all, and with a copy outside the detector, data that is handed over through sync.Map counts as a race.
-		added = append(added, "-gcflags=modernc.org/sqlite/lib=-race=false")
+		for _, path := range engine {
+			added = append(added, "-gcflags="+path+"=-race=false")
+		}
 	}
 	return append(added, flags...)
 }
