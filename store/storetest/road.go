@@ -15,8 +15,11 @@ import (
 )
 
 // lease is the life of leases where processes die: others wait that long. On a real machine that has much else to do, a
-// process must be able to renew it.
-func (e *env) lease() time.Duration { return e.longer(time.Second, 5*time.Second) }
+// process must be able to renew it: where opening a database takes long, leases are longer.
+func (e *env) lease() time.Duration {
+	slow := 4 * time.Duration(e.suite.slowest.Load())
+	return e.longer(time.Second, min(max(5*time.Second, slow), 30*time.Second))
+}
 
 // quick is a relay whose waits are short, so that tests over real databases need not be long either.
 func (e *env) quick() relay.Config {
