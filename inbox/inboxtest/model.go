@@ -217,7 +217,9 @@ func (m *model[Tx]) run() {
 	others.Wait()
 	m.broker.SetUnavailable(nil)
 
-	last := m.start(m.s)
+	calm := m.s
+	calm.cfg.StopTimeout = patience // a stop that is cut short is not what is tried here
+	last := m.start(calm)
 	m.t.Cleanup(func() {
 		if m.t.Failed() {
 			m.t.Logf("unsettled %v, held %+v, status %+v", m.broker.Unsettled(consumer), m.held(), m.status())

@@ -164,7 +164,9 @@ func (m *model) run() {
 	close(over)
 	others.Wait()
 
-	last := m.start(m.cfg, m.dest.handler())
+	calm := m.cfg // its leases and its stop are not what is tried here
+	calm.LeaseTTL, calm.StopTimeout = m.lease(), patience
+	last := m.start(calm, m.dest.handler())
 	m.untilStarted("r", last)
 	m.t.Cleanup(func() {
 		if m.t.Failed() {

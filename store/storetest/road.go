@@ -25,7 +25,7 @@ func (e *env) lease() time.Duration {
 func (e *env) quick() relay.Config {
 	return relay.Config{
 		Name: "r", LeaseTTL: e.lease(), BackoffBase: 5 * time.Millisecond, BackoffMax: 40 * time.Millisecond,
-		PollMin: 5 * time.Millisecond, PollMax: 50 * time.Millisecond, StopTimeout: 5 * time.Second,
+		PollMin: 5 * time.Millisecond, PollMax: 50 * time.Millisecond, StopTimeout: e.longer(5*time.Second, 30*time.Second),
 		Logger: slog.New(slog.DiscardHandler),
 	}
 }
