@@ -96,6 +96,14 @@ func (w *world[Tx]) lease() time.Duration {
 	return min(max(lease, 4*w.opened), maxLease)
 }
 
+// keptLease is for a process whose leases nobody waits for: it hands them over when it stops.
+func (w *world[Tx]) keptLease() time.Duration {
+	if w.h.Bubble {
+		return bubbleLease
+	}
+	return maxLease
+}
+
 // elapse lets time pass while nothing else has to happen.
 func (w *world[Tx]) elapse(d time.Duration) {
 	t := time.NewTimer(d)

@@ -113,7 +113,7 @@ func slowHandlerOnce(e *env) {
 	g := newGate()
 	var j journal
 	cfg := e.quick()
-	cfg.ParkAfter = 20 * time.Millisecond
+	cfg.ParkAfter, cfg.LeaseTTL = 20*time.Millisecond, longTTL
 	e.start(cfg, func(ctx context.Context, m *postrider.Message) error {
 		j.note(m, "")
 		if m.Headers["slow"] != "" {

@@ -18,7 +18,7 @@ import (
 // process must be able to renew it: where opening a database takes long, leases are longer.
 func (e *env) lease() time.Duration {
 	slow := 4 * time.Duration(e.suite.slowest.Load())
-	return e.longer(time.Second, min(max(5*time.Second, slow), 30*time.Second))
+	return e.longer(time.Second, min(max(15*time.Second, slow), 30*time.Second))
 }
 
 // quick is a relay whose waits are short, so that tests over real databases need not be long either.
