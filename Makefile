@@ -10,6 +10,8 @@ MODULES = $(shell go list -m -f '{{.Dir}}')
 # Seconds of load for `make torture`, and time for each target of `make fuzz`.
 SECONDS_OF_LOAD ?= 60
 FUZZTIME ?= 10s
+# What `make check-fast` compares with.
+BASE ?= $(shell git rev-parse --verify --quiet --abbrev-ref main || echo HEAD)
 
 .PHONY: help
 help: ## list the targets
@@ -18,9 +20,15 @@ help: ## list the targets
 .PHONY: check
 check: gofmt gofix vet lint test ## everything that must hold: the static checks and all tests
 
+.PHONY: check-fast
+check-fast: programs ## gofmt, go vet and tests of what differs from BASE (main) and of what imports it: a minute for one package
+	@$(MAKE) --no-print-directory gofmt
+	@changed=$$($(BIN)/gotest -changed $(BASE) -list); if [ -n "$$changed" ]; then go vet $$changed; fi
+	@$(BIN)/withservers $(BIN)/gotest -changed $(BASE) -short -timeout=10m work
+
 .PHONY: test
 test: programs ## all tests of all modules with the race detector, on servers that it starts itself
-	@$(BIN)/withservers $(BIN)/gotest -race -timeout 15m work
+	@$(BIN)/withservers $(BIN)/gotest -race -timeout=30m work
 
 .PHONY: gofmt
 gofmt: ## fail if gofmt would change a file

@@ -15,15 +15,13 @@ import (
 	watersql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
 
 	"github.com/postrider/postrider/bench/internal/report"
+	"github.com/postrider/postrider/internal/servertest"
 )
 
 // TestRun runs a suite against the server of the tests, with all that comes out of it.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	server := os.Getenv("POSTRIDER_TEST_POSTGRES")
-	if server == "" {
-		t.Fatal("POSTRIDER_TEST_POSTGRES is not set: run the tests with `make test`, which starts a server for them")
-	}
+	server := servertest.Get(t, servertest.Postgres)
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
 	args := []string{"-postgres", server, "-dir", dir, "-messages", "1000", "-rounds", "2", "-run", "^conditions$", "-json", file("report.json"),

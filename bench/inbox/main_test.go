@@ -1,18 +1,16 @@
 package main
 
 import (
-	"os"
 	"strings"
 	"testing"
+
+	"github.com/postrider/postrider/internal/servertest"
 )
 
 // TestQuick measures every pair once.
 func TestQuick(t *testing.T) {
 	t.Parallel()
-	url := os.Getenv("POSTRIDER_TEST_POSTGRES")
-	if url == "" {
-		t.Fatal("POSTRIDER_TEST_POSTGRES is not set: run the tests with make test, which starts the servers")
-	}
+	url := servertest.Get(t, servertest.Postgres)
 	var out strings.Builder
 	if err := run(t.Context(), []string{"-quick", "-postgres", url}, &out); err != nil {
 		t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"math/rand/v2"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/postrider/postrider"
 	kafkabroker "github.com/postrider/postrider/broker/kafka"
+	"github.com/postrider/postrider/internal/servertest"
 )
 
 const (
@@ -39,9 +39,9 @@ const (
 // "one-key" the publisher with a single key. All produce in turn to topics of the same server, for whose warming up a first
 // round is not counted. The client's processor time per message is reported beside the rate.
 func BenchmarkPublish(b *testing.B) {
-	u, err := url.Parse(os.Getenv("POSTRIDER_TEST_KAFKA"))
+	u, err := url.Parse(servertest.Get(b, servertest.Kafka))
 	if err != nil || u.Host == "" {
-		b.Fatal("POSTRIDER_TEST_KAFKA is not set: run it with make bench, which starts the servers")
+		b.Fatalf("%s must be a URL such as kafka://127.0.0.1:9092: %v", servertest.Kafka, err)
 	}
 	r := &round{address: u.Host, rates: make(map[string][]float64), costs: make(map[string][]float64), msgs: newMessages(keys), oneKey: newMessages(1)}
 	r.run(b, false)

@@ -27,7 +27,7 @@ import (
 func open(t testing.TB, address string, cfg kafkabroker.Config) *kafkabroker.Publisher {
 	t.Helper()
 	if cfg.AckWait == 0 {
-		cfg.AckWait = 5 * time.Second
+		cfg.AckWait = 15 * time.Second
 	}
 	p, err := kafkabroker.Open(by(t), "kafka://"+address, cfg)
 	if err != nil {
@@ -226,7 +226,7 @@ func TestSmallBatchesKeepOrder(t *testing.T) {
 	for n := range 600 {
 		left = append(left, message("small", "key"+strconv.Itoa(n%3), n/3+1))
 	}
-	for deadline := time.Now().Add(time.Minute); len(left) > 0; {
+	for deadline := time.Now().Add(5 * time.Minute); len(left) > 0; {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d messages are not accepted", len(left))
 		}
@@ -300,9 +300,9 @@ func until(t testing.TB, condition func() bool) {
 	t.Helper()
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
-	for deadline := time.Now().Add(time.Minute); !condition(); <-look.C {
+	for deadline := time.Now().Add(5 * time.Minute); !condition(); <-look.C {
 		if time.Now().After(deadline) {
-			t.Fatal("waited a minute in vain")
+			t.Fatal("waited five minutes in vain")
 		}
 	}
 }

@@ -16,25 +16,18 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/postrider/postrider/internal/servertest"
 )
 
 // sharedServer is the host:port of the Kafka that all tests share; each has topics of its own there.
 func sharedServer(t testing.TB) string {
 	t.Helper()
-	u, err := url.Parse(environment(t, "POSTRIDER_TEST_KAFKA"))
+	u, err := url.Parse(servertest.Get(t, servertest.Kafka))
 	if err != nil {
 		t.Fatalf("POSTRIDER_TEST_KAFKA: %v", err)
 	}
 	return u.Host
-}
-
-func environment(t testing.TB, name string) string {
-	t.Helper()
-	v := os.Getenv(name)
-	if v == "" {
-		t.Fatalf("%s is not set: run the tests with make test, which starts the servers that they need", name)
-	}
-	return v
 }
 
 // server is a Kafka of a test's own, which can be stopped without warning and started again.
@@ -54,7 +47,7 @@ func startServer(t testing.TB, settings string, users ...[2]string) *server {
 	s := &server{dir: t.TempDir(), address: freeAddress(t)}
 	controller := freeAddress(t)
 	s.java = []string{"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.configurationFile=" + s.file("log4j2.xml"),
-		"-cp", filepath.Join(environment(t, "POSTRIDER_TEST_KAFKA_HOME"), "libs", "*")}
+		"-cp", filepath.Join(servertest.Get(t, servertest.KafkaHome), "libs", "*")}
 	if settings == "" {
 		settings = "listeners=PLAINTEXT://127.0.0.1:PORT,CONTROLLER://" + controller +
 			"\nlistener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
@@ -146,7 +139,7 @@ func (s *server) await(t testing.TB, ready func() bool) {
 	t.Helper()
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
-	for deadline := time.Now().Add(time.Minute); !ready(); <-look.C {
+	for deadline := time.Now().Add(5 * time.Minute); !ready(); <-look.C {
 		if time.Now().After(deadline) {
 			t.Fatalf("Kafka does not get ready:\n%s", s.log())
 		}

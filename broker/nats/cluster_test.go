@@ -232,12 +232,12 @@ func await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
-	deadline := time.After(time.Minute)
+	deadline := time.After(5 * time.Minute)
 	for !condition() {
 		select {
 		case <-poll.C:
 		case <-deadline:
-			t.Fatalf("waited for %s for a minute", what)
+			t.Fatalf("waited for %s for five minutes", what)
 		}
 	}
 }

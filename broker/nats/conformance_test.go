@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"net/url"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/broker/brokertest"
 	natsbroker "github.com/postrider/postrider/broker/nats"
+	"github.com/postrider/postrider/internal/servertest"
 )
 
 func TestConformanceEmbedded(t *testing.T) {
@@ -51,11 +51,7 @@ func createStream(t testing.TB, address, name string, batches bool, subjects ...
 // TestConformanceExternal runs on a server that somebody else started and that cannot be restarted.
 func TestConformanceExternal(t *testing.T) {
 	t.Parallel()
-	address := os.Getenv("POSTRIDER_TEST_NATS")
-	if address == "" {
-		address = "nats://" + startEmbedded(t, nil).address()
-	}
-	u, err := url.Parse(address)
+	u, err := url.Parse(servertest.Get(t, servertest.NATS))
 	if err != nil {
 		t.Fatalf("POSTRIDER_TEST_NATS: %v", err)
 	}
@@ -88,7 +84,7 @@ func newStreamName() string { return "TEST_" + nats.NewInbox()[len("_INBOX."):] 
 func harness(t *testing.T, s natsServer, name string) brokertest.Harness {
 	faults := newProxy(t, s.address())
 	p, err := natsbroker.Open(t.Context(), faults.url(), natsbroker.Config{
-		Stream: name, AckWait: 3 * time.Second, Options: []nats.Option{nats.CustomReconnectDelay(func(int) time.Duration { return 10 * time.Millisecond })},
+		Stream: name, AckWait: 15 * time.Second, Options: []nats.Option{nats.CustomReconnectDelay(func(int) time.Duration { return 10 * time.Millisecond })},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -87,7 +87,7 @@ func (s *embeddedServer) start(t testing.TB) {
 	}
 	s.server = started
 	started.Start()
-	if !started.ReadyForConnections(20 * time.Second) {
+	if !started.ReadyForConnections(5 * time.Minute) {
 		t.Fatal("NATS server does not get ready")
 	}
 }
@@ -143,7 +143,7 @@ func awaitServer(t testing.TB, address string) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(5 * time.Minute)
 	for {
 		_, err := conn.Request("$JS.API.INFO", nil, time.Second)
 		if err == nil {

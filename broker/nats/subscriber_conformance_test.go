@@ -40,7 +40,7 @@ func subscriberEnv(t *testing.T, s natsServer, cfg natsbroker.SubscriberConfig) 
 	quick := []nats.Option{nats.CustomReconnectDelay(func(int) time.Duration { return 10 * time.Millisecond })}
 	cfg.Stream, cfg.Topics, cfg.AckWithin = "ORDERS", []string{topic}, 2*time.Second
 	cfg.AckWait, cfg.Options = 3*time.Second, quick
-	p := open(t, "nats://"+s.address(), natsbroker.Config{Stream: "ORDERS", AckWait: 3 * time.Second, Options: quick})
+	p := open(t, "nats://"+s.address(), natsbroker.Config{Stream: "ORDERS", AckWait: 15 * time.Second, Options: quick})
 	return brokertest.SubscriberEnv{
 		Topic:     topic,
 		Publisher: p,

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/servertest"
 )
 
 // TestDeliveryLimitOfVersion4 declares a queue as on RabbitMQ 4, where its delivery limit has to be switched off, that is
@@ -25,9 +25,9 @@ func TestDeliveryLimitOfVersion4(t *testing.T) {
 	if args := q.arguments(4); args[deliveryLimit] != int64(-1) {
 		t.Errorf("arguments for version 4 are %v", args)
 	}
-	at, err := parseLocation(os.Getenv("POSTRIDER_TEST_RABBITMQ"))
+	at, err := parseLocation(servertest.Get(t, servertest.RabbitMQ))
 	if err != nil {
-		t.Fatalf("POSTRIDER_TEST_RABBITMQ: %v: run make test, which starts a RabbitMQ and sets it", err)
+		t.Fatalf("%s: %v", servertest.RabbitMQ, err)
 	}
 	d, err := newDialer(Connection{}.withDefaults(), at)
 	if err != nil {

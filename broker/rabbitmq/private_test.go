@@ -12,6 +12,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/postrider/postrider/internal/servertest"
 )
 
 // server is a RabbitMQ of a test's own, that can be killed, started again and told what to do. It encrypts on tlsPort, with
@@ -45,10 +47,9 @@ const definitions = `{
 
 func startServer(t testing.TB) *server {
 	t.Helper()
-	named := os.Getenv("POSTRIDER_TEST_RABBITMQ_BIN")
-	bin, err := filepath.EvalSymlinks(named) // beside a wrapper of Debian's is the server's own script
-	if err != nil || named == "" {
-		t.Fatalf("POSTRIDER_TEST_RABBITMQ_BIN is not the path of a rabbitmq-server (%v): run make test, which sets it", err)
+	bin, err := filepath.EvalSymlinks(servertest.Get(t, servertest.RabbitMQBin)) // beside a wrapper of Debian's is the server's own script
+	if err != nil {
+		t.Fatalf("%s: %v", servertest.RabbitMQBin, err)
 	}
 	s := &server{
 		dir: t.TempDir(), programs: filepath.Dir(bin), port: freePort(t), tlsPort: freePort(t), pki: newPKI(t),

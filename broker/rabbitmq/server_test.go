@@ -2,21 +2,18 @@ package rabbitmqbroker_test
 
 import (
 	"net/url"
-	"os"
 	"testing"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/postrider/postrider/internal/servertest"
 )
 
 // running is the URL of the server that all tests share. It cannot be restarted.
 func running(t testing.TB) string {
 	t.Helper()
-	address := os.Getenv("POSTRIDER_TEST_RABBITMQ")
-	if address == "" {
-		t.Fatal("POSTRIDER_TEST_RABBITMQ is not set: run make test, which starts a RabbitMQ and sets it")
-	}
-	return address
+	return servertest.Get(t, servertest.RabbitMQ)
 }
 
 // hostOf is the host:port of a URL.
@@ -56,4 +53,4 @@ func dial(t testing.TB, address string) *amqp.Channel {
 }
 
 // patience is the time for what must happen sooner or later.
-const patience = time.Minute
+const patience = 5 * time.Minute

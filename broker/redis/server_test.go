@@ -2,10 +2,8 @@ package redisbroker_test
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,10 +12,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/postrider/postrider/internal/servertest"
 )
 
 // patience bounds every wait for a server.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // server is a Redis server of a test's own.
 type server struct {
@@ -55,10 +55,7 @@ func (s *server) url() string     { return "redis://" + s.address() }
 
 func (s *server) start(t testing.TB) {
 	t.Helper()
-	bin, err := exec.LookPath(cmp.Or(os.Getenv("POSTRIDER_TEST_REDIS_BIN"), "redis-server"))
-	if err != nil {
-		t.Fatalf("no redis-server: %v; run make test, which installs it, or set POSTRIDER_TEST_REDIS_BIN", err)
-	}
+	bin := servertest.Get(t, servertest.RedisBin)
 	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
@@ -95,17 +92,10 @@ func (s *server) client(t testing.TB) *redis.Client {
 	return client
 }
 
-// runningServer returns the URL of the server that somebody else started, or that of one started now.
+// runningServer returns the URL of the server that all tests share.
 func runningServer(t testing.TB) string {
 	t.Helper()
-	address := os.Getenv("POSTRIDER_TEST_REDIS")
-	if address == "" {
-		return startServer(t).url()
-	}
-	if _, err := url.Parse(address); err != nil {
-		t.Fatalf("POSTRIDER_TEST_REDIS: %v", err)
-	}
-	return address
+	return servertest.Get(t, servertest.Redis)
 }
 
 func await(t testing.TB, what string, condition func() bool) {

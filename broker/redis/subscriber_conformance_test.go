@@ -32,7 +32,7 @@ func TestSubscriberConformanceNarrow(t *testing.T) {
 func subscriberEnv(t *testing.T, s *server, cfg redisbroker.SubscriberConfig) brokertest.SubscriberEnv {
 	const topic = "orders.placed"
 	client := s.client(t)
-	p := open(t, s.url(), redisbroker.Config{AckWait: 3 * time.Second, Partitions: cfg.Partitions})
+	p := open(t, s.url(), redisbroker.Config{AckWait: 15 * time.Second, Partitions: cfg.Partitions})
 	partitions := cfg.Partitions
 	if partitions == 0 {
 		partitions = redisbroker.DefaultPartitions

@@ -40,7 +40,7 @@ func harness(t *testing.T, binary bool) brokertest.Harness {
 	e := newEndpoint(t)
 	p, err := webhook.New(webhook.Config{
 		URL: "http://" + e.address, Secrets: []string{secretA}, PlainHTTP: true, Allow: loopback, Binary: binary,
-		Timeout: 3 * time.Second, MaxMessageBytes: 64 << 10,
+		Timeout: 15 * time.Second, MaxMessageBytes: 64 << 10,
 	})
 	if err != nil {
 		t.Fatal(err)

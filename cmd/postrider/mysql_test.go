@@ -6,22 +6,21 @@ import (
 	"database/sql"
 	"encoding/json"
 	"net/url"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/internal/servertest"
 )
 
 // mysqlServer returns the URL of the test server, which may be MariaDB or MySQL, and a connection to it as a superuser.
 func mysqlServer(t *testing.T) (*url.URL, *sql.DB) {
 	t.Helper()
-	text := os.Getenv("POSTRIDER_TEST_MYSQL")
-	u, err := url.Parse(text)
+	u, err := url.Parse(servertest.Get(t, servertest.MySQL))
 	if err != nil || u.Host == "" {
-		t.Fatal("POSTRIDER_TEST_MYSQL is not set: run the tests with make test, which starts the servers")
+		t.Fatalf("%s must be a URL such as mysql://root@127.0.0.1:3306/: %v", servertest.MySQL, err)
 	}
 	return u, connectMySQL(t, u)
 }

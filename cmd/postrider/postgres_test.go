@@ -4,20 +4,18 @@ import (
 	"context"
 	"crypto/rand"
 	"net/url"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/internal/servertest"
 )
 
 // newPostgres returns the URL of a fresh, empty schema on the test server.
 func newPostgres(t *testing.T) string {
 	t.Helper()
-	server := os.Getenv("POSTRIDER_TEST_POSTGRES")
-	if server == "" {
-		t.Fatal("POSTRIDER_TEST_POSTGRES is not set: run the tests with make test, which starts the servers")
-	}
+	server := servertest.Get(t, servertest.Postgres)
 	schema := "cmd_" + strings.ToLower(rand.Text()[:10])
 	execute := func(ctx context.Context, statement string) {
 		conn, err := pgx.Connect(ctx, server)
@@ -116,8 +114,7 @@ func TestPostgresSaysWhatToDo(t *testing.T) {
 
 func TestDemoOnPostgresRemovesItsSchema(t *testing.T) {
 	t.Parallel()
-	newPostgres(t) // the server must be there
-	ctx, server := t.Context(), os.Getenv("POSTRIDER_TEST_POSTGRES")
+	ctx, server := t.Context(), servertest.Get(t, servertest.Postgres)
 	u, err := url.Parse(server)
 	must(t, err)
 	u.Path = "/cmd_demo_" + strings.ToLower(rand.Text()[:10])

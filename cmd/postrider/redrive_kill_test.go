@@ -92,7 +92,7 @@ func awaitRedrive(t *testing.T, o deadletter.RedriveStore, id int64, condition f
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(time.Minute); ; <-tick.C {
+	for deadline := time.Now().Add(5 * time.Minute); ; <-tick.C {
 		r, err := o.ShowRedrive(t.Context(), id)
 		must(t, err)
 		if condition(r) {

@@ -21,11 +21,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postrider/postrider/examples/caseapproval"
+	"github.com/postrider/postrider/internal/servertest"
 )
 
 const (
 	cases     = 12
-	patience  = 2 * time.Minute
+	patience  = 5 * time.Minute
 	tenants   = 2
 	approvals = 240
 )
@@ -111,10 +112,7 @@ func (w *world) must(err error) {
 // startBroker starts NATS with what it has stored, on a free port the first time and then where it was.
 func (w *world) startBroker() {
 	w.t.Helper()
-	bin := os.Getenv("POSTRIDER_TEST_NATS_BIN")
-	if bin == "" {
-		w.t.Fatal("POSTRIDER_TEST_NATS_BIN is not set: run the tests with `make test`, which starts servers for them")
-	}
+	bin := servertest.Get(w.t, servertest.NATSBin)
 	port := "-1"
 	if w.broker != nil {
 		_, again, err := net.SplitHostPort(w.broker.address)

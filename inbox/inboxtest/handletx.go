@@ -178,7 +178,9 @@ func (w *txWorld[Tx]) txDieAt(s txSetting[Tx], step string, done bool) {
 	want := w.commit("a", "b", "a", "", "b")
 	w.until("death or an end", func() bool { return died.Load() || len(w.effects()) == len(before)+len(want) })
 	p.kill()
-	q := w.start(s)
+	calm := s
+	calm.cfg.LeaseTTL = w.keptLease()
+	q := w.start(calm)
 	w.untilApplied(append(before, want...)...)
 	w.untilAtRest()
 	for _, key := range []string{"a", "b"} {

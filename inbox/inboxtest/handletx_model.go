@@ -141,7 +141,9 @@ func (m *txModel[Tx]) run() {
 	close(over)
 	others.Wait()
 
-	last := m.start(txSetting[Tx]{cfg: m.cfg, handler: m.handler()})
+	calm := m.cfg
+	calm.StopTimeout = patience // a stop that is cut short is not what is tried here
+	last := m.start(txSetting[Tx]{cfg: calm, handler: m.handler()})
 	m.t.Cleanup(func() {
 		if m.t.Failed() {
 			m.t.Logf("held %+v, status %+v", m.held(), m.status())

@@ -48,6 +48,9 @@ func (h Harness[Tx]) histories(t *testing.T, history func(t *testing.T, seed uin
 	if count == 0 {
 		count = 20
 	}
+	if testing.Short() {
+		count = min(count, 4)
+	}
 	more := func(n int64) bool { return n <= count }
 	if text := os.Getenv(tortureVariable); text != "" {
 		d, err := time.ParseDuration(text)
@@ -214,7 +217,9 @@ func (m *model[Tx]) run() {
 	others.Wait()
 	m.broker.SetUnavailable(nil)
 
-	last := m.start(m.s)
+	calm := m.s
+	calm.cfg.StopTimeout = patience // a stop that is cut short is not what is tried here
+	last := m.start(calm)
 	m.t.Cleanup(func() {
 		if m.t.Failed() {
 			m.t.Logf("unsettled %v, held %+v, status %+v", m.broker.Unsettled(consumer), m.held(), m.status())

@@ -24,7 +24,7 @@ type Restorable struct {
 // its effect, although its positions were consumed before; what is not does not have it again; and the event is logged and
 // counted. A consumer lives through it, or begins after it. The new log ends before the watermark, or beyond it.
 func Restored[Tx any](t *testing.T, h Harness[Tx], open func(t testing.TB) Restorable) {
-	for name, c := range map[string]restoredTest[Tx]{
+	for name, c := range map[string]*restoredTest[Tx]{
 		"LivedThrough": {added: 30}, "LivedThroughAndShort": {added: 3},
 		"RestartedMeanwhile": {restart: true, added: 30}, "RestartedMeanwhileAndShort": {restart: true, added: 3},
 	} {

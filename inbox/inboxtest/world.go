@@ -26,10 +26,11 @@ const (
 	messageType = "order.placed"
 	topic       = "orders"
 	consumer    = "view"
-	// lease is what a loaded machine has time to renew. In a bubble no time is lost, and each tick of a wait for its end costs.
-	lease, bubbleLease = time.Second, 300 * time.Millisecond
+	// lease is what a machine has time to renew that opens a database within a quarter of it; a slower one has longer leases, up
+	// to maxLease. In a bubble no time is lost, and each tick of a wait for its end costs.
+	lease, maxLease, bubbleLease = time.Second, 15 * time.Second, 300 * time.Millisecond
 	// patience is how long something that must happen is waited for; in a bubble, where waiting costs nothing, it is longer.
-	patience, bubblePatience = time.Minute, 10 * time.Minute
+	patience, bubblePatience = 5 * time.Minute, 10 * time.Minute
 )
 
 var errBoom = errors.New("boom")
@@ -45,13 +46,16 @@ type world[Tx any] struct {
 	store  Store[Tx]
 	outbox *outbox.Outbox[Tx]
 	broker *memorybroker.Broker
+	opened time.Duration // how long opening the store took
 	made   int
 	killed sync.WaitGroup // what outlives its process: goroutines still to end, settlements still to arrive
 }
 
 func newWorld[Tx any](t testing.TB, h Harness[Tx]) *world[Tx] {
 	ctx := context.WithoutCancel(t.Context()) // processes are stopped in cleanups
+	began := time.Now()
 	w := &world[Tx]{t: t, ctx: ctx, h: h, store: h.Open(t)}
+	w.opened = time.Since(began)
 	var err error
 	w.outbox, err = outbox.New(w.store, outbox.Config{Source: "inboxtest"})
 	w.must(err, "outbox")
@@ -90,7 +94,15 @@ func (w *world[Tx]) lease() time.Duration {
 	if w.h.Bubble {
 		return bubbleLease
 	}
-	return lease
+	return min(max(lease, 4*w.opened), maxLease)
+}
+
+// keptLease is for a process whose leases nobody waits for: it hands them over when it stops.
+func (w *world[Tx]) keptLease() time.Duration {
+	if w.h.Bubble {
+		return bubbleLease
+	}
+	return maxLease
 }
 
 // elapse lets time pass while nothing else has to happen.

@@ -103,7 +103,7 @@ func underKill(t *testing.T, way string) {
 	if faults := look(faultsSQL); faults != [3]int64{} {
 		t.Errorf("%d transfers not entered, %d entered too often, %d balances wrong", faults[0], faults[1], faults[2])
 	}
-	if counts[0] < 100 || kills == 0 || pauses == 0 {
+	if counts[0] < 20 || kills == 0 || pauses == 0 {
 		t.Errorf("%d transfers, %d kills and %d pauses are no load", counts[0], kills, pauses)
 	}
 }

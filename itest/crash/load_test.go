@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postrider/postrider/internal/servertest"
 	"github.com/postrider/postrider/itest/process"
 )
 
@@ -27,7 +28,7 @@ func (w *world) startLoad(duration time.Duration, rate int) *process.Process {
 		args = append(args, "--rate="+strconv.Itoa(rate))
 	}
 	p, err := process.Start(w.t.Context(), process.Command{
-		Name: "pgbench", Path: required(w.t, "POSTRIDER_TEST_PGBENCH_BIN"), Args: append(args, w.dsn),
+		Name: "pgbench", Path: servertest.Get(w.t, servertest.PgBenchBin), Args: append(args, w.dsn),
 		Log: filepath.Join(w.dir, "pgbench.log"),
 	})
 	if err != nil {

@@ -21,12 +21,13 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postrider/postrider/internal/servertest"
 	"github.com/postrider/postrider/itest/process"
 	"github.com/postrider/postrider/relay"
 )
 
 // patience bounds every wait for something that must happen.
-const patience = 60 * time.Second
+const patience = 5 * time.Minute
 
 // binary is the program under test, built as users build it.
 var binary string
@@ -54,6 +55,9 @@ func TestMain(m *testing.M) {
 // loadTime is how long the load runs: short in the test suite, as long as told by make torture.
 func loadTime(t *testing.T, short time.Duration) time.Duration {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short leaves out what needs a load")
+	}
 	text := os.Getenv("POSTRIDER_TORTURE")
 	if text == "" {
 		return short
@@ -83,8 +87,8 @@ var setupSQL string
 // JetStream server.
 func newWorld(t *testing.T, relaySettings string) *world {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), bin: required(t, "POSTRIDER_TEST_NATS_BIN")}
-	w.createDatabase(required(t, "POSTRIDER_TEST_POSTGRES"))
+	w := &world{t: t, dir: t.TempDir(), bin: servertest.Get(t, servertest.NATSBin)}
+	w.createDatabase(servertest.Get(t, servertest.Postgres))
 	w.postrider("migrate", "up", "--store", w.dsn)
 	db := w.connect()
 	if _, err := db.Exec(t.Context(), setupSQL); err != nil {
@@ -121,15 +125,6 @@ relays:
 
 // shortestDedupe is the shortest dedupe window that a JetStream server takes.
 const shortestDedupe = 100 * time.Millisecond
-
-func required(t *testing.T, variable string) string {
-	t.Helper()
-	value := os.Getenv(variable)
-	if value == "" {
-		t.Fatalf("%s is not set: run the tests with make test, which starts the servers", variable)
-	}
-	return value
-}
 
 func (w *world) createDatabase(server string) {
 	w.t.Helper()

@@ -4,7 +4,6 @@ package inbox_test
 import (
 	"context"
 	"database/sql"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,6 +19,7 @@ import (
 	rabbitmqbroker "github.com/postrider/postrider/broker/rabbitmq"
 	redisbroker "github.com/postrider/postrider/broker/redis"
 	"github.com/postrider/postrider/inbox/inboxtest"
+	"github.com/postrider/postrider/internal/servertest"
 	"github.com/postrider/postrider/store/postgres"
 	"github.com/postrider/postrider/store/sqlite"
 )
@@ -45,15 +45,6 @@ func TestBrokers(t *testing.T) {
 	}
 }
 
-func server(t testing.TB, variable string) string {
-	t.Helper()
-	address := os.Getenv(variable)
-	if address == "" {
-		t.Fatalf("%s is not set: run the tests with make test, which starts the servers", variable)
-	}
-	return address
-}
-
 // unique is a name that no other test has, of letters and digits.
 func unique() string { return "i" + strings.ReplaceAll(postrider.NewID(), "-", "") }
 
@@ -66,7 +57,7 @@ func must(t testing.TB, err error) {
 
 func openPostgres(t testing.TB) inboxtest.Store[pgx.Tx] {
 	ctx, name := context.Background(), unique()
-	cfg, err := pgxpool.ParseConfig(server(t, "POSTRIDER_TEST_POSTGRES"))
+	cfg, err := pgxpool.ParseConfig(servertest.Get(t, servertest.Postgres))
 	must(t, err)
 	cfg.MaxConns = 20
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
@@ -111,7 +102,7 @@ func closing(t testing.TB, c interface{ Close() error }) {
 
 func openNATS(ordered bool) func(t testing.TB) inboxtest.Source {
 	return func(t testing.TB) inboxtest.Source {
-		address, cfg := server(t, "POSTRIDER_TEST_NATS"), natsbroker.Config{Stream: unique()}
+		address, cfg := servertest.Get(t, servertest.NATS), natsbroker.Config{Stream: unique()}
 		p, err := natsbroker.Open(context.Background(), address, cfg)
 		must(t, err)
 		closing(t, p)
@@ -127,7 +118,7 @@ func openNATS(ordered bool) func(t testing.TB) inboxtest.Source {
 }
 
 func openRedis(t testing.TB) inboxtest.Source {
-	address, cfg := server(t, "POSTRIDER_TEST_REDIS"), redisbroker.Config{Prefix: unique() + ":"}
+	address, cfg := servertest.Get(t, servertest.Redis), redisbroker.Config{Prefix: unique() + ":"}
 	p, err := redisbroker.Open(context.Background(), address, cfg)
 	must(t, err)
 	closing(t, p)
@@ -142,7 +133,7 @@ func openRedis(t testing.TB) inboxtest.Source {
 }
 
 func openRabbitMQ(t testing.TB) inboxtest.Source {
-	address, exchange := server(t, "POSTRIDER_TEST_RABBITMQ"), unique()
+	address, exchange := servertest.Get(t, servertest.RabbitMQ), unique()
 	p, err := rabbitmqbroker.Open(context.Background(), address, rabbitmqbroker.Config{Exchange: exchange})
 	must(t, err)
 	closing(t, p)
@@ -156,7 +147,7 @@ func openRabbitMQ(t testing.TB) inboxtest.Source {
 }
 
 func openKafka(t testing.TB) inboxtest.Source {
-	address, prefix := server(t, "POSTRIDER_TEST_KAFKA"), unique()+"."
+	address, prefix := servertest.Get(t, servertest.Kafka), unique()+"."
 	p, err := kafkabroker.Open(context.Background(), address, kafkabroker.Config{Prefix: prefix, Create: true, Partitions: 3})
 	must(t, err)
 	closing(t, p)

@@ -21,6 +21,7 @@ import (
 	natsbroker "github.com/postrider/postrider/broker/nats"
 	redisbroker "github.com/postrider/postrider/broker/redis"
 	"github.com/postrider/postrider/inbox/inboxtest"
+	"github.com/postrider/postrider/internal/servertest"
 	"github.com/postrider/postrider/itest/process"
 )
 
@@ -117,7 +118,7 @@ func publishAnew[P interface {
 
 func restorableNATS(t testing.TB) inboxtest.Restorable {
 	r := newRestorable(t, func(ctx context.Context, dir string, port int) (*process.Server, error) {
-		return process.StartNATS(ctx, server(t, "POSTRIDER_TEST_NATS_BIN"), dir, port)
+		return process.StartNATS(ctx, servertest.Get(t, servertest.NATSBin), dir, port)
 	})
 	cfg := natsbroker.Config{Stream: unique()}
 	return inboxtest.Restorable{
@@ -144,7 +145,7 @@ func restorableNATS(t testing.TB) inboxtest.Restorable {
 func restorableRedis(ahead bool) func(t testing.TB) inboxtest.Restorable {
 	return func(t testing.TB) inboxtest.Restorable {
 		r := newRestorable(t, func(ctx context.Context, dir string, port int) (*process.Server, error) {
-			return process.StartRedis(ctx, server(t, "POSTRIDER_TEST_REDIS_BIN"), dir, port)
+			return process.StartRedis(ctx, servertest.Get(t, servertest.RedisBin), dir, port)
 		})
 		cfg := redisbroker.Config{Prefix: unique() + ":", Partitions: 1}
 		do := func(t testing.TB, args ...any) {
@@ -184,7 +185,7 @@ func restorableRedis(ahead bool) func(t testing.TB) inboxtest.Restorable {
 }
 
 func recreatedKafka(t testing.TB) inboxtest.Restorable {
-	address, prefix := server(t, "POSTRIDER_TEST_KAFKA"), unique()+"."
+	address, prefix := servertest.Get(t, servertest.Kafka), unique()+"."
 	name := kafkabroker.TopicName(prefix, topic)
 	u, err := url.Parse(address)
 	must(t, err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/internal/servertest"
 	"github.com/postrider/postrider/itest/process"
 	"github.com/postrider/postrider/relay"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
@@ -25,10 +26,7 @@ import (
 // elsewhere starts a server with other settings than the tests' own.
 func elsewhere(t *testing.T, settings ...string) *mysql.Config {
 	t.Helper()
-	bin := os.Getenv("POSTRIDER_TEST_MARIADB_BIN")
-	if bin == "" {
-		t.Fatal("POSTRIDER_TEST_MARIADB_BIN is not set: run `make test`, which finds the program")
-	}
+	bin := servertest.Get(t, servertest.MariaDBBin)
 	dir := t.TempDir()
 	must(t, os.Chmod(filepath.Dir(dir), 0o755)) // the server runs as another user when we are root
 	s, err := process.StartMariaDB(t.Context(), bin, dir, settings...)

@@ -97,12 +97,12 @@ func (w *world) count(query string, args ...any) (n int) {
 // until waits for a condition.
 func (w *world) until(what string, holds func() bool) {
 	w.t.Helper()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(5 * time.Minute)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !holds() {
 		if time.Now().After(deadline) {
-			w.t.Fatalf("%s: not within a minute", what)
+			w.t.Fatalf("%s: not within five minutes", what)
 		}
 		<-tick.C
 	}

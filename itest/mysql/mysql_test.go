@@ -15,10 +15,9 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/servertest"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
-
-const serverVariable = "POSTRIDER_TEST_MYSQL"
 
 // TestMain lets more tests run at once than there are processors: most of them wait, for a lease to end or for a retry.
 func TestMain(m *testing.M) {
@@ -42,10 +41,9 @@ type database struct {
 // server is how to connect to the test server as a superuser.
 func server(t testing.TB) *mysql.Config {
 	t.Helper()
-	u, err := url.Parse(os.Getenv(serverVariable))
+	u, err := url.Parse(servertest.Get(t, servertest.MySQL))
 	if err != nil || u.Host == "" {
-		t.Fatalf("%s must be the URL of a MariaDB or MySQL server, as in mysql://root@127.0.0.1:3306/: run `make test`, which starts one",
-			serverVariable)
+		t.Fatalf("%s must be a URL such as mysql://root@127.0.0.1:3306/: %v", servertest.MySQL, err)
 	}
 	c := mysql.NewConfig()
 	c.Net, c.Addr, c.User = "tcp", u.Host, u.User.Username()

@@ -135,6 +135,9 @@ func onFreePort(start func(port int) (*Server, error)) (*Server, error) {
 			return s, nil
 		}
 		failures = append(failures, err)
+		if errors.Is(err, errSlow) || errors.Is(err, context.Canceled) {
+			break // the port was not the trouble
+		}
 	}
 	return nil, errors.Join(failures...)
 }

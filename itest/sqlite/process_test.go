@@ -236,12 +236,12 @@ func checkOrder(t *testing.T, delivered map[string][]string, log []*postrider.Me
 // waitFor waits for what other processes do.
 func waitFor(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(5 * time.Minute)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !done() {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited a minute for %s", what)
+			t.Fatalf("waited five minutes for %s", what)
 		}
 		<-tick.C
 	}

@@ -138,8 +138,9 @@ func TestFetchCostsWhatItReturns(t *testing.T) {
 			}
 		}
 		// 8 partitions × 10 rows, and a descent into each segment's indexes for each partition, which are a level deeper
-		// with more rows. A look at all the rows would be a thousand pages and more.
-		if s, l := buffers(t, small), buffers(t, large); l > s+150 {
+		// with more rows; pages that no vacuum has seen yet on a busy server. A look at all the rows would be a thousand
+		// pages and more.
+		if s, l := buffers(t, small), buffers(t, large); l > s+400 {
 			t.Errorf("generic %v: a fetch behind an old cursor touched %d pages, with 60,000 rows more %d", generic, s, l)
 		}
 	}

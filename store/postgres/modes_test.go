@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/internal/servertest"
 )
 
 // withParam adds a parameter to a DSN.
@@ -57,13 +59,7 @@ func TestStoreBehindPgBouncer(t *testing.T) {
 // startPgBouncer starts a pooler before the test server and returns its DSN.
 func startPgBouncer(t *testing.T) string {
 	t.Helper()
-	bin := os.Getenv("POSTRIDER_TEST_PGBOUNCER_BIN")
-	if bin == "" {
-		var err error
-		if bin, err = exec.LookPath("pgbouncer"); err != nil {
-			t.Fatal("no pgbouncer: run the tests with `make test`, which installs it, or name it in POSTRIDER_TEST_PGBOUNCER_BIN")
-		}
-	}
+	bin := servertest.Get(t, servertest.PgBouncerBin)
 	server, err := pgx.ParseConfig(dsn(t))
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +103,7 @@ default_pool_size = 40
 		_ = cmd.Wait() // killed
 	})
 	dsn := fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable", url.PathEscape(server.User), port, server.Database)
-	deadline, tick := time.After(30*time.Second), time.NewTicker(20*time.Millisecond)
+	deadline, tick := time.After(5*time.Minute), time.NewTicker(20*time.Millisecond)
 	defer tick.Stop()
 	for {
 		conn, err := pgx.Connect(t.Context(), withParam(t, dsn, "default_query_exec_mode", "exec"))

@@ -12,17 +12,14 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postrider/postrider/internal/servertest"
 	"github.com/postrider/postrider/store/postgres"
 )
 
 // dsn is the server that the test command has started for us.
 func dsn(t testing.TB) string {
 	t.Helper()
-	dsn := os.Getenv("POSTRIDER_TEST_POSTGRES")
-	if dsn == "" {
-		t.Fatal("POSTRIDER_TEST_POSTGRES is not set: run the tests with `make test`, which starts a server for them")
-	}
-	return dsn
+	return servertest.Get(t, servertest.Postgres)
 }
 
 // TestMain lets more tests run at once than there are processors: most of them wait, for the server or for a retry.

@@ -95,12 +95,14 @@ func longOutage(e *env) {
 		calls += len(msgs)
 		return 0, all(msgs, postrider.Unavailable(errors.New("connection refused")))
 	})
-	e.sendTo("r", b)
+	outage := e.longer(time.Hour, time.Second)
+	cfg := e.spanning(outage)
+	cfg.Publisher = b
+	e.start(cfg, nil)
 	var want []string
 	for i := range 30 {
 		want = append(want, e.sendKeys(fmt.Sprintf("order/%d", i%5), "")...)
 	}
-	outage := e.longer(time.Hour, time.Second)
 	e.elapse(outage)
 	if st := e.status("r"); st.Dead.N != 0 || st.Failed != 0 || st.Parked.N != 0 || st.Held.N != 0 || st.Backlog.N != int64(len(want)) {
 		e.t.Errorf("during the outage: %+v; want everything in the backlog and nothing else", st)

@@ -19,7 +19,7 @@ const (
 	longTTL  = 10 * time.Minute
 	shortTTL = 400 * time.Millisecond
 	// patience is how long something that must happen is waited for; in a bubble, where waiting costs nothing, it is longer.
-	patience, bubblePatience = time.Minute, 10 * time.Minute
+	patience, bubblePatience = 5 * time.Minute, 10 * time.Minute
 )
 
 // env is one test's database and what it needs to work on it. Its methods end the test when something fails.

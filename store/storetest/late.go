@@ -237,7 +237,7 @@ func randomTransactions(e *env) {
 	for range slots {
 		c.writers = append(c.writers, &writer{})
 	}
-	for range 1_500 {
+	for range e.amount(1_500) {
 		if c.IntN(4) > 0 {
 			c.write(c.writers[c.IntN(slots)])
 		} else if slots > 1 || c.writers[0].tx == nil { // settling is writing too

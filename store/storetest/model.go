@@ -40,6 +40,9 @@ func Model[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	if count == 0 {
 		count = 25
 	}
+	if testing.Short() {
+		count = min(count, 4)
+	}
 	more := func(n int64) bool { return n <= count }
 	if text := os.Getenv(tortureVariable); text != "" {
 		d, err := time.ParseDuration(text)
@@ -161,7 +164,9 @@ func (m *model) run() {
 	close(over)
 	others.Wait()
 
-	last := m.start(m.cfg, m.dest.handler())
+	calm := m.cfg // its leases and its stop are not what is tried here
+	calm.LeaseTTL, calm.StopTimeout = m.lease(), patience
+	last := m.start(calm, m.dest.handler())
 	m.untilStarted("r", last)
 	m.t.Cleanup(func() {
 		if m.t.Failed() {

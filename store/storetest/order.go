@@ -113,7 +113,7 @@ func slowHandlerOnce(e *env) {
 	g := newGate()
 	var j journal
 	cfg := e.quick()
-	cfg.ParkAfter = 20 * time.Millisecond
+	cfg.ParkAfter, cfg.LeaseTTL = 20*time.Millisecond, longTTL
 	e.start(cfg, func(ctx context.Context, m *postrider.Message) error {
 		j.note(m, "")
 		if m.Headers["slow"] != "" {
@@ -242,8 +242,8 @@ func futureTimeIsRetried(e *env) {
 
 func delayedComesInTime(e *env) {
 	var j journal
-	e.start(e.quick(), j.handler(""))
 	delay := e.longer(time.Hour, 300*time.Millisecond)
+	e.start(e.spanning(delay), j.handler(""))
 	m := e.message("order/1")
 	m.DeliverAfter = delay
 	sent := time.Now()

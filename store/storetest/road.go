@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -14,16 +15,28 @@ import (
 )
 
 // lease is the life of leases where processes die: others wait that long. On a real machine that has much else to do, a
-// process must be able to renew it.
-func (e *env) lease() time.Duration { return e.longer(time.Second, 5*time.Second) }
+// process must be able to renew it: where opening a database takes long, leases are longer.
+func (e *env) lease() time.Duration {
+	slow := 4 * time.Duration(e.suite.slowest.Load())
+	return e.longer(time.Second, min(max(15*time.Second, slow), 30*time.Second))
+}
 
 // quick is a relay whose waits are short, so that tests over real databases need not be long either.
 func (e *env) quick() relay.Config {
 	return relay.Config{
 		Name: "r", LeaseTTL: e.lease(), BackoffBase: 5 * time.Millisecond, BackoffMax: 40 * time.Millisecond,
-		PollMin: 5 * time.Millisecond, PollMax: 50 * time.Millisecond, StopTimeout: 5 * time.Second,
+		PollMin: 5 * time.Millisecond, PollMax: 50 * time.Millisecond, StopTimeout: e.longer(5*time.Second, 30*time.Second),
 		Logger: slog.New(slog.DiscardHandler),
 	}
+}
+
+// spanning is quick for a test whose clock runs for d: a relay that polls every 50 ms for an hour would ask 72,000 times.
+func (e *env) spanning(d time.Duration) relay.Config {
+	cfg := e.quick()
+	if d > time.Minute {
+		cfg.PollMax, cfg.LeaseTTL = time.Second, 15*time.Second
+	}
+	return cfg
 }
 
 // process is one process that runs a relay.
@@ -205,6 +218,15 @@ func (e *env) longer(inBubble, otherwise time.Duration) time.Duration {
 		return inBubble
 	}
 	return otherwise
+}
+
+// amount is how much of something large or random a test does: a tenth where Run does it over the same database, and under
+// go test -short.
+func (e *env) amount(n int) int {
+	if e.suite.again || testing.Short() {
+		return n / 10
+	}
+	return n
 }
 
 // elapse lets time pass while nothing else has to happen.

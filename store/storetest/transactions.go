@@ -209,7 +209,8 @@ func factTimePlaysNoPart(e *env) {
 }
 
 func hundredThousandMessages(e *env) {
-	const count, chunk = 100_000, 10_000
+	const chunk = 10_000
+	count := e.amount(100_000)
 	w := e.worker("r", "a")
 	tx := e.open()
 	for i := range count / chunk {

@@ -13,7 +13,7 @@ import (
 
 // execute runs the command in a process group of its own, passes signals on to the group, and leaves none of it behind.
 // The second signal kills it.
-func execute(ctx context.Context, command []string, env environment) (int, error) {
+func execute(ctx context.Context, command, env []string) (int, error) {
 	runtime.LockOSThread() // for good: the command's death signal comes when the thread that started it ends
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, ending...)
@@ -23,10 +23,7 @@ func execute(ctx context.Context, command []string, env environment) (int, error
 	}
 
 	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Env = os.Environ()
-	for name, value := range env {
-		cmd.Env = append(cmd.Env, name+"="+value)
-	}
+	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	if err := cmd.Start(); err != nil {

@@ -36,34 +36,31 @@ const kafkaPOM = `<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 const copyJars = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
-// provideKafka fetches Kafka's jars into .cache of the repository, unless they are there, and fills env with their home.
-func provideKafka(ctx context.Context, env environment) error {
+// kafkaHome is the folder of Kafka's jars in .cache of the repository, which are fetched there unless they are there.
+func (s *supply) kafkaHome() (string, error) {
 	const variable = "POSTRIDER_TEST_KAFKA_HOME"
-	if os.Getenv(variable) != "" {
-		return nil
-	}
-	root, err := repository(ctx)
+	root, err := repository(s.ctx)
 	if err != nil {
-		return fmt.Errorf("%w, or set %s", err, variable)
+		return "", fmt.Errorf("%w, or set %s", err, variable)
 	}
 	home := filepath.Join(root, ".cache", "kafka-"+kafkaVersion)
-	if _, err := os.Stat(filepath.Join(home, "libs")); errors.Is(err, os.ErrNotExist) {
-		if err := fetchKafka(ctx, home); err != nil {
-			return fmt.Errorf("fetch Kafka %s: %w; or set %s to the folder of a Kafka", kafkaVersion, err, variable)
-		}
-	} else if err != nil {
-		return err
+	if _, err := os.Stat(filepath.Join(home, "libs")); err == nil {
+		return home, nil
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return "", err
 	}
-	env[variable] = home
-	return nil
+	maven, err := s.program("mvn")
+	if err == nil {
+		err = fetchKafka(s.ctx, maven, home)
+	}
+	if err != nil {
+		return "", fmt.Errorf("fetch Kafka %s: %w; or set %s to the folder of a Kafka", kafkaVersion, err, variable)
+	}
+	return home, nil
 }
 
 // fetchKafka fills home/libs. The folder gets its name when it is complete, so that an interrupted fetch is not taken for one.
-func fetchKafka(ctx context.Context, home string) error {
-	maven, err := exec.LookPath("mvn")
-	if err != nil {
-		return fmt.Errorf("%w: install Maven (on Debian: apt-get install maven)", err)
-	}
+func fetchKafka(ctx context.Context, maven, home string) error {
 	if err := os.MkdirAll(home, 0o755); err != nil {
 		return err
 	}

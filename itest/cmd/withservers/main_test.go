@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -21,8 +23,8 @@ import (
 func TestServersLiveAsLongAsTheCommand(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	cmd := withservers(t, append(noServers(), "POSTRIDER_TEST_POSTGRES=", "POSTRIDER_TEST_MYSQL=", "TMPDIR="+openFolder(t, dir))...)
-	cmd.Args = append(cmd.Args, "sh", "-c", "echo $POSTRIDER_TEST_POSTGRES; echo $POSTRIDER_TEST_MYSQL; exit 7")
+	cmd := withservers(t, "POSTRIDER_TEST_POSTGRES=", "POSTRIDER_TEST_MYSQL=", "TMPDIR="+openFolder(t, dir))
+	cmd.Args = append(cmd.Args, "-with", "POSTGRES,MYSQL", "sh", "-c", "echo $POSTRIDER_TEST_POSTGRES; echo $POSTRIDER_TEST_MYSQL; exit 7")
 	out, err := cmd.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 7 {
 		t.Fatalf("got %v, want exit code 7", err)
@@ -37,6 +39,65 @@ func TestServersLiveAsLongAsTheCommand(t *testing.T) {
 	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %q, %v", left, err)
 	}
+}
+
+// TestServerStartsWhenItIsAskedFor: only then, once, and it is gone when the command has ended.
+func TestServerStartsWhenItIsAskedFor(t *testing.T) {
+	t.Parallel()
+	dir := openFolder(t, t.TempDir())
+	cmd := withservers(t, "POSTRIDER_TEST_NATS=", "POSTRIDER_TEST_REDIS=", "POSTRIDER_TEST_KAFKA=kafka://mine:9092", "TMPDIR="+dir)
+	cmd.Args = append(cmd.Args, "sh", "-c", "echo $POSTRIDER_TEST_SERVERS; sleep 600")
+	control := firstLine(t, cmd)
+	if found := logs(t, dir); len(found) > 0 {
+		t.Errorf("before anybody asked, there are %q", found)
+	}
+	nats := ask(t, control, "POSTRIDER_TEST_NATS", http.StatusOK)
+	if again := ask(t, control, "POSTRIDER_TEST_NATS", http.StatusOK); again != nats {
+		t.Errorf("asked twice, got %s and %s", nats, again)
+	}
+	if mine := ask(t, control, "POSTRIDER_TEST_KAFKA", http.StatusOK); mine != "kafka://mine:9092" {
+		t.Errorf("got %s instead of the server that is named in the environment", mine)
+	}
+	if text := ask(t, control, "POSTRIDER_TEST_UNKNOWN", http.StatusInternalServerError); !strings.Contains(text, "POSTRIDER_TEST_UNKNOWN") {
+		t.Errorf("the error about an unknown name is %q", text)
+	}
+	if found := logs(t, dir); len(found) != 1 || filepath.Base(found[0]) != "nats.log" {
+		t.Errorf("there are the logs %q, want that of NATS only", found)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // ended by the signal
+	awaitGone(t, nats)
+}
+
+// logs are those of the servers in withservers' folder.
+func logs(t *testing.T, dir string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, "postrider-test-*", "*.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// ask asks for a name as package servertest does.
+func ask(t *testing.T, control, name string, status int) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, control+"/"+name, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != status {
+		t.Fatalf("%s: %s, %v: %s", name, resp.Status, err, text)
+	}
+	return strings.TrimSpace(string(text))
 }
 
 // TestSignalEndsAll: an interrupted run hands the signal on and stops its servers.
@@ -81,25 +142,22 @@ func TestMissingProgramIsNamed(t *testing.T) {
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	out, err := withservers(t).CombinedOutput()
-	if err == nil || !bytes.Contains(out, []byte("usage: withservers command")) {
+	if err == nil || !bytes.Contains(out, []byte("usage: withservers [-with names] command")) {
 		t.Errorf("got %v and %q, want usage", err, out)
 	}
 }
 
-// noServers keeps the program from starting any.
-func noServers() []string {
-	var env []string
-	for _, name := range []string{"POSTGRES", "MYSQL", "NATS", "REDIS", "RABBITMQ", "KAFKA"} {
-		env = append(env, "POSTRIDER_TEST_"+name+"=none")
-	}
-	return env
-}
-
-// running starts the program with a NATS server of its own and a command that waits.
+// running starts the program with a NATS server and a command that waits.
 func running(t *testing.T) (*exec.Cmd, string) {
 	t.Helper()
-	cmd := withservers(t, append(noServers(), "POSTRIDER_TEST_NATS=", "TMPDIR="+openFolder(t, t.TempDir()))...)
-	cmd.Args = append(cmd.Args, "sh", "-c", "echo $POSTRIDER_TEST_NATS; sleep 600")
+	cmd := withservers(t, "POSTRIDER_TEST_NATS=", "TMPDIR="+openFolder(t, t.TempDir()))
+	cmd.Args = append(cmd.Args, "-with", "NATS", "sh", "-c", "echo $POSTRIDER_TEST_NATS; sleep 600")
+	return cmd, firstLine(t, cmd)
+}
+
+// firstLine starts a command and returns the first line of its output.
+func firstLine(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +170,7 @@ func running(t *testing.T) (*exec.Cmd, string) {
 	if err != nil {
 		t.Fatalf("the command did not start: %v", err)
 	}
-	return cmd, strings.TrimSpace(line)
+	return strings.TrimSpace(line)
 }
 
 // withservers builds the program and prepares a run of it with additions to the environment.
@@ -145,7 +203,7 @@ func awaitGone(t *testing.T, address string) {
 	if err != nil || u.Host == "" {
 		t.Fatalf("no URL: %q", address)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()

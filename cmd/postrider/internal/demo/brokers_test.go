@@ -2,11 +2,11 @@ package demo_test
 
 import (
 	"crypto/rand"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/demo"
+	"github.com/postrider/postrider/internal/servertest"
 )
 
 // TestDemoOnEveryBroker runs a short demo on each of the servers that the test command has started.
@@ -15,10 +15,7 @@ func TestDemoOnEveryBroker(t *testing.T) {
 	for _, name := range []string{"NATS", "KAFKA", "RABBITMQ", "REDIS"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url := os.Getenv("POSTRIDER_TEST_" + name)
-			if url == "" {
-				t.Fatalf("POSTRIDER_TEST_%s is not set: run the tests with make test, which starts the servers", name)
-			}
+			url := servertest.Get(t, servertest.Name("POSTRIDER_TEST_"+name))
 			cfg, out := setup(t)
 			cfg.Publisher, cfg.Name = url, "postrider_demo_"+strings.ToLower(rand.Text())
 			findings, err := demo.Run(t.Context(), cfg)

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,16 +14,14 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
 	"github.com/postrider/postrider/cmd/postrider/internal/logreader"
+	"github.com/postrider/postrider/internal/servertest"
 )
 
 // TestReaderOnPostgresWhileOthersPublish opens readers in the middle of traffic: what is published once a reader is open
 // must come, and nothing twice.
 func TestReaderOnPostgresWhileOthersPublish(t *testing.T) {
 	t.Parallel()
-	server := os.Getenv("POSTRIDER_TEST_POSTGRES")
-	if server == "" {
-		t.Fatal("POSTRIDER_TEST_POSTGRES is not set: run the tests with make test, which starts the servers")
-	}
+	server := servertest.Get(t, servertest.Postgres)
 	place, err := backend.OpenTemporary(t.Context(), config.Store{URL: server}, "logreader_"+strings.ToLower(rand.Text()[:10]),
 		slog.New(slog.DiscardHandler))
 	if err != nil {

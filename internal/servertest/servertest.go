@@ -1,0 +1,104 @@
+// Package servertest hands tests the servers and programs that they need. Run under withservers (itest/cmd/withservers), a
+// server is installed and started when the first test asks for it, and the test waits until it is ready.
+package servertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Name is an environment variable that names a server or a program of one's own. When it is set, nothing is started.
+type Name string
+
+// The servers, by URL.
+const (
+	Postgres Name = "POSTRIDER_TEST_POSTGRES"
+	MySQL    Name = "POSTRIDER_TEST_MYSQL"
+	NATS     Name = "POSTRIDER_TEST_NATS"
+	Redis    Name = "POSTRIDER_TEST_REDIS"
+	RabbitMQ Name = "POSTRIDER_TEST_RABBITMQ"
+	Kafka    Name = "POSTRIDER_TEST_KAFKA"
+)
+
+// The programs, by path.
+const (
+	NATSBin        Name = "POSTRIDER_TEST_NATS_BIN"
+	MariaDBBin     Name = "POSTRIDER_TEST_MARIADB_BIN"
+	MariaDBSlapBin Name = "POSTRIDER_TEST_MARIADB_SLAP_BIN"
+	RedisBin       Name = "POSTRIDER_TEST_REDIS_BIN"
+	RabbitMQBin    Name = "POSTRIDER_TEST_RABBITMQ_BIN"
+	PgBenchBin     Name = "POSTRIDER_TEST_PGBENCH_BIN"
+	PgBouncerBin   Name = "POSTRIDER_TEST_PGBOUNCER_BIN"
+	// KafkaHome is the folder of a Kafka whose jars are in libs.
+	KafkaHome Name = "POSTRIDER_TEST_KAFKA_HOME"
+)
+
+// ControlVariable holds the URL at which withservers answers what a Name stands for.
+const ControlVariable = "POSTRIDER_TEST_SERVERS"
+
+// reportTime is kept back from the test's deadline to report what it waited for.
+const reportTime = 10 * time.Second
+
+// Get returns the URL of a server or the path of a program, and waits for it as long as the test may run. The test fails
+// if there is none.
+func Get(t testing.TB, name Name) string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background()) // cleanups ask too
+	if d, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
+		if deadline, limited := d.Deadline(); limited {
+			cancel()
+			ctx, cancel = context.WithDeadline(context.Background(), deadline.Add(-reportTime))
+		}
+	}
+	defer cancel()
+	value, err := Lookup(ctx, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// Lookup is Get outside a test. It waits until ctx ends.
+func Lookup(ctx context.Context, name Name) (string, error) {
+	if value := os.Getenv(string(name)); value != "" {
+		return value, nil
+	}
+	control := os.Getenv(ControlVariable)
+	if control == "" {
+		return "", fmt.Errorf("%s is not set: run the tests with make test or withservers, which start the servers", name)
+	}
+	value, err := ask(ctx, control+"/"+string(name))
+	if err != nil {
+		return "", fmt.Errorf("get %s from withservers: %w", name, err)
+	}
+	return value, nil
+}
+
+func ask(ctx context.Context, url string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	// A client of its own: a connection that is kept open would count as a leaked goroutine.
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
+		return "", err
+	}
+	text := strings.TrimSpace(string(body))
+	if resp.StatusCode != http.StatusOK {
+		return "", errors.New(text)
+	}
+	return text, nil
+}

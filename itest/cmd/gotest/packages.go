@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const (
+	module      = "github.com/postrider/postrider"
+	docsPackage = module + "/itest/docs"
+)
+
+// slow are the packages whose tests take longest, by their path in the repository, the longest first. What is not here takes
+// seconds.
+var slow = []string{
+	"/itest/crash",
+	"/store/postgres",
+	"/itest/sqlite",
+	"/itest/mysql",
+	"/relay",
+	"/broker/nats",
+	"/broker/kafka",
+	"/broker/rabbitmq",
+	"/cmd/postrider",
+	"/store/memory",
+	"/broker/webhook",
+	"/broker/redis",
+	"/itest/inbox",
+	"/itest/cmd/withservers",
+	"/cmd/postrider/internal/demo",
+}
+
+// listed is what go list -json says about a package, as far as it is needed.
+type listed struct {
+	Dir, ImportPath                    string
+	Imports, TestImports, XTestImports []string
+	TestGoFiles, XTestGoFiles          []string
+}
+
+func (p listed) tested() bool { return len(p.TestGoFiles)+len(p.XTestGoFiles) > 0 }
+
+// list returns the packages of go list's patterns.
+func list(patterns []string) ([]listed, error) {
+	args := append([]string{"list", "-json=Dir,ImportPath,Imports,TestImports,XTestImports,TestGoFiles,XTestGoFiles"}, patterns...)
+	out, err := output("go", args...)
+	if err != nil {
+		return nil, err
+	}
+	var all []listed
+	decoder := json.NewDecoder(bytes.NewReader(out))
+	for {
+		var p listed
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+}
+
+// longFirst sorts slow packages to the front, the others as they were. go test runs them in this order.
+func longFirst(packages []listed) []listed {
+	rank := func(p listed) int {
+		if i := slices.IndexFunc(slow, func(end string) bool { return p.ImportPath == module+end }); i >= 0 {
+			return i
+		}
+		return len(slow)
+	}
+	return slices.SortedStableFunc(slices.Values(packages), func(a, b listed) int { return cmp.Compare(rank(a), rank(b)) })
+}
+
+// changedFiles are the files that differ from a revision and those that Git does not know yet, by absolute path.
+func changedFiles(revision string) ([]string, error) {
+	top, err := output("git", "rev-parse", "--show-toplevel")
+	if err != nil {
+		return nil, err
+	}
+	root := strings.TrimSpace(string(top))
+	// What others changed on the revision's branch since is not a change made here.
+	base, err := output("git", "merge-base", revision, "HEAD")
+	if err != nil {
+		return nil, err
+	}
+	tracked, err := output("git", "-C", root, "diff", "--name-only", "-z", strings.TrimSpace(string(base)))
+	if err != nil {
+		return nil, err
+	}
+	untracked, err := output("git", "-C", root, "ls-files", "--others", "--exclude-standard", "-z")
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for name := range strings.SplitSeq(string(tracked)+string(untracked), "\x00") {
+		if name != "" {
+			files = append(files, filepath.Join(root, name))
+		}
+	}
+	return files, nil
+}
+
+// affected are the packages with tests that hold one of the files or import a package that does. A page of documentation
+// belongs to the package that checks the documentation.
+func affected(all []listed, files []string) []listed {
+	byDir := make(map[string]listed)
+	for _, p := range all {
+		byDir[p.Dir] = p
+	}
+	changed := make(map[string]bool)
+	for _, file := range files {
+		if p, ok := holder(byDir, file); ok {
+			changed[p.ImportPath] = true
+		}
+	}
+	pages := slices.ContainsFunc(files, func(file string) bool { return filepath.Ext(file) == ".md" })
+	return slices.DeleteFunc(slices.Clone(all), func(p listed) bool {
+		uses := slices.ContainsFunc(slices.Concat(p.Imports, p.TestImports, p.XTestImports), func(i string) bool { return changed[i] })
+		checks := pages && strings.HasSuffix(p.ImportPath, docsPackage)
+		return !p.tested() || !changed[p.ImportPath] && !uses && !checks
+	})
+}
+
+// holder is the package of a file: a Go file's folder, and for another file the next folder above that is a package, for what
+// it embeds or reads in its tests. The root package holds only its own Go files and test data.
+func holder(byDir map[string]listed, file string) (listed, bool) {
+	dir, ext := filepath.Dir(file), filepath.Ext(file)
+	if ext == ".md" {
+		return listed{}, false
+	}
+	if p, ok := byDir[dir]; ok {
+		return p, p.ImportPath != module || ext == ".go"
+	}
+	for rest := filepath.Base(dir); dir != filepath.Dir(dir); rest = filepath.Join(filepath.Base(dir), rest) {
+		dir = filepath.Dir(dir)
+		if p, ok := byDir[dir]; ok {
+			return p, p.ImportPath != module || strings.HasPrefix(rest, "testdata")
+		}
+	}
+	return listed{}, false
+}
+
+func output(name string, args ...string) ([]byte, error) {
+	out, err := exec.Command(name, args...).Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return nil, fmt.Errorf("%s %s: %w\n%s", name, args[0], err, exit.Stderr)
+	}
+	return out, err
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestSlowPackagesExist(t *testing.T) {
+	t.Parallel()
+	all, err := list([]string{"work"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range slow {
+		if !slices.ContainsFunc(all, func(p listed) bool { return p.ImportPath == module+path && p.tested() }) {
+			t.Errorf("there are no tests in %s", path)
+		}
+	}
+	sorted := longFirst(all)
+	if first := sorted[0].ImportPath; first != module+slow[0] {
+		t.Errorf("first comes %s, want %s", first, slow[0])
+	}
+}
+
+func TestAffected(t *testing.T) {
+	t.Parallel()
+	pkg := func(dir string, imports ...string) listed {
+		p := listed{Dir: "/r" + dir, ImportPath: module + dir, TestGoFiles: []string{"x_test.go"}}
+		for _, i := range imports {
+			p.Imports = append(p.Imports, module+i)
+		}
+		return p
+	}
+	all := []listed{
+		pkg(""), pkg("/relay", ""), pkg("/store/postgres", "/relay"), pkg("/cmd/postrider", "/store/postgres"), pkg("/itest/docs"),
+		{Dir: "/r/store", ImportPath: module + "/store", Imports: []string{module + "/relay"}}, // has no tests
+	}
+	tests := map[string]struct{ file, want []string }{
+		"a package and its direct importers": {[]string{"/r/relay/relay.go"}, []string{"/relay", "/store/postgres"}},
+		"what it embeds":                     {[]string{"/r/store/postgres/migrations/1.sql"}, []string{"/store/postgres", "/cmd/postrider"}},
+		"documentation":                      {[]string{"/r/docs/relay.md"}, []string{"/itest/docs"}},
+		"documentation in a package":         {[]string{"/r/relay/README.md"}, []string{"/itest/docs"}},
+		"not a package's":                    {[]string{"/r/deploy/x.yaml", "/r/Makefile", "/elsewhere/y.go"}, nil},
+		"the root package":                   {[]string{"/r/message.go"}, []string{"", "/relay"}},
+		"its test data":                      {[]string{"/r/testdata/a/b.json"}, []string{"", "/relay"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var got []string
+			for _, p := range affected(all, tt.file) {
+				got = append(got, p.ImportPath[len(module):])
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
