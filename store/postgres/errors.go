@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -72,6 +73,11 @@ func translate(doing string, err error) error {
 		return fmt.Errorf("%s: connected to a standby or a read-only session; connect to the primary: %w", doing, err)
 	case serializationFailure, deadlockDetected:
 		return fmt.Errorf("%s: other transactions worked on the same rows; roll this one back and run it again: %w", doing, err)
+	case checkViolation, uniqueViolation:
+		if e, ok := errors.AsType[*pgconn.PgError](err); ok && strings.Contains(e.TableName, "log") && (e.Code == uniqueViolation || e.ConstraintName == "") {
+			return fmt.Errorf("%s: the sequence of the log was set to a number that is taken or that no segment takes; the maintenance of a relay "+
+				"repairs it within about a minute; run one: %w", doing, err)
+		}
 	case failedTransaction:
 		return fmt.Errorf("%s: an earlier statement of the transaction failed; roll it back: %w", doing, err)
 	}
