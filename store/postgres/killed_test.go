@@ -39,7 +39,7 @@ func (c faultyConn) Write(p []byte) (int, error) {
 // faulty is a process with a pool of one connection to which the fault happens.
 func (b *bundle) faulty(t *testing.T, f *fault) *bundle {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(dsn(t))
+	config, err := pgxpool.ParseConfig(withParam(t, dsn(t), "lock_timeout", "10s"))
 	if err != nil {
 		t.Fatal(err)
 	}
