@@ -40,6 +40,9 @@ func (m *maintenance) dropOld(ctx context.Context, r relay.Retention) error {
 		}
 		if !g.empty {
 			_, last, err := m.ends(ctx, g)
+			if code(err) == undefinedTable { // another process has dropped it
+				continue
+			}
 			if err != nil {
 				return err
 			}
@@ -104,6 +107,8 @@ func (m *maintenance) truncate(ctx context.Context, g segment) (bool, error) {
 	what := "empty segment " + g.name
 	undelivered, err := m.undelivered(ctx, table)
 	switch {
+	case code(err) == undefinedTable: // another process has dropped it
+		return false, nil
 	case code(err) == queryCanceled && ctx.Err() == nil:
 		m.deferred = append(m.deferred, what+": looking for what is not delivered took too long")
 		return false, nil
