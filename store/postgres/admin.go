@@ -286,3 +286,10 @@ func (s *Store) checkForgettable(ctx context.Context, tx pgx.Tx, name string, di
 	}
 	return nil
 }
+
+// settings limits the waiting for locks and the statements of a transaction.
+func settings(ctx context.Context, tx pgx.Tx, lock, statement string) error {
+	_, err := tx.Exec(ctx, "select set_config('lock_timeout', $1::text, true), set_config('statement_timeout', $2::text, true)",
+		lock, statement)
+	return err
+}

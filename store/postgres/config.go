@@ -29,9 +29,9 @@ type Config struct {
 	// Partitions is how many partitions a new outbox gets, 1 to 1,024. It is read once, when Migrate creates the schema; the
 	// database's number holds from then on. Default: 8.
 	Partitions int
-	// SegmentFor is the time that one segment of the log spans, at least a minute. Messages are dropped by whole segments, so
-	// they are kept for up to this long beyond their retention; and each segment costs a little in every fetch, so
-	// retention divided by SegmentFor should stay below about ten. Default: 6 h.
+	// SegmentFor is the time after which a relay sends publishers to the next segment of the log, at least a minute. Messages
+	// are dropped by whole segments, so they are kept for up to this long beyond their retention. A retention of more
+	// than 16 times SegmentFor makes segments longer, since each costs a little in every fetch. Default: 6 h.
 	SegmentFor time.Duration
 	// Notify tells relays in other processes of commits: Wake sends one pg_notify per NotifyEvery, from a connection of the
 	// pool, outside of any transaction. Default: off, other processes find messages by polling.
@@ -43,6 +43,8 @@ type Config struct {
 	ListenDSN string
 	// Logger gets warnings, e.g. of a restored database. Default: slog.Default().
 	Logger *slog.Logger
+
+	segmentSpan int64 // numbers in a segment that is made; tests need fewer
 }
 
 var identifier = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
@@ -52,10 +54,15 @@ func (c Config) withDefaults() Config {
 	c.Prefix = cmp.Or(c.Prefix, DefaultPrefix)
 	c.Partitions = cmp.Or(c.Partitions, DefaultPartitions)
 	c.SegmentFor = cmp.Or(c.SegmentFor, DefaultSegmentFor)
+	c.segmentSpan = cmp.Or(c.segmentSpan, segmentSpan)
 	c.NotifyEvery = cmp.Or(c.NotifyEvery, DefaultNotifyEvery)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
+
+// margin is how far the sequence must be from a number that it is set to, so that it rises: more than publishers draw between
+// the look and the setting. It is 2^20 for segments of 2^39.
+func (c Config) margin() int64 { return max(c.segmentSpan>>19, 1) }
 
 // validate reports every fault of a Config whose defaults are filled in.
 func (c Config) validate() error {

@@ -86,12 +86,22 @@
 //
 // # Retention
 //
-// The log is partitioned by created_at into segments. Maintain attaches the coming ones ahead of time; if it could not, rows
-// go to the default segment. When that one has grown large, the next segment begins some minutes later than it might, so that
-// a constraint, validated while others write, spares the reading of the default segment under a lock. A segment that is past
-// retention is locked by itself, checked against the persisted cursors of all relays, late rows included, and truncated; that
-// needs no lock on the log. The empty table is dropped when no long transaction holds the log, since the drop needs a lock on
-// it for a moment.
+// The log is partitioned by seq into segments of 2^39 numbers. Two empty ones are always ahead of the publishers, who need
+// nobody's help to enter them. When the present segment has had its time, Maintain attaches one more and sets the sequence to the
+// first number of the next (see log_advance in migration 8): the gap harms nobody, and the segment that was left gets no more
+// messages, but from statements that have drawn their numbers already. The sequence is set only when no statement runs that
+// began before the next segment was attached, since a statement routes its rows to the segments that it has found.
+//
+// A segment that was left, is past retention and was delivered is locked by itself, checked against the persisted cursors of all
+// relays, late rows included, and truncated; that needs no lock on the log. The empty table is detached when no long
+// transaction holds the log, since that needs a lock on it for a moment: 20 ms of waiting and 50 ms in all at most. It is dropped
+// after that.
+//
+// Each of these changes is one message to the server, which holds the whole transaction. The server never waits for the process in
+// the midst of it, so a process that is killed, cut off or paused leaves no lock behind and nothing half done.
+//
+// The sequence rises for ever unless somebody sets it back. The unique index (partition, seq) then refuses numbers that are
+// taken, and Maintain sets the sequence beyond all that it has assigned and sends the relays back to the beginning of the log.
 //
 // # Consumers
 //

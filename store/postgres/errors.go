@@ -33,8 +33,12 @@ const (
 	queryCanceled         = "57014"
 	failedTransaction     = "25P02"
 	idleTooLong           = "25P03"
+	duplicateTable        = "42P07"
+	invalidObject         = "42P17"
 	readOnlyTransaction   = "25006"
 	divisionByZero        = "22012"
+	// notNow is raised by this package's own statements.
+	notNow = "PR001"
 )
 
 // code returns the SQLSTATE of a server's error, through whichever driver it came; "" when it is none.
@@ -69,10 +73,10 @@ func translate(doing string, err error) error {
 		return fmt.Errorf("%s: connected to a standby or a read-only session; connect to the primary: %w", doing, err)
 	case serializationFailure, deadlockDetected:
 		return fmt.Errorf("%s: other transactions worked on the same rows; roll this one back and run it again: %w", doing, err)
-	case checkViolation:
-		if e, ok := errors.AsType[*pgconn.PgError](err); ok && strings.HasPrefix(e.ConstraintName, proofPrefix) {
-			return fmt.Errorf("%s: a relay was ended by force while it made room in the log, and none has run since; start a relay, or "+
-				"drop the constraint %s of %s.%s: %w", doing, e.ConstraintName, e.SchemaName, e.TableName, err)
+	case checkViolation, uniqueViolation:
+		if e, ok := errors.AsType[*pgconn.PgError](err); ok && strings.Contains(e.TableName, "log") && (e.Code == uniqueViolation || e.ConstraintName == "") {
+			return fmt.Errorf("%s: the sequence of the log was set to a number that is taken or that no segment takes; the maintenance of a relay "+
+				"repairs it within about a minute; run one: %w", doing, err)
 		}
 	case failedTransaction:
 		return fmt.Errorf("%s: an earlier statement of the transaction failed; roll it back: %w", doing, err)

@@ -108,7 +108,30 @@ func (s *Store) ExplainUndelivered(ctx context.Context, segment string) (string,
 // DropSegment drops a segment that was empty when somebody looked.
 func (s *Store) DropSegment(ctx context.Context, name string) error {
 	m := maintenance{store: s}
-	return m.drop(ctx, segment{name: s.config.Prefix + name})
+	return m.detach(ctx, segment{name: s.config.Prefix + name})
+}
+
+// NextSegment sends publishers to the next segment and returns the table of the one before, without its prefix.
+func (s *Store) NextSegment(ctx context.Context) (string, error) {
+	m := maintenance{store: s}
+	if err := m.prepare(ctx, relay.Retention{}); err != nil {
+		return "", err
+	}
+	list, err := s.listSegments(ctx)
+	if err != nil {
+		return "", err
+	}
+	before := list.current()[0].name
+	if done, err := s.advance(ctx, s.pool, list.ahead()[0].from); err != nil || !done {
+		return "", fmt.Errorf("next segment: %v, %w", done, err)
+	}
+	return strings.TrimPrefix(before, s.config.Prefix), m.prepare(ctx, relay.Retention{})
+}
+
+// WithSpan makes segments of so many numbers.
+func (c Config) WithSpan(n int64) Config {
+	c.segmentSpan = n
+	return c
 }
 
 // ExplainSettle plans the statements of a settlement as they are planned once and kept, calls fill, and returns how they ran

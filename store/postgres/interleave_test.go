@@ -48,8 +48,8 @@ func (b *bundle) holding(t *testing.T, l relay.Lease, n int) []int64 {
 	return seqs
 }
 
-// next makes a settlement the next one of its lease.
-func (b *bundle) next(t *testing.T, l relay.Lease, st relay.Settlement) relay.Settlement {
+// following makes a settlement the next one of its lease.
+func (b *bundle) following(t *testing.T, l relay.Lease, st relay.Settlement) relay.Settlement {
 	t.Helper()
 	st.Partition, st.Token = l.Partition, l.Token
 	st.Number = one[int64](t, b.pool, "select max(n) + 1 from "+b.table("cursors")+" where relay = 'r' and partition = $1::int4", l.Partition)
@@ -58,7 +58,7 @@ func (b *bundle) next(t *testing.T, l relay.Lease, st relay.Settlement) relay.Se
 
 func (b *bundle) settle(t *testing.T, l relay.Lease, st relay.Settlement) relay.Settled {
 	t.Helper()
-	out, err := b.Settle(t.Context(), "r", []relay.Settlement{b.next(t, l, st)})
+	out, err := b.Settle(t.Context(), "r", []relay.Settlement{b.following(t, l, st)})
 	if err != nil || len(out.Lost)+len(out.Failed) > 0 {
 		t.Fatalf("settled %+v, %v", out, err)
 	}
@@ -123,7 +123,7 @@ func TestReleaseSeesWhatIsParkedMeanwhile(t *testing.T) {
 		b.table("parked"), b.table("held")), seqs[1]); err != nil {
 		t.Fatal(err)
 	}
-	next := b.next(t, l, relay.Settlement{Removed: seqs[:1], Release: []string{"k"}, DeliveredCount: 1})
+	next := b.following(t, l, relay.Settlement{Removed: seqs[:1], Release: []string{"k"}, DeliveredCount: 1})
 	out := whileLocked(t, b, tx, func() (relay.Settled, error) {
 		return b.Settle(t.Context(), "r", []relay.Settlement{next})
 	})
@@ -162,7 +162,7 @@ func TestSettlementBehindAnotherIsLost(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{Partitions: 1})
 	l := b.lease(t, "r")[0]
-	next := b.next(t, l, relay.Settlement{DeliveredCount: 1})
+	next := b.following(t, l, relay.Settlement{DeliveredCount: 1})
 	tx := b.begin(t)
 	if _, err := tx.Exec(t.Context(), fmt.Sprintf(`with o as (delete from %[1]s returning *) insert into %[1]s (relay, partition, n, position,
 		snapshot, ceiling, delivered, failed) select relay, partition, n + 1, position, snapshot, ceiling, delivered + 2, failed from o`,

@@ -36,7 +36,7 @@ func (c Config) migrations() (*migrate.Set, error) {
 	}
 	return migrate.Load(files, map[string]string{
 		"prefix": pgx.Identifier{c.Schema}.Sanitize() + "." + c.Prefix, "prefixname": c.Prefix,
-		"partitions": strconv.Itoa(c.Partitions),
+		"partitions": strconv.Itoa(c.Partitions), "span": strconv.FormatInt(c.segmentSpan, 10),
 	})
 }
 
@@ -111,9 +111,8 @@ func PrintMigrations(w io.Writer, c Config) error {
 }
 
 type migrator struct {
-	set        *migrate.Set
-	names      names
-	segmentFor time.Duration
+	set   *migrate.Set
+	names names
 }
 
 func newMigrator(c Config) (*migrator, error) {
@@ -125,7 +124,7 @@ func newMigrator(c Config) (*migrator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &migrator{set: set, names: newNames(c), segmentFor: c.SegmentFor}, nil
+	return &migrator{set: set, names: newNames(c)}, nil
 }
 
 func (m *migrator) migrate(ctx context.Context, tx pgx.Tx, target int) ([]MigrationStep, error) {
@@ -142,21 +141,18 @@ func (m *migrator) migrate(ctx context.Context, tx pgx.Tx, target int) ([]Migrat
 	if err != nil || len(steps) == 0 {
 		return nil, err
 	}
-	if err := script(ctx, tx, m.names.expand(createMigrationsSQL)); err != nil {
+	if err := script(ctx, tx.Conn(), m.names.expand(createMigrationsSQL)); err != nil {
 		return nil, err
 	}
 	for _, s := range steps {
-		if err := script(ctx, tx, s.SQL+m.record(s)); err != nil {
+		if err := script(ctx, tx.Conn(), s.SQL+m.record(s)); err != nil {
 			return nil, fmt.Errorf("%s: %w", s, err)
 		}
 	}
 	if last := steps[len(steps)-1]; last.Down && last.Version == 1 {
-		return steps, script(ctx, tx, "drop table "+m.names.migrations)
+		return steps, script(ctx, tx.Conn(), "drop table "+m.names.migrations)
 	}
-	if steps[0].Version > 1 {
-		return steps, nil // the outbox has segments, and Maintain adds to them with care for those who use it
-	}
-	return steps, m.names.createSegments(ctx, tx, m.segmentFor, time.Time{}, adminLockTimeout)
+	return steps, nil
 }
 
 func (m *migrator) record(s migrate.Step) string {
@@ -202,8 +198,8 @@ func version(applied map[int]time.Time) int {
 }
 
 // script runs several statements at once.
-func script(ctx context.Context, tx pgx.Tx, sql string) error {
-	return tx.Conn().PgConn().Exec(ctx, sql).Close()
+func script(ctx context.Context, conn *pgx.Conn, sql string) error {
+	return conn.PgConn().Exec(ctx, sql).Close()
 }
 
 // checkSchema reads the version and says whether this program can work with it, and the number of partitions.

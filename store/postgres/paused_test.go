@@ -96,7 +96,7 @@ func TestPausedProcessStopsNoSettlement(t *testing.T) {
 			began := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			out, err := b.Settle(ctx, "r", []relay.Settlement{b.next(t, l, relay.Settlement{DeliveredCount: 1})})
+			out, err := b.Settle(ctx, "r", []relay.Settlement{b.following(t, l, relay.Settlement{DeliveredCount: 1})})
 			if took := time.Since(began); err != nil || len(out.Lost) > 0 || took > 30*time.Second {
 				t.Errorf("settled %+v, %v after %s", out, err, took)
 			}

@@ -32,6 +32,9 @@ type Store struct {
 	inserts    atomic.Pointer[inserts] // those for the number that messages were last written with
 	rowBytes   atomic.Int64            // what a row of the log takes on average, as fetched lately
 	begun      sync.Map                // names of the relays whose cursors exist
+
+	maintaining sync.Mutex
+	awaited     awaited
 }
 
 var (

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -23,10 +24,6 @@ select (select last_value from {log_seq_seq}) < coalesce(greatest(
 	or exists (select 1 from {log} group by seq having count(*) > 1)
 	or exists (select 1 from {cursors} c join {log} l on l.partition = c.partition
 		where ` + readsSQL + ` and l.seq <= c.position and l.created_at > c.settled_at)`
-
-	advanceSQL = `
-select setval('{log_seq_seq}', greatest((select last_value from {log_seq_seq}), (select max(seq) from {log}),
-	(select max(c.position) from {cursors} c where ` + readsSQL + `), 1))`
 
 	// readsSQL leaves out the cursors of consumers, which stand at the end of the log (inbox.EndOfLog) and stay there.
 	readsSQL = `c.position <> 9223372036854775806`
@@ -64,7 +61,7 @@ from latest c`
 	// one that is over: 2 is below every id that is ever assigned.
 	freezeSQL = `update {log} set xid = '2' where xid >= pg_snapshot_xmin(pg_current_snapshot())`
 
-	takeBackSQL = `delete from {leases}`
+	takeBackSQL = `update {leases} set token = ''`
 
 	restoredSQL = `update {meta} set restored_at = clock_timestamp(), restored_from = system_identifier,
 	system_identifier = (select system_identifier from pg_control_system())`
@@ -79,7 +76,19 @@ func (s *Store) checkRestored(ctx context.Context) error {
 	}
 	s.config.Logger.Warn("postrider: the outbox was restored from another cluster; relays go back to before the oldest message " +
 		"that may not have been delivered, so some are delivered again")
-	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, s.restore(ctx))
+	highest, behind, err := s.setBack(ctx)
+	if err != nil {
+		return translate("adopt the restored outbox", err)
+	}
+	var advance []step
+	if behind { // the segment that it goes to is there, committed, before the sequence is set
+		target, err := s.cover(ctx, highest)
+		if err != nil {
+			return translate("adopt the restored outbox", err)
+		}
+		advance = []step{{sql: advanceSQL, args: []any{target, s.config.margin()}}}
+	}
+	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, s.restore(ctx, advance))
 	return translate("adopt the restored outbox", err)
 }
 
@@ -92,7 +101,7 @@ func (s *Store) restored(ctx context.Context, q querier, lock string) (bool, err
 	return err == nil && stored != nil && present != nil && *stored != *present, err
 }
 
-func (s *Store) restore(ctx context.Context) func(tx pgx.Tx) error {
+func (s *Store) restore(ctx context.Context, advance []step) func(tx pgx.Tx) error {
 	return func(tx pgx.Tx) error {
 		// Others that have found out too wait here, and then find nothing to do.
 		if restored, err := s.restored(ctx, tx, " for update of m"); err != nil || !restored {
@@ -105,7 +114,7 @@ func (s *Store) restore(ctx context.Context) func(tx pgx.Tx) error {
 		if err := tx.QueryRow(ctx, s.names.expand(behindSQL)).Scan(&behind); err != nil {
 			return err
 		}
-		steps := []step{{sql: advanceSQL}, {sql: advanceAsideSQL}}
+		steps := append(slices.Clone(advance), step{sql: advanceAsideSQL})
 		if behind {
 			steps = append(steps, step{sql: renumberSQL})
 		}

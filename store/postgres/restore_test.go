@@ -24,7 +24,7 @@ func TestRestoredLogIsDeliveredAgainRatherThanLost(t *testing.T) {
 	b.exec(t, "update "+b.table("meta")+" set system_identifier = 42")
 
 	// Who leases a partition finds out; the leases from before are gone.
-	before := b.next(t, leases[0], relay.Settlement{Moved: true, Cursor: leases[0].Cursor})
+	before := b.following(t, leases[0], relay.Settlement{Moved: true, Cursor: leases[0].Cursor})
 	leases = b.lease(t, "r")
 	settled, err := b.Settle(t.Context(), "r", []relay.Settlement{before})
 	if err != nil || len(settled.Lost) != 1 {
@@ -59,12 +59,12 @@ func TestSequenceBehindTheLogStartsOver(t *testing.T) {
 	b.deliverAll(t, "r", b.lease(t, "r"))
 	b.exec(t, fmt.Sprintf("select setval('%s', 3)", b.table("log_seq_seq")))
 	b.exec(t, "update "+b.table("meta")+" set system_identifier = 42")
-	b.exec(t, fmt.Sprintf("select %s('t', 'k', 'x', 'p'::text)", b.table("publish")))
 	again := &bundle{Store: open(t, b.pool, b.config), pool: b.pool, config: b.config}
+	b.exec(t, fmt.Sprintf("select %s('t', 'k', 'x', 'p'::text)", b.table("publish")))
 	if n := again.deliverAll(t, "r", again.lease(t, "r")); n != 11 {
 		t.Errorf("%d messages, want all 11", n)
 	}
-	if seq := one[int64](t, b.pool, fmt.Sprintf("select nextval('%s')", b.table("log_seq_seq"))); seq != 12 {
+	if seq := one[int64](t, b.pool, fmt.Sprintf("select nextval('%s')", b.table("log_seq_seq"))); seq <= 10 {
 		t.Errorf("the sequence goes on at %d", seq)
 	}
 }
@@ -76,15 +76,15 @@ func TestSequenceThatHasPassedTheLogStartsOver(t *testing.T) {
 	for name, kept := range map[string]int{"old rows are there": 5, "old rows are gone": 0} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t, postgres.Config{Partitions: 1})
-			insert := fmt.Sprintf("insert into %s (partition, id, topic, type) select 0, i::text, 't', 'x' from generate_series(1, $1::int4) as i", b.table("log"))
-			b.exec(t, insert, 5)
+			b := setup(t, postgres.Config{Partitions: 2})
+			insert := fmt.Sprintf("insert into %s (partition, id, topic, type) select $2::int4, i::text, 't', 'x' from generate_series(1, $1::int4) as i", b.table("log"))
+			b.exec(t, insert, 5, 0)
 			b.deliverAll(t, "r", b.lease(t, "r"))
 			b.exec(t, "delete from "+b.table("log")+" where seq > $1::int4", kept)
 			b.exec(t, fmt.Sprintf("select setval('%s', 1, false)", b.table("log_seq_seq")))
 			b.exec(t, "update "+b.table("meta")+" set system_identifier = 42")
 			b.exec(t, "update "+b.table("cursors")+" set snapshot = '900000000:900000000:', ceiling = '900000000'")
-			b.exec(t, insert, 8)
+			b.exec(t, insert, 8, 1) // of another partition: the index refuses the same number in one
 			again := &bundle{Store: open(t, b.pool, b.config), pool: b.pool, config: b.config}
 			if n := again.deliverAll(t, "r", again.lease(t, "r")); n != kept+8 {
 				t.Errorf("%d messages, want all %d", n, kept+8)

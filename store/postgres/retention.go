@@ -3,67 +3,67 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/relay"
 )
 
-// dropOld empties the segments that are past retention and delivered, then drops the empty ones.
+const (
+	// maxLockWait is how long a change of a segment waits for a lock, and with it whoever comes behind it in the queue.
+	// logLockWait is the same for the log as a whole, which publishers queue for.
+	maxLockWait = 50 * time.Millisecond
+	logLockWait = 20 * time.Millisecond
+	// logLockedFor is how long a change may run that waits for the log and locks it, which keeps publishers out.
+	logLockedFor = 50 * time.Millisecond
+	// lockedFor is the same for a closed segment, which keeps fetches out.
+	lockedFor = 500 * time.Millisecond
+	// attachTimeout bounds the changes that nobody waits for, and the look for undelivered rows without a lock.
+	attachTimeout = 5 * time.Second
+)
+
+// dropOld empties the closed segments that are past retention and delivered, then drops the empty ones.
 func (m *maintenance) dropOld(ctx context.Context, r relay.Retention) error {
-	segments, err := m.store.names.listSegments(ctx, m.store.pool)
+	s, err := m.store.listSegments(ctx)
 	if err != nil {
 		return err
 	}
 	var total int64
-	covered := false // a segment takes what is written now, so the default one is not in use
-	for _, s := range segments {
-		total += s.bytes
-		covered = covered || s.covers(s.now)
+	for _, g := range s.all {
+		total += g.bytes
 	}
-	for _, s := range segments {
-		past, err := m.past(ctx, s, r, total, covered)
-		if err != nil {
-			return err
-		}
-		if !past {
+	for _, g := range s.closed() {
+		if g.name == m.ended { // somebody may be about to write the number that it has just drawn
 			continue
 		}
-		if !s.empty {
-			if s.empty, err = m.truncate(ctx, s); err != nil {
+		if !g.empty {
+			_, last, err := m.ends(ctx, g)
+			if code(err) == undefinedTable { // another process has dropped it
+				continue
+			}
+			if err != nil {
 				return err
 			}
-			if s.empty {
-				m.dropped += s.rows
-				total -= s.bytes
+			if last.After(s.now.Add(-r.For)) && (r.MaxBytes <= 0 || total <= r.MaxBytes) {
+				continue
+			}
+			if g.empty, err = m.truncate(ctx, g); err != nil {
+				return err
+			}
+			if g.empty {
+				m.dropped += g.rows
+				total -= g.bytes
 			}
 		}
-		if s.empty && !s.isDefault() {
-			if err := m.drop(ctx, s); err != nil {
+		if g.empty {
+			if err := m.detach(ctx, g); err != nil {
 				return err
 			}
 		}
 	}
-	return nil
-}
-
-// past says whether a segment, which nobody writes to any more, is to go when it is delivered.
-func (m *maintenance) past(ctx context.Context, s segment, r relay.Retention, total int64, covered bool) (bool, error) {
-	large := r.MaxBytes > 0 && total > r.MaxBytes
-	if !s.isDefault() {
-		return !s.to.After(s.now) && (large || !s.to.After(s.now.Add(-r.For))), nil
-	}
-	if s.empty || !covered {
-		return false, nil
-	}
-	if large {
-		return true, nil
-	}
-	var young bool
-	err := m.store.pool.QueryRow(ctx, m.store.names.expand(
-		"select exists (select 1 from {log_default} where created_at > clock_timestamp() - $1::int8 * interval '1 microsecond')"),
-		r.For.Microseconds()).Scan(&young)
-	return !young, err
+	return m.dropDetached(ctx)
 }
 
 // undeliveredInSQL finds a row of segment %s that some relay has not delivered, late ones included, or that none ever will
@@ -87,89 +87,123 @@ or exists (
 			order by l.xid, l.seq limit 1) as later)
 )`
 
-// undelivered says whether a row of a segment is not delivered, within timeout; with an error, that one may not be.
-func (m *maintenance) undelivered(ctx context.Context, tx pgx.Tx, table, timeout string) (bool, error) {
-	if _, err := tx.Exec(ctx, planSQL); err != nil {
-		return true, err
-	}
-	if err := settings(ctx, tx, lockTimeout, timeout); err != nil {
-		return true, err
-	}
-	found := true
-	err := tx.QueryRow(ctx, m.store.names.expand(fmt.Sprintf(undeliveredInSQL, table))).Scan(&found)
-	return found, err
-}
+// truncateSQL empties segment %[1]s if every row is delivered, in one transaction of the server. It locks the segment, so that
+// no row is added and no transaction that wrote to it is open, before it looks.
+const truncateSQL = planSQL + `;
+do $$
+begin
+	lock table %[1]s in access exclusive mode;
+	if (` + undeliveredInSQL + `) then
+		raise exception 'not delivered' using errcode = '` + notNow + `';
+	end if;
+	truncate %[1]s;
+end
+$$`
 
 // truncate empties a segment if every relay has delivered every row of it. It looks once without a lock, which may take its
-// time. Then it locks the segment, so that no row is added and no transaction that wrote to it is open, and looks again; the
-// log as a whole is not locked, and writers go on.
-func (m *maintenance) truncate(ctx context.Context, s segment) (done bool, err error) {
-	table := pgx.Identifier{m.store.names.schema, s.name}.Sanitize()
-	what, undelivered := "empty segment "+s.name, true
-	err = m.try(ctx, what, func(tx pgx.Tx) (err error) {
-		undelivered, err = m.undelivered(ctx, tx, table, attachTimeout)
-		return err
-	})
-	if err != nil || undelivered {
+// time. The log as a whole is not locked, and publishers go on.
+func (m *maintenance) truncate(ctx context.Context, g segment) (bool, error) {
+	table := m.store.names.segment(g)
+	what := "empty segment " + g.name
+	undelivered, err := m.undelivered(ctx, table)
+	switch {
+	case code(err) == undefinedTable: // another process has dropped it
+		return false, nil
+	case code(err) == queryCanceled && ctx.Err() == nil:
+		m.deferred = append(m.deferred, what+": looking for what is not delivered took too long")
+		return false, nil
+	case err != nil || undelivered:
 		return false, err
 	}
-	err = m.try(ctx, what, func(tx pgx.Tx) error {
-		done = false
-		if err := settings(ctx, tx, lockTimeout, lookTimeout); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, "lock table "+table+" in access exclusive mode"); err != nil {
-			return err
-		}
-		if undelivered, err := m.undelivered(ctx, tx, table, lookTimeout); err != nil || undelivered {
-			return err
-		}
-		if err := settings(ctx, tx, lockTimeout, attachTimeout); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, "truncate "+table)
-		done = err == nil
-		return err
-	})
-	return done && err == nil, err
+	return m.change(ctx, what, limits(maxLockWait, lockedFor)+fmt.Sprintf(truncateSQL, table))
 }
 
-// longHoldersSQL says whether a transaction that is not about to end holds the log: the drop would wait for it, and all
-// writers for the drop. A prepared transaction has no process. How long one has run that this role may not see is not known;
-// the drop then finds out by its lock.
+// undelivered says whether a row of a segment is not delivered; with an error, that one may not be.
+func (m *maintenance) undelivered(ctx context.Context, table string) (found bool, err error) {
+	results, err := implicit(ctx, m.store.pool, planSQL, func(b *pgx.Batch) {
+		b.Queue("select set_config('statement_timeout', $1::text, true)", fmt.Sprint(attachTimeout.Milliseconds()))
+		b.Queue(m.store.names.expand(fmt.Sprintf(undeliveredInSQL, table)))
+	})
+	if err != nil {
+		return true, err
+	}
+	if _, err = results.Exec(); err == nil {
+		err = results.QueryRow().Scan(&found)
+	}
+	if closeErr := results.Close(); err == nil {
+		err = closeErr
+	}
+	return found || err != nil, err
+}
+
+// longHoldersSQL says whether a transaction that is not about to end holds the log: the change would wait for it, and all
+// writers for the change. A prepared transaction has no process. How long one has run that this role may not see is not known;
+// the change then finds out by its lock.
 const longHoldersSQL = `
 select exists (
 	select 1 from pg_locks l left join pg_stat_activity a on a.pid = l.pid
-	where l.relation = $1::text::regclass and l.granted and l.pid is distinct from pg_backend_pid()
+	where l.locktype = 'relation' and l.relation = $1::text::regclass and l.granted and l.pid is distinct from pg_backend_pid()
+		and l.database = (select oid from pg_database where datname = current_database())
 		and (l.pid is null or a.xact_start < clock_timestamp() - interval '1 second'))`
 
-// drop removes an empty segment. It looks for rows behind the locks, the log's first as writers take them: one who was
-// waited for may have added some.
-func (m *maintenance) drop(ctx context.Context, s segment) error {
-	n := m.store.names
-	return m.try(ctx, "drop segment "+s.name, func(tx pgx.Tx) error {
-		var held bool
-		if err := tx.QueryRow(ctx, longHoldersSQL, n.table("log")).Scan(&held); err != nil {
-			return err
-		}
-		if held {
-			m.deferred = append(m.deferred, "drop segment "+s.name+": it is empty, but a long transaction holds the log")
-			return nil
-		}
-		if err := settings(ctx, tx, parentLockTimeout, lookTimeout); err != nil {
-			return err
-		}
-		table := pgx.Identifier{n.schema, s.name}.Sanitize()
-		for _, lock := range []string{n.table("log"), table} {
-			if _, err := tx.Exec(ctx, "lock table only "+lock+" in access exclusive mode"); err != nil {
-				return err
-			}
-		}
-		var filled bool
-		if err := tx.QueryRow(ctx, "select exists (select 1 from "+table+")").Scan(&filled); err != nil || filled {
-			return err
-		}
-		_, err := tx.Exec(ctx, "drop table "+table)
+// detachSQL detaches segment %[1]s if it is empty. The log is locked first, as publishers lock it: one who was waited for may
+// have added a row.
+const detachSQL = `
+do $$
+begin
+	lock table only {log} in access exclusive mode;
+	if exists (select from %[1]s) then
+		raise exception 'not empty' using errcode = '` + notNow + `';
+	end if;
+	alter table {log} detach partition %[1]s;
+end
+$$`
+
+// detach takes an empty segment out of the log. To drop it in the same transaction would be to wait for the disk with the log
+// locked.
+func (m *maintenance) detach(ctx context.Context, g segment) error {
+	n, what := m.store.names, "drop segment "+g.name
+	var held bool
+	if err := m.store.pool.QueryRow(ctx, longHoldersSQL, n.table("log")).Scan(&held); err != nil {
 		return err
-	})
+	}
+	if held {
+		m.deferred = append(m.deferred, what+": it is empty, but a long transaction holds the log")
+		return nil
+	}
+	_, err := m.change(ctx, what, limits(logLockWait, logLockedFor)+fmt.Sprintf(detachSQL, n.segment(g)))
+	return err
+}
+
+// detachedSQL lists the tables that were segments: named like one, with a prefix of $2, and not attached.
+const detachedSQL = `
+select coalesce(array_agg(relname::text), '{}') from pg_class
+where relnamespace = $1::text::regnamespace and relkind = 'r' and not relispartition and relname ~ ('^' || $2::text || 'log_[0-9]+$')`
+
+// dropDetachedSQL drops table %[1]s, which was a segment.
+const dropDetachedSQL = `
+do $$
+begin
+	lock table %[1]s in access exclusive mode;
+	if exists (select from %[1]s) then
+		raise exception 'not empty' using errcode = '` + notNow + `';
+	end if;
+	drop table %[1]s;
+end
+$$`
+
+// dropDetached drops what was detached, by whichever process.
+func (m *maintenance) dropDetached(ctx context.Context) error {
+	n := m.store.names
+	var tables []string
+	if err := m.store.pool.QueryRow(ctx, detachedSQL, pgx.Identifier{n.schema}.Sanitize(), n.prefix).Scan(&tables); err != nil {
+		return err
+	}
+	for _, name := range tables {
+		name = strings.TrimPrefix(name, n.prefix)
+		if _, err := m.change(ctx, "drop table "+name, limits(maxLockWait, attachTimeout)+fmt.Sprintf(dropDetachedSQL, n.table(name))); err != nil {
+			return err
+		}
+	}
+	return nil
 }

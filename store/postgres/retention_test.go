@@ -10,23 +10,21 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// TestSegmentWithAnUncommittedRowIsNotDropped: a writer whose clock is behind has written to an empty segment of the past,
-// and commits while the drop waits for its lock.
+// TestSegmentWithAnUncommittedRowIsNotDropped: a writer has drawn its number before publishers were sent to the next segment, and
+// commits while the drop waits for its lock.
 func TestSegmentWithAnUncommittedRowIsNotDropped(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})
 	ctx := t.Context()
 	b.lease(t, "r")
-	b.past(t, "log_old", 5, 0)
-	at := time.Now().UTC().Truncate(time.Hour).Add(-5 * time.Hour).Add(time.Minute).Format(time.RFC3339)
 	w := b.begin(t)
-	if _, err := w.Exec(ctx, fmt.Sprintf("insert into %s (partition, id, topic, type, created_at) values (0, 'late', 't', 'x', '%s')",
-		b.table("log"), at)); err != nil {
+	if _, err := w.Exec(ctx, fmt.Sprintf("insert into %s (partition, id, topic, type) values (0, 'late', 't', 'x')", b.table("log"))); err != nil {
 		t.Fatal(err)
 	}
+	old := b.nextSegment(t)
 	// Commit as soon as the drop waits for the writer's lock, or has given up.
 	dropped := make(chan error, 1)
-	go func() { dropped <- b.DropSegment(context.WithoutCancel(ctx), "log_old") }()
+	go func() { dropped <- b.DropSegment(context.WithoutCancel(ctx), old) }()
 	for waits := false; !waits && len(dropped) == 0; {
 		waits = one[bool](t, b.pool, "select exists (select 1 from pg_locks where not granted and $1::int4 = any(pg_blocking_pids(pid)))",
 			int32(w.Conn().PgConn().PID()))
@@ -46,14 +44,11 @@ func TestSegmentWithAnUncommittedRowIsNotDropped(t *testing.T) {
 func TestRetentionLooksByIndex(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})
-	b.past(t, "log_old", 5, 0)
 	b.lease(t, "r")
-	b.exec(t, fmt.Sprintf(`insert into %s (partition, id, topic, type, created_at)
-		select i %% 8, i::text, 't', 'x', $1::timestamptz from generate_series(1, 20000) as i`, b.table("log")),
-		time.Now().UTC().Truncate(time.Hour).Add(-5*time.Hour).Add(time.Minute))
+	old := b.past(t, 5, 20000)
 	b.exec(t, fmt.Sprintf("update %s set position = (select max(seq) from %s), snapshot = pg_current_snapshot(), ceiling = pg_current_xact_id()",
 		b.table("cursors"), b.table("log")))
-	plan, err := b.ExplainUndelivered(t.Context(), "log_old")
+	plan, err := b.ExplainUndelivered(t.Context(), old)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,20 +56,17 @@ func TestRetentionLooksByIndex(t *testing.T) {
 	if n := buffers(t, plan); n > 500 {
 		t.Errorf("the look touched %d pages:\n%s", n, plan)
 	}
-	if m := b.maintain(t, relay.Retention{For: time.Hour}); b.exists(t, "log_old") {
-		t.Errorf("the segment is still there: %+v", m)
-	}
+	b.drop(t, relay.Retention{For: time.Hour}, old)
 }
 
 func TestSegmentWithARowOfNoPartitionIsKept(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{Partitions: 2})
-	b.past(t, "log_old", 5, 0)
 	leases := b.lease(t, "r")
-	b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type, created_at) values (2, 'stray', 't', 'x', $1::timestamptz)", b.table("log")),
-		time.Now().UTC().Truncate(time.Hour).Add(-5*time.Hour).Add(time.Minute))
+	b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type) values (2, 'stray', 't', 'x')", b.table("log")))
+	old := b.nextSegment(t)
 	b.deliverAll(t, "r", leases)
-	if b.maintain(t, relay.Retention{For: time.Hour}); one[int64](t, b.pool, "select count(*) from "+b.table("log_old")) != 1 {
+	if b.maintain(t, relay.Retention{For: time.Hour}); one[int64](t, b.pool, "select count(*) from "+b.table(old)) != 1 {
 		t.Error("a message that nobody has delivered was dropped")
 	}
 }

@@ -17,7 +17,8 @@ type names struct {
 func newNames(c Config) names {
 	n := names{prefix: c.Prefix, schema: c.Schema}
 	var pairs []string
-	for _, table := range []string{"migrations", "meta", "log", "log_default", "log_seq_seq", "partitions", "relay_partitions", "leases", "incarnations", "incarnation", "decisions", "cursors", "relays", "parked", "held", "dead",
+	for _, table := range []string{"migrations", "meta", "log", "log_seq_seq", "log_advance", "partitions", "relay_partitions", "leases", "incarnations",
+		"incarnation", "decisions", "cursors", "relays", "parked", "held", "dead",
 		"aside_seq", "claims", "watermarks", "watermark_moves", "versions", "effects", "attempts",
 		"dead_edits", "redrives"} {
 		pairs = append(pairs, "{"+table+"}", n.table(table))
@@ -29,6 +30,9 @@ func newNames(c Config) names {
 
 // table quotes the name of a table with its schema.
 func (n names) table(name string) string { return pgx.Identifier{n.schema, n.prefix + name}.Sanitize() }
+
+// segment quotes the name of a segment with its schema.
+func (n names) segment(g segment) string { return pgx.Identifier{n.schema, g.name}.Sanitize() }
 
 // expand fills in the tables' names and {message}, the columns of a message.
 func (n names) expand(sql string) string { return n.replacer.Replace(sql) }

@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,85 +14,115 @@ import (
 )
 
 const (
-	// segmentMargin is how far from now a segment begins at the earliest: a row is routed after its created_at was taken, and
-	// none of a segment's range may be in the default segment when it is attached.
-	segmentMargin = 5 * time.Second
-	// lockTimeout is how long a change of a segment waits for a lock, and with it whoever comes behind it in the queue.
-	// parentLockTimeout is the same for the log as a whole, which writers queue for.
-	lockTimeout       = "100ms"
-	parentLockTimeout = "20ms"
-	// attachTimeout bounds the attaching of a segment, which reads the default segment through and keeps others from it.
-	attachTimeout = "5s"
-	// lookTimeout bounds the look for rows under a lock that keeps everybody from the segment or the log. It finds what it
-	// looks for by index; when it does not, others go first.
-	lookTimeout = "500ms"
-	// maintainTries is how often a change of a segment is tried when it does not get its lock.
+	// segmentSpan is how many numbers a segment takes: no table holds as many rows.
+	segmentSpan = 1 << 39
+	// segmentsAhead is how many empty segments there are ahead of the publishers. Before they are sent to the first, the second
+	// exists, so that 2^40 numbers are ahead of them at any time.
+	segmentsAhead = 2
+	// maxSegments is above how many no segment is begun: the present one goes on. A fetch locks every segment, and looks for
+	// late rows in every one before its cursor.
+	maxSegments = 32
+	// segmentsKept is in how many segments the messages are kept whose retention is long.
+	segmentsKept = 16
+	// maintainTries is how often a change is tried that does not get its locks.
 	maintainTries = 3
+	// minSegmentBytes is the smallest size at which a segment is ended for the limit of the log's size.
+	minSegmentBytes = 16 << 20
 )
 
-// listSegmentsSQL lists the segments of {log}, the default one with null bounds. The bounds are read back by the session
-// that wrote them, as ISO: other date styles name the time zone by an abbreviation, which may be read as that of another
-// (IST, CST). Times come in microseconds since 1970, which is the same in all.
+// listSegmentsSQL lists the segments of {log}, with the number that is next and the clock in microseconds since 1970.
 const listSegmentsSQL = `
-with iso as materialized (select set_config('datestyle', 'ISO', true))
-select c.relname, (extract(epoch from clock_timestamp()) * 1000000)::int8,
-	(extract(epoch from (regexp_match(pg_get_expr(c.relpartbound, c.oid), 'FROM [(]''([^'']+)''[)]'))[1]::timestamptz) * 1000000)::int8,
-	(extract(epoch from (regexp_match(pg_get_expr(c.relpartbound, c.oid), 'TO [(]''([^'']+)''[)]'))[1]::timestamptz) * 1000000)::int8,
-	pg_total_relation_size(c.oid), pg_relation_size(c.oid) = 0, greatest(c.reltuples, 0)::int8
-from iso, pg_inherits i join pg_class c on c.oid = i.inhrelid
-where i.inhparent = $1::text::regclass order by 4 nulls first`
+select c.relname, i.xmin::text || '/' || c.oid::text, bound[1]::int8, bound[2]::int8, pg_total_relation_size(c.oid),
+	pg_relation_size(c.oid) = 0, greatest(c.reltuples, 0)::int8, s.last_value + s.is_called::int4,
+	(extract(epoch from clock_timestamp()) * 1000000)::int8
+from {log_seq_seq} s, pg_inherits i join pg_class c on c.oid = i.inhrelid,
+	regexp_match(pg_get_expr(c.relpartbound, c.oid), 'FROM [(]''([0-9]+)''[)] TO [(]''([0-9]+)''[)]') as bound
+where i.inhparent = $1::text::regclass and bound is not null order by 3`
 
-// segment is a piece of the log, by time.
+// segment is a piece of the log: the messages whose numbers are in a range.
 type segment struct {
-	name     string
-	now      time.Time // on the database's clock
-	from, to time.Time // zero for the default segment
+	name     string // of the table
+	identity string // another one when it was made anew
+	from, to int64  // to is behind it
 	bytes    int64
 	empty    bool
 	rows     int64 // as last counted by the database
 }
 
-func (s segment) isDefault() bool { return s.to.IsZero() }
+// segments are those of the log, in order.
+type segments struct {
+	all  []segment
+	next int64     // the number that the next message gets
+	now  time.Time // on the database's clock
+}
 
-func (s segment) covers(t time.Time) bool { return !s.from.After(t) && s.to.After(t) }
+// closed are those that get no more messages, but of statements that have drawn their numbers already.
+func (s segments) closed() []segment {
+	return s.all[:len(s.all)-len(s.current())-len(s.ahead())]
+}
 
-func (n names) listSegments(ctx context.Context, q querier) ([]segment, error) {
-	rows, err := q.Query(ctx, listSegmentsSQL, n.table("log"))
-	if err != nil {
-		return nil, err
+// current is the one that messages go to now; none if it is missing.
+func (s segments) current() []segment {
+	i := slices.IndexFunc(s.all, func(g segment) bool { return g.from <= s.next && s.next < g.to })
+	if i < 0 {
+		return nil
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (segment, error) {
-		var s segment
-		var now int64
-		var from, to *int64
-		err := row.Scan(&s.name, &now, &from, &to, &s.bytes, &s.empty, &s.rows)
-		s.now = time.UnixMicro(now).UTC()
-		if from != nil && to != nil {
-			s.from, s.to = time.UnixMicro(*from).UTC(), time.UnixMicro(*to).UTC()
-		}
-		return s, err
+	return s.all[i : i+1]
+}
+
+// ahead are those to which no message has gone.
+func (s segments) ahead() []segment {
+	i := slices.IndexFunc(s.all, func(g segment) bool { return g.from > s.next })
+	if i < 0 {
+		return nil
+	}
+	return s.all[i:]
+}
+
+func (s *Store) listSegments(ctx context.Context) (segments, error) {
+	var out segments
+	rows, err := s.pool.Query(ctx, s.names.expand(listSegmentsSQL), s.names.table("log"))
+	if err != nil {
+		return out, err
+	}
+	var g segment
+	var now int64
+	_, err = pgx.ForEachRow(rows, []any{&g.name, &g.identity, &g.from, &g.to, &g.bytes, &g.empty, &g.rows, &out.next, &now}, func() error {
+		out.all, out.now = append(out.all, g), time.UnixMicro(now).UTC()
+		return nil
 	})
+	return out, err
 }
 
 // Maintain implements relay.Maintainer. Messages are dropped by segments, whole ones, so they stay for up to
-// Config.SegmentFor beyond their retention. Only one process works at a time; for the others there is nothing to do.
+// Config.SegmentFor, or a sixteenth of their retention if that is longer, beyond it.
 func (s *Store) Maintain(ctx context.Context, r relay.Retention) (relay.Maintained, error) {
 	if _, err := s.open(ctx); err != nil {
 		return relay.Maintained{}, err
 	}
 	m := maintenance{store: s}
-	if err := m.prepare(ctx); err != nil {
-		return m.done(), translate("prepare segments", err)
-	}
-	if err := m.dropOld(ctx, r); err != nil {
-		return m.done(), translate("drop segments", err)
+	for _, step := range []struct {
+		doing string
+		do    func(ctx context.Context, r relay.Retention) error
+	}{
+		{"repair the sequence of the log", m.repairSequence},
+		{"prepare segments", m.prepare},
+		{"begin the next segment", m.beginNext},
+		{"prepare segments", m.prepare},
+		{"drop segments", m.dropOld},
+	} {
+		if err := step.do(ctx, r); err != nil {
+			return m.done(), translate(step.doing, err)
+		}
 	}
 	return m.done(), s.purgeRedrives(ctx, r.Redrives)
 }
 
-// maintenance is one call of Maintain.
+// maintenance is one call of Maintain. Each change that it makes is one simple query: the server has the whole of it before it
+// begins, and ends it without this process. So a process that is killed, paused or cut off leaves nothing half done and no lock.
 type maintenance struct {
 	store    *Store
+	ended    string // the segment that publishers have just left
 	dropped  int64
 	deferred []string
 }
@@ -99,154 +131,185 @@ func (m *maintenance) done() relay.Maintained {
 	return relay.Maintained{Dropped: m.dropped, Deferred: strings.Join(m.deferred, "; ")}
 }
 
-// try runs a change of a segment in a transaction of its own, a few times if it does not get its locks. What cannot be
-// done now is deferred: that is no error. What took too long is not tried again, since others have waited for it.
-func (m *maintenance) try(ctx context.Context, what string, change func(tx pgx.Tx) error) error {
-	var err error
+// limits bound what a change may cost others: how long they queue behind it while it waits for a lock, and how long it runs. It
+// is committed without waiting for the disk or a standby, since that would be with its locks held; what a crash
+// undoes is done again.
+func limits(lock, statement time.Duration) string {
+	return fmt.Sprintf(`%s; select set_config('lock_timeout', '%dms', true), set_config('statement_timeout', '%dms', true),
+	set_config('synchronous_commit', 'off', true);
+`, readCommittedSQL, lock.Milliseconds(), statement.Milliseconds())
+}
+
+// change runs a change, a few times if it does not get its locks, and says whether it was made. One that cannot be made now is
+// deferred, which is no error. What took too long is not tried again, since others have waited for it.
+func (m *maintenance) change(ctx context.Context, what, sql string) (bool, error) {
+	conn, err := m.store.pool.Acquire(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Release()
 	for range maintainTries {
-		err = pgx.BeginTxFunc(ctx, m.store.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			var free bool
-			err := tx.QueryRow(ctx, "select pg_try_advisory_xact_lock(hashtextextended($1::text, 1))",
-				m.store.names.migrations).Scan(&free)
-			if err != nil || !free {
+		err = script(ctx, conn.Conn(), m.store.names.expand(sql))
+		if c := code(err); c != lockNotAvailable && c != deadlockDetected {
+			break
+		}
+	}
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	switch code(err) {
+	case "":
+		return err == nil, err
+	case notNow: // somebody has added a row
+		return false, nil
+	case duplicateTable, uniqueViolation, undefinedTable, invalidObject: // another process has done it
+		return false, nil
+	case lockNotAvailable, deadlockDetected:
+		m.deferred = append(m.deferred, fmt.Sprintf("%s: others hold a lock that it needs (%v)", what, err))
+		return false, nil
+	case queryCanceled:
+		m.deferred = append(m.deferred, fmt.Sprintf("%s: it took longer than it may (%v)", what, err))
+		return false, nil
+	}
+	return false, err
+}
+
+// prepare makes what is missing of the current segment and those ahead.
+func (m *maintenance) prepare(ctx context.Context, _ relay.Retention) error {
+	for range segmentsAhead + 1 {
+		s, err := m.store.listSegments(ctx)
+		current, ahead := s.current(), s.ahead()
+		switch {
+		case err != nil, len(current) > 0 && len(ahead) >= segmentsAhead:
+			return err
+		case len(current) == 0 && len(ahead) > 0: // somebody has set the sequence to between two
+			if _, err := m.store.advance(ctx, m.store.pool, ahead[0].from); err != nil {
 				return err
 			}
-			return change(tx)
-		})
-		switch c := code(err); {
-		case c == queryCanceled && ctx.Err() == nil:
-			m.deferred = append(m.deferred, fmt.Sprintf("%s: it took longer than it may (%v)", what, err))
-			return nil
-		case c != lockNotAvailable && c != deadlockDetected:
-			return err
-		case ctx.Err() != nil:
-			return ctx.Err()
+			continue
 		}
-	}
-	m.deferred = append(m.deferred, fmt.Sprintf("%s: others hold a lock that it needs (%v)", what, err))
-	return nil
-}
-
-// prepare creates segments ahead.
-func (m *maintenance) prepare(ctx context.Context) error {
-	n, length := m.store.names, m.store.config.SegmentFor
-	segments, err := n.listSegments(ctx, m.store.pool)
-	if err != nil {
-		return err
-	}
-	busy, err := m.endProofs(ctx, segments[0].now)
-	if err != nil {
-		return err
-	}
-	planned := plan(segments, length, time.Time{})
-	if busy || len(planned) == 0 {
-		return nil
-	}
-	for _, s := range segments {
-		if s.isDefault() && s.bytes > atOnceBytes {
-			if err := m.prove(ctx, segments); err != nil {
-				return err
-			}
-			return m.lookAhead(ctx)
-		}
-	}
-	var notBefore time.Time
-	create := func(tx pgx.Tx) error { return n.createSegments(ctx, tx, length, notBefore, lockTimeout) }
-	err = m.try(ctx, "create the next segment", create)
-	if code(err) == checkViolation {
-		// The default segment has rows from the future: the clock was set back. The next segment begins behind them.
-		var newest int64
-		if err := m.store.pool.QueryRow(ctx, n.expand("select (extract(epoch from max(created_at)) * 1000000)::int8 from {log_default} "+
-			"where created_at < $1::timestamptz"), planned[len(planned)-1].to).Scan(&newest); err != nil {
-			return err
-		}
-		notBefore = time.UnixMicro(newest).Add(time.Second)
-		err = m.try(ctx, "create the next segment", create)
-	}
-	if err != nil {
-		return err
-	}
-	return m.lookAhead(ctx)
-}
-
-// lookAhead says so when no segment takes what is about to be written.
-func (m *maintenance) lookAhead(ctx context.Context) error {
-	segments, err := m.store.names.listSegments(ctx, m.store.pool)
-	if err != nil {
-		return err
-	}
-	soon := segments[0].now.Add(2 * segmentMargin)
-	for _, s := range segments {
-		if s.covers(soon) {
+		g := s.missing(m.store.names, m.store.config.segmentSpan)
+		if g.to < g.from { // beyond the last number that there is
 			return nil
 		}
+		if made, err := m.change(ctx, "prepare segment "+g.name, m.store.attachSQL(g)); err != nil || !made {
+			return err
+		}
 	}
-	m.deferred = append(m.deferred, "no segment takes the messages of the present: they go to the default segment, which is emptied "+
-		"only when one does")
 	return nil
 }
 
-// plan returns the segments to create, so that the log is covered for one and a half segments from now: whatever of that
-// time no segment takes, in the order of time; not before notBefore, which may lie behind all of it.
-func plan(existing []segment, length time.Duration, notBefore time.Time) []segment {
-	if len(existing) == 0 {
-		return nil
+// missing is the segment to make next: behind the last one. If the next message would find none, as when somebody has
+// set the sequence, it is the one for that.
+func (s segments) missing(n names, span int64) segment {
+	from := int64(0)
+	if n := len(s.all); n > 0 {
+		from = s.all[n-1].to
 	}
-	now := existing[0].now
-	from := now.Add(segmentMargin).UTC().Truncate(time.Second)
-	if notBefore.After(from) {
-		from = notBefore.UTC().Truncate(time.Second).Add(time.Second)
+	if len(s.current()) == 0 && len(s.ahead()) == 0 {
+		from = max(from, s.next/span*span)
 	}
-	end := now.Add(length * 3 / 2)
-	if !from.Before(end) {
-		end = from.Add(time.Second)
+	to := from + span
+	if from > math.MaxInt64-span {
+		to = -1
 	}
-	var out []segment
-	for from.Before(end) {
-		to := from.Truncate(length).Add(length)
-		covered := false
-		for _, s := range existing {
-			switch {
-			case s.covers(from):
-				covered, to = true, s.to
-			case s.from.After(from) && s.from.Before(to):
-				to = s.from
-			}
-		}
-		if !covered {
-			out = append(out, segment{name: "log_" + from.Format("20060102150405"), from: from, to: to})
-		}
-		from = to
-	}
-	return out
+	return segment{name: fmt.Sprintf("%slog_%d", n.prefix, from), from: from, to: to}
 }
 
-// createSegments creates the segments that are missing. Attaching a table that exists needs of the log only a lock that
-// writers do not mind (SHARE UPDATE EXCLUSIVE), and of the default segment one that readers and, if there was no segment,
-// writers wait for, for as long as it takes to read it through. lock is how long to wait for it.
-func (n names) createSegments(ctx context.Context, tx pgx.Tx, length time.Duration, notBefore time.Time,
-	lock string) error {
-	segments, err := n.listSegments(ctx, tx)
+// attachSQL makes a segment. The table is attached when it is there and empty: of the log that needs a lock which neither
+// publishers nor relays wait for (SHARE UPDATE EXCLUSIVE), and nothing is read through.
+func (s *Store) attachSQL(g segment) string {
+	return limits(maxLockWait, attachTimeout) + fmt.Sprintf(
+		`create table %[1]s (like {log} including defaults including constraints including indexes including storage);
+alter table {log} attach partition %[1]s for values from (%[2]d) to (%[3]d)`, s.names.segment(g), g.from, g.to)
+}
+
+// endsSQL returns when the first and the last row of segment %s were written.
+const endsSQL = `
+select (extract(epoch from min(f.created_at)) * 1000000)::int8, (extract(epoch from max(l.created_at)) * 1000000)::int8
+from generate_series(0, {partitions}() - 1) as p
+	left join lateral (select created_at from %[1]s where partition = p order by seq limit 1) as f on true
+	left join lateral (select created_at from %[1]s where partition = p order by seq desc limit 1) as l on true`
+
+// ends returns when the first and the last row of a segment were written, zero when it has none.
+func (m *maintenance) ends(ctx context.Context, g segment) (first, last time.Time, err error) {
+	var from, to *int64
+	err = m.store.pool.QueryRow(ctx, m.store.names.expand(fmt.Sprintf(endsSQL, m.store.names.segment(g)))).Scan(&from, &to)
+	if err == nil && from != nil && to != nil {
+		first, last = time.UnixMicro(*from), time.UnixMicro(*to)
+	}
+	return first, last, err
+}
+
+// beginNext sends publishers to the next segment when the present one has had its time, or its share of the log's size.
+func (m *maintenance) beginNext(ctx context.Context, r relay.Retention) error {
+	s, err := m.store.listSegments(ctx)
 	if err != nil {
 		return err
 	}
-	if err := settings(ctx, tx, lock, attachTimeout); err != nil {
+	current, ahead := s.current(), s.ahead()
+	if len(ahead) < segmentsAhead {
+		return nil // preparing was deferred
+	}
+	known, err := m.store.known(ctx, ahead[0])
+	if err != nil || len(current) == 0 || current[0].empty || len(s.all) >= maxSegments {
 		return err
 	}
-	for _, s := range plan(segments, length, notBefore) {
-		const layout = "2006-01-02 15:04:05Z"
-		sql := fmt.Sprintf(`create table %[1]s (like {log} including defaults including constraints including indexes including storage);
-alter table {log} attach partition %[1]s for values from ('%[2]s') to ('%[3]s')`,
-			n.table(s.name), s.from.Format(layout), s.to.Format(layout))
-		if err := script(ctx, tx, n.expand(sql)); err != nil {
-			return fmt.Errorf("segment %s: %w", s.name, err)
-		}
+	first, _, err := m.ends(ctx, current[0])
+	if err != nil || first.IsZero() {
+		return err
 	}
-	return nil
-}
-
-func settings(ctx context.Context, tx pgx.Tx, lock, statement string) error {
-	_, err := tx.Exec(ctx, "select set_config('lock_timeout', $1::text, true), set_config('statement_timeout', $2::text, true)",
-		lock, statement)
+	length := max(m.store.config.SegmentFor, r.For/segmentsKept)
+	// A row from the future is one from before the clock was set back, so nobody knows how old it is.
+	due := !first.Add(length).After(s.now) || first.After(s.now.Add(time.Minute)) ||
+		r.MaxBytes > 0 && current[0].bytes > max(r.MaxBytes/4, minSegmentBytes)
+	if !due {
+		return nil
+	}
+	if !known {
+		m.deferred = append(m.deferred, "begin the next segment: a transaction that has used the log since before the segment was made is open")
+		return nil
+	}
+	m.ended = current[0].name
+	_, err = m.store.advance(ctx, m.store.pool, ahead[0].from)
 	return err
+}
+
+// advanceSQL sets the sequence of the log to number $1, if it lies ahead of it by more than $2.
+const advanceSQL = `select {log_advance}($1::int8, $2::int8)`
+
+// advance sets the sequence of the log to a number that lies well ahead, in a segment that exists.
+func (s *Store) advance(ctx context.Context, q querier, to int64) (done bool, err error) {
+	err = q.QueryRow(ctx, s.names.expand(advanceSQL), to, s.config.margin()).Scan(&done)
+	return done, err
+}
+
+// usersSQL lists the virtual transactions that have a lock on the log, of whatever kind.
+const usersSQL = `
+select coalesce(array_agg(virtualtransaction), '{}') from pg_locks
+where locktype = 'relation' and relation = $1::text::regclass
+	and database = (select oid from pg_database where datname = current_database()) and pid <> pg_backend_pid()`
+
+// awaited are the transactions of which one may run a statement that does not know a segment yet.
+type awaited struct {
+	identity string // of the segment
+	users    []string
+}
+
+// known says whether all statements that run know a segment. A statement routes its rows to the segments that
+// there were when it began: one that runs on while numbers of a later one are drawn would fail. Whoever may run such a
+// statement has held a lock on the log since before the segment was there; so this returns true when all that held one, when it
+// was called first for the segment, have ended.
+func (s *Store) known(ctx context.Context, g segment) (bool, error) {
+	var users []string
+	if err := s.pool.QueryRow(ctx, usersSQL, s.names.table("log")).Scan(&users); err != nil {
+		return false, err
+	}
+	s.maintaining.Lock()
+	defer s.maintaining.Unlock()
+	if s.awaited.identity != g.identity {
+		s.awaited = awaited{identity: g.identity, users: users}
+	}
+	s.awaited.users = slices.DeleteFunc(s.awaited.users, func(u string) bool { return !slices.Contains(users, u) })
+	return len(s.awaited.users) == 0, nil
 }

@@ -13,15 +13,30 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// past attaches a segment that ended some hours ago and writes n messages to it.
-func (b *bundle) past(t *testing.T, name string, hours, n int) {
+// nextSegment sends publishers to the next segment and returns the table of the one before.
+func (b *bundle) nextSegment(t *testing.T) string {
 	t.Helper()
-	from := time.Now().UTC().Truncate(time.Hour).Add(-time.Duration(hours) * time.Hour)
-	b.exec(t, fmt.Sprintf("create table %s partition of %s for values from ('%s') to ('%s')",
-		b.table(name), b.table("log"), from.Format(time.RFC3339), from.Add(time.Hour).Format(time.RFC3339)))
+	before, err := b.NextSegment(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return before
+}
+
+// past writes n messages as of some hours ago, and sends publishers to the next segment. It returns the table of that with the
+// messages.
+func (b *bundle) past(t *testing.T, hours, n int) string {
+	t.Helper()
 	b.exec(t, fmt.Sprintf(`insert into %s (partition, id, topic, key, type, payload, created_at)
-		select i %% 8, i::text, 'orders', 'order/' || i, 'order.placed', 'payload', '%s' from generate_series(1, %d) as i`,
-		b.table("log"), from.Add(time.Minute).Format(time.RFC3339), n))
+		select i %% 8, i::text, 'orders', 'order/' || i, 'order.placed', 'payload', clock_timestamp() - $1::int4 * interval '1 hour'
+		from generate_series(1, $2::int4) as i`, b.table("log")), hours, n)
+	return b.nextSegment(t)
+}
+
+// age makes all messages older.
+func (b *bundle) age(t *testing.T, by string) {
+	t.Helper()
+	b.exec(t, fmt.Sprintf("update %s set created_at = created_at - $1::text::interval", b.table("log")), by)
 }
 
 func (b *bundle) maintain(t *testing.T, r relay.Retention) relay.Maintained {
@@ -33,13 +48,45 @@ func (b *bundle) maintain(t *testing.T, r relay.Retention) relay.Maintained {
 	return m
 }
 
+// drop maintains the log until a segment is gone: on a busy machine a change may take longer than it may.
+func (b *bundle) drop(t *testing.T, r relay.Retention, table string) (dropped int64) {
+	t.Helper()
+	var m relay.Maintained
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
+		m = b.maintain(t, r)
+		if dropped += m.Dropped; !b.exists(t, table) {
+			return dropped
+		}
+	}
+	t.Fatalf("the segment %s is still there after 30 s; deferred: %s", table, m.Deferred)
+	return 0
+}
+
 func (b *bundle) exists(t *testing.T, table string) bool {
 	t.Helper()
 	return one[bool](t, b.pool, "select to_regclass($1::text) is not null", b.table(table))
 }
 
-// deliverAll fetches and settles everything.
+// segments is how many there are.
+func (b *bundle) segments(t *testing.T) int64 {
+	t.Helper()
+	return one[int64](t, b.pool, "select count(*) from pg_inherits where inhparent = $1::text::regclass", b.table("log"))
+}
+
+// next is the number that the next message gets.
+func (b *bundle) next(t *testing.T) int64 {
+	t.Helper()
+	return one[int64](t, b.pool, "select last_value + is_called::int4 from "+b.table("log_seq_seq"))
+}
+
+// deliverAll fetches and settles up to 1,000 messages of each partition, and returns how many it got.
 func (b *bundle) deliverAll(t *testing.T, name string, leases []relay.Lease) int {
+	t.Helper()
+	return len(b.deliver(t, name, leases))
+}
+
+// deliver is deliverAll with the messages.
+func (b *bundle) deliver(t *testing.T, name string, leases []relay.Lease) []relay.Record {
 	t.Helper()
 	req := relay.FetchRequest{Limit: 1000, MaxBytes: 64 << 20}
 	for _, l := range leases {
@@ -49,9 +96,9 @@ func (b *bundle) deliverAll(t *testing.T, name string, leases []relay.Lease) int
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := 0
+	var records []relay.Record
 	for _, batch := range batches {
-		n += len(batch.Records)
+		records = append(records, batch.Records...)
 		l := &leases[batch.Partition]
 		l.Cursor = batch.Next
 		l.Settled++
@@ -61,34 +108,73 @@ func (b *bundle) deliverAll(t *testing.T, name string, leases []relay.Lease) int
 			t.Fatal(settled, err)
 		}
 	}
-	return n
+	return records
 }
 
-func TestSegmentsAreCreatedAhead(t *testing.T) {
+func TestSegmentsAreAheadOfPublishers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{SegmentFor: time.Minute})
-	covered := one[time.Time](t, b.pool, `select max((regexp_match(pg_get_expr(c.relpartbound, c.oid), 'TO \(''([^'']+)''\)'))[1]::timestamptz)
-		from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = $1::text::regclass`, b.table("log"))
-	if ahead := time.Until(covered); ahead < 80*time.Second {
-		t.Errorf("the log is covered for %s", ahead)
+	keep := relay.Retention{For: time.Minute}
+	if n := b.segments(t); n != 3 {
+		t.Fatalf("a new outbox has %d segments, want the present one and two ahead", n)
 	}
-	before := one[int64](t, b.pool, "select count(*) from pg_inherits where inhparent = $1::text::regclass", b.table("log"))
-	if m := b.maintain(t, relay.Retention{For: time.Hour}); m.Deferred != "" || m.Dropped != 0 {
-		t.Errorf("maintained: %+v", m)
+	b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type) values (0, '1', 't', 'x')", b.table("log")))
+	if m := b.maintain(t, keep); m != (relay.Maintained{}) || b.segments(t) != 3 || b.next(t) != 2 {
+		t.Errorf("maintained: %+v, %d segments, number %d is next; want no change", m, b.segments(t), b.next(t))
 	}
-	if after := one[int64](t, b.pool, "select count(*) from pg_inherits where inhparent = $1::text::regclass", b.table("log")); after > before+1 {
-		t.Errorf("%d segments, then %d", before, after)
+	b.age(t, "2 minutes")
+	if m := b.maintain(t, keep); m != (relay.Maintained{}) || b.segments(t) != 4 || b.next(t) != 1<<39 {
+		t.Errorf("maintained: %+v, %d segments, number %d is next; want that of the second segment, and two ahead of it", m, b.segments(t), b.next(t))
+	}
+	b.maintain(t, keep)
+	if b.next(t) != 1<<39 || b.segments(t) != 4 {
+		t.Error("an empty segment was ended")
 	}
 }
 
-// TestSegmentsWhateverTheSessionsSettings: the bounds of segments are read back in time zones whose abbreviation stands for
-// another one too, and where a backslash in a string is an escape.
+// TestSegmentsAreFew, however long messages are kept and however long a relay delivers nothing.
+func TestSegmentsAreFew(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{SegmentFor: time.Minute})
+	publish := fmt.Sprintf("insert into %s (partition, id, topic, type) values (0, 'm', 't', 'x')", b.table("log"))
+	b.exec(t, publish)
+	b.age(t, "89 minutes")
+	if b.maintain(t, relay.Retention{For: 24 * time.Hour}); b.next(t) != 2 {
+		t.Error("a segment was ended after less than a sixteenth of the retention")
+	}
+	for range 40 {
+		b.exec(t, publish)
+		b.age(t, "2 minutes")
+		b.maintain(t, relay.Retention{})
+	}
+	if n := b.segments(t); n > 34 {
+		t.Errorf("%d segments", n)
+	}
+}
+
+func TestLargeSegmentIsEndedForTheSizeLimit(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{})
+	b.exec(t, fmt.Sprintf(`insert into %s (partition, id, topic, type, payload)
+		select i %% 8, i::text, 't', 'x', convert_to(repeat('x', 1500), 'UTF8') from generate_series(1, 12000) as i`, b.table("log")))
+	limit := int64(64 << 20)
+	if b.maintain(t, relay.Retention{For: time.Hour, MaxBytes: 2 * limit}); b.next(t) != 12001 {
+		t.Error("a segment was ended long before the log is as large as it may be")
+	}
+	if b.maintain(t, relay.Retention{For: time.Hour, MaxBytes: limit}); b.next(t) != 1<<39 {
+		t.Error("the segment goes on")
+	}
+}
+
+// TestSegmentsWhateverTheSessionsSettings: the bounds of segments are read back where a backslash in a string is an escape, and
+// by default transactions are serializable.
 func TestSegmentsWhateverTheSessionsSettings(t *testing.T) {
 	t.Parallel()
 	for name, settings := range map[string]map[string]string{
-		"zone by abbreviation": {"timezone": "Asia/Kolkata", "datestyle": "SQL, DMY"},
-		"zone after the time":  {"timezone": "Asia/Shanghai", "datestyle": "Postgres, MDY"},
-		"backslashes":          {"standard_conforming_strings": "off"},
+		"dates":       {"timezone": "Asia/Kolkata", "datestyle": "SQL, DMY"},
+		"backslashes": {"standard_conforming_strings": "off"},
+		"isolation":   {"default_transaction_isolation": "serializable"},
+		"timeouts":    {"statement_timeout": "20s", "lock_timeout": "10s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -97,110 +183,86 @@ func TestSegmentsWhateverTheSessionsSettings(t *testing.T) {
 				dsn = withParam(t, dsn, setting, value)
 			}
 			b := setupOn(t, dsn, postgres.Config{SegmentFor: time.Hour})
-			b.past(t, "log_old", 5, 10)
+			old := b.past(t, 5, 10)
 			b.deliverAll(t, "r", b.lease(t, "r"))
-			for range 2 {
-				if m := b.maintain(t, relay.Retention{For: time.Hour}); m.Deferred != "" {
-					t.Errorf("deferred: %s", m.Deferred)
-				}
-			}
-			if b.exists(t, "log_old") {
-				t.Error("a segment that is past retention and delivered is still there")
-			}
+			b.drop(t, relay.Retention{For: time.Hour}, old)
 		})
-	}
-}
-
-// TestSegmentBeginsBehindTheDefaultOnesRows: the clock was ahead when there was no segment.
-func TestSegmentBeginsBehindTheDefaultOnesRows(t *testing.T) {
-	t.Parallel()
-	b := setup(t, postgres.Config{SegmentFor: time.Minute})
-	b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type, created_at) values (0, 'future', 't', 'x', now() + interval '10 min')", b.table("log")))
-	config := b.config
-	config.SegmentFor = 20 * time.Minute
-	wider := &bundle{Store: open(t, b.pool, config), pool: b.pool, config: config}
-	if m := wider.maintain(t, relay.Retention{For: time.Hour}); m.Deferred != "" {
-		t.Errorf("deferred: %s", m.Deferred)
-	}
-	b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type, created_at) values (0, 'later', 't', 'x', now() + interval '15 min')", b.table("log")))
-	if n := one[int64](t, b.pool, "select count(*) from "+b.table("log_default")); n != 1 {
-		t.Errorf("%d rows in the default segment, want the one from before", n)
 	}
 }
 
 func TestSegmentIsDroppedWhenEveryRelayHasDeliveredIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})
-	b.past(t, "log_old", 5, 100)
+	old := b.past(t, 5, 100)
 	keep := relay.Retention{For: time.Hour}
-	if b.maintain(t, keep); !b.exists(t, "log_old") {
+	if b.maintain(t, keep); !b.exists(t, old) {
 		t.Fatal("dropped without any relay")
 	}
 	fast, slow := b.lease(t, "fast"), b.lease(t, "slow")
 	if n := b.deliverAll(t, "fast", fast); n != 100 {
 		t.Fatalf("%d messages", n)
 	}
-	if b.maintain(t, keep); one[int64](t, b.pool, "select count(*) from "+b.table("log_old")) != 100 {
+	if b.maintain(t, keep); one[int64](t, b.pool, "select count(*) from "+b.table(old)) != 100 {
 		t.Fatal("dropped what one relay has not delivered")
 	}
 	b.deliverAll(t, "slow", slow)
-	if b.maintain(t, relay.Retention{For: 24 * time.Hour}); !b.exists(t, "log_old") {
+	if b.maintain(t, relay.Retention{For: 24 * time.Hour}); !b.exists(t, old) {
 		t.Fatal("dropped before its time")
 	}
-	if m := b.maintain(t, keep); b.exists(t, "log_old") || m.Deferred != "" {
-		t.Errorf("the segment is still there: %+v", m)
+	b.exec(t, "analyze "+b.table(old))
+	if n := b.drop(t, keep, old); n != 100 {
+		t.Errorf("%d messages were dropped, want 100", n)
 	}
+}
+
+// TestSegmentIsAsOldAsItsNewestMessage.
+func TestSegmentIsAsOldAsItsNewestMessage(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{})
+	leases := b.lease(t, "r")
+	b.exec(t, fmt.Sprintf(`insert into %s (partition, id, topic, type, created_at)
+		select i, i::text, 't', 'x', clock_timestamp() - (8 - i) * interval '1 hour' from generate_series(0, 7) as i`, b.table("log")))
+	old := b.nextSegment(t)
+	b.deliverAll(t, "r", leases)
+	if b.maintain(t, relay.Retention{For: 90 * time.Minute}); !b.exists(t, old) {
+		t.Error("dropped with a message of an hour ago")
+	}
+	b.drop(t, relay.Retention{For: 30 * time.Minute}, old)
 }
 
 func TestSegmentWithALateRowIsKept(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})
 	leases := b.lease(t, "r")
-	tx, err := b.pool.Begin(t.Context())
-	if err != nil {
+	tx := b.begin(t)
+	insert := "insert into %s (partition, id, topic, type, created_at) values (%s, clock_timestamp() - interval '5 hours')"
+	if _, err := tx.Exec(t.Context(), fmt.Sprintf(insert, b.table("log"), "0, 'late', 't', 'x'")); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	from := time.Now().UTC().Truncate(time.Hour).Add(-5 * time.Hour)
-	late := fmt.Sprintf("insert into %s (partition, id, topic, type, created_at) values (0, 'late', 't', 'x', '%s')", b.table("log"), from.Add(time.Minute).Format(time.RFC3339))
-	if _, err := tx.Exec(t.Context(), "create table "+b.table("log_old")+" (like "+b.table("log")+")"); err != nil {
-		t.Fatal(err)
-	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	b.past(t, "log_old", 5, 8)
-	if tx, err = b.pool.Begin(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), late); err != nil {
-		t.Fatal(err)
-	}
-	b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type) select i, i::text, 't', 'x' from generate_series(0, 7) as i", b.table("log")))
+	b.exec(t, fmt.Sprintf(insert, b.table("log"), "0, 'early', 't', 'x'"))
+	old := b.nextSegment(t)
 	b.deliverAll(t, "r", leases)
 	// While the transaction is open its lock keeps the segment; once it has committed, its undelivered row does.
-	if m := b.maintain(t, relay.Retention{For: time.Hour}); !b.exists(t, "log_old") || !strings.Contains(m.Deferred, "log_old") {
+	if m := b.maintain(t, relay.Retention{For: time.Hour}); !b.exists(t, old) || !strings.Contains(m.Deferred, old) {
 		t.Fatalf("with an open writer: %+v", m)
 	}
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if b.maintain(t, relay.Retention{For: time.Hour}); one[int64](t, b.pool, "select count(*) from "+b.table("log_old")+" where id = 'late'") != 1 {
+	if b.maintain(t, relay.Retention{For: time.Hour}); one[int64](t, b.pool, "select count(*) from "+b.table(old)+" where id = 'late'") != 1 {
 		t.Fatal("a late row was dropped")
 	}
 	if n := b.deliverAll(t, "r", leases); n != 1 {
 		t.Fatalf("%d late messages", n)
 	}
-	if b.maintain(t, relay.Retention{For: time.Hour}); b.exists(t, "log_old") {
-		t.Error("the segment is still there")
-	}
+	b.drop(t, relay.Retention{For: time.Hour}, old)
 }
 
 // TestMaintainDoesNotWaitForLongTransactions: the segment is emptied all the same, and writers are not kept waiting.
 func TestMaintainDoesNotWaitForLongTransactions(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})
-	b.past(t, "log_old", 5, 10)
+	old := b.past(t, 5, 10)
 	b.deliverAll(t, "r", b.lease(t, "r"))
 	tx, err := b.pool.BeginTx(t.Context(), pgx.TxOptions{})
 	if err != nil {
@@ -210,88 +272,65 @@ func TestMaintainDoesNotWaitForLongTransactions(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), fmt.Sprintf("insert into %s (partition, id, topic, type) values (0, 'open', 't', 'x')", b.table("log"))); err != nil {
 		t.Fatal(err)
 	}
-	if m := b.maintain(t, relay.Retention{For: time.Hour}); !b.exists(t, "log_old") || !strings.Contains(m.Deferred, "drop segment") {
-		t.Errorf("with an open writer: %+v", m)
+	for filled := true; filled; filled = one[bool](t, b.pool, "select exists (select from "+b.table(old)+")") {
+		if t.Context().Err() != nil {
+			t.Fatal("the segment is not emptied")
+		}
+		b.maintain(t, relay.Retention{For: time.Hour})
 	}
-	if n := one[int64](t, b.pool, "select count(*) from "+b.table("log_old")); n != 0 {
-		t.Errorf("%d rows are left in the segment", n)
+	if m := b.maintain(t, relay.Retention{For: time.Hour}); !b.exists(t, old) || !strings.Contains(m.Deferred, "drop segment") {
+		t.Errorf("with an open writer: %+v", m)
 	}
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if m := b.maintain(t, relay.Retention{For: time.Hour}); b.exists(t, "log_old") {
-		t.Errorf("the segment is still there: %+v", m)
-	}
-}
-
-func TestDefaultSegmentIsEmptied(t *testing.T) {
-	t.Parallel()
-	b := setup(t, postgres.Config{})
-	b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type, created_at) values (0, 'old', 't', 'x', now() - interval '3 days')", b.table("log")))
-	// The first segment begins in some seconds; this one takes what is written until then.
-	first := one[time.Time](t, b.pool, `select min((regexp_match(pg_get_expr(c.relpartbound, c.oid), 'FROM \(''([^'']+)''\)'))[1]::timestamptz)
-		from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = $1::text::regclass`, b.table("log"))
-	b.exec(t, fmt.Sprintf("create table %s partition of %s for values from ('%s') to ('%s')", b.table("log_present"), b.table("log"),
-		first.Add(-time.Hour).Format(time.RFC3339), first.Format(time.RFC3339)))
-	leases := b.lease(t, "r")
-	if b.maintain(t, relay.Retention{For: time.Hour}); one[int64](t, b.pool, "select count(*) from "+b.table("log_default")) != 1 {
-		t.Fatal("dropped before it was delivered")
-	}
-	b.deliverAll(t, "r", leases)
-	if m := b.maintain(t, relay.Retention{For: time.Hour}); one[int64](t, b.pool, "select count(*) from "+b.table("log_default")) != 0 {
-		t.Errorf("the default segment is not empty: %+v", m)
-	}
+	b.drop(t, relay.Retention{For: time.Hour}, old)
 }
 
 func TestOldSegmentsGoAboveTheSizeLimit(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})
-	b.past(t, "log_older", 6, 2000)
-	b.past(t, "log_old", 5, 2000)
+	older, old := b.past(t, 6, 2000), b.past(t, 5, 2000)
 	b.deliverAll(t, "r", b.lease(t, "r"))
-	size := one[int64](t, b.pool, "select pg_total_relation_size($1::text::regclass)", b.table("log_old"))
-	b.maintain(t, relay.Retention{For: 240 * time.Hour, MaxBytes: size + size/2})
-	if b.exists(t, "log_older") || !b.exists(t, "log_old") {
-		t.Errorf("older is there: %v, old is there: %v; want the older one gone", b.exists(t, "log_older"), b.exists(t, "log_old"))
+	size := one[int64](t, b.pool, "select pg_total_relation_size($1::text::regclass)", b.table(old))
+	b.drop(t, relay.Retention{For: 240 * time.Hour, MaxBytes: size + size/2}, older)
+	if !b.exists(t, old) {
+		t.Error("the newer segment is gone too")
 	}
 }
 
-// uncover drops the segments, so that the default one takes everything.
-func (b *bundle) uncover(t *testing.T) {
-	t.Helper()
-	for name := range strings.FieldsSeq(one[string](t, b.pool, `select coalesce(string_agg(c.relname, ' '), '') from pg_inherits i
-		join pg_class c on c.oid = i.inhrelid where i.inhparent = $1::text::regclass and c.relname not like '%default'`, b.table("log"))) {
-		b.exec(t, "drop table "+b.config.Schema+"."+name)
-	}
-}
-
-// TestSegmentsFillTheGapBeforeOneOfTheFuture: the clock was far ahead for a moment, and a segment was made for that time.
-func TestSegmentsFillTheGapBeforeOneOfTheFuture(t *testing.T) {
+// TestDetachedSegmentIsDroppedByTheNext: a process was killed between the two steps.
+func TestDetachedSegmentIsDroppedByTheNext(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})
-	b.uncover(t)
-	far := time.Now().UTC().Truncate(time.Hour)
-	for i, ahead := range []time.Duration{4 * time.Hour, 365 * 24 * time.Hour} {
-		b.exec(t, fmt.Sprintf("create table %s partition of %s for values from ('%s') to ('%s')", b.table(fmt.Sprintf("log_far%d", i)), b.table("log"),
-			far.Add(ahead).Format(time.RFC3339), far.Add(ahead+time.Hour).Format(time.RFC3339)))
+	empty, filled := b.past(t, 5, 0), b.past(t, 5, 10)
+	for _, table := range []string{empty, filled} {
+		b.exec(t, "alter table "+b.table("log")+" detach partition "+b.table(table))
 	}
-	if m := b.maintain(t, relay.Retention{For: time.Hour}); m.Deferred != "" {
-		t.Errorf("deferred: %s", m.Deferred)
-	}
-	for _, ahead := range []string{"1 minute", "3 hours", "6 hours"} {
-		b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type, created_at) values (0, 'm', 't', 'x', now() + interval '%s')", b.table("log"), ahead))
-	}
-	if n := one[int64](t, b.pool, "select count(*) from "+b.table("log_default")); n != 0 {
-		t.Errorf("%d of 3 rows are in the default segment", n)
+	b.drop(t, relay.Retention{}, empty)
+	if !b.exists(t, filled) {
+		t.Error("one with messages was dropped")
 	}
 }
 
-func TestMaintainSaysThatThePresentHasNoSegment(t *testing.T) {
+// TestClocksDoNotStopPublishing: a clock that was ahead or behind when messages were written, or is now.
+func TestClocksDoNotStopPublishing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})
-	b.uncover(t)
-	b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type, created_at) values (0, 'future', 't', 'x', now() + interval '1 hour')", b.table("log")))
-	if m := b.maintain(t, relay.Retention{For: time.Hour}); !strings.Contains(m.Deferred, "default segment") {
-		t.Errorf("deferred: %q", m.Deferred)
+	leases := b.lease(t, "r")
+	for i, skew := range []string{"10 years", "-10 years", "-1 day", "1 day"} {
+		insert := fmt.Sprintf(`insert into %s (partition, id, topic, type, created_at) values (0, 'm', 't', 'x', clock_timestamp() + $1::text::interval)`, b.table("log"))
+		b.exec(t, insert, skew)
+		segment := b.next(t) >> 39
+		if m := b.maintain(t, relay.Retention{For: time.Hour}); m.Deferred != "" {
+			t.Errorf("deferred: %s", m.Deferred)
+		}
+		if b.next(t)>>39 != segment+1 {
+			t.Errorf("a message of %s from now: the segment goes on", skew)
+		}
+		b.exec(t, insert, skew)
+		if n := b.deliverAll(t, "r", leases); n != 2 {
+			t.Errorf("step %d: %d messages, want 2", i, n)
+		}
 	}
 }

@@ -30,7 +30,7 @@ create constraint trigger see after insert on %[2]s deferrable initially deferre
 		"only cursors":   {DeliveredCount: 1},
 		"with held keys": {Held: []relay.HeldKey{{Key: "k", Sequence: 1, Reason: relay.ParkRetry, After: time.Hour}}},
 	} {
-		if _, err := b.Settle(t.Context(), "r", []relay.Settlement{b.next(t, leases[0], st)}); err != nil {
+		if _, err := b.Settle(t.Context(), "r", []relay.Settlement{b.following(t, leases[0], st)}); err != nil {
 			t.Fatal(err)
 		}
 		if v := one[string](t, b.pool, "delete from "+b.config.Schema+".seen returning setting"); v != "off" {
