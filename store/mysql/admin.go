@@ -173,8 +173,8 @@ const (
 	knownRelaysSQL = `SELECT relay, MAX(position), MAX(number), SUM(delivered), SUM(failed), MAX(settled_at)
 		FROM {prefix}cursors GROUP BY relay`
 	dropCursorsSQL = `DELETE FROM {prefix}cursors WHERE relay = ?`
-	newCursorSQL   = `INSERT INTO {prefix}cursors (relay, partition_id, position, gaps, number, leased, delivered, failed, settled_at)
-		VALUES (?, ?, ?, '', ?, TRUE, ?, ?, ?)`
+	newCursorSQL   = `INSERT INTO {prefix}cursors (relay, partition_id, position, gaps, number, delivered, failed, settled_at)
+		VALUES (?, ?, ?, '', ?, ?, ?, ?)`
 	// partitionOfSQL is postrider.PartitionOf of a key, or else an ID, among ? partitions.
 	partitionOfSQL = `CONV(LEFT(MD5(IF(message_key = '', id, message_key)), 8), 16, 10) % ?`
 )

@@ -32,7 +32,7 @@ const (
 	flushSQL = `SELECT @@GLOBAL.innodb_flush_log_at_trx_commit`
 )
 
-// errNoIncarnation: the server has been started, and nobody has leased anything since. See Store.transact.
+// errNoIncarnation: the server has been started, and nobody has leased anything since. See Store.repeat.
 var errNoIncarnation = errors.New("the server has no incarnation although one was drawn; connections reach different servers")
 
 // begun makes sure that the server has an incarnation.

@@ -102,7 +102,7 @@ const (
 		ON DUPLICATE KEY UPDATE host = ?3, version = ?4, seen_at = {now}, alive_until = {now} + ?5, ttl = ?5`
 	// acquireSQL grants leases: %s are rows of acquireRow.
 	acquireSQL = `UPDATE (%s) i STRAIGHT_JOIN {prefix}cursors c ON c.relay = ?1 AND c.partition_id = i.partition_id
-		SET c.owner = ?2, c.token = i.token, c.incarnation = ?3, c.leased = TRUE`
+		SET c.owner = ?2, c.token = i.token, c.incarnation = ?3`
 	acquireRow = `SELECT ? AS partition_id, ? AS token`
 )
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/postrider/postrider/internal/stored"
@@ -15,7 +14,7 @@ import (
 const (
 	knownSQL   = `SELECT relay FROM {prefix}cursors UNION SELECT relay FROM {prefix}relays ORDER BY relay`
 	cursorsSQL = `SELECT c.partition_id, IF(c.incarnation = {present} AND r.owner <> '', r.owner, ''), COALESCE(r.alive_until, 0), c.number,
-		c.leased, c.position, c.gaps, c.settled_at, c.delivered, c.failed
+		c.position, c.gaps, c.settled_at, c.delivered, c.failed
 		FROM {prefix}cursors c LEFT JOIN {prefix}relays r ON r.relay = c.relay AND r.owner = c.owner AND r.alive_until > ?2
 		WHERE c.relay = ?1 ORDER BY c.partition_id`
 	backlogSQL = `SELECT COUNT(*) FROM (SELECT 1 FROM {prefix}log l WHERE l.partition_id = ?2 AND (%s)
@@ -76,18 +75,16 @@ func (t txn) relayStatus(ctx context.Context, name string) (relay.RelayStatus, e
 
 func (t txn) partitionsStatus(ctx context.Context, r *relay.RelayStatus) error {
 	var missing []gaps
-	never := make(map[int]bool) // leased
 	err := t.each(ctx, cursorsSQL, []any{r.Name, t.now}, func(rows *sql.Rows) error {
 		var p relay.PartitionStatus
 		var until, settled, delivered, failed int64
 		var text string
-		var leased bool
-		err := rows.Scan(&p.Partition, &p.Owner, &until, &p.Settlements, &leased, &p.Position, &text, &settled, &delivered, &failed)
+		err := rows.Scan(&p.Partition, &p.Owner, &until, &p.Settlements, &p.Position, &text, &settled, &delivered, &failed)
 		if err != nil {
 			return err
 		}
 		g, err := parseGaps(text)
-		if never[p.Partition] = !leased; p.Owner != "" {
+		if p.Owner != "" {
 			p.LeaseLeft = micros(until - t.now)
 		}
 		p.SettledAgo = micros(t.now - settled)
@@ -101,7 +98,6 @@ func (t txn) partitionsStatus(ctx context.Context, r *relay.RelayStatus) error {
 			err = t.backlog(ctx, r, &r.Partitions[i], missing[i])
 		}
 	}
-	r.Partitions = slices.DeleteFunc(r.Partitions, func(p relay.PartitionStatus) bool { return never[p.Partition] })
 	return err
 }
 

@@ -43,23 +43,7 @@ PREPARE postrider_statement FROM @postrider_statement;
 
 EXECUTE postrider_statement;
 
-SET @postrider_statement = IF(
-  (SELECT COUNT(*) FROM information_schema.columns
-    WHERE table_schema = DATABASE() AND table_name = '{prefix}cursors' AND column_name = 'leased') = 0, 'DO 0',
-  'UPDATE {prefix}cursors SET owner = '''', epoch = epoch + 1 WHERE leased');
-
-PREPARE postrider_statement FROM @postrider_statement;
-
-EXECUTE postrider_statement;
-
-SET @postrider_statement = IF(
-  (SELECT COUNT(*) FROM information_schema.columns
-    WHERE table_schema = DATABASE() AND table_name = '{prefix}cursors' AND column_name = 'leased') = 0, 'DO 0',
-  'ALTER TABLE {prefix}cursors DROP COLUMN leased');
-
-PREPARE postrider_statement FROM @postrider_statement;
-
-EXECUTE postrider_statement;
+UPDATE {prefix}cursors SET owner = '', epoch = epoch + 1;
 
 SET @postrider_statement = IF(
   (SELECT COUNT(*) FROM information_schema.columns

@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS {prefix}decisions (
   KEY {prefix}decisions_age (done_at)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 
--- number is that of the last settlement, content its SHA-256 sum. token and incarnation are those of the lease; leased: ever.
+-- number is that of the last settlement, content its SHA-256 sum. token and incarnation are those of the lease.
 -- checks counts the times that a lease was checked without being settled: whoever relies on a lease writes its row.
 SET @postrider_statement = IF(
   (SELECT COUNT(*) FROM information_schema.columns
@@ -36,14 +36,14 @@ SET @postrider_statement = IF(
   'ALTER TABLE {prefix}cursors
     CHANGE COLUMN epoch number BIGINT NOT NULL DEFAULT 0, DROP COLUMN lease_until,
     ADD COLUMN content VARBINARY(32) NOT NULL DEFAULT '''', ADD COLUMN token VARBINARY(64) NOT NULL DEFAULT '''',
-    ADD COLUMN incarnation VARBINARY(64) NOT NULL DEFAULT '''', ADD COLUMN leased BOOLEAN NOT NULL DEFAULT FALSE,
+    ADD COLUMN incarnation VARBINARY(64) NOT NULL DEFAULT '''',
     ADD COLUMN checks BIGINT NOT NULL DEFAULT 0');
 
 PREPARE postrider_statement FROM @postrider_statement;
 
 EXECUTE postrider_statement;
 
-UPDATE {prefix}cursors SET owner = '', leased = number > 0 WHERE token = '';
+UPDATE {prefix}cursors SET owner = '' WHERE token = '';
 
 -- member: it has sent a heartbeat, and takes a share of the partitions. ttl in microseconds.
 SET @postrider_statement = IF(
