@@ -30,8 +30,7 @@ func TestSequenceThatIsSetBackIsRepaired(t *testing.T) {
 			}
 			b.maintain(t, relay.Retention{})
 			b.exec(t, insert, "new")
-			leases = b.lease(t, "s")
-			settled, err := b.Settle(t.Context(), "r", relay.Owner{ID: leases[0].Owner}, []relay.Settlement{{Partition: 0, Epoch: 1, Moved: true}})
+			settled, err := b.Settle(t.Context(), "r", []relay.Settlement{b.following(t, leases[0], relay.Settlement{})})
 			if err != nil || len(settled.Lost) != 1 {
 				t.Errorf("a lease from before the repair: %+v, %v", settled, err)
 			}
