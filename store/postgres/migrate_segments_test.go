@@ -88,7 +88,7 @@ func TestMigrateKeepsCursors(t *testing.T) {
 	}
 	migrate(6)
 	migrate(postgres.Latest)
-	records := b.deliver(t, "r", leases)
+	records := b.deliver(t, "r", b.lease(t, "r"))
 	if len(records) != 2 || records[0].Message.ID != "late" || records[1].Message.ID != "fresh" {
 		t.Errorf("%+v, want the late and the fresh message", records)
 	}

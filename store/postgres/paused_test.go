@@ -26,7 +26,7 @@ func (p *pause) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQue
 	p.mu.Lock()
 	stop := p.locked && !p.was
 	p.was = p.was || stop
-	p.locked = p.locked || strings.Contains(q.SQL, `leases" where relay`) && strings.Contains(q.SQL, "for no key update")
+	p.locked = p.locked || strings.Contains(q.SQL, `leases" where relay`) && strings.Contains(q.SQL, "for update")
 	p.mu.Unlock()
 	if stop {
 		close(p.paused)

@@ -66,7 +66,7 @@ func TestSettlementLooksUpRows(t *testing.T) {
 		for _, sql := range []string{
 			`insert into ` + b.table("log") + ` (partition, id, topic, key, type, source, subject, tenant, message_time, schema_version, aggregate_version,
 				content_type, headers, correlation_id, causation_id, payload, available_at, created_at) select 0, ` + message,
-			`insert into ` + b.table("parked") + ` select 'r', 0, n, ` + message + `, 'retry', null, 1, '[]', 0, now()`,
+			`insert into ` + b.table("parked") + ` select 'r', 0, n + 110, ` + message + `, 'retry', null, 1, '[]', 0, now()`,
 			`insert into ` + b.table("held") + ` select 'r', 'k' || n, 0, n, 'retry', '', 1, now(), now()`,
 			`insert into ` + b.table("dead") + ` (relay, partition, seq, id, topic, key, type, source, subject, tenant, message_time, schema_version,
 				aggregate_version, content_type, headers, correlation_id, causation_id, payload, available_at, created_at, reason,
