@@ -1,0 +1,82 @@
+package faults
+
+import (
+	"context"
+	"database/sql"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/internal/faultproxy"
+)
+
+// TestFailoverPostgres: a standby that lags by seconds is promoted under living relays. Every message that the new primary
+// has committed is delivered, in order per key. What only the old one had may have been delivered.
+func TestFailoverPostgres(t *testing.T) {
+	t.Parallel()
+	p := newPostgresWorld(t)
+	s := p.startStandby()
+	p.url = p.bothURL(s)
+	p.reopen()
+	underFailover(p.world, func(size int32) stores[pgx.Tx] { return p.store(size) }, onPostgres,
+		func() { p.fallBehind(s) }, func() { p.failOver(s) })
+}
+
+// TestFailoverMariaDB: the same with a replica of MariaDB, which everybody reaches through a proxy that is switched over.
+func TestFailoverMariaDB(t *testing.T) {
+	t.Parallel()
+	m := newMariaWorld(t, "--log-bin=binlog", "--server-id=1", "--binlog-format=ROW")
+	primary := hostOf(t, m.server.URL)
+	proxy := faultproxy.New(t, primary, copyBothWays)
+	replica := m.startReplica()
+	m.url = "mysql://root@" + proxy.Address() + "/shop"
+	m.reopen()
+	underFailover(m.world, func(size int32) stores[*sql.Tx] { return m.store(int(size)) }, onMySQL,
+		func() { m.fallBehind(replica) },
+		func() {
+			m.kill()
+			m.promote(replica)
+			proxy.Redirect(hostOf(t, replica.URL))
+			proxy.Drop()
+		})
+}
+
+// underFailover runs relays while a standby falls behind for some seconds and then takes over, and checks what arrived.
+func underFailover[Tx any](w *world, open func(size int32) stores[Tx], session func(Tx) session, fallBehind, failOver func()) {
+	plain, hooks := startPairs(w, open, session)
+	load := newLoad(w.t, open(10), session, w.random)
+	whole := loadTime(w.t, 12*time.Second)
+	during, cancel := context.WithTimeout(w.t.Context(), whole)
+	defer cancel()
+	ended := load.during(during)
+	<-time.After(whole / 3)
+	fallBehind()
+	<-time.After(whole / 3)
+	before := len(w.facts())
+	failOver()
+	after := len(w.facts())
+	ended()
+	stopOperator := w.operate()
+	defer stopOperator()
+
+	facts := w.facts()
+	w.t.Logf("%d steps; %d before and %d after the failover", len(facts), before, after)
+	if after >= before || len(facts) <= after {
+		w.t.Error("the standby did not lag, or nothing was published after the failover")
+	}
+	w.awaitEffects("effects", facts)
+	w.awaitDelivered(plain, "plain", facts, true)
+	w.awaitDelivered(hooks, "hooks", facts, true)
+	w.checkCounts(w.awaitSettled(open(2)), len(facts), "plain", "effects", "hooks")
+}
+
+func hostOf(t *testing.T, address string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.Host
+}
