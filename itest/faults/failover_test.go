@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"net/url"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,50 +17,75 @@ import (
 // has committed is delivered, in order per key. What only the old one had may have been delivered.
 func TestFailoverPostgres(t *testing.T) {
 	t.Parallel()
-	p := newPostgresWorld(t)
-	s := p.startStandby()
-	p.url = p.bothURL(s)
-	p.reopen()
-	underFailover(p.world, func(size int32) stores[pgx.Tx] { return p.store(size) }, onPostgres,
-		func() { p.fallBehind(s) }, func() { p.failOver(s) })
+	for name, quiet := range failovers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPostgresWorld(t)
+			s := p.startStandby()
+			p.url = p.bothURL(s)
+			p.reopen()
+			underFailover(p.world, func(size int32) stores[pgx.Tx] { return p.store(size) }, onPostgres, quiet,
+				func() { p.fallBehind(s) }, func() { p.failOver(s) })
+		})
+	}
 }
+
+// failovers are quiet or not: the relays have delivered everything, or are in the middle of it.
+var failovers = map[string]bool{"while messages are delivered": false, "after everything was delivered": true}
 
 // TestFailoverMariaDB: the same with a replica of MariaDB, which everybody reaches through a proxy that is switched over.
 func TestFailoverMariaDB(t *testing.T) {
 	t.Parallel()
-	m := newMariaWorld(t, "--log-bin=binlog", "--server-id=1", "--binlog-format=ROW")
-	primary := hostOf(t, m.server.URL)
-	proxy := faultproxy.New(t, primary, copyBothWays)
-	replica := m.startReplica()
-	m.url = "mysql://root@" + proxy.Address() + "/shop"
-	m.reopen()
-	underFailover(m.world, func(size int32) stores[*sql.Tx] { return m.store(int(size)) }, onMySQL,
-		func() { m.fallBehind(replica) },
-		func() {
-			m.kill()
-			m.promote(replica)
-			proxy.Redirect(hostOf(t, replica.URL))
-			proxy.Drop()
+	for name, quiet := range failovers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMariaWorld(t, "--log-bin=binlog", "--server-id=1", "--binlog-format=ROW")
+			proxy := faultproxy.New(t, hostOf(t, m.server.URL), copyBothWays)
+			replica := m.startReplica()
+			m.url = "mysql://root@" + proxy.Address() + "/shop"
+			m.reopen()
+			underFailover(m.world, func(size int32) stores[*sql.Tx] { return m.store(int(size)) }, onMySQL, quiet,
+				func() { m.fallBehind(replica) },
+				func() {
+					m.kill()
+					m.promote(replica)
+					proxy.Redirect(hostOf(t, replica.URL))
+					proxy.Drop()
+				})
 		})
+	}
 }
 
 // underFailover runs relays while a standby falls behind for some seconds and then takes over, and checks what arrived.
-func underFailover[Tx any](w *world, open func(size int32) stores[Tx], session func(Tx) session, fallBehind, failOver func()) {
+func underFailover[Tx any](w *world, open func(size int32) stores[Tx], session func(Tx) session, quiet bool,
+	fallBehind, failOver func()) {
 	plain, hooks := startPairs(w, open, session)
 	load := newLoad(w.t, open(10), session, w.random)
-	whole := loadTime(w.t, 12*time.Second)
-	during, cancel := context.WithTimeout(w.t.Context(), whole)
-	defer cancel()
-	ended := load.during(during)
-	<-time.After(whole / 3)
+	stopOperator := w.operate()
+	defer stopOperator()
+	third := loadTime(w.t, 12*time.Second) / 3
+	publish := func() (stop func()) {
+		during, cancel := context.WithCancel(w.t.Context())
+		ended := load.during(during)
+		return sync.OnceFunc(func() { cancel(); ended() })
+	}
+	stop := publish()
+	<-time.After(third)
 	fallBehind()
-	<-time.After(whole / 3)
+	<-time.After(third)
+	if quiet {
+		stop()
+		w.awaitSettled(open(2))
+		w.end = time.Time{}
+	}
 	before := len(w.facts())
 	failOver()
 	after := len(w.facts())
-	ended()
-	stopOperator := w.operate()
-	defer stopOperator()
+	if quiet {
+		stop = publish()
+	}
+	<-time.After(third)
+	stop()
 
 	facts := w.facts()
 	w.t.Logf("%d steps; %d before and %d after the failover", len(facts), before, after)
