@@ -60,6 +60,9 @@ func underCrashes[Tx any](w *world, open func(size int32) stores[Tx], session fu
 	ended := load.during(during)
 	stopOperator := w.operate()
 	defer stopOperator()
+	for i, f := range faults {
+		faults[i] = load.orQuiet(f)
+	}
 	happened := w.disturb(during, faults)
 	ended()
 

@@ -36,6 +36,7 @@ type load[Tx any] struct {
 	// wait is the longest time between two steps of a publisher.
 	wait time.Duration
 
+	gate         sync.RWMutex // held while nothing is published
 	mu           sync.Mutex
 	random       *rand.Rand
 	acknowledged []string // IDs of the steps that were committed, as their publisher knows
@@ -58,7 +59,9 @@ func (l *load[Tx]) during(ctx context.Context) (wait func()) {
 	for range 8 {
 		publishers.Go(func() {
 			for ctx.Err() == nil {
+				l.gate.RLock()
 				l.step(l.pick(accounts))
+				l.gate.RUnlock()
 				select {
 				case <-time.After(time.Duration(l.pick(int(l.wait)))):
 				case <-ctx.Done():
@@ -67,6 +70,20 @@ func (l *load[Tx]) during(ctx context.Context) (wait func()) {
 		})
 	}
 	return publishers.Wait
+}
+
+// orQuiet lets a fault happen while messages are published, or, every other time, after a moment in which none were: what
+// relays commit asynchronously is then not made durable by the commits of publishers.
+func (l *load[Tx]) orQuiet(f fault) fault {
+	happened := 0
+	return fault{f.name, func() {
+		if happened++; happened%2 == 1 {
+			l.gate.Lock()
+			defer l.gate.Unlock()
+			<-time.After(300 * time.Millisecond)
+		}
+		f.happen()
+	}}
 }
 
 // publish publishes one step of each of the first n accounts.
