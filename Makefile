@@ -66,8 +66,8 @@ microbench: programs ## the benchmarks of hot functions
 	@$(BIN)/withservers go test -run '^$$' -bench . -benchmem work
 
 .PHONY: torture
-torture: programs ## the crash and model tests for SECONDS_OF_LOAD (60) seconds each
-	@POSTRIDER_TORTURE=$(SECONDS_OF_LOAD)s $(BIN)/withservers go test -count=1 -timeout 2h -v -run 'Torture|Crash|Model' work
+torture: programs ## the crash, failover and model tests for SECONDS_OF_LOAD (60) seconds each
+	@POSTRIDER_TORTURE=$(SECONDS_OF_LOAD)s $(BIN)/withservers go test -count=1 -timeout 2h -v -run 'Torture|Crash|Failover|Model' work
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s)

@@ -11,11 +11,11 @@ import (
 // Proxy listens on a loopback port and connects each client to the server. It ends with the test.
 type Proxy struct {
 	listener net.Listener
-	server   string
 	serve    func(*Link) (toServer, toClient func())
 	running  sync.WaitGroup
 
 	mu       sync.Mutex
+	server   string
 	resumed  chan struct{} // closed while nothing is paused
 	links    map[*Link]bool
 	accepted int
@@ -64,13 +64,13 @@ func (p *Proxy) accept() {
 			return
 		}
 		p.mu.Lock()
-		severed := p.severed
+		severed, address := p.severed, p.server
 		p.mu.Unlock()
 		if severed {
 			_ = client.Close()
 			continue
 		}
-		server, err := net.Dial("tcp", p.server)
+		server, err := net.Dial("tcp", address)
 		if err != nil {
 			_ = client.Close()
 			continue
@@ -127,6 +127,13 @@ func (p *Proxy) Restore() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.severed = false
+}
+
+// Redirect sends connections that come from now on to another server, which is host:port. Those that are there go on.
+func (p *Proxy) Redirect(server string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.server = server
 }
 
 // Pause lets Pass wait until Resume.

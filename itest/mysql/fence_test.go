@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/postrider/postrider/internal/servertest"
 	"github.com/postrider/postrider/itest/process"
 	"github.com/postrider/postrider/relay"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
@@ -22,21 +23,18 @@ import (
 // crashing is a server of a test's own that can be killed and started again on the same data.
 type crashing struct {
 	*process.Server
-	bin, dir string
-	settings []string
+	m *process.MariaDB
 }
 
 func newCrashing(t *testing.T, settings ...string) *crashing {
 	t.Helper()
-	bin := os.Getenv("POSTRIDER_TEST_MARIADB_BIN")
-	if bin == "" {
-		t.Fatal("POSTRIDER_TEST_MARIADB_BIN is not set: run `make test`, which finds the program")
-	}
 	dir := t.TempDir()
 	must(t, os.Chmod(filepath.Dir(dir), 0o755)) // the server runs as another user when we are root
-	s, err := process.StartMariaDB(t.Context(), bin, dir, settings...)
+	m, err := process.NewMariaDB(t.Context(), servertest.Get(t, servertest.MariaDBBin), dir, settings...)
 	must(t, err)
-	c := &crashing{s, bin, dir, settings}
+	s, err := m.Start(t.Context())
+	must(t, err)
+	c := &crashing{s, m}
 	t.Cleanup(func() { must(t, c.Stop()) })
 	return c
 }
@@ -50,7 +48,7 @@ func (c *crashing) crash(t *testing.T) {
 		exec(t, admin, text)
 	}
 	must(t, c.Kill())
-	s, err := process.RestartMariaDB(t.Context(), c.bin, c.dir, c.URL, c.settings...)
+	s, err := c.m.Start(t.Context())
 	must(t, err)
 	c.Server = s
 }

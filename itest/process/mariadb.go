@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 )
@@ -28,6 +29,24 @@ var mariaSettings = []string{
 // interface, with root as a superuser without a password. Its error log is dir/mariadb.log. MariaDB refuses to run as root:
 // there, it runs as mysql or nobody. settings are further arguments of mariadbd and win over those that suit tests.
 func StartMariaDB(ctx context.Context, bin, dir string, settings ...string) (*Server, error) {
+	m, err := NewMariaDB(ctx, bin, dir, settings...)
+	if err != nil {
+		return nil, err
+	}
+	return m.Start(ctx)
+}
+
+// MariaDB is a data directory whose server can be stopped, killed and started again where it was.
+type MariaDB struct {
+	// Port is where the server listens: 0 until it is started for the first time.
+	Port           int
+	bin, data, log string
+	owner          *syscall.Credential
+	settings       []string
+}
+
+// NewMariaDB creates a data directory, as StartMariaDB does.
+func NewMariaDB(ctx context.Context, bin, dir string, settings ...string) (*MariaDB, error) {
 	install, err := mariaInstaller(bin)
 	if err != nil {
 		return nil, err
@@ -53,36 +72,30 @@ func StartMariaDB(ctx context.Context, bin, dir string, settings ...string) (*Se
 	if out, err := create.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("create a MariaDB data directory in %s: %w\n%s", data, err, out)
 	}
-	return onFreePort(func(port int) (*Server, error) { return runMariaDB(ctx, bin, dir, owner, port, settings) })
+	return &MariaDB{
+		bin: bin, data: data, log: filepath.Join(dir, "mariadb.log"), owner: owner, settings: slices.Concat(mariaSettings, settings),
+	}, nil
 }
 
-// RestartMariaDB starts a MariaDB that has ended, e.g. by Kill, on the data and the port that it had.
-func RestartMariaDB(ctx context.Context, bin, dir, url string, settings ...string) (*Server, error) {
-	var port int
-	if _, err := fmt.Sscanf(url, mariaURL, &port); err != nil {
-		return nil, fmt.Errorf("restart MariaDB at %q: %w", url, err)
+// Start starts the server: on a free port for the first time, then on the same one.
+func (m *MariaDB) Start(ctx context.Context) (*Server, error) {
+	start := func(port int) (*Server, error) {
+		args := []string{"--no-defaults", "--datadir=" + m.data, "--port=" + strconv.Itoa(port),
+			"--socket=" + filepath.Join(m.data, "sock"), "--pid-file=" + filepath.Join(m.data, "pid")}
+		p, err := Start(ctx, Command{
+			Name: "MariaDB", Path: m.bin, Args: append(args, m.settings...), Dir: m.data, User: m.owner,
+			Env: []string{"TMPDIR=" + m.data}, Log: m.log, Ready: "ready for connections",
+		})
+		if err != nil {
+			return nil, err
+		}
+		m.Port = port
+		return &Server{p, fmt.Sprintf("mysql://root@127.0.0.1:%d/", port)}, nil
 	}
-	owner, err := unprivileged("MariaDB", "mysql", "nobody")
-	if err != nil {
-		return nil, err
+	if m.Port != 0 {
+		return start(m.Port)
 	}
-	return runMariaDB(ctx, bin, dir, owner, port, settings)
-}
-
-const mariaURL = "mysql://root@127.0.0.1:%d/"
-
-func runMariaDB(ctx context.Context, bin, dir string, owner *syscall.Credential, port int, settings []string) (*Server, error) {
-	data := filepath.Join(dir, "mariadb")
-	args := append([]string{"--no-defaults", "--datadir=" + data, "--port=" + strconv.Itoa(port),
-		"--socket=" + filepath.Join(data, "sock"), "--pid-file=" + filepath.Join(data, "pid")}, mariaSettings...)
-	p, err := Start(ctx, Command{
-		Name: "MariaDB", Path: bin, Args: append(args, settings...), Dir: data, User: owner, Env: []string{"TMPDIR=" + data},
-		Log: filepath.Join(dir, "mariadb.log"), Ready: "ready for connections",
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &Server{p, fmt.Sprintf(mariaURL, port)}, nil
+	return onFreePort(start)
 }
 
 // mariaInstaller finds the program that creates data directories: where the server's own installation has it, or in PATH.

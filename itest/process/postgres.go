@@ -54,45 +54,99 @@ var postgresSettings = []string{
 // every local user, with postgres as superuser. PostgreSQL refuses to run as root: there, it runs as postgres or nobody.
 // Settings, as name=value, win over those that suit tests: fsync=on makes a durable server of it.
 func StartPostgres(ctx context.Context, dir string, settings ...string) (*Server, error) {
+	c, err := NewPostgres(ctx, dir, settings...)
+	if err != nil {
+		return nil, err
+	}
+	return c.Start(ctx)
+}
+
+// Postgres is a cluster whose server can be stopped, crashed and started again where it was.
+type Postgres struct {
+	// Data is the data directory.
+	Data string
+	// Port is where the server listens: 0 until it is started for the first time.
+	Port     int
+	bin, log string
+	owner    *syscall.Credential
+	settings []string
+}
+
+// NewPostgres creates a cluster in dir/postgres, as StartPostgres does.
+func NewPostgres(ctx context.Context, dir string, settings ...string) (*Postgres, error) {
 	initdb, err := PostgresProgram("initdb")
 	if err != nil {
 		return nil, err
 	}
-	owner, err := unprivileged("PostgreSQL", "postgres", "nobody")
-	if err != nil {
+	c := &Postgres{
+		Data: filepath.Join(dir, "postgres"), bin: filepath.Dir(initdb), log: filepath.Join(dir, "postgres.log"),
+		settings: slices.Concat(postgresSettings, settings),
+	}
+	if c.owner, err = unprivileged("PostgreSQL", "postgres", "nobody"); err != nil {
 		return nil, err
 	}
-	data := filepath.Join(dir, "postgres")
-	if err := os.Mkdir(data, 0o700); err != nil {
+	if err := c.makeData(); err != nil {
 		return nil, err
 	}
-	if owner != nil {
-		if err := os.Chown(data, int(owner.Uid), int(owner.Gid)); err != nil {
-			return nil, err
-		}
+	return c, c.run(ctx, "create a PostgreSQL cluster", "initdb", "--pgdata", c.Data, "--username=postgres", "--auth=trust",
+		"--encoding=UTF8", "--no-locale", "--no-sync", "--no-instructions")
+}
+
+func (c *Postgres) makeData() error {
+	if err := os.Mkdir(c.Data, 0o700); err != nil {
+		return err
 	}
-	init := exec.CommandContext(ctx, initdb, "--pgdata", data, "--username=postgres", "--auth=trust", "--encoding=UTF8",
-		"--no-locale", "--no-sync", "--no-instructions")
-	init.Dir = data
-	init.SysProcAttr = &syscall.SysProcAttr{Credential: owner}
-	if out, err := init.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("create a PostgreSQL cluster in %s: %w\n%s", data, err, out)
+	if c.owner == nil {
+		return nil
 	}
-	return onFreePort(func(port int) (*Server, error) {
-		args := []string{"-D", data, "-p", strconv.Itoa(port)}
-		for _, s := range slices.Concat(postgresSettings, settings) {
+	return os.Chown(c.Data, int(c.owner.Uid), int(c.owner.Gid))
+}
+
+// run runs a program of PostgreSQL to its end.
+func (c *Postgres) run(ctx context.Context, what, program string, args ...string) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, program), args...)
+	cmd.Dir = c.Data
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.owner}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s in %s: %w\n%s", what, c.Data, err, out)
+	}
+	return nil
+}
+
+// Start starts the server: on a free port for the first time, then on the same one.
+func (c *Postgres) Start(ctx context.Context) (*Server, error) {
+	start := func(port int) (*Server, error) {
+		args := []string{"-D", c.Data, "-p", strconv.Itoa(port)}
+		for _, s := range c.settings {
 			args = append(args, "-c", s)
 		}
 		p, err := Start(ctx, Command{
-			Name: "PostgreSQL", Path: filepath.Join(filepath.Dir(initdb), "postgres"), Args: args, Dir: data, User: owner,
-			Log: filepath.Join(dir, "postgres.log"), Ready: "database system is ready to accept connections",
+			Name: "PostgreSQL", Path: filepath.Join(c.bin, "postgres"), Args: args, Dir: c.Data, User: c.owner,
+			Log: c.log, Ready: "database system is ready to accept", // connections, or read-only connections
 			StopSignal: syscall.SIGINT, DeathSignal: syscall.SIGQUIT, // "fast" and "immediate": do not wait for clients
 		})
 		if err != nil {
 			return nil, err
 		}
+		c.Port = port
 		return &Server{p, fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)}, nil
-	})
+	}
+	if c.Port != 0 {
+		return start(c.Port)
+	}
+	return onFreePort(start)
+}
+
+// Standby makes a copy of a running cluster in dir/postgres that, when it is started, follows it.
+func (c *Postgres) Standby(ctx context.Context, dir string) (*Postgres, error) {
+	standby := &Postgres{
+		Data: filepath.Join(dir, "postgres"), bin: c.bin, log: filepath.Join(dir, "postgres.log"), owner: c.owner, settings: c.settings,
+	}
+	if err := standby.makeData(); err != nil {
+		return nil, err
+	}
+	return standby, standby.run(ctx, "copy a PostgreSQL cluster", "pg_basebackup", "--pgdata", standby.Data, "--write-recovery-conf",
+		"--host=127.0.0.1", "--port="+strconv.Itoa(c.Port), "--username=postgres", "--checkpoint=fast", "--no-sync")
 }
 
 // unprivileged is the user that a server that refuses to run as root can run as, the first of names that there is: nil

@@ -1,0 +1,214 @@
+package faults
+
+import (
+	"context"
+	"database/sql"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/relay"
+)
+
+// fault is something that happens to a server while relays and consumers work.
+type fault struct {
+	name   string
+	happen func()
+}
+
+// lateLog lets a server write late what was committed asynchronously, and have room for it in memory.
+var lateLog = []string{"wal_writer_delay=10s", "wal_buffers=32MB"}
+
+// TestCrashPostgres: PostgreSQL is restarted at once, or one of its backends is killed, again and again under relays that
+// hand messages to handlers, to handlers with transactions, to a webhook whose receiver fails often, and to a consumer on
+// JetStream. A server that writes its log late loses what was committed asynchronously for as long as that.
+func TestCrashPostgres(t *testing.T) {
+	t.Parallel()
+	for name, settings := range map[string][]string{"server at its defaults": nil, "log written late": lateLog} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPostgresWorld(t, settings...)
+			if settings != nil {
+				p.writeLate()
+			}
+			underCrashes(p.world, func(size int32) stores[pgx.Tx] { return p.store(size) }, onPostgres, true, []fault{
+				{"the server was restarted at once", p.crash},
+				{"a backend was killed", p.killBackend},
+			})
+		})
+	}
+}
+
+// underCrashes runs every kind of relay and a consumer, each in two processes or two objects but for those of JetStream,
+// while faults happen, and checks what arrived. Publishers' commits are durable, or messages are delivered that the server
+// loses afterwards; a consumer of a queue is only right if its own commits are.
+func underCrashes[Tx any](w *world, open func(size int32) stores[Tx], session func(Tx) session, durable bool, faults []fault) {
+	plain, hooks := startPairs(w, open, session)
+	counted := []string{"plain", "effects", "hooks"}
+	if durable {
+		broker := startNATS(w.t)
+		w.runToNATS(open(10), relay.Config{Name: "to-nats"}, broker.URL)
+		runConsumer(w, open(24), "consumer", broker.URL, addEffect("consumer", session))
+		counted = append(counted, "to-nats")
+	}
+
+	load := newLoad(w.t, open(10), session, w.random)
+	during, cancel := context.WithTimeout(w.t.Context(), loadTime(w.t, 15*time.Second))
+	defer cancel()
+	ended := load.during(during)
+	stopOperator := w.operate()
+	defer stopOperator()
+	for i, f := range faults {
+		faults[i] = load.orQuiet(f)
+	}
+	happened := w.disturb(during, faults)
+	ended()
+
+	facts := w.facts()
+	w.t.Logf("%d steps, %d commits were uncertain, %d faults", len(facts), load.uncertain, happened)
+	w.awaitEffects("effects", facts)
+	w.awaitDelivered(plain, "plain", facts, !durable)
+	w.awaitDelivered(hooks, "hooks", facts, !durable)
+	if durable {
+		w.checkAcknowledged(load.acknowledged)
+		w.awaitEffects("consumer", facts)
+	}
+	all := w.awaitSettled(open(2))
+	w.checkCounts(all, len(facts), counted...)
+	if got, most := all["plain"].Failed, int64(plain.failures+plain.cut); got > most {
+		w.t.Errorf("plain: the status counts %d failed attempts, of %d", got, most)
+	}
+	if got, most := all["hooks"].Failed, int64(hooks.failures+hooks.cut); got > most {
+		w.t.Errorf("hooks: the status counts %d failed attempts, of %d", got, most)
+	}
+	if len(load.acknowledged) < 200 || happened < 3 {
+		w.t.Errorf("%d steps and %d faults are no load", len(load.acknowledged), happened)
+	}
+}
+
+// startPairs starts two relays of each kind: with handlers, with handlers in transactions, and two processes with a webhook
+// whose receiver fails often.
+func startPairs[Tx any](w *world, open func(size int32) stores[Tx], session func(Tx) session) (plain, hooks *recorder) {
+	w.t.Helper()
+	plain, hooks = newRecorder(), newRecorder()
+	hooks.fail(0.15, w.random)
+	hooks.work = 5 * time.Millisecond
+	url := hooks.serve(w.t)
+	for range 2 {
+		w.runHandler(open(10), relay.Config{Name: "plain"}, plain)
+		runHandlerTx(w, open(20), relay.Config{Name: "effects"}, addEffect("effects", session))
+		w.startRelay(webhookRelay("hooks", url))
+	}
+	return plain, hooks
+}
+
+// disturb lets faults happen until ctx ends, every one of them at least once, a few seconds apart.
+func (w *world) disturb(ctx context.Context, faults []fault) (happened int) {
+	for {
+		f := faults[happened%len(faults)]
+		if happened >= len(faults) {
+			f = faults[w.random.IntN(len(faults))]
+		}
+		select {
+		case <-time.After(time.Duration(1000+w.random.IntN(3000)) * time.Millisecond):
+		case <-ctx.Done():
+			return happened
+		}
+		w.t.Logf("%s: %s", time.Now().Format("15:04:05.000"), f.name)
+		f.happen()
+		happened++
+	}
+}
+
+// operate sends dead letters back until it is stopped.
+func (w *world) operate() (stop func()) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var operator sync.WaitGroup
+	operator.Go(func() {
+		for {
+			select {
+			case <-time.After(2 * time.Second):
+				_ = w.redriveDead(ctx) // the server may be away; the next time it is there
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return sync.OnceFunc(func() {
+		cancel()
+		operator.Wait()
+	})
+}
+
+// checkAcknowledged holds the ledger to what publishers were told: a step that was committed is there.
+func (w *world) checkAcknowledged(ids []string) {
+	w.t.Helper()
+	rows, err := w.db.QueryContext(w.t.Context(), "select id from ledger")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer rows.Close()
+	there := make(map[string]bool)
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			w.t.Fatal(err)
+		}
+		there[id] = true
+	}
+	if err := rows.Err(); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, id := range ids {
+		if !there[id] {
+			w.t.Errorf("step %s was acknowledged and is not in the ledger: the load itself is wrong", id)
+		}
+	}
+}
+
+// TestCrashMariaDB: mariadbd is killed and started again under relays and a consumer. A server that writes its log once a
+// second loses what was committed since, of publishers too.
+func TestCrashMariaDB(t *testing.T) {
+	t.Parallel()
+	for name, late := range map[string]bool{"server at its defaults": false, "log written late": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var settings []string
+			if late {
+				settings = []string{"--innodb-flush-log-at-trx-commit=0"}
+			}
+			m := newMariaWorld(t, settings...)
+			underCrashes(m.world, func(size int32) stores[*sql.Tx] { return m.store(int(size)) }, onMySQL, !late, []fault{
+				{"the server was killed", m.crash},
+			})
+		})
+	}
+}
+
+// TestCrashPostgresBacklog: the server crashes while a webhook, of which every third call fails, receives a backlog and
+// nothing else is committed: no other commit makes the settlements durable. Nothing is lost, overtaken or stays parked.
+func TestCrashPostgresBacklog(t *testing.T) {
+	t.Parallel()
+	const steps = 30
+	p := newPostgresWorld(t, lateLog...)
+	p.writeLate()
+	load := p.newLoad()
+	for range steps {
+		load.publish(accounts)
+	}
+	hooks := newRecorder()
+	hooks.fail(0.3, p.random)
+	hooks.work = 10 * time.Millisecond
+	url := hooks.serve(t)
+	p.startRelay(webhookRelay("hooks", url))
+	during, cancel := context.WithTimeout(t.Context(), loadTime(t, 12*time.Second))
+	defer cancel()
+	p.disturb(during, []fault{{"the server was restarted at once", p.crash}, {"a backend was killed", p.killBackend}})
+	stopOperator := p.operate()
+	defer stopOperator()
+	facts := p.facts()
+	p.awaitDelivered(hooks, "hooks", facts, false)
+	p.checkCounts(p.awaitSettled(p.store(2)), len(facts), "hooks")
+}

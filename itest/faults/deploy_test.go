@@ -1,0 +1,41 @@
+package faults
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/postrider/postrider/relay"
+)
+
+// TestTopicIsAdded: while a new version of a program is rolled out, which takes one topic more, processes of both share the
+// partitions. Nothing of the new topic is skipped, and the order across topics is kept.
+func TestTopicIsAdded(t *testing.T) {
+	t.Parallel()
+	p := newPostgresWorld(t)
+	plain := newRecorder()
+	p.runHandler(p.store(10), relay.Config{Name: "plain", Topics: []string{"a"}, Version: "1"}, plain)
+	load := p.newLoad()
+	load.topic = "a"
+	load.publish(accounts)
+	p.runHandler(p.store(10), relay.Config{Name: "plain", Topics: []string{"a", "b"}, Version: "2"}, plain)
+	store := p.store(2)
+	await(t, "two processes share the partitions", func() string {
+		all, err := statusOf(t.Context(), store)
+		if err != nil {
+			return err.Error()
+		}
+		held := map[string]int{}
+		for _, s := range all["plain"].Partitions {
+			held[s.Owner]++
+		}
+		if len(held) != 2 || held[""] > 0 {
+			return fmt.Sprint(held)
+		}
+		return ""
+	})
+	for _, topic := range []string{"a", "b", "b", "a", "b"} {
+		load.topic = topic
+		load.publish(accounts)
+	}
+	p.awaitDelivered(plain, "plain", p.facts(), false)
+}

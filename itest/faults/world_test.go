@@ -1,0 +1,278 @@
+package faults
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider/itest/crash"
+	"github.com/postrider/postrider/itest/process"
+	"github.com/postrider/postrider/relay"
+)
+
+// world is a server with an outbox and the tables of the load.
+type world struct {
+	t      *testing.T
+	dir    string
+	url    string // of the database, as the binary and the stores take it
+	db     *sql.DB
+	random *rand.Rand
+	relays int // processes of the binary
+	// end is until when everything must have arrived: set when the first check begins.
+	end time.Time
+}
+
+// awaitEnd waits until nothing is left, as all checks together do for up to patience; what is left then is an error.
+func (w *world) awaitEnd(what string, left func() string) {
+	w.t.Helper()
+	if w.end.IsZero() {
+		w.end = time.Now().Add(patience)
+	}
+	if missing := awaitUntil(w.t, w.end, left); missing != "" {
+		w.t.Errorf("waited %s in vain until %s: %s", patience, what, missing)
+	}
+}
+
+func newWorld(t *testing.T, dir, url string) *world {
+	t.Helper()
+	return &world{t: t, dir: dir, url: url, random: seeded(t)}
+}
+
+// testLogger writes warnings to a file that is shown when the test fails.
+func testLogger(t *testing.T) *slog.Logger {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "log")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = f.Close()
+		if b, err := os.ReadFile(path); err == nil && t.Failed() && len(b) > 0 {
+			t.Logf("the log ends:\n%s", b[max(0, len(b)-600):])
+		}
+	})
+	return slog.New(slog.NewTextHandler(f, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
+// postrider runs the binary to its end.
+func (w *world) postrider(args ...string) string {
+	w.t.Helper()
+	out, err := exec.CommandContext(w.t.Context(), program, args...).CombinedOutput()
+	if err != nil {
+		w.t.Fatalf("postrider %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// startRelay starts a process of the binary with one relay, and returns when it works.
+func (w *world) startRelay(settings string) *process.Process {
+	w.t.Helper()
+	w.relays++
+	config := filepath.Join(w.dir, fmt.Sprintf("postrider-%d.yaml", w.relays))
+	if err := os.WriteFile(config, fmt.Appendf(nil, "store: {url: %q}\nrelays:\n%s", w.url, settings), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	p, err := process.Start(w.t.Context(), process.Command{
+		Name: "postrider relay", Path: program, Args: []string{"relay", "--config", config},
+		Log: filepath.Join(w.dir, fmt.Sprintf("relay-%d.log", w.relays)), Ready: "relay works",
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		_ = p.Kill()
+		if w.t.Failed() {
+			w.t.Logf("process %d of the relay wrote:\n%s", p.PID(), p.Tail())
+		}
+	})
+	return p
+}
+
+// runner is a relay or a consumer.
+type runner interface {
+	Run(ctx context.Context) error
+	Ready() error
+}
+
+// run runs a relay or consumer until the test ends, and returns when it works.
+func (w *world) run(r runner) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
+	var running sync.WaitGroup
+	var ended error
+	done := make(chan struct{})
+	running.Go(func() {
+		defer close(done)
+		ended = r.Run(ctx)
+	})
+	w.t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	await(w.t, "it works", func() string {
+		select {
+		case <-done:
+			w.t.Fatalf("Run ended: %v", ended)
+		default:
+		}
+		if err := r.Ready(); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// newRelay makes a relay with defaults that suit tests.
+func (w *world) newRelay(store relay.Store, cfg relay.Config) *relay.Relay {
+	w.t.Helper()
+	cfg.Logger, cfg.StopTimeout = testLogger(w.t), 5*time.Second
+	if cfg.BackoffMax == 0 {
+		cfg.BackoffMax = 500 * time.Millisecond
+	}
+	r, err := relay.New(store, cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+// facts reads the ledger.
+func (w *world) facts() []crash.Fact {
+	w.t.Helper()
+	var facts []crash.Fact
+	await(w.t, "the ledger can be read", func() string {
+		var err error
+		if facts, err = w.readFacts("select account, counter, transaction from ledger"); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	return facts
+}
+
+// effects reads what the handlers of a consumer have done, in order.
+func (w *world) effects(consumer string) ([]crash.Fact, error) {
+	return w.readFacts("select account, counter, transaction from effects where consumer = '" + consumer + "' order by n")
+}
+
+func (w *world) readFacts(text string) (facts []crash.Fact, err error) {
+	rows, err := w.db.QueryContext(w.t.Context(), text)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var f crash.Fact
+		if err := rows.Scan(&f.Account, &f.Counter, &f.Transaction); err != nil {
+			return nil, err
+		}
+		facts = append(facts, f)
+	}
+	return facts, rows.Err()
+}
+
+// awaitEffects waits until a consumer has done all of facts, and holds what it did to them: everything once, in order.
+func (w *world) awaitEffects(consumer string, facts []crash.Fact) {
+	w.t.Helper()
+	var done []crash.Fact
+	w.awaitEnd("the effects of "+consumer+" are complete", func() string {
+		var err error
+		if done, err = w.effects(consumer); err != nil {
+			return err.Error()
+		}
+		if n := missing(facts, done); n > 0 {
+			return fmt.Sprintf("%d of %d are missing", n, len(facts))
+		}
+		return ""
+	})
+	if v := checkOrder(w.t, consumer, facts, done, false); v.Duplicates > 0 {
+		w.t.Errorf("%s: %d effects happened twice", consumer, v.Duplicates)
+	}
+}
+
+// awaitDelivered waits until a recorder has all of facts, and holds what it has to them.
+func (w *world) awaitDelivered(r *recorder, name string, facts []crash.Fact, phantoms bool) {
+	w.t.Helper()
+	w.awaitEnd(name+" has everything", func() string {
+		if n := missing(facts, r.seen()); n > 0 {
+			return fmt.Sprintf("%d of %d are missing", n, len(facts))
+		}
+		return ""
+	})
+	r.check(w.t, name, facts, phantoms)
+}
+
+// statusOf returns the status of the relays and consumers by name.
+func statusOf(ctx context.Context, store relay.StatusStore) (map[string]relay.RelayStatus, error) {
+	s, err := store.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]relay.RelayStatus)
+	for _, r := range s.Relays {
+		out[r.Name] = r
+	}
+	return out, nil
+}
+
+// awaitSettled waits until nothing is undelivered, parked, held or dead in any relay.
+func (w *world) awaitSettled(store relay.StatusStore) map[string]relay.RelayStatus {
+	w.t.Helper()
+	var all map[string]relay.RelayStatus
+	w.awaitEnd("nothing is left undelivered, parked, held or dead", func() string {
+		var err error
+		if all, err = statusOf(w.t.Context(), store); err != nil {
+			return err.Error()
+		}
+		for _, s := range all {
+			if s.Backlog.N+s.Parked.N+s.Held.N+s.Dead.N > 0 {
+				return fmt.Sprintf("%s: backlog %d, parked %d, held %d, dead %d", s.Name, s.Backlog.N, s.Parked.N, s.Held.N, s.Dead.N)
+			}
+		}
+		return ""
+	})
+	return all
+}
+
+// checkCounts holds the counter of delivered messages to what was delivered.
+func (w *world) checkCounts(all map[string]relay.RelayStatus, messages int, relays ...string) {
+	w.t.Helper()
+	for _, name := range relays {
+		if got := all[name].Delivered; got != int64(messages) {
+			w.t.Errorf("%s: the status counts %d messages as delivered, want each of %d once", name, got, messages)
+		}
+	}
+}
+
+// makeTables makes outbox and tables.
+func (w *world) makeTables(tables string) {
+	w.t.Helper()
+	w.postrider("migrate", "up", "--store", w.url)
+	for statement := range strings.SplitSeq(tables, ";") {
+		w.exec(statement)
+	}
+	var rows []string
+	for i := range accounts {
+		rows = append(rows, fmt.Sprintf("(%d, 0)", i))
+	}
+	w.exec("insert into accounts (id, counter) values " + strings.Join(rows, ", "))
+	w.exec("insert into totals (id, total) select id, 0 from accounts")
+}
+
+func (w *world) exec(text string) {
+	w.t.Helper()
+	if _, err := w.db.ExecContext(w.t.Context(), text); err != nil {
+		w.t.Fatalf("%s: %v", text, err)
+	}
+}
