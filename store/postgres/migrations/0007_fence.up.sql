@@ -6,14 +6,6 @@ create table {prefix}relay_partitions (
 );
 insert into {prefix}relay_partitions (relay, partition) select relay, partition from {prefix}leases;
 
--- The incarnation of the server: when it was started, and when it last recovered from a crash (before PostgreSQL 15 that is
--- not known; there the unlogged tables say it alone).
-create function {prefix}incarnation() returns text language sql stable parallel safe as $$
-select (extract(epoch from pg_postmaster_start_time()) * 1000000)::int8::text || '/' || coalesce((extract(epoch from
-    case when current_setting('server_version_num')::int4 >= 150000 then pg_stat_get_bgwriter_stat_reset_time() end)
-    * 1000000)::int8::text, '')
-$$;
-
 -- The right to work on a partition, under a token that its owner made. Unlogged: it ends with the incarnation that granted
 -- it, since recovery from a crash empties the table, and a standby that is promoted never had it. Where a server keeps unlogged
 -- tables, or the rows come from a copy, the incarnation in the row says so. Rows change when a lease is granted or
@@ -27,6 +19,15 @@ create unlogged table {prefix}leases (
     incarnation text not null default '',
     primary key (relay, partition)
 ) with (fillfactor = 50, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0);
+
+-- The incarnation of the server and of this table: when the server was started, when it last recovered from a crash (before
+-- PostgreSQL 15 that is not known; there the unlogged table says it alone), and the table's identity, which is another one
+-- where a dump was restored.
+create function {prefix}incarnation() returns text language sql stable parallel safe as $$
+select (extract(epoch from pg_postmaster_start_time()) * 1000000)::int8::text || '/' || coalesce((extract(epoch from
+    case when current_setting('server_version_num')::int4 >= 150000 then pg_stat_get_bgwriter_stat_reset_time() end)
+    * 1000000)::int8::text, '') || '/' || '{prefix}leases'::regclass::oid::text
+$$;
 
 -- When this incarnation was first used, and whether another server had the outbox before.
 create unlogged table {prefix}incarnations (
