@@ -71,7 +71,7 @@ func (c child) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		store, err := mysqlstore.New(db, mysqlstore.Config{})
+		store, err := mysqlstore.New(db, mysqlstore.Config{IdleTimeout: childLeases})
 		if err != nil {
 			return err
 		}
