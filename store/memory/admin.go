@@ -93,6 +93,9 @@ func (db *database) repartition(n int) {
 	for _, r := range db.relays {
 		r.repartition(n, db.start(relay.FromNow))
 	}
+	for _, d := range db.decisions {
+		d.Partition = postrider.PartitionOf(d.Key, "", n)
+	}
 	for _, l := range db.letters {
 		l.Partition = postrider.PartitionOf(l.Message.Key, l.Message.ID, n)
 	}

@@ -114,12 +114,15 @@ func (db *database) held(name, key string) (int, *parkedSet, *heldRow, error) {
 // RecordDecision implements relay.HeldStore.
 func (s *Store) RecordDecision(ctx context.Context, d relay.Decision) error {
 	_, err := do(ctx, s, "RecordDecision", func(db *database) (struct{}, error) {
+		if db.decision(d.ID) != nil {
+			return struct{}{}, nil
+		}
 		partition, _, _, err := db.held(d.Relay, d.Key)
-		if err != nil || db.decision(d.ID) != nil {
+		if err != nil {
 			return struct{}{}, err
 		}
 		d.Partition, d.State, d.Outcome, d.Count = partition, relay.DecisionOpen, "", 0
-		db.decisions = append(db.decisions, &d)
+		db.decisions = append(db.decisions, &decision{Decision: d})
 		return struct{}{}, nil
 	})
 	if err == nil {
@@ -132,13 +135,19 @@ func (s *Store) RecordDecision(ctx context.Context, d relay.Decision) error {
 func (s *Store) ShowDecision(ctx context.Context, id string) (relay.Decision, error) {
 	return do(ctx, s, "ShowDecision", func(db *database) (relay.Decision, error) {
 		if d := db.decision(id); d != nil {
-			return *d, nil
+			return d.Decision, nil
 		}
 		return relay.Decision{}, fmt.Errorf("decision %s: %w", id, relay.ErrNoDecision)
 	})
 }
 
-func (db *database) decision(id string) *relay.Decision {
+// decision is one with the time when it was done.
+type decision struct {
+	relay.Decision
+	done time.Time
+}
+
+func (db *database) decision(id string) *decision {
 	for _, d := range db.decisions {
 		if d.ID == id {
 			return d
@@ -151,7 +160,7 @@ func (db *database) decision(id string) *relay.Decision {
 func (db *database) openDecisions(name string, partitions []int) (out []relay.Decision) {
 	for _, d := range db.decisions {
 		if d.Relay == name && d.State == relay.DecisionOpen && slices.Contains(partitions, d.Partition) && len(out) < 100 {
-			out = append(out, *d)
+			out = append(out, d.Decision)
 		}
 	}
 	return out
@@ -172,7 +181,8 @@ func (s *Store) Decide(ctx context.Context, name string, lease relay.LeaseRef, i
 		if err := db.untakenKey(name, d.Key); err != nil && !errors.Is(err, relay.ErrNotHeld) {
 			return struct{}{}, err
 		}
-		d.State, d.Outcome = relay.DecisionApplied, db.decide(d, now())
+		d.done = now()
+		d.State, d.Outcome = relay.DecisionApplied, db.decide(&d.Decision, d.done)
 		if d.Outcome != "" {
 			d.State = relay.DecisionRefused
 		}

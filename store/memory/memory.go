@@ -84,7 +84,7 @@ type database struct {
 	locks      map[lock]*Tx
 	lastParked int64 // the sequence that Park or Bury gave last
 
-	decisions []*relay.Decision // in the order of recording
+	decisions []*decision // in the order of recording
 
 	attempts map[string][]attemptRow // by message; nil before the first
 }

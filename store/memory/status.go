@@ -125,6 +125,9 @@ func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maint
 		}
 		db.remove(delivered[:n])
 		db.purgeRedrives(keep.Redrives, at)
+		db.decisions = slices.DeleteFunc(db.decisions, func(d *decision) bool {
+			return d.State != relay.DecisionOpen && at.Sub(d.done) > 24*time.Hour
+		})
 		return relay.Maintained{Dropped: int64(n)}, nil
 	})
 }

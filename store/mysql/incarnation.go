@@ -2,6 +2,7 @@ package mysqlstore
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -56,12 +57,16 @@ func sameServer(a, b string) bool {
 	return one == other
 }
 
-// checkIncarnations refuses a server whose crash would end no lease and lose settlements.
+// checkIncarnations refuses a server whose crash would end no lease and lose settlements. Who has no right to the table, as a
+// publisher, takes no leases.
 func (s *Store) checkIncarnations(ctx context.Context) error {
 	var engine string
 	var flush int
 	t := s.pooled()
 	err := errors.Join(t.get(ctx, incarnationsEngineSQL, nil, &engine), t.get(ctx, flushSQL, nil, &flush))
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
 	if err != nil {
 		return s.cfg.explain("look at the table of incarnations", err)
 	}

@@ -52,6 +52,12 @@ func scanDecision(row pgx.CollectableRow) (d relay.Decision, err error) {
 	return d, row.Scan(&d.ID, &d.Relay, &d.Partition, &d.Key, &d.Verb, &d.MessageID, &d.By, &d.Reason, &d.State, &d.Outcome, &d.Count)
 }
 
+// purgeDecisions removes decisions that were done a day ago, up to 1,000 at a time.
+func (s *Store) purgeDecisions(ctx context.Context) error {
+	_, err := s.pool.Exec(ctx, s.names.expand(purgeDecisionsSQL), int64(1000))
+	return translate("remove decisions that are done", err)
+}
+
 // RecordDecision implements relay.HeldStore.
 func (s *Store) RecordDecision(ctx context.Context, d relay.Decision) error {
 	n, err := s.open(ctx)
