@@ -210,7 +210,7 @@ func TestFenceMigrationKeepsWhatIsThere(t *testing.T) {
 	} {
 		execute(t, db, text)
 	}
-	migrate(6)
+	migrate(sqlite.Latest)
 	s := newStore(t, db, cfg)
 	req := claim(3, time.Hour)
 	got, err := s.Acquire(t.Context(), "r", relay.Owner{ID: "new"}, req)
@@ -224,5 +224,5 @@ func TestFenceMigrationKeepsWhatIsThere(t *testing.T) {
 	if err != nil || delivered != 18 || held != 0 || known != 3 {
 		t.Errorf("after the way down: %d delivered, %d leases, %d partitions, %v", delivered, held, known, err)
 	}
-	migrate(6)
+	migrate(sqlite.Latest)
 }

@@ -22,13 +22,13 @@ const (
 	setPartitionsSQL = `UPDATE {prefix}meta SET value = ? WHERE name = 'partitions'`
 	// ?1 partitions, as JSON, ?2 the incarnation. Every cursor goes to the end of the log; a consumer's is beyond it and stays
 	// there. The numbers of settlements go on from the highest that the relay has had. Partition 0 takes over the counters.
-	renewCursorsSQL = `INSERT INTO {prefix}cursors (relay, partition, position, number, delivered, failed, settled_at, leased, incarnation)
+	renewCursorsSQL = `INSERT INTO {prefix}cursors (relay, partition, position, number, delivered, failed, settled_at, incarnation)
 		SELECT relay, p.value, max(r.position, (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = '{prefix}log')),
-			r.number, iif(p.value = 0, r.delivered, 0), iif(p.value = 0, r.failed, 0), r.settled_at, 1, ?2
+			r.number, iif(p.value = 0, r.delivered, 0), iif(p.value = 0, r.failed, 0), r.settled_at, ?2
 		FROM (SELECT relay, max(position) AS position, max(number) AS number, sum(delivered) AS delivered, sum(failed) AS failed,
 			max(settled_at) AS settled_at FROM {prefix}cursors GROUP BY relay) r, json_each(?1) p WHERE true
 		ON CONFLICT (relay, partition) DO UPDATE SET position = excluded.position, owner = '', token = '',
-			incarnation = excluded.incarnation, leased = 1, number = excluded.number, content = x'', delivered = excluded.delivered, failed = excluded.failed, settled_at = excluded.settled_at`
+			incarnation = excluded.incarnation, number = excluded.number, content = x'', delivered = excluded.delivered, failed = excluded.failed, settled_at = excluded.settled_at`
 	dropCursorsSQL = `DELETE FROM {prefix}cursors WHERE partition >= ?`
 
 	// SQLite has no MD5, so keys are read and partitions written in pages. %s is a table.

@@ -22,11 +22,11 @@ const (
 	// Those of other relays stay: they tell since when there is no process.
 	forgetSQL = `DELETE FROM {prefix}relays WHERE relay = ? AND alive_until <= ?`
 	aliveSQL  = `SELECT count(*) FROM {prefix}relays WHERE relay = ? AND member AND alive_until > ?`
-	// The holder of a lease that holds; nobody's otherwise. ?2 is the incarnation, ?3 now.
-	viewSQL = `SELECT c.partition, coalesce(o.owner, ''), iif(o.owner IS NULL, '', c.token)
-		FROM {prefix}cursors c LEFT JOIN {prefix}relays o ON o.relay = c.relay AND o.owner = c.owner AND o.alive_until > ?3
+	// The leases that hold. ?2 is the incarnation, ?3 now.
+	viewSQL = `SELECT c.partition, o.owner, c.token
+		FROM {prefix}cursors c JOIN {prefix}relays o ON o.relay = c.relay AND o.owner = c.owner AND o.alive_until > ?3
 			AND c.incarnation IN ('', ?2)
-		WHERE c.relay = ?1 AND c.leased ORDER BY c.partition`
+		WHERE c.relay = ?1 ORDER BY c.partition`
 )
 
 // Heartbeat implements relay.LeaseStore.
@@ -75,7 +75,7 @@ const (
 	lostIsFreeSQL = `SELECT NOT EXISTS (SELECT 1 FROM {prefix}relays WHERE relay = ?1 AND owner <> ?2 AND alive_until > ?3)
 		OR (` + beganAtSQL + `) + (SELECT max(ttl) FROM {prefix}relays WHERE relay = ?1) <= ?3`
 	// ?6 now, ?7 whether a lease that was lost is free. See relay.LeaseStore for who gets what.
-	acquireSQL = `UPDATE {prefix}cursors SET owner = ?3, token = ?4, incarnation = ?5, leased = 1
+	acquireSQL = `UPDATE {prefix}cursors SET owner = ?3, token = ?4, incarnation = ?5
 		WHERE relay = ?1 AND partition = ?2 AND iif(incarnation IN ('', ?5),
 			owner IN ('', ?3) OR NOT EXISTS (SELECT 1 FROM {prefix}relays o
 				WHERE o.relay = ?1 AND o.owner = {prefix}cursors.owner AND o.alive_until > ?6),

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"slices"
 
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/relay"
@@ -13,7 +12,7 @@ import (
 const (
 	knownSQL = `SELECT relay FROM {prefix}cursors UNION SELECT relay FROM {prefix}relays ORDER BY relay`
 	// ?2 is the incarnation, ?3 now. A lease that does not hold has no owner.
-	cursorsSQL = `SELECT c.partition, coalesce(o.owner, ''), coalesce(o.alive_until, 0), c.leased, c.number, c.position, c.settled_at,
+	cursorsSQL = `SELECT c.partition, coalesce(o.owner, ''), coalesce(o.alive_until, 0), c.number, c.position, c.settled_at,
 			c.delivered, c.failed
 		FROM {prefix}cursors c LEFT JOIN {prefix}relays o ON o.relay = c.relay AND o.owner = c.owner AND o.alive_until > ?3
 			AND c.incarnation IN ('', ?2)
@@ -57,13 +56,10 @@ func (s *Store) Status(ctx context.Context) (relay.Status, error) {
 }
 
 func (t txn) relayStatus(ctx context.Context, r *relay.RelayStatus) error {
-	leased := make(map[int]bool)
 	err := t.each(ctx, cursorsSQL, []any{r.Name, t.s.incarnation.text, t.now}, func(rows *sql.Rows) error {
 		var p relay.PartitionStatus
 		var until, settled, delivered, failed int64
-		var ever bool
-		err := rows.Scan(&p.Partition, &p.Owner, &until, &ever, &p.Settlements, &p.Position, &settled, &delivered, &failed)
-		leased[p.Partition] = ever
+		err := rows.Scan(&p.Partition, &p.Owner, &until, &p.Settlements, &p.Position, &settled, &delivered, &failed)
 		if p.Owner != "" {
 			p.LeaseLeft = micros(until - t.now)
 		}
@@ -81,7 +77,6 @@ func (t txn) relayStatus(ctx context.Context, r *relay.RelayStatus) error {
 			return err
 		}
 	}
-	r.Partitions = slices.DeleteFunc(r.Partitions, func(p relay.PartitionStatus) bool { return !leased[p.Partition] })
 	var parked, held, dead int64
 	var oldestParked, oldestDead sql.Null[int64]
 	err = t.get(ctx, exceptionsSQL, []any{r.Name}, &parked, &oldestParked, &held, &dead, &oldestDead)

@@ -2,11 +2,9 @@
 ALTER TABLE {prefix}cursors ADD COLUMN token TEXT NOT NULL DEFAULT ''; -- '': none
 -- '': granted, or released, before this migration.
 ALTER TABLE {prefix}cursors ADD COLUMN incarnation TEXT NOT NULL DEFAULT '';
-ALTER TABLE {prefix}cursors ADD COLUMN leased INTEGER NOT NULL DEFAULT 0; -- ever
 -- The number of the last settlement that was applied, and the SHA-256 sum of what it said.
 ALTER TABLE {prefix}cursors ADD COLUMN number INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE {prefix}cursors ADD COLUMN content BLOB NOT NULL DEFAULT x'';
-UPDATE {prefix}cursors SET leased = epoch > 0;
 ALTER TABLE {prefix}cursors DROP COLUMN epoch;
 ALTER TABLE {prefix}cursors DROP COLUMN lease_until;
 
