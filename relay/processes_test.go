@@ -28,7 +28,7 @@ const (
 
 // TestModelOfProcesses compares random histories with what the promises say must come out. Up to three processes of a relay
 // start, stop and crash; the store is slow, fails, and loses answers; handlers or a broker fail in every way they can;
-// transactions commit late and roll back; operators intervene; memory is short. Then the faults stop, and everything must
+// transactions commit late and roll back; the database crashes and loses its last settlements; operators intervene; memory is short. Then the faults stop, and everything must
 // come to rest (see history.verdict).
 //
 // A failed history prints its seed. The same seed gives the same decisions; how goroutines interleave is up to the machine.
@@ -112,7 +112,7 @@ type process struct {
 func newHistory(t *testing.T, seed uint64) *history {
 	c := newChance(seed, 0)
 	h := &history{
-		bundle: &bundle{t: t, store: memory.New(memory.Config{Partitions: 3})},
+		bundle: &bundle{t: t, store: memory.New(memory.Config{Partitions: 3, Unsynced: 20})},
 		chance: c, storeChance: newChance(seed, 1), destChance: newChance(seed, 2),
 		faults: pick(c, 0, 0.05, 0.3, 0.6), operators: c.oneIn(2), record: newRecord(),
 	}
@@ -154,6 +154,8 @@ func (h *history) act() {
 			h.down.Store(!h.down.Load())
 		case x >= 70 && x < 85 && h.operators:
 			h.operate()
+		case x >= 85 && x < 88 && !h.once:
+			h.note("the database crashes, and loses %d settlements", h.store.CrashLosing(h.chance.int(10)))
 		}
 		h.store.Wake()
 	}
