@@ -126,3 +126,48 @@ func decideWithin(b *bundle, key string, limit time.Duration) error {
 	_, err := held.Decide(ctx, b.store, relay.Decision{Relay: "r", Key: key, Verb: relay.VerbDead, By: "op", Reason: "decided"})
 	return err
 }
+
+// TestRefusedCommitKeepsCounts: a transaction takes along that another message was delivered, and is refused.
+func TestRefusedCommitKeepsCounts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		keys := keysIn(0, 2)
+		refused, again := false, false
+		underWay, goOn := make(chan struct{}), make(chan struct{})
+		store := &commits{Store: b.store, ask: func(s relay.Settlement) error {
+			if s.Number > 0 && len(s.Removed) > 0 && !refused {
+				refused = true
+				return relay.ErrNotParked
+			}
+			return nil
+		}}
+		r := b.relayOn(store, relay.Config{AttemptTimeout: -1, LeaseTTL: 15 * time.Minute})
+		handleTx(t, r, func(m *postrider.Message) error {
+			switch {
+			case m.Key == keys[0] && !again:
+				again = true
+				return postrider.Snooze(20 * time.Second)
+			case m.Key == keys[1] && !refused:
+				close(underWay)
+				<-goOn
+			}
+			return nil
+		})
+		b.start(r)
+		delayed := b.msg(keys[1])
+		delayed.DeliverAfter = 10 * time.Second
+		b.publish(b.msg(keys[0]), delayed)
+		<-underWay
+		pass(time.Minute) // the other is delivered
+		close(goOn)
+		pass(time.Minute)
+		if !refused {
+			t.Fatal("no commit was refused; the test shows nothing")
+		}
+		if st := b.status(); st.Delivered != 2 {
+			t.Errorf("%d delivered, want 2", st.Delivered)
+		}
+		b.wantNothingLeft(r)
+	})
+}
