@@ -38,6 +38,7 @@ func (r *Relay) inMemory() int { return r.fresh.messages + r.aside.messages }
 // recorded counts one outcome and wakes the settler.
 func (r *Relay) recorded(p *partition) {
 	p.count++
+	p.outcomes++
 	r.unsettled++
 	if r.unsettled == 1 || r.unsettled >= r.cfg.SettleBatch {
 		signal(r.settleWake)

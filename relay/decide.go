@@ -47,8 +47,8 @@ func (r *Relay) prepareDecision(d *Decision, parts []*partition) (_ *partition, 
 		return nil, false
 	}
 	h := p.held[d.Key]
-	if h == nil {
-		return p, true // nothing of the key is in memory
+	if h == nil { // nothing of the key is in memory
+		return p, r.callsOut[work{key: d.Key}] == 0
 	}
 	if !h.deciding {
 		h.deciding = true
@@ -61,12 +61,8 @@ func (r *Relay) prepareDecision(d *Decision, parts []*partition) (_ *partition, 
 		return p, false
 	}
 	if h.decideAfter == 0 {
-		h.decideAfter = p.stored
-		if p.sending {
-			h.decideAfter++
-		}
+		h.decideAfter = p.outcomes
 		if p.count > 0 {
-			h.decideAfter++
 			signal(r.settleWake)
 		}
 	}

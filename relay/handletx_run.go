@@ -180,7 +180,7 @@ func (r *Relay) committed(batch []*item, s *sent, released []string, err error) 
 		r.unsettled -= s.count
 		r.taken(p)
 	case errors.Is(err, ErrNotParked): // an operator's decision counts; what was done for the message is undone
-		r.restore(s)
+		r.restore(s, len(batch))
 		for _, it := range batch {
 			delete(p.busy, it.seq)
 			r.ended(it)
@@ -220,8 +220,8 @@ func (r *Relay) took(batch []*item, s *sent, released []string) {
 	r.settled(r.stored(s, released))
 }
 
-// restore takes back what a transaction that was not committed took along.
-func (r *Relay) restore(s *sent) {
+// restore takes back what a transaction of some messages that was not committed took along.
+func (r *Relay) restore(s *sent, messages int) {
 	p, t := s.partition, s.settlement
 	if s.count == 0 {
 		return
@@ -230,6 +230,7 @@ func (r *Relay) restore(s *sent) {
 	n.Parked, n.Dead = append(t.Parked, n.Parked...), append(t.Dead, n.Dead...)
 	n.Held, n.Release = append(t.Held, n.Held...), append(t.Release, n.Release...)
 	n.FailedCount += t.FailedCount
+	n.DeliveredCount += t.DeliveredCount - int64(messages)
 	p.count += s.count
 }
 

@@ -53,6 +53,7 @@ func (r *Relay) beat(ctx context.Context) time.Duration {
 	}
 	free, surplus, stray := r.renewed(view, asked)
 	if len(stray) > 0 { // leases whose grant was never heard of
+		r.forgetClaims(stray)
 		_ = r.store.Release(bounded, r.cfg.Name, stray) // tried again with the next beat
 	}
 	r.giveUp(surplus)
@@ -72,6 +73,16 @@ func (r *Relay) beat(ctx context.Context) time.Duration {
 		return r.cfg.LeaseTTL / 10 // to find out in time that another has died
 	}
 	return normal
+}
+
+// forgetClaims forgets what this process had of partitions that it gives back: others may lease them from now on.
+func (r *Relay) forgetClaims(leases []LeaseRef) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range leases {
+		delete(r.resume, l.Partition)
+		delete(r.claims, l.Partition) // a release that arrives late is not to end a later lease
+	}
 }
 
 // abandon drops every lease and ends the relay: the database is not the one that they were granted in.

@@ -150,6 +150,17 @@ func (l *line) Settle(ctx context.Context, name string, all []relay.Settlement) 
 	})
 }
 
+func (l *line) CommitSettled(ctx context.Context, tx *memory.Tx, name string, s relay.Settlement) ([]string, error) {
+	released, err := through(l, func() ([]string, error) {
+		released, err := l.Store.CommitSettled(ctx, tx, name, s)
+		l.h.parks(&s)
+		l.h.note("transaction with settlement %d of partition %d up to %d: delivered %v, removed %v: %v",
+			s.Number, s.Partition, s.Cursor.Position, s.Delivered, s.Removed, err)
+		return released, err
+	})
+	return released, errors.Join(err, l.Rollback(context.WithoutCancel(ctx), tx)) // of what was committed it does nothing
+}
+
 func recordIDs(records []relay.Record) string {
 	var out strings.Builder
 	for _, r := range records {

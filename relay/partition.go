@@ -48,7 +48,8 @@ type partition struct {
 	// sending: a settlement is under way, or waits to be repeated; then it is repeat.
 	sending     bool
 	repeat      *sent
-	stored      uint64 // settlements that were answered
+	outcomes    uint64 // how many there were; stored of them are recorded
+	stored      uint64
 	lastSettled time.Time
 }
 
@@ -63,8 +64,8 @@ type held struct {
 	heads int
 	// releasing: its release is asked for and not answered.
 	releasing bool
-	// deciding: an operator's decision about the key is to be applied, once everything is recorded that was settled up to the
-	// partition's stored settlement decideAfter. Nothing of the key starts until then.
+	// deciding: an operator's decision about the key is to be applied, once decideAfter outcomes of the partition are recorded, those
+	// that there were when the last work on the key ended. Nothing of the key starts until then.
 	deciding    bool
 	decideAfter uint64
 }

@@ -28,7 +28,7 @@ const (
 
 // TestModelOfProcesses compares random histories with what the promises say must come out. Up to three processes of a relay
 // start, stop and crash; the store is slow, fails, and loses answers; handlers or a broker fail in every way they can;
-// transactions commit late and roll back; operators intervene; memory is short. Then the faults stop, and everything must
+// transactions commit late and roll back; the database crashes and loses its last settlements; operators intervene; memory is short. Then the faults stop, and everything must
 // come to rest (see history.verdict).
 //
 // A failed history prints its seed. The same seed gives the same decisions; how goroutines interleave is up to the machine.
@@ -90,6 +90,7 @@ type history struct {
 	once      bool    // the store has no faults, and processes end in order, so that nothing may be delivered twice
 	calm      bool    // moreover there is one process, and its store is quick
 	operators bool    // there are operators who intervene
+	tx        bool    // handlers have transactions, in which each has an effect
 	faults    float64 // how often an operation of the store fails
 	cfg       relay.Config
 
@@ -112,7 +113,7 @@ type process struct {
 func newHistory(t *testing.T, seed uint64) *history {
 	c := newChance(seed, 0)
 	h := &history{
-		bundle: &bundle{t: t, store: memory.New(memory.Config{Partitions: 3})},
+		bundle: &bundle{t: t, store: memory.New(memory.Config{Partitions: 3, Unsynced: 20})},
 		chance: c, storeChance: newChance(seed, 1), destChance: newChance(seed, 2),
 		faults: pick(c, 0, 0.05, 0.3, 0.6), operators: c.oneIn(2), record: newRecord(),
 	}
@@ -133,6 +134,8 @@ func newHistory(t *testing.T, seed uint64) *history {
 	}
 	if c.oneIn(3) {
 		h.cfg.Publisher, h.cfg.MaxBatch = publisherFunc(h.receive), pick(c, 1, 3, 100)
+	} else if h.tx = c.oneIn(2); h.tx {
+		h.cfg.Topics, h.cfg.TxBatch = []string{"t"}, pick(c, 1, 3, 100)
 	}
 	return h
 }
@@ -154,6 +157,8 @@ func (h *history) act() {
 			h.down.Store(!h.down.Load())
 		case x >= 70 && x < 85 && h.operators:
 			h.operate()
+		case x >= 85 && x < 88 && !h.once:
+			h.note("the database crashes, and loses %d settlements", h.store.CrashLosing(h.chance.int(10)))
 		}
 		h.store.Wake()
 	}
@@ -163,7 +168,12 @@ func (h *history) act() {
 func (h *history) startProcess() {
 	l := &line{Store: h.store, h: h, tokens: make(map[int]string)}
 	r := h.relayOn(l, h.cfg)
-	if h.cfg.Publisher == nil {
+	switch {
+	case h.tx:
+		if err := relay.HandleTxFunc(r, "t", h.handleTx); err != nil {
+			h.t.Fatal(err)
+		}
+	case h.cfg.Publisher == nil:
 		handle(h.t, r, h.handle)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -171,6 +181,35 @@ func (h *history) startProcess() {
 	go func() { p.done <- r.Run(ctx) }()
 	h.processes = append(h.processes, p)
 	h.note("process %s starts", r.Owner().ID)
+}
+
+// handleTx has an effect: a message on another topic.
+func (h *history) handleTx(ctx context.Context, tx *memory.Tx, m *postrider.Message) error {
+	if err := h.handle(ctx, m); err != nil {
+		return err
+	}
+	return h.store.Insert(ctx, tx, []*postrider.Message{{ID: m.ID, Type: "effect", Topic: "effects", Time: time.Now()}})
+}
+
+// effects counts the effects of each message.
+func (h *history) effects() map[string]int {
+	out := make(map[string]int)
+	for p := range 3 {
+		batches, err := h.store.Fetch(h.t.Context(), "", relay.FetchRequest{
+			Partitions: []relay.FetchPartition{{LeaseRef: relay.LeaseRef{Partition: p}}}, Limit: 1_000_000, MaxBytes: 1 << 30,
+		})
+		if err != nil {
+			h.t.Fatalf("read the log: %v", err)
+		}
+		for _, b := range batches {
+			for _, rec := range b.Records {
+				if rec.Message.Topic == "effects" {
+					out[rec.Message.ID]++
+				}
+			}
+		}
+	}
+	return out
 }
 
 // endProcess stops a process, or lets it crash: it works on for a minute, as one that was cut off does, but nothing of it

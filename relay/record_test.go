@@ -127,15 +127,18 @@ func (h *history) verdict() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	died := h.letters()
-	known := make(map[string]bool)
+	known, effects := make(map[string]bool), h.effects()
 	for _, key := range slices.Sorted(maps.Keys(h.published)) {
 		for _, id := range h.published[key] {
 			known[id] = true
+			if n := effects[id]; h.tx && (n > 1 || n == 0 && died[id] == 0) {
+				h.t.Errorf("message %s of key %q has had %d effects, and has %d dead letters", id, key, n, died[id])
+			}
 			if h.times[id] == 0 && died[id] == 0 {
 				h.t.Errorf("lost: message %s of key %q was committed, and is neither delivered nor dead", id, key)
 			}
 			// A process may end before it has read from the log what it got from those parked; then the next one reads it there.
-			if h.once && h.times[id] > 1 && died[id] == 0 && !h.inherited[id] {
+			if h.once && !h.tx && h.times[id] > 1 && died[id] == 0 && !h.inherited[id] {
 				h.t.Errorf("twice: message %s of key %q was delivered %d times, and nothing had failed", id, key, h.times[id])
 			}
 		}

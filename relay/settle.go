@@ -191,7 +191,7 @@ func (r *Relay) stored(b *sent, released []string) time.Duration {
 		return -1
 	}
 	p.sending, p.lastSettled, p.recorded, p.number = false, time.Now(), b.upTo, s.Number
-	p.stored++
+	p.stored += uint64(b.count)
 	soonest := r.recordedParked(p, s)
 	for _, key := range s.Release {
 		r.released(p, key, slices.Contains(released, key))

@@ -99,6 +99,9 @@ func (db *database) repartition(n int) {
 	for _, l := range db.letters {
 		l.Partition = postrider.PartitionOf(l.Message.Key, l.Message.ID, n)
 	}
+	for _, d := range db.decisions {
+		d.Partition = postrider.PartitionOf(d.Key, "", n)
+	}
 }
 
 // repartition moves what is put aside to its new partitions and every cursor to the end of the log; that of a consumer is
@@ -180,5 +183,6 @@ func (db *database) forget(name, by, reason string, discard bool, at time.Time) 
 		l.close(deadletter.Discarded, by, reason, at)
 	}
 	delete(db.relays, name)
+	db.decisions = slices.DeleteFunc(db.decisions, func(d *relay.Decision) bool { return d.Relay == name })
 	return len(open), nil
 }

@@ -187,15 +187,6 @@ func (db *database) lease(name string, l relay.LeaseRef) *cursorState {
 	return c
 }
 
-// Crash begins a new incarnation of the database, as when a server crashes and recovers: every lease ends. What was
-// committed stays.
-func (s *Store) Crash() {
-	s.db.mu.Lock()
-	defer s.db.mu.Unlock()
-	s.db.incarnation++
-	s.db.began = now()
-}
-
 // Leave implements relay.LeaseStore.
 func (s *Store) Leave(ctx context.Context, name string, owner relay.Owner) error {
 	_, err := do(ctx, s, "Leave", func(db *database) (struct{}, error) {

@@ -35,6 +35,8 @@ type Config struct {
 	// answer, as when a connection breaks between the commit and the answer. It is called without a lock held and may block
 	// or call the store.
 	Fault func(op string, done bool) error
+	// Unsynced is how many of the last settlements CrashLosing can lose. Default: none.
+	Unsynced int
 }
 
 // Store is an outbox in memory with everything that relays and operators keep about it. It is safe for concurrent use.
@@ -69,6 +71,7 @@ type database struct {
 	// incarnation counts the times that the database began, the last one at began.
 	incarnation int
 	began       time.Time
+	unsynced    []func() // undo the last settlements, oldest first
 
 	nextXID uint64
 	active  map[uint64]bool // transactions that wrote and have not ended
@@ -143,6 +146,9 @@ func do[T any](ctx context.Context, s *Store, op string, f func(*database) (T, e
 		b, waits := err.(*blocked)
 		if waits {
 			err = b.begin()
+		}
+		if err == nil && !waits {
+			s.db.synced(op)
 		}
 		s.db.mu.Unlock()
 		if waits && err == nil {

@@ -13,7 +13,6 @@ import (
 // Settle implements relay.LogStore. Delivered needs nothing here: the cursor says it.
 func (s *Store) Settle(ctx context.Context, name string, settlements []relay.Settlement) (relay.Settled, error) {
 	return do(ctx, s, "Settle", func(db *database) (relay.Settled, error) {
-		at := now()
 		for _, st := range settlements { // who waits has changed nothing
 			if err := db.untakenSettlement(name, st); err != nil {
 				return relay.Settled{}, err
@@ -21,7 +20,7 @@ func (s *Store) Settle(ctx context.Context, name string, settlements []relay.Set
 		}
 		var out relay.Settled
 		for _, st := range settlements {
-			released, err := db.settleOne(name, st, at)
+			released, err := s.settleUndoably(name, st)
 			switch {
 			case errors.Is(err, relay.ErrLeaseLost):
 				out.Lost = append(out.Lost, st.Partition)

@@ -21,6 +21,7 @@ var adminTests = []test{
 	{name: "RepartitionRefusesWhileSomethingIsUndelivered", run: repartitionRefusesUndelivered},
 	{name: "RepartitionRefusesWhileATransactionIsOpen", run: repartitionRefusesOpen, late: true},
 	{name: "RepartitionFencesWhoSleptThroughIt", run: repartitionFences},
+	{name: "RepartitionMovesDecisions", run: repartitionMovesDecisions},
 	{name: "ForgottenRelayKeepsNothingInTheLog", run: forgottenKeepsNothing},
 	{name: "ForgetRefusesWhatIsInUse", run: forgetRefuses},
 	{name: "ForgetDiscardsOnTheRecord", run: forgetDiscards},
@@ -298,6 +299,7 @@ func forgetDiscards(e *env) {
 	dead := w.bury("rejected", e.message("order/2"))
 	other.bury("rejected", e.message("order/3"))
 	w.leave()
+	e.must(e.RecordDecision(e.ctx, relay.Decision{ID: "d", Relay: "r", Key: "order/1", Verb: relay.VerbRetry, By: "olga"}), "record a decision")
 	n, err := e.ForgetRelay(e.ctx, "r", "olga", "moved to another broker", true)
 	if e.must(err, "forget"); n != 4 {
 		e.t.Errorf("%d discarded, want 4", n)
@@ -314,8 +316,25 @@ func forgetDiscards(e *env) {
 	if len(letters) == 4 && len(letters[1].History) == 0 && len(letters[3].History) == 0 {
 		e.t.Error("the history of what was parked is lost")
 	}
+	if _, err := e.ShowDecision(e.ctx, "d"); !errors.Is(err, relay.ErrNoDecision) {
+		e.t.Errorf("a decision about a key of the relay that was forgotten: %v, want %v", err, relay.ErrNoDecision)
+	}
 	if len(e.held("")) != 0 || len(e.letters(deadletter.Filter{})) != 1 {
 		e.t.Errorf("held keys %+v, open letters %v; want none, and those of the other relay", e.held(""), e.letterIDs(deadletter.Filter{}))
+	}
+}
+
+// repartitionMovesDecisions: an operator's decision is not applied yet when the number of partitions changes.
+func repartitionMovesDecisions(e *env) {
+	w := e.worker("r", "a")
+	w.hold("order/1", 1, time.Hour)
+	w.settleRead()
+	w.leave()
+	e.must(e.RecordDecision(e.ctx, relay.Decision{ID: "d", Relay: "r", Key: "order/1", Verb: relay.VerbRetry, By: "olga"}), "record a decision")
+	e.repartition(11)
+	d, err := e.ShowDecision(e.ctx, "d")
+	if want := postrider.PartitionOf("order/1", "", 11); err != nil || d.Partition != want || d.State != relay.DecisionOpen {
+		e.t.Errorf("decision after the change: %+v, %v; want it open in partition %d", d, err, want)
 	}
 }
 

@@ -1,0 +1,87 @@
+package memory
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/postrider/postrider/relay"
+)
+
+// Crash begins a new incarnation of the database, as when a server crashes and recovers: every lease ends. What was
+// committed stays.
+func (s *Store) Crash() { s.CrashLosing(0) }
+
+// CrashLosing is a Crash that loses up to n of the last settlements, as a server does that had not written them to disk. It
+// loses none of those before the last change that waits for the disk, such as that of an operator, or which are more than
+// Config.Unsynced back; messages that were published stay in any case.
+func (s *Store) CrashLosing(n int) (lost int) {
+	s.db.mu.Lock()
+	defer s.db.mu.Unlock()
+	s.db.incarnation++
+	s.db.began = now()
+	for ; lost < n && len(s.db.unsynced) > 0; lost++ {
+		last := len(s.db.unsynced) - 1
+		s.db.unsynced[last]()
+		s.db.unsynced = s.db.unsynced[:last]
+	}
+	return lost
+}
+
+// synced notes that all before an operation is on disk, unless the operation does not wait for that. Here publishing does not
+// either, so that a crash can lose more settlements than it can in a real database.
+func (db *database) synced(op string) {
+	switch op {
+	case "Settle", "Heartbeat", "Acquire", "Release", "Leave", "Begin", "Insert", "InsertUndecodable", "Written", "Commit",
+		"Rollback", "Partitions", "Fetch", "Due", "Aside", "FindHeld", "FindParked", "ListHeld", "ShowHeld", "ShowDecision",
+		"ListDead", "ShowDead", "CountDead", "Status":
+	default:
+		db.unsynced = nil
+	}
+}
+
+// undoable remembers how to undo a settlement that is about to be applied.
+func (s *Store) undoable(name string, partition int) (undo func()) {
+	db := s.db
+	if s.cfg.Unsynced <= 0 {
+		return nil
+	}
+	r := db.relay(name)
+	c, latest, letters := *r.cursors[partition], maps.Clone(r.latest), len(db.letters)
+	parked := r.parked[partition].copy()
+	return func() {
+		now := r.cursors[partition]
+		now.cursor, now.number, now.content, now.settled = c.cursor, c.number, c.content, c.settled
+		now.delivered, now.failed = c.delivered, c.failed
+		r.parked[partition], r.latest, db.letters = parked, latest, db.letters[:letters:letters]
+	}
+}
+
+func (p *parkedSet) copy() *parkedSet {
+	out := &parkedSet{
+		rows: maps.Clone(p.rows), held: make(map[string]*heldRow, len(p.held)),
+		waiting: make(map[string][]*parkedRow, len(p.waiting)), timed: maps.Clone(p.timed),
+	}
+	for key, h := range p.held {
+		c := *h
+		out.held[key] = &c
+	}
+	for key, w := range p.waiting {
+		out.waiting[key] = slices.Clone(w)
+	}
+	return out
+}
+
+// settleUndoably is settleOne that a crash can undo.
+func (s *Store) settleUndoably(name string, st relay.Settlement) ([]string, error) {
+	db := s.db
+	var undo func()
+	if db.check(st) == nil && db.lease(name, relay.LeaseRef{Partition: st.Partition, Token: st.Token}) != nil {
+		undo = s.undoable(name, st.Partition)
+	}
+	released, err := db.settleOne(name, st, now())
+	if err == nil && undo != nil {
+		db.unsynced = append(db.unsynced, undo)
+		db.unsynced = db.unsynced[max(0, len(db.unsynced)-s.cfg.Unsynced):]
+	}
+	return released, err
+}
