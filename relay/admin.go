@@ -30,7 +30,7 @@ const MaxPartitions = 1024
 type Administrator interface {
 	// Repartition changes the number of partitions to n, from 1 to MaxPartitions, keeping the order of every key: every
 	// message in the log, every parked message, held key and dead letter goes to the partition that
-	// postrider.PartitionOf gives it among n, and every relay stands at the end of the log, with epochs above all before.
+	// postrider.PartitionOf gives it among n, every relay goes to the end of the log, and every lease ends.
 	// Publishers wait meanwhile, and then write for the new number without being restarted. A relay process that has slept
 	// through it fails with ErrRepartitioned until it is restarted. Errors: ErrAlive, ErrUndelivered, ErrInUse (on SQLite
 	// sqlite.ErrBusy).

@@ -25,14 +25,14 @@ func Example() {
 	store := must(sqlite.New(db, sqlite.Config{}))
 	shop := must(outbox.New(store, outbox.Config{Source: "shop"}))
 
-	// Both are there, the order and the message, or neither is.
+	// The order and the message are both committed, or neither is.
 	must(shop.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		must(tx.ExecContext(ctx, "INSERT INTO orders VALUES (42)"))
 		_, err := shop.Publish(ctx, tx, must(OrderPlaced.New(Order{Number: 42})))
 		return err
 	}))
 
-	// It reaches the handler, in order for each key, also when this process ends in between.
+	// It reaches the handler, in order for each key, even if this process ends in between.
 	shipping := must(relay.New(store, relay.Config{Name: "shipping"}))
 	must("", relay.Handle(shipping, OrderPlaced, func(_ context.Context, m postrider.Typed[Order]) error {
 		fmt.Println("ship order", m.Data.Number)

@@ -93,9 +93,6 @@ func (db *database) repartition(n int) {
 	for _, r := range db.relays {
 		r.repartition(n, db.start(relay.FromNow))
 	}
-	for _, d := range db.decisions {
-		d.Partition = postrider.PartitionOf(d.Key, "", n)
-	}
 	for _, l := range db.letters {
 		l.Partition = postrider.PartitionOf(l.Message.Key, l.Message.ID, n)
 	}
@@ -183,6 +180,6 @@ func (db *database) forget(name, by, reason string, discard bool, at time.Time) 
 		l.close(deadletter.Discarded, by, reason, at)
 	}
 	delete(db.relays, name)
-	db.decisions = slices.DeleteFunc(db.decisions, func(d *relay.Decision) bool { return d.Relay == name })
+	db.decisions = slices.DeleteFunc(db.decisions, func(d *decision) bool { return d.Relay == name })
 	return len(open), nil
 }

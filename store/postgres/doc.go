@@ -79,10 +79,30 @@
 // # What is written
 //
 // A settlement that only moves cursors inserts a row per partition and deletes the one before; messages are not touched.
-// Parked messages and dead letters are copied from the log inside the database. All of it is fenced by locking the lease's
-// row and comparing owner and epoch, in the order of the partitions so that nobody waits in a circle, and committed without
-// waiting for the disk: the write-ahead log keeps the order, so what a crash can lose is always the end, and lost
-// settlements mean messages delivered again.
+// Parked messages and dead letters are copied from the log inside the database. None of it waits for the disk: the write-ahead log
+// keeps the order of commits, so a crash loses the last settlements as a whole, and what they recorded is delivered again. The fence
+// sees to it that no process goes on from what was lost.
+//
+// # The fence
+//
+// The table of leases is UNLOGGED: recovery from a crash empties it, and a standby that is promoted has no rows in it. Where a
+// server keeps unlogged tables all the same, or the rows come from a dump or a copy, each row says under which incarnation it was
+// granted: {prefix}incarnation() has the start of the postmaster, the reset of the background writer's statistics (from PostgreSQL 15;
+// recovery resets them, the end of one backend included, which does not change the start) and the identity of the table. A lease holds
+// if its row has the caller's token and the present incarnation.
+//
+// Every settlement and every transaction of a handler locks the rows of its leases FOR KEY SHARE, in the order of the partitions, and
+// moves the cursor only from number n-1 to n. The rows of leases change only when a lease is granted or released, by statements that lock
+// them FOR UPDATE; a heartbeat writes one row of {prefix}relays, so a REPEATABLE READ transaction can span it. Cursors keep the
+// digest of their last settlement, which tells a repetition from another content.
+//
+// A crash under publishers that commit with synchronous_commit off, or a failover, lets the server issue transaction ids and sequences
+// a second time. A fetch or settlement whose cursor lies beyond what the server knows is therefore lost, like one without a lease.
+//
+// After a crash, whoever still holds a lease by its own clock gets it at once. Others wait until no other process counts as
+// alive, or until the longest lease time has passed since {prefix}incarnations noted the beginning. When the timeline of the
+// write-ahead log is another one than the outbox was last used on, a standby was promoted, the record of who is alive may be old, and
+// only the time counts.
 //
 // # Retention
 //
@@ -118,9 +138,5 @@
 // cluster's are replaced by one that is long over, leases are taken back, and a warning is logged. A dump restored into its
 // own cluster, in whatever database, and a physical copy need none of it.
 //
-// What no store can see is a server that comes back without its last commits (a standby promoted too early; a crash under
-// publishers that commit with synchronous_commit off), while a
-// relay runs on with cursors in its memory: sequences and ids are then assigned a second time, and messages that take the
-// place of lost ones below such a cursor are not delivered by that process. Restart relays after a failover that lost
-// commits; the persisted cursors went back with the log.
+// A server that comes back without its last commits ends all leases (see The fence), so relays need no restart after a failover.
 package postgres
