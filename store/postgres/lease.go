@@ -50,8 +50,8 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 	if err != nil {
 		return relay.View{}, err
 	}
-	v, err := retry(func() (relay.View, error) {
-		rows, err := s.pool.Query(ctx, s.sql.heartbeat, name, owner.ID, owner.Host, owner.Version, ttl.Microseconds(), n)
+	beat := func(on querier) (relay.View, error) {
+		rows, err := on.Query(ctx, s.sql.heartbeat, name, owner.ID, owner.Host, owner.Version, ttl.Microseconds(), n)
 		if err != nil {
 			return relay.View{}, err
 		}
@@ -65,6 +65,13 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 			if v.Alive, err = strconv.Atoi(p.Token); err == nil && p.Owner != strconv.Itoa(n) {
 				err = fmt.Errorf("%w: from %d to %s", relay.ErrRepartitioned, n, p.Owner)
 			}
+			return err
+		})
+		return v, err
+	}
+	v, err := retry(func() (v relay.View, err error) {
+		err = s.beats.run(ctx, ttl/2, func(on querier) (err error) {
+			v, err = beat(on)
 			return err
 		})
 		return v, err
@@ -352,6 +359,7 @@ func (s *Store) Leave(ctx context.Context, name string, owner relay.Owner) error
 		_, err := s.pool.Exec(ctx, s.sql.leave, name, owner.ID)
 		return struct{}{}, err
 	})
+	s.beats.closeIdle() // another relay of this process opens it again
 	return translate("leave relay "+name, err)
 }
 
