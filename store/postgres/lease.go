@@ -190,6 +190,9 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 			s.begun.Store(name, true)
 		}
 		known, err := a.run(ctx)
+		if err == nil && len(a.leases) < len(a.numbers) {
+			s.endStalled(ctx, &a)
+		}
 		if err != nil || known || !begun {
 			return a.leases, translate("acquire partitions of relay "+name, err)
 		}
@@ -209,13 +212,14 @@ type acquisition struct {
 	tokens     []string
 	resume     []bool
 	leases     []relay.Lease
+	refused    bool // another process has the right to grant
 }
 
 // run also says whether the relay is known, if any partition is asked for.
 func (a *acquisition) run(ctx context.Context) (known bool, err error) {
 	s := a.store
 	known, err = retry(func() (bool, error) {
-		results, err := implicit(ctx, s.pool, acquirePlanSQL, func(b *pgx.Batch) {
+		results, err := implicit(ctx, s.pool, s.sql.acquirePlan, func(b *pgx.Batch) {
 			b.Queue(s.sql.oneAcquirer, a.relay)
 			b.Queue(s.sql.register, a.relay, a.owner.ID, a.owner.Host, a.owner.Version, a.ttl.Microseconds())
 			b.Queue(s.sql.noteIncarnation, a.timeline)
@@ -234,7 +238,7 @@ func (a *acquisition) run(ctx context.Context) (known bool, err error) {
 		return known, err
 	})
 	if code(err) == lockNotAvailable { // another process is at it, or was paused there; this one asks again soon
-		a.leases = nil
+		a.leases, a.refused = nil, true
 		return true, nil
 	}
 	return known, err

@@ -65,7 +65,7 @@ func New(pool *pgxpool.Pool, c Config) (*Store, error) {
 		return nil, err
 	}
 	n := newNames(c)
-	s := &Store{pool: pool, config: c, names: n, sql: newStatements(n), migrations: set, beats: newApart(pool)}
+	s := &Store{pool: pool, config: c, names: n, sql: newStatements(n, c.boundSQL()), migrations: set, beats: newApart(pool)}
 	s.places = make(chan struct{}, max(pool.Config().MaxConns-1, 1))
 	s.rowBytes.Store(assumedRowBytes)
 	if c.Notify {
