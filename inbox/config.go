@@ -32,11 +32,12 @@ type ConsumerConfig struct {
 
 	// Concurrency is the number of transactions under way at once for messages as they come, RetryConcurrency that for
 	// messages that were put aside. Each takes a connection: allow the database's pool as many and four more, or they wait for
-	// each other. Defaults: 16 and 4.
+	// each other. On PostgreSQL one connection of the pool stays free of them. Defaults: 16 and 4.
 	Concurrency, RetryConcurrency int
 	// Batch is the largest number of messages in one transaction. If one of several fails, the transaction is run again with
-	// a savepoint for each, so that it costs only itself: handlers may run twice, which counts as one attempt. Default: 1 by
-	// ID, 100 by watermark.
+	// a savepoint for each, so that it costs only itself: handlers may run twice, which counts as one attempt. Transactions are
+	// also kept to a third of LeaseTTL: they begin with few messages and grow as long as they are quick, and one that takes longer
+	// is undone and run again with as many messages as there was time for. Default: 1 by ID, 100 by watermark.
 	Batch int
 	// MaxInFlight and MaxInFlightBytes bound the messages that the consumer holds in memory; the last reading may go beyond
 	// the bytes. Defaults: 1,024 and 16 MiB.
@@ -56,7 +57,9 @@ type ConsumerConfig struct {
 	// UnavailableWait is how long a message is put aside, without counting an attempt, when its handler reports that what it
 	// needs is unavailable (postrider.Unavailable), or when versions before it are missing. Default: 5 s.
 	UnavailableWait time.Duration
-	// AttemptTimeout ends the context of an attempt. Default: none.
+	// AttemptTimeout ends the context of an attempt. If the database ends transactions that wait for a statement, it must lie
+	// below the time after which it does so, or NewConsumer fails. Default: two thirds of that time (10 s on PostgreSQL);
+	// otherwise none.
 	AttemptTimeout time.Duration
 	// OnDead says what becomes of a key whose head died. Default: relay.ContinueKey.
 	OnDead relay.OnDead
@@ -189,6 +192,12 @@ func (c ConsumerConfig) complete(caps postrider.SubscriberCapabilities) (Consume
 	}
 	return c, errors.Join(faults...)
 }
+
+// batchTime is how long messages of a batch are begun in one transaction.
+func (c *ConsumerConfig) batchTime() time.Duration { return cmp.Or(c.LeaseTTL, defaultLeaseTTL) / 3 }
+
+// defaultLeaseTTL is that of relay.Config.
+const defaultLeaseTTL = 15 * time.Second
 
 // relay is the configuration of the relay that brings back what was put aside.
 func (c *ConsumerConfig) relay() relay.Config {

@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +48,7 @@ type Consumer[Tx any] struct {
 	stats        Stats
 
 	separate atomic.Int64 // how many batches are still to have savepoints
+	fits     atomic.Int64 // how many messages there is time for in a transaction
 }
 
 // Stats counts what a consumer has done since it began, in this process. Every field only grows, so that a process can export
@@ -92,6 +94,9 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 	if err != nil {
 		return nil, err
 	}
+	if err := fitTx(&cfg, in.store); err != nil {
+		return nil, err
+	}
 	c := &Consumer[Tx]{
 		cfg: cfg, in: in, store: in.store, opener: openerOf(in.store), subscriber: subscriber, caps: caps,
 		handlers: handlers[Tx]{
@@ -101,6 +106,7 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 		done: make(chan struct{}), lanes: make(map[string]*lane), inMemory: make(map[*item]struct{}),
 		logs: make(map[string]logSeen),
 	}
+	c.fits.Store(firstFit)
 	c.work, c.room, c.changed = sync.NewCond(&c.mu), sync.NewCond(&c.mu), sync.NewCond(&c.mu)
 	c.life, c.endLife = context.WithCancel(context.Background())
 	c.calls, c.endCalls = context.WithCancel(context.Background())
@@ -108,6 +114,27 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 		return nil, fmt.Errorf("inbox: consumer %s: %w", cfg.Name, err)
 	}
 	return c, nil
+}
+
+// fitTx adapts a configuration to the transactions that a store can have open, or says what does not fit.
+func fitTx[Tx any](cfg *ConsumerConfig, store Store[Tx]) error {
+	l, ok := store.(relay.TxLimiter[Tx])
+	if !ok {
+		return nil
+	}
+	if idle := l.IdleLimit(); idle > 0 {
+		if cfg.AttemptTimeout >= idle {
+			return fmt.Errorf("inbox: consumer %s: AttemptTimeout is %s, and the database ends a transaction that waits %s for a statement "+
+				"(the store's IdleTimeout): set AttemptTimeout below that, or raise IdleTimeout", cfg.Name, cfg.AttemptTimeout, idle)
+		}
+		cfg.AttemptTimeout = cmp.Or(cfg.AttemptTimeout, idle*2/3)
+	}
+	if n := l.Connections(); n > 0 && n < cfg.Concurrency {
+		cfg.Logger.Info("consumer runs fewer transactions at once than Concurrency, because the pool has no more connections for them",
+			"consumer", cfg.Name, "concurrency", cfg.Concurrency, "transactions", n)
+		cfg.Concurrency = n
+	}
+	return nil
 }
 
 // asideStore is a relay.Store without a log: a consumer reads its source. It hides what else the store can do, such as

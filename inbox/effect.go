@@ -164,7 +164,7 @@ func (c *Consumer[Tx]) processAside(ctx context.Context, m *postrider.Message) e
 	if c.cfg.Context != nil {
 		txCtx = c.cfg.Context(ctx, restored(m))
 	}
-	tx, err := c.store.Begin(txCtx)
+	tx, err := beginLimited(txCtx, c.store)
 	if err != nil {
 		return postrider.Unavailable(fmt.Errorf("begin: %w", err))
 	}
@@ -206,7 +206,7 @@ func (c *Consumer[Tx]) takeAndHandle(ctx context.Context, tx Tx, m *postrider.Me
 
 // afterCommitFailed finds out whether the commit took effect all the same: then the message is no longer parked.
 func (c *Consumer[Tx]) afterCommitFailed(ctx context.Context, m *postrider.Message, failed error) error {
-	tx, err := c.store.Begin(ctx)
+	tx, err := beginLimited(ctx, c.store)
 	if err != nil {
 		return postrider.Unavailable(errors.Join(failed, err))
 	}

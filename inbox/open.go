@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay"
 )
 
 // openerOf is the store's Opener, or one that takes a step after the other.
@@ -14,6 +15,14 @@ func openerOf[Tx any](store Store[Tx]) Opener[Tx] {
 		return o
 	}
 	return stepwise[Tx]{store}
+}
+
+// beginLimited begins a transaction for a handler, with a limit if the store sets any.
+func beginLimited[Tx any](ctx context.Context, store Store[Tx]) (Tx, error) {
+	if l, ok := store.(relay.TxLimiter[Tx]); ok {
+		return l.BeginLimited(ctx, 0)
+	}
+	return store.Begin(ctx)
 }
 
 // stepwise opens transactions on a store that has no Opener.
@@ -61,7 +70,7 @@ func (s stepwise[Tx]) BeginWatermark(ctx context.Context, consumer string, at po
 // begin begins a transaction and takes its first steps, or ends it.
 func (s stepwise[Tx]) begin(ctx context.Context, steps func(tx Tx) error) (_ Tx, err error) {
 	var none Tx
-	tx, err := s.store.Begin(ctx)
+	tx, err := beginLimited(ctx, s.store)
 	if err != nil {
 		return none, fmt.Errorf("begin: %w", err)
 	}

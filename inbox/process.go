@@ -33,16 +33,22 @@ func (c *Consumer[Tx]) process(batch []*item) {
 	defer cancel()
 	left, wait := c.skip(batch), time.Duration(0)
 	for len(left) > 0 && ctx.Err() == nil {
-		res := c.transact(ctx, left)
+		now := left[:min(len(left), int(c.fits.Load()))]
+		began := time.Now()
+		res := c.transact(ctx, now)
 		switch {
 		case res.err == nil:
-			c.settle(left, res.ends)
-			left, wait = nil, 0
+			c.fitted(len(now), time.Since(began))
+			c.settle(now, res.ends)
+			left, wait = left[len(now):], 0
+			continue
+		case res.cut > 0:
+			c.fits.Store(int64(res.cut))
 			continue
 		case ctx.Err() != nil, errors.Is(res.err, errLost): // nothing was decided
 		case res.failed == nil: // the database, as far as one can tell
-			for _, it := range left {
-				it.alone = it.alone || len(left) > 1
+			for _, it := range now {
+				it.alone = it.alone || len(now) > 1
 			}
 			wait = c.storeFailed(res.err)
 		default:
@@ -54,6 +60,17 @@ func (c *Consumer[Tx]) process(batch []*item) {
 		break
 	}
 	c.giveBack(batch, left, wait)
+}
+
+// firstFit is how many messages the first transactions take.
+const firstFit = 16
+
+// fitted notes that a transaction was committed with n messages, as many as it might have, after it took so long. Further
+// ones take twice as many if there was time for four times as many.
+func (c *Consumer[Tx]) fitted(n int, took time.Duration) {
+	if fits := c.fits.Load(); int64(n) == fits && n < c.cfg.Batch && took < c.cfg.batchTime()/4 {
+		c.fits.CompareAndSwap(fits, 2*fits)
+	}
 }
 
 // skip settles messages that are passed over, if they need no transaction for it, and returns the others.

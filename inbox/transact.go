@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -17,6 +18,8 @@ type result struct {
 	// batch's only message: its handler's error, or that of the commit of its effect.
 	err, failed error
 	ends        map[*item]end
+	// cut, if positive, is how many messages there was time for; nothing was committed.
+	cut int
 }
 
 // transaction is one under way.
@@ -28,6 +31,8 @@ type transaction[Tx any] struct {
 	dead   []Dead
 	held   map[string]bool // keys that are, or are to be, held
 	how    sharing
+	begun  time.Time
+	done   int   // messages that are dealt with
 	effect bool  // a handler has run
 	failed error // what it returned, if it had the transaction for itself
 	// replaced, if not nil, is where the log turned out to be another incarnation.
@@ -45,6 +50,9 @@ const (
 
 // errOneFailed: a message failed in a transaction without savepoints.
 var errOneFailed = errors.New("a message of the batch failed")
+
+// errNoTime: a transaction took so long that no further message of its batch is begun.
+var errNoTime = errors.New("the time of a transaction is over")
 
 // separateFor is how many batches have savepoints after one without had to be run again.
 const separateFor = 16
@@ -78,13 +86,18 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 	if err != nil {
 		return result{err: err}
 	}
+	t.begun = time.Now()
 	defer func() {
 		if res.err != nil {
 			res.err = errors.Join(res.err, c.rollback(t.tx))
 		}
 	}()
 	if err := t.deliverAll(ctx, fresh); err != nil {
-		return result{err: err, failed: t.failed}
+		res = result{err: err, failed: t.failed}
+		if errors.Is(err, errNoTime) {
+			res.cut = slices.Index(batch, fresh[t.done])
+		}
+		return res
 	}
 	if err := t.putAway(ctx); err != nil {
 		return result{err: err}
@@ -164,7 +177,10 @@ func (t *transaction[Tx]) beginClaim(ctx context.Context, batch []*item) ([]*ite
 // deliverAll applies the effects of messages, in order.
 func (t *transaction[Tx]) deliverAll(ctx context.Context, fresh []*item) error {
 	each := func() error {
-		for _, it := range fresh {
+		for i, it := range fresh {
+			if t.done = i; i > 0 && time.Since(t.begun) >= t.cfg.batchTime() {
+				return errNoTime
+			}
 			if err := t.deliver(ctx, it); err != nil {
 				return err
 			}

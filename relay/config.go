@@ -47,7 +47,8 @@ type Config struct {
 	Start Start
 
 	// Concurrency is the number of calls of handlers, or of Publish, under way at once. Default: 16 for handlers, 4 for a
-	// publisher. A call with a single message that takes longer than ParkAfter no longer counts; see MaxSlowCalls.
+	// publisher. With HandleTx it is at most the number of connections that the store's pool has for transactions: on
+	// PostgreSQL all but one. A call with a single message that takes longer than ParkAfter no longer counts; see MaxSlowCalls.
 	Concurrency int
 	// MaxSlowCalls is the number of calls beyond Concurrency that may be under way because others take longer than ParkAfter, so
 	// that handlers that hang, even if they ignore their context, stop their own keys only. Default: 4 times Concurrency; with
@@ -56,7 +57,8 @@ type Config struct {
 	// MaxBatch is the largest number of messages in one Publish call, as far as the publisher takes as many. Default: 1,000.
 	MaxBatch int
 	// TxBatch is the largest number of fresh messages in one transaction of HandleTx, except that messages that were
-	// committed late together stay together. Default: 100.
+	// committed late together stay together. After a third of LeaseTTL no further message of a transaction is begun: what was
+	// done is committed, and the rest comes next. Default: 100.
 	TxBatch int
 	// MaxInFlight and MaxInFlightBytes bound the messages that the relay holds in memory: two thirds for fresh ones, a third
 	// for parked ones that are due. One message of each kind is always allowed. Defaults: 8,192 and 16 MiB.
@@ -87,8 +89,9 @@ type Config struct {
 	UnavailableWait time.Duration
 	// AttemptTimeout ends the context of an attempt, or of a call of Publish; the attempt has then failed if it returns an
 	// error. A handler that ignores its context goes on: its key waits for it, and with HandleTx its partition, whose lease
-	// this process keeps. Default: 30 s; with HandleTx two thirds of LeaseTTL if that is less (10 s by default), so that it
-	// ends before the database ends an idle transaction. Negative: none.
+	// this process keeps. Default: 30 s; with HandleTx two thirds of LeaseTTL, or of the time after which the database
+	// ends an idle transaction, if one of these is less (10 s by default). With HandleTx it must lie below that time, or Run
+	// fails. Negative: none.
 	AttemptTimeout time.Duration
 
 	// LeaseTTL is the time within which others take over the partitions of a process that has died. Leases live for nine

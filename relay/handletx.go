@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/postrider/postrider"
 )
@@ -25,6 +26,20 @@ type TxStore[Tx any] interface {
 	// has ended. Errors: ErrLeaseLost, ErrNotParked and those of the settlement, after which nothing was committed; after any
 	// other it is open whether it was.
 	CommitSettled(ctx context.Context, tx Tx, relay string, s Settlement) (released []string, err error)
+}
+
+// TxLimiter is what a TxStore, or the Store of an inbox, may offer beside: transactions for handlers, which the database ends
+// when the process that began them is paused, since others wait for what they lock.
+type TxLimiter[Tx any] interface {
+	// BeginLimited is Begin for a transaction that the database ends when it waits for its next statement for longer than
+	// IdleLimit, or than atMost if that is positive and less. The limit is set together with the beginning. While as many as
+	// Connections are open, it waits for one of them to end.
+	BeginLimited(ctx context.Context, atMost time.Duration) (Tx, error)
+	// IdleLimit is the limit of all that BeginLimited begins; 0 means that there is none.
+	IdleLimit() time.Duration
+	// Connections is how many transactions of BeginLimited can be open at once, so that what the process does beside finds a
+	// connection; 0 means any number.
+	Connections() int
 }
 
 // Errors of TxStore.CommitSettled.
@@ -64,7 +79,10 @@ func HandleTxFunc[Tx any](r *Relay, messageType string, h func(ctx context.Conte
 
 // transactor makes transactions of a type that the relay need not know.
 type transactor interface {
-	begin(ctx context.Context) (transaction, error)
+	// begin begins one that ends when it waits for a statement for longer than atMost.
+	begin(ctx context.Context, atMost time.Duration) (transaction, error)
+	// limits returns those of a TxLimiter, 0 without one.
+	limits() (idle time.Duration, connections int)
 }
 
 type transaction interface {
@@ -87,12 +105,56 @@ func withTx[Tx any](r *Relay) (transactor, error) {
 
 type txStore[Tx any] struct{ store TxStore[Tx] }
 
-func (s txStore[Tx]) begin(ctx context.Context) (transaction, error) {
-	tx, err := s.store.Begin(ctx)
+func (s txStore[Tx]) begin(ctx context.Context, atMost time.Duration) (transaction, error) {
+	begin := s.store.Begin
+	if l, ok := s.store.(TxLimiter[Tx]); ok {
+		begin = func(ctx context.Context) (Tx, error) { return l.BeginLimited(ctx, atMost) }
+	}
+	tx, err := begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return begunTx[Tx]{s.store, tx}, nil
+}
+
+func (s txStore[Tx]) limits() (idle time.Duration, connections int) {
+	if l, ok := s.store.(TxLimiter[Tx]); ok {
+		return l.IdleLimit(), l.Connections()
+	}
+	return 0, 0
+}
+
+// idleLimit is how long a transaction may wait for its handler's next statement; 0 means any time.
+func (r *Relay) idleLimit() time.Duration {
+	if r.tx == nil {
+		return 0
+	}
+	idle, _ := r.tx.limits()
+	if idle == 0 {
+		return 0
+	}
+	return min(idle, r.cfg.LeaseTTL)
+}
+
+// fitTx adapts the relay to the transactions that its store can have open, or says what does not fit.
+func (r *Relay) fitTx() error {
+	if r.tx == nil {
+		return nil
+	}
+	if idle := r.idleLimit(); idle > 0 && (r.cfg.AttemptTimeout < 0 || r.cfg.AttemptTimeout >= idle) {
+		timeout := "none"
+		if r.cfg.AttemptTimeout > 0 {
+			timeout = r.cfg.AttemptTimeout.String()
+		}
+		return fmt.Errorf("relay %s: AttemptTimeout is %s, and the database ends a transaction that waits %s for a statement (the store's "+
+			"IdleTimeout, at most LeaseTTL): set AttemptTimeout below that, or raise the two", r.cfg.Name, timeout, idle)
+	}
+	if _, connections := r.tx.limits(); connections > 0 && connections < r.cfg.Concurrency {
+		r.cfg.Logger.Info("relay runs fewer transactions at once than Concurrency, because the pool has no more connections for them",
+			"relay", r.cfg.Name, "concurrency", r.cfg.Concurrency, "transactions", connections)
+		r.cfg.Concurrency = connections
+	}
+	return nil
 }
 
 type begunTx[Tx any] struct {

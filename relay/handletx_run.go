@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/protect"
@@ -12,14 +13,18 @@ import (
 // transact runs one transaction for a batch: its handlers, the settlement, the commit. All of it takes effect, or nothing.
 func (r *Relay) transact(batch []*item, probe bool) {
 	ctx := batch[0].partition.ctx
-	tx, err := r.tx.begin(ctx)
+	tx, err := r.tx.begin(ctx, r.cfg.LeaseTTL)
 	if err != nil {
 		r.notBegun(batch, err, probe)
 		return
 	}
-	at := 0
+	at, done, begun := 0, len(batch), time.Now()
 	err = protect.Call(func() error { // once for all: a goroutine for each message costs as much as a round trip
 		for i, it := range batch {
+			if i > 0 && i >= batch[0].lane.late && time.Since(begun) >= r.cfg.LeaseTTL/3 {
+				done = i
+				return nil
+			}
 			at = i
 			if err := r.attempt(ctx, tx, it); err != nil {
 				return err
@@ -32,7 +37,7 @@ func (r *Relay) transact(batch []*item, probe bool) {
 		r.undone(batch, at, readError(err))
 		return
 	}
-	s, ours := r.settlementOf(batch)
+	s, ours := r.settlementOf(batch[:done])
 	if !ours { // the cursor stays where it is, and so must everything else
 		r.rollback(ctx, tx)
 		r.undone(batch, 0, verdict{})
@@ -41,7 +46,7 @@ func (r *Relay) transact(batch []*item, probe bool) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.LeaseTTL)
 	defer cancel()
 	released, err := tx.commitSettled(bounded, r.cfg.Name, s.settlement)
-	r.committed(batch, s, released, err)
+	r.committed(batch, done, s, released, err)
 }
 
 // rollback ends a transaction without an effect. If it fails, the connection is gone, and the transaction with it.
@@ -161,8 +166,8 @@ func (r *Relay) undone(batch []*item, at int, v verdict) {
 	r.closeBatch(batch)
 }
 
-// committed takes in the outcome of a commit.
-func (r *Relay) committed(batch []*item, s *sent, released []string, err error) {
+// committed takes in the outcome of a commit, of the first done messages of a batch. There was no time for the others.
+func (r *Relay) committed(batch []*item, done int, s *sent, released []string, err error) {
 	r.mu.Lock()
 	defer r.goOnUnlock()
 	r.recovered()
@@ -174,7 +179,10 @@ func (r *Relay) committed(batch []*item, s *sent, released []string, err error) 
 	}
 	switch {
 	case err == nil:
-		r.took(batch, s, released)
+		if done < len(batch) {
+			r.giveBack(l, batch[done:])
+		}
+		r.took(batch[:done], s, released)
 	case errors.Is(err, ErrLeaseLost):
 		r.dropAll(batch)
 		r.unsettled -= s.count
@@ -186,7 +194,7 @@ func (r *Relay) committed(batch []*item, s *sent, released []string, err error) 
 			r.ended(it)
 		}
 	case l.isLine():
-		r.doubts[p.id] = newDoubt(batch, fmt.Errorf("commit: %w", err))
+		r.doubts[p.id] = newDoubt(batch[:done], fmt.Errorf("commit: %w", err))
 		r.dropAll(batch)
 		r.unsettled -= s.count
 		r.doubtful(p, err)

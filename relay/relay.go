@@ -151,7 +151,7 @@ func (r *Relay) Owner() Owner { return r.owner }
 // Run works until ctx ends or Stop is called, and then stops as Stop does, within Config.StopTimeout. It returns nil
 // after an orderly stop, an error that says what was cut short otherwise. Trouble with the database or the publisher does
 // not end it: it logs, waits and goes on. Errors: ErrStarted; ErrNoDestination, after which handlers can still be given and
-// Run be called again; that of the first look at the outbox, if the store cannot be read at all; ErrNameTaken; ErrReplaced.
+// Run be called again; an AttemptTimeout beyond the time after which the database ends a handler's idle transaction; that of the first look at the outbox, if the store cannot be read at all; ErrNameTaken; ErrReplaced.
 func (r *Relay) Run(ctx context.Context) error {
 	if err := r.begin(); err != nil {
 		return err
@@ -214,6 +214,9 @@ func (r *Relay) begin() error {
 		return ErrStarted
 	case r.publish == nil && !r.handlers.some():
 		return fmt.Errorf("relay %s: %w", r.cfg.Name, ErrNoDestination)
+	}
+	if err := r.fitTx(); err != nil {
+		return err
 	}
 	r.started = true
 	return nil

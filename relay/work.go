@@ -224,7 +224,11 @@ func (r *Relay) attemptTimeout() time.Duration {
 	case limit != 0:
 		return max(limit, 0)
 	case r.tx != nil:
-		return min(DefaultAttemptTimeout, r.cfg.LeaseTTL*2/3)
+		limit := min(DefaultAttemptTimeout, r.cfg.LeaseTTL*2/3)
+		if idle := r.idleLimit(); idle > 0 {
+			limit = min(limit, idle*2/3)
+		}
+		return limit
 	default:
 		return DefaultAttemptTimeout
 	}

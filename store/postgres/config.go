@@ -16,6 +16,7 @@ const (
 	DefaultPartitions  = 8
 	DefaultSegmentFor  = 6 * time.Hour
 	DefaultNotifyEvery = 2 * time.Millisecond
+	DefaultIdleTimeout = 15 * time.Second
 )
 
 // Config says where the outbox is and how the store keeps it. The zero value of each field means its default.
@@ -33,6 +34,11 @@ type Config struct {
 	// are dropped by whole segments, so they are kept for up to this long beyond their retention. A retention of more
 	// than 16 times SegmentFor makes segments longer, since each costs a little in every fetch. Default: 6 h.
 	SegmentFor time.Duration
+	// IdleTimeout is how long a handler's transaction (relay.HandleTx, inbox) may wait for its next statement before the server
+	// ends it, in whole milliseconds: a process that is paused in the middle of one keeps others waiting no longer than that. A
+	// relay's LeaseTTL counts instead if it is less. It does not apply to transactions of Outbox.InTx, nor while a statement
+	// runs. A handler that computes for longer is undone. Default: 15 s. Negative: no limit.
+	IdleTimeout time.Duration
 	// Notify tells relays in other processes of commits: Wake sends one pg_notify per NotifyEvery, from a connection of the
 	// pool, outside of any transaction. Default: off, other processes find messages by polling.
 	Notify bool
@@ -55,6 +61,7 @@ func (c Config) withDefaults() Config {
 	c.Partitions = cmp.Or(c.Partitions, DefaultPartitions)
 	c.SegmentFor = cmp.Or(c.SegmentFor, DefaultSegmentFor)
 	c.segmentSpan = cmp.Or(c.segmentSpan, segmentSpan)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, DefaultIdleTimeout)
 	c.NotifyEvery = cmp.Or(c.NotifyEvery, DefaultNotifyEvery)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
@@ -80,6 +87,9 @@ func (c Config) validate() error {
 	}
 	if c.SegmentFor < time.Minute {
 		faults = append(faults, fmt.Errorf("SegmentFor is %s: it must be at least 1m", c.SegmentFor))
+	}
+	if c.IdleTimeout > 0 && c.IdleTimeout < time.Millisecond {
+		faults = append(faults, fmt.Errorf("IdleTimeout is %s: it must be at least 1ms, or negative for no limit", c.IdleTimeout))
 	}
 	if c.NotifyEvery < 0 {
 		faults = append(faults, fmt.Errorf("NotifyEvery is %s: it must be positive", c.NotifyEvery))

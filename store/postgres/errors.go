@@ -33,6 +33,7 @@ const (
 	queryCanceled         = "57014"
 	failedTransaction     = "25P02"
 	idleTooLong           = "25P03"
+	transactionTooLong    = "25P04"
 	duplicateTable        = "42P07"
 	invalidObject         = "42P17"
 	readOnlyTransaction   = "25006"
@@ -88,7 +89,7 @@ func translate(doing string, err error) error {
 // it is worth repeating.
 func again(err error) bool {
 	switch code(err) {
-	case serializationFailure, deadlockDetected, uniqueViolation, idleTooLong:
+	case serializationFailure, deadlockDetected, uniqueViolation, idleTooLong, transactionTooLong:
 		return true
 	}
 	return false

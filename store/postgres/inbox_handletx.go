@@ -51,7 +51,7 @@ func (s *Store) CommitSettled(ctx context.Context, tx pgx.Tx, name string, st re
 		settle = append([]step{{sql: s.sql.fence, args: in.moves.fenceArgs(name), read: unless(errNotNext)}},
 			s.messageSteps(name, &settleInput{removed: in.removed}, removed)...)
 	}
-	steps := append([]step{{sql: txPlanSQL}}, settle...)
+	steps := append([]step{{sql: s.sql.txPlan}}, settle...)
 	steps = append(steps, step{sql: "commit"},
 		step{sql: "begin"}) // pgx ends what it began, and would be warned if that were not there
 	err = runSteps(ctx, tx, steps)

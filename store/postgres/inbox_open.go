@@ -15,11 +15,11 @@ var _ inbox.Opener[pgx.Tx] = (*Store)(nil)
 // BeginClaim implements inbox.Opener.
 func (s *Store) BeginClaim(ctx context.Context, consumer string, msgs []inbox.Candidate) (pgx.Tx, []inbox.Standing, error) {
 	if len(msgs) == 0 {
-		tx, err := s.Begin(ctx)
+		tx, err := s.BeginLimited(ctx, 0)
 		return tx, nil, err
 	}
 	claim := s.newClaim(consumer, msgs)
-	tx, err := s.beginWith(ctx, claim.queries...)
+	tx, err := s.beginWith(ctx, 0, claim.queries...)
 	if err != nil {
 		return nil, nil, translate("begin and claim messages", err)
 	}
@@ -38,7 +38,7 @@ func (s *Store) BeginWatermark(ctx context.Context, consumer string, at postride
 	if len(keys) > 0 {
 		steps = append(steps, s.lookForHeld(consumer, keys, &held))
 	}
-	if tx, err = s.beginWith(ctx, steps...); err != nil {
+	if tx, err = s.beginWith(ctx, 0, steps...); err != nil {
 		return nil, before, nil, translate("begin and move a watermark", err)
 	}
 	if before.Known {
@@ -62,26 +62,4 @@ func (s *Store) firstWatermark(ctx context.Context, tx pgx.Tx, consumer string, 
 		err = s.SetWatermark(ctx, tx, consumer, at, consumed)
 	}
 	return before, err
-}
-
-// beginWith begins a transaction and runs queries in it, in one round trip. After an error there is none.
-func (s *Store) beginWith(ctx context.Context, queries ...query) (pgx.Tx, error) {
-	batch := &pgx.Batch{}
-	batch.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
-	for _, q := range queries {
-		batch.Queue(q.sql, q.args...)
-	}
-	results := s.pool.SendBatch(ctx, batch)
-	_, err := results.Exec()
-	for i := 0; i < len(queries) && err == nil; i++ {
-		err = queries[i].read(results)
-	}
-	if closeErr := results.Close(); err == nil {
-		err = closeErr
-	}
-	tx := results.Tx()
-	if err != nil {
-		return nil, errors.Join(err, s.Rollback(context.WithoutCancel(ctx), tx))
-	}
-	return tx, nil
 }

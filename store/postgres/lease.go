@@ -50,8 +50,8 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 	if err != nil {
 		return relay.View{}, err
 	}
-	v, err := retry(func() (relay.View, error) {
-		rows, err := s.pool.Query(ctx, s.sql.heartbeat, name, owner.ID, owner.Host, owner.Version, ttl.Microseconds(), n)
+	beat := func(on querier) (relay.View, error) {
+		rows, err := on.Query(ctx, s.sql.heartbeat, name, owner.ID, owner.Host, owner.Version, ttl.Microseconds(), n)
 		if err != nil {
 			return relay.View{}, err
 		}
@@ -65,6 +65,13 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 			if v.Alive, err = strconv.Atoi(p.Token); err == nil && p.Owner != strconv.Itoa(n) {
 				err = fmt.Errorf("%w: from %d to %s", relay.ErrRepartitioned, n, p.Owner)
 			}
+			return err
+		})
+		return v, err
+	}
+	v, err := retry(func() (v relay.View, err error) {
+		err = s.beats.run(ctx, ttl/2, func(on querier) (err error) {
+			v, err = beat(on)
 			return err
 		})
 		return v, err
@@ -183,6 +190,9 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 			s.begun.Store(name, true)
 		}
 		known, err := a.run(ctx)
+		if err == nil && len(a.leases) < len(a.numbers) {
+			s.endStalled(ctx, &a)
+		}
 		if err != nil || known || !begun {
 			return a.leases, translate("acquire partitions of relay "+name, err)
 		}
@@ -202,13 +212,14 @@ type acquisition struct {
 	tokens     []string
 	resume     []bool
 	leases     []relay.Lease
+	refused    bool // another process has the right to grant
 }
 
 // run also says whether the relay is known, if any partition is asked for.
 func (a *acquisition) run(ctx context.Context) (known bool, err error) {
 	s := a.store
 	known, err = retry(func() (bool, error) {
-		results, err := implicit(ctx, s.pool, acquirePlanSQL, func(b *pgx.Batch) {
+		results, err := implicit(ctx, s.pool, s.sql.acquirePlan, func(b *pgx.Batch) {
 			b.Queue(s.sql.oneAcquirer, a.relay)
 			b.Queue(s.sql.register, a.relay, a.owner.ID, a.owner.Host, a.owner.Version, a.ttl.Microseconds())
 			b.Queue(s.sql.noteIncarnation, a.timeline)
@@ -227,7 +238,7 @@ func (a *acquisition) run(ctx context.Context) (known bool, err error) {
 		return known, err
 	})
 	if code(err) == lockNotAvailable { // another process is at it, or was paused there; this one asks again soon
-		a.leases = nil
+		a.leases, a.refused = nil, true
 		return true, nil
 	}
 	return known, err
@@ -352,6 +363,7 @@ func (s *Store) Leave(ctx context.Context, name string, owner relay.Owner) error
 		_, err := s.pool.Exec(ctx, s.sql.leave, name, owner.ID)
 		return struct{}{}, err
 	})
+	s.beats.closeIdle() // another relay of this process opens it again
 	return translate("leave relay "+name, err)
 }
 

@@ -25,6 +25,8 @@ type Store struct {
 	migrations *migrate.Set
 	wake       signal.Broadcast
 	notifier   *notifier // nil unless Config.Notify
+	beats      *apart
+	places     chan struct{} // of limited transactions
 
 	opening    sync.Mutex
 	partitions atomic.Int32            // 0 until the schema was checked; a relay works with this number until it is restarted
@@ -63,7 +65,8 @@ func New(pool *pgxpool.Pool, c Config) (*Store, error) {
 		return nil, err
 	}
 	n := newNames(c)
-	s := &Store{pool: pool, config: c, names: n, sql: newStatements(n), migrations: set}
+	s := &Store{pool: pool, config: c, names: n, sql: newStatements(n, c.boundSQL()), migrations: set, beats: newApart(pool)}
+	s.places = make(chan struct{}, max(pool.Config().MaxConns-1, 1))
 	s.rowBytes.Store(assumedRowBytes)
 	if c.Notify {
 		s.notifier = startNotifier(s)
@@ -78,8 +81,9 @@ func (s *Store) Open(ctx context.Context) error {
 	return err
 }
 
-// Close ends the sending of notifications and waits until it has ended.
+// Close ends the sending of notifications, waits until it has ended, and closes the connection for heartbeats.
 func (s *Store) Close() {
+	s.beats.close()
 	if s.notifier != nil {
 		s.notifier.close()
 	}

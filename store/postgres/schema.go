@@ -47,10 +47,11 @@ type statements struct {
 	lockHeld                                                         string
 	removed, hold, releaseKeys, letGo, latest                        string
 	applied, notHeld, noneMissing, openDecisions                     string
+	settlePlan, txPlan, acquirePlan                                  string
 	inboxStatements
 }
 
-func newStatements(n names) statements {
+func newStatements(n names, bound string) statements {
 	return statements{
 		open: n.expand(openSQL), written: n.expand(writtenSQL),
 		fetch: n.expand(fetchSQL), due: n.expand(dueSQL), aside: n.expand(asideSQL),
@@ -64,6 +65,7 @@ func newStatements(n names) statements {
 		deadFromLog: n.expand(deadFromLogSQL), deadFromParked: n.expand(deadFromParkedSQL),
 		lockHeld: n.expand(lockHeldSQL),
 		removed:  n.expand(removedSQL), hold: n.expand(holdSQL), releaseKeys: n.expand(releaseKeysSQL), letGo: n.expand(letGoSQL), latest: n.expand(latestSQL),
+		settlePlan: settlePlanSQL + bound, txPlan: txPlanSQL + bound, acquirePlan: acquirePlanSQL + bound,
 		inboxStatements: newInboxStatements(n),
 	}
 }

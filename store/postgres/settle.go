@@ -110,7 +110,7 @@ func refused(err error) bool {
 	switch {
 	case c == "", strings.HasPrefix(c, "08"), strings.HasPrefix(c, "53"), strings.HasPrefix(c, "57"), strings.HasPrefix(c, "58"):
 		return false // the connection, the server or its resources; whatever it is, it may pass
-	case c == serializationFailure, c == deadlockDetected, c == lockNotAvailable, c == idleTooLong, c == readOnlyTransaction:
+	case c == serializationFailure, c == deadlockDetected, c == lockNotAvailable, c == idleTooLong, c == transactionTooLong, c == readOnlyTransaction:
 		return false // others are in the way
 	}
 	return true
@@ -174,7 +174,7 @@ func (s *Store) settle(ctx context.Context, name string, partitions int, settlem
 	}
 	return retry(func() (released []string, err error) {
 		steps := s.settleSteps(name, in, step{sql: s.sql.removed}, &released)
-		results, err := implicit(ctx, s.pool, settlePlanSQL, func(b *pgx.Batch) { queueSteps(b, steps) })
+		results, err := implicit(ctx, s.pool, s.sql.settlePlan, func(b *pgx.Batch) { queueSteps(b, steps) })
 		if err == nil {
 			err = readSteps(results, steps)
 		}

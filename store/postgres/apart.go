@@ -1,0 +1,100 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// apart is a connection beside the pool, for heartbeats: they must not wait until a handler gives a connection back. It is
+// opened like those of the pool when it is needed, and closed when it has not been used for a while.
+type apart struct {
+	pool *pgxpool.Pool
+	turn chan struct{} // has room while nobody uses the connection
+	conn *pgx.Conn     // nil while there is none
+	idle *time.Timer
+}
+
+func newApart(pool *pgxpool.Pool) *apart { return &apart{pool: pool, turn: make(chan struct{}, 1)} }
+
+// closeWithin bounds the leave-taking from the server.
+const closeWithin = time.Second
+
+// run runs f, which may be repeated, on the connection. If that cannot be opened, e.g. because the role may have no more of
+// them, f runs on the pool. After it the connection stays open for the time keep.
+func (a *apart) run(ctx context.Context, keep time.Duration, f func(on querier) error) error {
+	select {
+	case a.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-a.turn }()
+	if a.idle != nil {
+		a.idle.Stop()
+	}
+	defer func() { a.idle = time.AfterFunc(keep, a.closeIdle) }()
+	for {
+		reused := a.conn != nil && !a.conn.IsClosed()
+		if !reused && a.open(ctx) != nil {
+			return f(a.pool)
+		}
+		err := f(a.conn)
+		if err == nil || !reused || !a.conn.IsClosed() || ctx.Err() != nil {
+			return err
+		} // it was broken, or the server has ended it
+	}
+}
+
+// open opens the connection as the pool does.
+func (a *apart) open(ctx context.Context) error {
+	config := a.pool.Config()
+	a.conn = nil
+	if config.BeforeConnect != nil {
+		if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
+			return err
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
+	if err != nil {
+		return err
+	}
+	if config.AfterConnect != nil {
+		if err := config.AfterConnect(ctx, conn); err != nil {
+			_ = conn.Close(ctx) // err is the cause
+			return err
+		}
+	}
+	a.conn = conn
+	return nil
+}
+
+// closeIdle closes the connection unless it is being used; run opens it again.
+func (a *apart) closeIdle() {
+	select {
+	case a.turn <- struct{}{}:
+		a.end()
+	default:
+	}
+}
+
+// close closes the connection.
+func (a *apart) close() {
+	a.turn <- struct{}{}
+	a.end()
+}
+
+func (a *apart) end() {
+	defer func() { <-a.turn }()
+	if a.idle != nil {
+		a.idle.Stop()
+	}
+	if a.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
+	defer cancel()
+	_ = a.conn.Close(ctx) // the server finds out by itself
+	a.conn = nil
+}

@@ -1,0 +1,108 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/relay"
+)
+
+var (
+	_ relay.TxLimiter[pgx.Tx]  = (*Store)(nil)
+	_ relay.TxLimiter[*sql.Tx] = (*SQLStore)(nil)
+)
+
+// idleSQL limits the time that the transaction may wait for its next statement, "" without a limit.
+func (s *Store) idleSQL(atMost time.Duration) string {
+	limit := s.IdleLimit()
+	if limit == 0 {
+		return ""
+	}
+	if atMost > 0 {
+		limit = min(limit, atMost)
+	}
+	return fmt.Sprintf("set local idle_in_transaction_session_timeout = %d", max(limit.Milliseconds(), 1))
+}
+
+// IdleLimit implements relay.TxLimiter.
+func (s *Store) IdleLimit() time.Duration { return max(s.config.IdleTimeout, 0) }
+
+// Connections implements relay.TxLimiter: all of the pool but one, which is for the relay's reading and recording.
+func (s *Store) Connections() int { return cap(s.places) }
+
+// BeginLimited implements relay.TxLimiter.
+func (s *Store) BeginLimited(ctx context.Context, atMost time.Duration) (pgx.Tx, error) {
+	tx, err := s.beginWith(ctx, atMost)
+	return tx, translate("begin", err)
+}
+
+// beginWith begins a limited transaction and runs queries in it, in one round trip. After an error there is none.
+func (s *Store) beginWith(ctx context.Context, atMost time.Duration, queries ...query) (pgx.Tx, error) {
+	select {
+	case s.places <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	leave := sync.OnceFunc(func() { <-s.places })
+	batch := &pgx.Batch{}
+	batch.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	if limit := s.idleSQL(atMost); limit != "" {
+		queries = append([]query{{sql: limit}}, queries...)
+	}
+	for _, q := range queries {
+		batch.Queue(q.sql, q.args...)
+	}
+	results := s.pool.SendBatch(ctx, batch)
+	_, err := results.Exec()
+	for i := 0; i < len(queries) && err == nil; i++ {
+		err = queries[i].read(results)
+	}
+	if closeErr := results.Close(); err == nil {
+		err = closeErr
+	}
+	tx := &limitedTx{Tx: results.Tx(), leave: leave}
+	if err != nil {
+		return nil, errors.Join(err, s.Rollback(context.WithoutCancel(ctx), tx))
+	}
+	return tx, nil
+}
+
+// limitedTx is a transaction that has one of the places until it ends.
+type limitedTx struct {
+	pgx.Tx
+	leave func()
+}
+
+// Commit implements pgx.Tx.
+func (t *limitedTx) Commit(ctx context.Context) error {
+	defer t.leave()
+	return t.Tx.Commit(ctx)
+}
+
+// Rollback implements pgx.Tx.
+func (t *limitedTx) Rollback(ctx context.Context) error {
+	defer t.leave()
+	return t.Tx.Rollback(ctx)
+}
+
+// BeginLimited implements relay.TxLimiter. Since database/sql begins a transaction by itself, the limit takes a round trip of
+// its own; nothing is locked before.
+func (s *SQLStore) BeginLimited(ctx context.Context, atMost time.Duration) (*sql.Tx, error) {
+	tx, err := s.Begin(ctx)
+	if limit := s.idleSQL(atMost); err == nil && limit != "" {
+		if _, err = tx.ExecContext(ctx, limit); err != nil {
+			_ = tx.Rollback() // err is the cause
+			return nil, translate("begin", err)
+		}
+	}
+	return tx, err
+}
+
+// Connections implements relay.TxLimiter: all that the db may open, for what a relay does beside uses the Store's pool.
+func (s *SQLStore) Connections() int { return s.db.Stats().MaxOpenConnections }

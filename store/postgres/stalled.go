@@ -1,0 +1,62 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A settlement, a commit with one, or a call of Acquire is a pipeline of statements that ends with a Sync. If the connection is
+// cut before the server has the Sync, its backend waits for the rest with its locks held, until the operating system gives the
+// connection up, which may take hours. It is active all the while, so neither idle_in_transaction_session_timeout nor
+// statement_timeout ends it. Two things do: transaction_timeout, from PostgreSQL 17 on, and whoever is to take the partitions
+// over and finds their leases locked.
+
+// boundSQL follows a plan and bounds its transaction where the server can.
+func (c *Config) boundSQL() string {
+	if c.IdleTimeout < 0 {
+		return ""
+	}
+	return fmt.Sprintf(`, case when current_setting('server_version_num')::int4 >= 170000
+	then set_config('transaction_timeout', '%d', true) end`, c.IdleTimeout.Milliseconds())
+}
+
+// endStalledSQL ends the backends of this role that have waited for the rest of a pipeline for $4 microseconds and have locked
+// leases, or the right to grant them, if one of the partitions $2 of relay $1 is not free for owner $3 although its owner is
+// gone, or nobody can grant any. It cannot end the backend of a process that works: that hears a new statement within
+// milliseconds, and after an end by mistake its transaction is repeated.
+const endStalledSQL = `
+with right_to_grant as (
+	select hashtextextended('{relays}' || $1::text, 2) as key
+), stalled as materialized (
+	select a.pid, extract(epoch from clock_timestamp() - a.state_change)::float8 as waited from pg_stat_activity a
+	where a.datname = current_database() and a.usename = current_user and a.pid <> pg_backend_pid()
+		and a.state = 'active' and a.wait_event = 'ClientRead'
+		and a.state_change < clock_timestamp() - $4::int8 * interval '1 microsecond'
+		and exists (select from pg_locks k, right_to_grant g where k.pid = a.pid and k.granted and (
+			k.locktype = 'relation' and k.relation = '{leases}'::regclass and k.mode in ('RowShareLock', 'RowExclusiveLock')
+			or k.locktype = 'advisory' and k.objsubid = 1 and k.classid::int8 << 32 | k.objid::int8 = g.key))
+)
+select s.pid::int4, s.waited from stalled s
+where ($5::bool or exists (
+	select from {leases} l where l.relay = $1::text and l.partition = any($2::int2[]) and l.incarnation = {incarnation}()
+		and l.owner not in ('', $3::text) and not ` + ownerLivesSQL + `))
+	and pg_terminate_backend(s.pid)`
+
+// endStalled ends what keeps leases from being granted; the next call of Acquire finds them free. Errors are left alone: a role
+// that may not look loses only this.
+func (s *Store) endStalled(ctx context.Context, a *acquisition) {
+	rows, err := s.pool.Query(ctx, s.names.expand(endStalledSQL), a.relay, a.numbers, a.owner.ID, (a.ttl / 3).Microseconds(), a.refused)
+	if err != nil {
+		return
+	}
+	var pid int
+	var waited float64
+	_, _ = pgx.ForEachRow(rows, []any{&pid, &waited}, func() error {
+		s.config.Logger.Warn("a connection that was cut in the middle of a settlement has locked leases of the relay; its backend is ended",
+			"relay", a.relay, "pid", pid, "waited", time.Duration(waited*float64(time.Second)).Round(time.Millisecond))
+		return nil
+	})
+}
