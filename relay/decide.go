@@ -9,6 +9,7 @@ import (
 // decideAll applies operators' decisions, between attempts: when no call on the key is out and everything that this process
 // knows of the key is recorded. Those that must wait are offered again.
 func (r *Relay) decideAll(ctx context.Context, decisions []Decision, parts []*partition) error {
+	var failed error
 	for i := range decisions {
 		d := &decisions[i]
 		p, ready := r.prepareDecision(d, parts)
@@ -20,10 +21,13 @@ func (r *Relay) decideAll(ctx context.Context, decisions []Decision, parts []*pa
 		cancel()
 		r.decided(p, d, err)
 		if err != nil && !errors.Is(err, ErrLeaseLost) {
-			return err
+			failed = err // the others do not wait for it
+		}
+		if ctx.Err() != nil {
+			break
 		}
 	}
-	return nil
+	return failed
 }
 
 // endDecisions lets the work on keys go on whose decisions are no longer to be applied: the answer that one was applied was

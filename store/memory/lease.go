@@ -192,7 +192,7 @@ func (s *Store) Leave(ctx context.Context, name string, owner relay.Owner) error
 	_, err := do(ctx, s, "Leave", func(db *database) (struct{}, error) {
 		r, at := db.relay(name), now()
 		for _, c := range r.cursors {
-			if c != nil && c.owner == owner.ID {
+			if c != nil && c.owner == owner.ID && c.incarnation == db.incarnation {
 				c.release(db.incarnation)
 			}
 		}

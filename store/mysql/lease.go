@@ -203,7 +203,7 @@ func (t txn) free(holder, incarnation string, others []ownerRow, resume bool) bo
 const (
 	releaseSQL = `UPDATE {prefix}cursors SET owner = '', token = ''
 		WHERE relay = ? AND partition_id = ? AND owner <> '' AND token = ? AND incarnation = ?`
-	releaseAllSQL = `UPDATE {prefix}cursors SET owner = '', token = '', incarnation = ?4 WHERE relay = ?1 AND partition_id IN ?3 AND owner = ?2`
+	releaseAllSQL = `UPDATE {prefix}cursors SET owner = '', token = '', incarnation = ?4 WHERE relay = ?1 AND partition_id IN ?3 AND owner = ?2 AND incarnation = ?4`
 	ownedSQL      = `SELECT partition_id FROM {prefix}cursors WHERE relay = ? AND owner = ? ORDER BY partition_id`
 	goneSQL       = `UPDATE {prefix}relays SET alive_until = LEAST(alive_until, ?) WHERE relay = ? AND owner = ?`
 )

@@ -101,7 +101,8 @@ select $1::text, partition, 0, $3::int8, $4::text::pg_snapshot, pg_current_xact_
 	// oneAcquirerSQL gets the right to grant leases of relay $1, which one transaction has at a time: the statements behind it
 	// see what the one before has granted, and to whom. acquirePlanSQL bounds the wait.
 	oneAcquirerSQL = `select pg_advisory_xact_lock(hashtextextended('{relays}' || $1::text, 2))`
-	acquirePlanSQL = planSQL + `, set_config('lock_timeout', '1s', true)`
+	// It waits for the disk, for who was alive must be known after a crash.
+	acquirePlanSQL = planSQL + `, set_config('lock_timeout', '1s', true), ` + durableSQL
 
 	// registerSQL: $1 relay, $2 owner, $3 host, $4 version, $5 ttl in microseconds.
 	registerSQL = `
@@ -113,14 +114,17 @@ on conflict (relay, owner) do update set alive_until = excluded.alive_until, ttl
 	// timelineSQL changes when a standby is promoted.
 	timelineSQL = `select left(pg_walfile_name(pg_current_wal_lsn()), 8)`
 
-	// noteIncarnationSQL notes the beginning of an incarnation: $1 its timeline, '' if it is not known.
+	// noteIncarnationSQL notes the beginning of an incarnation: $1 its timeline, '' if it is not known. The record of who is alive
+	// may be old for a while after a failover, also when the new server crashes in that time; an unknown timeline may be one.
 	noteIncarnationSQL = `
 with new as (
 	insert into {incarnations} (incarnation, failover)
-	select {incarnation}(), m.timeline <> '' and m.timeline <> $1::text from {meta} m
+	select {incarnation}(), $1::text = '' or m.timeline <> '' and m.timeline <> $1::text
+		or coalesce(m.timeline_at > clock_timestamp() - interval '1 hour', false) from {meta} m
 	on conflict do nothing returning 1
 )
-update {meta} set timeline = $1::text where timeline <> $1::text and exists (select from new)`
+update {meta} set timeline = $1::text, timeline_at = case when timeline <> '' then clock_timestamp() end
+where timeline <> $1::text and exists (select from new)`
 
 	// restoreLeasesSQL makes the rows of leases that a crash took away; of no incarnation. $1 relay, $2 partitions.
 	restoreLeasesSQL = `

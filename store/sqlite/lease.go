@@ -154,7 +154,7 @@ func (s *Store) checkPartition(p int) error {
 const (
 	releaseSQL = `UPDATE {prefix}cursors SET owner = '', token = ''
 		WHERE relay = ? AND partition = ? AND token = ? AND incarnation = ? AND owner <> ''`
-	releaseAllSQL = `UPDATE {prefix}cursors SET owner = '', token = '', incarnation = ?3 WHERE relay = ?1 AND owner = ?2`
+	releaseAllSQL = `UPDATE {prefix}cursors SET owner = '', token = '', incarnation = ?3 WHERE relay = ?1 AND owner = ?2 AND incarnation IN ('', ?3)`
 	goneSQL       = `UPDATE {prefix}relays SET alive_until = min(alive_until, ?) WHERE relay = ? AND owner = ?`
 )
 

@@ -3,7 +3,7 @@ drop index {prefix}parked_id;
 alter table {prefix}cursors drop column content;
 delete from {prefix}relays where not member;
 alter table {prefix}relays drop column ttl, drop column member;
-alter table {prefix}meta drop column timeline;
+alter table {prefix}meta drop column timeline, drop column timeline_at;
 drop table {prefix}incarnations;
 drop table {prefix}leases;
 -- Leases are free: their processes are those of the newer program.

@@ -36,7 +36,9 @@ create unlogged table {prefix}incarnations (
     failover    boolean not null
 );
 
-alter table {prefix}meta add column timeline text not null default ''; -- of the server that was used last; '' if it is not known
+alter table {prefix}meta
+    add column timeline    text not null default '', -- of the server that was used last; '' if it is not known
+    add column timeline_at timestamptz;              -- when it was last found to be another one
 alter table {prefix}relays
     add column ttl    interval not null default '15 seconds', -- how long its leases last without a heartbeat
     add column member boolean not null default true;          -- it has sent heartbeats, and counts for the shares of others
