@@ -19,7 +19,7 @@ type record struct {
 	published map[string][]string // by key, in the order of commits: the IDs of committed messages
 	delivered map[string][]string // by key, each message when it was delivered first
 	times     map[string]int      // how often a message was delivered
-	parked    map[int64]string    // by sequence, the epoch in which a message was parked last
+	parked    map[int64]string    // by sequence, the token of the lease under which a message was parked last
 	inherited map[string]bool     // messages that came to a process from those that another one had parked
 	left      map[string]bool     // messages that left the order of their key: they were delayed, or died perhaps
 	underway  map[string]string   // by key, the message that is worked on
