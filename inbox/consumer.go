@@ -1,7 +1,6 @@
 package inbox
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,27 +113,6 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 		return nil, fmt.Errorf("inbox: consumer %s: %w", cfg.Name, err)
 	}
 	return c, nil
-}
-
-// fitTx adapts a configuration to the transactions that a store can have open, or says what does not fit.
-func fitTx[Tx any](cfg *ConsumerConfig, store Store[Tx]) error {
-	l, ok := store.(relay.TxLimiter[Tx])
-	if !ok {
-		return nil
-	}
-	if idle := l.IdleLimit(); idle > 0 {
-		if cfg.AttemptTimeout >= idle {
-			return fmt.Errorf("inbox: consumer %s: AttemptTimeout is %s, and the database ends a transaction that waits %s for a statement "+
-				"(the store's IdleTimeout): set AttemptTimeout below that, or raise IdleTimeout", cfg.Name, cfg.AttemptTimeout, idle)
-		}
-		cfg.AttemptTimeout = cmp.Or(cfg.AttemptTimeout, idle*2/3)
-	}
-	if n := l.Connections(); n > 0 && n < cfg.Concurrency {
-		cfg.Logger.Info("consumer runs fewer transactions at once than Concurrency, because the pool has no more connections for them",
-			"consumer", cfg.Name, "concurrency", cfg.Concurrency, "transactions", n)
-		cfg.Concurrency = n
-	}
-	return nil
 }
 
 // asideStore is a relay.Store without a log: a consumer reads its source. It hides what else the store can do, such as

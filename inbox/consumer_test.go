@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -146,6 +149,53 @@ func TestStats(t *testing.T) {
 		}
 		if text, err := json.Marshal(c.Stats()); err != nil || !strings.Contains(string(text), `"applied":5,"duplicates":1`) {
 			t.Errorf("as JSON: %s, %v", text, err)
+		}
+	})
+}
+
+// TestTransactionIsBoundedByTime: a transaction begins no message of its batch after a third of LeaseTTL, and the consumer finds
+// out how many there is time for.
+func TestTransactionIsBoundedByTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const n = 40
+		b := newBroker(t)
+		var mu sync.Mutex
+		calls, shared, took := 0, make(map[*memory.Tx]int), time.Second
+		c, log := started(t, b, memorybroker.SubscriberConfig{}, inbox.ConsumerConfig{Remember: inbox.ByWatermark},
+			func(_ context.Context, tx *memory.Tx, _ *postrider.Message) error {
+				mu.Lock()
+				defer mu.Unlock()
+				calls++
+				shared[tx]++
+				time.Sleep(took)
+				return nil
+			})
+		publish := func(from int) {
+			t.Helper()
+			var msgs []*postrider.Message
+			for i := range n {
+				msgs = append(msgs, &postrider.Message{ID: fmt.Sprint(from + i), Type: "t", Topic: "t", Source: "s", Key: "k", Time: time.Now()})
+			}
+			if err := errors.Join(b.Publish(t.Context(), msgs)...); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Minute)
+		}
+		publish(0)
+		if got := c.Stats(); got.Applied != n || got.Duplicates != 0 {
+			t.Errorf("%+v\n%s", got, log)
+		}
+		largest := slices.Max(slices.Collect(maps.Values(shared)))
+		if largest > 5 || calls > n+5 {
+			t.Errorf("%d messages share a transaction, want 5; %d calls for %d messages", largest, calls, n)
+		}
+		took = time.Millisecond
+		for i := range 5 {
+			publish((i + 1) * n)
+		}
+		if largest := slices.Max(slices.Collect(maps.Values(shared))); largest < n/2 {
+			t.Errorf("quick messages share a transaction by %d at most", largest)
 		}
 	})
 }

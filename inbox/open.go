@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,27 @@ func beginLimited[Tx any](ctx context.Context, store Store[Tx]) (Tx, error) {
 		return l.BeginLimited(ctx, 0)
 	}
 	return store.Begin(ctx)
+}
+
+// fitTx adapts a configuration to the transactions that a store can have open, or says what does not fit.
+func fitTx[Tx any](cfg *ConsumerConfig, store Store[Tx]) error {
+	l, ok := store.(relay.TxLimiter[Tx])
+	if !ok {
+		return nil
+	}
+	if idle := l.IdleLimit(); idle > 0 {
+		if cfg.AttemptTimeout >= idle {
+			return fmt.Errorf("inbox: consumer %s: AttemptTimeout is %s, and the database ends a transaction that waits %s for a statement "+
+				"(the store's IdleTimeout): set AttemptTimeout below that, or raise IdleTimeout", cfg.Name, cfg.AttemptTimeout, idle)
+		}
+		cfg.AttemptTimeout = cmp.Or(cfg.AttemptTimeout, idle*2/3)
+	}
+	if n := l.Connections(); n > 0 && n < cfg.Concurrency {
+		cfg.Logger.Info("consumer runs fewer transactions at once than Concurrency, because the pool has no more connections for them",
+			"consumer", cfg.Name, "concurrency", cfg.Concurrency, "transactions", n)
+		cfg.Concurrency = n
+	}
+	return nil
 }
 
 // stepwise opens transactions on a store that has no Opener.

@@ -13,7 +13,8 @@ import (
 func (p *Program) migrateCommand() *cobra.Command {
 	return group("migrate", "Create and update the outbox's tables",
 		`The tables of an outbox are made by numbered migrations. Any number of instances may run them at once; each migration is
-one transaction. A binary refuses a schema that is newer or older than it can work with and says so.`,
+one transaction. A binary refuses a schema that is older than itself, or so much newer that it is below the oldest program that
+"postrider migrate status" shows; programs that only publish are refused below the oldest publisher.`,
 		p.migrateUpCommand(), p.migrateDownCommand(), p.migrateStatusCommand(), p.migratePrintCommand())
 }
 
@@ -144,7 +145,7 @@ func (p *Program) migrateStatusCommand() *cobra.Command {
 }
 
 func (p *Program) writeMigrations(all []backend.Migration) error {
-	t := newTable(p.Stdout, "VERSION", "NAME", "STATE", "APPLIED AT")
+	t := newTable(p.Stdout, "VERSION", "NAME", "STATE", "APPLIED AT", "OLDEST PROGRAM", "OLDEST PUBLISHER")
 	for _, m := range all {
 		state := "to do"
 		switch {
@@ -153,15 +154,19 @@ func (p *Program) writeMigrations(all []backend.Migration) error {
 		case m.Applied:
 			state = "applied"
 		}
-		t.row(m.Version, m.Name, state, moment(m.AppliedAt))
+		t.row(m.Version, m.Name, state, moment(m.AppliedAt), m.Oldest, m.OldestPublisher)
 	}
 	return t.flush()
 }
 
 // judgeMigrations says no when this binary and the schema do not match.
 func judgeMigrations(s *backend.Schema, all []backend.Migration) error {
+	known := 0
 	for _, m := range all {
-		if m.Unknown {
+		if !m.Unknown {
+			known = max(known, m.Version)
+		}
+		if m.Unknown && m.Oldest > known {
 			return &exitError{exitNo, fmt.Errorf("%s is newer than this binary; use a newer postrider", s.Shown)}
 		}
 		if !m.Applied {

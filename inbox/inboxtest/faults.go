@@ -198,6 +198,7 @@ func slowHandler[Tx any](w *world[Tx]) {
 	w.inEveryMode(func(w *world[Tx], s setting[Tx]) {
 		var j journal
 		s.source.AckWithin = 300 * time.Millisecond
+		s.cfg.LeaseTTL = time.Minute // both messages of a batch fit into a third of it
 		s.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
 			j.note(m)
 			w.elapse(time.Second)

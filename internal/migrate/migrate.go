@@ -4,6 +4,11 @@
 //
 // A migration is a pair of files, NNNN_name.up.sql and NNNN_name.down.sql. Numbers start at 0001 and have no gaps, so
 // that the version of a schema is the number of its newest migration, and 0 is a database without the schema.
+//
+// A program of an older version goes on with a newer schema if every newer migration lets it. The up file says so in lines of
+// its own: "-- oldest program: 7" is the version of the oldest program that may go on relaying, consuming and operating with
+// the schema after the migration, "-- oldest publisher: 6" that of the oldest that may go on publishing. Without such a line it
+// is the migration's own version. A store records both with the version, for programs that do not know the migration.
 package migrate
 
 import (
@@ -32,6 +37,29 @@ type Migration struct {
 	Version  int
 	Name     string
 	Up, Down string
+	Window
+}
+
+// Window says which programs may go on with a schema, by the versions that they know.
+type Window struct {
+	// Oldest is the oldest program, OldestPublisher the oldest that publishes only.
+	Oldest          int `json:"oldest_program,omitempty"`
+	OldestPublisher int `json:"oldest_publisher,omitempty"`
+}
+
+// Record is what a database says of a migration that was applied. Its Window is zero if none was recorded.
+type Record struct {
+	At time.Time
+	Window
+}
+
+// Records are those of a store that keeps no windows.
+func Records(applied map[int]time.Time) map[int]Record {
+	records := make(map[int]Record, len(applied))
+	for version, at := range applied {
+		records[version] = Record{At: at}
+	}
+	return records
 }
 
 // Set is all migrations of a store, in order.
@@ -46,6 +74,7 @@ type Step struct {
 	Name    string
 	Down    bool
 	SQL     string
+	Window
 }
 
 // String names the step as an operator reads it, e.g. "up 0001_outbox".
@@ -66,10 +95,12 @@ type Status struct {
 	AppliedAt time.Time `json:"applied_at,omitzero"`
 	// Unknown: the database has this migration and the program does not.
 	Unknown bool `json:"unknown,omitempty"`
+	Window
 }
 
 var (
 	fileName    = regexp.MustCompile(`^([0-9]{4})_([a-z0-9_]+)\.(up|down)\.sql$`)
+	windowLine  = regexp.MustCompile(`(?m)^-- oldest (program|publisher): ([0-9]+)$`)
 	placeholder = regexp.MustCompile(`\{[a-z_]+\}`)
 )
 
@@ -130,10 +161,31 @@ func loadFile(fsys fs.FS, name string, vars map[string]string, halves map[int]*M
 	}
 	if parts[3] == "up" {
 		m.Up = sql
+		if m.Window, err = window(version, sql); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
 	} else {
 		m.Down = sql
 	}
 	return nil
+}
+
+// window reads the lines that say which programs may go on.
+func window(version int, up string) (Window, error) {
+	w := Window{Oldest: version, OldestPublisher: version}
+	for _, line := range windowLine.FindAllStringSubmatch(up, -1) {
+		n, err := strconv.Atoi(line[2])
+		if err != nil || n < 1 || n > version {
+			return w, fmt.Errorf("%q: want 1 to %d", line[0], version)
+		}
+		if line[1] == "program" {
+			w.Oldest = n
+		} else {
+			w.OldestPublisher = n
+		}
+	}
+	w.OldestPublisher = min(w.OldestPublisher, w.Oldest) // who may relay may publish
+	return w, nil
 }
 
 func expand(text string, vars map[string]string) (string, error) {
@@ -173,7 +225,7 @@ func (s *Set) Plan(from, to int) ([]Step, error) {
 	var steps []Step
 	for v := from + 1; v <= to; v++ {
 		m := s.migrations[v-1]
-		steps = append(steps, Step{Version: v, Name: m.Name, SQL: m.Up})
+		steps = append(steps, Step{Version: v, Name: m.Name, SQL: m.Up, Window: m.Window})
 	}
 	for v := from; v > to; v-- {
 		m := s.migrations[v-1]
@@ -184,30 +236,39 @@ func (s *Set) Plan(from, to int) ([]Step, error) {
 
 // Check says whether a program with this set can work with a schema of version have, and what to do if not. Errors:
 // ErrMissing, ErrOlder, ErrNewer.
-func (s *Set) Check(have int) error {
+func (s *Set) Check(have int) error { return s.CheckWindow(have, have) }
+
+// CheckWindow is Check for a schema with which programs from version oldest on may go on.
+func (s *Set) CheckWindow(have, oldest int) error {
 	switch {
 	case have == 0:
 		return fmt.Errorf("%w: run `postrider migrate up`", ErrMissing)
 	case have < s.Latest():
 		return fmt.Errorf("%w: it has version %d and version %d is needed; run `postrider migrate up`",
 			ErrOlder, have, s.Latest())
-	case have > s.Latest():
-		return fmt.Errorf("%w: it has version %d and version %d is needed; use the program that ran "+
-			"`postrider migrate up`, or go back with its `postrider migrate down`", ErrNewer, have, s.Latest())
+	case have > s.Latest() && oldest > s.Latest():
+		return fmt.Errorf("%w: it has version %d, for programs that know version %d, and this one knows %d; use the program that ran "+
+			"`postrider migrate up`, or go back with its `postrider migrate down`", ErrNewer, have, oldest, s.Latest())
 	}
 	return nil
 }
 
 // Status merges the set with what a database says was applied (version → time), in order of version.
-func (s *Set) Status(applied map[int]time.Time) []Status {
+func (s *Set) Status(applied map[int]Record) []Status {
 	list := make([]Status, 0, len(s.migrations))
 	for _, m := range s.migrations {
-		at, ok := applied[m.Version]
-		list = append(list, Status{Version: m.Version, Name: m.Name, Applied: ok, AppliedAt: at})
+		r, ok := applied[m.Version]
+		if r.Window == (Window{}) {
+			r.Window = m.Window
+		}
+		list = append(list, Status{Version: m.Version, Name: m.Name, Applied: ok, AppliedAt: r.At, Window: r.Window})
 	}
-	for version, at := range applied {
+	for version, r := range applied {
+		if r.Window == (Window{}) {
+			r.Window = Window{Oldest: version, OldestPublisher: version}
+		}
 		if version > s.Latest() {
-			list = append(list, Status{Version: version, Applied: true, AppliedAt: at, Unknown: true})
+			list = append(list, Status{Version: version, Applied: true, AppliedAt: r.At, Unknown: true, Window: r.Window})
 		}
 	}
 	slices.SortFunc(list, func(a, b Status) int { return a.Version - b.Version })

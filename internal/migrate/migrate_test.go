@@ -18,7 +18,7 @@ func twoMigrations(t *testing.T) *migrate.Set {
 	set, err := migrate.Load(fstest.MapFS{
 		"0001_first.up.sql":    file("create table {prefix}a (headers text default '{}')"),
 		"0001_first.down.sql":  file("drop table {prefix}a"),
-		"0002_second.up.sql":   file("create table {prefix}b ()"),
+		"0002_second.up.sql":   file("-- oldest publisher: 1\ncreate table {prefix}b ()"),
 		"0002_second.down.sql": file("drop table {prefix}b"),
 	}, map[string]string{"prefix": "x_"})
 	if err != nil {
@@ -31,8 +31,8 @@ func TestLoadReplacesPlaceholders(t *testing.T) {
 	t.Parallel()
 	all := twoMigrations(t).All()
 	want := []migrate.Migration{
-		{Version: 1, Name: "first", Up: "create table x_a (headers text default '{}')", Down: "drop table x_a"},
-		{Version: 2, Name: "second", Up: "create table x_b ()", Down: "drop table x_b"},
+		{Version: 1, Name: "first", Up: "create table x_a (headers text default '{}')", Down: "drop table x_a", Window: migrate.Window{Oldest: 1, OldestPublisher: 1}},
+		{Version: 2, Name: "second", Up: "-- oldest publisher: 1\ncreate table x_b ()", Down: "drop table x_b", Window: migrate.Window{Oldest: 2, OldestPublisher: 1}},
 	}
 	if !slices.Equal(all, want) {
 		t.Fatalf("got %+v, want %+v", all, want)
@@ -117,13 +117,37 @@ func TestCheckNamesTheCommand(t *testing.T) {
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	got := twoMigrations(t).Status(map[int]time.Time{1: at, 3: at})
+	got := twoMigrations(t).Status(map[int]migrate.Record{1: {At: at}, 3: {At: at}, 4: {At: at, Window: migrate.Window{Oldest: 2, OldestPublisher: 1}}})
 	want := []migrate.Status{
-		{Version: 1, Name: "first", Applied: true, AppliedAt: at},
-		{Version: 2, Name: "second"},
-		{Version: 3, Applied: true, AppliedAt: at, Unknown: true},
+		{Version: 1, Name: "first", Applied: true, AppliedAt: at, Window: migrate.Window{Oldest: 1, OldestPublisher: 1}},
+		{Version: 2, Name: "second", Window: migrate.Window{Oldest: 2, OldestPublisher: 1}},
+		{Version: 3, Applied: true, AppliedAt: at, Unknown: true, Window: migrate.Window{Oldest: 3, OldestPublisher: 3}},
+		{Version: 4, Applied: true, AppliedAt: at, Unknown: true, Window: migrate.Window{Oldest: 2, OldestPublisher: 1}},
 	}
 	if !slices.Equal(got, want) {
 		t.Fatalf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestCheckWindow(t *testing.T) {
+	t.Parallel()
+	set := twoMigrations(t)
+	for oldest, want := range map[int]error{1: nil, 2: nil, 3: migrate.ErrNewer} {
+		if err := set.CheckWindow(4, oldest); !errors.Is(err, want) {
+			t.Errorf("version 4 for programs from %d on: %v, want %v", oldest, err, want)
+		}
+	}
+	if err := set.CheckWindow(1, 1); !errors.Is(err, migrate.ErrOlder) {
+		t.Errorf("version 1: %v, want ErrOlder", err)
+	}
+}
+
+func TestLoadRefusesAFaultyWindow(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{"-- oldest program: 2", "-- oldest publisher: 0"} {
+		_, err := migrate.Load(fstest.MapFS{"0001_a.up.sql": file(line + "\nselect 1"), "0001_a.down.sql": file("select 1")}, nil)
+		if err == nil || !strings.Contains(err.Error(), "want 1 to 1") {
+			t.Errorf("%s: %v", line, err)
+		}
 	}
 }

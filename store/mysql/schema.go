@@ -175,7 +175,7 @@ func MigrationStatus(ctx context.Context, db *sql.DB, cfg Config) ([]Migration, 
 		return nil, err
 	}
 	maps.DeleteFunc(applied, func(_ int, at time.Time) bool { return at.IsZero() })
-	return set.Status(applied), nil
+	return set.Status(migrate.Records(applied)), nil
 }
 
 // PrintMigrations returns the SQL of every migration up, in order, for the mysql client. It includes the record of the

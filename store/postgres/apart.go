@@ -22,11 +22,18 @@ func newApart(pool *pgxpool.Pool) *apart { return &apart{pool: pool, turn: make(
 // closeWithin bounds the leave-taking from the server.
 const closeWithin = time.Second
 
-// run runs f, which may be repeated, on the connection. If that cannot be opened, e.g. because the role may have no more of
-// them, f runs on the pool. After it the connection stays open for the time keep.
+// turnWithin is how long a heartbeat waits for that of another relay, which may wait for a lock.
+const turnWithin = time.Second
+
+// run runs f, which may be repeated, on the connection. If that is in use, or cannot be opened, e.g. because the role may have
+// no more of them, f runs on the pool. After it the connection stays open for the time keep.
 func (a *apart) run(ctx context.Context, keep time.Duration, f func(on querier) error) error {
+	timer := time.NewTimer(turnWithin)
+	defer timer.Stop()
 	select {
 	case a.turn <- struct{}{}:
+	case <-timer.C:
+		return f(a.pool)
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"regexp"
 	"time"
@@ -51,6 +52,7 @@ type Config struct {
 	Logger *slog.Logger
 
 	segmentSpan int64 // numbers in a segment that is made; tests need fewer
+	files       fs.FS // of migrations; tests have more
 }
 
 var identifier = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"testing/fstest"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -11,6 +12,27 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
 )
+
+// Newer is c for a program that knows one migration more.
+func (c Config) Newer(up, down string) (Config, error) {
+	files := make(fstest.MapFS)
+	names, err := migrationFiles.ReadDir("migrations")
+	if err != nil {
+		return c, err
+	}
+	for _, f := range names {
+		text, err := migrationFiles.ReadFile("migrations/" + f.Name())
+		if err != nil {
+			return c, err
+		}
+		files[f.Name()] = &fstest.MapFile{Data: text}
+	}
+	next := len(names)/2 + 1
+	files[fmt.Sprintf("%04d_next.up.sql", next)] = &fstest.MapFile{Data: []byte(up)}
+	files[fmt.Sprintf("%04d_next.down.sql", next)] = &fstest.MapFile{Data: []byte(down)}
+	c.files = files
+	return c, nil
+}
 
 // ExplainFetch runs a fetch and returns its plan, made for its parameters or, as in use, for any.
 func (s *Store) ExplainFetch(ctx context.Context, req relay.FetchRequest, generic bool) (string, error) {

@@ -30,9 +30,12 @@ type MigrationState = migrate.Status
 type MigrationStep = migrate.Step
 
 func (c Config) migrations() (*migrate.Set, error) {
-	files, err := fs.Sub(migrationFiles, "migrations")
-	if err != nil {
-		return nil, err
+	files := c.files
+	if files == nil {
+		var err error
+		if files, err = fs.Sub(migrationFiles, "migrations"); err != nil {
+			return nil, err
+		}
 	}
 	return migrate.Load(files, map[string]string{
 		"prefix": pgx.Identifier{c.Schema}.Sanitize() + "." + c.Prefix, "prefixname": c.Prefix,
@@ -47,8 +50,12 @@ const invalidSchemaName = "3F000"
 const createMigrationsSQL = `create table if not exists {migrations} (
 	version    integer primary key,
 	name       text not null,
-	applied_at timestamptz not null default clock_timestamp()
+	applied_at timestamptz not null default clock_timestamp(),
+	oldest_program integer, oldest_publisher integer
 )`
+
+// addWindowSQL is for a record from before programs looked at these; without a value it is the migration's own version.
+const addWindowSQL = `alter table {migrations} add column if not exists oldest_program integer, add column if not exists oldest_publisher integer`
 
 // Migrate brings the schema to a version, Latest or 0 to remove it with everything that it holds, and returns the steps
 // that it took. All of them are one transaction. Any number of processes may call it at once: an advisory lock, held
@@ -141,7 +148,7 @@ func (m *migrator) migrate(ctx context.Context, tx pgx.Tx, target int) ([]Migrat
 	if err != nil || len(steps) == 0 {
 		return nil, err
 	}
-	if err := script(ctx, tx.Conn(), m.names.expand(createMigrationsSQL)); err != nil {
+	if err := script(ctx, tx.Conn(), m.names.expand(createMigrationsSQL+";"+addWindowSQL)); err != nil {
 		return nil, err
 	}
 	for _, s := range steps {
@@ -159,7 +166,8 @@ func (m *migrator) record(s migrate.Step) string {
 	if s.Down {
 		return fmt.Sprintf("delete from %s where version = %d", m.names.migrations, s.Version)
 	}
-	return fmt.Sprintf("insert into %s (version, name) values (%d, '%s')", m.names.migrations, s.Version, s.Name)
+	return fmt.Sprintf("insert into %s (version, name, oldest_program, oldest_publisher) values (%d, '%s', %d, %d)", m.names.migrations,
+		s.Version, s.Name, s.Oldest, s.OldestPublisher)
 }
 
 // querier is a pool or a transaction.
@@ -169,27 +177,28 @@ type querier interface {
 }
 
 // applied returns what was applied and when; nothing if there is no schema.
-func (m *migrator) applied(ctx context.Context, q querier) (map[int]time.Time, error) {
+func (m *migrator) applied(ctx context.Context, q querier) (map[int]migrate.Record, error) {
 	var exists bool
 	err := q.QueryRow(ctx, "select to_regclass($1::text) is not null", m.names.migrations).Scan(&exists)
 	if err != nil || !exists {
 		return nil, err
 	}
-	rows, err := q.Query(ctx, "select version, (extract(epoch from applied_at) * 1000000)::int8 from "+m.names.migrations)
+	rows, err := q.Query(ctx, m.names.expand(appliedMigrationsSQL))
 	if err != nil {
 		return nil, err
 	}
-	applied := make(map[int]time.Time)
+	applied := make(map[int]migrate.Record)
 	var v int
 	var at int64
-	_, err = pgx.ForEachRow(rows, []any{&v, &at}, func() error {
-		applied[v] = time.UnixMicro(at).UTC()
+	var w migrate.Window
+	_, err = pgx.ForEachRow(rows, []any{&v, &at, &w.Oldest, &w.OldestPublisher}, func() error {
+		applied[v] = migrate.Record{At: time.UnixMicro(at).UTC(), Window: w}
 		return nil
 	})
 	return applied, err
 }
 
-func version(applied map[int]time.Time) int {
+func version(applied map[int]migrate.Record) int {
 	latest := 0
 	for v := range applied {
 		latest = max(latest, v)
@@ -202,17 +211,36 @@ func script(ctx context.Context, conn *pgx.Conn, sql string) error {
 	return conn.PgConn().Exec(ctx, sql).Close()
 }
 
+// appliedMigrationsSQL reads the record, also one that has no windows.
+const appliedMigrationsSQL = `
+select version, (extract(epoch from applied_at) * 1000000)::int8,
+	coalesce(to_jsonb(m) ->> 'oldest_program', '0')::int4, coalesce(to_jsonb(m) ->> 'oldest_publisher', '0')::int4 from {migrations} m`
+
+// role is what a program does with a schema.
+type role int
+
+const (
+	anything role = iota
+	publishing
+)
+
 // checkSchema reads the version and says whether this program can work with it, and the number of partitions.
-func (s *Store) checkSchema(ctx context.Context, q querier) (int, error) {
-	var have, partitions int
-	err := q.QueryRow(ctx, s.sql.open).Scan(&have, &partitions)
+func (s *Store) checkSchema(ctx context.Context, q querier, as role) (int, error) {
+	var have, partitions, oldest, oldestPublisher int
+	err := q.QueryRow(ctx, s.sql.open).Scan(&have, &partitions, &oldest, &oldestPublisher)
 	switch {
 	case code(err) == undefinedTable, errors.Is(err, pgx.ErrNoRows):
 		return 0, fmt.Errorf("open outbox %s: %w", s.names.migrations, s.migrations.Check(0))
 	case err != nil:
 		return 0, translate("open outbox", err)
 	}
-	return partitions, s.migrations.Check(have)
+	if as == publishing {
+		oldest = oldestPublisher
+	}
+	return partitions, s.migrations.CheckWindow(have, oldest)
 }
 
-const openSQL = `select (select max(version) from {migrations})::int4, partitions::int4 from {meta}`
+const openSQL = `
+select (select max(version) from {migrations})::int4, partitions::int4,
+	(select max(coalesce((to_jsonb(m) ->> 'oldest_program')::int4, m.version)) from {migrations} m),
+	(select max(coalesce((to_jsonb(m) ->> 'oldest_publisher')::int4, m.version)) from {migrations} m) from {meta}`

@@ -99,7 +99,7 @@ func (s *Store) open(ctx context.Context) (int, error) {
 	if n := s.partitions.Load(); n > 0 {
 		return int(n), nil
 	}
-	n, err := s.checkSchema(ctx, s.pool)
+	n, err := s.checkSchema(ctx, s.pool, anything)
 	if err != nil {
 		return 0, err
 	}

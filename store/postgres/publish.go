@@ -92,7 +92,7 @@ func (s *Store) partitionsIn(ctx context.Context, tx querier) (int, error) {
 	if n := cmp.Or(s.publishing.Load(), s.partitions.Load()); n > 0 {
 		return int(n), nil
 	}
-	n, err := s.checkSchema(ctx, tx)
+	n, err := s.checkSchema(ctx, tx, publishing)
 	if err == nil {
 		s.publishing.Store(int32(n)) // a process that publishes and has no relay never opens the store otherwise
 	}

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"encoding/hex"
@@ -58,11 +57,11 @@ func (s *SQLStore) Insert(ctx context.Context, tx *sql.Tx, msgs []*postrider.Mes
 	if tx == nil {
 		return outbox.ErrNoTransaction
 	}
-	opened, err := s.Store.open(ctx)
+	n, err := s.partitionsIn(ctx, s.pool)
 	if err != nil {
 		return err
 	}
-	return insertAll(msgs, s.insertsFor(cmp.Or(int(s.publishing.Load()), opened)).texts, func(sql string, args []any) (int64, error) {
+	return insertAll(msgs, s.insertsFor(n).texts, func(sql string, args []any) (int64, error) {
 		result, err := tx.ExecContext(ctx, sql, args...)
 		if err != nil {
 			return 0, err

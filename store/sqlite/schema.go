@@ -124,7 +124,7 @@ func MigrationStatus(ctx context.Context, db *sql.DB, cfg Config) ([]Migration, 
 	if err != nil {
 		return nil, err
 	}
-	return set.Status(applied), nil
+	return set.Status(migrate.Records(applied)), nil
 }
 
 // PrintMigrations returns the SQL of every migration up, in order, for those who apply it by other means. It includes the

@@ -1,3 +1,5 @@
+-- oldest program: 7
+-- oldest publisher: 6
 -- Where a relay or consumer has begun: one row for each of its partitions, for as long as it is known.
 create table {prefix}relay_partitions (
     relay     text not null,

@@ -1,3 +1,5 @@
+-- oldest program: 8
+-- oldest publisher: 6
 -- The log is partitioned by seq instead of created_at. Each segment takes {span} numbers, more than a table can
 -- hold, and two empty ones are always ahead of the publishers: none ever waits for a segment to be made.
 -- It rewrites the log in one transaction: nobody can publish or fetch meanwhile. It gives up when it does not get the lock within
