@@ -210,7 +210,7 @@ func TestFenceMigrationKeepsWhatIsThere(t *testing.T) {
 	} {
 		execute(t, db, text)
 	}
-	migrate(6)
+	migrate(sqlite.Latest)
 	s := newStore(t, db, cfg)
 	req := claim(3, time.Hour)
 	got, err := s.Acquire(t.Context(), "r", relay.Owner{ID: "new"}, req)
