@@ -39,7 +39,7 @@ func TestExplainMessage(t *testing.T) {
 	contains(t, ok(t, "explain", waiting, "--store", url), "waits in the log for its first delivery",
 		"nobody works on this partition; start the program that runs this relay (postrider relay, if it publishes to a broker)")
 	settleAll(t, openOutbox(t, url), "to-nats", delivered)
-	contains(t, ok(t, "explain", waiting, "--store", url), "delivered, or passed over by its topics")
+	contains(t, ok(t, "explain", waiting, "--store", url), "delivered, or skipped by the topics that the relay took then")
 
 	fails(t, exitFailed, "it was rolled back or never published here", "explain", "nobody", "--store", url)
 	fails(t, exitUsage, "give either the ID of a message or --key", "explain", "--store", url)
