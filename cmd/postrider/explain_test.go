@@ -152,7 +152,7 @@ func TestExplainLeavesConsumersOutOfTheLog(t *testing.T) {
 
 	settleAll(t, o, "to-nats", delivered)
 	out = ok(t, "explain", id, "--store", url)
-	contains(t, out, "consumer shipping: parked as head", "relay to-nats: delivered, or passed over by its topics")
+	contains(t, out, "consumer shipping: parked as head", "relay to-nats: delivered, or skipped by the topics that the relay took then")
 	lacks(t, out, "no relay has run")
 }
 
@@ -245,7 +245,7 @@ func TestExplainFindsParkedMessagesWithoutAKey(t *testing.T) {
 			retried: {"relay to-nats: parked for a time of its own", "an attempt when its time has come; nobody works on this partition"},
 			due:     {"relay to-nats: parked since ", ", and due", "retry", "attempts  2", "nobody works on this partition"},
 			delayed: {"relay to-nats: parked until its delivery time, "},
-			done:    {"relay to-nats: delivered, or passed over by its topics"},
+			done:    {"relay to-nats: delivered, or skipped by the topics that the relay took then"},
 		} {
 			out := ok(t, "explain", id, "--store", url)
 			contains(t, out, words...)
