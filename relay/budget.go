@@ -22,6 +22,7 @@ func (b *budget) worthReading() int { return max(b.maxMessages/4, 1) }
 func (r *Relay) load(it *item, b *budget) {
 	r.order++
 	it.order, it.since, it.budget, it.size = r.order, r.now, b, it.msg.Size()
+	it.foreign = r.publish == nil && !r.cfg.takes(it.msg.Topic) && it.partition.takes(it.msg.Topic)
 	b.messages++
 	b.bytes += it.size
 }

@@ -33,7 +33,8 @@ type Config struct {
 	// own progress, so that a dead broker stops only its own.
 	Publisher postrider.Publisher
 	// Topics are the topics that the relay takes, others are passed over; "*" in a pattern stands for any run of
-	// characters. Default: all topics.
+	// characters. Default: all topics. In a rolling deployment the filter of the newest version is in effect for all processes
+	// of the relay: a process that is not configured for a topic parks its messages as unhandled, or publishes them.
 	Topics []string
 	// AcceptUnordered lets the relay start with a publisher that cannot keep the order of a key.
 	AcceptUnordered bool
@@ -228,18 +229,8 @@ func (c *Config) retention() Retention {
 	return Retention{For: max(c.KeepDelivered, 0), MaxBytes: c.MaxLogBytes, Redrives: max(c.KeepRedrives, 0)}
 }
 
-// takes says whether the relay wants messages of a topic.
-func (c *Config) takes(topic string) bool {
-	if len(c.Topics) == 0 {
-		return true
-	}
-	for _, p := range c.Topics {
-		if MatchTopic(p, topic) {
-			return true
-		}
-	}
-	return false
-}
+// takes says whether this process is configured for messages of a topic.
+func (c *Config) takes(topic string) bool { return len(c.Topics) == 0 || MatchTopics(c.Topics, topic) }
 
 // MatchTopic reports whether topic matches a pattern of Config.Topics, in which "*" stands for any run of characters.
 func MatchTopic(pattern, topic string) bool {

@@ -54,6 +54,11 @@ func (s *Settlement) Digest() [sha256.Size]byte {
 	}
 	d.int(s.DeliveredCount)
 	d.int(s.FailedCount)
+	d.int(int64(len(s.Unrouted)))
+	for _, u := range s.Unrouted {
+		d.text(u.Topic)
+		d.int(u.Count)
+	}
 	d.flush()
 	return [sha256.Size]byte(d.h.Sum(nil))
 }

@@ -226,8 +226,8 @@ func (r *Relay) admit(p *partition, b *Batch, view *heldView) {
 			p.tracker.settle(it.ticket)
 			p.delivered = max(p.delivered, it.ticket+1) // it may be by then
 			r.drop(it)
-		case !r.cfg.takes(rec.Message.Topic) && (rec.Err == nil || rec.Message.Topic != ""):
-			p.tracker.settle(it.ticket)
+		case !p.takes(rec.Message.Topic) && (rec.Err == nil || rec.Message.Topic != ""):
+			p.skip(it)
 			r.drop(it)
 		case r.tx != nil: // put aside when it has come to the front of its line
 			it.delay = rec.Delay

@@ -65,6 +65,8 @@ func (r *Relay) attempt(ctx context.Context, tx transaction, it *item) error {
 		return postrider.Dead(postrider.Undecodable, it.err)
 	case it.refused != nil:
 		return it.refused
+	case it.foreign:
+		return errForeign
 	}
 	m := *it.msg // the handler may run again
 	m.Attempt = it.attempts + 1
@@ -100,6 +102,7 @@ func (r *Relay) settlementOf(batch []*item) (_ *sent, ours bool) {
 		}
 		then := p.tracker.reach(upTo)
 		s.Cursor, out.upTo = then.cursor, then.begin()
+		s.Unrouted = p.countUnrouted(then.passed)
 	}
 	for _, it := range batch {
 		if it.parked {
@@ -231,6 +234,7 @@ func (r *Relay) took(batch []*item, s *sent, released []string) {
 // restore takes back what a transaction of some messages that was not committed took along.
 func (r *Relay) restore(s *sent, messages int) {
 	p, t := s.partition, s.settlement
+	p.uncountUnrouted(t.Unrouted)
 	if s.count == 0 {
 		return
 	}

@@ -28,6 +28,8 @@ type item struct {
 	// parked: the message stands among the parked ones, either because it came from there or because it was put there while
 	// it is being worked on. Otherwise its ticket is to be settled.
 	parked bool
+	// foreign: the filter in effect takes the message's topic, and this process is not configured for it.
+	foreign bool
 	// err says why the stored row is not a message.
 	err error
 	// delay is what was left of the time until its delivery when it was read, which is then put aside at the front of a line.

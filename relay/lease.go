@@ -116,6 +116,7 @@ func (r *Relay) renewed(view View, asked time.Time) (free []int, surplus int, st
 		if p := r.partitions[pv.Partition]; p != nil && p.token == pv.Token && time.Now().Before(p.until) {
 			ours[p.id] = true
 			r.extend(p, asked)
+			p.setFilter(view.Filter, r.cfg.Topics)
 		} else {
 			stray = append(stray, LeaseRef{Partition: pv.Partition, Token: pv.Token})
 		}
@@ -391,6 +392,7 @@ func (r *Relay) acquire(ctx context.Context, free []int) []Lease {
 		delete(r.claims, l.Partition)
 		delete(r.resume, l.Partition)
 		p := newPartition(r.calls, l)
+		p.setFilter(l.Filter, r.cfg.Topics)
 		r.extend(p, asked)
 		r.partitions[p.id] = p
 		for _, key := range l.Aside.Keys {

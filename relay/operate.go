@@ -134,6 +134,9 @@ type Status struct {
 	Now        time.Time     `json:"now"`
 	Partitions int           `json:"partitions"`
 	Relays     []RelayStatus `json:"relays"`
+	// Unrouted are messages that were skipped by every relay, by topic, most first, up to MaxUnroutedTopics topics. A count is
+	// removed a week after the last message of its topic.
+	Unrouted []UnroutedTopic `json:"unrouted,omitempty"`
 	// Notices are what an operator should know beyond the numbers, in words, e.g. that the database was restored.
 	Notices []string `json:"notices,omitempty"`
 }
@@ -141,6 +144,8 @@ type Status struct {
 // RelayStatus is the state of one relay.
 type RelayStatus struct {
 	Name string `json:"name"`
+	// Topics are the patterns of the filter in effect, "*" for all topics; none for a consumer.
+	Topics []string `json:"topics,omitempty"`
 	// Backlog counts the committed messages that are not settled yet, parked ones aside. Age is how long the oldest of
 	// them has waited, 0 without backlog.
 	Backlog Count         `json:"backlog"`
@@ -155,6 +160,27 @@ type RelayStatus struct {
 	Failed       int64             `json:"failed"`
 	Partitions   []PartitionStatus `json:"partitions"`
 	Owners       []OwnerStatus     `json:"owners"`
+}
+
+// UnroutedKept is how long an UnroutedTopic is kept after its last message.
+const UnroutedKept = 7 * 24 * time.Hour
+
+// UnroutedTopic says how many messages of a topic no relay took. Topic "" has those that were too many topics to name.
+type UnroutedTopic struct {
+	Topic   string    `json:"topic"`
+	Count   int64     `json:"count"`
+	FirstAt time.Time `json:"first_at"`
+	LastAt  time.Time `json:"last_at"`
+}
+
+// NobodyTakes says whether no relay takes messages of a topic, by the filters in effect.
+func (s *Status) NobodyTakes(topic string) bool {
+	for i := range s.Relays {
+		if MatchTopics(s.Relays[i].Topics, topic) {
+			return false
+		}
+	}
+	return true
 }
 
 // Count is a number that is exact up to CountLimit; AtLeast says that there are more.

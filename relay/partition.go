@@ -24,6 +24,10 @@ type partition struct {
 	fetched Cursor // Next of the last batch
 	more    bool   // the last fetch left messages behind
 	reading bool   // a fetch is under way
+	// topics are the patterns of the filter in effect, none for all topics; elsewhere those of other relays. unrouted are messages that
+	// no relay takes and that the cursor has not passed.
+	topics, elsewhere []string
+	unrouted          []unrouted
 	// aside are messages that the last owner put aside beyond its cursor: they will be read again, and passed over.
 	aside map[int64]struct{}
 	lanes map[string]*lane

@@ -118,6 +118,9 @@ func New(store Store, cfg Config) (*Relay, error) {
 		doubts:    make(map[int]*doubt),
 		claims:    make(map[int]string), resume: make(map[int]time.Time),
 	}
+	if _, consumer := store.(logless); !consumer {
+		r.owner.Topics = canonicalTopics(cfg.Topics)
+	}
 	r.finder, _ = store.(HeldFinder)
 	r.changed = sync.NewCond(&r.mu)
 	r.fresh, r.aside = cfg.budgets()

@@ -106,6 +106,7 @@ func (r *Relay) collect() []*sent {
 		s := &sent{partition: p, settlement: p.pending, count: p.count, upTo: p.tracker.begin()}
 		st := &s.settlement
 		st.Partition, st.Token, st.Number, st.Cursor, st.Moved = p.id, p.token, p.number+1, p.tracker.cursor, p.moved
+		st.Unrouted = p.countUnrouted(p.tracker.passed)
 		batch = append(batch, s)
 		p.pending, p.count, p.moved, p.sending = Settlement{}, 0, false, true
 	}

@@ -25,6 +25,14 @@ type Store interface {
 // A lease is held with a token, which its owner makes anew for each acquisition. It holds as long as the row with the token
 // stands and the server is the incarnation that granted it: a crash, a failover or a restore ends every lease. Whether the
 // owner is alive is recorded apart from its leases, and survives a crash.
+//
+// Heartbeat and Acquire register the filter of topics that the owner has (Owner.Topics). Each distinct filter of a relay gets a
+// generation when it first appears: 1, 2 and so on. In effect is the filter with the highest generation among those of the
+// relay's processes that are alive, or whose time ended less than FilterKept ago without a Leave; if there is none, the one
+// that was registered last. When an owner registers a filter whose generation is higher than that of all others, the leases
+// of all other owners of the relay end in the same transaction: a process that skips a topic by an older filter cannot move
+// a cursor past it any more. The leases stay with their owners, who have to acquire them anew. Of a relay that has begun and
+// never registered a filter, as in a program of an older release, every topic counts as taken; of a consumer none.
 type LeaseStore interface {
 	// Partitions returns the number of partitions of the outbox.
 	Partitions(ctx context.Context) (int, error)
@@ -127,7 +135,13 @@ type Maintained struct {
 type Owner struct {
 	// ID is unique to the process and run, e.g. "host-4711-0190f3…"; Host and Version are for operators.
 	ID, Host, Version string
+	// Topics is the filter that the process is configured with, sorted, each pattern once, "*" alone for all topics. A process
+	// without one, e.g. an operator's, registers none.
+	Topics []string
 }
+
+// FilterKept is how long the filter of a process counts that has ended without Leave.
+const FilterKept = time.Hour
 
 // View is who works on a relay right now.
 type View struct {
@@ -135,6 +149,8 @@ type View struct {
 	Alive int
 	// Partitions has an entry for each partition that is held.
 	Partitions []PartitionView
+	// Filter is in effect as long as the leases in Partitions hold.
+	Filter Filter
 }
 
 // PartitionView says who holds a partition.
@@ -173,6 +189,8 @@ type Lease struct {
 	Settled int64
 	// Aside is what has been parked in the partition.
 	Aside Aside
+	// Filter is in effect as long as the lease holds, or until a later View says otherwise.
+	Filter Filter
 }
 
 // Ref names the lease.
@@ -359,6 +377,8 @@ type Settlement struct {
 	Release []string
 	// DeliveredCount and FailedCount are added to the partition's counters: messages delivered, attempts failed.
 	DeliveredCount, FailedCount int64
+	// Unrouted counts messages that the cursor passes and that no relay takes, each topic once.
+	Unrouted []UnroutedCount
 }
 
 // Parked is a message put aside.

@@ -14,6 +14,9 @@ import (
 var errUnhandled = errors.New("no handler takes messages of this type; start a process that has one, or pass over its " +
 	"topic with Config.Topics")
 
+// errForeign: the message's topic was added to the relay's filter by a newer version than this process.
+var errForeign = fmt.Errorf("this process is not configured for the topic, a newer version of the relay is: %w", errUnhandled)
+
 // worker delivers until the relay ends, or until another worker has taken its place during a slow call.
 func (r *Relay) worker() {
 	finished, current := false, &call{}
@@ -280,6 +283,8 @@ func (r *Relay) callDecodable(ctx context.Context, batch []*item) []error {
 			if it.lane != nil && r.cfg.OnDead == HoldKey {
 				stopped = it
 			}
+		case it.foreign:
+			errs[i] = errForeign
 		case stopped != nil && it.lane == stopped.lane:
 			errs[i] = postrider.Behind(stopped.msg, stopped.err)
 		default:

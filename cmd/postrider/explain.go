@@ -70,6 +70,13 @@ func (p *Program) explainMessage(ctx context.Context, b *backend.Outbox, id stri
 	if len(x.status.Relays) == len(x.consumers) {
 		fmt.Fprintln(p.Stdout, "\nno relay has run on this outbox yet; start the program that runs one, or, to publish to a broker: postrider relay")
 	}
+	if x.unrouted() {
+		fmt.Fprintf(p.Stdout, "\nunrouted: no relay takes topic %s\n", printable(x.m.Topic))
+		f := newFields(p.Stdout)
+		f.add("next", "every relay skips it, and it is dropped from the log with its retention")
+		f.add("you can", routeIt)
+		f.flush()
+	}
 	attempts, err := attemptsOf(ctx, b, id, "")
 	if err != nil {
 		return err
@@ -122,6 +129,11 @@ func notLookedUp(consumers consumerNames) string {
 	}
 	return fmt.Sprintf("; whether a consumer of this database (%s) has processed it or put it aside was not looked at, see: "+
 		"postrider inbox status", printable(strings.Join(slices.Sorted(maps.Keys(consumers)), ", ")))
+}
+
+// unrouted says whether the message is in the log and no relay of the outbox takes it.
+func (x *explained) unrouted() bool {
+	return x.inLog && len(x.letters) == 0 && len(x.status.Relays) > len(x.consumers) && x.status.NobodyTakes(x.m.Topic)
 }
 
 // writeSubject says what the message is.
@@ -260,7 +272,7 @@ func (p *Program) explainAt(ctx context.Context, b *backend.Outbox, x explained,
 	case len(own) > 0:
 		p.explainSentBack(x, r)
 	case i >= 0:
-		p.explainPosition(&m, r.Partitions[i])
+		p.explainPosition(&m, r.Topics, r.Partitions[i])
 	default:
 		fmt.Fprintf(p.Stdout, "has not begun with partition %d yet\n", partition)
 	}
@@ -342,10 +354,15 @@ func (p *Program) writeHeldFields(h relay.HeldInfo) {
 	f.flush()
 }
 
-// explainPosition explains a message by the cursor of its partition.
-func (p *Program) explainPosition(m *postrider.Message, q relay.PartitionStatus) {
-	if m.Sequence <= q.Position {
-		fmt.Fprintf(p.Stdout, "delivered, or passed over by its topics: the cursor of partition %d is past it\n", q.Partition)
+// explainPosition explains a message by the cursor of its partition, and by the topics that the relay takes now.
+func (p *Program) explainPosition(m *postrider.Message, topics []string, q relay.PartitionStatus) {
+	takes := len(topics) == 0 || relay.MatchTopics(topics, m.Topic)
+	switch {
+	case m.Sequence <= q.Position && takes:
+		fmt.Fprintf(p.Stdout, "delivered, or skipped by the topics that the relay took then: the cursor of partition %d is past it\n", q.Partition)
+		return
+	case !takes:
+		fmt.Fprintf(p.Stdout, "does not take topic %s, only %s\n", printable(m.Topic), printable(strings.Join(topics, ", ")))
 		return
 	}
 	fmt.Fprintf(p.Stdout, "waits in the log for its first delivery, at most %s ahead of it in partition %d\n",

@@ -39,7 +39,7 @@ func TestExplainMessage(t *testing.T) {
 	contains(t, ok(t, "explain", waiting, "--store", url), "waits in the log for its first delivery",
 		"nobody works on this partition; start the program that runs this relay (postrider relay, if it publishes to a broker)")
 	settleAll(t, openOutbox(t, url), "to-nats", delivered)
-	contains(t, ok(t, "explain", waiting, "--store", url), "delivered, or passed over by its topics")
+	contains(t, ok(t, "explain", waiting, "--store", url), "delivered, or skipped by the topics that the relay took then")
 
 	fails(t, exitFailed, "it was rolled back or never published here", "explain", "nobody", "--store", url)
 	fails(t, exitUsage, "give either the ID of a message or --key", "explain", "--store", url)
@@ -152,7 +152,7 @@ func TestExplainLeavesConsumersOutOfTheLog(t *testing.T) {
 
 	settleAll(t, o, "to-nats", delivered)
 	out = ok(t, "explain", id, "--store", url)
-	contains(t, out, "consumer shipping: parked as head", "relay to-nats: delivered, or passed over by its topics")
+	contains(t, out, "consumer shipping: parked as head", "relay to-nats: delivered, or skipped by the topics that the relay took then")
 	lacks(t, out, "no relay has run")
 }
 
@@ -245,7 +245,7 @@ func TestExplainFindsParkedMessagesWithoutAKey(t *testing.T) {
 			retried: {"relay to-nats: parked since ", "retry", "attempts  2", "an attempt at ", "; nobody works on this partition", "no"},
 			due:     {"relay to-nats: parked since ", "due: nobody works on this partition", "retry", "attempts  2"},
 			delayed: {"relay to-nats: parked since ", "delayed", "an attempt at "},
-			done:    {"relay to-nats: delivered, or passed over by its topics"},
+			done:    {"relay to-nats: delivered, or skipped by the topics that the relay took then"},
 		} {
 			out := ok(t, "explain", id, "--store", url)
 			contains(t, out, words...)

@@ -24,6 +24,7 @@ type statusOptions struct {
 	watch             time.Duration
 	maxAge, maxParked time.Duration
 	maxDead, maxHeld  int64
+	maxUnrouted       int64
 	given             func(flag string) bool
 }
 
@@ -36,7 +37,10 @@ func (p *Program) statusCommand() *cobra.Command {
 works on which partition. Its cost does not grow with the backlog; counts above 10,000 are written 10,000+,
 and --max-dead and --max-held go up to 10,000.
 
-With a limit (--max-age, --max-parked, --max-dead, --max-held) the command ends with exit code 3 when a relay is above it,
+A message that no relay takes is skipped by all of them and counted as unrouted, by topic; the count is kept for a week after the
+last message of the topic.
+
+With a limit (--max-age, --max-parked, --max-dead, --max-held, --max-unrouted) the command ends with exit code 3 when a relay is above it,
 for monitoring without metrics. What is parked waits behind a held key, for another attempt or for its delivery time, and
 has no part in --max-age; --max-parked is for it, and should be longer than any delay that you publish with. In JSON,
 durations are in nanoseconds.`,
@@ -44,7 +48,7 @@ durations are in nanoseconds.`,
   postrider status --details --relay to-nats
   postrider status --watch
   postrider status --json | jq '.relays[] | {name, backlog}'
-  postrider status --max-age 1m --max-parked 1h --max-dead 0 || page-somebody`,
+  postrider status --max-age 1m --max-parked 1h --max-dead 0 --max-unrouted 0 || page-somebody`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.given = cmd.Flags().Changed
@@ -64,6 +68,7 @@ durations are in nanoseconds.`,
 	f.DurationVar(&o.maxParked, "max-parked", 0, "exit with 3 when a message has been parked for longer than this `duration`")
 	f.Int64Var(&o.maxDead, "max-dead", 0, "exit with 3 when a relay has more than `n` open dead letters")
 	f.Int64Var(&o.maxHeld, "max-held", 0, "exit with 3 when a relay has more than `n` held keys")
+	f.Int64Var(&o.maxUnrouted, "max-unrouted", 0, "exit with 3 when more than `n` messages of a topic were unrouted")
 	return cmd
 }
 
@@ -80,6 +85,8 @@ func (o statusOptions) check() error {
 		return usagef("--max-dead must not be negative, is %d; for no limit leave it out", o.maxDead)
 	case o.maxHeld < 0:
 		return usagef("--max-held must not be negative, is %d; for no limit leave it out", o.maxHeld)
+	case o.maxUnrouted < 0:
+		return usagef("--max-unrouted must not be negative, is %d; for no limit leave it out", o.maxUnrouted)
 	case o.maxDead > relay.CountLimit || o.maxHeld > relay.CountLimit:
 		return usagef("--max-dead and --max-held go up to %s: beyond, a status does not count", number(relay.CountLimit))
 	}
@@ -226,6 +233,9 @@ func writeStatus(out io.Writer, shown string, s relay.Status, consumers consumer
 	if err := t.flush(); err != nil {
 		return err
 	}
+	if err := writeUnrouted(out, s.Unrouted); err != nil {
+		return err
+	}
 	if details {
 		for _, r := range s.Relays {
 			if err := writeDetails(out, r); err != nil {
@@ -234,6 +244,27 @@ func writeStatus(out io.Writer, shown string, s relay.Status, consumers consumer
 		}
 	}
 	return writeHints(out, s, consumers)
+}
+
+// writeUnrouted writes which topics were taken by no relay.
+func writeUnrouted(out io.Writer, all []relay.UnroutedTopic) error {
+	if len(all) == 0 {
+		return nil
+	}
+	fmt.Fprintln(out)
+	t := newTable(out, "UNROUTED TOPIC", "MESSAGES", "FIRST", "LAST")
+	for _, u := range all {
+		t.row(unroutedTopic(u), number(u.Count), moment(u.FirstAt), moment(u.LastAt))
+	}
+	return t.flush()
+}
+
+// unroutedTopic names a topic.
+func unroutedTopic(u relay.UnroutedTopic) string {
+	if u.Topic == "" {
+		return "(others)"
+	}
+	return u.Topic
 }
 
 // alive is the number of a relay's processes, or since when it has had none.
@@ -301,12 +332,19 @@ func writeHints(out io.Writer, s relay.Status, consumers consumerNames) error {
 			hints = append(hints, name+": dead letters; see: postrider dead list --relay "+name)
 		}
 	}
+	if len(s.Unrouted) > 0 {
+		hints = append(hints, "unrouted messages: no relay took their topics; "+routeIt)
+	}
 	if len(hints) > 0 {
 		_, err := fmt.Fprintln(out, "\n"+strings.Join(hints, "\n"))
 		return err
 	}
 	return nil
 }
+
+// routeIt is what to do about a topic that no relay takes.
+const routeIt = "add the topic to the topics of a relay, and for messages that are still in the log start a relay under a new name, " +
+	"which begins with the oldest"
 
 // hintNobody is what to do about a relay or consumer without a process that has something to do, "" for others.
 func hintNobody(r relay.RelayStatus, consumer bool) string {
@@ -342,6 +380,11 @@ func (o statusOptions) judge(s relay.Status, consumers consumerNames) error {
 		}
 		if o.given("max-held") && above(r.Held, o.maxHeld) {
 			broken = append(broken, fmt.Sprintf("%s: %s, more than %d", title, pluralOf(r.Held, "held key"), o.maxHeld))
+		}
+	}
+	for _, u := range s.Unrouted {
+		if o.given("max-unrouted") && u.Count > o.maxUnrouted {
+			broken = append(broken, fmt.Sprintf("topic %s: %s unrouted, more than %d", printable(unroutedTopic(u)), plural(int(u.Count), "message"), o.maxUnrouted))
 		}
 	}
 	if len(broken) > 0 {

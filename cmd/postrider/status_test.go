@@ -83,7 +83,7 @@ func TestStatusJudgesParkedMessages(t *testing.T) {
 
 func TestStatusRefusesNegativeLimits(t *testing.T) {
 	t.Parallel()
-	for _, limit := range []string{"--max-age=-1s", "--max-parked=-1s", "--max-dead=-1", "--max-held=-1"} {
+	for _, limit := range []string{"--max-age=-1s", "--max-parked=-1s", "--max-dead=-1", "--max-held=-1", "--max-unrouted=-1"} {
 		name, _, _ := strings.Cut(limit, "=")
 		fails(t, exitUsage, name+" must not be negative", "status", "--store", "sqlite:"+t.TempDir()+"/none.db", limit)
 	}
@@ -129,4 +129,29 @@ func TestStatusWatch(t *testing.T) {
 	if code := <-ended; code != exitDone {
 		t.Errorf("exit code %d: %s", code, errs.String())
 	}
+}
+
+func TestStatusAndExplainShowUnroutedMessages(t *testing.T) {
+	t.Parallel()
+	url := newOutbox(t)
+	store := openOutbox(t, url)
+	id := publishID(t, url, "order/1", "--topic", "invoices")
+	o := relay.Owner{ID: "tester-1", Topics: []string{"orders", "payments.*"}}
+	_, err := store.Heartbeat(t.Context(), "to-nats", o, time.Minute)
+	must(t, err)
+	claim := relay.Claim{Token: relay.NewToken()}
+	leases, err := store.Acquire(t.Context(), "to-nats", o, relay.AcquireRequest{Claims: []relay.Claim{claim}, TTL: time.Minute})
+	must(t, err)
+	_, err = store.Settle(t.Context(), "to-nats", []relay.Settlement{{
+		Partition: 0, Token: leases[0].Token, Number: 1, Unrouted: []relay.UnroutedCount{{Topic: "invoices", Count: 3}},
+	}})
+	must(t, err)
+	contains(t, ok(t, "status", "--store", url), "UNROUTED TOPIC", "invoices", "unrouted messages: no relay took their topics; add the topic")
+	contains(t, ok(t, "status", "--store", url, "--json"), `"unrouted": [`, `"topic": "invoices"`, `"count": 3`, `"payments.*"`)
+	ok(t, "status", "--store", url, "--max-unrouted", "3")
+	fails(t, exitNo, "topic invoices: 3 messages unrouted, more than 2", "status", "--store", url, "--max-unrouted", "2")
+	contains(t, ok(t, "explain", id, "--store", url), "unrouted: no relay takes topic invoices", "add the topic to the topics of a relay",
+		"relay to-nats: does not take topic invoices, only orders, payments.*")
+	taken := publishID(t, url, "order/1", "--topic", "orders")
+	lacks(t, ok(t, "explain", taken, "--store", url), "unrouted")
 }

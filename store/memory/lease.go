@@ -51,6 +51,7 @@ type ownerState struct {
 	started, seen, aliveUntil time.Time
 	ttl                       time.Duration
 	member                    bool // it has sent a heartbeat, and counts for the shares of the others
+	generation                int  // of its filter; 0 for none, and once it has left
 }
 
 // Heartbeat implements relay.LeaseStore.
@@ -60,13 +61,15 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 			return relay.View{}, err
 		}
 		r, at := db.relay(name), now()
-		r.owner(owner, at, ttl).member = true
+		r.register(owner, at, ttl).member = true
 		for id, o := range r.owners {
 			if at.Sub(o.aliveUntil) >= forgetOwnersAfter {
 				delete(r.owners, id)
 			}
 		}
-		return db.view(r, at), nil
+		v := db.view(r, at)
+		v.Filter = db.filter(name, at)
+		return v, nil
 	})
 }
 
@@ -111,13 +114,14 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 			}
 		}
 		r, at := db.relay(name), now()
-		r.owner(owner, at, req.TTL)
+		r.register(owner, at, req.TTL)
 		for p := range r.cursors {
 			if r.cursors[p] == nil {
 				r.cursors[p] = &cursorState{cursor: db.start(req.Start), settled: at, incarnation: db.incarnation}
 			}
 		}
 		var out []relay.Lease
+		filter := db.filter(name, at)
 		for _, claim := range req.Claims {
 			c := r.cursors[claim.Partition]
 			if !db.free(r, c, owner.ID, claim, at) {
@@ -130,6 +134,7 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 			c.owner, c.token, c.incarnation = owner.ID, claim.Token, db.incarnation
 			out = append(out, relay.Lease{
 				Partition: claim.Partition, Owner: owner.ID, Token: claim.Token, Cursor: c.cursor, Settled: c.number, Aside: aside,
+				Filter: filter,
 			})
 		}
 		return out, nil
@@ -196,8 +201,11 @@ func (s *Store) Leave(ctx context.Context, name string, owner relay.Owner) error
 				c.release(db.incarnation)
 			}
 		}
-		if o := r.owners[owner.ID]; o != nil && o.aliveUntil.After(at) {
-			o.aliveUntil = at
+		if o := r.owners[owner.ID]; o != nil {
+			o.generation = 0
+			if o.aliveUntil.After(at) {
+				o.aliveUntil = at
+			}
 		}
 		return struct{}{}, nil
 	})
@@ -212,7 +220,7 @@ func (r *relayState) ownerStatus(at time.Time) []relay.OwnerStatus {
 			continue
 		}
 		out = append(out, relay.OwnerStatus{
-			Owner: o.Owner, Alive: o.aliveUntil.After(at), SeenAgo: at.Sub(o.seen), Started: o.started,
+			Owner: relay.Owner{ID: o.ID, Host: o.Host, Version: o.Version}, Alive: o.aliveUntil.After(at), SeenAgo: at.Sub(o.seen), Started: o.started,
 		})
 	}
 	slices.SortFunc(out, func(a, b relay.OwnerStatus) int {

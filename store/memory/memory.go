@@ -179,7 +179,8 @@ func (db *database) relay(name string) *relayState {
 	if r == nil {
 		r = &relayState{
 			owners: make(map[string]*ownerState), latest: make(map[int64]*letter),
-			cursors: make([]*cursorState, len(db.log)),
+			unrouted: make(map[string]*relay.UnroutedTopic),
+			cursors:  make([]*cursorState, len(db.log)),
 		}
 		for range db.log {
 			r.parked = append(r.parked, newParkedSet())
@@ -200,6 +201,9 @@ type relayState struct {
 	cursors []*cursorState    // by partition; nil before the relay first asked for a lease
 	parked  []*parkedSet      // by partition
 	latest  map[int64]*letter // the latest dead letter of a message, by sequence
+
+	filters  []filterRow                     // by generation
+	unrouted map[string]*relay.UnroutedTopic // by topic
 }
 
 // now is the database's clock.

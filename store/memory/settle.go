@@ -73,6 +73,7 @@ func (db *database) settleAll(name string, c *cursorState, st relay.Settlement, 
 	c.settled = at
 	c.delivered += st.DeliveredCount
 	c.failed += st.FailedCount
+	db.relays[name].countUnrouted(st.Unrouted, at)
 	return db.relays[name].parked[st.Partition].release(st.Release, at)
 }
 

@@ -22,13 +22,14 @@ func (s *Store) Status(ctx context.Context) (relay.Status, error) {
 			}
 			out.Relays = append(out.Relays, st)
 		}
+		out.Unrouted = db.unrouted()
 		return out, nil
 	})
 }
 
 func (db *database) relayStatus(name string, at time.Time) (relay.RelayStatus, error) {
 	r := db.relays[name]
-	out := relay.RelayStatus{Name: name, Owners: r.ownerStatus(at)}
+	out := relay.RelayStatus{Name: name, Topics: db.filter(name, at).Topics, Owners: r.ownerStatus(at)}
 	present := db.snapshot()
 	for partition, c := range r.cursors {
 		if c == nil {
@@ -128,6 +129,7 @@ func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maint
 		db.decisions = slices.DeleteFunc(db.decisions, func(d *decision) bool {
 			return d.State != relay.DecisionOpen && at.Sub(d.done) > 24*time.Hour
 		})
+		db.removeUnrouted(at)
 		return relay.Maintained{Dropped: int64(n)}, nil
 	})
 }

@@ -270,7 +270,7 @@ func (s *Store) ForgetRelay(ctx context.Context, name, by, reason string, discar
 			}
 			discarded += int(n)
 		}
-		for _, table := range []string{"parked", "held", "decisions", "cursors", "relays"} {
+		for _, table := range []string{"parked", "held", "decisions", "cursors", "relays", "relay_filters", "unrouted"} {
 			if _, err := t.exec(ctx, `DELETE FROM {prefix}`+table+` WHERE relay = ?`, name); err != nil {
 				return err
 			}

@@ -24,7 +24,7 @@ func (s *Store) CommitSettled(ctx context.Context, tx *sql.Tx, name string, st r
 	if tx == nil {
 		return nil, outbox.ErrNoTransaction
 	}
-	if len(st.Parked)+len(st.Dead)+len(st.Held)+len(st.Release) == 0 {
+	if len(st.Parked)+len(st.Dead)+len(st.Held)+len(st.Release)+len(st.Unrouted) == 0 {
 		return nil, s.commitMoved(ctx, tx, name, st)
 	}
 	err = s.consume("settle in a transaction", tx, func(t txn) error {

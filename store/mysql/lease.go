@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -17,16 +18,19 @@ import (
 const forgetOwnersAfter = 24 * time.Hour
 
 const (
-	// heartbeatSQL writes nothing when the number of partitions is not ?6.
+	// heartbeatSQL writes nothing when the number of partitions is not ?5, or when the process is not registered with the topics ?3,
+	// if it has any.
 	heartbeatSQL = `INSERT INTO {prefix}relays (relay, owner, host, version, started_at, seen_at, alive_until, ttl, member)
-		SELECT ?1, ?2, ?3, ?4, {now}, {now}, {now} + ?5, ?5, TRUE FROM {prefix}meta WHERE name = 'partitions' AND value = ?6
-		ON DUPLICATE KEY UPDATE host = ?3, version = ?4, seen_at = {now}, alive_until = {now} + ?5, ttl = ?5, member = TRUE`
-	// viewSQL begins with the numbers of those that are alive and of those gone for ?2, and the incarnation.
+		SELECT ?1, ?2, ?6, ?7, {now}, {now}, {now} + ?8, ?8, TRUE FROM {prefix}meta WHERE name = 'partitions' AND value = ?5
+			AND (?3 = '' OR ` + registeredSQL + `)
+		ON DUPLICATE KEY UPDATE host = ?6, version = ?7, seen_at = {now}, alive_until = {now} + ?8, ttl = ?8, member = TRUE`
+	// viewSQL begins, but for the filters in effect (-2), with the numbers of those that are alive and of those gone for ?2, and the incarnation.
 	viewSQL = `SELECT -1, (SELECT COUNT(*) FROM {prefix}relays WHERE relay = ?1 AND member AND alive_until > {now}),
 			(SELECT COUNT(*) FROM {prefix}relays WHERE relay = ?1 AND alive_until <= {now} - ?2), COALESCE({present}, ''), ''
 		UNION ALL SELECT c.partition_id, 0, 0, c.owner, c.token
 		FROM {prefix}cursors c JOIN {prefix}relays r ON r.relay = c.relay AND r.owner = c.owner AND r.alive_until > {now}
-		WHERE c.relay = ?1 AND c.owner <> '' AND c.incarnation = {present}`
+		WHERE c.relay = ?1 AND c.owner <> '' AND c.incarnation = {present}
+		UNION ALL SELECT -2, 0, 0, f.relay, f.topics FROM (` + filtersSQL + `) f`
 	// Those of other relays stay: they tell since when there is no process.
 	// They are deleted by name, since a search that locks would wait for the heartbeats of others.
 	goneOwnersSQL = `SELECT owner FROM {prefix}relays WHERE relay = ?1 AND alive_until <= {now} - ?2`
@@ -37,19 +41,34 @@ const (
 // writes no row but that of the process.
 func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, ttl time.Duration) (relay.View, error) {
 	doing := "heartbeat of relay " + name
-	var n int64
-	err := s.again(ctx, func() (err error) {
-		n, err = s.pooled().exec(ctx, heartbeatSQL, name, owner.ID, owner.Host, owner.Version, ttl.Microseconds(), s.number())
-		return err
-	})
+	topics, err := stored.Topics(owner.Topics)
 	if err != nil {
-		return relay.View{}, s.cfg.explain(doing, err)
+		return relay.View{}, err
 	}
-	if n == 0 {
+	beat := func() (n int64, err error) {
+		err = s.again(ctx, func() (err error) {
+			n, err = s.pooled().exec(ctx, heartbeatSQL, name, owner.ID, topics, filterKept, s.number(), owner.Host, owner.Version,
+				ttl.Microseconds())
+			return err
+		})
+		return n, err
+	}
+	n, err := beat()
+	if err == nil && n == 0 {
 		t := s.pooled()
 		if err = t.look(ctx); err == nil {
-			err = cmp.Or(t.checkPartitions(), errGone)
+			err = t.checkPartitions()
 		}
+		if err == nil && topics != "" {
+			if err = s.register(ctx, name, owner, topics, ttl); err == nil {
+				n, err = beat()
+			}
+		}
+		if err == nil && n == 0 {
+			err = errGone
+		}
+	}
+	if err != nil {
 		return relay.View{}, s.cfg.explain(doing, err)
 	}
 	v, gone, err := s.pooled().view(ctx, name)
@@ -61,7 +80,8 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 
 // view reads who is alive and who holds what, and how many owners have been gone for long.
 func (t txn) view(ctx context.Context, name string) (v relay.View, gone int, err error) {
-	err = t.each(ctx, viewSQL, []any{name, forgetOwnersAfter.Microseconds()}, func(rows *sql.Rows) error {
+	filters := make(map[string][]string)
+	err = t.each(ctx, viewSQL, []any{name, forgetOwnersAfter.Microseconds(), filterKept}, func(rows *sql.Rows) error {
 		var p relay.PartitionView
 		var alive, over int
 		if err := rows.Scan(&p.Partition, &alive, &over, &p.Owner, &p.Token); err != nil {
@@ -71,11 +91,17 @@ func (t txn) view(ctx context.Context, name string) (v relay.View, gone int, err
 			v.Partitions = append(v.Partitions, p)
 			return nil
 		}
+		if p.Partition == -2 {
+			topics, err := stored.ParseTopics(p.Token)
+			filters[p.Owner] = topics
+			return err
+		}
 		if v.Alive, gone = alive, over; p.Owner != "" {
 			t.s.served.note(t.s, p.Owner)
 		}
 		return nil
 	})
+	v.Filter = relay.FilterOf(name, filters)
 	slices.SortFunc(v.Partitions, func(a, b relay.PartitionView) int { return a.Partition - b.Partition })
 	return v, gone, err
 }
@@ -114,6 +140,9 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 		}
 	}
 	if err := s.begin(ctx, name, req.Start); err != nil {
+		return nil, err
+	}
+	if err := s.registered(ctx, name, owner, req.TTL); err != nil {
 		return nil, err
 	}
 	var out []relay.Lease
@@ -173,8 +202,13 @@ func (t txn) acquire(ctx context.Context, name string, owner relay.Owner, req re
 	if _, err := t.exec(ctx, text, name, owner.ID, t.incarnation); err != nil {
 		return nil, err
 	}
+	filters, err := t.filters(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for i := range out {
 		l := &out[i]
+		l.Filter = relay.FilterOf(name, filters)
 		if l.Aside, err = t.aside(ctx, name, l.Partition, l.Cursor.Position, l.Cursor.Snapshot); err != nil {
 			return nil, err
 		}
@@ -205,7 +239,7 @@ const (
 		WHERE relay = ? AND partition_id = ? AND owner <> '' AND token = ? AND incarnation = ?`
 	releaseAllSQL = `UPDATE {prefix}cursors SET owner = '', token = '', incarnation = ?4 WHERE relay = ?1 AND partition_id IN ?3 AND owner = ?2 AND incarnation = ?4`
 	ownedSQL      = `SELECT partition_id FROM {prefix}cursors WHERE relay = ? AND owner = ? ORDER BY partition_id`
-	goneSQL       = `UPDATE {prefix}relays SET alive_until = LEAST(alive_until, ?) WHERE relay = ? AND owner = ?`
+	goneSQL       = `UPDATE {prefix}relays SET alive_until = LEAST(alive_until, ?), generation = 0 WHERE relay = ? AND owner = ?`
 )
 
 // Release implements relay.LeaseStore.

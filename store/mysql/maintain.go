@@ -62,6 +62,9 @@ func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maint
 	if _, err := t.exec(ctx, removeDecisionsSQL, keepDecisions.Microseconds()); err != nil && !s.cfg.passing(ctx, err) {
 		return out, s.cfg.explain("remove decisions that are done", err)
 	}
+	if _, err := t.exec(ctx, removeUnroutedSQL, relay.UnroutedKept.Microseconds()); err != nil && !s.cfg.passing(ctx, err) {
+		return out, s.cfg.explain("remove counts of unrouted messages", err)
+	}
 	before := int64(math.MaxInt64) // keep.For of 0: whenever it was written
 	if keep.For > 0 {
 		before = t.now - keep.For.Microseconds()

@@ -139,7 +139,7 @@ func (s *Store) settleTogether(ctx context.Context, name string, settlements []r
 
 // touches says whether a settlement does more than move a cursor.
 func touches(st relay.Settlement) bool {
-	return len(st.Parked)+len(st.Dead)+len(st.Removed)+len(st.Held)+len(st.Release) > 0
+	return len(st.Parked)+len(st.Dead)+len(st.Removed)+len(st.Held)+len(st.Release)+len(st.Unrouted) > 0
 }
 
 // move moves cursors alone.
@@ -257,6 +257,9 @@ func (t txn) settle(ctx context.Context, name string, st relay.Settlement) ([]st
 		if err := t.hold(ctx, name, st.Partition, h); err != nil {
 			return nil, fmt.Errorf("hold key %q: %w", h.Key, err)
 		}
+	}
+	if err := t.countUnrouted(ctx, name, st); err != nil {
+		return nil, fmt.Errorf("count unrouted messages: %w", err)
 	}
 	return t.release(ctx, name, st)
 }

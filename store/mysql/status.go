@@ -44,7 +44,10 @@ func (s *Store) Status(ctx context.Context) (relay.Status, error) {
 				out.Relays = append(out.Relays, r)
 			}
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return t.filtersStatus(ctx, &out)
 	})
 	return out, err
 }

@@ -236,6 +236,7 @@ var forgetSQLs = []string{
 	`delete from {held} where relay = $1::text`, `delete from {cursors} where relay = $1::text`,
 	`delete from {leases} where relay = $1::text`, `delete from {relay_partitions} where relay = $1::text`,
 	`delete from {decisions} where relay = $1::text`, `delete from {relays} where relay = $1::text`,
+	`delete from {relay_filters} where relay = $1::text`, `delete from {unrouted} where relay = $1::text`,
 }
 
 // ForgetRelay implements relay.Administrator.

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -19,21 +21,32 @@ import (
 const heldSQL = `l.incarnation = {incarnation}() and l.owner <> ''`
 
 // heartbeatSQL: $1 relay, $2 owner, $3 host, $4 version, $5 ttl in microseconds, $6 the number of partitions that the owner
-// knows; with another one it does not count as alive. The first row (partition -1) has the number of owners alive as its
-// token and the present number of partitions as its owner. The result is read from before the changes, so it counts the
-// caller itself in.
+// knows; with another one it does not count as alive. $7 its topics; when they are not registered for it, or not counted any
+// more, nothing changes.
+//
+// The rows of partition -3 say so by their token, those of partition -2 are the filters in effect, with the relay as owner and
+// the topics as token. The row of partition -1 has the number of owners alive as its token and the present number of
+// partitions as its owner. The result is read from before the changes, so it counts the caller itself in.
 const heartbeatSQL = `
-with alive as (
+with registered as materialized (
+	select $7::text = '' or exists (
+		select from {relays} r join {relay_filters} f using (relay, generation)
+		where r.relay = $1::text and r.owner = $2::text and f.topics = $7::text and ` + countedSQL + `) as yes
+), alive as (
 	insert into {relays} as r (relay, owner, host, version, started_at, seen_at, alive_until, ttl, member)
 	select $1::text, $2::text, $3::text, $4::text, clock_timestamp(), clock_timestamp(),
 		clock_timestamp() + $5::int8 * interval '1 microsecond', $5::int8 * interval '1 microsecond', true
-	where {partitions}() = $6::int4
+	from registered where yes and {partitions}() = $6::int4
 	on conflict (relay, owner) do update set host = excluded.host, version = excluded.version,
 		seen_at = excluded.seen_at, alive_until = excluded.alive_until, ttl = excluded.ttl, member = true
 ), gone as (
 	delete from {relays} where relay = $1::text and owner <> $2::text and alive_until < clock_timestamp() - interval '1 day'
 )
-select -1::int4 as partition, {partitions}()::text as owner, (1 + count(*))::text as token from {relays}
+select -3::int4 as partition, '' as owner, yes::text as token from registered
+union all
+select -2::int4, f.relay, f.topics from (` + filtersSQL + `) as f
+union all
+select -1::int4, {partitions}()::text, (1 + count(*))::text from {relays}
 where relay = $1::text and owner <> $2::text and member and alive_until > clock_timestamp()
 union all
 select l.partition::int4, l.owner, l.token from {leases} l
@@ -50,33 +63,61 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 	if err != nil {
 		return relay.View{}, err
 	}
+	topics, err := stored.Topics(owner.Topics)
+	if err != nil {
+		return relay.View{}, err
+	}
+	v, registered, err := s.heartbeat(ctx, name, owner, topics, ttl, n)
+	if err == nil && !registered {
+		if err = s.register(ctx, name, owner, topics, ttl); err == nil {
+			v, registered, err = s.heartbeat(ctx, name, owner, topics, ttl, n)
+		}
+		if err == nil && !registered {
+			err = errNotRegistered
+		}
+	}
+	return v, translate("heartbeat of relay "+name, err)
+}
+
+// errNotRegistered: an operator has removed the relay between two statements. The next heartbeat registers it again.
+var errNotRegistered = errors.New("the relay's filter was removed meanwhile")
+
+// heartbeat is one statement, on the connection that is kept for heartbeats. It does nothing if the process is not registered.
+func (s *Store) heartbeat(ctx context.Context, name string, owner relay.Owner, topics string, ttl time.Duration, n int) (v relay.View, registered bool, err error) {
 	beat := func(on querier) (relay.View, error) {
-		rows, err := on.Query(ctx, s.sql.heartbeat, name, owner.ID, owner.Host, owner.Version, ttl.Microseconds(), n)
+		rows, err := on.Query(ctx, s.sql.heartbeat, name, owner.ID, owner.Host, owner.Version, ttl.Microseconds(), n, topics)
 		if err != nil {
 			return relay.View{}, err
 		}
 		var v relay.View
 		var p relay.PartitionView
+		filters := make(map[string][]string)
 		_, err = pgx.ForEachRow(rows, []any{&p.Partition, &p.Owner, &p.Token}, func() (err error) {
-			if p.Partition >= 0 {
+			switch p.Partition {
+			case -3:
+				registered = p.Token == "true"
+			case -2:
+				filters[p.Owner], err = stored.ParseTopics(p.Token)
+			case -1:
+				if v.Alive, err = strconv.Atoi(p.Token); err == nil && p.Owner != strconv.Itoa(n) {
+					err = fmt.Errorf("%w: from %d to %s", relay.ErrRepartitioned, n, p.Owner)
+				}
+			default:
 				v.Partitions = append(v.Partitions, p)
-				return nil
-			}
-			if v.Alive, err = strconv.Atoi(p.Token); err == nil && p.Owner != strconv.Itoa(n) {
-				err = fmt.Errorf("%w: from %d to %s", relay.ErrRepartitioned, n, p.Owner)
 			}
 			return err
 		})
+		v.Filter = relay.FilterOf(name, filters)
 		return v, err
 	}
-	v, err := retry(func() (v relay.View, err error) {
+	v, err = retry(func() (v relay.View, err error) {
 		err = s.beats.run(ctx, ttl/2, func(on querier) (err error) {
 			v, err = beat(on)
 			return err
 		})
 		return v, err
 	})
-	return v, translate("heartbeat of relay "+name, err)
+	return v, registered, err
 }
 
 const (
@@ -103,13 +144,6 @@ select $1::text, partition, 0, $3::int8, $4::text::pg_snapshot, pg_current_xact_
 	oneAcquirerSQL = `select pg_advisory_xact_lock(hashtextextended('{relays}' || $1::text, 2))`
 	// It waits for the disk, for who was alive must be known after a crash.
 	acquirePlanSQL = planSQL + `, set_config('lock_timeout', '1s', true), ` + durableSQL
-
-	// registerSQL: $1 relay, $2 owner, $3 host, $4 version, $5 ttl in microseconds.
-	registerSQL = `
-insert into {relays} as r (relay, owner, host, version, started_at, seen_at, alive_until, ttl, member)
-select $1::text, $2::text, $3::text, $4::text, clock_timestamp(), clock_timestamp(),
-	clock_timestamp() + $5::int8 * interval '1 microsecond', $5::int8 * interval '1 microsecond', false
-on conflict (relay, owner) do update set alive_until = excluded.alive_until, ttl = excluded.ttl`
 
 	// timelineSQL changes when a standby is promoted.
 	timelineSQL = `select left(pg_walfile_name(pg_current_wal_lsn()), 8)`
@@ -171,6 +205,9 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 		return nil, err
 	}
 	a := acquisition{store: s, relay: name, owner: owner, ttl: req.TTL, partitions: n}
+	if a.topics, err = stored.Topics(owner.Topics); err != nil {
+		return nil, err
+	}
 	for _, c := range req.Claims {
 		if c.Partition < 0 || c.Partition >= n {
 			return nil, fmt.Errorf("acquire: there is no partition %d, the outbox has %d", c.Partition, n)
@@ -209,7 +246,9 @@ type acquisition struct {
 	store      *Store
 	relay      string
 	owner      relay.Owner
+	topics     string
 	ttl        time.Duration
+	registers  int // statements that register the owner
 	timeline   string
 	partitions int
 	numbers    []int16
@@ -224,13 +263,13 @@ func (a *acquisition) run(ctx context.Context) (known bool, err error) {
 	s := a.store
 	known, err = retry(func() (bool, error) {
 		results, err := implicit(ctx, s.pool, s.sql.acquirePlan, func(b *pgx.Batch) {
-			b.Queue(s.sql.oneAcquirer, a.relay)
-			b.Queue(s.sql.register, a.relay, a.owner.ID, a.owner.Host, a.owner.Version, a.ttl.Microseconds())
+			a.registers = s.registration(b, a.relay, a.owner, a.topics, a.ttl)
 			b.Queue(s.sql.noteIncarnation, a.timeline)
 			b.Queue(s.sql.restoreLeases, a.relay, a.numbers)
 			b.Queue(s.sql.acquire, a.relay, a.owner.ID, a.numbers, a.tokens, a.resume, a.partitions)
 			b.Queue(s.sql.latest, a.relay, a.numbers)
 			b.Queue(s.sql.aside, a.relay, a.numbers, make([]*int64, len(a.numbers)), int64(inbox.EndOfLog))
+			b.Queue(s.sql.filters)
 		})
 		if err != nil {
 			return false, err
@@ -250,7 +289,7 @@ func (a *acquisition) run(ctx context.Context) (known bool, err error) {
 
 // read takes in the leases gained, and says whether the partitions asked for have cursors.
 func (a *acquisition) read(results pgx.BatchResults) (known bool, err error) {
-	for range 4 {
+	for range a.registers + 2 {
 		if _, err := results.Exec(); err != nil {
 			return false, err
 		}
@@ -292,9 +331,18 @@ func (a *acquisition) read(results pgx.BatchResults) (known bool, err error) {
 		}
 		return &relay.Aside{}
 	})
+	if err != nil {
+		return false, err
+	}
+	if rows, err = results.Query(); err != nil {
+		return false, err
+	}
+	filters, err := readFilters(rows)
+	filter := relay.FilterOf(a.relay, filters)
 	a.leases = nil
 	for _, n := range a.numbers {
 		if l := gained[int(n)]; l != nil {
+			l.Filter = filter
 			a.leases = append(a.leases, *l)
 		}
 	}
@@ -356,7 +404,7 @@ with mine as materialized (
 ), released as (
 	update {leases} l set owner = '', token = '' from mine where l.relay = $1::text and l.partition = mine.partition
 )
-update {relays} set alive_until = least(alive_until, clock_timestamp()) where relay = $1::text and owner = $2::text`
+update {relays} set alive_until = least(alive_until, clock_timestamp()), generation = 0 where relay = $1::text and owner = $2::text`
 
 // Leave implements relay.LeaseStore.
 func (s *Store) Leave(ctx context.Context, name string, owner relay.Owner) error {

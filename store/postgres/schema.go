@@ -18,7 +18,7 @@ func newNames(c Config) names {
 	n := names{prefix: c.Prefix, schema: c.Schema}
 	var pairs []string
 	for _, table := range []string{"migrations", "meta", "log", "log_seq_seq", "log_advance", "partitions", "relay_partitions", "leases", "incarnations",
-		"incarnation", "decisions", "cursors", "relays", "parked", "held", "dead",
+		"incarnation", "decisions", "cursors", "relays", "relay_filters", "unrouted", "parked", "held", "dead",
 		"aside_seq", "claims", "watermarks", "watermark_moves", "versions", "effects", "attempts",
 		"dead_edits", "redrives"} {
 		pairs = append(pairs, "{"+table+"}", n.table(table))
@@ -43,6 +43,7 @@ type statements struct {
 	fetch, due, aside                                                string
 	heartbeat, begin, acquire, release, leave, holding               string
 	oneAcquirer, register, noteIncarnation, restoreLeases            string
+	newFilter, useFilter, fenceOthers, filters, countUnrouted        string
 	move, fence, parkFromLog, parkAgain, deadFromLog, deadFromParked string
 	lockHeld                                                         string
 	removed, hold, releaseKeys, letGo, latest                        string
@@ -57,6 +58,8 @@ func newStatements(n names, bound string) statements {
 		fetch: n.expand(fetchSQL), due: n.expand(dueSQL), aside: n.expand(asideSQL),
 		applied: n.expand(appliedSQL), notHeld: n.expand(notHeldSQL), noneMissing: n.expand(noneMissingSQL),
 		openDecisions: n.expand(openDecisionsSQL), holding: n.expand(holdingSQL), oneAcquirer: n.expand(oneAcquirerSQL), register: n.expand(registerSQL),
+		newFilter: n.expand(newFilterSQL), useFilter: n.expand(useFilterSQL), fenceOthers: n.expand(fenceOthersSQL),
+		filters: n.expand(filtersSQL), countUnrouted: n.expand(countUnroutedSQL),
 		noteIncarnation: n.expand(noteIncarnationSQL), restoreLeases: n.expand(restoreLeasesSQL),
 		heartbeat: n.expand(heartbeatSQL), begin: n.expand(beginSQL), acquire: n.expand(acquireSQL),
 		release: n.expand(releaseSQL), leave: n.expand(leaveSQL),

@@ -116,7 +116,7 @@ func (s *Store) Maintain(ctx context.Context, r relay.Retention) (relay.Maintain
 			return m.done(), translate(step.doing, err)
 		}
 	}
-	return m.done(), cmp.Or(s.purgeRedrives(ctx, r.Redrives), s.purgeDecisions(ctx))
+	return m.done(), cmp.Or(s.purgeRedrives(ctx, r.Redrives), s.purgeDecisions(ctx), s.removeUnrouted(ctx))
 }
 
 // maintenance is one call of Maintain. Each change that it makes is one simple query: the server has the whole of it before it

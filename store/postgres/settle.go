@@ -188,6 +188,9 @@ func (s *Store) settleSteps(name string, in *settleInput, removed step, released
 		{sql: s.sql.fence, args: in.moves.fenceArgs(name), read: unless(errNotNext)},
 		{sql: s.sql.move, args: in.moves.args(name), read: unless(errNotNext)},
 	}
+	if u := in.unrouted; len(u.topics) > 0 {
+		steps = append(steps, step{sql: s.sql.countUnrouted, args: []any{name, u.partitions, u.topics, u.counts}})
+	}
 	if in.onlyMoves() {
 		return steps
 	}

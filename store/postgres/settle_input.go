@@ -18,6 +18,7 @@ type settleInput struct {
 	parkAgain, parkFromLog, dead, deadFromLog, removed items
 	// keys are those held and those released.
 	held, released, keys items
+	unrouted             unroutedInput
 }
 
 // moves are the settlements' cursors and counters, as columns.
@@ -153,6 +154,7 @@ func gather(settlements []relay.Settlement, partitions int) (*settleInput, error
 			in.addDead(st.Partition, d)
 		}
 		in.addKeys(st)
+		in.unrouted.add(st)
 	}
 	return in, nil
 }

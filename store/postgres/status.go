@@ -88,7 +88,7 @@ func (r *statusReader) read(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	r.out.Now = r.out.Now.UTC()
-	for _, part := range []func(context.Context, pgx.Tx) error{r.notices, r.relays, r.partitions, r.owners} {
+	for _, part := range []func(context.Context, pgx.Tx) error{r.notices, r.relays, r.partitions, r.owners, r.filters} {
 		if err := part(ctx, tx); err != nil {
 			return err
 		}

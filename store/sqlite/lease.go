@@ -14,11 +14,12 @@ import (
 const forgetOwnersAfter = 24 * time.Hour
 
 const (
-	// ?7 is 1 for a heartbeat, which makes its sender a member.
-	heartbeatSQL = `INSERT INTO {prefix}relays (relay, owner, host, version, started_at, seen_at, alive_until, ttl, member)
-		VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?5 + ?6, ?6, ?7)
+	// ?7 is 1 for a heartbeat, which makes its sender a member; ?8 the generation of its filter.
+	heartbeatSQL = `INSERT INTO {prefix}relays (relay, owner, host, version, started_at, seen_at, alive_until, ttl, member, generation)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?5 + ?6, ?6, ?7, ?8)
 		ON CONFLICT (relay, owner) DO UPDATE SET host = excluded.host, version = excluded.version, seen_at = excluded.seen_at,
-			alive_until = excluded.alive_until, ttl = excluded.ttl, member = max(member, excluded.member)`
+			alive_until = excluded.alive_until, ttl = excluded.ttl, member = max(member, excluded.member),
+			generation = excluded.generation`
 	// Those of other relays stay: they tell since when there is no process.
 	forgetSQL = `DELETE FROM {prefix}relays WHERE relay = ? AND alive_until <= ?`
 	aliveSQL  = `SELECT count(*) FROM {prefix}relays WHERE relay = ? AND member AND alive_until > ?`
@@ -37,7 +38,7 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 		if err := t.checkPartitions(ctx); err != nil {
 			return err
 		}
-		if err := t.alive(ctx, name, owner, ttl, true); err != nil {
+		if err := t.register(ctx, name, owner, ttl, true); err != nil {
 			return err
 		}
 		if _, err := t.exec(ctx, forgetSQL, name, t.now-forgetOwnersAfter.Microseconds()); err != nil {
@@ -46,6 +47,11 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 		if err := t.get(ctx, aliveSQL, []any{name, t.now}, &v.Alive); err != nil {
 			return err
 		}
+		filter, err := t.filter(ctx, name)
+		if err != nil {
+			return err
+		}
+		v.Filter = filter
 		return t.each(ctx, viewSQL, []any{name, s.incarnation.text, t.now}, func(rows *sql.Rows) error {
 			var p relay.PartitionView
 			err := rows.Scan(&p.Partition, &p.Owner, &p.Token)
@@ -54,15 +60,6 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 		})
 	})
 	return v, err
-}
-
-// alive records that a process is alive, and that this file is in use.
-func (t txn) alive(ctx context.Context, name string, owner relay.Owner, ttl time.Duration, member bool) error {
-	if err := t.beginFile(ctx); err != nil {
-		return err
-	}
-	_, err := t.exec(ctx, heartbeatSQL, name, owner.ID, owner.Host, owner.Version, t.now, ttl.Microseconds(), member)
-	return err
 }
 
 const (
@@ -91,7 +88,7 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 		if err := t.checkPartitions(ctx); err != nil {
 			return err
 		}
-		if err := t.alive(ctx, name, owner, req.TTL, false); err != nil {
+		if err := t.register(ctx, name, owner, req.TTL, false); err != nil {
 			return err
 		}
 		_, err := t.exec(ctx, beginSQL, name, list(numbers(s.number())), req.Start == relay.FromNow, t.now, s.incarnation.text)
@@ -102,12 +99,17 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 		if err := t.get(ctx, lostIsFreeSQL, []any{name, owner.ID, t.now}, &lostIsFree); err != nil {
 			return err
 		}
+		filter, err := t.filter(ctx, name)
+		if err != nil {
+			return err
+		}
 		for _, c := range req.Claims {
 			l, granted, err := t.acquire(ctx, name, owner, c, lostIsFree || c.Resume)
 			if err != nil {
 				return err
 			}
 			if granted {
+				l.Filter = filter
 				out = append(out, l)
 			}
 		}
@@ -155,7 +157,7 @@ const (
 	releaseSQL = `UPDATE {prefix}cursors SET owner = '', token = ''
 		WHERE relay = ? AND partition = ? AND token = ? AND incarnation = ? AND owner <> ''`
 	releaseAllSQL = `UPDATE {prefix}cursors SET owner = '', token = '', incarnation = ?3 WHERE relay = ?1 AND owner = ?2 AND incarnation IN ('', ?3)`
-	goneSQL       = `UPDATE {prefix}relays SET alive_until = min(alive_until, ?) WHERE relay = ? AND owner = ?`
+	goneSQL       = `UPDATE {prefix}relays SET alive_until = min(alive_until, ?), generation = 0 WHERE relay = ? AND owner = ?`
 )
 
 // Release implements relay.LeaseStore.

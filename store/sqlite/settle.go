@@ -132,6 +132,9 @@ func (t txn) settle(ctx context.Context, name string, st *relay.Settlement, cont
 	if err != nil {
 		return nil, err
 	}
+	if err := t.countUnrouted(ctx, name, st); err != nil {
+		return nil, fmt.Errorf("count unrouted messages: %w", err)
+	}
 	_, err = t.exec(ctx, moveSQL, name, st.Partition, st.Moved, st.Cursor.Position, t.now, st.DeliveredCount, st.FailedCount,
 		st.Number, content)
 	return released, err

@@ -50,7 +50,10 @@ func (s *Store) Status(ctx context.Context) (relay.Status, error) {
 				err = t.relayStatus(ctx, &out.Relays[i])
 			}
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return t.filtersStatus(ctx, &out)
 	})
 	return out, err
 }

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"reflect"
 	"time"
 
 	"github.com/postrider/postrider/relay"
@@ -157,7 +158,7 @@ func statusOwners(e *env) {
 		if time.Since(got.Started).Abs() > time.Minute || got.SeenAgo < 0 || got.Alive != (got.ID == "host-1") {
 			e.t.Errorf("owner is shown as %+v", got)
 		}
-		if got.ID == "host-1" && got.Owner != o {
+		if got.ID == "host-1" && !reflect.DeepEqual(got.Owner, o) {
 			e.t.Errorf("owner is shown as %+v, want %+v", got.Owner, o)
 		}
 	}

@@ -80,6 +80,7 @@ var (
 		{"Fetch", fetchTests},
 		{"LateCommits", lateTests},
 		{"Leases", leaseTests},
+		{"Filters", filterTests},
 		{"Settle", settleTests},
 		{"SettleAgain", againTests},
 		{"Due", dueTests},

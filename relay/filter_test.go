@@ -1,0 +1,264 @@
+package relay_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/memory"
+)
+
+// on makes n messages of a topic, each of its own key.
+func (b *bundle) on(topic string, n int) []*postrider.Message {
+	out := make([]*postrider.Message, n)
+	for i := range out {
+		out[i] = b.msg("")
+		out[i].Key, out[i].Topic, out[i].Type = out[i].ID, topic, topic
+	}
+	return out
+}
+
+// filtered makes a relay for topics, with a handler for each of them, that notes what it takes.
+func (b *bundle) filtered(j *journal, topics ...string) *relay.Relay {
+	b.t.Helper()
+	r := b.relay(relay.Config{Topics: topics, BackoffMax: time.Second})
+	for _, topic := range topics {
+		mustHandle(b.t, r, topic, j.take)
+	}
+	return r
+}
+
+func mustHandle(t *testing.T, r *relay.Relay, messageType string, h postrider.Handler) {
+	t.Helper()
+	if err := r.HandleFunc(messageType, h); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRollingDeploymentSkipsNothing: two processes of the old version share the partitions; one of the new version joins, which
+// takes a further topic; then the old ones restart one after the other, as in a deployment that is slow.
+func TestRollingDeploymentSkipsNothing(t *testing.T) {
+	t.Parallel()
+	for _, publishes := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b := setup(t)
+			var j journal
+			old := func() func() { return b.start(b.filtered(&j, "a")) }
+			newer := func() func() { return b.start(b.filtered(&j, "a", "b")) }
+			if publishes {
+				take := publisherFunc(func(_ context.Context, msgs []*postrider.Message) []error {
+					for _, m := range msgs {
+						j.note(m)
+					}
+					return nil
+				})
+				old = func() func() { return b.start(b.relay(relay.Config{Topics: []string{"a"}, Publisher: take})) }
+				newer = func() func() { return b.start(b.relay(relay.Config{Topics: []string{"b", "a"}, Publisher: take})) }
+			}
+			stops := []func(){old(), old()}
+			pass(time.Minute)
+			var sent []string
+			send := func() {
+				for _, topic := range []string{"a", "b"} {
+					msgs := b.on(topic, 20)
+					b.publish(msgs...)
+					for _, m := range msgs {
+					sent = append(sent, m.ID)
+				}
+				}
+			}
+			newer()
+			synctest.Wait() // it has registered, and the old ones hold what they held
+			send()
+			pass(time.Minute)
+			for i := range stops {
+				send()
+				stops[i]()
+				send()
+				stops[i] = old() // it restarts while the deployment goes on
+				synctest.Wait()
+				send()
+				pass(time.Minute)
+			}
+			for _, stop := range stops {
+				stop()
+			}
+			pass(10 * time.Minute) // for what the old ones parked
+			got := slices.Compact(slices.Sorted(slices.Values(j.delivered())))
+			slices.Sort(sent)
+			want(t, "delivered messages", got, sent)
+			if st := b.status(); st.Backlog.N+st.Parked.N+st.Dead.N != 0 || !slices.Equal(st.Topics, []string{"a", "b"}) {
+				t.Errorf("status at the end: %+v", st)
+			}
+			if all := b.unrouted(); len(all) != 0 {
+				t.Errorf("unrouted: %+v", all)
+			}
+		})
+	}
+}
+
+// TestFilterAfterACrashAndARollback: the filter of a new version that crashed counts for an hour; one that stopped in order
+// counts no longer.
+func TestFilterAfterACrashAndARollback(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		var j journal
+		b.start(b.filtered(&j, "a"))
+		pass(time.Minute)
+		inEffect := func(when string, topics ...string) {
+			t.Helper()
+			pass(time.Minute)
+			want(t, "topics in effect "+when, b.status().Topics, topics)
+			msgs := b.on("b", 1)
+			b.publish(msgs...)
+			pass(time.Minute)
+			if parked := b.status().Parked.N > 0; parked != (len(topics) == 2) {
+				t.Errorf("a message of the new topic is parked %s: %v", when, parked)
+			}
+		}
+		inEffect("before the new version", "a")
+		owner := relay.Owner{ID: "crashing", Topics: []string{"a", "b"}}
+		beat := func() {
+			if _, err := b.store.Heartbeat(t.Context(), "r", owner, 15*time.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		beat()
+		inEffect("after a crash of the new version", "a", "b")
+		pass(relay.FilterKept)
+		if got := b.status().Topics; !slices.Equal(got, []string{"a"}) {
+			t.Errorf("topics in effect an hour after the crash: %v", got)
+		}
+		beat()
+		if err := b.store.Leave(t.Context(), "r", owner); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.status().Topics; !slices.Equal(got, []string{"a"}) {
+			t.Errorf("topics in effect after the new version stopped: %v", got)
+		}
+	})
+}
+
+// TestUnroutedMessagesAreCounted: of two relays none takes a topic; each skips its messages, and they are counted once.
+func TestUnroutedMessagesAreCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		lost := &trap{op: "Settle", done: true, spring: func() error { return errBoom }}
+		b := faulty(t, lost.fault)
+		var j journal
+		b.start(b.filtered(&j, "a"))
+		other := b.relay(relay.Config{Name: "other", Topics: []string{"b*"}})
+		mustHandle(t, other, "b", j.take)
+		b.start(other)
+		pass(time.Minute)
+		b.publish(slices.Concat(b.on("a", 3), b.on("b", 3), b.on("c", 5))...)
+		lost.armed.Store(true) // the settlement is repeated, and counts once
+		pass(time.Minute)
+		b.publish(b.on("c", 2)...)
+		pass(time.Minute)
+		if lost.armed.Load() {
+			t.Fatal("no settlement lost its answer")
+		}
+		all := b.unrouted()
+		if len(all) != 1 || all[0].Topic != "c" || all[0].Count != 7 || all[0].LastAt.Sub(all[0].FirstAt) < time.Minute-time.Second {
+			t.Errorf("unrouted: %+v, want 7 of topic c", all)
+		}
+		if n := j.len(); n != 6 {
+			t.Errorf("%d messages were delivered, want 6", n)
+		}
+		pass(relay.UnroutedKept + time.Hour)
+		if all := b.unrouted(); len(all) != 0 {
+			t.Errorf("unrouted after a week: %+v", all)
+		}
+	})
+}
+
+// TestUnroutedMessagesAreCountedWithTransactions: the same with HandleTx, where transactions move the cursor.
+func TestUnroutedMessagesAreCountedWithTransactions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		r := b.relay(relay.Config{Topics: []string{"a"}})
+		var j journal
+		h := func(ctx context.Context, _ *memory.Tx, m *postrider.Message) error { return j.take(ctx, m) }
+		if err := relay.HandleTxFunc(r, "a", h); err != nil {
+			t.Fatal(err)
+		}
+		b.start(r)
+		pass(time.Minute)
+		var msgs []*postrider.Message
+		for range 50 {
+			msgs = slices.Concat(msgs, b.on("a", 2), b.on("c", 3))
+		}
+		b.publish(msgs...)
+		pass(time.Minute)
+		all := b.unrouted()
+		if len(all) != 1 || all[0].Topic != "c" || all[0].Count != 150 || j.len() != 100 {
+			t.Errorf("unrouted: %+v, and %d delivered; want 150 of topic c and 100", all, j.len())
+		}
+	})
+}
+
+// TestTooManyUnroutedTopics: a settlement names a bounded number of topics, and counts all.
+func TestTooManyUnroutedTopics(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		var j journal
+		b.start(b.filtered(&j, "a"))
+		pass(time.Minute)
+		b.transact(func(tx *memory.Tx) error {
+			var msgs []*postrider.Message
+			for range 2 * 4 * relay.MaxUnroutedTopics {
+				m := b.on("c", 1)[0]
+				m.Topic = m.ID
+				msgs = append(msgs, m)
+			}
+			return b.store.Insert(t.Context(), tx, msgs)
+		})
+		pass(time.Minute)
+		all := b.unrouted()
+		if len(all) != relay.MaxUnroutedTopics || all[0].Topic != "" || all[0].Count < 4*relay.MaxUnroutedTopics {
+			t.Errorf("%d topics are unrouted, the first is %+v", len(all), all[:min(1, len(all))])
+		}
+	})
+}
+
+// TestRelayWithoutAFilterTakesEverything: nothing is unrouted as long as one relay takes everything.
+func TestRelayWithoutAFilterTakesEverything(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		var j journal
+		stop := b.start(b.relay(relay.Config{Name: "all", Publisher: new(broker)}))
+		b.start(b.filtered(&j, "a"))
+		pass(time.Minute)
+		stop() // it will go on some time
+		pass(48 * time.Hour)
+		b.publish(b.on("c", 5)...)
+		pass(time.Minute)
+		if all := b.unrouted(); len(all) != 0 {
+			t.Errorf("unrouted: %+v", all)
+		}
+	})
+}
+
+func (b *bundle) unrouted() []relay.UnroutedTopic {
+	b.t.Helper()
+	st, err := b.store.Status(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return st.Unrouted
+}
+
+func (j *journal) delivered() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.all)
+}

@@ -1,0 +1,14 @@
+SET @postrider_statement = IF(
+  (SELECT COUNT(*) FROM information_schema.columns
+    WHERE table_schema = DATABASE() AND table_name = '{prefix}relays' AND column_name = 'generation') = 0, 'DO 0',
+  'ALTER TABLE {prefix}relays DROP COLUMN generation');
+
+PREPARE postrider_statement FROM @postrider_statement;
+
+EXECUTE postrider_statement;
+
+DEALLOCATE PREPARE postrider_statement;
+
+DROP TABLE IF EXISTS {prefix}unrouted;
+
+DROP TABLE IF EXISTS {prefix}relay_filters;

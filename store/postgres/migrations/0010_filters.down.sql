@@ -1,0 +1,3 @@
+drop table {prefix}unrouted;
+alter table {prefix}relays drop column generation;
+drop table {prefix}relay_filters;

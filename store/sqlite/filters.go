@@ -1,0 +1,134 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/relay"
+)
+
+const (
+	// generationsSQL: the generation of a filter, that of the relay's processes whose filters count, that of the owner, and the
+	// last one given. ?1 relay, ?2 owner, ?3 topics, ?4 since when a process must have been alive.
+	generationsSQL = `SELECT
+		coalesce((SELECT generation FROM {prefix}relay_filters WHERE relay = ?1 AND topics = ?3), 0),
+		coalesce((SELECT max(generation) FROM {prefix}relays WHERE relay = ?1 AND alive_until > ?4), 0),
+		coalesce((SELECT generation FROM {prefix}relays WHERE relay = ?1 AND owner = ?2), 0),
+		coalesce((SELECT max(generation) FROM {prefix}relay_filters WHERE relay = ?1), 0)`
+	registerSQL = `INSERT INTO {prefix}relay_filters (relay, generation, topics, registered_at) VALUES (?1, ?2, ?3, ?4)
+		ON CONFLICT (relay, generation) DO UPDATE SET registered_at = excluded.registered_at`
+	fenceOthersSQL = `UPDATE {prefix}cursors SET token = '' WHERE relay = ?1 AND owner <> ?2`
+	// filtersSQL is the filter in effect of each relay. A relay that has begun without registering one takes everything, and a
+	// consumer, whose cursors stand at the end of the log, nothing. ?1 since when a process must have been alive.
+	filtersSQL = `SELECT g.relay, coalesce(
+			(SELECT f.topics FROM {prefix}relays r JOIN {prefix}relay_filters f ON f.relay = r.relay AND f.generation = r.generation
+				WHERE r.relay = g.relay AND r.alive_until > ?1 ORDER BY f.generation DESC LIMIT 1),
+			(SELECT f.topics FROM {prefix}relay_filters f WHERE f.relay = g.relay ORDER BY f.registered_at DESC, f.generation DESC LIMIT 1),
+			'["*"]')
+		FROM (SELECT relay FROM {prefix}relay_filters
+			UNION SELECT relay FROM {prefix}cursors WHERE partition = 0 AND position <> 9223372036854775806) g`
+	countUnroutedSQL = `INSERT INTO {prefix}unrouted (relay, topic, partition, count, first_at, last_at) VALUES (?1, ?2, ?3, ?4, ?5, ?5)
+		ON CONFLICT (relay, topic, partition) DO UPDATE SET count = count + excluded.count, last_at = excluded.last_at`
+	// unroutedSQL: each relay sees every message, so the largest of their counts is the number of messages.
+	unroutedSQL = `SELECT topic, max(n), min(first), max(last) FROM (
+			SELECT relay, topic, sum(count) AS n, min(first_at) AS first, max(last_at) AS last FROM {prefix}unrouted GROUP BY relay, topic)
+		GROUP BY topic ORDER BY 2 DESC, topic LIMIT ?1`
+	removeUnroutedSQL = `DELETE FROM {prefix}unrouted WHERE last_at <= ?1`
+)
+
+// counted is since when a process must have been alive for its filter to count.
+func (t txn) counted() int64 { return t.now - relay.FilterKept.Microseconds() }
+
+// register records that a process is alive, with its filter, and that this file is in use. If the filter takes effect, the leases
+// of all others end.
+func (t txn) register(ctx context.Context, name string, owner relay.Owner, ttl time.Duration, member bool) error {
+	if err := t.beginFile(ctx); err != nil {
+		return err
+	}
+	topics, err := stored.Topics(owner.Topics)
+	if err != nil {
+		return err
+	}
+	var generation, inEffect, own, last int64
+	if topics != "" {
+		args := []any{name, owner.ID, topics, t.counted()}
+		if err := t.get(ctx, generationsSQL, args, &generation, &inEffect, &own, &last); err != nil {
+			return err
+		}
+		if generation == 0 {
+			generation = last + 1
+		}
+		if generation != own {
+			if _, err := t.exec(ctx, registerSQL, name, generation, topics, t.now); err != nil {
+				return err
+			}
+		}
+	}
+	if _, err := t.exec(ctx, heartbeatSQL, name, owner.ID, owner.Host, owner.Version, t.now, ttl.Microseconds(), member, generation); err != nil {
+		return err
+	}
+	if generation > inEffect {
+		_, err = t.exec(ctx, fenceOthersSQL, name, owner.ID)
+	}
+	return err
+}
+
+// filters are those in effect, by relay.
+func (t txn) filters(ctx context.Context) (map[string][]string, error) {
+	out := make(map[string][]string)
+	err := t.each(ctx, filtersSQL, []any{t.counted()}, func(rows *sql.Rows) error {
+		var name, text string
+		if err := rows.Scan(&name, &text); err != nil {
+			return err
+		}
+		topics, err := stored.ParseTopics(text)
+		out[name] = topics
+		return err
+	})
+	return out, err
+}
+
+// filter is that of a relay.
+func (t txn) filter(ctx context.Context, name string) (relay.Filter, error) {
+	all, err := t.filters(ctx)
+	return relay.FilterOf(name, all), err
+}
+
+// countUnrouted adds what a settlement says of messages that no relay takes.
+func (t txn) countUnrouted(ctx context.Context, name string, st *relay.Settlement) error {
+	for _, u := range st.Unrouted {
+		if _, err := t.exec(ctx, countUnroutedSQL, name, u.Topic, st.Partition, u.Count, t.now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// filtersStatus adds to a status which topics are taken, and which messages were not.
+func (t txn) filtersStatus(ctx context.Context, out *relay.Status) error {
+	all, err := t.filters(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range out.Relays {
+		out.Relays[i].Topics = all[out.Relays[i].Name]
+	}
+	return t.each(ctx, unroutedSQL, []any{relay.MaxUnroutedTopics}, func(rows *sql.Rows) error {
+		var u relay.UnroutedTopic
+		var first, last int64
+		err := rows.Scan(&u.Topic, &u.Count, &first, &last)
+		u.FirstAt, u.LastAt = stored.Time(first), stored.Time(last)
+		out.Unrouted = append(out.Unrouted, u)
+		return err
+	})
+}
+
+// removeUnrouted removes the counts of topics whose last message is long past.
+func (s *Store) removeUnrouted(ctx context.Context) error {
+	return s.write(ctx, "remove counts of unrouted messages", relaxed, func(t txn) error {
+		_, err := t.exec(ctx, removeUnroutedSQL, t.now-relay.UnroutedKept.Microseconds())
+		return err
+	})
+}
