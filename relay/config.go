@@ -49,7 +49,7 @@ type Config struct {
 
 	// Concurrency is the number of calls of handlers, or of Publish, under way at once. Default: 16 for handlers, 4 for a
 	// publisher. With HandleTx it is at most the number of connections that the store's pool has for transactions: on
-	// PostgreSQL all but one. A call with a single message that takes longer than ParkAfter no longer counts; see MaxSlowCalls.
+	// PostgreSQL all but one, on MySQL all but two if the pool has a limit. A call with a single message that takes longer than ParkAfter no longer counts; see MaxSlowCalls.
 	Concurrency int
 	// MaxSlowCalls is the number of calls beyond Concurrency that may be under way because others take longer than ParkAfter, so
 	// that handlers that hang, even if they ignore their context, stop their own keys only. Default: 4 times Concurrency; with

@@ -81,7 +81,7 @@ func (c child) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	store, err := postgres.New(pool, postgres.Config{SegmentFor: time.Minute})
+	store, err := postgres.New(pool, postgres.Config{SegmentFor: time.Minute, IdleTimeout: childLeases})
 	if err != nil {
 		return err
 	}

@@ -160,15 +160,17 @@ func idleVariable(text, name string, limit time.Duration) string {
 }
 
 // limits returns what sets the limit and what takes it back; "" for both if there is none.
-func (s *Store) limits() (limit, unlimit string) {
-	if s.cfg.IdleTimeout < 0 {
+func (s *Store) limits() (limit, unlimit string) { return s.limitsOf(s.cfg.IdleTimeout) }
+
+func (s *Store) limitsOf(idle time.Duration) (limit, unlimit string) {
+	if idle < 0 {
 		return "", ""
 	}
 	name := idleMySQL
 	if s.server.mariaDB() {
 		name = idleMariaDB
 	}
-	return idleVariable(limitSQL, name, s.cfg.IdleTimeout), idleVariable(unlimitSQL, name, s.cfg.IdleTimeout)
+	return idleVariable(limitSQL, name, idle), idleVariable(unlimitSQL, name, idle)
 }
 
 // sequence executes statements one after another until one fails; on MariaDB in one round trip.

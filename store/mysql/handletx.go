@@ -65,6 +65,7 @@ func (s *Store) commitMoved(ctx context.Context, tx *sql.Tx, name string, st rel
 		return errors.Join(s.inTransaction("settle in a transaction", err), s.Rollback(ctx, tx))
 	}
 	_ = tx.Rollback() // it is committed: an error is the connection's, which is not used again
+	s.leave(tx)
 	return nil
 }
 

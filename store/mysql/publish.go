@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 	"weak"
 
 	"github.com/postrider/postrider"
@@ -44,10 +45,12 @@ const (
 // statement for longer than Config.IdleTimeout. End it with Commit, CommitSettled or Rollback, which take that limit back from
 // the connection; if ctx ends instead, the connection keeps the limit until the next transaction that this store begins on it
 // has ended.
-func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) {
+func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) { return s.beginIdle(ctx, s.cfg.IdleTimeout) }
+
+func (s *Store) beginIdle(ctx context.Context, idle time.Duration) (*sql.Tx, error) {
 	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err == nil {
-		limit, _ := s.limits()
+		limit, _ := s.limitsOf(idle)
 		if err = s.sequence(ctx, tx, limit, markTxSQL); err != nil {
 			_ = tx.Rollback() // err is the cause
 			return nil, s.cfg.explain("begin a transaction", err)
@@ -78,6 +81,7 @@ func (s *Store) end(ctx context.Context, tx *sql.Tx, statements ...string) error
 	err := s.sequence(context.WithoutCancel(ctx), tx, append(statements, `COMMIT`, unlimit)...)
 	if err == nil {
 		_ = tx.Rollback() // it is committed: an error is the connection's, which is not used again
+		s.leave(tx)
 	}
 	return err
 }
@@ -97,6 +101,7 @@ func (s *Store) Rollback(ctx context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return nil
 	}
+	defer s.leave(tx)
 	if _, unlimit := s.limits(); unlimit != "" {
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreWithin)
 		defer cancel()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/postrider/postrider/deadletter"
@@ -28,6 +29,8 @@ type Store struct {
 	served     incarnations
 	writers    writers
 	wake       signal.Broadcast
+	places     chan struct{} // of limited transactions; nil if the pool is not bounded
+	placed     sync.Map      // those that have one
 }
 
 var (
@@ -67,7 +70,7 @@ func open(ctx context.Context, db *sql.DB, cfg Config) (*Store, error) {
 	if db == nil {
 		return nil, errors.New("mysql store: no *sql.DB was given")
 	}
-	s := &Store{cfg: cfg, db: db, names: expander(cfg.Prefix)}
+	s := &Store{cfg: cfg, db: db, names: expander(cfg.Prefix), places: makePlaces(db)}
 	var v server
 	err = db.QueryRowContext(ctx, serverSQL).Scan(v.dest()...)
 	if err == nil {

@@ -90,6 +90,7 @@ func (s *Store) Settle(ctx context.Context, name string, settlements []relay.Set
 		return relay.Settled{Released: released}, nil
 	}
 	if !refused(err) {
+		s.endStalledSettlement(ctx, name)
 		return relay.Settled{}, translate("settle for relay "+name, err)
 	}
 	out := relay.Settled{}

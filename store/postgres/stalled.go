@@ -48,7 +48,21 @@ where ($5::bool or exists (
 // endStalled ends what keeps leases from being granted; the next call of Acquire finds them free. Errors are left alone: a role
 // that may not look loses only this.
 func (s *Store) endStalled(ctx context.Context, a *acquisition) {
-	rows, err := s.pool.Query(ctx, s.names.expand(endStalledSQL), a.relay, a.numbers, a.owner.ID, (a.ttl / 3).Microseconds(), a.refused)
+	s.endBackends(ctx, a.relay, a.numbers, a.owner.ID, a.ttl/3, a.refused)
+}
+
+// stalledFor is how long a backend waits for the rest of a settlement before it is ended for one that is repeated.
+const stalledFor = 5 * time.Second
+
+// endStalledSettlement ends what a settlement that was not answered may have left behind, which keeps its repetition waiting.
+func (s *Store) endStalledSettlement(ctx context.Context, name string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stalledFor)
+	defer cancel()
+	s.endBackends(ctx, name, []int16{}, "", stalledFor, true)
+}
+
+func (s *Store) endBackends(ctx context.Context, name string, partitions []int16, owner string, waiting time.Duration, always bool) {
+	rows, err := s.pool.Query(ctx, s.names.expand(endStalledSQL), name, partitions, owner, waiting.Microseconds(), always)
 	if err != nil {
 		return
 	}
@@ -56,7 +70,7 @@ func (s *Store) endStalled(ctx context.Context, a *acquisition) {
 	var waited float64
 	_, _ = pgx.ForEachRow(rows, []any{&pid, &waited}, func() error {
 		s.config.Logger.Warn("a connection that was cut in the middle of a settlement has locked leases of the relay; its backend is ended",
-			"relay", a.relay, "pid", pid, "waited", time.Duration(waited*float64(time.Second)).Round(time.Millisecond))
+			"relay", name, "pid", pid, "waited", time.Duration(waited*float64(time.Second)).Round(time.Millisecond))
 		return nil
 	})
 }
