@@ -67,8 +67,8 @@ func TestRollingDeploymentSkipsNothing(t *testing.T) {
 					msgs := b.on(topic, 20)
 					b.publish(msgs...)
 					for _, m := range msgs {
-					sent = append(sent, m.ID)
-				}
+						sent = append(sent, m.ID)
+					}
 				}
 			}
 			newer()
@@ -261,4 +261,62 @@ func (j *journal) delivered() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Clone(j.all)
+}
+
+// TestUnroutedMessagesAreCountedWhenTheCursorPassesThem: not before, or another process that reads them again would count twice.
+func TestUnroutedMessagesAreCountedWhenTheCursorPassesThem(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		r := b.relay(relay.Config{Topics: []string{"a"}, ParkAfter: time.Hour, AttemptTimeout: time.Hour})
+		blocked, first := make(chan struct{}), true
+		mustHandle(t, r, "a", func(context.Context, *postrider.Message) error {
+			if first {
+				first = false
+				<-blocked
+			}
+			return nil
+		})
+		b.start(r)
+		pass(time.Minute)
+		keys := keysIn(0, 3)
+		msgs := slices.Concat(b.on("a", 1), b.on("c", 1), b.on("a", 1))
+		for i, m := range msgs {
+			m.Key = keys[i]
+		}
+		b.publish(msgs[0])
+		pass(time.Second)
+		b.publish(msgs[1:]...)
+		pass(time.Minute)
+		if all := b.unrouted(); len(all) != 0 || b.status().Delivered != 1 {
+			t.Errorf("behind a message that is not settled: unrouted %+v, delivered %d", all, b.status().Delivered)
+		}
+		close(blocked)
+		pass(time.Minute)
+		if all := b.unrouted(); len(all) != 1 || all[0].Count != 1 {
+			t.Errorf("unrouted: %+v, want 1", all)
+		}
+	})
+}
+
+// TestOldProcessDoesNotHandleANewTopic, even if it has a handler for the type.
+func TestOldProcessDoesNotHandleANewTopic(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		r := b.relay(relay.Config{Topics: []string{"a"}})
+		var j journal
+		mustHandle(t, r, "b", j.take)
+		b.start(r)
+		pass(time.Minute)
+		owner := relay.Owner{ID: "newer", Topics: []string{"a", "b"}}
+		if _, err := b.store.Heartbeat(t.Context(), "r", owner, 15*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		b.publish(b.on("b", 1)...)
+		pass(time.Minute)
+		if n := j.len(); n != 0 || b.status().Parked.N != 1 {
+			t.Errorf("%d handled and %d parked, want 0 and 1", n, b.status().Parked.N)
+		}
+	})
 }

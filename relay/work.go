@@ -218,6 +218,9 @@ func (r *Relay) call(batch []*item, msgs []*postrider.Message) (errs []error) {
 	if undecodable(batch) {
 		return r.callDecodable(ctx, batch)
 	}
+	if batch[0].foreign { // it has handlers, which get one message at a time
+		return []error{errForeign}
+	}
 	return r.hand(ctx, msgs)
 }
 
@@ -283,8 +286,6 @@ func (r *Relay) callDecodable(ctx context.Context, batch []*item) []error {
 			if it.lane != nil && r.cfg.OnDead == HoldKey {
 				stopped = it
 			}
-		case it.foreign:
-			errs[i] = errForeign
 		case stopped != nil && it.lane == stopped.lane:
 			errs[i] = postrider.Behind(stopped.msg, stopped.err)
 		default:

@@ -23,6 +23,7 @@ func HandleTx[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 		{name: "WhatIsNotParkedUndoesTheEffect", run: notParkedUndoes[Tx]},
 		{name: "MessageThatCannotBeFoundUndoesTheEffect", run: notFoundUndoes[Tx]},
 		{name: "FailedTransactionIsNotCommitted", run: endedIsNotCommitted[Tx]},
+		{name: "UnroutedMessagesAreCountedWithTheEffect", run: unroutedWithEffect[Tx]},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -69,6 +70,20 @@ func (e *inboxEnv[Tx]) withEffect(w *worker, id string, st relay.Settlement) ([]
 func (e *inboxEnv[Tx]) wantEffects(want ...string) {
 	e.t.Helper()
 	e.wantSet("effects", slices.DeleteFunc(e.logged("effects"), func(id string) bool { return !strings.HasPrefix(id, "effect") }), want)
+}
+
+func unroutedWithEffect[Tx any](e *inboxEnv[Tx]) {
+	w := e.worker("r", "a")
+	st := relay.Settlement{Partition: 1, Number: 1, Unrouted: []relay.UnroutedCount{{Topic: "x", Count: 5}}}
+	_, err := e.withEffect(w, "effect-1", st)
+	e.must(err, "settle")
+	if _, err := e.withEffect(w, "effect-2", st); !errors.Is(err, relay.ErrLeaseLost) {
+		e.t.Errorf("the same number again: %v", err)
+	}
+	e.wantEffects("effect-1")
+	if all := e.unroutedTopics(); len(all) != 1 || all[0].Topic != "x" || all[0].Count != 5 {
+		e.t.Errorf("unrouted: %+v, want 5 of x", all)
+	}
 }
 
 func effectAndCursor[Tx any](e *inboxEnv[Tx]) {
