@@ -13,7 +13,8 @@ import (
 func (p *Program) migrateCommand() *cobra.Command {
 	return group("migrate", "Create and update the outbox's tables",
 		`The tables of an outbox are made by numbered migrations. Any number of instances may run them at once; each migration is
-one transaction. A binary refuses a schema that is older than itself, or so much newer that it is below the oldest program that
+one transaction. A binary refuses a schema that is older than itself,
+or so much newer that it is below the oldest program that
 "postrider migrate status" shows; programs that only publish are refused below the oldest publisher.`,
 		p.migrateUpCommand(), p.migrateDownCommand(), p.migrateStatusCommand(), p.migratePrintCommand())
 }

@@ -37,13 +37,14 @@ func (p *Program) statusCommand() *cobra.Command {
 works on which partition. Its cost does not grow with the backlog; counts above 10,000 are written 10,000+,
 and --max-dead and --max-held go up to 10,000.
 
-A message that no relay takes is skipped by all of them and counted as unrouted, by topic; the count is kept for a week after the
+A message that no relay takes is skipped by all of them and counted as unrouted, by topic;
+the count is kept for a week after the
 last message of the topic.
 
-With a limit (--max-age, --max-parked, --max-dead, --max-held, --max-unrouted) the command ends with exit code 3 when a relay is above it,
-for monitoring without metrics. What is parked waits behind a held key, for another attempt or for its delivery time, and
-has no part in --max-age; --max-parked is for it, and should be longer than any delay that you publish with. In JSON,
-durations are in nanoseconds.`,
+With a limit (--max-age, --max-parked, --max-dead, --max-held, --max-unrouted) the command ends with exit code 3
+when a relay is above it, for monitoring without metrics. Parked messages wait behind a held key, for another attempt or
+for their delivery time, and do not count for --max-age; --max-parked is for them, and should be longer than any delay
+that you publish with. In JSON, durations are in nanoseconds.`,
 		Example: `  postrider status --store sqlite:shop.db
   postrider status --details --relay to-nats
   postrider status --watch

@@ -52,7 +52,7 @@ func TestRelayToAWebhook(t *testing.T) {
 	out := ok(t, "attempts", id, "--store", url)
 	contains(t, out, "relay to-webhook, attempt 1: retried, answer 503 after", "webhook answered 503", "not ·[31mnow",
 		"relay to-webhook, attempt 2: delivered, answer 200 after", "thanks", "request sha256")
-	contains(t, ok(t, "explain", id, "--store", url), "delivered, or passed over", "attempts, of 2 the newest", "attempt 2  delivered, answer 200")
+	contains(t, ok(t, "explain", id, "--store", url), "delivered, or skipped by the topics that the relay took then", "attempts, of 2 the newest", "attempt 2  delivered, answer 200")
 	var got struct{ Attempts []postrider.DeliveryAttempt }
 	must(t, json.Unmarshal([]byte(ok(t, "attempts", id, "--store", url, "--json")), &got))
 	if len(got.Attempts) != 2 || got.Attempts[0].Status != 503 || string(got.Attempts[1].Answer) != "thanks" || len(got.Attempts[1].RequestSHA256) != 32 {

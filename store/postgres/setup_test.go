@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"flag"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postrider/postrider/internal/servertest"
@@ -63,7 +65,14 @@ func newSchema(t testing.TB, pool *pgxpool.Pool) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if _, err := pool.Exec(ctx, "drop schema "+name+" cascade"); err != nil {
+		_, err := pool.Exec(ctx, "drop schema "+name+" cascade")
+		for range 10 { // the last statements of a process that was cut off may be under way
+			if e, ok := errors.AsType[*pgconn.PgError](err); !ok || e.Code != "40P01" {
+				break
+			}
+			_, err = pool.Exec(ctx, "drop schema "+name+" cascade")
+		}
+		if err != nil {
 			t.Errorf("drop the test's schema: %v", err)
 		}
 	})

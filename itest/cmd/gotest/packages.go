@@ -21,6 +21,7 @@ const (
 // slow are the packages whose tests take longest, by their path in the repository, the longest first. What is not here takes
 // seconds.
 var slow = []string{
+	"/itest/faults",
 	"/itest/crash",
 	"/store/postgres",
 	"/itest/sqlite",
