@@ -13,7 +13,11 @@ func TestTopicIsAdded(t *testing.T) {
 	t.Parallel()
 	p := newPostgresWorld(t)
 	plain := newRecorder()
-	p.runHandler(p.store(10), relay.Config{Name: "plain", Topics: []string{"a"}, Version: "1"}, plain)
+	old := p.newRelay(p.store(10), relay.Config{Name: "plain", Topics: []string{"a"}, Version: "1"})
+	if err := old.HandleFunc("step", plain.handle); err != nil {
+		t.Fatal(err)
+	}
+	p.world.run(old)
 	load := p.newLoad()
 	load.topic = "a"
 	load.publish(accounts)
@@ -36,6 +40,10 @@ func TestTopicIsAdded(t *testing.T) {
 	for _, topic := range []string{"a", "b", "b", "a", "b"} {
 		load.topic = topic
 		load.publish(accounts)
+	}
+	// What the old version cannot take waits for the new one, so the rollout has to end.
+	if err := old.Stop(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	p.awaitDelivered(plain, "plain", p.facts(), false)
 }
