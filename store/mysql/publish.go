@@ -45,7 +45,9 @@ const (
 // statement for longer than Config.IdleTimeout. End it with Commit, CommitSettled or Rollback, which take that limit back from
 // the connection; if ctx ends instead, the connection keeps the limit until the next transaction that this store begins on it
 // has ended.
-func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) { return s.beginIdle(ctx, s.cfg.IdleTimeout) }
+func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) {
+	return s.beginIdle(ctx, s.cfg.IdleTimeout)
+}
 
 func (s *Store) beginIdle(ctx context.Context, idle time.Duration) (*sql.Tx, error) {
 	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
