@@ -64,7 +64,7 @@ type Stats struct {
 	Applied int64 `json:"applied"`
 	// Duplicates counts deliveries of messages that were consumed before.
 	Duplicates int64 `json:"duplicates"`
-	// LogsReplaced counts how often the log of a partition turned out to be another incarnation than before: created anew, or
+	// LogsReplaced counts how often the log of a partition turned out to be another incarnation than before: recreated, or
 	// without the tail that was consumed. Only with ByWatermark.
 	LogsReplaced int64 `json:"logs_replaced"`
 	// Skipped counts messages that were passed over for want of a handler, or because of their aggregate's version.

@@ -212,7 +212,7 @@ func (t *transaction[Tx]) passed(batch []*item) {
 	if again {
 		return
 	}
-	t.cfg.Logger.Warn("the source's log is another incarnation than before: it was created anew or lost its tail. Messages that "+
+	t.cfg.Logger.Warn("the source's log is another incarnation than before: it was recreated or lost its tail. Messages that "+
 		"are not known to be consumed are taken as new; see whether the broker lost some that are to be published again (replay)",
 		"consumer", t.cfg.Name, "partition", p.at.Partition, "epoch", p.at.Epoch, "earlier_epoch", p.before.Earlier,
 		"watermark", p.before.Offset, "mark", p.before.Mark, "offset", d.Position.Offset)

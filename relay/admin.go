@@ -39,7 +39,7 @@ type Administrator interface {
 	// What it has not delivered yet it will never deliver. With discard, its open dead letters and its parked messages, as
 	// dead letters, are recorded as discarded by the operator, with the reason, and its held keys end; without, it must not
 	// have any. One that has never run, but for which dead letters were imported, may be forgotten too. It returns how many
-	// were discarded. A relay of this name that comes back begins anew, where its Start says, but for messages that have a
+	// were discarded. A relay of this name that comes back starts over, where its Start says, but for messages that have a
 	// dead letter.
 	// Errors: ErrUnknownRelay, ErrAlive, ErrPutAside, ErrInUse (on SQLite sqlite.ErrBusy).
 	ForgetRelay(ctx context.Context, name, by, reason string, discard bool) (discarded int, err error)

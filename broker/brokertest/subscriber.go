@@ -50,7 +50,7 @@ type SubscriberEnv struct {
 	Member func(t testing.TB, group string) Member
 	// Poison puts something that is no message where messages of the key go, and returns what must come as Delivery.Raw.
 	Poison func(t testing.TB, key string) []byte
-	// Recreate deletes the topic with everything in it, and lets it be made anew under its name.
+	// Recreate deletes the topic with everything in it and allows it to be recreated.
 	Recreate func(t testing.TB)
 	// Stop makes the broker end without warning, and Start brings it back at the same address with what it had stored.
 	Stop, Start func(t testing.TB)
@@ -83,7 +83,7 @@ func RunSubscriber(t *testing.T, h SubscriberHarness) {
 		{name: "two groups", run: testTwoGroups},
 		{name: "positions", run: testPositions, unless: []string{f.NoPositions}},
 		{name: "positions verified", run: testVerified, unless: []string{f.NoPositions}},
-		{name: "topic made anew", run: testRecreated, unless: []string{f.NoPositions, f.NoRecreate}},
+		{name: "topic recreated", run: testRecreated, unless: []string{f.NoPositions, f.NoRecreate}},
 		{name: "poison", run: testPoison, unless: []string{f.NoPoison}},
 		{name: "unsettled comes again after close", run: testUnsettled},
 		{name: "some settled", run: testSomeSettled},

@@ -127,7 +127,7 @@ func testRecreated(t *testing.T, s *inbound) {
 	defer r.ledger.mu.Unlock()
 	p, q := r.ledger.record(old[0].ID).position, r.ledger.record(fresh[0].ID).position
 	if p.Epoch == q.Epoch {
-		t.Errorf("epoch of the topic is %q, and that of the one made anew too", p.Epoch)
+		t.Errorf("epoch of the topic is %q, and so is that of the recreated one", p.Epoch)
 	}
 }
 
@@ -196,6 +196,6 @@ func testVerified(t *testing.T, s *inbound) {
 	expect("a message that is settled", last, postrider.PositionKept)
 	if s.features.NoRecreate == "" {
 		s.Recreate(t)
-		expect("a message of a topic made anew", last, postrider.PositionReplaced)
+		expect("a message of a recreated topic", last, postrider.PositionReplaced)
 	}
 }

@@ -53,7 +53,7 @@ func blameFor(err error) blame {
 func topicError(name, operation string, err error) error {
 	switch {
 	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.InconsistentTopicID):
-		return fmt.Errorf("topic %s is gone from Kafka, or was created anew: %w", name, err)
+		return fmt.Errorf("topic %s is gone from Kafka, or was recreated: %w", name, err)
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
 		return fmt.Errorf("the user may not %s topic %s of Kafka; run: kafka-acls.sh --add --allow-principal User:NAME --operation %s --topic %s: %w",
 			operation, name, operation, name, err)

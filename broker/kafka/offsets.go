@@ -108,7 +108,7 @@ func markOf(metadata *string) (id string, ok bool) {
 func (s *Subscription) adjusted(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	for _, p := range s.strange {
 		if _, ours := offsets[p.topic][p.number]; ours {
-			s.cfg.Logger.Warn("the Kafka topic was made anew since the group's offset was committed; reading it from the beginning",
+			s.cfg.Logger.Warn("the Kafka topic was recreated since the group's offset was committed; reading it from the beginning",
 				"topic", p.topic, "partition", p.number, "group", s.cfg.Group)
 			offsets[p.topic][p.number] = kgo.NewOffset().AtStart()
 		}

@@ -277,7 +277,7 @@ func TestTopicMissing(t *testing.T) {
 	}
 }
 
-// TestTopicDeleted checks that a topic that is deleted, and then made anew, is noticed.
+// TestTopicDeleted checks that a topic that is deleted, and then recreated, is noticed.
 func TestTopicDeleted(t *testing.T) {
 	t.Parallel()
 	address, prefix := sharedServer(t), newPrefix()

@@ -152,7 +152,7 @@ func TestCommitsNothingBeyondUnsettled(t *testing.T) {
 	})
 }
 
-// TestOffsetOfAnotherTopic checks that an offset of a topic that was deleted hides nothing of one made anew under its name.
+// TestOffsetOfAnotherTopic checks that an offset of a topic that was deleted hides nothing of one recreated under its name.
 func TestOffsetOfAnotherTopic(t *testing.T) {
 	t.Parallel()
 	s := newSource(t)

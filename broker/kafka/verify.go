@@ -88,7 +88,7 @@ func (s *Subscriber) lookAt(ctx context.Context, at postrider.Position) (postrid
 	return postrider.PositionReplaced, nil
 }
 
-// bounds are the first offset of a partition and the one behind its last.
+// bounds are the first offset of a partition and the one after its last.
 func bounds(ctx context.Context, admin *kadm.Client, topic string, partition int32) (start, end int64, err error) {
 	starts, err := admin.ListStartOffsets(ctx, topic)
 	if err != nil {

@@ -40,7 +40,7 @@ type Broker struct {
 	changed  chan struct{}        // closed and replaced when a message is accepted, closed for good by Close
 	faults   faults
 	groups   map[string]*group
-	epochs   map[string]int             // by topic, how often it was made anew
+	epochs   map[string]int             // by topic, how often it was recreated
 	numbers  map[*postrider.Message]int // those of accepted messages, none of which is ever given twice
 	accepts  int
 	sessions int64                       // rises when a log may have become another

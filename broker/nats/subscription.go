@@ -259,7 +259,7 @@ func (s *subscription) renew(ctx context.Context) error {
 		return postrider.Unavailable(err)
 	}
 	if found != s.consumer {
-		s.s.log.Warn("NATS consumer was made anew; what the stream has is delivered from its beginning", "stream", s.s.cfg.Stream,
+		s.s.log.Warn("NATS consumer was recreated; what the stream has is delivered from its beginning", "stream", s.s.cfg.Stream,
 			"consumer", s.s.cfg.Group)
 		s.consumer, s.open = found, 0
 		s.waiting = s.ofNew(s.waiting)

@@ -103,7 +103,7 @@ func TestQueueDeleted(t *testing.T) {
 			awaitQueue(t, queue)
 			send(t, queue, messages("anew", 1))
 			if got := <-again; got[0].Message.ID != "anew-0" {
-				t.Errorf("after the queue was made anew came %s", got[0].Message.ID)
+				t.Errorf("after the queue was recreated came %s", got[0].Message.ID)
 			}
 		})
 	}

@@ -79,7 +79,7 @@ delivered yet it never will; other relays are not concerned.
 
 The step refuses while one of its processes is alive, and while it has held keys, parked messages or open dead letters:
 decide about these first (postrider held, postrider dead), or give --discard, which records all of them in the dead
-letters as discarded. A relay of this name that is started again begins anew, and delivers again what the log still has.`,
+letters as discarded. A relay started later under this name starts over: it delivers again what the log still has.`,
 		Example: `  postrider outbox forget to-old-broker --because 'switched off'
   postrider outbox forget to-old-broker --discard --because 'switched off' --yes`,
 		Args: exactArgs("a RELAY"),

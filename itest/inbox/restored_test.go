@@ -25,7 +25,7 @@ import (
 	"github.com/postrider/postrider/itest/process"
 )
 
-// TestRestored: JetStream and Redis are restarted on earlier copies of what they stored, a topic of Kafka is created anew.
+// TestRestored: JetStream and Redis are restarted on earlier copies of what they stored, a topic of Kafka is recreated.
 func TestRestored(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t testing.TB) inboxtest.Restorable{

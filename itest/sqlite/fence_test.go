@@ -84,7 +84,7 @@ func TestReplacedFileEndsTheRelay(t *testing.T) {
 	}
 }
 
-// TestNothingIsDoneUnderALeaseInAReplacedFile: also by connections that are made anew and reach the new file.
+// TestNothingIsDoneUnderALeaseInAReplacedFile: also by connections that are recreated and reach the new file.
 func TestNothingIsDoneUnderALeaseInAReplacedFile(t *testing.T) {
 	t.Parallel()
 	f := newFile(t)

@@ -52,7 +52,7 @@ func (c *closing) candidates(f *fetch) gaps {
 	for _, g := range f.groups {
 		end = max(end, g.end)
 	}
-	if f.now < c.at { // the clock was set back: the wait begins anew
+	if f.now < c.at { // the clock was set back: the wait starts over
 		c.at = f.now
 		clear(c.tryAgain)
 	}
@@ -85,7 +85,7 @@ func (c *closing) candidates(f *fetch) gaps {
 	return out
 }
 
-// reset begins anew with a server whose sequences may have gone back.
+// reset starts over with a server whose sequences may have gone back.
 func (c *closing) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -41,7 +41,7 @@ func (s *Store) Enroll(ctx context.Context, consumer string) error {
 }
 
 const (
-	// holdAsideSQL makes a held key or locks the one there is. One that is let go at this moment is waited for and made anew. A
+	// holdAsideSQL makes a held key or locks the one there is. One that is let go at this moment is waited for and recreated. A
 	// new one has no head (seq 0) until it has its sequence.
 	holdAsideSQL = `INSERT INTO {prefix}held (relay, message_key, partition_id, seq, reason, cause, attempts, since, due_at)
 		VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?) ON DUPLICATE KEY UPDATE relay = VALUES(relay)`

@@ -142,7 +142,7 @@ func (t txn) parkFromLog(ctx context.Context, name string, partition int, parked
 const keptEntries = 20
 
 // addEntry appends an entry to a history, unless there is no cause. One that repeats the last without an attempt is not added: a
-// message may be put off often. A history that cannot be read begins anew.
+// message may be put off often. A history that cannot be read starts over.
 func (t txn) addEntry(history string, attempt int, cause string) string {
 	if cause == "" {
 		return history

@@ -127,7 +127,7 @@
 //
 // What an inbox does in a user's transaction keeps to rows: claims and keys are locked in sorted order, by statements that
 // wait for another transaction, and what may have changed meanwhile is read by the statement behind. A message is parked
-// only when its key's row is locked, or made anew, and takes its sequence then. No setting of the transaction is changed.
+// only when its key's row is locked, or recreated, and takes its sequence then. No setting of the transaction is changed.
 // The cursors of a consumer stand at the end of the log (inbox.EndOfLog), where a fetch finds nothing.
 //
 // # Restore

@@ -52,7 +52,7 @@ func (s *Store) heldAmong(ctx context.Context, c caller, consumer string, keys [
 
 const (
 	// holdAsideSQL makes held keys or locks those that there are, in the order of the array, which is sorted. A key that is
-	// let go at this moment is waited for and made anew: when the statement has ended, there is a row for each key and it is
+	// let go at this moment is waited for and recreated: when the statement has ended, there is a row for each key and it is
 	// locked. Locked rows stay as they are. New ones have no head (seq 0) until it has its sequence. $1 consumer, arrays:
 	// $2 key, $3 partition, $4 reason, $5 cause, $6 attempts, $7 wait in microseconds (negative: until somebody decides).
 	holdAsideSQL = `

@@ -43,7 +43,7 @@ where i.inhparent = $1::text::regclass and bound is not null order by 3`
 // segment is a piece of the log: the messages whose numbers are in a range.
 type segment struct {
 	name     string // of the table
-	identity string // another one when it was made anew
+	identity string // another one when it was recreated
 	from, to int64  // to is behind it
 	bytes    int64
 	empty    bool

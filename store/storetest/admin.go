@@ -141,7 +141,7 @@ func repartitionMovesAside(e *env) {
 }
 
 // repartitionMovesLetters: what became of those that were sent back is still known, and those that were discarded still keep
-// their messages from a relay that begins anew.
+// their messages from a relay that starts over.
 func repartitionMovesLetters(e *env) {
 	w := e.worker("r", "a")
 	w.bury("rejected", e.messages("", 12)...)
