@@ -33,21 +33,24 @@ func (f file) replaceWith(t *testing.T, other file) {
 	}
 }
 
+// replacements are ways to take the file away from under a process.
+var replacements = map[string]func(*testing.T, file){
+	"replaced": func(t *testing.T, f file) {
+		backup := newFile(t)
+		f.copyTo(t, backup)
+		f.replaceWith(t, backup)
+	},
+	"removed": func(t *testing.T, f file) {
+		if err := os.Rename(string(f), string(f)+".old"); err != nil {
+			t.Fatal(err)
+		}
+	},
+}
+
 // TestReplacedFileEndsTheRelay: a relay whose file is replaced ends with an error that says so, long before its leases end.
 func TestReplacedFileEndsTheRelay(t *testing.T) {
 	t.Parallel()
-	for name, replace := range map[string]func(*testing.T, file){
-		"replaced": func(t *testing.T, f file) {
-			backup := newFile(t)
-			f.copyTo(t, backup)
-			f.replaceWith(t, backup)
-		},
-		"removed": func(t *testing.T, f file) {
-			if err := os.Rename(string(f), string(f)+".old"); err != nil {
-				t.Fatal(err)
-			}
-		},
-	} {
+	for name, replace := range replacements {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFile(t)
@@ -87,17 +90,25 @@ func TestReplacedFileEndsTheRelay(t *testing.T) {
 // TestNothingIsDoneUnderALeaseInAReplacedFile: also by connections that are recreated and reach the new file.
 func TestNothingIsDoneUnderALeaseInAReplacedFile(t *testing.T) {
 	t.Parallel()
+	for name, replace := range replacements {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testNothingIsDone(t, replace)
+		})
+	}
+}
+
+func testNothingIsDone(t *testing.T, replace func(*testing.T, file)) {
 	f := newFile(t)
 	db := f.migrated(t, sqlite.Config{})
+	db.SetMaxIdleConns(-1) // each call makes a connection, which begins an empty file where there is none
 	s := newStore(t, db, sqlite.Config{})
 	leases := lease(t, s, "r", relay.Owner{ID: "a"})
 	tx, err := s.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	backup := newFile(t)
-	f.copyTo(t, backup)
-	f.replaceWith(t, backup)
+	replace(t, f)
 	ref := leases[0].Ref()
 	st := relay.Settlement{Token: ref.Token, Number: 1, DeliveredCount: 1}
 	_, fetch := s.Fetch(t.Context(), "r", request(leases, 1))

@@ -84,9 +84,6 @@ func (s *Store) ShowDecision(ctx context.Context, id string) (d relay.Decision, 
 // Decide implements relay.LogStore.
 func (s *Store) Decide(ctx context.Context, name string, lease relay.LeaseRef, id string) error {
 	err := s.write(ctx, "apply a decision", durable, func(t txn) error {
-		if err := s.incarnation.replaced(); err != nil {
-			return err
-		}
 		if _, err := t.lease(ctx, name, lease); err != nil {
 			return err
 		}

@@ -62,9 +62,6 @@ func (s *Store) Due(ctx context.Context, name string, req relay.DueRequest) (rel
 			return relay.DueResult{}, fmt.Errorf("due: %w", err)
 		}
 	}
-	if err := s.incarnation.replaced(); err != nil {
-		return relay.DueResult{}, fmt.Errorf("due: %w", err)
-	}
 	var ahead *ahead
 	err := s.patiently(ctx, func() (err error) {
 		ahead, err = s.ahead(ctx, name, req)

@@ -46,9 +46,6 @@ func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) 
 			return nil, fmt.Errorf("fetch: %w", err)
 		}
 	}
-	if err := s.incarnation.replaced(); err != nil {
-		return nil, fmt.Errorf("fetch: %w", err)
-	}
 	var f *fetch
 	err := s.patiently(ctx, func() error {
 		f = &fetch{name: name, req: req, room: budget{left: req.MaxBytes}, now: s.now(), batches: make([]relay.Batch, len(req.Partitions)),

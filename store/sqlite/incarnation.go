@@ -62,9 +62,6 @@ const (
 
 // beginFile records when this file was first used, if it was not before.
 func (t txn) beginFile(ctx context.Context) error {
-	if err := t.s.incarnation.replaced(); err != nil {
-		return err
-	}
 	_, err := t.exec(ctx, beginFileSQL, t.s.incarnation.text, t.now)
 	return err
 }

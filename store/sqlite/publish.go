@@ -51,9 +51,6 @@ func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) {
 	s.turn.wait(ctx)
 	var tx *sql.Tx
 	err := s.patiently(ctx, func() (err error) {
-		if err = s.incarnation.replaced(); err != nil {
-			return err
-		}
 		if tx, err = s.db.BeginTx(ctx, nil); err != nil {
 			return err
 		}

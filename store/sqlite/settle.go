@@ -63,9 +63,6 @@ func (s *Store) Settle(ctx context.Context, name string, settlements []relay.Set
 func (s *Store) settleTogether(ctx context.Context, name string, settlements []relay.Settlement) (out relay.Settled, err error) {
 	err = s.write(ctx, "settle", relaxed, func(t txn) error {
 		out = relay.Settled{}
-		if err := s.incarnation.replaced(); err != nil {
-			return err
-		}
 		for i := range settlements {
 			st := &settlements[i]
 			released, err := t.settleFenced(ctx, name, st)

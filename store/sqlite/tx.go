@@ -172,7 +172,10 @@ func relax(ctx context.Context, conn *sql.Conn) (restore func(), err error) {
 func (s *Store) patiently(ctx context.Context, f func() error) error {
 	start := time.Now()
 	for wait := time.Millisecond; ; wait = min(2*wait, 10*time.Millisecond) {
-		err := f()
+		err := s.incarnation.replaced()
+		if err == nil {
+			err = f()
+		}
 		if err == nil {
 			return nil
 		}
