@@ -2,6 +2,7 @@ package kafkabroker_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strconv"
 	"sync"
@@ -158,34 +159,61 @@ func TestWorkGoesOnWhileOthersJoin(t *testing.T) {
 	}
 }
 
+// effects is a store that keeps account of the effects of committed transactions.
+type effects struct {
+	*memory.Store
+	mu      sync.Mutex
+	open    map[*memory.Tx][]*postrider.Message
+	of      map[string]int   // effects, by message ID
+	version map[string]int64 // of the last message, by key
+	errs    []error
+}
+
+func (e *effects) handle(_ context.Context, tx *memory.Tx, m *postrider.Message) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.open[tx] = append(e.open[tx], m)
+	return nil
+}
+
+// Commit implements inbox.Store.
+func (e *effects) Commit(ctx context.Context, tx *memory.Tx) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.Store.Commit(ctx, tx); err != nil {
+		return err
+	}
+	for _, m := range e.open[tx] {
+		if e.of[m.ID]++; e.of[m.ID] > 1 {
+			e.errs = append(e.errs, fmt.Errorf("message %s has its effect %d times", m.ID, e.of[m.ID]))
+		}
+		if e.version[m.Key]++; m.AggregateVersion != e.version[m.Key] {
+			e.errs = append(e.errs, fmt.Errorf("message %s has its effect as number %d of its key", m.ID, e.version[m.Key]))
+		}
+	}
+	return nil
+}
+
+func (e *effects) number() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.of)
+}
+
 // TestEffectOnceThroughCrashes has consumers with an inbox work on a topic while members are cut off.
 func TestEffectOnceThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := newSource(t)
-	store := memory.New(memory.Config{})
+	store := &effects{
+		Store: memory.New(memory.Config{}), open: make(map[*memory.Tx][]*postrider.Message),
+		of: make(map[string]int), version: make(map[string]int64),
+	}
 	in, err := inbox.New(store, inbox.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	const messages = 400
-	var mu sync.Mutex
-	effects, next := make(map[string]int), make(map[string]int64)
-	all := make(chan struct{})
-	handle := func(_ context.Context, _ *memory.Tx, m *postrider.Message) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if effects[m.ID]++; effects[m.ID] > 1 {
-			t.Errorf("message %s has its effect %d times", m.ID, effects[m.ID])
-		}
-		if next[m.Key]++; m.AggregateVersion != next[m.Key] {
-			t.Errorf("message %s is handled as number %d of its key", m.ID, next[m.Key])
-		}
-		if len(effects) == messages {
-			close(all)
-		}
-		return nil
-	}
-	ctx, cancel := context.WithCancel(by(t))
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var running sync.WaitGroup
 	var links []*proxy
@@ -197,7 +225,7 @@ func TestEffectOnceThroughCrashes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.HandleFunc("test.happened", handle); err != nil {
+		if err := c.HandleFunc("test.happened", store.handle); err != nil {
 			t.Fatal(err)
 		}
 		running.Go(func() {
@@ -219,13 +247,10 @@ func TestEffectOnceThroughCrashes(t *testing.T) {
 			links[n/10%2].Restore()
 		}
 	}
-	select {
-	case <-all:
-	case <-ctx.Done():
-		mu.Lock()
-		t.Errorf("%d messages of %d had their effect", len(effects), messages)
-		mu.Unlock()
-	}
+	until(t, func() bool { return store.number() == messages })
 	cancel()
 	running.Wait()
+	for _, err := range store.errs {
+		t.Error(err)
+	}
 }
