@@ -1,5 +1,10 @@
 package relay
 
+import (
+	"slices"
+	"time"
+)
+
 // A call that has not returned outlives the lease under which it began: its context has ended, but a handler may not look.
 // While it is out, nothing else works on the same key, or the same message without a key, in this process. With HandleTx the
 // messages of a partition's line wait for its last transaction.
@@ -87,6 +92,35 @@ func (r *Relay) resumeUnit(u unit) {
 		r.sched.ready(u)
 	}
 	r.changed.Broadcast()
+}
+
+// parkAwaiting parks what has waited for a call for longer than ParkAfter, so that it does not hold back the cursor.
+func (r *Relay) parkAwaiting() {
+	for w, units := range r.callsAwaited {
+		r.callsAwaited[w] = slices.DeleteFunc(units, func(u unit) bool {
+			it, p := u.front(), u.partition()
+			if it == nil || p.gone || p.leaving || !it.onMainLine() || time.Since(it.since) < r.cfg.ParkAfter {
+				return false
+			}
+			const cause = "a call of an earlier lease works on the key and has not returned"
+			if u.item != nil {
+				if it.parked {
+					return false
+				}
+				r.setApart(it, ParkSlow, cause)
+				r.drop(it)
+				return true
+			}
+			u.lane.running = false
+			for u.lane.head != nil {
+				it := u.lane.pop()
+				r.setApart(it, ParkSlow, cause)
+				r.drop(it)
+			}
+			r.closeLane(p, u.lane)
+			return true
+		})
+	}
 }
 
 // unawait takes the messages without a key of a partition that is being left out of those that wait for calls.

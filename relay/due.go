@@ -168,6 +168,16 @@ func (r *Relay) dueRequest() (DueRequest, []*partition) {
 		for seq := range p.busy {
 			req.BusySequences = append(req.BusySequences, seq)
 		}
+		for seq, key := range p.early {
+			switch {
+			case !p.ahead(seq):
+				delete(p.early, seq)
+			case key != "":
+				req.BusyKeys = append(req.BusyKeys, key)
+			default:
+				req.BusySequences = append(req.BusySequences, seq)
+			}
+		}
 	}
 	if len(parts) > 0 {
 		r.nextDue = time.Time{} // the look will say
@@ -194,6 +204,9 @@ func (r *Relay) admitRun(p *partition, in *Run, view *heldView) {
 		r.release(p, in.Key, h)
 		return
 	}
+	if n := slices.IndexFunc(in.Records, func(rec Record) bool { return p.isEarly(rec.Message.Sequence, in.Key) }); n >= 0 {
+		in.Records = in.Records[:n]
+	}
 	piece := &run{key: in.Key, left: len(in.Records)}
 	for i := range in.Records {
 		r.enqueue(r.parkedItem(p, &in.Records[i], piece))
@@ -202,7 +215,7 @@ func (r *Relay) admitRun(p *partition, in *Run, view *heldView) {
 
 // admitDue takes one message that waited for itself: without a key, or delayed.
 func (r *Relay) admitDue(p *partition, rec *Record, view *heldView) {
-	if _, busy := p.busy[rec.Message.Sequence]; busy {
+	if _, busy := p.busy[rec.Message.Sequence]; busy || p.isEarly(rec.Message.Sequence, "") {
 		return
 	}
 	it := r.parkedItem(p, rec, &run{left: 1})

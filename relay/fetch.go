@@ -223,7 +223,7 @@ func (r *Relay) admit(p *partition, b *Batch, view *heldView) {
 		isHeld := r.heldKey(p, it.key, view) != nil
 		switch {
 		case p.putAside(it.seq):
-			p.tracker.settle(it.ticket)
+			p.park(it)
 			p.delivered = max(p.delivered, it.ticket+1) // it may be by then
 			r.drop(it)
 		case !p.takes(rec.Message.Topic) && (rec.Err == nil || rec.Message.Topic != ""):

@@ -92,8 +92,8 @@ func TestParkedMessageIsNotReadFromTheLogToo(t *testing.T) {
 	})
 }
 
-// TestRetriedMessageIsNotReadFromTheLogToo: as before, but the message has been delivered at its second attempt when the relay
-// stops, so that nothing says any more that it was parked.
+// TestRetriedMessageIsNotReadFromTheLogToo: as before, but its second attempt is due before the relay stops. It waits until the
+// cursor has passed the message, since once it is delivered nothing says any more that it was parked.
 func TestRetriedMessageIsNotReadFromTheLogToo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestRetriedMessageIsNotReadFromTheLogToo(t *testing.T) {
 		handle(t, two, h)
 		stop := b.start(one)
 		pass(time.Second)
-		want(t, "retried, before the stop", j.of(""), []string{retried.ID})
+		want(t, "retried, before the stop", j.of(""), nil)
 		stop()
 		b.start(two)
 		pass(10 * time.Minute)

@@ -208,13 +208,11 @@ func (r *Relay) delivered(it *item) {
 	p := it.partition
 	if it.parked {
 		p.pending.Removed = append(p.pending.Removed, it.seq)
-		p.delivered = max(p.delivered, p.tracker.aside) // soon nothing says any more that it was put aside
 	} else {
 		p.pending.Delivered = append(p.pending.Delivered, it.seq)
-		p.tracker.settle(it.ticket)
-		p.delivered = max(p.delivered, it.ticket+1)
 	}
-	p.pending.DeliveredCount++
+	p.tracker.deliver(it.ticket)
+	p.delivered = max(p.delivered, it.ticket+1)
 	r.recorded(p)
 	r.ended(it)
 }
@@ -275,7 +273,7 @@ func (r *Relay) failed(it *item, v *verdict) (stops bool) {
 func (r *Relay) dead(it *item, reason, cause string, attempts int) (stops bool) {
 	p := it.partition
 	if !it.parked {
-		p.tracker.putAside(it.ticket)
+		p.park(it)
 	}
 	p.busy[it.seq] = struct{}{}
 	p.pending.Dead = append(p.pending.Dead, Dead{
@@ -310,7 +308,7 @@ func (r *Relay) park(it *item, pk Parked) {
 	p := it.partition
 	pk.Sequence, pk.Key, pk.FromLog = it.seq, it.key, !it.parked
 	if !it.parked {
-		p.tracker.putAside(it.ticket)
+		p.park(it)
 	}
 	if pk.Waits {
 		r.holdKey(p, pk.Key).unrecorded++

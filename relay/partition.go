@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"maps"
 	"time"
 )
 
@@ -40,7 +41,12 @@ type partition struct {
 	// outcome is not recorded yet, as far as is known here: the store may have it already.
 	busy map[int64]struct{}
 	out  int // messages out for delivery
-	// delivered is behind the last message of the main line that was delivered, or may have been after it was put aside.
+	// parked are messages that were read from the log and taken off the main line, by sequence, with their tickets, as long as
+	// the cursor has not passed them. early are those that were due in this time, with their held keys.
+	parked map[int64]uint64
+	early  map[int64]string
+	swept  uint64 // the ticket up to which parked has none any more
+	// delivered is behind the last message of the main line that was delivered.
 	delivered uint64
 	withdrawn []*item // messages without a key that waited when the partition began to leave
 
@@ -87,7 +93,9 @@ func newPartition(parent context.Context, l Lease) *partition {
 	p := &partition{
 		id: l.Partition, token: l.Token, number: l.Settled, fetched: l.Cursor, more: true,
 		lanes: make(map[string]*lane), held: make(map[string]*held), busy: make(map[int64]struct{}),
+		parked: make(map[int64]uint64), early: make(map[int64]string),
 	}
+	p.tracker.base, p.tracker.passed = 1, 1 // 0 is the ticket of what was not read from the log
 	if aside := l.Aside.Sequences; len(aside) > 0 {
 		p.aside = make(map[int64]struct{}, len(aside))
 		for _, seq := range aside {
@@ -107,6 +115,42 @@ func (p *partition) putAside(seq int64) bool {
 	_, is := p.aside[seq]
 	delete(p.aside, seq)
 	return is
+}
+
+// park settles a message of the log that is parked or has a dead letter.
+func (p *partition) park(it *item) {
+	p.tracker.putAside(it.ticket)
+	p.parked[it.seq] = it.ticket
+}
+
+// isEarly says whether a parked message is not to be delivered yet, because the cursor has not passed it; if so, it is left
+// to a later look, with the key that it holds or waits for. Were it delivered and removed, and the database crashed with the
+// cursor before it, it would be read from the log and delivered again, counted again, and without those of its key that are
+// dead letters.
+func (p *partition) isEarly(seq int64, key string) bool {
+	if p.ahead(seq) {
+		p.early[seq] = key
+		return true
+	}
+	return false
+}
+
+func (p *partition) ahead(seq int64) bool {
+	if _, unread := p.aside[seq]; unread {
+		return true
+	}
+	ticket, is := p.parked[seq]
+	return is && ticket >= p.tracker.passed
+}
+
+// passParked forgets parked messages that the cursor has passed, and reports whether one that was due may be among them.
+func (p *partition) passParked() bool {
+	if p.swept == p.tracker.passed {
+		return false
+	}
+	p.swept = p.tracker.passed
+	maps.DeleteFunc(p.parked, func(_ int64, ticket uint64) bool { return ticket < p.swept })
+	return len(p.early) > 0
 }
 
 // works says whether messages of a key are in memory to be worked on, those of the line only while they are.

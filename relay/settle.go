@@ -91,6 +91,9 @@ func (r *Relay) collect() []*sent {
 		if p.tracker.advance() {
 			p.moved = true
 		}
+		if p.passParked() {
+			signal(r.dueWake)
+		}
 		if s := p.repeat; s != nil && !now.Before(s.retryAt) {
 			p.repeat = nil
 			batch = append(batch, s)
@@ -107,6 +110,7 @@ func (r *Relay) collect() []*sent {
 		st := &s.settlement
 		st.Partition, st.Token, st.Number, st.Cursor, st.Moved = p.id, p.token, p.number+1, p.tracker.cursor, p.moved
 		st.Unrouted = p.countUnrouted(p.tracker.passed)
+		st.DeliveredCount += p.tracker.takeDelivered()
 		batch = append(batch, s)
 		p.pending, p.count, p.moved, p.sending = Settlement{}, 0, false, true
 	}

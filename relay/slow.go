@@ -20,6 +20,7 @@ func (r *Relay) slowLoop(ctx context.Context) {
 		r.replaceSlow()
 		if r.tx == nil {
 			r.parkAllSlow()
+			r.parkAwaiting()
 		}
 		r.mu.Unlock()
 	}

@@ -12,6 +12,9 @@ type tracker struct {
 	cursor  Cursor // the end of the settled prefix, as far as the cursor can stand there
 	passed  uint64 // the ticket behind the cursor
 	aside   uint64 // the ticket behind the last message that was put aside
+	// delivered counts deliveries that the cursor has passed and that no settlement has counted; ahead those of the settled
+	// prefix that it has not passed yet.
+	delivered, ahead int64
 }
 
 type entry struct {
@@ -19,6 +22,7 @@ type entry struct {
 	sequence int64
 	batch    *Cursor // the Next of its batch
 	settled  bool
+	counts   bool // it was delivered, and counts as such once the cursor has passed it
 	late     bool
 	stands   bool // the cursor can stand behind it: behind a fresh message, or the last of the late ones
 	last     bool // of its batch
@@ -60,6 +64,26 @@ func (t *tracker) add(b *Batch, after int64) uint64 {
 // settle marks a message as settled.
 func (t *tracker) settle(ticket uint64) { t.entries[ticket-t.base].settled = true }
 
+// deliver marks a message as settled by its delivery, or by one after it was put aside. It counts when the cursor passes it:
+// what the cursor has not passed is delivered again after a crash.
+func (t *tracker) deliver(ticket uint64) {
+	switch {
+	case ticket < t.passed:
+		t.delivered++
+	case ticket < t.begin():
+		t.ahead++
+	default:
+		t.entries[ticket-t.base].settled, t.entries[ticket-t.base].counts = true, true
+	}
+}
+
+// takeDelivered returns how many deliveries are to be counted now.
+func (t *tracker) takeDelivered() int64 {
+	n := t.delivered
+	t.delivered = 0
+	return n
+}
+
 // putAside marks a message as settled by being put aside.
 func (t *tracker) putAside(ticket uint64) {
 	t.settle(ticket)
@@ -71,8 +95,12 @@ func (t *tracker) advance() bool {
 	moved := false
 	for t.head < len(t.entries) && t.entries[t.head].settled {
 		e := &t.entries[t.head]
+		if e.counts {
+			t.ahead++
+		}
 		if c, stands := e.cursor(); stands {
 			t.cursor, t.passed, moved = c, t.base+uint64(t.head)+1, true
+			t.delivered, t.ahead = t.delivered+t.ahead, 0
 		}
 		e.batch = nil
 		t.head++

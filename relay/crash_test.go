@@ -1,0 +1,106 @@
+package relay_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/relay"
+)
+
+// TestCrashBehindAMessageThatIsNotSettled: a message holds back the cursor while those after it are delivered, one of them from
+// the dead letters. Then the database crashes. What is delivered again comes in order, without gaps, and counts once.
+func TestCrashBehindAMessageThatIsNotSettled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		keys := keysIn(0, 2)
+		msgs := b.msgs(keys[0], keys[1], keys[1], keys[1])
+		r := b.relay(relay.Config{OnDead: relay.HoldKey, ParkAfter: time.Hour, AttemptTimeout: time.Hour})
+		var done journal
+		goOn, failed := make(chan struct{}), false
+		handle(t, r, func(ctx context.Context, m *postrider.Message) error {
+			switch m.ID {
+			case msgs[0].ID:
+				select {
+				case <-goOn:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			case msgs[2].ID:
+				if !failed {
+					failed = true
+					return postrider.Dead("bad", nil)
+				}
+			}
+			return done.take(ctx, m)
+		})
+		b.start(r)
+		b.publish(msgs...)
+		pass(time.Minute)
+		if n, err := b.store.RedriveDead(t.Context(), deadletter.Filter{}, "op", 0); n != 1 || err != nil {
+			t.Fatalf("%d messages redriven: %v", n, err)
+		}
+		pass(time.Minute)
+		b.store.Crash()
+		pass(time.Minute)
+		close(goOn)
+		pass(time.Minute)
+		last := ""
+		next := map[string]string{"": msgs[1].ID, msgs[1].ID: msgs[2].ID, msgs[2].ID: msgs[3].ID}
+		for _, id := range done.of(keys[1]) {
+			if id != msgs[1].ID && id != next[last] {
+				t.Errorf("message %s is delivered after %s: %v", id, last, done.of(keys[1]))
+			}
+			last = id
+		}
+		if last != msgs[3].ID {
+			t.Errorf("delivered: %v", done.of(keys[1]))
+		}
+		if n := b.status().Delivered; n != int64(len(msgs)) {
+			t.Errorf("%d messages count as delivered, want %d", n, len(msgs))
+		}
+		b.wantNothingLeft(r)
+	})
+}
+
+// TestCallThatOutlivesItsLeaseDoesNotHoldBackOthers: a handler hangs, and the database crashes. The key of the message waits for
+// the call; a message of another key that is to be retried does not.
+func TestCallThatOutlivesItsLeaseDoesNotHoldBackOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		keys := keysIn(0, 2)
+		msgs := b.msgs(keys[0], keys[0], keys[1])
+		r := b.relay(relay.Config{})
+		var done journal
+		hangs := make(chan struct{})
+		handle(t, r, func(ctx context.Context, m *postrider.Message) error {
+			if m.ID == msgs[0].ID {
+				<-hangs
+			}
+			if m.ID == msgs[2].ID && m.Attempt == 1 {
+				return postrider.Retry(time.Second, errBoom)
+			}
+			return done.take(ctx, m)
+		})
+		b.start(r)
+		b.publish(msgs[:2]...)
+		pass(time.Second)
+		b.store.Crash()
+		b.publish(msgs[2])
+		pass(time.Minute)
+		want(t, "other key", done.of(keys[1]), []string{msgs[2].ID})
+		want(t, "key of the call", done.of(keys[0]), nil)
+		close(hangs)
+		pass(10 * time.Minute)
+		got := done.of(keys[0])
+		if len(got) < 2 || got[len(got)-1] != msgs[1].ID {
+			t.Errorf("key of the call: %v", got)
+		}
+		b.wantNothingLeft(r)
+	})
+}
