@@ -96,6 +96,15 @@ func (s *summary) fail(u unit) {
 	if out := s.output[u]; out != nil {
 		fmt.Fprint(s.w, out.String())
 	}
+	if u.Test != "" {
+		return
+	}
+	for v, out := range s.output { // of tests that have not ended; a panic stands in that of the last one that wrote
+		if v.Package == u.Package && v.Test != "" {
+			fmt.Fprintf(s.w, "not ended\t%s\t%s\n%s", v.Package, v.Test, out.String())
+			delete(s.output, v)
+		}
+	}
 }
 
 func (s *summary) close() bool {

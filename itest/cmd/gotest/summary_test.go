@@ -48,6 +48,17 @@ func TestSummary(t *testing.T) {
 	}
 }
 
+func TestSummaryShowsWhatHasNotEnded(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	summarise(strings.NewReader(`{"Action":"output","Package":"q","Test":"TestQ","Output":"elsewhere\n"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"panic: test timed out\n"}
+{"Action":"fail","Package":"p"}`), &out)
+	if got := out.String(); strings.Contains(got, "elsewhere") || !strings.Contains(got, "TestA\npanic: test timed out") {
+		t.Errorf("want the output of TestA only, got:\n%s", got)
+	}
+}
+
 func TestSummaryShowsTheOutputOfWhatFailed(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
