@@ -16,10 +16,10 @@ import (
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
 
-// watched connects to a database and calls behind after each query.
+// watched connects to a database and calls behind after each statement, with the connection that has executed it.
 type watched struct {
 	driver.Connector
-	behind func(query string)
+	behind func(conn driver.Conn, statement string)
 }
 
 func (c watched) Connect(ctx context.Context) (driver.Conn, error) {
@@ -29,7 +29,7 @@ func (c watched) Connect(ctx context.Context) (driver.Conn, error) {
 
 type watchedConn struct {
 	driver.Conn
-	behind func(query string)
+	behind func(conn driver.Conn, statement string)
 }
 
 func (c watchedConn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
@@ -37,12 +37,14 @@ func (c watchedConn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx
 }
 
 func (c watchedConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
+	res, err := c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
+	c.behind(c.Conn, query)
+	return res, err
 }
 
 func (c watchedConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	rows, err := c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
-	c.behind(query)
+	c.behind(c.Conn, query)
 	return rows, err
 }
 
@@ -55,7 +57,7 @@ func TestReleasedKeyIsHeldAnewMeanwhile(t *testing.T) {
 	connector, err := mysql.NewConnector(d.config.Clone())
 	must(t, err)
 	meanwhile := func() {}
-	db := sql.OpenDB(watched{connector, func(query string) {
+	db := sql.OpenDB(watched{connector, func(_ driver.Conn, query string) {
 		if strings.Contains(query, "FROM postrider_held") && strings.HasSuffix(query, "FOR UPDATE") {
 			meanwhile()
 		}

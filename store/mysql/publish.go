@@ -33,6 +33,13 @@ const (
 	sameTxSQL = `RELEASE SAVEPOINT postrider_begun`
 )
 
+// Each ends a transaction in an empty one, which is rolled back with the *sql.Tx. Otherwise a statement of another goroutine that
+// still uses the *sql.Tx, and comes in between, would be a transaction of its own, and be committed.
+const (
+	commitSQL   = `COMMIT AND CHAIN`
+	rollbackSQL = `ROLLBACK AND CHAIN`
+)
+
 const (
 	insertSQL = `INSERT INTO {prefix}log (partition_id, ` + messageColumns + `) VALUES `
 	// samePartition is the first row's partition. When the number of partitions is not the one that the rows were made for, it is
@@ -80,7 +87,7 @@ func (s *Store) Commit(ctx context.Context, tx *sql.Tx) error {
 // statement fails nothing is committed.
 func (s *Store) end(ctx context.Context, tx *sql.Tx, statements ...string) error {
 	_, unlimit := s.limits()
-	err := s.sequence(context.WithoutCancel(ctx), tx, append(statements, `COMMIT`, unlimit)...)
+	err := s.sequence(context.WithoutCancel(ctx), tx, append(statements, commitSQL, unlimit)...)
 	if err == nil {
 		_ = tx.Rollback() // it is committed: an error is the connection's, which is not used again
 		s.leave(tx)
@@ -107,7 +114,7 @@ func (s *Store) Rollback(ctx context.Context, tx *sql.Tx) error {
 	if _, unlimit := s.limits(); unlimit != "" {
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreWithin)
 		defer cancel()
-		_ = s.sequence(after, tx, `ROLLBACK`, unlimit) // if that fails the connection is gone, or the transaction has ended
+		_ = s.sequence(after, tx, rollbackSQL, unlimit) // if that fails the connection is gone, or the transaction has ended
 	}
 	if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
 		return s.cfg.explain("roll back", err)
