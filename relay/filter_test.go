@@ -240,10 +240,12 @@ func TestRelayWithoutAFilterTakesEverything(t *testing.T) {
 		b := setup(t)
 		var j journal
 		stop := b.start(b.relay(relay.Config{Name: "all", Publisher: new(broker)}))
-		b.start(b.filtered(&j, "a"))
+		stopFiltered := b.start(b.filtered(&j, "a"))
 		pass(time.Minute)
 		stop() // it will go on some time
-		pass(48 * time.Hour)
+		stopFiltered()
+		pass(2 * relay.FilterKept)
+		b.start(b.filtered(&j, "a"))
 		b.publish(b.on("c", 5)...)
 		pass(time.Minute)
 		if all := b.unrouted(); len(all) != 0 {

@@ -258,6 +258,9 @@ func brokerLimit(ctx context.Context, admin *kadm.Client) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("list brokers: %w", err)
 	}
+	if len(brokers) == 0 { // as of a broker that is starting
+		return 0, errors.New("list brokers: the cluster names none yet")
+	}
 	described, err := admin.DescribeBrokerConfigs(ctx, brokers.NodeIDs()[0])
 	if err != nil {
 		return 0, err

@@ -140,7 +140,7 @@ func TestBatchEndLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setupBatches(t, natsbroker.Config{AckWait: 500 * time.Millisecond}, nil)
+			b := setupBatches(t, natsbroker.Config{AckWait: 3 * time.Second}, nil)
 			lose(b.faults)
 			msgs := numbered("orders", "a", 700)
 			errs := b.p.Publish(t.Context(), msgs)
@@ -165,7 +165,7 @@ func TestBatchEndLost(t *testing.T) {
 // TestBatchAnswerLostAlone: when only the answer to one batch is lost, its messages are asked about one by one.
 func TestBatchAnswerLostAlone(t *testing.T) {
 	t.Parallel()
-	b := setupBatches(t, natsbroker.Config{AckWait: 300 * time.Millisecond}, nil)
+	b := setupBatches(t, natsbroker.Config{AckWait: 3 * time.Second}, nil)
 	b.faults.when(&b.faults.onAnswer, once(func(reply string) bool { _, op := operation(reply); return op == opEnd }))
 	ctx, cancel := context.WithCancel(t.Context())
 	var others sync.WaitGroup
