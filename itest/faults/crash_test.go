@@ -55,15 +55,16 @@ func underCrashes[Tx any](w *world, open func(size int32) stores[Tx], session fu
 	}
 
 	load := newLoad(w.t, open(10), session, w.random)
-	during, cancel := context.WithTimeout(w.t.Context(), loadTime(w.t, 15*time.Second))
-	defer cancel()
+	during, end := context.WithCancel(w.t.Context())
+	defer end()
 	ended := load.during(during)
 	stopOperator := w.operate()
 	defer stopOperator()
 	for i, f := range faults {
 		faults[i] = load.orQuiet(f)
 	}
-	happened := w.disturb(during, faults)
+	happened := w.disturb(loadTime(w.t, 15*time.Second), faults, func(faults int) bool { return faults >= 3 && load.steps() >= 200 })
+	end()
 	ended()
 
 	facts := w.facts()
@@ -83,9 +84,6 @@ func underCrashes[Tx any](w *world, open func(size int32) stores[Tx], session fu
 	if got, most := all["hooks"].Failed, int64(hooks.failures+hooks.cut); got > most {
 		w.t.Errorf("hooks: the status counts %d failed attempts, of %d", got, most)
 	}
-	if len(load.acknowledged) < 200 || happened < 3 {
-		w.t.Errorf("%d steps and %d faults are no load", len(load.acknowledged), happened)
-	}
 }
 
 // startPairs starts two relays of each kind: with handlers, with handlers in transactions, and two processes with a webhook
@@ -104,17 +102,20 @@ func startPairs[Tx any](w *world, open func(size int32) stores[Tx], session func
 	return plain, hooks
 }
 
-// disturb lets faults happen until ctx ends, every one of them at least once, a few seconds apart.
-func (w *world) disturb(ctx context.Context, faults []fault) (happened int) {
-	for {
+// disturb lets faults happen, every one of them at least once, a few seconds apart, for a time and until there were enough.
+func (w *world) disturb(least time.Duration, faults []fault, enough func(happened int) bool) (happened int) {
+	w.t.Helper()
+	for began := time.Now(); ; {
 		f := faults[happened%len(faults)]
 		if happened >= len(faults) {
 			f = faults[w.random.IntN(len(faults))]
 		}
-		select {
-		case <-time.After(time.Duration(1000+w.random.IntN(3000)) * time.Millisecond):
-		case <-ctx.Done():
+		<-time.After(time.Duration(1000+w.random.IntN(3000)) * time.Millisecond)
+		if time.Since(began) >= least && enough(happened) {
 			return happened
+		}
+		if time.Since(began) >= least+patience {
+			w.t.Fatalf("there was not enough load within %s", least+patience)
 		}
 		w.t.Logf("%s: %s", time.Now().Format("15:04:05.000"), f.name)
 		f.happen()
@@ -203,9 +204,8 @@ func TestCrashPostgresBacklog(t *testing.T) {
 	hooks.work = 10 * time.Millisecond
 	url := hooks.serve(t)
 	p.startRelay(webhookRelay("hooks", url))
-	during, cancel := context.WithTimeout(t.Context(), loadTime(t, 12*time.Second))
-	defer cancel()
-	p.disturb(during, []fault{{"the server was restarted at once", p.crash}, {"a backend was killed", p.killBackend}})
+	faults := []fault{{"the server was restarted at once", p.crash}, {"a backend was killed", p.killBackend}}
+	p.disturb(loadTime(t, 12*time.Second), faults, func(happened int) bool { return happened >= len(faults) })
 	stopOperator := p.operate()
 	defer stopOperator()
 	facts := p.facts()

@@ -94,6 +94,13 @@ func (l *load[Tx]) publish(n int) {
 	}
 }
 
+// steps is how many steps were committed, as their publishers know.
+func (l *load[Tx]) steps() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.acknowledged)
+}
+
 func (l *load[Tx]) pick(n int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 )
 
 // patience bounds every wait for something that must happen.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // shortLease is for tests that are about the end of leases.
 const shortLease = 5 * time.Second
