@@ -154,7 +154,7 @@ func TestLimits(t *testing.T) {
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	p := open(t, s.url()+"?replicas=1&ack_wait=400ms", redisbroker.Config{})
+	p := open(t, s.url()+"?replicas=1&ack_wait=4s", redisbroker.Config{})
 	wantUnavailable(t, p.Publish(t.Context(), numbered("orders", "a", 2)), 2, "0 of 1 replicas have confirmed", "INFO replication")
 	startServer(t, "--replicaof", "127.0.0.1 "+fmt.Sprint(s.port))
 	patient := open(t, s.url()+"?replicas=1&ack_wait=20s", redisbroker.Config{})
@@ -261,7 +261,7 @@ func TestCluster(t *testing.T) {
 		return err == nil && strings.Contains(info, "cluster_state:ok")
 	})
 	url := s.url() + "?cluster=true"
-	for _, options := range []string{"", "&replicas=1&ack_wait=300ms"} {
+	for _, options := range []string{"", "&replicas=1&ack_wait=4s"} {
 		p := open(t, url+options, redisbroker.Config{})
 		errs := p.Publish(t.Context(), append(numbered("orders", "a", 700), numbered("orders", "b", 700)...))
 		if options != "" {
