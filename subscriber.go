@@ -24,7 +24,8 @@ type Subscriber interface {
 // SubscriberCapabilities is what a broker promises to a consumer. A consumer states what it needs and refuses to start on
 // less.
 type SubscriberCapabilities struct {
-	// Ordered: messages of one key come in the order in which the broker has them, and to one process at a time.
+	// Ordered: messages of one key come in the order in which the broker has them, and to one process at a time. A broker without
+	// leases may give them to the next process when a connection has broken and the process at its other end does not know yet.
 	Ordered bool
 	// Positions: every message has a Position whose Offset rises within its Partition and never changes, so that a
 	// watermark can stand for all that was consumed.

@@ -46,12 +46,12 @@ func testClosedWhilePublishing(t *testing.T, s *suite) {
 					failed = failed || errs[i] != nil
 				}
 				mu.Unlock()
-				if failed {
-					return
-				}
 				select {
 				case begun <- struct{}{}:
 				default:
+				}
+				if failed {
+					return
 				}
 			}
 		})

@@ -27,6 +27,9 @@ type SubscriberFeatures struct {
 	CumulativeAcks string
 	// UnconfirmedAcks: a settlement that reported success is lost if the process dies, or is cut off, about that time.
 	UnconfirmedAcks string
+	// LostLate: the broker passes the messages of a broken connection on as soon as it has noticed, and the member may notice later.
+	// It still must.
+	LostLate string
 	// The environment has no function of that name.
 	NoPoison, NoRecreate, NoCut, NoStop string
 }
@@ -67,7 +70,8 @@ type Member struct {
 // RunSubscriber tests a subscriber against the contract of postrider.Subscriber. Every test gets a fresh environment and
 // checks, besides what its name says, what always holds: what was settled does not come again; a message keeps its
 // position; and who works on messages in the order in which Receive returned them, and leaves out those whose Lost is
-// closed, works on each key in order, if the broker promises order, and never while another process does.
+// closed, works on each key in order, if the broker promises order, and never while another process does (LostLate: one whose
+// connection is not broken); and who is cut off loses what it holds.
 func RunSubscriber(t *testing.T, h SubscriberHarness) {
 	t.Helper()
 	f := h.Features

@@ -55,6 +55,31 @@ func (l *ledger) record(id string) *record {
 	return r
 }
 
+// heldOf is what members have of a key. It needs mu.
+func (l *ledger) heldOf(key string) map[*delivery]bool {
+	held := l.held[key]
+	if held == nil {
+		held = make(map[*delivery]bool)
+		l.held[key] = held
+	}
+	return held
+}
+
+// heldBy returns what a reader has and has not begun to settle, as far as that is noted.
+func (l *ledger) heldBy(r *reader) []*delivery {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []*delivery
+	for _, held := range l.held {
+		for d := range held {
+			if d.reader == r {
+				all = append(all, d)
+			}
+		}
+	}
+	return all
+}
+
 // applied says how often a message was worked on.
 func (l *ledger) applied(m *postrider.Message) int {
 	l.mu.Lock()

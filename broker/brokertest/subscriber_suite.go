@@ -67,9 +67,13 @@ func (s *inbound) join(t testing.TB, group string) *reader {
 	return r
 }
 
-// leave closes the subscription. To do so twice is harmless.
+// leave closes the subscription. To do so twice is harmless. A member that was cut off for good must have lost by itself what it
+// holds.
 func (r *reader) leave(t testing.TB) {
 	t.Helper()
+	if r.isDead() {
+		r.awaitLost(t)
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 	defer cancel()
 	if err := r.sub.Close(ctx); err != nil && !r.isDead() {
@@ -85,6 +89,20 @@ func (r *reader) die() {
 	r.member.Cut()
 }
 
+// awaitLost waits until the reader has lost everything that it holds from an ordered source.
+func (r *reader) awaitLost(t testing.TB) {
+	t.Helper()
+	deadline := time.After(patience)
+	for _, d := range r.ledger.heldBy(r) {
+		select {
+		case <-d.Lost():
+		case <-deadline:
+			t.Errorf("message %s is not lost %s after its member was cut off", d.Message.ID, patience)
+			return
+		}
+	}
+}
+
 // breaks takes note that the reader's connections are about to break.
 func (r *reader) breaks() {
 	r.mu.Lock()
@@ -97,6 +115,9 @@ func (r *reader) isDead() bool {
 	defer r.mu.Unlock()
 	return r.dead
 }
+
+// mayLoseLate says whether others may get what the reader holds before it has lost it.
+func (r *reader) mayLoseLate() bool { return r.s.features.LostLate != "" && r.isDead() }
 
 // receive is one Receive whose result is checked.
 func (r *reader) receive(ctx context.Context, t testing.TB, limit int) ([]*delivery, error) {
@@ -144,12 +165,20 @@ func (r *reader) check(t testing.TB, d *delivery) {
 }
 
 // checkAgain compares a delivery with those of the same message before. One that is lost already is not compared: between
-// Receive and here, another member may have received the message, and settled it.
+// Receive and here, another member may have received the message, and settled it. Neither is, with LostLate, one of a member that
+// was cut off.
 func (r *reader) checkAgain(t testing.TB, d *delivery) {
 	t.Helper()
 	r.ledger.mu.Lock()
 	defer r.ledger.mu.Unlock()
-	if d.lost() {
+	ordered := r.caps.Ordered && d.Message.Key != ""
+	switch {
+	case d.lost():
+		return
+	case r.mayLoseLate():
+		if ordered {
+			r.ledger.heldOf(d.Message.Key)[d] = true
+		}
 		return
 	}
 	known := r.ledger.record(d.Message.ID)
@@ -166,24 +195,21 @@ func (r *reader) checkAgain(t testing.TB, d *delivery) {
 		t.Errorf("message %s comes again as delivery number %d, behind number %d", id, d.Deliveries, known.deliveries)
 	}
 	known.seen, known.counted, known.position, known.deliveries = true, true, d.Position, d.Deliveries
-	if r.caps.Ordered && d.Message.Key != "" {
+	if ordered {
 		r.hold(t, d)
 	}
 }
 
-// hold takes note of a delivery from an ordered source, and checks that no other process has messages of its key. It needs
-// ledger.mu.
+// hold takes note of a delivery from an ordered source, and checks that no other process has messages of its key, except, with
+// LostLate, one that was cut off and has not noticed. It needs ledger.mu.
 func (r *reader) hold(t testing.TB, d *delivery) {
 	t.Helper()
-	held := r.ledger.held[d.Message.Key]
-	if held == nil {
-		held = make(map[*delivery]bool)
-		r.ledger.held[d.Message.Key] = held
-	}
+	held := r.ledger.heldOf(d.Message.Key)
 	for other := range held {
 		switch {
 		case other.lost():
 			delete(held, other)
+		case other.reader.mayLoseLate():
 		case other.reader != r:
 			t.Errorf("message %s comes while another process has %s and has not lost it", d.Message.ID, other.Message.ID)
 		}

@@ -21,6 +21,7 @@ func TestSubscriberConformance(t *testing.T) {
 	}
 	ordered := queue
 	ordered.Unordered, ordered.OneActive = "", "a single active consumer keeps the order"
+	ordered.LostLate = "RabbitMQ knows no lease: it goes by its own end of the connection"
 	classic := ordered
 	classic.NoDeliveryCount = "only quorum queues count"
 	for name, c := range map[string]struct {

@@ -66,7 +66,9 @@ func harness(t *testing.T, address string, client *redis.Client, cfg redisbroker
 
 func open(t testing.TB, url string, cfg redisbroker.Config) *redisbroker.Publisher {
 	t.Helper()
-	p, err := redisbroker.Open(t.Context(), url, cfg)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	p, err := redisbroker.Open(ctx, url, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,7 +71,7 @@ func dial(ctx context.Context, servers string, cfg Config) (redis.UniversalClien
 		switch {
 		case err == nil:
 			return client, nil
-		case postrider.OutcomeOf(err).Kind != postrider.BrokerUnavailable:
+		case final(err):
 			return nil, errors.Join(fmt.Errorf("connect to Redis at %s: %w", redacted(servers), err), client.Close())
 		}
 		select {
@@ -81,6 +81,12 @@ func dial(ctx context.Context, servers string, cfg Config) (redis.UniversalClien
 		case <-time.After(rand.N(min(reconnectFirst<<min(attempt-1, 6), reconnectLast)) + 1):
 		}
 	}
+}
+
+// final says whether connecting again is of no use before somebody has changed something. Refused credentials are Unavailable in the
+// middle of the work, because they concern every message alike, but whoever connects with them has to be told.
+func final(err error) bool {
+	return redis.IsAuthError(err) || postrider.OutcomeOf(err).Kind != postrider.BrokerUnavailable
 }
 
 // clientOptions are the client's. It does not repeat commands by itself: what may be repeated is known here.

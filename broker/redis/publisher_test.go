@@ -2,6 +2,7 @@ package redisbroker_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -153,7 +154,7 @@ func TestLimits(t *testing.T) {
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	p := open(t, s.url()+"?replicas=1&ack_wait=400ms", redisbroker.Config{})
+	p := open(t, s.url()+"?replicas=1&ack_wait=4s", redisbroker.Config{})
 	wantUnavailable(t, p.Publish(t.Context(), numbered("orders", "a", 2)), 2, "0 of 1 replicas have confirmed", "INFO replication")
 	startServer(t, "--replicaof", "127.0.0.1 "+fmt.Sprint(s.port))
 	patient := open(t, s.url()+"?replicas=1&ack_wait=20s", redisbroker.Config{})
@@ -216,8 +217,16 @@ func TestCredentials(t *testing.T) {
 	if errs := p.Publish(t.Context(), numbered("orders", "a", 1)); errs != nil {
 		t.Error(errs)
 	}
-	_, err := redisbroker.Open(t.Context(), "redis://shop:wrong@"+s.address(), redisbroker.Config{})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	wrong := "redis://shop:wrong@" + s.address()
+	_, err := redisbroker.Open(ctx, wrong, redisbroker.Config{})
 	wantError(t, err, "the server refuses the credentials")
+	_, subErr := redisbroker.OpenSubscriber(ctx, wrong, redisbroker.SubscriberConfig{Group: "g", Topics: []string{"orders"}})
+	wantError(t, subErr, "the server refuses the credentials")
+	if ctx.Err() != nil {
+		t.Errorf("refused credentials are tried until the context ends: %v, %v", err, subErr)
+	}
 	if err := s.client(t).Do(t.Context(), "acl", "setuser", "shop", "-xadd").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -226,6 +235,17 @@ func TestCredentials(t *testing.T) {
 		t.Fatalf("errors = %v", errs)
 	}
 	wantError(t, errs[0], "NOPERM", "ACL SETUSER")
+	if err := s.client(t).Do(t.Context(), "acl", "setuser", "shop", "resetpass", ">changed").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.client(t).Do(t.Context(), "client", "kill", "user", "shop").Err(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the server to refuse the credentials of a connection made anew", func() bool {
+		errs = p.Publish(t.Context(), numbered("orders", "a", 1))
+		return len(errs) == 1 && strings.Contains(errs[0].Error(), "the server refuses the credentials")
+	})
+	wantUnavailable(t, errs, 1)
 }
 
 // TestCluster publishes to a cluster of one node, and reads from it.
@@ -241,7 +261,7 @@ func TestCluster(t *testing.T) {
 		return err == nil && strings.Contains(info, "cluster_state:ok")
 	})
 	url := s.url() + "?cluster=true"
-	for _, options := range []string{"", "&replicas=1&ack_wait=300ms"} {
+	for _, options := range []string{"", "&replicas=1&ack_wait=4s"} {
 		p := open(t, url+options, redisbroker.Config{})
 		errs := p.Publish(t.Context(), append(numbered("orders", "a", 700), numbered("orders", "b", 700)...))
 		if options != "" {

@@ -1,6 +1,7 @@
 package redisbroker_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -71,7 +72,9 @@ func subscriberEnv(t *testing.T, s *server, cfg redisbroker.SubscriberConfig) br
 
 func openSubscriber(t testing.TB, url string, cfg redisbroker.SubscriberConfig) *redisbroker.Subscriber {
 	t.Helper()
-	s, err := redisbroker.OpenSubscriber(t.Context(), url, cfg)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	s, err := redisbroker.OpenSubscriber(ctx, url, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

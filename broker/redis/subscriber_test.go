@@ -59,6 +59,19 @@ func ack(t testing.TB, deliveries ...*postrider.Delivery) {
 	}
 }
 
+// awaitLost waits until the right to work on deliveries is lost.
+func awaitLost(t testing.TB, deliveries ...*postrider.Delivery) {
+	t.Helper()
+	deadline := time.After(patience)
+	for _, d := range deliveries {
+		select {
+		case <-d.Lost():
+		case <-deadline:
+			t.Fatalf("waited %s for the right to message %s to be lost", patience, d.Message.ID)
+		}
+	}
+}
+
 func TestSettledIsDeleted(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -98,9 +111,7 @@ func TestEverythingFlushed(t *testing.T) {
 	}
 	publish(numbered("orders", "a", 2))
 	after := receive(t, sub, 2)
-	for _, d := range before {
-		<-d.Lost()
-	}
+	awaitLost(t, before...)
 	if a, b := before[0].Position, after[0].Position; a.Epoch == b.Epoch {
 		t.Errorf("epoch is %q before and after", a.Epoch)
 	}
@@ -122,8 +133,7 @@ func TestGroupDestroyed(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := receive(t, sub, 3)
-	<-before[1].Lost()
-	<-before[2].Lost()
+	awaitLost(t, before[1:]...)
 	for i := range before {
 		if before[i].Position != after[i].Position {
 			t.Errorf("message %s stood at %+v, and now at %+v", before[i].Message.ID, before[i].Position, after[i].Position)
@@ -179,8 +189,8 @@ func TestDeadConsumersAreForgotten(t *testing.T) {
 	faults.Sever()
 	next := subscribe(t, s.url()+url, redisbroker.SubscriberConfig{})
 	again := receive(t, next, 3)
+	awaitLost(t, first...)
 	for i, d := range first {
-		<-d.Lost()
 		if again[i].Position != d.Position || again[i].Deliveries != 2 {
 			t.Errorf("delivery is %+v, want the second of %+v", again[i], d.Position)
 		}
@@ -260,8 +270,7 @@ func TestReadByHand(t *testing.T) {
 		got, _ := sub.Receive(ctx, 10) // fails when ctx ends
 		received <- got
 	}()
-	<-before[0].Lost()
-	<-before[1].Lost()
+	awaitLost(t, before...)
 	began := time.Now()
 	if err := client.ConfigResetStat(t.Context()).Err(); err != nil {
 		t.Fatal(err)
