@@ -47,6 +47,7 @@ func TestOverlaps(t *testing.T) {
 		want   int
 	}{
 		"same key": {1, time.Hour, 1}, "other keys": {2, time.Hour, 0}, "the first was given up": {1, 15 * time.Millisecond, 0},
+		"the first was given up, and hears of it late": {1, 50 * time.Millisecond, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -74,17 +74,18 @@ func (r *recorder) take(ctx context.Context, f crash.Fact) error {
 		case <-ctx.Done():
 		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.running[f.Account] == c {
-		delete(r.running, f.Account)
-	} else if ctx.Err() == nil { // whose caller has gone away has returned, for the caller
-		for _, later := range r.running {
-			if later.after == c {
-				r.overlaps = append(r.overlaps, fmt.Sprintf("%s began while %s was under way", later.fact, f))
-			}
+	if later := r.end(c); later != nil {
+		// A caller that has gone away has its answer, but a server hears of that some time later.
+		select {
+		case <-ctx.Done():
+		case <-time.After(noticed):
+			r.mu.Lock()
+			r.overlaps = append(r.overlaps, fmt.Sprintf("%s began while %s was under way", later.fact, f))
+			r.mu.Unlock()
 		}
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	switch {
 	case ctx.Err() != nil:
 		r.cut++
@@ -92,6 +93,25 @@ func (r *recorder) take(ctx context.Context, f crash.Fact) error {
 	case failed:
 		r.failures++
 		return errors.New("failed at random")
+	}
+	return nil
+}
+
+// noticed is the time within which a server hears that a caller has gone away.
+const noticed = 2 * time.Second
+
+// end ends a call, and returns the one of its key that has begun in its time.
+func (r *recorder) end(c *call) (later *call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running[c.fact.Account] == c {
+		delete(r.running, c.fact.Account)
+		return nil
+	}
+	for _, later := range r.running {
+		if later.after == c {
+			return later
+		}
 	}
 	return nil
 }
