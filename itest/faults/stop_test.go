@@ -18,7 +18,7 @@ import (
 
 // stoppedLimit is the longest time that a successor may take after a process was stopped for good. LeaseTTL and a second is
 // what is meant; the rest is for a busy machine.
-const stoppedLimit = 3 * childLeases
+const stoppedLimit = 10 * childLeases
 
 // stoppedWorld is what the tests of processes that are stopped for good need of either kind of server.
 type stoppedWorld[Tx any] struct {

@@ -34,7 +34,7 @@ const (
 // listSegmentsSQL lists the segments of {log}, with the number that is next and the clock in microseconds since 1970.
 const listSegmentsSQL = `
 select c.relname, i.xmin::text || '/' || c.oid::text, bound[1]::int8, bound[2]::int8, coalesce(pg_total_relation_size(c.oid), 0),
-	pg_relation_size(c.oid) = 0, greatest(c.reltuples, 0)::int8, s.last_value + s.is_called::int4,
+	coalesce(pg_relation_size(c.oid), 0) = 0, greatest(c.reltuples, 0)::int8, s.last_value + s.is_called::int4,
 	(extract(epoch from clock_timestamp()) * 1000000)::int8
 from {log_seq_seq} s, pg_inherits i join pg_class c on c.oid = i.inhrelid,
 	regexp_match(pg_get_expr(c.relpartbound, c.oid), 'FROM [(]''([0-9]+)''[)] TO [(]''([0-9]+)''[)]') as bound
