@@ -33,9 +33,9 @@ type SubscriberCapabilities struct {
 	// RedeliveryWindow is how long after the first delivery the broker may still deliver a message again; 0 means without
 	// limit.
 	RedeliveryWindow time.Duration
-	// AckWithin is how long the broker waits for a settlement before it delivers again; 0 means that it waits as long as
+	// AckWait is how long the broker waits for a settlement before it delivers again; 0 means that it waits as long as
 	// the connection lives.
-	AckWithin time.Duration
+	AckWait time.Duration
 	// NackDelay: Nack keeps a message back for the time that it is given. Otherwise it comes again at once.
 	NackDelay bool
 }

@@ -77,7 +77,7 @@ type jetStream struct {
 }
 
 // pending is how many messages may wait for their acknowledgement: what Postrider's publisher allows too.
-const pending = natsbroker.DefaultWindow
+const pending = natsbroker.DefaultMaxInFlight
 
 func newJetStream(ctx context.Context, b *bundle) (*jetStream, error) {
 	url, err := b.startNATS(ctx)

@@ -146,9 +146,11 @@ func RefuseTooOften(number int64, redrives int) error {
 // AnyState in Filter.State chooses letters of every state.
 const AnyState State = "any"
 
-// Store keeps dead letters. They never expire by themselves. What else a store can do for them is in RedriveStore and
-// RepairStore; Room is all of it. The implementations are held to this contract by store/storetest.
+// Store keeps dead letters. They never expire by themselves. The implementations are held to this contract by
+// store/storetest.
 type Store interface {
+	RedriveStore
+	RepairStore
 	// ListDead yields dead letters, oldest first, in pages behind the scenes; after is the Number to go on behind (0 from
 	// the start) and limit the largest number of letters (0 for all).
 	ListDead(ctx context.Context, f Filter, after int64, limit int) iter.Seq2[Letter, error]
@@ -166,11 +168,4 @@ type Store interface {
 	// DiscardDead marks up to limit open letters (0 means 1,000) as discarded, in one transaction, and lets keys go that
 	// were held for them. Errors: ErrNotFound, ErrResolved as in RedriveDead.
 	DiscardDead(ctx context.Context, f Filter, by, reason string, limit int) (int, error)
-}
-
-// Room is all that a store can do for dead letters.
-type Room interface {
-	Store
-	RedriveStore
-	RepairStore
 }

@@ -12,7 +12,7 @@ import (
 
 // Export writes the letters that the filter chooses, oldest first, as one JSON object per line and in one write each, and
 // returns how many it has written. It reads page by page: what dies or is decided meanwhile may or may not be in it.
-func Export(ctx context.Context, w io.Writer, s Room, f Filter) (n int64, err error) {
+func Export(ctx context.Context, w io.Writer, s Store, f Filter) (n int64, err error) {
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
 	for l, err := range s.ListDead(ctx, f, 0, 0) {

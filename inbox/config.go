@@ -18,8 +18,8 @@ type ConsumerConfig struct {
 	// a consumer of the same name on the same database share its work, and no relay of that database has this name.
 	Name string
 
-	// Remember says how the consumer remembers what it has consumed. Default: ByID.
-	Remember Remember
+	// Dedup says how the consumer remembers what it has consumed. Default: ByID.
+	Dedup Dedup
 	// KeepIDs is how long the ID of a consumed message is remembered. It must not be shorter than the time for which the
 	// source may deliver a message again (its redelivery window) and you may replay it (ReplayWindow) together; the consumer
 	// warns when it starts if it is. Default: 7 days. By watermark it has no meaning.
@@ -89,16 +89,16 @@ type ConsumerConfig struct {
 	Version string
 }
 
-// Remember is a way to remember what was consumed.
-type Remember int
+// Dedup is a way to remember what was consumed.
+type Dedup int
 
 // The ways to remember.
 const (
 	// ByID keeps the ID of every message for KeepIDs. It works with every source.
-	ByID Remember = iota
-	// ByWatermark keeps one row per partition of the source: everything up to this offset is consumed. The source must keep
+	ByID Dedup = iota
+	// ByPosition keeps one row per partition of the source: everything up to this offset is consumed. The source must keep
 	// order and have positions. The messages of a partition run one transaction after another.
-	ByWatermark
+	ByPosition
 )
 
 // Unhandled says what becomes of messages without a handler.
@@ -160,12 +160,12 @@ func (c ConsumerConfig) complete(caps postrider.SubscriberCapabilities) (Consume
 	}
 	batch := 1
 	switch {
-	case c.Remember == ByWatermark && !(caps.Ordered && caps.Positions):
+	case c.Dedup == ByPosition && !(caps.Ordered && caps.Positions):
 		fault("inbox: consumer %s remembers by watermark, and the source does not keep order or has no positions; use ByID", c.Name)
-	case c.Remember == ByWatermark:
+	case c.Dedup == ByPosition:
 		batch = 100
-	case c.Remember != ByID:
-		fault("inbox: Remember is %d; give ByID or ByWatermark", c.Remember)
+	case c.Dedup != ByID:
+		fault("inbox: Dedup is %d; give ByID or ByPosition", c.Dedup)
 	case c.RequireOrder && !caps.Ordered:
 		fault("inbox: consumer %s requires order, and the source does not keep the order of a key; use one that does (Kafka, "+
 			"Redis, NATS or RabbitMQ with ordered=true), or unset RequireOrder", c.Name)
@@ -213,7 +213,7 @@ func (c *ConsumerConfig) relay() relay.Config {
 func (c *ConsumerConfig) tooShort(caps postrider.SubscriberCapabilities) string {
 	need := caps.RedeliveryWindow + c.ReplayWindow
 	switch {
-	case c.Remember != ByID:
+	case c.Dedup != ByID:
 		return ""
 	case caps.RedeliveryWindow == 0:
 		return fmt.Sprintf("the source may deliver a message again without limit, its ID is forgotten after %s: "+

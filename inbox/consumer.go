@@ -18,7 +18,7 @@ type Consumer[Tx any] struct {
 	cfg        ConsumerConfig
 	in         *Inbox[Tx]
 	store      Store[Tx]
-	opener     Opener[Tx]
+	opener     BeginBatcher[Tx]
 	subscriber postrider.Subscriber
 	caps       postrider.SubscriberCapabilities
 	handlers   handlers[Tx]
@@ -42,7 +42,7 @@ type Consumer[Tx any] struct {
 	bytes        int
 	received     uint64             // messages so far
 	sized        int64              // bytes so far
-	logs         map[string]logSeen // by partition and epoch; with ByWatermark
+	logs         map[string]logSeen // by partition and epoch; with ByPosition
 	storeFails   int                // transactions in a row that the store would not begin or take
 	stats        Stats
 
@@ -65,7 +65,7 @@ type Stats struct {
 	// Duplicates counts deliveries of messages that were consumed before.
 	Duplicates int64 `json:"duplicates"`
 	// LogsReplaced counts how often the log of a partition turned out to be another incarnation than before: recreated, or
-	// without the tail that was consumed. Only with ByWatermark.
+	// without the tail that was consumed. Only with ByPosition.
 	LogsReplaced int64 `json:"logs_replaced"`
 	// Skipped counts messages that were passed over for want of a handler, or because of their aggregate's version.
 	Skipped int64 `json:"skipped"`
@@ -354,7 +354,7 @@ const forgetEvery = time.Minute
 
 // forgetLoop forgets the IDs of messages that no longer come again, in small batches.
 func (c *Consumer[Tx]) forgetLoop(ctx context.Context) {
-	if c.cfg.Remember != ByID {
+	if c.cfg.Dedup != ByID {
 		return
 	}
 	for wait := time.Second; sleep(ctx, wait); {

@@ -190,7 +190,7 @@ func (c *Consumer[Tx]) takeAndHandle(ctx context.Context, tx Tx, m *postrider.Me
 	switch {
 	case err != nil:
 		return 0, postrider.Unavailable(fmt.Errorf("take the parked message: %w", err))
-	case !taken.There:
+	case !taken.Found:
 		return 0, errNotThere
 	}
 	var how end
@@ -215,7 +215,7 @@ func (c *Consumer[Tx]) afterCommitFailed(ctx context.Context, m *postrider.Messa
 	switch {
 	case err != nil:
 		return postrider.Unavailable(errors.Join(failed, err))
-	case taken.There:
+	case taken.Found:
 		return failed
 	default:
 		return errNotThere

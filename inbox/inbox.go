@@ -38,7 +38,7 @@ func (in *Inbox[Tx]) Process(ctx context.Context, tx Tx, consumer string, m *pos
 	if m == nil || m.ID == "" || consumer == "" {
 		return false, errors.New("inbox: Process needs the name of a consumer and a message with an ID")
 	}
-	standing, err := in.store.Claim(ctx, tx, consumer, []Candidate{
+	standing, err := in.store.Claim(ctx, tx, consumer, []ClaimRequest{
 		{ID: storableText(m.ID, postrider.MaxIDBytes), Key: storableText(m.Key, postrider.MaxKeyBytes)},
 	})
 	if err != nil {

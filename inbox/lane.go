@@ -60,7 +60,7 @@ type lane struct {
 // laneOf names the lane of a delivery.
 func (c *Consumer[Tx]) laneOf(d *postrider.Delivery, m *postrider.Message) string {
 	switch {
-	case c.cfg.Remember == ByWatermark:
+	case c.cfg.Dedup == ByPosition:
 		return d.Position.Partition
 	case m.Key != "":
 		return "key " + m.Key
@@ -143,7 +143,7 @@ func (c *Consumer[Tx]) fill() []*item {
 		c.ready = c.ready[1:]
 		batch = append(batch, l.items[:n]...)
 		l.items, l.busy = slices.Clone(l.items[n:]), true
-		if c.cfg.Remember == ByWatermark || batch[0].alone {
+		if c.cfg.Dedup == ByPosition || batch[0].alone {
 			break
 		}
 	}
@@ -168,7 +168,7 @@ func (c *Consumer[Tx]) share(l *lane, batch []*item) int {
 
 // sameLog says whether two messages of a lane can share a watermark.
 func (c *Consumer[Tx]) sameLog(a, b *item) bool {
-	return c.cfg.Remember != ByWatermark || a.delivery.Position.Epoch == b.delivery.Position.Epoch && a.delivery.Session == b.delivery.Session
+	return c.cfg.Dedup != ByPosition || a.delivery.Position.Epoch == b.delivery.Position.Epoch && a.delivery.Session == b.delivery.Session
 }
 
 // discardLost drops messages that this process may no longer work on. They come again, and so do all behind them: when a

@@ -10,9 +10,9 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// openerOf is the store's Opener, or one that takes a step after the other.
-func openerOf[Tx any](store Store[Tx]) Opener[Tx] {
-	if o, ok := store.(Opener[Tx]); ok {
+// openerOf is the store's BeginBatcher, or one that takes a step after the other.
+func openerOf[Tx any](store Store[Tx]) BeginBatcher[Tx] {
+	if o, ok := store.(BeginBatcher[Tx]); ok {
 		return o
 	}
 	return stepwise[Tx]{store}
@@ -47,11 +47,11 @@ func fitTx[Tx any](cfg *ConsumerConfig, store Store[Tx]) error {
 	return nil
 }
 
-// stepwise opens transactions on a store that has no Opener.
+// stepwise opens transactions on a store that has no BeginBatcher.
 type stepwise[Tx any] struct{ store Store[Tx] }
 
-// BeginClaim implements Opener.
-func (s stepwise[Tx]) BeginClaim(ctx context.Context, consumer string, msgs []Candidate) (tx Tx, standings []Standing, err error) {
+// BeginClaim implements BeginBatcher.
+func (s stepwise[Tx]) BeginClaim(ctx context.Context, consumer string, msgs []ClaimRequest) (tx Tx, standings []ClaimResult, err error) {
 	tx, err = s.begin(ctx, func(tx Tx) error {
 		if standings, err = s.store.Claim(ctx, tx, consumer, msgs); err != nil {
 			return fmt.Errorf("claim: %w", err)
@@ -61,7 +61,7 @@ func (s stepwise[Tx]) BeginClaim(ctx context.Context, consumer string, msgs []Ca
 	return tx, standings, err
 }
 
-// BeginWatermark implements Opener.
+// BeginWatermark implements BeginBatcher.
 func (s stepwise[Tx]) BeginWatermark(ctx context.Context, consumer string, at postrider.Position, consumed Digests, keys []string) (
 	tx Tx, before Watermark, held []string, err error,
 ) {

@@ -75,7 +75,7 @@ func (c *Consumer[Tx]) fitted(n int, took time.Duration) {
 
 // skip settles messages that are passed over, if they need no transaction for it, and returns the others.
 func (c *Consumer[Tx]) skip(batch []*item) []*item {
-	if c.cfg.Unhandled != SkipUnhandled || c.cfg.Remember != ByID {
+	if c.cfg.Unhandled != SkipUnhandled || c.cfg.Dedup != ByID {
 		return batch
 	}
 	var left, passed []*item
@@ -169,7 +169,7 @@ func (c *Consumer[Tx]) judge(it *item, err error, local bool) (wait time.Duratio
 	if wait = o.After; wait == 0 {
 		wait = relay.Backoff(c.cfg.BackoffBase, c.cfg.BackoffMax, n)
 	}
-	if !local || c.cfg.Remember != ByID || n >= c.cfg.LocalAttempts || now.Add(wait).Sub(it.begun) > c.cfg.LocalFor {
+	if !local || c.cfg.Dedup != ByID || n >= c.cfg.LocalAttempts || now.Add(wait).Sub(it.begun) > c.cfg.LocalFor {
 		it.fate = &fate{park: relay.ParkRetry, after: wait}
 	}
 	return wait
@@ -179,7 +179,7 @@ func (c *Consumer[Tx]) judge(it *item, err error, local bool) (wait time.Duratio
 func (c *Consumer[Tx]) settle(batch []*item, ends map[*item]end) {
 	c.storeAnswers()
 	for _, it := range batch {
-		if c.cfg.Remember == ByID {
+		if c.cfg.Dedup == ByID {
 			c.in.count(ends[it] != duplicate)
 		}
 		if ends[it] == buried {

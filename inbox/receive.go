@@ -183,10 +183,10 @@ func (it *item) stamped() *postrider.Message {
 
 // extendLoop asks the broker for more time while messages are in memory, at a third of the time that it gives.
 func (c *Consumer[Tx]) extendLoop(ctx context.Context) {
-	if c.caps.AckWithin <= 0 {
+	if c.caps.AckWait <= 0 {
 		return
 	}
-	third := max(c.caps.AckWithin/3, time.Millisecond)
+	third := max(c.caps.AckWait/3, time.Millisecond)
 	for failing := false; sleep(ctx, third/2); {
 		now := time.Now()
 		var old []*item

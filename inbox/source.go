@@ -149,7 +149,7 @@ func (h handOver) Publish(ctx context.Context, msgs []*postrider.Message) []erro
 		if errs[i] = settlers[i].wait(ctx, h.to.closing); errs[i] != nil && m.Key != "" && failed[m.Key] == nil {
 			failed[m.Key] = m
 		} else if first := failed[m.Key]; first != nil {
-			errs[i] = postrider.Behind(first, errHandedBack) // what has had its effect comes again as a duplicate
+			errs[i] = postrider.PredecessorFailed(first, errHandedBack) // what has had its effect comes again as a duplicate
 		}
 	}
 	return errs

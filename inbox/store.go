@@ -23,7 +23,7 @@ type Store[Tx any] interface {
 	relay.HeldStore
 	Transactor[Tx]
 	Ledger[Tx]
-	Aside[Tx]
+	ParkStore[Tx]
 }
 
 // Transactor makes transactions. A statement in one sees what others have committed before the statement began (READ
@@ -43,10 +43,10 @@ type Transactor[Tx any] interface {
 	Wake()
 }
 
-// Opener is what a Store may offer beside: to begin a transaction together with its first steps, in one round trip to the
+// BeginBatcher is what a Store may offer beside: to begin a transaction together with its first steps, in one round trip to the
 // database. What these do is what Begin and then the methods of Ledger would; after an error there is no transaction.
-type Opener[Tx any] interface {
-	BeginClaim(ctx context.Context, consumer string, msgs []Candidate) (Tx, []Standing, error)
+type BeginBatcher[Tx any] interface {
+	BeginClaim(ctx context.Context, consumer string, msgs []ClaimRequest) (Tx, []ClaimResult, error)
 	// BeginWatermark reads the watermark of at's log, then moves it as SetWatermark does if at.Offset is ahead of it, or if there
 	// was none, and then looks which of the keys are held. It returns the watermark before the move. Keys may repeat, and there
 	// may be none.
@@ -60,7 +60,7 @@ type Ledger[Tx any] interface {
 	// claim the same messages in different orders do not block each other for good. IDs may repeat; the first counts. What it
 	// says of keys is read after the wait for claims: a key that was held together with a claim that was waited for is seen
 	// as held.
-	Claim(ctx context.Context, tx Tx, consumer string, msgs []Candidate) ([]Standing, error)
+	Claim(ctx context.Context, tx Tx, consumer string, msgs []ClaimRequest) ([]ClaimResult, error)
 	// Watermark returns how far consumer has consumed the log that at names by Partition and Epoch, and locks it, also when
 	// there is no watermark yet, until the end of the transaction. Each epoch of a partition has a watermark of its own, so
 	// that what is left over of an old log and what is new in its successor are never taken for each other.
@@ -79,14 +79,14 @@ type Ledger[Tx any] interface {
 	Forget(ctx context.Context, consumer string, age time.Duration, limit int) (int, error)
 }
 
-// Candidate is a message that is to be claimed.
-type Candidate struct {
+// ClaimRequest is a message that is to be claimed.
+type ClaimRequest struct {
 	// ID is the message's, Key its key, "" without one.
 	ID, Key string
 }
 
-// Standing is how a candidate stands.
-type Standing struct {
+// ClaimResult is how a candidate stands.
+type ClaimResult struct {
 	// Fresh: the message was not claimed before.
 	Fresh bool
 	// Held: its key is held for the consumer.
@@ -104,7 +104,7 @@ type Watermark struct {
 	Earlier string
 }
 
-// Aside keeps what cannot be processed now, where the relay.Store of the same name finds it (Due, HeldKeys, Settle) and
+// ParkStore keeps what cannot be processed now, where the relay.Store of the same name finds it (Due, HeldKeys, Settle) and
 // operators too. What it parks has a sequence of the store's that rises within a key in the order of parking and is never
 // given twice; its partition is that of postrider.PartitionOf. Times count from the call, on the database's clock.
 //
@@ -112,7 +112,7 @@ type Watermark struct {
 // the held key before it writes, and makes it anew if it is gone. In a database where a statement that waits for a lock
 // goes on with what it saw before, letting a key go (Settle's Release) is two statements for the same reason: the first
 // locks the key, the second looks for messages behind it.
-type Aside[Tx any] interface {
+type ParkStore[Tx any] interface {
 	// Enroll makes consumer known, in a transaction of its own, with cursors at EndOfLog in every partition: it reads no
 	// outbox, so that neither its backlog nor retention ever counts a message of the log for it. It is called before any
 	// lease is taken in its name, and changes nothing the second time. Errors: ErrNameTaken when a relay that reads the log
@@ -129,16 +129,16 @@ type Aside[Tx any] interface {
 	Bury(ctx context.Context, tx Tx, consumer string, dead []Dead, hold bool) error
 	// Take removes a parked message, known by its Sequence, Key and ID. It waits for another open transaction that takes it
 	// or settles it. Its effect belongs in the same transaction.
-	Take(ctx context.Context, tx Tx, consumer string, m *postrider.Message) (Taken, error)
+	Take(ctx context.Context, tx Tx, consumer string, m *postrider.Message) (TakeResult, error)
 }
 
 // EndOfLog is the Position of a consumer's cursors: behind everything that a log will ever hold.
 const EndOfLog = relay.EndOfLog
 
-// Taken says what Take found.
-type Taken struct {
-	// There: the message was parked, and now is not. Otherwise somebody has done it, or taken it away.
-	There bool
+// TakeResult says what Take found.
+type TakeResult struct {
+	// Found: the message was parked, and now is not. Otherwise somebody has done it, or taken it away.
+	Found bool
 	// ParkedFor is how long ago it was parked first.
 	ParkedFor time.Duration
 }

@@ -143,7 +143,7 @@ func stillOurs(ctx context.Context, batch []*item) error {
 
 // begin begins the transaction and returns the messages that are new.
 func (t *transaction[Tx]) begin(ctx context.Context, batch []*item) ([]*item, error) {
-	if t.cfg.Remember == ByWatermark {
+	if t.cfg.Dedup == ByPosition {
 		return t.beginWatermark(ctx, batch)
 	}
 	return t.beginClaim(ctx, batch)
@@ -151,9 +151,9 @@ func (t *transaction[Tx]) begin(ctx context.Context, batch []*item) ([]*item, er
 
 // beginClaim notes the messages as taken.
 func (t *transaction[Tx]) beginClaim(ctx context.Context, batch []*item) ([]*item, error) {
-	candidates := make([]Candidate, len(batch))
+	candidates := make([]ClaimRequest, len(batch))
 	for i, it := range batch {
-		candidates[i] = Candidate{ID: it.msg.ID, Key: it.msg.Key}
+		candidates[i] = ClaimRequest{ID: it.msg.ID, Key: it.msg.Key}
 	}
 	tx, standings, err := t.opener.BeginClaim(ctx, t.cfg.Name, candidates)
 	if err != nil {

@@ -196,7 +196,7 @@ func (c *Consumer[Tx]) session(at postrider.Position, session int64) bool {
 
 // passed notes what a transaction that was committed has found out about a log.
 func (t *transaction[Tx]) passed(batch []*item) {
-	if t.cfg.Remember != ByWatermark {
+	if t.cfg.Dedup != ByPosition {
 		return
 	}
 	d, p := batch[0].delivery, t.replaced

@@ -35,8 +35,8 @@ func (*endless) Acquire(_ context.Context, _ string, o relay.Owner, req relay.Ac
 }
 func (*endless) Release(context.Context, string, []relay.LeaseRef) error { return nil }
 func (*endless) Leave(context.Context, string, relay.Owner) error        { return nil }
-func (*endless) Aside(context.Context, string, int, int64) (relay.Aside, error) {
-	return relay.Aside{}, nil
+func (*endless) LoadParked(context.Context, string, int, int64) (relay.ParkedState, error) {
+	return relay.ParkedState{}, nil
 }
 func (*endless) Subscribe() (<-chan struct{}, func()) { return nil, func() {} }
 func (*endless) Due(context.Context, string, relay.DueRequest) (relay.DueResult, error) {

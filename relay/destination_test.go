@@ -77,7 +77,7 @@ func (h *history) receive(ctx context.Context, msgs []*postrider.Message) []erro
 	failed := make(map[string]int) // by key, the first that failed
 	for i, m := range msgs {
 		if at, ok := failed[m.Key]; ok && m.Key != "" {
-			errs[i] = postrider.Behind(msgs[at], errs[at])
+			errs[i] = postrider.PredecessorFailed(msgs[at], errs[at])
 			continue
 		}
 		if errs[i] = h.rejection(); errs[i] != nil {

@@ -395,7 +395,7 @@ func (r *Relay) acquire(ctx context.Context, free []int) []Lease {
 		p.setFilter(l.Filter, r.cfg.Topics)
 		r.extend(p, asked)
 		r.partitions[p.id] = p
-		for _, key := range l.Aside.Keys {
+		for _, key := range l.Parked.Keys {
 			r.holdKey(p, key)
 		}
 	}

@@ -96,7 +96,7 @@ func newPartition(parent context.Context, l Lease) *partition {
 		parked: make(map[int64]uint64), early: make(map[int64]string),
 	}
 	p.tracker.base, p.tracker.passed = 1, 1 // 0 is the ticket of what was not read from the log
-	if aside := l.Aside.Sequences; len(aside) > 0 {
+	if aside := l.Parked.Sequences; len(aside) > 0 {
 		p.aside = make(map[int64]struct{}, len(aside))
 		for _, seq := range aside {
 			p.aside[seq] = struct{}{}

@@ -425,7 +425,7 @@ func TestFollowersInABatchWaitForTheirFailedHead(t *testing.T) {
 				case m.ID == "m001" && !failed:
 					head, failed, errs[i] = m, true, errBoom
 				case head != nil && m.Key == head.Key:
-					errs[i] = postrider.Behind(head, errBoom)
+					errs[i] = postrider.PredecessorFailed(head, errBoom)
 				default:
 					j.note(m)
 				}

@@ -73,8 +73,8 @@ type LogStore interface {
 	// Due returns parked messages whose time has come, oldest due first, and operators' decisions that are to be applied.
 	// Partitions whose lease does not hold are reported in Lost, and nothing of them is returned.
 	Due(ctx context.Context, relay string, req DueRequest) (DueResult, error)
-	// Aside returns what a relay has parked or dead-lettered in a partition beyond a cursor at position.
-	Aside(ctx context.Context, relay string, partition int, position int64) (Aside, error)
+	// LoadParked returns what a relay has parked or dead-lettered in a partition beyond a cursor at position.
+	LoadParked(ctx context.Context, relay string, partition int, position int64) (ParkedState, error)
 	// Settle records outcomes, atomically for each settlement. It is fenced: a settlement is applied if its lease holds and its
 	// Number is one more than that of the last settlement applied to the partition.
 	//
@@ -187,8 +187,8 @@ type Lease struct {
 	// Cursor is where the last owner's settlements ended, and Settled the number of the last one that was applied.
 	Cursor  Cursor
 	Settled int64
-	// Aside is what has been parked in the partition.
-	Aside Aside
+	// Parked is what has been parked in the partition.
+	Parked ParkedState
 	// Filter is in effect as long as the lease holds, or until a later View says otherwise.
 	Filter Filter
 }
@@ -286,8 +286,8 @@ type Record struct {
 	Err error
 }
 
-// Aside is what a relay has taken off the main line in a partition.
-type Aside struct {
+// ParkedState is what a relay has taken off the main line in a partition.
+type ParkedState struct {
 	// Keys are the keys that are held, those waiting for an operator included.
 	Keys []string
 	// Sequences are those of messages that are parked or have a dead letter of any state and that a fetch from the stored

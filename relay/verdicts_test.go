@@ -49,7 +49,7 @@ func TestErrorWhoseTextPanicsIsAFailure(t *testing.T) {
 }
 
 // TestHandlerThatReportsBehindIsRetriedWithBackoff: a handler that forwards to a publisher may return that publisher's
-// ErrBehind. To the relay it is the message's own failure, tried again after a wait and counted.
+// ErrPredecessorFailed. To the relay it is the message's own failure, tried again after a wait and counted.
 func TestHandlerThatReportsBehindIsRetriedWithBackoff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestHandlerThatReportsBehindIsRetriedWithBackoff(t *testing.T) {
 			if calls++; calls > most {
 				return nil // for a relay that calls without a wait: virtual time would stand still
 			}
-			return postrider.Behind(m, errBoom)
+			return postrider.PredecessorFailed(m, errBoom)
 		})
 		b.start(r)
 		pass(time.Second)

@@ -193,7 +193,7 @@ func readError(err error) (v verdict) {
 	if v.outcome.Err == nil && err.Error() != postrider.Dead(v.outcome.Reason, nil).Error() {
 		v.cause = CauseText(err) // Snooze and Dead without a cause: what they are wrapped in says why
 	}
-	v.behind = errors.Is(err, postrider.ErrBehind)
+	v.behind = errors.Is(err, postrider.ErrPredecessorFailed)
 	v.canceled = errors.Is(err, context.Canceled)
 	v.unhandled = errors.Is(err, errUnhandled)
 	v.timedOut = errors.Is(err, context.DeadlineExceeded)
@@ -287,7 +287,7 @@ func (r *Relay) callDecodable(ctx context.Context, batch []*item) []error {
 				stopped = it
 			}
 		case stopped != nil && it.lane == stopped.lane:
-			errs[i] = postrider.Behind(stopped.msg, stopped.err)
+			errs[i] = postrider.PredecessorFailed(stopped.msg, stopped.err)
 		default:
 			msgs, at = append(msgs, it.msg), append(at, i)
 		}

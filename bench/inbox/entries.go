@@ -43,8 +43,8 @@ var (
 	byID              = way{"consumer by ID", consume(inbox.ConsumerConfig{Concurrency: 1})}
 	byIDParallel      = way{"consumer by ID, 16 at once", consume(inbox.ConsumerConfig{Concurrency: parallel})}
 	byIDBatch         = way{"consumer by ID, batches of 100", consume(inbox.ConsumerConfig{Concurrency: 1, Batch: batch})}
-	byWatermarkSingle = way{"consumer by watermark, one by one", consume(inbox.ConsumerConfig{Concurrency: 1, Remember: inbox.ByWatermark, Batch: 1})}
-	byWatermark       = way{"consumer by watermark, batches of 100", consume(inbox.ConsumerConfig{Concurrency: 1, Remember: inbox.ByWatermark, Batch: batch})}
+	byWatermarkSingle = way{"consumer by watermark, one by one", consume(inbox.ConsumerConfig{Concurrency: 1, Dedup: inbox.ByPosition, Batch: 1})}
+	byWatermark       = way{"consumer by watermark, batches of 100", consume(inbox.ConsumerConfig{Concurrency: 1, Dedup: inbox.ByPosition, Batch: batch})}
 	handleTx          = way{"relay.HandleTx, transactions of one", relayTx(1)}
 	handleTxBatch     = way{"relay.HandleTx, transactions of 100", relayTx(batch)}
 )

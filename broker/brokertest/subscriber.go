@@ -41,7 +41,7 @@ type SubscriberHarness struct {
 	New func(t *testing.T) SubscriberEnv
 }
 
-// SubscriberEnv is a broker with nothing in it. Where the broker waits for a settlement (AckWithin) it should wait for
+// SubscriberEnv is a broker with nothing in it. Where the broker waits for a settlement (AckWait) it should wait for
 // about two seconds, and give up a dead member as soon as it can: tests wait for that.
 type SubscriberEnv struct {
 	// Topic is what messages are published to and members read. Where members share by partitions, it has several.

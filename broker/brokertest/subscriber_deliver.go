@@ -21,7 +21,7 @@ func testSubscriberCapabilities(t *testing.T, s *inbound) {
 	if c.NackDelay != (s.features.NoNackDelay == "") {
 		t.Errorf("NackDelay is %v, Features.NoNackDelay is %q", c.NackDelay, s.features.NoNackDelay)
 	}
-	if c.AckWithin < 0 || c.RedeliveryWindow < 0 {
+	if c.AckWait < 0 || c.RedeliveryWindow < 0 {
 		t.Errorf("a capability is negative: %+v", c)
 	}
 	sub, err := m.Subscribe(t.Context())

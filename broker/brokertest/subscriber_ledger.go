@@ -184,7 +184,7 @@ func (d *delivery) check(t testing.TB, err error) {
 func (d *delivery) done(t testing.TB, err error) {
 	t.Helper()
 	d.check(t, err)
-	late := d.reader.caps.AckWithin > 0 && time.Since(d.at) > d.reader.caps.AckWithin/2 // it may be on its way again
+	late := d.reader.caps.AckWait > 0 && time.Since(d.at) > d.reader.caps.AckWait/2 // it may be on its way again
 	if d.Err != nil {
 		return
 	}

@@ -82,7 +82,7 @@ func testSettledConcurrently(t *testing.T, s *inbound) {
 		settling.Wait()
 	}
 	r.leave(t)
-	s.nothingLeftFor(t, "g", r.caps.AckWithin*3/2, keys...)
+	s.nothingLeftFor(t, "g", r.caps.AckWait*3/2, keys...)
 }
 
 // testSettledWhileClosing checks that a settlement that reported success before its right was lost holds.
@@ -259,20 +259,20 @@ func testReject(t *testing.T, s *inbound) {
 // testExtend holds a message for longer than the broker waits, and asks for more time all along.
 func testExtend(t *testing.T, s *inbound) {
 	r := s.join(t, "g")
-	if r.caps.AckWithin == 0 {
+	if r.caps.AckWait == 0 {
 		t.Log("the broker waits as long as the connection lives")
 	}
 	s.publish(t, batch(s.Topic, 1, 1, "a"))
 	d := r.take(t, 1)[0]
-	ctx, cancel := context.WithTimeout(t.Context(), r.caps.AckWithin*2+time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), r.caps.AckWait*2+time.Millisecond)
 	defer cancel()
 	var extending sync.WaitGroup
 	stalled := false // this machine was too slow to extend in time
 	extending.Go(func() {
-		tick := time.NewTicker(max(r.caps.AckWithin/5, time.Millisecond))
+		tick := time.NewTicker(max(r.caps.AckWait/5, time.Millisecond))
 		defer tick.Stop()
 		for last := d.at; ctx.Err() == nil; <-tick.C {
-			stalled = stalled || r.caps.AckWithin > 0 && time.Since(last) > r.caps.AckWithin/2
+			stalled = stalled || r.caps.AckWait > 0 && time.Since(last) > r.caps.AckWait/2
 			if err := d.Extend(t.Context()); err != nil {
 				t.Errorf("extend: %v", err)
 			}
@@ -283,7 +283,7 @@ func testExtend(t *testing.T, s *inbound) {
 	extending.Wait()
 	switch {
 	case stalled:
-		t.Logf("this machine did not extend twice in %s; nothing is found out", r.caps.AckWithin)
+		t.Logf("this machine did not extend twice in %s; nothing is found out", r.caps.AckWait)
 		return
 	case err == nil:
 		t.Errorf("%s comes again although its time was extended", describe(got[0]))
@@ -300,7 +300,7 @@ func testExtend(t *testing.T, s *inbound) {
 
 func testNotSettledInTime(t *testing.T, s *inbound) {
 	r := s.join(t, "g")
-	if r.caps.AckWithin == 0 {
+	if r.caps.AckWait == 0 {
 		t.Log("the broker waits as long as the connection lives")
 		return
 	}

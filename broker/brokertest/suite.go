@@ -72,7 +72,7 @@ func (s *suite) publish(ctx context.Context, t testing.TB, msgs []*postrider.Mes
 		var at []int
 		for i := from; i < min(from+size, len(msgs)); i++ {
 			if head, behind := failed[msgs[i].Key]; behind {
-				errs[i] = postrider.Behind(msgs[head], errs[head])
+				errs[i] = postrider.PredecessorFailed(msgs[head], errs[head])
 				continue
 			}
 			part, at = append(part, msgs[i]), append(at, i)

@@ -121,7 +121,7 @@ func (p *Publisher) diagnose(messages []*outgoing, began time.Time) {
 
 // diagnosis is the outcome of a message that was not answered.
 func (p *Publisher) diagnosis(o *outgoing, began time.Time, details *kmsg.MetadataResponseTopic, down error) error {
-	text := fmt.Sprintf("publish to Kafka topic %s: no acknowledgement within %s; the topic may have the message", o.topic.name, p.cfg.AckWait)
+	text := fmt.Sprintf("publish to Kafka topic %s: no acknowledgement within %s; the topic may have the message", o.topic.name, p.cfg.PublishTimeout)
 	if down != nil {
 		return postrider.Unavailable(fmt.Errorf("%s: %w: no broker answers: %w", text, o.err, down))
 	}

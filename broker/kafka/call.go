@@ -185,7 +185,7 @@ func (c *call) send(ctx context.Context, messages []*outgoing) error {
 	records := room(c.records, len(messages))
 	for i, o := range messages {
 		o.batch, o.waits = 0, false
-		o.record.Timestamp = time.Time{} // now, by which the client measures AckWait
+		o.record.Timestamp = time.Time{} // now, by which the client measures PublishTimeout
 		records[i] = &o.record
 	}
 	c.records = records
@@ -268,7 +268,7 @@ func (c *call) settle() {
 func (c *call) finish(l *lane, o *outgoing, err error) {
 	i := slices.Index(l.messages, o)
 	c.errs[o.index], c.failed = err, true
-	behind := postrider.Behind(o.msg, err)
+	behind := postrider.PredecessorFailed(o.msg, err)
 	for _, follower := range l.messages[i+1:] {
 		c.errs[follower.index] = behind
 	}

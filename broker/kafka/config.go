@@ -11,9 +11,9 @@ import (
 
 // The defaults of Config.
 const (
-	DefaultAckWait  = 10 * time.Second
-	DefaultBuffer   = 64 << 20
-	DefaultCompress = "snappy"
+	DefaultPublishTimeout = 10 * time.Second
+	DefaultBuffer         = 64 << 20
+	DefaultCompress       = "snappy"
 )
 
 // Config configures a Publisher. The zero value of every field means its default.
@@ -33,8 +33,8 @@ type Config struct {
 	// Replicas is the number of brokers that keep a topic that is created. Default: the broker's default.replication.factor.
 	Replicas int
 
-	// AckWait bounds the wait for the acknowledgement of a message. It should outlast the election of a leader. Default: 10 s.
-	AckWait time.Duration
+	// PublishTimeout bounds the wait for the acknowledgement of a message. It should outlast the election of a leader. Default: 10 s.
+	PublishTimeout time.Duration
 	// Buffer bounds the bytes of messages that wait for their acknowledgement, over all calls; further calls wait for room.
 	// Default: 64 MiB.
 	Buffer int
@@ -43,12 +43,12 @@ type Config struct {
 }
 
 // ParseURL takes the options out of a URL for Open and sets them in cfg. It returns the URL without them and without
-// credentials. The options are topic, prefix, create, partitions, replicas, ack_wait, buffer (bytes), compress, client_id,
+// credentials. The options are topic, prefix, create, partitions, replicas, publish_timeout, buffer (bytes), compress, client_id,
 // user, password, sasl, tls, ca, cert and key. Its error names every option that is unknown or has a bad value.
 func ParseURL(address string, cfg Config) (string, Config, error) {
 	servers, err := settings{
 		"topic": text(&cfg.Topic), "prefix": text(&cfg.Prefix), "create": boolean(&cfg.Create),
-		"partitions": number(&cfg.Partitions), "replicas": number(&cfg.Replicas), "ack_wait": duration(&cfg.AckWait),
+		"partitions": number(&cfg.Partitions), "replicas": number(&cfg.Replicas), "publish_timeout": duration(&cfg.PublishTimeout),
 		"buffer": number(&cfg.Buffer), "compress": text(&cfg.Compress),
 	}.parse(address, &cfg.Connection)
 	return servers, cfg, err
@@ -56,7 +56,7 @@ func ParseURL(address string, cfg Config) (string, Config, error) {
 
 func (c Config) withDefaults() Config {
 	c.Connection = c.Connection.withDefaults()
-	c.AckWait = cmp.Or(c.AckWait, DefaultAckWait)
+	c.PublishTimeout = cmp.Or(c.PublishTimeout, DefaultPublishTimeout)
 	c.Buffer = cmp.Or(c.Buffer, DefaultBuffer)
 	c.Compress = cmp.Or(c.Compress, DefaultCompress)
 	return c
@@ -76,8 +76,8 @@ func (c Config) validate() error {
 	}
 	faults = append(faults, prefixFaults(c.Prefix)...)
 	faults = append(faults, creationFaults(c.Create, c.Partitions, c.Replicas)...)
-	if c.AckWait < 100*time.Millisecond {
-		fault("acknowledgement wait is %s; give 100ms or more", c.AckWait)
+	if c.PublishTimeout < 100*time.Millisecond {
+		fault("acknowledgement wait is %s; give 100ms or more", c.PublishTimeout)
 	}
 	if c.Buffer < 1<<20 {
 		fault("buffer is %d bytes; give 1 MiB or more", c.Buffer)

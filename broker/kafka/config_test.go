@@ -15,14 +15,14 @@ func TestParseURL(t *testing.T) {
 	t.Parallel()
 	base := kafkabroker.Config{Topic: "base", Buffer: 7 << 20}
 	servers, cfg, err := kafkabroker.ParseURL("kafkas://us%40er:p%3Aw@a:9092,b?topic=orders&create=true&partitions=6&replicas=3"+
-		"&ack_wait=30s&compress=zstd&client_id=me&sasl=plain&ca=/ca&cert=/cert&key=/key", base)
+		"&publish_timeout=30s&compress=zstd&client_id=me&sasl=plain&ca=/ca&cert=/cert&key=/key", base)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := kafkabroker.Config{
 		Connection: kafkabroker.Connection{ClientID: "me", User: "us@er", Password: "p:w", SASL: "plain", Encrypt: true, CAFile: "/ca",
 			CertFile: "/cert", KeyFile: "/key"},
-		Topic: "orders", Create: true, Partitions: 6, Replicas: 3, AckWait: 30 * time.Second, Buffer: 7 << 20, Compress: "zstd",
+		Topic: "orders", Create: true, Partitions: 6, Replicas: 3, PublishTimeout: 30 * time.Second, Buffer: 7 << 20, Compress: "zstd",
 	}
 	if servers != "kafkas://a:9092,b" || !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got %s and %+v, want %+v", servers, cfg, want)
@@ -50,9 +50,9 @@ func TestParseSubscriberURL(t *testing.T) {
 // TestParseURLFaults checks that every fault is named at once, and no secret with it.
 func TestParseURLFaults(t *testing.T) {
 	t.Parallel()
-	_, _, err := kafkabroker.ParseURL("kafka://a?topik=X&partitions=three&ack_wait=5&create=perhaps", kafkabroker.Config{})
-	wantError(t, err, `unknown URL option "topik"`, "known are ack_wait, buffer,", `partitions: "three" is not a whole number`,
-		`ack_wait: "5" is not a duration`, `create: "perhaps" is neither true nor false`)
+	_, _, err := kafkabroker.ParseURL("kafka://a?topik=X&partitions=three&publish_timeout=5&create=perhaps", kafkabroker.Config{})
+	wantError(t, err, `unknown URL option "topik"`, "known are buffer, ca,", `partitions: "three" is not a whole number`,
+		`publish_timeout: "5" is not a duration`, `create: "perhaps" is neither true nor false`)
 	for _, address := range []string{"http://user:secret@a:80", "kafka://user:se%cret@a", "kafka://user:secret@a?x=%zz", "kafka://user:secret@,"} {
 		_, err := kafkabroker.Open(t.Context(), address, kafkabroker.Config{})
 		if err == nil || strings.Contains(err.Error(), "cret") {
@@ -65,7 +65,7 @@ func TestParseURLFaults(t *testing.T) {
 func TestConfigFaults(t *testing.T) {
 	t.Parallel()
 	_, err := kafkabroker.Open(t.Context(), "kafka://127.0.0.1:1", kafkabroker.Config{
-		Connection: kafkabroker.Connection{SASL: "kerberos", CertFile: "c"}, Topic: "a b", Prefix: "ä", Partitions: 3, AckWait: -1,
+		Connection: kafkabroker.Connection{SASL: "kerberos", CertFile: "c"}, Topic: "a b", Prefix: "ä", Partitions: 3, PublishTimeout: -1,
 		Buffer: 5, Compress: "rar",
 	})
 	wantError(t, err, `SASL mechanism "kerberos"`, "and no user", "client certificate and key", "both a topic and a prefix", `topic "a b"`,

@@ -45,7 +45,7 @@ func TestConformance(t *testing.T) {
 func harness(t *testing.T, address, prefix string) brokertest.Harness {
 	faults := newProxy(t, address)
 	p, err := kafkabroker.Open(by(t), "kafka://"+faults.Address(), kafkabroker.Config{
-		Connection: through(faults), Prefix: prefix, Create: true, Partitions: 3, AckWait: 15 * time.Second, Compress: "none",
+		Connection: through(faults), Prefix: prefix, Create: true, Partitions: 3, PublishTimeout: 15 * time.Second, Compress: "none",
 	})
 	if err != nil {
 		t.Fatal(err)

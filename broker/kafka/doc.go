@@ -19,7 +19,7 @@
 //
 // # Failure
 //
-//   - No answer within Config.AckWait: Unavailable, if no broker answers at all. Otherwise the message is snoozed, which
+//   - No answer within Config.PublishTimeout: Unavailable, if no broker answers at all. Otherwise the message is snoozed, which
 //     counts no attempt, with what is wrong with its partition: no leader, or too few in-sync replicas.
 //   - Refused (by a schema check, or for its timestamp, say): brokers refuse whole batches, so their messages are sent again
 //     in halves until those are found that are refused alone. They fail, the others are delivered.

@@ -47,7 +47,7 @@ var _ postrider.Publisher = (*Publisher)(nil)
 // Open connects to a cluster by one of its brokers, or by several separated by commas. The URL may carry credentials, and
 // options behind a question mark, which go before those of cfg (see ParseURL):
 //
-//	kafka://user:password@host:9092,other:9092?topic=orders&ack_wait=30s
+//	kafka://user:password@host:9092,other:9092?topic=orders&publish_timeout=30s
 //
 // The scheme kafkas:// asks for encryption. Brokers that cannot be reached are tried until ctx ends, which is reported as
 // postrider.Unavailable; credentials or a certificate that are refused, and a Topic that does not fit cfg, fail Open at once
@@ -84,7 +84,7 @@ func Open(ctx context.Context, address string, cfg Config) (*Publisher, error) {
 
 // producerOptions are those that the promises depend on.
 func (p *Publisher) producerOptions() []kgo.Opt {
-	wait := p.cfg.AckWait
+	wait := p.cfg.PublishTimeout
 	return []kgo.Opt{
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.RecordPartitioner(newPartitioner()),
@@ -175,7 +175,7 @@ func (p *Publisher) begin() bool {
 }
 
 // Close lets the calls under way send nothing more and waits for what they have sent to be acknowledged, at most for
-// Config.AckWait; what was not sent fails with Unavailable and ErrClosed, and so does every later call.
+// Config.PublishTimeout; what was not sent fails with Unavailable and ErrClosed, and so does every later call.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
 	first := !p.closed
@@ -186,7 +186,7 @@ func (p *Publisher) Close() error {
 	p.mu.Unlock()
 	if first {
 		// The end of the client fails what has no answer by then.
-		defer time.AfterFunc(p.cfg.AckWait, p.client.Close).Stop()
+		defer time.AfterFunc(p.cfg.PublishTimeout, p.client.Close).Stop()
 	}
 	p.running.Wait()
 	p.client.Close()

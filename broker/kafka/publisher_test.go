@@ -26,8 +26,8 @@ import (
 // open opens a publisher that waits little and is closed at the end of the test.
 func open(t testing.TB, address string, cfg kafkabroker.Config) *kafkabroker.Publisher {
 	t.Helper()
-	if cfg.AckWait == 0 {
-		cfg.AckWait = 15 * time.Second
+	if cfg.PublishTimeout == 0 {
+		cfg.PublishTimeout = 15 * time.Second
 	}
 	p, err := kafkabroker.Open(by(t), "kafka://"+address, cfg)
 	if err != nil {
@@ -221,7 +221,7 @@ func TestSmallBatchesKeepOrder(t *testing.T) {
 	address, topic := sharedServer(t), newPrefix()+"small"
 	createTopic(t, address, topic, 2, map[string]string{"max.message.bytes": "2500"})
 	link := newProxy(t, address)
-	p := open(t, link.Address(), kafkabroker.Config{Connection: through(link), Topic: topic, Compress: "none", AckWait: 2 * time.Second})
+	p := open(t, link.Address(), kafkabroker.Config{Connection: through(link), Topic: topic, Compress: "none", PublishTimeout: 2 * time.Second})
 	var left []*postrider.Message
 	for n := range 600 {
 		left = append(left, message("small", "key"+strconv.Itoa(n%3), n/3+1))
@@ -387,7 +387,7 @@ func TestPartitionTakesNothing(t *testing.T) {
 		}
 		return notEnoughReplicas(r.(*kmsg.ProduceRequest)), nil, true
 	})
-	p := open(t, cluster.ListenAddrs()[0], kafkabroker.Config{AckWait: time.Second})
+	p := open(t, cluster.ListenAddrs()[0], kafkabroker.Config{PublishTimeout: time.Second})
 	errs := p.Publish(t.Context(), []*postrider.Message{message("starved", "a", 1), message("fed", "b", 1), message("starved", "a", 2)})
 	if errs == nil || errs[1] != nil {
 		t.Fatalf("got %v, want errors of the starved topic only", errs)

@@ -41,7 +41,7 @@ func inboundEnv(t *testing.T, address string) brokertest.SubscriberEnv {
 	prefix, out := newPrefix(), newProxy(t, address)
 	links := []*proxy{out}
 	p, err := kafkabroker.Open(by(t), "kafka://"+out.Address(), kafkabroker.Config{
-		Connection: through(out), Prefix: prefix, Create: true, Partitions: 4, AckWait: 15 * time.Second,
+		Connection: through(out), Prefix: prefix, Create: true, Partitions: 4, PublishTimeout: 15 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -103,7 +103,7 @@ func (t *topics) get(ctx context.Context, name string) (*topic, error) {
 		}
 		return found, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, t.cfg.AckWait)
+	ctx, cancel := context.WithTimeout(ctx, t.cfg.PublishTimeout)
 	defer cancel()
 	found, err := t.look(ctx, name)
 	if err != nil {
@@ -117,7 +117,7 @@ func (t *topics) get(ctx context.Context, name string) (*topic, error) {
 
 // renew looks a topic up again. If that fails, what was known remains; if the topic is gone, its messages will tell.
 func (t *topics) renew(k *knownTopic, name string) {
-	ctx, cancel := context.WithTimeout(context.Background(), t.cfg.AckWait)
+	ctx, cancel := context.WithTimeout(context.Background(), t.cfg.PublishTimeout)
 	defer cancel()
 	found, err := t.look(ctx, name)
 	if err != nil {

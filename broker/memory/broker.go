@@ -117,7 +117,7 @@ func (b *Broker) accept(msgs []*postrider.Message) ([]error, <-chan struct{}) {
 	for i, m := range msgs {
 		head, behind := failed[m.Key]
 		if behind && m.Key != "" {
-			errs[i] = postrider.Behind(msgs[head], errs[head])
+			errs[i] = postrider.PredecessorFailed(msgs[head], errs[head])
 			continue
 		}
 		if errs[i] = b.acceptOne(m); errs[i] != nil {

@@ -17,7 +17,7 @@ func TestSubscriberConformance(t *testing.T) {
 		features brokertest.SubscriberFeatures
 	}{
 		"queue": {
-			memorybroker.SubscriberConfig{AckWithin: time.Second},
+			memorybroker.SubscriberConfig{AckWait: time.Second},
 			brokertest.SubscriberFeatures{
 				Unordered:   "members take what comes first",
 				NoPositions: "a queue has none",
@@ -26,7 +26,7 @@ func TestSubscriberConformance(t *testing.T) {
 			},
 		},
 		"log": {
-			memorybroker.SubscriberConfig{Partitions: 4, AckWithin: time.Second}, brokertest.SubscriberFeatures{NoCut: noConnection},
+			memorybroker.SubscriberConfig{Partitions: 4, AckWait: time.Second}, brokertest.SubscriberFeatures{NoCut: noConnection},
 		},
 		"log that waits": {memorybroker.SubscriberConfig{Partitions: 2}, brokertest.SubscriberFeatures{NoCut: noConnection}},
 	}

@@ -252,8 +252,8 @@ func (d *delivery) Nack(ctx context.Context, after time.Duration) error {
 // Extend implements postrider.Settler.
 func (d *delivery) Extend(ctx context.Context) error {
 	return d.settle(ctx, "Extend", func() {
-		if d.sub.cfg.AckWithin > 0 {
-			d.until = time.Now().Add(d.sub.cfg.AckWithin)
+		if d.sub.cfg.AckWait > 0 {
+			d.until = time.Now().Add(d.sub.cfg.AckWait)
 		}
 	})
 }

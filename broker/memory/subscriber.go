@@ -22,9 +22,9 @@ type SubscriberConfig struct {
 	// order, and messages have positions. Default, 0: one queue from which all members take, without positions. All members
 	// of a group say the same.
 	Partitions int
-	// AckWithin is how long a settlement is waited for before the message is delivered again. Default: as long as the
+	// AckWait is how long a settlement is waited for before the message is delivered again. Default: as long as the
 	// subscription lives.
-	AckWithin time.Duration
+	AckWait time.Duration
 	// RedeliveryWindow is what Capabilities says; nothing here keeps to it. Default, 0: without limit.
 	RedeliveryWindow time.Duration
 	// Pick chooses, by its index, which of n messages that a queue could deliver comes next. Default: the first.
@@ -48,9 +48,9 @@ func (b *Broker) Subscriber(cfg SubscriberConfig) (*Subscriber, error) {
 	if cfg.Group == "" || len(cfg.Topics) == 0 {
 		errs = append(errs, errors.New("memory broker: a subscriber needs a Group and Topics"))
 	}
-	if cfg.Partitions < 0 || cfg.AckWithin < 0 || cfg.RedeliveryWindow < 0 {
-		errs = append(errs, fmt.Errorf("memory broker: Partitions %d, AckWithin %s and RedeliveryWindow %s must not be negative",
-			cfg.Partitions, cfg.AckWithin, cfg.RedeliveryWindow))
+	if cfg.Partitions < 0 || cfg.AckWait < 0 || cfg.RedeliveryWindow < 0 {
+		errs = append(errs, fmt.Errorf("memory broker: Partitions %d, AckWait %s and RedeliveryWindow %s must not be negative",
+			cfg.Partitions, cfg.AckWait, cfg.RedeliveryWindow))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (b *Broker) Subscriber(cfg SubscriberConfig) (*Subscriber, error) {
 func (s *Subscriber) Capabilities() postrider.SubscriberCapabilities {
 	return postrider.SubscriberCapabilities{
 		Ordered: s.cfg.Partitions > 0, Positions: s.cfg.Partitions > 0,
-		RedeliveryWindow: s.cfg.RedeliveryWindow, AckWithin: s.cfg.AckWithin, NackDelay: true,
+		RedeliveryWindow: s.cfg.RedeliveryWindow, AckWait: s.cfg.AckWait, NackDelay: true,
 	}
 }
 
@@ -291,8 +291,8 @@ func (s *subscription) deliver(st *stream, e *entry, now time.Time) *postrider.D
 	m := clone(e.msg)
 	m.Attempt = e.deliveries
 	d := &delivery{sub: s, stream: st, entry: e, msg: m, lost: make(chan struct{})}
-	if s.cfg.AckWithin > 0 {
-		d.until = now.Add(s.cfg.AckWithin)
+	if s.cfg.AckWait > 0 {
+		d.until = now.Add(s.cfg.AckWait)
 	}
 	e.out = d
 	out := &postrider.Delivery{Message: m, Deliveries: e.deliveries, Redelivered: e.deliveries > 1, Settler: d}

@@ -115,7 +115,7 @@ func TestSettlementThatIsLateComesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := open(t, memorybroker.Config{})
 		b.Publish(t.Context(), numbered(2))
-		s := subscribe(t, b, memorybroker.SubscriberConfig{AckWithin: time.Second})
+		s := subscribe(t, b, memorybroker.SubscriberConfig{AckWait: time.Second})
 		got := receive(t, s, 2)
 		time.Sleep(900 * time.Millisecond)
 		settle(t, got[0].Extend(t.Context()))

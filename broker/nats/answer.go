@@ -119,7 +119,7 @@ func (p *Publisher) noAnswer(m *postrider.Message, stranger bool) error {
 	if stranger && !p.takes(subject) {
 		return p.nobodyAnswers(m)
 	}
-	err := fmt.Errorf("publish to NATS: no acknowledgement within %s; the stream may have the message", p.cfg.AckWait)
+	err := fmt.Errorf("publish to NATS: no acknowledgement within %s; the stream may have the message", p.cfg.PublishTimeout)
 	if p.silent() {
 		return postrider.Unavailable(err)
 	}

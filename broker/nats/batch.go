@@ -175,7 +175,7 @@ func (b *batch) putEnd() {
 // wait returns when the batch has ended, or when there is no use in waiting. It reports whether the stream has all of it.
 func (b *batch) wait(ctx context.Context) bool {
 	c := b.c
-	timer := time.NewTimer(c.p.cfg.AckWait)
+	timer := time.NewTimer(c.p.cfg.PublishTimeout)
 	defer timer.Stop()
 	for {
 		select {
@@ -197,7 +197,7 @@ func (b *batch) wait(ctx context.Context) bool {
 	}
 }
 
-// fellSilent ends a batch of which nothing was heard for AckWait. If nothing else was answered either, the call ends with it.
+// fellSilent ends a batch of which nothing was heard for PublishTimeout. If nothing else was answered either, the call ends with it.
 func (b *batch) fellSilent() {
 	b.end()
 	c := b.c
@@ -216,7 +216,7 @@ func (b *batch) fellSilent() {
 func (b *batch) patience() time.Duration {
 	b.c.mu.Lock()
 	defer b.c.mu.Unlock()
-	return b.c.p.cfg.AckWait - time.Since(b.answered)
+	return b.c.p.cfg.PublishTimeout - time.Since(b.answered)
 }
 
 // settle gives back the places of messages that the stream does not have or is not known to have.
@@ -383,7 +383,7 @@ func (p *Publisher) takesBatches(ctx context.Context) bool {
 		return false
 	}
 	defer a.looking.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, min(p.cfg.AckWait, time.Second))
+	ctx, cancel := context.WithTimeout(ctx, min(p.cfg.PublishTimeout, time.Second))
 	defer cancel()
 	stream, err := p.js.Stream(ctx, p.stream.Name)
 	if err != nil {

@@ -140,7 +140,7 @@ func TestBatchEndLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setupBatches(t, natsbroker.Config{AckWait: 3 * time.Second}, nil)
+			b := setupBatches(t, natsbroker.Config{PublishTimeout: 3 * time.Second}, nil)
 			lose(b.faults)
 			msgs := numbered("orders", "a", 700)
 			errs := b.p.Publish(t.Context(), msgs)
@@ -165,7 +165,7 @@ func TestBatchEndLost(t *testing.T) {
 // TestBatchAnswerLostAlone: when only the answer to one batch is lost, its messages are asked about one by one.
 func TestBatchAnswerLostAlone(t *testing.T) {
 	t.Parallel()
-	b := setupBatches(t, natsbroker.Config{AckWait: 3 * time.Second}, nil)
+	b := setupBatches(t, natsbroker.Config{PublishTimeout: 3 * time.Second}, nil)
 	b.faults.when(&b.faults.onAnswer, once(func(reply string) bool { _, op := operation(reply); return op == opEnd }))
 	ctx, cancel := context.WithCancel(t.Context())
 	var others sync.WaitGroup
@@ -205,13 +205,13 @@ func TestBatchSecondCopies(t *testing.T) {
 	b.check(t, "orders", msgs)
 }
 
-// TestBatchWindow: calls that are larger than the window, alone and together, go through without waiting for AckWait.
+// TestBatchWindow: calls that are larger than the window, alone and together, go through without waiting for PublishTimeout.
 func TestBatchWindow(t *testing.T) {
 	t.Parallel()
 	for _, window := range []int{1, 2, 7, 64} {
 		t.Run(fmt.Sprint(window), func(t *testing.T) {
 			t.Parallel()
-			b := setupBatches(t, natsbroker.Config{Window: window, AckWait: time.Minute}, nil)
+			b := setupBatches(t, natsbroker.Config{MaxInFlight: window, PublishTimeout: time.Minute}, nil)
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
 			defer cancel()
 			var calls sync.WaitGroup
@@ -234,7 +234,7 @@ func TestBatchWindow(t *testing.T) {
 // the window at first.
 func TestBatchRefusedAmongMany(t *testing.T) {
 	t.Parallel()
-	b := setupBatches(t, natsbroker.Config{Window: 50}, nil)
+	b := setupBatches(t, natsbroker.Config{MaxInFlight: 50}, nil)
 	refused, fine := numbered("refused", "a", 50), numbered("fine", "b", 50)
 	var msgs []*postrider.Message
 	for i := range refused {
@@ -251,7 +251,7 @@ func TestBatchRefusedAmongMany(t *testing.T) {
 		case i == 40:
 			wantOutcome(t, errs[i], postrider.Retried, "refused by the test")
 		default:
-			wantOutcome(t, errs[i], postrider.Retried, postrider.ErrBehind.Error())
+			wantOutcome(t, errs[i], postrider.Retried, postrider.ErrPredecessorFailed.Error())
 		}
 	}
 	b.check(t, "fine", fine)
@@ -336,7 +336,7 @@ func TestBatchSubjectMoved(t *testing.T) {
 				other := createStream(t, s.address(), "INVOICES", true, "invoices")
 				errs := p.Publish(t.Context(), append(numbered("invoices", "b", 3), numbered("orders", "a", 3)...))
 				wantOutcome(t, errs[0], postrider.Retried, "another stream than ORDERS takes subject invoices")
-				wantOutcome(t, errs[1], postrider.Retried, postrider.ErrBehind.Error())
+				wantOutcome(t, errs[1], postrider.Retried, postrider.ErrPredecessorFailed.Error())
 				if errs[3] != nil || errs[5] != nil {
 					t.Errorf("errors = %v", errs)
 				}
@@ -347,7 +347,7 @@ func TestBatchSubjectMoved(t *testing.T) {
 			}
 			errs := p.Publish(t.Context(), append(numbered("orders", "a", 3), append(numbered("invoices", "b", 2), numbered("orders", "c", 3)...)...))
 			wantOutcome(t, errs[3], postrider.BrokerUnavailable, "stream ORDERS does not answer")
-			wantOutcome(t, errs[4], postrider.BrokerUnavailable, postrider.ErrBehind.Error())
+			wantOutcome(t, errs[4], postrider.BrokerUnavailable, postrider.ErrPredecessorFailed.Error())
 			for _, i := range []int{0, 1, 2, 5, 6, 7} {
 				if errs[i] != nil {
 					t.Errorf("message %d: %v", i, errs[i])
@@ -363,7 +363,7 @@ func TestBatchTwoPublishers(t *testing.T) {
 	t.Parallel()
 	b := setupBatches(t, natsbroker.Config{}, nil)
 	msgs := numbered("orders", "a", 4_000)
-	second := open(t, "nats://"+b.server.address()+"?stream=ORDERS", natsbroker.Config{Window: 100})
+	second := open(t, "nats://"+b.server.address()+"?stream=ORDERS", natsbroker.Config{MaxInFlight: 100})
 	var calls sync.WaitGroup
 	for _, p := range []*natsbroker.Publisher{b.p, second} {
 		calls.Go(func() {

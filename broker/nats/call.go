@@ -109,7 +109,7 @@ func (c *call) finish(i int, err error) {
 		return
 	}
 	c.link()
-	behind := postrider.Behind(c.msgs[i], err)
+	behind := postrider.PredecessorFailed(c.msgs[i], err)
 	for next := c.follower[i]; next != 0 && c.state[next] != isDone; next = c.follower[next] {
 		c.done(int(next), behind)
 	}

@@ -36,7 +36,7 @@ func testLeaderLoss(t *testing.T, replicas int) {
 		addresses = append(addresses, s.address())
 	}
 	all := strings.Join(addresses, ",")
-	p := open(t, fmt.Sprintf("nats://%s?stream=ORDERS&replicas=%d&ack_wait=2s", all, replicas), natsbroker.Config{
+	p := open(t, fmt.Sprintf("nats://%s?stream=ORDERS&replicas=%d&publish_timeout=2s", all, replicas), natsbroker.Config{
 		Options: []nats.Option{nats.CustomReconnectDelay(func(int) time.Duration { return 10 * time.Millisecond })},
 	})
 	_, js := connect(t, all, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))

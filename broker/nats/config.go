@@ -15,9 +15,9 @@ import (
 
 // The defaults of Config.
 const (
-	DefaultDedupeWindow = 2 * time.Minute
-	DefaultWindow       = 4096
-	DefaultAckWait      = 5 * time.Second
+	DefaultDedupeWindow   = 2 * time.Minute
+	DefaultMaxInFlight    = 4096
+	DefaultPublishTimeout = 5 * time.Second
 )
 
 // noPrefix is Config.Prefix for none.
@@ -46,9 +46,9 @@ type Config struct {
 	MaxAge time.Duration
 	// Window bounds the messages that wait for their acknowledgement, over all calls, in batches or alone. The server keeps at
 	// most 10,000 waiting for a stream, from all publishers together. Default: 4096.
-	Window int
-	// AckWait bounds the wait for the acknowledgement of a message, and for any answer to a batch. Default: 5 s.
-	AckWait time.Duration
+	MaxInFlight int
+	// PublishTimeout bounds the wait for the acknowledgement of a message, and for any answer to a batch. Default: 5 s.
+	PublishTimeout time.Duration
 	// Logger hears of connections lost and made again. Default: nothing is logged.
 	Logger *slog.Logger
 
@@ -80,8 +80,8 @@ func (c Config) withDefaults() Config {
 	}
 	c.Replicas = cmp.Or(c.Replicas, 1)
 	c.DedupeWindow = cmp.Or(c.DedupeWindow, DefaultDedupeWindow)
-	c.Window = cmp.Or(c.Window, DefaultWindow)
-	c.AckWait = cmp.Or(c.AckWait, DefaultAckWait)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
+	c.PublishTimeout = cmp.Or(c.PublishTimeout, DefaultPublishTimeout)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	c.Name = cmp.Or(c.Name, "postrider")
 	return c
@@ -118,11 +118,11 @@ func (c Config) validate() error {
 	if c.MaxAge < 0 || c.MaxAge > 0 && c.MaxAge < c.DedupeWindow {
 		fault("max age is %s; give the dedupe window, %s, or more, or nothing for messages to be kept for ever", c.MaxAge, c.DedupeWindow)
 	}
-	if c.Window < 1 || c.Window > 10_000 {
-		fault("window is %d; give 1 to 10000, which is what a server keeps waiting for a stream", c.Window)
+	if c.MaxInFlight < 1 || c.MaxInFlight > 10_000 {
+		fault("MaxInFlight is %d; give 1 to 10000, which is what a server keeps waiting for a stream", c.MaxInFlight)
 	}
-	if c.AckWait < 0 {
-		fault("acknowledgement wait is %s; give more than 0", c.AckWait)
+	if c.PublishTimeout < 0 {
+		fault("acknowledgement wait is %s; give more than 0", c.PublishTimeout)
 	}
 	ways := []bool{c.CredentialsFile != "", c.NKeySeedFile != "", c.User != "" || c.Password != "", c.Token != ""}
 	if n := len(slices.DeleteFunc(ways, func(given bool) bool { return !given })); n > 1 {

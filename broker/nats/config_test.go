@@ -12,15 +12,15 @@ import (
 
 func TestParseURL(t *testing.T) {
 	t.Parallel()
-	base := natsbroker.Config{Stream: "BASE", Replicas: 1, Window: 7}
+	base := natsbroker.Config{Stream: "BASE", Replicas: 1, MaxInFlight: 7}
 	servers, cfg, err := natsbroker.ParseURL("nats://u:p@a:4222,b:4222?stream=ORDERS&prefix=-&subjects=orders.%3E,other&check_only=true"+
-		"&replicas=3&dedupe_window=10m&ack_wait=2s&creds=/c&name=n&ca=/ca&cert=/cert&key=/key", base)
+		"&replicas=3&dedupe_window=10m&publish_timeout=2s&creds=/c&name=n&ca=/ca&cert=/cert&key=/key", base)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := natsbroker.Config{
-		Stream: "ORDERS", Prefix: "-", Subjects: []string{"orders.>", "other"}, CheckOnly: true, Replicas: 3, Window: 7,
-		DedupeWindow: 10 * time.Minute, AckWait: 2 * time.Second, CredentialsFile: "/c", Name: "n", CAFile: "/ca",
+		Stream: "ORDERS", Prefix: "-", Subjects: []string{"orders.>", "other"}, CheckOnly: true, Replicas: 3, MaxInFlight: 7,
+		DedupeWindow: 10 * time.Minute, PublishTimeout: 2 * time.Second, CredentialsFile: "/c", Name: "n", CAFile: "/ca",
 		CertFile: "/cert", KeyFile: "/key",
 	}
 	if servers != "nats://u:p@a:4222,b:4222" || !reflect.DeepEqual(cfg, want) {
@@ -31,8 +31,8 @@ func TestParseURL(t *testing.T) {
 // TestParseURLFaults checks that every fault is named at once, and no secret with it.
 func TestParseURLFaults(t *testing.T) {
 	t.Parallel()
-	_, _, err := natsbroker.ParseURL("nats://a?strem=X&replicas=three&ack_wait=5", natsbroker.Config{})
-	wantError(t, err, `unknown URL option "strem"`, "known are ack_wait, ca,", `replicas: "three" is not a whole number`, `ack_wait: "5" is not a duration`)
+	_, _, err := natsbroker.ParseURL("nats://a?strem=X&replicas=three&publish_timeout=5", natsbroker.Config{})
+	wantError(t, err, `unknown URL option "strem"`, "known are ca, cert,", `replicas: "three" is not a whole number`, `publish_timeout: "5" is not a duration`)
 	_, _, err = natsbroker.ParseURL("http://user:secret@a:80", natsbroker.Config{})
 	wantError(t, err, `scheme "http"; use nats:// or tls://`)
 	if strings.Contains(err.Error(), "secret") {
@@ -44,10 +44,10 @@ func TestParseURLFaults(t *testing.T) {
 func TestConfigFaults(t *testing.T) {
 	t.Parallel()
 	_, err := natsbroker.Open(t.Context(), "nats://127.0.0.1:1", natsbroker.Config{
-		Prefix: "orders", Replicas: -1, DedupeWindow: -1, Window: 20_000, AckWait: -1, Token: "t", NKeySeedFile: "f", CertFile: "c",
+		Prefix: "orders", Replicas: -1, DedupeWindow: -1, MaxInFlight: 20_000, PublishTimeout: -1, Token: "t", NKeySeedFile: "f", CertFile: "c",
 		Subjects: []string{"a..b"},
 	})
-	wantError(t, err, "no stream is named", `prefix "orders"`, "-1 replicas", "dedupe window", "window is 20000", "acknowledgement wait",
+	wantError(t, err, "no stream is named", `prefix "orders"`, "-1 replicas", "dedupe window", "MaxInFlight is 20000", "acknowledgement wait",
 		"2 of credentials file", "client certificate and key", `subject "a..b"`)
 	_, err = natsbroker.Open(t.Context(), "nats://127.0.0.1:1", natsbroker.Config{Stream: "A B", Prefix: "-"})
 	wantError(t, err, `stream "A B"`, "no subjects and no prefix")

@@ -84,7 +84,7 @@ func newStreamName() string { return "TEST_" + nats.NewInbox()[len("_INBOX."):] 
 func harness(t *testing.T, s natsServer, name string) brokertest.Harness {
 	faults := newProxy(t, s.address())
 	p, err := natsbroker.Open(t.Context(), faults.url(), natsbroker.Config{
-		Stream: name, AckWait: 15 * time.Second, Options: []nats.Option{nats.CustomReconnectDelay(func(int) time.Duration { return 10 * time.Millisecond })},
+		Stream: name, PublishTimeout: 15 * time.Second, Options: []nats.Option{nats.CustomReconnectDelay(func(int) time.Duration { return 10 * time.Millisecond })},
 	})
 	if err != nil {
 		t.Fatal(err)

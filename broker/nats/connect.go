@@ -30,7 +30,7 @@ const (
 //
 //	nats://host:4222,other:4222?stream=ORDERS&replicas=3&dedupe_window=10m&creds=/etc/orders.creds
 //
-// They are stream, prefix, subjects (separated by commas), check_only, replicas, dedupe_window, max_age, window, ack_wait,
+// They are stream, prefix, subjects (separated by commas), check_only, replicas, dedupe_window, max_age, max_in_flight, publish_timeout,
 // name, creds, nkey, user, password, token, ca, cert and key. The scheme tls:// asks for encryption.
 //
 // A server that cannot be reached is tried until ctx ends; one that refuses the credentials, or whose stream does not fit
@@ -102,8 +102,8 @@ func connectOptions(c Config) ([]nats.Option, error) {
 		nats.ReconnectBufSize(-1), // what cannot be sent now is the relay's to keep
 		nats.PingInterval(pingInterval),
 		nats.MaxPingsOutstanding(pingsOutstanding),
-		nats.FlusherTimeout(c.AckWait), // a write that blocks holds up every call
-		nats.SkipSubjectValidation(),   // Subject makes valid ones only
+		nats.FlusherTimeout(c.PublishTimeout), // a write that blocks holds up every call
+		nats.SkipSubjectValidation(),          // Subject makes valid ones only
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				log.Warn("NATS connection lost", "error", err)
@@ -163,8 +163,8 @@ func (c *Config) settings() map[string]func(v string) error {
 	return map[string]func(v string) error{
 		"stream": text(&c.Stream), "prefix": text(&c.Prefix), "name": text(&c.Name),
 		"subjects": list(&c.Subjects), "check_only": boolean(&c.CheckOnly),
-		"replicas": number(&c.Replicas), "window": number(&c.Window),
-		"dedupe_window": duration(&c.DedupeWindow), "max_age": duration(&c.MaxAge), "ack_wait": duration(&c.AckWait),
+		"replicas": number(&c.Replicas), "max_in_flight": number(&c.MaxInFlight),
+		"dedupe_window": duration(&c.DedupeWindow), "max_age": duration(&c.MaxAge), "publish_timeout": duration(&c.PublishTimeout),
 		"creds": text(&c.CredentialsFile), "nkey": text(&c.NKeySeedFile), "token": text(&c.Token),
 		"user": text(&c.User), "password": text(&c.Password),
 		"ca": text(&c.CAFile), "cert": text(&c.CertFile), "key": text(&c.KeyFile),

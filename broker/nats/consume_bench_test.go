@@ -19,7 +19,7 @@ func BenchmarkConsume(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer p.Close()
-			cfg.Stream, cfg.Group = "BENCH", "g"
+			cfg.Stream, cfg.Durable = "BENCH", "g"
 			sub, err := openSubscriber(b, "nats://"+s.address(), cfg).Subscribe(b.Context())
 			if err != nil {
 				b.Fatal(err)

@@ -23,17 +23,17 @@ type groupConsumer struct {
 // prepareConsumer finds or creates stream and consumer. Its error names everything about an existing consumer that does not
 // fit; one made by Unavailable says that nobody answers.
 func (s *Subscriber) prepareConsumer(ctx context.Context) (groupConsumer, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.AckWait)
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.PublishTimeout)
 	defer cancel()
 	stream, err := findStream(ctx, s.js, s.cfg.Config)
 	if err != nil {
 		return groupConsumer{}, s.consumerError(ctx, err)
 	}
-	consumer, err := stream.Consumer(ctx, s.cfg.Group)
+	consumer, err := stream.Consumer(ctx, s.cfg.Durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		if s.cfg.CheckOnly {
 			return groupConsumer{}, fmt.Errorf("nats: stream %s has no consumer %s and it is not to be created (CheckOnly): %s",
-				s.cfg.Stream, s.cfg.Group, s.addConsumerCommand())
+				s.cfg.Stream, s.cfg.Durable, s.addConsumerCommand())
 		}
 		consumer, err = s.createConsumer(ctx, stream)
 	}
@@ -48,13 +48,13 @@ func (s *Subscriber) prepareConsumer(ctx context.Context) (groupConsumer, error)
 // createConsumer is safe to be run by many processes at once.
 func (s *Subscriber) createConsumer(ctx context.Context, stream jetstream.Stream) (jetstream.Consumer, error) {
 	cfg := jetstream.ConsumerConfig{
-		Durable:       s.cfg.Group,
+		Durable:       s.cfg.Durable,
 		Description:   "Messages consumed with Postrider",
 		DeliverPolicy: jetstream.DeliverAllPolicy,
 		AckPolicy:     jetstream.AckExplicitPolicy,
-		AckWait:       s.cfg.AckWithin,
+		AckWait:       s.cfg.AckWait,
 		MaxDeliver:    -1,
-		MaxAckPending: s.cfg.MaxUnsettled,
+		MaxAckPending: s.cfg.MaxAckPending,
 	}
 	if filters := s.cfg.filters(); len(filters) == 1 {
 		cfg.FilterSubject = filters[0]
@@ -63,7 +63,7 @@ func (s *Subscriber) createConsumer(ctx context.Context, stream jetstream.Stream
 	}
 	consumer, err := stream.CreateConsumer(ctx, cfg)
 	if errors.Is(err, jetstream.ErrConsumerExists) {
-		return stream.Consumer(ctx, s.cfg.Group)
+		return stream.Consumer(ctx, s.cfg.Durable)
 	}
 	return consumer, err
 }
@@ -72,13 +72,13 @@ func (s *Subscriber) createConsumer(ctx context.Context, stream jetstream.Stream
 func (s *Subscriber) checkConsumer(got jetstream.ConsumerConfig) error {
 	var faults []error
 	fault := func(advice, format string, args ...any) {
-		text := fmt.Sprintf("nats: consumer %s of stream %s "+format, append([]any{s.cfg.Group, s.cfg.Stream}, args...)...)
+		text := fmt.Sprintf("nats: consumer %s of stream %s "+format, append([]any{s.cfg.Durable, s.cfg.Stream}, args...)...)
 		faults = append(faults, errors.New(text+"; "+advice))
 	}
 	edit := func(flag string) string {
-		return fmt.Sprintf("run: nats consumer edit %s %s %s", s.cfg.Stream, s.cfg.Group, flag)
+		return fmt.Sprintf("run: nats consumer edit %s %s %s", s.cfg.Stream, s.cfg.Durable, flag)
 	}
-	const another = "name another group, or delete it (what it has consumed comes again)"
+	const another = "name another durable consumer, or delete it (what it has consumed comes again)"
 	if got.DeliverSubject != "" {
 		fault(another, "is a push consumer (deliver subject %s)", got.DeliverSubject)
 	}
@@ -100,16 +100,16 @@ func (s *Subscriber) checkConsumer(got jetstream.ConsumerConfig) error {
 	if got.MaxRequestBatch > 0 || got.MaxRequestExpires > 0 {
 		fault(another, "limits pull requests (max batch %d, max expires %s)", got.MaxRequestBatch, got.MaxRequestExpires)
 	}
-	if got.AckWait != s.cfg.AckWithin {
-		fault(edit("--wait="+s.cfg.AckWithin.String())+", or set AckWithin to it", "waits %s for a settlement (ack wait); %s are asked for",
-			got.AckWait, s.cfg.AckWithin)
+	if got.AckWait != s.cfg.AckWait {
+		fault(edit("--wait="+s.cfg.AckWait.String())+", or set AckWait to it", "waits %s for a settlement (ack wait); %s are asked for",
+			got.AckWait, s.cfg.AckWait)
 	}
-	if got.MaxAckPending != s.cfg.MaxUnsettled {
-		fault(edit(fmt.Sprintf("--max-pending=%d", s.cfg.MaxUnsettled))+", or set MaxUnsettled to it",
-			"lets %d messages be unsettled (max ack pending); %d are asked for", got.MaxAckPending, s.cfg.MaxUnsettled)
+	if got.MaxAckPending != s.cfg.MaxAckPending {
+		fault(edit(fmt.Sprintf("--max-pending=%d", s.cfg.MaxAckPending))+", or set MaxAckPending to it",
+			"lets %d messages be unsettled (max ack pending); %d are asked for", got.MaxAckPending, s.cfg.MaxAckPending)
 	}
 	if has, want := filtersOf(got), slices.Sorted(slices.Values(s.cfg.filters())); !slices.Equal(has, want) {
-		fault(edit("--filter="+strings.Join(want, " --filter="))+", or name another group", "reads %s (filter subjects); %s is asked for",
+		fault(edit("--filter="+strings.Join(want, " --filter="))+", or name another durable consumer", "reads %s (filter subjects); %s is asked for",
 			orEverything(has), orEverything(want))
 	}
 	return errors.Join(faults...)
@@ -132,7 +132,7 @@ func orEverything(filters []string) string {
 
 // consumerError says what to do about a stream or consumer that can be neither read nor created.
 func (s *Subscriber) consumerError(ctx context.Context, err error) error {
-	doing := fmt.Sprintf("nats: prepare consumer %s of stream %s", s.cfg.Group, s.cfg.Stream)
+	doing := fmt.Sprintf("nats: prepare consumer %s of stream %s", s.cfg.Durable, s.cfg.Stream)
 	switch {
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("%s: %w", doing, err)
@@ -158,5 +158,5 @@ func (s *Subscriber) addConsumerCommand() string {
 		filters[i] = "--filter=" + filter
 	}
 	return fmt.Sprintf("run: nats consumer add %s %s --pull --deliver=all --ack=explicit --wait=%s --max-pending=%d --max-deliver=-1 %s --defaults",
-		s.cfg.Stream, s.cfg.Group, s.cfg.AckWithin, s.cfg.MaxUnsettled, strings.Join(filters, " "))
+		s.cfg.Stream, s.cfg.Durable, s.cfg.AckWait, s.cfg.MaxAckPending, strings.Join(filters, " "))
 }

@@ -73,7 +73,7 @@ func (d *delivery) settle(ctx context.Context, verb []byte, forGood, confirm boo
 		}
 		return nil
 	}
-	limited, cancel := context.WithTimeout(ctx, d.sub.s.cfg.AckWait)
+	limited, cancel := context.WithTimeout(ctx, d.sub.s.cfg.PublishTimeout)
 	defer cancel()
 	if _, err := conn.RequestWithContext(limited, d.reply, verb); err != nil {
 		if ctx.Err() != nil {

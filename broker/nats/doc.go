@@ -38,7 +38,7 @@
 //
 //   - The connection breaks: every message of the calls under way that is not known to be stored fails with
 //     postrider.Unavailable. So do calls without a connection. The connection is made again for ever.
-//   - No answer within Config.AckWait: Unavailable if nothing was answered in that time; else a batch is asked about again, one
+//   - No answer within Config.PublishTimeout: Unavailable if nothing was answered in that time; else a batch is asked about again, one
 //     by one, and a message that was alone has failed.
 //   - No stream takes the subject: the message fails; if the stream's subjects say that it should, the stream is without a
 //     leader and thus Unavailable. Another stream has stored it: the message fails.
@@ -52,7 +52,7 @@
 // A group is a durable pull consumer. Each Subscription has its own NATS subscription and asks with one pull request at a
 // time for what Receive wants, so that little waits unseen while the server counts the time to its settlement.
 //
-// The server delivers a message again when it was not settled within SubscriberConfig.AckWithin, behind whatever it has
+// The server delivers a message again when it was not settled within SubscriberConfig.AckWait, behind whatever it has
 // delivered meanwhile; so order holds only if there is nothing else, that is with one unsettled message at a time
 // (SubscriberConfig.Ordered). A process counts the same time from when the message arrived, with Ordered from when it asked
 // for it, or from before it asked for more, and loses the right to work on it after nine tenths, so that it stops before

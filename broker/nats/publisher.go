@@ -91,7 +91,7 @@ func New(ctx context.Context, conn *nats.Conn, cfg Config) (*Publisher, error) {
 		stream:   stream,
 		caps:     capabilities(conn.MaxPayload(), stream),
 		inbox:    conn.NewInbox(),
-		window:   make(chan struct{}, cfg.Window),
+		window:   make(chan struct{}, cfg.MaxInFlight),
 		batchID:  rand.Text(),
 		ackBegin: fmt.Appendf(nil, `{"stream":%q,`, stream.Name),
 		began:    time.Now(),
@@ -194,7 +194,7 @@ func (p *Publisher) dispatch(m *nats.Msg) {
 	if err != nil {
 		return
 	}
-	// Not later than what w notes of it: a batch that has been silent for AckWait asks whether the publisher has been, too.
+	// Not later than what w notes of it: a batch that has been silent for PublishTimeout asks whether the publisher has been, too.
 	now := time.Since(p.began)
 	p.mu.Lock()
 	w := p.waiters[number]
@@ -235,13 +235,13 @@ func (p *Publisher) watch() {
 	}
 }
 
-// silent says whether no acknowledgement, of whatever call, has come for Config.AckWait.
+// silent says whether no acknowledgement, of whatever call, has come for Config.PublishTimeout.
 func (p *Publisher) silent() bool {
-	return time.Since(p.began)-time.Duration(p.answered.Load()) >= p.cfg.AckWait
+	return time.Since(p.began)-time.Duration(p.answered.Load()) >= p.cfg.PublishTimeout
 }
 
 // Close lets the calls under way send nothing more and waits for what they have sent to be acknowledged, at most for
-// Config.AckWait; what was not sent fails with Unavailable and ErrClosed, and so does every later call. A connection that
+// Config.PublishTimeout; what was not sent fails with Unavailable and ErrClosed, and so does every later call. A connection that
 // Open made is closed.
 func (p *Publisher) Close() error {
 	p.mu.Lock()

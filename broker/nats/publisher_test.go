@@ -84,7 +84,7 @@ func TestStreamFull(t *testing.T) {
 			case i == 5:
 				wantOutcome(t, err, postrider.BrokerUnavailable, "the stream is full", "raise --max-msgs")
 			case i > 5:
-				wantOutcome(t, err, postrider.BrokerUnavailable, postrider.ErrBehind.Error())
+				wantOutcome(t, err, postrider.BrokerUnavailable, postrider.ErrPredecessorFailed.Error())
 			}
 		}
 		if err := stream.Purge(t.Context()); err != nil {
@@ -115,7 +115,7 @@ func TestSubjectFull(t *testing.T) {
 			t.Errorf("errors = %v, want none for the first of each subject", errs)
 		}
 		wantOutcome(t, errs[1], postrider.Retried, "--max-msgs-per-subject")
-		wantOutcome(t, errs[2], postrider.Retried, postrider.ErrBehind.Error())
+		wantOutcome(t, errs[2], postrider.Retried, postrider.ErrPredecessorFailed.Error())
 	})
 }
 
@@ -154,7 +154,7 @@ func TestHeadersTooLarge(t *testing.T) {
 		msgs[0].Headers = map[string]string{"Ü": strings.Repeat("ü", 12_000)} // six times as large when percent-encoded
 		errs := p.Publish(t.Context(), msgs)
 		wantOutcome(t, errs[0], postrider.DeadLettered, "headers take")
-		wantOutcome(t, errs[1], postrider.Retried, postrider.ErrBehind.Error())
+		wantOutcome(t, errs[1], postrider.Retried, postrider.ErrPredecessorFailed.Error())
 		if errs := p.Publish(t.Context(), msgs[1:]); errs != nil {
 			t.Error(errs[0])
 		}
@@ -235,7 +235,7 @@ func TestAnotherStream(t *testing.T) {
 		errs := p.Publish(t.Context(), msgs)
 		wantOutcome(t, errs[1], postrider.Retried, "another stream than ORDERS takes subject invoices")
 		for _, i := range []int{2, 3} {
-			wantOutcome(t, errs[i], postrider.Retried, postrider.ErrBehind.Error())
+			wantOutcome(t, errs[i], postrider.Retried, postrider.ErrPredecessorFailed.Error())
 		}
 		if errs[0] != nil || errs[4] != nil {
 			t.Errorf("errors = %v, want none for the first and the last", errs)
@@ -301,7 +301,7 @@ func TestStrangerAnswers(t *testing.T) {
 		if got := arrived(t, s.address(), "ORDERS", "orders"); len(got) != 100 {
 			t.Errorf("%d messages arrived of 100", len(got))
 		}
-		hasty := open(t, url, natsbroker.Config{AckWait: 300 * time.Millisecond})
+		hasty := open(t, url, natsbroker.Config{PublishTimeout: 300 * time.Millisecond})
 		for _, err := range hasty.Publish(t.Context(), numbered("invoices", "", 2)) {
 			wantOutcome(t, err, postrider.Retried, "no stream takes subject ORDERS.invoices")
 		}
@@ -364,7 +364,7 @@ func TestNotAllowed(t *testing.T) {
 		})
 		url := "nats://shop:secret@" + s.address()
 		createStream(t, url, "ORDERS", batches)
-		p := open(t, url+"?stream=ORDERS", natsbroker.Config{AckWait: 3 * time.Second})
+		p := open(t, url+"?stream=ORDERS", natsbroker.Config{PublishTimeout: 3 * time.Second})
 		open, secret := numbered("open", "b", 9), numbered("secret.plan", "a", 6)
 		for name, msgs := range map[string][]*postrider.Message{
 			"first": {secret[0], secret[1], open[0], open[1], open[2]},
@@ -378,7 +378,7 @@ func TestNotAllowed(t *testing.T) {
 				case m.Key == "b" && errs[i] != nil:
 					t.Errorf("%s: message %s, which is allowed: %v", name, m.ID, errs[i])
 				case m.Key == "a" && behind:
-					wantOutcome(t, errs[i], postrider.Retried, postrider.ErrBehind.Error())
+					wantOutcome(t, errs[i], postrider.Retried, postrider.ErrPredecessorFailed.Error())
 				case m.Key == "a":
 					wantOutcome(t, errs[i], postrider.Retried, "may not publish to subject ORDERS.secret.plan")
 					behind = true
@@ -414,7 +414,7 @@ func TestInFlight(t *testing.T) {
 			if tt.batches {
 				stream = "BATCHES"
 			}
-			p, err := natsbroker.New(t.Context(), conn, natsbroker.Config{Stream: stream, Window: 8, AckWait: 200 * time.Millisecond})
+			p, err := natsbroker.New(t.Context(), conn, natsbroker.Config{Stream: stream, MaxInFlight: 8, PublishTimeout: 200 * time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -439,7 +439,7 @@ func TestWindowIsGivenBack(t *testing.T) {
 		s := startEmbedded(t, nil)
 		createStream(t, s.address(), "ORDERS", batches)
 		faults := newProxy(t, s.address())
-		p := open(t, faults.url()+"?stream=ORDERS&window=3&ack_wait=300ms", natsbroker.Config{})
+		p := open(t, faults.url()+"?stream=ORDERS&max_in_flight=3&publish_timeout=300ms", natsbroker.Config{})
 		for i := range 5 {
 			msgs := numbered(fmt.Sprintf("orders.%d", i), "", 9)
 			faults.mark(faults.loseAck, 1)(msgs[0].ID, msgs[4].ID, msgs[8].ID)
@@ -491,7 +491,7 @@ func TestLameDuck(t *testing.T) {
 	s := startEmbedded(t, func(o *server.Options) {
 		o.LameDuckDuration, o.LameDuckGracePeriod = 200*time.Millisecond, 10*time.Millisecond
 	})
-	p := open(t, "nats://"+s.address()+"?stream=ORDERS&ack_wait=1s", natsbroker.Config{
+	p := open(t, "nats://"+s.address()+"?stream=ORDERS&publish_timeout=1s", natsbroker.Config{
 		Options: []nats.Option{nats.CustomReconnectDelay(func(int) time.Duration { return 10 * time.Millisecond })},
 	})
 	restarted := make(chan struct{})

@@ -41,7 +41,7 @@ func (c *call) oneByOne(ctx context.Context) {
 		return
 	}
 	defer c.p.forget(c.single.number)
-	c.single.timer = time.NewTimer(c.p.cfg.AckWait)
+	c.single.timer = time.NewTimer(c.p.cfg.PublishTimeout)
 	defer c.single.timer.Stop()
 	closing := c.p.closing
 	for next := -1; ; {
@@ -135,7 +135,7 @@ func (c *call) send(i int) {
 		s := &c.single
 		s.pending = append(s.pending, sentAt{int32(i), time.Now()})
 		if len(s.pending) == 1 {
-			s.timer.Reset(c.p.cfg.AckWait)
+			s.timer.Reset(c.p.cfg.PublishTimeout)
 		}
 		msg.Reply = c.encoder.singleReply(s.number, i)
 		err = c.p.conn.PublishMsg(msg)
@@ -178,13 +178,13 @@ func (c *call) answer(rest string, m *nats.Msg) (known bool) {
 	return true
 }
 
-// expire fails the messages that have waited for their acknowledgement for AckWait, and sets the timer for the next one.
+// expire fails the messages that have waited for their acknowledgement for PublishTimeout, and sets the timer for the next one.
 func (c *call) expire() {
 	s := &c.single
 	for len(s.pending) > 0 {
 		first := s.pending[0]
 		if !c.isDone(int(first.index)) {
-			left := c.p.cfg.AckWait - time.Since(first.at)
+			left := c.p.cfg.PublishTimeout - time.Since(first.at)
 			if left > 0 {
 				s.timer.Reset(left)
 				return

@@ -18,30 +18,30 @@ import (
 
 // The defaults of SubscriberConfig.
 const (
-	DefaultMaxUnsettled = 1024
-	DefaultAckWithin    = 30 * time.Second
+	DefaultMaxAckPending = 1024
+	DefaultAckWait       = 30 * time.Second
 )
 
-// SubscriberConfig configures a Subscriber. Config.Stream and Group are required; the zero value of every other field means
+// SubscriberConfig configures a Subscriber. Config.Stream and Durable are required; the zero value of every other field means
 // its default.
 type SubscriberConfig struct {
 	// Config names the stream and says how to connect. A stream that does not exist is created as a Publisher would do it,
-	// unless CheckOnly; of one that exists nothing is demanded. AckWait bounds the wait for the confirmation of a settlement
+	// unless CheckOnly; of one that exists nothing is demanded. PublishTimeout bounds the wait for the confirmation of a settlement
 	// and for answers about stream and consumer. Window has no meaning.
 	Config
-	// Group names the processes that share the work. It is the name of their durable consumer in the stream.
-	Group string
+	// Durable names the processes that share the work. It is the name of their durable consumer in the stream.
+	Durable string
 	// Topics are what the group reads, without wildcards. Default: everything under Prefix.
 	Topics []string
 	// Ordered has the group work on one message at a time, over all its processes: that is the only way in which JetStream
 	// keeps the order of messages when one is delivered again. Default: messages that come again come out of order.
 	Ordered bool
-	// MaxUnsettled is how many messages the group may have unsettled at a time, over all its processes. Default: 1,024;
+	// MaxAckPending is how many messages the group may have unsettled at a time, over all its processes. Default: 1,024;
 	// 1 when Ordered.
-	MaxUnsettled int
-	// AckWithin is how long the server waits for a settlement before it delivers again: 1 s or more. A process that dies
+	MaxAckPending int
+	// AckWait is how long the server waits for a settlement before it delivers again: 1 s or more. A process that dies
 	// holds up what it had for that long. Default: 30 s.
-	AckWithin time.Duration
+	AckWait time.Duration
 	// ConfirmAcks makes Ack and Reject wait until the server says that it has noted them. Default: they are sent; one that is
 	// lost with its connection makes the message come again.
 	ConfirmAcks bool
@@ -51,10 +51,10 @@ func (c SubscriberConfig) withDefaults() SubscriberConfig {
 	c.Config = c.Config.withDefaults()
 	c.Topics = slices.Clone(c.Topics)
 	if c.Ordered {
-		c.MaxUnsettled = cmp.Or(c.MaxUnsettled, 1)
+		c.MaxAckPending = cmp.Or(c.MaxAckPending, 1)
 	}
-	c.MaxUnsettled = cmp.Or(c.MaxUnsettled, DefaultMaxUnsettled)
-	c.AckWithin = cmp.Or(c.AckWithin, DefaultAckWithin)
+	c.MaxAckPending = cmp.Or(c.MaxAckPending, DefaultMaxAckPending)
+	c.AckWait = cmp.Or(c.AckWait, DefaultAckWait)
 	return c
 }
 
@@ -64,22 +64,22 @@ func (c SubscriberConfig) validate() error {
 	fault := func(format string, args ...any) {
 		faults = append(faults, fmt.Errorf("nats: "+format, args...))
 	}
-	if c.Group == "" {
-		fault("no group is named; set Group, or ?group=NAME in the URL")
-	} else if strings.ContainsAny(c.Group, " .*>/\\\t\r\n") {
-		fault("group %q: a name has no space, dot, slash, * or >", c.Group)
+	if c.Durable == "" {
+		fault("no durable consumer is named; set Durable, or ?durable=NAME in the URL")
+	} else if strings.ContainsAny(c.Durable, " .*>/\\\t\r\n") {
+		fault("durable %q: a name has no space, dot, slash, * or >", c.Durable)
 	}
 	if slices.Contains(c.Topics, "") {
 		fault("a topic is empty; leave Topics out to read everything under the prefix")
 	}
-	if c.Ordered && c.MaxUnsettled != 1 {
-		fault("%d unsettled messages in order; a group that is to keep the order has 1", c.MaxUnsettled)
+	if c.Ordered && c.MaxAckPending != 1 {
+		fault("%d unsettled messages in order; a group that is to keep the order has 1", c.MaxAckPending)
 	}
-	if c.MaxUnsettled < 1 {
-		fault("%d unsettled messages; give 1 or more", c.MaxUnsettled)
+	if c.MaxAckPending < 1 {
+		fault("%d unsettled messages; give 1 or more", c.MaxAckPending)
 	}
-	if c.AckWithin < time.Second {
-		fault("settlement is to come within %s; give 1s or more", c.AckWithin)
+	if c.AckWait < time.Second {
+		fault("settlement is to come within %s; give 1s or more", c.AckWait)
 	}
 	return errors.Join(faults...)
 }
@@ -112,7 +112,7 @@ type Subscriber struct {
 var _ postrider.Subscriber = (*Subscriber)(nil)
 
 // OpenSubscriber connects as Open does and returns a Subscriber that closes the connection with itself. The URL may carry
-// the options of Open, and besides group, topics (separated by commas), ordered, max_unsettled, ack_within and confirm_acks.
+// the options of Open, and besides durable, topics (separated by commas), ordered, max_ack_pending, ack_wait and confirm_acks.
 func OpenSubscriber(ctx context.Context, address string, cfg SubscriberConfig) (*Subscriber, error) {
 	servers, cfg, err := ParseSubscriberURL(address, cfg)
 	if err != nil {
@@ -156,7 +156,7 @@ func NewSubscriber(ctx context.Context, conn *nats.Conn, cfg SubscriberConfig) (
 		return nil, err
 	}
 	s.caps = postrider.SubscriberCapabilities{
-		Ordered: cfg.Ordered, Positions: true, RedeliveryWindow: stream.CachedInfo().Config.MaxAge, AckWithin: cfg.AckWithin,
+		Ordered: cfg.Ordered, Positions: true, RedeliveryWindow: stream.CachedInfo().Config.MaxAge, AckWait: cfg.AckWait,
 		NackDelay: true,
 	}
 	return s, nil
@@ -190,11 +190,11 @@ func (s *Subscriber) Subscribe(ctx context.Context) (postrider.Subscription, err
 // ParseSubscriberURL is ParseURL for OpenSubscriber.
 func ParseSubscriberURL(address string, cfg SubscriberConfig) (string, SubscriberConfig, error) {
 	settings := cfg.Config.settings()
-	settings["group"] = text(&cfg.Group)
+	settings["durable"] = text(&cfg.Durable)
 	settings["topics"] = list(&cfg.Topics)
 	settings["ordered"] = boolean(&cfg.Ordered)
-	settings["max_unsettled"] = number(&cfg.MaxUnsettled)
-	settings["ack_within"] = duration(&cfg.AckWithin)
+	settings["max_ack_pending"] = number(&cfg.MaxAckPending)
+	settings["ack_wait"] = duration(&cfg.AckWait)
 	settings["confirm_acks"] = boolean(&cfg.ConfirmAcks)
 	servers, err := parseURL(address, settings)
 	return servers, cfg, err

@@ -38,16 +38,16 @@ func TestSubscriberConformanceOrdered(t *testing.T) {
 func subscriberEnv(t *testing.T, s natsServer, cfg natsbroker.SubscriberConfig) brokertest.SubscriberEnv {
 	const topic = "orders.placed"
 	quick := []nats.Option{nats.CustomReconnectDelay(func(int) time.Duration { return 10 * time.Millisecond })}
-	cfg.Stream, cfg.Topics, cfg.AckWithin = "ORDERS", []string{topic}, 2*time.Second
-	cfg.AckWait, cfg.Options = 3*time.Second, quick
-	p := open(t, "nats://"+s.address(), natsbroker.Config{Stream: "ORDERS", AckWait: 15 * time.Second, Options: quick})
+	cfg.Stream, cfg.Topics, cfg.AckWait = "ORDERS", []string{topic}, 2*time.Second
+	cfg.PublishTimeout, cfg.Options = 3*time.Second, quick
+	p := open(t, "nats://"+s.address(), natsbroker.Config{Stream: "ORDERS", PublishTimeout: 15 * time.Second, Options: quick})
 	return brokertest.SubscriberEnv{
 		Topic:     topic,
 		Publisher: p,
 		Member: func(t testing.TB, group string) brokertest.Member {
 			faults := newProxy(t, s.address())
 			c := cfg
-			c.Group = group
+			c.Durable = group
 			return brokertest.Member{Subscriber: openSubscriber(t, faults.url(), c), Cut: faults.Sever, Restore: faults.Restore}
 		},
 		Poison: func(t testing.TB, _ string) []byte {

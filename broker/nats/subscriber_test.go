@@ -46,40 +46,40 @@ func receive(t *testing.T, sub postrider.Subscription, n int) []*postrider.Deliv
 
 func TestParseSubscriberURL(t *testing.T) {
 	t.Parallel()
-	servers, cfg, err := natsbroker.ParseSubscriberURL("nats://a:4222?stream=ORDERS&group=view&topics=a,b&ordered=true&max_unsettled=1"+
-		"&ack_within=10s&confirm_acks=true&ack_wait=2s", natsbroker.SubscriberConfig{})
+	servers, cfg, err := natsbroker.ParseSubscriberURL("nats://a:4222?stream=ORDERS&durable=view&topics=a,b&ordered=true&max_ack_pending=1"+
+		"&ack_wait=10s&confirm_acks=true&publish_timeout=2s", natsbroker.SubscriberConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := natsbroker.SubscriberConfig{
-		Config: natsbroker.Config{Stream: "ORDERS", AckWait: 2 * time.Second}, Group: "view", Topics: []string{"a", "b"}, Ordered: true,
-		MaxUnsettled: 1, AckWithin: 10 * time.Second, ConfirmAcks: true,
+		Config: natsbroker.Config{Stream: "ORDERS", PublishTimeout: 2 * time.Second}, Durable: "view", Topics: []string{"a", "b"}, Ordered: true,
+		MaxAckPending: 1, AckWait: 10 * time.Second, ConfirmAcks: true,
 	}
 	if servers != "nats://a:4222" || !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got %s and %+v, want %+v", servers, cfg, want)
 	}
-	_, _, err = natsbroker.ParseURL("nats://a?group=view", natsbroker.Config{})
-	wantError(t, err, `unknown URL option "group"`)
-	_, _, err = natsbroker.ParseSubscriberURL("nats://a?ordered=perhaps&gruop=x", natsbroker.SubscriberConfig{})
-	wantError(t, err, `ordered: "perhaps" is neither true nor false`, `unknown URL option "gruop"`, "known are ack_wait, ack_within,")
+	_, _, err = natsbroker.ParseURL("nats://a?durable=view", natsbroker.Config{})
+	wantError(t, err, `unknown URL option "durable"`)
+	_, _, err = natsbroker.ParseSubscriberURL("nats://a?ordered=perhaps&durible=x", natsbroker.SubscriberConfig{})
+	wantError(t, err, `ordered: "perhaps" is neither true nor false`, `unknown URL option "durible"`, "known are ack_wait, ca,")
 }
 
 // TestSubscriberConfigFaults checks that every fault is named at once.
 func TestSubscriberConfigFaults(t *testing.T) {
 	t.Parallel()
 	_, err := natsbroker.OpenSubscriber(t.Context(), "nats://127.0.0.1:1", natsbroker.SubscriberConfig{
-		Topics: []string{""}, Ordered: true, MaxUnsettled: 7, AckWithin: time.Millisecond,
+		Topics: []string{""}, Ordered: true, MaxAckPending: 7, AckWait: time.Millisecond,
 	})
-	wantError(t, err, "no stream is named", "no group is named", "a topic is empty", "7 unsettled messages in order", "within 1ms")
-	_, err = natsbroker.OpenSubscriber(t.Context(), "nats://127.0.0.1:1", natsbroker.SubscriberConfig{Group: "a b", MaxUnsettled: -1})
-	wantError(t, err, `group "a b"`, "-1 unsettled messages")
+	wantError(t, err, "no stream is named", "no durable consumer is named", "a topic is empty", "7 unsettled messages in order", "within 1ms")
+	_, err = natsbroker.OpenSubscriber(t.Context(), "nats://127.0.0.1:1", natsbroker.SubscriberConfig{Durable: "a b", MaxAckPending: -1})
+	wantError(t, err, `durable "a b"`, "-1 unsettled messages")
 }
 
 // TestConsumerCreated checks what the server is asked for, and that a second member finds it.
 func TestConsumerCreated(t *testing.T) {
 	t.Parallel()
 	s := startEmbedded(t, nil)
-	url := "nats://" + s.address() + "?stream=ORDERS&group=view&topics=placed,paid&ack_within=7s"
+	url := "nats://" + s.address() + "?stream=ORDERS&durable=view&topics=placed,paid&ack_wait=7s"
 	for range 2 {
 		subscribe(t, url, natsbroker.SubscriberConfig{})
 	}
@@ -90,7 +90,7 @@ func TestConsumerCreated(t *testing.T) {
 	}
 	got := consumer.CachedInfo().Config
 	if got.Durable != "view" || got.AckPolicy != jetstream.AckExplicitPolicy || got.AckWait != 7*time.Second || got.MaxDeliver != -1 ||
-		got.MaxAckPending != natsbroker.DefaultMaxUnsettled || got.DeliverPolicy != jetstream.DeliverAllPolicy ||
+		got.MaxAckPending != natsbroker.DefaultMaxAckPending || got.DeliverPolicy != jetstream.DeliverAllPolicy ||
 		!reflect.DeepEqual(got.FilterSubjects, []string{"ORDERS.placed", "ORDERS.paid"}) {
 		t.Errorf("consumer is %+v", got)
 	}
@@ -124,12 +124,12 @@ func TestConsumerDoesNotFit(t *testing.T) {
 		}
 		wantError(t, err, parts...)
 	}
-	refused(natsbroker.SubscriberConfig{Group: "view", Ordered: true}, "has ack policy", "name another group",
+	refused(natsbroker.SubscriberConfig{Durable: "view", Ordered: true}, "has ack policy", "name another durable consumer",
 		"gives messages up after 5 deliveries", "nats consumer edit ORDERS view --max-deliver=-1", "has a backoff",
 		"waits 1s for a settlement (ack wait); 30s are asked for; run: nats consumer edit ORDERS view --wait=30s",
 		"nats consumer edit ORDERS view --max-pending=1", "reads ORDERS.paid (filter subjects); ORDERS.> is asked for", "headers without payloads",
 		"limits pull requests (max batch 10, max expires 0s)")
-	refused(natsbroker.SubscriberConfig{Group: "absent", Config: natsbroker.Config{CheckOnly: true}}, "stream ORDERS has no consumer absent",
+	refused(natsbroker.SubscriberConfig{Durable: "absent", Config: natsbroker.Config{CheckOnly: true}}, "stream ORDERS has no consumer absent",
 		"nats consumer add ORDERS absent --pull --deliver=all --ack=explicit --wait=30s --max-pending=1024 --max-deliver=-1 --filter=ORDERS.>")
 }
 
@@ -138,7 +138,7 @@ func TestConsumerDeleted(t *testing.T) {
 	t.Parallel()
 	s := startEmbedded(t, nil)
 	url := "nats://" + s.address() + "?stream=ORDERS"
-	sub := subscribe(t, url+"&group=view", natsbroker.SubscriberConfig{})
+	sub := subscribe(t, url+"&durable=view", natsbroker.SubscriberConfig{})
 	p := open(t, url, natsbroker.Config{})
 	_, js := connect(t, s.address())
 	remove := func() {
@@ -177,7 +177,7 @@ func TestOrderedDeliveryHeldUp(t *testing.T) {
 	t.Parallel()
 	s := startEmbedded(t, nil)
 	link := newProxy(t, s.address())
-	const query = "?stream=ORDERS&group=view&ordered=true&ack_within=3s"
+	const query = "?stream=ORDERS&durable=view&ordered=true&ack_wait=3s"
 	p := open(t, "nats://"+s.address()+"?stream=ORDERS", natsbroker.Config{})
 	first := subscribe(t, link.url()+query, natsbroker.SubscriberConfig{})
 	other := subscribe(t, "nats://"+s.address()+query, natsbroker.SubscriberConfig{})
@@ -221,7 +221,7 @@ func TestOrderedDeliveryHeldUp(t *testing.T) {
 func TestForeignEvent(t *testing.T) {
 	t.Parallel()
 	s := startEmbedded(t, nil)
-	sub := subscribe(t, "nats://"+s.address()+"?stream=ORDERS&group=view", natsbroker.SubscriberConfig{})
+	sub := subscribe(t, "nats://"+s.address()+"?stream=ORDERS&durable=view", natsbroker.SubscriberConfig{})
 	conn, _ := connect(t, s.address())
 	if err := conn.PublishMsg(&nats.Msg{Subject: "ORDERS.two%20words", Data: []byte("{}"), Header: nats.Header{
 		"ce-specversion": {"1.0"}, "ce-id": {"1"}, "ce-type": {"placed"}, "ce-source": {"/else"},
@@ -243,7 +243,7 @@ func TestReadsMirror(t *testing.T) {
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "COPY", Mirror: &jetstream.StreamSource{Name: "ORDERS"}}); err != nil {
 		t.Fatal(err)
 	}
-	sub := subscribe(t, "nats://"+s.address()+"?stream=COPY&prefix=ORDERS.&group=view", natsbroker.SubscriberConfig{})
+	sub := subscribe(t, "nats://"+s.address()+"?stream=COPY&prefix=ORDERS.&durable=view", natsbroker.SubscriberConfig{})
 	if errs := p.Publish(t.Context(), numbered("placed", "a", 1)); errs != nil {
 		t.Fatal(errs)
 	}
@@ -268,7 +268,7 @@ func TestReaderRights(t *testing.T) {
 		o.Users = []*server.User{{Username: "admin", Password: "a"}, {Username: "reader", Password: "r", Permissions: rights}}
 	})
 	for _, topics := range []string{"placed", "placed,paid"} {
-		url := "nats://reader:r@" + s.address() + "?stream=ORDERS&group=billing&confirm_acks=true&topics=" + topics
+		url := "nats://reader:r@" + s.address() + "?stream=ORDERS&durable=billing&confirm_acks=true&topics=" + topics
 		sub := subscribe(t, url, natsbroker.SubscriberConfig{})
 		p := open(t, "nats://admin:a@"+s.address()+"?stream=ORDERS", natsbroker.Config{})
 		if errs := p.Publish(t.Context(), numbered("placed", topics, 1)); errs != nil {

@@ -144,9 +144,9 @@ func (s *subscription) answered(status, description string) {
 		s.tell()
 	case status == "503":
 		s.endRequest(fmt.Errorf("read from NATS: nobody answers for consumer %s of stream %s; it is deleted, or its server is away",
-			s.s.cfg.Group, s.s.cfg.Stream))
+			s.s.cfg.Durable, s.s.cfg.Stream))
 	default:
-		s.endRequest(fmt.Errorf("read from NATS: consumer %s of stream %s: %s", s.s.cfg.Group, s.s.cfg.Stream, description))
+		s.endRequest(fmt.Errorf("read from NATS: consumer %s of stream %s: %s", s.s.cfg.Durable, s.s.cfg.Stream, description))
 	}
 }
 
@@ -198,13 +198,13 @@ func (s *subscription) take(limit int) ([]*postrider.Delivery, error) {
 
 // right is how long a message may be worked on after the server has delivered it or heard of it: less than the server waits,
 // because the way from there takes time. Where order counts, it is counted from before the server can have done either.
-func (s *subscription) right() time.Duration { return s.s.cfg.AckWithin / 10 * 9 }
+func (s *subscription) right() time.Duration { return s.s.cfg.AckWait / 10 * 9 }
 
 // expires is how long a pull request stays open at the server. Where order counts, the time until a message is there is taken
 // from the right to it.
 func (s *subscription) expires() time.Duration {
 	if s.s.cfg.Ordered {
-		return min(pullExpires, s.s.cfg.AckWithin/4)
+		return min(pullExpires, s.s.cfg.AckWait/4)
 	}
 	return pullExpires
 }
@@ -228,10 +228,10 @@ func (s *subscription) pull(ctx context.Context, limit int) error {
 		return nil
 	}
 	s.request++
-	s.open, s.asked, s.heard = min(limit, s.s.cfg.MaxUnsettled), began, time.Now()
+	s.open, s.asked, s.heard = min(limit, s.s.cfg.MaxAckPending), began, time.Now()
 	expires := s.expires()
 	request := fmt.Appendf(nil, `{"batch":%d,"expires":%d,"idle_heartbeat":%d}`, s.open, expires, min(pullHeartbeat, expires/3))
-	subject := "$JS.API.CONSUMER.MSG.NEXT." + s.s.cfg.Stream + "." + s.s.cfg.Group
+	subject := "$JS.API.CONSUMER.MSG.NEXT." + s.s.cfg.Stream + "." + s.s.cfg.Durable
 	if err := s.s.conn.PublishRequest(subject, s.replyTo(), request); err != nil {
 		s.open, s.stale = 0, true
 		return postrider.Unavailable(fmt.Errorf("read from NATS: %w", err))
@@ -260,7 +260,7 @@ func (s *subscription) renew(ctx context.Context) error {
 	}
 	if found != s.consumer {
 		s.s.log.Warn("NATS consumer was recreated; what the stream has is delivered from its beginning", "stream", s.s.cfg.Stream,
-			"consumer", s.s.cfg.Group)
+			"consumer", s.s.cfg.Durable)
 		s.consumer, s.open = found, 0
 		s.waiting = s.ofNew(s.waiting)
 		s.lose()
@@ -294,7 +294,7 @@ func (s *subscription) await(ctx context.Context) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.open > 0 && time.Since(s.heard) >= pullSilence {
-			s.endRequest(fmt.Errorf("read from NATS: no word about consumer %s of stream %s for %s", s.s.cfg.Group, s.s.cfg.Stream, pullSilence))
+			s.endRequest(fmt.Errorf("read from NATS: no word about consumer %s of stream %s for %s", s.s.cfg.Durable, s.s.cfg.Stream, pullSilence))
 		}
 	}
 	return nil
@@ -355,7 +355,7 @@ func (s *subscription) lose() []*delivery {
 
 // Close implements postrider.Subscription. What is not settled is given back, so that the server delivers it again at once.
 func (s *subscription) Close(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.s.cfg.AckWait)
+	ctx, cancel := context.WithTimeout(ctx, s.s.cfg.PublishTimeout)
 	defer cancel()
 	s.mu.Lock()
 	if s.closed {
@@ -381,7 +381,7 @@ func (s *subscription) Close(ctx context.Context) error {
 	}
 	s.waiting = nil
 	if err = cmp.Or(err, s.s.conn.FlushWithContext(ctx)); err != nil {
-		return postrider.Unavailable(fmt.Errorf("close subscription to NATS: %w; what is not settled comes again within %s", err, s.s.cfg.AckWithin))
+		return postrider.Unavailable(fmt.Errorf("close subscription to NATS: %w; what is not settled comes again within %s", err, s.s.cfg.AckWait))
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ type storedMsg struct {
 
 // VerifyPosition implements postrider.Subscriber. It asks the stream's leader; what replicas answer (direct get) may be old.
 func (s *Subscriber) VerifyPosition(ctx context.Context, at postrider.Position) (postrider.PositionState, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.AckWait)
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.PublishTimeout)
 	defer cancel()
 	state, err := s.lookAt(ctx, at)
 	if err != nil {

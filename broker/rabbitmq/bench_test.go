@@ -102,7 +102,7 @@ func publishRaw(b *testing.B, exchange string, msgs []*postrider.Message, all bo
 	}
 	waiting := make([]*amqp.DeferredConfirmation, 0, len(msgs))
 	for i, m := range msgs {
-		if i >= rabbitmqbroker.DefaultWindow && !waiting[i-rabbitmqbroker.DefaultWindow].Wait() {
+		if i >= rabbitmqbroker.DefaultMaxInFlight && !waiting[i-rabbitmqbroker.DefaultMaxInFlight].Wait() {
 			b.Fatal("not acknowledged")
 		}
 		out := amqp.Publishing{DeliveryMode: amqp.Persistent, MessageId: m.ID, ContentType: m.ContentType, Body: m.Payload}

@@ -11,8 +11,8 @@ import (
 
 // The defaults of Config.
 const (
-	DefaultWindow          = 1024
-	DefaultAckWait         = 5 * time.Second
+	DefaultMaxInFlight     = 1024
+	DefaultPublishTimeout  = 5 * time.Second
 	DefaultMaxMessageBytes = 16 << 20
 )
 
@@ -40,9 +40,9 @@ type Config struct {
 	// AllowUnroutable counts a message that no queue takes as delivered; RabbitMQ drops it. Default: it failed.
 	AllowUnroutable bool
 	// Window bounds the messages that wait for their acknowledgement, over all calls. Default: 1024.
-	Window int
-	// AckWait bounds the wait for the acknowledgement of a message. Default: 5 s.
-	AckWait time.Duration
+	MaxInFlight int
+	// PublishTimeout bounds the wait for the acknowledgement of a message. Default: 5 s.
+	PublishTimeout time.Duration
 	// MaxMessageBytes is the largest message; it must not exceed the server's max_message_size, which clients cannot see.
 	// Default: 16 MiB, as in RabbitMQ 4.
 	MaxMessageBytes int
@@ -52,8 +52,8 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.Connection = c.Connection.withDefaults()
 	c.ExchangeType = exchangeType(c.ExchangeType, c.ExchangePerTopic)
-	c.Window = cmp.Or(c.Window, DefaultWindow)
-	c.AckWait = cmp.Or(c.AckWait, DefaultAckWait)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
+	c.PublishTimeout = cmp.Or(c.PublishTimeout, DefaultPublishTimeout)
 	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, DefaultMaxMessageBytes)
 	return c
 }
@@ -83,11 +83,11 @@ func (c Config) validate() error {
 	if c.Exchange == defaultExchange && (c.Queue != "" || c.ExchangePerTopic) {
 		fault("queues cannot be bound to %s, and it is no prefix; name another exchange", defaultExchange)
 	}
-	if c.Window < 1 {
-		fault("window is %d; give 1 or more", c.Window)
+	if c.MaxInFlight < 1 {
+		fault("MaxInFlight is %d; give 1 or more", c.MaxInFlight)
 	}
-	if c.AckWait < 0 {
-		fault("acknowledgement wait is %s; give more than 0", c.AckWait)
+	if c.PublishTimeout < 0 {
+		fault("acknowledgement wait is %s; give more than 0", c.PublishTimeout)
 	}
 	if c.MaxMessageBytes < 1 {
 		fault("largest message is %d bytes; give 1 or more", c.MaxMessageBytes)
@@ -123,7 +123,7 @@ func ParseURL(address string, cfg Config) (string, Config, error) {
 	maps.Copy(options, map[string]option{
 		"exchange": text(&cfg.Exchange), "exchange_type": text(&cfg.ExchangeType), "exchange_per_topic": yesNo(&cfg.ExchangePerTopic),
 		"queue": text(&cfg.Queue), "check_only": yesNo(&cfg.CheckOnly), "allow_unroutable": yesNo(&cfg.AllowUnroutable),
-		"window": number(&cfg.Window), "ack_wait": duration(&cfg.AckWait), "max_message_bytes": number(&cfg.MaxMessageBytes),
+		"max_in_flight": number(&cfg.MaxInFlight), "publish_timeout": duration(&cfg.PublishTimeout), "max_message_bytes": number(&cfg.MaxMessageBytes),
 	})
 	base, err := parseOptions(address, options)
 	return base, cfg, err

@@ -12,8 +12,8 @@ import (
 func TestParseURL(t *testing.T) {
 	t.Parallel()
 	base, cfg, err := rabbitmqbroker.ParseURL("amqps://shop:s%3Ft@a,b:5671/v%2Fh?exchange=orders&exchange_type=direct&exchange_per_topic=true"+
-		"&queue=q&check_only=true&allow_unroutable=1&window=7&ack_wait=3s&max_message_bytes=100&name=n&user=u&password=p&external=true"+
-		"&ca=ca.pem&cert=c.pem&key=k.pem&heartbeat=30s", rabbitmqbroker.Config{Window: 1})
+		"&queue=q&check_only=true&allow_unroutable=1&max_in_flight=7&publish_timeout=3s&max_message_bytes=100&name=n&user=u&password=p&external=true"+
+		"&ca=ca.pem&cert=c.pem&key=k.pem&heartbeat=30s", rabbitmqbroker.Config{MaxInFlight: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,28 +26,28 @@ func TestParseURL(t *testing.T) {
 			Heartbeat: 30 * time.Second,
 		},
 		Exchange: "orders", ExchangeType: "direct", ExchangePerTopic: true, Queue: "q", CheckOnly: true, AllowUnroutable: true,
-		Window: 7, AckWait: 3 * time.Second, MaxMessageBytes: 100,
+		MaxInFlight: 7, PublishTimeout: 3 * time.Second, MaxMessageBytes: 100,
 	}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("parsed %+v, want %+v", cfg, want)
 	}
-	_, _, err = rabbitmqbroker.ParseURL("amqp://a/?echange=x&window=many", rabbitmqbroker.Config{})
+	_, _, err = rabbitmqbroker.ParseURL("amqp://a/?echange=x&max_in_flight=many", rabbitmqbroker.Config{})
 	wantError(t, err, `unknown URL option "echange"`)
-	wantError(t, err, `window: "many" is not a whole number`)
+	wantError(t, err, `max_in_flight: "many" is not a whole number`)
 }
 
 func TestParseSubscriberURL(t *testing.T) {
 	t.Parallel()
 	_, cfg, err := rabbitmqbroker.ParseSubscriberURL("amqp://a/?queue=q&exchange=x&exchange_per_topic=true&exchange_type=fanout"+
 		"&topics=a,b&queue_type=classic&ordered=true&delivery_limit=5&dead_letter_exchange=d&dead_letter_key=k&check_only=true"+
-		"&prefetch=9&ack_within=1h&name=n", rabbitmqbroker.SubscriberConfig{})
+		"&prefetch=9&ack_wait=1h&name=n", rabbitmqbroker.SubscriberConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := rabbitmqbroker.SubscriberConfig{
 		Connection: rabbitmqbroker.Connection{Name: "n"}, Queue: "q", Exchange: "x", ExchangePerTopic: true, ExchangeType: "fanout",
 		Topics: []string{"a", "b"}, QueueType: "classic", Ordered: true, DeliveryLimit: 5, DeadLetterExchange: "d",
-		DeadLetterKey: "k", CheckOnly: true, Prefetch: 9, AckWithin: time.Hour,
+		DeadLetterKey: "k", CheckOnly: true, Prefetch: 9, AckWait: time.Hour,
 	}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("parsed %+v, want %+v", cfg, want)
@@ -71,9 +71,9 @@ func TestHosts(t *testing.T) {
 // TestBadConfig checks that every fault is named at once, and no password.
 func TestBadConfig(t *testing.T) {
 	t.Parallel()
-	_, err := rabbitmqbroker.Open(t.Context(), "amqp://u:secret@a:port?window=-1&ack_wait=-1s&max_message_bytes=-1&heartbeat=1ms&cert=c",
+	_, err := rabbitmqbroker.Open(t.Context(), "amqp://u:secret@a:port?max_in_flight=-1&publish_timeout=-1s&max_message_bytes=-1&heartbeat=1ms&cert=c",
 		rabbitmqbroker.Config{Queue: strings.Repeat("q", 256)})
-	for _, text := range []string{"not a host", "exchange is named", "window is -1", "wait is -1s", "-1 bytes", "heartbeat", "key come together", "queue"} {
+	for _, text := range []string{"not a host", "exchange is named", "MaxInFlight is -1", "wait is -1s", "-1 bytes", "heartbeat", "key come together", "queue"} {
 		wantError(t, err, text)
 	}
 	_, err2 := rabbitmqbroker.OpenSubscriber(t.Context(), "http://u:secret@a", rabbitmqbroker.SubscriberConfig{

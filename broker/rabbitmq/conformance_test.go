@@ -32,7 +32,7 @@ func harness(t *testing.T, address string, cfg rabbitmqbroker.Config) brokertest
 	faults := newProxy(t, hostOf(t, address))
 	faults.full, faults.sink = unique("full"), unique("sink")
 	kept := unique("kept")
-	cfg.AckWait, cfg.MaxMessageBytes = 15*time.Second, 200_000
+	cfg.PublishTimeout, cfg.MaxMessageBytes = 15*time.Second, 200_000
 	p, err := rabbitmqbroker.Open(t.Context(), through(t, address, faults), cfg)
 	if err != nil {
 		t.Fatal(err)

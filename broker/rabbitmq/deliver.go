@@ -42,7 +42,7 @@ func (p *Publisher) deliver(ctx context.Context, m *postrider.Message) error {
 	if l.isLost() || !p.keeper.trusts(to) {
 		return p.deliverAlone(ctx, l.conn, to, out)
 	}
-	err = l.publish(ctx, to, out, !p.cfg.AllowUnroutable, p.cfg.AckWait)
+	err = l.publish(ctx, to, out, !p.cfg.AllowUnroutable, p.cfg.PublishTimeout)
 	if _, ok := l.exception(); ok && errors.Is(err, errLost) {
 		return p.deliverAlone(ctx, l.conn, to, out)
 	}
@@ -70,7 +70,7 @@ func (p *Publisher) deliverAlone(ctx context.Context, conn *connection, to route
 		return p.unavailable(fmt.Errorf("open a channel: %w", err))
 	}
 	defer l.close()
-	err = l.publish(ctx, to, out, !p.cfg.AllowUnroutable, p.cfg.AckWait)
+	err = l.publish(ctx, to, out, !p.cfg.AllowUnroutable, p.cfg.PublishTimeout)
 	if e, ok := l.exception(); ok && errors.Is(err, errLost) {
 		p.keeper.suspect(to)
 		return refused(e, to)
@@ -110,8 +110,8 @@ func (p *Publisher) unanswered(l *line, to route) error {
 		return p.unavailable(errBlocked(reason))
 	}
 	err := fmt.Errorf("publish to RabbitMQ: no acknowledgement from exchange %q, routing key %q, within %s; the queue may have the message, or "+
-		"be without a majority of its servers: rabbitmq-queues quorum_status QUEUE", to.exchange, to.key, p.cfg.AckWait)
-	if time.Since(p.began)-time.Duration(p.answered.Load()) >= p.cfg.AckWait {
+		"be without a majority of its servers: rabbitmq-queues quorum_status QUEUE", to.exchange, to.key, p.cfg.PublishTimeout)
+	if time.Since(p.began)-time.Duration(p.answered.Load()) >= p.cfg.PublishTimeout {
 		return postrider.Unavailable(err) // nothing was acknowledged in that time
 	}
 	return err

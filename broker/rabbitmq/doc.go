@@ -29,7 +29,7 @@
 //   - No queue takes the message: it fails.
 //   - A queue does not take it: it fails.
 //   - The server is short of memory or disk space and accepts nothing: Unavailable.
-//   - No acknowledgement within Config.AckWait: Unavailable if nothing was acknowledged in that time, else the message failed.
+//   - No acknowledgement within Config.PublishTimeout: Unavailable if nothing was acknowledged in that time, else the message failed.
 //   - Too large for Config.MaxMessageBytes, or for the server: postrider.Dead.
 //
 // # Reading

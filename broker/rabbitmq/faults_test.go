@@ -81,8 +81,8 @@ func testTooLargeForServer(t *testing.T, s *server) {
 		msgs[20].Payload = bytes.Repeat([]byte("x"), maxMessageBytes+1)
 		msgs[21].Key = msgs[20].Key
 		errs := outcomes(t, p, msgs)
-		if !errors.Is(errs[21], postrider.ErrBehind) {
-			t.Errorf("message behind the one that is too large: %v, want ErrBehind", errs[21])
+		if !errors.Is(errs[21], postrider.ErrPredecessorFailed) {
+			t.Errorf("message behind the one that is too large: %v, want ErrPredecessorFailed", errs[21])
 		}
 		errs[21] = nil
 		onlyFails(t, errs, 20, postrider.DeadLettered, "max_message_size")
@@ -108,7 +108,7 @@ func testNoPermission(t *testing.T, s *server) {
 
 // testAlarm has the server run short of disk space and get it again.
 func testAlarm(t *testing.T, s *server) {
-	p := open(t, s.url(), rabbitmqbroker.Config{Exchange: "alarm", Queue: "alarm", AckWait: 3 * time.Second})
+	p := open(t, s.url(), rabbitmqbroker.Config{Exchange: "alarm", Queue: "alarm", PublishTimeout: 3 * time.Second})
 	s.ctl(t, "set_disk_free_limit", "900000GB")
 	for blocked := false; !blocked; {
 		for _, err := range p.Publish(t.Context(), messages("alarm", 20)) {
@@ -163,7 +163,7 @@ func wantError(t *testing.T, err error, text string) {
 // TestSmallWindow has more messages wait than may be in flight, behind a server that has fallen silent.
 func TestSmallWindow(t *testing.T) {
 	t.Parallel()
-	cfg := rabbitmqbroker.Config{Exchange: unique("exchange"), Queue: unique("queue"), Window: 3}
+	cfg := rabbitmqbroker.Config{Exchange: unique("exchange"), Queue: unique("queue"), MaxInFlight: 3}
 	setup(t, cfg)
 	silent := newProxy(t, hostOf(t, running(t)))
 	p := open(t, through(t, running(t), silent), cfg)
@@ -212,7 +212,7 @@ func TestReturnedAfterGivenUp(t *testing.T) {
 // again.
 func TestStuckConnection(t *testing.T) {
 	t.Parallel()
-	cfg := rabbitmqbroker.Config{Exchange: unique("exchange"), Queue: unique("queue"), AckWait: 30 * time.Second}
+	cfg := rabbitmqbroker.Config{Exchange: unique("exchange"), Queue: unique("queue"), PublishTimeout: 30 * time.Second}
 	setup(t, cfg)
 	stuck := newProxy(t, hostOf(t, running(t)))
 	p := open(t, through(t, running(t), stuck), cfg)

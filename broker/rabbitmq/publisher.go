@@ -42,7 +42,7 @@ var _ postrider.Publisher = (*Publisher)(nil)
 //
 //	amqps://orders:secret@rabbit-1,rabbit-2:5671/shop?exchange=orders&ca=/etc/rabbit/ca.pem
 //
-// They are exchange, exchange_type, exchange_per_topic, queue, check_only, allow_unroutable, window, ack_wait,
+// They are exchange, exchange_type, exchange_per_topic, queue, check_only, allow_unroutable, max_in_flight, publish_timeout,
 // max_message_bytes, name, user, password, external, ca, cert, key and heartbeat.
 //
 // A server that cannot be reached is tried until ctx ends; one that refuses the credentials, or whose exchange does not fit
@@ -68,7 +68,7 @@ func Open(ctx context.Context, address string, cfg Config) (*Publisher, error) {
 	}
 	return &Publisher{
 		cfg: cfg, topology: cfg.topology(), keeper: keeper,
-		window: make(chan struct{}, cfg.Window), began: time.Now(),
+		window: make(chan struct{}, cfg.MaxInFlight), began: time.Now(),
 		closing: make(chan struct{}), alone: make(chan struct{}, 1), ended: make(chan struct{}),
 	}, nil
 }
@@ -150,7 +150,7 @@ func fail(msgs []*postrider.Message, errs []error, followers []int, i int, err e
 	if followers[i] < 0 {
 		return
 	}
-	behind := postrider.Behind(msgs[i], err)
+	behind := postrider.PredecessorFailed(msgs[i], err)
 	for i = followers[i]; i >= 0; i = followers[i] {
 		errs[i] = behind
 	}
@@ -169,7 +169,7 @@ func (p *Publisher) enter(ctx context.Context) error {
 }
 
 // Close lets the calls under way send nothing more and waits for what they have sent to be acknowledged, at most for
-// Config.AckWait; what was not sent fails with Unavailable and ErrClosed, and so does every later call. Then it closes the
+// Config.PublishTimeout; what was not sent fails with Unavailable and ErrClosed, and so does every later call. Then it closes the
 // connection. It returns nil.
 func (p *Publisher) Close() error {
 	p.mu.Lock()

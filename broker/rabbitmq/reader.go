@@ -22,7 +22,7 @@ var (
 	// errAgain: a message of an ordered queue is to come again, and all behind it.
 	errAgain = errors.New("a message was given back, and all behind it with it")
 	// errNoExtension is why Extend fails.
-	errNoExtension = errors.New("RabbitMQ gives no more time for a settlement; raise its consumer_timeout, and AckWithin with it")
+	errNoExtension = errors.New("RabbitMQ gives no more time for a settlement; raise its consumer_timeout, and AckWait with it")
 )
 
 // reader is a consumer, as RabbitMQ calls it, on a channel of its own. Everything that came by it and is not settled is lost
@@ -234,7 +234,7 @@ func (d *delivery) Extend(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("settle with RabbitMQ: %w", err)
 	}
-	if d.reader.cfg.AckWithin > 0 && !d.settled.Load() && !d.reader.isLost() {
+	if d.reader.cfg.AckWait > 0 && !d.settled.Load() && !d.reader.isLost() {
 		return errNoExtension
 	}
 	return nil

@@ -14,8 +14,8 @@ import (
 
 // The defaults of SubscriberConfig.
 const (
-	DefaultPrefetch  = 256
-	DefaultAckWithin = 30 * time.Minute
+	DefaultPrefetch = 256
+	DefaultAckWait  = 30 * time.Minute
 )
 
 // SubscriberConfig configures a Subscriber. Queue is required; the zero value of every other field means its default.
@@ -49,9 +49,9 @@ type SubscriberConfig struct {
 	CheckOnly bool
 	// Prefetch is how many messages a process has unsettled at most, 1 to 65,535. Default: 256.
 	Prefetch int
-	// AckWithin is the server's consumer_timeout: it takes back everything from a process that has not settled a message for
+	// AckWait is the server's consumer_timeout: it takes back everything from a process that has not settled a message for
 	// that long. Clients cannot see it. Default: 30 min, as in RabbitMQ; negative: the server has none.
-	AckWithin time.Duration
+	AckWait time.Duration
 }
 
 func (c SubscriberConfig) withDefaults() SubscriberConfig {
@@ -63,7 +63,7 @@ func (c SubscriberConfig) withDefaults() SubscriberConfig {
 	}
 	c.QueueType = cmp.Or(c.QueueType, QuorumQueue)
 	c.Prefetch = cmp.Or(c.Prefetch, DefaultPrefetch)
-	c.AckWithin = max(cmp.Or(c.AckWithin, DefaultAckWithin), 0)
+	c.AckWait = max(cmp.Or(c.AckWait, DefaultAckWait), 0)
 	return c
 }
 
@@ -137,7 +137,7 @@ func ParseSubscriberURL(address string, cfg SubscriberConfig) (string, Subscribe
 		"exchange_type": text(&cfg.ExchangeType), "topics": list(&cfg.Topics), "queue_type": text(&cfg.QueueType),
 		"ordered": yesNo(&cfg.Ordered), "delivery_limit": number(&cfg.DeliveryLimit),
 		"dead_letter_exchange": text(&cfg.DeadLetterExchange), "dead_letter_key": text(&cfg.DeadLetterKey),
-		"check_only": yesNo(&cfg.CheckOnly), "prefetch": number(&cfg.Prefetch), "ack_within": duration(&cfg.AckWithin),
+		"check_only": yesNo(&cfg.CheckOnly), "prefetch": number(&cfg.Prefetch), "ack_wait": duration(&cfg.AckWait),
 	})
 	base, err := parseOptions(address, options)
 	return base, cfg, err
@@ -153,7 +153,7 @@ var _ postrider.Subscriber = (*Subscriber)(nil)
 
 // OpenSubscriber returns a Subscriber. The URL is one as for Open; its options are queue, exchange, exchange_per_topic,
 // exchange_type, topics (separated by commas), queue_type, ordered, delivery_limit, dead_letter_exchange, dead_letter_key,
-// check_only, prefetch, ack_within, name, user, password, external, ca, cert, key and heartbeat.
+// check_only, prefetch, ack_wait, name, user, password, external, ca, cert, key and heartbeat.
 //
 // Its errors name every value that is missing or out of range. It does not connect: Subscribe does.
 func OpenSubscriber(_ context.Context, address string, cfg SubscriberConfig) (*Subscriber, error) {
@@ -173,9 +173,9 @@ func OpenSubscriber(_ context.Context, address string, cfg SubscriberConfig) (*S
 	return &Subscriber{cfg: cfg, dialer: dialer}, nil
 }
 
-// Capabilities implements postrider.Subscriber. Ordered and AckWithin are as configured: RabbitMQ's wait cannot be extended.
+// Capabilities implements postrider.Subscriber. Ordered and AckWait are as configured: RabbitMQ's wait cannot be extended.
 func (s *Subscriber) Capabilities() postrider.SubscriberCapabilities {
-	return postrider.SubscriberCapabilities{Ordered: s.cfg.Ordered, AckWithin: s.cfg.AckWithin}
+	return postrider.SubscriberCapabilities{Ordered: s.cfg.Ordered, AckWait: s.cfg.AckWait}
 }
 
 // Close implements io.Closer. It does nothing: subscriptions close their connections themselves.

@@ -45,7 +45,7 @@ func TestSubscriberConformance(t *testing.T) {
 // subscriberEnv is an exchange with a queue for each group. Every member has a proxy of its own before the server.
 func subscriberEnv(t *testing.T, address string, cfg rabbitmqbroker.SubscriberConfig) brokertest.SubscriberEnv {
 	const topic = "orders.placed"
-	cfg.Exchange, cfg.Topics, cfg.AckWithin = unique("exchange"), []string{"orders.*"}, -1
+	cfg.Exchange, cfg.Topics, cfg.AckWait = unique("exchange"), []string{"orders.*"}, -1
 	ch := dial(t, address)
 	queues := make(map[string]bool) // used by the test's own goroutine
 	t.Cleanup(func() {

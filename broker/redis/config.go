@@ -15,7 +15,7 @@ const (
 	DefaultPrefix          = "postrider:"
 	DefaultPartitions      = 8
 	DefaultMaxMessageBytes = 8 << 20
-	DefaultAckWait         = 5 * time.Second
+	DefaultPublishTimeout  = 5 * time.Second
 )
 
 // Config configures a Publisher. The zero value of every field means its default.
@@ -31,8 +31,8 @@ type Config struct {
 	// MaxMessageBytes is the size (postrider.Message.Size) above which a message is dead. Redis itself takes 512 MiB. Default:
 	// 8 MiB.
 	MaxMessageBytes int
-	// AckWait bounds the wait for an answer. Default: 5 s.
-	AckWait time.Duration
+	// PublishTimeout bounds the wait for an answer. Default: 5 s.
+	PublishTimeout time.Duration
 	// Replicas is how many replicas must have a message before it counts as accepted (WAIT). Default: 0.
 	Replicas int
 	// Fsync has a message count as accepted only when the server, and as many replicas as Replicas says, have it in their
@@ -66,7 +66,7 @@ func (c Config) withDefaults() Config {
 	c.Prefix = cmp.Or(c.Prefix, DefaultPrefix)
 	c.Partitions = cmp.Or(c.Partitions, DefaultPartitions)
 	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, DefaultMaxMessageBytes)
-	c.AckWait = cmp.Or(c.AckWait, DefaultAckWait)
+	c.PublishTimeout = cmp.Or(c.PublishTimeout, DefaultPublishTimeout)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	c.Name = cmp.Or(c.Name, "postrider")
 	return c
@@ -88,8 +88,8 @@ func (c Config) validate() error {
 	if c.MaxMessageBytes < 1 || c.MaxMessageBytes > 500<<20 {
 		fault("messages of at most %d bytes; give 1 to 500 MiB (524288000)", c.MaxMessageBytes)
 	}
-	if c.AckWait < 10*time.Millisecond {
-		fault("wait for an answer is %s; give 10ms or more", c.AckWait)
+	if c.PublishTimeout < 10*time.Millisecond {
+		fault("wait for an answer is %s; give 10ms or more", c.PublishTimeout)
 	}
 	if c.Replicas < 0 {
 		fault("%d replicas; give 0 or more", c.Replicas)

@@ -49,7 +49,7 @@ func TestConformanceExternal(t *testing.T) {
 
 func harness(t *testing.T, address string, client *redis.Client, cfg redisbroker.Config) brokertest.Harness {
 	faults := newProxy(t, address)
-	cfg.AckWait, cfg.MaxMessageBytes = 15*time.Second, 64<<10
+	cfg.PublishTimeout, cfg.MaxMessageBytes = 15*time.Second, 64<<10
 	p := open(t, faults.url(), cfg)
 	return brokertest.Harness{
 		Publisher: p,

@@ -33,7 +33,7 @@ const (
 //
 //	redis://user:password@host:6379/0?prefix=shop:&partitions=16&replicas=1
 //
-// They are prefix, partitions, maxlen, max_message_bytes, ack_wait, replicas, fsync, name, user, password, db, cluster,
+// They are prefix, partitions, maxlen, max_message_bytes, publish_timeout, replicas, fsync, name, user, password, db, cluster,
 // master, sentinel_user, sentinel_password, ca, cert and key. The scheme rediss:// asks for encryption.
 //
 // A server that cannot be reached is tried until ctx ends; one that refuses the credentials or is too old fails Open at once.
@@ -94,7 +94,7 @@ func clientOptions(servers string, cfg Config) (*redis.UniversalOptions, error) 
 	options := &redis.UniversalOptions{
 		ClientName: cfg.Name, Username: cfg.User, Password: cfg.Password, DB: cfg.DB,
 		MasterName: cfg.Master, SentinelUsername: cfg.SentinelUser, SentinelPassword: cfg.SentinelPassword,
-		DialTimeout: dialTimeout, DialerRetries: 1, ReadTimeout: cfg.AckWait, WriteTimeout: cfg.AckWait, PoolTimeout: cfg.AckWait,
+		DialTimeout: dialTimeout, DialerRetries: 1, ReadTimeout: cfg.PublishTimeout, WriteTimeout: cfg.PublishTimeout, PoolTimeout: cfg.PublishTimeout,
 		ContextTimeoutEnabled: true, MaxRetries: -1, Protocol: 2, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
@@ -213,7 +213,7 @@ func ParseURL(address string, cfg Config) (string, Config, error) {
 func (c *Config) settings() map[string]func(v string) error {
 	return map[string]func(v string) error{
 		"prefix": text(&c.Prefix), "partitions": number(&c.Partitions), "maxlen": number(&c.MaxLen),
-		"max_message_bytes": number(&c.MaxMessageBytes), "ack_wait": duration(&c.AckWait), "replicas": number(&c.Replicas),
+		"max_message_bytes": number(&c.MaxMessageBytes), "publish_timeout": duration(&c.PublishTimeout), "replicas": number(&c.Replicas),
 		"fsync": boolean(&c.Fsync), "name": text(&c.Name), "user": text(&c.User), "password": text(&c.Password), "db": number(&c.DB),
 		"cluster": boolean(&c.Cluster), "master": text(&c.Master), "sentinel_user": text(&c.SentinelUser),
 		"sentinel_password": text(&c.SentinelPassword), "ca": text(&c.CAFile), "cert": text(&c.CertFile), "key": text(&c.KeyFile),

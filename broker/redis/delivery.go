@@ -29,7 +29,7 @@ func (d *delivery) end() bool {
 	}
 	d.open = false
 	p := d.partition
-	if len(p.unsettled) == p.sub.s.cfg.MaxUnsettled {
+	if len(p.unsettled) == p.sub.s.cfg.MaxAckPending {
 		p.sub.hurry() // there is room again
 	}
 	p.unsettled = slices.DeleteFunc(p.unsettled, func(other *delivery) bool { return other == d })

@@ -23,7 +23,7 @@
 // processes: who has pending entries owns the stream, and nobody does when there are none.
 //
 // What a process that died has pending is claimed, all of it and in order, by the next one that looks when none of it was
-// extended for SubscriberConfig.AckWithin. The process itself counts that time from before it sent its last command, and has
+// extended for SubscriberConfig.AckWait. The process itself counts that time from before it sent its last command, and has
 // lost what it has some time before others can claim it.
 //
 // Nack keeps the entry and those behind it pending, closes their Lost, and has them read again from the pending list, in

@@ -65,7 +65,7 @@ func (p *Publisher) nodeOf(ctx context.Context, m *postrider.Message) (*redis.Cl
 }
 
 func (p *Publisher) awaitReplicas(ctx context.Context, conn *redis.Conn) error {
-	limit := p.cfg.AckWait / 2 // the other half is for the way
+	limit := p.cfg.PublishTimeout / 2 // the other half is for the way
 	args := []any{"wait", p.cfg.Replicas, limit.Milliseconds()}
 	if p.cfg.Fsync {
 		args = []any{"waitaof", 1, p.cfg.Replicas, limit.Milliseconds()}

@@ -51,7 +51,7 @@ func (p *partition) pending() bool { return len(p.unsettled) > 0 || p.rewind != 
 
 // readable says whether something may be read now, and how many entries at most.
 func (p *partition) readable(now time.Time) (bool, int) {
-	room := p.sub.s.cfg.MaxUnsettled - len(p.unsettled)
+	room := p.sub.s.cfg.MaxAckPending - len(p.unsettled)
 	return (p.mine || p.rewind != "") && room > 0 && !now.Before(p.notBefore), room
 }
 

@@ -230,7 +230,7 @@ func (c *call) next() bool {
 		i, m := c.looked, c.msgs[c.looked]
 		size := m.Size()
 		if head, behind := c.failed[m.Key]; behind && m.Key != "" {
-			c.errs[i] = postrider.Behind(c.msgs[head], c.errs[head])
+			c.errs[i] = postrider.PredecessorFailed(c.msgs[head], c.errs[head])
 			continue
 		}
 		if limit := c.p.cfg.MaxMessageBytes; size > limit {
@@ -255,7 +255,7 @@ func (c *call) take(errs []error) {
 	for j, err := range errs {
 		if err == nil {
 			if head, behind := c.failed[c.batch[j].Key]; behind && head < c.at[j] && c.batch[j].Key != "" {
-				c.errs[c.at[j]] = postrider.Behind(c.msgs[head], c.errs[head])
+				c.errs[c.at[j]] = postrider.PredecessorFailed(c.msgs[head], c.errs[head])
 			}
 			continue
 		}

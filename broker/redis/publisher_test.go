@@ -117,8 +117,8 @@ func TestOneStreamForbidden(t *testing.T) {
 				t.Errorf("outcome of message %d is %d, want an error of this message", i, kind)
 			}
 		case 6:
-			if !errors.Is(err, postrider.ErrBehind) {
-				t.Errorf("error of a message behind one that failed is %v, want ErrBehind", err)
+			if !errors.Is(err, postrider.ErrPredecessorFailed) {
+				t.Errorf("error of a message behind one that failed is %v, want ErrPredecessorFailed", err)
 			}
 		default:
 			if err != nil {
@@ -154,10 +154,10 @@ func TestLimits(t *testing.T) {
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	p := open(t, s.url()+"?replicas=1&ack_wait=4s", redisbroker.Config{})
+	p := open(t, s.url()+"?replicas=1&publish_timeout=4s", redisbroker.Config{})
 	wantUnavailable(t, p.Publish(t.Context(), numbered("orders", "a", 2)), 2, "0 of 1 replicas have confirmed", "INFO replication")
 	startServer(t, "--replicaof", "127.0.0.1 "+fmt.Sprint(s.port))
-	patient := open(t, s.url()+"?replicas=1&ack_wait=20s", redisbroker.Config{})
+	patient := open(t, s.url()+"?replicas=1&publish_timeout=20s", redisbroker.Config{})
 	await(t, "the replica to confirm", func() bool { return patient.Publish(t.Context(), numbered("orders", "a", 2)) == nil })
 	for _, part := range []string{"1 replicas", "memory"} {
 		if got := patient.Durability(); !strings.Contains(got, part) {
@@ -261,7 +261,7 @@ func TestCluster(t *testing.T) {
 		return err == nil && strings.Contains(info, "cluster_state:ok")
 	})
 	url := s.url() + "?cluster=true"
-	for _, options := range []string{"", "&replicas=1&ack_wait=4s"} {
+	for _, options := range []string{"", "&replicas=1&publish_timeout=4s"} {
 		p := open(t, url+options, redisbroker.Config{})
 		errs := p.Publish(t.Context(), append(numbered("orders", "a", 700), numbered("orders", "b", 700)...))
 		if options != "" {
@@ -289,7 +289,7 @@ func TestClosedStragglers(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	faults := newProxy(t, s.address())
-	p := open(t, faults.url(), redisbroker.Config{AckWait: time.Minute})
+	p := open(t, faults.url(), redisbroker.Config{PublishTimeout: time.Minute})
 	faults.Pause()
 	began := time.Now()
 	ctx, cancel := contextWithCancelAfter(t, 20*time.Millisecond)

@@ -16,9 +16,9 @@ import (
 
 // The defaults of SubscriberConfig.
 const (
-	DefaultMaxUnsettled = 256
-	DefaultClaimAfter   = 15 * time.Second
-	DefaultPoll         = 50 * time.Millisecond
+	DefaultMaxAckPending = 256
+	DefaultClaimAfter    = 15 * time.Second
+	DefaultPoll          = 50 * time.Millisecond
 )
 
 // SubscriberConfig configures a Subscriber. Group and Topics are required; the zero value of every other field means its
@@ -31,8 +31,8 @@ type SubscriberConfig struct {
 	Group string
 	// Topics are what the group reads, from the first message that their streams have.
 	Topics []string
-	// MaxUnsettled is how many messages of one partition a process may have unsettled at a time. Default: 256.
-	MaxUnsettled int
+	// MaxAckPending is how many messages of one partition a process may have unsettled at a time. Default: 256.
+	MaxAckPending int
 	// ClaimAfter is how long a process that is not heard of keeps what it has: 200 ms or more. A process that dies holds up
 	// its partitions for that long. Default: 15 s.
 	ClaimAfter time.Duration
@@ -45,7 +45,7 @@ type SubscriberConfig struct {
 func (c SubscriberConfig) withDefaults() SubscriberConfig {
 	c.Config = c.Config.withDefaults()
 	c.Topics = slices.Clone(c.Topics)
-	c.MaxUnsettled = cmp.Or(c.MaxUnsettled, DefaultMaxUnsettled)
+	c.MaxAckPending = cmp.Or(c.MaxAckPending, DefaultMaxAckPending)
 	c.ClaimAfter = cmp.Or(c.ClaimAfter, DefaultClaimAfter)
 	c.Poll = cmp.Or(c.Poll, DefaultPoll)
 	return c
@@ -64,8 +64,8 @@ func (c SubscriberConfig) validate() error {
 	if len(c.Topics) == 0 || slices.Contains(c.Topics, "") {
 		fault("topics are missing, or one is empty; set Topics, or ?topics=A,B in the URL")
 	}
-	if c.MaxUnsettled < 1 {
-		fault("%d unsettled messages; give 1 or more", c.MaxUnsettled)
+	if c.MaxAckPending < 1 {
+		fault("%d unsettled messages; give 1 or more", c.MaxAckPending)
 	}
 	if c.ClaimAfter < 200*time.Millisecond {
 		fault("a silent process keeps what it has for %s; give 200ms or more", c.ClaimAfter)
@@ -87,7 +87,7 @@ type Subscriber struct {
 var _ postrider.Subscriber = (*Subscriber)(nil)
 
 // OpenSubscriber connects as Open does and returns a Subscriber that closes the connections with itself. The URL may carry
-// the options of Open, and besides group, topics (separated by commas), max_unsettled, claim_after, poll and delete_settled.
+// the options of Open, and besides group, topics (separated by commas), max_ack_pending, claim_after, poll and delete_settled.
 func OpenSubscriber(ctx context.Context, address string, cfg SubscriberConfig) (*Subscriber, error) {
 	servers, cfg, err := ParseSubscriberURL(address, cfg)
 	if err != nil {
@@ -145,7 +145,7 @@ func ParseSubscriberURL(address string, cfg SubscriberConfig) (string, Subscribe
 	settings := cfg.Config.settings()
 	settings["group"] = text(&cfg.Group)
 	settings["topics"] = list(&cfg.Topics)
-	settings["max_unsettled"] = number(&cfg.MaxUnsettled)
+	settings["max_ack_pending"] = number(&cfg.MaxAckPending)
 	settings["claim_after"] = duration(&cfg.ClaimAfter)
 	settings["poll"] = duration(&cfg.Poll)
 	settings["delete_settled"] = boolean(&cfg.DeleteSettled)

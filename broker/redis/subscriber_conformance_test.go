@@ -25,7 +25,7 @@ func TestSubscriberConformanceNarrow(t *testing.T) {
 	t.Parallel()
 	brokertest.RunSubscriber(t, brokertest.SubscriberHarness{New: func(t *testing.T) brokertest.SubscriberEnv {
 		return subscriberEnv(t, startServer(t), redisbroker.SubscriberConfig{
-			Config: redisbroker.Config{Partitions: 2}, MaxUnsettled: 50,
+			Config: redisbroker.Config{Partitions: 2}, MaxAckPending: 50,
 		})
 	}})
 }
@@ -33,7 +33,7 @@ func TestSubscriberConformanceNarrow(t *testing.T) {
 func subscriberEnv(t *testing.T, s *server, cfg redisbroker.SubscriberConfig) brokertest.SubscriberEnv {
 	const topic = "orders.placed"
 	client := s.client(t)
-	p := open(t, s.url(), redisbroker.Config{AckWait: 15 * time.Second, Partitions: cfg.Partitions})
+	p := open(t, s.url(), redisbroker.Config{PublishTimeout: 15 * time.Second, Partitions: cfg.Partitions})
 	partitions := cfg.Partitions
 	if partitions == 0 {
 		partitions = redisbroker.DefaultPartitions
@@ -47,7 +47,7 @@ func subscriberEnv(t *testing.T, s *server, cfg redisbroker.SubscriberConfig) br
 		Member: func(t testing.TB, group string) brokertest.Member {
 			faults := newProxy(t, s.address())
 			c := cfg
-			c.Group, c.Topics, c.AckWait, c.ClaimAfter = group, []string{topic}, 10*time.Second, 2*time.Second
+			c.Group, c.Topics, c.PublishTimeout, c.ClaimAfter = group, []string{topic}, 10*time.Second, 2*time.Second
 			return brokertest.Member{Subscriber: openSubscriber(t, faults.url(), c), Cut: faults.Sever, Restore: faults.Restore}
 		},
 		Poison: func(t testing.TB, key string) []byte {

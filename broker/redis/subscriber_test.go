@@ -177,7 +177,7 @@ func TestDeadConsumersAreForgotten(t *testing.T) {
 	url := "?partitions=1&group=g&topics=orders&claim_after=300ms"
 	faults := newProxy(t, s.address())
 	p := open(t, s.url()+"?partitions=1", redisbroker.Config{})
-	dead, err := openSubscriber(t, faults.url()+url+"&ack_wait=1s", redisbroker.SubscriberConfig{}).Subscribe(t.Context())
+	dead, err := openSubscriber(t, faults.url()+url+"&publish_timeout=1s", redisbroker.SubscriberConfig{}).Subscribe(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

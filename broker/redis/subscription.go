@@ -246,7 +246,7 @@ func (s *subscription) keep() {
 			return
 		case <-tick.C:
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), s.s.cfg.AckWait)
+		ctx, cancel := context.WithTimeout(context.Background(), s.s.cfg.PublishTimeout)
 		err := errors.Join(s.touch(ctx), s.enter(ctx))
 		cancel()
 		if err != nil {

@@ -178,7 +178,7 @@ func (c *call) send(ctx context.Context, chain []int) {
 		}
 		c.errs[i] = err
 		for _, follower := range chain[n+1:] {
-			c.errs[follower] = postrider.Behind(c.msgs[i], err)
+			c.errs[follower] = postrider.PredecessorFailed(c.msgs[i], err)
 		}
 		return
 	}

@@ -71,7 +71,7 @@ func consume(t *testing.T, url string) {
 	must(t, err)
 	m := &postrider.Message{ID: "m-1", Type: "order.placed", Topic: "orders", Source: "test", Key: "order/9", Time: time.Now(), Payload: []byte("{}"),
 		Headers: map[string]string{inbox.PositionHeader: `{"Epoch":"7","Partition":"orders/3","Offset":12}`}}
-	_, err = store.Claim(ctx, tx, "view", []inbox.Candidate{{ID: m.ID, Key: m.Key}})
+	_, err = store.Claim(ctx, tx, "view", []inbox.ClaimRequest{{ID: m.ID, Key: m.Key}})
 	must(t, err)
 	must(t, store.Bury(ctx, tx, "view", []inbox.Dead{{Message: m, Reason: "refused", Cause: "no such order"}}, false))
 	at := postrider.Position{Partition: "orders/0", Epoch: "1", Offset: 4711}

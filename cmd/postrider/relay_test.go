@@ -225,7 +225,7 @@ func TestRelayRefusesWhatItCannotDo(t *testing.T) {
 	fails(t, exitUsage, "in the URL: unknown option dedupe_windo (did you mean dedupe_window?) of nats", "relay", "--store", url,
 		"--publisher", broker+"?stream=S&dedupe_windo=1m")
 	fails(t, exitUsage, `relay to-nats: nats: URL option window: "many" is not a whole number`, "relay", "--store", url,
-		"--publisher", broker+"?stream=S&window=many")
+		"--publisher", broker+"?stream=S&max_in_flight=many")
 	fails(t, exitFailed, "create the outbox with: postrider migrate up", "relay", "--store", url+".not-there", "--publisher", broker+"?stream=S")
 	fails(t, exitFailed, "listen for /livez and /readyz", "relay", "--store", url, "--publisher", broker+"?stream=S", "--listen", "256.0.0.1:1")
 	for words, publisher := range map[string]string{

@@ -34,13 +34,13 @@ func Broker[Tx any](t *testing.T, h Harness[Tx], open func(t testing.TB) Source)
 	}{
 		{"ByID", inbox.ConsumerConfig{}},
 		{"ByIDBatched", inbox.ConsumerConfig{Batch: 7}},
-		{"ByWatermark", inbox.ConsumerConfig{Remember: inbox.ByWatermark}},
+		{"ByPosition", inbox.ConsumerConfig{Dedup: inbox.ByPosition}},
 	} {
 		t.Run(mode.name, func(t *testing.T) {
 			t.Parallel()
 			source := open(t)
 			caps := source.Join(t).Capabilities()
-			if mode.cfg.Remember == inbox.ByWatermark && !(caps.Ordered && caps.Positions) {
+			if mode.cfg.Dedup == inbox.ByPosition && !(caps.Ordered && caps.Positions) {
 				return // the source has nothing to remember a watermark by
 			}
 			(&brokerTest[Tx]{world: newWorld(t, h), source: source, cfg: mode.cfg, caps: caps}).run()
@@ -99,7 +99,7 @@ func (b *brokerTest[Tx]) publish() int {
 		b.order[key] = append(b.order[key], m.ID)
 		n++
 		again := 1
-		if b.cfg.Remember == inbox.ByID && rand.IntN(4) == 0 {
+		if b.cfg.Dedup == inbox.ByID && rand.IntN(4) == 0 {
 			again = 2
 		}
 		for range again {

@@ -43,8 +43,8 @@ func modes[Tx any]() map[string]setting[Tx] {
 	return map[string]setting[Tx]{
 		"log by ID":            {},
 		"log by ID, batched":   {cfg: inbox.ConsumerConfig{Batch: 7}},
-		"log by watermark":     {cfg: inbox.ConsumerConfig{Remember: inbox.ByWatermark}},
-		"log by watermark, 1":  {cfg: inbox.ConsumerConfig{Remember: inbox.ByWatermark, Batch: 1}},
+		"log by watermark":     {cfg: inbox.ConsumerConfig{Dedup: inbox.ByPosition}},
+		"log by watermark, 1":  {cfg: inbox.ConsumerConfig{Dedup: inbox.ByPosition, Batch: 1}},
 		"queue by ID":          {queue: true},
 		"queue by ID, batched": {queue: true, cfg: inbox.ConsumerConfig{Batch: 7}},
 	}
@@ -238,13 +238,13 @@ func parallelKeys[Tx any](w *world[Tx]) {
 }
 
 func badMessageOfABatch[Tx any](w *world[Tx]) {
-	for _, remember := range []inbox.Remember{inbox.ByID, inbox.ByWatermark} {
+	for _, remember := range []inbox.Dedup{inbox.ByID, inbox.ByPosition} {
 		w := newWorld(w.t, w.h)
 		var j journal
 		var heal sync.WaitGroup
 		heal.Add(1)
 		bad := ""
-		s := setting[Tx]{cfg: inbox.ConsumerConfig{Remember: remember, Batch: 20, MaxAttempts: 1000}}
+		s := setting[Tx]{cfg: inbox.ConsumerConfig{Dedup: remember, Batch: 20, MaxAttempts: 1000}}
 		s.source.Partitions = 1
 		s.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
 			j.note(m)
@@ -273,12 +273,12 @@ func badMessageOfABatch[Tx any](w *world[Tx]) {
 
 // commitRefused: the commit of one message's effect is refused.
 func commitRefused[Tx any](w *world[Tx]) {
-	for _, remember := range []inbox.Remember{inbox.ByID, inbox.ByWatermark} {
+	for _, remember := range []inbox.Dedup{inbox.ByID, inbox.ByPosition} {
 		w := newWorld(w.t, w.h)
 		want := w.send("a", "b", "", "c", "b")
 		bad := want[3]
 		var p *process[Tx]
-		s := setting[Tx]{cfg: inbox.ConsumerConfig{Remember: remember, Batch: 20, MaxAttempts: 2}}
+		s := setting[Tx]{cfg: inbox.ConsumerConfig{Dedup: remember, Batch: 20, MaxAttempts: 2}}
 		s.source.Partitions = 1
 		s.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
 			if m.ID == bad {
@@ -303,11 +303,11 @@ func undoneByTheDatabase[Tx any](w *world[Tx]) {
 	if w.h.Undo == nil {
 		return
 	}
-	for _, remember := range []inbox.Remember{inbox.ByID, inbox.ByWatermark} {
+	for _, remember := range []inbox.Dedup{inbox.ByID, inbox.ByPosition} {
 		w := newWorld(w.t, w.h)
 		var j journal
 		bad := ""
-		s := setting[Tx]{cfg: inbox.ConsumerConfig{Remember: remember, Batch: 20}}
+		s := setting[Tx]{cfg: inbox.ConsumerConfig{Dedup: remember, Batch: 20}}
 		s.source.Partitions = 1
 		s.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
 			if m.ID == bad && j.note(m) <= 2 { // with all others, and within a savepoint
@@ -329,7 +329,7 @@ func undoneByTheDatabase[Tx any](w *world[Tx]) {
 }
 
 func watermarkSkips[Tx any](w *world[Tx]) {
-	s := setting[Tx]{cfg: inbox.ConsumerConfig{Remember: inbox.ByWatermark}}
+	s := setting[Tx]{cfg: inbox.ConsumerConfig{Dedup: inbox.ByPosition}}
 	s.source.Partitions = 1
 	p := w.start(s)
 	want := w.send("a", "a")
@@ -344,7 +344,7 @@ func watermarkSkips[Tx any](w *world[Tx]) {
 }
 
 func recreatedTopic[Tx any](w *world[Tx]) {
-	s := setting[Tx]{cfg: inbox.ConsumerConfig{Remember: inbox.ByWatermark}}
+	s := setting[Tx]{cfg: inbox.ConsumerConfig{Dedup: inbox.ByPosition}}
 	s.source.Partitions = 1
 	p := w.start(s)
 	old := w.send("a", "a", "a")
@@ -366,7 +366,7 @@ func lostTail[Tx any](w *world[Tx]) {
 		for _, batch := range []int{1, 100} {
 			for _, added := range []int{2, 5, 9} {
 				w := newWorld(w.t, w.h)
-				s := setting[Tx]{cfg: inbox.ConsumerConfig{Remember: inbox.ByWatermark, Batch: batch}}
+				s := setting[Tx]{cfg: inbox.ConsumerConfig{Dedup: inbox.ByPosition, Batch: batch}}
 				s.source.Partitions = 1
 				p := w.start(s)
 				want := w.send("a", "b", "a", "b", "a", "b", "a", "b", "a", "b")
@@ -403,7 +403,7 @@ func lostTail[Tx any](w *world[Tx]) {
 
 // rewound: everything comes again from a log that is what it was.
 func rewound[Tx any](w *world[Tx]) {
-	s := setting[Tx]{cfg: inbox.ConsumerConfig{Remember: inbox.ByWatermark, Batch: 1}}
+	s := setting[Tx]{cfg: inbox.ConsumerConfig{Dedup: inbox.ByPosition, Batch: 1}}
 	s.source.Partitions = 1
 	p := w.start(s)
 	n := 20

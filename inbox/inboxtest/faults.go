@@ -175,7 +175,7 @@ func nothingAcknowledged[Tx any](w *world[Tx]) {
 func lostAck[Tx any](w *world[Tx]) {
 	w.inEveryMode(func(w *world[Tx], s setting[Tx]) {
 		var lost atomic.Int64
-		s.source.AckWithin = 50 * time.Millisecond
+		s.source.AckWait = 50 * time.Millisecond
 		s.source.SettleFault = func(op string, _ *postrider.Message) (error, error) {
 			if op == "Ack" && lost.Add(1) <= 3 {
 				return errCut, nil
@@ -197,7 +197,7 @@ func lostAck[Tx any](w *world[Tx]) {
 func slowHandler[Tx any](w *world[Tx]) {
 	w.inEveryMode(func(w *world[Tx], s setting[Tx]) {
 		var j journal
-		s.source.AckWithin = 300 * time.Millisecond
+		s.source.AckWait = 300 * time.Millisecond
 		s.cfg.LeaseTTL = time.Minute // both messages of a batch fit into a third of it
 		s.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
 			j.note(m)
@@ -217,11 +217,11 @@ func slowHandler[Tx any](w *world[Tx]) {
 
 // lostPartition: while a handler works, its partition goes to another process.
 func lostPartition[Tx any](w *world[Tx]) {
-	for _, remember := range []inbox.Remember{inbox.ByID, inbox.ByWatermark} {
+	for _, remember := range []inbox.Dedup{inbox.ByID, inbox.ByPosition} {
 		w := newWorld(w.t, w.h)
 		began := make(chan struct{})
 		var once sync.Once
-		s := setting[Tx]{cfg: inbox.ConsumerConfig{Remember: remember}}
+		s := setting[Tx]{cfg: inbox.ConsumerConfig{Dedup: remember}}
 		s.source.Partitions = 1
 		first := s
 		first.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {

@@ -134,7 +134,7 @@ func txCausation[Tx any](w *txWorld[Tx]) {
 }
 
 // txSteps are the operations of a relay with transactions.
-var txSteps = []string{"Begin", "handler", "CommitSettled", "Fetch", "Aside", "Acquire", "Heartbeat", "Settle", "Due"}
+var txSteps = []string{"Begin", "handler", "CommitSettled", "Fetch", "LoadParked", "Acquire", "Heartbeat", "Settle", "Due"}
 
 func txDeathAtAnyPoint[Tx any](w *txWorld[Tx]) {
 	w.eachBatch(func(w *txWorld[Tx], s txSetting[Tx]) {

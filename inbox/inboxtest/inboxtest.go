@@ -49,7 +49,7 @@ func Run[Tx any](t *testing.T, h Harness[Tx]) {
 		tests []scenario[Tx]
 	}{
 		{"Effect", effectScenarios[Tx]()},
-		{"Aside", asideScenarios[Tx]()},
+		{"Parking", asideScenarios[Tx]()},
 		{"Faults", faultScenarios[Tx]()},
 		{"Versions", versionScenarios[Tx]()},
 		{"Life", lifeScenarios[Tx]()},

@@ -214,7 +214,7 @@ func faultyConfig[Tx any](w *world[Tx]) {
 	w.must(err, "inbox")
 	queue, err := w.broker.Subscriber(memorybroker.SubscriberConfig{Group: "g", Topics: []string{topic}})
 	w.must(err, "subscriber")
-	_, err = inbox.NewConsumer(in, queue, inbox.ConsumerConfig{Batch: -1, KeepIDs: -1, Remember: inbox.ByWatermark})
+	_, err = inbox.NewConsumer(in, queue, inbox.ConsumerConfig{Batch: -1, KeepIDs: -1, Dedup: inbox.ByPosition})
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok || len(joined.Unwrap()) != 4 {
 		w.t.Errorf("error is %v, want name, KeepIDs, Batch and the watermark", err)

@@ -147,9 +147,9 @@ func (l *line[Tx]) Begin(ctx context.Context) (Tx, error) {
 	return tx, err
 }
 
-// store is the line as a consumer has it: with an inbox.Opener if the store has one.
+// store is the line as a consumer has it: with an inbox.BeginBatcher if the store has one.
 func (l *line[Tx]) store() inbox.Store[Tx] {
-	if o, ok := l.Store.(inbox.Opener[Tx]); ok {
+	if o, ok := l.Store.(inbox.BeginBatcher[Tx]); ok {
 		return openLine[Tx]{l, o}
 	}
 	return l
@@ -158,11 +158,11 @@ func (l *line[Tx]) store() inbox.Store[Tx] {
 // openLine fails, where it opens a transaction, where either of the two operations would.
 type openLine[Tx any] struct {
 	*line[Tx]
-	opener inbox.Opener[Tx]
+	opener inbox.BeginBatcher[Tx]
 }
 
-func (l openLine[Tx]) BeginClaim(ctx context.Context, name string, msgs []inbox.Candidate) (Tx, []inbox.Standing, error) {
-	return opened(l.line, func() (Tx, []inbox.Standing, error) { return l.opener.BeginClaim(ctx, name, msgs) }, "Begin", "Claim")
+func (l openLine[Tx]) BeginClaim(ctx context.Context, name string, msgs []inbox.ClaimRequest) (Tx, []inbox.ClaimResult, error) {
+	return opened(l.line, func() (Tx, []inbox.ClaimResult, error) { return l.opener.BeginClaim(ctx, name, msgs) }, "Begin", "Claim")
 }
 
 func (l openLine[Tx]) BeginWatermark(ctx context.Context, name string, at postrider.Position, consumed inbox.Digests, keys []string) (Tx, inbox.Watermark, []string, error) {
@@ -244,8 +244,8 @@ func (l *line[Tx]) Savepoint(ctx context.Context, tx Tx, f func(context.Context,
 	})
 }
 
-func (l *line[Tx]) Claim(ctx context.Context, tx Tx, name string, msgs []inbox.Candidate) ([]inbox.Standing, error) {
-	return within(l, "Claim", tx, func() ([]inbox.Standing, error) { return l.Store.Claim(ctx, tx, name, msgs) })
+func (l *line[Tx]) Claim(ctx context.Context, tx Tx, name string, msgs []inbox.ClaimRequest) ([]inbox.ClaimResult, error) {
+	return within(l, "Claim", tx, func() ([]inbox.ClaimResult, error) { return l.Store.Claim(ctx, tx, name, msgs) })
 }
 
 func (l *line[Tx]) Watermark(ctx context.Context, tx Tx, name string, at postrider.Position) (inbox.Watermark, error) {
@@ -268,8 +268,8 @@ func (l *line[Tx]) Bury(ctx context.Context, tx Tx, name string, dead []inbox.De
 	return onlyWithin(l, "Bury", tx, func() error { return l.Store.Bury(ctx, tx, name, dead, hold) })
 }
 
-func (l *line[Tx]) Take(ctx context.Context, tx Tx, name string, m *postrider.Message) (inbox.Taken, error) {
-	return within(l, "Take", tx, func() (inbox.Taken, error) { return l.Store.Take(ctx, tx, name, m) })
+func (l *line[Tx]) Take(ctx context.Context, tx Tx, name string, m *postrider.Message) (inbox.TakeResult, error) {
+	return within(l, "Take", tx, func() (inbox.TakeResult, error) { return l.Store.Take(ctx, tx, name, m) })
 }
 
 func (l *line[Tx]) Heartbeat(ctx context.Context, name string, o relay.Owner, ttl time.Duration) (relay.View, error) {

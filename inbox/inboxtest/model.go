@@ -125,7 +125,7 @@ func newModel[Tx any](w *world[Tx], seed uint64) *model[Tx] {
 		s.cfg.OnDead = relay.HoldKey
 	}
 	if rng.IntN(2) == 0 {
-		s.source.AckWithin = 120 * time.Millisecond
+		s.source.AckWait = 120 * time.Millisecond
 	}
 	if s.queue && rng.IntN(2) == 0 {
 		s.source.Pick = m.roll
@@ -142,7 +142,7 @@ func newModel[Tx any](w *world[Tx], seed uint64) *model[Tx] {
 	s.handler = m.handle
 	m.s = s
 	m.text = fmt.Sprintf("%s, %d attempts, %d of them local, hold after dead %v, in flight %d, ack within %s", m.text,
-		s.cfg.MaxAttempts, s.cfg.LocalAttempts, s.cfg.OnDead == relay.HoldKey, s.cfg.MaxInFlight, s.source.AckWithin)
+		s.cfg.MaxAttempts, s.cfg.LocalAttempts, s.cfg.OnDead == relay.HoldKey, s.cfg.MaxInFlight, s.source.AckWait)
 	return m
 }
 
@@ -246,7 +246,7 @@ func (m *model[Tx]) produce(rng *rand.Rand) {
 			m.mu.Lock()
 			m.order[key] = append(m.order[key], msg.ID)
 			m.mu.Unlock()
-			if m.s.cfg.Remember == inbox.ByID && rng.IntN(10) == 0 {
+			if m.s.cfg.Dedup == inbox.ByID && rng.IntN(10) == 0 {
 				m.deliver(sent[rng.IntN(len(sent))])
 			}
 		}

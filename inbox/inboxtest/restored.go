@@ -104,7 +104,7 @@ func (r *restoredTest[Tx]) publish(n int) []string {
 func (r *restoredTest[Tx]) join() *process[Tx] {
 	r.t.Helper()
 	return r.start(setting[Tx]{
-		cfg:   inbox.ConsumerConfig{Remember: inbox.ByWatermark, Batch: 7, Logger: slog.New(slog.NewTextHandler(&r.log, nil))},
+		cfg:   inbox.ConsumerConfig{Dedup: inbox.ByPosition, Batch: 7, Logger: slog.New(slog.NewTextHandler(&r.log, nil))},
 		reads: r.source.Join(r.t),
 	})
 }

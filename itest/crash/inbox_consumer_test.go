@@ -148,7 +148,7 @@ func consumerOf(ctx context.Context, way string, store *postgres.Store) (run fun
 			cfg.Batch = 20
 		}
 		source, err = natsbroker.OpenSubscriber(ctx, os.Getenv(consumerNATS), natsbroker.SubscriberConfig{
-			Config: natsbroker.Config{Stream: "ACCOUNTS"}, Group: "ledger", AckWithin: consumerAck,
+			Config: natsbroker.Config{Stream: "ACCOUNTS"}, Durable: "ledger", AckWait: consumerAck,
 		})
 	}
 	if err != nil {

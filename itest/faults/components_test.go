@@ -86,7 +86,7 @@ func (w *world) runToNATS(store relay.Store, cfg relay.Config, broker string) {
 func newConsumer[Tx any](ctx context.Context, store inbox.Store[Tx], cfg inbox.ConsumerConfig, broker string, ackWait time.Duration,
 	h func(context.Context, Tx, *postrider.Message) error) (*inbox.Consumer[Tx], error) {
 	source, err := natsbroker.OpenSubscriber(ctx, broker, natsbroker.SubscriberConfig{
-		Config: natsbroker.Config{Stream: "STEPS", Logger: cfg.Logger}, Group: cfg.Name, Ordered: true, AckWithin: ackWait,
+		Config: natsbroker.Config{Stream: "STEPS", Logger: cfg.Logger}, Durable: cfg.Name, Ordered: true, AckWait: ackWait,
 	})
 	if err != nil {
 		return nil, err

@@ -108,7 +108,7 @@ func openNATS(ordered bool) func(t testing.TB) inboxtest.Source {
 		closing(t, p)
 		return inboxtest.Source{Publish: p.Publish, Topic: topic, Join: func(t testing.TB) postrider.Subscriber {
 			s, err := natsbroker.OpenSubscriber(context.Background(), address, natsbroker.SubscriberConfig{
-				Config: cfg, Group: group, Ordered: ordered, AckWithin: time.Second,
+				Config: cfg, Durable: group, Ordered: ordered, AckWait: time.Second,
 			})
 			must(t, err)
 			closing(t, s)

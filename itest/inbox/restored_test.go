@@ -129,7 +129,7 @@ func restorableNATS(t testing.TB) inboxtest.Restorable {
 			}),
 			Join: func(t testing.TB) postrider.Subscriber {
 				s, err := natsbroker.OpenSubscriber(context.Background(), r.server.URL, natsbroker.SubscriberConfig{
-					Config: cfg, Group: group, Ordered: true, AckWithin: 2 * time.Second,
+					Config: cfg, Durable: group, Ordered: true, AckWait: 2 * time.Second,
 				})
 				must(t, err)
 				closing(t, s)

@@ -23,9 +23,9 @@ var consumers = inboxtest.Harness[*sql.Tx]{
 // deadlock makes tx the victim of one: the other transaction is heavier.
 func deadlock(ctx context.Context, s inboxtest.Store[*sql.Tx], tx *sql.Tx) error {
 	claim := func(tx *sql.Tx, ids ...string) error {
-		var msgs []inbox.Candidate
+		var msgs []inbox.ClaimRequest
 		for _, id := range ids {
-			msgs = append(msgs, inbox.Candidate{ID: id})
+			msgs = append(msgs, inbox.ClaimRequest{ID: id})
 		}
 		_, err := s.Claim(ctx, tx, "deadlock", msgs)
 		return err

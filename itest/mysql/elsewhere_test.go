@@ -268,7 +268,7 @@ func TestDeadlockIsNamed(t *testing.T) {
 	w := newWorld(t, newDatabase(t), mysqlstore.Config{})
 	one, two := w.begin(), w.begin()
 	claim := func(tx *sql.Tx, id string) error {
-		_, err := w.store.Claim(t.Context(), tx, "c", []inbox.Candidate{{ID: id}})
+		_, err := w.store.Claim(t.Context(), tx, "c", []inbox.ClaimRequest{{ID: id}})
 		return err
 	}
 	must(t, claim(one, "a"))

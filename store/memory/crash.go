@@ -32,7 +32,7 @@ func (s *Store) CrashLosing(n int) (lost int) {
 func (db *database) synced(op string) {
 	switch op {
 	case "Settle", "Heartbeat", "Acquire", "Release", "Leave", "Begin", "Insert", "InsertUndecodable", "Written", "Commit",
-		"Rollback", "Partitions", "Fetch", "Due", "Aside", "FindHeld", "FindParked", "ListHeld", "ShowHeld", "ShowDecision",
+		"Rollback", "Partitions", "Fetch", "Due", "LoadParked", "FindHeld", "FindParked", "ListHeld", "ShowHeld", "ShowDecision",
 		"ListDead", "ShowDead", "CountDead", "Status":
 	default:
 		db.unsynced = nil

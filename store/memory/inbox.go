@@ -81,19 +81,19 @@ func (s *Store) Savepoint(ctx context.Context, tx *Tx, f func(context.Context, *
 }
 
 // Claim implements inbox.Ledger.
-func (s *Store) Claim(ctx context.Context, tx *Tx, consumer string, msgs []inbox.Candidate) ([]inbox.Standing, error) {
+func (s *Store) Claim(ctx context.Context, tx *Tx, consumer string, msgs []inbox.ClaimRequest) ([]inbox.ClaimResult, error) {
 	ids := make([]string, len(msgs))
 	for i, c := range msgs {
 		ids[i] = c.ID
 	}
 	slices.Sort(ids)
-	return inTx(ctx, s, "Claim", tx, func(db *database) ([]inbox.Standing, error) {
+	return inTx(ctx, s, "Claim", tx, func(db *database) ([]inbox.ClaimResult, error) {
 		for _, id := range ids { // in one order, so that two calls cannot wait for each other
 			if err := tx.acquire(lock{claimed, consumer, id}); err != nil {
 				return nil, err
 			}
 		}
-		out := make([]inbox.Standing, len(msgs))
+		out := make([]inbox.ClaimResult, len(msgs))
 		for i, c := range msgs {
 			out[i].Held = tx.heldFor(consumer, c.Key)
 			l := lock{claimed, consumer, c.ID}
@@ -220,7 +220,7 @@ func (s *Store) Forget(ctx context.Context, consumer string, age time.Duration, 
 	})
 }
 
-// Enroll implements inbox.Aside.
+// Enroll implements inbox.ParkStore.
 func (s *Store) Enroll(ctx context.Context, consumer string) error {
 	_, err := do(ctx, s, "Enroll", func(db *database) (struct{}, error) {
 		r, at := db.relay(consumer), now()
@@ -254,7 +254,7 @@ func (tx *Tx) heldFor(consumer, key string) bool {
 	return h != nil
 }
 
-// HeldAmong implements inbox.Aside.
+// HeldAmong implements inbox.ParkStore.
 func (s *Store) HeldAmong(ctx context.Context, tx *Tx, consumer string, keys []string) ([]string, error) {
 	return inTx(ctx, s, "HeldAmong", tx, func(*database) ([]string, error) {
 		out := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return !tx.heldFor(consumer, key) })
@@ -263,7 +263,7 @@ func (s *Store) HeldAmong(ctx context.Context, tx *Tx, consumer string, keys []s
 	})
 }
 
-// Park implements inbox.Aside.
+// Park implements inbox.ParkStore.
 func (s *Store) Park(ctx context.Context, tx *Tx, consumer string, list []inbox.Parked) error {
 	keys := make([]string, len(list))
 	for i, p := range list {
@@ -319,7 +319,7 @@ func (db *database) newParked(consumer string, m *postrider.Message, attempts []
 	return db.relay(consumer).parked[postrider.PartitionOf(m.Key, m.ID, len(db.log))], row
 }
 
-// Bury implements inbox.Aside.
+// Bury implements inbox.ParkStore.
 func (s *Store) Bury(ctx context.Context, tx *Tx, consumer string, list []inbox.Dead, hold bool) error {
 	keys := make([]string, len(list))
 	for i, d := range list {
@@ -355,21 +355,21 @@ func (s *Store) Bury(ctx context.Context, tx *Tx, consumer string, list []inbox.
 	return err
 }
 
-// Take implements inbox.Aside.
-func (s *Store) Take(ctx context.Context, tx *Tx, consumer string, m *postrider.Message) (inbox.Taken, error) {
-	return inTx(ctx, s, "Take", tx, func(db *database) (inbox.Taken, error) {
+// Take implements inbox.ParkStore.
+func (s *Store) Take(ctx context.Context, tx *Tx, consumer string, m *postrider.Message) (inbox.TakeResult, error) {
+	return inTx(ctx, s, "Take", tx, func(db *database) (inbox.TakeResult, error) {
 		partition := postrider.PartitionOf(m.Key, m.ID, len(db.log))
 		l := parkedLock(consumer, m.Sequence)
 		if err := tx.acquire(l); err != nil {
-			return inbox.Taken{}, err
+			return inbox.TakeResult{}, err
 		}
 		row := db.relay(consumer).parked[partition].rows[m.Sequence]
 		if _, own := tx.written(l); own || row == nil || row.msg.ID != m.ID {
-			return inbox.Taken{}, nil
+			return inbox.TakeResult{}, nil
 		}
 		tx.write(l, nil, func(db *database, _ time.Time) {
 			db.relay(consumer).parked[postrider.PartitionOf(m.Key, m.ID, len(db.log))].take(m.Sequence)
 		})
-		return inbox.Taken{There: true, ParkedFor: now().Sub(row.parkedAt)}, nil
+		return inbox.TakeResult{Found: true, ParkedFor: now().Sub(row.parkedAt)}, nil
 	})
 }

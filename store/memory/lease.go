@@ -133,7 +133,7 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 			}
 			c.owner, c.token, c.incarnation = owner.ID, claim.Token, db.incarnation
 			out = append(out, relay.Lease{
-				Partition: claim.Partition, Owner: owner.ID, Token: claim.Token, Cursor: c.cursor, Settled: c.number, Aside: aside,
+				Partition: claim.Partition, Owner: owner.ID, Token: claim.Token, Cursor: c.cursor, Settled: c.number, Parked: aside,
 				Filter: filter,
 			})
 		}

@@ -54,7 +54,7 @@ var (
 	_ relay.HeldStore     = (*Store)(nil)
 	_ relay.StatusStore   = (*Store)(nil)
 	_ relay.Administrator = (*Store)(nil)
-	_ deadletter.Room     = (*Store)(nil)
+	_ deadletter.Store    = (*Store)(nil)
 	_ outbox.Store[*Tx]   = (*Store)(nil)
 	_ inbox.Store[*Tx]    = (*Store)(nil)
 	_ relay.TxStore[*Tx]  = (*Store)(nil)

@@ -135,23 +135,23 @@ func cut(cause string) string {
 	return strings.ToValidUTF8(cause[:causeKept], "")
 }
 
-// Aside implements relay.LogStore.
-func (s *Store) Aside(ctx context.Context, name string, partition int, position int64) (relay.Aside, error) {
-	return do(ctx, s, "Aside", func(db *database) (relay.Aside, error) {
+// LoadParked implements relay.LogStore.
+func (s *Store) LoadParked(ctx context.Context, name string, partition int, position int64) (relay.ParkedState, error) {
+	return do(ctx, s, "LoadParked", func(db *database) (relay.ParkedState, error) {
 		if partition < 0 || partition >= len(db.log) {
-			return relay.Aside{}, fmt.Errorf("put aside: there is no partition %d", partition)
+			return relay.ParkedState{}, fmt.Errorf("put aside: there is no partition %d", partition)
 		}
 		return db.aside(db.relay(name), partition, position)
 	})
 }
 
 // aside is what a relay has parked or dead-lettered in a partition beyond a cursor at position.
-func (db *database) aside(r *relayState, partition int, position int64) (relay.Aside, error) {
+func (db *database) aside(r *relayState, partition int, position int64) (relay.ParkedState, error) {
 	late, err := db.lateTo(r.cursors[partition], partition)
 	if err != nil {
-		return relay.Aside{}, err
+		return relay.ParkedState{}, err
 	}
-	out := relay.Aside{Keys: slices.Sorted(maps.Keys(r.parked[partition].held))}
+	out := relay.ParkedState{Keys: slices.Sorted(maps.Keys(r.parked[partition].held))}
 	for seq := range r.parked[partition].rows {
 		if seq > position || late[seq] {
 			out.Sequences = append(out.Sequences, seq)

@@ -122,9 +122,9 @@ func (s *Store) StepRedrive(ctx context.Context, id int64, limit int) (deadlette
 func (db *database) stepRedrive(r *deadletter.Redrive, batch int, at time.Time) {
 	letters := db.chooseOpen(r.Filter, r.Position, batch)
 	letters = slices.DeleteFunc(letters, func(l *letter) bool { return l.Number > r.UpTo })
-	candidates := make([]deadletter.Candidate, len(letters))
+	candidates := make([]deadletter.ClaimRequest, len(letters))
 	for i, l := range letters {
-		candidates[i] = deadletter.Candidate{Number: l.Number, Redrives: l.Redrives}
+		candidates[i] = deadletter.ClaimRequest{Number: l.Number, Redrives: l.Redrives}
 	}
 	send := r.Take(candidates, at)
 	for _, l := range letters {

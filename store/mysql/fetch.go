@@ -373,9 +373,9 @@ const (
 	gapsOfSQL = `SELECT gaps FROM {prefix}cursors WHERE relay = ? AND partition_id = ?`
 )
 
-// Aside implements relay.LogStore. What was put aside of late messages that the cursor does not have yet is in it too.
-func (s *Store) Aside(ctx context.Context, name string, partition int, position int64) (relay.Aside, error) {
-	var out relay.Aside
+// LoadParked implements relay.LogStore. What was put aside of late messages that the cursor does not have yet is in it too.
+func (s *Store) LoadParked(ctx context.Context, name string, partition int, position int64) (relay.ParkedState, error) {
+	var out relay.ParkedState
 	err := s.read(ctx, "read what is parked", func(t txn) (err error) {
 		if err := s.checkPartition(partition); err != nil {
 			return err
@@ -391,7 +391,7 @@ func (s *Store) Aside(ctx context.Context, name string, partition int, position 
 }
 
 // aside is what a relay has parked or dead-lettered in a partition beyond a position, and in gaps.
-func (t txn) aside(ctx context.Context, name string, partition int, position int64, gaps string) (out relay.Aside, err error) {
+func (t txn) aside(ctx context.Context, name string, partition int, position int64, gaps string) (out relay.ParkedState, err error) {
 	if out.Keys, err = column[string](ctx, t, heldKeysSQL, name, partition); err != nil {
 		return out, err
 	}

@@ -66,7 +66,7 @@ const (
 )
 
 // Claim implements inbox.Ledger. The keys are looked up behind the statement that may wait.
-func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []inbox.Candidate) ([]inbox.Standing, error) {
+func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []inbox.ClaimRequest) ([]inbox.ClaimResult, error) {
 	var ids, keys []string
 	for _, c := range msgs {
 		ids = append(ids, c.ID)
@@ -74,7 +74,7 @@ func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []i
 			keys = append(keys, c.Key)
 		}
 	}
-	out := make([]inbox.Standing, len(msgs))
+	out := make([]inbox.ClaimResult, len(msgs))
 	err := s.consume("claim messages", tx, func(t txn) error {
 		if len(msgs) == 0 {
 			return nil
@@ -89,7 +89,7 @@ func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []i
 		}
 		fresher, holding := set(fresh), set(held)
 		for i, c := range msgs {
-			out[i] = inbox.Standing{Fresh: fresher[c.ID], Held: c.Key != "" && holding[c.Key]}
+			out[i] = inbox.ClaimResult{Fresh: fresher[c.ID], Held: c.Key != "" && holding[c.Key]}
 			fresher[c.ID] = false // the first counts
 		}
 		return nil
@@ -126,7 +126,7 @@ func distinct(texts []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(texts)))
 }
 
-// HeldAmong implements inbox.Aside.
+// HeldAmong implements inbox.ParkStore.
 func (s *Store) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys []string) (held []string, err error) {
 	err = s.consume("look for held keys", tx, func(t txn) error {
 		held, err = t.heldAmong(ctx, consumer, keys)

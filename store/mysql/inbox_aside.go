@@ -16,7 +16,7 @@ import (
 
 const readsLogSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}cursors WHERE relay = ? AND position <> ?)`
 
-// Enroll implements inbox.Aside. The cursors are made before the look at them, which then shows those of a relay that began
+// Enroll implements inbox.ParkStore. The cursors are made before the look at them, which then shows those of a relay that began
 // at the same time under this name.
 func (s *Store) Enroll(ctx context.Context, consumer string) error {
 	return s.write(ctx, fmt.Sprintf("enroll consumer %q", consumer), func(t txn) error {
@@ -64,7 +64,7 @@ type aside struct {
 	hold *relay.HeldKey // how its key is held unless it is held already; nil: not at all
 }
 
-// Park implements inbox.Aside.
+// Park implements inbox.ParkStore.
 func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []inbox.Parked) error {
 	return s.consume("park messages", tx, func(t txn) error {
 		if err := t.look(ctx); err != nil {
@@ -84,7 +84,7 @@ func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []
 	})
 }
 
-// Bury implements inbox.Aside.
+// Bury implements inbox.ParkStore.
 func (s *Store) Bury(ctx context.Context, tx *sql.Tx, consumer string, dead []inbox.Dead, hold bool) error {
 	return s.consume("write dead letters", tx, func(t txn) error {
 		if err := t.look(ctx); err != nil {
@@ -201,16 +201,16 @@ const (
 		WHERE relay = ? AND seq = ? AND id = ? FOR UPDATE`
 )
 
-// Take implements inbox.Aside.
-func (s *Store) Take(ctx context.Context, tx *sql.Tx, consumer string, m *postrider.Message) (inbox.Taken, error) {
-	var taken inbox.Taken
+// Take implements inbox.ParkStore.
+func (s *Store) Take(ctx context.Context, tx *sql.Tx, consumer string, m *postrider.Message) (inbox.TakeResult, error) {
+	var taken inbox.TakeResult
 	err := s.consume("take a parked message", tx, func(t txn) error {
 		var since int64
 		err := t.get(ctx, lockTakenSQL, []any{consumer, m.Sequence, m.ID}, &since)
 		if err != nil {
 			return orNone(err)
 		}
-		taken = inbox.Taken{There: true, ParkedFor: micros(since)}
+		taken = inbox.TakeResult{Found: true, ParkedFor: micros(since)}
 		_, err = t.exec(ctx, unparkSQL, consumer, m.Sequence)
 		return err
 	})

@@ -337,7 +337,7 @@ func (p piece) args(more ...any) []any {
 type lockedLetters struct {
 	// n were found, and last is the number of the last of them; those that others have resolved since are not among letters.
 	n, last int64
-	letters []deadletter.Candidate
+	letters []deadletter.ClaimRequest
 }
 
 // lockDead locks letters after, so that no settlement comes in between, the leases of their partitions.
@@ -385,6 +385,6 @@ func (s *Store) lockDead(ctx context.Context, tx pgx.Tx, p piece) (found lockedL
 	if rows, err = tx.Query(ctx, s.names.expand(lockDeadSQL), p.args(relays, partitions)...); err != nil {
 		return found, err
 	}
-	found.letters, err = pgx.CollectRows(rows, pgx.RowToStructByPos[deadletter.Candidate])
+	found.letters, err = pgx.CollectRows(rows, pgx.RowToStructByPos[deadletter.ClaimRequest])
 	return found, err
 }

@@ -78,7 +78,7 @@ func savepoint(ctx context.Context, exec func(context.Context, string) error, f 
 }
 
 // Claim implements inbox.Ledger.
-func (s *Store) Claim(ctx context.Context, tx pgx.Tx, consumer string, msgs []inbox.Candidate) ([]inbox.Standing, error) {
+func (s *Store) Claim(ctx context.Context, tx pgx.Tx, consumer string, msgs []inbox.ClaimRequest) ([]inbox.ClaimResult, error) {
 	return s.claim(ctx, pgxCaller{tx}, consumer, msgs)
 }
 
@@ -107,22 +107,22 @@ func (s *Store) SetVersion(ctx context.Context, tx pgx.Tx, consumer, key string,
 	return s.setVersion(ctx, pgxCaller{tx}, consumer, key, version)
 }
 
-// HeldAmong implements inbox.Aside.
+// HeldAmong implements inbox.ParkStore.
 func (s *Store) HeldAmong(ctx context.Context, tx pgx.Tx, consumer string, keys []string) ([]string, error) {
 	return s.heldAmong(ctx, pgxCaller{tx}, consumer, keys)
 }
 
-// Park implements inbox.Aside.
+// Park implements inbox.ParkStore.
 func (s *Store) Park(ctx context.Context, tx pgx.Tx, consumer string, parked []inbox.Parked) error {
 	return s.park(ctx, pgxCaller{tx}, consumer, parked)
 }
 
-// Bury implements inbox.Aside.
+// Bury implements inbox.ParkStore.
 func (s *Store) Bury(ctx context.Context, tx pgx.Tx, consumer string, dead []inbox.Dead, hold bool) error {
 	return s.bury(ctx, pgxCaller{tx}, consumer, dead, hold)
 }
 
-// Take implements inbox.Aside.
-func (s *Store) Take(ctx context.Context, tx pgx.Tx, consumer string, m *postrider.Message) (inbox.Taken, error) {
+// Take implements inbox.ParkStore.
+func (s *Store) Take(ctx context.Context, tx pgx.Tx, consumer string, m *postrider.Message) (inbox.TakeResult, error) {
 	return s.take(ctx, pgxCaller{tx}, consumer, m)
 }

@@ -23,7 +23,7 @@ select exists (select 1 from {relay_partitions} g cross join lateral (
 where g.relay = $1::text and c.position <> $2::int8)`
 )
 
-// Enroll implements inbox.Aside. The cursors are made before the look at them, which then shows those of a relay that
+// Enroll implements inbox.ParkStore. The cursors are made before the look at them, which then shows those of a relay that
 // began at the same time under this name.
 func (s *Store) Enroll(ctx context.Context, consumer string) error {
 	n, err := s.open(ctx)
@@ -250,17 +250,17 @@ const takeSQL = `
 delete from {parked} where relay = $1::text and partition = $2::int4 and seq = $3::int8 and id = $4::text
 returning (extract(epoch from clock_timestamp() - parked_at) * 1000000)::int8`
 
-func (s *Store) take(ctx context.Context, c caller, consumer string, m *postrider.Message) (inbox.Taken, error) {
+func (s *Store) take(ctx context.Context, c caller, consumer string, m *postrider.Message) (inbox.TakeResult, error) {
 	partitions, err := c.partitions(ctx, s)
 	if err != nil {
-		return inbox.Taken{}, err
+		return inbox.TakeResult{}, err
 	}
-	var taken inbox.Taken
+	var taken inbox.TakeResult
 	args := []any{consumer, int64(postrider.PartitionOf(m.Key, m.ID, partitions)), m.Sequence, m.ID}
 	err = c.call(ctx, query{sql: s.sql.take, args: args, row: func(scan func(...any) error) error {
 		var micros int64
 		err := scan(&micros)
-		taken = inbox.Taken{There: true, ParkedFor: time.Duration(micros) * time.Microsecond}
+		taken = inbox.TakeResult{Found: true, ParkedFor: time.Duration(micros) * time.Microsecond}
 		return err
 	}})
 	return taken, translate("take a parked message", err)

@@ -23,7 +23,7 @@ func (k killable) Begin(ctx context.Context) (pgx.Tx, error) {
 	return &lockedTx{Tx: tx}, nil
 }
 
-func (k killable) BeginClaim(ctx context.Context, consumer string, msgs []inbox.Candidate) (pgx.Tx, []inbox.Standing, error) {
+func (k killable) BeginClaim(ctx context.Context, consumer string, msgs []inbox.ClaimRequest) (pgx.Tx, []inbox.ClaimResult, error) {
 	tx, out, err := k.bundle.BeginClaim(ctx, consumer, msgs)
 	if err != nil {
 		return nil, nil, err

@@ -33,14 +33,14 @@ on conflict do nothing returning case when ` + durableSQL + ` then id end`
 
 // claim is one on its way: its queries, and what they return.
 type claim struct {
-	msgs          []inbox.Candidate
+	msgs          []inbox.ClaimRequest
 	queries       []query
 	claimed, held []string
 }
 
 // newClaim prepares a claim. The keys are looked up by a statement of their own, behind the one that may wait: its snapshot
 // shows a key that was held together with a claim that was waited for.
-func (s *Store) newClaim(consumer string, msgs []inbox.Candidate) *claim {
+func (s *Store) newClaim(consumer string, msgs []inbox.ClaimRequest) *claim {
 	c := &claim{msgs: msgs}
 	ids, keys := make([]string, len(msgs)), make([]string, 0, len(msgs))
 	for i, m := range msgs {
@@ -61,22 +61,22 @@ func (s *Store) newClaim(consumer string, msgs []inbox.Candidate) *claim {
 }
 
 // standings reads what the queries have returned.
-func (c *claim) standings() []inbox.Standing {
-	out := make([]inbox.Standing, len(c.msgs))
+func (c *claim) standings() []inbox.ClaimResult {
+	out := make([]inbox.ClaimResult, len(c.msgs))
 	if len(c.msgs) == 1 {
-		out[0] = inbox.Standing{Fresh: len(c.claimed) > 0, Held: len(c.held) > 0}
+		out[0] = inbox.ClaimResult{Fresh: len(c.claimed) > 0, Held: len(c.held) > 0}
 		return out
 	}
 	fresh, holding := set(c.claimed), set(c.held)
 	for i, m := range c.msgs {
-		out[i] = inbox.Standing{Fresh: fresh[m.ID], Held: holding[m.Key]}
+		out[i] = inbox.ClaimResult{Fresh: fresh[m.ID], Held: holding[m.Key]}
 		delete(fresh, m.ID) // the first counts
 	}
 	return out
 }
 
 // claim is Claim.
-func (s *Store) claim(ctx context.Context, c caller, consumer string, msgs []inbox.Candidate) ([]inbox.Standing, error) {
+func (s *Store) claim(ctx context.Context, c caller, consumer string, msgs []inbox.ClaimRequest) ([]inbox.ClaimResult, error) {
 	if len(msgs) == 0 {
 		return nil, nil
 	}

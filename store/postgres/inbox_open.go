@@ -10,10 +10,10 @@ import (
 	"github.com/postrider/postrider/inbox"
 )
 
-var _ inbox.Opener[pgx.Tx] = (*Store)(nil)
+var _ inbox.BeginBatcher[pgx.Tx] = (*Store)(nil)
 
-// BeginClaim implements inbox.Opener.
-func (s *Store) BeginClaim(ctx context.Context, consumer string, msgs []inbox.Candidate) (pgx.Tx, []inbox.Standing, error) {
+// BeginClaim implements inbox.BeginBatcher.
+func (s *Store) BeginClaim(ctx context.Context, consumer string, msgs []inbox.ClaimRequest) (pgx.Tx, []inbox.ClaimResult, error) {
 	if len(msgs) == 0 {
 		tx, err := s.BeginLimited(ctx, 0)
 		return tx, nil, err
@@ -26,7 +26,7 @@ func (s *Store) BeginClaim(ctx context.Context, consumer string, msgs []inbox.Ca
 	return tx, claim.standings(), nil
 }
 
-// BeginWatermark implements inbox.Opener.
+// BeginWatermark implements inbox.BeginBatcher.
 func (s *Store) BeginWatermark(ctx context.Context, consumer string, at postrider.Position, consumed inbox.Digests, keys []string) (
 	tx pgx.Tx, before inbox.Watermark, held []string, err error,
 ) {

@@ -40,32 +40,32 @@ func must(t *testing.T, err error) {
 func TestTransactionBegunWithAClaim(t *testing.T) {
 	eachMode(t, func(t *testing.T, b *bundle) {
 		ctx := t.Context()
-		claim := func(msgs ...inbox.Candidate) (pgx.Tx, []inbox.Standing) {
+		claim := func(msgs ...inbox.ClaimRequest) (pgx.Tx, []inbox.ClaimResult) {
 			t.Helper()
 			tx, standings, err := b.BeginClaim(ctx, "c", msgs)
 			must(t, err)
 			return tx, standings
 		}
-		want := func(what string, got []inbox.Standing, want ...inbox.Standing) {
+		want := func(what string, got []inbox.ClaimResult, want ...inbox.ClaimResult) {
 			if !slices.Equal(got, want) {
 				t.Errorf("%s: %+v, want %+v", what, got, want)
 			}
 		}
-		first, got := claim(inbox.Candidate{ID: "a", Key: "k"})
-		want("first", got, inbox.Standing{Fresh: true})
+		first, got := claim(inbox.ClaimRequest{ID: "a", Key: "k"})
+		want("first", got, inbox.ClaimResult{Fresh: true})
 		m := &postrider.Message{ID: "a", Type: "t", Topic: "t", Source: "s", Key: "k", ContentType: "text/plain", Time: time.Now()}
 		if err := b.Park(ctx, first, "c", []inbox.Parked{{Message: m, Reason: relay.ParkRetry}}); err != nil {
 			t.Fatal(err)
 		}
 		var second pgx.Tx
-		got = whileLocked(t, b, first, func() (out []inbox.Standing, err error) {
-			second, out, err = b.BeginClaim(ctx, "c", []inbox.Candidate{{ID: "a", Key: "k"}, {ID: "b", Key: "k"}, {ID: "d"}})
+		got = whileLocked(t, b, first, func() (out []inbox.ClaimResult, err error) {
+			second, out, err = b.BeginClaim(ctx, "c", []inbox.ClaimRequest{{ID: "a", Key: "k"}, {ID: "b", Key: "k"}, {ID: "d"}})
 			return out, err
 		})
-		want("after the wait", got, inbox.Standing{Held: true}, inbox.Standing{Fresh: true, Held: true}, inbox.Standing{Fresh: true})
+		want("after the wait", got, inbox.ClaimResult{Held: true}, inbox.ClaimResult{Fresh: true, Held: true}, inbox.ClaimResult{Fresh: true})
 		must(t, b.Rollback(ctx, second))
-		third, got := claim(inbox.Candidate{ID: "b"})
-		want("after a rollback", got, inbox.Standing{Fresh: true})
+		third, got := claim(inbox.ClaimRequest{ID: "b"})
+		want("after a rollback", got, inbox.ClaimResult{Fresh: true})
 		must(t, b.Commit(ctx, third))
 		fourth, got := claim()
 		want("of nothing", got)
@@ -148,14 +148,14 @@ func TestTransactionThatCannotBeBegunLeavesNothing(t *testing.T) {
 			ctx context.Context
 			id  string
 		}{"a context that has ended": {ended, "a"}, "an ID that no database holds": {t.Context(), "a\x00"}} {
-			if tx, _, err := b.BeginClaim(c.ctx, "c", []inbox.Candidate{{ID: "b"}, {ID: c.id}}); err == nil || tx != nil {
+			if tx, _, err := b.BeginClaim(c.ctx, "c", []inbox.ClaimRequest{{ID: "b"}, {ID: c.id}}); err == nil || tx != nil {
 				t.Errorf("%s: transaction %v, error %v", what, tx, err)
 			}
 		}
 		if n := b.pool.Stat().AcquiredConns(); n != 0 {
 			t.Errorf("%d connections are still in use", n)
 		}
-		tx, standings, err := b.BeginClaim(t.Context(), "c", []inbox.Candidate{{ID: "b"}})
+		tx, standings, err := b.BeginClaim(t.Context(), "c", []inbox.ClaimRequest{{ID: "b"}})
 		if err != nil || !standings[0].Fresh {
 			t.Fatalf("claim: %+v, %v", standings, err)
 		}

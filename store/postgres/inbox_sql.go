@@ -24,7 +24,7 @@ func (s *SQLStore) Savepoint(ctx context.Context, tx *sql.Tx, f func(context.Con
 }
 
 // Claim implements inbox.Ledger.
-func (s *SQLStore) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []inbox.Candidate) ([]inbox.Standing, error) {
+func (s *SQLStore) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []inbox.ClaimRequest) ([]inbox.ClaimResult, error) {
 	return s.claim(ctx, sqlCaller{tx}, consumer, msgs)
 }
 
@@ -53,22 +53,22 @@ func (s *SQLStore) SetVersion(ctx context.Context, tx *sql.Tx, consumer, key str
 	return s.setVersion(ctx, sqlCaller{tx}, consumer, key, version)
 }
 
-// HeldAmong implements inbox.Aside.
+// HeldAmong implements inbox.ParkStore.
 func (s *SQLStore) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys []string) ([]string, error) {
 	return s.heldAmong(ctx, sqlCaller{tx}, consumer, keys)
 }
 
-// Park implements inbox.Aside.
+// Park implements inbox.ParkStore.
 func (s *SQLStore) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []inbox.Parked) error {
 	return s.park(ctx, sqlCaller{tx}, consumer, parked)
 }
 
-// Bury implements inbox.Aside.
+// Bury implements inbox.ParkStore.
 func (s *SQLStore) Bury(ctx context.Context, tx *sql.Tx, consumer string, dead []inbox.Dead, hold bool) error {
 	return s.bury(ctx, sqlCaller{tx}, consumer, dead, hold)
 }
 
-// Take implements inbox.Aside.
-func (s *SQLStore) Take(ctx context.Context, tx *sql.Tx, consumer string, m *postrider.Message) (inbox.Taken, error) {
+// Take implements inbox.ParkStore.
+func (s *SQLStore) Take(ctx context.Context, tx *sql.Tx, consumer string, m *postrider.Message) (inbox.TakeResult, error) {
 	return s.take(ctx, sqlCaller{tx}, consumer, m)
 }

@@ -325,11 +325,11 @@ func (a *acquisition) read(results pgx.BatchResults) (known bool, err error) {
 	if rows, err = results.Query(); err != nil {
 		return false, err
 	}
-	err = readAside(rows, func(partition int) *relay.Aside {
+	err = readAside(rows, func(partition int) *relay.ParkedState {
 		if l := gained[partition]; l != nil {
-			return &l.Aside
+			return &l.Parked
 		}
-		return &relay.Aside{}
+		return &relay.ParkedState{}
 	})
 	if err != nil {
 		return false, err

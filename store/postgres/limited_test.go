@@ -201,7 +201,7 @@ func TestIdleLimit(t *testing.T) {
 	}
 	position := postrider.Position{Partition: "p", Offset: 1}
 	watermark := func(tx pgx.Tx, _ inbox.Watermark, _ []string, err error) (pgx.Tx, error) { return tx, err }
-	claim := func(tx pgx.Tx, _ []inbox.Standing, err error) (pgx.Tx, error) { return tx, err }
+	claim := func(tx pgx.Tx, _ []inbox.ClaimResult, err error) (pgx.Tx, error) { return tx, err }
 	for name, c := range map[string]struct {
 		tx   pgx.Tx
 		want string
@@ -209,7 +209,7 @@ func TestIdleLimit(t *testing.T) {
 		"Begin":             {begun(b.Begin(ctx)), unlimited},
 		"BeginLimited":      {begun(b.BeginLimited(ctx, 0)), "2s"},
 		"BeginLimited, TTL": {begun(b.BeginLimited(ctx, time.Second)), "1s"},
-		"BeginClaim":        {begun(claim(b.BeginClaim(ctx, "c", []inbox.Candidate{{ID: "1"}}))), "2s"},
+		"BeginClaim":        {begun(claim(b.BeginClaim(ctx, "c", []inbox.ClaimRequest{{ID: "1"}}))), "2s"},
 		"BeginClaim, none":  {begun(claim(b.BeginClaim(ctx, "c", nil))), "2s"},
 		"BeginWatermark":    {begun(watermark(b.BeginWatermark(ctx, "c", position, inbox.Digests{}, nil))), "2s"},
 	} {

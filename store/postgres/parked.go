@@ -87,12 +87,12 @@ where c.stored > 0 and c.stored < $4::int8 and (
 	or exists (select 1 from {dead} d where d.relay = $1::text and d.partition = c.partition and d.seq = late.seq offset 0)))
 order by 1, 2, 3`
 
-// Aside implements relay.LogStore.
-func (s *Store) Aside(ctx context.Context, name string, partition int, position int64) (relay.Aside, error) {
+// LoadParked implements relay.LogStore.
+func (s *Store) LoadParked(ctx context.Context, name string, partition int, position int64) (relay.ParkedState, error) {
 	if _, err := s.open(ctx); err != nil {
-		return relay.Aside{}, err
+		return relay.ParkedState{}, err
 	}
-	var out relay.Aside
+	var out relay.ParkedState
 	results, err := implicit(ctx, s.pool, planSQL, func(b *pgx.Batch) {
 		b.Queue(s.sql.aside, name, []int16{int16(partition)}, []int64{position}, int64(inbox.EndOfLog))
 	})
@@ -102,13 +102,13 @@ func (s *Store) Aside(ctx context.Context, name string, partition int, position 
 	defer results.Close()
 	rows, err := results.Query()
 	if err == nil {
-		err = readAside(rows, func(int) *relay.Aside { return &out })
+		err = readAside(rows, func(int) *relay.ParkedState { return &out })
 	}
 	return out, translate("read what is parked", err)
 }
 
 // readAside reads the rows of asideSQL.
-func readAside(rows pgx.Rows, of func(partition int) *relay.Aside) error {
+func readAside(rows pgx.Rows, of func(partition int) *relay.ParkedState) error {
 	var partition int
 	var key *string
 	var seq *int64

@@ -46,7 +46,7 @@ var (
 	_ relay.HeldStore      = (*Store)(nil)
 	_ relay.StatusStore    = (*Store)(nil)
 	_ relay.Administrator  = (*Store)(nil)
-	_ deadletter.Room      = (*Store)(nil)
+	_ deadletter.Store     = (*Store)(nil)
 	_ outbox.Store[pgx.Tx] = (*Store)(nil)
 )
 

@@ -193,9 +193,9 @@ const (
 		UNION SELECT seq FROM {prefix}dead WHERE relay = ?1 AND partition = ?2 AND seq > ?3 ORDER BY seq`
 )
 
-// Aside implements relay.LogStore.
-func (s *Store) Aside(ctx context.Context, name string, partition int, position int64) (relay.Aside, error) {
-	var out relay.Aside
+// LoadParked implements relay.LogStore.
+func (s *Store) LoadParked(ctx context.Context, name string, partition int, position int64) (relay.ParkedState, error) {
+	var out relay.ParkedState
 	err := s.read(ctx, "read what is put aside", func(t txn) (err error) {
 		if err := s.checkPartition(partition); err != nil {
 			return err
@@ -207,7 +207,7 @@ func (s *Store) Aside(ctx context.Context, name string, partition int, position 
 }
 
 // putAsideIn is what a relay has parked or dead-lettered in a partition beyond a position.
-func (t txn) putAsideIn(ctx context.Context, name string, partition int, position int64) (out relay.Aside, err error) {
+func (t txn) putAsideIn(ctx context.Context, name string, partition int, position int64) (out relay.ParkedState, err error) {
 	if out.Keys, err = t.strings(ctx, heldKeysSQL, name, partition); err != nil {
 		return out, err
 	}

@@ -62,12 +62,12 @@ const (
 )
 
 // Claim implements inbox.Ledger.
-func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []inbox.Candidate) ([]inbox.Standing, error) {
+func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []inbox.ClaimRequest) ([]inbox.ClaimResult, error) {
 	ids, keys := make([]string, len(msgs)), make([]string, len(msgs))
 	for i, c := range msgs {
 		ids[i], keys[i] = c.ID, c.Key
 	}
-	out := make([]inbox.Standing, len(msgs))
+	out := make([]inbox.ClaimResult, len(msgs))
 	err := s.consume("claim messages", tx, func(t txn) error {
 		fresh, err := t.strings(ctx, claimSQL, consumer, list(ids), t.now)
 		if err != nil {
@@ -79,7 +79,7 @@ func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []i
 		}
 		fresher, holding := set(fresh), set(held)
 		for i, c := range msgs {
-			out[i] = inbox.Standing{Fresh: fresher[c.ID], Held: c.Key != "" && holding[c.Key]}
+			out[i] = inbox.ClaimResult{Fresh: fresher[c.ID], Held: c.Key != "" && holding[c.Key]}
 			fresher[c.ID] = false
 		}
 		return nil
@@ -99,7 +99,7 @@ func (t txn) strings(ctx context.Context, text string, args ...any) ([]string, e
 	return out, err
 }
 
-// HeldAmong implements inbox.Aside.
+// HeldAmong implements inbox.ParkStore.
 func (s *Store) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys []string) (held []string, err error) {
 	err = s.consume("look for held keys", tx, func(t txn) error {
 		held, err = t.strings(ctx, heldAmongSQL, consumer, list(keys))
@@ -223,7 +223,7 @@ const (
 		ON CONFLICT DO NOTHING`
 )
 
-// Enroll implements inbox.Aside.
+// Enroll implements inbox.ParkStore.
 func (s *Store) Enroll(ctx context.Context, consumer string) error {
 	return s.write(ctx, fmt.Sprintf("enroll consumer %q", consumer), durable, func(t txn) error {
 		var readsLog bool
@@ -258,7 +258,7 @@ func (t txn) aside(ctx context.Context, n int) (seq int64, err error) {
 	return seq, err
 }
 
-// Park implements inbox.Aside.
+// Park implements inbox.ParkStore.
 func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []inbox.Parked) error {
 	return s.consume("park messages", tx, func(t txn) error {
 		seq, err := t.aside(ctx, len(parked))
@@ -332,7 +332,7 @@ func (t txn) holdUnlessHeld(ctx context.Context, consumer string, h relay.HeldKe
 const buryAsideSQL = `INSERT INTO {prefix}dead (relay, partition, seq, ` + messageColumns + `, attempts, redrives, history, reason,
 	cause, died_at, state) VALUES (?, ?, ?` + questionMarks + `, ?, 0, ?, ?, ?, ?, 'open')`
 
-// Bury implements inbox.Aside.
+// Bury implements inbox.ParkStore.
 func (s *Store) Bury(ctx context.Context, tx *sql.Tx, consumer string, dead []inbox.Dead, hold bool) error {
 	return s.consume("write dead letters", tx, func(t txn) error {
 		seq, err := t.aside(ctx, len(dead))
@@ -366,13 +366,13 @@ func (t txn) buryAside(ctx context.Context, consumer string, seq int64, d inbox.
 
 const takeSQL = `DELETE FROM {prefix}parked WHERE relay = ? AND seq = ? AND id = ? RETURNING parked_at`
 
-// Take implements inbox.Aside.
-func (s *Store) Take(ctx context.Context, tx *sql.Tx, consumer string, m *postrider.Message) (inbox.Taken, error) {
-	var taken inbox.Taken
+// Take implements inbox.ParkStore.
+func (s *Store) Take(ctx context.Context, tx *sql.Tx, consumer string, m *postrider.Message) (inbox.TakeResult, error) {
+	var taken inbox.TakeResult
 	err := s.consume("take a parked message", tx, func(t txn) error {
 		var at int64
 		err := t.get(ctx, takeSQL, []any{consumer, m.Sequence, m.ID}, &at)
-		if taken.There = err == nil; taken.There {
+		if taken.Found = err == nil; taken.Found {
 			taken.ParkedFor = micros(t.now - at)
 		}
 		return orNone(err)

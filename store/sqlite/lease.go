@@ -133,7 +133,7 @@ func (t txn) acquire(ctx context.Context, name string, owner relay.Owner, c rela
 		return l, false, nil // somebody holds it
 	}
 	if err == nil {
-		l.Aside, err = t.putAsideIn(ctx, name, c.Partition, l.Cursor.Position)
+		l.Parked, err = t.putAsideIn(ctx, name, c.Partition, l.Cursor.Position)
 	}
 	return l, err == nil, err
 }

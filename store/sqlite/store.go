@@ -36,7 +36,7 @@ var (
 	_ relay.HeldStore       = (*Store)(nil)
 	_ relay.StatusStore     = (*Store)(nil)
 	_ relay.Administrator   = (*Store)(nil)
-	_ deadletter.Room       = (*Store)(nil)
+	_ deadletter.Store      = (*Store)(nil)
 	_ outbox.Store[*sql.Tx] = (*Store)(nil)
 )
 

@@ -160,7 +160,7 @@ func repartitionMovesLetters(e *env) {
 		}
 		var aside []string
 		for _, l := range e.letters(deadletter.Filter{State: deadletter.Discarded}) {
-			of, err := e.Aside(e.ctx, "r", postrider.PartitionOf("", l.Message.ID, n), 0)
+			of, err := e.LoadParked(e.ctx, "r", postrider.PartitionOf("", l.Message.ID, n), 0)
 			if e.must(err, "aside"); slices.Contains(of.Sequences, l.Message.Sequence) {
 				aside = append(aside, l.Message.ID)
 			}

@@ -22,9 +22,9 @@ var againTests = []test{
 	{name: "DecisionsActOnTheFirstParkedMessage", run: decisionsOnFirstParked},
 }
 
-func (w *worker) aside(key string, position int64) relay.Aside {
+func (w *worker) aside(key string, position int64) relay.ParkedState {
 	w.t.Helper()
-	out, err := w.Aside(w.ctx, w.relay, w.partition(key), position)
+	out, err := w.LoadParked(w.ctx, w.relay, w.partition(key), position)
 	w.must(err, "aside")
 	return out
 }

@@ -81,7 +81,7 @@ func consumersAreDescribed[Tx any](e *inboxEnv[Tx]) {
 	e.consumer("by-id")
 	e.consumer("by-mark")
 	for range relay.CountLimit/1_000 + 1 {
-		ids := make([]inbox.Candidate, 1_000)
+		ids := make([]inbox.ClaimRequest, 1_000)
 		for i := range ids {
 			ids[i].ID = e.message("").ID
 		}

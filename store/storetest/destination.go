@@ -172,7 +172,7 @@ func (d *destination) refuse(msgs []*postrider.Message, at int, err error) []err
 		case i == at:
 			errs[i] = err
 		case i > at && m.Key != "" && m.Key == msgs[at].Key:
-			errs[i] = postrider.Behind(msgs[at], err)
+			errs[i] = postrider.PredecessorFailed(msgs[at], err)
 		default:
 			d.accept(msgs[i : i+1])
 		}

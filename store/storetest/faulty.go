@@ -97,8 +97,8 @@ func (l *line) Due(ctx context.Context, name string, req relay.DueRequest) (rela
 	return through(l, "Due", func() (relay.DueResult, error) { return l.database.Due(ctx, name, req) })
 }
 
-func (l *line) Aside(ctx context.Context, name string, partition int, position int64) (relay.Aside, error) {
-	return through(l, "Aside", func() (relay.Aside, error) { return l.database.Aside(ctx, name, partition, position) })
+func (l *line) LoadParked(ctx context.Context, name string, partition int, position int64) (relay.ParkedState, error) {
+	return through(l, "LoadParked", func() (relay.ParkedState, error) { return l.database.LoadParked(ctx, name, partition, position) })
 }
 
 func (l *line) Settle(ctx context.Context, name string, s []relay.Settlement) (relay.Settled, error) {

@@ -23,7 +23,7 @@ func Inbox[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	}{
 		{"Claims", claimTests[Tx]()},
 		{"Watermarks", watermarkTests[Tx]()},
-		{"Aside", asideTests[Tx]()},
+		{"Parking", asideTests[Tx]()},
 		{"Take", takeTests[Tx]()},
 	} {
 		t.Run(group.name, func(t *testing.T) {
@@ -99,7 +99,7 @@ func (e *inboxEnv[Tx]) claim(tx Tx, consumer string, ids ...string) []string {
 }
 
 func (e *inboxEnv[Tx]) tryClaim(tx Tx, consumer string, ids ...string) ([]string, error) {
-	var msgs []inbox.Candidate
+	var msgs []inbox.ClaimRequest
 	for _, id := range ids {
 		msgs = append(msgs, candidate(id))
 	}
@@ -121,13 +121,13 @@ func (e *inboxEnv[Tx]) tryClaim(tx Tx, consumer string, ids ...string) ([]string
 	return out, err
 }
 
-func candidate(text string) inbox.Candidate {
+func candidate(text string) inbox.ClaimRequest {
 	for i := range text {
 		if text[i] == ':' {
-			return inbox.Candidate{ID: text[:i], Key: text[i+1:]}
+			return inbox.ClaimRequest{ID: text[:i], Key: text[i+1:]}
 		}
 	}
-	return inbox.Candidate{ID: text}
+	return inbox.ClaimRequest{ID: text}
 }
 
 // effect is what the handling of a message leaves in the database.

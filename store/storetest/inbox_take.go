@@ -36,7 +36,7 @@ func (e *inboxEnv[Tx]) take(tx Tx, consumer string, m *postrider.Message) bool {
 	e.t.Helper()
 	got, err := e.store.Take(e.ctx, tx, consumer, m)
 	e.must(err, "take")
-	return got.There
+	return got.Found
 }
 
 func takenOnce[Tx any](e *inboxEnv[Tx]) {
@@ -48,7 +48,7 @@ func takenOnce[Tx any](e *inboxEnv[Tx]) {
 	e.inTx(func(tx Tx) {
 		got, err := e.store.Take(e.ctx, tx, "c", m)
 		e.must(err, "take")
-		if !got.There || got.ParkedFor < 10*time.Millisecond || got.ParkedFor > patience {
+		if !got.Found || got.ParkedFor < 10*time.Millisecond || got.ParkedFor > patience {
 			e.t.Errorf("took %+v, want it there, parked a moment ago", got)
 		}
 		if e.take(tx, "c", m) {
@@ -110,12 +110,12 @@ func openTakeIsWaitedFor[Tx any](e *inboxEnv[Tx]) {
 		first, second := e.begin(), e.begin()
 		e.take(first, "c", m)
 		w.wantRun("order/1", []relay.Record{{Message: m}}) // an open transaction has changed nothing
-		var got inbox.Taken
+		var got inbox.TakeResult
 		e.waits("take", func() (err error) {
 			got, err = e.store.Take(e.ctx, second, "c", m)
 			return err
 		}, func() { c.end(first) })
-		if got.There != c.there {
+		if got.Found != c.there {
 			e.t.Errorf("took %+v after the wait, want there %v", got, c.there)
 		}
 		e.commit(second)

@@ -258,7 +258,7 @@ func staleTokenChangesNothing(e *env) {
 	if len(due.Runs) != 1 || len(due.Runs[0].Records) != 1 || due.Runs[0].Records[0].Message.Sequence != seq(0) {
 		e.t.Errorf("due is %+v, want the one held key as it was", due.Runs)
 	}
-	aside, err := e.Aside(e.ctx, "r", 0, 0)
+	aside, err := e.LoadParked(e.ctx, "r", 0, 0)
 	e.must(err, "aside")
 	e.wantIDs("held keys", aside.Keys, keys[:1])
 	if letters := e.letters(everyLetter); len(letters) > 0 {

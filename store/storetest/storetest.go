@@ -1,5 +1,5 @@
 // Package storetest holds every store to the same contract: that of outbox.Store, relay.Store, relay.Maintainer,
-// relay.HeldStore, relay.StatusStore, relay.Administrator and deadletter.Room, and the promises that a relay over the store keeps.
+// relay.HeldStore, relay.StatusStore, relay.Administrator and deadletter.Store, and the promises that a relay over the store keeps.
 //
 // A store's test says how to open a database and what it cannot do, and runs the suite:
 //
@@ -37,7 +37,7 @@ type operations interface {
 	relay.HeldStore
 	relay.StatusStore
 	relay.Administrator
-	deadletter.Room
+	deadletter.Store
 }
 
 // Harness opens databases and does what is outside the stores' interfaces.

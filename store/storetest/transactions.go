@@ -264,7 +264,7 @@ func anotherProcessSeesEverything(e *env) {
 	}
 	w = other.worker("r", "b")
 	e.wantSet("fetched by the other process", recordIDs(w.drain()), second)
-	aside, err := other.Aside(e.ctx, "r", p, 0)
+	aside, err := other.LoadParked(e.ctx, "r", p, 0)
 	e.must(err, "aside")
 	e.wantIDs("held keys that the other process sees", aside.Keys, []string{"held"})
 	due := w.due()

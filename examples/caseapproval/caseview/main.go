@@ -79,8 +79,8 @@ const crashWait = 5 * time.Second
 // consume applies messages until ctx ends.
 func consume(ctx context.Context, store *sqlite.Store, broker, stream string) error {
 	subscriber, err := natsbroker.OpenSubscriber(ctx, broker, natsbroker.SubscriberConfig{
-		Config: natsbroker.Config{Stream: stream, MaxAge: caseapproval.StreamAge}, Group: "case-view",
-		Topics: []string{caseapproval.CaseApproved.Topic()}, AckWithin: crashWait,
+		Config: natsbroker.Config{Stream: stream, MaxAge: caseapproval.StreamAge}, Durable: "case-view",
+		Topics: []string{caseapproval.CaseApproved.Topic()}, AckWait: crashWait,
 	})
 	if err != nil {
 		if ctx.Err() != nil {

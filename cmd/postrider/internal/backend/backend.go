@@ -25,7 +25,7 @@ type Store interface {
 	relay.HeldStore
 	relay.StatusStore
 	relay.Administrator
-	deadletter.Room
+	deadletter.Store
 	inbox.StatusStore
 	postrider.AttemptLog
 }

@@ -25,28 +25,28 @@ var Brokers = []Broker{
 	{
 		Name: "nats", Schemes: []string{"nats", "tls"}, Example: "nats://host:4222?stream=NAME", Mark: "?",
 		Options: []string{
-			"stream", "prefix", "subjects", "check_only", "replicas", "dedupe_window", "max_age", "window",
-			"ack_wait", "name", "creds", "nkey", "user", "password", "token", "ca", "cert", "key",
+			"stream", "prefix", "subjects", "check_only", "replicas", "dedupe_window", "max_age", "max_in_flight",
+			"publish_timeout", "name", "creds", "nkey", "user", "password", "token", "ca", "cert", "key",
 		},
 	},
 	{
 		Name: "kafka", Schemes: []string{"kafka", "kafkas"}, Example: "kafka://host:9092", Mark: "?",
 		Options: []string{
-			"topic", "prefix", "create", "partitions", "replicas", "ack_wait", "buffer", "compress", "client_id",
+			"topic", "prefix", "create", "partitions", "replicas", "publish_timeout", "buffer", "compress", "client_id",
 			"user", "password", "sasl", "tls", "ca", "cert", "key",
 		},
 	},
 	{
 		Name: "rabbitmq", Schemes: []string{"amqp", "amqps"}, Example: "amqp://host:5672/?exchange=NAME", Mark: "?",
 		Options: []string{
-			"exchange", "exchange_type", "exchange_per_topic", "queue", "check_only", "allow_unroutable", "window", "ack_wait",
+			"exchange", "exchange_type", "exchange_per_topic", "queue", "check_only", "allow_unroutable", "max_in_flight", "publish_timeout",
 			"max_message_bytes", "name", "heartbeat", "user", "password", "external", "ca", "cert", "key",
 		},
 	},
 	{
 		Name: "redis", Schemes: []string{"redis", "rediss"}, Example: "redis://host:6379", Mark: "?",
 		Options: []string{
-			"prefix", "partitions", "maxlen", "max_message_bytes", "ack_wait", "replicas", "fsync", "name", "user", "password", "db",
+			"prefix", "partitions", "maxlen", "max_message_bytes", "publish_timeout", "replicas", "fsync", "name", "user", "password", "db",
 			"cluster", "master", "sentinel_user", "sentinel_password", "ca", "cert", "key",
 		},
 	},

@@ -58,7 +58,7 @@ func (b *kafkaBroker) publisher(ctx context.Context) (publisher, error) {
 }
 
 func (b *kafkaBroker) config() kafkabroker.Config {
-	return kafkabroker.Config{Connection: b.connect, Topic: b.topic, Create: true, Partitions: 4, AckWait: 2 * time.Second}
+	return kafkabroker.Config{Connection: b.connect, Topic: b.topic, Create: true, Partitions: 4, PublishTimeout: 2 * time.Second}
 }
 
 func (b *kafkaBroker) consume(ctx context.Context, take func(*postrider.Message) error) error {

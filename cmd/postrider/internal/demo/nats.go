@@ -74,7 +74,7 @@ func (b *natsBroker) back() error {
 func (b *natsBroker) config(who string) (servers string, cfg natsbroker.Config, err error) {
 	servers, cfg, err = natsbroker.ParseURL(b.url, natsbroker.Config{})
 	cfg.Stream, cfg.Prefix, cfg.Subjects, cfg.CheckOnly = b.stream, "", nil, false
-	cfg.Name, cfg.AckWait, cfg.Logger = "postrider demo "+who, 2*time.Second, slog.New(slog.DiscardHandler)
+	cfg.Name, cfg.PublishTimeout, cfg.Logger = "postrider demo "+who, 2*time.Second, slog.New(slog.DiscardHandler)
 	cfg.Options = []nats.Option{nats.CustomReconnectDelay(func(int) time.Duration { return 100 * time.Millisecond })}
 	return servers, cfg, err
 }
@@ -94,7 +94,7 @@ func (b *natsBroker) consume(ctx context.Context, take func(*postrider.Message) 
 		return err
 	}
 	s, err := natsbroker.OpenSubscriber(ctx, servers, natsbroker.SubscriberConfig{
-		Config: cfg, Group: "postrider-demo", Ordered: true, AckWithin: time.Second,
+		Config: cfg, Durable: "postrider-demo", Ordered: true, AckWait: time.Second,
 	})
 	if err != nil {
 		return ending(ctx, err)

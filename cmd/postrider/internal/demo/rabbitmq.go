@@ -79,7 +79,7 @@ func (b *rabbitMQ) publisher(ctx context.Context) (publisher, error) {
 	through := *b.server
 	through.Host = b.proxy.address()
 	return rabbitmqbroker.Open(ctx, through.String(), rabbitmqbroker.Config{
-		Connection: b.connect, Exchange: b.name, Queue: b.name, AckWait: 2 * time.Second,
+		Connection: b.connect, Exchange: b.name, Queue: b.name, PublishTimeout: 2 * time.Second,
 	})
 }
 

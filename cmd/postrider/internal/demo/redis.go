@@ -39,7 +39,7 @@ func newRedis(address, name string) (*redisBroker, error) {
 		return nil, fmt.Errorf("the URL of Redis: %w", err)
 	}
 	b := &redisBroker{server: server, cfg: redisbroker.Config{
-		Prefix: name + ":", Partitions: 4, AckWait: 2 * time.Second, Logger: slog.New(slog.DiscardHandler), Name: "postrider-demo",
+		Prefix: name + ":", Partitions: 4, PublishTimeout: 2 * time.Second, Logger: slog.New(slog.DiscardHandler), Name: "postrider-demo",
 		User: cfg.User, Password: cfg.Password, DB: cfg.DB,
 	}}
 	if server.Scheme == "rediss" {

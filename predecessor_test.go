@@ -29,12 +29,12 @@ func TestBehind(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			err := postrider.Behind(head, tt.err)
+			err := postrider.PredecessorFailed(head, tt.err)
 			o := postrider.OutcomeOf(err)
 			if o.Kind != tt.kind || o.After != 0 {
 				t.Errorf("outcome = %v after %v, want %v after 0", o.Kind, o.After, tt.kind)
 			}
-			for _, want := range append(tt.is, postrider.ErrBehind) {
+			for _, want := range append(tt.is, postrider.ErrPredecessorFailed) {
 				if !errors.Is(err, want) {
 					t.Errorf("error %q does not match %q", err, want)
 				}
