@@ -72,7 +72,8 @@ type Config struct {
 	// MaxAttempts is the number of attempts before a message is dead. Default: 10.
 	MaxAttempts int
 	// BackoffBase and BackoffMax bound the wait before attempt n+1, which is drawn at random between 0 and
-	// min(BackoffMax, BackoffBase·2^(n−1)) ("full jitter"). Defaults: 200 ms and 60 s.
+	// min(BackoffMax, BackoffBase·2^(n−1)) ("full jitter"). The attempt also waits until all messages before it in its
+	// partition are delivered or parked, which ParkAfter bounds. Defaults: 200 ms and 60 s.
 	BackoffBase, BackoffMax time.Duration
 	// OnDead says what becomes of a key whose head died. Default: ContinueKey.
 	OnDead OnDead
