@@ -112,11 +112,13 @@ func slowWorkKeepsItsLease(e *env) {
 		j.note(m, "")
 		return g.pass(ctx)
 	}
-	a := e.start(e.quick(), h)
+	cfg := e.quick()
+	cfg.AttemptTimeout = -1 // leases live longer on a busy machine
+	a := e.start(cfg, h)
 	e.untilStarted("r", a)
 	e.sendKeys("order/1", "")
 	e.untilHeld(g, 2)
-	e.start(e.quick(), h)
+	e.start(cfg, h)
 	e.elapse(e.lease() * 3 / 2)
 	g.lift()
 	e.untilSettled("r")
