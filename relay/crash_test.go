@@ -104,3 +104,33 @@ func TestCallThatOutlivesItsLeaseDoesNotHoldBackOthers(t *testing.T) {
 		b.wantNothingLeft(r)
 	})
 }
+
+// TestMessageWithoutAKeyComesBackAfterACallThatOutlivedItsLease: as before, with a message that has no key.
+func TestMessageWithoutAKeyComesBackAfterACallThatOutlivedItsLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		m := b.keyless(0)
+		r := b.relay(relay.Config{})
+		var done journal
+		hangs, calls := make(chan struct{}), 0
+		handle(t, r, func(ctx context.Context, m *postrider.Message) error {
+			if calls++; calls == 1 {
+				<-hangs
+			}
+			return done.take(ctx, m)
+		})
+		b.start(r)
+		b.publish(m)
+		pass(time.Second)
+		b.store.Crash()
+		pass(time.Minute)
+		if st := b.status(); st.Backlog.N != 0 || st.Parked.N != 1 {
+			t.Errorf("while the call is out: backlog %d, parked %d, want 0 and 1", st.Backlog.N, st.Parked.N)
+		}
+		close(hangs)
+		pass(time.Minute)
+		want(t, "delivered, by the call that hung and again", done.of(""), []string{m.ID, m.ID})
+		b.wantNothingLeft(r)
+	})
+}

@@ -246,7 +246,7 @@ func (r *Relay) recordedParked(p *partition, s *Settlement) time.Duration {
 	}
 	for i := range s.Parked {
 		pk := &s.Parked[i]
-		if pk.Reason != ParkSlow {
+		if pk.Reason != ParkSlow || pk.After == 0 { // otherwise it is being worked on, see parkSlow
 			delete(p.busy, pk.Sequence)
 		}
 		if !pk.Waits {
