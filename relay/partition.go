@@ -143,14 +143,19 @@ func (p *partition) ahead(seq int64) bool {
 	return is && ticket >= p.tracker.passed
 }
 
-// passParked forgets parked messages that the cursor has passed, and reports whether one that was due may be among them.
+// passParked forgets parked messages that the cursor has passed, and reports whether one that was due is among them.
 func (p *partition) passParked() bool {
 	if p.swept == p.tracker.passed {
 		return false
 	}
 	p.swept = p.tracker.passed
 	maps.DeleteFunc(p.parked, func(_ int64, ticket uint64) bool { return ticket < p.swept })
-	return len(p.early) > 0
+	for seq := range p.early {
+		if !p.ahead(seq) {
+			return true
+		}
+	}
+	return false
 }
 
 // works says whether messages of a key are in memory to be worked on, those of the line only while they are.

@@ -92,7 +92,7 @@ func (r *Relay) collect() []*sent {
 			p.moved = true
 		}
 		if p.passParked() {
-			signal(r.dueWake)
+			r.dueAt(now)
 		}
 		if s := p.repeat; s != nil && !now.Before(s.retryAt) {
 			p.repeat = nil
@@ -215,10 +215,7 @@ func (r *Relay) settled(soonest time.Duration) {
 		r.changed.Broadcast()
 	}
 	if soonest >= 0 {
-		if at := time.Now().Add(soonest); r.nextDue.IsZero() || at.Before(r.nextDue) {
-			r.nextDue = at
-			signal(r.dueSooner)
-		}
+		r.dueAt(time.Now().Add(soonest))
 	}
 	if r.unsettled > 0 {
 		signal(r.settleWake)
