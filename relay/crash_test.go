@@ -134,3 +134,45 @@ func TestMessageWithoutAKeyComesBackAfterACallThatOutlivedItsLease(t *testing.T)
 		b.wantNothingLeft(r)
 	})
 }
+
+// rewound is a store that was restored so that its cursors went back to the beginning of the log, from which retention had
+// dropped what was delivered or parked.
+type rewound struct {
+	relay.Store
+	parked *int64
+}
+
+func (s rewound) Acquire(ctx context.Context, name string, o relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
+	leases, err := s.Store.Acquire(ctx, name, o, req)
+	for i := range leases {
+		if *s.parked != 0 {
+			leases[i].Aside.Sequences = []int64{*s.parked}
+		}
+	}
+	return leases, err
+}
+
+// TestParkedMessageThatTheLogDoesNotHaveAnyMore: the stored cursor lies before a parked message which is not in the log any
+// more. It is delivered when its time has come, though it is never read again.
+func TestParkedMessageThatTheLogDoesNotHaveAnyMore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, j := setup(t), &journal{}
+		var parked int64
+		r := b.relayOn(rewound{b.store, &parked}, relay.Config{})
+		handle(t, r, func(ctx context.Context, m *postrider.Message) error {
+			if m.Attempt == 1 {
+				parked = m.Sequence
+				return postrider.Retry(10*time.Second, errBoom)
+			}
+			return j.take(ctx, m)
+		})
+		b.start(r)
+		b.publish(b.msg("k"))
+		pass(5 * time.Second)
+		b.store.Crash()
+		pass(time.Minute)
+		want(t, "delivered", j.of("k"), []string{"m001"})
+		b.wantNothingLeft(r)
+	})
+}

@@ -148,6 +148,11 @@ func (r *Relay) fetchRound(ctx context.Context) (found int, again bool, err erro
 		again = again || b.More
 		r.admit(p, b, view)
 	}
+	for _, p := range parts {
+		if !p.more && !p.leaving && r.life.Err() == nil { // what has not come by now is not in the log any more
+			p.aside = nil
+		}
+	}
 	if found > 0 {
 		r.changed.Broadcast()
 	}

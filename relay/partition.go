@@ -29,7 +29,8 @@ type partition struct {
 	// no relay takes and that the cursor has not passed.
 	topics, elsewhere []string
 	unrouted          []unrouted
-	// aside are messages that the last owner put aside beyond its cursor: they will be read again, and passed over.
+	// aside are messages that the last owner put aside beyond its cursor: they will be read again, and passed over. None are
+	// left when the log has been read to its end.
 	aside map[int64]struct{}
 	lanes map[string]*lane
 	// taken are the keys of the line's messages that are in a transaction.
