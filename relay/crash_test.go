@@ -9,6 +9,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/memory"
 )
 
 // TestCrashBehindAMessageThatIsNotSettled: a message holds back the cursor while those after it are delivered, one of them from
@@ -174,5 +175,51 @@ func TestParkedMessageThatTheLogDoesNotHaveAnyMore(t *testing.T) {
 		pass(time.Minute)
 		want(t, "delivered", j.of("k"), []string{"m001"})
 		b.wantNothingLeft(r)
+	})
+}
+
+// TestEffectOfAParkedMessageBeyondTheCursor: a relay that worked without transactions stops in order and goes on with. A message
+// that it had parked has its effect, and the database crashes. The message is not read from the log and has its effect again.
+func TestEffectOfAParkedMessageBeyondTheCursor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bundle{t: t, store: memory.New(memory.Config{Partitions: 4, Unsynced: 20})}
+		slow, parked := keysIn(0, 1)[0], b.keyless(0)
+		b.publish(append(b.many(2, slow), parked)...)
+		one := b.relay(relay.Config{})
+		handle(t, one, func(_ context.Context, m *postrider.Message) error {
+			if m.Key == "" {
+				return postrider.Retry(3*time.Second, errBoom)
+			}
+			time.Sleep(2 * time.Second)
+			return nil
+		})
+		stop := b.start(one)
+		pass(time.Second)
+		stop()
+		if n := b.status().Backlog.N; n == 0 {
+			t.Fatal("the cursor has passed all messages; the test shows nothing")
+		}
+		effects := 0
+		two := b.relay(relay.Config{MaxInFlight: 2}) // one message of the log at a time
+		err := relay.HandleTxFunc(two, "t", func(_ context.Context, _ *memory.Tx, m *postrider.Message) error {
+			if m.Key == "" {
+				effects++
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.start(two)
+		for effects == 0 {
+			pass(time.Millisecond)
+		}
+		b.store.CrashLosing(20)
+		pass(10 * time.Minute)
+		if effects != 1 {
+			t.Errorf("the message has had %d effects, want 1", effects)
+		}
+		b.wantNothingLeft(two)
 	})
 }

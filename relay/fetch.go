@@ -230,6 +230,7 @@ func (r *Relay) admit(p *partition, b *Batch, view *heldView) {
 		switch {
 		case p.putAside(it.seq):
 			p.park(it)
+			signal(r.settleWake)                        // it may wait for the cursor
 			p.delivered = max(p.delivered, it.ticket+1) // it may be by then
 			r.drop(it)
 		case !p.takes(rec.Message.Topic) && (rec.Err == nil || rec.Message.Topic != ""):
