@@ -163,3 +163,41 @@ func (b *bundle) write(way string) {
 	}
 	b.store.Wake()
 }
+
+// TestLooksAtParkedMessagesWhileTheCursorMoves: a message that is to be retried waits until the cursor has passed it. The
+// cursor moves a hundred times a second meanwhile; parked messages are looked at as if it stood.
+func TestLooksAtParkedMessagesWhileTheCursorMoves(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var looks atomic.Int32
+		b, j := faulty(t, func(op string, done bool) error {
+			if op == "Due" && !done {
+				looks.Add(1)
+			}
+			return nil
+		}), &journal{}
+		keys := keysIn(0, 2)
+		b.publish(b.many(200, keys[0])...)
+		b.publish(b.msg(keys[1]))
+		r := b.relay(relay.Config{})
+		handle(t, r, func(ctx context.Context, m *postrider.Message) error {
+			switch {
+			case m.Key == keys[0]:
+				time.Sleep(10 * time.Millisecond)
+			case m.Attempt == 1:
+				return postrider.Retry(time.Millisecond, errBoom)
+			}
+			return j.take(ctx, m)
+		})
+		b.start(r)
+		pass(1900 * time.Millisecond)
+		if n := looks.Load(); n > 10 {
+			t.Errorf("%d looks at parked messages in two seconds", n)
+		}
+		pass(200 * time.Millisecond)
+		if len(j.of(keys[1])) != 1 {
+			t.Errorf("the message is not retried when the cursor has passed it: %+v", r.Counters())
+		}
+		b.wantNothingLeft(r)
+	})
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/memory"
 )
 
 // TestCrashBehindAMessageThatIsNotSettled: a message holds back the cursor while those after it are delivered, one of them from
@@ -102,5 +103,123 @@ func TestCallThatOutlivesItsLeaseDoesNotHoldBackOthers(t *testing.T) {
 			t.Errorf("key of the call: %v", got)
 		}
 		b.wantNothingLeft(r)
+	})
+}
+
+// TestMessageWithoutAKeyComesBackAfterACallThatOutlivedItsLease: as before, with a message that has no key.
+func TestMessageWithoutAKeyComesBackAfterACallThatOutlivedItsLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		m := b.keyless(0)
+		r := b.relay(relay.Config{})
+		var done journal
+		hangs, calls := make(chan struct{}), 0
+		handle(t, r, func(ctx context.Context, m *postrider.Message) error {
+			if calls++; calls == 1 {
+				<-hangs
+			}
+			return done.take(ctx, m)
+		})
+		b.start(r)
+		b.publish(m)
+		pass(time.Second)
+		b.store.Crash()
+		pass(time.Minute)
+		if st := b.status(); st.Backlog.N != 0 || st.Parked.N != 1 {
+			t.Errorf("while the call is out: backlog %d, parked %d, want 0 and 1", st.Backlog.N, st.Parked.N)
+		}
+		close(hangs)
+		pass(time.Minute)
+		want(t, "delivered, by the call that hung and again", done.of(""), []string{m.ID, m.ID})
+		b.wantNothingLeft(r)
+	})
+}
+
+// rewound is a store that was restored so that its cursors went back to the beginning of the log, from which retention had
+// dropped what was delivered or parked.
+type rewound struct {
+	relay.Store
+	parked *int64
+}
+
+func (s rewound) Acquire(ctx context.Context, name string, o relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
+	leases, err := s.Store.Acquire(ctx, name, o, req)
+	for i := range leases {
+		if *s.parked != 0 {
+			leases[i].Parked.Sequences = []int64{*s.parked}
+		}
+	}
+	return leases, err
+}
+
+// TestParkedMessageThatTheLogDoesNotHaveAnyMore: the stored cursor lies before a parked message which is not in the log any
+// more. It is delivered when its time has come, though it is never read again.
+func TestParkedMessageThatTheLogDoesNotHaveAnyMore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, j := setup(t), &journal{}
+		var parked int64
+		r := b.relayOn(rewound{b.store, &parked}, relay.Config{})
+		handle(t, r, func(ctx context.Context, m *postrider.Message) error {
+			if m.Attempt == 1 {
+				parked = m.Sequence
+				return postrider.Retry(10*time.Second, errBoom)
+			}
+			return j.take(ctx, m)
+		})
+		b.start(r)
+		b.publish(b.msg("k"))
+		pass(5 * time.Second)
+		b.store.Crash()
+		pass(time.Minute)
+		want(t, "delivered", j.of("k"), []string{"m001"})
+		b.wantNothingLeft(r)
+	})
+}
+
+// TestEffectOfAParkedMessageBeyondTheCursor: a relay that worked without transactions stops in order and goes on with. A message
+// that it had parked has its effect, and the database crashes. The message is not read from the log and has its effect again.
+func TestEffectOfAParkedMessageBeyondTheCursor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bundle{t: t, store: memory.New(memory.Config{Partitions: 4, Unsynced: 20})}
+		slow, parked := keysIn(0, 1)[0], b.keyless(0)
+		b.publish(append(b.many(2, slow), parked)...)
+		one := b.relay(relay.Config{})
+		handle(t, one, func(_ context.Context, m *postrider.Message) error {
+			if m.Key == "" {
+				return postrider.Retry(3*time.Second, errBoom)
+			}
+			time.Sleep(2 * time.Second)
+			return nil
+		})
+		stop := b.start(one)
+		pass(time.Second)
+		stop()
+		if n := b.status().Backlog.N; n == 0 {
+			t.Fatal("the cursor has passed all messages; the test shows nothing")
+		}
+		effects := 0
+		two := b.relay(relay.Config{MaxInFlight: 2}) // one message of the log at a time
+		err := relay.HandleTxFunc(two, "t", func(_ context.Context, _ *memory.Tx, m *postrider.Message) error {
+			if m.Key == "" {
+				effects++
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.start(two)
+		for effects == 0 {
+			pass(time.Millisecond)
+		}
+		b.store.CrashLosing(20)
+		pass(10 * time.Minute)
+		if effects != 1 {
+			t.Errorf("the message has had %d effects, want 1", effects)
+		}
+		b.wantNothingLeft(two)
 	})
 }

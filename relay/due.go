@@ -41,6 +41,14 @@ func (r *Relay) untilDue(began time.Time) time.Duration {
 	return min(r.cfg.PollMax, max(time.Until(r.nextDue), time.Until(began.Add(r.cfg.PollMin)), time.Millisecond))
 }
 
+// dueAt notes that a parked message is due at a moment.
+func (r *Relay) dueAt(at time.Time) {
+	if r.nextDue.IsZero() || at.Before(r.nextDue) {
+		r.nextDue = at
+		signal(r.dueSooner)
+	}
+}
+
 // dueWait waits for the next look at parked messages and reports whether to go on. Commits wake it too, since an
 // operator's decision is one, but not more often than every quarter of a second.
 func (r *Relay) dueWait(ctx context.Context, woken <-chan struct{}, began time.Time, wait time.Duration) bool {

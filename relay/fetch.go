@@ -148,6 +148,11 @@ func (r *Relay) fetchRound(ctx context.Context) (found int, again bool, err erro
 		again = again || b.More
 		r.admit(p, b, view)
 	}
+	for _, p := range parts {
+		if !p.more && !p.leaving && r.life.Err() == nil { // what has not come by now is not in the log any more
+			p.aside = nil
+		}
+	}
 	if found > 0 {
 		r.changed.Broadcast()
 	}
@@ -159,10 +164,10 @@ func (r *Relay) fetchRound(ctx context.Context) (found int, again bool, err erro
 // nothing to probe it with).
 func (r *Relay) fetchRequest() (FetchRequest, []*partition) {
 	room, bytes := r.freshRoom(), r.fresh.maxBytes-r.fresh.bytes
-	if room < r.fresh.worthReading() || (bytes < r.fresh.maxBytes/4 && r.fresh.messages > 0) ||
-		r.finder == nil && r.heldKeys >= r.cfg.MaxHeldKeys {
+	if room < r.fresh.worthReading() || (bytes < r.fresh.maxBytes/4 && r.fresh.messages > 0) {
 		return FetchRequest{}, nil
 	}
+	full := r.finder == nil && r.heldKeys >= r.cfg.MaxHeldKeys
 	now := time.Now()
 	if r.circuit.open() {
 		if !r.lacksProbe(now) {
@@ -173,7 +178,8 @@ func (r *Relay) fetchRequest() (FetchRequest, []*partition) {
 	req := FetchRequest{MaxBytes: max(bytes, 1)}
 	var parts []*partition
 	for _, p := range r.partitions {
-		if !p.leaving && now.Before(p.until) {
+		// Held keys may wait for what was put aside to be read again.
+		if !p.leaving && now.Before(p.until) && (!full || len(p.aside) > 0) {
 			parts = append(parts, p)
 			p.reading = true
 			req.Partitions = append(req.Partitions, FetchPartition{LeaseRef: p.ref(), After: p.fetched})
@@ -224,6 +230,7 @@ func (r *Relay) admit(p *partition, b *Batch, view *heldView) {
 		switch {
 		case p.putAside(it.seq):
 			p.park(it)
+			signal(r.settleWake)                        // it may wait for the cursor
 			p.delivered = max(p.delivered, it.ticket+1) // it may be by then
 			r.drop(it)
 		case !p.takes(rec.Message.Topic) && (rec.Err == nil || rec.Message.Topic != ""):

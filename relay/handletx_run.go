@@ -101,7 +101,7 @@ func (r *Relay) settlementOf(batch []*item) (_ *sent, ours bool) {
 			}
 		}
 		then := p.tracker.reach(upTo)
-		s.Cursor, out.upTo = then.cursor, then.begin()
+		s.Cursor, out.upTo, out.passed = then.cursor, then.begin(), then.passed
 		s.Unrouted = p.countUnrouted(then.passed)
 	}
 	for _, it := range batch {

@@ -154,3 +154,39 @@ func TestHeldKeysAtRandom(t *testing.T) {
 		})
 	}
 }
+
+// TestHeldKeysBeyondTheCursorWithoutAFinder: a store cannot look up held keys, and when it crashes as many are held as the
+// relay keeps in memory, for messages that the cursor has not passed. They go on, although no fresh messages are read.
+func TestHeldKeysBeyondTheCursorWithoutAFinder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, j := setup(t), &journal{}
+		keys := keysIn(0, 3)
+		cfg := relay.Config{MaxHeldKeys: 2, ParkAfter: time.Hour, AttemptTimeout: time.Hour}
+		r := b.relayOn(struct{ relay.Store }{b.store}, cfg)
+		handle(t, r, func(ctx context.Context, m *postrider.Message) error {
+			switch {
+			case m.Key == keys[0]:
+				select {
+				case <-ctx.Done():
+					return ctx.Err()
+				case <-time.After(10 * time.Second):
+				}
+			case m.Attempt == 1:
+				return postrider.Retry(10*time.Second, errBoom)
+			}
+			return j.take(ctx, m)
+		})
+		b.start(r)
+		b.publish(b.msgs(keys...)...)
+		pass(5 * time.Second)
+		b.store.Crash()
+		pass(time.Minute)
+		for _, key := range keys {
+			if n := len(j.of(key)); n != 1 {
+				t.Errorf("key %s: delivered %d messages, want 1", key, n)
+			}
+		}
+		b.wantNothingLeft(r)
+	})
+}

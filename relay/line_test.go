@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,9 +24,6 @@ type line struct {
 	*memory.Store
 	h       *history
 	crashed atomic.Bool
-
-	mu     sync.Mutex
-	tokens map[int]string // by partition, of the last lease
 }
 
 // through runs an operation over the line.
@@ -85,15 +81,7 @@ func (l *line) Heartbeat(ctx context.Context, name string, o relay.Owner, ttl ti
 }
 
 func (l *line) Acquire(ctx context.Context, name string, o relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
-	return through(l, func() ([]relay.Lease, error) {
-		leases, err := l.Store.Acquire(ctx, name, o, req)
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		for _, lease := range leases {
-			l.tokens[lease.Partition] = lease.Token
-		}
-		return leases, err
-	})
+	return through(l, func() ([]relay.Lease, error) { return l.Store.Acquire(ctx, name, o, req) })
 }
 
 func (l *line) Decide(ctx context.Context, name string, lease relay.LeaseRef, id string) error {
@@ -126,11 +114,8 @@ func (l *line) Fetch(ctx context.Context, name string, req relay.FetchRequest) (
 func (l *line) Due(ctx context.Context, name string, req relay.DueRequest) (relay.DueResult, error) {
 	return through(l, func() (relay.DueResult, error) {
 		res, err := l.Store.Due(ctx, name, req)
-		l.mu.Lock()
-		defer l.mu.Unlock()
 		for i := range res.Runs {
 			run := &res.Runs[i]
-			l.h.inherits(run, l.tokens[run.Partition])
 			l.h.note("due in partition %d, key %q:%s", run.Partition, run.Key, recordIDs(run.Records))
 		}
 		return res, err
@@ -142,7 +127,6 @@ func (l *line) Settle(ctx context.Context, name string, all []relay.Settlement) 
 		res, err := l.Store.Settle(ctx, name, all)
 		for i := range all {
 			s := &all[i]
-			l.h.parks(s)
 			l.h.note("settlement %d of partition %d up to %d: delivered %v, removed %v, parked %+v, dead %+v, held %+v, release %v: %+v, %v",
 				s.Number, s.Partition, s.Cursor.Position, s.Delivered, s.Removed, s.Parked, s.Dead, s.Held, s.Release, res, err)
 		}
@@ -153,7 +137,6 @@ func (l *line) Settle(ctx context.Context, name string, all []relay.Settlement) 
 func (l *line) CommitSettled(ctx context.Context, tx *memory.Tx, name string, s relay.Settlement) ([]string, error) {
 	released, err := through(l, func() ([]string, error) {
 		released, err := l.Store.CommitSettled(ctx, tx, name, s)
-		l.h.parks(&s)
 		l.h.note("transaction with settlement %d of partition %d up to %d: delivered %v, removed %v: %v",
 			s.Number, s.Partition, s.Cursor.Position, s.Delivered, s.Removed, err)
 		return released, err

@@ -29,7 +29,8 @@ type partition struct {
 	// no relay takes and that the cursor has not passed.
 	topics, elsewhere []string
 	unrouted          []unrouted
-	// aside are messages that the last owner put aside beyond its cursor: they will be read again, and passed over.
+	// aside are messages that the last owner put aside beyond its cursor: they will be read again, and passed over. None are
+	// left when the log has been read to its end.
 	aside map[int64]struct{}
 	lanes map[string]*lane
 	// taken are the keys of the line's messages that are in a transaction.
@@ -42,10 +43,10 @@ type partition struct {
 	busy map[int64]struct{}
 	out  int // messages out for delivery
 	// parked are messages that were read from the log and taken off the main line, by sequence, with their tickets, as long as
-	// the cursor has not passed them. early are those that were due in this time, with their held keys.
+	// the recorded cursor has not passed them. early are those that were due in this time, with their held keys.
 	parked map[int64]uint64
 	early  map[int64]string
-	swept  uint64 // the ticket up to which parked has none any more
+	passed uint64 // the ticket behind the recorded cursor
 	// delivered is behind the last message of the main line that was delivered.
 	delivered uint64
 	withdrawn []*item // messages without a key that waited when the partition began to leave
@@ -95,7 +96,7 @@ func newPartition(parent context.Context, l Lease) *partition {
 		lanes: make(map[string]*lane), held: make(map[string]*held), busy: make(map[int64]struct{}),
 		parked: make(map[int64]uint64), early: make(map[int64]string),
 	}
-	p.tracker.base, p.tracker.passed = 1, 1 // 0 is the ticket of what was not read from the log
+	p.tracker.base, p.tracker.passed, p.passed = 1, 1, 1 // 0 is the ticket of what was not read from the log
 	if aside := l.Parked.Sequences; len(aside) > 0 {
 		p.aside = make(map[int64]struct{}, len(aside))
 		for _, seq := range aside {
@@ -123,10 +124,10 @@ func (p *partition) park(it *item) {
 	p.parked[it.seq] = it.ticket
 }
 
-// isEarly says whether a parked message is not to be delivered yet, because the cursor has not passed it; if so, it is left
-// to a later look, with the key that it holds or waits for. Were it delivered and removed, and the database crashed with the
-// cursor before it, it would be read from the log and delivered again, counted again, and without those of its key that are
-// dead letters.
+// isEarly says whether a parked message is not to be delivered yet, because the recorded cursor has not passed it; if so, it is
+// left to a later look, with the key that it holds or waits for. Were it delivered and removed, and the database crashed with
+// the cursor before it, it would be read from the log and delivered again, counted again, and without those of its key that are
+// dead letters. With HandleTx it would have its effect twice: its transaction moves no cursor.
 func (p *partition) isEarly(seq int64, key string) bool {
 	if p.ahead(seq) {
 		p.early[seq] = key
@@ -139,18 +140,24 @@ func (p *partition) ahead(seq int64) bool {
 	if _, unread := p.aside[seq]; unread {
 		return true
 	}
-	ticket, is := p.parked[seq]
-	return is && ticket >= p.tracker.passed
+	_, is := p.parked[seq]
+	return is
 }
 
-// passParked forgets parked messages that the cursor has passed, and reports whether one that was due may be among them.
-func (p *partition) passParked() bool {
-	if p.swept == p.tracker.passed {
+// pass notes that the recorded cursor stands at a ticket. It forgets parked messages before it, and reports whether one that
+// was due is among them.
+func (p *partition) pass(ticket uint64) bool {
+	if p.passed == ticket {
 		return false
 	}
-	p.swept = p.tracker.passed
-	maps.DeleteFunc(p.parked, func(_ int64, ticket uint64) bool { return ticket < p.swept })
-	return len(p.early) > 0
+	p.passed = ticket
+	maps.DeleteFunc(p.parked, func(_ int64, t uint64) bool { return t < ticket })
+	for seq := range p.early {
+		if !p.ahead(seq) {
+			return true
+		}
+	}
+	return false
 }
 
 // works says whether messages of a key are in memory to be worked on, those of the line only while they are.

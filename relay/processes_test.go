@@ -166,7 +166,7 @@ func (h *history) act() {
 }
 
 func (h *history) startProcess() {
-	l := &line{Store: h.store, h: h, tokens: make(map[int]string)}
+	l := &line{Store: h.store, h: h}
 	r := h.relayOn(l, h.cfg)
 	switch {
 	case h.tx:

@@ -49,6 +49,7 @@ type sent struct {
 	settlement Settlement
 	count      int
 	upTo       uint64 // the ticket up to which everything is recorded with it
+	passed     uint64 // the ticket behind its cursor
 	tries      int
 	retryAt    time.Time
 }
@@ -91,9 +92,6 @@ func (r *Relay) collect() []*sent {
 		if p.tracker.advance() {
 			p.moved = true
 		}
-		if p.passParked() {
-			signal(r.dueWake)
-		}
 		if s := p.repeat; s != nil && !now.Before(s.retryAt) {
 			p.repeat = nil
 			batch = append(batch, s)
@@ -102,11 +100,11 @@ func (r *Relay) collect() []*sent {
 		if p.sending || r.tx != nil && !p.tracker.behindAside() { // the next transaction takes it along
 			continue
 		}
-		// A cursor of which only the snapshot moved can wait a while.
-		if p.count == 0 && (!p.moved || time.Since(p.lastSettled) < r.cfg.LeaseTTL/4) {
+		// A cursor of which only the snapshot moved can wait a while, unless parked messages wait for it.
+		if p.count == 0 && (!p.moved || len(p.parked) == 0 && time.Since(p.lastSettled) < r.cfg.LeaseTTL/4) {
 			continue
 		}
-		s := &sent{partition: p, settlement: p.pending, count: p.count, upTo: p.tracker.begin()}
+		s := &sent{partition: p, settlement: p.pending, count: p.count, upTo: p.tracker.begin(), passed: p.tracker.passed}
 		st := &s.settlement
 		st.Partition, st.Token, st.Number, st.Cursor, st.Moved = p.id, p.token, p.number+1, p.tracker.cursor, p.moved
 		st.Unrouted = p.countUnrouted(p.tracker.passed)
@@ -197,6 +195,9 @@ func (r *Relay) stored(b *sent, released []string) time.Duration {
 	}
 	p.sending, p.lastSettled, p.recorded, p.number = false, time.Now(), b.upTo, s.Number
 	p.stored += uint64(b.count)
+	if p.pass(b.passed) {
+		r.dueAt(time.Now())
+	}
 	soonest := r.recordedParked(p, s)
 	for _, key := range s.Release {
 		r.released(p, key, slices.Contains(released, key))
@@ -215,10 +216,7 @@ func (r *Relay) settled(soonest time.Duration) {
 		r.changed.Broadcast()
 	}
 	if soonest >= 0 {
-		if at := time.Now().Add(soonest); r.nextDue.IsZero() || at.Before(r.nextDue) {
-			r.nextDue = at
-			signal(r.dueSooner)
-		}
+		r.dueAt(time.Now().Add(soonest))
 	}
 	if r.unsettled > 0 {
 		signal(r.settleWake)
@@ -246,7 +244,7 @@ func (r *Relay) recordedParked(p *partition, s *Settlement) time.Duration {
 	}
 	for i := range s.Parked {
 		pk := &s.Parked[i]
-		if pk.Reason != ParkSlow {
+		if pk.Reason != ParkSlow || pk.After == 0 { // otherwise it is being worked on, see parkSlow
 			delete(p.busy, pk.Sequence)
 		}
 		if !pk.Waits {

@@ -101,8 +101,8 @@ func (r *Relay) parkSlow(it *item) {
 }
 
 // parkBlocking looks for a slow key that holds back the cursor of a partition, or fills the memory: what waits in its lane
-// has waited for longer than ParkAfter, and there is much of it or much that is settled behind it. The message that is
-// being worked on and those that wait for it are parked; they come back in runs. (Parking only those that wait would not
+// has waited for longer than ParkAfter, and there is much of it, or much that is settled behind it, or a parked message of
+// another key that is due and waits for the cursor. The message that is being worked on and those that wait for it are parked; they come back in runs. (Parking only those that wait would not
 // do: should this process die, they would be due before the message that they follow was read again.)
 func (r *Relay) parkBlocking(p *partition, running map[*lane]*item) {
 	if r.circuit.open() || p.leaving {
@@ -111,11 +111,25 @@ func (r *Relay) parkBlocking(p *partition, running map[*lane]*item) {
 	much := max(r.fresh.maxMessages/16, 16)
 	for _, l := range p.lanes {
 		it, out := l.head, running[l]
-		if it == nil || out == nil || out.parked || it.parked || p.held[l.key] != nil || time.Since(it.since) < r.cfg.ParkAfter {
+		if it == nil || out == nil || !out.onMainLine() || p.held[l.key] != nil || time.Since(it.since) < r.cfg.ParkAfter {
 			continue
 		}
-		if l.waiting >= much || p.tracker.begin() == out.ticket && p.tracker.open() >= much {
+		if l.waiting >= much || (len(p.early) > 0 || p.tracker.open() >= much) && l.holdsBack(out) {
 			r.parkSlow(out)
 		}
 	}
+}
+
+// holdsBack says whether the first message that is not settled is the one of the lane that is out, or waits behind it.
+func (l *lane) holdsBack(out *item) bool {
+	begin := l.partition.tracker.begin()
+	if out.ticket == begin {
+		return true
+	}
+	for it := l.head; it != nil; it = it.next {
+		if it.ticket == begin {
+			return true
+		}
+	}
+	return false
 }

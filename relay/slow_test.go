@@ -118,6 +118,50 @@ func TestWaitingForASlowKeyDoesNotHoldTheCursorBack(t *testing.T) {
 	})
 }
 
+// TestWaitingForASlowKeyDoesNotHoldBackRetries: the messages of a key wait for each other, as before, and a message of another
+// key behind them is to be retried. It waits until the cursor has passed it, which is not until all of them are delivered.
+func TestWaitingForASlowKeyDoesNotHoldBackRetries(t *testing.T) {
+	t.Parallel()
+	for _, delayed := range []int{0, 50} { // so many of them were parked for their time
+		t.Run(fmt.Sprint(delayed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b, j := setup(t), &journal{}
+				keys := keysIn(0, 2)
+				slow, other := keys[0], keys[1]
+				early := b.many(delayed, slow)
+				for _, m := range early {
+					m.DeliverAfter = time.Minute
+				}
+				b.publish(early...)
+				r := b.relay(relay.Config{})
+				handle(t, r, func(ctx context.Context, m *postrider.Message) error {
+					switch {
+					case m.Key == slow:
+						time.Sleep(4 * time.Second)
+					case m.Attempt == 1:
+						return postrider.Retry(100*time.Millisecond, errBoom)
+					}
+					return j.take(ctx, m)
+				})
+				b.start(r)
+				pass(62 * time.Second)
+				b.publish(b.many(51-delayed, slow)...)
+				b.publish(b.msg(other))
+				pass(10 * time.Second)
+				if len(j.of(other)) != 1 {
+					t.Errorf("a retry of another key waits for more than 10 s: %+v", r.Counters())
+				}
+				pass(10 * time.Minute)
+				if n := len(j.of(slow)); n != 51 {
+					t.Errorf("delivered %d messages of the slow key, want 51", n)
+				}
+				b.wantNothingLeft(r)
+			})
+		})
+	}
+}
+
 // TestSlowDelayedMessageDoesNotHoldTheCursorBack: a message that was parked for its time is worked on slowly when that has
 // come. Fresh messages of its key, few or many, are parked behind it: they hold back neither the cursor nor other keys.
 func TestSlowDelayedMessageDoesNotHoldTheCursorBack(t *testing.T) {
