@@ -17,12 +17,12 @@ import (
 // Everyone locks leases in partition order, so that no deadlock can occur. A settlement locks them FOR KEY SHARE, so settlements
 // do not wait for each other; statements that grant or release leases lock FOR UPDATE.
 
-// heldSQL says whether a lease is granted by this incarnation of the server; its users also compare the token or the owner.
+// heldSQL says whether a lease is granted by this incarnation of the server. To check who holds it, also compare token or owner.
 const heldSQL = `l.incarnation = {incarnation}() and l.owner <> ''`
 
 // heartbeatSQL: $1 relay, $2 owner, $3 host, $4 version, $5 ttl in microseconds, $6 the number of partitions that the owner knows
 // (with a different number it does not count as alive), $7 its topics. If these are not registered for the owner, or no longer
-// count, nothing changes.
+// count, the row of the owner does not change.
 //
 // Besides leases, the result has rows for these partition numbers:
 //
