@@ -121,7 +121,7 @@
 // except from statements that have already drawn their numbers. The sequence is set only when no running statement began before
 // the next segment was attached, since a statement routes its rows only to the segments that existed when it started.
 //
-// A previous segment that is past retention and delivered is locked by itself, checked against the persisted cursors of all
+// An earlier segment that is past retention and delivered is locked by itself, checked against the persisted cursors of all
 // relays, late rows included, and truncated; that needs no lock on the log. The empty table is detached when no long transaction
 // holds the log, since that needs a brief lock on the log: at most 20 ms of waiting and 50 ms in all. It is then dropped.
 //

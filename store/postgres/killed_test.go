@@ -289,7 +289,6 @@ func TestSegmentsAreCrossedWithoutMaintenance(t *testing.T) {
 	b.drop(t, relay.Retention{For: time.Hour}, "log_0")
 }
 
-// TestManyMaintainAtOnce.
 func TestManyMaintainAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})

@@ -231,7 +231,6 @@ func TestSegmentIsDroppedWhenEveryRelayHasDeliveredIt(t *testing.T) {
 	}
 }
 
-// TestSegmentIsAsOldAsItsNewestMessage.
 func TestSegmentIsAsOldAsItsNewestMessage(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})
