@@ -10,18 +10,18 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// adminLockTimeout is how long an administrator's step waits for transactions that have published, and whoever comes to
-// publish meanwhile waits with it.
+// adminLockTimeout is how long an administrative step waits for transactions that have published. New publishers queue for that
+// time too.
 const adminLockTimeout = "3s"
 
 const (
-	// lockAllSQL locks everything against everybody but readers. The log comes last, so that publishers wait the least.
+	// lockAllSQL locks everything except against readers. The log is last, so that publishers wait the least.
 	lockAllSQL = `lock table {meta}, {leases}, {relay_partitions}, {decisions}, {cursors}, {relays}, {parked}, {held}, {dead}, {log} in exclusive mode`
 
 	aliveSQL = `select relay, owner, host from {relays} where ($1::text = '' or relay = $1::text)
 	and alive_until > clock_timestamp() order by relay, started_at limit 1`
 
-	// anyUndeliveredSQL finds a partition in which a relay has not delivered or put aside everything. $1 is no limit.
+	// anyUndeliveredSQL finds a partition in which a relay has not delivered or parked everything. $1 is the row limit: noLimit.
 	anyUndeliveredSQL = `
 select g.relay, g.partition::int4 from {relay_partitions} g
 cross join lateral (
@@ -29,14 +29,14 @@ cross join lateral (
 where exists (` + undeliveredSQL + `) order by g.relay, g.partition limit 1`
 	noLimit = int64(1) << 62
 
-	// partitionOfSQL is postrider.PartitionOf of a key, or else an ID, among $1 partitions.
+	// partitionOfSQL is postrider.PartitionOf of a key, or of an ID without one, among $1 partitions.
 	partitionOfSQL = `(('x' || substr(md5(convert_to(coalesce(nullif(key, ''), id), 'UTF8')), 1, 8))::bit(32)::bigint % $1::int4)`
 
 	setPartitionsSQL = `update {meta} set partitions = $1::int4`
-	// replacePartitionsSQL: a function's text takes no parameters.
+	// replacePartitionsSQL is formatted with the number: a function body takes no parameters.
 	replacePartitionsSQL = `create or replace function {partitions}() returns integer language sql stable parallel safe as 'select %d'`
 
-	// renewPartitionsSQL makes relays have $1 partitions.
+	// renewPartitionsSQL gives every relay $1 partitions.
 	renewPartitionsSQL = `
 with gone as (
 	delete from {relay_partitions} where partition >= $1::int4
@@ -45,7 +45,7 @@ insert into {relay_partitions} (relay, partition)
 select relay, p from (select distinct relay from {relay_partitions}) as r, generate_series(0, $1::int4 - 1) as p
 on conflict do nothing`
 
-	// renewLeasesSQL makes their leases, free: whoever slept through this has none.
+	// renewLeasesSQL creates their leases, free: a process that was paused meanwhile has lost its own.
 	renewLeasesSQL = `
 with gone as (
 	delete from {leases} where partition >= $1::int4
@@ -54,9 +54,9 @@ insert into {leases} (relay, partition, incarnation)
 select relay, p, {incarnation}() from (select distinct relay from {relay_partitions}) as r, generate_series(0, $1::int4 - 1) as p
 on conflict (relay, partition) do update set owner = '', token = '', incarnation = excluded.incarnation`
 
-	// renewCursorsSQL puts the cursors of $1 partitions to the end of the log: $2 position, $3 snapshot. No transaction is
-	// open that has written to it, so everything up to there is visible in the snapshot, and lies below its xmax. A
-	// consumer's cursor (see readsSQL) stays as it is. Partition 0 takes over the counters.
+	// renewCursorsSQL moves the cursors of $1 partitions to the end of the log: $2 position, $3 snapshot. No transaction that has
+	// written to the log is open, so every row up to there is visible in the snapshot and below its xmax. A consumer's cursor (see
+	// readsSQL) stays where it is. Partition 0 takes over the counters.
 	renewCursorsSQL = `
 with old as (
 	delete from {cursors} returning *
@@ -74,7 +74,7 @@ select r.relay, p, r.n + 1, coalesce(c.position, $2::int8), coalesce(c.snapshot,
 from relay r left join place c using (relay) cross join generate_series(0, $1::int4 - 1) as p`
 )
 
-// moveSQLs give every row the partition that it has among $1.
+// moveSQLs give every row its partition among $1.
 var moveSQLs = []string{
 	`update {log} set partition = ` + partitionOfSQL + ` where partition <> ` + partitionOfSQL,
 	`update {parked} set partition = ` + partitionOfSQL + ` where partition <> ` + partitionOfSQL,
@@ -87,8 +87,8 @@ var moveSQLs = []string{
 	where n.decision = d.id and d.partition <> n.partition`,
 }
 
-// Repartition implements relay.Administrator. It needs the rights of whoever ran the migrations. Measured on 2 cores, it moves
-// about 50,000 messages of the log a second.
+// Repartition implements relay.Administrator. It needs the rights of the role that ran the migrations. Measured on 2 cores, it
+// moves about 50,000 messages of the log per second.
 func (s *Store) Repartition(ctx context.Context, n int) error {
 	if n < 1 || n > relay.MaxPartitions {
 		return fmt.Errorf("repartition: %d partitions: it may be 1 to %d", n, relay.MaxPartitions)
@@ -97,7 +97,8 @@ func (s *Store) Repartition(ctx context.Context, n int) error {
 		return err
 	}
 	err := s.administer(ctx, func(tx pgx.Tx) error {
-		// Twice: nobody is kept waiting for a step that is refused anyway, and nothing changes behind the second look.
+		// Check twice: first without locks, so that a refused step blocks nobody, then with them, so that nothing can change after the
+		// check.
 		if err := s.checkIdle(ctx, tx); err != nil {
 			return err
 		}
@@ -144,7 +145,7 @@ func (s *Store) lock(ctx context.Context, tx pgx.Tx, sql string) error {
 	return err
 }
 
-// checkIdle makes sure that no process works on the outbox and that every relay has delivered everything.
+// checkIdle fails if a process works on the outbox or a relay has not delivered everything.
 func (s *Store) checkIdle(ctx context.Context, tx pgx.Tx) error {
 	if err := s.checkStopped(ctx, tx, ""); err != nil {
 		return err
@@ -165,7 +166,7 @@ func (s *Store) checkIdle(ctx context.Context, tx pgx.Tx) error {
 		"it if it is gone for good", relay.ErrUndelivered, name, partition)
 }
 
-// checkStopped makes sure that no process of a relay ("" for any) is alive.
+// checkStopped fails if a process of a relay ("" for any) is alive.
 func (s *Store) checkStopped(ctx context.Context, tx pgx.Tx, name string) error {
 	var relayName, owner, host string
 	err := tx.QueryRow(ctx, s.names.expand(aliveSQL), name).Scan(&relayName, &owner, &host)
@@ -179,14 +180,14 @@ func (s *Store) checkStopped(ctx context.Context, tx pgx.Tx, name string) error 
 		relay.ErrAlive, owner, relayName, host)
 }
 
-// repartition changes everything while it is locked.
+// repartition makes all changes under the locks.
 func (s *Store) repartition(ctx context.Context, tx pgx.Tx, n int) error {
 	var position int64
 	var snapshot string
 	if err := tx.QueryRow(ctx, s.present()).Scan(&snapshot, &position); err != nil {
 		return err
 	}
-	// The plans that were wanted for looking up undelivered messages do not suit what follows.
+	// The planner settings for finding undelivered messages do not suit the following statements.
 	if _, err := tx.Exec(ctx, `select set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'on', true)`); err != nil {
 		return err
 	}
@@ -206,16 +207,16 @@ func (s *Store) repartition(ctx context.Context, tx pgx.Tx, n int) error {
 }
 
 const (
-	// lockRelaysSQL keeps relays and operators away.
+	// lockRelaysSQL locks out relays and operators.
 	lockRelaysSQL = `lock table {leases}, {relay_partitions}, {cursors}, {relays}, {parked}, {held}, {dead} in exclusive mode`
 
-	// knownSQL says what is there of relay $1.
+	// knownSQL says what exists of relay $1.
 	knownSQL = `
 select exists (select 1 from {relay_partitions} where relay = $1::text) or exists (select 1 from {relays} where relay = $1::text),
 	exists (select 1 from {parked} where relay = $1::text), exists (select 1 from {held} where relay = $1::text),
 	exists (select 1 from {dead} where relay = $1::text and state = 'open')`
 
-	// discardParkedSQL moves what is parked for relay $1 to the dead letters, discarded by $2 for the reason $3.
+	// discardParkedSQL moves the parked messages of relay $1 to the dead letters, discarded by $2 for reason $3.
 	discardParkedSQL = `
 with gone as (
 	delete from {parked} where relay = $1::text returning *
@@ -231,7 +232,7 @@ update {dead} set state = 'discarded', resolved_at = clock_timestamp(), resolved
 where relay = $1::text and state = 'open'`
 )
 
-// forgetSQLs delete what is kept about relay $1.
+// forgetSQLs delete everything kept about relay $1.
 var forgetSQLs = []string{
 	`delete from {held} where relay = $1::text`, `delete from {cursors} where relay = $1::text`,
 	`delete from {leases} where relay = $1::text`, `delete from {relay_partitions} where relay = $1::text`,
@@ -276,7 +277,7 @@ func (s *Store) checkForgettable(ctx context.Context, tx pgx.Tx, name string, di
 	if err := tx.QueryRow(ctx, s.names.expand(knownSQL), name).Scan(&known, &parked, &held, &dead); err != nil {
 		return err
 	}
-	if !known && !parked && !held && !dead { // letters may have been imported for one that never ran here
+	if !known && !parked && !held && !dead { // dead letters may have been imported for a relay that never ran here
 		return fmt.Errorf("%w: %q", relay.ErrUnknownRelay, name)
 	}
 	if err := s.checkStopped(ctx, tx, name); err != nil {
@@ -288,7 +289,7 @@ func (s *Store) checkForgettable(ctx context.Context, tx pgx.Tx, name string, di
 	return nil
 }
 
-// settings limits the waiting for locks and the statements of a transaction.
+// settings limits how long a transaction waits for locks and how long its statements run.
 func settings(ctx context.Context, tx pgx.Tx, lock, statement string) error {
 	_, err := tx.Exec(ctx, "select set_config('lock_timeout', $1::text, true), set_config('statement_timeout', $2::text, true)",
 		lock, statement)

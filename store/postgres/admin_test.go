@@ -28,7 +28,7 @@ func (b *bundle) partitionsOf(t *testing.T, key string) []int {
 	return got
 }
 
-// wantPartition wants all messages of a key, n of them, in the partition that it has among all.
+// wantPartition wants all n messages of a key in its partition among all.
 func (b *bundle) wantPartition(t *testing.T, key string, n, all int) {
 	t.Helper()
 	got := b.partitionsOf(t, key)
@@ -42,7 +42,7 @@ func (b *bundle) wantPartition(t *testing.T, key string, n, all int) {
 	}
 }
 
-// A transaction whose snapshot is older than the change reads the old number from the table, whatever its level.
+// A transaction whose snapshot is older than the change reads the old number from the table, at any isolation level.
 func TestSnapshotsFromBeforeTheChangeWriteForTheNewNumber(t *testing.T) {
 	t.Parallel()
 	const key = "order/7"
@@ -110,7 +110,7 @@ func (b *bundle) publishSQL(t *testing.T, q interface {
 	one[string](t, q, "select "+b.table("publish")+"('orders', $1::text, 'order.placed', '{}'::jsonb)", key)
 }
 
-// Publishers that wait for the step go on behind it with the new number, whichever way they publish.
+// Publishers that wait for the change continue with the new number, however they publish.
 func TestPublishersWaitForTheStep(t *testing.T) {
 	t.Parallel()
 	const key = "order/7"
@@ -122,7 +122,7 @@ func TestPublishersWaitForTheStep(t *testing.T) {
 	stale := open(t, b.pool, b.config).SQL(db)
 	ctx := t.Context()
 
-	// The step, stopped where everything is locked.
+	// The change, stopped where everything is locked.
 	blocker, err := b.pool.Begin(ctx)
 	if err != nil {
 		t.Fatal(err)

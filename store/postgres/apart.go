@@ -8,25 +8,25 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// apart is a connection beside the pool, for heartbeats: they must not wait until a handler gives a connection back. It is
-// opened like those of the pool when it is needed, and closed when it has not been used for a while.
+// apart is a connection outside the pool, for heartbeats: they must not wait until a handler returns a connection. It is opened
+// on demand, with the pool's configuration, and closed after it has been idle for a while.
 type apart struct {
 	pool *pgxpool.Pool
-	turn chan struct{} // has room while nobody uses the connection
+	turn chan struct{} // has space while nobody uses the connection
 	conn *pgx.Conn     // nil while there is none
 	idle *time.Timer
 }
 
 func newApart(pool *pgxpool.Pool) *apart { return &apart{pool: pool, turn: make(chan struct{}, 1)} }
 
-// closeWithin bounds the leave-taking from the server.
+// closeWithin limits how long closing the connection takes.
 const closeWithin = time.Second
 
-// turnWithin is how long a heartbeat waits for that of another relay, which may wait for a lock.
+// turnWithin is how long a heartbeat waits for that of another relay, which may be waiting for a lock.
 const turnWithin = time.Second
 
-// run runs f, which may be repeated, on the connection. If that is in use, or cannot be opened, e.g. because the role may have
-// no more of them, f runs on the pool. After it the connection stays open for the time keep.
+// run runs f, which may be repeated, on the connection. If the connection is in use, or cannot be opened, e.g. because the role
+// has reached its limit, f runs on the pool. The connection stays open for keep afterwards.
 func (a *apart) run(ctx context.Context, keep time.Duration, f func(on querier) error) error {
 	timer := time.NewTimer(turnWithin)
 	defer timer.Stop()
@@ -50,7 +50,7 @@ func (a *apart) run(ctx context.Context, keep time.Duration, f func(on querier) 
 		err := f(a.conn)
 		if err == nil || !reused || !a.conn.IsClosed() || ctx.Err() != nil {
 			return err
-		} // it was broken, or the server has ended it
+		} // it was broken, or the server closed it
 	}
 }
 
@@ -86,7 +86,6 @@ func (a *apart) closeIdle() {
 	}
 }
 
-// close closes the connection.
 func (a *apart) close() {
 	a.turn <- struct{}{}
 	a.end()
@@ -102,6 +101,6 @@ func (a *apart) end() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 	defer cancel()
-	_ = a.conn.Close(ctx) // the server finds out by itself
+	_ = a.conn.Close(ctx) // the server notices by itself
 	a.conn = nil
 }

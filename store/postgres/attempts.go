@@ -12,7 +12,7 @@ import (
 var _ postrider.AttemptLog = (*Store)(nil)
 
 const (
-	// recordAttemptsSQL: $1 to $10 the columns, $11 for how long they are kept, in microseconds.
+	// recordAttemptsSQL: $1 to $10 the columns, $11 how long they are kept, in microseconds.
 	recordAttemptsSQL = `
 insert into {attempts} (message_id, relay, at, attempt, took, outcome, status, answer, error, request_sha256, expires_at)
 select i.*, clock_timestamp() + $11::int8 * interval '1 microsecond'
@@ -20,7 +20,7 @@ from unnest($1::text::text[], $2::text::text[], $3::text::timestamptz[], $4::tex
 	$7::text::int4[], $8::text::bytea[], $9::text::text[], $10::text::bytea[]) as i
 on conflict do nothing`
 
-	// trimAttemptsSQL drops what is too much of some messages: $1 messages, $2 how many attempts of each by each relay stay.
+	// trimAttemptsSQL deletes surplus attempts of messages: $1 messages, $2 how many attempts by each relay each message keeps.
 	trimAttemptsSQL = `
 delete from {attempts} where ctid = any(array(
 	select place from (
@@ -59,7 +59,7 @@ func (s *Store) RecordAttempts(ctx context.Context, attempts []postrider.Deliver
 	return translate("record attempts", err)
 }
 
-// attemptArgs are the columns of attempts as array literals.
+// attemptArgs returns the columns of attempts as array literals.
 func attemptArgs(attempts []postrider.DeliveryAttempt) []any {
 	texts := func(of func(a postrider.DeliveryAttempt) string) string { return column(attempts, quoted, of) }
 	numbers := func(of func(a postrider.DeliveryAttempt) int64) string { return column(attempts, number[int64], of) }
@@ -78,7 +78,7 @@ func attemptArgs(attempts []postrider.DeliveryAttempt) []any {
 	}
 }
 
-// column is one field of many things as an array literal.
+// column returns one field of all values as an array literal.
 func column[T, V any](all []T, write func(b []byte, v V) []byte, of func(T) V) string {
 	values := make([]V, len(all))
 	for i, one := range all {

@@ -11,8 +11,7 @@ import (
 	"github.com/postrider/postrider/outbox"
 )
 
-// BatchStore publishes in a pgx.Batch, so that the business change and its messages travel to the database together, in
-// one round trip:
+// BatchStore publishes in a pgx.Batch, so that the business change and its messages go to the database in one round trip:
 //
 //	o, err := outbox.New(store.Batch(), outbox.Config{Source: "orders"})
 //	...
@@ -22,9 +21,9 @@ import (
 //	err = pool.SendBatch(ctx, batch).Close()
 //	o.Wake()
 //
-// A batch sent on a pool or connection is a transaction by itself; one sent on a pgx.Tx belongs to that. Publish only
-// queues: what the database has to say comes with the results of the batch, and after an error there nothing is written.
-// A batch has no beginning and end of its own, so InTx fails.
+// A batch sent on a pool or connection is a transaction of its own; one sent on a pgx.Tx is part of that transaction. Publish
+// only queues: database errors are returned with the results of the batch, and after an error nothing is written. A batch has no
+// begin and commit of its own, so InTx fails.
 type BatchStore struct{ *Store }
 
 var _ outbox.Store[*pgx.Batch] = (*BatchStore)(nil)
@@ -37,7 +36,8 @@ func (s *BatchStore) Insert(_ context.Context, batch *pgx.Batch, msgs []*postrid
 	if batch == nil {
 		return outbox.ErrNoTransaction
 	}
-	// Without a look at the database the number may be a guess: the statements find the partition by themselves then.
+	// Nothing is read from the database here, so the number may be a guess: if it is wrong, the statements compute the partition
+	// themselves.
 	inserts := s.insertsFor(int(cmp.Or(s.publishing.Load(), s.partitions.Load(), DefaultPartitions)))
 	for chunk := range chunks(msgs) {
 		sql, args, err := inserts.typed(chunk)

@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// TestBatchWritesWithTheBusiness sends messages, one by itself and several together, in one round trip with another row.
+// TestBatchWritesWithTheBusiness sends one message, and then several, in one round trip with another row.
 func TestBatchWritesWithTheBusiness(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{Partitions: 7})
@@ -53,7 +53,7 @@ func TestBatchWritesWithTheBusiness(t *testing.T) {
 	}
 }
 
-// A batch that was queued before the number of partitions changed, by statements prepared before, goes by the new number.
+// A batch queued before the number of partitions changed, with statements prepared before, uses the new number.
 func TestBatchGoesByThePresentNumberOfPartitions(t *testing.T) {
 	t.Parallel()
 	const key = "order/7"
@@ -72,7 +72,7 @@ func TestBatchGoesByThePresentNumberOfPartitions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	for range 10 { // the server plans anew each time for the first few
+	for range 10 { // the server replans the first few times
 		if err := conn.SendBatch(t.Context(), queue()).Close(); err != nil {
 			t.Fatal(err)
 		}

@@ -26,7 +26,7 @@ func (b *bundle) fill(t testing.TB, n int) {
 	b.exec(t, "vacuum analyze "+b.table("log"))
 }
 
-// drain fetches everything, 1,000 messages per partition and 8 MiB at a time, and returns how many it was.
+// drain fetches everything, 1,000 messages per partition and 8 MiB at a time, and returns how many messages there were.
 func (b *bundle) drain(t testing.TB) int {
 	t.Helper()
 	req := relay.FetchRequest{Limit: 1000, MaxBytes: 8 << 20}
@@ -61,8 +61,7 @@ func BenchmarkFetch(b *testing.B) {
 	b.ReportMetric(float64(b.N)*backlog/b.Elapsed().Seconds(), "msg/s")
 }
 
-// BenchmarkBareLoop is what Fetch is measured against: the same columns of the same rows in order, by position alone, into
-// variables.
+// BenchmarkBareLoop is the baseline for Fetch: the same columns of the same rows in order, by position alone, into variables.
 func BenchmarkBareLoop(b *testing.B) {
 	s := setup(b, postgres.Config{})
 	s.fill(b, backlog)
@@ -112,7 +111,7 @@ func BenchmarkInsert(b *testing.B) {
 	s := setup(b, postgres.Config{})
 	insert := map[string]func(ctx context.Context, tx pgx.Tx, msgs []*postrider.Message) error{
 		"Store": s.Insert,
-		// What one would write by hand: a statement for each message, in one round trip.
+		// Hand-written code: one statement per message, in one round trip.
 		"Hand": func(ctx context.Context, tx pgx.Tx, msgs []*postrider.Message) error {
 			batch := &pgx.Batch{}
 			for _, m := range msgs {
@@ -146,7 +145,7 @@ func BenchmarkInsert(b *testing.B) {
 	}
 }
 
-// BenchmarkFetchNothing is what a poll costs.
+// BenchmarkFetchNothing measures a poll.
 func BenchmarkFetchNothing(b *testing.B) {
 	s := setup(b, postgres.Config{})
 	s.fill(b, 1000)

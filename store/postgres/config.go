@@ -28,31 +28,31 @@ type Config struct {
 	// Prefix begins the name of each table and function. Lower-case letters, digits and underscores, at most 32 bytes.
 	// Default: "postrider_".
 	Prefix string
-	// Partitions is how many partitions a new outbox gets, 1 to 1,024. It is read once, when Migrate creates the schema; the
-	// database's number holds from then on. Default: 8.
+	// Partitions is how many partitions a new outbox gets, 1 to 1,024. Only Migrate uses it, when it creates the schema; from then
+	// on, the number in the database applies. Default: 8.
 	Partitions int
-	// SegmentFor is the time after which a relay sends publishers to the next segment of the log, at least a minute. Messages
-	// are dropped by whole segments, so they are kept for up to this long beyond their retention. A retention of more
-	// than 16 times SegmentFor makes segments longer, since each costs a little in every fetch. Default: 6 h.
+	// SegmentFor is how long publishers write to a segment of the log before a relay moves them to the next one, at least a minute.
+	// Messages are dropped by whole segments, so they are kept for up to this long beyond their retention. A retention of more than
+	// 16 times SegmentFor makes segments longer, since each segment adds a little to the cost of every fetch. Default: 6 h.
 	SegmentFor time.Duration
-	// IdleTimeout is how long a handler's transaction (relay.HandleTx, inbox) may wait for its next statement before the server
-	// ends it, in whole milliseconds: a process that is paused in the middle of one keeps others waiting no longer than that. A
-	// relay's LeaseTTL counts instead if it is less. It does not apply to transactions of Outbox.InTx, nor while a statement
-	// runs. A handler that computes for longer is undone. Default: 15 s. Negative: no limit.
+	// IdleTimeout is how long a handler's transaction (relay.HandleTx, inbox) may wait for its next statement before the server ends
+	// it, in whole milliseconds. It limits how long a process that is paused inside a transaction blocks others. If a relay's
+	// LeaseTTL is shorter, that applies instead. IdleTimeout does not apply to transactions of Outbox.InTx, nor while a statement
+	// runs. A handler that computes for longer between statements is rolled back. Default: 15 s. Negative: no limit.
 	IdleTimeout time.Duration
-	// Notify tells relays in other processes of commits: Wake sends one pg_notify per NotifyEvery, from a connection of the
-	// pool, outside of any transaction. Default: off, other processes find messages by polling.
+	// Notify notifies relays in other processes of commits: Wake sends at most one pg_notify per NotifyEvery, on a connection of the
+	// pool, outside any transaction. Default: off, other processes find messages by polling.
 	Notify bool
 	// NotifyEvery is the shortest time between two notifications. Default: 2 ms.
 	NotifyEvery time.Duration
-	// ListenDSN is where Listen connects to, to hear what other processes notify: the server itself or a pooler in session
+	// ListenDSN is the address at which Listen receives notifications of other processes: the server itself or a pooler in session
 	// mode, since LISTEN belongs to a session. Default: "", Listen returns at once.
 	ListenDSN string
 	// Logger gets warnings, e.g. of a restored database. Default: slog.Default().
 	Logger *slog.Logger
 
-	segmentSpan int64 // numbers in a segment that is made; tests need fewer
-	files       fs.FS // of migrations; tests have more
+	segmentSpan int64 // numbers per new segment; tests use fewer
+	files       fs.FS // the migrations; tests add some
 }
 
 var identifier = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
@@ -69,11 +69,11 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// margin is how far the sequence must be from a number that it is set to, so that it rises: more than publishers draw between
-// the look and the setting. It is 2^20 for segments of 2^39.
+// margin is how far above its value the sequence must be set, so that it is certain to rise: more numbers than publishers draw
+// between reading the sequence and setting it. It is 2^20 for segments of 2^39.
 func (c Config) margin() int64 { return max(c.segmentSpan>>19, 1) }
 
-// validate reports every fault of a Config whose defaults are filled in.
+// validate reports all errors of a Config whose defaults are filled in.
 func (c Config) validate() error {
 	var faults []error
 	name := func(field, value string, limit int) {

@@ -25,7 +25,7 @@ func TestModel(t *testing.T) {
 	storetest.Model(t, storetest.Features{CoarseRetention: coarse}, harness(dsn(t)))
 }
 
-// contract runs the store's own part of the suite over another way to the server.
+// contract runs the store's own part of the suite over another connection path to the server.
 func contract(t *testing.T, dsn string) {
 	storetest.Contract(t, storetest.Features{CoarseRetention: coarse}, harness(dsn))
 }

@@ -8,16 +8,16 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// cursor is a relay.Cursor, read. Its text is "snapshot|ceiling", or "snapshot|ceiling|upTo|page" while late rows are read
-// in pages.
+// cursor is a parsed relay.Cursor. Its text is "snapshot|ceiling", or "snapshot|ceiling|upTo|page" while late rows are read in
+// pages.
 type cursor struct {
 	position int64
-	// snapshot is which transactions had been seen at position, as PostgreSQL writes a pg_snapshot.
+	// snapshot holds the transactions seen at position, in the text format of pg_snapshot.
 	snapshot string
-	// ceiling lies above the xid of every row with seq <= position; "" when it is not known.
+	// ceiling is above the xid of every row with seq <= position; "" if it is not known.
 	ceiling string
-	// upTo is the snapshot that bounds the late rows that are being read in pages, "" when none are; page is the sequence
-	// up to which they are delivered.
+	// upTo is the snapshot that bounds the late rows being read in pages, "" if none are; page is the sequence up to which they are
+	// delivered.
 	upTo string
 	page int64
 }
@@ -53,7 +53,7 @@ func (c cursor) encode() relay.Cursor {
 	return out
 }
 
-// snapshotXmax is the first transaction id that a snapshot knows nothing of.
+// snapshotXmax returns the first transaction id that a snapshot does not cover.
 func snapshotXmax(snapshot string) (uint64, error) {
 	parts := strings.Split(snapshot, ":")
 	if len(parts) != 3 {

@@ -44,46 +44,45 @@ const (
 	and ($13::text = '' or fingerprint = $13::text) and ($14::int8 = 0 or redrive = $14::int8)
 	and ($15::text = '' or ` + sideSQL + ` = $15::text)`
 
-	// sideSQL: a consumer's cursors stand at the end of the log for good.
+	// sideSQL: the cursors of a consumer are always at the end of the log.
 	sideSQL = `case when relay in (select c.relay from {cursors} c where c.position = 9223372036854775806)
 	then 'consumer' else 'relay' end`
 
 	letterColumns = `number, relay, partition, reason, cause, attempts, history, died_at, redrives, state, resolved_at,
 	resolved_by, resolution, edits, redrive, ` + sideSQL + `, {message}`
-	letterMessage = 16 // the column at which the message begins
+	letterMessage = 16 // the column where the message begins
 
-	// listDeadSQL is a page: behind $16 number, $17 rows.
+	// listDeadSQL reads one page: after number $16, $17 rows.
 	listDeadSQL  = `select ` + letterColumns + ` from {dead} where ` + chosenSQL + ` and number > $16::int8 order by number limit $17::int8`
 	countDeadSQL = `select count(*) from {dead} where ` + chosenSQL
 
-	// pieceSQL chooses letters to resolve: behind $16 and up to $17, sent back less often than $18 (negative: however often).
+	// pieceSQL selects dead letters to resolve: after $16, up to $17, redriven less often than $18 (negative: no limit).
 	pieceSQL = chosenSQL + ` and number > $16::int8 and number <= $17::int8 and ($18::int4 < 0 or redrives < $18::int4)`
 
-	// placesSQL is where they are, $19 at most, how many they are and which is the last.
+	// placesSQL returns their relays and partitions, with the count and the last number of each, for $19 dead letters at most.
 	placesSQL = `
 select relay, partition::int4, count(*), max(number)
 from (select number, relay, partition from {dead} where ` + pieceSQL + ` order by number limit $19::int8) as d
 group by relay, partition order by relay, partition`
 
-	// lockDeadSQL locks them. Their leases are locked first, as in every decision about a held key: $19 relays and $20
-	// partitions.
+	// lockDeadSQL locks them. Their leases are locked first, as in every decision about a held key: $19 relays and $20 partitions.
 	lockDeadSQL = `
 select number, redrives from {dead} where ` + pieceSQL + `
 	and (relay, partition::int4) in (select * from unnest($19::text[], $20::int4[]))
 order by number for update`
 
-	// statesSQL is for the letters that a filter names: $1 numbers.
+	// statesSQL is for the dead letters that a filter names: $1 numbers.
 	statesSQL = `select number, state, resolved_by, redrives from {dead} where number = any($1::int8[]) order by number for update`
 
 	// closeDeadSQL: $1 numbers, $2 state, $3 by, $4 resolution.
 	closeDeadSQL = `update {dead} set state = $2::text, resolved_at = clock_timestamp(), resolved_by = $3::text,
 	resolution = $4::text where number = any($1::int8[])`
 
-	// lockKeysSQL keeps the keys of letters, $1 numbers, from being released while their messages are parked.
+	// lockKeysSQL keeps the keys of dead letters, $1 numbers, from being released while their messages are parked.
 	lockKeysSQL = `select 1 from {held} h where (h.relay, h.key) in (select d.relay, d.key from {dead} d where d.number = any($1::int8[]))
 order by h.relay, h.key for update`
 
-	// letKeysGoSQL makes the keys due that were held until somebody decided about these letters: $1 numbers.
+	// letKeysGoSQL makes the keys due that were held until a decision about these dead letters: $1 numbers.
 	letKeysGoSQL = `
 update {held} h set next_attempt_at = clock_timestamp(), seq = coalesce(w.seq, h.seq), reason = coalesce(w.reason, h.reason),
 	cause = '', attempts = coalesce(w.attempts, h.attempts)
@@ -94,7 +93,7 @@ from {dead} d left join lateral (
 where d.number = any($1::int8[]) and h.relay = d.relay and h.key = d.key and h.seq = d.seq and h.next_attempt_at is null`
 )
 
-// defaultResolve is how many letters a call resolves when no limit is given.
+// defaultResolve is how many dead letters a call resolves without a limit.
 const defaultResolve = 1000
 
 func filterArgs(f deadletter.Filter, more ...any) []any {
@@ -212,8 +211,9 @@ func (s *Store) CountDead(ctx context.Context, f deadletter.Filter) (int64, erro
 	return n, translate("count dead letters", err)
 }
 
-// decisionSQL begins a transaction of an operator, or of a redrive. It locks leases, and with them settlements, over several
-// round trips; should this process be paused or cut off in between, the server ends its session after this time, and they go on.
+// decisionSQL begins a transaction of an operator or a redrive. It locks leases, and so blocks settlements, over several round
+// trips. If this process is paused or disconnected in between, the server ends its session after this time and settlements
+// continue.
 const decisionSQL = `begin isolation level read committed; set local idle_in_transaction_session_timeout = '5s'; select ` + formatSQL
 
 func (s *Store) decision(ctx context.Context, f func(tx pgx.Tx) error) error {
@@ -231,7 +231,7 @@ func (s *Store) DiscardDead(ctx context.Context, f deadletter.Filter, by, reason
 	return n, translate("discard dead letters", err)
 }
 
-// resolve does something with the open letters that the filter chooses and allows, in one transaction.
+// resolve applies a function to the open dead letters that the filter selects and allows, in one transaction.
 func (s *Store) resolve(ctx context.Context, f deadletter.Filter, limit int, apply func(tx pgx.Tx, numbers []int64) error) (int, error) {
 	if _, err := s.open(ctx); err != nil {
 		return 0, err
@@ -256,7 +256,7 @@ func (s *Store) resolve(ctx context.Context, f deadletter.Filter, limit int, app
 	return n, err
 }
 
-// resolvePiece repeats a piece that others have resolved altogether in the moment before it was locked.
+// resolvePiece goes on to the next piece if others resolved a whole piece just before it was locked.
 func (s *Store) resolvePiece(ctx context.Context, tx pgx.Tx, p piece, apply func(tx pgx.Tx, numbers []int64) error) (int, error) {
 	for {
 		found, err := s.lockDead(ctx, tx, p)
@@ -275,7 +275,7 @@ func (s *Store) resolvePiece(ctx context.Context, tx pgx.Tx, p piece, apply func
 	}
 }
 
-// letGoAfter locks the keys of letters, resolves these, and lets go the keys that were held for them.
+// letGoAfter locks the keys of dead letters, resolves the dead letters, and releases the keys that were held for them.
 func (s *Store) letGoAfter(ctx context.Context, tx pgx.Tx, numbers []int64, resolve func() error) error {
 	if _, err := tx.Exec(ctx, s.names.expand(lockKeysSQL), numbers); err != nil {
 		return err
@@ -287,7 +287,7 @@ func (s *Store) letGoAfter(ctx context.Context, tx pgx.Tx, numbers []int64, reso
 	return err
 }
 
-// checkNamed refuses numbers that are not those of open letters, or of messages that were sent back too often.
+// checkNamed refuses numbers that are not those of open dead letters, or whose messages were redriven too often.
 func (s *Store) checkNamed(ctx context.Context, tx pgx.Tx, p piece) error {
 	rows, err := tx.Query(ctx, s.names.expand(statesSQL), list(p.filter.Numbers))
 	if err != nil {
@@ -318,13 +318,13 @@ func (s *Store) checkNamed(ctx context.Context, tx pgx.Tx, p piece) error {
 	return nil
 }
 
-// piece is letters to resolve in one transaction.
+// piece selects dead letters to resolve in one transaction.
 type piece struct {
 	filter      deadletter.Filter
 	after, upTo int64 // number
 	limit       int
-	bound       int  // sent back less often than this; negative: however often
-	allNamed    bool // the letters that the filter names must all be open
+	bound       int  // redriven less often than this; negative: no limit
+	allNamed    bool // the dead letters that the filter names must all be open
 }
 
 func (p piece) args(more ...any) []any {
@@ -333,14 +333,14 @@ func (p piece) args(more ...any) []any {
 	return filterArgs(f, append([]any{p.after, p.upTo, p.bound}, more...)...)
 }
 
-// lockedLetters are the letters of a piece.
+// lockedLetters are the dead letters of a piece.
 type lockedLetters struct {
-	// n were found, and last is the number of the last of them; those that others have resolved since are not among letters.
+	// n were found, and last is the highest number among them; letters omits those that others have resolved since.
 	n, last int64
 	letters []deadletter.ClaimRequest
 }
 
-// lockDead locks letters after, so that no settlement comes in between, the leases of their partitions.
+// lockDead locks dead letters, and before them the leases of their partitions, so that no settlement runs in between.
 func (s *Store) lockDead(ctx context.Context, tx pgx.Tx, p piece) (found lockedLetters, err error) {
 	if state := p.filter.State; state != "" && state != deadletter.Open && state != deadletter.AnyState {
 		return found, nil // none of these is open

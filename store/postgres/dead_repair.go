@@ -20,7 +20,7 @@ const (
 update {dead} d set fingerprint = m.fingerprint from unnest($1::int8[], $2::text[]) as m (number, fingerprint)
 where d.number = m.number`
 
-	// countCausesSQL is of a filter, $16 groups.
+	// countCausesSQL counts causes of a filter's dead letters, at most $16 groups.
 	countCausesSQL = `
 select g.relay, g.type, g.fingerprint, g.letters, g.oldest, g.newest, g.last, d.reason, d.cause from (
 	select relay, type, fingerprint, count(*) as letters, min(died_at) as oldest, max(died_at) as newest, max(number) as last
@@ -28,8 +28,8 @@ select g.relay, g.type, g.fingerprint, g.letters, g.oldest, g.newest, g.last, d.
 join {dead} d on d.number = g.last order by g.letters desc, g.last`
 )
 
-// markCauses computes the fingerprints that the filter needs and that nobody has asked for before: it takes a program to do
-// so, and those who bury messages need not know.
+// markCauses computes the fingerprints that the filter needs and that are still missing. Only a program can compute them, so the
+// SQL that dead-letters messages leaves them empty.
 func (s *Store) markCauses(ctx context.Context, f deadletter.Filter) error {
 	if f.Fingerprint == "" {
 		return nil
@@ -87,7 +87,7 @@ func (s *Store) CountCauses(ctx context.Context, f deadletter.Filter, limit int)
 }
 
 const (
-	// keepEditSQL keeps what was there as it was stored, also when it cannot be read: $1 number, $2 by, $3 why.
+	// keepEditSQL keeps the previous content exactly as stored, even if it cannot be read: $1 number, $2 by, $3 why.
 	keepEditSQL = `
 insert into {dead_edits} (number, n, edited_by, why, headers, payload)
 select number, edits + 1, $2::text, $3::text, headers, payload from {dead} where number = $1::int8`
@@ -137,7 +137,6 @@ func (s *Store) EditDead(ctx context.Context, number int64, e deadletter.Edit) (
 	return s.ShowDead(ctx, number)
 }
 
-// letterIn reads a letter in a transaction.
 func (s *Store) letterIn(ctx context.Context, tx pgx.Tx, number int64) (l deadletter.Letter, err error) {
 	f := deadletter.Filter{Numbers: []int64{number}, State: deadletter.AnyState}
 	rows, err := tx.Query(ctx, s.names.expand(listDeadSQL), filterArgs(f, int64(0), int64(1))...)
@@ -155,7 +154,7 @@ func (s *Store) letterIn(ctx context.Context, tx pgx.Tx, number int64) (l deadle
 	return l, err
 }
 
-// headerText is headers as they are stored.
+// headerText encodes headers as they are stored.
 func headerText(headers map[string]string) (string, error) {
 	if len(headers) == 0 {
 		return "{}", nil
@@ -174,7 +173,7 @@ func (s *Store) ListEdits(ctx context.Context, number int64) (out []deadletter.E
 			var headers string
 			err = row.Scan(&e.At, &e.By, &e.Why, &headers, &e.Payload)
 			e.At = e.At.UTC()
-			e.Headers, _ = readHeaders([]byte(headers)) // those that could not be read were why it was edited
+			e.Headers, _ = readHeaders([]byte(headers)) // headers that cannot be read may be the reason for the edit
 			return e, err
 		})
 		return err
@@ -183,13 +182,13 @@ func (s *Store) ListEdits(ctx context.Context, number int64) (out []deadletter.E
 }
 
 const (
-	// importLockSQL lets one import at a time look for what is there: $1 the outbox. It ends with the transaction.
+	// importLockSQL lets one import at a time check what exists: $1 the outbox. The lock ends with the transaction.
 	importLockSQL = `select pg_advisory_xact_lock(hashtextextended($1::text, 1))`
-	// samePartitionsSQL keeps the number of partitions from changing, which moves the dead letters.
+	// samePartitionsSQL keeps the number of partitions from changing, which would move the dead letters.
 	samePartitionsSQL = `lock table {dead} in row exclusive mode`
 
-	// importDeadSQL adds a letter that is not here, without a sequence: $1 relay, $2 partition, $3 to $19 the message, $20
-	// reason, $21 cause, $22 attempts, $23 history, $24 died at, $25 redrives, $26 state, $27 resolved at, $28 by, $29
+	// importDeadSQL adds a dead letter that does not exist here, without a sequence: $1 relay, $2 partition, $3 to $19 the message,
+	// $20 reason, $21 cause, $22 attempts, $23 history, $24 died at, $25 redrives, $26 state, $27 resolved at, $28 by, $29
 	// resolution, $30 edits.
 	importDeadSQL = `
 insert into {dead} (relay, partition, {message}, reason, cause, attempts, history, died_at, redrives, state, resolved_at,

@@ -14,7 +14,7 @@ import (
 const (
 	decisionColumns = `d.id, d.relay, d.partition::int4, d.key, d.verb, d.message_id, d.decided_by, d.reason, d.state, d.outcome, d.count`
 
-	// openDecisionsSQL: $1 relay, $2 partitions and $3 tokens of leases, of which those count that hold.
+	// openDecisionsSQL: $1 relay, $2 partitions and $3 tokens of leases; only leases that hold count.
 	openDecisionsSQL = `
 select ` + decisionColumns + ` from {decisions} d
 where d.relay = $1::text and d.state = 'open' and d.partition in (` + holdingSQL + `) order by d.recorded_at, d.id limit 100`
@@ -28,7 +28,7 @@ on conflict (id) do nothing`
 
 	showDecisionSQL = `select ` + decisionColumns + ` from {decisions} d where d.id = $1::text`
 
-	// blockingSQL is the ID of a message by its sequence, parked or dead: $1 relay, $2 partition, $3 sequence.
+	// blockingSQL returns the ID of a message by its sequence, parked or dead-lettered: $1 relay, $2 partition, $3 sequence.
 	blockingSQL = `
 (select id from {parked} where relay = $1::text and partition = $2::int4 and seq = $3::int8)
 union all
@@ -38,7 +38,7 @@ union all
 	endDecisionSQL = `
 update {decisions} set state = $2::text, outcome = $3::text, count = $4::int4, done_at = clock_timestamp() where id = $1::text`
 
-	// purgeDecisionsSQL removes decisions that were done a day ago: $1 how many.
+	// purgeDecisionsSQL removes decisions done more than a day ago: $1 how many.
 	purgeDecisionsSQL = `
 delete from {decisions} where id in (
 	select id from {decisions} where state <> 'open' and done_at < clock_timestamp() - interval '1 day' limit $1::int8)`
@@ -52,7 +52,7 @@ func scanDecision(row pgx.CollectableRow) (d relay.Decision, err error) {
 	return d, row.Scan(&d.ID, &d.Relay, &d.Partition, &d.Key, &d.Verb, &d.MessageID, &d.By, &d.Reason, &d.State, &d.Outcome, &d.Count)
 }
 
-// purgeDecisions removes decisions that were done a day ago, up to 1,000 at a time.
+// purgeDecisions removes decisions done more than a day ago, up to 1,000 at a time.
 func (s *Store) purgeDecisions(ctx context.Context) error {
 	_, err := s.pool.Exec(ctx, s.names.expand(purgeDecisionsSQL), int64(1000))
 	return translate("remove decisions that are done", err)
@@ -74,7 +74,7 @@ func (s *Store) RecordDecision(ctx context.Context, d relay.Decision) error {
 		return nil
 	}
 	if _, err := s.ShowDecision(ctx, d.ID); !errors.Is(err, relay.ErrNoDecision) {
-		return err // it is there
+		return err // already recorded
 	}
 	return fmt.Errorf("%w: key %q of relay %q", relay.ErrNotHeld, d.Key, d.Relay)
 }
@@ -135,7 +135,7 @@ func (s *Store) Decide(ctx context.Context, name string, lease relay.LeaseRef, i
 	return translate("apply a decision", err)
 }
 
-// decideIn applies a decision in a transaction, unless it was before.
+// decideIn applies a decision in a transaction, unless it was already applied.
 func (s *Store) decideIn(ctx context.Context, tx pgx.Tx, id string) error {
 	rows, err := tx.Query(ctx, s.names.expand(showDecisionSQL)+" for update", id)
 	if err != nil {
@@ -160,7 +160,7 @@ func (s *Store) decideIn(ctx context.Context, tx pgx.Tx, id string) error {
 	return err
 }
 
-// apply does what a decision says, or says why not.
+// apply carries out a decision, or returns the reason for refusing it.
 func (s *Store) apply(ctx context.Context, tx pgx.Tx, d *relay.Decision) (refused string, err error) {
 	if _, err := tx.Exec(ctx, s.names.expand(lockKeySQL), d.Relay, d.Key); err != nil {
 		return "", err
@@ -193,10 +193,10 @@ func (s *Store) apply(ctx context.Context, tx pgx.Tx, d *relay.Decision) (refuse
 	return "", err
 }
 
-// lockKeySQL: $1 relay, $2 key. Consumers park messages behind it.
+// lockKeySQL: $1 relay, $2 key. Consumers park messages under this lock.
 const lockKeySQL = `select from {held} where relay = $1::text and key = $2::text for update`
 
-// carryOut moves messages to the dead letters, and returns how many.
+// carryOut moves messages to the dead letters and returns how many.
 func (s *Store) carryOut(ctx context.Context, tx pgx.Tx, d *relay.Decision, h relay.HeldInfo, undecided bool) (int, error) {
 	sql, args := giveUpSQL, []any{}
 	switch {

@@ -13,14 +13,14 @@ import (
 	"github.com/postrider/postrider/outbox"
 )
 
-// The reasons why a store refuses to work with a schema. The error's text names the command that helps.
+// The reasons why a store refuses a schema. The error text names the command that helps.
 var (
 	ErrSchemaMissing = migrate.ErrMissing
 	ErrSchemaOlder   = migrate.ErrOlder
 	ErrSchemaNewer   = migrate.ErrNewer
 )
 
-// The SQLSTATEs that mean something to this package.
+// The SQLSTATEs that this package handles.
 const (
 	undefinedTable        = "42P01"
 	undefinedObject       = "42704"
@@ -42,12 +42,12 @@ const (
 	notNow = "PR001"
 )
 
-// code returns the SQLSTATE of a server's error, through whichever driver it came; "" when it is none.
+// code returns the SQLSTATE of a server error from any driver, "" for other errors.
 func code(err error) string {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return e.Code
 	}
-	// lib/pq and others that state it.
+	// lib/pq and other drivers that report it.
 	if e, ok := errors.AsType[interface {
 		error
 		SQLState() string
@@ -57,7 +57,7 @@ func code(err error) string {
 	return ""
 }
 
-// translate says what was being done and, for the errors that somebody can do something about, what.
+// translate adds the operation to an error and, where a user can act on it, what to do.
 func translate(doing string, err error) error {
 	switch {
 	case err == nil:
@@ -85,8 +85,8 @@ func translate(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// again reports whether a transaction failed for what others did at the same time, or because this process was paused, so that
-// it is worth repeating.
+// again reports whether a transaction is worth repeating: it failed because of concurrent transactions, or because this process
+// was paused.
 func again(err error) bool {
 	switch code(err) {
 	case serializationFailure, deadlockDetected, uniqueViolation, idleTooLong, transactionTooLong:
@@ -95,10 +95,10 @@ func again(err error) bool {
 	return false
 }
 
-// attempts is how often a transaction is tried in all when it fails for what others did at the same time.
+// attempts is how many times in all a transaction is tried that fails because of concurrent transactions.
 const attempts = 5
 
-// retry repeats a transaction that failed for what others did at the same time.
+// retry repeats a transaction that fails because of concurrent transactions.
 func retry[T any](f func() (T, error)) (T, error) {
 	for n := 1; ; n++ {
 		v, err := f()

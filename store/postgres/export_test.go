@@ -13,7 +13,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// Newer is c for a program that knows one migration more.
+// Newer returns c for a program that knows one more migration.
 func (c Config) Newer(up, down string) (Config, error) {
 	files := make(fstest.MapFS)
 	names, err := migrationFiles.ReadDir("migrations")
@@ -34,7 +34,7 @@ func (c Config) Newer(up, down string) (Config, error) {
 	return c, nil
 }
 
-// ExplainFetch runs a fetch and returns its plan, made for its parameters or, as in use, for any.
+// ExplainFetch runs a fetch and returns its plan: made for its parameters or, as in production, for any.
 func (s *Store) ExplainFetch(ctx context.Context, req relay.FetchRequest, generic bool) (string, error) {
 	n, err := s.open(ctx)
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *Store) ExplainFetch(ctx context.Context, req relay.FetchRequest, generi
 				return err
 			}
 		}
-		// Parameters stand in the text, since EXPLAIN takes them for constants otherwise.
+		// Parameters are in the text, since EXPLAIN would take them for constants otherwise.
 		args := append([]any{pgx.QueryExecModeSimpleProtocol}, f.args()...)
 		rows, err := tx.Query(ctx, "explain (analyze, buffers, timing off) execute fetching ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)", args...)
 		if err != nil {
@@ -109,7 +109,7 @@ func (s *Store) RepartitionIn(ctx context.Context, tx pgx.Tx, n int) error {
 	return s.repartition(ctx, tx, n)
 }
 
-// ExplainUndelivered makes the look that retention makes at a segment and returns its plan.
+// ExplainUndelivered runs the check that retention makes on a segment and returns its plan.
 func (s *Store) ExplainUndelivered(ctx context.Context, segment string) (string, error) {
 	var lines []string
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
@@ -127,13 +127,13 @@ func (s *Store) ExplainUndelivered(ctx context.Context, segment string) (string,
 	return strings.Join(lines, "\n"), err
 }
 
-// DropSegment drops a segment that was empty when somebody looked.
+// DropSegment drops a segment that was empty when it was checked.
 func (s *Store) DropSegment(ctx context.Context, name string) error {
 	m := maintenance{store: s}
 	return m.detach(ctx, segment{name: s.config.Prefix + name})
 }
 
-// NextSegment sends publishers to the next segment and returns the table of the one before, without its prefix.
+// NextSegment moves publishers to the next segment and returns the table of the previous one, without its prefix.
 func (s *Store) NextSegment(ctx context.Context) (string, error) {
 	m := maintenance{store: s}
 	if err := m.prepare(ctx, relay.Retention{}); err != nil {
@@ -150,14 +150,13 @@ func (s *Store) NextSegment(ctx context.Context) (string, error) {
 	return strings.TrimPrefix(before, s.config.Prefix), m.prepare(ctx, relay.Retention{})
 }
 
-// WithSpan makes segments of so many numbers.
+// WithSpan makes segments of n numbers.
 func (c Config) WithSpan(n int64) Config {
 	c.segmentSpan = n
 	return c
 }
 
-// ExplainSettle plans the statements of a settlement as they are planned once and kept, calls fill, and returns how they ran
-// then.
+// ExplainSettle plans the statements of a settlement as cached plans, calls fill, and returns how they then ran.
 func (s *Store) ExplainSettle(ctx context.Context, name string, st relay.Settlement, fill func() error) (string, error) {
 	n, err := s.open(ctx)
 	if err != nil {

@@ -14,27 +14,32 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// planSQL goes before a fetch, in the same round trip and for its transaction alone. The plan that is wanted is known and
-// does not depend on the parameters: index scans, planned once. A planner left to itself compiles the statement (JIT)
-// because a log is large, or scans a segment that was empty when it planned.
+// planSQL precedes a fetch, in the same round trip and for its transaction only. The desired plan is known and does not depend on
+// the parameters: index scans, planned once. Left alone, the planner compiles the statement (JIT) because a log is large, or
+// scans a segment that was empty at planning time.
 const planSQL = `select ` + formatSQL + `, set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true),
 	set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)`
 
-// fetchSQL returns, all under the one snapshot of the statement, a header (kind 0), late rows (kind 1) and fresh rows
-// (kind 2). The package comment says why nothing is skipped.
+// fetchSQL returns a header (kind 0), late rows (kind 1) and fresh rows (kind 2), all under the one snapshot of the statement.
+// The package comment explains why nothing is skipped.
 //
-// Parameters: $1 partitions and $2 positions for fresh rows; $3 limit, of late rows per group and of fresh rows per
-// partition. Groups of partitions with the same snapshot, for late rows: $4 snapshot, $5 upTo, $6 page, $7 positions as an
-// array by partition (null: not in the group), $8 the ids between the snapshot's xmax and the ceiling, or $9 the ceiling
-// when they are too many to list, $10 the largest position.
+// Parameters:
 //
-// The header's seq is how many transaction ids were assigned beyond its snapshot. It is computed while the statement
-// runs, hence after the snapshot was taken. Late rows of a transaction are found by the index (xid, seq), those that are
-// still running without looking; transactions between the snapshot's xmax and the ceiling were running too, and are few, so
-// they are listed like the others. Where they are not (savepoints take ids as well) they are a range of the index, whose rows
-// are sorted for each page; the ceiling is never null so that it bounds the range. There seq is compared as seq + 0, which no
-// index serves: the plan may have been made when a segment had just been vacuumed empty and the index (partition, seq) was as
-// good as any, and would go on reading all of that index when the segment is full.
+//   - $1 partitions and $2 positions, for fresh rows;
+//   - $3 limit, of late rows per group and of fresh rows per partition;
+//   - for late rows, groups of partitions with the same snapshot: $4 snapshot, $5 upTo, $6 page, $7 positions as an array by
+//     partition (null: not in the group), $8 the ids between the snapshot's xmax and the ceiling, or $9 the ceiling if they are
+//     too many to list, $10 the largest position.
+//
+// The header's seq is how many transaction ids were assigned beyond its snapshot. It is computed while the statement runs, hence
+// after the snapshot was taken.
+//
+// Late rows of a transaction are found by the index (xid, seq); the index is not read for transactions that are still running.
+// Transactions between the snapshot's xmax and the ceiling were running too; usually they are few and are listed like the others.
+// If they are too many (savepoints take ids as well), they are a range of the index, and its rows are sorted for each page. The
+// ceiling is never null, so it always bounds the range. In this branch seq is compared as seq + 0, which no index serves:
+// otherwise a plan made when a segment had just been vacuumed empty could choose the index (partition, seq), which was then just
+// as good, and would keep reading all of that index once the segment is full.
 const fetchSQL = `
 select 0::int2 as kind, 0::int2 as partition, age(pg_snapshot_xmax(pg_current_snapshot())::xid)::int8 as seq,
 	pg_current_snapshot()::text as id, null::text as topic, null::text as key, null::text as type, null::text as source,
@@ -75,17 +80,17 @@ const (
 )
 
 const (
-	// assumedRowBytes is what a row is assumed to take before any was seen.
+	// assumedRowBytes is the assumed size of a row before any was read.
 	assumedRowBytes = 4 << 10
-	// overrun is how many times MaxBytes may be read off the wire, in rows that are thrown away, before the statement is
-	// given up and repeated with a limit that fits the rows.
+	// overrun is how many times MaxBytes may be read off the wire in discarded rows before the statement is aborted and repeated
+	// with a limit that fits the rows.
 	overrun = 4
 )
 
 var errOverrun = errors.New("rows are far larger than assumed")
 
-// Fetch implements relay.LogStore: one round trip for all partitions, and another where a bulk of late rows begins. While a
-// partition has late rows behind a page, it gets no fresh ones.
+// Fetch implements relay.LogStore: one round trip for all partitions, and another one where a bulk of late rows begins. While a
+// partition has late rows after a page, it gets no fresh ones.
 func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) ([]relay.Batch, error) {
 	n, err := s.open(ctx)
 	if err != nil {
@@ -112,7 +117,7 @@ type fetch struct {
 	store  *Store
 	relay  string
 	req    relay.FetchRequest
-	limit  int // rows asked for, per group of late ones and per partition of fresh ones
+	limit  int // rows requested, per group of late ones and per partition of fresh ones
 	parts  []*partitionFetch
 	byPart []*partitionFetch
 	groups []*lateGroup
@@ -120,21 +125,21 @@ type fetch struct {
 	snapshot, ceiling string
 	now               time.Time
 	bytes, rows       int // accepted
-	// discarded bytes and rows were read off the wire and did not fit.
+	// discarded bytes and rows were read off the wire but did not fit.
 	discardedBytes, discardedRows int
 }
 
-// partitionFetch is what is read of one partition.
+// partitionFetch is the state of a fetch for one partition.
 type partitionFetch struct {
 	cursor  cursor
 	lease   relay.LeaseRef
 	lost    bool
-	group   *lateGroup // nil when it can have no late rows
+	group   *lateGroup // nil if it cannot have late rows
 	batch   relay.Batch
 	fresh   []relay.Record
 	seen    int      // fresh rows that arrived
-	last    [3]int64 // by kind, the row that arrived last, to check their order
-	full    bool     // no more is accepted, for the bytes
+	last    [3]int64 // by kind, the last row that arrived, to check the order
+	full    bool     // MaxBytes is reached; no more rows are accepted
 	lateCut bool     // a late row was not accepted
 }
 
@@ -149,7 +154,7 @@ func newFetch(s *Store, name string, req relay.FetchRequest, partitions int) (*f
 		if err != nil {
 			return nil, fmt.Errorf("fetch partition %d: %w", p.Partition, err)
 		}
-		if c.position == inbox.EndOfLog { // a consumer's: nothing is late or fresh there, and its cursor stays
+		if c.position == inbox.EndOfLog { // a consumer's cursor: nothing is late or fresh there, and it stays
 			continue
 		}
 		pf := &partitionFetch{cursor: c, lease: p.LeaseRef, batch: relay.Batch{Partition: p.Partition}}
@@ -199,10 +204,10 @@ func (f *fetch) args() []any {
 		list(snapshots), list(upTos), list(pages), list(groupPositions), list(listed), list(ceilings), list(lasts)}
 }
 
-// arrayOf writes numbers as PostgreSQL reads an array.
+// arrayOf writes numbers as a PostgreSQL array literal.
 func arrayOf(numbers []string) string { return "{" + strings.Join(numbers, ",") + "}" }
 
-// list is an array parameter: a nil slice would be null.
+// list returns s as an array parameter: a nil slice would be null.
 func list[T any](s []T) []T {
 	if s == nil {
 		return []T{}
@@ -241,7 +246,7 @@ func (f *fetch) run(ctx context.Context) ([]relay.Batch, error) {
 	d := newDecoder(rows)
 	for d.next() {
 		if err := f.row(d); err != nil {
-			// Reading on would mean reading all that is left; an ended context closes the connection instead.
+			// Reading on would mean reading all remaining rows; a cancelled context closes the connection instead.
 			cancel()
 			return nil, err
 		}
@@ -263,7 +268,7 @@ func (f *fetch) run(ctx context.Context) ([]relay.Batch, error) {
 	return f.batches(), nil
 }
 
-// learn remembers what rows take, for the limit of the next fetch: at once when they are larger than assumed.
+// learn records the row size for the limit of the next fetch: at once if rows are larger than assumed, gradually if smaller.
 func (f *fetch) learn() {
 	rows := f.rows + f.discardedRows
 	if rows == 0 {
@@ -319,7 +324,7 @@ func (f *fetch) row(d *decoder) error {
 	return nil
 }
 
-// accept says whether a row of this size still fits. The first one always does; behind one that does not, none of its
+// accept reports whether a row of this size still fits. The first row always does; once a row does not fit, no later row of its
 // partition does.
 func (f *fetch) accept(p *partitionFetch, size int) (bool, error) {
 	if !p.full && (f.rows == 0 || f.bytes+size <= f.req.MaxBytes) {
@@ -333,7 +338,7 @@ func (f *fetch) accept(p *partitionFetch, size int) (bool, error) {
 	if f.limit > 1 && f.discardedBytes > overrun*f.req.MaxBytes {
 		assumed := f.store.rowBytes.Load()
 		f.learn()
-		f.store.rowBytes.Store(max(f.store.rowBytes.Load(), 2*assumed)) // so that repeating ends
+		f.store.rowBytes.Store(max(f.store.rowBytes.Load(), 2*assumed)) // so that the repetition ends
 		return false, errOverrun
 	}
 	return false, nil
@@ -349,7 +354,7 @@ func (f *fetch) header(d *decoder) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range f.parts { // a cursor that has seen more than the server has issued is of a time before a crash
+	for _, p := range f.parts { // a cursor that has seen more than the server has issued dates from before a crash
 		if before, err := snapshotXmax(p.cursor.snapshot); err != nil {
 			return err
 		} else if before > xmax && f.relay != "" {
@@ -382,14 +387,14 @@ func (f *fetch) batches() []relay.Batch {
 	return out
 }
 
-// finish decides how far a partition's batch goes and what cursor follows it.
+// finish decides how far a partition's batch goes and which cursor follows it.
 func (f *fetch) finish(p *partitionFetch) {
 	c, b := p.cursor, &p.batch
 	b.Late = len(b.Records)
 	lateFull := p.group != nil && p.group.more(b.Partition, f.limit)
 	switch {
 	case lateFull || p.lateCut:
-		// The page ends within the late rows. The next one goes on behind it, under the same snapshot.
+		// The page ends within the late rows. The next page continues after it, under the same snapshot.
 		if c.upTo == "" {
 			c.upTo = f.snapshot
 		}
@@ -401,7 +406,7 @@ func (f *fetch) finish(p *partitionFetch) {
 		}
 		b.Next, b.More = c.encode(), true
 	case c.upTo != "":
-		// That was the last page; what its snapshot did not see comes next.
+		// That was the last page; rows that its snapshot did not see come next.
 		b.Next, b.More = cursor{position: c.position, snapshot: c.upTo, ceiling: c.ceiling}.encode(), true
 	default:
 		fresh := p.fresh[:min(len(p.fresh), max(f.req.Limit-b.Late, 0))]

@@ -15,14 +15,14 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// TestTransactionIDIsAssignedBeforeSequence holds PostgreSQL to what the ceiling of a cursor rests on: however a row comes
-// into the log, its transaction has its id before the row takes its sequence.
+// TestTransactionIDIsAssignedBeforeSequence checks what the ceiling of a cursor relies on: however a row is inserted into the
+// log, its transaction has its id before the row takes its sequence.
 func TestTransactionIDIsAssignedBeforeSequence(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})
 	ctx := t.Context()
 	log := b.table("log")
-	// The default of xid notes what the sequence stands at when it is evaluated.
+	// The default of xid records the value of the sequence at the time it is evaluated.
 	b.exec(t, fmt.Sprintf(`create table %[1]s.seen (xid xid8, last bigint);
 create function %[1]s.note() returns xid8 language plpgsql volatile as $$ begin
 	insert into %[1]s.seen values (pg_current_xact_id(), (select case when is_called then last_value else 0 end from %[2]s));
@@ -76,7 +76,7 @@ func execute(ctx context.Context, sql string) func(conn *pgx.Conn) error {
 
 var buffersRead = regexp.MustCompile(`Buffers: shared ([a-z0-9= ]+)`)
 
-// buffers is how many buffers a plan's topmost node touched.
+// buffers returns how many buffers the topmost node of a plan touched.
 func buffers(t *testing.T, plan string) int {
 	t.Helper()
 	m := buffersRead.FindStringSubmatch(plan)
@@ -96,8 +96,8 @@ func buffers(t *testing.T, plan string) int {
 	return n
 }
 
-// TestFetchCostsWhatItReturns checks, for a small and a large backlog over several segments, that a fetch behind a cursor
-// that is old, and with a transaction open, touches about as many pages as it returns rows.
+// TestFetchCostsWhatItReturns checks, for a small and a large backlog over several segments, that a fetch from an old cursor,
+// with a transaction open, touches about as many pages as it returns rows.
 func TestFetchCostsWhatItReturns(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})
@@ -121,7 +121,7 @@ func TestFetchCostsWhatItReturns(t *testing.T) {
 	for _, l := range lease {
 		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: l.Ref(), After: l.Cursor})
 	}
-	// A cursor in the midst of what there is now, which a restart finds with much more behind it.
+	// A cursor in the middle of the present messages; after a restart, many more have followed.
 	batches, err := b.Fetch(ctx, "r", req)
 	if err != nil {
 		t.Fatal(err)
@@ -139,9 +139,8 @@ func TestFetchCostsWhatItReturns(t *testing.T) {
 				t.Errorf("generic %v: the plan has %q:\n%s", generic, bad, large)
 			}
 		}
-		// 8 partitions × 10 rows, and a descent into each segment's indexes for each partition, which are a level deeper
-		// with more rows; pages that no vacuum has seen yet on a busy server. A look at all the rows would be a thousand
-		// pages and more.
+		// 8 partitions × 10 rows, plus one descent into each segment's indexes per partition, one level deeper with more rows, plus
+		// pages that no vacuum has visited yet on a busy server. Reading all rows would touch a thousand pages or more.
 		if s, l := buffers(t, small), buffers(t, large); l > s+400 {
 			t.Errorf("generic %v: a fetch behind an old cursor touched %d pages, with 60,000 rows more %d", generic, s, l)
 		}
@@ -157,7 +156,7 @@ func (b *bundle) explain(t *testing.T, req relay.FetchRequest, generic bool) str
 	return plan
 }
 
-// spread writes n messages, 1,000 in a transaction.
+// spread writes n messages, 1,000 per transaction.
 func (b *bundle) spread(t *testing.T, n int) {
 	t.Helper()
 	for range n / 1000 {
@@ -190,7 +189,7 @@ func (b *bundle) leaseAll(t testing.TB, name string) []relay.Lease {
 	return leases
 }
 
-// acquire asks for the leases of partitions.
+// acquire requests the leases of partitions.
 func acquire(start relay.Start, partitions ...int) relay.AcquireRequest {
 	req := relay.AcquireRequest{TTL: time.Hour, Start: start}
 	for _, p := range partitions {
@@ -199,7 +198,7 @@ func acquire(start relay.Start, partitions ...int) relay.AcquireRequest {
 	return req
 }
 
-// TestMaxBytesBoundsWhatIsRead: rows far larger than those before are not all read to be thrown away.
+// TestMaxBytesBoundsWhatIsRead: if rows are far larger than earlier ones, not all of them are read only to be discarded.
 func TestMaxBytesBoundsWhatIsRead(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{Partitions: 2})
@@ -245,7 +244,7 @@ func TestRelayThatBeginsNowGetsTheVeryFirstMessage(t *testing.T) {
 	}
 }
 
-// request asks for everything behind the leases' cursors.
+// request requests everything after the leases' cursors.
 func request(leases []relay.Lease, limit int) relay.FetchRequest {
 	req := relay.FetchRequest{Limit: limit, MaxBytes: 64 << 20}
 	for _, l := range leases {
@@ -254,7 +253,7 @@ func request(leases []relay.Lease, limit int) relay.FetchRequest {
 	return req
 }
 
-// advance fetches, moves the request on and returns how many messages each partition got.
+// advance fetches, moves the request forward, and returns how many messages each partition got.
 func (b *bundle) advance(t *testing.T, req *relay.FetchRequest) map[int]int {
 	t.Helper()
 	batches, err := b.Fetch(t.Context(), "r", *req)
@@ -269,8 +268,8 @@ func (b *bundle) advance(t *testing.T, req *relay.FetchRequest) map[int]int {
 	return got
 }
 
-// TestBulkOfLateRowsKeepsNoOtherPartitionWaiting: a bulk of one partition commits late. A partition without late rows, and
-// one whose late rows are all in the first page, get their fresh rows at once.
+// TestBulkOfLateRowsKeepsNoOtherPartitionWaiting: a bulk of one partition commits late. A partition without late rows, and one
+// whose late rows are all in the first page, get their fresh rows at once.
 func TestBulkOfLateRowsKeepsNoOtherPartitionWaiting(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{Partitions: 3})
@@ -305,7 +304,7 @@ func TestBulkOfLateRowsKeepsNoOtherPartitionWaiting(t *testing.T) {
 	}
 }
 
-// TestLateRowsBeyondTheSnapshotAreReadByIndex: a bulk whose transaction began after the last one that had completed.
+// TestLateRowsBeyondTheSnapshotAreReadByIndex: the bulk's transaction began after the last one that had completed.
 func TestLateRowsBeyondTheSnapshotAreReadByIndex(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{Partitions: 1})
@@ -337,13 +336,13 @@ func TestLateRowsBeyondTheSnapshotAreReadByIndex(t *testing.T) {
 	}
 }
 
-// TestPlanOfAnEmptyLogServesAFullOne: a plan is kept until the segment is analyzed anew. While it is known to be empty, as it
-// is after a nightly vacuum, an index that would have to be read from end to end is as good as any other.
+// TestPlanOfAnEmptyLogServesAFullOne: a plan is kept until the segment is analyzed again. While the segment is known to be empty,
+// as after a nightly vacuum, an index that must be read from end to end is as good as any other.
 func TestPlanOfAnEmptyLogServesAFullOne(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})
 	req := request(b.lease(t, "r"), 10)
-	b.publish(t, "k") // a cursor at the beginning has no late rows to look for
+	b.publish(t, "k") // a cursor at the beginning has no late rows to search for
 	b.advance(t, &req)
 	b.exec(t, "truncate "+b.table("log"))
 	b.exec(t, "vacuum analyze "+b.table("log"))

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// countedSQL says whether the filter of process r counts: its time ended less than relay.FilterKept ago, if at all.
+	// countedSQL says whether the filter of process r counts: its lease time ended less than relay.FilterKept ago, if at all.
 	countedSQL = `r.generation > 0 and r.alive_until > clock_timestamp() - interval '1 hour'`
 
-	// filtersSQL is the filter in effect of each relay. A relay that has begun without registering one takes everything, and a
-	// consumer, whose cursors are at the end of the log (inbox.EndOfLog), nothing.
+	// filtersSQL returns the filter in effect of each relay. A relay that began without registering one takes everything; a
+	// consumer, whose cursors are at the end of the log (inbox.EndOfLog), takes nothing.
 	filtersSQL = `
 select g.relay, coalesce((
 		select f.topics from {relays} r join {relay_filters} f using (relay, generation)
@@ -29,15 +29,15 @@ from (
 
 	// The registration of a process follows oneAcquirerSQL. $1 relay, $2 owner, $3 topics, '' for a process without a filter.
 	//
-	// newFilterSQL gives the filter a generation, unless it has one, and useFilterSQL notes that another process uses it.
+	// newFilterSQL gives the filter a generation unless it has one, and useFilterSQL records that another process uses it.
 	newFilterSQL = `
 insert into {relay_filters} (relay, generation, topics) select $1::text, coalesce(max(f.generation), 0) + 1, $2::text
 from {relay_filters} f where f.relay = $1::text having $2::text <> '' and count(*) filter (where f.topics = $2::text) = 0`
 	useFilterSQL = `
 update {relay_filters} f set registered_at = clock_timestamp() where f.relay = $1::text and f.topics = $3::text and not exists (
 	select from {relays} r where r.relay = $1::text and r.owner = $2::text and r.generation = f.generation)`
-	// fenceOthersSQL ends the leases of all others if the filter takes effect. It does not wait for settlements that have
-	// checked their leases: what they move a cursor past was read before.
+	// fenceOthersSQL ends the leases of all other owners if the filter takes effect. It does not wait for settlements that have
+	// already checked their leases: the messages that they move a cursor past were read before.
 	fenceOthersSQL = `
 with others as materialized (
 	select l.partition from {leases} l
@@ -62,17 +62,17 @@ select $1::text, i.topic, i.partition, i.count, clock_timestamp(), clock_timesta
 from unnest($2::int2[], $3::text[], $4::int8[]) as i (partition, topic, count) order by i.partition, i.topic
 on conflict (relay, topic, partition) do update set count = u.count + excluded.count, last_at = excluded.last_at`
 
-	// unroutedSQL: each relay sees every message, so the largest of their counts is the number of messages. $1 limit.
+	// unroutedSQL: each relay sees every message, so the largest count of any relay is the number of messages. $1 limit.
 	unroutedSQL = `
 select topic, max(n)::int8, min(first_at), max(last_at) from (
 	select relay, topic, sum(count) as n, min(first_at) as first_at, max(last_at) as last_at from {unrouted} group by relay, topic) as r
 group by topic order by 2 desc, topic limit $1::int8`
 
-	// removeUnroutedSQL: $1 how long after the last message, in microseconds.
+	// removeUnroutedSQL: $1 how long ago the last message was, in microseconds.
 	removeUnroutedSQL = `delete from {unrouted} where last_at <= clock_timestamp() - $1::int8 * interval '1 microsecond'`
 )
 
-// registration queues the statements that register a process, of which it returns the number.
+// registration queues the statements that register a process and returns how many there are.
 func (s *Store) registration(b *pgx.Batch, name string, owner relay.Owner, topics string, ttl time.Duration) int {
 	b.Queue(s.sql.oneAcquirer, name)
 	b.Queue(s.sql.newFilter, name, topics)
@@ -82,7 +82,7 @@ func (s *Store) registration(b *pgx.Batch, name string, owner relay.Owner, topic
 	return 5
 }
 
-// register registers a process whose filter is not known, or does not count.
+// register registers a process whose filter is unknown or no longer counts.
 func (s *Store) register(ctx context.Context, name string, owner relay.Owner, topics string, ttl time.Duration) error {
 	_, err := retry(func() (struct{}, error) {
 		results, err := implicit(ctx, s.pool, s.sql.acquirePlan, func(b *pgx.Batch) { s.registration(b, name, owner, topics, ttl) })
@@ -94,7 +94,6 @@ func (s *Store) register(ctx context.Context, name string, owner relay.Owner, to
 	return err
 }
 
-// readFilters reads the result of filtersSQL.
 func readFilters(rows pgx.Rows) (map[string][]string, error) {
 	out := make(map[string][]string)
 	var name, text string
@@ -105,7 +104,7 @@ func readFilters(rows pgx.Rows) (map[string][]string, error) {
 	return out, err
 }
 
-// unroutedInput is what settlements say of messages that no relay takes, as columns.
+// unroutedInput holds, as columns, the counts of messages in settlements that no relay takes.
 type unroutedInput struct {
 	partitions []int16
 	topics     []string
@@ -118,7 +117,7 @@ func (u *unroutedInput) add(st *relay.Settlement) {
 	}
 }
 
-// filters adds to a status which topics are taken, and which messages were not.
+// filters adds to a status the topics that each relay takes and the topics that no relay takes.
 func (r *statusReader) filters(ctx context.Context, tx pgx.Tx) error {
 	rows, err := tx.Query(ctx, r.store.names.expand(filtersSQL))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 var _ relay.HeldFinder = (*Store)(nil)
 
-// findHeldSQL: $1 relay, $2 keys; by the primary key.
+// findHeldSQL uses the primary key: $1 relay, $2 keys.
 const findHeldSQL = `select key from {held} where relay = $1::text and key = any($2::text[])`
 
 // FindHeld implements relay.HeldFinder.

@@ -13,19 +13,19 @@ import (
 
 // The statements of a settlement that work on held keys. Their parameters are those of mineSQL.
 const (
-	// lockHeldSQL locks the keys that the following statements look at. Others who park messages behind a key hold it in the
-	// same transaction; so what they have parked is seen by the statements behind this one, each of which has a snapshot of
-	// its own, or they find the key released and hold it anew.
+	// lockHeldSQL locks the keys that the following statements read. Others who park messages of a key hold the key in the same
+	// transaction. So the statements after this one, each with its own snapshot, see the messages that they parked; or the others
+	// find the key released and hold it again.
 	lockHeldSQL = mineSQL + `
 select 1 from (select name from mine order by name) as m cross join lateral (
 	select from {held} h where h.relay = $1::text and h.key = m.name offset 0 for update) as h`
 
-	// heldPlaceSQL is where the row of a key stands that lockHeldSQL has locked.
+	// heldPlaceSQL is the place (ctid) of the row of a key that lockHeldSQL has locked.
 	heldPlaceSQL = `lateral (select h.ctid as place from {held} h where h.relay = $1::text and h.key = m.name offset 0) as k`
 
-	// holdSQL holds a key for a decision (after < 0) only while the head's dead letter is open, and otherwise makes it due at
-	// once: an operator has decided already. The state is no bare column, so that no index of the open letters is read
-	// instead of that by sequence.
+	// holdSQL holds a key for a decision (after < 0) only while the blocking message's dead letter is open. Otherwise an operator
+	// has already decided, and the key is due at once. The state is not a bare column, so that the planner does not use the index of
+	// open dead letters instead of the one by sequence.
 	holdSQL = mineSQL + `
 insert into {held} as h (relay, key, partition, seq, reason, cause, attempts, since, next_attempt_at)
 select $1::text, m.name, m.part, m.number, m.why, m.what, m.tries, clock_timestamp(),
@@ -37,7 +37,7 @@ from mine m order by m.name
 on conflict (relay, key) do update set seq = excluded.seq, reason = excluded.reason, cause = excluded.cause,
 	attempts = excluded.attempts, next_attempt_at = excluded.next_attempt_at`
 
-	// releaseKeysSQL comes after lockHeldSQL. It ends the holding of keys behind which nothing waits, and returns them.
+	// releaseKeysSQL comes after lockHeldSQL. It releases the keys that have no queued messages and returns them.
 	releaseKeysSQL = mineSQL + `, free as materialized (
 	select m.name from mine m where not exists (
 		select 1 from {parked} p
@@ -54,7 +54,7 @@ from mine m cross join ` + heldPlaceSQL + `
 left join lateral (` + firstWaitingSQL + ` and p.partition = m.part and p.key = m.name ` + firstOnlySQL + `) w on true
 where h.ctid = k.place`
 
-	// newHeadSQL makes the first of those that wait the head, if the head is gone.
+	// newHeadSQL makes the first queued message the blocking one if the blocking message is gone.
 	newHeadSQL = `seq = coalesce(w.seq, h.seq), reason = case when w.seq <> h.seq then w.reason else h.reason end,
 	cause = case when w.seq <> h.seq then '' else h.cause end,
 	attempts = case when w.seq <> h.seq then w.attempts else h.attempts end`
@@ -67,7 +67,7 @@ const (
 	(select count(*) from (select 1 from {parked} p where p.relay = h.relay and p.partition = h.partition and p.key = h.key
 		and p.due_at is null limit %d) as p)::int4`
 
-	// listHeldSQL is a page: $1 relay or '', behind $2 since, $3 relay and $4 key (if $5), $6 rows.
+	// listHeldSQL reads one page: $1 relay or '', after $2 since, $3 relay and $4 key (if $5), $6 rows.
 	listHeldSQL = `select ` + heldColumns + ` from {held} h
 where ($1::text = '' or h.relay = $1::text)
 	and (not $5::bool or (h.since, h.relay, h.key) > ($2::timestamptz, $3::text, $4::text))
@@ -175,7 +175,7 @@ func decodeParked(d *decoder) (p relay.ParkedInfo, err error) {
 		return p, err
 	}
 	p.History = readHistory(d.json(4))
-	p.Message, _, err = d.message(5) // what cannot be read is shown as far as it can
+	p.Message, _, err = d.message(5) // an unreadable message is shown as far as it can be read
 	return p, err
 }
 
@@ -198,32 +198,31 @@ func (s *Store) showHeld(ctx context.Context, tx pgx.Tx, name, key string) (rela
 }
 
 const (
-	// keepPartitionsSQL keeps the number of partitions from changing, from before somebody is looked up by partition. Of the
-	// tables that are locked for that it is the first that decisions use.
+	// keepPartitionsSQL keeps the number of partitions from changing, and runs before anything is looked up by partition. {leases}
+	// is the first table that decisions use among those that Repartition locks.
 	keepPartitionsSQL = `lock table {leases} in row share mode`
 
-	// lockLeaseSQL keeps settlements of partitions away: $1 relay, $2 partitions.
+	// lockLeaseSQL blocks settlements of partitions: $1 relay, $2 partitions.
 	lockLeaseSQL = `select 1 from {leases} where relay = $1::text and partition = any($2::int4[])
 order by partition for update`
 
-	// findHeadSQL makes the first of the messages that wait behind a key its head, unless the key waits for a decision about a
-	// head that is dead. $1 relay, $2 partition, $3 key.
+	// findHeadSQL makes the first queued message of a key its blocking message, unless the key waits for a decision about a
+	// dead-lettered blocking message. $1 relay, $2 partition, $3 key.
 	findHeadSQL = `
 update {held} h set ` + newHeadSQL + `
 from (` + firstWaitingSQL + ` and p.partition = $2::int4 and p.key = $3::text ` + firstOnlySQL + `) w
 where h.relay = $1::text and h.key = $3::text and h.next_attempt_at is not null`
 
-	// letKeyGoSQL makes a key due at once, for whoever holds the partition to go on with or release: only that process knows
-	// what it has in hand. $1 relay, $2 partition, $3 key.
+	// letKeyGoSQL makes a key due at once, so that the process that holds the partition continues or releases it: only that process
+	// knows which messages it has in memory. $1 relay, $2 partition, $3 key.
 	letKeyGoSQL = `
 update {held} h set next_attempt_at = clock_timestamp(), ` + newHeadSQL + `
 from (select 1) as one left join lateral (` + firstWaitingSQL + ` and p.partition = $2::int4 and p.key = $3::text ` + firstOnlySQL + `) w
 	on true
 where h.relay = $1::text and h.key = $3::text`
 
-	// giveUpSQL moves waiting messages of a key to the dead letters: $1 relay, $2 partition, $3 key, $4 the sequence of the
-	// one that is meant, $5 all, $6 reason, $7 cause, $8 attempts (-1: as parked), $9 history entry, $10 state, $11 by,
-	// $12 resolution.
+	// giveUpSQL moves parked messages of a key to the dead letters: $1 relay, $2 partition, $3 key, $4 the sequence of the message,
+	// $5 all of them, $6 reason, $7 cause, $8 attempts (-1: as parked), $9 history entry, $10 state, $11 by, $12 resolution.
 	giveUpSQL = `
 with gone as (
 	delete from {parked} p where p.relay = $1::text and p.partition = $2::int4 and p.key = $3::text and p.due_at is null

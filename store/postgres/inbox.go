@@ -13,17 +13,17 @@ import (
 
 var _ inbox.Store[pgx.Tx] = (*Store)(nil)
 
-// The statements of a savepoint. PostgreSQL finds the innermost of those with one name.
+// The statements of a savepoint. PostgreSQL uses the innermost savepoint of a name.
 const (
 	savepointSQL = `savepoint postrider_inbox`
 	releaseToSQL = `release savepoint postrider_inbox`
 	rollbackTo   = `rollback to savepoint postrider_inbox`
 )
 
-// errNotYours: a transaction is ended by who began it.
+// errNotYours: only the code that began a transaction may end it.
 var errNotYours = errors.New("a handler ended the transaction that it was given; return nil to have it committed, or an error")
 
-// savepointTx is what runs within a savepoint: its end must not be that of the transaction, on which others depend.
+// savepointTx is the transaction that runs within a savepoint: ending it must not end the outer transaction, which others need.
 type savepointTx struct {
 	pgx.Tx
 	ended bool
@@ -39,7 +39,7 @@ func (tx *savepointTx) Rollback(context.Context) error {
 	return errNotYours
 }
 
-// Savepoint implements inbox.Transactor. An f that commits or rolls back the transaction it was given has failed.
+// Savepoint implements inbox.Transactor. It fails if f commits or rolls back the transaction that it was given.
 func (s *Store) Savepoint(ctx context.Context, tx pgx.Tx, f func(context.Context, pgx.Tx) error) error {
 	if tx == nil {
 		return outbox.ErrNoTransaction
@@ -57,8 +57,8 @@ func (s *Store) Savepoint(ctx context.Context, tx pgx.Tx, f func(context.Context
 	})
 }
 
-// savepoint runs f between the statements of a savepoint. None of them has parameters, so none is prepared, which a failed
-// transaction would refuse.
+// savepoint runs f between the statements of a savepoint. They have no parameters and so are not prepared: a failed transaction
+// would refuse to prepare them.
 func savepoint(ctx context.Context, exec func(context.Context, string) error, f func(context.Context) error) error {
 	if err := exec(ctx, savepointSQL); err != nil {
 		return translate("make a savepoint", err)

@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// seesAll is a snapshot in which every transaction is visible, for the cursors of consumers: behind the end of the log
-	// there is nothing late.
+	// seesAll is a snapshot in which every transaction is visible, for the cursors of consumers: nothing is late after the end of
+	// the log.
 	seesAll = "18446744073709551615:18446744073709551615:"
 
-	// readsLogSQL: $1 relay, $2 the position of consumers.
+	// readsLogSQL: $1 relay, $2 the position of consumers' cursors.
 	readsLogSQL = `
 select exists (select 1 from {relay_partitions} g cross join lateral (
 	select c.position from {cursors} c where c.relay = g.relay and c.partition = g.partition order by c.n desc limit 1) as c
 where g.relay = $1::text and c.position <> $2::int8)`
 )
 
-// Enroll implements inbox.ParkStore. The cursors are made before the look at them, which then shows those of a relay that
-// began at the same time under this name.
+// Enroll implements inbox.ParkStore. It creates the cursors before it checks them, so the check also sees the cursors of a relay
+// that began under this name at the same time.
 func (s *Store) Enroll(ctx context.Context, consumer string) error {
 	n, err := s.open(ctx)
 	if err != nil {
@@ -51,10 +51,10 @@ func (s *Store) heldAmong(ctx context.Context, c caller, consumer string, keys [
 }
 
 const (
-	// holdAsideSQL makes held keys or locks those that there are, in the order of the array, which is sorted. A key that is
-	// let go at this moment is waited for and recreated: when the statement has ended, there is a row for each key and it is
-	// locked. Locked rows stay as they are. New ones have no head (seq 0) until it has its sequence. $1 consumer, arrays:
-	// $2 key, $3 partition, $4 reason, $5 cause, $6 attempts, $7 wait in microseconds (negative: until somebody decides).
+	// holdAsideSQL creates held keys or locks the existing ones, in the order of the array, which is sorted. It waits for a key that
+	// is being released and recreates it: when the statement ends, each key has a row and the row is locked. Existing rows are not
+	// changed. New ones have no blocking message (seq 0) until it has its sequence. $1 consumer, arrays: $2 key, $3 partition, $4
+	// reason, $5 cause, $6 attempts, $7 wait in microseconds (negative: until an operator decides).
 	holdAsideSQL = `
 insert into {held} as h (relay, key, partition, seq, reason, cause, attempts, since, next_attempt_at)
 select $1::text, k.key, k.partition, 0, k.reason, k.cause, k.attempts, clock_timestamp(),
@@ -63,10 +63,10 @@ from unnest($2::text::text[], $3::text::int2[], $4::text::text[], $5::text::text
 	as k (key, partition, reason, cause, attempts, after)
 on conflict (relay, key) do update set key = excluded.key where false`
 
-	// asideRowsSQL are messages with the sequences that they get: $1 to $18 are those of insertTextSQL, then $19 consumer and
-	// arrays: $20 reason, $21 cause, $22 attempts, $23 history, $24 wait in microseconds. Rows come out of unnest, and get
-	// their sequences, in the order of the arrays; and behind holdAsideSQL, so that those of a key rise in the order of
-	// its lock.
+	// asideRowsSQL returns messages with the sequences that they get: $1 to $18 are those of textArraysSQL, then $19 consumer and
+	// arrays: $20 reason, $21 cause, $22 attempts, $23 history, $24 wait in microseconds. Rows come out of unnest, and get their
+	// sequences, in the order of the arrays. The statement runs after holdAsideSQL, so the sequences of a key rise in the order in
+	// which its lock was granted.
 	asideRowsSQL = `
 select $19::text as relay, partition, nextval('{aside_seq}') as seq, id, topic, key, type, source, subject, tenant, message_time,
 	schema_version, aggregate_version, content_type, headers::jsonb, correlation_id, causation_id, payload,
@@ -79,7 +79,7 @@ select $19::text as relay, partition, nextval('{aside_seq}') as seq, id, topic, 
 from unnest(` + textArraysSQL + `, $20::text::text[], $21::text::text[], $22::text::int4[], $23::text::text[], $24::text::int8[])
 	as m (partition, ` + plainSQL + `, ` + restSQL + `, deliver_at, deliver_after, reason, cause, attempts, history, after)`
 
-	// headSQL gives a key that was held just now its head.
+	// headSQL sets the blocking message of a key that was just held.
 	headSQL = `
 update {held} h set seq = f.seq from (select key, min(seq) as seq from put where key <> '' group by key) as f
 where h.relay = $19::text and h.key = f.key and h.seq = 0`
@@ -99,21 +99,21 @@ returning key, seq
 )` + headSQL
 )
 
-// aside is a message on its way to where consumers put what they cannot process.
+// aside is a message that a consumer parks or dead-letters.
 type aside struct {
 	msg           *postrider.Message
 	reason, cause string
 	attempts      int
 	history       string
 	after         int64 // microseconds
-	// hold says how its key is to be held, if at all.
+	// hold says how to hold its key; nil: not at all.
 	hold *hold
 }
 
 // hold is how a key is held.
 type hold struct {
 	reason, cause string
-	after         int64 // microseconds; negative: until somebody decides
+	after         int64 // microseconds; negative: until an operator decides
 }
 
 func (s *Store) park(ctx context.Context, c caller, consumer string, parked []inbox.Parked) error {
@@ -152,7 +152,7 @@ func untilDecided(d inbox.Dead) *hold {
 // keptAttempts is how many entries of a history are kept.
 const keptAttempts = 20
 
-// history is that of a message that is put aside, as JSON for asideRowsSQL.
+// history encodes the history of a parked or dead-lettered message as JSON for asideRowsSQL.
 func history(attempts []inbox.Attempt, cause string) (string, error) {
 	type entry struct {
 		Attempt int    `json:"attempt"`
@@ -174,9 +174,9 @@ func history(attempts []inbox.Attempt, cause string) (string, error) {
 	return string(text), err
 }
 
-// putAside locks the keys, then writes the messages, in one round trip for up to 1,000 messages and 4 MiB. Last it looks
-// whether the number of partitions is still the one that it knew, for a consumer may have slept while that was changed:
-// what was written before keeps it from changing again. Otherwise the transaction is to be rolled back and run again.
+// putAside locks the keys, then writes the messages, in one round trip for up to 1,000 messages and 4 MiB. Finally it checks that
+// the number of partitions is still the one it used, since a consumer may have been paused while that was changed; the rows
+// already written keep it from changing again. If the number differs, the transaction must be rolled back and run again.
 func (s *Store) putAside(ctx context.Context, c caller, sql, consumer string, list []aside) error {
 	partitions, err := c.partitions(ctx, s)
 	if err != nil {
@@ -208,7 +208,7 @@ func (s *Store) putAside(ctx context.Context, c caller, sql, consumer string, li
 	return fmt.Errorf("%w; the transaction is run again with %d partitions", relay.ErrRepartitioned, present)
 }
 
-// asideArgs are the parameters of asideRowsSQL from $19 on.
+// asideArgs returns the parameters of asideRowsSQL from $19 on.
 func asideArgs(consumer string, list []aside) []any {
 	var reasons, causes, histories []string
 	var attempts, afters []int64
@@ -221,7 +221,7 @@ func asideArgs(consumer string, list []aside) []any {
 		array(afters, number)}
 }
 
-// holdAside holds or locks the keys of messages that hold theirs; the first message of a key says how.
+// holdAside holds or locks the keys of messages that hold theirs; the first message of a key decides how.
 func (s *Store) holdAside(consumer string, list []aside, partitions int) (q query, some bool) {
 	first := make(map[string]aside)
 	var keys []string
@@ -244,8 +244,8 @@ func (s *Store) holdAside(consumer string, list []aside, partitions int) (q quer
 		array(causes, quoted), array(attempts, number), array(afters, number)}}, len(keys) > 0
 }
 
-// takeSQL waits for another open transaction that takes the message or settles it. After a crash of the server, the sequence may
-// be another message's: $1 consumer, $2 partition, $3 sequence, $4 the message's ID.
+// takeSQL waits for another open transaction that takes or settles the message. It also compares the ID, since after a crash of
+// the server the sequence may belong to another message: $1 consumer, $2 partition, $3 sequence, $4 the message's ID.
 const takeSQL = `
 delete from {parked} where relay = $1::text and partition = $2::int4 and seq = $3::int8 and id = $4::text
 returning (extract(epoch from clock_timestamp() - parked_at) * 1000000)::int8`

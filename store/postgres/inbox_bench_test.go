@@ -15,7 +15,7 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// benchEffects is where the effects of the benchmarks go.
+// benchEffects creates the table for the side effects of the benchmarks.
 func benchEffects(b *testing.B) (s *bundle, effect func(ctx context.Context, tx pgx.Tx, id string) error) {
 	b.Helper()
 	s = setup(b, postgres.Config{})
@@ -28,8 +28,8 @@ func benchEffects(b *testing.B) (s *bundle, effect func(ctx context.Context, tx 
 	}
 }
 
-// BenchmarkConsumeByHand is what consumers are measured against: note the IDs unless they are there, effects of one row,
-// commit. Without savepoints a bad message costs its batch.
+// BenchmarkConsumeByHand is the baseline for consumers: record the IDs unless they exist, run side effects of one row, commit.
+// Without savepoints a bad message costs its whole batch.
 func BenchmarkConsumeByHand(b *testing.B) {
 	for _, size := range []int{1, 100} {
 		b.Run("batch="+strconv.Itoa(size), func(b *testing.B) {
@@ -80,7 +80,7 @@ func BenchmarkConsume(b *testing.B) {
 	}
 }
 
-// consume runs a consumer until it has had b.N messages.
+// consume runs a consumer until it has received b.N messages.
 func consume(b *testing.B, s *bundle, cfg inbox.ConsumerConfig, effect func(context.Context, pgx.Tx, string) error) {
 	b.Helper()
 	must := func(err error) {

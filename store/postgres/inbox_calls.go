@@ -11,21 +11,21 @@ import (
 	"github.com/postrider/postrider/outbox"
 )
 
-// query is a statement of an inbox. Its parameters are what every driver knows: text, numbers, truth values; arrays are
+// query is a statement of an inbox. Its parameters are types that every driver supports: text, numbers, booleans; arrays are
 // text.
 type query struct {
 	sql  string
 	args []any
-	// row takes one row; nil: there are none to read.
+	// row reads one row; nil: there are none to read.
 	row func(scan func(dest ...any) error) error
 }
 
-// caller runs statements in the transaction of a user.
+// caller runs statements in a user's transaction.
 type caller interface {
-	// call runs queries one after another, each of which sees what others have committed before it began. Errors:
-	// outbox.ErrNoTransaction, the driver's.
+	// call runs queries one after another; each sees what others have committed before it began. Errors: outbox.ErrNoTransaction and
+	// those of the driver.
 	call(ctx context.Context, queries ...query) error
-	// partitions returns how many the outbox has.
+	// partitions returns the number of partitions of the outbox.
 	partitions(ctx context.Context, s *Store) (int, error)
 }
 
@@ -65,7 +65,7 @@ func sendQueries(ctx context.Context, on interface {
 }
 
 // runQueries runs queries in one round trip and as one transaction of their own, READ COMMITTED whatever the default is: each
-// sees what was committed while the one before waited.
+// sees what was committed while the previous one waited.
 func (s *Store) runQueries(ctx context.Context, queries ...query) error {
 	return sendQueries(ctx, s.pool, append([]query{{sql: readCommittedSQL}}, queries...))
 }
@@ -87,7 +87,7 @@ func (q query) read(results pgx.BatchResults) error {
 	return rows.Err()
 }
 
-// sqlCaller is for database/sql, which knows no pipelines: a round trip for each query.
+// sqlCaller is for database/sql, which has no pipelines: one round trip per query.
 type sqlCaller struct{ tx *sql.Tx }
 
 func (c sqlCaller) call(ctx context.Context, queries ...query) error {
@@ -125,7 +125,7 @@ func (c sqlCaller) one(ctx context.Context, q query) (err error) {
 	return rows.Err()
 }
 
-// text reads a column of texts into a slice.
+// text appends a text column to a slice.
 func text(into *[]string) func(scan func(dest ...any) error) error {
 	return func(scan func(dest ...any) error) error {
 		var value string
@@ -135,7 +135,7 @@ func text(into *[]string) func(scan func(dest ...any) error) error {
 	}
 }
 
-// inboxStatements is every statement of an inbox that is run often, its names filled in.
+// inboxStatements holds the frequently run statements of an inbox with table names filled in.
 type inboxStatements struct {
 	claim, claimOne, heldAmong, heldOne                                 string
 	makeMark, lockMark, readMark, earlier, moveMark, passMark, consumed string

@@ -14,7 +14,7 @@ import (
 )
 
 // TestInboxTransactionsAreDurable: a transaction that claims a message, or moves a watermark, waits for the disk, whatever the
-// role's default is; settings that wait for more than that stay.
+// role's default is; settings that wait for more are kept.
 func TestInboxTransactionsAreDurable(t *testing.T) {
 	t.Parallel()
 	owner := setup(t, postgres.Config{})
@@ -64,7 +64,7 @@ func durable(t *testing.T, b *bundle, want string) {
 	check("claim", tx, err)
 	tx, _, err = b.BeginClaim(ctx, "c", []inbox.ClaimRequest{{ID: postrider.NewID(), Key: "k"}, {ID: postrider.NewID()}})
 	check("claims", tx, err)
-	// A transaction of the user's, for inbox.Process.
+	// A user's transaction, for inbox.Process.
 	tx, err = b.pool.Begin(ctx)
 	if err == nil {
 		_, err = b.Claim(ctx, tx, "c", []inbox.ClaimRequest{{ID: postrider.NewID()}})

@@ -10,9 +10,10 @@ import (
 
 var _ inbox.GuardStore = (*Store)(nil)
 
-// The statements of guarded effects: $1 guard, $2 id, $3 token, $4 lease in microseconds. Each is a transaction of its own.
+// The statements of guarded side effects: $1 guard, $2 id, $3 token, $4 lease in microseconds. Each runs in a transaction of its
+// own, except effectSQL, which follows claimEffectSQL.
 const (
-	// claimEffectSQL returns a row if the right is given; a claim that is being made is waited for.
+	// claimEffectSQL returns a row if the claim is granted; it waits for a concurrent claim.
 	claimEffectSQL = `
 insert into {effects} as e (guard, id, token, lease_until)
 values ($1::text, $2::text, $3::text, clock_timestamp() + $4::int8 * interval '1 microsecond')
@@ -20,7 +21,7 @@ on conflict (guard, id) do update set token = excluded.token, lease_until = excl
 where e.done_at is null and (e.token = excluded.token or e.lease_until <= clock_timestamp())
 returning true`
 
-	// effectSQL says why a claim was not granted, and for how long. It is of the same transaction, which has locked the row.
+	// effectSQL says why a claim was not granted, and for how long. It runs in the same transaction, which has locked the row.
 	effectSQL = `
 select done_at is not null, greatest((extract(epoch from lease_until - clock_timestamp()) * 1000000)::int8, 1)
 from {effects} where guard = $1::text and id = $2::text`
@@ -39,7 +40,7 @@ delete from {effects} where done_at is not null and ctid = any(array(
 	order by done_at limit $3::int8))`
 )
 
-// ClaimEffect implements inbox.GuardStore. Both statements are one round trip and one transaction.
+// ClaimEffect implements inbox.GuardStore. Both statements run in one round trip and one transaction.
 func (s *Store) ClaimEffect(ctx context.Context, guard, id, token string, lease time.Duration) (inbox.EffectClaim, error) {
 	if _, err := s.open(ctx); err != nil {
 		return inbox.EffectClaim{}, err
@@ -57,7 +58,7 @@ func (s *Store) ClaimEffect(ctx context.Context, guard, id, token string, lease 
 		return claim, err
 	})
 	if claim.Granted || claim.Done {
-		claim.Left = 0 // what is left is for others
+		claim.Left = 0 // the remaining time is meant for others
 	}
 	return claim, translate("claim an effect", err)
 }

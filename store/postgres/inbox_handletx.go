@@ -12,28 +12,29 @@ import (
 
 var _ relay.TxStore[pgx.Tx] = (*Store)(nil)
 
-// A transaction is settled and committed in one round trip, for the leases that are locked meanwhile stop every process of
-// the relay, and this one may be paused between two. So what must keep the commit from happening has to fail on the server:
-// these statements divide by zero.
+// A transaction is settled and committed in one round trip: the leases locked meanwhile stop every process of the relay, and this
+// process may be paused between two round trips. So whatever must prevent the commit has to fail on the server: these statements
+// divide by zero.
 const (
-	// noneMissingSQL and allRemovedSQL have the parameters of a list of items.
+	// noneMissingSQL and allRemovedSQL take the parameters of items.
 	noneMissingSQL = `with missing as (` + missingSQL + `) select 1 / (count(*) = 0)::int from missing`
 	allRemovedSQL  = `
 with gone as (` + removedSQL + ` returning 1)
 select 1 / (count(*) = cardinality($3::int8[]))::int from gone`
 
-	// txPlanSQL is settlePlanSQL for a transaction with effects, which is to be as durable as its owner wants.
+	// txPlanSQL is settlePlanSQL for a transaction with side effects, which keeps the durability that its owner chose.
 	txPlanSQL = `select set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true),
 	set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
 	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 )
 
-// CommitSettled implements relay.TxStore. The lease is locked last, so that nobody who is to take it over waits for the handler.
+// CommitSettled implements relay.TxStore. The lease is locked last, so that a process taking it over does not wait for the
+// handler.
 func (s *Store) CommitSettled(ctx context.Context, tx pgx.Tx, name string, st relay.Settlement) (released []string, err error) {
 	if tx == nil {
 		return nil, outbox.ErrNoTransaction
 	}
-	// In any case: of what was committed, it ends the empty transaction that follows.
+	// In every case: after a commit, this ends the empty transaction that follows.
 	defer func() { _ = s.Rollback(context.WithoutCancel(ctx), tx) }()
 	n, err := s.open(ctx)
 	if err != nil {
@@ -53,7 +54,7 @@ func (s *Store) CommitSettled(ctx context.Context, tx pgx.Tx, name string, st re
 	}
 	steps := append([]step{{sql: s.sql.txPlan}}, settle...)
 	steps = append(steps, step{sql: "commit"},
-		step{sql: "begin"}) // pgx ends what it began, and would be warned if that were not there
+		step{sql: "begin"}) // pgx ends what it began; without this, the server would warn
 	err = runSteps(ctx, tx, steps)
 	if errors.Is(err, errNotNext) {
 		err = relay.ErrLeaseLost
@@ -61,7 +62,7 @@ func (s *Store) CommitSettled(ctx context.Context, tx pgx.Tx, name string, st re
 	return released, translate("commit with a settlement for relay "+name, err)
 }
 
-// unless reads the result of a statement that divides by zero for a reason.
+// unless reads the result of a statement that divides by zero for the given reason.
 func unless(reason error) func(results pgx.BatchResults) error {
 	return func(results pgx.BatchResults) error {
 		_, err := results.Exec()

@@ -11,8 +11,8 @@ import (
 	"github.com/postrider/postrider/inbox"
 )
 
-// killable is a bundle whose transactions can be rolled back from outside while they are used, as those of a process that
-// dies are. A pgx.Tx alone is for one goroutine at a time.
+// killable is a bundle whose transactions can be rolled back from outside while they are in use, as if their process had died. A
+// pgx.Tx alone is for one goroutine at a time.
 type killable struct{ *bundle }
 
 func (k killable) Begin(ctx context.Context) (pgx.Tx, error) {

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// durableSQL makes the transaction wait for the disk when its session would not, and is true. A broker forgets a message when
-	// it is acknowledged, so the commit of its effect must not be lost with a crash. Other settings stay.
+	// durableSQL makes the transaction wait for the disk if its session would not, and is true. A broker deletes a message once it
+	// is acknowledged, so a crash must not lose the commit of its side effects. Other settings are left alone.
 	durableSQL = `case current_setting('synchronous_commit') when 'off' then set_config('synchronous_commit', 'on', true) = 'on' else true end`
 
-	// claimSQL inserts in the order of the array, which is sorted: two calls that claim the same messages meet at the first
-	// of them, and one waits for the other. A row that another open transaction has inserted is waited for, and inserted if
-	// that one rolls back. $1 consumer, $2 ids.
+	// claimSQL inserts in the order of the array, which is sorted: if two calls claim the same messages, they meet at the first of
+	// them and one waits for the other. It waits for a row that another open transaction has inserted, and inserts the row if that
+	// transaction rolls back. $1 consumer, $2 ids.
 	claimSQL = `
 insert into {claims} (consumer, id) select $1::text, i.id from unnest($2::text::text[]) as i (id)
 on conflict do nothing returning case when ` + durableSQL + ` then id end`
@@ -26,20 +26,20 @@ on conflict do nothing returning case when ` + durableSQL + ` then id end`
 	claimOneSQL = `insert into {claims} (consumer, id) values ($1::text, $2::text) on conflict do nothing
 		returning case when ` + durableSQL + ` then id end`
 
-	// heldAmongSQL: $1 consumer, $2 keys. heldOneSQL is for a single one.
+	// heldAmongSQL: $1 consumer, $2 keys. heldOneSQL is for a single key.
 	heldAmongSQL = `select h.key from {held} h where h.relay = $1::text and h.key = any($2::text::text[])`
 	heldOneSQL   = `select h.key from {held} h where h.relay = $1::text and h.key = $2::text`
 )
 
-// claim is one on its way: its queries, and what they return.
+// claim holds the queries of a claim and what they return.
 type claim struct {
 	msgs          []inbox.ClaimRequest
 	queries       []query
 	claimed, held []string
 }
 
-// newClaim prepares a claim. The keys are looked up by a statement of their own, behind the one that may wait: its snapshot
-// shows a key that was held together with a claim that was waited for.
+// newClaim prepares a claim. The keys are looked up by a separate statement, after the one that may wait: its snapshot shows a
+// key that was held together with a claim that was waited for.
 func (s *Store) newClaim(consumer string, msgs []inbox.ClaimRequest) *claim {
 	c := &claim{msgs: msgs}
 	ids, keys := make([]string, len(msgs)), make([]string, 0, len(msgs))
@@ -60,7 +60,7 @@ func (s *Store) newClaim(consumer string, msgs []inbox.ClaimRequest) *claim {
 	return c
 }
 
-// standings reads what the queries have returned.
+// standings returns the results of the queries.
 func (c *claim) standings() []inbox.ClaimResult {
 	out := make([]inbox.ClaimResult, len(c.msgs))
 	if len(c.msgs) == 1 {
@@ -75,7 +75,7 @@ func (c *claim) standings() []inbox.ClaimResult {
 	return out
 }
 
-// claim is Claim.
+// claim implements Claim.
 func (s *Store) claim(ctx context.Context, c caller, consumer string, msgs []inbox.ClaimRequest) ([]inbox.ClaimResult, error) {
 	if len(msgs) == 0 {
 		return nil, nil
@@ -87,7 +87,7 @@ func (s *Store) claim(ctx context.Context, c caller, consumer string, msgs []inb
 	return claim.standings(), nil
 }
 
-// lookForHeld sorts the keys.
+// lookForHeld returns the query for held keys. It sorts the keys.
 func (s *Store) lookForHeld(consumer string, keys []string, held *[]string) query {
 	q := query{sql: s.sql.heldOne, args: []any{consumer, keys[0]}, row: text(held)}
 	if len(keys) > 1 {
@@ -96,7 +96,7 @@ func (s *Store) lookForHeld(consumer string, keys []string, held *[]string) quer
 	return q
 }
 
-// distinct sorts texts and leaves out those that repeat.
+// distinct sorts texts and removes duplicates.
 func distinct(texts []string) []string {
 	slices.Sort(texts)
 	return slices.Compact(texts)
@@ -110,8 +110,8 @@ func set(texts []string) map[string]bool {
 	return out
 }
 
-// The statements of watermarks: $1 consumer, $2 partition, $3 epoch, $4 position, $5 mark, $6 consumed, $7 how many moves are
-// kept.
+// The statements of watermarks: $1 consumer, $2 partition, $3 epoch (the log incarnation), $4 position, $5 mark, $6 consumed, $7
+// how many moves are kept.
 const (
 	markSQL     = `consumer = $1::text and partition = $2::text and epoch = $3::text`
 	makeMarkSQL = `insert into {watermarks} (consumer, partition, epoch) values ($1::text, $2::text, $3::text) on conflict do nothing`
@@ -128,7 +128,7 @@ with latest as materialized (
 insert into {watermark_moves} (consumer, partition, epoch, n, position, mark, consumed)
 select $1::text, $2::text, $3::text, coalesce((select n from latest), 0) + 1, $4::int8, $5::text, $6::bytea`
 
-	// passMarkSQL is moveMarkSQL for a watermark that there is, if it is behind the position.
+	// passMarkSQL is moveMarkSQL for a watermark that exists, if its position is lower than the new one.
 	passMarkSQL = `
 with latest as materialized (
 	select n, position from {watermark_moves} where ` + markSQL + ` order by n desc limit 1
@@ -142,13 +142,13 @@ select $1::text, $2::text, $3::text, n + 1, $4::int8, $5::text, $6::bytea from l
 select consumed from {watermark_moves} where ` + markSQL + ` and consumed is not null and position >= $4::int8`
 )
 
-// lockMark locks a watermark; what it says is then to be read by another statement, for this one may wait.
+// lockMark locks a watermark; another statement must then read it, since this one may wait.
 func (s *Store) lockMark(consumer string, at postrider.Position) []query {
 	args := []any{consumer, at.Partition, at.Epoch}
 	return []query{{sql: s.sql.makeMark, args: args}, {sql: s.sql.lockMark, args: args}}
 }
 
-// readMark reads a watermark that is locked.
+// readMark reads a locked watermark.
 func (s *Store) readMark(consumer string, at postrider.Position, w *inbox.Watermark) query {
 	return query{sql: s.sql.readMark, args: []any{consumer, at.Partition, at.Epoch}, row: func(scan func(...any) error) error {
 		w.Known = true
@@ -166,7 +166,7 @@ func (s *Store) watermark(ctx context.Context, c caller, consumer string, at pos
 	return w, translate("read a watermark", err)
 }
 
-// moveMark moves a watermark that is locked.
+// moveMark moves a locked watermark.
 func moveMark(statement, consumer string, at postrider.Position, consumed inbox.Digests) query {
 	return query{sql: statement, args: []any{
 		consumer, at.Partition, at.Epoch, at.Offset, at.Mark, []byte(consumed), int64(inbox.RememberedMoves),
@@ -209,20 +209,20 @@ func (s *Store) setVersion(ctx context.Context, c caller, consumer, key string, 
 		c.call(ctx, query{sql: s.sql.setVersion, args: []any{consumer, key, version}}))
 }
 
-// forgetSQL: $1 consumer, $2 age in microseconds, $3 limit. The rows are named by their place; no claim ever moves.
+// forgetSQL: $1 consumer, $2 age in microseconds, $3 limit. It addresses rows by ctid; claims never move.
 const forgetSQL = `
 delete from {claims} where ctid = any(array(
 	select ctid from {claims} where consumer = $1::text
 		and claimed_at < statement_timestamp() - $2::int8 * interval '1 microsecond'
 	order by claimed_at limit $3::int8))`
 
-// Forget implements inbox.Ledger. What it removes it finds by the index on age. Losing it to a crash means forgetting again.
+// Forget implements inbox.Ledger. It finds claims by the index on age. If a crash loses the removal, it is simply repeated.
 func (s *Store) Forget(ctx context.Context, consumer string, age time.Duration, limit int) (int, error) {
 	n, err := s.forget(ctx, forgetSQL, consumer, age, limit)
 	return n, translate(fmt.Sprintf("forget claims of consumer %q", consumer), err)
 }
 
-// forget runs a statement that removes what is old.
+// forget runs a statement that removes old rows.
 func (s *Store) forget(ctx context.Context, text, name string, age time.Duration, limit int) (int, error) {
 	if _, err := s.open(ctx); err != nil {
 		return 0, err

@@ -53,7 +53,8 @@ func (s *Store) BeginWatermark(ctx context.Context, consumer string, at postride
 	return tx, before, held, nil
 }
 
-// firstWatermark moves a watermark that there was none of to lock: once for each log. Another process may make it meanwhile.
+// firstWatermark moves a watermark that did not exist and so could not be locked: once per log. Another process may create it
+// meanwhile.
 func (s *Store) firstWatermark(ctx context.Context, tx pgx.Tx, consumer string, at postrider.Position, consumed inbox.Digests) (
 	inbox.Watermark, error,
 ) {

@@ -14,8 +14,8 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// eachMode runs a test with each way in which pgx sends statements, and behind PgBouncer, where transactions are
-// REPEATABLE READ unless they ask for something else.
+// eachMode runs a test in each mode in which pgx sends statements, and through PgBouncer, where transactions are REPEATABLE READ
+// by default.
 func eachMode(t *testing.T, f func(t *testing.T, b *bundle)) {
 	t.Parallel()
 	for name, source := range map[string]string{
@@ -139,7 +139,7 @@ func TestFirstWatermarkIsWaitedFor(t *testing.T) {
 	})
 }
 
-// TestTransactionThatCannotBeBegunLeavesNothing: no connection is kept, and no claim.
+// TestTransactionThatCannotBeBegunLeavesNothing: neither a connection nor a claim is kept.
 func TestTransactionThatCannotBeBegunLeavesNothing(t *testing.T) {
 	eachMode(t, func(t *testing.T, b *bundle) {
 		ended, end := context.WithCancel(t.Context())

@@ -13,14 +13,14 @@ import (
 var _ inbox.StatusStore = (*Store)(nil)
 
 const (
-	// consumersSQL: $1 the position of consumers' cursors, $2 up to where to count.
+	// consumersSQL: $1 the position of consumers' cursors, $2 the limit of the count.
 	consumersSQL = `
 select c.relay, (select count(*) from (select 1 from {claims} m where m.consumer = c.relay limit $2::int8) as m),
 	coalesce((select (extract(epoch from clock_timestamp() - m.claimed_at) * 1000000)::int8 from {claims} m
 		where m.consumer = c.relay order by m.claimed_at limit 1), 0)
 from (select distinct relay from {cursors} where position = $1::int8) as c order by c.relay`
 
-	// marksSQL: a watermark is its newest move.
+	// marksSQL: the state of a watermark is its newest move.
 	marksSQL = `
 select w.consumer, w.partition, w.epoch, m.position, (extract(epoch from clock_timestamp() - m.moved_at) * 1000000)::int8
 from {watermarks} w cross join lateral (

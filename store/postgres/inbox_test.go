@@ -35,7 +35,7 @@ func TestInboxBehindPgBouncer(t *testing.T) {
 	storetest.Inbox(t, inboxFeatures, harness(withParam(t, startPgBouncer(t), "default_query_exec_mode", "exec")))
 }
 
-// sqlBundle is a bundle whose transactions are those of database/sql.
+// sqlBundle is a bundle with transactions of database/sql.
 type sqlBundle struct {
 	*postgres.SQLStore
 	b *bundle
@@ -111,7 +111,7 @@ func TestGuard(t *testing.T) {
 	storetest.Guard(t, inboxFeatures, harness(dsn(t)))
 }
 
-// TestSavepointIsNotTheTransactionsEnd: what others have done in the transaction survives a handler that ends it.
+// TestSavepointIsNotTheTransactionsEnd: earlier work in the transaction survives a handler that ends it.
 func TestSavepointIsNotTheTransactionsEnd(t *testing.T) {
 	t.Parallel()
 	b, ctx := setup(t, postgres.Config{}), t.Context()
@@ -148,7 +148,7 @@ func TestSavepointIsNotTheTransactionsEnd(t *testing.T) {
 	}
 }
 
-// TestRestoreLeavesConsumersAtTheEndOfTheLog: they read nothing of it, and its sequence does not follow them there.
+// TestRestoreLeavesConsumersAtTheEndOfTheLog: they read nothing of the log, and its sequence does not move to their position.
 func TestRestoreLeavesConsumersAtTheEndOfTheLog(t *testing.T) {
 	t.Parallel()
 	b, ctx := setup(t, postgres.Config{Partitions: 2}), t.Context()
@@ -167,7 +167,7 @@ func TestRestoreLeavesConsumersAtTheEndOfTheLog(t *testing.T) {
 	}
 }
 
-// TestWatermarkIsFoundAmongItsOldPlaces: old places of a watermark that cannot be vacuumed are not read.
+// TestWatermarkIsFoundAmongItsOldPlaces: old rows of a watermark that cannot be vacuumed are not read.
 func TestWatermarkIsFoundAmongItsOldPlaces(t *testing.T) {
 	t.Parallel()
 	b, ctx := setup(t, postgres.Config{}), t.Context()
@@ -198,7 +198,7 @@ func TestWatermarkIsFoundAmongItsOldPlaces(t *testing.T) {
 	}
 }
 
-// TestConsumerThatSleptPutsAsideInPresentPartitions: the number of partitions was changed by another process.
+// TestConsumerThatSleptPutsAsideInPresentPartitions: another process changed the number of partitions.
 func TestConsumerThatSleptPutsAsideInPresentPartitions(t *testing.T) {
 	t.Parallel()
 	b, ctx := setup(t, postgres.Config{Partitions: 8}), t.Context()

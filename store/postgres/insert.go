@@ -12,31 +12,31 @@ import (
 )
 
 const (
-	// plainSQL are the columns that every message has, besides its partition. restSQL are those that most messages do not
-	// have (see notPlain), besides the time from which on they are delivered; parameters cost more than the row they make.
+	// plainSQL has the columns that every message has, except its partition. restSQL has those that most messages do not have (see
+	// notPlain), except the delivery time; parameters cost more than the row they make.
 	plainSQL = `id, topic, key, type, source, message_time, schema_version, content_type, payload`
 	restSQL  = `subject, tenant, aggregate_version, headers, correlation_id, causation_id`
 
-	// presentPartitionSQL compares the number of partitions, {n}, that the partition was computed for, with the present one. If
-	// that is another, the statement finds the partition by itself, as postrider.PartitionOf does. The log is locked by
-	// then, so the number stays until the transaction ends. PostgreSQL inlines the function when it plans the statement, and
-	// nothing of this is left in the plan; when the function is replaced, the plan ends.
+	// presentPartitionSQL compares the number of partitions that the partition was computed for, {n}, with the present one. If they
+	// differ, the statement computes the partition itself, as postrider.PartitionOf does. The log is locked by then, so the number
+	// stays until the transaction ends. PostgreSQL inlines the function when it plans the statement, so the comparison costs nothing
+	// at run time; replacing the function invalidates the plan.
 	presentPartitionSQL = `case when {partitions}() = {n} then {partition}
 	else (('x' || substr(md5(convert_to(coalesce(nullif({key}, ''), {id}), 'UTF8')), 1, 8))::bit(32)::int8 % {partitions}())::int2 end`
-	// availableAtSQL is the time from which on a message is delivered, or null.
+	// availableAtSQL is the delivery time of a message, or null.
 	availableAtSQL = `case when {deliver_after} > 0 then clock_timestamp() + {deliver_after} * interval '1 microsecond'
 	else {deliver_at} end`
 
 	insertPlainSQL = `insert into {log} (partition, ` + plainSQL + `)`
 	insertSQL      = `insert into {log} (partition, ` + plainSQL + `, ` + restSQL + `, available_at)`
 
-	// The values of one message. From a subquery they would make the same plan, but the server looks through the whole
-	// statement before it executes a plan that it has kept, which was 1.5% of its time for a short transaction.
+	// The values of one message. A subquery would produce the same plan, but the server walks through the whole statement before it
+	// executes a cached plan; that took 1.5% of its time for a short transaction.
 	plainValuesSQL = `
 values (` + presentPartitionSQL + `, $2::text, $3::text, $4::text, $5::text, $6::text, $7::timestamptz, $8::int4, $9::text, $10::bytea`
 	valuesSQL = plainValuesSQL + `, $11::text, $12::text, $13::int8, $14::text::jsonb, $15::text, $16::text, ` + availableAtSQL
 
-	// Those of many are the columns of a subquery.
+	// The values of many messages are the columns of a subquery.
 	plainColumnsSQL = `
 select ` + presentPartitionSQL + `, ` + plainSQL + ` from (select `
 	plainNamesSQL = `) as m (partition, ` + plainSQL + `)`
@@ -45,28 +45,28 @@ select ` + presentPartitionSQL + `, ` + plainSQL + `, subject, tenant, aggregate
 	` + availableAtSQL + ` from (select `
 	namesSQL = `) as m (partition, ` + plainSQL + `, ` + restSQL + `, deliver_at, deliver_after)`
 
-	// Arrays take any number of messages by one statement with one text, so that it is prepared once. Rows get their
-	// sequences in the order of the arrays. Unnest stands in the select list, where rows are made one at a time; in the from
-	// clause each array is unpacked as a whole first, for a sixth more of the server's time.
+	// Arrays insert any number of messages with one statement text, so it is prepared once. Rows get their sequences in the order of
+	// the arrays. Unnest is in the select list, where rows are made one at a time; in the from clause each array is unpacked as a
+	// whole first, which takes a sixth more of the server's time.
 	plainArraysSQL = `unnest($1::int2[]), unnest($2::text[]), unnest($3::text[]), unnest($4::text[]), unnest($5::text[]),
 	unnest($6::text[]), unnest($7::timestamptz[]), unnest($8::int4[]), unnest($9::text[]), unnest($10::bytea[])`
 	arraysSQL = plainArraysSQL + `, unnest($11::text[]), unnest($12::text[]), unnest($13::int8[]), unnest($14::text[]),
 	unnest($15::text[]), unnest($16::text[]), unnest($17::timestamptz[]), unnest($18::int8[])`
 
-	// textArraysSQL are the arrays as text, for drivers that know no arrays.
+	// textArraysSQL holds the arrays as text, for drivers without array support.
 	textArraysSQL = `$1::text::int2[], $2::text::text[], $3::text::text[], $4::text::text[], $5::text::text[],
 	$6::text::text[], $7::text::timestamptz[], $8::text::int4[], $9::text::text[], $10::text::bytea[], $11::text::text[],
 	$12::text::text[], $13::text::int8[], $14::text::text[], $15::text::text[], $16::text::text[], $17::text::timestamptz[],
 	$18::text::int8[]`
 )
 
-// inserts are the statements that insert messages whose partitions were computed for a number of them.
+// inserts are the statements that insert messages whose partitions were computed for a given number of partitions.
 type inserts struct {
 	partitions                                 int
 	plain, one, plainMany, many, manyFromTexts string
 }
 
-// insertsFor returns the statements for a number of partitions, which are the same as long as it is.
+// insertsFor returns the statements for a number of partitions, cached while it stays the same.
 func (s *Store) insertsFor(partitions int) *inserts {
 	if i := s.inserts.Load(); i != nil && i.partitions == partitions {
 		return i
@@ -88,7 +88,7 @@ func (s *Store) insertsFor(partitions int) *inserts {
 	return i
 }
 
-// typed is the statement that inserts messages, and its parameters.
+// typed returns the statement that inserts messages, and its parameters.
 func (i *inserts) typed(msgs []*postrider.Message) (sql string, args []any, err error) {
 	if len(msgs) == 1 {
 		return i.single(msgs[0])
@@ -109,7 +109,7 @@ func (i *inserts) texts(msgs []*postrider.Message) (sql string, args []any, err 
 	return i.manyFromTexts, args, err
 }
 
-// single is typed for one message, with parameters that every driver knows.
+// single is typed for one message, with parameters that every driver supports.
 func (i *inserts) single(m *postrider.Message) (sql string, args []any, err error) {
 	args = []any{int16(postrider.PartitionOf(m.Key, m.ID, i.partitions)), m.ID, m.Topic, m.Key, m.Type, m.Source, m.Time,
 		int32(m.SchemaVersion), m.ContentType, payload(m)}
@@ -121,13 +121,13 @@ func (i *inserts) single(m *postrider.Message) (sql string, args []any, err erro
 		deliverAfter(m)), err
 }
 
-// notPlain says that a message has something besides the columns of plainSQL.
+// notPlain reports whether a message needs columns beyond plainSQL.
 func notPlain(m *postrider.Message) bool {
 	return m.Subject != "" || m.Tenant != "" || m.AggregateVersion != 0 || len(m.Headers) > 0 || m.CorrelationID != "" ||
 		m.CausationID != "" || !m.DeliverAt.IsZero() || m.DeliverAfter > 0
 }
 
-// plainColumns are the partitions and the columns of plainSQL.
+// plainColumns returns the partitions and the columns of plainSQL.
 func plainColumns(msgs []*postrider.Message, partitions int) []any {
 	return []any{
 		each(msgs, func(m *postrider.Message) int16 { return int16(postrider.PartitionOf(m.Key, m.ID, partitions)) }),
@@ -143,7 +143,7 @@ func plainColumns(msgs []*postrider.Message, partitions int) []any {
 	}
 }
 
-// columns are the plainColumns and those of restSQL, with when the messages are to be delivered.
+// columns returns plainColumns, the columns of restSQL, and the delivery times.
 func columns(msgs []*postrider.Message, partitions int) (columns []any, err error) {
 	all := make([]string, len(msgs))
 	for i, m := range msgs {
@@ -163,7 +163,7 @@ func columns(msgs []*postrider.Message, partitions int) (columns []any, err erro
 	), nil
 }
 
-// textColumns are the columns as array literals.
+// textColumns returns columns as array literals.
 func textColumns(msgs []*postrider.Message, partitions int) ([]any, error) {
 	texts, err := columns(msgs, partitions)
 	for i, c := range texts {
@@ -206,7 +206,7 @@ func headers(m *postrider.Message) (string, error) {
 	return string(text), nil
 }
 
-// payload is never nil, which would be null.
+// payload never returns nil, which would be null.
 func payload(m *postrider.Message) []byte {
 	if m.Payload == nil {
 		return []byte{}
@@ -221,7 +221,7 @@ func deliverAt(m *postrider.Message) *time.Time {
 	return &m.DeliverAt
 }
 
-// deliverAfter is in microseconds, at least one for what is positive.
+// deliverAfter is in microseconds, at least one if positive.
 func deliverAfter(m *postrider.Message) int64 {
 	if m.DeliverAfter <= 0 {
 		return 0

@@ -21,7 +21,7 @@ type way struct {
 	insert func(msgs ...*postrider.Message) error
 }
 
-// ways are all ways to insert, each over one connection. They know the number of partitions that there is now.
+// ways returns all ways to insert, each over one connection. They know the current number of partitions.
 func (b *bundle) ways(t *testing.T) []way {
 	t.Helper()
 	ctx, s := t.Context(), open(t, newPool(t, dsn(t), 1), b.config)
@@ -65,8 +65,8 @@ func inTx[Tx any](ctx context.Context, s outbox.Store[Tx], msgs []*postrider.Mes
 	return s.Commit(ctx, tx)
 }
 
-// TestSingleMessages writes messages one by one, in every way: those that are plain and, for each attribute that makes a
-// difference, one that has it.
+// TestSingleMessages writes messages one by one, in every way: plain ones and, for each attribute that makes a difference, one
+// that has it.
 func TestSingleMessages(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})
@@ -97,7 +97,7 @@ func TestSingleMessages(t *testing.T) {
 	b.wantPartitions(t, len(want), postgres.DefaultPartitions)
 }
 
-// wantMessages wants these in the log, in this order.
+// wantMessages wants exactly these messages in the log, in this order.
 func (b *bundle) wantMessages(t *testing.T, want []postrider.Message) {
 	t.Helper()
 	got := b.all(t)
@@ -113,7 +113,7 @@ func (b *bundle) wantMessages(t *testing.T, want []postrider.Message) {
 	}
 }
 
-// wantPartitions wants n messages in the log, each in the partition that it has among all.
+// wantPartitions wants n messages in the log, each in its partition among all.
 func (b *bundle) wantPartitions(t *testing.T, n, all int) {
 	t.Helper()
 	rows, err := b.pool.Query(t.Context(), "select key, id, partition::int4 from "+b.table("log"))
@@ -133,7 +133,7 @@ func (b *bundle) wantPartitions(t *testing.T, n, all int) {
 	}
 }
 
-// TestMessagesTogether writes what is hard to keep as text, and messages that are all plain, in every way.
+// TestMessagesTogether writes, in every way, messages that are hard to encode as text, and messages that are all plain.
 func TestMessagesTogether(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})
@@ -160,8 +160,8 @@ func TestMessagesTogether(t *testing.T) {
 	b.wantPartitions(t, len(want), postgres.DefaultPartitions)
 }
 
-// TestInsertsGoByThePresentNumberOfPartitions runs every statement, in every way, before and after another process changes
-// the number of partitions.
+// TestInsertsGoByThePresentNumberOfPartitions runs every statement, in every way, before and after another process changes the
+// number of partitions.
 func TestInsertsGoByThePresentNumberOfPartitions(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{Partitions: 8})
@@ -184,7 +184,7 @@ func TestInsertsGoByThePresentNumberOfPartitions(t *testing.T) {
 			}
 		}
 	}
-	for range 7 { // the server plans anew each time for the first few
+	for range 7 { // the server replans the first few times
 		insert()
 	}
 	b.wantPartitions(t, written, 8)
@@ -196,7 +196,7 @@ func TestInsertsGoByThePresentNumberOfPartitions(t *testing.T) {
 	b.wantPartitions(t, written, 61)
 }
 
-// TestInsertsArePlannedLikeThoseByHand: neither the number of partitions nor another way to find one is left in a plan.
+// TestInsertsArePlannedLikeThoseByHand: a plan contains neither the number of partitions nor the alternative computation.
 func TestInsertsArePlannedLikeThoseByHand(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})
@@ -220,7 +220,7 @@ func TestInsertsArePlannedLikeThoseByHand(t *testing.T) {
 	}
 }
 
-// TestInsertSaysThatTheDatabaseDroppedMessages: a trigger keeps one message of two from being written.
+// TestInsertSaysThatTheDatabaseDroppedMessages: a trigger keeps one of two messages from being written.
 func TestInsertSaysThatTheDatabaseDroppedMessages(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})

@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// holding publishes n messages of key k, parks the first behind it, holds the key, and returns the sequences.
+// holding publishes n messages of key k, parks the first, holds the key, and returns the sequences.
 func (b *bundle) holding(t *testing.T, l relay.Lease, n int) []int64 {
 	t.Helper()
 	tx, err := b.Begin(t.Context())
@@ -65,8 +65,8 @@ func (b *bundle) settle(t *testing.T, l relay.Lease, st relay.Settlement) relay.
 	return out
 }
 
-// whileLocked runs second in another session while first, whose transaction has done something and is open, is in its way,
-// and commits first when the server says that second waits for it.
+// whileLocked runs second in another session while first, an open transaction that has done something, blocks it. It commits
+// first once the server reports that second waits for it.
 func whileLocked[T any](t *testing.T, b *bundle, first pgx.Tx, second func() (T, error)) T {
 	t.Helper()
 	type result struct {
@@ -106,11 +106,11 @@ func (b *bundle) begin(t *testing.T) pgx.Tx {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // does nothing after a commit
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // a no-op after a commit
 	return tx
 }
 
-// TestReleaseSeesWhatIsParkedMeanwhile: somebody without the lease parks a message behind a key, and holds it, while the
+// TestReleaseSeesWhatIsParkedMeanwhile: a transaction without the lease parks a message of a key, and holds the key, while the
 // holder of the lease is about to release it.
 func TestReleaseSeesWhatIsParkedMeanwhile(t *testing.T) {
 	t.Parallel()
@@ -136,7 +136,7 @@ func TestReleaseSeesWhatIsParkedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestRedriveSeesThatTheKeyIsReleased: a message is not parked behind a key that is released at the same time.
+// TestRedriveSeesThatTheKeyIsReleased: a message is not queued for a key that is released at the same time.
 func TestRedriveSeesThatTheKeyIsReleased(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{Partitions: 1})
@@ -156,8 +156,8 @@ func TestRedriveSeesThatTheKeyIsReleased(t *testing.T) {
 	}
 }
 
-// TestSettlementBehindAnotherIsLost: another settlement of the partition is committed while one waits, as when a network
-// delivers one that was repeated.
+// TestSettlementBehindAnotherIsLost: while a settlement waits, another settlement of the partition is committed, as when the
+// network delivers a repeated one.
 func TestSettlementBehindAnotherIsLost(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{Partitions: 1})
@@ -181,8 +181,8 @@ func TestSettlementBehindAnotherIsLost(t *testing.T) {
 	}
 }
 
-// TestDecisionsLockInOneOrder: to resolve a dead letter waits for the lease before it locks the letter, as to skip the head
-// of a key does, so that neither waits for what the other has.
+// TestDecisionsLockInOneOrder: resolving a dead letter waits for the lease before it locks the dead letter, as skipping the
+// blocking message of a key does, so that they cannot deadlock.
 func TestDecisionsLockInOneOrder(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{Partitions: 1})
@@ -202,7 +202,7 @@ func TestDecisionsLockInOneOrder(t *testing.T) {
 	}
 }
 
-// thenLetters locks the letters before it commits.
+// thenLetters locks the dead letters before it commits.
 type thenLetters struct {
 	pgx.Tx
 	lock string
@@ -215,8 +215,8 @@ func (tx *thenLetters) Commit(ctx context.Context) error {
 	return tx.Tx.Commit(ctx)
 }
 
-// TestLettersAreDecidedAboutWhilePartitionsChange: an operator, or a process that drives a redrive, has chosen letters while the
-// number of partitions is changed, which moves them.
+// TestLettersAreDecidedAboutWhilePartitionsChange: an operator, or a process that drives a redrive, has selected dead letters
+// while the number of partitions is changed, which moves them.
 func TestLettersAreDecidedAboutWhilePartitionsChange(t *testing.T) {
 	t.Parallel()
 	const letters = 8

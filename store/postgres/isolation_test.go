@@ -8,8 +8,8 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// TestAcquireSeesWhatWasSettledMeanwhile: the last settlement of the owner before is under way, on a database whose
-// sessions are REPEATABLE READ.
+// TestAcquireSeesWhatWasSettledMeanwhile: the last settlement of the previous owner is in progress, on a database whose sessions
+// are REPEATABLE READ.
 func TestAcquireSeesWhatWasSettledMeanwhile(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{Partitions: 1})

@@ -18,9 +18,9 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// fault is what happens to a process when it sends its n-th packet: each is a statement, or the preparation of one.
+// fault happens to a process when it sends its n-th packet: each packet is a statement or the preparation of one.
 type fault struct {
-	left   atomic.Int64 // packets until it happens; negative: it has, or nothing is to happen
+	left   atomic.Int64 // packets until it happens; negative: it has happened, or nothing is to happen
 	happen func(c net.Conn, packet []byte) (int, error)
 }
 
@@ -36,7 +36,7 @@ func (c faultyConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// faulty is a process with a pool of one connection to which the fault happens.
+// faulty is a process with a pool of one connection, on which the fault happens.
 func (b *bundle) faulty(t *testing.T, f *fault) *bundle {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(withParam(t, dsn(t), "lock_timeout", "10s"))
@@ -60,14 +60,14 @@ func (b *bundle) faulty(t *testing.T, f *fault) *bundle {
 
 var errKilled = errors.New("killed by the test")
 
-// publishers publish all the time, each with a key of its own, a message in a transaction.
+// publishers publish continuously, each with its own key, one message per transaction.
 type publishers struct {
 	stop      context.CancelFunc
 	wg        sync.WaitGroup
 	published [2]int
 }
 
-// startPublishers fails the test if one cannot publish, or has to wait for long.
+// startPublishers fails the test if a publisher cannot publish, or has to wait for long.
 func (b *bundle) startPublishers(t *testing.T) *publishers {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -97,8 +97,8 @@ func (p *publishers) end() {
 	p.wg.Wait()
 }
 
-// TestPublishingWhileMaintenanceIsKilled at each of its statements in turn, in each way in which a process can end. No publisher
-// notices, and a relay that comes afterwards delivers everything, in order per key.
+// TestPublishingWhileMaintenanceIsKilled kills maintenance at each of its statements in turn, in each way in which a process can
+// end. No publisher notices, and a later relay delivers everything, in order per key.
 func TestPublishingWhileMaintenanceIsKilled(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"cut", "sent and cut", "terminated", "cancelled", "paused"} {
@@ -139,7 +139,7 @@ func publishWhileKilled(t *testing.T, kind string, relays bool) {
 				deliver()
 			}
 		}
-		if happened := b.killed(t, kind, n, prepare); !happened || !relays && n == 20 { // what comes then is a few statements for each segment
+		if happened := b.killed(t, kind, n, prepare); !happened || !relays && n == 20 { // the rest is a few statements per segment
 			break
 		}
 	}
@@ -166,8 +166,8 @@ func publishWhileKilled(t *testing.T, kind string, relays bool) {
 	t.Logf("%d faults, %d messages, %d segments were ended, %d are there", n-1, total, ended, b.segments(t))
 }
 
-// killed runs Maintain, once undisturbed and then, after prepare and with a segment to end, so that something happens to the
-// process at its n-th packet. It says whether there was one.
+// killed runs Maintain, once undisturbed and then, after prepare and with a segment to end, with a fault at the n-th packet of
+// the process. It reports whether there was such a packet.
 func (b *bundle) killed(t *testing.T, kind string, n int64, prepare func()) bool {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -212,7 +212,7 @@ func (b *bundle) killed(t *testing.T, kind string, n int64, prepare func()) bool
 	}()
 	select {
 	case <-paused:
-		return true // and the next ones work beside it
+		return true // the next processes run at the same time
 	case err := <-ended:
 		if f.left.Load() > 0 && err != nil {
 			t.Errorf("maintain: %v", err)
@@ -221,7 +221,7 @@ func (b *bundle) killed(t *testing.T, kind string, n int64, prepare func()) bool
 	}
 }
 
-// TestLongStatementKnowsItsSegments: a statement routes its rows to the segments that there were when it began.
+// TestLongStatementKnowsItsSegments: a statement routes its rows to the segments that existed when it began.
 func TestLongStatementKnowsItsSegments(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})
@@ -269,12 +269,13 @@ func TestLongStatementKnowsItsSegments(t *testing.T) {
 	}
 }
 
-// TestSegmentsAreCrossedWithoutMaintenance: publishers go on in the next segment when the present one has had all its numbers.
+// TestSegmentsAreCrossedWithoutMaintenance: publishers continue in the next segment when the present one has used all its
+// numbers.
 func TestSegmentsAreCrossedWithoutMaintenance(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{Partitions: 1}.WithSpan(256))
 	insert := fmt.Sprintf("insert into %s (partition, id, topic, type) select 0, i::text, 't', 'x' from generate_series(1, $1::int4) as i", b.table("log"))
-	b.exec(t, insert, 700) // 768 is the last number that there is
+	b.exec(t, insert, 700) // 768 is the last number
 	leases := b.lease(t, "r")
 	if n := b.deliverAll(t, "r", leases); n != 700 {
 		t.Errorf("%d messages, want 700", n)
@@ -288,7 +289,6 @@ func TestSegmentsAreCrossedWithoutMaintenance(t *testing.T) {
 	b.drop(t, relay.Retention{For: time.Hour}, "log_0")
 }
 
-// TestManyMaintainAtOnce.
 func TestManyMaintainAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})

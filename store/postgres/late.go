@@ -8,29 +8,29 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// lateGroup is the partitions whose cursors differ in nothing but the position, whose late rows are read together.
+// lateGroup is a set of partitions whose cursors differ only in position; their late rows are read together.
 type lateGroup struct {
 	cursor    cursor
 	size      int // partitions
 	positions []string
 	last      int64
 	listed    []string // ids from the snapshot's xmax to below the ceiling
-	ceiling   string   // of those that are not listed; the snapshot's xmax when there are none
+	ceiling   string   // of those that are not listed; the snapshot's xmax if there are none
 	seen      int      // late rows that arrived
 	end       int64    // the sequence of the last of them
-	// behind is which partitions have late rows behind the page; nil when it is not known.
+	// behind has the partitions with late rows after the page; nil if not known.
 	behind map[int]bool
 }
 
-// more says whether a partition of the group may have late rows behind the page.
+// more reports whether a partition of the group may have late rows after the page.
 func (g *lateGroup) more(partition, limit int) bool {
 	return g.seen >= limit && (g.behind == nil || g.behind[partition])
 }
 
-// maxListed is how many transactions beyond a snapshot are looked up one by one.
+// maxListed is how many transactions beyond a snapshot are looked up individually.
 const maxListed = 1000
 
-// newLateGroup makes a group without partitions.
+// newLateGroup returns a group without partitions.
 func newLateGroup(c cursor, partitions int) (*lateGroup, error) {
 	g := &lateGroup{cursor: c, positions: make([]string, partitions), ceiling: c.ceiling}
 	for i := range g.positions {
@@ -54,8 +54,8 @@ func newLateGroup(c cursor, partitions int) (*lateGroup, error) {
 	return g, nil
 }
 
-// lateBehindSQL returns the partitions of a group that have late rows behind its page. It reads all of these, once for a
-// bulk: $1 snapshot, $2 upTo, $3 page, $4 positions, $5 listed, $6 ceiling, $7 the largest position; see fetchSQL.
+// lateBehindSQL returns the partitions of a group that have late rows after its page. It reads all of these rows, once per bulk:
+// $1 snapshot, $2 upTo, $3 page, $4 positions, $5 listed, $6 ceiling, $7 the largest position; see fetchSQL.
 const lateBehindSQL = `
 select distinct partition::int4 from (
 	select l.partition
@@ -72,8 +72,8 @@ select distinct partition::int4 from (
 		and pg_visible_in_snapshot(l.xid, $2::text::pg_snapshot)
 ) as l`
 
-// lookBehind finds out which partitions have late rows behind the first page of a bulk, so that the others need not wait
-// until it has been delivered. It need not see what the fetch saw: rows that are visible in upTo stay so.
+// lookBehind finds the partitions that have late rows after the first page of a bulk, so that the others need not wait until the
+// bulk is delivered. It need not see what the fetch saw: rows visible in upTo stay visible.
 func (f *fetch) lookBehind(ctx context.Context) error {
 	for _, g := range f.groups {
 		if g.seen < f.limit || g.cursor.upTo != "" || g.size == 1 {

@@ -14,19 +14,22 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// Leases are locked in the order of their partitions, by everybody, so that nobody waits in a circle. A settlement locks them
-// FOR KEY SHARE, so settlements do not wait for each other; who grants or releases them locks FOR UPDATE.
+// Everyone locks leases in partition order, so that no deadlock can occur. A settlement locks them FOR KEY SHARE, so settlements
+// do not wait for each other; statements that grant or release leases lock FOR UPDATE.
 
-// heldSQL says which lease holds: it was granted by this incarnation of the server and has the token.
+// heldSQL says whether a lease is granted by this incarnation of the server. To check who holds it, also compare token or owner.
 const heldSQL = `l.incarnation = {incarnation}() and l.owner <> ''`
 
-// heartbeatSQL: $1 relay, $2 owner, $3 host, $4 version, $5 ttl in microseconds, $6 the number of partitions that the owner
-// knows; with another one it does not count as alive. $7 its topics; when they are not registered for it, or not counted any
-// more, nothing changes.
+// heartbeatSQL: $1 relay, $2 owner, $3 host, $4 version, $5 ttl in microseconds, $6 the number of partitions that the owner knows
+// (with a different number it does not count as alive), $7 its topics. If these are not registered for the owner, or no longer
+// count, the row of the owner does not change.
 //
-// The rows of partition -3 say so by their token, those of partition -2 are the filters in effect, with the relay as owner and
-// the topics as token. The row of partition -1 has the number of owners alive as its token and the present number of
-// partitions as its owner. The result is read from before the changes, so it counts the caller itself in.
+// Besides leases, the result has rows for these partition numbers:
+//
+//   - -1: the present number of partitions as owner, the number of owners alive as token. The result is read from before the
+//     changes, so it counts the caller explicitly.
+//   - -2: the filters in effect, with the relay as owner and the topics as token.
+//   - -3: whether the topics are registered, as token.
 const heartbeatSQL = `
 with registered as materialized (
 	select $7::text = '' or exists (
@@ -53,7 +56,7 @@ select l.partition::int4, l.owner, l.token from {leases} l
 where l.relay = $1::text and ` + heldSQL + ` and (l.owner = $2::text or ` + ownerLivesSQL + `)
 order by 1`
 
-// ownerLivesSQL says whether the owner of the lease l counts as alive.
+// ownerLivesSQL says whether the owner of lease l counts as alive.
 const ownerLivesSQL = `exists (
 	select from {relays} r where r.relay = l.relay and r.owner = l.owner and r.alive_until > clock_timestamp())`
 
@@ -79,10 +82,10 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 	return v, translate("heartbeat of relay "+name, err)
 }
 
-// errNotRegistered: an operator has removed the relay between two statements. The next heartbeat registers it again.
+// errNotRegistered: an operator removed the relay between two statements. The next heartbeat registers it again.
 var errNotRegistered = errors.New("the relay's filter was removed meanwhile")
 
-// heartbeat is one statement, on the connection that is kept for heartbeats. It does nothing if the process is not registered.
+// heartbeat is one statement, on the connection reserved for heartbeats. It does nothing if the process is not registered.
 func (s *Store) heartbeat(ctx context.Context, name string, owner relay.Owner, topics string, ttl time.Duration, n int) (v relay.View, registered bool, err error) {
 	beat := func(on querier) (relay.View, error) {
 		rows, err := on.Query(ctx, s.sql.heartbeat, name, owner.ID, owner.Host, owner.Version, ttl.Microseconds(), n, topics)
@@ -121,8 +124,8 @@ func (s *Store) heartbeat(ctx context.Context, name string, owner relay.Owner, t
 }
 
 const (
-	// beginSQL makes the rows of a relay that the outbox has never seen, for all partitions: a partition that nobody has
-	// leased yet keeps its messages from being dropped too. Nobody can hold a lease of it, so they are free. $1 relay, $2
+	// beginSQL creates the rows of a relay that is new to the outbox, for all partitions: a partition that nobody has leased yet
+	// must also keep its messages from being dropped. Nobody can hold a lease of the relay, so its leases are free. $1 relay, $2
 	// partitions, $3 position, $4 snapshot. The ceiling is this transaction's id, which is assigned after $3 was read.
 	beginSQL = `
 with new as (
@@ -136,20 +139,21 @@ with new as (
 insert into {cursors} (relay, partition, n, position, snapshot, ceiling)
 select $1::text, partition, 0, $3::int8, $4::text::pg_snapshot, pg_current_xact_id() from new`
 
-	// presentSQL is where the log ends: every row that is visible in the snapshot has a sequence up to the second column.
+	// presentSQL returns the end of the log: every row visible in the snapshot has a sequence up to the second column.
 	presentSQL = `select pg_current_snapshot()::text, case when is_called then last_value else 0 end::int8 from %s`
 
-	// oneAcquirerSQL gets the right to grant leases of relay $1, which one transaction has at a time: the statements behind it
-	// see what the one before has granted, and to whom. acquirePlanSQL bounds the wait.
+	// oneAcquirerSQL takes the right to grant leases of relay $1, which one transaction has at a time: the statements after it see
+	// what the previous transaction granted, and to whom. acquirePlanSQL limits the wait.
 	oneAcquirerSQL = `select pg_advisory_xact_lock(hashtextextended('{relays}' || $1::text, 2))`
-	// It waits for the disk, for who was alive must be known after a crash.
+	// acquirePlanSQL waits for the disk, since the record of which processes are alive must survive a crash.
 	acquirePlanSQL = planSQL + `, set_config('lock_timeout', '1s', true), ` + durableSQL
 
-	// timelineSQL changes when a standby is promoted.
+	// timelineSQL returns the timeline, which changes when a standby is promoted.
 	timelineSQL = `select left(pg_walfile_name(pg_current_wal_lsn()), 8)`
 
-	// noteIncarnationSQL notes the beginning of an incarnation: $1 its timeline, '' if it is not known. The record of who is alive
-	// may be old for a while after a failover, also when the new server crashes in that time; an unknown timeline may be one.
+	// noteIncarnationSQL records the start of an incarnation: $1 its timeline, '' if not known. After a failover, the record of
+	// which processes are alive may be old for a while, even if the new server crashes in that time; an unknown timeline may mean a
+	// failover.
 	noteIncarnationSQL = `
 with new as (
 	insert into {incarnations} (incarnation, failover)
@@ -160,15 +164,15 @@ with new as (
 update {meta} set timeline = $1::text, timeline_at = case when timeline <> '' then clock_timestamp() end
 where timeline <> $1::text and exists (select from new)`
 
-	// restoreLeasesSQL makes the rows of leases that a crash took away; of no incarnation. $1 relay, $2 partitions.
+	// restoreLeasesSQL recreates the lease rows that a crash removed, without an incarnation. $1 relay, $2 partitions.
 	restoreLeasesSQL = `
 insert into {leases} (relay, partition) select p.relay, p.partition from {relay_partitions} p
 where p.relay = $1::text and p.partition = any($2::int2[])
 	and not exists (select from {leases} l where l.relay = p.relay and l.partition = p.partition)
 on conflict do nothing`
 
-	// acquireSQL grants what is free, as relay.LeaseStore has it. A lease whose row a settlement or a transaction has locked
-	// is left for the next call. $1 relay, $2 owner, $3 partitions, $4 tokens, $5 resume, $6 the number of partitions of the outbox.
+	// acquireSQL grants free leases by the rules of relay.LeaseStore. It skips a lease whose row a settlement or a transaction has
+	// locked, for the next call. $1 relay, $2 owner, $3 partitions, $4 tokens, $5 resume, $6 the number of partitions of the outbox.
 	acquireSQL = `
 with want as materialized (
 	select * from unnest($3::int2[], $4::text[], $5::bool[]) as w (partition, token, resume)
@@ -188,8 +192,8 @@ update {leases} l set owner = $2::text, token = w.token, incarnation = {incarnat
 from free f join want w using (partition) where l.relay = $1::text and l.partition = f.partition
 returning l.partition::int4, l.token`
 
-	// latestSQL reads cursors: $1 relay, $2 partitions. It is a statement of its own behind acquireSQL, whose snapshot may be
-	// older than the last settlement.
+	// latestSQL reads cursors: $1 relay, $2 partitions. It is a separate statement after acquireSQL, whose snapshot may be older
+	// than the last settlement.
 	latestSQL = `
 select c.* from unnest($2::int2[]) as p (partition) cross join lateral (
 	select c.partition::int4, c.n, c.position, c.snapshot::text, coalesce(c.ceiling::text, ''),
@@ -218,7 +222,7 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 		return nil, err
 	}
 	if err := s.pool.QueryRow(ctx, timelineSQL).Scan(&a.timeline); code(err) != "" {
-		a.timeline = "" // the server does not tell
+		a.timeline = "" // the server does not report it
 	} else if err != nil {
 		return nil, translate("acquire partitions of relay "+name, err)
 	}
@@ -237,7 +241,7 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 		if err != nil || known || !begun {
 			return a.leases, translate("acquire partitions of relay "+name, err)
 		}
-		s.begun.Delete(name) // an operator has removed this relay since, or the database was restored from before it began
+		s.begun.Delete(name) // an operator removed this relay meanwhile, or the database was restored from before it began
 	}
 }
 
@@ -255,10 +259,10 @@ type acquisition struct {
 	tokens     []string
 	resume     []bool
 	leases     []relay.Lease
-	refused    bool // another process has the right to grant
+	refused    bool // another process is granting
 }
 
-// run also says whether the relay is known, if any partition is asked for.
+// run also reports whether the relay is known, if any partition was requested.
 func (a *acquisition) run(ctx context.Context) (known bool, err error) {
 	s := a.store
 	known, err = retry(func() (bool, error) {
@@ -280,14 +284,14 @@ func (a *acquisition) run(ctx context.Context) (known bool, err error) {
 		}
 		return known, err
 	})
-	if code(err) == lockNotAvailable { // another process is at it, or was paused there; this one asks again soon
+	if code(err) == lockNotAvailable { // another process is granting, or was paused while granting; ask again soon
 		a.leases, a.refused = nil, true
 		return true, nil
 	}
 	return known, err
 }
 
-// read takes in the leases gained, and says whether the partitions asked for have cursors.
+// read stores the leases gained, and reports whether the requested partitions have cursors.
 func (a *acquisition) read(results pgx.BatchResults) (known bool, err error) {
 	for range a.registers + 2 {
 		if _, err := results.Exec(); err != nil {
@@ -349,8 +353,8 @@ func (a *acquisition) read(results pgx.BatchResults) (known bool, err error) {
 	return cursors > 0 || len(a.numbers) == 0, err
 }
 
-// begin makes the relay's cursors unless they exist. It is READ COMMITTED, since where others begin the relay at the same
-// time it would fail again and again in a stricter transaction.
+// begin creates the relay's cursors unless they exist. It is READ COMMITTED: a stricter transaction would fail again and again
+// while other processes begin the relay.
 func (s *Store) begin(ctx context.Context, name string, partitions int, start relay.Start) error {
 	position, snapshot := int64(0), seesNothing
 	if start == relay.FromNow {
@@ -388,7 +392,7 @@ func (s *Store) Release(ctx context.Context, name string, leases []relay.LeaseRe
 	return translate("release partitions of relay "+name, err)
 }
 
-// leaseArgs are leases as parameters.
+// leaseArgs returns leases as parameters.
 func leaseArgs(leases []relay.LeaseRef) (partitions []int16, tokens []string) {
 	partitions, tokens = make([]int16, len(leases)), make([]string, len(leases))
 	for i, l := range leases {
@@ -415,19 +419,18 @@ func (s *Store) Leave(ctx context.Context, name string, owner relay.Owner) error
 		_, err := s.pool.Exec(ctx, s.sql.leave, name, owner.ID)
 		return struct{}{}, err
 	})
-	s.beats.closeIdle() // another relay of this process opens it again
+	s.beats.closeIdle() // another relay of this process reopens it
 	return translate("leave relay "+name, err)
 }
 
 // Partitions implements relay.LeaseStore.
 func (s *Store) Partitions(ctx context.Context) (int, error) { return s.open(ctx) }
 
-// holdingSQL returns those of the leases that hold: $1 relay, $2 partitions, $3 tokens.
+// holdingSQL returns the leases that hold: $1 relay, $2 partitions, $3 tokens.
 const holdingSQL = `
 select l.partition::int4 from {leases} l join unnest($2::int2[], $3::text[]) as i (partition, token) using (partition, token)
 where l.relay = $1::text and ` + heldSQL
 
-// readHolding reads the partitions that holdingSQL returns.
 func readHolding(results pgx.BatchResults) (map[int]bool, error) {
 	rows, err := results.Query()
 	if err != nil {

@@ -18,7 +18,7 @@ var (
 	_ relay.TxLimiter[*sql.Tx] = (*SQLStore)(nil)
 )
 
-// idleSQL limits the time that the transaction may wait for its next statement, "" without a limit.
+// idleSQL limits how long the transaction may wait for its next statement; "" without a limit.
 func (s *Store) idleSQL(atMost time.Duration) string {
 	limit := s.IdleLimit()
 	if limit == 0 {
@@ -33,7 +33,7 @@ func (s *Store) idleSQL(atMost time.Duration) string {
 // IdleLimit implements relay.TxLimiter.
 func (s *Store) IdleLimit() time.Duration { return max(s.config.IdleTimeout, 0) }
 
-// Connections implements relay.TxLimiter: all of the pool but one, which is for the relay's reading and recording.
+// Connections implements relay.TxLimiter: all of the pool's connections but one, which the relay uses to read and record.
 func (s *Store) Connections() int { return cap(s.places) }
 
 // BeginLimited implements relay.TxLimiter.
@@ -42,7 +42,7 @@ func (s *Store) BeginLimited(ctx context.Context, atMost time.Duration) (pgx.Tx,
 	return tx, translate("begin", err)
 }
 
-// beginWith begins a limited transaction and runs queries in it, in one round trip. After an error there is none.
+// beginWith begins a limited transaction and runs queries in it, in one round trip. After an error there is no transaction.
 func (s *Store) beginWith(ctx context.Context, atMost time.Duration, queries ...query) (pgx.Tx, error) {
 	select {
 	case s.places <- struct{}{}:
@@ -73,7 +73,7 @@ func (s *Store) beginWith(ctx context.Context, atMost time.Duration, queries ...
 	return tx, nil
 }
 
-// limitedTx is a transaction that has one of the places until it ends.
+// limitedTx is a transaction that occupies one of the places until it ends.
 type limitedTx struct {
 	pgx.Tx
 	leave func()
@@ -91,8 +91,8 @@ func (t *limitedTx) Rollback(ctx context.Context) error {
 	return t.Tx.Rollback(ctx)
 }
 
-// BeginLimited implements relay.TxLimiter. Since database/sql begins a transaction by itself, the limit takes a round trip of
-// its own; nothing is locked before.
+// BeginLimited implements relay.TxLimiter. Since database/sql begins a transaction on its own, the limit takes another round
+// trip; nothing is locked before it is set.
 func (s *SQLStore) BeginLimited(ctx context.Context, atMost time.Duration) (*sql.Tx, error) {
 	tx, err := s.Begin(ctx)
 	if limit := s.idleSQL(atMost); err == nil && limit != "" {
@@ -104,5 +104,6 @@ func (s *SQLStore) BeginLimited(ctx context.Context, atMost time.Duration) (*sql
 	return tx, err
 }
 
-// Connections implements relay.TxLimiter: all that the db may open, for what a relay does beside uses the Store's pool.
+// Connections implements relay.TxLimiter: all connections that the db may open, since everything else a relay does uses the
+// Store's pool.
 func (s *SQLStore) Connections() int { return s.db.Stats().MaxOpenConnections }

@@ -24,7 +24,7 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// logged collects what is logged.
+// logged collects log records.
 type logged struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -60,7 +60,7 @@ func (b *bundle) insertMessages(t *testing.T, n int) {
 	b.Wake()
 }
 
-// busy is a handler's work.
+// busy simulates a handler's work.
 func busy(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -71,7 +71,7 @@ func busy(ctx context.Context, d time.Duration) error {
 }
 
 // TestSmallPool: a relay and a consumer whose handlers take 150 ms share a pool of 4 connections, with Concurrency at its
-// default: three transactions are under way at once, and the heartbeats do not wait for them.
+// default: three transactions run at once, and the heartbeats do not wait for them.
 func TestSmallPool(t *testing.T) {
 	t.Parallel()
 	const messages, took = 120, 150 * time.Millisecond
@@ -79,7 +79,7 @@ func TestSmallPool(t *testing.T) {
 	b.insertMessages(t, messages)
 	var out logged
 	logger := slog.New(slog.NewTextHandler(&out, nil))
-	var effects atomic.Int64 // of transactions that may be undone: only the lower bound of the rate is checked
+	var effects atomic.Int64 // of transactions that may be rolled back: only the lower bound of the rate is checked
 	b.exec(t, "create table "+b.table("effects_of")+" (id text, who text, primary key (id, who))")
 	insert := func(ctx context.Context, tx pgx.Tx, m *postrider.Message, who string) error {
 		effects.Add(1)
@@ -142,7 +142,7 @@ func TestSmallPool(t *testing.T) {
 	}
 }
 
-// connect opens a connection beside all pools.
+// connect opens a connection outside all pools.
 func connect(t *testing.T, dsn string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
@@ -153,7 +153,7 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 	return conn
 }
 
-// TestHeartbeatWaitsForNoWork: every connection of the pool is taken, and the connection for heartbeats is cut in between.
+// TestHeartbeatWaitsForNoWork: every connection of the pool is in use, and the heartbeat connection is cut in between.
 func TestHeartbeatWaitsForNoWork(t *testing.T) {
 	t.Parallel()
 	b := setupWith(t, dsn(t), postgres.Config{}, 2)
@@ -185,7 +185,7 @@ func take(t *testing.T, pool *pgxpool.Pool) *pgxpool.Conn {
 	return conn
 }
 
-// TestIdleLimit: the server ends handlers' transactions that wait too long for a statement, and those of a user do not end.
+// TestIdleLimit: the server ends handlers' transactions that wait too long for a statement, but not those of users.
 func TestIdleLimit(t *testing.T) {
 	t.Parallel()
 	const limit = "show idle_in_transaction_session_timeout"
@@ -246,7 +246,7 @@ func TestIdleLimit(t *testing.T) {
 	}
 }
 
-// TestAttemptTimeoutBelowIdleLimit: a handler that may take longer than the database waits for it is refused.
+// TestAttemptTimeoutBelowIdleLimit: a handler that may take longer than the idle limit is refused.
 func TestAttemptTimeoutBelowIdleLimit(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{IdleTimeout: 2 * time.Second})
@@ -288,8 +288,8 @@ func TestAttemptTimeoutBelowIdleLimit(t *testing.T) {
 	}
 }
 
-// TestConnectionCutBeforeSync: a process dies, and the server has all of its last settlement but the end. Another process takes
-// the partition over all the same.
+// TestConnectionCutBeforeSync: a process dies, and the server has all of its last settlement except the end. Another process
+// still takes over the partition.
 func TestConnectionCutBeforeSync(t *testing.T) {
 	t.Parallel()
 	for name, lock := range map[string]string{

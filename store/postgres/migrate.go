@@ -23,7 +23,7 @@ var migrationFiles embed.FS
 // Latest as a target of Migrate is the newest version that this program knows.
 const Latest = migrate.Latest
 
-// MigrationState is one migration as it stands in a database.
+// MigrationState is one migration and its state in a database.
 type MigrationState = migrate.Status
 
 // MigrationStep is one migration that Migrate applied.
@@ -46,7 +46,8 @@ func (c Config) migrations() (*migrate.Set, error) {
 // invalidSchemaName is the SQLSTATE of a schema that does not exist.
 const invalidSchemaName = "3F000"
 
-// createMigrationsSQL makes the record of what was applied. It stands outside the migrations because they are recorded in it.
+// createMigrationsSQL creates the record of applied migrations. It is not itself a migration, because migrations are recorded in
+// it.
 const createMigrationsSQL = `create table if not exists {migrations} (
 	version    integer primary key,
 	name       text not null,
@@ -54,14 +55,15 @@ const createMigrationsSQL = `create table if not exists {migrations} (
 	oldest_program integer, oldest_publisher integer
 )`
 
-// addWindowSQL is for a record from before programs looked at these; without a value it is the migration's own version.
+// addWindowSQL upgrades a record from before programs checked these columns; without a value, the migration's own version
+// applies.
 const addWindowSQL = `alter table {migrations} add column if not exists oldest_program integer, add column if not exists oldest_publisher integer`
 
-// Migrate brings the schema to a version, Latest or 0 to remove it with everything that it holds, and returns the steps
-// that it took. All of them are one transaction. Any number of processes may call it at once: an advisory lock, held
-// until the transaction ends, lets one work while the others wait, and these then find nothing left to do.
+// Migrate brings the schema to a version and returns the steps that it took. The target is a version, Latest, or 0 to remove the
+// schema with everything in it. All steps are one transaction. Any number of processes may call it at once: an advisory lock,
+// held until the transaction ends, lets one work while the others wait and then find nothing left to do.
 //
-// It needs the schema of the database (Config.Schema), and the right to create tables in it. Errors: ErrSchemaNewer.
+// The database schema (Config.Schema) must exist, and the role needs the right to create tables in it. Errors: ErrSchemaNewer.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, c Config, target int) ([]MigrationStep, error) {
 	m, err := newMigrator(c)
 	if err != nil {
@@ -96,8 +98,8 @@ func MigrationStatus(ctx context.Context, pool *pgxpool.Pool, c Config) ([]Migra
 	return m.set.Status(applied), nil
 }
 
-// PrintMigrations writes the SQL that Migrate would run on an empty database to bring it to the newest version, for
-// whoever runs it by hand.
+// PrintMigrations writes the SQL that Migrate would run on an empty database to bring it to the newest version, so that it can be
+// run by hand.
 func PrintMigrations(w io.Writer, c Config) error {
 	m, err := newMigrator(c)
 	if err != nil {
@@ -135,7 +137,7 @@ func newMigrator(c Config) (*migrator, error) {
 }
 
 func (m *migrator) migrate(ctx context.Context, tx pgx.Tx, target int) ([]MigrationStep, error) {
-	// Two prefixes may share a lock by chance, which costs a short wait.
+	// Two prefixes may hash to the same lock, which costs a short wait.
 	_, err := tx.Exec(ctx, "select pg_advisory_xact_lock(hashtextextended($1::text, 0))", m.names.migrations)
 	if err != nil {
 		return nil, err
@@ -211,12 +213,12 @@ func script(ctx context.Context, conn *pgx.Conn, sql string) error {
 	return conn.PgConn().Exec(ctx, sql).Close()
 }
 
-// appliedMigrationsSQL reads the record, also one that has no windows.
+// appliedMigrationsSQL reads the record, even one without windows.
 const appliedMigrationsSQL = `
 select version, (extract(epoch from applied_at) * 1000000)::int8,
 	coalesce(to_jsonb(m) ->> 'oldest_program', '0')::int4, coalesce(to_jsonb(m) ->> 'oldest_publisher', '0')::int4 from {migrations} m`
 
-// role is what a program does with a schema.
+// role is how a program uses a schema.
 type role int
 
 const (
@@ -224,7 +226,7 @@ const (
 	publishing
 )
 
-// checkSchema reads the version and says whether this program can work with it, and the number of partitions.
+// checkSchema reads the version, reports whether this program can work with it, and returns the number of partitions.
 func (s *Store) checkSchema(ctx context.Context, q querier, as role) (int, error) {
 	var have, partitions, oldest, oldestPublisher int
 	err := q.QueryRow(ctx, s.sql.open).Scan(&have, &partitions, &oldest, &oldestPublisher)

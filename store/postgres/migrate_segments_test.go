@@ -10,10 +10,10 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// contentsSQL is a digest of all rows of the log, in order, and how many there are.
+// contentsSQL returns a digest of all rows of the log, in order, and their count.
 const contentsSQL = `select count(*) || ' rows, ' || coalesce(md5(string_agg(md5(l::text), '' order by seq, id)), '') from %s l`
 
-// TestMigrateSegments brings a log of the version before segments by seq to the newest version, and back.
+// TestMigrateSegments migrates a log from before segments by seq to the newest version and back.
 func TestMigrateSegments(t *testing.T) {
 	t.Parallel()
 	for name, rows := range map[string]int{"empty": 0, "small": 50, "large": 30000} {
@@ -66,7 +66,7 @@ func TestMigrateSegments(t *testing.T) {
 	}
 }
 
-// TestMigrateDeliversWhatTheOlderVersionHasLeft: cursors keep their meaning, for rows that were late too.
+// TestMigrateKeepsCursors: cursors keep their meaning, for late rows too.
 func TestMigrateKeepsCursors(t *testing.T) {
 	t.Parallel()
 	b, migrate := older(t, postgres.Latest) // the present program delivers; the log is then that of the older version
@@ -93,7 +93,7 @@ func TestMigrateKeepsCursors(t *testing.T) {
 	}
 }
 
-// TestMigrateALogWithNumbersTwice, as a sequence that was set back has left them.
+// TestMigrateALogWithNumbersTwice migrates a log with duplicate numbers, as a sequence that was set back leaves them.
 func TestMigrateALogWithNumbersTwice(t *testing.T) {
 	t.Parallel()
 	b, migrate := older(t, 6)
@@ -109,7 +109,7 @@ func TestMigrateALogWithNumbersTwice(t *testing.T) {
 	}
 }
 
-// older is an outbox of an older version, not opened, and how to bring it to another.
+// older is an outbox of an older version, not opened, with a function to migrate it to another version.
 func older(t *testing.T, version int) (b *bundle, migrate func(to int)) {
 	t.Helper()
 	pool := newPool(t, dsn(t), 8)

@@ -27,7 +27,7 @@ func TestMigrateWithoutASchemaSaysHowToMakeIt(t *testing.T) {
 	}
 }
 
-// TestMigrateWhereTheServerKeepsItsIdentity: as in a database in which not everybody may call pg_control_system().
+// TestMigrateWhereTheServerKeepsItsIdentity: as in a database where not every role may call pg_control_system().
 func TestMigrateWhereTheServerKeepsItsIdentity(t *testing.T) {
 	t.Parallel()
 	admin := newPool(t, dsn(t), 2)

@@ -27,12 +27,12 @@ func withParam(t testing.TB, dsn, name, value string) string {
 	}
 	q := u.Query()
 	q.Set(name, value)
-	u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20") // a plus is no blank to pgx
+	u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20") // pgx does not read a plus as a space
 	return u.String()
 }
 
 // TestStoreWithSimpleProtocol runs the contract with parameters written into the statements and results in text format, on a
-// database whose sessions have other settings than a new one's.
+// database whose session defaults differ from a new one's.
 func TestStoreWithSimpleProtocol(t *testing.T) {
 	t.Parallel()
 	dsn := withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol")
@@ -43,8 +43,8 @@ func TestStoreWithSimpleProtocol(t *testing.T) {
 	contract(t, dsn)
 }
 
-// TestStoreBehindPgBouncer runs the contract behind PgBouncer in transaction mode, where the connection may be another one
-// for each transaction, in the two modes that do without prepared statements.
+// TestStoreBehindPgBouncer runs the contract through PgBouncer in transaction mode, where each transaction may use another
+// connection, in the two modes without prepared statements.
 func TestStoreBehindPgBouncer(t *testing.T) {
 	t.Parallel()
 	pgbouncer := startPgBouncer(t)
@@ -56,7 +56,7 @@ func TestStoreBehindPgBouncer(t *testing.T) {
 	}
 }
 
-// startPgBouncer starts a pooler before the test server and returns its DSN.
+// startPgBouncer starts a pooler for the test server and returns its DSN.
 func startPgBouncer(t *testing.T) string {
 	t.Helper()
 	bin := servertest.Get(t, servertest.PgBouncerBin)
@@ -65,7 +65,7 @@ func startPgBouncer(t *testing.T) string {
 		t.Fatal(err)
 	}
 	port := freePort(t)
-	// A directory that the account which the pooler changes to can read.
+	// A directory readable for the account that the pooler changes to.
 	dir := t.TempDir()
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
 		t.Fatal(err)
@@ -119,7 +119,7 @@ default_pool_size = 40
 	}
 }
 
-// freePort returns a port of the loopback interface that is free now.
+// freePort returns a port of the loopback interface that is currently free.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

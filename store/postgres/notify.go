@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Wake implements outbox.Store: relays of this process hear of it at once, those of others by a notification, if
-// Config.Notify is on.
+// Wake implements outbox.Store: it wakes relays of this process at once and, if Config.Notify is on, those of other processes by
+// a notification.
 func (s *Store) Wake() {
 	s.wake.Wake()
 	if s.notifier != nil {
@@ -23,17 +23,17 @@ func (s *Store) Wake() {
 // Subscribe implements relay.LogStore.
 func (s *Store) Subscribe() (<-chan struct{}, func()) { return s.wake.Subscribe() }
 
-// channel is the name under which the processes of one outbox notify each other. The hash keeps it within 63 bytes.
+// channel is the channel on which the processes of one outbox notify each other. The hash keeps its name within 63 bytes.
 func (n names) channel() string {
 	sum := md5.Sum([]byte(n.schema + "." + n.prefix))
 	return "postrider_" + hex.EncodeToString(sum[:8])
 }
 
-// notifier sends notifications, the first one at once and then at most one per interval, outside of any transaction: a
-// notification inside the publishing transactions would make them commit one after another.
+// notifier sends notifications, the first at once and then at most one per interval, outside any transaction: notifications
+// inside the publishing transactions would serialize their commits.
 type notifier struct {
 	store   *Store
-	pending chan struct{} // of one: any number of wakes before it is read are one
+	pending chan struct{} // capacity 1: several wakes before it is read count as one
 	stop    context.CancelFunc
 	done    sync.WaitGroup
 }
@@ -57,7 +57,7 @@ func (n *notifier) close() {
 	n.done.Wait()
 }
 
-// notifyTimeout bounds one notification, so that a database that does not answer holds one connection and no more.
+// notifyTimeout limits one notification, so that an unresponsive database blocks at most one connection.
 const notifyTimeout = 5 * time.Second
 
 func (n *notifier) run(ctx context.Context) {
@@ -88,13 +88,13 @@ func (n *notifier) send(ctx context.Context) error {
 	return err
 }
 
-// Listening pauses before it connects again for a time that doubles up to a limit.
+// Listen pauses before it reconnects; the pause doubles up to a limit.
 const (
 	reconnectAfter    = 100 * time.Millisecond
 	reconnectAfterMax = 10 * time.Second
 )
 
-// Listen implements relay.Listener on a connection of its own, to Config.ListenDSN.
+// Listen implements relay.Listener on its own connection to Config.ListenDSN.
 func (s *Store) Listen(ctx context.Context) error {
 	if s.config.ListenDSN == "" {
 		return nil
@@ -122,7 +122,7 @@ func (s *Store) Listen(ctx context.Context) error {
 	return nil
 }
 
-// listen hears notifications until the connection breaks, and reports whether it came to hear any.
+// listen receives notifications until the connection breaks, and reports whether it began to listen.
 func (s *Store) listen(ctx context.Context, config *pgx.ConnConfig) (listened bool, err error) {
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
@@ -131,12 +131,12 @@ func (s *Store) listen(ctx context.Context, config *pgx.ConnConfig) (listened bo
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = conn.Close(ctx) // nothing depends on a goodbye
+		_ = conn.Close(ctx) // a failed close does no harm
 	}()
 	if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{s.names.channel()}.Sanitize()); err != nil {
 		return false, err
 	}
-	// What was committed while nobody listened.
+	// Find what was committed while nobody listened.
 	s.wake.Wake()
 	for {
 		if _, err := conn.WaitForNotification(ctx); err != nil {

@@ -39,7 +39,7 @@ func TestNotificationReachesAnotherProcess(t *testing.T) {
 	heard(t, woken, "the beginning of listening")
 	b.Wake()
 	heard(t, woken, "a notification")
-	// The connection breaks; after the next one is made, what may have been missed is looked for.
+	// The connection breaks; after the reconnection, relays are woken for what they may have missed.
 	b.exec(t, "select pg_terminate_backend(pid) from pg_stat_activity where application_name = $1", config.Schema)
 	heard(t, woken, "the reconnection")
 	b.Wake()
@@ -73,7 +73,7 @@ func TestNotificationsCoalesce(t *testing.T) {
 	if _, err := conn.WaitForNotification(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.Close() // waits for the one that may be on its way
+	b.Close() // waits for a notification that may still be in progress
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if n, err := conn.WaitForNotification(ctx); err == nil {

@@ -13,15 +13,15 @@ import (
 
 // The statements of a settlement that work on parked messages. Their parameters are those of mineSQL.
 const (
-	// parkedPlaceSQL is where the parked row of an item stands. Nobody moves it meanwhile but a consumer, which deletes it.
+	// parkedPlaceSQL is the place (ctid) of an item's parked row. Nothing moves the row meanwhile, but a consumer may delete it.
 	parkedPlaceSQL = `lateral (select p.ctid as place from {parked} p
 	where p.relay = $1::text and p.partition = m.part and p.seq = m.number offset 0) as w`
-	// itemInLogSQL finds the row of the log of an item. Of the log's indexes it is by partition and sequence that it comes in
-	// this order; for one row of an empty segment each would do as well, and stay when the segment is full.
+	// itemInLogSQL finds the log row of an item. The order by makes the planner use the index by partition and sequence; for a
+	// single row of an empty segment the other indexes would do as well, and the plan would be kept once the segment is full.
 	itemInLogSQL = `from {log} l where l.partition = m.part and l.seq between m.number and m.number order by l.seq limit 1`
 	inLogSQL     = `lateral (select partition, {message} ` + itemInLogSQL + `) as l`
 
-	// missingSQL finds what is not in the log.
+	// missingSQL finds items that are not in the log.
 	missingSQL = mineSQL + `
 select m.number from mine m where (select l.seq ` + itemInLogSQL + `) is null`
 
@@ -42,12 +42,12 @@ where p.ctid = excluded.place`
 	removedSQL = mineSQL + `
 delete from {parked} p using mine m cross join ` + parkedPlaceSQL + ` where p.ctid = w.place`
 
-	// entrySQL is the history entry of an item, in an array, which is empty when the item has no cause.
+	// entrySQL is an item's history entry, in an array that is empty if the item has no cause.
 	entrySQL = `case when m.what = '' then '[]'::jsonb else jsonb_build_array(jsonb_build_object(
 		'attempt', m.attempt, 'at', clock_timestamp(), 'cause', m.what)) end`
 
-	// rememberSQL adds the entry excluded.history to p.history, of which the last 20 are kept. A cause that repeats the last entry
-	// without an attempt is not added: a message may be put off often.
+	// rememberSQL adds the entry excluded.history to p.history and keeps the last 20. It skips an entry without an attempt that
+	// repeats the cause of the last entry: a message may be put off often.
 	rememberSQL = `case
 		when excluded.history = '[]' or (excluded.history -> 0 ->> 'attempt') = '0'
 			and (p.history -> -1) - 'at' = (excluded.history -> 0) - 'at' then p.history
@@ -55,9 +55,9 @@ delete from {parked} p using mine m cross join ` + parkedPlaceSQL + ` where p.ct
 		else p.history || excluded.history end`
 )
 
-// asideSQL: $1 relay, arrays: $2 partition, $3 position (null: that of the cursor); $4 the position of consumers. A row has a
-// key or a sequence. Of the rows at or before the position those are looked up that are late to the stored cursor, by the index
-// (xid, seq): see fetchSQL.
+// asideSQL: $1 relay, arrays: $2 partition, $3 position (null: that of the cursor); $4 the position of consumers' cursors. A row
+// has a key or a sequence. Of the rows at or before the position, only those late to the stored cursor are looked up, by the
+// index (xid, seq): see fetchSQL.
 const asideSQL = `
 with at as materialized (
 	select a.partition, coalesce(a.position, c.position, 0) as position, c.position as stored, c.snapshot, c.ceiling, c.page
@@ -107,7 +107,6 @@ func (s *Store) LoadParked(ctx context.Context, name string, partition int, posi
 	return out, translate("read what is parked", err)
 }
 
-// readAside reads the rows of asideSQL.
 func readAside(rows pgx.Rows, of func(partition int) *relay.ParkedState) error {
 	var partition int
 	var key *string
@@ -124,9 +123,9 @@ func readAside(rows pgx.Rows, of func(partition int) *relay.ParkedState) error {
 	return err
 }
 
-// dueSQL: $1 relay, $2 partitions and $3 tokens of leases, of which those count that hold, $4 busy keys, $5 busy sequences, $6
-// runs wanted and one more, $7 length of a run. The first row has no key: its partition is -1 and its due_at the next moment at which something falls due. Every run begins
-// with a row of its own (ord 0, no message), so that an empty run is seen.
+// dueSQL: $1 relay, $2 partitions and $3 tokens of leases (only leases that hold count), $4 busy keys, $5 busy sequences, $6 the
+// number of runs wanted plus one, $7 length of a run. The first row has partition -1 and no key; its due_at is the next time at
+// which something becomes due. Every run begins with a row of its own (ord 0, no message), so that an empty run is visible.
 const dueSQL = `
 with clock as materialized (select clock_timestamp() as now), holding as materialized (
 	select coalesce(array_agg(h.partition::int2), '{}') as partitions from (` + holdingSQL + `) as h
@@ -216,7 +215,7 @@ func readDue(results pgx.BatchResults, req relay.DueRequest) (relay.DueResult, e
 	return r.out, err
 }
 
-// dueReader puts the rows of dueSQL together to runs.
+// dueReader assembles the rows of dueSQL into runs.
 type dueReader struct {
 	req     relay.DueRequest
 	decoder *decoder
@@ -224,15 +223,15 @@ type dueReader struct {
 	now     time.Time
 	bytes   int
 	records int
-	// open says that the last run of out may take more records.
+	// open reports whether the last run of out may take more records.
 	open bool
 }
 
-const dueMessage = 9 // the column of dueSQL at which the message begins
+const dueMessage = 9 // the column of dueSQL where the message begins
 
 func (r *dueReader) read() error {
 	d := r.decoder
-	var wanted int // the first record of the run that is being read was seen
+	var wanted int // records of the current run seen so far
 	for d.next() {
 		run, err := d.int(0)
 		if err != nil {
@@ -292,7 +291,7 @@ func (r *dueReader) record(first bool) error {
 	size := d.size(dueMessage)
 	if r.records > 0 && r.bytes+size > r.req.MaxBytes {
 		r.open = false
-		if first { // a run without records would say that none are left
+		if first { // a run without records would mean that none are left
 			r.out.Runs = r.out.Runs[:len(r.out.Runs)-1]
 			r.out.More = true
 		}

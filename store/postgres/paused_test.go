@@ -15,7 +15,7 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// pause stops a process, once, before the first statement that follows one that locks leases, as SIGSTOP would.
+// pause stops a process, once, before the first statement after one that locks leases, as SIGSTOP would.
 type pause struct {
 	mu              sync.Mutex
 	locked, was     bool
@@ -37,7 +37,7 @@ func (p *pause) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQue
 
 func (p *pause) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// another returns a store on the bundle's outbox as another process has it, which is paused as p says.
+// another returns a store on the bundle's outbox as in another process, which p pauses.
 func (b *bundle) another(t *testing.T, p *pause) *postgres.Store {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(dsn(t))
@@ -53,13 +53,13 @@ func (b *bundle) another(t *testing.T, p *pause) *postgres.Store {
 	return open(t, pool, b.config)
 }
 
-// TestPausedProcessStopsNoSettlement: an operator's process, or one that drives a redrive, is paused while it has locked a
-// lease. The relay's settlements of that partition go on when the server has ended its session, and what it was about to do is
-// done, once, when it goes on.
+// TestPausedProcessStopsNoSettlement: an operator's process, or one that drives a redrive, is paused while it has locked a lease.
+// The relay's settlements of that partition continue once the server has ended its session. When the process resumes, its
+// operation is carried out, once.
 func TestPausedProcessStopsNoSettlement(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		dead, parked int // in the end, of one each
+		dead, parked int // expected in the end
 		decide       func(ctx context.Context, s *postgres.Store) error
 	}{
 		"redrive letters": {1, 2, func(ctx context.Context, s *postgres.Store) error {

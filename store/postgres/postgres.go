@@ -26,13 +26,13 @@ type Store struct {
 	wake       signal.Broadcast
 	notifier   *notifier // nil unless Config.Notify
 	beats      *apart
-	places     chan struct{} // of limited transactions
+	places     chan struct{} // slots for limited transactions
 
 	opening    sync.Mutex
-	partitions atomic.Int32            // 0 until the schema was checked; a relay works with this number until it is restarted
-	publishing atomic.Int32            // the number with which messages are written, 0 while it is the same
-	inserts    atomic.Pointer[inserts] // those for the number that messages were last written with
-	rowBytes   atomic.Int64            // what a row of the log takes on average, as fetched lately
+	partitions atomic.Int32            // 0 until the schema is checked; a relay uses this number until it is restarted
+	publishing atomic.Int32            // the number used to write messages, 0 if it is the same
+	inserts    atomic.Pointer[inserts] // the statements for the number last used to write messages
+	rowBytes   atomic.Int64            // the average size of a log row, from recent fetches
 	begun      sync.Map                // names of the relays whose cursors exist
 
 	maintaining sync.Mutex
@@ -50,8 +50,8 @@ var (
 	_ outbox.Store[pgx.Tx] = (*Store)(nil)
 )
 
-// New makes a store over a pool, which stays the caller's to close, after the store. Nothing is read yet: Open, or else
-// the first use, checks the schema. The error names every fault of the Config.
+// New returns a store on a pool. The caller closes the pool, after the store. New reads nothing: Open, or the first use, checks
+// the schema. The error names every mistake in the Config.
 func New(pool *pgxpool.Pool, c Config) (*Store, error) {
 	if pool == nil {
 		return nil, errors.New("postgres.New needs a pool")
@@ -74,14 +74,14 @@ func New(pool *pgxpool.Pool, c Config) (*Store, error) {
 	return s, nil
 }
 
-// Open checks that this program can work with the database's schema, and what a restored database needs is done (see the
-// package comment). Errors: ErrSchemaMissing, ErrSchemaOlder, ErrSchemaNewer.
+// Open checks that this program can work with the database's schema, and adopts a restored database (see the package comment).
+// Errors: ErrSchemaMissing, ErrSchemaOlder, ErrSchemaNewer.
 func (s *Store) Open(ctx context.Context) error {
 	_, err := s.open(ctx)
 	return err
 }
 
-// Close ends the sending of notifications, waits until it has ended, and closes the connection for heartbeats.
+// Close stops sending notifications, waits until the last one is sent, and closes the heartbeat connection.
 func (s *Store) Close() {
 	s.beats.close()
 	if s.notifier != nil {

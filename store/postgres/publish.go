@@ -12,7 +12,7 @@ import (
 	"github.com/postrider/postrider/outbox"
 )
 
-// writtenSQL: $1 ids, in whose order they are returned. A transaction that has written nothing has no id yet.
+// writtenSQL: $1 ids, which it returns in the same order. A transaction that has written nothing has no id yet.
 const writtenSQL = `
 select i.id from unnest($1::text[]) with ordinality as i (id, ord)
 where i.id in (select l.id from {log} l where l.xid = pg_current_xact_id_if_assigned()) order by i.ord`
@@ -23,8 +23,8 @@ const (
 	chunkBytes    = 4 << 20
 )
 
-// Begin implements outbox.Store and inbox.Transactor. The transaction is READ COMMITTED, whatever the database's default
-// is; begin one yourself if you need another level.
+// Begin implements outbox.Store and inbox.Transactor. The transaction is READ COMMITTED, whatever the database's default is;
+// begin one yourself if you need another level.
 func (s *Store) Begin(ctx context.Context) (pgx.Tx, error) {
 	tx, err := s.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	return tx, translate("begin", err)
@@ -64,7 +64,7 @@ func (s *Store) Insert(ctx context.Context, tx pgx.Tx, msgs []*postrider.Message
 	})
 }
 
-// insertAll inserts in chunks, each by one statement.
+// insertAll inserts messages in chunks, one statement each.
 func insertAll(msgs []*postrider.Message, statement func(chunk []*postrider.Message) (string, []any, error),
 	exec func(sql string, args []any) (int64, error),
 ) error {
@@ -84,22 +84,22 @@ func insertAll(msgs []*postrider.Message, statement func(chunk []*postrider.Mess
 	return nil
 }
 
-// presentPartitionsSQL is the number of partitions right now, whatever the transaction's snapshot.
+// presentPartitionsSQL returns the current number of partitions, whatever the transaction's snapshot.
 const presentPartitionsSQL = `select {partitions}()`
 
-// partitionsIn is open for the case that the pool has no connection to spare but the caller's.
+// partitionsIn is open for the case that the pool has no free connection besides the caller's.
 func (s *Store) partitionsIn(ctx context.Context, tx querier) (int, error) {
 	if n := cmp.Or(s.publishing.Load(), s.partitions.Load()); n > 0 {
 		return int(n), nil
 	}
 	n, err := s.checkSchema(ctx, tx, publishing)
 	if err == nil {
-		s.publishing.Store(int32(n)) // a process that publishes and has no relay never opens the store otherwise
+		s.publishing.Store(int32(n)) // a process that only publishes never opens the store otherwise
 	}
 	return n, err
 }
 
-// chunks cuts messages to what one statement inserts.
+// chunks splits messages into what one statement inserts.
 func chunks(msgs []*postrider.Message) func(yield func([]*postrider.Message) bool) {
 	return func(yield func([]*postrider.Message) bool) {
 		start, bytes := 0, 0

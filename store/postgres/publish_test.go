@@ -40,7 +40,7 @@ func (b *bundle) all(t testing.TB) []relay.Record {
 	return out
 }
 
-// oddMessages are hard to keep as text.
+// oddMessages returns messages that are hard to encode as text.
 func oddMessages() []*postrider.Message {
 	var msgs []*postrider.Message
 	for i, s := range []string{"plain", `q"uo'te`, `back\slash`, "br{a}ce,s", "NULL", "", "ünï😀", " space ", "$1 ? %s"} {
@@ -53,7 +53,7 @@ func oddMessages() []*postrider.Message {
 	return msgs
 }
 
-// TestDatabaseSQL publishes through database/sql, with the drivers that there are.
+// TestDatabaseSQL publishes through database/sql, with all supported drivers.
 func TestDatabaseSQL(t *testing.T) {
 	t.Parallel()
 	for _, driver := range []string{"pgx", "postgres"} {
@@ -118,7 +118,7 @@ func TestPublishFunctionChoosesTheSamePartition(t *testing.T) {
 	for range 300 {
 		key := make([]rune, random.IntN(20))
 		for i := range key {
-			key[i] = rune(1 + random.IntN(0xd7ff)) // any character, surrogates and NUL aside
+			key[i] = rune(1 + random.IntN(0xd7ff)) // any character except surrogates and NUL
 		}
 		keys = append(keys, string(key))
 	}

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// sentBackSQL closes letters: $1 numbers, $2 by, $3 redrive.
+	// sentBackSQL closes dead letters: $1 numbers, $2 by, $3 redrive.
 	sentBackSQL = `update {dead} set state = 'redriven', resolved_at = clock_timestamp(), resolved_by = $2::text, redrive = $3::int8
 where number = any($1::int8[])`
 
-	// redriveSQL parks letters again, $1 numbers, by $2: due at once, or, when the key is held, behind it. All are due at one
-	// moment, so that those of a key come in order of sequence.
+	// redriveSQL parks the messages of dead letters, $1 numbers, redriven by $2. They are due at once or, if their key is held,
+	// queued for it. All are due at the same time, so that those of a key come in order of sequence.
 	redriveSQL = `
 with clock as materialized (select clock_timestamp() as now)
 insert into {parked} (relay, partition, {message}, reason, due_at, attempts, history, redrives, parked_at)
@@ -48,7 +48,7 @@ select $1::text::jsonb, $2::float8, $3::text, $4::int8, (select coalesce(max(num
 	listRedrivesSQL = `select ` + redriveColumns + ` from {redrives}
 where ($1::text = '' or state = $1::text) and id < $2::int8 order by id desc limit $3::int8`
 
-	// outcomeSQL counts those of the messages of redrive $1 that are parked again, and those that have died again.
+	// outcomeSQL counts the messages of redrive $1 that are parked again, and those that were dead-lettered again.
 	outcomeSQL = `select
 	(select count(*) from {dead} d join {parked} p on p.relay = d.relay and p.partition = d.partition and p.seq = d.seq
 		and p.redrives = d.redrives + 1 where d.redrive = $1::int8 and d.redrive > 0),
@@ -61,7 +61,7 @@ update {redrives} set state = $2::text, ended_at = $3::timestamptz, cancelled_by
 	refused = $7::int8, skipped = $8::int8, position = $9::int8, next_at = $10::timestamptz, failures = $11::int4, cause = $12::text
 where id = $1::int8`
 
-	// purgeRedrivesSQL removes redrives that have ended long ago, the oldest first: $1 how long in microseconds, $2 how many.
+	// purgeRedrivesSQL removes redrives that ended long ago, oldest first: $1 how long in microseconds, $2 how many.
 	purgeRedrivesSQL = `
 delete from {redrives} where id in (
 	select id from {redrives} where state <> 'running' and ended_at <= clock_timestamp() - $1::int8 * interval '1 microsecond'
@@ -79,7 +79,7 @@ func (s *Store) RedriveDead(ctx context.Context, f deadletter.Filter, by string,
 	return n, translate("redrive dead letters", err)
 }
 
-// sendBack closes letters and parks their messages.
+// sendBack closes dead letters and parks their messages.
 func (s *Store) sendBack(ctx context.Context, tx pgx.Tx, numbers []int64, id int64, by string) error {
 	if _, err := tx.Exec(ctx, s.names.expand(sentBackSQL), numbers, by, id); err != nil {
 		return err
@@ -103,7 +103,7 @@ func scanRedrive(row pgx.CollectableRow) (r deadletter.Redrive, err error) {
 	return r, nil
 }
 
-// utc is a time that may be null.
+// utc converts a nullable time; null is the zero time.
 func utc(t *time.Time) time.Time {
 	if t == nil {
 		return time.Time{}
@@ -111,7 +111,7 @@ func utc(t *time.Time) time.Time {
 	return t.UTC()
 }
 
-// orNull is a time as a parameter.
+// orNull returns a time as a parameter; the zero time is null.
 func orNull(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
@@ -119,7 +119,7 @@ func orNull(t time.Time) *time.Time {
 	return &t
 }
 
-// inRedrive runs f in a transaction, again if others were in its way.
+// inRedrive runs f in a transaction, and again after a conflict with others.
 func (s *Store) inRedrive(ctx context.Context, doing string, f func(tx pgx.Tx) error) error {
 	if _, err := s.open(ctx); err != nil {
 		return err
@@ -216,7 +216,7 @@ func (s *Store) StepRedrive(ctx context.Context, id int64, limit int) (r deadlet
 	return r, max(wait, 0), err
 }
 
-// changeRedrive locks a redrive, and stores it if change has changed it.
+// changeRedrive locks a redrive, and stores it if change reports a change.
 func (s *Store) changeRedrive(ctx context.Context, doing string, id int64,
 	change func(tx pgx.Tx, r *deadletter.Redrive, now time.Time) (bool, error)) (r deadletter.Redrive, err error) {
 	err = s.inRedrive(ctx, doing, func(tx pgx.Tx) error {
@@ -268,7 +268,7 @@ func (s *Store) FailRedrive(ctx context.Context, id int64, seen int, cause strin
 	})
 }
 
-// purgeRedrives removes redrives that have ended at least keep ago, at most deadletter.PurgeRedrives of them.
+// purgeRedrives removes redrives that ended at least keep ago, at most deadletter.PurgeRedrives of them.
 func (s *Store) purgeRedrives(ctx context.Context, keep time.Duration) error {
 	if keep <= 0 {
 		return nil

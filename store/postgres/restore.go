@@ -8,16 +8,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A logical restore (pg_dump, logical replication) brings the log and the cursors into another cluster, where their
-// transaction ids mean nothing: they may belong to transactions that run now or to some that are still to come. Which
-// cluster they belong to is kept beside them. A dump that is restored into its own cluster keeps its meaning, and so
-// does a physical copy; pg_upgrade makes another cluster with the same ids, and costs some messages delivered again.
+// A logical restore (pg_dump, logical replication) brings the log and the cursors into another cluster, where their transaction
+// ids mean nothing: they may belong to running or future transactions. The outbox therefore stores the identifier of the cluster
+// that they belong to. A dump restored into its own cluster stays valid, and so does a physical copy; pg_upgrade creates another
+// cluster with the same ids, at the cost of some redelivered messages.
 const (
 	identitySQL = `select m.system_identifier, c.system_identifier from {meta} m, pg_control_system() c`
 
-	// behindSQL says whether the sequence is, or was, behind what the log or a cursor has seen, as after a copy without it. New
-	// messages may have passed that point before anybody looked; then sequences were assigned twice, or rows stand before a
-	// cursor that were written after it was settled there.
+	// behindSQL says whether the sequence is, or was, lower than what the log or a cursor has seen, as after a copy without the
+	// sequence. New messages may have passed that point before the check. Then sequences were assigned twice, or a cursor is past
+	// rows that were written after it was settled there.
 	behindSQL = `
 select (select last_value from {log_seq_seq}) < coalesce(greatest(
 		(select max(seq) from {log}), (select max(c.position) from {cursors} c where ` + readsSQL + `)), 0)
@@ -25,22 +25,22 @@ select (select last_value from {log_seq_seq}) < coalesce(greatest(
 	or exists (select 1 from {cursors} c join {log} l on l.partition = c.partition
 		where ` + readsSQL + ` and l.seq <= c.position and l.created_at > c.settled_at)`
 
-	// readsSQL leaves out the cursors of consumers, which stand at the end of the log (inbox.EndOfLog) and stay there.
+	// readsSQL excludes the cursors of consumers, which stay at the end of the log (inbox.EndOfLog).
 	readsSQL = `c.position <> 9223372036854775806`
 
-	// advanceAsideSQL puts the sequence of what consumers put aside before all that there is.
+	// advanceAsideSQL raises the sequence of messages that consumers park or dead-letter above every existing row.
 	advanceAsideSQL = `
 select setval('{aside_seq}', greatest((select last_value from {aside_seq}), (select max(seq) from {parked}),
 	(select max(seq) from {dead}), 1))`
 
-	// renumberSQL gives rows a new sequence that were written with one that an older row has.
+	// renumberSQL gives a new sequence to rows whose sequence an older row has.
 	renumberSQL = `
 update {log} l set seq = default
 from (select tableoid as segment, ctid as place, row_number() over (partition by seq order by created_at) as copy from {log}) d
 where l.tableoid = d.segment and l.ctid = d.place and d.copy > 1`
 
-	// rewindSQL moves every cursor to before the oldest row that may not have been delivered. The old ids still have their
-	// meaning among themselves. $1: everything is to be delivered again.
+	// rewindSQL moves every cursor to before the oldest row that may not have been delivered. The old ids can still be compared with
+	// each other. $1: deliver everything again.
 	rewindSQL = `
 with latest as materialized (
 	select c.* from {relay_partitions} g cross join lateral (
@@ -57,8 +57,8 @@ select c.relay, c.partition, c.n + 1,
 	pg_current_snapshot(), pg_current_xact_id(), c.delivered, c.failed
 from latest c`
 
-	// freezeSQL makes every id that could be taken for one of this cluster's transactions that runs or is still to come into
-	// one that is over: 2 is below every id that is ever assigned.
+	// freezeSQL replaces every id that could be taken for a running or future transaction of this cluster by one that is over: 2 is
+	// below every id that is ever assigned.
 	freezeSQL = `update {log} set xid = '2' where xid >= pg_snapshot_xmin(pg_current_snapshot())`
 
 	takeBackSQL = `update {leases} set token = ''`
@@ -67,8 +67,8 @@ from latest c`
 	system_identifier = (select system_identifier from pg_control_system())`
 )
 
-// checkRestored finds out whether the database was restored from another cluster's, and if so makes the cursors valid
-// here: messages are delivered again rather than lost.
+// checkRestored detects a database that was restored from another cluster and makes the cursors valid here: it prefers redelivery
+// to loss.
 func (s *Store) checkRestored(ctx context.Context) error {
 	restored, err := s.restored(ctx, s.pool, "")
 	if err != nil || !restored {
@@ -81,7 +81,7 @@ func (s *Store) checkRestored(ctx context.Context) error {
 		return translate("adopt the restored outbox", err)
 	}
 	var advance []step
-	if behind { // the segment that it goes to is there, committed, before the sequence is set
+	if behind { // the target segment exists, committed, before the sequence is set
 		target, err := s.cover(ctx, highest)
 		if err != nil {
 			return translate("adopt the restored outbox", err)
@@ -96,14 +96,14 @@ func (s *Store) restored(ctx context.Context, q querier, lock string) (bool, err
 	var stored, present *int64
 	err := q.QueryRow(ctx, s.names.expand(identitySQL)+lock).Scan(&stored, &present)
 	if code(err) == insufficientPrivilege {
-		return false, nil // the server does not tell
+		return false, nil // the server does not report it
 	}
 	return err == nil && stored != nil && present != nil && *stored != *present, err
 }
 
 func (s *Store) restore(ctx context.Context, advance []step) func(tx pgx.Tx) error {
 	return func(tx pgx.Tx) error {
-		// Others that have found out too wait here, and then find nothing to do.
+		// Other processes that detect the restore wait here, and then find nothing to do.
 		if restored, err := s.restored(ctx, tx, " for update of m"); err != nil || !restored {
 			return err
 		}

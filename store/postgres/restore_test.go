@@ -8,8 +8,8 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// TestRestoredLogIsDeliveredAgainRatherThanLost gives the log and the cursors the transaction ids of another cluster,
-// some far in the future and one of a message that was late and not delivered when the dump was made.
+// TestRestoredLogIsDeliveredAgainRatherThanLost gives the log and the cursors transaction ids of another cluster, some far in the
+// future and one of a message that was late and undelivered when the dump was made.
 func TestRestoredLogIsDeliveredAgainRatherThanLost(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{Partitions: 1})
@@ -18,12 +18,12 @@ func TestRestoredLogIsDeliveredAgainRatherThanLost(t *testing.T) {
 	leases := b.lease(t, "r")
 	b.deliverAll(t, "r", leases)
 	b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type) values (0, 'fresh', 't', 'x')", log))
-	// There, rows 1 to 10 were written by transactions far ahead of this cluster's, and that of row 7 was still open.
+	// In that cluster, rows 1 to 10 were written by transactions far ahead of this cluster's, and that of row 7 was still open.
 	b.exec(t, "update "+log+" set xid = (1000000000000 + seq)::text::xid8")
 	b.exec(t, "update "+cursors+" set snapshot = '1000000000007:1000000000011:1000000000007', ceiling = '1000000000011'")
 	b.exec(t, "update "+b.table("meta")+" set system_identifier = 42")
 
-	// Who leases a partition finds out; the leases from before are gone.
+	// Leasing a partition detects the restore; the leases from before are gone.
 	before := b.following(t, leases[0], relay.Settlement{Moved: true, Cursor: leases[0].Cursor})
 	leases = b.lease(t, "r")
 	settled, err := b.Settle(t.Context(), "r", []relay.Settlement{before})
@@ -51,7 +51,7 @@ func TestRestoredLogIsDeliveredAgainRatherThanLost(t *testing.T) {
 	}
 }
 
-// TestSequenceBehindTheLogStartsOver: a copy that left the sequence behind, as logical replication does.
+// TestSequenceBehindTheLogStartsOver: a copy left the sequence behind, as logical replication does.
 func TestSequenceBehindTheLogStartsOver(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{Partitions: 1})
@@ -69,8 +69,8 @@ func TestSequenceBehindTheLogStartsOver(t *testing.T) {
 	}
 }
 
-// TestSequenceThatHasPassedTheLogStartsOver: the sequence was left behind, and so much was published before a relay looked
-// that it is not behind any more. Some sequences are there twice, or the older row is gone.
+// TestSequenceThatHasPassedTheLogStartsOver: the sequence was left behind, and publishing raised it past the log before a relay
+// checked. Some sequences exist twice, or the older row is gone.
 func TestSequenceThatHasPassedTheLogStartsOver(t *testing.T) {
 	t.Parallel()
 	for name, kept := range map[string]int{"old rows are there": 5, "old rows are gone": 0} {

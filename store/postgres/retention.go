@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// maxLockWait is how long a change of a segment waits for a lock, and with it whoever comes behind it in the queue.
-	// logLockWait is the same for the log as a whole, which publishers queue for.
+	// maxLockWait is how long a change to a segment waits for a lock; transactions that queue after it wait for that time too.
+	// logLockWait is the same for the whole log, which publishers queue for.
 	maxLockWait = 50 * time.Millisecond
 	logLockWait = 20 * time.Millisecond
-	// logLockedFor is how long a change may run that waits for the log and locks it, which keeps publishers out.
+	// logLockedFor is how long a change that locks the log, and so blocks publishers, may run, including its wait for the lock.
 	logLockedFor = 50 * time.Millisecond
-	// lockedFor is the same for a closed segment, which keeps fetches out.
+	// lockedFor is the same for a closed segment, whose lock blocks fetches.
 	lockedFor = 500 * time.Millisecond
-	// attachTimeout bounds the changes that nobody waits for, and the look for undelivered rows without a lock.
+	// attachTimeout limits changes that block nobody, and the search for undelivered rows without a lock.
 	attachTimeout = 5 * time.Second
 )
 
@@ -35,12 +35,12 @@ func (m *maintenance) dropOld(ctx context.Context, r relay.Retention) error {
 		total += g.bytes
 	}
 	for _, g := range s.closed() {
-		if g.name == m.ended { // somebody may be about to write the number that it has just drawn
+		if g.name == m.ended { // a statement may be about to write the number that it has just drawn
 			continue
 		}
 		if !g.empty {
 			_, last, err := m.ends(ctx, g)
-			if code(err) == undefinedTable { // another process has dropped it
+			if code(err) == undefinedTable { // another process dropped it
 				continue
 			}
 			if err != nil {
@@ -67,9 +67,9 @@ func (m *maintenance) dropOld(ctx context.Context, r relay.Retention) error {
 }
 
 // undeliveredInSQL finds a row of segment %s that some relay has not delivered, late ones included, or that none ever will
-// because there is no such partition. While late rows are read in pages, all of them count as not delivered. Each
-// branch reads one row by index, if planSQL stands before it: fresh rows as a fetch does; those of a transaction that was
-// running; those of later transactions, up to the ceiling.
+// because its partition does not exist. It is also true if there is no relay. While late rows are read in pages, all of them
+// count as undelivered. If planSQL precedes it, each branch reads one row by index: fresh rows as a fetch does; rows of a
+// transaction that was running; rows of later transactions, up to the ceiling.
 const undeliveredInSQL = `
 select not exists (select from {relay_partitions})
 or exists (select from %[1]s where partition < 0) or exists (select from %[1]s where partition >= {partitions}())
@@ -87,8 +87,8 @@ or exists (
 			order by l.xid, l.seq limit 1) as later)
 )`
 
-// truncateSQL empties segment %[1]s if every row is delivered, in one transaction of the server. It locks the segment, so that
-// no row is added and no transaction that wrote to it is open, before it looks.
+// truncateSQL empties segment %[1]s if every row is delivered, in one transaction of the server. It locks the segment before it
+// checks, so that no row is added and no transaction that wrote to it is open.
 const truncateSQL = planSQL + `;
 do $$
 begin
@@ -100,14 +100,14 @@ begin
 end
 $$`
 
-// truncate empties a segment if every relay has delivered every row of it. It looks once without a lock, which may take its
-// time. The log as a whole is not locked, and publishers go on.
+// truncate empties a segment if every relay has delivered every row of it. It first checks without a lock, which may take a
+// while. The log as a whole is not locked, and publishers continue.
 func (m *maintenance) truncate(ctx context.Context, g segment) (bool, error) {
 	table := m.store.names.segment(g)
 	what := "empty segment " + g.name
 	undelivered, err := m.undelivered(ctx, table)
 	switch {
-	case code(err) == undefinedTable: // another process has dropped it
+	case code(err) == undefinedTable: // another process dropped it
 		return false, nil
 	case code(err) == queryCanceled && ctx.Err() == nil:
 		m.deferred = append(m.deferred, what+": looking for what is not delivered took too long")
@@ -118,7 +118,7 @@ func (m *maintenance) truncate(ctx context.Context, g segment) (bool, error) {
 	return m.change(ctx, what, limits(maxLockWait, lockedFor)+fmt.Sprintf(truncateSQL, table))
 }
 
-// undelivered says whether a row of a segment is not delivered; with an error, that one may not be.
+// undelivered reports whether a row of a segment is not delivered; with an error, it reports true.
 func (m *maintenance) undelivered(ctx context.Context, table string) (found bool, err error) {
 	results, err := implicit(ctx, m.store.pool, planSQL, func(b *pgx.Batch) {
 		b.Queue("select set_config('statement_timeout', $1::text, true)", fmt.Sprint(attachTimeout.Milliseconds()))
@@ -136,9 +136,9 @@ func (m *maintenance) undelivered(ctx context.Context, table string) (found bool
 	return found || err != nil, err
 }
 
-// longHoldersSQL says whether a transaction that is not about to end holds the log: the change would wait for it, and all
-// writers for the change. A prepared transaction has no process. How long one has run that this role may not see is not known;
-// the change then finds out by its lock.
+// longHoldersSQL says whether a transaction that is not about to end holds the log: the change would wait for it, and all writers
+// for the change. A prepared transaction has no process. If this role may not see when a transaction began, the transaction does
+// not count, and the lock of the change decides.
 const longHoldersSQL = `
 select exists (
 	select 1 from pg_locks l left join pg_stat_activity a on a.pid = l.pid
@@ -146,8 +146,8 @@ select exists (
 		and l.database = (select oid from pg_database where datname = current_database())
 		and (l.pid is null or a.xact_start < clock_timestamp() - interval '1 second'))`
 
-// detachSQL detaches segment %[1]s if it is empty. The log is locked first, as publishers lock it: one who was waited for may
-// have added a row.
+// detachSQL detaches segment %[1]s if it is empty. The log is locked first, as publishers lock it: a publisher that was waited
+// for may have added a row.
 const detachSQL = `
 do $$
 begin
@@ -159,8 +159,8 @@ begin
 end
 $$`
 
-// detach takes an empty segment out of the log. To drop it in the same transaction would be to wait for the disk with the log
-// locked.
+// detach takes an empty segment out of the log. It does not drop the table in the same transaction, since that would wait for the
+// disk with the log locked.
 func (m *maintenance) detach(ctx context.Context, g segment) error {
 	n, what := m.store.names, "drop segment "+g.name
 	var held bool
@@ -175,7 +175,7 @@ func (m *maintenance) detach(ctx context.Context, g segment) error {
 	return err
 }
 
-// detachedSQL lists the tables that were segments: named like one, with a prefix of $2, and not attached.
+// detachedSQL lists tables that were segments: named like one, with prefix $2, and not attached.
 const detachedSQL = `
 select coalesce(array_agg(relname::text), '{}') from pg_class
 where relnamespace = $1::text::regnamespace and relkind = 'r' and not relispartition and relname ~ ('^' || $2::text || 'log_[0-9]+$')`
@@ -192,7 +192,7 @@ begin
 end
 $$`
 
-// dropDetached drops what was detached, by whichever process.
+// dropDetached drops detached tables, whichever process detached them.
 func (m *maintenance) dropDetached(ctx context.Context) error {
 	n := m.store.names
 	var tables []string

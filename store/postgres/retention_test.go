@@ -10,8 +10,8 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// TestSegmentWithAnUncommittedRowIsNotDropped: a writer has drawn its number before publishers were sent to the next segment, and
-// commits while the drop waits for its lock.
+// TestSegmentWithAnUncommittedRowIsNotDropped: a writer draws its number before publishers move to the next segment, and commits
+// while the drop waits for its lock.
 func TestSegmentWithAnUncommittedRowIsNotDropped(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})
@@ -40,7 +40,7 @@ func TestSegmentWithAnUncommittedRowIsNotDropped(t *testing.T) {
 	}
 }
 
-// TestRetentionLooksByIndex: the look for what is not delivered is made under a lock that fetches wait for.
+// TestRetentionLooksByIndex: the check for undelivered messages runs under a lock that fetches wait for.
 func TestRetentionLooksByIndex(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})
@@ -52,7 +52,7 @@ func TestRetentionLooksByIndex(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// 8 partitions, a few descents of an index each.
+	// 8 partitions, a few index descents each.
 	if n := buffers(t, plan); n > 500 {
 		t.Errorf("the look touched %d pages:\n%s", n, plan)
 	}

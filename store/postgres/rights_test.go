@@ -15,7 +15,7 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// TestRightsOfRelaysAndConsumers: those that docs/sql-contract.md lists are enough.
+// TestRightsOfRelaysAndConsumers: the rights listed in docs/sql-contract.md are enough.
 func TestRightsOfRelaysAndConsumers(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -15,28 +15,28 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// messageColumns are the columns that the log, the parked messages and the dead letters have in common, in the order in
-// which decoder.message reads them.
+// messageColumns are the columns that the log, the parked messages and the dead letters have in common, in the order in which
+// decoder.message reads them.
 const (
 	messageColumns = `seq, id, topic, key, type, source, subject, tenant, message_time, schema_version, aggregate_version,
 	content_type, headers, correlation_id, causation_id, payload, available_at, created_at`
 	messageColumnCount = 18
 )
 
-// decoder reads rows from their wire format. It exists because the relay reads every message through it: a general scan
-// allocates for each column, this one twice for each row. It takes binary values, which the modes with prepared or
-// described statements return, and text, which the others do.
+// decoder reads rows from their wire format. The relay reads every message through it: a general scan allocates per column, this
+// one twice per row. It accepts binary values, which the modes with prepared or described statements return, and text, which the
+// others return.
 type decoder struct {
 	rows    pgx.Rows
 	values  [][]byte
-	text    []bool // by column: it is in text format
+	text    []bool // by column: whether it is in text format
 	scratch []byte
 	slab    []postrider.Message
-	// last is the message read before: topic, type and so on are mostly the same, and then share memory.
+	// last is the previous message: topic, type and so on are mostly the same, and then share memory.
 	last *postrider.Message
 }
 
-// slabMessages is how many messages are allocated together. A message that is kept keeps its slab: 64 of about 400 bytes.
+// slabMessages is how many messages are allocated together. A message in use keeps its slab in memory: 64 of about 400 bytes.
 const slabMessages = 64
 
 func newDecoder(rows pgx.Rows) *decoder { return &decoder{rows: rows, last: &postrider.Message{}} }
@@ -80,7 +80,7 @@ func (d *decoder) int(i int) (int64, error) {
 // postgresEpoch is 2000-01-01 in microseconds since 1970.
 const postgresEpoch = 946_684_800_000_000
 
-// time reads a timestamptz; null is the zero time, the infinities are the ends of the years that a message may have.
+// time reads a timestamptz; null is the zero time, and both infinities are the end of year 9999.
 func (d *decoder) time(i int) (time.Time, error) {
 	v := d.values[i]
 	switch {
@@ -131,7 +131,7 @@ func (d *decoder) json(i int) []byte {
 
 func (d *decoder) string(i int) string { return string(d.values[i]) }
 
-// size is about what a row takes in memory and on the wire: Message.Size.
+// size is roughly what a row takes in memory and on the wire: Message.Size.
 func (d *decoder) size(from int) int {
 	n := 0
 	for i := from; i < from+messageColumnCount; i++ {
@@ -144,8 +144,8 @@ func (d *decoder) size(from int) int {
 	return n
 }
 
-// message reads the message whose columns begin at from. fault says why the row cannot be read as a message, and the
-// message then holds the rest; err says that the result cannot be read at all.
+// message reads the message whose columns begin at from. fault says why the row cannot be read as a message, which then holds the
+// rest; err says that the result cannot be read at all.
 func (d *decoder) message(from int) (m *postrider.Message, fault, err error) {
 	if len(d.slab) == 0 {
 		d.slab = make([]postrider.Message, slabMessages)
@@ -180,7 +180,7 @@ func (d *decoder) message(from int) (m *postrider.Message, fault, err error) {
 	return m, fault, nil
 }
 
-// texts fills in the text columns. What differs from the message before shares one allocation.
+// texts fills in the text columns. Values that differ from the previous message share one allocation.
 func (d *decoder) texts(from int, m *postrider.Message) {
 	const count = 10
 	columns := [count]int{1, 2, 3, 4, 5, 6, 7, 11, 13, 14}
@@ -192,7 +192,7 @@ func (d *decoder) texts(from int, m *postrider.Message) {
 	var ends [count]int
 	d.scratch = d.scratch[:0]
 	for i, c := range columns {
-		if v := d.values[from+c]; string(v) == *before[i] { // compares without a copy
+		if v := d.values[from+c]; string(v) == *before[i] { // compares without copying
 			*dests[i] = *before[i]
 		} else {
 			d.scratch = append(d.scratch, v...)
@@ -208,7 +208,7 @@ func (d *decoder) texts(from int, m *postrider.Message) {
 	}
 }
 
-// readHeaders reads headers, nil when there are none.
+// readHeaders reads headers, nil if there are none.
 func readHeaders(text []byte) (map[string]string, error) {
 	if string(text) == "{}" {
 		return nil, nil
@@ -230,7 +230,7 @@ func readHeaders(text []byte) (map[string]string, error) {
 	return headers, nil
 }
 
-// readHistory reads a stored history; one that cannot be read is shown as such rather than hiding the message.
+// readHistory reads a stored history; an unreadable one is shown as such instead of hiding the message.
 func readHistory(text []byte) []postrider.AttemptInfo {
 	var history []postrider.AttemptInfo
 	if err := json.Unmarshal(text, &history); err != nil {

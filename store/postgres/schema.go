@@ -6,10 +6,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// names are the tables of one outbox, quoted, ready to stand in SQL.
+// names are the quoted tables of one outbox, for use in SQL.
 type names struct {
 	migrations string
-	prefix     string // of a name, not quoted
+	prefix     string // of a table name, not quoted
 	schema     string // not quoted
 	replacer   *strings.Replacer
 }
@@ -28,16 +28,14 @@ func newNames(c Config) names {
 	return n
 }
 
-// table quotes the name of a table with its schema.
 func (n names) table(name string) string { return pgx.Identifier{n.schema, n.prefix + name}.Sanitize() }
 
-// segment quotes the name of a segment with its schema.
 func (n names) segment(g segment) string { return pgx.Identifier{n.schema, g.name}.Sanitize() }
 
-// expand fills in the tables' names and {message}, the columns of a message.
+// expand fills in table names and {message}, the columns of a message.
 func (n names) expand(sql string) string { return n.replacer.Replace(sql) }
 
-// statements is every statement that is run often, its names filled in.
+// statements holds the frequently run statements with table names filled in.
 type statements struct {
 	open, written                                                    string
 	fetch, due, aside                                                string

@@ -15,23 +15,23 @@ import (
 )
 
 const (
-	// segmentSpan is how many numbers a segment takes: no table holds as many rows.
+	// segmentSpan is how many numbers a segment covers: no table holds that many rows.
 	segmentSpan = 1 << 39
-	// segmentsAhead is how many empty segments there are ahead of the publishers. Before they are sent to the first, the second
-	// exists, so that 2^40 numbers are ahead of them at any time.
+	// segmentsAhead is how many empty segments are ahead of the publishers. The second exists before publishers move to the first,
+	// so 2^40 numbers are ahead of them at any time.
 	segmentsAhead = 2
-	// maxSegments is above how many no segment is begun: the present one goes on. A fetch locks every segment, and looks for
-	// late rows in every one before its cursor.
+	// maxSegments is the number of segments from which no new one is begun: the present one continues. A fetch locks every segment,
+	// and searches each one before its cursor for late rows.
 	maxSegments = 32
-	// segmentsKept is in how many segments the messages are kept whose retention is long.
+	// segmentsKept is over how many segments a long retention is spread.
 	segmentsKept = 16
 	// maintainTries is how often a change is tried that does not get its locks.
 	maintainTries = 3
-	// minSegmentBytes is the smallest size at which a segment is ended for the limit of the log's size.
+	// minSegmentBytes is the smallest size at which a segment is ended because of the limit on the log's size.
 	minSegmentBytes = 16 << 20
 )
 
-// listSegmentsSQL lists the segments of {log}, with the number that is next and the clock in microseconds since 1970.
+// listSegmentsSQL lists the segments of {log}, with the next number and the clock in microseconds since 1970.
 const listSegmentsSQL = `
 select c.relname, i.xmin::text || '/' || c.oid::text, bound[1]::int8, bound[2]::int8, coalesce(pg_total_relation_size(c.oid), 0),
 	coalesce(pg_relation_size(c.oid), 0) = 0, greatest(c.reltuples, 0)::int8, s.last_value + s.is_called::int4,
@@ -40,14 +40,14 @@ from {log_seq_seq} s, pg_inherits i join pg_class c on c.oid = i.inhrelid,
 	regexp_match(pg_get_expr(c.relpartbound, c.oid), 'FROM [(]''([0-9]+)''[)] TO [(]''([0-9]+)''[)]') as bound
 where i.inhparent = $1::text::regclass and bound is not null order by 3`
 
-// segment is a piece of the log: the messages whose numbers are in a range.
+// segment is the part of the log whose numbers are in a range.
 type segment struct {
 	name     string // of the table
-	identity string // another one when it was recreated
-	from, to int64  // to is behind it
+	identity string // changes if the table is recreated
+	from, to int64  // to is exclusive
 	bytes    int64
 	empty    bool
-	rows     int64 // as last counted by the database
+	rows     int64 // the database's last estimate
 }
 
 // segments are those of the log, in order.
@@ -57,12 +57,12 @@ type segments struct {
 	now  time.Time // on the database's clock
 }
 
-// closed are those that get no more messages, but of statements that have drawn their numbers already.
+// closed returns the segments that get no more messages, except from statements that have already drawn their numbers.
 func (s segments) closed() []segment {
 	return s.all[:len(s.all)-len(s.current())-len(s.ahead())]
 }
 
-// current is the one that messages go to now; none if it is missing.
+// current returns the segment that messages go to now; none if it is missing.
 func (s segments) current() []segment {
 	i := slices.IndexFunc(s.all, func(g segment) bool { return g.from <= s.next && s.next < g.to })
 	if i < 0 {
@@ -71,7 +71,7 @@ func (s segments) current() []segment {
 	return s.all[i : i+1]
 }
 
-// ahead are those to which no message has gone.
+// ahead returns the segments that no message has gone to.
 func (s segments) ahead() []segment {
 	i := slices.IndexFunc(s.all, func(g segment) bool { return g.from > s.next })
 	if i < 0 {
@@ -95,8 +95,8 @@ func (s *Store) listSegments(ctx context.Context) (segments, error) {
 	return out, err
 }
 
-// Maintain implements relay.Maintainer. Messages are dropped by segments, whole ones, so they stay for up to
-// Config.SegmentFor, or a sixteenth of their retention if that is longer, beyond it.
+// Maintain implements relay.Maintainer. It drops messages by whole segments, so they stay beyond their retention for up to
+// Config.SegmentFor, or a sixteenth of the retention if that is longer.
 func (s *Store) Maintain(ctx context.Context, r relay.Retention) (relay.Maintained, error) {
 	if _, err := s.open(ctx); err != nil {
 		return relay.Maintained{}, err
@@ -119,11 +119,11 @@ func (s *Store) Maintain(ctx context.Context, r relay.Retention) (relay.Maintain
 	return m.done(), cmp.Or(s.purgeRedrives(ctx, r.Redrives), s.purgeDecisions(ctx), s.removeUnrouted(ctx))
 }
 
-// maintenance is one call of Maintain. Each change that it makes is one simple query: the server has the whole of it before it
-// begins, and ends it without this process. So a process that is killed, paused or cut off leaves nothing half done and no lock.
+// maintenance is one call of Maintain. Each change that it makes is one simple query: the server has all of it before it begins,
+// and finishes it without this process. So a process that is killed, paused or disconnected leaves nothing half done and no lock.
 type maintenance struct {
 	store    *Store
-	ended    string // the segment that publishers have just left
+	ended    string // the segment that publishers just left
 	dropped  int64
 	deferred []string
 }
@@ -132,17 +132,17 @@ func (m *maintenance) done() relay.Maintained {
 	return relay.Maintained{Dropped: m.dropped, Deferred: strings.Join(m.deferred, "; ")}
 }
 
-// limits bound what a change may cost others: how long they queue behind it while it waits for a lock, and how long it runs. It
-// is committed without waiting for the disk or a standby, since that would be with its locks held; what a crash
-// undoes is done again.
+// limits bounds what a change may cost others: how long they queue after it while it waits for a lock, and how long it runs. The
+// change commits without waiting for the disk or a standby, since it would do so with its locks held; what a crash undoes is done
+// again.
 func limits(lock, statement time.Duration) string {
 	return fmt.Sprintf(`%s; select set_config('lock_timeout', '%dms', true), set_config('statement_timeout', '%dms', true),
 	set_config('synchronous_commit', 'off', true);
 `, readCommittedSQL, lock.Milliseconds(), statement.Milliseconds())
 }
 
-// change runs a change, a few times if it does not get its locks, and says whether it was made. One that cannot be made now is
-// deferred, which is no error. What took too long is not tried again, since others have waited for it.
+// change runs a change, a few times if it does not get its locks, and reports whether it was made. A change that cannot be made
+// now is deferred, which is not an error. A change that took too long is not retried, since others have waited for it.
 func (m *maintenance) change(ctx context.Context, what, sql string) (bool, error) {
 	conn, err := m.store.pool.Acquire(ctx)
 	if err != nil {
@@ -161,9 +161,9 @@ func (m *maintenance) change(ctx context.Context, what, sql string) (bool, error
 	switch code(err) {
 	case "":
 		return err == nil, err
-	case notNow: // somebody has added a row
+	case notNow: // somebody added a row
 		return false, nil
-	case duplicateTable, uniqueViolation, undefinedTable, invalidObject: // another process has done it
+	case duplicateTable, uniqueViolation, undefinedTable, invalidObject: // another process did it
 		return false, nil
 	case lockNotAvailable, deadlockDetected:
 		m.deferred = append(m.deferred, fmt.Sprintf("%s: others hold a lock that it needs (%v)", what, err))
@@ -175,7 +175,7 @@ func (m *maintenance) change(ctx context.Context, what, sql string) (bool, error
 	return false, err
 }
 
-// prepare makes what is missing of the current segment and those ahead.
+// prepare creates the current segment and those ahead where they are missing.
 func (m *maintenance) prepare(ctx context.Context, _ relay.Retention) error {
 	for range segmentsAhead + 1 {
 		s, err := m.store.listSegments(ctx)
@@ -183,14 +183,14 @@ func (m *maintenance) prepare(ctx context.Context, _ relay.Retention) error {
 		switch {
 		case err != nil, len(current) > 0 && len(ahead) >= segmentsAhead:
 			return err
-		case len(current) == 0 && len(ahead) > 0: // somebody has set the sequence to between two
+		case len(current) == 0 && len(ahead) > 0: // somebody set the sequence to a number between two segments
 			if _, err := m.store.advance(ctx, m.store.pool, ahead[0].from); err != nil {
 				return err
 			}
 			continue
 		}
 		g := s.missing(m.store.names, m.store.config.segmentSpan)
-		if g.to < g.from { // beyond the last number that there is
+		if g.to < g.from { // beyond the largest number
 			return nil
 		}
 		if made, err := m.change(ctx, "prepare segment "+g.name, m.store.attachSQL(g)); err != nil || !made {
@@ -200,8 +200,8 @@ func (m *maintenance) prepare(ctx context.Context, _ relay.Retention) error {
 	return nil
 }
 
-// missing is the segment to make next: behind the last one. If the next message would find none, as when somebody has
-// set the sequence, it is the one for that.
+// missing returns the segment to create next: after the last one or, if the next message would find no segment, e.g. because
+// somebody set the sequence, the one for that message.
 func (s segments) missing(n names, span int64) segment {
 	from := int64(0)
 	if n := len(s.all); n > 0 {
@@ -217,8 +217,8 @@ func (s segments) missing(n names, span int64) segment {
 	return segment{name: fmt.Sprintf("%slog_%d", n.prefix, from), from: from, to: to}
 }
 
-// attachSQL makes a segment. The table is attached when it is there and empty: of the log that needs a lock which neither
-// publishers nor relays wait for (SHARE UPDATE EXCLUSIVE), and nothing is read through.
+// attachSQL creates and attaches a segment. The table is empty when it is attached, so nothing is scanned, and the lock on the
+// log (SHARE UPDATE EXCLUSIVE) blocks neither publishers nor relays.
 func (s *Store) attachSQL(g segment) string {
 	return limits(maxLockWait, attachTimeout) + fmt.Sprintf(
 		`create table %[1]s (like {log} including defaults including constraints including indexes including storage);
@@ -232,7 +232,7 @@ from generate_series(0, {partitions}() - 1) as p
 	left join lateral (select created_at from %[1]s where partition = p order by seq limit 1) as f on true
 	left join lateral (select created_at from %[1]s where partition = p order by seq desc limit 1) as l on true`
 
-// ends returns when the first and the last row of a segment were written, zero when it has none.
+// ends returns when the first and the last row of a segment were written, zero if it has none.
 func (m *maintenance) ends(ctx context.Context, g segment) (first, last time.Time, err error) {
 	var from, to *int64
 	err = m.store.pool.QueryRow(ctx, m.store.names.expand(fmt.Sprintf(endsSQL, m.store.names.segment(g)))).Scan(&from, &to)
@@ -242,7 +242,7 @@ func (m *maintenance) ends(ctx context.Context, g segment) (first, last time.Tim
 	return first, last, err
 }
 
-// beginNext sends publishers to the next segment when the present one has had its time, or its share of the log's size.
+// beginNext moves publishers to the next segment when the present one has reached its time, or its share of the log's size.
 func (m *maintenance) beginNext(ctx context.Context, r relay.Retention) error {
 	s, err := m.store.listSegments(ctx)
 	if err != nil {
@@ -261,7 +261,7 @@ func (m *maintenance) beginNext(ctx context.Context, r relay.Retention) error {
 		return err
 	}
 	length := max(m.store.config.SegmentFor, r.For/segmentsKept)
-	// A row from the future is one from before the clock was set back, so nobody knows how old it is.
+	// A row from the future dates from before the clock was set back, so its age is unknown.
 	due := !first.Add(length).After(s.now) || first.After(s.now.Add(time.Minute)) ||
 		r.MaxBytes > 0 && current[0].bytes > max(r.MaxBytes/4, minSegmentBytes)
 	if !due {
@@ -276,31 +276,31 @@ func (m *maintenance) beginNext(ctx context.Context, r relay.Retention) error {
 	return err
 }
 
-// advanceSQL sets the sequence of the log to number $1, if it lies ahead of it by more than $2.
+// advanceSQL sets the sequence of the log to number $1 if that is more than $2 ahead.
 const advanceSQL = `select {log_advance}($1::int8, $2::int8)`
 
-// advance sets the sequence of the log to a number that lies well ahead, in a segment that exists.
+// advance sets the sequence of the log to a number well ahead, in a segment that exists.
 func (s *Store) advance(ctx context.Context, q querier, to int64) (done bool, err error) {
 	err = q.QueryRow(ctx, s.names.expand(advanceSQL), to, s.config.margin()).Scan(&done)
 	return done, err
 }
 
-// usersSQL lists the virtual transactions that have a lock on the log, of whatever kind.
+// usersSQL lists the virtual transactions that have any lock on the log.
 const usersSQL = `
 select coalesce(array_agg(virtualtransaction), '{}') from pg_locks
 where locktype = 'relation' and relation = $1::text::regclass
 	and database = (select oid from pg_database where datname = current_database()) and pid <> pg_backend_pid()`
 
-// awaited are the transactions of which one may run a statement that does not know a segment yet.
+// awaited are the transactions that may run a statement that does not know a segment yet.
 type awaited struct {
 	identity string // of the segment
 	users    []string
 }
 
-// known says whether all statements that run know a segment. A statement routes its rows to the segments that
-// there were when it began: one that runs on while numbers of a later one are drawn would fail. Whoever may run such a
-// statement has held a lock on the log since before the segment was there; so this returns true when all that held one, when it
-// was called first for the segment, have ended.
+// known reports whether all running statements know a segment. A statement routes its rows to the segments that existed when it
+// began: one that still runs while numbers of a later segment are drawn would fail. A transaction with such a statement has held
+// a lock on the log since before the segment existed. So known returns true once every transaction that held one at the first
+// call for the segment has ended.
 func (s *Store) known(ctx context.Context, g segment) (bool, error) {
 	var users []string
 	if err := s.pool.QueryRow(ctx, usersSQL, s.names.table("log")).Scan(&users); err != nil {

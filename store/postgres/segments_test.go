@@ -13,7 +13,7 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// nextSegment sends publishers to the next segment and returns the table of the one before.
+// nextSegment moves publishers to the next segment and returns the table of the previous one.
 func (b *bundle) nextSegment(t *testing.T) string {
 	t.Helper()
 	before, err := b.NextSegment(t.Context())
@@ -23,7 +23,7 @@ func (b *bundle) nextSegment(t *testing.T) string {
 	return before
 }
 
-// past writes n messages as of some hours ago, and sends publishers to the next segment. It returns the table of that with the
+// past writes n messages dated some hours ago, and moves publishers to the next segment. It returns the table that has the
 // messages.
 func (b *bundle) past(t *testing.T, hours, n int) string {
 	t.Helper()
@@ -39,7 +39,7 @@ func (b *bundle) age(t *testing.T, by string) {
 	b.exec(t, fmt.Sprintf("update %s set created_at = created_at - $1::text::interval", b.table("log")), by)
 }
 
-// maintain maintains the log, again as long as a busy machine takes longer for a change than it may.
+// maintain maintains the log, and again as long as a busy machine exceeds the time limit of a change.
 func (b *bundle) maintain(t *testing.T, r relay.Retention) (all relay.Maintained) {
 	t.Helper()
 	for end := time.Now().Add(patience); ; {
@@ -66,7 +66,7 @@ func (b *bundle) drop(t *testing.T, r relay.Retention, table string) (dropped in
 	return dropped
 }
 
-// maintainUntil maintains the log until it has done something: on a busy machine a change may not get its locks in time.
+// maintainUntil maintains the log until done: on a busy machine a change may not get its locks in time.
 func (b *bundle) maintainUntil(t *testing.T, r relay.Retention, what string, done func(relay.Maintained) bool) {
 	t.Helper()
 	var m relay.Maintained
@@ -83,13 +83,13 @@ func (b *bundle) exists(t *testing.T, table string) bool {
 	return one[bool](t, b.pool, "select to_regclass($1::text) is not null", b.table(table))
 }
 
-// segments is how many there are.
+// segments returns the number of segments.
 func (b *bundle) segments(t *testing.T) int64 {
 	t.Helper()
 	return one[int64](t, b.pool, "select count(*) from pg_inherits where inhparent = $1::text::regclass", b.table("log"))
 }
 
-// next is the number that the next message gets.
+// next returns the number that the next message gets.
 func (b *bundle) next(t *testing.T) int64 {
 	t.Helper()
 	return one[int64](t, b.pool, "select last_value + is_called::int4 from "+b.table("log_seq_seq"))
@@ -101,7 +101,7 @@ func (b *bundle) deliverAll(t *testing.T, name string, leases []relay.Lease) int
 	return len(b.deliver(t, name, leases))
 }
 
-// deliver is deliverAll with the messages.
+// deliver is deliverAll but returns the messages.
 func (b *bundle) deliver(t *testing.T, name string, leases []relay.Lease) []relay.Record {
 	t.Helper()
 	req := relay.FetchRequest{Limit: 1000, MaxBytes: 64 << 20}
@@ -148,7 +148,7 @@ func TestSegmentsAreAheadOfPublishers(t *testing.T) {
 	}
 }
 
-// TestSegmentsAreFew, however long messages are kept and however long a relay delivers nothing.
+// TestSegmentsAreFew: there are few segments, however long messages are kept and however long a relay delivers nothing.
 func TestSegmentsAreFew(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{SegmentFor: time.Minute})
@@ -182,8 +182,8 @@ func TestLargeSegmentIsEndedForTheSizeLimit(t *testing.T) {
 	}
 }
 
-// TestSegmentsWhateverTheSessionsSettings: the bounds of segments are read back where a backslash in a string is an escape, and
-// by default transactions are serializable.
+// TestSegmentsWhateverTheSessionsSettings: the bounds of segments are read correctly where a backslash in a string is an escape,
+// and where transactions are serializable by default.
 func TestSegmentsWhateverTheSessionsSettings(t *testing.T) {
 	t.Parallel()
 	for name, settings := range map[string]map[string]string{
@@ -231,7 +231,6 @@ func TestSegmentIsDroppedWhenEveryRelayHasDeliveredIt(t *testing.T) {
 	}
 }
 
-// TestSegmentIsAsOldAsItsNewestMessage.
 func TestSegmentIsAsOldAsItsNewestMessage(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})
@@ -274,7 +273,7 @@ func TestSegmentWithALateRowIsKept(t *testing.T) {
 	b.drop(t, relay.Retention{For: time.Hour}, old)
 }
 
-// TestMaintainDoesNotWaitForLongTransactions: the segment is emptied all the same, and writers are not kept waiting.
+// TestMaintainDoesNotWaitForLongTransactions: the segment is still emptied, and writers do not wait.
 func TestMaintainDoesNotWaitForLongTransactions(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})
@@ -329,7 +328,7 @@ func TestDetachedSegmentIsDroppedByTheNext(t *testing.T) {
 	}
 }
 
-// TestClocksDoNotStopPublishing: a clock that was ahead or behind when messages were written, or is now.
+// TestClocksDoNotStopPublishing: a clock was ahead or behind when messages were written, or is now.
 func TestClocksDoNotStopPublishing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})

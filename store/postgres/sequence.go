@@ -10,20 +10,20 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// The sequence of the log only ever rises, which the cursors rely on: what gets a number below a cursor from a transaction that
-// the cursor has seen the end of is never looked for. Somebody may set it back all the same: by hand, by TRUNCATE … RESTART IDENTITY,
-// or by a copy that leaves it behind. Numbers are then assigned again, which the unique index of the log refuses where the
-// older row is there, or numbers that no segment takes. Maintain finds out and repairs it.
+// The sequence of the log only rises, and the cursors rely on that: they never search for a row that gets a number below a cursor
+// from a transaction that the cursor has seen end. Still, somebody may set the sequence back: by hand, by TRUNCATE … RESTART
+// IDENTITY, or by a copy that leaves it behind. Numbers are then assigned again. The unique index of the log refuses those whose
+// older row still exists, and other numbers may belong to no segment. Maintain detects and repairs this.
 
-// highestSQL is the highest number that the log or a cursor of a relay knows of: one descent of an index for each partition.
+// highestSQL returns the highest number that the log or a relay's cursor knows: one index descent per partition.
 const highestSQL = `
 select greatest(
 	(select max(l.seq) from generate_series(0, {partitions}() - 1) as p cross join lateral (
 		select seq from {log} where partition = p order by seq desc limit 1) as l),
 	(select max(c.position) from {cursors} c where ` + readsSQL + `), 0)::int8`
 
-// setBackSQL returns that number if the sequence is behind it. The sequence is read last (a scalar subquery runs when it is first
-// needed): whatever is visible drew its number before.
+// setBackSQL returns that number if the sequence is lower. The sequence is read last (a scalar subquery runs when it is first
+// needed): every visible row drew its number before.
 const setBackSQL = `
 with highest as materialized (` + highestSQL + ` as seq)
 select seq from highest where (select last_value from {log_seq_seq}) < seq`
@@ -31,8 +31,8 @@ select seq from highest where (select last_value from {log_seq_seq}) < seq`
 // rewindAllSQL is rewindSQL to the beginning of the log.
 var rewindAllSQL = strings.ReplaceAll(rewindSQL, "$1::bool", "true")
 
-// repairSequence finds a sequence that was set back, sets it beyond all that there is, and sends every relay back to the beginning of
-// the log: which of its messages were written meanwhile, below a cursor, cannot be told.
+// repairSequence detects a sequence that was set back, sets it above every number in use, and sends every relay back to the
+// beginning of the log: it cannot tell which messages were written meanwhile below a cursor.
 func (m *maintenance) repairSequence(ctx context.Context, _ relay.Retention) error {
 	s := m.store
 	highest, behind, err := s.setBack(ctx)
@@ -45,14 +45,14 @@ func (m *maintenance) repairSequence(ctx context.Context, _ relay.Retention) err
 	if err != nil {
 		return err
 	}
-	// The leases are locked first, so that no relay moves its cursor between the two. The sequence is set whatever becomes of the
-	// transaction.
+	// The leases are locked first, so that no relay moves its cursor in between. The sequence is set even if the transaction rolls
+	// back.
 	_, err = m.change(ctx, "repair the sequence of the log", limits(maxLockWait, attachTimeout)+fmt.Sprintf("%s;\nselect {log_advance}(%d, %d);\n%s",
 		takeBackSQL, target, s.config.margin(), rewindAllSQL))
 	return err
 }
 
-// setBack returns the highest number that was ever assigned, as far as the outbox knows, if the sequence is behind it.
+// setBack returns the highest number ever assigned, as far as the outbox knows, and whether the sequence is lower.
 func (s *Store) setBack(ctx context.Context) (highest int64, behind bool, err error) {
 	results, err := implicit(ctx, s.pool, planSQL, func(b *pgx.Batch) { b.Queue(s.names.expand(setBackSQL)) })
 	if err != nil {
@@ -68,8 +68,8 @@ func (s *Store) setBack(ctx context.Context) (highest int64, behind bool, err er
 	return highest, behind, err
 }
 
-// cover makes sure that a segment takes what is a margin beyond a number, and returns which number that is. A sequence that is set to
-// it rises, even if it was at the number before and publishers have drawn on.
+// cover makes sure that a segment covers a number at least a margin above highest, and returns that number. A sequence set to it
+// rises, even if it was at highest before and publishers have drawn more.
 func (s *Store) cover(ctx context.Context, highest int64) (int64, error) {
 	target := highest + s.config.margin() + 1
 	list, err := s.listSegments(ctx)

@@ -9,7 +9,7 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// TestSequenceThatIsSetBackIsRepaired: what was written below the cursors meanwhile is delivered.
+// TestSequenceThatIsSetBackIsRepaired: messages written below the cursors meanwhile are delivered.
 func TestSequenceThatIsSetBackIsRepaired(t *testing.T) {
 	t.Parallel()
 	for name, kept := range map[string]int{"old rows are there": 10, "old rows are gone": 0} {
@@ -51,7 +51,7 @@ func TestSequenceThatIsSetBackIsRepaired(t *testing.T) {
 	}
 }
 
-// TestSequenceWithoutASegmentGetsOne: somebody has set it far ahead, or back to a segment that was dropped.
+// TestSequenceWithoutASegmentGetsOne: somebody set it far ahead, or back to a segment that was dropped.
 func TestSequenceWithoutASegmentGetsOne(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{Partitions: 1})
@@ -66,14 +66,14 @@ func TestSequenceWithoutASegmentGetsOne(t *testing.T) {
 	publish()
 	b.exec(t, fmt.Sprintf("select setval('%s', $1::int8)", b.table("log_seq_seq")), int64(1)<<60)
 	publish()
-	b.exec(t, fmt.Sprintf("select setval('%s', $1::int8)", b.table("log_seq_seq")), int64(1)<<59) // between two
+	b.exec(t, fmt.Sprintf("select setval('%s', $1::int8)", b.table("log_seq_seq")), int64(1)<<59) // between two segments
 	publish()
 	if n := b.deliverAll(t, "r", b.lease(t, "r")); n != want {
 		t.Errorf("%d messages, want all %d", n, want)
 	}
 }
 
-// TestSequenceIsNeverSetBack, nor to where no segment is, by the function that sets it.
+// TestSequenceIsNeverSetBack: the function that sets the sequence never lowers it, and refuses a number without a segment.
 func TestSequenceIsNeverSetBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})

@@ -12,25 +12,26 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// settlePlanSQL goes before a settlement, for its transaction alone. Losing a settlement means delivering again, so it
-// does not wait for the disk. The plans that are wanted look up single rows by index: the tables are small, and a planner
-// left to itself scans them, dead rows that an open transaction keeps included.
+// settlePlanSQL precedes a settlement, for its transaction only. Losing a settlement means redelivery, so it does not wait for
+// the disk. The desired plans look up single rows by index: the tables are small, so left alone the planner scans them, including
+// dead rows that an open transaction keeps.
 const settlePlanSQL = `select set_config('synchronous_commit', 'off', true), set_config('jit', 'off', true),
 	set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
 	set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true),
 	set_config('enable_mergejoin', 'off', true)`
 
 const (
-	// fenceSQL fails unless all leases hold, and keeps them from being granted anew until the transaction has ended: $1 relay,
-	// $2 partitions, $3 tokens.
+	// fenceSQL fails unless all leases hold, and keeps them from being granted again until the transaction ends: $1 relay, $2
+	// partitions, $3 tokens.
 	fenceSQL = `
 select 1 / (count(*) = cardinality($2::int2[]))::int from (
 	select from {leases} l join unnest($2::int2[], $3::text[]) as i (partition, token) using (partition, token)
 	where l.relay = $1::text and ` + heldSQL + ` order by l.partition for key share of l) as held`
 
-	// moveSQL moves cursors and counts, and fails unless each number is the next of its partition, or if a cursor lies beyond
-	// what the server knows. Of two that come at once with the same number, one waits for the other, and fails by the primary
-	// key. The rows to delete are named by their place, which leaves the planner no way to find them but the direct one.
+	// moveSQL moves cursors and adds to their counters. It fails unless each number is the next of its partition, or if a cursor is
+	// beyond what the server knows. If two come at once with the same number, one waits for the other and fails by the primary key.
+	// The rows to delete are named by ctid, which leaves the planner only direct access.
+	//
 	// $1 relay, then arrays: $2 partition, $3 number, $4 content, $5 moved, $6 position, $7 snapshot, $8 ceiling, $9 upTo, $10 page,
 	// $11 delivered, $12 failed.
 	moveSQL = `
@@ -61,13 +62,13 @@ with input as (
 )
 select 1 / (count(*) = cardinality($2::int2[]))::int from new`
 
-	// appliedSQL says whether a lease holds, and which settlement of its partition was applied last: $1 relay, $2 partitions
-	// and $3 tokens, of one lease.
+	// appliedSQL returns whether a lease holds, and the last applied settlement of its partition: $1 relay, $2 partitions and $3
+	// tokens, of one lease.
 	appliedSQL = `
 select exists (` + holdingSQL + `), c.n, encode(coalesce(c.content, ''), 'hex')
 from {cursors} c where c.relay = $1::text and c.partition = ($2::int2[])[1] order by c.n desc limit 1`
 
-	// notHeldSQL returns those of the keys $2 that relay $1 does not hold.
+	// notHeldSQL returns those of keys $2 that relay $1 does not hold.
 	notHeldSQL = `
 select k.key from unnest($2::text[]) as k (key) where not exists (
 	select from {held} h where h.relay = $1::text and h.key = k.key)`
@@ -76,10 +77,10 @@ select k.key from unnest($2::text[]) as k (key) where not exists (
 // errNotNext: a lease does not hold, or the number of a settlement is not the next.
 var errNotNext = errors.New("the lease does not hold, or the settlement is not the next")
 
-// Settle implements relay.LogStore. All settlements are applied in one transaction and one round trip: the leases that are
-// locked meanwhile stop whoever is to take them over, and this process may be paused between two. So what must keep it from
-// being committed has to fail on the server, by a division by zero. When that or anything else fails, each settlement is
-// tried by itself, so that one does not hinder the others.
+// Settle implements relay.LogStore. All settlements are applied in one transaction and one round trip: the leases locked
+// meanwhile block processes that are to take them over, and this process may be paused between two round trips. So whatever must
+// prevent the commit has to fail on the server, by a division by zero. If anything fails because of what a settlement says, each
+// settlement is tried alone, so that one does not hinder the others.
 func (s *Store) Settle(ctx context.Context, name string, settlements []relay.Settlement) (relay.Settled, error) {
 	n, err := s.open(ctx)
 	if err != nil || len(settlements) == 0 {
@@ -102,7 +103,7 @@ func (s *Store) Settle(ctx context.Context, name string, settlements []relay.Set
 	return out, nil
 }
 
-// refused says whether nothing was applied because of what a settlement says. After other errors it is not known.
+// refused reports whether nothing was applied because of what a settlement says. After other errors the outcome is unknown.
 func refused(err error) bool {
 	if errors.Is(err, errNotNext) || errors.Is(err, errNotInLog) || errors.Is(err, errUnreadable) {
 		return true
@@ -110,14 +111,14 @@ func refused(err error) bool {
 	c := code(err)
 	switch {
 	case c == "", strings.HasPrefix(c, "08"), strings.HasPrefix(c, "53"), strings.HasPrefix(c, "57"), strings.HasPrefix(c, "58"):
-		return false // the connection, the server or its resources; whatever it is, it may pass
+		return false // the connection, the server or its resources: it may pass
 	case c == serializationFailure, c == deadlockDetected, c == lockNotAvailable, c == idleTooLong, c == transactionTooLong, c == readOnlyTransaction:
-		return false // others are in the way
+		return false // other transactions interfere
 	}
 	return true
 }
 
-// settleAlone applies one settlement, or says in out what became of it.
+// settleAlone applies one settlement, or records its outcome in out.
 func (s *Store) settleAlone(ctx context.Context, name string, partitions int, st *relay.Settlement, out *relay.Settled) error {
 	released, err := s.settle(ctx, name, partitions, []relay.Settlement{*st})
 	switch {
@@ -136,7 +137,8 @@ func (s *Store) settleAlone(ctx context.Context, name string, partitions int, st
 	return nil
 }
 
-// settledBefore says whether a settlement was applied before, and answers it as it was answered then; otherwise its lease is lost.
+// settledBefore checks whether a settlement was applied before, and if so gives the same result again; otherwise its lease is
+// lost.
 func (s *Store) settledBefore(ctx context.Context, name string, st *relay.Settlement, out *relay.Settled) error {
 	var holds bool
 	var number int64
@@ -167,7 +169,7 @@ type step struct {
 	read func(results pgx.BatchResults) error // nil: there is no result to read
 }
 
-// settle applies settlements in one transaction, and returns the keys that are held no longer.
+// settle applies settlements in one transaction and returns the keys that are no longer held.
 func (s *Store) settle(ctx context.Context, name string, partitions int, settlements []relay.Settlement) ([]string, error) {
 	in, err := gather(settlements, partitions)
 	if err != nil {
@@ -183,7 +185,8 @@ func (s *Store) settle(ctx context.Context, name string, partitions int, settlem
 	})
 }
 
-// settleSteps are the statements of settlements: the fence first, then the numbers, then what they say. Removed removes.
+// settleSteps returns the statements of settlements: the fence first, then the numbers, then the changes. removed is the step
+// that removes messages.
 func (s *Store) settleSteps(name string, in *settleInput, removed step, released *[]string) []step {
 	steps := []step{
 		{sql: s.sql.fence, args: in.moves.fenceArgs(name), read: unless(errNotNext)},
@@ -249,7 +252,7 @@ func (s *Store) messageSteps(name string, in *settleInput, removed step) []step 
 }
 
 var (
-	// errNotInLog: a message that is to be parked or dead-lettered from the log is not there; it would be lost.
+	// errNotInLog: a message to park or dead-letter from the log is not there; it would be lost.
 	errNotInLog = errors.New("a message is to be parked or dead-lettered and is not in the log")
 	// errUnreadable: a settlement cannot be understood.
 	errUnreadable = errors.New("the settlement cannot be read")
@@ -277,7 +280,7 @@ func (s *Store) keySteps(name string, in *settleInput, released *[]string) []ste
 	}}, step{sql: s.sql.letGo, args: args})
 }
 
-// oneText makes a text that the database can hold: UTF-8 without NUL. Causes and reasons come from anywhere.
+// oneText makes a text storable: UTF-8 without NUL, at most limit bytes. Causes and reasons come from any source.
 func oneText(text string, limit int) string {
 	text = strings.ReplaceAll(text, "\x00", "")
 	if len(text) > limit {

@@ -6,22 +6,22 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// maxCause is the largest cause that is kept, in bytes.
+// maxCause is the maximum length of a stored cause, in bytes.
 const maxCause = 4000
 
-// settleInput is a call's settlements, by statement.
+// settleInput holds the settlements of a call, by statement.
 type settleInput struct {
 	moves moves
-	// fromLog is what must be found in the log (or have been put aside already).
+	// fromLog has the messages that must be in the log.
 	fromLog items
-	// parkAgain is all that is to be parked, parkFromLog what is copied from the log when it is not parked yet.
+	// parkAgain has the messages to update if they are parked, parkFromLog those to copy from the log.
 	parkAgain, parkFromLog, dead, deadFromLog, removed items
-	// keys are those held and those released.
+	// keys has both the held keys and the released ones.
 	held, released, keys items
 	unrouted             unroutedInput
 }
 
-// moves are the settlements' cursors and counters, as columns.
+// moves holds the cursors and counters of the settlements, as columns.
 type moves struct {
 	partitions                                   []int16
 	numbers, positions, pages, delivered, failed []int64
@@ -68,14 +68,14 @@ type item struct {
 	key           string
 	reason, cause string
 	attempts      int
-	// attempt is that of the entry in the history, for a cause that is not empty.
+	// attempt is that of the history entry, if cause is not empty.
 	attempt int
-	// after is the wait in microseconds, negative for none of its own.
+	// after is the wait in microseconds; negative: no wait of its own.
 	after int64
 }
 
-// items are the parameters of a statement, as columns. A message or key that comes twice counts once, as it came last: a
-// statement cannot change a row twice.
+// items are the parameters of a statement, as columns. If a message or key occurs twice, the last occurrence counts: a statement
+// cannot change a row twice.
 type items struct {
 	partitions, attempts, attempt []int32
 	seqs, afters                  []int64
@@ -123,9 +123,8 @@ func (t *items) args(name string) []any {
 
 // mineSQL begins a statement whose parameters are items. $1 relay.
 //
-// This statement and those behind it look up one row of a table for each item. They say so by "offset 0", which keeps the
-// planner from joining: a plan that was made while a table was empty, and is kept, would read the whole of it for each item
-// when it is full.
+// This statement and those built on it look up one table row per item. They say so with "offset 0", which keeps the planner from
+// joining: a cached plan from when a table was empty would read the whole table for each item once it is full.
 const mineSQL = `
 with mine as materialized (
 	select i.* from unnest($2::int4[], $3::int8[], $4::text[], $5::text[], $6::text[], $7::int4[], $8::int4[], $9::int8[])
@@ -133,7 +132,7 @@ with mine as materialized (
 	where $1::text is not null
 )`
 
-// gather sorts what the settlements say by statement.
+// gather sorts the contents of settlements by statement.
 func gather(settlements []relay.Settlement, partitions int) (*settleInput, error) {
 	in := &settleInput{}
 	for i := range settlements {
@@ -159,8 +158,8 @@ func gather(settlements []relay.Settlement, partitions int) (*settleInput, error
 	return in, nil
 }
 
-// park parks a message from the log, or again. What is parked from the log and changes within the same settlements is parked as it
-// was last.
+// park parks a message from the log, or again. If a message parked from the log changes within the same settlements, its last
+// state is parked.
 func (in *settleInput) park(partition int, p relay.Parked) {
 	it := item{partition: partition, seq: p.Sequence, reason: string(p.Reason),
 		cause: oneText(p.Cause, maxCause), attempts: p.Attempts, after: max(p.After.Microseconds(), 0)}

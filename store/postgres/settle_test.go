@@ -13,8 +13,7 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// TestSettlementDoesNotWaitForTheDisk looks at the setting that is in force when a settlement commits, whichever way it
-// takes.
+// TestSettlementDoesNotWaitForTheDisk checks the setting in force when a settlement commits, on every code path.
 func TestSettlementDoesNotWaitForTheDisk(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{Partitions: 1})
@@ -42,8 +41,8 @@ create constraint trigger see after insert on %[2]s deferrable initially deferre
 	}
 }
 
-// TestSettlementLooksUpRows: what a settlement costs does not grow with what is parked, held or dead, though its plans were made
-// while there was nothing.
+// TestSettlementLooksUpRows: the cost of a settlement does not grow with parked messages, held keys and dead letters, even though
+// its plans were made when there were none.
 func TestSettlementLooksUpRows(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{Partitions: 1})
@@ -83,7 +82,7 @@ func TestSettlementLooksUpRows(t *testing.T) {
 	}
 	scans := 0
 	for line := range strings.Lines(plan) {
-		// Rows and loops of what read a table.
+		// Rows and loops of nodes that read a table.
 		m := regexp.MustCompile(`Scan .*_(?:parked|held|dead|log)\S* .*rows=(\d+) loops=(\d+)`).FindStringSubmatch(line)
 		removed := regexp.MustCompile(`Rows Removed by .*: (\d+)`).FindStringSubmatch(line)
 		if m != nil {

@@ -18,13 +18,13 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// dsn is the server that the test command has started for us.
+// dsn is the server that the test command started.
 func dsn(t testing.TB) string {
 	t.Helper()
 	return servertest.Get(t, servertest.Postgres)
 }
 
-// TestMain lets more tests run at once than there are processors: most of them wait, for the server or for a retry.
+// TestMain runs more tests in parallel than there are processors: most of them wait, for the server or for a retry.
 func TestMain(m *testing.M) {
 	const parallel = "8"
 	chosen := false
@@ -54,7 +54,7 @@ func newPool(t testing.TB, dsn string, size int32) *pgxpool.Pool {
 	return pool
 }
 
-// newSchema makes a schema for one test.
+// newSchema creates a schema for one test.
 func newSchema(t testing.TB, pool *pgxpool.Pool) string {
 	t.Helper()
 	b := make([]byte, 6)
@@ -66,7 +66,7 @@ func newSchema(t testing.TB, pool *pgxpool.Pool) string {
 	}
 	t.Cleanup(func() {
 		_, err := pool.Exec(ctx, "drop schema "+name+" cascade")
-		for range 10 { // the last statements of a process that was cut off may be under way
+		for range 10 { // the last statements of a process that was cut off may still run
 			if e, ok := errors.AsType[*pgconn.PgError](err); !ok || e.Code != "40P01" {
 				break
 			}
@@ -79,10 +79,10 @@ func newSchema(t testing.TB, pool *pgxpool.Pool) string {
 	return name
 }
 
-// longTTL is for leases that are not to end during a test.
+// longTTL is for leases that must not end during a test.
 const longTTL = 10 * time.Minute
 
-// bundle is a store on a schema of its own.
+// bundle is a store with its own schema.
 type bundle struct {
 	*postgres.Store
 	pool   *pgxpool.Pool
@@ -100,7 +100,7 @@ func setupOn(t testing.TB, dsn string, config postgres.Config) *bundle {
 	return setupWith(t, dsn, config, 16)
 }
 
-// setupWith is setupOn with a pool of this size.
+// setupWith is setupOn with a pool of the given size.
 func setupWith(t testing.TB, dsn string, config postgres.Config, size int32) *bundle {
 	t.Helper()
 	pool := newPool(t, dsn, size)

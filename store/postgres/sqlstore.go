@@ -13,9 +13,8 @@ import (
 	"github.com/postrider/postrider/outbox"
 )
 
-// SQLStore publishes and consumes in transactions of database/sql, whatever its driver (pgx's stdlib, lib/pq): it hands
-// the driver nothing but what database/sql itself knows, which are text, numbers, bytes and times. Everything else is the
-// Store's.
+// SQLStore publishes and consumes in transactions of database/sql with any driver (pgx's stdlib, lib/pq): it passes only types
+// that database/sql itself knows, which are text, numbers, bytes and times. Everything else comes from the Store.
 type SQLStore struct {
 	*Store
 	db *sql.DB
@@ -23,7 +22,7 @@ type SQLStore struct {
 
 var _ outbox.Store[*sql.Tx] = (*SQLStore)(nil)
 
-// SQL returns an outbox and inbox for transactions of database/sql. The db must lead to the database of the Store's pool.
+// SQL returns an outbox and inbox for transactions of database/sql. The db must connect to the database of the Store's pool.
 func (s *Store) SQL(db *sql.DB) *SQLStore { return &SQLStore{Store: s, db: db} }
 
 // Begin implements outbox.Store and inbox.Transactor. The transaction is READ COMMITTED, whatever the database's default
@@ -95,7 +94,7 @@ func (s *SQLStore) Written(ctx context.Context, tx *sql.Tx, ids []string) (writt
 	return written, translate("read what was written", rows.Err())
 }
 
-// array writes an array as PostgreSQL reads it from text.
+// array writes a PostgreSQL array literal.
 func array[T any](values []T, write func(b []byte, v T) []byte) string {
 	b := []byte{'{'}
 	for i, v := range values {

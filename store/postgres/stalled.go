@@ -8,13 +8,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A settlement, a commit with one, or a call of Acquire is a pipeline of statements that ends with a Sync. If the connection is
-// cut before the server has the Sync, its backend waits for the rest with its locks held, until the operating system gives the
-// connection up, which may take hours. It is active all the while, so neither idle_in_transaction_session_timeout nor
-// statement_timeout ends it. Two things do: transaction_timeout, from PostgreSQL 17 on, and whoever is to take the partitions
-// over and finds their leases locked.
+// A settlement, a commit with one, or a call of Acquire is a pipeline of statements that ends with a Sync. If the connection
+// breaks before the server has the Sync, its backend waits for the rest with its locks held until the operating system closes the
+// connection, which may take hours. The backend is active all that time, so neither idle_in_transaction_session_timeout nor
+// statement_timeout ends it. Two things do: transaction_timeout, from PostgreSQL 17, and a process that is to take over the
+// partitions and finds their leases locked.
 
-// boundSQL follows a plan and bounds its transaction where the server can.
+// boundSQL is appended to a plan and limits its transaction where the server supports it.
 func (c *Config) boundSQL() string {
 	if c.IdleTimeout < 0 {
 		return ""
@@ -24,9 +24,9 @@ func (c *Config) boundSQL() string {
 }
 
 // endStalledSQL ends the backends of this role that have waited for the rest of a pipeline for $4 microseconds and have locked
-// leases, or the right to grant them, if one of the partitions $2 of relay $1 is not free for owner $3 although its owner is
-// gone, or nobody can grant any. It cannot end the backend of a process that works: that hears a new statement within
-// milliseconds, and after an end by mistake its transaction is repeated.
+// leases, or the right to grant them. It does so only if one of the partitions $2 of relay $1 is not free for owner $3 although
+// its owner is gone, or if $5. It does not end the backend of a working process, which receives a new statement within
+// milliseconds; if it ends one by mistake, the transaction is repeated.
 const endStalledSQL = `
 with right_to_grant as (
 	select hashtextextended('{relays}' || $1::text, 2) as key
@@ -45,16 +45,16 @@ where ($5::bool or exists (
 		and l.owner not in ('', $3::text) and not ` + ownerLivesSQL + `))
 	and pg_terminate_backend(s.pid)`
 
-// endStalled ends what keeps leases from being granted; the next call of Acquire finds them free. Errors are left alone: a role
-// that may not look loses only this.
+// endStalled ends backends that keep leases from being granted; the next call of Acquire finds the leases free. Errors are
+// ignored: a role without the right to see other backends loses only this.
 func (s *Store) endStalled(ctx context.Context, a *acquisition) {
 	s.endBackends(ctx, a.relay, a.numbers, a.owner.ID, a.ttl/3, a.refused)
 }
 
-// stalledFor is how long a backend waits for the rest of a settlement before it is ended for one that is repeated.
+// stalledFor is how long a backend may wait for the rest of a settlement before it is ended in favor of a repetition.
 const stalledFor = 5 * time.Second
 
-// endStalledSettlement ends what a settlement that was not answered may have left behind, which keeps its repetition waiting.
+// endStalledSettlement ends backends left by an unanswered settlement, which would block its repetition.
 func (s *Store) endStalledSettlement(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stalledFor)
 	defer cancel()

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// undeliveredSQL is what the cursor c has not delivered, at most $1 rows of each kind: late ones, and fresh ones. What
-	// is parked is left out.
+	// undeliveredSQL returns what cursor c has not delivered, at most $1 rows of each kind: late and fresh. Parked messages are left
+	// out.
 	undeliveredSQL = `
 	select l.created_at from (
 		(select l.partition, l.seq, l.created_at from pg_snapshot_xip(c.snapshot) as x cross join lateral (
@@ -38,13 +38,13 @@ cross join lateral (
 cross join lateral (
 	select count(*) as count, min(created_at) as oldest from (` + undeliveredSQL + ` limit $1::int8) as u) as b
 order by g.relay, g.partition`
-	// leaseStatusSQL is who holds a lease and until when; on a standby, which has no leases, noLeaseSQL.
+	// leaseStatusSQL returns who holds a lease and until when; noLeaseSQL replaces it on a standby, which has no leases.
 	leaseStatusSQL = `(select l.owner from {leases} l where l.relay = g.relay and l.partition = g.partition and ` + heldSQL + `), (
 	select r.alive_until from {leases} l join {relays} r using (relay, owner)
 	where l.relay = g.relay and l.partition = g.partition and ` + heldSQL + ` and r.alive_until > now)`
 	noLeaseSQL = `null::text, null::timestamptz`
 
-	// relayStatusSQL counts up to $1. The oldest parked message is that among the first $1 found.
+	// relayStatusSQL counts up to $1. The oldest parked message is the oldest among the first $1 found.
 	relayStatusSQL = `
 select g.relay, p.count, coalesce(p.oldest, now),
 	(select count(*) from (select 1 from {held} h where h.relay = g.relay limit $1::int8) as n),
@@ -73,7 +73,7 @@ func (s *Store) Status(ctx context.Context) (relay.Status, error) {
 	return st.out, translate("status", err)
 }
 
-// statusReader puts a status together.
+// statusReader assembles a status.
 type statusReader struct {
 	store *Store
 	out   relay.Status
@@ -96,7 +96,7 @@ func (r *statusReader) read(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// query runs a statement and calls each for every row, after dests were scanned.
+// query runs a statement and calls each after scanning a row into dests.
 func (r *statusReader) query(ctx context.Context, tx pgx.Tx, sql string, args, dests []any, each func()) error {
 	rows, err := tx.Query(ctx, r.store.names.expand(sql), args...)
 	if err != nil {
@@ -119,7 +119,7 @@ func (r *statusReader) relay(name string) *relay.RelayStatus {
 	return &r.out.Relays[len(r.out.Relays)-1]
 }
 
-// restoredLatelySQL is when the outbox was restored from another cluster, for a week.
+// restoredLatelySQL returns when the outbox was restored from another cluster, for a week afterwards.
 const restoredLatelySQL = `select restored_at from {meta} where restored_at > clock_timestamp() - interval '7 days'`
 
 func (r *statusReader) notices(ctx context.Context, tx pgx.Tx) error {
@@ -188,7 +188,7 @@ func (r *statusReader) owners(ctx context.Context, tx pgx.Tx) error {
 	})
 }
 
-// count is a number that was counted up to one beyond relay.CountLimit.
+// count converts a count that stops one above relay.CountLimit.
 func count(n int64) relay.Count {
 	return relay.Count{N: min(n, relay.CountLimit), AtLeast: n > relay.CountLimit}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// The statements with which programs of version 6 insert a message, and several; the outbox has 8 partitions.
+// The statements with which programs of version 6 insert one message, and several; the outbox has 8 partitions.
 const (
 	insertOfVersion6 = `insert into %[1]s (partition, id, topic, key, type, source, message_time, schema_version, content_type, payload)
 values (case when %[2]s() = 8 then $1::int2
@@ -25,7 +25,7 @@ select case when %[2]s() = 8 then partition
 )
 
 // TestPublisherOfVersion6: a program from before the lease tokens, the segments and the marks publishes while the schema is
-// migrated under it, on the same connection with the same prepared statements, and goes on.
+// migrated, on the same connection with the same prepared statements, and continues afterwards.
 func TestPublisherOfVersion6(t *testing.T) {
 	t.Parallel()
 	b, migrate := older(t, 6)
@@ -57,8 +57,8 @@ func TestPublisherOfVersion6(t *testing.T) {
 	}
 }
 
-// TestVersionsSideBySide: a program of the version before works with a schema whose last migration lets it go on, beside one of the
-// new version; publishes only, if the migration says so; and is refused otherwise.
+// TestVersionsSideBySide: if the last migration allows it, a program of the previous version works with the new schema, at the
+// same time as one of the new version. It only publishes if the migration says so, and is refused otherwise.
 func TestVersionsSideBySide(t *testing.T) {
 	t.Parallel()
 	latest := len(migrations(t))
@@ -78,11 +78,11 @@ func TestVersionsSideBySide(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			running := b.Store // since before
+			running := b.Store // from before the migration
 			if _, err := postgres.Migrate(ctx, b.pool, newer, postgres.Latest); err != nil {
 				t.Fatal(err)
 			}
-			before, err := postgres.New(b.pool, b.config) // started after
+			before, err := postgres.New(b.pool, b.config) // started after the migration
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,7 +123,7 @@ func TestVersionsSideBySide(t *testing.T) {
 			if last := states[len(states)-1]; !last.Unknown || last.Oldest != c.shown || last.OldestPublisher != c.shownPublish {
 				t.Errorf("status: %+v, want the oldest to be %d and %d", last, c.shown, c.shownPublish)
 			}
-			if _, err := postgres.Migrate(ctx, b.pool, newer, latest); err != nil { // back
+			if _, err := postgres.Migrate(ctx, b.pool, newer, latest); err != nil { // migrate back
 				t.Fatal(err)
 			}
 			if err := errors.Join(fresh(t, b).Open(ctx), publishOne(ctx, running, 5)); err != nil {
@@ -142,7 +142,7 @@ func migrations(t *testing.T) []postgres.MigrationState {
 	return all
 }
 
-// fresh is a store as a process has it that starts now.
+// fresh returns a store as in a process that starts now.
 func fresh(t *testing.T, b *bundle) *postgres.Store {
 	t.Helper()
 	s, err := postgres.New(b.pool, b.config)

@@ -13,7 +13,7 @@ import (
 const (
 	livingSQL = `SELECT relay, owner, host FROM {prefix}relays WHERE (?1 = '' OR relay = ?1) AND alive_until > ?2
 		ORDER BY relay, started_at LIMIT 1`
-	// A partition in which a relay has not delivered or put aside everything.
+	// A partition in which a relay has not delivered or parked everything.
 	anyUndeliveredSQL = `SELECT c.relay, c.partition FROM {prefix}cursors c WHERE EXISTS (
 			SELECT 1 FROM {prefix}log l WHERE l.partition = c.partition AND l.seq > c.position
 			AND NOT EXISTS (SELECT 1 FROM {prefix}parked p WHERE p.relay = c.relay AND p.seq = l.seq))
@@ -21,7 +21,7 @@ const (
 
 	setPartitionsSQL = `UPDATE {prefix}meta SET value = ? WHERE name = 'partitions'`
 	// ?1 partitions, as JSON, ?2 the incarnation. Every cursor goes to the end of the log; a consumer's is beyond it and stays
-	// there. The numbers of settlements go on from the highest that the relay has had. Partition 0 takes over the counters.
+	// there. Settlement numbers continue from the highest that the relay has had. Partition 0 takes over the counters.
 	renewCursorsSQL = `INSERT INTO {prefix}cursors (relay, partition, position, number, delivered, failed, settled_at, incarnation)
 		SELECT relay, p.value, max(r.position, (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = '{prefix}log')),
 			r.number, iif(p.value = 0, r.delivered, 0), iif(p.value = 0, r.failed, 0), r.settled_at, ?2
@@ -31,15 +31,15 @@ const (
 			incarnation = excluded.incarnation, number = excluded.number, content = x'', delivered = excluded.delivered, failed = excluded.failed, settled_at = excluded.settled_at`
 	dropCursorsSQL = `DELETE FROM {prefix}cursors WHERE partition >= ?`
 
-	// SQLite has no MD5, so keys are read and partitions written in pages. %s is a table.
+	// SQLite has no MD5, so keys are read and partitions are written in pages. %s is a table.
 	rowsSQL    = `SELECT rowid, partition, key, id FROM %s WHERE rowid > ? ORDER BY rowid LIMIT 1000`
 	moveRowSQL = `UPDATE %s SET partition = m.value ->> 1 FROM json_each(?) m WHERE %[1]s.rowid = m.value ->> 0`
 	keysSQL    = `SELECT DISTINCT key FROM %s`
 	moveKeySQL = `UPDATE %s SET partition = ? WHERE key = ?`
 )
 
-// Repartition implements relay.Administrator. The file is locked for other writers while it moves
-// the messages that the log still has. Errors: relay.ErrAlive, relay.ErrUndelivered, ErrBusy and those of the file.
+// Repartition implements relay.Administrator. The file is locked against other writers while it moves the messages that are still
+// in the log. Errors: relay.ErrAlive, relay.ErrUndelivered, ErrBusy and those of the file.
 func (s *Store) Repartition(ctx context.Context, n int) error {
 	if n < 1 || n > MaxPartitions {
 		return fmt.Errorf("repartition: %d partitions: want 1 to %d", n, MaxPartitions)
@@ -69,7 +69,7 @@ func (s *Store) Repartition(ctx context.Context, n int) error {
 	return nil
 }
 
-// checkStopped makes sure that no process of a relay ("" for any) is alive.
+// checkStopped fails if a process of a relay ("" for any) is alive.
 func (t txn) checkStopped(ctx context.Context, name string) error {
 	var relayName, owner, host string
 	err := t.get(ctx, livingSQL, []any{name, t.now}, &relayName, &owner, &host)
@@ -105,7 +105,7 @@ func (t txn) repartition(ctx context.Context, n int) error {
 	return nil
 }
 
-// moveKeys gives every key of a table the partition that it has among n.
+// moveKeys gives every key of a table its partition among n.
 func (t txn) moveKeys(ctx context.Context, table string, n int) error {
 	keys, err := t.strings(ctx, fmt.Sprintf(keysSQL, table))
 	for _, key := range keys {
@@ -116,7 +116,7 @@ func (t txn) moveKeys(ctx context.Context, table string, n int) error {
 	return err
 }
 
-// moveRows gives every row of a table the partition that it has among n.
+// moveRows gives every row of a table its partition among n.
 func (t txn) moveRows(ctx context.Context, table string, n int) error {
 	for last, more := int64(-1), true; more; {
 		more = false
@@ -141,7 +141,7 @@ func (t txn) moveRows(ctx context.Context, table string, n int) error {
 	return nil
 }
 
-// partitionOf is postrider.PartitionOf in the outbox as it is now.
+// partitionOf is postrider.PartitionOf with the outbox's current number of partitions.
 func (t txn) partitionOf(ctx context.Context, key, id string) (int, error) {
 	var n int
 	if err := t.get(ctx, partitionsSQL, nil, &n); err != nil {
@@ -150,7 +150,7 @@ func (t txn) partitionOf(ctx context.Context, key, id string) (int, error) {
 	return postrider.PartitionOf(key, id, n), nil
 }
 
-// checkPartitions says with an error that the number of partitions is not the one that this Store was opened with.
+// checkPartitions fails if the number of partitions is not the one that this Store was opened with.
 func (t txn) checkPartitions(ctx context.Context) error {
 	var n int
 	if err := t.get(ctx, partitionsSQL, nil, &n); err != nil {
@@ -206,7 +206,7 @@ func (t txn) checkForgettable(ctx context.Context, name string, discard bool) er
 	if err := t.get(ctx, isPutAsideSQL, []any{name}, &aside); err != nil {
 		return err
 	}
-	if !known && !aside { // letters may have been imported for one that never ran here
+	if !known && !aside { // dead letters may have been imported for a relay that never ran here
 		return fmt.Errorf("%w: %q", relay.ErrUnknownRelay, name)
 	}
 	if err := t.checkStopped(ctx, name); err != nil {

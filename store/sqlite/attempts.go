@@ -14,7 +14,7 @@ var _ postrider.AttemptLog = (*Store)(nil)
 const (
 	recordAttemptSQL = `INSERT INTO {prefix}attempts (message_id, relay, at, attempt, took, outcome, status, answer, error,
 		request_sha256, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
-	// trimAttemptsSQL drops all but the newest attempts of a message by a relay: ?1 message, ?2 relay, ?3 how many stay.
+	// trimAttemptsSQL deletes all but the newest attempts of a message by a relay: ?1 message, ?2 relay, ?3 how many to keep.
 	trimAttemptsSQL = `DELETE FROM {prefix}attempts WHERE message_id = ?1 AND relay = ?2 AND (at, attempt) IN (
 		SELECT at, attempt FROM {prefix}attempts WHERE message_id = ?1 AND relay = ?2
 		ORDER BY at DESC, attempt DESC LIMIT -1 OFFSET ?3)`
@@ -44,7 +44,7 @@ func (s *Store) RecordAttempts(ctx context.Context, attempts []postrider.Deliver
 	})
 }
 
-// blob is bytes that are not NULL when there are none.
+// blob returns bytes that are not NULL when empty.
 func blob(b []byte) []byte { return append([]byte{}, b...) }
 
 // Attempts implements postrider.AttemptLog.

@@ -8,7 +8,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// Dead letters are copied inside the database: payloads do not travel through the program.
+// Dead letters are copied inside the database: payloads do not pass through the program.
 const (
 	buriedColumns = `relay, partition, seq, ` + messageColumns + `, attempts, redrives, history, reason, cause, died_at, state`
 	// The parameters: ?1 relay, ?2 seq, ?3 partition, ?4 reason, ?5 cause, ?6 attempts (NULL: those of the parked row),
@@ -44,7 +44,7 @@ func (t txn) deadLetter(ctx context.Context, name string, partition int, d *rela
 	return err
 }
 
-// burial is a message on its way to the dead letters.
+// burial is a message to be dead-lettered.
 type burial struct {
 	relay         string
 	partition     int
@@ -58,7 +58,7 @@ func (b burial) args(now int64) []any {
 	return []any{b.relay, b.seq, b.partition, b.reason, stored.Cause(b.cause), b.attempts, now, b.entry}
 }
 
-// bury moves a parked message to the dead letters, and says whether there was one.
+// bury moves a parked message to the dead letters, and reports whether there was one.
 func (t txn) bury(ctx context.Context, b burial) (bool, error) {
 	n, err := t.exec(ctx, buryParkedSQL, b.args(t.now)...)
 	if err != nil || n == 0 {

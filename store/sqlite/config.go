@@ -20,21 +20,20 @@ const MaxPartitions = 1024
 
 // Config configures New and the migrations. The zero value of each field means its default.
 type Config struct {
-	// Prefix begins the name of every table: a letter or underscore, then letters, digits and underscores, at most 40
-	// bytes, and not sqlite_. Default: DefaultPrefix.
+	// Prefix begins the name of every table: a letter or underscore, then letters, digits and underscores, at most 40 bytes, but not
+	// sqlite_. Default: DefaultPrefix.
 	Prefix string
-	// Partitions is the number of partitions that Migrate gives a new outbox, 1 to MaxPartitions. Default:
-	// DefaultPartitions. For an outbox that exists its own number counts, and New refuses any other but 0.
+	// Partitions is the number of partitions that Migrate gives a new outbox, 1 to MaxPartitions. Default: DefaultPartitions. For an
+	// existing outbox its own number applies, and New refuses any other but 0.
 	Partitions int
-	// Clock is the clock of every time in the database. All processes that use a file run on its host, so they have one
-	// clock. Default: time.Now.
+	// Clock supplies every time in the database. All processes that use a file run on its host, so they share one clock. Default:
+	// time.Now.
 	Clock func() time.Time
-	// BusyTimeout bounds how long a transaction of the store waits for the lock of another writer before it fails with
-	// ErrBusy. The driver's own busy_timeout counts inside it, and the last try may overrun by as much. Default:
-	// DefaultBusyTimeout.
+	// BusyTimeout limits how long a transaction of the store waits for another writer's lock before it fails with ErrBusy. The
+	// driver's own busy_timeout counts towards it, and the last try may exceed it by that much. Default: DefaultBusyTimeout.
 	BusyTimeout time.Duration
-	// ErrorCode returns the SQLite result code (primary or extended) that a driver's error carries, 0 if it carries none.
-	// Default: the result of the error's method Code() int, which modernc.org/sqlite has. For mattn/go-sqlite3:
+	// ErrorCode returns the SQLite result code (primary or extended) of a driver's error, 0 if it has none. Default: the result of
+	// the error's method Code() int, which modernc.org/sqlite has. For mattn/go-sqlite3:
 	//
 	//	func(err error) int {
 	//		if e, ok := errors.AsType[sqlite3.Error](err); ok {
@@ -47,7 +46,7 @@ type Config struct {
 
 var prefixPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,39}$`)
 
-// withDefaults fills what is zero and reports every fault at once.
+// withDefaults fills in zero fields and reports all errors at once.
 func (c Config) withDefaults() (Config, error) {
 	if c.Prefix == "" {
 		c.Prefix = DefaultPrefix
@@ -80,7 +79,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// codeOf finds the result code in errors of drivers that offer it as a method.
+// codeOf returns the result code of errors that offer it as a method.
 func codeOf(err error) int {
 	if e, ok := errors.AsType[interface {
 		error

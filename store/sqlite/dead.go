@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	defaultBatch = 1_000 // letters that a call resolves when no limit is given
-	listPage     = 100   // letters read at a time
+	defaultBatch = 1_000 // dead letters resolved by a call without a limit
+	listPage     = 100   // dead letters read at a time
 )
 
 const (
-	// A consumer's cursors stand at the end of the log for good.
+	// The cursors of a consumer are always at the end of the log.
 	consumersSQL  = `(SELECT relay FROM {prefix}cursors WHERE position = 9223372036854775806)`
 	letterColumns = `number, relay, partition, seq, reason, cause, attempts, history, died_at, redrives, state, resolved_at,
 		resolved_by, resolution, edits, redrive, relay IN ` + consumersSQL + `, ` + messageColumns
@@ -30,7 +30,7 @@ const (
 	showDeadSQL  = listDeadSQL + `number = ?`
 )
 
-// condition is the WHERE clause of a filter.
+// condition returns the WHERE clause of a filter.
 func condition(f deadletter.Filter) (text string, args []any) {
 	var terms []string
 	add := func(term string, arg any) {
@@ -74,7 +74,7 @@ func condition(f deadletter.Filter) (text string, args []any) {
 	return strings.Join(terms, ` AND `), args
 }
 
-// letterRow is what letterColumns are scanned into.
+// letterRow holds the scanned letterColumns.
 type letterRow struct {
 	l                 deadletter.Letter
 	seq, died, closed int64
@@ -191,11 +191,11 @@ const (
 	stateSQL   = `SELECT state, resolved_by, redrives FROM {prefix}dead WHERE number = ?`
 	chooseSQL  = `SELECT number, relay, key, seq, redrives FROM {prefix}dead WHERE `
 	resolveSQL = `UPDATE {prefix}dead SET state = ?, resolved_at = ?, resolved_by = ?, resolution = ? WHERE number = ?`
-	// A key waits for the decision about its head.
+	// Whether a key waits for the decision about its blocking message.
 	waitsForSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}held WHERE relay = ? AND key = ? AND seq = ? AND due_at IS NULL)`
 )
 
-// chosenLetter is an open letter that is to be resolved.
+// chosenLetter is an open dead letter to resolve.
 type chosenLetter struct {
 	number, seq int64
 	relay, key  string
@@ -217,7 +217,7 @@ func (s *Store) DiscardDead(ctx context.Context, f deadletter.Filter, by, reason
 	})
 }
 
-// resolve does something to each open letter that the filter chooses, or to none if one that it names is not open.
+// resolve applies a function to each open dead letter that the filter selects, or to none if one that it names is not open.
 func (s *Store) resolve(ctx context.Context, doing string, f deadletter.Filter, limit int, apply func(txn, chosenLetter) error) (int, error) {
 	var chosen []chosenLetter
 	if err := s.markCauses(ctx, f); err != nil {
@@ -246,7 +246,7 @@ func (s *Store) resolve(ctx context.Context, doing string, f deadletter.Filter, 
 	return len(chosen), nil
 }
 
-// chooseOpen returns the open letters that the filter chooses, behind a number; and is a further condition.
+// chooseOpen returns the open dead letters that the filter selects, after a number; and is a further condition.
 func (t txn) chooseOpen(ctx context.Context, f deadletter.Filter, and string, after int64, limit int, more ...any) (chosen []chosenLetter, err error) {
 	if f.State != "" && f.State != deadletter.Open && f.State != deadletter.AnyState {
 		return nil, nil // none of these is open
@@ -263,7 +263,7 @@ func (t txn) chooseOpen(ctx context.Context, f deadletter.Filter, and string, af
 	return chosen, err
 }
 
-// checkOpen refuses numbers that are not those of open letters.
+// checkOpen refuses numbers that are not those of open dead letters.
 func (t txn) checkOpen(ctx context.Context, numbers []int64) error {
 	for _, n := range numbers {
 		if _, err := t.openLetter(ctx, n); err != nil {
@@ -273,7 +273,7 @@ func (t txn) checkOpen(ctx context.Context, numbers []int64) error {
 	return nil
 }
 
-// openLetter returns how often the message of an open letter was sent back.
+// openLetter returns how often the message of an open dead letter was redriven.
 func (t txn) openLetter(ctx context.Context, number int64) (redrives int, err error) {
 	var state, by string
 	err = t.get(ctx, stateSQL, []any{number}, &state, &by, &redrives)
@@ -288,7 +288,7 @@ func (t txn) openLetter(ctx context.Context, number int64) (redrives int, err er
 	return redrives, nil
 }
 
-// age is the time since a stored moment, 0 without one.
+// age returns the time since a stored moment, 0 without one.
 func age(at sql.Null[int64], now int64) time.Duration {
 	if !at.Valid {
 		return 0

@@ -21,8 +21,8 @@ const (
 		JOIN {prefix}dead d ON d.number = g.last ORDER BY g.letters DESC, g.last`
 )
 
-// markCauses computes the fingerprints that the filter needs and that nobody has asked for before: it takes a program to do
-// so, and those who bury messages need not know.
+// markCauses computes the fingerprints that the filter needs and that are still missing. Only a program can compute them, so the
+// SQL that dead-letters messages leaves them empty.
 func (s *Store) markCauses(ctx context.Context, f deadletter.Filter) error {
 	if f.Fingerprint == "" {
 		return nil
@@ -79,7 +79,7 @@ func (s *Store) CountCauses(ctx context.Context, f deadletter.Filter, limit int)
 }
 
 const (
-	// What was there is kept as it was stored, also when it cannot be read.
+	// Keeps the previous content exactly as stored, even if it cannot be read.
 	keepEditSQL = `INSERT INTO {prefix}dead_edits (number, n, edited_at, edited_by, why, headers, payload)
 		SELECT number, edits + 1, ?2, ?3, ?4, headers, payload FROM {prefix}dead WHERE number = ?1`
 	editSQL = `UPDATE {prefix}dead SET edits = edits + 1, headers = coalesce(?2, headers), payload = coalesce(?3, payload)
@@ -122,7 +122,7 @@ func (s *Store) EditDead(ctx context.Context, number int64, e deadletter.Edit) (
 	return l, err
 }
 
-// headerText is headers as they are stored.
+// headerText encodes headers as they are stored.
 func headerText(headers map[string]string) (string, error) {
 	if len(headers) == 0 {
 		return "{}", nil
@@ -148,7 +148,7 @@ func (s *Store) ListEdits(ctx context.Context, number int64) (out []deadletter.E
 			var headers string
 			err := rows.Scan(&at, &e.By, &e.Why, &headers, &e.Payload)
 			if e.At = stored.Time(at); headers != "{}" {
-				_ = json.Unmarshal([]byte(headers), &e.Headers) // those that could not be read were why it was edited
+				_ = json.Unmarshal([]byte(headers), &e.Headers) // headers that cannot be read may be the reason for the edit
 			}
 			out = append(out, e)
 			return err

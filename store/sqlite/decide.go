@@ -17,12 +17,12 @@ const (
 	recordSQL       = `INSERT INTO {prefix}decisions (id, relay, partition, key, verb, message_id, decided_by, reason, state, recorded_at)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'open', ?)`
 	doneSQL = `UPDATE {prefix}decisions SET state = ?2, outcome = ?3, count = ?4, done_at = ?5 WHERE id = ?1`
-	// Those to be applied in the partitions of ?2, oldest first.
+	// The open decisions of the partitions in ?2, oldest first.
 	openDecisionsSQL = `SELECT ` + decisionColumns + ` FROM {prefix}decisions
 		WHERE relay = ?1 AND done_at IS NULL AND partition IN (SELECT value FROM json_each(?2)) ORDER BY recorded_at, rowid LIMIT 100`
 	dropDecisionsSQL = `DELETE FROM {prefix}decisions WHERE id IN (
 		SELECT id FROM {prefix}decisions WHERE done_at IS NOT NULL AND done_at <= ? ORDER BY done_at LIMIT 1000)`
-	// keepDecisions is how long a decision that is done can still be shown.
+	// keepDecisions is how long a completed decision can still be shown.
 	keepDecisions = 24 * time.Hour
 )
 
@@ -109,7 +109,7 @@ func (s *Store) Decide(ctx context.Context, name string, lease relay.LeaseRef, i
 	return err
 }
 
-// undecided says that a key waits for an operator: its blocking message is a dead letter.
+// undecided reports whether a key waits for an operator: its blocking message is a dead letter.
 func undecided(h relay.HeldInfo) bool { return h.NextAttempt.IsZero() }
 
 const (
@@ -117,8 +117,8 @@ const (
 	deadIDSQL   = `SELECT id FROM {prefix}dead WHERE relay = ? AND partition = ? AND seq = ? ORDER BY number DESC LIMIT 1`
 )
 
-// decide applies a decision, or notes in its Outcome why not. The key stays held, due at once, for the process that holds its
-// partition to go on with or release: only that one knows what it has in memory.
+// decide applies a decision, or records in its Outcome the reason for refusing it. The key stays held, due at once, so that the
+// process that holds its partition continues or releases it: only that process knows what it has in memory.
 func (t txn) decide(ctx context.Context, d *relay.Decision) error {
 	h, err := t.held(ctx, d.Relay, d.Key)
 	if errors.Is(err, relay.ErrNotHeld) {
@@ -203,7 +203,7 @@ func (t txn) deadLetterHeld(ctx context.Context, d *relay.Decision, h relay.Held
 	return nil
 }
 
-// dropDecisions removes decisions that were done a day ago.
+// dropDecisions removes decisions done more than a day ago.
 func (s *Store) dropDecisions(ctx context.Context) error {
 	return s.write(ctx, "remove decisions that are done", relaxed, func(t txn) error {
 		_, err := t.exec(ctx, dropDecisionsSQL, t.now-keepDecisions.Microseconds())

@@ -1,5 +1,5 @@
-// Package sqlite keeps the outbox in a SQLite file, through database/sql and with any driver: a message is written in the
-// *sql.Tx of the business change, and relays of any number of processes on the same host deliver it.
+// Package sqlite keeps the outbox in a SQLite file, through database/sql and with any driver: messages are written in the *sql.Tx
+// of the business change, and relays in any number of processes on the same host deliver them.
 //
 //	db, err := sql.Open("sqlite", "file:shop.db") // modernc.org/sqlite
 //	...
@@ -7,34 +7,33 @@
 //	...
 //	store, err := sqlite.New(db, sqlite.Config{})
 //
-// docs/stores/sqlite.md has the settings that matter, the limits, and how to back up.
+// docs/stores/sqlite.md lists the settings that matter and the limits, and explains how to back up.
 //
 // # One writer
 //
-// SQLite lets one transaction write at a time. What it writes becomes visible when it commits, before the next one can
-// write, so that the order of sequence is the order of commits: a cursor is a position, and no message comes late.
+// SQLite lets one transaction write at a time. Its rows become visible when it commits, before the next transaction can write, so
+// sequence order is commit order: a cursor is a position, and no message arrives late.
 //
-// Each transaction of the store that writes takes the write lock with its first statement (see lockSQL) and is short. When
-// another writer has the lock, the store tries again, with growing pauses, for Config.BusyTimeout. Reading never waits.
+// Each writing transaction of the store takes the write lock with its first statement (see lockSQL) and is short. While another
+// writer has the lock, the store retries with growing pauses for up to Config.BusyTimeout. Reads never wait.
 //
-// A transaction of the user that reads, is overtaken by another writer, and then publishes cannot be saved by waiting:
-// Insert fails with ErrBusy. InTx, which takes the lock at once, is the way to read before writing.
+// If a user's transaction reads, another writer commits, and the transaction then publishes, waiting does not help: Insert fails
+// with ErrBusy. To read before writing, use InTx, which takes the lock at once.
 //
-// # What a loss of power undoes
+// # What a power failure loses
 //
-// Publishing and the decisions of operators commit as the connection is set; with PRAGMA synchronous = FULL, SQLite's
-// default, they survive. Cursors, leases and outcomes are committed without waiting for the disk. The write-ahead log keeps
-// the order of commits, so that a loss of power undoes the last of them and never one in the middle: messages are then
-// delivered again, and none is skipped.
+// Publishing and operators' decisions commit as the connection is set; with PRAGMA synchronous = FULL, SQLite's default, they
+// survive. Cursors, leases and outcomes commit without waiting for the disk. The write-ahead log keeps the order of commits, so a
+// power failure loses the last of them and never one in the middle: messages are then redelivered, and none is skipped.
 //
 // # Which file it is
 //
-// A lease names the file in which it was granted, by device and inode. A copy brings along the rows of leases, which do not hold
-// in it. A file that is replaced under a process ends its relays with relay.ErrReplaced: connections made since reach another
-// database than those that were open.
+// A lease identifies, by device and inode, the file in which it was granted. A copy of the file contains the rows of leases, but
+// they do not hold there. If the file is replaced under a process, its relays end with relay.ErrReplaced: new connections would
+// reach another database than the open ones.
 //
 // # Tables
 //
-// The log is append-only; a message that leaves the main line is copied, inside the database, to the parked messages or the
-// dead letters. The tables and what each index is for stand in migrations/0001_outbox.up.sql.
+// The log is append-only; a message to be parked or dead-lettered is copied, inside the database, to the parked messages or the
+// dead letters. migrations/0001_outbox.up.sql documents the tables and the purpose of each index.
 package sqlite

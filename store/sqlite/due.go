@@ -19,10 +19,9 @@ const (
 	workRow
 )
 
-// dueSQL lists, for several partitions, the leases that hold, whether any decision is open, and the held keys and the parked
-// messages with a time of their own that come first, whether their time has come or not. The parameters: ?1 relay, ?2 and ?3
-// limits for keys and messages, ?4 incarnation, then for each partition its number and the token of its lease. Each part reads
-// only from the front of an index.
+// dueSQL lists, for several partitions, the leases that hold, whether any decision is open, and the first held keys and parked
+// messages by due time, due or not. The parameters: ?1 relay, ?2 and ?3 limits for keys and messages, ?4 incarnation, then for
+// each partition its number and the token of its lease. Each part reads only from the start of an index.
 func dueSQL(partitions int) string {
 	leases, works := make([]string, partitions), make([]string, partitions)
 	for i := range partitions {
@@ -39,7 +38,7 @@ func dueSQL(partitions int) string {
 
 const (
 	parkedColumns = `p.partition, p.seq, p.reason, p.attempts, p.redrives, p.due_at, p.parked_at, ` + messageColumns
-	// The head and followers of a held key.
+	// The blocking message and the queued messages of a held key.
 	runSQL = `SELECT ` + parkedColumns + ` FROM {prefix}parked p WHERE relay = +? AND key = +? AND due_at IS NULL
 		ORDER BY seq LIMIT +?`
 	// CROSS JOIN keeps the order of the list.
@@ -47,7 +46,7 @@ const (
 		CROSS JOIN {prefix}parked p ON p.relay = +?1 AND p.seq = wanted`
 )
 
-// dueWork is a held key, or (with no key) a parked message with a time of its own.
+// dueWork is a held key, or (without a key) a parked message with a due time of its own.
 type dueWork struct {
 	due       int64
 	partition int
@@ -73,7 +72,7 @@ func (s *Store) Due(ctx context.Context, name string, req relay.DueRequest) (rel
 	return s.due(ctx, name, req, ahead)
 }
 
-// due reads what is due of what comes first.
+// due reads the due part of the work found.
 func (s *Store) due(ctx context.Context, name string, req relay.DueRequest, found *ahead) (out relay.DueResult, err error) {
 	now, work := s.now(), found.work
 	due, _ := slices.BinarySearchFunc(work, now+1, func(w dueWork, at int64) int { return cmp.Compare(w.due, at) })
@@ -102,11 +101,11 @@ func (s *Store) due(ctx context.Context, name string, req relay.DueRequest, foun
 	return out, err
 }
 
-// ahead is what comes first in the partitions of a request, in order: enough to fill it and to know what is next.
+// ahead is the first work in the partitions of a request, in order: enough to fill the request and to know what is next.
 type ahead struct {
 	work       []dueWork
-	held, lost []int // partitions whose leases hold, and others
-	decisions  bool  // some of the relay's are open
+	held, lost []int // partitions whose leases hold, and those whose leases do not
+	decisions  bool  // the relay has open decisions
 }
 
 func (s *Store) ahead(ctx context.Context, name string, req relay.DueRequest) (*ahead, error) {
@@ -165,7 +164,7 @@ func set[T comparable](values []T) map[T]bool {
 	return out
 }
 
-// runs reads the messages of work that is due, until MaxBytes are reached.
+// runs reads the messages of due work until MaxBytes is reached.
 func (t txn) runs(ctx context.Context, name string, due []dueWork, req relay.DueRequest) ([]relay.Run, error) {
 	var alone []int64
 	for _, w := range due {
@@ -201,7 +200,7 @@ func (t txn) runs(ctx context.Context, name string, due []dueWork, req relay.Due
 			return nil, err
 		}
 		if row.seq != w.seq {
-			return out, nil // it was taken away since: the next look finds what is there
+			return out, nil // the message was removed meanwhile: the next poll finds what is there
 		}
 		if !room.take(rec.Message.Size()) {
 			return out, nil
@@ -212,7 +211,7 @@ func (t txn) runs(ctx context.Context, name string, due []dueWork, req relay.Due
 	return out, nil
 }
 
-// run reads the messages that wait behind a held key; full says that there was no room for even the first of them.
+// run reads the parked messages of a held key; full reports that not even the first one fit.
 func (t txn) run(ctx context.Context, name string, run *relay.Run, length int, room *budget) (full bool, err error) {
 	rows, err := t.query(ctx, runSQL, name, run.Key, length)
 	if err != nil {
@@ -233,7 +232,7 @@ func (t txn) run(ctx context.Context, name string, run *relay.Run, length int, r
 	return false, rows.Err()
 }
 
-// parkedRow is what parkedColumns are scanned into.
+// parkedRow holds the scanned parkedColumns.
 type parkedRow struct {
 	partition, attempts, redrives int
 	seq, parkedAt                 int64

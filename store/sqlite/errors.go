@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// What the database file can suffer from. Operations wrap one of these around the driver's error.
+// What can be wrong with the database file. Operations wrap one of these around the driver's error.
 var (
 	// ErrBusy: another connection kept the database locked for longer than Config.BusyTimeout.
 	ErrBusy = errors.New("the database is locked by another writer; keep transactions short, or raise BusyTimeout")
-	// ErrFull: there is no room; nothing of the transaction was written.
+	// ErrFull: no space is left; nothing of the transaction was written.
 	ErrFull = errors.New("the disk or the database is full; free disk space or raise max_page_count; " +
 		"what is committed is safe, and delivery goes on when there is room")
 	// ErrReadOnly: the file or its directory cannot be written by this process.
@@ -21,14 +21,14 @@ var (
 	// ErrIO: the operating system failed to read or write the file.
 	ErrIO = errors.New("the database file cannot be read or written; look for errors of the disk or file system; " +
 		"a network file system is not supported")
-	// ErrCannotOpen: there is no such file and it cannot be made.
+	// ErrCannotOpen: the file does not exist and cannot be created.
 	ErrCannotOpen = errors.New("the database file cannot be opened; check that its path exists and may be read and " +
 		"written by this process")
 	// ErrUnsuitable: the database or the driver cannot hold an outbox; the error says what is wrong.
 	ErrUnsuitable = errors.New("unsuitable for an outbox")
 )
 
-// errOvertaken is why waiting does not help a transaction that wants to write after it has read.
+// errOvertaken explains why waiting does not help a transaction that wants to write after it has read.
 var errOvertaken = errors.New("the transaction had read before another one wrote: begin it with InTx, as BEGIN IMMEDIATE, or " +
 	"with a write, and run it again")
 
@@ -51,10 +51,10 @@ const (
 	codeNotADB     = 26
 )
 
-// primary is the primary result code of a driver's error, 0 if it carries none.
+// primary returns the primary result code of a driver's error, 0 if it has none.
 func (c Config) primary(err error) int { return c.ErrorCode(err) & 0xff }
 
-// explain says what was being done and, where SQLite's code tells, what is wrong and what to do about it.
+// explain adds the operation to an error and, where SQLite's code tells, what is wrong and what to do about it.
 func (c Config) explain(doing string, err error) error {
 	if err == nil {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// codeError is an error as drivers make it.
+// codeError is a driver error whose code is a method.
 type codeError int
 
 func (e codeError) Error() string { return fmt.Sprintf("driver's error %d", int(e)) }
@@ -42,7 +42,7 @@ func TestErrorsAreExplainedByCode(t *testing.T) {
 	}
 }
 
-// fieldError is an error of a driver whose code is not a method.
+// fieldError is a driver error whose code is not a method.
 type fieldError struct{ ExtendedCode int }
 
 func (e fieldError) Error() string { return "locked" }

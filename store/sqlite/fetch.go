@@ -12,18 +12,17 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// SQLite plans a statement anew when it is bound to a value that may ask for another plan: a LIMIT, a small number, anything
-// with a parameter beyond the 31st, and more where the user has run ANALYZE. That costs 200 µs where an idle look takes 12. So
-// the statements of the main road read at most unionLimit partitions, and a sign hides their parameters from the planner:
-// +?1, which leaves the value as it is.
+// SQLite replans a statement when a bound value may call for another plan: a LIMIT, a small number, any parameter beyond the
+// 31st, and more if the user has run ANALYZE. That costs 200 µs where an idle poll takes 12. So frequent statements read at most
+// unionLimit partitions, and a plus sign hides their parameters from the planner: +?1, which leaves the value as it is.
 
 // unionLimit is how many partitions one statement reads.
 const unionLimit = 9
 
-// fetchSQL reads on in several partitions. The parameters: ?1 limit, ?2 relay, ?3 incarnation, then for each partition its
-// number, its position and the token of its lease. First comes a row for each lease that holds, which has as sequence
-// -1 less the last one that was given. SQLite evaluates the parts one after another and only as far as rows are
-// asked for, so that stopping early costs nothing.
+// fetchSQL reads the next messages of several partitions. The parameters: ?1 limit, ?2 relay, ?3 incarnation, then for each
+// partition its number, its position and the token of its lease. The first rows are one for each lease that holds; their sequence
+// is -1 minus the last sequence assigned. SQLite evaluates the parts one after another and only as far as rows are requested, so
+// stopping early costs nothing.
 func fetchSQL(partitions int) string {
 	leases, messages := make([]string, partitions), make([]string, partitions)
 	for i := range partitions {
@@ -36,10 +35,10 @@ func fetchSQL(partitions int) string {
 	return strings.Join(append(leases, messages...), ` UNION ALL `)
 }
 
-// lastSequenceSQL is the last sequence that was given.
+// lastSequenceSQL returns the last sequence assigned.
 const lastSequenceSQL = `SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = '{prefix}log'`
 
-// Fetch implements relay.LogStore. Partitions are read in the order of the request, until MaxBytes are reached.
+// Fetch implements relay.LogStore. It reads partitions in the order of the request until MaxBytes is reached.
 func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) ([]relay.Batch, error) {
 	for _, p := range req.Partitions {
 		if err := s.checkPartition(p.Partition); err != nil {
@@ -63,13 +62,13 @@ func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) 
 	return f.result(), nil
 }
 
-// fetch is a fetch under way.
+// fetch is a fetch in progress.
 type fetch struct {
 	name    string
 	req     relay.FetchRequest
 	now     int64
 	room    budget
-	full    bool          // MaxBytes are reached
+	full    bool          // MaxBytes is reached
 	batches []relay.Batch // by the index of the partition in req
 	index   map[int]int   // of partitions in req
 }
@@ -111,13 +110,13 @@ func (s *Store) fetch(ctx context.Context, f *fetch, from int) error {
 	return rows.Err()
 }
 
-// beyond says whether a cursor lies beyond the last sequence that was given, as it can when an older copy of the database was
-// restored. A consumer's cursor lies beyond every log.
+// beyond reports whether a cursor is beyond the last sequence assigned, as after an older copy of the database was restored. A
+// consumer's cursor is beyond every log.
 func beyond(c relay.Cursor, last int64) bool {
 	return c.Position > last && c.Position != relay.EndOfLog
 }
 
-// take adds a record to a batch, unless there is no room for it.
+// take adds a record to a batch if it fits.
 func (f *fetch) take(row *stored.Row, batch int, seq int64) bool {
 	m, err := row.Message(seq)
 	if !f.room.take(m.Size()) {
@@ -129,7 +128,7 @@ func (f *fetch) take(row *stored.Row, batch int, seq int64) bool {
 	return true
 }
 
-// result leaves out partitions with nothing new. What was not reached for want of room has more.
+// result omits partitions with nothing new. Once MaxBytes is reached, every partition is reported to have more.
 func (f *fetch) result() []relay.Batch {
 	var out []relay.Batch
 	for i, b := range f.batches {
@@ -149,7 +148,7 @@ func (f *fetch) result() []relay.Batch {
 	return out
 }
 
-// delay is how long something with a time of its own (0: none) has still to wait.
+// delay is how long a message with a delivery or due time (0: none) still has to wait.
 func delay(at, now int64) time.Duration {
 	if at == 0 {
 		return 0
@@ -157,13 +156,13 @@ func delay(at, now int64) time.Duration {
 	return micros(at - now)
 }
 
-// micros is a duration of so many microseconds. Longer ones than a time.Duration holds (292 years) are cut.
+// micros returns a duration of n microseconds, capped at what a time.Duration holds (292 years).
 func micros(n int64) time.Duration {
 	const most = int64(1<<63-1) / int64(time.Microsecond)
 	return time.Duration(max(-most, min(n, most))) * time.Microsecond
 }
 
-// budget is how many bytes may still be returned. The first record is always taken.
+// budget is how many bytes may still be returned. The first record is always accepted.
 type budget struct {
 	left  int
 	taken bool
@@ -178,7 +177,7 @@ func (b *budget) take(size int) bool {
 	return true
 }
 
-// list is a list as one parameter, for json_each.
+// list returns a list as one parameter, for json_each.
 func list[T any](values []T) string {
 	text, err := json.Marshal(values)
 	if err != nil {
@@ -206,7 +205,7 @@ func (s *Store) LoadParked(ctx context.Context, name string, partition int, posi
 	return out, err
 }
 
-// putAsideIn is what a relay has parked or dead-lettered in a partition beyond a position.
+// putAsideIn returns what a relay has parked or dead-lettered in a partition beyond a position.
 func (t txn) putAsideIn(ctx context.Context, name string, partition int, position int64) (out relay.ParkedState, err error) {
 	if out.Keys, err = t.strings(ctx, heldKeysSQL, name, partition); err != nil {
 		return out, err
@@ -215,7 +214,7 @@ func (t txn) putAsideIn(ctx context.Context, name string, partition int, positio
 	return out, err
 }
 
-// sequences returns those that a query finds.
+// sequences returns the sequences that a query finds.
 func (t txn) sequences(ctx context.Context, text string, args ...any) (seqs []int64, err error) {
 	err = t.each(ctx, text, args, func(rows *sql.Rows) error {
 		var seq int64

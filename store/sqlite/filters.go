@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// generationsSQL: the generation of a filter, that of the relay's processes whose filters count, that of the owner, and the
-	// last one given. ?1 relay, ?2 owner, ?3 topics, ?4 since when a process must have been alive.
+	// generationsSQL returns the generation of a filter, the highest generation among the relay's processes whose filters count,
+	// that of the owner, and the last one assigned. ?1 relay, ?2 owner, ?3 topics, ?4 since when a process must have been alive.
 	generationsSQL = `SELECT
 		coalesce((SELECT generation FROM {prefix}relay_filters WHERE relay = ?1 AND topics = ?3), 0),
 		coalesce((SELECT max(generation) FROM {prefix}relays WHERE relay = ?1 AND alive_until > ?4), 0),
@@ -20,8 +20,8 @@ const (
 	registerSQL = `INSERT INTO {prefix}relay_filters (relay, generation, topics, registered_at) VALUES (?1, ?2, ?3, ?4)
 		ON CONFLICT (relay, generation) DO UPDATE SET registered_at = excluded.registered_at`
 	fenceOthersSQL = `UPDATE {prefix}cursors SET token = '' WHERE relay = ?1 AND owner <> ?2`
-	// filtersSQL is the filter in effect of each relay. A relay that has begun without registering one takes everything, and a
-	// consumer, whose cursors stand at the end of the log, nothing. ?1 since when a process must have been alive.
+	// filtersSQL returns the filter in effect of each relay. A relay that began without registering one takes everything; a
+	// consumer, whose cursors are at the end of the log, takes nothing. ?1 since when a process must have been alive.
 	filtersSQL = `SELECT g.relay, coalesce(
 			(SELECT f.topics FROM {prefix}relays r JOIN {prefix}relay_filters f ON f.relay = r.relay AND f.generation = r.generation
 				WHERE r.relay = g.relay AND r.alive_until > ?1 ORDER BY f.generation DESC LIMIT 1),
@@ -31,18 +31,18 @@ const (
 			UNION SELECT relay FROM {prefix}cursors WHERE partition = 0 AND position <> 9223372036854775806) g`
 	countUnroutedSQL = `INSERT INTO {prefix}unrouted (relay, topic, partition, count, first_at, last_at) VALUES (?1, ?2, ?3, ?4, ?5, ?5)
 		ON CONFLICT (relay, topic, partition) DO UPDATE SET count = count + excluded.count, last_at = excluded.last_at`
-	// unroutedSQL: each relay sees every message, so the largest of their counts is the number of messages.
+	// unroutedSQL: each relay sees every message, so the largest count of any relay is the number of messages.
 	unroutedSQL = `SELECT topic, max(n), min(first), max(last) FROM (
 			SELECT relay, topic, sum(count) AS n, min(first_at) AS first, max(last_at) AS last FROM {prefix}unrouted GROUP BY relay, topic)
 		GROUP BY topic ORDER BY 2 DESC, topic LIMIT ?1`
 	removeUnroutedSQL = `DELETE FROM {prefix}unrouted WHERE last_at <= ?1`
 )
 
-// counted is since when a process must have been alive for its filter to count.
+// counted returns since when a process must have been alive for its filter to count.
 func (t txn) counted() int64 { return t.now - relay.FilterKept.Microseconds() }
 
-// register records that a process is alive, with its filter, and that this file is in use. If the filter takes effect, the leases
-// of all others end.
+// register records that a process is alive, with its filter, and that this file is in use. If the filter takes effect, it ends
+// the leases of all other owners.
 func (t txn) register(ctx context.Context, name string, owner relay.Owner, ttl time.Duration, member bool) error {
 	if err := t.beginFile(ctx); err != nil {
 		return err
@@ -75,7 +75,7 @@ func (t txn) register(ctx context.Context, name string, owner relay.Owner, ttl t
 	return err
 }
 
-// filters are those in effect, by relay.
+// filters returns those in effect, by relay.
 func (t txn) filters(ctx context.Context) (map[string][]string, error) {
 	out := make(map[string][]string)
 	err := t.each(ctx, filtersSQL, []any{t.counted()}, func(rows *sql.Rows) error {
@@ -90,13 +90,13 @@ func (t txn) filters(ctx context.Context) (map[string][]string, error) {
 	return out, err
 }
 
-// filter is that of a relay.
+// filter returns that of a relay.
 func (t txn) filter(ctx context.Context, name string) (relay.Filter, error) {
 	all, err := t.filters(ctx)
 	return relay.FilterOf(name, all), err
 }
 
-// countUnrouted adds what a settlement says of messages that no relay takes.
+// countUnrouted adds a settlement's counts of messages that no relay takes.
 func (t txn) countUnrouted(ctx context.Context, name string, st *relay.Settlement) error {
 	for _, u := range st.Unrouted {
 		if _, err := t.exec(ctx, countUnroutedSQL, name, u.Topic, st.Partition, u.Count, t.now); err != nil {
@@ -106,7 +106,7 @@ func (t txn) countUnrouted(ctx context.Context, name string, st *relay.Settlemen
 	return nil
 }
 
-// filtersStatus adds to a status which topics are taken, and which messages were not.
+// filtersStatus adds to a status the topics that each relay takes and the topics that no relay takes.
 func (t txn) filtersStatus(ctx context.Context, out *relay.Status) error {
 	all, err := t.filters(ctx)
 	if err != nil {

@@ -25,7 +25,7 @@ const (
 		WHERE relay = ?1 AND key = ?2 AND seq <> ?3`
 )
 
-// hold holds a key or changes why it is held.
+// hold holds a key, or changes why it is held.
 func (t txn) hold(ctx context.Context, name string, partition int, h relay.HeldKey) error {
 	due := sql.Null[int64]{V: t.now + h.After.Microseconds(), Valid: true}
 	if h.UntilDecided {
@@ -40,7 +40,7 @@ func (t txn) hold(ctx context.Context, name string, partition int, h relay.HeldK
 	return err
 }
 
-// release ends the holding of keys behind which nothing waits, and returns which of them are held no longer.
+// release releases the keys that have no queued messages and returns those that are no longer held.
 func (t txn) release(ctx context.Context, name string, st *relay.Settlement) ([]string, error) {
 	var released []string
 	for _, key := range st.Release {
@@ -72,8 +72,8 @@ func (t txn) notHeld(ctx context.Context, name string, keys []string) ([]string,
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return holding[key] }), nil
 }
 
-// letGo makes a key due at once, if it is held, with the first of those that wait behind it as head, and says whether there
-// is one.
+// letGo makes a key due at once, if it is held, with its first queued message as the blocking one, and reports whether there is
+// one.
 func (t txn) letGo(ctx context.Context, name, key string) (waits bool, err error) {
 	if waits, err = t.findHead(ctx, name, key); err != nil {
 		return false, err
@@ -82,7 +82,7 @@ func (t txn) letGo(ctx context.Context, name, key string) (waits bool, err error
 	return waits && held > 0, err
 }
 
-// findHead makes the first of those that wait behind a key its head, and says whether there is one.
+// findHead makes the first queued message of a key its blocking message, and reports whether there is one.
 func (t txn) findHead(ctx context.Context, name, key string) (bool, error) {
 	var seq int64
 	var reason string
@@ -108,7 +108,7 @@ const (
 	heldSQL    = `SELECT ` + heldColumns + ` FROM {prefix}held h WHERE h.relay = ? AND h.key = ?`
 	waitingSQL = `SELECT ` + parkedColumns + `, history FROM {prefix}parked p WHERE relay = ? AND key = ? AND due_at IS NULL
 		ORDER BY seq LIMIT +?`
-	// heldPage is how many keys are read at a time, each with a count of what waits behind it.
+	// heldPage is how many keys are read at a time, each with a count of its queued messages.
 	heldPage = 200
 )
 
@@ -200,7 +200,7 @@ func (s *Store) FindParked(ctx context.Context, name, id string) (out []relay.Pa
 	return out, err
 }
 
-// parked reads parked messages for operators. Of one that cannot be read as a message, what could be read is shown.
+// parked reads parked messages for operators. An unreadable message is shown as far as it can be read.
 func (t txn) parked(ctx context.Context, text string, args ...any) (out []relay.ParkedInfo, err error) {
 	var history string
 	row := newParkedRow()

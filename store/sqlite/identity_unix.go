@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// identity tells a file from its copies: by device and inode.
+// identity distinguishes a file from its copies, by device and inode.
 func identity(f fs.FileInfo) string {
 	st, ok := f.Sys().(*syscall.Stat_t)
 	if !ok {

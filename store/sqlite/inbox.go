@@ -16,8 +16,8 @@ import (
 
 var _ inbox.Store[*sql.Tx] = (*Store)(nil)
 
-// consume runs part of a user's transaction. There is one writer, so that nothing here ever waits for another transaction:
-// Begin has taken the write lock, and a transaction that the user began takes it with its first write.
+// consume runs part of a user's transaction. There is only one writer, so nothing here waits for another transaction: Begin has
+// taken the write lock, and a transaction that the user began takes it with its first write.
 func (s *Store) consume(doing string, tx *sql.Tx, f func(txn) error) error {
 	if tx == nil {
 		return fmt.Errorf("%s: %w", doing, outbox.ErrNoTransaction)
@@ -31,7 +31,7 @@ const (
 	rollbackToSQL = `ROLLBACK TO postrider_inbox`
 )
 
-// Savepoint implements inbox.Transactor. SQLite finds the innermost of savepoints with one name.
+// Savepoint implements inbox.Transactor. SQLite uses the innermost savepoint of a name.
 func (s *Store) Savepoint(ctx context.Context, tx *sql.Tx, f func(context.Context, *sql.Tx) error) error {
 	if tx == nil {
 		return outbox.ErrNoTransaction
@@ -109,12 +109,12 @@ func (s *Store) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys
 }
 
 const (
-	// watermarkSQL: a mark of another position is that of a program that knew no marks, or of a message without one.
+	// watermarkSQL ignores a mark of another position: it is from a program that had no marks, or from a message without one.
 	watermarkSQL = `SELECT w.position, coalesce(m.mark, '') FROM {prefix}watermarks w LEFT JOIN {prefix}watermark_marks m
 		ON m.consumer = w.consumer AND m.partition = w.partition AND m.epoch = w.epoch AND m.slot = 0 AND m.position = w.position
 		WHERE w.consumer = ? AND w.partition = ? AND w.epoch = ?`
 	earlierSQL = `SELECT epoch FROM {prefix}watermarks WHERE consumer = ? AND partition = ? ORDER BY moved DESC LIMIT 1`
-	// markSQL: moved is the time, or one more than the last.
+	// markSQL: moved is the time, or one more than the last value if that is larger.
 	markSQL = `INSERT INTO {prefix}watermarks (consumer, partition, epoch, position, moved)
 		SELECT ?1, ?2, ?3, ?4, max(coalesce(max(moved), 0) + 1, ?5) FROM {prefix}watermarks WHERE consumer = ?1 AND partition = ?2
 		ON CONFLICT DO UPDATE SET position = excluded.position, moved = excluded.moved`
@@ -142,7 +142,7 @@ func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at p
 	return w, err
 }
 
-// orNone takes the absence of a row for no error.
+// orNone ignores the absence of a row.
 func orNone(err error) error {
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
@@ -252,7 +252,7 @@ const (
 // questionMarks are the parameters of messageColumns.
 const questionMarks = `, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?`
 
-// aside gives n sequences to messages that are put aside and returns the one before the first.
+// aside assigns n sequences to messages that are parked or dead-lettered, and returns the one before the first.
 func (t txn) aside(ctx context.Context, n int) (seq int64, err error) {
 	err = t.get(ctx, nextAsideSQL, []any{n}, &seq)
 	return seq, err
@@ -291,7 +291,7 @@ func (t txn) putAside(ctx context.Context, consumer string, seq int64, p inbox.P
 	})
 }
 
-// asideRow is the beginning of the row of a message that is put aside.
+// asideRow returns the first columns of the row of a parked or dead-lettered message.
 func (t txn) asideRow(ctx context.Context, consumer string, seq int64, m *postrider.Message) ([]any, error) {
 	partition, err := t.partitionOf(ctx, m.Key, m.ID)
 	if err != nil {
@@ -301,7 +301,7 @@ func (t txn) asideRow(ctx context.Context, consumer string, seq int64, m *postri
 	return stored.Append(row, m, t.now)
 }
 
-// history is that of a message that is put aside, as JSON.
+// history encodes the history of a parked or dead-lettered message as JSON.
 func (t txn) history(attempts []inbox.Attempt, cause string) string {
 	const kept = 20
 	entries := make([]postrider.AttemptInfo, len(attempts))

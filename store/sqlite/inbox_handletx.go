@@ -13,8 +13,8 @@ var _ relay.TxStore[*sql.Tx] = (*Store)(nil)
 
 const countParkedSQL = `SELECT count(*) FROM {prefix}parked WHERE relay = ?1 AND seq IN (SELECT value FROM json_each(?2))`
 
-// CommitSettled implements relay.TxStore. The transaction holds the write lock, so that nothing changes before its commit. It
-// settles nothing when the transaction has ended since Begin: the effects of its messages are lost, or committed already.
+// CommitSettled implements relay.TxStore. The transaction holds the write lock, so nothing changes before its commit. It settles
+// nothing if the transaction has ended since Begin: the side effects of its messages are lost, or already committed.
 func (s *Store) CommitSettled(ctx context.Context, tx *sql.Tx, name string, st relay.Settlement) (released []string, err error) {
 	if tx == nil {
 		return nil, outbox.ErrNoTransaction
@@ -35,8 +35,8 @@ func (s *Store) CommitSettled(ctx context.Context, tx *sql.Tx, name string, st r
 	return released, s.commit(tx)
 }
 
-// settleNext applies a settlement if its lease holds, it is the next one, and what is to be removed is parked. One without a
-// number only removes.
+// settleNext applies a settlement if its lease holds, it is the next one, and every message to remove is parked. A settlement
+// without a number only removes.
 func (t txn) settleNext(ctx context.Context, name string, st *relay.Settlement) ([]string, error) {
 	last, err := t.lease(ctx, name, relay.LeaseRef{Partition: st.Partition, Token: st.Token})
 	if err != nil {

@@ -10,17 +10,17 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// incarnation is the file as this Store found it. A lease that was granted in another file, of which this one is a copy, does
-// not hold here.
+// incarnation is the file as this Store found it. A lease granted in another file, of which this one is a copy, does not hold
+// here.
 type incarnation struct {
 	path string // "" for a database without a file
 	info fs.FileInfo
-	text string // as it stands in the rows of leases
+	text string // as stored in the rows of leases
 }
 
 const pathSQL = `SELECT file FROM pragma_database_list WHERE name = 'main'`
 
-// findIncarnation notes which file the database is.
+// findIncarnation records which file the database is.
 func (s *Store) findIncarnation(ctx context.Context) error {
 	var path string
 	if err := s.db.QueryRowContext(ctx, pathSQL).Scan(&path); err != nil {
@@ -38,8 +38,8 @@ func (s *Store) findIncarnation(ctx context.Context) error {
 	return nil
 }
 
-// replaced fails when the path leads to another file than the one that was opened: connections that are made from now on
-// reach another database than those that are open.
+// replaced fails if the path leads to another file than the one that was opened: new connections would reach another database
+// than the open ones.
 func (i *incarnation) replaced() error {
 	if i.path == "" {
 		return nil
@@ -60,7 +60,7 @@ const (
 	beganAtSQL   = `SELECT began_at FROM {prefix}incarnation`
 )
 
-// beginFile records when this file was first used, if it was not before.
+// beginFile records when this file was first used, unless that is recorded already.
 func (t txn) beginFile(ctx context.Context) error {
 	_, err := t.exec(ctx, beginFileSQL, t.s.incarnation.text, t.now)
 	return err

@@ -14,13 +14,13 @@ import (
 const forgetOwnersAfter = 24 * time.Hour
 
 const (
-	// ?7 is 1 for a heartbeat, which makes its sender a member; ?8 the generation of its filter.
+	// ?7 is 1 for a heartbeat, which makes its sender a member; ?8 is the generation of its filter.
 	heartbeatSQL = `INSERT INTO {prefix}relays (relay, owner, host, version, started_at, seen_at, alive_until, ttl, member, generation)
 		VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?5 + ?6, ?6, ?7, ?8)
 		ON CONFLICT (relay, owner) DO UPDATE SET host = excluded.host, version = excluded.version, seen_at = excluded.seen_at,
 			alive_until = excluded.alive_until, ttl = excluded.ttl, member = max(member, excluded.member),
 			generation = excluded.generation`
-	// Those of other relays stay: they tell since when there is no process.
+	// Rows of other relays stay: they show since when there has been no process.
 	forgetSQL = `DELETE FROM {prefix}relays WHERE relay = ? AND alive_until <= ?`
 	aliveSQL  = `SELECT count(*) FROM {prefix}relays WHERE relay = ? AND member AND alive_until > ?`
 	// The leases that hold. ?2 is the incarnation, ?3 now.
@@ -63,15 +63,15 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 }
 
 const (
-	// It begins a relay in all partitions at once.
+	// Begins a relay in all partitions at once.
 	beginSQL = `INSERT INTO {prefix}cursors (relay, partition, position, settled_at, incarnation)
 		SELECT ?1, value, iif(?3, (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = '{prefix}log'), 0), ?4, ?5
 		FROM json_each(?2) WHERE true ON CONFLICT DO NOTHING`
-	// What another incarnation has granted, or released, is free when no other process is alive, or when the longest TTL of a
-	// process has passed since this incarnation was first used.
+	// What another incarnation granted or released is free if no other process is alive, or if the longest TTL of a process has
+	// passed since this incarnation was first used.
 	lostIsFreeSQL = `SELECT NOT EXISTS (SELECT 1 FROM {prefix}relays WHERE relay = ?1 AND owner <> ?2 AND alive_until > ?3)
 		OR (` + beganAtSQL + `) + (SELECT max(ttl) FROM {prefix}relays WHERE relay = ?1) <= ?3`
-	// ?6 now, ?7 whether a lease that was lost is free. See relay.LeaseStore for who gets what.
+	// ?6 now, ?7 whether a lost lease is free. relay.LeaseStore has the rules.
 	acquireSQL = `UPDATE {prefix}cursors SET owner = ?3, token = ?4, incarnation = ?5
 		WHERE relay = ?1 AND partition = ?2 AND iif(incarnation IN ('', ?5),
 			owner IN ('', ?3) OR NOT EXISTS (SELECT 1 FROM {prefix}relays o
@@ -118,7 +118,7 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 	return out, err
 }
 
-// acquire grants one lease, if it is free.
+// acquire grants one lease if it is free.
 func (t txn) acquire(ctx context.Context, name string, owner relay.Owner, c relay.Claim, lostIsFree bool) (l relay.Lease, granted bool, err error) {
 	if err := t.s.checkPartition(c.Partition); err != nil {
 		return l, false, err
@@ -130,7 +130,7 @@ func (t txn) acquire(ctx context.Context, name string, owner relay.Owner, c rela
 	args := []any{name, c.Partition, owner.ID, c.Token, t.s.incarnation.text, t.now, lostIsFree}
 	err = t.get(ctx, acquireSQL, args, &l.Cursor.Position, &l.Settled)
 	if errors.Is(err, sql.ErrNoRows) {
-		return l, false, nil // somebody holds it
+		return l, false, nil
 	}
 	if err == nil {
 		l.Parked, err = t.putAsideIn(ctx, name, c.Partition, l.Cursor.Position)
@@ -186,7 +186,7 @@ func (s *Store) Leave(ctx context.Context, name string, owner relay.Owner) error
 const leaseSQL = `SELECT number, content FROM {prefix}cursors
 	WHERE relay = ? AND partition = ? AND token = ? AND incarnation = ? AND owner <> ''`
 
-// lastSettlement is the number of the last settlement that was applied to a partition, and the sum of what it said.
+// lastSettlement is the number and the digest of the last settlement applied to a partition.
 type lastSettlement struct {
 	number  int64
 	content []byte

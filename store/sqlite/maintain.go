@@ -14,32 +14,32 @@ import (
 )
 
 const (
-	// dropRows is how many messages one transaction drops: some 5 ms, in which no other writer can work.
+	// dropRows is how many messages one transaction drops: about 5 ms, during which no other writer can work.
 	dropRows = 1_000
-	// dropPartitions is how many partitions one transaction drops from. Messages of different partitions lie side by side:
-	// dropping them together touches each page once.
+	// dropPartitions is how many partitions one transaction drops from. Messages of different partitions share pages: dropping them
+	// together touches each page once.
 	dropPartitions = 64
-	// maintainFor bounds one call of Maintain.
+	// maintainFor limits one call of Maintain.
 	maintainFor = 20 * time.Second
-	// sampleRows is how many messages the size of the log is estimated from.
+	// sampleRows is from how many messages the size of the log is estimated.
 	sampleRows = 1_000
 )
 
 const (
-	// What every relay has passed, by partition. A relay that has not been in a partition yet has passed nothing there; one
-	// that has not leased anything yet counts as well, for it has announced itself.
+	// The position that every relay has passed, by partition. A relay that has not been in a partition yet has passed nothing there;
+	// one that has announced itself but not leased anything yet counts as well.
 	passedSQL = `WITH known AS (SELECT relay FROM {prefix}cursors UNION SELECT relay FROM {prefix}relays)
 		SELECT wanted.value, min(coalesce(c.position, 0)) AS passed
 		FROM json_each(?) wanted CROSS JOIN known
 			LEFT JOIN {prefix}cursors c ON c.relay = known.relay AND c.partition = wanted.value
 		GROUP BY wanted.value HAVING passed > 0`
-	// Of the oldest messages of each partition, those that are delivered and past retention. The parameters: ?1 time of
-	// writing, ?2 sequence up to which size demands it, ?3 limit for each partition; then the parts.
+	// Of the oldest messages of each partition, those that are delivered and past retention. The parameters: ?1 time of writing, ?2
+	// sequence up to which size requires it, ?3 limit per partition; then the parts.
 	dropSQL     = `DELETE FROM {prefix}log WHERE seq IN (SELECT seq FROM (%s) WHERE created_at <= ?1 OR seq <= ?2)`
 	dropPartSQL = `SELECT * FROM (SELECT seq, created_at FROM {prefix}log
 		WHERE partition = %d AND seq <= %d ORDER BY seq LIMIT ?3)`
 	rangeSQL = `SELECT coalesce((SELECT min(seq) FROM {prefix}log), 0), coalesce((SELECT max(seq) FROM {prefix}log), 0)`
-	// Evenly spaced messages, newest first, with their size: the values, and about 64 bytes for numbers, record and index.
+	// Evenly spaced messages, newest first, with their size: the values, plus about 64 bytes for numbers, record and index.
 	sampleSQL = `WITH RECURSIVE spaced(seq) AS (
 			SELECT ?2 UNION ALL SELECT seq - ?3 FROM spaced WHERE seq - ?3 >= ?1)
 		SELECT l.seq, length(payload) + length(headers) + length(id) + length(topic) + length(key) + length(type) +
@@ -48,8 +48,8 @@ const (
 		FROM spaced CROSS JOIN {prefix}log l ON l.seq = spaced.seq`
 )
 
-// Maintain implements relay.Maintainer. It drops messages in transactions of at most 1,000, for at most 20 seconds; freed
-// pages are used again by coming messages. The size of the log is estimated from a sample of 1,000 messages.
+// Maintain implements relay.Maintainer. It drops messages in transactions of at most 1,000, for at most 20 seconds; later
+// messages reuse the freed pages. The size of the log is estimated from a sample of 1,000 messages.
 func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maintained, error) {
 	var out relay.Maintained
 	switch err := cmp.Or(s.purgeRedrives(ctx, keep.Redrives), s.dropDecisions(ctx), s.removeUnrouted(ctx)); {
@@ -60,7 +60,7 @@ func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maint
 		return out, err
 	}
 	deadline := s.now() + maintainFor.Microseconds()
-	before := int64(math.MaxInt64) // keep.For of 0: whenever it was written
+	before := int64(math.MaxInt64) // keep.For of 0: no matter when it was written
 	if keep.For > 0 {
 		before = s.now() - keep.For.Microseconds()
 	}
@@ -90,8 +90,8 @@ func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maint
 	return out, nil
 }
 
-// drop drops the oldest messages of some partitions that every relay has passed, if they were written before a time or have
-// a sequence up to upTo. It returns how many, 0 at the end.
+// drop drops the oldest messages of some partitions that every relay has passed, if they were written before a time or their
+// sequence is at most upTo. It returns how many, 0 at the end.
 func (s *Store) drop(ctx context.Context, partitions []int, before, upTo int64) (n int64, err error) {
 	err = s.write(ctx, "drop delivered messages", relaxed, func(t txn) error {
 		n = 0
@@ -111,7 +111,7 @@ func (s *Store) drop(ctx context.Context, partitions []int, before, upTo int64) 
 	return n, err
 }
 
-// beyondSize returns the sequence up to which messages lie above a size of the log, 0 if none do or limit is 0.
+// beyondSize returns the sequence up to which messages exceed a size of the log, 0 if none do or limit is 0.
 func (s *Store) beyondSize(ctx context.Context, limit int64) (upTo int64, err error) {
 	if limit <= 0 {
 		return 0, nil

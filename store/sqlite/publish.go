@@ -16,12 +16,12 @@ import (
 	"github.com/postrider/postrider/outbox"
 )
 
-// messageColumns are those of stored.Append, in its order.
+// messageColumns are those of stored.Append, in the same order.
 const messageColumns = `id, topic, key, type, source, subject, tenant, message_time, schema_version, aggregate_version,
 	content_type, headers, correlation_id, causation_id, payload, available_at, created_at`
 
-// insertRows is how many messages go into one INSERT. Measured with modernc.org/sqlite and 500-byte payloads: 8.5 µs per
-// message one by one, 7.6 µs by 50, 6.7 µs by 200, 7.6 µs by 1,000. (SQLite takes 32,766 parameters, 1,820 messages.)
+// insertRows is how many messages go into one INSERT. Measured with modernc.org/sqlite and 500-byte payloads: 8.5 µs per message
+// one by one, 7.6 µs in batches of 50, 6.7 µs of 200, 7.6 µs of 1,000. (SQLite takes 32,766 parameters, 1,820 messages.)
 const insertRows = 200
 
 var (
@@ -32,21 +32,21 @@ var (
 
 const (
 	insertIntoSQL = `INSERT INTO {prefix}log (partition, ` + messageColumns + `) SELECT * FROM (VALUES `
-	// It inserts nothing when the number of partitions is not the one that the rows were made for.
+	// Inserts nothing if the number of partitions is not the one that the rows were made for.
 	sameSQL = `) WHERE (` + partitionsSQL + `) = ?`
 )
 
 const writtenSQL = `SELECT id FROM {prefix}log WHERE seq >= ?1 AND id IN (SELECT value FROM json_each(?2))`
 
-// SQLite ends a transaction by itself when a write in it is interrupted, when the disk is full, and by ON CONFLICT ROLLBACK; what
-// follows are transactions of their own. A savepoint that is gone tells.
+// SQLite ends a transaction by itself if a write in it is interrupted, if the disk is full, and by ON CONFLICT ROLLBACK; later
+// statements are then transactions of their own. A missing savepoint reveals this.
 const (
 	markTxSQL = `SAVEPOINT postrider_begun`
 	sameTxSQL = `RELEASE postrider_begun`
 )
 
-// Begin implements outbox.Store. The transaction holds the write lock from its beginning; end it with Commit or Rollback of
-// the Store. Errors: ErrBusy, relay.ErrReplaced and those of the file.
+// Begin implements outbox.Store. The transaction holds the write lock from the beginning; end it with Commit or Rollback of the
+// Store. Errors: ErrBusy, relay.ErrReplaced and those of the file.
 func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) {
 	s.turn.wait(ctx)
 	var tx *sql.Tx
@@ -70,8 +70,8 @@ func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) {
 	return tx, nil
 }
 
-// Commit implements outbox.Store, of a transaction that Begin has begun. Errors: outbox.ErrNoTransaction when tx is nil or has
-// ended; those of the file, also when SQLite has ended the transaction before by an error that was passed over.
+// Commit implements outbox.Store, for a transaction begun with Begin. Errors: outbox.ErrNoTransaction if tx is nil or has ended;
+// those of the file, including when SQLite ended the transaction because of an earlier error that the caller ignored.
 func (s *Store) Commit(ctx context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return outbox.ErrNoTransaction
@@ -89,7 +89,7 @@ func (s *Store) commit(tx *sql.Tx) error {
 
 var errEnded = errors.New("the transaction has ended; return the errors of its statements")
 
-// stillBegun fails when a transaction has ended since Begin.
+// stillBegun fails if a transaction has ended since Begin.
 func (s *Store) stillBegun(ctx context.Context, tx *sql.Tx) error {
 	if _, err := tx.StmtContext(ctx, s.prepared[sameTxSQL]).ExecContext(ctx); err != nil {
 		return fmt.Errorf("%w: %w", errEnded, err)
@@ -109,7 +109,7 @@ func (s *Store) Rollback(_ context.Context, tx *sql.Tx) error {
 	return nil
 }
 
-// inTransaction explains an error of a statement in a transaction of the user.
+// inTransaction explains an error of a statement in a user's transaction.
 func (s *Store) inTransaction(doing string, err error) error {
 	if errors.Is(err, sql.ErrTxDone) {
 		return fmt.Errorf("%s: %w: %w", doing, outbox.ErrNoTransaction, err)
@@ -117,9 +117,9 @@ func (s *Store) inTransaction(doing string, err error) error {
 	return s.cfg.explain(doing, err)
 }
 
-// Insert implements outbox.Store: all messages or none of them. In a transaction that the user began, begin it with a write
-// or as IMMEDIATE: one that has read before it writes can fail with ErrBusy without waiting. Errors:
-// outbox.ErrNoTransaction, ErrBusy, ErrFull and those of the file.
+// Insert implements outbox.Store: it writes all messages or none. If you begin the transaction yourself, begin it with a write or
+// as IMMEDIATE: a transaction that reads before it writes can fail with ErrBusy at once. Errors: outbox.ErrNoTransaction,
+// ErrBusy, ErrFull and those of the file.
 func (s *Store) Insert(ctx context.Context, tx *sql.Tx, msgs []*postrider.Message) error {
 	if tx == nil {
 		return outbox.ErrNoTransaction
@@ -135,12 +135,12 @@ func (s *Store) Insert(ctx context.Context, tx *sql.Tx, msgs []*postrider.Messag
 	return nil
 }
 
-// insertAll returns the first sequence that was given.
+// insertAll returns the first sequence assigned.
 func (s *Store) insertAll(ctx context.Context, tx *sql.Tx, msgs []*postrider.Message) (first int64, err error) {
 	if len(msgs) == 1 {
 		return s.insert(ctx, tx, tx.StmtContext(ctx, s.prepared[insertSQL]), nil, msgs)
 	}
-	// Several statements: a failure in the middle must not leave the first messages to a user who commits all the same.
+	// Several statements: after a failure in the middle, a user who commits anyway must not commit the first messages.
 	const savepoint = `postrider_insert`
 	if _, err := tx.ExecContext(ctx, `SAVEPOINT `+savepoint); err != nil {
 		return 0, err
@@ -159,7 +159,7 @@ func (s *Store) insertAll(ctx context.Context, tx *sql.Tx, msgs []*postrider.Mes
 		rest = rest[n:]
 	}
 	if err != nil {
-		// When the disk is full SQLite may have rolled back everything by itself, and then there is no savepoint.
+		// If the disk is full, SQLite may have rolled back everything by itself, and then there is no savepoint.
 		_, undo := tx.ExecContext(context.WithoutCancel(ctx), `ROLLBACK TO `+savepoint+`; RELEASE `+savepoint)
 		return 0, errors.Join(err, undo)
 	}
@@ -167,8 +167,8 @@ func (s *Store) insertAll(ctx context.Context, tx *sql.Tx, msgs []*postrider.Mes
 	return first, err
 }
 
-// insert executes an INSERT of as many rows as there are messages and returns the first sequence that it gave. When the number
-// of partitions has changed it reads the present one, which stays while this transaction writes, and goes on with that.
+// insert runs an INSERT of as many rows as there are messages and returns the first sequence that it assigned. If the number of
+// partitions has changed, it reads the present one, which stays while this transaction writes, and inserts with that.
 func (s *Store) insert(ctx context.Context, tx *sql.Tx, stmt *sql.Stmt, values []any, msgs []*postrider.Message) (int64, error) {
 	n := cmp.Or(s.publishing.Load(), s.partitions.Load())
 	res, err := s.insertFor(ctx, stmt, values, msgs, n)
@@ -231,8 +231,8 @@ func (s *Store) Written(ctx context.Context, tx *sql.Tx, ids []string) ([]string
 	return out, nil
 }
 
-// writers remembers the first sequence that each transaction wrote. A writer is alone, so everything behind it that the
-// transaction sees is its own. A transaction is forgotten when the program has let go of it.
+// writers maps each transaction to the first sequence that it wrote. There is only one writer at a time, so every later row that
+// the transaction sees is its own. An entry is removed when the transaction is garbage-collected.
 type writers struct {
 	mu     sync.Mutex
 	firsts map[weak.Pointer[sql.Tx]]int64
@@ -246,7 +246,7 @@ func (w *writers) wrote(tx *sql.Tx, first int64) {
 		w.firsts = make(map[weak.Pointer[sql.Tx]]int64)
 	}
 	if known, ok := w.firsts[p]; ok {
-		// A sequence is given again after a savepoint was rolled back.
+		// A sequence is assigned again after a rollback to a savepoint.
 		w.firsts[p] = min(known, first)
 		return
 	}

@@ -17,7 +17,7 @@ import (
 
 const (
 	sentBackSQL = `UPDATE {prefix}dead SET state = 'redriven', resolved_at = ?, resolved_by = ?, redrive = ? WHERE number = ?`
-	// Whether the key waits for a decision about this letter; no row if it is not held.
+	// Whether the key waits for a decision about this dead letter; no row if it is not held.
 	heldHeadSQL = `SELECT seq = ?3 AND due_at IS NULL FROM {prefix}held WHERE relay = ?1 AND key = ?2`
 	// The parameters: ?1 number, ?3 reason, ?6 due or NULL, ?7 now, ?8 history entry.
 	redriveSQL = `INSERT INTO {prefix}parked (` + copiedColumns + `)
@@ -60,7 +60,7 @@ func (s *Store) RedriveDead(ctx context.Context, f deadletter.Filter, by string,
 	return len(chosen), nil
 }
 
-// redriveAll closes letters and parks their messages.
+// redriveAll closes dead letters and parks their messages.
 func (t txn) redriveAll(ctx context.Context, letters []chosenLetter, id int64, by string) error {
 	for _, l := range letters {
 		if err := t.redrive(ctx, l, id, by); err != nil {
@@ -70,8 +70,8 @@ func (t txn) redriveAll(ctx context.Context, letters []chosenLetter, id int64, b
 	return nil
 }
 
-// redrive closes a letter and parks its message, due at once. When its key is held it takes its place among those that wait
-// behind the key, which goes on if it waited for the decision about this letter.
+// redrive closes a dead letter and parks its message, due at once. If its key is held, the message joins the queued messages of
+// the key. If the key waited for the decision about this dead letter, it becomes due.
 func (t txn) redrive(ctx context.Context, l chosenLetter, id int64, by string) error {
 	if _, err := t.exec(ctx, sentBackSQL, t.now, by, id, l.number); err != nil {
 		return err
@@ -104,7 +104,7 @@ const (
 	showRedriveSQL = `SELECT id, filter, rate, state, started_by, started_at, ended_at, cancelled_by, selected, done, refused,
 			skipped, position, up_to, next_at, failures, cause
 		FROM {prefix}redrives WHERE `
-	// How many of the messages are parked again, and how many have died again.
+	// How many of the messages are parked again, and how many were dead-lettered again.
 	outcomeSQL = `SELECT
 		(SELECT count(*) FROM {prefix}dead d JOIN {prefix}parked p ON p.relay = d.relay AND p.seq = d.seq
 			AND p.redrives = d.redrives + 1 WHERE d.redrive = ?1 AND d.redrive > 0),
@@ -113,7 +113,7 @@ const (
 				AND l.number > d.number))`
 	saveRedriveSQL = `UPDATE {prefix}redrives SET state = ?2, ended_at = ?3, cancelled_by = ?4, selected = ?5, done = ?6,
 			refused = ?7, skipped = ?8, position = ?9, next_at = ?10, failures = ?11, cause = ?12 WHERE id = ?1`
-	// Those that have ended by ?1, the oldest ?2 first.
+	// Redrives that ended by ?1, the oldest ?2 first.
 	purgeRedrivesSQL = `DELETE FROM {prefix}redrives WHERE id IN (
 		SELECT id FROM {prefix}redrives WHERE state <> 'running' AND ended_at <= ?1 ORDER BY id LIMIT ?2)`
 )
@@ -210,7 +210,7 @@ func (t txn) saveRedrive(ctx context.Context, r deadletter.Redrive) error {
 	return err
 }
 
-// micro is a time as it is stored, 0 for the zero time; moment is the other way round.
+// micro converts a time to its stored form, 0 for the zero time; moment converts it back.
 func micro(at time.Time) int64 {
 	if at.IsZero() {
 		return 0
@@ -281,7 +281,7 @@ func (s *Store) FailRedrive(ctx context.Context, id int64, seen int, cause strin
 	return r, err
 }
 
-// purgeRedrives removes redrives that have ended at least keep ago, at most deadletter.PurgeRedrives of them.
+// purgeRedrives removes redrives that ended at least keep ago, at most deadletter.PurgeRedrives of them.
 func (s *Store) purgeRedrives(ctx context.Context, keep time.Duration) error {
 	if keep <= 0 {
 		return nil

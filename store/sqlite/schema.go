@@ -15,7 +15,7 @@ import (
 	"github.com/postrider/postrider/internal/stored"
 )
 
-// Latest as a target of Migrate stands for the newest version of the schema.
+// Latest as a target of Migrate is the newest version of the schema.
 const Latest = migrate.Latest
 
 // The reasons why a store refuses a schema; the error says which command helps.
@@ -25,7 +25,7 @@ var (
 	ErrSchemaNewer   = migrate.ErrNewer
 )
 
-// Migration is one migration as it stands in a database.
+// Migration is one migration and its state in a database.
 type Migration = migrate.Status
 
 //go:embed migrations/*.sql
@@ -52,9 +52,9 @@ const (
 	dropVersionsSQL  = `DROP TABLE {prefix}migrations`
 )
 
-// Migrate brings the schema to a version, Latest or one of those before (0 removes everything, messages too), and returns
-// what it did, e.g. "up 0001_outbox". Any number of processes may call it at once; each migration is one transaction.
-// Errors: ErrSchemaNewer, ErrUnsuitable, and those of the file.
+// Migrate brings the schema to a version and returns what it did, e.g. "up 0001_outbox". The target is Latest or an earlier
+// version; 0 removes everything, including messages. Any number of processes may call it at once; each migration is one
+// transaction. Errors: ErrSchemaNewer, ErrUnsuitable, and those of the file.
 func Migrate(ctx context.Context, db *sql.DB, cfg Config, to int) ([]string, error) {
 	s, err := open(ctx, db, cfg)
 	if err != nil {
@@ -74,7 +74,7 @@ func Migrate(ctx context.Context, db *sql.DB, cfg Config, to int) ([]string, err
 	}
 }
 
-// migrateStep applies the next migration on the way to a version and returns its name, "" at the end of the way.
+// migrateStep applies the next migration towards a version and returns its name, "" if none is left.
 func (s *Store) migrateStep(ctx context.Context, set *migrate.Set, to int) (name string, err error) {
 	err = s.transact(ctx, "migrate", durable, func(t txn) error {
 		name = ""
@@ -127,7 +127,7 @@ func MigrationStatus(ctx context.Context, db *sql.DB, cfg Config) ([]Migration, 
 	return set.Status(migrate.Records(applied)), nil
 }
 
-// PrintMigrations returns the SQL of every migration up, in order, for those who apply it by other means. It includes the
+// PrintMigrations returns the SQL of every up migration, in order, so that it can be applied by other means. It includes the
 // record of the versions, without which New refuses the schema.
 func PrintMigrations(cfg Config) (string, error) {
 	cfg, err := cfg.withDefaults()
@@ -166,7 +166,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	return nil
 }
 
-// versions returns the migrations that were applied and when.
+// versions returns the applied migrations and when they were applied.
 func (s *Store) versions(ctx context.Context) (applied map[int]time.Time, err error) {
 	err = s.read(ctx, "read the schema's version", func(t txn) error {
 		var exist int
@@ -193,7 +193,7 @@ func (t txn) versions(ctx context.Context) (map[int]time.Time, error) {
 	return applied, err
 }
 
-// version is that of the newest migration applied.
+// version returns that of the newest applied migration.
 func version(applied map[int]time.Time) int {
 	newest := 0
 	for v := range applied {

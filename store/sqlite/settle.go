@@ -18,8 +18,8 @@ const (
 	removeSQL = `DELETE FROM {prefix}parked WHERE relay = ?1 AND seq IN (SELECT value FROM json_each(?2))`
 )
 
-// historySQL appends the entry ?8 to a history, of which the last 20 are kept, unless it is NULL. An entry without an attempt
-// that repeats the last one, but for its time, is not added: a message may be put off often.
+// historySQL appends the entry ?8, unless it is NULL, to a history and keeps the last 20. It skips an entry without an attempt
+// that repeats the last one except for its time: a message may be put off often.
 const historySQL = `CASE
 	WHEN ?8 IS NULL OR coalesce(?8 ->> '$.attempt', 0) = 0
 		AND json_remove(history -> '$[#-1]', '$.at') = json_remove(?8, '$.at') THEN history
@@ -28,17 +28,18 @@ const historySQL = `CASE
 
 const (
 	copiedColumns = `relay, partition, seq, ` + messageColumns + `, reason, attempts, due_at, parked_at, redrives, history`
-	// What is parked already is parked again.
+	// A message that is already parked is parked again.
 	parkLogSQL = `INSERT INTO {prefix}parked (` + copiedColumns + `)
 		SELECT ?1, partition, seq, ` + messageColumns + `, ?4, ?5, ?6, ?7, 0, iif(?8 IS NULL, '[]', json_array(json(?8)))
 		FROM {prefix}log WHERE seq = ?2 AND partition = ?3
 		ON CONFLICT (relay, seq) DO UPDATE SET reason = ?4, attempts = ?5, due_at = ?6, history = ` + historySQL
-	// With the parameters of parkLogSQL.
+	// Takes the parameters of parkLogSQL.
 	parkAgainSQL = `UPDATE {prefix}parked SET reason = ?4, attempts = ?5, due_at = ?6, history = ` + historySQL + `
 		WHERE relay = ?1 AND seq = ?2 AND partition = ?3`
 )
 
-// Settle implements relay.LogStore. Its commit does not wait for the disk. Delivered needs nothing here: the cursor says it.
+// Settle implements relay.LogStore. Its commit does not wait for the disk. Delivered messages need no work here: the cursor
+// records them.
 func (s *Store) Settle(ctx context.Context, name string, settlements []relay.Settlement) (relay.Settled, error) {
 	out, err := s.settleTogether(ctx, name, settlements)
 	if err == nil || !s.cfg.concernsContent(err) {
@@ -83,8 +84,8 @@ func (s *Store) settleTogether(ctx context.Context, name string, settlements []r
 	return out, nil
 }
 
-// settleFenced applies a settlement if it is the next one under a lease that holds, and returns the keys that are held no
-// longer. Errors: relay.ErrLeaseLost.
+// settleFenced applies a settlement if it is the next one under a lease that holds, and returns the keys that are no longer held.
+// Errors: relay.ErrLeaseLost.
 func (t txn) settleFenced(ctx context.Context, name string, st *relay.Settlement) ([]string, error) {
 	if err := t.s.checkPartition(st.Partition); err != nil {
 		return nil, &unsettled{err}
@@ -103,7 +104,7 @@ func (t txn) settleFenced(ctx context.Context, name string, st *relay.Settlement
 	return t.settle(ctx, name, st, content[:])
 }
 
-// settle applies a settlement and returns the keys that are held no longer.
+// settle applies a settlement and returns the keys that are no longer held.
 func (t txn) settle(ctx context.Context, name string, st *relay.Settlement, content []byte) ([]string, error) {
 	for i := range st.Parked {
 		if err := t.park(ctx, name, st.Partition, &st.Parked[i]); err != nil {
@@ -137,7 +138,7 @@ func (t txn) settle(ctx context.Context, name string, st *relay.Settlement, cont
 	return released, err
 }
 
-// unsettled is why a settlement cannot be applied that lies in what it says.
+// unsettled says that a settlement cannot be applied because of its content.
 type unsettled struct{ error }
 
 func (u *unsettled) Unwrap() error { return u.error }
@@ -145,7 +146,7 @@ func (u *unsettled) Unwrap() error { return u.error }
 // errNotInLog refuses a settlement that would lose a message.
 var errNotInLog = &unsettled{errors.New("it is not in the log of this partition")}
 
-// concernsContent says that an error is that of what was to be written, and not of the database.
+// concernsContent reports whether an error is due to what was to be written, and not to the database.
 func (c Config) concernsContent(err error) bool {
 	if _, ok := errors.AsType[*unsettled](err); ok {
 		return true
@@ -179,7 +180,7 @@ func (t txn) park(ctx context.Context, name string, partition int, p *relay.Park
 	return err
 }
 
-// entry is a history entry as a parameter, NULL without a cause.
+// entry returns a history entry as a parameter, NULL without a cause.
 func (t txn) entry(attempt int, cause string) (sql.Null[string], error) {
 	if cause == "" {
 		return sql.Null[string]{}, nil

@@ -8,7 +8,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// Each count reads one more than relay.CountLimit (10,000) index entries at most.
+// Each count reads at most one index entry more than relay.CountLimit (10,000).
 const (
 	knownSQL = `SELECT relay FROM {prefix}cursors UNION SELECT relay FROM {prefix}relays ORDER BY relay`
 	// ?2 is the incarnation, ?3 now. A lease that does not hold has no owner.
@@ -98,7 +98,7 @@ func (t txn) relayStatus(ctx context.Context, r *relay.RelayStatus) error {
 	})
 }
 
-// backlog counts what is committed and neither settled nor parked, in a partition and in all of them.
+// backlog counts the committed messages that are neither settled nor parked, in a partition and in total.
 func (t txn) backlog(ctx context.Context, r *relay.RelayStatus, p *relay.PartitionStatus) error {
 	var n int64
 	var oldest sql.Null[int64]
@@ -116,7 +116,7 @@ func (t txn) backlog(ctx context.Context, r *relay.RelayStatus, p *relay.Partiti
 	return nil
 }
 
-// count is a number as far as it was counted.
+// count converts a count that stops one above relay.CountLimit.
 func count(n int64) relay.Count {
 	return relay.Count{N: min(n, relay.CountLimit), AtLeast: n > relay.CountLimit}
 }

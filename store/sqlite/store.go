@@ -14,14 +14,14 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// Store is an outbox in a SQLite database with everything that relays and operators keep about it. It is safe for
-// concurrent use. It holds nothing that needs closing: close the *sql.DB when every relay has stopped.
+// Store is an outbox in a SQLite database, with everything that relays and operators keep about it. It is safe for concurrent
+// use. There is nothing to close: close the *sql.DB when every relay has stopped.
 type Store struct {
 	cfg         Config
 	db          *sql.DB
-	partitions  atomic.Int64         // as opened; a relay works with this number until it is restarted
-	publishing  atomic.Int64         // the number with which messages are written, 0 while it is the same
-	prepared    map[string]*sql.Stmt // by the text that the code uses; not changed after New
+	partitions  atomic.Int64         // as opened; a relay uses this number until it is restarted
+	publishing  atomic.Int64         // the number used to write messages, 0 if it is the same
+	prepared    map[string]*sql.Stmt // by the text in the code; not changed after New
 	fetches     unions
 	dues        unions
 	writers     writers
@@ -40,9 +40,9 @@ var (
 	_ outbox.Store[*sql.Tx] = (*Store)(nil)
 )
 
-// New opens the outbox in db, which Migrate has made, and sets the file to WAL mode if it is not in that mode. Allow db at
-// least four connections: each transaction holds one, and so does each relay while it works. Errors: ErrSchemaMissing,
-// ErrSchemaOlder, ErrSchemaNewer, ErrUnsuitable, and those of the file.
+// New opens the outbox that Migrate created in db, and sets the file to WAL mode if it is in another mode. Allow db at least four
+// connections: each transaction holds one, and so does each relay while it works. Errors: ErrSchemaMissing, ErrSchemaOlder,
+// ErrSchemaNewer, ErrUnsuitable, and those of the file.
 func New(db *sql.DB, cfg Config) (*Store, error) {
 	ctx := context.Background()
 	s, err := open(ctx, db, cfg)
@@ -61,7 +61,7 @@ func New(db *sql.DB, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// open checks everything but the schema.
+// open checks everything except the schema.
 func open(ctx context.Context, db *sql.DB, cfg Config) (*Store, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -84,10 +84,10 @@ func open(ctx context.Context, db *sql.DB, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// oldest is the first version of SQLite with STRICT tables, RETURNING, and JSON operators that are always there.
+// oldest is the first version of SQLite with STRICT tables, RETURNING, and JSON operators that are always built in.
 var oldest = [2]int{3, 38}
 
-// checkDatabase makes sure of SQLite's version and of WAL mode, in which readers and the one writer do not wait for each
+// checkDatabase checks SQLite's version and makes sure of WAL mode, in which readers and the one writer do not wait for each
 // other. The mode is stored in the file.
 func (s *Store) checkDatabase(ctx context.Context) error {
 	var version, mode string
@@ -128,11 +128,11 @@ func (s *Store) readPartitions(ctx context.Context) error {
 	return nil
 }
 
-// number is how many partitions the outbox had when it was opened.
+// number returns how many partitions the outbox had when it was opened.
 func (s *Store) number() int { return int(s.partitions.Load()) }
 
-// prepare compiles once the statements of the main road, and those that operators run for many messages: here, not when
-// first needed, since that would ask for a second connection in the middle of a transaction.
+// prepare compiles frequent statements, and those that operators run for many messages, once: here and not on first use, since
+// that would need a second connection in the middle of a transaction.
 func (s *Store) prepare(ctx context.Context) error {
 	s.prepared = make(map[string]*sql.Stmt)
 	for _, text := range []string{
@@ -154,7 +154,7 @@ func (s *Store) prepare(ctx context.Context) error {
 	return nil
 }
 
-// unions are statements made of one SELECT per partition, prepared when first needed, by the number of partitions.
+// unions holds statements made of one SELECT per partition, by the number of partitions, prepared on first use.
 type unions struct {
 	text func(partitions int) string
 
@@ -182,7 +182,7 @@ func (u *unions) stmt(ctx context.Context, s *Store, partitions int) (*sql.Stmt,
 // Partitions implements relay.LeaseStore.
 func (s *Store) Partitions(context.Context) (int, error) { return s.number(), nil }
 
-// Wake implements outbox.Store: it signals the subscribers of this Store. Relays of other processes poll.
+// Wake implements outbox.Store: it signals the subscribers of this Store. Relays in other processes poll.
 func (s *Store) Wake() { s.wake.Wake() }
 
 // Subscribe implements relay.LogStore.

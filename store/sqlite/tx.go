@@ -11,18 +11,18 @@ import (
 	"time"
 )
 
-// lockSQL changes nothing, but being a write it takes the write lock. As the first statement of a transaction it does what
-// BEGIN IMMEDIATE does, without needing a driver's option for it: the transaction has read nothing yet, so it waits its turn
-// rather than fail when another commits in between (SQLITE_BUSY_SNAPSHOT, for which no waiting helps).
+// lockSQL changes nothing but, being a write, takes the write lock. As the first statement of a transaction it does what BEGIN
+// IMMEDIATE does, without a driver option: the transaction has read nothing yet, so it waits instead of failing when another one
+// commits in between (SQLITE_BUSY_SNAPSHOT, where waiting does not help).
 const lockSQL = `UPDATE {prefix}meta SET value = value WHERE 0`
 
 // durability says whether a commit waits for the disk.
 type durability bool
 
 const (
-	// durable commits as the connection is set, see PRAGMA synchronous.
+	// durable commits as the connection is set; see PRAGMA synchronous.
 	durable durability = true
-	// relaxed commits do not wait for the disk. A loss of power can undo them; a later durable commit makes them durable.
+	// relaxed commits do not wait for the disk. A power failure can undo them; a later durable commit makes them durable.
 	relaxed durability = false
 )
 
@@ -88,7 +88,7 @@ func (t txn) each(ctx context.Context, text string, args []any, scan func(*sql.R
 	return rows.Err()
 }
 
-// expand puts the tables' prefix into a statement.
+// expand puts the table prefix into a statement.
 func (s *Store) expand(text string) string { return strings.ReplaceAll(text, "{prefix}", s.cfg.Prefix) }
 
 // read runs f in a transaction that sees one state of the database and never waits for a writer.
@@ -103,8 +103,8 @@ func (s *Store) read(ctx context.Context, doing string, f func(txn) error) error
 	}))
 }
 
-// write runs f in a transaction that holds the write lock from its beginning. While another writer is in the way, f may run
-// more than once; what it did before is undone.
+// write runs f in a transaction that holds the write lock from the beginning. If another writer interferes, f may run more than
+// once; what it did before is undone.
 func (s *Store) write(ctx context.Context, doing string, d durability, f func(txn) error) error {
 	return s.transact(ctx, doing, d, func(t txn) error {
 		if _, err := t.exec(ctx, lockSQL); err != nil {
@@ -115,8 +115,8 @@ func (s *Store) write(ctx context.Context, doing string, d durability, f func(tx
 	})
 }
 
-// transact is write without the lock at the beginning: f takes it with its first change, and runs again if another writer
-// was faster.
+// transact is write without the lock at the beginning: f takes it with its first change, and runs again if another writer was
+// faster.
 func (s *Store) transact(ctx context.Context, doing string, d durability, f func(txn) error) error {
 	s.turn.wait(ctx)
 	defer s.turn.pass()
@@ -137,7 +137,7 @@ func (s *Store) transact(ctx context.Context, doing string, d durability, f func
 		if err != nil {
 			return err
 		}
-		defer tx.Rollback() // after Commit it does nothing
+		defer tx.Rollback() // a no-op after Commit
 		if err := f(txn{s: s, tx: tx, now: s.now()}); err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func (s *Store) transact(ctx context.Context, doing string, d durability, f func
 	}))
 }
 
-// relax lets commits on a connection no longer wait for the disk, until restore is called.
+// relax makes commits on a connection not wait for the disk, until restore is called.
 func relax(ctx context.Context, conn *sql.Conn) (restore func(), err error) {
 	var level int
 	if err := conn.QueryRowContext(ctx, `PRAGMA synchronous`).Scan(&level); err != nil {
@@ -159,7 +159,7 @@ func relax(ctx context.Context, conn *sql.Conn) (restore func(), err error) {
 		return nil, err
 	}
 	return func() {
-		// Whatever became of ctx: this connection may serve a transaction of the user next.
+		// Even if ctx has ended: this connection may serve a user's transaction next.
 		_, err := conn.ExecContext(context.WithoutCancel(ctx), fmt.Sprintf(`PRAGMA synchronous = %d`, level))
 		if err != nil {
 			conn.Raw(func(any) error { return driver.ErrBadConn }) // closes the connection for good
@@ -167,8 +167,8 @@ func relax(ctx context.Context, conn *sql.Conn) (restore func(), err error) {
 	}, nil
 }
 
-// patiently calls f again while another writer is in the way, up to BusyTimeout, waiting 1 ms at first and at most 10 ms.
-// The driver's own busy_timeout, if it is set, makes f itself wait.
+// patiently repeats f while another writer interferes, for up to BusyTimeout, pausing 1 ms at first and 10 ms at most. The
+// driver's own busy_timeout, if set, makes f itself wait.
 func (s *Store) patiently(ctx context.Context, f func() error) error {
 	start := time.Now()
 	for wait := time.Millisecond; ; wait = min(2*wait, 10*time.Millisecond) {
