@@ -22,7 +22,7 @@ type Store struct {
 	db         *sql.DB
 	names      *strings.Replacer
 	server     server       // as of opening
-	partitions atomic.Int64 // as opened; a relay works with this number until it is restarted
+	partitions atomic.Int64 // as of New, or of this Store's Repartition; relays work with it until they are restarted
 	publishing atomic.Int64 // the number of partitions for publishing, 0 while it is the same
 	reading    pace
 	closing    closing
