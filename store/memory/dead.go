@@ -160,8 +160,7 @@ func (s *Store) DiscardDead(ctx context.Context, f deadletter.Filter, by, reason
 	return n, err
 }
 
-// resolve applies a function to each open dead letter that matches the filter, or to none if one that the filter names is not
-// open.
+// resolve applies a function to each open dead letter that matches the filter, or to none if one that it names is not open.
 func (db *database) resolve(f deadletter.Filter, limit int, apply func(*letter, time.Time)) (int, error) {
 	if err := db.checkNamed(f); err != nil {
 		return 0, err

@@ -17,11 +17,11 @@ import (
 type inboxState struct {
 	effects    map[string]*effectRow // by ID
 	claims     map[string]time.Time
-	watermarks map[string]markRow // by partition and epoch
+	watermarks map[string]markRow // by partition and log incarnation
 	versions   map[string]int64   // by key
 }
 
-// markRow is a watermark. moved is a counter across all watermarks of a consumer, at the time of the last move.
+// markRow is a watermark. moved counts the moves of all watermarks of a consumer; at is the time of this one's last move.
 type markRow struct {
 	partition, epoch string
 	offset           int64

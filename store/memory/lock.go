@@ -10,8 +10,8 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// What a transaction does for a consumer is recorded in the transaction and applied when it commits. Until then it is locked:
-// another transaction that needs it waits, as for a row lock in PostgreSQL.
+// What a transaction does for a consumer is recorded in the transaction and applied when it commits. Until then everything
+// concerned is locked: another transaction that needs it waits, as for a row lock in PostgreSQL.
 
 // lock names something that only one transaction at a time can hold.
 type lock struct{ kind, consumer, name string }

@@ -16,8 +16,7 @@ const (
 	livingSQL = `SELECT relay, owner, host FROM {prefix}relays WHERE (?1 = '' OR relay = ?1) AND alive_until > ?2
 		ORDER BY relay, started_at LIMIT 1`
 
-	// adminLockSeconds is how long Repartition waits for transactions that have published; publishers that arrive meanwhile wait
-	// too.
+	// adminLockSeconds is how long Repartition waits for transactions that have published; new publishers wait too.
 	adminLockSeconds = 3
 	lockTimeoutSQL   = `SET SESSION lock_wait_timeout = ?`
 )

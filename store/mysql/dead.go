@@ -269,8 +269,7 @@ func (t txn) waitsFor(ctx context.Context, l chosenLetter) (bool, error) {
 	return held != nil && !held.due.Valid && held.seq == l.seq, err
 }
 
-// resolve applies a function to each open dead letter that matches the filter, or to none if one that the filter names is not
-// open.
+// resolve applies a function to each open dead letter that matches the filter, or to none if one that it names is not open.
 func (s *Store) resolve(ctx context.Context, doing string, f deadletter.Filter, bounds string, limit int,
 	apply func(txn, chosenLetter) error) (n int, err error) {
 	for overtaken := true; overtaken && n == 0 && err == nil; {

@@ -51,7 +51,7 @@ func (t txn) decision(ctx context.Context, id, lock string) (relay.Decision, err
 	return found[0], nil
 }
 
-// openDecisions returns the oldest open decisions in the given partitions.
+// openDecisions returns the oldest open decisions in the given partitions, at most 100.
 func (t txn) openDecisions(ctx context.Context, name string, partitions []int) ([]relay.Decision, error) {
 	return t.decisions(ctx, openDecisionsSQL, name, partitions)
 }

@@ -48,7 +48,7 @@ var kinds = map[int]error{
 	1044:               ErrDenied,   // to the database
 	1142:               ErrDenied,   // to a table
 	1143:               ErrDenied,   // to a column
-	1227:               ErrDenied,   // to something of the whole server
+	1227:               ErrDenied,   // to something server-wide
 	1370:               ErrDenied,   // to a procedure
 	1021:               ErrFull,     // the disk
 	1114:               ErrFull,     // the table

@@ -86,8 +86,8 @@
 // # Retention
 //
 // Delivered messages are dropped by primary key from the beginning of the log, in transactions of at most 1,000, up to the
-// position below which every relay is finished. That position, the floor, is stored; a relay that begins with the oldest message
-// begins after it.
+// position that every relay has passed with no gap before it. That position, the floor, is stored; a relay that begins with the
+// oldest message begins after it.
 //
 // # Values
 //

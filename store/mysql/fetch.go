@@ -102,8 +102,7 @@ type freshGroup struct {
 	cut    bool // a row did not fit: the group ends before it
 }
 
-// Fetch implements relay.LogStore. It is one round trip, and more when there are gaps to close, which only a relay with a name
-// does.
+// Fetch implements relay.LogStore. It is one round trip, and more if there are gaps to close, which only a named relay does.
 func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) ([]relay.Batch, error) {
 	f, err := s.newFetch(name, req)
 	if err != nil || len(req.Partitions) == 0 || len(f.parts) == 0 && name == "" {
@@ -160,8 +159,8 @@ func (s *Store) newFetch(name string, req relay.FetchRequest) (*fetch, error) {
 	return f, nil
 }
 
-// statement reads the clock, then late rows, then fresh rows by group. It reads no payloads of partitions that were not asked
-// for.
+// statement reads the clock, then late rows, then fresh rows by group. It reads payloads only of the requested
+// partitions.
 func (f *fetch) statement() string {
 	var b strings.Builder
 	b.WriteString(fetchClockSQL)

@@ -133,8 +133,8 @@ func busyIsLeftOut(e *env) {
 	}
 }
 
-// delayedStandsAlone: a delayed message has left the order of its key; it neither waits for its held key nor is delivered with
-// it.
+// delayedStandsAlone: a delayed message has left the order of its key; it does not wait for its held key and is
+// delivered separately.
 func delayedStandsAlone(e *env) {
 	w := e.worker("r", "a")
 	held := w.hold("order/1", 2, time.Hour)

@@ -66,7 +66,7 @@ func takenOnce[Tx any](e *inboxEnv[Tx]) {
 	}
 }
 
-// takenByID: a sequence that a server has issued twice, after a crash, belongs to another message.
+// takenByID: after a crash a server may issue a sequence twice, so a message is taken only if its ID matches too.
 func takenByID[Tx any](e *inboxEnv[Tx]) {
 	w := e.consumer("c")
 	e.parkHead("c", 0, e.message("order/1"))

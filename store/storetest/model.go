@@ -253,7 +253,7 @@ func (m *model) noteCommitted(msgs []*postrider.Message) {
 	}
 }
 
-// processes runs one relay process after another. Each has one kind of fault and ends in one of three ways.
+// processes runs one relay process after another. Each may meet faults, and ends in one of three ways.
 func (m *model) processes(rng *rand.Rand, over <-chan struct{}) {
 	for {
 		faults := rand.New(rand.NewPCG(rng.Uint64(), 0))

@@ -8,7 +8,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// dieAgain dead-letters a redriven message again.
+// dieAgain dead-letters all due messages, which were redriven, again.
 func (w *worker) dieAgain(cause string) {
 	w.t.Helper()
 	for _, run := range w.due().Runs {
