@@ -33,7 +33,7 @@ func (s *Store) Repartition(ctx context.Context, n int) error {
 	return err
 }
 
-// current says with an error that the number of partitions is not the one that this Store was opened with.
+// current returns an error if the number of partitions is not the one that this Store was opened with.
 func (s *Store) current(db *database) error {
 	if n := s.partitions.Load(); n != int64(len(db.log)) {
 		return fmt.Errorf("%w: from %d to %d", relay.ErrRepartitioned, n, len(db.log))
@@ -41,8 +41,8 @@ func (s *Store) current(db *database) error {
 	return nil
 }
 
-// checkIdle makes sure that no process works on the outbox, that no transaction is open that has written, and that every
-// relay has delivered everything.
+// checkIdle makes sure that no process works on the outbox, no transaction that has written is open, and every relay has
+// delivered everything.
 func (db *database) checkIdle(at time.Time) error {
 	if len(db.active)+len(db.locks) > 0 {
 		return fmt.Errorf("%w: a transaction is open that has written; end it", relay.ErrInUse)
@@ -101,8 +101,8 @@ func (db *database) repartition(n int) {
 	}
 }
 
-// repartition moves what is put aside to its new partitions and every cursor to the end of the log; that of a consumer is
-// beyond it and stays there. Partition 0 takes over the counters.
+// repartition moves parked messages and held keys to their new partitions, and every cursor to the end of the log; a consumer's
+// cursor is beyond it and stays there. Partition 0 takes over the counters.
 func (r *relayState) repartition(n int, end relay.Cursor) {
 	old := r.parked
 	r.parked = nil
@@ -150,7 +150,7 @@ func (s *Store) ForgetRelay(ctx context.Context, name, by, reason string, discar
 
 func (db *database) forget(name, by, reason string, discard bool, at time.Time) (discarded int, err error) {
 	open := db.choose(deadletter.Filter{Relay: name}, 0, 0)
-	if db.relays[name] == nil && len(open) == 0 { // letters may have been imported for one that never ran here
+	if db.relays[name] == nil && len(open) == 0 { // dead letters may have been imported for a relay that never ran here
 		return 0, fmt.Errorf("%w: %q", relay.ErrUnknownRelay, name)
 	}
 	r := db.relay(name)

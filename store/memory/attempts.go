@@ -11,13 +11,13 @@ import (
 
 var _ postrider.AttemptLog = (*Store)(nil)
 
-// attemptRow is an attempt and until when it is kept.
+// attemptRow is an attempt and the time until which it is kept.
 type attemptRow struct {
 	postrider.DeliveryAttempt
 	expires time.Time
 }
 
-// same says whether two rows are about one attempt.
+// same reports whether two rows describe the same attempt.
 func (r attemptRow) same(o attemptRow) bool {
 	return r.Relay == o.Relay && r.Attempt == o.Attempt && r.At.Equal(o.At)
 }
@@ -45,7 +45,7 @@ func (s *Store) RecordAttempts(ctx context.Context, attempts []postrider.Deliver
 	return err
 }
 
-// newestAttempts sorts attempts and drops those of a relay that are too many.
+// newestAttempts sorts attempts and drops the oldest ones of a relay beyond postrider.KeptAttempts.
 func newestAttempts(rows []attemptRow, relay string) []attemptRow {
 	slices.SortFunc(rows, func(a, b attemptRow) int {
 		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Relay, b.Relay), cmp.Compare(a.Attempt, b.Attempt))

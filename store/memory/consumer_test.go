@@ -27,7 +27,7 @@ func TestConsumersModel(t *testing.T) {
 	inboxtest.Model(t, consumers)
 }
 
-// TestBroker is the test of real brokers, on the broker in memory.
+// TestBroker runs the tests of real brokers against the in-memory broker.
 func TestBroker(t *testing.T) {
 	t.Parallel()
 	h := consumers

@@ -7,13 +7,12 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// Crash begins a new incarnation of the database, as when a server crashes and recovers: every lease ends. What was
-// committed stays.
+// Crash begins a new incarnation of the database, as when a server crashes and recovers: every lease ends. Committed data stays.
 func (s *Store) Crash() { s.CrashLosing(0) }
 
-// CrashLosing is a Crash that loses up to n of the last settlements, as a server does that had not written them to disk. It
-// loses none of those before the last change that waits for the disk, such as that of an operator, or which are more than
-// Config.Unsynced back; messages that were published stay in any case.
+// CrashLosing is a Crash that loses up to n of the last settlements, as a server does that had not written them to disk. It does
+// not lose settlements before the last change that waits for the disk, such as an operator's, or more than Config.Unsynced back.
+// Published messages stay in any case.
 func (s *Store) CrashLosing(n int) (lost int) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
@@ -27,8 +26,8 @@ func (s *Store) CrashLosing(n int) (lost int) {
 	return lost
 }
 
-// synced notes that all before an operation is on disk, unless the operation does not wait for that. Here publishing does not
-// either, so that a crash can lose more settlements than it can in a real database.
+// synced notes that everything before an operation is on disk, unless the operation does not wait for the disk. Here, publishing
+// does not wait either, so a crash can lose more settlements than in a real database.
 func (db *database) synced(op string) {
 	switch op {
 	case "Settle", "Heartbeat", "Acquire", "Release", "Leave", "Begin", "Insert", "InsertUndecodable", "Written", "Commit",
@@ -39,7 +38,7 @@ func (db *database) synced(op string) {
 	}
 }
 
-// undoable remembers how to undo a settlement that is about to be applied.
+// undoable returns a function that undoes a settlement which is about to be applied.
 func (s *Store) undoable(name string, partition int) (undo func()) {
 	db := s.db
 	if s.cfg.Unsynced <= 0 {
@@ -71,7 +70,7 @@ func (p *parkedSet) copy() *parkedSet {
 	return out
 }
 
-// settleUndoably is settleOne that a crash can undo.
+// settleUndoably is settleOne with a settlement that CrashLosing can undo.
 func (s *Store) settleUndoably(name string, st relay.Settlement) ([]string, error) {
 	db := s.db
 	var undo func()

@@ -9,22 +9,22 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// A cursor (position, snapshot) means: delivered are the rows with seq ≤ position that were visible in the snapshot. What
-// else is visible now is still to come: late rows, at or before the position, of transactions that the snapshot did not
-// see; and fresh rows, behind the position.
+// A cursor (position, snapshot) means: rows with seq ≤ position that were visible in the snapshot are delivered. All other rows
+// that are visible now are still to be delivered: late rows, up to the position, of transactions that the snapshot did not see;
+// and fresh rows, after the position.
 //
-// Late rows of a bulk transaction can be more than a batch. While they are paged through, the snapshot under which the
-// first page was read stays fixed, and the cursor's text carries three things: "seen/upTo/page". Delivered are then
-// also the late rows with seq ≤ page that were visible in upTo. After the last page the cursor is (position, upTo).
+// Late rows of a bulk transaction can exceed a batch. While they are paged through, the snapshot under which the first page was
+// read stays fixed, and the cursor's text has three parts: "seen/upTo/page". Then the late rows with seq ≤ page that were visible
+// in upTo are delivered too. After the last page the cursor is (position, upTo).
 
-// snapshot says which transactions had ended at a moment.
+// snapshot records which transactions had ended at a moment.
 type snapshot struct {
-	// xmax is the first transaction that had not begun; xip, ascending, those below it that were running.
+	// xmax is the first transaction that had not begun; xip, ascending, the running transactions below it.
 	xmax uint64
 	xip  []uint64
 }
 
-// sees reports whether the effects of a transaction, if it was not rolled back, were visible.
+// sees reports whether the changes of a transaction, if it was not rolled back, were visible.
 func (s snapshot) sees(xid uint64) bool {
 	if xid >= s.xmax {
 		return false
@@ -78,7 +78,7 @@ func parseSnapshot(text string) (snapshot, error) {
 	return s, nil
 }
 
-// snapshot is the present one.
+// snapshot returns the current snapshot.
 func (db *database) snapshot() snapshot {
 	s := snapshot{xmax: db.nextXID}
 	for xid := range db.active {
@@ -88,11 +88,11 @@ func (db *database) snapshot() snapshot {
 	return s
 }
 
-// cursor is a relay.Cursor, read.
+// cursor is a parsed relay.Cursor.
 type cursor struct {
 	position int64
 	seen     snapshot
-	// While late rows are paged through: upTo is the snapshot that bounds them and page the sequence up to which they are
+	// While late rows are paged through, upTo is the snapshot that bounds them, and page the sequence up to which they are
 	// delivered.
 	paging bool
 	upTo   snapshot
@@ -130,7 +130,7 @@ func (c cursor) encode() relay.Cursor {
 	return out
 }
 
-// delivered reports whether a row lies in the set that the cursor stands for.
+// delivered reports whether the cursor counts a row as delivered.
 func (c cursor) delivered(r *row) bool {
 	if r.seq > c.position {
 		return false

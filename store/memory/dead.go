@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	defaultBatch = 1_000 // letters that a call resolves when no limit is given
-	listPage     = 100   // letters and keys read at a time
+	defaultBatch = 1_000 // dead letters that a call resolves when no limit is given
+	listPage     = 100   // dead letters read at a time
 )
 
-// letter is a dead letter with what its message needs to be parked again.
+// letter is a dead letter and what its message needs to be parked again.
 type letter struct {
 	deadletter.Letter
 	undecodable error
@@ -38,7 +38,7 @@ func (db *database) bury(name string, partition int, row *parkedRow, reason, cau
 	return l
 }
 
-// shown is a copy for the caller to keep.
+// shown returns a copy that the caller can keep.
 func (db *database) shown(l *letter) deadletter.Letter {
 	c := l.Letter
 	c.Message = clone(c.Message)
@@ -50,7 +50,7 @@ func (db *database) shown(l *letter) deadletter.Letter {
 	return c
 }
 
-// side says whose name it is: a consumer's cursors stand at the end of the log for good.
+// side reports whether a name is a consumer's or a relay's: a consumer's cursors are always at the end of the log.
 func (db *database) side(name string) deadletter.Side {
 	if r := db.relays[name]; r != nil && slices.ContainsFunc(r.cursors, func(c *cursorState) bool { return c != nil && c.cursor == endOfLog }) {
 		return deadletter.ConsumerSide
@@ -71,7 +71,7 @@ func (db *database) chosen(f deadletter.Filter, l *letter) bool {
 		(len(f.Numbers) == 0 || slices.Contains(f.Numbers, l.Number))
 }
 
-// choose returns at most limit (0: all) letters behind a number.
+// choose returns at most limit (0: all) dead letters with a number above after.
 func (db *database) choose(f deadletter.Filter, after int64, limit int) []*letter {
 	var out []*letter
 	for _, l := range db.letters[db.lettersUpTo(after):] {
@@ -160,7 +160,7 @@ func (s *Store) DiscardDead(ctx context.Context, f deadletter.Filter, by, reason
 	return n, err
 }
 
-// resolve does something to each open letter that the filter chooses, or to none if one that it names is not open.
+// resolve applies a function to each open dead letter that matches the filter, or to none if one that it names is not open.
 func (db *database) resolve(f deadletter.Filter, limit int, apply func(*letter, time.Time)) (int, error) {
 	if err := db.checkNamed(f); err != nil {
 		return 0, err
@@ -176,7 +176,7 @@ func (db *database) resolve(f deadletter.Filter, limit int, apply func(*letter, 
 	return len(letters), nil
 }
 
-// checkNamed refuses numbers that are not those of open letters.
+// checkNamed returns an error if the filter names a number that is not that of an open dead letter.
 func (db *database) checkNamed(f deadletter.Filter) error {
 	for _, number := range f.Numbers {
 		l, err := db.letter(number)
@@ -194,7 +194,7 @@ func (l *letter) close(state deadletter.State, by, resolution string, at time.Ti
 	l.State, l.ResolvedAt, l.ResolvedBy, l.Resolution = state, at, by, resolution
 }
 
-// waitsFor returns the key that is held until somebody decides about this letter, if there is one.
+// waitsFor returns the key that is held until a decision about this dead letter, if there is one.
 func (p *parkedSet) waitsFor(l *letter) *heldRow {
 	if h := p.held[l.Message.Key]; h != nil && h.undecided && h.seq == l.Message.Sequence {
 		return h

@@ -73,7 +73,7 @@ func (s *Store) CountCauses(ctx context.Context, f deadletter.Filter, limit int)
 				c.Newest = l.DiedAt
 			}
 			c.Relay, c.Type, c.Fingerprint, c.Letters = g.relay, g.messageType, g.fingerprint, c.Letters+1
-			c.Number, c.Reason, c.Cause = l.Number, l.Reason, l.Cause // numbers rise
+			c.Number, c.Reason, c.Cause = l.Number, l.Reason, l.Cause // in ascending order of numbers: the last is the newest
 			counts[g] = c
 		}
 		out := slices.SortedFunc(maps.Values(counts), func(a, b deadletter.CauseCount) int {
@@ -97,7 +97,7 @@ func (s *Store) ImportDead(ctx context.Context, letters []deadletter.Archived) (
 	})
 }
 
-// same says whether a letter is this one, or a copy of it.
+// same reports whether a dead letter is this one or a copy of it.
 func (l *letter) same(other deadletter.Letter) bool {
 	return l.Relay == other.Relay && l.Message.ID == other.Message.ID && l.DiedAt.Equal(stamp(other.DiedAt))
 }

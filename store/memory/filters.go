@@ -9,13 +9,13 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// filterRow is a filter that a process of a relay has registered. Its generation is its place among the relay's, from 1.
+// filterRow is a filter that processes of a relay have registered. Its generation is its 1-based index among the relay's filters.
 type filterRow struct {
 	topics     []string
-	registered time.Time // last
+	registered time.Time // most recently
 }
 
-// generation is the highest one among the processes whose filters count, 0 if there is none.
+// generation returns the highest generation among the processes whose filters count, 0 if there is none.
 func (r *relayState) generation(at time.Time) int {
 	highest := 0
 	for _, o := range r.owners {
@@ -26,7 +26,7 @@ func (r *relayState) generation(at time.Time) int {
 	return highest
 }
 
-// topics are those of the filter in effect, nil if none was ever registered.
+// topics returns the topics of the filter in effect, nil if none was ever registered.
 func (r *relayState) topics(at time.Time) []string {
 	if g := r.generation(at); g > 0 {
 		return r.filters[g-1].topics
@@ -40,7 +40,7 @@ func (r *relayState) topics(at time.Time) []string {
 	return last.topics
 }
 
-// register records that a process is alive, with its filter. If that takes effect, the leases of all others end.
+// register records that a process is alive, with its filter. If the filter takes effect, the leases of all other processes end.
 func (r *relayState) register(owner relay.Owner, at time.Time, ttl time.Duration) *ownerState {
 	before := r.generation(at)
 	o := r.owner(owner, at, ttl)
@@ -65,7 +65,7 @@ func (r *relayState) register(owner relay.Owner, at time.Time, ttl time.Duration
 	return o
 }
 
-// filter is that of a relay.
+// filter returns the filter of a relay.
 func (db *database) filter(name string, at time.Time) relay.Filter {
 	inEffect := make(map[string][]string)
 	for other, r := range db.relays {
@@ -80,7 +80,7 @@ func (db *database) filter(name string, at time.Time) relay.Filter {
 	return relay.FilterOf(name, inEffect)
 }
 
-// countUnrouted adds what a settlement says of messages that no relay takes.
+// countUnrouted adds a settlement's counts of messages that no relay takes.
 func (r *relayState) countUnrouted(counts []relay.UnroutedCount, at time.Time) {
 	for _, c := range counts {
 		u := r.unrouted[c.Topic]
@@ -93,7 +93,7 @@ func (r *relayState) countUnrouted(counts []relay.UnroutedCount, at time.Time) {
 	}
 }
 
-// unrouted lists the topics that no relay took: of each the largest count of a relay, since each sees every message.
+// unrouted lists the topics that no relay took, each with the largest count of a relay, since each relay sees every message.
 func (db *database) unrouted() []relay.UnroutedTopic {
 	all := make(map[string]relay.UnroutedTopic)
 	for _, r := range db.relays {
@@ -122,7 +122,7 @@ func (db *database) unrouted() []relay.UnroutedTopic {
 	return out[:min(len(out), relay.MaxUnroutedTopics)]
 }
 
-// removeUnrouted removes the counts of topics whose last message is long past.
+// removeUnrouted removes the counts of topics whose last message is older than relay.UnroutedKept.
 func (db *database) removeUnrouted(at time.Time) {
 	for _, r := range db.relays {
 		for topic, u := range r.unrouted {

@@ -9,7 +9,7 @@ import (
 
 var _ inbox.GuardStore = (*Store)(nil)
 
-// effectRow is who brings it about, or that it is done.
+// effectRow records who runs a side effect, or that it is done.
 type effectRow struct {
 	token string
 	until time.Time // of the lease

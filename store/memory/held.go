@@ -100,7 +100,7 @@ func (r *parkedRow) info() relay.ParkedInfo {
 	}
 }
 
-// held finds a held key.
+// held finds a held key. Errors: relay.ErrNotHeld.
 func (db *database) held(name, key string) (int, *parkedSet, *heldRow, error) {
 	partition := postrider.PartitionOf(key, "", len(db.log))
 	if r := db.relays[name]; r != nil {
@@ -141,7 +141,7 @@ func (s *Store) ShowDecision(ctx context.Context, id string) (relay.Decision, er
 	})
 }
 
-// decision is one with the time when it was done.
+// decision is a decision and when it was done.
 type decision struct {
 	relay.Decision
 	done time.Time
@@ -156,7 +156,7 @@ func (db *database) decision(id string) *decision {
 	return nil
 }
 
-// openDecisions returns those of a relay's partitions that are to be applied.
+// openDecisions returns the first 100 open decisions in a relay's partitions.
 func (db *database) openDecisions(name string, partitions []int) (out []relay.Decision) {
 	for _, d := range db.decisions {
 		if d.Relay == name && d.State == relay.DecisionOpen && slices.Contains(partitions, d.Partition) && len(out) < 100 {
@@ -191,13 +191,13 @@ func (s *Store) Decide(ctx context.Context, name string, lease relay.LeaseRef, i
 	return err
 }
 
-// decide applies a decision, or says why not.
+// decide applies a decision, or returns why not.
 func (db *database) decide(d *relay.Decision, at time.Time) (refused string) {
 	partition, parked, h, err := db.held(d.Relay, d.Key)
 	if err != nil {
 		return relay.ErrNotHeld.Error()
 	}
-	if !h.undecided { // then the blocking message has a dead letter
+	if !h.undecided { // if it is undecided, the blocking message has a dead letter
 		parked.findHead(h)
 	}
 	blocking, letter := parked.rows[h.seq], db.relays[d.Relay].latest[h.seq]

@@ -12,16 +12,16 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// inboxState is what the database keeps about one consumer's messages, apart from what is aside, or about the effects of
-// one guard.
+// inboxState is what the database stores about one consumer's messages, except parked ones and dead letters, or about the effects
+// of one guard.
 type inboxState struct {
 	effects    map[string]*effectRow // by ID
 	claims     map[string]time.Time
-	watermarks map[string]markRow // by partition and epoch
+	watermarks map[string]markRow // by partition and log incarnation
 	versions   map[string]int64   // by key
 }
 
-// markRow is a watermark. moved counts up over all of them, at is when that was.
+// markRow is a watermark. moved counts the moves of all watermarks of a consumer; at is the time of this one's last move.
 type markRow struct {
 	partition, epoch string
 	offset           int64
@@ -31,7 +31,7 @@ type markRow struct {
 	consumed         []inbox.Digests // of the last moves
 }
 
-// move is one of a watermark that a transaction makes.
+// move is a move of a watermark in a transaction.
 type move struct {
 	offset   int64
 	mark     string
@@ -49,7 +49,7 @@ func (db *database) inbox(consumer string) *inboxState {
 	return in
 }
 
-// inTx runs an operation in a transaction. Before f changes anything it has all its locks.
+// inTx runs an operation in a transaction. f must acquire all its locks before it changes anything.
 func inTx[T any](ctx context.Context, s *Store, op string, tx *Tx, f func(*database) (T, error)) (T, error) {
 	return do(ctx, s, op, func(db *database) (T, error) {
 		if err := tx.usable(db); err != nil {
@@ -239,10 +239,10 @@ func (s *Store) Enroll(ctx context.Context, consumer string) error {
 	return err
 }
 
-// endOfLog has passed every row that there ever will be.
+// endOfLog is a cursor that has passed every row that will ever exist.
 var endOfLog = cursor{position: inbox.EndOfLog, seen: snapshot{xmax: 1<<64 - 1}}.encode()
 
-// heldFor says whether a key is held, also by what this transaction itself has put aside.
+// heldFor reports whether a key is held, including by what this transaction itself has parked or dead-lettered.
 func (tx *Tx) heldFor(consumer, key string) bool {
 	if key == "" {
 		return false
@@ -307,7 +307,7 @@ func (tx *Tx) acquireKey(consumer, key string) error {
 	return tx.acquire(lock{held, consumer, key})
 }
 
-// newParked makes the row of a message that is put aside.
+// newParked creates the row of a message that is parked or dead-lettered.
 func (db *database) newParked(consumer string, m *postrider.Message, attempts []inbox.Attempt, at time.Time) (*parkedSet, *parkedRow) {
 	db.lastParked++
 	m.Sequence, m.Attempt, m.CreatedAt, m.DeliverAfter = db.lastParked, 0, at, 0

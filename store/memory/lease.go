@@ -10,17 +10,17 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// forgetOwnersAfter is how long an owner that is gone is still shown.
+// forgetOwnersAfter is how long a process that is gone is still shown.
 const forgetOwnersAfter = 24 * time.Hour
 
 // cursorState is a relay's progress and lease in one partition.
 type cursorState struct {
 	cursor relay.Cursor
-	// number is that of the last settlement that was applied, content its digest.
+	// number is that of the last applied settlement, content its digest.
 	number  int64
 	content [32]byte
-	// owner, token and incarnation are those of the lease; owner is "" when it was released, and incarnation 0 when it was
-	// never granted.
+	// owner, token and incarnation are those of the lease; owner is "" after a release, and incarnation 0 if it was never
+	// granted.
 	owner, token string
 	incarnation  int
 	settled      time.Time // the last settlement, or when the relay began here
@@ -32,7 +32,7 @@ func (c *cursorState) release(incarnation int) {
 	c.owner, c.token, c.incarnation = "", "", incarnation
 }
 
-// holder is the owner of a lease that holds, "" if none does.
+// holder returns the owner of a valid lease, "" if there is none.
 func (db *database) holder(r *relayState, c *cursorState, at time.Time) string {
 	if c.owner == "" || c.incarnation != db.incarnation || !r.alive(c.owner, at) {
 		return ""
@@ -50,7 +50,7 @@ type ownerState struct {
 	relay.Owner
 	started, seen, aliveUntil time.Time
 	ttl                       time.Duration
-	member                    bool // it has sent a heartbeat, and counts for the shares of the others
+	member                    bool // it has sent a heartbeat and counts for the shares of the others
 	generation                int  // of its filter; 0 for none, and once it has left
 }
 
@@ -141,7 +141,7 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 	})
 }
 
-// free says whether a lease can be granted, as relay.LeaseStore has it.
+// free reports whether a lease can be granted, as relay.LeaseStore specifies.
 func (db *database) free(r *relayState, c *cursorState, owner string, claim relay.Claim, at time.Time) bool {
 	if c.incarnation == db.incarnation {
 		return c.owner == "" || c.owner == owner || !r.alive(c.owner, at)
@@ -157,7 +157,7 @@ func (db *database) free(r *relayState, c *cursorState, owner string, claim rela
 	return !others || !at.Before(db.began.Add(ttl))
 }
 
-// start is the cursor of a relay that begins.
+// start returns the cursor of a relay that begins.
 func (db *database) start(at relay.Start) relay.Cursor {
 	if at == relay.FromNow {
 		return cursor{position: db.lastSeq, seen: db.snapshot()}.encode()
@@ -178,8 +178,8 @@ func (s *Store) Release(ctx context.Context, name string, leases []relay.LeaseRe
 	return err
 }
 
-// lease returns the state of a partition if the lease holds, otherwise nil. It holds until another process takes it, also when
-// its time is over.
+// lease returns the state of a partition if the lease is valid, otherwise nil. A lease is valid until another process takes it,
+// even after it has expired.
 func (db *database) lease(name string, l relay.LeaseRef) *cursorState {
 	r := db.relay(name)
 	if l.Partition < 0 || l.Partition >= len(r.cursors) {

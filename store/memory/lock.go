@@ -10,13 +10,13 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// What a transaction does for a consumer is noted in it and applied when it commits. Until then the things concerned are
-// locked: another transaction that wants them waits, as for a row that PostgreSQL has locked.
+// What a transaction does for a consumer is recorded in the transaction and applied when it commits. Until then everything
+// concerned is locked: another transaction that needs it waits, as for a row lock in PostgreSQL.
 
-// lock names something that one transaction at a time may have.
+// lock names something that only one transaction at a time can hold.
 type lock struct{ kind, consumer, name string }
 
-// The kinds of locks, and of writes.
+// Kinds of locks and writes.
 const (
 	claimed   = "claim"
 	watermark = "watermark"
@@ -45,16 +45,16 @@ func (tx *Tx) acquire(l lock) error {
 	return nil
 }
 
-// errDeadlock ends one of the operations that wait for each other's transactions, as PostgreSQL does.
+// errDeadlock ends one of two operations that wait for each other's transactions, as PostgreSQL does.
 var errDeadlock = errors.New("deadlock: two transactions wait for each other; run this one again")
 
-// blocked is why an operation has to wait, having changed nothing but for the locks that it got: another transaction has
-// one that it needs. tx is nil for an operation outside of transactions.
+// blocked says why an operation has to wait: another transaction holds a lock that it needs. The operation has changed nothing
+// except that it holds the locks acquired so far. tx is nil for an operation outside of transactions.
 type blocked struct{ tx, by *Tx }
 
 func (*blocked) Error() string { return "blocked by another transaction" }
 
-// begin notes the wait, unless the other transaction waits for this one.
+// begin records the wait, unless the other transaction waits for this one.
 func (b *blocked) begin() error {
 	if b.tx == nil {
 		return nil
@@ -84,7 +84,7 @@ func (b *blocked) wait(ctx context.Context, db *database) error {
 	return err
 }
 
-// written returns what this transaction itself wrote last under a lock.
+// written returns what this transaction itself last wrote under a lock.
 func (tx *Tx) written(l lock) (value any, ok bool) {
 	for _, w := range slices.Backward(tx.writes) {
 		if w.lock == l {
@@ -102,7 +102,7 @@ func parkedLock(consumer string, seq int64) lock {
 	return lock{parked, consumer, strconv.FormatInt(seq, 10)}
 }
 
-// untaken says with an error that a transaction has taken one of these parked messages and not ended.
+// untaken returns an error if an open transaction has taken one of these parked messages.
 func (db *database) untaken(name string, sequences ...int64) error {
 	if len(db.locks) == 0 {
 		return nil
@@ -115,7 +115,7 @@ func (db *database) untaken(name string, sequences ...int64) error {
 	return nil
 }
 
-// untakenSettlement is untaken for what a settlement changes.
+// untakenSettlement is untaken for the messages that a settlement changes.
 func (db *database) untakenSettlement(name string, st relay.Settlement) error {
 	sequences := slices.Clone(st.Removed)
 	for _, p := range st.Parked {
@@ -127,7 +127,7 @@ func (db *database) untakenSettlement(name string, st relay.Settlement) error {
 	return db.untaken(name, sequences...)
 }
 
-// untakenKey is untaken for all that waits behind a key.
+// untakenKey is untaken for all messages that are queued for a key.
 func (db *database) untakenKey(name, key string) error {
 	_, set, _, err := db.held(name, key)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// row is one message in the log. Nothing of it changes but its partition.
+// row is one message in the log. Only its partition and removed ever change.
 type row struct {
 	seq         int64
 	xid         uint64
@@ -24,10 +24,10 @@ type row struct {
 	removed     bool // rolled back or past retention
 }
 
-// partitionLog is the log of one partition: the rows, of running transactions too, by sequence, and by transaction.
+// partitionLog is the log of one partition: its rows, including those of running transactions, by sequence and by transaction.
 type partitionLog struct {
 	rows  []*row
-	byXID map[uint64][]*row // each by sequence
+	byXID map[uint64][]*row // each sorted by sequence
 }
 
 func newLog(partitions int) (log []*partitionLog) {
@@ -42,7 +42,7 @@ func (p *partitionLog) add(r *row) {
 	p.byXID[r.xid] = append(p.byXID[r.xid], r)
 }
 
-// from returns the rows behind a sequence.
+// from returns the rows after a sequence.
 func from(rows []*row, seq int64) []*row {
 	i, _ := slices.BinarySearchFunc(rows, seq+1, func(r *row, s int64) int { return cmp.Compare(r.seq, s) })
 	return rows[i:]
@@ -56,15 +56,14 @@ func (p *partitionLog) find(seq int64) *row {
 	return nil
 }
 
-// late returns, by sequence and at most limit of them, the rows at or before the cursor's position that are visible in
-// upTo but not delivered.
+// late returns, by sequence, at most limit of the rows up to the cursor's position that are visible in upTo but not delivered.
 func (p *partitionLog) late(c cursor, upTo snapshot, limit int) []*row {
 	var out []*row
 	add := func(xid uint64) {
 		if !upTo.sees(xid) {
 			return
 		}
-		// No single transaction can fill more than the limit.
+		// No single transaction can contribute more than the limit.
 		for i, r := range from(p.byXID[xid], c.page) {
 			if i == limit || r.seq > c.position {
 				break
@@ -78,8 +77,8 @@ func (p *partitionLog) late(c cursor, upTo snapshot, limit int) []*row {
 	for _, xid := range c.seen.xip {
 		add(xid)
 	}
-	// Here no transaction that began later has a sequence this low. In a database one can, since a sequence and a
-	// transaction id are not given in one step.
+	// Here no transaction that began later has a sequence this low. In a database it can, since sequence and transaction ID are
+	// not assigned in one step.
 	for xid := c.seen.xmax; xid < upTo.xmax; xid++ {
 		add(xid)
 	}
@@ -87,7 +86,7 @@ func (p *partitionLog) late(c cursor, upTo snapshot, limit int) []*row {
 	return out[:min(limit, len(out))]
 }
 
-// fresh yields, by sequence, the rows behind a position that are visible in s.
+// fresh yields, by sequence, the rows after a position that are visible in s.
 func (p *partitionLog) fresh(position int64, s snapshot) iter.Seq[*row] {
 	return func(yield func(*row) bool) {
 		for _, r := range from(p.rows, position) {
@@ -98,7 +97,7 @@ func (p *partitionLog) fresh(position int64, s snapshot) iter.Seq[*row] {
 	}
 }
 
-// remove takes rows, of any partitions, out of the log.
+// remove removes rows, of any partitions, from the log.
 func (db *database) remove(rows []*row) {
 	type part struct {
 		partition int
@@ -129,7 +128,7 @@ func (db *database) remove(rows []*row) {
 	}
 }
 
-// Fetch implements relay.LogStore. Partitions are read in the order of the request, until MaxBytes are reached.
+// Fetch implements relay.LogStore. It reads partitions in the order of the request until it reaches MaxBytes.
 func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) ([]relay.Batch, error) {
 	return do(ctx, s, "Fetch", func(db *database) ([]relay.Batch, error) {
 		at, present := now(), db.snapshot()
@@ -157,7 +156,7 @@ func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) 
 	})
 }
 
-// read is one partition's part of a fetch.
+// read reads one partition for a fetch.
 func (p *partitionLog) read(c cursor, present snapshot, limit int, room *budget, at time.Time) relay.Batch {
 	var b relay.Batch
 	upTo := present
@@ -167,7 +166,8 @@ func (p *partitionLog) read(c cursor, present snapshot, limit int, room *budget,
 	late := p.late(c, upTo, limit+1)
 	for i, r := range late {
 		if i == limit || !room.take(r.size) {
-			// The page ends inside the late rows: the next one goes on behind this one's last, under the same snapshot.
+			// The page ends inside the late rows: the next page continues after the last row of this one, under the same
+			// snapshot.
 			if i > 0 {
 				c.paging, c.upTo, c.page = true, upTo, late[i-1].seq
 			}
@@ -202,7 +202,7 @@ func (r *row) record(at time.Time) relay.Record {
 	return rec
 }
 
-// budget is how many bytes may still be returned. The first record is always taken.
+// budget limits how many bytes may still be returned. The first record is always taken.
 type budget struct {
 	left  int
 	taken bool

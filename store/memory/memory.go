@@ -1,11 +1,11 @@
-// Package memory keeps the outbox in memory: for tests, for demonstrations, and as the executable specification of the
-// log that store/postgres keeps in tables.
+// Package memory keeps the outbox in memory: for tests, for demos, and as the executable specification of the log that
+// store/postgres keeps in tables.
 //
-// It behaves as PostgreSQL does where that is what makes an outbox hard. A sequence is given when a message is inserted, but
-// the message becomes visible when its transaction commits, so that sequence order is not commit order; a rolled-back
-// transaction leaves a gap; a cursor is a pair of position and snapshot (see cursor.go). Nothing survives the process.
+// It behaves like PostgreSQL in the points that make an outbox hard. A sequence is assigned when a message is inserted, but the
+// message becomes visible when its transaction commits, so sequence order is not commit order. A rolled-back transaction leaves a
+// gap. A cursor is a pair of position and snapshot (see cursor.go). Nothing survives the process.
 //
-// The database's clock is time.Now, to the microsecond, which inside a testing/synctest bubble is the bubble's clock.
+// The database's clock is time.Now, to the microsecond; in a testing/synctest bubble it is the bubble's clock.
 package memory
 
 import (
@@ -23,28 +23,28 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// DefaultPartitions is the number of partitions of an outbox whose Config names none.
+// DefaultPartitions is the default of Config.Partitions.
 const DefaultPartitions = 8
 
 // Config configures New.
 type Config struct {
 	// Partitions is the number of partitions of the outbox. Default: DefaultPartitions.
 	Partitions int
-	// Fault, if not nil, is called around each operation, whose method name is op ("Commit", "Fetch", "Settle"): with done
-	// false before it, when an error prevents it, and with done true after it took effect, when an error replaces its
-	// answer, as when a connection breaks between the commit and the answer. It is called without a lock held and may block
-	// or call the store.
+	// Fault, if not nil, is called around each operation; op is the name of its method ("Commit", "Fetch", "Settle"). Before the
+	// operation, done is false, and an error prevents it. After it took effect, done is true, and an error replaces its result,
+	// as when a connection breaks between the commit and the response. Fault is called without a lock held; it may block or call
+	// the store.
 	Fault func(op string, done bool) error
 	// Unsynced is how many of the last settlements CrashLosing can lose. Default: none.
 	Unsynced int
 }
 
-// Store is an outbox in memory with everything that relays and operators keep about it. It is safe for concurrent use.
+// Store is an outbox in memory, with everything that relays and operators store about it. It is safe for concurrent use.
 type Store struct {
 	cfg  Config
 	db   *database
 	wake signal.Broadcast
-	// partitions is the number with which this Store was opened; its relays work with it until they are restarted.
+	// partitions is the number as of opening, or of this Store's Repartition; relays work with it until they are restarted.
 	partitions atomic.Int64
 }
 
@@ -60,7 +60,7 @@ var (
 	_ relay.TxStore[*Tx]  = (*Store)(nil)
 )
 
-// database is what several Stores of one outbox share.
+// database is the data that several Stores of one outbox share.
 type database struct {
 	mu sync.Mutex
 
@@ -68,7 +68,7 @@ type database struct {
 	lastSeq int64
 	bytes   int64
 
-	// incarnation counts the times that the database began, the last one at began.
+	// incarnation counts the starts of the database; began is the time of the last one.
 	incarnation int
 	began       time.Time
 	unsynced    []func() // undo the last settlements, oldest first
@@ -81,11 +81,11 @@ type database struct {
 	lastNumber int64
 
 	redrives    []*deadletter.Redrive // by ID
-	lastRedrive int64                 // the ID that StartRedrive gave last
+	lastRedrive int64                 // the last ID that StartRedrive assigned
 
 	inboxes    map[string]*inboxState // by consumer
 	locks      map[lock]*Tx
-	lastParked int64 // the sequence that Park or Bury gave last
+	lastParked int64 // the last sequence that Park or Bury assigned
 
 	decisions []*decision // in the order of recording
 
@@ -105,8 +105,8 @@ func New(cfg Config) *Store {
 	return open(cfg, db)
 }
 
-// Reopen returns another Store on the same data, as another process would open it: it does not hear this one's Wake,
-// and has no Fault.
+// Reopen returns another Store on the same data, as another process would open it: it does not receive this one's Wake, and has
+// no Fault.
 func (s *Store) Reopen() *Store {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
@@ -130,8 +130,8 @@ func (s *Store) Partitions(ctx context.Context) (int, error) {
 	return do(ctx, s, "Partitions", func(*database) (int, error) { return int(s.partitions.Load()), nil })
 }
 
-// do runs one operation, alone and as a whole, with the faults around it. If f is blocked, it is run again when the
-// transaction in its way has ended.
+// do runs one operation, alone and as a whole, with calls of Fault around it. If f is blocked, do runs it again when the blocking
+// transaction has ended.
 func do[T any](ctx context.Context, s *Store, op string, f func(*database) (T, error)) (T, error) {
 	var none T
 	if err := ctx.Err(); err != nil {
@@ -173,7 +173,7 @@ func (s *Store) fault(op string, done bool) error {
 	return s.cfg.Fault(op, done)
 }
 
-// relay returns the state of a relay, which begins when it is first heard of.
+// relay returns the state of a relay and creates it if there is none.
 func (db *database) relay(name string) *relayState {
 	r := db.relays[name]
 	if r == nil {
@@ -185,7 +185,7 @@ func (db *database) relay(name string) *relayState {
 		for range db.log {
 			r.parked = append(r.parked, newParkedSet())
 		}
-		for _, l := range db.letters { // of the time before it was forgotten
+		for _, l := range db.letters { // from before the relay was removed
 			if l.Relay == name {
 				r.latest[l.Message.Sequence] = l
 			}
@@ -195,7 +195,7 @@ func (db *database) relay(name string) *relayState {
 	return r
 }
 
-// relayState is what the outbox keeps about one relay.
+// relayState is what the outbox stores about one relay.
 type relayState struct {
 	owners  map[string]*ownerState
 	cursors []*cursorState    // by partition; nil before the relay first asked for a lease
@@ -206,10 +206,10 @@ type relayState struct {
 	unrouted map[string]*relay.UnroutedTopic // by topic
 }
 
-// now is the database's clock.
+// now returns the time on the database's clock.
 func now() time.Time { return stamp(time.Now()) }
 
-// stamp is a time as the database keeps it: UTC, to the microsecond.
+// stamp returns a time as the database stores it: UTC, to the microsecond.
 func stamp(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
@@ -217,7 +217,7 @@ func stamp(t time.Time) time.Time {
 	return t.UTC().Truncate(time.Microsecond)
 }
 
-// clone copies a message so that neither side sees the other's later changes.
+// clone copies a message, so that neither side sees later changes by the other.
 func clone(m *postrider.Message) *postrider.Message {
 	c := *m
 	c.Payload = append([]byte(nil), m.Payload...)

@@ -19,14 +19,14 @@ const (
 	causeKept   = 4_000 // bytes of a cause
 )
 
-// parkedRow is a copy of a message off the main line.
+// parkedRow is the copy of a parked message.
 type parkedRow struct {
 	msg         *postrider.Message
 	undecodable error
 	size        int
-	key         string // the held key behind which it waits; otherwise the message's own
+	key         string // the held key that it is queued for; otherwise the message's own
 	waits       bool
-	dueAt       time.Time // zero when it waits
+	dueAt       time.Time // zero if it waits
 	parkedAt    time.Time
 	reason      relay.ParkReason
 	attempts    int
@@ -37,20 +37,20 @@ type parkedRow struct {
 // heldRow is a held key.
 type heldRow struct {
 	key       string
-	seq       int64 // of the head
+	seq       int64 // of the blocking message
 	reason    relay.ParkReason
 	cause     string
 	attempts  int
 	since     time.Time
 	next      time.Time
-	undecided bool // it waits for an operator, next means nothing
+	undecided bool // it waits for an operator; next has no meaning
 }
 
 // parkedSet is what a relay has parked in one partition.
 type parkedSet struct {
 	rows map[int64]*parkedRow
 	held map[string]*heldRow
-	// waiting are the rows that wait behind a key, by sequence; timed those with a time of their own.
+	// waiting has the rows that are queued for a key, by sequence; timed those with their own due time.
 	waiting map[string][]*parkedRow
 	timed   map[int64]*parkedRow
 }
@@ -64,7 +64,7 @@ func newParkedSet() *parkedSet {
 
 func bySequence(r *parkedRow, seq int64) int { return cmp.Compare(r.msg.Sequence, seq) }
 
-// put adds or replaces a row. A row is replaced by a new one rather than changed, for it is found by what it says.
+// put adds or replaces a row. A row is replaced by a new one rather than changed, since its fields determine where it is indexed.
 func (p *parkedSet) put(r *parkedRow) {
 	seq := r.msg.Sequence
 	p.take(seq)
@@ -101,21 +101,21 @@ func (p *parkedSet) take(seq int64) *parkedRow {
 	return r
 }
 
-// letGo makes a held key due at once.
+// letGo makes a held key due at once, with its first queued message as the blocking message.
 func (p *parkedSet) letGo(h *heldRow, at time.Time) {
 	h.undecided, h.next = false, at
 	p.findHead(h)
 }
 
-// findHead makes the first of those that wait behind a key its head, if there is one.
+// findHead makes the first queued message of a key its blocking message, if there is one.
 func (p *parkedSet) findHead(h *heldRow) {
 	if w := p.waiting[h.key]; len(w) > 0 && w[0].msg.Sequence != h.seq {
 		h.seq, h.reason, h.cause, h.attempts = w[0].msg.Sequence, w[0].reason, "", w[0].attempts
 	}
 }
 
-// remember appends to a history, of which the last entries are kept, without touching the old one. A cause that repeats the
-// last entry, without an attempt, is not added: a message may be put off often.
+// remember appends to a copy of a history and keeps the last entries. It does not add a cause that repeats the last entry without
+// an attempt: a message may be postponed often.
 func remember(history []postrider.AttemptInfo, attempt int, at time.Time, cause string) []postrider.AttemptInfo {
 	if cause == "" {
 		return history
@@ -127,7 +127,7 @@ func remember(history []postrider.AttemptInfo, attempt int, at time.Time, cause 
 	return history[max(0, len(history)-historyKept):]
 }
 
-// cut shortens a cause to what is kept, at the end of a character.
+// cut shortens a cause to causeKept bytes, without splitting a character.
 func cut(cause string) string {
 	if len(cause) <= causeKept {
 		return cause
@@ -145,7 +145,7 @@ func (s *Store) LoadParked(ctx context.Context, name string, partition int, posi
 	})
 }
 
-// aside is what a relay has parked or dead-lettered in a partition beyond a cursor at position.
+// aside returns what a relay has parked or dead-lettered in a partition after a cursor at position.
 func (db *database) aside(r *relayState, partition int, position int64) (relay.ParkedState, error) {
 	late, err := db.lateTo(r.cursors[partition], partition)
 	if err != nil {
@@ -183,12 +183,12 @@ func (db *database) lateTo(c *cursorState, partition int) (map[int64]bool, error
 	return out, nil
 }
 
-// dueWork is a held key or a parked message that waits for a time.
+// dueWork is a held key or a parked message that is due at a time.
 type dueWork struct {
 	partition int
 	at        time.Time
 	held      *heldRow   // or
-	row       *parkedRow // one that waits for itself
+	row       *parkedRow // with its own due time
 }
 
 func (w dueWork) seq() int64 {
@@ -226,7 +226,7 @@ func (s *Store) Due(ctx context.Context, name string, req relay.DueRequest) (rel
 	})
 }
 
-// due returns the work whose time has come, oldest first, and how long the next has to wait, -1 if there is none.
+// due returns the work that is due, oldest first, and how long until the next is due, -1 if there is none.
 func (r *relayState) due(partitions []int, req relay.DueRequest, at time.Time) (work []dueWork, next time.Duration) {
 	next = -1
 	consider := func(w dueWork) {
@@ -253,7 +253,7 @@ func (r *relayState) due(partitions []int, req relay.DueRequest, at time.Time) (
 	return work, next
 }
 
-// run returns the records of a piece of work, and false when there is no room for even the first of them.
+// run returns the records of a piece of work, and false if not even the first of them fits.
 func (p *parkedSet) run(w dueWork, length int, room *budget, at time.Time) (relay.Run, bool) {
 	run := relay.Run{Partition: w.partition}
 	rows := []*parkedRow{w.row}

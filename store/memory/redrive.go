@@ -38,7 +38,7 @@ func (s *Store) RedriveDead(ctx context.Context, f deadletter.Filter, by string,
 	return n, err
 }
 
-// chooseOpen is choose for those of the letters that are open.
+// chooseOpen is choose for open dead letters.
 func (db *database) chooseOpen(f deadletter.Filter, after int64, limit int) []*letter {
 	if f.State != "" && f.State != deadletter.AnyState && f.State != deadletter.Open {
 		return nil
@@ -47,8 +47,8 @@ func (db *database) chooseOpen(f deadletter.Filter, after int64, limit int) []*l
 	return db.choose(f, after, limit)
 }
 
-// redrive closes a letter and parks its message, due at once. When its key is held it takes its place among those that wait
-// behind the key, which goes on if it waited for the decision about this letter.
+// redrive resolves a dead letter and parks its message, due at once. If its key is held, the message is queued with the key's
+// other messages, in sequence order; a key that waited for the decision about this dead letter resumes.
 func (db *database) redrive(l *letter, id int64, by string, at time.Time) {
 	parked := db.relay(l.Relay).parked[l.Partition]
 	h := parked.waitsFor(l)
@@ -145,7 +145,7 @@ func (db *database) findRedrive(id int64) (*deadletter.Redrive, error) {
 	return db.redrives[i], nil
 }
 
-// purgeRedrives removes redrives that have ended at least keep ago, at most deadletter.PurgeRedrives of them.
+// purgeRedrives removes redrives that ended at least keep ago, at most deadletter.PurgeRedrives of them.
 func (db *database) purgeRedrives(keep time.Duration, at time.Time) {
 	if keep <= 0 {
 		return
@@ -160,7 +160,7 @@ func (db *database) purgeRedrives(keep time.Duration, at time.Time) {
 	})
 }
 
-// outcome says what became of the messages that a redrive has sent back.
+// outcome counts the outcomes of the messages that a redrive has parked.
 func (db *database) outcome(r *deadletter.Redrive) *deadletter.Outcome {
 	out := &deadletter.Outcome{}
 	for _, l := range db.letters {

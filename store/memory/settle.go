@@ -10,10 +10,10 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// Settle implements relay.LogStore. Delivered needs nothing here: the cursor says it.
+// Settle implements relay.LogStore. Delivered messages need no record here: the cursor covers them.
 func (s *Store) Settle(ctx context.Context, name string, settlements []relay.Settlement) (relay.Settled, error) {
 	return do(ctx, s, "Settle", func(db *database) (relay.Settled, error) {
-		for _, st := range settlements { // who waits has changed nothing
+		for _, st := range settlements { // first, so that nothing has changed if one has to wait
 			if err := db.untakenSettlement(name, st); err != nil {
 				return relay.Settled{}, err
 			}
@@ -37,7 +37,7 @@ func (s *Store) Settle(ctx context.Context, name string, settlements []relay.Set
 	})
 }
 
-// settleOne applies a settlement if it is the next one under a lease that holds, and returns the keys that are held no longer.
+// settleOne applies a settlement if it is the next one under a valid lease, and returns the keys that are no longer held.
 func (db *database) settleOne(name string, st relay.Settlement, at time.Time) (released []string, err error) {
 	if err := db.check(st); err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (db *database) settleOne(name string, st relay.Settlement, at time.Time) (r
 	return db.settleAll(name, c, st, at), nil
 }
 
-// settleAll applies a settlement and returns the keys that are held no longer.
+// settleAll applies a settlement and returns the keys that are no longer held.
 func (db *database) settleAll(name string, c *cursorState, st relay.Settlement, at time.Time) (released []string) {
 	db.settle(name, st, at)
 	if st.Moved {
@@ -111,12 +111,12 @@ func (s *Store) CommitSettled(ctx context.Context, tx *Tx, name string, st relay
 		return released, nil
 	})
 	if err != nil {
-		_ = s.Rollback(ctx, tx) // of what was committed it does nothing
+		_ = s.Rollback(ctx, tx) // no effect if it was committed
 	}
 	return released, err
 }
 
-// check refuses a settlement that cannot be understood.
+// check refuses a settlement with an unknown partition or an unreadable cursor.
 func (db *database) check(st relay.Settlement) error {
 	if st.Partition < 0 || st.Partition >= len(db.log) {
 		return fmt.Errorf("settle: there is no partition %d", st.Partition)
@@ -129,7 +129,7 @@ func (db *database) check(st relay.Settlement) error {
 	return nil
 }
 
-// checkFound refuses a settlement that would lose messages: those to come from the log that are not there.
+// checkFound refuses a settlement that would lose messages: those to copy from the log that are not there.
 func (db *database) checkFound(r *relayState, st relay.Settlement) error {
 	for _, p := range st.Parked {
 		if p.FromLog && db.log[st.Partition].find(p.Sequence) == nil {
@@ -144,7 +144,7 @@ func (db *database) checkFound(r *relayState, st relay.Settlement) error {
 	return nil
 }
 
-// settle applies what a settlement says about messages and held keys.
+// settle applies the changes of messages and held keys in a settlement.
 func (db *database) settle(name string, st relay.Settlement, at time.Time) {
 	parked, log, latest := db.relays[name].parked[st.Partition], db.log[st.Partition], db.relays[name].latest
 	for _, p := range st.Parked {
@@ -170,7 +170,7 @@ func (db *database) settle(name string, st relay.Settlement, at time.Time) {
 	}
 }
 
-// source returns a copy of the parked row, or one made from the log if it is to come from there, or nil.
+// source returns a copy of the parked row, or one made from the log if fromLog is set, or nil.
 func source(parked *parkedSet, log *partitionLog, seq int64, fromLog bool, at time.Time) *parkedRow {
 	if row := parked.rows[seq]; row != nil {
 		c := *row
@@ -213,7 +213,7 @@ func (p *parkedSet) hold(k relay.HeldKey, at time.Time) {
 	}
 }
 
-// release ends the holding of keys behind which nothing waits, and returns which of them are held no longer.
+// release releases keys that have no queued messages, and returns those that are no longer held.
 func (p *parkedSet) release(keys []string, at time.Time) []string {
 	var released []string
 	for _, key := range keys {

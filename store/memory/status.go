@@ -60,7 +60,7 @@ func (db *database) relayStatus(name string, at time.Time) (relay.RelayStatus, e
 	return out, nil
 }
 
-// partitionStatus counts what is committed and neither settled nor parked.
+// partitionStatus counts the messages that are committed and neither settled nor parked.
 func (db *database) partitionStatus(r *relayState, partition int, present snapshot, at time.Time) (relay.PartitionStatus, error) {
 	state, log, parked := r.cursors[partition], db.log[partition], r.parked[partition]
 	c, err := parseCursor(state.cursor)
@@ -94,7 +94,7 @@ func (db *database) partitionStatus(r *relayState, partition int, present snapsh
 	return out, nil
 }
 
-// add sums counts up to the limit of counting.
+// add adds counts, up to relay.CountLimit.
 func add(a, b relay.Count) relay.Count {
 	n := a.N + b.N
 	return relay.Count{N: min(n, relay.CountLimit), AtLeast: a.AtLeast || b.AtLeast || n > relay.CountLimit}
@@ -134,7 +134,7 @@ func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maint
 	})
 }
 
-// cursors returns where every relay that has begun stands in a partition.
+// cursors returns the cursors in a partition of all relays that have begun.
 func (db *database) cursors(partition int) ([]cursor, error) {
 	var out []cursor
 	for _, r := range db.relays {

@@ -11,12 +11,12 @@ import (
 	"github.com/postrider/postrider/outbox"
 )
 
-// Tx is a transaction. Like a database's it is meant for one goroutine at a time, but safe for several.
+// Tx is a transaction. Like a database transaction, it is meant for one goroutine at a time, but it is safe for several.
 type Tx struct {
 	db         *database
 	xid        uint64 // 0 until something is written
 	ended      bool
-	done       chan struct{} // closed when it has ended
+	done       chan struct{} // closed when the transaction has ended
 	waits      *Tx           // the transaction whose end it waits for
 	rows       []*row
 	writes     []write
@@ -24,7 +24,7 @@ type Tx struct {
 	savepoints []savepoint
 }
 
-// savepoint remembers how much a transaction had written.
+// savepoint records how much a transaction had written.
 type savepoint struct {
 	name         string
 	rows, writes int
@@ -37,8 +37,7 @@ func (s *Store) Begin(ctx context.Context) (*Tx, error) {
 	})
 }
 
-// Commit implements outbox.Store: what tx wrote becomes visible, all at once. Errors: outbox.ErrNoTransaction when tx has
-// ended.
+// Commit implements outbox.Store: what tx wrote becomes visible, all at once. Errors: outbox.ErrNoTransaction if tx has ended.
 func (s *Store) Commit(ctx context.Context, tx *Tx) error {
 	_, err := do(ctx, s, "Commit", func(db *database) (struct{}, error) {
 		if err := tx.usable(db); err != nil {
@@ -57,8 +56,7 @@ func (tx *Tx) commit(at time.Time) {
 	tx.end()
 }
 
-// Rollback implements outbox.Store: what tx wrote is gone. A transaction that has ended is left alone. A context that has
-// ended does not keep it from happening.
+// Rollback implements outbox.Store: it discards what tx wrote, even if ctx has ended. It does nothing if tx has ended.
 func (s *Store) Rollback(ctx context.Context, tx *Tx) error {
 	_, err := do(context.WithoutCancel(ctx), s, "Rollback", func(db *database) (struct{}, error) {
 		if tx != nil && tx.usable(db) == nil {
@@ -80,7 +78,7 @@ func (tx *Tx) end() {
 	tx.rows, tx.writes, tx.locks, tx.savepoints = nil, nil, nil, nil
 }
 
-// undo forgets what was written since a savepoint. What was locked since stays locked until the end.
+// undo discards what was written since a savepoint. Locks acquired since then are kept until the transaction ends.
 func (tx *Tx) undo(to savepoint) {
 	tx.db.remove(tx.rows[to.rows:])
 	tx.rows = tx.rows[:to.rows:to.rows]
@@ -99,7 +97,7 @@ func (tx *Tx) usable(db *database) error {
 	return nil
 }
 
-// Savepoint marks a place in the transaction to return to. Errors: outbox.ErrNoTransaction.
+// Savepoint marks a point in the transaction to roll back to. Errors: outbox.ErrNoTransaction.
 func (tx *Tx) Savepoint(name string) error {
 	tx.db.mu.Lock()
 	defer tx.db.mu.Unlock()
@@ -110,8 +108,8 @@ func (tx *Tx) Savepoint(name string) error {
 	return nil
 }
 
-// RollbackTo undoes what was written since the latest savepoint of that name, which stays; later savepoints are gone.
-// Errors: outbox.ErrNoTransaction.
+// RollbackTo undoes what was written since the latest savepoint of that name, which stays; later savepoints are removed. Errors:
+// outbox.ErrNoTransaction.
 func (tx *Tx) RollbackTo(name string) error {
 	tx.db.mu.Lock()
 	defer tx.db.mu.Unlock()
@@ -142,8 +140,8 @@ func (s *Store) Insert(ctx context.Context, tx *Tx, msgs []*postrider.Message) e
 	return err
 }
 
-// InsertUndecodable writes a row that cannot be read as a message, for tests: of m, its key, ID, type and topic can be
-// read, and reading the rest fails with cause.
+// InsertUndecodable writes a row that cannot be read as a message, for tests: m's key, ID, type and topic can be read; reading
+// the rest fails with cause.
 func (s *Store) InsertUndecodable(ctx context.Context, tx *Tx, m *postrider.Message, cause error) error {
 	if cause == nil {
 		return errors.New("an undecodable row needs a cause")
@@ -177,7 +175,7 @@ func (tx *Tx) insert(m *postrider.Message, undecodable error) {
 	if c.DeliverAfter > 0 {
 		r.availableAt = at.Add(c.DeliverAfter)
 	}
-	// What is stored is the moment; how the publisher named it is not kept.
+	// Only the time is stored, not how the publisher gave it.
 	c.DeliverAt, c.DeliverAfter = r.availableAt, 0
 	tx.rows = append(tx.rows, r)
 	db.log[r.partition].add(r)

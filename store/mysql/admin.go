@@ -16,20 +16,19 @@ const (
 	livingSQL = `SELECT relay, owner, host FROM {prefix}relays WHERE (?1 = '' OR relay = ?1) AND alive_until > ?2
 		ORDER BY relay, started_at LIMIT 1`
 
-	// adminLockSeconds is how long Repartition waits for transactions that have published, and whoever comes to publish meanwhile
-	// waits with it.
+	// adminLockSeconds is how long Repartition waits for transactions that have published; new publishers wait too.
 	adminLockSeconds = 3
 	lockTimeoutSQL   = `SET SESSION lock_wait_timeout = ?`
 )
 
-// Every alias of a table is locked by itself.
+// LOCK TABLES needs a lock for each alias of a table.
 const lockTablesSQL = `LOCK TABLES {prefix}log WRITE, {prefix}log AS l WRITE, {prefix}meta WRITE, {prefix}cursors WRITE,
 	{prefix}cursors AS c WRITE, {prefix}relays WRITE, {prefix}parked WRITE, {prefix}parked AS p WRITE, {prefix}held WRITE,
 	{prefix}dead WRITE, {prefix}decisions WRITE, {prefix}meta AS m WRITE, {prefix}incarnations AS i READ`
 
-// Repartition implements relay.Administrator. It locks the tables, for which it needs the privilege LOCK TABLES, and moves
-// all messages that the log still has in one transaction. Errors: relay.ErrAlive, relay.ErrUndelivered, relay.ErrInUse,
-// ErrUnsuitable on a server without MD5() and those of the server.
+// Repartition implements relay.Administrator. It locks the tables, which needs the privilege LOCK TABLES, and moves all messages
+// that are still in the log in one transaction. Errors: relay.ErrAlive, relay.ErrUndelivered, relay.ErrInUse, ErrUnsuitable on a
+// server without MD5() and those of the server.
 func (s *Store) Repartition(ctx context.Context, n int) error {
 	if n < 1 || n > relay.MaxPartitions {
 		return fmt.Errorf("repartition: %d partitions: want 1 to %d", n, relay.MaxPartitions)
@@ -37,7 +36,7 @@ func (s *Store) Repartition(ctx context.Context, n int) error {
 	if err := s.checkHash(ctx); err != nil {
 		return s.cfg.explain("repartition", err)
 	}
-	// Twice: nobody is kept waiting for a step that is refused anyway, and nothing changes behind the second look.
+	// Checked twice: first without locks, so that a refused call blocks nobody, then again under the locks.
 	if err := s.read(ctx, "repartition", func(t txn) error { return t.checkIdle(ctx) }); err != nil {
 		return err
 	}
@@ -56,8 +55,8 @@ func (s *Store) Repartition(ctx context.Context, n int) error {
 	return nil
 }
 
-// locked runs f in a transaction while nobody else uses the tables. The connection is closed afterwards, and with it ends
-// all that was set for it.
+// locked runs f in a transaction with all tables locked. It closes the connection afterwards, which discards the session's
+// settings.
 func (s *Store) locked(ctx context.Context, f func(txn) error) (err error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
@@ -92,12 +91,12 @@ func (s *Store) locked(ctx context.Context, f func(txn) error) (err error) {
 
 const (
 	allPlacesSQL = `SELECT relay, partition_id, position, gaps FROM {prefix}cursors WHERE position <> ? ORDER BY relay, partition_id`
-	// undeliveredSQL: something of a partition is in one of the ranges %s and not parked.
+	// undeliveredSQL reports whether a partition has a message in one of the ranges %s that is not parked.
 	undeliveredSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}log l WHERE l.partition_id = ?2 AND (%s)
 		AND NOT EXISTS (SELECT 1 FROM {prefix}parked p WHERE p.relay = ?1 AND p.seq = l.seq))`
 )
 
-// ahead is what of the log a cursor has not delivered, as a condition.
+// ahead returns the condition for the log rows that a cursor has not delivered.
 func ahead(position int64, missing gaps) string {
 	fresh := fmt.Sprintf(`l.seq > %d`, position)
 	if missing = missing.upTo(position); len(missing) > 0 {
@@ -106,7 +105,7 @@ func ahead(position int64, missing gaps) string {
 	return fresh
 }
 
-// standing is where a relay stands in a partition.
+// standing is the cursor of a relay in a partition.
 type standing struct {
 	relay     string
 	partition int
@@ -152,7 +151,7 @@ func (t txn) checkIdle(ctx context.Context) error {
 	return nil
 }
 
-// checkStopped makes sure that no process of a relay ("" for any) is alive.
+// checkStopped makes sure that no process of a relay ("" for any relay) is alive.
 func (t txn) checkStopped(ctx context.Context, name string) error {
 	var relayName, owner, host string
 	err := t.get(ctx, livingSQL, []any{name, t.now}, &relayName, &owner, &host)
@@ -169,17 +168,17 @@ func (t txn) checkStopped(ctx context.Context, name string) error {
 const (
 	setPartitionsSQL = `UPDATE {prefix}meta SET value = ? WHERE name = 'partitions'`
 	endSQL           = `SELECT GREATEST((SELECT value FROM {prefix}meta WHERE name = 'floor'), (SELECT COALESCE(MAX(seq), 0) FROM {prefix}log))`
-	// knownRelaysSQL is all relays with what their new cursors keep of the old.
+	// knownRelaysSQL lists all relays with the values that their new cursors take over.
 	knownRelaysSQL = `SELECT relay, MAX(position), MAX(number), SUM(delivered), SUM(failed), MAX(settled_at)
 		FROM {prefix}cursors GROUP BY relay`
 	dropCursorsSQL = `DELETE FROM {prefix}cursors WHERE relay = ?`
 	newCursorSQL   = `INSERT INTO {prefix}cursors (relay, partition_id, position, gaps, number, delivered, failed, settled_at)
 		VALUES (?, ?, ?, '', ?, ?, ?, ?)`
-	// partitionOfSQL is postrider.PartitionOf of a key, or else an ID, among ? partitions.
+	// partitionOfSQL computes postrider.PartitionOf for ? partitions, from the key or, without a key, from the ID.
 	partitionOfSQL = `CONV(LEFT(MD5(IF(message_key = '', id, message_key)), 8), 16, 10) % ?`
 )
 
-// moveSQLs give every row the partition that it has among ?.
+// moveSQLs set the partition of every row for ? partitions.
 var moveSQLs = []string{
 	`UPDATE {prefix}log SET partition_id = ` + partitionOfSQL + ` WHERE partition_id >= 0`,
 	`UPDATE {prefix}parked SET partition_id = ` + partitionOfSQL,
@@ -188,13 +187,14 @@ var moveSQLs = []string{
 	`UPDATE {prefix}decisions SET partition_id = CONV(LEFT(MD5(message_key), 8), 16, 10) % ?`,
 }
 
-// oldCursors is what is kept of a relay's cursors.
+// oldCursors holds what the new cursors of a relay take over.
 type oldCursors struct {
 	relay                                          string
 	position, number, delivered, failed, settledAt int64
 }
 
-// repartition changes everything while it is locked: every cursor goes to the end of the log, under nobody's lease; a consumer's is beyond the log and stays there. Partition 0 takes over the counters.
+// repartition runs while the tables are locked. It moves every cursor to the end of the log, without a lease; a consumer's
+// cursors are beyond the log and stay there. Partition 0 takes over the counters.
 func (t txn) repartition(ctx context.Context, n int) error {
 	if _, err := t.exec(ctx, setPartitionsSQL, n); err != nil {
 		return err
@@ -288,7 +288,7 @@ func (t txn) checkForgettable(ctx context.Context, name string, discard bool) er
 	if err := t.get(ctx, isPutAsideSQL, []any{name}, &aside); err != nil {
 		return err
 	}
-	if !known && !aside { // letters may have been imported for one that never ran here
+	if !known && !aside { // dead letters may have been imported for a relay that never ran here
 		return fmt.Errorf("%w: %q", relay.ErrUnknownRelay, name)
 	}
 	if err := t.checkStopped(ctx, name); err != nil {

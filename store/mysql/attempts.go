@@ -16,7 +16,8 @@ const (
 	recordAttemptsSQL = `INSERT IGNORE INTO {prefix}attempts (message_id, relay, made_at, attempt, took, outcome, status, answer, error,
 		request_sha256, expires_at) VALUES `
 	recordAttemptRow = `(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
-	// keptFromSQL is the oldest attempt of a message by a relay that stays; no row if all do. ?3 how many stay, less one.
+	// keptFromSQL selects the oldest attempt to keep of a message by a relay; no row if all are kept. ?3 is the number to keep
+	// minus 1.
 	keptFromSQL = `SELECT made_at, attempt FROM {prefix}attempts WHERE message_id = ?1 AND relay = ?2
 		ORDER BY made_at DESC, attempt DESC LIMIT 1 OFFSET ?3`
 	trimAttemptsSQL = `DELETE FROM {prefix}attempts WHERE message_id = ?1 AND relay = ?2
@@ -51,7 +52,7 @@ func (s *Store) RecordAttempts(ctx context.Context, attempts []postrider.Deliver
 	})
 }
 
-// trimAttempts drops all but the newest attempts of a message by a relay.
+// trimAttempts deletes all but the newest attempts of a message by a relay.
 func (t txn) trimAttempts(ctx context.Context, message, name string) error {
 	var at, attempt int64
 	err := t.get(ctx, keptFromSQL, []any{message, name, postrider.KeptAttempts - 1}, &at, &attempt)

@@ -10,7 +10,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// Dead letters are copied inside the database: payloads do not travel through the program.
+// Messages are copied to the dead letters inside the database; payloads do not pass through the client.
 const (
 	buriedColumns = `relay, partition_id, seq, ` + messageColumns + `, attempts, redrives, history, reason, cause, fingerprint, died_at,
 		state, resolved_by, resolution`
@@ -24,7 +24,7 @@ const (
 	unparkSQL = `DELETE p FROM {prefix}parked p FORCE INDEX (PRIMARY) WHERE relay = ? AND seq = ?`
 )
 
-// deadLetter applies one entry of a settlement. rows are the parked rows that are locked.
+// deadLetter applies one entry of a settlement. rows holds the locked parked rows.
 func (t txn) deadLetter(ctx context.Context, name string, partition int, d relay.Dead, rows map[int64]parkedState) error {
 	b := burial{relay: name, partition: partition, seq: d.Sequence, reason: d.Reason, cause: d.Cause, attempts: d.Attempts}
 	if row, found := rows[d.Sequence]; found {
@@ -43,7 +43,7 @@ func (t txn) deadLetter(ctx context.Context, name string, partition int, d relay
 	return err
 }
 
-// burial is a message on its way to the dead letters.
+// burial describes a message to move to the dead letters.
 type burial struct {
 	relay         string
 	partition     int
@@ -67,11 +67,11 @@ func (t txn) bury(ctx context.Context, b burial) error {
 	return err
 }
 
-// encodeHistory writes the last entries of a history.
+// encodeHistory encodes the last keptEntries entries of a history.
 func encodeHistory(entries []postrider.AttemptInfo) string {
 	text, err := json.Marshal(entries[max(0, len(entries)-keptEntries):])
 	if err != nil {
-		panic(err) // numbers, times of the database and texts always marshal
+		panic(err) // numbers, database times and strings always marshal
 	}
 	return string(text)
 }

@@ -9,23 +9,23 @@ import (
 )
 
 const (
-	// closeSpans and closeSequences bound what one fetch closes. closeLargest is the longest gap that is closed: a longer one
-	// costs nothing but its own place in the cursors.
+	// closeSpans and closeSequences limit what one fetch closes. Gaps longer than closeLargest stay open: each costs only its
+	// entry in the cursors.
 	closeSpans     = 200
 	closeSequences = 2_000
 	closeLargest   = 100_000
 )
 
-// closing is which gaps are old enough to be closed, and which of them are not to be tried again yet.
+// closing tracks which gaps are old enough to close, and when to retry those that a transaction holds.
 type closing struct {
 	mu sync.Mutex
-	// Up to old, every sequence was taken CloseGapAfter before now or longer; up to next it was taken by the time at.
+	// Sequences up to old were taken at least CloseGapAfter ago; those up to next were taken by the time at.
 	old, next, at int64
-	// tryAgain is when, in microseconds, a gap that begins at this sequence is looked at again: a transaction holds it.
+	// tryAgain maps the first sequence of a gap that a transaction holds to the time of the next attempt, in microseconds.
 	tryAgain map[int64]int64
 }
 
-// closeGaps closes what has been missing for long, so that cursors stay small. It never waits for anybody.
+// closeGaps closes old gaps, so that cursors stay small. It never waits for a lock.
 func (f *fetch) closeGaps(ctx context.Context) error {
 	candidates := f.s.closing.candidates(f)
 	if len(candidates) == 0 {
@@ -42,8 +42,7 @@ func (f *fetch) closeGaps(ctx context.Context) error {
 	return nil
 }
 
-// candidates are the gaps to try now: those with an old row behind them, and those that had been passed the last time but
-// one that it was time to look.
+// candidates returns the gaps to try now: those followed by an old row, and those up to c.old.
 func (c *closing) candidates(f *fetch) gaps {
 	patience := f.s.cfg.CloseGapAfter.Microseconds()
 	c.mu.Lock()
@@ -52,7 +51,7 @@ func (c *closing) candidates(f *fetch) gaps {
 	for _, g := range f.groups {
 		end = max(end, g.end)
 	}
-	if f.now < c.at { // the clock was set back: the wait starts over
+	if f.now < c.at { // the clock was set back: restart the wait
 		c.at = f.now
 		clear(c.tryAgain)
 	}
@@ -85,7 +84,7 @@ func (c *closing) candidates(f *fetch) gaps {
 	return out
 }
 
-// reset starts over with a server whose sequences may have gone back.
+// reset discards all state: the server's sequences may have gone back.
 func (c *closing) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,18 +104,18 @@ func (c *closing) note(locked []int64, again int64) {
 
 const (
 	closeLockSQL = `SELECT value FROM {prefix}meta WHERE name = 'closing' FOR UPDATE SKIP LOCKED`
-	// closeLookSQL locks a gap against all who want to write there, unless there is a row.
+	// closeLookSQL locks a gap against writers, unless it contains a row.
 	closeLookSQL = `SELECT seq FROM {prefix}log FORCE INDEX (PRIMARY) WHERE seq BETWEEN ? AND ? ORDER BY seq LIMIT 1 FOR UPDATE NOWAIT`
 	closeIntoSQL = `INSERT INTO {prefix}log (seq, partition_id, id, topic, type, message_time, headers, payload, created_at) VALUES `
 	closeRow     = `(?, -1, '', '', '', 0, '', '', {now})`
 )
 
-// close takes the place of sequences that nobody has written: by the primary key, who has taken one of them and not written
-// his row yet never can. It returns the sequences that it closed and the beginnings of gaps that others hold. One process
-// works at a time; for others there is nothing to do.
+// close writes rows for sequences that nobody has written. By the primary key, a transaction that took one of them and has not
+// written its row yet can no longer write it. close returns the sequences that it closed and the first sequences of the gaps that
+// others hold. One process works at a time; the others skip this step.
 //
-// It runs at REPEATABLE READ, where the look locks the gap: between the look and the rows nobody can write there, so that
-// the INSERT waits for nobody. Those who come to write in the gap wait until this transaction ends.
+// It runs at REPEATABLE READ, where the locking read locks the gap: nobody can write there between the read and the INSERT, so
+// the INSERT waits for nobody. Transactions that want to write in the gap wait until this one ends.
 func (s *Store) close(ctx context.Context, spans gaps) (closed, locked []int64, err error) {
 	err = s.once(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead}, func(t txn) error {
 		var lock int64
@@ -128,7 +127,7 @@ func (s *Store) close(ctx context.Context, spans gaps) (closed, locked []int64, 
 			return err
 		}
 		var free gaps
-		for _, g := range spans.beyond(floor) { // what is missing below was dropped
+		for _, g := range spans.beyond(floor) { // sequences missing below the floor were dropped
 			var seq int64
 			switch err := t.get(ctx, closeLookSQL, []any{g.from, g.to}, &seq); {
 			case errors.Is(err, sql.ErrNoRows):
@@ -145,7 +144,7 @@ func (s *Store) close(ctx context.Context, spans gaps) (closed, locked []int64, 
 	if err != nil {
 		closed = nil
 		if s.cfg.passing(ctx, err) || s.cfg.ErrorCode(err) == codeDuplicate {
-			err = nil // another time
+			err = nil // retried later
 		}
 	}
 	return closed, locked, err
@@ -168,7 +167,7 @@ func (t txn) occupy(ctx context.Context, spans gaps) ([]int64, error) {
 	return seqs, err
 }
 
-// orNone takes the absence of a row for no error.
+// orNone treats sql.ErrNoRows as success.
 func orNone(err error) error {
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestGapsAreClosedAfterTheClockWasSetBack: not before as much time has passed as there always does, and not as late as when
-// the clock is where it was.
+// TestGapsAreClosedAfterTheClockWasSetBack checks that gaps are closed after the usual wait, not earlier, and not only when the
+// clock is back where it was.
 func TestGapsAreClosedAfterTheClockWasSetBack(t *testing.T) {
 	t.Parallel()
 	s := &Store{cfg: Config{CloseGapAfter: 5 * time.Second}}
@@ -25,7 +25,7 @@ func TestGapsAreClosedAfterTheClockWasSetBack(t *testing.T) {
 	if got, want := candidates(seconds(6), 10, 4), (gaps{{4, 4}}); !slices.Equal(got, want) {
 		t.Fatalf("candidates are %v, want %v", got, want)
 	}
-	s.closing.note([]int64{4}, (1_000_000*time.Second + seconds(7)).Microseconds()) // somebody is writing there
+	s.closing.note([]int64{4}, (1_000_000*time.Second + seconds(7)).Microseconds()) // a transaction writes there
 	back := -time.Hour
 	if got := candidates(back, 20, 4, 15); slices.Contains(got, span{15, 15}) {
 		t.Errorf("a sequence that has only now been missed is a candidate: %v", got)

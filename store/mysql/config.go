@@ -24,28 +24,27 @@ type Config struct {
 	// most 40 bytes. Default: DefaultPrefix.
 	Prefix string
 	// Partitions is the number of partitions that Migrate gives a new outbox, 1 to relay.MaxPartitions. Default:
-	// DefaultPartitions. For an outbox that exists its own number counts, and New refuses any other but 0.
+	// DefaultPartitions. For an existing outbox, New accepts only the number it has, or 0.
 	Partitions int
-	// CloseGapAfter is how long a sequence may be missing in the log before a relay closes it (see the package comment). A
-	// transaction that has written its row is never affected; one that takes longer than this between taking its sequence
-	// and writing it, inside one INSERT, has to repeat the INSERT, which Insert and the procedure do by themselves. Default:
-	// DefaultCloseGapAfter.
+	// CloseGapAfter is how long a sequence may be missing from the log before a relay closes it (see the package comment). A
+	// transaction that has written its row is never affected. An INSERT that takes longer than this between taking its sequence
+	// and writing its row must be repeated; Insert and the procedure do so. Default: DefaultCloseGapAfter.
 	CloseGapAfter time.Duration
-	// IdleTimeout is how long a transaction that this store begins may wait for its next statement before the server ends it,
-	// in whole seconds: a process that is paused in the middle of one keeps others waiting no longer than that. It applies to
-	// handlers in a transaction too (HandleTx, inbox, Outbox.InTx), while they execute no statement. At most relay.Config.LeaseTTL;
-	// a handler that computes for longer than this is undone. Default: DefaultIdleTimeout. Negative: no limit.
+	// IdleTimeout is how long a transaction that this store begins may wait for its next statement before the server ends it, in
+	// whole seconds. It limits how long a paused process keeps others waiting. It also applies to handlers in a transaction
+	// (HandleTx, inbox, Outbox.InTx) while they execute no statement: a handler that computes for longer is rolled back. At most
+	// relay.Config.LeaseTTL. Default: DefaultIdleTimeout. Negative: no limit.
 	IdleTimeout time.Duration
-	// Logger hears what an operator should know. Default: slog.Default().
+	// Logger receives what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
-	// ErrorCode returns the number that MySQL gave a driver's error, 0 if it carries none. Default: the field Number of an
-	// unsigned integer type, which the MySQLError of go-sql-driver/mysql has.
+	// ErrorCode returns the MySQL error number of a driver's error, 0 if it has none. Default: the value of an unsigned integer
+	// field Number, as in the MySQLError of go-sql-driver/mysql.
 	ErrorCode func(error) int
 }
 
 var prefixPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,39}$`)
 
-// withDefaults fills what is zero and reports every fault at once.
+// withDefaults sets defaults and reports all errors at once.
 func (c Config) withDefaults() (Config, error) {
 	if c.Prefix == "" {
 		c.Prefix = DefaultPrefix

@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	defaultBatch = 1_000 // letters that a call resolves when no limit is given
-	listPage     = 100   // letters read at a time
+	defaultBatch = 1_000 // dead letters that a call resolves when no limit is given
+	listPage     = 100   // dead letters read at a time
 )
 
 const (
-	// isConsumerSQL: a consumer's cursors stand at the end of the log for good.
+	// isConsumerSQL: a consumer's cursors are always at inbox.EndOfLog.
 	isConsumerSQL = `EXISTS (SELECT 1 FROM {prefix}cursors c WHERE c.relay = d.relay AND c.position = ?1)`
 	letterColumns = `number, relay, ` + isConsumerSQL + `, partition_id, seq, reason, cause, attempts, history, died_at, redrives, edits,
 		state, redrive, resolved_at, resolved_by, resolution, ` + messageColumns
@@ -31,7 +31,7 @@ const (
 	pageSQL      = ` AND number > %d` + firstSQL
 )
 
-// condition is the WHERE clause of a filter, with its values in it.
+// condition returns the WHERE clause of a filter, with its values inlined.
 func (s *Store) condition(f deadletter.Filter) string {
 	var terms []string
 	add := func(term string, args ...any) { terms = append(terms, render(s.expand(term), args)) }
@@ -73,7 +73,7 @@ func (s *Store) condition(f deadletter.Filter) string {
 	return strings.Join(terms, ` AND `)
 }
 
-// letterRow is what letterColumns are scanned into.
+// letterRow holds a scanned row of letterColumns.
 type letterRow struct {
 	l                 deadletter.Letter
 	consumer          bool
@@ -111,7 +111,7 @@ func (r *letterRow) letter(rows *sql.Rows) (deadletter.Letter, error) {
 	return l, err
 }
 
-// letters reads letters; where has its values in it.
+// letters reads dead letters; where is a condition with its values inlined.
 func (t txn) letters(ctx context.Context, where string) ([]deadletter.Letter, error) {
 	var out []deadletter.Letter
 	row := newLetterRow()
@@ -190,12 +190,12 @@ const (
 	chooseSQL  = `SELECT number, relay, partition_id, message_key, seq, redrives FROM {prefix}dead d WHERE `
 	stateSQL   = `SELECT state, resolved_by FROM {prefix}dead WHERE number = ?`
 	resolveSQL = `UPDATE {prefix}dead SET state = ?, resolved_at = ?, resolved_by = ?, resolution = ?, redrive = ? WHERE number = ?`
-	// lockCursorsSQL locks in the order of the partitions.
+	// lockCursorsSQL locks cursors in partition order.
 	lockCursorsSQL = `SELECT partition_id FROM {prefix}cursors WHERE relay = ? AND partition_id IN ? ORDER BY partition_id FOR UPDATE`
 	lockLettersSQL = `SELECT number FROM {prefix}dead WHERE number IN ? AND state = 'open' ORDER BY number FOR UPDATE`
 )
 
-// chosenLetter is an open letter that is to be resolved.
+// chosenLetter is an open dead letter to resolve.
 type chosenLetter struct {
 	number    int64
 	relay     string
@@ -205,8 +205,8 @@ type chosenLetter struct {
 	redrives  int
 }
 
-// chooseOpen chooses and locks open letters within bounds, a further condition, and the partitions that they belong to.
-// overtaken says that others have decided about some since they were chosen.
+// chooseOpen selects up to limit open dead letters that match f and bounds, a further condition, and locks them and the cursors
+// of their partitions. overtaken reports that others resolved some of them in between.
 func (t txn) chooseOpen(ctx context.Context, f deadletter.Filter, bounds string, limit int) (letters []chosenLetter, overtaken bool, err error) {
 	if f.State != "" && f.State != deadletter.AnyState && f.State != deadletter.Open {
 		return nil, false, nil
@@ -260,7 +260,7 @@ func (s *Store) DiscardDead(ctx context.Context, f deadletter.Filter, by, reason
 	})
 }
 
-// waitsFor locks the key of a letter and says whether it waits for the decision about it.
+// waitsFor locks the key of a dead letter and reports whether the key waits for the decision about it.
 func (t txn) waitsFor(ctx context.Context, l chosenLetter) (bool, error) {
 	if l.key == "" {
 		return false, nil
@@ -269,7 +269,7 @@ func (t txn) waitsFor(ctx context.Context, l chosenLetter) (bool, error) {
 	return held != nil && !held.due.Valid && held.seq == l.seq, err
 }
 
-// resolve does something to each open letter that the filter chooses, or to none if one that it names is not open.
+// resolve applies a function to each open dead letter that matches the filter, or to none if one that it names is not open.
 func (s *Store) resolve(ctx context.Context, doing string, f deadletter.Filter, bounds string, limit int,
 	apply func(txn, chosenLetter) error) (n int, err error) {
 	for overtaken := true; overtaken && n == 0 && err == nil; {
@@ -301,7 +301,7 @@ func (s *Store) resolve(ctx context.Context, doing string, f deadletter.Filter, 
 	return n, nil
 }
 
-// checkNamed refuses numbers that are not those of open letters.
+// checkNamed returns an error if the filter names a number that is not that of an open dead letter.
 func (t txn) checkNamed(ctx context.Context, f deadletter.Filter) error {
 	for _, n := range f.Numbers {
 		var state, by string

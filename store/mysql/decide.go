@@ -17,7 +17,7 @@ const (
 	recordDecisionSQL = `INSERT IGNORE INTO {prefix}decisions (` + decisionColumns + `, recorded_at)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'open', '', 0, ?)`
 	decidedSQL = `UPDATE {prefix}decisions SET state = ?2, outcome = ?3, message_count = ?4, done_at = {now} WHERE id = ?1`
-	// checkLeaseSQL checks and locks a lease by writing its row, as whoever takes the lease over does.
+	// checkLeaseSQL checks a lease and locks it by writing its row, as taking the lease over does.
 	checkLeaseSQL = `UPDATE {prefix}cursors SET checks = checks + 1
 		WHERE relay = ? AND partition_id = ? AND owner <> '' AND token = ? AND incarnation = {present}`
 )
@@ -39,7 +39,7 @@ func (t txn) decisions(ctx context.Context, query string, args ...any) (out []re
 	return out, err
 }
 
-// decision finds a decision, and locks it if lock says so. Errors: relay.ErrNoDecision.
+// decision reads a decision; lock is an optional locking clause. Errors: relay.ErrNoDecision.
 func (t txn) decision(ctx context.Context, id, lock string) (relay.Decision, error) {
 	found, err := t.decisions(ctx, decisionSQL+lock, id)
 	if err == nil && len(found) == 0 {
@@ -51,7 +51,7 @@ func (t txn) decision(ctx context.Context, id, lock string) (relay.Decision, err
 	return found[0], nil
 }
 
-// openDecisions returns those that are to be applied in partitions.
+// openDecisions returns the oldest open decisions in the given partitions, at most 100.
 func (t txn) openDecisions(ctx context.Context, name string, partitions []int) ([]relay.Decision, error) {
 	return t.decisions(ctx, openDecisionsSQL, name, partitions)
 }
@@ -83,7 +83,7 @@ func (s *Store) ShowDecision(ctx context.Context, id string) (d relay.Decision, 
 	return d, err
 }
 
-// Decide implements relay.LogStore. It is as durable as the server's commits are.
+// Decide implements relay.LogStore. It is as durable as the server's commits.
 func (s *Store) Decide(ctx context.Context, name string, lease relay.LeaseRef, id string) error {
 	return s.write(ctx, "apply a decision", func(t txn) error {
 		n, err := t.exec(ctx, checkLeaseSQL, name, lease.Partition, lease.Token)
@@ -109,7 +109,7 @@ func (s *Store) Decide(ctx context.Context, name string, lease relay.LeaseRef, i
 	})
 }
 
-// decide applies a decision, or says in its Outcome why not. The key stays held, due at once.
+// decide applies a decision, or sets Outcome to why not. After a decision is applied, the key stays held and is due at once.
 func (t txn) decide(ctx context.Context, d *relay.Decision) error {
 	locked, err := t.lockHeld(ctx, d.Relay, d.Key)
 	if err != nil {
@@ -153,7 +153,7 @@ const (
 	letterIDOfSQL = `SELECT id FROM {prefix}dead WHERE relay = ? AND partition_id = ? AND seq = ? ORDER BY number DESC LIMIT 1`
 )
 
-// blocking is the ID of the message that blocks a key, "" if it is not known.
+// blocking returns the ID of the message that blocks a key, "" if it is unknown.
 func (t txn) blocking(ctx context.Context, h relay.HeldInfo, undecided bool) (id string, err error) {
 	if undecided {
 		err = orNone(t.get(ctx, letterIDOfSQL, []any{h.Relay, h.Partition, h.Sequence}, &id))
@@ -167,7 +167,7 @@ func (t txn) blocking(ctx context.Context, h relay.HeldInfo, undecided bool) (id
 const discardSQL = `UPDATE {prefix}dead SET state = 'discarded', resolved_at = ?, resolved_by = ?, resolution = ?
 	WHERE relay = ? AND partition_id = ? AND seq = ? AND state = 'open'`
 
-// skip records the blocking message as a discarded dead letter, or discards the one it has.
+// skip dead-letters the blocking message as discarded, or discards its open dead letter.
 func (t txn) skip(ctx context.Context, d *relay.Decision, h relay.HeldInfo, undecided bool) error {
 	if !undecided {
 		rows, err := t.lockParked(ctx, d.Relay, []int64{h.Sequence})

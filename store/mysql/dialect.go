@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// Everything in which MySQL and MariaDB differ, and what both must be like, stands in this file.
+// This file contains all differences between MySQL and MariaDB, and the requirements on both.
 
-// The oldest versions with FOR UPDATE SKIP LOCKED and NOWAIT, and, on MySQL, defaults that are expressions.
+// The oldest versions with FOR UPDATE SKIP LOCKED and NOWAIT and, on MySQL, defaults that are expressions.
 var (
 	oldestMySQL   = [3]int{8, 0, 13}
 	oldestMariaDB = [3]int{10, 6, 0}
 )
 
-// Numbers of errors. MariaDB answers a NOWAIT with the number of a timeout, MySQL with one of its own. Since 11.6 a MariaDB
-// whose innodb_snapshot_isolation is on refuses to lock rows that have changed since a REPEATABLE READ transaction began.
+// Error numbers. When NOWAIT meets a lock, MariaDB returns the number of a lock timeout, MySQL a separate number. Since 11.6,
+// MariaDB with innodb_snapshot_isolation on refuses to lock rows that have changed since a REPEATABLE READ transaction began.
 const (
 	codeDuplicate      = 1062
 	codeNoTable        = 1146
@@ -32,11 +32,11 @@ const (
 	codeNoneSuch       = 1305 // a savepoint, function or procedure
 	codeMySQLNoWait    = 3572
 	codeMariaDBChanged = 1020
-	codeLeaseLost      = 50001 // of our own procedure
-	codeNotParked      = 50002 // of our own procedure
+	codeLeaseLost      = 50001 // raised by the store's procedure
+	codeNotParked      = 50002 // raised by the store's procedure
 )
 
-// kinds are the errors that the store has words for.
+// kinds maps error numbers to the store's errors.
 var kinds = map[int]error{
 	codeDeadlock:       ErrDeadlock,
 	codeMariaDBChanged: ErrDeadlock,
@@ -48,14 +48,14 @@ var kinds = map[int]error{
 	1044:               ErrDenied,   // to the database
 	1142:               ErrDenied,   // to a table
 	1143:               ErrDenied,   // to a column
-	1227:               ErrDenied,   // to something of the whole server
+	1227:               ErrDenied,   // to something server-wide
 	1370:               ErrDenied,   // to a procedure
 	1021:               ErrFull,     // the disk
 	1114:               ErrFull,     // the table
 	1153:               ErrTooLarge, // max_allowed_packet
 }
 
-// codeOf finds the number in errors with a field Number. The driver is not imported here, so that its users choose it.
+// codeOf finds the number in errors with a field Number. This package imports no driver, so that its users can choose one.
 func codeOf(err error) int {
 	for err != nil {
 		v := reflect.ValueOf(err)
@@ -80,7 +80,7 @@ func codeOf(err error) int {
 	return 0
 }
 
-// server is what a server says about itself.
+// server holds what a server reports about itself.
 type server struct {
 	version            string
 	globalStep, step   int // auto_increment_increment
@@ -88,13 +88,13 @@ type server struct {
 	binlogFormat, mode string
 	maxPacket          int
 	autocommit         bool
-	variables          map[string]string // those of variablesSQL that the server knows, by their names in lower case
+	variables          map[string]string // those of variablesSQL that the server has, by lower-case name
 }
 
 const serverSQL = `SELECT VERSION(), @@global.auto_increment_increment, @@auto_increment_increment, @@global.read_only,
 	@@global.log_bin, @@binlog_format, @@sql_mode, @@max_allowed_packet, @@autocommit`
 
-// variablesSQL finds variables that not every server knows. MySQL and newer versions of MariaDB call tx_isolation
+// variablesSQL reads variables that not every server has. MySQL and newer versions of MariaDB call tx_isolation
 // transaction_isolation.
 const variablesSQL = `SHOW VARIABLES WHERE Variable_name IN ('tx_isolation', 'transaction_isolation', 'wsrep_on',
 	'disabled_storage_engines', 'group_replication_group_name', 'group_replication_single_primary_mode')`
@@ -111,16 +111,16 @@ func (v *server) scanVariable(rows *sql.Rows) error {
 
 func (v *server) mariaDB() bool { return strings.Contains(v.version, "MariaDB") }
 
-// groupReplication says that the server is a member of a group, in which only tables of InnoDB can be written.
+// groupReplication reports whether the server is a member of a replication group, in which only InnoDB tables can be written.
 func (v *server) groupReplication() bool { return v.variables["group_replication_group_name"] != "" }
 
-// The engines of the table of incarnations.
+// The engines of the incarnations table.
 const (
 	engineMemory = "MEMORY"
 	engineInnoDB = "InnoDB"
 )
 
-// incarnationsEngine is MEMORY, or InnoDB on a server that does not allow it.
+// incarnationsEngine returns MEMORY, or InnoDB on a server that does not allow MEMORY.
 func (v *server) incarnationsEngine() string {
 	if v.groupReplication() || strings.Contains(strings.ToUpper(v.variables["disabled_storage_engines"]), engineMemory) {
 		return engineInnoDB
@@ -128,7 +128,7 @@ func (v *server) incarnationsEngine() string {
 	return engineMemory
 }
 
-// checkCluster refuses clusters whose nodes all take writes: locks count for one node only.
+// checkCluster refuses clusters in which all nodes accept writes: a lock applies to one node only.
 func (v *server) checkCluster(fault func(format string, args ...any)) {
 	if strings.EqualFold(v.variables["wsrep_on"], "ON") {
 		fault("wsrep_on is ON: the server belongs to a Galera cluster, whose nodes all take writes while locks count for one node only")
@@ -139,11 +139,11 @@ func (v *server) checkCluster(fault func(format string, args ...any)) {
 	}
 }
 
-// serverNameSQL names the server. MySQL has a UUID, which MariaDB (where /*!80000 is a comment) has not.
+// serverNameSQL names the server. MySQL has a UUID; MariaDB, where /*!80000 begins a comment, has none.
 const serverNameSQL = `CONCAT_WS('/', /*!80000 @@server_uuid, */ @@GLOBAL.server_id, @@hostname, @@port)`
 
-// The server ends a transaction that waits for its next statement for longer than a variable of the session says. Sessions
-// belong to the pool of the caller: the value is put back when the transaction ends. MySQL has no limit for transactions alone.
+// The server ends a transaction that waits for its next statement for longer than a session variable says. Sessions belong to the
+// caller's pool, so the old value is restored when the transaction ends. MySQL has no limit for transactions only.
 const (
 	limitSQL = `SET @postrider_idle = COALESCE(@postrider_idle, @@SESSION.{idle}),
 		SESSION {idle} = IF(@@SESSION.{idle} BETWEEN 1 AND {seconds}, @@SESSION.{idle}, {seconds})`
@@ -152,14 +152,14 @@ const (
 	idleMySQL   = `wait_timeout`
 )
 
-// unlimitAnywhereSQL is unlimitSQL for a procedure: each server takes what the other one takes for a comment.
+// unlimitAnywhereSQL is unlimitSQL for a procedure: each server treats the part for the other as a comment.
 var unlimitAnywhereSQL = `/*M!100000 ` + idleVariable(unlimitSQL, idleMariaDB, 0) + `; */ /*!80000 ` + idleVariable(unlimitSQL, idleMySQL, 0) + `; */`
 
 func idleVariable(text, name string, limit time.Duration) string {
 	return strings.NewReplacer("{idle}", name, "{seconds}", strconv.Itoa(int(limit/time.Second))).Replace(text)
 }
 
-// limits returns what sets the limit and what takes it back; "" for both if there is none.
+// limits returns the statements that set the limit and restore the old value; "" for both if there is no limit.
 func (s *Store) limits() (limit, unlimit string) { return s.limitsOf(s.cfg.IdleTimeout) }
 
 func (s *Store) limitsOf(idle time.Duration) (limit, unlimit string) {
@@ -173,7 +173,7 @@ func (s *Store) limitsOf(idle time.Duration) (limit, unlimit string) {
 	return idleVariable(limitSQL, name, idle), idleVariable(unlimitSQL, name, idle)
 }
 
-// sequence executes statements one after another until one fails; on MariaDB in one round trip.
+// sequence executes statements in order until one fails; on MariaDB in one round trip.
 func (s *Store) sequence(ctx context.Context, on executor, statements ...string) error {
 	statements = slices.DeleteFunc(statements, func(text string) bool { return text == "" })
 	if s.server.mariaDB() && len(statements) > 1 {
@@ -187,7 +187,7 @@ func (s *Store) sequence(ctx context.Context, on executor, statements ...string)
 	return nil
 }
 
-// atOnce makes one statement of several, on MariaDB.
+// atOnce combines statements into one, on MariaDB.
 func atOnce(statements ...string) string {
 	return `BEGIN NOT ATOMIC ` + strings.Join(statements, `; `) + `; END`
 }
@@ -197,7 +197,7 @@ func (v *server) dest() []any {
 		&v.autocommit}
 }
 
-// check says everything that is wrong with a server, and what to do about it.
+// check reports everything that is wrong with a server and how to fix it.
 func (v *server) check() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
@@ -206,7 +206,7 @@ func (v *server) check() error {
 		name, oldest = "MariaDB", oldestMariaDB
 	}
 	var have [3]int
-	text := strings.TrimPrefix(v.version, "5.5.5-") // old replication clients are told so by MariaDB
+	text := strings.TrimPrefix(v.version, "5.5.5-") // MariaDB adds this for old replication clients
 	if n, err := fmt.Sscanf(text, "%d.%d.%d", &have[0], &have[1], &have[2]); n < 3 {
 		fault("the server's version %q cannot be read: %w", v.version, err)
 	} else if older(have, oldest) {
@@ -243,8 +243,8 @@ func (v *server) check() error {
 
 const hashSQL = `SELECT MD5('')`
 
-// checkHash makes sure that the server can tell the partition of a key, which Go does by itself. MySQL has MD5() in a
-// component since 9.6, and it is NULL where FIPS forbids it.
+// checkHash makes sure that the server can compute the partition of a key, which Go code otherwise does. MySQL has MD5() in a
+// component since 9.6, and it returns NULL where FIPS forbids it.
 func (s *Store) checkHash(ctx context.Context) error {
 	var hash sql.NullString
 	err := s.pooled().get(ctx, hashSQL, nil, &hash)

@@ -37,7 +37,7 @@ func TestServersThatAreRefused(t *testing.T) {
 	}
 }
 
-// driverError is shaped like the error of go-sql-driver/mysql.
+// driverError has the form of go-sql-driver/mysql's error.
 type driverError struct {
 	Number  uint16
 	Message string

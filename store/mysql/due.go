@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	// dueSQL lists what comes first in a partition, whether its time has come or not: held keys, and parked messages with a time of
-	// their own. Each part reads only from the front of an index. ?1 relay, ?2 partition, ?3 and ?4 limits.
+	// dueSQL lists the earliest work of a partition, due or not: held keys, and parked messages with their own due time. Each
+	// part reads only from the front of an index. ?1 relay, ?2 partition, ?3 and ?4 limits.
 	dueSQL = `(SELECT due_at, partition_id, message_key, seq, 0 FROM {prefix}held
 			WHERE relay = ?1 AND partition_id = ?2 AND due_at IS NOT NULL ORDER BY due_at LIMIT ?3)
 		UNION ALL (SELECT due_at, partition_id, '', seq, 0 FROM {prefix}parked
 			WHERE relay = ?1 AND partition_id = ?2 AND due_at IS NOT NULL ORDER BY due_at, seq LIMIT ?4)`
 	dueClockSQL = `SELECT {now}, -1, '', 0, 1`
-	// dueLeasesSQL lists the leases that hold, %s among them, and dueDecisionsSQL has a row if a decision is to be applied.
+	// dueLeasesSQL lists which of the leases %s are valid; dueDecisionsSQL has a row if a decision is to be applied.
 	dueLeasesSQL = `(SELECT 0, partition_id, '', 0, 2 FROM {prefix}cursors
 		WHERE relay = ? AND owner <> '' AND incarnation = {present} AND (%s))`
 	dueDecisionsSQL = `(SELECT 0, -1, '', 0, 3 FROM {prefix}decisions WHERE relay = ? AND state = 'open' LIMIT 1)`
 
 	parkedColumns = `partition_id, seq, reason, attempts, redrives, due_at, parked_at, ` + messageColumns
-	// runSQL is the head and followers of a held key, loneSQL a message with a time of its own: ?1 the place of the run.
+	// runSQL reads the parked messages of a held key, loneSQL a message with its own due time. ?1 is the index of the run.
 	runSQL = `(SELECT ?1, ` + parkedColumns + ` FROM {prefix}parked WHERE relay = ?2 AND message_key = ?3 AND due_at IS NULL
 		ORDER BY seq LIMIT ?4)`
 	loneSQL = `(SELECT ?1, ` + parkedColumns + ` FROM {prefix}parked WHERE relay = ?2 AND seq = ?3)`
@@ -34,7 +34,7 @@ const (
 	runsAtOnce = 64
 )
 
-// work is a held key, or (with no key) a parked message with a time of its own.
+// work is a held key or, without a key, a parked message with its own due time.
 type work struct {
 	due       int64
 	partition int
@@ -77,15 +77,15 @@ func (s *Store) due(ctx context.Context, name string, req relay.DueRequest) (out
 	return out, nil
 }
 
-// agenda is what comes first, in order.
+// agenda lists the next work in order.
 type agenda struct {
 	now       int64
 	work      []work
-	holds     map[int]bool // the partitions whose leases hold
-	decisions bool         // some of the relay are open
+	holds     map[int]bool // partitions whose leases are valid
+	decisions bool         // the relay has open decisions
 }
 
-// lost returns the partitions whose leases do not hold.
+// lost returns the partitions whose leases are no longer valid.
 func (a agenda) lost(req relay.DueRequest) (out []int) {
 	for _, l := range req.Leases {
 		if !a.holds[l.Partition] {
@@ -95,7 +95,7 @@ func (a agenda) lost(req relay.DueRequest) (out []int) {
 	return out
 }
 
-// ahead lists enough to fill the request and to know what is next.
+// ahead reads enough to fill the request and to know when the next work is due.
 func (t txn) ahead(ctx context.Context, name string, req relay.DueRequest) (out agenda, err error) {
 	busyKeys, busySequences := set(req.BusyKeys), set(req.BusySequences)
 	parts := []string{dueClockSQL}
@@ -134,8 +134,7 @@ func (t txn) ahead(ctx context.Context, name string, req relay.DueRequest) (out 
 	return out, err
 }
 
-// runs reads the messages of work that is due, until MaxBytes are reached or something was taken away since: the next look
-// finds what is there.
+// runs reads the messages of due work until it reaches MaxBytes or a message has been removed; the next poll finds the rest.
 func (t txn) runs(ctx context.Context, name string, due []work, req relay.DueRequest) ([]relay.Run, error) {
 	room := budget{left: req.MaxBytes}
 	var out []relay.Run
@@ -151,7 +150,7 @@ func (t txn) runs(ctx context.Context, name string, due []work, req relay.DueReq
 	return out, nil
 }
 
-// readRuns returns runs up to the first for which there is no room, or whose lone message is gone.
+// readRuns returns runs up to the first that does not fit or whose lone message is gone.
 func (t txn) readRuns(ctx context.Context, name string, due []work, length int, room *budget) (runs []relay.Run, complete bool, err error) {
 	parts := make([]string, len(due))
 	runs = make([]relay.Run, len(due))
@@ -175,7 +174,7 @@ func (t txn) readRuns(ctx context.Context, name string, due []work, length int, 
 		if full = !room.take(rec.Message.Size()); !full {
 			runs[row.run].Records = append(runs[row.run].Records, rec)
 		} else if end = row.run; len(runs[end].Records) > 0 {
-			end++ // a run that has begun stays
+			end++ // keep a run that already has records
 		}
 		return nil
 	})
@@ -188,7 +187,7 @@ func (t txn) readRuns(ctx context.Context, name string, due []work, length int, 
 	return runs[:end], end == len(due), err
 }
 
-// parkedRow is what the place of a run and parkedColumns are scanned into.
+// parkedRow holds a scanned run index and parkedColumns.
 type parkedRow struct {
 	run, partition, attempts, redrives int
 	seq, parkedAt                      int64

@@ -9,9 +9,9 @@ import (
 	"github.com/postrider/postrider/outbox"
 )
 
-// What a database can suffer from. Operations wrap one of these around the driver's error.
+// Errors of the database. Operations wrap one of these around the driver's error.
 var (
-	// ErrDeadlock: the database chose this transaction to end a deadlock and has rolled it back. Run it again.
+	// ErrDeadlock: the database rolled this transaction back to end a deadlock. Run it again.
 	ErrDeadlock = errors.New("the database rolled the transaction back to end a deadlock; run it again from its beginning")
 	// ErrLockTimeout: another transaction kept a lock for longer than innodb_lock_wait_timeout or lock_wait_timeout.
 	ErrLockTimeout = errors.New("another transaction kept a lock for too long; roll back and run the transaction again, or find " +
@@ -19,17 +19,17 @@ var (
 	// ErrTooLarge: a message does not fit into a packet. Nothing was sent, and the transaction can go on.
 	ErrTooLarge = errors.New("the message is larger than the server takes; keep the payload elsewhere and publish a reference, or " +
 		"raise max_allowed_packet (a message takes twice its size)")
-	// ErrReadOnly: the server or the transaction takes no writes.
+	// ErrReadOnly: the server or the transaction does not accept writes.
 	ErrReadOnly = errors.New("the server takes no writes here; connect to the primary, and not in a read-only transaction")
-	// ErrFull: there is no room; what is committed is safe.
+	// ErrFull: the disk or a table is full; what is committed is safe.
 	ErrFull = errors.New("the disk or a table is full; free disk space; what is committed is safe, and delivery goes on when there is room")
-	// ErrDenied: the database user has no right to do this.
+	// ErrDenied: the database user lacks a privilege.
 	ErrDenied = errors.New("the database user lacks a right; grant it (docs/stores/mysql.md says who needs which)")
-	// ErrUnsuitable: the server cannot hold an outbox as it is configured; the error says what is wrong.
+	// ErrUnsuitable: the server's version or configuration does not suit an outbox; the error says why.
 	ErrUnsuitable = errors.New("unsuitable for an outbox")
 )
 
-// explain says what was being done and, where the error's code tells, what is wrong and what to do about it.
+// explain adds what was being done and, if the error number tells, what is wrong and what to do about it.
 func (c Config) explain(doing string, err error) error {
 	if err == nil {
 		return nil
@@ -40,7 +40,7 @@ func (c Config) explain(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// inTransaction explains an error of a statement in a transaction of the user.
+// inTransaction explains an error of a statement in a user's transaction.
 func (s *Store) inTransaction(doing string, err error) error {
 	if errors.Is(err, sql.ErrTxDone) {
 		return fmt.Errorf("%s: %w: %w", doing, outbox.ErrNoTransaction, err)
@@ -48,7 +48,7 @@ func (s *Store) inTransaction(doing string, err error) error {
 	return s.cfg.explain(doing, err)
 }
 
-// passing says that a transaction of the store may succeed when it is run again.
+// passing reports whether a transaction of the store may succeed when it is run again.
 func (c Config) passing(ctx context.Context, err error) bool {
 	kind := kinds[c.ErrorCode(err)]
 	return ctx.Err() == nil && (errors.Is(kind, ErrDeadlock) || errors.Is(kind, ErrLockTimeout))

@@ -13,24 +13,24 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// messageColumns are those of stored.Append, in its order.
+// messageColumns are the columns of stored.Append, in its order.
 const messageColumns = `id, topic, message_key, type, source, subject, tenant, message_time, schema_version, aggregate_version,
 	content_type, headers, correlation_id, causation_id, payload, available_at, created_at`
 
 const (
-	// lateLimit is how many rows a fetch reads at least in gaps; with fewer, rows of other partitions could fill it up.
+	// lateLimit is the least number of rows that a fetch reads in gaps; with fewer, rows of other partitions could use it up.
 	lateLimit = 256
-	// assumedRowBytes is what a row is assumed to take before any was seen.
+	// assumedRowBytes is the assumed size of a row before any row was read.
 	assumedRowBytes = 4 << 10
-	// maxOverrun is how many times MaxBytes may be read off the wire in rows that are thrown away, before the connection is
-	// given up instead.
+	// maxOverrun limits the rows that are read and discarded, in multiples of MaxBytes; beyond that the fetch drops the
+	// connection.
 	maxOverrun = 4
 )
 
-// The kinds of rows in a fetch. Fresh ones have the number of their group added.
+// The kinds of rows in a fetch. The kind of a fresh row is kindFresh plus the number of its group.
 const (
-	kindLease = -2 // a lease that holds
-	kindEnd   = -1 // up to where sequences are known
+	kindLease = -2 // a valid lease
+	kindEnd   = -1 // the last known sequence
 	kindClock = 0
 	kindLate  = 1
 	kindFresh = 2
@@ -48,20 +48,20 @@ const (
 	fetchFreshSQL = ` UNION ALL (SELECT %d, partition_id, seq, %s FROM {prefix}log WHERE seq > %d ORDER BY seq LIMIT %d)`
 )
 
-// pace remembers how much of a fetch was of use, for the size of the next one.
+// pace records how much of a fetch was used, for the size of the next one.
 type pace struct {
-	rows     atomic.Int64 // to read at a time; 0: as many as asked for
+	rows     atomic.Int64 // rows to read at a time; 0: as many as asked for
 	rowBytes atomic.Int64
 }
 
-// fetch is a fetch under way. All of it is one statement, so that it sees one state of the database: a sequence that is
-// missing in it was missing when the rows behind it were there.
+// fetch is a fetch in progress. All of it is one statement, so it sees one state of the database: a sequence that is missing in
+// it was missing when the rows after it were visible.
 type fetch struct {
 	s       *Store
-	name    string // of the relay; "" for one who only reads the log, without a lease
+	name    string // of the relay; "" to read the log without a lease
 	req     relay.FetchRequest
-	holds   map[int]bool      // the leases that hold
-	known   int64             // up to where sequences are known
+	holds   map[int]bool      // partitions whose leases are valid
+	known   int64             // the last known sequence
 	parts   []*partitionFetch // by position
 	byID    map[int]*partitionFetch
 	groups  []*freshGroup
@@ -69,17 +69,17 @@ type fetch struct {
 	limit   int  // of rows in each group
 	now     int64
 	room    budget
-	skipped int // bytes that were read and thrown away
-	size    int // bytes of rows, to learn from
+	skipped int // bytes read and discarded
+	size    int // bytes of rows, for learn
 	rows    int
 
 	found    []int64 // sequences that were found in gaps
 	lateRows int
-	lateCut  bool // late rows were left behind: nothing fresh may overtake them
-	overrun  bool // rows were left on the wire
+	lateCut  bool // late rows were left out: no fresh row may overtake them
+	overrun  bool // not all rows were read
 }
 
-// partitionFetch is what is read of one partition.
+// partitionFetch is what a fetch reads of one partition.
 type partitionFetch struct {
 	id    int
 	after relay.Cursor
@@ -89,20 +89,20 @@ type partitionFetch struct {
 	fresh []relay.Record
 }
 
-// freshGroup is partitions whose positions lie close together. They are read together, since it is the rows of all
-// partitions that show which sequences are missing.
+// freshGroup is a group of partitions whose positions are close together. They are read together, since only the rows of all
+// partitions show which sequences are missing.
 type freshGroup struct {
 	number int
 	from   int64 // the first position
-	end    int64 // up to where was read
-	gaps   gaps  // that were found on the way
-	old    gaps  // those of them with an old row behind
+	end    int64 // the last sequence that was used
+	gaps   gaps  // found while reading
+	old    gaps  // those of them followed by an old row
 	rows   int
 	used   int  // rows before the cut
-	cut    bool // there was no room for a row: the group ends before it
+	cut    bool // a row did not fit: the group ends before it
 }
 
-// Fetch implements relay.LogStore: one round trip, and more when there are gaps to close, which only a relay with a name does.
+// Fetch implements relay.LogStore. It is one round trip, and more if there are gaps to close, which only a named relay does.
 func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) ([]relay.Batch, error) {
 	f, err := s.newFetch(name, req)
 	if err != nil || len(req.Partitions) == 0 || len(f.parts) == 0 && name == "" {
@@ -114,7 +114,7 @@ func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) 
 	f.dropLost()
 	f.learn()
 	f.finish()
-	if name != "" { // one who only reads
+	if name != "" { // without a name, it only reads
 		if err := f.closeGaps(ctx); err != nil {
 			return nil, s.cfg.explain("close gaps", err)
 		}
@@ -128,7 +128,7 @@ func (s *Store) newFetch(name string, req relay.FetchRequest) (*fetch, error) {
 		if err := s.checkPartition(p.Partition); err != nil {
 			return nil, err
 		}
-		if p.After.Position == inbox.EndOfLog { // a consumer's: it reads no log
+		if p.After.Position == inbox.EndOfLog { // a consumer's cursor: it reads no log
 			continue
 		}
 		missing, err := parseGaps(p.After.Snapshot)
@@ -159,8 +159,8 @@ func (s *Store) newFetch(name string, req relay.FetchRequest) (*fetch, error) {
 	return f, nil
 }
 
-// statement reads the clock, then late rows, then fresh ones by group. The payloads of partitions that were not asked for
-// stay where they are.
+// statement reads the clock, then late rows, then fresh rows by group. It reads payloads only of the requested
+// partitions.
 func (f *fetch) statement() string {
 	var b strings.Builder
 	b.WriteString(fetchClockSQL)
@@ -222,7 +222,7 @@ func (f *fetch) read(ctx context.Context) error {
 		last[kind] = seq
 		f.take(kind, partition, seq, row)
 		if f.skipped > maxOverrun*f.req.MaxBytes {
-			giveUp() // ends the connection instead of reading all that is on its way
+			giveUp() // closes the connection instead of reading the remaining rows
 			f.overrun = true
 			return nil
 		}
@@ -266,8 +266,8 @@ func (f *fetch) take(kind, partition int, seq int64, row *stored.Row) {
 	g.used++
 }
 
-// takeLate takes a row that was found in a gap. Its own partition delivers it, if it was missing there too; for all others it
-// is missing no longer.
+// takeLate handles a row that was found in a gap. Its own partition delivers it if it was missing there; for all others it is no
+// longer missing.
 func (f *fetch) takeLate(p *partitionFetch, seq int64, size int, rec relay.Record) {
 	f.lateRows++
 	if f.lateCut {
@@ -285,8 +285,8 @@ func (f *fetch) takeLate(p *partitionFetch, seq int64, size int, rec relay.Recor
 	f.found = append(f.found, seq)
 }
 
-// learn notes what rows take and how many were of use: when a group was cut, the next fetch reads little more than what was
-// used of this one, and otherwise twice as much.
+// learn records the size of rows and how many were used. If a group was cut, the next fetch reads a quarter more than this one
+// used; otherwise, if a group reached its limit, twice that limit.
 func (f *fetch) learn() {
 	pace := &f.s.reading
 	if f.rows > 0 {
@@ -308,7 +308,7 @@ func (f *fetch) learn() {
 	}
 }
 
-// finish makes batches. While late rows are left behind there are no fresh ones.
+// finish builds the batches. While late rows are left out, there are no fresh ones.
 func (f *fetch) finish() {
 	f.lateCut = f.lateCut || f.lateRows == f.lateLimit()
 	for _, p := range f.parts {
@@ -339,8 +339,8 @@ func (f *fetch) finish() {
 	}
 }
 
-// dropLost leaves out partitions whose lease does not hold, or whose cursor lies beyond what the server knows: it has lost what
-// was there.
+// dropLost removes partitions whose lease is not valid, or whose cursor is beyond the last known sequence: the server has lost
+// data.
 func (f *fetch) dropLost() {
 	f.parts = slices.DeleteFunc(f.parts, func(p *partitionFetch) bool { return f.lost(p.id, p.after.Position) })
 }
@@ -349,7 +349,7 @@ func (f *fetch) lost(partition int, position int64) bool {
 	return f.name != "" && (!f.holds[partition] || position > f.known && position != inbox.EndOfLog)
 }
 
-// result leaves out partitions with nothing new.
+// result returns lost partitions and the batches that have something new.
 func (f *fetch) result() []relay.Batch {
 	var out []relay.Batch
 	for _, p := range f.req.Partitions {
@@ -373,7 +373,7 @@ const (
 	gapsOfSQL = `SELECT gaps FROM {prefix}cursors WHERE relay = ? AND partition_id = ?`
 )
 
-// LoadParked implements relay.LogStore. What was put aside of late messages that the cursor does not have yet is in it too.
+// LoadParked implements relay.LogStore. The result includes late messages in the gaps of the stored cursor.
 func (s *Store) LoadParked(ctx context.Context, name string, partition int, position int64) (relay.ParkedState, error) {
 	var out relay.ParkedState
 	err := s.read(ctx, "read what is parked", func(t txn) (err error) {
@@ -390,7 +390,7 @@ func (s *Store) LoadParked(ctx context.Context, name string, partition int, posi
 	return out, err
 }
 
-// aside is what a relay has parked or dead-lettered in a partition beyond a position, and in gaps.
+// aside returns what a relay has parked or dead-lettered in a partition, after a position and in gaps.
 func (t txn) aside(ctx context.Context, name string, partition int, position int64, gaps string) (out relay.ParkedState, err error) {
 	if out.Keys, err = column[string](ctx, t, heldKeysSQL, name, partition); err != nil {
 		return out, err

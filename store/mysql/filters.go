@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// registeredSQL says whether process ?2 of relay ?1 is registered with the topics ?3, and its filter counts; ?4 is for how long it
-	// counts after the process's end.
+	// registeredSQL reports whether process ?2 of relay ?1 is registered with the topics ?3 and its filter counts. ?4 is how long
+	// a filter counts after its process has ended.
 	registeredSQL = `EXISTS (SELECT 1 FROM {prefix}relays r
 		JOIN {prefix}relay_filters f ON f.relay = r.relay AND f.generation = r.generation
 		WHERE r.relay = ?1 AND r.owner = ?2 AND f.topics = ?3 AND r.alive_until > {now} - ?4)`
 	isRegisteredSQL = `SELECT ` + registeredSQL
-	// generationsSQL: the generation of a filter, and that of the relay's processes whose filters count. The parameters are those
-	// of registeredSQL.
+	// generationsSQL reads the generation of a filter and the highest generation among the relay's processes whose filters count.
+	// The parameters are those of registeredSQL.
 	generationsSQL = `SELECT
 		COALESCE((SELECT MAX(generation) FROM {prefix}relay_filters WHERE relay = ?1 AND topics = ?3), 0),
 		COALESCE((SELECT MAX(generation) FROM {prefix}relays WHERE relay = ?1 AND alive_until > {now} - ?4), 0)`
@@ -28,9 +28,9 @@ const (
 		VALUES (?1, ?2, ?3, ?4, {now}, {now}, {now} + ?5, ?5, FALSE, ?6)
 		ON DUPLICATE KEY UPDATE alive_until = {now} + ?5, ttl = ?5, generation = ?6`
 	fenceOthersSQL = `UPDATE {prefix}cursors SET token = '' WHERE relay = ?1 AND partition_id IN ?3 AND owner <> ?2`
-	// filtersSQL is the filter in effect of each relay. A relay that has begun without registering one takes everything, and a
-	// consumer, whose cursors are at the end of the log (inbox.EndOfLog), nothing. ?3 is for how long a filter counts after its
-	// process's end.
+	// filtersSQL reads the filter in effect of each relay. A relay that began without registering one takes everything; a
+	// consumer, whose cursors are at the end of the log (inbox.EndOfLog), takes nothing. ?3 is how long a filter counts after its
+	// process has ended.
 	filtersSQL = `SELECT g.relay AS relay, COALESCE(
 			(SELECT f.topics FROM {prefix}relays r JOIN {prefix}relay_filters f ON f.relay = r.relay AND f.generation = r.generation
 				WHERE r.relay = g.relay AND r.alive_until > {now} - ?3 ORDER BY f.generation DESC LIMIT 1),
@@ -48,11 +48,11 @@ const (
 	removeUnroutedSQL = `DELETE FROM {prefix}unrouted WHERE last_at <= {now} - ?1`
 )
 
-// filterKept is how long the filter of a process counts after its end.
+// filterKept is how long the filter of a process counts after the process has ended.
 var filterKept = relay.FilterKept.Microseconds()
 
-// register registers a process with its filter. If the filter takes effect, the leases of all others end. All leases are locked
-// before anything is written, so that nobody is granted one under the filter that ends, and no heartbeat waits.
+// register registers a process with its filter. If the filter takes effect, the leases of all other processes end. All leases are
+// locked before anything is written, so that none is granted under the old filter, and no heartbeat waits.
 func (s *Store) register(ctx context.Context, name string, owner relay.Owner, topics string, ttl time.Duration) error {
 	var begun, effective bool
 	err := s.write(ctx, "register the filter of relay "+name, func(t txn) error {
@@ -62,7 +62,7 @@ func (s *Store) register(ctx context.Context, name string, owner relay.Owner, to
 		}
 		var generation, inEffect int
 		args := []any{name, owner.ID, topics, filterKept}
-		for generation == 0 { // it is 0 again when another process has given the number to another filter
+		for generation == 0 { // 0 again if another process has given the number to another filter
 			if err := t.get(ctx, generationsSQL, args, &generation, &inEffect); err != nil {
 				return err
 			}
@@ -87,7 +87,7 @@ func (s *Store) register(ctx context.Context, name string, owner relay.Owner, to
 	if err != nil || begun || !effective {
 		return err
 	}
-	// The relay has begun meanwhile, perhaps, and a lease been granted under the filter that ended.
+	// The relay may have begun in the meantime, with a lease granted under the old filter.
 	return s.write(ctx, "register the filter of relay "+name, func(t txn) error {
 		leases, err := column[int](ctx, t, lockRelaySQL, name)
 		if err == nil && len(leases) > 0 {
@@ -97,7 +97,7 @@ func (s *Store) register(ctx context.Context, name string, owner relay.Owner, to
 	})
 }
 
-// registered registers a process unless it is registered.
+// registered registers a process unless it is already registered.
 func (s *Store) registered(ctx context.Context, name string, owner relay.Owner, ttl time.Duration) error {
 	topics, err := stored.Topics(owner.Topics)
 	if err != nil || topics == "" {
@@ -110,7 +110,7 @@ func (s *Store) registered(ctx context.Context, name string, owner relay.Owner, 
 	return s.register(ctx, name, owner, topics, ttl)
 }
 
-// filters are those in effect, by relay.
+// filters returns the filters in effect, by relay.
 func (t txn) filters(ctx context.Context) (map[string][]string, error) {
 	out := make(map[string][]string)
 	err := t.each(ctx, filtersSQL, []any{"", "", filterKept}, func(rows *sql.Rows) error {
@@ -125,7 +125,7 @@ func (t txn) filters(ctx context.Context) (map[string][]string, error) {
 	return out, err
 }
 
-// countUnrouted adds what a settlement says of messages that no relay takes.
+// countUnrouted adds a settlement's counts of messages that no relay takes.
 func (t txn) countUnrouted(ctx context.Context, name string, st relay.Settlement) error {
 	for _, u := range st.Unrouted {
 		if _, err := t.exec(ctx, countUnroutedSQL, name, u.Topic, st.Partition, u.Count, t.now); err != nil {
@@ -135,7 +135,7 @@ func (t txn) countUnrouted(ctx context.Context, name string, st relay.Settlement
 	return nil
 }
 
-// filtersStatus adds to a status which topics are taken, and which messages were not.
+// filtersStatus adds to a status the topics that each relay takes, and the messages that none takes.
 func (t txn) filtersStatus(ctx context.Context, out *relay.Status) error {
 	all, err := t.filters(ctx)
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 // span is a range of sequences, both ends included.
 type span struct{ from, to int64 }
 
-// gaps are sequences at or below a position that were not in the log when it was read: spans in rising order that neither
+// gaps are the sequences up to a position that were not in the log when it was read: spans in ascending order that neither
 // overlap nor touch.
 type gaps []span
 
-// parseGaps reads what encode wrote.
+// parseGaps parses the output of encode.
 func parseGaps(text string) (gaps, error) {
 	if text == "" {
 		return nil, nil
@@ -39,8 +39,8 @@ func parseGaps(text string) (gaps, error) {
 	return out, nil
 }
 
-// encode writes gaps as text: for each span its distance from the end of the one before, and behind + how much longer than
-// one it is, in base 36.
+// encode writes gaps as text, in base 36: for each span its distance from the end of the previous one and, if it is longer than
+// 1, a + and its length minus 1.
 func (g gaps) encode() string {
 	var out []byte
 	last := int64(0)
@@ -57,7 +57,7 @@ func (g gaps) encode() string {
 	return string(out)
 }
 
-// upTo cuts off what lies beyond a position.
+// upTo cuts off everything after a position.
 func (g gaps) upTo(position int64) gaps {
 	n := len(g)
 	for n > 0 && g[n-1].from > position {
@@ -71,7 +71,7 @@ func (g gaps) upTo(position int64) gaps {
 	return out
 }
 
-// beyond cuts off what lies at or below a position.
+// beyond cuts off everything up to and including a position.
 func (g gaps) beyond(position int64) gaps {
 	i := 0
 	for i < len(g) && g[i].to <= position {
@@ -85,7 +85,7 @@ func (g gaps) beyond(position int64) gaps {
 	return out
 }
 
-// contains says whether a sequence is missing.
+// contains reports whether a sequence is missing.
 func (g gaps) contains(seq int64) bool {
 	_, found := slices.BinarySearchFunc(g, seq, func(s span, seq int64) int {
 		switch {
@@ -99,7 +99,7 @@ func (g gaps) contains(seq int64) bool {
 	return found
 }
 
-// without takes out sequences that were found, in rising order.
+// without removes sequences that were found, given in ascending order.
 func (g gaps) without(found []int64) gaps {
 	if len(found) == 0 {
 		return g
@@ -119,7 +119,7 @@ func (g gaps) without(found []int64) gaps {
 	return out
 }
 
-// add puts in a span behind all others.
+// add appends a span that comes after all others.
 func (g gaps) add(s span) gaps {
 	if n := len(g); n > 0 && g[n-1].to+1 == s.from {
 		g[n-1].to = s.to
@@ -128,7 +128,7 @@ func (g gaps) add(s span) gaps {
 	return append(g, s)
 }
 
-// merge is both together.
+// merge returns the union of both.
 func (g gaps) merge(other gaps) gaps {
 	if len(other) == 0 || slices.Equal(g, other) {
 		return g
@@ -146,8 +146,8 @@ func (g gaps) merge(other gaps) gaps {
 	return out
 }
 
-// condition is SQL for a sequence that is missing; there must be one. The bounds around it all keep a server that gives up
-// on so many ranges from reading the whole log.
+// condition is SQL for "the sequence is missing"; there must be at least one gap. The outer bounds keep a server that gives up on
+// so many ranges from reading the whole log.
 func (g gaps) condition(column string) string {
 	var single []int64
 	var terms []string
@@ -164,7 +164,7 @@ func (g gaps) condition(column string) string {
 	return fmt.Sprintf(`(%s BETWEEN %d AND %d AND (%s))`, column, g[0].from, g[len(g)-1].to, strings.Join(terms, ` OR `))
 }
 
-// solid is up to where nothing is missing that may still come, for a cursor at position.
+// solid returns the sequence up to which nothing is missing, for a cursor at position.
 func (g gaps) solid(position int64) int64 {
 	if len(g) > 0 {
 		return min(g[0].from-1, position)

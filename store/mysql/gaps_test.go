@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// members are the sequences in gaps, up to a bound.
+// members returns the sequences in gaps, up to a bound.
 func (g gaps) members(upTo int64) map[int64]bool {
 	out := make(map[int64]bool)
 	for _, s := range g {
@@ -17,7 +17,7 @@ func (g gaps) members(upTo int64) map[int64]bool {
 	return out
 }
 
-// gapsOf makes gaps of a set.
+// gapsOf converts a set to gaps.
 func gapsOf(in map[int64]bool) gaps {
 	var g gaps
 	for seq := range int64(200) {
@@ -28,7 +28,7 @@ func gapsOf(in map[int64]bool) gaps {
 	return g
 }
 
-// TestGapsAreASet compares every operation with the same on a set.
+// TestGapsAreASet compares every operation with the same operation on a set.
 func TestGapsAreASet(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))

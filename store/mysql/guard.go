@@ -21,7 +21,7 @@ const (
 	forgetEffects  = `DELETE FROM {prefix}effects WHERE guard = ?1 AND done_at < {now} - ?2 ORDER BY done_at LIMIT ?3`
 )
 
-// effect is a row that is locked.
+// effect is a locked row.
 type effect struct {
 	token string
 	until int64
@@ -48,7 +48,7 @@ func (s *Store) ClaimEffect(ctx context.Context, guard, id, token string, lease 
 		if err != nil {
 			return err
 		}
-		if err := t.look(ctx); err != nil { // after the wait for the lock
+		if err := t.look(ctx); err != nil { // after waiting for the lock
 			return err
 		}
 		switch {
@@ -68,7 +68,7 @@ func (s *Store) ClaimEffect(ctx context.Context, guard, id, token string, lease 
 	return claim, err
 }
 
-// errGone: a row was there and is no more.
+// errGone: a row that existed is gone.
 var errGone = errors.New("the row is gone")
 
 // CompleteEffect implements inbox.GuardStore.

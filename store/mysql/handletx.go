@@ -17,9 +17,9 @@ var _ relay.TxStore[*sql.Tx] = (*Store)(nil)
 // commitSettledSQL is one round trip, so that the lease is not locked while this process could be paused.
 const commitSettledSQL = `CALL {prefix}commit_settled(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
-// CommitSettled implements relay.TxStore. When only the cursor moves, or parked messages are removed, it is one statement. What is
-// parked takes several, while which the lease is locked, at most for Config.IdleTimeout. It settles nothing when the transaction
-// has ended since Begin, as by a deadlock whose error the handler has passed over: its effects are lost, or committed already.
+// CommitSettled implements relay.TxStore. If only the cursor moves or parked messages are removed, it is one statement. Parking
+// takes several, during which the lease is locked, for at most Config.IdleTimeout. It settles nothing if the transaction has
+// ended since Begin, e.g. by a deadlock whose error the handler ignored: the handler's changes are lost, or already committed.
 func (s *Store) CommitSettled(ctx context.Context, tx *sql.Tx, name string, st relay.Settlement) (released []string, err error) {
 	if tx == nil {
 		return nil, outbox.ErrNoTransaction
@@ -43,8 +43,8 @@ func (s *Store) CommitSettled(ctx context.Context, tx *sql.Tx, name string, st r
 	return released, nil
 }
 
-// commitMoved is CommitSettled when only the cursor moves, or messages are removed. The procedure commits; what is left for tx is
-// to end.
+// commitMoved is CommitSettled for when only the cursor moves or messages are removed. The procedure commits; after that, tx only
+// has to end.
 func (s *Store) commitMoved(ctx context.Context, tx *sql.Tx, name string, st relay.Settlement) error {
 	content := st.Digest()
 	removed := make([]string, len(st.Removed))
@@ -64,12 +64,12 @@ func (s *Store) commitMoved(ctx context.Context, tx *sql.Tx, name string, st rel
 	if err != nil {
 		return errors.Join(s.inTransaction("settle in a transaction", err), s.Rollback(ctx, tx))
 	}
-	_ = tx.Rollback() // it is committed: an error is the connection's, which is not used again
+	_ = tx.Rollback() // already committed: an error is the connection's, which is not used again
 	s.leave(tx)
 	return nil
 }
 
-// settleOurs applies a settlement if its lease holds, its number is the next, and what is to be removed is parked.
+// settleOurs applies a settlement if its lease is valid, its number is the next, and the messages to remove are parked.
 func (t txn) settleOurs(ctx context.Context, name string, st relay.Settlement) ([]string, error) {
 	leases, err := t.leases(ctx, fenceSQL, name, []relay.Settlement{st})
 	if err != nil {

@@ -41,7 +41,7 @@ func (t txn) hold(ctx context.Context, name string, partition int, h relay.HeldK
 	return err
 }
 
-// release ends the holding of keys behind which nothing waits, and returns which of them are held no longer.
+// release releases keys that have no queued messages, and returns those that are no longer held.
 func (t txn) release(ctx context.Context, name string, st relay.Settlement) ([]string, error) {
 	var released []string
 	for _, key := range st.Release {
@@ -56,9 +56,9 @@ func (t txn) release(ctx context.Context, name string, st relay.Settlement) ([]s
 	return released, nil
 }
 
-// releaseKey ends the holding of a key, unless somebody waits behind it, and says whether it is held no longer. The key is
-// locked before anybody is looked for behind it: who parks a message locks it too. One that is not held cannot be locked, and
-// is left to whoever comes to hold it meanwhile.
+// releaseKey releases a key unless it has queued messages, and reports whether it is no longer held. It locks the key before it
+// looks for queued messages: parking a message locks the key too. A key that is not held cannot be locked; one that becomes held
+// in the meantime stays held.
 func (t txn) releaseKey(ctx context.Context, name, key string) (gone bool, err error) {
 	held, err := t.lockHeld(ctx, name, key)
 	if err != nil || held == nil {
@@ -72,7 +72,7 @@ func (t txn) releaseKey(ctx context.Context, name, key string) (gone bool, err e
 	return err == nil, err
 }
 
-// letGo makes a held key, which is locked, due at once, with the first of those that wait behind it as head, and says whether
+// letGo makes a locked held key due at once, with the first of its queued messages as the blocking message, and reports whether
 // there is one.
 func (t txn) letGo(ctx context.Context, name, key string) (waits bool, err error) {
 	if waits, err = t.findHead(ctx, name, key); err == nil {
@@ -81,13 +81,13 @@ func (t txn) letGo(ctx context.Context, name, key string) (waits bool, err error
 	return waits, err
 }
 
-// lockedKey is a held key that is locked.
+// lockedKey is a locked held key.
 type lockedKey struct {
 	due sql.Null[int64] // not valid: it waits for a decision
 	seq int64
 }
 
-// lockHeld locks a key; nil if it is not held.
+// lockHeld locks a held key; nil if the key is not held.
 func (t txn) lockHeld(ctx context.Context, name, key string) (*lockedKey, error) {
 	var k lockedKey
 	err := t.get(ctx, lockHeldSQL, []any{name, key}, &k.due, &k.seq)
@@ -97,7 +97,7 @@ func (t txn) lockHeld(ctx context.Context, name, key string) (*lockedKey, error)
 	return &k, err
 }
 
-// findHead makes the first of those that wait behind a key its head, and says whether there is one.
+// findHead makes the first queued message of a key its blocking message, and reports whether there is one.
 func (t txn) findHead(ctx context.Context, name, key string) (bool, error) {
 	var seq int64
 	var reason string
@@ -121,12 +121,12 @@ const (
 			(h.relay > ?4 OR h.relay = ?4 AND h.message_key > ?5)))
 		ORDER BY h.since, h.seq, h.relay, h.message_key LIMIT ?6`
 	heldSQL = `SELECT ` + heldColumns + ` FROM {prefix}held h WHERE h.relay = ? AND h.message_key = ?`
-	// waitCountSQL counts what waits behind the key in place ?1 of a page.
+	// waitCountSQL counts the queued messages of a key, up to 10000; ?1 is the index of the key in a page.
 	waitCountSQL = `SELECT ?1, COUNT(*) FROM (SELECT 1 FROM {prefix}parked WHERE relay = ?2 AND message_key = ?3 AND due_at IS NULL
 		LIMIT 10000) w`
 	waitingSQL = `SELECT 0, ` + parkedColumns + `, history FROM {prefix}parked WHERE relay = ? AND message_key = ? AND due_at IS NULL
 		ORDER BY seq LIMIT ?`
-	// heldPage is how many keys are read at a time, each with a count of what waits behind it.
+	// heldPage is how many keys are read at a time, each with a count of its queued messages.
 	heldPage = 100
 )
 
@@ -143,7 +143,7 @@ func scanHeld(rows *sql.Rows) (relay.HeldInfo, error) {
 	return h, err
 }
 
-// heldInfos reads held keys and counts what waits behind them.
+// heldInfos reads held keys and counts their queued messages.
 func (t txn) heldInfos(ctx context.Context, text string, args ...any) ([]relay.HeldInfo, error) {
 	var out []relay.HeldInfo
 	err := t.each(ctx, text, args, func(rows *sql.Rows) error {
@@ -197,7 +197,7 @@ func (s *Store) ListHeld(ctx context.Context, name string) iter.Seq2[relay.HeldI
 	}
 }
 
-// held finds a held key.
+// held reads a held key. Errors: relay.ErrNotHeld.
 func (t txn) held(ctx context.Context, name, key string) (relay.HeldInfo, error) {
 	found, err := t.heldInfos(ctx, heldSQL, name, key)
 	if err == nil && len(found) == 0 {
@@ -235,7 +235,7 @@ func (t txn) parkedInfos(ctx context.Context, query string, args ...any) (out []
 		if err := rows.Scan(dest...); err != nil {
 			return err
 		}
-		// Of a message that cannot be read, what could be read is shown.
+		// If a message cannot be decoded, the part that can be is shown.
 		m, _ := row.row.Message(row.seq)
 		p := relay.ParkedInfo{
 			Message: m, Reason: relay.ParkReason(row.reason), Attempts: row.attempts, ParkedAt: stored.Time(row.parkedAt),

@@ -17,7 +17,7 @@ import (
 
 var _ inbox.Store[*sql.Tx] = (*Store)(nil)
 
-// consume runs part of a user's transaction.
+// consume runs f in a user's transaction.
 func (s *Store) consume(doing string, tx *sql.Tx, f func(txn) error) error {
 	if tx == nil {
 		return fmt.Errorf("%s: %w", doing, outbox.ErrNoTransaction)
@@ -31,7 +31,7 @@ const (
 	rollbackToSQL = `ROLLBACK TO SAVEPOINT %s`
 )
 
-// Savepoint implements inbox.Transactor. In MySQL a savepoint replaces one of the same name, so each has a name of its own.
+// Savepoint implements inbox.Transactor. In MySQL a savepoint replaces an earlier one of the same name, so each has its own name.
 func (s *Store) Savepoint(ctx context.Context, tx *sql.Tx, f func(context.Context, *sql.Tx) error) error {
 	if tx == nil {
 		return outbox.ErrNoTransaction
@@ -57,15 +57,15 @@ func (s *Store) Savepoint(ctx context.Context, tx *sql.Tx, f func(context.Contex
 }
 
 const (
-	// claimSQL inserts in sorted order: two calls that claim the same messages meet at the first of them. A row that another
-	// open transaction has inserted is waited for.
+	// claimSQL inserts in sorted order: two calls that claim the same messages meet at the first of them. It waits for a row that
+	// another open transaction has inserted.
 	claimSQL     = `INSERT IGNORE INTO {prefix}claims (consumer, id, token, claimed_at) VALUES %s`
 	claimRow     = `(?, ?, ?, {now})`
 	claimedSQL   = `SELECT id FROM {prefix}claims WHERE consumer = ? AND id IN ? AND token = ?`
 	heldAmongSQL = `SELECT message_key FROM {prefix}held WHERE relay = ? AND message_key IN ?`
 )
 
-// Claim implements inbox.Ledger. The keys are looked up behind the statement that may wait.
+// Claim implements inbox.Ledger. It looks up the keys after the statement that may wait.
 func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []inbox.ClaimRequest) ([]inbox.ClaimResult, error) {
 	var ids, keys []string
 	for _, c := range msgs {
@@ -90,14 +90,14 @@ func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []i
 		fresher, holding := set(fresh), set(held)
 		for i, c := range msgs {
 			out[i] = inbox.ClaimResult{Fresh: fresher[c.ID], Held: c.Key != "" && holding[c.Key]}
-			fresher[c.ID] = false // the first counts
+			fresher[c.ID] = false // only the first counts
 		}
 		return nil
 	})
 	return out, err
 }
 
-// claim returns which of the ids, which are sorted, were not claimed before.
+// claim returns those of the sorted ids that were not claimed before.
 func (t txn) claim(ctx context.Context, consumer string, ids []string) ([]string, error) {
 	token := rand.Int64()
 	rows := make([]string, len(ids))
@@ -121,7 +121,7 @@ func (t txn) heldAmong(ctx context.Context, consumer string, keys []string) ([]s
 	return column[string](ctx, t, heldAmongSQL, consumer, distinct(keys))
 }
 
-// distinct sorts texts and leaves out those that repeat.
+// distinct sorts strings and removes duplicates.
 func distinct(texts []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(texts)))
 }
@@ -136,10 +136,11 @@ func (s *Store) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys
 }
 
 const (
-	// makeMarkSQL makes a watermark that does not say anything yet, or locks the one there is.
+	// makeMarkSQL creates a watermark without a position, or locks the existing one.
 	makeMarkSQL = `INSERT INTO {prefix}watermarks (consumer, partition_id, epoch, position, moved) VALUES (?, ?, ?, NULL, 0)
 		ON DUPLICATE KEY UPDATE consumer = VALUES(consumer)`
-	// watermarkSQL: a mark of another position is that of a program that knew no marks, or of a message without one.
+	// watermarkSQL: if the mark has another position, a program that knew no marks, or a message without one, moved the
+	// watermark.
 	watermarkSQL = `SELECT w.position, COALESCE(m.mark, '') FROM {prefix}watermarks w LEFT JOIN {prefix}watermark_marks m
 		ON m.consumer = w.consumer AND m.partition_id = w.partition_id AND m.epoch = w.epoch AND m.slot = 0 AND m.position = w.position
 		WHERE w.consumer = ? AND w.partition_id = ? AND w.epoch = ?`
@@ -148,7 +149,7 @@ const (
 	lastMoveSQL = `SELECT COALESCE(MAX(moved), 0), (SELECT COALESCE(MAX(n), 0) FROM {prefix}watermark_marks
 		WHERE consumer = ?1 AND partition_id = ?2 AND epoch = ?3 AND slot = 0)
 		FROM {prefix}watermarks WHERE consumer = ?1 AND partition_id = ?2`
-	// markSQL: moved is the time, or one more than the last.
+	// markSQL sets moved to the time, or to the last value plus 1 if that is later.
 	markSQL = `INSERT INTO {prefix}watermarks (consumer, partition_id, epoch, position, moved)
 		VALUES (?1, ?2, ?3, ?4, GREATEST(?5, {now}))
 		ON DUPLICATE KEY UPDATE position = ?4, moved = GREATEST(?5, {now})`

@@ -16,8 +16,8 @@ import (
 
 const readsLogSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}cursors WHERE relay = ? AND position <> ?)`
 
-// Enroll implements inbox.ParkStore. The cursors are made before the look at them, which then shows those of a relay that began
-// at the same time under this name.
+// Enroll implements inbox.ParkStore. It creates the cursors before it reads them, so that it sees those of a relay that began at
+// the same time under this name.
 func (s *Store) Enroll(ctx context.Context, consumer string) error {
 	return s.write(ctx, fmt.Sprintf("enroll consumer %q", consumer), func(t txn) error {
 		if err := t.begun(); err != nil {
@@ -41,13 +41,13 @@ func (s *Store) Enroll(ctx context.Context, consumer string) error {
 }
 
 const (
-	// holdAsideSQL makes a held key or locks the one there is. One that is let go at this moment is waited for and recreated. A
-	// new one has no head (seq 0) until it has its sequence.
+	// holdAsideSQL creates a held key or locks the existing one. If that one is being released, it waits and recreates the key. A
+	// new key has no blocking message (seq 0) until its sequence is drawn.
 	holdAsideSQL = `INSERT INTO {prefix}held (relay, message_key, partition_id, seq, reason, cause, attempts, since, due_at)
 		VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?) ON DUPLICATE KEY UPDATE relay = VALUES(relay)`
 	headSQL = `UPDATE {prefix}held FORCE INDEX (PRIMARY) SET seq = ?3 WHERE relay = ?1 AND message_key = ?2 AND seq = 0`
-	// The sequences of a multi-row INSERT follow one another. They are deleted up to a limit, as in dropSQL: the row behind them is
-	// that of another consumer.
+	// A multi-row INSERT takes consecutive sequences. They are deleted with a limit, as in dropSQL: the next row is that of
+	// another consumer.
 	drawSQL   = `INSERT INTO {prefix}aside (seq) VALUES `
 	undrawSQL = `DELETE FROM {prefix}aside WHERE seq >= ? ORDER BY seq LIMIT ?`
 
@@ -57,11 +57,11 @@ const (
 	buryRow      = `(?, ?, ?` + questionMarks + `, ?, 0, ?, ?, ?, ?, ?, 'open', '', '')`
 )
 
-// aside is a message on its way to where consumers put what they cannot process.
+// aside is a message that a consumer parks or dead-letters.
 type aside struct {
 	msg  *postrider.Message
-	row  []any          // what stands behind the message's columns
-	hold *relay.HeldKey // how its key is held unless it is held already; nil: not at all
+	row  []any          // the columns after the message's
+	hold *relay.HeldKey // how its key is held unless it is already held; nil: not held
 }
 
 // Park implements inbox.ParkStore.
@@ -106,7 +106,7 @@ func (s *Store) Bury(ctx context.Context, tx *sql.Tx, consumer string, dead []in
 	})
 }
 
-// history is that of a message that is put aside.
+// history returns the history of a message that is parked or dead-lettered.
 func (t txn) history(attempts []inbox.Attempt, cause string) string {
 	entries := make([]postrider.AttemptInfo, len(attempts))
 	for i, a := range attempts {
@@ -120,8 +120,8 @@ func (t txn) history(attempts []inbox.Attempt, cause string) string {
 	return encodeHistory(entries)
 }
 
-// putAside locks the keys, in sorted order, then draws sequences, so that those of a key rise in the order of its lock, then
-// writes the messages.
+// putAside locks the keys in sorted order, then draws sequences, so that the sequences of a key rise in the order of its lock,
+// then writes the messages.
 func (t txn) putAside(ctx context.Context, consumer, insert, row string, list []aside) error {
 	if len(list) == 0 {
 		return nil
@@ -172,8 +172,8 @@ func (t txn) insertAside(ctx context.Context, consumer, insert, row string, list
 	return err
 }
 
-// holdAside holds or locks the keys of messages that hold theirs. It returns where each stands first in the list; that
-// message says how it is held.
+// holdAside holds or locks the keys of messages that have hold set. It returns the index of the first such message of each key,
+// which determines how the key is held.
 func (t txn) holdAside(ctx context.Context, consumer string, list []aside) (map[string]int, error) {
 	first := make(map[string]int)
 	var keys []string

@@ -12,20 +12,19 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// An incarnation is a server between two starts. It has a random name, which is in a table of the engine MEMORY: it is gone
-// when the server starts anew, and with it ends every lease that was granted under it. The row is found by the name of the
-// server, so that the copy that a replica has counts for nothing when the replica is promoted. The first half of the name tells
-// the servers apart.
+// An incarnation is the time between two starts of a server. Its random name is in a table of the engine MEMORY, which a restart
+// empties; that ends every lease granted under the incarnation. The row is found by the name of the server, so the copy on a
+// replica has no effect when the replica is promoted. The first half of the incarnation's name identifies the server.
 //
-// On a server that does not allow MEMORY the table is of InnoDB, and survives a crash. There a crash must lose nothing.
+// On a server that does not allow MEMORY, the table is an InnoDB table and survives a crash. There a crash must lose nothing.
 
-// presentSQL is the present incarnation, NULL if there is none yet.
+// presentSQL reads the current incarnation, NULL if there is none yet.
 func presentSQL(prefix string) string {
 	return `(SELECT incarnation FROM ` + prefix + `incarnations WHERE server = ` + serverNameSQL + `)`
 }
 
 const (
-	// drawIncarnationSQL is no part of a transaction: the engine has none.
+	// drawIncarnationSQL is not part of a transaction: the engine MEMORY has none.
 	drawIncarnationSQL = `INSERT IGNORE INTO {prefix}incarnations (server, incarnation, begun_at)
 		VALUES ({server}, CONCAT(LEFT(SHA2({server}, 256), 16), '-', ?), {now})`
 	incarnationsEngineSQL = `SELECT engine FROM information_schema.tables
@@ -33,7 +32,7 @@ const (
 	flushSQL = `SELECT @@GLOBAL.innodb_flush_log_at_trx_commit`
 )
 
-// errNoIncarnation: the server has been started, and nobody has leased anything since. See Store.repeat.
+// errNoIncarnation: the server has restarted, and no lease has been acquired since. See Store.repeat.
 var errNoIncarnation = errors.New("the server has no incarnation although one was drawn; connections reach different servers")
 
 // begun makes sure that the server has an incarnation.
@@ -50,15 +49,15 @@ func (s *Store) drawIncarnation(ctx context.Context) error {
 	return err
 }
 
-// sameServer says whether two incarnations are of one server.
+// sameServer reports whether two incarnations are of one server.
 func sameServer(a, b string) bool {
 	one, _, _ := strings.Cut(a, "-")
 	other, _, _ := strings.Cut(b, "-")
 	return one == other
 }
 
-// checkIncarnations refuses a server whose crash would end no lease and lose settlements. Who has no right to the table, as a
-// publisher, takes no leases.
+// checkIncarnations refuses a server on which a crash would end no lease and lose settlements. It accepts users without rights to
+// the table, such as publishers: they take no leases.
 func (s *Store) checkIncarnations(ctx context.Context) error {
 	var engine string
 	var flush int
@@ -77,22 +76,22 @@ func (s *Store) checkIncarnations(ctx context.Context) error {
 	return nil
 }
 
-// incarnations are those that this process has seen.
+// incarnations tracks the incarnations that this process has seen.
 type incarnations struct {
 	mu      sync.Mutex
 	present string
 	before  map[string]bool
-	// returns counts how often one that was over came back, since a time.
+	// returns counts how often an earlier incarnation has come back since the time since.
 	returns int
 	since   time.Time
 	said    bool
 }
 
-// returnsWithin is the time in which two returns say that statements reach different servers.
+// returnsWithin is the time within which two returns mean that statements reach different servers.
 const returnsWithin = 10 * time.Minute
 
-// note takes in the incarnation that a statement has met. What was derived from another one is dropped. One that comes back,
-// and again, is that of a server that was never started anew: then statements reach different servers.
+// note records the incarnation that a statement has met, and drops what was derived from another one. If earlier incarnations
+// come back repeatedly, their server was not restarted: statements reach different servers.
 func (i *incarnations) note(s *Store, incarnation string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -14,31 +14,32 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// forgetOwnersAfter is how long an owner that is gone is still shown.
+// forgetOwnersAfter is how long a process that is gone is still shown.
 const forgetOwnersAfter = 24 * time.Hour
 
 const (
-	// heartbeatSQL writes nothing when the number of partitions is not ?5, or when the process is not registered with the topics ?3,
-	// if it has any.
+	// heartbeatSQL writes nothing if the number of partitions is not ?5, or if there are topics ?3 and the process is not
+	// registered with them.
 	heartbeatSQL = `INSERT INTO {prefix}relays (relay, owner, host, version, started_at, seen_at, alive_until, ttl, member)
 		SELECT ?1, ?2, ?6, ?7, {now}, {now}, {now} + ?8, ?8, TRUE FROM {prefix}meta WHERE name = 'partitions' AND value = ?5
 			AND (?3 = '' OR ` + registeredSQL + `)
 		ON DUPLICATE KEY UPDATE host = ?6, version = ?7, seen_at = {now}, alive_until = {now} + ?8, ttl = ?8, member = TRUE`
-	// viewSQL begins, but for the filters in effect (-2), with the numbers of those that are alive and of those gone for ?2, and the incarnation.
+	// viewSQL reads the numbers of processes that are alive and of those gone for ?2, with the incarnation (-1), the leases, and
+	// the filters in effect (-2).
 	viewSQL = `SELECT -1, (SELECT COUNT(*) FROM {prefix}relays WHERE relay = ?1 AND member AND alive_until > {now}),
 			(SELECT COUNT(*) FROM {prefix}relays WHERE relay = ?1 AND alive_until <= {now} - ?2), COALESCE({present}, ''), ''
 		UNION ALL SELECT c.partition_id, 0, 0, c.owner, c.token
 		FROM {prefix}cursors c JOIN {prefix}relays r ON r.relay = c.relay AND r.owner = c.owner AND r.alive_until > {now}
 		WHERE c.relay = ?1 AND c.owner <> '' AND c.incarnation = {present}
 		UNION ALL SELECT -2, 0, 0, f.relay, f.topics FROM (` + filtersSQL + `) f`
-	// Those of other relays stay: they tell since when there is no process.
-	// They are deleted by name, since a search that locks would wait for the heartbeats of others.
+	// Processes of other relays stay: they show since when a relay has had no process.
+	// Rows are deleted by name, since a locking search would wait for the heartbeats of others.
 	goneOwnersSQL = `SELECT owner FROM {prefix}relays WHERE relay = ?1 AND alive_until <= {now} - ?2`
 	forgetSQL     = `DELETE FROM {prefix}relays WHERE relay = ?1 AND owner IN ?3 AND alive_until <= {now} - ?2`
 )
 
-// Heartbeat implements relay.LeaseStore. It is two statements, each a transaction of its own, and waits for nobody's work: it
-// writes no row but that of the process.
+// Heartbeat implements relay.LeaseStore. It is two statements, each its own transaction. It writes only the row of the process,
+// so it waits for no other work.
 func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, ttl time.Duration) (relay.View, error) {
 	doing := "heartbeat of relay " + name
 	topics, err := stored.Topics(owner.Topics)
@@ -78,7 +79,7 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 	return v, s.cfg.explain(doing, err)
 }
 
-// view reads who is alive and who holds what, and how many owners have been gone for long.
+// view reads which processes are alive, which leases they hold, and how many processes have been gone for long.
 func (t txn) view(ctx context.Context, name string) (v relay.View, gone int, err error) {
 	filters := make(map[string][]string)
 	err = t.each(ctx, viewSQL, []any{name, forgetOwnersAfter.Microseconds(), filterKept}, func(rows *sql.Rows) error {
@@ -106,7 +107,7 @@ func (t txn) view(ctx context.Context, name string) (v relay.View, gone int, err
 	return v, gone, err
 }
 
-// forgetOwners removes those that have been gone for long.
+// forgetOwners removes processes that have been gone for forgetOwnersAfter.
 func (t txn) forgetOwners(ctx context.Context, name string) error {
 	before := forgetOwnersAfter.Microseconds()
 	gone, err := column[string](ctx, t, goneOwnersSQL, name, before)
@@ -118,21 +119,21 @@ func (t txn) forgetOwners(ctx context.Context, name string) error {
 
 const (
 	begunSQL = `SELECT COUNT(*) FROM {prefix}cursors WHERE relay = ?`
-	// freeSQL locks leases in the order of the partitions. One that is locked is being settled by its holder, or decided about: it is
-	// asked for again with the next heartbeat, which waits for nobody.
+	// freeSQL locks leases in partition order. It skips a locked lease, which is being settled or decided about; the next
+	// heartbeat, which waits for nobody, asks for it again.
 	freeSQL = `SELECT partition_id, owner, incarnation, position, gaps, number FROM {prefix}cursors
 		WHERE relay = ? AND partition_id IN ? ORDER BY partition_id FOR UPDATE SKIP LOCKED`
 	ownersOfSQL = `SELECT owner, ttl, alive_until FROM {prefix}relays WHERE relay = ?`
 	aliveSQL    = `INSERT INTO {prefix}relays (relay, owner, host, version, started_at, seen_at, alive_until, ttl, member)
 		VALUES (?1, ?2, ?3, ?4, {now}, {now}, {now} + ?5, ?5, FALSE)
 		ON DUPLICATE KEY UPDATE host = ?3, version = ?4, seen_at = {now}, alive_until = {now} + ?5, ttl = ?5`
-	// acquireSQL grants leases: %s are rows of acquireRow.
+	// acquireSQL grants leases; %s are rows of acquireRow.
 	acquireSQL = `UPDATE (%s) i STRAIGHT_JOIN {prefix}cursors c ON c.relay = ?1 AND c.partition_id = i.partition_id
 		SET c.owner = ?2, c.token = i.token, c.incarnation = ?3`
 	acquireRow = `SELECT ? AS partition_id, ? AS token`
 )
 
-// Acquire implements relay.LeaseStore. A lease whose row is locked at the moment is not granted.
+// Acquire implements relay.LeaseStore. A lease whose row is currently locked is not granted.
 func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
 	for _, c := range req.Claims {
 		if err := s.checkPartition(c.Partition); err != nil {
@@ -216,14 +217,15 @@ func (t txn) acquire(ctx context.Context, name string, owner relay.Owner, req re
 	return out, nil
 }
 
-// free says whether a lease that another process holds, or nobody, can be granted, as relay.LeaseStore has it. After a failover,
-// and after a crash that may have lost commits, the record of who is alive is old: then only time counts.
+// free reports whether a lease that no process or another one holds can be granted, as relay.LeaseStore specifies. After a
+// failover, and after a crash that may have lost commits, the record of which processes are alive is outdated: then only time
+// counts.
 func (t txn) free(holder, incarnation string, others []ownerRow, resume bool) bool {
 	alive := func(o ownerRow) bool { return o.aliveUntil > t.now }
 	switch {
 	case incarnation == t.incarnation:
 		return holder == "" || !slices.ContainsFunc(others, func(o ownerRow) bool { return o.owner == holder && alive(o) })
-	case resume, holder == "" && incarnation == "": // never leased since the schema had leases like these
+	case resume, holder == "" && incarnation == "": // never leased under the current schema
 		return true
 	}
 	longest := int64(0)
@@ -272,7 +274,7 @@ func (s *Store) Leave(ctx context.Context, name string, owner relay.Owner) error
 	})
 }
 
-// checkPartitions says with an error that the number of partitions is not the one that this Store was opened with.
+// checkPartitions returns an error if the number of partitions is not the one that this Store was opened with.
 func (t txn) checkPartitions() error {
 	if t.partitions != t.s.number() {
 		return fmt.Errorf("%w: from %d to %d", relay.ErrRepartitioned, t.s.number(), t.partitions)

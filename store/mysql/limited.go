@@ -13,11 +13,11 @@ var _ relay.TxLimiter[*sql.Tx] = (*Store)(nil)
 // IdleLimit implements relay.TxLimiter.
 func (s *Store) IdleLimit() time.Duration { return max(s.cfg.IdleTimeout, 0) }
 
-// kept is how many connections of a bounded pool stay free of handlers' transactions: one for heartbeats, one for what a relay
+// kept is how many connections of a bounded pool handlers' transactions leave free: one for heartbeats, one for what a relay
 // reads and records.
 const kept = 2
 
-// makePlaces makes the places for handlers' transactions in the pool, if that is bounded.
+// makePlaces creates the slots for handlers' transactions in the pool, if the pool is bounded.
 func makePlaces(db *sql.DB) chan struct{} {
 	n := db.Stats().MaxOpenConnections
 	if n <= 0 {
@@ -26,7 +26,7 @@ func makePlaces(db *sql.DB) chan struct{} {
 	return make(chan struct{}, max(n-kept, 1))
 }
 
-// Connections implements relay.TxLimiter: what the pool's limit, as it was when New was called, leaves for handlers.
+// Connections implements relay.TxLimiter: what the pool's limit, as of the call of New, leaves for handlers.
 func (s *Store) Connections() int { return cap(s.places) }
 
 // BeginLimited implements relay.TxLimiter.
@@ -53,7 +53,7 @@ func (s *Store) BeginLimited(ctx context.Context, atMost time.Duration) (*sql.Tx
 	return tx, err
 }
 
-// leave gives the place of a transaction that has ended to another.
+// leave frees the slot of a transaction that has ended.
 func (s *Store) leave(tx *sql.Tx) {
 	if _, placed := s.placed.LoadAndDelete(tx); placed {
 		<-s.places

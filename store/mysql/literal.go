@@ -8,23 +8,23 @@ import (
 	"strings"
 )
 
-// Statements are sent as text with their values in it. A statement with parameters would take two round trips, unless the
-// driver is configured to fill them in, and prepared statements are limited per server. Numbers are digits and texts are
-// hexadecimal literals, X'6162', so that nothing in a value can end it, whatever sql_mode and character set the session has,
-// and every byte of a text arrives as it is.
+// Statements are sent as text that includes their values. A statement with parameters would take two round trips, unless the
+// driver is configured to interpolate them, and prepared statements are limited per server. Numbers are written as digits and
+// texts as hexadecimal literals, X'6162'. So no value can end its literal, whatever sql_mode and character set the session has,
+// and every byte of a text arrives unchanged.
 
-// expression is SQL that stands for a value.
+// expression is an SQL expression used as a value.
 type expression string
 
-// nowSQL is the database's clock in microseconds since 1970, whatever the session's time zone is.
+// nowSQL is the database's clock in microseconds since 1970, whatever the session's time zone.
 const nowSQL = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
 
-// expander fills in the names of one outbox, and the expressions that statements share.
+// expander fills in the table names of one outbox and the expressions that statements share.
 func expander(prefix string) *strings.Replacer {
 	return strings.NewReplacer("{prefix}", prefix, "{now}", nowSQL, "{server}", serverNameSQL, "{present}", presentSQL(prefix))
 }
 
-// render fills in values: ?1 is the first of args, and so on; a bare ? is the next one behind the last bare one.
+// render fills in values: ?1 is the first of args, and so on; each bare ? is the next one after the last bare ?.
 func render(text string, args []any) string {
 	if len(args) == 0 {
 		return text
@@ -53,7 +53,7 @@ func render(text string, args []any) string {
 		}
 		index := next
 		if digits > 0 {
-			n, _ := strconv.Atoi(text[:digits]) // digits, and few
+			n, _ := strconv.Atoi(text[:digits]) // only digits, and few
 			index = n - 1
 		} else {
 			next++
@@ -99,7 +99,7 @@ func appendNull(out []byte, valid bool, value any) []byte {
 	return appendLiteral(out, value)
 }
 
-// appendList writes a list for IN. In an empty one nothing is found.
+// appendList writes a list for IN. An empty list matches nothing.
 func appendList[T any](out []byte, values []T) []byte {
 	if len(values) == 0 {
 		return append(out, "(NULL)"...)

@@ -16,28 +16,28 @@ import (
 const (
 	// dropRows is how many messages one transaction drops.
 	dropRows = 1_000
-	// maintainFor bounds one call of Maintain.
+	// maintainFor limits one call of Maintain.
 	maintainFor = 20 * time.Second
-	// sampleRows is how many messages the size of the log is estimated from.
+	// sampleRows is the number of messages from which the size of the log is estimated.
 	sampleRows = 1_000
-	// keepDecisions is how long decisions of operators are kept after they are done.
+	// keepDecisions is how long operators' decisions are kept after they are done.
 	keepDecisions = 24 * time.Hour
 )
 
 const (
 	lockFloorSQL = floorSQL + ` FOR UPDATE SKIP LOCKED`
-	// announcedSQL counts relays that have announced themselves and have no cursors yet: they have passed nothing.
+	// announcedSQL counts relays that have registered and have no cursors yet: they have passed nothing.
 	announcedSQL  = `SELECT COUNT(*) FROM {prefix}relays r WHERE NOT EXISTS (SELECT 1 FROM {prefix}cursors c WHERE c.relay = r.relay)`
 	oldestRowsSQL = `SELECT seq, created_at FROM {prefix}log WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?`
-	// dropSQL stops at its limit: the end of a range is found by reading, and waiting for, the row behind it, which may be that of
-	// a transaction that stays open.
+	// dropSQL stops at its limit: to find the end of a range, the server would read, and wait for, the next row, which may be
+	// that of a transaction that stays open.
 	dropSQL       = `DELETE FROM {prefix}log WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?`
 	raiseFloorSQL = `UPDATE {prefix}meta SET value = ? WHERE name = 'floor'`
-	// removeDecisionsSQL goes by the index: it locks no decision that is open.
+	// removeDecisionsSQL uses the index, so it locks no open decision.
 	removeDecisionsSQL = `DELETE FROM {prefix}decisions WHERE done_at < {now} - ? ORDER BY done_at LIMIT 1000`
 	rangeSQL           = `SELECT COALESCE(MIN(seq), 0), COALESCE(MAX(seq), 0) FROM {prefix}log`
-	// sampleSQL reads evenly spaced messages, newest first, with their size: the values, and about 100 bytes for numbers,
-	// record and index. ?1 first, ?2 last, ?3 step.
+	// sampleSQL reads evenly spaced messages, newest first, with their size: the values, plus about 100 bytes for numbers, record
+	// and index. ?1 first, ?2 last, ?3 step.
 	sampleSQL = `WITH RECURSIVE spaced (seq) AS (SELECT ?2 UNION ALL SELECT seq - ?3 FROM spaced WHERE seq - ?3 >= ?1)
 		SELECT l.seq, LENGTH(payload) + LENGTH(headers) + LENGTH(id) + LENGTH(topic) + LENGTH(message_key) + LENGTH(type) +
 			LENGTH(source) + LENGTH(subject) + LENGTH(tenant) + LENGTH(content_type) + LENGTH(correlation_id) +
@@ -46,8 +46,8 @@ const (
 )
 
 // Maintain implements relay.Maintainer. It drops messages by primary key in transactions of at most 1,000, for at most 20
-// seconds, from the beginning of the log, where nobody writes; it locks no gaps and waits for nobody. The size of the log is
-// estimated from a sample of 1,000 messages. Up to the oldest message of a transaction that is still open nothing is dropped behind it.
+// seconds, from the beginning of the log, where nobody writes; it locks no gaps and waits for nobody. It estimates the size of
+// the log from a sample of 1,000 messages. It drops nothing after the oldest message of a transaction that is still open.
 func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maintained, error) {
 	var out relay.Maintained
 	t := s.pooled()
@@ -65,7 +65,7 @@ func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maint
 	if _, err := t.exec(ctx, removeUnroutedSQL, relay.UnroutedKept.Microseconds()); err != nil && !s.cfg.passing(ctx, err) {
 		return out, s.cfg.explain("remove counts of unrouted messages", err)
 	}
-	before := int64(math.MaxInt64) // keep.For of 0: whenever it was written
+	before := int64(math.MaxInt64) // keep.For of 0: regardless of age
 	if keep.For > 0 {
 		before = t.now - keep.For.Microseconds()
 	}
@@ -90,8 +90,8 @@ func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maint
 	return out, nil
 }
 
-// drop drops the oldest messages that every relay has passed, if they were written before a time or have a sequence up to
-// upTo. It returns how many, 0 at the end or while another process does it.
+// drop drops the oldest messages that every relay has passed, if they were written before a time or have a sequence up to upTo.
+// It returns how many; 0 when none are left or while another process drops messages.
 func (s *Store) drop(ctx context.Context, before, upTo int64) (n int64, err error) {
 	err = s.write(ctx, "drop delivered messages", func(t txn) error {
 		n = 0
@@ -124,7 +124,7 @@ func (s *Store) drop(ctx context.Context, before, upTo int64) (n int64, err erro
 	return n, err
 }
 
-// passed is up to where every relay has delivered everything that will ever be there, 0 if there is no relay.
+// passed returns the sequence up to which every relay has delivered everything, with no gap left; 0 if there is no relay.
 func (t txn) passed(ctx context.Context) (int64, error) {
 	var announced int
 	if err := t.get(ctx, announcedSQL, nil, &announced); err != nil || announced > 0 {
@@ -142,7 +142,8 @@ func (t txn) passed(ctx context.Context) (int64, error) {
 	return passed, err
 }
 
-// beyondSize returns the sequence up to which messages lie above a size of the log, 0 if none do or limit is 0.
+// beyondSize returns the sequence up to which messages exceed a size of the log, counted from the newest; 0 if none do or limit
+// is 0.
 func (s *Store) beyondSize(ctx context.Context, limit int64) (upTo int64, err error) {
 	if limit <= 0 {
 		return 0, nil
@@ -158,7 +159,7 @@ func (s *Store) beyondSize(ctx context.Context, limit int64) (upTo int64, err er
 		return t.each(ctx, sampleSQL, []any{first, last, step}, func(rows *sql.Rows) error {
 			var seq, bytes int64
 			err := rows.Scan(&seq, &bytes)
-			// Each sample stands for the messages down to the next older one.
+			// Each sample represents the messages down to the next older sample.
 			if size += bytes * step; size > limit && upTo == 0 {
 				upTo = seq
 			}

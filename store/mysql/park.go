@@ -13,14 +13,14 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// parkedState is what a settlement needs to know of a parked row.
+// parkedState holds what a settlement needs of a parked row.
 type parkedState struct {
 	attempts int
 	history  string
-	insert   *parkedInsert // it is not written yet
+	insert   *parkedInsert // not written yet
 }
 
-// parkedInsert is a message that is to be copied from the log.
+// parkedInsert is a message to be copied from the log.
 type parkedInsert struct {
 	seq     int64
 	entry   relay.Parked // the last one
@@ -29,7 +29,7 @@ type parkedInsert struct {
 
 const parkedStateSQL = `SELECT seq, attempts, history FROM {prefix}parked FORCE INDEX (PRIMARY) WHERE relay = ? AND seq IN ? ORDER BY seq FOR UPDATE`
 
-// parkedRows locks the parked rows that a settlement is about.
+// parkedRows locks the parked rows that a settlement affects.
 func (t txn) parkedRows(ctx context.Context, name string, st relay.Settlement) (map[int64]parkedState, error) {
 	var seqs []int64
 	for _, p := range st.Parked {
@@ -72,7 +72,7 @@ const (
 // errNotInLog refuses a settlement that would lose a message.
 var errNotInLog = errors.New("it is not in the log of this partition")
 
-// park parks messages. Of several entries of a message the last one counts, and each is in its history.
+// park parks messages. If a message has several entries, the last one counts, and each is added to its history.
 func (t txn) park(ctx context.Context, name string, st relay.Settlement, rows map[int64]parkedState) error {
 	var fromLog []*parkedInsert
 	for _, p := range st.Parked {
@@ -104,12 +104,12 @@ func (t txn) park(ctx context.Context, name string, st relay.Settlement, rows ma
 	return nil
 }
 
-// due is when a parked message's time comes, NULL for one that waits behind its key.
+// due returns when a parked message is due, NULL for one that is queued after its key's blocking message.
 func (t txn) due(p relay.Parked) sql.Null[int64] {
 	return sql.Null[int64]{V: t.now + p.After.Microseconds(), Valid: !p.Waits}
 }
 
-// attemptOf is the number of the attempt that an entry of the history is about, 0 if it is about none.
+// attemptOf returns the number of the attempt that an entry of the history describes, 0 if it describes none.
 func attemptOf(p relay.Parked) int {
 	if p.Reason == relay.ParkRetry {
 		return p.Attempts
@@ -141,8 +141,8 @@ func (t txn) parkFromLog(ctx context.Context, name string, partition int, parked
 // keptEntries is how many entries of a history are kept.
 const keptEntries = 20
 
-// addEntry appends an entry to a history, unless there is no cause. One that repeats the last without an attempt is not added: a
-// message may be put off often. A history that cannot be read starts over.
+// addEntry appends an entry to a history, unless there is no cause. It does not repeat the last entry if neither is an attempt: a
+// message may be postponed often. A history that cannot be read is replaced.
 func (t txn) addEntry(history string, attempt int, cause string) string {
 	if cause == "" {
 		return history

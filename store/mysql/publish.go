@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// insertRows and insertBytes bound one INSERT. insertBytes counts messages; as text they take twice that.
+	// insertRows and insertBytes limit one INSERT. insertBytes counts messages; as text they take twice that.
 	insertRows  = 1_000
 	insertBytes = 4 << 20
-	// rowOverhead is more than what a row takes beyond twice the bytes of its message, in bytes of text.
+	// rowOverhead is an upper limit for the text of a row, in bytes, beyond twice the bytes of its message.
 	rowOverhead = 512
 )
 
-// The server ends a transaction by itself in a deadlock, and before statements such as CREATE TABLE; the connection goes on
-// without one. A savepoint that is gone tells.
+// The server ends a transaction on its own in a deadlock, and before statements such as CREATE TABLE; the connection then
+// continues without one. The missing savepoint shows it.
 const (
 	markTxSQL = `SAVEPOINT postrider_begun`
 	sameTxSQL = `RELEASE SAVEPOINT postrider_begun`
 )
 
-// Each ends a transaction in an empty one, which is rolled back with the *sql.Tx. Otherwise a statement of another goroutine that
-// still uses the *sql.Tx, and comes in between, would be a transaction of its own, and be committed.
+// AND CHAIN begins an empty transaction, which is rolled back with the *sql.Tx. Otherwise a statement of another goroutine that
+// still uses the *sql.Tx could run in between, as a transaction of its own, and be committed.
 const (
 	commitSQL   = `COMMIT AND CHAIN`
 	rollbackSQL = `ROLLBACK AND CHAIN`
@@ -42,16 +42,15 @@ const (
 
 const (
 	insertSQL = `INSERT INTO {prefix}log (partition_id, ` + messageColumns + `) VALUES `
-	// samePartition is the first row's partition. When the number of partitions is not the one that the rows were made for, it is
+	// samePartition is the first row's partition. If the number of partitions is not the one that the rows were made for, it is
 	// an error (two rows for one value), whatever sql_mode is.
 	samePartition = `IF((` + partitionsSQL + `) = %d, %d, (SELECT 1 UNION SELECT 2))`
 	writtenSQL    = `SELECT id FROM {prefix}log WHERE (%s) AND id IN ?`
 )
 
 // Begin implements outbox.Store and inbox.Transactor: the transaction is READ COMMITTED, and ends when it waits for its next
-// statement for longer than Config.IdleTimeout. End it with Commit, CommitSettled or Rollback, which take that limit back from
-// the connection; if ctx ends instead, the connection keeps the limit until the next transaction that this store begins on it
-// has ended.
+// statement for longer than Config.IdleTimeout. End it with Commit, CommitSettled or Rollback, which restore the connection's old
+// limit. If ctx ends instead, the connection keeps the limit until the next transaction that this store begins on it has ended.
 func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) {
 	return s.beginIdle(ctx, s.cfg.IdleTimeout)
 }
@@ -68,8 +67,8 @@ func (s *Store) beginIdle(ctx context.Context, idle time.Duration) (*sql.Tx, err
 	return tx, s.cfg.explain("begin a transaction", err)
 }
 
-// Commit implements outbox.Store, of a transaction that Begin has begun. Errors: outbox.ErrNoTransaction when tx is nil or has
-// ended; those of the server, also when it has ended the transaction before, as by a deadlock whose error was passed over.
+// Commit implements outbox.Store, for a transaction that Begin has begun. Errors: outbox.ErrNoTransaction when tx is nil or has
+// ended; those of the server, also when the server has already ended the transaction, as in a deadlock whose error was ignored.
 func (s *Store) Commit(ctx context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return outbox.ErrNoTransaction
@@ -83,13 +82,13 @@ func (s *Store) Commit(ctx context.Context, tx *sql.Tx) error {
 	return nil
 }
 
-// end executes statements, commits, and then takes the limit back, so that none of it is missing while locks are held. If a
-// statement fails nothing is committed.
+// end executes statements, commits, and then restores the limit, so that the limit applies while locks are held. If a statement
+// fails, nothing is committed.
 func (s *Store) end(ctx context.Context, tx *sql.Tx, statements ...string) error {
 	_, unlimit := s.limits()
 	err := s.sequence(context.WithoutCancel(ctx), tx, append(statements, commitSQL, unlimit)...)
 	if err == nil {
-		_ = tx.Rollback() // it is committed: an error is the connection's, which is not used again
+		_ = tx.Rollback() // already committed: an error is the connection's, which is not used again
 		s.leave(tx)
 	}
 	return err
@@ -97,7 +96,7 @@ func (s *Store) end(ctx context.Context, tx *sql.Tx, statements ...string) error
 
 var errEnded = errors.New("the transaction has ended; return the errors of its statements, and use none that commit")
 
-// stillBegun fails when a transaction has ended since Begin.
+// stillBegun fails if a transaction has ended since Begin.
 func stillBegun(ctx context.Context, tx executor) error {
 	if _, err := tx.ExecContext(ctx, sameTxSQL); err != nil {
 		return fmt.Errorf("%w: %w", errEnded, err)
@@ -114,7 +113,7 @@ func (s *Store) Rollback(ctx context.Context, tx *sql.Tx) error {
 	if _, unlimit := s.limits(); unlimit != "" {
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreWithin)
 		defer cancel()
-		_ = s.sequence(after, tx, rollbackSQL, unlimit) // if that fails the connection is gone, or the transaction has ended
+		_ = s.sequence(after, tx, rollbackSQL, unlimit) // if this fails, the connection is gone or the transaction has ended
 	}
 	if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
 		return s.cfg.explain("roll back", err)
@@ -122,9 +121,9 @@ func (s *Store) Rollback(ctx context.Context, tx *sql.Tx) error {
 	return nil
 }
 
-// Insert implements outbox.Store: all messages or none of them, whatever the isolation level of tx. Errors:
-// outbox.ErrNoTransaction, ErrTooLarge (tx can go on), ErrDeadlock (tx is lost; run it again), ErrLockTimeout, ErrFull and
-// those of the server.
+// Insert implements outbox.Store: it writes all messages or none, whatever the isolation level of tx. Errors:
+// outbox.ErrNoTransaction, ErrTooLarge (tx can go on), ErrDeadlock (tx is lost; run it again), ErrLockTimeout, ErrFull and those
+// of the server.
 func (s *Store) Insert(ctx context.Context, tx *sql.Tx, msgs []*postrider.Message) error {
 	if tx == nil {
 		return outbox.ErrNoTransaction
@@ -141,7 +140,7 @@ func (s *Store) Insert(ctx context.Context, tx *sql.Tx, msgs []*postrider.Messag
 	if len(chunks) == 1 {
 		wrote, err = t.insert(ctx, wrote, chunks[0])
 	} else {
-		// Several statements: a failure in the middle must not leave the first messages to a user who commits all the same.
+		// Several statements: after a failure in the middle, a user who commits anyway must not commit the first messages.
 		err = t.savepoint(ctx, "postrider_insert", func() (err error) {
 			for _, chunk := range chunks {
 				if wrote, err = t.insert(ctx, wrote, chunk); err != nil {
@@ -158,7 +157,7 @@ func (s *Store) Insert(ctx context.Context, tx *sql.Tx, msgs []*postrider.Messag
 	return nil
 }
 
-// chunks cuts messages into pieces for one INSERT each.
+// chunks splits messages into groups for one INSERT each.
 func (s *Store) chunks(msgs []*postrider.Message) ([][]*postrider.Message, error) {
 	var out [][]*postrider.Message
 	first, size := 0, 0
@@ -177,7 +176,7 @@ func (s *Store) chunks(msgs []*postrider.Message) ([][]*postrider.Message, error
 	return append(out, msgs[first:]), nil
 }
 
-// savepoint undoes what f did when it fails.
+// savepoint undoes what f did if f fails.
 func (t txn) savepoint(ctx context.Context, name string, f func() error) error {
 	if _, err := t.on.ExecContext(ctx, `SAVEPOINT `+name); err != nil {
 		return err
@@ -194,11 +193,11 @@ func (t txn) savepoint(ctx context.Context, name string, f func() error) error {
 	return errors.Join(err, undo)
 }
 
-// insertTries is how often an INSERT is run when its sequences are closed under it, or the number of partitions changes.
+// insertTries is how often an INSERT is tried when its sequences were closed or the number of partitions has changed.
 const insertTries = 4
 
-// insert executes one INSERT and adds the sequences that it gave. When the number of partitions has changed it goes on with the present
-// one; when a sequence that it took was closed before it came to write it, it takes others.
+// insert executes one INSERT and adds its sequences to wrote. If the number of partitions has changed, it uses the current one;
+// if one of its sequences was closed before it wrote the row, it takes others.
 func (t txn) insert(ctx context.Context, wrote gaps, msgs []*postrider.Message) (gaps, error) {
 	s := t.s
 	n := cmp.Or(s.publishing.Load(), s.partitions.Load())
@@ -215,7 +214,7 @@ func (t txn) insert(ctx context.Context, wrote gaps, msgs []*postrider.Message) 
 		case try == insertTries, code != codeTwoRows && code != codeDuplicate:
 			return wrote, err
 		case code == codeTwoRows:
-			// A locking read sees the present number, at every isolation level.
+			// A locking read sees the current number at every isolation level.
 			if err := t.get(ctx, partitionsSQL+` LOCK IN SHARE MODE`, nil, &n); err != nil {
 				return wrote, err
 			}
@@ -224,7 +223,7 @@ func (t txn) insert(ctx context.Context, wrote gaps, msgs []*postrider.Message) 
 	}
 }
 
-// insertText is the INSERT for messages, for an outbox of n partitions.
+// insertText returns the INSERT for messages, for an outbox of n partitions.
 func (s *Store) insertText(msgs []*postrider.Message, n int64) (string, error) {
 	var values []any
 	rows := make([]string, len(msgs))
@@ -288,8 +287,7 @@ func (s *Store) Written(ctx context.Context, tx *sql.Tx, ids []string) ([]string
 	return out, nil
 }
 
-// writers remembers which sequences each transaction has written. A transaction is forgotten when the program has let go of
-// it.
+// writers remembers which sequences each transaction has written, until the program no longer references the transaction.
 type writers struct {
 	mu     sync.Mutex
 	ranges map[weak.Pointer[sql.Tx]]gaps
@@ -318,7 +316,7 @@ func (w *writers) forget(p weak.Pointer[sql.Tx]) {
 	delete(w.ranges, p)
 }
 
-// of is a copy.
+// of returns a copy.
 func (w *writers) of(tx *sql.Tx) gaps {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -19,7 +19,7 @@ var _ deadletter.Store = (*Store)(nil)
 
 const (
 	historyOfSQL = `SELECT history FROM {prefix}dead WHERE number = ?`
-	// redriveSQL parks a letter's message: ?1 number, ?2 reason, ?3 due or NULL, ?4 now, ?5 history.
+	// redriveSQL parks the message of a dead letter: ?1 number, ?2 reason, ?3 due or NULL, ?4 now, ?5 history.
 	redriveSQL = `INSERT INTO {prefix}parked (` + copiedColumns + `)
 		SELECT relay, partition_id, seq, ` + messageColumns + `, ?2, 0, ?3, ?4, redrives + 1, ?5 FROM {prefix}dead WHERE number = ?1
 		ON DUPLICATE KEY UPDATE reason = VALUES(reason), attempts = 0, due_at = VALUES(due_at), parked_at = VALUES(parked_at),
@@ -41,8 +41,8 @@ func (s *Store) RedriveDead(ctx context.Context, f deadletter.Filter, by string,
 	})
 }
 
-// redrive closes a letter and parks its message, due at once. When its key is held it takes its place among those that wait
-// behind the key, which goes on if it waited for the decision about this letter.
+// redrive resolves a dead letter and parks its message, due at once. If its key is held, the message is queued with the key's
+// other messages, in sequence order; a key that waited for the decision about this dead letter resumes.
 func (t txn) redrive(ctx context.Context, l chosenLetter, id int64, by string) error {
 	var history string
 	if err := t.get(ctx, historyOfSQL, []any{l.number}, &history); err != nil {
@@ -78,10 +78,10 @@ const (
 	lockRedriveSQL  = `SELECT body FROM {prefix}redrives WHERE id = ?`
 	storeRedriveSQL = `UPDATE {prefix}redrives SET state = ?2, body = ?3 WHERE id = ?1`
 	listRedrivesSQL = `SELECT id, body FROM {prefix}redrives WHERE id < ?1 AND (?2 = '' OR state = ?2) ORDER BY id DESC LIMIT 50`
-	// endedRedrivesSQL reads those that have ended, from the oldest on, behind ?1: ?2 how many.
+	// endedRedrivesSQL reads ?2 ended redrives with an ID above ?1, oldest first.
 	endedRedrivesSQL = `SELECT id, body FROM {prefix}redrives WHERE id > ?1 AND state <> 'running' ORDER BY id LIMIT ?2`
 	purgeRedrivesSQL = `DELETE FROM {prefix}redrives WHERE id IN ? AND state <> 'running'`
-	// outcomeSQL counts how many of the messages are parked again, and how many have died again.
+	// outcomeSQL counts how many of the messages are parked, and how many have been dead-lettered again.
 	outcomeSQL = `SELECT
 		(SELECT COUNT(*) FROM {prefix}dead d JOIN {prefix}parked p ON p.relay = d.relay AND p.seq = d.seq
 			AND p.redrives = d.redrives + 1 WHERE d.redrive = ?1 AND d.redrive > 0),
@@ -134,7 +134,7 @@ func (s *Store) StepRedrive(ctx context.Context, id int64, limit int) (r deadlet
 		if r, err = t.redriveOf(ctx, id, ` FOR UPDATE`); err != nil {
 			return err
 		}
-		if err := t.look(ctx); err != nil { // the redrive may have been waited for
+		if err := t.look(ctx); err != nil { // after waiting for the redrive
 			return err
 		}
 		now := stored.Time(t.now)
@@ -152,7 +152,7 @@ func (s *Store) StepRedrive(ctx context.Context, id int64, limit int) (r deadlet
 	return r, wait, err
 }
 
-// stepRedrive looks again when others have decided about all of a batch.
+// stepRedrive redrives one batch. If others have resolved dead letters of the batch, the next step tries again.
 func (t txn) stepRedrive(ctx context.Context, r *deadletter.Redrive, batch int, now time.Time) (sent int, err error) {
 	bounds := fmt.Sprintf(` AND number > %d AND number <= %d`, r.Position, r.UpTo)
 	letters, overtaken, err := t.chooseOpen(ctx, r.Filter, bounds, batch)
@@ -185,7 +185,7 @@ func (t txn) storeRedrive(ctx context.Context, r deadletter.Redrive) error {
 	return err
 }
 
-// redriveOf reads a redrive, and locks it if lock says so.
+// redriveOf reads a redrive; lock is an optional locking clause.
 func (t txn) redriveOf(ctx context.Context, id int64, lock string) (r deadletter.Redrive, err error) {
 	var body string
 	err = t.get(ctx, lockRedriveSQL+lock, []any{id}, &body)
@@ -219,7 +219,7 @@ func (s *Store) FailRedrive(ctx context.Context, id int64, seen int, cause strin
 		if r, err = t.redriveOf(ctx, id, ` FOR UPDATE`); err != nil {
 			return err
 		}
-		if err := t.look(ctx); err != nil { // the redrive may have been waited for
+		if err := t.look(ctx); err != nil { // after waiting for the redrive
 			return err
 		}
 		if !r.Fail(seen, stored.Cause(cause), stored.Time(t.now)) {
@@ -230,7 +230,7 @@ func (s *Store) FailRedrive(ctx context.Context, id int64, seen int, cause strin
 	return r, err
 }
 
-// purgeRedrives removes redrives that have ended by a time, at most deadletter.PurgeRedrives of them.
+// purgeRedrives removes redrives that ended by a time. It stops after about deadletter.PurgeRedrives of them.
 func (s *Store) purgeRedrives(ctx context.Context, by time.Time) error {
 	const pageSize = 100
 	var old []int64
@@ -292,7 +292,7 @@ func (s *Store) ListRedrives(ctx context.Context, state deadletter.RedriveState)
 	}
 }
 
-// redrivesOf reads the redrives that a query finds.
+// redrivesOf reads the redrives that a query returns.
 func (s *Store) redrivesOf(ctx context.Context, query string, args ...any) (page []deadletter.Redrive, err error) {
 	err = s.read(ctx, "list redrives", func(t txn) error {
 		page = nil

@@ -79,7 +79,7 @@ func (s *Store) ListEdits(ctx context.Context, number int64) (out []deadletter.E
 			err := rows.Scan(&at, &e.By, &e.Why, &e.Payload, &headers)
 			e.At = stored.Time(at)
 			if json.Unmarshal([]byte(headers), &e.Headers) != nil || len(e.Headers) == 0 {
-				e.Headers = nil // those that could not be read
+				e.Headers = nil // they could not be read
 			}
 			out = append(out, e)
 			return err
@@ -123,7 +123,7 @@ const (
 	importedSQL = `UPDATE {prefix}dead SET seq = ? WHERE number = ?`
 )
 
-// questionMarks are the parameters of messageColumns.
+// questionMarks are the placeholders for messageColumns.
 const questionMarks = `, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?`
 
 // ImportDead implements deadletter.RepairStore.

@@ -17,7 +17,7 @@ import (
 	"github.com/postrider/postrider/internal/stored"
 )
 
-// Latest as a target of Migrate stands for the newest version of the schema.
+// Latest, as a target of Migrate, is the newest version of the schema.
 const Latest = migrate.Latest
 
 // The reasons why a store refuses a schema; the error says which command helps.
@@ -27,13 +27,13 @@ var (
 	ErrSchemaNewer   = migrate.ErrNewer
 )
 
-// Migration is one migration as it stands in a database.
+// Migration is the status of one migration in a database.
 type Migration = migrate.Status
 
 //go:embed migrations/*.sql
 var migrationFiles embed.FS
 
-// migrations returns the migrations; engine is that of the table of incarnations.
+// migrations returns the migrations; engine is that of the incarnations table.
 func (c Config) migrations(engine string) (*migrate.Set, error) {
 	dir, err := fs.Sub(migrationFiles, "migrations")
 	if err != nil {
@@ -52,15 +52,15 @@ func (c Config) migrations(engine string) (*migrate.Set, error) {
 const (
 	createVersionsSQL = `CREATE TABLE IF NOT EXISTS {prefix}migrations (
   version INT NOT NULL PRIMARY KEY, name VARBINARY(128) NOT NULL, applied_at BIGINT NOT NULL) ENGINE=InnoDB`
-	// applied_at 0: its way down has begun.
+	// applied_at is 0 while the migration is being reverted.
 	versionsSQL     = `SELECT version, applied_at FROM {prefix}migrations`
 	recordUpSQL     = `INSERT IGNORE INTO {prefix}migrations (version, name, applied_at) VALUES (?, ?, {now})`
 	beginDownSQL    = `UPDATE {prefix}migrations SET applied_at = 0 WHERE version = ?`
 	recordDownSQL   = `DELETE FROM {prefix}migrations WHERE version = ?`
 	dropVersionsSQL = `DROP TABLE {prefix}migrations`
 
-	// MySQL knows no transactions of schema changes: a lock of the session keeps other programs out meanwhile, for which they wait
-	// a minute. Its name is that of the tables, since it counts for the whole server.
+	// MySQL has no transactional schema changes, so a session lock keeps out other programs, which wait up to a minute. The lock
+	// counts for the whole server; its name is made from the database and the prefix.
 	migrationLockSQL   = `SELECT GET_LOCK(CONCAT('postrider.', LEFT(SHA2(CONCAT(DATABASE(), '.', ?), 256), 32)), 60)`
 	migrationUnlockSQL = `SELECT RELEASE_LOCK(CONCAT('postrider.', LEFT(SHA2(CONCAT(DATABASE(), '.', ?), 256), 32)))`
 
@@ -69,10 +69,10 @@ const (
 			AND table_name <> '{prefix}incarnations'`
 )
 
-// Migrate brings the schema to a version, Latest or one of those before (0 removes everything, messages too), and returns
-// what it did, e.g. "up 0001_outbox". Any number of processes may call it at once. MySQL commits each change of a schema by
-// itself, so a migration that was interrupted is half done; every statement can be run again, and calling Migrate again goes
-// on. From a way down that was interrupted it only goes down. Errors: ErrSchemaNewer, ErrUnsuitable, and those of the server.
+// Migrate brings the schema to a version: Latest or an earlier one (0 removes everything, messages too). It returns what it did,
+// e.g. "up 0001_outbox". Any number of processes may call it at once. MySQL commits each schema change separately, so an
+// interrupted migration is half done; every statement can be repeated, and the next call of Migrate continues. After an
+// interrupted down migration, it only goes down. Errors: ErrSchemaNewer, ErrUnsuitable, and those of the server.
 func Migrate(ctx context.Context, db *sql.DB, cfg Config, to int) (done []string, err error) {
 	s, err := open(ctx, db, cfg)
 	if err != nil {
@@ -145,8 +145,8 @@ func (t txn) migrate(ctx context.Context, set *migrate.Set, to int) (done []stri
 	return done, err
 }
 
-// statements cuts a migration at its empty lines, since drivers take one statement at a time. What is only comment is left
-// out.
+// statements splits a migration at its empty lines, since drivers take one statement at a time. It leaves out parts that contain
+// only comments.
 func statements(text string) []string {
 	var out []string
 	for part := range strings.SplitSeq(text, "\n\n") {
@@ -178,8 +178,8 @@ func MigrationStatus(ctx context.Context, db *sql.DB, cfg Config) ([]Migration, 
 	return set.Status(migrate.Records(applied)), nil
 }
 
-// PrintMigrations returns the SQL of every migration up, in order, for the mysql client. It includes the record of the
-// versions, without which New refuses the schema.
+// PrintMigrations returns the SQL of every up migration, in order, for the mysql client. It includes the version records, without
+// which New refuses the schema.
 func PrintMigrations(cfg Config) (string, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -231,7 +231,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	return s.checkIncarnations(ctx)
 }
 
-// appliedVersions returns the migrations that were applied and when; nothing if there is no schema.
+// appliedVersions returns the applied migrations and when they were applied; nothing if there is no schema.
 func (s *Store) appliedVersions(ctx context.Context) (map[int]time.Time, error) {
 	applied, err := s.pooled().versions(ctx)
 	if s.cfg.ErrorCode(err) == codeNoTable {
@@ -240,7 +240,7 @@ func (s *Store) appliedVersions(ctx context.Context) (map[int]time.Time, error) 
 	return applied, s.cfg.explain("read the schema's version", err)
 }
 
-// versions returns the migrations that were applied and when; the zero time for one whose way down has begun.
+// versions returns the applied migrations and when they were applied; the zero time for one that is being reverted.
 func (t txn) versions(ctx context.Context) (map[int]time.Time, error) {
 	applied := make(map[int]time.Time)
 	err := t.each(ctx, versionsSQL, nil, func(rows *sql.Rows) error {
@@ -255,7 +255,7 @@ func (t txn) versions(ctx context.Context) (map[int]time.Time, error) {
 	return applied, err
 }
 
-// version is that of the newest migration applied.
+// version returns the version of the newest applied migration.
 func version(applied map[int]time.Time) int {
 	newest := 0
 	for v := range applied {
@@ -264,7 +264,7 @@ func version(applied map[int]time.Time) int {
 	return newest
 }
 
-// halfRemoved is the oldest version whose way down was interrupted, 0 if there is none.
+// halfRemoved returns the oldest version whose down migration was interrupted, 0 if there is none.
 func halfRemoved(applied map[int]time.Time) int {
 	oldest := 0
 	for v, at := range applied {

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// moveSQL moves cursors, counts and numbers, all in one statement: %s are rows of moveRow. It is the fence: it changes the row
-	// of a lease that holds, if the number is the next, and no other. The join reads the rows of cursors in the order given, by
-	// primary key, and locks no others.
+	// moveSQL updates cursors, counts and numbers in one statement: %s are rows of moveRow. It is the fence: it changes the row
+	// of a lease only if the lease is valid and the number is the next. The join reads the cursors in the order given, by primary
+	// key, and locks no other rows.
 	moveSQL = `UPDATE (%s) i STRAIGHT_JOIN {prefix}cursors c ON c.relay = ?1 AND c.partition_id = i.partition_id
 		SET c.position = IF(i.moved, i.position, c.position), c.gaps = IF(i.moved, i.gaps, c.gaps), c.settled_at = {now},
 			c.delivered = c.delivered + i.delivered, c.failed = c.failed + i.failed, c.number = i.number, c.content = i.content
@@ -25,13 +25,13 @@ const (
 		? AS failed`
 	leasesSQL = `SELECT partition_id, token, owner <> '' AND COALESCE(incarnation = {present}, FALSE), number, content, {now}
 		FROM {prefix}cursors WHERE relay = ? AND partition_id IN ?`
-	// fenceSQL locks leases in the order of the partitions, as everybody does who works on what is parked.
+	// fenceSQL locks leases in partition order, as does everything that works on parked messages.
 	fenceSQL  = leasesSQL + ` ORDER BY partition_id FOR UPDATE`
 	removeSQL = `DELETE p FROM {prefix}parked p FORCE INDEX (PRIMARY) WHERE relay = ? AND seq IN ?`
 	stillSQL  = `SELECT message_key FROM {prefix}held WHERE relay = ? AND message_key IN ?`
 )
 
-// Settle implements relay.LogStore. When only cursors move it is one statement; otherwise one transaction. MySQL waits for the
+// Settle implements relay.LogStore. If only cursors move, it is one statement; otherwise one transaction. MySQL waits for the
 // disk at every commit unless the server is configured otherwise (innodb_flush_log_at_trx_commit).
 func (s *Store) Settle(ctx context.Context, name string, settlements []relay.Settlement) (relay.Settled, error) {
 	var out outcome
@@ -53,7 +53,7 @@ func (s *Store) Settle(ctx context.Context, name string, settlements []relay.Set
 		return out.Settled, nil
 	}
 	for _, st := range good {
-		if len(good) > 1 { // each by itself, so that one does not hinder the others
+		if len(good) > 1 { // each on its own, so that one does not block the others
 			all, err = s.settleTogether(ctx, name, []relay.Settlement{st})
 		}
 		switch {
@@ -68,7 +68,7 @@ func (s *Store) Settle(ctx context.Context, name string, settlements []relay.Set
 	return out.Settled, nil
 }
 
-// outcome collects what became of settlements.
+// outcome collects the outcomes of settlements.
 type outcome struct{ relay.Settled }
 
 func (o *outcome) add(other relay.Settled) {
@@ -82,7 +82,7 @@ func (o *outcome) fail(partition int, err error) {
 	o.Failed[partition] = err
 }
 
-// checkSettlement refuses a settlement that cannot be understood.
+// checkSettlement refuses a settlement with an unknown partition or an unreadable cursor.
 func (s *Store) checkSettlement(st relay.Settlement) error {
 	if err := s.checkPartition(st.Partition); err != nil {
 		return fmt.Errorf("settle: %w", err)
@@ -93,8 +93,8 @@ func (s *Store) checkSettlement(st relay.Settlement) error {
 	return nil
 }
 
-// refused says that the server, or the store, has refused a settlement, and that nothing of it was applied. After other errors
-// that is not known.
+// refused reports that the server or the store refused a settlement, and that nothing of it was applied. After other errors this
+// is unknown.
 func (s *Store) refused(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && (s.cfg.ErrorCode(err) != 0 || errors.Is(err, errNotInLog))
 }
@@ -137,12 +137,12 @@ func (s *Store) settleTogether(ctx context.Context, name string, settlements []r
 	return out.Settled, err
 }
 
-// touches says whether a settlement does more than move a cursor.
+// touches reports whether a settlement does more than move a cursor.
 func touches(st relay.Settlement) bool {
 	return len(st.Parked)+len(st.Dead)+len(st.Removed)+len(st.Held)+len(st.Release)+len(st.Unrouted) > 0
 }
 
-// move moves cursors alone.
+// move applies settlements that only move cursors.
 func (s *Store) move(ctx context.Context, name string, settlements []relay.Settlement) (out relay.Settled, err error) {
 	t := s.pooled()
 	err = s.again(ctx, func() error { return t.moveAll(ctx, name, settlements) })
@@ -158,8 +158,8 @@ func (s *Store) move(ctx context.Context, name string, settlements []relay.Settl
 	return out, s.cfg.explain("settle", err)
 }
 
-// moveAll moves the cursors of settlements whose leases hold and whose numbers are the next. Errors: relay.ErrLeaseLost when one
-// was not moved.
+// moveAll moves the cursors of settlements whose leases are valid and whose numbers are the next. Errors: relay.ErrLeaseLost if
+// one was not moved.
 func (t txn) moveAll(ctx context.Context, name string, settlements []relay.Settlement) error {
 	if len(settlements) == 0 {
 		return nil
@@ -186,7 +186,7 @@ type leased struct {
 	now     int64
 }
 
-// stage is how far the database is with a settlement.
+// stage is the state of a settlement in the database.
 type stage int
 
 const (
@@ -224,7 +224,7 @@ func (t txn) leases(ctx context.Context, query, name string, settlements []relay
 	return out, err
 }
 
-// released returns which of the keys that a settlement releases are not held.
+// released returns those of the keys that a settlement releases that are not held.
 func (t txn) released(ctx context.Context, name string, st relay.Settlement) ([]string, error) {
 	if len(st.Release) == 0 {
 		return nil, nil
@@ -234,7 +234,7 @@ func (t txn) released(ctx context.Context, name string, st relay.Settlement) ([]
 	return slices.DeleteFunc(slices.Clone(st.Release), func(key string) bool { return still[key] }), err
 }
 
-// settle applies all of a settlement but its cursor, and returns the keys that are held no longer.
+// settle applies all of a settlement except its cursor, and returns the keys that are no longer held.
 func (t txn) settle(ctx context.Context, name string, st relay.Settlement) ([]string, error) {
 	rows, err := t.parkedRows(ctx, name, st)
 	if err != nil {

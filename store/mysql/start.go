@@ -13,12 +13,12 @@ import (
 const (
 	floorSQL = `SELECT value FROM {prefix}meta WHERE name = 'floor'`
 	beginSQL = `INSERT IGNORE INTO {prefix}cursors (relay, partition_id, position, gaps, settled_at, incarnation) VALUES (?, ?, ?, ?, ?, ?)`
-	// placesSQL reads where relays stand; a consumer's cursors stand at the end of the log.
+	// placesSQL reads the cursors of relays; a consumer's cursors are at the end of the log.
 	placesSQL = `SELECT partition_id, position, gaps FROM {prefix}cursors WHERE position <> ?`
 	seqsSQL   = `SELECT seq FROM {prefix}log WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT 100000`
 )
 
-// begin makes a relay's cursors in all partitions, unless they exist. While it does, nobody drops messages.
+// begin creates a relay's cursors in all partitions, unless they exist. While it does, no messages are dropped.
 func (s *Store) begin(ctx context.Context, name string, start relay.Start) error {
 	var begun int
 	err := s.pooled().get(ctx, begunSQL, []any{name}, &begun)
@@ -49,15 +49,15 @@ func (s *Store) begin(ctx context.Context, name string, start relay.Start) error
 	})
 }
 
-// place is a position with the gaps before it.
+// place is a position and the gaps before it.
 type place struct {
 	position int64
 	gaps     gaps
 }
 
-// present is where the log ends, at most upTo, with the sequences that are missing before: messages of transactions that
-// are still open. It reads all sequences from where a relay has found none missing, or from the beginning if there is no
-// relay: some three million a second.
+// present returns the end of the log, at most upTo, with the sequences that are missing before it: messages of transactions that
+// are still open. It reads all sequences after the highest one up to which a relay has no gaps, or from the beginning if there is
+// no relay: about three million per second.
 func (s *Store) present(ctx context.Context, upTo int64) (at place, err error) {
 	t := s.pooled()
 	if err := t.get(ctx, floorSQL, nil, &at.position); err != nil {
@@ -83,14 +83,14 @@ func (s *Store) present(ctx context.Context, upTo int64) (at place, err error) {
 	return at, err
 }
 
-// CursorAt returns a cursor behind which come all messages with a sequence above position, and those with a lower one that
-// are not committed yet. It reads sequences as a relay does that begins with what is published from now on.
+// CursorAt returns a cursor after which come all messages with a sequence above position, and those with a lower one that are not
+// committed yet. It reads sequences as a relay does that begins with what is published from now on.
 func (s *Store) CursorAt(ctx context.Context, position int64) (relay.Cursor, error) {
 	at, err := s.present(ctx, position)
 	return relay.Cursor{Position: max(at.position, position), Snapshot: at.gaps.encode()}, s.cfg.explain("look for a place in the log", err)
 }
 
-// scanPlace reads a row of placesSQL and returns up to where nothing is missing that may still come.
+// scanPlace reads a row of placesSQL and returns the sequence up to which nothing is missing.
 func scanPlace(rows *sql.Rows) (partition int, solid int64, err error) {
 	var position int64
 	var text string

@@ -10,7 +10,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// Each count reads one more than relay.CountLimit (10,000) index entries at most.
+// Each count reads at most one index entry more than relay.CountLimit (10,000).
 const (
 	knownSQL   = `SELECT relay FROM {prefix}cursors UNION SELECT relay FROM {prefix}relays ORDER BY relay`
 	cursorsSQL = `SELECT c.partition_id, IF(c.incarnation = {present} AND r.owner <> '', r.owner, ''), COALESCE(r.alive_until, 0), c.number,
@@ -104,7 +104,7 @@ func (t txn) partitionsStatus(ctx context.Context, r *relay.RelayStatus) error {
 	return err
 }
 
-// backlog counts what is committed and neither settled nor parked, in a partition and in all of them.
+// backlog counts the messages that are committed and neither settled nor parked, in a partition and in total.
 func (t txn) backlog(ctx context.Context, r *relay.RelayStatus, p *relay.PartitionStatus, missing gaps) error {
 	var n int64
 	var oldest sql.Null[int64]
@@ -125,7 +125,7 @@ func (t txn) backlog(ctx context.Context, r *relay.RelayStatus, p *relay.Partiti
 	return nil
 }
 
-// count is a number as far as it was counted.
+// count limits a number to relay.CountLimit.
 func count(n int64) relay.Count {
 	return relay.Count{N: min(n, relay.CountLimit), AtLeast: n > relay.CountLimit}
 }

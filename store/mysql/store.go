@@ -15,22 +15,22 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// Store is an outbox in a MySQL or MariaDB database with everything that relays and operators keep about it. It is safe for
-// concurrent use. It holds nothing that needs closing: close the *sql.DB when every relay has stopped.
+// Store is an outbox in a MySQL or MariaDB database, with everything that relays and operators store about it. It is safe for
+// concurrent use. It needs no closing: close the *sql.DB when every relay has stopped.
 type Store struct {
 	cfg        Config
 	db         *sql.DB
 	names      *strings.Replacer
-	server     server       // as it was when the Store was opened
-	partitions atomic.Int64 // as opened; a relay works with this number until it is restarted
-	publishing atomic.Int64 // the number with which messages are written, 0 while it is the same
+	server     server       // as of opening
+	partitions atomic.Int64 // as of New, or of this Store's Repartition; relays work with it until they are restarted
+	publishing atomic.Int64 // the number of partitions for publishing, 0 while it is the same
 	reading    pace
 	closing    closing
 	served     incarnations
 	writers    writers
 	wake       signal.Broadcast
-	places     chan struct{} // of limited transactions; nil if the pool is not bounded
-	placed     sync.Map      // those that have one
+	places     chan struct{} // slots for limited transactions; nil if the pool is not bounded
+	placed     sync.Map      // transactions that have a slot
 }
 
 var (
@@ -43,9 +43,9 @@ var (
 	_ outbox.Store[*sql.Tx] = (*Store)(nil)
 )
 
-// New opens the outbox in the database that db connects to, which Migrate has made. Allow db at least four connections:
-// each transaction holds one, and so does each relay while it works. Errors: ErrSchemaMissing, ErrSchemaOlder,
-// ErrSchemaNewer, ErrUnsuitable, and those of the server.
+// New opens the outbox in the database that db connects to; Migrate must have created it. Allow db at least four connections:
+// each transaction holds one, and so does each relay while it works. Errors: ErrSchemaMissing, ErrSchemaOlder, ErrSchemaNewer,
+// ErrUnsuitable, and those of the server.
 func New(db *sql.DB, cfg Config) (*Store, error) {
 	ctx := context.Background()
 	s, err := open(ctx, db, cfg)
@@ -108,13 +108,13 @@ func (s *Store) readPartitions(ctx context.Context) error {
 	return nil
 }
 
-// number is how many partitions the outbox had when it was opened.
+// number returns how many partitions this Store works with.
 func (s *Store) number() int { return int(s.partitions.Load()) }
 
 // Partitions implements relay.LeaseStore.
 func (s *Store) Partitions(context.Context) (int, error) { return s.number(), nil }
 
-// Wake implements outbox.Store: it signals the subscribers of this Store. Relays of other processes poll.
+// Wake implements outbox.Store: it signals the subscribers of this Store. Relays in other processes poll.
 func (s *Store) Wake() { s.wake.Wake() }
 
 // Subscribe implements relay.LogStore.

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// executor is a transaction or a pool.
+// executor is a transaction, a connection or a pool.
 type executor interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -18,11 +18,11 @@ type executor interface {
 type txn struct {
 	s  *Store
 	on executor
-	// now is the time on the database's clock, in microseconds, and partitions their number, as look has found them.
+	// now is the time on the database's clock, in microseconds, and partitions the number of partitions, both as read by look.
 	now        int64
 	partitions int
-	// incarnation is the present one of the server, "" if none was drawn yet, and begunAt when that was. durable says that a crash
-	// loses no commit.
+	// incarnation is the server's current incarnation, "" if none was drawn yet, and begunAt when it was drawn. durable reports
+	// that a crash loses no commit.
 	incarnation string
 	begunAt     int64
 	durable     bool
@@ -30,10 +30,10 @@ type txn struct {
 	prelude *string
 }
 
-// pooled runs each statement as a transaction of its own.
+// pooled runs each statement as its own transaction.
 func (s *Store) pooled() txn { return txn{s: s, on: s.db} }
 
-// expand fills the outbox's names into a statement.
+// expand fills the table names of the outbox into a statement.
 func (s *Store) expand(text string) string { return s.names.Replace(text) }
 
 func (t txn) run(ctx context.Context, text string, args ...any) (sql.Result, error) {
@@ -62,7 +62,7 @@ func (t txn) query(ctx context.Context, text string, args ...any) (*sql.Rows, er
 	return t.on.QueryContext(ctx, text)
 }
 
-// get scans the only row of a query; sql.ErrNoRows if there is none.
+// get scans the first row of a query; sql.ErrNoRows if there is none.
 func (t txn) get(ctx context.Context, text string, args []any, dest ...any) error {
 	rows, err := t.query(ctx, text, args...)
 	if err != nil {
@@ -96,7 +96,7 @@ func (t txn) each(ctx context.Context, text string, args []any, scan func(*sql.R
 	return rows.Err()
 }
 
-// column returns the only column of a query.
+// column returns the only column of a query's rows.
 func column[T any](ctx context.Context, t txn, text string, args ...any) ([]T, error) {
 	var out []T
 	err := t.each(ctx, text, args, func(rows *sql.Rows) error {
@@ -113,25 +113,25 @@ func (s *Store) read(ctx context.Context, doing string, f func(txn) error) error
 	return s.transact(ctx, doing, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}, f)
 }
 
-// write runs f in a transaction at READ COMMITTED: no gap is locked, and each statement sees what was committed before it.
-// After a deadlock or a lock that others kept, f may run again; what it did before is undone.
+// write runs f in a transaction at READ COMMITTED: no gap is locked, and each statement sees what was committed before it. After
+// a deadlock or a lock timeout, f may run again; what it did before is undone.
 func (s *Store) write(ctx context.Context, doing string, f func(txn) error) error {
 	return s.transact(ctx, doing, &sql.TxOptions{Isolation: sql.LevelReadCommitted}, f)
 }
 
-// tries is how often a transaction of the store is run when others are in its way.
+// tries is how often a transaction of the store is tried when locks of others are in its way.
 const tries = 6
 
 func (s *Store) transact(ctx context.Context, doing string, options *sql.TxOptions, f func(txn) error) error {
 	return s.repeat(ctx, doing, func() error { return s.once(ctx, options, f) })
 }
 
-// transactBare is write for an f that looks at the clock by itself.
+// transactBare is write for an f that reads the clock itself.
 func (s *Store) transactBare(ctx context.Context, doing string, f func(txn) error) error {
 	return s.repeat(ctx, doing, func() error { return s.bare(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted}, f) })
 }
 
-// repeat runs a transaction again when others were in its way, and draws an incarnation when one is missing.
+// repeat runs a transaction again after a deadlock or lock timeout, and draws an incarnation if none exists.
 func (s *Store) repeat(ctx context.Context, doing string, once func() error) error {
 	wait, drawn := 2*time.Millisecond, 0
 	for try := 1; ; try++ {
@@ -156,7 +156,7 @@ func (s *Store) repeat(ctx context.Context, doing string, once func() error) err
 	}
 }
 
-// once runs f in a transaction. One that writes is limited in the time that it may wait for a statement, since others may wait
+// once runs f in a transaction. If it writes, the time that it may wait for its next statement is limited, since others may wait
 // for its locks.
 func (s *Store) once(ctx context.Context, options *sql.TxOptions, f func(txn) error) error {
 	return s.bare(ctx, options, func(t txn) error {
@@ -167,10 +167,10 @@ func (s *Store) once(ctx context.Context, options *sql.TxOptions, f func(txn) er
 	})
 }
 
-// restoreWithin bounds the statement that takes back what was set for a transaction.
+// restoreWithin limits the statement that restores the session's old limit.
 const restoreWithin = 5 * time.Second
 
-// bare is once for an f that looks at the clock by itself.
+// bare is once for an f that reads the clock itself.
 func (s *Store) bare(ctx context.Context, options *sql.TxOptions, f func(txn) error) error {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
@@ -189,7 +189,7 @@ func (s *Store) bare(ctx context.Context, options *sql.TxOptions, f func(txn) er
 		defer func() {
 			after, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreWithin)
 			defer cancel()
-			_, _ = conn.ExecContext(after, unlimit) // if that fails the connection is gone
+			_, _ = conn.ExecContext(after, unlimit) // if this fails, the connection is gone
 		}()
 	}
 	defer tx.Rollback() // after Commit it does nothing
@@ -199,7 +199,7 @@ func (s *Store) bare(ctx context.Context, options *sql.TxOptions, f func(txn) er
 	return tx.Commit()
 }
 
-// again runs a statement that is a transaction of its own until nobody is in its way.
+// again runs a statement that is its own transaction until it meets no deadlock or lock timeout, at most tries times.
 func (s *Store) again(ctx context.Context, f func() error) error {
 	for try := 1; ; try++ {
 		if err := f(); err == nil || try == tries || !s.cfg.passing(ctx, err) {
@@ -220,13 +220,13 @@ func (t *txn) look(ctx context.Context) error {
 	return err
 }
 
-// micros is a duration of so many microseconds. Longer ones than a time.Duration holds (292 years) are cut.
+// micros returns a duration of n microseconds. Durations that a time.Duration cannot hold (292 years) are capped.
 func micros(n int64) time.Duration {
 	const most = int64(1<<63-1) / int64(time.Microsecond)
 	return time.Duration(max(-most, min(n, most))) * time.Microsecond
 }
 
-// delay is how long something with a time of its own (0: none) has still to wait.
+// delay returns how long something due at a time (0: no time) still has to wait.
 func delay(at, now int64) time.Duration {
 	if at == 0 {
 		return 0
@@ -234,7 +234,7 @@ func delay(at, now int64) time.Duration {
 	return micros(at - now)
 }
 
-// age is the time since a stored moment, 0 without one.
+// age returns the time since a stored time, 0 without one.
 func age(at sql.Null[int64], now int64) time.Duration {
 	if !at.Valid {
 		return 0
@@ -242,7 +242,7 @@ func age(at sql.Null[int64], now int64) time.Duration {
 	return micros(now - at.V)
 }
 
-// budget is how many bytes may still be returned. The first record is always taken.
+// budget limits how many bytes may still be returned. The first record is always taken.
 type budget struct {
 	left  int
 	taken bool

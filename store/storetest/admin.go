@@ -36,7 +36,7 @@ func (e *env) repartition(n int) {
 	e.partitions = n
 }
 
-// wantRefused wants an error, and that the number of partitions has not changed.
+// wantRefused wants an error and an unchanged number of partitions.
 func (e *env) wantRefused(err, want error) {
 	e.t.Helper()
 	if !errors.Is(err, want) {
@@ -61,7 +61,7 @@ func (w *worker) deliver() []relay.Record {
 }
 
 func repartitionKeepsOrder(e *env) {
-	stale := e.reopen(e.t) // a publisher that works on with the number that it knows
+	stale := e.reopen(e.t) // a publisher that still uses the old number
 	keys := e.keysOf(1, 6)
 	for _, n := range []int{11, 3, 1, 8} {
 		w := e.worker("r", "before")
@@ -140,8 +140,8 @@ func repartitionMovesAside(e *env) {
 	}
 }
 
-// repartitionMovesLetters: what became of those that were sent back is still known, and those that were discarded still keep
-// their messages from a relay that starts over.
+// repartitionMovesLetters: outcomes of redriven messages are still known, and discarded dead letters still keep their messages
+// from a relay that starts over.
 func repartitionMovesLetters(e *env) {
 	w := e.worker("r", "a")
 	w.bury("rejected", e.messages("", 12)...)
@@ -224,7 +224,7 @@ func repartitionFences(e *env) {
 	sleeper := e.worker("r", "sleeper")
 	lease := sleeper.leases[1]
 	sleeper.leave()
-	// One that took its lease without a heartbeat, and was then cut off.
+	// Another process took its lease without a heartbeat and was then cut off.
 	gone := owner("gone")
 	leases, err := other.Acquire(e.ctx, "r", gone, relay.AcquireRequest{Claims: claims(2), TTL: longTTL})
 	if e.must(err, "acquire"); len(leases) != 1 {
@@ -268,7 +268,7 @@ func forgottenKeepsNothing(e *env) {
 		e.t.Errorf("relays after one was forgotten: %+v", st.Relays)
 	}
 	w.leave()
-	e.repartition(5) // what it had not delivered is in nobody's way
+	e.repartition(5) // its undelivered messages block nobody
 	w = e.worker("r", "b")
 	left := e.publishKeys("order/1")
 	e.wantSet("read on", recordIDs(w.deliver()), left)
@@ -324,7 +324,7 @@ func forgetDiscards(e *env) {
 	}
 }
 
-// repartitionMovesDecisions: an operator's decision is not applied yet when the number of partitions changes.
+// repartitionMovesDecisions: an operator's decision is still open when the number of partitions changes.
 func repartitionMovesDecisions(e *env) {
 	w := e.worker("r", "a")
 	w.hold("order/1", 1, time.Hour)
@@ -338,7 +338,7 @@ func repartitionMovesDecisions(e *env) {
 	}
 }
 
-// forgetImported: letters were imported for a relay that never ran here, and one of them was sent back.
+// forgetImported: dead letters were imported for a relay that never ran here, and one of them was redriven.
 func forgetImported(e *env) {
 	var letters []deadletter.Archived
 	for range 2 {
@@ -371,7 +371,7 @@ func forgottenBeginsAnew(e *env) {
 	w.leave()
 	_, err := other.ForgetRelay(e.ctx, "r", "olga", "by mistake", false)
 	e.must(err, "forget")
-	// The process that has slept through it finds the relay new.
+	// The process that was paused meanwhile finds a new relay.
 	w = e.worker("r", "sleeper")
 	e.wantSet("delivered again", recordIDs(w.deliver()), first)
 }

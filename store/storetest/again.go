@@ -8,7 +8,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// againTests settle what has been settled before, and what cannot be settled.
+// againTests repeat settlements, and try settlements that must be refused.
 var againTests = []test{
 	{name: "AsideNamesWhatLiesBehindThePosition", run: asideNames},
 	{name: "RemovedIsAppliedAfterParkedAndDead", run: removedAfterParked},
@@ -108,7 +108,7 @@ func removedAfterParked(e *env) {
 	}
 }
 
-// lastEntryCounts: a message is parked while it is worked on, and fails before that is recorded.
+// lastEntryCounts: a message is parked while it is processed, and fails before that is recorded.
 func lastEntryCounts(e *env) {
 	w := e.worker("r", "a")
 	key := "order/1"
@@ -129,7 +129,7 @@ func lastEntryCounts(e *env) {
 	}
 }
 
-// repetitionWithoutLog: retention drops what was parked before the repetition comes.
+// repetitionWithoutLog: retention drops parked messages from the log before the settlement is repeated.
 func repetitionWithoutLog(e *env) {
 	w := e.worker("r", "a")
 	key := "order/1"
@@ -152,7 +152,7 @@ func repetitionWithoutLog(e *env) {
 	}
 }
 
-// numberUsedTwice: a settlement that a network delivers late comes with a number that was used since.
+// numberUsedTwice: a settlement that the network delivers late has a number that has been used since.
 func numberUsedTwice(e *env) {
 	w := e.worker("r", "a")
 	key := "order/1"
@@ -176,7 +176,7 @@ func numberUsedTwice(e *env) {
 	}
 }
 
-// oneBadSettlement: what cannot be settled in one partition does not hinder the others of the same call.
+// oneBadSettlement: a settlement that fails in one partition does not block the others of the same call.
 func oneBadSettlement(e *env) {
 	a, b := e.keysOf(0, 1)[0], e.keysOf(1, 1)[0]
 	e.publishKeys(a, b)
@@ -185,7 +185,7 @@ func oneBadSettlement(e *env) {
 	good := relay.Settlement{Partition: 1, Token: w.leases[1].Token, Number: 1, Cursor: w.read[1], Moved: true, DeliveredCount: 1}
 	bad := relay.Settlement{Partition: 0, Token: w.leases[0].Token, Number: 1, Cursor: w.read[0], Moved: true,
 		Dead: []relay.Dead{{Sequence: 1_000_000, Key: a, FromLog: true, Reason: "rejected"}}}
-	for range 2 { // the second time the good one has been applied
+	for range 2 { // the second time, the good one is already applied
 		out, err := e.Settle(e.ctx, "r", []relay.Settlement{bad, good})
 		if err != nil || len(out.Lost) > 0 || len(out.Failed) != 1 || out.Failed[0] == nil {
 			e.t.Fatalf("settled: %+v, %v; want partition 0 failed and the other applied", out, err)
@@ -218,7 +218,8 @@ func notFoundIsRefused(e *env) {
 	}
 }
 
-// repetitionAfterDecision: an operator moves the message on after the settlement that parked it, before the repetition.
+// repetitionAfterDecision: after the settlement that parked a message, an operator decides about it; then the settlement is
+// repeated.
 func repetitionAfterDecision(e *env) {
 	keys := e.keysOf(0, 3)
 	w := e.worker("r", "a")
@@ -276,7 +277,7 @@ func repetitionAfterRedrive(e *env) {
 	}
 }
 
-// decisionsOnFirstParked: a key was being released when followers were parked behind it, so that no head is named.
+// decisionsOnFirstParked: messages were queued for a key while it was being released, so the held key names no parked message.
 func decisionsOnFirstParked(e *env) {
 	w := e.worker("r", "a")
 	key := "order/1"
@@ -290,7 +291,7 @@ func decisionsOnFirstParked(e *env) {
 	w.settle(st)
 	e.must(e.skip("r", key, "why"), "skip")
 	w.wantRun(key, r[2:])
-	// The named head is gone: it was delivered, and the key not released yet.
+	// The named blocking message is gone: it was delivered, but the key is not released yet.
 	st = relay.Settlement{Partition: p, Held: []relay.HeldKey{{Key: key, Sequence: r[0].Message.Sequence, Reason: relay.ParkRetry, Cause: "of another", After: time.Hour}}}
 	w.settle(st)
 	if n, err := e.dead("r", key, "given up", false); n != 1 || err != nil {

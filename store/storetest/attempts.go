@@ -16,7 +16,7 @@ var attemptTests = []test{
 	{name: "AreDroppedWhenTheirTimeIsOver", run: attemptsDropped},
 }
 
-// attemptLog is the store's, reached through whatever stands before it.
+// attemptLog returns the store's postrider.AttemptLog, however the store is wrapped.
 func (e *env) attemptLog() postrider.AttemptLog {
 	e.t.Helper()
 	log, ok := e.database.(interface {
@@ -33,7 +33,7 @@ func (d *erased[Tx]) attemptLog() (postrider.AttemptLog, bool) {
 	return log, ok
 }
 
-// attempt is the nth attempt at a message.
+// attempt returns the nth attempt at a message.
 func attempt(id, relay string, n int) postrider.DeliveryAttempt {
 	return postrider.DeliveryAttempt{
 		MessageID: id, Relay: relay, Attempt: n, At: time.Date(2026, 2, 3, 4, 5, 6, n*1000, time.UTC), Took: 1500 * time.Microsecond,
@@ -47,7 +47,7 @@ func (e *env) record(keep time.Duration, attempts ...postrider.DeliveryAttempt) 
 	e.must(e.attemptLog().RecordAttempts(e.ctx, attempts, keep), "record attempts")
 }
 
-// checkAttempts compares what is kept of a message, oldest first.
+// checkAttempts compares the stored attempts of a message, oldest first.
 func (e *env) checkAttempts(id string, want ...postrider.DeliveryAttempt) {
 	e.t.Helper()
 	got, err := e.attemptLog().Attempts(e.ctx, id)

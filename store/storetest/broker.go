@@ -19,11 +19,11 @@ var brokerTests = []test{
 	{name: "SlowBrokerKeepsItsLeases", run: slowBroker},
 }
 
-// broker is a destination that does as it is told.
+// broker is a destination whose answers the test controls.
 type broker struct {
 	accepted journal
 	mu       sync.Mutex
-	// answer, if set, says for a batch what to accept and what to report.
+	// answer, if set, returns for a batch how many messages to accept and which errors to report.
 	answer func(msgs []*postrider.Message) (accept int, errs []error)
 }
 
@@ -48,7 +48,7 @@ func (b *broker) tell(answer func(msgs []*postrider.Message) (int, []error)) {
 	b.answer = answer
 }
 
-// all reports an error for each of a batch.
+// all reports the same error for each message of a batch.
 func all(msgs []*postrider.Message, err error) []error {
 	errs := make([]error, len(msgs))
 	for i := range errs {
@@ -57,7 +57,7 @@ func all(msgs []*postrider.Message, err error) []error {
 	return errs
 }
 
-// sendTo runs a relay to a broker.
+// sendTo runs a relay that publishes to a broker.
 func (e *env) sendTo(name string, b *broker) *process {
 	e.t.Helper()
 	cfg := e.quick()
@@ -87,7 +87,7 @@ func failedPublish(e *env) {
 	}
 }
 
-// longOutage: the broker is away for much longer than all attempts of a message would take.
+// longOutage: the broker is unavailable for much longer than all attempts of a message would take.
 func longOutage(e *env) {
 	b := new(broker)
 	var calls int
@@ -140,8 +140,8 @@ func acceptedWithoutAnswer(e *env) {
 	e.wantIDs("accepted", b.accepted.ids(""), append(want, want...))
 }
 
-// partialFailure refuses a message in the middle of a batch now and then, with its followers, as the contract of publishers
-// wants it.
+// partialFailure now and then refuses a message in the middle of a batch together with the later messages of its key, as the
+// contract of publishers requires.
 func partialFailure(e *env) {
 	b := new(broker)
 	calls := 0
@@ -208,7 +208,7 @@ func deadBrokerStopsItsOwn(e *env) {
 	}
 }
 
-// slowBroker takes longer for a batch than a lease lives, while another process would take over at once.
+// slowBroker takes longer for a batch than a lease lasts, while another process would take over at once.
 func slowBroker(e *env) {
 	b := new(broker)
 	slow := true

@@ -52,7 +52,7 @@ func (e *env) letterIDs(f deadletter.Filter) []string {
 	return out
 }
 
-// bury publishes messages and dead-letters them, one after the other.
+// bury publishes messages and dead-letters them one by one.
 func (w *worker) bury(reason string, msgs ...*postrider.Message) []string {
 	w.t.Helper()
 	w.publish(msgs...)
@@ -255,7 +255,7 @@ func redrivesAreCounted(e *env) {
 		if len(letters) != 1 || letters[0].Redrives != i+1 || letters[0].Reason != "rejected again" {
 			e.t.Fatalf("open letters after %d redrives: %+v", i+1, letters)
 		}
-		// Each round adds the redrive, which is no attempt, and the attempt.
+		// Each round adds the redrive, which is not an attempt, and the attempt.
 		if h := letters[0].History; len(h) != 1+2*(i+1) || h[len(h)-2].Attempt != 0 || h[len(h)-1].Attempt != 1 {
 			e.t.Errorf("history after %d redrives: %+v", i+1, h)
 		}

@@ -17,7 +17,7 @@ func consumerTests[Tx any]() []inboxTest[Tx] {
 	}
 }
 
-// giveUp claims and buries messages in a transaction, as a consumer does.
+// giveUp claims and dead-letters messages in a transaction, as a consumer does.
 func (e *inboxEnv[Tx]) giveUp(consumer string, msgs ...*postrider.Message) {
 	e.t.Helper()
 	e.inTx(func(tx Tx) {

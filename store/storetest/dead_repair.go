@@ -166,7 +166,7 @@ func editWhileRedriving(e *env) {
 	}
 }
 
-// buryWith dead-letters messages with a cause each.
+// buryWith dead-letters one message for each cause.
 func (w *worker) buryWith(reason string, causes ...string) []string {
 	w.t.Helper()
 	var all []string
@@ -232,7 +232,7 @@ func filterByCause(e *env) {
 	}
 }
 
-// exported is an export of every letter, by message ID, without what differs between outboxes.
+// exported returns an export of every dead letter, and its lines by message ID, without the fields that differ between outboxes.
 func (e *env) exported(db database) (text string, byID map[string]string) {
 	e.t.Helper()
 	var out bytes.Buffer
@@ -288,7 +288,7 @@ func exportImport(e *env) {
 	}
 }
 
-// importedBesideLog: where letters come to, other messages have the sequences that theirs had where they come from.
+// importedBesideLog: in the target outbox, other messages have the sequences that the imported ones had in their own.
 func importedBesideLog(e *env) {
 	w := e.worker("r", "a")
 	imported := w.bury("rejected", e.messages("order/1", 3)...)

@@ -10,13 +10,13 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// destination is a broker, or the code behind a handler, that fails at random until the faults stop. Its log has two
-// entries for a message that comes through: "tried" when work on it begins, "taken" when it has had its effect.
+// destination is a broker, or the code of a handler, that fails at random until the faults stop. Its log has two entries for a
+// message that gets through: "tried" when processing begins, "taken" when its side effect has run.
 type destination struct {
 	*model
 	mu   sync.Mutex
 	rng  *rand.Rand
-	away int // calls for which the broker stays unavailable
+	away int // calls for which the broker is still unavailable
 	log  journal
 }
 
@@ -24,7 +24,7 @@ func (d *destination) Capabilities() postrider.Capabilities {
 	return postrider.Capabilities{Ordered: true}
 }
 
-// roll decides, as long as there are faults; afterwards it is always 0.
+// roll returns a random number as long as there are faults; afterwards always 0.
 func (d *destination) roll(n int) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -34,7 +34,7 @@ func (d *destination) roll(n int) int {
 	return d.rng.IntN(n)
 }
 
-// handler is the destination as a handler; nil when it is a broker.
+// handler returns the destination as a handler; nil if it is a broker.
 func (d *destination) handler() postrider.Handler {
 	if d.cfg.Publisher != nil {
 		return nil
@@ -50,7 +50,7 @@ func (d *destination) handler() postrider.Handler {
 	}
 }
 
-// errDone is an error although the message has had its effect.
+// errDone is an error although the side effect has run.
 var errDone = errors.New("done, but it does not look so")
 
 func (d *destination) handle(ctx context.Context, m *postrider.Message) error {
@@ -77,8 +77,8 @@ func (d *destination) handle(ctx context.Context, m *postrider.Message) error {
 	return d.work(ctx, time.Duration(takes)*time.Millisecond)
 }
 
-// judged notes a message that its verdict has sent to the dead letters. It leaves the order of its key then, even if the
-// process dies before that is recorded, so that it is delivered again.
+// judged logs a message that its outcome sends to the dead letters. From then on the message is out of the order of its key, even
+// if the process dies before that is recorded and the message is redelivered.
 func (d *destination) judged(m *postrider.Message, err error) {
 	o := postrider.OutcomeOf(err)
 	if o.Kind == postrider.DeadLettered || o.Kind == postrider.Retried && m.Attempt >= d.cfg.MaxAttempts {
@@ -86,7 +86,7 @@ func (d *destination) judged(m *postrider.Message, err error) {
 	}
 }
 
-// work takes its time, unless the call is cancelled.
+// work waits for the given time, unless the call is cancelled.
 func (d *destination) work(ctx context.Context, takes time.Duration) error {
 	t := time.NewTimer(takes)
 	defer t.Stop()
@@ -98,7 +98,7 @@ func (d *destination) work(ctx context.Context, takes time.Duration) error {
 	}
 }
 
-// Publish is the destination as a broker.
+// Publish makes the destination a broker.
 func (d *destination) Publish(ctx context.Context, msgs []*postrider.Message) []error {
 	errs := d.publish(ctx, msgs)
 	for i, err := range errs {
@@ -113,7 +113,7 @@ func (d *destination) publish(ctx context.Context, msgs []*postrider.Message) []
 		d.leave(1 + d.roll(6))
 	}
 	if d.isAway() {
-		d.accept(msgs[:d.roll(2)*d.roll(len(msgs)+1)]) // it may have gone in the middle of the batch
+		d.accept(msgs[:d.roll(2)*d.roll(len(msgs)+1)]) // it may have become unavailable in the middle of the batch
 		return all(msgs, postrider.Unavailable(errRefused))
 	}
 	switch fate {
@@ -123,7 +123,7 @@ func (d *destination) publish(ctx context.Context, msgs []*postrider.Message) []
 		return d.refuse(msgs, d.roll(len(msgs)), postrider.Dead("unlucky", errRefused))
 	case 5:
 		return all(msgs, errRefused)
-	case 6: // all accepted, and no answer
+	case 6: // all accepted, but no response
 		d.accept(msgs)
 		return all(msgs, errDone)
 	case 7:
@@ -156,7 +156,7 @@ func (d *destination) isAway() bool {
 	return true
 }
 
-// accept takes messages in order. To a broker, that is when work on them begins, too.
+// accept takes messages in order. For a broker, processing begins at that moment too.
 func (d *destination) accept(msgs []*postrider.Message) {
 	for _, m := range msgs {
 		d.log.note(m, "tried")
@@ -164,7 +164,7 @@ func (d *destination) accept(msgs []*postrider.Message) {
 	}
 }
 
-// refuse accepts a batch but for one message and its followers.
+// refuse accepts a batch except for one message and the later messages of its key.
 func (d *destination) refuse(msgs []*postrider.Message, at int, err error) []error {
 	errs := make([]error, len(msgs))
 	for i, m := range msgs {

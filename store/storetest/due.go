@@ -21,7 +21,7 @@ var dueTests = []test{
 	{name: "LongQueueOfAHeldKeyIsWorkedOffInOrder", run: longHeldQueue},
 }
 
-// parkEach publishes a message without a key for each wait and parks it for that long.
+// parkEach publishes, for each wait, a message without a key and parks it for that long.
 func (w *worker) parkEach(waits ...time.Duration) []relay.Record {
 	w.t.Helper()
 	w.publish(w.messages("", len(waits))...)
@@ -35,7 +35,7 @@ func (w *worker) parkEach(waits ...time.Duration) []relay.Record {
 	return records
 }
 
-// oldestDueFirst parks messages in another order than that of their sequences.
+// oldestDueFirst parks messages in an order that differs from that of their sequences.
 func oldestDueFirst(e *env) {
 	w := e.worker("r", "a")
 	e.publish(e.messages("", 3)...)
@@ -133,7 +133,8 @@ func busyIsLeftOut(e *env) {
 	}
 }
 
-// delayedStandsAlone: a delayed message left the order of its key; it neither waits for its held key nor goes with it.
+// delayedStandsAlone: a delayed message has left the order of its key; it does not wait for its held key and is
+// delivered separately.
 func delayedStandsAlone(e *env) {
 	w := e.worker("r", "a")
 	held := w.hold("order/1", 2, time.Hour)

@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// longTTL is for leases that are not to end during a test, shortTTL for those that are.
+	// longTTL is for leases that must not end during a test, shortTTL for those that must.
 	longTTL  = 10 * time.Minute
 	shortTTL = 400 * time.Millisecond
-	// patience is how long something that must happen is waited for; in a bubble, where waiting costs nothing, it is longer.
+	// patience limits the wait for something that must happen; it is longer in a bubble, where waiting costs nothing.
 	patience, bubblePatience = 5 * time.Minute, 10 * time.Minute
 )
 
-// env is one test's database and what it needs to work on it. Its methods end the test when something fails.
+// env is one test's database and everything the test needs to use it. Its methods end the test on a failure.
 type env struct {
 	t   *testing.T
 	ctx context.Context
 	database
 	suite      *suite
 	partitions int
-	made       int // messages made
+	made       int // number of messages made
 	holders    map[string]*worker
 }
 
@@ -56,14 +56,14 @@ func (e *env) until(what string, condition func() bool) {
 	}
 }
 
-// clockMoves waits until some time has passed.
+// clockMoves waits until d has passed.
 func (e *env) clockMoves(d time.Duration) {
 	e.t.Helper()
 	began := time.Now()
 	e.until("the clock moves", func() bool { return time.Since(began) > d })
 }
 
-// message makes a message with everything that Publish would fill in.
+// message makes a message with all fields that Publish would set.
 func (e *env) message(key string) *postrider.Message {
 	e.made++
 	return &postrider.Message{
@@ -107,7 +107,7 @@ func (e *env) publish(msgs ...*postrider.Message) []string {
 	return ids(msgs)
 }
 
-// publishKeys publishes one message for each key and returns their IDs.
+// publishKeys publishes one message for each key and returns the messages' IDs.
 func (e *env) publishKeys(keys ...string) []string {
 	e.t.Helper()
 	var msgs []*postrider.Message
@@ -138,7 +138,7 @@ func (e *env) keysOf(partition, n int) []string {
 	return out
 }
 
-// worker reads and settles all partitions as one process of a relay would.
+// worker reads and settles all partitions, as one process of a relay does.
 type worker struct {
 	*env
 	relay  string
@@ -178,7 +178,7 @@ func (e *env) workerFrom(name, id string, start relay.Start) *worker {
 	return w
 }
 
-// claims asks for the leases of partitions, each under a new token.
+// claims requests the leases of partitions, each under a new token.
 func claims(partitions ...int) []relay.Claim {
 	out := make([]relay.Claim, len(partitions))
 	for i, p := range partitions {
@@ -187,13 +187,13 @@ func claims(partitions ...int) []relay.Claim {
 	return out
 }
 
-// ref names the worker's lease of a partition.
+// ref returns the reference to the worker's lease of a partition.
 func (w *worker) ref(partition int) relay.LeaseRef {
 	l := w.leases[partition]
 	return relay.LeaseRef{Partition: partition, Token: l.Token}
 }
 
-// decide takes an operator's decision, which the worker that holds the key's partition applies, or nobody does.
+// decide makes an operator's decision; the relay's worker, if there is one, applies it.
 func (e *env) decide(name, key string, verb relay.Verb, reason string) (count int, err error) {
 	d := relay.Decision{ID: relay.NewToken(), Relay: name, Key: key, Verb: verb, By: "olga", Reason: reason}
 	if w := e.holders[name]; w != nil {
@@ -225,14 +225,14 @@ func (e *env) dead(name, key, reason string, all bool) (int, error) {
 	return e.decide(name, key, relay.VerbDead, reason)
 }
 
-// takeOver ends a worker, without its having settled anything more, and begins another.
+// takeOver ends a worker without further settlements and begins another.
 func (w *worker) takeOver(id string) *worker {
 	w.t.Helper()
 	w.must(w.Leave(w.ctx, w.relay, w.owner), "leave")
 	return w.worker(w.relay, id)
 }
 
-// fetch reads on in all partitions.
+// fetch continues reading in all partitions.
 func (w *worker) fetch(limit, maxBytes int) []relay.Batch {
 	w.t.Helper()
 	req := relay.FetchRequest{Limit: limit, MaxBytes: maxBytes}
@@ -256,7 +256,7 @@ func (w *worker) fetch(limit, maxBytes int) []relay.Batch {
 	return batches
 }
 
-// checkBatch checks what holds for every batch.
+// checkBatch checks what must hold for every batch.
 func (w *worker) checkBatch(b relay.Batch, after relay.Cursor, limit int) {
 	w.t.Helper()
 	if len(b.Records) > limit {
@@ -288,7 +288,7 @@ func (w *worker) checkBatch(b relay.Batch, after relay.Cursor, limit int) {
 	}
 }
 
-// drain fetches until nothing is left and returns the records, those of one partition in the order of delivery.
+// drain fetches until nothing is left and returns the records; those of one partition are in delivery order.
 func (w *worker) drain() []relay.Record {
 	w.t.Helper()
 	var out []relay.Record
@@ -304,14 +304,14 @@ func (w *worker) drain() []relay.Record {
 	}
 }
 
-// settle records outcomes in one partition, under the worker's lease, which must hold.
+// settle records outcomes in one partition, under the worker's lease, which must be valid.
 func (w *worker) settle(st relay.Settlement) relay.Settled {
 	w.t.Helper()
 	w.number[st.Partition]++
 	return w.repeat(st)
 }
 
-// repeat settles with the number of the partition's last settlement, as after an answer that was lost.
+// repeat settles with the number of the partition's last settlement, as after a lost response.
 func (w *worker) repeat(st relay.Settlement) relay.Settled {
 	w.t.Helper()
 	out := w.send(st)
@@ -321,7 +321,7 @@ func (w *worker) repeat(st relay.Settlement) relay.Settled {
 	return out
 }
 
-// send settles with the number of the partition's last settlement and returns the answer, whatever it is.
+// send settles with the number of the partition's last settlement and returns the result, whatever it is.
 func (w *worker) send(st relay.Settlement) relay.Settled {
 	w.t.Helper()
 	st.Token, st.Number = w.leases[st.Partition].Token, w.number[st.Partition]
@@ -330,7 +330,7 @@ func (w *worker) send(st relay.Settlement) relay.Settled {
 	return out
 }
 
-// settleRead settles all that was fetched as delivered.
+// settleRead settles everything fetched as delivered.
 func (w *worker) settleRead() {
 	w.t.Helper()
 	for p, c := range w.read {
@@ -338,7 +338,7 @@ func (w *worker) settleRead() {
 	}
 }
 
-// due asks for all work that is due in all partitions.
+// due asks for all due work in all partitions.
 func (w *worker) due() relay.DueResult {
 	w.t.Helper()
 	return w.dueOf(relay.DueRequest{Runs: 1_000, RunLength: 1_000, MaxBytes: 16 << 20})
@@ -378,7 +378,7 @@ func recordIDs(records []relay.Record) []string {
 	return out
 }
 
-// wantIDs compares IDs in their order.
+// wantIDs compares IDs, including their order.
 func (e *env) wantIDs(what string, got, want []string) {
 	e.t.Helper()
 	if !slices.Equal(got, want) {
@@ -386,7 +386,7 @@ func (e *env) wantIDs(what string, got, want []string) {
 	}
 }
 
-// wantSet compares IDs whatever their order, each as often as it stands there.
+// wantSet compares IDs regardless of their order, including how often each occurs.
 func (e *env) wantSet(what string, got, want []string) {
 	e.t.Helper()
 	e.wantIDs(what, slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want)))

@@ -9,24 +9,24 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// errCut is what a process sees of a database that it cannot reach.
+// errCut is the error of a database that a process cannot reach.
 var errCut = errors.New("storetest: the database cannot be reached")
 
-// line is a process's connection to the database: it can be cut, lose answers, and counts what passes.
+// line is a process's connection to the database: it can be cut, lose responses, and counts operations.
 type line struct {
 	database
-	// cut keeps every operation from happening.
+	// cut makes every operation fail before it has an effect.
 	cut atomic.Bool
-	// fault, if set before the line is used, is asked before an operation (done false) and after it took effect (true).
+	// fault, if set before the first operation, is called before an operation (done false) and after it took effect (done true).
 	fault func(op string, done bool) error
 
 	settles    atomic.Int64 // calls
 	maintained atomic.Int64 // calls that have returned
-	// unsettledBytes is what was fetched, less what was settled as delivered; peakBytes its highest value.
+	// unsettledBytes is the size of what was fetched minus what was delivered; peakBytes is its highest value.
 	unsettledBytes, peakBytes atomic.Int64
 }
 
-// through runs an operation over the line.
+// through runs an operation over the connection.
 func through[T any](l *line, op string, f func() (T, error)) (T, error) {
 	var none T
 	if err := l.passes(op, false); err != nil {
@@ -52,7 +52,7 @@ func (l *line) passes(op string, done bool) error {
 	return nil
 }
 
-// nothing is for operations that answer with an error only.
+// nothing adapts operations that return only an error.
 func nothing(f func() error) func() (struct{}, error) {
 	return func() (struct{}, error) { return struct{}{}, f() }
 }

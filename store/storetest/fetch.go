@@ -97,7 +97,7 @@ func largeMessageComesAlone(e *env) {
 	e.wantIDs("fetched", got, want)
 }
 
-// cursorsInsideABatch settles a batch up to each of its records, and each time another process goes on right behind it.
+// cursorsInsideABatch settles a batch up to each of its records; each time, another process continues right after it.
 func cursorsInsideABatch(e *env) {
 	key := e.keysOf(2, 1)[0]
 	want := e.publish(e.messages(key, 6)...)
@@ -179,7 +179,7 @@ func relayStarts(e *env) {
 	e.wantSet("fetched when the relay, which has begun already, is told to start with the oldest", recordIDs(again.drain()), after)
 }
 
-// relayStartsEverywhere: what is published before a partition's first lease, but after the relay began, is not skipped.
+// relayStartsEverywhere: messages published after the relay began, but before a partition's first lease, are not skipped.
 func relayStartsEverywhere(e *env) {
 	for name, partitions := range map[string][]int{"asked for one": {0}, "asked for none": nil} {
 		e.publishKeys("order/1", "order/2", "order/3", "order/4", "")
@@ -222,7 +222,7 @@ func delayedMessages(e *env) {
 	}
 }
 
-// undecodable publishes a good message, one that cannot be read, and another good one, all of one key.
+// undecodable publishes a good message, an undecodable one, and another good one, all with the same key.
 func (e *env) undecodable(key string) (good []string) {
 	e.t.Helper()
 	first, bad, last := e.message(key), e.message(key), e.message(key)
@@ -259,7 +259,7 @@ func undecodableRow(e *env) {
 	}
 }
 
-// undecodableIsRedriven takes an undecodable row through the dead letters and back: it is reported each time.
+// undecodableIsRedriven moves an undecodable row to the dead letters and redrives it: it is reported each time.
 func undecodableIsRedriven(e *env) {
 	e.undecodable("order/1")
 	w := e.worker("r", "a")

@@ -16,7 +16,7 @@ var filterTests = []test{
 	{name: "ForgottenRelayLeavesNoFilter", run: forgottenFilter},
 }
 
-// filtered is an owner with a filter.
+// filtered returns an owner with a filter.
 func filtered(id string, topics ...string) relay.Owner {
 	o := owner(id)
 	o.Topics = topics
@@ -30,7 +30,7 @@ func (e *env) heartbeatOf(name string, o relay.Owner) relay.View {
 	return v
 }
 
-// leaseAll leases all partitions of relay r that are free.
+// leaseAll leases all free partitions of relay r.
 func (e *env) leaseAll(o relay.Owner) []relay.Lease {
 	e.t.Helper()
 	leases, err := e.Acquire(e.ctx, "r", o, relay.AcquireRequest{Claims: claims(e.allPartitions()...), TTL: longTTL})
@@ -116,7 +116,7 @@ func knownFilterLeavesLeases(e *env) {
 	e.heartbeatOf("r", filtered("v2-second", "a", "b"))
 	e.heartbeatOf("r", filtered("v1", "a"))            // a new filter, of the highest generation
 	e.must(e.Leave(e.ctx, "r", owner("v1")), "leave")  // and back
-	e.heartbeatOf("r", filtered("v2-third", "a", "b")) // not higher than what is in effect
+	e.heartbeatOf("r", filtered("v2-third", "a", "b")) // not higher than the one in effect
 	leases = e.leaseAll(filtered("v2", "a", "b"))
 	e.heartbeatOf("r", filtered("v2", "a", "b"))
 	e.heartbeatOf("r", filtered("v2-fourth", "a", "b"))
@@ -143,7 +143,7 @@ func filtersOfOthers(e *env) {
 	e.wantTopics("of the others with an older one", e.heartbeatOf("t", filtered("z", "d")).Filter.Elsewhere, "*", "a", "b", "c*")
 }
 
-// unroutedTopics are those of the status.
+// unroutedTopics returns the unrouted topics in the status.
 func (e *env) unroutedTopics() []relay.UnroutedTopic {
 	e.t.Helper()
 	st, err := e.Status(e.ctx)

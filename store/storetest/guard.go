@@ -8,7 +8,7 @@ import (
 	"github.com/postrider/postrider/inbox"
 )
 
-// Guard holds a store to the contract of inbox.GuardStore. The stores that the harness opens implement it.
+// Guard tests a store against the contract of inbox.GuardStore. The stores that the harness opens must implement it.
 func Guard[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	s := newSuite(f, h)
 	for name, run := range map[string]func(e *env, g inbox.GuardStore){
@@ -34,7 +34,7 @@ func Guard[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	}
 }
 
-// claimEffect claims and expects an answer.
+// claimEffect claims an effect and checks the result.
 func (e *env) claimEffect(g inbox.GuardStore, id, token string, lease time.Duration, want inbox.EffectClaim) {
 	e.t.Helper()
 	got, err := g.ClaimEffect(e.ctx, "g", id, token, lease)
@@ -56,7 +56,7 @@ var granted, done = inbox.EffectClaim{Granted: true}, inbox.EffectClaim{Done: tr
 func effectClaimedByOne(e *env, g inbox.GuardStore) {
 	e.claimEffect(g, "x", "one", time.Hour, granted)
 	e.claimEffect(g, "x", "two", time.Hour, inbox.EffectClaim{Left: time.Hour})
-	e.claimEffect(g, "x", "one", time.Hour, granted) // its answer may have been lost
+	e.claimEffect(g, "x", "one", time.Hour, granted) // the response may have been lost
 	e.claimEffect(g, "y", "two", time.Hour, granted)
 	e.completeEffect(g, "x", "two", false)
 	e.must(g.FreeEffect(e.ctx, "g", "x", "two"), "free")
@@ -93,7 +93,7 @@ func leaseFreesEffect(e *env, g inbox.GuardStore) {
 
 	e.claimEffect(g, "y", "one", shortTTL, granted)
 	e.elapse(shortTTL + 50*time.Millisecond)
-	e.completeEffect(g, "y", "one", true) // nobody else has claimed it
+	e.completeEffect(g, "y", "one", true) // no other process has claimed it
 }
 
 func doneStaysDone(e *env, g inbox.GuardStore) {
@@ -135,7 +135,7 @@ func effectsForgotten(e *env, g inbox.GuardStore) {
 	e.claimEffect(g, "young", "one", time.Hour, granted)
 	e.completeEffect(g, "young", "one", true)
 	for _, want := range []int{2, 1, 0} {
-		older := time.Since(elapsed) + shortTTL // than young can be, however slow this is
+		older := time.Since(elapsed) + shortTTL // older than young can be, however slow the test is
 		if n, err := g.ForgetEffects(e.ctx, "g", older, 2); n != want || err != nil {
 			e.t.Fatalf("forgot %d, %v; want %d", n, err, want)
 		}

@@ -128,7 +128,7 @@ func retryMakesDue(e *env) {
 	}
 }
 
-// undecided holds a key until somebody decides about its head, which is in the dead letters.
+// undecided holds a key until a decision about its blocking message, which is in the dead letters.
 func (w *worker) undecided(key string, followers int) []relay.Record {
 	w.t.Helper()
 	records := w.hold(key, followers+1, time.Hour)
@@ -151,7 +151,7 @@ func retryRefused(e *env) {
 	}
 }
 
-// decisionAboutAnother: the operator saw another message than the one that blocks the key now.
+// decisionAboutAnother: the operator saw a message other than the one that blocks the key now.
 func decisionAboutAnother(e *env) {
 	w := e.worker("r", "a")
 	records := w.hold("order/1", 3, time.Hour)
@@ -171,7 +171,7 @@ func decisionAboutAnother(e *env) {
 	}
 }
 
-// decisionAppliedOnce: a decision waits for the holder of the partition, and takes effect once.
+// decisionAppliedOnce: a decision waits for the holder of the partition and is applied once.
 func decisionAppliedOnce(e *env) {
 	w := e.worker("r", "a")
 	records := w.hold("order/1", 3, time.Hour)

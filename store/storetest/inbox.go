@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// Inbox holds a store to the contract of inbox.Store. The stores that the harness opens implement it.
+// Inbox tests a store against the contract of inbox.Store. The stores that the harness opens must implement it.
 func Inbox[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	s := newSuite(f, h)
 	for _, group := range []struct {
@@ -42,7 +42,7 @@ func Inbox[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 type inboxTest[Tx any] struct {
 	name string
 	run  func(e *inboxEnv[Tx])
-	// late: the test needs several transactions open at a time.
+	// late: the test needs several open transactions at a time.
 	late bool
 }
 
@@ -57,7 +57,7 @@ func (it inboxTest[Tx]) erase() test {
 	}}
 }
 
-// inboxEnv is one test's database as an inbox sees it.
+// inboxEnv is one test's database, as an inbox uses it.
 type inboxEnv[Tx any] struct {
 	*env
 	store  inbox.Store[Tx]
@@ -89,8 +89,7 @@ func (e *inboxEnv[Tx]) inTx(f func(tx Tx)) {
 	e.commit(tx)
 }
 
-// claim claims messages, given as their IDs, or as ID and key with a colon between, and says how they stand: fresh or
-// known, and held.
+// claim claims messages, each given as an ID or as ID:key, and returns the result for each: fresh or known, and held.
 func (e *inboxEnv[Tx]) claim(tx Tx, consumer string, ids ...string) []string {
 	e.t.Helper()
 	out, err := e.tryClaim(tx, consumer, ids...)
@@ -130,7 +129,7 @@ func candidate(text string) inbox.ClaimRequest {
 	return inbox.ClaimRequest{ID: text}
 }
 
-// effect is what the handling of a message leaves in the database.
+// effect writes a row that represents what processing a message changes in the database.
 func (e *inboxEnv[Tx]) effect(tx Tx, id string) {
 	e.t.Helper()
 	m := e.message("")
@@ -138,14 +137,14 @@ func (e *inboxEnv[Tx]) effect(tx Tx, id string) {
 	e.must(e.insert(e.ctx, tx, []*postrider.Message{m}), "insert")
 }
 
-// effects lists those that were committed.
+// effects lists the committed effects.
 func (e *inboxEnv[Tx]) effects() []string {
 	e.t.Helper()
 	e.made++
 	return recordIDs(e.worker(fmt.Sprint("effects-", e.made), "a").drain())
 }
 
-// waits runs f, which must not come to its end before release has run, and then must.
+// waits runs f, which must not return before release has run, and must succeed afterwards.
 func (e *inboxEnv[Tx]) waits(what string, f func() error, release func()) {
 	e.t.Helper()
 	done := make(chan error, 1)
@@ -210,7 +209,7 @@ func claimIsUndone[Tx any](e *inboxEnv[Tx]) {
 	e.wantIDs("after the rollback", e.claim(tx, "c", "a"), []string{"fresh"})
 	e.effect(tx, "a")
 	e.commit(tx)
-	e.rollback(tx) // harmless
+	e.rollback(tx) // no effect
 	e.wantIDs("effects", e.effects(), []string{"a"})
 }
 
@@ -339,7 +338,7 @@ func claimsAreForgotten[Tx any](e *inboxEnv[Tx]) {
 	elapsed := time.Now()
 	e.inTx(func(tx Tx) { e.claim(tx, "c", "young") })
 	for _, want := range []int{2, 2, 1, 0} {
-		n, err := e.store.Forget(e.ctx, "c", time.Since(elapsed)+shortTTL, 2) // older than young can be, however slow this is
+		n, err := e.store.Forget(e.ctx, "c", time.Since(elapsed)+shortTTL, 2) // older than young can be, however slow the test is
 		e.must(err, "forget")
 		if n != want {
 			e.t.Fatalf("forgot %d, want %d", n, want)

@@ -40,7 +40,7 @@ func (e *inboxEnv[Tx]) consumer(name string) *worker {
 	return e.worker(name, "a")
 }
 
-// park puts messages aside in a transaction of its own.
+// park parks messages in a transaction of its own.
 func (e *inboxEnv[Tx]) park(consumer string, reason relay.ParkReason, after time.Duration, msgs ...*postrider.Message) {
 	e.t.Helper()
 	var list []inbox.Parked
@@ -86,7 +86,7 @@ func consumerReadsNoLog[Tx any](e *inboxEnv[Tx]) {
 }
 
 func consumerKeepsNoLog[Tx any](e *inboxEnv[Tx]) {
-	e.must(e.store.Enroll(e.ctx, "c"), "enroll") // and nobody runs it
+	e.must(e.store.Enroll(e.ctx, "c"), "enroll") // and no process runs it
 	r := e.worker("r", "a")
 	e.publish(e.messages("order/1", 20)...)
 	r.drain()
@@ -230,7 +230,7 @@ func heldAmong[Tx any](e *inboxEnv[Tx]) {
 	e.rollback(tx)
 }
 
-// finish delivers the head of a key and everything behind it, and asks for its release.
+// finish delivers all due messages and asks for the release of a key.
 func (w *worker) finish(key string) relay.Settled {
 	w.t.Helper()
 	st := relay.Settlement{Partition: w.partition(key), Release: []string{key}}
@@ -254,7 +254,7 @@ func parkAfterRelease[Tx any](e *inboxEnv[Tx]) {
 	}
 }
 
-// parkAgainstRelease: whichever comes first, a parked follower has a held key.
+// parkAgainstRelease: whichever comes first, a parked message with a key has its key held.
 func parkAgainstRelease[Tx any](e *inboxEnv[Tx]) {
 	w := e.consumer("c")
 	for range 30 {

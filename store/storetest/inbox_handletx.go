@@ -11,7 +11,8 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// HandleTx holds a store to the contract of relay.TxStore. The stores that the harness opens implement it, and inbox.Store.
+// HandleTx tests a store against the contract of relay.TxStore. The stores that the harness opens must implement it and
+// inbox.Store.
 func HandleTx[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	s := newSuite(f, h)
 	for _, test := range []inboxTest[Tx]{
@@ -32,7 +33,7 @@ func HandleTx[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	}
 }
 
-// txStore is the store under test.
+// txStore returns the store under test as a relay.TxStore.
 func (e *inboxEnv[Tx]) txStore() relay.TxStore[Tx] {
 	e.t.Helper()
 	s, ok := e.store.(relay.TxStore[Tx])
@@ -42,7 +43,7 @@ func (e *inboxEnv[Tx]) txStore() relay.TxStore[Tx] {
 	return s
 }
 
-// withEffect commits a transaction that publishes a message, with a settlement of a worker.
+// withEffect commits a transaction that publishes a message, together with a settlement of a worker.
 func (e *inboxEnv[Tx]) withEffect(w *worker, id string, st relay.Settlement) ([]string, error) {
 	e.t.Helper()
 	tx := e.begin()
@@ -201,7 +202,7 @@ func notFoundUndoes[Tx any](e *inboxEnv[Tx]) {
 	e.wantEffects()
 }
 
-// endedIsNotCommitted: a handler has ended the transaction, or spoilt it.
+// endedIsNotCommitted: a handler has ended the transaction.
 func endedIsNotCommitted[Tx any](e *inboxEnv[Tx]) {
 	w := e.worker("r", "a")
 	key := e.keysOf(0, 1)[0]

@@ -10,7 +10,7 @@ import (
 	"github.com/postrider/postrider/inbox"
 )
 
-// blockedFor is how long something that must wait is watched.
+// blockedFor is how long a test watches an operation that must wait.
 const blockedFor = 150 * time.Millisecond
 
 func watermarkTests[Tx any]() []inboxTest[Tx] {
@@ -83,7 +83,7 @@ func watermarkOfEpochs[Tx any](e *inboxEnv[Tx]) {
 			e.mark(tx, "c", postrider.Position{Epoch: "new", Partition: "q"}), inbox.Watermark{})
 	})
 	e.inTx(func(tx Tx) { e.setMark(tx, "c", at("new", 1)) })
-	e.inTx(func(tx Tx) { e.setMark(tx, "c", at("old", 101)) }) // a straggler
+	e.inTx(func(tx Tx) { e.setMark(tx, "c", at("old", 101)) }) // a late message
 	e.inTx(func(tx Tx) {
 		e.wantMark("new log", e.mark(tx, "c", at("new", 1)), inbox.Watermark{Offset: 1, Known: true})
 		e.wantMark("old log", e.mark(tx, "c", at("old", 1)), inbox.Watermark{Offset: 101, Known: true})
@@ -98,7 +98,7 @@ func watermarkIsLocked[Tx any](e *inboxEnv[Tx]) {
 		if w := e.mark(first, "c", at); w.Known != known {
 			e.t.Fatalf("watermark %+v, want known %v", w, known)
 		}
-		e.mark(second, "d", at) // another consumer's is another one
+		e.mark(second, "d", at) // another consumer has its own watermark
 		at.Offset++
 		e.setMark(first, "c", at)
 		var got inbox.Watermark
@@ -111,7 +111,7 @@ func watermarkIsLocked[Tx any](e *inboxEnv[Tx]) {
 	}
 }
 
-// version reads the version applied last.
+// wantVersion checks the last applied version.
 func (e *inboxEnv[Tx]) wantVersion(tx Tx, consumer, key string, want int64) {
 	e.t.Helper()
 	got, err := e.store.Version(e.ctx, tx, consumer, key)
@@ -157,7 +157,7 @@ func versionIsLocked[Tx any](e *inboxEnv[Tx]) {
 	}
 }
 
-// markMoves: the mark is that of the last move, also one back and one without.
+// markMoves: the mark is that of the last move, even if the last move went back or had no mark.
 func markMoves[Tx any](e *inboxEnv[Tx]) {
 	at := postrider.Position{Epoch: "e", Partition: "p"}
 	for _, to := range []inbox.Watermark{
@@ -176,7 +176,7 @@ func markMoves[Tx any](e *inboxEnv[Tx]) {
 	}
 }
 
-// consumedIsRemembered: what the last moves consumed is remembered, with the offsets that they went to.
+// consumedIsRemembered: the store remembers what the last moves consumed, with the offsets that they moved to.
 func consumedIsRemembered[Tx any](e *inboxEnv[Tx]) {
 	at := func(offset int) postrider.Position {
 		return postrider.Position{Epoch: "e", Partition: "p", Offset: int64(offset), Mark: "m"}
@@ -221,7 +221,7 @@ func consumedIsRemembered[Tx any](e *inboxEnv[Tx]) {
 		want("another consumer", tx, "d", 0, 1, 0)
 	})
 	last := 2
-	for round := range 3 { // more moves than are remembered, over transactions
+	for round := range 3 { // more moves than are remembered, across transactions
 		e.inTx(func(tx Tx) {
 			for range inbox.RememberedMoves * 2 / 5 {
 				last++
@@ -235,7 +235,7 @@ func consumedIsRemembered[Tx any](e *inboxEnv[Tx]) {
 			want("the last", tx, "c", last, 2*last, 2*last+1)
 		})
 	}
-	e.inTx(func(tx Tx) { move(tx, 5) }) // the log has become another one
+	e.inTx(func(tx Tx) { move(tx, 5) }) // the log was recreated
 	e.inTx(func(tx Tx) {
 		e.mark(tx, "c", at(0))
 		want("after a move back", tx, "c", last-10, 2*(last-10), 2*last+1)

@@ -22,7 +22,7 @@ func takeTests[Tx any]() []inboxTest[Tx] {
 	}
 }
 
-// firstDue is the first message that is due.
+// firstDue returns the first due message.
 func (w *worker) firstDue() *postrider.Message {
 	w.t.Helper()
 	due := w.due()
@@ -66,7 +66,7 @@ func takenOnce[Tx any](e *inboxEnv[Tx]) {
 	}
 }
 
-// takenByID: a sequence that a server has issued a second time, after a crash, names another message.
+// takenByID: after a crash a server may issue a sequence twice, so a message is taken only if its ID matches too.
 func takenByID[Tx any](e *inboxEnv[Tx]) {
 	w := e.consumer("c")
 	e.parkHead("c", 0, e.message("order/1"))
@@ -140,7 +140,7 @@ func operatorsWait[Tx any](e *inboxEnv[Tx]) {
 	e.wantIDs("effects", e.effects(), []string{m.ID})
 }
 
-// outcomesAfterTake: the relay that works on parked messages hears of a failure, although the effect was committed.
+// outcomesAfterTake: the relay that processes parked messages reports a failure, although the effect was committed.
 func outcomesAfterTake[Tx any](e *inboxEnv[Tx]) {
 	w := e.consumer("c")
 	e.parkHead("c", 0, e.message("order/1"))

@@ -82,10 +82,10 @@ func cursorStaysForLate(e *env) {
 		}
 	}
 	e.wantIDs("fetched", recordIDs(batch.Records), append(ids(late), fresh...))
-	// Nothing settled: all come again. The late ones and one fresh one settled: two come again.
+	// Nothing is settled: all are fetched again.
 	w = w.takeOver("c")
 	e.wantIDs("fetched when nothing was settled", recordIDs(w.drain()), append(ids(late), fresh...))
-	// The late ones alone settled: the fresh ones come again.
+	// Only the late ones are settled: the fresh ones are fetched again.
 	behindLate := relay.Cursor{Position: w.leases[0].Cursor.Position, Snapshot: batch.Next.Snapshot}
 	w.settle(relay.Settlement{Partition: 0, Cursor: behindLate, Moved: true})
 	w = w.takeOver("d")
@@ -95,8 +95,8 @@ func cursorStaysForLate(e *env) {
 	e.wantIDs("fetched behind the first fresh one", recordIDs(w.takeOver("e").drain()), fresh[1:])
 }
 
-// lateAside: of three messages committed late two are put aside, and the third is not settled, so that the cursor stays
-// before all of them. Whoever reads them again hears which were put aside.
+// lateAside: of three messages that committed late, two are parked or dead-lettered and the third is not settled, so the cursor
+// stays before all of them. The next reader learns which two were parked or dead-lettered.
 func lateAside(e *env) {
 	keys := e.keysOf(0, 2)
 	w := e.worker("r", "a")
@@ -209,10 +209,10 @@ func fromNowIncludesLater(e *env) {
 	e.wantIDs("fetched from now", recordIDs(w.drain()), []string{m.ID})
 }
 
-// seedVariable sets the seed of everything random, to repeat a failed run.
+// seedVariable sets the seed of all randomness, to repeat a failed run.
 const seedVariable = "POSTRIDER_TEST_SEED"
 
-// random returns a source of chance whose seed is logged.
+// random returns a random source and logs its seed.
 func (e *env) random() *rand.Rand {
 	e.t.Helper()
 	seed := rand.Uint64()
@@ -225,9 +225,9 @@ func (e *env) random() *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// randomTransactions lets chance decide, step by step, which of several transactions begins, writes, sets a savepoint, rolls
-// back to it, commits or rolls back, and when a process fetches, settles a part and dies. A producer has its keys for
-// itself while its transaction is open, as one does that locks its aggregate's row.
+// randomTransactions decides at random, step by step, which of several transactions begins, writes, sets a savepoint, rolls back
+// to it, commits or rolls back, and when a process fetches, settles a part and dies. A producer has its keys to itself while its
+// transaction is open, like one that locks its aggregate's row.
 func randomTransactions(e *env) {
 	c := &chance{env: e, Rand: e.random(), worker: e.worker("r", "w0"), locked: make(map[string]bool), order: make(map[string][]string)}
 	slots := 8
@@ -240,7 +240,7 @@ func randomTransactions(e *env) {
 	for range e.amount(1_500) {
 		if c.IntN(4) > 0 {
 			c.write(c.writers[c.IntN(slots)])
-		} else if slots > 1 || c.writers[0].tx == nil { // settling is writing too
+		} else if slots > 1 || c.writers[0].tx == nil { // settling writes too
 			c.readOn()
 		}
 	}
@@ -254,7 +254,7 @@ func randomTransactions(e *env) {
 	c.verdict()
 }
 
-// chance is a random run and what it has to come to.
+// chance is a random run and its expected result.
 type chance struct {
 	*env
 	*rand.Rand
@@ -272,7 +272,7 @@ type writer struct {
 	tx        transaction
 	keys      []string
 	msgs      []*postrider.Message
-	savepoint int // messages written when it was set; -1: there is none
+	savepoint int // number of messages written when it was set; -1: there is none
 }
 
 func (c *chance) write(w *writer) {
@@ -297,7 +297,7 @@ func (c *chance) write(w *writer) {
 	}
 }
 
-// key chooses none, one of the writer's, or a free one to lock.
+// key returns no key, one of the writer's keys, or a free one, which it locks.
 func (c *chance) key(w *writer) string {
 	if c.IntN(4) == 0 {
 		return ""
@@ -330,8 +330,8 @@ func (c *chance) end(w *writer) {
 	*w = writer{}
 }
 
-// readOn fetches a little and settles a prefix of what came; where that is not all, the process dies and another goes on.
-// It returns whether there was anything.
+// readOn fetches a few messages and settles a prefix of them; if the prefix is not everything, the process dies and another
+// continues. It reports whether there was anything.
 func (c *chance) readOn() bool {
 	batches := c.worker.fetch(1+c.IntN(20), 1<<20)
 	found, died := false, false
@@ -346,7 +346,7 @@ func (c *chance) readOn() bool {
 		case n < b.Late || n < len(b.Records) && n == 0:
 			n, st.Moved = 0, false
 		case n < len(b.Records) && n == b.Late:
-			n, st.Moved = 0, false // no fresh record to stand on
+			n, st.Moved = 0, false // no fresh record to set the cursor to
 		case n < len(b.Records):
 			st.Cursor = relay.Cursor{Position: b.Records[n-1].Message.Sequence, Snapshot: b.Next.Snapshot}
 		}

@@ -42,7 +42,7 @@ func noPartitionHasTwoHolders(e *env) {
 					failed = append(failed, err)
 				}
 				for _, l := range leases {
-					if !slices.Contains(holders[l.Partition], l.Owner) { // which may lease it anew
+					if !slices.Contains(holders[l.Partition], l.Owner) { // an owner may lease it again
 						holders[l.Partition] = append(holders[l.Partition], l.Owner)
 					}
 				}
@@ -61,7 +61,7 @@ func noPartitionHasTwoHolders(e *env) {
 	}
 }
 
-// acquire leases what is free of the given partitions.
+// acquire leases the free ones of the given partitions.
 func (e *env) acquire(id string, ttl time.Duration, partitions ...int) []relay.Lease {
 	e.t.Helper()
 	leases, err := e.Acquire(e.ctx, "r", owner(id), relay.AcquireRequest{Claims: claims(partitions...), TTL: ttl})
@@ -150,7 +150,7 @@ func leavingReleases(e *env) {
 func viewShows(e *env) {
 	e.heartbeat("a", longTTL)
 	a := e.acquire("a", longTTL, 0, 2)
-	ttl := e.longer(shortTTL, 4*shortTTL) // a busy server is to show the lease before it ends
+	ttl := e.longer(shortTTL, 4*shortTTL) // a busy server must show the lease before it ends
 	b := e.acquire("b", ttl, 1)
 	v := e.heartbeat("b", ttl)
 	if v.Alive != 2 {
@@ -217,7 +217,7 @@ func refs(leases []relay.Lease) []relay.LeaseRef {
 	return out
 }
 
-// staleTokenChangesNothing: what a process settles after its lease passed to another has no effect, whatever it is.
+// staleTokenChangesNothing: after its lease passed to another process, no settlement of a process has an effect.
 func staleTokenChangesNothing(e *env) {
 	keys := e.keysOf(0, 3)
 	e.publishKeys(keys[0], keys[0], keys[1], keys[2])
@@ -298,8 +298,7 @@ func oneLostPartition(e *env) {
 	e.wantIDs("keys fetched afterwards", keys, []string{a})
 }
 
-// ownerLeasesAnew: a process that drops what it holds leases the partition again; what it did under the former token, and comes
-// late, changes nothing.
+// ownerLeasesAnew: a process that drops its partition leases it again; a late settlement under the old token has no effect.
 func ownerLeasesAnew(e *env) {
 	key := e.keysOf(0, 1)[0]
 	e.publishKeys(key)
@@ -340,7 +339,7 @@ func acquiringTwice(e *env) {
 	}
 }
 
-// lostLeaseIsNotRead: a process whose lease passed to another reads nothing more of the partition, and hears why.
+// lostLeaseIsNotRead: a process whose lease passed to another reads nothing more of the partition, and is told why.
 func lostLeaseIsNotRead(e *env) {
 	keys := []string{e.keysOf(0, 1)[0], e.keysOf(1, 1)[0]}
 	w := e.worker("r", "a")
@@ -367,7 +366,7 @@ func lostLeaseIsNotRead(e *env) {
 	}
 }
 
-// acquiringIsNoMember: an operator's program that leases a partition for a moment takes no share of the others.
+// acquiringIsNoMember: an operator's program that briefly leases a partition takes no share from the others.
 func acquiringIsNoMember(e *env) {
 	e.acquire("operator", longTTL, 0)
 	if v := e.heartbeat("a", longTTL); v.Alive != 1 {

@@ -17,15 +17,15 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// tortureVariable runs the model test for a time, e.g. "5m", instead of a number of histories.
+// tortureVariable makes the model test run for a duration, e.g. "5m", instead of a number of histories.
 const tortureVariable = "POSTRIDER_TORTURE"
 
-// Model compares random histories with what the promises say must come out: producers commit, roll back and return to
-// savepoints; relay processes stop, die, lose the database, its answers and their leases; handlers and brokers fail in
-// every way they can; operators intervene. When the faults stop, every committed message must have been delivered, nothing
-// else, and each key in order.
+// Model runs random histories and checks their results against the guarantees. Producers commit, roll back and return to
+// savepoints; relay processes stop, die, and lose the database, its responses and their leases; handlers and brokers fail in
+// every way they can; operators intervene. After the faults stop, every committed message must have been delivered, nothing else,
+// and each key in order.
 //
-// A failed history prints its seed. The same seed gives the same decisions; how goroutines interleave is up to the machine.
+// A failed history prints its seed. The same seed gives the same decisions; how goroutines interleave depends on the machine.
 func Model[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	s := newSuite(f, h)
 	if text := os.Getenv(seedVariable); text != "" {
@@ -68,7 +68,7 @@ func Model[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 // history runs one history.
 func (s *suite) history(t *testing.T, seed uint64) {
 	run := func(t *testing.T) {
-		ctx := context.WithoutCancel(t.Context()) // cleanups ask for what is left over
+		ctx := context.WithoutCancel(t.Context()) // cleanups need it
 		e := &env{t: t, ctx: ctx, suite: s, database: s.open(t, 4), partitions: 4}
 		m := newModel(e, seed)
 		t.Cleanup(func() {
@@ -83,16 +83,16 @@ func (s *suite) history(t *testing.T, seed uint64) {
 		synctest.Test(t, run)
 		return
 	}
-	t.Run(fmt.Sprint("seed", seed), run) // so that its database is closed when it is over
+	t.Run(fmt.Sprint("seed", seed), run) // so that its database is closed afterwards
 }
 
-// model is one history: what was done and what came of it.
+// model is one history: what was done, and the expected result.
 type model struct {
 	*env
 	seed    uint64
 	setting string
 	cfg     relay.Config
-	// strict: keys are held after dead letters, and operators only redrive and discard, so that order holds for those too.
+	// strict: keys stay held after dead letters, and operators only redrive and discard, so those messages keep the order too.
 	strict bool
 	calm   atomic.Bool // faults have stopped
 	dest   *destination
@@ -100,8 +100,8 @@ type model struct {
 	mu        sync.Mutex
 	made      map[string]*postrider.Message // by ID
 	committed map[string]bool
-	order     map[string][]string // by key: what was committed and is not delayed, in the order of publishing
-	discarded map[string]bool     // given up by an operator
+	order     map[string][]string // by key: the committed messages without a delay, in the order of publishing
+	discarded map[string]bool     // discarded by an operator
 }
 
 func newModel(e *env, seed uint64) *model {
@@ -135,15 +135,15 @@ func newModel(e *env, seed uint64) *model {
 	return m
 }
 
-// chance is an actor's own source of chance.
+// chance returns an actor's own random source.
 func (m *model) chance(actor uint64) *rand.Rand { return rand.New(rand.NewPCG(m.seed, actor)) }
 
-// pause lets others go on, for a random time up to limit.
+// pause waits for a random time up to limit.
 func (m *model) pause(rng *rand.Rand, limit time.Duration) {
 	m.elapse(time.Duration(rng.Int64N(int64(limit))))
 }
 
-// run lets the actors act, ends the faults, and waits until everything has come to rest.
+// run lets the actors act, stops the faults, and waits until nothing is left to do.
 func (m *model) run() {
 	var producers, others sync.WaitGroup
 	over := make(chan struct{})
@@ -164,7 +164,7 @@ func (m *model) run() {
 	close(over)
 	others.Wait()
 
-	calm := m.cfg // its leases and its stop are not what is tried here
+	calm := m.cfg // leases and stopping are no longer under test
 	calm.LeaseTTL, calm.StopTimeout = m.lease(), patience
 	last := m.start(calm, m.dest.handler())
 	m.untilStarted("r", last)
@@ -182,7 +182,7 @@ func (m *model) run() {
 	last.stop()
 }
 
-// produce commits and rolls back transactions with messages of keys that are this producer's own.
+// produce commits and rolls back transactions with messages whose keys belong to this producer.
 func (m *model) produce(n int, rng *rand.Rand) {
 	for i := range 6 + rng.IntN(8) {
 		tx, err := m.begin(m.ctx)
@@ -253,7 +253,7 @@ func (m *model) noteCommitted(msgs []*postrider.Message) {
 	}
 }
 
-// processes runs one relay process after another. Each meets one kind of trouble in its life and ends in one of three ways.
+// processes runs one relay process after another. Each may meet faults, and ends in one of three ways.
 func (m *model) processes(rng *rand.Rand, over <-chan struct{}) {
 	for {
 		faults := rand.New(rand.NewPCG(rng.Uint64(), 0))
@@ -263,7 +263,7 @@ func (m *model) processes(rng *rand.Rand, over <-chan struct{}) {
 		}
 		p := m.startOver(l, m.cfg, m.dest.handler())
 		m.pause(rng, 400*time.Millisecond)
-		if rng.IntN(3) == 0 { // cut off for longer than its leases live, and back
+		if rng.IntN(3) == 0 { // disconnected, possibly for longer than its leases last, and back
 			l.cut.Store(true)
 			m.pause(rng, 500*time.Millisecond)
 			l.cut.Store(false)
@@ -288,8 +288,8 @@ func (m *model) processes(rng *rand.Rand, over <-chan struct{}) {
 	}
 }
 
-// unreliable makes one operation in twelve fail, before it happens or after it took effect, and now and then a settlement
-// arrive when the lease may have passed to another, until the faults stop.
+// unreliable makes one operation in twelve fail, before it runs or after it took effect, and now and then delays a settlement
+// until its lease may have passed to another process, until the faults stop.
 func (m *model) unreliable(rng *rand.Rand) func(string, bool) error {
 	var mu sync.Mutex
 	roll := func(n int) int {
@@ -310,7 +310,7 @@ func (m *model) unreliable(rng *rand.Rand) func(string, bool) error {
 	}
 }
 
-// operate redrives, retries, skips and dead-letters at random, and has the log cleared of what is delivered.
+// operate redrives, retries, skips and dead-letters at random, and drops delivered messages from the log.
 func (m *model) operate(rng *rand.Rand, over <-chan struct{}) {
 	for {
 		m.pause(rng, 150*time.Millisecond)
@@ -332,7 +332,7 @@ func (m *model) operate(rng *rand.Rand, over <-chan struct{}) {
 			m.redriveOne(rng, open[rng.IntN(len(open))].Number)
 		}
 		if m.strict {
-			if len(open) > 0 && rng.IntN(3) == 0 { // one that is open no more is refused
+			if len(open) > 0 && rng.IntN(3) == 0 { // one that is no longer open is refused
 				f := deadletter.Filter{Numbers: []int64{open[rng.IntN(len(open))].Number}}
 				_, _ = m.DiscardDead(m.ctx, f, "olga", "given up", 0)
 			}
@@ -352,7 +352,7 @@ func (m *model) operate(rng *rand.Rand, over <-chan struct{}) {
 	}
 }
 
-// redriveOne sends a letter back, at once or by a redrive.
+// redriveOne redrives a dead letter, directly or with a background redrive.
 func (m *model) redriveOne(rng *rand.Rand, number int64) {
 	f := deadletter.Filter{Numbers: []int64{number}, MaxRedrives: deadletter.Unbounded}
 	if rng.IntN(2) == 0 {

@@ -27,8 +27,8 @@ var orderTests = []test{
 
 var errRefused = errors.New("refused")
 
-// orderThroughFailures refuses a third of the messages a few times each. None may be tried before all its predecessors
-// were taken.
+// orderThroughFailures refuses a third of the messages a few times each. No message may be tried before all earlier ones of its
+// key were accepted.
 func orderThroughFailures(e *env) {
 	var mu sync.Mutex
 	var j journal
@@ -62,7 +62,7 @@ func orderThroughFailures(e *env) {
 	}
 }
 
-// index is the number in a key like order/4.
+// index returns the number in a key like order/4.
 func (e *env) index(key string) int {
 	n := 0
 	_, err := fmt.Sscanf(key, "order/%d", &n)
@@ -107,8 +107,7 @@ func failureStopsItsOwnKey(e *env) {
 	e.wantIDs("delivered of the held key", j.ids("order/bad"), bad)
 }
 
-// slowHandlerOnce holds back a message of a key and one without for far longer than the relay waits between looks at the
-// outbox, and than it takes to park what is slow.
+// slowHandlerOnce blocks a message with a key and one without for far longer than the relay's poll interval and ParkAfter.
 func slowHandlerOnce(e *env) {
 	g := newGate()
 	var j journal
@@ -132,13 +131,13 @@ func slowHandlerOnce(e *env) {
 		want = append(want, e.sendKeys("order/2", "")...)
 		others += 2
 	}
-	e.untilLen(&j, others+4) // all but the follower of the slow one
+	e.untilLen(&j, others+4) // all but the message queued after the slow one
 	g.lift()
 	e.untilSettled("r")
 	e.wantSet("deliveries", j.ids(""), want)
 }
 
-// fleet is several processes of one relay with slow work on many keys.
+// fleet is several processes of one relay with slow processing of many keys.
 type fleet struct {
 	*env
 	journal
@@ -157,7 +156,7 @@ func (f *fleet) join(by string) *process {
 	})
 }
 
-// send publishes a number of messages for each of twelve keys.
+// sendRounds publishes, in each round, one message for each of twelve keys.
 func (f *fleet) sendRounds(rounds int) {
 	f.t.Helper()
 	for range rounds {
@@ -169,7 +168,7 @@ func (f *fleet) sendRounds(rounds int) {
 	}
 }
 
-// checkOrder compares first deliveries with the order of publishing.
+// checkOrder compares the order of first deliveries with the order of publishing.
 func (f *fleet) checkOrder() {
 	f.t.Helper()
 	for key, want := range f.order {
@@ -198,8 +197,8 @@ func twoProcessesOnce(e *env) {
 	}
 }
 
-// joiningAndLeaving has processes come and go while slow work is under way. What one delivered ahead of a message that
-// it had not begun when it handed over, the next may deliver again.
+// joiningAndLeaving has processes join and leave during slow processing. If a process handed over before it had begun a message,
+// the next one may redeliver messages that were delivered ahead of that one.
 func joiningAndLeaving(e *env) {
 	f := &fleet{env: e, order: make(map[string][]string)}
 	f.sendRounds(5)
@@ -267,8 +266,8 @@ func delayedComesInTime(e *env) {
 	}
 }
 
-// redeliverySameID: the process dies after the delivery and before it is recorded. The next one delivers once more, and
-// the receiver can tell.
+// redeliverySameID: a process dies after the delivery and before the delivery is recorded. The next process redelivers, and the
+// receiver can recognize the duplicate.
 func redeliverySameID(e *env) {
 	var j journal
 	l := &line{database: e.database, fault: func(op string, _ bool) error {
@@ -292,7 +291,7 @@ func redeliverySameID(e *env) {
 	}
 }
 
-// tenRelaysOneEffect: a receiver that remembers IDs applies a message once, however often and from wherever it comes.
+// tenRelaysOneEffect: a receiver that remembers IDs processes a message once, however often it arrives and from whichever relay.
 func tenRelaysOneEffect(e *env) {
 	var mu sync.Mutex
 	var j journal

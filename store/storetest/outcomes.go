@@ -29,7 +29,7 @@ var outcomeTests = []test{
 	{name: "OperationsThatFailSaySo", run: operationsSaySo},
 }
 
-// everyVerdict gives each verdict once, on the first attempt, and success on the second.
+// everyVerdict returns each outcome once, on the first attempt, and success on the second.
 func everyVerdict(e *env) {
 	var j journal
 	verdicts := map[string]error{
@@ -78,7 +78,7 @@ func everyVerdict(e *env) {
 	}
 }
 
-// putOffSaysWhy: a message that waits without having failed tells what it waits for, also when it was put off several times.
+// putOffSaysWhy: a message that waits without having failed shows what it waits for, even after it was postponed several times.
 func putOffSaysWhy(e *env) {
 	var j journal
 	verdicts := map[string]error{
@@ -108,7 +108,7 @@ func putOffSaysWhy(e *env) {
 	}
 }
 
-// attemptsAcrossProcesses has each attempt made by another process: the limit holds for all of them together.
+// attemptsAcrossProcesses makes each attempt in another process: the limit applies to all of them together.
 func attemptsAcrossProcesses(e *env) {
 	cfg := e.quick()
 	cfg.MaxAttempts = 4
@@ -218,7 +218,7 @@ func stopIsNoFailedAttempt(e *env) {
 	}
 }
 
-// unknownTypeWaits is a rolling deployment: the old release knows nothing of a new type and must not spoil it.
+// unknownTypeWaits: in a rolling deployment, the old release does not know a new type and must not dead-letter its messages.
 func unknownTypeWaits(e *env) {
 	var j journal
 	old := e.start(e.quick(), j.handler("old"))
@@ -237,7 +237,7 @@ func unknownTypeWaits(e *env) {
 		e.t.Errorf("%d messages died", n)
 	}
 	old.stop()
-	e.must(e.retry("r", "order/1"), "retry") // an operator need not wait for the next look
+	e.must(e.retry("r", "order/1"), "retry") // an operator need not wait for the next poll
 	r, err := relay.New(e.database, e.quick())
 	e.must(err, "make a relay")
 	e.must(r.HandleFunc("order.gifted", j.handler("new")), "handle")
@@ -300,8 +300,8 @@ func deadLetterIsSentBack(e *env) {
 	}
 }
 
-// downtimeUsesNoAttempts: a message that waits for its next attempt while no process runs is tried once when one is back,
-// and its further waits count from then.
+// downtimeUsesNoAttempts: a message that waits for its next attempt while no process runs is tried once when a process is back,
+// and its further delays count from then.
 func downtimeUsesNoAttempts(e *env) {
 	cfg := e.quick()
 	cfg.MaxAttempts, cfg.BackoffBase, cfg.BackoffMax = 5, 50*time.Millisecond, 50*time.Millisecond
@@ -365,7 +365,7 @@ func secondHandlerRefused(e *env) {
 	}
 }
 
-// operationsSaySo: an operation that could not be done returns its error, never an empty answer, and changes nothing.
+// operationsSaySo: an operation that fails returns its error, never an empty result, and changes nothing.
 func operationsSaySo(e *env) {
 	w := e.worker("r", "a")
 	w.bury("rejected", e.message("order/2"))

@@ -69,8 +69,8 @@ func stoppedProcessIsReplaced(e *env) {
 	e.wantSet("deliveries", j.ids(""), append(first, second...))
 }
 
-// cutOffHolder: a process loses the database while it works on a message, another takes over and delivers it, and then the
-// first comes back with a bad verdict.
+// cutOffHolder: a process loses the database while it handles a message, another takes over and delivers it, and then the first
+// reconnects with a bad outcome.
 func cutOffHolder(e *env) {
 	g := newGate()
 	var j journal
@@ -80,11 +80,11 @@ func cutOffHolder(e *env) {
 	e.startOver(l, cfg, func(_ context.Context, m *postrider.Message) error {
 		j.note(m, "a")
 		select {
-		case <-g.open: // it is in order again
+		case <-g.open: // the process works normally again
 			return nil
 		default:
 		}
-		_ = g.pass(context.Background()) // deaf to the end of its lease, as a paused process is
+		_ = g.pass(context.Background()) // ignores the end of its lease, like a paused process
 		return postrider.Dead("it looked bad", nil)
 	})
 	want := e.sendKeys("order/1", "")
@@ -127,7 +127,7 @@ func slowWorkKeepsItsLease(e *env) {
 	}
 }
 
-// lostAnswers: operations fail at random, before they happen or after they took effect.
+// lostAnswers: operations fail at random, before they run or after they took effect.
 func lostAnswers(e *env) {
 	rng, mu := e.random(), sync.Mutex{}
 	roll := func(n int) int { mu.Lock(); defer mu.Unlock(); return rng.IntN(n) }
@@ -219,8 +219,8 @@ func relayRunsOnce(e *env) {
 	}
 }
 
-// handlersPublish: while a handler works no transaction or lock of the relay's is open, so that it can publish, and what
-// it publishes is part of the same business process.
+// handlersPublish: while a handler runs, the relay has no open transaction or lock, so the handler can publish, and what it
+// publishes is part of the same business process.
 func handlersPublish(e *env) {
 	var j journal
 	e.start(e.quick(), func(ctx context.Context, m *postrider.Message) error {
@@ -229,7 +229,7 @@ func handlersPublish(e *env) {
 			return nil
 		}
 		answers := make(chan error, 1)
-		go func() { // also from another goroutine
+		go func() { // from another goroutine too
 			_, err := e.inTx(ctx, func(_ context.Context, publish publishFunc) error {
 				return publish(&postrider.Message{ID: "after-" + m.ID, Type: "order.placed", Key: m.Key, Headers: map[string]string{"last": "yes"}})
 			})
@@ -271,7 +271,7 @@ func relayMaintains(e *env) {
 	e.until("maintenance", func() bool { return l.maintained.Load() > 0 })
 }
 
-// relayDrops: what is delivered is dropped, what died stays until somebody decides.
+// relayDrops: delivered messages are dropped; a dead letter stays until an operator decides about it.
 func relayDrops(e *env) {
 	var j journal
 	cfg := e.quick()
@@ -290,7 +290,7 @@ func relayDrops(e *env) {
 	e.untilSettled("r")
 	first.stop()
 	l := &line{database: e.database}
-	e.startOver(l, cfg, handle) // a relay maintains soon after its start, and then with pauses
+	e.startOver(l, cfg, handle) // a relay runs maintenance soon after it starts, then at intervals
 	e.until("maintenance", func() bool { return l.maintained.Load() > 0 })
 	e.wantSet("left in the log", e.logged("later"), nil)
 	if n := e.status("r").Dead.N; n != 1 {

@@ -40,7 +40,7 @@ func DeadLetters[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	newSuite(f, h).runGroups(t, []group{{"Redrive", redriveTests}, {"Repair", repairTests}, consumers})
 }
 
-// step makes a step of a redrive, and returns where it stands and how long it wants to wait.
+// step runs one step of a redrive and returns its state and how long to wait until the next step.
 func (e *env) step(id int64, limit int) (deadletter.Redrive, time.Duration) {
 	e.t.Helper()
 	r, wait, err := e.StepRedrive(e.ctx, id, limit)
@@ -70,7 +70,7 @@ func (e *env) wantRedrive(r deadletter.Redrive, state deadletter.RedriveState, s
 	}
 }
 
-// dueIDs are the messages that are due.
+// dueIDs returns the IDs of the due messages.
 func (w *worker) dueIDs() []string {
 	w.t.Helper()
 	var out []string
@@ -127,7 +127,7 @@ func twoRedrives(e *env) {
 	want := w.bury("rejected", e.messages("", 40)...)
 	stores := []database{e.database, e.reopen(e.t)}
 	redrives := make([]deadletter.Redrive, len(stores))
-	for i := range stores { // both before the first step, so that each selects all letters
+	for i := range stores { // both before the first step, so that each selects all dead letters
 		redrives[i] = e.startRedrive(deadletter.Filter{Relay: "r"})
 	}
 	var wg sync.WaitGroup
@@ -163,7 +163,7 @@ func redriveGoesOn(e *env) {
 	w := e.worker("r", "a")
 	want := w.bury("rejected", e.messages("", 12)...)
 	r := e.startRedrive(everyOpen)
-	e.step(r.ID, 5) // and the process is gone
+	e.step(r.ID, 5) // then the process is gone
 	other := e.reopen(e.t)
 	var seen []int64
 	end, err := deadletter.Drive(e.ctx, other, r.ID, func(r deadletter.Redrive) { seen = append(seen, r.Done) })
@@ -279,7 +279,7 @@ func redrivesAreChecked(e *env) {
 		}
 	}
 	named := e.startRedrive(deadletter.Filter{Numbers: []int64{letters[1].Number}})
-	e.redrive(everyOpen, 1) // somebody is faster
+	e.redrive(everyOpen, 1) // another operator is faster
 	e.wantRedrive(e.drive(named.ID), deadletter.RedriveFinished, 1, 0, 0, 1)
 }
 

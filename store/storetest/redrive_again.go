@@ -8,7 +8,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// dieAgain lets a message that was sent back die once more.
+// dieAgain dead-letters all due messages, which were redriven, again.
 func (w *worker) dieAgain(cause string) {
 	w.t.Helper()
 	for _, run := range w.due().Runs {
@@ -67,7 +67,7 @@ func redriveBehindHeld(e *env) {
 	e.wantIDs("behind the key", got, want)
 	e.must(e.retry("r", "order/1"), "retry")
 	e.wantIDs("due", w.dueIDs(), want)
-	// A key that waits for a decision about one letter does not go on for another.
+	// A key that waits for a decision about one dead letter does not resume for another.
 	second := e.message("order/2")
 	w.bury("rejected", second)
 	w.undecided("order/2", 1)
@@ -95,7 +95,7 @@ func settledEarlierTry(e *env) {
 	dead := relay.Settlement{Partition: p, Dead: []relay.Dead{{Sequence: seq, Key: key, Reason: "rejected", Cause: "bad", Attempts: 1}}}
 	w.settle(dead)
 	e.redrive(everyOpen, 1)
-	w.repeat(dead) // its answer was lost
+	w.repeat(dead) // the response was lost
 	if n := len(e.letters(everyLetter)); n != 1 {
 		e.t.Errorf("%d dead letters, want the first only", n)
 	}
@@ -106,7 +106,7 @@ func settledEarlierTry(e *env) {
 	if r := due.Runs[0].Records[0]; r.Reason != relay.ParkRedriven || r.Attempts != 0 || r.Redrives != 1 {
 		e.t.Errorf("redriven message: %+v", r)
 	}
-	// What was delivered after all is delivered.
+	// A message that was delivered after all stays delivered.
 	w.settle(relay.Settlement{Partition: p, Removed: []int64{seq}})
 	if due := w.due(); len(due.Runs) > 0 {
 		e.t.Errorf("due after it was delivered: %+v", due.Runs)

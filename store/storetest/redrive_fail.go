@@ -10,7 +10,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// fail notes that a step of a redrive has failed.
+// fail records that a step of a redrive has failed.
 func (e *env) fail(r deadletter.Redrive, cause string) deadletter.Redrive {
 	e.t.Helper()
 	r, err := e.FailRedrive(e.ctx, r.ID, r.Failures, cause)
@@ -83,7 +83,7 @@ func redriveFails(e *env) {
 	e.wantRedrive(e.drive(e.startRedrive(everyOpen).ID), deadletter.RedriveFinished, 3, 3, 0, 0)
 }
 
-// startedRedriveWakes: those that drive redrives look for them seldom, and are woken up.
+// startedRedriveWakes: relays poll for redrives rarely, so a new redrive wakes them.
 func startedRedriveWakes(e *env) {
 	woken, end := e.Subscribe()
 	defer end()

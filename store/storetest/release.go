@@ -23,8 +23,8 @@ func heldSinceIsKept(e *env) {
 	}
 }
 
-// decisionMadeMeanwhile: an operator skips the head while a process still has it in hand; the process then finds that it
-// died, and holds its key for a decision that has been made.
+// decisionMadeMeanwhile: an operator skips the blocking message while a process still handles it. The process then dead-letters
+// the message and holds its key for a decision that has already been made.
 func decisionMadeMeanwhile(e *env) {
 	w := e.worker("r", "a")
 	records := w.hold("order/1", 3, 0)
@@ -86,7 +86,7 @@ func releaseWithFollowers(e *env) {
 	}
 }
 
-// releaseIsLast: a follower that comes from the log in the very settlement that releases its key is not left behind.
+// releaseIsLast: a message that is queued from the log in the same settlement that releases its key is not left behind.
 func releaseIsLast(e *env) {
 	w := e.worker("r", "a")
 	head := w.hold("order/1", 1, time.Hour)[0].Message.Sequence

@@ -25,7 +25,7 @@ func (e *env) maintain(keep relay.Retention) relay.Maintained {
 	return m
 }
 
-// logged returns what the log still has, as a relay reads it that has never been seen.
+// logged returns what is still in the log, as a new relay reads it.
 func (e *env) logged(name string) []string {
 	e.t.Helper()
 	return recordIDs(e.worker(name, "reader").drain())
@@ -37,7 +37,7 @@ func undeliveredIsKept(e *env) {
 	w.drain()
 	w.settleRead()
 	want := e.publishKeys("order/1", "order/2", "", "")
-	w.drain() // in hand, not settled
+	w.drain() // fetched, not settled
 	for range 3 {
 		e.maintain(relay.Retention{MaxBytes: 1})
 	}
@@ -50,7 +50,7 @@ func slowestRelayDecides(e *env) {
 	want := e.publishKeys("order/1", "order/2", "order/3", "", "", "")
 	fast.drain()
 	fast.settleRead()
-	e.must(e.Leave(e.ctx, "slow", slow.owner), "leave") // a relay that is down counts as well
+	e.must(e.Leave(e.ctx, "slow", slow.owner), "leave") // a relay that is down counts too
 	e.maintain(relay.Retention{})
 	e.wantSet("fetched by the slow relay", recordIDs(e.worker("slow", "b").drain()), want)
 }

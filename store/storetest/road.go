@@ -14,14 +14,14 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// lease is the life of leases where processes die: others wait that long. On a real machine that has much else to do, a
-// process must be able to renew it: where opening a database takes long, leases are longer.
+// lease is the TTL of leases in tests where processes die; others wait that long. On a real, busy machine a process must be able
+// to renew its leases in time: where opening a database takes long, the TTL is longer.
 func (e *env) lease() time.Duration {
 	slow := 4 * time.Duration(e.suite.slowest.Load())
 	return e.longer(time.Second, min(max(15*time.Second, slow), 30*time.Second))
 }
 
-// quick is a relay whose waits are short, so that tests over real databases need not be long either.
+// quick returns the configuration of a relay with short waits, so that tests over real databases are fast too.
 func (e *env) quick() relay.Config {
 	return relay.Config{
 		Name: "r", LeaseTTL: e.lease(), BackoffBase: 5 * time.Millisecond, BackoffMax: 40 * time.Millisecond,
@@ -30,7 +30,7 @@ func (e *env) quick() relay.Config {
 	}
 }
 
-// spanning is quick for a test whose clock runs for d: a relay that polls every 50 ms for an hour would ask 72,000 times.
+// spanning is quick for a test whose clock runs for d: a relay that polls every 50 ms for an hour would poll 72,000 times.
 func (e *env) spanning(d time.Duration) relay.Config {
 	cfg := e.quick()
 	if d > time.Minute {
@@ -49,13 +49,13 @@ type process struct {
 	over   sync.Once
 }
 
-// start runs a relay whose handler takes the suite's messages, until the test ends.
+// start runs a relay whose handler processes the suite's messages, until the test ends.
 func (e *env) start(cfg relay.Config, h postrider.Handler) *process {
 	e.t.Helper()
 	return e.startOver(&line{database: e.database}, cfg, h)
 }
 
-// startOver runs a relay over a given line to the database. Without a handler it needs a publisher.
+// startOver runs a relay over a given connection to the database. Without a handler it needs a publisher.
 func (e *env) startOver(l *line, cfg relay.Config, h postrider.Handler) *process {
 	e.t.Helper()
 	r, err := relay.New(l, cfg)
@@ -70,18 +70,18 @@ func (e *env) startOver(l *line, cfg relay.Config, h postrider.Handler) *process
 	return p
 }
 
-// quit ends the process without waiting for calls under way.
+// quit ends the process without waiting for calls in progress.
 func (p *process) quit() {
 	p.over.Do(func() {
 		gone, cancel := context.WithCancel(context.Background())
 		cancel()
-		_ = p.Stop(gone) // its error, like Run's, is that calls were cut short
+		_ = p.Stop(gone) // its error, like Run's, says that calls were cut short
 		<-p.ended
 		p.cancel()
 	})
 }
 
-// stop ends the process in order.
+// stop ends the process gracefully.
 func (p *process) stop() {
 	p.t.Helper()
 	p.over.Do(func() {
@@ -92,14 +92,14 @@ func (p *process) stop() {
 	})
 }
 
-// kill ends the process as a crash does: nothing of it reaches the database any more, and its leases stay. Calls under
-// way have their contexts cancelled.
+// kill ends the process as a crash does: none of its operations reach the database any more, and its leases stay. The contexts of
+// calls in progress are cancelled.
 func (p *process) kill() {
 	p.line.cut.Store(true)
 	p.quit()
 }
 
-// send publishes messages as an application does, each in a transaction of its own, and returns their IDs.
+// send publishes messages like an application, each in its own transaction, and returns their IDs.
 func (e *env) send(msgs ...*postrider.Message) []string {
 	e.t.Helper()
 	var out []string
@@ -121,13 +121,13 @@ func (e *env) sendKeys(keys ...string) []string {
 	return e.send(msgs...)
 }
 
-// journal notes which messages were handed over, in order.
+// journal records which messages were delivered, in order.
 type journal struct {
 	mu      sync.Mutex
 	entries []entry
 }
 
-// entry is one hand-over.
+// entry is one delivery.
 type entry struct {
 	id, key, by string
 	attempt     int
@@ -140,7 +140,7 @@ func (j *journal) note(m *postrider.Message, by string) {
 	j.entries = append(j.entries, entry{m.ID, m.Key, by, m.Attempt, time.Now()})
 }
 
-// handler notes each message and takes it.
+// handler returns a handler that records each message and succeeds.
 func (j *journal) handler(by string) postrider.Handler {
 	return func(_ context.Context, m *postrider.Message) error {
 		j.note(m, by)
@@ -156,7 +156,7 @@ func (j *journal) all() []entry {
 
 func (j *journal) len() int { return len(j.all()) }
 
-// ids returns the messages in the order of hand-over, of one key if it is not empty.
+// ids returns the IDs of messages in the order of delivery, of one key if key is not empty.
 func (j *journal) ids(key string) []string {
 	var out []string
 	for _, n := range j.all() {
@@ -167,7 +167,7 @@ func (j *journal) ids(key string) []string {
 	return out
 }
 
-// attempts returns the attempt numbers with which a message was handed over.
+// attempts returns the attempt numbers with which a message was delivered.
 func (j *journal) attempts(id string) []int {
 	var out []int
 	for _, n := range j.all() {
@@ -178,7 +178,7 @@ func (j *journal) attempts(id string) []int {
 	return out
 }
 
-// untilLen waits until n hand-overs are noted.
+// untilLen waits until n deliveries are recorded.
 func (e *env) untilLen(j *journal, n int) {
 	e.t.Helper()
 	e.until(fmt.Sprintf("%d deliveries", n), func() bool { return j.len() >= n })
@@ -212,7 +212,7 @@ func (e *env) untilStarted(name string, processes ...*process) {
 	})
 }
 
-// longer picks a time that is only as long as it should be where it costs nothing.
+// longer returns the longer time in a bubble, where waiting costs nothing.
 func (e *env) longer(inBubble, otherwise time.Duration) time.Duration {
 	if e.suite.features.Bubble {
 		return inBubble
@@ -220,8 +220,8 @@ func (e *env) longer(inBubble, otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// amount is how much of something large or random a test does: a tenth where Run does it over the same database, and under
-// go test -short.
+// amount scales how much of something large or random a test does: a tenth if Run already does it over the same database, and
+// under go test -short.
 func (e *env) amount(n int) int {
 	if e.suite.again || testing.Short() {
 		return n / 10
@@ -229,14 +229,14 @@ func (e *env) amount(n int) int {
 	return n
 }
 
-// elapse lets time pass while nothing else has to happen.
+// elapse waits while nothing else has to happen.
 func (e *env) elapse(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	<-t.C
 }
 
-// gate holds back those who pass until it is opened.
+// gate blocks callers until it is opened.
 type gate struct {
 	waiting atomic.Int64
 	open    chan struct{}
@@ -245,7 +245,7 @@ type gate struct {
 
 func newGate() *gate { return &gate{open: make(chan struct{})} }
 
-// pass waits for the gate, or for ctx to end.
+// pass waits until the gate is open or ctx ends.
 func (g *gate) pass(ctx context.Context) error {
 	g.waiting.Add(1)
 	defer g.waiting.Add(-1)
@@ -259,7 +259,7 @@ func (g *gate) pass(ctx context.Context) error {
 
 func (g *gate) lift() { g.once.Do(func() { close(g.open) }) }
 
-// untilHeld waits until n are held back.
+// untilHeld waits until the gate blocks n calls.
 func (e *env) untilHeld(g *gate, n int) {
 	e.t.Helper()
 	e.until(fmt.Sprintf("%d calls under way", n), func() bool { return g.waiting.Load() >= int64(n) })

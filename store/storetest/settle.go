@@ -29,7 +29,7 @@ var settleTests = []test{
 	{name: "CountersAddUp", run: countersAddUp},
 }
 
-// park parks messages from the log and moves the cursor over all that was read in their partition.
+// park parks messages from the log and moves the cursor past everything read in their partition.
 func (w *worker) park(key string, parked ...relay.Parked) {
 	w.t.Helper()
 	p := w.partition(key)
@@ -39,7 +39,7 @@ func (w *worker) park(key string, parked ...relay.Parked) {
 	w.settle(relay.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Parked: parked})
 }
 
-// hold publishes n messages of a key, parks them and holds the key, its head due after a time.
+// hold publishes n messages of a key, parks them and holds the key, its blocking message due after a time.
 func (w *worker) hold(key string, n int, after time.Duration) []relay.Record {
 	w.t.Helper()
 	want := w.publish(w.messages(key, n)...)
@@ -84,7 +84,7 @@ func parkedMessageWaits(e *env) {
 	w := e.worker("r", "a")
 	e.publishKeys("order/1")
 	seq := w.drain()[0].Message.Sequence
-	began := time.Now() // the database takes its time somewhere between this and the end of the settlement
+	began := time.Now() // the database reads its clock between now and the end of the settlement
 	w.park("order/1", relay.Parked{Sequence: seq, Reason: relay.ParkDelayed, After: shortTTL})
 	due := w.due()
 	if waited := time.Since(began); len(due.Runs) > 0 && waited < shortTTL*8/10 {
@@ -153,7 +153,7 @@ func takenAwayStaysAway(e *env) {
 	key := "order/1"
 	seq := w.hold(key, 1, 0)[0].Message.Sequence
 	e.must(e.skip("r", key, "not needed"), "skip")
-	// The process had the message in hand meanwhile and learns only now what the operator did.
+	// Meanwhile the process was handling the message, and only now learns what the operator did.
 	w.settle(relay.Settlement{Partition: e.partition(key),
 		Parked: []relay.Parked{{Sequence: seq, Key: key, Waits: true, Reason: relay.ParkRetry, Attempts: 2, Cause: "second failure"}},
 	})
@@ -267,7 +267,7 @@ func settlingTwice(e *env) {
 	if letters := e.letters(everyLetter); len(letters) != 1 || len(letters[0].History) != 1 {
 		e.t.Errorf("dead letters after settling twice: %+v; want one with one entry in its history", letters)
 	}
-	// The same for a message that dies after it was parked.
+	// The same for a message that is dead-lettered after it was parked.
 	st = relay.Settlement{Partition: 0, Release: []string{keys[0]}, Dead: []relay.Dead{
 		{Sequence: r[0].Message.Sequence, Key: keys[0], Reason: "attempts exhausted", Cause: "no again", Attempts: 2},
 	}}

@@ -15,7 +15,7 @@ var statusTests = []test{
 	{name: "OwnersAndLeasesAreShown", run: statusOwners},
 }
 
-// status returns the status of one relay, which may just be starting.
+// status returns the status of one relay, and waits for a relay that is just starting.
 func (e *env) status(name string) (out relay.RelayStatus) {
 	e.t.Helper()
 	e.until("relay "+name+" is known", func() bool {

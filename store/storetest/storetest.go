@@ -1,13 +1,14 @@
-// Package storetest holds every store to the same contract: that of outbox.Store, relay.Store, relay.Maintainer,
-// relay.HeldStore, relay.StatusStore, relay.Administrator and deadletter.Store, and the promises that a relay over the store keeps.
+// Package storetest tests every store against the same contract: that of outbox.Store, relay.Store, relay.HeldFinder,
+// relay.Maintainer, relay.HeldStore, relay.StatusStore, relay.Administrator and deadletter.Store, and the guarantees of a relay
+// over the store.
 //
-// A store's test says how to open a database and what it cannot do, and runs the suite:
+// A store's test says how to open a database and what the store cannot do, and runs the suite:
 //
 //	func TestStore(t *testing.T) {
 //		storetest.Run(t, storetest.Features{}, storetest.Harness[pgx.Tx]{Open: open, Reopen: reopen, …})
 //	}
 //
-// Every test opens a database of its own, and they run in parallel.
+// Every test opens its own database, and tests run in parallel.
 package storetest
 
 import (
@@ -23,13 +24,13 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// Store is all that a store offers.
+// Store is everything that a store offers.
 type Store[Tx any] interface {
 	operations
 	outbox.Store[Tx]
 }
 
-// operations is the part of a store that has nothing to do with the type of its transactions.
+// operations is the part of a store that does not depend on the type of its transactions.
 type operations interface {
 	relay.Store
 	relay.HeldFinder
@@ -40,20 +41,20 @@ type operations interface {
 	deadletter.Store
 }
 
-// Harness opens databases and does what is outside the stores' interfaces.
+// Harness opens databases and does what the stores' interfaces do not cover.
 type Harness[Tx any] struct {
-	// Open returns a store on a new, empty database whose outbox has this many partitions. It leaves closing to t.Cleanup
-	// and allows at least ten transactions to be open at a time, if the database has more than one writer.
+	// Open returns a store on a new, empty database whose outbox has this many partitions. It leaves closing to t.Cleanup and
+	// allows at least ten open transactions at a time, if the database has more than one writer.
 	Open func(t testing.TB, partitions int) Store[Tx]
-	// Reopen returns another store on the database of one that Open returned, as another process would open it.
+	// Reopen returns another store on the database of a store that Open returned, as another process would open it.
 	Reopen func(t testing.TB, s Store[Tx]) Store[Tx]
-	// Savepoint and RollbackTo are those of the database. The names are plain identifiers.
+	// Savepoint and RollbackTo use the database's savepoints. The names are plain identifiers.
 	Savepoint, RollbackTo func(ctx context.Context, tx Tx, name string) error
 	// InsertUndecodable writes a row that cannot be read back as a message, with the ID, type, topic and key of m.
 	InsertUndecodable func(ctx context.Context, s Store[Tx], tx Tx, m *postrider.Message) error
 }
 
-// Features says what a backend cannot do, each with the reason, which the skipped tests show. The zero value can do
+// Features says what a backend cannot do, each with the reason, which skipped tests show. With the zero value it can do
 // everything.
 type Features struct {
 	// Bubble runs each test in a testing/synctest bubble. The store's clock must be time.Now, and it must not wait for a
@@ -67,13 +68,13 @@ type Features struct {
 	Histories int
 }
 
-// group is tests with something in common.
+// group is a named group of tests.
 type group struct {
 	name  string
 	tests []test
 }
 
-// contractTests call the store, promiseTests run relays over it.
+// contractTests call the store; promiseTests run relays over it.
 var (
 	contractTests = []group{
 		{"Transactions", transactionTests},
@@ -105,8 +106,8 @@ func Run[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	newSuite(f, h).runGroups(t, append(contractTests[:len(contractTests):len(contractTests)], promiseTests...))
 }
 
-// Contract runs the part of the suite that calls the store, without relays over it: for another way to the same database,
-// which a whole run has shown to work. What is large or random is a fraction of what Run does.
+// Contract runs the part of the suite that calls the store without relays: for another way to access a database that has passed
+// Run. Large or random tests do a fraction of what they do in Run.
 func Contract[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	s := newSuite(f, h)
 	s.again = true
@@ -144,7 +145,7 @@ func newSuite[Tx any](f Features, h Harness[Tx]) *suite {
 // suite is a backend under test.
 type suite struct {
 	features Features
-	again    bool // another way to a database that Run holds to the contract
+	again    bool // another way to access a database that has passed Run
 	open     func(t testing.TB, partitions int) database
 	slowest  atomic.Int64 // nanoseconds that opening a database took
 }
@@ -155,9 +156,9 @@ type test struct {
 	run  func(e *env)
 	// late: the test needs several transactions open at a time.
 	late bool
-	// exact: the test needs delivered messages to be dropped as soon as they may be.
+	// exact: the test needs delivered messages to be dropped as soon as retention allows.
 	exact bool
-	// partitions of the outbox; 0 means 4.
+	// partitions is the number of partitions of the outbox; 0 means 4.
 	partitions int
 }
 
@@ -189,7 +190,7 @@ type database interface {
 	begin(ctx context.Context) (transaction, error)
 	// insertNowhere inserts into the zero value of the transactions' type.
 	insertNowhere(ctx context.Context, m *postrider.Message) error
-	// inTx publishes as an application does, through an outbox.
+	// inTx publishes like an application, through an outbox.
 	inTx(ctx context.Context, do func(ctx context.Context, publish publishFunc) error) ([]string, error)
 	reopen(t testing.TB) database
 }
@@ -208,7 +209,7 @@ type transaction interface {
 	rollback(ctx context.Context) error
 }
 
-// erased makes a database of a Store.
+// erased turns a Store into a database.
 type erased[Tx any] struct {
 	Store[Tx]
 	h      Harness[Tx]
@@ -249,7 +250,7 @@ func (d *erased[Tx]) reopen(t testing.TB) database {
 	return erase(t, d.h.Reopen(t, d.Store), d.h)
 }
 
-// erasedTx makes a transaction of a Tx.
+// erasedTx turns a Tx into a transaction.
 type erasedTx[Tx any] struct {
 	d  *erased[Tx]
 	tx Tx

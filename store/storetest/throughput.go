@@ -24,7 +24,7 @@ var throughputTests = []test{
 	{name: "SettlingIsBatched", run: settlingIsBatched},
 }
 
-// backlog commits n messages of many keys in a few transactions.
+// backlog commits n messages with many keys in a few transactions.
 func (e *env) backlog(n int) {
 	e.t.Helper()
 	var msgs []*postrider.Message
@@ -37,7 +37,7 @@ func (e *env) backlog(n int) {
 	}
 }
 
-// workersNeverWait has only fresh work, no parked: no worker may spend time looking for the other kind.
+// workersNeverWait has only fresh messages, none parked: no worker may spend time looking for parked ones.
 func workersNeverWait(e *env) {
 	e.backlog(3_000)
 	began := time.Now()
@@ -54,7 +54,7 @@ func workersNeverWait(e *env) {
 	}
 }
 
-// backlogDrains polls every ten minutes and reads 500 messages at a time: a relay that read once per poll would need hours.
+// backlogDrains polls every ten minutes and reads 500 messages at a time: a relay that read once per poll would take hours.
 func backlogDrains(e *env) {
 	const n = 8_000
 	e.backlog(n)
@@ -72,7 +72,7 @@ func backlogDrains(e *env) {
 	}
 }
 
-// busyRelay runs a relay with one worker, one millisecond for each message, and keys that fail without end.
+// busyRelay runs a relay with one worker, one millisecond for each message, and keys that always fail.
 func (e *env) busyRelay(j *journal, storm int) {
 	e.t.Helper()
 	cfg := e.quick()
@@ -109,7 +109,7 @@ func retryStorm(e *env) {
 	e.until("the last fresh message is delivered", func() bool { return len(j.attempts(last)) > 0 })
 	all := j.all()[before:]
 	retries := slices.IndexFunc(all, func(n entry) bool { return n.id == last }) + 1 - len(fresh)
-	// Fresh ones have two turns of three; a look at the outbox may be 50 ms, or as many retries, away.
+	// Fresh messages get two of three turns; the next poll may be 50 ms, or as many retries, away.
 	if e.suite.features.Bubble && retries > 100+80 {
 		e.t.Errorf("%d retries came before the last of %d fresh messages, want about 100", retries, len(fresh))
 	}
@@ -132,7 +132,7 @@ func freshFlood(e *env) {
 	}
 }
 
-// fullRelay publishes far more than the relay takes into memory.
+// fullRelay publishes far more than the relay holds in memory.
 func fullRelay(e *env) {
 	cfg := e.quick()
 	cfg.MaxInFlight, cfg.Concurrency = 16, 4
@@ -171,7 +171,7 @@ func memoryIsBounded(e *env) {
 	}
 }
 
-// statusWhileFull: a relay that takes no more must show its backlog and age all the more.
+// statusWhileFull: a relay that is full must still show its growing backlog and age.
 func statusWhileFull(e *env) {
 	g := newGate()
 	defer g.lift()

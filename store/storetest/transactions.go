@@ -103,7 +103,7 @@ func messagesKeepTheOrderOfInsertion(e *env) {
 	e.wantIDs("fetched of one key", recordIDs(e.worker("r", "a").drain()), want)
 }
 
-// everyFieldSurvives writes what is hard to keep: bytes that are not text, characters of up to four bytes, the longest
+// everyFieldSurvives writes values that are hard to store: bytes that are not text, characters of up to four bytes, the longest
 // values.
 func everyFieldSurvives(e *env) {
 	payload := make([]byte, 70_000)
@@ -146,7 +146,7 @@ func emptyFieldsSurvive(e *env) {
 	e.wantSame(got[0].Message, m)
 }
 
-// wantSame compares what a publisher wrote with what is delivered.
+// wantSame compares the message that a publisher wrote with the one that is delivered.
 func (e *env) wantSame(got, want *postrider.Message) {
 	e.t.Helper()
 	check := func(field string, same bool, got, want any) {
@@ -186,8 +186,8 @@ func callersMayReuse(e *env) {
 	}
 }
 
-// factTimePlaysNoPart: neither a backdated message nor one from the future, by the publisher's clock, is delivered in any
-// other order or at any other time.
+// factTimePlaysNoPart: by the publisher's clock, messages are backdated or in the future; they are delivered in the same order
+// and at the same time as any other.
 func factTimePlaysNoPart(e *env) {
 	var msgs []*postrider.Message
 	for _, offset := range []time.Duration{time.Hour, -10 * 365 * 24 * time.Hour, 0, 365 * 24 * time.Hour} {

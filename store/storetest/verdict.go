@@ -9,7 +9,7 @@ import (
 	"github.com/postrider/postrider/deadletter"
 )
 
-// verdict compares what came of a history with the promises.
+// verdict checks the result of a history against the guarantees.
 func (m *model) verdict() {
 	died, discarded := make(map[string]bool), make(map[string]bool)
 	for _, l := range m.letters(everyLetter) {
@@ -18,7 +18,7 @@ func (m *model) verdict() {
 			discarded[l.Message.ID] = true
 		}
 	}
-	taken, tried := make(map[string]int), make(map[string]int) // the first time, as places in the log
+	taken, tried := make(map[string]int), make(map[string]int) // index of the first entry in the log
 	for at, n := range m.dest.log.all() {
 		if !m.committed[n.id] {
 			m.t.Errorf("not atomic: message %s was handed over, but its transaction was rolled back", n.id)
@@ -41,7 +41,7 @@ func (m *model) verdict() {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(m.order)) {
-		// A message that died left the order of its key, also when it was sent back, unless the key has waited for it.
+		// A dead-lettered message has left the order of its key, even if it was redriven, unless the key waited for it.
 		order := slices.DeleteFunc(slices.Clone(m.order[key]), func(id string) bool { return discarded[id] || died[id] && !m.strict })
 		for i := 1; i < len(order); i++ {
 			before, after := order[i-1], order[i]
@@ -53,7 +53,7 @@ func (m *model) verdict() {
 	}
 }
 
-// story tells what happened to the messages of a key.
+// story returns what happened to the messages of a key.
 func (m *model) story(key string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "published with key %s: %s\n", key, strings.Join(m.order[key], " "))
@@ -70,7 +70,7 @@ func (m *model) story(key string) string {
 	return b.String()
 }
 
-// leftovers tells what has not come to rest.
+// leftovers returns what is still left to do.
 func (m *model) leftovers() string {
 	var b strings.Builder
 	st := m.status("r")
