@@ -97,7 +97,7 @@ func (r *Relay) collect() []*sent {
 			batch = append(batch, s)
 			continue
 		}
-		if p.sending || r.tx != nil && !p.tracker.behindAside() { // the next transaction takes it along
+		if p.sending || r.tx != nil && !p.tracker.passedParked() { // the next transaction takes it along
 			continue
 		}
 		// A cursor of which only the snapshot moved can wait a while, unless parked messages wait for it.
@@ -182,7 +182,7 @@ func (r *Relay) applied(batch []*sent, res Settled) {
 func (r *Relay) taken(p *partition) {
 	r.cfg.Logger.Warn("lease of a partition was lost; messages may be delivered again", "relay", r.cfg.Name, "partition", p.id)
 	r.lose(p)
-	signal(r.beatWake)
+	signal(r.heartbeatWake)
 }
 
 // stored takes note of a settlement that the store has, and returns the time until the first message of it is due; negative
@@ -202,9 +202,9 @@ func (r *Relay) stored(b *sent, released []string) time.Duration {
 	for _, key := range s.Release {
 		r.released(p, key, slices.Contains(released, key))
 	}
-	if l := p.lanes[lineKey]; l != nil && l.blocked {
+	if l := p.queues[txQueueKey]; l != nil && l.blocked {
 		l.blocked, l.running = false, false
-		r.closeLane(p, l)
+		r.closeQueue(p, l)
 		r.changed.Broadcast()
 	}
 	return soonest
@@ -212,7 +212,7 @@ func (r *Relay) stored(b *sent, released []string) time.Duration {
 
 // settled wakes what waits for settlements. A parked message is due after soonest, if that is not negative.
 func (r *Relay) settled(soonest time.Duration) {
-	if r.sched.len() > 0 { // lanes that waited for a death to be recorded
+	if r.sched.len() > 0 { // queues that waited for a death to be recorded
 		r.changed.Broadcast()
 	}
 	if soonest >= 0 {
@@ -237,14 +237,14 @@ func (r *Relay) recordedParked(p *partition, s *Settlement) time.Duration {
 	}
 	for i := range s.Dead {
 		delete(p.busy, s.Dead[i].Sequence)
-		if l := p.lanes[s.Dead[i].Key]; l != nil && l.deaths > 0 {
+		if l := p.queues[s.Dead[i].Key]; l != nil && l.deaths > 0 {
 			l.deaths--
-			r.closeLane(p, l)
+			r.closeQueue(p, l)
 		}
 	}
 	for i := range s.Parked {
 		pk := &s.Parked[i]
-		if pk.Reason != ParkSlow || pk.After == 0 { // otherwise it is being worked on, see parkSlow
+		if pk.Reason != ParkSlow || pk.Waits || pk.After == 0 { // otherwise it is being worked on, see parkSlow
 			delete(p.busy, pk.Sequence)
 		}
 		if !pk.Waits {
@@ -255,7 +255,7 @@ func (r *Relay) recordedParked(p *partition, s *Settlement) time.Duration {
 	}
 	for i := range s.Held {
 		if h := p.held[s.Held[i].Key]; h != nil {
-			h.heads--
+			h.blocks--
 		}
 		if !s.Held[i].UntilDecided {
 			soonest = earlier(soonest, s.Held[i].After)
@@ -275,9 +275,9 @@ func (r *Relay) released(p *partition, key string, done bool) {
 	switch {
 	case !done: // there are more behind it
 		signal(r.dueWake)
-	case h.unrecorded > 0 || h.heads > 0:
+	case h.unrecorded > 0 || h.blocks > 0:
 		p.pending.Held = append(p.pending.Held, HeldKey{Key: key, Reason: ParkHeld, Cause: "messages were parked behind it"})
-		h.heads++
+		h.blocks++
 		r.recorded(p)
 	default:
 		r.dropHeld(p, key)

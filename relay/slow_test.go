@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store/memory"
 )
@@ -333,5 +334,41 @@ func TestHangingTransactionsDoNotStopOtherPartitions(t *testing.T) {
 		if len(j.of(other)) != 1 {
 			t.Errorf("a message of another partition is not delivered in a second: %+v", r.Counters())
 		}
+	})
+}
+
+// TestRedrivenAfterASlowCall: a delayed message takes longer than ParkAfter, the destination is down, and an operator moves the
+// message to the dead letters. Redriven, it is delivered.
+func TestRedrivenAfterASlowCall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, down := setup(t), true
+		var done journal
+		m := b.msg("k")
+		m.DeliverAfter = time.Second
+		r := b.relay(relay.Config{ParkAfter: 100 * time.Millisecond, Publisher: publisherFunc(func(_ context.Context, msgs []*postrider.Message) []error {
+			time.Sleep(time.Second)
+			if down {
+				return []error{postrider.Unavailable(errBoom)}
+			}
+			for _, m := range msgs {
+				done.note(m)
+			}
+			return nil
+		})})
+		b.start(r)
+		b.publish(m)
+		pass(3 * time.Second)
+		if err := decide(b.store, "k", relay.VerbDead); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		down = false
+		if n, err := b.store.RedriveDead(t.Context(), deadletter.Filter{}, "op", 0); n != 1 || err != nil {
+			t.Fatalf("%d messages redriven: %v", n, err)
+		}
+		pass(time.Minute)
+		want(t, "delivered", done.of("k"), []string{m.ID})
+		b.wantNothingLeft(r)
 	})
 }
