@@ -8,10 +8,10 @@ type budget struct {
 }
 
 // budgets divides the bounds of the configuration: a third is for parked messages.
-func (c *Config) budgets() (fresh, aside budget) {
-	aside = budget{maxMessages: max(c.MaxInFlight/3, 1), maxBytes: max(c.MaxInFlightBytes/3, 1)}
-	fresh = budget{maxMessages: max(c.MaxInFlight-aside.maxMessages, 1), maxBytes: max(c.MaxInFlightBytes-aside.maxBytes, 1)}
-	return fresh, aside
+func (c *Config) budgets() (fresh, parked budget) {
+	parked = budget{maxMessages: max(c.MaxInFlight/3, 1), maxBytes: max(c.MaxInFlightBytes/3, 1)}
+	fresh = budget{maxMessages: max(c.MaxInFlight-parked.maxMessages, 1), maxBytes: max(c.MaxInFlightBytes-parked.maxBytes, 1)}
+	return fresh, parked
 }
 
 // worthReading is how much room, in messages, makes it worth while to read more: a quarter, so that reading goes on while as
@@ -34,7 +34,7 @@ func (r *Relay) drop(it *item) {
 }
 
 // inMemory is the number of messages in memory.
-func (r *Relay) inMemory() int { return r.fresh.messages + r.aside.messages }
+func (r *Relay) inMemory() int { return r.fresh.messages + r.parked.messages }
 
 // recorded counts one outcome and wakes the settler.
 func (r *Relay) recorded(p *partition) {

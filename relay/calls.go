@@ -18,7 +18,7 @@ type work struct {
 
 func (it *item) work() work {
 	switch {
-	case it.lane.isLine():
+	case it.queue.isTxQueue():
 		return work{line: it.partition.id + 1}
 	case it.key != "":
 		return work{key: it.key}
@@ -47,8 +47,8 @@ func (r *Relay) awaitsCall(u unit) bool {
 	if r.callsOut[w] == 0 {
 		return false
 	}
-	if u.lane != nil {
-		u.lane.running = true
+	if u.queue != nil {
+		u.queue.running = true
 	}
 	r.callsAwaited[w] = append(r.callsAwaited[w], u)
 	return true
@@ -78,16 +78,16 @@ func (r *Relay) returned(batch []*item) {
 func (r *Relay) resumeUnit(u unit) {
 	p := u.partition()
 	switch {
-	case u.lane != nil:
-		u.lane.running = false
+	case u.queue != nil:
+		u.queue.running = false
 		if !p.gone {
-			r.closeLane(p, u.lane)
+			r.closeQueue(p, u.queue)
 		}
 	case p.gone:
 		r.drop(u.item)
 	case p.leaving:
 		p.withdrawn = append(p.withdrawn, u.item)
-		r.left(p)
+		r.finishLeaving(p)
 	default:
 		r.sched.ready(u)
 	}
@@ -107,17 +107,17 @@ func (r *Relay) parkAwaiting() {
 				if it.parked {
 					return false
 				}
-				r.setApart(it, ParkSlow, cause)
+				r.parkUnattempted(it, ParkSlow, cause)
 				r.drop(it)
 				return true
 			}
-			u.lane.running = false
-			for u.lane.head != nil {
-				it := u.lane.pop()
-				r.setApart(it, ParkSlow, cause)
+			u.queue.running = false
+			for u.queue.head != nil {
+				it := u.queue.pop()
+				r.parkUnattempted(it, ParkSlow, cause)
 				r.drop(it)
 			}
-			r.closeLane(p, u.lane)
+			r.closeQueue(p, u.queue)
 			return true
 		})
 	}

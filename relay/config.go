@@ -191,7 +191,7 @@ func (c Config) complete() (Config, error) {
 	if c.Publisher != nil {
 		concurrency = 4
 		caps := c.Publisher.Capabilities()
-		faults = append(faults, c.Unmet(caps)...)
+		faults = append(faults, c.CheckCapabilities(caps)...)
 		c.MaxBatch = cmp.Or(c.MaxBatch, 1000)
 		if caps.MaxBatch > 0 {
 			c.MaxBatch = min(c.MaxBatch, caps.MaxBatch)

@@ -56,8 +56,8 @@ func (r *Relay) prepareDecision(d *Decision, parts []*partition) (_ *partition, 
 	}
 	if !h.deciding {
 		h.deciding = true
-		if l := p.lanes[d.Key]; l != nil && !l.running {
-			r.unloadLane(p, l)
+		if l := p.queues[d.Key]; l != nil && !l.running {
+			r.unloadQueue(p, l)
 		}
 	}
 	if p.works(d.Key) || r.callsOut[work{key: d.Key}] > 0 {
@@ -70,7 +70,7 @@ func (r *Relay) prepareDecision(d *Decision, parts []*partition) (_ *partition, 
 			signal(r.settleWake)
 		}
 	}
-	return p, p.stored >= h.decideAfter && h.heads == 0 && h.unrecorded == 0 && !h.releasing
+	return p, p.stored >= h.decideAfter && h.blocks == 0 && h.unrecorded == 0 && !h.releasing
 }
 
 // decided lets the work on a key go on.
@@ -96,14 +96,14 @@ func (p *partition) decides(key string) bool {
 	return h != nil && h.deciding
 }
 
-// unloadLane drops what waits in the lane of a held key: the store has it among the parked messages of the key, or is told
+// unloadQueue drops what waits in the queue of a held key: the store has it among the parked messages of the key, or is told
 // now.
-func (r *Relay) unloadLane(p *partition, l *lane) {
+func (r *Relay) unloadQueue(p *partition, l *keyQueue) {
 	r.sched.remove(l)
 	for l.head != nil {
-		r.parkFollower(l.pop())
+		r.parkQueuedMessage(l.pop())
 	}
 	if !l.running {
-		delete(p.lanes, l.key)
+		delete(p.queues, l.key)
 	}
 }

@@ -26,7 +26,7 @@
 //
 //	Fetch → admit → queue of its key → a worker takes it → handler or publisher → outcome → Settle
 //
-// The messages of one key wait in a queue (a lane, in the code) and run one after another; queues run in parallel; messages
+// The messages of one key wait in a queue (a queue, in the code) and run one after another; queues run in parallel; messages
 // without a key run freely. No message has a goroutine of its own: Config.Concurrency workers take what is ready, one message for a
 // handler, a batch for a publisher. A batch may hold several messages of one key, in order, and the publisher answers for each
 // (see postrider.Publisher); the key goes on when it has.

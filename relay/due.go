@@ -151,15 +151,15 @@ func (r *Relay) admitDueResult(res *DueResult, parts []*partition, view *heldVie
 func (r *Relay) dueRequest() (DueRequest, []*partition) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now, room := time.Now(), r.aside.maxMessages-r.aside.messages
-	r.dueFull = room <= 0 || r.aside.bytes >= r.aside.maxBytes
+	now, room := time.Now(), r.parked.maxMessages-r.parked.messages
+	r.dueFull = room <= 0 || r.parked.bytes >= r.parked.maxBytes
 	switch {
 	case r.dueFull || r.circuit.open() && !r.lacksProbe(now):
 		room = 0 // decisions of operators only
 	case r.circuit.open():
 		room = 1
 	}
-	req := DueRequest{Runs: min(dueRuns, room), MaxBytes: max(r.aside.maxBytes-r.aside.bytes, 0)}
+	req := DueRequest{Runs: min(dueRuns, room), MaxBytes: max(r.parked.maxBytes-r.parked.bytes, 0)}
 	req.RunLength = min(dueRunLength, max(room/max(req.Runs, 1), 1))
 	var parts []*partition
 	for _, p := range r.partitions {
@@ -241,7 +241,7 @@ func (r *Relay) parkedItem(p *partition, rec *Record, piece *run) *item {
 		msg: rec.Message, key: rec.Message.Key, seq: rec.Message.Sequence, partition: p, run: piece, attempts: rec.Attempts,
 		parked: true, parkedFor: rec.ParkedFor, reason: rec.Reason, err: rec.Err,
 	}
-	r.load(it, &r.aside)
+	r.load(it, &r.parked)
 	return it
 }
 

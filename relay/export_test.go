@@ -3,7 +3,7 @@ package relay
 // Counters are what a relay counts. At rest, with nothing held, all of them are zero.
 type Counters struct {
 	InMemory, Bytes int
-	Ready           int // messages without a key and lanes that can start
+	Ready           int // messages without a key and queues that can start
 	Lanes           int
 	Out, Single     int // messages out for delivery, and calls with a single one
 	Open            int // messages of the main line that are not settled, or settled behind one that is not
@@ -18,11 +18,11 @@ func (r *Relay) Counters() Counters {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := Counters{
-		InMemory: r.inMemory(), Bytes: r.fresh.bytes + r.aside.bytes, Ready: r.sched.len(), Single: len(r.running),
+		InMemory: r.inMemory(), Bytes: r.fresh.bytes + r.parked.bytes, Ready: r.sched.len(), Single: len(r.running),
 		Unsettled: r.unsettled, HeldKeys: r.heldKeys, CircuitOpen: r.circuit.open(),
 	}
 	for _, p := range r.partitions {
-		c.Lanes += len(p.lanes)
+		c.Lanes += len(p.queues)
 		c.Out += p.out
 		c.Open += p.tracker.open()
 		c.Held += len(p.held)

@@ -111,7 +111,7 @@ func TestParkedMessageIsDueOnceItIsKnownToBeParked(t *testing.T) {
 	for _, c := range []struct {
 		name, key string
 		delay     time.Duration
-		first     error // the verdict of the first call
+		first     error // the result of the first call
 	}{
 		{"retried", "", 0, postrider.Retry(100*time.Millisecond, errBoom)},
 		{"delayed", "", 100 * time.Millisecond, nil},
@@ -254,7 +254,7 @@ func TestOperatorDecidesBeforeASettlementIsRepeated(t *testing.T) {
 	})
 }
 
-// TestFollowersWaitUntilADeathIsRecorded: a process that dies after a verdict, before the dead letter is written, has
+// TestFollowersWaitUntilADeathIsRecorded: a process that dies after a result, before the dead letter is written, has
 // delivered nothing behind the dead message.
 func TestFollowersWaitUntilADeathIsRecorded(t *testing.T) {
 	t.Parallel()

@@ -150,7 +150,7 @@ func (r *Relay) fetchRound(ctx context.Context) (found int, again bool, err erro
 	}
 	for _, p := range parts {
 		if !p.more && !p.leaving && r.life.Err() == nil { // what has not come by now is not in the log any more
-			p.aside = nil
+			p.unread = nil
 		}
 	}
 	if found > 0 {
@@ -179,7 +179,7 @@ func (r *Relay) fetchRequest() (FetchRequest, []*partition) {
 	var parts []*partition
 	for _, p := range r.partitions {
 		// Held keys may wait for what was put aside to be read again.
-		if !p.leaving && now.Before(p.until) && (!full || len(p.aside) > 0) {
+		if !p.leaving && now.Before(p.until) && (!full || len(p.unread) > 0) {
 			parts = append(parts, p)
 			p.reading = true
 			req.Partitions = append(req.Partitions, FetchPartition{LeaseRef: p.ref(), After: p.fetched})
@@ -228,7 +228,7 @@ func (r *Relay) admit(p *partition, b *Batch, view *heldView) {
 		r.load(it, &r.fresh)
 		isHeld := r.heldKey(p, it.key, view) != nil
 		switch {
-		case p.putAside(it.seq):
+		case p.wasParked(it.seq):
 			p.park(it)
 			signal(r.settleWake)                        // it may wait for the cursor
 			p.delivered = max(p.delivered, it.ticket+1) // it may be by then
@@ -254,22 +254,22 @@ func (r *Relay) admit(p *partition, b *Batch, view *heldView) {
 // enqueue puts an item where it waits for its turn.
 func (r *Relay) enqueue(it *item) {
 	name := it.key
-	if r.inLine(it) {
-		name = lineKey
+	if r.inTxQueue(it) {
+		name = txQueueKey
 	}
 	if name == "" {
 		r.sched.ready(unit{item: it})
 		return
 	}
-	l := it.partition.lanes[name]
+	l := it.partition.queues[name]
 	if l == nil {
-		l = &lane{partition: it.partition, key: name}
-		it.partition.lanes[l.key] = l
+		l = &keyQueue{partition: it.partition, key: name}
+		it.partition.queues[l.key] = l
 	}
-	it.lane = l
+	it.queue = l
 	idle := l.head == nil && !l.running && l.deaths == 0
 	l.push(it)
 	if idle {
-		r.sched.ready(unit{lane: l})
+		r.sched.ready(unit{queue: l})
 	}
 }

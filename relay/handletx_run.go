@@ -21,7 +21,7 @@ func (r *Relay) transact(batch []*item, probe bool) {
 	at, done, begun := 0, len(batch), time.Now()
 	err = protect.Call(func() error { // once for all: a goroutine for each message costs as much as a round trip
 		for i, it := range batch {
-			if i > 0 && i >= batch[0].lane.late && time.Since(begun) >= r.cfg.LeaseTTL/3 {
+			if i > 0 && i >= batch[0].queue.late && time.Since(begun) >= r.cfg.LeaseTTL/3 {
 				done = i
 				return nil
 			}
@@ -40,7 +40,7 @@ func (r *Relay) transact(batch []*item, probe bool) {
 	s, ours := r.settlementOf(batch[:done])
 	if !ours { // the cursor stays where it is, and so must everything else
 		r.rollback(ctx, tx)
-		r.undone(batch, 0, verdict{})
+		r.undone(batch, 0, result{})
 		return
 	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.LeaseTTL)
@@ -90,7 +90,7 @@ func (r *Relay) settlementOf(batch []*item) (_ *sent, ours bool) {
 	}
 	out := &sent{partition: p, settlement: Settlement{Partition: p.id, Token: p.token}}
 	s := &out.settlement
-	if batch[0].lane.isLine() {
+	if batch[0].queue.isTxQueue() {
 		*s, out.count = p.pending, p.count
 		p.pending, p.count = Settlement{}, 0
 		s.Partition, s.Token, s.Number, s.Moved = p.id, p.token, p.number+1, true
@@ -120,7 +120,7 @@ func (r *Relay) settlementOf(batch []*item) (_ *sent, ours bool) {
 // notBegun takes in that the database does not begin transactions: everything waits, and one transaction at a time probes.
 func (r *Relay) notBegun(batch []*item, err error, probe bool) {
 	r.mu.Lock()
-	defer r.goOnUnlock()
+	defer r.wakeAndUnlock()
 	p := batch[0].partition
 	if p.ctx.Err() == nil {
 		r.tripped(fmt.Sprintf("begin a transaction: %v", err))
@@ -128,42 +128,42 @@ func (r *Relay) notBegun(batch []*item, err error, probe bool) {
 		r.circuit.abandoned()
 	}
 	if r.back(batch) {
-		r.giveBack(batch[0].lane, batch)
+		r.requeue(batch[0].queue, batch)
 	}
 	r.closeBatch(batch)
 }
 
 // undone takes in that a transaction was rolled back because one of its messages failed.
-func (r *Relay) undone(batch []*item, at int, v verdict) {
+func (r *Relay) undone(batch []*item, at int, v result) {
 	r.mu.Lock()
-	defer r.goOnUnlock()
+	defer r.wakeAndUnlock()
 	r.recovered()
-	failed, verdicts := batch[at], []verdict{v}
-	r.markCut(batch[at:at+1], verdicts)
+	failed, results := batch[at], []result{v}
+	r.markCut(batch[at:at+1], results)
 	if !r.back(batch) {
 		r.closeBatch(batch)
 		return
 	}
-	l := failed.lane
+	l := failed.queue
 	switch {
-	case verdicts[0].cut:
-		r.giveBack(l, batch)
+	case results[0].cut:
+		r.requeue(l, batch)
 	case at == 0:
 		if len(batch) > 1 {
-			r.giveBack(l, batch[1:])
+			r.requeue(l, batch[1:])
 		}
-		if r.failed(failed, &verdicts[0]) && !l.isLine() {
-			r.parkFollowers(l, nil)
+		if r.failed(failed, &results[0]) && !l.isTxQueue() {
+			r.parkQueued(l, nil)
 		}
 	case at < l.late: // those before it cannot be settled without it
 		for _, it := range batch[:l.late] {
-			r.apart(it)
+			r.parkApart(it)
 		}
 		if rest := batch[l.late:]; len(rest) > 0 {
-			r.giveBack(l, rest)
+			r.requeue(l, rest)
 		}
 	default:
-		r.giveBack(l, batch)
+		r.requeue(l, batch)
 		l.limit = at
 	}
 	r.closeBatch(batch)
@@ -172,9 +172,9 @@ func (r *Relay) undone(batch []*item, at int, v verdict) {
 // committed takes in the outcome of a commit, of the first done messages of a batch. There was no time for the others.
 func (r *Relay) committed(batch []*item, done int, s *sent, released []string, err error) {
 	r.mu.Lock()
-	defer r.goOnUnlock()
+	defer r.wakeAndUnlock()
 	r.recovered()
-	p, l := s.partition, batch[0].lane
+	p, l := s.partition, batch[0].queue
 	if !r.back(batch) {
 		r.unsettled -= s.count
 		r.closeBatch(batch)
@@ -183,9 +183,9 @@ func (r *Relay) committed(batch []*item, done int, s *sent, released []string, e
 	switch {
 	case err == nil:
 		if done < len(batch) {
-			r.giveBack(l, batch[done:])
+			r.requeue(l, batch[done:])
 		}
-		r.took(batch[:done], s, released)
+		r.onCommit(batch[:done], s, released)
 	case errors.Is(err, ErrLeaseLost):
 		r.dropAll(batch)
 		r.unsettled -= s.count
@@ -196,22 +196,22 @@ func (r *Relay) committed(batch []*item, done int, s *sent, released []string, e
 			delete(p.busy, it.seq)
 			r.ended(it)
 		}
-	case l.isLine():
-		r.doubts[p.id] = newDoubt(batch[:done], fmt.Errorf("commit: %w", err))
+	case l.isTxQueue():
+		r.uncertain[p.id] = newUncertainCommit(batch[:done], fmt.Errorf("commit: %w", err))
 		r.dropAll(batch)
 		r.unsettled -= s.count
-		r.doubtful(p, err)
+		r.relinquish(p, err)
 	default: // what of it is recorded now finds the message gone if the commit took effect
 		v := readError(fmt.Errorf("commit: %w", err))
 		if r.failed(batch[0], &v) {
-			r.parkFollowers(l, nil)
+			r.parkQueued(l, nil)
 		}
 	}
 	r.closeBatch(batch)
 }
 
-// took notes a transaction that was committed.
-func (r *Relay) took(batch []*item, s *sent, released []string) {
+// onCommit notes a transaction that was committed.
+func (r *Relay) onCommit(batch []*item, s *sent, released []string) {
 	p := s.partition
 	for _, it := range batch {
 		if !it.parked {
@@ -221,7 +221,7 @@ func (r *Relay) took(batch []*item, s *sent, released []string) {
 		delete(p.busy, it.seq)
 		r.ended(it)
 	}
-	if !batch[0].lane.isLine() {
+	if !batch[0].queue.isTxQueue() {
 		p.pending.DeliveredCount += int64(len(batch)) // its transaction moves no cursor and counts nothing
 		r.recorded(p)
 		return
@@ -246,28 +246,28 @@ func (r *Relay) restore(s *sent, messages int) {
 	p.count += s.count
 }
 
-// doubtful leases a partition anew after a commit that may or may not have taken effect: under a new token nothing comes of it
+// relinquish leases a partition anew after a commit that may or may not have taken effect: under a new token nothing comes of it
 // any more, and the cursor says what it did.
-func (r *Relay) doubtful(p *partition, err error) {
+func (r *Relay) relinquish(p *partition, err error) {
 	if p.gone {
 		return
 	}
 	r.cfg.Logger.Warn("it is not known whether a settlement took effect; the partition is leased anew and read again",
 		"relay", r.cfg.Name, "partition", p.id, "error", err)
 	r.lose(p)
-	signal(r.beatWake)
+	signal(r.heartbeatWake)
 }
 
 // back notes that a batch is no longer out. It reports whether its partition is still held; if not, the batch is dropped.
 func (r *Relay) back(batch []*item) bool {
-	p, l := batch[0].partition, batch[0].lane
+	p, l := batch[0].partition, batch[0].queue
 	delete(r.running, batch[0])
 	r.returned(batch)
 	p.out -= len(batch)
 	if l != nil {
 		l.running, l.out = false, 0
 	}
-	if l.isLine() {
+	if l.isTxQueue() {
 		p.sending, p.taken = false, nil
 	}
 	if p.gone {
@@ -282,20 +282,20 @@ func (r *Relay) dropAll(batch []*item) {
 	}
 }
 
-// closeBatch makes the lane of a batch that is back ready for its next messages, and lets a partition go that is being left.
+// closeBatch makes the queue of a batch that is back ready for its next messages, and lets a partition go that is being left.
 func (r *Relay) closeBatch(batch []*item) {
-	p, l := batch[0].partition, batch[0].lane
+	p, l := batch[0].partition, batch[0].queue
 	if !p.gone {
-		r.closeLane(p, l)
-		r.left(p)
+		r.closeQueue(p, l)
+		r.finishLeaving(p)
 	}
 	if p.count > 0 {
 		signal(r.settleWake) // what waited for the transaction
 	}
 }
 
-// goOnUnlock wakes what waits for calls to come back, and unlocks.
-func (r *Relay) goOnUnlock() {
-	r.goOn()
+// wakeAndUnlock wakes what waits for calls to come back, and unlocks.
+func (r *Relay) wakeAndUnlock() {
+	r.wakeWaiters()
 	r.mu.Unlock()
 }

@@ -215,7 +215,7 @@ func TestStopBetweenMessagesCommittedLate(t *testing.T) {
 // and works on the other when it is cut off. The next process reads both again and delivers the other only.
 func TestLateMessagePutAsideIsNotReadFromTheLogToo(t *testing.T) {
 	t.Parallel()
-	for name, verdict := range map[string]error{"snoozed": postrider.Snooze(time.Hour), "dead": postrider.Dead("bad", nil)} {
+	for name, result := range map[string]error{"snoozed": postrider.Snooze(time.Hour), "dead": postrider.Dead("bad", nil)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -229,7 +229,7 @@ func TestLateMessagePutAsideIsNotReadFromTheLogToo(t *testing.T) {
 						<-ctx.Done()
 						return ctx.Err()
 					case "":
-						return verdict
+						return result
 					}
 					return nil
 				})

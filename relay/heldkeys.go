@@ -100,7 +100,7 @@ func (r *Relay) dropHeld(p *partition, key string) {
 func (r *Relay) unloadHeld(keep *held) {
 	for _, p := range r.partitions {
 		var waiting map[string]struct{} // the keys in the queue of a relay with transactions
-		if l := p.lanes[lineKey]; l != nil {
+		if l := p.queues[txQueueKey]; l != nil {
 			waiting = make(map[string]struct{}, l.waiting)
 			for it := l.head; it != nil; it = it.next {
 				waiting[it.key] = struct{}{}

@@ -199,7 +199,7 @@ func TestSchedulerSharesTwoToOne(t *testing.T) {
 func TestQueueGivesTheOldestFirst(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 3))
-	var q queue
+	var q readyQueue
 	var model, taken []*item
 	order := uint64(0)
 	for range 20_000 {

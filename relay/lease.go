@@ -22,15 +22,15 @@ func (r *Relay) leaseLoop(ctx context.Context) {
 		case <-r.leaseWake:
 			r.handOver(ctx)
 			continue
-		case <-r.beatWake:
+		case <-r.heartbeatWake:
 		case <-timer.C:
 		}
-		timer.Reset(r.beat(ctx))
+		timer.Reset(r.heartbeat(ctx))
 	}
 }
 
-// beat renews the leases and works towards the fair share. It returns the wait before the next beat.
-func (r *Relay) beat(ctx context.Context) time.Duration {
+// heartbeat renews the leases and works towards the fair share. It returns the wait before the next heartbeat.
+func (r *Relay) heartbeat(ctx context.Context) time.Duration {
 	normal, soon := r.cfg.LeaseTTL/3, max(r.cfg.LeaseTTL/15, time.Millisecond)
 	asked := time.Now()
 	bounded, cancel := context.WithTimeout(ctx, normal)
@@ -54,16 +54,16 @@ func (r *Relay) beat(ctx context.Context) time.Duration {
 	free, surplus, stray := r.renewed(view, asked)
 	if len(stray) > 0 { // leases whose grant was never heard of
 		r.forgetClaims(stray)
-		_ = r.store.Release(bounded, r.cfg.Name, stray) // tried again with the next beat
+		_ = r.store.Release(bounded, r.cfg.Name, stray) // tried again with the next heartbeat
 	}
-	r.giveUp(surplus)
+	r.startHandover(surplus)
 	gained := r.acquire(bounded, free)
 	r.handOver(ctx)
 	signal(r.settleWake) // for cursors of which only the snapshot has moved
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.leased, r.lastBeat = true, asked
+	r.leased, r.lastHeartbeat = true, asked
 	r.short = len(stray) > 0 || len(gained) < len(free) || len(r.partitions) < r.total/max(view.Alive, 1)
 	r.drained()
 	if r.short {
@@ -210,7 +210,7 @@ func (r *Relay) lose(p *partition) {
 		r.drop(it)
 	}
 	p.withdrawn = nil
-	for _, l := range p.lanes {
+	for _, l := range p.queues {
 		for l.head != nil {
 			r.drop(l.pop())
 		}
@@ -228,9 +228,9 @@ func (r *Relay) lose(p *partition) {
 	r.drained()
 }
 
-// giveUp chooses partitions to hand over. Nothing new starts in them; they are released when what is out has come back.
+// startHandover chooses partitions to hand over. Nothing new starts in them; they are released when what is out has come back.
 // One in which something is out for longer than ParkAfter goes on meanwhile, and another is chosen.
-func (r *Relay) giveUp(n int) {
+func (r *Relay) startHandover(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	slow := make(map[*partition]bool)
@@ -263,9 +263,9 @@ func (r *Relay) rejoin(p *partition) {
 		r.sched.ready(unit{item: it})
 	}
 	p.withdrawn = nil
-	for _, l := range p.lanes {
+	for _, l := range p.queues {
 		if !l.running {
-			r.closeLane(p, l)
+			r.closeQueue(p, l)
 		}
 	}
 	r.changed.Broadcast()
@@ -276,7 +276,7 @@ func (r *Relay) rejoin(p *partition) {
 func (r *Relay) withdraw(p *partition) {
 	r.takeOut(p)
 	if p.out == 0 {
-		r.putAway(p)
+		r.unload(p)
 	}
 }
 
@@ -287,20 +287,20 @@ func (r *Relay) takeOut(p *partition) {
 	p.withdrawn = append(p.withdrawn, r.unawait(p)...)
 }
 
-// putAway forgets what waits in a partition that is being left. Its next owner reads on from the cursor, which stands
+// unload forgets what waits in a partition that is being left. Its next owner reads on from the cursor, which stands
 // before the first message that is not settled; so messages that wait before others that were delivered, or were committed
 // late together with them, are parked, for the cursor to pass over both. Otherwise those others would be delivered again.
 // So are, with HandleTx, late messages of which others were put aside: that is recorded once the cursor has passed it, and
 // the cursor passes all of them or none.
-func (r *Relay) putAway(p *partition) {
+func (r *Relay) unload(p *partition) {
 	p.moved = p.tracker.advance() || p.moved
 	before := p.tracker.together(p.delivered)
-	if r.tx != nil && !p.tracker.behindAside() {
+	if r.tx != nil && !p.tracker.passedParked() {
 		before = max(before, p.tracker.lateUntil(p.tracker.begin()))
 	}
 	leave := func(it *item) {
 		if !it.parked && it.ticket < before {
-			r.setApart(it, ParkReturned, "its process stopped before it came to it")
+			r.parkUnattempted(it, ParkReturned, "its process stopped before it came to it")
 		}
 		r.drop(it)
 	}
@@ -308,21 +308,21 @@ func (r *Relay) putAway(p *partition) {
 		leave(it)
 	}
 	p.withdrawn = nil
-	for _, l := range p.lanes {
+	for _, l := range p.queues {
 		for l.head != nil {
 			leave(l.pop())
 		}
-		delete(p.lanes, l.key)
+		delete(p.queues, l.key)
 	}
 	if p.moved && r.tx == nil { // also if nothing else is to be recorded
 		r.recorded(p)
 	}
 }
 
-// setApart parks a message that was not attempted, to be due at once, behind those of its key that are.
-func (r *Relay) setApart(it *item, reason ParkReason, cause string) {
+// parkUnattempted parks a message that was not attempted, to be due at once, behind those of its key that are.
+func (r *Relay) parkUnattempted(it *item, reason ParkReason, cause string) {
 	if it.key != "" && it.partition.held[it.key] == nil {
-		r.head(it, HeldKey{Reason: reason, Cause: cause, Attempts: it.attempts})
+		r.block(it, HeldKey{Reason: reason, Cause: cause, Attempts: it.attempts})
 	}
 	r.park(it, Parked{Reason: reason, Waits: it.key != "", Attempts: it.attempts})
 }

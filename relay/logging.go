@@ -56,7 +56,7 @@ func (l *logLimit) allows(now time.Time) (allowed, first bool) {
 
 // logFailure tells operators why a message is put off: each failed attempt, and each message that no handler takes, up to
 // failureLines a second. A handler that puts a message off by itself is not of interest.
-func (r *Relay) logFailure(it *item, attempt int, reason ParkReason, after time.Duration, v *verdict, again bool) {
+func (r *Relay) logFailure(it *item, attempt int, reason ParkReason, after time.Duration, v *result, again bool) {
 	level, text := slog.LevelWarn, "attempt failed"
 	switch {
 	case reason == ParkUnhandled && !again:

@@ -16,56 +16,56 @@ const (
 	unhandledMax = 5 * time.Minute
 )
 
-// complete takes in the outcomes of one call; no verdicts stand for success of all. Messages of one lane stand together in
+// complete takes in the outcomes of one call; no results stand for success of all. Messages of one queue stand together in
 // the batch, in order.
-func (r *Relay) complete(batch []*item, verdicts []verdict, probe bool) {
+func (r *Relay) complete(batch []*item, results []result, probe bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(batch) == 1 {
 		delete(r.running, batch[0])
 	}
 	r.returned(batch)
-	if verdicts != nil {
-		r.markCut(batch, verdicts)
+	if results != nil {
+		r.markCut(batch, results)
 	}
-	r.judge(batch, verdicts, probe)
+	r.judge(batch, results, probe)
 	for i := 0; i < len(batch); {
 		j := i + 1
-		for j < len(batch) && batch[j].lane != nil && batch[j].lane == batch[i].lane {
+		for j < len(batch) && batch[j].queue != nil && batch[j].queue == batch[i].queue {
 			j++
 		}
-		var part []verdict
-		if verdicts != nil {
-			part = verdicts[i:j]
+		var part []result
+		if results != nil {
+			part = results[i:j]
 		}
-		r.completeLane(batch[i:j], part)
+		r.completeQueue(batch[i:j], part)
 		i = j
 	}
-	r.goOn()
+	r.wakeWaiters()
 }
 
-// goOn wakes what waits for calls to come back.
-func (r *Relay) goOn() {
+// wakeWaiters wakes what waits for calls to come back.
+func (r *Relay) wakeWaiters() {
 	if r.sched.len() > 0 || r.life.Err() != nil {
 		r.changed.Broadcast()
 	}
 	if r.wantFetch() {
 		signal(r.fetchWake)
 	}
-	if r.dueFull && r.aside.messages <= r.aside.maxMessages/2 {
+	if r.dueFull && r.parked.messages <= r.parked.maxMessages/2 {
 		signal(r.dueWake)
 	}
 }
 
 // markCut finds the failures that only say that the call was cut off from this side, by a stop or the loss of a lease: they
 // are no attempts, whatever they look like.
-func (r *Relay) markCut(batch []*item, verdicts []verdict) {
+func (r *Relay) markCut(batch []*item, results []result) {
 	cut := r.calls.Err() != nil
 	for _, it := range batch {
 		cut = cut || it.partition.ctx.Err() != nil
 	}
-	for i := range verdicts {
-		v := &verdicts[i]
+	for i := range results {
+		v := &results[i]
 		v.cut = cut && v.failed && (v.canceled || v.outcome.Kind == postrider.Retried)
 	}
 }
@@ -77,7 +77,7 @@ func (r *Relay) markCut(batch []*item, verdicts []verdict) {
 //	no message answered, the time of the call over   the circuit opens, unless another call was answered meanwhile
 //	the call broke with messages of several keys     the circuit opens; probes find the message that breaks it
 //	any other outcome, a failure too                 an answer: the circuit closes
-func (r *Relay) judge(batch []*item, verdicts []verdict, probe bool) {
+func (r *Relay) judge(batch []*item, results []result, probe bool) {
 	if r.publish == nil {
 		return
 	}
@@ -85,14 +85,14 @@ func (r *Relay) judge(batch []*item, verdicts []verdict, probe bool) {
 	limit := r.attemptTimeout()
 	over := limit > 0 && time.Since(batch[0].started) >= limit
 	for i, it := range batch {
-		var v verdict
-		if verdicts != nil {
-			v = verdicts[i]
+		var v result
+		if results != nil {
+			v = results[i]
 		}
 		if it.err != nil || v.cut || v.behind { // says nothing about the destination
 			continue
 		}
-		if it.lane == nil || i == 0 || it.lane != batch[i-1].lane {
+		if it.queue == nil || i == 0 || it.queue != batch[i-1].queue {
 			units++
 		}
 		switch {
@@ -109,19 +109,19 @@ func (r *Relay) judge(batch []*item, verdicts []verdict, probe bool) {
 		r.answered = time.Now()
 	}
 	if answered == 0 && (broken > 0 && units > 1 || silent > 0 && !r.answered.After(batch[0].started)) {
-		for i := range verdicts {
-			if v := &verdicts[i]; v.broken || v.timedOut && !v.cut && !v.behind {
+		for i := range results {
+			if v := &results[i]; v.broken || v.timedOut && !v.cut && !v.behind {
 				v.outcome.Kind = postrider.BrokerUnavailable
 			}
 		}
 	}
-	down := slices.IndexFunc(verdicts, func(v verdict) bool { return !v.cut && !v.behind && v.is(postrider.BrokerUnavailable) })
+	down := slices.IndexFunc(results, func(v result) bool { return !v.cut && !v.behind && v.is(postrider.BrokerUnavailable) })
 	switch stale := r.circuit.open() && !probe; {
 	case down < 0 && answered+broken > 0:
 		r.recovered()
 	case stale: // it was sent before the circuit opened
 	case down >= 0:
-		r.tripped(verdicts[down].cause)
+		r.tripped(results[down].cause)
 		if probe {
 			r.probeWithAnother(batch[0])
 		}
@@ -130,9 +130,9 @@ func (r *Relay) judge(batch []*item, verdicts []verdict, probe bool) {
 	}
 }
 
-// completeLane takes in the outcomes of messages of one key, or of one message without a key.
-func (r *Relay) completeLane(items []*item, verdicts []verdict) {
-	p, l := items[0].partition, items[0].lane
+// completeQueue takes in the outcomes of messages of one key, or of one message without a key.
+func (r *Relay) completeQueue(items []*item, results []result) {
+	p, l := items[0].partition, items[0].queue
 	p.out -= len(items)
 	if l != nil {
 		l.running, l.out = false, 0
@@ -141,55 +141,55 @@ func (r *Relay) completeLane(items []*item, verdicts []verdict) {
 		for _, it := range items {
 			r.drop(it)
 		}
-		r.closeLane(p, l)
+		r.closeQueue(p, l)
 		return
 	}
 	diedBefore := false // a predecessor died: followers that report an error go on behind it, uncounted
 	for i, it := range items {
-		if verdicts == nil || !verdicts[i].failed {
+		if results == nil || !results[i].failed {
 			r.delivered(it)
 			continue
 		}
-		v := &verdicts[i]
+		v := &results[i]
 		// A handler knows nothing of a batch: there, being behind or unavailable is the message's own affair.
 		passed := r.publish != nil && (v.is(postrider.BrokerUnavailable) || v.behind && i > 0)
 		if v.cut || passed || diedBefore && v.outcome.Kind != postrider.DeadLettered {
-			r.giveBack(l, items[i:])
+			r.requeue(l, items[i:])
 			break
 		}
 		if stopped := r.failed(it, v); stopped {
-			r.parkFollowers(l, items[i+1:])
+			r.parkQueued(l, items[i+1:])
 			break
 		}
 		diedBefore = true
 	}
-	r.closeLane(p, l)
-	r.left(p)
+	r.closeQueue(p, l)
+	r.finishLeaving(p)
 }
 
-// left puts a partition away that is being left, once nothing of it is out.
-func (r *Relay) left(p *partition) {
+// finishLeaving unloads a partition that is being handed over once none of its calls are under way.
+func (r *Relay) finishLeaving(p *partition) {
 	if p.leaving && p.out == 0 {
-		r.putAway(p)
+		r.unload(p)
 		signal(r.leaseWake)
 	}
 }
 
-// closeLane makes the lane ready for its next messages, or forgets it; a lane with an unrecorded death stays as it is.
-func (r *Relay) closeLane(p *partition, l *lane) {
+// closeQueue makes the queue ready for its next messages, or forgets it; a queue with an unrecorded death stays as it is.
+func (r *Relay) closeQueue(p *partition, l *keyQueue) {
 	switch {
 	case l == nil || l.deaths > 0 || p.leaving:
 	case l.head == nil:
-		delete(p.lanes, l.key)
+		delete(p.queues, l.key)
 	case p.decides(l.key):
-		r.unloadLane(p, l)
+		r.unloadQueue(p, l)
 	default:
-		r.sched.ready(unit{lane: l})
+		r.sched.ready(unit{queue: l})
 	}
 }
 
-// giveBack puts messages that were not attempted back to the front, in order.
-func (r *Relay) giveBack(l *lane, items []*item) {
+// requeue puts messages that were not attempted back to the front, in order.
+func (r *Relay) requeue(l *keyQueue, items []*item) {
 	if l != nil {
 		for i := len(items) - 1; i >= 0; i-- {
 			l.pushFront(items[i])
@@ -229,7 +229,7 @@ func (r *Relay) ended(it *item) {
 }
 
 // failed notes a failure and reports whether the message's key is stopped by it.
-func (r *Relay) failed(it *item, v *verdict) (stops bool) {
+func (r *Relay) failed(it *item, v *result) (stops bool) {
 	p, o, attempts := it.partition, v.outcome, it.attempts+1
 	reason, after, cause := ParkRetry, o.After, v.cause
 	switch {
@@ -262,11 +262,11 @@ func (r *Relay) failed(it *item, v *verdict) (stops bool) {
 	pk := Parked{Reason: reason, After: after, Attempts: attempts, Cause: cause}
 	if it.key != "" {
 		pk.Waits, pk.After = true, 0
-		r.head(it, HeldKey{Reason: reason, Cause: cause, Attempts: attempts, After: after})
+		r.block(it, HeldKey{Reason: reason, Cause: cause, Attempts: attempts, After: after})
 	}
 	r.park(it, pk)
 	r.drop(it)
-	return it.lane != nil
+	return it.queue != nil
 }
 
 // dead sends a message to the dead letters and reports whether its key is stopped by that.
@@ -283,22 +283,22 @@ func (r *Relay) dead(it *item, reason, cause string, attempts int) (stops bool) 
 	r.cfg.Logger.Error("message is dead", "relay", r.cfg.Name, "message", it.msg.ID, "type", it.msg.Type, "key", it.key,
 		"tenant", it.msg.Tenant, "attempts", attempts, "reason", reason, "cause", firstLine(cause))
 	if it.key != "" && r.cfg.OnDead == HoldKey {
-		r.head(it, HeldKey{Reason: ParkDead, Cause: reason + ": " + cause, Attempts: attempts, UntilDecided: true})
+		r.block(it, HeldKey{Reason: ParkDead, Cause: reason + ": " + cause, Attempts: attempts, UntilDecided: true})
 		r.drop(it)
 		return true
 	}
-	if it.lane != nil && !it.lane.isLine() { // a line's next transaction records it
-		it.lane.deaths++
+	if it.queue != nil && !it.queue.isTxQueue() { // a line's next transaction records it
+		it.queue.deaths++
 	}
 	r.ended(it)
 	return false
 }
 
-// head records that a message stops its key.
-func (r *Relay) head(it *item, h HeldKey) {
+// block records that a message stops its key.
+func (r *Relay) block(it *item, h HeldKey) {
 	p := it.partition
 	h.Key, h.Sequence = it.key, it.seq
-	r.holdKey(p, h.Key).heads++
+	r.holdKey(p, h.Key).blocks++
 	p.pending.Held = append(p.pending.Held, h)
 	r.recorded(p)
 }
@@ -319,20 +319,20 @@ func (r *Relay) park(it *item, pk Parked) {
 	r.recorded(p)
 }
 
-// parkFollowers puts everything behind a failed head aside: what was out with it, and what waits in its lane.
-func (r *Relay) parkFollowers(l *lane, out []*item) {
+// parkQueued puts everything behind a failed head aside: what was out with it, and what waits in its queue.
+func (r *Relay) parkQueued(l *keyQueue, out []*item) {
 	if l == nil {
 		return
 	}
 	for _, it := range out {
-		r.parkFollower(it)
+		r.parkQueuedMessage(it)
 	}
 	for l.head != nil {
-		r.parkFollower(l.pop())
+		r.parkQueuedMessage(l.pop())
 	}
 }
 
-func (r *Relay) parkFollower(it *item) {
+func (r *Relay) parkQueuedMessage(it *item) {
 	if !it.parked || it.run.key == "" { // otherwise it stands behind its key already
 		r.park(it, Parked{Reason: ParkHeld, Waits: true, Attempts: it.attempts})
 	}

@@ -31,8 +31,8 @@ type partition struct {
 	unrouted          []unrouted
 	// aside are messages that the last owner put aside beyond its cursor: they will be read again, and passed over. None are
 	// left when the log has been read to its end.
-	aside map[int64]struct{}
-	lanes map[string]*lane
+	unread map[int64]struct{}
+	queues map[string]*keyQueue
 	// taken are the keys of the line's messages that are in a transaction.
 	taken map[string]struct{}
 	held  map[string]*held
@@ -70,9 +70,9 @@ func (p *partition) ref() LeaseRef { return LeaseRef{Partition: p.id, Token: p.t
 type held struct {
 	// unrecorded counts followers whose parking is not recorded yet; the key cannot be released before.
 	unrecorded int
-	// heads counts failures of the head that are not recorded yet; while there are any, what the store says of the key is
+	// blocks counts failures of the head that are not recorded yet; while there are any, what the store says of the key is
 	// out of date.
-	heads int
+	blocks int
 	// releasing: its release is asked for and not answered.
 	releasing bool
 	// deciding: an operator's decision about the key is to be applied, once decideAfter outcomes of the partition are recorded, those
@@ -82,7 +82,7 @@ type held struct {
 }
 
 // busy says whether what the store says of the key is out of date, or not to be acted upon.
-func (h *held) busy() bool { return h.heads > 0 || h.releasing || h.deciding }
+func (h *held) busy() bool { return h.blocks > 0 || h.releasing || h.deciding }
 
 // run is a piece of parked work in memory.
 type run struct {
@@ -93,14 +93,14 @@ type run struct {
 func newPartition(parent context.Context, l Lease) *partition {
 	p := &partition{
 		id: l.Partition, token: l.Token, number: l.Settled, fetched: l.Cursor, more: true,
-		lanes: make(map[string]*lane), held: make(map[string]*held), busy: make(map[int64]struct{}),
+		queues: make(map[string]*keyQueue), held: make(map[string]*held), busy: make(map[int64]struct{}),
 		parked: make(map[int64]uint64), early: make(map[int64]string),
 	}
 	p.tracker.base, p.tracker.passed, p.passed = 1, 1, 1 // 0 is the ticket of what was not read from the log
 	if aside := l.Parked.Sequences; len(aside) > 0 {
-		p.aside = make(map[int64]struct{}, len(aside))
+		p.unread = make(map[int64]struct{}, len(aside))
 		for _, seq := range aside {
-			p.aside[seq] = struct{}{}
+			p.unread[seq] = struct{}{}
 		}
 	}
 	p.tracker.cursor = l.Cursor
@@ -108,19 +108,19 @@ func newPartition(parent context.Context, l Lease) *partition {
 	return p
 }
 
-// putAside reports whether a message read from the log was put aside by the partition's last owner.
-func (p *partition) putAside(seq int64) bool {
-	if len(p.aside) == 0 {
+// wasParked reports whether a message read from the log was put aside by the partition's last owner.
+func (p *partition) wasParked(seq int64) bool {
+	if len(p.unread) == 0 {
 		return false
 	}
-	_, is := p.aside[seq]
-	delete(p.aside, seq)
+	_, is := p.unread[seq]
+	delete(p.unread, seq)
 	return is
 }
 
 // park settles a message of the log that is parked or has a dead letter.
 func (p *partition) park(it *item) {
-	p.tracker.putAside(it.ticket)
+	p.tracker.park(it.ticket)
 	p.parked[it.seq] = it.ticket
 }
 
@@ -137,7 +137,7 @@ func (p *partition) isEarly(seq int64, key string) bool {
 }
 
 func (p *partition) ahead(seq int64) bool {
-	if _, unread := p.aside[seq]; unread {
+	if _, unread := p.unread[seq]; unread {
 		return true
 	}
 	_, is := p.parked[seq]
@@ -163,5 +163,5 @@ func (p *partition) pass(ticket uint64) bool {
 // works says whether messages of a key are in memory to be worked on, those of the line only while they are.
 func (p *partition) works(key string) bool {
 	_, taken := p.taken[key]
-	return taken || p.lanes[key] != nil
+	return taken || p.queues[key] != nil
 }

@@ -29,7 +29,7 @@ const (
 // TestModelOfProcesses compares random histories with what the promises say must come out. Up to three processes of a relay
 // start, stop and crash; the store is slow, fails, and loses answers; handlers or a broker fail in every way they can;
 // transactions commit late and roll back; the database crashes and loses its last settlements; operators intervene; memory is short. Then the faults stop, and everything must
-// come to rest (see history.verdict).
+// come to rest (see history.result).
 //
 // A failed history prints its seed. The same seed gives the same decisions; how goroutines interleave is up to the machine.
 func TestModelOfProcesses(t *testing.T) {
@@ -53,8 +53,8 @@ func TestModelOfProcesses(t *testing.T) {
 	}
 	var started, ran atomic.Int64
 	t.Cleanup(func() { t.Logf("%d histories", ran.Load()) })
-	for lane := range 4 {
-		t.Run(fmt.Sprint("lane", lane), func(t *testing.T) {
+	for queue := range 4 {
+		t.Run(fmt.Sprint("queue", queue), func(t *testing.T) {
 			t.Parallel()
 			for more(started.Add(1)) && !t.Failed() {
 				runHistory(t, rand.Uint64())
@@ -69,7 +69,7 @@ func runHistory(t *testing.T, seed uint64) {
 		h := newHistory(t, seed)
 		h.act()
 		h.rest()
-		h.verdict()
+		h.result()
 		h.end()
 		if t.Failed() {
 			t.Logf("%s=%d repeats this history and tells it (once %v, calm %v, operators %v, store faults %v, %+v)",

@@ -100,8 +100,8 @@ func (h *history) tell() {
 	}
 }
 
-// verdict compares what came of a history with the promises.
-func (h *history) verdict() {
+// result compares what came of a history with the promises.
+func (h *history) result() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	died := h.letters()

@@ -40,52 +40,52 @@ type Relay struct {
 	tx       transactor // nil unless handlers have transactions
 
 	// life ends when the relay is to take no new work; calls ends when calls under way are to be cancelled.
-	life, calls           context.Context
-	endLife, endCalls     context.CancelFunc
-	started               bool
-	done                  chan struct{}
-	fetchWake, dueWake    chan struct{}
-	leaseWake, settleWake chan struct{}
-	beatWake, dueSooner   chan struct{}
-	lastSettle            chan struct{} // closed when no further outcomes come
-	workers               sync.WaitGroup
-	refused               error // why the relay cannot work at all; the loop of the leases finds it out
+	life, calls              context.Context
+	endLife, endCalls        context.CancelFunc
+	started                  bool
+	done                     chan struct{}
+	fetchWake, dueWake       chan struct{}
+	leaseWake, settleWake    chan struct{}
+	heartbeatWake, dueSooner chan struct{}
+	lastSettle               chan struct{} // closed when no further outcomes come
+	workers                  sync.WaitGroup
+	refused                  error // why the relay cannot work at all; the loop of the leases finds it out
 
-	mu           sync.Mutex
-	changed      *sync.Cond // work became ready, or something that workers wait for ended
-	partitions   map[int]*partition
-	total        int // partitions of the outbox; fixed before any loop starts
-	sched        scheduler
-	circuit      circuit
-	answered     time.Time          // when the destination answered last
-	running      map[*item]struct{} // single calls under way, for ParkAfter
-	underWay     map[*call]struct{} // calls that can give their worker's place to another
-	slow         int                // those that have
-	slowFull     bool               // no further ones can
-	failures     logLimit
-	fresh, aside budget
-	order        uint64    // of the message that was taken into memory last
-	now          time.Time // when that was
-	heldKeys     int
-	finder       HeldFinder // nil if the store is none
-	heldLimit    int        // the number of held keys in memory above which some are unloaded
-	views        map[*heldView]struct{}
-	unsettled    int // outcomes not yet recorded
-	nextDue      time.Time
-	dueFull      bool      // parked messages are not read for want of room
-	lastBeat     time.Time // when the last heartbeat that was answered was sent
-	rounds       uint64    // completed rounds of fetching
-	drains       map[*drain]struct{}
-	doubts       map[int]*doubt    // by partition
-	claims       map[int]string    // tokens of acquisitions whose answers are not known, by partition
-	resume       map[int]time.Time // until when a partition that was lost may be taken again at once
-	batches      map[*item][]*item // batches whose calls have not returned, by their first message
-	callsOut     map[work]int      // those of leases that have ended, by what they work on
-	callsAwaited map[work][]unit   // what starts when they have returned
-	leaseOutage  outage
-	settleOutage outage
-	leased       bool // a heartbeat has succeeded
-	short        bool // of partitions that it is to have
+	mu            sync.Mutex
+	changed       *sync.Cond // work became ready, or something that workers wait for ended
+	partitions    map[int]*partition
+	total         int // partitions of the outbox; fixed before any loop starts
+	sched         scheduler
+	circuit       circuit
+	answered      time.Time          // when the destination answered last
+	running       map[*item]struct{} // single calls under way, for ParkAfter
+	underWay      map[*call]struct{} // calls that can give their worker's place to another
+	slow          int                // those that have
+	slowFull      bool               // no further ones can
+	failures      logLimit
+	fresh, parked budget
+	order         uint64    // of the message that was taken into memory last
+	now           time.Time // when that was
+	heldKeys      int
+	finder        HeldFinder // nil if the store is none
+	heldLimit     int        // the number of held keys in memory above which some are unloaded
+	views         map[*heldView]struct{}
+	unsettled     int // outcomes not yet recorded
+	nextDue       time.Time
+	dueFull       bool      // parked messages are not read for want of room
+	lastHeartbeat time.Time // when the last heartbeat that was answered was sent
+	rounds        uint64    // completed rounds of fetching
+	drains        map[*drain]struct{}
+	uncertain     map[int]*uncertainCommit // by partition
+	claims        map[int]string           // tokens of acquisitions whose answers are not known, by partition
+	resume        map[int]time.Time        // until when a partition that was lost may be taken again at once
+	batches       map[*item][]*item        // batches whose calls have not returned, by their first message
+	callsOut      map[work]int             // those of leases that have ended, by what they work on
+	callsAwaited  map[work][]unit          // what starts when they have returned
+	leaseOutage   outage
+	settleOutage  outage
+	leased        bool // a heartbeat has succeeded
+	short         bool // of partitions that it is to have
 }
 
 // New makes a relay on a store. Errors: every fault of the configuration at once.
@@ -105,7 +105,7 @@ func New(store Store, cfg Config) (*Relay, error) {
 		done:      make(chan struct{}),
 		fetchWake: make(chan struct{}, 1), dueWake: make(chan struct{}, 1),
 		leaseWake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1),
-		beatWake: make(chan struct{}, 1), dueSooner: make(chan struct{}, 1),
+		heartbeatWake: make(chan struct{}, 1), dueSooner: make(chan struct{}, 1),
 		lastSettle: make(chan struct{}),
 		partitions: make(map[int]*partition),
 		running:    make(map[*item]struct{}),
@@ -115,7 +115,7 @@ func New(store Store, cfg Config) (*Relay, error) {
 		views:     make(map[*heldView]struct{}),
 		heldLimit: cfg.MaxHeldKeys,
 		drains:    make(map[*drain]struct{}),
-		doubts:    make(map[int]*doubt),
+		uncertain: make(map[int]*uncertainCommit),
 		claims:    make(map[int]string), resume: make(map[int]time.Time),
 	}
 	if _, consumer := store.(logless); !consumer {
@@ -123,7 +123,7 @@ func New(store Store, cfg Config) (*Relay, error) {
 	}
 	r.finder, _ = store.(HeldFinder)
 	r.changed = sync.NewCond(&r.mu)
-	r.fresh, r.aside = cfg.budgets()
+	r.fresh, r.parked = cfg.budgets()
 	r.life, r.endLife = context.WithCancel(context.Background())
 	r.calls, r.endCalls = context.WithCancel(context.Background())
 	if cfg.Publisher != nil {
@@ -316,8 +316,8 @@ func (r *Relay) Ready() error {
 		return fmt.Errorf("relay %s: stopping", r.cfg.Name)
 	case !r.leased:
 		return fmt.Errorf("relay %s: the store has not answered", r.cfg.Name)
-	case time.Since(r.lastBeat) >= r.cfg.leaseLife():
-		return fmt.Errorf("relay %s: the store has not answered for %s", r.cfg.Name, time.Since(r.lastBeat).Round(time.Second))
+	case time.Since(r.lastHeartbeat) >= r.cfg.leaseLife():
+		return fmt.Errorf("relay %s: the store has not answered for %s", r.cfg.Name, time.Since(r.lastHeartbeat).Round(time.Second))
 	}
 	return nil
 }

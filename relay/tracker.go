@@ -11,7 +11,7 @@ type tracker struct {
 	base    uint64 // ticket of entries[0]
 	cursor  Cursor // the end of the settled prefix, as far as the cursor can stand there
 	passed  uint64 // the ticket behind the cursor
-	aside   uint64 // the ticket behind the last message that was put aside
+	parked  uint64 // the ticket behind the last message that was put aside
 	// delivered counts deliveries that the cursor has passed and that no settlement has counted; ahead those of the settled
 	// prefix that it has not passed yet.
 	delivered, ahead int64
@@ -84,10 +84,10 @@ func (t *tracker) takeDelivered() int64 {
 	return n
 }
 
-// putAside marks a message as settled by being put aside.
-func (t *tracker) putAside(ticket uint64) {
+// park marks a message as settled by being put aside.
+func (t *tracker) park(ticket uint64) {
 	t.settle(ticket)
-	t.aside = max(t.aside, ticket+1)
+	t.parked = max(t.parked, ticket+1)
 }
 
 // advance moves the cursor over the settled prefix and reports whether it moved.
@@ -145,8 +145,8 @@ func (t *tracker) together(ticket uint64) uint64 {
 	return ticket
 }
 
-// behindAside says whether the cursor has passed everything that was put aside.
-func (t *tracker) behindAside() bool { return t.passed >= t.aside }
+// passedParked says whether the cursor has passed everything that was put aside.
+func (t *tracker) passedParked() bool { return t.passed >= t.parked }
 
 // open is the number of messages that are not settled, or settled behind one that is not.
 func (t *tracker) open() int { return len(t.entries) - t.head }

@@ -77,7 +77,7 @@ func (r *Relay) take(batch []*item, current *call) (_ []*item, probe bool) {
 	return nil, false
 }
 
-// fill takes units while there is room: from each lane as many of its foremost messages as fit.
+// fill takes units while there is room: from each queue as many of its foremost messages as fit.
 func (r *Relay) fill(batch []*item, room int) []*item {
 	if r.tx != nil {
 		return r.fillTx(batch)
@@ -92,12 +92,12 @@ func (r *Relay) fill(batch []*item, room int) []*item {
 		if r.awaitsCall(u) {
 			continue
 		}
-		if u.lane == nil {
+		if u.queue == nil {
 			batch = append(batch, u.item)
 			bytes -= u.item.size
 			continue
 		}
-		l := u.lane
+		l := u.queue
 		l.running = true
 		for l.head != nil && len(batch) < room && (bytes > 0 || l.out == 0) {
 			it := l.pop()
@@ -143,15 +143,15 @@ func (r *Relay) deliver(batch []*item, msgs []*postrider.Message, probe bool) {
 		if !returned {
 			errs = fail(len(batch), &brokenCall{errors.New("the call ended its goroutine (runtime.Goexit)")})
 		}
-		r.complete(batch, verdicts(errs), probe)
+		r.complete(batch, results(errs), probe)
 	}()
 	errs = r.call(batch, msgs)
 	returned = true
 }
 
-// verdict is a returned error, read. Reading it calls the error's own methods, which may panic, so it is done once, outside
+// result is a returned error, read. Reading it calls the error's own methods, which may panic, so it is done once, outside
 // every lock.
-type verdict struct {
+type result struct {
 	failed   bool
 	outcome  postrider.Outcome
 	cause    string
@@ -164,31 +164,31 @@ type verdict struct {
 }
 
 // is says whether it is a failure of a kind.
-func (v *verdict) is(kind postrider.OutcomeKind) bool { return v.failed && v.outcome.Kind == kind }
+func (v *result) is(kind postrider.OutcomeKind) bool { return v.failed && v.outcome.Kind == kind }
 
-// verdicts reads the errors of a call; nil stands for success of all.
-func verdicts(errs []error) []verdict {
-	var out []verdict
+// results reads the errors of a call; nil stands for success of all.
+func results(errs []error) []result {
+	var out []result
 	for i, err := range errs {
 		if err == nil {
 			continue
 		}
 		if out == nil {
-			out = make([]verdict, len(errs))
+			out = make([]result, len(errs))
 		}
 		out[i] = readError(err)
 	}
 	return out
 }
 
-func readError(err error) (v verdict) {
+func readError(err error) (v result) {
 	defer func() {
 		if p := recover(); p != nil {
 			broken := &PanicError{Value: fmt.Sprintf("a method of the returned %T: %v", err, p), Stack: string(debug.Stack())}
-			v = verdict{failed: true, outcome: postrider.OutcomeOf(broken), cause: broken.Error()}
+			v = result{failed: true, outcome: postrider.OutcomeOf(broken), cause: broken.Error()}
 		}
 	}()
-	v = verdict{failed: true, outcome: postrider.OutcomeOf(err)}
+	v = result{failed: true, outcome: postrider.OutcomeOf(err)}
 	v.cause = CauseText(v.outcome.Err)
 	if v.outcome.Err == nil && err.Error() != postrider.Dead(v.outcome.Reason, nil).Error() {
 		v.cause = CauseText(err) // Snooze and Dead without a cause: what they are wrapped in says why
@@ -283,10 +283,10 @@ func (r *Relay) callDecodable(ctx context.Context, batch []*item) []error {
 		switch {
 		case it.err != nil:
 			errs[i] = postrider.Dead(postrider.Undecodable, it.err)
-			if it.lane != nil && r.cfg.OnDead == HoldKey {
+			if it.queue != nil && r.cfg.OnDead == HoldKey {
 				stopped = it
 			}
-		case stopped != nil && it.lane == stopped.lane:
+		case stopped != nil && it.queue == stopped.queue:
 			errs[i] = postrider.PredecessorFailed(stopped.msg, stopped.err)
 		default:
 			msgs, at = append(msgs, it.msg), append(at, i)

@@ -165,7 +165,7 @@ func newRouteInfo(r config.Relay, promises backend.Promises) routeInfo {
 func (i *routeInfo) promise(r config.Relay, c postrider.Capabilities) {
 	i.Ordered, i.DedupeWindow, i.MaxMessageBytes, i.Unmet = c.Ordered, c.DedupeWindow, c.MaxMessageBytes, nil
 	needs := relayConfig(r, config.Store{}, 0, nil, nil)
-	for _, err := range needs.Unmet(c) {
+	for _, err := range needs.CheckCapabilities(c) {
 		i.Unmet = append(i.Unmet, err.Error())
 	}
 }

@@ -62,7 +62,7 @@ func (h Harness[Tx]) histories(t *testing.T, history func(t *testing.T, seed uin
 	}
 	var started atomic.Int64
 	for lane := range 2 {
-		t.Run(fmt.Sprint("lane", lane), func(t *testing.T) {
+		t.Run(fmt.Sprint("part", lane), func(t *testing.T) {
 			t.Parallel()
 			for more(started.Add(1)) && !t.Failed() {
 				history(t, rand.Uint64())

@@ -55,7 +55,7 @@ func Model[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	var started, ran atomic.Int64
 	t.Cleanup(func() { t.Logf("%d histories", ran.Load()) })
 	for lane := range 4 {
-		t.Run(fmt.Sprint("lane", lane), func(t *testing.T) {
+		t.Run(fmt.Sprint("part", lane), func(t *testing.T) {
 			t.Parallel()
 			for more(started.Add(1)) && !t.Failed() {
 				s.history(t, rand.Uint64())

@@ -16,9 +16,9 @@ type item struct {
 	// order counts what is taken into memory.
 	order     uint64
 	partition *partition
-	lane      *lane // nil for a message without a key
-	next      *item // behind it in its lane, or in a ready queue
-	run       *run  // the piece of parked work that it belongs to; nil for a message of the main line
+	queue     *keyQueue // nil for a message without a key
+	next      *item     // behind it in its queue, or in a ready queue
+	run       *run      // the piece of parked work that it belongs to; nil for a message of the main line
 	ticket    uint64
 	size      int
 	budget    *budget
@@ -41,16 +41,16 @@ type item struct {
 	reason    ParkReason
 }
 
-// lane is the queue of one key: its messages run one after another, in order. It is in its partition's map as long as it
+// keyQueue is the queue of one key: its messages run one after another, in order. It is in its partition's map as long as it
 // has messages.
-type lane struct {
+type keyQueue struct {
 	partition  *partition
 	key        string
 	head, tail *item
 	waiting    int  // how many wait in the list
 	running    bool // its foremost messages are out for delivery (and no longer in the list)
 	out        int  // how many
-	// deaths counts dead letters of the lane that are not recorded yet. Its followers wait for that: were they delivered
+	// deaths counts dead letters of the queue that are not recorded yet. Its followers wait for that: were they delivered
 	// before and the process died, the dead message would be tried again behind them.
 	deaths int
 
@@ -63,7 +63,7 @@ type lane struct {
 	limit, late int
 }
 
-func (l *lane) push(it *item) {
+func (l *keyQueue) push(it *item) {
 	l.waiting++
 	it.next = nil
 	if l.tail == nil {
@@ -74,7 +74,7 @@ func (l *lane) push(it *item) {
 	l.tail = it
 }
 
-func (l *lane) pushFront(it *item) {
+func (l *keyQueue) pushFront(it *item) {
 	l.waiting++
 	it.next = l.head
 	l.head = it
@@ -83,7 +83,7 @@ func (l *lane) pushFront(it *item) {
 	}
 }
 
-func (l *lane) pop() *item {
+func (l *keyQueue) pop() *item {
 	l.waiting--
 	it := l.head
 	l.head = it.next
@@ -94,19 +94,19 @@ func (l *lane) pop() *item {
 	return it
 }
 
-// queue is the work that can start, oldest first: messages without a key, and lanes that are not running (by their head,
-// which stays in its lane). What is new comes in order; what comes back, a lane with more to do or a message that was not
+// readyQueue is the work that can start, oldest first: messages without a key, and queues that are not running (by their head,
+// which stays in its queue). What is new comes in order; what comes back, a queue with more to do or a message that was not
 // attempted, is older and waits in a heap. Oldest first keeps the settled prefix long, and nothing waits for ever.
-type queue struct {
+type readyQueue struct {
 	units []unit // new ones, in order: units[head:]
 	head  int
 	back  unitHeap
 }
 
-// unit is either a keyless message or a lane.
+// unit is either a keyless message or a queue.
 type unit struct {
-	item *item
-	lane *lane
+	item  *item
+	queue *keyQueue
 }
 
 // front is the unit's foremost message.
@@ -114,7 +114,7 @@ func (u unit) front() *item {
 	if u.item != nil {
 		return u.item
 	}
-	return u.lane.head
+	return u.queue.head
 }
 
 // partition of the unit.
@@ -122,12 +122,12 @@ func (u unit) partition() *partition {
 	if u.item != nil {
 		return u.item.partition
 	}
-	return u.lane.partition
+	return u.queue.partition
 }
 
-func (q *queue) len() int { return len(q.units) - q.head + len(q.back) }
+func (q *readyQueue) len() int { return len(q.units) - q.head + len(q.back) }
 
-func (q *queue) push(u unit) {
+func (q *readyQueue) push(u unit) {
 	if n := len(q.units); n > q.head && q.units[n-1].front().order > u.front().order {
 		heap.Push(&q.back, ranked{u, u.front().order})
 		return
@@ -140,7 +140,7 @@ func (q *queue) push(u unit) {
 	q.units = append(q.units, u)
 }
 
-func (q *queue) pop() unit {
+func (q *readyQueue) pop() unit {
 	if len(q.back) > 0 && (q.head == len(q.units) || q.back[0].order < q.units[q.head].front().order) {
 		return heap.Pop(&q.back).(ranked).unit
 	}
@@ -154,8 +154,8 @@ func (q *queue) pop() unit {
 }
 
 // without takes the work of a partition out of the queue and returns its keyless messages.
-func (q *queue) without(p *partition) []*item {
-	var all queue
+func (q *readyQueue) without(p *partition) []*item {
+	var all readyQueue
 	var items []*item
 	for q.len() > 0 {
 		switch u := q.pop(); {
@@ -169,11 +169,11 @@ func (q *queue) without(p *partition) []*item {
 	return items
 }
 
-// remove takes a lane out of the queue.
-func (q *queue) remove(l *lane) {
-	var all queue
+// remove takes a queue of a key out.
+func (q *readyQueue) remove(l *keyQueue) {
+	var all readyQueue
 	for q.len() > 0 {
-		if u := q.pop(); u.lane != l {
+		if u := q.pop(); u.queue != l {
 			all.push(u)
 		}
 	}
@@ -203,28 +203,28 @@ func (h *unitHeap) Pop() any {
 // scheduler decides what starts next. Fresh messages and parked ones have a queue each; when both have work they share by
 // weight 2:1, so that neither a storm of retries nor a flood of fresh messages starves the other.
 type scheduler struct {
-	fresh, parked queue
+	fresh, parked readyQueue
 	turn          int
 }
 
 func (s *scheduler) len() int { return s.fresh.len() + s.parked.len() }
 
-// ready puts a lane or keyless message in the queue that its foremost message belongs to.
+// ready puts a queue or keyless message in the queue that its foremost message belongs to.
 func (s *scheduler) ready(u unit) {
 	s.queueOf(u).push(u)
 }
 
-func (s *scheduler) queueOf(u unit) *queue {
+func (s *scheduler) queueOf(u unit) *readyQueue {
 	if u.front().run != nil {
 		return &s.parked
 	}
 	return &s.fresh
 }
 
-// remove takes a lane out of its queue.
-func (s *scheduler) remove(l *lane) {
+// remove takes a queue out of its queue.
+func (s *scheduler) remove(l *keyQueue) {
 	if l.head != nil {
-		s.queueOf(unit{lane: l}).remove(l)
+		s.queueOf(unit{queue: l}).remove(l)
 	}
 }
 

@@ -2,7 +2,7 @@ package relay
 
 import "time"
 
-// With HandleTx, the messages of a partition's main line do not wait in lanes of their keys but in one, the line, in the
+// With HandleTx, the messages of a partition's main line do not wait in queues of their keys but in one, the line, in the
 // order in which they were read. Its foremost messages share a transaction, which moves the cursor behind them: what it
 // commits is always a prefix of what is not settled. While the transaction is under way, settlements of the partition's
 // other outcomes wait, and go along with it.
@@ -12,28 +12,28 @@ import "time"
 // partition does not read it again.
 //
 // Messages that were committed late are settled as a group or not at all, for the cursor cannot stand between them; so they
-// stand at the front of a transaction, all of them. Messages that were put aside have lanes of their keys, as without
+// stand at the front of a transaction, all of them. Messages that were put aside have queues of their keys, as without
 // transactions, and each has a transaction of its own.
 
-// lineKey is the key of a line among the lanes of its partition; no message has it.
-const lineKey = "\x00"
+// txQueueKey is the key of a line among the queues of its partition; no message has it.
+const txQueueKey = "\x00"
 
-func (l *lane) isLine() bool { return l != nil && l.key == lineKey }
+func (l *keyQueue) isTxQueue() bool { return l != nil && l.key == txQueueKey }
 
-// inLine says whether an item waits in its partition's line: what comes from the log, and what was put aside for itself,
+// inTxQueue says whether an item waits in its partition's line: what comes from the log, and what was put aside for itself,
 // since it takes its turn among the messages of its key.
-func (r *Relay) inLine(it *item) bool {
+func (r *Relay) inTxQueue(it *item) bool {
 	return r.tx != nil && (it.run == nil || it.run.key == "" && it.key != "")
 }
 
-// doubt is about messages of which it is not known whether their commit took effect. If they come again, it did not.
-type doubt struct {
+// uncertainCommit is about messages of which it is not known whether their commit took effect. If they come again, it did not.
+type uncertainCommit struct {
 	sequences map[int64]struct{}
 	cause     error
 }
 
-func newDoubt(batch []*item, cause error) *doubt {
-	d := &doubt{sequences: make(map[int64]struct{}, len(batch)), cause: cause}
+func newUncertainCommit(batch []*item, cause error) *uncertainCommit {
+	d := &uncertainCommit{sequences: make(map[int64]struct{}, len(batch)), cause: cause}
 	for _, it := range batch {
 		d.sequences[it.seq] = struct{}{}
 	}
@@ -46,17 +46,17 @@ func (r *Relay) fillTx(batch []*item) []*item {
 	switch {
 	case r.expired(u, time.Now()), r.awaitsCall(u):
 		return batch
-	case u.lane == nil:
+	case u.queue == nil:
 		return append(batch, u.item)
-	case u.lane.isLine():
-		return r.fillLine(batch, u.lane)
+	case u.queue.isTxQueue():
+		return r.fillTxQueue(batch, u.queue)
 	}
-	u.lane.running, u.lane.out = true, 1
-	return append(batch, u.lane.pop())
+	u.queue.running, u.queue.out = true, 1
+	return append(batch, u.queue.pop())
 }
 
-// fillLine takes the front of a line, unless a settlement of its partition is under way, which may hold back the cursor.
-func (r *Relay) fillLine(batch []*item, l *lane) []*item {
+// fillTxQueue takes the front of a line, unless a settlement of its partition is under way, which may hold back the cursor.
+func (r *Relay) fillTxQueue(batch []*item, l *keyQueue) []*item {
 	p := l.partition
 	l.running = true
 	if p.sending {
@@ -66,7 +66,7 @@ func (r *Relay) fillLine(batch []*item, l *lane) []*item {
 	batch = r.front(batch, l)
 	if len(batch) == 0 {
 		l.running = false
-		r.closeLane(p, l)
+		r.closeQueue(p, l)
 		return batch
 	}
 	l.out, p.sending = len(batch), true
@@ -78,7 +78,7 @@ func (r *Relay) fillLine(batch []*item, l *lane) []*item {
 }
 
 // front takes messages from a line until a transaction is full. It puts aside those that cannot be worked on.
-func (r *Relay) front(batch []*item, l *lane) []*item {
+func (r *Relay) front(batch []*item, l *keyQueue) []*item {
 	p, n := l.partition, r.cfg.TxBatch
 	if l.limit > 0 {
 		n = l.limit
@@ -91,7 +91,7 @@ func (r *Relay) front(batch []*item, l *lane) []*item {
 		inGroup := late && it.ticket < group
 		// What goes aside does so at the front, for if the transaction fails, the cursor stays before it. The next group, and
 		// each message that was put aside, begins a transaction.
-		aside := r.asideWith(it)
+		aside := r.parkingOf(it)
 		if len(batch) > 0 && !inGroup && (late || len(batch) >= n || it.parked || aside != nil) {
 			break
 		}
@@ -104,8 +104,8 @@ func (r *Relay) front(batch []*item, l *lane) []*item {
 			if late {
 				group = p.tracker.lateUntil(it.ticket)
 			}
-			if r.doubted(it) {
-				if late && r.groupApart(l, group) {
+			if r.wasUncertain(it) {
+				if late && r.parkGroup(l, group) {
 					continue
 				}
 				n = 1
@@ -122,9 +122,9 @@ func (r *Relay) front(batch []*item, l *lane) []*item {
 	return batch
 }
 
-// asideWith says how a message at the front of its line is put aside, because its time has not come or its key is held; nil
+// parkingOf says how a message at the front of its line is put aside, because its time has not come or its key is held; nil
 // if it is not.
-func (r *Relay) asideWith(it *item) *Parked {
+func (r *Relay) parkingOf(it *item) *Parked {
 	if left := it.delay - time.Since(it.since); it.delay > 0 && left > 0 {
 		return &Parked{Reason: ParkDelayed, After: left}
 	}
@@ -134,40 +134,40 @@ func (r *Relay) asideWith(it *item) *Parked {
 	return nil
 }
 
-// doubted says whether a commit with this message did not take effect, so that it is to have a transaction of its own. The
+// wasUncertain says whether a commit with this message did not take effect, so that it is to have a transaction of its own. The
 // second time it is the message's fault.
-func (r *Relay) doubted(it *item) bool {
+func (r *Relay) wasUncertain(it *item) bool {
 	id := it.partition.id
-	d := r.doubts[id]
+	d := r.uncertain[id]
 	if d == nil {
 		return false
 	}
 	if _, is := d.sequences[it.seq]; !is { // behind them: the commit took effect, or they have had theirs
-		delete(r.doubts, id)
+		delete(r.uncertain, id)
 		return false
 	}
 	if len(d.sequences) == 1 {
 		it.refused = d.cause
-		delete(r.doubts, id)
+		delete(r.uncertain, id)
 	}
 	return true
 }
 
-// groupApart parks the messages of a late group at the front of a line, so that each has a transaction of its own, and
+// parkGroup parks the messages of a late group at the front of a line, so that each has a transaction of its own, and
 // reports whether there are several.
-func (r *Relay) groupApart(l *lane, until uint64) bool {
+func (r *Relay) parkGroup(l *keyQueue, until uint64) bool {
 	inGroup := func(it *item) bool { return it != nil && !it.parked && it.ticket < until }
 	if !inGroup(l.head.next) {
 		return false
 	}
 	for inGroup(l.head) {
-		r.apart(l.pop())
+		r.parkApart(l.pop())
 	}
 	return true
 }
 
-// apart parks a message of a late group of which another failed.
-func (r *Relay) apart(it *item) {
-	r.setApart(it, ParkApart, "a message that was committed late with it failed, and they are tried one by one")
+// parkApart parks a message of a late group of which another failed.
+func (r *Relay) parkApart(it *item) {
+	r.parkUnattempted(it, ParkApart, "a message that was committed late with it failed, and they are tried one by one")
 	r.drop(it)
 }

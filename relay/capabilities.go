@@ -6,9 +6,9 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// Unmet lists what the relay needs and a publisher with these capabilities does not promise, each with what would do. New
+// CheckCapabilities lists what the relay needs and a publisher with these capabilities does not promise, each with what would do. New
 // refuses a Config for which there is any.
-func (c *Config) Unmet(caps postrider.Capabilities) (faults []error) {
+func (c *Config) CheckCapabilities(caps postrider.Capabilities) (faults []error) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if !caps.Ordered && !c.AcceptUnordered {
 		fault("relay: the publisher does not keep the order of a key; use a broker, or a setting of it, that does, or set AcceptUnordered")
