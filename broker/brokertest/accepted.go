@@ -40,7 +40,7 @@ func testEmptyBatch(t *testing.T, s *suite) {
 	}
 }
 
-// testFidelity sends messages with everything in them that is hard to carry.
+// testFidelity sends messages with everything that is hard to transport.
 func testFidelity(t *testing.T, s *suite) {
 	want := hardToCarry()
 	for _, topic := range []string{
@@ -72,7 +72,7 @@ func testFidelity(t *testing.T, s *suite) {
 	}
 }
 
-// hardToCarry returns messages with everything in them that is hard to carry. Topics are for the caller to set.
+// hardToCarry returns messages with everything that is hard to transport. The caller sets their topics.
 func hardToCarry() []*postrider.Message {
 	binary := make([]byte, 512)
 	for i := range binary {
@@ -136,14 +136,14 @@ func testOneKey(t *testing.T, s *suite) {
 	s.checkArrived(t, "one", msgs)
 }
 
-// testManyKeys is also the huge batch: as many messages as one call of a relay never has.
+// testManyKeys is also the test of a huge batch: more messages than a relay ever has in one call.
 func testManyKeys(t *testing.T, s *suite) {
 	keys := []string{""}
 	for i := range 1500 {
 		keys = append(keys, fmt.Sprintf("order/%d", i))
 	}
 	msgs := batch("many", 5_000, 1, keys...)
-	s.deliver(t.Context(), t, msgs) // a slow machine may exceed the wait for an answer
+	s.deliver(t.Context(), t, msgs) // a slow machine may exceed the timeout for answers
 	s.checkArrived(t, "many", msgs)
 }
 
@@ -170,7 +170,7 @@ func testConcurrentCalls(t *testing.T, s *suite) {
 	s.checkArrived(t, "concurrent", all)
 }
 
-// testSentAgain sends what was accepted before together with new messages, as after a crash.
+// testSentAgain sends accepted messages again, together with new ones, as after a crash.
 func testSentAgain(t *testing.T, s *suite) {
 	msgs := batch("again", 60, 1, "a", "b", "")
 	s.mustAccept(t.Context(), t, msgs[:30])
@@ -179,8 +179,8 @@ func testSentAgain(t *testing.T, s *suite) {
 	s.checkArrived(t, "again", msgs)
 }
 
-// testTooLarge sends messages on both sides of the limit. A message above it is dead before anything is sent; its
-// followers are not, and go on behind it in the next call.
+// testTooLarge sends messages below and above the size limit. A message above it is dead-lettered before anything is
+// sent; later messages of its key are not, and are sent in the next call.
 func testTooLarge(t *testing.T, s *suite) {
 	limit := s.Publisher.Capabilities().MaxMessageBytes
 	msgs := batch("large", 9, 1, "a", "b", "")
@@ -190,7 +190,7 @@ func testTooLarge(t *testing.T, s *suite) {
 	}
 	sized(msgs[1], limit)   // the first of b just fits
 	sized(msgs[3], limit+1) // the second of a is one byte too large
-	sized(msgs[5], 2*limit) // and so is the second of those without a key, by far
+	sized(msgs[5], 2*limit) // and the second without a key is twice the limit
 	errs := s.publish(t.Context(), t, msgs)
 	for i, err := range errs {
 		o := postrider.OutcomeOf(err)

@@ -1,4 +1,4 @@
-// Package brokertest holds publishers to the contract of postrider.Publisher, and subscribers to that of
+// Package brokertest tests publishers against the contract of postrider.Publisher, and subscribers against that of
 // postrider.Subscriber (RunSubscriber). A publisher's own tests call Run with a Harness for its broker:
 //
 //	func TestConformance(t *testing.T) {
@@ -6,9 +6,11 @@
 //		brokertest.Run(t, brokertest.Features{}, func(t *testing.T) brokertest.Harness { … })
 //	}
 //
-// Every test gets a fresh harness and checks, besides what its name says, the two rules that always hold: behind the
-// first failed message of a key, every follower of its key in the same call reports failure; and when what failed is sent
-// again, as a relay does, everything arrives and the first copies of each key's messages stand in order.
+// Every test gets a new harness. In addition to what its name says, it checks the two rules that always hold:
+//
+//   - After the first failed message of a key, all later messages of the key in the same call report failure.
+//   - When failed messages are sent again, as a relay does, everything arrives, and the first copies of each key's
+//     messages are in order.
 package brokertest
 
 import (
@@ -18,43 +20,44 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// Features names what a broker cannot promise, or what its harness cannot bring about. The zero value promises everything.
+// Features lists what a broker cannot promise, or what its harness cannot do. The zero value means everything is
+// possible.
 type Features struct {
 	// Unordered: the order of a key is not kept, and Capabilities must say so.
 	Unordered bool
-	// NoDedupe: a message that is sent again arrives again, and Capabilities must say so.
+	// NoDedupe: a message that is sent again is duplicated, and Capabilities must say so.
 	NoDedupe bool
-	// NoSizeLimit: the publisher knows no limit of a message's size, and Capabilities must say so.
+	// NoSizeLimit: the publisher knows no limit for the message size, and Capabilities must say so.
 	NoSizeLimit bool
-	// The harness has no function of that name.
+	// The harness does not have the function of that name.
 	NoRefuse, NoLoseAcks, NoLoseMessages, NoDrop, NoRestart, NoPause bool
 }
 
-// Harness is a fresh broker with a publisher on it, and what can go wrong between them. The broker itself ends with the
-// test (t.Cleanup). Where the publisher waits for answers, it should give up after about
-// three seconds: late enough for a busy machine, soon enough for the tests of a silent broker.
+// Harness is a new broker with a publisher, and functions that cause faults between them. The broker must be stopped at
+// the end of the test (t.Cleanup). The publisher should wait about three seconds for answers: long enough for a busy
+// machine, short enough for the tests with a silent broker.
 type Harness struct {
-	// Publisher is what is tested.
+	// Publisher is the publisher to test.
 	Publisher postrider.Publisher
-	// Close closes the publisher. It must be harmless to call it twice.
+	// Close closes the publisher. A second call must be harmless.
 	Close func() error
-	// Arrived returns what the broker keeps under a topic, in order, decoded as a receiver would.
+	// Arrived returns the messages of a topic in the broker, in order, decoded as a receiver would.
 	Arrived func(t testing.TB, topic string) []*postrider.Message
-	// Refuse makes the broker answer once, for each of these message IDs, that it does not take the message.
+	// Refuse makes the broker reject each of these message IDs once.
 	Refuse func(ids ...string)
-	// LoseAcks makes the broker take each of these messages and its answer, once, not reach the publisher.
+	// LoseAcks makes the broker accept each of these messages and lose its acknowledgement, once.
 	LoseAcks func(ids ...string)
-	// LoseMessages makes each of these messages, once, not reach the broker, without anybody noticing.
+	// LoseMessages loses each of these messages, once, before it reaches the broker, without notice.
 	LoseMessages func(ids ...string)
-	// Drop cuts every connection between publisher and broker; new ones can be made at once.
+	// Drop closes every connection between publisher and broker; reconnecting works immediately.
 	Drop func()
-	// Stop makes the broker end without warning, and Start brings it back at the same address with what it had stored.
+	// Stop kills the broker, and Start restarts it at the same address with the data that it had stored.
 	Stop, Start func(t testing.TB)
-	// Pause lets connections stand but nothing through, until Resume.
+	// Pause keeps connections open but blocks all traffic, until Resume.
 	Pause, Resume func()
 }
 
-// Run tests the publisher of the harnesses that start returns, one for each test.
+// Run tests the publisher of the harnesses that start returns, one per test.
 func Run(t *testing.T, f Features, start func(t *testing.T) Harness) {
 	t.Helper()
 	tests := []struct {
@@ -106,7 +109,7 @@ func Run(t *testing.T, f Features, start func(t *testing.T) Harness) {
 	})
 }
 
-// checkComplete fails for a harness that lacks what its features do not excuse.
+// checkComplete fails the test if the harness lacks a function that its features do not exclude.
 func (f Features) checkComplete(t *testing.T, h Harness) {
 	t.Helper()
 	needed := map[string]bool{

@@ -28,7 +28,7 @@ func testClosed(t *testing.T, s *suite) {
 	s.checkArrived(t, "closed", msgs[:3])
 }
 
-// testClosedWhilePublishing checks that calls under way return, and that what they say has arrived is there.
+// testClosedWhilePublishing checks that running calls return, and that messages reported as accepted have arrived.
 func testClosedWhilePublishing(t *testing.T, s *suite) {
 	var mu sync.Mutex
 	accepted := make(map[string]bool)
@@ -78,8 +78,8 @@ func testClosedWhilePublishing(t *testing.T, s *suite) {
 	}
 }
 
-// checkNoLeaks checks that nothing runs on when a use, a test of its own, is over. Goroutines inherit the label of the one that
-// started them, so that those of other tests do not disturb.
+// checkNoLeaks checks that no goroutine is left after use, which runs as a subtest. Goroutines inherit the label of the
+// goroutine that started them, so those of other tests do not count.
 func checkNoLeaks(t *testing.T, use func(t *testing.T)) {
 	t.Helper()
 	label := fmt.Sprintf("brokertest-%s-%d", t.Name(), time.Now().UnixNano())

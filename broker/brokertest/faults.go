@@ -39,7 +39,7 @@ func testRefusedUnkeyed(t *testing.T, s *suite) {
 	s.checkArrived(t, "unkeyed", msgs)
 }
 
-// testRefusedAtRandom has several calls meet refusals at once, over and over.
+// testRefusedAtRandom makes several concurrent calls meet rejections repeatedly.
 func testRefusedAtRandom(t *testing.T, s *suite) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -90,7 +90,7 @@ func testRestart(t *testing.T, s *suite) {
 	})
 }
 
-// publishThrough publishes batch after batch and has trouble made in the middle of them, one time after another.
+// publishThrough publishes batch after batch and runs trouble in the middle, the given number of times.
 func (s *suite) publishThrough(t *testing.T, topic string, times int, trouble func()) {
 	var all []*postrider.Message
 	var running chan struct{} // closed when the last trouble is over
@@ -120,7 +120,8 @@ func (s *suite) publishThrough(t *testing.T, topic string, times int, trouble fu
 	s.checkArrived(t, topic, all)
 }
 
-// testStopped checks that a broker that is away is reported as unavailable, for every message, and found again.
+// testStopped checks that a stopped broker is reported as unavailable for every message, and used again after its
+// restart.
 func testStopped(t *testing.T, s *suite) {
 	msgs := batch("stopped", 30, 1, "a", "b", "")
 	s.mustAccept(t.Context(), t, msgs[:15])
@@ -137,7 +138,7 @@ func testStopped(t *testing.T, s *suite) {
 	s.checkArrived(t, "stopped", msgs)
 }
 
-// testNoAnswer checks that a broker that has fallen silent is given up.
+// testNoAnswer checks that a silent broker is reported as unavailable.
 func testNoAnswer(t *testing.T, s *suite) {
 	msgs := batch("silent", 30, 1, "a", "b", "")
 	s.mustAccept(t.Context(), t, msgs[:3])
@@ -178,7 +179,7 @@ func testCancelledWhileWaiting(t *testing.T, s *suite) {
 			t.Errorf("message %s: %v, want context.DeadlineExceeded", msgs[3+i].ID, err)
 		}
 	}
-	if took := time.Since(began); took > 2*time.Second { // less than it would wait for an answer
+	if took := time.Since(began); took > 2*time.Second { // less than the timeout for answers
 		t.Errorf("Publish returned %s after it began, its context ended after 50ms", took)
 	}
 	s.Resume()

@@ -8,70 +8,75 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// SubscriberFeatures names what a broker cannot promise to a consumer, or what its harness cannot bring about; each field
-// is the reason why, in a sentence. The zero value promises everything.
+// SubscriberFeatures lists what a broker cannot promise to a consumer, or what its harness cannot do. Each field is the
+// reason, as a sentence. The zero value means everything is possible.
 type SubscriberFeatures struct {
 	// Unordered: the order of a key is not kept, and Capabilities must say so.
 	Unordered string
 	// NoPositions: messages have no position, and Capabilities must say so.
 	NoPositions string
-	// NoNackDelay: Nack brings a message again at once, and Capabilities must say so.
+	// NoNackDelay: a nacked message is redelivered immediately, and Capabilities must say so.
 	NoNackDelay string
-	// NoDeliveryCount: Deliveries is 0. NoRedeliveredFlag: Redelivered may be false for what was delivered before.
+	// NoDeliveryCount: Deliveries is 0. NoRedeliveredFlag: Redelivered may be false for a redelivered message.
 	NoDeliveryCount, NoRedeliveredFlag string
-	// OneActive: one member of a group works at a time, and the others wait until it leaves.
+	// OneActive: only one member of a group works at a time; the others wait until it leaves.
 	OneActive string
-	// OneInFlight: a group has no more than one unsettled message at a time.
+	// OneInFlight: a group has at most one unsettled message.
 	OneInFlight string
-	// CumulativeAcks: what is settled comes again if something before it in its partition is not.
+	// CumulativeAcks: a settled message is redelivered if an earlier one in its partition is not settled.
 	CumulativeAcks string
-	// UnconfirmedAcks: a settlement that reported success is lost if the process dies, or is cut off, about that time.
+	// UnconfirmedAcks: a settlement that reported success may be lost if the process crashes or is disconnected about
+	// then.
 	UnconfirmedAcks string
-	// LostLate: the broker passes the messages of a broken connection on as soon as it has noticed, and the member may notice later.
-	// It still must.
+	// LostLate: the broker redelivers the messages of a broken connection as soon as it notices, and the member may
+	// notice later. It must still notice.
 	LostLate string
-	// The environment has no function of that name.
+	// The environment does not have the function of that name.
 	NoPoison, NoRecreate, NoCut, NoStop string
 }
 
 // SubscriberHarness is what RunSubscriber needs to test a broker's subscriber.
 type SubscriberHarness struct {
 	Features SubscriberFeatures
-	// New makes a fresh environment for one test. What it starts ends with the test (t.Cleanup).
+	// New creates a new environment for one test. It must be stopped at the end of the test (t.Cleanup).
 	New func(t *testing.T) SubscriberEnv
 }
 
-// SubscriberEnv is a broker with nothing in it. Where the broker waits for a settlement (AckWait) it should wait for
-// about two seconds, and give up a dead member as soon as it can: tests wait for that.
+// SubscriberEnv is an empty broker. If the broker has an AckWait, it should be about two seconds, and the broker should
+// give up a crashed member as soon as it can, because tests wait for both.
 type SubscriberEnv struct {
-	// Topic is what messages are published to and members read. Where members share by partitions, it has several.
+	// Topic is the topic that messages are published to and members read. If members share partitions, it has several.
 	Topic string
-	// Publisher publishes to the topic; it is this broker's own, so that the suite sees the whole way of a message.
+	// Publisher publishes to the topic; it is this broker's own, so that the suite tests both directions.
 	Publisher postrider.Publisher
-	// Member makes a subscriber for one more process of a group. A new group reads from the first message that is published
-	// behind its first Subscribe, or from an earlier one.
+	// Member returns a subscriber for one more process of a group. A new group reads from the first message that is
+	// published after its first Subscribe, or from an earlier one.
 	Member func(t testing.TB, group string) Member
-	// Poison puts something that is no message where messages of the key go, and returns what must come as Delivery.Raw.
+	// Poison stores something that is not a message where messages of the key go, and returns the expected Delivery.Raw.
 	Poison func(t testing.TB, key string) []byte
-	// Recreate deletes the topic with everything in it and allows it to be recreated.
+	// Recreate deletes the topic with all its messages and allows it to be recreated.
 	Recreate func(t testing.TB)
-	// Stop makes the broker end without warning, and Start brings it back at the same address with what it had stored.
+	// Stop kills the broker, and Start restarts it at the same address with the data that it had stored.
 	Stop, Start func(t testing.TB)
 }
 
 // Member is one process of a group.
 type Member struct {
 	postrider.Subscriber
-	// Cut breaks the member's connections and keeps new ones from being made, as when its process or network has died, until
-	// Restore. It concerns no other member.
+	// Cut breaks the member's connections and prevents new ones until Restore, as if its process had crashed or its
+	// network had failed. It does not affect other members.
 	Cut, Restore func()
 }
 
-// RunSubscriber tests a subscriber against the contract of postrider.Subscriber. Every test gets a fresh environment and
-// checks, besides what its name says, what always holds: what was settled does not come again; a message keeps its
-// position; and who works on messages in the order in which Receive returned them, and leaves out those whose Lost is
-// closed, works on each key in order, if the broker promises order, and never while another process does (LostLate: one whose
-// connection is not broken); and who is cut off loses what it holds.
+// RunSubscriber tests a subscriber against the contract of postrider.Subscriber. Every test gets a new environment. In
+// addition to what its name says, it checks what always holds:
+//
+//   - A settled message is not redelivered.
+//   - A message keeps its position.
+//   - If the broker promises order, a member that works on messages in the order of Receive, and skips those whose Lost
+//     is closed, works on each key in order, and never while another process does (with LostLate: another process whose
+//     connection is not broken).
+//   - A member that is cut off loses its deliveries.
 func RunSubscriber(t *testing.T, h SubscriberHarness) {
 	t.Helper()
 	f := h.Features
@@ -115,7 +120,7 @@ func RunSubscriber(t *testing.T, h SubscriberHarness) {
 		{name: "closed while waiting", run: testClosedWhileWaiting},
 	}
 	t.Run("contract", func(t *testing.T) {
-		// These tests wait for the broker's timers more than they work: more of them run at a time than t.Parallel lets run.
+		// These tests mostly wait for the broker's timers, so more of them run concurrently than t.Parallel allows.
 		places := make(chan struct{}, 8)
 		var running sync.WaitGroup
 		for _, tt := range tests {
@@ -148,7 +153,7 @@ func firstReason(reasons []string, unordered string, ordered bool) string {
 	return ""
 }
 
-// checkComplete fails for an environment that lacks what its features do not excuse.
+// checkComplete fails the test if the environment lacks a function that its features do not exclude.
 func (f SubscriberFeatures) checkComplete(t *testing.T, env SubscriberEnv) {
 	t.Helper()
 	if env.Topic == "" {

@@ -81,7 +81,7 @@ func testTwoGroups(t *testing.T, s *inbound) {
 	two.ledger.awaitApplied(t, msgs)
 }
 
-// testPositions checks how positions rise; that they do not change is checked wherever messages come again.
+// testPositions checks that positions increase. That they do not change is checked for every redelivery.
 func testPositions(t *testing.T, s *inbound) {
 	msgs := batch(s.Topic, 60, 1, "a", "b", "c", "")
 	r := s.join(t, "g")
@@ -113,7 +113,7 @@ func testPositions(t *testing.T, s *inbound) {
 	}
 }
 
-// testRecreated makes the topic anew under a member that reads.
+// testRecreated recreates the topic while a member reads it.
 func testRecreated(t *testing.T, s *inbound) {
 	r := s.join(t, "g")
 	r.start(t, nil)
@@ -131,7 +131,7 @@ func testRecreated(t *testing.T, s *inbound) {
 	}
 }
 
-// testPoison puts what is no message between messages of the same key and others.
+// testPoison puts something that is not a message between messages of the same key and others.
 func testPoison(t *testing.T, s *inbound) {
 	r := s.join(t, "g")
 	msgs := batch(s.Topic, 20, 1, "a", "b")
@@ -160,7 +160,7 @@ func testPoison(t *testing.T, s *inbound) {
 	s.nothingLeft(t, "g", "a", "b")
 }
 
-// testVerified asks the log about positions: of messages that it has, of others at their offsets, of a topic that was deleted.
+// testVerified verifies positions: of existing messages, of other messages at their offsets, and of a deleted topic.
 func testVerified(t *testing.T, s *inbound) {
 	r := s.join(t, "g")
 	msgs := batch(s.Topic, 9, 1, "a", "b", "")

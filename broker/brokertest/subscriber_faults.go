@@ -9,7 +9,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// testUnavailable checks that a broker that is away is reported as such, and found again.
+// testUnavailable checks that a stopped broker is reported as unavailable, and used again after its restart.
 func testUnavailable(t *testing.T, s *inbound) {
 	r := s.join(t, "g")
 	msgs := batch(s.Topic, 10, 1, "a", "")
@@ -25,7 +25,7 @@ func testUnavailable(t *testing.T, s *inbound) {
 			for _, d := range got { // the member had them already
 				d.apply(t)
 				d.settling()
-				_ = d.Ack(t.Context()) // if it fails, they come again
+				_ = d.Ack(t.Context()) // if it fails, they are redelivered
 			}
 		}
 		if postrider.OutcomeOf(err).Kind != postrider.BrokerUnavailable {
@@ -65,14 +65,14 @@ func testRestartWhileReading(t *testing.T, s *inbound) {
 		two.breaks()
 		one.ledger.forget()
 		s.Stop(t)
-		one.ledger.forget() // what came in the meantime too
+		one.ledger.forget() // also messages that arrived in the meantime
 		s.Start(t)
 		st.publish(t, 5)
 	}
 	one.ledger.awaitApplied(t, st.all)
 }
 
-// testReceiveCancelled checks that a Receive that is cancelled loses nothing.
+// testReceiveCancelled checks that a canceled Receive loses no messages.
 func testReceiveCancelled(t *testing.T, s *inbound) {
 	r := s.join(t, "g")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -100,7 +100,7 @@ func testReceiveCancelled(t *testing.T, s *inbound) {
 				received++
 			}
 			if received >= len(st.all)-2 {
-				break // the next ones are published while some are on their way
+				break // the next ones are published while some are in flight
 			}
 		}
 	}

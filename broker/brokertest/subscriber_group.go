@@ -12,7 +12,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// manyKeys are enough for every member to have some of them.
+// manyKeys returns enough keys for every member to get some of them.
 func manyKeys(n int) []string {
 	keys := make([]string, n)
 	for i := range keys {
@@ -21,7 +21,7 @@ func manyKeys(n int) []string {
 	return keys
 }
 
-// stream publishes batch after batch with rising numbers, as many as are asked for.
+// stream publishes batches of messages with increasing numbers.
 type stream struct {
 	s    *inbound
 	keys []string
@@ -37,7 +37,7 @@ func (st *stream) publish(t testing.TB, perKey int) {
 	st.all = append(st.all, msgs...)
 }
 
-// counted starts a reader and counts what it works on.
+// counted starts a reader and counts the messages that it works on.
 func (r *reader) counted(t testing.TB) (count *atomic.Int64, stop func()) {
 	count = new(atomic.Int64)
 	return count, r.start(t, func(*delivery) bool {
@@ -60,7 +60,7 @@ func testMembersShare(t *testing.T, s *inbound) {
 	s.nothingLeft(t, "g", st.keys...)
 }
 
-// until publishes, a batch when the one before is worked on, until the condition holds.
+// until publishes until the condition is true, each batch after the previous one was worked on.
 func (s *inbound) until(t testing.TB, st *stream, what string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
@@ -73,8 +73,8 @@ func (s *inbound) until(t testing.TB, st *stream, what string, condition func() 
 	t.Fatalf("waited %s for %s", patience, what)
 }
 
-// testJoinAndLeave has members come and go while messages are published. All leave in order, so that nothing is settled
-// twice.
+// testJoinAndLeave has members join and leave while messages are published. All leave properly, so that nothing is
+// settled twice.
 func testJoinAndLeave(t *testing.T, s *inbound) {
 	st := &stream{s: s, keys: manyKeys(20)}
 	stay := s.join(t, "g")
@@ -91,7 +91,7 @@ func testJoinAndLeave(t *testing.T, s *inbound) {
 	stay.ledger.awaitApplied(t, st.all)
 }
 
-// testLeaveWithWork has a member leave in the middle of its work.
+// testLeaveWithWork has a member leave while it has unsettled messages.
 func testLeaveWithWork(t *testing.T, s *inbound) {
 	st := &stream{s: s, keys: manyKeys(10)}
 	one := s.join(t, "g")
@@ -112,8 +112,8 @@ func testLeaveWithWork(t *testing.T, s *inbound) {
 	s.nothingLeft(t, "g", st.keys...)
 }
 
-// takeAtOnce receives n messages that the reader has all at the same time. A machine that is too slow to keep what it has, where the
-// broker has leases, loses some while it receives others; they come again.
+// takeAtOnce receives n messages that the reader holds at the same time. If the broker has leases, a slow machine may
+// lose some messages while it receives others; they are redelivered.
 func (r *reader) takeAtOnce(t testing.TB, n int) []*delivery {
 	t.Helper()
 	got := r.take(t, n)
@@ -128,7 +128,7 @@ func (r *reader) takeAtOnce(t testing.TB, n int) []*delivery {
 	}
 }
 
-// testLostInOrder checks that those behind a message that is lost are lost too, at the moment when that can be seen.
+// testLostInOrder checks that when a message is seen to be lost, all messages after it are lost too.
 func testLostInOrder(t *testing.T, s *inbound) {
 	n := s.inFlight(50)
 	r := s.join(t, "g")
@@ -144,7 +144,7 @@ func testLostInOrder(t *testing.T, s *inbound) {
 				return
 			}
 		}
-		for _, d := range slices.Backward(got) { // at once, and from the last: the moment is short
+		for _, d := range slices.Backward(got) { // immediately, and from the last: the moment is short
 			if !d.lost() {
 				t.Errorf("message %s is not lost, and %s before it is", d.Message.ID, got[0].Message.ID)
 				return
@@ -156,7 +156,7 @@ func testLostInOrder(t *testing.T, s *inbound) {
 	watching.Wait()
 }
 
-// testMemberDies cuts off a member that has work, for good.
+// testMemberDies cuts off a member with unsettled messages, for good.
 func testMemberDies(t *testing.T, s *inbound) {
 	st := &stream{s: s, keys: manyKeys(10)}
 	one := s.join(t, "g")
@@ -178,7 +178,7 @@ func testMemberDies(t *testing.T, s *inbound) {
 	two.ledger.awaitApplied(t, st.all)
 }
 
-// testCutAndRestored has a member go on after its connections broke.
+// testCutAndRestored checks that a member continues after its connections broke.
 func testCutAndRestored(t *testing.T, s *inbound) {
 	st := &stream{s: s, keys: manyKeys(5)}
 	r := s.join(t, "g")
@@ -197,7 +197,7 @@ func testCutAndRestored(t *testing.T, s *inbound) {
 	r.ledger.awaitApplied(t, st.all)
 }
 
-// testStorm has three members work, nack at random, leave and die, while messages are published.
+// testStorm has three members that work, nack at random, leave and crash, while messages are published.
 func testStorm(t *testing.T, s *inbound) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -12,23 +12,23 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// ledger is what is known about a group and its messages.
+// ledger records what happened to a group and its messages.
 type ledger struct {
 	mu       sync.Mutex
 	changed  chan struct{} // closed and replaced when a message is worked on
 	messages map[string]*record
-	last     map[string]int64              // by key, the highest number that was worked on
-	held     map[string]map[*delivery]bool // by key, what members have and have not begun to settle
+	last     map[string]int64              // by key: the highest number that was worked on
+	held     map[string]map[*delivery]bool // by key: deliveries that members have not begun to settle
 }
 
-// record is what is known about a message in a group.
+// record records what happened to a message in a group.
 type record struct {
 	position   postrider.Position
 	seen       bool
 	counted    bool      // the broker must know that it was delivered
-	deliveries int       // as the broker counts
-	settled    *delivery // it was settled by this one, and must not come again
-	excused    bool      // it may, because a settlement failed or came late
+	deliveries int       // according to the broker
+	settled    *delivery // the delivery that settled it; it must not be redelivered
+	excused    bool      // it may be redelivered, because a settlement failed or was late
 	applied    int       // how often it was worked on
 }
 
@@ -55,7 +55,7 @@ func (l *ledger) record(id string) *record {
 	return r
 }
 
-// heldOf is what members have of a key. It needs mu.
+// heldOf returns the held deliveries of a key. It needs mu.
 func (l *ledger) heldOf(key string) map[*delivery]bool {
 	held := l.held[key]
 	if held == nil {
@@ -65,7 +65,7 @@ func (l *ledger) heldOf(key string) map[*delivery]bool {
 	return held
 }
 
-// heldBy returns what a reader has and has not begun to settle, as far as that is noted.
+// heldBy returns the recorded deliveries of a reader that it has not begun to settle.
 func (l *ledger) heldBy(r *reader) []*delivery {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,14 +80,14 @@ func (l *ledger) heldBy(r *reader) []*delivery {
 	return all
 }
 
-// applied says how often a message was worked on.
+// applied returns how often a message was worked on.
 func (l *ledger) applied(m *postrider.Message) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.record(m.ID).applied
 }
 
-// await waits until the condition, about messages worked on, holds.
+// await waits until a condition about messages worked on is true.
 func (l *ledger) await(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	deadline := time.After(patience)
@@ -106,7 +106,7 @@ func (l *ledger) await(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// awaitApplied waits until all of the messages were worked on.
+// awaitApplied waits until all messages were worked on.
 func (l *ledger) awaitApplied(t testing.TB, msgs []*postrider.Message) {
 	t.Helper()
 	next := 0
@@ -123,14 +123,14 @@ func (l *ledger) awaitApplied(t testing.TB, msgs []*postrider.Message) {
 	})
 }
 
-// delivery is one with what is known of it besides.
+// delivery is a postrider.Delivery with its reader and time of arrival.
 type delivery struct {
 	*postrider.Delivery
 	reader *reader
 	at     time.Time
 }
 
-// lost says whether the right to work on it is lost.
+// lost reports whether the delivery is lost.
 func (d *delivery) lost() bool {
 	select {
 	case <-d.Lost():
@@ -140,7 +140,7 @@ func (d *delivery) lost() bool {
 	}
 }
 
-// settling takes note that the delivery is about to be settled.
+// settling records that the delivery is about to be settled.
 func (d *delivery) settling() {
 	if d.Err != nil {
 		return
@@ -150,8 +150,8 @@ func (d *delivery) settling() {
 	delete(d.reader.ledger.held[d.Message.Key], d)
 }
 
-// ack acknowledges. If that succeeded while the right was there, the message must not come again, unless an earlier one of
-// a broker with cumulative acknowledgements does.
+// ack acknowledges the delivery. If that succeeds before it is lost, the message must not be redelivered, unless the
+// broker has cumulative acknowledgements and an earlier message is redelivered.
 func (d *delivery) ack(ctx context.Context, t testing.TB) {
 	t.Helper()
 	d.settling()
@@ -180,11 +180,11 @@ func (d *delivery) check(t testing.TB, err error) {
 	}
 }
 
-// done takes note of a settlement for good that returned err.
+// done records the result of an Ack or Reject.
 func (d *delivery) done(t testing.TB, err error) {
 	t.Helper()
 	d.check(t, err)
-	late := d.reader.caps.AckWait > 0 && time.Since(d.at) > d.reader.caps.AckWait/2 // it may be on its way again
+	late := d.reader.caps.AckWait > 0 && time.Since(d.at) > d.reader.caps.AckWait/2 // it may already be being redelivered
 	if d.Err != nil {
 		return
 	}
@@ -201,15 +201,15 @@ func (d *delivery) done(t testing.TB, err error) {
 	}
 }
 
-// mayBeForgotten says whether the broker need not have heard of the settlement, although that reported success.
+// mayBeForgotten reports whether the broker may not know about the settlement although it reported success.
 func (d *delivery) mayBeForgotten() bool {
 	d.reader.mu.Lock()
 	defer d.reader.mu.Unlock()
 	return d.reader.s.features.UnconfirmedAcks != "" && (d.reader.dead || d.reader.cut)
 }
 
-// forget lets what was settled come again, and as if for the first time: the broker's knowledge of it may be lost, with a
-// connection or a server that was killed.
+// forget allows settled messages to be redelivered as if for the first time: the broker may have lost its record of
+// them, with a connection or a server that was killed.
 func (l *ledger) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -218,7 +218,7 @@ func (l *ledger) forget() {
 	}
 }
 
-// apply is the work on a message. It checks that the order of its key is kept.
+// apply simulates the work on a message. It checks that the order of its key is kept.
 func (d *delivery) apply(t testing.TB) {
 	t.Helper()
 	l, m := d.reader.ledger, d.Message
@@ -233,7 +233,7 @@ func (d *delivery) apply(t testing.TB) {
 	l.changed = make(chan struct{})
 }
 
-// checkExcused fails for a message that comes again although its settlement succeeded in time.
+// checkExcused fails for a message that is redelivered although its settlement succeeded in time.
 func (s *inbound) checkExcused(t testing.TB, group string, d *delivery) {
 	t.Helper()
 	l := s.ledger(group)

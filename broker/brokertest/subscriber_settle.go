@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// inFlight is how many of n messages a member can have unsettled.
+// inFlight returns how many of n messages a member can have unsettled.
 func (s *inbound) inFlight(n int) int {
 	if s.features.OneInFlight != "" {
 		return 1
@@ -41,7 +41,7 @@ func testUnsettled(t *testing.T, s *inbound) {
 	s.nothingLeft(t, "g", "a", "b", "")
 }
 
-// testSomeSettled settles every other message. That those do not come again is checked by the suite.
+// testSomeSettled settles every other message. The suite checks that these are not redelivered.
 func testSomeSettled(t *testing.T, s *inbound) {
 	n := s.inFlight(9)
 	r := s.join(t, "g")
@@ -85,7 +85,7 @@ func testSettledConcurrently(t *testing.T, s *inbound) {
 	s.nothingLeftFor(t, "g", r.caps.AckWait*3/2, keys...)
 }
 
-// testSettledWhileClosing checks that a settlement that reported success before its right was lost holds.
+// testSettledWhileClosing checks that a settlement is effective if it reported success before the delivery was lost.
 func testSettledWhileClosing(t *testing.T, s *inbound) {
 	n := s.inFlight(40)
 	r := s.join(t, "g")
@@ -115,7 +115,7 @@ func (l *ledger) lastOf(key string) int64 {
 	return l.last[key]
 }
 
-// testSettledTwice checks that the first settlement counts.
+// testSettledTwice checks that only the first settlement counts.
 func testSettledTwice(t *testing.T, s *inbound) {
 	r := s.join(t, "g")
 	msgs := batch(s.Topic, 3, 1, "a")
@@ -159,7 +159,7 @@ func testSettledTwice(t *testing.T, s *inbound) {
 	s.nothingLeft(t, "g", "a")
 }
 
-// testNack refuses every message twice.
+// testNack nacks every message twice.
 func testNack(t *testing.T, s *inbound) {
 	r := s.join(t, "g")
 	msgs := batch(s.Topic, 30, 1, "a", "b", "")
@@ -197,7 +197,7 @@ func testNackDelay(t *testing.T, s *inbound) {
 	}
 }
 
-// testNackKeepsOrder refuses messages at random, in two members.
+// testNackKeepsOrder nacks messages at random, in two members.
 func testNackKeepsOrder(t *testing.T, s *inbound) {
 	keys := []string{"a", "b", "c", "d"}
 	msgs := batch(s.Topic, 200, 1, keys...)
@@ -213,7 +213,7 @@ func testNackKeepsOrder(t *testing.T, s *inbound) {
 	s.nothingLeft(t, "g", keys...)
 }
 
-// testNackLosesFollowers checks that those behind a nacked message are lost when Nack returns, and come again.
+// testNackLosesFollowers checks that messages after a nacked one are lost when Nack returns, and are redelivered.
 func testNackLosesFollowers(t *testing.T, s *inbound) {
 	n := s.inFlight(6)
 	nacked := n / 3
@@ -256,7 +256,7 @@ func testReject(t *testing.T, s *inbound) {
 	s.nothingLeft(t, "g", "a", "b")
 }
 
-// testExtend holds a message for longer than the broker waits, and asks for more time all along.
+// testExtend holds a message for longer than AckWait and keeps extending it.
 func testExtend(t *testing.T, s *inbound) {
 	r := s.join(t, "g")
 	if r.caps.AckWait == 0 {

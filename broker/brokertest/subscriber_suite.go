@@ -10,11 +10,11 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// inbound is one test's environment with what the tests share.
+// inbound is the environment of one test and what the tests share.
 type inbound struct {
 	SubscriberEnv
 	features SubscriberFeatures
-	out      *suite // publishes
+	out      *suite // used to publish
 
 	mu     sync.Mutex
 	groups map[string]*ledger
@@ -45,11 +45,11 @@ type reader struct {
 	ledger *ledger
 
 	mu   sync.Mutex
-	dead bool // cut off, so that nothing is expected of it
+	dead bool // cut off for good
 	cut  bool // its connections were broken at least once
 }
 
-// join makes a member and has it join the group. It leaves at the end of the test, if not before.
+// join creates a member that joins the group. It leaves at the end of the test, unless it has left before.
 func (s *inbound) join(t testing.TB, group string) *reader {
 	t.Helper()
 	m := s.Member(t, group)
@@ -67,8 +67,8 @@ func (s *inbound) join(t testing.TB, group string) *reader {
 	return r
 }
 
-// leave closes the subscription. To do so twice is harmless. A member that was cut off for good must have lost by itself what it
-// holds.
+// leave closes the subscription. A second call is harmless. A member that was cut off for good must have lost its
+// deliveries by itself.
 func (r *reader) leave(t testing.TB) {
 	t.Helper()
 	if r.isDead() {
@@ -89,7 +89,7 @@ func (r *reader) die() {
 	r.member.Cut()
 }
 
-// awaitLost waits until the reader has lost everything that it holds from an ordered source.
+// awaitLost waits until the reader has lost all its deliveries from an ordered source.
 func (r *reader) awaitLost(t testing.TB) {
 	t.Helper()
 	deadline := time.After(patience)
@@ -103,7 +103,7 @@ func (r *reader) awaitLost(t testing.TB) {
 	}
 }
 
-// breaks takes note that the reader's connections are about to break.
+// breaks records that the reader's connections are about to break.
 func (r *reader) breaks() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,10 +116,10 @@ func (r *reader) isDead() bool {
 	return r.dead
 }
 
-// mayLoseLate says whether others may get what the reader holds before it has lost it.
+// mayLoseLate reports whether others may receive the reader's messages before it has lost them.
 func (r *reader) mayLoseLate() bool { return r.s.features.LostLate != "" && r.isDead() }
 
-// receive is one Receive whose result is checked.
+// receive calls Receive and checks its result.
 func (r *reader) receive(ctx context.Context, t testing.TB, limit int) ([]*delivery, error) {
 	t.Helper()
 	got, err := r.sub.Receive(ctx, limit)
@@ -140,7 +140,7 @@ func (r *reader) receive(ctx context.Context, t testing.TB, limit int) ([]*deliv
 	return out, nil
 }
 
-// check checks what holds for every delivery.
+// check checks the rules that hold for every delivery.
 func (r *reader) check(t testing.TB, d *delivery) {
 	t.Helper()
 	if d.Message == nil && d.Err == nil {
@@ -164,9 +164,9 @@ func (r *reader) check(t testing.TB, d *delivery) {
 	r.checkAgain(t, d)
 }
 
-// checkAgain compares a delivery with those of the same message before. One that is lost already is not compared: between
-// Receive and here, another member may have received the message, and settled it. Neither is, with LostLate, one of a member that
-// was cut off.
+// checkAgain compares a delivery with earlier ones of the same message. It ignores lost deliveries, because after
+// Receive another member may already have received and settled the message. With LostLate, it also ignores deliveries of
+// a member that was cut off.
 func (r *reader) checkAgain(t testing.TB, d *delivery) {
 	t.Helper()
 	r.ledger.mu.Lock()
@@ -200,8 +200,8 @@ func (r *reader) checkAgain(t testing.TB, d *delivery) {
 	}
 }
 
-// hold takes note of a delivery from an ordered source, and checks that no other process has messages of its key, except, with
-// LostLate, one that was cut off and has not noticed. It needs ledger.mu.
+// hold records a delivery from an ordered source, and checks that no other process holds messages of its key; with
+// LostLate, except one that was cut off and has not noticed. It needs ledger.mu.
 func (r *reader) hold(t testing.TB, d *delivery) {
 	t.Helper()
 	held := r.ledger.heldOf(d.Message.Key)
@@ -233,8 +233,8 @@ func (r *reader) take(t testing.TB, n int) []*delivery {
 	return all
 }
 
-// work receives and works on messages, as a consumer does, until ctx ends or the subscription is closed. It works on each
-// message and acknowledges it, unless refuse, if not nil, says that it is to be nacked.
+// work receives and works on messages, like a consumer, until ctx ends or the subscription is closed. It acknowledges
+// each message, unless refuse is not nil and returns true; then it nacks the message.
 func (r *reader) work(ctx context.Context, t testing.TB, refuse func(d *delivery) bool) {
 	pause := time.NewTicker(20 * time.Millisecond)
 	defer pause.Stop()
@@ -265,7 +265,7 @@ func (r *reader) work(ctx context.Context, t testing.TB, refuse func(d *delivery
 	}
 }
 
-// start has a reader work in the background. The function it returns stops that and waits.
+// start runs work in the background. stop ends it and waits.
 func (r *reader) start(t testing.TB, refuse func(d *delivery) bool) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -275,14 +275,14 @@ func (r *reader) start(t testing.TB, refuse func(d *delivery) bool) (stop func()
 	return stop
 }
 
-// nothingLeft has a new member join, and checks that it gets nothing but what is published now: one message for each key.
-// What the test published before has numbers below those.
+// nothingLeft adds a new member and checks that it receives only what is published now: one message per key. Messages
+// published before must have lower numbers.
 func (s *inbound) nothingLeft(t testing.TB, group string, keys ...string) {
 	t.Helper()
 	s.nothingLeftFor(t, group, 0, keys...)
 }
 
-// nothingLeftFor waits longer for what should not come.
+// nothingLeftFor additionally waits for unexpected messages.
 func (s *inbound) nothingLeftFor(t testing.TB, group string, longer time.Duration, keys ...string) {
 	t.Helper()
 	const last = 1 << 30

@@ -9,10 +9,10 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// patience bounds everything that a publisher is given time for: reconnecting, giving up waiting, closing.
+// patience bounds everything a publisher gets time for: reconnecting, timeouts, closing.
 const patience = 5 * time.Minute
 
-// suite is one test's harness with what the tests share.
+// suite is the harness of one test and what the tests share.
 type suite struct {
 	Harness
 	features Features
@@ -30,8 +30,8 @@ func newSuite(t *testing.T, f Features, h Harness) *suite {
 	return s
 }
 
-// batch returns n messages of topic, shared out in turn among the keys. A message's place within its key is its
-// AggregateVersion, from first on.
+// batch returns n messages of topic, distributed to the keys in turn. AggregateVersion is a message's number within its
+// key, starting at first.
 func batch(topic string, n int, first int64, keys ...string) []*postrider.Message {
 	next := make(map[string]int64, len(keys))
 	msgs := make([]*postrider.Message, n)
@@ -57,8 +57,8 @@ func message(topic, key string, version int64) *postrider.Message {
 	}
 }
 
-// publish is one call, or as many as MaxBatch makes necessary, checked against the contract. What stands behind a failed
-// message of an earlier call is not sent.
+// publish publishes msgs in one call, or in as many as MaxBatch requires, and checks the contract. Messages after a
+// failed one of their key in an earlier call are not sent.
 func (s *suite) publish(ctx context.Context, t testing.TB, msgs []*postrider.Message) []error {
 	t.Helper()
 	size := s.Publisher.Capabilities().MaxBatch
@@ -95,7 +95,7 @@ func (s *suite) publish(ctx context.Context, t testing.TB, msgs []*postrider.Mes
 	return errs
 }
 
-// checkFollowers checks that behind the first failed message of a key all followers report failure.
+// checkFollowers checks that all messages after a failed one of their key report failure.
 func checkFollowers(t testing.TB, msgs []*postrider.Message, errs []error) {
 	t.Helper()
 	failed := make(map[string]string)
@@ -109,8 +109,8 @@ func checkFollowers(t testing.TB, msgs []*postrider.Message, errs []error) {
 	}
 }
 
-// deliver publishes until every message is accepted, as a relay does: what failed is sent again, in order. It returns how
-// many messages failed on the way.
+// deliver publishes until every message is accepted, like a relay: failed messages are sent again, in order. It returns
+// the number of failures.
 func (s *suite) deliver(ctx context.Context, t testing.TB, msgs []*postrider.Message) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -144,8 +144,8 @@ func (s *suite) deliver(ctx context.Context, t testing.TB, msgs []*postrider.Mes
 	}
 }
 
-// checkArrived checks that exactly the messages want arrived under topic: no loss, nothing invented, first copies in order
-// per key, and no second copies where the broker deduplicates.
+// checkArrived checks that exactly the messages in want arrived under topic: none missing, none unexpected, first copies
+// in order per key, and no duplicates if the broker deduplicates.
 func (s *suite) checkArrived(t testing.TB, topic string, want []*postrider.Message) {
 	t.Helper()
 	missing := make(map[string]bool, len(want))
@@ -176,7 +176,7 @@ func (s *suite) checkArrived(t testing.TB, topic string, want []*postrider.Messa
 	}
 }
 
-// mustAccept publishes messages that all have to be accepted at the first go.
+// mustAccept publishes messages that must all be accepted at the first attempt.
 func (s *suite) mustAccept(ctx context.Context, t testing.TB, msgs []*postrider.Message) {
 	t.Helper()
 	for i, err := range s.publish(ctx, t, msgs) {

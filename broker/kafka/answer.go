@@ -13,23 +13,23 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// snooze is how long a message is put off whose partition takes none.
+// snooze is how long a message is snoozed if its partition does not accept messages.
 const snooze = 10 * time.Second
 
-// diagnosisWait bounds the look at a partition that does not answer.
+// diagnosisWait bounds the diagnosis of a partition that does not answer.
 const diagnosisWait = 2 * time.Second
 
-// blame says whose affair the error of a record is.
+// blame says what an error of a record applies to.
 type blame int
 
 const (
-	// ofTheBatch: a broker refused a batch, which may be for another record in it.
+	// ofTheBatch: a broker rejected the batch, possibly because of another record in it.
 	ofTheBatch blame = iota
 	// ofTheTopic: all records of the topic fail.
 	ofTheTopic
 	// ofTheCluster: nothing can be published.
 	ofTheCluster
-	// unanswered: it is not known what became of the record.
+	// unanswered: it is unknown whether the record was stored.
 	unanswered
 )
 
@@ -40,7 +40,7 @@ func blameFor(err error) blame {
 		return ofTheTopic
 	case errors.Is(err, kgo.ErrClientClosed), errors.Is(err, kerr.ClusterAuthorizationFailed), refusesCredentials(err), refusesCertificate(err):
 		return ofTheCluster
-	case errors.Is(err, kerr.CorruptMessage): // which is said of a batch, and can be repeated
+	case errors.Is(err, kerr.CorruptMessage): // concerns a batch, and may be repeated
 		return ofTheBatch
 	}
 	if k, ok := errors.AsType[*kerr.Error](err); ok && !k.Retriable {
@@ -49,7 +49,7 @@ func blameFor(err error) blame {
 	return unanswered
 }
 
-// topicError is the outcome of messages of a topic for which an operation failed.
+// topicError returns the error of a topic's messages after an operation has failed.
 func topicError(name, operation string, err error) error {
 	switch {
 	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.InconsistentTopicID):
@@ -66,7 +66,7 @@ func topicError(name, operation string, err error) error {
 	return clusterError(err)
 }
 
-// clusterError is the outcome of messages that no broker takes.
+// clusterError returns the error of messages that no broker accepts.
 func clusterError(err error) error {
 	switch {
 	case errors.Is(err, kgo.ErrClientClosed):
@@ -79,7 +79,7 @@ func clusterError(err error) error {
 	return postrider.Unavailable(fmt.Errorf("publish to Kafka: %w", err))
 }
 
-// outcome is what a rejected message's call reports.
+// outcome returns the error of a rejected message.
 func (o *outgoing) outcome() error {
 	if o.diagnosis != nil {
 		return o.diagnosis
@@ -98,12 +98,12 @@ func (o *outgoing) outcome() error {
 
 func tooLarge(err error) error { return postrider.Dead("too large for the broker", err) }
 
-// diagnose finds out why messages of a call that began at a time were not answered.
+// diagnose determines why messages of a call, which started at began, were not answered.
 func (p *Publisher) diagnose(messages []*outgoing, began time.Time) {
 	ctx, cancel := context.WithTimeout(context.Background(), diagnosisWait)
 	defer cancel()
 	found := make(map[*topic]*kmsg.MetadataResponseTopic)
-	var down error // the cluster is
+	var down error // if not nil, no broker answers
 	for _, o := range messages {
 		if o.state != rejected || blameFor(o.err) != unanswered {
 			continue
@@ -119,7 +119,7 @@ func (p *Publisher) diagnose(messages []*outgoing, began time.Time) {
 	}
 }
 
-// diagnosis is the outcome of a message that was not answered.
+// diagnosis returns the error of a message that was not answered.
 func (p *Publisher) diagnosis(o *outgoing, began time.Time, details *kmsg.MetadataResponseTopic, down error) error {
 	text := fmt.Sprintf("publish to Kafka topic %s: no acknowledgement within %s; the topic may have the message", o.topic.name, p.cfg.PublishTimeout)
 	if down != nil {
@@ -131,7 +131,7 @@ func (p *Publisher) diagnosis(o *outgoing, began time.Time, details *kmsg.Metada
 	return postrider.Unavailable(fmt.Errorf("%s: %w", text, o.err))
 }
 
-// partitionTrouble says what is wrong with the partition of a message while others take some; "" if nothing is known to be.
+// partitionTrouble returns the problem of a message's partition; "" if none is known.
 func (p *Publisher) partitionTrouble(o *outgoing, began time.Time, details *kmsg.MetadataResponseTopic) string {
 	if details == nil {
 		return ""

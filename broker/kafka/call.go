@@ -12,20 +12,20 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// call is one Publish under way. It sends in rounds: all that may go now, then what had to wait for an answer of that round,
-// until every message is finished.
+// call is one Publish call. It sends in rounds: first all messages that can be sent now, then those that had to wait for
+// acknowledgements of the previous round, until every message is finished.
 type call struct {
 	p *Publisher
-	// lanes are the messages that are not finished, by key and in order; one without a key has a lane of its own.
+	// lanes are the unfinished messages by key, in order; each message without a key has its own lane.
 	lanes  []*lane
 	round  int
 	errs   []error
 	failed bool
 
-	// Memory that a call leaves to a later one.
+	// Memory that later calls reuse.
 	all     []outgoing
-	own     []lane      // that of all[i] if it is the first of its key
-	firsts  []*outgoing // the beginnings of lanes
+	own     []lane      // own[i] is the lane of all[i] if that is the first message of its key
+	firsts  []*outgoing // backing array of the lanes' first messages
 	byKey   map[string]*lane
 	ready   []*outgoing
 	records []*kgo.Record
@@ -56,13 +56,14 @@ func newCall(p *Publisher, msgs []*postrider.Message) *call {
 	return c
 }
 
-// room returns n values, which are zero if those of s are.
+// room returns a slice of n values in the memory of s. They are zero if those of s are.
 func room[T any](s []T, n int) []T { return slices.Grow(s[:0], n)[:n] }
 
-// A call leaves nothing when it had more messages, or longer headers, than a relay's.
+// The memory of calls with more messages, or longer headers, than a relay's is not reused.
 const keepMessages, keepBytes = 10_000, 8 << 20
 
-// release leaves the memory to another call. All messages were accepted: the client has none of the records any more.
+// release makes the memory available to another call. All messages were accepted, so the client no longer has any
+// record.
 func (c *call) release() {
 	if len(c.all) > keepMessages || cap(c.encoder.values) > keepBytes {
 		return
@@ -78,7 +79,7 @@ func (c *call) release() {
 	calls.Put(c)
 }
 
-// run returns the errors, nil if there are none.
+// run publishes the messages and returns the errors, nil if there are none.
 func (c *call) run(ctx context.Context) []error {
 	began := time.Now()
 	err := c.encode(ctx)
@@ -95,7 +96,7 @@ func (c *call) run(ctx context.Context) []error {
 			c.settle()
 		}
 	}
-	for _, l := range c.lanes { // if err is not nil
+	for _, l := range c.lanes { // not empty only if err is not nil
 		for _, o := range l.messages {
 			c.errs[o.index], c.failed = err, true
 		}
@@ -107,7 +108,7 @@ func (c *call) run(ctx context.Context) []error {
 	return nil
 }
 
-// encode makes the records, and finishes the messages that cannot be sent at all.
+// encode creates the records, and fails messages that cannot be sent at all.
 func (c *call) encode(ctx context.Context) error {
 	topics := make(map[string]*topic)
 	unfit := make(map[string]error)
@@ -120,7 +121,7 @@ func (c *call) encode(ctx context.Context) error {
 				case ctx.Err() != nil:
 					return fmt.Errorf("publish to Kafka: %w", ctx.Err())
 				case postrider.OutcomeOf(err).Kind == postrider.BrokerUnavailable:
-					return err // it would be the same for all topics
+					return err // the error would be the same for all topics
 				}
 			}
 			err := unfit[name]
@@ -138,7 +139,7 @@ func (c *call) encode(ctx context.Context) error {
 	return nil
 }
 
-// next returns what may be sent now: of each lane as much as fits into a batch.
+// next returns the messages that can be sent now: of each lane as many as fit into a batch.
 func (c *call) next() []*outgoing {
 	next := c.ready[:0]
 	for _, l := range c.lanes {
@@ -154,8 +155,8 @@ func (c *call) next() []*outgoing {
 	return c.follow(next)
 }
 
-// follow begins a round with those messages that may be sent in it: all before them in their key are accepted, or sent in
-// this round to the same topic, in which case they may only stand in the same batch.
+// follow starts a round and returns the messages that can be sent in it. All predecessors of such a message are
+// accepted, or are sent in this round to the same topic; then they must end up in the same batch.
 func (c *call) follow(messages []*outgoing) []*outgoing {
 	c.round++
 	return slices.DeleteFunc(messages, func(o *outgoing) bool {
@@ -172,8 +173,8 @@ func (c *call) follow(messages []*outgoing) []*outgoing {
 	})
 }
 
-// send hands messages to the client and waits for all answers. It fails if nothing may be sent any more, or ctx ends first;
-// then the client may still have the messages, and the call is to be given up.
+// send passes messages to the client and waits for all answers. It fails if the publisher is closed or ctx ends first;
+// the client may then still have the messages, and the call must end.
 func (c *call) send(ctx context.Context, messages []*outgoing) error {
 	select {
 	case <-ctx.Done():
@@ -185,7 +186,7 @@ func (c *call) send(ctx context.Context, messages []*outgoing) error {
 	records := room(c.records, len(messages))
 	for i, o := range messages {
 		o.batch, o.waits = 0, false
-		o.record.Timestamp = time.Time{} // now, by which the client measures PublishTimeout
+		o.record.Timestamp = time.Time{} // set by the client; PublishTimeout counts from it
 		records[i] = &o.record
 	}
 	c.records = records
@@ -202,7 +203,7 @@ func (c *call) send(ctx context.Context, messages []*outgoing) error {
 	}
 }
 
-// answer takes in what the client says of a message.
+// answer records the client's result of a message.
 func (o *outgoing) answer(err error) {
 	o.err = err
 	switch {
@@ -215,7 +216,7 @@ func (o *outgoing) answer(err error) {
 	}
 }
 
-// refusedOf returns those of messages that stood in a batch that was refused.
+// refusedOf returns the messages whose batch was rejected.
 func refusedOf(messages []*outgoing) []*outgoing {
 	var refused []*outgoing
 	for _, o := range messages {
@@ -226,8 +227,8 @@ func refusedOf(messages []*outgoing) []*outgoing {
 	return refused
 }
 
-// isolate sends messages of refused batches again, in halves, until each is accepted or refused alone. (It may then still
-// have shared its batch with one of another call; it fails and is delivered with the next attempt.)
+// isolate sends messages of rejected batches again, in halves, until each is accepted or rejected alone. (A message may
+// still have shared its batch with a message of another call; it then fails, and is delivered by the next attempt.)
 func (c *call) isolate(ctx context.Context, refused []*outgoing) error {
 	if len(refused) < 2 {
 		return nil
@@ -247,7 +248,7 @@ func (c *call) isolate(ctx context.Context, refused []*outgoing) error {
 	return nil
 }
 
-// settle takes note of the answers to all messages.
+// settle processes the answers to all messages.
 func (c *call) settle() {
 	for _, l := range c.lanes {
 		for len(l.messages) > 0 && l.messages[0].state == accepted {
@@ -264,7 +265,7 @@ func (c *call) settle() {
 	c.forgetFinished()
 }
 
-// finish fails a message of a lane, and those behind it.
+// finish fails a message of a lane, and those after it.
 func (c *call) finish(l *lane, o *outgoing, err error) {
 	i := slices.Index(l.messages, o)
 	c.errs[o.index], c.failed = err, true

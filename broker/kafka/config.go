@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// The defaults of Config.
+// Defaults of Config.
 const (
 	DefaultPublishTimeout = 10 * time.Second
 	DefaultBuffer         = 64 << 20
@@ -20,31 +20,32 @@ const (
 type Config struct {
 	Connection
 
-	// Topic is the one Kafka topic that all messages go to. Default: each message's own topic, behind Prefix.
+	// Topic is the Kafka topic for all messages. Default: each message's own topic, with Prefix.
 	Topic string
-	// Prefix stands before a message's topic in the name of Kafka's topic, e.g. "shop.". Default: none.
+	// Prefix is prepended to a message's topic to form the Kafka topic name, e.g. "shop.". Default: none.
 	Prefix string
 
-	// Create creates topics that do not exist, with Partitions and Replicas. Default: they must exist.
+	// Create creates missing topics, with Partitions and Replicas. Default: topics must exist.
 	Create bool
-	// Partitions is the number of partitions of a topic that is created. It cannot be changed later without the order of keys
-	// being lost. Default: the broker's num.partitions.
+	// Partitions is the partition count of created topics. Changing it later breaks the order of keys. Default: the
+	// broker's num.partitions.
 	Partitions int
-	// Replicas is the number of brokers that keep a topic that is created. Default: the broker's default.replication.factor.
+	// Replicas is the replication factor of created topics. Default: the broker's default.replication.factor.
 	Replicas int
 
-	// PublishTimeout bounds the wait for the acknowledgement of a message. It should outlast the election of a leader. Default: 10 s.
+	// PublishTimeout is how long to wait for the acknowledgement of a message. It should exceed the time of a leader
+	// election. Default: 10 s.
 	PublishTimeout time.Duration
-	// Buffer bounds the bytes of messages that wait for their acknowledgement, over all calls; further calls wait for room.
-	// Default: 64 MiB.
+	// Buffer is the maximum size of all unacknowledged messages of all calls, in bytes; further calls wait. Default: 64
+	// MiB.
 	Buffer int
-	// Compress is how batches are compressed: none, gzip, snappy, lz4 or zstd. Default: snappy.
+	// Compress is the compression of batches: none, gzip, snappy, lz4 or zstd. Default: snappy.
 	Compress string
 }
 
-// ParseURL takes the options out of a URL for Open and sets them in cfg. It returns the URL without them and without
-// credentials. The options are topic, prefix, create, partitions, replicas, publish_timeout, buffer (bytes), compress, client_id,
-// user, password, sasl, tls, ca, cert and key. Its error names every option that is unknown or has a bad value.
+// ParseURL reads the options in the URL for Open into cfg and returns the URL without options and credentials. The
+// options are topic, prefix, create, partitions, replicas, publish_timeout, buffer (bytes), compress, client_id, user,
+// password, sasl, tls, ca, cert and key. The error lists every option that is unknown or invalid.
 func ParseURL(address string, cfg Config) (string, Config, error) {
 	servers, err := settings{
 		"topic": text(&cfg.Topic), "prefix": text(&cfg.Prefix), "create": boolean(&cfg.Create),
@@ -62,7 +63,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate names every fault of a configuration with defaults.
+// validate returns all errors of a configuration that has its defaults set.
 func (c Config) validate() error {
 	faults := c.faults()
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("kafka: "+format, args...)) }

@@ -23,41 +23,42 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// The ways to prove who connects.
+// SASL mechanisms.
 const (
 	SASLPlain       = "plain"
 	SASLScramSHA256 = "scram-sha-256"
 	SASLScramSHA512 = "scram-sha-512"
 )
 
-// Connection says how to connect to a cluster. The zero value of each field means its default.
+// Connection configures the connection to a cluster. The zero value of each field means its default.
 type Connection struct {
-	// ClientID names the client in the brokers' logs, quotas and metrics. Default: "postrider".
+	// ClientID identifies the client in the brokers' logs, quotas and metrics. Default: "postrider".
 	ClientID string
-	// User and Password say who connects. Default: nobody, if the URL does not say either.
+	// User and Password are the credentials. Default: those of the URL, or no authentication.
 	User, Password string
-	// SASL is the mechanism by which User proves it: SASLPlain, SASLScramSHA256 or SASLScramSHA512. SASLPlain tells the broker
-	// the password, and needs encryption to keep it from others. Default: SASLScramSHA512.
+	// SASL is the authentication mechanism: SASLPlain, SASLScramSHA256 or SASLScramSHA512. SASLPlain sends the password
+	// to the broker, so it needs encryption. Default: SASLScramSHA512.
 	SASL string
-	// Encrypt asks for TLS, as the scheme kafkas:// does. TLS configures it. CAFile, CertFile and KeyFile name PEM files: those
-	// who sign the brokers' certificates (default: the system's), and the client's own certificate and key. Each of these
-	// implies Encrypt.
+	// Encrypt enables TLS, like the scheme kafkas://. TLS configures it. CAFile, CertFile and KeyFile are PEM files: the
+	// CA certificates (default: the system's), and the client certificate and key. TLS, CAFile and CertFile imply
+	// Encrypt.
 	Encrypt                   bool
 	TLS                       *tls.Config
 	CAFile, CertFile, KeyFile string
-	// Logger takes what operators should know. Default: nothing is logged.
+	// Logger logs what operators should know. Default: no logging.
 	Logger *slog.Logger
-	// Options are further options of the client. Those that the promises depend on are set behind them. Hooks may wrap the
-	// context of a record, as those for tracing do, and must not keep a record that has ended: its memory is another's then.
+	// Options are additional options of the client. Options that the delivery guarantees depend on override them. Hooks
+	// may wrap the context of a record, as tracing hooks do, but must not retain a finished record, because its memory
+	// is reused.
 	Options []kgo.Opt
 }
 
 const (
-	// The wait before another attempt at a request or connection doubles from the first to the last of these, with jitter.
+	// The retry delay of requests and connections doubles from retryFirst to retryLast, with jitter.
 	retryFirst, retryLast = 50 * time.Millisecond, time.Second
-	// dialTimeout bounds one attempt to connect.
+	// dialTimeout bounds one connection attempt.
 	dialTimeout = 5 * time.Second
-	// metadataMinAge bounds how often the client asks anew who leads a partition.
+	// metadataMinAge is the minimum interval between the client's queries for partition leaders.
 	metadataMinAge = 200 * time.Millisecond
 )
 
@@ -71,7 +72,7 @@ func (c Connection) withDefaults() Connection {
 	return c
 }
 
-// faults names everything wrong with a connection with defaults.
+// faults returns all errors of a connection that has its defaults set.
 func (c Connection) faults() (faults []error) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("kafka: "+format, args...)) }
 	switch c.SASL {
@@ -88,7 +89,7 @@ func (c Connection) faults() (faults []error) {
 	return faults
 }
 
-// options are the client's for a connection with defaults.
+// options returns the client's options for a connection that has its defaults set.
 func (c Connection) options(brokers []string) ([]kgo.Opt, error) {
 	options := []kgo.Opt{
 		kgo.SeedBrokers(brokers...),
@@ -149,13 +150,13 @@ func (c Connection) tlsConfig() (*tls.Config, error) {
 	return config, nil
 }
 
-// retryDelay is the wait after the given number of failed attempts.
+// retryDelay returns the delay after the given number of failed attempts.
 func retryDelay(attempts int) time.Duration {
 	delay := min(retryFirst<<min(max(attempts-1, 0), 6), retryLast)
 	return delay/2 + rand.N(delay/2)
 }
 
-// connect tries until a broker answers, ctx ends, or a broker says that trying again is of no use.
+// connect retries until a broker answers, ctx ends, or a broker rejects the credentials or the TLS handshake.
 func connect(ctx context.Context, client *kgo.Client, brokers []string) error {
 	at := strings.Join(brokers, ",")
 	for attempt := 1; ; attempt++ {
@@ -177,7 +178,7 @@ func connect(ctx context.Context, client *kgo.Client, brokers []string) error {
 	}
 }
 
-// refusesCredentials says whether a broker will not take who we say we are.
+// refusesCredentials reports whether a broker rejected the credentials.
 func refusesCredentials(err error) bool {
 	return errors.Is(err, kerr.SaslAuthenticationFailed) || errors.Is(err, kerr.UnsupportedSaslMechanism) || errors.Is(err, kerr.IllegalSaslState)
 }
@@ -188,7 +189,7 @@ func refusesCertificate(err error) bool {
 	return bad || alert
 }
 
-// clientLogger hands on the client's warnings and errors.
+// clientLogger passes the client's warnings and errors to log.
 type clientLogger struct{ log *slog.Logger }
 
 func (l clientLogger) Level() kgo.LogLevel {
@@ -206,7 +207,7 @@ func (l clientLogger) Log(level kgo.LogLevel, text string, keyvals ...any) {
 	l.log.Log(context.Background(), to, "Kafka client: "+text, keyvals...)
 }
 
-// withPort adds Kafka's usual port to a host without one.
+// withPort adds Kafka's default port to a host without a port.
 func withPort(host string) string {
 	if _, _, err := net.SplitHostPort(host); err == nil {
 		return host

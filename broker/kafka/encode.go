@@ -11,33 +11,33 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// cloudEvents is how a message's attributes become headers: the binary mode of CloudEvents' Kafka binding.
+// cloudEvents converts a message's attributes to headers and back: binary mode of the CloudEvents Kafka binding.
 var cloudEvents = postrider.CloudEventsBinary{Prefix: "ce_", UTF8: true}
 
-// outgoing is one message on its way out. The client carries it along as the context of its record.
+// outgoing is a message to send. It is also the context of its record.
 type outgoing struct {
 	endless
 	index    int
 	msg      *postrider.Message
-	previous *outgoing // the message before it in the call with the same key
+	previous *outgoing // previous message with the same key in the call
 	topic    *topic
 	record   kgo.Record
-	size     int // the most that the record takes in a batch, in bytes
+	size     int // maximum size of the record in a batch, in bytes
 
 	state state
-	err   error // why it is rejected
-	// diagnosis is the outcome of a message that is rejected for want of an answer.
+	err   error // why it was rejected
+	// diagnosis is the error of a message that was not answered.
 	diagnosis error
-	// Of the round that it was sent in last: the message before it if that was sent too, the number of the batch that it came
-	// to stand in, and whether it was held back because that is another one. The client's goroutines write the latter two.
+	// State of its last round: the predecessor if that was sent in the same round, the number of its batch, and whether
+	// it was held back because the predecessor is in another batch. The client's goroutines write batch and waits.
 	round  int
 	before *outgoing
 	batch  uint64
 	waits  bool
 }
 
-// endless is a context that never ends: the end of a record's context would fail the records of other calls too. The client
-// may look at it for longer than it has the record, when the memory is another message's. There is nothing in it.
+// endless is a context that never ends: if a record's context ended, records of other calls would fail too. The client
+// may use it after it has finished with the record, when the memory belongs to another message, so it has no fields.
 type endless struct{}
 
 var _ context.Context = (*outgoing)(nil)
@@ -51,7 +51,7 @@ func (endless) Done() <-chan struct{} { return nil }
 // Err implements context.Context.
 func (endless) Err() error { return nil }
 
-// Value implements context.Context. It is the message itself that outgoingOf finds.
+// Value implements context.Context. It returns the message for outgoingOf.
 func (o *outgoing) Value(key any) any {
 	if key == (outgoingKey{}) {
 		return o
@@ -61,7 +61,7 @@ func (o *outgoing) Value(key any) any {
 
 type outgoingKey struct{}
 
-// outgoingOf returns the message of a record, in whose context a hook, as one for tracing, may have wrapped that of encode.
+// outgoingOf returns the message of a record. A hook, e.g. for tracing, may have wrapped the record's context.
 func outgoingOf(r *kgo.Record) *outgoing {
 	if o, ok := r.Context.(*outgoing); ok {
 		return o
@@ -77,28 +77,29 @@ const (
 	rejected
 )
 
-// The most that a batch, a record and a header take beside names and values, in bytes: fixed fields and lengths.
+// Maximum overhead of a batch, a record and a header in bytes, without names and values: fixed fields and lengths.
 const (
 	batchOverhead  = 61 + 4
 	recordOverhead = 5 + 1 + 10 + 5 + 5 + 5 + 5
 	headerOverhead = 5 + 5
 )
 
-// encoder holds the headers of a call's records in memory that they share. When it is used up, a larger piece takes its
-// place, and the records have what was in it.
+// encoder stores the headers of a call's records in shared memory. When it is full, the encoder allocates a larger
+// block; existing records keep the old one.
 type encoder struct {
 	headers []kgo.RecordHeader
-	first   int // of the record, in headers
+	first   int // index in headers of the record's first header
 	values  []byte
 }
 
 const (
 	minHeaders, minBytes = 1024, 64 << 10
-	// maxAttributes is how many headers a message has at most beside its own: attributes, and those for tracing once more.
+	// maxAttributes is the maximum number of headers besides the message's own: attributes, and duplicate tracing
+	// headers.
 	maxAttributes = 20
 )
 
-// bytes returns a copy of a text.
+// bytes returns text as bytes in the shared memory.
 func (e *encoder) bytes(text string) []byte {
 	if cap(e.values)-len(e.values) < len(text) {
 		e.values = make([]byte, 0, max(minBytes, 2*cap(e.values), len(text)))
@@ -108,7 +109,7 @@ func (e *encoder) bytes(text string) []byte {
 	return e.values[at:len(e.values):len(e.values)]
 }
 
-// record begins the headers of a record.
+// record starts the headers of a record.
 func (e *encoder) record(m *postrider.Message) {
 	if need := maxAttributes + len(m.Headers); cap(e.headers)-len(e.headers) < need {
 		e.headers = make([]kgo.RecordHeader, 0, max(minHeaders, 2*cap(e.headers), need))
@@ -120,16 +121,16 @@ func (e *encoder) add(name, value string) {
 	e.headers = append(e.headers, kgo.RecordHeader{Key: name, Value: e.bytes(value)})
 }
 
-// recorded returns the headers of the record.
+// recorded returns the headers of the current record.
 func (e *encoder) recorded() []kgo.RecordHeader { return slices.Clip(e.headers[e.first:]) }
 
-// reset makes the memory free, once no record needs it.
+// reset makes the memory reusable, when no record uses it any more.
 func (e *encoder) reset() {
-	clear(e.headers) // of pieces that are used up
+	clear(e.headers) // may refer to old blocks
 	e.headers, e.values = e.headers[:0], e.values[:0]
 }
 
-// encode makes the record. Its error is the outcome of a message that the topic would not take.
+// encode creates the record. It fails if the topic would not accept the message.
 func (o *outgoing) encode(e *encoder) error {
 	m, t := o.msg, o.topic
 	if size, limit := m.Size(), sizeLimit(t.limit); size > limit {

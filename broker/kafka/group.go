@@ -17,7 +17,7 @@ import (
 // commitWait bounds a commit while a partition waits for it.
 const commitWait = 5 * time.Second
 
-// owned returns a partition that this member owns, or nil. It needs mu.
+// owned returns a partition if this member owns it, otherwise nil. It needs mu.
 func (s *Subscription) owned(topic string, number int32) *partition {
 	i := slices.IndexFunc(s.partitions, func(p *partition) bool { return p.topic == topic && p.number == number })
 	if i < 0 {
@@ -26,10 +26,10 @@ func (s *Subscription) owned(topic string, number int32) *partition {
 	return s.partitions[i]
 }
 
-// assigned takes over partitions.
+// assigned adds partitions to this member.
 func (s *Subscription) assigned(_ context.Context, client *kgo.Client, partitions map[string][]int32) {
 	<-s.started
-	client.ResumeFetchPartitions(partitions) // they may have been paused when they were here before
+	client.ResumeFetchPartitions(partitions) // they may still be paused from an earlier assignment
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for topic, numbers := range partitions {
@@ -42,7 +42,7 @@ func (s *Subscription) assigned(_ context.Context, client *kgo.Client, partition
 	}
 }
 
-// revoked gives up partitions that another member is to get, after what is under way there is settled or RevokeWait is over.
+// revoked releases partitions that go to another member, after their messages are settled or RevokeWait is over.
 func (s *Subscription) revoked(ctx context.Context, _ *kgo.Client, partitions map[string][]int32) {
 	<-s.started
 	leaving := s.among(partitions)
@@ -62,13 +62,13 @@ func (s *Subscription) revoked(ctx context.Context, _ *kgo.Client, partitions ma
 	})
 }
 
-// lost gives up partitions that may belong to others already.
+// lost releases partitions that may already belong to other members.
 func (s *Subscription) lost(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
 	<-s.started
 	s.giveUp(s.among(partitions), func() {})
 }
 
-// among returns those of this member's partitions that are named.
+// among returns the partitions in named that this member owns.
 func (s *Subscription) among(named map[string][]int32) (found []*partition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +82,7 @@ func (s *Subscription) among(named map[string][]int32) (found []*partition) {
 	return found
 }
 
-// drain waits until nothing is under way in partitions, for RevokeWait at most.
+// drain waits until no deliveries of partitions are unsettled, at most for RevokeWait.
 func (s *Subscription) drain(leaving []*partition) {
 	ctx, cancel := context.WithTimeout(s.life, s.cfg.RevokeWait)
 	defer cancel()
@@ -98,7 +98,7 @@ func (s *Subscription) drain(leaving []*partition) {
 	}
 }
 
-// giveUp loses what is under way in partitions, does last, and forgets them.
+// giveUp revokes all deliveries of partitions, calls last, and removes the partitions.
 func (s *Subscription) giveUp(leaving []*partition, last func()) {
 	s.mu.Lock()
 	for _, p := range leaving {
@@ -112,7 +112,7 @@ func (s *Subscription) giveUp(leaving []*partition, last func()) {
 	s.partitions = slices.DeleteFunc(s.partitions, func(p *partition) bool { return slices.Contains(leaving, p) })
 }
 
-// commitLoop commits what is settled.
+// commitLoop commits the offsets of settled messages.
 func (s *Subscription) commitLoop() {
 	tick := time.NewTicker(s.cfg.CommitEvery)
 	defer tick.Stop()
@@ -134,7 +134,8 @@ func (s *Subscription) commitLoop() {
 	}
 }
 
-// watchLoop watches over the membership. It waits for no answer so long that the session could end before it has suspended.
+// watchLoop monitors the membership. Its requests have a timeout that is short enough to suspend before the session
+// ends.
 func (s *Subscription) watchLoop() {
 	tick := time.NewTicker(min(s.cfg.SessionTimeout/20, time.Second))
 	defer tick.Stop()
@@ -165,9 +166,9 @@ func (s *Subscription) isSuspended() bool {
 	return s.suspended
 }
 
-// isMember asks the group whether it counts the member in. The client does not ask while a request to join is under way, which
-// lasts as long as the slowest member takes: with an answer work goes on meanwhile, and without one nobody knows whether the
-// group has long gone on without this member.
+// isMember asks the group whether this member still belongs to it. The client sends no heartbeats during a join request,
+// which takes as long as the slowest member: with a confirmation, work can continue meanwhile; without one, the group
+// may have continued without this member long ago.
 func (s *Subscription) isMember(ctx context.Context) bool {
 	req := kmsg.NewPtrHeartbeatRequest()
 	req.Group = s.cfg.Group
@@ -181,7 +182,7 @@ func (s *Subscription) isMember(ctx context.Context) bool {
 	return err == nil && (resp.ErrorCode == 0 || resp.ErrorCode == kerr.RebalanceInProgress.Code)
 }
 
-// suspend stops all work because the group may soon give the member up.
+// suspend stops all work because the group may soon remove the member.
 func (s *Subscription) suspend() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +197,7 @@ func (s *Subscription) suspend() {
 	s.cfg.Logger.Warn("no sign of life from the Kafka group: what is under way is given up, and delivered again when the group answers", "group", s.cfg.Group)
 }
 
-// resume takes note that the group has counted the member in since asked, and goes on if it had stopped.
+// resume records that the group confirmed the membership after asked, and continues if the member was suspended.
 func (s *Subscription) resume(asked time.Time) {
 	s.health.beat(asked)
 	s.mu.Lock()
@@ -207,7 +208,8 @@ func (s *Subscription) resume(asked time.Time) {
 	}
 }
 
-// commit commits what is settled in all partitions, if there is anything new. Its error is made by postrider.Unavailable.
+// commit commits the offsets of settled messages of all partitions if they are new. Its error is a
+// postrider.Unavailable.
 func (s *Subscription) commit(ctx context.Context) error {
 	s.committing.Lock()
 	defer s.committing.Unlock()
@@ -241,11 +243,11 @@ func (s *Subscription) commit(ctx context.Context) error {
 	return nil
 }
 
-// commitment is what is to be committed.
+// commitment is what a commit contains.
 type commitment struct {
 	offsets    map[string]map[int32]kgo.EpochOffset // by topic and partition
 	partitions map[*partition]int64
-	epochs     map[string]string // by topic, its ID
+	epochs     map[string]string // topic IDs, by topic
 }
 
 func (s *Subscription) uncommitted() commitment {
@@ -255,7 +257,7 @@ func (s *Subscription) uncommitted() commitment {
 	for _, p := range s.partitions {
 		at := p.settled
 		if at.Offset < 0 && p.placing && len(p.entries) > 0 {
-			r := p.entries[0].record // the group's place is before the first
+			r := p.entries[0].record // the group's position is before the first entry
 			at = kgo.EpochOffset{Epoch: r.LeaderEpoch, Offset: r.Offset}
 		}
 		if at.Offset < 0 || at.Offset == p.committed {

@@ -11,19 +11,19 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// patience is how long no broker may answer before Receive reports it, and between two reports.
+// patience is how long no broker may answer before Receive reports it, and the minimum time between two reports.
 const patience = 5 * time.Second
 
-// health sees whether brokers answer, by what the client tells its hooks.
+// health tracks whether brokers answer, using the client's hooks.
 type health struct {
 	tell func()
-	cuts atomic.Int64 // how often a broker did not answer a fetch
+	cuts atomic.Int64 // number of failed fetches
 
 	mu      sync.Mutex
-	failing time.Time // since when there is nothing but errors; zero if the last answer was one
+	failing time.Time // start of the current series of errors; zero if the last request succeeded
 	err     error
-	beaten  time.Time // the last sign of life from the group
-	asking  bool      // Subscription.isMember waits for an answer, which it reads itself
+	beaten  time.Time // last time that the group confirmed the membership
+	asking  bool      // Subscription.isMember waits for an answer, which it evaluates itself
 }
 
 var (
@@ -38,12 +38,12 @@ func (h *health) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration, _ net
 	}
 }
 
-// The requests by which the group knows that a member lives.
+// Keys of requests whose answers confirm the membership.
 var (
 	joinKey, syncKey, heartbeatKey = (&kmsg.JoinGroupRequest{}).Key(), (&kmsg.SyncGroupRequest{}).Key(), (&kmsg.HeartbeatRequest{}).Key()
 )
 
-// fetchKey is that of the requests that bring records. One that fails may be followed by records of another log.
+// fetchKey is the key of fetch requests. After a failed one, the next records may come from another log.
 var fetchKey = (&kmsg.FetchRequest{}).Key()
 
 // OnBrokerE2E implements kgo.HookBrokerE2E.
@@ -85,21 +85,21 @@ func (h *health) beat(now time.Time) {
 	}
 }
 
-// ask says that an answer to a heartbeat is no sign of life by itself: the group may answer that it does not know the member.
+// ask disables counting of heartbeat answers: the group may answer that it does not know the member.
 func (h *health) ask(asking bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.asking = asking
 }
 
-// lastBeat is when the last sign of life came from the group.
+// lastBeat returns the last time that the group confirmed the membership.
 func (h *health) lastBeat() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.beaten
 }
 
-// unreachable says why no broker has answered for a while, once in that while; nil if one has.
+// unreachable returns the last error if no broker has answered for patience, at most once per patience; otherwise nil.
 func (h *health) unreachable(now time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -110,7 +110,7 @@ func (h *health) unreachable(now time.Time) error {
 	return h.err
 }
 
-// next is when unreachable may have something to say; zero if nothing is wrong.
+// next returns when unreachable may return an error; zero if there is no problem.
 func (h *health) next() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -2,12 +2,12 @@ package kafkabroker
 
 import "fmt"
 
-// maxTopicName is the length of the longest topic name that Kafka takes.
+// maxTopicName is the maximum length of a Kafka topic name.
 const maxTopicName = 249
 
-// TopicName returns the name of Kafka's topic for a topic of messages: prefix and topic, in which every byte that Kafka
-// forbids in names stands as "_x" and two hexadecimal digits. So does an underscore that would read as the beginning of
-// that, and the first dot of a name of nothing but one or two dots. Different topics have different names; Topic leads back.
+// TopicName returns the Kafka topic name for a message topic: prefix and topic, with every byte that Kafka does not
+// allow escaped as "_x" and two hexadecimal digits. Also escaped are an underscore that would start such an escape, and
+// the first dot if the name is "." or "..". Different topics have different names. Topic is the inverse.
 func TopicName(prefix, topic string) string {
 	onlyDots := prefix+topic == "." || prefix+topic == ".."
 	clean := !onlyDots
@@ -29,7 +29,7 @@ func TopicName(prefix, topic string) string {
 	return string(name)
 }
 
-// escaped says whether the byte at i of topic is escaped in a name.
+// escaped reports whether TopicName escapes the byte at index i of topic.
 func escaped(topic string, i int) bool {
 	switch c := topic[i]; {
 	case c == '_':
@@ -41,13 +41,12 @@ func escaped(topic string, i int) bool {
 	}
 }
 
-// isEscape says whether text begins with an escaped byte.
+// isEscape reports whether text starts with an escaped byte.
 func isEscape(text string) bool {
 	return len(text) >= 4 && text[0] == '_' && text[1] == 'x' && unhex(text[2]) >= 0 && unhex(text[3]) >= 0
 }
 
-// Topic returns the topic of messages whose name in Kafka is given. A name that does not have the prefix leads back to
-// itself.
+// Topic returns the message topic of a Kafka topic name. A name without the prefix is unescaped as a whole.
 func Topic(prefix, name string) string {
 	if len(name) > len(prefix) && name[:len(prefix)] == prefix {
 		name = name[len(prefix):]

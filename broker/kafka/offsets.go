@@ -16,12 +16,12 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// topicMark stands before the topic's ID in the metadata of a committed offset. A group keeps offsets by the names of
-// topics: one that is committed about the time when a topic is deleted and made again would pass over messages of the new
-// one, if it did not say which topic it is for.
+// topicMark is the prefix of the topic ID in the metadata of a committed offset. A group stores offsets by topic name.
+// Without the ID, an offset that is committed while a topic is deleted and recreated would skip messages of the new
+// topic.
 const topicMark = "topic-id="
 
-// marked lets the commits made with the context it returns say which topics they are for; epochs are the IDs by topic.
+// marked returns a context whose commits contain topic IDs as metadata; epochs are the IDs by topic.
 func marked(ctx context.Context, epochs map[string]string) context.Context {
 	return kgo.PreCommitFnContext(ctx, func(req *kmsg.OffsetCommitRequest) error {
 		for i := range req.Topics {
@@ -38,20 +38,19 @@ func marked(ctx context.Context, epochs map[string]string) context.Context {
 	})
 }
 
-// fetched takes note of committed offsets, and looks for those that are for other topics than those that now have their
-// names.
+// fetched records committed offsets, and finds those that belong to an earlier topic of the same name.
 func (s *Subscription) fetched(ctx context.Context, client *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
 	s.strange, s.placeless = nil, nil
 	for _, name := range s.cfg.names() {
 		details, err := describeTopic(ctx, client, name)
 		if _, answered := errors.AsType[*kerr.Error](err); answered {
-			continue // it is not there, and there is nothing to be read of it
+			continue // the topic does not exist, so there is nothing to read
 		}
 		if err != nil {
 			return fmt.Errorf("describe topic %s: %w", name, err)
 		}
 		var id string
-		if details.TopicID != [16]byte{} { // brokers before 2.8 do not tell
+		if details.TopicID != [16]byte{} { // brokers before 2.8 do not report it
 			id = hex.EncodeToString(details.TopicID[:])
 		}
 		for _, p := range partitionsOf(resp, name, details.TopicID) {
@@ -68,7 +67,7 @@ func (s *Subscription) fetched(ctx context.Context, client *kgo.Client, resp *km
 	return nil
 }
 
-// partitionsOf returns what a response says of a topic, which it knows by name or ID.
+// partitionsOf returns the partitions of a topic in a response, which contains its name or its ID.
 func partitionsOf(resp *kmsg.OffsetFetchResponse, name string, id [16]byte) (found []kmsg.OffsetFetchResponseGroupTopicPartition) {
 	for _, group := range resp.Groups {
 		for _, t := range group.Topics {
@@ -80,17 +79,17 @@ func partitionsOf(resp *kmsg.OffsetFetchResponse, name string, id [16]byte) (fou
 	return found
 }
 
-// expect takes note of the offset from which a partition is to be read, and of its topic's ID.
+// expect records the offset at which reading a partition starts, and its topic's ID.
 func (s *Subscription) expect(topic string, number int32, offset int64, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p := s.owned(topic, number); p != nil {
-		p.expected = offset // -1 if none is committed
+		p.expected = offset // -1 without committed offset
 		p.topicID = id
 	}
 }
 
-// place names a partition.
+// place identifies a partition.
 type place struct {
 	topic  string
 	number int32
@@ -103,8 +102,8 @@ func markOf(metadata *string) (id string, ok bool) {
 	return strings.CutPrefix(*metadata, topicMark)
 }
 
-// adjusted lets partitions whose committed offset is for another topic be read from their beginning, and finds where those
-// begin that have none.
+// adjusted makes partitions whose committed offset is for an earlier topic start at the beginning, and sets the start of
+// partitions without offset.
 func (s *Subscription) adjusted(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	for _, p := range s.strange {
 		if _, ours := offsets[p.topic][p.number]; ours {
@@ -119,16 +118,16 @@ func (s *Subscription) adjusted(ctx context.Context, offsets map[string]map[int3
 	return offsets, nil
 }
 
-// begin sets where partitions begin that the group has no offset of, when it is to start at the end. Those of a topic that is
-// new to the group begin at the end as it is now, and nothing of them is delivered until that is committed: if this member
-// ended before, the next one would find a later end, and what was delivered here would not come again. Those that have been
-// added since begin at their beginning, since all that they have was published while the group was reading.
+// begin sets the start of partitions without committed offset for StartLatest. Partitions of a topic that is new to the
+// group start at the current end, and nothing of them is delivered until that offset is committed: if this member ended
+// before, the next one would start at a later end, and messages delivered here would not be redelivered. Partitions
+// added since then start at the beginning, because all their messages were published while the group was reading.
 func (s *Subscription) begin(ctx context.Context, offsets map[string]map[int32]kgo.Offset) error {
 	listing, cancel := context.WithTimeout(ctx, checkWait)
 	defer cancel()
 	ends, err := kadm.NewClient(s.client).ListCommittedOffsets(listing, s.cfg.names()...)
 	if ctx.Err() != nil {
-		return ctx.Err() // the partitions are being assigned anew
+		return ctx.Err() // the partitions are being reassigned
 	}
 	if err != nil {
 		s.cfg.Logger.Warn("Kafka does not tell the ends of all partitions; in the others the group begins before the first message that comes",
@@ -154,8 +153,8 @@ func (s *Subscription) begin(ctx context.Context, offsets map[string]map[int32]k
 	return nil
 }
 
-// unreadTopics returns the topics of which a group has committed nothing, with how many partitions they have. It goes on trying
-// until ctx ends: a new cluster first makes the place that offsets are kept in.
+// unreadTopics returns the topics without any committed offset of a group, with their number of partitions. It retries
+// until ctx ends, because a new cluster first has to create its offsets topic.
 func unreadTopics(ctx context.Context, admin *kadm.Client, group string, topics []string) (map[string]int32, error) {
 	for attempt := 1; ; attempt++ {
 		unread, err := lookForUnread(ctx, admin, group, topics)

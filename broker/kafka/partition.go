@@ -10,54 +10,55 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// partition is one that this member owns. Its fields, and those of entries and deliveries, need the subscription's mutex.
+// partition is a partition that this member owns. The subscription's mutex guards its fields, and those of entries and
+// deliveries.
 type partition struct {
 	sub    *Subscription
 	topic  string
 	number int32
 	name   string // topic/number
-	epoch  string // the topic's ID; "" if the broker does not tell
-	// topicID is the same, as the broker said before anything was fetched.
+	epoch  string // the topic's ID; "" if unknown
+	// topicID is the topic's ID as reported before the first fetch.
 	topicID string
 
-	// entries are the records that came and are not settled, in order, with settled ones between them but not before them.
-	// Those from next on are still to be delivered, but for settled ones.
+	// entries are the fetched records in order, without leading settled ones; there may be settled ones in between.
+	// Entries from next on are still to be delivered, unless settled.
 	entries []*entry
 	next    int
-	out     int // deliveries under way
-	// queued are the records to be delivered, queuedBytes their keys and values. The client fetches nothing of a partition
-	// that is paused, because they are many.
+	out     int // unsettled deliveries
+	// queued is the number of records to deliver, queuedBytes the size of their keys and values. If paused, the client
+	// fetches nothing of this partition.
 	queued, queuedBytes int
 	paused              bool
-	// notBefore is when the next delivery may take place.
+	// notBefore is the earliest time of the next delivery.
 	notBefore time.Time
-	// settled is what can be committed: the place behind the last record before which everything is settled; its offset is -1
-	// while there is none. committed is the offset that was.
+	// settled is the offset to commit: the one after the last record up to which everything is settled; -1 if there is
+	// none. committed is the last committed offset.
 	settled   kgo.EpochOffset
 	committed int64
-	// elected rises with the leader epoch that records come from.
+	// elected is incremented when records come from another leader epoch.
 	elected  int64
 	leader   int32
-	expected int64 // the offset that comes next, if it is there; -1 if unknown
+	expected int64 // next offset if it exists; -1 if unknown
 	leaving  bool  // nothing more is delivered
-	placing  bool  // nothing is delivered until an offset is committed: see Subscription.begin
+	placing  bool  // nothing is delivered until an offset is committed; see Subscription.begin
 }
 
-// entry is a record that came.
+// entry is a fetched record.
 type entry struct {
 	record  *kgo.Record
 	settled bool
 	session int64     // of its deliveries
 	again   bool      // it was delivered before
-	out     *delivery // under way, if not nil
+	out     *delivery // the unsettled delivery; nil if none
 }
 
-// position returns where an entry stands.
+// position returns the position of an entry.
 func (p *partition) position(e *entry) postrider.Position {
 	return postrider.Position{Epoch: p.epoch, Partition: p.name, Offset: e.record.Offset, Mark: recordMark(e.record)}
 }
 
-// checkStart logs that records were deleted before they came.
+// checkStart logs an error if records were deleted before they were read.
 func (p *partition) checkStart(start int64) {
 	if p.expected >= 0 && start > p.expected {
 		p.sub.cfg.Logger.Error("Kafka has deleted messages that the group had not read: the topic's retention is shorter than the group was behind; publish them again (replay)",
@@ -66,7 +67,7 @@ func (p *partition) checkStart(start int64) {
 	}
 }
 
-// add takes in a record behind those that came before.
+// add adds the next record.
 func (p *partition) add(r *kgo.Record) {
 	p.expected = r.Offset + 1
 	if r.LeaderEpoch != p.leader {
@@ -77,13 +78,13 @@ func (p *partition) add(r *kgo.Record) {
 	p.queue(1, r)
 }
 
-// queue counts records to be delivered.
+// queue counts records to deliver.
 func (p *partition) queue(n int, r *kgo.Record) {
 	p.queued += n
 	p.queuedBytes += n * (len(r.Key) + len(r.Value))
 }
 
-// deliver returns the next entry to deliver, or nil and when there may be one; zero if that is not known.
+// deliver returns the next entry to deliver, or nil and the time when there may be one; zero if unknown.
 func (p *partition) deliver(now time.Time) (*entry, time.Time) {
 	for p.next < len(p.entries) && p.entries[p.next].settled {
 		p.next++
@@ -102,7 +103,7 @@ func (p *partition) deliver(now time.Time) (*entry, time.Time) {
 	return e, time.Time{}
 }
 
-// settle is for a delivery under way.
+// settle settles an entry that has an unsettled delivery.
 func (p *partition) settle(e *entry) {
 	e.settled, e.out = true, nil
 	p.out--
@@ -115,8 +116,8 @@ func (p *partition) settle(e *entry) {
 	}
 }
 
-// rewind makes entries from i on available again. Those that are under way are lost, from the last to the first, so that
-// nobody works on one of them behind one that comes again.
+// rewind makes the entries from index i on available again. Their deliveries are lost, from the last to the first, so
+// that none of them is worked on after an earlier one was redelivered.
 func (p *partition) rewind(i int) {
 	for j, e := range slices.Backward(p.entries[:p.next]) {
 		if j < i {
@@ -136,7 +137,7 @@ func (p *partition) rewind(i int) {
 	p.next = min(p.next, i)
 }
 
-// give gives up the partition with all that is under way in it.
+// give releases the partition. All its deliveries are lost.
 func (p *partition) give() {
 	p.leaving = true
 	p.rewind(0)
@@ -157,7 +158,7 @@ type delivery struct {
 
 var _ postrider.Settler = (*delivery)(nil)
 
-// settle does f, unless the delivery is settled already or lost.
+// settle calls f unless the delivery is already settled or lost.
 func (d *delivery) settle(f func(p *partition, e *entry)) error {
 	s := d.partition.sub
 	s.mu.Lock()
@@ -169,13 +170,13 @@ func (d *delivery) settle(f func(p *partition, e *entry)) error {
 	return nil
 }
 
-// Ack implements postrider.Settler. Its offset is committed with the next commit, as soon as all before it are settled.
+// Ack implements postrider.Settler. The offset is committed by the next commit after all earlier messages are settled.
 func (d *delivery) Ack(context.Context) error { return d.settle((*partition).settle) }
 
 // Reject implements postrider.Settler.
 func (d *delivery) Reject(ctx context.Context, _ string) error { return d.Ack(ctx) }
 
-// Nack implements postrider.Settler. The whole partition waits for the time.
+// Nack implements postrider.Settler. The whole partition waits for the delay.
 func (d *delivery) Nack(_ context.Context, after time.Duration) error {
 	return d.settle(func(p *partition, e *entry) {
 		e.out = nil // it is settled, not lost
@@ -185,7 +186,8 @@ func (d *delivery) Nack(_ context.Context, after time.Duration) error {
 	})
 }
 
-// Extend implements postrider.Settler. Nothing waits for a settlement but the members of the group that want the partition.
+// Extend implements postrider.Settler. It does nothing: settlements have no deadline, except when the partition is
+// revoked.
 func (d *delivery) Extend(context.Context) error { return nil }
 
 // Lost implements postrider.Settler.

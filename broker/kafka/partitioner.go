@@ -6,18 +6,18 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// partitioner chooses the partition of a record as the Java client does by default (the murmur2 hash of its key, or any one
-// for a while), and holds back a record that must not go yet. It is what the order of keys rests on.
+// partitioner selects the partition of a record as the Java client does by default (murmur2 hash of the key; sticky
+// without a key), and holds back records that must not be sent yet. The order of keys depends on it.
 //
-// A record that follows another of its key (outgoing.before) may only stand in the same batch as that one: then the broker
-// takes both or none. Whether it does is decided here, under the lock under which the client fills batches. The client asks
-// Partition, and adds the record to the last batch of that partition if it is still open. If a new batch would have to be
-// begun, it calls OnNewBatch and asks again: so every batch gets a number here before it has a record. A record is held back
-// if a batch was begun since the record before it was placed, or would be begun with it; why the other batch is no longer
-// open (full, sent, failed) does not matter.
+// A record that follows another one of its key (outgoing.before) may only be added to the same batch: the broker then
+// stores both or none. The partitioner decides this under the lock under which the client fills batches. The client
+// calls Partition, and adds the record to the last batch of that partition if it is still open. Otherwise it calls
+// OnNewBatch and then Partition again, so every batch has a number here before it has a record. A record is held back if
+// a batch was started after its predecessor was added, or would be started for it. Why the other batch is no longer open
+// (full, sent, failed) does not matter.
 type partitioner struct {
-	keyed kgo.Partitioner // of the client
-	begun atomic.Uint64   // the number of batches begun, over all topics
+	keyed kgo.Partitioner // the client's partitioner
+	begun atomic.Uint64   // number of batches started, over all topics
 }
 
 func newPartitioner() *partitioner {
@@ -35,16 +35,17 @@ type topicPartitioner struct {
 	kgo.TopicPartitioner
 	sticky kgo.TopicPartitionerOnNewBatch
 	begun  *atomic.Uint64
-	fresh  bool // the record that is asked about next begins a batch
-	// last is the batch begun last in each partition by a record with a key, unkeyed that by one without: the number by which
-	// the client knows the partition of such a record is that of a partition that can be written to, and may be another's.
+	fresh  bool // the next record passed to Partition starts a batch
+	// last is the last batch that a record with a key started, by partition. unkeyed is the last one started by a record
+	// without a key: for such records, the client numbers only writable partitions, so the number may belong to another
+	// partition.
 	last    []uint64
 	unkeyed uint64
 }
 
 var _ kgo.TopicPartitionerOnNewBatch = (*topicPartitioner)(nil)
 
-// nowhere is a partition that does not exist: the client fails the record.
+// nowhere is a partition that does not exist; the client fails the record.
 const nowhere = -1
 
 // OnNewBatch implements kgo.TopicPartitionerOnNewBatch.
@@ -78,5 +79,5 @@ func (p *topicPartitioner) Partition(r *kgo.Record, n int) int {
 	return partition
 }
 
-// current is the number of the batch begun last that may be one of the partition.
+// current returns the number of the last batch that may belong to the partition.
 func (p *topicPartitioner) current(partition int) uint64 { return max(p.last[partition], p.unkeyed) }

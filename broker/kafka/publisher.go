@@ -15,13 +15,14 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// ErrClosed is why Publish finds the broker unavailable after Close.
+// ErrClosed is the cause of the postrider.Unavailable error that Publish returns after Close.
 var ErrClosed = errors.New("Kafka publisher is closed")
 
 const (
-	// linger is how long a batch that is not full waits for the rest of a call; the call's last message ends the wait.
+	// linger is how long an incomplete batch waits for more messages of a call; the last message of the call ends the
+	// wait.
 	linger = 5 * time.Millisecond
-	// maxBuffered bounds the messages that wait for their acknowledgement, over all calls; see also Config.Buffer.
+	// maxBuffered is the maximum number of unacknowledged messages, over all calls; see also Config.Buffer.
 	maxBuffered = 100_000
 )
 
@@ -32,9 +33,9 @@ type Publisher struct {
 	topics *topics
 	caps   postrider.Capabilities
 
-	running sync.WaitGroup // calls, and what they have handed to the client
+	running sync.WaitGroup // calls, and records that the client has
 	closing chan struct{}
-	// answered is when a broker acknowledged something last, as nanoseconds since began.
+	// answered is the time of the last acknowledgement by a broker, in nanoseconds since began.
 	answered atomic.Int64
 	began    time.Time
 
@@ -44,14 +45,14 @@ type Publisher struct {
 
 var _ postrider.Publisher = (*Publisher)(nil)
 
-// Open connects to a cluster by one of its brokers, or by several separated by commas. The URL may carry credentials, and
-// options behind a question mark, which go before those of cfg (see ParseURL):
+// Open connects to a cluster through one of its brokers, or through several (comma-separated). The URL may have
+// credentials, and options after a question mark, which take precedence over cfg (see ParseURL):
 //
 //	kafka://user:password@host:9092,other:9092?topic=orders&publish_timeout=30s
 //
-// The scheme kafkas:// asks for encryption. Brokers that cannot be reached are tried until ctx ends, which is reported as
-// postrider.Unavailable; credentials or a certificate that are refused, and a Topic that does not fit cfg, fail Open at once
-// with an error that says what to change.
+// The scheme kafkas:// requires encryption. Open retries unreachable brokers until ctx ends, and then returns
+// postrider.Unavailable. If the credentials or a certificate are rejected, or Topic does not match cfg, Open fails
+// immediately with an error that says what to change.
 func Open(ctx context.Context, address string, cfg Config) (*Publisher, error) {
 	servers, cfg, err := ParseURL(address, cfg)
 	if err != nil {
@@ -82,7 +83,7 @@ func Open(ctx context.Context, address string, cfg Config) (*Publisher, error) {
 	return p, nil
 }
 
-// producerOptions are those that the promises depend on.
+// producerOptions returns the options that the delivery guarantees depend on.
 func (p *Publisher) producerOptions() []kgo.Opt {
 	wait := p.cfg.PublishTimeout
 	return []kgo.Opt{
@@ -93,8 +94,8 @@ func (p *Publisher) producerOptions() []kgo.Opt {
 		kgo.ProducerLinger(linger),
 		kgo.MaxBufferedRecords(maxBuffered),
 		kgo.MaxBufferedBytes(p.cfg.Buffer),
-		// A message that is given up here is published again later, and must not be sent by two ways at once. What is on the way
-		// to a broker may be stored all the same: then it arrives twice, in the right order.
+		// A message that fails here is published again later, and the client must not send it too. A message that is
+		// already on its way to a broker may still be stored: it is then duplicated, in the right order.
 		kgo.RecordDeliveryTimeout(wait),
 		kgo.AllowIdempotentProduceCancellation(),
 		kgo.ProduceRequestTimeout(wait),
@@ -107,7 +108,7 @@ func (p *Publisher) producerOptions() []kgo.Opt {
 	}
 }
 
-// answers notes when a broker has acknowledged something.
+// answers records when a broker has acknowledged a batch.
 type answers struct{ p *Publisher }
 
 var _ kgo.HookProduceBatchWritten = answers{}
@@ -117,12 +118,12 @@ func (a answers) OnProduceBatchWritten(kgo.BrokerMetadata, string, int32, kgo.Pr
 	a.p.answered.Store(int64(time.Since(a.p.began)))
 }
 
-// answeredSince says whether anything was acknowledged since a time, of whatever call.
+// answeredSince reports whether anything was acknowledged after t, of any call.
 func (p *Publisher) answeredSince(t time.Time) bool {
 	return p.began.Add(time.Duration(p.answered.Load())).After(t)
 }
 
-// prepare connects, and finds out what the publisher can promise.
+// prepare connects, and determines the publisher's capabilities.
 func (p *Publisher) prepare(ctx context.Context, brokers []string) error {
 	if err := connect(ctx, p.client, brokers); err != nil {
 		return err
@@ -144,11 +145,11 @@ func (p *Publisher) prepare(ctx context.Context, brokers []string) error {
 	return nil
 }
 
-// Capabilities implements postrider.Publisher. MaxMessageBytes is the max.message.bytes of Config.Topic, or else the brokers'
-// message.max.bytes, without 4 KiB for headers; a topic may have a limit of its own, to which its messages are held.
+// Capabilities implements postrider.Publisher. MaxMessageBytes is the max.message.bytes of Config.Topic, or the brokers'
+// message.max.bytes, at most Config.Buffer, minus 4 KiB for headers. The limit of an individual topic also applies.
 func (p *Publisher) Capabilities() postrider.Capabilities { return p.caps }
 
-// Publish implements postrider.Publisher. See the package comment for which failure is reported how.
+// Publish implements postrider.Publisher. The package documentation lists the errors.
 func (p *Publisher) Publish(ctx context.Context, msgs []*postrider.Message) []error {
 	if len(msgs) == 0 {
 		return nil
@@ -163,7 +164,7 @@ func (p *Publisher) Publish(ctx context.Context, msgs []*postrider.Message) []er
 	return newCall(p, msgs).run(ctx)
 }
 
-// begin registers a call.
+// begin registers a call unless the publisher is closed.
 func (p *Publisher) begin() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -174,8 +175,8 @@ func (p *Publisher) begin() bool {
 	return true
 }
 
-// Close lets the calls under way send nothing more and waits for what they have sent to be acknowledged, at most for
-// Config.PublishTimeout; what was not sent fails with Unavailable and ErrClosed, and so does every later call.
+// Close stops sending and waits up to Config.PublishTimeout for the acknowledgements of messages that are already sent.
+// Messages that were not sent, and all later calls, fail with Unavailable and ErrClosed.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
 	first := !p.closed
@@ -185,7 +186,7 @@ func (p *Publisher) Close() error {
 	}
 	p.mu.Unlock()
 	if first {
-		// The end of the client fails what has no answer by then.
+		// Closing the client fails messages that are not acknowledged by then.
 		defer time.AfterFunc(p.cfg.PublishTimeout, p.client.Close).Stop()
 	}
 	p.running.Wait()

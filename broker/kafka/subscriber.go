@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// The defaults of SubscriberConfig.
+// Defaults of SubscriberConfig.
 const (
 	DefaultSessionTimeout = 45 * time.Second
 	DefaultRevokeWait     = 5 * time.Second
@@ -22,7 +22,7 @@ const (
 	DefaultFetchBytes     = 16 << 20
 )
 
-// The places to start from, for SubscriberConfig.Start.
+// Values of SubscriberConfig.Start.
 const (
 	StartEarliest = "earliest"
 	StartLatest   = "latest"
@@ -33,45 +33,45 @@ const (
 type SubscriberConfig struct {
 	Connection
 
-	// Group names the consumer group whose members share the partitions. Required.
+	// Group is the consumer group. Required.
 	Group string
-	// Topics are what the group reads: topics of messages, behind Prefix and as TopicName writes them, or names that others
-	// have given to topics of Kafka. Required.
+	// Topics are the topics to read: message topics, which are converted with Prefix and TopicName, or existing Kafka
+	// topic names. Required.
 	Topics []string
-	// Prefix stands before each of Topics in the name of Kafka's topic, as in Config. Default: none.
+	// Prefix is prepended to each of Topics, as in Config. Default: none.
 	Prefix string
-	// Create creates topics that do not exist, with Partitions and Replicas as in Config. Default: they must exist.
+	// Create creates missing topics, with Partitions and Replicas as in Config. Default: topics must exist.
 	Create               bool
 	Partitions, Replicas int
 
-	// Start is where a group begins in a topic of which it has committed nothing yet, or where its place is no longer there:
-	// StartEarliest or StartLatest, which passes over what the topic has. Partitions that are added to a topic later are read
-	// from their beginning. Default: StartEarliest.
+	// Start is where the group starts in a topic without committed offset, or when the committed offset no longer
+	// exists: StartEarliest, or StartLatest to skip existing messages. Partitions added to a topic later are read from
+	// the beginning. Default: StartEarliest.
 	Start string
-	// Instance makes the member a static one: if it comes back under this name within SessionTimeout, it gets its partitions
-	// again without a rebalance. No two members of a group have the same. Default: none.
+	// Instance makes the member a static member (group.instance.id): if it rejoins within SessionTimeout, it gets its
+	// partitions back without a rebalance. Every member of a group must have a different value. Default: none.
 	Instance string
-	// SessionTimeout is how long the group waits for a sign of life before it gives the member's partitions to others. It must
-	// be within what the brokers allow, 6 s to 30 min by default. Default: 45 s.
+	// SessionTimeout is how long the group waits for a heartbeat before it reassigns the member's partitions. It must be
+	// within the brokers' limits, by default 6 s to 30 min. Default: 45 s.
 	SessionTimeout time.Duration
-	// RevokeWait is how long a partition that is to go to another member is kept for what is under way in it. It is less than
-	// 60 s, which is how long the group waits for its members in a rebalance. Default: 5 s; negative: not at all.
+	// RevokeWait is how long a revoked partition is kept so that its unsettled messages can be settled. It must be less
+	// than the rebalance timeout of 60 s. Default: 5 s; negative: no wait.
 	RevokeWait time.Duration
-	// CommitEvery is how often the offsets of what is settled are committed. What was settled since comes again after a crash.
-	// Default: 1 s.
+	// CommitEvery is the interval at which the offsets of settled messages are committed. After a crash, messages
+	// settled since the last commit are redelivered. Default: 1 s.
 	CommitEvery time.Duration
-	// FetchBytes bounds what is fetched from each broker ahead of Receive, in bytes as they are in the topic, that is
-	// compressed. A batch that is larger comes all the same. Default: 16 MiB.
+	// FetchBytes is the maximum number of (compressed) bytes prefetched from each broker. A larger batch is still
+	// fetched. Default: 16 MiB.
 	FetchBytes int
-	// Decode reads a message from a record. It keeps nothing of the record but key, value and headers. Default: as a CloudEvent
-	// of binary or structured mode, whose key is the record's if the event itself has none.
+	// Decode converts a record to a message. It must not retain anything of the record except key, value and headers.
+	// Default: CloudEvents in binary or structured mode; an event without a key gets the record's key.
 	Decode func(r *kgo.Record) (*postrider.Message, error)
 }
 
-// ParseSubscriberURL takes the options out of a URL for OpenSubscriber and sets them in cfg. It returns the URL without them
-// and without credentials. The options are group, topics (separated by commas), prefix, create, partitions, replicas, start, instance,
-// session_timeout, revoke_wait, commit_every, fetch_bytes, client_id, user, password, sasl, tls, ca, cert and key. Its error
-// names every option that is unknown or has a bad value.
+// ParseSubscriberURL reads the options in the URL for OpenSubscriber into cfg and returns the URL without options and
+// credentials. The options are group, topics (comma-separated), prefix, create, partitions, replicas, start, instance,
+// session_timeout, revoke_wait, commit_every, fetch_bytes, client_id, user, password, sasl, tls, ca, cert and key. The
+// error lists every option that is unknown or invalid.
 func ParseSubscriberURL(address string, cfg SubscriberConfig) (string, SubscriberConfig, error) {
 	servers, err := settings{
 		"group": text(&cfg.Group), "topics": list(&cfg.Topics), "prefix": text(&cfg.Prefix), "create": boolean(&cfg.Create),
@@ -97,7 +97,7 @@ func (c SubscriberConfig) withDefaults() SubscriberConfig {
 	return c
 }
 
-// validate names every fault of a configuration with defaults.
+// validate returns all errors of a configuration that has its defaults set.
 func (c SubscriberConfig) validate() error {
 	faults := c.faults()
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("kafka: "+format, args...)) }
@@ -132,7 +132,7 @@ func (c SubscriberConfig) validate() error {
 	return errors.Join(faults...)
 }
 
-// names are the names of Kafka's topics.
+// names returns the Kafka names of the topics.
 func (c SubscriberConfig) names() []string {
 	names := make([]string, len(c.Topics))
 	for i, t := range c.Topics {
@@ -142,19 +142,19 @@ func (c SubscriberConfig) names() []string {
 }
 
 const (
-	// rebalanceTimeout is how long the group waits for its members in a rebalance.
+	// rebalanceTimeout is how long the group waits for its members to rejoin in a rebalance.
 	rebalanceTimeout = 60 * time.Second
-	// checkWait bounds the look at the topics when a member joins.
+	// checkWait bounds the check of the topics when a member joins.
 	checkWait = 10 * time.Second
-	// fetchWait is how long a broker may wait for messages before it answers that there are none.
+	// fetchWait is how long a broker may wait for messages before it returns an empty response.
 	fetchWait = 2 * time.Second
-	// requestTimeout bounds the wait for an answer, beyond what the request itself lets the broker wait.
+	// requestTimeout bounds the wait for a response, on top of the time that the request itself lets the broker wait.
 	requestTimeout = 10 * time.Second
-	// consumerMetadataAge bounds how long new partitions go unnoticed.
+	// consumerMetadataAge is the maximum delay before new partitions are noticed.
 	consumerMetadataAge = 30 * time.Second
 )
 
-// Subscriber reads topics of a Kafka cluster for one member of a group after another.
+// Subscriber reads topics of a Kafka cluster. Each Subscribe adds a member to its group.
 type Subscriber struct {
 	cfg     SubscriberConfig
 	brokers []string
@@ -163,8 +163,8 @@ type Subscriber struct {
 
 var _ postrider.Subscriber = (*Subscriber)(nil)
 
-// OpenSubscriber returns a subscriber for a cluster, which is named as for Open (see ParseSubscriberURL for the options). It
-// connects to nobody yet. Its error names everything in cfg that has to be changed.
+// OpenSubscriber returns a subscriber for a cluster. The address has the form described at Open; its options are listed
+// at ParseSubscriberURL. OpenSubscriber does not connect. The error lists everything that is wrong in cfg.
 func OpenSubscriber(_ context.Context, address string, cfg SubscriberConfig) (*Subscriber, error) {
 	servers, cfg, err := ParseSubscriberURL(address, cfg)
 	if err != nil {
@@ -184,14 +184,14 @@ func OpenSubscriber(_ context.Context, address string, cfg SubscriberConfig) (*S
 	return s, nil
 }
 
-// Capabilities implements postrider.Subscriber. There is no limit to redelivery: a group can be set back to any message that
-// the topic still has.
+// Capabilities implements postrider.Subscriber. Redelivery is not limited: a group can be reset to any message that the
+// topic still has.
 func (s *Subscriber) Capabilities() postrider.SubscriberCapabilities {
 	return postrider.SubscriberCapabilities{Ordered: true, Positions: true, NackDelay: true}
 }
 
-// Subscribe implements postrider.Subscriber. Errors: one made by postrider.Unavailable if no broker can be reached; others say
-// what to change: credentials, a topic that does not exist.
+// Subscribe implements postrider.Subscriber. It returns postrider.Unavailable if no broker can be reached; other errors
+// say what to change: the credentials, or a topic that does not exist.
 func (s *Subscriber) Subscribe(ctx context.Context) (postrider.Subscription, error) {
 	unread, err := s.check(ctx)
 	if err != nil {
@@ -201,7 +201,7 @@ func (s *Subscriber) Subscribe(ctx context.Context) (postrider.Subscription, err
 		return nil, err
 	}
 	sub := newSubscription(s.cfg, unread)
-	age := kgo.MetadataMaxAge(consumerMetadataAge) // which Options may change
+	age := kgo.MetadataMaxAge(consumerMetadataAge) // Options may override it
 	client, err := kgo.NewClient(slices.Concat([]kgo.Opt{age}, s.options, s.consumerOptions(), sub.options())...)
 	if err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
@@ -210,8 +210,8 @@ func (s *Subscriber) Subscribe(ctx context.Context) (postrider.Subscription, err
 	return sub, nil
 }
 
-// check connects, and looks up the topics or creates them. It returns those that the group is to start in at the end, with how
-// many partitions they have.
+// check connects, and looks up or creates the topics. With StartLatest it returns the topics in which the group has to
+// start at the end, each with its number of partitions.
 func (s *Subscriber) check(ctx context.Context) (unread map[string]int32, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkWait)
 	defer cancel()
@@ -237,7 +237,7 @@ func (s *Subscriber) check(ctx context.Context) (unread map[string]int32, err er
 	return nil, nil
 }
 
-// consumerOptions are those that the promises depend on.
+// consumerOptions returns the options that the delivery guarantees depend on.
 func (s *Subscriber) consumerOptions() []kgo.Opt {
 	start := kgo.NewOffset().AtStart()
 	if s.cfg.Start == StartLatest {
@@ -248,7 +248,7 @@ func (s *Subscriber) consumerOptions() []kgo.Opt {
 		kgo.ConsumeTopics(s.cfg.names()...),
 		kgo.ConsumeResetOffset(start),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()),
-		kgo.BlockRebalanceOnPoll(), // from the moment that the client gives messages out until they are in their partitions
+		kgo.BlockRebalanceOnPoll(), // from when the client returns messages until they are in their partitions
 		kgo.DisableAutoCommit(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.SessionTimeout(s.cfg.SessionTimeout),

@@ -19,22 +19,22 @@ import (
 const (
 	// pollRecords is how many records are taken from the client at a time.
 	pollRecords = 500
-	// maxQueued and maxQueuedBytes bound the records that wait for Receive beside those that the client has fetched, and those
-	// of each partition that none is delivered of for a while; the last that were taken from the client may go beyond.
+	// maxQueued and maxQueuedBytes bound the records queued for Receive, in addition to those that the client has
+	// fetched. The same bounds, halved, apply to a partition that cannot deliver for a while. The last poll may exceed
+	// them.
 	maxQueued, maxQueuedBytes = 1000, 4 << 20
 )
 
 // Subscription is one member of a group.
 //
-// The client fetches ahead, and a loop takes records from it into the partitions that they belong to. Receive hands them out
-// from there, each with a channel that says when the right to work on it is lost. A delivery that is given back (Nack) is
-// delivered again from there too, and all behind it in its partition.
+// The client prefetches records, and a loop moves them to their partitions. Receive returns them from there, each with a
+// channel that is closed when the delivery is lost. After a Nack, the partition redelivers the message and all after it.
 //
-// When the group wants a partition for another member, nothing more of it is delivered; what is under way gets
-// SubscriberConfig.RevokeWait to be settled; then the rest is lost, what is settled is committed, and the partition is given
-// up. Other partitions go on meanwhile. When the member has had no sign of life from the group for three quarters of the
-// session timeout, it stops by itself: everything under way is lost, and delivered again when the group has confirmed the
-// membership.
+// When the group assigns a partition to another member, nothing more of it is delivered. Unsettled messages have
+// SubscriberConfig.RevokeWait to be settled. Then the remaining ones are lost, the offset of settled ones is committed,
+// and the partition is released. Other partitions continue meanwhile. If the group has not confirmed the membership for
+// three quarters of the session timeout, the member stops by itself: all deliveries are lost, and redelivered when the
+// group has confirmed the membership.
 type Subscription struct {
 	cfg     SubscriberConfig
 	client  *kgo.Client
@@ -42,20 +42,21 @@ type Subscription struct {
 	life    context.Context // of the loops
 	end     context.CancelFunc
 	running sync.WaitGroup
-	started chan struct{} // closed when client is set: the client's callbacks may come before
+	started chan struct{} // closed when client is set; the client may call back before
 
-	// Of the offsets fetched last, those for other topics, and partitions without; of the goroutine that manages the group.
+	// Partitions whose last fetched offset is for another topic, and partitions without one; used by the group
+	// management goroutine.
 	strange, placeless []place
 
-	committing sync.Mutex // held while a commit is under way; taken before mu
+	committing sync.Mutex // held during a commit; locked before mu
 
 	mu         sync.Mutex
-	changed    chan struct{} // closed and replaced when anything that somebody may wait for changes
-	partitions []*partition  // in the order in which they are next to be asked for messages
-	trouble    error         // to be reported by Receive
+	changed    chan struct{} // closed and replaced when anything changes that somebody may wait for
+	partitions []*partition  // in the order in which they deliver next
+	trouble    error         // to be returned by Receive
 	suspended  bool
 	closed     bool
-	// unread are the topics of which the group had committed nothing when this member came, with how many partitions they had.
+	// unread are the topics without any committed offset when this member joined, with their number of partitions.
 	unread  map[string]int32
 	closing sync.Once
 }
@@ -70,7 +71,7 @@ func newSubscription(cfg SubscriberConfig, unread map[string]int32) *Subscriptio
 	return s
 }
 
-// options connect the client with the subscription.
+// options connects the client's callbacks to the subscription.
 func (s *Subscription) options() []kgo.Opt {
 	return []kgo.Opt{
 		kgo.OnPartitionsAssigned(s.assigned), kgo.OnPartitionsRevoked(s.revoked), kgo.OnPartitionsLost(s.lost),
@@ -87,7 +88,7 @@ func (s *Subscription) start(client *kgo.Client) {
 	s.running.Go(s.watchLoop)
 }
 
-// tell wakes all who wait for a change. It needs mu.
+// tell wakes everything that waits for a change. It needs mu.
 func (s *Subscription) tell() {
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -122,7 +123,7 @@ func (s *Subscription) Receive(ctx context.Context, limit int) ([]*postrider.Del
 	}
 }
 
-// receive takes what there is, and says when there may be more if nothing changes; the zero time if that is not known.
+// receive returns available messages, and the time when more may become available; zero if unknown.
 func (s *Subscription) receive(limit int) (out []*postrider.Delivery, next time.Time, err error) {
 	if s.closed {
 		return nil, next, postrider.ErrSubscriptionClosed
@@ -144,7 +145,7 @@ func (s *Subscription) receive(limit int) (out []*postrider.Delivery, next time.
 	}
 	if len(out) > 0 {
 		s.rotate(out[len(out)-1].Position.Partition)
-		s.tell() // there is room
+		s.tell() // there is room again
 		return out, next, nil
 	}
 	if err = s.trouble; err != nil {
@@ -154,13 +155,13 @@ func (s *Subscription) receive(limit int) (out []*postrider.Delivery, next time.
 	return nil, next, nil
 }
 
-// rotate lets the partition that was last asked wait until the others were.
+// rotate moves the partition that delivered last, and those before it, to the end of the order.
 func (s *Subscription) rotate(last string) {
 	i := slices.IndexFunc(s.partitions, func(p *partition) bool { return p.name == last })
 	s.partitions = slices.Concat(s.partitions[i+1:], s.partitions[:i+1])
 }
 
-// delivery makes a delivery of an entry.
+// delivery creates a delivery of an entry.
 func (s *Subscription) delivery(p *partition, e *entry) *postrider.Delivery {
 	d := &postrider.Delivery{Position: p.position(e), Redelivered: e.again, Session: e.session, Settler: e.out}
 	d.Message, d.Err = s.cfg.Decode(e.record)
@@ -173,7 +174,7 @@ func (s *Subscription) delivery(p *partition, e *entry) *postrider.Delivery {
 	return d
 }
 
-// decode reads a message from a record.
+// decode decodes a record.
 func decode(r *kgo.Record) (*postrider.Message, error) {
 	m, err := cloudEvents.Decode(func(yield func(string, string) bool) {
 		for _, h := range r.Headers {
@@ -188,7 +189,7 @@ func decode(r *kgo.Record) (*postrider.Message, error) {
 	return m, err
 }
 
-// earlier returns the earlier of two times, of which a zero one is none.
+// earlier returns the earlier of two times; zero means none.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -196,7 +197,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// wait returns when something has changed or a time has come; the zero time does not. Its error is that of ctx.
+// wait waits for a change or until a time; zero means no limit. It returns only the error of ctx.
 func wait(ctx context.Context, changed <-chan struct{}, until time.Time) error {
 	var timer <-chan time.Time
 	if !until.IsZero() {
@@ -225,7 +226,7 @@ func (s *Subscription) fetchLoop() {
 	}
 }
 
-// awaitRoom returns when there is room, and whether the subscription lives.
+// awaitRoom waits until there is room. It returns false when the subscription is closed.
 func (s *Subscription) awaitRoom() bool {
 	for s.life.Err() == nil {
 		s.mu.Lock()
@@ -246,8 +247,8 @@ func (s *Subscription) awaitRoom() bool {
 	return false
 }
 
-// balance lets the client fetch nothing of partitions that nothing can be delivered of now and of which there is enough, so
-// that they do not take the room of others. It needs mu.
+// balance pauses fetching of partitions that cannot deliver now and have enough records queued, so that they do not use
+// the room of others. It needs mu.
 func (s *Subscription) balance() {
 	pause, resume := make(map[string][]int32), make(map[string][]int32)
 	for _, p := range s.partitions {
@@ -267,7 +268,7 @@ func (s *Subscription) balance() {
 	}
 }
 
-// takeIn puts records into their partitions. It returns the topics that are no longer what they were.
+// takeIn adds records to their partitions. It returns the topics that were deleted or recreated.
 func (s *Subscription) takeIn(fetches kgo.Fetches) (unknown []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -281,9 +282,9 @@ func (s *Subscription) takeIn(fetches kgo.Fetches) (unknown []string) {
 				}
 				p := s.owned(t.Topic, fetched.Partition)
 				if p == nil {
-					continue // which only an error can have no owner for
+					continue // only an error can have no owner
 				}
-				if t.TopicID != [16]byte{} { // brokers before 3.1 do not tell
+				if t.TopicID != [16]byte{} { // brokers before 3.1 do not report it
 					p.epoch = hex.EncodeToString(t.TopicID[:])
 				}
 				p.checkStart(fetched.LogStartOffset)
@@ -296,7 +297,7 @@ func (s *Subscription) takeIn(fetches kgo.Fetches) (unknown []string) {
 	return unknown
 }
 
-// takeError takes note of an error in place of records, and says whether its topic is another one, or gone.
+// takeError handles an error of a fetch, and reports whether its topic was deleted or recreated.
 func (s *Subscription) takeError(topic string, number int32, err error) (unknown bool) {
 	var lost *kgo.ErrDataLoss
 	switch {
@@ -310,7 +311,7 @@ func (s *Subscription) takeError(topic string, number int32, err error) (unknown
 		s.trouble = fmt.Errorf("the user may not read topic %s; run: kafka-acls.sh --add --allow-principal User:NAME --operation Read --topic %s: %w", topic, topic, err)
 	case errors.Is(err, kerr.GroupAuthorizationFailed):
 		s.trouble = groupRefused(s.cfg.Group, err)
-	case topic == "": // of the group
+	case topic == "": // an error of the group
 		s.trouble = err
 	default:
 		s.trouble = fmt.Errorf("topic %s, partition %d: %w", topic, number, err)
@@ -322,7 +323,7 @@ func groupRefused(group string, err error) error {
 	return fmt.Errorf("the user may not join group %s; run: kafka-acls.sh --add --allow-principal User:NAME --operation Read --group %s: %w", group, group, err)
 }
 
-// reopen lets the client look at topics anew: they were deleted, and may have been made again.
+// reopen makes the client look up topics again that were deleted and may have been recreated.
 func (s *Subscription) reopen(topics []string) {
 	s.cfg.Logger.Warn("Kafka topics were deleted; reading them anew when they are there again", "topics", topics)
 	s.mu.Lock()
@@ -333,7 +334,7 @@ func (s *Subscription) reopen(topics []string) {
 	}
 	s.partitions = slices.DeleteFunc(s.partitions, func(p *partition) bool { return slices.Contains(topics, p.topic) })
 	for _, topic := range topics {
-		delete(s.unread, topic) // all that it has when it is there again is new
+		delete(s.unread, topic) // when recreated, everything in it is new
 	}
 	s.tell()
 	s.mu.Unlock()
@@ -341,7 +342,7 @@ func (s *Subscription) reopen(topics []string) {
 	s.client.AddConsumeTopics(topics...)
 }
 
-// Close implements postrider.Subscription. What is under way is lost, what was settled before is committed.
+// Close implements postrider.Subscription. Unsettled deliveries are lost; the offsets of settled ones are committed.
 func (s *Subscription) Close(ctx context.Context) error {
 	var err error
 	s.closing.Do(func() {

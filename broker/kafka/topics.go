@@ -21,25 +21,25 @@ import (
 )
 
 const (
-	// defaultMessageBytes is Kafka's message.max.bytes if nobody has changed it, for users who may not look it up.
+	// defaultMessageBytes is the default of message.max.bytes, used if the user may not read the setting.
 	defaultMessageBytes = 1048588
-	// topicAge is how long what is known of a topic is good.
+	// topicAge is how long information about a topic is used.
 	topicAge = 5 * time.Minute
-	// sizeAllowance is what the headers may add to Message.Size: their names, lengths, and what has to be escaped.
+	// sizeAllowance is what the headers may add to Message.Size: their names, lengths, and escaping.
 	sizeAllowance = 4 << 10
 )
 
-// topic is what is known of a topic of Kafka's.
+// topic is information about a Kafka topic.
 type topic struct {
 	name      string
 	limit     int // max.message.bytes
 	inSync    int // min.insync.replicas; 0 if unknown
 	compacted bool
-	untold    error    // why its settings are not known
-	risks     []string // what may lose acknowledged messages
+	untold    error    // why its settings are unknown
+	risks     []string // settings that may lose acknowledged messages
 }
 
-// report logs what operators should know of a topic.
+// report logs what operators should know about a topic.
 func (t *topic) report(log *slog.Logger) {
 	if t.untold != nil {
 		log.Info("Kafka does not tell the settings of a topic, and the usual limit of a message's size is assumed; allow DescribeConfigs",
@@ -50,28 +50,29 @@ func (t *topic) report(log *slog.Logger) {
 	}
 }
 
-// sizeLimit is the size of the largest message (Message.Size) for a topic or broker that takes batches up to limit.
+// sizeLimit returns the maximum message size (Message.Size) of a topic or broker that accepts batches up to limit.
 func sizeLimit(limit int) int { return max(limit-sizeAllowance, limit/2) }
 
-// topics looks topics up, and creates them if it may. What it knows it looks up again after topicAge, in the background.
+// topics looks up topics, and creates them if configured. It refreshes its information after topicAge, in the
+// background.
 type topics struct {
 	client  *kgo.Client
 	admin   *kadm.Client
 	cfg     Config
-	running *sync.WaitGroup // of those who look in the background
+	running *sync.WaitGroup // background lookups
 
 	mu    sync.Mutex
 	known map[string]*knownTopic
 }
 
 type knownTopic struct {
-	topic atomic.Pointer[topic] // nil until it was found
-	mu    sync.Mutex            // held while it is looked up for the first time; guards the following
-	// next is when it is to be looked up again.
+	topic atomic.Pointer[topic] // nil until it is found
+	mu    sync.Mutex            // held during the first lookup; guards next
+	// next is when it has to be looked up again.
 	next time.Time
 }
 
-// batchBytes is the largest batch that the client makes for a topic. The client asks once per topic, after get, and holds up
+// batchBytes returns the maximum batch size of a topic. The client calls it once per topic, after get, and blocks
 // everything meanwhile.
 func (t *topics) batchBytes(name string) int32 {
 	t.mu.Lock()
@@ -81,11 +82,10 @@ func (t *topics) batchBytes(name string) int32 {
 	if k != nil && k.topic.Load() != nil {
 		limit = k.topic.Load().limit
 	}
-	return int32(min(max(limit, 512), 1<<30)) // what the client allows
+	return int32(min(max(limit, 512), 1<<30)) // the client's limits
 }
 
-// get returns what is known of a topic, after looking it up or creating it if need be. Its error is the outcome of the
-// topic's messages.
+// get returns a topic, after looking it up or creating it if necessary. Its error applies to all messages of the topic.
 func (t *topics) get(ctx context.Context, name string) (*topic, error) {
 	t.mu.Lock()
 	k := t.known[name]
@@ -115,7 +115,7 @@ func (t *topics) get(ctx context.Context, name string) (*topic, error) {
 	return found, nil
 }
 
-// renew looks a topic up again. If that fails, what was known remains; if the topic is gone, its messages will tell.
+// renew looks up a topic again. If that fails, the old information remains; if the topic is gone, publishing will fail.
 func (t *topics) renew(k *knownTopic, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), t.cfg.PublishTimeout)
 	defer cancel()
@@ -124,11 +124,11 @@ func (t *topics) renew(k *knownTopic, name string) {
 		return
 	}
 	if before := k.topic.Swap(found); before.limit != found.limit {
-		t.client.PurgeTopicsFromProducing(name) // the client keeps the size of batches with what else it knows of the topic
+		t.client.PurgeTopicsFromProducing(name) // the client caches the batch size with its other information about the topic
 	}
 }
 
-// forget looks a topic up anew with the next message: it may have been deleted, or made again.
+// forget makes the next message look up a topic again, because it may have been deleted or recreated.
 func (t *topics) forget(name string) {
 	t.mu.Lock()
 	_, known := t.known[name]
@@ -139,7 +139,7 @@ func (t *topics) forget(name string) {
 	}
 }
 
-// topicOf looks up the topic of Kafka's for a topic of messages.
+// topicOf returns the Kafka topic for a message topic.
 func (p *Publisher) topicOf(ctx context.Context, name string) (*topic, error) {
 	return p.topics.get(ctx, cmp.Or(p.cfg.Topic, TopicName(p.cfg.Prefix, name)))
 }
@@ -165,13 +165,13 @@ func (t *topics) look(ctx context.Context, name string) (*topic, error) {
 	}
 	found := &topic{name: name, limit: defaultMessageBytes}
 	t.configure(ctx, found, len(details.Partitions[0].Replicas))
-	if t.cfg.Buffer > 0 { // for a Publisher
+	if t.cfg.Buffer > 0 { // only for a Publisher
 		found.limit = min(found.limit, t.cfg.Buffer)
 	}
 	return found, nil
 }
 
-// create is safe to be run by many processes at once.
+// create can run in many processes at once.
 func (t *topics) create(ctx context.Context, name string) error {
 	orDefault := func(n int) int {
 		if n == 0 {
@@ -194,7 +194,7 @@ func (t *topics) create(ctx context.Context, name string) error {
 	return topicError(name, "Create", err)
 }
 
-// awaitCreated describes a topic that was created a moment ago, and that not every broker has heard of yet.
+// awaitCreated describes a topic that was just created and that some brokers do not know yet.
 func (t *topics) awaitCreated(ctx context.Context, name string) (*kmsg.MetadataResponseTopic, error) {
 	for attempt := 1; ; attempt++ {
 		details, err := describeTopic(ctx, t.client, name)
@@ -209,7 +209,7 @@ func (t *topics) awaitCreated(ctx context.Context, name string) (*kmsg.MetadataR
 	}
 }
 
-// configure looks up the settings of a topic, as far as the user may see them.
+// configure reads the settings of a topic, if the user may.
 func (t *topics) configure(ctx context.Context, found *topic, replicas int) {
 	values, err := t.settings(ctx, found.name)
 	if err != nil {
@@ -252,13 +252,13 @@ func valuesOf(config kadm.ResourceConfig) map[string]string {
 	return values
 }
 
-// brokerLimit is the message.max.bytes of the brokers, which topics have unless they say otherwise.
+// brokerLimit returns the brokers' message.max.bytes, which is the default for topics.
 func brokerLimit(ctx context.Context, admin *kadm.Client) (int, error) {
 	brokers, err := admin.ListBrokers(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("list brokers: %w", err)
 	}
-	if len(brokers) == 0 { // as of a broker that is starting
+	if len(brokers) == 0 { // e.g. from a broker that is starting
 		return 0, errors.New("list brokers: the cluster names none yet")
 	}
 	described, err := admin.DescribeBrokerConfigs(ctx, brokers.NodeIDs()[0])

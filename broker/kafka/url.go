@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// settings are what a URL's options set, by name.
+// settings are the setters of URL options, by name.
 type settings map[string]func(v string) error
 
-// parse takes the options and the credentials out of a URL and sets them. What remains names the brokers.
+// parse sets the options and credentials of a URL and returns the URL without them.
 func (s settings) parse(address string, c *Connection) (string, error) {
 	maps.Copy(s, settings{
 		"client_id": text(&c.ClientID), "user": text(&c.User), "password": text(&c.Password), "sasl": text(&c.SASL),
@@ -29,7 +29,7 @@ func (s settings) parse(address string, c *Connection) (string, error) {
 	if at := strings.LastIndexByte(hosts, '@'); at >= 0 {
 		userinfo, hosts = hosts[:at], hosts[at+1:]
 	}
-	servers = scheme + "://" + strings.TrimSuffix(hosts, "/") // without what must not be told
+	servers = scheme + "://" + strings.TrimSuffix(hosts, "/") // without credentials
 	fault := func(err error) error { return fmt.Errorf("kafka: URL %s: %w", servers, err) }
 	switch scheme {
 	case "kafka":
@@ -66,7 +66,7 @@ func (s settings) parse(address string, c *Connection) (string, error) {
 	return servers, errors.Join(faults...)
 }
 
-// brokersOf lists the host:port of what parse has left of a URL.
+// brokersOf returns the host:port of each broker in a URL returned by parse.
 func brokersOf(servers string) ([]string, error) {
 	_, hosts, _ := strings.Cut(servers, "://")
 	var brokers []string

@@ -16,8 +16,7 @@ import (
 	"github.com/postrider/postrider/internal/logmark"
 )
 
-// recordMark is what the partition says about a record: the leader epoch that it was written in, its timestamp, and the message's
-// ID.
+// recordMark returns the Mark of a record: its leader epoch, its timestamp, and the message ID.
 func recordMark(r *kgo.Record) string {
 	id := ""
 	for _, h := range r.Headers {
@@ -28,8 +27,8 @@ func recordMark(r *kgo.Record) string {
 	return logmark.Of(fmt.Sprintf("%d-%d", r.LeaderEpoch, r.Timestamp.UnixMilli()), id, r.Value)
 }
 
-// VerifyPosition implements postrider.Subscriber. It reads the record, on a connection of its own. Where the record was removed,
-// the partition says how far the record's leader epoch goes.
+// VerifyPosition implements postrider.Subscriber. It reads the record with a separate client. If the record was
+// compacted away, the end offset of its leader epoch decides.
 func (s *Subscriber) VerifyPosition(ctx context.Context, at postrider.Position) (postrider.PositionState, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkWait)
 	defer cancel()
@@ -88,7 +87,7 @@ func (s *Subscriber) lookAt(ctx context.Context, at postrider.Position) (postrid
 	return postrider.PositionReplaced, nil
 }
 
-// bounds are the first offset of a partition and the one after its last.
+// bounds returns the first offset of a partition and the one after its last record.
 func bounds(ctx context.Context, admin *kadm.Client, topic string, partition int32) (start, end int64, err error) {
 	starts, err := admin.ListStartOffsets(ctx, topic)
 	if err != nil {
@@ -106,7 +105,7 @@ func bounds(ctx context.Context, admin *kadm.Client, topic string, partition int
 	return first.Offset, last.Offset, errors.Join(first.Err, last.Err)
 }
 
-// firstRecord reads on until there is a record.
+// firstRecord reads until there is a record.
 func firstRecord(ctx context.Context, client *kgo.Client) (*kgo.Record, error) {
 	for {
 		fetches := client.PollRecords(ctx, 1)
@@ -122,8 +121,8 @@ func firstRecord(ctx context.Context, client *kgo.Client) (*kgo.Record, error) {
 	}
 }
 
-// compareEpoch finds out about a record that compaction has removed: a partition that was cut back ends the record's leader epoch
-// before it.
+// compareEpoch decides about a record that compaction has removed: in a partition that was truncated, the record's
+// leader epoch ends before the record.
 func (s *Subscriber) compareEpoch(ctx context.Context, admin *kadm.Client, topic string, partition int32, at postrider.Position) (
 	postrider.PositionState, error,
 ) {

@@ -1,5 +1,5 @@
-// Package memorybroker is a broker in this process, for tests and examples. It keeps every message that it accepted, by
-// topic and in order, delivers them to groups of consumers as a queue or as a log (Broker.Subscriber), and fails on demand.
+// Package memorybroker is an in-process broker for tests and examples. It keeps every accepted message in order, by
+// topic, delivers messages to consumer groups as a queue or as a log (Broker.Subscriber), and fails on demand.
 package memorybroker
 
 import (
@@ -15,17 +15,18 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// ErrClosed is why Publish finds the broker unavailable after Close.
+// ErrClosed is the cause of the postrider.Unavailable error that Publish returns after Close.
 var ErrClosed = errors.New("memory broker is closed")
 
-// Config configures a Broker. The zero value takes messages of any size and number and does not deduplicate.
+// Config configures a Broker. The zero value accepts messages of any size and number and does not deduplicate.
 type Config struct {
 	// MaxBatch is the largest number of messages in one Publish call; 0 means no limit.
 	MaxBatch int
-	// MaxMessageBytes is the size (postrider.Message.Size) above which a message is dead; 0 means no limit.
+	// MaxMessageBytes is the largest size (postrider.Message.Size) that is accepted. Publish returns postrider.Dead for
+	// larger messages. 0 means no limit.
 	MaxMessageBytes int
-	// DedupeWindow is how long a message with an ID that was accepted before is acknowledged but not kept again; 0 keeps
-	// every copy.
+	// DedupeWindow is how long a message with the ID of an accepted message is acknowledged but not stored. 0 stores
+	// every duplicate.
 	DedupeWindow time.Duration
 }
 
@@ -40,16 +41,16 @@ type Broker struct {
 	changed  chan struct{}        // closed and replaced when a message is accepted, closed for good by Close
 	faults   faults
 	groups   map[string]*group
-	epochs   map[string]int             // by topic, how often it was recreated
-	numbers  map[*postrider.Message]int // those of accepted messages, none of which is ever given twice
+	epochs   map[string]int             // by topic: how often it was recreated
+	numbers  map[*postrider.Message]int // by accepted message: a number that is never reused
 	accepts  int
-	sessions int64                       // rises when a log may have become another
-	poison   map[*postrider.Message]bool // what is no message: its Payload cannot be read as one
+	sessions int64                       // incremented when a log may have been replaced
+	poison   map[*postrider.Message]bool // entries made by Poison, whose Payload is not a message
 }
 
 var _ postrider.Publisher = (*Broker)(nil)
 
-// New returns an empty broker. Its errors name every value that is out of range.
+// New returns an empty broker. Its error lists every value that is out of range.
 func New(cfg Config) (*Broker, error) {
 	var errs []error
 	if cfg.MaxBatch < 0 {
@@ -86,7 +87,7 @@ func (b *Broker) Capabilities() postrider.Capabilities {
 	}
 }
 
-// Publish implements postrider.Publisher: it keeps a copy of each message under its topic.
+// Publish implements postrider.Publisher. It stores a copy of each message under its topic.
 func (b *Broker) Publish(ctx context.Context, msgs []*postrider.Message) []error {
 	if err := ctx.Err(); err != nil {
 		return all(len(msgs), fmt.Errorf("publish to memory: %w", err))
@@ -105,7 +106,7 @@ func (b *Broker) Publish(ctx context.Context, msgs []*postrider.Message) []error
 	return nil
 }
 
-// accept takes what can be taken of msgs, and returns what to wait for before answering, if anything.
+// accept stores what it can of msgs. The channel, if not nil, must be closed before Publish returns.
 func (b *Broker) accept(msgs []*postrider.Message) ([]error, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -113,7 +114,7 @@ func (b *Broker) accept(msgs []*postrider.Message) ([]error, <-chan struct{}) {
 		return all(len(msgs), fmt.Errorf("publish to memory: %d messages in one call; MaxBatch is %d", len(msgs), n)), nil
 	}
 	errs := make([]error, len(msgs))
-	failed := make(map[string]int) // the first failed message of a key
+	failed := make(map[string]int) // by key: index of the first failed message
 	for i, m := range msgs {
 		head, behind := failed[m.Key]
 		if behind && m.Key != "" {
@@ -154,7 +155,7 @@ func (b *Broker) keep(m *postrider.Message) {
 	b.append(clone(m))
 }
 
-// append puts a message at the end of its topic.
+// append adds a message to the end of its topic.
 func (b *Broker) append(m *postrider.Message) {
 	b.accepts++
 	b.numbers[m] = b.accepts
@@ -162,7 +163,7 @@ func (b *Broker) append(m *postrider.Message) {
 	b.tell()
 }
 
-// Close makes the broker unavailable for good and ends every Subscribe. What was accepted can still be read.
+// Close makes the broker unavailable for good and ends every Subscribe. Accepted messages can still be read.
 func (b *Broker) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -191,8 +192,8 @@ func (b *Broker) Messages(topic string) []*postrider.Message {
 	return msgs
 }
 
-// Subscribe yields copies of the messages of a topic, from the first one kept on, and waits for further ones until ctx
-// ends or the broker is closed.
+// Subscribe yields copies of the messages of a topic, starting with the oldest, and waits for more until ctx ends or the
+// broker is closed.
 func (b *Broker) Subscribe(ctx context.Context, topic string) iter.Seq[*postrider.Message] {
 	return func(yield func(*postrider.Message) bool) {
 		for next := 0; ; {

@@ -9,7 +9,7 @@ import (
 // errPoison is the Err of a delivery that Poison made.
 var errPoison = errors.New("memory broker: what was put here is no message")
 
-// faults is what has been asked for to go wrong. It is guarded by Broker.mu.
+// faults holds the faults that tests asked for. It is guarded by Broker.mu.
 type faults struct {
 	unavailable error
 	hold        <-chan struct{}
@@ -17,13 +17,13 @@ type faults struct {
 	countdowns  []countdown
 }
 
-// countdown is a fault of the message that is offered when left reaches 0.
+// countdown is a fault that applies to the message offered when left reaches 0.
 type countdown struct {
 	left          int
 	before, after error
 }
 
-// next returns the faults of the message that is offered now: an error before it is accepted, or one after.
+// next returns the faults of the message being offered: an error before it is accepted, or one after.
 func (f *faults) next(m *postrider.Message) (before, after error) {
 	kept := f.countdowns[:0]
 	for _, c := range f.countdowns {
@@ -40,8 +40,8 @@ func (f *faults) next(m *postrider.Message) (before, after error) {
 	return before, after
 }
 
-// SetUnavailable makes everything that is asked of the broker from now on report postrider.Unavailable(err), until it is
-// called with nil.
+// SetUnavailable makes all later calls to the broker fail with postrider.Unavailable(err). SetUnavailable(nil) ends
+// this.
 func (b *Broker) SetUnavailable(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -50,39 +50,40 @@ func (b *Broker) SetUnavailable(err error) {
 }
 
 // FailBefore makes the nth message offered from now on, counting from 1, fail with err without being accepted. Messages
-// that are not offered at all, because they are too large or stand behind a failed one, do not count.
+// that are too large, or come after a failed one of their key, are not counted.
 func (b *Broker) FailBefore(n int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.faults.countdowns = append(b.faults.countdowns, countdown{left: n, before: err})
 }
 
-// FailAfter makes the nth message offered from now on, counting from 1, fail with err although it is accepted, as when an
-// acknowledgement is lost.
+// FailAfter makes the nth message offered from now on, counting from 1, fail with err although it is accepted, as if the
+// acknowledgement had been lost.
 func (b *Broker) FailAfter(n int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.faults.countdowns = append(b.faults.countdowns, countdown{left: n, after: err})
 }
 
-// FailWhen asks f about every message offered from now on: it returns an error for which the message is not accepted, or
-// one that is reported although it is. It must not call the broker. Nil ends it.
+// FailWhen calls f for every message offered from now on. If f returns before, the message is not accepted; if it
+// returns after, the message is accepted and Publish reports the error. f must not call the broker. FailWhen(nil) ends
+// this.
 func (b *Broker) FailWhen(f func(m *postrider.Message) (before, after error)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.faults.one = f
 }
 
-// HoldAcks makes every Publish from now on return only when release is closed or its context has ended. The messages are
-// accepted at once all the same. Nil ends it for later calls.
+// HoldAcks makes every later Publish return only when release is closed or its context ends. The messages are accepted
+// immediately. HoldAcks(nil) ends this for later calls.
 func (b *Broker) HoldAcks(release <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.faults.hold = release
 }
 
-// Poison puts raw where messages of a topic and key go, although it is no message: subscribers deliver it with Err and Raw.
-// Messages and Subscribe show it as a message with nothing but that payload.
+// Poison stores raw under a topic and key although it is not a message: subscribers deliver it with Err and Raw.
+// Messages and Subscribe return it as a message with only that topic, key and payload.
 func (b *Broker) Poison(topic, key string, raw []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

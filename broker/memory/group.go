@@ -12,12 +12,12 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// group is what the broker keeps about one group of consumers. It is guarded by Broker.mu.
+// group is the broker's state of one consumer group. It is guarded by Broker.mu.
 type group struct {
 	partitions int // of each topic; 0 for queues
 	members    []*subscription
 	streams    map[streamKey]*stream
-	read       map[string]int // by topic, how many messages of it are in the streams
+	read       map[string]int // by topic: number of messages already in the streams
 }
 
 type streamKey struct {
@@ -29,10 +29,10 @@ type streamKey struct {
 type stream struct {
 	key         streamKey
 	name, epoch string
-	owner       *subscription // of a partition
+	owner       *subscription // of a partition; nil for a queue
 	entries     []*entry
-	first       int         // entries before it are settled
-	superseded  []*delivery // of entries that are delivered again since; their right ends with that of the others
+	first       int         // all entries before it are settled
+	superseded  []*delivery // deliveries whose entries became available again; lost together with the later deliveries of the stream
 }
 
 // entry is one message of a stream.
@@ -40,12 +40,12 @@ type entry struct {
 	msg        *postrider.Message
 	offset     int64
 	settled    bool
-	out        *delivery // under way, if not nil
+	out        *delivery // the current delivery; nil if none
 	deliveries int
 	notBefore  time.Time
 }
 
-// fill puts what was accepted since into the streams.
+// fill adds newly accepted messages to the streams.
 func (g *group) fill(b *Broker, topics []string) {
 	before := len(g.streams)
 	for _, topic := range topics {
@@ -75,7 +75,8 @@ func (g *group) sorted() []*stream {
 	})
 }
 
-// assign shares the partitions of a log among the members. What is under way in one that changes hands is lost.
+// assign distributes the partitions of a log among the members. Deliveries of a partition that changes its owner are
+// lost.
 func (g *group) assign() {
 	if g.partitions == 0 || len(g.members) == 0 {
 		return
@@ -88,10 +89,10 @@ func (g *group) assign() {
 	}
 }
 
-// lose takes everything back that is under way, from the last to the first (see postrider.Settler.Lost).
+// lose revokes all deliveries, from the last to the first (see postrider.Settler.Lost).
 func (st *stream) lose() { st.loseIf(func(*delivery) bool { return true }) }
 
-// loseOf takes back what a member has under way.
+// loseOf revokes the deliveries of a member.
 func (st *stream) loseOf(s *subscription) { st.loseIf(func(d *delivery) bool { return d.sub == s }) }
 
 func (st *stream) loseIf(is func(*delivery) bool) {
@@ -114,7 +115,8 @@ func (st *stream) loseIf(is func(*delivery) bool) {
 	}
 }
 
-// expire takes back what was not settled in time, and returns the time until the next one is; negative if none is.
+// expire makes entries available whose settlement is overdue. It returns the time until the next one is due; negative if
+// there is none.
 func (st *stream) expire(now time.Time, ordered bool) time.Duration {
 	next := time.Duration(-1)
 	for i, e := range st.entries {
@@ -130,7 +132,7 @@ func (st *stream) expire(now time.Time, ordered bool) time.Duration {
 	return next
 }
 
-// again makes an entry available, in a log with all that stand behind it.
+// again makes an entry available; in a log, all entries after it too.
 func (st *stream) again(i int, ordered bool) {
 	st.supersede(st.entries[i])
 	if !ordered {
@@ -141,7 +143,7 @@ func (st *stream) again(i int, ordered bool) {
 	}
 }
 
-// supersede makes an entry available although it is under way.
+// supersede makes an entry available even if it has an unsettled delivery.
 func (st *stream) supersede(e *entry) {
 	if e.out != nil {
 		st.superseded = append(st.superseded, e.out)
@@ -149,7 +151,7 @@ func (st *stream) supersede(e *entry) {
 	}
 }
 
-// next returns an entry to deliver now, or nil and the time until there may be one; negative if that is not known.
+// next returns the next entry to deliver, or nil and the time until there may be one; negative if unknown.
 func (st *stream) next(now time.Time, ordered bool, pick func(int) int) (*entry, time.Duration) {
 	for st.first < len(st.entries) && st.entries[st.first].settled {
 		st.first++
@@ -163,7 +165,7 @@ func (st *stream) next(now time.Time, ordered bool, pick func(int) int) (*entry,
 		if left := e.notBefore.Sub(now); left > 0 {
 			wait = earlier(wait, left)
 			if ordered {
-				break // what stands behind it waits too
+				break // the entries after it wait too
 			}
 			continue
 		}
@@ -181,7 +183,7 @@ func (st *stream) next(now time.Time, ordered bool, pick func(int) int) (*entry,
 	}
 }
 
-// earlier returns the smaller of two times, of which a negative one is none.
+// earlier returns the smaller of two durations; negative means none.
 func earlier(a, b time.Duration) time.Duration {
 	if a < 0 || b >= 0 && b < a {
 		return b
@@ -189,7 +191,7 @@ func earlier(a, b time.Duration) time.Duration {
 	return a
 }
 
-// delivery is a message under way.
+// delivery is one unsettled delivery of a message.
 type delivery struct {
 	sub    *subscription
 	stream *stream
@@ -201,7 +203,7 @@ type delivery struct {
 
 var _ postrider.Settler = (*delivery)(nil)
 
-// settle does f, unless the delivery is settled already or lost.
+// settle calls f unless the delivery is already settled or lost.
 func (d *delivery) settle(ctx context.Context, op string, f func()) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s in memory: %w", op, err)

@@ -16,25 +16,26 @@ import (
 type SubscriberConfig struct {
 	// Group names the processes that share the work. Required.
 	Group string
-	// Topics are read from the first message that is kept on. Required.
+	// Topics are the topics to read, each from its oldest message. Required.
 	Topics []string
-	// Partitions makes each topic a log of that many partitions: each is read by one member of the group at a time, in
-	// order, and messages have positions. Default, 0: one queue from which all members take, without positions. All members
-	// of a group say the same.
+	// Partitions makes each topic a log of that many partitions: one member of the group at a time reads a partition, in
+	// order, and messages have positions. Default, 0: each topic is a queue that all members read, without positions.
+	// All members of a group must use the same value.
 	Partitions int
-	// AckWait is how long a settlement is waited for before the message is delivered again. Default: as long as the
-	// subscription lives.
+	// AckWait is how long the broker waits for a settlement before it redelivers the message. Default: until the
+	// subscription is closed.
 	AckWait time.Duration
-	// RedeliveryWindow is what Capabilities says; nothing here keeps to it. Default, 0: without limit.
+	// RedeliveryWindow is the value that Capabilities reports; the broker does not enforce it. Default, 0: no limit.
 	RedeliveryWindow time.Duration
-	// Pick chooses, by its index, which of n messages that a queue could deliver comes next. Default: the first.
+	// Pick chooses which of the n messages that a queue could deliver is next, by index. Default: the first.
 	Pick func(n int) int
-	// SettleFault is asked about every settlement, whose method name is op ("Ack", "Nack", "Reject", "Extend"): it returns an
-	// error for which it does not happen, or one that is reported although it does. Default: none.
+	// SettleFault is called for every settlement; op is the method name ("Ack", "Nack", "Reject", "Extend"). With
+	// before, the settlement fails and has no effect; with after, it takes effect and reports an error. Default: no
+	// faults.
 	SettleFault func(op string, m *postrider.Message) (before, after error)
 }
 
-// Subscriber reads from a Broker for one member of a group after another.
+// Subscriber reads from a Broker. Each Subscribe adds a member to its group.
 type Subscriber struct {
 	broker *Broker
 	cfg    SubscriberConfig
@@ -42,7 +43,7 @@ type Subscriber struct {
 
 var _ postrider.Subscriber = (*Subscriber)(nil)
 
-// Subscriber returns a subscriber. Its errors name every value that is missing or out of range.
+// Subscriber returns a subscriber. Its error lists every value that is missing or out of range.
 func (b *Broker) Subscriber(cfg SubscriberConfig) (*Subscriber, error) {
 	var errs []error
 	if cfg.Group == "" || len(cfg.Topics) == 0 {
@@ -67,7 +68,7 @@ func (s *Subscriber) Capabilities() postrider.SubscriberCapabilities {
 	}
 }
 
-// Subscribe implements postrider.Subscriber. Errors: one made by postrider.Unavailable while the broker is.
+// Subscribe implements postrider.Subscriber. It returns postrider.Unavailable while the broker is unavailable.
 func (s *Subscriber) Subscribe(ctx context.Context) (postrider.Subscription, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -94,7 +95,7 @@ func (s *Subscriber) Subscribe(ctx context.Context) (postrider.Subscription, err
 	return sub, nil
 }
 
-// unavailable says why the broker cannot be reached.
+// unavailable returns why the broker is unavailable, or nil.
 func (b *Broker) unavailable() error {
 	switch {
 	case b.closed:
@@ -105,7 +106,7 @@ func (b *Broker) unavailable() error {
 	return nil
 }
 
-// tell wakes all who wait for something to read.
+// tell wakes everything that waits for messages.
 func (b *Broker) tell() {
 	if !b.closed {
 		close(b.changed)
@@ -113,7 +114,7 @@ func (b *Broker) tell() {
 	}
 }
 
-// Redeliver delivers messages of a group again that it has acknowledged, as brokers do now and then.
+// Redeliver makes the group receive acknowledged messages again, as real brokers do now and then.
 func (b *Broker) Redeliver(groupName string, ids ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -129,7 +130,8 @@ func (b *Broker) Redeliver(groupName string, ids ...string) {
 	b.tell()
 }
 
-// Rebalance gives every partition of a group's log to the next member. What is under way is lost there.
+// Rebalance moves every partition of a group's log to the next member. Unsettled deliveries of a partition that moves
+// are lost.
 func (b *Broker) Rebalance(groupName string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -140,8 +142,8 @@ func (b *Broker) Rebalance(groupName string) {
 	b.tell()
 }
 
-// Unsettled returns the IDs of the messages that a group has not settled, in the order in which they were accepted, by
-// topic and partition.
+// Unsettled returns the IDs of the messages that a group has not settled, in the order in which they were accepted,
+// grouped by topic and partition.
 func (b *Broker) Unsettled(groupName string) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -160,7 +162,7 @@ func (b *Broker) Unsettled(groupName string) []string {
 	return out
 }
 
-// Recreate deletes a topic with all its messages and makes it anew: the positions of coming messages have another epoch.
+// Recreate deletes a topic with all its messages and creates it again: positions of new messages have another Epoch.
 func (b *Broker) Recreate(topic string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -180,9 +182,9 @@ func (b *Broker) Recreate(topic string) {
 	b.tell()
 }
 
-// LoseTail removes the last n messages of a topic, as a broker does that is restored from an earlier copy: positions are given
-// to other messages again. What is under way is lost; of what groups had settled of those that remain, nothing is delivered
-// again.
+// LoseTail removes the last n messages of a topic, as if the broker had been restored from an older backup: the
+// positions of the removed messages are reused. All unsettled deliveries are lost. Settled messages that remain are not
+// redelivered.
 func (b *Broker) LoseTail(topic string, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -202,10 +204,10 @@ func (b *Broker) LoseTail(topic string, n int) {
 	b.tell()
 }
 
-// mark is what the broker says about the message of an entry.
+// mark returns the Mark of an entry's message.
 func (b *Broker) mark(e *entry) string { return strconv.Itoa(b.numbers[e.msg]) }
 
-// VerifyPosition implements postrider.Subscriber. Nothing is ever removed but by LoseTail and Recreate.
+// VerifyPosition implements postrider.Subscriber. Only LoseTail and Recreate remove messages.
 func (s *Subscriber) VerifyPosition(ctx context.Context, at postrider.Position) (postrider.PositionState, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -254,7 +256,7 @@ func (s *subscription) Receive(ctx context.Context, limit int) ([]*postrider.Del
 	}
 }
 
-// receive takes what there is, and says when there may be more if nothing changes; negative if never.
+// receive returns the available messages, and the time until more may become available; negative if unknown.
 func (s *subscription) receive(limit int) ([]*postrider.Delivery, time.Duration, error) {
 	select {
 	case <-s.gone:
@@ -285,7 +287,7 @@ func (s *subscription) receive(limit int) ([]*postrider.Delivery, time.Duration,
 	return out, next, nil
 }
 
-// deliver hands an entry out.
+// deliver creates a delivery of an entry.
 func (s *subscription) deliver(st *stream, e *entry, now time.Time) *postrider.Delivery {
 	e.deliveries++
 	m := clone(e.msg)
@@ -325,8 +327,7 @@ func (s *subscription) wait(ctx context.Context, changed <-chan struct{}, next t
 	return nil
 }
 
-// Close implements postrider.Subscription. It also stands for the death of a process: settlements that come later do
-// nothing.
+// Close implements postrider.Subscription. It also simulates a crash: later settlements do nothing.
 func (s *subscription) Close(context.Context) error {
 	s.once.Do(func() {
 		s.broker.mu.Lock()

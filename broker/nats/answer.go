@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// publishAnswer is what JetStream answers to a message.
+// publishAnswer is JetStream's answer to a message.
 type publishAnswer struct {
 	Stream   string              `json:"stream"`
 	Sequence uint64              `json:"seq"`
@@ -23,8 +23,8 @@ type publishAnswer struct {
 
 var sequenceField = []byte(`"seq":`)
 
-// verdict reads the answer to message m: nil if the stream has it. It reports false for what no stream answers: other
-// programs may listen on the subject, and what they reply says nothing of the stream, whose own answer is still to come.
+// verdict evaluates the answer to message m: nil if the stream has it. It returns false for answers that do not come
+// from a stream: other programs may listen on the subject, and the stream's own answer is still to come.
 func (p *Publisher) verdict(answer *nats.Msg, m *postrider.Message) (known bool, err error) {
 	if len(answer.Data) == 0 && answer.Header.Get("Status") == "503" {
 		return true, p.nobodyAnswers(m)
@@ -47,18 +47,17 @@ func (p *Publisher) verdict(answer *nats.Msg, m *postrider.Message) (known bool,
 	return true, nil
 }
 
-// isAck recognises what servers write when the stream has the message, also when it had it before, without the cost of
-// reading JSON.
+// isAck recognizes the acknowledgement of a message, including a duplicate, without the cost of parsing JSON.
 func (p *Publisher) isAck(data []byte) bool {
 	rest, ours := bytes.CutPrefix(data, p.ackBegin)
 	if !ours {
 		return false
 	}
-	_, sequence, _ := bytes.Cut(rest, sequenceField) // the domain may stand between
+	_, sequence, _ := bytes.Cut(rest, sequenceField) // the domain may be in between
 	return len(sequence) > 0 && '1' <= sequence[0] && sequence[0] <= '9'
 }
 
-// nobodyAnswers is the outcome of a message on whose subject no stream listens.
+// nobodyAnswers is the error of a message on whose subject no stream listens.
 func (p *Publisher) nobodyAnswers(m *postrider.Message) error {
 	subject := Subject(p.cfg.Prefix, m.Topic)
 	if p.takes(subject) {
@@ -69,12 +68,12 @@ func (p *Publisher) nobodyAnswers(m *postrider.Message) error {
 		subject, p.stream.Name, strings.Join(append(slices.Clone(p.stream.Subjects), subject), ","))
 }
 
-// takes says whether the stream, as it was at the start, takes a subject.
+// takes reports whether the stream, as configured when the publisher started, takes a subject.
 func (p *Publisher) takes(subject string) bool {
 	return slices.ContainsFunc(p.stream.Subjects, func(filter string) bool { return covers(filter, subject) })
 }
 
-// refused is the outcome of a message that the server refused.
+// refused returns the error of a message that the server rejected.
 func (p *Publisher) refused(err *jetstream.APIError, m *postrider.Message) error {
 	wrapped := fmt.Errorf("publish to NATS stream %s: %w", p.stream.Name, err)
 	switch err.ErrorCode {
@@ -92,7 +91,7 @@ func (p *Publisher) refused(err *jetstream.APIError, m *postrider.Message) error
 	}
 }
 
-// storeFailed tells apart what the server reports under one code: only the text says which limit it was.
+// storeFailed distinguishes errors that share one code. Only the text says which limit was reached.
 func storeFailed(err error, description string) error {
 	switch {
 	case strings.Contains(description, "per subject"):
@@ -104,8 +103,8 @@ func storeFailed(err error, description string) error {
 	}
 }
 
-// noAnswer is the outcome of a message that was not acknowledged in time. With stranger, something else has answered, so that
-// the server had no reason to say that no stream takes the message.
+// noAnswer returns the error of a message that was not acknowledged in time. stranger says that another program has
+// answered; the server then does not report that no stream takes the message.
 func (p *Publisher) noAnswer(m *postrider.Message, stranger bool) error {
 	subject := Subject(p.cfg.Prefix, m.Topic)
 	if err := p.conn.LastError(); errors.Is(err, nats.ErrPermissionViolation) {

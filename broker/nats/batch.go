@@ -15,38 +15,39 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// batch is one fast batch of a call: messages that follow one another to the stream without waiting, each with its number
-// in the batch. The stream takes number n+1 only if it has n, whatever happens, so that it always has a beginning of the
-// batch and nothing else. It says from time to time up to which number it has the messages, and so it does at the end.
+// batch is one fast batch of a call: numbered messages that are sent without waiting. The stream accepts number n+1 only
+// if it has number n, so it always has the first messages of the batch, without gaps. It acknowledges the messages up to
+// a number from time to time, and at the end.
 //
-// A batch ends with a message of its own that the stream does not store. It also ends at a number that is missing, or that
-// the stream refuses: what follows is not taken any more. What is left of the call is then sent one by one, so that every
-// message gets its own answer; it has not been stored, or is dropped as a second copy.
+// A batch is ended by an extra message that the stream does not store. It also ends at a number that is missing or
+// rejected: the stream ignores the rest. The remaining messages of the call are then sent one by one, so that each gets
+// its own answer: each is either not stored yet or dropped as a duplicate.
 type batch struct {
 	c      *call
 	number uint64
-	msgs   []int32 // the call's messages: msgs[0] is number 1
+	msgs   []int32 // indexes of the call's messages; msgs[0] has number 1
 
-	halted atomic.Bool   // sending more is of no use
-	over   chan struct{} // closed when no more answers are to come
+	halted atomic.Bool   // sending more is useless
+	over   chan struct{} // closed when no more answers are expected
 
-	// With the call's mu.
+	// Guarded by the call's mu.
 	confirmed int // the stream has msgs[:confirmed]
 	ended     bool
-	answered  time.Time // when something was heard of the batch last
+	answered  time.Time // time of the last answer to the batch
 }
 
-// flow is how many messages the server may take before it says so. It makes it less when there are other batches.
+// flow is how many messages the server may accept before it acknowledges. The server lowers it if there are other
+// batches.
 const flow = 500
 
-// What a message is to its batch.
+// Operations: what a message does in its batch.
 const (
 	opStart  = '0'
 	opAppend = '1'
 	opEnd    = '3' // the message is not stored
 )
 
-// inBatches sends the call's messages in fast batches. What has no result then is to be sent one by one.
+// inBatches sends the call's messages in fast batches. Messages without a result afterwards must be sent one by one.
 func (c *call) inBatches(ctx context.Context) {
 	left := c.forBatches()
 	for len(left) > 0 && c.awaitRoom(ctx) {
@@ -62,8 +63,8 @@ func (c *call) inBatches(ctx context.Context) {
 	}
 }
 
-// forBatches returns the messages that may go into a batch: not those that the stream does not take, as far as is known,
-// nor what stands behind these in their keys.
+// forBatches returns the messages that may be sent in a batch. It leaves out messages that the stream is not known to
+// take, and later messages of their keys.
 func (c *call) forBatches() []int32 {
 	left := make([]int32, 0, len(c.msgs))
 	var apart map[string]bool // keys
@@ -82,7 +83,7 @@ func (c *call) forBatches() []int32 {
 	return left
 }
 
-// awaitRoom takes a place in the window. It reports false when the call has ended instead.
+// awaitRoom takes an entry of the window. It returns false if the call has ended instead.
 func (c *call) awaitRoom(ctx context.Context) bool {
 	select {
 	case <-c.p.closing:
@@ -106,8 +107,9 @@ func (c *call) awaitRoom(ctx context.Context) bool {
 	return false
 }
 
-// send sends messages of left, in order, while there is room in the window, and then the end of the batch, so that there is
-// no waiting for room that only the end would make. It has a place in the window for the first one. It returns what is left.
+// send sends messages of left, in order, as long as the window has free entries, and then ends the batch. It does not wait
+// for entries, because only the end of the batch may free them. The caller has taken the entry for the first message. It
+// returns the rest of left.
 func (b *batch) send(ctx context.Context, left []int32) []int32 {
 	c := b.c
 	room := true
@@ -132,15 +134,15 @@ func (b *batch) send(ctx context.Context, left []int32) []int32 {
 	return left
 }
 
-// put sends the batch's next message, unless it has its result already, being behind one that was refused. What is not sent
-// leaves its place in the window free.
+// put sends the next message of the batch, unless it already failed because a predecessor was rejected. If it is not
+// sent, its entry in the window can be used for the next one.
 func (b *batch) put(i int32) (sent bool, err error) {
 	c := b.c
 	op := byte(opAppend)
 	if len(b.msgs) == 0 {
 		op = opStart
 	}
-	// Only the stream that took the first message knows the batch and takes more of it.
+	// Only the stream that accepted the first message knows the batch and accepts more of it.
 	msg, err := c.encoder.encode(c.msgs[i], op == opStart)
 	if err != nil {
 		return false, err
@@ -159,7 +161,7 @@ func (b *batch) put(i int32) (sent bool, err error) {
 	return true, nil
 }
 
-// putEnd sends the end of the batch, to the subject of its first message.
+// putEnd sends the end of the batch to the subject of its first message.
 func (b *batch) putEnd() {
 	c := b.c
 	err := c.p.conn.PublishMsg(&nats.Msg{
@@ -172,7 +174,7 @@ func (b *batch) putEnd() {
 	}
 }
 
-// wait returns when the batch has ended, or when there is no use in waiting. It reports whether the stream has all of it.
+// wait waits for the end of the batch, or until waiting is useless. It reports whether the stream has the whole batch.
 func (b *batch) wait(ctx context.Context) bool {
 	c := b.c
 	timer := time.NewTimer(c.p.cfg.PublishTimeout)
@@ -197,7 +199,7 @@ func (b *batch) wait(ctx context.Context) bool {
 	}
 }
 
-// fellSilent ends a batch of which nothing was heard for PublishTimeout. If nothing else was answered either, the call ends with it.
+// fellSilent ends a batch that had no answer for PublishTimeout. If nothing else was answered either, it ends the call.
 func (b *batch) fellSilent() {
 	b.end()
 	c := b.c
@@ -212,14 +214,15 @@ func (b *batch) fellSilent() {
 	}
 }
 
-// patience is for how long something of the batch may still be heard.
+// patience returns how much longer to wait for an answer to the batch.
 func (b *batch) patience() time.Duration {
 	b.c.mu.Lock()
 	defer b.c.mu.Unlock()
 	return b.c.p.cfg.PublishTimeout - time.Since(b.answered)
 }
 
-// settle gives back the places of messages that the stream does not have or is not known to have.
+// settle frees the window entries of messages that the stream is not known to have. It reports whether it has the whole
+// batch.
 func (b *batch) settle() (whole bool) {
 	c := b.c
 	c.mu.Lock()
@@ -233,20 +236,23 @@ func (b *batch) settle() (whole bool) {
 	return b.confirmed == len(b.msgs)
 }
 
-// batchAnswer is what the server says of a batch.
+// batchAnswer is the server's answer to a message of a batch.
 type batchAnswer struct {
-	// Type is "ack" (it has all messages up to Sequence), "gap" (a message is missing; the end follows), "err" (the message
-	// Sequence is refused; the end follows), or empty for the end or for a message that is refused as if it stood alone.
+	// Type is
+	//   - "ack": the stream has all messages up to Sequence;
+	//   - "gap": a message is missing; the end follows;
+	//   - "err": message Sequence is rejected; the end follows;
+	//   - empty: the end, or a message rejected like a single one.
 	Type     string              `json:"type"`
 	Sequence uint64              `json:"seq"`
-	Every    uint16              `json:"msgs"` // with "ack": how many messages there are to the next
+	Every    uint16              `json:"msgs"` // for "ack": number of messages until the next one
 	Stream   string              `json:"stream"`
-	Batch    string              `json:"batch"` // with the end only
-	Count    uint64              `json:"count"` // with the end: it has so many messages of the batch, the first ones
+	Batch    string              `json:"batch"` // only at the end
+	Count    uint64              `json:"count"` // only at the end: the stream has the first Count messages of the batch
 	Error    *jetstream.APIError `json:"error"`
 }
 
-// isStrange says whether something else answers that listens on the subject too.
+// isStrange reports whether the answer comes from another program that listens on the subject.
 func (a *batchAnswer) isStrange() bool {
 	switch {
 	case a.Type == "ack":
@@ -260,8 +266,8 @@ func (a *batchAnswer) isStrange() bool {
 	}
 }
 
-// answer takes in what the server says. It runs on the goroutine of the subscription. The server's answers come in the order
-// of what they are about; what comes behind the end is not looked at.
+// answer handles an answer of the server. It runs on the subscription's goroutine. The server answers in the order of
+// the messages; everything after the end is ignored.
 func (b *batch) answer(rest string, m *nats.Msg) (known bool) {
 	number, op := parseBatchReply(rest)
 	p := b.c.p
@@ -292,7 +298,7 @@ func (b *batch) answer(rest string, m *nats.Msg) (known bool) {
 	return true
 }
 
-// isOfBatch says whether an error is about the batch, and not about one of its messages.
+// isOfBatch reports whether an error concerns the whole batch rather than one message.
 func isOfBatch(err *jetstream.APIError) bool {
 	switch err.ErrorCode {
 	case codeBatchDisabled, codeBatchPattern, codeBatchID, codeBatchUnknown, codeBatchTooMany:
@@ -301,7 +307,7 @@ func isOfBatch(err *jetstream.APIError) bool {
 	return false
 }
 
-// confirm records that the stream has the batch's first n messages.
+// confirm records that the stream has the first n messages of the batch.
 func (b *batch) confirm(n uint64) {
 	c := b.c
 	c.mu.Lock()
@@ -314,7 +320,7 @@ func (b *batch) confirm(n uint64) {
 	}
 }
 
-// refuse records the outcome of a message that is refused. The batch ends behind it.
+// refuse sets the result of a rejected message. The batch ends there.
 func (b *batch) refuse(number int, outcome func(*postrider.Message) error) {
 	b.halted.Store(true)
 	c := b.c
@@ -331,7 +337,7 @@ func (b *batch) refuse(number int, outcome func(*postrider.Message) error) {
 	}
 }
 
-// end records that no more is to come.
+// end records that no more answers are expected.
 func (b *batch) end() {
 	b.halted.Store(true)
 	b.c.mu.Lock()
@@ -342,7 +348,7 @@ func (b *batch) end() {
 	}
 }
 
-// parseBatchReply reads number and operation at the end of <flow>.fail.<number>.<op>.$FI.
+// parseBatchReply parses number and operation from <flow>.fail.<number>.<op>.$FI.
 func parseBatchReply(rest string) (number int, op byte) {
 	fields := strings.Split(rest, ".")
 	if len(fields) != 5 || len(fields[3]) != 1 {
@@ -357,15 +363,15 @@ func parseBatchReply(rest string) (number int, op byte) {
 
 var _ waiter = (*batch)(nil)
 
-// batchesAllowed is whether the stream allows batches, as of the last look at it. It is looked at again from time to time,
-// because what is right of a stream with one replica is not of one with three.
+// batchesAllowed caches whether the stream allows batches. The value expires, because the stream may be changed, for
+// example from one replica to three.
 type batchesAllowed struct {
 	looking sync.Mutex
 	allowed atomic.Bool
-	until   atomic.Int64 // how long this holds, in nanoseconds of the Unix clock
+	until   atomic.Int64 // expiry of allowed, in Unix nanoseconds
 }
 
-// lookEvery is for how long a look at the stream is good.
+// lookEvery is how long a cached value is valid.
 const lookEvery = 10 * time.Second
 
 func (a *batchesAllowed) set(allowed bool) {
@@ -373,7 +379,7 @@ func (a *batchesAllowed) set(allowed bool) {
 	a.until.Store(time.Now().Add(lookEvery).UnixNano())
 }
 
-// takesBatches says whether the stream takes batches now. Where that is not known, it says no.
+// takesBatches reports whether the stream accepts batches now. It returns false if that is unknown.
 func (p *Publisher) takesBatches(ctx context.Context) bool {
 	a := &p.batches
 	if time.Now().UnixNano() < a.until.Load() {

@@ -12,30 +12,30 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// call is one Publish under way: its messages and what became of them. Its goroutine sends, in batches (batch.go) or one by
-// one (single.go); answers come in on the connection's.
+// call is one Publish call: its messages and their results. Its goroutine sends, in batches (batch.go) or one by one
+// (single.go); answers arrive on the connection's goroutine.
 type call struct {
 	p       *Publisher
 	lost    <-chan struct{} // closed when the connection breaks
 	msgs    []*postrider.Message
-	encoder encoder // of the sending goroutine
+	encoder encoder // used by the sending goroutine
 	single  single
 
 	mu       sync.Mutex
 	state    []state
 	errs     []error
-	follower []int32 // the next message of the same key; 0 for none, since no message follows as the first. See link
+	follower []int32 // next message of the same key; 0 for none, because message 0 follows nothing. See link
 	open     int     // messages that are not done
 }
 
-// state is where a message is. A message that is not done may be ready, behind or sent in any order: what a batch has not
-// delivered is sent again.
+// state is the state of a message. Until a message is done, it may move between the other states in any order: what a
+// batch has not delivered is sent again.
 type state uint8
 
 const (
-	isReady  state = iota // it may be sent
-	isBehind              // a message before it with the same key has to be done first (one by one only)
-	isSent                // and has a place in the window
+	isReady  state = iota // can be sent
+	isBehind              // waits for its predecessor of the same key (one by one only)
+	isSent                // sent, with an entry in the window
 	isDone
 )
 
@@ -49,7 +49,7 @@ func newCall(p *Publisher, lost <-chan struct{}, msgs []*postrider.Message) *cal
 	}
 }
 
-// refuseTooLarge lets go of what the server would not take, before anything is sent.
+// refuseTooLarge fails messages that are too large for the server, before anything is sent.
 func (c *call) refuseTooLarge() {
 	limit := c.p.caps.MaxMessageBytes
 	for i, m := range c.msgs {
@@ -59,7 +59,7 @@ func (c *call) refuseTooLarge() {
 	}
 }
 
-// refusedHere is the outcome of a message that the client did not send. It reports false when the call has ended with it.
+// refusedHere sets the result of a message that the client could not send. It returns false if that ends the call.
 func (c *call) refusedHere(i int, err error) (goOn bool) {
 	switch {
 	case isUnsendable(err):
@@ -68,18 +68,18 @@ func (c *call) refusedHere(i int, err error) (goOn bool) {
 	case errors.Is(err, nats.ErrMaxPayload):
 		c.finish(i, tooLarge(err))
 	default:
-		c.finish(i, fmt.Errorf("publish to NATS: %w", err)) // which may be tooLarge, of encode
+		c.finish(i, fmt.Errorf("publish to NATS: %w", err)) // may be tooLarge, from encode
 	}
 	return true
 }
 
-// isUnsendable says whether the connection takes nothing at all.
+// isUnsendable reports whether the connection cannot send anything.
 func isUnsendable(err error) bool {
 	return errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionDraining) ||
 		errors.Is(err, nats.ErrConnectionReconnecting) || errors.Is(err, nats.ErrReconnectBufExceeded)
 }
 
-// link finds each message's follower, once. It needs c.mu.
+// link sets follower on its first call. It needs c.mu.
 func (c *call) link() {
 	if c.follower != nil {
 		return
@@ -97,7 +97,7 @@ func (c *call) link() {
 	}
 }
 
-// finish records the result of message i, if it has none yet. Behind a failed message, its followers fail with it.
+// finish sets the result of message i unless it has one. If err is not nil, the later messages of its key fail too.
 func (c *call) finish(i int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,7 +115,7 @@ func (c *call) finish(i int, err error) {
 	}
 }
 
-// done records a result and gives back the message's place in the window. It needs c.mu.
+// done sets a result and frees the message's entry in the window. It needs c.mu.
 func (c *call) done(i int, err error) {
 	if c.state[i] == isSent {
 		<-c.p.window
@@ -127,7 +127,7 @@ func (c *call) done(i int, err error) {
 // giveUp ends every message that is not done with err.
 func (c *call) giveUp(err error) { c.end(err, isReady, isBehind, isSent) }
 
-// stop ends every message that is not sent with err; those that are sent may still be acknowledged.
+// stop ends every message that is not sent with err. Messages that are sent may still be acknowledged.
 func (c *call) stop(err error) { c.end(err, isReady, isBehind) }
 
 func (c *call) end(err error, in ...state) {
@@ -140,7 +140,7 @@ func (c *call) end(err error, in ...state) {
 	}
 }
 
-// The reasons for which a call ends early.
+// Reasons for which a call ends early.
 
 func (c *call) closed() {
 	c.stop(postrider.Unavailable(fmt.Errorf("publish to NATS: %w", ErrClosed)))

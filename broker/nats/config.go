@@ -13,61 +13,62 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// The defaults of Config.
+// Defaults of Config.
 const (
 	DefaultDedupeWindow   = 2 * time.Minute
 	DefaultMaxInFlight    = 4096
 	DefaultPublishTimeout = 5 * time.Second
 )
 
-// noPrefix is Config.Prefix for none.
+// noPrefix is the value of Config.Prefix for no prefix.
 const noPrefix = "-"
 
 // Config configures a Publisher. Stream is required; the zero value of every other field means its default.
 type Config struct {
-	// Stream names the JetStream stream. It is created if it does not exist.
+	// Stream is the JetStream stream. It is created if it does not exist.
 	Stream string
-	// Prefix stands before the topic in the subject. Default: Stream and a dot; "-" means none.
+	// Prefix is prepended to the topic to form the subject. Default: Stream and a dot; "-" means no prefix.
 	Prefix string
-	// Subjects are the subjects that the stream must take, wildcards allowed. Default: Prefix + ">"; required when Prefix
-	// is "-", because a stream cannot take every subject there is.
+	// Subjects are the subjects that the stream must take; wildcards are allowed. Default: Prefix + ">". Required if
+	// Prefix is "-", because a stream cannot take all subjects.
 	Subjects []string
-	// CheckOnly refuses to create the stream; it must be there and as described here.
+	// CheckOnly never creates the stream; it must exist and match this configuration.
 	CheckOnly bool
-	// Replicas is the number of servers that keep the stream: 1, 3 or 5; an existing stream may have more. Default: 1.
+	// Replicas is the stream's number of replicas: 1, 3 or 5. An existing stream may have more. Default: 1.
 	Replicas int
-	// DedupeWindow is the least time for which the stream drops second copies of a message. An existing stream may have a
+	// DedupeWindow is the minimum time in which the stream drops duplicates of a message. An existing stream may have a
 	// longer one. Default: 2 minutes.
 	DedupeWindow time.Duration
-	// MaxAge is how long the stream keeps a message, consumed or not, and so for how long it may deliver it again; an existing
-	// stream must have the same. At least DedupeWindow. Default, 0: a stream that is created keeps messages for ever, and an
-	// existing one may do as it likes. A consumer that remembers IDs wants it shorter than it remembers them
-	// (inbox.ConsumerConfig.KeepIDs).
+	// MaxAge is how long the stream keeps a message, consumed or not, and thus how long it may redeliver it. An existing
+	// stream must have the same value. It must be at least DedupeWindow. Default, 0: a created stream keeps messages
+	// forever, and any value of an existing stream is accepted. A consumer that stores message IDs needs MaxAge to be
+	// shorter than the time for which it keeps them (inbox.ConsumerConfig.KeepIDs).
 	MaxAge time.Duration
-	// Window bounds the messages that wait for their acknowledgement, over all calls, in batches or alone. The server keeps at
-	// most 10,000 waiting for a stream, from all publishers together. Default: 4096.
+	// MaxInFlight is the maximum number of unacknowledged messages over all calls, in batches or single. The server
+	// queues at most 10,000 per stream, from all publishers together. Default: 4096.
 	MaxInFlight int
-	// PublishTimeout bounds the wait for the acknowledgement of a message, and for any answer to a batch. Default: 5 s.
+	// PublishTimeout is how long to wait for the acknowledgement of a message, and for any answer to a batch. Default: 5
+	// s.
 	PublishTimeout time.Duration
-	// Logger hears of connections lost and made again. Default: nothing is logged.
+	// Logger logs lost connections and reconnects. Default: no logging.
 	Logger *slog.Logger
 
-	// The rest is for Open, which makes the connection itself.
+	// The fields below are used only by Open, which makes the connection.
 
-	// Name is the name of the connection in the server's reports. Default: "postrider".
+	// Name is the connection name shown by the server. Default: "postrider".
 	Name string
-	// CredentialsFile holds a user JWT and its nkey seed, NKeySeedFile an nkey seed. User and Password, or Token, are the
-	// other ways to say who connects. At most one way; none means what the URL says, if anything.
+	// Credentials: CredentialsFile (a user JWT and its nkey seed), NKeySeedFile (an nkey seed), User and Password, or
+	// Token. Set at most one of the four. Default: the credentials of the URL, if any.
 	CredentialsFile, NKeySeedFile, User, Password, Token string
-	// TLS configures encryption; nil leaves it to URL and server. CAFile, CertFile and KeyFile name PEM files: those who
-	// sign the server's certificate (default: the system's), and the client's own certificate and key.
+	// TLS configures encryption; nil leaves it to URL and server. CAFile, CertFile and KeyFile are PEM files: the CA
+	// certificates (default: the system's), and the client certificate and key.
 	TLS                       *tls.Config
 	CAFile, CertFile, KeyFile string
-	// Options are added behind those that Open makes.
+	// Options are applied after those of Open.
 	Options []nats.Option
 }
 
-// withDefaults returns a copy with every default filled in.
+// withDefaults returns a copy with all defaults set.
 func (c Config) withDefaults() Config {
 	switch {
 	case c.Prefix == noPrefix:
@@ -87,7 +88,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate names every fault of a configuration with defaults.
+// validate returns all errors of a configuration that has its defaults set.
 func (c Config) validate() error {
 	var faults []error
 	fault := func(format string, args ...any) {

@@ -17,23 +17,25 @@ import (
 )
 
 const (
-	// The wait before another round of connecting doubles from the first to the last of these, with full jitter.
+	// The reconnect delay doubles from reconnectFirst to reconnectLast, with full jitter.
 	reconnectFirst, reconnectLast = 100 * time.Millisecond, 5 * time.Second
-	// A server that answers none of two pings is given up.
+	// A connection is closed when two pings are unanswered.
 	pingInterval, pingsOutstanding = 10 * time.Second, 2
 	// dialTimeout bounds one attempt to connect.
 	dialTimeout = 3 * time.Second
 )
 
-// Open connects to a server, or to one of several separated by commas, and returns a Publisher that closes the connection
-// with itself. The URL may carry options behind a question mark, which go before those of cfg:
+// Open connects to a server, or to one of several (comma-separated), and returns a Publisher whose Close closes the
+// connection. The URL may have options after a question mark, which take precedence over cfg:
 //
 //	nats://host:4222,other:4222?stream=ORDERS&replicas=3&dedupe_window=10m&creds=/etc/orders.creds
 //
-// They are stream, prefix, subjects (separated by commas), check_only, replicas, dedupe_window, max_age, max_in_flight, publish_timeout,
-// name, creds, nkey, user, password, token, ca, cert and key. The scheme tls:// asks for encryption.
+// The options are stream, prefix, subjects (comma-separated), check_only, replicas, dedupe_window, max_age,
+// max_in_flight, publish_timeout, name, creds, nkey, user, password, token, ca, cert and key. The scheme tls:// requires
+// encryption.
 //
-// A server that cannot be reached is tried until ctx ends; one that refuses the credentials, or whose stream does not fit
+// Open retries an unreachable server until ctx ends. If the server rejects the credentials, or the stream does not match
+// cfg, Open fails immediately with an error that says what to change.
 // cfg, fails Open at once with an error that says what to change.
 func Open(ctx context.Context, address string, cfg Config) (*Publisher, error) {
 	servers, cfg, err := ParseURL(address, cfg)
@@ -60,7 +62,7 @@ func Open(ctx context.Context, address string, cfg Config) (*Publisher, error) {
 	return p, nil
 }
 
-// connect tries until it succeeds, ctx ends, or the server says that trying again is of no use.
+// connect retries until it succeeds, ctx ends, or an error occurs that retrying cannot fix.
 func connect(ctx context.Context, servers string, options []nats.Option) (*nats.Conn, error) {
 	for attempt := 1; ; attempt++ {
 		conn, err := nats.Connect(servers, options...)
@@ -82,7 +84,7 @@ func connect(ctx context.Context, servers string, options []nats.Option) (*nats.
 	}
 }
 
-// unreachable says whether a failed attempt to connect may succeed later without a change on this side.
+// unreachable reports whether a failed connection attempt may succeed later without a change on the client.
 func unreachable(err error) bool {
 	_, network := errors.AsType[interface {
 		error
@@ -97,13 +99,13 @@ func connectOptions(c Config) ([]nats.Option, error) {
 		nats.Name(c.Name),
 		nats.Timeout(dialTimeout),
 		nats.MaxReconnects(-1),
-		nats.IgnoreAuthErrorAbort(), // credentials that are replaced on the server must not end reconnecting
+		nats.IgnoreAuthErrorAbort(), // keep reconnecting: the credentials may be fixed on the server
 		nats.CustomReconnectDelay(reconnectDelay),
-		nats.ReconnectBufSize(-1), // what cannot be sent now is the relay's to keep
+		nats.ReconnectBufSize(-1), // the relay keeps what cannot be sent now
 		nats.PingInterval(pingInterval),
 		nats.MaxPingsOutstanding(pingsOutstanding),
-		nats.FlusherTimeout(c.PublishTimeout), // a write that blocks holds up every call
-		nats.SkipSubjectValidation(),          // Subject makes valid ones only
+		nats.FlusherTimeout(c.PublishTimeout), // a blocked write blocks every call
+		nats.SkipSubjectValidation(),          // Subject returns only valid subjects
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				log.Warn("NATS connection lost", "error", err)
@@ -145,20 +147,20 @@ func connectOptions(c Config) ([]nats.Option, error) {
 	return append(options, c.Options...), nil
 }
 
-// reconnectDelay is the wait after the given number of failed rounds over all servers.
+// reconnectDelay returns the delay after the given number of failed rounds over all servers.
 func reconnectDelay(attempts int) time.Duration {
 	delay := reconnectFirst << min(max(attempts-1, 0), 6)
 	return rand.N(min(delay, reconnectLast)) + 1
 }
 
-// ParseURL takes the options out of a URL for Open and sets them in cfg. It returns the URL without them. Its error names
-// every option that is unknown or has a bad value.
+// ParseURL reads the options in the URL for Open into cfg and returns the URL without options. The error lists every
+// option that is unknown or invalid.
 func ParseURL(address string, cfg Config) (string, Config, error) {
 	servers, err := parseURL(address, cfg.settings())
 	return servers, cfg, err
 }
 
-// settings are the URL options of a configuration, each as a function that sets it.
+// settings returns the setter of each URL option.
 func (c *Config) settings() map[string]func(v string) error {
 	return map[string]func(v string) error{
 		"stream": text(&c.Stream), "prefix": text(&c.Prefix), "name": text(&c.Name),
@@ -171,7 +173,7 @@ func (c *Config) settings() map[string]func(v string) error {
 	}
 }
 
-// parseURL applies settings to the options of a URL and returns the URL without them.
+// parseURL applies the options of a URL with settings and returns the URL without options.
 func parseURL(address string, settings map[string]func(v string) error) (string, error) {
 	servers, query, _ := strings.Cut(address, "?")
 	for server := range strings.SplitSeq(servers, ",") {
@@ -233,7 +235,7 @@ func duration(to *time.Duration) func(string) error {
 	}
 }
 
-// redacted takes user, password and token out of server URLs, for errors.
+// redacted removes user, password and token from server URLs, for error messages.
 func redacted(servers string) string {
 	list := strings.Split(servers, ",")
 	for i, server := range list {

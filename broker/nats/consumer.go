@@ -14,14 +14,14 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// groupConsumer is the group's durable consumer as it was found or made.
+// groupConsumer identifies the group's durable consumer.
 type groupConsumer struct {
-	epoch   string    // of the stream: when it was created
-	created time.Time // of the consumer
+	epoch   string    // of the stream: its creation time
+	created time.Time // creation time of the consumer
 }
 
-// prepareConsumer finds or creates stream and consumer. Its error names everything about an existing consumer that does not
-// fit; one made by Unavailable says that nobody answers.
+// prepareConsumer finds or creates stream and consumer. The error lists everything about an existing consumer that does
+// not match the configuration. It returns postrider.Unavailable if nobody answers.
 func (s *Subscriber) prepareConsumer(ctx context.Context) (groupConsumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.PublishTimeout)
 	defer cancel()
@@ -45,7 +45,7 @@ func (s *Subscriber) prepareConsumer(ctx context.Context) (groupConsumer, error)
 	return found, s.checkConsumer(info.Config)
 }
 
-// createConsumer is safe to be run by many processes at once.
+// createConsumer can run in many processes at once.
 func (s *Subscriber) createConsumer(ctx context.Context, stream jetstream.Stream) (jetstream.Consumer, error) {
 	cfg := jetstream.ConsumerConfig{
 		Durable:       s.cfg.Durable,
@@ -68,7 +68,7 @@ func (s *Subscriber) createConsumer(ctx context.Context, stream jetstream.Stream
 	return consumer, err
 }
 
-// checkConsumer compares an existing consumer with what is asked for.
+// checkConsumer returns all differences between an existing consumer and the configuration.
 func (s *Subscriber) checkConsumer(got jetstream.ConsumerConfig) error {
 	var faults []error
 	fault := func(advice, format string, args ...any) {
@@ -130,7 +130,7 @@ func orEverything(filters []string) string {
 	return strings.Join(filters, ", ")
 }
 
-// consumerError says what to do about a stream or consumer that can be neither read nor created.
+// consumerError wraps an error of reading or creating stream or consumer and says what to do about it.
 func (s *Subscriber) consumerError(ctx context.Context, err error) error {
 	doing := fmt.Sprintf("nats: prepare consumer %s of stream %s", s.cfg.Durable, s.cfg.Stream)
 	switch {
@@ -151,7 +151,7 @@ func (s *Subscriber) consumerError(ctx context.Context, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// addConsumerCommand is the command that creates the consumer as it is described here.
+// addConsumerCommand returns the command that creates the configured consumer.
 func (s *Subscriber) addConsumerCommand() string {
 	filters := s.cfg.filters()
 	for i, filter := range filters {

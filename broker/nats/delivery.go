@@ -8,7 +8,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// What JetStream understands as settlements.
+// JetStream's acknowledgement messages.
 var (
 	ack      = []byte("+ACK")
 	nak      = []byte("-NAK")
@@ -16,24 +16,24 @@ var (
 	progress = []byte("+WPI")
 )
 
-// delivery is a message under way. It is open until it is settled or lost.
+// delivery is a message in progress. It is open until it is settled or lost.
 type delivery struct {
 	sub    *subscription
-	number uint64 // rises with every delivery
-	reply  string // the subject to settle it by
+	number uint64 // increases with every delivery
+	reply  string // subject for settlements
 	timer  *time.Timer
 	lost   chan struct{}
 }
 
 var _ postrider.Settler = (*delivery)(nil)
 
-// end makes the delivery settled or lost. It needs sub.mu.
+// end closes the delivery, settled or lost. It needs sub.mu.
 func (d *delivery) end() {
 	d.timer.Stop()
 	delete(d.sub.unsettled, d)
 }
 
-// expire runs when the server is about to deliver the message again.
+// expire runs shortly before the server redelivers the message.
 func (d *delivery) expire() {
 	d.sub.mu.Lock()
 	defer d.sub.mu.Unlock()
@@ -43,7 +43,8 @@ func (d *delivery) expire() {
 	}
 }
 
-// begin says whether the delivery is open, and if so announces a settlement that Close waits for. One for good ends it.
+// begin reports whether the delivery is open. If so, it registers a settlement that Close waits for. With forGood, it
+// ends the delivery.
 func (d *delivery) begin(forGood bool) bool {
 	d.sub.mu.Lock()
 	defer d.sub.mu.Unlock()
@@ -57,7 +58,7 @@ func (d *delivery) begin(forGood bool) bool {
 	return true
 }
 
-// settle tells the server.
+// settle sends a settlement to the server.
 func (d *delivery) settle(ctx context.Context, verb []byte, forGood, confirm bool) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("settle with NATS: %w", err)
@@ -98,13 +99,13 @@ func (d *delivery) Nack(ctx context.Context, after time.Duration) error {
 	return d.settle(ctx, verb, true, false)
 }
 
-// Reject implements postrider.Settler. The reason stands in the server's advisory.
+// Reject implements postrider.Settler. The reason appears in the server's advisory.
 func (d *delivery) Reject(ctx context.Context, reason string) error {
 	return d.settle(ctx, append(append(term[:len(term):len(term)], ' '), reason...), true, d.sub.s.cfg.ConfirmAcks)
 }
 
-// Extend implements postrider.Settler. Where order counts it waits for the server, so that no other process gets the message
-// while this one believes to have more time.
+// Extend implements postrider.Settler. With Ordered it waits for the server's confirmation, so that no other process
+// gets the message while this one assumes that it has more time.
 func (d *delivery) Extend(ctx context.Context) error {
 	began := time.Now()
 	if err := d.settle(ctx, progress, false, d.sub.s.cfg.Ordered); err != nil {

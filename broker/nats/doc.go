@@ -1,63 +1,65 @@
 // Package natsbroker publishes messages to a NATS JetStream stream, and reads them back for consumers.
 //
-// # Way of a message
+// # Message format
 //
-// The topic becomes the subject, behind Config.Prefix and with what NATS forbids in subjects escaped (see Subject). The
-// envelope travels as CloudEvents binary mode headers, and the message ID also as Nats-Msg-Id, by which the stream drops
-// second copies within its dedupe window.
+// The subject is the topic, with Config.Prefix prepended and characters that NATS does not allow escaped (see Subject).
+// The envelope is sent as CloudEvents headers (binary mode). The message ID is also sent as Nats-Msg-Id, which the
+// stream uses to drop duplicates within its dedupe window.
 //
 // # Order
 //
-// What keeps the order is one rule: of two messages of a key, the second is given to the stream only where it has the first.
-// Were both on the way without it, the first could be refused, or lost with a connection or a stream leader, and the second be
-// stored; sent again, the first would then stand behind it for good, since the stream drops the second copy of what it has.
+// One rule keeps the order: the second of two messages of a key is given to the stream only if the stream has the first.
+// If both were in flight, the first could be rejected, or lost with a connection or a stream leader, while the second is
+// stored. When both are sent again, the first would be stored after the second for good, because the stream drops the
+// duplicate of the second.
 //
-// There are two ways to keep the rule.
+// There are two ways to follow the rule.
 //
-//   - In fast batches (nats-server 2.14), the server keeps it: the messages of a batch are numbered, and the stream takes a
-//     number only if it has, or has had, all before it. All messages of a call follow one another without waiting, those of
-//     one key too, and the server answers for some hundred at a time.
-//   - One by one, the publisher keeps it: of each key one message is in flight, and a follower is sent when the server has
-//     acknowledged the message before it.
+//   - Fast batches (nats-server 2.14): the server enforces it. The messages of a batch are numbered, and the stream
+//     accepts a number only if it has, or has had, all lower ones. All messages of a call are sent without waiting,
+//     including those of the same key, and the server acknowledges some hundreds at a time.
+//   - Single messages: the publisher enforces it. Each key has one message in flight; the next one is sent when the
+//     server has acknowledged it.
 //
-// So every first copy of a message in the stream stands behind the first copies of all messages before it in its key, and
-// that does not depend on timing: whatever an earlier connection, process or call still has on the way has a predecessor
-// that is stored. Batches and single messages of several publishers may interleave in any way, because each keeps the rule by
-// itself, and a copy that comes second changes nothing.
+// The first copies of a key's messages are therefore stored in order, regardless of timing: the predecessors of every
+// message that an earlier connection, process or call still has in flight are stored. Batches and single messages of
+// several publishers may interleave in any way, because each publisher follows the rule, and a duplicate changes
+// nothing.
 //
-// A batch ends at the first message that is missing or refused. What it leaves open goes one by one: it has not been stored,
-// or is recognised by its ID, and so each message gets an answer of its own. The same goes for subjects that the stream is not
-// known to take, for calls of one message, and where the server has too many batches.
+// A batch ends at the first message that is missing or rejected. The rest of its messages are sent one by one: each is
+// either not stored yet or recognized by its ID, so each gets its own answer. Messages are also sent one by one if the
+// stream is not known to take the subject, if the call has only one message, or if the server has too many batches.
 //
-// Batches are used where the stream allows them (allow_batched) and has one replica; docs/adr/0008-nats-fast-batches.md says
-// why not with more, and in which rare cases limits that are reached or changed at that moment cost a key its order. The
-// publisher looks at the stream again every 10 s while it is busy. One by one, a key's rate is bounded by the time to an
-// acknowledgement (1,000 per second at a millisecond).
+// Batches are used if the stream allows them (allow_batched) and has one replica. docs/adr/0008-nats-fast-batches.md
+// explains why not with more replicas, and in which rare cases a limit that is reached or changed at that moment breaks
+// the order of a key. While the publisher is busy, it reads the stream's configuration again every 10 s. Without
+// batches, a key is limited to one message per acknowledgement (1,000 per second at one millisecond).
 //
-// # Failure
+// # Errors
 //
-//   - The connection breaks: every message of the calls under way that is not known to be stored fails with
-//     postrider.Unavailable. So do calls without a connection. The connection is made again for ever.
-//   - No answer within Config.PublishTimeout: Unavailable if nothing was answered in that time; else a batch is asked about again, one
-//     by one, and a message that was alone has failed.
-//   - No stream takes the subject: the message fails; if the stream's subjects say that it should, the stream is without a
-//     leader and thus Unavailable. Another stream has stored it: the message fails.
-//   - Another program answers on the subject: that is no answer.
+//   - The connection breaks: every message of the current calls that is not known to be stored fails with
+//     postrider.Unavailable. Calls without a connection fail the same way. Reconnecting is tried forever.
+//   - No answer within Config.PublishTimeout: Unavailable if nothing was answered in that time. Otherwise, the messages
+//     of a batch are sent again one by one, and a single message fails.
+//   - No stream takes the subject: the message fails. If the subject matches the stream's subjects, the stream has no
+//     leader: Unavailable. If another stream has stored the message: the message fails.
+//   - An answer from another program on the subject is ignored.
 //   - The stream is full, sealed, or out of resources: Unavailable.
 //   - Too large for the server or the stream: postrider.Dead.
-//   - Not allowed to publish to the subject: the message fails.
+//   - No permission to publish to the subject: the message fails.
 //
-// # Reading
+// # Consuming
 //
-// A group is a durable pull consumer. Each Subscription has its own NATS subscription and asks with one pull request at a
-// time for what Receive wants, so that little waits unseen while the server counts the time to its settlement.
+// A group is a durable pull consumer. Each Subscription has its own NATS subscription and has one pull request open at a
+// time, for as many messages as Receive asks for, so that few messages wait in the client while their ack wait runs.
 //
-// The server delivers a message again when it was not settled within SubscriberConfig.AckWait, behind whatever it has
-// delivered meanwhile; so order holds only if there is nothing else, that is with one unsettled message at a time
-// (SubscriberConfig.Ordered). A process counts the same time from when the message arrived, with Ordered from when it asked
-// for it, or from before it asked for more, and loses the right to work on it after nine tenths, so that it stops before
-// another one begins. So that asking does not take too much of it, with Ordered a pull request ends after a quarter of it.
+// The server redelivers a message that is not settled within SubscriberConfig.AckWait, after the messages that it has
+// delivered meanwhile. Order therefore requires one unsettled message at a time (SubscriberConfig.Ordered). The process
+// measures the same time from the arrival of the message (with Ordered: from the pull request, or from before it asked
+// for more time) and gives up the message after nine tenths of it, so that it stops before another process starts. With
+// Ordered, a pull request ends after a quarter of AckWait, so that waiting for messages does not use up too much of it.
 //
-// When the connection breaks, or the server says that the consumer is gone, stream and consumer are looked at again before
-// anything more is asked for. If they are others under the same name, all that came from the old ones is lost.
+// After a lost connection, or when the server says that the consumer is gone, the subscription checks stream and
+// consumer before its next pull request. If either was recreated under the same name, all deliveries of the old one are
+// lost.
 package natsbroker

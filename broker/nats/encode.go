@@ -9,20 +9,20 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// maxHeaderBytes is what the server takes of headers; more is refused whatever max_payload says.
+// maxHeaderBytes is the server's limit for headers, independent of max_payload.
 const maxHeaderBytes = 64<<10 - 1
 
-// cloudEvents is how a message's attributes become headers.
+// cloudEvents converts a message's attributes to headers and back.
 var cloudEvents = postrider.CloudEventsBinary{}
 
-// encoder makes NATS messages of a call's messages. What it returns is valid until the next.
+// encoder converts a call's messages to NATS messages. A returned message is valid until the next call of encode.
 type encoder struct {
 	p       *Publisher
-	topic   string   // of the message before
-	strays  bool     // the stream does not take the topic's subject, as far as is known
-	names   []string // of the headers of the message before, in order
-	values  []string // of the headers; that of names[i] in msg.Header is values[i:i+1]
-	headers int      // that the message has so far
+	topic   string   // of the previous message
+	strays  bool     // the stream is not known to take the topic's subject
+	names   []string // header names of the previous message, in order
+	values  []string // header values: msg.Header[names[i]] is values[i:i+1]
+	headers int      // number of headers set so far for the current message
 	reply   []byte
 	msg     nats.Msg
 }
@@ -31,7 +31,7 @@ func newEncoder(p *Publisher) encoder {
 	return encoder{p: p}
 }
 
-// address sets the subject of m and reports whether the stream, as far as is known, does not take it.
+// address sets the subject of m and reports whether the stream is not known to take it.
 func (e *encoder) address(m *postrider.Message) (strays bool) {
 	if e.msg.Subject == "" || m.Topic != e.topic {
 		e.topic, e.msg.Subject = m.Topic, Subject(e.p.cfg.Prefix, m.Topic)
@@ -40,13 +40,13 @@ func (e *encoder) address(m *postrider.Message) (strays bool) {
 	return e.strays
 }
 
-// encode returns the NATS message of m, without a reply subject. With only, no other stream takes it. It fails when the
+// encode returns the NATS message of m, without a reply subject. With only, no other stream accepts it. It fails if the
 // headers are too large.
 func (e *encoder) encode(m *postrider.Message, only bool) (*nats.Msg, error) {
 	only = e.address(m) || only
 	e.msg.Data = m.Payload
 	e.headers = 0
-	// Whether a message fits does not depend on where it stands, so that the stream's name counts in any case.
+	// The stream's name always counts, so that whether a message fits does not depend on its place in a batch.
 	size := len("NATS/1.0\r\n\r\n") + headerSize(nats.ExpectedStreamHdr, e.p.stream.Name) + e.set(nats.MsgIdHdr, messageID(m.ID))
 	for name, value := range cloudEvents.Headers(m) {
 		size += e.set(name, value)
@@ -61,8 +61,8 @@ func (e *encoder) encode(m *postrider.Message, only bool) (*nats.Msg, error) {
 	return &e.msg, nil
 }
 
-// set sets the message's next header and returns its size in bytes. Most messages have the headers of the one before, with
-// other values; then the map stays as it is.
+// set sets the next header of the message and returns its size in bytes. Most messages have the same header names as the
+// previous one; the map then stays unchanged.
 func (e *encoder) set(name, value string) int {
 	i := e.headers
 	e.headers++
@@ -81,7 +81,7 @@ func (e *encoder) set(name, value string) int {
 
 func headerSize(name, value string) int { return len(name) + len(value) + len(": \r\n") }
 
-// add makes room for a header that the message before did not have.
+// add adds a header that the previous message did not have.
 func (e *encoder) add(name, value string) {
 	if e.msg.Header == nil {
 		e.msg.Header = make(nats.Header, 16)
@@ -97,7 +97,7 @@ func (e *encoder) add(name, value string) {
 	}
 }
 
-// cut takes out the headers of the message before that this one does not have.
+// cut removes the headers of the previous message that this one does not have.
 func (e *encoder) cut() {
 	for _, name := range e.names[e.headers:] {
 		delete(e.msg.Header, name)
@@ -105,7 +105,7 @@ func (e *encoder) cut() {
 	e.names, e.values = e.names[:e.headers], e.values[:e.headers]
 }
 
-// singleReply is where the acknowledgement of message i of the given call goes.
+// singleReply returns the reply subject of message i of the given call.
 func (e *encoder) singleReply(call uint64, i int) string {
 	b := append(e.reply[:0], e.p.inbox...)
 	b = strconv.AppendUint(append(b, '.'), call, 36)
@@ -113,8 +113,8 @@ func (e *encoder) singleReply(call uint64, i int) string {
 	return string(e.reply)
 }
 
-// batchReply is where answers to the message with the given number of a batch go. It is also how the server learns of the
-// batch: its ID, how often to answer, that the batch ends where one is missing, and the message's number and operation.
+// batchReply returns the reply subject of a message of a batch. The subject also tells the server the batch ID, how
+// often to acknowledge, that the batch ends at a missing message, and the message's number and operation.
 func (e *encoder) batchReply(batch uint64, number int, op byte) string {
 	b := append(e.reply[:0], e.p.inbox...)
 	b = append(append(b, '.'), e.p.batchID...)
@@ -126,8 +126,8 @@ func (e *encoder) batchReply(batch uint64, number int, op byte) string {
 	return string(e.reply)
 }
 
-// messageID is what the stream knows a message by: its ID, in which space, %, and what is not printable ASCII stand as %
-// and two hexadecimal digits.
+// messageID returns the message ID in a form that a header can hold: space, % and everything that is not printable ASCII
+// are escaped as % and two hexadecimal digits.
 func messageID(id string) string {
 	for i := range len(id) {
 		if c := id[i]; c <= ' ' || c >= 0x7f || c == '%' {

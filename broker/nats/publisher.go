@@ -18,10 +18,10 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// ErrClosed is why Publish finds the broker unavailable after Close.
+// ErrClosed is the cause of the postrider.Unavailable error that Publish returns after Close.
 var ErrClosed = errors.New("NATS publisher is closed")
 
-// errNotConnected is why Publish finds the broker unavailable while there is no connection.
+// errNotConnected is the cause of the postrider.Unavailable error while there is no connection.
 var errNotConnected = errors.New("no connection to NATS; it is made again as soon as a server can be reached")
 
 // Publisher publishes to one JetStream stream. It is safe for concurrent use.
@@ -33,14 +33,14 @@ type Publisher struct {
 	caps     postrider.Capabilities
 
 	js      jetstream.JetStream
-	inbox   string // answers come to <inbox>.<token>.<more>; see expect
-	batchID string // the beginning of the ID of every batch of this publisher, and of no other's
+	inbox   string // answers arrive at <inbox>.<token>.<more>; see expect
+	batchID string // prefix of the IDs of this publisher's batches; unique
 	answers *nats.Subscription
-	// window has an entry for every message that waits for its acknowledgement.
+	// window holds one entry per unacknowledged message.
 	window chan struct{}
-	// ackBegin is what acknowledgements of the stream begin with.
+	// ackBegin is the prefix of the stream's acknowledgements.
 	ackBegin []byte
-	// answered is when an answer came last, of any call, as nanoseconds since began.
+	// answered is the time of the last answer to any call, in nanoseconds since began.
 	answered atomic.Int64
 	began    time.Time
 	batches  batchesAllowed
@@ -57,20 +57,20 @@ type Publisher struct {
 	closed     bool
 }
 
-// waiter is what answers come to: a call that sends messages one by one, or a batch of one.
+// waiter receives answers. It is a call that sends single messages, or one of its batches.
 type waiter interface {
-	// answer takes in an answer. rest is what its subject has behind the waiter's token. It reports false for what does not
-	// come from a stream.
+	// answer handles an answer. rest is the part of its subject after the waiter's token. It returns false if the answer
+	// does not come from a stream.
 	answer(rest string, m *nats.Msg) (known bool)
 }
 
 var _ postrider.Publisher = (*Publisher)(nil)
 
-// New returns a Publisher on a connection that the caller keeps and closes, after Close. The stream is created or checked
-// within ctx. Its error names everything in cfg or about the stream that has to be changed.
+// New returns a Publisher on an existing connection, which the caller closes after the Publisher. It creates or checks
+// the stream within ctx. The error lists everything that must be changed in cfg or the stream.
 //
-// The connection should reconnect for ever (nats.MaxReconnects(-1)) and hold nothing back while it has no server
-// (nats.ReconnectBufSize(-1)), as one made by Open does.
+// The connection should reconnect forever (nats.MaxReconnects(-1)) and buffer nothing while disconnected
+// (nats.ReconnectBufSize(-1)), as connections made by Open do.
 func New(ctx context.Context, conn *nats.Conn, cfg Config) (*Publisher, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -115,7 +115,7 @@ func New(ctx context.Context, conn *nats.Conn, cfg Config) (*Publisher, error) {
 	return p, nil
 }
 
-// headerAllowance is what the headers may add to Message.Size: their names, and what has to be escaped in their values.
+// headerAllowance is what the headers may add to Message.Size: their names, and the escaping of their values.
 const headerAllowance = 4 << 10
 
 func capabilities(maxPayload int64, stream jetstream.StreamConfig) postrider.Capabilities {
@@ -130,11 +130,11 @@ func capabilities(maxPayload int64, stream jetstream.StreamConfig) postrider.Cap
 	}
 }
 
-// Capabilities implements postrider.Publisher. MaxMessageBytes is the server's max_payload, or the stream's max_msg_size
-// if that is less, without 4 KiB for headers; DedupeWindow is the stream's.
+// Capabilities implements postrider.Publisher. MaxMessageBytes is the smaller of the server's max_payload and the
+// stream's max_msg_size, minus 4 KiB for headers. DedupeWindow is that of the stream.
 func (p *Publisher) Capabilities() postrider.Capabilities { return p.caps }
 
-// Publish implements postrider.Publisher. See the package comment for which failure is reported how.
+// Publish implements postrider.Publisher. The package documentation lists the errors.
 func (p *Publisher) Publish(ctx context.Context, msgs []*postrider.Message) []error {
 	if len(msgs) == 0 {
 		return nil
@@ -148,14 +148,14 @@ func (p *Publisher) Publish(ctx context.Context, msgs []*postrider.Message) []er
 	}
 	defer p.running.Done()
 	c.refuseTooLarge()
-	if len(msgs) > 1 && p.takesBatches(ctx) { // of one message, a batch is more work
+	if len(msgs) > 1 && p.takesBatches(ctx) { // for one message, a batch is more work
 		c.inBatches(ctx)
 	}
 	c.oneByOne(ctx)
 	return c.result()
 }
 
-// begin makes a call that Close waits for.
+// begin registers a call. Close waits for it.
 func (p *Publisher) begin(msgs []*postrider.Message) (*call, error) {
 	connected := p.conn.IsConnected()
 	p.mu.Lock()
@@ -170,8 +170,8 @@ func (p *Publisher) begin(msgs []*postrider.Message) (*call, error) {
 	return newCall(p, p.lost, msgs), nil
 }
 
-// expect has answers go to w and returns w's number. The token of a call is its number in base 36, that of a batch is its
-// ID, which ends with a dash and its number in base 36.
+// expect registers w for answers and returns its number. The token of a call is its number in base 36; the token of a
+// batch is its ID, which ends with a dash and the number in base 36.
 func (p *Publisher) expect(w waiter) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,26 +180,27 @@ func (p *Publisher) expect(w waiter) uint64 {
 	return p.lastWaiter
 }
 
-// forget lets go of the answers to waiter number.
+// forget removes the waiter with the given number.
 func (p *Publisher) forget(number uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.waiters, number)
 }
 
-// dispatch hands an answer to the call or batch that waits for it, if it still does.
+// dispatch passes an answer to its waiter, if it still exists.
 func (p *Publisher) dispatch(m *nats.Msg) {
 	token, rest, _ := strings.Cut(m.Subject[len(p.inbox)+1:], ".")
 	number, err := strconv.ParseUint(token[strings.LastIndexByte(token, '-')+1:], 36, 64)
 	if err != nil {
 		return
 	}
-	// Not later than what w notes of it: a batch that has been silent for PublishTimeout asks whether the publisher has been, too.
+	// Taken before w notes the time: a batch that has been silent for PublishTimeout also checks whether the publisher
+	// has been.
 	now := time.Since(p.began)
 	p.mu.Lock()
 	w := p.waiters[number]
 	p.mu.Unlock()
-	known := w == nil && p.isAck(m.Data) // late, but the stream is there
+	known := w == nil && p.isAck(m.Data) // too late, but the stream is alive
 	if w != nil {
 		known = w.answer(rest, m)
 	}
@@ -208,7 +209,7 @@ func (p *Publisher) dispatch(m *nats.Msg) {
 	}
 }
 
-// takeRoom takes a place in the window if there is one and the publisher is not closing.
+// takeRoom takes an entry of the window if one is free and the publisher is not closing.
 func (p *Publisher) takeRoom() bool {
 	select {
 	case <-p.closing:
@@ -223,8 +224,8 @@ func (p *Publisher) takeRoom() bool {
 	}
 }
 
-// watch tells the calls under way when the connection breaks: their acknowledgements will not come. The next server may be
-// another, so what the stream allows is looked at again.
+// watch notifies the current calls when the connection breaks, because their acknowledgements will not arrive. The next
+// server may be another one, so the stream's configuration is read again.
 func (p *Publisher) watch() {
 	for range p.status {
 		p.batches.until.Store(0)
@@ -235,14 +236,14 @@ func (p *Publisher) watch() {
 	}
 }
 
-// silent says whether no acknowledgement, of whatever call, has come for Config.PublishTimeout.
+// silent reports whether no call has received an answer for Config.PublishTimeout.
 func (p *Publisher) silent() bool {
 	return time.Since(p.began)-time.Duration(p.answered.Load()) >= p.cfg.PublishTimeout
 }
 
-// Close lets the calls under way send nothing more and waits for what they have sent to be acknowledged, at most for
-// Config.PublishTimeout; what was not sent fails with Unavailable and ErrClosed, and so does every later call. A connection that
-// Open made is closed.
+// Close stops sending and waits up to Config.PublishTimeout for the acknowledgements of messages that are already sent.
+// Messages that were not sent, and all later calls, fail with Unavailable and ErrClosed. Close closes the connection if
+// Open made it.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
 	if p.closed {
@@ -261,7 +262,7 @@ func (p *Publisher) Close() error {
 		p.conn.Close()
 	}
 	if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrBadSubscription) {
-		err = nil // the connection has ended already, and the subscription with it
+		err = nil // the connection is closed already
 	}
 	return err
 }

@@ -8,26 +8,26 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// single is what a call needs to send messages one by one, each with an acknowledgement of its own, and of each key one at
-// a time. A message goes
+// single is the state of a call that sends single messages, each with its own acknowledgement, one per key at a time.
+// The states of a message are
 //
 //	behind → ready → sent → done
 //
-// where a message without a predecessor of its key in this call starts ready, and one behind a failed message goes
+// A message without a predecessor of its key in the call starts as ready. A message after a failed one of its key goes
 // straight to done, with an error.
 type single struct {
-	only   bool          // no other stream may take the messages, whatever is known of their subjects
-	number uint64        // acknowledgements come to <inbox>.<number>.<message>
-	wake   chan struct{} // something changed that the sending goroutine may wait for
+	only   bool          // require this publisher's stream, whatever is known about the subjects
+	number uint64        // acknowledgements arrive at <inbox>.<number>.<message>
+	wake   chan struct{} // signals changes to the sending goroutine
 
-	// Of the sending goroutine.
-	fresh   int         // msgs[:fresh] have been looked at
-	pending []sentAt    // in the order of sending; may begin with messages that are done
-	timer   *time.Timer // for the first of pending
+	// Used only by the sending goroutine.
+	fresh   int         // msgs[:fresh] have been considered
+	pending []sentAt    // in send order; may begin with messages that are done
+	timer   *time.Timer // for the first entry of pending
 
-	// With the call's mu.
-	ready     []int32      // followers that may be sent
-	strangers map[int]bool // messages to which something else than a stream has answered
+	// Guarded by the call's mu.
+	ready     []int32      // messages that can be sent because their predecessor is done
+	strangers map[int]bool // messages that something other than a stream has answered
 }
 
 type sentAt struct {
@@ -35,7 +35,7 @@ type sentAt struct {
 	at    time.Time
 }
 
-// oneByOne sends every message that has no result yet until all have one, or the call has to be given up.
+// oneByOne sends every message that has no result, and returns when all have one.
 func (c *call) oneByOne(ctx context.Context) {
 	if !c.beginOneByOne() {
 		return
@@ -69,7 +69,7 @@ func (c *call) oneByOne(ctx context.Context) {
 			}
 		}
 		select {
-		case <-closing: // seen to above
+		case <-closing: // handled at the top of the loop
 		case window <- struct{}{}:
 			c.send(next)
 			next = -1
@@ -86,7 +86,7 @@ func (c *call) oneByOne(ctx context.Context) {
 	}
 }
 
-// beginOneByOne prepares what is not done, if anything is not.
+// beginOneByOne prepares the messages that are not done. It returns false if there are none.
 func (c *call) beginOneByOne() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,7 +104,7 @@ func (c *call) beginOneByOne() bool {
 	return true
 }
 
-// take returns the next message that may be sent, -1 if there is none now, and whether all messages are done.
+// take returns the next message to send, -1 if there is none now, and whether all messages are done.
 func (c *call) take() (next int, finished bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,7 +125,7 @@ func (c *call) take() (next int, finished bool) {
 	return -1, c.open == 0
 }
 
-// send sends a message for which there is room in the window.
+// send sends a message, which already has its entry in the window.
 func (c *call) send(i int) {
 	c.mu.Lock()
 	c.state[i] = isSent
@@ -145,7 +145,7 @@ func (c *call) send(i int) {
 	}
 }
 
-// answer takes in the server's answer to the message that rest names. It runs on the goroutine of the subscription.
+// answer handles the server's answer to the message that rest names. It runs on the subscription's goroutine.
 func (c *call) answer(rest string, m *nats.Msg) (known bool) {
 	n, err := strconv.ParseUint(rest, 36, 31)
 	i := int(n)
@@ -178,7 +178,7 @@ func (c *call) answer(rest string, m *nats.Msg) (known bool) {
 	return true
 }
 
-// expire fails the messages that have waited for their acknowledgement for PublishTimeout, and sets the timer for the next one.
+// expire fails the messages that have been unacknowledged for PublishTimeout, and sets the timer for the next one.
 func (c *call) expire() {
 	s := &c.single
 	for len(s.pending) > 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// prepareStream returns the stream's configuration, after creating it if need be. Its error names everything about an
-// existing stream that does not fit.
+// prepareStream finds or creates the stream and returns its configuration. The error lists everything about an existing
+// stream that does not match cfg.
 func prepareStream(ctx context.Context, js jetstream.JetStream, cfg Config) (jetstream.StreamConfig, error) {
 	stream, err := findStream(ctx, js, cfg)
 	if err != nil {
@@ -23,7 +23,7 @@ func prepareStream(ctx context.Context, js jetstream.JetStream, cfg Config) (jet
 	return got, checkStream(cfg, got)
 }
 
-// findStream returns the stream, after creating it if need be.
+// findStream finds or creates the stream.
 func findStream(ctx context.Context, js jetstream.JetStream, cfg Config) (jetstream.Stream, error) {
 	stream, err := js.Stream(ctx, cfg.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -38,7 +38,7 @@ func findStream(ctx context.Context, js jetstream.JetStream, cfg Config) (jetstr
 	return stream, nil
 }
 
-// createStream is safe to be run by many processes at once: the same stream may be created twice.
+// createStream can run in many processes at once: creating the same stream twice succeeds.
 func createStream(ctx context.Context, js jetstream.JetStream, cfg Config) (jetstream.Stream, error) {
 	want := jetstream.StreamConfig{
 		Name:        cfg.Stream,
@@ -54,7 +54,7 @@ func createStream(ctx context.Context, js jetstream.JetStream, cfg Config) (jets
 	}
 	stream, err := js.CreateStream(ctx, want)
 	if apiErr, ok := errors.AsType[*jetstream.APIError](err); ok && apiErr.ErrorCode == codeInvalidJSON && want.AllowBatchPublish {
-		want.AllowBatchPublish = false // a server before 2.14 may refuse what it does not know
+		want.AllowBatchPublish = false // servers before 2.14 may reject unknown settings
 		stream, err = js.CreateStream(ctx, want)
 	}
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
@@ -63,19 +63,18 @@ func createStream(ctx context.Context, js jetstream.JetStream, cfg Config) (jets
 	return stream, err
 }
 
-// allowsBatches says whether messages may go to the stream in fast batches: where the server's word for a batch is as good
-// as for a message alone (docs/adr/0008-nats-fast-batches.md).
-//
-//   - Not with replicas: a second copy of a message that is on its way to them counts as stored, though it may still be lost
-//     with the leader. Alone, it is answered with an error.
-//   - Not where the oldest message of a full subject has to be found first: when that fails, nobody is told, and the batch
-//     goes on.
+// allowsBatches reports whether messages may be sent to the stream in fast batches: only if the acknowledgement of a
+// batch is as reliable as that of a single message (docs/adr/0008-nats-fast-batches.md). It is not
+//   - with replicas: in a batch, a duplicate of a message that is still being replicated counts as stored, although the
+//     message may still be lost with the leader. A single duplicate is answered with an error.
+//   - if the server has to remove the oldest message of a full subject first: if that fails, nobody is told, and the
+//     batch continues.
 func allowsBatches(stream jetstream.StreamConfig) bool {
 	makesRoom := stream.MaxMsgsPerSubject > 0 && stream.Discard == jetstream.DiscardNew && !stream.DiscardNewPerSubject
 	return stream.AllowBatchPublish && stream.Replicas <= 1 && !stream.NoAck && !makesRoom
 }
 
-// checkStream compares an existing stream with what cfg asks for.
+// checkStream returns all differences between an existing stream and cfg.
 func checkStream(cfg Config, got jetstream.StreamConfig) error {
 	var faults []error
 	fault := func(flag, format string, args ...any) {
@@ -123,7 +122,7 @@ func checkStream(cfg Config, got jetstream.StreamConfig) error {
 	return errors.Join(faults...)
 }
 
-// The server's error codes for what an operator can do something about, beyond those that jetstream names.
+// Error codes of the server that call for an operator's action and have no name in package jetstream.
 const (
 	codeAccountResources   = 10002
 	codeNoPeers            = 10005
@@ -150,7 +149,7 @@ const (
 	codeInvalidJSON        = 10025
 )
 
-// streamError says what to do about a stream that can be neither read nor created.
+// streamError wraps an error of reading or creating the stream and says what to do about it.
 func streamError(cfg Config, err error) error {
 	doing := fmt.Sprintf("nats: prepare stream %s", cfg.Stream)
 	if apiErr, ok := errors.AsType[*jetstream.APIError](err); ok {
@@ -176,7 +175,7 @@ func streamError(cfg Config, err error) error {
 	}
 }
 
-// addCommand is the command that creates the stream as cfg describes it.
+// addCommand returns the command that creates the stream described by cfg.
 func addCommand(cfg Config) string {
 	age := ""
 	if cfg.MaxAge > 0 {

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Subject returns the subject that a topic is published to: prefix and topic, with what NATS gives a meaning of its own
-// written as % and two hexadecimal digits: space and control characters, '*', '>', '%', a '$' at the beginning, and a '.'
-// at the beginning, at the end or behind another '.'. Different topics have different subjects; Topic leads back.
+// Subject returns the subject for a topic: prefix and topic, with special characters escaped as % and two hexadecimal
+// digits. Escaped are space and control characters, '*', '>', '%', a leading '$', and a '.' that is leading, trailing or
+// directly after another '.'. Different topics have different subjects. Topic is the inverse.
 func Subject(prefix, topic string) string {
 	clean := true
 	for i := range len(topic) {
@@ -33,7 +33,7 @@ func Subject(prefix, topic string) string {
 	return string(subject)
 }
 
-// escaped says whether the byte at i of topic is escaped in a subject.
+// escaped reports whether Subject escapes the byte at index i of topic.
 func escaped(topic string, i int) bool {
 	switch c := topic[i]; c {
 	case '*', '>', '%':
@@ -47,7 +47,7 @@ func escaped(topic string, i int) bool {
 	}
 }
 
-// Topic returns the topic whose subject is given. Its error says that the subject is not one that Subject makes.
+// Topic returns the topic of a subject. It returns an error if Subject cannot have made the subject.
 func Topic(prefix, subject string) (string, error) {
 	text, ok := strings.CutPrefix(subject, prefix)
 	if !ok {
@@ -88,7 +88,8 @@ func unhex(c byte) int {
 	}
 }
 
-// covers says whether the stream subject filter takes everything that other takes; other may have wildcards too.
+// covers reports whether filter, a subject of a stream, matches everything that other matches; other may have wildcards
+// too.
 func covers(filter, other string) bool {
 	f, o := strings.Split(filter, "."), strings.Split(other, ".")
 	for i, token := range f {

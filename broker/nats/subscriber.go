@@ -16,7 +16,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// The defaults of SubscriberConfig.
+// Defaults of SubscriberConfig.
 const (
 	DefaultMaxAckPending = 1024
 	DefaultAckWait       = 30 * time.Second
@@ -25,25 +25,25 @@ const (
 // SubscriberConfig configures a Subscriber. Config.Stream and Durable are required; the zero value of every other field means
 // its default.
 type SubscriberConfig struct {
-	// Config names the stream and says how to connect. A stream that does not exist is created as a Publisher would do it,
-	// unless CheckOnly; of one that exists nothing is demanded. PublishTimeout bounds the wait for the confirmation of a settlement
-	// and for answers about stream and consumer. Window has no meaning.
+	// Config names the stream and configures the connection. A missing stream is created as by a Publisher, unless
+	// CheckOnly is set; the settings of an existing stream are not checked. PublishTimeout bounds the wait for the
+	// confirmation of a settlement and for answers about stream and consumer. MaxInFlight is ignored.
 	Config
-	// Durable names the processes that share the work. It is the name of their durable consumer in the stream.
+	// Durable is the name of the durable consumer. All processes that share the work use the same name.
 	Durable string
-	// Topics are what the group reads, without wildcards. Default: everything under Prefix.
+	// Topics are the topics to read, without wildcards. Default: all under Prefix.
 	Topics []string
-	// Ordered has the group work on one message at a time, over all its processes: that is the only way in which JetStream
-	// keeps the order of messages when one is delivered again. Default: messages that come again come out of order.
+	// Ordered limits the group to one unsettled message, over all processes. Only this way does JetStream keep the order
+	// when a message is redelivered. Default: redelivered messages arrive out of order.
 	Ordered bool
-	// MaxAckPending is how many messages the group may have unsettled at a time, over all its processes. Default: 1,024;
-	// 1 when Ordered.
+	// MaxAckPending is the group's maximum number of unsettled messages, over all processes. Default: 1,024; 1 with
+	// Ordered.
 	MaxAckPending int
-	// AckWait is how long the server waits for a settlement before it delivers again: 1 s or more. A process that dies
-	// holds up what it had for that long. Default: 30 s.
+	// AckWait is how long the server waits for a settlement before it redelivers a message; at least 1 s. The messages
+	// of a crashed process are redelivered after that time. Default: 30 s.
 	AckWait time.Duration
-	// ConfirmAcks makes Ack and Reject wait until the server says that it has noted them. Default: they are sent; one that is
-	// lost with its connection makes the message come again.
+	// ConfirmAcks makes Ack and Reject wait for the server's confirmation. Default: they only send the settlement; if it
+	// is lost with the connection, the message is redelivered.
 	ConfirmAcks bool
 }
 
@@ -58,7 +58,7 @@ func (c SubscriberConfig) withDefaults() SubscriberConfig {
 	return c
 }
 
-// validate names every fault of a configuration with defaults.
+// validate returns all errors of a configuration that has its defaults set.
 func (c SubscriberConfig) validate() error {
 	faults := []error{c.Config.validate()}
 	fault := func(format string, args ...any) {
@@ -84,7 +84,7 @@ func (c SubscriberConfig) validate() error {
 	return errors.Join(faults...)
 }
 
-// filters are the subjects that the consumer reads; none means all of the stream.
+// filters returns the subjects that the consumer reads; nil means the whole stream.
 func (c SubscriberConfig) filters() []string {
 	if len(c.Topics) == 0 {
 		if c.Prefix == "" {
@@ -111,8 +111,8 @@ type Subscriber struct {
 
 var _ postrider.Subscriber = (*Subscriber)(nil)
 
-// OpenSubscriber connects as Open does and returns a Subscriber that closes the connection with itself. The URL may carry
-// the options of Open, and besides durable, topics (separated by commas), ordered, max_ack_pending, ack_wait and confirm_acks.
+// OpenSubscriber connects as Open does. The Subscriber's Close closes the connection. The URL may have the options of
+// Open, and durable, topics (comma-separated), ordered, max_ack_pending, ack_wait and confirm_acks.
 func OpenSubscriber(ctx context.Context, address string, cfg SubscriberConfig) (*Subscriber, error) {
 	servers, cfg, err := ParseSubscriberURL(address, cfg)
 	if err != nil {
@@ -139,8 +139,8 @@ func OpenSubscriber(ctx context.Context, address string, cfg SubscriberConfig) (
 	return s, nil
 }
 
-// NewSubscriber returns a Subscriber on a connection that the caller keeps and closes, made as for New. The stream is
-// created or found within ctx; the consumer is the business of Subscribe.
+// NewSubscriber returns a Subscriber on an existing connection, which the caller closes; see New for its options. It
+// finds or creates the stream within ctx. Subscribe prepares the consumer.
 func NewSubscriber(ctx context.Context, conn *nats.Conn, cfg SubscriberConfig) (*Subscriber, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -162,11 +162,11 @@ func NewSubscriber(ctx context.Context, conn *nats.Conn, cfg SubscriberConfig) (
 	return s, nil
 }
 
-// Capabilities implements postrider.Subscriber. Ordered is as configured; RedeliveryWindow is the max_age of the stream, for
-// as long as it has a message it may deliver it.
+// Capabilities implements postrider.Subscriber. Ordered is SubscriberConfig.Ordered. RedeliveryWindow is the stream's
+// max_age: a message may be redelivered for as long as the stream has it.
 func (s *Subscriber) Capabilities() postrider.SubscriberCapabilities { return s.caps }
 
-// Close closes the connection, if OpenSubscriber made it. Close the subscriptions first.
+// Close closes the connection if OpenSubscriber made it. Close the subscriptions first.
 func (s *Subscriber) Close() error {
 	if s.ownsConn {
 		s.conn.Close()
@@ -174,8 +174,8 @@ func (s *Subscriber) Close() error {
 	return nil
 }
 
-// Subscribe implements postrider.Subscriber. It creates the group's consumer, or checks it: its error names everything that
-// differs from the configuration, with the command that mends it.
+// Subscribe implements postrider.Subscriber. It creates or checks the group's consumer. If the consumer does not match
+// the configuration, the error lists every difference and names the command to fix it.
 func (s *Subscriber) Subscribe(ctx context.Context) (postrider.Subscription, error) {
 	if !s.conn.IsConnected() {
 		return nil, postrider.Unavailable(fmt.Errorf("subscribe to NATS: %w", errNotConnected))

@@ -18,49 +18,48 @@ import (
 )
 
 const (
-	// pullExpires is how long a pull request stays open at the server.
+	// pullExpires is how long the server keeps a pull request open.
 	pullExpires = 30 * time.Second
-	// A server that has nothing for a pull request says so in this interval; one that is silent for longer than pullSilence
-	// has forgotten the request, or is gone.
+	// The server sends a heartbeat every pullHeartbeat while it has nothing for a pull request. After pullSilence
+	// without one, the request or the server is considered gone.
 	pullHeartbeat, pullSilence = 5 * time.Second, 12 * time.Second
 )
 
-// subscription is one process of a group. It asks for messages only when Receive is called, with one pull request at a
-// time, so that what waits here unseen, while the server counts the time to its settlement, is bounded by what was asked
-// for.
+// subscription is one process of a group. It requests messages only while Receive waits for them, with one pull request
+// at a time. This bounds the number of messages that wait in the client while their AckWait runs.
 type subscription struct {
 	s       *Subscriber
-	inbox   string // messages come to <inbox>.<request>
+	inbox   string // messages arrive at <inbox>.<request>
 	answers *nats.Subscription
-	drained chan struct{} // closed when answers brings nothing any more
+	drained chan struct{} // closed when answers delivers no more messages
 	status  chan nats.Status
 	watcher sync.WaitGroup
-	wake    chan struct{} // something changed that Receive may wait for
+	wake    chan struct{} // signals changes to Receive
 	done    chan struct{} // closed by Close
 
 	mu        sync.Mutex
 	consumer  groupConsumer
-	stale     bool      // the consumer must be looked at before the next pull request
-	fault     error     // for Receive to report, once
+	stale     bool      // check the consumer before the next pull request
+	fault     error     // returned by Receive once
 	request   uint64    // number of the last pull request
-	open      int       // how many messages it may still bring; 0 when it has ended
-	asked     time.Time // what comes now was not sent before
-	heard     time.Time // when the server was heard of last, after a pull request
+	open      int       // how many more messages it may deliver; 0 when it has ended
+	asked     time.Time // lower bound of the time at which the server sent the next arrivals
+	heard     time.Time // time of the last message from the server, or of the last pull request
 	waiting   []arrival
-	last      uint64 // the consumer's own sequence of the message that was delivered last
+	last      uint64 // consumer sequence of the last delivered message
 	unsettled map[*delivery]struct{}
 	delivered uint64 // number of deliveries so far
 	settling  sync.WaitGroup
-	renewed   int64 // how often the consumer was looked at again
+	renewed   int64 // how often the consumer was checked again
 	closed    bool
 }
 
-// arrival is a message that waits for Receive.
+// arrival is a message that Receive has not returned yet.
 type arrival struct {
 	msg  *nats.Msg
-	at   time.Time // from which the right to it counts
+	at   time.Time // start of the time in which it must be settled
 	meta *nats.MsgMetadata
-	// session is that of the delivery.
+	// session is the Session of the delivery.
 	session int64
 }
 
@@ -76,7 +75,7 @@ func (s *Subscriber) newSubscription(c groupConsumer) (*subscription, error) {
 		return nil, postrider.Unavailable(fmt.Errorf("subscribe to NATS: %w", err))
 	}
 	sub.answers.SetClosedHandler(func(string) { close(sub.drained) })
-	if err := sub.answers.SetPendingLimits(-1, -1); err != nil { // bounded by what is asked for
+	if err := sub.answers.SetPendingLimits(-1, -1); err != nil { // bounded by the size of the pull request
 		return nil, fmt.Errorf("subscribe to NATS: %w", err)
 	}
 	sub.status = s.conn.StatusChanged(nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
@@ -84,7 +83,7 @@ func (s *Subscriber) newSubscription(c groupConsumer) (*subscription, error) {
 	return sub, nil
 }
 
-// watch takes note of broken connections: an open pull request is gone with its connection.
+// watch ends the open pull request when the connection breaks.
 func (s *subscription) watch() {
 	for range s.status {
 		s.mu.Lock()
@@ -93,7 +92,7 @@ func (s *subscription) watch() {
 	}
 }
 
-// endRequest forgets the open pull request because of err. It needs s.mu.
+// endRequest drops the open pull request and makes Receive report err. It needs s.mu.
 func (s *subscription) endRequest(err error) {
 	s.open, s.stale, s.fault = 0, true, postrider.Unavailable(err)
 	s.tell()
@@ -106,8 +105,7 @@ func (s *subscription) tell() {
 	}
 }
 
-// arrive takes in what comes in answer to pull requests: messages, which have a subject to settle them by, and news of the
-// request.
+// arrive handles answers to pull requests: messages, which have a reply subject, and status updates of the request.
 func (s *subscription) arrive(m *nats.Msg) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,16 +124,16 @@ func (s *subscription) arrive(m *nats.Msg) {
 	}
 	at := s.heard
 	if s.s.cfg.Ordered {
-		at = s.asked // it may have been on its way for long, and the server counts from when it sent it
+		at = s.asked // the server counts from when it sent the message, which may have been long before it arrived
 	}
 	s.waiting = append(s.waiting, arrival{m, at, meta, int64(s.s.conn.Stats().Reconnects) + s.renewed})
 	s.tell()
 }
 
-// replyTo is where the server sends what it has for the last pull request. It needs s.mu.
+// replyTo returns the reply subject of the last pull request. It needs s.mu.
 func (s *subscription) replyTo() string { return s.inbox + "." + strconv.FormatUint(s.request, 36) }
 
-// answered takes in the server's word on the open pull request.
+// answered handles a status update of the open pull request.
 func (s *subscription) answered(status, description string) {
 	switch {
 	case status == "100": // nothing yet
@@ -169,7 +167,7 @@ func (s *subscription) Receive(ctx context.Context, limit int) ([]*postrider.Del
 	}
 }
 
-// take returns what has arrived.
+// take returns messages that have arrived.
 func (s *subscription) take(limit int) ([]*postrider.Delivery, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,11 +178,11 @@ func (s *subscription) take(limit int) ([]*postrider.Delivery, error) {
 	for len(s.waiting) > 0 && len(out) < limit {
 		a := s.waiting[0]
 		if a.meta.Sequence.Consumer <= s.last {
-			s.stale = true // another consumer under the same name, by the look of it
+			s.stale = true // apparently a new consumer with the same name
 			break
 		}
 		s.waiting, s.last = s.waiting[1:], a.meta.Sequence.Consumer
-		if right := s.right() - time.Since(a.at); right > 0 { // otherwise it comes again
+		if right := s.right() - time.Since(a.at); right > 0 { // otherwise it is redelivered
 			out = append(out, s.deliver(a, right))
 		}
 	}
@@ -196,12 +194,12 @@ func (s *subscription) take(limit int) ([]*postrider.Delivery, error) {
 	return nil, err
 }
 
-// right is how long a message may be worked on after the server has delivered it or heard of it: less than the server waits,
-// because the way from there takes time. Where order counts, it is counted from before the server can have done either.
+// right returns how long a message may be worked on after the server has delivered or extended it. It is less than
+// AckWait to allow for network delay. With Ordered, the time is counted from before the server can have done either.
 func (s *subscription) right() time.Duration { return s.s.cfg.AckWait / 10 * 9 }
 
-// expires is how long a pull request stays open at the server. Where order counts, the time until a message is there is taken
-// from the right to it.
+// expires returns how long a pull request stays open. With Ordered it is shorter, because the time until a message is
+// available counts against AckWait.
 func (s *subscription) expires() time.Duration {
 	if s.s.cfg.Ordered {
 		return min(pullExpires, s.s.cfg.AckWait/4)
@@ -213,7 +211,8 @@ func (s *subscription) expires() time.Duration {
 func (s *subscription) pull(ctx context.Context, limit int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// From before renew, which waits for an answer: what was sent until now, for a request that was given up, comes before it.
+	// Taken before renew, which waits for an answer: everything sent earlier, for an abandoned request, arrives before
+	// that answer.
 	began := time.Now()
 	if !s.s.conn.IsConnected() {
 		s.open, s.stale = 0, true
@@ -239,8 +238,8 @@ func (s *subscription) pull(ctx context.Context, limit int) error {
 	return nil
 }
 
-// renew looks at stream and consumer again. If they are others under the same name, everything of the old ones is lost. It
-// needs s.mu, which it gives up meanwhile.
+// renew checks stream and consumer again. If either was recreated under the same name, all deliveries of the old one are
+// lost. It needs s.mu, and releases it while it waits.
 func (s *subscription) renew(ctx context.Context) error {
 	s.stale = false
 	s.renewed++
@@ -269,7 +268,7 @@ func (s *subscription) renew(ctx context.Context) error {
 	return nil
 }
 
-// ofNew returns those of the messages that wait that came from the new consumer, which counts from one again.
+// ofNew returns the waiting messages that came from the new consumer, whose sequence starts at one again.
 func (s *subscription) ofNew(waiting []arrival) []arrival {
 	last := s.last
 	for i, a := range waiting {
@@ -281,7 +280,7 @@ func (s *subscription) ofNew(waiting []arrival) []arrival {
 	return nil
 }
 
-// await returns when there may be something to take, or to do.
+// await waits until there may be messages to take or work to do.
 func (s *subscription) await(ctx context.Context) error {
 	silence := time.NewTimer(pullSilence)
 	defer silence.Stop()
@@ -300,7 +299,7 @@ func (s *subscription) await(ctx context.Context) error {
 	return nil
 }
 
-// deliver makes a delivery of what has arrived. It needs s.mu.
+// deliver creates a delivery of an arrival. It needs s.mu.
 func (s *subscription) deliver(a arrival, right time.Duration) *postrider.Delivery {
 	s.delivered++
 	d := &delivery{sub: s, number: s.delivered, reply: a.msg.Reply, lost: make(chan struct{})}
@@ -323,7 +322,7 @@ func (s *subscription) deliver(a arrival, right time.Duration) *postrider.Delive
 	return out
 }
 
-// decode reads a message. If that is not possible, what it returns with the error has the topic and the payload.
+// decode decodes a message. With an error, it still returns a message with the topic and the payload.
 func (s *Subscriber) decode(raw *nats.Msg) (*postrider.Message, error) {
 	m, err := cloudEvents.Decode(func(yield func(string, string) bool) {
 		for name, values := range raw.Header {
@@ -343,7 +342,7 @@ func (s *Subscriber) decode(raw *nats.Msg) (*postrider.Message, error) {
 	return m, err
 }
 
-// lose takes the right to work on everything unsettled away, from the last to the first. It needs s.mu.
+// lose revokes all unsettled deliveries, from the last to the first. It needs s.mu.
 func (s *subscription) lose() []*delivery {
 	all := slices.SortedFunc(maps.Keys(s.unsettled), func(a, b *delivery) int { return cmp.Compare(b.number, a.number) })
 	for _, d := range all {
@@ -353,7 +352,7 @@ func (s *subscription) lose() []*delivery {
 	return all
 }
 
-// Close implements postrider.Subscription. What is not settled is given back, so that the server delivers it again at once.
+// Close implements postrider.Subscription. It naks unsettled messages, so that the server redelivers them immediately.
 func (s *subscription) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.s.cfg.PublishTimeout)
 	defer cancel()
@@ -386,7 +385,7 @@ func (s *subscription) Close(ctx context.Context) error {
 	return nil
 }
 
-// drain ends the subscription of the connection once everything has arrived that the server has sent.
+// drain ends the NATS subscription after everything that the server has sent has arrived.
 func (s *subscription) drain(ctx context.Context) error {
 	if err := s.answers.Drain(); err != nil {
 		return errors.Join(err, s.unsubscribe())
@@ -402,7 +401,7 @@ func (s *subscription) drain(ctx context.Context) error {
 func (s *subscription) unsubscribe() error {
 	err := s.answers.Unsubscribe()
 	if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrBadSubscription) {
-		return nil // it has ended already
+		return nil // it is closed already
 	}
 	return err
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/postrider/postrider/internal/logmark"
 )
 
-// markOf is what the stream says about a message: when it was stored, to the nanosecond, and its ID.
+// markOf returns the Mark of a message: its storage time in nanoseconds, and its ID.
 func markOf(stored time.Time, header nats.Header, data []byte) string {
 	return logmark.Of(strconv.FormatInt(stored.UnixNano(), 10), header.Get(nats.MsgIdHdr), data)
 }
@@ -30,7 +30,8 @@ type storedMsg struct {
 	} `json:"message"`
 }
 
-// VerifyPosition implements postrider.Subscriber. It asks the stream's leader; what replicas answer (direct get) may be old.
+// VerifyPosition implements postrider.Subscriber. It asks the stream's leader, because replicas (direct get) may be out
+// of date.
 func (s *Subscriber) VerifyPosition(ctx context.Context, at postrider.Position) (postrider.PositionState, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.PublishTimeout)
 	defer cancel()
@@ -80,5 +81,5 @@ func (s *Subscriber) lookAt(ctx context.Context, at postrider.Position) (postrid
 	return postrider.PositionRemoved, nil
 }
 
-// epochOf is when the stream was created. One that is restored from a copy says the same as before.
+// epochOf returns the creation time of the stream. A stream restored from a backup has the same one.
 func epochOf(info *jetstream.StreamInfo) string { return info.Created.UTC().Format(time.RFC3339Nano) }

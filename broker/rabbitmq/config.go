@@ -9,46 +9,46 @@ import (
 	"time"
 )
 
-// The defaults of Config.
+// Defaults of Config.
 const (
 	DefaultMaxInFlight     = 1024
 	DefaultPublishTimeout  = 5 * time.Second
 	DefaultMaxMessageBytes = 16 << 20
 )
 
-// maxName is the longest name and routing key that AMQP can carry, in bytes.
+// maxName is the maximum length of names and routing keys in AMQP, in bytes.
 const maxName = 255
 
 // Config configures a Publisher. Exchange is required, unless ExchangePerTopic is set; the zero value of every other field
 // means its default.
 type Config struct {
 	Connection
-	// Exchange is the exchange that all messages go to, with their topic as routing key. "amq.default" is the one in which
-	// the routing key is the name of a queue.
+	// Exchange is the exchange for all messages, with the topic as routing key. "amq.default" is the default exchange,
+	// where the routing key is a queue name.
 	Exchange string
-	// ExchangePerTopic gives every topic an exchange of its own: Exchange and the topic are its name, the key is the routing
-	// key.
+	// ExchangePerTopic gives every topic its own exchange, named Exchange followed by the topic; the routing key is the
+	// message key.
 	ExchangePerTopic bool
-	// ExchangeType is how the exchange chooses queues: "topic", "fanout", "direct", "headers", or that of a plugin, such as
+	// ExchangeType is "topic", "fanout", "direct", "headers", or a type provided by a plugin, such as
 	// "x-consistent-hash". Default: "topic"; with ExchangePerTopic "fanout".
 	ExchangeType string
-	// Queue is a queue that is declared and bound to all topics, so that messages are kept although no consumer has been
-	// there yet. It is a quorum queue, as those of subscribers are. Default: none.
+	// Queue is a queue to declare and bind to all topics, so that messages are kept before the first consumer exists. It
+	// is a quorum queue, like those of subscribers. Default: none.
 	Queue string
-	// CheckOnly declares nothing: exchange and queue must be there.
+	// CheckOnly declares nothing: exchange and queue must exist.
 	CheckOnly bool
-	// AllowUnroutable counts a message that no queue takes as delivered; RabbitMQ drops it. Default: it failed.
+	// AllowUnroutable treats a message that no queue takes as delivered; RabbitMQ drops it. Default: the message fails.
 	AllowUnroutable bool
-	// Window bounds the messages that wait for their acknowledgement, over all calls. Default: 1024.
+	// MaxInFlight is the maximum number of unacknowledged messages, over all calls. Default: 1024.
 	MaxInFlight int
-	// PublishTimeout bounds the wait for the acknowledgement of a message. Default: 5 s.
+	// PublishTimeout is how long to wait for the acknowledgement of a message. Default: 5 s.
 	PublishTimeout time.Duration
-	// MaxMessageBytes is the largest message; it must not exceed the server's max_message_size, which clients cannot see.
-	// Default: 16 MiB, as in RabbitMQ 4.
+	// MaxMessageBytes is the maximum message size. It must not exceed the server's max_message_size, which clients
+	// cannot read. Default: 16 MiB, as in RabbitMQ 4.
 	MaxMessageBytes int
 }
 
-// withDefaults returns a copy with every default filled in.
+// withDefaults returns a copy with all defaults set.
 func (c Config) withDefaults() Config {
 	c.Connection = c.Connection.withDefaults()
 	c.ExchangeType = exchangeType(c.ExchangeType, c.ExchangePerTopic)
@@ -65,7 +65,7 @@ func exchangeType(kind string, perTopic bool) string {
 	return cmp.Or(kind, "topic")
 }
 
-// validate names every fault of a configuration with defaults.
+// validate returns all errors of a configuration that has its defaults set.
 func (c Config) validate() error {
 	faults := c.Connection.faults()
 	fault := func(format string, args ...any) {
@@ -95,7 +95,7 @@ func (c Config) validate() error {
 	return errors.Join(faults...)
 }
 
-// checkName checks the name of an exchange or queue, if there is one.
+// checkName checks the name of an exchange or queue; it may be empty.
 func checkName(of, name string) error {
 	switch {
 	case len(name) > maxName:
@@ -106,7 +106,7 @@ func checkName(of, name string) error {
 	return nil
 }
 
-// topology is what the configuration needs on the server.
+// topology returns what the configuration requires on the server.
 func (c Config) topology() topology {
 	t := topology{exchange: c.Exchange, perTopic: c.ExchangePerTopic, exchangeType: c.ExchangeType, checkOnly: c.CheckOnly,
 		queue: queueSettings{name: c.Queue, kind: QuorumQueue}, log: c.Logger}
@@ -116,8 +116,8 @@ func (c Config) topology() topology {
 	return t
 }
 
-// ParseURL takes the options out of a URL for Open and sets them in cfg. It returns the URL without them. Its error names
-// every option that is unknown or has a bad value.
+// ParseURL reads the options in the URL for Open into cfg and returns the URL without options. The error lists every
+// option that is unknown or invalid.
 func ParseURL(address string, cfg Config) (string, Config, error) {
 	options := cfg.options()
 	maps.Copy(options, map[string]option{

@@ -22,32 +22,33 @@ import (
 const (
 	// DefaultHeartbeat is the default of Connection.Heartbeat.
 	DefaultHeartbeat = 10 * time.Second
-	// dialTimeout bounds one attempt to connect, the handshakes included.
+	// dialTimeout bounds one connection attempt, including the handshakes.
 	dialTimeout = 10 * time.Second
-	// writeTimeout bounds one write to the network. A server that is short of memory or disk stops reading.
+	// writeTimeout bounds one network write. A server that is short of memory or disk space stops reading.
 	writeTimeout = 5 * time.Second
-	// The wait before another attempt to connect doubles from the first to the last of these, with full jitter.
+	// The reconnect delay doubles from reconnectFirst to reconnectLast, with full jitter.
 	reconnectFirst, reconnectLast = 100 * time.Millisecond, 5 * time.Second
-	// frameSize is what is asked for; the server may say less.
+	// frameSize is the requested frame size; the server may choose a smaller one.
 	frameSize = 128 << 10
 )
 
-// Connection says how to connect. The zero value of each field means its default.
+// Connection configures the connection. The zero value of each field means its default.
 type Connection struct {
-	// Name is the name of the connection in the server's reports. Default: "postrider".
+	// Name is the connection name shown by the server. Default: "postrider".
 	Name string
-	// User and Password go before those in the URL. Default: guest and guest, whom a server lets in from its own machine only.
+	// User and Password take precedence over those in the URL. Default: guest and guest, which a server accepts only
+	// locally.
 	User, Password string
-	// External lets the server take the user from the client's certificate (SASL EXTERNAL).
+	// External makes the server take the user from the client certificate (SASL EXTERNAL).
 	External bool
-	// TLS configures encryption, which the scheme amqps asks for. CAFile, CertFile and KeyFile name PEM files: those who sign
-	// the server's certificate (default: the system's), and the client's own certificate and key.
+	// TLS configures encryption, which the scheme amqps enables. CAFile, CertFile and KeyFile are PEM files: the CA
+	// certificates (default: the system's), and the client certificate and key.
 	TLS                       *tls.Config
 	CAFile, CertFile, KeyFile string
-	// Heartbeat is how often both sides show that they are there, in whole seconds; a side that is silent for about twice
-	// that long is given up. Default: 10 s.
+	// Heartbeat is the heartbeat interval of both sides, in whole seconds. A side that is silent for about twice as long
+	// is considered lost. Default: 10 s.
 	Heartbeat time.Duration
-	// Logger hears of connections lost and made again. Default: nothing is logged.
+	// Logger logs lost connections and reconnects. Default: no logging.
 	Logger *slog.Logger
 }
 
@@ -58,7 +59,7 @@ func (c Connection) withDefaults() Connection {
 	return c
 }
 
-// faults names what is wrong with a configuration with defaults.
+// faults returns all errors of a configuration that has its defaults set.
 func (c Connection) faults() []error {
 	var faults []error
 	if c.Heartbeat < time.Second {
@@ -73,12 +74,12 @@ func (c Connection) faults() []error {
 	return faults
 }
 
-// dialer makes connections to one of several servers.
+// dialer connects to one of several servers.
 type dialer struct {
 	cfg   Connection
 	at    location
 	tls   *tls.Config // nil without encryption
-	first int         // of at.servers, the one to try first
+	first int         // index of the server to try first
 }
 
 func newDialer(cfg Connection, at location) (*dialer, error) {
@@ -113,7 +114,7 @@ func newDialer(cfg Connection, at location) (*dialer, error) {
 	return d, nil
 }
 
-// dial tries each server once. A connection comes with what ends it whatever the server does.
+// dial tries each server once.
 func (d *dialer) dial(ctx context.Context) (*connection, error) {
 	var failures []error
 	for i := range d.at.servers {
@@ -139,11 +140,11 @@ func (d *dialer) dialServer(ctx context.Context, server string) (*connection, er
 	}
 	ended := context.AfterFunc(ctx, func() { _ = raw.Close() })
 	conn, err := d.handshake(ctx, raw, server)
-	if !ended() { // the connection is closed, or about to be
+	if !ended() { // the connection is closed, or will be
 		err = errors.Join(context.Cause(ctx), err)
 	}
 	if err != nil {
-		_ = raw.Close() // what went wrong is known already
+		_ = raw.Close() // the error is already known
 		return nil, err
 	}
 	return &connection{Connection: conn, raw: raw}, nil
@@ -176,8 +177,9 @@ func (d *dialer) handshake(ctx context.Context, raw net.Conn, server string) (*a
 	})
 }
 
-// attempt tries each server, and believes a refusal only when it is repeated: a server that breaks off the handshake looks
-// like one that refuses the credentials. Errors: Unavailable; a refusal, with what to change; that of ctx.
+// attempt tries each server. It reports a rejection only if it happens twice, because a server that breaks off the
+// handshake looks like one that rejects the credentials. Its errors are Unavailable, a rejection with advice, or the
+// error of ctx.
 func (d *dialer) attempt(ctx context.Context) (*connection, error) {
 	c, err := d.dial(ctx)
 	if err != nil && refusal(err) != "" {
@@ -195,7 +197,7 @@ func (d *dialer) attempt(ctx context.Context) (*connection, error) {
 	}
 }
 
-// refusal says what to do about an error that only a change on one side can mend; "" for others.
+// refusal says how to fix an error that retrying cannot fix; "" for other errors.
 func refusal(err error) string {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return "name those who signed the server's certificate with CAFile"
@@ -214,17 +216,17 @@ func refusal(err error) string {
 	return ""
 }
 
-// reconnectDelay is the wait after the given number of failed rounds over all servers.
+// reconnectDelay returns the delay after the given number of failed rounds over all servers.
 func reconnectDelay(attempts int) time.Duration {
 	delay := reconnectFirst << min(max(attempts-1, 0), 6)
 	return rand.N(min(delay, reconnectLast)) + 1
 }
 
-// connection is one to a server, with the means to end it without the server's consent.
+// connection is a connection that can be closed without waiting for the server.
 type connection struct {
 	*amqp.Connection
 	raw net.Conn
-	// alarm is why the server accepts no messages; nil or "" when it does.
+	// alarm is why the server accepts no messages; nil or "" if it does.
 	alarm atomic.Pointer[string]
 }
 
@@ -242,7 +244,7 @@ func (c *connection) watchAlarm(blocks <-chan amqp.Blocking, log *slog.Logger) {
 	}
 }
 
-// blocked says why the server accepts no messages; "" when it does.
+// blocked returns why the server accepts no messages; "" if it does.
 func (c *connection) blocked() string {
 	if reason := c.alarm.Load(); reason != nil {
 		return *reason
@@ -250,24 +252,24 @@ func (c *connection) blocked() string {
 	return ""
 }
 
-// abandon ends the connection without taking leave.
+// abandon closes the connection without the closing handshake.
 func (c *connection) abandon() { _ = c.raw.Close() }
 
-// close takes leave, and does not wait longer than limit for a server that may not read any more.
+// close closes the connection with the closing handshake, and waits up to limit for a server that may no longer read.
 func (c *connection) close(limit time.Duration) {
 	stop := time.AfterFunc(limit, c.abandon)
 	defer stop.Stop()
-	_ = c.Close() // that it has ended already, or ends without leave, changes nothing
+	_ = c.Close() // errors do not matter: the connection is closed in any case
 }
 
-// answering does something that needs answers of the server, and abandons the connection if they do not come.
+// answering runs do, which needs answers from the server, and closes the connection if they take too long.
 func (c *connection) answering(do func() error) error {
 	stop := time.AfterFunc(dialTimeout, c.abandon)
 	defer stop.Stop()
 	return do()
 }
 
-// impatient gives up a write that does not come through.
+// impatient is a connection with a timeout for writes.
 type impatient struct{ net.Conn }
 
 func (c impatient) Write(b []byte) (int, error) {

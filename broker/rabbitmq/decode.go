@@ -13,13 +13,13 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// Decode reads the message of a delivery, whose attributes are AMQP headers with the prefix cloudEvents_ or cloudEvents:,
-// as the AMQP binding of CloudEvents has it, or which holds a whole CloudEvent in JSON.
+// Decode returns the message of a delivery. The delivery is a CloudEvent in binary mode, with attributes in AMQP headers
+// with the prefix cloudEvents_ or cloudEvents: (AMQP binding of CloudEvents), or a complete CloudEvent in JSON.
 func Decode(d amqp.Delivery) (*postrider.Message, error) {
 	return cloudEvents.Decode(headersOf(d), d.Body)
 }
 
-// headersOf yields the headers that can be part of a CloudEvent, as text.
+// headersOf yields the headers that can belong to a CloudEvent, as text.
 func headersOf(d amqp.Delivery) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		if d.ContentType != "" && !yield(contentTypeHeader, d.ContentType) {
@@ -40,7 +40,7 @@ func headersOf(d amqp.Delivery) iter.Seq2[string, string] {
 	}
 }
 
-// textOf is the canonical text of a header's value; false for values that CloudEvents does not have.
+// textOf returns the canonical text of a header value; false for types that CloudEvents does not have.
 func textOf(value any) (string, bool) {
 	switch v := value.(type) {
 	case string:

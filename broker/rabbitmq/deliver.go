@@ -11,7 +11,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// goesOn is nil until Close.
+// goesOn returns nil until Close.
 func (p *Publisher) goesOn() error {
 	select {
 	case <-p.closing:
@@ -49,8 +49,8 @@ func (p *Publisher) deliver(ctx context.Context, m *postrider.Message) error {
 	return p.outcome(err, l, to)
 }
 
-// deliverAlone sends a message on a channel of its own, after declaring or checking its exchange. That is for messages of
-// which nobody knows yet whether the server would end the channel, and everything under way on it, because of them.
+// deliverAlone sends a message on its own channel, after declaring or checking its exchange. It is for messages for
+// which the server might close the channel, and with it everything in flight there.
 func (p *Publisher) deliverAlone(ctx context.Context, conn *connection, to route, out amqp.Publishing) error {
 	select {
 	case p.alone <- struct{}{}:
@@ -75,13 +75,13 @@ func (p *Publisher) deliverAlone(ctx context.Context, conn *connection, to route
 		p.keeper.suspect(to)
 		return refused(e, to)
 	}
-	if err == nil || errors.Is(err, errUnroutable) || errors.Is(err, errNacked) { // the channel stands
+	if err == nil || errors.Is(err, errUnroutable) || errors.Is(err, errNacked) { // the channel is still open
 		p.keeper.trust(to)
 	}
 	return p.outcome(err, l, to)
 }
 
-// outcome is what becomes of a message, given the error of its line's publish.
+// outcome converts the error of line.publish to the message's error.
 func (p *Publisher) outcome(err error, l *line, to route) error {
 	switch {
 	case err == nil:
@@ -99,12 +99,12 @@ func (p *Publisher) outcome(err error, l *line, to route) error {
 		return p.unavailable(err)
 	case errors.Is(err, errUnanswered):
 		return p.unanswered(l, to)
-	default: // that of the context
+	default: // the error of ctx
 		return fmt.Errorf("publish to RabbitMQ: %w", err)
 	}
 }
 
-// unanswered is the outcome of a message that was not acknowledged in time.
+// unanswered returns the error of a message that was not acknowledged in time.
 func (p *Publisher) unanswered(l *line, to route) error {
 	if reason := l.conn.blocked(); reason != "" {
 		return p.unavailable(errBlocked(reason))
@@ -117,10 +117,10 @@ func (p *Publisher) unanswered(l *line, to route) error {
 	return err
 }
 
-// refused is the outcome of a message because of which the server ended a channel.
+// refused returns the error of a message that made the server close a channel.
 func refused(e *amqp.Error, to route) error {
 	switch e.Code {
-	case amqp.PreconditionFailed: // of what is sent here, only the size can fail a precondition
+	case amqp.PreconditionFailed: // only the size of a message can cause this
 		return tooLarge(fmt.Errorf("%w; raise the server's max_message_size, or lower MaxMessageBytes to it", e))
 	case amqp.AccessRefused:
 		return fmt.Errorf("publish to RabbitMQ: %w; let the user write to exchange %q, routing key %q: rabbitmqctl set_permissions, "+

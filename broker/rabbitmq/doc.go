@@ -1,45 +1,46 @@
 // Package rabbitmqbroker publishes messages to RabbitMQ exchanges and reads them from queues for consumers.
 //
-// # Way of a message
+// # Message format
 //
-// The topic is the routing key, in the exchange that Config.Exchange names; or every topic has an exchange of its own. The
-// envelope travels as CloudEvents binary mode in the headers, the payload as the body, and ID, type, content type,
-// correlation ID and time also as AMQP's own properties. Messages are persistent and mandatory: one that no queue takes has
-// failed.
+// The topic is the routing key in the exchange Config.Exchange; with Config.ExchangePerTopic, every topic has its own
+// exchange. The envelope is sent as CloudEvents headers (binary mode), the payload as the body. ID, type, content type,
+// correlation ID and time are also sent as AMQP properties. Messages are persistent and mandatory: a message that is not
+// routed to any queue fails.
 //
 // # Order
 //
-// One Publish call keeps many messages in flight, but of each key only one: a follower is sent when the server has
-// acknowledged the message before it. That is what keeps the order. Were both in flight, the first could be refused (by a
-// queue that is full for a moment, or loses its leader) or lost with a connection, and the second be stored; sent again, the
-// first would then stand behind it, and RabbitMQ, which knows nothing of second copies, would keep 2, 1, 2.
+// A Publish call keeps many messages in flight, but only one per key: the next one is sent when the server has
+// acknowledged its predecessor. This keeps the order. If both were in flight, the first could be rejected (by a queue
+// that is full for a moment, or loses its leader) or lost with a connection, while the second is stored. After both are
+// sent again, the queue would contain 2, 1, 2, because RabbitMQ does not detect duplicates.
 //
-// So every first copy of a message in a queue stands behind the first copies of all messages before it in its key, and that
-// does not depend on timing: whatever an earlier connection, process or call still has on the way has a predecessor that is
-// stored. A key's rate is bounded by the time to an acknowledgement; the publisher's is not, since different keys do not wait
-// for each other.
+// The first copies of a key's messages are therefore stored in order, regardless of timing: the predecessors of every
+// message that an earlier connection, process or call still has in flight are stored. The rate of a key is limited to
+// one message per acknowledgement; the rate of the publisher is not, because different keys do not wait for each other.
 //
-// # Failure
+// # Errors
 //
-//   - The connection breaks: every message without an acknowledgement fails with postrider.Unavailable. So do calls without a
-//     connection. It is made again for ever, and what was declared is declared again.
-//   - The server ends the channel because of a message (an exchange that is not there, no permission, too large) without
-//     saying which: those that were under way are sent again one at a time, on channels of their own. The one that is at
-//     fault fails, and the next to the same exchange and routing key go alone until the server takes one.
+//   - The connection breaks: every unacknowledged message fails with postrider.Unavailable. Calls without a connection
+//     fail the same way. Reconnecting is tried forever; after a reconnect, exchanges and queues are declared again.
+//   - The server closes the channel because of a message (exchange missing, no permission, too large) without saying
+//     which one: the messages in flight are sent again one at a time, each on its own channel. The message that caused
+//     the error fails, and later messages to the same exchange and routing key are sent alone until the server accepts
+//     one.
 //   - No queue takes the message: it fails.
-//   - A queue does not take it: it fails.
-//   - The server is short of memory or disk space and accepts nothing: Unavailable.
-//   - No acknowledgement within Config.PublishTimeout: Unavailable if nothing was acknowledged in that time, else the message failed.
+//   - A queue rejects it: it fails.
+//   - The server is short of memory or disk space and accepts no messages: Unavailable.
+//   - No acknowledgement within Config.PublishTimeout: Unavailable if nothing was acknowledged in that time, otherwise
+//     the message fails.
 //   - Too large for Config.MaxMessageBytes, or for the server: postrider.Dead.
 //
-// # Reading
+// # Consuming
 //
-// A Subscription has a connection, and on it a channel by which everything comes that it has unsettled. Whatever ends the
-// channel takes the right to all of that away at the same moment: a broken connection, a deleted queue, a settlement that
-// took longer than the server waits, and Close. The server puts it back where it was, and the next Receive reads on by another
-// channel.
+// A Subscription has one connection, and on it one channel at a time that delivers its messages. When the channel ends,
+// all its unsettled deliveries are lost at the same moment. Causes are a broken connection, a deleted queue, a
+// settlement that took longer than the server waits, and Close. The server requeues the messages in their place, and the
+// next Receive opens another channel.
 //
-// From an ordered queue (SubscriberConfig.Ordered) a single message cannot be given back without losing its place, so Nack
-// ends the channel too. The server then lets one process at a time read, its single active consumer, and gives what comes
-// back to the next one before anything else.
+// A single message cannot be returned to an ordered queue (SubscriberConfig.Ordered) without losing its place, so Nack
+// closes the channel too. The server lets only one process read at a time, the single active consumer, and redelivers
+// requeued messages to the next one before all others.
 package rabbitmqbroker

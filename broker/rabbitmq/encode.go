@@ -8,18 +8,19 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// cloudEvents is how a message's attributes become headers. Of the two prefixes that the AMQP binding of CloudEvents
-// allows, it prefers the one with an underscore.
+// cloudEvents converts a message's attributes to headers and back. Of the two prefixes that the AMQP binding of
+// CloudEvents allows, it prefers the one with an underscore.
 var cloudEvents = postrider.CloudEventsBinary{Prefix: "cloudEvents_", UTF8: true}
 
 const contentTypeHeader = "content-type"
 
-// frameOverhead is what the frame with a message's properties holds beside them, at most: 8 bytes of the frame, 14 of class,
-// weight, size and flags, 4 of the table's length, 8 of the time, 1 of the delivery mode, and the lengths of 4 short texts.
+// frameOverhead is the maximum size of a properties frame without the properties: 8 bytes for the frame, 14 for class,
+// weight, size and flags, 4 for the table's length, 8 for the time, 1 for the delivery mode, and the lengths of 4 short
+// strings.
 const frameOverhead = 48
 
-// encode returns m as AMQP carries it. limit is the size of a frame, 0 for none: the properties must fit into one. Its
-// errors are postrider.Dead.
+// encode returns m as an AMQP message. The properties must fit into one frame; limit is the frame size, 0 for no limit.
+// Its errors are postrider.Dead.
 func encode(m *postrider.Message, to route, limit int) (amqp.Publishing, error) {
 	if len(to.exchange) > maxName || len(to.key) > maxName {
 		return amqp.Publishing{}, postrider.Dead("cannot be addressed", fmt.Errorf(

@@ -13,7 +13,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// keeper keeps a connection with a line on it, and makes both again when they are lost.
+// keeper maintains a connection and a line on it, and replaces them when they are lost.
 type keeper struct {
 	dialer   *dialer
 	topology topology
@@ -23,20 +23,20 @@ type keeper struct {
 
 	mu      sync.Mutex
 	current *line
-	failure error // why current is lost, or could not be replaced
-	// trusted are the exchanges that the server is known to take messages for; suspects are routes for which it ended a
-	// channel. What goes where nothing is known goes alone.
+	failure error // why current is lost or could not be replaced
+	// trusted are exchanges that are known to accept messages; suspects are routes for which the server closed a
+	// channel. Messages to suspects and, with perTopic, to exchanges that are not trusted are sent alone.
 	trusted  map[string]bool
 	suspects map[route]bool
 }
 
-// maxRoutes bounds what a keeper remembers of exchanges and of routes; when it is full, all are forgotten.
+// maxRoutes bounds both trusted and suspects; a full map is cleared.
 const maxRoutes = 10_000
 
-// leaveTimeout bounds the leave-taking from a server.
+// leaveTimeout bounds closing a connection.
 const leaveTimeout = 3 * time.Second
 
-// errNoConnection: there is none at the moment.
+// errNoConnection: there is currently no connection.
 var errNoConnection = errors.New("no connection to RabbitMQ; it is made again as soon as a server can be reached")
 
 // keep connects, prepares the topology and opens the first line.
@@ -53,7 +53,7 @@ func keep(ctx context.Context, d *dialer, t topology) (*keeper, error) {
 	return k, nil
 }
 
-// open connects and opens a line, until it succeeds, ctx ends, or a server refuses.
+// open connects and opens a line. It retries until it succeeds, ctx ends, or a server rejects the connection.
 func (k *keeper) open(ctx context.Context) (*line, error) {
 	for attempts := 1; ; attempts++ {
 		conn, err := k.dialer.attempt(ctx)
@@ -72,7 +72,7 @@ func (k *keeper) open(ctx context.Context) (*line, error) {
 	}
 }
 
-// openOn prepares the topology on a new connection and opens a line. After an error the connection is closed.
+// openOn prepares the topology on a new connection and opens a line. It closes the connection after an error.
 func (k *keeper) openOn(conn *connection) (*line, error) {
 	blocks := conn.NotifyBlocked(make(chan amqp.Blocking, 1))
 	k.done.Go(func() { conn.watchAlarm(blocks, k.dialer.cfg.Logger) })
@@ -98,7 +98,7 @@ func (k *keeper) openLine(conn *connection) (*line, error) {
 	return l, err
 }
 
-// run makes the line again whenever it is lost.
+// run replaces the line whenever it is lost.
 func (k *keeper) run(l *line) {
 	for l != nil {
 		select {
@@ -112,7 +112,7 @@ func (k *keeper) run(l *line) {
 	}
 }
 
-// renew opens another line, on the same connection if that still lives. It returns nil when the keeper's life ends.
+// renew opens another line, on the same connection if it is still open. It returns nil when the keeper is closed.
 func (k *keeper) renew(old *line) *line {
 	log := k.dialer.cfg.Logger
 	old.watcher.Wait()
@@ -137,7 +137,7 @@ func (k *keeper) renew(old *line) *line {
 	}
 }
 
-// reopen opens a line on a connection, or on another if it does not live any more.
+// reopen opens a line on a connection, or on a new one if it is closed.
 func (k *keeper) reopen(conn *connection) (*line, error) {
 	if !conn.IsClosed() {
 		l, err := k.openLine(conn)
@@ -165,8 +165,8 @@ func (k *keeper) setFailure(err error) {
 	k.failure = err
 }
 
-// line returns the line to publish on. It may be lost, but its connection lives as far as is known. The error says why
-// there is none.
+// line returns the line to publish on. The line may be lost, but its connection is not known to be closed. The error
+// says why there is none.
 func (k *keeper) line() (*line, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -179,14 +179,14 @@ func (k *keeper) line() (*line, error) {
 	return k.current, nil
 }
 
-// trusts says whether a message may go with others, as far as its route is concerned.
+// trusts reports whether messages of a route may be sent together with others.
 func (k *keeper) trusts(to route) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return (!k.topology.perTopic || k.trusted[to.exchange]) && !k.suspects[to]
 }
 
-// trust takes note that a message went through.
+// trust records that a message of a route was accepted.
 func (k *keeper) trust(to route) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -197,7 +197,7 @@ func (k *keeper) trust(to route) {
 	k.trusted[to.exchange] = true
 }
 
-// suspect takes note that the server ended a channel because of a message.
+// suspect records that the server closed a channel because of a message.
 func (k *keeper) suspect(to route) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -208,7 +208,7 @@ func (k *keeper) suspect(to route) {
 	k.suspects[to] = true
 }
 
-// close ends the connection and waits until nothing runs any more.
+// close closes the connection and waits until all goroutines have ended.
 func (k *keeper) close() {
 	k.end()
 	k.done.Wait()

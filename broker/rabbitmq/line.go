@@ -11,22 +11,22 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// line is a channel in confirm mode. What goes wrong with one message, in the server's eyes, ends the channel, with all that
-// it has under way.
+// line is a channel in confirm mode. If the server rejects one message with a channel error, the channel ends, with all
+// messages in flight on it.
 type line struct {
 	conn *connection
 	ch   *amqp.Channel
-	lost chan struct{} // closed at the end of the channel
-	// cause is why the channel ended. It may be read once lost is closed.
+	lost chan struct{} // closed when the channel ends
+	// cause is why the channel ended. It may be read after lost is closed.
 	cause   *amqp.Error
 	watcher sync.WaitGroup
 
-	returns  atomic.Int64 // in returned
+	returns  atomic.Int64 // number of entries in returned
 	mu       sync.Mutex
 	returned map[returnedMessage]int
 }
 
-// returnedMessage is what identifies a message that the server gave back: it repeats no delivery tag.
+// returnedMessage identifies a returned message: returns do not contain the delivery tag.
 type returnedMessage struct {
 	id string
 	to route
@@ -38,8 +38,8 @@ func openLine(conn *connection) (*line, error) {
 		return nil, err
 	}
 	l := &line{conn: conn, ch: ch, lost: make(chan struct{}), returned: make(map[returnedMessage]int)}
-	// The client hands a return to one listener after the other, and only then reads the acknowledgement behind it. So when
-	// the second listener has it, what the watcher did about the first is done.
+	// The client passes a return to each listener in turn before it reads the acknowledgement that follows. So when the
+	// second listener receives the return, the watcher has recorded it.
 	returns, noted := ch.NotifyReturn(make(chan amqp.Return)), ch.NotifyReturn(make(chan amqp.Return))
 	closed := ch.NotifyClose(make(chan *amqp.Error, 1))
 	l.watcher.Go(func() { l.watch(returns, noted, closed) })
@@ -50,14 +50,14 @@ func openLine(conn *connection) (*line, error) {
 	return l, nil
 }
 
-// watch takes note of returned messages until the channel ends.
+// watch records returned messages until the channel ends.
 func (l *line) watch(returns, noted <-chan amqp.Return, closed <-chan *amqp.Error) {
 	defer close(l.lost)
 	for {
 		select {
 		case r, ok := <-returns:
 			if !ok {
-				returns = nil // closed is about to be
+				returns = nil // closed follows
 				continue
 			}
 			l.mu.Lock()
@@ -72,7 +72,7 @@ func (l *line) watch(returns, noted <-chan amqp.Return, closed <-chan *amqp.Erro
 	}
 }
 
-// wasReturned says whether the server gave back a message that it has acknowledged since.
+// wasReturned reports whether the server returned an acknowledged message, and removes the record.
 func (l *line) wasReturned(m returnedMessage) bool {
 	if l.returns.Load() == 0 {
 		return false
@@ -92,7 +92,7 @@ func (l *line) wasReturned(m returnedMessage) bool {
 	return true
 }
 
-// isLost says whether the channel has ended.
+// isLost reports whether the channel has ended.
 func (l *line) isLost() bool {
 	select {
 	case <-l.lost:
@@ -102,7 +102,7 @@ func (l *line) isLost() bool {
 	}
 }
 
-// exception is what the server ended the channel for, if it was because of one of the messages on it.
+// exception returns the server's channel error, if one of the messages on the channel caused it.
 func (l *line) exception() (*amqp.Error, bool) {
 	if !l.isLost() || !l.cause.Server || l.conn.IsClosed() {
 		return nil, false
@@ -110,9 +110,9 @@ func (l *line) exception() (*amqp.Error, bool) {
 	return l.cause, true
 }
 
-// close ends the channel.
+// close closes the channel.
 func (l *line) close() {
-	_ = l.ch.Close() // fails if the connection is gone, and the channel with it
+	_ = l.ch.Close() // fails if the connection, and thus the channel, is gone
 	l.watcher.Wait()
 }
 
@@ -122,16 +122,17 @@ var errUnanswered = errors.New("no acknowledgement")
 // errLost: the channel ended before the acknowledgement.
 var errLost = errors.New("the connection broke before the acknowledgement; the queue may have the message")
 
-// errNacked: the server did not take the message.
+// errNacked: the server rejected the message.
 var errNacked = errors.New("RabbitMQ does not take the message: a queue is full (x-overflow reject-publish), or without its leader")
 
 // errUnroutable: no queue takes the message.
 var errUnroutable = errors.New("no queue takes the message")
 
-// publish sends a message and waits for the acknowledgement. Its errors are the four above and that of ctx.
+// publish sends a message and waits for the acknowledgement. It returns one of the four errors above or the error of
+// ctx.
 func (l *line) publish(ctx context.Context, to route, out amqp.Publishing, mandatory bool, wait time.Duration) error {
 	confirmation, err := l.ch.PublishWithDeferredConfirm(to.exchange, to.key, mandatory, false, out)
-	if err != nil { // the channel is closed, or the connection cannot be written to and is about to be
+	if err != nil { // the channel is closed, or the connection cannot be written to and will be closed
 		<-l.lost
 		return errLost
 	}
@@ -153,7 +154,7 @@ func (l *line) publish(ctx context.Context, to route, out amqp.Publishing, manda
 			return errUnroutable
 		}
 		return nil
-	case l.ch.IsClosed(): // then the client itself has said no for the server
+	case l.ch.IsClosed(): // the client itself has nacked it
 		<-l.lost
 		return errLost
 	default:
@@ -161,9 +162,9 @@ func (l *line) publish(ctx context.Context, to route, out amqp.Publishing, manda
 	}
 }
 
-// disregard takes a message that nobody waits for any more out of returned once it is acknowledged, or a later attempt would find
-// it there and take it for its own. Should it be the later one's indeed, then a queue has this one. It ends with the channel at the
-// latest.
+// disregard waits for the acknowledgement of an abandoned message and removes the message from returned. Otherwise a
+// later attempt would take the return for its own. If the return did belong to the later attempt, then a queue has this
+// one. disregard returns when the channel ends, at the latest.
 func (l *line) disregard(m returnedMessage, confirmation *amqp.DeferredConfirmation) {
 	<-confirmation.Done()
 	if confirmation.Acked() {

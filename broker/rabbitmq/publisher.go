@@ -12,7 +12,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// ErrClosed is why Publish finds the broker unavailable after Close.
+// ErrClosed is the cause of the postrider.Unavailable error that Publish returns after Close.
 var ErrClosed = errors.New("RabbitMQ publisher is closed")
 
 // Publisher publishes to one RabbitMQ server or cluster. It is safe for concurrent use.
@@ -20,34 +20,34 @@ type Publisher struct {
 	cfg      Config
 	topology topology
 	keeper   *keeper
-	// window has an entry for every key, and every message without one, that is under way.
+	// window has an entry for every key, and every message without a key, that is being sent.
 	window chan struct{}
-	// answered is when an acknowledgement came last, of any call, as nanoseconds since began.
+	// answered is the time of the last acknowledgement of any call, in nanoseconds since began.
 	answered atomic.Int64
 	began    time.Time
 	closing  chan struct{}
-	alone    chan struct{} // holds one entry while a message goes alone
+	alone    chan struct{} // has one entry while a message is sent alone
 
 	mu      sync.Mutex
 	closed  bool
-	running sync.WaitGroup // calls under way
+	running sync.WaitGroup // running calls
 	ended   chan struct{}  // closed when Close is done
 }
 
 var _ postrider.Publisher = (*Publisher)(nil)
 
-// Open connects to a server, or to one of several of a cluster separated by commas, and returns a Publisher. The URL names
-// a virtual host behind the slash, / if there is none, and may carry options behind a question mark, which go before those
-// of cfg:
+// Open connects to a server, or to one of several cluster nodes (comma-separated), and returns a Publisher. The path of
+// the URL is the virtual host, / if there is none. The URL may have options after a question mark, which take precedence
+// over cfg:
 //
 //	amqps://orders:secret@rabbit-1,rabbit-2:5671/shop?exchange=orders&ca=/etc/rabbit/ca.pem
 //
-// They are exchange, exchange_type, exchange_per_topic, queue, check_only, allow_unroutable, max_in_flight, publish_timeout,
-// max_message_bytes, name, user, password, external, ca, cert, key and heartbeat.
+// The options are exchange, exchange_type, exchange_per_topic, queue, check_only, allow_unroutable, max_in_flight,
+// publish_timeout, max_message_bytes, name, user, password, external, ca, cert, key and heartbeat.
 //
-// A server that cannot be reached is tried until ctx ends; one that refuses the credentials, or whose exchange does not fit
-// cfg, fails Open with an error that says what to change. The connection is made again, and exchange and queue declared
-// again, for as long as the Publisher lives.
+// Open retries an unreachable server until ctx ends. If the server rejects the credentials, or the exchange does not
+// match cfg, Open fails with an error that says what to change. The Publisher reconnects, and declares exchange and
+// queue again, until it is closed.
 func Open(ctx context.Context, address string, cfg Config) (*Publisher, error) {
 	base, cfg, err := ParseURL(address, cfg)
 	if err != nil {
@@ -73,12 +73,13 @@ func Open(ctx context.Context, address string, cfg Config) (*Publisher, error) {
 	}, nil
 }
 
-// Capabilities implements postrider.Publisher. MaxMessageBytes is that of Config; nothing drops a second copy.
+// Capabilities implements postrider.Publisher. MaxMessageBytes is that of Config. DedupeWindow is 0: RabbitMQ does not
+// detect duplicates.
 func (p *Publisher) Capabilities() postrider.Capabilities {
 	return postrider.Capabilities{Ordered: true, MaxMessageBytes: p.cfg.MaxMessageBytes}
 }
 
-// Publish implements postrider.Publisher. See the package comment for which failure is reported how.
+// Publish implements postrider.Publisher. The package documentation lists the errors.
 func (p *Publisher) Publish(ctx context.Context, msgs []*postrider.Message) []error {
 	if len(msgs) == 0 {
 		return nil
@@ -97,7 +98,7 @@ func (p *Publisher) Publish(ctx context.Context, msgs []*postrider.Message) []er
 	return p.publish(ctx, msgs)
 }
 
-// publish sends the messages of each key one after another, and different keys at the same time.
+// publish sends the messages of each key one after another, and different keys concurrently.
 func (p *Publisher) publish(ctx context.Context, msgs []*postrider.Message) []error {
 	errs := make([]error, len(msgs))
 	heads, followers := chains(msgs)
@@ -124,8 +125,8 @@ func (p *Publisher) publish(ctx context.Context, msgs []*postrider.Message) []er
 	return nil
 }
 
-// chains returns the first messages of each key, and those without a key, and for each message the next one of its key, or
-// -1.
+// chains returns the first message of each key and all messages without a key, and for each message the next one of its
+// key, or -1.
 func chains(msgs []*postrider.Message) (heads, followers []int) {
 	heads, followers = make([]int, 0, len(msgs)), make([]int, len(msgs))
 	last := make(map[string]int)
@@ -144,7 +145,7 @@ func chains(msgs []*postrider.Message) (heads, followers []int) {
 	return heads, followers
 }
 
-// fail records the failure of message i, and of all that follow it.
+// fail sets the error of message i, and of all later messages of its key.
 func fail(msgs []*postrider.Message, errs []error, followers []int, i int, err error) {
 	errs[i] = err
 	if followers[i] < 0 {
@@ -156,7 +157,7 @@ func fail(msgs []*postrider.Message, errs []error, followers []int, i int, err e
 	}
 }
 
-// enter waits for room in the window.
+// enter waits for a free entry of the window.
 func (p *Publisher) enter(ctx context.Context) error {
 	select {
 	case p.window <- struct{}{}:
@@ -168,9 +169,9 @@ func (p *Publisher) enter(ctx context.Context) error {
 	}
 }
 
-// Close lets the calls under way send nothing more and waits for what they have sent to be acknowledged, at most for
-// Config.PublishTimeout; what was not sent fails with Unavailable and ErrClosed, and so does every later call. Then it closes the
-// connection. It returns nil.
+// Close stops sending and waits up to Config.PublishTimeout for the acknowledgements of messages that are already sent.
+// Messages that were not sent, and all later calls, fail with Unavailable and ErrClosed. Then it closes the connection.
+// It returns nil.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
 	first := !p.closed

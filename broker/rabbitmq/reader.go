@@ -15,32 +15,32 @@ import (
 )
 
 var (
-	// errEnded: a reader's channel has ended, for a reason that is about to come.
+	// errEnded: a reader's channel has ended; the reason is not known yet.
 	errEnded = errors.New("the channel has ended")
-	// errCancelled: the server sends a reader nothing more.
+	// errCancelled: the server has canceled the consumer.
 	errCancelled = errors.New("the queue was deleted, or has another leader")
-	// errAgain: a message of an ordered queue is to come again, and all behind it.
+	// errAgain: a message of an ordered queue is redelivered, with all after it.
 	errAgain = errors.New("a message was given back, and all behind it with it")
-	// errNoExtension is why Extend fails.
+	// errNoExtension is the error of Extend.
 	errNoExtension = errors.New("RabbitMQ gives no more time for a settlement; raise its consumer_timeout, and AckWait with it")
 )
 
-// reader is a consumer, as RabbitMQ calls it, on a channel of its own. Everything that came by it and is not settled is lost
-// with it, at the same moment.
+// reader is an AMQP consumer on its own channel. When the reader is lost, all its unsettled deliveries are lost at the
+// same moment.
 type reader struct {
 	cfg        SubscriberConfig
 	conn       *connection
 	ch         *amqp.Channel
 	deliveries <-chan amqp.Delivery
 	watcher    sync.WaitGroup
-	// end closes the channel of a lost reader, so that the server takes back, in order, what is not settled. Its error says
-	// that the server did not confirm that it has taken note of every settlement.
+	// end closes the channel of a lost reader, so that the server requeues unsettled messages in order. It returns an
+	// error if the server did not confirm that it has processed all settlements.
 	end func() error
 
-	settled  atomic.Bool   // something was
+	settled  atomic.Bool   // at least one delivery was settled
 	settling sync.RWMutex  // read-locked for a settlement, locked to lose the reader
 	lost     chan struct{} // closed when everything is lost
-	cause    error         // of the loss; may be read once lost is closed
+	cause    error         // why it was lost; may be read after lost is closed
 }
 
 func newReader(conn *connection, cfg SubscriberConfig) (*reader, error) {
@@ -57,7 +57,7 @@ func newReader(conn *connection, cfg SubscriberConfig) (*reader, error) {
 	}
 	if err != nil {
 		r.lose(errEnded)
-		_ = r.end() // there is nothing settled
+		_ = r.end() // nothing was settled
 		return nil, describe(err, "read queue "+cfg.Queue, map[int]string{
 			amqp.AccessRefused: "let the user read the queue (rabbitmqctl set_permissions), and see that nobody has it exclusively",
 			amqp.NotFound:      "create the queue, or let it be declared here (not CheckOnly)",
@@ -66,7 +66,7 @@ func newReader(conn *connection, cfg SubscriberConfig) (*reader, error) {
 	return r, nil
 }
 
-// watch finds out when the channel ends, or brings nothing more.
+// watch loses the reader when the channel ends or the server cancels the consumer.
 func (r *reader) watch(closed <-chan *amqp.Error, cancelled <-chan string) {
 	for {
 		select {
@@ -86,7 +86,7 @@ func (r *reader) watch(closed <-chan *amqp.Error, cancelled <-chan string) {
 	}
 }
 
-// lose takes away the right to work on everything unsettled. Settlements that have begun come through before.
+// lose revokes all unsettled deliveries. Settlements that have begun complete first.
 func (r *reader) lose(cause error) {
 	r.settling.Lock()
 	defer r.settling.Unlock()
@@ -114,9 +114,9 @@ func (r *reader) closeChannel() error {
 	return err
 }
 
-// flush has the queue take note of all settlements. While 32 of them are on their way to a quorum queue, RabbitMQ holds back
-// the next ones, and it forgets those if the channel ends. What changes the queue's consumers it answers when the queue has
-// noted everything before it, and then it lets go of what it holds back.
+// flush makes the queue process all settlements. While 32 of them are in flight to a quorum queue, RabbitMQ holds back
+// further ones, and discards those if the channel ends. RabbitMQ answers a change of the queue's consumers only after
+// the queue has processed everything before it, and then sends the settlements that it held back.
 func (r *reader) flush() error {
 	if r.cfg.QueueType != QuorumQueue || !r.settled.Load() || errors.Is(r.cause, errCancelled) {
 		return nil
@@ -124,17 +124,17 @@ func (r *reader) flush() error {
 	if !r.cfg.Ordered {
 		return r.ch.Cancel(r.cfg.Name, false)
 	}
-	// To cancel the active consumer would let the next one read past what is unsettled here. This one gets nothing.
+	// Canceling the active consumer would let the next one read past the messages unsettled here. This one gets nothing.
 	if _, err := r.ch.Consume(r.cfg.Queue, waitingConsumer, false, false, false, false, nil); err != nil {
 		return err
 	}
 	return r.ch.Cancel(waitingConsumer, false)
 }
 
-// waitingConsumer is the tag of a consumer that is no more than a way to make the queue answer.
+// waitingConsumer is the tag of a consumer whose only purpose is to make the queue answer.
 const waitingConsumer = "postrider-flush"
 
-// gather returns a delivery and what has come behind it, up to a limit.
+// gather returns a delivery and those that have arrived after it, up to limit in total.
 func (r *reader) gather(first amqp.Delivery, limit int) []*postrider.Delivery {
 	out := []*postrider.Delivery{r.delivery(first)}
 	for len(out) < limit {
@@ -154,7 +154,7 @@ func (r *reader) gather(first amqp.Delivery, limit int) []*postrider.Delivery {
 func (r *reader) delivery(d amqp.Delivery) *postrider.Delivery {
 	out := &postrider.Delivery{Redelivered: d.Redelivered, Settler: &delivery{reader: r, tag: d.DeliveryTag}}
 	if r.cfg.QueueType == QuorumQueue {
-		before, _ := d.Headers["x-delivery-count"].(int64) // not there at first
+		before, _ := d.Headers["x-delivery-count"].(int64) // absent at the first delivery
 		out.Deliveries = int(before) + 1
 		out.Redelivered = out.Redelivered || before > 0
 	}
@@ -167,7 +167,7 @@ func (r *reader) delivery(d amqp.Delivery) *postrider.Delivery {
 	return out
 }
 
-// legible is what AMQP itself says about what is no CloudEvent.
+// legible returns the AMQP properties of a delivery that is not a CloudEvent.
 func legible(d amqp.Delivery) *postrider.Message {
 	return &postrider.Message{
 		ID: d.MessageId, Type: d.Type, Topic: d.RoutingKey, ContentType: d.ContentType, CorrelationID: d.CorrelationId,
@@ -184,7 +184,7 @@ type delivery struct {
 
 var _ postrider.Settler = (*delivery)(nil)
 
-// settle tells the server, unless the delivery is settled or lost.
+// settle calls verb unless the delivery is settled or lost.
 func (d *delivery) settle(ctx context.Context, verb func() error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("settle with RabbitMQ: %w", err)
@@ -201,13 +201,13 @@ func (d *delivery) settle(ctx context.Context, verb func() error) error {
 	return nil
 }
 
-// Ack implements postrider.Settler. It returns when the settlement is on its way; RabbitMQ confirms none.
+// Ack implements postrider.Settler. It returns when the settlement is sent; RabbitMQ does not confirm settlements.
 func (d *delivery) Ack(ctx context.Context) error {
 	return d.settle(ctx, func() error { return d.reader.ch.Ack(d.tag, false) })
 }
 
-// Nack implements postrider.Settler. The message comes again at once, behind others; from an ordered queue everything that
-// is unsettled comes again, in order.
+// Nack implements postrider.Settler. The message is redelivered immediately, after others. From an ordered queue all
+// unsettled messages are redelivered, in order.
 func (d *delivery) Nack(ctx context.Context, _ time.Duration) error {
 	if !d.reader.cfg.Ordered {
 		return d.settle(ctx, func() error { return d.reader.ch.Nack(d.tag, false, true) })
@@ -223,13 +223,13 @@ func (d *delivery) Nack(ctx context.Context, _ time.Duration) error {
 	return nil
 }
 
-// Reject implements postrider.Settler. The queue's dead letter exchange gets the message, if there is one; the reason does
-// not travel.
+// Reject implements postrider.Settler. The queue's dead letter exchange receives the message, if there is one, without
+// the reason.
 func (d *delivery) Reject(ctx context.Context, _ string) error {
 	return d.settle(ctx, func() error { return d.reader.ch.Reject(d.tag, false) })
 }
 
-// Extend implements postrider.Settler. It fails, unless the server waits without limit.
+// Extend implements postrider.Settler. It fails, unless the server has no timeout.
 func (d *delivery) Extend(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("settle with RabbitMQ: %w", err)

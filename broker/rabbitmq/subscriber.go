@@ -12,7 +12,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// The defaults of SubscriberConfig.
+// Defaults of SubscriberConfig.
 const (
 	DefaultPrefetch = 256
 	DefaultAckWait  = 30 * time.Minute
@@ -21,36 +21,37 @@ const (
 // SubscriberConfig configures a Subscriber. Queue is required; the zero value of every other field means its default.
 type SubscriberConfig struct {
 	Connection
-	// Queue is read by all processes of the consumer; it is what makes them a group. It is declared, durable.
+	// Queue is the queue that all processes of the consumer read. It is declared as durable.
 	Queue string
-	// Exchange is where the queue gets its messages from, ExchangePerTopic and ExchangeType as in Config. It is declared. With
-	// neither Exchange nor ExchangePerTopic, nothing is bound: the queue gets what others route to it.
+	// Exchange is the exchange that the queue is bound to, with ExchangePerTopic and ExchangeType as in Config. It is
+	// declared. Without Exchange and ExchangePerTopic, nothing is bound: the queue gets what others route to it.
 	Exchange         string
 	ExchangePerTopic bool
 	ExchangeType     string
-	// Topics are what is bound: patterns of topics, in which * is one word and # any number of words, between dots; with
-	// ExchangePerTopic whole topics. Bindings that are there and not named here stay. Default: "#"; required with
-	// ExchangePerTopic.
+	// Topics are the binding keys: topic patterns, in which * matches one word and # any number of words, separated by
+	// dots. With ExchangePerTopic they are complete topics. Existing bindings that are not listed remain. Default: "#";
+	// required with ExchangePerTopic.
 	Topics []string
 	// QueueType is QuorumQueue or ClassicQueue. Default: QuorumQueue.
 	QueueType string
-	// Ordered declares the queue with a single active consumer: one process at a time reads it, the next one when that has
-	// gone, and a Nack brings back everything that is unsettled. All processes must have the same Prefetch. Default: all
-	// processes take what comes first, without order.
+	// Ordered declares the queue with a single active consumer: one process at a time reads it, another one takes over
+	// when that process leaves, and a Nack requeues all unsettled messages. All processes must use the same Prefetch.
+	// Default: all processes read concurrently, without order.
 	Ordered bool
-	// DeliveryLimit is how often a quorum queue brings a message back before it drops it, or dead-letters it. Default: as
-	// often as needed. (RabbitMQ 4 has a limit of 20 unless it is told otherwise, as is done here.)
+	// DeliveryLimit is how often a quorum queue redelivers a message before it drops or dead-letters it. Default: no
+	// limit. (RabbitMQ 4 has a limit of 20 unless the queue disables it, as done here.)
 	DeliveryLimit int
-	// DeadLetterExchange gets what is rejected, or came back too often, under the routing key DeadLetterKey, or else its own.
-	// Default: RabbitMQ drops it.
+	// DeadLetterExchange receives messages that are rejected or exceed DeliveryLimit, with DeadLetterKey as routing key,
+	// or else their own. Default: RabbitMQ drops them.
 	DeadLetterExchange, DeadLetterKey string
-	// CheckOnly declares nothing: exchange and queue must be there, bound, and with the arguments that the other fields stand
-	// for; clients cannot see the arguments, so Ordered is believed.
+	// CheckOnly declares nothing: exchange and queue must exist, be bound, and have the arguments that the other fields
+	// imply. Clients cannot read the arguments, so Ordered is not verified.
 	CheckOnly bool
-	// Prefetch is how many messages a process has unsettled at most, 1 to 65,535. Default: 256.
+	// Prefetch is a process's maximum number of unsettled messages, 1 to 65,535. Default: 256.
 	Prefetch int
-	// AckWait is the server's consumer_timeout: it takes back everything from a process that has not settled a message for
-	// that long. Clients cannot see it. Default: 30 min, as in RabbitMQ; negative: the server has none.
+	// AckWait is the server's consumer_timeout: if a process has not settled a message for that long, the server
+	// requeues all its messages. Clients cannot read the setting. Default: 30 min, as in RabbitMQ; negative: the server
+	// has no timeout.
 	AckWait time.Duration
 }
 
@@ -67,7 +68,7 @@ func (c SubscriberConfig) withDefaults() SubscriberConfig {
 	return c
 }
 
-// validate names every fault of a configuration with defaults.
+// validate returns all errors of a configuration that has its defaults set.
 func (c SubscriberConfig) validate() error {
 	faults := c.Connection.faults()
 	fault := func(format string, args ...any) {
@@ -109,7 +110,7 @@ func (c SubscriberConfig) validate() error {
 	return errors.Join(faults...)
 }
 
-// prefix stands before topics in the names of exchanges.
+// prefix returns the prefix of topics in the names of exchanges.
 func (c SubscriberConfig) prefix() string {
 	if c.ExchangePerTopic {
 		return c.Exchange
@@ -117,7 +118,7 @@ func (c SubscriberConfig) prefix() string {
 	return ""
 }
 
-// topology is what the configuration needs on the server.
+// topology returns what the configuration requires on the server.
 func (c SubscriberConfig) topology() topology {
 	return topology{
 		exchange: c.Exchange, perTopic: c.ExchangePerTopic, exchangeType: c.ExchangeType, checkOnly: c.CheckOnly, topics: c.Topics,
@@ -143,7 +144,7 @@ func ParseSubscriberURL(address string, cfg SubscriberConfig) (string, Subscribe
 	return base, cfg, err
 }
 
-// Subscriber reads a queue for one consumer. Each of its subscriptions has a connection of its own.
+// Subscriber reads a queue for one consumer. Each of its subscriptions has its own connection.
 type Subscriber struct {
 	cfg    SubscriberConfig
 	dialer *dialer
@@ -151,11 +152,12 @@ type Subscriber struct {
 
 var _ postrider.Subscriber = (*Subscriber)(nil)
 
-// OpenSubscriber returns a Subscriber. The URL is one as for Open; its options are queue, exchange, exchange_per_topic,
-// exchange_type, topics (separated by commas), queue_type, ordered, delivery_limit, dead_letter_exchange, dead_letter_key,
-// check_only, prefetch, ack_wait, name, user, password, external, ca, cert, key and heartbeat.
+// OpenSubscriber returns a Subscriber. The URL has the form described at Open; its options are queue, exchange,
+// exchange_per_topic, exchange_type, topics (comma-separated), queue_type, ordered, delivery_limit,
+// dead_letter_exchange, dead_letter_key, check_only, prefetch, ack_wait, name, user, password, external, ca, cert, key
+// and heartbeat.
 //
-// Its errors name every value that is missing or out of range. It does not connect: Subscribe does.
+// The error lists every value that is missing or out of range. OpenSubscriber does not connect; Subscribe does.
 func OpenSubscriber(_ context.Context, address string, cfg SubscriberConfig) (*Subscriber, error) {
 	base, cfg, err := ParseSubscriberURL(address, cfg)
 	if err != nil {
@@ -173,7 +175,8 @@ func OpenSubscriber(_ context.Context, address string, cfg SubscriberConfig) (*S
 	return &Subscriber{cfg: cfg, dialer: dialer}, nil
 }
 
-// Capabilities implements postrider.Subscriber. Ordered and AckWait are as configured: RabbitMQ's wait cannot be extended.
+// Capabilities implements postrider.Subscriber. Ordered and AckWait are those of SubscriberConfig: RabbitMQ's timeout
+// cannot be extended.
 func (s *Subscriber) Capabilities() postrider.SubscriberCapabilities {
 	return postrider.SubscriberCapabilities{Ordered: s.cfg.Ordered, AckWait: s.cfg.AckWait}
 }
@@ -186,8 +189,8 @@ func (s *Subscriber) VerifyPosition(context.Context, postrider.Position) (postri
 	return postrider.PositionRemoved, nil
 }
 
-// Subscribe implements postrider.Subscriber. It connects, declares or checks what cfg asks for, and begins to read. Errors:
-// one made by Unavailable when no server can be reached; otherwise what is to be changed.
+// Subscribe implements postrider.Subscriber. It connects, declares or checks exchange and queue, and starts to read. It
+// returns postrider.Unavailable if no server can be reached; other errors say what to change.
 func (s *Subscriber) Subscribe(ctx context.Context) (postrider.Subscription, error) {
 	sub := newSubscription(s)
 	if _, err := sub.reader(ctx); err != nil {

@@ -9,15 +9,15 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// subscription is one process that reads a queue. It has a connection, and on that a reader; when either is lost, the next
-// Receive makes it again.
+// subscription is one process that reads a queue. It has a connection and a reader on it. If either is lost, the next
+// Receive replaces it.
 type subscription struct {
 	s      *Subscriber
 	dialer dialer
 	life   context.Context // ends with Close
 	end    context.CancelFunc
 
-	mu      sync.Mutex // held while the following are made or closed
+	mu      sync.Mutex // held while the following are created or closed
 	conn    *connection
 	current *reader
 }
@@ -40,7 +40,7 @@ func (s *subscription) Receive(ctx context.Context, limit int) ([]*postrider.Del
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case err != nil && postrider.OutcomeOf(err).Kind != postrider.BrokerUnavailable:
-			return nil, postrider.Unavailable(err) // it was possible once, and may be again
+			return nil, postrider.Unavailable(err) // it worked before, and may work again
 		case err != nil:
 			return nil, err
 		}
@@ -58,7 +58,7 @@ func (s *subscription) Receive(ctx context.Context, limit int) ([]*postrider.Del
 	}
 }
 
-// reader returns the reader, after making it if there is none or it is lost.
+// reader returns the reader, and creates it if there is none or it is lost.
 func (s *subscription) reader(ctx context.Context) (*reader, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -73,7 +73,7 @@ func (s *subscription) reader(ctx context.Context) (*reader, error) {
 			return s.current, nil
 		}
 		s.s.cfg.Logger.Warn("RabbitMQ queue is read anew", "queue", s.s.cfg.Queue, "reason", s.current.cause)
-		_ = s.current.end() // whatever it was lost for
+		_ = s.current.end() // whatever the reason
 		s.current = nil
 	}
 	if s.conn == nil || s.conn.IsClosed() {
@@ -86,7 +86,7 @@ func (s *subscription) reader(ctx context.Context) (*reader, error) {
 	return s.read(ctx)
 }
 
-// read prepares the topology and makes the reader. It needs s.mu. When ctx ends, so does the connection.
+// read prepares the topology and creates the reader. It needs s.mu. If ctx ends, it closes the connection.
 func (s *subscription) read(ctx context.Context) (*reader, error) {
 	defer context.AfterFunc(ctx, s.conn.abandon)()
 	err := s.conn.answering(func() error {
@@ -102,7 +102,7 @@ func (s *subscription) read(ctx context.Context) (*reader, error) {
 	return s.current, err
 }
 
-// Close implements postrider.Subscription. The server takes back what is not settled at once.
+// Close implements postrider.Subscription. The server requeues unsettled messages immediately.
 func (s *subscription) Close(ctx context.Context) error {
 	s.end()
 	s.mu.Lock()

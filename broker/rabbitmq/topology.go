@@ -12,23 +12,24 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// defaultExchange is what RabbitMQ's tools call the exchange without a name, to which every queue is bound under its own.
+// defaultExchange is the name that RabbitMQ's tools use for the default exchange, to which every queue is bound by its
+// name.
 const defaultExchange = "amq.default"
 
-// The types of queues.
+// Queue types.
 const (
 	QuorumQueue  = "quorum"
 	ClassicQueue = "classic"
 )
 
-// topology is what a publisher or subscriber needs on the server.
+// topology is what a publisher or subscriber requires on the server.
 type topology struct {
-	exchange     string // with perTopic, what stands before the topic in the names of exchanges
+	exchange     string // with perTopic, the prefix of the exchange names
 	perTopic     bool
 	exchangeType string
 	checkOnly    bool
-	queue        queueSettings // without a name: none
-	// topics are bound to the queue: patterns of routing keys, or, with perTopic, topics.
+	queue        queueSettings // no queue if the name is empty
+	// topics are the bindings of the queue: patterns of routing keys, or, with perTopic, topics.
 	topics []string
 	log    *slog.Logger
 }
@@ -40,7 +41,7 @@ type queueSettings struct {
 	deadLetterExchange, deadLetterKey string
 }
 
-// route is where a message goes to.
+// route is the destination of a message.
 type route struct{ exchange, key string }
 
 func (t topology) route(topic, key string) route {
@@ -54,7 +55,7 @@ func (t topology) route(topic, key string) route {
 	}
 }
 
-// prepare declares or checks everything that is known beforehand. With perTopic, exchanges of publishers are not.
+// prepare declares or checks everything that is known in advance: not the exchanges of a publisher with perTopic.
 func (t topology) prepare(c *connection) error {
 	if !t.perTopic {
 		if err := t.prepareExchange(c, t.exchange); err != nil {
@@ -82,7 +83,7 @@ func (t topology) prepare(c *connection) error {
 	return nil
 }
 
-// prepareFor declares or checks what a message to a route needs.
+// prepareFor declares or checks what a message to a route requires.
 func (t topology) prepareFor(c *connection, to route) error {
 	if !t.perTopic {
 		return t.prepare(c)
@@ -93,7 +94,7 @@ func (t topology) prepareFor(c *connection, to route) error {
 	return t.bind(c, to.exchange, "#")
 }
 
-// prepareExchange declares an exchange, or checks that it is there.
+// prepareExchange declares an exchange, or checks that it exists.
 func (t topology) prepareExchange(c *connection, name string) error {
 	if name == "" || name == defaultExchange {
 		return nil
@@ -130,7 +131,7 @@ func (t topology) prepareQueue(c *connection) error {
 	args := t.queue.arguments(majorVersion(c))
 	err := declare(args)
 	if e, ok := errors.AsType[*amqp.Error](err); ok && e.Code == amqp.PreconditionFailed && args[deliveryLimit] == noDeliveryLimit {
-		// The queue may be from the time of RabbitMQ 3, which had no limit to switch off.
+		// The queue may have been created by RabbitMQ 3, which had no limit to disable.
 		delete(args, deliveryLimit)
 		if err = declare(args); err == nil {
 			t.log.Warn("RabbitMQ drops messages of the queue that come back more than 20 times; to change that: "+
@@ -157,10 +158,10 @@ func (t topology) bind(c *connection, exchange, pattern string) error {
 
 const deliveryLimit = "x-delivery-limit"
 
-// noDeliveryLimit switches the limit off that RabbitMQ has since version 4.
+// noDeliveryLimit disables the default limit of RabbitMQ 4.
 var noDeliveryLimit any = int64(-1)
 
-// arguments of the queue, in the dialect of a server's version.
+// arguments returns the queue's arguments for a server's version.
 func (q queueSettings) arguments(version int) amqp.Table {
 	args := amqp.Table{"x-queue-type": q.kind}
 	if q.singleActive {
@@ -181,7 +182,7 @@ func (q queueSettings) arguments(version int) amqp.Table {
 	return args
 }
 
-// majorVersion of the server; 0 if it does not say.
+// majorVersion returns the server's major version; 0 if unknown.
 func majorVersion(c *connection) int {
 	version, _ := c.Properties["version"].(string)
 	major, _, _ := strings.Cut(version, ".")
@@ -192,20 +193,20 @@ func majorVersion(c *connection) int {
 	return n
 }
 
-// onChannel does something on a channel of its own, since a refusal ends the channel.
+// onChannel calls do with its own channel, because an error closes the channel.
 func onChannel(c *connection, do func(ch *amqp.Channel) error) error {
 	ch, err := c.Channel()
 	if err != nil {
 		return err
 	}
 	if err := do(ch); err != nil {
-		return err // the server has closed the channel, or the connection is gone
+		return err // the server has closed the channel, or the connection is lost
 	}
 	return ch.Close()
 }
 
-// describe says what was being done and, by the server's code, what to do next. An end of the connection for which there is
-// no advice is Unavailable.
+// describe adds to an error what was being done and, by the server's code, what to do next. An end of the connection
+// without such advice becomes Unavailable.
 func describe(err error, what string, advice map[int]string) error {
 	if err == nil {
 		return nil

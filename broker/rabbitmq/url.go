@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// option sets what a URL option stands for.
+// option sets the value of a URL option.
 type option func(value string) error
 
-// options are the URL options of a Connection. They set c.
+// options returns the setters of the URL options of a Connection.
 func (c *Connection) options() map[string]option {
 	return map[string]option{
 		"name": text(&c.Name), "user": text(&c.User), "password": text(&c.Password), "external": yesNo(&c.External),
@@ -23,7 +23,7 @@ func (c *Connection) options() map[string]option {
 	}
 }
 
-// parseOptions sets the options behind the question mark of a URL and returns what stands before it.
+// parseOptions sets the options after the question mark of a URL and returns the part before it.
 func parseOptions(address string, options map[string]option) (string, error) {
 	base, query, _ := strings.Cut(address, "?")
 	values, err := url.ParseQuery(query)
@@ -76,7 +76,7 @@ func yesNo(to *bool) option {
 	}
 }
 
-// location is what a URL says beside its options.
+// location is a URL without its options.
 type location struct {
 	encrypted      bool
 	servers        []string // host:port
@@ -84,7 +84,7 @@ type location struct {
 	user, password string
 }
 
-// parseLocation reads amqp://user:password@host:port,other:port/vhost. Its errors do not repeat what may be a password.
+// parseLocation parses amqp://user:password@host:port,other:port/vhost. Its errors do not contain the password.
 func parseLocation(address string) (location, error) {
 	var l location
 	scheme, rest, ok := strings.Cut(address, "://")
@@ -121,10 +121,10 @@ func parseLocation(address string) (location, error) {
 	return l, nil
 }
 
-// server returns host:port for a host, with the scheme's port if it names none.
+// server returns host:port for a host, with the scheme's default port if there is none.
 func (l location) server(address string) (string, error) {
 	host, port, err := net.SplitHostPort(address)
-	if err != nil { // without a port, as far as it goes
+	if err != nil { // probably without a port
 		host, port = strings.TrimSuffix(strings.TrimPrefix(address, "["), "]"), "5672"
 		if l.encrypted {
 			port = "5671"

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The defaults of Config.
+// Defaults of Config.
 const (
 	DefaultPrefix          = "postrider:"
 	DefaultPartitions      = 8
@@ -20,44 +20,44 @@ const (
 
 // Config configures a Publisher. The zero value of every field means its default.
 type Config struct {
-	// Prefix stands before the names of all keys. Default: "postrider:".
+	// Prefix is prepended to all key names. Default: "postrider:".
 	Prefix string
-	// Partitions is the number of streams of a topic, the same for all who publish to it and read it. Changing it is for times
-	// when nothing is under way. Default: 8.
+	// Partitions is the number of streams per topic. All publishers and consumers of a topic must use the same value.
+	// Change it only while no messages are in flight. Default: 8.
 	Partitions int
-	// MaxLen bounds a stream to about that many entries: the oldest are dropped, consumed or not. Default: no bound; consumers
-	// delete what they have settled (SubscriberConfig.DeleteSettled), or an operator trims.
+	// MaxLen is the approximate maximum length of a stream: the oldest entries are removed, consumed or not. Default: no
+	// limit; consumers delete settled messages (SubscriberConfig.DeleteSettled), or an operator trims the streams.
 	MaxLen int64
-	// MaxMessageBytes is the size (postrider.Message.Size) above which a message is dead. Redis itself takes 512 MiB. Default:
-	// 8 MiB.
+	// MaxMessageBytes is the largest size (postrider.Message.Size) that is accepted. Publish returns postrider.Dead for
+	// larger messages. Redis itself accepts 512 MiB. Default: 8 MiB.
 	MaxMessageBytes int
-	// PublishTimeout bounds the wait for an answer. Default: 5 s.
+	// PublishTimeout is how long to wait for an answer. Default: 5 s.
 	PublishTimeout time.Duration
-	// Replicas is how many replicas must have a message before it counts as accepted (WAIT). Default: 0.
+	// Replicas is how many replicas must have stored a message before it counts as accepted (WAIT). Default: 0.
 	Replicas int
-	// Fsync has a message count as accepted only when the server, and as many replicas as Replicas says, have it in their
-	// append-only file on disk (WAITAOF, Redis 7.2 or newer). Default: as appendfsync says.
+	// Fsync makes a message count as accepted only when the server, and as many replicas as Replicas says, have written
+	// it to the append-only file on disk (WAITAOF, Redis 7.2 or newer). Default: the server's appendfsync applies.
 	Fsync bool
-	// Logger hears what operators should know, such as settings of the server by which messages may be lost. Default: nothing
-	// is logged.
+	// Logger logs warnings for operators, such as server settings that may lose messages. Default: no logging.
 	Logger *slog.Logger
 
-	// The rest is for Open, which makes the client itself.
+	// The fields below are used only by Open, which creates the client.
 
-	// Name is the name of the connections in the server's reports. Default: "postrider".
+	// Name is the connection name shown by the server. Default: "postrider".
 	Name string
-	// User and Password say who connects. Default: what the URL says.
+	// User and Password are the credentials. Default: those of the URL.
 	User, Password string
-	// DB is the database's number; a cluster has only 0. Default: what the URL says, or 0.
+	// DB is the database number; a cluster has only 0. Default: that of the URL, or 0.
 	DB int
-	// Cluster says that the addresses are those of a Redis cluster's nodes. Default: true if there are several, and no Master.
+	// Cluster means that the addresses are nodes of a Redis cluster. Default: true if there are several, and Master is
+	// empty.
 	Cluster bool
-	// Master names the master that the addresses, which are those of sentinels, watch over.
+	// Master is the name of the master that the sentinels monitor; the addresses are then those of the sentinels.
 	Master string
-	// SentinelUser and SentinelPassword say who connects to the sentinels. Default: nobody in particular.
+	// SentinelUser and SentinelPassword are the credentials for the sentinels. Default: none.
 	SentinelUser, SentinelPassword string
-	// TLS configures encryption; nil leaves it to the URL. CAFile, CertFile and KeyFile name PEM files: those who sign the
-	// server's certificate (default: the system's), and the client's own certificate and key.
+	// TLS configures encryption; nil leaves it to the URL. CAFile, CertFile and KeyFile are PEM files: the CA
+	// certificates (default: the system's), and the client certificate and key.
 	TLS                       *tls.Config
 	CAFile, CertFile, KeyFile string
 }
@@ -72,7 +72,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate names every fault of a configuration with defaults.
+// validate returns all errors of a configuration that has its defaults set.
 func (c Config) validate() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("redis: "+format, args...)) }

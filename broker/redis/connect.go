@@ -22,22 +22,22 @@ import (
 )
 
 const (
-	// The wait before connecting is tried again doubles from the first to the last of these, with full jitter.
+	// The reconnect delay doubles from reconnectFirst to reconnectLast, with full jitter.
 	reconnectFirst, reconnectLast = 100 * time.Millisecond, 5 * time.Second
 	// dialTimeout bounds one attempt to connect.
 	dialTimeout = 3 * time.Second
 )
 
-// Open connects to a server, or to one of several separated by commas (of a cluster, or sentinels), and returns a Publisher
-// that closes the connections with itself. The URL may carry options behind a question mark, which go before those of cfg:
+// Open connects to a server, or to several (comma-separated: nodes of a cluster, or sentinels), and returns a Publisher
+// whose Close closes the connections. The URL may have options after a question mark, which take precedence over cfg:
 //
 //	redis://user:password@host:6379/0?prefix=shop:&partitions=16&replicas=1
 //
-// They are prefix, partitions, maxlen, max_message_bytes, publish_timeout, replicas, fsync, name, user, password, db, cluster,
-// master, sentinel_user, sentinel_password, ca, cert and key. The scheme rediss:// asks for encryption.
+// The options are prefix, partitions, maxlen, max_message_bytes, publish_timeout, replicas, fsync, name, user, password,
+// db, cluster, master, sentinel_user, sentinel_password, ca, cert and key. The scheme rediss:// requires encryption.
 //
-// A server that cannot be reached is tried until ctx ends; one that refuses the credentials or is too old fails Open at once.
-// Settings of the server by which it may lose messages are logged as warnings.
+// Open retries an unreachable server until ctx ends. It fails immediately if the server rejects the credentials or is
+// too old. It logs warnings about server settings that may lose messages.
 func Open(ctx context.Context, address string, cfg Config) (*Publisher, error) {
 	servers, cfg, err := ParseURL(address, cfg)
 	if err != nil {
@@ -56,7 +56,7 @@ func Open(ctx context.Context, address string, cfg Config) (*Publisher, error) {
 	return p, nil
 }
 
-// dial returns a client that a server has answered. Its configuration has defaults.
+// dial returns a client after the server has answered. cfg has its defaults set.
 func dial(ctx context.Context, servers string, cfg Config) (redis.UniversalClient, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -83,13 +83,14 @@ func dial(ctx context.Context, servers string, cfg Config) (redis.UniversalClien
 	}
 }
 
-// final says whether connecting again is of no use before somebody has changed something. Refused credentials are Unavailable in the
-// middle of the work, because they concern every message alike, but whoever connects with them has to be told.
+// final reports whether retrying is useless until somebody fixes something. While publishing, rejected credentials are
+// Unavailable, because they affect every message; when connecting, they must be reported.
 func final(err error) bool {
 	return redis.IsAuthError(err) || postrider.OutcomeOf(err).Kind != postrider.BrokerUnavailable
 }
 
-// clientOptions are the client's. It does not repeat commands by itself: what may be repeated is known here.
+// clientOptions returns the client's options. The client does not retry commands: this package knows which ones may be
+// repeated.
 func clientOptions(servers string, cfg Config) (*redis.UniversalOptions, error) {
 	options := &redis.UniversalOptions{
 		ClientName: cfg.Name, Username: cfg.User, Password: cfg.Password, DB: cfg.DB,
@@ -110,7 +111,7 @@ func clientOptions(servers string, cfg Config) (*redis.UniversalOptions, error) 
 	return options, addFiles(options, cfg)
 }
 
-// addServer takes in one of the URLs. What the configuration says about who connects goes before it.
+// addServer adds the server of one URL. Credentials and database of the configuration take precedence over the URL.
 func addServer(options *redis.UniversalOptions, server string) error {
 	if !strings.Contains(server, "://") {
 		server = "redis://" + server
@@ -142,7 +143,7 @@ func addServer(options *redis.UniversalOptions, server string) error {
 	return nil
 }
 
-// addFiles reads the PEM files of a configuration.
+// addFiles loads the PEM files of a configuration.
 func addFiles(options *redis.UniversalOptions, cfg Config) error {
 	if cfg.CAFile == "" && cfg.CertFile == "" {
 		return nil
@@ -170,10 +171,10 @@ func addFiles(options *redis.UniversalOptions, cfg Config) error {
 	return nil
 }
 
-// oldest is the oldest version of Redis that has all commands used here.
+// oldest is the oldest Redis version that has all commands used by this package.
 var oldest = [2]int{6, 2}
 
-// checkServer makes sure that a server answers and is new enough.
+// checkServer checks that a server answers and is new enough.
 func checkServer(ctx context.Context, client redis.UniversalClient) error {
 	info, err := client.Info(ctx, "server").Result()
 	if err != nil {
@@ -182,7 +183,7 @@ func checkServer(ctx context.Context, client redis.UniversalClient) error {
 	version := infoField(info, "redis_version")
 	parts := strings.SplitN(version, ".", 3)
 	if len(parts) < 2 {
-		return nil // something that speaks the protocol and does not say
+		return nil // a compatible server that does not report its version
 	}
 	major, _ := strconv.Atoi(parts[0])
 	minor, _ := strconv.Atoi(parts[1])
@@ -202,14 +203,14 @@ func infoField(info, name string) string {
 	return ""
 }
 
-// ParseURL takes the options out of a URL for Open and sets them in cfg. It returns the URL without them. Its error names
-// every option that is unknown or has a bad value.
+// ParseURL reads the options in the URL for Open into cfg and returns the URL without options. The error lists every
+// option that is unknown or invalid.
 func ParseURL(address string, cfg Config) (string, Config, error) {
 	servers, err := parseURL(address, cfg.settings())
 	return servers, cfg, err
 }
 
-// settings are the URL options of a configuration, each as a function that sets it.
+// settings returns the setter of each URL option.
 func (c *Config) settings() map[string]func(v string) error {
 	return map[string]func(v string) error{
 		"prefix": text(&c.Prefix), "partitions": number(&c.Partitions), "maxlen": number(&c.MaxLen),
@@ -220,7 +221,7 @@ func (c *Config) settings() map[string]func(v string) error {
 	}
 }
 
-// parseURL applies settings to the options of a URL and returns the URL without them.
+// parseURL applies the options of a URL with settings and returns the URL without options.
 func parseURL(address string, settings map[string]func(v string) error) (string, error) {
 	servers, query, _ := strings.Cut(address, "?")
 	for server := range strings.SplitSeq(servers, ",") {
@@ -284,7 +285,7 @@ func duration(to *time.Duration) func(string) error {
 	}
 }
 
-// redacted takes user and password out of server URLs, for errors.
+// redacted removes user and password from server URLs, for error messages.
 func redacted(servers string) string {
 	list := strings.Split(servers, ",")
 	for i, server := range list {

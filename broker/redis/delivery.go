@@ -11,7 +11,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// delivery is a message under way. It is open until it is settled or lost.
+// delivery is a message in progress. It is open until it is settled or lost.
 type delivery struct {
 	partition *partition
 	id        string
@@ -22,7 +22,7 @@ type delivery struct {
 
 var _ postrider.Settler = (*delivery)(nil)
 
-// end makes an open delivery settled, and says whether it was open. It needs subscription.mu.
+// end closes the delivery and reports whether it was open. It needs subscription.mu.
 func (d *delivery) end() bool {
 	if !d.open {
 		return false
@@ -30,13 +30,13 @@ func (d *delivery) end() bool {
 	d.open = false
 	p := d.partition
 	if len(p.unsettled) == p.sub.s.cfg.MaxAckPending {
-		p.sub.hurry() // there is room again
+		p.sub.hurry() // another message may be read
 	}
 	p.unsettled = slices.DeleteFunc(p.unsettled, func(other *delivery) bool { return other == d })
 	return true
 }
 
-// Ack implements postrider.Settler. What the server did not take comes again, with those behind it.
+// Ack implements postrider.Settler. If it fails, the message is redelivered, with those after it.
 func (d *delivery) Ack(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("settle with Redis: %w", err)
@@ -64,7 +64,7 @@ func (d *delivery) Ack(ctx context.Context) error {
 	return fmt.Errorf("settle with Redis: %w; the server may have noted it", err)
 }
 
-// ack takes an entry out of the pending list.
+// ack removes an entry from the pending list.
 func (s *Subscriber) ack(ctx context.Context, stream, id string) error {
 	if !s.cfg.DeleteSettled {
 		return s.client.XAck(ctx, stream, s.cfg.Group, id).Err()
@@ -76,7 +76,7 @@ func (s *Subscriber) ack(ctx context.Context, stream, id string) error {
 	return err
 }
 
-// Nack implements postrider.Settler. The entry stays this process's while it waits.
+// Nack implements postrider.Settler. This process keeps the entry while it waits.
 func (d *delivery) Nack(ctx context.Context, after time.Duration) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("settle with Redis: %w", err)
@@ -92,10 +92,11 @@ func (d *delivery) Nack(ctx context.Context, after time.Duration) error {
 	return nil
 }
 
-// Reject implements postrider.Settler. Redis has no place for the reason.
+// Reject implements postrider.Settler. Redis cannot store the reason.
 func (d *delivery) Reject(ctx context.Context, _ string) error { return d.Ack(ctx) }
 
-// Extend implements postrider.Settler. A process keeps what it has for as long as it lives and reaches the server.
+// Extend implements postrider.Settler. It does nothing: a process keeps its messages as long as it runs and reaches the
+// server.
 func (d *delivery) Extend(ctx context.Context) error { return ctx.Err() }
 
 // Lost implements postrider.Settler.

@@ -2,39 +2,41 @@
 //
 // # Streams
 //
-// A topic has Config.Partitions streams, named <prefix>{<topic>/<partition>}; a message's key chooses the partition. The
-// braces make a Redis cluster place each stream by its own name, so that the partitions of a topic spread over the cluster.
-// An entry holds a CloudEvent in binary mode: a field for each attribute (ce_id, ce_type, …), content-type, and data.
+// A topic has Config.Partitions streams, named <prefix>{<topic>/<partition>}; the message key selects the partition. The
+// braces are a hash tag: a Redis cluster places each stream by the text between them, so the partitions of a topic
+// spread over the cluster. An entry holds a CloudEvent in binary mode: a field for each attribute (ce_id, ce_type, …),
+// content-type, and data.
 //
 // # Order when publishing
 //
-// The messages of a call go out in transactions (MULTI … EXEC), one after another. Of a stream, a transaction is accepted
-// as a whole or not at all: a server that is out of memory, read-only or loading refuses it before it runs. So a message is
-// sent only when all before it in its key are stored or stand before it in the same transaction, and whatever an earlier
-// connection still has on the way begins, in each key, with messages that are stored. The first copies of a key's messages
-// therefore stand in order, whenever the call is repeated. Redis does not know second copies: a message whose answer is lost
-// is sent again and stands there twice.
+// The messages of a call are sent in transactions (MULTI … EXEC), one after another. A transaction is accepted as a
+// whole or not at all: a server that is out of memory, read-only or loading rejects it before it runs. A message is sent
+// only when its predecessors of the same key are stored or precede it in the same transaction. The first copies of a
+// key's messages are therefore stored in order, however often the call is repeated and whatever an earlier connection
+// still has in flight. Redis does not detect duplicates: a message whose answer is lost is sent again and stored twice.
 //
 // # Order when consuming
 //
-// The entries that a group has not settled stand in its pending list, each under the name of a consumer; every Subscription
-// is one. A script (take.lua) lets a consumer read on in a stream only if all that is pending there is its own. So a stream
-// is worked on by one process at a time, in order, with many messages under way, and nothing has to be agreed upon between
-// processes: who has pending entries owns the stream, and nobody does when there are none.
+// Entries that a group has not settled are in its pending list, each assigned to a consumer. Every Subscription is a
+// consumer. A script (take.lua) lets a consumer read new entries of a stream only if all pending entries of the stream
+// are its own. So one process at a time works on a stream, in order, with many messages in progress, and the processes
+// need no coordination: the owner of a stream is the process that has pending entries; without pending entries, there is
+// no owner.
 //
-// What a process that died has pending is claimed, all of it and in order, by the next one that looks when none of it was
-// extended for SubscriberConfig.AckWait. The process itself counts that time from before it sent its last command, and has
-// lost what it has some time before others can claim it.
+// If a process crashes, another process claims its pending entries, all of them and in order, once none of them was
+// extended for SubscriberConfig.ClaimAfter. The process itself measures that time from before it sent its last command,
+// and gives up its deliveries some time before others can claim them.
 //
-// Nack keeps the entry and those behind it pending, closes their Lost, and has them read again from the pending list, in
-// order, when the time has come.
+// Nack keeps the entry and those after it pending, closes their Lost channels, and reads them again from the pending
+// list, in order, after the delay.
 //
-// For a fair share, processes enter themselves in a sorted set with an expiry, and each reads only the partitions that are
-// its own by the order of names in it. That set serves fairness alone: when two processes see it differently, the script
-// keeps the second one out.
+// To share the partitions fairly, processes register in a sorted set with an expiry. The order of their names in the set
+// decides which partitions each of them reads. The set serves only fairness: if two processes see different members, the
+// script still lets only one of them read a stream.
 //
-// # What Redis may lose
+// # Data loss
 //
 // Redis answers before a write is on disk (unless appendfsync is always) and before a replica has it (unless
+// Config.Replicas requires that). See Publisher.Durability.
 // Config.Replicas says to wait). See Publisher.Durability.
 package redisbroker

@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// Durability says in a sentence what an accepted message is worth, for operators.
+// Durability describes, for operators and in one sentence, how durable an accepted message is.
 func (p *Publisher) Durability() string {
 	switch {
 	case p.cfg.Fsync:
@@ -28,8 +28,8 @@ func (p *Publisher) Durability() string {
 	}
 }
 
-// confirmed runs a transaction and waits for replicas and disks, on the same connection, since the wait is for what came by
-// it. What they do not confirm in time counts as failed, although the server has it.
+// confirmed runs a transaction and waits for replicas and disks. It uses one connection, because WAIT applies to the
+// writes of its own connection. Messages that are not confirmed in time count as failed, although the server has them.
 func (p *Publisher) confirmed(ctx context.Context, batch []*postrider.Message) []error {
 	node, err := p.nodeOf(ctx, batch[0])
 	if err != nil {
@@ -51,7 +51,7 @@ func (p *Publisher) confirmed(ctx context.Context, batch []*postrider.Message) [
 	return errs
 }
 
-// nodeOf is the client of the server that has a message's stream.
+// nodeOf returns the client of the server that has a message's stream.
 func (p *Publisher) nodeOf(ctx context.Context, m *postrider.Message) (*redis.Client, error) {
 	switch client := p.client.(type) {
 	case *redis.Client:
@@ -65,7 +65,7 @@ func (p *Publisher) nodeOf(ctx context.Context, m *postrider.Message) (*redis.Cl
 }
 
 func (p *Publisher) awaitReplicas(ctx context.Context, conn *redis.Conn) error {
-	limit := p.cfg.PublishTimeout / 2 // the other half is for the way
+	limit := p.cfg.PublishTimeout / 2 // the other half is for the network
 	args := []any{"wait", p.cfg.Replicas, limit.Milliseconds()}
 	if p.cfg.Fsync {
 		args = []any{"waitaof", 1, p.cfg.Replicas, limit.Milliseconds()}
@@ -87,7 +87,7 @@ func (p *Publisher) awaitReplicas(ctx context.Context, conn *redis.Conn) error {
 	return nil
 }
 
-// warn logs the settings of the server by which it may lose messages.
+// warn logs the server settings that may lose messages.
 func (p *Publisher) warn(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -101,7 +101,7 @@ func (p *Publisher) warn(ctx context.Context) {
 	}
 }
 
-// lossy returns in what ways a server may lose messages, each with what to do, as far as it tells its settings.
+// lossy returns the ways in which a server may lose messages according to its settings, each with a remedy.
 func lossy(ctx context.Context, client redis.UniversalClient) ([]string, error) {
 	settings := make(map[string]string)
 	var failed error

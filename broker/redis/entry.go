@@ -11,18 +11,18 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// cloudEvents is how a message's attributes become fields of an entry. Redis keeps any bytes.
+// cloudEvents converts a message's attributes to fields and back. Redis stores arbitrary bytes.
 var cloudEvents = postrider.CloudEventsBinary{Prefix: "ce_", UTF8: true}
 
 // dataField holds the payload.
 const dataField = "data"
 
-// streamOf is the key of a topic's partition.
+// streamOf returns the key of a topic's partition.
 func streamOf(prefix, topic string, partition int) string {
 	return prefix + "{" + topic + "/" + strconv.Itoa(partition) + "}"
 }
 
-// appendFields appends names and values of a message's fields.
+// appendFields appends the names and values of a message's fields.
 func appendFields(args []any, m *postrider.Message) []any {
 	for name, value := range cloudEvents.Headers(m) {
 		args = append(args, name, value)
@@ -30,8 +30,8 @@ func appendFields(args []any, m *postrider.Message) []any {
 	return append(args, dataField, m.Payload)
 }
 
-// readFields reads a message from names and values in turn. If that is not possible, what it returns with the error has the
-// payload, and so has raw, or all fields as text if there is none.
+// readFields decodes a message from alternating names and values. With an error, it still returns a message with the
+// payload, and the payload as raw; if there is no payload, both are all fields as text.
 func readFields(fields []string) (m *postrider.Message, raw []byte, err error) {
 	var data []byte
 	found := false
@@ -60,13 +60,13 @@ func readFields(fields []string) (m *postrider.Message, raw []byte, err error) {
 	return &postrider.Message{Payload: raw}, raw, err
 }
 
-// An offset holds that many bits of the first part of an entry's ID, which is milliseconds since 1970, and of the second, which
-// counts those of one millisecond: enough until the year 2248, for a million messages in each.
+// An offset holds timeBits of the first part of an entry's ID (milliseconds since 1970) and sequenceBits of the second
+// (a counter within the millisecond): enough until the year 2248, with a million messages per millisecond.
 const timeBits, sequenceBits = 43, 20
 
-// positionOf is where an entry stands in the log of an epoch, from its ID. What does not fit into the offset is told by the
-// epoch: the server may count on and on in one millisecond when its clock was ahead and was set back, and others may choose
-// IDs as they like.
+// positionOf returns the epoch and offset of an entry. Bits of the ID that do not fit into the offset become part of the
+// epoch: the server may keep counting in one millisecond while its clock is set back, and other programs may choose
+// arbitrary IDs.
 func positionOf(epoch, id string) (string, int64) {
 	ms, sequence := splitID(id)
 	if a, b := ms>>timeBits, sequence>>sequenceBits; a > 0 || b > 0 {
@@ -75,7 +75,7 @@ func positionOf(epoch, id string) (string, int64) {
 	return epoch, int64(ms&(1<<timeBits-1)<<sequenceBits | sequence&(1<<sequenceBits-1))
 }
 
-// compareIDs compares the IDs of two entries by their places in the stream.
+// compareIDs compares two entry IDs by their order in the stream.
 func compareIDs(a, b string) int {
 	ms1, sequence1 := splitID(a)
 	ms2, sequence2 := splitID(b)
@@ -84,12 +84,12 @@ func compareIDs(a, b string) int {
 
 func splitID(id string) (ms, sequence uint64) {
 	first, second, _ := strings.Cut(id, "-")
-	ms, _ = strconv.ParseUint(first, 10, 64) // the server makes these
+	ms, _ = strconv.ParseUint(first, 10, 64) // the server generates valid numbers
 	sequence, _ = strconv.ParseUint(second, 10, 64)
 	return ms, sequence
 }
 
-// before is the ID just before another.
+// before returns the ID just before id.
 func before(id string) string {
 	ms, sequence := splitID(id)
 	switch {

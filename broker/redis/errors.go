@@ -12,10 +12,10 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// ErrClosed is why Publish finds the broker unavailable after Close.
+// ErrClosed is the cause of the postrider.Unavailable error that Publish returns after Close.
 var ErrClosed = errors.New("Redis publisher is closed")
 
-// advice is what to do about an answer that concerns the server as a whole, by the answer's code.
+// advice says what to do about error codes that concern the whole server.
 var advice = map[string]string{
 	"OOM":         "the server's memory is full (maxmemory): consume and delete messages, trim streams, or raise maxmemory",
 	"MISCONF":     "the server cannot write to its disk, and so takes no writes: see its log",
@@ -33,8 +33,11 @@ var advice = map[string]string{
 	"EXECABORT":   "the server did not take the transaction",
 }
 
-// outcome says what an error means for the messages that it concerns: nil stays nil, the end of ctx is reported as such, what
-// concerns the connection or the server as a whole is made by Unavailable, and the rest is as it came.
+// outcome converts an error of the client to an error for the messages concerned:
+//   - nil stays nil;
+//   - if ctx has ended, the error of ctx;
+//   - errors of the connection or the whole server become postrider.Unavailable;
+//   - other errors keep their meaning; some get advice.
 func outcome(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -43,11 +46,11 @@ func outcome(ctx context.Context, err error) error {
 		return ctx.Err()
 	}
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-		return context.DeadlineExceeded // the connection noticed it a moment before ctx
+		return context.DeadlineExceeded // the connection noticed it slightly before ctx
 	}
 	answer, ok := errors.AsType[redis.Error](err)
 	if !ok || errors.Is(err, redis.Nil) {
-		return postrider.Unavailable(err) // of the network, or the pool of connections
+		return postrider.Unavailable(err) // error of the network or the connection pool
 	}
 	text := answer.Error()
 	for code, meaning := range advice {
@@ -66,7 +69,7 @@ func outcome(ctx context.Context, err error) error {
 	return err
 }
 
-// unavailable makes an error say that the broker is unavailable, if it does not already.
+// unavailable returns err if it is Unavailable, otherwise postrider.Unavailable(err).
 func unavailable(err error) error {
 	if postrider.OutcomeOf(err).Kind == postrider.BrokerUnavailable {
 		return err

@@ -7,33 +7,33 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// partition is what a subscription knows of one stream. It is guarded by subscription.mu.
+// partition is a subscription's state of one stream. It is guarded by subscription.mu.
 type partition struct {
 	sub    *subscription
 	stream string // the key
 	name   string // topic/partition
 	epoch  string
-	// mine: by the members' names it is this process's turn to read on.
+	// mine: according to the list of members, this process may read new entries.
 	mine bool
-	// rewind, if not empty, is the ID behind which the process's own pending entries are to be read again, before new ones.
+	// rewind, if not empty, is the ID after which the process's own pending entries are read again, before new ones.
 	rewind string
-	// busy: another consumer had something pending here when the stream was looked at last. Own entries that are pending too
-	// are lost, and not kept from being claimed: two that had both would wait for each other for good.
+	// busy: at the last read, another consumer had pending entries. The process's own pending entries are then lost and
+	// not extended; two consumers that both extended theirs would block each other forever.
 	busy bool
-	// notBefore is when the partition may be read again after a Nack.
+	// notBefore is the earliest time of the next read, after a Nack.
 	notBefore time.Time
 	// unsettled are the open deliveries, in order.
 	unsettled []*delivery
-	// generation rises when deliveries are lost, so that what is being read meanwhile is known to come too early.
+	// generation is incremented when deliveries are lost, to detect that a concurrent read started before.
 	generation int
-	// lease fires when others may claim what this process has pending.
+	// lease fires shortly before others may claim the pending entries.
 	lease *time.Timer
 }
 
-// right is how long the server was not heard of before others may claim what is pending here: less than they wait.
+// right is how long the server may be unreachable before pending entries are given up. It is less than ClaimAfter.
 func (p *partition) right() time.Duration { return p.sub.s.cfg.ClaimAfter / 10 * 9 }
 
-// renew counts the lease from a time before which the server had not yet touched what is pending.
+// renew restarts the lease. since is a time before the server extended the pending entries.
 func (p *partition) renew(since time.Time) { p.lease.Reset(p.right() - time.Since(since)) }
 
 // expire runs when the lease has ended.
@@ -46,16 +46,16 @@ func (p *partition) expire() {
 	}
 }
 
-// pending says whether the process has, or may have, pending entries here.
+// pending reports whether the process has, or may have, pending entries in the stream.
 func (p *partition) pending() bool { return len(p.unsettled) > 0 || p.rewind != "" }
 
-// readable says whether something may be read now, and how many entries at most.
+// readable reports whether the stream may be read now, and how many entries at most.
 func (p *partition) readable(now time.Time) (bool, int) {
 	room := p.sub.s.cfg.MaxAckPending - len(p.unsettled)
 	return (p.mine || p.rewind != "") && room > 0 && !now.Before(p.notBefore), room
 }
 
-// loseBehind takes the right to work on what stands behind an ID away, from the last to the first.
+// loseBehind revokes the deliveries after an ID, from the last to the first.
 func (p *partition) loseBehind(id string) {
 	for n := len(p.unsettled); n > 0 && compareIDs(p.unsettled[n-1].id, id) > 0; n-- {
 		d := p.unsettled[n-1]
@@ -68,7 +68,7 @@ func (p *partition) loseBehind(id string) {
 
 func (p *partition) loseAll() { p.loseBehind("0-0") } // no entry has this ID
 
-// again has an entry that is pending here read again, with all behind it.
+// again schedules a pending entry, and all after it, to be read again.
 func (p *partition) again(d *delivery) {
 	p.loseBehind(d.id)
 	if p.rewind == "" || compareIDs(p.rewind, d.id) >= 0 {
@@ -76,14 +76,14 @@ func (p *partition) again(d *delivery) {
 	}
 }
 
-// integrate takes in what was read. What is under way already is not delivered twice; if it stands behind something that
-// was not known to be pending, it is lost and comes again behind that.
+// integrate processes the result of a read. An entry in progress is not delivered twice. If it comes after an entry that
+// was not known to be pending, it is lost and redelivered after that entry.
 func (p *partition) integrate(t taken) (delivered []*delivery) {
 	if t.epoch != p.epoch || t.made {
 		p.loseAll()
 		p.epoch = t.epoch
 	}
-	if t.happened != "taken" { // what was pending here is another's, or what was another's is pending here
+	if t.happened != "taken" { // pending entries changed their owner, in either direction
 		p.loseAll()
 	}
 	p.rewind, p.busy = t.rewind, t.happened == "busy"
@@ -102,7 +102,7 @@ func (p *partition) integrate(t taken) (delivered []*delivery) {
 	return delivered
 }
 
-// read makes a delivery of an entry.
+// read creates a delivery of an entry.
 func (p *partition) read(e entry, d *delivery) *postrider.Delivery {
 	m, raw, err := readFields(e.fields)
 	m.Attempt = e.deliveries

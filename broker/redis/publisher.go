@@ -13,9 +13,10 @@ import (
 )
 
 const (
-	// A transaction has at most this many messages and, unless it has but one, bytes. The server does nothing else meanwhile.
+	// Maximum number of messages and bytes per transaction; a single message may be larger. A transaction blocks the
+	// server.
 	transactionMessages, transactionBytes = 500, 1 << 20
-	// clusterTransactions run at the same time in one call.
+	// clusterTransactions is how many transactions of one call run concurrently.
 	clusterTransactions = 16
 )
 
@@ -27,15 +28,16 @@ type Publisher struct {
 
 	mu      sync.Mutex
 	closed  bool
-	running sync.WaitGroup // calls under way, and transactions that nobody waits for any more
+	running sync.WaitGroup // calls, and transactions whose call has returned
 }
 
 var _ postrider.Publisher = (*Publisher)(nil)
 
-// New returns a Publisher on a client that the caller keeps and closes, after Close. Its error names every fault of cfg.
+// New returns a Publisher on an existing client, which the caller closes after the Publisher. The error lists everything
+// that is wrong in cfg.
 //
-// The client should honour deadlines (ContextTimeoutEnabled) and need not repeat commands (MaxRetries: -1), as one made by
-// Open does.
+// The client should respect context deadlines (ContextTimeoutEnabled) and need not retry commands (MaxRetries: -1), as
+// clients created by Open do.
 func New(client redis.UniversalClient, cfg Config) (*Publisher, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -44,13 +46,13 @@ func New(client redis.UniversalClient, cfg Config) (*Publisher, error) {
 	return &Publisher{cfg: cfg, client: client}, nil
 }
 
-// Capabilities implements postrider.Publisher. Redis does not know second copies.
+// Capabilities implements postrider.Publisher. DedupeWindow is 0: Redis does not detect duplicates.
 func (p *Publisher) Capabilities() postrider.Capabilities {
 	return postrider.Capabilities{Ordered: true, MaxMessageBytes: p.cfg.MaxMessageBytes}
 }
 
-// Publish implements postrider.Publisher. See the package comment for how order is kept. Errors made by Unavailable say what
-// to do about the server.
+// Publish implements postrider.Publisher. The package documentation explains the order. Unavailable errors say what to
+// do about the server.
 func (p *Publisher) Publish(ctx context.Context, msgs []*postrider.Message) []error {
 	if len(msgs) == 0 {
 		return nil
@@ -72,7 +74,7 @@ func (p *Publisher) Publish(ctx context.Context, msgs []*postrider.Message) []er
 	return nil
 }
 
-// begin announces a call that Close waits for.
+// begin registers a call that Close waits for, unless the publisher is closed.
 func (p *Publisher) begin() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,8 +84,8 @@ func (p *Publisher) begin() bool {
 	return !p.closed
 }
 
-// wait runs a transaction and returns its results, or the error of ctx if that ends before: the client itself keeps to
-// deadlines, but knows no other end.
+// wait runs a transaction and returns its results, or the error of ctx if ctx ends first: the client respects deadlines,
+// but not cancellation.
 func (p *Publisher) wait(ctx context.Context, batch []*postrider.Message) []error {
 	if ctx.Done() == nil {
 		return p.run(ctx, batch)
@@ -98,9 +100,9 @@ func (p *Publisher) wait(ctx context.Context, batch []*postrider.Message) []erro
 	}
 }
 
-// run runs one transaction, or one for each stream in a cluster, where a transaction has one slot. A transaction of several
-// streams that the server refused because of one of them, for want of a permission, has stored nothing, and is run again for
-// each stream.
+// run runs one transaction; in a cluster, one per stream, because a transaction is limited to one slot. If the server
+// rejects a transaction because the permission for one of its streams is missing, nothing is stored, and run repeats it
+// per stream.
 func (p *Publisher) run(ctx context.Context, batch []*postrider.Message) []error {
 	if _, cluster := p.client.(*redis.ClusterClient); !cluster {
 		if errs := p.transact(ctx, batch); !slices.ContainsFunc(errs, forAnother) {
@@ -110,7 +112,7 @@ func (p *Publisher) run(ctx context.Context, batch []*postrider.Message) []error
 	return p.runEach(ctx, batch)
 }
 
-// runEach runs a transaction for each stream, at the same time.
+// runEach runs one transaction per stream, concurrently.
 func (p *Publisher) runEach(ctx context.Context, batch []*postrider.Message) []error {
 	at := make(map[string][]int)
 	for i, m := range batch {
@@ -166,8 +168,8 @@ func (p *Publisher) streamOf(m *postrider.Message) string {
 	return streamOf(p.cfg.Prefix, m.Topic, postrider.PartitionOf(m.Key, m.ID, p.cfg.Partitions))
 }
 
-// results are the outcomes of a transaction's n messages. A message that failed because the transaction did is told why; its
-// error is an EXECABORT too.
+// results returns the results of a transaction's n messages. Messages that failed only because another command failed
+// get that error, combined with their EXECABORT.
 func results(ctx context.Context, cmds []redis.Cmder, err error, n int) []error {
 	if len(cmds) != n || err != nil && !slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Err() != nil }) {
 		return slices.Repeat([]error{outcome(ctx, err)}, n)
@@ -190,13 +192,13 @@ func results(ctx context.Context, cmds []redis.Cmder, err error, n int) []error 
 	return errs
 }
 
-// forAnother says whether a message failed, in a transaction that stored nothing, only because of another message.
+// forAnother reports whether a message failed only because of another one, in a transaction that stored nothing.
 func forAnother(err error) bool {
 	return redis.IsExecAbortError(err) && postrider.OutcomeOf(err).Kind != postrider.BrokerUnavailable
 }
 
-// Close lets the calls under way go on, waits for them, and closes a client that Open made. Later calls fail with Unavailable
-// and ErrClosed.
+// Close waits for running calls, and closes the client if Open created it. Later calls fail with Unavailable and
+// ErrClosed.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
 	closed := p.closed
@@ -209,20 +211,20 @@ func (p *Publisher) Close() error {
 	return p.client.Close()
 }
 
-// call is one Publish under way.
+// call is one Publish call.
 type call struct {
 	p      *Publisher
 	msgs   []*postrider.Message
 	errs   []error
-	failed map[string]int // by key, the first message that failed
-	looked int            // msgs[:looked] have been looked at
-	all    error          // why nothing more is sent
+	failed map[string]int // by key: index of the first failed message
+	looked int            // msgs[:looked] have been considered
+	all    error          // if not nil, nothing more is sent because of it
 
 	batch []*postrider.Message // of the next transaction
-	at    []int                // where they stand in msgs
+	at    []int                // index in msgs of each message of batch
 }
 
-// next fills the next transaction. What stands behind a failed message of its key is not sent.
+// next fills the next transaction. Messages after a failed one of their key are not sent.
 func (c *call) next() bool {
 	c.batch, c.at = c.batch[:0:0], c.at[:0]
 	bytes := 0
@@ -249,8 +251,8 @@ func (c *call) next() bool {
 	return len(c.batch) > 0
 }
 
-// take takes in the results of the transaction. When the broker as a whole is unavailable, or the call has to end, no other
-// follows.
+// take records the results of the transaction. If the broker is unavailable or the context has ended, no more
+// transactions are sent.
 func (c *call) take(errs []error) {
 	for j, err := range errs {
 		if err == nil {

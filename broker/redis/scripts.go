@@ -31,8 +31,8 @@ type invocation struct {
 	args []any
 }
 
-// runScript runs a script on several keys in one round trip, and returns an answer for each. A server that does not know the
-// script is told.
+// runScript runs a script on several keys in one round trip and returns an answer per key. It loads the script if the
+// server does not have it.
 func runScript(ctx context.Context, client redis.UniversalClient, script *redis.Script, calls []invocation) ([]*redis.Cmd, error) {
 	cmds, err := tryScript(ctx, client, script, calls)
 	if err == nil || !strings.HasPrefix(err.Error(), "NOSCRIPT") {
@@ -44,7 +44,7 @@ func runScript(ctx context.Context, client redis.UniversalClient, script *redis.
 	return tryScript(ctx, client, script, calls)
 }
 
-// tryScript returns the first error besides the answers; one of a server that does not know the script goes before others.
+// tryScript returns the answers and the first error; a NOSCRIPT error takes precedence over others.
 func tryScript(ctx context.Context, client redis.UniversalClient, script *redis.Script, calls []invocation) ([]*redis.Cmd, error) {
 	cmds := make([]*redis.Cmd, len(calls))
 	_, err := client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -64,13 +64,13 @@ func tryScript(ctx context.Context, client redis.UniversalClient, script *redis.
 // taken is the answer of take.lua.
 type taken struct {
 	epoch    string
-	made     bool   // the group was missing
+	made     bool   // the group was created by this call
 	happened string // "taken", "busy" or "claimed"
 	rewind   string
 	entries  []entry
 }
 
-// entry is one of a stream.
+// entry is an entry of a stream.
 type entry struct {
 	id         string
 	deliveries int

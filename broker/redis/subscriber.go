@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// The defaults of SubscriberConfig.
+// Defaults of SubscriberConfig.
 const (
 	DefaultMaxAckPending = 256
 	DefaultClaimAfter    = 15 * time.Second
@@ -24,21 +24,21 @@ const (
 // SubscriberConfig configures a Subscriber. Group and Topics are required; the zero value of every other field means its
 // default.
 type SubscriberConfig struct {
-	// Config says how streams are named (Prefix, Partitions) and how to connect. MaxLen, MaxMessageBytes, Replicas and Fsync
-	// have no meaning.
+	// Config names the streams (Prefix, Partitions) and configures the connection. MaxLen, MaxMessageBytes, Replicas and
+	// Fsync are ignored.
 	Config
-	// Group names the processes that share the work.
+	// Group is the consumer group. All processes that share the work use the same name.
 	Group string
-	// Topics are what the group reads, from the first message that their streams have.
+	// Topics are the topics to read, each from the oldest message in its streams.
 	Topics []string
-	// MaxAckPending is how many messages of one partition a process may have unsettled at a time. Default: 256.
+	// MaxAckPending is a process's maximum number of unsettled messages per partition. Default: 256.
 	MaxAckPending int
-	// ClaimAfter is how long a process that is not heard of keeps what it has: 200 ms or more. A process that dies holds up
-	// its partitions for that long. Default: 15 s.
+	// ClaimAfter is how long a process may be silent before others claim its messages; at least 200 ms. The partitions
+	// of a crashed process are blocked for that long. Default: 15 s.
 	ClaimAfter time.Duration
-	// Poll is the longest wait between two looks for new messages. Default: 50 ms.
+	// Poll is the maximum interval between two reads for new messages. Default: 50 ms.
 	Poll time.Duration
-	// DeleteSettled deletes a message from its stream when it is settled. Only for streams with one group.
+	// DeleteSettled deletes settled messages from the stream. Use it only for streams with one group.
 	DeleteSettled bool
 }
 
@@ -51,7 +51,7 @@ func (c SubscriberConfig) withDefaults() SubscriberConfig {
 	return c
 }
 
-// validate names every fault of a configuration with defaults.
+// validate returns all errors of a configuration that has its defaults set.
 func (c SubscriberConfig) validate() error {
 	faults := []error{c.Config.validate()}
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("redis: "+format, args...)) }
@@ -86,8 +86,8 @@ type Subscriber struct {
 
 var _ postrider.Subscriber = (*Subscriber)(nil)
 
-// OpenSubscriber connects as Open does and returns a Subscriber that closes the connections with itself. The URL may carry
-// the options of Open, and besides group, topics (separated by commas), max_ack_pending, claim_after, poll and delete_settled.
+// OpenSubscriber connects as Open does. The Subscriber's Close closes the connections. The URL may have the options of
+// Open, and group, topics (comma-separated), max_ack_pending, claim_after, poll and delete_settled.
 func OpenSubscriber(ctx context.Context, address string, cfg SubscriberConfig) (*Subscriber, error) {
 	servers, cfg, err := ParseSubscriberURL(address, cfg)
 	if err != nil {
@@ -106,7 +106,7 @@ func OpenSubscriber(ctx context.Context, address string, cfg SubscriberConfig) (
 	return s, nil
 }
 
-// NewSubscriber returns a Subscriber on a client that the caller keeps and closes, made as for New.
+// NewSubscriber returns a Subscriber on an existing client, which the caller closes; see New for its options.
 func NewSubscriber(client redis.UniversalClient, cfg SubscriberConfig) (*Subscriber, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -117,13 +117,13 @@ func NewSubscriber(client redis.UniversalClient, cfg SubscriberConfig) (*Subscri
 	return s, nil
 }
 
-// Capabilities implements postrider.Subscriber. A process keeps what it has for as long as it lives and reaches the server.
-// A message may come again for as long as its stream has it.
+// Capabilities implements postrider.Subscriber. AckWait is 0: a process keeps its messages as long as it runs and
+// reaches the server. A message may be redelivered as long as its stream has it.
 func (s *Subscriber) Capabilities() postrider.SubscriberCapabilities {
 	return postrider.SubscriberCapabilities{Ordered: true, Positions: true, NackDelay: true}
 }
 
-// Close closes the connections, if OpenSubscriber made them. Close the subscriptions first.
+// Close closes the connections if OpenSubscriber made them. Close the subscriptions first.
 func (s *Subscriber) Close() error {
 	if s.ownsClient {
 		return s.client.Close()
@@ -131,7 +131,7 @@ func (s *Subscriber) Close() error {
 	return nil
 }
 
-// Subscribe implements postrider.Subscriber. It creates what is missing: streams, and the group in each.
+// Subscribe implements postrider.Subscriber. It creates missing streams and groups.
 func (s *Subscriber) Subscribe(ctx context.Context) (postrider.Subscription, error) {
 	sub := newSubscription(s)
 	if err := sub.join(ctx); err != nil {

@@ -17,28 +17,28 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// firstPoll is the wait before the second look for new messages; it doubles with each look in vain, up to
+// firstPoll is the delay before the second read for new messages. It doubles after each empty read, up to
 // SubscriberConfig.Poll.
 const firstPoll = time.Millisecond
 
-// subscription is one process of a group. Streams are read when Receive is called, one reading at a time for all of them. A
-// reading goes on when its Receive is cancelled, and what it brings waits for the next one.
+// subscription is one process of a group. Receive starts reads, one at a time for all streams. A read continues when its
+// Receive is canceled; the next Receive returns its messages.
 type subscription struct {
 	s        *Subscriber
 	consumer string
-	members  string // the key of the group's sorted set
+	members  string // key of the group's sorted set of members
 	wake     chan struct{}
 	done     chan struct{}  // closed by Close
-	running  sync.WaitGroup // the keeper, and readings
+	running  sync.WaitGroup // the keep goroutine, and reads
 	settling sync.WaitGroup
 
 	mu         sync.Mutex
 	partitions []*partition
-	waiting    []*delivery // read, and not handed out yet
+	waiting    []*delivery // read, but not returned by Receive yet
 	reading    bool
-	fault      error // for Receive to report, once
+	fault      error // returned by Receive once
 	nextPoll   time.Time
-	pause      time.Duration // before the look after that
+	pause      time.Duration // next polling delay
 	closed     bool
 }
 
@@ -64,7 +64,7 @@ func newSubscription(s *Subscriber) *subscription {
 	return sub
 }
 
-// join makes sure that all streams have the group, and starts to keep what will be read.
+// join makes sure that all streams have the group, and starts extending pending entries.
 func (s *subscription) join(ctx context.Context) error {
 	began := time.Now()
 	if err := s.enter(ctx); err != nil {
@@ -85,7 +85,7 @@ func (s *subscription) join(ctx context.Context) error {
 	return nil
 }
 
-// takes are the invocations of take.lua for some partitions, each for so many entries.
+// takes returns the invocations of take.lua for partitions, each for up to count entries.
 func (s *subscription) takes(partitions []*partition, count int) []invocation {
 	calls := make([]invocation, len(partitions))
 	for i, p := range partitions {
@@ -108,7 +108,7 @@ func (s *subscription) tell() {
 	}
 }
 
-// hurry has the streams read soon. It needs s.mu.
+// hurry makes the next read start immediately. It needs s.mu.
 func (s *subscription) hurry() {
 	s.pause, s.nextPoll = firstPoll, time.Time{}
 	s.tell()
@@ -135,7 +135,7 @@ func (s *subscription) Receive(ctx context.Context, limit int) ([]*postrider.Del
 	}
 }
 
-// next returns what waits, or else starts a reading if it is time and none is under way, and says how long to wait.
+// next returns waiting deliveries. If there are none, it starts a read if one is due, and returns how long to wait.
 func (s *subscription) next(limit int) ([]*postrider.Delivery, time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +163,7 @@ func (s *subscription) next(limit int) ([]*postrider.Delivery, time.Duration, er
 	return nil, s.s.cfg.Poll, nil
 }
 
-// read starts a reading of all partitions that may be read. It needs s.mu.
+// read starts a read of all readable partitions. It needs s.mu.
 func (s *subscription) read(limit int) {
 	var partitions []*partition
 	var generations []int
@@ -190,11 +190,11 @@ func (s *subscription) read(limit int) {
 			err = cmp.Or(err, e)
 			switch {
 			case e != nil:
-				p.rewind = "0" // the server may believe something to be delivered
+				p.rewind = "0" // the server may have recorded deliveries that did not arrive
 			case p.generation == generations[i]:
 				more = s.take(p, t, now) || more
 			case len(t.entries) > 0 || t.happened == "claimed":
-				p.rewind = "0" // these come behind something that was given back meanwhile
+				p.rewind = "0" // the entries come after ones that were given back meanwhile
 			}
 		}
 		if err != nil {
@@ -205,7 +205,7 @@ func (s *subscription) read(limit int) {
 	})
 }
 
-// answerOf reads the answer to a reading of the ith partition.
+// answerOf parses the answer for the ith partition.
 func answerOf(cmds []*redis.Cmd, i int) (taken, error) {
 	if i >= len(cmds) {
 		return taken{}, errAnswer
@@ -213,7 +213,8 @@ func answerOf(cmds []*redis.Cmd, i int) (taken, error) {
 	return readTaken(cmds[i])
 }
 
-// slower sets the time of the next look: at once if there may be more, or else later than the last time. It needs s.mu.
+// slower schedules the next read: immediately if there may be more, otherwise with a longer delay than before. It needs
+// s.mu.
 func (s *subscription) slower(more bool) {
 	if more {
 		s.pause, s.nextPoll = firstPoll, time.Time{}
@@ -223,7 +224,7 @@ func (s *subscription) slower(more bool) {
 	s.pause = min(max(2*s.pause, firstPoll), s.s.cfg.Poll)
 }
 
-// take takes in what was read of a partition, asked for at a time, and says whether there may be more.
+// take records the result of a read that started at the given time, and reports whether there may be more.
 func (s *subscription) take(p *partition, t taken, asked time.Time) bool {
 	if s.closed {
 		return false
@@ -236,7 +237,7 @@ func (s *subscription) take(p *partition, t taken, asked time.Time) bool {
 	return len(delivered) > 0 || p.rewind != "" && !p.busy
 }
 
-// keep keeps what is pending here from being claimed, and the process among the members, until Close.
+// keep extends the pending entries and the process's membership until Close.
 func (s *subscription) keep() {
 	tick := time.NewTicker(s.s.cfg.ClaimAfter / 4)
 	defer tick.Stop()
@@ -255,7 +256,7 @@ func (s *subscription) keep() {
 	}
 }
 
-// touch tells the server that what is pending here is being worked on.
+// touch tells the server that the pending entries are being worked on.
 func (s *subscription) touch(ctx context.Context) error {
 	s.mu.Lock()
 	var held []*partition
@@ -280,7 +281,7 @@ func (s *subscription) touch(ctx context.Context) error {
 	return outcome(ctx, err)
 }
 
-// keeps are the invocations of keep.lua for some partitions.
+// keeps returns the invocations of keep.lua for partitions.
 func (s *subscription) keeps(partitions []*partition, idle time.Duration) []invocation {
 	calls := make([]invocation, len(partitions))
 	for i, p := range partitions {
@@ -289,7 +290,7 @@ func (s *subscription) keeps(partitions []*partition, idle time.Duration) []invo
 	return calls
 }
 
-// enter enters the process among the members, and finds out which partitions are its own to read.
+// enter registers the process as a member, and determines which partitions it may read.
 func (s *subscription) enter(ctx context.Context) error {
 	cmds, err := runScript(ctx, s.s.client, membersScript, []invocation{{s.members, []any{s.consumer, s.s.cfg.ClaimAfter.Milliseconds()}}})
 	if err != nil {
@@ -308,7 +309,7 @@ func (s *subscription) enter(ctx context.Context) error {
 	return nil
 }
 
-// Close implements postrider.Subscription. What is not settled can be claimed by others at once.
+// Close implements postrider.Subscription. Others can claim unsettled messages immediately.
 func (s *subscription) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if s.closed {
@@ -323,7 +324,7 @@ func (s *subscription) Close(ctx context.Context) error {
 	}
 	s.waiting = nil
 	s.mu.Unlock()
-	s.running.Wait() // each of these has a limit
+	s.running.Wait() // all of these have timeouts
 	s.settling.Wait()
 	_, err := runScript(ctx, s.s.client, keepScript, s.keeps(s.partitions, 10*s.s.cfg.ClaimAfter))
 	if e := s.s.client.ZRem(ctx, s.members, s.consumer).Err(); err == nil {

@@ -20,7 +20,7 @@ var verifySource string
 
 var verifyScript = redis.NewScript(verifySource)
 
-// markOf is what the stream says about an entry: its ID, by which it is found again, and the message's.
+// markOf returns the Mark of an entry: its ID, which is needed to find it again, and the message ID.
 func markOf(e entry) string {
 	return logmark.Of(e.id, valueOf(e.fields, cloudEvents.Prefix+"id"), []byte(valueOf(e.fields, dataField)))
 }
@@ -34,8 +34,9 @@ func valueOf(fields []string, name string) string {
 	return ""
 }
 
-// VerifyPosition implements postrider.Subscriber. It asks the master, by a script. A stream of which everything was deleted
-// beyond the position cannot say; neither can one with deleted entries on servers before 7.0.
+// VerifyPosition implements postrider.Subscriber. A script asks the master. It cannot distinguish removed from replaced,
+// and returns PositionRemoved, if everything from the position on was deleted, or if entries were deleted on a server
+// before 7.0.
 func (s *Subscriber) VerifyPosition(ctx context.Context, at postrider.Position) (postrider.PositionState, error) {
 	state, err := s.lookAt(ctx, at)
 	if err != nil {
@@ -80,8 +81,8 @@ func compareEntry(id string, fields any, mark string) (postrider.PositionState, 
 	return postrider.PositionReplaced, nil
 }
 
-// absent says why a stream has no entry of an ID. Trimming removes entries from the beginning; of those that were deleted one by
-// one, the stream knows the highest.
+// absent returns why a stream does not have an entry. Trimming removes entries from the beginning; for entries deleted
+// individually, the stream only knows the highest ID.
 func absent(id, last, deleted, first string) postrider.PositionState {
 	switch {
 	case compareIDs(last, id) < 0:
@@ -92,7 +93,7 @@ func absent(id, last, deleted, first string) postrider.PositionState {
 	return postrider.PositionReplaced
 }
 
-// sessions counts connections: a server that was restarted, or took over, is only reached by a new one.
+// sessions counts connections: a server that was restarted, or took over, is only reached by a new connection.
 type sessions struct{ n atomic.Int64 }
 
 func (s *sessions) watch(client redis.UniversalClient) {

@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	// Attempts that are not written yet: up to maxQueued of them, each of 2 KB at most. They are written recordBatch at a
-	// time, or what there is recordEvery after the first.
+	// The queue holds up to maxQueued unwritten attempts of at most 2 KB each. A batch is written when it has
+	// recordBatch attempts, or recordEvery after its first one.
 	maxQueued   = 2_000
 	recordBatch = 500
 	recordEvery = 200 * time.Millisecond
-	// recordTimeout bounds a try to write a batch, of which there are recordTries.
+	// recordTimeout is the time limit of one try to write a batch; recordTries is the number of tries.
 	recordTimeout = 5 * time.Second
 	recordTries   = 2
-	// dropEvery is the time between two looks for attempts whose time is over.
+	// dropEvery is the interval at which expired attempts are removed.
 	dropEvery = time.Minute
-	// maxError is the length of an error in the log, in bytes.
+	// maxError is the maximum length of an error text in the log, in bytes.
 	maxError = 1_000
 )
 
-// recorder brings attempts into the log, beside the deliveries: they never wait for it.
+// recorder writes attempts to the log in the background; deliveries do not wait for it.
 type recorder struct {
 	log    postrider.AttemptLog
 	relay  string
@@ -36,12 +36,12 @@ type recorder struct {
 	logger *slog.Logger
 
 	queue  chan postrider.DeliveryAttempt
-	lost   atomic.Int64 // since the last batch
+	lost   atomic.Int64 // attempts dropped since the last batch
 	cancel context.CancelFunc
 	ended  chan struct{}
 }
 
-// startRecorder returns nil, which records nothing, when there is no log.
+// startRecorder returns nil, which records nothing, if there is no log.
 func startRecorder(cfg Config) *recorder {
 	if cfg.Attempts == nil {
 		return nil
@@ -55,7 +55,7 @@ func startRecorder(cfg Config) *recorder {
 	return r
 }
 
-// attempted notes an attempt that ended with err.
+// attempted queues the record of an attempt that ended with err.
 func (r *recorder) attempted(m *postrider.Message, began time.Time, x exchange, err error) {
 	if r == nil {
 		return
@@ -76,7 +76,7 @@ func (r *recorder) attempted(m *postrider.Message, began time.Time, x exchange, 
 	}
 }
 
-// errorText is an error as any database can hold it.
+// errorText returns the text of an error in a form that any database can store.
 func errorText(err error) string {
 	if err == nil {
 		return ""
@@ -92,7 +92,7 @@ func errorText(err error) string {
 	return text[:n]
 }
 
-// run writes what is queued until the queue is closed and empty, or ctx ends.
+// run writes queued attempts until the queue is closed and empty.
 func (r *recorder) run(ctx context.Context) {
 	defer close(r.ended)
 	drop := time.NewTicker(dropEvery)
@@ -149,7 +149,7 @@ func (r *recorder) write(ctx context.Context, batch []postrider.DeliveryAttempt)
 	}
 }
 
-// wait is the time between two tries.
+// wait waits between two tries.
 func (r *recorder) wait(ctx context.Context) {
 	pause := time.NewTimer(recordEvery)
 	defer pause.Stop()
@@ -159,7 +159,7 @@ func (r *recorder) wait(ctx context.Context) {
 	}
 }
 
-// drop drops what is past its time.
+// drop removes expired attempts.
 func (r *recorder) drop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
@@ -174,7 +174,7 @@ func (r *recorder) drop(ctx context.Context) {
 	}
 }
 
-// close writes what is queued, within recordTimeout. Nobody calls attempted any more.
+// close writes the queued attempts, within recordTimeout. attempted must not be called any more.
 func (r *recorder) close() {
 	if r == nil {
 		return

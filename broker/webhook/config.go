@@ -15,7 +15,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// The defaults of Config.
+// Defaults of Config.
 const (
 	DefaultTimeout      = 15 * time.Second
 	DefaultConcurrency  = 16
@@ -25,39 +25,40 @@ const (
 // Config configures a Publisher. URL and Secrets, or SecretFile, are required; the zero value of every other field means
 // its default.
 type Config struct {
-	// URL is where messages go. It is https, unless PlainHTTP is set.
+	// URL is the receiver's URL. It must be https, unless PlainHTTP is set.
 	URL string
-	// Secrets sign the messages, each with a signature of its own, so that a receiver may know the old or the new one while
-	// they are being exchanged. A secret is "whsec_" and the base64 of 24 to 64 random bytes. SecretFile names a file with
-	// further ones, one in a line; New reads it.
+	// Secrets sign the messages, each with its own signature, so that a receiver accepts the old or the new secret
+	// during a rotation. A secret is "whsec_" and the base64 of 24 to 64 random bytes. SecretFile names a file with more
+	// secrets, one per line; New reads it.
 	Secrets    []string
 	SecretFile string
 	// Binary sends CloudEvents in binary mode.
 	Binary bool
-	// Header is added to every request, for an Authorization for example. It cannot replace what the package sets.
+	// Header is added to every request, e.g. for Authorization. It cannot contain headers that the package sets.
 	Header http.Header
-	// Timeout bounds a request, from connecting to the end of the answer. Default: 15 s.
+	// Timeout is the time limit of a request, from connecting to the end of the response. Default: 15 s.
 	Timeout time.Duration
-	// Concurrency is the number of requests at once, over all calls. Default: 16.
+	// Concurrency is the maximum number of concurrent requests, over all calls. Default: 16.
 	Concurrency int
-	// MaxMessageBytes is the size (postrider.Message.Size) above which a message is dead; 0 means no limit.
+	// MaxMessageBytes is the largest size (postrider.Message.Size) that is sent. Publish returns postrider.Dead for
+	// larger messages. 0 means no limit.
 	MaxMessageBytes int
-	// PlainHTTP allows URLs without encryption.
+	// PlainHTTP allows http URLs, without encryption.
 	PlainHTTP bool
-	// Allow lists addresses beyond the public ones to which connections may go, e.g. 10.1.2.0/24 or 127.0.0.1/32.
+	// Allow lists non-public addresses to which connections are allowed, e.g. 10.1.2.0/24 or 127.0.0.1/32.
 	Allow []netip.Prefix
-	// TLS configures encryption. Default: certificates are verified against the system's authorities. CAFile, CertFile and
-	// KeyFile name PEM files: the authorities that count instead, and our own certificate and key. New reads them.
+	// TLS configures encryption. Default: certificates are verified against the system's CAs. CAFile, CertFile and
+	// KeyFile are PEM files: the CAs to use instead, and the client certificate and key. New reads them.
 	TLS                       *tls.Config
 	CAFile, CertFile, KeyFile string
 
-	// Attempts, if not nil, keeps every attempt for KeepAttempts, under the name Relay, which is then required. Attempts are
-	// written in batches beside the deliveries, which never wait for it: the log lacks those of the last moments before a
-	// crash, and those that it could not take. Default of KeepAttempts: 7 days.
+	// Attempts, if not nil, records every attempt for KeepAttempts, under the name Relay, which is then required.
+	// Attempts are written in batches in the background; deliveries do not wait for it. The log lacks the last attempts
+	// before a crash, and attempts that could not be written. Default of KeepAttempts: 7 days.
 	Attempts     postrider.AttemptLog
 	Relay        string
 	KeepAttempts time.Duration
-	// Logger hears when attempts could not be kept. Default: nothing is logged.
+	// Logger logs a warning when attempts could not be recorded. Default: no logging.
 	Logger *slog.Logger
 }
 
@@ -69,13 +70,13 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate names every fault of a configuration with defaults, but for secrets and files.
+// validate returns all errors of a configuration that has its defaults set, except those of secrets and files.
 func (c Config) validate() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("webhook: "+format, args...)) }
 	switch u, err := url.Parse(c.URL); {
 	case err != nil || u.Host == "":
-		fault("URL is not one of the form https://host/path") // the error of Parse would repeat a password in it
+		fault("URL is not one of the form https://host/path") // the error of Parse could contain a password
 	case u.User != nil:
 		fault("URL has a user in it; put an Authorization into Header instead (authorization in the options)")
 	case u.Scheme == "http" && !c.PlainHTTP:
@@ -126,7 +127,7 @@ func (c Config) headerFaults() (faults []error) {
 	return faults
 }
 
-// isOurs says whether a header is one that requests have anyway.
+// isOurs reports whether this package or net/http sets the header.
 func isOurs(name string) bool {
 	switch name = http.CanonicalHeaderKey(name); name {
 	case "Content-Type", "Idempotency-Key", headerID, headerTimestamp, headerSignature, "User-Agent",
@@ -137,7 +138,7 @@ func isOurs(name string) bool {
 	}
 }
 
-// isToken says whether a header can have this name.
+// isToken reports whether name is a valid header name.
 func isToken(name string) bool {
 	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
 		return r <= ' ' || r >= 0x7f || strings.ContainsRune(`()<>@,;:\"/[]?={}`, r)

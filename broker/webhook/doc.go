@@ -1,44 +1,44 @@
-// Package webhook publishes messages by HTTP POST to a URL, and helps whoever receives them.
+// Package webhook publishes messages by HTTP POST to a URL, and helps receivers to accept them.
 //
-// # What is sent
+// # Request format
 //
 // The body is a CloudEvent in structured mode (application/cloudevents+json), so that the signature covers the whole
-// envelope; Config.Binary sends the attributes as headers instead, which the signature does not cover. Further headers:
+// envelope. Config.Binary sends the attributes as headers instead, which the signature does not cover. Other headers:
 //
 //	Idempotency-Key               the message ID
-//	webhook-id                    the same, its dots percent-encoded
-//	webhook-timestamp             when this attempt was made, in seconds since 1970
-//	webhook-signature             "v1," and the base64 of the HMAC-SHA256 over "id.timestamp.body", once for each secret
+//	webhook-id                    the message ID, with dots percent-encoded
+//	webhook-timestamp             time of this attempt, in seconds since 1970
+//	webhook-signature             "v1," and the base64 of the HMAC-SHA256 over "id.timestamp.body", once per secret
 //
-// The last three are those of Standard Webhooks (www.standardwebhooks.com), so that its libraries can verify them; see
-// Receiver for our own. What a header cannot hold of an ID stands there percent-encoded.
+// The last three follow Standard Webhooks (www.standardwebhooks.com), so its libraries can verify them; for our own
+// verification, see Receiver. Characters of an ID that a header cannot hold are percent-encoded.
 //
 // # Order
 //
-// Of each key one message is under way; the next is sent when the receiver has accepted the one before. Different keys,
-// and messages without one, are sent by up to Config.Concurrency requests at once.
+// Each key has one message in flight; the next one is sent when the receiver has accepted it. Different keys, and
+// messages without a key, are sent in up to Config.Concurrency concurrent requests.
 //
 // # Outcomes
 //
 //	2xx                                    accepted
-//	408, 425, 429 and 5xx                  retried, after Retry-After if the answer has one
-//	other 4xx                              dead
+//	408, 425, 429 and 5xx                  retried, after Retry-After if the response has it
+//	other 4xx                              dead-lettered
 //	3xx                                    retried; redirects are not followed, correct the URL
-//	connection lost, no answer in time     retried, or Unavailable when no other request was answered meanwhile
-//	no connection, certificate refused,
+//	connection lost, no answer in time     retried, or Unavailable if no other request was answered meanwhile
+//	no connection, certificate rejected,
 //	address not allowed                    Unavailable
 //
-// An answer, whatever its status, shows that the receiver is available: it concerns its message only.
+// Any answer, whatever its status, shows that the receiver is available, and affects only its own message.
 //
-// # Where requests may go
+// # Allowed addresses
 //
-// Whoever may set the URL of a webhook could make this process talk to its own network. So connections go to public
-// addresses only, unless Config.Allow says otherwise. That is checked when a connection is made, for the address that it is
-// made to; no name that resolves to something else a moment later gets around it. Proxies from the environment are not
-// used, because they would.
+// A user who can set the URL of a webhook could make this process connect to its own network. Connections are therefore
+// made only to public addresses, unless Config.Allow permits others. The check applies to the address that is being
+// connected to, after name resolution, so a DNS name that changes its address cannot bypass it. Proxies from the
+// environment are not used, because they would bypass it.
 //
-// # What was tried
+// # Attempt log
 //
-// With Config.Attempts, what became of every attempt is kept for operators to read, beside the deliveries: these do not wait
-// for it, and do not depend on it.
+// With Config.Attempts, the result of every attempt is recorded for operators. Deliveries do not wait for the log and do
+// not depend on it.
 package webhook

@@ -16,11 +16,11 @@ import (
 	"time"
 )
 
-// Open returns a Publisher for a URL whose fragment may carry options, which go before those of cfg:
+// Open returns a Publisher for a URL whose fragment may contain options, which take precedence over cfg:
 //
 //	https://partner.example/hooks/orders?tenant=7#secret_file=/etc/orders.secret&timeout=5s
 //
-// What stands before the # is the receiver's, its query included. Open connects to nobody yet.
+// The part before the # is sent to the receiver, including its query. Open does not connect.
 func Open(address string, cfg Config) (*Publisher, error) {
 	target, cfg, err := ParseURL(address, cfg)
 	if err != nil {
@@ -30,10 +30,10 @@ func Open(address string, cfg Config) (*Publisher, error) {
 	return New(cfg)
 }
 
-// ParseURL takes the options out of a URL for Open and sets them in cfg. It returns the URL without them. The options are
-// secret (several separated by commas), secret_file, binary, authorization (the header), timeout, concurrency,
-// max_message_bytes, plain_http, allow (addresses or prefixes, separated by commas), ca, cert, key and keep_attempts (0s: they
-// are not kept). Its error names every option that is unknown or has a bad value.
+// ParseURL reads the options in the URL for Open into cfg and returns the URL without options. The options are secret
+// (comma-separated if several), secret_file, binary, authorization (the header), timeout, concurrency,
+// max_message_bytes, plain_http, allow (addresses or prefixes, comma-separated), ca, cert, key and keep_attempts (0s
+// disables the attempt log). The error lists every option that is unknown or invalid.
 func ParseURL(address string, cfg Config) (string, Config, error) {
 	target, fragment, _ := strings.Cut(address, "#")
 	settings := cfg.settings()
@@ -43,7 +43,7 @@ func ParseURL(address string, cfg Config) (string, Config, error) {
 			continue
 		}
 		name, value, ok := strings.Cut(pair, "=")
-		if !ok { // it may be a secret without its name
+		if !ok { // the pair may be a secret without its name
 			faults = append(faults, errors.New("webhook: a URL option has no value; write #name=value&name=value"))
 			continue
 		}
@@ -53,7 +53,7 @@ func ParseURL(address string, cfg Config) (string, Config, error) {
 			faults = append(faults, fmt.Errorf("webhook: unknown URL option %q; known are %s", name, known))
 			continue
 		}
-		value, err := url.PathUnescape(value) // a plus is one: base64 has them
+		value, err := url.PathUnescape(value) // keeps plus signs, which base64 contains
 		if err == nil {
 			err = set(value)
 		}
@@ -64,7 +64,7 @@ func ParseURL(address string, cfg Config) (string, Config, error) {
 	return target, cfg, errors.Join(faults...)
 }
 
-// settings are the options, each as a function that sets it.
+// settings returns the setter of each option.
 func (c *Config) settings() map[string]func(v string) error {
 	return map[string]func(v string) error{
 		"secret":      func(v string) error { c.Secrets = strings.Split(v, ","); return nil },
@@ -122,7 +122,7 @@ func duration(to *time.Duration) func(string) error {
 	}
 }
 
-// prefixes reads addresses and prefixes, separated by commas.
+// prefixes parses comma-separated addresses and prefixes.
 func prefixes(v string) (all []netip.Prefix, err error) {
 	for one := range strings.SplitSeq(v, ",") {
 		prefix, err := netip.ParsePrefix(one)
@@ -137,7 +137,7 @@ func prefixes(v string) (all []netip.Prefix, err error) {
 	return all, nil
 }
 
-// readSecrets decodes the secrets of a configuration, those of its file behind the others.
+// readSecrets decodes the secrets of a configuration, first Secrets, then those of SecretFile.
 func (c Config) readSecrets() ([]secret, error) {
 	all := slices.Clone(c.Secrets)
 	if c.SecretFile != "" {
@@ -150,7 +150,7 @@ func (c Config) readSecrets() ([]secret, error) {
 	return parseSecrets(all)
 }
 
-// readTLS adds the certificates of the configuration's files to its TLS.
+// readTLS returns TLS with the certificates of the configuration's files.
 func (c Config) readTLS() (*tls.Config, error) {
 	t := c.TLS.Clone()
 	if t == nil {

@@ -17,21 +17,21 @@ import (
 )
 
 const (
-	// excerpt is how much of an answer stands in an error, in bytes, and maxAnswer how much of it is read, so that the
-	// connection can be used again.
+	// excerpt is how much of a response is included in an error, in bytes. maxAnswer is how much of it is read so that
+	// the connection can be reused.
 	excerpt, maxAnswer = 512, 64 << 10
-	// maxRetryAfter bounds what a receiver can ask for.
+	// maxRetryAfter is the maximum delay that a receiver can request.
 	maxRetryAfter = time.Hour
 )
 
-// exchange is what was sent, and what came back.
+// exchange is a request and its response.
 type exchange struct {
-	request []byte // the body that was sent
-	status  int    // 0 for none
-	text    []byte // how the answer begins
+	request []byte // the body
+	status  int    // 0 if there was no response
+	text    []byte // the beginning of the response body
 }
 
-// post makes one attempt at a message and returns its outcome.
+// post makes one attempt to send a message and returns its outcome.
 func (p *Publisher) post(ctx context.Context, m *postrider.Message) error {
 	began := time.Now()
 	x, err := p.send(ctx, m, began)
@@ -55,7 +55,7 @@ func (p *Publisher) send(ctx context.Context, m *postrider.Message, now time.Tim
 	}
 	defer resp.Body.Close()
 	p.answered.Store(int64(time.Since(p.began)))
-	// The status counts, whatever becomes of the rest of the answer.
+	// The status counts, even if reading the body fails.
 	x.status = resp.StatusCode
 	x.text, _ = io.ReadAll(io.LimitReader(resp.Body, excerpt))
 	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer)
@@ -89,19 +89,19 @@ func (p *Publisher) request(ctx context.Context, m *postrider.Message, body []by
 	return req, nil
 }
 
-// failed is the outcome of a request that got no answer; it was sent at the given time since p.began.
+// failed returns the error of a request without a response; sent is when it was sent, since p.began.
 func (p *Publisher) failed(ctx context.Context, sent time.Duration, err error) error {
 	wrapped := fmt.Errorf("post to webhook: %w", withoutURL(err))
 	if ctx.Err() != nil {
 		return fmt.Errorf("post to webhook: %w", ctx.Err())
 	}
-	if isUnconnected(err) || time.Duration(p.answered.Load()) <= sent { // nor did another request get an answer meanwhile
+	if isUnconnected(err) || time.Duration(p.answered.Load()) <= sent { // no other request was answered meanwhile
 		return postrider.Unavailable(wrapped)
 	}
 	return wrapped
 }
 
-// withoutURL is the error of a request without the request's URL, in which some receivers keep a password.
+// withoutURL removes the request URL from an error, because it may contain a password.
 func withoutURL(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
@@ -109,14 +109,14 @@ func withoutURL(err error) error {
 	return err
 }
 
-// isUnconnected says whether there was no connection to send anything on.
+// isUnconnected reports whether no connection could be made.
 func isUnconnected(err error) bool {
 	operation, ok := errors.AsType[*net.OpError](err)
 	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
 	return certificate || ok && operation.Op == "dial"
 }
 
-// refused is the outcome of an answer other than 2xx.
+// refused returns the error for a status other than 2xx.
 func refused(resp *http.Response, text []byte) error {
 	err := fmt.Errorf("webhook answered %d %s: %.*q", resp.StatusCode, http.StatusText(resp.StatusCode), excerpt, text)
 	switch status := resp.StatusCode; {
@@ -131,7 +131,7 @@ func refused(resp *http.Response, text []byte) error {
 	}
 }
 
-// retryAfter reads a number of seconds or a date; 0 when there is none that can be read.
+// retryAfter parses a number of seconds or a date; 0 if value is neither.
 func retryAfter(value string, now time.Time) time.Duration {
 	wait := time.Duration(0)
 	if seconds, err := strconv.ParseInt(value, 10, 32); err == nil {

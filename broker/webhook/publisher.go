@@ -14,11 +14,11 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// ErrClosed is why Publish finds the receiver unavailable after Close.
+// ErrClosed is the cause of the postrider.Unavailable error that Publish returns after Close.
 var ErrClosed = errors.New("webhook publisher is closed")
 
-// messagesPerSlot is how many messages of a call share one request's place. A call returns when all of them are answered, and
-// with a slow receiver a long call would run out of time.
+// messagesPerSlot is the maximum number of messages per call and concurrent request. A call returns when all its
+// messages are answered; with a slow receiver, a longer call would run out of time.
 const messagesPerSlot = 4
 
 // Publisher posts messages to one URL. It is safe for concurrent use.
@@ -26,23 +26,23 @@ type Publisher struct {
 	cfg     Config
 	secrets []secret
 	client  *http.Client
-	// recorder is nil when attempts are not kept.
+	// recorder is nil if attempts are not recorded.
 	recorder *recorder
-	slots    chan struct{} // one entry for every request under way
-	// answered is when an answer came last, whatever it was, as nanoseconds since began.
+	slots    chan struct{} // one entry per running request
+	// answered is the time of the last answer, whatever its status, in nanoseconds since began.
 	answered atomic.Int64
 	began    time.Time
 
 	closing chan struct{}
-	ended   chan struct{}  // closed when the first Close is over
-	running sync.WaitGroup // calls under way
+	ended   chan struct{}  // closed when the first Close returns
+	running sync.WaitGroup // running calls
 	mu      sync.Mutex
 	closed  bool
 }
 
 var _ postrider.Publisher = (*Publisher)(nil)
 
-// New returns a Publisher. It connects to nobody yet. Its error names every fault of cfg.
+// New returns a Publisher. It does not connect. The error lists everything that is wrong in cfg.
 func New(cfg Config) (*Publisher, error) {
 	cfg = cfg.withDefaults()
 	secrets, secretErr := cfg.readSecrets()
@@ -60,12 +60,12 @@ func New(cfg Config) (*Publisher, error) {
 				TLSClientConfig:     encryption,
 				TLSHandshakeTimeout: cfg.Timeout,
 				ForceAttemptHTTP2:   true,
-				// A connection of HTTP/2 that has died without a word would otherwise be used until the system gives it up.
+				// Without pings, a broken HTTP/2 connection would be used until the operating system closes it.
 				HTTP2:                  &http.HTTP2Config{SendPingTimeout: cfg.Timeout, PingTimeout: cfg.Timeout},
 				MaxIdleConnsPerHost:    cfg.Concurrency,
 				IdleConnTimeout:        90 * time.Second,
 				MaxResponseHeaderBytes: 64 << 10,
-				DisableCompression:     true, // a small answer must not become a large one
+				DisableCompression:     true, // a small response must not expand to a large one
 			},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 			Timeout:       cfg.Timeout,
@@ -78,12 +78,12 @@ func New(cfg Config) (*Publisher, error) {
 	}, nil
 }
 
-// Capabilities implements postrider.Publisher. Whether a message that is sent again is dropped is the receiver's matter.
+// Capabilities implements postrider.Publisher. DedupeWindow is 0: dropping duplicates is up to the receiver.
 func (p *Publisher) Capabilities() postrider.Capabilities {
 	return postrider.Capabilities{Ordered: true, MaxBatch: messagesPerSlot * p.cfg.Concurrency, MaxMessageBytes: p.cfg.MaxMessageBytes}
 }
 
-// Publish implements postrider.Publisher. See the package comment for which answer has which outcome.
+// Publish implements postrider.Publisher. The package documentation lists the outcomes.
 func (p *Publisher) Publish(ctx context.Context, msgs []*postrider.Message) []error {
 	if !p.begin() {
 		return slices.Repeat([]error{postrider.Unavailable(ErrClosed)}, len(msgs))
@@ -111,7 +111,7 @@ func (p *Publisher) Publish(ctx context.Context, msgs []*postrider.Message) []er
 	return nil
 }
 
-// begin counts a call, unless the publisher is closed.
+// begin registers a call unless the publisher is closed.
 func (p *Publisher) begin() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,8 +121,8 @@ func (p *Publisher) begin() bool {
 	return !p.closed
 }
 
-// Close lets requests under way come to their end, at most for Config.Timeout, and writes what is left of attempts, at most
-// for 5 s. What was not sent fails with Unavailable and ErrClosed, and so does every later call.
+// Close waits for running requests, at most Config.Timeout, and writes the remaining attempts to the log, at most 5 s.
+// Messages that were not sent, and all later calls, fail with Unavailable and ErrClosed.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
 	again := p.closed
@@ -142,7 +142,7 @@ func (p *Publisher) Close() error {
 	return nil
 }
 
-// chainsOf returns the messages of each key, by index and in order; a message without key is a chain of its own.
+// chainsOf returns the messages of each key, by index and in order; a message without a key is its own chain.
 func chainsOf(msgs []*postrider.Message) [][]int {
 	var chains [][]int
 	byKey := make(map[string]int)
@@ -157,12 +157,12 @@ func chainsOf(msgs []*postrider.Message) [][]int {
 	return chains
 }
 
-// call is one Publish under way.
+// call is one Publish call.
 type call struct {
 	p    *Publisher
 	msgs []*postrider.Message
 	errs []error
-	// down is set when the receiver turns out to be unavailable: what is not sent yet would only wait for the same.
+	// down is set when the receiver is unavailable: the unsent messages then fail with the same error.
 	down atomic.Pointer[error]
 }
 
@@ -210,7 +210,7 @@ func (c *call) sendOne(ctx context.Context, m *postrider.Message) error {
 	}
 }
 
-// notSent is the outcome of a message for which no time was left: it is no attempt.
+// notSent is the error of a message that was not sent because time ran out. It does not count as an attempt.
 func notSent(err error) error {
 	return fmt.Errorf("post to webhook: not sent: %w: %w", err, postrider.Snooze(time.Second))
 }

@@ -15,38 +15,38 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// The errors of Receiver.Receive.
+// Errors of Receiver.Receive.
 var (
-	// ErrSignature: the message is not signed, or by none of the secrets.
+	// ErrSignature: the message has no signature, or none by a known secret.
 	ErrSignature = errors.New("webhook signature is missing or wrong")
-	// ErrAge: the attempt is too old, or from the future; an old message may be one that somebody recorded.
+	// ErrAge: the timestamp is too old or in the future; an old message may be a replay attack.
 	ErrAge = errors.New("webhook timestamp is too far from now")
-	// ErrTooLarge: the body is larger than ReceiverConfig.MaxBytes, or than an http.MaxBytesHandler before lets through.
+	// ErrTooLarge: the body exceeds ReceiverConfig.MaxBytes or the limit of an http.MaxBytesHandler.
 	ErrTooLarge = errors.New("webhook body is too large")
-	// ErrMalformed: the message is signed, and is no CloudEvent.
+	// ErrMalformed: the message is signed but is not a CloudEvent.
 	ErrMalformed = errors.New("webhook body is not a CloudEvent")
 )
 
 // ReceiverConfig configures a Receiver. Secrets is required.
 type ReceiverConfig struct {
-	// Secrets are those of Config; a message signed by any of them is accepted.
+	// Secrets are the secrets of Config; a message signed with any of them is accepted.
 	Secrets []string
-	// MaxAge is how far a message's timestamp may be from now, in both directions. Default: 5 minutes.
+	// MaxAge is the maximum difference between a message's timestamp and now, in both directions. Default: 5 minutes.
 	MaxAge time.Duration
-	// MaxBytes is the largest body. Default: 2 MiB.
+	// MaxBytes is the maximum size of a body. Default: 2 MiB.
 	MaxBytes int64
-	// AcceptBinary takes binary mode too, in which the signature does not cover the attributes, such as type and key: who
-	// overhears a signed message could send it again under others. Default: ErrMalformed.
+	// AcceptBinary also accepts binary mode. There the signature does not cover attributes such as type and key: anyone
+	// who intercepts a signed message could send it again with other attributes. Default: ErrMalformed.
 	AcceptBinary bool
 }
 
-// Receiver accepts what a Publisher sends.
+// Receiver accepts the requests of a Publisher.
 type Receiver struct {
 	cfg     ReceiverConfig
 	secrets []secret
 }
 
-// NewReceiver returns a Receiver. Its error names every fault of cfg.
+// NewReceiver returns a Receiver. The error lists everything that is wrong in cfg.
 func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 	cfg.MaxAge, cfg.MaxBytes = cmp.Or(cfg.MaxAge, maxAge), cmp.Or(cfg.MaxBytes, 2<<20)
 	secrets, err := parseSecrets(cfg.Secrets)
@@ -59,8 +59,8 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 	return &Receiver{cfg: cfg, secrets: secrets}, nil
 }
 
-// Receive reads a message from a request and checks its signature and age. Errors: ErrSignature, ErrAge, ErrTooLarge,
-// ErrMalformed, and those of reading the body.
+// Receive reads a message from a request and checks its signature and age. It returns ErrSignature, ErrAge, ErrTooLarge,
+// ErrMalformed, or an error of reading the body.
 func (r *Receiver) Receive(req *http.Request) (*postrider.Message, error) {
 	body, err := io.ReadAll(io.LimitReader(req.Body, r.cfg.MaxBytes+1))
 	if _, limited := errors.AsType[*http.MaxBytesError](err); limited {
@@ -96,9 +96,16 @@ func (r *Receiver) Receive(req *http.Request) (*postrider.Message, error) {
 	return m, nil
 }
 
-// Handler receives messages and hands them to h. The answer says what h returned: 204 for nil, 422 for postrider.Dead, and
-// 503 for any other error, with Retry-After when the error asks for a time. What cannot be received is answered with 400,
-// 401 or 413, and with 408, upon which it is sent again, if the body did not arrive whole. The text of errors stays here.
+// Handler receives messages and passes them to h. The response status is
+//
+//	204             h returned nil
+//	422             h returned postrider.Dead
+//	503             h returned another error; with Retry-After if the error has a delay
+//	400, 401, 413   the message is malformed; its signature or timestamp is wrong; it is too large
+//	408             the body did not arrive completely; the sender sends it again
+//	405             the method is not POST
+//
+// Error texts are not sent to the sender.
 func (r *Receiver) Handler(h postrider.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Method != http.MethodPost {
@@ -117,7 +124,7 @@ func (r *Receiver) Handler(h postrider.Handler) http.Handler {
 		case errors.Is(err, ErrMalformed):
 			http.Error(w, "not a CloudEvent", http.StatusBadRequest)
 			return
-		case err != nil: // of reading the body: nothing is known against the message, which may be sent again
+		case err != nil: // reading the body failed: the message may be fine, and may be sent again
 			http.Error(w, "the body did not arrive", http.StatusRequestTimeout)
 			return
 		}
@@ -125,7 +132,7 @@ func (r *Receiver) Handler(h postrider.Handler) http.Handler {
 	})
 }
 
-// answer tells the sender a handler's outcome.
+// answer sends a handler's outcome as a response.
 func answer(w http.ResponseWriter, o postrider.Outcome) {
 	switch o.Kind {
 	case postrider.Delivered:

@@ -22,7 +22,7 @@ const (
 // secret is a decoded signing secret.
 type secret []byte
 
-// parseSecrets names every fault, and never a secret.
+// parseSecrets decodes secrets. Its error lists every invalid one, without showing it.
 func parseSecrets(texts []string) ([]secret, error) {
 	if len(texts) == 0 {
 		return nil, errors.New("webhook: no secret; make one with: echo whsec_$(openssl rand -base64 32)")
@@ -43,7 +43,7 @@ func parseSecrets(texts []string) ([]secret, error) {
 	return secrets, errors.Join(faults...)
 }
 
-// sign returns the HMAC of a message as it travels.
+// sign returns the HMAC of a message as it is sent.
 func (s secret) sign(id, timestamp string, body []byte) []byte {
 	h := hmac.New(sha256.New, s)
 	h.Write([]byte(id + "." + timestamp + "."))
@@ -60,8 +60,8 @@ func signatures(secrets []secret, id, timestamp string, body []byte) string {
 	return strings.Join(all, " ")
 }
 
-// verified says whether one of the signatures in the header is by one of the secrets. The body is hashed once for each
-// secret, however many signatures a stranger sends.
+// verified reports whether any signature in the header is by one of the secrets. The body is hashed once per secret,
+// however many signatures the header has.
 func verified(secrets []secret, id, timestamp string, body []byte, header string) bool {
 	right := make([][]byte, len(secrets))
 	for i, s := range secrets {
@@ -81,8 +81,8 @@ func verified(secrets []secret, id, timestamp string, body []byte, header string
 	return found
 }
 
-// headerValue is an ID as headers hold it: percent-encoded, unless it is printable ASCII without space, % and what else is
-// to be encoded.
+// headerValue returns an ID in a form that a header can hold: space, %, everything that is not printable ASCII and the
+// characters of also are percent-encoded.
 func headerValue(id, also string) string {
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder
@@ -96,8 +96,8 @@ func headerValue(id, also string) string {
 	return b.String()
 }
 
-// signedID is an ID as it is signed: without dots, which separate the parts of what is signed.
+// signedID returns an ID in the form that is signed: without dots, which separate the signed parts.
 func signedID(id string) string { return headerValue(id, ".") }
 
-// maxAge is how old a message may be for a Receiver by default, and how far ahead its sender's clock.
+// maxAge is the default maximum difference between a message's timestamp and a Receiver's clock.
 const maxAge = 5 * time.Minute
