@@ -7,22 +7,22 @@ import (
 	"maps"
 )
 
-// AnyDefinition is a Definition of any T.
+// AnyDefinition is a Definition[T] for any T.
 type AnyDefinition interface {
-	// Type and SchemaVersion together tell definitions apart.
+	// Type and SchemaVersion together identify a definition.
 	Type() string
 	SchemaVersion() int
 	// Topic is the topic of new messages.
 	Topic() string
-	// Validate reports everything that is wrong with the definition.
+	// Validate reports every error in the definition.
 	Validate() error
 }
 
-// ErrDuplicateDefinition says that there is already a definition for the message type and schema version.
+// ErrDuplicateDefinition says that the message type and schema version are already defined.
 var ErrDuplicateDefinition = errors.New("message type and schema version are already defined")
 
-// Catalog is a set of definitions, at most one for each message type and schema version. The zero value is empty and
-// ready. It may be read, but not added to, by several goroutines at once.
+// Catalog is a set of definitions, at most one per message type and schema version. The zero value is empty and ready to
+// use. Concurrent Lookups are safe, but not concurrently with Add.
 type Catalog struct {
 	definitions map[definitionKey]AnyDefinition
 }
@@ -32,8 +32,8 @@ type definitionKey struct {
 	version     int
 }
 
-// Add puts definitions into the catalog: all of them, or none if one of them is at fault. Errors:
-// ErrDuplicateDefinition, *ValidationError; every fault is reported at once.
+// Add puts definitions into the catalog: all of them, or none if one of them is invalid. It reports all errors at once:
+// ErrDuplicateDefinition, *ValidationError.
 func (c *Catalog) Add(definitions ...AnyDefinition) error {
 	added := make(map[definitionKey]AnyDefinition, len(definitions))
 	var errs []error

@@ -18,7 +18,7 @@ import (
 // CloudEventsBinary is CloudEvents' binary mode: the payload is the protocol's payload, the attributes are its headers.
 // The zero value is for HTTP and NATS; for Kafka it is {Prefix: "ce_", UTF8: true}.
 //
-// This is how a message becomes a CloudEvent, in this mode and in the structured one (EncodeCloudEvent):
+// Binary mode and structured mode (EncodeCloudEvent) map a message to a CloudEvent as follows:
 //
 //	Message            attribute          kind
 //	ID                 id                 core
@@ -32,41 +32,41 @@ import (
 //	CausationID        causationid        Correlation extension
 //	Sequence           sequence           Sequence extension: 19 digits, so that text sorts as the numbers do
 //	CreatedAt          recordedtime       Recorded Time extension, in UTC
-//	Topic              topic              ours; left out when it equals Type
-//	Tenant             tenant             ours
-//	SchemaVersion      schemaversion      ours, an integer
-//	AggregateVersion   aggregateversion   ours, decimal digits as text (integers of CloudEvents end at 2³¹)
-//	Headers            one each           those whose name and value an attribute may have, traceparent among them
-//	Headers, others    postriderheaders   ours, a JSON object of strings
+//	Topic              topic              Postrider's; omitted when it equals Type
+//	Tenant             tenant             Postrider's
+//	SchemaVersion      schemaversion      Postrider's, an integer
+//	AggregateVersion   aggregateversion   Postrider's, decimal digits as text (CloudEvents integers end at 2³¹)
+//	Headers            one each           if an attribute may have the name and value, e.g. traceparent
+//	Headers, others    postriderheaders   Postrider's, a JSON object of strings
 //
-// A content type that the header of binary mode cannot say, such as application/cloudevents+json, which says something else
-// there, is the attribute postridercontenttype (ours); the header is application/json or application/octet-stream then.
-// Empty fields have no attribute. DeliverAt, DeliverAfter and Attempt do not travel: they are between outbox and relay.
-// Nothing else is lost: what is decoded equals what was encoded.
+// Some content types cannot be the content-type header of binary mode, e.g. application/cloudevents+json, which has
+// another meaning there. They become the attribute postridercontenttype (Postrider's), and the header is application/json
+// or application/octet-stream. Empty fields have no attribute. DeliverAt, DeliverAfter and Attempt are not sent: they
+// matter only between outbox and relay. Nothing else is lost: decoding returns what was encoded.
 //
-// In what others send, every attribute that is not in the table, dataschema included, becomes a header, and so does an
-// extension attribute whose value the field cannot hold, because somebody else gave the name another meaning.
+// In events from other senders, every attribute that is not in the table, including dataschema, becomes a header. So does
+// an extension attribute whose value does not fit the field, because the sender gave the name another meaning.
 type CloudEventsBinary struct {
-	// Prefix stands before the attribute names. Default: "ce-".
+	// Prefix precedes the attribute names. Default: "ce-".
 	Prefix string
-	// UTF8 says that the protocol's header values hold any UTF-8 text. Otherwise values are percent-encoded, as in the HTTP
-	// binding: space, double quote, percent sign and everything but printable ASCII.
+	// UTF8 says that the protocol's header values hold any UTF-8 text. Otherwise values are percent-encoded, as in the
+	// HTTP binding: space, double quote, percent sign and everything but printable ASCII.
 	UTF8 bool
 }
 
-// specVersion is the version of CloudEvents that is spoken here.
+// specVersion is the supported version of CloudEvents.
 const specVersion = "1.0"
 
-// unknownSource stands for an empty Source, which CloudEvents does not allow.
+// unknownSource replaces an empty Source, which CloudEvents does not allow.
 const unknownSource = "unknown"
 
 // otherHeaders is the attribute for headers that cannot be attributes.
 const otherHeaders = "postriderheaders"
 
-// otherContentType is the attribute for a content type that the header of binary mode cannot say.
+// otherContentType is the attribute for a content type that cannot be the content-type header of binary mode.
 const otherContentType = "postridercontenttype"
 
-// attributes yields names and values of all attributes but datacontenttype.
+// attributes yields names and values of all attributes except datacontenttype.
 func attributes(m *Message, n *attributeNames) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		source := m.Source
@@ -97,8 +97,7 @@ func yieldText(yield func(string, string) bool, name, value string) bool {
 	return value == "" || yield(name, value)
 }
 
-// attributeNames are the names of the attributes behind a prefix. Those of the usual prefixes are made once, not for each
-// message.
+// attributeNames are the attribute names with a prefix. Those for the usual prefixes are built once, not per message.
 type attributeNames struct {
 	prefix string
 
@@ -129,10 +128,10 @@ func namesBehind(prefix string) *attributeNames {
 	}
 }
 
-// writtenAttributes are the attributes that are not text in a message; empty ones are left out.
+// writtenAttributes are the attributes that are not text in a message; empty ones are omitted.
 type writtenAttributes struct{ time, schemaVersion, aggregateVersion, sequence, recordedTime string }
 
-// writeAttributes writes them into one piece of memory.
+// writeAttributes formats them all in one allocation.
 func writeAttributes(m *Message) (t writtenAttributes) {
 	var room [160]byte
 	b := appendTime(room[:0], m.Time)
@@ -167,7 +166,7 @@ func appendTime(b []byte, t time.Time) []byte {
 	return t.UTC().AppendFormat(b, time.RFC3339Nano)
 }
 
-// yieldHeaders goes through the headers in the order of their names.
+// yieldHeaders yields the headers sorted by name.
 func yieldHeaders(yield func(string, string) bool, n *attributeNames, headers map[string]string) bool {
 	if len(headers) == 0 {
 		return true
@@ -202,7 +201,7 @@ func isAttributeName(name string) bool {
 	return name != ""
 }
 
-// isReserved: names of attributes that are not headers.
+// isReserved: attribute names that are not headers.
 func isReserved(name string) bool {
 	switch name {
 	case "id", "source", "type", "subject", "time", "datacontenttype", "partitionkey", "correlationid", "causationid",
@@ -213,7 +212,8 @@ func isReserved(name string) bool {
 	return false
 }
 
-// isAttributeValue: text without control characters and noncharacters. An empty one could get lost on the way.
+// isAttributeValue: text without control characters and noncharacters. Empty values are excluded because a protocol could
+// drop them.
 func isAttributeValue(value string) bool {
 	for _, r := range value {
 		if !isPlain(r) {
@@ -234,12 +234,12 @@ func appendSequence(b []byte, n int64) []byte {
 	return b
 }
 
-// attributeReader gathers attributes into a message, in any order.
+// attributeReader collects attributes, in any order, into a message.
 type attributeReader struct {
 	m      *Message
 	seen   map[string]bool
-	others map[string]string // of otherHeaders
-	// contentType is that of otherContentType.
+	others map[string]string // from otherHeaders
+	// contentType is the value of otherContentType.
 	contentType string
 }
 
@@ -288,7 +288,7 @@ func (r *attributeReader) set(name, value string) error {
 	return nil
 }
 
-// textField returns the field for an attribute that any text will do for, or nil.
+// textField returns the field for an attribute that accepts any text, or nil.
 func textField(m *Message, name string) *string {
 	switch name {
 	case "id":
@@ -315,8 +315,8 @@ func textField(m *Message, name string) *string {
 	return nil
 }
 
-// setNumber takes those of our extension attributes that are not text. It says false for other attributes and for values
-// that are not of the form that attributes writes.
+// setNumber sets the extension attributes that are not text. It returns false for other attributes and for values that
+// attributes would not have written.
 func (r *attributeReader) setNumber(name, value string) bool {
 	m := r.m
 	switch name {
@@ -344,7 +344,7 @@ func (r *attributeReader) setNumber(name, value string) bool {
 	return true
 }
 
-// parseTime reads RFC 3339. The year must still have four digits in UTC, so that the time can be written again.
+// parseTime reads RFC 3339. The year must still have four digits in UTC, so that the time can be formatted again.
 func parseTime(value string) (time.Time, error) {
 	var t time.Time
 	if err := t.UnmarshalText([]byte(strings.ToUpper(value))); err != nil {
@@ -364,7 +364,7 @@ func (r *attributeReader) header(name, value string) {
 	r.m.Headers[name] = value
 }
 
-// message returns what was read, once everything was.
+// message returns the message after all attributes are set.
 func (r *attributeReader) message() (*Message, error) {
 	for name, value := range r.others {
 		if _, ok := r.m.Headers[name]; !ok {

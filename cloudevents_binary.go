@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// contentTypeHeader is the one attribute without a prefix.
+// contentTypeHeader is the only attribute without a prefix.
 const contentTypeHeader = "content-type"
 
-// cloudEventsTypes is how the media types of structured mode begin.
+// cloudEventsTypes is the prefix of the media types of structured mode.
 const cloudEventsTypes = "application/cloudevents"
 
-// traceHeaders are those of W3C Trace Context. Tools that know nothing of CloudEvents look for them without a prefix.
+// traceHeaders are those of W3C Trace Context. Tools that know nothing of CloudEvents expect them without a prefix.
 var traceHeaders = [...]string{"traceparent", "tracestate"}
 
-// The names behind the prefixes of the bindings for HTTP and NATS, Kafka, and AMQP.
+// Attribute names with the prefixes of the bindings for HTTP and NATS, Kafka, and AMQP.
 var httpNames, kafkaNames, amqpNames = namesBehind("ce-"), namesBehind("ce_"), namesBehind("cloudEvents_")
 
 func (c CloudEventsBinary) names() *attributeNames {
@@ -32,8 +32,8 @@ func (c CloudEventsBinary) names() *attributeNames {
 	return namesBehind(c.Prefix)
 }
 
-// Headers yields names and values of the protocol headers for a message; its Payload goes beside them as it is. The W3C
-// trace headers are among them twice, with the prefix and without.
+// Headers yields names and values of the protocol headers for a message; send its Payload unchanged as the body. The W3C
+// trace headers are included twice, with and without the prefix.
 func (c CloudEventsBinary) Headers(m *Message) iter.Seq2[string, string] {
 	names := c.names()
 	return func(yield func(string, string) bool) {
@@ -75,10 +75,10 @@ func (c CloudEventsBinary) Headers(m *Message) iter.Seq2[string, string] {
 	}
 }
 
-// Decode reads a message from protocol headers and payload, which it keeps. Header names are matched without regard to
-// case, since protocols change it. Headers without the prefix are passed over, except content-type and the W3C trace
-// headers, which count if the event itself has none. If content-type says that the payload is a whole CloudEvent in JSON,
-// it is read as DecodeCloudEvent does. The result follows the rules of CloudEvents, not all those of Validate.
+// Decode reads a message from protocol headers and payload, which it retains. Header names are case-insensitive, since
+// protocols change their case. Headers without the prefix are ignored, except content-type and the W3C trace headers,
+// which count if the event itself has none. If content-type says that the payload is a whole CloudEvent in JSON, it is
+// read as DecodeCloudEvent does. The result follows the rules of CloudEvents, not necessarily all those of Validate.
 func (c CloudEventsBinary) Decode(headers iter.Seq2[string, string], payload []byte) (*Message, error) {
 	m, err := c.decode(headers, payload)
 	if err != nil {
@@ -134,13 +134,13 @@ func (c CloudEventsBinary) decode(headers iter.Seq2[string, string], payload []b
 	return m, nil
 }
 
-// isHeaderContentType: the header takes it as it is, and nobody reads the payload as a whole CloudEvent for it.
+// isHeaderContentType: valid as a header, and does not make receivers read the payload as a whole CloudEvent.
 func isHeaderContentType(contentType string) bool {
 	return contentType == DefaultContentType || isPrintable(contentType) && strings.TrimSpace(contentType) == contentType &&
 		!strings.HasPrefix(mediaTypeOf(contentType), cloudEventsTypes)
 }
 
-// isPrintable: ASCII that every protocol can hold as it is.
+// isPrintable: ASCII that every protocol carries unchanged.
 func isPrintable(s string) bool {
 	for i := 0; i < len(s); i++ {
 		if s[i] < 0x20 || s[i] > 0x7e {
@@ -150,7 +150,7 @@ func isPrintable(s string) bool {
 	return true
 }
 
-// headerBytes are what the HTTP binding lets stand for itself in a header value.
+// headerBytes are the bytes that the HTTP binding leaves unencoded in a header value.
 var headerBytes = func() (is [256]bool) {
 	for c := byte(0x21); c <= 0x7e; c++ {
 		is[c] = c != '"' && c != '%'
@@ -178,7 +178,7 @@ func percentEncode(s string) string {
 	return string(b)
 }
 
-// percentDecode takes a percent sign that no two hex digits follow for itself: some senders do not encode.
+// percentDecode keeps a percent sign that is not followed by two hex digits: some senders do not encode.
 func percentDecode(s string) string {
 	i := strings.IndexByte(s, '%')
 	if i < 0 {
@@ -203,7 +203,7 @@ func unhex(c byte) byte {
 	return c | 0x20 - 'a' + 10
 }
 
-// unquote takes off the double quotes that older versions of the HTTP binding put around values.
+// unquote removes the double quotes that older versions of the HTTP binding put around values.
 func unquote(s string) string {
 	if len(s) < 2 || s[0] != '"' || s[len(s)-1] != '"' {
 		return s

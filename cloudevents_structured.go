@@ -9,15 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// CloudEventsJSON is the media type of what EncodeCloudEvent returns.
+// CloudEventsJSON is the media type of EncodeCloudEvent's result.
 const CloudEventsJSON = "application/cloudevents+json"
 
-// bareNames are those of the JSON event format.
+// bareNames are the names of the JSON event format, without a prefix.
 var bareNames = namesBehind("")
 
-// EncodeCloudEvent returns the message as a CloudEvent in structured mode (JSON event format 1.0), with the attributes that
-// CloudEventsBinary lists. A payload that is JSON
-// by its ContentType and in fact becomes "data", byte for byte; any other becomes "data_base64".
+// EncodeCloudEvent returns the message as a CloudEvent in structured mode (JSON event format 1.0), with the attributes
+// that CloudEventsBinary lists. A payload that is valid JSON and has a JSON ContentType becomes "data", byte for byte;
+// any other becomes "data_base64".
 func EncodeCloudEvent(m *Message) []byte {
 	b := make([]byte, 0, 512+len(m.Payload)*4/3)
 	b = append(b, '{')
@@ -51,14 +51,14 @@ func EncodeCloudEvent(m *Message) []byte {
 	return append(b, '}')
 }
 
-// hasSpaceAround: such white space is not part of a JSON value and would be lost.
+// hasSpaceAround: surrounding white space is not part of a JSON value and would be lost.
 func hasSpaceAround(payload []byte) bool {
 	return len(bytes.TrimSpace(payload)) != len(payload)
 }
 
-// DecodeCloudEvent reads a CloudEvent in structured mode, also one that others wrote. Without a datacontenttype it is
-// application/json; Topic is Type when nothing else is said. The result follows the rules of CloudEvents, not all those
-// of Validate.
+// DecodeCloudEvent reads a CloudEvent in structured mode, from any sender. Without datacontenttype it is
+// application/json; Topic defaults to Type. The result follows the rules of CloudEvents, not necessarily all those of
+// Validate.
 func DecodeCloudEvent(data []byte) (*Message, error) {
 	m, err := decodeStructured(data)
 	if err != nil {
@@ -99,11 +99,11 @@ func decodeStructured(text []byte) (*Message, error) {
 	return m, err
 }
 
-// eachMember calls visit for every member of a JSON object, in order; a name that is there twice is visited twice. It fails
-// on anything else than one object.
+// eachMember calls visit for every member of a JSON object, in order; a duplicate name is visited twice. It fails if text
+// is not exactly one object.
 func eachMember(text []byte, visit func(name string, value json.RawMessage) error) error {
 	var object json.RawMessage
-	if err := json.Unmarshal(text, &object); err != nil { // from here on it is known to be JSON
+	if err := json.Unmarshal(text, &object); err != nil { // the rest relies on text being valid JSON
 		return err
 	}
 	if object[0] != '{' {
@@ -148,7 +148,7 @@ func valueEnd(text []byte) int {
 			depth++
 		case '}', ']':
 			if depth == 0 {
-				return i // the object around a number or literal
+				return i // the end of the object that contains a number or literal
 			}
 			if depth--; depth == 0 {
 				return i + 1
@@ -189,7 +189,7 @@ func attributeText(value json.RawMessage) (text string, ok bool, err error) {
 	}
 }
 
-// textOf reads a valid JSON string, most of which stand for themselves.
+// textOf reads a valid JSON string, without unmarshalling if it has no escapes.
 func textOf(value []byte) (text string, err error) {
 	if inner := value[1 : len(value)-1]; bytes.IndexByte(inner, '\\') < 0 && utf8.Valid(inner) {
 		return string(inner), nil

@@ -225,7 +225,7 @@ func TestCloudEventsHeadersCanBeLeftEarly(t *testing.T) {
 	}
 }
 
-// TestCloudEventsInCloudEvents: a message whose payload is a CloudEvent of somebody else keeps its own attributes.
+// TestCloudEventsInCloudEvents: a message whose payload is someone else's CloudEvent keeps its own attributes.
 func TestCloudEventsInCloudEvents(t *testing.T) {
 	t.Parallel()
 	for contentType, header := range map[string]string{
@@ -258,7 +258,7 @@ func TestCloudEventsInCloudEvents(t *testing.T) {
 
 func TestCloudEventsOfUnusualMessages(t *testing.T) {
 	t.Parallel()
-	// Rows that were not written by Publish: no source, a content type that would break a header.
+	// Rows not written by Publish: no source, a content type that would break a header.
 	m := &Message{ID: "1", Type: "t", Topic: "t", ContentType: "a/b\r\nx: y"}
 	for name, value := range httpMode.Headers(m) {
 		if !isPrintable(value) {
@@ -288,7 +288,7 @@ func goldenMessages() map[string]*Message {
 	}
 }
 
-// The wire form is a promise to those who read it: golden files are added, never changed.
+// Receivers rely on the wire format: golden files are added, never changed.
 func TestCloudEventsGolden(t *testing.T) {
 	t.Parallel()
 	for name, m := range goldenMessages() {

@@ -2,18 +2,18 @@ package postrider
 
 import "encoding/json"
 
-// Codec turns data into payload and back. Implementations are safe for concurrent use.
+// Codec encodes data as a payload and decodes it. Implementations are safe for concurrent use.
 type Codec interface {
-	// ContentType is the media type of what Encode makes.
+	// ContentType is the media type of encoded payloads.
 	ContentType() string
-	// Encode returns the payload for v, which is a value of the definition's type.
+	// Encode returns the payload for v, a value of the definition's type.
 	Encode(v any) ([]byte, error)
-	// Decode reads a payload into v, which points to a value of the definition's type. It must not keep the payload.
+	// Decode reads a payload into v, a pointer to the definition's type. It must not retain the payload.
 	Decode(payload []byte, v any) error
 }
 
-// JSON is the Codec of encoding/json. A field that the Go type does not have is ignored, so that publishers can add
-// fields before every handler knows them.
+// JSON is the Codec of encoding/json. It ignores fields that the Go type does not have, so that publishers can add fields
+// before every handler knows them.
 type JSON struct{}
 
 var _ Codec = JSON{}

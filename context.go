@@ -2,24 +2,24 @@ package postrider
 
 import "context"
 
-// Propagator carries a context's values, such as the current trace, through a message's headers. An outbox injects when
-// it publishes, a relay extracts before it calls a handler.
+// Propagator carries values of a context, such as the current trace, through message headers. An outbox injects them when
+// it publishes; a relay extracts them before it calls a handler.
 type Propagator interface {
-	// Inject writes headers for what ctx carries. A header that is already there is replaced.
+	// Inject writes headers for the values in ctx. It replaces headers that already exist.
 	Inject(ctx context.Context, headers map[string]string)
-	// Extract returns ctx with what the headers carry. It must not change them; headers may be nil.
+	// Extract returns ctx with the values from headers. It must not change headers, which may be nil.
 	Extract(ctx context.Context, headers map[string]string) context.Context
 }
 
 type messageKey struct{}
 
-// ContextWithMessage returns a context that says which message is being handled. A relay gives it to handlers, so that
-// what they publish names its correlation, its cause and its tenant by itself.
+// ContextWithMessage returns a context that names the message being handled. A relay passes it to handlers, so that the
+// messages they publish take over correlation, causation and tenant.
 func ContextWithMessage(ctx context.Context, m *Message) context.Context {
 	return context.WithValue(ctx, messageKey{}, m)
 }
 
-// MessageFromContext returns the message that is being handled, or nil when none is.
+// MessageFromContext returns the message being handled, or nil.
 func MessageFromContext(ctx context.Context) *Message {
 	m, _ := ctx.Value(messageKey{}).(*Message)
 	return m

@@ -7,15 +7,15 @@ import (
 	"math"
 )
 
-// Definition binds a Go type to a message type and a schema version, so that publishers and handlers of a message agree
-// on it in one place:
+// Definition binds a Go type to a message type and a schema version, so that a message's publishers and handlers share
+// one declaration:
 //
 //	var OrderPlaced = postrider.Define[OrderPlacedData]("order.placed").
 //		WithTopic("orders").
 //		WithKey(func(d OrderPlacedData) string { return "order/" + d.OrderID })
 //
-// A Definition is a value: the With methods return a changed copy. What is wrong with it is reported by Validate, which
-// New and everything that registers definitions call.
+// A Definition is a value: the With methods return a changed copy. Validate reports errors; New and everything that
+// registers definitions call it.
 type Definition[T any] struct {
 	messageType string
 	version     int
@@ -24,13 +24,13 @@ type Definition[T any] struct {
 	codec       Codec
 }
 
-// Define starts the definition of a message type with T as its data: schema version 1, the type as topic, no key, JSON.
+// Define starts the definition of a message type with data of type T: schema version 1, the type as topic, no key, JSON.
 func Define[T any](messageType string) Definition[T] {
 	return Definition[T]{messageType: messageType, version: 1, codec: JSON{}}
 }
 
-// WithSchemaVersion sets the version of the payload's shape, from 1. Definitions of the same message type with different
-// versions, and Go types, can stand side by side.
+// WithSchemaVersion sets the payload's schema version, from 1. Definitions of one message type with different versions
+// and Go types can coexist.
 func (d Definition[T]) WithSchemaVersion(version int) Definition[T] {
 	d.version = version
 	return d
@@ -42,13 +42,14 @@ func (d Definition[T]) WithTopic(topic string) Definition[T] {
 	return d
 }
 
-// WithKey says how the key of a new message, its unit of order, follows from its data. Default: no key, no order.
+// WithKey sets the function that derives a new message's key, its unit of order, from its data. Default: no key, no
+// order.
 func (d Definition[T]) WithKey(key func(T) string) Definition[T] {
 	d.key = key
 	return d
 }
 
-// WithCodec sets how data becomes payload and back. Default: JSON{}.
+// WithCodec sets the codec for the payload. Default: JSON{}.
 func (d Definition[T]) WithCodec(c Codec) Definition[T] {
 	d.codec = c
 	return d
@@ -57,13 +58,13 @@ func (d Definition[T]) WithCodec(c Codec) Definition[T] {
 // Type is the message type.
 func (d Definition[T]) Type() string { return d.messageType }
 
-// SchemaVersion is the version of the payload's shape.
+// SchemaVersion is the version of the payload's schema.
 func (d Definition[T]) SchemaVersion() int { return d.version }
 
 // Topic is the topic of new messages.
 func (d Definition[T]) Topic() string { return cmp.Or(d.topic, d.messageType) }
 
-// Validate reports everything that is wrong with the definition, as a *ValidationError.
+// Validate reports every error in the definition, as a *ValidationError.
 func (d Definition[T]) Validate() error {
 	var f faults
 	f.text("type", d.messageType, 1, MaxTypeBytes)
@@ -77,8 +78,8 @@ func (d Definition[T]) Validate() error {
 	return f.err(0)
 }
 
-// New makes a message of data, ready for Publish; its other fields may be set before. Errors: *ValidationError for a
-// definition that is not valid, otherwise the codec's.
+// New creates a message with data, ready for Publish; set its other fields before publishing. Errors: *ValidationError if
+// the definition is invalid, otherwise the codec's.
 func (d Definition[T]) New(data T) (*Message, error) {
 	if err := d.Validate(); err != nil {
 		return nil, fmt.Errorf("define message %q: %w", d.messageType, err)
@@ -97,11 +98,11 @@ func (d Definition[T]) New(data T) (*Message, error) {
 	return m, nil
 }
 
-// Undecodable is the reason of dead letters whose payload is not what their definition says.
+// Undecodable is the reason of dead letters whose payload does not match its definition.
 const Undecodable = "undecodable"
 
-// Decode reads the data of a message. A message without a schema version counts as version 1. The error is a verdict: the
-// message is dead, for the reason Undecodable, because no further attempt could read it.
+// Decode reads the data of a message. A message without a schema version counts as version 1. A decoding error is a Dead
+// error with the reason Undecodable, because no further attempt could succeed.
 func (d Definition[T]) Decode(m *Message) (Typed[T], error) {
 	t := Typed[T]{Message: m}
 	if err := d.Validate(); err != nil {
@@ -118,7 +119,7 @@ func (d Definition[T]) Decode(m *Message) (Typed[T], error) {
 	return t, nil
 }
 
-// Handler makes a Handler of one that takes typed messages.
+// Handler turns a handler of typed messages into a Handler.
 func (d Definition[T]) Handler(handle func(context.Context, Typed[T]) error) Handler {
 	return func(ctx context.Context, m *Message) error {
 		t, err := d.Decode(m)

@@ -21,7 +21,7 @@ var OrderPlaced = postrider.Define[OrderPlacedData]("order.placed").
 	WithTopic("orders").
 	WithKey(func(d OrderPlacedData) string { return "order/" + d.OrderID })
 
-// A definition makes messages of data and reads them back.
+// A definition creates messages from data and reads them back.
 func ExampleDefine() {
 	m, err := OrderPlaced.New(OrderPlacedData{OrderID: "42", Total: 1999})
 	if err != nil {
@@ -41,7 +41,7 @@ func ExampleDefine() {
 	// 1999
 }
 
-// A newer shape of the same message is a definition of its own, with the next schema version.
+// A newer schema of the same message is a separate definition with the next schema version.
 func ExampleDefinition_WithSchemaVersion() {
 	type orderPlacedV2 struct {
 		OrderID  string `json:"order_id"`
@@ -58,7 +58,7 @@ func ExampleDefinition_WithSchemaVersion() {
 	// define message "order.placed" version 2: message type and schema version are already defined
 }
 
-// Everything that is wrong with a message is reported at once.
+// All problems of a message are reported at once.
 func ExampleMessage_Validate() {
 	m := &postrider.Message{Type: "order.placed", Key: strings.Repeat("x", 300), DeliverAfter: -time.Second}
 	m.FillDefaults("orders", time.Now())
@@ -74,7 +74,7 @@ func ExampleMessage_Validate() {
 	// key 256
 }
 
-// The error of a handler says what is to become of the message.
+// A handler's error decides the outcome of the message.
 func ExampleDead() {
 	handler := func(_ context.Context, m *postrider.Message) error {
 		switch m.Key {
@@ -105,7 +105,7 @@ var placed = &postrider.Message{
 	Headers: map[string]string{"region": "eu"}, Payload: []byte(`{"order_id":"42"}`),
 }
 
-// In binary mode the attributes are headers of the protocol and the payload stands for itself.
+// In binary mode the attributes are headers of the protocol and the payload is unchanged.
 func ExampleCloudEventsBinary() {
 	mode := postrider.CloudEventsBinary{} // for Kafka: {Prefix: "ce_", UTF8: true}
 	headers := maps.Collect(mode.Headers(placed))
@@ -128,7 +128,7 @@ func ExampleCloudEventsBinary() {
 	// order/42 eu <nil>
 }
 
-// In structured mode all is one JSON object, of content type application/cloudevents+json.
+// In structured mode the whole event is one JSON object, of content type application/cloudevents+json.
 func ExampleEncodeCloudEvent() {
 	event := postrider.EncodeCloudEvent(&postrider.Message{ID: "1", Type: "order.placed", Source: "orders", Topic: "orders",
 		ContentType: "application/json", Payload: []byte(`{"order_id":"42"}`)})

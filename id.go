@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// ids is the one piece of state that the package has: IDs rise within a process only if they all come from one clock.
+// ids is the package's only state: IDs rise within a process only if they all come from one clock.
 var ids idClock
 
-// idClock gives out the time parts of IDs: Unix milliseconds in the upper 48 of 60 bits, 4,096ths of a millisecond in the
+// idClock issues the time parts of IDs: Unix milliseconds in the upper 48 of 60 bits, 1/4096ths of a millisecond in the
 // lower 12.
 type idClock struct{ last atomic.Uint64 }
 
 // NewID returns a new UUIDv7 (RFC 9562) in its usual form, e.g. "0199f3a4-7e1c-7a52-9b61-3f0c2d1e4b5a".
 //
-// Within a process IDs rise strictly, as text too, also when many goroutines ask at once or the clock is set back: the
-// twelve bits behind the milliseconds hold the fraction of the millisecond (RFC 9562, section 6.2, method 3) and are
-// counted up where the clock has not moved on. The other 62 bits are random, from crypto/rand.
+// Within a process IDs rise strictly, as text too, even when many goroutines call NewID at once or the clock is set back:
+// the twelve bits after the milliseconds hold the fraction of the millisecond (RFC 9562, section 6.2, method 3) and are
+// incremented when the clock has not advanced. The other 62 bits are random, from crypto/rand.
 func NewID() string {
 	var id [16]byte
-	rand.Read(id[8:]) // never fails: the program ends if the system has no randomness
+	rand.Read(id[8:]) // never fails: the program crashes if the system has no randomness
 	t := ids.next(time.Now())
 	binary.BigEndian.PutUint64(id[:8], t>>12<<16|0x7000|t&0xfff)
 	id[8] = id[8]&0x3f | 0x80
@@ -37,7 +37,7 @@ func NewID() string {
 	return string(text[:])
 }
 
-// next turns now into a time part that is greater than every one before.
+// next turns now into a time part that is greater than every earlier one.
 func (c *idClock) next(now time.Time) uint64 {
 	ns := max(now.UnixNano(), 0)
 	ms := ns / int64(time.Millisecond)

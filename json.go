@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// messageJSON is the JSON form of a message: its fields, and those whose form needs more than a tag.
+// messageJSON is the JSON form of a message: its fields, plus those that need more than a tag.
 type messageJSON struct {
 	*messageFields
 	DeliverAfter  string          `json:"deliver_after,omitzero"`
@@ -21,10 +21,15 @@ type messageJSON struct {
 // messageFields is Message without its methods.
 type messageFields Message
 
-// MarshalJSON gives the message a form that people can read and that UnmarshalJSON reads back without loss. Empty fields
-// are left out, deliver_after is written like "1m30s". A payload of JSON stands as it is in "payload", one of text/* as a
-// string; any other is base64 in "payload_base64". Where JSON tools on the way could change the bytes of a JSON payload
-// (white space, the characters that encoding/json escapes), "payload_base64" holds them as well.
+// MarshalJSON encodes the message in a form that people can read and that UnmarshalJSON reads without loss. Empty fields
+// are omitted; deliver_after is written like "1m30s". The payload depends on the content type:
+//
+//   - JSON: as it is, in "payload"
+//   - text/*: as a string, in "payload"
+//   - any other: base64, in "payload_base64"
+//
+// If JSON tools on the way could change the bytes of a JSON payload (white space, the characters that encoding/json
+// escapes), "payload_base64" holds them as well.
 func (m Message) MarshalJSON() ([]byte, error) {
 	out := messageJSON{messageFields: (*messageFields)(&m)}
 	if m.DeliverAfter != 0 {
@@ -45,8 +50,8 @@ func (m Message) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. A field that a message does not have is an error that names it, and so is
-// a payload that differs from the payload_base64 beside it.
+// UnmarshalJSON reads the output of MarshalJSON. An unknown field is an error that names it. A payload that differs from
+// payload_base64 is an error too.
 func (m *Message) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		return nil // as is the convention for UnmarshalJSON
@@ -74,7 +79,7 @@ func (m *Message) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// payload returns the bytes that payload and payload_base64 stand for.
+// payload returns the bytes of payload and payload_base64.
 func (in *messageJSON) payload() ([]byte, error) {
 	exact := in.PayloadBase64
 	if len(in.Payload) == 0 {
@@ -103,7 +108,7 @@ func (in *messageJSON) payload() ([]byte, error) {
 	return compact.Bytes(), nil
 }
 
-// isJSONType says whether a media type declares JSON: "*/json" or "*/*+json", parameters aside. None at all counts as
+// isJSONType says whether a media type declares JSON: "*/json" or "*/*+json", ignoring parameters. An empty one counts as
 // DefaultContentType.
 func isJSONType(contentType string) bool {
 	if contentType == "" || contentType == DefaultContentType {
@@ -115,14 +120,14 @@ func isJSONType(contentType string) bool {
 
 func isTextType(contentType string) bool { return strings.HasPrefix(mediaTypeOf(contentType), "text/") }
 
-// mediaTypeOf returns a content type without its parameters, in lower case.
+// mediaTypeOf returns a content type in lower case, without parameters.
 func mediaTypeOf(contentType string) string {
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	return strings.ToLower(strings.TrimSpace(mediaType))
 }
 
-// survivesJSON says whether valid JSON keeps its bytes when it becomes part of other JSON by way of encoding/json: there is
-// no white space outside strings and no character that is escaped for the sake of HTML or JavaScript.
+// survivesJSON says whether valid JSON keeps its bytes when encoding/json embeds it in other JSON: it has no white space
+// outside strings and no character that is escaped for HTML or JavaScript.
 func survivesJSON(payload []byte) bool {
 	inString := false
 	for i := 0; i < len(payload); i++ {
@@ -137,28 +142,28 @@ func survivesJSON(payload []byte) bool {
 			}
 		case '<', '>', '&':
 			return false
-		case 0xe2: // U+2028 and U+2029 begin so, as do other characters, which base64 does not hurt
+		case 0xe2: // U+2028 and U+2029 begin so; other characters with this byte get base64 too, which does no harm
 			return false
 		}
 	}
 	return true
 }
 
-// sameJSON says whether two JSON texts stand for the same value.
+// sameJSON says whether two JSON texts encode the same value.
 func sameJSON(a, b []byte) bool {
 	var x, y any
 	return unmarshalExact(a, &x) == nil && unmarshalExact(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// unmarshalExact keeps numbers as they are written.
+// unmarshalExact keeps numbers as written.
 func unmarshalExact(data []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	return d.Decode(v)
 }
 
-// appendJSONString appends s as a JSON string. Control characters and the code points that Unicode calls noncharacters are
-// escaped, bytes that are not UTF-8 become U+FFFD.
+// appendJSONString appends s as a JSON string. It escapes control characters and Unicode noncharacters; bytes that are
+// not UTF-8 become U+FFFD.
 func appendJSONString(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	escape := func(u rune) {
@@ -185,7 +190,7 @@ func appendJSONString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// isPlain says whether a character may stand in a CloudEvents attribute: it is neither a control character nor a
+// isPlain says whether a CloudEvents attribute may contain the character: it is neither a control character nor a
 // noncharacter.
 func isPlain(r rune) bool {
 	control := r < 0x20 || 0x7f <= r && r <= 0x9f

@@ -20,7 +20,7 @@ func TestMessageJSONRoundTrip(t *testing.T) {
 			m.DeliverAfter = time.Duration(r.Int64())
 		}
 		m.Attempt = r.IntN(3)
-		// The three ways in which a message gets written: alone, inside something, and laid out for people.
+		// The three ways to write a message: alone, embedded, and indented.
 		plain, err := json.Marshal(m)
 		if err != nil {
 			t.Fatal(err)
@@ -96,7 +96,7 @@ func TestMessageJSONWrittenByHand(t *testing.T) {
 	if err := json.Unmarshal([]byte(`{"id":"other"}`), &m); err != nil {
 		t.Fatal(err)
 	}
-	requireEqual(t, &m, &Message{ID: "other"}) // nothing is left of what was there
+	requireEqual(t, &m, &Message{ID: "other"}) // nothing is left of the old value
 	if err := json.Unmarshal([]byte(`null`), &m); err != nil {
 		t.Fatal(err)
 	}

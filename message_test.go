@@ -38,7 +38,7 @@ func TestSizeCountsPayloadHeadersAndText(t *testing.T) {
 	}
 }
 
-// requireEqual compares messages; times by the moment, an empty payload like none.
+// requireEqual compares messages; times by the instant, and an empty payload equals nil.
 func requireEqual(t *testing.T, got, want *Message) {
 	t.Helper()
 	if d := difference(got, want); d != "" {
@@ -69,12 +69,12 @@ func difference(got, want *Message) string {
 	return ""
 }
 
-// nasty holds what encodings trip over.
+// nasty holds text that is hard to encode.
 var nasty = []string{"", "a", "order/42", "with space", `quo"te`, `back\slash`, "per%cent", "%41", "ünï€😀", "new\nline",
 	"tab\t", "\x01\x7f", "\u0085", "\u2028", "\ufffe", "\U0001fffe", "\ufffd", "<a>&b", `{"a":1}`, ",", "=", ";", ":", `"quoted"`, " lead",
 	"trail ", "CamelCase", "traceparent", "x"}
 
-// randomMessage makes a valid message, every default filled in, with nasty text in it.
+// randomMessage returns a valid message with every default filled in and nasty text.
 func randomMessage(r *rand.Rand) *Message {
 	text := func(atLeast, limit int) string {
 		var b strings.Builder

@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// OutcomeKind says what is to become of a message.
+// OutcomeKind says what happens to a message.
 type OutcomeKind int
 
 // The outcomes of a delivery.
 const (
-	// Delivered: done with.
+	// Delivered: the message is done.
 	Delivered OutcomeKind = iota
-	// Retried: the attempt counts, and another follows after Outcome.After (or, if that is 0, after the backoff).
+	// Retried: the attempt counts; the next one follows after Outcome.After, or after the backoff if that is 0.
 	Retried
-	// Snoozed: put off for Outcome.After; no attempt counted.
+	// Snoozed: postponed by Outcome.After; the attempt does not count.
 	Snoozed
-	// DeadLettered: no further attempt; the message goes to the dead letters.
+	// DeadLettered: no further attempt; the message moves to the dead letters.
 	DeadLettered
-	// BrokerUnavailable: nothing is wrong with the message; the destination as a whole cannot be reached.
+	// BrokerUnavailable: nothing is wrong with the message; the whole destination cannot be reached.
 	BrokerUnavailable
 )
 
-// String is the outcome in one word, as operators read it.
+// String is the outcome in one word, for operators.
 func (k OutcomeKind) String() string {
 	switch k {
 	case Delivered:
@@ -45,16 +45,16 @@ func (k OutcomeKind) String() string {
 // Outcome is the meaning of an error that a handler or publisher returned.
 type Outcome struct {
 	Kind OutcomeKind
-	// After is the wait that the handler asked for; 0 means none was asked for.
+	// After is the wait that the handler asked for; 0 means none.
 	After time.Duration
-	// Reason is what Dead was given.
+	// Reason is the reason passed to Dead.
 	Reason string
 	// Err is the cause; nil for Delivered, and for Snooze and Dead without one.
 	Err error
 }
 
-// OutcomeOf reads a handler's or publisher's error, also through wrapping. A nil error is Delivered, an error that none
-// of this package's verbs made is Retried.
+// OutcomeOf returns the outcome that a handler's or publisher's error stands for, also when wrapped. A nil error is
+// Delivered; an error that Retry, Snooze, Dead and Unavailable did not make is Retried.
 func OutcomeOf(err error) Outcome {
 	if err == nil {
 		return Outcome{Kind: Delivered}
@@ -69,14 +69,14 @@ func OutcomeOf(err error) Outcome {
 	return Outcome{Kind: Retried, Err: err}
 }
 
-// Retry asks for another attempt after a wait. The attempt counts, and after Config.MaxAttempts the message is dead all
-// the same. A wait that is not positive means the relay's own backoff.
+// Retry asks for another attempt after a wait. The attempt counts, and after Config.MaxAttempts the message is
+// dead-lettered. If after is not positive, the relay's own backoff applies.
 func Retry(after time.Duration, err error) error {
 	return &verdict{Outcome{Kind: Retried, After: max(after, 0), Err: cause(err, "retry asked for")}}
 }
 
-// Snooze puts the message off for a time without counting an attempt. A snoozed message with a key holds its key, since
-// its followers must not overtake it. A time that is not positive means one second.
+// Snooze postpones the message without counting an attempt. A snoozed message with a key holds its key, since the
+// messages after it must not overtake it. If after is not positive, it is one second.
 func Snooze(after time.Duration) error {
 	if after <= 0 {
 		after = time.Second
@@ -84,19 +84,18 @@ func Snooze(after time.Duration) error {
 	return &verdict{Outcome{Kind: Snoozed, After: after}}
 }
 
-// Dead sends the message to the dead letters at once, with a reason that an operator understands.
+// Dead dead-letters the message at once, with a reason for the operator.
 func Dead(reason string, err error) error {
 	return &verdict{Outcome{Kind: DeadLettered, Reason: reason, Err: err}}
 }
 
-// Unavailable reports that the destination as a whole cannot be reached, so that every other message would fail too.
-// The relay opens its circuit: no attempt is counted, nothing is parked, and one probe at a time finds out when it is
-// back.
+// Unavailable reports that the whole destination cannot be reached, so that every other message would fail too. The relay
+// opens its circuit: it counts no attempt, parks nothing, and sends one probe at a time until the destination is back.
 func Unavailable(err error) error {
 	return &verdict{Outcome{Kind: BrokerUnavailable, Err: cause(err, "destination unavailable")}}
 }
 
-// verdict is an Outcome on its way through an error value.
+// verdict carries an Outcome in an error value.
 type verdict struct{ outcome Outcome }
 
 func (v *verdict) Error() string {

@@ -5,9 +5,9 @@ import (
 	"encoding/binary"
 )
 
-// PartitionOf says which of n partitions a message belongs to: the first four bytes of the MD5 sum of its key (of its ID
-// when it has no key), read big-endian, modulo n. MD5 is here a hash that every database has, so that SQL and other
-// languages arrive at the same partition; nothing secret depends on it.
+// PartitionOf returns the partition, of n, that a message belongs to: the first four bytes of the MD5 sum of its key (of
+// its ID when it has no key), read big-endian, modulo n. It uses MD5 because every database has it, so that SQL and other
+// languages compute the same partition; it has no security purpose.
 func PartitionOf(key, id string, n int) int {
 	if key == "" {
 		key = id

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Other languages and SQL compute partitions too: these values are a promise.
+// Other languages and SQL compute partitions too: these values must never change.
 func TestPartitionOfIsFixed(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -16,7 +16,7 @@ func TestPartitionOfIsFixed(t *testing.T) {
 		{"", "order/42", 8, 3},
 		{"order/42", "", 7, 2},
 		{"größe", "", 8, 6},
-		{"größe", "", 7, 0}, // the sum's upper bit is set
+		{"größe", "", 7, 0}, // the sum's highest bit is set
 		{"", "", 8, 1},
 		{"order/42", "", 1, 0},
 	} {

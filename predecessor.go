@@ -7,12 +7,13 @@ import (
 	"fmt"
 )
 
-// ErrPredecessorFailed marks the error of a follower: nothing is known to be wrong with the message itself, it failed because a
-// message before it, with the same key and in the same Publish call, did. It is no attempt of the follower's own.
+// ErrPredecessorFailed marks the error of a message that failed only because an earlier message with the same key in the
+// same Publish call did. It does not count as an attempt of its own.
 var ErrPredecessorFailed = errors.New("a message before it with the same key failed")
 
-// PredecessorFailed is the error that a publisher reports for a follower of head, which failed with err. It matches ErrPredecessorFailed, and it
-// is Unavailable or a context's error when err is; a dead head does not make its followers dead.
+// PredecessorFailed is the error that a publisher reports for a message after head, which has the same key and failed
+// with err. It matches ErrPredecessorFailed. It is Unavailable or a context's error when err is; dead-lettering head does
+// not dead-letter the messages after it.
 func PredecessorFailed(head *Message, err error) error {
 	switch {
 	case OutcomeOf(err).Kind == BrokerUnavailable:

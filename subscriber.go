@@ -6,117 +6,118 @@ import (
 	"time"
 )
 
-// Subscriber reads messages of a broker on behalf of one consumer: a group of processes that share the work under one
-// name. It delivers at least once; the effect exactly once is the inbox's part.
+// Subscriber reads a broker's messages for one consumer: a group of processes that share the work under one name. It
+// delivers at least once; the inbox makes the side effects happen exactly once.
 type Subscriber interface {
-	// Subscribe joins the consumer's group and starts to read. It creates or checks what the broker needs for it and fails
-	// with an error that says what to change; an error made by Unavailable says that the broker cannot be reached.
+	// Subscribe joins the consumer's group and starts to read. It creates or checks what it needs in the broker and fails
+	// with an error that says what to change. An Unavailable error says that the broker cannot be reached.
 	Subscribe(ctx context.Context) (Subscription, error)
-	// Capabilities says what the broker promises to a consumer. It does not change while the subscriber lives.
+	// Capabilities returns the broker's guarantees to a consumer. They do not change during the subscriber's lifetime.
 	Capabilities() SubscriberCapabilities
-	// VerifyPosition looks in the log for the message of at.Mark at at.Offset, whatever the place from which a subscription
-	// reads. It asks the server that answers for the log, never a replica that may lag. It may be called at any time, by
-	// several goroutines. Errors made by Unavailable say that it cannot tell now. A broker without marks never hears of it and
-	// returns PositionRemoved.
+	// VerifyPosition checks whether the log still has the message of at.Mark at at.Offset, regardless of where a
+	// subscription reads. It asks the server that is authoritative for the log, never a replica that may lag. It may be
+	// called at any time, concurrently. An Unavailable error says that it cannot tell now. For a broker without marks it
+	// is never called and returns PositionRemoved.
 	VerifyPosition(ctx context.Context, at Position) (PositionState, error)
 }
 
-// SubscriberCapabilities is what a broker promises to a consumer. A consumer states what it needs and refuses to start on
-// less.
+// SubscriberCapabilities lists a broker's guarantees to a consumer. A consumer refuses to start if they are less than it
+// needs.
 type SubscriberCapabilities struct {
-	// Ordered: messages of one key come in the order in which the broker has them, and to one process at a time. A broker without
-	// leases may give them to the next process when a connection has broken and the process at its other end does not know yet.
+	// Ordered: messages of one key arrive in the broker's order, and at one process at a time. A broker without leases
+	// may give them to the next process when a connection has broken and the process at the other end does not know yet.
 	Ordered bool
 	// Positions: every message has a Position whose Offset rises within its Partition and never changes, so that a
-	// watermark can stand for all that was consumed.
+	// watermark can represent everything consumed.
 	Positions bool
-	// RedeliveryWindow is how long after the first delivery the broker may still deliver a message again; 0 means without
-	// limit.
+	// RedeliveryWindow is how long after the first delivery the broker may redeliver a message; 0 means without limit.
 	RedeliveryWindow time.Duration
-	// AckWait is how long the broker waits for a settlement before it delivers again; 0 means that it waits as long as
-	// the connection lives.
+	// AckWait is how long the broker waits for a settlement before it redelivers; 0 means that it waits as long as the
+	// connection lives.
 	AckWait time.Duration
-	// NackDelay: Nack keeps a message back for the time that it is given. Otherwise it comes again at once.
+	// NackDelay: Nack delays redelivery by the given time. Otherwise the message is redelivered at once.
 	NackDelay bool
 }
 
-// Subscription is a running membership in a consumer's group. Receive is called by one goroutine at a time; deliveries are
-// settled from any.
+// Subscription is an active membership in a consumer's group. One goroutine at a time calls Receive; any goroutine may
+// settle deliveries.
 type Subscription interface {
-	// Receive waits until there are messages and returns 1 to max of them, in order. It reconnects by itself; an error made
-	// by Unavailable reports that the broker could not be reached, and the next call goes on trying. Other errors: that of
-	// ctx; ErrSubscriptionClosed.
+	// Receive waits for messages and returns 1 to max of them, in order. It reconnects by itself: an Unavailable error
+	// reports that the broker could not be reached, and the next call keeps trying. Other errors: that of ctx;
+	// ErrSubscriptionClosed.
 	Receive(ctx context.Context, max int) ([]*Delivery, error)
-	// Close stops reading, hands settlements that are under way to the broker, and leaves the group. What is not settled
-	// will be delivered again, to this process or another.
+	// Close stops reading, sends pending settlements to the broker, and leaves the group. Unsettled messages are
+	// redelivered, to this process or another.
 	Close(ctx context.Context) error
 }
 
-// Delivery is one message on its way in. It is settled exactly once, by Ack, Nack or Reject; a second settlement does
-// nothing. A message that is never settled is delivered again.
+// Delivery is a message received from a broker. It is settled once, by Ack, Nack or Reject; a second settlement does
+// nothing. A message that is never settled is redelivered.
 type Delivery struct {
-	// Message is the message, its Attempt as in Deliveries if the broker counts.
+	// Message is the message; its Attempt equals Deliveries if the broker counts.
 	Message *Message
-	// Err says why what came cannot be read as a message, in which case Message holds what could be read and Raw what came.
+	// Err says why the received bytes (Raw) cannot be read as a message; Message then holds the parts that could be read.
 	Err error
 	Raw []byte
-	// Position is where it stands in the broker; zero when the broker has no positions.
+	// Position is the message's position in the broker; zero when the broker has no positions.
 	Position Position
-	// Deliveries is how often the broker has delivered it, this time included; 0 when the broker does not say. Redelivered
-	// says that it may have been delivered before.
+	// Deliveries is how often the broker has delivered the message, including this time; 0 when the broker does not say.
+	// Redelivered says that it may have been delivered before.
 	Deliveries  int
 	Redelivered bool
-	// Session changes when the log of Position may have become another one since the delivery before, which its broker need not
-	// notice: after a reconnect, a restart, an election. It has a meaning only within a subscription.
+	// Session changes when the log of Position may have been replaced since the previous delivery, which the broker need
+	// not notice: after a reconnect, a restart, an election. It is meaningful only within a subscription.
 	Session int64
 
 	Settler
 }
 
-// Position is a place in a broker's log.
+// Position is a position in a broker's log.
 type Position struct {
-	// Epoch names the incarnation of the log as far as the broker tells: it changes when the log is another one under the same
-	// name, e.g. a topic that was deleted and created again.
+	// Epoch names the log incarnation as far as the broker tells: it changes when another log has the same name, e.g. a
+	// topic that was deleted and recreated.
 	Epoch string
 	// Partition names the log, e.g. "orders/3"; Offset rises within it.
 	Partition string
 	Offset    int64
-	// Mark is what the log says about the message at Offset, e.g. when it was stored, and the message's ID. A log that has lost
-	// its tail, which a broker may not notice, gives the same offsets to other messages; their marks differ. "" where the
-	// broker has none. Up to 1,000 bytes.
+	// Mark identifies the message at Offset by what the log stores, e.g. when it was stored, and the message's ID. A log
+	// that has lost its tail, which a broker may not notice, reuses offsets for other messages; their marks differ. ""
+	// where the broker has none. Up to 1,000 bytes.
 	Mark string `json:",omitempty"`
 }
 
-// PositionState is what a log says about a position.
+// PositionState is the state of a position in its log.
 type PositionState int
 
 const (
-	// PositionRemoved: the message was removed, e.g. by retention or compaction, so that the log cannot say.
+	// PositionRemoved: the message was removed, e.g. by retention or compaction, so the log cannot tell.
 	PositionRemoved PositionState = iota
-	// PositionKept: the message is in its place. So was, or is, every other one that was read up to there.
+	// PositionKept: the message is still at its offset, and no message read before it has been replaced.
 	PositionKept
-	// PositionReplaced: the log ends before it, or has another message in its place. It is another incarnation of the log, which
-	// may have new messages at offsets that were consumed before.
+	// PositionReplaced: the log ends before the offset, or has another message there. It is another log incarnation,
+	// which may have new messages at offsets that were consumed before.
 	PositionReplaced
 )
 
-// Settler settles one delivery with its broker. Errors made by Unavailable say that the broker did not take it, and will
-// deliver again.
+// Settler settles one delivery with its broker. An Unavailable error says that the broker did not accept the settlement
+// and will redeliver.
 type Settler interface {
-	// Ack says that the message is done with: its effect, or its place in the dead letters, is committed.
+	// Ack says that the message is done: its side effects, or its dead letter, are committed.
 	Ack(ctx context.Context) error
-	// Nack asks for the message again, after a time if the broker can (SubscriberCapabilities.NackDelay). From an ordered
-	// source, those behind it in its partition come again too, and have been lost when Nack returns.
+	// Nack asks for redelivery, after a delay if the broker supports it (SubscriberCapabilities.NackDelay). From an
+	// ordered source, the later messages of its partition are redelivered too, and are lost when Nack returns.
 	Nack(ctx context.Context, after time.Duration) error
-	// Reject asks never to deliver the message again, without its effect. It is for what stands in the dead letters here.
+	// Reject asks never to redeliver the message, without its side effects. Use it for a message that is already a dead
+	// letter here.
 	Reject(ctx context.Context, reason string) error
-	// Extend starts the broker's wait for a settlement anew, while work on the message goes on.
+	// Extend restarts the broker's wait for a settlement while work on the message continues.
 	Extend(ctx context.Context) error
-	// Lost is closed when this process has lost the right to work on the message: its partition went to another process, or
-	// the connection that it came by is gone. A settlement then does nothing. From an ordered source, those of all deliveries
-	// behind it in its partition are closed by then, too, also of messages that have been delivered again since: one channel
-	// serves them all, or they are closed from the last to the first. Otherwise a follower could be worked on before it comes
-	// again behind this one.
+	// Lost is closed when this process has lost the right to work on the message: its partition went to another process,
+	// or its connection is gone. Settlements then do nothing.
+	//
+	// From an ordered source, by then Lost is closed for all later deliveries of the partition too, including messages
+	// that have been redelivered since: either they share one channel, or the channels are closed from last to first.
+	// Otherwise a later message could be processed before this one is redelivered.
 	Lost() <-chan struct{}
 }
 

@@ -2,9 +2,8 @@ package postrider
 
 import "strings"
 
-// notURIReference returns the place of the first byte that keeps s from being a URI-reference (RFC 3986, section 4.1), or
-// -1 if it is one. It checks what tells a URI-reference from any other text: the characters, percent-encoding, the scheme
-// and the fragment. It does not look into the authority.
+// notURIReference returns the index of the first byte that keeps s from being a URI-reference (RFC 3986, section 4.1), or
+// -1 if it is one. It checks the characters, percent-encoding, the scheme and the fragment, but not the authority.
 func notURIReference(s string) int {
 	const pathEnd = "/?#"
 	if colon := strings.IndexByte(s, ':'); colon >= 0 && !strings.ContainsAny(s[:colon], pathEnd) && !isScheme(s[:colon]) {

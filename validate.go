@@ -28,51 +28,51 @@ const (
 	DefaultMaxPayload     = 1 << 20  // unless Limits say otherwise
 )
 
-// Limits are those rules for messages that can be set.
+// Limits are the message limits that can be configured.
 type Limits struct {
 	// MaxPayload is the largest payload in bytes; 0 means DefaultMaxPayload.
 	MaxPayload int
 }
 
-// Validate checks the message against the rules named at its fields, every default filled in, and reports all faults at
-// once, as a *ValidationError.
+// Validate checks the message against the rules named at its fields, assuming that defaults are filled in, and reports
+// all problems at once, as a *ValidationError.
 func (m *Message) Validate(l Limits) error {
 	var f faults
 	f.message(m, l)
 	return f.err(1)
 }
 
-// ValidateSource checks a message's Source on its own; the error is a *ValidationError.
+// ValidateSource checks only a Source; the error is a *ValidationError.
 func ValidateSource(source string) error {
 	var f faults
 	f.source(source)
 	return f.err(0)
 }
 
-// ValidationError says everything that is wrong with a message, with a batch of messages or with a definition.
+// ValidationError lists every problem of a message, a batch of messages or a definition.
 type ValidationError struct {
-	// Faults are in the order of the messages, and in each in the order of its fields.
+	// Faults are ordered by message, then by field.
 	Faults []Fault
-	// Batch is the number of messages that were checked together; 0 for a definition or a Source on its own.
+	// Batch is the number of messages that were checked together; 0 for a definition or a single Source.
 	Batch int
 }
 
-// Fault is one thing that is wrong.
+// Fault is one problem.
 type Fault struct {
-	// Index is the place of the message in its batch, from 0.
+	// Index is the index of the message in its batch, from 0.
 	Index int
-	// Field is named as in the JSON form of a message: "key", `headers["trace"]`. It is empty for a message that is nil.
+	// Field is the field's name in the JSON form of a message: "key", `headers["trace"]`. It is empty for a nil message.
 	Field string
 	// Problem says what is wrong with it, e.g. "is 300 bytes long".
 	Problem string
-	// Limit is the number that was exceeded; 0 when the fault is of another kind.
+	// Limit is the limit that was exceeded; 0 for any other problem.
 	Limit int
 }
 
-// maxFaultsInText is how many faults the text of an error spells out.
+// maxFaultsInText is how many faults Error spells out.
 const maxFaultsInText = 20
 
-// Error has a line per fault, up to 20 of them, and says how many more there are.
+// Error has one line per fault, up to 20, and the number of further ones.
 func (e *ValidationError) Error() string {
 	var b strings.Builder
 	for i, f := range e.Faults {
@@ -94,7 +94,7 @@ func (e *ValidationError) Error() string {
 	return b.String()
 }
 
-// String says field, problem and limit in a few words.
+// String is the field, problem and limit.
 func (f Fault) String() string {
 	text := strings.TrimSpace(f.Field + " " + f.Problem)
 	if f.Limit != 0 {
@@ -103,7 +103,7 @@ func (f Fault) String() string {
 	return text
 }
 
-// faults gathers what is wrong while messages are checked.
+// faults collects problems during a check.
 type faults struct{ list []Fault }
 
 func (f *faults) add(field, problem string, limit int) {
@@ -161,7 +161,7 @@ func (f *faults) text(field, value string, atLeast, limit int) {
 	f.encoding(field, value)
 }
 
-// encoding checks that a text is one that every database and broker can hold.
+// encoding checks that every database and broker can store a text.
 func (f *faults) encoding(field, value string) {
 	if !utf8.ValidString(value) {
 		f.add(field, "is not UTF-8", 0)
@@ -210,8 +210,8 @@ func (f *faults) headers(headers map[string]string) {
 	}
 }
 
-// badHeaders names the headers that are at fault, in the order of their names. It stands apart from headers because
-// sorting is only worth while when there is something to report.
+// badHeaders reports the invalid headers, sorted by name. It is separate from headers so that only invalid messages pay
+// for sorting.
 func (f *faults) badHeaders(headers map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		if name == "" {
@@ -234,7 +234,7 @@ func (f *faults) delivery(m *Message) {
 	f.time("deliver_at", m.DeliverAt)
 }
 
-// time checks that a moment has the four-digit year that RFC 3339, and with it JSON and CloudEvents, can write.
+// time checks that a time has a four-digit year, which RFC 3339, and so JSON and CloudEvents, requires.
 func (f *faults) time(field string, t time.Time) {
 	if y := t.UTC().Year(); y < 1 || y > 9999 {
 		f.add(field, fmt.Sprintf("is in the year %d, it must be from 1 to 9999", y), 0)

@@ -21,7 +21,7 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// withDead returns a store in which consumer "view" has given up n messages.
+// withDead returns a store in which consumer "view" has dead-lettered n messages.
 func withDead(t testing.TB, cfg memory.Config, n int) *memory.Store {
 	t.Helper()
 	ctx, s := t.Context(), memory.New(cfg)
@@ -115,7 +115,8 @@ func TestImportSaysWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// cutOff is a room whose database is away behind some letters, and in which others edit letters while these are listed.
+// cutOff is a store whose database fails after some dead letters, and in which others edit dead letters while they are
+// listed.
 type cutOff struct {
 	*memory.Store
 	letters int
@@ -139,7 +140,7 @@ func (c cutOff) ListDead(ctx context.Context, f deadletter.Filter, after int64, 
 	}
 }
 
-// disk has room for so many bytes.
+// disk has space for a number of bytes.
 type disk struct{ room int }
 
 func (d *disk) Write(p []byte) (int, error) {
@@ -149,7 +150,8 @@ func (d *disk) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestExportThatFails writes what it counts, and no half letters unless the disk is full.
+// TestExportThatFails: the count matches what was written, and no dead letter is written partially unless the disk is
+// full.
 func TestExportThatFails(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -9,17 +9,19 @@ import (
 )
 
 const (
-	stepLimit   = 500             // letters sent back in one transaction
-	stepTimeout = 2 * time.Minute // for one step, so that one that hangs holds up no others for longer
-	idleEvery   = 5 * time.Second // between looks for redrives to drive
-	wokenEvery  = time.Second     // the same when woken up: most wake-ups are for something else
-	retryWait   = time.Second     // after redrives could not be read
+	stepLimit   = 500             // dead letters sent back in one transaction
+	stepTimeout = 2 * time.Minute // for one step, so that a hanging step does not delay others for longer
+	idleEvery   = 5 * time.Second // between polls for running redrives
+	wokenEvery  = time.Second     // the same after a wake-up: most wake-ups are for something else
+	retryWait   = time.Second     // after the redrives could not be read
 )
 
-// Drive drives a redrive until it has ended, and returns how it stands then. Other processes may drive it too. It calls
-// progress, unless nil, after each step. When ctx ends, or a step fails, the redrive stays where it is, for whoever
-// drives it on, and is returned as the last step has left it: the zero Redrive when there was none. An error with one that
-// has ended says that what became of its messages could not be read.
+// Drive drives a redrive until it has ended, and returns its final state. Other processes may drive it too. It calls
+// progress, unless nil, after each step.
+//
+// When ctx ends, or a step fails, the redrive stays where it is so that another process can continue it, and Drive
+// returns it as of the last step: the zero Redrive when there was none. An error together with a redrive that has ended
+// says that the outcome of its messages could not be read.
 func Drive(ctx context.Context, s RedriveStore, id int64, progress func(Redrive)) (Redrive, error) {
 	var r Redrive
 	for {
@@ -43,12 +45,12 @@ func Drive(ctx context.Context, s RedriveStore, id int64, progress func(Redrive)
 	}
 }
 
-// Run drives all redrives, whoever started them, until ctx ends: beside a relay or consumer, so that a redrive goes on when
-// the process that started it is gone. Any number of processes may do so at once. It looks for redrives every 5 seconds, and
-// at once when the store says that there is work (Subscribe, as relays use it), though once a second at most.
+// Run drives all redrives, started by any process, until ctx ends. Run it next to a relay or consumer, so that a redrive
+// continues when the process that started it is gone. Any number of processes may do so at once. It polls for redrives
+// every 5 seconds, and at once when the store signals work (Subscribe, as relays use it), but at most once a second.
 //
-// A step that fails holds up no other redrive: it is noted in the redrive with its cause, logged, and tried again after a
-// while, until the redrive has failed (MaxFailures).
+// A step that fails does not delay other redrives: its cause is recorded in the redrive, logged, and the step is retried
+// with backoff until the redrive has failed (MaxFailures).
 func Run(ctx context.Context, s RedriveStore, logger *slog.Logger) {
 	d := driver{store: s, logger: logger}
 	if w, ok := s.(interface {
@@ -73,16 +75,16 @@ func Run(ctx context.Context, s RedriveStore, logger *slog.Logger) {
 	}
 }
 
-// driver is one call of Run.
+// driver is the state of one Run call.
 type driver struct {
 	store   RedriveStore
 	logger  *slog.Logger
-	woken   <-chan struct{} // nil for a store that does not say when there is work
+	woken   <-chan struct{} // nil for a store that does not signal work
 	looked  time.Time
 	failing bool
 }
 
-// wait waits for the next look.
+// wait waits for the next poll.
 func (d *driver) wait(ctx context.Context, wait time.Duration) error {
 	if d.failing || wait < wokenEvery {
 		return pause(ctx, wait, nil)
@@ -94,8 +96,8 @@ func (d *driver) wait(ctx context.Context, wait time.Duration) error {
 	return pause(ctx, wokenEvery-time.Since(d.looked), nil)
 }
 
-// round makes a step of each running redrive and returns how long to wait before the next. An error says that the store is
-// in trouble, not one redrive.
+// round runs one step of each running redrive and returns how long to wait before the next round. An error concerns the
+// store, not a single redrive.
 func (d *driver) round(ctx context.Context) (time.Duration, error) {
 	var running []Redrive
 	for r, err := range d.store.ListRedrives(ctx, RedriveRunning) {
@@ -115,7 +117,7 @@ func (d *driver) round(ctx context.Context) (time.Duration, error) {
 	return next, nil
 }
 
-// step makes a step of a redrive and returns how long to wait before the next one, or notes that it has failed.
+// step runs one step of a redrive and returns how long to wait before the next one, or records that the step has failed.
 func (d *driver) step(ctx context.Context, r Redrive) (time.Duration, error) {
 	bounded, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -144,7 +146,7 @@ func (d *driver) step(ctx context.Context, r Redrive) (time.Duration, error) {
 	return noted.backoff(), nil
 }
 
-// pause waits for a time, or until woken.
+// pause waits for a duration, or until woken.
 func pause(ctx context.Context, d time.Duration, woken <-chan struct{}) error {
 	if d <= 0 {
 		return ctx.Err()

@@ -15,7 +15,7 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// runs calls deadletter.Run in a bubble until the test ends, and returns a function that reads its log.
+// runs calls deadletter.Run in a synctest bubble until the test ends, and returns a function that reads its log.
 func runs(t *testing.T, s deadletter.RedriveStore) (log func() string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -74,7 +74,7 @@ type stubborn struct {
 	*memory.Store
 	id    int64
 	steps int
-	hang  bool // the step waits until it is cut off
+	hang  bool // the step hangs until its timeout
 }
 
 func (s *stubborn) StepRedrive(ctx context.Context, id int64, limit int) (deadletter.Redrive, time.Duration, error) {
@@ -92,7 +92,7 @@ func TestRedriveThatFailsHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &stubborn{Store: withDead(t, memory.Config{}, 20)}
-		// The filter of the one that fails leaves letters for the other.
+		// The filter of the failing redrive leaves dead letters for the other.
 		bad, err := s.StartRedrive(t.Context(), deadletter.Plan{Filter: deadletter.Filter{MessageID: "m-0"}, By: "olga"})
 		must(t, err)
 		s.id = bad.ID
@@ -184,7 +184,7 @@ func TestRunLooksSeldomAndIsWokenUp(t *testing.T) {
 		if n := looks.Load(); n > 62 {
 			t.Errorf("%d looks for redrives in a busy minute, want one a second", n)
 		}
-		// What others start is found, though nobody wakes this process.
+		// Redrives that other processes start are found without a wake-up.
 		_, err := s.Reopen().StartRedrive(t.Context(), deadletter.Plan{By: "otto"})
 		must(t, err)
 		time.Sleep(6 * time.Second)
@@ -194,7 +194,7 @@ func TestRunLooksSeldomAndIsWokenUp(t *testing.T) {
 	})
 }
 
-// TestRateThatIsNextToNone: the wait for the next letter is longer than a time.Duration can be.
+// TestRateThatIsNextToNone: the wait for the next dead letter exceeds the maximum time.Duration.
 func TestRateThatIsNextToNone(t *testing.T) {
 	t.Parallel()
 	s := withDead(t, memory.Config{}, 3)
@@ -208,7 +208,7 @@ func TestRateThatIsNextToNone(t *testing.T) {
 	}
 }
 
-// TestDriveThatEndsUnseen: what became of the messages cannot be read in the end.
+// TestDriveThatEndsUnseen: the final outcome of the messages cannot be read.
 func TestDriveThatEndsUnseen(t *testing.T) {
 	t.Parallel()
 	s := withDead(t, memory.Config{Fault: func(op string, _ bool) error {

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// fingerprinted is how much of a normalized cause counts, in bytes: stores cut long causes, and two of one kind that were
-// cut at different places must still be one.
+// fingerprinted is how many bytes of a normalized cause count: stores truncate long causes, and two similar ones that
+// were truncated at different places must still match.
 const fingerprinted = 1_000
 
-// Fingerprint is the same for causes that differ only in numbers and identifiers, which is where NormalizeCause makes them
-// alike: 16 hexadecimal digits, "" for no cause.
+// Fingerprint is the same for causes that differ only in numbers and identifiers, as NormalizeCause replaces them: 16
+// hexadecimal digits, "" for no cause.
 func Fingerprint(cause string) string {
 	if cause == "" {
 		return ""
@@ -21,11 +21,17 @@ func Fingerprint(cause string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// NormalizeCause is the cause with "#" for what differs between like cases. A word is letters, digits, "_" and "-". A word
-// of eight characters or more that has a digit or is hexadecimal (a UUID, a hash, an address, a date, order-4711) becomes
-// "#", and so does a shorter hexadecimal one that begins with a digit; of any other, each run of digits does. White space is
-// one space. So order-9 and order-4711 differ, a word of less than eight characters and one of more, while "order 9" and
-// "order 4711" do not.
+// NormalizeCause replaces the variable parts of a cause with "#", so that similar causes become equal. A word consists of
+// letters, digits, "_" and "-":
+//
+//   - A word of eight or more characters that contains a digit or is hexadecimal (a UUID, a hash, an address, a date,
+//     order-4711) becomes "#".
+//   - A shorter hexadecimal word that begins with a digit becomes "#".
+//   - In any other word, each run of digits becomes "#".
+//   - White space becomes one space.
+//
+// So order-9 and order-4711 differ, because only the second has eight characters or more, while "order 9" and "order
+// 4711" do not.
 func NormalizeCause(cause string) string {
 	var b strings.Builder
 	for rest := cause; rest != ""; {

@@ -40,11 +40,11 @@ func TestFingerprint(t *testing.T) {
 	if deadletter.Fingerprint("") != "" {
 		t.Error("no cause has a fingerprint")
 	}
-	// It is stored: it must not change.
+	// Fingerprints are stored, so they must not change.
 	if want := "c561cd9c99ce4cc5"; one != want {
 		t.Errorf("fingerprint %q, stored ones say %q", one, want)
 	}
-	// Stores cut causes at 4,000 bytes, wherever that is.
+	// Stores truncate causes at 4,000 bytes, wherever that is.
 	long := func(id string) string {
 		return ("panic: order " + id + "\n" + strings.Repeat("main.handle(...)\n\t/src/handle.go:12\n", 200))[:4_000]
 	}

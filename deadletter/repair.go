@@ -14,27 +14,27 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// ErrEdited: somebody else has edited the dead letter in between.
+// ErrEdited: someone else has edited the dead letter since it was read.
 var ErrEdited = errors.New("dead letter was edited meanwhile")
 
-// Edit changes what an open letter's message will be when it is sent back.
+// Edit changes the message of an open dead letter before it is redriven.
 type Edit struct {
 	// Payload is the new payload, unless nil.
 	Payload []byte
-	// Headers are the new headers, all of them, unless nil.
+	// Headers replaces all headers, unless nil.
 	Headers map[string]string
-	// Seen is Letter.Edits of the letter as the editor saw it, so that no edit is lost under another.
+	// Seen is Letter.Edits as the editor read it, so that concurrent edits do not overwrite each other.
 	Seen int
 	// By and Why stay on record.
 	By, Why string
 }
 
-// Apply returns the message as it is after the edit. Stores call it. Errors: *postrider.ValidationError.
+// Apply returns the edited message. Stores call it. Errors: *postrider.ValidationError.
 func (e Edit) Apply(m *postrider.Message) (*postrider.Message, error) {
 	if e.Payload == nil && e.Headers == nil {
 		return nil, errors.New("the edit changes neither payload nor headers")
 	}
-	// Only what is edited must follow the rules: one that could not be read may lack other attributes.
+	// Only the edited fields must follow the rules: a message that could not be read may lack other attributes.
 	check := &postrider.Message{Type: "edited", Headers: e.Headers, Payload: e.Payload}
 	check.FillDefaults("edited", time.Unix(0, 0))
 	limits := postrider.Limits{MaxPayload: max(postrider.DefaultMaxPayload, len(m.Payload))}
@@ -51,13 +51,13 @@ func (e Edit) Apply(m *postrider.Message) (*postrider.Message, error) {
 	return &edited, nil
 }
 
-// RefuseEdited is the error for an edit of a letter that was edited after it was seen.
+// RefuseEdited is the error for an edit based on an outdated version of the dead letter.
 func RefuseEdited(number int64, seen, edits int) error {
 	return fmt.Errorf("%w: dead letter %d has %d edits and the editor saw %d; look at it again (postrider dead show %d)", ErrEdited,
 		number, edits, seen, number)
 }
 
-// Edited is an edit on record, with what payload and headers were before it: those of the first are the original.
+// Edited is an edit on record, with payload and headers as they were before it: those of the first edit are the original.
 type Edited struct {
 	At      time.Time         `json:"at"`
 	By      string            `json:"by"`
@@ -66,8 +66,8 @@ type Edited struct {
 	Headers map[string]string `json:"headers_before,omitempty"`
 }
 
-// Diff says line by line what differs between two payloads and sets of headers: "-" before a line that is only in the first,
-// "+" before one that is only in the second. Payloads that are not text are told by size.
+// Diff lists the differences between two payloads and sets of headers, line by line: "-" before a line that is only in
+// the first, "+" before one that is only in the second. For payloads that are not text it gives only the sizes.
 func Diff(payload []byte, headers map[string]string, newPayload []byte, newHeaders map[string]string) []string {
 	var out []string
 	names := slices.Collect(maps.Keys(headers))
@@ -92,7 +92,7 @@ func Diff(payload []byte, headers map[string]string, newPayload []byte, newHeade
 	return append(out, diffLines(strings.Split(string(payload), "\n"), strings.Split(string(newPayload), "\n"))...)
 }
 
-// diffLines leaves out the lines that two texts have in common at their beginnings and ends.
+// diffLines omits the lines that both texts have in common at the beginning and the end.
 func diffLines(before, after []string) []string {
 	for len(before) > 0 && len(after) > 0 && before[0] == after[0] {
 		before, after = before[1:], after[1:]
@@ -116,8 +116,8 @@ type CauseCount struct {
 	Type        string `json:"type"`
 	Fingerprint string `json:"fingerprint"`
 	Letters     int64  `json:"letters"`
-	// Oldest and Newest are when the first and the last of them died; Reason and Cause are those of the one with the highest
-	// number, Number.
+	// Oldest and Newest are when the first and the last of them were dead-lettered; Reason and Cause are those of the one
+	// with the highest number, Number.
 	Oldest time.Time `json:"oldest"`
 	Newest time.Time `json:"newest"`
 	Number int64     `json:"number"`
@@ -125,7 +125,7 @@ type CauseCount struct {
 	Cause  string    `json:"cause"`
 }
 
-// Archived is a letter with all that belongs to it, as it is exported and imported.
+// Archived is a dead letter with all its data, for export and import.
 type Archived struct {
 	Letter
 	Before []Edited `json:"edited,omitempty"`
@@ -133,24 +133,26 @@ type Archived struct {
 
 // RepairStore changes, counts and moves dead letters.
 type RepairStore interface {
-	// EditDead edits an open letter and keeps what it was. Errors: ErrNotFound, ErrResolved, ErrEdited; those of Edit.Apply.
+	// EditDead edits an open dead letter and keeps the previous content. Errors: ErrNotFound, ErrResolved, ErrEdited;
+	// those of Edit.Apply.
 	EditDead(ctx context.Context, number int64, e Edit) (Letter, error)
-	// ListEdits returns the edits of a letter, oldest first. Errors: ErrNotFound.
+	// ListEdits returns the edits of a dead letter, oldest first. Errors: ErrNotFound.
 	ListEdits(ctx context.Context, number int64) ([]Edited, error)
-	// CountCauses counts the letters that the filter chooses by relay or consumer, type and fingerprint, most frequent first,
-	// and returns up to limit groups.
+	// CountCauses counts the dead letters that match the filter by relay or consumer, type and fingerprint, most frequent
+	// first, and returns up to limit groups.
 	CountCauses(ctx context.Context, f Filter, limit int) ([]CauseCount, error)
-	// ImportDead adds letters that come from an outbox, this or another, in one transaction, and returns how many are new:
-	// one of the same relay, message ID and DiedAt is here already, and stays as it is. They get new numbers and, since their
-	// sequences mean nothing here, ImportedSequence of these; they are not redriven by any redrive of this outbox, whatever
-	// Letter.Redrive says. Two calls at once do not import a letter twice.
+	// ImportDead adds dead letters from this or another outbox, in one transaction, and returns how many are new: one
+	// with the same relay, message ID and DiedAt already exists, and stays unchanged. New ones get new numbers and, since
+	// their sequences mean nothing here, the ImportedSequence of these. They belong to no redrive of this outbox,
+	// whatever Letter.Redrive says. Concurrent calls do not import a dead letter twice.
 	ImportDead(ctx context.Context, letters []Archived) (int, error)
 }
 
-// ImportedSequence is the sequence of an imported letter's message: below those of every log, and rising with the numbers.
+// ImportedSequence is the sequence of an imported dead letter's message: lower than those of any log, and rising with
+// number.
 func ImportedSequence(number int64) int64 { return number - 1<<62 }
 
-// checkImported refuses what cannot stand as a letter.
+// checkImported rejects records that are not valid dead letters.
 func checkImported(a Archived) error {
 	switch {
 	case a.Message == nil || a.Message.ID == "":

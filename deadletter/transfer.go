@@ -10,8 +10,8 @@ import (
 	"io"
 )
 
-// Export writes the letters that the filter chooses, oldest first, as one JSON object per line and in one write each, and
-// returns how many it has written. It reads page by page: what dies or is decided meanwhile may or may not be in it.
+// Export writes the dead letters that match the filter, oldest first, as one JSON object per line, each in one write, and
+// returns how many it has written. It reads page by page, so it may or may not include changes made meanwhile.
 func Export(ctx context.Context, w io.Writer, s Store, f Filter) (n int64, err error) {
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
@@ -24,7 +24,7 @@ func Export(ctx context.Context, w io.Writer, s Store, f Filter) (n int64, err e
 			if a.Before, err = s.ListEdits(ctx, l.Number); err != nil {
 				return n, err
 			}
-			a.Before = a.Before[:min(len(a.Before), l.Edits)] // without those made since the letter was read
+			a.Before = a.Before[:min(len(a.Before), l.Edits)] // without those made since the dead letter was read
 		}
 		if err := encoder.Encode(a); err != nil {
 			return n, fmt.Errorf("export dead letter %d: %w", l.Number, err)
@@ -34,7 +34,7 @@ func Export(ctx context.Context, w io.Writer, s Store, f Filter) (n int64, err e
 	return n, nil
 }
 
-// The bounds of one transaction of an import.
+// Limits of one import transaction.
 const (
 	importLetters = 100
 	importBytes   = 4 << 20
@@ -42,14 +42,14 @@ const (
 
 // Imported counts what an import did.
 type Imported struct {
-	// Letters were read; New of them were not here yet.
+	// Letters counts the dead letters read, New those that did not exist yet.
 	Letters int64 `json:"letters"`
 	New     int64 `json:"new"`
 }
 
-// Import reads what Export wrote and adds what is not there yet, 100 letters or 4 MiB to a transaction, so that it may be
-// repeated after an error. The error names the line. Lines may be of any length; empty ones are passed over. It calls
-// progress, unless nil, after each transaction.
+// Import reads the output of Export and adds the dead letters that do not exist yet, 100 of them or 4 MiB per
+// transaction, so that it can be repeated after an error. The error names the line. Lines may have any length; empty ones
+// are skipped. It calls progress, unless nil, after each transaction.
 func Import(ctx context.Context, r io.Reader, s RepairStore, progress func(Imported)) (Imported, error) {
 	var done Imported
 	var batch []Archived

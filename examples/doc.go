@@ -1,2 +1,2 @@
-// Package examples holds whole programs that use Postrider, each in a directory of its own.
+// Package examples contains complete programs that use Postrider, each in its own directory.
 package examples

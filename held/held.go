@@ -1,10 +1,11 @@
-// Package held decides about held keys: keys that a relay or consumer has stopped because their first message failed.
+// Package held records decisions about held keys: keys that a relay or consumer has stopped because their first message
+// failed.
 //
 //	d, err := held.Decide(ctx, store, relay.Decision{Relay: "to-nats", Key: "order/42", Verb: relay.VerbRetry, By: "ann"})
 //
 // A decision is recorded first, and then applied by the process that holds the lease of the key's partition, between two
-// attempts: a message whose call is out is not moved until the call has returned. When no process holds the lease, Decide
-// takes it for a moment and applies the decision itself. The same decision is never applied twice.
+// attempts: a message in flight is not moved until its call has returned. When no process holds the lease, Decide
+// acquires it briefly and applies the decision itself. A decision is never applied twice.
 package held
 
 import (
@@ -16,7 +17,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// Store is what decisions need of a store. All stores have it.
+// Store is the part of a store that decisions need. All stores implement it.
 type Store interface {
 	relay.LeaseStore
 	relay.HeldStore
@@ -27,7 +28,7 @@ type Store interface {
 var (
 	// ErrRefused: the decision does not fit the state of the key. Nothing was changed; the error says why.
 	ErrRefused = errors.New("the decision was refused")
-	// ErrNotApplied: the decision is recorded, and not applied yet.
+	// ErrNotApplied: the decision is recorded, but not applied yet.
 	ErrNotApplied = errors.New("the decision is recorded and not applied yet; the process that holds the key's partition applies " +
 		"it when its present attempt has ended")
 )
@@ -35,13 +36,13 @@ var (
 const (
 	pollMin = 10 * time.Millisecond
 	pollMax = 500 * time.Millisecond
-	// leaseFor is how long a lease is taken at most when no process holds it.
+	// leaseFor is the TTL of a lease that Decide acquires when no process holds it.
 	leaseFor = 15 * time.Second
 )
 
-// Decide records a decision, waits until it is applied, and returns it as applied. Its ID is made here if it has none; a
-// decision that is repeated with its ID is applied once. Errors: relay.ErrNotHeld; ErrRefused; ErrNotApplied when ctx ends
-// before.
+// Decide records a decision, waits until it is applied, and returns it as applied. It generates the ID if there is none;
+// a decision that is repeated with the same ID is applied once. Errors: relay.ErrNotHeld; ErrRefused; ErrNotApplied when
+// ctx ends first.
 func Decide(ctx context.Context, store Store, d relay.Decision) (relay.Decision, error) {
 	if d.ID == "" {
 		d.ID = relay.NewToken()

@@ -18,7 +18,7 @@ import (
 
 var errRefused = errors.New("refused")
 
-// failing runs a relay whose only key is held, as its handler fails until it is told otherwise.
+// failing runs a relay whose only key is held, because its handler fails until told otherwise.
 func failing(t *testing.T, handle postrider.Handler) (store *memory.Store, stop func()) {
 	t.Helper()
 	store = memory.New(memory.Config{Partitions: 1})
@@ -79,7 +79,7 @@ func TestDecisionWithoutAHolderIsAppliedHere(t *testing.T) {
 	})
 }
 
-// TestDecisionWaitsForTheCallThatIsOut: the message is delivered, so the decision comes too late.
+// TestDecisionWaitsForTheCallThatIsOut: the call in flight delivers the message, so the decision comes too late.
 func TestDecisionWaitsForTheCallThatIsOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestDecisionWaitsForTheCallThatIsOut(t *testing.T) {
 		if _, err := held.Decide(t.Context(), store, decision(relay.VerbRetry)); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Minute) // the second attempt is out
+		time.Sleep(time.Minute) // the second attempt is in flight
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		d := decision(relay.VerbDeadAll)

@@ -12,122 +12,123 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// ConsumerConfig says what a consumer does and how. The zero value of each field means its default.
+// ConsumerConfig configures a consumer. The zero value of each field means its default.
 type ConsumerConfig struct {
-	// Name identifies the consumer and what it has consumed, e.g. "order-view": 1 to 64 bytes. Required. Processes that run
-	// a consumer of the same name on the same database share its work, and no relay of that database has this name.
+	// Name identifies the consumer and its progress, e.g. "order-view": 1 to 64 bytes. Required. Processes that run a
+	// consumer of the same name on the same database share its work. No relay of that database may have this name.
 	Name string
 
-	// Dedup says how the consumer remembers what it has consumed. Default: ByID.
+	// Dedup selects how the consumer detects duplicates. Default: ByID.
 	Dedup Dedup
-	// KeepIDs is how long the ID of a consumed message is remembered. It must not be shorter than the time for which the
-	// source may deliver a message again (its redelivery window) and you may replay it (ReplayWindow) together; the consumer
-	// warns when it starts if it is. Default: 7 days. By watermark it has no meaning.
+	// KeepIDs is how long the consumer keeps the ID of a consumed message. It must be at least the source's redelivery
+	// window plus ReplayWindow; the consumer warns at start if it is shorter. Default: 7 days. Not used with ByPosition.
 	KeepIDs time.Duration
-	// ReplayWindow is how far back you mean to have messages published again with their old IDs. Default: 24 h.
+	// ReplayWindow is how far back you intend to replay messages with their old IDs. Default: 24 h.
 	ReplayWindow time.Duration
-	// RequireOrder refuses a source that does not keep the order of a key. Default: such a source is taken, and the log
-	// says that there is no order.
+	// RequireOrder refuses a source that does not keep the order of a key. Default: such a source is accepted, and the
+	// consumer logs that there is no order.
 	RequireOrder bool
 
-	// Concurrency is the number of transactions under way at once for messages as they come, RetryConcurrency that for
-	// messages that were put aside. Each takes a connection: allow the database's pool as many and four more, or they wait for
-	// each other. On PostgreSQL one connection of the pool stays free of them. Defaults: 16 and 4.
+	// Concurrency is the maximum number of concurrent transactions for incoming messages, RetryConcurrency that for
+	// parked messages. Each transaction takes a connection: size the database's pool for both and four more, or
+	// transactions wait for each other. On PostgreSQL one connection of the pool is reserved for other work. Defaults: 16
+	// and 4.
 	Concurrency, RetryConcurrency int
-	// Batch is the largest number of messages in one transaction. If one of several fails, the transaction is run again with
-	// a savepoint for each, so that it costs only itself: handlers may run twice, which counts as one attempt. Transactions are
-	// also kept to a third of LeaseTTL: they begin with few messages and grow as long as they are quick, and one that takes longer
-	// is undone and run again with as many messages as there was time for. Default: 1 by ID, 100 by watermark.
+	// Batch is the largest number of messages in one transaction. If one of several fails, the transaction is run again
+	// with a savepoint for each message, so that only the failed one is undone: handlers may run twice, which counts as
+	// one attempt. Transactions are also limited to a third of LeaseTTL: they start with few messages and grow while they
+	// are fast; one that takes longer is rolled back and run again with as many messages as it had time for. Default: 1
+	// with ByID, 100 with ByPosition.
 	Batch int
-	// MaxInFlight and MaxInFlightBytes bound the messages that the consumer holds in memory; the last reading may go beyond
-	// the bytes. Defaults: 1,024 and 16 MiB.
+	// MaxInFlight and MaxInFlightBytes limit the messages that the consumer holds in memory; the last read may exceed
+	// MaxInFlightBytes. Defaults: 1,024 and 16 MiB.
 	MaxInFlight, MaxInFlightBytes int
 
-	// MaxAttempts is the number of attempts before a message is dead. Default: 10.
+	// MaxAttempts is the number of attempts before a message is dead-lettered. Default: 10.
 	MaxAttempts int
-	// LocalAttempts and LocalFor bound the attempts that are made while the broker waits for the message: that many, and no
-	// further one that would begin later than this after the first. Then the message is put aside, and its key goes on from
-	// there. They apply to transactions of one message by ID; otherwise a message that fails is put aside at once. Defaults:
-	// 3 and 2 s.
+	// LocalAttempts and LocalFor limit the attempts that are made while the broker waits for the message: at most
+	// LocalAttempts, none beginning later than LocalFor after the first. Then the message is parked and retried from
+	// there, and its key is held. They apply to transactions of one message with ByID; otherwise a message that fails is
+	// parked at once. Defaults: 3 and 2 s.
 	LocalAttempts int
 	LocalFor      time.Duration
-	// BackoffBase and BackoffMax bound the wait before attempt n+1, which is drawn at random between 0 and
-	// min(BackoffMax, BackoffBase·2^(n−1)) ("full jitter"). Defaults: 200 ms and 60 s.
+	// BackoffBase and BackoffMax limit the wait before attempt n+1, which is random between 0 and min(BackoffMax,
+	// BackoffBase·2^(n−1)) ("full jitter"). Defaults: 200 ms and 60 s.
 	BackoffBase, BackoffMax time.Duration
-	// UnavailableWait is how long a message is put aside, without counting an attempt, when its handler reports that what it
-	// needs is unavailable (postrider.Unavailable), or when versions before it are missing. Default: 5 s.
+	// UnavailableWait is how long a message is parked, without counting an attempt, when its handler reports that a
+	// dependency is unavailable (postrider.Unavailable), or when earlier versions are missing. Default: 5 s.
 	UnavailableWait time.Duration
-	// AttemptTimeout ends the context of an attempt. If the database ends transactions that wait for a statement, it must lie
-	// below the time after which it does so, or NewConsumer fails. Default: two thirds of that time (10 s on PostgreSQL);
-	// otherwise none.
+	// AttemptTimeout ends the context of an attempt. If the database ends idle transactions, it must be less than the
+	// database's timeout, or NewConsumer fails. Default: two thirds of that timeout (10 s on PostgreSQL); none if there
+	// is no such timeout.
 	AttemptTimeout time.Duration
-	// OnDead says what becomes of a key whose head died. Default: relay.ContinueKey.
+	// OnDead selects what happens to a key whose blocking message is dead-lettered. Default: relay.ContinueKey.
 	OnDead relay.OnDead
-	// Unhandled says what becomes of a message whose type has no handler. Default: HoldUnhandled.
+	// Unhandled selects what happens to a message whose type has no handler. Default: HoldUnhandled.
 	Unhandled Unhandled
-	// UnhandledFor is how long such a message is held before it is dead. Default: for ever.
+	// UnhandledFor is how long such a message is held before it is dead-lettered. Default: forever.
 	UnhandledFor time.Duration
-	// Versions guards keys by the AggregateVersion of their messages. Default: none.
+	// Versions orders the messages of a key by AggregateVersion. Default: none.
 	Versions *VersionGuard
 
-	// Context returns the context for a message's transaction and handler, e.g. with its tenant as your database layer
-	// looks for it. Default: the context as it is; postrider.MessageFromContext finds the message in it.
+	// Context returns the context for a message's transaction and handler, e.g. with its tenant in the form that your
+	// database layer expects. Default: the context unchanged; postrider.MessageFromContext finds the message in it.
 	Context func(ctx context.Context, m *postrider.Message) context.Context
 	// Interceptors wrap every call of a handler, inside its transaction; the first is outermost.
 	Interceptors []relay.Interceptor
 	// Propagator restores the trace context of a message in the context of its handler. Default: none.
 	Propagator postrider.Propagator
 
-	// LeaseTTL is the life of the leases under which processes share what was put aside. Default: 15 s.
+	// LeaseTTL is the TTL of the leases by which processes share parked messages. Default: 15 s.
 	LeaseTTL time.Duration
-	// StopTimeout is how long Run waits for transactions under way when its context ends, before it cancels them. Default:
+	// StopTimeout is how long Run waits for running transactions when its context ends, before it cancels them. Default:
 	// 30 s.
 	StopTimeout time.Duration
-	// Logger takes what operators should know. Default: slog.Default().
+	// Logger receives the consumer's log. Default: slog.Default().
 	Logger *slog.Logger
-	// Version is shown to operators beside the process. Default: none.
+	// Version is shown to operators next to the process. Default: none.
 	Version string
 }
 
-// Dedup is a way to remember what was consumed.
+// Dedup is a way to detect duplicates.
 type Dedup int
 
-// The ways to remember.
+// The deduplication modes.
 const (
 	// ByID keeps the ID of every message for KeepIDs. It works with every source.
 	ByID Dedup = iota
-	// ByPosition keeps one row per partition of the source: everything up to this offset is consumed. The source must keep
-	// order and have positions. The messages of a partition run one transaction after another.
+	// ByPosition keeps one row per partition of the source, its watermark: everything up to this offset is consumed. The
+	// source must keep order and have positions. The messages of a partition run in one transaction at a time.
 	ByPosition
 )
 
-// Unhandled says what becomes of messages without a handler.
+// Unhandled selects what happens to messages without a handler.
 type Unhandled int
 
 // The choices for messages without a handler.
 const (
-	// HoldUnhandled puts them aside until a process has a handler, so that an old process in a rolling deployment loses
-	// nothing that is for the new one.
+	// HoldUnhandled parks them until a process has a handler, so that old processes do not lose messages for new ones
+	// during a rolling deployment.
 	HoldUnhandled Unhandled = iota
-	// SkipUnhandled passes over them, for a source that carries more than this consumer wants.
+	// SkipUnhandled skips them, for a source that carries more than this consumer needs.
 	SkipUnhandled
 )
 
-// VersionGuard applies the messages of a key in the order of their AggregateVersion, each version once: a message whose
-// version is not above the one applied last is skipped, also if it comes under another ID; one whose version is not the
-// next must wait or fail. Messages without a key or a version are not guarded. The consumer keeps one row per key.
+// VersionGuard applies the messages of a key in the order of their AggregateVersion, each version once. A message whose
+// version is not above the last applied one is skipped, even if it has another ID; one whose version is not the next one
+// waits or fails. Messages without a key or a version are not guarded. The consumer keeps one row per key.
 type VersionGuard struct {
-	// FromOne expects every key to begin with version 1. Set it when the source keeps no order and has everything from the
-	// beginning. Default: the first message of a key may have any version, as for a consumer that joins late; what comes
-	// later with a lower one is skipped.
+	// FromOne expects every key to begin with version 1. Set it when the source keeps no order and has everything from
+	// the beginning. Default: the first message of a key may have any version, as for a consumer that joins late; later
+	// messages with a lower version are skipped.
 	FromOne bool
-	// WaitFor is how long a message may wait for the versions that are missing before it. Its key is held meanwhile; a
-	// missing version goes ahead when it comes. Then the message is dead. Default: 1 minute; negative: a gap is a failed
-	// attempt like any other.
+	// WaitFor is how long a message may wait for missing earlier versions. Its key is held meanwhile; a missing version
+	// is processed first when it arrives. After WaitFor the message is dead-lettered. Default: 1 minute; negative: a gap
+	// is a failed attempt like any other.
 	WaitFor time.Duration
 }
 
-// complete returns a copy with every default filled in, or every fault that it found.
+// complete returns a copy with every default filled in, or all configuration errors.
 func (c ConsumerConfig) complete(caps postrider.SubscriberCapabilities) (ConsumerConfig, error) {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
@@ -193,13 +194,13 @@ func (c ConsumerConfig) complete(caps postrider.SubscriberCapabilities) (Consume
 	return c, errors.Join(faults...)
 }
 
-// batchTime is how long messages of a batch are begun in one transaction.
+// batchTime is how long a transaction may start messages of its batch.
 func (c *ConsumerConfig) batchTime() time.Duration { return cmp.Or(c.LeaseTTL, defaultLeaseTTL) / 3 }
 
-// defaultLeaseTTL is that of relay.Config.
+// defaultLeaseTTL is the default of relay.Config.
 const defaultLeaseTTL = 15 * time.Second
 
-// relay is the configuration of the relay that brings back what was put aside.
+// relay is the configuration of the relay that retries parked messages.
 func (c *ConsumerConfig) relay() relay.Config {
 	return relay.Config{
 		Name: c.Name, Concurrency: c.RetryConcurrency, MaxAttempts: c.MaxAttempts, BackoffBase: c.BackoffBase,
@@ -209,7 +210,7 @@ func (c *ConsumerConfig) relay() relay.Config {
 	}
 }
 
-// tooShort says what to set when the source may deliver a message again after its ID was forgotten; "" if all is well.
+// tooShort says what to change if the source may redeliver a message after its ID was removed; "" if nothing.
 func (c *ConsumerConfig) tooShort(caps postrider.SubscriberCapabilities) string {
 	need := caps.RedeliveryWindow + c.ReplayWindow
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// Consumer reads a broker and applies the effect of each message in a database transaction, exactly once. See the package
+// Consumer reads from a broker and processes each message in a database transaction, exactly once. See the package
 // comment for how.
 type Consumer[Tx any] struct {
 	cfg        ConsumerConfig
@@ -22,9 +22,9 @@ type Consumer[Tx any] struct {
 	subscriber postrider.Subscriber
 	caps       postrider.SubscriberCapabilities
 	handlers   handlers[Tx]
-	aside      *relay.Relay // brings back what was put aside
+	aside      *relay.Relay // retries parked messages
 
-	// life ends when the consumer is to begin nothing new; calls ends when transactions under way are to be cancelled.
+	// life ends when the consumer must not start anything new; calls ends when running transactions must be cancelled.
 	life, calls       context.Context
 	endLife, endCalls context.CancelFunc
 	done              chan struct{}
@@ -32,7 +32,7 @@ type Consumer[Tx any] struct {
 
 	mu           sync.Mutex
 	work         *sync.Cond // a lane became ready, or life has ended
-	room         *sync.Cond // there is room for more messages, or life has ended
+	room         *sync.Cond // memory for more messages became free, or life has ended
 	changed      *sync.Cond // a message was settled, or life has ended
 	started      bool
 	subscription postrider.Subscription
@@ -43,47 +43,47 @@ type Consumer[Tx any] struct {
 	received     uint64             // messages so far
 	sized        int64              // bytes so far
 	logs         map[string]logSeen // by partition and epoch; with ByPosition
-	storeFails   int                // transactions in a row that the store would not begin or take
+	storeFails   int                // consecutive transactions that the store failed to begin or commit
 	stats        Stats
 
-	separate atomic.Int64 // how many batches are still to have savepoints
+	separate atomic.Int64 // how many more batches use savepoints
 	fits     atomic.Int64 // how many messages there is time for in a transaction
 }
 
-// Stats counts what a consumer has done since it began, in this process. Every field only grows, so that a process can export
-// it as it is, e.g. by expvar:
+// Stats counts the work of a consumer in this process since it was created. Every field only grows, so that a process can
+// export it unchanged, e.g. by expvar:
 //
 //	expvar.Publish("order-view", expvar.Func(func() any { return consumer.Stats() }))
 //
-// What stands in the database (IDs and watermarks, parked messages, held keys, dead letters) is in StatusStore and
+// For the state in the database (IDs and watermarks, parked messages, held keys, dead letters), see StatusStore and
 // relay.Status.
 type Stats struct {
 	// Received counts deliveries.
 	Received int64 `json:"received"`
-	// Applied counts messages whose effect was committed, those that had been put aside included.
+	// Applied counts messages whose processing was committed, including previously parked ones.
 	Applied int64 `json:"applied"`
-	// Duplicates counts deliveries of messages that were consumed before.
+	// Duplicates counts deliveries of messages that had already been consumed.
 	Duplicates int64 `json:"duplicates"`
-	// LogsReplaced counts how often the log of a partition turned out to be another incarnation than before: recreated, or
-	// without the tail that was consumed. Only with ByPosition.
+	// LogsReplaced counts how often the log of a partition turned out to be another incarnation: recreated, or without
+	// the tail that was consumed. Only with ByPosition.
 	LogsReplaced int64 `json:"logs_replaced"`
-	// Skipped counts messages that were passed over for want of a handler, or because of their aggregate's version.
+	// Skipped counts messages that were skipped because they have no handler or because of their aggregate's version.
 	Skipped int64 `json:"skipped"`
-	// Failed counts failed attempts, those of messages that had been put aside included.
+	// Failed counts failed attempts, including those of previously parked messages.
 	Failed int64 `json:"failed"`
-	// Parked counts messages that were put aside as they came, Held those of them that had not failed but stand behind a
-	// held key.
+	// Parked counts incoming messages that were parked, Held those of them that did not fail but were queued after a held
+	// key's blocking message.
 	Parked int64 `json:"parked"`
 	Held   int64 `json:"held"`
-	// Dead counts messages that were given up as they came. What dies later is in relay.Status.
+	// Dead counts incoming messages that were dead-lettered. For messages dead-lettered after parking, see relay.Status.
 	Dead int64 `json:"dead"`
-	// Lost counts messages whose right was lost before they were settled, Unacknowledged those that the broker would not
-	// hear of: all of these come again.
+	// Lost counts messages that this process lost the right to settle, Unacknowledged those whose acknowledgement the
+	// broker did not accept: all of these are redelivered.
 	Lost           int64 `json:"lost"`
 	Unacknowledged int64 `json:"unacknowledged"`
 }
 
-// NewConsumer makes a consumer of what a subscriber reads. Errors: every fault of the configuration at once.
+// NewConsumer returns a consumer of the subscriber's messages. It reports all configuration errors at once.
 func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg ConsumerConfig) (*Consumer[Tx], error) {
 	if in == nil || subscriber == nil {
 		return nil, errors.New("inbox: NewConsumer needs an inbox and a subscriber")
@@ -115,11 +115,11 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 	return c, nil
 }
 
-// asideStore is a relay.Store without a log: a consumer reads its source. It hides what else the store can do, such as
-// dropping old messages of the outbox, which is for the relays that read it.
+// asideStore is a relay.Store without a log, since a consumer reads its source. It hides the store's optional interfaces,
+// such as removing old outbox messages, which are for the relays that read the outbox.
 type asideStore struct{ relay.Store }
 
-// ReadsNoLog tells the relay that it is the consumer's own, and may work under its name.
+// ReadsNoLog tells the relay that it belongs to the consumer and may use its name.
 func (asideStore) ReadsNoLog() {}
 
 // Fetch implements relay.LogStore.
@@ -130,17 +130,18 @@ func (asideStore) Fetch(context.Context, string, relay.FetchRequest) ([]relay.Ba
 // Name returns the consumer's name.
 func (c *Consumer[Tx]) Name() string { return c.cfg.Name }
 
-// Stats returns what has been done since the consumer began. It is safe for concurrent use, and costs a copy.
+// Stats returns the counters. It is safe for concurrent use, and costs a copy.
 func (c *Consumer[Tx]) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.stats
 }
 
-// Run works until ctx ends or Stop is called, and then stops as Stop does, within ConsumerConfig.StopTimeout. It returns
-// nil after an orderly stop, an error that says what was cut short otherwise. Trouble with the database or the broker does
-// not end it: it logs, waits and goes on. Errors: ErrStarted; ErrNoHandler, after which handlers can still be given and Run
-// be called again; ErrNameTaken; that of the first look at the database; what the subscriber asks to be changed.
+// Run processes messages until ctx ends or Stop is called, and then stops as Stop does, within
+// ConsumerConfig.StopTimeout. It returns nil after an orderly stop, otherwise an error that says what was cut short.
+// Database or broker failures do not end it: it logs, waits and continues. Errors: ErrStarted; ErrNoHandler, after which
+// handlers can be added and Run called again; ErrNameTaken; that of the first database access; an error of the subscriber
+// that requires a change.
 func (c *Consumer[Tx]) Run(ctx context.Context) error {
 	if err := c.begin(); err != nil {
 		return err
@@ -170,7 +171,7 @@ func (c *Consumer[Tx]) Run(ctx context.Context) error {
 	return c.run(context.WithoutCancel(ctx))
 }
 
-// begin notes that the consumer runs, unless it cannot.
+// begin records that the consumer runs, unless it cannot.
 func (c *Consumer[Tx]) begin() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,14 +185,14 @@ func (c *Consumer[Tx]) begin() error {
 	return nil
 }
 
-// run starts everything that works, waits for the end of life, and for everything to come to its own.
+// run starts the goroutines and waits for the end of life, and then for the goroutines to end.
 func (c *Consumer[Tx]) run(ctx context.Context) error {
 	background, endBackground := context.WithCancel(ctx)
 	defer endBackground()
 	aside := make(chan error, 1)
 	go func() {
 		err := c.aside.Run(c.life)
-		c.endLife() // it ends before its time only if it cannot work at all
+		c.endLife() // it ends early only if it cannot work at all
 		aside <- err
 	}()
 	source := make(chan error, 1)
@@ -214,7 +215,7 @@ func (c *Consumer[Tx]) run(ctx context.Context) error {
 	return errors.Join(err, <-aside)
 }
 
-// finish waits for the transactions under way, and then cancels them.
+// finish waits for running transactions until StopTimeout, and then cancels them.
 func (c *Consumer[Tx]) finish() error {
 	idle := make(chan struct{})
 	go func() { defer close(idle); c.workers.Wait() }()
@@ -240,10 +241,11 @@ func (c *Consumer[Tx]) finish() error {
 	return cut
 }
 
-// closeTimeout bounds the leave-taking from the broker.
+// closeTimeout limits leaving the consumer group.
 const closeTimeout = 5 * time.Second
 
-// close gives back what was not begun, so that others need not wait for it, and leaves the group.
+// close returns messages that were not started to the broker, so that others need not wait for them, and leaves the
+// group.
 func (c *Consumer[Tx]) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
@@ -256,7 +258,7 @@ func (c *Consumer[Tx]) close(ctx context.Context) {
 	}
 	for _, it := range left {
 		if err := it.delivery.Nack(ctx, 0); err != nil {
-			break // it comes again when the broker has waited long enough, or heard of the leave
+			break // it is redelivered when the broker's wait is over, or when the group has been left
 		}
 	}
 	if err := subscription.Close(ctx); err != nil {
@@ -264,10 +266,10 @@ func (c *Consumer[Tx]) close(ctx context.Context) {
 	}
 }
 
-// Stop lets the consumer begin nothing new, waits for the transactions under way, gives back to the broker what was not
-// begun, and leaves the group. When ctx ends first, the contexts of the transactions under way are cancelled; that is not
-// counted as a failed attempt. Stop may be called at any time, any number of times, also when Run never was; it returns
-// when Run has ended, or the error of ctx.
+// Stop starts no new work, waits for running transactions, returns messages that were not started to the broker, and
+// leaves the group. When ctx ends first, it cancels the contexts of running transactions; this does not count as a failed
+// attempt. Stop may be called at any time, any number of times, even if Run was never called; it returns when Run has
+// ended, or the error of ctx.
 func (c *Consumer[Tx]) Stop(ctx context.Context) error {
 	c.endLife()
 	c.mu.Lock()
@@ -281,16 +283,17 @@ func (c *Consumer[Tx]) Stop(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		c.endCalls()
-		// The end of Run cancels the relay's calls too, within its own time; here nobody waits for that any more.
+		// The end of Run cancels the relay's calls too, within its own time limit; nothing here waits for that any
+		// longer.
 		_ = c.aside.Stop(ctx)
 		<-c.done
 		return ctx.Err()
 	}
 }
 
-// Drain waits until all messages that were received before the call are settled: their effects committed, or put aside.
-// The consumer goes on working. It does not wait for what was put aside, nor for what the broker has not delivered yet.
-// Errors: that of ctx; ErrStopped when the consumer ends first.
+// Drain waits until all messages that were received before the call are settled: their processing committed, or parked.
+// The consumer continues to run. Drain does not wait for parked messages, nor for messages that the broker has not
+// delivered yet. Errors: that of ctx; ErrStopped when the consumer ends first.
 func (c *Consumer[Tx]) Drain(ctx context.Context) error {
 	woken := context.AfterFunc(ctx, c.tell)
 	defer woken()
@@ -314,7 +317,7 @@ func (c *Consumer[Tx]) Drain(ctx context.Context) error {
 	}
 }
 
-// Ready reports whether the consumer works: it has joined its group, and the database answers. The error says what is
+// Ready reports whether the consumer works: it has joined its group, and the database responds. The error says what is
 // missing.
 func (c *Consumer[Tx]) Ready() error {
 	c.mu.Lock()
@@ -333,7 +336,7 @@ func (c *Consumer[Tx]) Ready() error {
 	return c.aside.Ready()
 }
 
-// tell wakes all who wait.
+// tell wakes all waiting goroutines.
 func (c *Consumer[Tx]) tell() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -342,17 +345,17 @@ func (c *Consumer[Tx]) tell() {
 	c.changed.Broadcast()
 }
 
-// note changes the counters.
+// note updates the counters.
 func (c *Consumer[Tx]) note(change func(s *Stats)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change(&c.stats)
 }
 
-// forgetEvery is the time between two looks for claims past their time.
+// forgetEvery is the interval between removals of expired claims.
 const forgetEvery = time.Minute
 
-// forgetLoop forgets the IDs of messages that no longer come again, in small batches.
+// forgetLoop removes the IDs of messages that can no longer be redelivered, in small batches.
 func (c *Consumer[Tx]) forgetLoop(ctx context.Context) {
 	if c.cfg.Dedup != ByID {
 		return
@@ -369,7 +372,7 @@ func (c *Consumer[Tx]) forgetLoop(ctx context.Context) {
 	}
 }
 
-// sleep waits and reports whether ctx still lives.
+// sleep waits and reports whether ctx is still alive.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -20,7 +20,7 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// text is a log that can be read while it is written.
+// text is a log buffer that can be read while it is written.
 type text struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -81,7 +81,7 @@ func newBroker(t *testing.T) *memorybroker.Broker {
 	return b
 }
 
-// TestWarnsWhenIDsAreForgottenTooSoon: a consumer compares how long it remembers with how long the source delivers again.
+// TestWarnsWhenIDsAreForgottenTooSoon: a consumer compares KeepIDs with the source's redelivery window.
 func TestWarnsWhenIDsAreForgottenTooSoon(t *testing.T) {
 	t.Parallel()
 	day := 24 * time.Hour
@@ -111,7 +111,7 @@ func TestWarnsWhenIDsAreForgottenTooSoon(t *testing.T) {
 	}
 }
 
-// TestStats: a consumer counts what it does.
+// TestStats: a consumer counts its work.
 func TestStats(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -153,8 +153,8 @@ func TestStats(t *testing.T) {
 	})
 }
 
-// TestTransactionIsBoundedByTime: a transaction begins no message of its batch after a third of LeaseTTL, and the consumer finds
-// out how many there is time for.
+// TestTransactionIsBoundedByTime: a transaction starts no further message after a third of LeaseTTL, and the consumer
+// finds out how many there is time for.
 func TestTransactionIsBoundedByTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

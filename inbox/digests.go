@@ -9,15 +9,15 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// RememberedMoves is how many moves of a watermark a store remembers what they consumed: one for each transaction.
+// RememberedMoves is how many moves of a watermark, one per transaction, a store keeps digests for.
 const RememberedMoves = 1000
 
-// digestSize is how many bytes a digest has. One is compared only with those of messages at the same offset and above, of one
-// partition.
+// digestSize is the size of a digest in bytes. A digest is compared only with those of messages in the same partition at
+// the same and higher offsets.
 const digestSize = 8
 
-// Digests say which messages were consumed: digestSize bytes for each, made of its offset and its mark. They are stored as
-// they are, and only added to.
+// Digests identify consumed messages: digestSize bytes for each, computed from offset and mark. They are stored
+// unchanged, and only appended to.
 type Digests []byte
 
 // digestOf is the digest of a message with a mark.
@@ -34,7 +34,7 @@ func (d Digests) with(p postrider.Position) Digests {
 	return append(d, digestOf(p)...)
 }
 
-// without leaves out each of others once.
+// without removes each of others once.
 func (d Digests) without(others Digests) Digests {
 	drop := make(map[string]int)
 	for one := range slices.Chunk(others, digestSize) {
@@ -51,7 +51,7 @@ func (d Digests) without(others Digests) Digests {
 	return out
 }
 
-// has says whether a message with a mark is among them.
+// has says whether the digests contain that of a message with a mark.
 func (d Digests) has(p postrider.Position) bool {
 	if p.Mark == "" {
 		return false

@@ -1,5 +1,4 @@
-// Package inbox consumes messages so that the effect of each happens exactly once, whatever the broker, the database or a
-// crash does.
+// Package inbox consumes messages so that each is processed exactly once, whatever fails: broker, database or process.
 //
 //	in, err := inbox.New(store, inbox.Config{})
 //	...
@@ -12,53 +11,57 @@
 //	...
 //	err = c.Run(ctx) // until ctx ends
 //
-// A handler works in a transaction. That it took the message, and what it did, commit together or not at all; then the
-// broker is told. What the handler publishes through an outbox in the same transaction is part of it, and names the
-// message as its cause. Its error is its verdict, as in a relay.
+// A handler runs in a transaction. The claim of the message and the handler's changes commit together or not at all; then
+// the message is acknowledged. Messages that the handler publishes through an outbox in the same transaction are part of
+// it, and record the handled message as their cause. The error that a handler returns decides the outcome, as in a relay.
 //
-// In a transaction of your own, [Inbox.Process] says whether a message is new. For effects outside the database there is
+// In your own transaction, [Inbox.Process] says whether a message is new. For side effects outside the database, use
 // [Guard].
 //
-// # A message's way
+// # Processing
 //
-//	Receive → lane of its key → transaction { claim it; effect } → Ack
+//	Receive → queue of its key → transaction { claim; handler } → Ack
 //	                                │ failed, or its key is held
 //	                                ▼
-//	                transaction { claim it; put it aside } → Ack
+//	                transaction { claim; park } → Ack
 //	                                │
 //	                                ▼
-//	          parked ──(its time has come)──► transaction { take it; effect }
+//	          parked ──(due)──► transaction { take; handler }
 //	            │  ▲
 //	            ▼  │ redrive
-//	           dead
+//	           dead letter
 //
-// The messages of a key run one after another, keys in parallel. A message that fails is tried again here, for a short
-// while; then it is put aside: parked, with its key held and its followers behind it, or dead. To note that a message was
-// taken and to put it aside is one transaction, so that a claim never stands for work that was not done, and the broker's
-// further deliveries of a message that is aside are duplicates. If that transaction fails, nothing is acknowledged.
+// The messages of a key run one after another, different keys in parallel. A message that fails is retried locally for a
+// short while. Then it is parked, with its key held and later messages queued after it, or dead-lettered. One transaction
+// both claims and parks the message, so that a claim never exists for work that was not done, and redeliveries of a
+// parked message are duplicates. If that transaction fails, nothing is acknowledged.
 //
-// What is aside stands in the tables of the relays, under the consumer's name. A relay inside the consumer, which reads no
-// log, brings it back: leases, backoff, held keys, followers in order, dead letters and operators' commands are the
-// relay's. A message that comes back is not looked up among the claims; taking it out is part of the transaction of its
-// effect. So a redrive is never swallowed, and runs this consumer only.
+// Parked messages are stored in the tables of the relays, under the consumer's name. A relay inside the consumer, which
+// reads no log, retries them: leases, backoff, held keys, ordering, dead letters and operators' commands are the relay's.
+// A retried message is not checked against the claims; the transaction that processes it also removes it from the parked
+// messages. So a redrive is never dropped as a duplicate, and runs only this consumer.
 //
-// # What is remembered
+// # Deduplication
 //
-// By ID, a row per message and consumer, for as long as the source can bring it again. By watermark, one row per partition
-// of an ordered source: everything up to here is done. docs/inbox.md says which one when.
+// By ID, the store keeps a row per message and consumer, for as long as the source can redeliver the message. By
+// watermark, it keeps one row per partition of an ordered source: everything up to that offset is done. docs/inbox.md
+// says when to use which.
 //
-// # What fails, and what then
+// # Failures
 //
-//   - The process dies before the commit: nothing has happened, the broker delivers again. After the commit and before the
-//     acknowledgement: the broker delivers again, and finds a duplicate.
-//   - The answer to a commit is lost: the next attempt finds the message claimed if it took effect, and free if not.
-//   - The database is away: nothing is acknowledged, the broker is asked for more time, no attempt is counted.
-//   - The broker is away: what was received is finished; what it did not hear of comes again and is a duplicate.
+//   - The process crashes before the commit: nothing has happened, the broker redelivers. After the commit and before the
+//     acknowledgement: the broker redelivers a duplicate.
+//   - The response to a commit is lost: the next attempt finds the message claimed if the commit took effect, and free if
+//     not.
+//   - The database is unavailable: nothing is acknowledged, the consumer extends the broker's wait, and no attempt is
+//     counted.
+//   - The broker is unavailable: received messages are finished; unacknowledged ones are redelivered as duplicates.
 //   - The right to a message is lost, since its partition went to another process or the connection broke: its handler's
-//     context ends, and nothing of it is committed or settled.
-//   - Two processes have the same message: one waits for the other's transaction, and finds a duplicate or a free message.
-//   - A handler panics, or ends its goroutine: that is a failed attempt.
-//   - One message of a batch fails: the transaction is undone and run again, now with a savepoint for each message, so that
-//     the one that fails is undone alone, and put aside. Only this second failure counts as an attempt. The batches that
-//     follow have savepoints from the beginning, for a while.
+//     context ends, and none of it is committed or settled.
+//   - Two processes have the same message: one waits for the other's transaction, and then finds a duplicate or a free
+//     message.
+//   - A handler panics, or ends its goroutine: this is a failed attempt.
+//   - One message of a batch fails: the transaction is rolled back and run again with a savepoint for each message, so
+//     that only the failing one is undone, and parked. Only this second failure counts as an attempt. The following
+//     batches use savepoints from the beginning, for a while.
 package inbox

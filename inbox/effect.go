@@ -12,8 +12,8 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// handle runs the handler of a message in a transaction, if the version guard lets it, and says how it ended: applied or
-// skipped. parkedFor is how long the message has been put aside.
+// handle runs the handler of a message in a transaction, if the version guard permits, and returns the end: applied or
+// skipped. parkedFor is how long the message has been parked.
 func (c *Consumer[Tx]) handle(ctx context.Context, tx Tx, m *postrider.Message, parkedFor time.Duration) (end, error) {
 	h, seen, err := c.handlers.find(restored(m))
 	if errors.Is(err, errUnhandled) && c.cfg.Unhandled == SkipUnhandled {
@@ -39,7 +39,7 @@ func (c *Consumer[Tx]) handle(ctx context.Context, tx Tx, m *postrider.Message, 
 	return applied, nil
 }
 
-// runHandler calls a handler with everything around it.
+// runHandler calls a handler with its context, timeout and interceptors.
 func (c *Consumer[Tx]) runHandler(ctx context.Context, tx Tx, h Handler[Tx], m *postrider.Message) error {
 	if c.cfg.Propagator != nil {
 		ctx = c.cfg.Propagator.Extract(ctx, m.Headers)
@@ -61,17 +61,17 @@ func (c *Consumer[Tx]) runHandler(ctx context.Context, tx Tx, h Handler[Tx], m *
 	return next(ctx, m)
 }
 
-// safely runs what calls a handler, so that a panic, or the end of its goroutine, is a failure like any other.
+// safely calls f, which runs a handler, so that a panic, or the end of its goroutine, becomes an error.
 func safely(f func() error) error {
 	return protect.Call(f, func(v any, stack string) error { return &relay.PanicError{Value: v, Stack: stack} })
 }
 
-// guards says whether the version guard has a say about a message.
+// guards says whether the version guard applies to a message.
 func (c *Consumer[Tx]) guards(m *postrider.Message) bool {
 	return c.cfg.Versions != nil && m.Key != "" && m.AggregateVersion > 0
 }
 
-// checkVersion says whether a message is to be applied or skipped now; the error is what else becomes of it.
+// checkVersion says whether a message is to be applied or skipped now; an error decides any other outcome.
 func (c *Consumer[Tx]) checkVersion(ctx context.Context, tx Tx, m *postrider.Message, parkedFor time.Duration) (end, error) {
 	last, err := c.store.Version(ctx, tx, c.cfg.Name, m.Key)
 	switch {
@@ -93,8 +93,8 @@ func (c *Consumer[Tx]) checkVersion(ctx context.Context, tx Tx, m *postrider.Mes
 	}
 }
 
-// goesAhead says whether a message passes those of its key that are put aside: the version guard knows that it comes before
-// them, or has been applied.
+// goesAhead says whether a message may overtake the parked messages of its key: by its version it precedes them, or has
+// been applied.
 func (c *Consumer[Tx]) goesAhead(ctx context.Context, tx Tx, m *postrider.Message) (bool, error) {
 	if !c.guards(m) {
 		return false, nil
@@ -106,8 +106,8 @@ func (c *Consumer[Tx]) goesAhead(ctx context.Context, tx Tx, m *postrider.Messag
 	return m.AggregateVersion <= last+1, nil
 }
 
-// processParked applies the effect of a message that was put aside, when its time has come. If versions are missing before
-// it, and are parked behind it because they came in another order, they go first.
+// processParked processes a parked message when it is due. If earlier versions are parked after it because they arrived
+// out of order, they are processed first.
 func (c *Consumer[Tx]) processParked(ctx context.Context, m *postrider.Message) error {
 	err := c.processInOrder(ctx, m)
 	if kind := postrider.OutcomeOf(err).Kind; err != nil && ctx.Err() == nil && !errors.Is(err, errUnhandled) &&
@@ -137,7 +137,7 @@ const gapSearch = 1_000
 func (c *Consumer[Tx]) parkedBefore(ctx context.Context, m *postrider.Message) *postrider.Message {
 	_, parked, err := c.store.ShowHeld(ctx, c.cfg.Name, m.Key, gapSearch)
 	if err != nil {
-		return nil // the next look will find it
+		return nil // the next attempt will find it
 	}
 	var earliest *postrider.Message
 	for i := range parked {
@@ -151,8 +151,8 @@ func (c *Consumer[Tx]) parkedBefore(ctx context.Context, m *postrider.Message) *
 	return earliest
 }
 
-// processAside takes a parked message out and applies its effect in one transaction. It does not ask whether the message
-// was consumed: that it is parked says that it was not.
+// processAside removes a parked message and processes it in one transaction. It does not check for a duplicate: a parked
+// message has not been consumed.
 func (c *Consumer[Tx]) processAside(ctx context.Context, m *postrider.Message) error {
 	if m.Headers[PositionHeader] != "" {
 		copied := *m
@@ -180,9 +180,9 @@ func (c *Consumer[Tx]) processAside(ctx context.Context, m *postrider.Message) e
 	return nil
 }
 
-// errNotThere is the verdict on a message that is no longer parked: another process has applied its effect, or an operator has
-// moved it to the dead letters, and perhaps back in the meantime. To call it delivered would remove it then; put off, it is
-// left alone if it is gone.
+// errNotThere is the outcome for a message that is no longer parked: another process has processed it, or an operator has
+// moved it to the dead letters, and perhaps back in the meantime. Calling it delivered would remove it in that case;
+// snoozing it does nothing if it is gone.
 var errNotThere = postrider.Snooze(time.Millisecond)
 
 func (c *Consumer[Tx]) takeAndHandle(ctx context.Context, tx Tx, m *postrider.Message) (end, error) {
@@ -199,18 +199,18 @@ func (c *Consumer[Tx]) takeAndHandle(ctx context.Context, tx Tx, m *postrider.Me
 		return err
 	})
 	if err == nil {
-		err = ctx.Err() // the lease was lost while the handler did not look
+		err = ctx.Err() // the lease was lost and the handler did not notice
 	}
 	return how, err
 }
 
-// afterCommitFailed finds out whether the commit took effect all the same: then the message is no longer parked.
+// afterCommitFailed checks whether the commit took effect nevertheless: then the message is no longer parked.
 func (c *Consumer[Tx]) afterCommitFailed(ctx context.Context, m *postrider.Message, failed error) error {
 	tx, err := beginLimited(ctx, c.store)
 	if err != nil {
 		return postrider.Unavailable(errors.Join(failed, err))
 	}
-	defer func() { _ = c.rollback(tx) }() // only a look
+	defer func() { _ = c.rollback(tx) }() // read only
 	taken, err := c.store.Take(ctx, tx, c.cfg.Name, m)
 	switch {
 	case err != nil:

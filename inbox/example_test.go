@@ -21,7 +21,7 @@ var placed = postrider.Define[orderPlaced]("order.placed").
 	WithTopic("orders").
 	WithKey(func(d orderPlaced) string { return "order/" + d.OrderID })
 
-// Consume messages of a broker, each with its effect exactly once, and publish in the same transaction.
+// Consume messages from a broker, each exactly once, and publish in the same transaction.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -61,7 +61,7 @@ func Example() {
 	// Output: handled order 42
 }
 
-// Ask in a transaction of your own whether a message is new.
+// Check in your own transaction whether a message is new.
 func ExampleInbox_Process() {
 	ctx := context.Background()
 	store := memory.New(memory.Config{})
@@ -74,14 +74,14 @@ func ExampleInbox_Process() {
 		fresh, err := in.Process(ctx, tx, "order-view", m)
 		check(err)
 		fmt.Println("fresh:", fresh)
-		check(store.Commit(ctx, tx)) // with the effect, if it is fresh; then acknowledge
+		check(store.Commit(ctx, tx)) // with the changes, if it is fresh; then acknowledge
 	}
 	// Output:
 	// fresh: true
 	// fresh: false
 }
 
-// Bring about an effect outside the database by one process at a time, and not again.
+// Run a side effect outside the database in one process at a time, and only once.
 func ExampleGuard_Do() {
 	ctx := context.Background()
 	guard, err := inbox.NewGuard(memory.New(memory.Config{}), inbox.GuardConfig{Name: "charge-card"})

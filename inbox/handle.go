@@ -10,13 +10,13 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// Handler applies the effect of a message in the transaction tx. A nil error means that the effect is to be committed. An
-// error undoes it and is a verdict, as in a relay: see postrider.Retry, Snooze, Dead and Unavailable; any other is retried
-// with backoff. It must not commit or roll back tx, nor use it after it has returned, nor pass over the error of a statement
-// in it: the database may have rolled back everything.
+// Handler processes a message in the transaction tx. A nil error commits its changes. An error undoes them and decides
+// the outcome, as in a relay: see postrider.Retry, Snooze, Dead and Unavailable; any other is retried with backoff. It
+// must not commit or roll back tx, use it after returning, or ignore the error of a statement in it: the database may
+// have rolled back everything.
 type Handler[Tx any] func(ctx context.Context, tx Tx, m *postrider.Message) error
 
-// handlers are the functions that work on messages.
+// handlers are a consumer's handlers and upcasters.
 type handlers[Tx any] struct {
 	catalog postrider.Catalog
 	typed   map[string]map[int]Handler[Tx] // by message type and schema version
@@ -24,16 +24,15 @@ type handlers[Tx any] struct {
 	any     map[string]Handler[Tx]         // by message type, for every other version
 }
 
-// upcaster makes a message of a newer schema version of one.
+// upcaster converts a message to a newer schema version.
 type upcaster func(m *postrider.Message) (*postrider.Message, error)
 
 var errUnhandled = errors.New("no handler takes messages of this type; start a process that has one, or let the consumer " +
 	"pass over them with ConsumerConfig.Unhandled")
 
-// Handle lets h work on the messages of a definition: one type, one schema version. A message that cannot be decoded goes
-// to the dead letters at once. Handle is to be called before Run. Errors: postrider.ErrDuplicateDefinition when the
-// consumer has a handler or upcaster for this type and version; *postrider.ValidationError for a faulty definition;
-// ErrStarted.
+// Handle registers h for the messages of a definition: one type, one schema version. A message that cannot be decoded is
+// dead-lettered at once. Call Handle before Run. Errors: postrider.ErrDuplicateDefinition when the consumer has a handler
+// or upcaster for this type and version; *postrider.ValidationError for an invalid definition; ErrStarted.
 func Handle[Tx, T any](c *Consumer[Tx], d postrider.Definition[T], h func(ctx context.Context, tx Tx, m postrider.Typed[T]) error) error {
 	return c.register(d.Type(), h == nil, func() error {
 		if err := c.handlers.catalog.Add(d); err != nil {
@@ -50,10 +49,9 @@ func Handle[Tx, T any](c *Consumer[Tx], d postrider.Definition[T], h func(ctx co
 	})
 }
 
-// Upcast lets the messages of an older definition be handled as those of a newer one of the same type: convert makes the
-// newer data of the older. The handler of the newer version, or a further upcaster, takes it from there; it sees the newer
-// schema version and payload, and everything else as it was published. Upcast is to be called before Run. Errors: as in
-// Handle.
+// Upcast handles the messages of an older definition as those of a newer one of the same type: convert turns the older
+// data into the newer. The handler of the newer version, or a further upcaster, then takes the message; it sees the newer
+// schema version and payload, and everything else as published. Call Upcast before Run. Errors: as in Handle.
 func Upcast[Tx, From, To any](c *Consumer[Tx], from postrider.Definition[From], to postrider.Definition[To], convert func(From) (To, error)) error {
 	return c.register(from.Type(), convert == nil, func() error {
 		if from.Type() != to.Type() || from.SchemaVersion() >= to.SchemaVersion() {
@@ -91,8 +89,8 @@ func put[F any](byType map[string]map[int]F, d postrider.AnyDefinition, f F) {
 	byType[d.Type()][d.SchemaVersion()] = f
 }
 
-// HandleFunc lets h work on all messages of a type, but for schema versions that have a handler or upcaster of their own.
-// It is to be called before Run. Errors: ErrDuplicateHandler; ErrStarted.
+// HandleFunc registers h for all messages of a type, except schema versions that have their own handler or upcaster. Call
+// it before Run. Errors: ErrDuplicateHandler; ErrStarted.
 func (c *Consumer[Tx]) HandleFunc(messageType string, h Handler[Tx]) error {
 	return c.register(messageType, h == nil, func() error {
 		if c.handlers.any[messageType] != nil {
@@ -103,7 +101,7 @@ func (c *Consumer[Tx]) HandleFunc(messageType string, h Handler[Tx]) error {
 	})
 }
 
-// register adds something for a message type, and sees to it that messages of this type that were put aside come back.
+// register adds a function for a message type, and makes parked messages of this type retry.
 func (c *Consumer[Tx]) register(messageType string, missing bool, add func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,7 +124,7 @@ func (c *Consumer[Tx]) register(messageType string, missing bool, add func() err
 	return nil
 }
 
-// find returns the handler for a message, and the message as that handler is to see it.
+// find returns the handler for a message, and the message as that handler sees it.
 func (h *handlers[Tx]) find(m *postrider.Message) (Handler[Tx], *postrider.Message, error) {
 	for {
 		version := cmp.Or(m.SchemaVersion, 1)
@@ -153,10 +151,10 @@ func (h *handlers[Tx]) find(m *postrider.Message) (Handler[Tx], *postrider.Messa
 	return nil, nil, errUnhandled
 }
 
-// some says whether there are any.
+// some says whether there are any handlers.
 func (h *handlers[Tx]) some() bool { return len(h.typed)+len(h.any) > 0 }
 
-// knows says whether messages of a type, of some version, have a handler.
+// knows says whether any version of a message type has a handler.
 func (h *handlers[Tx]) knows(messageType string) bool {
 	return h.any[messageType] != nil || h.typed[messageType] != nil || h.upcast[messageType] != nil
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// Inbox remembers in a store which messages were consumed. It is safe for concurrent use.
+// Inbox records in a store which messages were consumed. It is safe for concurrent use.
 type Inbox[Tx any] struct {
 	store        Store[Tx]
 	hits, misses atomic.Int64
 }
 
-// Config configures an Inbox. It is empty: all that there is to choose is a consumer's (ConsumerConfig).
+// Config configures an Inbox. It is empty: all options are per consumer (ConsumerConfig).
 type Config struct{}
 
-// New makes an inbox on a store.
+// New returns an inbox on a store.
 func New[Tx any](store Store[Tx], _ Config) (*Inbox[Tx], error) {
 	if store == nil {
 		return nil, errors.New("inbox: New needs a store")
@@ -27,12 +27,12 @@ func New[Tx any](store Store[Tx], _ Config) (*Inbox[Tx], error) {
 	return &Inbox[Tx]{store: store}, nil
 }
 
-// Process notes in the transaction tx that consumer takes a message, and says whether that is new. If it is, apply the
-// effect in tx and commit, and acknowledge the message to its broker only then; if it is not, the effect is committed
-// already: roll back or commit, and acknowledge. A rollback undoes the note with the effect. A message that another open
-// transaction is taking for the same consumer is waited for. Consumers know nothing of each other.
+// Process records in the transaction tx that consumer takes a message, and says whether it is new. If it is, process it
+// in tx and commit; acknowledge the message to its broker only after the commit. If it is not, its changes are already
+// committed: roll back or commit, and acknowledge. A rollback undoes the record too. If another open transaction is
+// taking the message for the same consumer, Process waits for it. Consumers are independent of each other.
 //
-// What Process has noted stays until Forget. Errors: outbox.ErrNoTransaction for a nil or finished transaction; the
+// The record stays until Forget removes it. Errors: outbox.ErrNoTransaction for a nil or finished transaction; the
 // store's.
 func (in *Inbox[Tx]) Process(ctx context.Context, tx Tx, consumer string, m *postrider.Message) (fresh bool, err error) {
 	if m == nil || m.ID == "" || consumer == "" {
@@ -48,14 +48,14 @@ func (in *Inbox[Tx]) Process(ctx context.Context, tx Tx, consumer string, m *pos
 	return standing[0].Fresh, nil
 }
 
-// Forget forgets what consumer took longer than age ago, in transactions of up to 1,000 messages, and returns how many
-// messages that were. Give an age beyond which no broker, redrive or replay brings a message again. A Consumer does it by
-// itself. Errors: the store's, with what was forgotten before.
+// Forget removes the records of messages that consumer took longer than age ago, in transactions of up to 1,000 messages,
+// and returns how many. Choose an age after which no broker, redrive or replay delivers a message again. A Consumer does
+// this automatically. Errors: the store's; the count of those removed before is returned too.
 func (in *Inbox[Tx]) Forget(ctx context.Context, consumer string, age time.Duration) (int, error) {
 	return inBatches(func() (int, error) { return in.store.Forget(ctx, consumer, age, forgetBatch) })
 }
 
-// inBatches calls forget until it finds no full batch, and returns how many were forgotten.
+// inBatches calls forget until a batch is not full, and returns how many were removed.
 func inBatches(forget func() (int, error)) (total int, err error) {
 	for {
 		n, err := forget()
@@ -72,7 +72,7 @@ func inBatches(forget func() (int, error)) (total int, err error) {
 // forgetBatch is how many claims are removed in one transaction.
 const forgetBatch = 1_000
 
-// Lookups returns how many messages this inbox found consumed already (hits) and how many were new (misses).
+// Lookups returns how many messages were already consumed (hits) and how many were new (misses).
 func (in *Inbox[Tx]) Lookups() (hits, misses int64) { return in.hits.Load(), in.misses.Load() }
 
 func (in *Inbox[Tx]) count(fresh bool) {

@@ -16,11 +16,11 @@ type item struct {
 	lane     *lane
 	failures []failure
 	begun    time.Time // of the first attempt
-	// fate, once it is decided, is what becomes of the message instead of its effect.
+	// fate, once decided, is what happens to the message instead of processing.
 	fate *fate
-	// alone: the message gets a transaction of its own, because one that it shared failed.
+	// alone: the message gets its own transaction, because a shared one failed.
 	alone    bool
-	extended time.Time // when its broker's wait began anew
+	extended time.Time // when its broker's wait was last restarted
 }
 
 // failure is a failed attempt.
@@ -29,7 +29,7 @@ type failure struct {
 	cause string
 }
 
-// attempts are the failures so far, as of now.
+// attempts returns the failures so far, relative to now.
 func (it *item) attempts(now time.Time) []Attempt {
 	out := make([]Attempt, len(it.failures))
 	for i, f := range it.failures {
@@ -48,16 +48,17 @@ func (it *item) lost() bool {
 	}
 }
 
-// lane is a queue of messages that run one after another, in order: by ID those of one key, or deliveries of one message
-// without a key; by watermark those of one partition of the source. It exists as long as it has messages or runs.
+// lane is a queue of messages that run one after another, in order. With ByID it holds the messages of one key, or the
+// deliveries of one message without a key; with ByPosition those of one partition of the source. It exists as long as it
+// has messages or runs.
 type lane struct {
 	name  string
 	items []*item
-	// busy: its foremost messages are under way, or it waits for a time.
+	// busy: its first messages are running, or it waits for a retry.
 	busy bool
 }
 
-// laneOf names the lane of a delivery.
+// laneOf returns the name of a delivery's lane.
 func (c *Consumer[Tx]) laneOf(d *postrider.Delivery, m *postrider.Message) string {
 	switch {
 	case c.cfg.Dedup == ByPosition:
@@ -69,7 +70,7 @@ func (c *Consumer[Tx]) laneOf(d *postrider.Delivery, m *postrider.Message) strin
 	}
 }
 
-// enqueue takes a message into memory.
+// enqueue adds a message to memory and to its lane.
 func (c *Consumer[Tx]) enqueue(it *item, name string) {
 	c.received++
 	c.sized += int64(it.size)
@@ -89,7 +90,7 @@ func (c *Consumer[Tx]) enqueue(it *item, name string) {
 	}
 }
 
-// drop forgets a message that is settled or lost.
+// drop removes a message that is settled or lost.
 func (c *Consumer[Tx]) drop(it *item) {
 	delete(c.inMemory, it)
 	c.bytes -= it.size
@@ -109,14 +110,14 @@ func (c *Consumer[Tx]) worker() {
 	}
 }
 
-// take waits for work and takes as much of it as a transaction may have. It returns nothing when the consumer stops.
+// take waits for work and returns as much as one transaction may have. It returns nothing when the consumer stops.
 func (c *Consumer[Tx]) take() []*item {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.life.Err() == nil {
 		if batch := c.fill(); len(batch) > 0 {
 			if len(c.ready) > 0 {
-				c.work.Signal() // each wakes one more, while there is work for it
+				c.work.Signal() // each wakes one more worker while there is work
 			}
 			return batch
 		}
@@ -125,7 +126,7 @@ func (c *Consumer[Tx]) take() []*item {
 	return nil
 }
 
-// fill takes messages from the lanes that are ready.
+// fill takes messages from the ready lanes.
 func (c *Consumer[Tx]) fill() []*item {
 	var batch []*item
 	for len(batch) < c.cfg.Batch && len(c.ready) > 0 {
@@ -138,7 +139,7 @@ func (c *Consumer[Tx]) fill() []*item {
 		}
 		n := c.share(l, batch)
 		if n == 0 {
-			break // it waits for a transaction of its own
+			break // it needs its own transaction
 		}
 		c.ready = c.ready[1:]
 		batch = append(batch, l.items[:n]...)
@@ -150,7 +151,7 @@ func (c *Consumer[Tx]) fill() []*item {
 	return batch
 }
 
-// share says how many of a lane's foremost messages fit into a batch.
+// share says how many of a lane's first messages fit into a batch.
 func (c *Consumer[Tx]) share(l *lane, batch []*item) int {
 	first := l.items[0]
 	if first.alone {
@@ -171,9 +172,9 @@ func (c *Consumer[Tx]) sameLog(a, b *item) bool {
 	return c.cfg.Dedup != ByPosition || a.delivery.Position.Epoch == b.delivery.Position.Epoch && a.delivery.Session == b.delivery.Session
 }
 
-// discardLost drops messages that this process may no longer work on. They come again, and so do all behind them: when a
-// message of an ordered source is seen to be lost, those behind it are lost as well, so that nothing overtakes it and no
-// watermark passes over it.
+// discardLost drops messages that this process has lost. They are redelivered, and so are all messages after them: when a
+// message of an ordered source is seen to be lost, those after it are lost as well, so that nothing overtakes it and no
+// watermark skips it.
 func (c *Consumer[Tx]) discardLost(l *lane) {
 	l.items = slices.DeleteFunc(l.items, func(it *item) bool {
 		if !it.lost() {
@@ -186,9 +187,9 @@ func (c *Consumer[Tx]) discardLost(l *lane) {
 	})
 }
 
-// giveBack puts messages that are not settled back to the front of their lanes, in order, and lets all lanes of a batch go
-// on, after a wait if it is positive. The messages of one lane stand together in the batch. Nobody is woken for lanes that go
-// on at once: the worker that gives them back comes for them itself.
+// giveBack returns unsettled messages to the front of their lanes, in order, and makes all lanes of a batch ready, after
+// a wait if it is positive. The messages of one lane are adjacent in the batch. It wakes no worker for lanes that are
+// ready at once: the calling worker takes them itself.
 func (c *Consumer[Tx]) giveBack(batch, unsettled []*item, wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -213,7 +214,7 @@ func (c *Consumer[Tx]) giveBack(batch, unsettled []*item, wait time.Duration) {
 	c.changed.Broadcast()
 }
 
-// goOn makes a lane ready for its next messages, or forgets it.
+// goOn makes a lane ready for its next messages, or removes it if it is empty.
 func (c *Consumer[Tx]) goOn(l *lane) {
 	l.busy = false
 	if len(l.items) == 0 {
@@ -223,7 +224,7 @@ func (c *Consumer[Tx]) goOn(l *lane) {
 	c.ready = append(c.ready, l)
 }
 
-// unbegun returns the messages that wait in lanes, in the order of receipt.
+// unbegun returns the queued messages that were not started, in the order of receipt.
 func (c *Consumer[Tx]) unbegun() []*item {
 	var out []*item
 	for _, l := range c.lanes {

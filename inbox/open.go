@@ -10,7 +10,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// openerOf is the store's BeginBatcher, or one that takes a step after the other.
+// openerOf returns the store as a BeginBatcher, or a fallback that runs the steps one by one.
 func openerOf[Tx any](store Store[Tx]) BeginBatcher[Tx] {
 	if o, ok := store.(BeginBatcher[Tx]); ok {
 		return o
@@ -18,7 +18,7 @@ func openerOf[Tx any](store Store[Tx]) BeginBatcher[Tx] {
 	return stepwise[Tx]{store}
 }
 
-// beginLimited begins a transaction for a handler, with a limit if the store sets any.
+// beginLimited begins a transaction for a handler, with a limit if the store has one.
 func beginLimited[Tx any](ctx context.Context, store Store[Tx]) (Tx, error) {
 	if l, ok := store.(relay.TxLimiter[Tx]); ok {
 		return l.BeginLimited(ctx, 0)
@@ -26,7 +26,7 @@ func beginLimited[Tx any](ctx context.Context, store Store[Tx]) (Tx, error) {
 	return store.Begin(ctx)
 }
 
-// fitTx adapts a configuration to the transactions that a store can have open, or says what does not fit.
+// fitTx adapts a configuration to the store's transaction limits, or returns an error that says what does not fit.
 func fitTx[Tx any](cfg *ConsumerConfig, store Store[Tx]) error {
 	l, ok := store.(relay.TxLimiter[Tx])
 	if !ok {
@@ -47,7 +47,7 @@ func fitTx[Tx any](cfg *ConsumerConfig, store Store[Tx]) error {
 	return nil
 }
 
-// stepwise opens transactions on a store that has no BeginBatcher.
+// stepwise begins transactions on a store that is not a BeginBatcher.
 type stepwise[Tx any] struct{ store Store[Tx] }
 
 // BeginClaim implements BeginBatcher.
@@ -89,7 +89,7 @@ func (s stepwise[Tx]) BeginWatermark(ctx context.Context, consumer string, at po
 	return tx, before, held, err
 }
 
-// begin begins a transaction and takes its first steps, or ends it.
+// begin begins a transaction and runs its first steps; it rolls back if they fail.
 func (s stepwise[Tx]) begin(ctx context.Context, steps func(tx Tx) error) (_ Tx, err error) {
 	var none Tx
 	tx, err := beginLimited(ctx, s.store)

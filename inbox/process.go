@@ -10,24 +10,24 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// fate is what becomes of a message that is not applied as it comes: it is parked, or dead.
+// fate is what happens to a message that is not processed on arrival: it is parked or dead-lettered.
 type fate struct {
 	dead          bool
-	reason, cause string // of a dead letter; of a parked message the cause if it is no attempt's
+	reason, cause string // of a dead letter; of a parked message the cause, if it is not an attempt's
 	park          relay.ParkReason
 	after         time.Duration
 }
 
-// unhandledWait is how long a message without a handler is put aside at first.
+// unhandledWait is how long a message without a handler is first parked.
 const unhandledWait = 10 * time.Second
 
-// The bounds of the wait before the database is tried again.
+// Limits of the wait before the database is tried again.
 const (
 	storeRetryMin = 50 * time.Millisecond
 	storeRetryMax = 5 * time.Second
 )
 
-// process runs transactions for a batch until each of its messages is settled, or is to wait, or is lost.
+// process runs transactions for a batch until each message is settled, has to wait, or is lost.
 func (c *Consumer[Tx]) process(batch []*item) {
 	ctx, cancel := c.context(batch)
 	defer cancel()
@@ -54,7 +54,7 @@ func (c *Consumer[Tx]) process(batch []*item) {
 		default:
 			c.storeAnswers()
 			if wait = c.judge(left[0], res.failed, true); left[0].fate != nil {
-				continue // it is put aside in a transaction of its own
+				continue // it is parked or dead-lettered in its own transaction
 			}
 		}
 		break
@@ -65,15 +65,15 @@ func (c *Consumer[Tx]) process(batch []*item) {
 // firstFit is how many messages the first transactions take.
 const firstFit = 16
 
-// fitted notes that a transaction was committed with n messages, as many as it might have, after it took so long. Further
-// ones take twice as many if there was time for four times as many.
+// fitted records that a transaction with n messages was committed, and how long it took. If it had the maximum number and
+// took at most a quarter of the available time, later ones take twice as many.
 func (c *Consumer[Tx]) fitted(n int, took time.Duration) {
 	if fits := c.fits.Load(); int64(n) == fits && n < c.cfg.Batch && took < c.cfg.batchTime()/4 {
 		c.fits.CompareAndSwap(fits, 2*fits)
 	}
 }
 
-// skip settles messages that are passed over, if they need no transaction for it, and returns the others.
+// skip settles messages to be skipped, if that needs no transaction, and returns the others.
 func (c *Consumer[Tx]) skip(batch []*item) []*item {
 	if c.cfg.Unhandled != SkipUnhandled || c.cfg.Dedup != ByID {
 		return batch
@@ -93,11 +93,11 @@ func (c *Consumer[Tx]) skip(batch []*item) []*item {
 	return left
 }
 
-// watchAfter is how long a transaction is under way before the loss of its messages ends its context; it is not committed
-// after a loss in any case. A goroutine for each would cost the many that are quicker as much as a round trip.
+// watchAfter is how long a transaction runs before the loss of its messages ends its context; after a loss it is never
+// committed. For the many faster ones, a goroutine each would cost as much as a round trip.
 const watchAfter = 5 * time.Millisecond
 
-// context ends when the consumer must stop what is under way, or has lost the right to one of the messages.
+// context ends when the consumer must cancel running work, or has lost one of the messages.
 func (c *Consumer[Tx]) context(batch []*item) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(c.calls)
 	late := time.AfterFunc(watchAfter, func() {
@@ -123,7 +123,7 @@ func (c *Consumer[Tx]) context(batch []*item) (context.Context, context.CancelFu
 	}
 }
 
-// storeFailed notes that the database does not take transactions and returns the wait before the next try.
+// storeFailed records that the database does not accept transactions and returns the wait before the next try.
 func (c *Consumer[Tx]) storeFailed(err error) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +139,7 @@ func (c *Consumer[Tx]) storeAnswers() {
 	c.storeFails = 0
 }
 
-// judge decides what becomes of a message whose attempt failed: a fate, or, if local, another attempt after a wait.
+// judge decides what happens to a message whose attempt failed: a fate, or, if local, another attempt after a wait.
 func (c *Consumer[Tx]) judge(it *item, err error, local bool) (wait time.Duration) {
 	o := postrider.OutcomeOf(err)
 	cause := relay.CauseText(o.Err)
@@ -175,7 +175,7 @@ func (c *Consumer[Tx]) judge(it *item, err error, local bool) (wait time.Duratio
 	return wait
 }
 
-// settle takes note of a transaction that was committed.
+// settle processes a committed transaction.
 func (c *Consumer[Tx]) settle(batch []*item, ends map[*item]end) {
 	c.storeAnswers()
 	for _, it := range batch {
@@ -184,16 +184,16 @@ func (c *Consumer[Tx]) settle(batch []*item, ends map[*item]end) {
 		}
 		if ends[it] == buried {
 			m := it.msg
-			cause, _, _ := strings.Cut(it.fate.cause, "\n") // a panic's goes on with its stack
+			cause, _, _ := strings.Cut(it.fate.cause, "\n") // a panic's cause continues with its stack
 			c.cfg.Logger.Error("message is dead", "consumer", c.cfg.Name, "message", m.ID, "type", m.Type, "key", m.Key,
 				"tenant", m.Tenant, "attempts", len(it.failures), "reason", it.fate.reason, "cause", cause)
 		}
 	}
-	c.store.Wake() // for what handlers published, and what was put aside and is due
+	c.store.Wake() // for messages that handlers published, and parked ones that are due
 	c.acknowledge(batch, ends)
 }
 
-// acknowledge tells the broker what is done, and forgets it.
+// acknowledge tells the broker which messages are done, and drops them.
 func (c *Consumer[Tx]) acknowledge(batch []*item, ends map[*item]end) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.calls), settleTimeout)
 	defer cancel()
@@ -213,10 +213,10 @@ func (c *Consumer[Tx]) acknowledge(batch []*item, ends map[*item]end) {
 	}
 }
 
-// settleTimeout bounds what is said to the broker at a time; what it does not hear of comes again and is a duplicate.
+// settleTimeout limits the settlement of one batch with the broker; unsettled messages are redelivered as duplicates.
 const settleTimeout = 10 * time.Second
 
-// end is how a message ended in a transaction that was committed.
+// end is the result of a message in a committed transaction.
 type end int
 
 const (

@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// The bounds of the wait before the broker is tried again.
+// Limits of the wait before the broker is tried again.
 const (
 	sourceRetryMin = 100 * time.Millisecond
 	sourceRetryMax = 5 * time.Second
@@ -63,7 +63,7 @@ func (c *Consumer[Tx]) subscribe() error {
 	return nil
 }
 
-// receive reads once, when there is room.
+// receive reads once there is capacity.
 func (c *Consumer[Tx]) receive() error {
 	limit := c.awaitRoom()
 	if limit == 0 {
@@ -84,7 +84,7 @@ func (c *Consumer[Tx]) receive() error {
 	return nil
 }
 
-// awaitRoom waits until there is room, and returns for how many messages, judged by the mean size of those so far; 0 when
+// awaitRoom waits for capacity, and returns for how many messages, estimated from the mean message size so far; 0 when
 // the consumer stops.
 func (c *Consumer[Tx]) awaitRoom() int {
 	c.mu.Lock()
@@ -108,7 +108,7 @@ func (c *Consumer[Tx]) hasRoom() bool {
 		c.cfg.MaxInFlightBytes-c.bytes >= max(c.cfg.MaxInFlightBytes/4, 1)
 }
 
-// admit takes a delivery into its lane. One that is no message, or cannot be remembered, is given up: it is dead.
+// admit adds a delivery to its lane. One that is not a message, or cannot be deduplicated, is dead-lettered.
 func (c *Consumer[Tx]) admit(d *postrider.Delivery) {
 	it := &item{delivery: d, msg: d.Message, extended: time.Now()}
 	switch {
@@ -130,8 +130,8 @@ func (c *Consumer[Tx]) admit(d *postrider.Delivery) {
 	c.enqueue(it, c.laneOf(d, it.msg))
 }
 
-// substituteID names a message without an ID by its place in the source and what the source's log says about it there, or else
-// by its content.
+// substituteID derives an ID for a message without one from its position in the source and its mark, or else from its
+// content.
 func substituteID(d *postrider.Delivery) string {
 	content := d.Raw
 	if p := d.Position; p != (postrider.Position{}) {
@@ -143,13 +143,13 @@ func substituteID(d *postrider.Delivery) string {
 	return "unnamed-" + hex.EncodeToString(sum[:16])
 }
 
-// legible makes a message of what could be read of a delivery. Its payload is what came.
+// legible builds a message from the readable parts of a delivery. Its payload is the raw content.
 func legible(d *postrider.Delivery) *postrider.Message {
 	var m postrider.Message
 	if d.Message != nil {
 		m = *d.Message
 	}
-	m.Headers = nil // they are in what came, if anywhere
+	m.Headers = nil // they are in the raw content, if anywhere
 	if d.Raw != nil {
 		m.Payload = d.Raw
 	}
@@ -159,11 +159,11 @@ func legible(d *postrider.Delivery) *postrider.Message {
 	return &m
 }
 
-// PositionHeader is the header in which a message that was put aside or died says where in its source it stood, as JSON:
+// PositionHeader is the header that holds the source position of a parked or dead-lettered message, as JSON:
 // {"Epoch":"…","Partition":"…","Offset":42,"Mark":"…"}. Handlers do not see it.
 const PositionHeader = "postrider-position"
 
-// stamped is the message as it is put aside, with its position.
+// stamped returns the message to park or dead-letter, with its position.
 func (it *item) stamped() *postrider.Message {
 	if it.delivery.Position == (postrider.Position{}) {
 		return it.msg
@@ -181,7 +181,7 @@ func (it *item) stamped() *postrider.Message {
 	return &m
 }
 
-// extendLoop asks the broker for more time while messages are in memory, at a third of the time that it gives.
+// extendLoop extends the broker's wait for messages in memory, at a third of AckWait.
 func (c *Consumer[Tx]) extendLoop(ctx context.Context) {
 	if c.caps.AckWait <= 0 {
 		return

@@ -12,14 +12,14 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// FromRelay returns a subscriber that reads an outbox by a relay in this process, for effects in another database than the
-// outbox's. (In the same database, relay.HandleTx needs no inbox.) The relay has its name and its progress in the outbox's
-// database, and its leases share the outbox among processes. In cfg, Name is required and there is no Publisher; MaxBatch
-// is by default 100 here, Concurrency 16, AttemptTimeout an hour. What fails is the consumer's affair, in the consumer's
-// database: the relay retries nothing and has no dead letters, except for rows that it cannot read.
+// FromRelay returns a subscriber that reads an outbox through a relay in this process, for processing in another database
+// than the outbox's. (In the same database, relay.HandleTx needs no inbox.) The relay's name, progress and leases are in
+// the outbox's database; the leases distribute the outbox among processes. In cfg, Name is required and Publisher must be
+// nil; here MaxBatch defaults to 100, Concurrency to 16, AttemptTimeout to an hour. The consumer handles failures, in its
+// own database: the relay retries nothing and has no dead letters, except for rows that it cannot read.
 //
-// Messages of a key come in order. They have no positions to remember a watermark by: what commits late has a lower sequence
-// than what was read before. Errors: every fault of the configuration at once.
+// Messages of a key arrive in order. They have no positions for a watermark, because a message that commits late has a
+// lower sequence than messages already read. All configuration errors are reported at once.
 func FromRelay(store relay.Store, cfg relay.Config) (postrider.Subscriber, error) {
 	if cfg.Publisher != nil {
 		return nil, errors.New("inbox: a relay that feeds a consumer has no Publisher of its own")
@@ -27,7 +27,7 @@ func FromRelay(store relay.Store, cfg relay.Config) (postrider.Subscriber, error
 	cfg.MaxBatch, cfg.Concurrency = cmp.Or(cfg.MaxBatch, 100), cmp.Or(cfg.Concurrency, 16)
 	cfg.AttemptTimeout = cmp.Or(cfg.AttemptTimeout, time.Hour)
 	s := &relaySource{store: store, cfg: cfg}
-	if _, err := s.subscription(); err != nil { // tried now, so that its faults show
+	if _, err := s.subscription(); err != nil { // tried now to report configuration errors
 		return nil, err
 	}
 	return s, nil
@@ -38,8 +38,8 @@ type relaySource struct {
 	cfg   relay.Config
 }
 
-// settledWithin is how long the outbox's database may be away without a message coming again that was forgotten here: what
-// has its effect and could not be recorded as delivered comes when it is back.
+// settledWithin is how long the outbox's database may be unavailable without a message being redelivered after its ID was
+// removed: a processed message that could not be recorded as delivered is redelivered when the database is back.
 const settledWithin = 24 * time.Hour
 
 // Capabilities implements postrider.Subscriber.
@@ -52,7 +52,7 @@ func (s *relaySource) VerifyPosition(context.Context, postrider.Position) (postr
 	return postrider.PositionRemoved, nil
 }
 
-// subscription makes a relay that hands its messages over.
+// subscription creates a relay that passes its messages to the consumer.
 func (s *relaySource) subscription() (*relaySubscription, error) {
 	sub := &relaySubscription{handed: make(chan []*postrider.Delivery), closing: make(chan struct{}), done: make(chan struct{})}
 	cfg := s.cfg
@@ -80,15 +80,15 @@ func (s *relaySource) Subscribe(ctx context.Context) (postrider.Subscription, er
 	return sub, nil
 }
 
-// relaySubscription is a relay whose messages are received one batch after another.
+// relaySubscription is a relay whose messages are received batch by batch.
 type relaySubscription struct {
 	relay     *relay.Relay
 	handed    chan []*postrider.Delivery
-	left      []*postrider.Delivery // of a batch that was larger than what was asked for
+	left      []*postrider.Delivery // of a batch that was larger than requested
 	closing   chan struct{}
 	closeOnce sync.Once
 	done      chan struct{} // closed when the relay has ended
-	ended     error         // how, from then on
+	ended     error         // the relay's error, once done is closed
 }
 
 // Receive implements postrider.Subscription.
@@ -110,7 +110,8 @@ func (s *relaySubscription) Receive(ctx context.Context, limit int) ([]*postride
 	return out, nil
 }
 
-// Close implements postrider.Subscription. What is not settled goes back to the relay, which does not count it as an attempt.
+// Close implements postrider.Subscription. Unsettled messages return to the relay, which does not count this as an
+// attempt.
 func (s *relaySubscription) Close(ctx context.Context) error {
 	s.closeOnce.Do(func() { close(s.closing) })
 	return s.relay.Stop(ctx)
@@ -122,10 +123,10 @@ type handOver struct{ to *relaySubscription }
 // Capabilities implements postrider.Publisher.
 func (handOver) Capabilities() postrider.Capabilities { return postrider.Capabilities{Ordered: true} }
 
-// errHandedBack: the consumer stopped before it had settled the message.
+// errHandedBack: the consumer stopped before it settled the message.
 var errHandedBack = errors.New("the consumer gave the message back")
 
-// Publish implements postrider.Publisher: it hands the messages to the consumer and waits until they are settled.
+// Publish implements postrider.Publisher: it passes the messages to the consumer and waits until they are settled.
 func (h handOver) Publish(ctx context.Context, msgs []*postrider.Message) []error {
 	lost := make(chan struct{})
 	defer close(lost)
@@ -144,12 +145,12 @@ func (h handOver) Publish(ctx context.Context, msgs []*postrider.Message) []erro
 	case <-h.to.closing:
 		return fill(errs, postrider.Unavailable(errHandedBack))
 	}
-	failed := make(map[string]*postrider.Message) // the first of its key
+	failed := make(map[string]*postrider.Message) // the first failed message of each key
 	for i, m := range msgs {
 		if errs[i] = settlers[i].wait(ctx, h.to.closing); errs[i] != nil && m.Key != "" && failed[m.Key] == nil {
 			failed[m.Key] = m
 		} else if first := failed[m.Key]; first != nil {
-			errs[i] = postrider.PredecessorFailed(first, errHandedBack) // what has had its effect comes again as a duplicate
+			errs[i] = postrider.PredecessorFailed(first, errHandedBack) // messages that were already processed are redelivered as duplicates
 		}
 	}
 	return errs
@@ -162,7 +163,7 @@ func fill(errs []error, err error) []error {
 	return errs
 }
 
-// cutOff is the outcome of a message whose relay has lost it, or waits no longer: no attempt either way.
+// cutOff is the outcome of a message that the relay has lost, or no longer waits for: not an attempt either way.
 func cutOff(ctx context.Context) error {
 	if err := ctx.Err(); errors.Is(err, context.Canceled) {
 		return err
@@ -170,14 +171,14 @@ func cutOff(ctx context.Context) error {
 	return postrider.Unavailable(errHandedBack)
 }
 
-// handedOver settles a message with the relay that it came from.
+// handedOver settles a message with its relay.
 type handedOver struct {
 	once    sync.Once
 	settled chan error // of capacity 1
 	lost    chan struct{}
 }
 
-// wait returns the outcome of a message. What was settled before the end counts.
+// wait returns the outcome of a message. A settlement before the end counts.
 func (s *handedOver) wait(ctx context.Context, closing <-chan struct{}) error {
 	select {
 	case err := <-s.settled:
@@ -202,7 +203,8 @@ func (s *handedOver) Ack(context.Context) error {
 	return nil
 }
 
-// Nack implements postrider.Settler. The relay takes the message back uncounted, and brings it again in a moment.
+// Nack implements postrider.Settler. The relay takes the message back without counting an attempt, and redelivers it
+// shortly.
 func (s *handedOver) Nack(context.Context, time.Duration) error {
 	s.settle(postrider.Unavailable(errHandedBack))
 	return nil

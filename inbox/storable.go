@@ -14,18 +14,18 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// OriginalHeader is the header in which a message that was put aside or died keeps what some database could not hold, such as
-// a subject of 300 bytes or a header with a NUL, as a JSON object of texts in Go's quotes. For texts there are stand-ins in
-// their places. Handlers see the message as it came, without this header.
+// OriginalHeader is the header in which a parked or dead-lettered message keeps values that some database cannot store,
+// such as a subject of 300 bytes or a header with a NUL, as a JSON object of Go-quoted strings. The fields hold
+// stand-ins. Handlers see the original message, without this header.
 const OriginalHeader = "postrider-original"
 
-// headerPrefix stands before the name of a header in the OriginalHeader, which is quoted too.
+// headerPrefix precedes the quoted name of a header in the OriginalHeader.
 const headerPrefix = "header "
 
-// ownHeaders are those that only this package reads. A message that comes with one has it in its OriginalHeader.
+// ownHeaders are read only by this package. If an incoming message has one, it is kept in the OriginalHeader.
 var ownHeaders = []string{OriginalHeader, PositionHeader}
 
-// boundedText is a text of a message that some databases hold only up to a limit.
+// boundedText is a text field whose length some databases limit.
 type boundedText struct {
 	name  string
 	text  *string
@@ -47,8 +47,8 @@ func boundedTexts(m *postrider.Message) []boundedText {
 	}
 }
 
-// storable is a message as a consumer works with it: every database can hold it. That is the message itself if it keeps to
-// the rules and has no header of ours; those of others, such as CloudEvents, need not. As it came it is what restored returns.
+// storable returns the message in a form that every database can store: unchanged if it follows the rules and has none of
+// ownHeaders. Messages of other senders, such as CloudEvents, need not follow them. restored reverses it.
 func storable(m *postrider.Message) *postrider.Message {
 	if m.Validate(postrider.Limits{MaxPayload: math.MaxInt}) == nil && !slices.ContainsFunc(ownHeaders, func(name string) bool {
 		_, has := m.Headers[name]
@@ -83,7 +83,7 @@ func storable(m *postrider.Message) *postrider.Message {
 	return &out
 }
 
-// restored is a message as handlers see it.
+// restored returns a message as handlers see it.
 func restored(m *postrider.Message) *postrider.Message {
 	var original map[string]string
 	if text := m.Headers[OriginalHeader]; text == "" || json.Unmarshal([]byte(text), &original) != nil {
@@ -107,7 +107,7 @@ func restored(m *postrider.Message) *postrider.Message {
 	return &out
 }
 
-// storableText is a text, or its stand-in if some database could not hold it.
+// storableText returns the text, or its stand-in if some database cannot store it.
 func storableText(text string, limit int) string {
 	if holdable(text, limit) {
 		return text
@@ -119,7 +119,7 @@ func holdable(text string, limit int) bool {
 	return len(text) <= limit && utf8.ValidString(text) && strings.IndexByte(text, 0) < 0
 }
 
-// standIn is what is legible of a text's beginning, and a digest that tells it from others.
+// standIn is the beginning of a text, as far as it is readable, and a digest that distinguishes it from others.
 func standIn(text string, limit int) string {
 	sum := sha256.Sum256([]byte(text))
 	digest := "~" + hex.EncodeToString(sum[:16])

@@ -12,30 +12,30 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// result is what came of a transaction for a batch.
+// result is the result of a transaction for a batch.
 type result struct {
-	// err is why it was not committed, or may not have been. failed, if not nil, is the part of it that is the fault of the
-	// batch's only message: its handler's error, or that of the commit of its effect.
+	// err is why it was not committed, or may not have been. failed, if not nil, is the part of err that is attributed to
+	// the batch's only message: its handler's error, or that of the commit of its changes.
 	err, failed error
 	ends        map[*item]end
 	// cut, if positive, is how many messages there was time for; nothing was committed.
 	cut int
 }
 
-// transaction is one under way.
+// transaction is a running transaction.
 type transaction[Tx any] struct {
 	*Consumer[Tx]
 	tx     Tx
 	ends   map[*item]end
 	parked []Parked
 	dead   []Dead
-	held   map[string]bool // keys that are, or are to be, held
+	held   map[string]bool // keys that are held, or will be
 	how    sharing
 	begun  time.Time
-	done   int   // messages that are dealt with
+	done   int   // messages processed so far
 	effect bool  // a handler has run
-	failed error // what it returned, if it had the transaction for itself
-	// replaced, if not nil, is where the log turned out to be another incarnation.
+	failed error // its error, if it was alone in the transaction
+	// replaced, if not nil, is the passage in which the log turned out to be another incarnation.
 	replaced *passage
 }
 
@@ -43,22 +43,22 @@ type transaction[Tx any] struct {
 type sharing int
 
 const (
-	alone    sharing = iota // there is but one
+	alone    sharing = iota // there is only one
 	together                // if one fails, the transaction is run again, with savepoints
-	separate                // each has a savepoint, so that its failure costs only itself
+	separate                // each has a savepoint, so that its failure undoes only its own changes
 )
 
 // errOneFailed: a message failed in a transaction without savepoints.
 var errOneFailed = errors.New("a message of the batch failed")
 
-// errNoTime: a transaction took so long that no further message of its batch is begun.
+// errNoTime: the transaction took so long that it starts no further message of its batch.
 var errNoTime = errors.New("the time of a transaction is over")
 
-// separateFor is how many batches have savepoints after one without had to be run again.
+// separateFor is how many batches use savepoints after a batch without them had to be run again.
 const separateFor = 16
 
-// transact runs one transaction for a batch. Savepoints cost two round trips for each message, so a batch is first run
-// without, in the hope that none fails.
+// transact runs one transaction for a batch. Savepoints cost two round trips per message, so a batch first runs without
+// them.
 func (c *Consumer[Tx]) transact(ctx context.Context, batch []*item) result {
 	if len(batch) == 1 {
 		return c.transactOnce(ctx, batch, alone)
@@ -74,9 +74,9 @@ func (c *Consumer[Tx]) transact(ctx context.Context, batch []*item) result {
 	return c.transactOnce(ctx, batch, separate)
 }
 
-// transactOnce runs a transaction: the claim, or the watermark; the effects; what is put aside; the commit. If anything of
-// that fails, nothing of it has happened, but for a commit whose answer was lost: then the next claim finds the messages
-// claimed, or the watermark behind them.
+// transactOnce runs a transaction: claim or watermark; handlers; parking; commit. If any step fails, nothing has
+// happened, except when the response to the commit was lost: then the next claim finds the messages claimed, or the
+// watermark past them.
 func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how sharing) (res result) {
 	if len(batch) == 1 && c.cfg.Context != nil {
 		ctx = c.cfg.Context(ctx, restored(batch[0].msg))
@@ -102,12 +102,12 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 	if err := t.putAway(ctx); err != nil {
 		return result{err: err}
 	}
-	if err := stillOurs(ctx, batch); err != nil { // lost while the handler did not look
+	if err := stillOurs(ctx, batch); err != nil { // lost and the handler did not notice
 		return result{err: err}
 	}
 	if err := c.store.Commit(ctx, t.tx); err != nil {
 		res = result{err: fmt.Errorf("commit: %w", err)}
-		if t.effect && how == alone { // of several, each is to show by itself whether it is at fault
+		if t.effect && how == alone { // of several messages, each is tried alone to find the cause
 			res.failed = res.err
 		}
 		return res
@@ -116,7 +116,7 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 	return result{ends: t.ends}
 }
 
-// rollbackTimeout bounds a rollback, which goes on when the consumer stops.
+// rollbackTimeout limits a rollback, which continues when the consumer stops.
 const rollbackTimeout = 10 * time.Second
 
 func (c *Consumer[Tx]) rollback(tx Tx) error {
@@ -149,7 +149,7 @@ func (t *transaction[Tx]) begin(ctx context.Context, batch []*item) ([]*item, er
 	return t.beginClaim(ctx, batch)
 }
 
-// beginClaim notes the messages as taken.
+// beginClaim claims the messages.
 func (t *transaction[Tx]) beginClaim(ctx context.Context, batch []*item) ([]*item, error) {
 	candidates := make([]ClaimRequest, len(batch))
 	for i, it := range batch {
@@ -174,7 +174,7 @@ func (t *transaction[Tx]) beginClaim(ctx context.Context, batch []*item) ([]*ite
 	return fresh, nil
 }
 
-// deliverAll applies the effects of messages, in order.
+// deliverAll processes messages, in order.
 func (t *transaction[Tx]) deliverAll(ctx context.Context, fresh []*item) error {
 	each := func() error {
 		for i, it := range fresh {
@@ -190,14 +190,14 @@ func (t *transaction[Tx]) deliverAll(ctx context.Context, fresh []*item) error {
 	if t.how != together {
 		return each()
 	}
-	err := safely(each) // once for all: a goroutine for each message costs as much as a round trip
+	err := safely(each) // once for all: a goroutine per message costs as much as a round trip
 	if _, panicked := errors.AsType[*relay.PanicError](err); panicked || errors.Is(err, protect.ErrGoexit) {
 		return errOneFailed
 	}
 	return err
 }
 
-// deliver applies the effect of a message, or puts it aside. It returns a failure that touches the whole transaction.
+// deliver processes a message, parks it or dead-letters it. It returns errors that affect the whole transaction.
 func (t *transaction[Tx]) deliver(ctx context.Context, it *item) error {
 	if it.fate == nil && t.held[it.msg.Key] {
 		goesAhead, err := t.goesAhead(ctx, t.tx, it.msg)
@@ -227,9 +227,9 @@ func (t *transaction[Tx]) deliver(ctx context.Context, it *item) error {
 			t.failed = err
 			return err
 		case t.how == together:
-			return errOneFailed // what it was will be seen again, and count then
+			return errOneFailed // the error will recur in the second run, and count then
 		case errors.Is(err, ErrUndone):
-			return err // what follows would be outside of any transaction
+			return err // later statements would run outside any transaction
 		}
 		t.judge(it, err, false)
 	}
@@ -237,7 +237,7 @@ func (t *transaction[Tx]) deliver(ctx context.Context, it *item) error {
 	return nil
 }
 
-// apply applies the effect of a message, within a savepoint if it is to have one.
+// apply runs the handler of a message, within a savepoint if it needs one.
 func (t *transaction[Tx]) apply(ctx context.Context, m *postrider.Message) (how end, err error) {
 	handle := func(ctx context.Context, tx Tx) (err error) {
 		how, err = t.handle(ctx, tx, m, 0)
@@ -256,7 +256,7 @@ func (t *transaction[Tx]) apply(ctx context.Context, m *postrider.Message) (how 
 	return how, err
 }
 
-// setAside notes the fate of a message in the transaction.
+// setAside adds a message to the transaction's parked or dead messages, by its fate.
 func (t *transaction[Tx]) setAside(it *item) {
 	f, now := it.fate, time.Now()
 	if f.dead {
@@ -274,7 +274,8 @@ func (t *transaction[Tx]) setAside(it *item) {
 	t.held[it.msg.Key] = it.msg.Key != ""
 }
 
-// putAway writes what is put aside. A dead head that holds its key stands before its followers.
+// putAway writes the parked and dead messages. A dead message that holds its key is written before the messages queued
+// after it.
 func (t *transaction[Tx]) putAway(ctx context.Context) error {
 	if len(t.dead) > 0 {
 		if err := t.store.Bury(ctx, t.tx, t.cfg.Name, t.dead, t.cfg.OnDead == relay.HoldKey); err != nil {

@@ -9,24 +9,24 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// A watermark says that everything up to an offset is consumed. That holds for one incarnation of a log. A broker that is
-// restored from an earlier copy, or elects a leader that lacks the tail, issues the same offsets again for new messages, often
-// without knowing it. Hence a message at or below the watermark is a duplicate only if that is proved: its digest is among those
-// of what was consumed, or the log still has the message of the watermark in its place. Otherwise it is new. No clock is
-// compared, and nothing depends on hearing of the restart in time.
+// A watermark says that everything up to an offset is consumed. That holds only within one log incarnation. A broker that
+// is restored from a backup, or elects a leader without the tail, reuses offsets for new messages, often without knowing
+// it. Hence a message at or below the watermark is a duplicate only if that is proved: its digest is among those of
+// consumed messages, or the log still has the watermark's message at its offset. Otherwise it is new. No clocks are
+// compared, and nothing depends on noticing the restart in time.
 
-// verifyTimeout bounds the question to the broker.
+// verifyTimeout limits the request to the broker.
 const verifyTimeout = 10 * time.Second
 
-// passage is the move of a watermark over a batch.
+// passage is the move of a watermark across a batch.
 type passage struct {
 	before Watermark
-	// at is where the batch ends, consumed what it holds. moved: the watermark stood below, and is there now.
+	// at is the end of the batch, consumed its digests. moved: the watermark was below at, and is now there.
 	at       postrider.Position
 	consumed Digests
 	moved    bool
 	keys     []string
-	// ends says which messages are duplicates. Suspects are at or below the watermark and have marks.
+	// ends marks duplicates. suspects are at or below the watermark and have marks.
 	ends     map[*item]end
 	suspects []*item
 }
@@ -48,8 +48,8 @@ func newPassage(batch []*item) *passage {
 	return p
 }
 
-// beginWatermark moves the watermark of the source's partition to the last of the messages, looks which of their keys are
-// held, and returns those that are new.
+// beginWatermark moves the watermark of the source's partition to the last of the messages, checks which of their keys
+// are held, and returns the messages that are new.
 func (t *transaction[Tx]) beginWatermark(ctx context.Context, batch []*item) ([]*item, error) {
 	p := newPassage(batch)
 	tx, before, held, err := t.opener.BeginWatermark(ctx, t.cfg.Name, p.at, p.consumed, p.keys)
@@ -79,7 +79,7 @@ func (t *transaction[Tx]) beginWatermark(ctx context.Context, batch []*item) ([]
 // compare finds duplicates and suspects among messages by their positions alone.
 func (p *passage) compare(batch []*item) {
 	var seen Digests
-	last := p.before // in the batch
+	last := p.before // highest so far in the batch
 	for _, it := range batch {
 		pos := it.delivery.Position
 		switch below := last.Known && pos.Offset <= last.Offset; {
@@ -93,8 +93,8 @@ func (p *passage) compare(batch []*item) {
 	}
 }
 
-// decide decides about suspects. It asks the log also when messages come in another session than those before: the log may
-// have become another one, which is then known before the watermark leaves the place that shows it.
+// decide resolves the suspects. It also checks the log when messages come from a new session: the log may have been
+// replaced, which must be detected before the watermark moves away from the offset that shows it.
 func (t *transaction[Tx]) decide(ctx context.Context, p *passage, session int64) error {
 	if err := t.sortOut(ctx, p); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (t *transaction[Tx]) decide(ctx context.Context, p *passage, session int64)
 	return t.note(ctx, p, state)
 }
 
-// sortOut takes those out of the suspects that are known to have been consumed.
+// sortOut removes the suspects that are known to have been consumed.
 func (t *transaction[Tx]) sortOut(ctx context.Context, p *passage) error {
 	if len(p.suspects) == 0 {
 		return nil
@@ -146,8 +146,7 @@ func (t *transaction[Tx]) sortOut(ctx context.Context, p *passage) error {
 	return nil
 }
 
-// verify asks the log whether it still has the message of the watermark. Of one whose message had no mark, the offset alone
-// counts.
+// verify asks the log whether it still has the watermark's message. If that message had no mark, only the offset counts.
 func (t *transaction[Tx]) verify(ctx context.Context, p *passage) (postrider.PositionState, error) {
 	if p.before.Mark == "" {
 		return postrider.PositionKept, nil
@@ -163,8 +162,8 @@ func (t *transaction[Tx]) verify(ctx context.Context, p *passage) (postrider.Pos
 	return state, nil
 }
 
-// note writes down what is new below a watermark that the log does not confirm. If it is another log, the watermark goes back to
-// where this one is; all that it has of the old one stands before.
+// note records new messages below a watermark that the log does not confirm. If the log was replaced, the watermark moves
+// back to the current offset; what the log shares with the old one is at lower offsets.
 func (t *transaction[Tx]) note(ctx context.Context, p *passage, state postrider.PositionState) error {
 	if p.moved || len(p.suspects) == 0 {
 		return nil
@@ -179,14 +178,14 @@ func (t *transaction[Tx]) note(ctx context.Context, p *passage, state postrider.
 	return nil
 }
 
-// logSeen is what a consumer has found out about a log.
+// logSeen is what a consumer knows about a log.
 type logSeen struct {
-	session int64 // of the messages that were consumed last
-	// replaced is the watermark that the log does not confirm, so that one event counts once.
+	session int64 // of the messages consumed last
+	// replaced is the watermark that the log does not confirm, so that one replacement counts once.
 	replaced Watermark
 }
 
-// session says whether the log was looked at since a session began.
+// session says whether the log has been checked in this session.
 func (c *Consumer[Tx]) session(at postrider.Position, session int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,7 +193,7 @@ func (c *Consumer[Tx]) session(at postrider.Position, session int64) bool {
 	return known && seen.session == session
 }
 
-// passed notes what a transaction that was committed has found out about a log.
+// passed records what a committed transaction has found out about a log.
 func (t *transaction[Tx]) passed(batch []*item) {
 	if t.cfg.Dedup != ByPosition {
 		return
@@ -218,5 +217,5 @@ func (t *transaction[Tx]) passed(batch []*item) {
 		"watermark", p.before.Offset, "mark", p.before.Mark, "offset", d.Position.Offset)
 }
 
-// logOf names a log within a consumer.
+// logOf identifies a log within a consumer.
 func logOf(at postrider.Position) string { return at.Partition + "\x00" + at.Epoch }

@@ -9,39 +9,40 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// Config says how an outbox publishes. The zero value of each field means its default.
+// Config configures an outbox. The zero value of each field means its default.
 type Config struct {
-	// Source names the service that publishes, e.g. "orders" or "https://shop.example/orders": a URI-reference of 1 to 256
-	// bytes. Messages without a Source of their own get it. Required.
+	// Source names the publishing service, e.g. "orders" or "https://shop.example/orders": a URI-reference of 1 to 256
+	// bytes. It applies to messages without a Source of their own. Required.
 	Source string
 	// MaxPayload is the largest payload in bytes, up to 64 MiB. Default: 1 MiB. Brokers have limits of their own: NATS
 	// takes 1 MiB unless configured otherwise, headers included.
 	MaxPayload int
-	// Hooks are called as messages are published, in this order. Default: none.
+	// Hooks are called in this order when messages are published. Default: none.
 	Hooks []Hooks
-	// Propagator writes what the context carries, such as the current trace, into the headers. Default: none.
+	// Propagator writes values of the context, such as the current trace, into the headers. Default: none.
 	Propagator postrider.Propagator
-	// Logger takes the errors of After hooks. Default: slog.Default().
+	// Logger receives the errors of AfterCommit and AfterRollback hooks. Default: slog.Default().
 	Logger *slog.Logger
 }
 
-// Hooks let code take part in publishing. Any of them may be nil. They are called in the goroutine that publishes, and may
-// publish themselves.
+// Hooks extend publishing. Any of them may be nil. They are called in the goroutine that publishes, and may publish
+// messages themselves.
 type Hooks struct {
-	// BeforePublish is called for each message, with every default filled in and headers of its own, and may change it;
-	// what it empties gets its default again. The rules for messages are checked afterwards. ErrSuppress leaves this
-	// message unpublished; any other error fails Publish, so that nothing is published.
+	// BeforePublish is called for each message and may change it; defaults are filled in, and the headers are a copy.
+	// Fields that it empties get their defaults again. The rules for messages are checked afterwards. ErrSuppress leaves
+	// this message unpublished; any other error fails Publish, so that nothing is published.
 	BeforePublish func(ctx context.Context, m *postrider.Message) error
 	// AfterCommit is called when InTx has committed, with the messages published in the transaction, in order, except
 	// those whose savepoint was rolled back. Its context does not end with the caller's. An error or panic is logged and
-	// changes nothing else.
+	// has no other effect.
 	AfterCommit func(ctx context.Context, msgs []*postrider.Message) error
 	// AfterRollback is called when InTx has rolled back, or when its commit failed, which can leave open whether the
-	// transaction took effect. It gets the messages published in it and the cause. Otherwise it is as AfterCommit.
+	// transaction took effect. It gets the messages published in the transaction, and the cause. Otherwise it is like
+	// AfterCommit.
 	AfterRollback func(ctx context.Context, msgs []*postrider.Message, cause error) error
 }
 
-// maxMaxPayload keeps messages to what a relay can hold in memory many times over.
+// maxMaxPayload keeps messages small enough for a relay to hold many of them in memory.
 const maxMaxPayload = 64 << 20
 
 func (c Config) validate(noStore bool) error {

@@ -3,13 +3,13 @@
 //
 //	box, err := outbox.New(store, outbox.Config{Source: "orders"})
 //
-// The store (packages store/postgres, store/sqlite, store/memory) decides the type of the transactions: with pgx.Tx the
-// outbox is an Outbox[pgx.Tx], and Publish takes nothing else.
+// The store (packages store/postgres, store/mysql, store/sqlite, store/memory) determines the transaction type: with
+// pgx.Tx the outbox is an Outbox[pgx.Tx], and Publish takes nothing else.
 //
-// # Let the outbox begin and commit
+// # Transactions managed by the outbox
 //
-// [Outbox.InTx] begins a transaction, runs your function in it, commits, and tells relays in this process, so that
-// delivery starts at once. It returns the IDs of what was published.
+// [Outbox.InTx] begins a transaction, runs your function in it, commits, and wakes relays in this process, so that
+// delivery starts at once. It returns the IDs of the published messages.
 //
 //	ids, err := box.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 //		if _, err := tx.Exec(ctx, "UPDATE orders SET …"); err != nil {
@@ -19,34 +19,34 @@
 //		return err
 //	})
 //
-// Use the context that the function is given: through it the outbox knows which messages belong to the transaction.
+// Use the context that the function is given: it tells the outbox which messages belong to the transaction.
 //
-// # Use a transaction of your own
+// # Your own transactions
 //
 // [Outbox.Publish] takes any open transaction of the store's type. The outbox does not see its commit: call [Outbox.Wake]
-// after it, or leave it to the relays, which look at the outbox by themselves.
+// after it, or leave it to the relays, which poll the outbox.
 //
 //	_, err := box.Publish(ctx, tx, m)
 //	...
 //	err = tx.Commit(ctx)
 //	box.Wake()
 //
-// # Keep order
+// # Order
 //
-// Messages with the same key are delivered in the order in which they were written to the outbox. Two transactions that
-// write messages of the same key at the same time have no order until one of them waits for the other: take the lock of
-// the row that the key stands for (or check its version) before publishing, as the business change does anyway.
+// Messages with the same key are delivered in the order in which they were written to the outbox. Two concurrent
+// transactions that write messages with the same key have no order unless one waits for the other: before publishing,
+// lock the row that the key refers to (or check its version), as the business change does anyway.
 //
-// # Publish very many
+// # Large batches
 //
-// [Outbox.Publish] takes a batch in one round trip and all or nothing. [Outbox.PublishSeq] takes a stream of any length in
-// bounded memory; in InTx, an ID and, with After hooks, the message without its payload are kept for each.
+// [Outbox.Publish] writes a batch in one round trip, all or nothing. [Outbox.PublishSeq] takes a stream of any length in
+// bounded memory; in InTx, it keeps an ID per message and, with After hooks, the message without its payload.
 //
-// # Take part in it
+// # Hooks
 //
-// [Hooks] change, complete or suppress messages before they are published, and hear what was committed or rolled back.
-// They hear of transactions that InTx began; of your own, only BeforePublish is called.
+// [Hooks] change, complete or suppress messages before they are published, and are notified of commits and rollbacks of
+// transactions that InTx began. In your own transactions, only BeforePublish is called.
 //
-// Inside a handler, Publish fills CorrelationID, CausationID and Tenant from the message being handled, and the
-// Config's Propagator writes the trace into the headers.
+// Inside a handler, Publish fills CorrelationID, CausationID and Tenant from the message being handled, and the Config's
+// Propagator writes the trace into the headers.
 package outbox

@@ -37,7 +37,7 @@ func ExampleOutbox_InTx() {
 	// [placed-42] <nil>
 }
 
-// In a transaction of your own, wake the relay after the commit.
+// In your own transaction, wake the relay after the commit.
 func ExampleOutbox_Publish() {
 	ctx := context.Background()
 	store := memory.New(memory.Config{})
@@ -99,7 +99,7 @@ func ExampleOutbox_PublishSeq() {
 	// 10000 committed <nil>
 }
 
-// Hooks complete and suppress messages, and hear what was committed.
+// Hooks complete and suppress messages, and are notified of commits.
 func ExampleHooks() {
 	ctx := context.Background()
 	hooks := outbox.Hooks{

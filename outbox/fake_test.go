@@ -12,7 +12,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// fakeTx is a transaction, or a savepoint in one, of a store that only remembers. Like pgx.Tx it is an interface.
+// fakeTx is a transaction, or a savepoint in one, of a store that only records calls. Like pgx.Tx it is an interface.
 type fakeTx interface {
 	Savepoint() fakeTx
 	RollbackTo()
@@ -29,15 +29,15 @@ func (t *tx) Savepoint() fakeTx { return &tx{parent: t} }
 func (t *tx) RollbackTo()       { t.msgs, t.ended = nil, true }
 func (t *tx) Release()          { t.parent.msgs, t.ended = append(t.parent.msgs, t.msgs...), true }
 
-// fakeStore writes to its fields what happened, and fails where it is told to.
+// fakeStore records calls in its fields, and fails where it is told to.
 type fakeStore struct {
 	mu        sync.Mutex
-	calls     []string // of everything but Insert and Wake
+	calls     []string // all except Insert and Wake
 	inserts   []int    // messages of each Insert
 	committed []*postrider.Message
 	wakes     int
 
-	fail map[string]error // by name of the method
+	fail map[string]error // by method name
 	// during is called in the named method with its context.
 	during map[string]func(context.Context)
 }
@@ -117,7 +117,7 @@ func (s *fakeStore) Wake() {
 	s.calls = append(s.calls, "Wake")
 }
 
-// bundle is what a test works with.
+// bundle holds the fixtures of a test.
 type bundle struct {
 	*Outbox[fakeTx]
 	store *fakeStore

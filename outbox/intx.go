@@ -12,17 +12,17 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// InTx runs do in a transaction and commits it if do returns nil: then the messages that were published in it are there,
-// relays are woken and the AfterCommit hooks run. It returns the IDs of those messages, in the order of publishing.
+// InTx runs do in a transaction and commits it if do returns nil. After the commit, it wakes relays and runs the
+// AfterCommit hooks. It returns the IDs of the messages published in the transaction, in the order of publishing.
 //
-// Publish in do with the context that do is given: through it the outbox knows what belongs to this transaction. A
-// transaction nested in tx, such as pgx's savepoints, counts as the same. Messages whose savepoint was rolled back are not
-// among the IDs nor given to AfterCommit hooks; of savepoints made by hand ("SAVEPOINT a") the outbox knows only if there
-// is an AfterCommit hook, because looking costs a round trip.
+// Inside do, publish with the context that do is given: it tells the outbox what belongs to this transaction. A
+// transaction nested in tx, such as pgx's savepoints, belongs to it too. Messages whose savepoint was rolled back are
+// neither returned nor given to AfterCommit hooks. Savepoints made by hand ("SAVEPOINT a") are considered only if there
+// is an AfterCommit hook, because checking costs a round trip.
 //
 // If do returns an error or panics, or the commit fails, the transaction is rolled back and the AfterRollback hooks run.
-// Errors: that of do, joined with the one of the rollback if that failed too; those of the store. When the connection
-// breaks during the commit, nobody can know here whether it took effect; the error is the store's then, too.
+// Errors: that of do, joined with that of the rollback if it failed too; those of the store. When the connection breaks
+// during the commit, it is unknown whether the commit took effect; this is an error of the store too.
 func (o *Outbox[Tx]) InTx(ctx context.Context, do func(ctx context.Context, tx Tx) error) ([]string, error) {
 	tx, err := o.store.Begin(ctx)
 	if err != nil {
@@ -32,7 +32,7 @@ func (o *Outbox[Tx]) InTx(ctx context.Context, do func(ctx context.Context, tx T
 	returned := false
 	defer func() {
 		if !returned {
-			_ = o.rollback(ctx, t, errUnwound) // the panic is what the caller hears of
+			_ = o.rollback(ctx, t, errUnwound) // the caller sees the panic
 		}
 	}()
 	err = do(context.WithValue(ctx, transactionKey[Tx]{o}, t), tx)
@@ -48,7 +48,7 @@ func (o *Outbox[Tx]) InTx(ctx context.Context, do func(ctx context.Context, tx T
 	return t.ids, nil
 }
 
-// commit settles what was published, as far as savepoints leave that open, and commits.
+// commit removes messages that savepoints may have undone from the result, and commits.
 func (o *Outbox[Tx]) commit(ctx context.Context, t *transaction[Tx]) error {
 	t.end()
 	if len(t.ids) > 0 && (t.nested || o.hasAfterCommit) {
@@ -64,10 +64,11 @@ func (o *Outbox[Tx]) commit(ctx context.Context, t *transaction[Tx]) error {
 	return nil
 }
 
-// rollbackTimeout bounds a rollback, which goes on when the caller's context has ended.
+// rollbackTimeout limits a rollback, which continues when the caller's context has ended.
 const rollbackTimeout = 10 * time.Second
 
-// rollback ends the transaction, runs the AfterRollback hooks and returns cause, with the rollback's own error if any.
+// rollback ends the transaction, runs the AfterRollback hooks and returns cause, joined with the rollback's own error if
+// any.
 func (o *Outbox[Tx]) rollback(ctx context.Context, t *transaction[Tx], cause error) error {
 	t.end()
 	ctx = context.WithoutCancel(ctx)
@@ -98,7 +99,7 @@ func (o *Outbox[Tx]) afterCommit(ctx context.Context, t *transaction[Tx]) {
 	}
 }
 
-// after runs a hook whose failure changes nothing: the transaction has ended.
+// after runs a hook whose failure has no effect, since the transaction has ended.
 func (o *Outbox[Tx]) after(ctx context.Context, name string, t *transaction[Tx], hook func() error) {
 	first, count := t.messages[0].ID, len(t.messages)
 	report := func(err error, stack string) {
@@ -115,20 +116,20 @@ func (o *Outbox[Tx]) after(ctx context.Context, name string, t *transaction[Tx],
 	}
 }
 
-// transaction remembers what is published in a transaction that InTx began.
+// transaction records what is published in a transaction that InTx began.
 type transaction[Tx any] struct {
 	tx Tx
 
 	mu       sync.Mutex
 	ended    bool
-	nested   bool // something was published through another value than tx
+	nested   bool // something was published through a value other than tx
 	ids      []string
 	messages []*postrider.Message // only if there are After hooks
 }
 
 type transactionKey[Tx any] struct{ outbox *Outbox[Tx] }
 
-// track remembers messages that were written in a transaction of InTx.
+// track records messages that were written in a transaction of InTx.
 func (o *Outbox[Tx]) track(ctx context.Context, tx Tx, msgs []*postrider.Message, withPayload bool) {
 	t, ok := ctx.Value(transactionKey[Tx]{o}).(*transaction[Tx])
 	if !ok {
@@ -157,14 +158,14 @@ func (o *Outbox[Tx]) track(ctx context.Context, tx Tx, msgs []*postrider.Message
 	}
 }
 
-// end keeps goroutines that outlive do from changing what is reported of the transaction.
+// end keeps goroutines that outlive do from changing the results of the transaction.
 func (t *transaction[Tx]) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ended = true
 }
 
-// keep forgets what is not among the written IDs.
+// keep drops everything that is not among the written IDs.
 func (t *transaction[Tx]) keep(written []string) {
 	there := make(map[string]bool, len(written))
 	for _, id := range written {
@@ -183,7 +184,7 @@ func (t *transaction[Tx]) keep(written []string) {
 	}
 }
 
-// same compares transactions, also of types that == cannot compare, which count as different.
+// same compares transactions; types that == cannot compare count as different.
 func same(a, b any) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }

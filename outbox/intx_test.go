@@ -13,7 +13,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// heard is what the hooks of a test were called with.
+// heard records the calls of a test's hooks.
 type heard struct {
 	committed, rolledBack []string
 	cause                 error
@@ -319,7 +319,7 @@ func TestInTxTakesPublishesOfManyGoroutines(t *testing.T) {
 	if len(slices.Compact(ids)) != 400 || len(h.committed) != 400 {
 		t.Errorf("%d IDs, %d messages in the hook, want 400", len(ids), len(h.committed))
 	}
-	// With the context of a transaction that has ended, Publish is as without one.
+	// With the context of a transaction that has ended, Publish works as without one.
 	if _, err := b.Publish(<-given, &tx{}, message("later")); err != nil {
 		t.Error(err)
 	}

@@ -18,10 +18,10 @@ type Outbox[Tx any] struct {
 	config Config
 	limits postrider.Limits
 
-	hasBefore, hasAfter, hasAfterCommit bool // some of the hooks
+	hasBefore, hasAfter, hasAfterCommit bool // whether any hook has these functions
 }
 
-// New makes an outbox that writes to store. The error names every fault of the Config.
+// New returns an outbox that writes to store. The error lists every error in the Config.
 func New[Tx any](store Store[Tx], c Config) (*Outbox[Tx], error) {
 	if err := c.validate(isNil(store)); err != nil {
 		return nil, err
@@ -38,18 +38,18 @@ func New[Tx any](store Store[Tx], c Config) (*Outbox[Tx], error) {
 }
 
 // Publish writes messages in the transaction tx: they are delivered if, and only if, it commits. It returns their IDs in
-// the same order, with "" for a message that a BeforePublish hook suppressed. All are written or, with an error, none; a
-// batch of up to 1,000 messages or 4 MiB is one round trip.
+// the same order, with "" for a message that a BeforePublish hook suppressed. It writes all messages or, on an error,
+// none; a batch of up to 1,000 messages or 4 MiB is one round trip.
 //
-// The messages themselves stay as they are: defaults, and what hooks and the Propagator add, go into copies. Payloads are
-// not copied.
+// Publish does not change the messages: defaults, and what hooks and the Propagator add, go into copies. Payloads are not
+// copied.
 //
-// In a transaction that InTx began, pass on the context that InTx gave. In any other, call Wake after the commit, which
-// Publish cannot see, so that a relay in this process delivers at once; relays find the messages without it too, by
-// looking at the outbox now and then (by default every 25 ms to 1 s).
+// In a transaction that InTx began, pass the context that InTx gave. In any other, call Wake after the commit, which
+// Publish cannot see, so that a relay in this process delivers at once. Without Wake, relays find the messages by polling
+// (by default every 25 ms to 1 s).
 //
-// Errors: ErrNoTransaction for a nil or finished transaction; *postrider.ValidationError, with every fault of every
-// message; what a BeforePublish hook returned; the store's. After an error of the store roll the transaction back.
+// Errors: ErrNoTransaction for a nil or finished transaction; *postrider.ValidationError, with every problem of every
+// message; what a BeforePublish hook returned; the store's. After an error of the store, roll the transaction back.
 func (o *Outbox[Tx]) Publish(ctx context.Context, tx Tx, msgs ...*postrider.Message) ([]string, error) {
 	if isNil(tx) {
 		return nil, ErrNoTransaction
@@ -66,18 +66,19 @@ func (o *Outbox[Tx]) Publish(ctx context.Context, tx Tx, msgs ...*postrider.Mess
 	return p.ids, nil
 }
 
-// Bounds of a chunk in PublishSeq: those of one round trip.
+// Limits of a PublishSeq chunk: those of one round trip.
 const (
 	chunkMessages = 1_000
 	chunkBytes    = 4 << 20
 )
 
-// PublishSeq writes a stream of messages in the transaction tx, in chunks, so that any number of them takes little memory:
-// 1,000 messages or 4 MiB at a time, whichever comes first. It returns how many were written. The stream must not reuse a
+// PublishSeq writes a stream of messages in the transaction tx, in chunks of 1,000 messages or 4 MiB, whichever comes
+// first, so that any number of messages needs little memory. It returns how many it wrote. The stream must not reuse a
 // message that it has yielded, since it is written later, with its chunk.
 //
-// An error, also one that seq yields, ends it. Chunks before the error are in the transaction: roll it back to have all or
-// nothing. Everything else is as in Publish, except that After hooks get the messages without their payloads.
+// PublishSeq stops at the first error, including one that seq yields. Earlier chunks are then in the transaction: roll it
+// back for all or nothing. Everything else is as in Publish, except that After hooks get the messages without their
+// payloads.
 func (o *Outbox[Tx]) PublishSeq(ctx context.Context, tx Tx, seq iter.Seq2[*postrider.Message, error]) (int, error) {
 	if isNil(tx) {
 		return 0, ErrNoTransaction
@@ -91,7 +92,7 @@ func (o *Outbox[Tx]) PublishSeq(ctx context.Context, tx Tx, seq iter.Seq2[*postr
 			return written, fmt.Errorf("read message %d to publish: %w", p.seen+len(chunk), err)
 		}
 		chunk = append(chunk, m)
-		if m != nil { // nil is a fault that the chunk's check reports
+		if m != nil { // check reports nil messages when the chunk is published
 			bytes += m.Size()
 		}
 		if len(chunk) < chunkMessages && bytes < chunkBytes {
@@ -120,8 +121,8 @@ func (o *Outbox[Tx]) publishChunk(ctx context.Context, tx Tx, p *preparation[Tx]
 	return len(ready), nil
 }
 
-// Wake tells relays that messages were committed. Call it after committing a transaction of your own in which you
-// published; InTx does so by itself. It never blocks.
+// Wake tells relays that messages were committed. Call it after committing your own transaction; InTx calls it for you.
+// It never blocks.
 func (o *Outbox[Tx]) Wake() { o.store.Wake() }
 
 func (o *Outbox[Tx]) insert(ctx context.Context, tx Tx, msgs []*postrider.Message) error {
@@ -134,7 +135,7 @@ func (o *Outbox[Tx]) insert(ctx context.Context, tx Tx, msgs []*postrider.Messag
 	return nil
 }
 
-// isNil also sees a nil pointer inside an interface, such as a *sql.Tx that was never begun.
+// isNil also detects a nil pointer inside an interface, such as a *sql.Tx that was never begun.
 func isNil(v any) bool {
 	r := reflect.ValueOf(v)
 	switch r.Kind() {

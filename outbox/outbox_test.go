@@ -307,7 +307,7 @@ func BenchmarkPublish(b *testing.B) {
 	}
 }
 
-// nothing is a store that does nothing, so that what is measured is the outbox.
+// nothing is a store that does nothing, so that benchmarks measure only the outbox.
 type nothing struct{}
 
 func (nothing) Begin(context.Context) (*int, error)                               { return new(int), nil }

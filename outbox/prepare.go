@@ -11,12 +11,12 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// preparation turns the messages of one Publish call into complete and valid copies.
+// preparation turns the messages of one Publish call into complete, valid copies.
 type preparation[Tx any] struct {
 	outbox     *Outbox[Tx]
 	now        time.Time
-	handled    *postrider.Message // the message whose handler publishes, or nil
-	injected   map[string]string  // what the propagator wrote
+	handled    *postrider.Message // the message being handled in this context, or nil
+	injected   map[string]string  // headers from the propagator
 	discardIDs bool
 
 	seen    int // messages so far
@@ -34,7 +34,7 @@ func (o *Outbox[Tx]) preparation(ctx context.Context) preparation[Tx] {
 	return p
 }
 
-// add returns copies of msgs, without those that a hook suppressed, complete and checked; err says whether they may be
+// add returns complete, checked copies of msgs, without those that a hook suppressed; err says whether they may be
 // written.
 func (p *preparation[Tx]) add(ctx context.Context, msgs []*postrider.Message) []*postrider.Message {
 	copies := make([]postrider.Message, len(msgs))
@@ -65,7 +65,7 @@ func (p *preparation[Tx]) add(ctx context.Context, msgs []*postrider.Message) []
 	return ready
 }
 
-// complete fills in defaults and what follows from the context.
+// complete fills in defaults and the fields taken from the context.
 func (p *preparation[Tx]) complete(m *postrider.Message) {
 	o := p.outbox
 	m.Sequence, m.Attempt, m.CreatedAt = 0, 0, time.Time{}
@@ -74,7 +74,7 @@ func (p *preparation[Tx]) complete(m *postrider.Message) {
 		m.CausationID = cmp.Or(m.CausationID, h.ID)
 		m.Tenant = cmp.Or(m.Tenant, h.Tenant)
 	}
-	// The headers are copied if anybody but the store gets to see the copy.
+	// Copy the headers if anything other than the store may see the copy.
 	if len(p.injected) > 0 || len(o.config.Hooks) > 0 {
 		headers := make(map[string]string, len(m.Headers)+len(p.injected))
 		maps.Copy(headers, m.Headers)
@@ -114,7 +114,7 @@ func (p *preparation[Tx]) check(m *postrider.Message) {
 	p.seen++
 }
 
-// err is what keeps the messages from being written.
+// err is the error that prevents the messages from being written, or nil.
 func (p *preparation[Tx]) err() error {
 	if p.hookErr != nil {
 		return p.hookErr

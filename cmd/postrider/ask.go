@@ -10,8 +10,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// confirm asks before something that concerns many messages. Without a terminal nobody can answer, so --yes must have
-// been given.
+// confirm asks before an operation on many messages. Without a terminal nobody can answer, so --yes is required.
 func (p *Program) confirm(yes bool, question string) error {
 	if yes {
 		return nil
@@ -32,7 +31,7 @@ func (p *Program) confirm(yes bool, question string) error {
 	}
 }
 
-// progress shows how far long work is, when standard error is a terminal. A total of -1 means that it is not known.
+// progress shows the progress of long work when standard error is a terminal. A total of -1 means unknown.
 type progress struct{ bar *progressbar.ProgressBar }
 
 func (p *Program) progress(total int64, what string) *progress {
@@ -61,14 +60,14 @@ func barOptions(out io.Writer, width int, what string) []progressbar.Option {
 	}
 }
 
-// add moves the bar on. A terminal that is gone is no reason to stop the work.
+// add advances the bar. A closed terminal is no reason to stop the work.
 func (g *progress) add(n int) {
 	if g.bar != nil {
 		_ = g.bar.Add(n)
 	}
 }
 
-// end takes the bar away.
+// end removes the bar.
 func (g *progress) end() {
 	if g.bar != nil {
 		_ = g.bar.Finish()

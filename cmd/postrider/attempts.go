@@ -61,13 +61,13 @@ func (p *Program) attempts(ctx context.Context, b *backend.Outbox, id, name stri
 	return nil
 }
 
-// attemptsOf returns the attempts of a message, by one relay or, for "", by all.
+// attemptsOf returns the attempts of a message by one relay, or by all for "".
 func attemptsOf(ctx context.Context, b *backend.Outbox, id, name string) ([]postrider.DeliveryAttempt, error) {
 	all, err := b.Attempts(ctx, id)
 	return slices.DeleteFunc(all, func(a postrider.DeliveryAttempt) bool { return name != "" && a.Relay != name }), err
 }
 
-// ended is how an attempt ended, in a few words.
+// ended describes the result of an attempt in a few words.
 func ended(a postrider.DeliveryAttempt) string {
 	text := a.Outcome
 	if a.Status != 0 {
@@ -76,7 +76,7 @@ func ended(a postrider.DeliveryAttempt) string {
 	return printable(text) + " after " + ago(a.Took)
 }
 
-// answerText is what a stranger answered, fit for a terminal.
+// answerText is the receiver's response, made safe for a terminal.
 func answerText(answer []byte) string {
 	if len(answer) == 0 || utf8.Valid(answer) {
 		return string(answer)
@@ -87,7 +87,7 @@ func answerText(answer []byte) string {
 // shownAttempts is how many attempts explain shows.
 const shownAttempts = 5
 
-// writeAttempts writes the newest of a relay's attempts under what explain says about the message there.
+// writeAttempts writes a relay's newest attempts below explain's text about the message.
 func writeAttempts(out io.Writer, id, name string, all []postrider.DeliveryAttempt) {
 	all = slices.DeleteFunc(slices.Clone(all), func(a postrider.DeliveryAttempt) bool { return a.Relay != name })
 	if len(all) == 0 {

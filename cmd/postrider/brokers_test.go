@@ -9,7 +9,7 @@ import (
 	"github.com/postrider/postrider/internal/servertest"
 )
 
-// TestRelayToEveryBroker: the URL of each kind of broker is enough for a relay, and for asking what is promised there.
+// TestRelayToEveryBroker: the URL of each kind of broker is enough to run a relay and to show the broker's guarantees.
 func TestRelayToEveryBroker(t *testing.T) {
 	t.Parallel()
 	for _, broker := range []struct {
@@ -41,7 +41,7 @@ func TestRelayToEveryBroker(t *testing.T) {
 	}
 }
 
-// awaitDelivered waits until a relay has delivered so many messages.
+// awaitDelivered waits until a relay has delivered the given number of messages.
 func awaitDelivered(t *testing.T, url, name string, want int64) {
 	t.Helper()
 	o := openOutbox(t, url)

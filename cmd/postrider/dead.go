@@ -25,7 +25,7 @@ docs/operations/dead-letters.md leads through it.`,
 		p.deadDiscardCommand(), p.deadExportCommand(), p.deadImportCommand())
 }
 
-// deadFilter is the flags that choose dead letters.
+// deadFilter holds the flags that select dead letters.
 type deadFilter struct {
 	deadletter.Filter
 	from, to string
@@ -58,7 +58,7 @@ func (f *deadFilter) flags(cmd *cobra.Command) {
 	s.StringVar(&f.to, "to", "", "died before this `time`: RFC 3339, or how long ago (30m)")
 }
 
-// check finds what is wrong with the flags and arguments before anything is opened.
+// check validates the flags and arguments before anything is opened.
 func (f *deadFilter) check(args []string) error {
 	var err error
 	if f.Numbers, err = numbers(args); err != nil {
@@ -73,7 +73,7 @@ func (f *deadFilter) check(args []string) error {
 	return nil
 }
 
-// given refuses flags without a text, which would choose more than was meant: a variable of the shell may not be set.
+// given refuses flags with an empty value, which would select more than intended: a shell variable may be unset.
 func (f *deadFilter) given() error {
 	for _, name := range []string{"relay", "topic", "type", "key", "tenant", "reason", "cause", "fingerprint", "id", "from", "to"} {
 		if flag := f.command.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
@@ -83,7 +83,7 @@ func (f *deadFilter) given() error {
 	return nil
 }
 
-// filter completes the filter. How long ago something was is counted on the database's clock.
+// filter completes the filter. Relative times are computed on the database's clock.
 func (f *deadFilter) filter(ctx context.Context, b *backend.Outbox) (deadletter.Filter, error) {
 	out := f.Filter
 	if f.from+f.to == "" {
@@ -100,7 +100,7 @@ func (f *deadFilter) filter(ctx context.Context, b *backend.Outbox) (deadletter.
 	return out, err
 }
 
-// chosen reports whether any flag narrows the choice.
+// chosen reports whether any flag narrows the selection.
 func (f *deadFilter) chosen(args []string) bool {
 	g := f.Filter
 	return len(args) > 0 || f.from != "" || f.to != "" ||
@@ -223,14 +223,14 @@ func (p *Program) listDead(ctx context.Context, b *backend.Outbox, f deadletter.
 	return nil
 }
 
-// ownReasons are those that relays, consumers and publishers give; handlers give others.
+// ownReasons are the reasons that relays, consumers and publishers set; handlers set others.
 var ownReasons = []string{
 	inbox.AttemptsExhausted, postrider.Undecodable, inbox.UnknownSchemaVersion, inbox.VersionGap,
 	"too large for the broker", "too large for the receiver", "refused by the receiver",
 }
 
-// mistyped is asked when a filter chooses nothing: it is an error if a relay, a consumer or a reason has a name in it that
-// nobody knows.
+// mistyped is called when a filter matches nothing: it returns an error if the filter names an unknown relay, consumer or
+// reason.
 func mistyped(ctx context.Context, b *backend.Outbox, f deadletter.Filter) error {
 	if f.Relay != "" {
 		n, err := b.CountDead(ctx, deadletter.Filter{Relay: f.Relay, State: deadletter.AnyState})
@@ -261,7 +261,7 @@ func mistyped(ctx context.Context, b *backend.Outbox, f deadletter.Filter) error
 		printable(strings.Join(slices.Compact(known), ", ")))
 }
 
-// knownRelay is an error if no relay or consumer of the store has a name; it lists those that there are.
+// knownRelay returns an error, listing the known names, if the store has no relay or consumer of this name.
 func knownRelay(ctx context.Context, b *backend.Outbox, name string) error {
 	status, err := b.Status(ctx)
 	if err != nil {
@@ -286,7 +286,7 @@ func knownRelay(ctx context.Context, b *backend.Outbox, name string) error {
 		cmp.Or(printable(strings.Join(slices.Compact(known), ", ")), "none yet: one appears when it first runs"))
 }
 
-// onemore asks for one more than the limit, to know whether there are more.
+// onemore requests one more than the limit, to know whether there are more.
 func onemore(limit int) int {
 	if limit == 0 {
 		return 0

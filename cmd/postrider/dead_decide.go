@@ -13,7 +13,7 @@ import (
 	"github.com/postrider/postrider/deadletter"
 )
 
-// selection is how commands that decide on dead letters are told on which.
+// selection says which dead letters a command applies to.
 type selection struct {
 	filter           deadFilter
 	all, yes, dryRun bool
@@ -34,7 +34,7 @@ func (p *Program) selectionFlags(cmd *cobra.Command, s *selection) {
 	byFlag(cmd, &s.by, p.operator())
 }
 
-// check finds what is wrong before anything is opened.
+// check validates the options before anything is opened.
 func (s *selection) check(args []string) error {
 	if err := s.filter.check(args); err != nil {
 		return err
@@ -51,7 +51,7 @@ func (s *selection) check(args []string) error {
 	return nil
 }
 
-// ask counts the letters and asks about them; 0 says that there is nothing to do.
+// ask counts the dead letters and asks for confirmation; 0 means that there is nothing to do.
 func (p *Program) ask(ctx context.Context, b *backend.Outbox, s *selection, f deadletter.Filter) (int64, error) {
 	total, err := b.CountDead(ctx, f)
 	if err != nil {
@@ -105,8 +105,8 @@ func (p *Program) deadDiscardCommand() *cobra.Command {
 	return cmd
 }
 
-// discard works until none is left of those that had died, on the database's clock, when it began: letters that die meanwhile,
-// as those do again that somebody else sends back, are left alone.
+// discard works until none of the dead letters that existed when it began, on the database's clock, are left. It leaves
+// later ones alone, including those of messages redriven meanwhile.
 func (p *Program) discard(ctx context.Context, b *backend.Outbox, s *selection, f deadletter.Filter, because string, batch int) error {
 	if len(f.Numbers) > 0 && !s.dryRun { // all or none
 		n, err := b.DiscardDead(ctx, f, s.by, because, len(f.Numbers))
@@ -146,13 +146,13 @@ func (p *Program) discard(ctx context.Context, b *backend.Outbox, s *selection, 
 	return nil
 }
 
-// byFlag adds the flag that says who decides, by default the operator.
+// byFlag adds the flag that names who decides, by default the operator.
 func byFlag(cmd *cobra.Command, by *string, operator string) {
 	cmd.Flags().StringVar(by, "by", operator, "who decides, as a `name` for the record")
 	cmd.Flags().Lookup("by").DefValue = "$USER"
 }
 
-// becauseFlag adds the flag that says why something is done, which stays on record.
+// becauseFlag adds the flag for the reason, which stays on record.
 func becauseFlag(cmd *cobra.Command, because *string) {
 	cmd.Flags().Var((*recordText)(because), "because", "why, as a `text` for the record (required)")
 	if err := cmd.MarkFlagRequired("because"); err != nil {
@@ -160,7 +160,7 @@ func becauseFlag(cmd *cobra.Command, because *string) {
 	}
 }
 
-// recordText is the value of a flag that stays on record, and so must say something.
+// recordText is the value of a flag that stays on record, and so must not be empty.
 type recordText string
 
 func (r *recordText) String() string { return string(*r) }

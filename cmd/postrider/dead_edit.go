@@ -18,7 +18,7 @@ import (
 	"github.com/postrider/postrider/deadletter"
 )
 
-// editOptions is what an edit was asked for.
+// editOptions are the options of dead edit.
 type editOptions struct {
 	payload, payloadFile string
 	set, remove          []string
@@ -89,7 +89,7 @@ func (p *Program) editPayload(cmd *cobra.Command, o *editOptions) ([]byte, error
 	return payload, nil
 }
 
-// headers returns the headers that a message is to have, nil when they do not change.
+// headers returns the edited headers of a message, nil if they do not change.
 func (o *editOptions) headers(m *postrider.Message) (map[string]string, error) {
 	if len(o.set)+len(o.remove) == 0 {
 		return nil, nil
@@ -154,7 +154,7 @@ func (p *Program) editDead(ctx context.Context, b *backend.Outbox, number int64,
 	return nil
 }
 
-// isJSON says whether a message's payload, as far as there is one, must be JSON.
+// isJSON says whether a message's payload must be JSON. An empty payload need not be.
 func isJSON(m *postrider.Message) bool {
 	kind, _, err := mime.ParseMediaType(m.ContentType)
 	return err == nil && len(bytes.TrimSpace(m.Payload)) > 0 && (kind == "application/json" || strings.HasSuffix(kind, "+json"))

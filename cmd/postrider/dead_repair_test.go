@@ -48,7 +48,8 @@ func TestDeadEdit(t *testing.T) {
 	}
 }
 
-// TestDeadEditOfHeadersLeavesThePayloadAlone, also when that is not what its content type says.
+// TestDeadEditOfHeadersLeavesThePayloadAlone: an edit of headers also accepts a payload that does not match its content
+// type.
 func TestDeadEditOfHeadersLeavesThePayloadAlone(t *testing.T) {
 	t.Parallel()
 	url := newOutbox(t)

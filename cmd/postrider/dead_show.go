@@ -91,7 +91,7 @@ func (p *Program) writeLetter(l deadletter.Letter, edits []deadletter.Edited) {
 	}
 }
 
-// cameFrom says where in its source a message stood that a consumer has put aside, "" if that is not known.
+// cameFrom returns the source position of a message that a consumer has dead-lettered, "" if unknown.
 func cameFrom(m *postrider.Message) string {
 	var at postrider.Position
 	if text := m.Headers[inbox.PositionHeader]; json.Unmarshal([]byte(text), &at) != nil {
@@ -100,7 +100,7 @@ func cameFrom(m *postrider.Message) string {
 	return fmt.Sprintf("%s, offset %d, epoch %s", at.Partition, at.Offset, at.Epoch)
 }
 
-// writeEdits writes each edit with what it changed.
+// writeEdits writes each edit with its changes.
 func (p *Program) writeEdits(l deadletter.Letter, edits []deadletter.Edited) {
 	for i, e := range edits {
 		payload, headers := l.Message.Payload, l.Message.Headers

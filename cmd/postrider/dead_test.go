@@ -11,7 +11,7 @@ import (
 	"github.com/postrider/postrider/deadletter"
 )
 
-// withDead returns an outbox with dead letters 1, 2, 3 of the keys order/1, order/2, order/3.
+// withDead returns an outbox with dead letters 1, 2, 3 for the keys order/1, order/2, order/3.
 func withDead(t *testing.T) string {
 	t.Helper()
 	url := newOutbox(t)
@@ -52,7 +52,7 @@ func TestDeadList(t *testing.T) {
 	fails(t, exitUsage, "--from yesterday is not a time", "dead", "list", "--store", url, "--from", "yesterday")
 }
 
-// TestDeadKnowsItsNames: a relay or a reason that nobody has is no empty answer.
+// TestDeadKnowsItsNames: an unknown relay or reason is an error, not an empty result.
 func TestDeadKnowsItsNames(t *testing.T) {
 	t.Parallel()
 	url := withDead(t)
@@ -130,7 +130,7 @@ func TestDeadDiscard(t *testing.T) {
 	}
 }
 
-// beforeDiscard is a store in which something happens before the first letters are discarded.
+// beforeDiscard is a store in which something happens before the first dead letters are discarded.
 type beforeDiscard struct {
 	backend.Store
 	happens func()
@@ -142,7 +142,8 @@ func (s *beforeDiscard) DiscardDead(ctx context.Context, f deadletter.Filter, by
 	return s.Store.DiscardDead(ctx, f, by, reason, limit)
 }
 
-// TestDeadDiscardLeavesLaterLettersAlone: another operator sends one back, and another message dies, behind the question.
+// TestDeadDiscardLeavesLaterLettersAlone: after the question, another operator redrives one and another message is
+// dead-lettered.
 func TestDeadDiscardLeavesLaterLettersAlone(t *testing.T) {
 	t.Parallel()
 	url := withDead(t)

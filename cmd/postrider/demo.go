@@ -56,7 +56,7 @@ verdict from comparing both message by message. Exit code 3 says that a promise 
 	return cmd
 }
 
-// demo prepares a place for the demo, runs it and removes the place.
+// demo creates a temporary store for the demo, runs it and removes the store.
 func (p *Program) demo(ctx context.Context, c demo.Config, plain bool) (err error) {
 	dir, err := os.MkdirTemp("", "postrider-demo-")
 	if err != nil {

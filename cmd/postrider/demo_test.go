@@ -14,7 +14,7 @@ func TestDemo(t *testing.T) {
 		"the shop opens", "the JetStream server is shut down", "the broker is back", "customer/7 is poisoned",
 		"the relay crashes", "another relay starts",
 		"the shop closes", "Every promise was kept.", "lost 0 · invented 0 · altered 0 · order violations 0 · in the dead letters 0")
-	// On a slow machine the last attempt may not have been made when the cause is repaired.
+	// On a slow machine the last attempt may not have been made when the cause is fixed.
 	if !strings.Contains(out, "redrives 1 dead letter") && !strings.Contains(out, "has attempts left") {
 		t.Errorf("the repair does not show:\n%s", out)
 	}

@@ -20,7 +20,7 @@ const (
 	referenceMark = "<!-- The rest is written by: go test ./cmd/postrider -run TestCLIPage -update -->\n"
 )
 
-// TestCLIPage holds docs/cli.md to the commands: everything behind the mark is made of their help.
+// TestCLIPage checks docs/cli.md against the commands: everything after the mark is generated from their help.
 func TestCLIPage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(cliPage)

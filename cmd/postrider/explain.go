@@ -50,9 +50,9 @@ shows what the consumer has put aside behind a held key or as a dead letter, and
 	return cmd
 }
 
-// explained is a message that is explained.
+// explained is the message to explain.
 type explained struct {
-	// m has its sequence in the log, 0 when it is not known.
+	// m has its sequence in the log, 0 if unknown.
 	m         *postrider.Message
 	inLog     bool
 	letters   []deadletter.Letter
@@ -60,7 +60,7 @@ type explained struct {
 	consumers consumerNames
 }
 
-// explainMessage finds a message and says what each relay and consumer has made of it.
+// explainMessage finds a message and says what each relay and consumer has done with it.
 func (p *Program) explainMessage(ctx context.Context, b *backend.Outbox, id string) error {
 	x, err := findSubject(ctx, b, id)
 	if err != nil {
@@ -91,7 +91,7 @@ func (p *Program) explainMessage(ctx context.Context, b *backend.Outbox, id stri
 	return nil
 }
 
-// findSubject looks for a message in the dead letters and in the log.
+// findSubject searches for a message in the dead letters and in the log.
 func findSubject(ctx context.Context, b *backend.Outbox, id string) (x explained, err error) {
 	if x.letters, err = lettersOf(ctx, b, deadletter.Filter{MessageID: id, State: deadletter.AnyState}); err != nil {
 		return x, err
@@ -122,7 +122,7 @@ func findSubject(ctx context.Context, b *backend.Outbox, id string) (x explained
 	return x, err
 }
 
-// notLookedUp says what else a message may be that is neither in the log nor in the dead letters.
+// notLookedUp names further possibilities for a message that is neither in the log nor in the dead letters.
 func notLookedUp(consumers consumerNames) string {
 	if len(consumers) == 0 {
 		return ""
@@ -136,7 +136,7 @@ func (x *explained) unrouted() bool {
 	return x.inLog && len(x.letters) == 0 && len(x.status.Relays) > len(x.consumers) && x.status.NobodyTakes(x.m.Topic)
 }
 
-// writeSubject says what the message is.
+// writeSubject describes the message.
 func (p *Program) writeSubject(x explained) {
 	created := moment(x.m.CreatedAt)
 	switch {
@@ -158,7 +158,7 @@ func (p *Program) writeSubject(x explained) {
 	f.flush()
 }
 
-// parties are the relays and consumers of the outbox, and those that it only knows from dead letters.
+// parties are the relays and consumers of the outbox, and those known only from dead letters.
 func (x *explained) parties() []relay.RelayStatus {
 	out := slices.Clone(x.status.Relays)
 	for _, l := range x.letters {
@@ -180,10 +180,10 @@ func lettersOf(ctx context.Context, b *backend.Outbox, f deadletter.Filter) (out
 	return out, nil
 }
 
-// lookAround is how far the clock that an ID was made by may be from the database's.
+// lookAround is how far the clock that generated an ID may be from the database's.
 const lookAround = 10 * time.Minute
 
-// findInLog looks for a message in the log; nil when it is not there.
+// findInLog searches for a message in the log; nil if it is not there.
 func findInLog(ctx context.Context, b *backend.Outbox, id string) (*postrider.Message, error) {
 	var r *logreader.Reader
 	var until time.Time
@@ -215,7 +215,7 @@ func findInLog(ctx context.Context, b *backend.Outbox, id string) (*postrider.Me
 	}
 }
 
-// timeOfID reads the time that a UUIDv7 holds.
+// timeOfID returns the time in a UUIDv7.
 func timeOfID(id string) (time.Time, error) {
 	if len(id) != 36 || id[14] != '7' {
 		return time.Time{}, errors.New("not a UUIDv7")
@@ -231,7 +231,7 @@ func timeOfID(id string) (time.Time, error) {
 	return time.UnixMilli(ms), nil
 }
 
-// explainAt says what one relay or consumer has made of a message.
+// explainAt says what one relay or consumer has done with a message.
 func (p *Program) explainAt(ctx context.Context, b *backend.Outbox, x explained, r relay.RelayStatus) error {
 	own := slices.DeleteFunc(slices.Clone(x.letters), func(l deadletter.Letter) bool { return l.Relay != r.Name })
 	if err := p.writeSentBack(ctx, b, own); err != nil {
@@ -247,7 +247,7 @@ func (p *Program) explainAt(ctx context.Context, b *backend.Outbox, x explained,
 	case len(own) > 0:
 		m.Sequence = own[len(own)-1].Message.Sequence
 	case x.consumers[r.Name]:
-		m.Sequence = 0 // that of the log is not the consumer's
+		m.Sequence = 0 // the log's sequence is not the consumer's
 	}
 	if m.Key != "" {
 		done, err := p.explainHeld(ctx, b, &m, r.Name)
@@ -303,7 +303,7 @@ func (p *Program) explainLetter(l deadletter.Letter) error {
 // shownParked is how many parked messages of a key explain reads.
 const shownParked = 1000
 
-// explainHeld explains a message whose key is held; it reports whether it had something to explain.
+// explainHeld explains a message whose key is held; it reports whether it explained anything.
 func (p *Program) explainHeld(ctx context.Context, b *backend.Outbox, m *postrider.Message, name string) (bool, error) {
 	h, parked, err := b.ShowHeld(ctx, name, m.Key, shownParked)
 	if errors.Is(err, relay.ErrNotHeld) || err == nil && len(parked) == 0 {
@@ -326,7 +326,7 @@ func (p *Program) explainHeld(ctx context.Context, b *backend.Outbox, m *postrid
 	return true, nil
 }
 
-// explainParked explains a message of a held key, ahead of which so many others are parked.
+// explainParked explains a message of a held key, with ahead messages before it.
 func (p *Program) explainParked(h relay.HeldInfo, q relay.ParkedInfo, ahead int) {
 	if ahead == 0 {
 		fmt.Fprintf(p.Stdout, "parked as head of its held key since %s\n", moment(h.Since))
@@ -354,7 +354,7 @@ func (p *Program) writeHeldFields(h relay.HeldInfo) {
 	f.flush()
 }
 
-// explainPosition explains a message by the cursor of its partition, and by the topics that the relay takes now.
+// explainPosition explains a message by the cursor of its partition and by the topics that the relay takes now.
 func (p *Program) explainPosition(m *postrider.Message, topics []string, q relay.PartitionStatus) {
 	takes := len(topics) == 0 || relay.MatchTopics(topics, m.Topic)
 	switch {
@@ -372,7 +372,7 @@ func (p *Program) explainPosition(m *postrider.Message, topics []string, q relay
 	f.flush()
 }
 
-// explainKey says what stands in the way of a key.
+// explainKey says what blocks a key.
 func (p *Program) explainKey(ctx context.Context, b *backend.Outbox, key string) error {
 	status, err := b.Status(ctx)
 	if err != nil {

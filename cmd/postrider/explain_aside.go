@@ -13,11 +13,11 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// startIt is what to do about a relay without a process. Not every relay is the binary's: what one delivers to handlers in
-// its own program must not go to a broker.
+// startIt is the advice for a relay without a process. Not every relay is run by this binary: one that delivers to
+// handlers in its own program must not publish to a broker.
 const startIt = "start the program that runs this relay (postrider relay, if it publishes to a broker)"
 
-// nobodyWorks is what happens next in a partition without an owner.
+// nobodyWorks describes a partition without an owner.
 const nobodyWorks = "nobody works on this partition; " + startIt
 
 // turnOf says what happens next to a message that is due, in a partition with this owner.
@@ -34,7 +34,7 @@ type event struct {
 	what, text string
 }
 
-// writeSentBack writes how a message died and was sent back, in the order of time.
+// writeSentBack writes how a message was dead-lettered and redriven, in order of time.
 func (p *Program) writeSentBack(ctx context.Context, b *backend.Outbox, letters []deadletter.Letter) error {
 	var events []event
 	for _, l := range letters {
@@ -68,13 +68,13 @@ func (p *Program) writeSentBack(ctx context.Context, b *backend.Outbox, letters 
 	for _, e := range events {
 		fmt.Fprintf(w, "  %s\t%s\t%s\n", moment(e.at), e.what, printable(e.text))
 	}
-	_ = w.Flush() // an output that is gone shows in the writes that follow
+	_ = w.Flush() // a closed output shows in the writes that follow
 	fmt.Fprint(p.Stdout, "since then: ")
 	return nil
 }
 
-// explainAlone explains a parked message of which no held key was found: it waits for a time of its own, or behind a key with
-// more messages than were read.
+// explainAlone explains a parked message without a known held key: it waits for its own due time, or its key has more
+// messages than were read.
 func (p *Program) explainAlone(x explained, m *relay.ParkedInfo, owner string) {
 	fmt.Fprintf(p.Stdout, "parked since %s\n", moment(m.ParkedAt))
 	f := newFields(p.Stdout)
@@ -96,7 +96,7 @@ func (p *Program) explainAlone(x explained, m *relay.ParkedInfo, owner string) {
 	writeHistory(p.Stdout, m.History)
 }
 
-// explainSentBack explains a message that was sent back from the dead letters and is not parked.
+// explainSentBack explains a message that was redriven and is not parked.
 func (p *Program) explainSentBack(x explained, r relay.RelayStatus) {
 	done := "delivered"
 	if x.consumers[r.Name] {
@@ -105,7 +105,7 @@ func (p *Program) explainSentBack(x explained, r relay.RelayStatus) {
 	fmt.Fprintln(p.Stdout, done)
 }
 
-// explainUnknown explains a message of which the relay or consumer has put nothing aside, and that has no sequence there.
+// explainUnknown explains a message that the relay or consumer has not parked and that has no sequence there.
 func (p *Program) explainUnknown(x explained, r relay.RelayStatus) {
 	switch {
 	case !x.consumers[r.Name]:

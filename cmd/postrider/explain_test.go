@@ -45,8 +45,8 @@ func TestExplainMessage(t *testing.T) {
 	fails(t, exitUsage, "give either the ID of a message or --key", "explain", "--store", url)
 }
 
-// TestExplainImportedMessage: it never stood in the log, and so no relay that reads this has delivered it. The relay that it
-// is of may come later.
+// TestExplainImportedMessage: the message was never in the log, so no relay that reads the log has delivered it. Its own
+// relay may be created later.
 func TestExplainImportedMessage(t *testing.T) {
 	t.Parallel()
 	url, exported := newOutbox(t), newOutbox(t)
@@ -89,7 +89,7 @@ func lacks(t *testing.T, text string, words ...string) {
 	}
 }
 
-// enroll makes a consumer known, and lets a process of it have been there.
+// enroll registers a consumer and simulates that a process of it has run.
 func enroll(t *testing.T, o *backend.Outbox, name string) inbox.Store[*sql.Tx] {
 	t.Helper()
 	store, ok := o.Transactions.(inbox.Store[*sql.Tx])
@@ -101,7 +101,7 @@ func enroll(t *testing.T, o *backend.Outbox, name string) inbox.Store[*sql.Tx] {
 	return store
 }
 
-// parkAside lets a consumer put a message aside.
+// parkAside makes a consumer park a message.
 func parkAside(t *testing.T, store inbox.Store[*sql.Tx], name string, m *postrider.Message) {
 	t.Helper()
 	tx, err := store.Begin(t.Context())
@@ -110,7 +110,7 @@ func parkAside(t *testing.T, store inbox.Store[*sql.Tx], name string, m *postrid
 	must(t, store.Commit(t.Context(), tx))
 }
 
-// overStores runs a test on a fresh outbox of each kind: each has its own way to tell what is parked.
+// overStores runs a test on a fresh outbox of each kind: each finds parked messages in its own way.
 func overStores(t *testing.T, test func(t *testing.T, url string)) {
 	for name, open := range map[string]func(t *testing.T) string{
 		"sqlite": newOutbox,

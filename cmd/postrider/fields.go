@@ -16,10 +16,10 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// shownPayload is how many bytes of a payload are shown to people.
+// shownPayload is how many bytes of a payload are shown.
 const shownPayload = 4096
 
-// fields writes names and values, one pair per line; empty values are left out.
+// fields writes names and values, one pair per line, without empty values.
 type fields struct{ w *tabwriter.Writer }
 
 func newFields(out io.Writer) *fields { return &fields{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)} }
@@ -30,10 +30,10 @@ func (f *fields) add(name, value string) {
 	}
 }
 
-// flush writes them out. An output that is gone shows in the writes that follow.
+// flush writes the fields. A closed output shows in the writes that follow.
 func (f *fields) flush() { _ = f.w.Flush() }
 
-// newTableUnless is newTable, or nil.
+// newTableUnless returns newTable, or nil if not is set.
 func newTableUnless(not bool, out io.Writer, columns ...string) *table {
 	if not {
 		return nil
@@ -66,8 +66,8 @@ func writeMessage(out io.Writer, m *postrider.Message) {
 	fmt.Fprintf(out, "\npayload, %s\n%s\n", plural(len(m.Payload), "byte"), showPayload(m.Payload))
 }
 
-// storedAs says when a message was stored and with which sequence. A relay's was when it was published, into the log; a
-// consumer's was when it was put aside, with a sequence that the log knows nothing of. An imported one's was elsewhere.
+// storedAs says when a message was stored and with which sequence. A relay's message was stored in the log when it was
+// published; a consumer's when it was parked, with a sequence that is not in the log; an imported one in another outbox.
 func storedAs(m *postrider.Message) string {
 	var parts []string
 	if !m.CreatedAt.IsZero() {
@@ -89,7 +89,7 @@ func nonzero(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// showPayload shows JSON indented, other text as it is and everything else in hexadecimal, up to shownPayload bytes.
+// showPayload formats JSON indented, other text unchanged and everything else in hexadecimal, up to shownPayload bytes.
 func showPayload(payload []byte) string {
 	var indented bytes.Buffer
 	if len(payload) <= shownPayload && json.Indent(&indented, payload, "  ", "  ") == nil {
@@ -98,7 +98,7 @@ func showPayload(payload []byte) string {
 	rest := ""
 	if n := shownPayload; len(payload) > n {
 		for n > 0 && !utf8.RuneStart(payload[n]) {
-			n-- // do not cut a character in two
+			n-- // do not split a character
 		}
 		rest = fmt.Sprintf("\n  … and %s more (--payload writes all)", plural(len(payload)-n, "byte"))
 		payload = payload[:n]
@@ -110,7 +110,7 @@ func showPayload(payload []byte) string {
 	return "  " + strings.ReplaceAll(printableLines(strings.TrimRight(text, "\n")), "\n", "\n  ") + rest
 }
 
-// writeHistory writes what was tried.
+// writeHistory writes the attempts.
 func writeHistory(out io.Writer, history []postrider.AttemptInfo) {
 	if len(history) == 0 {
 		return

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// readyTimeout bounds the answer of /readyz.
+// readyTimeout limits the response time of /readyz.
 const readyTimeout = 2 * time.Second
 
-// healthServer answers whether the process lives and works.
+// healthServer serves /livez and /readyz.
 type healthServer struct {
 	server *http.Server
 	served sync.WaitGroup
 }
 
-// serveHealth answers /livez and /readyz on an address until close; an empty address answers nowhere.
+// serveHealth serves /livez and /readyz on an address until close; an empty address disables it.
 func (p *Program) serveHealth(ctx context.Context, address string, units []*unit, logger *slog.Logger) (*healthServer, error) {
 	h := &healthServer{}
 	if address == "" {
@@ -41,7 +41,7 @@ func (p *Program) serveHealth(ctx context.Context, address string, units []*unit
 	return h, nil
 }
 
-// healthHandler answers; once process has ended, the process lives but is not ready.
+// healthHandler handles both endpoints; once process has ended, the process is alive but not ready.
 func healthHandler(process context.Context, units []*unit) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
@@ -69,7 +69,7 @@ func healthHandler(process context.Context, units []*unit) http.Handler {
 	return mux
 }
 
-// close ends the server and waits for it.
+// close stops the server and waits for it.
 func (h *healthServer) close() {
 	if h.server != nil {
 		_ = h.server.Close()

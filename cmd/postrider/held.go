@@ -144,7 +144,7 @@ func (p *Program) writeHeld(h relay.HeldInfo, parked []relay.ParkedInfo) error {
 	return err
 }
 
-// shellQuote writes a text so that a shell reads it as one word.
+// shellQuote quotes a text so that a shell reads it as one word.
 func shellQuote(text string) string {
 	if text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._:@%+=,-") == "" {
 		return text
@@ -245,7 +245,7 @@ the attempt has ended.`,
 	return cmd
 }
 
-// decide takes a decision about a held key and waits until it is applied.
+// decide records a decision about a held key and waits until it is applied.
 func (p *Program) decide(cmd *cobra.Command, b *backend.Outbox, d relay.Decision) (count int, err error) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), decisionWait)
 	defer cancel()
@@ -256,7 +256,7 @@ func (p *Program) decide(cmd *cobra.Command, b *backend.Outbox, d relay.Decision
 // decisionWait is how long a command waits for a decision to be applied.
 const decisionWait = time.Minute
 
-// onHeld runs f on the store and the relay that holds the key.
+// onHeld runs f with the store and the relay that holds the key.
 func (p *Program) onHeld(cmd *cobra.Command, name, key string, f func(b *backend.Outbox, relay string) error) error {
 	return p.withStore(cmd, func(b *backend.Outbox) error {
 		name, err := holderOf(cmd.Context(), b, name, key)
@@ -274,7 +274,7 @@ func (p *Program) onHeld(cmd *cobra.Command, name, key string, f func(b *backend
 	})
 }
 
-// holderOf finds the relay that holds a key, unless one is given.
+// holderOf returns the relay that holds a key, unless one is given.
 func holderOf(ctx context.Context, b *backend.Outbox, name, key string) (string, error) {
 	if name != "" {
 		return name, nil

@@ -4,7 +4,8 @@ import (
 	"testing"
 )
 
-// withHeld returns an outbox whose key order/1 is held with two followers behind its head, and order/2 with none.
+// withHeld returns an outbox in which key order/1 is held with two messages queued after its blocking message, and
+// order/2 with none.
 func withHeld(t *testing.T) string {
 	t.Helper()
 	url := newOutbox(t)

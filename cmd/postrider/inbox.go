@@ -43,7 +43,7 @@ outbox shows "postrider status". In JSON, durations are in nanoseconds.`,
 	return cmd
 }
 
-// consumerStatus is all that is known of a consumer.
+// consumerStatus is everything known about a consumer.
 type consumerStatus struct {
 	inbox.ConsumerStatus
 	Parked       relay.Count   `json:"parked"`
@@ -54,10 +54,10 @@ type consumerStatus struct {
 	Owners       []ownerJSON   `json:"owners"`
 }
 
-// consumerNames tells consumers from relays, among which relay.Status has them.
+// consumerNames tells consumers from relays; relay.Status lists both.
 type consumerNames map[string]bool
 
-// title is what a relay or consumer is called.
+// title is the display name of a relay or consumer.
 func (c consumerNames) title(name string) string {
 	if c[name] {
 		return "consumer " + printable(name)
@@ -116,7 +116,7 @@ func (p *Program) inboxStatus(ctx context.Context, b *backend.Outbox, name strin
 	return nil
 }
 
-// consumersOf puts together what the store knows of consumers.
+// consumersOf collects what the store knows about consumers.
 func consumersOf(ctx context.Context, b *backend.Outbox, name string) ([]consumerStatus, error) {
 	known, err := b.Consumers(ctx)
 	if err != nil {

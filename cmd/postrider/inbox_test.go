@@ -57,7 +57,7 @@ func TestDeadLettersOfConsumersWereNotPublishedHere(t *testing.T) {
 	lacks(t, out, "published")
 }
 
-// consume lets one consumer give up a message, and another consume up to an offset.
+// consume makes one consumer dead-letter a message, and another consume up to an offset.
 func consume(t *testing.T, url string) {
 	t.Helper()
 	ctx, o := t.Context(), openOutbox(t, url)

@@ -16,7 +16,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// result is what a run of the program left.
+// result is the result of running the program.
 type result struct {
 	code     int
 	out, err string
@@ -41,7 +41,7 @@ func (i invocation) run(t *testing.T) result {
 	return result{p.Run(t.Context(), i.args), out.String(), errs.String()}
 }
 
-// run runs the program with arguments and nothing else.
+// run runs the program with only arguments.
 func run(t *testing.T, args ...string) result {
 	t.Helper()
 	return invocation{args: args}.run(t)
@@ -57,7 +57,7 @@ func ok(t *testing.T, args ...string) string {
 	return r.out
 }
 
-// fails runs the program, which must end with a code and say certain words on standard error.
+// fails runs the program, which must exit with a code and print certain words to standard error.
 func fails(t *testing.T, code int, words string, args ...string) {
 	t.Helper()
 	expect(t, run(t, args...), code, words, args...)
@@ -87,7 +87,7 @@ func newOutbox(t *testing.T) string {
 	return url
 }
 
-// openOutbox opens an outbox beside the program.
+// openOutbox opens an outbox next to the program.
 func openOutbox(t *testing.T, url string) *backend.Outbox {
 	t.Helper()
 	o, err := backend.Open(t.Context(), config.Store{URL: url}, slog.New(slog.DiscardHandler))
@@ -100,7 +100,7 @@ func openOutbox(t *testing.T, url string) *backend.Outbox {
 
 var tester = relay.Owner{ID: "tester-1", Host: "here", Version: "v0"}
 
-// acquire asks for the leases of partitions.
+// acquire returns a request for the leases of partitions.
 func acquire(partitions ...int) relay.AcquireRequest {
 	req := relay.AcquireRequest{TTL: time.Minute}
 	for _, p := range partitions {
@@ -109,7 +109,7 @@ func acquire(partitions ...int) relay.AcquireRequest {
 	return req
 }
 
-// settleAll lets a relay of the given name take everything that is in the log and settles each record as decide says.
+// settleAll makes a relay of the given name read the whole log and settle each record as decide says.
 func settleAll(t *testing.T, o *backend.Outbox, name string, decide func(s *relay.Settlement, r relay.Record)) {
 	t.Helper()
 	ctx := t.Context()
@@ -146,7 +146,7 @@ func settleAll(t *testing.T, o *backend.Outbox, name string, decide func(s *rela
 	must(t, o.Leave(ctx, name, tester))
 }
 
-// bury sends everything in the log to the dead letters.
+// bury dead-letters everything in the log.
 func bury(t *testing.T, url, name string) {
 	t.Helper()
 	settleAll(t, openOutbox(t, url), name, func(s *relay.Settlement, r relay.Record) {
@@ -156,7 +156,7 @@ func bury(t *testing.T, url, name string) {
 	})
 }
 
-// hold holds every key in the log, with its first message as failed head.
+// hold holds every key in the log, with its first message as the blocking message.
 func hold(t *testing.T, url, name string) {
 	t.Helper()
 	held := map[string]bool{}
@@ -196,7 +196,7 @@ func writeFile(t *testing.T, text string) string {
 	return name
 }
 
-// syncBuffer is a buffer that several goroutines may use, and that can be waited on.
+// syncBuffer is a buffer for concurrent use that can be waited on.
 type syncBuffer struct {
 	mu      sync.Mutex
 	buffer  bytes.Buffer
@@ -219,7 +219,7 @@ func (b *syncBuffer) String() string {
 	return b.buffer.String()
 }
 
-// await waits until the buffer holds a text.
+// await waits until the buffer contains a text.
 func (b *syncBuffer) await(ctx context.Context, t *testing.T, text string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)

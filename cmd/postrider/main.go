@@ -1,4 +1,4 @@
-// Postrider moves messages from the outbox of a database to a broker and lets operators see and repair what stands still.
+// Postrider moves messages from the outbox of a database to a broker and lets operators see and repair what is stuck.
 package main
 
 import (

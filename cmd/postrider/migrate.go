@@ -86,7 +86,7 @@ dead letters in it.`,
 	return cmd
 }
 
-// migrate applies migrations and says which.
+// migrate applies migrations and prints them.
 func (p *Program) migrate(ctx context.Context, s *backend.Schema, to int, nothing string) error {
 	done, err := s.Migrate(ctx, to)
 	for _, step := range done {
@@ -160,7 +160,7 @@ func (p *Program) writeMigrations(all []backend.Migration) error {
 	return t.flush()
 }
 
-// judgeMigrations says no when this binary and the schema do not match.
+// judgeMigrations returns an error when this binary and the schema do not match.
 func judgeMigrations(s *backend.Schema, all []backend.Migration) error {
 	known := 0
 	for _, m := range all {
@@ -203,7 +203,7 @@ func (p *Program) migratePrintCommand() *cobra.Command {
 	}
 }
 
-// withSchema runs f on the schema of the chosen store; a SQLite file that is not there is made only if create is set.
+// withSchema runs f on the schema of the selected store; it creates a missing SQLite file only if create is set.
 func (p *Program) withSchema(cmd *cobra.Command, create bool, f func(*backend.Schema) error) error {
 	c, _, err := p.load()
 	if err != nil {

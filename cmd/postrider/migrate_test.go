@@ -13,7 +13,7 @@ func TestMigrate(t *testing.T) {
 	contains(t, ok(t, "migrate", "up", "--store", url+"?partitions=3"), "up 0001_outbox")
 	contains(t, ok(t, "migrate", "up", "--store", url), "is up to date")
 	contains(t, ok(t, "migrate", "status", "--store", url), "outbox", "applied")
-	contains(t, ok(t, "status", "--store", url+"?partitions=5"), "3 partitions") // chosen when it was created
+	contains(t, ok(t, "status", "--store", url+"?partitions=5"), "3 partitions") // set when it was created
 
 	fails(t, exitUsage, "Nobody can answer here", "migrate", "down", "--to", "0", "--store", url)
 	no := invocation{stdin: "n\n", terminal: true, args: []string{"migrate", "down", "--to", "0", "--store", url}}.run(t)

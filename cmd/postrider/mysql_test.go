@@ -96,7 +96,7 @@ func TestMySQLFromMigrationToRelay(t *testing.T) {
 	contains(t, ok(t, "migrate", "down", "--to", "0", "--yes", "--store", url), "down 0001_")
 }
 
-// TestMySQLReplay: a relay of a new name delivers again what another has delivered, as long as the log keeps it.
+// TestMySQLReplay: a relay with a new name redelivers what another has delivered, as long as the log keeps it.
 func TestMySQLReplay(t *testing.T) {
 	t.Parallel()
 	url, broker := newMySQLOutbox(t), startNATS(t)
@@ -179,7 +179,7 @@ func TestDemoOnMySQLRemovesItsDatabase(t *testing.T) {
 	}
 }
 
-// TestMySQLSaysWhatToDo: what is wrong with a URL, a server or a user's rights comes with its remedy, and without the password.
+// TestMySQLSaysWhatToDo: an error in a URL, a server or a user's privileges includes its fix, without the password.
 func TestMySQLSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	u := newMySQL(t)
@@ -215,7 +215,7 @@ func TestMySQLSaysWhatToDo(t *testing.T) {
 	missing.Path = "/not_there"
 	refused("CREATE DATABASE not_there", "status", "--store", missing.String())
 	refused("check the user and the password", "status", "--store", as("Secret-wrong", mine))
-	refused("GRANT", "status", "--store", as("Secret-4711", mine)) // no right to anything in the database
+	refused("GRANT", "status", "--store", as("Secret-4711", mine)) // no privileges in the database
 	exec("GRANT SELECT ON " + mine + ".* TO " + user + "@'%'")
 	ok(t, "status", "--store", as("Secret-4711", mine))
 	refused("docs/stores/mysql.md", "publish", "--store", as("Secret-4711", mine), "--type", "t", "--payload", "{}")

@@ -96,7 +96,7 @@ letters as discarded. A relay started later under this name starts over: it deli
 	return cmd
 }
 
-// decisionRecord is who decided something, and why.
+// decisionRecord records who made a decision, and why.
 type decisionRecord struct{ by, because string }
 
 func (p *Program) forgetRelay(cmd *cobra.Command, b *backend.Outbox, name string, d decisionRecord, discard, yes bool) error {
@@ -109,7 +109,7 @@ func (p *Program) forgetRelay(cmd *cobra.Command, b *backend.Outbox, name string
 	if err == nil {
 		r = relays[0]
 	} else if n, countErr := b.CountDead(cmd.Context(), deadletter.Filter{Relay: name, State: deadletter.AnyState}); n == 0 || countErr != nil {
-		return errors.Join(err, countErr) // otherwise letters were imported for it
+		return errors.Join(err, countErr) // otherwise dead letters were imported for it
 	}
 	question := fmt.Sprintf("Forget relay %s (%s undelivered, which it will never deliver)?", printable(name), count(r.Backlog))
 	if discard {

@@ -86,7 +86,7 @@ func TestPostgresThatCannotBeReached(t *testing.T) {
 	}
 }
 
-// TestPostgresSaysWhatToDo: what is wrong with a URL, a server or a role comes with its remedy, in one line.
+// TestPostgresSaysWhatToDo: an error in a URL, a server or a role includes its fix, in one line.
 func TestPostgresSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	mine, err := url.Parse(newPostgres(t))
@@ -103,7 +103,7 @@ func TestPostgresSaysWhatToDo(t *testing.T) {
 	}
 	refused("is the server running there, and may one connect", func(u *url.URL) { u.Host = "127.0.0.1:1" }, "status")
 	refused(`; make it with CREATE DATABASE "not_there", or name another`, func(u *url.URL) { u.Path = "/not_there" }, "status")
-	refused("; ", func(u *url.URL) { u.User = url.UserPassword("nobody_of_that_name", "wrong") }, "status") // what, depends on pg_hba.conf
+	refused("; ", func(u *url.URL) { u.User = url.UserPassword("nobody_of_that_name", "wrong") }, "status") // the rest depends on pg_hba.conf
 	refused("; of the options in the URL, notify, partitions, prefix, schema are Postrider's", func(u *url.URL) { u.RawQuery += "&colour=blue" }, "status")
 	refused("make it first, as the owner of the database: create schema not_there", func(u *url.URL) {
 		query := u.Query()

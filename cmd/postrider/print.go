@@ -12,7 +12,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// table writes rows in aligned columns. Long ones are aligned in pieces, so that they need not fit into memory.
+// table writes rows in aligned columns. Long tables are aligned in pieces, so that they need not fit into memory.
 type table struct {
 	w    *tabwriter.Writer
 	rows int
@@ -34,7 +34,7 @@ func (t *table) row(cells ...any) {
 	}
 	fmt.Fprintln(t.w, strings.TrimRight(strings.Join(texts, "\t"), "\t"))
 	if t.rows++; t.rows%tablePiece == 0 {
-		_ = t.w.Flush() // an output that is gone shows in the last flush too
+		_ = t.w.Flush() // a closed output shows in the last flush too
 	}
 }
 
@@ -49,7 +49,7 @@ func anys(texts []string) []any {
 	return out
 }
 
-// printable keeps what strangers wrote (keys, causes) from moving a terminal's cursor or breaking a table.
+// printable keeps external text (keys, causes) from moving a terminal's cursor or breaking a table.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -63,7 +63,7 @@ func printable(text string) string {
 	}, text)
 }
 
-// printableLines is printable for text of several lines.
+// printableLines is printable for multi-line text.
 func printableLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i := range lines {
@@ -81,7 +81,7 @@ func shorten(text string, n int) string {
 	return string(runes[:n-1]) + "…"
 }
 
-// ago writes a duration as people read it: two units at most, "-" for none.
+// ago formats a duration for people: two units at most, "-" for zero.
 func ago(d time.Duration) string {
 	switch {
 	case d == 0:
@@ -103,7 +103,7 @@ func ago(d time.Duration) string {
 	}
 }
 
-// moment writes a time, "-" for none.
+// moment formats a time, "-" for none.
 func moment(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -111,7 +111,7 @@ func moment(t time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
-// count writes a count, with a plus when there are more.
+// count formats a count, with a plus when there are more.
 func count(c relay.Count) string {
 	if c.AtLeast {
 		return number(c.N) + "+"
@@ -119,7 +119,7 @@ func count(c relay.Count) string {
 	return number(c.N)
 }
 
-// number writes a number with commas between the thousands.
+// number formats a number with thousands separators.
 func number[T ~int | ~int64](n T) string {
 	text := fmt.Sprint(int64(n))
 	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
@@ -128,7 +128,7 @@ func number[T ~int | ~int64](n T) string {
 	return text
 }
 
-// plural writes a number and its noun.
+// plural formats a number and its noun.
 func plural[T ~int | ~int64](n T, noun string) string {
 	if n == 1 {
 		return "1 " + noun

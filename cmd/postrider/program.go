@@ -17,21 +17,21 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
 )
 
-// Program is one run of the binary. Everything that it touches of the world outside is a field, so that tests run it in
-// their own process.
+// Program is one run of the binary. All its access to the outside is through fields, so that tests can run it in their
+// own process.
 type Program struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Environ        []string
-	// Signals delivers interrupts: the first lets the command end in good order, the second calls Exit at once.
+	// Signals delivers interrupts: the first ends the command gracefully, the second calls Exit at once.
 	Signals <-chan os.Signal
 	Exit    func(code int)
-	// Listening, if not nil, is told the address on which the HTTP server listens.
+	// Listening, if not nil, receives the address of the HTTP server.
 	Listening func(net.Addr)
-	// Terminal reports whether a stream is a terminal and how many columns it has. Default: as the system says.
+	// Terminal reports whether a stream is a terminal and how many columns it has. Default: asks the system.
 	Terminal func(stream any) (width int, ok bool)
 
-	// begun says that flags and arguments were understood and the command itself has begun.
+	// begun says that flags and arguments are valid and the command itself has begun.
 	begun bool
 
 	configFile, storeFlag string
@@ -49,8 +49,8 @@ const (
 	exitAborted = 130
 )
 
-// exitError is an error with an exit code of its own; other errors end with exitFailed. A nil error prints nothing: the
-// command has said all.
+// exitError is an error with its own exit code; other errors end with exitFailed. A nil err prints nothing: the command
+// has already reported.
 type exitError struct {
 	code int
 	err  error
@@ -65,7 +65,7 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// usagef is an error in what was asked for: nothing was done.
+// usagef returns a usage error: nothing was done.
 func usagef(format string, args ...any) error {
 	return &exitError{exitUsage, fmt.Errorf(format, args...)}
 }
@@ -86,7 +86,7 @@ func (p *Program) Run(ctx context.Context, args []string) int {
 	return p.report(root.ExecuteContext(ctx))
 }
 
-// watchSignals turns the first signal into the end of the context and the second into the end of the process.
+// watchSignals ends the context on the first signal and the process on the second.
 func (p *Program) watchSignals(cancel context.CancelFunc, ended <-chan struct{}) {
 	for n := 1; ; n++ {
 		select {
@@ -144,7 +144,7 @@ func (p *Program) terminal(stream any) (width int, ok bool) {
 	return width, err == nil && width > 0
 }
 
-// env returns a variable of the environment, "" when it is not set.
+// env returns an environment variable, "" if it is not set.
 func (p *Program) env(name string) string {
 	for _, pair := range p.Environ {
 		if value, ok := strings.CutPrefix(pair, name+"="); ok {
@@ -154,7 +154,7 @@ func (p *Program) env(name string) string {
 	return ""
 }
 
-// operator is who decides, as it is recorded with decisions.
+// operator names who decides, for the record of decisions.
 func (p *Program) operator() string {
 	for _, name := range []string{"SUDO_USER", "USER", "LOGNAME"} {
 		if user := p.env(name); user != "" {
@@ -164,7 +164,7 @@ func (p *Program) operator() string {
 	return "postrider"
 }
 
-// exactArgs is cobra.ExactArgs with a message that names what is missing.
+// exactArgs is cobra.ExactArgs with a message that names the missing arguments.
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != len(names) {

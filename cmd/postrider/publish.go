@@ -17,7 +17,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 )
 
-// publishOptions is what publish was asked for.
+// publishOptions are the options of publish.
 type publishOptions struct {
 	message     postrider.Message
 	payload     string
@@ -103,7 +103,7 @@ func (o *publishOptions) flags(cmd *cobra.Command) {
 var describing = []string{"type", "topic", "key", "id", "subject", "tenant", "content-type", "correlation-id", "causation-id",
 	"schema-version", "aggregate-version", "deliver-after", "deliver-at", "payload", "payload-file", "header"}
 
-// check finds flags that do not go together.
+// check returns an error for incompatible flags.
 func (o *publishOptions) check(cmd *cobra.Command) error {
 	changed := cmd.Flags().Changed
 	if o.file == "" {
@@ -164,7 +164,7 @@ func (p *Program) publishOne(cmd *cobra.Command, o *publishOptions) error {
 	})
 }
 
-// describe makes the message of the flags.
+// describe returns the message that the flags describe.
 func (p *Program) describe(o *publishOptions) (*postrider.Message, error) {
 	m := o.message
 	m.Payload = []byte(o.payload)
@@ -197,7 +197,7 @@ func (p *Program) describe(o *publishOptions) (*postrider.Message, error) {
 	return &m, nil
 }
 
-// checkJSON refuses a payload that is not the JSON that its content type declares: whoever decodes it would find it dead.
+// checkJSON refuses a payload that is not JSON although its content type says so: its consumers would dead-letter it.
 func checkJSON(m *postrider.Message) error {
 	if !declaresJSON(m.ContentType) || json.Valid(m.Payload) {
 		return nil
@@ -206,7 +206,7 @@ func checkJSON(m *postrider.Message) error {
 		"(--content-type, in a line \"content_type\"), e.g. text/plain", cmp.Or(m.ContentType, postrider.DefaultContentType))
 }
 
-// declaresJSON says whether a content type is one of JSON; none at all is.
+// declaresJSON says whether a content type is JSON; an empty one is.
 func declaresJSON(contentType string) bool {
 	kind, _, err := mime.ParseMediaType(cmp.Or(contentType, postrider.DefaultContentType))
 	return err == nil && (strings.HasSuffix(kind, "/json") || strings.HasSuffix(kind, "+json"))
@@ -247,7 +247,7 @@ func (p *Program) publishFile(cmd *cobra.Command, o *publishOptions) error {
 	})
 }
 
-// openInput opens a file of lines; its size is -1 when nobody knows it.
+// openInput opens a file of lines; its size is -1 if unknown.
 func (p *Program) openInput(name string) (io.ReadCloser, int64, error) {
 	if name == "-" {
 		return io.NopCloser(p.Stdin), -1, nil

@@ -13,26 +13,26 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// maxLine is the longest line of a file of messages, in bytes: a payload of the default limit, in base64, with room for
-// everything else.
+// maxLine is the longest line of a message file, in bytes: a payload of the default limit in base64, plus everything
+// else.
 const maxLine = 4 << 20
 
-// maxBatchBytes ends a batch before it has its number of lines, so that long lines do not fill the memory.
+// maxBatchBytes ends a batch before it has its number of lines, so that long lines do not exhaust memory.
 const maxBatchBytes = 8 << 20
 
-// lineLoader publishes messages that come one per line, in batches of one transaction each.
+// lineLoader publishes messages, one per line, in batches of one transaction each.
 type lineLoader struct {
 	program *Program
 	options *publishOptions
 	publish func(ctx context.Context, msgs []*postrider.Message) ([]string, error)
-	rejects io.Writer // nil: a bad line ends it
+	rejects io.Writer // nil: stop at a bad line
 	bar     *progress
 	began   time.Time
 
 	batch               []line
 	batchBytes          int
 	published, rejected int64
-	// settled is the last line of which it is known what became of it.
+	// settled is the last line whose outcome is known.
 	settled int
 }
 
@@ -43,7 +43,7 @@ type line struct {
 	message *postrider.Message
 }
 
-// run reads to the end, or to the first error that may not be passed over.
+// run reads to the end, or to the first error that must not be skipped.
 func (l *lineLoader) run(ctx context.Context, in io.Reader) error {
 	r := bufio.NewReaderSize(in, 64<<10)
 	for n := 1; ; n++ {
@@ -64,7 +64,7 @@ func (l *lineLoader) run(ctx context.Context, in io.Reader) error {
 	}
 }
 
-// readLine reads a line of up to maxLine bytes, without its end.
+// readLine reads a line of up to maxLine bytes, without the line ending.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	var text []byte
 	for {
@@ -101,7 +101,7 @@ func (l *lineLoader) take(ctx context.Context, a line) error {
 	return l.flush(ctx)
 }
 
-// decodeMessage reads a message in its JSON form; an unknown field is an error, because what it meant would be lost.
+// decodeMessage reads a message in its JSON form; an unknown field is an error, because its value would be lost.
 func decodeMessage(text []byte) (*postrider.Message, error) {
 	m := new(postrider.Message)
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -115,7 +115,7 @@ func decodeMessage(text []byte) (*postrider.Message, error) {
 	return m, nil
 }
 
-// reject ends the work at a bad line, or writes the line to the rejects.
+// reject stops at a bad line, or writes the line to the rejects.
 func (l *lineLoader) reject(a line, cause error) error {
 	if l.rejects == nil {
 		return fmt.Errorf("line %d: %w", a.number, cause)
@@ -128,7 +128,7 @@ func (l *lineLoader) reject(a line, cause error) error {
 	return nil
 }
 
-// flush publishes the batch. Messages against the rules are rejected and the others published in their place.
+// flush publishes the batch. Invalid messages are rejected and the others published without them.
 func (l *lineLoader) flush(ctx context.Context) error {
 	for len(l.batch) > 0 {
 		msgs := make([]*postrider.Message, len(l.batch))
@@ -150,7 +150,7 @@ func (l *lineLoader) flush(ctx context.Context) error {
 	return nil
 }
 
-// rejectFaults takes the messages with faults out of the batch.
+// rejectFaults removes invalid messages from the batch.
 func (l *lineLoader) rejectFaults(bad *postrider.ValidationError) error {
 	faults := map[int][]error{}
 	for _, f := range bad.Faults {
@@ -167,7 +167,7 @@ func (l *lineLoader) rejectFaults(bad *postrider.ValidationError) error {
 		}
 	}
 	if len(good) == len(l.batch) {
-		return bad // a fault of no message: that of the source
+		return bad // not an error of a message: that of the source
 	}
 	l.batch = good
 	return nil
@@ -188,7 +188,7 @@ func (l *lineLoader) done(ids []string) error {
 	return nil
 }
 
-// conclude says what was done, on standard error, and turns it into the exit code.
+// conclude prints a summary to standard error and returns the error with the exit code.
 func (l *lineLoader) conclude(err error) error {
 	summary := fmt.Sprintf("published %s in %s", plural(l.published, "message"), ago(time.Since(l.began)))
 	if l.rejected > 0 {

@@ -62,7 +62,7 @@ func TestPublishRefuses(t *testing.T) {
 	fails(t, exitFailed, "nothing was published", "publish", "--store", url, "--type", "t", "--key", strings.Repeat("k", 257))
 }
 
-// TestPublishOfWhatIsNoJSON: another content type takes any payload, and a message may go without.
+// TestPublishOfWhatIsNoJSON: another content type allows any payload, and a message may have none.
 func TestPublishOfWhatIsNoJSON(t *testing.T) {
 	t.Parallel()
 	url := newOutbox(t)
@@ -75,7 +75,7 @@ func TestPublishOfWhatIsNoJSON(t *testing.T) {
 	}
 }
 
-// lines are n messages, one per line.
+// lines returns n messages, one per line.
 func lines(n int) []string {
 	out := make([]string, n)
 	for i := range out {
@@ -158,7 +158,7 @@ func TestPublishFileGoesOnAndKeepsTheRejects(t *testing.T) {
 	expect(t, r, exitFailed, "file exists")
 }
 
-// sameLines compares without order: lines that are no JSON are rejected before those of the batch around them.
+// sameLines compares without order: lines that are not JSON are rejected before those of the batch around them.
 func sameLines(a, b []string) bool {
 	count := map[string]int{}
 	for _, s := range a {

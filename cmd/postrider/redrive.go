@@ -21,7 +21,7 @@ go on where it was. It concerns the letters that stood there when it began.`,
 		p.redriveStartCommand(), p.redriveListCommand(), p.redriveShowCommand(), p.redriveRunCommand(), p.redriveCancelCommand())
 }
 
-// redriveOptions is how a redrive is asked for.
+// redriveOptions are the options of a redrive.
 type redriveOptions struct {
 	selection
 	rate        float64
@@ -40,7 +40,7 @@ func (p *Program) redriveFlags(cmd *cobra.Command, o *redriveOptions) {
 	cmd.MarkFlagsMutuallyExclusive("max-redrives", "force")
 }
 
-// check finds what is wrong before anything is opened.
+// check validates the options before anything is opened.
 func (o *redriveOptions) check(args []string) error {
 	if err := o.selection.check(args); err != nil {
 		return err
@@ -148,10 +148,10 @@ func (p *Program) startRedrive(ctx context.Context, b *backend.Outbox, o *redriv
 	return nil
 }
 
-// lineEvery is how often progress is told where there is no terminal.
+// lineEvery is how often progress is printed without a terminal.
 const lineEvery = 5 * time.Second
 
-// drive drives a redrive to its end and says what became of it.
+// drive drives a redrive to its end and prints the outcome.
 func (p *Program) drive(ctx context.Context, b *backend.Outbox, r deadletter.Redrive, asJSON bool) error {
 	bar, last, told := p.progress(r.Selected, "redrive"), r, time.Now()
 	bar.add(int(r.Done + r.Refused))
@@ -201,7 +201,7 @@ func bound(f deadletter.Filter) int {
 	return deadletter.DefaultMaxRedrives
 }
 
-// leftOut says in words which of the chosen letters were not sent back.
+// leftOut says which of the selected dead letters were not sent back.
 func leftOut(r deadletter.Redrive) string {
 	var b strings.Builder
 	if r.Refused > 0 {

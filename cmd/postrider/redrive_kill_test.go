@@ -13,10 +13,10 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// asProgram in the environment makes the tests' binary the program.
+// asProgram in the environment makes the test binary run the program.
 const asProgram = "POSTRIDER_TEST_AS_PROGRAM"
 
-// TestAsProgram is the program when this binary is started as a process of its own; otherwise it has nothing to test.
+// TestAsProgram runs the program when this binary is started as a separate process; otherwise it tests nothing.
 func TestAsProgram(*testing.T) {
 	args := os.Getenv(asProgram)
 	if args == "" {
@@ -31,7 +31,7 @@ func TestAsProgram(*testing.T) {
 	os.Exit(p.Run(context.Background(), list))
 }
 
-// TestRedriveSurvivesItsProcesses kills the processes that drive a redrive, and one more that drives it beside them.
+// TestRedriveSurvivesItsProcesses kills the processes that drive a redrive, including one that drives it concurrently.
 func TestRedriveSurvivesItsProcesses(t *testing.T) {
 	t.Parallel()
 	const letters = 120
@@ -84,7 +84,7 @@ func program(t *testing.T, args ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestAsProgram$")
 	cmd.Env = append(os.Environ(), asProgram+"="+string(text))
 	must(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, if all is well
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // usually it has already ended
 	return cmd
 }
 

@@ -42,7 +42,7 @@ func TestRedriveLeftOffAndCancelled(t *testing.T) {
 
 	ctx, interrupt := context.WithCancel(t.Context())
 	o := openOutbox(t, url)
-	go func() { // as soon as the first letter is sent back
+	go func() { // as soon as the first dead letter is sent back
 		defer interrupt()
 		for r, err := (deadletter.Redrive{}), error(nil); r.Done == 0 && err == nil && ctx.Err() == nil; {
 			r, err = o.ShowRedrive(ctx, 1)
@@ -60,7 +60,7 @@ func TestRedriveLeftOffAndCancelled(t *testing.T) {
 	contains(t, ok(t, "dead", "redrive", "--all", "--yes", "--store", url), "redriven 2 dead letters")
 }
 
-// away is a store that is reached no more, for steps of redrives or for what became of their messages.
+// away is a store that cannot be reached any longer, for steps of redrives or for the outcome of their messages.
 type away struct {
 	backend.Store
 	steps bool
@@ -79,7 +79,7 @@ func (s away) ShowRedrive(context.Context, int64) (deadletter.Redrive, error) {
 	return deadletter.Redrive{}, errAway
 }
 
-// TestRedriveThatIsCutOff says how far the redrive had come, whoever drove it.
+// TestRedriveThatIsCutOff: the command says how far the redrive had come, even if other processes drove it.
 func TestRedriveThatIsCutOff(t *testing.T) {
 	t.Parallel()
 	url := withDead(t)
@@ -112,7 +112,7 @@ func TestRelayDrivesRedrives(t *testing.T) {
 	contains(t, ok(t, "redrive", "show", "1", "--store", url), "redrive 1: finished", "delivered   3")
 }
 
-// TestRedriveRefuses: a message that died again after each of three redrives.
+// TestRedriveRefuses: a message that was dead-lettered again after each of three redrives.
 func TestRedriveRefuses(t *testing.T) {
 	t.Parallel()
 	url := newOutbox(t)
@@ -135,7 +135,7 @@ func TestRedriveRefuses(t *testing.T) {
 	contains(t, ok(t, "dead", "redrive", "4", "--force", "--store", url), "redriven 1 dead letter")
 }
 
-// settleDue settles what is due, in one partition after the other.
+// settleDue settles what is due, one partition at a time.
 func settleDue(t *testing.T, o *backend.Outbox, name string, decide func(s *relay.Settlement, r relay.Record)) {
 	t.Helper()
 	ctx := t.Context()

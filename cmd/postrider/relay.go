@@ -20,7 +20,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// relayFlags are the flags of relay, which win over the configuration.
+// relayFlags are the flags of relay, which override the configuration.
 type relayFlags struct {
 	publisher, name string
 	topics, only    []string
@@ -74,8 +74,8 @@ publisher.options, see docs/configuration.md.`,
 	return cmd
 }
 
-// check refuses flags that were given without a value, which would otherwise count as not given: a variable of the shell may
-// not be set, and no topics are all topics.
+// check refuses flags with an empty value, which would otherwise count as not set: a shell variable may be unset, and no
+// topics means all topics.
 func (f *relayFlags) check(cmd *cobra.Command) error {
 	changed := cmd.Flags().Changed
 	for _, list := range []struct {
@@ -108,7 +108,7 @@ func (f *relayFlags) check(cmd *cobra.Command) error {
 
 func blank(text string) bool { return strings.TrimSpace(text) == "" }
 
-// overrideRelays lays the flags over the configuration.
+// overrideRelays applies the flags to the configuration.
 func (p *Program) overrideRelays(cmd *cobra.Command, c *config.Config, f relayFlags) error {
 	c.HTTP.Listen = cmp.Or(f.listen, c.HTTP.Listen)
 	c.StopTimeout = cmp.Or(f.stopTimeout, c.StopTimeout)
@@ -127,7 +127,7 @@ func (p *Program) overrideRelays(cmd *cobra.Command, c *config.Config, f relayFl
 	return p.describeRelay(cmd, c, f)
 }
 
-// describeRelay applies the flags that describe a relay: the one of the configuration, or a new one.
+// describeRelay applies the flags that describe a relay to the configured relay, or to a new one.
 func (p *Program) describeRelay(cmd *cobra.Command, c *config.Config, f relayFlags) error {
 	changed := cmd.Flags().Changed
 	switch len(c.Relays) {
@@ -160,9 +160,9 @@ func (p *Program) describeRelay(cmd *cobra.Command, c *config.Config, f relayFla
 	return nil
 }
 
-// useStore makes s the store of every relay: the one that --store names.
+// useStore makes s, the store that --store names, the store of every relay.
 func useStore(c *config.Config, s config.Store) error {
-	if s.Name != "" { // one of the configuration: only its own relays
+	if s.Name != "" { // a store of the configuration: only its own relays
 		c.Relays = slices.DeleteFunc(c.Relays, func(r config.Relay) bool {
 			of, _ := c.StoreOf(r)
 			return of.Name != s.Name
@@ -194,7 +194,7 @@ func chooseRelays(c *config.Config, only []string) error {
 	return nil
 }
 
-// unit is one relay of the process with what it needs.
+// unit is one relay of the process with its dependencies.
 type unit struct {
 	config config.Relay
 	outbox *backend.Outbox
@@ -203,7 +203,7 @@ type unit struct {
 	relay *relay.Relay // nil until the publisher is connected
 }
 
-// runRelays runs the relays of a configuration until ctx ends or one of them cannot work.
+// runRelays runs the relays of a configuration until ctx ends or one of them fails for good.
 func (p *Program) runRelays(ctx context.Context, c *config.Config, logger *slog.Logger) error {
 	for _, r := range c.Relays {
 		if err := backend.CheckPublisher(r.Publisher); err != nil {
@@ -239,7 +239,7 @@ func (p *Program) runRelays(ctx context.Context, c *config.Config, logger *slog.
 	return errors.Join(errs...)
 }
 
-// driveRedrives drives the redrives of each store, whoever started them, until ctx ends.
+// driveRedrives drives the redrives of each store, started by any process, until ctx ends.
 func driveRedrives(ctx context.Context, units []*unit, logger *slog.Logger) *sync.WaitGroup {
 	var driving sync.WaitGroup
 	begun := map[*backend.Outbox]bool{}
@@ -252,7 +252,7 @@ func driveRedrives(ctx context.Context, units []*unit, logger *slog.Logger) *syn
 	return &driving
 }
 
-// openUnits opens each store once for all relays on it.
+// openUnits opens each store once for all its relays.
 func openUnits(ctx context.Context, c *config.Config, logger *slog.Logger) (units []*unit, closeAll func(), err error) {
 	opened := map[string]*backend.Outbox{}
 	closeAll = func() {
@@ -274,12 +274,12 @@ func openUnits(ctx context.Context, c *config.Config, logger *slog.Logger) (unit
 	return units, closeAll, nil
 }
 
-// brokerPatience is how long a broker may be away at the start before the log says so.
+// brokerPatience is how long a broker may be unavailable at the start before this is logged.
 const brokerPatience = 5 * time.Second
 
 // run connects the publisher and runs the relay until ctx ends.
 func (u *unit) run(ctx context.Context, c *config.Config, logger *slog.Logger) error {
-	engine := logger // the relay itself names itself in what it logs
+	engine := logger // the relay adds its name to its log itself
 	logger = logger.With("relay", u.config.Name)
 	logger.Info("connecting to the broker", "publisher", backend.ShownPublisher(u.config.Publisher.URL))
 	waiting := time.AfterFunc(brokerPatience, func() {
@@ -328,12 +328,12 @@ func relayConfig(r config.Relay, s config.Store, stopTimeout time.Duration, publ
 		c.OnDead = relay.HoldKey
 	}
 	if s.KeepDelivered != nil {
-		c.KeepDelivered = cmp.Or(*s.KeepDelivered, -1) // 0 means not at all here, and the default there
+		c.KeepDelivered = cmp.Or(*s.KeepDelivered, -1) // 0 means do not keep here, but the default in relay.Config
 	}
 	return c
 }
 
-// ready reports whether the relay works and its store answers.
+// ready reports whether the relay works and its store responds.
 func (u *unit) ready(ctx context.Context) error {
 	u.mu.Lock()
 	r := u.relay

@@ -63,7 +63,7 @@ func arrivals(t *testing.T, url, stream string, n int) []string {
 	return out
 }
 
-// running is the program as it runs in the background.
+// running is the program running in the background.
 type running struct {
 	out, err syncBuffer
 	signals  chan os.Signal
@@ -112,7 +112,7 @@ func get(t *testing.T, url string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// awaitStatus asks until /readyz answers with a status.
+// awaitStatus polls /readyz until it returns a status.
 func awaitStatus(t *testing.T, address net.Addr, want int) string {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -144,7 +144,7 @@ func TestRelayDeliversUntilItIsTerminated(t *testing.T) {
 		t.Errorf("live is %d", code)
 	}
 	arrivals(t, broker, "ORDERS", 3)
-	publishKeys(t, url, "order/3") // by another process, as it were
+	publishKeys(t, url, "order/3") // as if by another process
 	arrivals(t, broker, "ORDERS", 4)
 	contains(t, ok(t, "status", "--store", url, "--details"), "to-nats", "alive")
 	if code := r.end(t); code != exitDone {
@@ -246,7 +246,7 @@ func TestRelayRefusesWhatItCannotDo(t *testing.T) {
 	fails(t, exitUsage, "--stop-timeout must be positive", "relay", "--store", url, "--publisher", broker, "--stop-timeout", "-1s")
 }
 
-// TestFlagsOfARelayThatAreEmpty: a variable of the shell that is not set must not widen what a relay takes.
+// TestFlagsOfARelayThatAreEmpty: an unset shell variable must not widen what a relay takes.
 func TestFlagsOfARelayThatAreEmpty(t *testing.T) {
 	t.Parallel()
 	url := newOutbox(t)

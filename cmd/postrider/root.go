@@ -40,7 +40,7 @@ Exit codes:
   4    partly done: publish --continue-on-error wrote messages to the rejects, a redrive refused letters
   130  ended at once by a second interrupt`
 
-// rootCommand builds the tree of commands.
+// rootCommand builds the command tree.
 func (p *Program) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "postrider",
@@ -78,7 +78,7 @@ func (p *Program) rootCommand() *cobra.Command {
 	return root
 }
 
-// helpOrRefuse makes help of what is no command an error.
+// helpOrRefuse makes help for an unknown command an error.
 func helpOrRefuse(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	for _, help := range root.Commands() {
@@ -93,7 +93,7 @@ func helpOrRefuse(root *cobra.Command) {
 	}
 }
 
-// noteBegin lets every command note that it begins: until then, what is wrong is the usage.
+// noteBegin makes every command record that it begins: errors before that are usage errors.
 func (p *Program) noteBegin(cmd *cobra.Command) {
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -106,7 +106,7 @@ func (p *Program) noteBegin(cmd *cobra.Command) {
 	}
 }
 
-// group is a command that only holds others.
+// group returns a command that only contains subcommands.
 func group(use, short, long string, commands ...*cobra.Command) *cobra.Command {
 	g := &cobra.Command{
 		Use: use, Short: short, Long: long,
@@ -162,7 +162,7 @@ func (c *choiceFlag[T]) Set(text string) error {
 	return errors.New("allowed: " + strings.Join((*c.value).Allowed(), ", "))
 }
 
-// completeChoices lets shells complete a flag's values.
+// completeChoices adds shell completion for a flag's values.
 func completeChoices(cmd *cobra.Command, flag string, values []string) {
 	err := cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return values, cobra.ShellCompDirectiveNoFileComp
@@ -172,7 +172,7 @@ func completeChoices(cmd *cobra.Command, flag string, values []string) {
 	}
 }
 
-// load reads the configuration with the common flags laid over it.
+// load reads the configuration and applies the common flags.
 func (p *Program) load() (*config.Config, *slog.Logger, error) {
 	c, warnings, err := config.Load(p.configFile, p.Environ, p.storeFlag != "")
 	if err != nil {
@@ -202,7 +202,7 @@ func (p *Program) logger(l config.Log) *slog.Logger {
 	return slog.New(slog.NewTextHandler(p.Stderr, options))
 }
 
-// selectStore picks the one store that an operator's command works on.
+// selectStore returns the one store that an operator's command works on.
 func (p *Program) selectStore(c *config.Config) (config.Store, error) {
 	stores := c.AllStores()
 	if p.storeFlag == "" {
@@ -242,7 +242,7 @@ func storeNames(stores []config.Store) string {
 	return strings.Join(out, ", ")
 }
 
-// withStore runs f on the opened store that flags, environment and configuration name.
+// withStore opens the store that flags, environment and configuration select, and runs f on it.
 func (p *Program) withStore(cmd *cobra.Command, f func(*backend.Outbox) error) error {
 	c, logger, err := p.load()
 	if err != nil {

@@ -66,7 +66,7 @@ func (p *Program) routeListCommand(f *relayFlags) *cobra.Command {
 	return cmd
 }
 
-// connectWithin bounds the wait for each broker of route explain --connect.
+// connectWithin limits the wait for each broker of route explain --connect.
 const connectWithin = 10 * time.Second
 
 func (p *Program) routeExplainCommand(f *relayFlags) *cobra.Command {
@@ -99,7 +99,7 @@ Exit code 3 says that no relay takes the topic, or that one that does would be r
 	return cmd
 }
 
-// routes returns the relays that configuration and flags describe. No store is needed.
+// routes returns the relays that configuration and flags describe. It needs no store.
 func (p *Program) routes(cmd *cobra.Command, f relayFlags) ([]config.Relay, error) {
 	if err := f.check(cmd); err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func (p *Program) routes(cmd *cobra.Command, f relayFlags) ([]config.Relay, erro
 	return c.Relays, err
 }
 
-// routeInfo is a route as it is shown.
+// routeInfo is the output for a route.
 type routeInfo struct {
 	Relay     string   `json:"relay"`
 	Store     string   `json:"store,omitempty"`
@@ -134,7 +134,7 @@ type routeInfo struct {
 	Ordered         bool          `json:"ordered"`
 	DedupeWindow    time.Duration `json:"dedupe_window"`
 	MaxMessageBytes int           `json:"max_message_bytes,omitzero"`
-	// Size says what bounds a message when MaxMessageBytes is not known.
+	// Size says what limits a message when MaxMessageBytes is unknown.
 	Size  string   `json:"size,omitempty"`
 	Notes []string `json:"notes"`
 
@@ -142,7 +142,7 @@ type routeInfo struct {
 	BackoffBase time.Duration `json:"backoff_base"`
 	BackoffMax  time.Duration `json:"backoff_max"`
 	OnDead      config.OnDead `json:"on_dead"`
-	// Unmet is why the relay would not start.
+	// Unmet lists why the relay would not start.
 	Unmet []string `json:"unmet,omitempty"`
 }
 
@@ -161,7 +161,7 @@ func newRouteInfo(r config.Relay, promises backend.Promises) routeInfo {
 	return info
 }
 
-// promise fills in what a publisher promises.
+// promise fills in a publisher's guarantees.
 func (i *routeInfo) promise(r config.Relay, c postrider.Capabilities) {
 	i.Ordered, i.DedupeWindow, i.MaxMessageBytes, i.Unmet = c.Ordered, c.DedupeWindow, c.MaxMessageBytes, nil
 	needs := relayConfig(r, config.Store{}, 0, nil, nil)
@@ -170,15 +170,15 @@ func (i *routeInfo) promise(r config.Relay, c postrider.Capabilities) {
 	}
 }
 
-// routedInfo is what a relay makes of one topic.
+// routedInfo says what a relay does with a topic.
 type routedInfo struct {
 	routeInfo
 	Takes bool `json:"takes"`
-	// Pattern is the first that matches.
+	// Pattern is the first matching pattern.
 	Pattern string `json:"pattern,omitempty"`
 }
 
-// explainRoutes says what each relay makes of a topic.
+// explainRoutes says what each relay does with a topic.
 func (p *Program) explainRoutes(ctx context.Context, relays []config.Relay, topic string, connect, asJSON bool) error {
 	var routes []routedInfo
 	var taken, refused int
@@ -218,7 +218,7 @@ func (p *Program) explainRoutes(ctx context.Context, relays []config.Relay, topi
 	return nil
 }
 
-// routed says what a relay makes of a topic; with connect, what its broker says if it takes it.
+// routed says what a relay does with a topic; with connect and if the relay takes it, it also asks the broker.
 func routed(ctx context.Context, r config.Relay, topic string, connect bool) (routedInfo, error) {
 	promises, err := backend.PromisesOf(r.Publisher)
 	if err != nil {

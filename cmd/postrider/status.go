@@ -17,7 +17,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// statusOptions is what status was asked for.
+// statusOptions are the options of status.
 type statusOptions struct {
 	relay             string
 	json, details     bool
@@ -73,7 +73,7 @@ that you publish with. In JSON, durations are in nanoseconds.`,
 	return cmd
 }
 
-// check finds what is wrong before anything is opened.
+// check validates the options before anything is opened.
 func (o statusOptions) check() error {
 	switch {
 	case o.watch < 0:
@@ -94,7 +94,7 @@ func (o statusOptions) check() error {
 	return nil
 }
 
-// status shows the state once, or again and again.
+// status shows the state once, or repeatedly.
 func (p *Program) status(ctx context.Context, b *backend.Outbox, o statusOptions) error {
 	if o.watch == 0 {
 		s, consumers, err := p.readStatus(ctx, b, o)
@@ -114,7 +114,7 @@ func (p *Program) status(ctx context.Context, b *backend.Outbox, o statusOptions
 			return nil
 		case err != nil && first:
 			return err
-		case err != nil: // perhaps a restart of the database, which is what one watches
+		case err != nil: // perhaps a restart of the database, which the operator watches
 			fmt.Fprintf(p.Stderr, "postrider: %v; looking on\n", err)
 		default:
 			if live && !o.json {
@@ -132,7 +132,7 @@ func (p *Program) status(ctx context.Context, b *backend.Outbox, o statusOptions
 	}
 }
 
-// readStatus reads the status of the relays asked for, and which of them are consumers.
+// readStatus reads the status of the requested relays, and which of them are consumers.
 func (p *Program) readStatus(ctx context.Context, b *backend.Outbox, o statusOptions) (relay.Status, consumerNames, error) {
 	s, err := b.Status(ctx)
 	if err != nil {
@@ -156,7 +156,7 @@ func (p *Program) showStatus(b *backend.Outbox, s relay.Status, consumers consum
 	return writeStatus(p.Stdout, b.Shown, s, consumers, o.details)
 }
 
-// statusJSON is relay.Status with the names of its owners in the case of all others, and empty lists for none.
+// statusJSON is relay.Status with lower-case field names for owners, and empty lists instead of null.
 type statusJSON struct {
 	relay.Status
 	Relays []relayJSON `json:"relays"`
@@ -193,7 +193,7 @@ func ownersJSON(owners []relay.OwnerStatus) []ownerJSON {
 	return out
 }
 
-// chosenRelays keeps the relay of a name, all for "".
+// chosenRelays returns the relay with a name, all for "".
 func chosenRelays(all []relay.RelayStatus, name string) ([]relay.RelayStatus, error) {
 	if name == "" {
 		return all, nil
@@ -247,7 +247,7 @@ func writeStatus(out io.Writer, shown string, s relay.Status, consumers consumer
 	return writeHints(out, s, consumers)
 }
 
-// writeUnrouted writes which topics were taken by no relay.
+// writeUnrouted writes the topics that no relay has taken.
 func writeUnrouted(out io.Writer, all []relay.UnroutedTopic) error {
 	if len(all) == 0 {
 		return nil
@@ -260,7 +260,7 @@ func writeUnrouted(out io.Writer, all []relay.UnroutedTopic) error {
 	return t.flush()
 }
 
-// unroutedTopic names a topic.
+// unroutedTopic returns the display name of a topic.
 func unroutedTopic(u relay.UnroutedTopic) string {
 	if u.Topic == "" {
 		return "(others)"
@@ -268,7 +268,7 @@ func unroutedTopic(u relay.UnroutedTopic) string {
 	return u.Topic
 }
 
-// alive is the number of a relay's processes, or since when it has had none.
+// alive is the number of a relay's live processes, or since when it has had none.
 func alive(r relay.RelayStatus) string {
 	n, seen := 0, time.Duration(math.MaxInt64)
 	for _, o := range r.Owners {
@@ -286,7 +286,7 @@ func alive(r relay.RelayStatus) string {
 	return none + " for " + ago(seen)
 }
 
-// none begins the processes of a relay that has none alive.
+// none is the prefix of alive's result for a relay without live processes.
 const none = "none"
 
 func writeDetails(out io.Writer, r relay.RelayStatus) error {
@@ -318,7 +318,7 @@ func writeDetails(out io.Writer, r relay.RelayStatus) error {
 	return t.flush()
 }
 
-// writeHints says what an operator can do about what stands still.
+// writeHints says what an operator can do about what is stuck.
 func writeHints(out io.Writer, s relay.Status, consumers consumerNames) error {
 	var hints []string
 	for _, r := range s.Relays {
@@ -343,11 +343,11 @@ func writeHints(out io.Writer, s relay.Status, consumers consumerNames) error {
 	return nil
 }
 
-// routeIt is what to do about a topic that no relay takes.
+// routeIt is the advice for a topic that no relay takes.
 const routeIt = "add the topic to the topics of a relay, and for messages that are still in the log start a relay under a new name, " +
 	"which begins with the oldest"
 
-// hintNobody is what to do about a relay or consumer without a process that has something to do, "" for others.
+// hintNobody is the advice for a relay or consumer that has work but no process, "" for others.
 func hintNobody(r relay.RelayStatus, consumer bool) string {
 	switch {
 	case !strings.HasPrefix(alive(r), none):

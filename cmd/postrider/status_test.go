@@ -52,7 +52,7 @@ func TestStatusLimits(t *testing.T) {
 	fails(t, exitNo, "is above 1ns", "status", "--store", url, "--max-age", "1ns")
 }
 
-// TestStatusLimitsOfManyLetters: a status counts to 10,000.
+// TestStatusLimitsOfManyLetters: a status counts up to 10,000.
 func TestStatusLimitsOfManyLetters(t *testing.T) {
 	t.Parallel()
 	many := relay.Count{N: relay.CountLimit, AtLeast: true}

@@ -14,10 +14,10 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/logreader"
 )
 
-// tailPoll is how often tail looks for new messages of other processes.
+// tailPoll is how often tail polls for new messages of other processes.
 const tailPoll = 200 * time.Millisecond
 
-// tailOptions is what tail was asked for.
+// tailOptions are the options of tail.
 type tailOptions struct {
 	from             string
 	topic, key, kind string
@@ -60,7 +60,7 @@ With --json, each line is a message in the form that postrider publish --file re
 	return cmd
 }
 
-// openReader places a reader where --from says.
+// openReader opens a reader at the position of --from.
 func openReader(ctx context.Context, b *backend.Outbox, from string) (*logreader.Reader, time.Time, error) {
 	var none time.Time
 	switch from {
@@ -93,7 +93,7 @@ func openReader(ctx context.Context, b *backend.Outbox, from string) (*logreader
 	return r, moment, err
 }
 
-// tail shows what the reader finds until ctx ends.
+// tail prints what the reader returns until ctx ends.
 func (p *Program) tail(ctx context.Context, b *backend.Outbox, o tailOptions) error {
 	r, since, err := openReader(ctx, b, o.from)
 	if err != nil {
@@ -140,7 +140,7 @@ func (p *Program) tail(ctx context.Context, b *backend.Outbox, o tailOptions) er
 	}
 }
 
-// matcher is what the filters let through.
+// matcher returns a predicate for the filters.
 func (o tailOptions) matcher(since time.Time) func(*postrider.Message) bool {
 	topic := regexp.MustCompile("^(?s:" + strings.ReplaceAll(regexp.QuoteMeta(o.topic), `\*`, ".*") + ")$")
 	return func(m *postrider.Message) bool {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// build is what the binary knows about itself.
+// build is the binary's build information.
 type build struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
@@ -18,7 +18,7 @@ type build struct {
 	Platform string `json:"platform"`
 }
 
-// readBuild reads what the Go toolchain wrote into the binary.
+// readBuild reads the information that the Go toolchain stored in the binary.
 func readBuild() build {
 	b := build{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()

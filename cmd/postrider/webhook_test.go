@@ -14,7 +14,7 @@ import (
 
 const webhookSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
-// TestRelayToAWebhook: a webhook gets messages, signed, and what it answered can be read.
+// TestRelayToAWebhook: a webhook receives signed messages, and its responses can be read.
 func TestRelayToAWebhook(t *testing.T) {
 	t.Parallel()
 	receiver, err := webhook.NewReceiver(webhook.ReceiverConfig{Secrets: []string{webhookSecret}})
@@ -64,7 +64,7 @@ func TestRelayToAWebhook(t *testing.T) {
 	fails(t, exitFailed, "no attempts of message other are kept", "attempts", "other", "--store", url)
 }
 
-// TestLogNamesTheRelayOnce: the relay names itself in its lines, and the program in its own, but no line twice.
+// TestLogNamesTheRelayOnce: log lines of the relay and of the program name the relay, each only once.
 func TestLogNamesTheRelayOnce(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) }))

@@ -1,4 +1,4 @@
-// Package caseapproval is what two services agree on: the message that approvals publishes and caseview consumes.
+// Package caseapproval is the contract between two services: the message that approvals publishes and caseview consumes.
 package caseapproval
 
 import (
@@ -10,12 +10,12 @@ import (
 // Stream is the JetStream stream between the services.
 const Stream = "CASES"
 
-// StreamAge is how long the stream keeps messages. A consumer remembers the IDs of those that it has consumed for 7 days, and
-// may replay one day: what the stream still has is known.
+// StreamAge is how long the stream keeps messages. A consumer keeps the IDs of consumed messages for 7 days, including a
+// replay window of one day, so it recognizes every message that the stream still has.
 const StreamAge = 5 * 24 * time.Hour
 
-// Approved says that somebody has approved a case. Which version of the case that makes, and its tenant, stand in the
-// envelope of the message: AggregateVersion and Tenant.
+// Approved says that someone has approved a case. The version of the case and its tenant are in the message's envelope:
+// AggregateVersion and Tenant.
 type Approved struct {
 	TenantID   string    `json:"tenant_id"`
 	CaseID     string    `json:"case_id"`
@@ -23,17 +23,17 @@ type Approved struct {
 	ApprovedAt time.Time `json:"approved_at"`
 }
 
-// CaseApproved is the message. Those of one case are delivered in order; cases do not wait for each other.
+// CaseApproved is the message. Messages of one case are delivered in order; cases do not wait for each other.
 var CaseApproved = postrider.Define[Approved]("case.approved").
 	WithTopic("cases").
 	WithKey(func(a Approved) string { return a.TenantID + "/case/" + a.CaseID })
 
-// Case is a case as both services show it.
+// Case is a case as both services return it.
 type Case struct {
 	TenantID   string `json:"tenant_id"`
 	CaseID     string `json:"case_id"`
 	Version    int64  `json:"version"`
 	ApprovedBy string `json:"approved_by"`
-	// Approvals counts in the read model what was applied: the same as Version if each message had its effect once.
+	// Approvals counts the messages applied to the read model: it equals Version if each was processed once.
 	Approvals int64 `json:"approvals"`
 }

@@ -31,8 +31,8 @@ const (
 	approvals = 240
 )
 
-// TestTheReadModelIsRight approves cases while the broker goes away and both services are killed, and then shows a second
-// read model the same messages twice and in disorder.
+// TestTheReadModelIsRight approves cases while the broker becomes unavailable and both services are killed, and then
+// feeds a second read model the same messages as duplicates and out of order.
 func TestTheReadModelIsRight(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -49,7 +49,7 @@ func TestTheReadModelIsRight(t *testing.T) {
 		}
 	}
 	approve(approvals / 4)
-	service = w.killAndStart(service) // with messages that may be published and not noted
+	service = w.killAndStart(service) // with messages that may be published but not settled
 	approve(approvals / 4)
 	w.broker.end(os.Kill)
 	approve(approvals / 4) // approving does not need the broker
@@ -85,7 +85,7 @@ type world struct {
 type program struct {
 	name, path string
 	args       []string
-	ready      *regexp.Regexp // finds, in its output, the address on which it listens
+	ready      *regexp.Regexp // matches, in its output, the address on which it listens
 	log        string
 	cmd        *exec.Cmd
 	address    string
@@ -109,7 +109,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// startBroker starts NATS with what it has stored, on a free port the first time and then where it was.
+// startBroker starts NATS with its stored data, on a free port the first time and then on the same one.
 func (w *world) startBroker() {
 	w.t.Helper()
 	bin := servertest.Get(w.t, servertest.NATSBin)
@@ -166,14 +166,14 @@ func (p *program) output() string {
 	return string(text)
 }
 
-// end ends the process with a signal and returns its exit code, -1 if the signal ended it.
+// end sends a signal to the process and returns its exit code, -1 if the signal ended it.
 func (p *program) end(s os.Signal) int {
-	_ = p.cmd.Process.Signal(s) // one that has ended already is as good
-	_ = p.cmd.Wait()            // the exit code says it
+	_ = p.cmd.Process.Signal(s) // it may have ended already
+	_ = p.cmd.Wait()            // the exit code is enough
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// killAndStart kills a service with SIGKILL and starts it again.
+// killAndStart kills a service with SIGKILL and restarts it.
 func (w *world) killAndStart(p *program) *program {
 	w.t.Helper()
 	p.end(os.Kill)
@@ -210,7 +210,7 @@ func (w *world) tryPost(s *program, path, by string) (status int) {
 	return answer.StatusCode
 }
 
-// refused tries approvals that the service rolls back: nothing of them is ever seen.
+// refused tries approvals that the service rolls back: their messages must never be seen.
 func (w *world) refused(s *program) {
 	w.t.Helper()
 	if status := w.tryPost(s, caseOf(0)+"/approvals", "opener"); status != http.StatusConflict {
@@ -233,8 +233,8 @@ func (w *world) get(s *program, path string) (c caseapproval.Case, found bool) {
 	return c, true
 }
 
-// awaitRight waits until a read model shows every case in its last version and has no more messages to expect, and compares
-// it with the service.
+// awaitRight waits until a read model shows every case in its last version and expects no more messages, and compares it
+// with the service.
 func (w *world) awaitRight(service, view *program, stream string) {
 	w.t.Helper()
 	for n := range cases {
@@ -270,8 +270,8 @@ func (w *world) jetstream() jetstream.JetStream {
 	return js
 }
 
-// shuffle copies the stream to another, in disorder within some distance and with every third message twice, and returns
-// its name.
+// shuffle copies the stream to another, out of order within a distance and with every third message duplicated, and
+// returns its name.
 func (w *world) shuffle() string {
 	w.t.Helper()
 	const stream, distance = "SHUFFLED", 20
@@ -286,8 +286,8 @@ func (w *world) shuffle() string {
 	for seq := uint64(1); seq <= from.CachedInfo().State.LastSeq; seq++ {
 		raw, err := from.GetMsg(ctx, seq)
 		w.must(err)
-		raw.Header.Del(nats.MsgIdHdr)          // the stream is not to take second copies away
-		raw.Header.Del(nats.ExpectedStreamHdr) // nor to insist on the stream that they were published to
+		raw.Header.Del(nats.MsgIdHdr)          // the stream must not drop duplicates
+		raw.Header.Del(nats.ExpectedStreamHdr) // nor require the original stream
 		m := &nats.Msg{Subject: stream + ".cases", Header: raw.Header, Data: raw.Data}
 		messages = append(messages, m)
 		if seq%3 == 0 {

@@ -36,7 +36,7 @@ func asideScenarios[Tx any]() []scenario[Tx] {
 	}
 }
 
-// failing makes a handler that fails on messages of a key until it is healed, after it has written its effect.
+// failing returns a handler that writes its effect and then fails for messages of a key until it is healed.
 func (w *world[Tx]) failing(key string, j *journal) (h inbox.Handler[Tx], heal func()) {
 	var healed atomic.Bool
 	return func(ctx context.Context, tx Tx, m *postrider.Message) error {
@@ -69,7 +69,7 @@ func failedAttemptLeavesNothing[Tx any](w *world[Tx]) {
 		w.untilEffects(want...)
 		w.untilQuiet()
 		for _, id := range want {
-			if j.count(id) < 5 { // more if a transaction was undone by a deadlock, or a lease was lost
+			if j.count(id) < 5 { // more if a deadlock undid a transaction, or a lease was lost
 				w.t.Errorf("%s was tried %d times, want 5", id, j.count(id))
 			}
 		}
@@ -311,7 +311,7 @@ func undecodableDies[Tx any](w *world[Tx]) {
 	})
 }
 
-// notHoldable: the CloudEvents of others need not keep to the limits of a message.
+// notHoldable: CloudEvents of other senders need not respect the limits of a message.
 func notHoldable[Tx any](w *world[Tx]) {
 	w.inEveryMode(func(w *world[Tx], s setting[Tx]) {
 		long := strings.Repeat("long", 100)
@@ -340,12 +340,12 @@ func notHoldable[Tx any](w *world[Tx]) {
 			switch {
 			case redriven.Load():
 			case m.Attempt < 3:
-				return errBoom // here, and when it has been put aside
+				return errBoom // here, and after parking
 			case i >= 4:
 				return postrider.Dead("not wanted", errBoom)
 			}
 			_, err = w.outbox.Publish(ctx, tx, &postrider.Message{ID: fmt.Sprint("effect-", i), Type: "effect",
-				Tenant: "short", CorrelationID: "short", CausationID: "short"}) // a longer one would be taken over
+				Tenant: "short", CorrelationID: "short", CausationID: "short"}) // a longer one would be copied from the message
 			return err
 		}
 		s.prepare = func(c *inbox.Consumer[Tx]) {
@@ -404,7 +404,7 @@ func unhandledSkipped[Tx any](w *world[Tx]) {
 	})
 }
 
-// asideTakenOver: the process that works on what was put aside dies in the middle of it.
+// asideTakenOver: the process that works on parked messages is killed while it does.
 func asideTakenOver[Tx any](w *world[Tx]) {
 	var j journal
 	var p *process[Tx]

@@ -13,20 +13,20 @@ import (
 	"github.com/postrider/postrider/inbox"
 )
 
-// Source is a real broker, or anything else that consumers read.
+// Source is a real broker, or any other source of consumers.
 type Source struct {
-	// Publish writes messages to it. Their topic is Topic.
+	// Publish publishes messages to the source. Their topic is Topic.
 	Publish func(ctx context.Context, msgs []*postrider.Message) []error
 	Topic   string
-	// Join returns the subscriber of a further process of the one group. It leaves closing to t.Cleanup. What a process had
-	// unsettled when it died should come again within seconds.
+	// Join returns the subscriber of another process of the same group. It registers closing with t.Cleanup. Messages
+	// that a killed process had not settled should be redelivered within seconds.
 	Join func(t testing.TB) postrider.Subscriber
 }
 
-// Broker holds consumers over a source and a store to the effect of every message exactly once, and in order per key if the
-// source says that it keeps it: while messages are published twice, handlers fail, acknowledgements get lost or turn into
-// their opposite, and processes die and leave. Each way to remember that the source allows is tried, on a source that
-// open makes for it.
+// Broker tests that consumers over a source and a store process every message exactly once, and in order per key if the
+// source says that it keeps it: while messages are published twice, handlers fail, acknowledgements are lost or replaced
+// by a nack, and processes are killed and stopped. It tries each deduplication mode that the source allows, each on a
+// source returned by open.
 func Broker[Tx any](t *testing.T, h Harness[Tx], open func(t testing.TB) Source) {
 	for _, mode := range []struct {
 		name string
@@ -41,7 +41,7 @@ func Broker[Tx any](t *testing.T, h Harness[Tx], open func(t testing.TB) Source)
 			source := open(t)
 			caps := source.Join(t).Capabilities()
 			if mode.cfg.Dedup == inbox.ByPosition && !(caps.Ordered && caps.Positions) {
-				return // the source has nothing to remember a watermark by
+				return // the source has no positions for a watermark
 			}
 			(&brokerTest[Tx]{world: newWorld(t, h), source: source, cfg: mode.cfg, caps: caps}).run()
 		})
@@ -81,7 +81,7 @@ func (b *brokerTest[Tx]) run() {
 	b.calm.Store(true)
 	b.until("every message has its effect", func() bool { return len(b.effects()) >= total })
 	b.until("nothing is aside", func() bool { st := b.status(); return st.Parked.N == 0 && st.Held.N == 0 })
-	total += b.publish() // and nothing that was settled is in the way of what comes
+	total += b.publish() // and settled messages do not block new ones
 	b.until("the last messages have their effect", func() bool { return len(b.effects()) >= total })
 	for _, p := range processes {
 		p.stop()
@@ -89,7 +89,7 @@ func (b *brokerTest[Tx]) run() {
 	b.verdict(total)
 }
 
-// publish publishes a few messages, by ID some of them twice, and returns how many different ones.
+// publish publishes a few messages, by ID some of them twice, and returns how many distinct ones.
 func (b *brokerTest[Tx]) publish() int {
 	b.t.Helper()
 	n := 0
@@ -134,7 +134,7 @@ func (b *brokerTest[Tx]) join() *process[Tx] {
 	return p
 }
 
-// faulty says in one of n cases that something is to go wrong, while there are faults.
+// faulty returns true in one of n cases, while there are faults.
 func (b *brokerTest[Tx]) faulty(n int) bool { return !b.calm.Load() && rand.IntN(n) == 0 }
 
 func (b *brokerTest[Tx]) verdict(total int) {
@@ -153,7 +153,7 @@ func (b *brokerTest[Tx]) verdict(total int) {
 	}
 }
 
-// unreliable is a subscriber whose settlements go wrong: an acknowledgement gets lost and the message is asked for again.
+// unreliable is a subscriber whose settlements fail: an acknowledgement is lost and the message is redelivered.
 type unreliable struct {
 	postrider.Subscriber
 	fails func(n int) bool

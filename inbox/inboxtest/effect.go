@@ -38,7 +38,7 @@ func effectScenarios[Tx any]() []scenario[Tx] {
 	}
 }
 
-// modes are the ways to remember, and single and batched.
+// modes are the deduplication modes, single and batched.
 func modes[Tx any]() map[string]setting[Tx] {
 	return map[string]setting[Tx]{
 		"log by ID":            {},
@@ -50,10 +50,10 @@ func modes[Tx any]() map[string]setting[Tx] {
 	}
 }
 
-// quickModes are those that are run where time is real; the others differ from them only in what every store has in common.
+// quickModes are the modes to run in real time; the others differ from them only in what every store has in common.
 var quickModes = []string{"log by ID, batched", "log by watermark", "queue by ID"}
 
-// inEveryMode runs a scenario in a world of its own for each.
+// inEveryMode runs a scenario in each mode, in a separate world.
 func (w *world[Tx]) inEveryMode(f func(w *world[Tx], s setting[Tx])) {
 	for name, s := range modes[Tx]() {
 		if !w.h.Bubble && !slices.Contains(quickModes, name) {
@@ -109,7 +109,7 @@ func tenDeliveries[Tx any](w *world[Tx]) {
 	effects.Wait()
 	w.want("effects", w.effects(), []string{m.ID})
 
-	// The same through consumers: the message is on the queue ten times.
+	// The same with consumers: the message is on the queue ten times.
 	again := w.message("b")
 	for range 10 {
 		w.publish(again)
@@ -167,7 +167,7 @@ func twoConsumers[Tx any](w *world[Tx]) {
 	w.untilEffects(want...)
 }
 
-// oneWriter says whether a second transaction has to wait for the first.
+// oneWriter says whether a second transaction must wait for the first.
 func (w *world[Tx]) oneWriter() bool {
 	ctx, cancel := context.WithTimeout(w.ctx, 100*time.Millisecond)
 	defer cancel()
@@ -271,7 +271,7 @@ func badMessageOfABatch[Tx any](w *world[Tx]) {
 	}
 }
 
-// commitRefused: the commit of one message's effect is refused.
+// commitRefused: the commit of one message's effect fails.
 func commitRefused[Tx any](w *world[Tx]) {
 	for _, remember := range []inbox.Dedup{inbox.ByID, inbox.ByPosition} {
 		w := newWorld(w.t, w.h)
@@ -298,7 +298,7 @@ func commitRefused[Tx any](w *world[Tx]) {
 	}
 }
 
-// undoneByTheDatabase: in the middle of a batch nothing is left of its transaction.
+// undoneByTheDatabase: in the middle of a batch the database rolls back the whole transaction.
 func undoneByTheDatabase[Tx any](w *world[Tx]) {
 	if w.h.Undo == nil {
 		return
@@ -334,7 +334,7 @@ func watermarkSkips[Tx any](w *world[Tx]) {
 	p := w.start(s)
 	want := w.send("a", "a")
 	w.untilEffects(want...)
-	same := w.message("a") // another message with the ID of the first: by watermark IDs mean nothing
+	same := w.message("a") // another message with the ID of the first: with ByPosition IDs do not matter
 	same.ID = want[0]
 	w.publish(same)
 	w.untilEffects(append(want, same.ID)...)
@@ -358,9 +358,9 @@ func recreatedTopic[Tx any](w *world[Tx]) {
 	}
 }
 
-// lostTail: the broker loses messages that were consumed, gives their positions to others, and delivers some of those again
-// that it kept. A consumer lives through it or begins after it, and notices it before the new log has reached the watermark, at
-// it, or beyond.
+// lostTail: the broker loses messages that were consumed, reuses their positions, and redelivers some of those it kept.
+// The consumer runs during the loss or starts after it, and notices it before the new log has reached the watermark, at
+// it, or beyond it.
 func lostTail[Tx any](w *world[Tx]) {
 	for _, restart := range []bool{false, true} {
 		for _, batch := range []int{1, 100} {
@@ -401,7 +401,7 @@ func lostTail[Tx any](w *world[Tx]) {
 	}
 }
 
-// rewound: everything comes again from a log that is what it was.
+// rewound: everything is redelivered from an unchanged log.
 func rewound[Tx any](w *world[Tx]) {
 	s := setting[Tx]{cfg: inbox.ConsumerConfig{Dedup: inbox.ByPosition, Batch: 1}}
 	s.source.Partitions = 1

@@ -28,7 +28,7 @@ func faultScenarios[Tx any]() []scenario[Tx] {
 // steps are the operations of a transaction for a fresh message.
 var steps = []string{"Begin", "Claim", "Watermark", "SetWatermark", "HeldAmong", "Savepoint", "Commit", "handler", "Ack"}
 
-// deathAtAnyPoint kills a process at each point, before the step or after it took effect, and lets another go on.
+// deathAtAnyPoint kills a process at each step, before the step or after it took effect, and lets another continue.
 func deathAtAnyPoint[Tx any](w *world[Tx]) {
 	w.inEveryMode(func(w *world[Tx], s setting[Tx]) {
 		for _, step := range steps {
@@ -78,7 +78,7 @@ func (w *world[Tx]) dieAt(s setting[Tx], step string, done bool) {
 	}
 }
 
-// storeFails lets each step fail twice, also after it took effect: the answer of a commit is lost.
+// storeFails makes each step fail twice, also after it took effect: the response to a commit is lost.
 func storeFails[Tx any](w *world[Tx]) {
 	w.inEveryMode(func(w *world[Tx], s setting[Tx]) {
 		for _, step := range steps {
@@ -106,7 +106,7 @@ func storeFails[Tx any](w *world[Tx]) {
 	})
 }
 
-// putAsideFails lets what brings messages aside and back fail twice.
+// putAsideFails makes the operations that park and retry messages fail twice.
 func putAsideFails[Tx any](w *world[Tx]) {
 	w.inEveryMode(func(w *world[Tx], s setting[Tx]) {
 		for _, step := range []string{"Park", "Bury", "Take", "Settle", "Due", "Heartbeat", "Acquire"} {
@@ -215,7 +215,7 @@ func slowHandler[Tx any](w *world[Tx]) {
 	})
 }
 
-// lostPartition: while a handler works, its partition goes to another process.
+// lostPartition: while a handler runs, its partition moves to another process.
 func lostPartition[Tx any](w *world[Tx]) {
 	for _, remember := range []inbox.Dedup{inbox.ByID, inbox.ByPosition} {
 		w := newWorld(w.t, w.h)
@@ -230,7 +230,7 @@ func lostPartition[Tx any](w *world[Tx]) {
 			}
 			once.Do(func() { close(began) })
 			<-ctx.Done()
-			return nil // deaf to what it was told
+			return nil // it ignores the cancellation
 		}
 		p := w.start(first)
 		w.until("the first is ready", func() bool { return p.Ready() == nil })

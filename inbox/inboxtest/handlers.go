@@ -17,7 +17,7 @@ func causationChains[Tx any](w *world[Tx]) {
 	fails := true
 	w.start(setting[Tx]{cfg: inbox.ConsumerConfig{LocalAttempts: 1}, handler: func(ctx context.Context, tx Tx, m *postrider.Message) error {
 		if fails = !fails; !fails {
-			return errBoom // the second time it comes from aside
+			return errBoom // the second attempt is of the parked message
 		}
 		_, err := w.outbox.Publish(ctx, tx, &postrider.Message{Type: "effect"})
 		return err
@@ -55,7 +55,7 @@ func tenantInContext[Tx any](w *world[Tx]) {
 	w.untilEffects(m.ID)
 }
 
-// traced is a propagator that finds a trace in a header.
+// traced is a propagator that reads a trace from a header.
 type traced struct{}
 
 func (traced) Inject(context.Context, map[string]string) {}
@@ -64,7 +64,7 @@ func (traced) Extract(ctx context.Context, headers map[string]string) context.Co
 	return context.WithValue(ctx, traced{}, headers["trace"])
 }
 
-// surroundings: interceptors, outermost first, and the trace, for a message as it comes and when it was put aside.
+// surroundings: interceptors, outermost first, and the trace, for an incoming message and after parking.
 func surroundings[Tx any](w *world[Tx]) {
 	steps := make(chan string, 10)
 	layer := func(name string) relay.Interceptor {
@@ -100,7 +100,7 @@ func surroundings[Tx any](w *world[Tx]) {
 func attemptTimeout[Tx any](w *world[Tx]) {
 	var j journal
 	p := w.start(setting[Tx]{cfg: inbox.ConsumerConfig{AttemptTimeout: 30 * time.Millisecond}, handler: func(ctx context.Context, tx Tx, m *postrider.Message) error {
-		if j.note(m) <= 4 { // here, and when it has been put aside
+		if j.note(m) <= 4 { // here, and after parking
 			<-ctx.Done()
 			return ctx.Err()
 		}

@@ -19,9 +19,9 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// HandleTx holds relays whose handlers have transactions (relay.HandleTx) to what they promise: the effect of every message
-// exactly once and in order per key, with nothing kept to remember it by, whatever crashes or fails. What h.Open returns
-// must be a relay.TxStore too.
+// HandleTx tests that relays whose handlers have transactions (relay.HandleTx) keep their guarantees: every message is
+// processed exactly once and in order per key, without deduplication records, whatever crashes or fails. The store that
+// h.Open returns must be a relay.TxStore too.
 func HandleTx[Tx any](t *testing.T, h Harness[Tx]) {
 	for _, s := range []struct {
 		name string
@@ -63,7 +63,7 @@ func (h Harness[Tx]) tx(t *testing.T, f func(w *txWorld[Tx])) {
 	body(t)
 }
 
-// sizes are those of batches: single messages, and several; where time is real the latter only.
+// sizes are the batch sizes: single messages and several; in real time only the latter.
 func (w *world[Tx]) sizes() []int {
 	if w.h.Bubble {
 		return []int{1, 7}
@@ -71,7 +71,7 @@ func (w *world[Tx]) sizes() []int {
 	return []int{7}
 }
 
-// eachBatch runs a scenario in a world of its own for single messages and for batches.
+// eachBatch runs a scenario for single messages and for batches, each in a separate world.
 func (w *txWorld[Tx]) eachBatch(f func(w *txWorld[Tx], s txSetting[Tx])) {
 	for _, n := range w.sizes() {
 		f(newTxWorld(w.t, w.h), txSetting[Tx]{cfg: relay.Config{TxBatch: n}})
@@ -99,7 +99,7 @@ func txEveryMessageOnce[Tx any](w *txWorld[Tx]) {
 	})
 }
 
-// txUndoneByTheDatabase: a handler passes over an error with which its effect was undone.
+// txUndoneByTheDatabase: a handler ignores an error with which its effect was undone.
 func txUndoneByTheDatabase[Tx any](w *txWorld[Tx]) {
 	if w.h.Undo == nil {
 		return
@@ -168,7 +168,7 @@ func (w *txWorld[Tx]) txDieAt(s txSetting[Tx], step string, done bool) {
 		if err := errors.Join(w.apply(ctx, tx, m), at("handler", true)); err != nil {
 			return err
 		}
-		if m.Key == "b" && failed.Add(1) == 1 { // so that there is something to settle and due
+		if m.Key == "b" && failed.Add(1) == 1 { // so that there is something to settle and something due
 			return errBoom
 		}
 		return nil
@@ -301,10 +301,10 @@ func txVerdicts[Tx any](w *txWorld[Tx]) {
 	})
 }
 
-// txLostLease: while a handler works, its lease ends and another process takes over.
+// txLostLease: while a handler runs, its lease expires and another process takes over.
 func txLostLease[Tx any](w *txWorld[Tx]) {
 	if w.oneWriter() {
-		return // the other cannot work while the first has its transaction
+		return // the other cannot work while the first has its transaction open
 	}
 	w.eachBatch(func(w *txWorld[Tx], s txSetting[Tx]) {
 		want := w.commit("a", "a")
@@ -322,7 +322,7 @@ func txLostLease[Tx any](w *txWorld[Tx]) {
 			err := w.apply(ctx, tx, m)
 			paused.Store(true)
 			once.Do(func() { close(began) })
-			<-release // deaf to the end of its context
+			<-release // it ignores the end of its context
 			return err
 		}
 		p := w.build(first)
@@ -394,8 +394,8 @@ func txLateFails[Tx any](w *txWorld[Tx]) {
 	})
 }
 
-// txLateAside: of a group of late messages some are to be put aside, and the process dies in the midst of the group. Its
-// successor reads the group again.
+// txLateAside: some of a group of late messages have to be parked, and the process is killed in the middle of the group.
+// Its successor reads the group again.
 func txLateAside[Tx any](w *txWorld[Tx]) {
 	if w.oneWriter() {
 		return
@@ -428,7 +428,7 @@ func txLateAside[Tx any](w *txWorld[Tx]) {
 		tx, err := w.store.Begin(w.ctx)
 		w.must(err, "begin")
 		group := []*postrider.Message{w.message(keys[1])}
-		for _, key := range keys[2:] { // put aside as they are read
+		for _, key := range keys[2:] { // parked when they are read
 			m := w.message(key)
 			m.DeliverAfter = 1500 * time.Millisecond
 			group = append(group, m)
@@ -464,7 +464,7 @@ func keysOf(partition, n int) []string {
 	return out
 }
 
-// txLateDies: a process dies as soon as the first of a group of late messages has its effect.
+// txLateDies: a process is killed as soon as the first of a group of late messages has its effect.
 func txLateDies[Tx any](w *txWorld[Tx]) {
 	if w.oneWriter() {
 		return
@@ -500,7 +500,7 @@ func txLateDies[Tx any](w *txWorld[Tx]) {
 
 func (w *txWorld[Tx]) applied(id string) bool { return slices.Contains(w.effects(), id) }
 
-// txGhost: a settlement whose answer is lost takes effect much later, behind transactions that came after it.
+// txGhost: a settlement whose response is lost takes effect much later, after later transactions.
 func txGhost[Tx any](w *txWorld[Tx]) {
 	w.eachBatch(func(w *txWorld[Tx], s txSetting[Tx]) {
 		keys := keysOf(0, 2)
@@ -534,7 +534,7 @@ func txGhost[Tx any](w *txWorld[Tx]) {
 	})
 }
 
-// txLeaseEnds: a lease ends while a handler works, and nobody else takes it.
+// txLeaseEnds: a lease expires while a handler runs, and nobody else acquires it.
 func txLeaseEnds[Tx any](w *txWorld[Tx]) {
 	if w.oneWriter() {
 		return // heartbeats wait for the handler
@@ -552,7 +552,7 @@ func txLeaseEnds[Tx any](w *txWorld[Tx]) {
 		s.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
 			if runs.Add(1) == 1 {
 				away.Store(true)
-				<-ctx.Done() // deaf to what it means
+				<-ctx.Done() // it ignores the cancellation
 				away.Store(false)
 			}
 			return w.apply(ctx, tx, m)
@@ -565,7 +565,7 @@ func txLeaseEnds[Tx any](w *txWorld[Tx]) {
 	})
 }
 
-// txCommitRefused: a commit never takes effect with one message, as with a constraint that is checked only then.
+// txCommitRefused: a commit that includes one message always fails, as with a deferred constraint.
 func txCommitRefused[Tx any](w *txWorld[Tx]) {
 	w.eachBatch(func(w *txWorld[Tx], s txSetting[Tx]) {
 		want := w.commit("a", "b", "c", "a", "b")
@@ -600,8 +600,8 @@ func txCommitRefused[Tx any](w *txWorld[Tx]) {
 	})
 }
 
-// txTakenAway: while the handler of a parked message works, an operator moves the message to the dead letters. The decision
-// waits for the handler, and comes too late.
+// txTakenAway: while the handler of a parked message runs, an operator moves the message to the dead letters. The
+// decision waits for the handler, and comes too late.
 func txTakenAway[Tx any](w *txWorld[Tx]) {
 	id := w.commit("a")[0]
 	began, release := make(chan struct{}), make(chan struct{})

@@ -16,11 +16,16 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// HandleTxModel compares random histories of relays with transactions with what the promises say must come out:
-// publishers commit, roll back and commit late; processes stop, die, lose their leases, the database or its answers, and
-// settlements take effect long after they were given up; handlers fail in every way they can; operators intervene. In the
-// end every committed message must have had its effect once, or have been given up by an operator and had none; and the
-// effects of a key are in order.
+// HandleTxModel compares random histories of relays with transactions with the guarantees:
+//
+//   - Publishers commit, roll back and commit late.
+//   - Processes stop, are killed, and lose their leases, the database or its responses.
+//   - Settlements take effect long after the relay gave up on them.
+//   - Handlers fail in every way they can.
+//   - Operators intervene.
+//
+// In the end every committed message must have had its effect once, or an operator must have discarded it and it must
+// have had none; and the effects of a key are in order.
 //
 // A failed history prints its seed, as in Model.
 func HandleTxModel[Tx any](t *testing.T, h Harness[Tx]) {
@@ -53,7 +58,7 @@ type txModel[Tx any] struct {
 
 	mu    sync.Mutex
 	order map[string][]string // by key, what was committed
-	aside map[string]bool     // what was delayed, and so left the order of its key
+	aside map[string]bool     // delayed messages, which left the order of their key
 	rng   *rand.Rand          // of handlers and faults
 }
 
@@ -76,7 +81,7 @@ func newTxModel[Tx any](w *txWorld[Tx], seed uint64) *txModel[Tx] {
 
 func (m *txModel[Tx]) chance(actor uint64) *rand.Rand { return rand.New(rand.NewPCG(m.seed, actor)) }
 
-// roll decides, as long as there are faults; afterwards it is always 0.
+// roll returns a random number while there are faults; afterwards always 0.
 func (m *txModel[Tx]) roll(n int) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,10 +95,10 @@ func (m *txModel[Tx]) pause(rng *rand.Rand, limit time.Duration) {
 	m.elapse(time.Duration(1 + rng.Int64N(int64(limit))))
 }
 
-// handler makes the handler of a process: it applies the effect first and then, often, fails.
+// handler returns the handler of a process: it applies the effect first and then often fails.
 func (m *txModel[Tx]) handler() inbox.Handler[Tx] {
 	var mu sync.Mutex
-	running := make(map[string]<-chan struct{}) // by key, what ends with the right to work
+	running := make(map[string]<-chan struct{}) // by key, closed when the right to work is lost
 	ended := func(right <-chan struct{}) bool {
 		select {
 		case <-right:
@@ -123,7 +128,7 @@ func (m *txModel[Tx]) handler() inbox.Handler[Tx] {
 	}
 }
 
-// run lets the actors act, ends the faults, and waits until everything has come to rest.
+// run runs the actors, ends the faults, and waits until everything is settled.
 func (m *txModel[Tx]) run() {
 	var producers, others sync.WaitGroup
 	over := make(chan struct{})
@@ -142,7 +147,7 @@ func (m *txModel[Tx]) run() {
 	others.Wait()
 
 	calm := m.cfg
-	calm.StopTimeout = patience // a stop that is cut short is not what is tried here
+	calm.StopTimeout = patience // a stop that is cut short is not tested here
 	last := m.start(txSetting[Tx]{cfg: calm, handler: m.handler()})
 	m.t.Cleanup(func() {
 		if m.t.Failed() {
@@ -159,7 +164,7 @@ func (m *txModel[Tx]) run() {
 	last.stop()
 }
 
-// produce commits messages, or not.
+// produce commits messages, or rolls them back.
 func (m *txModel[Tx]) produce(rng *rand.Rand, keys ...string) {
 	for range 10 + rng.IntN(10) {
 		m.transaction(rng, keys, 0)
@@ -167,7 +172,7 @@ func (m *txModel[Tx]) produce(rng *rand.Rand, keys ...string) {
 	}
 }
 
-// produceLate leaves transactions open for a while. Those that are open together have keys of their own.
+// produceLate leaves transactions open for a while. Concurrent ones have different keys.
 func (m *txModel[Tx]) produceLate(rng *rand.Rand, keys ...string) {
 	var open sync.WaitGroup
 	for range 6 {
@@ -179,7 +184,7 @@ func (m *txModel[Tx]) produceLate(rng *rand.Rand, keys ...string) {
 	}
 }
 
-// transaction publishes some messages and ends after a time, now and then with a rollback.
+// transaction publishes some messages and ends after a time, sometimes with a rollback.
 func (m *txModel[Tx]) transaction(rng *rand.Rand, keys []string, open time.Duration) {
 	tx, err := m.store.Begin(m.ctx)
 	m.must(err, "begin")
@@ -212,7 +217,7 @@ func (m *txModel[Tx]) transaction(rng *rand.Rand, keys []string, open time.Durat
 	}
 }
 
-// processes runs one process after another; each ends in its own way.
+// processes runs one process after another; each ends in a different way.
 func (m *txModel[Tx]) processes(rng *rand.Rand, over <-chan struct{}) {
 	for {
 		s := txSetting[Tx]{cfg: m.cfg, handler: m.handler()}
@@ -262,7 +267,7 @@ func (m *txModel[Tx]) operate(rng *rand.Rand, over <-chan struct{}) {
 	}
 }
 
-// verdict compares what came of a history with the promises.
+// verdict compares the result of a history with the guarantees.
 func (m *txModel[Tx]) verdict() {
 	died, discarded := m.fates()
 	times, at := make(map[string]int), make(map[string]int)
@@ -283,7 +288,7 @@ func (m *txModel[Tx]) verdict() {
 				m.t.Errorf("message %s has had its effect %d times, want %d", id, times[id], want)
 			}
 			if key == "" || died[id] || m.aside[id] {
-				continue // a message that died left the order of its key
+				continue // a dead-lettered message left the order of its key
 			}
 			if last != "" && at[id] < at[last] {
 				m.t.Errorf("out of order: message %s had its effect before %s", id, last)

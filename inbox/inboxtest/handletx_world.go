@@ -17,10 +17,10 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// effectType is the type of what handlers leave behind.
+// effectType is the type of the messages that handlers publish.
 const effectType = "effect"
 
-// txWorld is one test's database, in which a relay with transactions reads the outbox that effects are published to.
+// txWorld is one test's database, in which a relay with transactions reads the outbox that handlers publish to.
 type txWorld[Tx any] struct {
 	*world[Tx]
 	tx relay.TxStore[Tx]
@@ -35,7 +35,7 @@ func newTxWorld[Tx any](t testing.TB, h Harness[Tx]) *txWorld[Tx] {
 	return &txWorld[Tx]{world: w, tx: tx}
 }
 
-// commit publishes a message for each key, each in a transaction of its own, and returns their IDs.
+// commit publishes a message for each key, each in its own transaction, and returns their IDs.
 func (w *txWorld[Tx]) commit(keys ...string) []string {
 	w.t.Helper()
 	var out []string
@@ -57,7 +57,7 @@ func (w *txWorld[Tx]) inTx(msgs ...*postrider.Message) {
 	w.must(err, "publish")
 }
 
-// begun publishes messages in a transaction that is left open until the function that it returns commits it.
+// begun publishes messages in a transaction that stays open until the returned function commits it.
 func (w *txWorld[Tx]) begun(keys ...string) (ids []string, commit func()) {
 	w.t.Helper()
 	tx, err := w.store.Begin(w.ctx)
@@ -97,7 +97,7 @@ func (w *txWorld[Tx]) apply(ctx context.Context, tx Tx, m *postrider.Message) er
 	return err
 }
 
-// untilApplied waits for these effects and no others, whatever their order.
+// untilApplied waits for exactly these effects, in any order.
 func (w *txWorld[Tx]) untilApplied(want ...string) {
 	w.t.Helper()
 	defer func() {
@@ -109,7 +109,7 @@ func (w *txWorld[Tx]) untilApplied(want ...string) {
 	w.wantSet("effects", w.effects(), want)
 }
 
-// untilAtRest waits until nothing is parked and the relay has passed everything.
+// untilAtRest waits until nothing is parked and the relay has read everything.
 func (w *txWorld[Tx]) untilAtRest() {
 	w.t.Helper()
 	w.until("everything is settled", func() bool {
@@ -118,7 +118,7 @@ func (w *txWorld[Tx]) untilAtRest() {
 	})
 }
 
-// txSetting says how a process runs.
+// txSetting configures a process.
 type txSetting[Tx any] struct {
 	cfg     relay.Config
 	handler inbox.Handler[Tx]
@@ -175,7 +175,7 @@ func (p *txProcess[Tx]) stop() {
 	})
 }
 
-// kill ends the process as a power cut would.
+// kill ends the process like a power failure.
 func (p *txProcess[Tx]) kill() {
 	p.line.cut()
 	p.once.Do(func() {
@@ -188,11 +188,11 @@ func (p *txProcess[Tx]) kill() {
 	})
 }
 
-// txLine is the connection to the database of a relay with transactions.
+// txLine is the database connection of a relay with transactions.
 type txLine[Tx any] struct {
 	*line[Tx]
 	tx relay.TxStore[Tx]
-	// delay, if not nil, is given a settlement and says whether it keeps it for later, while its answer is lost.
+	// delay, if not nil, is given a settlement and says whether it will run it later, while its response is lost.
 	delay func(settle func()) bool
 }
 
@@ -200,7 +200,7 @@ func (l *txLine[Tx]) CommitSettled(ctx context.Context, tx Tx, name string, s re
 	defer l.ended(tx)
 	released, err := within(l.line, "CommitSettled", tx, func() ([]string, error) { return l.tx.CommitSettled(ctx, tx, name, s) })
 	if err != nil {
-		_ = l.Store.Rollback(context.WithoutCancel(ctx), tx) // as a database does that hears no more of it
+		_ = l.Store.Rollback(context.WithoutCancel(ctx), tx) // like a database that loses its client
 	}
 	return released, err
 }
@@ -210,7 +210,7 @@ func (l *txLine[Tx]) Fetch(ctx context.Context, name string, req relay.FetchRequ
 }
 
 func (l *txLine[Tx]) Settle(ctx context.Context, name string, s []relay.Settlement) (relay.Settled, error) {
-	later := func() { _, _ = l.Store.Settle(context.WithoutCancel(ctx), name, s) } // nobody hears what it answers
+	later := func() { _, _ = l.Store.Settle(context.WithoutCancel(ctx), name, s) } // its response is lost
 	if l.delay != nil && l.delay(later) {
 		return relay.Settled{}, errCut
 	}

@@ -1,5 +1,5 @@
-// Package inboxtest holds consumers over a store to what package inbox promises: the effect of every message exactly once,
-// in order per key where the source keeps it, whatever crashes, fails or comes twice.
+// Package inboxtest tests that consumers over a store keep the guarantees of package inbox: every message is processed
+// exactly once, in order per key where the source keeps it, whatever crashes, fails or is redelivered.
 //
 //	func TestConsumers(t *testing.T) {
 //		inboxtest.Run(t, inboxtest.Harness[pgx.Tx]{Open: open})
@@ -17,8 +17,8 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// Store is what a store offers that consumers can be tried on: beside the inbox, an outbox for the effects, and what
-// operators use.
+// Store is what a store must implement to be tested with consumers: the inbox, an outbox for the effects, and the
+// operators' interfaces.
 type Store[Tx any] interface {
 	inbox.Store[Tx]
 	outbox.Store[Tx]
@@ -29,14 +29,15 @@ type Store[Tx any] interface {
 
 // Harness opens databases.
 type Harness[Tx any] struct {
-	// Open returns a store on a new, empty database with four partitions that allows at least twenty transactions to be open
-	// at a time, if it has more than one writer. It leaves closing to t.Cleanup.
+	// Open returns a store on a new, empty database with four partitions that allows at least twenty open transactions,
+	// if it has more than one writer. It registers closing with t.Cleanup.
 	Open func(t testing.TB) Store[Tx]
 	// Bubble runs each test in a testing/synctest bubble. The store's clock must be time.Now, and it must not wait for a
 	// network or another process.
 	Bubble bool
-	// Undo has the database roll back the whole of a transaction by itself, as in a deadlock or when the disk is full, so that
-	// what follows in it is outside of any, and returns the error of the statement. It is nil if the database never does that.
+	// Undo makes the database roll back a whole transaction on its own, as in a deadlock or when the disk is full, so
+	// that later statements run outside any transaction, and returns the error of the statement. It is nil if the
+	// database never does that.
 	Undo func(ctx context.Context, s Store[Tx], tx Tx) error
 	// Histories is how many random histories Model runs. Default: 20.
 	Histories int

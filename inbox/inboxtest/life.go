@@ -23,7 +23,7 @@ func versionScenarios[Tx any]() []scenario[Tx] {
 	}
 }
 
-// versioned sends a message of an aggregate's version.
+// versioned publishes a message with an aggregate version.
 func (w *world[Tx]) versioned(key string, version int64) string {
 	w.t.Helper()
 	m := w.message(key)
@@ -233,7 +233,7 @@ func oldClaimsForgotten[Tx any](w *world[Tx]) {
 	w.untilEffects(want...)
 	w.untilQuiet()
 	if !w.h.Bubble {
-		return // the consumer looks once a minute
+		return // the consumer removes old IDs only once a minute
 	}
 	w.elapse(2 * time.Minute)
 	p.stop()
@@ -256,8 +256,8 @@ func relaysName[Tx any](w *world[Tx]) {
 	}
 }
 
-// consumersName: relays are started under the name of a consumer that has put messages aside, beside a process of it and
-// when there is none.
+// consumersName: relays are started under the name of a consumer that has parked messages, while a process of it runs and
+// while none does.
 func consumersName[Tx any](w *world[Tx]) {
 	var j journal
 	h, heal := w.failing("a", &j)
@@ -287,7 +287,7 @@ func consumersName[Tx any](w *world[Tx]) {
 	refused("beside the consumer")
 	p.stop()
 	refused("in place of the consumer")
-	w.until("nobody holds a partition", func() bool { // a relay that is slow to go leaves its leases to their end
+	w.until("nobody holds a partition", func() bool { // a slow relay keeps its leases until they expire
 		return !slices.ContainsFunc(w.status().Partitions, func(p relay.PartitionStatus) bool { return p.Owner != "" })
 	})
 	heal()
@@ -301,7 +301,7 @@ func relayNamed(name string) relay.Config {
 	return relay.Config{Name: name, LeaseTTL: lease, Logger: slog.New(slog.DiscardHandler)}
 }
 
-// runBriefly runs what is to end by itself, and soon.
+// runBriefly runs something that should soon end by itself.
 func (w *world[Tx]) runBriefly(run func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(w.ctx, patience)
 	defer cancel()

@@ -11,13 +11,13 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// errCut is what a process sees of a database that it cannot reach.
+// errCut is the error of a process that cannot reach the database.
 var errCut = errors.New("inboxtest: the database cannot be reached")
 
-// errRefused is what a database says of an effect that it does not commit.
+// errRefused is the error of a database that refuses to commit an effect.
 var errRefused = errors.New("inboxtest: the commit is refused")
 
-// line is a process's connection to the database: it fails on demand, and can be cut for good.
+// line is a process's connection to the database: it fails on demand, and can be cut permanently.
 type line[Tx any] struct {
 	Store[Tx]
 	fault func(op string, done bool) error
@@ -25,18 +25,18 @@ type line[Tx any] struct {
 	mu     sync.Mutex
 	dead   bool
 	open   map[any]Tx    // transactions
-	uses   map[any]turn  // who uses a transaction, or a savepoint of it; a driver's serve one goroutine at a time
-	spoilt map[turn]bool // transactions whose commit the database is to refuse
+	uses   map[any]turn  // locks of transactions and savepoints; a driver's serve one goroutine at a time
+	spoilt map[turn]bool // transactions whose commit the database refuses
 }
 
-// cut ends the connection: the database rolls back what is open, as soon as the statement under way has ended.
+// cut ends the connection: the database rolls back open transactions, as soon as the running statement has ended.
 func (l *line[Tx]) cut() {
 	l.mu.Lock()
 	l.dead = true
 	open := l.open
 	l.open = nil
 	l.mu.Unlock()
-	var all sync.WaitGroup // at once: a statement under way may wait for what another transaction has locked
+	var all sync.WaitGroup // concurrently: a running statement may wait for a lock of another transaction
 	for _, tx := range open {
 		all.Go(func() { _ = l.using(tx, func() error { return l.Store.Rollback(context.Background(), tx) }) })
 	}
@@ -51,7 +51,7 @@ func (l *line[Tx]) using(tx Tx, f func() error) error {
 	return f()
 }
 
-// turn is a lock whose waiters let the time of a bubble go on.
+// turn is a lock whose waiters let the time of a bubble advance.
 type turn chan struct{}
 
 func (t turn) Lock()   { t <- struct{}{} }
@@ -71,7 +71,7 @@ func (l *line[Tx]) use(tx Tx) turn {
 	return use
 }
 
-// refuse lets the commit of a transaction fail, as a constraint does that is checked at the end.
+// refuse makes the commit of a transaction fail, like a deferred constraint.
 func (l *line[Tx]) refuse(tx Tx) {
 	use := l.use(tx)
 	l.mu.Lock()
@@ -82,7 +82,7 @@ func (l *line[Tx]) refuse(tx Tx) {
 	l.spoilt[use] = true
 }
 
-// refuses says whether the commit of a transaction is to fail.
+// refuses says whether the commit of a transaction must fail.
 func (l *line[Tx]) refuses(tx Tx) bool {
 	use := l.use(tx)
 	l.mu.Lock()
@@ -119,7 +119,7 @@ func through[Tx, T any](l *line[Tx], op string, f func() (T, error)) (T, error) 
 	return out, nil
 }
 
-// within runs an operation in a transaction over the line. What is to fail is asked outside, since it may cut the line.
+// within runs an operation in a transaction over the line. fault is called outside the lock, since it may cut the line.
 func within[Tx, T any](l *line[Tx], op string, tx Tx, f func() (T, error)) (T, error) {
 	return through(l, op, func() (T, error) {
 		use := l.use(tx)
@@ -147,7 +147,7 @@ func (l *line[Tx]) Begin(ctx context.Context) (Tx, error) {
 	return tx, err
 }
 
-// store is the line as a consumer has it: with an inbox.BeginBatcher if the store has one.
+// store returns the line for a consumer: with an inbox.BeginBatcher if the store is one.
 func (l *line[Tx]) store() inbox.Store[Tx] {
 	if o, ok := l.Store.(inbox.BeginBatcher[Tx]); ok {
 		return openLine[Tx]{l, o}
@@ -155,7 +155,7 @@ func (l *line[Tx]) store() inbox.Store[Tx] {
 	return l
 }
 
-// openLine fails, where it opens a transaction, where either of the two operations would.
+// openLine begins transactions with their first steps, and fails where either of the operations would.
 type openLine[Tx any] struct {
 	*line[Tx]
 	opener inbox.BeginBatcher[Tx]
@@ -197,7 +197,7 @@ func opened[Tx, T any](l *line[Tx], open func() (Tx, T, error), ops ...string) (
 	for i := 0; i < len(ops) && err == nil; i++ {
 		err = l.passes(ops[i], true)
 	}
-	if err != nil { // begun, and nobody knows
+	if err != nil { // begun, but the response is lost
 		_ = l.Rollback(context.Background(), tx)
 		return none, out, err
 	}
@@ -217,13 +217,13 @@ func (l *line[Tx]) Commit(ctx context.Context, tx Tx) error {
 	return onlyWithin(l, "Commit", tx, func() error { defer l.ended(tx); return l.Store.Commit(ctx, tx) })
 }
 
-// Rollback always happens: a database rolls back what nobody commits.
+// Rollback always happens: a database rolls back uncommitted transactions.
 func (l *line[Tx]) Rollback(ctx context.Context, tx Tx) error {
 	defer l.ended(tx)
 	return l.using(tx, func() error { return l.Store.Rollback(ctx, tx) })
 }
 
-// Savepoint fails, when it is to fail after it took effect, as one that cannot be released.
+// Savepoint can also fail after it took effect, like a savepoint that cannot be released.
 func (l *line[Tx]) Savepoint(ctx context.Context, tx Tx, f func(context.Context, Tx) error) error {
 	if err := l.passes("Savepoint", false); err != nil {
 		return err
@@ -235,7 +235,7 @@ func (l *line[Tx]) Savepoint(ctx context.Context, tx Tx, f func(context.Context,
 		l.mu.Lock()
 		l.uses[any(inner)] = use
 		l.mu.Unlock()
-		use.Unlock() // f uses it by itself
+		use.Unlock() // f locks it itself
 		defer use.Lock()
 		if err := f(ctx, inner); err != nil {
 			return err

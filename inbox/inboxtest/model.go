@@ -19,22 +19,28 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// The environment variables of the model test: a seed repeats one history, a time such as "5m" replaces their number.
+// The environment variables of the model test: a seed repeats one history, a duration such as "5m" replaces their number.
 const (
 	seedVariable    = "POSTRIDER_SEED"
 	tortureVariable = "POSTRIDER_TORTURE"
 )
 
-// Model compares random histories with what the promises say must come out: the broker loses acknowledgements, delivers
-// again, in another order (a queue), to another process, or is away; messages are published twice; processes stop, die and
-// lose the database or its answers; handlers fail in every way they can; operators intervene. When the faults stop, every
-// message must have had its effect once, or have been given up by an operator and had none; and the effects of a key are
-// in order, if the source keeps it.
+// Model compares random histories with the guarantees:
 //
-// A failed history prints its seed. The same seed gives the same decisions; how goroutines interleave is up to the machine.
+//   - The broker loses acknowledgements, redelivers, reorders (a queue), moves messages to another process, or is
+//     unavailable.
+//   - Messages are published twice.
+//   - Processes stop, are killed, and lose the database or its responses.
+//   - Handlers fail in every way they can.
+//   - Operators intervene.
+//
+// When the faults stop, every message must have had its effect once, or an operator must have discarded it and it must
+// have had none; and the effects of a key are in order, if the source keeps it.
+//
+// A failed history prints its seed. The same seed makes the same decisions; the interleaving of goroutines may differ.
 func Model[Tx any](t *testing.T, h Harness[Tx]) { h.histories(t, h.history) }
 
-// histories runs as many histories as are asked for.
+// histories runs the requested number of histories.
 func (h Harness[Tx]) histories(t *testing.T, history func(t *testing.T, seed uint64)) {
 	if text := os.Getenv(seedVariable); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
@@ -146,10 +152,10 @@ func newModel[Tx any](w *world[Tx], seed uint64) *model[Tx] {
 	return m
 }
 
-// chance is an actor's own source of chance.
+// chance returns an actor's random source.
 func (m *model[Tx]) chance(actor uint64) *rand.Rand { return rand.New(rand.NewPCG(m.seed, actor)) }
 
-// roll decides, as long as there are faults; afterwards it is always 0.
+// roll returns a random number while there are faults; afterwards always 0.
 func (m *model[Tx]) roll(n int) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -163,7 +169,7 @@ func (m *model[Tx]) pause(rng *rand.Rand, limit time.Duration) {
 	m.elapse(time.Duration(1 + rng.Int64N(int64(limit))))
 }
 
-// handle applies the effect first and then, often, fails.
+// handle applies the effect first and then often fails.
 func (m *model[Tx]) handle(ctx context.Context, tx Tx, msg *postrider.Message) error {
 	if err := m.effect(ctx, tx, msg); err != nil {
 		return err
@@ -200,7 +206,7 @@ func misbehave(ctx context.Context, roll func(n int) int) error {
 	return nil
 }
 
-// run lets the actors act, ends the faults, and waits until everything has come to rest.
+// run runs the actors, ends the faults, and waits until everything is settled.
 func (m *model[Tx]) run() {
 	var producer, others sync.WaitGroup
 	over := make(chan struct{})
@@ -218,7 +224,7 @@ func (m *model[Tx]) run() {
 	m.broker.SetUnavailable(nil)
 
 	calm := m.s
-	calm.cfg.StopTimeout = patience // a stop that is cut short is not what is tried here
+	calm.cfg.StopTimeout = patience // a stop that is cut short is not tested here
 	last := m.start(calm)
 	m.t.Cleanup(func() {
 		if m.t.Failed() {
@@ -234,7 +240,7 @@ func (m *model[Tx]) run() {
 	last.stop()
 }
 
-// produce publishes, by ID now and then the same message twice.
+// produce publishes messages, with ByID sometimes the same one twice.
 func (m *model[Tx]) produce(rng *rand.Rand) {
 	var sent []*postrider.Message
 	for range 10 + rng.IntN(10) {
@@ -254,14 +260,14 @@ func (m *model[Tx]) produce(rng *rand.Rand) {
 	}
 }
 
-// deliver publishes to the broker, which may be away.
+// deliver publishes to the broker, which may be unavailable.
 func (m *model[Tx]) deliver(msg *postrider.Message) {
 	for m.broker.Publish(m.ctx, []*postrider.Message{msg}) != nil {
 		m.elapse(10 * time.Millisecond)
 	}
 }
 
-// processes runs one process after another; each ends in its own way.
+// processes runs one process after another; each ends in a different way.
 func (m *model[Tx]) processes(rng *rand.Rand, over <-chan struct{}) {
 	for {
 		s := m.s
@@ -291,7 +297,7 @@ func (m *model[Tx]) processes(rng *rand.Rand, over <-chan struct{}) {
 	}
 }
 
-// disturb lets the broker deliver again, move partitions, and be away.
+// disturb makes the broker redeliver, move partitions, and become unavailable.
 func (m *model[Tx]) disturb(rng *rand.Rand, over <-chan struct{}) {
 	for {
 		m.pause(rng, 120*time.Millisecond)
@@ -355,7 +361,7 @@ func (w *world[Tx]) intervene(rng *rand.Rand) {
 	}
 }
 
-// fates returns the messages that ever died, and those that were discarded.
+// fates returns the messages that were ever dead-lettered, and those that were discarded.
 func (w *world[Tx]) fates() (died, discarded map[string]bool) {
 	died, discarded = make(map[string]bool), make(map[string]bool)
 	for _, l := range w.letters(deadletter.AnyState) {
@@ -367,7 +373,7 @@ func (w *world[Tx]) fates() (died, discarded map[string]bool) {
 	return died, discarded
 }
 
-// verdict compares what came of a history with the promises.
+// verdict compares the result of a history with the guarantees.
 func (m *model[Tx]) verdict() {
 	died, discarded := m.fates()
 	times, at := make(map[string]int), make(map[string]int)
@@ -386,7 +392,7 @@ func (m *model[Tx]) verdict() {
 				m.t.Errorf("message %s has had its effect %d times, want %d", id, times[id], want)
 			}
 			if m.s.queue || key == "" || died[id] {
-				continue // a message that died left the order of its key, also when it was sent back
+				continue // a dead-lettered message left the order of its key, even if it was redriven
 			}
 			if last != "" && at[id] < at[last] {
 				m.t.Errorf("out of order: message %s had its effect before %s", id, last)

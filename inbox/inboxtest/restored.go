@@ -11,18 +11,19 @@ import (
 	"github.com/postrider/postrider/inbox"
 )
 
-// Restorable is a source with positions whose log can be made another one. All messages go to one partition.
+// Restorable is a source with positions whose log can be replaced. All messages go to one partition.
 type Restorable struct {
 	Source
-	// Copy copies what the server has stored. Replace puts the copy back, or makes the log anew; the server is away meanwhile.
+	// Copy copies the server's stored data. Replace restores the copy, or recreates the log; the server is unavailable
+	// meanwhile.
 	Copy, Replace func(t testing.TB)
-	// Kept says that Replace leaves what was there at Copy.
+	// Kept says that Replace keeps the messages of Copy.
 	Kept bool
 }
 
-// Restored holds consumers by watermark over a source to what they promise when its log is replaced under them: what is new has
-// its effect, although its positions were consumed before; what is not does not have it again; and the event is logged and
-// counted. A consumer lives through it, or begins after it. The new log ends before the watermark, or beyond it.
+// Restored tests consumers by watermark whose source's log is replaced: new messages are processed, although their
+// positions were consumed before; old messages are not processed again; and the event is logged and counted. The consumer
+// runs during the replacement or starts after it. The new log ends before the watermark, or beyond it.
 func Restored[Tx any](t *testing.T, h Harness[Tx], open func(t testing.TB) Restorable) {
 	for name, c := range map[string]*restoredTest[Tx]{
 		"LivedThrough": {added: 30}, "LivedThroughAndShort": {added: 3},
@@ -67,12 +68,12 @@ func (r *restoredTest[Tx]) run() {
 	}
 	for range r.added {
 		want = append(want, r.publish(1)...)
-		if len(want)%2 == 0 { // some one by one, some together
+		if len(want)%2 == 0 { // some individually, some together
 			r.untilEffects(want...)
 		}
 	}
 	r.untilEffects(want...)
-	want = append(want, r.publish(20)...) // past the old watermark, or on beyond
+	want = append(want, r.publish(20)...) // past the old watermark, or further beyond it
 	r.untilEffects(want...)
 	r.must(process.Drain(r.ctx), "drain")
 	r.wantSet("effects", r.effects(), want)
@@ -80,7 +81,7 @@ func (r *restoredTest[Tx]) run() {
 	if st.LogsReplaced != 1 || strings.Count(r.log.String(), "another incarnation") != 1 {
 		r.t.Errorf("%d logs replaced, want 1 and one line that says so; stats %+v, log:\n%s", st.LogsReplaced, st, r.log.String())
 	}
-	// At most what the copy had not settled: the broker may not have heard of it.
+	// At most the messages that were unsettled at the copy: the broker may not have recorded their settlement.
 	if n := st.Duplicates - before.Duplicates; n > 15 || n > 0 && !r.source.Kept {
 		r.t.Errorf("%d duplicates", n)
 	}
@@ -109,7 +110,7 @@ func (r *restoredTest[Tx]) join() *process[Tx] {
 	})
 }
 
-// logText collects what is logged.
+// logText collects log output.
 type logText struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

@@ -11,10 +11,10 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// relayAsSource: consumers of an outbox in another database, which die at each step, fail, and lose that database.
+// relayAsSource: consumers of an outbox in another database, which are killed at each step, fail, and lose that database.
 func relayAsSource[Tx any](w *world[Tx]) {
 	for _, n := range w.sizes() {
-		source := newTxWorld(w.t, w.h) // only its database, and how to publish there
+		source := newTxWorld(w.t, w.h) // only its database and publishing are used
 		w := newWorld(w.t, w.h)
 		var away atomic.Bool
 		run := func(fault func(op string, done bool) error, h inbox.Handler[Tx]) *process[Tx] {

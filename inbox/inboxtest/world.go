@@ -26,10 +26,10 @@ const (
 	messageType = "order.placed"
 	topic       = "orders"
 	consumer    = "view"
-	// lease is what a machine has time to renew that opens a database within a quarter of it; a slower one has longer leases, up
-	// to maxLease. In a bubble no time is lost, and each tick of a wait for its end costs.
+	// lease is long enough to be renewed on a machine that opens a database within a quarter of it; a slower one gets
+	// longer leases, up to maxLease. A bubble loses no time, and each tick of a wait for a lease's end costs.
 	lease, maxLease, bubbleLease = time.Second, 15 * time.Second, 300 * time.Millisecond
-	// patience is how long something that must happen is waited for; in a bubble, where waiting costs nothing, it is longer.
+	// patience is how long to wait for something that must happen; it is longer in a bubble, where waiting costs nothing.
 	patience, bubblePatience = 5 * time.Minute, 10 * time.Minute
 )
 
@@ -48,7 +48,7 @@ type world[Tx any] struct {
 	broker *memorybroker.Broker
 	opened time.Duration // how long opening the store took
 	made   int
-	killed sync.WaitGroup // what outlives its process: goroutines still to end, settlements still to arrive
+	killed sync.WaitGroup // goroutines and settlements that outlive their process
 }
 
 func newWorld[Tx any](t testing.TB, h Harness[Tx]) *world[Tx] {
@@ -97,7 +97,7 @@ func (w *world[Tx]) lease() time.Duration {
 	return min(max(lease, 4*w.opened), maxLease)
 }
 
-// keptLease is for a process whose leases nobody waits for: it hands them over when it stops.
+// keptLease is for a process whose leases nobody waits for: it releases them when it stops.
 func (w *world[Tx]) keptLease() time.Duration {
 	if w.h.Bubble {
 		return bubbleLease
@@ -105,14 +105,14 @@ func (w *world[Tx]) keptLease() time.Duration {
 	return maxLease
 }
 
-// elapse lets time pass while nothing else has to happen.
+// elapse lets time pass.
 func (w *world[Tx]) elapse(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	<-t.C
 }
 
-// message makes one, with an ID that is its number and key: "3:a".
+// message returns a new message, with an ID of its number and key: "3:a".
 func (w *world[Tx]) message(key string) *postrider.Message {
 	w.made++
 	return &postrider.Message{
@@ -147,14 +147,14 @@ func ids(msgs []*postrider.Message) []string {
 	return out
 }
 
-// effect is what the default handler leaves in the database: a message with the ID of the one handled, published in the
+// effect is what the default handler writes to the database: a message with the ID of the handled one, published in the
 // transaction.
 func (w *world[Tx]) effect(ctx context.Context, tx Tx, m *postrider.Message) error {
 	_, err := w.outbox.Publish(ctx, tx, &postrider.Message{ID: m.ID, Type: "effect", Key: m.Key})
 	return err
 }
 
-// decide takes an operator's decision about a held key.
+// decide applies an operator's decision to a held key.
 func (w *world[Tx]) decide(key string, verb relay.Verb) error {
 	ctx, cancel := context.WithTimeout(w.ctx, patience)
 	defer cancel()
@@ -162,7 +162,7 @@ func (w *world[Tx]) decide(key string, verb relay.Verb) error {
 	return err
 }
 
-// committed reads the effects that were committed, in the order in which they were written.
+// committed reads the committed effects, in the order in which they were written.
 func (w *world[Tx]) committed() []*postrider.Message {
 	w.t.Helper()
 	req := relay.FetchRequest{Limit: 100_000, MaxBytes: 1 << 30}
@@ -183,18 +183,18 @@ func (w *world[Tx]) committed() []*postrider.Message {
 
 func (w *world[Tx]) effects() []string { return ids(w.committed()) }
 
-// keyOf is the key of a message that message made.
+// keyOf is the key of a message created by message.
 func keyOf(id string) string {
 	_, key, _ := strings.Cut(id, ":")
 	return key
 }
 
-// effectsOf are those of one key.
+// effectsOf are the effects of one key.
 func (w *world[Tx]) effectsOf(key string) []string {
 	return slices.DeleteFunc(w.effects(), func(id string) bool { return !strings.HasSuffix(id, ":"+key) })
 }
 
-// untilEffects waits for these effects, whatever their order.
+// untilEffects waits for these effects, in any order.
 func (w *world[Tx]) untilEffects(want ...string) {
 	w.t.Helper()
 	defer func() {
@@ -259,14 +259,14 @@ func (w *world[Tx]) wantSet(what string, got, want []string) {
 	w.want(what, slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want)))
 }
 
-// setting says how a process runs; the zero value is a consumer by ID of an ordered log that applies the default effect.
+// setting configures a process; the zero value is a consumer by ID of an ordered log that applies the default effect.
 type setting[Tx any] struct {
 	cfg     inbox.ConsumerConfig
 	source  memorybroker.SubscriberConfig
 	queue   bool                 // instead of a log
 	reads   postrider.Subscriber // instead of the broker
 	handler inbox.Handler[Tx]
-	// fault is asked about every operation of the store, before it (done false) and after it took effect.
+	// fault is called for every operation of the store, before it (done false) and after it took effect.
 	fault   func(op string, done bool) error
 	prepare func(c *inbox.Consumer[Tx])
 }
@@ -282,7 +282,7 @@ type process[Tx any] struct {
 	once sync.Once
 }
 
-// tap remembers the subscription, for its end to come without the process's help.
+// tap records the subscriptions, so that they can be closed without the process.
 type tap struct {
 	postrider.Subscriber
 	mu   sync.Mutex
@@ -358,7 +358,7 @@ func (w *world[Tx]) build(s setting[Tx]) *process[Tx] {
 	return p
 }
 
-// stop ends the process in order.
+// stop stops the process gracefully.
 func (p *process[Tx]) stop() {
 	p.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -372,8 +372,8 @@ func (p *process[Tx]) stop() {
 	})
 }
 
-// kill ends the process as a power cut would: its transactions are rolled back by the database, the broker misses it, and
-// nothing that it still does has any effect.
+// kill ends the process like a power failure: the database rolls back its transactions, the broker loses it, and nothing
+// that it still does has any effect.
 func (p *process[Tx]) kill() {
 	p.line.cut()
 	p.sub.close()
@@ -387,7 +387,7 @@ func (p *process[Tx]) kill() {
 	})
 }
 
-// journal notes what handlers do.
+// journal records what handlers do.
 type journal struct {
 	mu  sync.Mutex
 	ids []string

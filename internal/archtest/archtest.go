@@ -1,4 +1,4 @@
-// Package archtest knows who may import whom in this repository, and which package names are taken.
+// Package archtest checks which packages of this repository may import which, and which package names are taken.
 package archtest
 
 import (
@@ -11,40 +11,40 @@ import (
 // Root is the import path of the root package and module.
 const Root = "github.com/postrider/postrider"
 
-// Package is what go list -json says about a package, as far as the rules need it.
+// Package is the part of go list -json output that the rules need.
 type Package struct {
 	ImportPath, Name                   string
 	Imports, TestImports, XTestImports []string
 }
 
-// room is a folder, with the packages in it, and what its non-test code may import of this repository besides itself
-// (see unit). Each name allows the folder and all below it; "." is the root package alone.
+// room is a folder, with the packages in it, and what its non-test code may import of this repository besides itself (see
+// unit). Each name allows the folder and all below it; "." is only the root package.
 type room struct {
 	folder string
 	may    []string
 }
 
-// rooms are looked up from the top; the first whose folder holds the package applies.
+// rooms are searched from the top; the first whose folder contains the package applies.
 var rooms = []room{
-	// The vocabulary depends on nothing.
+	// The root package depends on nothing.
 	{".", nil},
 	{"internal", []string{".", "internal"}},
-	// The rooms of the house state the store interfaces that they need themselves.
+	// These packages define the store interfaces that they need.
 	{"deadletter", []string{".", "internal"}},
 	{"outbox", []string{".", "internal"}},
 	{"relay", []string{".", "internal", "deadletter"}},
 	{"held", []string{".", "internal", "relay"}},
-	// The scenarios of consumers need a broker, an outbox for effects, and what operators use.
+	// The consumer scenarios need a broker, an outbox for messages that handlers publish, and the operators' packages.
 	{"inbox/inboxtest", []string{".", "internal", "broker/memory", "deadletter", "held", "outbox", "relay"}},
-	{"inbox", []string{".", "internal", "relay"}}, // what it puts aside, a relay's store keeps and operators see as a relay's
+	{"inbox", []string{".", "internal", "relay"}}, // its parked messages are stored by a relay's store, and operators see them as a relay's
 	{"saga", []string{".", "internal"}},
 	{"resilience", []string{".", "internal"}},
-	// Stores implement those interfaces and know no broker; brokers know messages and no room.
+	// Stores implement those interfaces and know no broker; brokers know only messages.
 	{"store/storetest", []string{".", "internal", "deadletter", "held", "outbox", "relay", "inbox", "saga"}},
 	{"store", []string{".", "internal", "deadletter", "outbox", "relay", "inbox", "saga"}},
-	{"broker", []string{".", "internal/logmark"}}, // how the mark of a message is written is the same for all
+	{"broker", []string{".", "internal/logmark"}}, // the format of a message's mark is the same for all
 	{"telemetry", []string{".", "internal"}},
-	// These wire everything, tests aside.
+	// These may use everything, ignoring tests.
 	{"admin", []string{".", "internal", "deadletter", "outbox", "relay", "inbox", "saga", "resilience"}},
 	{"cmd", []string{"*"}},
 	{"itest", []string{"*"}},
@@ -52,10 +52,10 @@ var rooms = []room{
 	{"examples", []string{"*"}},
 }
 
-// taken are the names that users import too, and the names that say nothing.
+// taken are names that users import too, and names without meaning.
 var taken = []string{"util", "utils", "common", "helper", "helpers", "misc", "sql", "http", "nats", "kafka", "redis", "rabbitmq"}
 
-// Violations lists every breach of the rules among the packages of this repository, in words.
+// Violations lists every violation of the rules by the packages of this repository.
 func Violations(packages []Package) []string {
 	var found []string
 	for _, p := range packages {
@@ -82,7 +82,7 @@ func importsOf(from string, p Package) []string {
 		if !ours {
 			continue
 		}
-		if isTest(to) && !isTest(from) && !within("bench", from) { // measuring needs the tests' servers
+		if isTest(to) && !isTest(from) && !within("bench", from) { // benchmarks need the tests' servers
 			found = append(found, fmt.Sprintf("%s imports %s outside its tests", from, to))
 		}
 		if unit(from) != unit(to) && !rooms[i].allows(to) {
@@ -92,14 +92,15 @@ func importsOf(from string, p Package) []string {
 	return found
 }
 
-// allows tells whether code of the room may import a folder of another.
+// allows says whether code of the room may import a folder of another.
 func (r room) allows(to string) bool {
 	return slices.ContainsFunc(r.may, func(allowed string) bool {
 		return allowed == "*" || allowed == to || (allowed != "." && within(allowed, to))
 	})
 }
 
-// unit is what may import itself freely: a room, or a single store or broker, since those do not know each other.
+// unit is what may import itself freely: a top-level folder, or a single store or broker, since those do not know each
+// other.
 func unit(folder string) string {
 	parts := strings.SplitN(folder, "/", 3)
 	if parts[0] == "store" || parts[0] == "broker" {
@@ -108,7 +109,7 @@ func unit(folder string) string {
 	return parts[0]
 }
 
-// relative is the folder of one of our packages, "." for the root package.
+// relative returns the folder of one of this repository's packages, "." for the root package.
 func relative(importPath string) (folder string, ours bool) {
 	if importPath == Root {
 		return ".", true
@@ -118,7 +119,7 @@ func relative(importPath string) (folder string, ours bool) {
 
 func within(folder, sub string) bool { return sub == folder || strings.HasPrefix(sub, folder+"/") }
 
-// isTest says that a package serves tests: storetest, brokertest and their like.
+// isTest says whether a package serves tests: storetest, brokertest and the like.
 func isTest(folder string) bool {
 	base := path.Base(folder)
 	return base != "itest" && strings.HasSuffix(base, "test") || within("itest", folder)

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// TestWhoMayImportWhom holds all packages of the repository to the rules.
+// TestWhoMayImportWhom checks all packages of the repository against the rules.
 func TestWhoMayImportWhom(t *testing.T) {
 	t.Parallel()
 	packages := list[Package](t, repository(t), nil, "work")
@@ -24,7 +24,7 @@ func TestWhoMayImportWhom(t *testing.T) {
 	}
 }
 
-// TestRootModuleNeedsOnlyTheStandardLibrary: who links postrider links nothing that he does not see. Tests included.
+// TestRootModuleNeedsOnlyTheStandardLibrary: linking postrider links no other dependencies. Tests included.
 func TestRootModuleNeedsOnlyTheStandardLibrary(t *testing.T) {
 	t.Parallel()
 	type dependency struct {
@@ -39,7 +39,8 @@ func TestRootModuleNeedsOnlyTheStandardLibrary(t *testing.T) {
 	}
 }
 
-// TestModulesStandAlone: what a module imports, its own go.mod requires. The workspace would hide it.
+// TestModulesStandAlone: each module's own go.mod requires what the module imports. The workspace would hide a missing
+// one.
 func TestModulesStandAlone(t *testing.T) {
 	t.Parallel()
 	type module struct{ Dir string }
@@ -115,7 +116,7 @@ func TestViolations(t *testing.T) {
 	}
 }
 
-// repository is the folder of the root module: tests run in their package's folder.
+// repository is the folder of the root module; tests run in their package's folder.
 func repository(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs("../..")
@@ -125,7 +126,7 @@ func repository(t *testing.T) string {
 	return dir
 }
 
-// list decodes what go list -json says.
+// list decodes the output of go list -json.
 func list[T any](t *testing.T, dir string, env []string, args ...string) []T {
 	t.Helper()
 	var stdout, stderr strings.Builder

@@ -11,8 +11,8 @@ import (
 
 var readsServer = regexp.MustCompile(`(Getenv|LookupEnv)\("POSTRIDER_TEST_(POSTGRES|MYSQL|NATS|REDIS|RABBITMQ|KAFKA|[A-Z_]+_BIN)`)
 
-// TestServersAreAskedFor: a test that reads a server's variable itself finds nothing there, because servers start when package
-// servertest asks for them.
+// TestServersAreAskedFor: tests must not read a server's variable directly, because servers start only when package
+// servertest requests them.
 func TestServersAreAskedFor(t *testing.T) {
 	t.Parallel()
 	err := filepath.WalkDir(repository(t), func(path string, entry fs.DirEntry, err error) error {

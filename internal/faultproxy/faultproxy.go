@@ -1,5 +1,5 @@
 // Package faultproxy puts a proxy between a client under test and a real server. Connections can be broken, refused and
-// paused; what passes through them is the business of the test, which knows the protocol.
+// paused; the test, which knows the protocol, handles the data.
 package faultproxy
 
 import (
@@ -34,8 +34,8 @@ func (l *Link) Close() {
 	_ = l.Server.Close()
 }
 
-// New starts a proxy in front of server, which is host:port. For each connection, serve returns the functions that pass on
-// what client and server send, each on a goroutine of its own until the connection ends.
+// New starts a proxy in front of server, which is host:port. For each connection, serve returns the functions that
+// forward what client and server send, each on its own goroutine until the connection ends.
 func New(t testing.TB, server string, serve func(*Link) (toServer, toClient func())) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -54,7 +54,7 @@ func New(t testing.TB, server string, serve func(*Link) (toServer, toClient func
 	return p
 }
 
-// Address is where clients find the proxy, as host:port.
+// Address is the proxy's address, as host:port.
 func (p *Proxy) Address() string { return p.listener.Addr().String() }
 
 func (p *Proxy) accept() {
@@ -97,7 +97,7 @@ func (p *Proxy) connect(l *Link) {
 	}
 }
 
-// Accepted is how many connections have been let through.
+// Accepted is the number of connections let through so far.
 func (p *Proxy) Accepted() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,28 +122,28 @@ func (p *Proxy) Sever() {
 	p.Drop()
 }
 
-// Restore ends what Sever began.
+// Restore ends Sever.
 func (p *Proxy) Restore() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.severed = false
 }
 
-// Redirect sends connections that come from now on to another server, which is host:port. Those that are there go on.
+// Redirect sends new connections to another server, which is host:port. Existing ones are not affected.
 func (p *Proxy) Redirect(server string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.server = server
 }
 
-// Pause lets Pass wait until Resume.
+// Pause makes Pass wait until Resume.
 func (p *Proxy) Pause() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.resumed = make(chan struct{})
 }
 
-// Resume ends what Pause began.
+// Resume ends Pause.
 func (p *Proxy) Resume() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,7 +154,7 @@ func (p *Proxy) Resume() {
 	}
 }
 
-// Pass returns when nothing is paused. The functions of serve call it before they pass something on.
+// Pass returns when the proxy is not paused. The functions of serve call it before they forward data.
 func (p *Proxy) Pass() {
 	p.mu.Lock()
 	resumed := p.resumed
@@ -162,7 +162,8 @@ func (p *Proxy) Pass() {
 	<-resumed
 }
 
-// Marks are message IDs that something shall happen to, once each. The zero value has none; it is safe for concurrent use.
+// Marks are message IDs to which something is to happen, once each. The zero value is empty; it is safe for concurrent
+// use.
 type Marks struct {
 	mu  sync.Mutex
 	ids map[string]bool
@@ -185,7 +186,7 @@ func (m *Marks) Take(id string) bool {
 	return m.TakeWhere(func(marked string) bool { return marked == id })
 }
 
-// TakeWhere says whether is holds for any ID that is marked, and unmarks all those.
+// TakeWhere says whether is holds for any marked ID, and unmarks all of those.
 func (m *Marks) TakeWhere(is func(id string) bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

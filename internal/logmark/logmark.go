@@ -1,4 +1,4 @@
-// Package logmark makes the marks of positions: what a broker's log says about the message at an offset.
+// Package logmark creates the marks of positions, which identify the message at an offset of a broker's log.
 package logmark
 
 import (
@@ -6,8 +6,8 @@ import (
 	"encoding/hex"
 )
 
-// Of is the mark of a message: what the log itself has noted, e.g. when the message was stored, and a digest of its ID, or of
-// its payload when it has none. It is the same wherever the message is read.
+// Of is the mark of a message: what the log has recorded, e.g. when the message was stored, and a digest of its ID, or of
+// its payload if it has no ID. It is the same wherever the message is read.
 func Of(noted, id string, payload []byte) string {
 	content := payload
 	if id != "" {

@@ -1,14 +1,14 @@
-// Package migrate reads the numbered migrations that a store embeds and plans the way from one schema version to
-// another. It knows no database: a store applies the steps itself, each together with its record of the version, in a
-// transaction that keeps other instances out.
+// Package migrate reads the numbered migrations that a store embeds and plans the steps from one schema version to
+// another. It is database-independent: a store applies the steps itself, each together with its record of the version, in
+// a transaction that locks out other instances.
 //
 // A migration is a pair of files, NNNN_name.up.sql and NNNN_name.down.sql. Numbers start at 0001 and have no gaps, so
 // that the version of a schema is the number of its newest migration, and 0 is a database without the schema.
 //
-// A program of an older version goes on with a newer schema if every newer migration lets it. The up file says so in lines of
-// its own: "-- oldest program: 7" is the version of the oldest program that may go on relaying, consuming and operating with
-// the schema after the migration, "-- oldest publisher: 6" that of the oldest that may go on publishing. Without such a line it
-// is the migration's own version. A store records both with the version, for programs that do not know the migration.
+// An older program can continue with a newer schema if every newer migration allows it. The up file declares this in
+// separate lines: "-- oldest program: 7" is the oldest program version that may relay, consume and operate with the
+// schema after the migration, "-- oldest publisher: 6" the oldest that may publish. The default is the migration's own
+// version. A store records both with the version, for programs that do not know the migration.
 package migrate
 
 import (
@@ -22,7 +22,7 @@ import (
 	"time"
 )
 
-// Latest as a target stands for the newest version.
+// Latest as a target means the newest version.
 const Latest = -1
 
 // The reasons why a program cannot work with a schema; Check's error wraps one of them.
@@ -40,20 +40,20 @@ type Migration struct {
 	Window
 }
 
-// Window says which programs may go on with a schema, by the versions that they know.
+// Window says which programs can continue with a schema, by the versions that they know.
 type Window struct {
-	// Oldest is the oldest program, OldestPublisher the oldest that publishes only.
+	// Oldest is the oldest program, OldestPublisher the oldest that only publishes.
 	Oldest          int `json:"oldest_program,omitempty"`
 	OldestPublisher int `json:"oldest_publisher,omitempty"`
 }
 
-// Record is what a database says of a migration that was applied. Its Window is zero if none was recorded.
+// Record is the database's record of an applied migration. Its Window is zero if none was recorded.
 type Record struct {
 	At time.Time
 	Window
 }
 
-// Records are those of a store that keeps no windows.
+// Records returns the records of a store that keeps no windows.
 func Records(applied map[int]time.Time) map[int]Record {
 	records := make(map[int]Record, len(applied))
 	for version, at := range applied {
@@ -69,7 +69,7 @@ type Set struct {
 
 // Step is one migration to apply: its Up, or, if Down is set, its Down.
 type Step struct {
-	// Version and Name are those of the migration; the schema's version is Version after an up, Version-1 after a down.
+	// Version and Name are the migration's; the schema's version is Version after an up, Version-1 after a down.
 	Version int
 	Name    string
 	Down    bool
@@ -77,7 +77,7 @@ type Step struct {
 	Window
 }
 
-// String names the step as an operator reads it, e.g. "up 0001_outbox".
+// String names the step for operators, e.g. "up 0001_outbox".
 func (s Step) String() string {
 	direction := "up"
 	if s.Down {
@@ -86,12 +86,12 @@ func (s Step) String() string {
 	return fmt.Sprintf("%s %04d_%s", direction, s.Version, s.Name)
 }
 
-// Status is one migration as it stands in a database.
+// Status is the status of one migration in a database.
 type Status struct {
 	Version int    `json:"version"`
 	Name    string `json:"name"`
 	Applied bool   `json:"applied"`
-	// AppliedAt is on the database's clock, zero when Applied is not set.
+	// AppliedAt is on the database's clock, zero if Applied is not set.
 	AppliedAt time.Time `json:"applied_at,omitzero"`
 	// Unknown: the database has this migration and the program does not.
 	Unknown bool `json:"unknown,omitempty"`
@@ -104,7 +104,7 @@ var (
 	placeholder = regexp.MustCompile(`\{[a-z_]+\}`)
 )
 
-// Load reads every migration in the root of fsys. Each {name} in their SQL is replaced by vars["name"], as it is: the
+// Load reads every migration in the root of fsys. Each {name} in their SQL is replaced by vars["name"], unchanged: the
 // caller has checked and quoted it. A file that is not a migration, a gap, a missing half or an unknown placeholder is an
 // error.
 func Load(fsys fs.FS, vars map[string]string) (*Set, error) {
@@ -170,7 +170,7 @@ func loadFile(fsys fs.FS, name string, vars map[string]string, halves map[int]*M
 	return nil
 }
 
-// window reads the lines that say which programs may go on.
+// window parses the lines that say which programs can continue.
 func window(version int, up string) (Window, error) {
 	w := Window{Oldest: version, OldestPublisher: version}
 	for _, line := range windowLine.FindAllStringSubmatch(up, -1) {
@@ -184,7 +184,7 @@ func window(version int, up string) (Window, error) {
 			w.OldestPublisher = n
 		}
 	}
-	w.OldestPublisher = min(w.OldestPublisher, w.Oldest) // who may relay may publish
+	w.OldestPublisher = min(w.OldestPublisher, w.Oldest) // a program that may relay may publish
 	return w, nil
 }
 
@@ -209,8 +209,8 @@ func (s *Set) Latest() int { return len(s.migrations) }
 // All returns every migration in order.
 func (s *Set) All() []Migration { return slices.Clone(s.migrations) }
 
-// Plan returns the steps from version from to version to (Latest for the newest), which may lie above or below. Errors:
-// ErrNewer when from is a version that the set does not have, since the way down from there is not known.
+// Plan returns the steps from version from to version to (Latest for the newest), which may be higher or lower. Errors:
+// ErrNewer when from is a version that the set does not have, since its down migrations are unknown.
 func (s *Set) Plan(from, to int) ([]Step, error) {
 	if to == Latest {
 		to = s.Latest()
@@ -238,7 +238,7 @@ func (s *Set) Plan(from, to int) ([]Step, error) {
 // ErrMissing, ErrOlder, ErrNewer.
 func (s *Set) Check(have int) error { return s.CheckWindow(have, have) }
 
-// CheckWindow is Check for a schema with which programs from version oldest on may go on.
+// CheckWindow is Check for a schema with which programs from version oldest on can continue.
 func (s *Set) CheckWindow(have, oldest int) error {
 	switch {
 	case have == 0:
@@ -253,7 +253,7 @@ func (s *Set) CheckWindow(have, oldest int) error {
 	return nil
 }
 
-// Status merges the set with what a database says was applied (version → time), in order of version.
+// Status merges the set with the database's applied migrations (version → record), in order of version.
 func (s *Set) Status(applied map[int]Record) []Status {
 	list := make([]Status, 0, len(s.migrations))
 	for _, m := range s.migrations {

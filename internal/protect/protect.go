@@ -1,4 +1,4 @@
-// Package protect calls functions of users so that whatever they do ends in an error.
+// Package protect calls user functions and turns panics and runtime.Goexit into errors.
 package protect
 
 import (
@@ -9,8 +9,8 @@ import (
 // ErrGoexit: a function ended its goroutine.
 var ErrGoexit = errors.New("the handler ended its goroutine (runtime.Goexit)")
 
-// Call runs f on a goroutine of its own. A panic becomes the error that panicked makes of it; one that ends its goroutine
-// (runtime.Goexit) fails with ErrGoexit.
+// Call runs f on its own goroutine. A panic becomes the error that panicked returns for it; a function that ends its
+// goroutine (runtime.Goexit) fails with ErrGoexit.
 func Call(f func() error, panicked func(value any, stack string) error) (err error) {
 	err = ErrGoexit
 	done := make(chan struct{})

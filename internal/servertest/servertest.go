@@ -1,5 +1,5 @@
-// Package servertest hands tests the servers and programs that they need. Run under withservers (itest/cmd/withservers), a
-// server is installed and started when the first test asks for it, and the test waits until it is ready.
+// Package servertest gives tests the servers and programs that they need. Under withservers (itest/cmd/withservers), a
+// server is installed and started when the first test requests it, and the test waits until it is ready.
 package servertest
 
 import (
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Name is an environment variable that names a server or a program of one's own. When it is set, nothing is started.
+// Name is an environment variable that names a server or program. If it is set, nothing is started.
 type Name string
 
 // The servers, by URL.
@@ -36,21 +36,21 @@ const (
 	RabbitMQBin    Name = "POSTRIDER_TEST_RABBITMQ_BIN"
 	PgBenchBin     Name = "POSTRIDER_TEST_PGBENCH_BIN"
 	PgBouncerBin   Name = "POSTRIDER_TEST_PGBOUNCER_BIN"
-	// KafkaHome is the folder of a Kafka whose jars are in libs.
+	// KafkaHome is the folder of a Kafka installation with its jars in libs.
 	KafkaHome Name = "POSTRIDER_TEST_KAFKA_HOME"
 )
 
-// ControlVariable holds the URL at which withservers answers what a Name stands for.
+// ControlVariable holds the URL at which withservers resolves a Name.
 const ControlVariable = "POSTRIDER_TEST_SERVERS"
 
-// reportTime is kept back from the test's deadline to report what it waited for.
+// reportTime is reserved before the test's deadline to report what it waited for.
 const reportTime = 10 * time.Second
 
-// Get returns the URL of a server or the path of a program, and waits for it as long as the test may run. The test fails
-// if there is none.
+// Get returns the URL of a server or the path of a program, and waits for it until the test's deadline. The test fails if
+// there is none.
 func Get(t testing.TB, name Name) string {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background()) // cleanups ask too
+	ctx, cancel := context.WithCancel(context.Background()) // cleanups call Get too
 	if d, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
 		if deadline, limited := d.Deadline(); limited {
 			cancel()
@@ -86,7 +86,7 @@ func ask(ctx context.Context, url string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// A client of its own: a connection that is kept open would count as a leaked goroutine.
+	// A separate client: a kept-alive connection would count as a leaked goroutine.
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
 	if err != nil {

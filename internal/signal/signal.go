@@ -1,5 +1,5 @@
-// Package signal wakes those who wait for new messages in the same process. Signals coalesce: any number of them before a
-// waiter looks count as one.
+// Package signal wakes goroutines that wait for new messages in the same process. Signals coalesce: any number of them
+// before a waiter wakes count as one.
 package signal
 
 import "sync"

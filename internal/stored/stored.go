@@ -1,4 +1,4 @@
-// Package stored turns messages into the values of a row and back, for stores over database/sql. Times are kept as
+// Package stored converts messages to the values of a row and back, for stores over database/sql. Times are stored as
 // microseconds since 1970 (UTC), headers and histories as JSON text.
 package stored
 
@@ -11,7 +11,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// MaxCause is the largest cause that is kept, in bytes.
+// MaxCause is the maximum size of a stored cause, in bytes.
 const MaxCause = 4000
 
 // Columns is the number of columns of a message: the values of Append and the destinations of Row.Dest.
@@ -48,7 +48,7 @@ func available(m *postrider.Message, now int64) int64 {
 	return 0
 }
 
-// Row is what a message's columns are scanned into. One Row serves all rows of a result.
+// Row is the destination of a message's columns. One Row serves all rows of a result.
 type Row struct {
 	m                            postrider.Message
 	headers                      string
@@ -66,17 +66,17 @@ func NewRow(own ...any) *Row {
 	return r
 }
 
-// Dest is what to scan a row into: the caller's own columns, then those of Append, in order.
+// Dest returns the destinations for a row: the caller's own columns, then those of Append, in order.
 func (r *Row) Dest() []any { return r.dest }
 
-// AvailableAt is the delivery time of the row scanned last, in microseconds; 0 when it has none.
+// AvailableAt is the delivery time of the last scanned row, in microseconds; 0 when it has none.
 func (r *Row) AvailableAt() int64 { return r.availableAt }
 
-// Message returns the row scanned last. The error says why it cannot be read as a message; what could be read is
+// Message returns the last scanned row. The error says why it cannot be read as a message; the readable parts are
 // returned with it.
 func (r *Row) Message(seq int64) (*postrider.Message, error) {
 	m := r.m
-	r.m.Payload = nil // the next row gets memory of its own
+	r.m.Payload = nil // the next row gets its own memory
 	m.Sequence = seq
 	m.Time, m.CreatedAt = Time(r.time), Time(r.createdAt)
 	if r.availableAt != 0 {
@@ -92,10 +92,10 @@ func (r *Row) Message(seq int64) (*postrider.Message, error) {
 	return &m, nil
 }
 
-// Time is a stored time.
+// Time converts a stored time.
 func Time(micros int64) time.Time { return time.UnixMicro(micros).UTC() }
 
-// Cause cuts a cause to MaxCause bytes, at the beginning of a character.
+// Cause truncates a cause to MaxCause bytes, at a character boundary.
 func Cause(text string) string {
 	if len(text) <= MaxCause {
 		return text
@@ -107,7 +107,7 @@ func Cause(text string) string {
 	return text[:end]
 }
 
-// Entry is one entry of a history, as JSON.
+// Entry is one history entry, as JSON.
 func Entry(attempt int, at int64, cause string) (string, error) {
 	text, err := json.Marshal(postrider.AttemptInfo{Attempt: attempt, At: Time(at), Cause: Cause(cause)})
 	if err != nil {
@@ -116,7 +116,7 @@ func Entry(attempt int, at int64, cause string) (string, error) {
 	return string(text), nil
 }
 
-// History reads a stored history.
+// History parses a stored history.
 func History(text string) ([]postrider.AttemptInfo, error) {
 	var h []postrider.AttemptInfo
 	if err := json.Unmarshal([]byte(text), &h); err != nil {

@@ -15,7 +15,7 @@ import (
 
 var now = time.Date(2026, 11, 20, 12, 0, 0, 123_456_000, time.UTC)
 
-// scan puts values where Row wants them, as database/sql does for values of the right type.
+// scan copies values to Row's destinations, as database/sql does for values of the right type.
 func scan(t testing.TB, row *stored.Row, values []any) {
 	t.Helper()
 	if len(values) != stored.Columns || len(row.Dest()) != stored.Columns {
@@ -101,7 +101,7 @@ func TestHistorySurvives(t *testing.T) {
 	}
 }
 
-// FuzzHeaders: whatever stands in the column, the rest of the message is returned, and what is not JSON is an error.
+// FuzzHeaders: for any content of the column, the rest of the message is returned, and invalid JSON is an error.
 func FuzzHeaders(f *testing.F) {
 	for _, text := range []string{"{}", `{"a":"b"}`, `{"a":1}`, "", "null", "[]", `{"a":`, `{"a":"b","a":"c"}`} {
 		f.Add(text)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Topics writes patterns of topics as a JSON array; "" for none.
+// Topics encodes topic patterns as a JSON array; "" for none.
 func Topics(patterns []string) (string, error) {
 	if len(patterns) == 0 {
 		return "", nil
@@ -17,7 +17,7 @@ func Topics(patterns []string) (string, error) {
 	return string(text), nil
 }
 
-// ParseTopics reads what Topics wrote.
+// ParseTopics parses the output of Topics.
 func ParseTopics(text string) (patterns []string, err error) {
 	if text == "" {
 		return nil, nil

@@ -1,10 +1,10 @@
-// Package crash lets a client that is not ours (pgbench) publish in its transactions, ends processes and servers in the
-// middle of it, and has an independent checker compare what the broker holds with what the database committed.
+// Package crash makes a third-party client (pgbench) publish in its transactions, kills processes and servers meanwhile,
+// and has an independent checker compare the broker's messages with what the database committed.
 //
-// The checker knows nothing of Postrider's tables. Every transaction of the load raises the counter of an account, writes
-// the new value with its own transaction id to a history table and publishes the same as a message with the account as
-// key. So the committed history says which messages must exist, which must not, and in which order those of each account
-// stand.
+// The checker does not use Postrider's tables. Every transaction of the load increments the counter of an account, writes
+// the new value with its transaction ID to a history table and publishes the same as a message with the account as key.
+// So the committed history says which messages must exist, which must not, and in which order those of each account must
+// be.
 package crash
 
 import (
@@ -13,11 +13,12 @@ import (
 	"slices"
 )
 
-// Fact is one committed step of an account, as history row and as message.
+// Fact is one committed step of an account, as a history row and as a message.
 type Fact struct {
 	Account int64 `json:"account"`
 	Counter int64 `json:"counter"`
-	// Transaction is the id of the transaction, which tells a step that was rolled back from the one that took its place.
+	// Transaction is the ID of the transaction, which distinguishes a step that was rolled back from the one that
+	// replaced it.
 	Transaction int64 `json:"transaction"`
 }
 
@@ -25,22 +26,22 @@ func (f Fact) String() string {
 	return fmt.Sprintf("account %d step %d of transaction %d", f.Account, f.Counter, f.Transaction)
 }
 
-// Checker compares messages, as they stand in the stream, with the committed facts.
+// Checker compares the messages in the stream with the committed facts.
 type Checker struct {
-	seen    map[Fact]bool   // every committed fact, and whether its message has come
-	highest map[int64]int64 // counter of the last first copy, by account
+	seen    map[Fact]bool   // every committed fact, and whether its message has arrived
+	highest map[int64]int64 // counter of the last non-duplicate, by account
 	missing int
 	verdict Verdict
 }
 
-// Verdict is what the checker found.
+// Verdict is the result of the check.
 type Verdict struct {
-	// Committed is the number of facts, Received that of messages.
+	// Committed counts facts, Received messages.
 	Committed, Received int
-	// Lost are facts without a message, Invented messages without a fact, Duplicates further copies of a message, and
-	// Disordered first copies that came after a later step of their account.
+	// Lost counts facts without a message, Invented messages without a fact, Duplicates repeated messages, and Disordered
+	// messages that first arrived after a later step of their account.
 	Lost, Invented, Duplicates, Disordered int
-	// Examples are up to ten of the faults, in words.
+	// Examples describes up to ten of the errors.
 	Examples []string
 }
 
@@ -49,10 +50,10 @@ func (v Verdict) String() string {
 		v.Committed, v.Received, v.Lost, v.Invented, v.Disordered, v.Duplicates)
 }
 
-// Kept says that no promise broke. Duplicates are allowed.
+// Kept says that no guarantee was broken. Duplicates are allowed.
 func (v Verdict) Kept() bool { return v.Lost == 0 && v.Invented == 0 && v.Disordered == 0 }
 
-// NewChecker makes a checker of the committed facts.
+// NewChecker returns a checker of the committed facts.
 func NewChecker(committed []Fact) *Checker {
 	c := &Checker{seen: make(map[Fact]bool, len(committed)), highest: map[int64]int64{}}
 	for _, f := range committed {
@@ -63,7 +64,7 @@ func NewChecker(committed []Fact) *Checker {
 	return c
 }
 
-// Receive takes the next message of the stream.
+// Receive checks the next message of the stream.
 func (c *Checker) Receive(f Fact) {
 	c.verdict.Received++
 	seen, committed := c.seen[f]
@@ -84,17 +85,17 @@ func (c *Checker) Receive(f Fact) {
 	}
 }
 
-// ReceiveUnreadable takes a message that no transaction of the load has published.
+// ReceiveUnreadable records a message that no transaction of the load has published.
 func (c *Checker) ReceiveUnreadable(text string) {
 	c.verdict.Received++
 	c.verdict.Invented++
 	c.verdict.Examples = append(c.verdict.Examples, "invented: "+text)
 }
 
-// Missing is the number of facts whose message has not come yet.
+// Missing is the number of facts whose message has not arrived yet.
 func (c *Checker) Missing() int { return c.missing }
 
-// Verdict counts what has not come as lost.
+// Verdict returns the result; missing messages count as lost.
 func (c *Checker) Verdict() Verdict {
 	v := c.verdict
 	v.Lost = c.missing

@@ -2,7 +2,7 @@ package crash
 
 import "testing"
 
-// TestChecker: a checker that cannot find a fault proves nothing.
+// TestChecker: a checker that cannot find errors proves nothing.
 func TestChecker(t *testing.T) {
 	t.Parallel()
 	a1, a2, b1 := Fact{1, 1, 10}, Fact{1, 2, 11}, Fact{2, 1, 12}

@@ -8,12 +8,12 @@ import (
 	"github.com/postrider/postrider/itest/process"
 )
 
-// shortLease lets the test see leases end.
+// shortLease lets leases expire during the test.
 const shortLease = "    lease_ttl: 3s\n"
 
-// TestCrash: pgbench publishes in its transactions while the relay is killed three times, a second process of it joins and
-// leaves, the broker restarts, and one transaction stays open throughout. Nothing is lost, nothing invented, and the order
-// of each key is kept.
+// TestCrash: pgbench publishes in its transactions while the relay is killed three times, a second process of it joins
+// and leaves, the broker restarts, and one transaction stays open throughout. Nothing is lost, nothing invented, and the
+// order of each key is kept.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, shortLease)
@@ -49,14 +49,14 @@ func TestCrash(t *testing.T) {
 	if !verdict.Kept() {
 		t.Errorf("a promise broke: %q", verdict.Examples)
 	}
-	if verdict.Committed < 10*int(duration.Seconds()) { // a busy machine does a tenth of what a quiet one does
+	if verdict.Committed < 10*int(duration.Seconds()) { // a busy machine achieves a tenth of the load of an idle one
 		t.Errorf("only %d transactions were committed in %s: that is no load", verdict.Committed, duration)
 	}
 	w.await("the status shows that all is delivered", func() bool { return w.settled() == "" })
 	w.stopRelay(relay)
 }
 
-// settled says what the status shows to be left; "" when all is delivered.
+// settled says what is left according to the status; "" when everything is delivered.
 func (w *world) settled() string {
 	s := w.status()
 	if s.Backlog.N+s.Parked.N+s.Held.N+s.Dead.N == 0 {

@@ -22,7 +22,7 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// The environment of a test binary that is started as a consumer: how it consumes, and where.
+// The environment of a test binary that is started as a consumer: how it consumes, and from where.
 const (
 	consumerVariable = "POSTRIDER_CRASH_CONSUMER"
 	consumerDSN      = "POSTRIDER_CRASH_DSN"
@@ -32,15 +32,15 @@ const (
 // The ways to consume.
 const (
 	byTx        = "tx"         // a relay with transactions reads the outbox
-	byID        = "id"         // a consumer of the stream, one message in a transaction
+	byID        = "id"         // a consumer of the stream, one message per transaction
 	byIDBatch   = "batch"      // the same, up to 20
 	byOtherBase = "in-process" // a consumer fed by a relay of the outbox
 )
 
-// consumerReady is what a consumer says when it works.
+// consumerReady is what a consumer prints when it is ready.
 const consumerReady = "consumer works"
 
-// runConsumer makes a consumer of this process, and ends it, if it was started as one.
+// runConsumer runs this process as a consumer and exits, if it was started as one.
 func runConsumer() {
 	way := os.Getenv(consumerVariable)
 	if way == "" {
@@ -59,7 +59,7 @@ type transfer struct {
 	Amount  int64 `json:"amount"`
 }
 
-// enter is the effect: a row, which nothing keeps from being there twice, and the account's balance.
+// enter is the handler: it inserts a row, without a unique constraint, and updates the account's balance.
 func enter(ctx context.Context, tx pgx.Tx, m *postrider.Message) error {
 	var t transfer
 	if err := json.Unmarshal(m.Payload, &t); err != nil {
@@ -77,7 +77,7 @@ func enter(ctx context.Context, tx pgx.Tx, m *postrider.Message) error {
 	return nil
 }
 
-// paused is beyond the end of leases and of the broker's wait for a settlement.
+// paused exceeds the lease TTL and the broker's wait for a settlement.
 const (
 	consumerLease = 2 * time.Second
 	consumerAck   = time.Second
@@ -115,7 +115,7 @@ func consumeUntilTold(way string) error {
 	return <-done
 }
 
-// newPool connects with at most size connections.
+// newPool opens a pool of at most size connections.
 func newPool(ctx context.Context, dsn string, size int32) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -125,7 +125,7 @@ func newPool(ctx context.Context, dsn string, size int32) (*pgxpool.Pool, error)
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
-// consumerOf makes what consumes in one of the ways.
+// consumerOf returns a consumer of the given way.
 func consumerOf(ctx context.Context, way string, store *postgres.Store) (run func(context.Context) error, ready func() error, err error) {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if way == byTx {

@@ -30,7 +30,7 @@ create table balances (account int primary key, balance bigint not null default 
 insert into balances (account) select generate_series(0, 19)`
 
 	// faultsSQL counts transfers that were never entered, those that were entered more than once or never published, and
-	// balances that are not the sum of what was published.
+	// balances that differ from the sum of what was published.
 	faultsSQL = `
 select
 	(select count(*) from transfers t where not exists (select 1 from entered e where e.id = t.id)),
@@ -39,7 +39,8 @@ select
 )
 
 // TestConsumersUnderKill: transfers are published while the processes that enter them in a ledger are killed, and paused
-// beyond their leases and the broker's wait for a settlement. Every transfer is entered once, and the sums are exact.
+// longer than their leases and the broker's wait for a settlement. Every transfer is entered once, and the sums are
+// exact.
 func TestConsumersUnderKill(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{byTx, byID, byIDBatch, byOtherBase} {
@@ -108,7 +109,7 @@ func underKill(t *testing.T, way string) {
 	}
 }
 
-// startConsumer starts this test's binary as a consumer.
+// startConsumer starts the test binary as a consumer.
 func (w *world) startConsumer(way string, i int) *process.Process {
 	w.t.Helper()
 	p, err := process.Start(w.t.Context(), process.Command{
@@ -139,7 +140,7 @@ func (w *world) pause(p *process.Process) {
 	}
 }
 
-// transfer publishes in transactions, of which some are rolled back, until ctx ends.
+// transfer publishes in transactions, rolling some of them back, until ctx ends.
 func (w *world) transfer(ctx context.Context) {
 	pool, err := newPool(w.t.Context(), w.dsn, 2)
 	if err != nil {

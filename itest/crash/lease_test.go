@@ -15,8 +15,7 @@ import (
 
 const lease = 3 * time.Second
 
-// TestKilledHolderIsReplaced: when the holder of leases is killed, the partitions that it held deliver again within
-// LeaseTTL.
+// TestKilledHolderIsReplaced: when the holder of leases is killed, its partitions deliver again within LeaseTTL.
 func TestKilledHolderIsReplaced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, shortLease)
@@ -35,7 +34,7 @@ func TestKilledHolderIsReplaced(t *testing.T) {
 		t.Errorf("a promise broke: %q", verdict.Examples)
 	}
 
-	// The broker says when it stored what. A little is for what was on its way when the process died.
+	// The broker says when it stored each message. underway allows for messages in flight when the process was killed.
 	const underway = 100 * time.Millisecond
 	back := map[int]time.Duration{}
 	for m, meta := range w.read(func() bool { return true }) {
@@ -59,8 +58,8 @@ func TestKilledHolderIsReplaced(t *testing.T) {
 	w.stopRelay(survivor)
 }
 
-// TestPausedHolderChangesNothing: a process that is stopped for longer than its leases, with messages in flight, and wakes
-// up again delivers at most what it had in flight, and settles nothing.
+// TestPausedHolderChangesNothing: a process that is stopped for longer than its leases, with messages in flight, and then
+// resumes delivers at most the messages in flight, and settles nothing.
 func TestPausedHolderChangesNothing(t *testing.T) {
 	t.Parallel()
 	const inFlight = 200
@@ -69,7 +68,7 @@ func TestPausedHolderChangesNothing(t *testing.T) {
 	const duration = 3 * lease
 	load := w.startLoad(duration, 500)
 	w.awaitDelivery("the start")
-	// The broker stands still for a moment, so that messages are in flight when the process is stopped.
+	// Pause the broker briefly, so that messages are in flight when the process is stopped.
 	w.signal(w.broker.Process, syscall.SIGSTOP)
 	<-time.After(500 * time.Millisecond)
 	w.signal(paused, syscall.SIGSTOP)
@@ -105,7 +104,7 @@ func TestPausedHolderChangesNothing(t *testing.T) {
 	w.stopRelay(other)
 }
 
-// partitions is the number that an outbox has by default.
+// partitions is the default number of partitions of an outbox.
 const partitions = 8
 
 // startPair starts two processes of the relay and waits until they share the partitions.
@@ -137,7 +136,7 @@ func (w *world) heldBy(p *process.Process) []int {
 	return held
 }
 
-// owns goes by the process id, which is part of an owner's name: host-pid-random.
+// owns compares the process ID, which is part of an owner's name: host-pid-random.
 func owns(s relay.PartitionStatus, p *process.Process) bool {
 	parts := strings.Split(s.Owner, "-")
 	return len(parts) >= 3 && parts[len(parts)-2] == fmt.Sprint(p.PID())

@@ -15,7 +15,7 @@ import (
 //go:embed testdata/transaction.sql
 var transactionSQL string
 
-// startLoad starts pgbench, PostgreSQL's own client, with 16 connections. A rate of 0 means as fast as it goes.
+// startLoad starts pgbench, PostgreSQL's own client, with 16 connections. A rate of 0 means as fast as possible.
 func (w *world) startLoad(duration time.Duration, rate int) *process.Process {
 	w.t.Helper()
 	w.write("transaction.sql", transactionSQL)
@@ -51,7 +51,7 @@ func (w *world) awaitLoad(p *process.Process, duration time.Duration) {
 	}
 }
 
-// longTransaction is one that publishes, with an account of its own, and stays open.
+// longTransaction is a transaction that publishes, with its own account, and stays open.
 type longTransaction struct {
 	tx pgx.Tx
 }
@@ -80,7 +80,8 @@ func (w *world) commit(l longTransaction) {
 	}
 }
 
-// committed reads the facts from the history, and holds the history to the accounts: each counter says how many there are.
+// committed reads the facts from the history, and checks the history against the accounts: each counter says how many
+// there are.
 func (w *world) committed() []Fact {
 	w.t.Helper()
 	db := w.connect()

@@ -32,8 +32,8 @@ type mysqlWorld struct {
 	db     *sql.DB
 }
 
-// newMySQLWorld makes a database of its own on the test server, creates the outbox in it with the binary, and starts a
-// JetStream server.
+// newMySQLWorld creates a database on the test server, creates the outbox in it with the binary, and starts a JetStream
+// server.
 func newMySQLWorld(t *testing.T, relaySettings string) *mysqlWorld {
 	t.Helper()
 	w := &mysqlWorld{world: &world{t: t, dir: t.TempDir(), bin: servertest.Get(t, servertest.NATSBin)}}
@@ -67,7 +67,7 @@ func newMySQLWorld(t *testing.T, relaySettings string) *mysqlWorld {
 	return w
 }
 
-// newStream starts the broker and makes a stream in it that drops second copies only for as long as it must.
+// newStream starts the broker and creates a stream with the shortest possible dedupe window.
 func (w *mysqlWorld) newStream() jetstream.Stream {
 	w.t.Helper()
 	w.startBroker(0)
@@ -108,7 +108,7 @@ func (w *mysqlWorld) connectMySQL(database string) *sql.DB {
 	return db
 }
 
-// startSlap starts MariaDB's own client for load, with 16 connections, each of which works through transactions for a time.
+// startSlap starts mariadb-slap with 16 connections, each of which runs transactions for a time.
 func (w *mysqlWorld) startSlap(duration time.Duration) *process.Process {
 	w.t.Helper()
 	args := []string{
@@ -129,7 +129,8 @@ func (w *mysqlWorld) startSlap(duration time.Duration) *process.Process {
 	return p
 }
 
-// facts reads what was committed from the history, and holds the history to the accounts: each counter says how many there are.
+// facts reads the committed facts from the history, and checks the history against the accounts: each counter says how
+// many there are.
 func (w *mysqlWorld) facts() []Fact {
 	w.t.Helper()
 	var wrong int
@@ -170,8 +171,8 @@ func (w *mysqlWorld) slowest() time.Duration {
 	return time.Duration(micros) * time.Microsecond
 }
 
-// TestCrashMySQL: mariadb-slap publishes in its transactions while the relay is killed three times and one transaction stays
-// open throughout. Nothing is lost, nothing invented, the order of each key is kept, and nobody meets a deadlock.
+// TestCrashMySQL: mariadb-slap publishes in its transactions while the relay is killed three times and one transaction
+// stays open throughout. Nothing is lost, nothing invented, the order of each key is kept, and there are no deadlocks.
 func TestCrashMySQL(t *testing.T) {
 	t.Parallel()
 	w := newMySQLWorld(t, shortLease)
@@ -211,7 +212,7 @@ func TestCrashMySQL(t *testing.T) {
 	w.checkDeadlocks()
 }
 
-// checkDeadlocks looks whether the last deadlock of the server was one of this database.
+// checkDeadlocks checks whether the server's last deadlock was in this database.
 func (w *mysqlWorld) checkDeadlocks() {
 	w.t.Helper()
 	var kind, name, status string

@@ -15,12 +15,12 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// slower is how much slower things may be with a transaction left open.
+// slower is the factor by which an open transaction may slow things down.
 const slower = 1.5
 
-// TestOpenTransactionSlowsNothing: under load, with a transaction left open that has written and holds a snapshot, fetches
-// take about as long and a burst is drained about as fast as without. What is measured shares the machine with other tests, so it
-// takes the better of several measurements, and up to three rounds to find the difference within bounds.
+// TestOpenTransactionSlowsNothing: under load, with an open transaction that has written and holds a snapshot, fetches
+// take about as long and a burst is drained about as fast as without. The machine is shared with other tests, so the test
+// uses the best of several measurements, and up to three rounds to get within bounds.
 func TestOpenTransactionSlowsNothing(t *testing.T) {
 	w := newWorld(t, "")
 	duration := loadTime(t, 10*time.Second)
@@ -51,14 +51,14 @@ func TestOpenTransactionSlowsNothing(t *testing.T) {
 
 func scaled(d time.Duration) time.Duration { return time.Duration(float64(d) * slower) }
 
-// bench is a relay in this process whose fetches are timed and whose publisher only counts.
+// bench is a relay in this process with timed fetches and a publisher that only counts.
 type bench struct {
 	w     *world
 	store *timedStore
 	count *counter
 }
 
-// timings are the median time of a fetch that found something and the shortest time in which a burst was drained.
+// timings are the median time of a fetch that found something and the shortest time to drain a burst.
 type timings struct{ fetch, drain time.Duration }
 
 func (w *world) startBench() *bench {

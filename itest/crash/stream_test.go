@@ -11,7 +11,7 @@ import (
 )
 
 // check reads the stream from its beginning until every fact has its message and the stream is at its end, or nothing has
-// come for a while.
+// arrived for a while.
 func (w *world) check(committed []Fact) Verdict {
 	w.t.Helper()
 	c := NewChecker(committed)
@@ -26,8 +26,8 @@ func (w *world) check(committed []Fact) Verdict {
 	return c.Verdict()
 }
 
-// read yields the messages of the stream from its beginning. It ends at the end of the stream, once that is enough, or
-// when nothing has come for a while.
+// read yields the messages of the stream from its beginning. It stops at the end of the stream once enough returns true,
+// or when nothing has arrived for a while.
 func (w *world) read(enough func() bool) iter.Seq2[jetstream.Msg, *jetstream.MsgMetadata] {
 	return func(yield func(jetstream.Msg, *jetstream.MsgMetadata) bool) {
 		w.t.Helper()

@@ -26,7 +26,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// patience bounds every wait for something that must happen.
+// patience limits every wait for something that must happen.
 const patience = 5 * time.Minute
 
 // binary is the program under test, built as users build it.
@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// loadTime is how long the load runs: short in the test suite, as long as told by make torture.
+// loadTime is how long the load runs: short in the test suite, as set by make torture otherwise.
 func loadTime(t *testing.T, short time.Duration) time.Duration {
 	t.Helper()
 	if testing.Short() {
@@ -83,8 +83,8 @@ type world struct {
 //go:embed testdata/setup.sql
 var setupSQL string
 
-// newWorld makes a database of its own on the test server, creates the outbox in it with the binary, and starts a
-// JetStream server.
+// newWorld creates a database on the test server, creates the outbox in it with the binary, and starts a JetStream
+// server.
 func newWorld(t *testing.T, relaySettings string) *world {
 	t.Helper()
 	w := &world{t: t, dir: t.TempDir(), bin: servertest.Get(t, servertest.NATSBin)}
@@ -109,7 +109,7 @@ func newWorld(t *testing.T, relaySettings string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The stream drops second copies only for as long as it must, so that none are hidden from the checker.
+	// The stream has the shortest dedupe window, so that it does not hide duplicates from the checker.
 	if w.stream, err = js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "ACCOUNTS", Subjects: []string{"ACCOUNTS.>"}, Duplicates: shortestDedupe,
 	}); err != nil {
@@ -123,7 +123,7 @@ relays:
 	return w
 }
 
-// shortestDedupe is the shortest dedupe window that a JetStream server takes.
+// shortestDedupe is the shortest dedupe window that a JetStream server accepts.
 const shortestDedupe = 100 * time.Millisecond
 
 func (w *world) createDatabase(server string) {
@@ -170,7 +170,7 @@ func (w *world) write(name, text string) {
 	}
 }
 
-// postrider runs the binary to its end and returns what it wrote.
+// postrider runs the binary to its end and returns its output.
 func (w *world) postrider(args ...string) []byte {
 	w.t.Helper()
 	cmd := exec.CommandContext(w.t.Context(), binary, args...)
@@ -183,7 +183,7 @@ func (w *world) postrider(args ...string) []byte {
 	return out
 }
 
-// status is what postrider status says of the relay; nothing before its first process has begun.
+// status is the relay's postrider status; empty before its first process has started.
 func (w *world) status() relay.RelayStatus {
 	w.t.Helper()
 	var s relay.Status
@@ -220,7 +220,7 @@ func (w *world) startRelay() *process.Process {
 	return p
 }
 
-// stopRelay ends a process of the relay in good order.
+// stopRelay stops a process of the relay gracefully.
 func (w *world) stopRelay(p *process.Process) {
 	w.t.Helper()
 	if err := p.Stop(); err != nil {
@@ -237,7 +237,7 @@ func (w *world) killRelay(p *process.Process) {
 	}
 }
 
-// startBroker starts the JetStream server, with port 0 on a new one, otherwise where it was.
+// startBroker starts the JetStream server, on a new port if port is 0, otherwise on its old one.
 func (w *world) startBroker(port int) {
 	w.t.Helper()
 	var err error
@@ -246,7 +246,7 @@ func (w *world) startBroker(port int) {
 	}
 }
 
-// restartBroker stops the JetStream server, lets it be away for a time and starts it again where it was.
+// restartBroker stops the JetStream server and restarts it on the same port after a time.
 func (w *world) restartBroker(away time.Duration) {
 	w.t.Helper()
 	u, err := url.Parse(w.broker.URL)

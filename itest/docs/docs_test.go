@@ -51,7 +51,7 @@ func (d document) name() string {
 	return name
 }
 
-// TestFirstProgram: the program in the README is the Example, which runs.
+// TestFirstProgram: the program in the README is the Example, which is run.
 func TestFirstProgram(t *testing.T) {
 	t.Parallel()
 	example, err := os.ReadFile(filepath.Join(root, "itest/docs/example_test.go"))
@@ -76,7 +76,7 @@ var (
 	noSlug  = regexp.MustCompile(`[^a-z0-9 _-]`)
 )
 
-// TestLinks: what a document links to is there. A link to Go code names what it links to: a test, or a case of a suite.
+// TestLinks: the targets of links in documents exist. A link to Go code names its target: a test, or a case of a suite.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	for _, d := range documents(t) {
@@ -122,7 +122,7 @@ func hasHeading(text, fragment string) bool {
 	return false
 }
 
-// names says whether Go code has what a link's text names: a function, or else any text; or the file itself.
+// names says whether Go code contains the target that a link's text names: a function, any text, or the file itself.
 func names(code, text, file string) bool {
 	text = strings.Trim(text, "`")
 	if strings.HasSuffix(file, text) {
@@ -131,7 +131,7 @@ func names(code, text, file string) bool {
 	if regexp.MustCompile(`^(Test|Fuzz|Benchmark|Example)\w*$`).MatchString(text) {
 		return strings.Contains(code, "func "+text+"(")
 	}
-	return strings.Contains(code, text[strings.LastIndexByte(text, '.')+1:]) // outbox.Publish stands there as Publish
+	return strings.Contains(code, text[strings.LastIndexByte(text, '.')+1:]) // outbox.Publish is in the code as Publish
 }
 
 var (
@@ -140,7 +140,7 @@ var (
 	word   = regexp.MustCompile(`^[a-z][a-z-]*$`)
 )
 
-// commands are the lines of a document that call something, shells' line ends joined.
+// commands are the command lines in a document, with shell continuation lines joined.
 func (d document) commands() []string {
 	var all []string
 	for _, m := range fence.FindAllStringSubmatch(d.text, -1) {
@@ -154,7 +154,7 @@ func (d document) commands() []string {
 	return all
 }
 
-// TestCommands: the commands, subcommands, flags and make targets that documents show exist.
+// TestCommands: the commands, subcommands, flags and make targets in documents exist.
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
@@ -190,7 +190,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// help asks the binary for its help, each command once.
+// help reads the binary's help, once per command.
 type help struct {
 	binary string
 	mu     sync.Mutex
@@ -208,7 +208,7 @@ func newHelp(t *testing.T) *help {
 	return &help{binary: binary, texts: map[string]string{}}
 }
 
-// check says what is wrong with the arguments of a call, "" if nothing is.
+// check returns the error in the arguments of a command, "" if there is none.
 func (h *help) check(args []string) string {
 	command := []string{}
 	text := h.of(nil)
@@ -245,7 +245,7 @@ func (h *help) of(command []string) string {
 
 var available = regexp.MustCompile(`(?ms)^Available Commands:\n(.*?)(?:^\S|\z)`)
 
-// subcommands are those that a help text lists.
+// subcommands are the subcommands that a help text lists.
 func subcommands(text string) []string {
 	var all []string
 	if m := available.FindStringSubmatch(text); m != nil {

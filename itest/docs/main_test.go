@@ -1,5 +1,5 @@
-// Package docs_test holds the documents to what they describe: their links, their program, the tests and commands that
-// they name, and the drawn states.
+// Package docs_test checks the documents against what they describe: their links, their program, the tests and commands
+// that they name, and the state diagram.
 package docs_test
 
 import (
@@ -13,7 +13,7 @@ import (
 // root is the folder of the repository.
 var root string
 
-// TestMain runs the tests in an empty folder, since the first program makes a database where it stands.
+// TestMain runs the tests in an empty folder, since the first program creates a database in the current folder.
 func TestMain(m *testing.M) {
 	code, err := runInEmptyFolder(m)
 	if err != nil {

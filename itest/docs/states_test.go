@@ -23,8 +23,8 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// TestStates lets happen to messages whatever can, and holds what is seen to the drawing in docs/architecture.md: no more
-// and no less.
+// TestStates makes everything happen to messages that can, and compares the observed transitions with the diagram in
+// docs/architecture.md: they must be equal.
 func TestStates(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
@@ -52,7 +52,7 @@ func TestStates(t *testing.T) {
 	})
 }
 
-// TestParkReasons: the table in docs/architecture.md has every reason there is.
+// TestParkReasons: the table in docs/architecture.md has every reason.
 func TestParkReasons(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
@@ -82,7 +82,7 @@ type transition struct{ from, to string }
 
 func (t transition) String() string { return t.from + " --> " + t.to }
 
-// observer is a store that notes what becomes of messages.
+// observer is a store that records what happens to messages.
 type observer struct {
 	*memory.Store
 	mu    sync.Mutex
@@ -90,7 +90,7 @@ type observer struct {
 	seen  map[transition]bool
 }
 
-// to notes that a message is in a state. Being parked again is a transition, anything else again is not.
+// to records that a message is in a state. Being parked again is a transition; repeating any other state is not.
 func (o *observer) to(state string, sequences ...int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -141,7 +141,7 @@ func (o *observer) running(next postrider.Handler) postrider.Handler {
 	}
 }
 
-// decided notes what an operator's decision has changed, as the dead letters show it.
+// decided records what an operator's decision has changed, according to the dead letters.
 func (o *observer) decided(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -165,7 +165,7 @@ func (o *observer) decided(t *testing.T, err error) {
 	}
 }
 
-// observe runs the scenario in a bubble, where time passes at once, and returns the transitions seen.
+// observe runs the scenario in a synctest bubble, where time passes at once, and returns the observed transitions.
 func observe(t *testing.T) map[transition]bool {
 	t.Helper()
 	o := &observer{Store: memory.New(memory.Config{}), state: map[int64]string{}, seen: map[transition]bool{}}
@@ -246,7 +246,7 @@ func behave(ctx context.Context, m *postrider.Message) error {
 	return nil
 }
 
-// start runs a relay with a handler for every type that the scenario has.
+// start runs a relay with a handler for every message type of the scenario.
 func start(t *testing.T, o *observer, h postrider.Handler) (*relay.Relay, <-chan error) {
 	t.Helper()
 	r, err := relay.New(o, relay.Config{

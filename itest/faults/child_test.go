@@ -23,16 +23,16 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// childVariable is the environment of a test binary that is started as a process which a test stops: a child in JSON.
+// childVariable in the environment makes the test binary run as a child that a test stops; its value is a child in JSON.
 const childVariable = "POSTRIDER_FAULTS_CHILD"
 
-// childWorks is what a child says when it works, childInside when it is in the transaction of a handler.
+// childWorks is what a child prints when it is ready, childInside when it is in the transaction of a handler.
 const (
 	childWorks  = "child works"
 	childInside = "child is inside of a transaction"
 )
 
-// child says what a process does.
+// child configures a child process.
 type child struct {
 	Role   role
 	URL    string // of the database
@@ -45,12 +45,12 @@ const (
 	inHandlerTx  role = "handler with a transaction" // stays in its first transaction
 	inInboxTx    role = "inbox transaction"          // the same
 	failing      role = "relay whose handler fails"  // so that it settles more than a cursor
-	maintenance  role = "maintenance"                // again and again
+	maintenance  role = "maintenance"                // repeatedly
 	childLeases       = shortLease
 	childAckWait      = 2 * time.Second
 )
 
-// runChild does the work of a child, if this process is one.
+// runChild runs this process as a child, if it was started as one.
 func runChild() {
 	text := os.Getenv(childVariable)
 	if text == "" {
@@ -132,7 +132,7 @@ func runRole[Tx any](ctx context.Context, c child, store stores[Tx], session fun
 	return fmt.Errorf("no role %q", c.Role)
 }
 
-// addTotal is addEffect after the raising of the account's total, whose row stays locked until the end.
+// addTotal is addEffect after an update of the account's total, whose row stays locked until the end.
 func addTotal[Tx any](consumer string, session func(Tx) session) func(context.Context, Tx, *postrider.Message) error {
 	add := addEffect(consumer, session)
 	return func(ctx context.Context, tx Tx, m *postrider.Message) error {
@@ -143,7 +143,7 @@ func addTotal[Tx any](consumer string, session func(Tx) session) func(context.Co
 	}
 }
 
-// stayInside says so when a handler has done its work, and does not let it end.
+// stayInside prints when a handler is done, and keeps it from returning.
 func stayInside[Tx any](h func(context.Context, Tx, *postrider.Message) error) func(context.Context, Tx, *postrider.Message) error {
 	return func(ctx context.Context, tx Tx, m *postrider.Message) error {
 		if err := h(ctx, tx, m); err != nil {
@@ -155,7 +155,7 @@ func stayInside[Tx any](h func(context.Context, Tx, *postrider.Message) error) f
 	}
 }
 
-// startChild starts a child and waits until it says that it is ready.
+// startChild starts a child and waits until it prints ready.
 func (w *world) startChild(c child, ready string) *process.Process {
 	w.t.Helper()
 	text, err := json.Marshal(c)

@@ -15,8 +15,8 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// TestAcknowledgedThenFailover: a queue does not deliver again what was acknowledged. So the effect of a message is on the
-// synchronous standby before its message is acknowledged, also when the database commits asynchronously by default.
+// TestAcknowledgedThenFailover: a queue does not redeliver acknowledged messages. So the effect of a message must be on
+// the synchronous standby before the message is acknowledged, even if the database commits asynchronously by default.
 func TestAcknowledgedThenFailover(t *testing.T) {
 	t.Parallel()
 	p := newPostgresWorld(t, lateLog...)
@@ -70,8 +70,8 @@ func awaitAcknowledged(t *testing.T, broker string, n int) {
 	})
 }
 
-// TestSynchronousStandbyHangs: commits wait for a standby that does not answer, for longer than leases live. When it is
-// given up, everything is delivered, in order and with its effect once.
+// TestSynchronousStandbyHangs: commits wait for a standby that does not respond, longer than the lease TTL. When the
+// standby is dropped, everything is delivered, in order and with its effect once.
 func TestSynchronousStandbyHangs(t *testing.T) {
 	t.Parallel()
 	p := newPostgresWorld(t)
@@ -96,8 +96,8 @@ func TestSynchronousStandbyHangs(t *testing.T) {
 	p.checkCounts(p.awaitSettled(p.store(2)), len(facts), "plain", "effects")
 }
 
-// TestRepeatableReadAcrossHeartbeats: transactions of handlers see one state of the database from their beginning, by the
-// database's default, and heartbeats come between that and their commit. They commit all the same.
+// TestRepeatableReadAcrossHeartbeats: by the database's default, handlers' transactions keep their snapshot from the
+// beginning, and heartbeats happen between that and their commit. They commit nevertheless.
 func TestRepeatableReadAcrossHeartbeats(t *testing.T) {
 	t.Parallel()
 	p := newPostgresWorld(t)
@@ -108,7 +108,7 @@ func TestRepeatableReadAcrossHeartbeats(t *testing.T) {
 	load.publish(steps)
 	var calls atomic.Int64
 	add := addEffect("effects", onPostgres)
-	for range 2 { // with a second process, a lease is renewed at a tenth of its life
+	for range 2 { // with a second process, a lease is renewed after a tenth of its TTL
 		runHandlerTx(p.world, p.store(20), relay.Config{Name: "effects"}, func(ctx context.Context, tx pgx.Tx, m *postrider.Message) error {
 			calls.Add(1)
 			select {
@@ -126,8 +126,8 @@ func TestRepeatableReadAcrossHeartbeats(t *testing.T) {
 	p.checkCounts(p.awaitSettled(p.store(2)), steps, "effects")
 }
 
-// TestSuccessorAfterCrash: a second process begins at the moment at which the server is back, while the first still
-// delivers what it has in memory. No two calls for a key are under way at once, and the order is kept.
+// TestSuccessorAfterCrash: a second process starts when the server is back, while the first still delivers what it has in
+// memory. No two calls for a key run at once, and the order is kept.
 func TestSuccessorAfterCrash(t *testing.T) {
 	t.Parallel()
 	p := newPostgresWorld(t)
@@ -154,7 +154,7 @@ func TestSuccessorAfterCrash(t *testing.T) {
 	p.checkCounts(p.awaitSettled(p.store(2)), len(facts), "hooks")
 }
 
-// TestStatusOnStandby: status answers on a standby, which shows what has come through.
+// TestStatusOnStandby: status works on a standby, and shows what has been replicated.
 func TestStatusOnStandby(t *testing.T) {
 	t.Parallel()
 	p := newPostgresWorld(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// addEffect is the handler of transactions: a row, which nothing keeps from being there twice.
+// addEffect returns a handler for transactions that inserts a row, without a unique constraint.
 func addEffect[Tx any](consumer string, session func(Tx) session) func(ctx context.Context, tx Tx, m *postrider.Message) error {
 	return func(ctx context.Context, tx Tx, m *postrider.Message) error {
 		var f crash.Fact
@@ -31,14 +31,14 @@ func addEffect[Tx any](consumer string, session func(Tx) session) func(ctx conte
 	}
 }
 
-// account is that of a step.
+// account is the account of a step.
 func account(m *postrider.Message) int64 {
 	var f crash.Fact
 	_ = json.Unmarshal(m.Payload, &f) // addEffect reports it
 	return f.Account
 }
 
-// runHandler runs a relay that hands messages to a recorder.
+// runHandler runs a relay that delivers messages to a recorder.
 func (w *world) runHandler(store relay.Store, cfg relay.Config, r *recorder) {
 	w.t.Helper()
 	rel := w.newRelay(store, cfg)
@@ -81,8 +81,8 @@ func (w *world) runToNATS(store relay.Store, cfg relay.Config, broker string) {
 	w.run(w.newRelay(store, cfg))
 }
 
-// newConsumer makes a consumer of the stream STEPS, which keeps the order of each key. The stream delivers again what was
-// not acknowledged for ackWait.
+// newConsumer returns a consumer of the stream STEPS, which keeps the order of each key. The stream redelivers messages
+// that were not acknowledged for ackWait.
 func newConsumer[Tx any](ctx context.Context, store inbox.Store[Tx], cfg inbox.ConsumerConfig, broker string, ackWait time.Duration,
 	h func(context.Context, Tx, *postrider.Message) error) (*inbox.Consumer[Tx], error) {
 	source, err := natsbroker.OpenSubscriber(ctx, broker, natsbroker.SubscriberConfig{
@@ -114,7 +114,8 @@ func runConsumer[Tx any](w *world, store inbox.Store[Tx], name, broker string, h
 	w.run(c)
 }
 
-// webhookRelay is the configuration of a relay for startRelay. A message dies after three attempts, and holds its key then.
+// webhookRelay is the configuration of a relay for startRelay. A message is dead-lettered after three attempts, and then
+// holds its key.
 func webhookRelay(name, url string) string {
 	return fmt.Sprintf(`  - name: %s
     publisher: {url: %q, options: {plain_http: true, allow: 127.0.0.1, secret: %q}}
@@ -124,7 +125,7 @@ func webhookRelay(name, url string) string {
 `, name, url, "whsec_"+base64.StdEncoding.EncodeToString(make([]byte, 32)))
 }
 
-// redriveDead sends dead letters back, as an operator would. It may fail while the server is away.
+// redriveDead redrives dead letters, as an operator would. It may fail while the server is unavailable.
 func (w *world) redriveDead(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, program, "dead", "redrive", "--all", "--yes", "--force", "--by", "test", "--store", w.url).CombinedOutput()
 	if err != nil {

@@ -12,18 +12,18 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// fault is something that happens to a server while relays and consumers work.
+// fault is a fault of a server while relays and consumers run.
 type fault struct {
 	name   string
 	happen func()
 }
 
-// lateLog lets a server write late what was committed asynchronously, and have room for it in memory.
+// lateLog makes a server write asynchronous commits to disk late, and gives it memory for them.
 var lateLog = []string{"wal_writer_delay=10s", "wal_buffers=32MB"}
 
-// TestCrashPostgres: PostgreSQL is restarted at once, or one of its backends is killed, again and again under relays that
-// hand messages to handlers, to handlers with transactions, to a webhook whose receiver fails often, and to a consumer on
-// JetStream. A server that writes its log late loses what was committed asynchronously for as long as that.
+// TestCrashPostgres: PostgreSQL is restarted without shutdown, or one of its backends is killed, repeatedly, under relays
+// that deliver to handlers, to handlers with transactions and to a webhook whose receiver fails often, and a consumer on
+// JetStream. A server that writes its log late loses the asynchronous commits since.
 func TestCrashPostgres(t *testing.T) {
 	t.Parallel()
 	for name, settings := range map[string][]string{"server at its defaults": nil, "log written late": lateLog} {
@@ -41,9 +41,9 @@ func TestCrashPostgres(t *testing.T) {
 	}
 }
 
-// underCrashes runs every kind of relay and a consumer, each in two processes or two objects but for those of JetStream,
-// while faults happen, and checks what arrived. Publishers' commits are durable, or messages are delivered that the server
-// loses afterwards; a consumer of a queue is only right if its own commits are.
+// underCrashes runs every kind of relay and a consumer, each in two processes or two objects except those of JetStream,
+// while faults happen, and checks what arrived. durable says that publishers' commits survive a crash; otherwise messages
+// are delivered that the server loses afterwards. A consumer of a queue is correct only if its own commits are durable.
 func underCrashes[Tx any](w *world, open func(size int32) stores[Tx], session func(Tx) session, durable bool, faults []fault) {
 	plain, hooks := startPairs(w, open, session)
 	counted := []string{"plain", "effects", "hooks"}
@@ -86,8 +86,8 @@ func underCrashes[Tx any](w *world, open func(size int32) stores[Tx], session fu
 	}
 }
 
-// startPairs starts two relays of each kind: with handlers, with handlers in transactions, and two processes with a webhook
-// whose receiver fails often.
+// startPairs starts two relays of each kind: with handlers, with handlers in transactions, and two processes with a
+// webhook whose receiver fails often.
 func startPairs[Tx any](w *world, open func(size int32) stores[Tx], session func(Tx) session) (plain, hooks *recorder) {
 	w.t.Helper()
 	plain, hooks = newRecorder(), newRecorder()
@@ -102,7 +102,7 @@ func startPairs[Tx any](w *world, open func(size int32) stores[Tx], session func
 	return plain, hooks
 }
 
-// disturb lets faults happen, every one of them at least once, a few seconds apart, for a time and until there were enough.
+// disturb makes faults happen, each at least once, a few seconds apart, for a time and until enough returns true.
 func (w *world) disturb(least time.Duration, faults []fault, enough func(happened int) bool) (happened int) {
 	w.t.Helper()
 	for began := time.Now(); ; {
@@ -123,7 +123,7 @@ func (w *world) disturb(least time.Duration, faults []fault, enough func(happene
 	}
 }
 
-// operate sends dead letters back until it is stopped.
+// operate redrives dead letters until it is stopped.
 func (w *world) operate() (stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var operator sync.WaitGroup
@@ -131,7 +131,7 @@ func (w *world) operate() (stop func()) {
 		for {
 			select {
 			case <-time.After(2 * time.Second):
-				_ = w.redriveDead(ctx) // the server may be away; the next time it is there
+				_ = w.redriveDead(ctx) // the server may be unavailable; it retries
 			case <-ctx.Done():
 				return
 			}
@@ -143,7 +143,7 @@ func (w *world) operate() (stop func()) {
 	})
 }
 
-// checkAcknowledged holds the ledger to what publishers were told: a step that was committed is there.
+// checkAcknowledged checks the ledger against the publishers' results: every committed step must be there.
 func (w *world) checkAcknowledged(ids []string) {
 	w.t.Helper()
 	rows, err := w.db.QueryContext(w.t.Context(), "select id from ledger")
@@ -169,8 +169,8 @@ func (w *world) checkAcknowledged(ids []string) {
 	}
 }
 
-// TestCrashMariaDB: mariadbd is killed and started again under relays and a consumer. A server that writes its log once a
-// second loses what was committed since, of publishers too.
+// TestCrashMariaDB: mariadbd is killed and restarted under relays and a consumer. A server that writes its log once a
+// second loses the commits since, including those of publishers.
 func TestCrashMariaDB(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]bool{"server at its defaults": false, "log written late": true} {
@@ -188,8 +188,8 @@ func TestCrashMariaDB(t *testing.T) {
 	}
 }
 
-// TestCrashPostgresBacklog: the server crashes while a webhook, of which every third call fails, receives a backlog and
-// nothing else is committed: no other commit makes the settlements durable. Nothing is lost, overtaken or stays parked.
+// TestCrashPostgresBacklog: the server crashes while a webhook that fails every third call receives a backlog and nothing
+// else is committed, so that no other commit makes the settlements durable. Nothing is lost, overtaken or stays parked.
 func TestCrashPostgresBacklog(t *testing.T) {
 	t.Parallel()
 	const steps = 30

@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// stores is what a store offers to relays, publishers and consumers.
+// stores is the interface of a store for relays, publishers and consumers.
 type stores[Tx any] interface {
 	inbox.Store[Tx]
 	Insert(ctx context.Context, tx Tx, msgs []*postrider.Message) error
@@ -26,7 +26,7 @@ type stores[Tx any] interface {
 
 var _ outbox.Store[pgx.Tx] = stores[pgx.Tx](nil)
 
-// session runs statements in a transaction of either kind. Parameters are question marks.
+// session runs statements in a transaction of either database. Parameters are question marks.
 type session interface {
 	exec(ctx context.Context, sql string, args ...any) error
 	row(ctx context.Context, sql string, into any, args ...any) error
@@ -58,7 +58,7 @@ func onPostgres(tx pgx.Tx) session { return pgxSession{tx} }
 
 func onMySQL(tx *sql.Tx) session { return sqlSession{tx} }
 
-// numbered writes parameters as PostgreSQL has them.
+// numbered converts parameters to PostgreSQL's form.
 func numbered(text string) string {
 	var b strings.Builder
 	n := 0

@@ -7,8 +7,8 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// TestTopicIsAdded: while a new version of a program is rolled out, which takes one topic more, processes of both share the
-// partitions. Nothing of the new topic is skipped, and the order across topics is kept.
+// TestTopicIsAdded: during the rollout of a program version that takes an additional topic, processes of both versions
+// share the partitions. Nothing of the new topic is skipped, and the order across topics is kept.
 func TestTopicIsAdded(t *testing.T) {
 	t.Parallel()
 	p := newPostgresWorld(t)
@@ -41,7 +41,7 @@ func TestTopicIsAdded(t *testing.T) {
 		load.topic = topic
 		load.publish(accounts)
 	}
-	// What the old version cannot take waits for the new one, so the rollout has to end.
+	// Messages that the old version cannot take wait for the new one, so the rollout must end.
 	if err := old.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}

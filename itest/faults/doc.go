@@ -1,8 +1,8 @@
-// Package faults crashes servers under living relays and consumers, promotes standbys that lag, holds connections back and
-// stops processes for good, and has a checker compare what arrived with what the database says was committed.
+// Package faults crashes servers under running relays and consumers, promotes standbys that lag, delays connections and
+// stops processes permanently, and has a checker compare what arrived with what the database committed.
 //
-// Each test is a world (a server of its own and the tables of the load), a load, a fault and a check. The load raises the
-// counter of an account, writes the step to a ledger and publishes it with the account as key, all in one transaction. So
-// the ledger says in the end which messages must have arrived, which must not, and in which order those of each account
-// are.
+// Each test consists of a world (its own server and the tables of the load), a load, a fault and a check. The load
+// increments the counter of an account, writes the step to a ledger and publishes it with the account as key, all in one
+// transaction. So the ledger finally says which messages must have arrived, which must not, and in which order those of
+// each account must be.
 package faults

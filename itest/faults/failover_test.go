@@ -13,8 +13,8 @@ import (
 	"github.com/postrider/postrider/internal/faultproxy"
 )
 
-// TestFailoverPostgres: a standby that lags by seconds is promoted under living relays. Every message that the new primary
-// has committed is delivered, in order per key. What only the old one had may have been delivered.
+// TestFailoverPostgres: a standby that lags by seconds is promoted under running relays. Every message that the new
+// primary has committed is delivered, in order per key. Messages that only the old one had may have been delivered.
 func TestFailoverPostgres(t *testing.T) {
 	t.Parallel()
 	for name, quiet := range failovers {
@@ -30,10 +30,10 @@ func TestFailoverPostgres(t *testing.T) {
 	}
 }
 
-// failovers are quiet or not: the relays have delivered everything, or are in the middle of it.
+// failovers says whether the failover is quiet: the relays have delivered everything, or are still delivering.
 var failovers = map[string]bool{"while messages are delivered": false, "after everything was delivered": true}
 
-// TestFailoverMariaDB: the same with a replica of MariaDB, which everybody reaches through a proxy that is switched over.
+// TestFailoverMariaDB: the same with a MariaDB replica; all clients connect through a proxy that is redirected.
 func TestFailoverMariaDB(t *testing.T) {
 	t.Parallel()
 	for name, quiet := range failovers {

@@ -18,8 +18,8 @@ import (
 // accounts is the number of keys.
 const accounts = 100
 
-// loadSQL makes the tables of the load and of the effects. Statements are separated by semicolons; both kinds of servers
-// take them. %[1]s is the type of a column that counts rows, %[2]s the time of the server.
+// loadSQL creates the tables of the load and of the effects. Statements are separated by semicolons and valid on both
+// servers. %[1]s is the type of an auto-increment column, %[2]s the type and default of the server's time.
 const loadSQL = `
 create table accounts (id int primary key, counter bigint not null);
 create table totals (id int primary key, total bigint not null);
@@ -27,19 +27,19 @@ create table ledger (id varchar(64) primary key, account int not null, counter b
 create table effects (n %[1]s primary key, consumer varchar(20) not null, account int not null, counter bigint not null,
 	transaction bigint not null, at %[2]s)`
 
-// load publishes the steps of accounts, each in a transaction with its row of the ledger.
+// load publishes the steps of accounts, each in a transaction with its ledger row.
 type load[Tx any] struct {
 	t       *testing.T
 	box     *outbox.Outbox[Tx]
 	session func(Tx) session
 	topic   string
-	// wait is the longest time between two steps of a publisher.
+	// wait is the longest pause between two steps of a publisher.
 	wait time.Duration
 
 	gate         sync.RWMutex // held while nothing is published
 	mu           sync.Mutex
 	random       *rand.Rand
-	acknowledged []string // IDs of the steps that were committed, as their publisher knows
+	acknowledged []string // IDs of the steps that their publisher knows to be committed
 	uncertain    int      // commits that were looked up
 }
 
@@ -53,7 +53,7 @@ func newLoad[Tx any](t *testing.T, store stores[Tx], session func(Tx) session, r
 		random: rand.New(rand.NewPCG(random.Uint64(), 0))}
 }
 
-// during publishes from eight goroutines until ctx ends. The function that it returns waits for them.
+// during publishes from eight goroutines until ctx ends. The returned function waits for them.
 func (l *load[Tx]) during(ctx context.Context) (wait func()) {
 	var publishers sync.WaitGroup
 	for range 8 {
@@ -72,8 +72,8 @@ func (l *load[Tx]) during(ctx context.Context) (wait func()) {
 	return publishers.Wait
 }
 
-// orQuiet lets a fault happen while messages are published, or, every other time, after a moment in which none were: what
-// relays commit asynchronously is then not made durable by the commits of publishers.
+// orQuiet makes a fault happen while messages are published, or, every other time, after a pause in publishing: then no
+// commits of publishers make the relays' asynchronous commits durable.
 func (l *load[Tx]) orQuiet(f fault) fault {
 	happened := 0
 	return fault{f.name, func() {
@@ -94,7 +94,7 @@ func (l *load[Tx]) publish(n int) {
 	}
 }
 
-// steps is how many steps were committed, as their publishers know.
+// steps is how many steps publishers know to be committed.
 func (l *load[Tx]) steps() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +107,7 @@ func (l *load[Tx]) pick(n int) int {
 	return l.random.IntN(n)
 }
 
-// step takes a step of an account for as long as it takes, whatever happens to the server.
+// step publishes a step of an account and retries until it succeeds, whatever happens to the server.
 func (l *load[Tx]) step(account int) {
 	id := postrider.NewID()
 	for deadline := time.Now().Add(patience); ; {
@@ -173,7 +173,7 @@ func (l *load[Tx]) isCommitted(account int, id string, deadline time.Time) bool 
 		if err == nil {
 			return found > 0
 		}
-		<-time.After(100 * time.Millisecond) // the server is away
+		<-time.After(100 * time.Millisecond) // the server is unavailable
 	}
 	return false
 }

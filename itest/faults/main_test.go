@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// patience bounds every wait for something that must happen.
+// patience limits every wait for something that must happen.
 const patience = 5 * time.Minute
 
-// shortLease is for tests that are about the end of leases.
+// shortLease is for tests of lease expiry.
 const shortLease = 5 * time.Second
 
 // program is the program under test, built as users build it.
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// loadTime is how long a load runs: short in the test suite, as long as told by make torture.
+// loadTime is how long a load runs: short in the test suite, as set by make torture otherwise.
 func loadTime(t *testing.T, short time.Duration) time.Duration {
 	t.Helper()
 	text := os.Getenv("POSTRIDER_TORTURE")
@@ -56,7 +56,7 @@ func loadTime(t *testing.T, short time.Duration) time.Duration {
 	return d
 }
 
-// seeded returns the source of a test's random decisions. POSTRIDER_SEED repeats those of an earlier run.
+// seeded returns the random source of a test. POSTRIDER_SEED repeats an earlier run.
 func seeded(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := rand.Uint64()
@@ -70,7 +70,7 @@ func seeded(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// serverDir is a folder of the test that servers which run as another user can reach.
+// serverDir is a test folder accessible to servers that run as another user.
 func serverDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -17,11 +17,11 @@ import (
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
 
-// mariaDefaults undoes what makes test servers fast at the cost of durability.
+// mariaDefaults restores durability, which the settings of test servers give up for speed.
 var mariaDefaults = []string{"--innodb-flush-log-at-trx-commit=1", "--innodb-doublewrite=ON", "--sync-binlog=0",
 	"--innodb-buffer-pool-size=64M", "--innodb-log-file-size=96M"}
 
-// mariaWorld is a world on a MariaDB of its own.
+// mariaWorld is a world on its own MariaDB server.
 type mariaWorld struct {
 	*world
 	data   *process.MariaDB
@@ -44,7 +44,7 @@ func newMariaWorld(t *testing.T, settings ...string) *mariaWorld {
 	return m
 }
 
-// reopen opens the test's own connections to where the URL leads.
+// reopen opens the test's own connections to the URL.
 func (m *mariaWorld) reopen() { m.db = openMaria(m.t, m.url, 4) }
 
 func startMaria(t *testing.T, dir string, settings ...string) (*process.MariaDB, *process.Server) {
@@ -94,7 +94,7 @@ func openMaria(t *testing.T, address string, size int) *sql.DB {
 	}
 	c := mysql.NewConfig()
 	c.Net, c.Addr, c.User, c.DBName = "tcp", u.Host, u.User.Username(), strings.Trim(u.Path, "/")
-	c.Logger = &mysql.NopLogger{} // broken connections are what the tests are about
+	c.Logger = &mysql.NopLogger{} // the tests break connections on purpose
 	connector, err := mysql.NewConnector(c)
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func openMaria(t *testing.T, address string, size int) *sql.DB {
 	return db
 }
 
-// store opens a store on connections of its own.
+// store opens a store with its own connections.
 func (m *mariaWorld) store(size int) *mysqlstore.Store {
 	m.t.Helper()
 	return mariaStore(m.t, m.url, size)
@@ -126,7 +126,7 @@ func (m *mariaWorld) newLoad() *load[*sql.Tx] {
 	return newLoad(m.t, stores[*sql.Tx](m.store(10)), onMySQL, m.random)
 }
 
-// startReplica starts a server that follows this one.
+// startReplica starts a replica of this server.
 func (m *mariaWorld) startReplica() *process.Server {
 	m.t.Helper()
 	_, replica := startMaria(m.t, m.secondDir(), "--log-bin=binlog", "--server-id=2", "--binlog-format=ROW", "--read-only=1")
@@ -149,13 +149,13 @@ func (m *mariaWorld) onReplica(replica *process.Server, statements ...string) {
 	}
 }
 
-// fallBehind lets the replica receive nothing more.
+// fallBehind stops replication to the replica.
 func (m *mariaWorld) fallBehind(replica *process.Server) {
 	m.t.Helper()
 	m.onReplica(replica, "stop slave io_thread")
 }
 
-// promote makes a server of the replica that can be written to, once it has applied what it received.
+// promote makes the replica writable, once it has applied what it received.
 func (m *mariaWorld) promote(replica *process.Server) {
 	m.t.Helper()
 	db := openMaria(m.t, replica.URL, 1)

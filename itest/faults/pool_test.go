@@ -15,8 +15,8 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// TestSmallPool: a program has one pool of four connections, which is what pgxpool makes on a small machine, for relays and
-// a consumer with their defaults. It works, or is refused at once with the number of connections.
+// TestSmallPool: a program has one pool of four connections, pgxpool's default on a small machine, for relays and a
+// consumer with default settings. It works, or is refused at once with the required number of connections.
 func TestSmallPool(t *testing.T) {
 	t.Parallel()
 	const wanted = 200 // of 1,600 effects that take 150 ms each: 10 s of three connections' time

@@ -12,17 +12,17 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	_ "github.com/jackc/pgx/v5/stdlib" // for what a test itself asks the database
+	_ "github.com/jackc/pgx/v5/stdlib" // for the test's own queries
 	"github.com/postrider/postrider/itest/process"
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// postgresWorld is a world on a PostgreSQL of its own.
+// postgresWorld is a world on its own PostgreSQL server.
 type postgresWorld struct {
 	*world
 	cluster *process.Postgres
 	server  *process.Server
-	// late holds the process that writes the log of what was committed asynchronously; writer is its id.
+	// late: the process that writes asynchronous commits to the log is stopped; writer is its ID.
 	late   bool
 	writer int
 }
@@ -50,7 +50,7 @@ func postgresTables() string {
 	return fmt.Sprintf(loadSQL, "bigserial", "timestamptz not null default clock_timestamp()")
 }
 
-// reopen opens the test's own connections to where the URL leads.
+// reopen opens the test's own connections to the URL.
 func (p *postgresWorld) reopen() {
 	p.t.Helper()
 	db, err := sql.Open("pgx", p.url)
@@ -61,7 +61,7 @@ func (p *postgresWorld) reopen() {
 	p.db = db
 }
 
-// stop ends the server: SIGINT in order, SIGQUIT at once, as a crash does.
+// stop stops the server: SIGINT gracefully, SIGQUIT at once, like a crash.
 func (p *postgresWorld) stop(signal syscall.Signal) {
 	_ = p.server.Signal(signal) // it may have ended
 	p.killWriter()
@@ -77,8 +77,8 @@ func (p *postgresWorld) start() {
 	p.holdWriter()
 }
 
-// writeLate lets the server write its log only when a commit waits for it, as a slow disk would: until then, a crash loses
-// what was committed asynchronously. wal_writer_delay does not do that: commits wake the WAL writer, however long it is.
+// writeLate makes the server write its log only when a commit waits for it, like a slow disk: until then, a crash loses
+// asynchronous commits. wal_writer_delay is not enough: commits wake the WAL writer, however long the delay is.
 func (p *postgresWorld) writeLate() {
 	p.t.Helper()
 	p.late = true
@@ -106,21 +106,21 @@ func (p *postgresWorld) holdWriter() {
 	})
 }
 
-// killWriter ends a WAL writer that is stopped: it would not end by itself with its server.
+// killWriter kills a stopped WAL writer: it would not end with its server.
 func (p *postgresWorld) killWriter() {
 	if p.writer != 0 {
 		_ = syscall.Kill(p.writer, syscall.SIGKILL) // it may have ended
 	}
 }
 
-// crash restarts the server at once: what was not written to its log is lost.
+// crash restarts the server without shutdown: what was not written to its log is lost.
 func (p *postgresWorld) crash() {
 	p.t.Helper()
 	p.stop(syscall.SIGQUIT)
 	p.start()
 }
 
-// killBackend kills one of the processes that serve connections: the server ends all others, and recovers.
+// killBackend kills one of the backends: the server ends all others, and recovers.
 func (p *postgresWorld) killBackend() {
 	p.t.Helper()
 	var pid int
@@ -152,7 +152,7 @@ func openPool(t *testing.T, url string, size int32) *pgxpool.Pool {
 	return pool
 }
 
-// store opens a store on a pool of its own.
+// store opens a store with its own pool.
 func (p *postgresWorld) store(size int32) *postgres.Store {
 	p.t.Helper()
 	return postgresStore(p.t, p.url, size)
@@ -172,7 +172,7 @@ func (p *postgresWorld) newLoad() *load[pgx.Tx] {
 	return newLoad(p.t, stores[pgx.Tx](p.store(10)), onPostgres, p.random)
 }
 
-// run runs a program of PostgreSQL.
+// run runs a PostgreSQL program.
 func (p *postgresWorld) run(program string, args ...string) {
 	p.t.Helper()
 	path, err := process.PostgresProgram(program)
@@ -184,7 +184,7 @@ func (p *postgresWorld) run(program string, args ...string) {
 	}
 }
 
-// admin runs a statement on a connection of its own, to a database of the server.
+// admin runs a statement on a separate connection, to a database of the server.
 func (p *postgresWorld) admin(url, text string) {
 	p.t.Helper()
 	conn, err := pgx.Connect(p.t.Context(), url)
@@ -199,7 +199,7 @@ func (p *postgresWorld) admin(url, text string) {
 	}
 }
 
-// copyData copies the data directory of a server that is stopped.
+// copyData copies the data directory of a stopped server.
 func (p *postgresWorld) copyData(to string) {
 	p.t.Helper()
 	if out, err := exec.CommandContext(p.t.Context(), "cp", "-a", p.cluster.Data, to).CombinedOutput(); err != nil {
@@ -207,7 +207,7 @@ func (p *postgresWorld) copyData(to string) {
 	}
 }
 
-// restoreData puts a copy in the place of the data directory.
+// restoreData replaces the data directory with a copy.
 func (p *postgresWorld) restoreData(from string) {
 	p.t.Helper()
 	if err := os.RemoveAll(p.cluster.Data); err != nil {
@@ -218,13 +218,13 @@ func (p *postgresWorld) restoreData(from string) {
 	}
 }
 
-// standby is a server that follows another.
+// standby is a standby server.
 type standby struct {
 	cluster *process.Postgres
 	server  *process.Server
 }
 
-// startStandby starts a copy of the server that follows it.
+// startStandby starts a standby of the server.
 func (p *postgresWorld) startStandby() *standby {
 	p.t.Helper()
 	cluster, err := p.cluster.Standby(p.t.Context(), p.secondDir())
@@ -242,13 +242,13 @@ func (p *postgresWorld) startStandby() *standby {
 	return &standby{cluster, server}
 }
 
-// bothURL leads to whichever of the two servers can be written to.
+// bothURL connects to whichever of the two servers is writable.
 func (p *postgresWorld) bothURL(s *standby) string {
 	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d,127.0.0.1:%d/postgres?sslmode=disable&target_session_attrs=read-write&connect_timeout=2",
 		p.cluster.Port, s.cluster.Port)
 }
 
-// fallBehind lets the standby receive nothing more.
+// fallBehind stops replication to the standby.
 func (p *postgresWorld) fallBehind(s *standby) {
 	p.t.Helper()
 	p.admin(s.server.URL, "alter system set primary_conninfo = ''; select pg_reload_conf()")
@@ -265,7 +265,7 @@ func (p *postgresWorld) fallBehind(s *standby) {
 	})
 }
 
-// failOver ends the primary for good and promotes the standby.
+// failOver stops the primary permanently and promotes the standby.
 func (p *postgresWorld) failOver(s *standby) {
 	p.t.Helper()
 	p.stop(syscall.SIGQUIT)

@@ -10,14 +10,14 @@ import (
 	"github.com/postrider/postrider/internal/faultproxy"
 )
 
-// copyBothWays passes on everything.
+// copyBothWays forwards everything.
 func copyBothWays(l *faultproxy.Link) (toServer, toClient func()) {
-	// A connection that breaks is for both sides to notice.
+	// Both sides notice a broken connection themselves.
 	return func() { _, _ = io.Copy(l.Server, l.Client) }, func() { _, _ = io.Copy(l.Client, l.Server) }
 }
 
-// requestProxy stands between a store and its server and sees requests. What it holds back ends the connection for the
-// client, or not, but not for the server.
+// requestProxy is a proxy between a store and its server that inspects requests. When it holds a request, it may close
+// the connection to the client, but not to the server.
 type requestProxy struct {
 	*faultproxy.Proxy
 	read  func(r *bufio.Reader, n int) ([]byte, error)
@@ -27,21 +27,21 @@ type requestProxy struct {
 	trap *trap
 }
 
-// trap waits for a request.
+// trap holds a matching request.
 type trap struct {
-	// is says whether it is the request.
+	// is says whether to hold the request.
 	is func(request []byte) bool
-	// forward is what of the request goes to the server at once.
+	// forward returns the part of the request to forward at once.
 	forward func(request []byte) []byte
-	// cut ends the connection for the client.
+	// cut closes the connection to the client.
 	cut bool
 
-	// sprung is closed when the request has come. When release is closed, the rest of it goes on; answered is closed when
-	// the server has answered, or has ended the connection.
+	// sprung is closed when the request has arrived. When release is closed, the rest of it is forwarded; answered is
+	// closed when the server has responded, or has closed the connection.
 	sprung, release, answered chan struct{}
 }
 
-// newRequestProxy starts a proxy before a server. read reads the request number n of a connection.
+// newRequestProxy starts a proxy in front of a server. read reads the request number n of a connection.
 func newRequestProxy(t *testing.T, server string, read func(r *bufio.Reader, n int) ([]byte, error)) *requestProxy {
 	t.Helper()
 	p := &requestProxy{read: read, ended: make(chan struct{})}
@@ -50,7 +50,7 @@ func newRequestProxy(t *testing.T, server string, read func(r *bufio.Reader, n i
 	return p
 }
 
-// set waits for the next request for which is holds.
+// set sets a trap for the next matching request.
 func (p *requestProxy) set(t *trap) *trap {
 	t.sprung, t.release, t.answered = make(chan struct{}), make(chan struct{}), make(chan struct{})
 	p.mu.Lock()
@@ -104,7 +104,7 @@ func (p *requestProxy) serve(l *faultproxy.Link) (toServer, toClient func()) {
 				return
 			}
 			if t != nil && err == nil {
-				continue // nobody is there to hear it
+				continue // the client is gone
 			}
 			if err != nil {
 				return
@@ -117,13 +117,13 @@ func (p *requestProxy) serve(l *faultproxy.Link) (toServer, toClient func()) {
 	return toServer, toClient
 }
 
-// hold keeps a request back until it is released, and the connection to the server open.
+// hold holds a request until it is released, and keeps the connection to the server open.
 func (p *requestProxy) hold(l *faultproxy.Link, t *trap, request []byte) {
 	var now []byte
 	if t.forward != nil {
 		now = t.forward(request)
 	}
-	_, _ = l.Server.Write(now) // a server that has gone is noticed in the end
+	_, _ = l.Server.Write(now) // a closed server connection is noticed later
 	if t.cut {
 		_ = l.Client.Close()
 	}
@@ -148,13 +148,13 @@ func isClosed(c chan struct{}) bool {
 	}
 }
 
-// syncMessage is the end of a pipeline of PostgreSQL.
+// syncMessage ends a PostgreSQL pipeline.
 const syncMessage = "S\x00\x00\x00\x04"
 
-// readPostgres reads what a client sends up to a Sync, or another message that the server answers at once.
+// readPostgres reads a client's messages up to a Sync, or another message that the server answers at once.
 func readPostgres(r *bufio.Reader, n int) ([]byte, error) {
 	var request []byte
-	if n == 0 { // the start has no type
+	if n == 0 { // the startup message has no type
 		return readBlock(r, nil, 4)
 	}
 	for {
@@ -172,7 +172,7 @@ func readPostgres(r *bufio.Reader, n int) ([]byte, error) {
 	}
 }
 
-// readBlock appends a length of which it is a part, and what it counts.
+// readBlock appends a length, which includes itself, and the bytes that it counts.
 func readBlock(r io.Reader, request []byte, size int) ([]byte, error) {
 	length := make([]byte, size)
 	if _, err := io.ReadFull(r, length); err != nil {

@@ -38,12 +38,12 @@ func TestJumps(t *testing.T) {
 	}
 }
 
-// TestOverlaps: two calls of a key at once are seen, unless the first one's caller has gone.
+// TestOverlaps: two concurrent calls of a key are detected, unless the first one's caller has gone.
 func TestOverlaps(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		second int64         // account of the second call
-		gone   time.Duration // when the first one's caller goes
+		gone   time.Duration // when the first one's caller goes away
 		want   int
 	}{
 		"same key": {1, time.Hour, 1}, "other keys": {2, time.Hour, 0}, "the first was given up": {1, 15 * time.Millisecond, 0},

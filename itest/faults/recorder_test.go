@@ -18,37 +18,37 @@ import (
 	"github.com/postrider/postrider/itest/crash"
 )
 
-// recorder is where the messages of a relay arrive. It knows which calls are under way.
+// recorder receives the messages of a relay. It knows which calls are running.
 type recorder struct {
 	// work is how long a call takes.
 	work time.Duration
 
 	mu        sync.Mutex
-	failing   float64 // the share of calls that fail
+	failing   float64 // the fraction of calls that fail
 	random    *rand.Rand
 	delivered []crash.Fact
 	calls     int
-	failures  int // calls that were answered with a failure
+	failures  int // calls that returned an error
 	cut       int // calls whose caller went away
 	running   map[int64]*call
 	overlaps  []string
 }
 
-// call is one that is under way.
+// call is a running call.
 type call struct {
 	fact crash.Fact
-	// after is the call of the same key that has not returned, if there is one.
+	// after is the earlier call of the same key that has not returned, if any.
 	after *call
 }
 
 func newRecorder() *recorder { return &recorder{running: map[int64]*call{}} }
 
-// fail lets a share of the calls fail, as random decides.
+// fail makes a fraction of the calls fail, as random decides.
 func (r *recorder) fail(share float64, random *rand.Rand) {
 	r.failing, r.random = share, rand.New(rand.NewPCG(random.Uint64(), 0))
 }
 
-// handle takes a message. An error is a failed attempt.
+// handle records a message. An error is a failed attempt.
 func (r *recorder) handle(ctx context.Context, m *postrider.Message) error {
 	var f crash.Fact
 	if err := json.Unmarshal(m.Payload, &f); err != nil {
@@ -75,7 +75,7 @@ func (r *recorder) take(ctx context.Context, f crash.Fact) error {
 		}
 	}
 	if later := r.end(c); later != nil {
-		// A caller that has gone away has its answer, but a server hears of that some time later.
+		// A caller that has gone away no longer waits, but a server notices that some time later.
 		select {
 		case <-ctx.Done():
 		case <-time.After(noticed):
@@ -97,10 +97,10 @@ func (r *recorder) take(ctx context.Context, f crash.Fact) error {
 	return nil
 }
 
-// noticed is the time within which a server hears that a caller has gone away.
+// noticed is the time within which a server notices that a caller has gone away.
 const noticed = 2 * time.Second
 
-// end ends a call, and returns the one of its key that has begun in its time.
+// end ends a call, and returns the call of the same key that began meanwhile.
 func (r *recorder) end(c *call) (later *call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,8 +154,8 @@ func missing(facts, delivered []crash.Fact) int {
 	return c.Missing()
 }
 
-// check holds what was delivered to what was committed: nothing lost, nothing overtaken, and no two calls of a key at once.
-// What was committed on a server that is no more may have been delivered (phantoms).
+// check compares what was delivered with what was committed: nothing lost, nothing overtaken, and no concurrent calls of
+// a key. Commits on a server that is gone may have been delivered (phantoms).
 func (r *recorder) check(t *testing.T, name string, facts []crash.Fact, phantoms bool) {
 	t.Helper()
 	delivered := r.seen()
@@ -198,8 +198,8 @@ func setOf(facts []crash.Fact) map[crash.Fact]bool {
 	return set
 }
 
-// jumps finds deliveries that do not follow the one before them in their key. A relay may go back to an earlier message, and
-// then goes on in order from there. What was never committed does not count.
+// jumps finds deliveries that do not follow the previous one of their key. A relay may go back to an earlier message, and
+// then continues in order from there. Messages that were never committed do not count.
 func jumps(facts, delivered []crash.Fact) []string {
 	committed, last := setOf(facts), map[int64]int64{}
 	var out []string

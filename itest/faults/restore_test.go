@@ -11,14 +11,14 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// TestRestoreUnderIdleRelay: the database is put back to an earlier state while relays live that have delivered everything.
-// Sequences and transaction IDs are given a second time. What is published from then on is delivered, in order per key, and
-// so is what the restored database has not as delivered.
+// TestRestoreUnderIdleRelay: the database is restored to an earlier state while relays run that have delivered
+// everything. Sequences and transaction IDs are reused. Messages published from then on are delivered, in order per key,
+// and so are those that the restored database does not have as delivered.
 func TestRestoreUnderIdleRelay(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		save, restore func(p *postgresWorld)
-		counted       bool // what is delivered again after a dump may count again
+		counted       bool // redeliveries after a dump may count again
 	}{
 		"dump":      {(*postgresWorld).dump, (*postgresWorld).restoreDump, false},
 		"cold copy": {(*postgresWorld).copyCold, (*postgresWorld).restoreCold, true},
@@ -57,7 +57,7 @@ func TestRestoreUnderIdleRelay(t *testing.T) {
 	}
 }
 
-// useDatabase makes outbox and tables in another database of the server, which can be dropped.
+// useDatabase creates outbox and tables in another database of the server, which can be dropped.
 func (p *postgresWorld) useDatabase(name string) {
 	p.t.Helper()
 	p.admin(p.server.URL, "create database "+name)
@@ -91,8 +91,8 @@ func (p *postgresWorld) restoreCold() {
 	p.start()
 }
 
-// TestNumbersIssuedTwice: publishers commit asynchronously, so that a crash takes back what they committed, and sequences
-// and transaction IDs are given again. What is committed in the end is delivered, in order per key.
+// TestNumbersIssuedTwice: publishers commit asynchronously, so that a crash undoes their commits, and sequences and
+// transaction IDs are reused. What is finally committed is delivered, in order per key.
 func TestNumbersIssuedTwice(t *testing.T) {
 	t.Parallel()
 	p := newPostgresWorld(t, lateLog...)

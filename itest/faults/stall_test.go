@@ -19,18 +19,18 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// settlements recognises the statement of a settlement that moves a cursor and counts.
+// settlements matches the statement of a settlement that moves a cursor and counts.
 var settlements = regexp.MustCompile(`(?is)(insert into|update)\s.*postrider_cursors.*delivered`)
 
-// stall is what happens to a settlement: that of the second step of an account, or of its first attempt, which failed.
+// stall says which settlement is held: that of the second step of an account, or of its failed first attempt.
 type stall struct {
 	fails   bool
-	forward func(request []byte) []byte // nil: nothing of it comes through before the rest
+	forward func(request []byte) []byte // nil: hold the whole request
 }
 
-// TestStalledSettlementPostgres: a settlement is held back on its way to PostgreSQL, and executed after its repetition and
-// the settlements that follow. It changes nothing. Of one of which only the end is held back, the server holds the locks;
-// the relay goes on all the same.
+// TestStalledSettlementPostgres: a settlement is held on its way to PostgreSQL, and executed after its repetition and
+// later settlements. It has no effect. If only its end is held, the server holds the locks; the relay continues
+// nevertheless.
 func TestStalledSettlementPostgres(t *testing.T) {
 	t.Parallel()
 	for name, what := range map[string]stall{
@@ -41,7 +41,7 @@ func TestStalledSettlementPostgres(t *testing.T) {
 			t.Parallel()
 			p := newPostgresWorld(t)
 			proxy := newRequestProxy(t, hostOf(t, p.server.URL), readPostgres)
-			// Statements go with their text, so that they can be recognised.
+			// Statements are sent with their text, so that they can be recognized.
 			through := strings.Replace(p.url, hostOf(t, p.server.URL), proxy.Address(), 1) + "&default_query_exec_mode=exec"
 			underStall(p.world, stores[pgx.Tx](p.store(4)), onPostgres, func() relay.Store { return postgresStore(t, through, 8) }, proxy, what)
 		})
@@ -57,7 +57,7 @@ func TestStalledSettlementMariaDB(t *testing.T) {
 	underStall(m.world, stores[*sql.Tx](m.store(4)), onMySQL, func() relay.Store { return mariaStore(t, through, 8) }, proxy, stall{})
 }
 
-// cutSync leaves out the end of a pipeline: the server waits for it, in its transaction.
+// cutSync removes the end of a pipeline: the server waits for it, in its transaction.
 func cutSync(request []byte) []byte { return bytes.TrimSuffix(request, []byte(syncMessage)) }
 
 func underStall[Tx any](w *world, direct stores[Tx], session func(Tx) session, through func() relay.Store, proxy *requestProxy, what stall) {
@@ -95,7 +95,7 @@ func underStall[Tx any](w *world, direct stores[Tx], session func(Tx) session, t
 	delivered, known := len(plain.seen()), int64(len(facts))
 
 	close(held.release)
-	if what.forward == nil { // A settlement without its end is ended with its connection, and gets no answer.
+	if what.forward == nil { // A settlement without its end is aborted with its connection, and gets no response.
 		w.awaitClosed(held.answered, "the server answered the settlement that came late")
 	}
 	after, err := statusOf(w.t.Context(), direct)
@@ -107,7 +107,7 @@ func underStall[Tx any](w *world, direct stores[Tx], session func(Tx) session, t
 	if err := rel.Stop(w.t.Context()); err != nil {
 		w.t.Error(err)
 	}
-	w.runHandler(direct, relay.Config{Name: "plain"}, plain) // reads what the database says
+	w.runHandler(direct, relay.Config{Name: "plain"}, plain) // reads the database's state
 	load.step(0)
 	facts = w.facts()
 	w.awaitDelivered(plain, "plain", facts, false)
@@ -118,7 +118,7 @@ func underStall[Tx any](w *world, direct stores[Tx], session func(Tx) session, t
 	}
 }
 
-// checkUnmoved compares what a relay's status was with what it is now that nothing has happened.
+// checkUnmoved checks that a relay's status has not changed.
 func checkUnmoved(t *testing.T, before, after relay.RelayStatus) {
 	t.Helper()
 	if before.Delivered != after.Delivered || before.Failed != after.Failed {
@@ -134,7 +134,7 @@ func checkUnmoved(t *testing.T, before, after relay.RelayStatus) {
 	}
 }
 
-// awaitClosed waits for something that happens once.
+// awaitClosed waits for a one-time event.
 func (w *world) awaitClosed(c <-chan struct{}, what string) {
 	w.t.Helper()
 	select {

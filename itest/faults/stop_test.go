@@ -16,21 +16,22 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// stoppedLimit is the longest time that a successor may take after a process was stopped for good. LeaseTTL and a second is
-// what is meant; the rest is for a busy machine.
+// stoppedLimit is the longest time that a successor may take after a process was stopped permanently. LeaseTTL plus a
+// second is the goal; the rest allows for a busy machine.
 const stoppedLimit = 10 * childLeases
 
-// stoppedWorld is what the tests of processes that are stopped for good need of either kind of server.
+// stoppedWorld is what the tests of permanently stopped processes need of either server.
 type stoppedWorld[Tx any] struct {
 	*world
 	open    func(size int32) stores[Tx]
 	session func(Tx) session
 	proxy   *requestProxy
-	// child and through are how a child reaches the database: straight, and through the proxy.
+	// child and through are the URLs by which a child reaches the database: directly, and through the proxy.
 	child, through string
 	clock          string // reads the database's clock, in seconds
-	backdate       string // makes the log a day older, so that there is something to drop
-	// settles finds the request of a settlement that parks, and settling is what of it comes before the process is stopped.
+	backdate       string // makes the log a day older, so that there is something to remove
+	// settles matches the request of a settlement that parks; settling is the part of it that is sent before the process
+	// is stopped.
 	settles  func(request []byte) bool
 	settling func(request []byte) []byte
 }
@@ -45,7 +46,7 @@ func stoppedPostgres(t *testing.T) *stoppedWorld[pgx.Tx] {
 		clock:    "select extract(epoch from clock_timestamp())::float8",
 		backdate: "update postrider_log set created_at = created_at - interval '1 day'",
 		settles:  settlements.Match,
-		// The pipeline is complete but for its end: it holds its locks, and waits.
+		// The pipeline is complete except for its end: it holds its locks, and waits.
 		settling: cutSync,
 	}
 }
@@ -60,13 +61,13 @@ func stoppedMaria(t *testing.T) *stoppedWorld[*sql.Tx] {
 		clock:    "select cast(unix_timestamp(sysdate(6)) as double)",
 		backdate: "update postrider_log set created_at = created_at - 86400000000",
 		settles:  settlements.Match,
-		// The last statement of the transaction is executed; the commit does not come.
+		// The last statement of the transaction is executed; the commit is not sent.
 		settling: func(request []byte) []byte { return request },
 	}
 }
 
-// TestStoppedPostgres and TestStoppedMariaDB: a process is stopped and never goes on, in the middle of a transaction. Its
-// connections stay open. Others take over what it had within the life of its lease.
+// TestStoppedPostgres and TestStoppedMariaDB: a process is stopped permanently, in the middle of a transaction. Its
+// connections stay open. Others take over its work within the lease TTL.
 func TestStoppedPostgres(t *testing.T) {
 	t.Parallel()
 	underStop(t, stoppedPostgres)
@@ -134,7 +135,7 @@ func (s *stoppedWorld[Tx]) inSettlement() {
 	s.checkCounts(s.awaitSettled(s.open(2)), len(facts), "plain")
 }
 
-// inMaintenance stops maintenance at one statement after the other.
+// inMaintenance stops maintenance at each of its statements.
 func (s *stoppedWorld[Tx]) inMaintenance() {
 	plain := newRecorder()
 	s.runHandler(s.open(10), relay.Config{Name: "plain", LeaseTTL: childLeases}, plain)
@@ -181,10 +182,10 @@ func (s *stoppedWorld[Tx]) stopMaintenance(victim *process.Process) {
 	s.proxy.Drop()
 }
 
-// statements are those of maintenance that may lock something.
+// statements matches maintenance statements that may take locks.
 var statements = regexp.MustCompile(`(?is)\b(lock|create|alter|drop|truncate|delete|insert|update|detach|attach|setval)\b.*postrider`)
 
-// stopwatch stops a process for good, and returns what says how long it took until then, on the database's clock.
+// stopwatch stops a process permanently, and returns a function that checks the time since then, on the database's clock.
 func (s *stoppedWorld[Tx]) stopwatch(p *process.Process) (until func(what string)) {
 	s.t.Helper()
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
@@ -208,7 +209,7 @@ func (s *stoppedWorld[Tx]) stopwatch(p *process.Process) (until func(what string
 	}
 }
 
-// checkTotals holds the totals to the effects: nothing of a transaction was kept that did not commit.
+// checkTotals checks the totals against the effects: nothing of an uncommitted transaction was kept.
 func (s *stoppedWorld[Tx]) checkTotals() {
 	s.t.Helper()
 	var wrong int

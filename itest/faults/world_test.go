@@ -24,15 +24,15 @@ import (
 type world struct {
 	t      *testing.T
 	dir    string
-	url    string // of the database, as the binary and the stores take it
+	url    string // of the database, for the binary and the stores
 	db     *sql.DB
 	random *rand.Rand
 	relays int // processes of the binary
-	// end is until when everything must have arrived: set when the first check begins.
+	// end is the deadline for everything to arrive: set when the first check begins.
 	end time.Time
 }
 
-// awaitEnd waits until nothing is left, as all checks together do for up to patience; what is left then is an error.
+// awaitEnd waits until nothing is left, for up to patience for all checks together; anything left is an error.
 func (w *world) awaitEnd(what string, left func() string) {
 	w.t.Helper()
 	if w.end.IsZero() {
@@ -48,7 +48,7 @@ func newWorld(t *testing.T, dir, url string) *world {
 	return &world{t: t, dir: dir, url: url, random: seeded(t)}
 }
 
-// testLogger writes warnings to a file that is shown when the test fails.
+// testLogger writes warnings to a file that is printed when the test fails.
 func testLogger(t *testing.T) *slog.Logger {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "log")
@@ -75,7 +75,7 @@ func (w *world) postrider(args ...string) string {
 	return string(out)
 }
 
-// startRelay starts a process of the binary with one relay, and returns when it works.
+// startRelay starts a process of the binary with one relay, and returns when it is ready.
 func (w *world) startRelay(settings string) *process.Process {
 	w.t.Helper()
 	w.relays++
@@ -105,7 +105,7 @@ type runner interface {
 	Ready() error
 }
 
-// run runs a relay or consumer until the test ends, and returns when it works.
+// run runs a relay or consumer until the test ends, and returns when it is ready.
 func (w *world) run(r runner) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
@@ -133,7 +133,7 @@ func (w *world) run(r runner) {
 	})
 }
 
-// newRelay makes a relay with defaults that suit tests.
+// newRelay returns a relay with defaults for tests.
 func (w *world) newRelay(store relay.Store, cfg relay.Config) *relay.Relay {
 	w.t.Helper()
 	cfg.Logger, cfg.StopTimeout = testLogger(w.t), 5*time.Second
@@ -182,7 +182,7 @@ func (w *world) readFacts(text string) (facts []crash.Fact, err error) {
 	return facts, rows.Err()
 }
 
-// awaitEffects waits until a consumer has done all of facts, and holds what it did to them: everything once, in order.
+// awaitEffects waits until a consumer has processed all facts, and checks that it did everything once, in order.
 func (w *world) awaitEffects(consumer string, facts []crash.Fact) {
 	w.t.Helper()
 	var done []crash.Fact
@@ -201,7 +201,7 @@ func (w *world) awaitEffects(consumer string, facts []crash.Fact) {
 	}
 }
 
-// awaitDelivered waits until a recorder has all of facts, and holds what it has to them.
+// awaitDelivered waits until a recorder has all facts, and checks what it has.
 func (w *world) awaitDelivered(r *recorder, name string, facts []crash.Fact, phantoms bool) {
 	w.t.Helper()
 	w.awaitEnd(name+" has everything", func() string {
@@ -213,7 +213,7 @@ func (w *world) awaitDelivered(r *recorder, name string, facts []crash.Fact, pha
 	r.check(w.t, name, facts, phantoms)
 }
 
-// statusOf returns the status of the relays and consumers by name.
+// statusOf returns the status of relays and consumers by name.
 func statusOf(ctx context.Context, store relay.StatusStore) (map[string]relay.RelayStatus, error) {
 	s, err := store.Status(ctx)
 	if err != nil {
@@ -226,7 +226,7 @@ func statusOf(ctx context.Context, store relay.StatusStore) (map[string]relay.Re
 	return out, nil
 }
 
-// awaitSettled waits until nothing is undelivered, parked, held or dead in any relay.
+// awaitSettled waits until no relay has undelivered, parked, held or dead-lettered messages.
 func (w *world) awaitSettled(store relay.StatusStore) map[string]relay.RelayStatus {
 	w.t.Helper()
 	var all map[string]relay.RelayStatus
@@ -245,7 +245,7 @@ func (w *world) awaitSettled(store relay.StatusStore) map[string]relay.RelayStat
 	return all
 }
 
-// checkCounts holds the counter of delivered messages to what was delivered.
+// checkCounts checks the counter of delivered messages.
 func (w *world) checkCounts(all map[string]relay.RelayStatus, messages int, relays ...string) {
 	w.t.Helper()
 	for _, name := range relays {
@@ -255,7 +255,7 @@ func (w *world) checkCounts(all map[string]relay.RelayStatus, messages int, rela
 	}
 }
 
-// makeTables makes outbox and tables.
+// makeTables creates outbox and tables.
 func (w *world) makeTables(tables string) {
 	w.t.Helper()
 	w.postrider("migrate", "up", "--store", w.url)

@@ -1,4 +1,4 @@
-// Package inbox_test holds consumers over real brokers and real databases to the effect of every message exactly once.
+// Package inbox_test tests that consumers over real brokers and databases process every message exactly once.
 package inbox_test
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/postrider/postrider/store/sqlite"
 )
 
-// TestBrokers takes each broker together with one of the databases.
+// TestBrokers tests each broker with one of the databases.
 func TestBrokers(t *testing.T) {
 	t.Parallel()
 	onPostgres := map[string]func(t testing.TB) inboxtest.Source{
@@ -45,7 +45,7 @@ func TestBrokers(t *testing.T) {
 	}
 }
 
-// unique is a name that no other test has, of letters and digits.
+// unique returns a name that no other test has, of letters and digits.
 func unique() string { return "i" + strings.ReplaceAll(postrider.NewID(), "-", "") }
 
 func must(t testing.TB, err error) {
@@ -91,7 +91,7 @@ func openSQLite(t testing.TB) inboxtest.Store[*sql.Tx] {
 
 const group, topic = "view", "orders"
 
-// closing closes something when the test ends.
+// closing closes c when the test ends.
 func closing(t testing.TB, c interface{ Close() error }) {
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/postrider/postrider/itest/process"
 )
 
-// TestRestored: JetStream and Redis are restarted on earlier copies of what they stored, a topic of Kafka is recreated.
+// TestRestored: JetStream and Redis are restarted on earlier copies of their data, a Kafka topic is recreated.
 func TestRestored(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t testing.TB) inboxtest.Restorable{
@@ -46,7 +46,7 @@ func TestRestored(t *testing.T) {
 	}
 }
 
-// restorable is a server whose files can be put back.
+// restorable is a server whose files can be restored.
 type restorable struct {
 	server    *process.Server
 	dir, copy string
@@ -78,7 +78,7 @@ func (r *restorable) port(t testing.TB) int {
 	return port
 }
 
-// restart stops the server, does something with its files and starts it where it was.
+// restart stops the server, calls meanwhile and restarts it on the same port.
 func (r *restorable) restart(t testing.TB, meanwhile func() error) {
 	t.Helper()
 	must(t, r.server.Stop())
@@ -101,7 +101,7 @@ func (r *restorable) restore(t testing.TB) {
 	})
 }
 
-// publishAnew publishes on connections that no restart has broken.
+// publishAnew publishes on new connections, which no restart has broken.
 func publishAnew[P interface {
 	postrider.Publisher
 	Close() error
@@ -140,8 +140,8 @@ func restorableNATS(t testing.TB) inboxtest.Restorable {
 	}
 }
 
-// restorableRedis trims the stream before it is copied. With ahead, the IDs of the messages that are lost are those of a clock
-// that is ahead of the server's: when they are lost, other messages get lower ones.
+// restorableRedis trims the stream before it is copied. With ahead, the IDs of the lost messages are from a clock ahead
+// of the server's: after the loss, other messages get lower IDs.
 func restorableRedis(ahead bool) func(t testing.TB) inboxtest.Restorable {
 	return func(t testing.TB) inboxtest.Restorable {
 		r := newRestorable(t, func(ctx context.Context, dir string, port int) (*process.Server, error) {

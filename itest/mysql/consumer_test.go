@@ -20,7 +20,7 @@ var consumers = inboxtest.Harness[*sql.Tx]{
 	Histories: 2,
 }
 
-// deadlock makes tx the victim of one: the other transaction is heavier.
+// deadlock makes tx the victim of a deadlock: the other transaction has more changes.
 func deadlock(ctx context.Context, s inboxtest.Store[*sql.Tx], tx *sql.Tx) error {
 	claim := func(tx *sql.Tx, ids ...string) error {
 		var msgs []inbox.ClaimRequest

@@ -23,12 +23,12 @@ import (
 	"github.com/postrider/postrider/store/storetest"
 )
 
-// elsewhere starts a server with other settings than the tests' own.
+// elsewhere starts a server with different settings from those of the other tests.
 func elsewhere(t *testing.T, settings ...string) *mysql.Config {
 	t.Helper()
 	bin := servertest.Get(t, servertest.MariaDBBin)
 	dir := t.TempDir()
-	must(t, os.Chmod(filepath.Dir(dir), 0o755)) // the server runs as another user when we are root
+	must(t, os.Chmod(filepath.Dir(dir), 0o755)) // as root, the server runs as another user
 	s, err := process.StartMariaDB(t.Context(), bin, dir, settings...)
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Stop()) })
@@ -39,8 +39,8 @@ func elsewhere(t *testing.T, settings ...string) *mysql.Config {
 	return c
 }
 
-// TestContractElsewhere: sequences that are not reserved for the time of a statement (innodb_autoinc_lock_mode 2), a row-based
-// binary log, small packets, a server and sessions far from UTC, READ COMMITTED by default, and connections that are not in utf8mb4.
+// TestContractElsewhere: sequences not reserved per statement (innodb_autoinc_lock_mode 2), a row-based binary log, small
+// packets, server and sessions far from UTC, READ COMMITTED by default, and connections not in utf8mb4.
 func TestContractElsewhere(t *testing.T) {
 	t.Parallel()
 	server := elsewhere(t, "--innodb-autoinc-lock-mode=2", "--log-bin=binlog", "--binlog-format=ROW", "--sync-binlog=0",
@@ -60,7 +60,7 @@ func TestContractElsewhere(t *testing.T) {
 	storetest.Contract(t, features, there)
 }
 
-// TestEveryIsolationLevel: a user's transaction of any level publishes, and what commits late is found, also with a snapshot that
+// TestEveryIsolationLevel: user transactions of any level publish, and late commits are found, even with a snapshot that
 // is older than a change of the number of partitions.
 func TestEveryIsolationLevel(t *testing.T) {
 	t.Parallel()
@@ -104,7 +104,7 @@ func TestEveryIsolationLevel(t *testing.T) {
 	}
 }
 
-// TestOldSnapshotPublishesForTheNewPartitions: the number of partitions counts that is there when the row is written.
+// TestOldSnapshotPublishesForTheNewPartitions: the number of partitions at the time the row is written applies.
 func TestOldSnapshotPublishesForTheNewPartitions(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -115,7 +115,7 @@ func TestOldSnapshotPublishesForTheNewPartitions(t *testing.T) {
 	must(t, err)
 	must(t, tx.QueryRow("SELECT COUNT(*) FROM information_schema.tables").Scan(&n))
 	exec(t, tx, "CREATE TEMPORARY TABLE mine (n INT PRIMARY KEY) ENGINE=InnoDB")
-	must(t, tx.QueryRow("SELECT COUNT(*) FROM mine").Scan(&n)) // takes a snapshot, and locks nothing of ours
+	must(t, tx.QueryRow("SELECT COUNT(*) FROM mine").Scan(&n)) // takes a snapshot without locking the store's tables
 	must(t, other.Repartition(t.Context(), 31))
 	for i := range 20 {
 		m := &postrider.Message{ID: fmt.Sprintf("m%d", i), Type: "t", Key: fmt.Sprintf("key/%d", i)}
@@ -143,7 +143,7 @@ func checkPartitions(t *testing.T, db *sql.DB, partitions int) {
 	must(t, rows.Err())
 }
 
-// TestKeysAreBytes: keys that a collation takes for one are different keys, whatever the connection's character set.
+// TestKeysAreBytes: keys that are equal in a collation are different keys, whatever the connection's character set.
 func TestKeysAreBytes(t *testing.T) {
 	t.Parallel()
 	keys := []string{"a", "A", "á", "a ", "a\u0301", "ä", "😀", "😁", "ß", "ss", "\t", " ", "'; DROP TABLE postrider_log; --", "\\", "?1"}
@@ -174,7 +174,7 @@ func TestKeysAreBytes(t *testing.T) {
 	}
 }
 
-// TestTimesAreOfTheDatabase: a delay is right in sessions with any time zone.
+// TestTimesAreOfTheDatabase: delays are correct in sessions with any time zone.
 func TestTimesAreOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -201,7 +201,7 @@ func TestTimesAreOfTheDatabase(t *testing.T) {
 	}
 }
 
-// TestUnsuitableServers: what cannot work is refused, with what to do.
+// TestUnsuitableServers: unsuitable servers are refused, with what to do.
 func TestUnsuitableServers(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -238,7 +238,7 @@ func wantError(t *testing.T, err, want error) {
 	}
 }
 
-// TestMessageThatIsTooLarge: it is refused before it is sent, and the transaction goes on.
+// TestMessageThatIsTooLarge: the message is refused before it is sent, and the transaction can continue.
 func TestMessageThatIsTooLarge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDatabase(t), mysqlstore.Config{})
@@ -284,8 +284,8 @@ func TestDeadlockIsNamed(t *testing.T) {
 	must(t, w.store.Rollback(context.Background(), two))
 }
 
-// deadlocked returns a transaction in which the error of a statement in a deadlock was passed over. The server has rolled back
-// what it did before, and takes each statement that follows as a transaction of its own.
+// deadlocked returns a transaction in which the error of a statement in a deadlock was ignored. The server has rolled
+// back its earlier statements, and runs each later one in a separate transaction.
 func (w *world) deadlocked() *sql.Tx {
 	t := w.t
 	t.Helper()
@@ -311,7 +311,8 @@ func (w *world) deadlocked() *sql.Tx {
 	return lost
 }
 
-// TestNothingIsCommittedBehindADeadlock: a consumer that believed so would acknowledge messages without their effects.
+// TestNothingIsCommittedBehindADeadlock: a commit without an error would make a consumer acknowledge messages that were
+// not processed.
 func TestNothingIsCommittedBehindADeadlock(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDatabase(t), mysqlstore.Config{})

@@ -12,8 +12,8 @@ import (
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
 
-// TestStatementBehindTheEnd: while a transaction is committed or rolled back, another goroutine still uses its *sql.Tx. Its
-// statement comes behind the end, and before the *sql.Tx knows of it. What it does must not be committed.
+// TestStatementBehindTheEnd: while a transaction is committed or rolled back, another goroutine still uses its *sql.Tx.
+// Its statement runs after the end, and before the *sql.Tx knows of it. Its changes must not be committed.
 func TestStatementBehindTheEnd(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)

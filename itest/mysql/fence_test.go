@@ -20,7 +20,7 @@ import (
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
 
-// crashing is a server of a test's own that can be killed and started again on the same data.
+// crashing is a test's own server that can be killed and restarted on the same data.
 type crashing struct {
 	*process.Server
 	m *process.MariaDB
@@ -29,7 +29,7 @@ type crashing struct {
 func newCrashing(t *testing.T, settings ...string) *crashing {
 	t.Helper()
 	dir := t.TempDir()
-	must(t, os.Chmod(filepath.Dir(dir), 0o755)) // the server runs as another user when we are root
+	must(t, os.Chmod(filepath.Dir(dir), 0o755)) // as root, the server runs as another user
 	m, err := process.NewMariaDB(t.Context(), servertest.Get(t, servertest.MariaDBBin), dir, settings...)
 	must(t, err)
 	s, err := m.Start(t.Context())
@@ -39,7 +39,7 @@ func newCrashing(t *testing.T, settings ...string) *crashing {
 	return c
 }
 
-// crash ends the server with SIGKILL, what was committed being on the disk, and starts it again.
+// crash kills the server with SIGKILL, after flushing commits to disk, and restarts it.
 func (c *crashing) crash(t *testing.T) {
 	t.Helper()
 	admin := open(t, c.config(t))
@@ -62,7 +62,7 @@ func (c *crashing) config(t *testing.T) *mysql.Config {
 	return cfg
 }
 
-// database makes a database that ends with the server.
+// database creates a database that ends with the server.
 func (c *crashing) database(t *testing.T, cfg mysqlstore.Config) (database, *sql.DB) {
 	t.Helper()
 	in := c.config(t)
@@ -101,8 +101,8 @@ func acquire(t *testing.T, s *mysqlstore.Store, id string, ttl time.Duration, re
 	return leases[0], true
 }
 
-// TestCrashEndsEveryLease: the server crashes under a living process. Nothing is done under the old token, the process leases
-// anew at once, and another one waits for as long as the first may still be at work.
+// TestCrashEndsEveryLease: the server crashes under a running process. Nothing is done under the old token, the process
+// acquires new leases at once, and another process waits for as long as the first may still be working.
 func TestCrashEndsEveryLease(t *testing.T) {
 	t.Parallel()
 	for name, settings := range map[string][]string{
@@ -124,7 +124,7 @@ func TestCrashEndsEveryLease(t *testing.T) {
 				t.Fatal("lost before the crash")
 			}
 			server.crash(t)
-			db.SetMaxIdleConns(0) // connections of before
+			db.SetMaxIdleConns(0) // connections from before the crash
 			db.SetMaxIdleConns(8)
 
 			if settle(t, s, settlement(old, old.Settled+2)) || settle(t, s, settlement(old, old.Settled+1)) {
@@ -152,7 +152,8 @@ func TestCrashEndsEveryLease(t *testing.T) {
 	}
 }
 
-// TestTakeOverAfterACrashWaits: a process that does not come back after the crash is waited for, and no longer than its TTL.
+// TestTakeOverAfterACrashWaits: others wait for a process that does not return after the crash, but no longer than its
+// TTL.
 func TestTakeOverAfterACrashWaits(t *testing.T) {
 	t.Parallel()
 	const ttl = 3 * time.Second
@@ -217,7 +218,7 @@ func TestCopyOfAnIncarnationDoesNotCount(t *testing.T) {
 	}
 }
 
-// TestStatementsThatReachDifferentServersAreNamed: once, however often leases are lost by it.
+// TestStatementsThatReachDifferentServersAreNamed: this is logged once, however often it costs leases.
 func TestStatementsThatReachDifferentServersAreNamed(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -225,7 +226,7 @@ func TestStatementsThatReachDifferentServersAreNamed(t *testing.T) {
 	var log bytes.Buffer
 	s := newStore(t, db, mysqlstore.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	acquire(t, s, "a", time.Hour, false)
-	for i := range 6 { // the other server, and this one again
+	for i := range 6 { // the other server, and this one
 		exec(t, db, "UPDATE postrider_incarnations SET incarnation = ?", []string{"x-1", "x-2"}[i%2])
 		acquire(t, s, "a", time.Hour, true)
 	}
@@ -234,8 +235,8 @@ func TestStatementsThatReachDifferentServersAreNamed(t *testing.T) {
 	}
 }
 
-// TestPausedProcessHoldsNoLock: a process that stops in the middle of a transaction keeps others waiting for the idle timeout at
-// most, and the pool's connections are as they were afterwards.
+// TestPausedProcessHoldsNoLock: a process that stops in the middle of a transaction makes others wait at most for the
+// idle timeout, and the pool's connections are unchanged afterwards.
 func TestPausedProcessHoldsNoLock(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDatabase(t), mysqlstore.Config{IdleTimeout: time.Second})
@@ -273,7 +274,7 @@ func TestPausedProcessHoldsNoLock(t *testing.T) {
 	}
 }
 
-// TestIncarnationsOnDisk: where the engine MEMORY is not allowed, a crash must lose nothing.
+// TestIncarnationsOnDisk: where the MEMORY engine is not allowed, a crash must lose nothing.
 func TestIncarnationsOnDisk(t *testing.T) {
 	t.Parallel()
 	server := newCrashing(t, "--innodb-flush-log-at-trx-commit=1")
@@ -294,7 +295,7 @@ func TestIncarnationsOnDisk(t *testing.T) {
 	wantError(t, err, mysqlstore.ErrUnsuitable)
 }
 
-// TestFenceMigratesDownAndUp: leases end, and numbers go on.
+// TestFenceMigratesDownAndUp: leases end, and settlement numbers continue.
 func TestFenceMigratesDownAndUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDatabase(t), mysqlstore.Config{})

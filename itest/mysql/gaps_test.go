@@ -13,7 +13,7 @@ import (
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
 
-// world is a store with a process of a relay that reads all of one partition.
+// world is a store with a process of a relay that reads one partition.
 type world struct {
 	t     testing.TB
 	db    *sql.DB
@@ -25,7 +25,7 @@ type world struct {
 
 var owner = relay.Owner{ID: "a", Host: "h", Version: "test"}
 
-// claim asks for the lease of partition 0.
+// claim returns a request for the lease of partition 0.
 func claim(ttl time.Duration) relay.AcquireRequest {
 	return relay.AcquireRequest{Claims: []relay.Claim{{Partition: 0, Token: relay.NewToken()}}, TTL: ttl}
 }
@@ -63,7 +63,7 @@ func (w *world) insert(tx *sql.Tx, key string) string {
 	return m.ID
 }
 
-// publish publishes one message in a transaction of its own.
+// publish publishes one message in its own transaction.
 func (w *world) publish(key string) string {
 	w.t.Helper()
 	tx := w.begin()
@@ -72,7 +72,7 @@ func (w *world) publish(key string) string {
 	return id
 }
 
-// fetch reads on once and returns the IDs.
+// fetch reads the next messages once and returns the IDs.
 func (w *world) fetch() (ids []string) {
 	w.t.Helper()
 	batches, err := w.store.Fetch(w.t.Context(), "r", relay.FetchRequest{
@@ -110,8 +110,8 @@ func (w *world) until(what string, holds func() bool) {
 
 const closed = "SELECT COUNT(*) FROM postrider_log WHERE partition_id = -1"
 
-// TestGapsAreClosed: what was rolled back is closed and forgotten; what is still open stays missing, however long, and is
-// delivered when it is committed.
+// TestGapsAreClosed: gaps of rolled-back transactions are closed and removed; gaps of open transactions stay missing,
+// however long, and are delivered when committed.
 func TestGapsAreClosed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDatabase(t), mysqlstore.Config{CloseGapAfter: 20 * time.Millisecond})
@@ -132,7 +132,7 @@ func TestGapsAreClosed(t *testing.T) {
 		}
 		return w.count(closed) == 3
 	})
-	for range 20 { // the gap of the open transaction is looked at again and again
+	for range 20 { // the gap of the open transaction is checked repeatedly
 		w.fetch()
 		<-time.After(2 * time.Millisecond)
 	}
@@ -148,7 +148,7 @@ func TestGapsAreClosed(t *testing.T) {
 	}
 }
 
-// TestBacklogWithRollbacksIsClosedAtOnce: gaps that are old when they are first seen do not pile up in the cursors.
+// TestBacklogWithRollbacksIsClosedAtOnce: gaps that are already old when first seen do not accumulate in the cursors.
 func TestBacklogWithRollbacksIsClosedAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDatabase(t), mysqlstore.Config{CloseGapAfter: time.Millisecond})
@@ -173,8 +173,8 @@ func TestBacklogWithRollbacksIsClosedAtOnce(t *testing.T) {
 	}
 }
 
-// TestManyGapsHoldNobodyUp: a transaction that stays open and has published here and there among others does not keep those
-// from being delivered, and what it has published comes in order.
+// TestManyGapsHoldNobodyUp: an open transaction that has published here and there among others does not delay those, and
+// its own messages arrive in order.
 func TestManyGapsHoldNobodyUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDatabase(t), mysqlstore.Config{CloseGapAfter: time.Millisecond})
@@ -199,7 +199,7 @@ func TestManyGapsHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// blockSecond lets the second row of an INSERT wait, after its sequence was taken, until the returned function is called.
+// blockSecond blocks the second row of an INSERT, after its sequence was taken, until the returned function is called.
 func (w *world) blockSecond(ctx context.Context) (release func()) {
 	w.t.Helper()
 	name := w.message("").ID + "-" + postrider.NewID()
@@ -216,8 +216,8 @@ func (w *world) blockSecond(ctx context.Context) (release func()) {
 	}
 }
 
-// TestInsertWhoseSequenceWasClosedTakesAnother: a sequence that was closed between its being taken and its row's being
-// written is given up, and nothing is lost.
+// TestInsertWhoseSequenceWasClosedTakesAnother: a sequence that was closed after it was taken and before its row was
+// written is abandoned, and nothing is lost.
 func TestInsertWhoseSequenceWasClosedTakesAnother(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDatabase(t), mysqlstore.Config{})
@@ -231,7 +231,7 @@ func TestInsertWhoseSequenceWasClosedTakesAnother(t *testing.T) {
 	w.until("the second row waits", func() bool {
 		return w.count("SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock' AND db = DATABASE()") > 0
 	})
-	// Sequences 2 and 3 are taken, 2 is written. Somebody closes 3.
+	// Sequences 2 and 3 are taken, 2 is written. Another process closes 3.
 	exec(t, w.db, `INSERT INTO postrider_log (seq, partition_id, id, topic, type, message_time, headers, payload, created_at)
 		VALUES (3, -1, '', '', '', 0, '', '', 0)`)
 	release()
@@ -242,8 +242,8 @@ func TestInsertWhoseSequenceWasClosedTakesAnother(t *testing.T) {
 	}
 }
 
-// TestWhoeverIsWritingIsLeftAlone: one who has taken a sequence and not written it keeps the whole of his INSERT from being
-// closed, since the row before is his.
+// TestWhoeverIsWritingIsLeftAlone: a writer that has taken a sequence and not written it prevents its whole INSERT from
+// being closed, since the row before is its own.
 func TestWhoeverIsWritingIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDatabase(t), mysqlstore.Config{CloseGapAfter: time.Millisecond})
@@ -272,7 +272,7 @@ func TestWhoeverIsWritingIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestDroppingWaitsForNobody: the row behind what is dropped is that of a transaction that stays open.
+// TestDroppingWaitsForNobody: the row after those removed belongs to an open transaction.
 func TestDroppingWaitsForNobody(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -294,7 +294,7 @@ func TestDroppingWaitsForNobody(t *testing.T) {
 	must(t, open.Commit())
 }
 
-// TestPuttingAsideWaitsForNobody: consumers draw sequences beside each other.
+// TestPuttingAsideWaitsForNobody: consumers draw sequences concurrently.
 func TestPuttingAsideWaitsForNobody(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -313,7 +313,7 @@ func TestPuttingAsideWaitsForNobody(t *testing.T) {
 		must(t, s.Park(t.Context(), tx, "c", parked))
 		return tx
 	}
-	// Sequences 1 and 2 are free again, and so the first rows behind them are those of one and the other.
+	// Sequences 1 and 2 are free again, so they are the first rows after each of the two.
 	must(t, s.Commit(t.Context(), park("a", "b")))
 	one, other, third := park("c", "d"), park("e", "f"), park("g")
 	for _, tx := range []*sql.Tx{third, one, other} {

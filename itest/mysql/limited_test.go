@@ -13,8 +13,8 @@ import (
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
 
-// TestSmallPool: a relay whose handlers take 150 ms has a pool of 4 connections, and its Concurrency is 16. Two transactions are
-// under way at once, and the leases go on.
+// TestSmallPool: a relay whose handlers take 150 ms has a pool of 4 connections, and its Concurrency is 16. Two
+// transactions run at once, and the leases are kept.
 func TestSmallPool(t *testing.T) {
 	t.Parallel()
 	const messages, took = 60, 150 * time.Millisecond
@@ -52,7 +52,7 @@ func TestSmallPool(t *testing.T) {
 	if most.Load() > 2 || calls.Load() > messages+20 {
 		t.Errorf("%d calls, %d at once", calls.Load(), most.Load())
 	}
-	for range 3 { // each transaction has left its place
+	for range 3 { // each transaction has released its place
 		tx, err := s.BeginLimited(t.Context(), time.Second)
 		must(t, err)
 		var limit int

@@ -1,5 +1,5 @@
-// Package mysql_test holds store/mysql to the stores' contract, and tries what only MySQL and MariaDB can suffer from, with the
-// go-sql-driver/mysql driver.
+// Package mysql_test tests store/mysql against the stores' contract, and against problems specific to MySQL and MariaDB,
+// with the go-sql-driver/mysql driver.
 package mysql_test
 
 import (
@@ -19,7 +19,7 @@ import (
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
 
-// TestMain lets more tests run at once than there are processors: most of them wait, for a lease to end or for a retry.
+// TestMain runs more tests at once than there are processors: most of them wait, for a lease to end or for a retry.
 func TestMain(m *testing.M) {
 	const parallel = "8"
 	chosen := false
@@ -33,12 +33,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// database is a database of a test's own.
+// database is a test's own database.
 type database struct {
 	config *mysql.Config
 }
 
-// server is how to connect to the test server as a superuser.
+// server returns the configuration to connect to the test server as a superuser.
 func server(t testing.TB) *mysql.Config {
 	t.Helper()
 	u, err := url.Parse(servertest.Get(t, servertest.MySQL))
@@ -51,7 +51,7 @@ func server(t testing.TB) *mysql.Config {
 	return c
 }
 
-// newDatabase makes an empty database, which is dropped with the test.
+// newDatabase creates an empty database, which is dropped with the test.
 func newDatabase(t testing.TB) database {
 	t.Helper()
 	return databaseOn(t, server(t))
@@ -73,7 +73,7 @@ func databaseOn(t testing.TB, on *mysql.Config) database {
 	return database{c}
 }
 
-// open connects; settings are system variables of each session, quoted as SQL wants them.
+// open connects; settings are system variables of each session, quoted as SQL.
 func (d database) open(t testing.TB, settings map[string]string) *sql.DB {
 	t.Helper()
 	c := d.config.Clone()
@@ -99,7 +99,7 @@ func open(t testing.TB, c *mysql.Config) *sql.DB {
 	return db
 }
 
-// migrated connects to the database with the schema in it.
+// migrated connects to the database after migrating it.
 func (d database) migrated(t testing.TB, settings map[string]string, cfg mysqlstore.Config) *sql.DB {
 	t.Helper()
 	db := d.open(t, settings)

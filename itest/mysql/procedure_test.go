@@ -15,7 +15,7 @@ import (
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
 
-// TestProcedurePublishes: what the procedure writes is what Go would write.
+// TestProcedurePublishes: the procedure writes the same as Go would.
 func TestProcedurePublishes(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -76,7 +76,7 @@ func TestProcedurePublishes(t *testing.T) {
 	}
 }
 
-// TestProcedureRefuses: faults are named, and nothing is written.
+// TestProcedureRefuses: errors are named, and nothing is written.
 func TestProcedureRefuses(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t).migrated(t, nil, mysqlstore.Config{})
@@ -111,8 +111,7 @@ func TestProcedureRefuses(t *testing.T) {
 	}
 }
 
-// TestMigrationsCanBeRunAgain: a migration that was interrupted anywhere is ended by the next call; the way down removes
-// everything.
+// TestMigrationsCanBeRunAgain: the next call completes an interrupted migration; migrating down removes everything.
 func TestMigrationsCanBeRunAgain(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -123,7 +122,7 @@ func TestMigrationsCanBeRunAgain(t *testing.T) {
 	}
 	done, err := mysqlstore.Migrate(t.Context(), db, cfg, mysqlstore.Latest)
 	must(t, err)
-	for _, version := range []int{1, 2, 3, 4} { // as if each had been interrupted before its end was noted
+	for _, version := range []int{1, 2, 3, 4} { // as if each had been interrupted before it was recorded
 		exec(t, db, "DELETE FROM Shop_migrations WHERE version >= ?", version)
 		again, err := mysqlstore.Migrate(t.Context(), db, cfg, mysqlstore.Latest)
 		must(t, err)
@@ -144,12 +143,12 @@ func TestMigrationsCanBeRunAgain(t *testing.T) {
 	}
 }
 
-// TestInterruptedWayDownGoesOnlyDown: what is half removed is not taken for a schema, nor is it built upon.
+// TestInterruptedWayDownGoesOnlyDown: a half-removed schema does not count as a schema, and cannot be migrated up.
 func TestInterruptedWayDownGoesOnlyDown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDatabase(t), mysqlstore.Config{})
 	db := w.db
-	user := w.begin() // of a table that is then not dropped in time
+	user := w.begin() // uses a table, so that it is not dropped in time
 	var n int
 	must(t, user.QueryRow("SELECT COUNT(*) FROM postrider_held").Scan(&n))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -191,7 +190,7 @@ func TestInterruptedWayDownGoesOnlyDown(t *testing.T) {
 	newStore(t, db, mysqlstore.Config{})
 }
 
-// TestRightsOfPublishers: those that docs/stores/mysql.md names are enough, and one that is missing is named as such.
+// TestRightsOfPublishers: the privileges that docs/stores/mysql.md lists are enough, and a missing one is named.
 func TestRightsOfPublishers(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -219,7 +218,7 @@ func TestRightsOfPublishers(t *testing.T) {
 	exec(t, publisher, "CALL postrider_publish('t', 'k', 't', '{}', NULL)")
 }
 
-// TestMigrateAtOnce: any number of programs may migrate.
+// TestMigrateAtOnce: any number of programs may migrate concurrently.
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)

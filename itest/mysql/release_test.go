@@ -16,7 +16,7 @@ import (
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
 
-// watched connects to a database and calls behind after each statement, with the connection that has executed it.
+// watched connects to a database and calls behind after each statement, with the connection that executed it.
 type watched struct {
 	driver.Connector
 	behind func(conn driver.Conn, statement string)
@@ -48,8 +48,8 @@ func (c watchedConn) QueryContext(ctx context.Context, query string, args []driv
 	return rows, err
 }
 
-// TestReleasedKeyIsHeldAnewMeanwhile: a settlement releases a key that is not held any more, while a
-// consumer puts the next message of the key aside. The message must not be left waiting behind a key that nobody holds.
+// TestReleasedKeyIsHeldAnewMeanwhile: a settlement releases a key that is no longer held, while a consumer parks the next
+// message of the key. The message must not be left waiting for a key that is not held.
 func TestReleasedKeyIsHeldAnewMeanwhile(t *testing.T) {
 	t.Parallel()
 	d, ctx := newDatabase(t), t.Context()

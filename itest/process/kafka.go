@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// kafkaCluster is the id of every test cluster: 16 bytes in base64, the form that Kafka wants.
+// kafkaCluster is the ID of every test cluster: 16 bytes in base64, as Kafka requires.
 const kafkaCluster = "cG9zdHJpZGVyLXRlc3RzIQ"
 
 // kafkaSettings suit tests on a small machine: one node that is its own controller, and internal topics with one replica.
@@ -32,7 +32,7 @@ var kafkaSettings = []string{
 	"log.index.size.max.bytes=1048576",
 }
 
-// kafkaLogging logs warnings, and the line that says that the server is ready.
+// kafkaLogging logs warnings, and the line that signals that the server is ready.
 const kafkaLogging = `<Configuration>
   <Appenders><Console name="out"><PatternLayout pattern="%d{ISO8601} %p %c{1} %m%n"/></Console></Appenders>
   <Loggers>
@@ -42,8 +42,8 @@ const kafkaLogging = `<Configuration>
 </Configuration>
 `
 
-// StartKafka starts a Kafka of one node in KRaft mode on a free port of the loopback interface, storing under dir. Its jars
-// are in home's folder libs; java is found in PATH.
+// StartKafka starts a single-node Kafka in KRaft mode on a free loopback port, with its data under dir. Its jars are in
+// home's folder libs; java is found in PATH.
 func StartKafka(ctx context.Context, home, dir string) (*Server, error) {
 	java, err := exec.LookPath("java")
 	if err != nil {
@@ -78,7 +78,8 @@ func StartKafka(ctx context.Context, home, dir string) (*Server, error) {
 	})
 }
 
-// writeKafkaSettings writes the settings of a server that clients reach at port, with its controller at another free one.
+// writeKafkaSettings writes the settings of a server that clients reach at port, with its controller on another free
+// port.
 func writeKafkaSettings(path, dir string, port int) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

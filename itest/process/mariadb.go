@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// mariaSettings suit tests on a small machine. Nothing here survives, so nothing waits for the disk.
+// mariaSettings suit tests on a small machine. No data needs to survive, so nothing waits for the disk.
 var mariaSettings = []string{
 	"--bind-address=127.0.0.1",
 	"--skip-name-resolve",
@@ -25,9 +25,9 @@ var mariaSettings = []string{
 	"--character-set-server=utf8mb4",
 }
 
-// StartMariaDB creates a data directory under dir and starts the mariadbd at path bin on a free port of the loopback
-// interface, with root as a superuser without a password. Its error log is dir/mariadb.log. MariaDB refuses to run as root:
-// there, it runs as mysql or nobody. settings are further arguments of mariadbd and win over those that suit tests.
+// StartMariaDB creates a data directory under dir and starts the mariadbd at path bin on a free loopback port, with root
+// as a superuser without a password. Its error log is dir/mariadb.log. MariaDB refuses to run as root: as root, it is run
+// as mysql or nobody. settings are further arguments of mariadbd that override the test settings.
 func StartMariaDB(ctx context.Context, bin, dir string, settings ...string) (*Server, error) {
 	m, err := NewMariaDB(ctx, bin, dir, settings...)
 	if err != nil {
@@ -36,9 +36,9 @@ func StartMariaDB(ctx context.Context, bin, dir string, settings ...string) (*Se
 	return m.Start(ctx)
 }
 
-// MariaDB is a data directory whose server can be stopped, killed and started again where it was.
+// MariaDB is a data directory whose server can be stopped, killed and restarted on the same port.
 type MariaDB struct {
-	// Port is where the server listens: 0 until it is started for the first time.
+	// Port is where the server listens: 0 until it is first started.
 	Port           int
 	bin, data, log string
 	owner          *syscall.Credential
@@ -67,7 +67,7 @@ func NewMariaDB(ctx context.Context, bin, dir string, settings ...string) (*Mari
 	create := exec.CommandContext(ctx, install, "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal",
 		"--skip-test-db", "--skip-name-resolve")
 	create.Dir = data
-	create.Env = append(os.Environ(), "TMPDIR="+data) // ours may be closed to its user
+	create.Env = append(os.Environ(), "TMPDIR="+data) // this process's folder may be inaccessible to its user
 	create.SysProcAttr = &syscall.SysProcAttr{Credential: owner}
 	if out, err := create.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("create a MariaDB data directory in %s: %w\n%s", data, err, out)
@@ -77,7 +77,7 @@ func NewMariaDB(ctx context.Context, bin, dir string, settings ...string) (*Mari
 	}, nil
 }
 
-// Start starts the server: on a free port for the first time, then on the same one.
+// Start starts the server: on a free port the first time, then on the same one.
 func (m *MariaDB) Start(ctx context.Context) (*Server, error) {
 	start := func(port int) (*Server, error) {
 		args := []string{"--no-defaults", "--datadir=" + m.data, "--port=" + strconv.Itoa(port),
@@ -98,7 +98,7 @@ func (m *MariaDB) Start(ctx context.Context) (*Server, error) {
 	return onFreePort(start)
 }
 
-// mariaInstaller finds the program that creates data directories: where the server's own installation has it, or in PATH.
+// mariaInstaller finds the program that creates data directories: in the server's installation, or in PATH.
 func mariaInstaller(bin string) (string, error) {
 	const name = "mariadb-install-db"
 	for _, folder := range []string{"bin", "scripts"} {

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// StartNATS starts the nats-server at path bin with JetStream, on the loopback interface, storing under dir. With port 0 it
-// takes a free one; a server that is to come back where it was is started again with the same dir and its old port.
+// StartNATS starts the nats-server at path bin with JetStream, on the loopback interface, with its data under dir. With
+// port 0 it uses a free port; to restart a server, pass the same dir and its old port.
 func StartNATS(ctx context.Context, bin, dir string, port int) (*Server, error) {
 	start := func(port int) (*Server, error) {
 		p, err := Start(ctx, Command{

@@ -15,14 +15,14 @@ import (
 	"syscall"
 )
 
-// Server is a running server and the URL that clients reach it at.
+// Server is a running server and its URL for clients.
 type Server struct {
 	*Process
 	URL string
 }
 
-// PostgresProgram finds a program of PostgreSQL: where Debian keeps each major version, newest first, or else in PATH.
-// (What Debian has in PATH are wrappers that choose a version and a cluster of the system.)
+// PostgresProgram finds a PostgreSQL program: where Debian installs each major version, newest first, or else in PATH.
+// (Debian's programs in PATH are wrappers that choose a version and a system cluster.)
 func PostgresProgram(name string) (string, error) {
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
 	if err != nil || len(found) == 0 {
@@ -35,7 +35,7 @@ func PostgresProgram(name string) (string, error) {
 	return slices.MaxFunc(found, func(a, b string) int { return major(a) - major(b) }), nil
 }
 
-// postgresSettings suit tests on a small machine. Nothing here survives, so nothing waits for the disk.
+// postgresSettings suit tests on a small machine. No data needs to survive, so nothing waits for the disk.
 var postgresSettings = []string{
 	"listen_addresses=127.0.0.1",
 	"unix_socket_directories=",
@@ -50,9 +50,9 @@ var postgresSettings = []string{
 	"timezone=UTC",
 }
 
-// StartPostgres creates a cluster under dir and starts its server on a free port of the loopback interface. It trusts
-// every local user, with postgres as superuser. PostgreSQL refuses to run as root: there, it runs as postgres or nobody.
-// Settings, as name=value, win over those that suit tests: fsync=on makes a durable server of it.
+// StartPostgres creates a cluster under dir and starts its server on a free loopback port. It trusts every local user,
+// with postgres as superuser. PostgreSQL refuses to run as root: as root, it is run as postgres or nobody. Settings, as
+// name=value, override the test settings: fsync=on makes the server durable.
 func StartPostgres(ctx context.Context, dir string, settings ...string) (*Server, error) {
 	c, err := NewPostgres(ctx, dir, settings...)
 	if err != nil {
@@ -61,11 +61,11 @@ func StartPostgres(ctx context.Context, dir string, settings ...string) (*Server
 	return c.Start(ctx)
 }
 
-// Postgres is a cluster whose server can be stopped, crashed and started again where it was.
+// Postgres is a cluster whose server can be stopped, crashed and restarted on the same port.
 type Postgres struct {
 	// Data is the data directory.
 	Data string
-	// Port is where the server listens: 0 until it is started for the first time.
+	// Port is where the server listens: 0 until it is first started.
 	Port     int
 	bin, log string
 	owner    *syscall.Credential
@@ -102,7 +102,7 @@ func (c *Postgres) makeData() error {
 	return os.Chown(c.Data, int(c.owner.Uid), int(c.owner.Gid))
 }
 
-// run runs a program of PostgreSQL to its end.
+// run runs a PostgreSQL program to its end.
 func (c *Postgres) run(ctx context.Context, what, program string, args ...string) error {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, program), args...)
 	cmd.Dir = c.Data
@@ -113,7 +113,7 @@ func (c *Postgres) run(ctx context.Context, what, program string, args ...string
 	return nil
 }
 
-// Start starts the server: on a free port for the first time, then on the same one.
+// Start starts the server: on a free port the first time, then on the same one.
 func (c *Postgres) Start(ctx context.Context) (*Server, error) {
 	start := func(port int) (*Server, error) {
 		args := []string{"-D", c.Data, "-p", strconv.Itoa(port)}
@@ -137,7 +137,7 @@ func (c *Postgres) Start(ctx context.Context) (*Server, error) {
 	return onFreePort(start)
 }
 
-// Standby makes a copy of a running cluster in dir/postgres that, when it is started, follows it.
+// Standby creates a copy of a running cluster in dir/postgres that replicates from it when started.
 func (c *Postgres) Standby(ctx context.Context, dir string) (*Postgres, error) {
 	standby := &Postgres{
 		Data: filepath.Join(dir, "postgres"), bin: c.bin, log: filepath.Join(dir, "postgres.log"), owner: c.owner, settings: c.settings,
@@ -149,8 +149,8 @@ func (c *Postgres) Standby(ctx context.Context, dir string) (*Postgres, error) {
 		"--host=127.0.0.1", "--port="+strconv.Itoa(c.Port), "--username=postgres", "--checkpoint=fast", "--no-sync")
 }
 
-// unprivileged is the user that a server that refuses to run as root can run as, the first of names that there is: nil
-// (this one) unless this is root.
+// unprivileged is the user as which to run a server that refuses to run as root, the first of names that exists: nil (the
+// current user) unless this process runs as root.
 func unprivileged(server string, names ...string) (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -170,8 +170,8 @@ func unprivileged(server string, names ...string) (*syscall.Credential, error) {
 	return nil, fmt.Errorf("%s refuses to run as root, and there is no user to run it as: create one of %s", server, strings.Join(names, ", "))
 }
 
-// onFreePort calls start with a port that was free a moment ago, and again with another if that failed: somebody else may
-// have taken the port in between.
+// onFreePort calls start with a port that was free a moment ago, and with another if that failed: another process may
+// have taken the port meanwhile.
 func onFreePort(start func(port int) (*Server, error)) (*Server, error) {
 	const tries = 3
 	var failures []error
@@ -190,7 +190,7 @@ func onFreePort(start func(port int) (*Server, error)) (*Server, error) {
 		}
 		failures = append(failures, err)
 		if errors.Is(err, errSlow) || errors.Is(err, context.Canceled) {
-			break // the port was not the trouble
+			break // the port was not the problem
 		}
 	}
 	return nil, errors.Join(failures...)

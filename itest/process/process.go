@@ -1,5 +1,5 @@
-// Package process runs real processes for tests: servers, and the binary under test. Each is a direct child that dies with
-// its parent, whatever becomes of that, and is only ever signalled by its process id.
+// Package process runs real processes for tests: servers, and the binary under test. Each is a direct child that ends
+// with its parent, however the parent ends, and is only ever signaled by its process ID.
 package process
 
 import (
@@ -15,33 +15,33 @@ import (
 	"time"
 )
 
-// Limits of starting and stopping. A server is slow on a busy machine, and starting it is not what tests are about: the
-// limits only end what would hang for ever.
+// Limits of starting and stopping. A server is slow on a busy machine, and its start is not what the tests are about: the
+// limits only end what would hang forever.
 const (
 	startLimit = 10 * time.Minute
 	stopLimit  = 2 * time.Minute
 )
 
-// errSlow is why a process that never became ready was ended.
+// errSlow is the error for a process that did not become ready in time.
 var errSlow = fmt.Errorf("it took longer than %s", startLimit)
 
-// Command says what to start and how to know that it is ready.
+// Command says what to start and how to detect that it is ready.
 type Command struct {
-	// Name stands in error messages.
+	// Name is used in error messages.
 	Name string
 	Path string
 	Args []string
 	// Env is added to this process's environment. Dir is the working directory, "" for this process's.
 	Env []string
 	Dir string
-	// User runs the process as another user; nil for this one.
+	// User runs the process as another user; nil for the current one.
 	User *syscall.Credential
-	// Log is the file that standard output and standard error are appended to.
+	// Log is the file to which standard output and standard error are appended.
 	Log string
-	// Ready is a text in the output that says that the process is ready; "" means at once.
+	// Ready is a text in the output that signals that the process is ready; "" means at once.
 	Ready string
-	// StopSignal is what Stop sends, SIGTERM when 0. DeathSignal is what the kernel sends if this process ends first,
-	// SIGKILL when 0.
+	// StopSignal is the signal that Stop sends, SIGTERM if 0. DeathSignal is the signal that the kernel sends if this
+	// process ends first, SIGKILL if 0.
 	StopSignal, DeathSignal syscall.Signal
 }
 
@@ -55,8 +55,8 @@ type Process struct {
 	err  error // of Wait; read after done
 }
 
-// Start starts a process and waits until it is ready. When it ends before, or is not ready within ten minutes, the error holds
-// the end of its output.
+// Start starts a process and waits until it is ready. If it ends first, or is not ready within ten minutes, the error
+// contains the end of its output.
 func Start(ctx context.Context, c Command) (*Process, error) {
 	log, err := os.OpenFile(c.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -69,7 +69,7 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.WaitDelay = stopLimit // grandchildren may hold the output open
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Setpgid:    true, // an interrupt typed at the terminal is for the caller to pass on
+		Setpgid:    true, // the caller forwards interrupts typed at the terminal
 		Pdeathsig:  orSignal(c.DeathSignal, syscall.SIGKILL),
 		Credential: c.User,
 	}
@@ -112,11 +112,11 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // ExitCode is the exit code of a process that has ended, -1 for one that a signal ended.
 func (p *Process) ExitCode() int { return p.cmd.ProcessState.ExitCode() }
 
-// Signal sends a signal to the process. It is an error if the process has ended.
+// Signal sends a signal to the process. It returns an error if the process has ended.
 func (p *Process) Signal(s syscall.Signal) error { return p.cmd.Process.Signal(s) }
 
-// Stop asks the process to end and waits; after two minutes it is killed and Stop reports an error. The end of a process
-// that has ended already is no error.
+// Stop asks the process to end and waits; after two minutes it kills the process and returns an error. It is not an error
+// if the process has already ended.
 func (p *Process) Stop() error {
 	if err := p.Signal(p.stop); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop %s: %w", p.name, err)
@@ -155,7 +155,7 @@ func orSignal(s, otherwise syscall.Signal) syscall.Signal {
 }
 
 // onLauncher runs f on the one thread that starts all processes. The kernel sends a death signal when the *thread* that
-// started a process ends, and Go may end a thread when it likes; this one lives as long as the program.
+// started a process ends, and Go may end a thread at any time; this one lives as long as the program.
 func onLauncher(f func() error) error {
 	result := make(chan error)
 	launcher() <- func() { result <- f() }
@@ -173,12 +173,12 @@ var launcher = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// output appends to a log and closes found when a text has come by.
+// output appends to a log and closes found when it has seen a text.
 type output struct {
 	log   *os.File
 	ready []byte
 	found chan struct{}
-	line  []byte // the tail of what came by, long enough to hold a text cut in two by a write; nil once found
+	line  []byte // the tail of the output, long enough for a text split between two writes; nil once found
 	seen  bool
 }
 

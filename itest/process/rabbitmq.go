@@ -16,9 +16,9 @@ const rabbitSettings = `disk_free_limit.absolute = 10MB
 log.console.level = warning
 `
 
-// StartRabbitMQ starts the rabbitmq-server at path bin, without plugins, on a free port of the loopback interface, with all
-// that it keeps and configures under dir. Its node finds others by an epmd of its own, which ends with it, so that it has
-// nothing to do with a RabbitMQ of the system. Clients are guest with the password guest.
+// StartRabbitMQ starts the rabbitmq-server at path bin, without plugins, on a free loopback port, with all its data and
+// configuration under dir. Its node uses a separate epmd, which ends with it, so that it is independent of a system
+// RabbitMQ. Clients connect as guest with the password guest.
 func StartRabbitMQ(ctx context.Context, bin, dir string) (*Server, error) {
 	script, err := rabbitScript(bin)
 	if err != nil {
@@ -51,14 +51,14 @@ func StartRabbitMQ(ctx context.Context, bin, dir string) (*Server, error) {
 		}
 		go func() {
 			<-p.Done()
-			_ = epmd.Kill() // it dies with this process at the latest
+			_ = epmd.Kill() // it ends with this process at the latest
 		}()
 		return &Server{p, fmt.Sprintf("amqp://guest:guest@127.0.0.1:%d/", port)}, nil
 	})
 }
 
-// rabbitScript finds the script that becomes the Erlang VM. What Debian has in PATH is a wrapper that changes the user and
-// would stand between this process and the VM; the script is beside it.
+// rabbitScript finds the script that becomes the Erlang VM. Debian's program in PATH is a wrapper that changes the user
+// and would come between this process and the VM; the script is next to it.
 func rabbitScript(bin string) (string, error) {
 	path, err := filepath.EvalSymlinks(bin)
 	if err == nil && filepath.Base(path) == "rabbitmq-script-wrapper" {
@@ -67,12 +67,12 @@ func rabbitScript(bin string) (string, error) {
 	return path, err
 }
 
-// rabbitEnv keeps a server away from whatever the system configures for its own.
+// rabbitEnv isolates a server from the system's configuration.
 func rabbitEnv(dir, settings, none string, port int) []string {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	return []string{
 		"HOME=" + dir,                // for the cookie
-		"RUNNING_UNDER_SYSTEMD=true", // or the script stays, as the VM's parent
+		"RUNNING_UNDER_SYSTEMD=true", // or the script would remain as the VM's parent
 		"RABBITMQ_NODENAME=postrider@localhost",
 		"RABBITMQ_NODE_IP_ADDRESS=127.0.0.1",
 		"RABBITMQ_NODE_PORT=" + strconv.Itoa(port),
@@ -99,7 +99,7 @@ func freePort() (string, error) {
 	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port), l.Close()
 }
 
-// startEPMD starts the daemon by which Erlang nodes find each other, in the foreground. Its URL is its port.
+// startEPMD starts the daemon through which Erlang nodes find each other, in the foreground. Its URL is its port.
 func startEPMD(ctx context.Context, dir string) (*Server, error) {
 	epmd, err := exec.LookPath("epmd")
 	if err != nil {

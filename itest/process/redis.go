@@ -7,9 +7,9 @@ import (
 	"strconv"
 )
 
-// StartRedis starts the redis-server at path bin on the loopback interface, with its append-only file under dir. With port 0 it
-// takes a free one; a server that is to come back where it was is started again with the same dir and its old port. That file has every write before the client has its answer, so that a killed server loses nothing; nothing waits for
-// the disk.
+// StartRedis starts the redis-server at path bin on the loopback interface, with its append-only file under dir. With
+// port 0 it uses a free port; to restart a server, pass the same dir and its old port. The file has every write before
+// the client gets its response, so that a killed server loses nothing; nothing waits for the disk.
 func StartRedis(ctx context.Context, bin, dir string, port int) (*Server, error) {
 	start := func(port int) (*Server, error) {
 		p, err := Start(ctx, Command{

@@ -17,7 +17,7 @@ import (
 	"github.com/postrider/postrider/store/sqlite"
 )
 
-// benchMessages makes n messages with payloads of 500 bytes, over 1,000 keys.
+// benchMessages returns n messages with payloads of 500 bytes, over 1,000 keys.
 func benchMessages(n int) []*postrider.Message {
 	msgs := make([]*postrider.Message, n)
 	for i := range msgs {
@@ -48,7 +48,7 @@ func publish(ctx context.Context, tb testing.TB, s *sqlite.Store, msgs ...*postr
 	}
 }
 
-// BenchmarkPublish writes n messages in a transaction of their own.
+// BenchmarkPublish writes n messages in their own transaction.
 func BenchmarkPublish(b *testing.B) {
 	for _, level := range []string{"normal", "full"} {
 		for _, n := range []int{1, 10, 1000} {
@@ -65,7 +65,7 @@ func BenchmarkPublish(b *testing.B) {
 	}
 }
 
-// claim is the wish for the leases of n partitions.
+// claim returns a request for the leases of n partitions.
 func claim(n int, ttl time.Duration) relay.AcquireRequest {
 	req := relay.AcquireRequest{TTL: ttl}
 	for p := range n {
@@ -83,7 +83,7 @@ func settle(tb testing.TB, s *sqlite.Store, sts ...relay.Settlement) {
 	}
 }
 
-// lease leases all partitions for a relay.
+// lease acquires the leases of all partitions for a relay.
 func lease(tb testing.TB, s *sqlite.Store, name string, owner relay.Owner) []relay.Lease {
 	tb.Helper()
 	n, err := s.Partitions(tb.Context())
@@ -126,7 +126,7 @@ func BenchmarkFetch(b *testing.B) {
 	}
 }
 
-// BenchmarkSettle moves the cursors of 8 partitions, or parks and removes a message beside it.
+// BenchmarkSettle moves the cursors of 8 partitions, or also parks and removes a message.
 func BenchmarkSettle(b *testing.B) {
 	for _, level := range []string{"normal", "full"} {
 		for _, parked := range []int{0, 100} {
@@ -164,7 +164,7 @@ func BenchmarkSettle(b *testing.B) {
 	}
 }
 
-// BenchmarkDue looks for parked work and finds none, or 100 held keys with one message each.
+// BenchmarkDue polls for due parked messages and finds none, or 100 held keys with one message each.
 func BenchmarkDue(b *testing.B) {
 	for _, n := range []int{0, 100} {
 		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
@@ -204,7 +204,7 @@ func BenchmarkDue(b *testing.B) {
 	}
 }
 
-// counter is a publisher that takes everything.
+// counter is a publisher that accepts everything.
 type counter struct {
 	n    atomic.Int64
 	want int64
@@ -261,8 +261,8 @@ func BenchmarkDrain(b *testing.B) {
 	b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "messages/s")
 }
 
-// BenchmarkLatency publishes 200 messages a second, each in a transaction of its own, and measures the time from the commit
-// to the handler in the same process.
+// BenchmarkLatency publishes 200 messages a second, each in its own transaction, and measures the time from the commit to
+// the handler in the same process.
 func BenchmarkLatency(b *testing.B) {
 	s := benchStore(b, "_pragma=synchronous(full)")
 	o, err := outbox.New(s, outbox.Config{Source: "shop"})

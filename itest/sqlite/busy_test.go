@@ -17,13 +17,13 @@ import (
 	"github.com/postrider/postrider/store/sqlite"
 )
 
-// fetchAll reads everything that is committed.
+// fetchAll reads all committed messages.
 func fetchAll(t testing.TB, s *sqlite.Store) []*postrider.Message {
 	t.Helper()
 	return fetchUnder(t, s, lease(t, s, "all", relay.Owner{ID: "all"}))
 }
 
-// fetchUnder reads everything that is committed under leases of the relay "all".
+// fetchUnder reads all committed messages under leases of the relay "all".
 func fetchUnder(t testing.TB, s *sqlite.Store, leases []relay.Lease) []*postrider.Message {
 	t.Helper()
 	batches, err := s.Fetch(t.Context(), "all", request(leases, 1_000_000))
@@ -48,8 +48,8 @@ func execute(t testing.TB, db interface {
 	}
 }
 
-// TestReadersDoNotWaitForAWriter: while a transaction of the user is open, messages are fetched, due ones looked for and the
-// status shown; what has to write waits until it ends.
+// TestReadersDoNotWaitForAWriter: while a user transaction is open, messages can be fetched, due ones polled and the
+// status shown; writers wait until it ends.
 func TestReadersDoNotWaitForAWriter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, readersDoNotWait)
@@ -131,8 +131,8 @@ func TestBusyTimeoutBoundsTheWait(t *testing.T) {
 	}
 }
 
-// TestReadModifyWriteInInTx: transactions that read before they write never fail for another writer, from however many
-// processes, since InTx takes the write lock at its beginning.
+// TestReadModifyWriteInInTx: transactions that read before they write never fail because of another writer, from any
+// number of processes, since InTx takes the write lock at its beginning.
 func TestReadModifyWriteInInTx(t *testing.T) {
 	t.Parallel()
 	const handles, workers, rounds = 2, 4, 25
@@ -181,7 +181,7 @@ func TestReadModifyWriteInInTx(t *testing.T) {
 	}
 }
 
-// TestOvertakenTransactionIsTold: a transaction of the user's own that reads first and is overtaken cannot write any more.
+// TestOvertakenTransactionIsTold: a user's own transaction that reads first and is overtaken can no longer write.
 func TestOvertakenTransactionIsTold(t *testing.T) {
 	t.Parallel()
 	f := newFile(t)
@@ -203,7 +203,7 @@ func TestOvertakenTransactionIsTold(t *testing.T) {
 	}
 }
 
-// TestOneConnectionIsEnough: nothing asks for a second connection while it holds one.
+// TestOneConnectionIsEnough: nothing requests a second connection while it holds one.
 func TestOneConnectionIsEnough(t *testing.T) {
 	t.Parallel()
 	f := newFile(t)
@@ -248,8 +248,8 @@ func TestOneConnectionIsEnough(t *testing.T) {
 	}
 }
 
-// TestTransactionEndedByItselfKeepsNobodyOut: the store does not hear of the end of a transaction that it began. The next
-// writer waits a second for nothing, the one after that does not wait.
+// TestTransactionEndedByItselfKeepsNobodyOut: the store does not notice the end of a transaction that it began. The next
+// writer waits a second in vain, the one after that does not wait.
 func TestTransactionEndedByItselfKeepsNobodyOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -271,8 +271,8 @@ func TestTransactionEndedByItselfKeepsNobodyOut(t *testing.T) {
 	})
 }
 
-// TestWritersTakeTurns: with one process, no writer asks for the lock while another has it, so nobody ever pauses. In the
-// bubble's time, which passes only in pauses, everything happens at once.
+// TestWritersTakeTurns: within one process, no writer requests the lock while another has it, so none ever pauses. In a
+// bubble, where time passes only in pauses, everything happens at once.
 func TestWritersTakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -299,7 +299,7 @@ func TestWritersTakeTurns(t *testing.T) {
 	})
 }
 
-// TestSettlingLeavesTheConnectionAsItWas: settling does not wait for the disk, and the user's next transaction does.
+// TestSettlingLeavesTheConnectionAsItWas: settling does not wait for the disk, but the user's next transaction does.
 func TestSettlingLeavesTheConnectionAsItWas(t *testing.T) {
 	t.Parallel()
 	for level, want := range map[string]int{"off": 0, "normal": 1, "full": 2, "extra": 3} {

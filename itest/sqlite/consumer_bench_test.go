@@ -16,8 +16,8 @@ import (
 
 const effectSQL = `INSERT INTO effects (id) VALUES (?)`
 
-// BenchmarkConsume measures messages with a one-row effect: as one would write it by hand (note the ID unless it is there,
-// effect, commit), and by consumers.
+// BenchmarkConsume measures messages with a one-row effect: in hand-written code (insert the ID if new, effect, commit),
+// and by consumers.
 func BenchmarkConsume(b *testing.B) {
 	effect := func(ctx context.Context, tx *sql.Tx, m *postrider.Message) error {
 		_, err := tx.ExecContext(ctx, effectSQL, m.ID)

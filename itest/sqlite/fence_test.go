@@ -14,13 +14,13 @@ import (
 	"github.com/postrider/postrider/store/sqlite"
 )
 
-// copyTo makes a copy of the database, as a backup does.
+// copyTo copies the database, like a backup.
 func (f file) copyTo(t *testing.T, to file) {
 	t.Helper()
 	execute(t, f.open(t, ""), `VACUUM INTO '`+string(to)+`'`)
 }
 
-// replaceWith puts another file where this one is, as an operator who restores a backup.
+// replaceWith replaces this file with another, like an operator who restores a backup.
 func (f file) replaceWith(t *testing.T, other file) {
 	t.Helper()
 	for _, end := range []string{"-wal", "-shm"} {
@@ -33,7 +33,7 @@ func (f file) replaceWith(t *testing.T, other file) {
 	}
 }
 
-// replacements are ways to take the file away from under a process.
+// replacements are ways to replace or remove the file of a running process.
 var replacements = map[string]func(*testing.T, file){
 	"replaced": func(t *testing.T, f file) {
 		backup := newFile(t)
@@ -47,7 +47,8 @@ var replacements = map[string]func(*testing.T, file){
 	},
 }
 
-// TestReplacedFileEndsTheRelay: a relay whose file is replaced ends with an error that says so, long before its leases end.
+// TestReplacedFileEndsTheRelay: a relay whose file is replaced ends with an error that says so, long before its leases
+// end.
 func TestReplacedFileEndsTheRelay(t *testing.T) {
 	t.Parallel()
 	for name, replace := range replacements {
@@ -87,7 +88,7 @@ func TestReplacedFileEndsTheRelay(t *testing.T) {
 	}
 }
 
-// TestNothingIsDoneUnderALeaseInAReplacedFile: also by connections that are recreated and reach the new file.
+// TestNothingIsDoneUnderALeaseInAReplacedFile: not even by connections that are recreated and reach the new file.
 func TestNothingIsDoneUnderALeaseInAReplacedFile(t *testing.T) {
 	t.Parallel()
 	for name, replace := range replacements {
@@ -101,7 +102,7 @@ func TestNothingIsDoneUnderALeaseInAReplacedFile(t *testing.T) {
 func testNothingIsDone(t *testing.T, replace func(*testing.T, file)) {
 	f := newFile(t)
 	db := f.migrated(t, sqlite.Config{})
-	db.SetMaxIdleConns(-1) // each call makes a connection, which begins an empty file where there is none
+	db.SetMaxIdleConns(-1) // each call opens a connection, which creates an empty file if there is none
 	s := newStore(t, db, sqlite.Config{})
 	leases := lease(t, s, "r", relay.Owner{ID: "a"})
 	tx, err := s.Begin(t.Context())
@@ -127,7 +128,7 @@ func testNothingIsDone(t *testing.T, replace func(*testing.T, file)) {
 	}
 }
 
-// TestLeasesOfACopyDoNotHold: a copy has the rows of the leases of its time, with tokens and owners that count as alive.
+// TestLeasesOfACopyDoNotHold: a copy contains the leases of its time, with tokens and owners that count as alive.
 func TestLeasesOfACopyDoNotHold(t *testing.T) {
 	t.Parallel()
 	f := newFile(t)
@@ -160,7 +161,8 @@ func TestLeasesOfACopyDoNotHold(t *testing.T) {
 	if err != nil || len(batches) != 8 || !batches[0].Lost || len(batches[0].Records) > 0 {
 		t.Errorf("fetch under leases of the file that was copied: %+v, %v", batches, err)
 	}
-	// The owner counts as alive, and may still be at work: nobody else gets its partitions before the longest TTL has passed.
+	// The owner counts as alive, and may still be working: no other owner gets its partitions before the longest TTL has
+	// passed.
 	got, err := c.Acquire(t.Context(), "r", b, claim(8, time.Hour))
 	if err != nil || len(got) != 0 {
 		t.Fatalf("acquired %d partitions at once, %v", len(got), err)
@@ -176,7 +178,7 @@ func TestLeasesOfACopyDoNotHold(t *testing.T) {
 	}
 }
 
-// TestRepeatedSettlementCountsOnce, and one that is not the next is lost.
+// TestRepeatedSettlementCountsOnce: and a settlement that is not the next one is lost.
 func TestRepeatedSettlementCountsOnce(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, newFile(t).migrated(t, sqlite.Config{Partitions: 1}), sqlite.Config{})
@@ -205,7 +207,8 @@ func TestRepeatedSettlementCountsOnce(t *testing.T) {
 	}
 }
 
-// TestOneFailedSettlementHindersNoOther: neither a message that is not in the log nor a row that the database refuses.
+// TestOneFailedSettlementHindersNoOther: neither a message that is not in the log nor a row that the database refuses
+// affects others.
 func TestOneFailedSettlementHindersNoOther(t *testing.T) {
 	t.Parallel()
 	f := newFile(t)

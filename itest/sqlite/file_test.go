@@ -64,7 +64,7 @@ func TestDamagedFile(t *testing.T) {
 	if err := os.WriteFile(string(f), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s = newStore(t, f.open(t, ""), sqlite.Config{}) // with a cache of its own
+	s = newStore(t, f.open(t, ""), sqlite.Config{}) // with its own cache
 	_, err = s.Fetch(t.Context(), "r", request(leases, 1000))
 	if !errors.Is(err, sqlite.ErrCorrupt) || !strings.Contains(err.Error(), "backup") {
 		t.Errorf("fetch: %v, want ErrCorrupt with what to do", err)
@@ -86,8 +86,8 @@ func TestReadOnlyDatabase(t *testing.T) {
 	}
 }
 
-// TestFullDatabase: a publish that finds no room leaves nothing behind, what is committed is delivered, and when retention
-// has made room publishing goes on.
+// TestFullDatabase: a publish without space leaves nothing behind, committed messages are delivered, and publishing works
+// again after retention has freed space.
 func TestFullDatabase(t *testing.T) {
 	t.Parallel()
 	f := newFile(t)
@@ -137,7 +137,8 @@ func TestFullDatabase(t *testing.T) {
 	publish(t.Context(), t, s, batch()...)
 }
 
-// TestSequencesAreNeverGivenAgain: also when retention has emptied the log, and over a restart.
+// TestSequencesAreNeverGivenAgain: sequences are not reused, even after retention has emptied the log, or after a
+// restart.
 func TestSequencesAreNeverGivenAgain(t *testing.T) {
 	t.Parallel()
 	f := newFile(t)
@@ -159,7 +160,7 @@ func TestSequencesAreNeverGivenAgain(t *testing.T) {
 	}
 }
 
-// TestSizeOfALargeLogIsEstimated: with more messages than are sampled, the size limit holds to a tenth.
+// TestSizeOfALargeLogIsEstimated: with more messages than are sampled, the size limit is accurate to a tenth.
 func TestSizeOfALargeLogIsEstimated(t *testing.T) {
 	t.Parallel()
 	const n, each = 20_000, 700

@@ -17,8 +17,8 @@ func TestGuard(t *testing.T) {
 	storetest.Guard(t, features, harness)
 }
 
-// TestNothingIsCommittedBehindARollback: SQLite has rolled the transaction back, the error was passed over, and a savepoint has
-// begun another transaction.
+// TestNothingIsCommittedBehindARollback: SQLite has rolled the transaction back, the error was ignored, and a savepoint
+// has begun another transaction.
 func TestNothingIsCommittedBehindARollback(t *testing.T) {
 	t.Parallel()
 	store := newStore(t, newFile(t).migrated(t, sqlite.Config{}), sqlite.Config{})

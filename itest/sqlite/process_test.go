@@ -19,7 +19,7 @@ import (
 	"github.com/postrider/postrider/store/sqlite"
 )
 
-// The test program is also the other processes: roleVariable says which part it plays, fileVariable with which database.
+// The test program is also the other processes: roleVariable says which role it has, fileVariable with which database.
 const (
 	roleVariable = "POSTRIDER_SQLITE_TEST_ROLE"
 	fileVariable = "POSTRIDER_SQLITE_TEST_FILE"
@@ -55,7 +55,7 @@ func play(role, path string) error {
 	return fmt.Errorf("no role %q", role)
 }
 
-// writeAndWait writes messages, says so, and keeps its transaction open until it is killed.
+// writeAndWait writes messages, prints that it has, and keeps its transaction open until it is killed.
 func writeAndWait(s *sqlite.Store) error {
 	tx, err := s.Begin(context.Background())
 	if err != nil {
@@ -69,7 +69,7 @@ func writeAndWait(s *sqlite.Store) error {
 	return err
 }
 
-// deliver runs a relay that appends a line for each delivery to a file that all processes share.
+// deliver runs a relay that appends a line for each delivery to a file shared by all processes.
 func deliver(s *sqlite.Store, journal string) error {
 	out, err := os.OpenFile(journal, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -120,13 +120,13 @@ func start(t *testing.T, f file, role string) *exec.Cmd {
 	return cmd
 }
 
-// kill ends a process at once, as kill -9 does.
+// kill ends a process at once, like kill -9.
 func kill(cmd *exec.Cmd) {
 	cmd.Process.Kill()
 	cmd.Wait()
 }
 
-// TestProcessKilledInATransaction: what it had written is gone, its lock too, and what was committed is there.
+// TestProcessKilledInATransaction: its uncommitted writes and its lock are gone, and committed messages are there.
 func TestProcessKilledInATransaction(t *testing.T) {
 	t.Parallel()
 	f := newFile(t)
@@ -151,7 +151,7 @@ func TestProcessKilledInATransaction(t *testing.T) {
 }
 
 // TestRelaysInTwoProcesses: two processes share the partitions of one file by lease; one is killed, the other takes over.
-// Nothing is lost, and each key arrives in order; what the killed one had not recorded comes again.
+// Nothing is lost, and each key arrives in order; what the killed one had not recorded is redelivered.
 func TestRelaysInTwoProcesses(t *testing.T) {
 	t.Parallel()
 	const keys, each = 20, 50
@@ -188,7 +188,7 @@ func contains(pids []string, pid int) bool {
 	return false
 }
 
-// readJournal returns the sequences delivered of each key, in order, and under "by" who delivered.
+// readJournal returns the delivered sequences by key, in order, and the delivering processes under "by".
 func readJournal(t *testing.T, path string) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -199,7 +199,7 @@ func readJournal(t *testing.T, path string) map[string][]string {
 	for line := range strings.Lines(string(text)) {
 		parts := strings.Fields(line)
 		if len(parts) != 3 || !strings.HasSuffix(line, "\n") {
-			continue // the end of it, while it is being written
+			continue // a line that is still being written
 		}
 		out["by"] = append(out["by"], parts[0])
 		out[parts[1]] = append(out[parts[1]], parts[2])
@@ -207,7 +207,7 @@ func readJournal(t *testing.T, path string) map[string][]string {
 	return out
 }
 
-// checkOrder: without what came a second time, each key's deliveries are what the log has of it.
+// checkOrder: without duplicates, each key's deliveries equal its messages in the log.
 func checkOrder(t *testing.T, delivered map[string][]string, log []*postrider.Message) {
 	t.Helper()
 	want := make(map[string][]string)
@@ -233,7 +233,7 @@ func checkOrder(t *testing.T, delivered map[string][]string, log []*postrider.Me
 	t.Logf("%d messages, %d delivered again", len(log), again)
 }
 
-// waitFor waits for what other processes do.
+// waitFor waits for other processes.
 func waitFor(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(5 * time.Minute)

@@ -34,7 +34,7 @@ func tables(t *testing.T, f file) []string {
 	return out
 }
 
-// steps are the names of all migrations up, and down again.
+// steps are the names of all migrations, up and down.
 func steps(t *testing.T) (up, down []string) {
 	t.Helper()
 	all, err := sqlite.MigrationStatus(t.Context(), newFile(t).open(t, ""), sqlite.Config{})
@@ -188,8 +188,8 @@ func TestTwoOutboxesInOneFile(t *testing.T) {
 	}
 }
 
-// TestFenceMigrationKeepsWhatIsThere: up, partitions that nobody holds are free at once and those of a process that counts as
-// alive are not; down, leases and decisions go and everything else stays.
+// TestFenceMigrationKeepsWhatIsThere: after migrating up, partitions without a holder are free at once and those of a
+// process that counts as alive are not; after migrating down, leases and decisions are gone and everything else stays.
 func TestFenceMigrationKeepsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	db := newFile(t).open(t, "")

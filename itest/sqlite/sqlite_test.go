@@ -1,4 +1,4 @@
-// Package sqlite_test holds store/sqlite to the stores' contract, and tries what only SQLite can suffer from, with the
+// Package sqlite_test tests store/sqlite against the stores' contract, and against problems specific to SQLite, with the
 // modernc.org/sqlite driver.
 package sqlite_test
 
@@ -12,7 +12,7 @@ import (
 	"github.com/postrider/postrider/store/sqlite"
 )
 
-// file is a database file and how tests open it.
+// file is a database file for tests.
 type file string
 
 func newFile(t testing.TB) file {
@@ -20,8 +20,8 @@ func newFile(t testing.TB) file {
 	return file(filepath.Join(t.TempDir(), "outbox.db"))
 }
 
-// open opens the file, with options of the driver such as "_pragma=synchronous(off)". There is no busy_timeout by default: the
-// store waits by itself.
+// open opens the file, with options of the driver such as "_pragma=synchronous(off)". There is no busy_timeout by
+// default: the store does its own waiting.
 func (f file) open(t testing.TB, options string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+string(f)+"?"+options)
@@ -36,7 +36,7 @@ func (f file) open(t testing.TB, options string) *sql.DB {
 	return db
 }
 
-// migrated opens the file with the schema in it.
+// migrated opens the file after migrating it.
 func (f file) migrated(t testing.TB, cfg sqlite.Config) *sql.DB {
 	t.Helper()
 	db := f.open(t, "")

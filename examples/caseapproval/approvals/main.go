@@ -1,5 +1,5 @@
-// Approvals is a service in which cases are opened and approved. An approval and the message about it are one
-// transaction; a relay in the same process brings the messages to NATS, also when NATS was away or this process was killed.
+// Approvals is a service that opens and approves cases. An approval and its message are one transaction; a relay in the
+// same process delivers the messages to NATS, even if NATS was unavailable or this process was killed.
 package main
 
 import (
@@ -81,14 +81,14 @@ func deliver(ctx context.Context, store relay.Store, broker string) error {
 	publisher, err := natsbroker.Open(ctx, broker, natsbroker.Config{Stream: caseapproval.Stream, MaxAge: caseapproval.StreamAge})
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil // stopped while NATS was away
+			return nil // stopped while NATS was unavailable
 		}
 		return err
 	}
 	defer publisher.Close()
 	r, err := relay.New(store, relay.Config{
 		Name: "to-nats", Publisher: publisher,
-		LeaseTTL: 5 * time.Second, // if this process is killed, the next one waits for so long
+		LeaseTTL: 5 * time.Second, // if this process is killed, the next one waits this long
 	})
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ func (s *service) routes() http.Handler {
 	return mux
 }
 
-// approve approves a case once more and publishes that, in one transaction: both happen or neither.
+// approve approves a case once more and publishes the approval in one transaction: both happen or neither.
 func (s *service) approve(ctx context.Context, tenant, id, by string) (version int64, err error) {
 	_, err = s.outbox.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		const update = `UPDATE cases SET approved_by = ?, version = version + 1 WHERE tenant_id = ? AND case_id = ? RETURNING version`

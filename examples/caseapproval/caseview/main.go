@@ -1,5 +1,5 @@
-// Caseview keeps a read model of the cases that the approvals service publishes about. Each message has its effect exactly
-// once and in order per case, whatever the broker repeats or reorders and wherever this process is killed.
+// Caseview keeps a read model of the cases that the approvals service publishes. Each message is processed exactly once
+// and in order per case, whatever the broker duplicates or reorders and whenever this process is killed.
 package main
 
 import (
@@ -72,8 +72,8 @@ func run(addr, file, broker, stream string) error {
 	return consumeErr
 }
 
-// crashWait is how long the next process waits for what this one was working on if it is killed. It is longer than any
-// handler takes.
+// crashWait is how long the next process waits for messages that this one was processing when it was killed. It is longer
+// than any handler takes.
 const crashWait = 5 * time.Second
 
 // consume applies messages until ctx ends.
@@ -84,7 +84,7 @@ func consume(ctx context.Context, store *sqlite.Store, broker, stream string) er
 	})
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil // stopped while NATS was away
+			return nil // stopped while NATS was unavailable
 		}
 		return err
 	}
@@ -95,7 +95,7 @@ func consume(ctx context.Context, store *sqlite.Store, broker, stream string) er
 	}
 	c, err := inbox.NewConsumer(in, subscriber, inbox.ConsumerConfig{
 		Name: "case-view", LeaseTTL: crashWait,
-		// JetStream brings a message that comes again out of order: the versions of a case are applied in theirs.
+		// JetStream redelivers out of order; the guard applies the versions of a case in order.
 		Versions: &inbox.VersionGuard{FromOne: true},
 	})
 	if err != nil {
@@ -107,7 +107,7 @@ func consume(ctx context.Context, store *sqlite.Store, broker, stream string) er
 	return c.Run(ctx)
 }
 
-// apply is the effect of a message. It commits together with the note that the message was consumed.
+// apply processes a message. Its changes commit together with the record that the message was consumed.
 func apply(ctx context.Context, tx *sql.Tx, m postrider.Typed[caseapproval.Approved]) error {
 	_, err := tx.ExecContext(ctx, `
 		INSERT INTO case_view (tenant_id, case_id, version, approved_by, approvals) VALUES (?, ?, ?, ?, 1)

@@ -1,16 +1,16 @@
-// Gotest runs go test and sums up: a line for each package, the output of what failed, the names of what was skipped, and
-// at the end, alone on its line,
+// Gotest runs go test and summarizes the results: a line for each package, the output of failures, the names of skipped
+// tests, and at the end, alone on its line,
 //
 //	123 passed, 0 failed
 //
-// The arguments are flags of go test and then packages, "work" for all. Flags need the form -name=value. Packages that take
-// long start first, so that none of them runs alone at the end. The exit code is not 0 if anything failed, or if no test ran
+// The arguments are flags of go test followed by packages, "work" for all. Flags need the form -name=value. Slow packages
+// start first, so that none of them runs alone at the end. The exit code is not 0 if anything failed, or if no test ran
 // at all.
 //
 //	gotest -changed main [-list] [flag ...]
 //
-// tests the packages whose files differ from those of a Git revision, new files among them, and the packages that import one
-// of these; with -list, it prints them instead. It succeeds when there are none.
+// tests the packages whose files differ from a Git revision, including new files, and the packages that import one of
+// these; with -list, it prints them instead. It succeeds when there are none.
 package main
 
 import (
@@ -85,17 +85,18 @@ func test(flags []string, packages []listed) (good bool, err error) {
 	good = summarise(events, os.Stdout)
 	err = cmd.Wait()
 	if _, failed := errors.AsType[*exec.ExitError](err); failed {
-		return false, nil // the summary has said it
+		return false, nil // the summary has reported it
 	}
 	return good, err
 }
 
-// engine is SQLite, translated from C to Go. It is many times slower under the race detector and not ours to check. The
-// driver above it stays in the detector: it instantiates generic types of the standard library, of which the linker keeps
-// one copy for all, and with a copy outside the detector, data that is handed over through a sync.Map counts as a race.
+// engine is SQLite, translated from C to Go. It is many times slower under the race detector and need not be checked
+// here. The driver above it stays in the detector: it instantiates generic types of the standard library, of which the
+// linker keeps one copy for all, and with a copy outside the detector, data passed through a sync.Map would count as a
+// race.
 var engine = []string{"modernc.org/sqlite/lib", "modernc.org/libc", "modernc.org/memory"}
 
-// sharing adds to the flags what suits tests that mostly wait for servers: more packages at a time than processors.
+// sharing adds flags for tests that mostly wait for servers: more packages at a time than processors.
 func sharing(flags []string) []string {
 	added := []string{"-p=3"}
 	if slices.Contains(flags, "-race") {

@@ -18,7 +18,7 @@ const (
 	docsPackage = module + "/itest/docs"
 )
 
-// slow are the packages whose tests take longest, by their path in the repository, the longest first. What is not here takes
+// slow are the packages with the slowest tests, by their path in the repository, the slowest first. All others take
 // seconds.
 var slow = []string{
 	"/itest/faults",
@@ -39,7 +39,7 @@ var slow = []string{
 	"/cmd/postrider/internal/demo",
 }
 
-// listed is what go list -json says about a package, as far as it is needed.
+// listed is the part of go list -json output that is needed.
 type listed struct {
 	Dir, ImportPath                    string
 	Imports, TestImports, XTestImports []string
@@ -68,7 +68,7 @@ func list(patterns []string) ([]listed, error) {
 	}
 }
 
-// longFirst sorts slow packages to the front, the others as they were. go test runs them in this order.
+// longFirst sorts slow packages to the front and keeps the order of the others. go test runs them in this order.
 func longFirst(packages []listed) []listed {
 	rank := func(p listed) int {
 		if i := slices.IndexFunc(slow, func(end string) bool { return p.ImportPath == module+end }); i >= 0 {
@@ -79,14 +79,14 @@ func longFirst(packages []listed) []listed {
 	return slices.SortedStableFunc(slices.Values(packages), func(a, b listed) int { return cmp.Compare(rank(a), rank(b)) })
 }
 
-// changedFiles are the files that differ from a revision and those that Git does not know yet, by absolute path.
+// changedFiles are the absolute paths of files that differ from a revision and of untracked files.
 func changedFiles(revision string) ([]string, error) {
 	top, err := output("git", "rev-parse", "--show-toplevel")
 	if err != nil {
 		return nil, err
 	}
 	root := strings.TrimSpace(string(top))
-	// What others changed on the revision's branch since is not a change made here.
+	// Compare with the merge base, so that later changes on the revision's branch do not count.
 	base, err := output("git", "merge-base", revision, "HEAD")
 	if err != nil {
 		return nil, err
@@ -108,8 +108,8 @@ func changedFiles(revision string) ([]string, error) {
 	return files, nil
 }
 
-// affected are the packages with tests that hold one of the files or import a package that does. A page of documentation
-// belongs to the package that checks the documentation.
+// affected are the packages with tests that contain one of the files or import a package that does. Documentation belongs
+// to the package that checks the documentation.
 func affected(all []listed, files []string) []listed {
 	byDir := make(map[string]listed)
 	for _, p := range all {
@@ -129,8 +129,8 @@ func affected(all []listed, files []string) []listed {
 	})
 }
 
-// holder is the package of a file: a Go file's folder, and for another file the next folder above that is a package, for what
-// it embeds or reads in its tests. The root package holds only its own Go files and test data.
+// holder returns the package of a file: a Go file's folder; for another file, which the package may embed or read in
+// tests, the nearest parent folder that is a package. The root package contains only its own Go files and test data.
 func holder(byDir map[string]listed, file string) (listed, bool) {
 	dir, ext := filepath.Dir(file), filepath.Ext(file)
 	if ext == ".md" {

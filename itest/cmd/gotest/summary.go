@@ -23,17 +23,17 @@ type event struct {
 // unit is a test, or with an empty Test its whole package.
 type unit struct{ Package, Test string }
 
-// summary counts results, and keeps output until it is known whether it is wanted.
+// summary counts results, and keeps output until it is known whether it is needed.
 type summary struct {
 	w              io.Writer
 	output         map[unit]*strings.Builder
-	tests          map[string]int // that passed, by package
+	tests          map[string]int // passed tests, by package
 	broken         map[string]bool
 	skipped        []string
 	passed, failed int
 }
 
-// summarise turns the events into the summary, and tells whether at least one test ran and none failed.
+// summarise turns the events into the summary, and reports whether at least one test ran and none failed.
 func summarise(events io.Reader, w io.Writer) bool {
 	s := &summary{w: w, output: map[unit]*strings.Builder{}, tests: map[string]int{}, broken: map[string]bool{}}
 	lines := bufio.NewScanner(events)
@@ -41,7 +41,7 @@ func summarise(events io.Reader, w io.Writer) bool {
 	for lines.Scan() {
 		var e event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			fmt.Fprintf(w, "%s\n", lines.Bytes()) // go test prints some complaints of its own plainly
+			fmt.Fprintf(w, "%s\n", lines.Bytes()) // go test prints some of its own errors as plain text
 			continue
 		}
 		s.add(e)
@@ -75,9 +75,9 @@ func (s *summary) keep(u unit, text string) {
 
 func (s *summary) result(e event, u unit) {
 	switch {
-	case e.FailedBuild != "": // counted when it did not build
+	case e.FailedBuild != "": // counted when the build failed
 	case e.Action == "fail" && (u.Test != "" || !s.broken[u.Package]):
-		s.fail(u) // a package without a failed test fails by itself: it panicked, exited or ran out of time
+		s.fail(u) // a package without a failed test failed by itself: it panicked, exited or timed out
 	case u.Test == "" && e.Action == "pass":
 		fmt.Fprintf(s.w, "ok  \t%s\t%.1fs\t%d tests\n", u.Package, e.Elapsed, s.tests[u.Package])
 	case u.Test == "":
@@ -99,7 +99,7 @@ func (s *summary) fail(u unit) {
 	if u.Test != "" {
 		return
 	}
-	for v, out := range s.output { // of tests that have not ended; a panic stands in that of the last one that wrote
+	for v, out := range s.output { // of tests that have not ended; a panic is in that of the last one that wrote
 		if v.Package == u.Package && v.Test != "" {
 			fmt.Fprintf(s.w, "not ended\t%s\t%s\n%s", v.Package, v.Test, out.String())
 			delete(s.output, v)

@@ -11,10 +11,10 @@ import (
 	"syscall"
 )
 
-// execute runs the command in a process group of its own, passes signals on to the group, and leaves none of it behind.
+// execute runs the command in its own process group, forwards signals to the group, and leaves no process of it running.
 // The second signal kills it.
 func execute(ctx context.Context, command, env []string) (int, error) {
-	runtime.LockOSThread() // for good: the command's death signal comes when the thread that started it ends
+	runtime.LockOSThread() // permanently: the command's death signal comes when the thread that started it ends
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, ending...)
 	defer signal.Stop(signals)
@@ -30,7 +30,7 @@ func execute(ctx context.Context, command, env []string) (int, error) {
 		return 1, err
 	}
 	group := -cmd.Process.Pid
-	defer func() { _ = syscall.Kill(group, syscall.SIGKILL) }() // mostly there is nobody left, which is an error
+	defer func() { _ = syscall.Kill(group, syscall.SIGKILL) }() // usually none is left, which is an error
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	for seen := 0; ; {
@@ -42,12 +42,12 @@ func execute(ctx context.Context, command, env []string) (int, error) {
 				s = syscall.SIGKILL
 			}
 			fmt.Fprintf(os.Stderr, "withservers: passing on: %s\n", s)
-			_ = syscall.Kill(group, s.(syscall.Signal)) // it may have ended by itself
+			_ = syscall.Kill(group, s.(syscall.Signal)) // it may have ended already
 		}
 	}
 }
 
-// exitCode is the command's exit code, or 128 and the signal that ended it, as shells have it.
+// exitCode is the command's exit code, or 128 plus the signal that ended it, as in shells.
 func exitCode(cmd *exec.Cmd, err error) (int, error) {
 	if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
 		return 1, err

@@ -12,7 +12,7 @@ import (
 
 const kafkaVersion = "4.1.1"
 
-// kafkaPOM asks Maven for Kafka, whose releases are on Maven Central, and for what its log goes through.
+// kafkaPOM makes Maven fetch Kafka, which is released on Maven Central, and its logging backend.
 const kafkaPOM = `<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>postrider</groupId>
@@ -36,7 +36,7 @@ const kafkaPOM = `<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 const copyJars = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
-// kafkaHome is the folder of Kafka's jars in .cache of the repository, which are fetched there unless they are there.
+// kafkaHome is the folder of Kafka's jars in .cache of the repository; missing jars are fetched.
 func (s *supply) kafkaHome() (string, error) {
 	const variable = "POSTRIDER_TEST_KAFKA_HOME"
 	root, err := repository(s.ctx)
@@ -59,7 +59,8 @@ func (s *supply) kafkaHome() (string, error) {
 	return home, nil
 }
 
-// fetchKafka fills home/libs. The folder gets its name when it is complete, so that an interrupted fetch is not taken for one.
+// fetchKafka fills home/libs. The folder is renamed to this when it is complete, so that an interrupted fetch does not
+// count.
 func fetchKafka(ctx context.Context, maven, home string) error {
 	if err := os.MkdirAll(home, 0o755); err != nil {
 		return err
@@ -68,7 +69,7 @@ func fetchKafka(ctx context.Context, maven, home string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(fetched) }() // after an error, what is left is in nobody's way
+	defer func() { _ = os.RemoveAll(fetched) }() // leftovers after an error do no harm
 	pom := filepath.Join(fetched, "pom.xml")
 	if err := os.WriteFile(pom, []byte(kafkaPOM), 0o600); err != nil {
 		return err
@@ -86,7 +87,7 @@ func fetchKafka(ctx context.Context, maven, home string) error {
 	return nil
 }
 
-// repository is the root of the repository that this runs in.
+// repository is the root of the repository in which this program runs.
 func repository(ctx context.Context) (string, error) {
 	work, err := exec.CommandContext(ctx, "go", "env", "GOWORK").Output()
 	if err != nil {

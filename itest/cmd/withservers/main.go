@@ -1,31 +1,30 @@
-// Withservers runs a command, starts the servers and finds the programs that its tests ask for, and stops them again,
-// whatever becomes of the command. Its exit code is the command's.
+// Withservers runs a command, starts the servers and finds the programs that its tests request, and stops the servers
+// when the command ends, however it ends. Its exit code is the command's.
 //
 //	withservers go test ./...
 //
-// A server is installed and started when the first test asks for it (package internal/servertest), and the test waits for
-// it. What no test asks for is neither installed nor started. For a command that reads the environment instead, -with names
-// what to start first:
+// A server is installed and started when the first test requests it (package internal/servertest), and the test waits for
+// it. Servers that no test requests are neither installed nor started. For a command that reads the environment instead,
+// -with names the servers to start first:
 //
 //	withservers -with POSTGRES,NATS sh -c 'psql $POSTRIDER_TEST_POSTGRES'
 //
-// A variable that is set already is left alone and nothing is started or installed for it, so that one can test against
-// servers of one's own:
+// If a variable is already set, it is used as it is and nothing is started or installed for it, so that you can test
+// against your own servers:
 //
-//	POSTRIDER_TEST_POSTGRES       URL of a PostgreSQL superuser; the tests create databases of their own there
+//	POSTRIDER_TEST_POSTGRES       URL of a PostgreSQL superuser; the tests create their own databases there
 //	POSTRIDER_TEST_MYSQL          URL of a superuser of MariaDB or MySQL 8, mysql://root@127.0.0.1:3306/; the same
-//	POSTRIDER_TEST_NATS           URL of a NATS server with JetStream; the tests create streams of their own there
-//	POSTRIDER_TEST_REDIS          URL of a Redis server; the tests use keys of their own there
-//	POSTRIDER_TEST_RABBITMQ       URL of a RabbitMQ server; the tests use queues and exchanges of their own there
-//	POSTRIDER_TEST_KAFKA          kafka:// and the address of a Kafka broker; the tests create topics of their own there
-//	POSTRIDER_TEST_KAFKA_HOME     folder of a Kafka, its jars in libs
-//	POSTRIDER_TEST_…_BIN          path of a program, for tests that start and kill servers themselves, or that need a client
-//	                              that is not ours: NATS (nats-server), MARIADB (mariadbd), MARIADB_SLAP (mariadb-slap),
+//	POSTRIDER_TEST_NATS           URL of a NATS server with JetStream; the tests create their own streams there
+//	POSTRIDER_TEST_REDIS          URL of a Redis server; the tests use their own keys there
+//	POSTRIDER_TEST_RABBITMQ       URL of a RabbitMQ server; the tests use their own queues and exchanges there
+//	POSTRIDER_TEST_KAFKA          kafka:// and the address of a Kafka broker; the tests create their own topics there
+//	POSTRIDER_TEST_KAFKA_HOME     folder of a Kafka installation, its jars in libs
+//	POSTRIDER_TEST_…_BIN          path of a program, for tests that start and kill servers themselves, or that need a
+//	                              third-party client: NATS (nats-server), MARIADB (mariadbd), MARIADB_SLAP (mariadb-slap),
 //	                              REDIS (redis-server), RABBITMQ (rabbitmq-server), PGBENCH, PGBOUNCER
-//	POSTRIDER_TEST_KEEP           if not empty, the servers' data and logs are kept, and their folder is named
+//	POSTRIDER_TEST_KEEP           if not empty, the servers' data and logs are kept, and their folder is printed
 //
-// What is missing on this machine is installed with apt-get when this runs as root; otherwise the tests that need it fail
-// and say what to install.
+// As root, missing programs are installed with apt-get; otherwise the tests that need them fail and say what to install.
 package main
 
 import (
@@ -64,7 +63,7 @@ func main() {
 	os.Exit(code)
 }
 
-// named are the variables of a list of short names.
+// named converts a list of short names to variables.
 func named(list string) []servertest.Name {
 	var names []servertest.Name
 	for name := range strings.SplitSeq(list, ",") {
@@ -75,14 +74,14 @@ func named(list string) []servertest.Name {
 	return names
 }
 
-// run returns the exit code of the command, and an error for what went wrong around it.
+// run returns the exit code of the command, and an error for failures outside it.
 func run(ctx context.Context, with []servertest.Name, command []string) (code int, err error) {
 	dir, err := os.MkdirTemp("", "postrider-test-*")
 	if err != nil {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, cleanUp(dir)) }()
-	if err := os.Chmod(dir, 0o755); err != nil { // PostgreSQL runs as another user and must get through
+	if err := os.Chmod(dir, 0o755); err != nil { // PostgreSQL runs as another user and needs access
 		return 1, err
 	}
 	s := newSupply(ctx, dir)

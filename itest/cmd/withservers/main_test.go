@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// TestServersLiveAsLongAsTheCommand: it starts what is not there, hands on the exit code and leaves nothing behind.
+// TestServersLiveAsLongAsTheCommand: missing servers are started, the exit code is returned and nothing is left running.
 func TestServersLiveAsLongAsTheCommand(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -41,7 +41,7 @@ func TestServersLiveAsLongAsTheCommand(t *testing.T) {
 	}
 }
 
-// TestServerStartsWhenItIsAskedFor: only then, once, and it is gone when the command has ended.
+// TestServerStartsWhenItIsAskedFor: it starts only on request, once, and is gone when the command has ended.
 func TestServerStartsWhenItIsAskedFor(t *testing.T) {
 	t.Parallel()
 	dir := openFolder(t, t.TempDir())
@@ -81,7 +81,7 @@ func logs(t *testing.T, dir string) []string {
 	return found
 }
 
-// ask asks for a name as package servertest does.
+// ask requests a name as package servertest does.
 func ask(t *testing.T, control, name string, status int) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, control+"/"+name, nil)
@@ -100,7 +100,7 @@ func ask(t *testing.T, control, name string, status int) string {
 	return strings.TrimSpace(string(text))
 }
 
-// TestSignalEndsAll: an interrupted run hands the signal on and stops its servers.
+// TestSignalEndsAll: an interrupted run forwards the signal and stops its servers.
 func TestSignalEndsAll(t *testing.T) {
 	t.Parallel()
 	cmd, address := running(t)
@@ -125,10 +125,10 @@ func TestKillEndsAll(t *testing.T) {
 	awaitGone(t, address)
 }
 
-// missing names gcc among the programs, and its package.
+// missing matches gcc among the programs, and its package.
 var missing = regexp.MustCompile(`the tests need gcc\b.*: install it \(on Debian: apt-get install .*\bgcc\b`)
 
-// TestMissingProgramIsNamed: where nothing can be installed, it says what to install.
+// TestMissingProgramIsNamed: if nothing can be installed, the output says what to install.
 func TestMissingProgramIsNamed(t *testing.T) {
 	t.Parallel()
 	cmd := withservers(t, "PATH="+t.TempDir(), "CC=", "TMPDIR="+t.TempDir())
@@ -185,7 +185,7 @@ func withservers(t *testing.T, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// openFolder lets other users through to a test's folder: PostgreSQL does not run as root.
+// openFolder makes a test's folder accessible to other users: PostgreSQL does not run as root.
 func openFolder(t *testing.T, dir string) string {
 	t.Helper()
 	for d := dir; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
@@ -196,7 +196,7 @@ func openFolder(t *testing.T, dir string) string {
 	return dir
 }
 
-// awaitGone waits until nobody listens any longer at a URL.
+// awaitGone waits until nothing listens at a URL any longer.
 func awaitGone(t *testing.T, address string) {
 	t.Helper()
 	u, err := url.Parse(address)

@@ -12,10 +12,10 @@ import (
 	"github.com/postrider/postrider/itest/process"
 )
 
-// program is one that the tests need and that does not come as a Go module.
+// program is a program that the tests need and that is not a Go module.
 type program struct {
 	find func(name string) (string, error)
-	// packages are those of Debian that hold it.
+	// packages are the Debian packages that contain it.
 	packages []string
 }
 
@@ -50,7 +50,7 @@ func (s *supply) program(name string) (string, error) {
 	return path, nil
 }
 
-// lookSystem looks in PATH and where Debian puts servers, which is not in every user's PATH.
+// lookSystem searches PATH and the folder where Debian installs servers, which is not in every user's PATH.
 func lookSystem(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
@@ -79,9 +79,9 @@ func (s *supply) install(name string, packages []string) error {
 }
 
 func apt(ctx context.Context, aptGet string, args ...string) error {
-	// Another program may be installing: wait for it.
+	// Wait if another program is installing.
 	cmd := exec.CommandContext(ctx, aptGet, append([]string{"-o", "DPkg::Lock::Timeout=600"}, args...)...)
-	// The packages would also start servers of their own, for the system; RUNLEVEL=1 asks them not to.
+	// The packages would also start system servers; RUNLEVEL=1 prevents that.
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1")
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if err := cmd.Run(); err != nil {
@@ -90,7 +90,7 @@ func apt(ctx context.Context, aptGet string, args ...string) error {
 	return nil
 }
 
-// buildNATS builds nats-server, which is a Go module, at the version that tools/go.mod names.
+// buildNATS builds nats-server, which is a Go module, at the version in tools/go.mod.
 func (s *supply) buildNATS() (string, error) {
 	root, err := repository(s.ctx)
 	if err != nil {

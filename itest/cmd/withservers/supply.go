@@ -15,10 +15,10 @@ import (
 	"github.com/postrider/postrider/itest/process"
 )
 
-// reportEvery is how often a server that is not ready yet is mentioned.
+// reportEvery is how often a server that is not ready yet is reported.
 const reportEvery = 30 * time.Second
 
-// supply starts servers and finds programs when they are asked for, each once.
+// supply starts servers and finds programs on request, each once.
 type supply struct {
 	ctx    context.Context // ends when the command has ended, or with a signal
 	cancel context.CancelFunc
@@ -34,7 +34,7 @@ type supply struct {
 	updated    bool // apt-get knows the packages
 }
 
-// wanted is what somebody has asked for.
+// wanted is a requested server or program.
 type wanted struct {
 	done  chan struct{}
 	value string
@@ -47,7 +47,7 @@ func newSupply(ctx context.Context, dir string) *supply {
 	return s
 }
 
-// listen answers GET /NAME with the value of NAME on a free port of the loopback interface, and returns its URL.
+// listen serves the value of NAME at GET /NAME on a free loopback port, and returns its URL.
 func (s *supply) listen() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -59,7 +59,7 @@ func (s *supply) listen() (string, error) {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		_, _ = fmt.Fprintln(w, value) // whoever asked may be gone
+		_, _ = fmt.Fprintln(w, value) // the client may be gone
 	})}
 	s.work.Go(func() { _ = s.http.Serve(l) }) // until stop closes it
 	return "http://" + l.Addr().String(), nil
@@ -89,7 +89,7 @@ func (s *supply) get(ctx context.Context, name servertest.Name) (string, error) 
 	}
 }
 
-// keep makes a server one that stop stops.
+// keep registers a server, so that stop stops it.
 func (s *supply) keep(server *process.Server, err error) (string, error) {
 	if err != nil {
 		return "", err
@@ -100,7 +100,7 @@ func (s *supply) keep(server *process.Server, err error) (string, error) {
 	return server.URL, nil
 }
 
-// report says on standard error that a server is being started, until the returned function says what came of it.
+// report prints to standard error that a server is being started, until the returned function prints the result.
 func (s *supply) report(name servertest.Name) func(value string, err error) {
 	began, over := time.Now(), make(chan struct{})
 	say := func(text string) {
@@ -130,7 +130,7 @@ func (s *supply) report(name servertest.Name) func(value string, err error) {
 	}
 }
 
-// stop ends what is being started and stops what runs.
+// stop cancels servers that are being started and stops those that run.
 func (s *supply) stop() error {
 	s.cancel()
 	var errs []error

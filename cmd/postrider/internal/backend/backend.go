@@ -1,4 +1,4 @@
-// Package backend opens what the binary works on: stores and publishers, by URL.
+// Package backend opens stores and publishers by URL.
 package backend
 
 import (
@@ -15,11 +15,11 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// connections is how many connections to a database a process holds at most: enough for a few relays, each of which
-// reads, settles, looks for due messages and renews its leases at the same time.
+// connections is the maximum number of database connections per process: enough for a few relays, each of which
+// concurrently reads, settles, polls for due messages and renews its leases.
 const connections = 16
 
-// Store is everything that the binary asks of a store.
+// Store is everything that the binary needs of a store.
 type Store interface {
 	relay.Store
 	relay.HeldStore
@@ -33,15 +33,15 @@ type Store interface {
 // Outbox is an opened outbox.
 type Outbox struct {
 	Store
-	// Shown is the store's URL as operators may see it, without a password.
+	// Shown is the store's URL for operators, without a password.
 	Shown string
-	// Publish publishes messages in one transaction and returns their IDs; source is for messages without one of their own.
+	// Publish publishes messages in one transaction and returns their IDs; source is for messages without a Source.
 	Publish func(ctx context.Context, source string, msgs []*postrider.Message) ([]string, error)
 
-	// Transactions is the writing side for *sql.Tx, DB its database; nil for stores without one.
+	// Transactions is the outbox.Store for *sql.Tx, DB its database; nil for stores without one.
 	Transactions outbox.Store[*sql.Tx]
 	DB           *sql.DB
-	// Ping asks the database whether it answers.
+	// Ping checks that the database responds.
 	Ping func(ctx context.Context) error
 
 	close []func()
@@ -76,7 +76,7 @@ func (o *Outbox) Close() {
 	}
 }
 
-// publishTo publishes through the outbox, so that the rules for messages and their defaults are the library's.
+// publishTo publishes through the outbox, so that the library's rules and defaults for messages apply.
 func publishTo[Tx any](store outbox.Store[Tx], logger *slog.Logger) func(context.Context, string, []*postrider.Message) ([]string, error) {
 	return func(ctx context.Context, source string, msgs []*postrider.Message) ([]string, error) {
 		o, err := outbox.New(store, outbox.Config{Source: source, Logger: logger})

@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// LogLibraries lets the Redis client, which would write to standard error by itself, write to logger instead, at level
-// debug: what it complains about comes back as an error too, and is told there with what it means.
+// LogLibraries redirects the log of the Redis client, which would write to standard error, to logger at level debug: its
+// complaints are also returned as errors, which are logged with their meaning.
 func LogLibraries(logger *slog.Logger) {
 	redis.SetLogger(redisLog{logger})
 }

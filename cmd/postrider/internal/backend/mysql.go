@@ -15,7 +15,7 @@ import (
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
 
-// openMySQL connects to a database and makes sure that it answers. Options in the query of the URL are those of the driver.
+// openMySQL connects to a database and checks that it responds. Options in the query of the URL are the driver's.
 func openMySQL(ctx context.Context, l location) (*sql.DB, error) {
 	config, err := mysqlConfig(l)
 	if err != nil {
@@ -37,7 +37,7 @@ func openMySQL(ctx context.Context, l location) (*sql.DB, error) {
 	return db, nil
 }
 
-// connectHint says what to do about a connection that fails.
+// connectHint says what to do about a failed connection.
 func connectHint(c *mysql.Config, err error) string {
 	if refused, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		switch refused.Number {
@@ -93,7 +93,7 @@ func (o *Outbox) openMySQL(ctx context.Context, l location, logger *slog.Logger)
 	}
 	o.close = append(o.close, func() { _ = db.Close() })
 	c := l.mysql()
-	c.Partitions = 0 // says only how many a new outbox gets
+	c.Partitions = 0 // only sets the number for a new outbox
 	store, err := mysqlstore.New(db, c)
 	if err != nil {
 		return fmt.Errorf("open the outbox in %s: %w", l.shown, err)
@@ -116,7 +116,7 @@ func migrateMySQL(ctx context.Context, l location) (*Schema, error) {
 	}, nil
 }
 
-// createDatabase makes a database, and returns its location and what drops it with everything in it.
+// createDatabase creates a database, and returns its location and a function that drops it with everything in it.
 func createDatabase(ctx context.Context, l location, name string) (in location, drop func() error, err error) {
 	execute := func(ctx context.Context, statement string) error {
 		db, err := openMySQL(ctx, l)

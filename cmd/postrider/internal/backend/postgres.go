@@ -18,10 +18,10 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// connectTimeout bounds the first look at a database, so that a wrong address does not hang.
+// connectTimeout limits the first connection to a database, so that a wrong address does not hang.
 const connectTimeout = 10 * time.Second
 
-// openPool connects to a database and makes sure that it answers.
+// openPool connects to a database and checks that it responds.
 func openPool(ctx context.Context, l location) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(l.dsn)
 	if err != nil {
@@ -46,8 +46,8 @@ func openPool(ctx context.Context, l location) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// connectError says why a connection fails and what to do about it, in one line: pgx repeats it for every address and every
-// way to connect.
+// connectError says in one line why a connection failed and what to do about it: pgx repeats the error for every address
+// and every way to connect.
 func connectError(l location, err error) error {
 	var config pgconn.Config
 	if failed, ok := errors.AsType[*pgconn.ConnectError](err); ok {
@@ -69,7 +69,7 @@ func connectError(l location, err error) error {
 	return fmt.Errorf("connect to %s: %w", l.shown, err)
 }
 
-// refusalHint says what to do about a server that refuses a connection.
+// refusalHint says what to do when a server refuses a connection.
 func refusalHint(c pgconn.Config, refused *pgconn.PgError) string {
 	switch refused.Code {
 	case "28P01":
@@ -143,7 +143,7 @@ func printPostgres(l location) (string, error) {
 	return b.String(), err
 }
 
-// createSchema makes a schema and returns what drops it with everything in it.
+// createSchema creates a schema and returns a function that drops it with everything in it.
 func createSchema(ctx context.Context, l location, name string) (drop func() error, err error) {
 	quoted := pgx.Identifier{name}.Sanitize()
 	execute := func(ctx context.Context, statement string) error {

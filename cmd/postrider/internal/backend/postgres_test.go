@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// TestRefusedConnectionsSayWhatToDo: the texts for what a test server does not do on demand.
+// TestRefusedConnectionsSayWhatToDo: the texts for errors that a test server does not produce on demand.
 func TestRefusedConnectionsSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	l := location{shown: "postgres://h/d"}

@@ -20,30 +20,30 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
 )
 
-// Uses is what a publisher may need of the process that it works in.
+// Uses is what a publisher may need of its process.
 type Uses struct {
 	// Relay is the name of the relay that publishes.
 	Relay string
-	// Attempts keeps attempts, if not nil.
+	// Attempts records attempts, if not nil.
 	Attempts postrider.AttemptLog
 	Logger   *slog.Logger
 }
 
-// Promises is what can be said of a publisher without asking its broker.
+// Promises are a publisher's guarantees that are known without asking its broker.
 type Promises struct {
 	postrider.Capabilities
-	// Size says what bounds a message when MaxMessageBytes is 0.
+	// Size says what limits a message when MaxMessageBytes is 0.
 	Size string
 	// Notes are what an operator should know beyond the numbers.
 	Notes []string
 }
 
-// adapter makes publishers of one kind of broker.
+// adapter creates publishers for one kind of broker.
 type adapter struct {
 	open func(ctx context.Context, address string, u Uses) (closingPublisher, error)
-	// promises reads the options in an address; its error is theirs.
+	// promises parses the options in an address and returns the errors in them.
 	promises func(address string) (Promises, error)
-	// check finds what keeps a publisher from being opened, as far as its address shows it.
+	// check returns errors that would prevent opening a publisher, as far as its address shows them.
 	check func(address string) error
 }
 
@@ -52,7 +52,7 @@ type closingPublisher interface {
 	io.Closer
 }
 
-// adapters are found by the names in config.Brokers.
+// adapters are keyed by the names in config.Brokers.
 var adapters = map[string]adapter{
 	"nats": {
 		open: func(ctx context.Context, address string, u Uses) (closingPublisher, error) {
@@ -159,7 +159,7 @@ var adapters = map[string]adapter{
 			}, err
 		},
 		check: func(address string) error {
-			publisher, err := webhook.Open(address, webhook.Config{}) // connects to nobody
+			publisher, err := webhook.Open(address, webhook.Config{}) // does not connect
 			if err != nil {
 				return err
 			}
@@ -168,7 +168,7 @@ var adapters = map[string]adapter{
 	},
 }
 
-// redisNotes say when Redis loses what it has acknowledged.
+// redisNotes say when Redis can lose acknowledged messages.
 func redisNotes(c redisbroker.Config) (notes []string) {
 	if !c.Fsync {
 		notes = append(notes, "Redis acknowledges before a message is on disk: a crash can lose what was acknowledged, unless appendfsync is always or fsync=true")
@@ -182,8 +182,8 @@ func redisNotes(c redisbroker.Config) (notes []string) {
 	return notes
 }
 
-// OpenPublisher connects to a broker. A broker that cannot be reached is tried until ctx ends; one that refuses us is an
-// error at once. The function closes the publisher.
+// OpenPublisher connects to a broker. It retries a broker that cannot be reached until ctx ends; a broker that refuses
+// the connection is an error at once. The returned function closes the publisher.
 func OpenPublisher(ctx context.Context, p config.Publisher, u Uses) (postrider.Publisher, func(), error) {
 	a, address, err := adapterOf(p)
 	if err != nil {
@@ -196,7 +196,7 @@ func OpenPublisher(ctx context.Context, p config.Publisher, u Uses) (postrider.P
 	return publisher, func() { _ = publisher.Close() }, nil
 }
 
-// PromisesOf says what a broker promises by its URL and options, whose faults are the error. Nobody is connected to.
+// PromisesOf returns a broker's guarantees by its URL and options, or the errors in them. It does not connect.
 func PromisesOf(p config.Publisher) (Promises, error) {
 	a, address, err := adapterOf(p)
 	if err != nil {
@@ -209,8 +209,8 @@ func PromisesOf(p config.Publisher) (Promises, error) {
 	return promises, nil
 }
 
-// CheckPublisher finds what keeps a publisher from being opened, as far as its URL and options show it: what PromisesOf finds,
-// and what is missing, which only who publishes must have. Nobody is connected to.
+// CheckPublisher returns errors that would prevent opening a publisher, as far as its URL and options show them: those of
+// PromisesOf, and missing options that only publishing needs. It does not connect.
 func CheckPublisher(p config.Publisher) error {
 	a, address, err := adapterOf(p)
 	if err != nil {
@@ -222,7 +222,7 @@ func CheckPublisher(p config.Publisher) error {
 	return nil
 }
 
-// adapterOf returns the adapter of a publisher and its address with all options in it.
+// adapterOf returns the adapter of a publisher and its address including all options.
 func adapterOf(p config.Publisher) (adapter, string, error) {
 	var faults []error
 	p.Check(func(where, text string) { faults = append(faults, fmt.Errorf("publisher.%s: %s", where, text)) })
@@ -236,7 +236,7 @@ func adapterOf(p config.Publisher) (adapter, string, error) {
 	return adapters[b.Name], withOptions(b, p), nil
 }
 
-// withOptions puts the options into the URL, in place of those of the same name there.
+// withOptions adds the options to the URL, replacing those of the same name.
 func withOptions(b config.Broker, p config.Publisher) string {
 	address, options := b.OptionsIn(p.URL)
 	options = slices.DeleteFunc(options, func(o config.Option) bool {
@@ -244,7 +244,7 @@ func withOptions(b config.Broker, p config.Publisher) string {
 		return replaced
 	})
 	for name, value := range p.Options {
-		// %20 is a space behind every mark, + is not.
+		// %20 is a space after every mark, + is not.
 		options = append(options, config.Option{Name: name, Value: strings.ReplaceAll(url.QueryEscape(value), "+", "%20")})
 	}
 	slices.SortStableFunc(options, func(a, b config.Option) int { return cmp.Compare(a.Name, b.Name) })
@@ -256,8 +256,8 @@ func withOptions(b config.Broker, p config.Publisher) string {
 	return address
 }
 
-// ShownPublisher is a broker's URL without what must stay secret: user information and options, and of a webhook all but the
-// host, since some receivers know their callers by the path.
+// ShownPublisher is a broker's URL without secrets: without user information and options, and for a webhook only the
+// host, since some receivers identify callers by the path.
 func ShownPublisher(address string) string {
 	servers, _, _ := strings.Cut(address, "?")
 	scheme, rest, ok := strings.Cut(servers, "://")

@@ -9,7 +9,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
 )
 
-// TestOptionsAreThoseOfTheAdapters: what the configuration lets through, and only that, the adapters know.
+// TestOptionsAreThoseOfTheAdapters: the adapters accept the same options as the configuration.
 func TestOptionsAreThoseOfTheAdapters(t *testing.T) {
 	t.Parallel()
 	if len(adapters) != len(config.Brokers) {

@@ -8,23 +8,23 @@ import (
 	"github.com/postrider/postrider/store/sqlite"
 )
 
-// Migration is one migration as it stands in a database.
+// Migration is the status of one migration in a database.
 type Migration = sqlite.Migration
 
-// Latest stands for the newest version of a schema.
+// Latest is the newest version of a schema.
 const Latest = sqlite.Latest
 
-// Schema is the schema of an outbox that may not be there yet.
+// Schema is the schema of an outbox, which may not exist yet.
 type Schema struct {
 	// Shown is the store's URL without a password.
 	Shown string
-	// Migrate brings the schema to a version and returns what it did.
+	// Migrate migrates the schema to a version and returns the steps taken.
 	Migrate func(ctx context.Context, to int) ([]string, error)
 	Status  func(ctx context.Context) ([]Migration, error)
 	Close   func()
 }
 
-// OpenSchema opens a store for its migrations. A SQLite file that is not there is made only if create is set.
+// OpenSchema opens a store for its migrations. It creates a missing SQLite file only if create is set.
 func OpenSchema(ctx context.Context, s config.Store, create bool) (*Schema, error) {
 	l, err := locate(s)
 	if err != nil {

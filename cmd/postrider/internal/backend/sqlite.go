@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider/store/sqlite"
 )
 
-// openFile opens a SQLite file; unless create is set it must be there, since a mistyped path would otherwise become a
+// openFile opens a SQLite file. Unless create is set the file must exist, since a mistyped path would otherwise create a
 // new, empty database.
 func openFile(l location, create bool) (*sql.DB, error) {
 	if !create {
@@ -26,7 +26,7 @@ func openFile(l location, create bool) (*sql.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", l.shown, err)
 	}
-	// busy_timeout (ms) is what a statement waits for another process's transaction before it fails.
+	// busy_timeout (ms) is how long a statement waits for another process's transaction before it fails.
 	dsn := url.URL{Scheme: "file", Path: path, RawQuery: "_pragma=busy_timeout(10000)&_pragma=synchronous(normal)"}
 	db, err := sql.Open("sqlite", dsn.String())
 	if err != nil {
@@ -48,7 +48,7 @@ func (o *Outbox) openSQLite(l location, logger *slog.Logger) error {
 	}
 	o.close = append(o.close, func() { _ = db.Close() })
 	c := l.sqlite()
-	c.Partitions = 0 // says only how many a new outbox gets
+	c.Partitions = 0 // only sets the number for a new outbox
 	store, err := sqlite.New(db, c)
 	if err != nil {
 		return fmt.Errorf("open the outbox in %s: %w", l.shown, err)

@@ -10,19 +10,22 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
 )
 
-// Temporary is an outbox of its own in a database, to be removed after use.
+// Temporary is a private outbox in a database, to be removed after use.
 type Temporary struct {
 	*Outbox
-	// TablePrefix is what the names of other tables of the same use begin with; it may name a schema.
+	// TablePrefix is the prefix for the names of the caller's own tables; it may include a schema.
 	TablePrefix string
-	// QuestionMarks says that the database takes ? for parameters, and not $1.
+	// QuestionMarks says that the database uses ? for parameters, not $1.
 	QuestionMarks bool
-	// Remove closes the outbox and removes it.
+	// Remove closes and removes the outbox.
 	Remove func() error
 }
 
-// OpenTemporary makes an outbox that nobody else uses: on PostgreSQL in a new schema with the given name, which Remove
-// drops; on MySQL in a new database of that name; on SQLite in a file that must not exist, and stays when the caller chose its place.
+// OpenTemporary creates a private outbox:
+//
+//   - PostgreSQL: in a new schema with the given name, which Remove drops.
+//   - MySQL: in a new database with that name.
+//   - SQLite: in a file that must not exist, and that stays if the caller chose its path.
 func OpenTemporary(ctx context.Context, s config.Store, name string, logger *slog.Logger) (*Temporary, error) {
 	l, err := locate(s)
 	if err != nil {
@@ -60,7 +63,7 @@ func OpenTemporary(ctx context.Context, s config.Store, name string, logger *slo
 	return t, nil
 }
 
-// fill makes the tables and opens the outbox.
+// fill creates the tables and opens the outbox.
 func (t *Temporary) fill(ctx context.Context, s config.Store, logger *slog.Logger) error {
 	schema, err := OpenSchema(ctx, s, true)
 	if err != nil {

@@ -12,32 +12,33 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
 )
 
-// The kinds of stores, which are the schemes of their URLs.
+// The kinds of stores, by URL scheme.
 const (
 	kindSQLite   = "sqlite"
 	kindPostgres = "postgres"
 	kindMySQL    = "mysql"
 )
 
-// location is where a store is, read from its URL.
+// location is the parsed URL of a store.
 type location struct {
 	kind string
-	// dsn is the file of a SQLite database, what pgx connects to, or the URL of a MySQL database without our own options.
+	// dsn is the file of a SQLite database, the connection string for pgx, or the URL of a MySQL database without
+	// Postrider's options.
 	dsn string
-	// shown is the URL as operators may see it, without a password.
+	// shown is the URL for operators, without a password.
 	shown string
 	store config.Store
 }
 
-// URLError is a fault in the URL or the settings of a store or publisher; the text says what is allowed.
+// URLError is an error in the URL or the settings of a store or publisher; the text says what is allowed.
 type URLError struct{ text string }
 
 func (e *URLError) Error() string { return e.text }
 
 func badURL(format string, args ...any) error { return &URLError{fmt.Sprintf(format, args...)} }
 
-// locate reads the URL of a store. The options schema, prefix, partitions and notify in its query stand for the settings
-// of the same name, which win when both are given.
+// locate parses the URL of a store. The options schema, prefix, partitions and notify in its query correspond to the
+// settings of the same name; a setting overrides the option.
 func locate(s config.Store) (location, error) {
 	scheme, _, ok := strings.Cut(s.URL, ":")
 	if !ok {
@@ -45,7 +46,7 @@ func locate(s config.Store) (location, error) {
 	}
 	u, err := url.Parse(s.URL)
 	if err != nil {
-		// The text of a URL that cannot be parsed may hold a password, so it is not repeated.
+		// The text of a URL that cannot be parsed may contain a password, so it is not repeated.
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err
 		}
@@ -70,7 +71,7 @@ func locate(s config.Store) (location, error) {
 		}
 	case "postgres", "postgresql":
 		for name := range query {
-			if word := config.Nearest(name, ownOptions); word != "" { // the server would refuse it in words of its own
+			if word := config.Nearest(name, ownOptions); word != "" { // the server would refuse it with a less helpful error
 				return location{}, badURL("%s: unknown option %s in the URL (did you mean %s?)", l.shown, name, word)
 			}
 		}
@@ -92,7 +93,7 @@ func locate(s config.Store) (location, error) {
 		return location{}, badURL("%s: schema, notify and listen_url are settings of PostgreSQL only", l.shown)
 	}
 	if l.store.Schema+l.store.Prefix != "" {
-		if _, err := l.print(); err != nil { // reads nothing but the settings
+		if _, err := l.print(); err != nil { // only validates the settings
 			return location{}, badURL("%s: %v", l.shown, err)
 		}
 	}
@@ -109,10 +110,10 @@ func shownURL(u url.URL) string {
 	return u.Redacted()
 }
 
-// ownOptions are those in the query of a PostgreSQL URL that are not the server's or the driver's.
+// ownOptions are the options in the query of a PostgreSQL URL that belong to Postrider, not to the server or the driver.
 var ownOptions = []string{"notify", "partitions", "prefix", "schema"}
 
-// settings takes our own options out of the query of a URL and lays the explicit settings over them.
+// settings removes Postrider's options from the query of a URL and applies the explicit settings over them.
 func settings(s config.Store, query url.Values) (config.Store, error) {
 	take := func(name string) string {
 		value := query.Get(name)

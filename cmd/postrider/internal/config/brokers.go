@@ -9,18 +9,19 @@ import (
 
 // Broker is a kind of broker that a publisher's URL can name.
 type Broker struct {
-	// Name tells it from the others, e.g. in the names of relays that are not given one: to-nats.
+	// Name identifies the kind, e.g. in the default names of relays: to-nats.
 	Name string
-	// Schemes are those of its URLs, Example is one of these.
+	// Schemes are the schemes of its URLs, Example is an example URL.
 	Schemes []string
 	Example string
-	// Options are what the URL may carry behind Mark and what publisher.options may hold: those of the broker's own package.
+	// Options are the options that the URL may have after Mark and that publisher.options may contain: those of the
+	// broker's package.
 	Options []string
-	// Mark stands before the options in a URL: a question mark, unless what is behind that one belongs to somebody else.
+	// Mark separates the options from the URL: a question mark, unless the query belongs to the destination itself.
 	Mark string
 }
 
-// Brokers are all kinds that there are.
+// Brokers are all supported kinds.
 var Brokers = []Broker{
 	{
 		Name: "nats", Schemes: []string{"nats", "tls"}, Example: "nats://host:4222?stream=NAME", Mark: "?",
@@ -59,7 +60,7 @@ var Brokers = []Broker{
 	},
 }
 
-// BrokerOf returns the kind of broker that a URL names.
+// BrokerOf returns the kind of broker for a URL.
 func BrokerOf(address string) (Broker, error) {
 	scheme, _, _ := strings.Cut(address, "://")
 	var schemes, examples []string
@@ -78,7 +79,7 @@ func BrokerOf(address string) (Broker, error) {
 	return Broker{}, fmt.Errorf("%q is no kind of broker; write %s", scheme, strings.Join(examples, ", "))
 }
 
-// OptionsIn returns the options in the URL of a broker, undecoded and in their order, and the rest of the URL.
+// OptionsIn returns the options in a broker's URL, undecoded and in order, and the rest of the URL.
 func (b Broker) OptionsIn(address string) (rest string, options []Option) {
 	rest, text, _ := strings.Cut(address, b.Mark)
 	for pair := range strings.SplitSeq(text, "&") {
@@ -93,20 +94,20 @@ func (b Broker) OptionsIn(address string) (rest string, options []Option) {
 // Option is one option in a URL.
 type Option struct{ Name, Value string }
 
-// unknown says what is wrong with the name of an option, "" if nothing is.
+// unknown returns an error text if the name of an option is unknown, otherwise "".
 func (b Broker) unknown(name string) string {
 	if slices.Contains(b.Options, name) {
 		return ""
 	}
 	shown := name + didYouMean(name, b.Options)
 	if strings.ContainsFunc(name, func(r rune) bool { return (r < 'a' || r > 'z') && r != '_' }) {
-		shown = "(not shown)" // it may be a password in the wrong place
+		shown = "(not shown)" // it may be a misplaced password
 	}
 	return fmt.Sprintf("unknown option %s of %s; allowed: %s", shown, b.Name, strings.Join(b.Options, ", "))
 }
 
-// Check reports every fault in the kind of the broker and the names of its options; where says at which of the publisher's
-// keys. What the values mean is the broker's own business.
+// Check reports every error in the kind of the broker and the names of its options; where is the key in the publisher.
+// The broker's package validates the values.
 func (p Publisher) Check(report func(where, text string)) {
 	b, err := BrokerOf(p.URL)
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// decoder fills a Config from a YAML tree and remembers where each key stood, so that later checks can point at it.
+// decoder fills a Config from a YAML tree and records the position of each key, so that later checks can refer to it.
 type decoder struct {
 	file      string
 	faults    *Error
 	positions map[string]*token.Position
-	// variables are those of the environment that have set something, by its path.
+	// variables maps each path set by the environment to its variable.
 	variables map[string]string
-	// storeChosen says that a flag names the store: what the environment says of one does not count beside several.
+	// storeChosen says that a flag names the store: a store from the environment is then ignored if the file has several.
 	storeChosen bool
 }
 
@@ -43,7 +43,7 @@ func (d *decoder) decode(text []byte, c *Config) {
 	}
 }
 
-// syntax reports YAML that cannot be parsed, at the place that the parser names.
+// syntax reports YAML that cannot be parsed, at the parser's position.
 func (d *decoder) syntax(err error) {
 	f := Fault{Origin: d.file, Text: "not YAML: " + err.Error()}
 	var at yaml.Error
@@ -56,7 +56,7 @@ func (d *decoder) syntax(err error) {
 	d.faults.Faults = append(d.faults.Faults, f)
 }
 
-// fault reports what is wrong at a node.
+// fault reports an error at a node.
 func (d *decoder) fault(n ast.Node, path, format string, args ...any) {
 	p := position(n)
 	d.faults.Faults = append(d.faults.Faults,
@@ -87,7 +87,7 @@ func (d *decoder) unknown(n ast.Node, path, name string, allowed []string) {
 	d.fault(n, path, "unknown key%s; allowed: %s", didYouMean(name, allowed), strings.Join(allowed, ", "))
 }
 
-// value fills a field of any kind. A key without a value leaves the default.
+// value fills a field of any type. A key without a value keeps the default.
 func (d *decoder) value(n ast.Node, v reflect.Value, tag reflect.StructTag, path string) {
 	switch {
 	case n.Type() == ast.NullType:
@@ -147,7 +147,7 @@ func (d *decoder) texts(n ast.Node, v reflect.Value, path string) {
 	v.Set(reflect.ValueOf(out))
 }
 
-// mappingOf returns n as a mapping. Anchors, aliases and tags are not followed: a configuration has no need of them.
+// mappingOf returns n as a mapping. Anchors, aliases and tags are not supported: a configuration does not need them.
 func mappingOf(n ast.Node) (ast.MapNode, bool) {
 	switch m := n.(type) {
 	case *ast.MappingNode:
@@ -159,7 +159,7 @@ func mappingOf(n ast.Node) (ast.MapNode, bool) {
 	}
 }
 
-// position is where a node begins; the token of a block mapping is its first colon, so its first key is asked instead.
+// position is the start of a node; the token of a block mapping is its first colon, so its first key is used instead.
 func position(n ast.Node) *token.Position {
 	if m, ok := mappingOf(n); ok && n.GetToken().Value == ":" {
 		if it := m.MapRange(); it.Next() {
@@ -169,7 +169,7 @@ func position(n ast.Node) *token.Position {
 	return n.GetToken().Position
 }
 
-// isScalar tells single values: texts, numbers, booleans.
+// isScalar says whether n is a single value: text, number or boolean.
 func isScalar(n ast.Node) bool {
 	switch n.(type) {
 	case *ast.StringNode, *ast.LiteralNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
@@ -179,10 +179,10 @@ func isScalar(n ast.Node) bool {
 	}
 }
 
-// textOf is a single value as it was written.
+// textOf returns a single value as written.
 func textOf(n ast.Node) string {
 	if l, ok := n.(*ast.LiteralNode); ok {
-		return l.Value.Value // the token is the sign of the block, | or >
+		return l.Value.Value // the token is the block indicator, | or >
 	}
 	return n.GetToken().Value
 }

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Prefix is what every environment variable of Postrider begins with.
+// Prefix is the prefix of all Postrider environment variables.
 const Prefix = "POSTRIDER_"
 
-// overlay lays environment variables over c. A key's variable is its path in upper case with _ between: store.url is
-// POSTRIDER_STORE_URL, and concurrency of the relay to-nats POSTRIDER_RELAYS_TO_NATS_CONCURRENCY. Lists of texts are
-// separated by commas. Names that stand for nothing are returned as warnings, because an environment is not only ours:
-// container platforms set POSTRIDER_SERVICE_HOST and the like for a service of that name. set tells the variable of each
-// path that one has set.
+// overlay applies environment variables to c. A key's variable is its path in upper case with _ as separator: store.url
+// is POSTRIDER_STORE_URL, and concurrency of the relay to-nats POSTRIDER_RELAYS_TO_NATS_CONCURRENCY. Lists of texts are
+// comma-separated. Unknown names are returned as warnings, not errors, because other programs set variables too:
+// container platforms set POSTRIDER_SERVICE_HOST and the like for a service of that name. set maps each path that was set
+// to its variable.
 func overlay(c *Config, environ []string, faults *Error) (set map[string]string, warnings []string) {
 	set = map[string]string{}
 	leaves := map[string]leaf{}
@@ -38,8 +38,8 @@ func overlay(c *Config, environ []string, faults *Error) (set map[string]string,
 	return set, warnings
 }
 
-// isForeign tells the variables that stand for no key and yet are no mistakes: two that the program reads itself, those
-// that a container platform sets for a service called postrider, and those of Postrider's own tests.
+// isForeign says whether a variable matches no key but is not a mistake: two that the program reads itself, those that a
+// container platform sets for a service called postrider, and those of Postrider's own tests.
 func isForeign(name string) bool {
 	rest := strings.TrimPrefix(name, Prefix)
 	return rest == "CONFIG" || rest == "PUBLISHER" || rest == "PORT" || strings.HasPrefix(rest, "PORT_") || strings.HasPrefix(rest, "SERVICE_") ||
@@ -64,7 +64,7 @@ type leaf struct {
 	path  string
 	value reflect.Value
 	tag   reflect.StructTag
-	// key is the name in a map, when value is one.
+	// key is the name in a map, if value is a map.
 	key string
 }
 
@@ -79,7 +79,7 @@ func (l leaf) set(text string) error {
 	return nil
 }
 
-// collect finds the leaves of a struct, those of its lists by the names of their elements.
+// collect collects the leaves of a struct; elements of lists are addressed by name.
 func collect(v reflect.Value, variable, path string, out map[string]leaf) {
 	for f := range v.Type().Fields() {
 		key := f.Tag.Get("yaml")
@@ -108,7 +108,7 @@ func collect(v reflect.Value, variable, path string, out map[string]leaf) {
 	}
 }
 
-// variableOf writes a name as a part of a variable's name: upper case, everything but letters and digits as _.
+// variableOf converts a name to a part of a variable's name: upper case, with everything except letters and digits as _.
 func variableOf(name string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Fault is one thing that is wrong with a configuration.
+// Fault is one error in a configuration.
 type Fault struct {
 	// Origin is the file or the environment variable.
 	Origin string
-	// Line and Column count from 1; 0 for what does not stand in a file.
+	// Line and Column count from 1; 0 for an error outside a file.
 	Line, Column int
 	// Path is the key, e.g. relays[0].concurrency.
 	Path string
@@ -30,7 +30,7 @@ func (f Fault) String() string {
 	return where + ": " + f.Path + ": " + f.Text
 }
 
-// Error is every fault of a configuration, those of the file in its order first.
+// Error lists every error of a configuration, those of the file first, in order.
 type Error struct{ Faults []Fault }
 
 func (e *Error) Error() string {
@@ -41,7 +41,7 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// orNil returns e with its faults sorted, nil when there are none.
+// orNil returns e with its errors sorted, nil if there are none.
 func (e *Error) orNil() error {
 	if len(e.Faults) == 0 {
 		return nil
@@ -55,7 +55,7 @@ func (e *Error) orNil() error {
 	return e
 }
 
-// didYouMean is a hint to the allowed word that text most likely meant.
+// didYouMean suggests the allowed word that is closest to text.
 func didYouMean(text string, allowed []string) string {
 	if word := Nearest(text, allowed); word != "" {
 		return fmt.Sprintf(" (did you mean %s?)", word)
@@ -63,7 +63,7 @@ func didYouMean(text string, allowed []string) string {
 	return ""
 }
 
-// Nearest returns the allowed word that text most likely meant, "" when none is close.
+// Nearest returns the allowed word that is closest to text, "" if none is close.
 func Nearest(text string, allowed []string) string {
 	best, bestDistance := "", 3
 	for _, word := range allowed {

@@ -12,9 +12,9 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Load reads a file ("" for none), lays the environment (KEY=value pairs) over it and checks the whole. storeChosen says
-// that a flag names the store: what the environment says of one then does not count beside the several of a file. Warnings
-// name what is most likely a mistake but must not stop a process. Errors: *Error with every fault.
+// Load reads a file ("" for none), applies the environment (KEY=value pairs) and checks the result. storeChosen says that
+// a flag names the store: a store from the environment is then ignored if the file has several. Warnings name likely
+// mistakes that must not stop a process. Errors: *Error with every error found.
 func Load(file string, environ []string, storeChosen bool) (c *Config, warnings []string, err error) {
 	var text []byte
 	if file != "" {
@@ -25,7 +25,7 @@ func Load(file string, environ []string, storeChosen bool) (c *Config, warnings 
 	return read(file, text, environ, storeChosen)
 }
 
-// Parse is Load for a text; file is its name in faults.
+// Parse is Load for a text; file is its name in errors.
 func Parse(file string, text []byte, environ []string) (*Config, []string, error) {
 	return read(file, text, environ, false)
 }
@@ -43,10 +43,10 @@ func read(file string, text []byte, environ []string, storeChosen bool) (*Config
 	return c, warnings, nil
 }
 
-// File is the name of the file that the configuration came from, "" for none.
+// File is the file that the configuration came from, "" for none.
 func (c *Config) File() string { return c.file }
 
-// AllStores returns the stores, whichever way they were given.
+// AllStores returns the stores from both Store and Stores.
 func (c *Config) AllStores() []Store {
 	if c.Store.URL != "" {
 		return append([]Store{c.Store}, c.Stores...)
@@ -54,7 +54,7 @@ func (c *Config) AllStores() []Store {
 	return c.Stores
 }
 
-// StoreOf finds the store that a relay refers to. Parse has made sure that it exists when there are any stores.
+// StoreOf returns the store that a relay refers to. Parse has checked that it exists if there are any stores.
 func (c *Config) StoreOf(r Relay) (Store, bool) {
 	for _, s := range c.AllStores() {
 		if r.Store == "" || s.Name == r.Store {
@@ -64,7 +64,7 @@ func (c *Config) StoreOf(r Relay) (Store, bool) {
 	return Store{}, false
 }
 
-// check reports what no single value shows: missing ones, doubles, references to nothing, contradictions.
+// check reports errors that involve more than one value: missing values, duplicates, dangling references, contradictions.
 func (d *decoder) check(c *Config) {
 	d.checkStores(c)
 	if c.HTTP.Listen != "" {
@@ -85,7 +85,7 @@ func (d *decoder) check(c *Config) {
 	}
 }
 
-// CheckListen says what is wrong with an address to listen on.
+// CheckListen returns an error for an invalid listen address.
 func CheckListen(address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -100,8 +100,8 @@ func CheckListen(address string) error {
 	return nil
 }
 
-// onlyVariables leaves the store of the environment out where the file has several, and a flag has chosen among them or
-// beside them; otherwise it is a fault that names the variables.
+// onlyVariables drops the environment's store if the file has several stores and a flag has chosen one; without a flag it
+// reports an error that names the variables.
 func (d *decoder) onlyVariables(c *Config) {
 	if _, inFile := d.positions["store"]; inFile || len(c.Stores) == 0 || c.Store == (Store{}) {
 		return
@@ -177,7 +177,7 @@ func storeNames(stores []Store) string {
 	return strings.Join(names, ", ")
 }
 
-// at reports a fault at the place of a key, or of the nearest key around it that stands in the file.
+// at reports an error at the position of a key, or of its nearest ancestor in the file.
 func (d *decoder) at(path, format string, args ...any) {
 	f := Fault{Origin: d.file, Path: path, Text: fmt.Sprintf(format, args...)}
 	if f.Origin == "" {
@@ -197,7 +197,7 @@ func (d *decoder) at(path, format string, args ...any) {
 	d.faults.Faults = append(d.faults.Faults, f)
 }
 
-// parent cuts the last key or index off a path.
+// parent removes the last key or index from a path.
 func parent(p string) string {
 	for i := len(p) - 1; i >= 0; i-- {
 		if p[i] == '.' || p[i] == '[' {

@@ -19,7 +19,7 @@ var units = []struct {
 	{"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1},
 }
 
-// ParseSize reads a size such as "64MiB".
+// ParseSize parses a size such as "64MiB".
 func ParseSize(text string) (Size, error) {
 	number, factor := strings.TrimSpace(text), int64(1)
 	for _, u := range units {

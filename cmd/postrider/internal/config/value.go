@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// enum is a text with a fixed set of values.
+// enum is a text type with a fixed set of values.
 type enum interface{ Allowed() []string }
 
 var (
@@ -17,7 +17,7 @@ var (
 	sizeType     = reflect.TypeFor[Size]()
 )
 
-// setText sets a leaf from its text, as it stands in YAML, in the environment or in a flag, and checks its bounds.
+// setText sets a leaf from its text in YAML, in the environment or in a flag, and checks its bounds.
 func setText(v reflect.Value, tag reflect.StructTag, text string) error {
 	if v.Kind() == reflect.Pointer {
 		fresh := reflect.New(v.Type().Elem())
@@ -107,7 +107,7 @@ func bounds(tag reflect.StructTag) string {
 	}
 }
 
-// splitList splits a list given as one text at its commas.
+// splitList splits a comma-separated list.
 func splitList(text string) []string {
 	var out []string
 	for part := range strings.SplitSeq(text, ",") {

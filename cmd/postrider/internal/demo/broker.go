@@ -15,18 +15,18 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
 )
 
-// broker is what the demo publishes to and reads from: one of its own in this process, which it stops and starts, or one
-// that exists, from which it cuts the relay's connections. What it makes there is called after Config.Name.
+// broker is the broker of the demo: either one started in this process, which the demo stops and starts, or an existing
+// one, from which it cuts the relay's connections. Objects that it creates there are named Config.Name.
 type broker interface {
 	// publisher connects the relay's publisher.
 	publisher(ctx context.Context) (publisher, error)
-	// consume hands on what arrives, the messages of a key in their order, until ctx ends. Its error is that nothing can be
-	// read, or that of take.
+	// consume passes on messages, those of a key in order, until ctx ends. It fails if nothing can be read, or with the
+	// error of take.
 	consume(ctx context.Context, take func(*postrider.Message) error) error
-	// away takes the broker away and says how, back brings it back.
+	// away makes the broker unavailable and says how; back makes it available again.
 	away() string
 	back() error
-	// end removes what the demo has made, and ends what it has started.
+	// end removes what the demo has created, and stops what it has started.
 	end(ctx context.Context) error
 }
 
@@ -35,13 +35,13 @@ type publisher interface {
 	io.Closer
 }
 
-// InProcess is a Config.Publisher: a webhook whose receiver is in this process.
+// InProcess is a Config.Publisher: a webhook whose receiver runs in this process.
 const InProcess = "webhook:"
 
-// startTimeout is how long a broker may take to answer.
+// startTimeout is how long a broker may take to start.
 const startTimeout = 10 * time.Second
 
-// openBroker opens the broker that a configuration names. Of the options in the URL those that say how to connect count.
+// openBroker opens the configured broker. Only the connection options in the URL apply.
 func openBroker(cfg Config) (broker, error) {
 	switch cfg.Publisher {
 	case "":
@@ -68,13 +68,14 @@ func openBroker(cfg Config) (broker, error) {
 	}
 }
 
-// cutOff says how a broker of somebody else is taken away.
+// cutOff describes how an existing broker is made unavailable.
 const cutOff = "the relay's connection is cut and cannot be made again"
 
-// readAtOnce is how many messages the consumer takes at a time.
+// readAtOnce is how many messages the consumer reads at a time.
 const readAtOnce = 100
 
-// consumeFrom reads by a subscriber until ctx ends. What could not be acknowledged comes again, and counts as a duplicate.
+// consumeFrom reads from a subscriber until ctx ends. Messages that could not be acknowledged are redelivered, and count
+// as duplicates.
 func consumeFrom(ctx context.Context, s postrider.Subscriber, take func(*postrider.Message) error) (err error) {
 	var sub postrider.Subscription
 	for sub == nil {
@@ -103,7 +104,7 @@ func consumeFrom(ctx context.Context, s postrider.Subscriber, take func(*postrid
 	}
 }
 
-// waits says whether the broker could not be reached, in which case it waits a moment.
+// waits reports whether the broker could not be reached; if so, it waits briefly.
 func waits(ctx context.Context, err error) bool {
 	if ctx.Err() != nil || postrider.OutcomeOf(err).Kind != postrider.BrokerUnavailable {
 		return false
@@ -115,7 +116,7 @@ func waits(ctx context.Context, err error) bool {
 	return true
 }
 
-// ending is the error of a consumer that ends; that its time is over is none.
+// ending returns the error of a consumer that ends; the end of ctx is not an error.
 func ending(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -123,7 +124,7 @@ func ending(ctx context.Context, err error) error {
 	return fmt.Errorf("consume: %w", err)
 }
 
-// factOf is what a message of the shop says about itself.
+// factOf returns the fact in a message of the shop.
 func factOf(m *postrider.Message) (fact, error) {
 	var d detail
 	if err := json.Unmarshal(m.Payload, &d); err != nil {
@@ -132,7 +133,7 @@ func factOf(m *postrider.Message) (fact, error) {
 	return fact{ID: m.ID, Key: d.Customer, N: d.Number}, nil
 }
 
-// tlsConfig is for connections to serverName, with certificates of files.
+// tlsConfig is for connections to serverName, with certificates from files.
 func tlsConfig(serverName, ca, cert, key string) (*tls.Config, error) {
 	c := &tls.Config{ServerName: serverName, MinVersion: tls.VersionTLS12}
 	if ca != "" {

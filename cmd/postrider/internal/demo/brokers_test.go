@@ -9,7 +9,7 @@ import (
 	"github.com/postrider/postrider/internal/servertest"
 )
 
-// TestDemoOnEveryBroker runs a short demo on each of the servers that the test command has started.
+// TestDemoOnEveryBroker runs a short demo on each of the test servers.
 func TestDemoOnEveryBroker(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"NATS", "KAFKA", "RABBITMQ", "REDIS"} {

@@ -8,15 +8,15 @@ import (
 	"sync"
 )
 
-// fact is one message as the ledger has it: committed in the same transaction as its order.
+// fact is one message in the ledger, committed in the same transaction as its order.
 type fact struct {
-	// ID is the message's, Key its key and N its place in the key: 1, 2, 3, … without gaps, counted in a row that the
-	// transaction had locked.
+	// ID is the message's ID, Key its key and N its number within the key: 1, 2, 3, … without gaps, counted in a row that
+	// the transaction had locked.
 	ID, Key string
 	N       int64
 }
 
-// checker compares what the consumer receives with what was committed. It knows nothing of the relay: its only sources
+// checker compares what the consumer receives with what was committed. It is independent of the relay: its only sources
 // are the stream and the ledger.
 type checker struct {
 	mu         sync.Mutex
@@ -28,7 +28,7 @@ type checker struct {
 	disorder   []string
 }
 
-// keyState is what was received of one key.
+// keyState is what was received for one key.
 type keyState struct {
 	highest  int64
 	received int64
@@ -38,10 +38,10 @@ func newChecker() *checker {
 	return &checker{seen: map[string]fact{}, keys: map[string]*keyState{}, forbidden: map[string]bool{}}
 }
 
-// maxNamed bounds how many faults of a kind are named one by one.
+// maxNamed limits how many errors of a kind are listed individually.
 const maxNamed = 5
 
-// receive takes a message that the consumer has received, in the order of the stream.
+// receive records a message that the consumer has received, in stream order.
 func (c *checker) receive(f fact) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,7 +65,7 @@ func (c *checker) receive(f fact) {
 	k.highest = max(k.highest, f.N)
 }
 
-// rolledBack tells of a message whose transaction was rolled back: it must never be received.
+// rolledBack records a message whose transaction was rolled back: it must never be received.
 func (c *checker) rolledBack(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,11 +77,11 @@ func (c *checker) rolledBack(id string) {
 
 // tally is what the checker knows while the demo runs.
 type tally struct {
-	// Received counts messages, Duplicates second copies of them.
+	// Received counts messages, Duplicates redeliveries of them.
 	Received, Duplicates int64
-	// Missing counts messages that were overtaken by a later one of their key and have not come yet.
+	// Missing counts messages that were overtaken by a later one of their key and have not arrived yet.
 	Missing int64
-	// Disorder counts messages that came behind a later one of their key, Appeared those of rolled-back transactions.
+	// Disorder counts messages that arrived after a later one of their key, Appeared those of rolled-back transactions.
 	Disorder, Appeared int64
 }
 
@@ -97,22 +97,23 @@ func (c *checker) tally() tally {
 	return t
 }
 
-// Findings is the outcome of the comparison with the whole ledger. Each list names a few; the counts are exact.
+// Findings is the result of the comparison with the whole ledger. The counts are exact; Named has a few examples.
 type Findings struct {
 	Committed, Received, Duplicates int64
-	// Lost were committed, stand in no dead letter and did not arrive. Invented arrived and were never committed. Altered
-	// arrived with another key or number than was committed. Disorder came behind a later one of their key.
+	// Lost messages were committed, but are not in the dead letters and did not arrive. Invented ones arrived but were
+	// never committed. Altered ones arrived with another key or number than was committed. Disorder counts those that
+	// arrived after a later one of their key.
 	Lost, Invented, Altered, Disorder int64
-	// Dead stand in the dead letters.
+	// Dead counts messages in the dead letters.
 	Dead int64
-	// Named says which, a few of each kind.
+	// Named lists a few messages of each kind.
 	Named []string
 }
 
-// Held says whether every promise was kept.
+// Held says whether every guarantee was kept.
 func (f Findings) Held() bool { return f.Lost+f.Invented+f.Altered+f.Disorder == 0 }
 
-// compare holds what was received against the ledger and the dead letters.
+// compare compares the received messages with the ledger and the dead letters.
 func (c *checker) compare(ledger []fact, dead map[string]bool) Findings {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,12 +11,12 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// errCrashed is what a crashed relay hears of everything outside.
+// errCrashed is the error that a crashed relay gets from everything outside.
 var errCrashed = errors.New("this relay has crashed")
 
-// mortal is a relay that can crash: from one moment to the next, nothing that it does reaches the database or the broker
-// any more, and what it knew is gone. What is left behind is what kill -9 leaves: leases that nobody gives back, messages
-// delivered but not settled.
+// mortal is a relay that can crash: from one moment to the next, it can no longer reach the database or the broker, and
+// its memory is gone. What remains is the same as after kill -9: leases that are not released, messages delivered but not
+// settled.
 type mortal struct {
 	relay   *relay.Relay
 	crashed atomic.Bool
@@ -29,7 +29,7 @@ type mortal struct {
 func start(store relay.Store, cfg relay.Config) (*mortal, error) {
 	m := &mortal{ended: make(chan struct{})}
 	cfg.PublishInterceptors = append(cfg.PublishInterceptors[:len(cfg.PublishInterceptors):len(cfg.PublishInterceptors)], m.intercept)
-	cfg.Logger = slog.New(slog.DiscardHandler) // the screen tells the story
+	cfg.Logger = slog.New(slog.DiscardHandler) // the screen shows what happens
 	var err error
 	if m.relay, err = relay.New(&mortalStore{store, m}, cfg); err != nil {
 		return nil, err
@@ -43,13 +43,13 @@ func start(store relay.Store, cfg relay.Config) (*mortal, error) {
 	return m, nil
 }
 
-// crash cuts the relay off.
+// crash disconnects the relay.
 func (m *mortal) crash() {
 	m.crashed.Store(true)
 	m.cancel()
 }
 
-// stop ends the relay in good order, and within a time.
+// stop ends the relay gracefully, within a time limit.
 func (m *mortal) stop(within time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
@@ -70,7 +70,7 @@ func (m *mortal) dead() error {
 	return nil
 }
 
-// intercept lets nothing out after the crash. What was on its way may have arrived: the answer is lost all the same.
+// intercept sends nothing after the crash. Messages in flight may have arrived, but their response is lost.
 func (m *mortal) intercept(next relay.PublishFunc) relay.PublishFunc {
 	return func(ctx context.Context, msgs []*postrider.Message) []error {
 		var errs []error
@@ -88,7 +88,7 @@ func (m *mortal) intercept(next relay.PublishFunc) relay.PublishFunc {
 	}
 }
 
-// mortalStore is the store as a mortal relay sees it.
+// mortalStore is the store as seen by a mortal relay.
 type mortalStore struct {
 	relay.Store
 	m *mortal
@@ -152,7 +152,7 @@ func (s *mortalStore) Decide(ctx context.Context, name string, lease relay.Lease
 	return s.Store.Decide(ctx, name, lease, id)
 }
 
-// Maintain implements relay.Maintainer for stores that have it.
+// Maintain implements relay.Maintainer for stores that implement it.
 func (s *mortalStore) Maintain(ctx context.Context, keep relay.Retention) (relay.Maintained, error) {
 	maintainer, ok := s.Store.(relay.Maintainer)
 	if !ok || s.m.dead() != nil {

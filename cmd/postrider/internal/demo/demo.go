@@ -1,6 +1,6 @@
-// Package demo shows Postrider at work, and checks it: a small shop takes orders in transactions that publish, a relay
-// moves their messages to a broker, and a consumer compares what arrives with what was committed. On the way the broker
-// is taken away, a message is poisoned and the relay crashes.
+// Package demo demonstrates Postrider and checks it: a small shop takes orders in transactions that publish, a relay
+// moves their messages to a broker, and a consumer compares what arrives with what was committed. Meanwhile the broker
+// becomes unavailable, a message is poisoned and the relay crashes.
 package demo
 
 import (
@@ -26,37 +26,37 @@ type Store interface {
 	deadletter.Store
 }
 
-// Config says what to run the demo on.
+// Config configures the demo.
 type Config struct {
 	// For is how long the shop is open: at least MinFor.
 	For time.Duration
-	// Store is an empty outbox, Transactions its writing side, DB its database, and TablePrefix what the names of the shop's
-	// tables begin with there.
+	// Store is an empty outbox, Transactions the outbox.Store for publishing, DB its database, and TablePrefix the prefix
+	// of the shop's tables there.
 	Store        Store
 	Transactions outbox.Store[*sql.Tx]
 	DB           *sql.DB
 	TablePrefix  string
-	// QuestionMarks says that the database takes ? for parameters, and not $1.
+	// QuestionMarks says that the database uses ? for parameters, not $1.
 	QuestionMarks bool
 	// Shown names the store on the screen.
 	Shown string
-	// Publisher is the URL of a broker. Empty starts a JetStream server in this process, which keeps its stream under Dir;
+	// Publisher is the URL of a broker. Empty starts a JetStream server in this process, with its stream under Dir;
 	// InProcess is a webhook with its receiver in this process.
 	Publisher string
 	// ShownPublisher names the broker on the screen.
 	ShownPublisher string
 	Dir            string
-	// Name is that of the stream, topic or queue, which must not exist: letters, digits and underscores.
+	// Name is the name of the stream, topic or queue, which must not exist: letters, digits and underscores.
 	Name string
 
 	Out io.Writer
-	// Width returns the number of columns of the terminal just now; nil when Out is none. Color allows colors.
+	// Width returns the current number of terminal columns; nil when Out is not a terminal. Color enables colors.
 	Width func() int
 	Color bool
 
-	// Interceptors stand between the relay and the broker. Tests use them to break promises.
+	// Interceptors run between the relay and the broker. Tests use them to break guarantees.
 	Interceptors []relay.PublishInterceptor
-	// Wait bounds how long the end waits for what is still on its way. Default: 30 s.
+	// Wait limits how long the demo waits at the end for messages in flight. Default: 30 s.
 	Wait time.Duration
 }
 
@@ -65,7 +65,7 @@ const MinFor = 3 * time.Second
 
 const relayName = "demo"
 
-// stopTimeout is how long a relay may take to end in good order.
+// stopTimeout is how long a relay may take to stop gracefully.
 const stopTimeout = 10 * time.Second
 
 // run is a running demo.
@@ -86,8 +86,8 @@ type run struct {
 	brokerAway, relayDown bool
 }
 
-// Run shows the demo until it is over, or until ctx ends, which makes it close early and judge what there is. The error
-// says that it could not be shown; whether the promises were kept stand in the Findings.
+// Run runs the demo until it is over, or until ctx ends, which closes the shop early and checks what there is. The error
+// says that the demo could not run; the Findings say whether the guarantees were kept.
 func Run(ctx context.Context, cfg Config) (Findings, error) {
 	if cfg.For < MinFor {
 		return Findings{}, fmt.Errorf("the demo needs at least %s, not %s", MinFor, cfg.For)
@@ -132,7 +132,7 @@ func (r *run) prepare(ctx context.Context) error {
 	return r.startRelay()
 }
 
-// startRelay starts a relay as a process would that knows nothing but the database.
+// startRelay starts a relay as a new process would, knowing only the database.
 func (r *run) startRelay() error {
 	m, err := start(r.cfg.Store, relay.Config{
 		Name: relayName, Publisher: r.publish, OnDead: relay.HoldKey,
@@ -148,12 +148,12 @@ func (r *run) startRelay() error {
 	return nil
 }
 
-// leaseTTL is short, so that the crash is over soon; the default of a relay is 15 s.
+// leaseTTL is short, so that recovery from the crash is fast; a relay's default is 15 s.
 func (r *run) leaseTTL() time.Duration {
 	return min(max(r.cfg.For/10, time.Second), 2*time.Second)
 }
 
-// show lets the shop work while the story is told, waits for what is on its way and compares.
+// show runs the shop and the story, waits for messages in flight and compares.
 func (r *run) show(ctx, work context.Context) (Findings, error) {
 	r.began = time.Now()
 	r.screen.begin(r.began)
@@ -191,7 +191,7 @@ func (r *run) show(ctx, work context.Context) (Findings, error) {
 	return r.check.compare(ledger, dead), errors.Join(told, served, mended, waited, read, consumed)
 }
 
-// received hands a message to the checker. Its error is a message that is not the shop's.
+// received passes a message to the checker. It fails if the message is not the shop's.
 func (r *run) received(m *postrider.Message) error {
 	f, err := factOf(m)
 	if err == nil {
@@ -200,8 +200,8 @@ func (r *run) received(m *postrider.Message) error {
 	return err
 }
 
-// awaitAll waits until the consumer has everything that was committed and is not dead, or cfg.Wait has passed; then what
-// is missing is lost. When something has failed it does not wait. It returns the IDs of the dead letters.
+// awaitAll waits until the consumer has everything that was committed and not dead-lettered, or cfg.Wait has passed; what
+// is missing then is lost. After a failure it does not wait. It returns the message IDs of the dead letters.
 func (r *run) awaitAll(ctx context.Context, failed <-chan struct{}) (map[string]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.Wait)
 	defer cancel()
@@ -227,7 +227,7 @@ func (r *run) awaitAll(ctx context.Context, failed <-chan struct{}) (map[string]
 	}
 }
 
-// deadLetters returns the IDs of the messages in the open dead letters.
+// deadLetters returns the message IDs of the open dead letters.
 func (r *run) deadLetters(ctx context.Context) (map[string]bool, error) {
 	ids := map[string]bool{}
 	for l, err := range r.cfg.Store.ListDead(ctx, deadletter.Filter{Relay: relayName}, 0, 0) {
@@ -239,7 +239,7 @@ func (r *run) deadLetters(ctx context.Context) (map[string]bool, error) {
 	return ids, nil
 }
 
-// watch keeps the screen up to date until ctx ends.
+// watch updates the screen until ctx ends.
 func (r *run) watch(ctx context.Context) {
 	tick := time.NewTicker(r.screen.interval())
 	defer tick.Stop()
@@ -254,8 +254,8 @@ func (r *run) watch(ctx context.Context) {
 	}
 }
 
-// figures reads what the screen shows: committed from the database, received and faults from the consumer, the rest from
-// the store's status.
+// figures reads what the screen shows: committed messages from the database, received messages and errors from the
+// consumer, the rest from the store's status.
 func (r *run) figures(ctx context.Context) figures {
 	f := figures{
 		elapsed: time.Since(r.began), tally: r.check.tally(), orders: r.shop.orders.Load(), rolledBack: r.shop.rolledBack.Load(),
@@ -272,7 +272,7 @@ func (r *run) figures(ctx context.Context) figures {
 	return f
 }
 
-// cleanUp ends everything that prepare and the story began.
+// cleanUp stops everything that prepare and the story started.
 func (r *run) cleanUp() error {
 	var errs []error
 	r.mu.Lock()

@@ -24,7 +24,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// setup returns the configuration of a short demo on SQLite and a JetStream server in the process.
+// setup returns the configuration of a short demo on SQLite and an in-process JetStream server.
 func setup(t *testing.T) (demo.Config, *bytes.Buffer) {
 	t.Helper()
 	dir := t.TempDir()
@@ -110,7 +110,7 @@ func TestDemoEndsEarlyAndJudgesWhatThereIs(t *testing.T) {
 	contains(t, out.String(), "interrupted: closing early", "Every promise was kept.")
 }
 
-// TestDemoFindsBrokenPromises puts liars between relay and broker: the verdict must not believe them.
+// TestDemoFindsBrokenPromises puts faulty interceptors between relay and broker: the check must detect them.
 func TestDemoFindsBrokenPromises(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -135,7 +135,7 @@ func TestDemoFindsBrokenPromises(t *testing.T) {
 			t.Parallel()
 			cfg, out := setup(t)
 			if name == "lost" {
-				cfg.Wait = 3 * time.Second // it never comes
+				cfg.Wait = 3 * time.Second // it never arrives
 			}
 			cfg.Interceptors = []relay.PublishInterceptor{liar(test.lie)}
 			findings, err := demo.Run(t.Context(), cfg)
@@ -158,8 +158,8 @@ func TestDemoFindsDisorder(t *testing.T) {
 	contains(t, out.String(), "A promise broke.", "out of order: customer/")
 }
 
-// liar lies about one message, each time that it comes: it hands on what lie makes of it and, if the broker takes that,
-// reports success.
+// liar alters one message, each time that it is published: it sends what lie returns for it and, if the broker accepts
+// that, reports success.
 func liar(lie func(*postrider.Message) []*postrider.Message) relay.PublishInterceptor {
 	var mu sync.Mutex
 	about := ""
@@ -180,7 +180,7 @@ func liar(lie func(*postrider.Message) []*postrider.Message) relay.PublishInterc
 	}
 }
 
-// overtake holds one message back until the next one of its key has gone.
+// overtake delays one message until the next one of its key has been sent.
 func overtake() relay.PublishInterceptor {
 	var mu sync.Mutex
 	var kept *postrider.Message
@@ -191,7 +191,7 @@ func overtake() relay.PublishInterceptor {
 			defer mu.Unlock()
 			errs := make([]error, len(msgs))
 			for i, m := range msgs {
-				if kept == nil || m.ID == kept.ID { // it comes again when a relay has crashed before it settled
+				if kept == nil || m.ID == kept.ID { // it is redelivered when a relay has crashed before it settled
 					kept = m
 					continue
 				}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// gate is what the relay's connections pass. Closed, those that are open break and new ones fail.
+// gate controls the relay's connections. When it is closed, open connections break and new ones fail.
 type gate struct {
 	mu     sync.Mutex
 	closed bool
@@ -31,7 +31,7 @@ func (g *gate) Dial(network, address string) (net.Conn, error) {
 	return conn, g.pass(conn)
 }
 
-// pass lets a new connection through, or closes it.
+// pass accepts a new connection, or closes it.
 func (g *gate) pass(conn net.Conn) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -68,7 +68,7 @@ func (g *gate) open() {
 	g.closed = false
 }
 
-// proxy leads to a server through a gate, for clients whose connections are made by nobody but themselves.
+// proxy forwards to a server through a gate, for clients that dial connections themselves.
 type proxy struct {
 	gate     gate
 	listener net.Listener
@@ -76,7 +76,7 @@ type proxy struct {
 	running  sync.WaitGroup
 }
 
-// startProxy leads from an address of this machine to a server, host:port.
+// startProxy forwards from a local address to a server, host:port.
 func startProxy(target string) (*proxy, error) {
 	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	kafkabroker "github.com/postrider/postrider/broker/kafka"
 )
 
-// kafkaBroker is a Kafka cluster of somebody else's, with a topic of the demo's own.
+// kafkaBroker is an existing Kafka cluster, with a topic for the demo.
 type kafkaBroker struct {
 	servers string
 	connect kafkabroker.Connection
@@ -43,8 +43,8 @@ func (b *kafkaBroker) back() error {
 	return nil
 }
 
-// OnBrokerConnect implements kgo.HookBrokerConnect: the brokers tell their own addresses, so no proxy stands in the way of
-// the client's connections, but they can be closed as soon as they are made.
+// OnBrokerConnect implements kgo.HookBrokerConnect: brokers advertise their own addresses, so a proxy cannot intercept
+// the client's connections, but they can be closed as soon as they are open.
 func (b *kafkaBroker) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, conn net.Conn, err error) {
 	if err == nil {
 		_ = b.gate.pass(conn) // the client finds it closed
@@ -80,7 +80,7 @@ func (b *kafkaBroker) end(ctx context.Context) error {
 	return nil
 }
 
-// remove does it by the client of a publisher, which knows all ways to connect.
+// remove uses the client of a publisher, which supports all connection options.
 func (b *kafkaBroker) remove(ctx context.Context) error {
 	var client *kgo.Client
 	cfg := b.config()
@@ -92,14 +92,14 @@ func (b *kafkaBroker) remove(ctx context.Context) error {
 	defer p.Close()
 	admin := kadm.NewClient(client)
 	_, groupErr := admin.DeleteGroup(ctx, b.topic)
-	if errors.Is(groupErr, kerr.GroupIDNotFound) { // nobody has consumed
+	if errors.Is(groupErr, kerr.GroupIDNotFound) { // nothing was consumed
 		groupErr = nil
 	}
 	_, err = admin.DeleteTopic(ctx, b.topic)
 	return errors.Join(err, groupErr)
 }
 
-// newClient is told the client that it is a hook of.
+// newClient receives the client that it is a hook of.
 type newClient func(*kgo.Client)
 
 // OnNewClient implements kgo.HookNewClient.

@@ -19,7 +19,7 @@ import (
 // natsBroker is a JetStream server.
 type natsBroker struct {
 	url     string
-	options *server.Options // nil: the server is somebody else's
+	options *server.Options // nil for an existing server
 	server  *server.Server
 	stream  string
 	gate    gate
@@ -33,7 +33,7 @@ func startNATS(dir, stream string) (*natsBroker, error) {
 	if err := b.run(); err != nil {
 		return nil, err
 	}
-	b.options.Port = b.server.Addr().(*net.TCPAddr).Port // the same again after the outage
+	b.options.Port = b.server.Addr().(*net.TCPAddr).Port // the same port after the outage
 	b.url = b.server.ClientURL()
 	return b, nil
 }
@@ -70,7 +70,7 @@ func (b *natsBroker) back() error {
 	return b.run()
 }
 
-// config is how to connect, by the URL, to the demo's own stream. A connection tries again soon enough for a show.
+// config returns the connection settings from the URL, for the demo's own stream. It reconnects fast enough for the demo.
 func (b *natsBroker) config(who string) (servers string, cfg natsbroker.Config, err error) {
 	servers, cfg, err = natsbroker.ParseURL(b.url, natsbroker.Config{})
 	cfg.Stream, cfg.Prefix, cfg.Subjects, cfg.CheckOnly = b.stream, "", nil, false
@@ -103,7 +103,7 @@ func (b *natsBroker) consume(ctx context.Context, take func(*postrider.Message) 
 	return consumeFrom(ctx, s, take)
 }
 
-// end stops the server, or removes the stream from somebody else's.
+// end stops the server, or removes the stream from an existing one.
 func (b *natsBroker) end(ctx context.Context) error {
 	if b.options != nil {
 		b.away()
@@ -116,7 +116,7 @@ func (b *natsBroker) end(ctx context.Context) error {
 	return nil
 }
 
-// removeStream does it over the connection of a publisher, which knows all ways to say who connects.
+// removeStream uses the connection of a publisher, which supports all authentication options.
 func (b *natsBroker) removeStream(ctx context.Context) error {
 	servers, cfg, err := b.config("end")
 	if err != nil {

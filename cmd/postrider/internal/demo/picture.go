@@ -24,13 +24,13 @@ func (s *screen) paint(color, text string) string {
 	return "\x1b[" + color + "m" + text + "\x1b[0m"
 }
 
-// chartWidth is the number of columns of the chart of deliveries.
+// chartWidth is the number of columns of the delivery chart.
 const chartWidth = 40
 
 // cell is one figure of the picture.
 type cell struct{ label, value, color string }
 
-// picture is the lines of the picture for figures, none longer than the terminal is wide.
+// picture returns the picture's lines for figures, none wider than the terminal.
 func (s *screen) picture(f figures) []string {
 	cells := s.cells(f)
 	const cellWidth = 27
@@ -53,7 +53,7 @@ func (s *screen) picture(f figures) []string {
 	return lines
 }
 
-// progress is the line with the time and what is out of order just now.
+// progress is the line with the time and the current failures.
 func (s *screen) progress(f figures) string {
 	broker, work := "broker up", "relay up"
 	if f.brokerAway {
@@ -65,7 +65,7 @@ func (s *screen) progress(f figures) string {
 	return fmt.Sprintf("%.1f s of %.0f s · %s · %s · %s", f.elapsed.Seconds(), s.length.Seconds(), broker, work, plural(f.orders, "order"))
 }
 
-// cells is the figures in the order in which they are read: the road, the trouble, the promises.
+// cells are the figures in reading order: the flow, the failures, the guarantees.
 func (s *screen) cells(f figures) []cell {
 	return []cell{
 		{"committed", number(f.committed), ""},
@@ -96,8 +96,8 @@ func judged(faults int64) string {
 	return green
 }
 
-// chart draws rates as bars, the newest at the right. Their heights are the square roots, so that what arrives all at once
-// after an outage does not flatten the rest.
+// chart draws rates as bars, the newest on the right. Heights are square roots, so that a burst after an outage does not
+// flatten the rest.
 func chart(rates []float64) string {
 	top := 1.0
 	for _, r := range rates {
@@ -111,7 +111,7 @@ func chart(rates []float64) string {
 	return b.String()
 }
 
-// cut shortens a text to width columns, counting a character as one.
+// cut shortens a text to width columns, counting each character as one.
 func cut(text string, width int) string {
 	if utf8.RuneCountInString(text) <= width {
 		return text
@@ -147,7 +147,7 @@ func shortAge(d time.Duration) string {
 	}
 }
 
-// number writes a number with commas between the thousands.
+// number formats a number with thousands separators.
 func number[T ~int | ~int64](n T) string {
 	text := fmt.Sprint(int64(n))
 	for i := len(text) - 3; i > 0; i -= 3 {

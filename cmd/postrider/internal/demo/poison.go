@@ -14,16 +14,16 @@ const (
 	poisonHeader     = "poison"
 )
 
-// errPoison is what the poisoned message is refused with.
+// errPoison is the error that refuses the poisoned message.
 var errPoison = errors.New("refused: the amount has no currency")
 
-// errBehind is what messages behind the poisoned one fail with when they stand in the same batch.
+// errBehind is the error of messages after the poisoned one with the same key in the same batch.
 var errBehind = errors.New("behind a refused message of the same key")
 
-// poison refuses the marked message, as a broker or a gateway would that cannot take it, until it is repaired.
+// poison refuses the marked message, as a broker or gateway might, until the cause is fixed.
 type poison struct{ repaired atomic.Bool }
 
-// intercept keeps the contract of a publisher: behind the refused message, every follower of its key fails too.
+// intercept keeps the contract of a publisher: every later message with the refused one's key fails too.
 func (p *poison) intercept(next relay.PublishFunc) relay.PublishFunc {
 	return func(ctx context.Context, msgs []*postrider.Message) []error {
 		if p.repaired.Load() {
@@ -52,7 +52,7 @@ func (p *poison) intercept(next relay.PublishFunc) relay.PublishFunc {
 	}
 }
 
-// merge fills the outcomes of the messages that were passed on into those of all.
+// merge adds the outcomes of the messages that were passed on to those of all.
 func merge(refused, passed []error) []error {
 	n := 0
 	for i := range refused {

@@ -17,9 +17,9 @@ import (
 	rabbitmqbroker "github.com/postrider/postrider/broker/rabbitmq"
 )
 
-// rabbitMQ is a RabbitMQ server of somebody else's, with an exchange and a queue of the demo's own.
+// rabbitMQ is an existing RabbitMQ server, with an exchange and a queue for the demo.
 type rabbitMQ struct {
-	server  *url.URL // the first of the URL, without options
+	server  *url.URL // the first server of the URL, without options
 	connect rabbitmqbroker.Connection
 	tls     *tls.Config // nil without encryption
 	name    string
@@ -53,7 +53,7 @@ func newRabbitMQ(address, name string) (*rabbitMQ, error) {
 	return b, err
 }
 
-// firstServer is a URL with the first of its servers alone.
+// firstServer returns a URL with only the first of its servers.
 func firstServer(base string) (*url.URL, error) {
 	scheme, rest, _ := strings.Cut(base, "://")
 	authority, path, _ := strings.Cut(rest, "/")

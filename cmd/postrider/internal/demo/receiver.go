@@ -16,7 +16,7 @@ import (
 	"github.com/postrider/postrider/broker/webhook"
 )
 
-// receiver is a webhook's receiver in this process.
+// receiver is a webhook receiver in this process.
 type receiver struct {
 	secret  string
 	address string
@@ -29,13 +29,13 @@ type receiver struct {
 	failed chan error
 }
 
-// errNobodyReads keeps messages waiting until the consumer is there.
+// errNobodyReads makes messages wait until the consumer is ready.
 var errNobodyReads = errors.New("the consumer is not there yet")
 
-// startReceiver listens on an address of this machine.
+// startReceiver listens on a local address.
 func startReceiver() (*receiver, error) {
 	key := make([]byte, 32)
-	rand.Read(key) // never fails: the program ends if the system has no randomness
+	rand.Read(key) // never fails: the program crashes if the system has no randomness
 	r := &receiver{
 		secret: "whsec_" + base64.StdEncoding.EncodeToString(key), address: "127.0.0.1:0", failed: make(chan error, 1),
 		take: func(*postrider.Message) error { return errNobodyReads },
@@ -59,7 +59,7 @@ func (r *receiver) receive(_ context.Context, m *postrider.Message) error {
 	if err != nil && !errors.Is(err, errNobodyReads) {
 		select {
 		case r.failed <- err:
-		default: // the first is enough
+		default: // the first one is enough
 		}
 	}
 	return err
@@ -70,7 +70,7 @@ func (r *receiver) back() error {
 	if err != nil {
 		return fmt.Errorf("start the receiver: %w", err)
 	}
-	r.address = listener.Addr().String() // the same again after the outage
+	r.address = listener.Addr().String() // the same address after the outage
 	r.server = &http.Server{Handler: r.handler, ReadHeaderTimeout: startTimeout}
 	r.served.Go(func() { _ = r.server.Serve(listener) }) // returns when closed
 	return nil

@@ -18,7 +18,7 @@ import (
 	redisbroker "github.com/postrider/postrider/broker/redis"
 )
 
-// redisBroker is a Redis server of somebody else's, with streams under a prefix of the demo's own.
+// redisBroker is an existing Redis server, with streams under a prefix for the demo.
 type redisBroker struct {
 	server *url.URL // without options
 	cfg    redisbroker.Config

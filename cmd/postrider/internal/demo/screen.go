@@ -11,7 +11,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// figures is what the screen shows at one moment.
+// figures is what the screen shows at one time.
 type figures struct {
 	elapsed   time.Duration
 	committed int64
@@ -23,24 +23,23 @@ type figures struct {
 	err error
 }
 
-// screen shows the demo: on a terminal a picture that is drawn again and again under the lines of the story, otherwise
-// plain lines.
+// screen shows the demo: on a terminal a picture that is redrawn below the lines of the story, otherwise plain lines.
 type screen struct {
 	out    io.Writer
 	length time.Duration
 	title  string
 	color  bool
-	// columns asks the terminal for its width; nil when there is none.
+	// columns returns the terminal's width; nil without a terminal.
 	columns func() int
 
 	mu    sync.Mutex
 	began time.Time
-	// width is what columns said last.
+	// width is the last result of columns.
 	width int
-	// drawn is how many lines of the picture stand on the terminal.
+	// drawn is how many lines of the picture are on the terminal.
 	drawn int
 	last  figures
-	// rates are messages per second that arrived between the last pictures, for the little chart.
+	// rates are messages per second received between the last pictures, for the chart.
 	rates []float64
 }
 
@@ -55,7 +54,7 @@ func newScreen(cfg Config) *screen {
 	return s
 }
 
-// begin sets the moment from which times on the screen are counted.
+// begin sets the start of the times on the screen.
 func (s *screen) begin(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +71,7 @@ func (s *screen) interval() time.Duration {
 	return time.Second
 }
 
-// step tells one step of the story. It stays on the screen, above the picture.
+// step prints one step of the story. It stays on the screen, above the picture.
 func (s *screen) step(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +111,7 @@ func (s *screen) draw(f figures) {
 // minWidth is the narrowest terminal that the picture fits.
 const minWidth = 30
 
-// wipe takes the picture off the terminal, and asks how wide it is now.
+// wipe removes the picture from the terminal, and updates the width.
 func (s *screen) wipe() {
 	if s.live() {
 		s.width = max(s.columns(), minWidth)
@@ -130,14 +129,14 @@ func (s *screen) redraw() {
 	s.drawn = len(lines)
 }
 
-// plainLine is the figures in one line.
+// plainLine formats the figures in one line.
 func plainLine(f figures) string {
 	return fmt.Sprintf("%5.1fs  committed %d  delivered %d  age %s  lost %d  duplicates %d  order violations %d  held keys %d  parked %d  dead letters %d",
 		f.elapsed.Seconds(), f.committed, f.Received, shortAge(f.status.Age), f.Missing, f.Duplicates, f.Disorder,
 		f.status.Held.N, f.status.Parked.N, f.status.Dead.N)
 }
 
-// verdict says how it ended.
+// verdict prints the result.
 func (s *screen) verdict(f Findings, orders, rolledBack int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 const (
 	customers = 40
 	tills     = 4
-	// rollbackEvery is one in how many orders is rolled back after it has published.
+	// rollbackEvery: one in this many orders is rolled back after it has published.
 	rollbackEvery = 25
 	topic         = "orders"
 )
@@ -28,14 +28,14 @@ const (
 // errChangedMind rolls an order back.
 var errChangedMind = errors.New("the customer changed their mind")
 
-// shop takes orders: each is a transaction that writes the order, counts the customer's messages, notes them in the
+// shop takes orders: each is a transaction that writes the order, counts the customer's messages, records them in the
 // ledger and publishes them.
 type shop struct {
 	db     *sql.DB
 	outbox *outbox.Outbox[*sql.Tx]
-	// prefix stands before the names of the tables.
+	// prefix is the prefix of the table names.
 	prefix string
-	// questionMarks: parameters are ? and not $1.
+	// questionMarks: parameters are ?, not $1.
 	questionMarks bool
 	check         *checker
 
@@ -44,7 +44,7 @@ type shop struct {
 	poisonNext atomic.Bool
 }
 
-// The tables of the shop and the ledger, in SQL that every database takes.
+// The tables of the shop and the ledger, in SQL that every database accepts.
 const shopTables = `
 CREATE TABLE {p}customers (name VARCHAR(64) PRIMARY KEY, messages BIGINT NOT NULL);
 CREATE TABLE {p}orders (id VARCHAR(64) PRIMARY KEY, customer VARCHAR(64) NOT NULL, cents BIGINT NOT NULL);
@@ -52,7 +52,7 @@ CREATE TABLE {p}ledger (id VARCHAR(64) PRIMARY KEY, customer VARCHAR(64) NOT NUL
 
 var parameter = regexp.MustCompile(`\$[0-9]`)
 
-// sql names the tables, and writes the parameters, which stand in order, as the database wants them.
+// sql fills in the table names, and formats the parameters, which are in order, for the database.
 func (s *shop) sql(text string) string {
 	text = strings.ReplaceAll(text, "{p}", s.prefix)
 	if s.questionMarks {
@@ -61,7 +61,7 @@ func (s *shop) sql(text string) string {
 	return text
 }
 
-// open makes the tables and the customers.
+// open creates the tables and the customers.
 func (s *shop) open(ctx context.Context) error {
 	for statement := range strings.SplitSeq(s.sql(shopTables), ";") {
 		if _, err := s.db.ExecContext(ctx, statement); err != nil {
@@ -109,7 +109,7 @@ func (s *shop) order(ctx context.Context) error {
 		name = poisonedCustomer
 	}
 	var ids []string
-	// An order that has begun is finished: only a transaction that is certain to have committed, or not to have, counts.
+	// An order that has begun is finished: only a transaction whose commit or rollback is certain counts.
 	ctx = context.WithoutCancel(ctx)
 	_, err := s.outbox.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		var err error
@@ -132,7 +132,7 @@ func (s *shop) order(ctx context.Context) error {
 	return nil
 }
 
-// detail is the payload of the shop's messages: what the consumer checks, and what a shop would say.
+// detail is the payload of the shop's messages: what the consumer checks, and typical order data.
 type detail struct {
 	Customer string `json:"customer"`
 	Number   int64  `json:"number"`
@@ -140,12 +140,12 @@ type detail struct {
 	Cents    int64  `json:"cents"`
 }
 
-// write does what an order does, within its transaction, and returns the IDs of its messages.
+// write writes an order within its transaction and returns the IDs of its messages.
 func (s *shop) write(ctx context.Context, tx *sql.Tx, name string, poison bool) ([]string, error) {
 	types := []string{"order.placed", "order.paid", "order.shipped"}[:1+rand.IntN(3)]
 	order, cents := postrider.NewID(), 100+rand.Int64N(20_000)
 	var last int64
-	// The row of the customer stays locked until the transaction ends, so that numbers rise in the order of the commits.
+	// The customer's row stays locked until the transaction ends, so that numbers rise in commit order.
 	_, err := tx.ExecContext(ctx, s.sql(`UPDATE {p}customers SET messages = messages + $1 WHERE name = $2`), len(types), name)
 	if err == nil {
 		err = tx.QueryRowContext(ctx, s.sql(`SELECT messages FROM {p}customers WHERE name = $1`), name).Scan(&last)
@@ -176,7 +176,7 @@ func (s *shop) write(ctx context.Context, tx *sql.Tx, name string, poison bool) 
 	return ids, err
 }
 
-// committed counts the messages in the ledger, through the sum of the customers' counters: its cost does not grow.
+// committed counts the messages in the ledger by the sum of the customers' counters, so its cost stays constant.
 func (s *shop) committed(ctx context.Context) (int64, error) {
 	var n int64
 	err := s.db.QueryRowContext(ctx, s.sql(`SELECT COALESCE(SUM(messages), 0) FROM {p}customers`)).Scan(&n)

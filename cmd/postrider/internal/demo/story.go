@@ -9,7 +9,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// The moments of the story, as parts of the time that the shop is open.
+// The times of the story's events, as fractions of the time that the shop is open.
 const (
 	atBrokerAway = 0.15
 	atBrokerBack = 0.30
@@ -18,7 +18,7 @@ const (
 	atRepair     = 0.78
 )
 
-// tell tells the story until the shop closes; it ends early when ctx ends or the shop fails.
+// tell runs the story until the shop closes; it ends early when ctx ends or the shop fails.
 func (r *run) tell(ctx, work context.Context, failed <-chan struct{}) error {
 	r.screen.step("the shop opens: every order is a transaction that also publishes its messages; 1 in %d is rolled back", rollbackEvery)
 	for _, step := range []struct {
@@ -72,7 +72,7 @@ func (r *run) poisonMessage(context.Context) error {
 	return nil
 }
 
-// crashRelay crashes the relay and starts another, which must wait until the leases of the first have ended.
+// crashRelay crashes the relay and starts another, which must wait until the first one's leases have expired.
 func (r *run) crashRelay(context.Context) error {
 	r.mu.Lock()
 	crashed := r.relay
@@ -91,7 +91,7 @@ func (r *run) crashRelay(context.Context) error {
 	return nil
 }
 
-// repair mends the cause of the poisoning and sends the dead letter back.
+// repair fixes the cause of the poisoning and redrives the dead letter.
 func (r *run) repair(ctx context.Context) error {
 	if r.poison.repaired.Load() {
 		return nil
@@ -123,7 +123,7 @@ func (r *run) redrive(ctx context.Context) (int, error) {
 	return n, nil
 }
 
-// mend undoes what an early end has left: everything must be able to arrive.
+// mend undoes the effects of an early end, so that everything can arrive.
 func (r *run) mend(ctx context.Context) error {
 	r.mu.Lock()
 	away := r.brokerAway
@@ -144,7 +144,7 @@ func (r *run) setBrokerAway(away bool) {
 	r.brokerAway = away
 }
 
-// status is the relay's, as an operator sees it.
+// status is the relay's status, as an operator sees it.
 func (r *run) status(ctx context.Context) (relay.RelayStatus, error) {
 	s, err := r.cfg.Store.Status(ctx)
 	if err != nil {

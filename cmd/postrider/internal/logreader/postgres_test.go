@@ -17,8 +17,8 @@ import (
 	"github.com/postrider/postrider/internal/servertest"
 )
 
-// TestReaderOnPostgresWhileOthersPublish opens readers in the middle of traffic: what is published once a reader is open
-// must come, and nothing twice.
+// TestReaderOnPostgresWhileOthersPublish opens readers during traffic: messages published after a reader is open must be
+// read, and none twice.
 func TestReaderOnPostgresWhileOthersPublish(t *testing.T) {
 	t.Parallel()
 	server := servertest.Get(t, servertest.Postgres)
@@ -36,7 +36,7 @@ func TestReaderOnPostgresWhileOthersPublish(t *testing.T) {
 	const writers, each, readers = 4, 200, 3
 	var began atomic.Int64
 	halfway := make(chan struct{})
-	published := make([][]string, writers) // IDs of messages whose publishing began once all readers were open
+	published := make([][]string, writers) // IDs of messages published after all readers were open
 	var opened atomic.Bool
 	var writing sync.WaitGroup
 	for w := range writers {

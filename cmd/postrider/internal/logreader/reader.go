@@ -1,10 +1,10 @@
-// Package logreader reads the log of an outbox beside its relays: without a lease, with cursors that live in memory, and
-// without a trace in the database.
+// Package logreader reads the log of an outbox next to its relays: without a lease, with cursors only in memory, and
+// without writing to the database.
 //
-// It needs nothing but Fetch. A cursor says that everything up to a position was seen that was visible in a snapshot; a
-// fetch from the beginning that asks for a single record answers with the present snapshot in its Next. The sequence of any
-// record that was read before, with that snapshot, is a cursor again: of what the log has behind the record, and of what
-// commits from now on, also of transactions that have published already and are still open.
+// It needs only Fetch. A cursor says that everything up to a position that was visible in a snapshot has been seen; a
+// fetch from the beginning that requests a single record returns the current snapshot in its Next. The sequence of any
+// record read before, with that snapshot, is a cursor again: for the records after it in the log, and for everything that
+// commits from now on, including transactions that have already published and are still open.
 package logreader
 
 import (
@@ -22,19 +22,19 @@ type Store interface {
 	Fetch(ctx context.Context, relay string, req relay.FetchRequest) ([]relay.Batch, error)
 }
 
-// Placer is implemented by stores whose cursors say of each sequence up to their position whether it was seen, so that
-// those of the beginning do not hold elsewhere.
+// Placer is implemented by stores whose cursors record for each sequence up to their position whether it was seen, so
+// that a cursor for the beginning is not valid at another position.
 type Placer interface {
-	// CursorAt returns a cursor at a position, behind which come all messages with a higher sequence, and those with a lower
-	// one that are not committed yet.
+	// CursorAt returns a cursor at a position. It is followed by all messages with a higher sequence, and those with a
+	// lower one that are not committed yet.
 	CursorAt(ctx context.Context, position int64) (relay.Cursor, error)
 }
 
 const (
-	// readLimit and readBytes bound what one call of Next holds in memory.
+	// readLimit and readBytes limit what one call of Next holds in memory.
 	readLimit, readBytes = 500, 4 << 20
-	// probeLimit is how many records a probe reads in each partition: enough that records committed while it looks
-	// leave room for others.
+	// probeLimit is how many records a probe reads in each partition: enough that records committed meanwhile leave space
+	// for others.
 	probeLimit = 32
 	// maxPosition is above every sequence.
 	maxPosition = int64(1) << 62
@@ -46,7 +46,7 @@ type Reader struct {
 	cursors []relay.Cursor
 }
 
-// FromOldest returns a reader that stands before the oldest message that the log still has.
+// FromOldest returns a reader positioned before the oldest message in the log.
 func FromOldest(ctx context.Context, store Store) (*Reader, error) {
 	n, err := store.Partitions(ctx)
 	if err != nil {
@@ -55,29 +55,29 @@ func FromOldest(ctx context.Context, store Store) (*Reader, error) {
 	return &Reader{store: store, cursors: make([]relay.Cursor, n)}, nil
 }
 
-// FromSequence returns a reader that stands before the message with a sequence, or the next one behind it; at the end of
-// the log when there is none yet.
+// FromSequence returns a reader positioned before the message with a sequence, or before the next one; at the end of the
+// log if there is none yet.
 func FromSequence(ctx context.Context, store Store, sequence int64) (*Reader, error) {
 	return from(ctx, store, func(first relay.Record) bool { return first.Message.Sequence >= sequence })
 }
 
-// FromNow returns a reader that stands at the end of the log.
+// FromNow returns a reader positioned at the end of the log.
 func FromNow(ctx context.Context, store Store) (*Reader, error) {
 	return from(ctx, store, func(relay.Record) bool { return false })
 }
 
-// clockMargin is how far sequences and creation times of neighbouring messages may disagree.
+// clockMargin is how far sequences and creation times of neighboring messages may disagree.
 const clockMargin = time.Second
 
-// FromTime returns a reader that stands before the messages written at or after a moment on the database's clock, and a
-// few that are older.
+// FromTime returns a reader positioned before the messages written at or after a time on the database's clock; it also
+// returns a few older ones.
 func FromTime(ctx context.Context, store Store, moment time.Time) (*Reader, error) {
 	moment = moment.Add(-clockMargin)
 	return from(ctx, store, func(first relay.Record) bool { return !first.Message.CreatedAt.Before(moment) })
 }
 
-// from returns a reader at the smallest position behind which the first record of every partition has been reached; a
-// partition without records has. That position is the sequence of the last record before the place, or 0.
+// from returns a reader at the lowest position for which reached is true of the next record in every partition; a
+// partition without records counts as reached. The position is the sequence of the record before, or 0.
 func from(ctx context.Context, store Store, reached func(first relay.Record) bool) (*Reader, error) {
 	r, err := FromOldest(ctx, store)
 	if err != nil {
@@ -103,7 +103,7 @@ func from(ctx context.Context, store Store, reached func(first relay.Record) boo
 		}
 		return r, err
 	}
-	// The snapshot comes last: then every sequence up to the position had been taken before it, as in a relay's cursor.
+	// The snapshot is taken last: every sequence up to the position was then taken before it, as in a relay's cursor.
 	cursors, err := r.present(ctx)
 	if err != nil {
 		return nil, err
@@ -112,8 +112,8 @@ func from(ctx context.Context, store Store, reached func(first relay.Record) boo
 	return r, nil
 }
 
-// present returns a cursor with the present snapshot for each partition; a partition that has nothing keeps the cursor of
-// the beginning, since all that it will have is new.
+// present returns a cursor with the current snapshot for each partition; an empty partition keeps the cursor of the
+// beginning, since everything it will have is new.
 func (r *Reader) present(ctx context.Context) ([]relay.Cursor, error) {
 	out := make([]relay.Cursor, len(r.cursors))
 	batches, err := r.fetch(ctx, out, 1)
@@ -123,7 +123,7 @@ func (r *Reader) present(ctx context.Context) ([]relay.Cursor, error) {
 	return out, err
 }
 
-// at moves cursors of present to a position.
+// at moves cursors from present to a position.
 func at(cursors []relay.Cursor, position int64) []relay.Cursor {
 	out := slices.Clone(cursors)
 	for i := range out {
@@ -134,8 +134,8 @@ func at(cursors []relay.Cursor, position int64) []relay.Cursor {
 	return out
 }
 
-// probe looks behind a position. While it looks messages may be committed before the position; a partition that has so
-// many of them that nothing else fits is asked again.
+// probe reads records after a position. Messages may be committed before the position meanwhile; if a partition has so
+// many of them that nothing else fits, probe repeats.
 func (r *Reader) probe(ctx context.Context, position int64, reached func(relay.Record) bool) (bool, error) {
 	for {
 		cursors, err := r.present(ctx)
@@ -170,9 +170,9 @@ func (r *Reader) fetch(ctx context.Context, cursors []relay.Cursor, limit int) (
 	return r.store.Fetch(ctx, "", req)
 }
 
-// Next reads on: records of all partitions in the order of their sequence, and whether there is more to read right away.
-// Within a partition nothing is skipped and nothing comes twice; a record of a transaction that committed late comes when
-// it is visible, behind others with a higher sequence.
+// Next returns the next records of all partitions in the order of their sequence, and whether more can be read at once.
+// Within a partition it skips nothing and repeats nothing; a record of a transaction that committed late is returned when
+// it is visible, after records with a higher sequence.
 func (r *Reader) Next(ctx context.Context) (records []relay.Record, more bool, err error) {
 	batches, err := r.fetch(ctx, r.cursors, readLimit)
 	if err != nil {

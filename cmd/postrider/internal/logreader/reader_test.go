@@ -29,7 +29,7 @@ func setup(t *testing.T) *bundle {
 	return &bundle{store, box}
 }
 
-// publish publishes messages with the IDs from..to, each in a transaction of its own.
+// publish publishes messages with the IDs from..to, each in its own transaction.
 func (b *bundle) publish(t *testing.T, from, to int) {
 	t.Helper()
 	for n := from; n <= to; n++ {
@@ -47,7 +47,7 @@ func message(n int) *postrider.Message {
 	return &postrider.Message{ID: fmt.Sprint(n), Type: "t", Key: fmt.Sprintf("key/%d", n%7)}
 }
 
-// rest reads everything that is there now.
+// rest reads everything up to now.
 func rest(t *testing.T, r *logreader.Reader) []string {
 	t.Helper()
 	var ids []string
