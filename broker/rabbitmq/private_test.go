@@ -47,7 +47,7 @@ const definitions = `{
 
 func startServer(t testing.TB) *server {
 	t.Helper()
-	bin, err := filepath.EvalSymlinks(servertest.Get(t, servertest.RabbitMQBin)) // Debian installs a wrapper; the server's own script is in the same directory
+	bin, err := filepath.EvalSymlinks(servertest.Get(t, servertest.RabbitMQBin)) // next to Debian's wrapper
 	if err != nil {
 		t.Fatalf("%s: %v", servertest.RabbitMQBin, err)
 	}

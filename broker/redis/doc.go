@@ -38,5 +38,4 @@
 //
 // Redis answers before a write is on disk (unless appendfsync is always) and before a replica has it (unless
 // Config.Replicas requires that). See Publisher.Durability.
-// Config.Replicas says to wait). See Publisher.Durability.
 package redisbroker
