@@ -43,7 +43,7 @@ type SubscriberHarness struct {
 }
 
 // SubscriberEnv is an empty broker. If the broker has an AckWait, it should be about two seconds, and the broker should
-// give up a crashed member as soon as it can, because tests wait for both.
+// remove a crashed member as soon as it can, because tests wait for both.
 type SubscriberEnv struct {
 	// Topic is the topic that messages are published to and members read. If members share partitions, it has several.
 	Topic string

@@ -8,7 +8,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// complaints is a test that only counts what it is told.
+// complaints is a testing.TB that only counts errors.
 type complaints struct {
 	testing.TB
 	count int
@@ -26,7 +26,7 @@ func (given) Reject(context.Context, string) error      { return nil }
 func (given) Extend(context.Context) error              { return nil }
 func (g given) Lost() <-chan struct{}                   { return g.lost }
 
-// deliveryNumber is a delivery of one message, each to a member of its own, from an ordered source.
+// deliveryNumber returns a delivery of one message, each to its own member, from an ordered source.
 func (s *inbound) deliveryNumber(n int) *delivery {
 	return &delivery{
 		Delivery: &postrider.Delivery{
@@ -38,8 +38,8 @@ func (s *inbound) deliveryNumber(n int) *delivery {
 	}
 }
 
-// TestWhatIsLostBeforeItIsLookedAt has one member receive a message and look at it only when another has received and
-// settled it. That is in order if the first has lost it, and the broker's mistake if it has not.
+// TestWhatIsLostBeforeItIsLookedAt checks a member's delivery only after another member has received and settled the
+// message. That is correct if the first member has lost it, and the broker's error otherwise.
 func TestWhatIsLostBeforeItIsLookedAt(t *testing.T) {
 	t.Parallel()
 	for name, lost := range map[string]bool{"lost": true, "not lost": false} {
@@ -52,10 +52,10 @@ func TestWhatIsLostBeforeItIsLookedAt(t *testing.T) {
 			}
 			seen := &complaints{TB: t}
 			second.reader.check(seen, second)
-			stalled.reader.check(seen, stalled) // in the midst of the other's work
+			stalled.reader.check(seen, stalled) // during the other member's work
 			second.apply(seen)
 			second.ack(t.Context(), seen)
-			stalled.reader.check(seen, stalled) // and behind it
+			stalled.reader.check(seen, stalled) // and after it
 			if (seen.count == 0) != lost {
 				t.Errorf("lost %v: %d complaints", lost, seen.count)
 			}
@@ -63,9 +63,9 @@ func TestWhatIsLostBeforeItIsLookedAt(t *testing.T) {
 	}
 }
 
-// TestLostLate has a member hold a message that another receives. That is the broker's mistake, unless the first was cut off and
-// the broker passes on what it had before it can know. The other way round, in which the one that was cut off looks at its message
-// last, is the same.
+// TestLostLate has a member hold a message that another one receives. That is the broker's error, unless the first
+// member was cut off and the broker redelivers its messages before it can know. The order in which the two deliveries
+// are checked does not matter.
 func TestLostLate(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

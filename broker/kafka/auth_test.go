@@ -22,7 +22,7 @@ import (
 	kafkabroker "github.com/postrider/postrider/broker/kafka"
 )
 
-// TestAuthentication runs on a Kafka whose clients need TLS and SASL, and whose users may not do everything.
+// TestAuthentication runs on a Kafka server that requires TLS and SASL and restricts what users may do.
 func TestAuthentication(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -61,7 +61,7 @@ super.users=User:ANONYMOUS;User:boss`), [2]string{"boss", "boss-secret"}, [2]str
 	testRights(t, s, connect)
 }
 
-// testRights has a user write to one topic who may not write to another, nor look at settings.
+// testRights has a user who may write to one topic but not to another, and may not read settings.
 func testRights(t *testing.T, s *server, connect func(user, password, mechanism string) kafkabroker.Connection) {
 	boss := open(t, s.address, kafkabroker.Config{Connection: connect("boss", "boss-secret", ""), Create: true})
 	mustPublish(t, boss, message("theirs", "a", 1))
@@ -90,7 +90,7 @@ func testRights(t *testing.T, s *server, connect func(user, password, mechanism 
 	if postrider.OutcomeOf(err).Kind != postrider.BrokerUnavailable {
 		t.Errorf("%v is not made by Unavailable", err)
 	}
-	_ = reading.Close(by(t)) // there is no group to leave
+	_ = reading.Close(by(t)) // it never joined the group
 }
 
 // allow lets a user write and read a topic, and nothing else.
@@ -110,7 +110,7 @@ func allow(t *testing.T, s *server, user, topic string) {
 	}
 }
 
-// internalAddress is where the server trusts everybody.
+// internalAddress returns the address of the listener that trusts everybody.
 func internalAddress(t *testing.T, s *server) string {
 	t.Helper()
 	text, err := os.ReadFile(s.file("server.properties"))
@@ -125,8 +125,8 @@ func internalAddress(t *testing.T, s *server) string {
 	return address
 }
 
-// writeCertificate makes a certificate that signs itself, for 127.0.0.1, and writes what the server needs and, in the file
-// that it names, what clients need.
+// writeCertificate creates a self-signed certificate for 127.0.0.1. It writes the server's file and returns the name of
+// the clients' CA file.
 func writeCertificate(t *testing.T, dir string) (ca string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -47,7 +47,7 @@ func TestParseSubscriberURL(t *testing.T) {
 	}
 }
 
-// TestParseURLFaults checks that every fault is named at once, and no secret with it.
+// TestParseURLFaults checks that all errors are reported at once, and no secret with them.
 func TestParseURLFaults(t *testing.T) {
 	t.Parallel()
 	_, _, err := kafkabroker.ParseURL("kafka://a?topik=X&partitions=three&publish_timeout=5&create=perhaps", kafkabroker.Config{})
@@ -61,7 +61,7 @@ func TestParseURLFaults(t *testing.T) {
 	}
 }
 
-// TestConfigFaults checks that every fault is named at once.
+// TestConfigFaults checks that all errors are reported at once.
 func TestConfigFaults(t *testing.T) {
 	t.Parallel()
 	_, err := kafkabroker.Open(t.Context(), "kafka://127.0.0.1:1", kafkabroker.Config{

@@ -18,8 +18,9 @@ import (
 	kafkabroker "github.com/postrider/postrider/broker/kafka"
 )
 
-// TestConformance holds the publisher to its contract through a proxy that makes things go wrong. A connection loses no
-// single message and goes on, so that there is no such fault. A server is killed where that is more than not to be reached.
+// TestConformance runs the contract tests through a proxy that causes faults. A connection cannot lose a single message
+// and continue, so that fault does not exist. Only the restart tests kill the server; the other tests share one that the
+// proxy makes unreachable.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	features := brokertest.Features{NoDedupe: true, NoLoseMessages: true}
@@ -32,7 +33,7 @@ func TestConformance(t *testing.T) {
 		}
 		address, prefix := sharedServer(t), newPrefix()
 		if strings.HasSuffix(t.Name(), "fidelity") {
-			prefix = "" // one of its topics has the longest name that Kafka takes
+			prefix = "" // one of the topics has the maximum name length
 		}
 		h := harness(t, address, prefix)
 		if prefix == "" {
@@ -66,7 +67,7 @@ func harness(t *testing.T, address, prefix string) brokertest.Harness {
 	}
 }
 
-// deletingArrived deletes the topics that were read when the test is over, so that it can run again on the same server.
+// deletingArrived deletes the topics that were read at the end of the test, so that it can run again on the same server.
 func deletingArrived(t *testing.T, address string, arrived func(testing.TB, string) []*postrider.Message) func(testing.TB, string) []*postrider.Message {
 	var names []string
 	client := plainClient(t, address)
@@ -83,7 +84,7 @@ func deletingArrived(t *testing.T, address string, arrived func(testing.TB, stri
 	}
 }
 
-// through connects through a proxy, whatever address the broker tells.
+// through connects through a proxy, whatever address the broker advertises.
 func through(p *proxy, options ...kgo.Opt) kafkabroker.Connection {
 	return kafkabroker.Connection{Options: append(options, kgo.Dialer(func(ctx context.Context, network, _ string) (net.Conn, error) {
 		var d net.Dialer
@@ -93,12 +94,12 @@ func through(p *proxy, options ...kgo.Opt) kafkabroker.Connection {
 
 var prefixes atomic.Int64
 
-// newPrefix tells the topics of a test from those of others and of earlier runs.
+// newPrefix returns a topic prefix that no other test or earlier run uses.
 func newPrefix() string {
 	return fmt.Sprintf("test%x-%d.", time.Now().UnixNano(), prefixes.Add(1))
 }
 
-// arrived reads all that Kafka has of a topic, partition by partition.
+// arrived reads all messages of a topic, partition by partition.
 func arrived(t testing.TB, address, topic string) []*postrider.Message {
 	t.Helper()
 	var msgs []*postrider.Message
@@ -112,7 +113,7 @@ func arrived(t testing.TB, address, topic string) []*postrider.Message {
 	return msgs
 }
 
-// records reads all that Kafka has of a topic, partition by partition.
+// records reads all records of a topic, partition by partition.
 func records(t testing.TB, address, topic string) []*kgo.Record {
 	t.Helper()
 	ctx := by(t)

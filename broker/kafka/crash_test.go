@@ -15,8 +15,8 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// TestCutOffMemberStops checks that a member that hears nothing of its group gives up its work before others get it, and
-// that nothing is missing when it is back.
+// TestCutOffMemberStops checks that a member without contact to its group gives up its deliveries before others receive
+// them, and that nothing is missing after it reconnects.
 func TestCutOffMemberStops(t *testing.T) {
 	t.Parallel()
 	s := newSource(t)
@@ -47,7 +47,7 @@ func TestCutOffMemberStops(t *testing.T) {
 	for _, sub := range []postrider.Subscription{one, two} {
 		reading.Go(func() {
 			for ctx.Err() == nil {
-				again, _ := sub.Receive(ctx, 20) // while it is unavailable, it is tried again
+				again, _ := sub.Receive(ctx, 20) // retried while it is unavailable
 				ack(t, again...)
 				mu.Lock()
 				before := len(want)
@@ -70,13 +70,13 @@ func TestCutOffMemberStops(t *testing.T) {
 	reading.Wait()
 }
 
-// reading waits until a member fetches, which it does when it has its partitions and knows where to begin.
+// reading waits until a member fetches: it then has its partitions and their start offsets.
 func reading(t *testing.T, link *proxy) {
 	t.Helper()
 	until(t, func() bool { return link.count(fetchKey) > 0 })
 }
 
-// awaitMembers waits until the group has settled on a number of members.
+// awaitMembers waits until the group is stable with n members.
 func (s *source) awaitMembers(t *testing.T, n int) {
 	t.Helper()
 	until(t, func() bool {
@@ -85,8 +85,8 @@ func (s *source) awaitMembers(t *testing.T, n int) {
 	})
 }
 
-// TestIdleMemberStaysStopped cuts a member off from the group alone, not from the partitions, while it has nothing to settle:
-// that is no reason to go on.
+// TestIdleMemberStaysStopped cuts off a member only from the group, not from the partitions, while it has nothing to
+// settle. It must still stop.
 func TestIdleMemberStaysStopped(t *testing.T) {
 	t.Parallel()
 	s := newSource(t)
@@ -102,7 +102,7 @@ func TestIdleMemberStaysStopped(t *testing.T) {
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
 		for ctx.Err() == nil {
-			got, _ := one.Receive(ctx, 8) // its errors say that the group does not answer
+			got, _ := one.Receive(ctx, 8) // errors report that the group does not answer
 			for _, d := range got {
 				t.Errorf("the member that the group has given up receives message %s", d.Message.ID)
 			}
@@ -111,11 +111,11 @@ func TestIdleMemberStaysStopped(t *testing.T) {
 	ack(t, receive(t, two, 8)...)
 	waiting.Wait()
 	link.dropRequests(false)
-	link.Drop() // so that it can leave
+	link.Drop() // so that the member can leave
 }
 
-// TestCutOffWhileJoining loses the answer when a member joins anew, and with it what the group makes of that: it does not wait
-// for it with its work in hand.
+// TestCutOffWhileJoining loses the answer to a rejoin, and with it the outcome: the member must not wait for it while it
+// has unsettled messages.
 func TestCutOffWhileJoining(t *testing.T) {
 	t.Parallel()
 	s := newSource(t)
@@ -132,11 +132,11 @@ func TestCutOffWhileJoining(t *testing.T) {
 			t.Errorf("two members work on message %s", d.Message.ID)
 		}
 	}
-	link.Drop() // so that it can leave
+	link.Drop() // so that the member can leave
 }
 
-// TestWorkGoesOnWhileOthersJoin has the group wait for a member that has crashed, for longer than the session of another: that
-// hears nothing until its request to join is answered, and goes on meanwhile.
+// TestWorkGoesOnWhileOthersJoin makes the group wait for a crashed member for longer than another member's session. The
+// other member gets no answer until its join request is answered, and continues to work meanwhile.
 func TestWorkGoesOnWhileOthersJoin(t *testing.T) {
 	t.Parallel()
 	s := newSource(t)
@@ -144,13 +144,13 @@ func TestWorkGoesOnWhileOthersJoin(t *testing.T) {
 	one, link := s.join(t, nil)
 	reading(t, link)
 	_, crashing := s.join(t, long)
-	reading(t, crashing) // of the partitions that the other has given up for it
+	reading(t, crashing) // partitions that the other member has released for it
 	s.awaitMembers(t, 2)
 	s.publish(t, 0, 40)
 	under := receive(t, one, 1)
 	crashing.Sever()
 	_, link = s.join(t, nil)
-	reading(t, link) // the group has given the crashed member up
+	reading(t, link) // the group has removed the crashed member
 	s.awaitMembers(t, 2)
 	for _, d := range under {
 		if isLost(d) {
@@ -159,13 +159,13 @@ func TestWorkGoesOnWhileOthersJoin(t *testing.T) {
 	}
 }
 
-// effects is a store that keeps account of the effects of committed transactions.
+// effects is a store that counts the side effects of committed transactions.
 type effects struct {
 	*memory.Store
 	mu      sync.Mutex
 	open    map[*memory.Tx][]*postrider.Message
-	of      map[string]int   // effects, by message ID
-	version map[string]int64 // of the last message, by key
+	of      map[string]int   // number of side effects, by message ID
+	version map[string]int64 // version of the last message, by key
 	errs    []error
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// batches stands for the client: it asks a partitioner as the client does, which has one open batch in each partition at most.
+// batches simulates the client: it calls a partitioner as the client does, with at most one open batch per partition.
 type batches struct {
 	client     *partitioner
 	p          kgo.TopicPartitioner
@@ -20,7 +20,7 @@ func newBatches(partitions int) *batches {
 	return &batches{client: client, p: client.ForTopic("orders"), partitions: partitions, open: make(map[int]bool)}
 }
 
-// put places a message behind another one, if that is not nil, and returns it and its partition.
+// put adds a message, after another one if before is not nil, and returns it and its partition.
 func (b *batches) put(key string, before *outgoing) (*outgoing, int) {
 	o := &outgoing{before: before}
 	o.record = kgo.Record{Context: o}
@@ -38,13 +38,13 @@ func (b *batches) put(key string, before *outgoing) (*outgoing, int) {
 	return o, at
 }
 
-// end ends the open batch of a partition: it is sent, full, or failed.
+// end closes the open batch of a partition: it is sent, full, or failed.
 func (b *batches) end(partition int) { delete(b.open, partition) }
 
-// TestFollowersShareBatches goes through what may happen between a message and its follower.
+// TestFollowersShareBatches tests what may happen between a message and the next one of its key.
 func TestFollowersShareBatches(t *testing.T) {
 	t.Parallel()
-	elsewhere := func(b *batches, from int) string { // a key of another partition
+	elsewhere := func(b *batches, from int) string { // returns a key of another partition
 		for n := 0; ; n++ {
 			key := "other/" + strconv.Itoa(n)
 			probe := &outgoing{}

@@ -17,19 +17,19 @@ import (
 	"github.com/postrider/postrider/internal/faultproxy"
 )
 
-// proxy stands between a client and a Kafka of one node, understands their protocol, and makes go wrong what it is told to.
-// The client must dial it whatever address the broker tells (kgo.Dialer).
+// proxy is a proxy for a single-node Kafka that understands the protocol and causes faults on demand. The client must
+// dial it whatever address the broker advertises (kgo.Dialer).
 type proxy struct {
 	*faultproxy.Proxy
 
 	refuse, loseAck faultproxy.Marks
 
 	mu     sync.Mutex
-	passed map[int16]int  // requests by their key
-	drop   map[int16]bool // keys of requests that do not get through
-	mute   int16          // the key of a request whose connection has no more answers; 0 for none
+	passed map[int16]int  // number of requests, by key
+	drop   map[int16]bool // keys of requests to drop
+	mute   int16          // after a request with this key, the connection gets no more answers; 0 for none
 
-	breaking bool // the connections of requests that do not get through break
+	breaking bool // dropped requests also break their connection
 }
 
 func newProxy(t testing.TB, server string) *proxy {
@@ -42,7 +42,7 @@ func newProxy(t testing.TB, server string) *proxy {
 	return p
 }
 
-// Keys of requests.
+// Request keys.
 const (
 	produceKey = 0
 	fetchKey   = 1
@@ -50,12 +50,12 @@ const (
 	joinKey    = 11
 )
 
-// groupKeys are those of all requests by which a member speaks to its group: OffsetCommit to OffsetFetch, and FindCoordinator to
-// SyncGroup.
+// groupKeys are the keys of all requests between a member and its group: OffsetCommit to OffsetFetch, and
+// FindCoordinator to SyncGroup.
 var groupKeys = []int16{8, 9, 10, 11, 12, 13, 14}
 
-// dropRequests lets requests of some keys no longer get through; of none, everything does. Their connections break, or stay open
-// without any more answers.
+// dropRequests drops requests with the given keys; without keys, it drops nothing. With breaking, their connections
+// break; otherwise these stay open but get no more answers.
 func (p *proxy) dropRequests(breaking bool, keys ...int16) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,14 +65,14 @@ func (p *proxy) dropRequests(breaking bool, keys ...int16) {
 	}
 }
 
-// muteBehind lets the connection by which the next request of a key comes stay open without any more answers.
+// muteBehind keeps the connection of the next request with a key open, without any more answers.
 func (p *proxy) muteBehind(key int16) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mute = key
 }
 
-// admit counts a request in, and says whether it gets through, and whether the connection breaks.
+// admit counts a request, and returns whether it passes and whether the connection breaks.
 func (l *link) admit(key int16) (passes, breaks bool) {
 	p := l.faults
 	p.mu.Lock()
@@ -83,12 +83,12 @@ func (l *link) admit(key int16) (passes, breaks bool) {
 		l.muted.Store(true)
 	}
 	if p.drop[key] {
-		l.muted.Store(true) // the client takes answers for those to the first requests that have none
+		l.muted.Store(true) // the client would take later answers for those to this request
 	}
 	return !p.drop[key], p.drop[key] && p.breaking
 }
 
-// count is how many requests of a key have come by.
+// count returns the number of requests with a key.
 func (p *proxy) count(key int16) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +103,7 @@ type link struct {
 	muted  atomic.Bool
 
 	mu   sync.Mutex
-	lost map[int32]bool // correlation IDs of requests whose answer is to be lost, and the connection with it
+	lost map[int32]bool // correlation IDs of requests whose answer is lost, together with the connection
 }
 
 func (l *link) toServer() {
@@ -163,7 +163,7 @@ func readFrame(r io.Reader) ([]byte, error) {
 	return frame, err
 }
 
-// tamper does what has been asked for to a request, in place.
+// tamper applies the requested faults to a request, in place.
 func (l *link) tamper(request []byte) error {
 	b := kbin.Reader{Src: request}
 	key, version, correlation := b.Int16(), b.Int16(), b.Int32()
@@ -187,13 +187,13 @@ func (l *link) tamper(request []byte) error {
 	return nil
 }
 
-// Places in a record batch.
+// Offsets in a record batch.
 const (
 	crcAt, attributesAt, timestampsAt, countAt = 17, 21, 27, 57
 )
 
-// tamperBatch makes the broker refuse a batch for its timestamps as long as a message that is to be refused stands in it:
-// until it has stood alone.
+// tamperBatch makes the broker reject a batch because of its timestamps while it contains a message to be refused, until
+// that message was alone in a batch.
 func (l *link) tamperBatch(batch []byte, correlation int32) {
 	inBatch := func(id string) bool { return holds(batch, id) }
 	if l.faults.loseAck.TakeWhere(inBatch) {
@@ -217,7 +217,7 @@ func (l *link) tamperBatch(batch []byte, correlation int32) {
 	}
 }
 
-// holds says whether a batch that is not compressed has a message.
+// holds reports whether an uncompressed batch contains a message.
 func holds(batch []byte, id string) bool {
 	const name = "ce_id"
 	header := append(kbin.AppendVarint(nil, int32(len(name))), name...)

@@ -23,7 +23,7 @@ import (
 	kafkabroker "github.com/postrider/postrider/broker/kafka"
 )
 
-// open opens a publisher that waits little and is closed at the end of the test.
+// open opens a publisher with short timeouts that is closed at the end of the test.
 func open(t testing.TB, address string, cfg kafkabroker.Config) *kafkabroker.Publisher {
 	t.Helper()
 	if cfg.PublishTimeout == 0 {
@@ -48,7 +48,7 @@ func message(topic, key string, n int) *postrider.Message {
 	}
 }
 
-// mustPublish publishes messages that all have to be accepted.
+// mustPublish publishes messages that must all be accepted.
 func mustPublish(t testing.TB, p postrider.Publisher, msgs ...*postrider.Message) {
 	t.Helper()
 	for i, err := range p.Publish(t.Context(), msgs) {
@@ -69,7 +69,7 @@ func createTopic(t testing.TB, address, name string, partitions int, settings ma
 	if _, err := admin.CreateTopic(by(t), int32(partitions), 1, configs, name); err != nil {
 		t.Fatal(err)
 	}
-	until(t, func() bool { // the broker has heard of it
+	until(t, func() bool { // until the broker knows it
 		listed, err := admin.ListTopics(by(t), name)
 		return err == nil && len(listed[name].Partitions) == partitions
 	})
@@ -95,7 +95,7 @@ func TestPartitionsAreJavas(t *testing.T) {
 	}
 }
 
-// TestHotKeySharesBatches checks that the messages of one key do not wait for each other one by one.
+// TestHotKeySharesBatches checks that messages of one key do not each wait for the previous one.
 func TestHotKeySharesBatches(t *testing.T) {
 	t.Parallel()
 	link, prefix := newProxy(t, sharedServer(t)), newPrefix()
@@ -117,9 +117,9 @@ func TestHotKeySharesBatches(t *testing.T) {
 	}
 }
 
-// TestCallsLeaveMemory has calls of many sizes, at once and one after another, some of which fail, are given up, or succeed
-// after a refusal, a lost answer or a broken connection: what one leaves of its memory to a later one must not show in any
-// message.
+// TestCallsLeaveMemory makes calls of many sizes, concurrently and one after another. Some fail, are canceled, or
+// succeed after a rejection, a lost answer or a broken connection. Reused memory of one call must not show in the
+// messages of a later one.
 func TestCallsLeaveMemory(t *testing.T) {
 	t.Parallel()
 	const writers, calls = 8, 28
@@ -185,7 +185,7 @@ func TestCallsLeaveMemory(t *testing.T) {
 	}
 }
 
-// tracing wraps the context of every record, as hooks for tracing do.
+// tracing wraps the context of every record, like tracing hooks.
 type tracing struct{ records atomic.Int64 }
 
 type spanKey struct{}
@@ -211,8 +211,8 @@ func TestHooksMayWrapContexts(t *testing.T) {
 	}
 }
 
-// TestSmallBatchesKeepOrder has batches that hold few messages fail in every way while others are on their way: the first
-// copies of a key's messages must stand in order nevertheless.
+// TestSmallBatchesKeepOrder makes small batches fail in every way while others are in flight: the first copies of a
+// key's messages must still be in order.
 func TestSmallBatchesKeepOrder(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -277,7 +277,7 @@ func TestTopicMissing(t *testing.T) {
 	}
 }
 
-// TestTopicDeleted checks that a topic that is deleted, and then recreated, is noticed.
+// TestTopicDeleted checks that the publisher notices that a topic is deleted and then recreated.
 func TestTopicDeleted(t *testing.T) {
 	t.Parallel()
 	address, prefix := sharedServer(t), newPrefix()
@@ -295,7 +295,7 @@ func TestTopicDeleted(t *testing.T) {
 	until(t, func() bool { return p.Publish(t.Context(), []*postrider.Message{message("gone", "a", 3)}) == nil })
 }
 
-// until waits for a condition that a server brings about.
+// until waits for a condition that depends on a server.
 func until(t testing.TB, condition func() bool) {
 	t.Helper()
 	look := time.NewTicker(20 * time.Millisecond)
@@ -326,7 +326,8 @@ func TestCompactedTopicWantsKeys(t *testing.T) {
 	}
 }
 
-// TestTopicTakesLessThanBefore lowers the limit of a topic behind the publisher's back: what fits is delivered.
+// TestTopicTakesLessThanBefore lowers the limit of a topic without the publisher's knowledge: messages that fit are
+// delivered.
 func TestTopicTakesLessThanBefore(t *testing.T) {
 	t.Parallel()
 	address, topic := sharedServer(t), newPrefix()+"limited"
@@ -347,7 +348,7 @@ func TestTopicTakesLessThanBefore(t *testing.T) {
 	msgs[12].Payload = []byte(strings.Repeat("x", 4_000)) // the third of key2
 	msgs[12].ContentType = "text/plain"
 	var errs []error
-	until(t, func() bool { // the brokers take a moment to apply it
+	until(t, func() bool { // until the brokers have applied it
 		errs = p.Publish(t.Context(), msgs)
 		return errs != nil
 	})
@@ -368,8 +369,8 @@ func TestTopicTakesLessThanBefore(t *testing.T) {
 	}
 }
 
-// TestPartitionTakesNothing checks that a partition whose replicas are away stops its own messages only, and counts no
-// attempt. A Kafka of one broker has no such partitions.
+// TestPartitionTakesNothing checks that a partition without available replicas stops only its own messages, and that
+// these count no attempt. A Kafka with a single broker has no such partitions.
 func TestPartitionTakesNothing(t *testing.T) {
 	t.Parallel()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(1, "starved", "fed"))

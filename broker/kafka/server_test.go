@@ -20,7 +20,7 @@ import (
 	"github.com/postrider/postrider/internal/servertest"
 )
 
-// sharedServer is the host:port of the Kafka that all tests share; each has topics of its own there.
+// sharedServer returns the host:port of the Kafka that all tests share; each test uses its own topics.
 func sharedServer(t testing.TB) string {
 	t.Helper()
 	u, err := url.Parse(servertest.Get(t, servertest.Kafka))
@@ -30,7 +30,7 @@ func sharedServer(t testing.TB) string {
 	return u.Host
 }
 
-// server is a Kafka of a test's own, which can be stopped without warning and started again.
+// server is a Kafka for one test that can be killed and restarted.
 type server struct {
 	dir, address string // address of the listener for clients
 	java         []string
@@ -40,8 +40,8 @@ type server struct {
 const logging = `<Configuration><Appenders><Console name="out"><PatternLayout pattern="%d{ISO8601} %p %c{1} %m%n"/></Console></Appenders>
 <Loggers><Root level="WARN"><AppenderRef ref="out"/></Root><Logger name="kafka.server.KafkaRaftServer" level="INFO"/></Loggers></Configuration>`
 
-// startServer starts a Kafka. Settings are added to its properties, in which PORT stands for the clients' port, and users
-// (name and password) can log in with SCRAM.
+// startServer starts a Kafka. settings are added to its properties, with PORT replaced by the clients' port. users (name
+// and password) can log in with SCRAM.
 func startServer(t testing.TB, settings string, users ...[2]string) *server {
 	t.Helper()
 	s := &server{dir: t.TempDir(), address: freeAddress(t)}
@@ -86,10 +86,10 @@ log.index.size.max.bytes=1048576
 	return s
 }
 
-// cluster is the ID of every server's cluster.
+// cluster is the cluster ID of all servers.
 const cluster = "cG9zdHJpZGVyLXRlc3RzIQ"
 
-// format prepares the server's storage, with users if there are any; without, it saves the time that Kafka's tool takes.
+// format formats the server's storage, with users if there are any; without users, it does so without Kafka's slow tool.
 func (s *server) format(t testing.TB, users [][2]string) {
 	t.Helper()
 	if len(users) == 0 {
@@ -113,7 +113,7 @@ func (s *server) format(t testing.TB, users [][2]string) {
 
 func (s *server) file(name string) string { return filepath.Join(s.dir, name) }
 
-// start returns when the server is ready.
+// start starts the server and waits until it is ready.
 func (s *server) start(t testing.TB) {
 	t.Helper()
 	logged, err := os.Create(s.file("log"))
@@ -131,7 +131,7 @@ func (s *server) start(t testing.TB) {
 }
 
 func (s *server) log() []byte {
-	text, _ := os.ReadFile(s.file("log")) // which says nothing yet if it cannot be read
+	text, _ := os.ReadFile(s.file("log")) // empty if it cannot be read yet
 	return text
 }
 
@@ -154,7 +154,7 @@ func (s *server) stop(t testing.TB) {
 	if err := s.cmd.Process.Kill(); err != nil {
 		t.Errorf("kill Kafka: %v", err)
 	}
-	_ = s.cmd.Wait() // says that it was killed
+	_ = s.cmd.Wait() // reports that it was killed
 	s.cmd = nil
 }
 
@@ -168,7 +168,7 @@ func freeAddress(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// plainClient is a client of franz-go as it comes.
+// plainClient returns a franz-go client without our options.
 func plainClient(t testing.TB, address string, options ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	client, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(address), kgo.MetadataMinAge(50 * time.Millisecond)}, options...)...)
@@ -179,7 +179,7 @@ func plainClient(t testing.TB, address string, options ...kgo.Opt) *kgo.Client {
 	return client
 }
 
-// by is a context with a deadline that is generous for one operation on a busy machine.
+// by returns a context with a deadline that is long enough for one operation on a busy machine.
 func by(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)

@@ -78,7 +78,7 @@ func inboundEnv(t *testing.T, address string) brokertest.SubscriberEnv {
 			if _, err := admin.DeleteTopic(by(t), name); err != nil {
 				t.Fatal(err)
 			}
-			until(t, func() bool { // the broker has heard of it
+			until(t, func() bool { // until the broker knows it
 				listed, err := admin.ListTopics(by(t), name)
 				return err == nil && errors.Is(listed[name].Err, kerr.UnknownTopicOrPartition)
 			})
@@ -96,7 +96,7 @@ func inboundEnv(t *testing.T, address string) brokertest.SubscriberEnv {
 	}
 }
 
-// openSubscriber opens a subscriber that waits little.
+// openSubscriber opens a subscriber with short timeouts.
 func openSubscriber(t testing.TB, link *proxy, cfg kafkabroker.SubscriberConfig) postrider.Subscriber {
 	t.Helper()
 	cfg.Connection = through(link, kgo.MetadataMaxAge(time.Second))

@@ -19,7 +19,7 @@ import (
 	kafkabroker "github.com/postrider/postrider/broker/kafka"
 )
 
-// source is a topic of four partitions with its publisher.
+// source is a topic with four partitions and its publisher.
 type source struct {
 	address, topic string
 	admin          *kadm.Client
@@ -34,7 +34,7 @@ func newSource(t *testing.T) *source {
 	return s
 }
 
-// publish publishes n messages, of a key for each.
+// publish publishes n messages, each with its own key.
 func (s *source) publish(t *testing.T, from, n int) {
 	t.Helper()
 	var msgs []*postrider.Message
@@ -44,7 +44,7 @@ func (s *source) publish(t *testing.T, from, n int) {
 	mustPublish(t, s.publisher, msgs...)
 }
 
-// join has a member with short waits join the group of the topic's name.
+// join adds a member with short timeouts to the group, which has the topic's name.
 func (s *source) join(t *testing.T, set func(*kafkabroker.SubscriberConfig)) (postrider.Subscription, *proxy) {
 	t.Helper()
 	link := newProxy(t, s.address)
@@ -63,7 +63,7 @@ func (s *source) join(t *testing.T, set func(*kafkabroker.SubscriberConfig)) (po
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = joined.Close(context.WithoutCancel(t.Context())) }) // which a member that was cut off cannot do well
+	t.Cleanup(func() { _ = joined.Close(context.WithoutCancel(t.Context())) }) // fails for a member that was cut off
 	return joined, link
 }
 
@@ -100,7 +100,7 @@ func isLost(d *postrider.Delivery) bool {
 	}
 }
 
-// committed returns the offsets that the group has committed, by partition, and what stands beside them.
+// committed returns the offsets that the group has committed, by partition, and their metadata.
 func (s *source) committed(t *testing.T) (offsets map[string]int64, marks map[string]string) {
 	t.Helper()
 	fetched, err := s.admin.FetchOffsets(by(t), s.topic)
@@ -115,7 +115,7 @@ func (s *source) committed(t *testing.T) (offsets map[string]int64, marks map[st
 	return offsets, marks
 }
 
-// TestCommitsNothingBeyondUnsettled settles from the last to the first.
+// TestCommitsNothingBeyondUnsettled settles messages from the last to the first.
 func TestCommitsNothingBeyondUnsettled(t *testing.T) {
 	t.Parallel()
 	s := newSource(t)
@@ -152,7 +152,8 @@ func TestCommitsNothingBeyondUnsettled(t *testing.T) {
 	})
 }
 
-// TestOffsetOfAnotherTopic checks that an offset of a topic that was deleted hides nothing of one recreated under its name.
+// TestOffsetOfAnotherTopic checks that the offset of a deleted topic hides nothing of a recreated topic of the same
+// name.
 func TestOffsetOfAnotherTopic(t *testing.T) {
 	t.Parallel()
 	s := newSource(t)
@@ -168,7 +169,7 @@ func TestOffsetOfAnotherTopic(t *testing.T) {
 		t.Fatal(err)
 	}
 	createTopic(t, s.address, s.topic, 4, nil)
-	again := make(kadm.Offsets) // a commit that was on its way
+	again := make(kadm.Offsets) // a commit that was in flight
 	for p := range int32(4) {
 		name := fmt.Sprintf("%s/%d", s.topic, p)
 		again.Add(kadm.Offset{Topic: s.topic, Partition: p, At: offsets[name], LeaderEpoch: -1, Metadata: marks[name]})
@@ -184,7 +185,7 @@ func TestOffsetOfAnotherTopic(t *testing.T) {
 	}
 }
 
-// TestRevokedPartitionIsDrained has a member join while another works: what that settles in time does not come again.
+// TestRevokedPartitionIsDrained adds a member while another one works: messages settled in time are not redelivered.
 func TestRevokedPartitionIsDrained(t *testing.T) {
 	t.Parallel()
 	s := newSource(t)
@@ -196,7 +197,7 @@ func TestRevokedPartitionIsDrained(t *testing.T) {
 	var second []*postrider.Delivery
 	var reading sync.WaitGroup
 	reading.Go(func() { second = receive(t, two, 1) })
-	until(t, func() bool { // the group has decided what the new member is to get
+	until(t, func() bool { // until the group has assigned partitions to the new member
 		described, err := s.admin.DescribeGroups(by(t), s.topic)
 		return err == nil && described[s.topic].State == "Stable" && len(described[s.topic].Members) == 2
 	})
@@ -219,7 +220,7 @@ func TestRevokedPartitionIsDrained(t *testing.T) {
 	}
 }
 
-// TestOthersRecords reads records that no CloudEvents producer wrote, with a decoder of the user's own and without.
+// TestOthersRecords reads records that no CloudEvents producer wrote, with and without a custom decoder.
 func TestOthersRecords(t *testing.T) {
 	t.Parallel()
 	s := newSource(t)
@@ -260,7 +261,7 @@ func TestOthersRecords(t *testing.T) {
 	}
 }
 
-// TestDelayDoesNotStarveOthers gives back a message, with a delay, before which many wait in its partition.
+// TestDelayDoesNotStarveOthers nacks a message with a delay while many messages are queued after it in its partition.
 func TestDelayDoesNotStarveOthers(t *testing.T) {
 	t.Parallel()
 	s := newSource(t)
@@ -289,7 +290,7 @@ func TestDelayDoesNotStarveOthers(t *testing.T) {
 	}
 }
 
-// TestDeletedUnread checks that messages that a topic no longer has are missed, and reading goes on.
+// TestDeletedUnread checks that deleted unread messages are reported, and that reading continues.
 func TestDeletedUnread(t *testing.T) {
 	t.Parallel()
 	s := newSource(t)
@@ -335,7 +336,7 @@ func TestStartLatest(t *testing.T) {
 	s := newSource(t)
 	s.publish(t, 0, 10)
 	sub, _ := s.join(t, latest)
-	// The place is found when the partitions are assigned: publish until something comes.
+	// The start offset is determined when the partitions are assigned: publish until a message arrives.
 	ctx, cancel := context.WithCancel(by(t))
 	var publishing sync.WaitGroup
 	publishing.Go(func() {
@@ -354,7 +355,7 @@ func TestStartLatest(t *testing.T) {
 
 func latest(c *kafkabroker.SubscriberConfig) { c.Start = kafkabroker.StartLatest }
 
-// placed waits until the group has committed where it begins in n partitions.
+// placed waits until the group has committed its start offset in n partitions.
 func (s *source) placed(t *testing.T, n int) {
 	t.Helper()
 	until(t, func() bool {
@@ -363,8 +364,8 @@ func (s *source) placed(t *testing.T, n int) {
 	})
 }
 
-// TestStartLatestKeepsItsPlace has a member leave that has settled nothing: the next begins where that one began, not at the end
-// as it is then.
+// TestStartLatestKeepsItsPlace has a member leave that has settled nothing: the next one starts at the same offset, not
+// at the current end.
 func TestStartLatestKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	s := newSource(t)
@@ -392,13 +393,13 @@ func TestStartLatestKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// TestStartLatestWaitsForItsPlace lets no commit get through: what came would not come again after a crash.
+// TestStartLatestWaitsForItsPlace drops all commits: messages delivered now would not be redelivered after a crash.
 func TestStartLatestWaitsForItsPlace(t *testing.T) {
 	t.Parallel()
 	s := newSource(t)
 	sub, link := s.join(t, func(c *kafkabroker.SubscriberConfig) {
 		latest(c)
-		c.CommitEvery = time.Second // so that requests are dropped before
+		c.CommitEvery = time.Second // so that requests are dropped before the first commit
 	})
 	link.dropRequests(true, commitKey)
 	reading(t, link)
@@ -417,7 +418,8 @@ func TestStartLatestWaitsForItsPlace(t *testing.T) {
 	ack(t, receive(t, sub, 8)...)
 }
 
-// TestStartLatestInNewPartitions adds partitions to a topic that a group reads, and publishes there before it knows.
+// TestStartLatestInNewPartitions adds partitions to a topic that a group reads, and publishes there before the group
+// notices.
 func TestStartLatestInNewPartitions(t *testing.T) {
 	t.Parallel()
 	s := newSource(t)
@@ -445,9 +447,9 @@ func TestStartLatestInNewPartitions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	add(4) // for a member that is there
+	add(4) // for a running member
 	want(4)
-	add(5) // for one that comes later
+	add(5) // for a member that joins later
 	sub, _ = s.join(t, latest)
 	want(5)
 }

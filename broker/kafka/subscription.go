@@ -145,7 +145,7 @@ func (s *Subscription) receive(limit int) (out []*postrider.Delivery, next time.
 	}
 	if len(out) > 0 {
 		s.rotate(out[len(out)-1].Position.Partition)
-		s.tell() // there is room again
+		s.tell() // there is space in the queue again
 		return out, next, nil
 	}
 	if err = s.trouble; err != nil {
@@ -214,7 +214,7 @@ func wait(ctx context.Context, changed <-chan struct{}, until time.Time) error {
 	return nil
 }
 
-// fetchLoop takes records from the client while there is room.
+// fetchLoop takes records from the client while the queue has space.
 func (s *Subscription) fetchLoop() {
 	for s.awaitRoom() {
 		fetches := s.client.PollRecords(s.life, pollRecords)
@@ -226,7 +226,7 @@ func (s *Subscription) fetchLoop() {
 	}
 }
 
-// awaitRoom waits until there is room. It returns false when the subscription is closed.
+// awaitRoom waits until the queue has space. It returns false when the subscription is closed.
 func (s *Subscription) awaitRoom() bool {
 	for s.life.Err() == nil {
 		s.mu.Lock()
@@ -248,7 +248,7 @@ func (s *Subscription) awaitRoom() bool {
 }
 
 // balance pauses fetching of partitions that cannot deliver now and have enough records queued, so that they do not use
-// the room of others. It needs mu.
+// up the queue space of others. It needs mu.
 func (s *Subscription) balance() {
 	pause, resume := make(map[string][]int32), make(map[string][]int32)
 	for _, p := range s.partitions {

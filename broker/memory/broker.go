@@ -106,7 +106,7 @@ func (b *Broker) Publish(ctx context.Context, msgs []*postrider.Message) []error
 	return nil
 }
 
-// accept stores what it can of msgs. The channel, if not nil, must be closed before Publish returns.
+// accept stores the messages that it can accept. Publish must wait for the returned channel if it is not nil.
 func (b *Broker) accept(msgs []*postrider.Message) ([]error, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

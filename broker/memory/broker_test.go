@@ -27,14 +27,14 @@ func TestConformance(t *testing.T) {
 	for name, c := range configs {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// There is no connection that could be dropped, lose anything or fall silent.
+			// There is no connection to drop, to lose messages, or to pause.
 			c.features.NoDrop, c.features.NoLoseMessages, c.features.NoPause = true, true, true
 			brokertest.Run(t, c.features, func(t *testing.T) brokertest.Harness { return harness(t, c.cfg) })
 		})
 	}
 }
 
-// harness brings about by message ID what the broker offers as faults.
+// harness maps the broker's faults to message IDs.
 func harness(t *testing.T, cfg memorybroker.Config) brokertest.Harness {
 	b, err := memorybroker.New(cfg)
 	if err != nil {
@@ -188,7 +188,7 @@ func TestSubscribe(t *testing.T) {
 	})
 }
 
-// TestCopies checks that neither the publisher nor a reader can change what is kept.
+// TestCopies checks that neither the publisher nor a reader can change stored messages.
 func TestCopies(t *testing.T) {
 	t.Parallel()
 	b := open(t, memorybroker.Config{})

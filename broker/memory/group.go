@@ -32,7 +32,7 @@ type stream struct {
 	owner       *subscription // of a partition; nil for a queue
 	entries     []*entry
 	first       int         // all entries before it are settled
-	superseded  []*delivery // deliveries whose entries became available again; lost together with the later deliveries of the stream
+	superseded  []*delivery // earlier deliveries of entries that are available again; lost together with the others
 }
 
 // entry is one message of a stream.

@@ -183,8 +183,8 @@ func (b *Broker) Recreate(topic string) {
 }
 
 // LoseTail removes the last n messages of a topic, as if the broker had been restored from an older backup: the
-// positions of the removed messages are reused. All unsettled deliveries are lost. Settled messages that remain are not
-// redelivered.
+// positions of the removed messages are reused. All unsettled deliveries of the topic are lost. Settled messages that
+// remain are not redelivered.
 func (b *Broker) LoseTail(topic string, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	memorybroker "github.com/postrider/postrider/broker/memory"
 )
 
-// keyed makes n messages, the ith with the ith of the keys, over and over.
+// keyed returns n messages, which use the keys in turn.
 func keyed(n int, keys ...string) []*postrider.Message {
 	msgs := numbered(n)
 	for i, m := range msgs {
@@ -37,7 +37,7 @@ func subscribe(t *testing.T, b *memorybroker.Broker, cfg memorybroker.Subscriber
 	return sub
 }
 
-// receive reads what there is right now.
+// receive returns the messages that are available now.
 func receive(t *testing.T, s postrider.Subscription, limit int) []*postrider.Delivery {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -128,7 +128,7 @@ func TestSettlementThatIsLateComesAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantIDs(t, "in the end", waited, "1")
-		settle(t, got[0].Ack(t.Context())) // too late to do anything
+		settle(t, got[0].Ack(t.Context())) // too late to have an effect
 		if left := b.Unsettled("g"); len(left) != 2 {
 			t.Errorf("unsettled %v, want both", left)
 		}

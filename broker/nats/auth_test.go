@@ -73,7 +73,7 @@ func TestNKey(t *testing.T) {
 	wantError(t, err, "read nkey seed "+file+".absent")
 }
 
-// TestCredentialsFile uses what operators of decentralised accounts hand out.
+// TestCredentialsFile uses a credentials file as operators of decentralized accounts issue it.
 func TestCredentialsFile(t *testing.T) {
 	t.Parallel()
 	operator, operatorID, _ := newNKey(t, nkeys.CreateOperator)
@@ -151,7 +151,7 @@ func newNKey(t *testing.T, create func() (nkeys.KeyPair, error)) (pair nkeys.Key
 	return pair, public, string(s)
 }
 
-// newCertificate makes a certificate that signs itself and is good for both sides of a connection on loopback.
+// newCertificate creates a self-signed certificate for both sides of a loopback connection.
 func newCertificate(t *testing.T) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -18,7 +18,7 @@ import (
 	natsbroker "github.com/postrider/postrider/broker/nats"
 )
 
-// batchBundle is a publisher behind a proxy to a server of its own.
+// batchBundle is a publisher behind a proxy, with its own server.
 type batchBundle struct {
 	server *embeddedServer
 	faults *proxy
@@ -34,7 +34,7 @@ func setupBatches(t *testing.T, cfg natsbroker.Config, set func(*server.Options)
 	return &batchBundle{server: s, faults: faults, p: open(t, faults.url(), cfg)}
 }
 
-// check checks that the stream has the messages of a topic, each once and in order, and nothing else.
+// check checks that the stream has exactly the messages of a topic, each once and in order.
 func (b *batchBundle) check(t *testing.T, topic string, want []*postrider.Message) {
 	t.Helper()
 	got := arrived(t, b.server.address(), "ORDERS", topic)
@@ -47,7 +47,7 @@ func (b *batchBundle) check(t *testing.T, topic string, want []*postrider.Messag
 	}
 }
 
-// operation returns the number and the operation of a message of a batch; 0 for what is no such message.
+// operation returns the number and the operation of a batch message; 0 if it is not one.
 func operation(reply string) (number int, op string) {
 	if batchOf(reply) == "" {
 		return 0, ""
@@ -59,7 +59,7 @@ func operation(reply string) (number int, op string) {
 
 const opEnd = "3"
 
-// once returns a function that says true until it is asked about what matches, and then no more than once.
+// once returns a function that returns true until it is called with a match, and returns false for the first match only.
 func once(matches func(reply string) bool) func(reply string) bool {
 	var done atomic.Bool
 	return func(reply string) bool {
@@ -67,7 +67,7 @@ func once(matches func(reply string) bool) func(reply string) bool {
 	}
 }
 
-// TestBatchAnswers counts answers, to see that batches are used where they may be.
+// TestBatchAnswers counts answers to check that batches are used where they are allowed.
 func TestBatchAnswers(t *testing.T) {
 	t.Parallel()
 	s := startEmbedded(t, nil)
@@ -89,7 +89,7 @@ func TestBatchAnswers(t *testing.T) {
 		if n := publish("orders"); n < 100 != want {
 			t.Errorf("stream %s gave %d answers to 100 messages", stream, n)
 		}
-		// What is changed about the stream is seen.
+		// Changes of the stream are noticed.
 		_, js := connect(t, s.address())
 		cfg := jetstream.StreamConfig{Name: stream, Subjects: []string{stream + ".>"}, Duplicates: 2 * time.Minute, AllowBatchPublish: !want}
 		if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
@@ -103,7 +103,7 @@ func TestBatchAnswers(t *testing.T) {
 	}
 }
 
-// TestBatchMessageLost: the server takes nothing behind a message that does not come, and the publisher sends it again.
+// TestBatchMessageLost: the server accepts nothing after a missing message, and the publisher sends it again.
 func TestBatchMessageLost(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []int{1, 2, 30, 60} {
@@ -120,7 +120,7 @@ func TestBatchMessageLost(t *testing.T) {
 	}
 }
 
-// TestBatchEndLost: when nothing is heard of the end, what was confirmed on the way counts, and the rest is not known.
+// TestBatchEndLost: without an answer to the end, confirmed messages count, and the rest is unknown.
 func TestBatchEndLost(t *testing.T) {
 	t.Parallel()
 	isEnd := func(reply string) bool { _, op := operation(reply); return op == opEnd }
@@ -145,7 +145,7 @@ func TestBatchEndLost(t *testing.T) {
 			msgs := numbered("orders", "a", 700)
 			errs := b.p.Publish(t.Context(), msgs)
 			for i, err := range errs {
-				// With the connection goes also what it brought last.
+				// The last messages of a connection are lost with it.
 				if i < 500 && err != nil && name != "connection" {
 					t.Fatalf("message %d: %v", i, err)
 				}
@@ -162,7 +162,7 @@ func TestBatchEndLost(t *testing.T) {
 	}
 }
 
-// TestBatchAnswerLostAlone: when only the answer to one batch is lost, its messages are asked about one by one.
+// TestBatchAnswerLostAlone: if only the answer to one batch is lost, its messages are sent again one by one.
 func TestBatchAnswerLostAlone(t *testing.T) {
 	t.Parallel()
 	b := setupBatches(t, natsbroker.Config{PublishTimeout: 3 * time.Second}, nil)
@@ -183,17 +183,17 @@ func TestBatchAnswerLostAlone(t *testing.T) {
 	b.check(t, "orders", msgs)
 }
 
-// TestBatchSecondCopies: what the stream has already is passed over, wherever it stands.
+// TestBatchSecondCopies: duplicates are dropped at any place in a batch.
 func TestBatchSecondCopies(t *testing.T) {
 	t.Parallel()
 	b := setupBatches(t, natsbroker.Config{}, nil)
 	msgs := numbered("orders", "a", 40)
 	for _, call := range [][]*postrider.Message{
 		msgs[:10],
-		msgs[:10],                           // all
+		msgs[:10],                           // all are duplicates
 		msgs[5:20],                          // the first ones
 		append(msgs[20:25:25], msgs[:5]...), // the last ones
-		append(append(msgs[10:20:20], msgs[25:30]...), msgs[3], msgs[30], msgs[4], msgs[31]), // among others
+		append(append(msgs[10:20:20], msgs[25:30]...), msgs[3], msgs[30], msgs[4], msgs[31]), // in between
 		append(msgs[31:40:40], msgs[31:40]...),                                               // within the call
 		{msgs[39], msgs[39]},
 		{msgs[39]},
@@ -205,7 +205,8 @@ func TestBatchSecondCopies(t *testing.T) {
 	b.check(t, "orders", msgs)
 }
 
-// TestBatchWindow: calls that are larger than the window, alone and together, go through without waiting for PublishTimeout.
+// TestBatchWindow: calls that are larger than the window, alone and concurrent, complete without waiting for
+// PublishTimeout.
 func TestBatchWindow(t *testing.T) {
 	t.Parallel()
 	for _, window := range []int{1, 2, 7, 64} {
@@ -230,8 +231,8 @@ func TestBatchWindow(t *testing.T) {
 	}
 }
 
-// TestBatchRefusedAmongMany: behind a refused message, everything that is not of its key goes on, also what did not fit into
-// the window at first.
+// TestBatchRefusedAmongMany: after a rejected message, all messages of other keys are sent, including those that did not
+// fit into the window at first.
 func TestBatchRefusedAmongMany(t *testing.T) {
 	t.Parallel()
 	b := setupBatches(t, natsbroker.Config{MaxInFlight: 50}, nil)
@@ -260,7 +261,7 @@ func TestBatchRefusedAmongMany(t *testing.T) {
 	b.check(t, "refused", refused)
 }
 
-// TestBatchLimit: a server that takes no more batches gets messages one by one.
+// TestBatchLimit: if the server accepts no more batches, messages are sent one by one.
 func TestBatchLimit(t *testing.T) {
 	t.Parallel()
 	b := setupBatches(t, natsbroker.Config{}, func(o *server.Options) { o.JetStreamLimits.MaxBatchInflightPerStream = 1 })
@@ -278,7 +279,7 @@ func TestBatchLimit(t *testing.T) {
 	calls.Wait()
 }
 
-// TestBatchForgotten: a server that has given a batch up takes nothing more of it, and gets the rest one by one.
+// TestBatchForgotten: if the server has dropped a batch, the rest is sent one by one.
 func TestBatchForgotten(t *testing.T) {
 	t.Parallel()
 	b := setupBatches(t, natsbroker.Config{}, func(o *server.Options) { o.JetStreamLimits.MaxBatchTimeout = 50 * time.Millisecond })
@@ -295,7 +296,7 @@ func TestBatchForgotten(t *testing.T) {
 	b.check(t, "orders", msgs)
 }
 
-// TestBatchDisabledOnTheWay: batches are disallowed in the middle of one.
+// TestBatchDisabledOnTheWay: batches are disabled in the middle of one.
 func TestBatchDisabledOnTheWay(t *testing.T) {
 	t.Parallel()
 	b := setupBatches(t, natsbroker.Config{}, nil)
@@ -317,7 +318,7 @@ func TestBatchDisabledOnTheWay(t *testing.T) {
 	b.check(t, "orders", msgs)
 }
 
-// TestBatchSubjectMoved: another stream takes a subject since the publisher looked. It gets nothing.
+// TestBatchSubjectMoved: a subject was moved to another stream after the publisher started. That stream gets nothing.
 func TestBatchSubjectMoved(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]bool{"at the start": true, "among others": false} {
@@ -332,7 +333,7 @@ func TestBatchSubjectMoved(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
-			if first { // the batch begins at the other stream, and is refused there
+			if first { // the batch starts at the other stream and is rejected there
 				other := createStream(t, s.address(), "INVOICES", true, "invoices")
 				errs := p.Publish(t.Context(), append(numbered("invoices", "b", 3), numbered("orders", "a", 3)...))
 				wantOutcome(t, errs[0], postrider.Retried, "another stream than ORDERS takes subject invoices")
@@ -357,8 +358,8 @@ func TestBatchSubjectMoved(t *testing.T) {
 	}
 }
 
-// TestBatchTwoPublishers has two processes publish the same messages at once, as when a relay takes over from one that still
-// runs: each message is stored once, and in order.
+// TestBatchTwoPublishers has two processes publish the same messages concurrently, as when a relay takes over from one
+// that is still running: each message is stored once, and in order.
 func TestBatchTwoPublishers(t *testing.T) {
 	t.Parallel()
 	b := setupBatches(t, natsbroker.Config{}, nil)
@@ -376,8 +377,8 @@ func TestBatchTwoPublishers(t *testing.T) {
 	b.check(t, "orders", msgs)
 }
 
-// TestBatchCopied: mirrors and streams that source from the stream get everything of a batch, also its first message, which
-// names the stream.
+// TestBatchCopied: mirrors of the stream, and streams that use it as a source, get every message of a batch, including
+// its first one, which names the stream.
 func TestBatchCopied(t *testing.T) {
 	t.Parallel()
 	b := setupBatches(t, natsbroker.Config{}, nil)
@@ -404,7 +405,7 @@ func TestBatchCopied(t *testing.T) {
 	}
 }
 
-// TestBatchPermissions: batches need no permission that single messages do not need.
+// TestBatchPermissions: batches need no more permissions than single messages.
 func TestBatchPermissions(t *testing.T) {
 	t.Parallel()
 	s := startEmbedded(t, func(o *server.Options) {
@@ -429,7 +430,7 @@ func TestBatchPermissions(t *testing.T) {
 	}
 }
 
-// TestBatchResourcesRunOut: an account or server that has no room left makes the broker unavailable for what did not fit.
+// TestBatchResourcesRunOut: if an account or server runs out of resources, messages that did not fit are Unavailable.
 func TestBatchResourcesRunOut(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, batches bool) {

@@ -17,10 +17,11 @@ import (
 	natsbroker "github.com/postrider/postrider/broker/nats"
 )
 
-// BenchmarkPublish compares the publisher, called as a relay does (four calls of 1,000 messages at once, 500 bytes of
-// payload), with the client's own asynchronous publishing with message IDs and 4,096 pending messages. Both publish in
-// turn to the same server, a process of its own. "headers" is the client's publishing with the publisher's headers, "single"
-// is the publisher to a stream that does not allow batches. µs/msg are processor time of this process, without the server's.
+// BenchmarkPublish compares the publisher, called like by a relay (four concurrent calls of 1,000 messages with 500
+// bytes of payload), with the client's own asynchronous publishing with message IDs and 4,096 pending messages. Both
+// publish in turn to the same server, which is a separate process. "headers" is the client with the publisher's headers,
+// "single" is the publisher with a stream that does not allow batches. µs/msg is CPU time of this process, without the
+// server.
 func BenchmarkPublish(b *testing.B) {
 	const messages = 40_000
 	s := startProcess(b)
@@ -70,7 +71,7 @@ func BenchmarkPublish(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// processorTime is what this process has used.
+// processorTime returns the CPU time used by this process.
 func processorTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -132,8 +133,8 @@ func publishRaw(b *testing.B, address, stream string, msgs []*postrider.Message,
 	<-js.PublishAsyncComplete()
 }
 
-// BenchmarkOneKey measures the rate of a single key, in batches, and where every message waits for the acknowledgement of
-// the one before.
+// BenchmarkOneKey measures the rate of a single key: in batches, and with single messages, each of which waits for the
+// acknowledgement of the previous one.
 func BenchmarkOneKey(b *testing.B) {
 	for name, batches := range map[string]bool{"batches": true, "single": false} {
 		b.Run(name, func(b *testing.B) { benchmarkOneKey(b, batches) })

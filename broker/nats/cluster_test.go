@@ -16,9 +16,9 @@ import (
 	natsbroker "github.com/postrider/postrider/broker/nats"
 )
 
-// TestLeaderLoss takes the leader of a stream away, over and over, in the middle of publishing: nothing that was
-// acknowledged is lost, and the order of every key stays. With replicas, another server takes over; without, the stream is
-// away until its server is back, and messages go in batches.
+// TestLeaderLoss repeatedly stops the leader of a stream while publishing: no acknowledged message is lost, and the
+// order of every key is kept. With replicas, another server takes over. Without, the stream is unavailable until its
+// server is restarted, and messages are sent in batches.
 func TestLeaderLoss(t *testing.T) {
 	t.Parallel()
 	for _, replicas := range []int{3, 1} {
@@ -89,8 +89,8 @@ func testLeaderLoss(t *testing.T, replicas int) {
 	}
 }
 
-// TestReplicasWithoutBatches: a stream with replicas gets messages one by one, whatever it allows, because a second copy of
-// a message that is not yet replicated counts as stored in a batch.
+// TestReplicasWithoutBatches: messages to a stream with replicas are sent one by one, whatever it allows, because in a
+// batch a duplicate of a message that is not yet replicated counts as stored.
 func TestReplicasWithoutBatches(t *testing.T) {
 	t.Parallel()
 	servers := startCluster(t, 3)
@@ -123,9 +123,9 @@ func TestReplicasWithoutBatches(t *testing.T) {
 	}
 }
 
-// TestReplicasConfirmTooEarly shows why streams with replicas get no batches: without its followers, the leader stores nothing
-// and says so of a batch, by saying nothing; but it confirms a second batch with the same messages. Should a server end this
-// test, batches may be thought of for replicas.
+// TestReplicasConfirmTooEarly shows why batches are not used with replicas: without its followers, the leader stores
+// nothing and does not answer a batch, but it confirms a second batch with the same messages. If a future server makes
+// this test fail, batches can be reconsidered for replicas.
 func TestReplicasConfirmTooEarly(t *testing.T) {
 	t.Parallel()
 	servers := startCluster(t, 3)
@@ -211,8 +211,8 @@ func port(u *url.URL) int {
 	return n
 }
 
-// awaitLeader returns the name of the server that leads the stream, once it is another than the one that is gone; if none
-// is gone, also once its followers have everything, so that any server can be taken away.
+// awaitLeader waits for a leader of the stream other than gone, and returns its name. If gone is empty, it also waits
+// until the followers are up to date, so that any server can be stopped.
 func awaitLeader(t *testing.T, js jetstream.JetStream, name, gone string) string {
 	var leader string
 	await(t, "a leader of stream "+name, func() bool {

@@ -57,7 +57,7 @@ type Config struct {
 
 	// Name is the connection name shown by the server. Default: "postrider".
 	Name string
-	// Credentials: CredentialsFile (a user JWT and its nkey seed), NKeySeedFile (an nkey seed), User and Password, or
+	// CredentialsFile has a user JWT and its nkey seed, NKeySeedFile an nkey seed. Alternatives are User and Password, or
 	// Token. Set at most one of the four. Default: the credentials of the URL, if any.
 	CredentialsFile, NKeySeedFile, User, Password, Token string
 	// TLS configures encryption; nil leaves it to URL and server. CAFile, CertFile and KeyFile are PEM files: the CA

@@ -28,7 +28,7 @@ func TestParseURL(t *testing.T) {
 	}
 }
 
-// TestParseURLFaults checks that every fault is named at once, and no secret with it.
+// TestParseURLFaults checks that all errors are reported at once, and no secret with them.
 func TestParseURLFaults(t *testing.T) {
 	t.Parallel()
 	_, _, err := natsbroker.ParseURL("nats://a?strem=X&replicas=three&publish_timeout=5", natsbroker.Config{})
@@ -40,7 +40,7 @@ func TestParseURLFaults(t *testing.T) {
 	}
 }
 
-// TestConfigFaults checks that every fault is named at once.
+// TestConfigFaults checks that all errors are reported at once.
 func TestConfigFaults(t *testing.T) {
 	t.Parallel()
 	_, err := natsbroker.Open(t.Context(), "nats://127.0.0.1:1", natsbroker.Config{

@@ -34,7 +34,7 @@ func TestConformanceOneByOne(t *testing.T) {
 	})
 }
 
-// createStream creates a stream that takes what is published under its name, or the given subjects.
+// createStream creates a stream with the subjects under its name, or the given ones.
 func createStream(t testing.TB, address, name string, batches bool, subjects ...string) jetstream.Stream {
 	t.Helper()
 	if len(subjects) == 0 {
@@ -48,14 +48,14 @@ func createStream(t testing.TB, address, name string, batches bool, subjects ...
 	return stream
 }
 
-// TestConformanceExternal runs on a server that somebody else started and that cannot be restarted.
+// TestConformanceExternal runs on an existing server that the test cannot restart.
 func TestConformanceExternal(t *testing.T) {
 	t.Parallel()
 	u, err := url.Parse(servertest.Get(t, servertest.NATS))
 	if err != nil {
 		t.Fatalf("POSTRIDER_TEST_NATS: %v", err)
 	}
-	// Streams are deleted when all tests are over: the server fails to create one while it deletes its last.
+	// Streams are deleted after all tests: the server fails to create a stream while it deletes its last one.
 	var mu sync.Mutex
 	var streams []string
 	t.Cleanup(func() {
@@ -72,7 +72,7 @@ func TestConformanceExternal(t *testing.T) {
 	})
 }
 
-// runningServer is the host:port of a server that is not ours.
+// runningServer is the host:port of an existing server.
 type runningServer string
 
 func (s runningServer) address() string { return string(s) }
@@ -95,7 +95,7 @@ func harness(t *testing.T, s natsServer, name string) brokertest.Harness {
 		Arrived:      func(t testing.TB, topic string) []*postrider.Message { return arrived(t, s.address(), name, topic) },
 		Refuse:       faults.mark(faults.refuse, 1),
 		LoseAcks:     faults.mark(faults.loseAck, 1),
-		LoseMessages: faults.mark(faults.loseMsg, 2), // in a batch, and in what the publisher does about it
+		LoseMessages: faults.mark(faults.loseMsg, 2), // in the batch, and again when sent as a single message
 		Drop:         faults.Drop,
 		Pause:        faults.Pause,
 		Resume:       faults.Resume,
@@ -130,7 +130,7 @@ func deleteStream(t testing.TB, address, name string) {
 	}
 }
 
-// arrived reads all that the stream has of a topic, as a consumer sees it.
+// arrived reads all messages of a topic from the stream, like a consumer.
 func arrived(t testing.TB, address, stream, topic string) []*postrider.Message {
 	t.Helper()
 	conn, js := connect(t, address)
@@ -138,7 +138,7 @@ func arrived(t testing.TB, address, stream, topic string) []*postrider.Message {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	subject := stream + "." + topic
-	if topic != "orders.*" { // the one topic here that stands for several
+	if topic != "orders.*" { // the only topic here that is a wildcard
 		subject = natsbroker.Subject(stream+".", topic)
 	}
 	consumer, err := js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})

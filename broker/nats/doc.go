@@ -10,7 +10,7 @@
 //
 // One rule keeps the order: the second of two messages of a key is given to the stream only if the stream has the first.
 // If both were in flight, the first could be rejected, or lost with a connection or a stream leader, while the second is
-// stored. When both are sent again, the first would be stored after the second for good, because the stream drops the
+// stored. When both are sent again, the first would be stored after the second, because the stream drops the
 // duplicate of the second.
 //
 // There are two ways to follow the rule.
@@ -56,7 +56,7 @@
 // The server redelivers a message that is not settled within SubscriberConfig.AckWait, after the messages that it has
 // delivered meanwhile. Order therefore requires one unsettled message at a time (SubscriberConfig.Ordered). The process
 // measures the same time from the arrival of the message (with Ordered: from the pull request, or from before it asked
-// for more time) and gives up the message after nine tenths of it, so that it stops before another process starts. With
+// for more time) and loses the delivery after nine tenths of it, so that it stops before another process starts. With
 // Ordered, a pull request ends after a quarter of AckWait, so that waiting for messages does not use up too much of it.
 //
 // After a lost connection, or when the server says that the consumer is gone, the subscription checks stream and

@@ -1,4 +1,4 @@
 package natsbroker
 
-// LookAgain has the publisher look at its stream before the next call.
+// LookAgain makes the publisher read the stream's configuration before the next call.
 func LookAgain(p *Publisher) { p.batches.until.Store(0) }

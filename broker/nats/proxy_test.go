@@ -13,15 +13,15 @@ import (
 	"github.com/postrider/postrider/internal/faultproxy"
 )
 
-// proxy stands between a client and a NATS server, understands their protocol, and makes go wrong what it is told to.
+// proxy is a proxy for a NATS server that understands the protocol and causes faults on demand.
 type proxy struct {
 	*faultproxy.Proxy
 
 	mu       sync.Mutex
-	refuse   map[string]int // how many times
+	refuse   map[string]int // number of times, by message ID
 	loseAck  map[string]int
 	loseMsg  map[string]int
-	onSend   func(reply string) (pass bool) // called for every message with a reply subject, if it is not nil
+	onSend   func(reply string) (pass bool) // called for every message with a reply subject, if not nil
 	onAnswer func(subject string) (pass bool)
 }
 
@@ -37,7 +37,7 @@ func newProxy(t testing.TB, server string) *proxy {
 
 func (p *proxy) url() string { return "nats://" + p.Address() }
 
-// mark returns a function that has what a set stands for happen to messages, so many times to each.
+// mark returns a function that applies the fault of a set to messages, the given number of times each.
 func (p *proxy) mark(set map[string]int, times int) func(ids ...string) {
 	return func(ids ...string) {
 		p.mu.Lock()
@@ -48,7 +48,7 @@ func (p *proxy) mark(set map[string]int, times int) func(ids ...string) {
 	}
 }
 
-// take says whether what the set stands for is to happen to a message now.
+// take reports whether the fault of the set applies to a message now.
 func (p *proxy) take(set map[string]int, id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,7 +59,7 @@ func (p *proxy) take(set map[string]int, id string) bool {
 	return true
 }
 
-// passes asks one of the proxy's functions.
+// passes calls one of the proxy's functions.
 func (p *proxy) passes(f *func(string) bool, subject string) bool {
 	p.mu.Lock()
 	pass := *f
@@ -79,14 +79,14 @@ type link struct {
 	*faultproxy.Link
 
 	faults *proxy
-	broken map[string]bool // batches of which a message was kept back
+	broken map[string]bool // batches with a dropped message
 
-	mu       sync.Mutex // for writing to the client, and the following
+	mu       sync.Mutex // for writing to the client, and the following fields
 	subs     [][2]string
-	lostAcks map[string]bool // reply subjects whose answer is to be lost
+	lostAcks map[string]bool // reply subjects whose answer is lost
 }
 
-// toServer passes on what the client sends, frame by frame.
+// toServer forwards what the client sends, frame by frame.
 func (l *link) toServer() {
 	r := bufio.NewReaderSize(l.Client, 1<<20)
 	for {
@@ -112,8 +112,8 @@ func (l *link) toServer() {
 	}
 }
 
-// faulty does what has been asked for to a message with a reply subject, and says whether the server does not get it. Of a
-// batch, one message only is kept back: the server takes nothing behind it.
+// faulty applies the requested faults to a message with a reply subject, and reports whether the server does not get it.
+// It drops only one message of a batch, because the server accepts nothing after it.
 func (l *link) faulty(reply string, payload []byte) bool {
 	id := headerOf(payload, "Nats-Msg-Id")
 	p := l.faults
@@ -136,7 +136,7 @@ func (l *link) faulty(reply string, payload []byte) bool {
 	return false
 }
 
-// batchOf returns what the reply subjects of a batch begin with, and nothing for a message that is sent alone.
+// batchOf returns the common prefix of a batch's reply subjects; "" for a single message.
 func batchOf(reply string) string {
 	fields := strings.Split(reply, ".")
 	if fields[len(fields)-1] != "$FI" {
@@ -145,7 +145,7 @@ func batchOf(reply string) string {
 	return strings.Join(fields[:len(fields)-3], ".")
 }
 
-// answer makes the client receive a message.
+// answer sends a message to the client.
 func (l *link) answer(subject, data string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,7 +157,7 @@ func (l *link) answer(subject, data string) {
 	}
 }
 
-// toClient passes on what the server sends, but for lost answers.
+// toClient forwards what the server sends, except lost answers.
 func (l *link) toClient() {
 	r := bufio.NewReaderSize(l.Server, 1<<20)
 	for {
@@ -184,7 +184,7 @@ func (l *link) toClient() {
 	}
 }
 
-// readFrame reads a line of the protocol and, if one follows, the payload with its line end.
+// readFrame reads a protocol line and, if there is one, the payload with its line end.
 func readFrame(r *bufio.Reader) (line string, payload []byte, err error) {
 	if line, err = r.ReadString('\n'); err != nil {
 		return "", nil, err

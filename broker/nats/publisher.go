@@ -47,7 +47,7 @@ type Publisher struct {
 
 	status  chan nats.Status
 	watcher sync.WaitGroup
-	running sync.WaitGroup // calls under way
+	running sync.WaitGroup // running calls
 	closing chan struct{}
 
 	mu         sync.Mutex

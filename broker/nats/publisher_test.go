@@ -32,7 +32,7 @@ func open(t *testing.T, url string, cfg natsbroker.Config) *natsbroker.Publisher
 	return p
 }
 
-// numbered returns n messages of one topic and key; their IDs rise.
+// numbered returns n messages of one topic and key, with increasing IDs.
 func numbered(topic, key string, n int) []*postrider.Message {
 	msgs := make([]*postrider.Message, n)
 	for i := range msgs {
@@ -134,7 +134,7 @@ func TestStreamLimitsSize(t *testing.T) {
 		}
 		msgs := numbered("orders", "", 3)
 		msgs[0].Payload = bytes.Repeat([]byte("x"), limit+1)
-		msgs[1].Headers = map[string]string{"h": strings.Repeat("%", 3_500)} // a third of what it takes in the end
+		msgs[1].Headers = map[string]string{"h": strings.Repeat("%", 3_500)} // three times as large when encoded
 		errs := p.Publish(t.Context(), msgs)
 		wantOutcome(t, errs[0], postrider.DeadLettered, "too large")
 		wantOutcome(t, errs[1], postrider.DeadLettered, "too large")
@@ -161,7 +161,7 @@ func TestHeadersTooLarge(t *testing.T) {
 	})
 }
 
-// TestNeighbours: what a message has in its headers does not show in those behind it.
+// TestNeighbours: headers of a message do not leak into later messages.
 func TestNeighbours(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, batches bool) {
@@ -217,7 +217,7 @@ func TestNoStreamForSubject(t *testing.T) {
 	})
 }
 
-// TestAnotherStream: what another stream takes must not count as published to this one.
+// TestAnotherStream: messages stored by another stream do not count as published to this one.
 func TestAnotherStream(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, batches bool) {
@@ -229,7 +229,7 @@ func TestAnotherStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := open(t, "nats://"+s.address()+"?stream=ORDERS&prefix=-&subjects=orders.%3E", natsbroker.Config{})
-		// The first of b goes to the right stream, the third is behind the second.
+		// The first of b goes to the right stream, the third comes after the second.
 		msgs := append(numbered("invoices", "b", 2), numbered("orders.new", "b", 2)...)
 		msgs = []*postrider.Message{msgs[2], msgs[0], msgs[3], msgs[1], numbered("orders.new", "a", 1)[0]}
 		errs := p.Publish(t.Context(), msgs)
@@ -246,7 +246,7 @@ func TestAnotherStream(t *testing.T) {
 	})
 }
 
-// TestStreamGone: a stream that is deleted while publishing makes the broker unavailable; nothing is lost.
+// TestStreamGone: if the stream is deleted while publishing, messages are Unavailable, and nothing is lost.
 func TestStreamGone(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, batches bool) {
@@ -260,7 +260,7 @@ func TestStreamGone(t *testing.T) {
 	})
 }
 
-// answerAll has another program answer what is published to a subject, with each of the texts.
+// answerAll makes another program answer everything published to a subject, with each of the texts.
 func answerAll(t *testing.T, address, subject string, texts ...string) {
 	t.Helper()
 	conn, _ := connect(t, address)
@@ -278,14 +278,14 @@ func answerAll(t *testing.T, address, subject string, texts ...string) {
 	}
 }
 
-// strangerAnswers are no answers of a stream, though some look like them.
+// strangerAnswers are not answers of a stream, though some look like them.
 var strangerAnswers = []string{
 	`{"type":"ack","seq":8}`, `{"status":"ok"}`, "pong", "", "7", "{}", `{"seq":7}`, `{"stream":"ORDERS"}`, `{"stream":"ORDERS","seq":0}`,
 	`{"error":"not today"}`, `{"error":{"code":404,"description":"not today"}}`,
 }
 
-// TestStrangerAnswers: other programs may answer on the subject of a topic. Their answers do not stand for the stream's, be it
-// that it has the message, that it refuses it, or that it is there at all.
+// TestStrangerAnswers: answers of other programs on a topic's subject do not count as the stream's: neither that it has
+// stored or rejected the message, nor that it is available.
 func TestStrangerAnswers(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, batches bool) {
@@ -294,7 +294,7 @@ func TestStrangerAnswers(t *testing.T) {
 		answerAll(t, s.address(), "ORDERS.>", strangerAnswers...)
 		url := "nats://" + s.address() + "?stream=ORDERS&subjects=ORDERS.orders"
 		p := open(t, url, natsbroker.Config{})
-		// Some answers of the other program come before the stream's.
+		// Some answers of the other program arrive before the stream's.
 		if errs := p.Publish(t.Context(), numbered("orders", "a", 100)); errs != nil {
 			t.Error(errs)
 		}
@@ -316,7 +316,8 @@ func TestStrangerAnswers(t *testing.T) {
 	})
 }
 
-// TestSubjectMoved: another stream takes a subject since the publisher looked. That it has stored the message is no success.
+// TestSubjectMoved: a subject was moved to another stream after the publisher started. A message stored there is not a
+// success.
 func TestSubjectMoved(t *testing.T) {
 	t.Parallel()
 	s := startEmbedded(t, nil)
@@ -336,7 +337,7 @@ func TestSubjectMoved(t *testing.T) {
 	wantOutcome(t, errs[0], postrider.Retried, "another stream than ORDERS takes subject invoices")
 }
 
-// TestDomain: where JetStream has a domain, its acknowledgements name it; those of second copies say so.
+// TestDomain: with a JetStream domain, acknowledgements contain it, and those of duplicates say so.
 func TestDomain(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, batches bool) {
@@ -388,8 +389,8 @@ func TestNotAllowed(t *testing.T) {
 	})
 }
 
-// TestInFlight checks on a server that answers nothing how much is sent: no more than the window, and of a key one if each
-// message is acknowledged alone. The end of a batch is a message of its own, and waits for nothing.
+// TestInFlight checks how much is sent to a server that does not answer: no more messages than the window, and one per
+// key if messages are acknowledged individually. The end of a batch is an extra message, which waits for nothing.
 func TestInFlight(t *testing.T) {
 	t.Parallel()
 	s := startEmbedded(t, nil)
@@ -432,7 +433,7 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
-// TestWindowIsGivenBack checks that calls that end badly leave room for others.
+// TestWindowIsGivenBack checks that failed calls free their window entries.
 func TestWindowIsGivenBack(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, batches bool) {
@@ -455,7 +456,7 @@ func TestWindowIsGivenBack(t *testing.T) {
 	})
 }
 
-// TestGivenConnection checks that New leaves the connection to its owner, also one that has ended.
+// TestGivenConnection checks that New does not close the caller's connection, even if it has ended.
 func TestGivenConnection(t *testing.T) {
 	t.Parallel()
 	s := startEmbedded(t, nil)
@@ -485,7 +486,7 @@ func TestGivenConnection(t *testing.T) {
 	}
 }
 
-// TestLameDuck checks that a server that shuts down in an orderly way costs nothing.
+// TestLameDuck checks that an orderly server shutdown has no effect.
 func TestLameDuck(t *testing.T) {
 	t.Parallel()
 	s := startEmbedded(t, func(o *server.Options) {
@@ -518,7 +519,7 @@ func TestLameDuck(t *testing.T) {
 	}
 }
 
-// deliver publishes as a relay does until everything is accepted.
+// deliver publishes like a relay until everything is accepted.
 func deliver(t *testing.T, p *natsbroker.Publisher, msgs []*postrider.Message) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// serverEnv makes this test binary a NATS server, with the arguments of one.
+// serverEnv makes this test binary a NATS server; the arguments are the server's.
 const serverEnv = "POSTRIDER_TEST_BE_NATS_SERVER"
 
 func TestMain(m *testing.M) {
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	// A goroutine that all servers of a process share must not be taken for one that a test has left.
+	// This goroutine is shared by all servers of the process and must not count as leaked by a test.
 	ats.Register()
 	os.Exit(m.Run())
 }
@@ -48,7 +48,7 @@ func beServer(args []string) error {
 	return nil
 }
 
-// natsServer is a real server that can be stopped and started again at the same address with the same files.
+// natsServer is a real server that can be stopped and restarted at the same address with the same files.
 type natsServer interface {
 	address() string // host:port
 	stop(t testing.TB)
@@ -61,7 +61,7 @@ type embeddedServer struct {
 	server *server.Server
 }
 
-// startEmbedded starts a server on a free port, with what set changes in its options.
+// startEmbedded starts a server on a free port; set changes its options.
 func startEmbedded(t testing.TB, set func(*server.Options)) *embeddedServer {
 	t.Helper()
 	s := &embeddedServer{opts: server.Options{
@@ -97,7 +97,7 @@ func (s *embeddedServer) stop(testing.TB) {
 	s.server.WaitForShutdown()
 }
 
-// processServer is a process of its own, and is stopped without warning.
+// processServer is a separate process, which is killed to stop it.
 type processServer struct {
 	port int
 	dir  string
@@ -131,11 +131,11 @@ func (s *processServer) stop(t testing.TB) {
 	if err := s.cmd.Process.Kill(); err != nil {
 		t.Errorf("kill NATS server: %v", err)
 	}
-	_ = s.cmd.Wait() // says that it was killed
+	_ = s.cmd.Wait() // reports that it was killed
 	s.cmd = nil
 }
 
-// awaitServer returns when the server answers for JetStream.
+// awaitServer waits until JetStream answers.
 func awaitServer(t testing.TB, address string) {
 	t.Helper()
 	conn, err := nats.Connect(address, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))

@@ -15,7 +15,7 @@ func TestStreamCreated(t *testing.T) {
 	s := startEmbedded(t, nil)
 	url := "nats://" + s.address() + "?stream=ORDERS"
 	url += "&max_age=120h"
-	for range 2 { // the second finds it
+	for range 2 { // the second one finds the stream
 		p, err := natsbroker.Open(t.Context(), url, natsbroker.Config{})
 		if err != nil {
 			t.Fatal(err)
@@ -41,7 +41,7 @@ func TestStreamCreated(t *testing.T) {
 	}
 }
 
-// TestStreamDoesNotFit checks that every misfit is named at once with the command that mends it.
+// TestStreamDoesNotFit checks that all differences are reported at once, with the commands to fix them.
 func TestStreamDoesNotFit(t *testing.T) {
 	t.Parallel()
 	s := startEmbedded(t, nil)

@@ -78,7 +78,7 @@ func openSubscriber(t testing.TB, url string, cfg natsbroker.SubscriberConfig) *
 	return s
 }
 
-// recreate deletes a stream and creates it anew as it was.
+// recreate deletes a stream and creates it again with the same configuration.
 func recreate(t testing.TB, address, name string) {
 	t.Helper()
 	_, js := connect(t, address)

@@ -64,7 +64,7 @@ func TestParseSubscriberURL(t *testing.T) {
 	wantError(t, err, `ordered: "perhaps" is neither true nor false`, `unknown URL option "durible"`, "known are ack_wait, ca,")
 }
 
-// TestSubscriberConfigFaults checks that every fault is named at once.
+// TestSubscriberConfigFaults checks that all errors are reported at once.
 func TestSubscriberConfigFaults(t *testing.T) {
 	t.Parallel()
 	_, err := natsbroker.OpenSubscriber(t.Context(), "nats://127.0.0.1:1", natsbroker.SubscriberConfig{
@@ -75,7 +75,7 @@ func TestSubscriberConfigFaults(t *testing.T) {
 	wantError(t, err, `durable "a b"`, "-1 unsettled messages")
 }
 
-// TestConsumerCreated checks what the server is asked for, and that a second member finds it.
+// TestConsumerCreated checks the configuration of a created consumer, and that a second member finds it.
 func TestConsumerCreated(t *testing.T) {
 	t.Parallel()
 	s := startEmbedded(t, nil)
@@ -96,7 +96,7 @@ func TestConsumerCreated(t *testing.T) {
 	}
 }
 
-// TestConsumerDoesNotFit checks that every misfit is named at once with the command that mends it.
+// TestConsumerDoesNotFit checks that all differences are reported at once, with the commands to fix them.
 func TestConsumerDoesNotFit(t *testing.T) {
 	t.Parallel()
 	s := startEmbedded(t, nil)
@@ -133,7 +133,7 @@ func TestConsumerDoesNotFit(t *testing.T) {
 		"nats consumer add ORDERS absent --pull --deliver=all --ack=explicit --wait=30s --max-pending=1024 --max-deliver=-1 --filter=ORDERS.>")
 }
 
-// TestConsumerDeleted has an operator delete the consumer under a member that reads, and under one that does not.
+// TestConsumerDeleted deletes the consumer while one member reads and another does not.
 func TestConsumerDeleted(t *testing.T) {
 	t.Parallel()
 	s := startEmbedded(t, nil)
@@ -153,7 +153,7 @@ func TestConsumerDeleted(t *testing.T) {
 	}
 	first := receive(t, sub, 2)
 	remove()
-	again := receive(t, sub, 1)[0] // while nobody received
+	again := receive(t, sub, 1)[0] // while nobody was receiving
 	if again.Message.ID != msgs[0].ID {
 		t.Errorf("message %s came, want everything from the beginning", again.Message.ID)
 	}
@@ -171,8 +171,8 @@ func TestConsumerDeleted(t *testing.T) {
 	}
 }
 
-// TestOrderedDeliveryHeldUp: the network holds a message up on its way to a member. The server counts from when it sent it, and
-// gives it to the other member; the first one has no right to it any more.
+// TestOrderedDeliveryHeldUp: the network delays a message to a member. The server counts from when it sent the message,
+// and delivers it to the other member; the first one must treat it as lost.
 func TestOrderedDeliveryHeldUp(t *testing.T) {
 	t.Parallel()
 	s := startEmbedded(t, nil)
@@ -208,7 +208,7 @@ func TestOrderedDeliveryHeldUp(t *testing.T) {
 		default:
 			t.Errorf("delivery %d of message %s is not lost when delivery %d comes", d.Deliveries, d.Message.ID, again.Deliveries)
 		}
-	default: // it came too late to be handed out
+	default: // it arrived too late to be delivered
 	}
 	if err := again.Ack(t.Context()); err != nil {
 		t.Error(err)
@@ -217,7 +217,7 @@ func TestOrderedDeliveryHeldUp(t *testing.T) {
 	<-received
 }
 
-// TestForeignEvent reads a CloudEvent that somebody else published.
+// TestForeignEvent reads a CloudEvent that another program published.
 func TestForeignEvent(t *testing.T) {
 	t.Parallel()
 	s := startEmbedded(t, nil)
@@ -234,7 +234,7 @@ func TestForeignEvent(t *testing.T) {
 	}
 }
 
-// TestReadsMirror reads a stream that takes no messages itself.
+// TestReadsMirror reads a mirror stream, which accepts no messages itself.
 func TestReadsMirror(t *testing.T) {
 	t.Parallel()
 	s := startEmbedded(t, nil)
@@ -252,7 +252,7 @@ func TestReadsMirror(t *testing.T) {
 	}
 }
 
-// TestReaderRights reads as a user who may do what the documentation asks for, and nothing else.
+// TestReaderRights reads as a user with exactly the documented permissions.
 func TestReaderRights(t *testing.T) {
 	t.Parallel()
 	rights := &server.Permissions{

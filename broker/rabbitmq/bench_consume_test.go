@@ -10,8 +10,8 @@ import (
 	rabbitmqbroker "github.com/postrider/postrider/broker/rabbitmq"
 )
 
-// BenchmarkConsume compares a subscription, every delivery of which is acknowledged at once, with the client's own consumer
-// and the same prefetch, which acknowledges each delivery, or the last of a hundred for all.
+// BenchmarkConsume compares a subscription that acknowledges every delivery immediately with the client's own consumer
+// and the same prefetch, which acknowledges each delivery, or every hundredth for all before it.
 func BenchmarkConsume(b *testing.B) {
 	for _, kind := range []string{rabbitmqbroker.QuorumQueue, rabbitmqbroker.ClassicQueue} {
 		b.Run(kind, func(b *testing.B) { benchmarkConsume(b, kind) })

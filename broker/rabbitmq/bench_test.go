@@ -15,9 +15,9 @@ import (
 	rabbitmqbroker "github.com/postrider/postrider/broker/rabbitmq"
 )
 
-// BenchmarkPublish compares the publisher, called as a relay does (four calls of 1,000 messages at once, 500 bytes of
-// payload), with the client's own publishing of persistent, mandatory messages with deferred confirms, 1,024 at a time. Both
-// publish in turn to a fresh queue of the same server. "headers" is the client's publishing with the publisher's headers.
+// BenchmarkPublish compares the publisher, called like by a relay (four concurrent calls of 1,000 messages with 500
+// bytes of payload), with the client's own publishing of persistent, mandatory messages with deferred confirms, 1,024 at
+// a time. Both publish in turn to a new queue of the same server. "headers" is the client with the publisher's headers.
 func BenchmarkPublish(b *testing.B) {
 	for _, kind := range []string{rabbitmqbroker.QuorumQueue, rabbitmqbroker.ClassicQueue} {
 		b.Run(kind, func(b *testing.B) { benchmarkPublish(b, kind) })
@@ -125,7 +125,8 @@ func publishRaw(b *testing.B, exchange string, msgs []*postrider.Message, all bo
 	}
 }
 
-// BenchmarkOneKey measures the rate of a single key, where every message waits for the acknowledgement of the one before.
+// BenchmarkOneKey measures the rate of a single key, where every message waits for the acknowledgement of the previous
+// one.
 func BenchmarkOneKey(b *testing.B) {
 	for _, kind := range []string{rabbitmqbroker.QuorumQueue, rabbitmqbroker.ClassicQueue} {
 		b.Run(kind, func(b *testing.B) {

@@ -54,7 +54,7 @@ func TestParseSubscriberURL(t *testing.T) {
 	}
 }
 
-// TestHosts checks which hosts a URL may name. Nobody connects to them.
+// TestHosts checks which hosts a URL may contain. It does not connect.
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	for host, ok := range map[string]bool{
@@ -68,7 +68,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestBadConfig checks that every fault is named at once, and no password.
+// TestBadConfig checks that all errors are reported at once, without passwords.
 func TestBadConfig(t *testing.T) {
 	t.Parallel()
 	_, err := rabbitmqbroker.Open(t.Context(), "amqp://u:secret@a:port?max_in_flight=-1&publish_timeout=-1s&max_message_bytes=-1&heartbeat=1ms&cert=c",

@@ -22,12 +22,12 @@ func TestConformance(t *testing.T) {
 
 var names atomic.Int64
 
-// unique makes the name of something on the server that no other test has.
+// unique returns a name on the server that no other test uses.
 func unique(of string) string {
 	return fmt.Sprintf("test.%s.%d.%d", of, time.Now().UnixNano(), names.Add(1))
 }
 
-// harness publishes through a proxy, to an exchange with a queue that takes everything.
+// harness publishes through a proxy, to an exchange with a queue that is bound to everything.
 func harness(t *testing.T, address string, cfg rabbitmqbroker.Config) brokertest.Harness {
 	faults := newProxy(t, hostOf(t, address))
 	faults.full, faults.sink = unique("full"), unique("sink")
@@ -68,13 +68,13 @@ func deleteQueue(t testing.TB, ch *amqp.Channel, name string) {
 	}
 }
 
-// keptMessages is what has been read of a queue so far.
+// keptMessages are the messages read from a queue so far.
 type keptMessages struct {
 	queue, address string
 	read           []*postrider.Message
 }
 
-// arrived reads what is new in the queue and returns all messages of a topic. What is read is not there for others.
+// arrived reads new messages from the queue and returns all messages of a topic. Reading removes them from the queue.
 func (k *keptMessages) arrived(t testing.TB, topic string) []*postrider.Message {
 	t.Helper()
 	ch := dial(t, k.address)

@@ -13,7 +13,7 @@ import (
 	rabbitmqbroker "github.com/postrider/postrider/broker/rabbitmq"
 )
 
-// TestOwnServer does what cannot be done to the server that all tests share.
+// TestOwnServer runs tests that need their own server.
 func TestOwnServer(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -34,7 +34,7 @@ func open(t testing.TB, url string, cfg rabbitmqbroker.Config) *rabbitmqbroker.P
 	return p
 }
 
-// message is the n-th of a topic, with a key of its own.
+// message returns the nth message of a topic, with its own key.
 func message(topic string, n int) *postrider.Message {
 	return &postrider.Message{
 		ID: fmt.Sprintf("%s-%d", topic, n), Type: "test.happened", Source: "/test", Topic: topic, Key: fmt.Sprintf("key/%d", n),
@@ -50,7 +50,7 @@ func messages(topic string, n int) []*postrider.Message {
 	return msgs
 }
 
-// outcomes are the errors of a call, of which there is one per message.
+// outcomes returns the errors of a call, one per message.
 func outcomes(t testing.TB, p *rabbitmqbroker.Publisher, msgs []*postrider.Message) []error {
 	t.Helper()
 	errs := p.Publish(t.Context(), msgs)
@@ -60,7 +60,7 @@ func outcomes(t testing.TB, p *rabbitmqbroker.Publisher, msgs []*postrider.Messa
 	return errs
 }
 
-// onlyFails checks that one message of a call fails, as wanted, and the others are accepted.
+// onlyFails checks that one message of a call fails as expected, and the others are accepted.
 func onlyFails(t *testing.T, errs []error, i int, kind postrider.OutcomeKind, text string) {
 	t.Helper()
 	for j, err := range errs {
@@ -73,7 +73,8 @@ func onlyFails(t *testing.T, errs []error, i int, kind postrider.OutcomeKind, te
 	}
 }
 
-// testTooLargeForServer sends more than the server takes among messages that it takes: the server ends the channel then.
+// testTooLargeForServer sends messages that are too large for the server among others: the server then closes the
+// channel.
 func testTooLargeForServer(t *testing.T, s *server) {
 	p := open(t, s.url(), rabbitmqbroker.Config{Exchange: "large", Queue: "large"})
 	for range 2 {
@@ -106,7 +107,7 @@ func testNoPermission(t *testing.T, s *server) {
 	wantError(t, err, "virtual host")
 }
 
-// testAlarm has the server run short of disk space and get it again.
+// testAlarm makes the server run short of disk space and recover.
 func testAlarm(t *testing.T, s *server) {
 	p := open(t, s.url(), rabbitmqbroker.Config{Exchange: "alarm", Queue: "alarm", PublishTimeout: 3 * time.Second})
 	s.ctl(t, "set_disk_free_limit", "900000GB")
@@ -122,7 +123,7 @@ func testAlarm(t *testing.T, s *server) {
 	accepted(t, p, messages("alarm", 20))
 }
 
-// accepted publishes until everything is accepted, and no longer than the time for what must happen.
+// accepted publishes until everything is accepted, at most for patience.
 func accepted(t *testing.T, p *rabbitmqbroker.Publisher, msgs []*postrider.Message) {
 	t.Helper()
 	var errs []error
@@ -134,8 +135,8 @@ func accepted(t *testing.T, p *rabbitmqbroker.Publisher, msgs []*postrider.Messa
 	t.Fatalf("not accepted in %s: %v", patience, errors.Join(errs...))
 }
 
-// testKilled has messages on their way, and the server die. A quorum queue of a single server of this version may find no
-// leader after that, so it is a classic one.
+// testKilled kills the server while messages are in flight. It uses a classic queue, because with this version a quorum
+// queue on a single server may find no leader after that.
 func testKilled(t *testing.T, s *server) {
 	newWay(t, s.url(), rabbitmqbroker.ClassicQueue).travel(t, 1, 60, func(int) {
 		s.kill(t)
@@ -160,7 +161,7 @@ func wantError(t *testing.T, err error, text string) {
 	}
 }
 
-// TestSmallWindow has more messages wait than may be in flight, behind a server that has fallen silent.
+// TestSmallWindow publishes more messages than may be in flight to a server that has stopped answering.
 func TestSmallWindow(t *testing.T) {
 	t.Parallel()
 	cfg := rabbitmqbroker.Config{Exchange: unique("exchange"), Queue: unique("queue"), MaxInFlight: 3}
@@ -181,7 +182,8 @@ func TestSmallWindow(t *testing.T) {
 	accepted(t, p, msgs)
 }
 
-// TestReturnedAfterGivenUp has a message come back that nobody waits for any more. Its next attempt, which a queue takes, is accepted.
+// TestReturnedAfterGivenUp returns a message whose attempt has timed out. Its next attempt, which a queue takes, is
+// accepted.
 func TestReturnedAfterGivenUp(t *testing.T) {
 	t.Parallel()
 	cfg := rabbitmqbroker.Config{Exchange: unique("exchange")}
@@ -196,7 +198,7 @@ func TestReturnedAfterGivenUp(t *testing.T) {
 		t.Errorf("errors = %v, want context.DeadlineExceeded", errs)
 	}
 	slow.Resume()
-	// When the answer to another one is there, so is the answer to that.
+	// Answers come in order: after the answer to this message, the answer to the earlier one has arrived.
 	onlyFails(t, outcomes(t, p, []*postrider.Message{message("other", 1)}), 0, postrider.Retried, "no queue takes the message")
 	queue := unique("queue")
 	declare(t, ch, queue, nil)
@@ -208,8 +210,8 @@ func TestReturnedAfterGivenUp(t *testing.T) {
 	}
 }
 
-// TestStuckConnection writes more than fits on the way to a server that does not read. The connection is given up, and made
-// again.
+// TestStuckConnection writes more than the network buffers to a server that does not read. The connection is closed and
+// replaced.
 func TestStuckConnection(t *testing.T) {
 	t.Parallel()
 	cfg := rabbitmqbroker.Config{Exchange: unique("exchange"), Queue: unique("queue"), PublishTimeout: 30 * time.Second}

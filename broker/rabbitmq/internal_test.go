@@ -14,8 +14,8 @@ import (
 	"github.com/postrider/postrider/internal/servertest"
 )
 
-// TestDeliveryLimitOfVersion4 declares a queue as on RabbitMQ 4, where its delivery limit has to be switched off, that is
-// there from the time of RabbitMQ 3.
+// TestDeliveryLimitOfVersion4 declares a queue as for RabbitMQ 4, with a disabled delivery limit, that was created by
+// RabbitMQ 3.
 func TestDeliveryLimitOfVersion4(t *testing.T) {
 	t.Parallel()
 	q := queueSettings{name: fmt.Sprintf("test.limit.%d", time.Now().UnixNano()), kind: QuorumQueue}
@@ -59,7 +59,8 @@ func TestDeliveryLimitOfVersion4(t *testing.T) {
 	}
 }
 
-// TestEncodeLimits checks that what AMQP cannot carry is dead before it is sent: it would end the connection.
+// TestEncodeLimits checks that messages that AMQP cannot carry are dead-lettered before they are sent: they would close
+// the connection.
 func TestEncodeLimits(t *testing.T) {
 	t.Parallel()
 	m := &postrider.Message{ID: "1", Type: "t", Topic: "t", Headers: map[string]string{"big": strings.Repeat("x", 5000)}}

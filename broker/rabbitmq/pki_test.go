@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// pki names PEM files: who signs, a server's certificate and key for loopback, and those of a client that is called guest.
+// pki are the names of PEM files: the CA, a server's certificate and key for loopback, and those of a client named
+// guest.
 type pki struct {
 	ca, serverCert, serverKey, clientCert, clientKey string
 }

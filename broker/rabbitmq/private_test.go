@@ -16,8 +16,8 @@ import (
 	"github.com/postrider/postrider/internal/servertest"
 )
 
-// server is a RabbitMQ of a test's own, that can be killed, started again and told what to do. It encrypts on tlsPort, with
-// certificates of pki, and knows users by the names in theirs.
+// server is a RabbitMQ for one test that can be killed, restarted and controlled. It uses TLS on tlsPort, with
+// certificates of pki, and takes users from their certificates.
 type server struct {
 	dir, programs string
 	epmd          *exec.Cmd
@@ -30,8 +30,8 @@ type server struct {
 // maxMessageBytes is the server's max_message_size.
 const maxMessageBytes = 300_000
 
-// definitions are those of a server with two users: guest, who may do anything, and shop, whose password is secret, and who
-// may write to exchange permitted under allowed routing keys.
+// definitions define two users: guest, who may do everything, and shop (password: secret), who may write to the exchange
+// permitted with allowed routing keys.
 const definitions = `{
   "vhosts": [{"name": "/"}],
   "users": [
@@ -47,7 +47,7 @@ const definitions = `{
 
 func startServer(t testing.TB) *server {
 	t.Helper()
-	bin, err := filepath.EvalSymlinks(servertest.Get(t, servertest.RabbitMQBin)) // beside a wrapper of Debian's is the server's own script
+	bin, err := filepath.EvalSymlinks(servertest.Get(t, servertest.RabbitMQBin)) // next to Debian's wrapper
 	if err != nil {
 		t.Fatalf("%s: %v", servertest.RabbitMQBin, err)
 	}
@@ -97,7 +97,7 @@ auth_mechanisms.2 = EXTERNAL
 	return s
 }
 
-// command runs in the server's environment.
+// command returns a command in the server's environment.
 func (s *server) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
 	cmd.Dir, cmd.Env = s.dir, s.env
@@ -133,14 +133,14 @@ func (s *server) start(t testing.TB) {
 	}
 }
 
-// kill ends the server without warning.
+// kill kills the server.
 func (s *server) kill(t testing.TB) { end(t, s.vm) }
 
 func end(t testing.TB, cmd *exec.Cmd) {
 	if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("kill %s: %v", cmd.Path, err)
 	}
-	_ = cmd.Wait() // says that it was killed, or that it was waited for
+	_ = cmd.Wait() // reports that it was killed, or that it was already waited for
 }
 
 // ctl runs rabbitmqctl.

@@ -11,15 +11,14 @@ import (
 	"github.com/postrider/postrider/internal/faultproxy"
 )
 
-// proxy stands between clients and a RabbitMQ server, understands their protocol as far as publishing goes, and makes go
-// wrong what it is told to.
+// proxy is a proxy for a RabbitMQ server that understands the protocol for publishing and causes faults on demand.
 type proxy struct {
 	*faultproxy.Proxy
 
 	refuse, loseAck, loseMsg faultproxy.Marks
 
-	// full is a queue that the server refuses messages for, sink one that takes any. What is to be refused or to get lost
-	// is sent there instead.
+	// full is a queue that rejects messages, sink one that accepts any. Messages to be rejected or lost are rerouted
+	// there.
 	full, sink string
 }
 
@@ -43,15 +42,15 @@ type link struct {
 	channels map[uint16]*confirming
 }
 
-// confirming is what a link knows of a channel in confirm mode.
+// confirming is a link's state of a channel in confirm mode.
 type confirming struct {
 	published uint64
-	open      []uint64        // tags that are not answered, rising
-	lost      map[uint64]bool // tags whose answer is to be lost
-	method    *frame          // of a publish whose properties are still to come
+	open      []uint64        // unanswered tags, increasing
+	lost      map[uint64]bool // tags whose answer is lost
+	method    *frame          // of a publish whose properties have not arrived yet
 }
 
-// frame is one of AMQP 0-9-1.
+// frame is a frame of AMQP 0-9-1.
 type frame struct {
 	kind    byte
 	channel uint16
@@ -88,7 +87,7 @@ func (f *frame) append(b []byte) []byte {
 	return append(append(b, f.payload...), frameEnd)
 }
 
-// method is class and method of a method frame, 0 for others.
+// method returns class and method of a method frame, 0 for other frames.
 func (f *frame) method() uint32 {
 	if f.kind != methodFrame || len(f.payload) < 4 {
 		return 0
@@ -96,7 +95,7 @@ func (f *frame) method() uint32 {
 	return binary.BigEndian.Uint32(f.payload)
 }
 
-// toServer passes on what the client sends, with the faults of messages.
+// toServer forwards what the client sends, with the faults of messages.
 func (l *link) toServer() {
 	r := bufio.NewReaderSize(l.Client, 1<<20)
 	var protocol [8]byte
@@ -136,7 +135,7 @@ func (l *link) toServer() {
 	}
 }
 
-// faulty returns the method frame of a message after doing to it what has been asked for.
+// faulty applies the requested faults to a message and returns its method frame.
 func (l *link) faulty(c *confirming, id string) *frame {
 	p := l.faults
 	switch {
@@ -151,15 +150,15 @@ func (l *link) faulty(c *confirming, id string) *frame {
 	return c.method
 }
 
-// reroute returns a publish frame that leads to a queue.
+// reroute returns a publish frame with a queue as destination.
 func reroute(f *frame, queue string) *frame {
 	bits := f.payload[len(f.payload)-1]
-	payload := append(slices.Clone(f.payload[:6]), 0, byte(len(queue))) // the exchange without a name
+	payload := append(slices.Clone(f.payload[:6]), 0, byte(len(queue))) // the default exchange
 	payload = append(append(payload, queue...), bits)
 	return &frame{kind: f.kind, channel: f.channel, payload: payload}
 }
 
-// messageID reads the message ID out of a content header.
+// messageID returns the message ID in a content header.
 func messageID(payload []byte) string {
 	flags := binary.BigEndian.Uint16(payload[12:])
 	rest := payload[14:]
@@ -172,14 +171,14 @@ func messageID(payload []byte) string {
 			rest = rest[4+binary.BigEndian.Uint32(rest):]
 		case 12, 11: // delivery mode, priority
 			rest = rest[1:]
-		default: // short texts
+		default: // short strings
 			rest = rest[1+int(rest[0]):]
 		}
 	}
 	return string(rest[1 : 1+int(rest[0])])
 }
 
-// toClient passes on what the server sends, but for lost acknowledgements.
+// toClient forwards what the server sends, except lost acknowledgements.
 func (l *link) toClient() {
 	r := bufio.NewReaderSize(l.Server, 1<<20)
 	var out []byte
@@ -204,7 +203,7 @@ func (l *link) toClient() {
 	}
 }
 
-// answers appends an acknowledgement for each of those that one of the server stands for, but the lost ones.
+// answers appends a separate acknowledgement for each tag that a server's acknowledgement covers, except the lost ones.
 func (l *link) answers(f *frame, out []byte) []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()

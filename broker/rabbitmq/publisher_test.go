@@ -12,7 +12,7 @@ import (
 	rabbitmqbroker "github.com/postrider/postrider/broker/rabbitmq"
 )
 
-// setup opens a publisher on the shared server, and a channel. Exchange and queue, if cfg names them, are deleted after.
+// setup opens a publisher on the shared server, and a channel. Exchange and queue of cfg are deleted afterwards.
 func setup(t testing.TB, cfg rabbitmqbroker.Config) (*rabbitmqbroker.Publisher, *amqp.Channel) {
 	t.Helper()
 	ch := dial(t, running(t))
@@ -70,7 +70,7 @@ func TestExchangePerTopic(t *testing.T) {
 		msgs := append(messages("orders", 20), message("late", 1))
 		onlyFails(t, outcomes(t, checking, msgs), 20, postrider.Retried, "rabbitmqadmin declare exchange name="+prefix+"late")
 	}
-	accepted(t, p, messages("late", 1)) // this one declares it
+	accepted(t, p, messages("late", 1)) // this publisher declares it
 	accepted(t, checking, messages("late", 10))
 
 	long := message("orders", 1)
@@ -78,7 +78,7 @@ func TestExchangePerTopic(t *testing.T) {
 	onlyFails(t, outcomes(t, p, []*postrider.Message{long}), 0, postrider.DeadLettered, "more than 255 bytes")
 }
 
-// TestExchangeDeleted deletes the exchange under the publisher, which declares it again.
+// TestExchangeDeleted deletes the exchange of a running publisher, which declares it again.
 func TestExchangeDeleted(t *testing.T) {
 	t.Parallel()
 	cfg := rabbitmqbroker.Config{Exchange: unique("exchange"), Queue: unique("queue")}
@@ -94,7 +94,7 @@ func TestExchangeDeleted(t *testing.T) {
 	accepted(t, p, messages("orders", 1))
 }
 
-// TestSeveralServers gives servers of which not all can be reached.
+// TestSeveralServers uses several servers, some of which cannot be reached.
 func TestSeveralServers(t *testing.T) {
 	t.Parallel()
 	cfg := rabbitmqbroker.Config{Exchange: unique("exchange"), Queue: unique("queue")}
@@ -157,7 +157,7 @@ func TestProperties(t *testing.T) {
 	onlyFails(t, outcomes(t, p, []*postrider.Message{m}), 0, postrider.DeadLettered, "AMQP takes names of 255 bytes")
 }
 
-// TestDecode reads what other senders of CloudEvents write.
+// TestDecode reads messages as written by other CloudEvents senders.
 func TestDecode(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 20, 16, 28, 29, 0, time.UTC)

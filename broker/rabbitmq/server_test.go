@@ -10,13 +10,13 @@ import (
 	"github.com/postrider/postrider/internal/servertest"
 )
 
-// running is the URL of the server that all tests share. It cannot be restarted.
+// running returns the URL of the server that all tests share. It cannot be restarted.
 func running(t testing.TB) string {
 	t.Helper()
 	return servertest.Get(t, servertest.RabbitMQ)
 }
 
-// hostOf is the host:port of a URL.
+// hostOf returns the host:port of a URL.
 func hostOf(t testing.TB, address string) string {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -26,7 +26,7 @@ func hostOf(t testing.TB, address string) string {
 	return u.Host
 }
 
-// through is a URL with the host of a proxy.
+// through returns a URL with the host of a proxy.
 func through(t testing.TB, address string, p *proxy) string {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -37,14 +37,14 @@ func through(t testing.TB, address string, p *proxy) string {
 	return u.String()
 }
 
-// dial opens a channel of the test's own, that ends with it.
+// dial opens a channel that is closed at the end of the test.
 func dial(t testing.TB, address string) *amqp.Channel {
 	t.Helper()
 	conn, err := amqp.Dial(address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close() }) // a server that was stopped has ended it
+	t.Cleanup(func() { _ = conn.Close() }) // a stopped server has already closed it
 	ch, err := conn.Channel()
 	if err != nil {
 		t.Fatal(err)
@@ -52,5 +52,5 @@ func dial(t testing.TB, address string) *amqp.Channel {
 	return ch
 }
 
-// patience is the time for what must happen sooner or later.
+// patience bounds the wait for everything that must happen eventually.
 const patience = 5 * time.Minute

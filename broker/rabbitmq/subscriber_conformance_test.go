@@ -42,12 +42,12 @@ func TestSubscriberConformance(t *testing.T) {
 	}
 }
 
-// subscriberEnv is an exchange with a queue for each group. Every member has a proxy of its own before the server.
+// subscriberEnv returns an exchange with a queue for each group. Every member connects through its own proxy.
 func subscriberEnv(t *testing.T, address string, cfg rabbitmqbroker.SubscriberConfig) brokertest.SubscriberEnv {
 	const topic = "orders.placed"
 	cfg.Exchange, cfg.Topics, cfg.AckWait = unique("exchange"), []string{"orders.*"}, -1
 	ch := dial(t, address)
-	queues := make(map[string]bool) // used by the test's own goroutine
+	queues := make(map[string]bool) // used only by the test's goroutine
 	t.Cleanup(func() {
 		deleteExchange(t, ch, cfg.Exchange)
 		for name := range queues {

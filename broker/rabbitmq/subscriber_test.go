@@ -12,7 +12,7 @@ import (
 	rabbitmqbroker "github.com/postrider/postrider/broker/rabbitmq"
 )
 
-// subscribe joins on the shared server and leaves with the test, when the queue is deleted too.
+// subscribe joins on the shared server. At the end of the test it leaves and deletes the queue.
 func subscribe(t *testing.T, ch *amqp.Channel, cfg rabbitmqbroker.SubscriberConfig) postrider.Subscription {
 	t.Helper()
 	s, err := rabbitmqbroker.OpenSubscriber(t.Context(), running(t), cfg)
@@ -64,7 +64,7 @@ func settled(t *testing.T, err error) {
 	}
 }
 
-// TestPrefetch checks that no more than the configured number are unsettled.
+// TestPrefetch checks that no more than the configured number of messages are unsettled.
 func TestPrefetch(t *testing.T) {
 	t.Parallel()
 	queue := unique("queue")
@@ -80,7 +80,7 @@ func TestPrefetch(t *testing.T) {
 	receive(t, sub, 1)
 }
 
-// TestQueueDeleted deletes the queue under a subscription: the server cancels it then.
+// TestQueueDeleted deletes the queue of a subscription: the server then cancels the consumer.
 func TestQueueDeleted(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{rabbitmqbroker.QuorumQueue, rabbitmqbroker.ClassicQueue} {
@@ -109,7 +109,7 @@ func TestQueueDeleted(t *testing.T) {
 	}
 }
 
-// awaitQueue returns when there is a queue of that name.
+// awaitQueue waits until a queue exists.
 func awaitQueue(t *testing.T, name string) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {
@@ -120,7 +120,8 @@ func awaitQueue(t *testing.T, name string) {
 	t.Fatalf("queue %s is not there", name)
 }
 
-// TestDeadLetters sends what is rejected, and what came back too often, to a dead letter exchange.
+// TestDeadLetters dead-letters rejected messages, and messages that exceed the delivery limit, to a dead letter
+// exchange.
 func TestDeadLetters(t *testing.T) {
 	t.Parallel()
 	ch := dial(t, running(t))
@@ -145,7 +146,7 @@ func TestDeadLetters(t *testing.T) {
 			t.Errorf("delivery number %d says %d, attempt %d, redelivered %v", n, last.Deliveries, last.Message.Attempt, last.Redelivered)
 		}
 	}
-	settled(t, last.Nack(t.Context(), 0)) // once too often
+	settled(t, last.Nack(t.Context(), 0)) // exceeds the delivery limit
 	letters := subscribe(t, ch, rabbitmqbroker.SubscriberConfig{Queue: dead, QueueType: rabbitmqbroker.ClassicQueue, CheckOnly: true})
 	for _, d := range receive(t, letters, 2) {
 		settled(t, d.Ack(t.Context()))
@@ -173,7 +174,7 @@ func TestSubscribeRefuses(t *testing.T) {
 	}
 }
 
-// TestNoExtension: a server that waits for a settlement cannot be asked to wait longer.
+// TestNoExtension: a server with a consumer timeout cannot extend it.
 func TestNoExtension(t *testing.T) {
 	t.Parallel()
 	queue := unique("queue")

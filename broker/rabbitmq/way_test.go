@@ -17,8 +17,8 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// way is the whole way of messages: published in one database, relayed to RabbitMQ, read from there by two processes of a
-// consumer, each with its effect in another database: a message there, which a relay brings to effects.
+// way is the whole path of messages: published in one database, relayed to RabbitMQ, and read by two processes of a
+// consumer. Their side effect is a message in another database, which a relay delivers to effects.
 type way struct {
 	publisher, consumers *proxy
 	source, target       *memory.Store
@@ -119,8 +119,8 @@ func (w *way) consume(t *testing.T, address string, box *outbox.Outbox[*memory.T
 	run(t, c.Run)
 }
 
-// travel publishes messages and makes trouble whenever some more of them have had their effect. Then every message must
-// have had it once, and in the order of its key.
+// travel publishes messages and causes trouble whenever some of them have had their side effect. In the end every
+// message must have had it once, and in the order of its key.
 func (w *way) travel(t *testing.T, rounds, perRound int, trouble func(round int)) {
 	t.Helper()
 	box, err := outbox.New(w.source, outbox.Config{Source: "/shop"})
@@ -174,7 +174,7 @@ func (w *way) travel(t *testing.T, rounds, perRound int, trouble func(round int)
 	}
 }
 
-// TestWayThroughCuts cuts the connections of relay and consumers, again and again.
+// TestWayThroughCuts repeatedly cuts the connections of relay and consumers.
 func TestWayThroughCuts(t *testing.T) {
 	t.Parallel()
 	w := newWay(t, running(t), rabbitmqbroker.QuorumQueue)

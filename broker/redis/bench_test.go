@@ -15,7 +15,7 @@ import (
 	redisbroker "github.com/postrider/postrider/broker/redis"
 )
 
-// benchmarkMessages are as a relay hands them over: 500 bytes of payload, 5,000 keys.
+// benchmarkMessages returns messages as a relay publishes them: 500 bytes of payload, 5,000 keys.
 func benchmarkMessages(n int) []*postrider.Message {
 	payload := bytes.Repeat([]byte("x"), 500)
 	msgs := make([]*postrider.Message, n)
@@ -29,9 +29,10 @@ func benchmarkMessages(n int) []*postrider.Message {
 	return msgs
 }
 
-// BenchmarkPublish compares the publisher, called as a relay does (four calls of 1,000 messages at once), with the client's
-// own pipelines of 1,000 XADDs in four goroutines, to eight streams. Both publish in turn to the same server, a process of
-// its own with appendfsync no. "raw" has two fields, ID and payload; "fields" all that the publisher writes.
+// BenchmarkPublish compares the publisher, called like by a relay (four concurrent calls of 1,000 messages), with the
+// client's own pipelines of 1,000 XADDs in four goroutines, to eight streams. Both publish in turn to the same server, a
+// separate process with appendfsync no. "raw" has two fields, ID and payload; "fields" has all fields that the publisher
+// writes.
 func BenchmarkPublish(b *testing.B) {
 	const messages = 40_000
 	s := startServer(b)
@@ -104,7 +105,7 @@ func publishRaw(b *testing.B, client *redis.Client, batch []*postrider.Message, 
 	}
 }
 
-// BenchmarkConsume reads and acknowledges, one message after another and in 16 goroutines.
+// BenchmarkConsume reads and acknowledges messages, one after another and in 16 goroutines.
 func BenchmarkConsume(b *testing.B) {
 	for _, goroutines := range []int{1, 16} {
 		b.Run(strconv.Itoa(goroutines), func(b *testing.B) {

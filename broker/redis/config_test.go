@@ -56,7 +56,7 @@ func TestParseSubscriberURL(t *testing.T) {
 	}
 }
 
-// TestURLFaults checks that every fault is named at once, and no secret with it.
+// TestURLFaults checks that all errors are reported at once, and no secret with them.
 func TestURLFaults(t *testing.T) {
 	t.Parallel()
 	_, _, err := redisbroker.ParseURL("redis://a?prefx=X&replicas=three&publish_timeout=5&fsync=perhaps&group=g", redisbroker.Config{})

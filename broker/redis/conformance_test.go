@@ -15,8 +15,8 @@ import (
 	redisbroker "github.com/postrider/postrider/broker/redis"
 )
 
-// publisherFeatures: Redis knows no second copies. It refuses whole transactions, never one message, and nothing is lost on
-// a connection that stands.
+// publisherFeatures: Redis does not detect duplicates. It rejects whole transactions, never a single message, and no
+// message is lost on an open connection.
 var publisherFeatures = brokertest.Features{NoDedupe: true, NoRefuse: true, NoLoseMessages: true}
 
 func TestConformance(t *testing.T) {
@@ -29,7 +29,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// TestConformanceExternal runs on a server that somebody else started and that cannot be restarted.
+// TestConformanceExternal runs on an existing server that the test cannot restart.
 func TestConformanceExternal(t *testing.T) {
 	t.Parallel()
 	options, err := redis.ParseURL(runningServer(t))

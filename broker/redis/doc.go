@@ -25,7 +25,7 @@
 //
 // If a process crashes, another process claims its pending entries, all of them and in order, once none of them was
 // extended for SubscriberConfig.ClaimAfter. The process itself measures that time from before it sent its last command,
-// and gives up its deliveries some time before others can claim them.
+// and loses its deliveries some time before others can claim them.
 //
 // Nack keeps the entry and those after it pending, closes their Lost channels, and reads them again from the pending
 // list, in order, after the delay.
@@ -38,5 +38,4 @@
 //
 // Redis answers before a write is on disk (unless appendfsync is always) and before a replica has it (unless
 // Config.Replicas requires that). See Publisher.Durability.
-// Config.Replicas says to wait). See Publisher.Durability.
 package redisbroker

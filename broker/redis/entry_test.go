@@ -8,7 +8,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// TestPosition has entries in the order of their streams: within an epoch the offset rises, and no two have the same position.
+// TestPosition lists entries in stream order: offsets increase within an epoch, and all positions differ.
 func TestPosition(t *testing.T) {
 	t.Parallel()
 	ids := []string{
@@ -46,7 +46,7 @@ func TestBefore(t *testing.T) {
 	}
 }
 
-// FuzzReadFields checks that any entry is either a message or comes with what was in it.
+// FuzzReadFields checks that any entry is either a message or is returned with its content.
 func FuzzReadFields(f *testing.F) {
 	f.Add("ce_specversion", "1.0", "ce_id", "1", "data", "{}")
 	f.Add("ce_id", "", "data", "", "", "")
@@ -60,7 +60,7 @@ func FuzzReadFields(f *testing.F) {
 	})
 }
 
-// FuzzFields checks that what is written is read.
+// FuzzFields checks that reading returns what was written.
 func FuzzFields(f *testing.F) {
 	f.Add("1", "order/1", "größe", "\r\n\x7f", []byte("data"))
 	f.Fuzz(func(t *testing.T, id, key, header, value string, payload []byte) {

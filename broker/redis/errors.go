@@ -37,7 +37,7 @@ var advice = map[string]string{
 //   - nil stays nil;
 //   - if ctx has ended, the error of ctx;
 //   - errors of the connection or the whole server become postrider.Unavailable;
-//   - other errors keep their meaning; some get advice.
+//   - other errors are returned, some of them with advice.
 func outcome(ctx context.Context, err error) error {
 	if err == nil {
 		return nil

@@ -13,7 +13,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// silent keeps the client from writing about every connection that a test breaks.
+// silent keeps the client from logging every connection that a test breaks.
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}

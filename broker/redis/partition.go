@@ -30,7 +30,7 @@ type partition struct {
 	lease *time.Timer
 }
 
-// right is how long the server may be unreachable before pending entries are given up. It is less than ClaimAfter.
+// right is how long the server may be unreachable before the deliveries are lost. It is less than ClaimAfter.
 func (p *partition) right() time.Duration { return p.sub.s.cfg.ClaimAfter / 10 * 9 }
 
 // renew restarts the lease. since is a time before the server extended the pending entries.

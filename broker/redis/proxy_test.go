@@ -7,11 +7,11 @@ import (
 	"github.com/postrider/postrider/internal/faultproxy"
 )
 
-// proxy stands between clients and a Redis server, and makes go wrong what it is told to.
+// proxy is a proxy for a Redis server that causes faults on demand.
 type proxy struct {
 	*faultproxy.Proxy
 
-	// loseAck are texts that cost the answer to the request that holds one, and the connection.
+	// loseAck are texts: the answer to a request that contains one is lost, together with the connection.
 	loseAck faultproxy.Marks
 }
 

@@ -40,7 +40,7 @@ func wantUnavailable(t *testing.T, errs []error, n int, parts ...string) {
 	wantError(t, errs[0], parts...)
 }
 
-// TestServerTakesNothing has the server refuse all writes, in the ways in which it does so.
+// TestServerTakesNothing makes the server reject all writes, in every possible way.
 func TestServerTakesNothing(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -74,7 +74,7 @@ func TestServerTakesNothing(t *testing.T) {
 	}
 }
 
-// TestOneStreamRefused has one topic's key taken by something else: others are accepted.
+// TestOneStreamRefused has one topic's key in use for something else: messages of other topics are accepted.
 func TestOneStreamRefused(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -93,7 +93,8 @@ func TestOneStreamRefused(t *testing.T) {
 	}
 }
 
-// TestOneStreamForbidden has a user who may not write to one of three topics: the others are accepted, and once.
+// TestOneStreamForbidden has a user who may not write to one of three topics: messages of the others are accepted, once
+// each.
 func TestOneStreamForbidden(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -140,7 +141,7 @@ func TestLimits(t *testing.T) {
 	s := startServer(t)
 	p := open(t, s.url()+"?partitions=1&maxlen=100", redisbroker.Config{})
 	msgs := numbered("orders", "a", 1_200)
-	msgs[7].Payload = bytes.Repeat([]byte("x"), 3<<20) // more than a transaction has otherwise
+	msgs[7].Payload = bytes.Repeat([]byte("x"), 3<<20) // more than the usual size of a transaction
 	if errs := p.Publish(t.Context(), msgs); errs != nil {
 		t.Fatal(errs)
 	}
@@ -150,7 +151,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestReplicas has messages wait for replicas.
+// TestReplicas waits for replicas.
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -174,7 +175,7 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// TestWarnings checks what is said about settings by which messages may be lost.
+// TestWarnings checks the warnings about settings that may lose messages.
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	warnings := func(set ...string) string {
@@ -284,7 +285,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// TestClosedStragglers closes the publisher while nobody waits for a transaction any more.
+// TestClosedStragglers closes the publisher while a transaction is running whose call has returned.
 func TestClosedStragglers(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

@@ -19,7 +19,7 @@ import (
 // patience bounds every wait for a server.
 const patience = 5 * time.Minute
 
-// server is a Redis server of a test's own.
+// server is a Redis server for one test.
 type server struct {
 	port int
 	dir  string
@@ -27,15 +27,15 @@ type server struct {
 	cmd  *exec.Cmd
 }
 
-// startServer starts a server with an append-only file, and with further arguments. The file has every write before the
-// client has its answer, so that a killed server loses nothing; nothing waits for the disk.
+// startServer starts a server with an append-only file and extra arguments. Every write is in the file before the client
+// gets its answer, so a killed server loses nothing; the server does not wait for the disk.
 func startServer(t testing.TB, args ...string) *server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Not t.TempDir: a child of a killed server may still be writing there, and what is left is nobody's fault.
+	// Not t.TempDir: a child of a killed server may still be writing there, and leftover files must not fail the test.
 	dir, err := os.MkdirTemp("", "postrider-redis-") //nolint:usetesting // as the line above says
 	if err != nil {
 		t.Fatal(err)
@@ -81,11 +81,11 @@ func (s *server) stop(t testing.TB) {
 	if err := s.cmd.Process.Kill(); err != nil {
 		t.Errorf("kill redis-server: %v", err)
 	}
-	_ = s.cmd.Wait() // says that it was killed
+	_ = s.cmd.Wait() // reports that it was killed
 	s.cmd = nil
 }
 
-// client is a plain client of the server.
+// client returns a plain client of the server.
 func (s *server) client(t testing.TB) *redis.Client {
 	client := redis.NewClient(&redis.Options{Addr: s.address(), Protocol: 2, DialerRetries: 1})
 	t.Cleanup(func() { _ = client.Close() })
@@ -112,7 +112,7 @@ func await(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// holds says whether a request of the Redis protocol has a text as one of its arguments.
+// holds reports whether a request of the Redis protocol has text as an argument.
 func holds(request []byte, text string) bool {
 	return bytes.Contains(request, []byte("$"+strconv.Itoa(len(text))+"\r\n"+text+"\r\n"))
 }

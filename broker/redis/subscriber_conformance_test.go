@@ -20,7 +20,7 @@ func TestSubscriberConformance(t *testing.T) {
 	}})
 }
 
-// TestSubscriberConformanceNarrow has one partition and a small window, and deletes what is settled.
+// TestSubscriberConformanceNarrow uses one partition and a small window, and deletes settled messages.
 func TestSubscriberConformanceNarrow(t *testing.T) {
 	t.Parallel()
 	brokertest.RunSubscriber(t, brokertest.SubscriberHarness{New: func(t *testing.T) brokertest.SubscriberEnv {

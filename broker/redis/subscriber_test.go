@@ -13,7 +13,7 @@ import (
 	redisbroker "github.com/postrider/postrider/broker/redis"
 )
 
-// contextWithCancelAfter is a context that is cancelled after a time, without a deadline by which that could be foreseen.
+// contextWithCancelAfter returns a context that is canceled after a time, without having a deadline.
 func contextWithCancelAfter(t testing.TB, after time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(after, cancel)
@@ -59,7 +59,7 @@ func ack(t testing.TB, deliveries ...*postrider.Delivery) {
 	}
 }
 
-// awaitLost waits until the right to work on deliveries is lost.
+// awaitLost waits until deliveries are lost.
 func awaitLost(t testing.TB, deliveries ...*postrider.Delivery) {
 	t.Helper()
 	deadline := time.After(patience)
@@ -91,7 +91,7 @@ func TestSettledIsDeleted(t *testing.T) {
 	}
 }
 
-// TestEverythingFlushed deletes all that the server has under a member that reads and one that waits.
+// TestEverythingFlushed deletes all data of the server while one member reads and another waits.
 func TestEverythingFlushed(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -118,7 +118,7 @@ func TestEverythingFlushed(t *testing.T) {
 	ack(t, after...)
 }
 
-// TestGroupDestroyed has an operator delete the group: everything comes again, at the same positions.
+// TestGroupDestroyed deletes the group: everything is redelivered, at the same positions.
 func TestGroupDestroyed(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -142,7 +142,7 @@ func TestGroupDestroyed(t *testing.T) {
 	ack(t, after...)
 }
 
-// TestPendingEntryTrimmed has entries deleted that were delivered and given back.
+// TestPendingEntryTrimmed deletes entries that were delivered and nacked.
 func TestPendingEntryTrimmed(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -169,7 +169,7 @@ func TestPendingEntryTrimmed(t *testing.T) {
 	}
 }
 
-// TestDeadConsumersAreForgotten checks that neither those that left nor those that died are kept in the group.
+// TestDeadConsumersAreForgotten checks that consumers that left or crashed are removed from the group.
 func TestDeadConsumersAreForgotten(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -205,8 +205,9 @@ func TestDeadConsumersAreForgotten(t *testing.T) {
 	}
 }
 
-// TestClockSetBack reads a stream whose IDs stand still at a time to come, because the server's clock was ahead: more of them
-// than fit into an offset have the same time. Positions tell them from each other, and what is given back loses those behind it.
+// TestClockSetBack reads a stream whose IDs stay at a future time, because the server's clock was ahead: more entries
+// than fit into an offset have the same time. Their positions differ, and a Nack loses the deliveries after the nacked
+// one.
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -244,9 +245,9 @@ func TestClockSetBack(t *testing.T) {
 	}
 }
 
-// TestReadByHand has an operator read an entry with the group, while a member has those before it. The member loses them until
-// the operator has done with it, and then they come again before all others. Meanwhile it does not keep them from being claimed,
-// nor the server busy.
+// TestReadByHand has an operator read an entry with the group while a member has earlier ones. The member loses them
+// until the operator has settled the entry, and then they are redelivered before all others. Meanwhile the member
+// neither extends them nor keeps the server busy.
 func TestReadByHand(t *testing.T) {
 	t.Parallel()
 	const stream, claimAfter = "postrider:{orders/0}", time.Second
@@ -298,8 +299,8 @@ func TestReadByHand(t *testing.T) {
 	}
 }
 
-// TestAllIsClaimedOrNothing joins a group of which one consumer is dead and another one still has an entry. When that has done
-// with it, what the dead one had comes before all others.
+// TestAllIsClaimedOrNothing joins a group in which one consumer has crashed and another one still has an entry. After
+// that entry is settled, the entries of the crashed consumer are redelivered before all others.
 func TestAllIsClaimedOrNothing(t *testing.T) {
 	t.Parallel()
 	const stream = "postrider:{orders/0}"
@@ -339,7 +340,7 @@ func readByHand(t testing.TB, client *redis.Client, stream, consumer string) str
 	return got[0].Messages[0].ID
 }
 
-// callsOf says how often a server ran a command since its statistics began.
+// callsOf returns how often a server ran a command since its statistics began.
 func callsOf(t testing.TB, client *redis.Client, command string) int {
 	t.Helper()
 	stats, err := client.Info(t.Context(), "commandstats").Result()
@@ -354,7 +355,7 @@ func callsOf(t testing.TB, client *redis.Client, command string) int {
 	return n
 }
 
-// TestForeignEntries reads what others wrote.
+// TestForeignEntries reads entries that other programs wrote.
 func TestForeignEntries(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -378,7 +379,7 @@ func TestForeignEntries(t *testing.T) {
 	ack(t, got...)
 }
 
-// TestRights works as users who may do what the documentation asks for, and nothing else.
+// TestRights runs as users with exactly the documented permissions.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -409,7 +410,7 @@ func TestRights(t *testing.T) {
 			t.Errorf("with the entry there %v: state %v, error %v, want %v", kept, state, err, want)
 		}
 		if kept {
-			ack(t, got...) // which deletes the entries
+			ack(t, got...) // deletes the entries
 		}
 	}
 	trimmed := got[0].Position

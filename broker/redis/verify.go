@@ -34,9 +34,10 @@ func valueOf(fields []string, name string) string {
 	return ""
 }
 
-// VerifyPosition implements postrider.Subscriber. A script asks the master. It cannot distinguish removed from replaced,
-// and returns PositionRemoved, if everything from the position on was deleted, or if entries were deleted on a server
-// before 7.0.
+// VerifyPosition implements postrider.Subscriber. A script asks the master. If the entry is missing, and the stream does not
+// end before it, VerifyPosition returns PositionRemoved in the cases in which it cannot tell removed from replaced: the
+// stream is empty or starts after the position, an entry at or after the position was deleted, or the server is older than
+// 7.0.
 func (s *Subscriber) VerifyPosition(ctx context.Context, at postrider.Position) (postrider.PositionState, error) {
 	state, err := s.lookAt(ctx, at)
 	if err != nil {

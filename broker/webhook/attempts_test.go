@@ -18,13 +18,13 @@ import (
 	"github.com/postrider/postrider/broker/webhook"
 )
 
-// attemptLog is a postrider.AttemptLog in memory.
+// attemptLog is an in-memory postrider.AttemptLog.
 type attemptLog struct {
 	mu       sync.Mutex
 	attempts []postrider.DeliveryAttempt
 	keep     time.Duration
 	fail     error
-	blocked  <-chan struct{} // until it is closed, nothing is taken
+	blocked  <-chan struct{} // blocks the log until it is closed
 }
 
 func (l *attemptLog) RecordAttempts(ctx context.Context, attempts []postrider.DeliveryAttempt, keep time.Duration) error {
@@ -77,7 +77,7 @@ func TestAttemptsAreKept(t *testing.T) {
 		m.Attempt = n + 1
 		p.Publish(t.Context(), []*postrider.Message{m})
 	}
-	if err := p.Close(); err != nil { // what is queued is written
+	if err := p.Close(); err != nil { // writes the queued attempts
 		t.Fatal(err)
 	}
 	want := []struct {
@@ -114,7 +114,7 @@ func TestAttemptsWithoutAnAnswer(t *testing.T) {
 	_ = listener.Close()
 	reached := make(chan struct{})
 	silent := serve(t, func(_ http.ResponseWriter, req *http.Request) {
-		_, _ = io.Copy(io.Discard, req.Body) // only then does the server notice that the client has gone
+		_, _ = io.Copy(io.Discard, req.Body) // only then does the server notice that the client has disconnected
 		close(reached)
 		<-req.Context().Done()
 	})
@@ -155,7 +155,7 @@ func TestAttemptsWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// TestAttemptLogDoesNotHoldUpDeliveries: not one that stands still, and not one that fails.
+// TestAttemptLogDoesNotHoldUpDeliveries: neither a log that blocks nor one that fails delays deliveries.
 func TestAttemptLogDoesNotHoldUpDeliveries(t *testing.T) {
 	t.Parallel()
 	url := serve(t, func(http.ResponseWriter, *http.Request) {})

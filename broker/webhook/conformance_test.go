@@ -29,7 +29,7 @@ func TestConformance(t *testing.T) {
 			t.Parallel()
 			features := brokertest.Features{
 				NoDedupe:       true,
-				NoLoseMessages: true, // net/http itself sends again what a connection lost before anything came back
+				NoLoseMessages: true, // net/http itself retries a request whose connection broke before any answer
 			}
 			brokertest.Run(t, features, func(t *testing.T) brokertest.Harness { return harness(t, binary) })
 		})
@@ -55,7 +55,7 @@ func harness(t *testing.T, binary bool) brokertest.Harness {
 	}
 }
 
-// endpoint is a receiver that keeps what it accepts, and makes go wrong what it is told to.
+// endpoint is a receiver that keeps accepted messages and causes faults on demand.
 type endpoint struct {
 	address  string
 	receiver *webhook.Receiver
@@ -64,7 +64,7 @@ type endpoint struct {
 	mu              sync.Mutex
 	kept            []*postrider.Message
 	refuse, loseAck map[string]bool
-	resumed         chan struct{} // closed while nothing is paused
+	resumed         chan struct{} // closed unless paused
 }
 
 func newEndpoint(t *testing.T) *endpoint {

@@ -35,7 +35,8 @@ func TestSignature(t *testing.T) {
 	}
 }
 
-// TestManySignatures: what a stranger sends must not cost a hash of the body for each signature. Done so, this takes minutes.
+// TestManySignatures: extra signatures in a request must not cost one hash of the body each. If they did, this would
+// take minutes.
 func TestManySignatures(t *testing.T) {
 	t.Parallel()
 	secrets, err := parseSecrets([]string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"})
@@ -51,7 +52,7 @@ func TestManySignatures(t *testing.T) {
 	}
 }
 
-// TestNothingElseHasTheSameSignature: id and timestamp cannot be cut at another dot.
+// TestNothingElseHasTheSameSignature: id and timestamp cannot be split at another dot.
 func TestNothingElseHasTheSameSignature(t *testing.T) {
 	t.Parallel()
 	if got := signedID("order.placed 7%"); got != "order%2Eplaced%207%25" {

@@ -102,7 +102,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestRequest checks what a receiver sees that knows nothing of this package.
+// TestRequest checks a request as a receiver sees it that does not use this package.
 func TestRequest(t *testing.T) {
 	t.Parallel()
 	for _, binary := range []bool{false, true} {
@@ -157,7 +157,7 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
-// TestPrivateAddress checks that no request reaches this machine, also under a name.
+// TestPrivateAddress checks that no request reaches this machine, neither by address nor by name.
 func TestPrivateAddress(t *testing.T) {
 	t.Parallel()
 	var reached atomic.Bool
@@ -180,7 +180,7 @@ func TestPrivateAddress(t *testing.T) {
 func TestCertificateIsVerified(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	s.Config.ErrorLog = log.New(io.Discard, "", 0) // it hears of the handshake that is to fail
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // would log the handshake error that the test expects
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	err := publish(t, open(t, webhook.Config{URL: s.URL, Allow: loopback}))
@@ -193,7 +193,7 @@ func TestCertificateIsVerified(t *testing.T) {
 	}
 }
 
-// TestEndlessAnswer checks that an answer without end is left alone once its status is known.
+// TestEndlessAnswer checks that reading an endless response stops once its status is known.
 func TestEndlessAnswer(t *testing.T) {
 	t.Parallel()
 	url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -208,7 +208,7 @@ func TestEndlessAnswer(t *testing.T) {
 	}
 }
 
-// TestConcurrency checks that no more requests are under way than configured, over all calls.
+// TestConcurrency checks that no more requests run concurrently than configured, over all calls.
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	var now, most atomic.Int32
@@ -260,8 +260,8 @@ func TestConfigFaults(t *testing.T) {
 	}
 }
 
-// TestConnectionLost: a receiver that ends every connection without an answer, as a proxy with nothing behind it does, is
-// unavailable. One that does so for a single message, and answers others meanwhile, is not.
+// TestConnectionLost: a receiver that closes every connection without an answer, like a proxy without a backend, is
+// Unavailable. A receiver that does so for one message, and answers others meanwhile, is not.
 func TestConnectionLost(t *testing.T) {
 	t.Parallel()
 	for name, answersOthers := range map[string]bool{"for all": false, "for one": true} {
@@ -303,7 +303,8 @@ func TestConnectionLost(t *testing.T) {
 	}
 }
 
-// TestNoTimeLeft: the time of the call ends while a message waits for another's answer: it was not sent, and that is no attempt.
+// TestNoTimeLeft: the context of a call ends while a message waits for another's answer: it was not sent, so it is not
+// an attempt.
 func TestNoTimeLeft(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -17,7 +17,8 @@ import (
 	"github.com/postrider/postrider/broker/webhook"
 )
 
-// recorded returns a request as a Publisher with the secrets makes it. Its timestamp is now, outside of any bubble.
+// recorded returns a request signed by a Publisher with the secrets. Its timestamp is the real time, outside of any
+// bubble.
 func recorded(t *testing.T, secrets ...string) (http.Header, string) {
 	t.Helper()
 	var header http.Header
@@ -47,7 +48,7 @@ func request(header http.Header, body string) *http.Request {
 	return req
 }
 
-// TestRotation exchanges a secret for another: at every step sender and receiver have one in common.
+// TestRotation replaces a secret: at every step sender and receiver have one in common.
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	onlyA, both, onlyB := []string{secretA}, []string{secretA, secretB}, []string{secretB}
@@ -94,7 +95,7 @@ func TestReceiveFaults(t *testing.T) {
 	}
 }
 
-// TestBinaryIsAcceptedOnlyIfAsked: in binary mode somebody who has overheard a message could send it as another.
+// TestBinaryIsAcceptedOnlyIfAsked: in binary mode, an intercepted message could be sent again with other attributes.
 func TestBinaryIsAcceptedOnlyIfAsked(t *testing.T) {
 	t.Parallel()
 	header, body := recorded(t, secretA)
@@ -111,7 +112,7 @@ func TestBinaryIsAcceptedOnlyIfAsked(t *testing.T) {
 	}
 }
 
-// TestAge receives on the clock of a bubble, which stands at the year 2000: to it, a message of now is from the future.
+// TestAge runs in a bubble, whose clock is in the year 2000: there, a message sent now is from the future.
 func TestAge(t *testing.T) {
 	t.Parallel()
 	header, body := recorded(t, secretA)
@@ -127,7 +128,7 @@ func TestAge(t *testing.T) {
 	}
 }
 
-// TestHandler checks that every outcome of a handler arrives at the sender as the same outcome.
+// TestHandler checks that every outcome of a handler reaches the sender as the same outcome.
 func TestHandler(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
@@ -159,7 +160,7 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// TestHandlerRefuses checks the answers to what is not a message for us.
+// TestHandlerRefuses checks the responses to requests that are not valid messages.
 func TestHandlerRefuses(t *testing.T) {
 	t.Parallel()
 	header, body := recorded(t, secretA)
@@ -186,8 +187,8 @@ func TestHandlerRefuses(t *testing.T) {
 	}
 }
 
-// TestBodyStops has a body stop on its way until the server's patience ends: the answer is one upon which the sender tries again
-// (TestOutcomes), for nothing is known against the message.
+// TestBodyStops stops sending a body until the server times out. The response must make the sender retry (TestOutcomes),
+// because the message may be fine.
 func TestBodyStops(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewUnstartedServer(receiver(t, webhook.ReceiverConfig{Secrets: []string{secretA}}).Handler(
@@ -216,7 +217,7 @@ func TestBodyStops(t *testing.T) {
 	}
 }
 
-// FuzzReceive checks that nothing that is not signed gets through, whatever it looks like.
+// FuzzReceive checks that nothing unsigned is accepted.
 func FuzzReceive(f *testing.F) {
 	f.Add("id", "1614265330", "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=", `{"specversion":"1.0"}`)
 	f.Add("", "", "v1,", "")

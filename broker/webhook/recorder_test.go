@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// standing is an attempt log that takes nothing until it is released, and then counts.
+// standing is an attempt log that blocks until it is released, and then counts.
 type standing struct {
 	released chan struct{}
 	kept     atomic.Int64
@@ -35,7 +35,7 @@ func (*standing) Attempts(context.Context, string) ([]postrider.DeliveryAttempt,
 }
 func (*standing) DropAttempts(context.Context) (int, error) { return 0, nil }
 
-// TestTooManyAttempts: what does not fit is counted, and said.
+// TestTooManyAttempts: attempts that do not fit are counted and logged.
 func TestTooManyAttempts(t *testing.T) {
 	t.Parallel()
 	log, text := &standing{released: make(chan struct{})}, &strings.Builder{}
@@ -45,7 +45,7 @@ func TestTooManyAttempts(t *testing.T) {
 		r.attempted(&postrider.Message{ID: "id"}, time.Now(), exchange{}, nil)
 	}
 	close(log.released)
-	r.close() // text is whole then
+	r.close() // text is complete after this
 	missing := n - log.kept.Load()
 	if missing < n-maxQueued-recordBatch || !strings.Contains(text.String(), fmt.Sprintf("missing=%d", missing)) {
 		t.Errorf("%d of %d are kept, logged: %s", log.kept.Load(), n, text)

@@ -80,7 +80,7 @@ func TestPoisonedKeysDoNotStopOthers(t *testing.T) {
 	defer running.Wait()
 	defer cancel()
 	patience := time.After(time.Minute)
-	for n := range poisoned + 10 { // the retries have begun
+	for n := range poisoned + 10 { // until the retries have begun
 		select {
 		case <-refused:
 		case <-patience:
