@@ -78,7 +78,7 @@ func (c Config) validate() error {
 	faults = append(faults, prefixFaults(c.Prefix)...)
 	faults = append(faults, creationFaults(c.Create, c.Partitions, c.Replicas)...)
 	if c.PublishTimeout < 100*time.Millisecond {
-		fault("acknowledgement wait is %s; give 100ms or more", c.PublishTimeout)
+		fault("PublishTimeout is %s; give 100ms or more", c.PublishTimeout)
 	}
 	if c.Buffer < 1<<20 {
 		fault("buffer is %d bytes; give 1 MiB or more", c.Buffer)

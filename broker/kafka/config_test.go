@@ -69,7 +69,7 @@ func TestConfigFaults(t *testing.T) {
 		Buffer: 5, Compress: "rar",
 	})
 	wantError(t, err, `SASL mechanism "kerberos"`, "and no user", "client certificate and key", "both a topic and a prefix", `topic "a b"`,
-		`prefix "ä"`, "topics are not to be created", "acknowledgement wait", "buffer is 5", `compression "rar"`)
+		`prefix "ä"`, "topics are not to be created", "PublishTimeout is", "buffer is 5", `compression "rar"`)
 	_, err = kafkabroker.Open(t.Context(), "kafka://127.0.0.1:1", kafkabroker.Config{
 		Connection: kafkabroker.Connection{CAFile: "/does/not/exist"},
 	})

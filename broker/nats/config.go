@@ -34,7 +34,7 @@ type Config struct {
 	Subjects []string
 	// CheckOnly never creates the stream; it must exist and match this configuration.
 	CheckOnly bool
-	// Replicas is the stream's number of replicas: 1, 3 or 5. An existing stream may have more. Default: 1.
+	// Replicas is the stream's number of replicas, 1 to 5; an odd number is usual. An existing stream may have more. Default: 1.
 	Replicas int
 	// DedupeWindow is the minimum time in which the stream drops duplicates of a message. An existing stream may have a
 	// longer one. Default: 2 minutes.
@@ -123,7 +123,7 @@ func (c Config) validate() error {
 		fault("MaxInFlight is %d; give 1 to 10000, which is what a server keeps waiting for a stream", c.MaxInFlight)
 	}
 	if c.PublishTimeout < 0 {
-		fault("acknowledgement wait is %s; give more than 0", c.PublishTimeout)
+		fault("PublishTimeout is %s; give more than 0", c.PublishTimeout)
 	}
 	ways := []bool{c.CredentialsFile != "", c.NKeySeedFile != "", c.User != "" || c.Password != "", c.Token != ""}
 	if n := len(slices.DeleteFunc(ways, func(given bool) bool { return !given })); n > 1 {

@@ -47,7 +47,7 @@ func TestConfigFaults(t *testing.T) {
 		Prefix: "orders", Replicas: -1, DedupeWindow: -1, MaxInFlight: 20_000, PublishTimeout: -1, Token: "t", NKeySeedFile: "f", CertFile: "c",
 		Subjects: []string{"a..b"},
 	})
-	wantError(t, err, "no stream is named", `prefix "orders"`, "-1 replicas", "dedupe window", "MaxInFlight is 20000", "acknowledgement wait",
+	wantError(t, err, "no stream is named", `prefix "orders"`, "-1 replicas", "dedupe window", "MaxInFlight is 20000", "PublishTimeout is",
 		"2 of credentials file", "client certificate and key", `subject "a..b"`)
 	_, err = natsbroker.Open(t.Context(), "nats://127.0.0.1:1", natsbroker.Config{Stream: "A B", Prefix: "-"})
 	wantError(t, err, `stream "A B"`, "no subjects and no prefix")

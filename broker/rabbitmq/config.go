@@ -87,7 +87,7 @@ func (c Config) validate() error {
 		fault("MaxInFlight is %d; give 1 or more", c.MaxInFlight)
 	}
 	if c.PublishTimeout < 0 {
-		fault("acknowledgement wait is %s; give more than 0", c.PublishTimeout)
+		fault("PublishTimeout is %s; give more than 0", c.PublishTimeout)
 	}
 	if c.MaxMessageBytes < 1 {
 		fault("largest message is %d bytes; give 1 or more", c.MaxMessageBytes)

@@ -73,7 +73,7 @@ func TestBadConfig(t *testing.T) {
 	t.Parallel()
 	_, err := rabbitmqbroker.Open(t.Context(), "amqp://u:secret@a:port?max_in_flight=-1&publish_timeout=-1s&max_message_bytes=-1&heartbeat=1ms&cert=c",
 		rabbitmqbroker.Config{Queue: strings.Repeat("q", 256)})
-	for _, text := range []string{"not a host", "exchange is named", "MaxInFlight is -1", "wait is -1s", "-1 bytes", "heartbeat", "key come together", "queue"} {
+	for _, text := range []string{"not a host", "exchange is named", "MaxInFlight is -1", "PublishTimeout is -1s", "-1 bytes", "heartbeat", "key come together", "queue"} {
 		wantError(t, err, text)
 	}
 	_, err2 := rabbitmqbroker.OpenSubscriber(t.Context(), "http://u:secret@a", rabbitmqbroker.SubscriberConfig{
