@@ -139,7 +139,7 @@ func (d *driver) step(ctx context.Context, r Redrive) (time.Duration, error) {
 		return 0, err
 	}
 	if noted.State == RedriveFailed {
-		d.logger.Error("redrive has failed; mend the cause and start another one", "redrive", r.ID, "error", err)
+		d.logger.Error("redrive has failed; fix the cause and start another one", "redrive", r.ID, "error", err)
 		return idleEvery, nil
 	}
 	d.logger.Warn("step of a redrive has failed, and is tried again", "redrive", r.ID, "failures", noted.Failures, "error", err)

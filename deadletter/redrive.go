@@ -50,10 +50,10 @@ type Plan struct {
 func (p Plan) Validate() error {
 	var errs []error
 	if p.Filter.State != "" && p.Filter.State != Open {
-		errs = append(errs, fmt.Errorf("a redrive sends back open letters; the filter asks for state %q", p.Filter.State))
+		errs = append(errs, fmt.Errorf("a redrive sends back open dead letters; the filter asks for state %q", p.Filter.State))
 	}
 	if p.Rate < 0 || math.IsNaN(p.Rate) || math.IsInf(p.Rate, 0) {
-		errs = append(errs, fmt.Errorf("the rate is %v letters per second; give a number above 0, or 0 for no bound", p.Rate))
+		errs = append(errs, fmt.Errorf("the rate is %v messages per second; give a number above 0, or 0 for no bound", p.Rate))
 	}
 	if p.Filter.MaxRedrives < Unbounded {
 		errs = append(errs, fmt.Errorf("a message cannot have been sent back %d times", p.Filter.MaxRedrives))

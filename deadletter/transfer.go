@@ -98,7 +98,7 @@ func parseLine(text []byte) (Archived, error) {
 		return a, fmt.Errorf("read a dead letter: %w", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return a, fmt.Errorf("there is more behind dead letter %d; begin a line for each letter", a.Number)
+		return a, fmt.Errorf("there is more after dead letter %d; write one line for each dead letter", a.Number)
 	}
 	if err := checkImported(a); err != nil {
 		return a, fmt.Errorf("dead letter %d: %w", a.Number, err)

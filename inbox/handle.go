@@ -28,7 +28,7 @@ type handlers[Tx any] struct {
 type upcaster func(m *postrider.Message) (*postrider.Message, error)
 
 var errUnhandled = errors.New("no handler takes messages of this type; start a process that has one, or let the consumer " +
-	"pass over them with ConsumerConfig.Unhandled")
+	"skip them with ConsumerConfig.Unhandled")
 
 // Handle registers h for the messages of a definition: one type, one schema version. A message that cannot be decoded is
 // dead-lettered at once. Call Handle before Run. Errors: postrider.ErrDuplicateDefinition when the consumer has a handler

@@ -207,7 +207,7 @@ func (c *Consumer[Tx]) acknowledge(batch []*item, ends map[*item]end) {
 		}
 		c.mu.Unlock()
 		if err != nil {
-			c.cfg.Logger.Debug("the broker did not hear that a message is done; it may come again and have no effect",
+			c.cfg.Logger.Debug("the broker did not hear that a message is done; it may redeliver it, without effect",
 				"consumer", c.cfg.Name, "message", it.msg.ID, "error", err)
 		}
 	}

@@ -205,7 +205,7 @@ func (c *Consumer[Tx]) extendLoop(ctx context.Context) {
 			}
 		}
 		if failed != nil && !failing {
-			c.cfg.Logger.Warn("the broker gives no more time; messages may come again", "consumer", c.cfg.Name, "error", failed)
+			c.cfg.Logger.Warn("the broker gives no more time; messages may be redelivered", "consumer", c.cfg.Name, "error", failed)
 		}
 		failing = failed != nil
 	}

@@ -16,7 +16,7 @@ var (
 	// ErrUnknownRelay: the outbox has never seen this relay.
 	ErrUnknownRelay = errors.New("no such relay")
 	// ErrPutAside: a relay has held keys, parked messages or open dead letters.
-	ErrPutAside = errors.New("the relay has messages put aside")
+	ErrPutAside = errors.New("the relay has parked messages, held keys or open dead letters")
 )
 
 // ErrRepartitioned is what a process hears that began before the number of partitions was changed: it must be restarted.

@@ -16,10 +16,10 @@ func (c *Config) CheckCapabilities(caps postrider.Capabilities) (faults []error)
 	switch {
 	case c.RequireDedupe <= caps.DedupeWindow:
 	case caps.DedupeWindow == 0:
-		fault("relay: RequireDedupe is %s, and the broker drops no second copies; use one that does (NATS JetStream), "+
+		fault("relay: RequireDedupe is %s, and the broker drops no duplicates; use one that does (NATS JetStream), "+
 			"or let consumers use the inbox and require none", c.RequireDedupe)
 	default:
-		fault("relay: RequireDedupe is %s, and the broker drops second copies for %s only; lengthen that (dedupe_window of NATS), "+
+		fault("relay: RequireDedupe is %s, and the broker drops duplicates for %s only; lengthen that (dedupe_window of NATS), "+
 			"or let consumers use the inbox and require less", c.RequireDedupe, caps.DedupeWindow)
 	}
 	if caps.MaxMessageBytes > 0 && c.RequireMessageBytes > caps.MaxMessageBytes {

@@ -252,7 +252,7 @@ func (r *Relay) relinquish(p *partition, err error) {
 	if p.gone {
 		return
 	}
-	r.cfg.Logger.Warn("it is not known whether a settlement took effect; the partition is leased anew and read again",
+	r.cfg.Logger.Warn("it is not known whether a settlement took effect; the partition is leased and read again",
 		"relay", r.cfg.Name, "partition", p.id, "error", err)
 	r.lose(p)
 	signal(r.heartbeatWake)

@@ -58,7 +58,7 @@ type Decision struct {
 func (d *Decision) Refused(blocking string, undecided bool) string {
 	switch {
 	case d.MessageID != "" && d.MessageID != blocking:
-		return fmt.Sprintf("the key is blocked by message %s, not by %s; look again and decide anew", blocking, d.MessageID)
+		return fmt.Sprintf("the key is blocked by message %s, not by %s; check again and decide again", blocking, d.MessageID)
 	case d.Verb == VerbRetry && undecided:
 		return fmt.Sprintf("message %s is a dead letter, for which the key waits; redrive or discard the dead letter, or skip it", blocking)
 	}

@@ -264,7 +264,7 @@ func (r *Relay) recordedParked(p *partition, s *Settlement) time.Duration {
 	return soonest
 }
 
-// released takes in the answer to the wish to release a key. If messages were parked behind it since, it is held on, and
+// released takes in the answer to the wish to release a key. If messages were queued after it since, it is held on, and
 // due at once.
 func (r *Relay) released(p *partition, key string, done bool) {
 	h := p.held[key]
@@ -276,7 +276,7 @@ func (r *Relay) released(p *partition, key string, done bool) {
 	case !done: // there are more behind it
 		signal(r.dueWake)
 	case h.unrecorded > 0 || h.blocks > 0:
-		p.pending.Held = append(p.pending.Held, HeldKey{Key: key, Reason: ParkHeld, Cause: "messages were parked behind it"})
+		p.pending.Held = append(p.pending.Held, HeldKey{Key: key, Reason: ParkHeld, Cause: "messages were queued after it"})
 		h.blocks++
 		r.recorded(p)
 	default:

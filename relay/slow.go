@@ -88,7 +88,7 @@ func (it *item) onMainLine() bool { return !it.parked || it.queue != nil && it.r
 // parkSlow parks a message while it is being worked on, and holds its key. Should this process die, the message is due
 // again when the lease has ended; otherwise its outcome finds it among the parked ones.
 func (r *Relay) parkSlow(it *item) {
-	cause := fmt.Sprintf("attempt %d, or the messages behind it, have taken more than %s", it.attempts+1, r.cfg.ParkAfter)
+	cause := fmt.Sprintf("attempt %d, or the wait of the messages after it, has taken more than %s", it.attempts+1, r.cfg.ParkAfter)
 	pk := Parked{Reason: ParkSlow, Attempts: it.attempts, Waits: it.key != "", After: r.cfg.LeaseTTL}
 	if it.key != "" {
 		r.block(it, HeldKey{Reason: ParkSlow, Cause: cause, Attempts: it.attempts, After: r.cfg.LeaseTTL})

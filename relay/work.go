@@ -11,7 +11,7 @@ import (
 )
 
 // errUnhandled: no handler takes messages of this type.
-var errUnhandled = errors.New("no handler takes messages of this type; start a process that has one, or pass over its " +
+var errUnhandled = errors.New("no handler takes messages of this type; start a process that has one, or skip its " +
 	"topic with Config.Topics")
 
 // errForeign: the message's topic was added to the relay's filter by a newer version than this process.

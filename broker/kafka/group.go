@@ -56,7 +56,7 @@ func (s *Subscription) revoked(ctx context.Context, _ *kgo.Client, partitions ma
 		ctx, cancel := context.WithTimeout(ctx, commitWait)
 		defer cancel()
 		if err := s.commit(ctx); err != nil {
-			s.cfg.Logger.Warn("Kafka did not take the offsets of partitions that go to another member; messages come again there",
+			s.cfg.Logger.Warn("Kafka did not take the offsets of partitions that go to another member; messages are redelivered there",
 				"group", s.cfg.Group, "error", err)
 		}
 	})
@@ -127,7 +127,7 @@ func (s *Subscription) commitLoop() {
 		err := s.commit(ctx)
 		cancel()
 		if err != nil && !failing && s.life.Err() == nil {
-			s.cfg.Logger.Warn("Kafka does not take the offsets of what is settled; trying goes on, and after a crash messages come again",
+			s.cfg.Logger.Warn("Kafka does not take the offsets of what is settled; retrying; after a crash messages are redelivered",
 				"group", s.cfg.Group, "error", err)
 		}
 		failing = err != nil
@@ -194,7 +194,7 @@ func (s *Subscription) suspend() {
 		p.rewind(0)
 	}
 	s.tell()
-	s.cfg.Logger.Warn("no sign of life from the Kafka group: what is under way is given up, and delivered again when the group answers", "group", s.cfg.Group)
+	s.cfg.Logger.Warn("the Kafka group does not answer: work under way is cancelled, and delivered again when the group answers", "group", s.cfg.Group)
 }
 
 // resume records that the group confirmed the membership after asked, and continues if the member was suspended.

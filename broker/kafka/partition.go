@@ -61,7 +61,7 @@ func (p *partition) position(e *entry) postrider.Position {
 // checkStart logs an error if records were deleted before they were read.
 func (p *partition) checkStart(start int64) {
 	if p.expected >= 0 && start > p.expected {
-		p.sub.cfg.Logger.Error("Kafka has deleted messages that the group had not read: the topic's retention is shorter than the group was behind; publish them again (replay)",
+		p.sub.cfg.Logger.Error("Kafka has deleted messages that the group had not read: the topic's retention is shorter than the group's lag; publish them again (replay)",
 			"group", p.sub.cfg.Group, "topic", p.topic, "partition", p.number, "first", p.expected, "last", start-1)
 		p.expected = start
 	}

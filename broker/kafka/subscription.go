@@ -325,7 +325,7 @@ func groupRefused(group string, err error) error {
 
 // reopen makes the client look up topics again that were deleted and may have been recreated.
 func (s *Subscription) reopen(topics []string) {
-	s.cfg.Logger.Warn("Kafka topics were deleted; reading them anew when they are there again", "topics", topics)
+	s.cfg.Logger.Warn("Kafka topics were deleted; they are read from the beginning once they exist again", "topics", topics)
 	s.mu.Lock()
 	for _, p := range s.partitions {
 		if slices.Contains(topics, p.topic) {

@@ -78,7 +78,7 @@ func (s *Subscriber) checkConsumer(got jetstream.ConsumerConfig) error {
 	edit := func(flag string) string {
 		return fmt.Sprintf("run: nats consumer edit %s %s %s", s.cfg.Stream, s.cfg.Durable, flag)
 	}
-	const another = "name another durable consumer, or delete it (what it has consumed comes again)"
+	const another = "name another durable consumer, or delete it (what it has consumed is redelivered)"
 	if got.DeliverSubject != "" {
 		fault(another, "is a push consumer (deliver subject %s)", got.DeliverSubject)
 	}

@@ -109,7 +109,7 @@ func checkStream(cfg Config, got jetstream.StreamConfig) error {
 		fault(fmt.Sprintf("--replicas=%d", cfg.Replicas), "has %d replicas; %d are asked for", got.Replicas, cfg.Replicas)
 	}
 	if got.Duplicates < cfg.DedupeWindow {
-		fault("--dupe-window="+cfg.DedupeWindow.String(), "drops second copies for %s; %s are asked for",
+		fault("--dupe-window="+cfg.DedupeWindow.String(), "drops duplicates for %s; %s are asked for",
 			got.Duplicates, cfg.DedupeWindow)
 	}
 	if cfg.MaxAge > 0 && got.MaxAge != cfg.MaxAge {

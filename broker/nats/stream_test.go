@@ -64,7 +64,7 @@ func TestStreamDoesNotFit(t *testing.T) {
 	wantError(t, open(natsbroker.Config{Stream: "ALL", Prefix: "orders.", Replicas: 3}),
 		"takes orders.* and not orders.>; run: nats stream edit ALL --subjects=orders.*,orders.>",
 		"does not acknowledge messages", "kept in memory", "has 1 replicas; 3 are asked for; run: nats stream edit ALL --replicas=3",
-		"second copies for 1s; 2m0s are asked for; run: nats stream edit ALL --dupe-window=2m0s")
+		"duplicates for 1s; 2m0s are asked for; run: nats stream edit ALL --dupe-window=2m0s")
 	create(jetstream.StreamConfig{Name: "MIRROR", Mirror: &jetstream.StreamSource{Name: "ALL"}})
 	wantError(t, open(natsbroker.Config{Stream: "MIRROR"}), "is a mirror and takes no messages")
 	wantError(t, open(natsbroker.Config{Stream: "ABSENT", CheckOnly: true}), "does not exist",

@@ -380,7 +380,7 @@ func (s *subscription) Close(ctx context.Context) error {
 	}
 	s.waiting = nil
 	if err = cmp.Or(err, s.s.conn.FlushWithContext(ctx)); err != nil {
-		return postrider.Unavailable(fmt.Errorf("close subscription to NATS: %w; what is not settled comes again within %s", err, s.s.cfg.AckWait))
+		return postrider.Unavailable(fmt.Errorf("close subscription to NATS: %w; what is not settled is redelivered within %s", err, s.s.cfg.AckWait))
 	}
 	return nil
 }

@@ -209,7 +209,7 @@ func refusal(err error) string {
 	case e == amqp.ErrSASL:
 		return "the server offers another way to authenticate; enable the plugin rabbitmq_auth_mechanism_ssl for External"
 	case e == amqp.ErrVhost, e.Code == amqp.NotAllowed:
-		return "check the virtual host behind the slash in the URL, the user's permissions (rabbitmqctl list_permissions) and limits"
+		return "check the virtual host after the slash in the URL, the user's permissions (rabbitmqctl list_permissions) and limits"
 	case e.Code == amqp.AccessRefused:
 		return "check user and password; guest may only connect from the server's own machine"
 	}

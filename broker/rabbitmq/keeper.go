@@ -66,7 +66,7 @@ func (k *keeper) open(ctx context.Context) (*line, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("rabbitmq: given up after %d attempts: %w, the last: %w", attempts, ctx.Err(), err)
+			return nil, fmt.Errorf("rabbitmq: stopped after %d attempts: %w, the last: %w", attempts, ctx.Err(), err)
 		case <-time.After(reconnectDelay(attempts)):
 		}
 	}

@@ -20,7 +20,7 @@ var (
 	// errCancelled: the server has canceled the consumer.
 	errCancelled = errors.New("the queue was deleted, or has another leader")
 	// errAgain: a message of an ordered queue is redelivered, with all after it.
-	errAgain = errors.New("a message was given back, and all behind it with it")
+	errAgain = errors.New("a message was returned to the queue, and all after it with it")
 	// errNoExtension is the error of Extend.
 	errNoExtension = errors.New("RabbitMQ gives no more time for a settlement; raise its consumer_timeout, and AckWait with it")
 )

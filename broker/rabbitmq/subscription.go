@@ -72,7 +72,7 @@ func (s *subscription) reader(ctx context.Context) (*reader, error) {
 		if !s.current.isLost() {
 			return s.current, nil
 		}
-		s.s.cfg.Logger.Warn("RabbitMQ queue is read anew", "queue", s.s.cfg.Queue, "reason", s.current.cause)
+		s.s.cfg.Logger.Warn("RabbitMQ queue is read again", "queue", s.s.cfg.Queue, "reason", s.current.cause)
 		_ = s.current.end() // whatever the reason
 		s.current = nil
 	}
@@ -119,7 +119,7 @@ func (s *subscription) Close(ctx context.Context) error {
 	s.conn.close(leaveTimeout)
 	s.conn, s.current = nil, nil
 	if err != nil {
-		return postrider.Unavailable(fmt.Errorf("leave RabbitMQ queue %s: %w; what is not settled comes again when the server notices",
+		return postrider.Unavailable(fmt.Errorf("leave RabbitMQ queue %s: %w; what is not settled is redelivered once the server notices",
 			s.s.cfg.Queue, errors.Join(ctx.Err(), err)))
 	}
 	return nil

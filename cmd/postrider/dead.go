@@ -18,9 +18,9 @@ import (
 
 func (p *Program) deadCommand() *cobra.Command {
 	return group("dead", "List, inspect, repair, redrive and discard dead letters",
-		`A dead letter is a message that a relay or a consumer has given up: it stands here with what it was, what was tried
-and what happened, until somebody sends it back (redrive) or discards it. Dead letters never expire by themselves.
-docs/operations/dead-letters.md leads through it.`,
+		`A dead letter is the record of a message that a relay or consumer no longer tries: the message, its attempts and their
+errors. It stays until you send the message back (redrive) or discard it; dead letters do not expire.
+See docs/operations/dead-letters.md.`,
 		p.deadListCommand(), p.deadCountsCommand(), p.deadShowCommand(), p.deadEditCommand(), p.deadRedriveCommand(),
 		p.deadDiscardCommand(), p.deadExportCommand(), p.deadImportCommand())
 }
@@ -50,12 +50,12 @@ func (f *deadFilter) flags(cmd *cobra.Command) {
 	s.StringVar(&f.Filter.Type, "type", "", "only messages of this `type`")
 	s.StringVar(&f.Key, "key", "", "only messages with this `key`")
 	s.StringVar(&f.Tenant, "tenant", "", "only messages of this `tenant`")
-	s.StringVar(&f.Reason, "reason", "", "only those that died for this `reason`, as listed")
+	s.StringVar(&f.Reason, "reason", "", "only those dead-lettered for this `reason`, as listed")
 	s.StringVar(&f.Cause, "cause", "", "only those with this `text` in their cause")
 	s.StringVar(&f.Fingerprint, "fingerprint", "", "only those with this `fingerprint` of the cause, see postrider dead counts")
 	s.StringVar(&f.MessageID, "id", "", "only the message with this `ID`")
-	s.StringVar(&f.from, "from", "", "died at or after this `time`: RFC 3339, or how long ago (2h)")
-	s.StringVar(&f.to, "to", "", "died before this `time`: RFC 3339, or how long ago (30m)")
+	s.StringVar(&f.from, "from", "", "dead-lettered at or after this `time`: RFC 3339, or how long ago (2h)")
+	s.StringVar(&f.to, "to", "", "dead-lettered before this `time`: RFC 3339, or how long ago (30m)")
 }
 
 // check validates the flags and arguments before anything is opened.
@@ -172,7 +172,7 @@ func (p *Program) deadListCommand() *cobra.Command {
 	cmd.Flags().Var(choice(&state), "state", "only in this `state`: open, redriven, discarded or any")
 	completeChoices(cmd, "state", state.Allowed())
 	cmd.Flags().Int64Var(&f.Redrive, "redrive", 0, "only what the redrive with this `ID` has sent back, with --state any")
-	cmd.Flags().Int64Var(&after, "after", 0, "go on behind this `number`")
+	cmd.Flags().Int64Var(&after, "after", 0, "continue after this `number`")
 	cmd.Flags().IntVar(&limit, "limit", 100, "list at most `n`, 0 for all")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write one JSON object per line")
 	return cmd

@@ -80,7 +80,7 @@ func (p *Program) deadDiscardCommand() *cobra.Command {
 		Use:   "discard [NUMBER...]",
 		Short: "Give dead letters up for good, with a reason",
 		Long: "Mark dead letters as discarded: they will not be delivered, and stay on record with who decided it and why.\n\n" +
-			selectionLong + "\n\nThe work is done in transactions of --batch letters, so it can be interrupted and run again.",
+			selectionLong + "\n\nThe work is done in transactions of --batch dead letters, so it can be interrupted and run again.",
 		Example: `  postrider dead discard 17 --because 'order was cancelled by phone'
   postrider dead discard --type cart.abandoned --to 720h --because 'too old to matter' --yes`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -100,7 +100,7 @@ func (p *Program) deadDiscardCommand() *cobra.Command {
 		},
 	}
 	p.selectionFlags(cmd, s)
-	cmd.Flags().IntVar(&batch, "batch", 1000, "decide on `n` letters per transaction")
+	cmd.Flags().IntVar(&batch, "batch", 1000, "decide on `n` dead letters per transaction")
 	becauseFlag(cmd, &because)
 	return cmd
 }

@@ -33,7 +33,7 @@ func (p *Program) deadEditCommand() *cobra.Command {
 		Short: "Change payload or headers of a dead letter before it is sent back",
 		Long: `Change payload or headers of an open dead letter, which is what will be sent back then. It shows what differs and asks;
 without a terminal, --yes must be given. What was there before stays on record, with who changed it and why: postrider
-dead show tells all of it. When somebody else has edited the letter meanwhile, nothing is done.`,
+dead show tells all of it. If somebody else edited it meanwhile, nothing is changed.`,
 		Example: `  postrider dead edit 17 --header tenant=acme --because 'the tenant was missing'
   postrider dead show 17 --payload > 17.json && vi 17.json
   postrider dead edit 17 --payload-file 17.json --because 'total was negative' --yes`,
@@ -57,7 +57,7 @@ dead show tells all of it. When somebody else has edited the letter meanwhile, n
 	f.StringArrayVar(&o.remove, "remove-header", nil, "remove the header with this `name`; may be given several times")
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only show what would differ")
-	f.BoolVar(&o.asJSON, "json", false, "write the edited letter as JSON")
+	f.BoolVar(&o.asJSON, "json", false, "write the edited dead letter as JSON")
 	byFlag(cmd, &o.by, p.operator())
 	becauseFlag(cmd, &o.because)
 	cmd.MarkFlagsMutuallyExclusive("payload", "payload-file")
@@ -100,7 +100,7 @@ func (o *editOptions) headers(m *postrider.Message) (map[string]string, error) {
 	}
 	for _, name := range o.remove {
 		if _, has := out[name]; !has {
-			return nil, usagef("--remove-header %s: the letter has no such header", name)
+			return nil, usagef("--remove-header %s: the message has no such header", name)
 		}
 		delete(out, name)
 	}

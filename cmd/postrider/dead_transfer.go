@@ -71,9 +71,9 @@ func (p *Program) deadImportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Add exported dead letters that are not there yet",
-		Long: `Read what postrider dead export wrote (- for standard input) and add the letters that are not there yet: one of the same
-relay or consumer, message ID and time of death stays as it is. So an import can be repeated, and after an error run again.
-Nothing is sent back by it.`,
+		Long: `Read what postrider dead export wrote (- for standard input) and add the dead letters that the outbox does not have: one
+with the same relay or consumer, message ID and time stays as it is. So an import can be repeated, also after an error.
+It sends nothing back.`,
 		Example: `  postrider dead import dead.ndjson --store postgres://…
   postrider dead export --store sqlite:old.db | postrider dead import - --store sqlite:new.db`,
 		Args: exactArgs("a FILE"),
@@ -103,7 +103,7 @@ func (p *Program) importDead(cmd *cobra.Command, b *backend.Outbox, in io.Reader
 	})
 	bar.end()
 	if err != nil {
-		return fmt.Errorf("%w; %s were new and are imported: mend the line and run it again", err, plural(done.New, "letter"))
+		return fmt.Errorf("%w; %s were new and are imported: fix the line and run it again", err, plural(done.New, "letter"))
 	}
 	if asJSON {
 		return printJSON(p.Stdout, done)

@@ -25,12 +25,12 @@ func (p *Program) explainCommand() *cobra.Command {
 		Use:   "explain [ID]",
 		Short: "Explain where a message or a key is, why, and what one can do",
 		Long: `Explain, for each relay, where a message is: waiting in the log, delivered, parked, or in the dead letters; why and since
-when, what was tried, what a webhook answered, how often it died and was sent back, what happens next and what one can do.
-With --key, explain what stands in the way of a key.
+when, its attempts, what a webhook answered, how often it was dead-lettered and sent back, what happens next and what you can do.
+With --key, explain what blocks a key.
 
 A message is looked up in the dead letters and in the log. An ID that Postrider made holds its time, so that it is found at
 once; with another ID the log is read from its oldest message. Consumers read no log: of a consumer in the same database it
-shows what the consumer has put aside behind a held key or as a dead letter, and not what it has processed.`,
+shows what the consumer has parked or dead-lettered, and not what it has processed.`,
 		Example: `  postrider explain 0199f3a4-7e1c-7a52-9b61-3f0c2d1e4b5a
   postrider explain --key order/42`,
 		Args: cobra.MaximumNArgs(1),
@@ -127,7 +127,7 @@ func notLookedUp(consumers consumerNames) string {
 	if len(consumers) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; whether a consumer of this database (%s) has processed it or put it aside was not looked at, see: "+
+	return fmt.Sprintf("; whether a consumer of this database (%s) has processed or parked it was not checked, see: "+
 		"postrider inbox status", printable(strings.Join(slices.Sorted(maps.Keys(consumers)), ", ")))
 }
 
@@ -145,7 +145,7 @@ func (p *Program) writeSubject(x explained) {
 	case x.m.Sequence == 0 && x.letters[0].Message.Sequence < 0:
 		created = fmt.Sprintf("imported as dead letter %d, not in the log", x.letters[0].Number)
 	case x.m.Sequence == 0:
-		created = fmt.Sprintf("put aside by consumer %s %s, not in the log", printable(x.letters[0].Relay), created)
+		created = fmt.Sprintf("parked by consumer %s %s, not in the log", printable(x.letters[0].Relay), created)
 	default:
 		created = fmt.Sprintf("published %s, no longer in the log", created)
 	}
@@ -321,7 +321,7 @@ func (p *Program) explainHeld(ctx context.Context, b *backend.Outbox, m *postrid
 	if h.Parked <= len(parked) || m.Sequence <= parked[len(parked)-1].Message.Sequence {
 		return false, nil
 	}
-	fmt.Fprintf(p.Stdout, "stands behind its held key, more than %s ahead of it\n", plural(len(parked), "message"))
+	fmt.Fprintf(p.Stdout, "queued after its held key's blocking message, with more than %s ahead of it\n", plural(len(parked), "message"))
 	p.writeHeldFields(h)
 	return true, nil
 }
@@ -329,9 +329,9 @@ func (p *Program) explainHeld(ctx context.Context, b *backend.Outbox, m *postrid
 // explainParked explains a message of a held key, with ahead messages before it.
 func (p *Program) explainParked(h relay.HeldInfo, q relay.ParkedInfo, ahead int) {
 	if ahead == 0 {
-		fmt.Fprintf(p.Stdout, "parked as head of its held key since %s\n", moment(h.Since))
+		fmt.Fprintf(p.Stdout, "blocks its held key since %s\n", moment(h.Since))
 	} else {
-		fmt.Fprintf(p.Stdout, "parked behind its held key since %s, %s ahead of it\n", moment(q.ParkedAt), plural(ahead, "message"))
+		fmt.Fprintf(p.Stdout, "queued in its held key since %s, %s ahead of it\n", moment(q.ParkedAt), plural(ahead, "message"))
 	}
 	p.writeHeldFields(h)
 	if ahead == 0 {

@@ -17,9 +17,9 @@ import (
 
 func (p *Program) heldCommand() *cobra.Command {
 	return group("held", "List and inspect held keys, and decide on them",
-		`A held key is stopped by its failed head: the head and the messages behind it are parked, so that order is kept, while
-all other keys flow. When the head is delivered the rest follows by itself. An operator can retry at once, skip the head
-(it goes to the dead letters as discarded), or send the head or the whole key to the dead letters.`,
+		`A held key is blocked by a message that failed. That message and the later ones of the key are parked, so that order is kept,
+and all other keys flow. Once the blocking message is delivered, the others follow. An operator can retry it at once, skip it
+(it becomes a discarded dead letter), or move it, or every message of the key, to the dead letters.`,
 		p.heldListCommand(), p.heldShowCommand(), p.heldRetryCommand(), p.heldSkipCommand(), p.heldDeadCommand())
 }
 
@@ -139,8 +139,8 @@ func (p *Program) writeHeld(h relay.HeldInfo, parked []relay.ParkedInfo) error {
 		writeHistory(p.Stdout, parked[0].History)
 	}
 	key := shellQuote(h.Key)
-	_, err := fmt.Fprintf(p.Stdout, "\ntry again now:     postrider held retry %s\ngive up the head:  postrider held skip %s --because \"…\"\n"+
-		"head to the dead:  postrider held dead %s --because \"…\"  (--all for the whole key)\n", key, key, key)
+	_, err := fmt.Fprintf(p.Stdout, "\nretry now:       postrider held retry %s\nskip it:         postrider held skip %s --because \"…\"\n"+
+		"dead-letter it:  postrider held dead %s --because \"…\"  (--all for the whole key)\n", key, key, key)
 	return err
 }
 
@@ -156,7 +156,7 @@ func (p *Program) heldRetryCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use:   "retry KEY",
-		Short: "Try the head of a held key again at once",
+		Short: "Retry the blocking message of a held key now",
 		Example: `  postrider held retry order/42
   postrider held retry order/42 --relay to-nats`,
 		Args: exactArgs("a KEY"),
@@ -178,10 +178,10 @@ func (p *Program) heldSkipCommand() *cobra.Command {
 	var name, by, because, message string
 	cmd := &cobra.Command{
 		Use:   "skip KEY",
-		Short: "Give up the head of a held key and let its followers go",
-		Long: `Give up the head of a held key and let its followers go. The head is recorded in the dead letters as discarded, with who
-decided it and why, and will not be delivered. While a process is working on the message, the decision waits until the
-attempt has ended; if the message was delivered then, the decision is refused. So it is if --message names another message
+		Short: "Skip the blocking message of a held key and release the queued messages",
+		Long: `Skip the blocking message of a held key and release the messages queued after it. The message becomes a discarded dead letter,
+with who decided it and why, and is not delivered. While a process works on the message, the decision waits for the end of
+the attempt; if the message was delivered, the decision is refused. It is also refused if --message names another message
 than the one that blocks the key now.`,
 		Example: `  postrider held skip order/42 --because 'payload is broken, agreed with billing'
   postrider held skip order/42 --message 0190f3c2-8d7e-7cc1-9c3e-3f3a1d1f0a77 --because 'duplicate of 0190f3c2-…'`,
@@ -191,7 +191,7 @@ than the one that blocks the key now.`,
 				if _, err := p.decide(cmd, b, relay.Decision{Relay: name, Key: args[0], Verb: relay.VerbSkip, MessageID: message, By: by, Reason: because}); err != nil {
 					return err
 				}
-				_, err := fmt.Fprintf(p.Stdout, "skipped the head of key %s of relay %s; its followers go on\n", printable(args[0]), printable(name))
+				_, err := fmt.Fprintf(p.Stdout, "skipped the blocking message of key %s of relay %s; the queued messages follow\n", printable(args[0]), printable(name))
 				return err
 			})
 		},
@@ -208,10 +208,10 @@ func (p *Program) heldDeadCommand() *cobra.Command {
 	var all, yes bool
 	cmd := &cobra.Command{
 		Use:   "dead KEY",
-		Short: "Send the head of a held key, or the whole key, to the dead letters",
-		Long: `Send the head of a held key to the dead letters and let its followers go, or with --all send every parked message of
-the key there. They can be redriven later. While a process is working on a message of the key, the decision waits until
-the attempt has ended.`,
+		Short: "Move the blocking message of a held key, or the whole key, to the dead letters",
+		Long: `Move the blocking message of a held key to the dead letters and release the messages queued after it; with --all, move every
+parked message of the key. They can be redriven later. While a process works on a message of the key, the decision waits for
+the end of the attempt.`,
 		Example: `  postrider held dead order/42 --because 'receiver does not know this type yet'
   postrider held dead order/42 --all --because 'customer was erased' --yes`,
 		Args: exactArgs("a KEY"),

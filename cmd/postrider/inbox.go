@@ -25,12 +25,12 @@ func (p *Program) inboxStatusCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show what consumers remember and what they have put aside",
+		Short: "Show what consumers remember and what they have parked",
 		Long: `Show each consumer with its processes, what it remembers (IDs of messages, and how old the oldest is; or watermarks of
-ordered sources, and when each moved last) and what it has put aside. IDs must be remembered for longer than the source can
-bring a message again and you replay it. Messages processed and duplicates found are counted by each process
-(Consumer.Stats); how far it is behind its broker knows the broker, and how far a relay with transactions is behind the
-outbox shows "postrider status". In JSON, durations are in nanoseconds.`,
+ordered sources, and when each moved last) and its parked messages. IDs must be remembered for longer than the source can
+redeliver a message and you can replay it. Each process counts the messages it processed and the duplicates it found
+(Consumer.Stats). For the lag of a consumer ask the broker; for that of a relay with transactions, "postrider status".
+In JSON, durations are in nanoseconds.`,
 		Example: `  postrider inbox status
   postrider inbox status --consumer order-view --json`,
 		Args: exactArgs(),

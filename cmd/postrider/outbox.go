@@ -74,12 +74,12 @@ func (p *Program) outboxForgetCommand() *cobra.Command {
 		Use:   "forget RELAY",
 		Short: "Remove a relay or consumer that is gone for good",
 		Long: `Remove a relay or consumer that is gone for good. As long as the outbox knows a relay, it keeps every message that this
-relay has not delivered, and so the log grows for ever behind one that runs no more. What a forgotten relay has not
-delivered yet it never will; other relays are not concerned.
+relay has not delivered, so the log grows without end if the relay no longer runs. What a removed relay has not delivered
+it never will; other relays are not affected.
 
 The step refuses while one of its processes is alive, and while it has held keys, parked messages or open dead letters:
-decide about these first (postrider held, postrider dead), or give --discard, which records all of them in the dead
-letters as discarded. A relay started later under this name starts over: it delivers again what the log still has.`,
+decide about these first (postrider held, postrider dead), or give --discard, which records all of them as discarded dead
+letters. A relay started later under this name starts over: it delivers again what the log still has.`,
 		Example: `  postrider outbox forget to-old-broker --because 'switched off'
   postrider outbox forget to-old-broker --discard --because 'switched off' --yes`,
 		Args: exactArgs("a RELAY"),

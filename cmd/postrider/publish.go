@@ -43,8 +43,8 @@ func (p *Program) publishCommand() *cobra.Command {
 		Long: `Publish one message that the flags describe, or with --file many: one message per line in the JSON form of a message, in
 transactions of --batch lines (or 8 MiB). It prints the IDs of the published messages.
 
-A bad line ends it with the number of the line, and nothing of its batch is published; batches before it are, so mend the
-line and go on with --from-line. With --continue-on-error bad lines are written to --rejects, each as it was, with its
+A bad line ends it with the number of the line, and nothing of its batch is published; batches before it are, so fix the
+line and continue with --from-line. With --continue-on-error bad lines are written to --rejects, each as it was, with its
 number and fault on standard error, everything else is published and the exit code is 4.
 
 Services publish in their own transactions, with the library or with SQL; this command is for operators and tests.`,
@@ -202,7 +202,7 @@ func checkJSON(m *postrider.Message) error {
 	if !declaresJSON(m.ContentType) || json.Valid(m.Payload) {
 		return nil
 	}
-	return fmt.Errorf("the payload is not JSON, and the content type %s says that it is; mend it, or say what it is with another content type "+
+	return fmt.Errorf("the payload is not JSON, and the content type %s says that it is; fix it, or give another content type "+
 		"(--content-type, in a line \"content_type\"), e.g. text/plain", cmp.Or(m.ContentType, postrider.DefaultContentType))
 }
 

@@ -62,9 +62,9 @@ func (p *Program) deadRedriveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "redrive [NUMBER...]",
 		Short: "Send dead letters back to their relays and consumers",
-		Long: `Send dead letters back to the relays and consumers that gave them up: they are due at once, with attempts from 1 again. A
-key that was held for its dead head goes on. Numbers are sent back at once, all or none; anything else becomes a redrive,
-which can be watched and cancelled from elsewhere (see postrider redrive).
+		Long: `Send dead-lettered messages back to their relays and consumers: they are due at once, and attempts count from 1 again. A key
+that was held for the message is released. Numbers are sent back at once, all or none; anything else becomes a redrive, which
+can be watched and cancelled from elsewhere (see postrider redrive).
 
 ` + selectionLong,
 		Example: `  postrider dead redrive 17 18
@@ -123,7 +123,7 @@ relays or postrider redrive run to go on with.
 	}
 	p.redriveFlags(cmd, o)
 	s := cmd.Flags()
-	s.Float64Var(&o.rate, "rate", 0, "send back at most `n` letters per second (default as many as it can)")
+	s.Float64Var(&o.rate, "rate", 0, "send back at most `n` messages per second (default no limit)")
 	s.BoolVar(&o.detach, "detach", false, "do not drive it from here")
 	s.BoolVar(&o.asJSON, "json", false, "write the redrive as JSON at its end")
 	return cmd
@@ -177,7 +177,7 @@ func (p *Program) drive(ctx context.Context, b *backend.Outbox, r deadletter.Red
 			"or end it: postrider redrive cancel %d", r.ID, err, number(last.Done), number(last.Selected), r.ID, r.ID)
 	}
 	if end.State == deadletter.RedriveFailed {
-		return fmt.Errorf("redrive %d has failed, with %s of %s sent back: %s; mend that and start another one", r.ID,
+		return fmt.Errorf("redrive %d has failed, with %s of %s sent back: %s; fix that and start another one", r.ID,
 			number(end.Done), number(end.Selected), printable(end.Cause))
 	}
 	if asJSON {

@@ -75,7 +75,7 @@ func (p *Program) routeExplainCommand(f *relayFlags) *cobra.Command {
 		Use:   "explain TOPIC",
 		Short: "Explain where a message of a topic would go",
 		Long: `Explain for each relay whether it takes messages of a topic and by which pattern, and what is promised there: order, how
-long second copies are dropped, the largest message, what happens when the broker is down, and what becomes of a message
+long duplicates are dropped, the largest message, what happens when the broker is down, and what becomes of a message
 that fails.
 
 Nothing is connected to: what depends on the broker's own settings is said in words. With --connect each broker that would
@@ -271,7 +271,7 @@ func writeRouted(out io.Writer, r routedInfo) {
 	f.add("publisher", r.Publisher)
 	f.add("store", r.Store)
 	f.add("order", order)
-	f.add("second copies", copies)
+	f.add("duplicates", copies)
 	f.add("largest message", largest)
 	f.add("broker down", "the relay stops sending and probes until it is back; nothing is counted as an attempt, other relays go on")
 	f.add("a failure", fmt.Sprintf("holds its key; %d attempts, the wait before the next drawn from 0 to %s, doubling, at most %s",

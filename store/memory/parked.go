@@ -139,7 +139,7 @@ func cut(cause string) string {
 func (s *Store) LoadParked(ctx context.Context, name string, partition int, position int64) (relay.ParkedState, error) {
 	return do(ctx, s, "LoadParked", func(db *database) (relay.ParkedState, error) {
 		if partition < 0 || partition >= len(db.log) {
-			return relay.ParkedState{}, fmt.Errorf("put aside: there is no partition %d", partition)
+			return relay.ParkedState{}, fmt.Errorf("load parked: there is no partition %d", partition)
 		}
 		return db.aside(db.relay(name), partition, position)
 	})
@@ -174,7 +174,7 @@ func (db *database) lateTo(c *cursorState, partition int) (map[int64]bool, error
 	}
 	at, err := parseCursor(c.cursor)
 	if err != nil {
-		return nil, fmt.Errorf("put aside: partition %d: %w", partition, err)
+		return nil, fmt.Errorf("load parked: partition %d: %w", partition, err)
 	}
 	out := make(map[int64]bool)
 	for _, r := range db.log[partition].late(at, db.snapshot(), math.MaxInt) {

@@ -217,7 +217,7 @@ func (f *fetch) read(ctx context.Context) error {
 			continue
 		}
 		if seq <= last[kind] {
-			return fmt.Errorf("row %d came behind row %d", seq, last[kind])
+			return fmt.Errorf("row %d came after row %d", seq, last[kind])
 		}
 		last[kind] = seq
 		f.take(kind, partition, seq, row)

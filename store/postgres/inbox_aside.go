@@ -139,7 +139,7 @@ func (s *Store) bury(ctx context.Context, c caller, consumer string, dead []inbo
 		}
 		var err error
 		if list[i].history, err = history(d.Attempts, ""); err != nil {
-			return fmt.Errorf("bury message %s: %w", d.Message.ID, err)
+			return fmt.Errorf("dead-letter message %s: %w", d.Message.ID, err)
 		}
 	}
 	return translate("write dead letters", s.putAside(ctx, c, s.sql.buryAside, consumer, list))

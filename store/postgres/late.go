@@ -84,14 +84,14 @@ func (f *fetch) lookBehind(ctx context.Context) error {
 				arrayOf(g.listed), g.ceiling, g.last)
 		})
 		if err != nil {
-			return fmt.Errorf("look behind a page of late messages: %w", err)
+			return fmt.Errorf("read after a page of late messages: %w", err)
 		}
 		g.behind, err = readHolding(results)
 		if closeErr := results.Close(); err == nil {
 			err = closeErr
 		}
 		if err != nil {
-			return fmt.Errorf("look behind a page of late messages: %w", err)
+			return fmt.Errorf("read after a page of late messages: %w", err)
 		}
 	}
 	return nil

@@ -195,7 +195,7 @@ const (
 // LoadParked implements relay.LogStore.
 func (s *Store) LoadParked(ctx context.Context, name string, partition int, position int64) (relay.ParkedState, error) {
 	var out relay.ParkedState
-	err := s.read(ctx, "read what is put aside", func(t txn) (err error) {
+	err := s.read(ctx, "load parked", func(t txn) (err error) {
 		if err := s.checkPartition(partition); err != nil {
 			return err
 		}

@@ -77,7 +77,7 @@ func mysqlConfig(l location) (*mysql.Config, error) {
 		separator = "&"
 	}
 	if c, err = mysql.ParseDSN(c.FormatDSN() + separator + u.RawQuery); err != nil {
-		return nil, badURL("%s: %v; what stands behind the ? are options of github.com/go-sql-driver/mysql", l.shown, err)
+		return nil, badURL("%s: %v; what follows the ? are options of github.com/go-sql-driver/mysql", l.shown, err)
 	}
 	return c, nil
 }

@@ -153,7 +153,7 @@ var adapters = map[string]adapter{
 				Capabilities: postrider.Capabilities{Ordered: true, MaxMessageBytes: c.MaxMessageBytes},
 				Size:         "what the receiver takes; max_message_bytes bounds it here",
 				Notes: []string{
-					"whether a second copy is dropped is the receiver's matter: it has the message ID as Idempotency-Key",
+					"the receiver drops duplicates or not: it gets the message ID as Idempotency-Key",
 					"answers of 4xx make a message dead at once, except 408, 425 and 429",
 				},
 			}, err

@@ -60,7 +60,7 @@ func (c *checker) receive(f fact) {
 	}
 	k.received++
 	if f.N <= k.highest {
-		c.disorder = append(c.disorder, fmt.Sprintf("%s number %d came behind number %d (message %s)", f.Key, f.N, k.highest, f.ID))
+		c.disorder = append(c.disorder, fmt.Sprintf("%s number %d came after number %d (message %s)", f.Key, f.N, k.highest, f.ID))
 	}
 	k.highest = max(k.highest, f.N)
 }

@@ -18,7 +18,7 @@ const (
 var errPoison = errors.New("refused: the amount has no currency")
 
 // errBehind is the error of messages after the poisoned one with the same key in the same batch.
-var errBehind = errors.New("behind a refused message of the same key")
+var errBehind = errors.New("after a refused message of the same key")
 
 // poison refuses the marked message, as a broker or gateway might, until the cause is fixed.
 type poison struct{ repaired atomic.Bool }

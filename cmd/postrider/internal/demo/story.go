@@ -109,7 +109,7 @@ func (r *run) repair(ctx context.Context) error {
 		r.screen.step("the cause is repaired; the poisoned message has attempts left and goes by itself")
 		return nil
 	}
-	r.screen.step("an operator repairs the cause and redrives %s; its key goes on, %s in order behind it",
+	r.screen.step("an operator repairs the cause and redrives %s; its key goes on, %s in order after it",
 		plural(n, "dead letter"), plural(max(status.Parked.N, 0), "message"))
 	return nil
 }
