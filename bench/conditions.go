@@ -55,7 +55,7 @@ var conditionsSuite = suite{
 const failEvery = 100
 
 // drainFailing makes messages fail once and measures the keys without failing messages: the rate is measured at their
-// last message. The others wait for a retry, or behind one in the same key; "last" is when all were delivered.
+// last message. The others wait for a retry, or for a message that waits for one; "last" is when all were delivered.
 func (b *bundle) drainFailing(ctx context.Context, prefix string, s relay.Store) (report.Figures, error) {
 	rows, err := b.pool.Query(ctx, "select distinct key from "+prefix+"log where seq % $1 = 0", failEvery)
 	if err != nil {
