@@ -30,7 +30,7 @@ type DeliveryAttempt struct {
 	RequestSHA256 []byte `json:"request_sha256,omitempty"`
 }
 
-// KeptAttempts is the number of attempts, the newest, that an AttemptLog keeps per message and relay.
+// KeptAttempts is how many attempts an AttemptLog keeps per message and relay: the newest.
 const KeptAttempts = 50
 
 // AttemptLog keeps attempts for operators to read. Delivery does not depend on it: losing a record affects only the log.

@@ -101,8 +101,9 @@ func (d Definition[T]) New(data T) (*Message, error) {
 // Undecodable is the reason of dead letters whose payload does not match its definition.
 const Undecodable = "undecodable"
 
-// Decode reads the data of a message. A message without a schema version counts as version 1. A decoding error is a Dead
-// error with the reason Undecodable, because no further attempt could succeed.
+// Decode reads the data of a message. A message without a schema version counts as version 1. A message of another
+// type or version, or one that cannot be decoded, yields a Dead error with the reason Undecodable, because no further
+// attempt could succeed.
 func (d Definition[T]) Decode(m *Message) (Typed[T], error) {
 	t := Typed[T]{Message: m}
 	if err := d.Validate(); err != nil {

@@ -48,7 +48,7 @@
 //
 // The error that a handler returns decides the outcome. Nil means delivered. [Retry], [Snooze], [Dead] and [Unavailable]
 // select another outcome, also when wrapped. Any other error is retried with backoff until the attempts are used up.
-// Messages that a handler publishes automatically record what caused them (see [ContextWithMessage]).
+// Messages that a handler publishes record what caused them (see [ContextWithMessage]).
 //
 // # Wire format
 //

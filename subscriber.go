@@ -7,7 +7,7 @@ import (
 )
 
 // Subscriber reads a broker's messages for one consumer: a group of processes that share the work under one name. It
-// delivers at least once; the inbox makes the side effects happen exactly once.
+// delivers at least once; the inbox makes the processing exactly once.
 type Subscriber interface {
 	// Subscribe joins the consumer's group and starts to read. It creates or checks what it needs in the broker and fails
 	// with an error that says what to change. An Unavailable error says that the broker cannot be reached.
@@ -102,13 +102,13 @@ const (
 // Settler settles one delivery with its broker. An Unavailable error says that the broker did not accept the settlement
 // and will redeliver.
 type Settler interface {
-	// Ack says that the message is done: its side effects, or its dead letter, are committed.
+	// Ack says that the message is done: its processing, or its dead letter, is committed.
 	Ack(ctx context.Context) error
 	// Nack asks for redelivery, after a delay if the broker supports it (SubscriberCapabilities.NackDelay). From an
 	// ordered source, the later messages of its partition are redelivered too, and are lost when Nack returns.
 	Nack(ctx context.Context, after time.Duration) error
-	// Reject asks never to redeliver the message, without its side effects. Use it for a message that is already a dead
-	// letter here.
+	// Reject asks never to redeliver the message, although it was not processed. Use it for a message that is already
+	// a dead letter here.
 	Reject(ctx context.Context, reason string) error
 	// Extend restarts the broker's wait for a settlement while work on the message continues.
 	Extend(ctx context.Context) error

@@ -12,7 +12,7 @@ const (
 	backlogLarge = "backlog of 10,000,000"
 )
 
-// backlogSuite delivers as many messages from logs of different sizes. The large one takes some 10 GB on the disk.
+// backlogSuite delivers the same number of messages from logs of different sizes. The large one takes some 10 GB on disk.
 var backlogSuite = suite{
 	name: "backlog", title: "Deliver the first 100,000 messages of a backlog to a batch handler", figure: figureRate, unit: "msg/s", also: usual, slow: true,
 	setup: func(ctx context.Context, b *bundle) ([]entry, error) {
@@ -49,7 +49,7 @@ insert into %[1]slog (partition, id, topic, key, type, source, payload)
 select ('x' || substr(md5(m.key), 1, 8))::bit(32)::int8 %% %[1]spartitions(), gen_random_uuid()::text, $1, m.key, $1, $2, $3
 from (select 'order/' || i %% $5 as key from generate_series(1, $4::int) as i) as m`
 
-// generate writes n messages of 10,000 keys, a million in a transaction, and leaves the log as vacuum leaves it.
+// generate writes n messages of 10,000 keys, a million per transaction, and vacuums the log.
 func (b *bundle) generate(ctx context.Context, prefix string, n int) error {
 	const chunk = 1_000_000
 	for left := n; left > 0; left -= chunk {

@@ -18,7 +18,7 @@ import (
 	"github.com/postrider/postrider/internal/servertest"
 )
 
-// TestRun runs a suite against the server of the tests, with all that comes out of it.
+// TestRun runs a suite against the test server, with all its outputs.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	server := servertest.Get(t, servertest.Postgres)
@@ -133,7 +133,7 @@ func TestPayloads(t *testing.T) {
 	if err != nil || len(text) != 500 {
 		t.Fatalf("%d bytes of a job: %v", len(text), err)
 	}
-	stored := bytes.Replace(text, []byte(`"number":"`), []byte(`"number": "`), 1) // as jsonb has it
+	stored := bytes.Replace(text, []byte(`"number":"`), []byte(`"number": "`), 1) // as formatted by jsonb
 	var job riverJob
 	if err := json.Unmarshal(stored, &job); err != nil || job.number != 4711 {
 		t.Errorf("read as %v, %v", job, err)
@@ -185,14 +185,14 @@ func TestPacedFigures(t *testing.T) {
 		p.committed[i].Store(int64(time.Second))
 		p.handle(i)
 		p.handled[i].Store(int64(time.Second + time.Duration(i)*time.Millisecond))
-		p.handle(i) // delivered twice: the first time counts
+		p.handle(i) // a duplicate: the first delivery counts
 	}
-	p.handled[500].Store(1) // delivered before the client knew of its commit
+	p.handled[500].Store(1) // delivered before the client knew about its commit
 	got, err := p.figures(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Of 900 values, from 100 to 999 but with a 0 for the 500.
+	// 900 values, from 100 to 999, with a 0 instead of 500.
 	if got[figureP50] != 549 || got[figureP99] != 990 || got[figureP999] != 999 {
 		t.Errorf("%v", got)
 	}

@@ -9,16 +9,16 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// bundle is what one suite works with: a number of messages and, when it asks for them, servers of the world.
+// bundle holds what one suite works with: a number of messages and, on request, servers of the world.
 type bundle struct {
 	*world
 	n        int
-	pool     *pgxpool.Pool // nil until database was called
+	pool     *pgxpool.Pool // nil until database is called
 	url      string        // of the suite's database
 	cleanups []func()
 }
 
-// after runs a function when the suite has been measured, the last one first.
+// after registers a function to run after the suite, the last one first.
 func (b *bundle) after(f func()) { b.cleanups = append(b.cleanups, f) }
 
 func (b *bundle) cleanUp() {
@@ -27,10 +27,10 @@ func (b *bundle) cleanUp() {
 	}
 }
 
-// poolSize is what the suites need at most: 32 writers, a relay and the observer.
+// poolSize is the maximum that the suites need: 32 writers, a relay and the observer.
 const poolSize = 48
 
-// database makes a database for the suite.
+// database creates a database for the suite.
 func (b *bundle) database(ctx context.Context) error {
 	server, err := b.startPostgres(ctx)
 	if err != nil {

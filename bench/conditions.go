@@ -20,7 +20,7 @@ const (
 	figureLast  = "last" // seconds until the last message was delivered
 )
 
-// conditionsSuite drains to a handler of single messages in good and bad times.
+// conditionsSuite drains to a handler of single messages, with and without failures.
 var conditionsSuite = suite{
 	name: "conditions", title: "Drain a backlog of 10,000 keys to a handler, in good times and bad", figure: figureRate, unit: "msg/s",
 	also: append([]report.Column{{Figure: figureLast, Title: "all after s"}}, usual...),
@@ -51,11 +51,11 @@ var conditionsSuite = suite{
 	},
 }
 
-// failEvery says which messages fail at their first attempt: every hundredth.
+// failEvery selects the messages that fail at their first attempt: every hundredth.
 const failEvery = 100
 
-// drainFailing lets messages fail once and measures the keys that have none of those: their rate is that of their last
-// message. The others wait for a retry, and behind it; "last" says when all were delivered.
+// drainFailing makes messages fail once and measures the keys without failing messages: the rate is measured at their
+// last message. The others wait for a retry, or for a message that waits for one; "last" is when all were delivered.
 func (b *bundle) drainFailing(ctx context.Context, prefix string, s relay.Store) (report.Figures, error) {
 	rows, err := b.pool.Query(ctx, "select distinct key from "+prefix+"log where seq % $1 = 0", failEvery)
 	if err != nil {

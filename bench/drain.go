@@ -50,12 +50,12 @@ var drainSuite = suite{
 	},
 }
 
-// backlogs are outboxes with as many messages as a run has.
+// backlogs are outboxes, each with the messages of one run.
 type backlogs struct{ keyed, unkeyed, oneKey *postgres.Store }
 
 const keyedPrefix = "keyed_"
 
-// logs makes the suite's database and fills its outboxes. Relays leave a log as it is, so it serves every run.
+// logs creates the suite's database and fills its outboxes. Relays do not change a log, so it serves every run.
 func (b *bundle) logs(ctx context.Context) (l backlogs, err error) {
 	if err := b.database(ctx); err != nil {
 		return l, err
@@ -75,7 +75,7 @@ func (b *bundle) logs(ctx context.Context) (l backlogs, err error) {
 	return l, nil
 }
 
-// drainEntry drains an outbox to a publisher that does nothing, which is what a handler of batches is.
+// drainEntry drains an outbox to a publisher that does nothing, equivalent to a batch handler.
 func (b *bundle) drainEntry(name, limit, peer string, s relay.Store) entry {
 	return entry{name: name, role: report.Ours, limit: limit, peer: peer, run: func(ctx context.Context) (report.Figures, error) {
 		return nil, b.drain(ctx, s, relay.Config{Publisher: &counter{}}, b.n)
@@ -110,17 +110,17 @@ func (b *bundle) drainPeers(ctx context.Context) ([]entry, error) {
 			}})
 	}
 	return append(entries,
-		// Measured once, on 2 cores and PostgreSQL 15.18 like ours, draining 100,000 messages of 478 bytes.
+		// Measured once, on 2 cores and PostgreSQL 15.18, draining 100,000 messages of 478 bytes.
 		entry{name: "oagudo/outbox, batches of 1,000", role: report.Quoted, quoted: 85_576},
 		entry{name: "open-outbox relay, batches of 1,000", role: report.Quoted, quoted: 28_838},
 	), nil
 }
 
-// counter is a publisher that takes everything and counts it.
+// counter is a publisher that accepts and counts everything.
 type counter struct {
 	taken atomic.Int64
 	want  int64
-	all   chan struct{} // closed when want were taken
+	all   chan struct{} // closed when want messages were accepted
 }
 
 // Capabilities implements postrider.Publisher.
@@ -155,7 +155,7 @@ func (b *bundle) drain(ctx context.Context, s relay.Store, c relay.Config, n int
 	return runUntil(ctx, r, sink.all)
 }
 
-// drainToHandler is drain with a function that gets one message at a time; nil does nothing.
+// drainToHandler is drain with a handler of single messages; nil does nothing.
 func (b *bundle) drainToHandler(ctx context.Context, s relay.Store, c relay.Config, n int, handle postrider.Handler) error {
 	r, err := newRelay(s, &c)
 	if err != nil {
@@ -183,10 +183,10 @@ func newRelay(s relay.Store, c *relay.Config) (*relay.Relay, error) {
 	return relay.New(s, *c)
 }
 
-// patience bounds a run that does not get on.
+// patience limits a run that makes no progress.
 const patience = 10 * time.Minute
 
-// runUntil runs a relay until done is closed, and stops it, so that all is recorded.
+// runUntil runs a relay until done is closed, and stops it, so that everything is recorded.
 func runUntil(ctx context.Context, r *relay.Relay, done <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

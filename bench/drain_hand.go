@@ -9,21 +9,22 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// By hand: one goroutine that reads the log by a cursor and keeps its position. It is as fast as reading in order can be
-// made without a library, and promises nothing: it loses what commits late, cannot retry, and runs once only.
+// By hand: one goroutine that reads the log by a cursor and stores its position. It is about as fast as reading in order
+// can be without a library, but gives no guarantees: it loses messages that commit late, cannot retry, and can run only
+// once.
 
 const (
 	bareLoop  = "bare loop by cursor"
 	bareBatch = 1000
 
-	// bareSelectSQL reads all that a message consists of. %s is the outbox's prefix.
+	// bareSelectSQL reads all columns of a message. %s is the outbox's prefix.
 	bareSelectSQL = `select seq, id, topic, key, type, source, subject, tenant, message_time, schema_version, aggregate_version,
 		content_type, headers, correlation_id, causation_id, payload, created_at
 		from %slog where partition = $1 and seq > $2 order by seq limit $3`
 	barePositionSQL = `update bare_position set seq = $2 where partition = $1`
 )
 
-// bareConn is a connection that keeps positions without waiting for the disk, as a relay does.
+// bareConn is a connection that stores positions without waiting for the disk, as a relay does.
 func (b *bundle) bareConn(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := pgx.Connect(ctx, b.url)
 	if err != nil {
@@ -42,7 +43,7 @@ func (b *bundle) bareConn(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// bareLoop hands over n messages, up to 1,000 at a time.
+// bareLoop passes on n messages, up to 1,000 at a time.
 func (b *bundle) bareLoop(ctx context.Context, prefix string, n int, handle func([]postrider.Message) error) error {
 	conn, err := b.bareConn(ctx)
 	if err != nil {
@@ -89,7 +90,7 @@ func (b *bundle) bareLoop(ctx context.Context, prefix string, n int, handle func
 	return nil
 }
 
-// bareRead is bareLoop without making anything of the bytes: what the database and the driver give at most.
+// bareRead is bareLoop without decoding: the maximum of database and driver.
 func (b *bundle) bareRead(ctx context.Context, prefix string, n int) error {
 	conn, err := b.bareConn(ctx)
 	if err != nil {

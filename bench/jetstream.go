@@ -23,8 +23,8 @@ const (
 	rawEnvelope = "the same with the envelope's headers"
 )
 
-// jetStreamSuite moves a backlog to a stream on disk, with message IDs, so that the stream drops second copies. JetStream
-// does not wait for the disk (sync_interval is 2 minutes by default), and neither row makes it do so.
+// jetStreamSuite moves a backlog to a stream on disk, with message IDs, so that the stream drops duplicates. JetStream
+// does not wait for the disk (sync_interval is 2 minutes by default), and neither row makes it wait.
 var jetStreamSuite = suite{
 	name: "jetstream", title: "Drain a backlog to NATS JetStream, with message IDs", figure: figureRate, unit: "msg/s",
 	also: append([]report.Column{{Figure: figureBroker, Title: "broker µs/msg"}}, usual...),
@@ -76,7 +76,7 @@ type jetStream struct {
 	js  jetstream.JetStream
 }
 
-// pending is how many messages may wait for their acknowledgement: what Postrider's publisher allows too.
+// pending is how many messages may wait for their acknowledgement: the same as in Postrider's publisher.
 const pending = natsbroker.DefaultMaxInFlight
 
 func newJetStream(ctx context.Context, b *bundle) (*jetStream, error) {
@@ -96,7 +96,7 @@ func newJetStream(ctx context.Context, b *bundle) (*jetStream, error) {
 // streams numbers the streams of this process.
 var streams atomic.Int64
 
-// inStream makes a stream for a run, looks whether all messages came, and deletes it.
+// inStream creates a stream for a run, checks that all messages arrived, and deletes it.
 func (j *jetStream) inStream(run func(ctx context.Context, stream string) error) func(context.Context) (report.Figures, error) {
 	return func(ctx context.Context) (_ report.Figures, err error) {
 		name := fmt.Sprintf("BENCH%d", streams.Add(1))
@@ -146,7 +146,7 @@ func (j *jetStream) relayEntry(name string, s relay.Store) entry {
 	return e
 }
 
-// accepted counts what the publisher behind has taken.
+// accepted counts the messages that the wrapped publisher has accepted.
 func (c *counter) accepted(next relay.PublishFunc) relay.PublishFunc {
 	return func(ctx context.Context, msgs []*postrider.Message) []error {
 		errs := next(ctx, msgs)
@@ -161,7 +161,7 @@ func (c *counter) accepted(next relay.PublishFunc) relay.PublishFunc {
 	}
 }
 
-// raw publishes made-up messages as fast as the client can.
+// raw publishes generated messages as fast as the client can.
 func (j *jetStream) raw(ctx context.Context, stream string, envelope bool) error {
 	for i := range j.b.n {
 		m := keys(manyKeys).message(i)
@@ -204,7 +204,7 @@ func (j *jetStream) acknowledged(ctx context.Context) error {
 	}
 }
 
-// publishOne publishes a message and waits for its acknowledgement, as handlers of peers do.
+// publishOne publishes a message and waits for its acknowledgement, like the peers' handlers.
 func (j *jetStream) publishOne(ctx context.Context, stream, id string) error {
 	_, err := j.js.PublishMsg(ctx, &nats.Msg{Subject: stream + "." + messageType, Data: payload, Header: nats.Header{nats.MsgIdHdr: []string{id}}})
 	return err

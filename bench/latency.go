@@ -12,12 +12,12 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// The figures of a run at a steady pace, in milliseconds from the commit, as its client sees it, to the handler.
+// The figures of a run at a steady pace, in milliseconds from the commit, as seen by its client, to the handler.
 const (
 	figureP50  = "p50"
 	figureP99  = "p99"
 	figureP999 = "p99.9"
-	figurePace = "pace" // messages per second that were published
+	figurePace = "pace" // messages published per second
 )
 
 var latencyColumns = []report.Column{
@@ -33,7 +33,7 @@ const (
 	publishingOnly = "publishing alone"
 )
 
-// latencySuite measures at a pace; 0 stands for half of the maximum, which is measured first.
+// latencySuite measures at a rate; 0 means half of the maximum, which is measured first.
 func latencySuite(name, title string, rate int, share float64) suite {
 	return suite{
 		name: name, title: title, figure: figureP99, unit: "ms at p99", lower: true, also: latencyColumns, share: share,
@@ -58,7 +58,7 @@ func latencySuite(name, title string, rate int, share float64) suite {
 				l.entry(oursNotified, l.notifying, l.listening),
 				l.entry(oursPolling, l.ours, l.apart),
 			}
-			entries[len(entries)-1].limit = "" // its latency is the polling interval of the moment
+			entries[len(entries)-1].limit = "" // its latency is the current polling interval
 			if rate == 0 {
 				return entries, nil
 			}
@@ -68,13 +68,13 @@ func latencySuite(name, title string, rate int, share float64) suite {
 	}
 }
 
-// latency is the outboxes of a latency suite. Several Stores on the same tables know as little of each other as those of
-// several processes.
+// latency holds the outboxes of a latency suite. Several Stores on the same tables are as independent as those of several
+// processes.
 type latency struct {
 	b    *bundle
 	rate int
 
-	ours, apart          *postgres.Store // the same tables, with nothing to connect them but the database
+	ours, apart          *postgres.Store // the same tables, connected only through the database
 	notifying, listening *postgres.Store
 }
 
@@ -101,7 +101,7 @@ func (l *latency) setup(ctx context.Context) (err error) {
 	return err
 }
 
-// most is how many messages per second 8 writers at full speed publish and a relay delivers.
+// most is the rate at which 8 writers publish at full speed and a relay delivers, in messages per second.
 func (l *latency) most(ctx context.Context) (float64, error) {
 	began := time.Now()
 	if err := l.b.together(ctx, l.ours, l.b.n); err != nil {
@@ -147,7 +147,7 @@ func (l *latency) entry(name string, to, from *postgres.Store) entry {
 	}}
 }
 
-// measure runs a relay, publishes when it holds its partitions, and stops it.
+// measure runs a relay, publishes once it holds its partitions, and stops it.
 func (l *latency) measure(ctx context.Context, p *paced, r *relay.Relay, publish func(ctx context.Context, i int) error) (report.Figures, error) {
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
@@ -167,7 +167,7 @@ func (l *latency) measure(ctx context.Context, p *paced, r *relay.Relay, publish
 	return figures, <-ended
 }
 
-// waitReady waits until a relay has its partitions and has read what there was.
+// waitReady waits until a relay has its partitions and has read what exists.
 func waitReady(ctx context.Context, r *relay.Relay) error {
 	for r.Ready() != nil {
 		select {

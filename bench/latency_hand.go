@@ -10,9 +10,9 @@ import (
 	"github.com/postrider/postrider/bench/internal/report"
 )
 
-// bare is what the round trips by themselves cost: the writer tells a goroutine of its commit, which reads the row and
-// hands it over. One writer cannot keep the pace everywhere, and with several a cursor would lose what commits late, so the
-// rows are asked for by their numbers.
+// bare is the cost of the round trips alone: the writer notifies a goroutine of its commit, which reads the row and
+// passes it on. One writer cannot keep the pace everywhere, and with several a cursor would lose late commits, so the
+// rows are read by number.
 func (l *latency) bare(ctx context.Context) (report.Figures, error) {
 	p := newPaced(l.rate, l.b.n)
 	committed := make(chan int64, l.b.n)
@@ -26,7 +26,7 @@ func (l *latency) bare(ctx context.Context) (report.Figures, error) {
 				return err
 			}
 			columns := handColumns(p.message(i))
-			columns[0] = 0 // one partition, which the reader names
+			columns[0] = 0 // one partition, which the reader expects
 			return tx.QueryRow(ctx, bareInsertSQL, append(columns, int64(i+1))...).Scan(&seq)
 		})
 		committed <- seq
@@ -51,7 +51,7 @@ const (
 		from hand_log where partition = 0 and seq = any($1)`
 )
 
-// bareReader reads the rows that were committed and hands them over.
+// bareReader reads the committed rows and passes them on.
 func (l *latency) bareReader(ctx context.Context, p *paced, committed <-chan int64) error {
 	conn, err := pgx.Connect(ctx, l.b.url)
 	if err != nil {

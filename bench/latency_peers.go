@@ -10,7 +10,7 @@ import (
 	"github.com/postrider/postrider/bench/internal/report"
 )
 
-// peers are those that deliver to functions, with the settings that make them quickest.
+// peers are the peers that deliver to functions, with their fastest settings.
 func (l *latency) peers(ctx context.Context) ([]entry, error) {
 	queue, err := newWatermill(ctx, l.b, watermillQueue(100, time.Millisecond))
 	if err != nil {

@@ -1,12 +1,12 @@
-// Bench measures Postrider beside what the database and the broker can do at all, and beside its peers, in one run on one
-// machine. docs/performance.md says what the figures mean and what bounds them.
+// Bench compares Postrider with the limits of the database and the broker, and with its peers, in one run on one machine.
+// docs/performance.md explains the figures and what limits them.
 //
 //	go run ./bench                        # everything: some 25 minutes
 //	go run ./bench -quick                 # the same with few messages and one round: to see that it works
 //	go run ./bench -run '^(publish|drain)$'
 //	go run ./bench -check                 # fail where a ratio has fallen 15% below bench/baseline.json
 //
-// It starts servers of its own, which keep their data on the disk, in a temporary folder; nothing else is touched.
+// It starts its own servers, which keep their data on disk, in a temporary folder; it changes nothing else.
 package main
 
 import (

@@ -10,7 +10,7 @@ import (
 	"github.com/postrider/postrider/bench/internal/report"
 )
 
-// counters are what is read before and after a run.
+// counters are read before and after a run.
 type counters struct {
 	at      time.Time
 	client  time.Duration
@@ -46,7 +46,7 @@ func (b *bundle) count(ctx context.Context) (c counters, err error) {
 	return c, nil
 }
 
-// observe runs an entry once and returns its figures: the usual ones, and what the entry returns.
+// observe runs an entry once and returns its figures: the usual ones, and those that the entry returns.
 func (b *bundle) observe(ctx context.Context, e *entry) (report.Figures, error) {
 	if e.prepare != nil {
 		if err := e.prepare(ctx); err != nil {
@@ -54,7 +54,7 @@ func (b *bundle) observe(ctx context.Context, e *entry) (report.Figures, error) 
 		}
 	}
 	if b.pool != nil {
-		// A checkpoint in the middle of a run would be that run's bad luck, and pages are written whole after one.
+		// Checkpoint now, so that none happens during the run, and all runs write full pages after one.
 		if _, err := b.pool.Exec(ctx, "checkpoint"); err != nil {
 			return nil, err
 		}

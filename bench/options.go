@@ -8,7 +8,7 @@ import (
 	"regexp"
 )
 
-// options are what the command line says.
+// options are the command-line options.
 type options struct {
 	messages, rounds int
 	quick            bool
@@ -21,7 +21,7 @@ type options struct {
 	postgres, nats, natsBin string
 }
 
-// parse reads the command line. Its error names what is wrong; usage goes to w.
+// parse parses the command line. Its error names the problem; usage goes to w.
 func parse(args []string, w io.Writer) (options, error) {
 	var o options
 	var only string

@@ -11,13 +11,13 @@ import (
 	"github.com/postrider/postrider/bench/internal/report"
 )
 
-// paced publishes messages at a steady pace, whatever becomes of them, and takes the times. It is an open loop: a message
-// that is delayed does not delay the next ones, so slowness shows.
+// paced publishes messages at a steady pace, independently of their delivery, and records the times. It is an open loop:
+// a delayed message does not delay the next ones, so slowness is visible.
 type paced struct {
 	rate    int // per second
 	writers int
 	n       int
-	// committed and handled are when, in nanoseconds since began, by the number of the message.
+	// committed and handled are times in nanoseconds since began, by message number.
 	began              time.Time
 	committed, handled []atomic.Int64
 	left               atomic.Int64
@@ -31,7 +31,7 @@ func newPaced(rate, n int) *paced {
 	return p
 }
 
-// publishAll calls publish for every message in time and notes when it returned.
+// publishAll calls publish for every message on schedule and records when it returned.
 func (p *paced) publishAll(ctx context.Context, publish func(ctx context.Context, i int) error) error {
 	began := time.Now()
 	return parallel(ctx, p.writers, p.n, func(ctx context.Context, i int) error {
@@ -46,14 +46,14 @@ func (p *paced) publishAll(ctx context.Context, publish func(ctx context.Context
 	})
 }
 
-// handle notes that a message has reached its handler. A second delivery counts for nothing.
+// handle records that a message has reached its handler. Duplicates do not count.
 func (p *paced) handle(i int) {
 	if p.handled[i].CompareAndSwap(0, int64(time.Since(p.began))) && p.left.Add(-1) == 0 {
 		close(p.done)
 	}
 }
 
-// message is a message that carries its number.
+// message returns a message that carries its number.
 func (p *paced) message(i int) *postrider.Message {
 	m := keys(manyKeys).message(i)
 	m.AggregateVersion = int64(i + 1)
@@ -66,8 +66,9 @@ func (p *paced) handler(_ context.Context, m *postrider.Message) error {
 	return nil
 }
 
-// figures waits for the last message and returns the quantiles. The first tenth is left out: connections and statements
-// are prepared in it. A handler can be earlier than the client that waits for the answer to its commit; that counts as 0.
+// figures waits for the last message and returns the quantiles. It ignores the first tenth, in which connections and
+// statements are prepared. A handler can be earlier than the client that waits for the response to its commit; this
+// counts as 0.
 func (p *paced) figures(ctx context.Context) (report.Figures, error) {
 	limit := time.NewTimer(patience)
 	defer limit.Stop()

@@ -27,15 +27,15 @@ func (riverJob) Kind() string { return messageType }
 
 const riverNumber = `"number":"`
 
-// MarshalJSON makes the job's arguments the payload that all others get, with its number in it.
+// MarshalJSON makes the job's arguments equal to the others' payload, with its number in it.
 func (j riverJob) MarshalJSON() ([]byte, error) {
 	const tail = `"}`
 	text := fmt.Appendf(nil, `{%s%010d",`, riverNumber, j.number)
 	return append(append(text, payload[1:len(payload)-len(text)+1-len(tail)]...), tail...), nil
 }
 
-// UnmarshalJSON reads nothing but the number: the other handlers do not decode their payloads either. River keeps arguments
-// as jsonb, which puts a space behind the colon.
+// UnmarshalJSON reads only the number: the other handlers do not decode their payloads either. River stores arguments as
+// jsonb, which puts a space after the colon.
 func (j *riverJob) UnmarshalJSON(text []byte) (err error) {
 	at := bytes.Index(text, []byte(`"number"`)) + len(riverNumber) + 1
 	if at+10 > len(text) {
@@ -45,7 +45,7 @@ func (j *riverJob) UnmarshalJSON(text []byte) (err error) {
 	return err
 }
 
-// riverSettings are what a client is run with.
+// riverSettings are the settings of a client.
 type riverSettings struct {
 	name                   string
 	workers                int
@@ -53,8 +53,8 @@ type riverSettings struct {
 }
 
 var (
-	// riverDefaults: FetchCooldownDefault and FetchPollIntervalDefault; MaxWorkers has no default, 100 is what River's
-	// documentation shows.
+	// riverDefaults: FetchCooldownDefault and FetchPollIntervalDefault; MaxWorkers has no default, 100 is the value in
+	// River's documentation.
 	riverDefaults = riverSettings{name: "River, defaults", workers: 100}
 	// riverBest are the settings of River's own benchmark (cmd/river/riverbench).
 	riverBest = riverSettings{name: "River, settings of its benchmark", workers: 2000, fetchCooldown: 2 * time.Millisecond, polling: 20 * time.Millisecond}
@@ -100,7 +100,7 @@ func (p *riverPeer) placeOrder(ctx context.Context, i int) error {
 	})
 }
 
-// fill inserts n jobs by River's fastest way, with nothing of earlier runs left.
+// fill inserts n jobs in River's fastest way, after removing those of earlier runs.
 func (p *riverPeer) fill(ctx context.Context, n int) error {
 	if _, err := p.b.pool.Exec(ctx, "truncate river_job"); err != nil {
 		return err
@@ -119,7 +119,7 @@ func (p *riverPeer) fill(ctx context.Context, n int) error {
 	return err
 }
 
-// riverWorker hands each job to a function.
+// riverWorker passes each job to a function.
 type riverWorker struct {
 	river.WorkerDefaults[riverJob]
 	handle func(ctx context.Context, job riverJob) error
@@ -130,7 +130,7 @@ func (w *riverWorker) Work(ctx context.Context, job *river.Job[riverJob]) error 
 	return w.handle(ctx, job.Args)
 }
 
-// drain works n jobs off and returns when the table says that all are completed.
+// drain works n jobs and returns when all are completed according to the table.
 func (p *riverPeer) drain(ctx context.Context, set riverSettings, n int, handle func(ctx context.Context, job riverJob) error) error {
 	var worked atomic.Int64
 	all := make(chan struct{})
@@ -161,7 +161,7 @@ func (p *riverPeer) drain(ctx context.Context, set riverSettings, n int, handle 
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if err := client.Stop(ctx); err != nil { // it completes what has been worked
+	if err := client.Stop(ctx); err != nil { // it completes the worked jobs
 		return err
 	}
 	var completed int

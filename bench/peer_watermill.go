@@ -16,13 +16,13 @@ import (
 	"github.com/postrider/postrider/bench/internal/report"
 )
 
-// Watermill with watermill-sql, github.com/ThreeDotsLabs: topics as tables of PostgreSQL, read by a cursor in order of
-// transactions (the default schema), or deleted as they are acknowledged (the queue schema).
+// Watermill with watermill-sql, github.com/ThreeDotsLabs: topics as PostgreSQL tables, read by a cursor in transaction
+// order (the default schema), or deleted when acknowledged (the queue schema).
 
-// watermillTopic names the tables.
+// watermillTopic is the topic, part of the table names.
 const watermillTopic = "orders"
 
-// watermillSchema is one of the two.
+// watermillSchema is one of the two schemas.
 type watermillSchema struct {
 	name    string
 	schema  watersql.SchemaAdapter
@@ -31,7 +31,7 @@ type watermillSchema struct {
 	poll time.Duration
 }
 
-// watermillDefault has the default schema. A batch of 100 is its default.
+// watermillDefault returns the default schema. Its default batch is 100.
 func watermillDefault(batch int, poll time.Duration) watermillSchema {
 	return watermillSchema{
 		name:    fmt.Sprintf("Watermill, default schema, batch %d", batch),
@@ -40,15 +40,15 @@ func watermillDefault(batch int, poll time.Duration) watermillSchema {
 	}
 }
 
-// watermillQueue has the queue schema.
+// watermillQueue returns the queue schema.
 func watermillQueue(batch int, poll time.Duration) watermillSchema {
 	q := &queueAdapter{batch: batch}
 	return watermillSchema{name: fmt.Sprintf("Watermill, queue schema, batch %d", batch), schema: q, offsets: q, poll: poll}
 }
 
-// queueAdapter is the queue schema with deletion on acknowledgement. It came with version 4 of watermill-sql, which the
-// module proxy does not have; this makes version 3 run the same statements: the oldest rows for update, and one delete by
-// their numbers when the last of them has been acknowledged.
+// queueAdapter is the queue schema with deletion on acknowledgement. It was added in version 4 of watermill-sql, which
+// the module proxy does not have; this makes version 3 run the same statements: select the oldest rows for update, and
+// delete them by number when the last of them has been acknowledged.
 type queueAdapter struct {
 	batch int
 	read  []int64 // numbers of the rows read since the last acknowledgement
@@ -152,7 +152,7 @@ func (p *watermillPeer) subscriber() (*watersql.Subscriber, error) {
 	}, watermill.NopLogger{})
 }
 
-// publish writes messages in a transaction, by a publisher made for it, as Watermill's documentation has it.
+// publish writes messages in a transaction, with a new publisher, as in Watermill's documentation.
 func (p *watermillPeer) publish(tx *sql.Tx, msgs ...*message.Message) error {
 	publisher, err := watersql.NewPublisher(tx, watersql.PublisherConfig{SchemaAdapter: p.set.schema}, watermill.NopLogger{})
 	if err != nil {
@@ -163,7 +163,7 @@ func (p *watermillPeer) publish(tx *sql.Tx, msgs ...*message.Message) error {
 
 func watermillMessage() *message.Message { return message.NewMessage(watermill.NewUUID(), payload) }
 
-// watermillPublish are the ways of writing an order and a message of Watermill's.
+// watermillPublish are the ways to write an order and a Watermill message.
 func watermillPublish(ctx context.Context, b *bundle) ([]way, error) {
 	var ways []way
 	for _, w := range []struct {
@@ -191,7 +191,7 @@ func (p *watermillPeer) placeOrder(ctx context.Context, i int, m *message.Messag
 	})
 }
 
-// fill publishes n messages, 1,000 in a transaction, with nothing of earlier runs left.
+// fill publishes n messages, 1,000 per transaction, after removing those of earlier runs.
 func (p *watermillPeer) fill(ctx context.Context, n int) error {
 	for _, q := range append(p.set.schema.SchemaInitializingQueries(watermillTopic), p.set.offsets.SchemaInitializingQueries(watermillTopic)...) {
 		table := strings.Fields(q.Query[strings.Index(strings.ToLower(q.Query), "exists ")+len("exists "):])[0]
@@ -213,7 +213,7 @@ func (p *watermillPeer) fill(ctx context.Context, n int) error {
 	return err
 }
 
-// drain takes n messages and acknowledges each when handle has returned, as Watermill demands: one at a time.
+// drain receives n messages and acknowledges each when handle has returned, one at a time, as Watermill requires.
 func (p *watermillPeer) drain(ctx context.Context, n int, handle func(ctx context.Context, m *message.Message) error) error {
 	sub, err := p.subscriber()
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// What Linux says of processes and of the machine (proc(5)).
+// Information about processes and the machine from Linux (proc(5)).
 
-// clockTick is the unit of processor times in /proc, which has been 10 ms on every Linux for as long as Go has run there.
+// clockTick is the unit of processor times in /proc: 10 ms on every Linux that Go supports.
 const clockTick = 10 * time.Millisecond
 
 // ownCPU is the processor time of this process so far.
@@ -26,8 +26,8 @@ func ownCPU() (time.Duration, error) {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }
 
-// treeCPU is the processor time so far of a process and its children: those that have ended, which it has waited for, and
-// those that run. PostgreSQL is such a tree.
+// treeCPU is the processor time so far of a process and its children: running ones, and ended ones that it has waited
+// for. PostgreSQL is such a tree.
 func treeCPU(pid int) (time.Duration, error) {
 	root, err := readStat(pid)
 	if err != nil {
@@ -40,14 +40,14 @@ func treeCPU(pid int) (time.Duration, error) {
 	}
 	for _, dir := range all {
 		child, _ := strconv.Atoi(filepath.Base(dir))
-		if s, err := readStat(child); err == nil && s.parent == pid { // one that ended meanwhile is missed by one reading
+		if s, err := readStat(child); err == nil && s.parent == pid { // one that ends meanwhile is missing in this reading
 			total += s.own + s.waitedFor
 		}
 	}
 	return total, nil
 }
 
-// stat is the part of /proc/<pid>/stat that is of use here.
+// stat is the part of /proc/<pid>/stat that is needed.
 type stat struct {
 	parent         int
 	own, waitedFor time.Duration
@@ -61,7 +61,7 @@ func readStat(pid int) (stat, error) {
 	return parseStat(text)
 }
 
-// parseStat reads a line such as "42 (name) S 1 …"; the name may hold spaces and parentheses.
+// parseStat parses a line such as "42 (name) S 1 …"; the name may contain spaces and parentheses.
 func parseStat(text []byte) (stat, error) {
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 15 {
@@ -87,7 +87,7 @@ func peakRSS(pid int) (float64, error) {
 	return kib / 1024, err
 }
 
-// field returns the first word behind a name at the beginning of a line, "" if there is none.
+// field returns the first word after a name at the beginning of a line, "" if there is none.
 func field(text, name string) string {
 	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, name); ok && len(strings.Fields(rest)) > 0 {
@@ -120,7 +120,7 @@ func memoryMiB() int {
 	return kib / 1024
 }
 
-// moduleVersions are those of the libraries that bear on the figures, as linked into this program.
+// moduleVersions are the versions of the libraries that affect the figures, as linked into this program.
 func moduleVersions() map[string]string {
 	versions := make(map[string]string)
 	info, ok := debug.ReadBuildInfo()

@@ -18,8 +18,8 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// relayCommand as the first argument makes this program a relay process: its others are the URL of the database, the
-// outbox's prefix and the relay's name. It delivers to nothing, until it is told to stop.
+// relayCommand as the first argument makes this program a relay process: its other arguments are the URL of the database,
+// the outbox's prefix and the relay's name. Its publisher does nothing; it runs until it is stopped.
 const relayCommand = "relay-process"
 
 func runRelayProcess(ctx context.Context, args []string, out io.Writer) error {
@@ -50,8 +50,8 @@ const relayReady = "relay process runs"
 
 const oneProcess = "1 process"
 
-// processesSuite drains a backlog by several relay processes that share its partitions. Processes and server share this
-// machine's processors, so that more processes can be faster only as long as there are idle ones.
+// processesSuite drains a backlog with several relay processes that share its partitions. Processes and server share this
+// machine's processors, so more processes are faster only while processors are idle.
 var processesSuite = suite{
 	name: "processes", title: "Drain a backlog by several relay processes", figure: figureRate, unit: "msg/s",
 	also: []report.Column{{Figure: figureServer, Title: "server µs/msg"}, {Figure: figureWAL, Title: "WAL B/msg"}},
@@ -68,7 +68,7 @@ var processesSuite = suite{
 	},
 }
 
-// share is a run of several processes: what prepare leaves for run.
+// share is a run of several processes: prepare's results for run.
 type share struct {
 	b            *bundle
 	count        int
@@ -78,8 +78,8 @@ type share struct {
 	backlog      pgx.Tx // has written everything
 }
 
-// drainByProcesses starts relay processes on an empty outbox, waits until each has its share, and takes the time from the
-// commit of the one transaction that publishes everything.
+// drainByProcesses starts relay processes on an empty outbox, waits until each has its share, and measures the time from
+// the commit of the one transaction that publishes everything.
 func (b *bundle) drainByProcesses(count int) entry {
 	s := &share{b: b, count: count}
 	return entry{name: processesName(count), role: report.Ours, prepare: s.prepare, run: s.run}
@@ -150,7 +150,7 @@ func (b *bundle) startRelayProcess(ctx context.Context, logName string, args ...
 	})
 }
 
-// await asks the database every 2 ms until the answer is true.
+// await queries the database every 2 ms until the result is true.
 func (b *bundle) await(ctx context.Context, question string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

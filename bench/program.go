@@ -13,7 +13,7 @@ import (
 	"github.com/postrider/postrider/itest/process"
 )
 
-// The suites of this file measure the program postrider, as it is shipped, with the settings that it has by default.
+// The suites in this file measure the postrider program as shipped, with its default settings.
 
 const (
 	figureRSS        = "rss"        // the largest resident set, MiB
@@ -50,7 +50,7 @@ func (b *bundle) startProgram(ctx context.Context, path, prefix, stream string) 
 	})
 }
 
-// memorySuite drains backlogs to JetStream by the program and reads the largest memory that it took.
+// memorySuite drains backlogs to JetStream with the program and reads its peak memory.
 var memorySuite = suite{
 	name: "memory", title: "Peak memory of postrider relay while it drains a backlog to JetStream", figure: figureRSS, unit: "MiB", lower: true,
 	also: []report.Column{{Figure: figureRate, Title: "msg/s"}},
@@ -65,7 +65,7 @@ var memorySuite = suite{
 		return []entry{
 			b.peakMemory(memorySmall, program, b.n),
 			b.peakMemory(memoryLarge, program, 10*b.n),
-			// Measured once, on 2 cores like ours, draining 100,000 messages.
+			// Measured once, on 2 cores, draining 100,000 messages.
 			{name: "River, 2,000 workers", role: report.Quoted, quoted: 93},
 			{name: "open-outbox relay, batches of 1,000", role: report.Quoted, quoted: 35},
 		}, nil
@@ -77,7 +77,7 @@ const (
 	memoryLarge = "ten times that backlog"
 )
 
-// peakMemory drains n messages by a process of its own.
+// peakMemory drains n messages in a new process.
 func (b *bundle) peakMemory(name, program string, n int) entry {
 	prefix, stream := "", ""
 	return entry{
@@ -106,7 +106,7 @@ func (b *bundle) peakMemory(name, program string, n int) entry {
 	}
 }
 
-// idleSuite watches the program while there is nothing to do.
+// idleSuite measures the program while there is nothing to do.
 var idleSuite = suite{
 	name: "idle", title: "postrider relay with nothing to deliver, after 10 s, for 20 s", figure: figureIdleCPU, unit: "% of a core", lower: true,
 	also: []report.Column{{Figure: figureStatements, Title: "statements/s"}},
@@ -127,7 +127,7 @@ var idleSuite = suite{
 
 const idleRelay = "postrider relay, idle"
 
-// callsSQL counts the statements of the suite's database so far, but for this one.
+// callsSQL counts the statements in the suite's database so far, except this one.
 const callsSQL = `select coalesce(sum(calls), 0)::int8 from pg_stat_statements s join pg_database d on d.oid = s.dbid
 	where d.datname = current_database() and s.query not like '%pg_stat_statements%'`
 

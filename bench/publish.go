@@ -11,14 +11,14 @@ import (
 	"github.com/postrider/postrider/outbox"
 )
 
-// way is one way to write an order and its message in one transaction; i is the order's number.
+// way is a way to write an order and its message in one transaction; i is the order's number.
 type way struct {
 	name, limit, peer string
 	role              report.Role
 	publish           func(ctx context.Context, i int) error
 }
 
-// publishSuite measures ways of publishing with so many writers at once.
+// publishSuite measures ways of publishing with the given number of concurrent writers.
 func publishSuite(name, title string, writers int, share float64, ways func(ctx context.Context, b *bundle) ([]way, error)) suite {
 	return suite{
 		name: name, title: title, figure: figureRate, unit: "tx/s", also: usual, share: share,
@@ -37,7 +37,7 @@ func publishSuite(name, title string, writers int, share float64, ways func(ctx 
 			for _, w := range all {
 				entries = append(entries, entry{
 					name: w.name, role: w.role, limit: w.limit, peer: w.peer,
-					prepare: func(ctx context.Context) error { // statements are prepared, connections open
+					prepare: func(ctx context.Context) error { // prepares statements and opens connections
 						return parallel(ctx, writers, 20*writers, w.publish)
 					},
 					run: func(ctx context.Context) (report.Figures, error) {
@@ -50,7 +50,7 @@ func publishSuite(name, title string, writers int, share float64, ways func(ctx 
 	}
 }
 
-// publishWays are all of them.
+// publishWays returns all ways.
 func publishWays(ctx context.Context, b *bundle) ([]way, error) {
 	ways, err := publishFewWays(ctx, b)
 	if err != nil {
@@ -68,7 +68,7 @@ func publishWays(ctx context.Context, b *bundle) ([]way, error) {
 	return append(append(append(ways, more...), river), marks...), err
 }
 
-// publishFewWays are Postrider through pgx, and the same by hand.
+// publishFewWays returns Postrider through pgx, and the same by hand.
 func publishFewWays(ctx context.Context, b *bundle) ([]way, error) {
 	if err := b.handOutbox(ctx); err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func publishFewWays(ctx context.Context, b *bundle) ([]way, error) {
 	}, nil
 }
 
-// publishSQLWays are those through database/sql, by pgx's driver.
+// publishSQLWays returns the ways through database/sql, with pgx's driver.
 func publishSQLWays(ctx context.Context, b *bundle) ([]way, error) {
 	store, err := b.store(ctx, "ours_sql_")
 	if err != nil {
@@ -141,7 +141,7 @@ func publishSQLWays(ctx context.Context, b *bundle) ([]way, error) {
 	}, nil
 }
 
-// placeOrder is what an application does: its own change, and the message about it.
+// placeOrder does what an application does: its own change, and the message about it.
 func placeOrder(ctx context.Context, o *outbox.Outbox[pgx.Tx], tx pgx.Tx, i int) error {
 	if _, err := tx.Exec(ctx, insertOrderSQL, customer, i); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// By hand: the statements that one writes without a library, into a table with the columns and indexes of the outbox's log.
-// An ID and a partition belong to them, since whoever reads the table needs both.
+// By hand: the statements that one writes without a library, into a table with the columns and indexes of the outbox's
+// log, including an ID and a partition, since readers of the table need both.
 
 const (
 	handStatements = "by hand, separate statements"
@@ -22,7 +22,7 @@ const (
 	handPartitions = 8
 )
 
-// handOutbox makes the table.
+// handOutbox creates the table.
 func (b *bundle) handOutbox(ctx context.Context) error {
 	_, err := b.store(ctx, handPrefix)
 	return err
@@ -33,7 +33,7 @@ func handColumns(m *postrider.Message) []any {
 	return []any{postrider.PartitionOf(m.Key, id, handPartitions), id, m.Type, m.Key, m.Type, source, time.Now(), "application/json", m.Payload}
 }
 
-// orderAlone writes no message: what the business costs by itself.
+// orderAlone writes no message: the cost of the business change alone.
 func (b *bundle) orderAlone(ctx context.Context, i int) error {
 	return pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, insertOrderSQL, customer, i)
@@ -52,7 +52,7 @@ func (b *bundle) inStatements(ctx context.Context, i int) error {
 	})
 }
 
-// inBatch takes one.
+// inBatch takes one round trip.
 func (b *bundle) inBatch(ctx context.Context, i int) error {
 	all := &pgx.Batch{}
 	all.Queue(insertOrderSQL, customer, i)

@@ -15,10 +15,10 @@ import (
 const (
 	manyPerTx   = 100
 	handArrays  = "by hand, one insert from arrays"
-	figureBytes = "bytes" // what the log takes on the disk with its indexes, per message
+	figureBytes = "bytes" // the log's size on disk with its indexes, per message
 )
 
-// publishManySuite writes messages a hundred at a time, as an import or a bulk change does.
+// publishManySuite writes messages a hundred at a time, like an import or a bulk change.
 var publishManySuite = suite{
 	name: "publish-many", title: "Publish 100 messages in a transaction, 1 writer", figure: figureRate, unit: "msg/s",
 	also: append([]report.Column{{Figure: figureBytes, Title: "stored B/msg"}}, usual...),
@@ -56,7 +56,7 @@ var publishManySuite = suite{
 
 const riverMany = "River, InsertManyFastTx"
 
-// manyEntry runs a way to write manyPerTx messages, beginning with a number, and reads what the table has grown to.
+// manyEntry runs a way to write manyPerTx messages, starting with a number, and reads the resulting table size.
 func (b *bundle) manyEntry(name string, role report.Role, table string, publish func(ctx context.Context, from int) error) entry {
 	return entry{
 		name: name, role: role,
@@ -124,7 +124,7 @@ func (b *bundle) copyRows(ctx context.Context, from int) error {
 	})
 }
 
-// manyPeers are River's and Watermill's ways to write many.
+// manyPeers are River's and Watermill's ways to write many messages.
 func (b *bundle) manyPeers(ctx context.Context) ([]entry, error) {
 	r, err := newRiver(ctx, b)
 	if err != nil {

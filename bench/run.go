@@ -19,7 +19,7 @@ import (
 // tolerance is how far a ratio may fall below the baseline's.
 const tolerance = 0.15
 
-// run measures the chosen suites and writes what was asked for. The figures go to out, progress to progress.
+// run measures the selected suites and writes the requested output. The figures go to out, progress to progress.
 func run(ctx context.Context, args []string, out, progress io.Writer) (err error) {
 	if len(args) > 0 && args[0] == relayCommand {
 		return runRelayProcess(ctx, args[1:], out)
@@ -66,7 +66,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	return errors.Join(r.Print(out), write(o, r, out))
 }
 
-// profile begins a processor profile if a file is named.
+// profile starts a CPU profile if a file is given.
 func profile(file string) (stop func() error, err error) {
 	if file == "" {
 		return func() error { return nil }, nil
@@ -82,7 +82,7 @@ func profile(file string) (stop func() error, err error) {
 	return stop, pprof.StartCPUProfile(f)
 }
 
-// measure runs the rows of a suite in turn, round by round, each beginning with another row.
+// measure runs the rows of a suite in turn, round by round, each round starting with another row.
 func measure(ctx context.Context, w *world, s suite) (*report.Suite, error) {
 	b := &bundle{world: w, n: w.messages(s)}
 	defer b.cleanUp()
@@ -118,7 +118,7 @@ func measure(ctx context.Context, w *world, s suite) (*report.Suite, error) {
 	return measured, nil
 }
 
-// write writes the files that were asked for and compares with the baseline.
+// write writes the requested files and compares with the baseline.
 func write(o options, r *report.Report, out io.Writer) error {
 	var errs []error
 	if o.jsonFile != "" {
@@ -139,7 +139,7 @@ func write(o options, r *report.Report, out io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// check fails when a ratio has fallen.
+// check fails if a ratio has fallen.
 func check(file string, r *report.Report, out io.Writer) error {
 	text, err := os.ReadFile(file)
 	if err != nil {

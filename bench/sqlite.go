@@ -39,7 +39,7 @@ func (b *bundle) openSQLite(path, synchronous string) (*sql.DB, error) {
 	return db, err
 }
 
-// sqliteOutbox makes an outbox in a file.
+// sqliteOutbox creates an outbox in a file.
 func (b *bundle) sqliteOutbox(ctx context.Context, path string) (*sql.DB, *sqlite.Store, error) {
 	db, err := b.openSQLite(path, "full")
 	if err != nil {
@@ -106,7 +106,7 @@ var sqliteDrainSuite = suite{
 		if err != nil {
 			return nil, err
 		}
-		unsynced, err := b.openSQLite(file, "off") // for the bare loop's position: a relay's does not wait for the disk either
+		unsynced, err := b.openSQLite(file, "off") // for the bare loop's position: a relay does not wait for the disk here either
 		if err != nil {
 			return nil, err
 		}

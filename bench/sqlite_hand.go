@@ -18,7 +18,7 @@ const (
 		values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 )
 
-// sqliteColumns are the columns of a message, with a time in the microseconds that the log keeps.
+// sqliteColumns are the columns of a message, with times in microseconds as in the log.
 func sqliteColumns(m *postrider.Message) []any {
 	c := handColumns(m)
 	now := time.Now().UnixMicro()
@@ -26,7 +26,7 @@ func sqliteColumns(m *postrider.Message) []any {
 	return append(c, now)
 }
 
-// sqliteLoop is the bare loop on SQLite: the same columns by cursor, and the position in a row.
+// sqliteLoop is the bare loop on SQLite: it reads the same columns by cursor and stores the position in a row.
 func sqliteLoop(ctx context.Context, db *sql.DB, n int) error {
 	if _, err := db.ExecContext(ctx, "create table if not exists bare_position (partition integer primary key, seq integer not null)"); err != nil {
 		return err

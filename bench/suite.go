@@ -9,34 +9,35 @@ import (
 // suite is a set of entries that are measured in turn and compared.
 type suite struct {
 	name, title string
-	// figure is what the rows are compared by: "rate", which every run has, or what the entries return. unit is what it is in.
+	// figure is the figure by which the rows are compared: "rate", which every run has, or one that the entries return.
+	// unit is its unit.
 	figure, unit string
-	lower        bool // a smaller figure is better
+	lower        bool // smaller is better
 	also         []report.Column
-	// slow: left out by -quick.
+	// slow: -quick skips the suite.
 	slow bool
-	// share is the part of the messages that a run has, for suites that take long; 0 means all.
+	// share is the fraction of the messages per run, for slow suites; 0 means all.
 	share float64
 	setup func(ctx context.Context, b *bundle) ([]entry, error)
 }
 
-// entry is one way of doing the work of a suite.
+// entry is one way to do the work of a suite.
 type entry struct {
 	name string
 	role report.Role
 	// limit and peer name the entries that this one is compared with.
 	limit, peer string
-	// prepare makes what run needs. It is not measured.
+	// prepare prepares a run. It is not measured.
 	prepare func(ctx context.Context) error
-	// run does the work. What it returns is added to what is measured around it, or replaces it.
+	// run does the work. The returned figures are added to the measured ones, or replace them.
 	run func(ctx context.Context) (report.Figures, error)
-	// messages is how many run moves, 0 for the suite's number.
+	// messages is how many messages run moves, 0 for the suite's number.
 	messages int
 	// quoted is the figure of a peer that cannot be run here.
 	quoted float64
 }
 
-// The figures that every run has, and the heads of their columns.
+// The figures of every run, and their column titles.
 const (
 	figureRate   = "rate"       // messages per second
 	figureClient = "client_cpu" // processor time of this process, µs per message
@@ -59,7 +60,7 @@ func suiteNames() []string {
 	return names
 }
 
-// messages is how many a run of the suite has.
+// messages is the number of messages per run of the suite.
 func (w *world) messages(s suite) int {
 	if s.share == 0 {
 		return w.options.messages

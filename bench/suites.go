@@ -2,7 +2,7 @@ package main
 
 import "github.com/postrider/postrider/bench/internal/report"
 
-// suites are all there are, in the order in which they run.
+// suites are all suites, in the order in which they run.
 var suites = []suite{
 	publishSuite("publish", "Publish with a business row, one transaction each, 8 writers", 8, 0.3, publishWays),
 	publishSuite("publish-1", "Publish with a business row, one transaction each, 1 writer", 1, 0.05, publishFewWays),
@@ -22,7 +22,7 @@ var suites = []suite{
 	sqliteDrainSuite,
 }
 
-// promises are the figures that are to hold, as docs/performance.md numbers them.
+// promises are the required figures, as numbered in docs/performance.md.
 var promises = []report.Promise{
 	{Number: 1, Text: "publish in separate statements, to the same inserts by hand", Suite: "publish",
 		Row: "Postrider, separate statements", With: handStatements, AtLeast: 0.97},

@@ -16,7 +16,7 @@ const (
 	withOpenTx   = "8 writers and a relay, a transaction left open"
 )
 
-// togetherSuite lets writers and a relay share the server at full speed, and leaves a transaction open beside them, which
+// togetherSuite runs writers and a relay on the server at full speed, also with a concurrent open transaction, which
 // keeps vacuum from removing anything.
 var togetherSuite = suite{
 	name: "together", title: "Publish at full speed while a relay delivers, until all is delivered", figure: figureRate, unit: "msg/s", also: usual, share: 0.5,
@@ -56,7 +56,7 @@ func (b *bundle) write(ctx context.Context, s *postgres.Store, n int) error {
 	return parallel(ctx, p.writers, n, func(ctx context.Context, i int) error { return placePaced(ctx, o, p, i) })
 }
 
-// together is write while a relay delivers, until it has delivered all.
+// together is write while a relay delivers, until it has delivered everything.
 func (b *bundle) together(ctx context.Context, s *postgres.Store, n int) error {
 	sink := &counter{}
 	sink.expect(n)
@@ -82,7 +82,7 @@ func (b *bundle) together(ctx context.Context, s *postgres.Store, n int) error {
 	return err
 }
 
-// whileOpen runs work beside a transaction that has written and keeps its snapshot.
+// whileOpen runs work during a transaction that has written and keeps its snapshot.
 func (b *bundle) whileOpen(ctx context.Context, work func() error) error {
 	tx, err := b.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err != nil {

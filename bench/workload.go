@@ -15,7 +15,7 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// What is published: an order, as a row of the business and as a message with 500 bytes of JSON.
+// What is published: an order, as a business row and as a message with 500 bytes of JSON.
 
 const (
 	customer    = "customer/4711"
@@ -24,7 +24,7 @@ const (
 	manyKeys    = 10_000
 )
 
-// ordersSQL is the table of the business.
+// ordersSQL creates the business table.
 const ordersSQL = `create table orders (id bigint generated always as identity primary key, customer text not null, total bigint not null)`
 
 const insertOrderSQL = `insert into orders (customer, total) values ($1, $2)`
@@ -35,7 +35,7 @@ var payload = func() []byte {
 	return []byte(head + strings.Repeat("a", 500-len(head)-len(tail)) + tail)
 }()
 
-// keys says which key the message of a number has: one of so many; 0 stands for no key.
+// keys is the number of keys, and selects that of a message by its number; 0 means no key.
 type keys int
 
 func (k keys) of(i int) string {
@@ -45,12 +45,12 @@ func (k keys) of(i int) string {
 	return "order/" + strconv.Itoa(i%int(k))
 }
 
-// message is the message of a number.
+// message returns the message with a number.
 func (k keys) message(i int) *postrider.Message {
 	return &postrider.Message{Type: messageType, Key: k.of(i), Payload: payload}
 }
 
-// store makes an outbox in the bundle's database under a prefix of its own.
+// store creates an outbox in the bundle's database with a separate prefix.
 func (b *bundle) store(ctx context.Context, prefix string) (*postgres.Store, error) {
 	return b.storeWith(ctx, postgres.Config{Prefix: prefix})
 }
@@ -71,7 +71,7 @@ func newOutbox[Tx any](store outbox.Store[Tx]) (*outbox.Outbox[Tx], error) {
 	return outbox.New(store, outbox.Config{Source: source})
 }
 
-// fill publishes n messages, 1,000 in a transaction, and leaves the tables as vacuum leaves them.
+// fill publishes n messages, 1,000 per transaction, and vacuums the tables.
 func (b *bundle) fill(ctx context.Context, s *postgres.Store, k keys, n int) error {
 	o, err := newOutbox(s)
 	if err != nil {
@@ -94,7 +94,7 @@ func (b *bundle) fill(ctx context.Context, s *postgres.Store, k keys, n int) err
 	return err
 }
 
-// parallel runs work for the numbers 0 to n-1 in so many goroutines and returns the first error.
+// parallel runs work for the numbers 0 to n-1 in the given number of goroutines and returns the first error.
 func parallel(ctx context.Context, writers, n int, work func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -18,33 +18,33 @@ import (
 	"github.com/postrider/postrider/itest/process"
 )
 
-// postgresSettings make the private PostgreSQL a durable one of moderate size. They are part of the report.
+// postgresSettings make the private PostgreSQL durable and of moderate size. They are part of the report.
 var postgresSettings = []string{
 	"fsync=on",
 	"synchronous_commit=on",
 	"full_page_writes=on",
 	"shared_buffers=1GB",
 	"max_wal_size=4GB",
-	"min_wal_size=3GB", // segments are recycled: zeroing new ones is a large part of the noise
+	"min_wal_size=3GB", // segments are recycled: zeroing new ones causes much of the noise
 	"wal_level=logical",
 	"max_connections=200",
 	"autovacuum_naptime=1min",
 	"shared_preload_libraries=pg_stat_statements",
 }
 
-// world is the servers that the suites share, each started when first asked for.
+// world holds the servers that the suites share, each started on first use.
 type world struct {
 	options  options
 	progress io.Writer
 	dir      string
 	version  map[string]string
 
-	postgres    *process.Server // nil when it is not ours
+	postgres    *process.Server // nil for an external server
 	nats        *process.Server // likewise
 	postgresURL string
 	natsURL     string
 	servers     []*process.Server
-	databases   int // made so far
+	databases   int // created so far
 }
 
 func newWorld(o options, progress io.Writer) (*world, error) {
@@ -52,13 +52,13 @@ func newWorld(o options, progress io.Writer) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(dir, 0o755); err != nil { // PostgreSQL runs as another user and must get through
+	if err := os.Chmod(dir, 0o755); err != nil { // PostgreSQL runs as another user and needs access
 		return nil, err
 	}
 	return &world{options: o, progress: progress, dir: dir, postgresURL: o.postgres, natsURL: o.nats, version: make(map[string]string)}, nil
 }
 
-// close stops the servers and removes what they have kept.
+// close stops the servers and removes their data.
 func (w *world) close() error {
 	var errs []error
 	for _, s := range w.servers {
@@ -81,11 +81,11 @@ func (w *world) startPostgres(ctx context.Context) (string, error) {
 	if w.options.quick {
 		return s.URL, nil
 	}
-	// Write-ahead log is written once over, so that its files are there to be reused.
+	// Write the WAL once in full, so that its files exist and can be reused.
 	return s.URL, w.inPostgres(ctx, s.URL, `select pg_logical_emit_message(false, 'bench', repeat('x', 1000000)) from generate_series(1, 2500)`, `checkpoint`)
 }
 
-// inPostgres runs statements on a connection of their own.
+// inPostgres runs statements on a separate connection.
 func (w *world) inPostgres(ctx context.Context, url string, statements ...string) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

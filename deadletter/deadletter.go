@@ -8,7 +8,7 @@
 //     differ only in numbers and identifiers count as one, see [Fingerprint].
 //   - Redrive: a [Redrive] is a durable job with a filter, a rate and its progress. Any process may drive it ([Drive],
 //     [Run]), several at once too; when one stops, another continues. A redriven message goes back only to the relay or
-//     consumer that dead-lettered it. Deduplication does not drop it, since a dead-lettered message had no side effects.
+//     consumer that dead-lettered it. Deduplication does not drop it, since it was never processed.
 //   - Discard, with a reason that stays on record.
 //   - Edit payload or headers before a redrive; the previous content stays readable.
 //   - Move dead letters to another outbox, or keep a copy: [Export] and [Import].

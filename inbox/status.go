@@ -22,7 +22,7 @@ type ConsumerStatus struct {
 	// redeliver for longer than IDs are kept may be processed twice.
 	Remembered relay.Count   `json:"remembered"`
 	Oldest     time.Duration `json:"oldest"`
-	// Watermarks lists the progress in the partitions of ordered sources, by partition and epoch.
+	// Watermarks lists the progress in the partitions of ordered sources, by partition and log incarnation.
 	Watermarks []WatermarkStatus `json:"watermarks,omitempty"`
 }
 

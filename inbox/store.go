@@ -65,8 +65,9 @@ type Ledger[Tx any] interface {
 	// for is reported as held.
 	Claim(ctx context.Context, tx Tx, consumer string, msgs []ClaimRequest) ([]ClaimResult, error)
 	// Watermark returns how far consumer has consumed the log that at names by Partition and Epoch, and locks the
-	// watermark until the end of the transaction, even if there is none yet. Each epoch of a partition has its own
-	// watermark, so that the remainder of an old log and new messages in its successor are never confused.
+	// watermark until the end of the transaction, even if there is none yet. Each log incarnation of a
+	// partition has its own watermark, so that the remainder of an old log and new messages in its successor are never
+	// confused.
 	Watermark(ctx context.Context, tx Tx, consumer string, at postrider.Position) (Watermark, error)
 	// SetWatermark moves it to at, forward or back, and records what the move consumed.
 	SetWatermark(ctx context.Context, tx Tx, consumer string, at postrider.Position, consumed Digests) error
@@ -102,8 +103,8 @@ type Watermark struct {
 	Offset int64
 	Mark   string
 	Known  bool
-	// Earlier is set if the watermark is not Known: the epoch of this partition's log that consumer consumed before, the
-	// one whose watermark moved last; "" if there is none.
+	// Earlier is set if the watermark is not Known: the Epoch of the log incarnation of this partition that consumer
+	// consumed before, the one whose watermark moved last; "" if there is none.
 	Earlier string
 }
 
@@ -112,10 +113,10 @@ type Watermark struct {
 // parking and is never reused; its partition is that of postrider.PartitionOf. Times count from the call, on the
 // database's clock.
 //
-// A key must not be released between a message finding it held and being parked, or the message would be lost: Park locks
-// the held key before it writes, and recreates it if it is gone. In a database where a statement that waits for a lock
-// continues with its old snapshot, releasing a key (Settle's Release) is two statements for the same reason: the first
-// locks the key, the second looks for queued messages.
+// A key must not be released between a message finding it held and being parked, or the message would stay parked forever:
+// Park locks the held key before it writes, and recreates it if it is gone. In a database where a statement that waits for
+// a lock continues with its old snapshot, releasing a key (Settle's Release) is two statements for the same reason: the
+// first locks the key, the second checks for queued messages.
 type ParkStore[Tx any] interface {
 	// Enroll registers consumer, in its own transaction, with cursors at EndOfLog in every partition: it reads no outbox,
 	// so neither its backlog nor retention ever counts a message of the log for it. It is called before any lease is

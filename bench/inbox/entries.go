@@ -28,8 +28,8 @@ const (
 	keys     = 1_000
 )
 
-// What is written by hand reads the same source as what it is measured beside, and acknowledges to it: consumers a broker
-// in memory, relays an outbox.
+// The hand-written variants read the same source as the variants that they are compared with, and acknowledge to it: for
+// consumers an in-memory broker, for relays an outbox.
 var (
 	handSingle     = way{"by hand: claim, effect, commit", byHand(1, 1, one)}
 	handParallel   = way{"by hand, 16 at once", byHand(parallel, 1, one)}
@@ -49,7 +49,7 @@ var (
 	handleTxBatch     = way{"relay.HandleTx, transactions of 100", relayTx(batch)}
 )
 
-// Those that commit each message by itself get a fifth of the messages.
+// Variants that commit each message separately get a fifth of the messages.
 var pairs = []pair{
 	{byID, handSingle, 0.2},
 	{byWatermarkSingle, handMarkSingle, 0.2},
@@ -63,7 +63,7 @@ var pairs = []pair{
 	{handleTxBatch, byIDBatch, 1},
 }
 
-// bench is the tables of one run.
+// bench holds the tables of one run.
 type bench struct {
 	pool   *pgxpool.Pool
 	store  *postgres.Store
@@ -92,7 +92,7 @@ insert into %[1]smark values ('view', 0)`, prefix))
 	return &bench{pool: pool, store: store, prefix: prefix, effect: "insert into " + prefix + "effect (id) values ($1)"}, err
 }
 
-// check says whether every message has had its effect once.
+// check verifies that every message has had its effect once.
 func (b *bench) check(ctx context.Context, n int) error {
 	var all, distinct int
 	err := b.pool.QueryRow(ctx, "select count(*), count(distinct id) from "+b.prefix+"effect").Scan(&all, &distinct)
@@ -108,11 +108,11 @@ func (b *bench) drop(ctx context.Context) error {
 	return errors.Join(dropErr, err)
 }
 
-// work applies the effects of messages in a transaction, of those that are new.
+// work applies the effects of the new messages of a batch in a transaction.
 type work func(ctx context.Context, b *bench, tx pgx.Tx, batch []*postrider.Delivery) error
 
-// byHand works on the messages of a broker in memory by a loop written by hand, in several goroutines, with so many messages
-// in a transaction.
+// byHand processes the messages of an in-memory broker in a hand-written loop, in several goroutines, with size messages
+// per transaction.
 func byHand(goroutines, size int, do work) func(context.Context, *bench, int) (time.Duration, error) {
 	return func(ctx context.Context, b *bench, n int) (time.Duration, error) {
 		subscriber, err := source(ctx, n)
@@ -150,7 +150,7 @@ func byHand(goroutines, size int, do work) func(context.Context, *bench, int) (t
 	}
 }
 
-// consumed works on messages in one transaction, and acknowledges them.
+// consumed processes messages in one transaction, and acknowledges them.
 func (b *bench) consumed(ctx context.Context, do work, batch []*postrider.Delivery) error {
 	if err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error { return do(ctx, b, tx, batch) }); err != nil {
 		return err
@@ -163,7 +163,7 @@ func (b *bench) consumed(ctx context.Context, do work, batch []*postrider.Delive
 	return nil
 }
 
-// one notes a message and, if it is new, applies its effect.
+// one records a message and, if it is new, applies its effect.
 func one(ctx context.Context, b *bench, tx pgx.Tx, batch []*postrider.Delivery) error {
 	id := batch[0].Message.ID
 	tag, err := tx.Exec(ctx, "insert into "+b.prefix+"seen (consumer, id) values ('view', $1) on conflict do nothing", id)
@@ -173,7 +173,7 @@ func one(ctx context.Context, b *bench, tx pgx.Tx, batch []*postrider.Delivery) 
 	return err
 }
 
-// many notes a batch of messages and applies the effects of those that are new, each within a savepoint if asked for.
+// many records a batch of messages and applies the effects of the new ones, optionally each within a savepoint.
 func many(savepoints bool) work {
 	return func(ctx context.Context, b *bench, tx pgx.Tx, batch []*postrider.Delivery) error {
 		ids := make([]string, len(batch))
@@ -206,7 +206,7 @@ func many(savepoints bool) work {
 	}
 }
 
-// mark moves a watermark and applies the effects behind it.
+// mark moves a watermark and applies the effects of the messages after it.
 func mark(ctx context.Context, b *bench, tx pgx.Tx, batch []*postrider.Delivery) error {
 	var before int64
 	if err := tx.QueryRow(ctx, "select position from "+b.prefix+"mark where consumer = 'view' for update").Scan(&before); err != nil {
@@ -224,8 +224,8 @@ func mark(ctx context.Context, b *bench, tx pgx.Tx, batch []*postrider.Delivery)
 	return err
 }
 
-// byHandFromLog works on the messages of a plain outbox table: it reads what is behind a position, applies the effects and
-// moves the position, in one transaction. (What commits late under a lower number it would lose.)
+// byHandFromLog processes the messages of a plain outbox table: it reads the messages after a position, applies the
+// effects and moves the position, in one transaction. (It would lose messages that commit late under a lower number.)
 func byHandFromLog(size int) func(context.Context, *bench, int) (time.Duration, error) {
 	return func(ctx context.Context, b *bench, n int) (time.Duration, error) {
 		_, err := b.pool.Exec(ctx, "insert into "+b.prefix+"outbox (id, type, topic, key, payload) "+
@@ -271,7 +271,7 @@ func message(i int) *postrider.Message {
 	return &postrider.Message{ID: strconv.Itoa(i), Type: "t", Topic: "t", Key: strconv.Itoa(i % keys), Payload: []byte("{}")}
 }
 
-// source is a broker in memory with n messages.
+// source returns an in-memory broker's subscriber with n messages.
 func source(ctx context.Context, n int) (*memorybroker.Subscriber, error) {
 	broker, err := memorybroker.New(memorybroker.Config{})
 	if err != nil {
@@ -287,7 +287,7 @@ func source(ctx context.Context, n int) (*memorybroker.Subscriber, error) {
 	return broker.Subscriber(memorybroker.SubscriberConfig{Group: "view", Topics: []string{"t"}, Partitions: 1})
 }
 
-// consume works on the messages of a broker in memory by a consumer.
+// consume processes the messages of an in-memory broker with a consumer.
 func consume(cfg inbox.ConsumerConfig) func(context.Context, *bench, int) (time.Duration, error) {
 	return func(ctx context.Context, b *bench, n int) (time.Duration, error) {
 		subscriber, err := source(ctx, n)
@@ -311,7 +311,7 @@ func consume(cfg inbox.ConsumerConfig) func(context.Context, *bench, int) (time.
 	}
 }
 
-// relayTx works on the messages of an outbox by a relay with transactions.
+// relayTx processes the messages of an outbox with a relay with transactions.
 func relayTx(batch int) func(context.Context, *bench, int) (time.Duration, error) {
 	return func(ctx context.Context, b *bench, n int) (time.Duration, error) {
 		out, err := outbox.New(b.store, outbox.Config{Source: "bench"})
@@ -342,7 +342,7 @@ func relayTx(batch int) func(context.Context, *bench, int) (time.Duration, error
 	}
 }
 
-// counted returns a handler that applies the effect, and the count of what it has done.
+// counted returns a handler that applies the effect, and its progress.
 func (b *bench) counted(n int) (handle func(ctx context.Context, tx pgx.Tx, m *postrider.Message) error, done *progress) {
 	done = &progress{all: make(chan struct{})}
 	done.left.Store(int64(n))
@@ -357,7 +357,7 @@ func (b *bench) counted(n int) (handle func(ctx context.Context, tx pgx.Tx, m *p
 	}, done
 }
 
-// progress is how far a handler has come.
+// progress is the progress of a handler.
 type progress struct {
 	left         atomic.Int64
 	first        sync.Once
@@ -365,8 +365,8 @@ type progress struct {
 	began, ended time.Time
 }
 
-// until runs something until its work is done, and returns the time from the first message to the last: leases are taken
-// once, however many messages come.
+// until runs something until its work is done, and returns the time from the first message to the last, excluding the
+// acquisition of leases, which happens once for any number of messages.
 func until(ctx context.Context, done *progress, run func(ctx context.Context) error) (time.Duration, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -1,11 +1,11 @@
-// Inbox measures how fast messages have their effect, one row each: by loops written by hand, by consumers, and by a relay
-// with transactions. docs/inbox.md says what the figures mean.
+// Inbox measures how fast messages are processed, with one row each as their effect: in hand-written loops, by consumers,
+// and by a relay with transactions. docs/inbox.md explains the figures.
 //
 //	go run ./bench/inbox            # about five minutes
 //	go run ./bench/inbox -quick     # to see that it works
 //
-// It starts a PostgreSQL of its own, whose commits wait for the disk. Each way is measured in turn with the one that it is
-// compared with, right before or after it, and what is stated is the median of the ratios.
+// It starts its own PostgreSQL, whose commits wait for the disk. Each variant is measured in turn with the one that it is
+// compared with, right before or after it; the result is the median of the ratios.
 package main
 
 import (
@@ -35,13 +35,13 @@ func main() {
 	}
 }
 
-// way is one to have n messages have their effect.
+// way is a way to process n messages.
 type way struct {
 	name string
 	run  func(ctx context.Context, b *bench, n int) (time.Duration, error)
 }
 
-// pair is two that are compared: what is asked about, and what it is measured beside.
+// pair is two ways to compare: ours, and the reference.
 type pair struct {
 	ours, beside way
 	part         float64 // of the messages
@@ -91,7 +91,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return report(out, chosen, results)
 }
 
-// newPool has a connection for each transaction at once, and four for the relay of what was put aside.
+// newPool has a connection for each concurrent transaction, and four for the relay of parked messages.
 func newPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -104,7 +104,7 @@ func newPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 // result is the rates of a pair, in messages per second.
 type result struct{ ours, beside, ratios []float64 }
 
-// add measures a pair once; which of the two comes first changes from round to round.
+// add measures a pair once; the order alternates from round to round.
 func (r *result) add(ctx context.Context, pool *pgxpool.Pool, p pair, n int, oursFirst bool) error {
 	var rates [2]float64
 	order := []int{1, 0}
@@ -129,7 +129,7 @@ func startPostgres(ctx context.Context) (url string, stop func(), err error) {
 		return "", nil, err
 	}
 	remove := func() { _ = os.RemoveAll(dir) }
-	if err := os.Chmod(dir, 0o755); err != nil { // PostgreSQL runs as another user and must get through
+	if err := os.Chmod(dir, 0o755); err != nil { // PostgreSQL runs as another user and needs access
 		remove()
 		return "", nil, err
 	}
@@ -146,7 +146,7 @@ func startPostgres(ctx context.Context) (url string, stop func(), err error) {
 	}, nil
 }
 
-// measure lets n messages have their effect in tables that are made for it, and returns messages per second.
+// measure processes n messages in new tables, and returns messages per second.
 func measure(ctx context.Context, pool *pgxpool.Pool, w way, n int) (float64, error) {
 	b, err := newBench(ctx, pool)
 	if err != nil {
@@ -172,7 +172,7 @@ func report(out io.Writer, pairs []pair, results []result) error {
 	return w.Flush()
 }
 
-// quantile returns the value below which a part of the values lies.
+// quantile returns the value below which the given part of the values lies.
 func quantile(values []float64, part float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[int(part*float64(len(sorted)-1)+0.5)]

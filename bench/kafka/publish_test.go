@@ -1,4 +1,4 @@
-// Package kafkabench measures publishing to Kafka beside the client's own best rate.
+// Package kafkabench_test compares publishing to Kafka with the client's own best rate.
 package kafkabench_test
 
 import (
@@ -24,20 +24,25 @@ import (
 
 const (
 	distinct   = 200_000
-	messages   = 5 * distinct // a run of less than a second says little
+	messages   = 5 * distinct // a run of less than a second is not significant
 	keys       = 5_000
 	partitions = 6
 	batch      = 1_000
-	calls      = 32 // at once
-	relayCalls = 4  // of a relay by default
+	calls      = 32 // concurrent
+	relayCalls = 4  // concurrent calls of a relay by default
 )
 
-// BenchmarkPublish compares the publisher (calls of 1,000 messages with 500 bytes of payload, 32 at once) with the client's
-// own pipelined producing of everything at once: idempotent, all in-sync replicas, the same keys, nothing but key and
-// payload. "same" is the client's producing of the very records that the publisher makes, made beforehand; for "headers"
-// they are made while producing. "relay" is the publisher with four calls at once, as a relay makes them by default,
-// "one-key" the publisher with a single key. All produce in turn to topics of the same server, for whose warming up a first
-// round is not counted. The client's processor time per message is reported beside the rate.
+// BenchmarkPublish compares the publisher (calls of 1,000 messages with 500 bytes of payload, 32 concurrent) with the
+// client's own pipelined producing of everything at once: idempotent, all in-sync replicas, the same keys, only key and
+// payload.
+//
+//   - "same": the client produces the same records as the publisher, created beforehand.
+//   - "headers": the same, created while producing.
+//   - "relay": the publisher with four concurrent calls, a relay's default.
+//   - "one-key": the publisher with a single key.
+//
+// All produce in turn to topics of the same server; a first round warms it up and does not count. The client's processor
+// time per message is reported next to the rate.
 func BenchmarkPublish(b *testing.B) {
 	u, err := url.Parse(servertest.Get(b, servertest.Kafka))
 	if err != nil || u.Host == "" {
@@ -59,7 +64,7 @@ func BenchmarkPublish(b *testing.B) {
 }
 
 func newMessages(keys int) []*postrider.Message {
-	random := rand.New(rand.NewPCG(1, 2)) // text of hexadecimal digits, so that compressing it is some work and of some use
+	random := rand.New(rand.NewPCG(1, 2)) // hexadecimal text, so that compression takes some work and has some effect
 	text := make([]byte, 64<<10)
 	for i := range text {
 		text[i] = "0123456789abcdef"[random.IntN(16)]
@@ -77,7 +82,7 @@ func newMessages(keys int) []*postrider.Message {
 	return msgs
 }
 
-// round is one round of all measurements, and what those before it found.
+// round is one round of all measurements, with the results of earlier rounds.
 type round struct {
 	address      string
 	rates, costs map[string][]float64 // messages per second, and microseconds per message
@@ -129,7 +134,7 @@ func (r *round) createTopic(b *testing.B, topic string) *kadm.Client {
 	if _, err := admin.CreateTopic(b.Context(), partitions, 1, nil, topic); err != nil {
 		b.Fatal(err)
 	}
-	for { // until every broker has heard of it
+	for { // until every broker knows the topic
 		listed, err := admin.ListTopics(b.Context(), topic)
 		if err != nil {
 			b.Fatal(err)
@@ -140,7 +145,7 @@ func (r *round) createTopic(b *testing.B, topic string) *kadm.Client {
 	}
 }
 
-// publisher publishes with so many calls at once.
+// publisher publishes with the given number of concurrent calls.
 func (r *round) publisher(b *testing.B, topic string, calls int, msgs []*postrider.Message) (publish, end func()) {
 	p, err := kafkabroker.Open(b.Context(), "kafka://"+r.address, kafkabroker.Config{Topic: topic})
 	if err != nil {
@@ -151,7 +156,7 @@ func (r *round) publisher(b *testing.B, topic string, calls int, msgs []*postrid
 		batches <- part
 	}
 	close(batches)
-	if errs := p.Publish(b.Context(), msgs[:batch]); errs != nil { // connections are made, and the topic is known
+	if errs := p.Publish(b.Context(), msgs[:batch]); errs != nil { // opens connections and loads the topic's metadata
 		b.Fatal(errs[0])
 	}
 	publish = func() {
@@ -177,13 +182,13 @@ func (r *round) publisher(b *testing.B, topic string, calls int, msgs []*postrid
 	}
 }
 
-// client is the client's own best: everything is handed over at once.
+// client is the client's own best: it is given everything at once.
 func (r *round) client(b *testing.B, topic string, records iter.Seq[*kgo.Record]) (publish, end func()) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(r.address), kgo.DefaultProduceTopic(topic), kgo.ProducerBatchMaxBytes(1048588))
 	if err != nil {
 		b.Fatal(err)
 	}
-	for range partitions { // connections are made, and the topic is known
+	for range partitions { // opens connections and loads the topic's metadata
 		if err := client.ProduceSync(b.Context(), &kgo.Record{Value: []byte("first")}).FirstErr(); err != nil {
 			b.Fatal(err)
 		}
@@ -202,7 +207,7 @@ func (r *round) client(b *testing.B, topic string, records iter.Seq[*kgo.Record]
 	}, client.Close
 }
 
-// plain makes records of key and payload.
+// plain yields records with only key and payload.
 func (r *round) plain(yield func(*kgo.Record) bool) {
 	for _, m := range slices.Repeat(r.msgs, messages/distinct) {
 		if !yield(&kgo.Record{Key: []byte(m.Key), Value: m.Payload}) {
@@ -211,7 +216,7 @@ func (r *round) plain(yield func(*kgo.Record) bool) {
 	}
 }
 
-// encoded makes records with the headers that the publisher gives them.
+// encoded yields records with the publisher's headers.
 func (r *round) encoded(yield func(*kgo.Record) bool) {
 	for _, m := range slices.Repeat(r.msgs, messages/distinct) {
 		if !yield(newRecord(m)) {
@@ -228,7 +233,8 @@ func newRecord(m *postrider.Message) *kgo.Record {
 	return record
 }
 
-// withHeaders makes such records beforehand, and uses them again: the client is long done with one when its turn comes.
+// withHeaders creates such records beforehand and reuses them: the client has long finished with a record when it is used
+// again.
 func withHeaders(msgs []*postrider.Message) iter.Seq[*kgo.Record] {
 	records := make([]*kgo.Record, len(msgs))
 	for i, m := range msgs {

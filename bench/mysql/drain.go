@@ -13,7 +13,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// nowhere is a publisher that takes everything at once.
+// nowhere is a publisher that accepts everything at once.
 type nowhere struct{ took func([]*postrider.Message) }
 
 func (p nowhere) Publish(_ context.Context, msgs []*postrider.Message) []error {
@@ -25,13 +25,13 @@ func (nowhere) Capabilities() postrider.Capabilities {
 	return postrider.Capabilities{Ordered: true, MaxBatch: 1_000}
 }
 
-// running is a relay at work.
+// running is a running relay.
 type running struct {
 	r    *relay.Relay
 	done chan error
 }
 
-// relay starts a relay of a new name; took hears of what it delivers.
+// relay starts a relay with a new name; took is called with what it delivers.
 func (b *bench) relay(ctx context.Context, start relay.Start, took func([]*postrider.Message)) (*running, error) {
 	b.names++
 	r, err := relay.New(b.store, relay.Config{
@@ -53,7 +53,7 @@ func (b *bench) forget(ctx context.Context) error {
 
 func (r *running) stop() error { return errors.Join(r.r.Stop(context.Background()), <-r.done) }
 
-// fill makes a backlog, and nothing else, in a table.
+// fill replaces the content of a table with a backlog.
 func (b *bench) fill(ctx context.Context, how road, table string, n int) error {
 	if _, err := b.db.ExecContext(ctx, "DELETE FROM "+table); err != nil {
 		return err
@@ -70,8 +70,8 @@ func (b *bench) fill(ctx context.Context, how road, table string, n int) error {
 	return b.store.Commit(ctx, tx)
 }
 
-// drain is how many messages a second a relay takes out of a backlog, until its cursors have passed them; with drop, until
-// retention has dropped them too.
+// drain is the rate at which a relay drains a backlog, in messages per second, until its cursors have passed it; with
+// drop, until retention has removed it too.
 func (b *bench) drain(ctx context.Context, n int, drop bool) (float64, error) {
 	if err := b.fill(ctx, ours, "postrider_log", n); err != nil {
 		return 0, err

@@ -1,7 +1,7 @@
-// Command mysql measures the outbox on MySQL and MariaDB beside a table worked by hand, on the same server, in turns: what
-// publishing costs, how fast a backlog drains, and what a relay at work does to those who publish.
+// Command mysql compares the outbox on MySQL and MariaDB with a hand-written table, on the same server, in turns: the
+// cost of publishing, the rate of draining a backlog, and the effect of a running relay on publishers.
 //
-//	go run ./mysql mysql://root@127.0.0.1:3306/ # makes databases, and drops them
+//	go run ./mysql mysql://root@127.0.0.1:3306/ # creates databases, and drops them
 //
 // By hand means: INSERT into a table; one loop that selects the oldest 1,000 rows and deletes them by primary key.
 package main
@@ -64,7 +64,7 @@ func run(server, only string, rounds, backlog int, publishing time.Duration) (er
 	return nil
 }
 
-// inTurns measures each way once a round and returns the medians.
+// inTurns measures each way once per round and returns the medians.
 func inTurns(rounds int, ways ...func() (float64, error)) ([]float64, error) {
 	figures := make([][]float64, len(ways))
 	for range rounds {

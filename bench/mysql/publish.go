@@ -47,13 +47,13 @@ func (how road) commit(ctx context.Context, b *bench, tx *sql.Tx) error {
 	return tx.Commit()
 }
 
-// publish is how many transactions with a message a second are committed.
+// publish is the rate of committed transactions with one message each, per second.
 func (b *bench) publish(ctx context.Context, how road, length time.Duration) (float64, error) {
 	took, err := b.load(ctx, writers, how, length)
 	return float64(len(took)) / length.Seconds(), err
 }
 
-// load publishes with many writers at once and returns how long each publishing took within its transaction.
+// load publishes with many concurrent writers and returns how long each publish took within its transaction.
 func (b *bench) load(ctx context.Context, writers int, how road, length time.Duration) ([]time.Duration, error) {
 	var mu sync.Mutex
 	var took []time.Duration
@@ -78,14 +78,14 @@ func (b *bench) load(ctx context.Context, writers int, how road, length time.Dur
 	return took, errors.Join(errs...)
 }
 
-// order writes a business row and a message in a transaction, as an application does that works with the library, or by hand.
+// order writes a business row and a message in a transaction, as an application does, with the library or by hand.
 func (b *bench) order(ctx context.Context, how road, n int) (took time.Duration, err error) {
 	m := message(n)
 	tx, err := how.begin(ctx, b)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, b.store.Rollback(ctx, tx)) }() // after Commit it does nothing
+	defer func() { err = errors.Join(err, b.store.Rollback(ctx, tx)) }() // has no effect after Commit
 	if _, err := tx.ExecContext(ctx, fmt.Sprintf("INSERT INTO orders (n) VALUES (%d)", n)); err != nil {
 		return 0, err
 	}
@@ -97,8 +97,8 @@ func (b *bench) order(ctx context.Context, how road, n int) (took time.Duration,
 	return took, how.commit(ctx, b, tx)
 }
 
-// disturbance compares how long publishing takes at full speed with and without a relay at work, in short turns, and counts
-// deadlocks. The ratios are medians of those of the rounds.
+// disturbance compares how long publishing takes at full speed with and without a running relay, in short turns, and
+// counts deadlocks. The ratios are medians over the rounds.
 func (b *bench) disturbance(ctx context.Context, rounds int, length time.Duration) error {
 	const writers = 16
 	places := []float64{0.5, 0.99, 0.999}
@@ -111,7 +111,7 @@ func (b *bench) disturbance(ctx context.Context, rounds int, length time.Duratio
 	for round := range rounds {
 		var took [2][]time.Duration
 		for turn := range 2 {
-			with := (round + turn) % 2 // who begins changes, too
+			with := (round + turn) % 2 // alternate which one comes first
 			if took[with], err = b.beside(ctx, with == 1, writers, length); err != nil {
 				return err
 			}
@@ -135,7 +135,7 @@ func (b *bench) disturbance(ctx context.Context, rounds int, length time.Duratio
 	return nil
 }
 
-// beside publishes, with a relay at work or without.
+// beside publishes with or without a running relay.
 func (b *bench) beside(ctx context.Context, with bool, writers int, length time.Duration) ([]time.Duration, error) {
 	if !with {
 		return b.load(ctx, writers, ours, length)
@@ -153,7 +153,7 @@ func percentile(all []time.Duration, p float64) time.Duration {
 	return all[int(p*float64(len(all)-1))]
 }
 
-// deadlocks is how many the server has seen; MariaDB counts them among its status variables, MySQL among its metrics.
+// deadlocks is the number of deadlocks on the server; MariaDB has it as a status variable, MySQL as a metric.
 func (b *bench) deadlocks(ctx context.Context) (n int, err error) {
 	var name string
 	err = b.db.QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").Scan(&name, &n)

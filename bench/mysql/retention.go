@@ -13,13 +13,14 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// Retention measures ways to forget delivered messages while writers publish at full speed and a relay delivers:
+// Retention measures ways to remove delivered messages while writers publish at full speed and a relay delivers:
 //
-//   - nothing is forgotten;
-//   - our way: Store.Maintain deletes from the beginning of the log by primary key, every second;
-//   - an archive: delivered messages are copied to a table partitioned by time (INSERT … SELECT) and deleted from the log in
-//     the same transaction, every 100 ms, and every second the oldest partition of the archive is dropped;
-//   - a partitioned log: publishers insert into a table partitioned by sequence, whose oldest partition is dropped every second.
+//   - nothing is removed;
+//   - Postrider: Store.Maintain deletes from the beginning of the log by primary key, every second;
+//   - an archive: delivered messages are copied to a table partitioned by time (INSERT … SELECT) and deleted from the log
+//     in the same transaction, every 100 ms, and every second the oldest partition of the archive is dropped;
+//   - a partitioned log: publishers insert into a table partitioned by sequence, whose oldest partition is dropped every
+//     second.
 //
 // Each runs once more while a transaction that has used the table in question stays open.
 
@@ -27,16 +28,16 @@ const (
 	retentionWriters = 16
 	partitionRows    = 2_000 // of the partitioned log
 	partitionsMade   = 30
-	secondsMade      = 60 // partitions of the archive, one for each second from its making
+	secondsMade      = 60 // partitions of the archive, one for each second since its creation
 )
 
-// way is a way to forget.
+// way is a way to remove messages.
 type way struct {
 	name string
-	// how publishes, pin is what the transaction that stays open does; "" for none.
+	// how is the way to publish, pin the statement of the transaction that stays open; "" for none.
 	how road
 	pin string
-	// forget is called again and again, every so often, and returns how many messages it has forgotten.
+	// forget is called at this interval and returns how many messages it has removed.
 	every  time.Duration
 	forget func(ctx context.Context) (int64, error)
 }
@@ -61,7 +62,7 @@ func (b *bench) ways() []way {
 	}
 }
 
-// retention measures every way in turns and prints a line for each, with what all rounds had together.
+// retention measures every way in turns and prints a line for each, with the totals of all rounds.
 func (b *bench) retention(ctx context.Context, rounds int, length time.Duration) error {
 	var names []string
 	all := make(map[string]*observed)
@@ -83,13 +84,13 @@ func (b *bench) retention(ctx context.Context, rounds int, length time.Duration)
 	return b.space(ctx)
 }
 
-// observed is what happened while a way was at work.
+// observed is what was measured during a way.
 type observed struct {
 	took       []time.Duration // of publishing, within its transaction
 	redo, data int64           // bytes written to the redo log, and to data files
 	forgotten  int64
-	refused    int           // how often forgetting met a lock and gave up
-	longest    time.Duration // step of forgetting
+	refused    int           // how often removal timed out waiting for a lock
+	longest    time.Duration // longest removal step
 }
 
 func (o *observed) add(other *observed) {
@@ -107,8 +108,8 @@ func (o *observed) line(name string) string {
 		round(percentile(o.took, 0.999)), round(slices.Max(o.took)), o.redo/n, o.data/n, o.forgotten, o.longest.Round(time.Millisecond), o.refused)
 }
 
-// observe empties the tables, lets writers and a relay work with a way to forget for a time, and counts what was written until
-// all dirty pages are on the disk.
+// observe empties the tables, runs writers and a relay with a way to remove messages for a time, and counts what was
+// written until all dirty pages are on disk.
 func (b *bench) observe(ctx context.Context, w way, length time.Duration) (o *observed, err error) {
 	if err := b.emptied(ctx); err != nil {
 		return nil, err
@@ -149,7 +150,7 @@ func (b *bench) observe(ctx context.Context, w way, length time.Duration) (o *ob
 	return o, err
 }
 
-// keepForgetting calls a way's forget until ctx ends. A lock that is not had in time is counted.
+// keepForgetting calls a way's forget until ctx ends. It counts lock timeouts.
 func (b *bench) keepForgetting(ctx context.Context, w way, o *observed) error {
 	if w.forget == nil {
 		return nil
@@ -175,7 +176,7 @@ func (b *bench) keepForgetting(ctx context.Context, w way, o *observed) error {
 	}
 }
 
-// emptied makes all tables anew.
+// emptied recreates all tables.
 func (b *bench) emptied(ctx context.Context) error {
 	parts := make([]string, partitionsMade)
 	for i := range parts {
@@ -203,8 +204,8 @@ func (b *bench) emptied(ctx context.Context) error {
 	return nil
 }
 
-// archive returns a step of a way that copies what the relay has passed to the archive, in batches of 1,000, and once a second
-// drops the partition of the second before the last two.
+// archive returns a step that copies what the relay has passed to the archive, in batches of 1,000, and once a second
+// drops the partition before the last two seconds.
 func (b *bench) archive() func(ctx context.Context) (int64, error) {
 	dropped, began, last := 0, time.Now(), time.Now()
 	return func(ctx context.Context) (n int64, err error) {
@@ -224,7 +225,7 @@ func (b *bench) archive() func(ctx context.Context) (int64, error) {
 	}
 }
 
-// alter changes a table, and waits for its lock for the shortest time that there is: one second.
+// alter changes a table, and waits for its lock for the shortest possible time: one second.
 func (b *bench) alter(ctx context.Context, statement string) error {
 	conn, err := b.db.Conn(ctx)
 	if err != nil {
@@ -265,7 +266,7 @@ func (b *bench) move(ctx context.Context) (n int64, err error) {
 	return n, tx.Commit()
 }
 
-// dropParted returns a step of a way that drops every partition that was filled, but the last.
+// dropParted returns a step that drops every full partition except the last.
 func (b *bench) dropParted() func(ctx context.Context) (int64, error) {
 	dropped := 0
 	return func(ctx context.Context) (n int64, err error) {
@@ -287,7 +288,7 @@ func (b *bench) dropParted() func(ctx context.Context) (int64, error) {
 	}
 }
 
-// written is how many bytes the server has written to its redo log and to its data files, when all dirty pages are there.
+// written is how many bytes the server has written to its redo log and to its data files, after flushing all dirty pages.
 func (b *bench) written(ctx context.Context) (redo, data int64, err error) {
 	if _, err := b.db.ExecContext(ctx, "SET GLOBAL innodb_max_dirty_pages_pct = 0"); err != nil {
 		return 0, 0, err
@@ -319,7 +320,7 @@ func (b *bench) status(ctx context.Context, name string) (n int64, err error) {
 	return n, err
 }
 
-// space fills the log, drains it and drops it, several times, and prints how large its file is each time.
+// space fills the log, drains it and removes its messages, several times, and prints its file size each time.
 func (b *bench) space(ctx context.Context) error {
 	const cycles, messages = 5, 50_000
 	if err := b.emptied(ctx); err != nil {
@@ -344,7 +345,7 @@ func (b *bench) space(ctx context.Context) error {
 	return nil
 }
 
-// fileSize is that of the log. MariaDB and MySQL keep it in tables of different names.
+// fileSize is the size of the log's file. MariaDB and MySQL have it in differently named tables.
 func (b *bench) fileSize(ctx context.Context) (n int64, err error) {
 	for _, table := range []string{"INNODB_SYS_TABLESPACES", "INNODB_TABLESPACES"} {
 		err = b.db.QueryRowContext(ctx, "SELECT FILE_SIZE FROM information_schema."+table+

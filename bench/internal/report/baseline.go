@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Baseline is the ratios of an earlier run, by "suite/row of other row". Ratios, not rates: those of one run on one
-// machine can be compared with those of another.
+// Baseline is the ratios of an earlier run, by "suite/row of other row". Unlike rates, ratios can be compared between
+// machines.
 type Baseline map[string]float64
 
 // Ratios returns the report's ratios.
@@ -31,7 +31,7 @@ func baselineKey(s *Suite, row *Row, other string) string {
 	return fmt.Sprintf("%s/%s of %s", s.Name, row.Name, other)
 }
 
-// ReadBaseline reads what MarshalJSON has written.
+// ReadBaseline parses a baseline file.
 func ReadBaseline(text []byte) (Baseline, error) {
 	var b Baseline
 	if err := json.Unmarshal(text, &b); err != nil {
@@ -40,8 +40,8 @@ func ReadBaseline(text []byte) (Baseline, error) {
 	return b, nil
 }
 
-// Regressions are the ratios that are worse than the baseline's by more than tolerance (0.15 is 15%), one line each. What
-// only one of the two has is not compared; compared is how many were.
+// Regressions are the ratios that are worse than the baseline's by more than tolerance (0.15 is 15%), one line each. Only
+// ratios present in both are compared; compared is their number.
 func (r *Report) Regressions(b Baseline, tolerance float64) (worse []string, compared int) {
 	lower := make(map[string]bool)
 	for _, s := range r.Suites {

@@ -5,25 +5,25 @@ import (
 	"io"
 )
 
-// Promise is a figure that is to hold.
+// Promise is a figure that must be met.
 type Promise struct {
-	// Number is its place in the list of docs/performance.md; a promise of several figures has several entries.
+	// Number is its number in docs/performance.md; a promise of several figures has several entries.
 	Number int
 	Text   string
-	// Suite and Row say whose figure it is: the ratio to the row With of the same suite or, without that, Figure itself.
+	// Suite and Row select the figure: the ratio to the row With of the same suite or, if With is empty, Figure itself.
 	Suite, Row, With string
 	Figure           string
-	// The figure is at least AtLeast, if that is not 0, and at most AtMost, if that is not 0.
+	// The figure must be at least AtLeast, if not 0, and at most AtMost, if not 0.
 	AtLeast, AtMost float64
 }
 
-// Verdict is a promise with what was found.
+// Verdict is the result for a promise.
 type Verdict struct {
 	Number  int     `json:"number"`
 	Text    string  `json:"text"`
 	AtLeast float64 `json:"at_least,omitempty"`
 	AtMost  float64 `json:"at_most,omitempty"`
-	// Found is nil when the run did not measure it.
+	// Found is nil if the run did not measure it.
 	Found *Summary `json:"found"`
 	Kept  bool     `json:"kept"`
 }
@@ -57,7 +57,7 @@ func (r *Report) lookUp(p Promise) (Summary, bool) {
 	return row.Figure(p.Figure)
 }
 
-// String is the verdict in one line, with PASS, MISS, or "not run" in front.
+// String is the verdict in one line, starting with PASS, MISS, or "not run".
 func (v Verdict) String() string {
 	bound := fmt.Sprintf("at least %s", Number(v.AtLeast))
 	if v.AtMost != 0 {

@@ -1,5 +1,5 @@
-// Package report keeps what the benchmarks measured and shows it: as a table, as JSON, as charts, and as ratios that are
-// compared with what was promised and with an earlier run.
+// Package report stores the benchmarks' results and presents them: as a table, as JSON, as charts, and as ratios that are
+// compared with the promises and with an earlier run.
 package report
 
 import (
@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// Report is what one run of the benchmarks found.
+// Report is the result of one run of the benchmarks.
 type Report struct {
 	Started  time.Time         `json:"started"`
 	Machine  Machine           `json:"machine"`
 	Versions map[string]string `json:"versions"`
-	// Settings are those of the servers, by name, that bear on the figures.
+	// Settings are the server settings, by name, that affect the figures.
 	Settings map[string]string `json:"settings"`
 	// Rounds is how often each row was run.
 	Rounds int      `json:"rounds"`
 	Suites []*Suite `json:"suites"`
-	// Promises are the figures that are to hold, with what was found.
+	// Promises are the required figures and the measured ones.
 	Promises []Verdict `json:"promises"`
 }
 
-// Machine is where the benchmarks ran.
+// Machine is the machine on which the benchmarks ran.
 type Machine struct {
 	Processor string `json:"processor"`
 	Cores     int    `json:"cores"`
@@ -36,7 +36,7 @@ func (m Machine) String() string {
 	return fmt.Sprintf("%s, %d cores, %d MiB, %s, %s", m.Processor, m.Cores, m.MemoryMiB, m.System, m.Go)
 }
 
-// ThisMachine describes the machine that this process runs on, given what the operating system says of it.
+// ThisMachine describes the current machine, given information from the operating system.
 func ThisMachine(processor string, memoryMiB int) Machine {
 	return Machine{
 		Processor: processor, Cores: runtime.NumCPU(), MemoryMiB: memoryMiB,
@@ -44,40 +44,40 @@ func ThisMachine(processor string, memoryMiB int) Machine {
 	}
 }
 
-// Suite is a set of rows that were measured in turn, so that what befalls the machine befalls all of them.
+// Suite is a set of rows that were measured in turn, so that changes in machine load affect all of them.
 type Suite struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
-	// Figure names the figure that the rows are compared by, Unit what it is in.
+	// Figure is the figure by which the rows are compared, Unit its unit.
 	Figure string `json:"figure"`
 	Unit   string `json:"unit"`
-	// Lower: a smaller figure is the better one.
+	// Lower: smaller is better.
 	Lower bool `json:"lower"`
-	// Messages is the number of messages of a run, unless the names of the rows say otherwise.
+	// Messages is the number of messages per run, unless a row's name says otherwise.
 	Messages int `json:"messages"`
 	// Also names further figures to show.
 	Also []Column `json:"also,omitempty"`
 	Rows []*Row   `json:"rows"`
 }
 
-// Column is a figure that is shown beside the one that is compared.
+// Column is an additional figure to show.
 type Column struct {
 	Figure string `json:"figure"`
 	Title  string `json:"title"`
 }
 
-// Role says what a row is there for.
+// Role is the purpose of a row.
 type Role string
 
 // The roles of rows.
 const (
 	// Ours is Postrider.
 	Ours Role = "postrider"
-	// Limit is the same work by hand, or what the server can do at all.
+	// Limit is the same work by hand, or the server's maximum.
 	Limit Role = "limit"
 	// Peer is another library.
 	Peer Role = "peer"
-	// Quoted is another library that cannot be run here: its figure was measured once on a machine of the same kind.
+	// Quoted is another library that cannot be run here: its figure was measured once on a similar machine.
 	Quoted Role = "quoted"
 )
 
@@ -115,7 +115,7 @@ func (r *Report) Suite(name string) *Suite {
 	return nil
 }
 
-// Figure summarises a figure over the rounds; ok is false when no round has it.
+// Figure summarizes a figure over the rounds; ok is false if no round has it.
 func (r *Row) Figure(name string) (s Summary, ok bool) {
 	var values []float64
 	for _, run := range r.Runs {
@@ -128,7 +128,7 @@ func (r *Row) Figure(name string) (s Summary, ok bool) {
 
 // Ratio compares a row with another of the suite, round by round: the two figures of a round were measured within seconds
 // of each other, so their ratio suffers less from a busy machine than the ratio of two medians would. A row with a single
-// run, as a quoted one has, is compared with every round. ok is false when there is nothing to compare.
+// run, as a quoted one has, is compared with every round. ok is false if there is nothing to compare.
 func (s *Suite) Ratio(r *Row, with string) (ratio Summary, ok bool) {
 	other := s.Row(with)
 	if with == "" || other == nil || len(other.Runs) == 0 {

@@ -49,7 +49,7 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// drains is a suite in which the machine became half as fast after the first round.
+// drains is a suite in which the machine slowed to half its speed after the first round.
 func drains() *Suite {
 	run := func(rates ...float64) (runs []Figures) {
 		for _, r := range rates {
@@ -101,7 +101,7 @@ func TestPrint(t *testing.T) {
 	if err := r.Print(&b); err != nil {
 		t.Fatal(err)
 	}
-	printed := regexp.MustCompile(` +`).ReplaceAllString(b.String(), " ") // columns are as wide as they need be
+	printed := regexp.MustCompile(` +`).ReplaceAllString(b.String(), " ") // column widths vary
 	for _, want := range []string{
 		"PostgreSQL 15\n", "of 3 rounds",
 		"drain — Drain a backlog <fast> (msg/s, more is better; 100,000 messages)\n",

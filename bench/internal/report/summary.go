@@ -12,8 +12,8 @@ type Summary struct {
 	Max    float64 `json:"max"`
 }
 
-// Summarise returns the summary of values, of zeros when there are none. Of an even number the median is the mean of the
-// middle two.
+// Summarise returns the summary of values, zeros if there are none. For an even number of values the median is the mean
+// of the middle two.
 func Summarise(values []float64) Summary {
 	if len(values) == 0 {
 		return Summary{}
@@ -27,8 +27,8 @@ func Summarise(values []float64) Summary {
 	return Summary{Median: median, Min: sorted[0], Max: sorted[len(sorted)-1]}
 }
 
-// Quantile returns the smallest of the sorted values that at least the share q of them do not exceed (the nearest rank); 0
-// when there are none.
+// Quantile returns the smallest sorted value such that at least the fraction q of the values do not exceed it (the
+// nearest rank); 0 if there are none.
 func Quantile(sorted []float64, q float64) float64 {
 	if len(sorted) == 0 {
 		return 0

@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// The measures of a chart, in pixels.
+// The dimensions of a chart, in pixels.
 const (
 	chartWidth = 860
 	nameWidth  = 330
@@ -17,7 +17,7 @@ const (
 
 var colors = map[Role]string{Ours: "#1f6feb", Limit: "#8b949e", Peer: "#d29922", Quoted: "#e3c77b"}
 
-// SVG writes the suite as a chart with a bar for each row, which ends at the median; the thin line spans the rounds.
+// SVG writes the suite as a chart with a bar for each row that ends at the median; the thin line spans the rounds.
 func (s *Suite) SVG(w io.Writer) error {
 	var rows []*Row
 	largest := 0.0

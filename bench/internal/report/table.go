@@ -58,7 +58,7 @@ func (s *Suite) Print(w io.Writer) error {
 	for _, c := range cells {
 		width = max(width, len([]rune(c[0])))
 	}
-	for _, c := range cells { // names stand to the left, figures to the right
+	for _, c := range cells { // names are left-aligned, figures right-aligned
 		pad := strings.Repeat(" ", width-len([]rune(c[0])))
 		if _, err := fmt.Fprintf(tab, "  %s%s\t%s\t\n", c[0], pad, strings.Join(c[1:], "\t")); err != nil {
 			return err
@@ -97,7 +97,7 @@ func (s *Suite) ratioCell(r *Row, with string) string {
 	return fmt.Sprintf("%.2f×", ratio.Median)
 }
 
-// Number writes a figure for people: three significant digits below 1,000, whole numbers with separators above.
+// Number formats a figure for people: three significant digits below 1,000, whole numbers with separators above.
 func Number(v float64) string {
 	if math.Abs(v) < 1000 {
 		return strconv.FormatFloat(v, 'g', 3, 64)

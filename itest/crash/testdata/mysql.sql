@@ -1,5 +1,5 @@
--- The load's tables, and its transactions as a procedure: each raises the counter of an account, writes the new value with an
--- id of the transaction to a history table, and publishes the same. Statements are separated by empty lines.
+-- The load's tables, and its transactions as a procedure: each increments the counter of an account, writes the new value
+-- with a transaction ID to a history table, and publishes the same. Statements are separated by empty lines.
 CREATE TABLE accounts (id INT PRIMARY KEY, counter BIGINT NOT NULL DEFAULT 0) ENGINE=InnoDB;
 
 CREATE TABLE history (n BIGINT AUTO_INCREMENT PRIMARY KEY, account INT NOT NULL, counter BIGINT NOT NULL,
@@ -16,8 +16,8 @@ END;
 
 CALL fill();
 
--- Of a hundred transactions ten are rolled back, one publishes and takes it back to a savepoint, and one stays open for a while
--- after publishing, so that it commits late. took is how long the publishing took, in microseconds.
+-- Of a hundred transactions ten are rolled back, one publishes and rolls back to a savepoint, and one stays open for a while
+-- after publishing, so that it commits late. took is how long publishing took, in microseconds.
 CREATE PROCEDURE step(chosen INT, fate INT)
 BEGIN
   DECLARE c, t BIGINT;

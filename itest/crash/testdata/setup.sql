@@ -1,5 +1,5 @@
--- The tables of pgbench's own script (TPC-B-like), small and with many branches, so that transactions meet each other, and
--- with a counter in each account, which every transaction on it raises.
+-- The tables of pgbench's own script (TPC-B-like), small and with many branches, so that transactions conflict, and with a
+-- counter in each account, which every transaction on it increments.
 create table branches (id int primary key, balance bigint not null default 0) with (fillfactor = 50);
 create table tellers (id int primary key, balance bigint not null default 0) with (fillfactor = 50);
 create table accounts (id int primary key, balance bigint not null default 0, counter bigint not null default 0) with (fillfactor = 50);

@@ -1,4 +1,4 @@
--- One transaction of the load. Of a hundred, ten are rolled back, one publishes and takes it back to a savepoint, and one stays
+-- One transaction of the load. Of a hundred, ten are rolled back, one publishes and rolls back to a savepoint, and one stays
 -- open for a while after publishing, so that it commits late.
 \set account random_zipfian(1, 1000, 1.01)
 \set branch random(1, 200)
