@@ -5,7 +5,7 @@ import "time"
 // With HandleTx, the fresh messages of a partition wait in one queue, the transaction queue, in the order in which they were
 // read, instead of in queues of their keys. Its first messages share a transaction, which moves the cursor past them: each
 // commit is a prefix of the unsettled messages. While the transaction is in progress, settlements of the partition's other
-// outcomes wait; the transaction after that records them.
+// outcomes wait; they are committed with it.
 //
 // A message is parked only when it has reached the front. So whatever is recorded of a message from the log, a side effect,
 // its parking or its dead letter, is recorded together with a cursor that has passed it, and the next owner of the partition
