@@ -104,7 +104,7 @@ func (r *Relay) parkSlow(it *item) {
 // in its queue must have waited for longer than ParkAfter, and one of these must hold:
 //
 //   - The queue is long.
-//   - The key holds back the cursor, and many messages after it are settled.
+//   - The key holds back the cursor, and many messages after it were read.
 //   - The key holds back the cursor, and a parked message that is due waits for the cursor.
 //
 // It parks the message that is being worked on and those queued after it; they are read again in runs. (Parking only the
