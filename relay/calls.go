@@ -13,13 +13,13 @@ import (
 type work struct {
 	key      string
 	sequence int64
-	line     int // one more than the partition; 0 for none
+	txQueue  int // one more than the partition; 0 for none
 }
 
 func (it *item) work() work {
 	switch {
 	case it.queue.isTxQueue():
-		return work{line: it.partition.id + 1}
+		return work{txQueue: it.partition.id + 1}
 	case it.key != "":
 		return work{key: it.key}
 	default:

@@ -56,8 +56,8 @@ func (r *Relay) prepareDecision(d *Decision, parts []*partition) (_ *partition, 
 	}
 	if !h.deciding {
 		h.deciding = true
-		if l := p.queues[d.Key]; l != nil && !l.running {
-			r.unloadQueue(p, l)
+		if q := p.queues[d.Key]; q != nil && !q.running {
+			r.unloadQueue(p, q)
 		}
 	}
 	if p.works(d.Key) || r.callsOut[work{key: d.Key}] > 0 {
@@ -98,12 +98,12 @@ func (p *partition) decides(key string) bool {
 
 // unloadQueue drops what waits in the queue of a held key: the store already has it among the parked messages of the key, or
 // it is parked now.
-func (r *Relay) unloadQueue(p *partition, l *keyQueue) {
-	r.sched.remove(l)
-	for l.head != nil {
-		r.parkQueuedMessage(l.pop())
+func (r *Relay) unloadQueue(p *partition, q *keyQueue) {
+	r.sched.remove(q)
+	for q.head != nil {
+		r.parkQueuedMessage(q.pop())
 	}
-	if !l.running {
-		delete(p.queues, l.key)
+	if !q.running {
+		delete(p.queues, q.key)
 	}
 }

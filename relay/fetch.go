@@ -261,15 +261,15 @@ func (r *Relay) enqueue(it *item) {
 		r.sched.ready(unit{item: it})
 		return
 	}
-	l := it.partition.queues[name]
-	if l == nil {
-		l = &keyQueue{partition: it.partition, key: name}
-		it.partition.queues[l.key] = l
+	q := it.partition.queues[name]
+	if q == nil {
+		q = &keyQueue{partition: it.partition, key: name}
+		it.partition.queues[q.key] = q
 	}
-	it.queue = l
-	idle := l.head == nil && !l.running && l.deaths == 0
-	l.push(it)
+	it.queue = q
+	idle := q.head == nil && !q.running && q.deaths == 0
+	q.push(it)
 	if idle {
-		r.sched.ready(unit{queue: l})
+		r.sched.ready(unit{queue: q})
 	}
 }

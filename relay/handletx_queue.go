@@ -18,7 +18,7 @@ import "time"
 // txQueueKey is the map key of the transaction queue among the queues of its partition; no message has it.
 const txQueueKey = "\x00"
 
-func (l *keyQueue) isTxQueue() bool { return l != nil && l.key == txQueueKey }
+func (q *keyQueue) isTxQueue() bool { return q != nil && q.key == txQueueKey }
 
 // inTxQueue reports whether an item waits in its partition's transaction queue: messages from the log, and messages that were
 // parked independently, since they take their turn among the messages of their key.
@@ -58,20 +58,20 @@ func (r *Relay) fillTx(batch []*item) []*item {
 
 // fillTxQueue takes the front of a transaction queue, unless a settlement of its partition is in progress, which may hold
 // back the cursor.
-func (r *Relay) fillTxQueue(batch []*item, l *keyQueue) []*item {
-	p := l.partition
-	l.running = true
+func (r *Relay) fillTxQueue(batch []*item, q *keyQueue) []*item {
+	p := q.partition
+	q.running = true
 	if p.sending {
-		l.blocked = true
+		q.blocked = true
 		return batch
 	}
-	batch = r.front(batch, l)
+	batch = r.front(batch, q)
 	if len(batch) == 0 {
-		l.running = false
-		r.closeQueue(p, l)
+		q.running = false
+		r.closeQueue(p, q)
 		return batch
 	}
-	l.out, p.sending = len(batch), true
+	q.out, p.sending = len(batch), true
 	p.taken = make(map[string]struct{}, len(batch))
 	for _, it := range batch {
 		p.taken[it.key] = struct{}{}
@@ -80,26 +80,26 @@ func (r *Relay) fillTxQueue(batch []*item, l *keyQueue) []*item {
 }
 
 // front takes messages from a transaction queue until a transaction is full. It parks those that cannot be worked on.
-func (r *Relay) front(batch []*item, l *keyQueue) []*item {
-	p, n := l.partition, r.cfg.TxBatch
-	if l.limit > 0 {
-		n = l.limit
+func (r *Relay) front(batch []*item, q *keyQueue) []*item {
+	p, n := q.partition, r.cfg.TxBatch
+	if q.limit > 0 {
+		n = q.limit
 	}
-	l.limit, l.late = 0, 0
+	q.limit, q.late = 0, 0
 	group := uint64(0) // the ticket after the late group at the front
-	for l.head != nil {
-		it := l.head
+	for q.head != nil {
+		it := q.head
 		late := !it.parked && p.tracker.lateUntil(it.ticket) > it.ticket
 		inGroup := late && it.ticket < group
 		// A message is parked only at the front: if the transaction fails, the cursor stays before it. The next group, and each
 		// parked message, starts a new transaction.
-		aside := r.parkingOf(it)
-		if len(batch) > 0 && !inGroup && (late || len(batch) >= n || it.parked || aside != nil) {
+		parking := r.parkingOf(it)
+		if len(batch) > 0 && !inGroup && (late || len(batch) >= n || it.parked || parking != nil) {
 			break
 		}
-		if aside != nil {
-			r.park(it, *aside)
-			r.drop(l.pop())
+		if parking != nil {
+			r.park(it, *parking)
+			r.drop(q.pop())
 			continue
 		}
 		if len(batch) == 0 {
@@ -107,7 +107,7 @@ func (r *Relay) front(batch []*item, l *keyQueue) []*item {
 				group = p.tracker.lateUntil(it.ticket)
 			}
 			if r.wasUncertain(it) {
-				if late && r.parkGroup(l, group) {
+				if late && r.parkGroup(q, group) {
 					continue
 				}
 				n = 1
@@ -116,9 +116,9 @@ func (r *Relay) front(batch []*item, l *keyQueue) []*item {
 				n = 1
 			}
 		}
-		batch = append(batch, l.pop())
+		batch = append(batch, q.pop())
 		if late {
-			l.late = len(batch)
+			q.late = len(batch)
 		}
 	}
 	return batch
@@ -157,13 +157,13 @@ func (r *Relay) wasUncertain(it *item) bool {
 
 // parkGroup parks the messages of a late group at the front of a transaction queue, so that each has a transaction of its
 // own, and reports whether there are several.
-func (r *Relay) parkGroup(l *keyQueue, until uint64) bool {
+func (r *Relay) parkGroup(q *keyQueue, until uint64) bool {
 	inGroup := func(it *item) bool { return it != nil && !it.parked && it.ticket < until }
-	if !inGroup(l.head.next) {
+	if !inGroup(q.head.next) {
 		return false
 	}
-	for inGroup(l.head) {
-		r.parkApart(l.pop())
+	for inGroup(q.head) {
+		r.parkApart(q.pop())
 	}
 	return true
 }

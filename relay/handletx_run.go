@@ -145,27 +145,27 @@ func (r *Relay) undone(batch []*item, at int, v result) {
 		r.closeBatch(batch)
 		return
 	}
-	l := failed.queue
+	q := failed.queue
 	switch {
 	case results[0].cut:
-		r.requeue(l, batch)
+		r.requeue(q, batch)
 	case at == 0:
 		if len(batch) > 1 {
-			r.requeue(l, batch[1:])
+			r.requeue(q, batch[1:])
 		}
-		if r.failed(failed, &results[0]) && !l.isTxQueue() {
-			r.parkQueued(l, nil)
+		if r.failed(failed, &results[0]) && !q.isTxQueue() {
+			r.parkQueued(q, nil)
 		}
-	case at < l.late: // those before it cannot be settled without it
-		for _, it := range batch[:l.late] {
+	case at < q.late: // those before it cannot be settled without it
+		for _, it := range batch[:q.late] {
 			r.parkApart(it)
 		}
-		if rest := batch[l.late:]; len(rest) > 0 {
-			r.requeue(l, rest)
+		if rest := batch[q.late:]; len(rest) > 0 {
+			r.requeue(q, rest)
 		}
 	default:
-		r.requeue(l, batch)
-		l.limit = at
+		r.requeue(q, batch)
+		q.limit = at
 	}
 	r.closeBatch(batch)
 }
@@ -175,7 +175,7 @@ func (r *Relay) committed(batch []*item, done int, s *sent, released []string, e
 	r.mu.Lock()
 	defer r.wakeAndUnlock()
 	r.recovered()
-	p, l := s.partition, batch[0].queue
+	p, q := s.partition, batch[0].queue
 	if !r.back(batch) {
 		r.unsettled -= s.count
 		r.closeBatch(batch)
@@ -184,7 +184,7 @@ func (r *Relay) committed(batch []*item, done int, s *sent, released []string, e
 	switch {
 	case err == nil:
 		if done < len(batch) {
-			r.requeue(l, batch[done:])
+			r.requeue(q, batch[done:])
 		}
 		r.onCommit(batch[:done], s, released)
 	case errors.Is(err, ErrLeaseLost):
@@ -197,7 +197,7 @@ func (r *Relay) committed(batch []*item, done int, s *sent, released []string, e
 			delete(p.busy, it.seq)
 			r.ended(it)
 		}
-	case l.isTxQueue():
+	case q.isTxQueue():
 		r.uncertain[p.id] = newUncertainCommit(batch[:done], fmt.Errorf("commit: %w", err))
 		r.dropAll(batch)
 		r.unsettled -= s.count
@@ -205,7 +205,7 @@ func (r *Relay) committed(batch []*item, done int, s *sent, released []string, e
 	default: // if the commit took effect, what is recorded now finds the message gone
 		v := readError(fmt.Errorf("commit: %w", err))
 		if r.failed(batch[0], &v) {
-			r.parkQueued(l, nil)
+			r.parkQueued(q, nil)
 		}
 	}
 	r.closeBatch(batch)
@@ -261,14 +261,14 @@ func (r *Relay) relinquish(p *partition, err error) {
 
 // back records that a batch is no longer out. It reports whether its partition is still held; if not, the batch is dropped.
 func (r *Relay) back(batch []*item) bool {
-	p, l := batch[0].partition, batch[0].queue
+	p, q := batch[0].partition, batch[0].queue
 	delete(r.running, batch[0])
 	r.returned(batch)
 	p.out -= len(batch)
-	if l != nil {
-		l.running, l.out = false, 0
+	if q != nil {
+		q.running, q.out = false, 0
 	}
-	if l.isTxQueue() {
+	if q.isTxQueue() {
 		p.sending, p.taken = false, nil
 	}
 	if p.gone {
@@ -286,9 +286,9 @@ func (r *Relay) dropAll(batch []*item) {
 // closeBatch makes the queue of a returned batch ready for its next messages, and unloads its partition if that is being
 // left.
 func (r *Relay) closeBatch(batch []*item) {
-	p, l := batch[0].partition, batch[0].queue
+	p, q := batch[0].partition, batch[0].queue
 	if !p.gone {
-		r.closeQueue(p, l)
+		r.closeQueue(p, q)
 		r.finishLeaving(p)
 	}
 	if p.count > 0 {

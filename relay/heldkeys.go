@@ -100,9 +100,9 @@ func (r *Relay) dropHeld(p *partition, key string) {
 func (r *Relay) unloadHeld(keep *held) {
 	for _, p := range r.partitions {
 		var waiting map[string]struct{} // the keys in the transaction queue
-		if l := p.queues[txQueueKey]; l != nil {
-			waiting = make(map[string]struct{}, l.waiting)
-			for it := l.head; it != nil; it = it.next {
+		if q := p.queues[txQueueKey]; q != nil {
+			waiting = make(map[string]struct{}, q.waiting)
+			for it := q.head; it != nil; it = it.next {
 				waiting[it.key] = struct{}{}
 			}
 		}

@@ -210,9 +210,9 @@ func (r *Relay) lose(p *partition) {
 		r.drop(it)
 	}
 	p.withdrawn = nil
-	for _, l := range p.queues {
-		for l.head != nil {
-			r.drop(l.pop())
+	for _, q := range p.queues {
+		for q.head != nil {
+			r.drop(q.pop())
 		}
 	}
 	p.expiry.Stop()
@@ -263,9 +263,9 @@ func (r *Relay) rejoin(p *partition) {
 		r.sched.ready(unit{item: it})
 	}
 	p.withdrawn = nil
-	for _, l := range p.queues {
-		if !l.running {
-			r.closeQueue(p, l)
+	for _, q := range p.queues {
+		if !q.running {
+			r.closeQueue(p, q)
 		}
 	}
 	r.changed.Broadcast()
@@ -308,11 +308,11 @@ func (r *Relay) unload(p *partition) {
 		leave(it)
 	}
 	p.withdrawn = nil
-	for _, l := range p.queues {
-		for l.head != nil {
-			leave(l.pop())
+	for _, q := range p.queues {
+		for q.head != nil {
+			leave(q.pop())
 		}
-		delete(p.queues, l.key)
+		delete(p.queues, q.key)
 	}
 	if p.moved && r.tx == nil { // even if nothing else must be recorded
 		r.recorded(p)

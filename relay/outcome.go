@@ -132,19 +132,19 @@ func (r *Relay) judge(batch []*item, results []result, probe bool) {
 
 // completeQueue processes the outcomes of messages of one key, or of one message without a key.
 func (r *Relay) completeQueue(items []*item, results []result) {
-	p, l := items[0].partition, items[0].queue
+	p, q := items[0].partition, items[0].queue
 	p.out -= len(items)
-	if l != nil {
-		l.running, l.out = false, 0
+	if q != nil {
+		q.running, q.out = false, 0
 	}
 	if p.gone {
 		for _, it := range items {
 			r.drop(it)
 		}
-		r.closeQueue(p, l)
+		r.closeQueue(p, q)
 		return
 	}
-	diedBefore := false // a message was dead-lettered: later ones that report an error are requeued, uncounted
+	deadBefore := false // a message was dead-lettered: later ones that report an error are requeued, uncounted
 	for i, it := range items {
 		if results == nil || !results[i].failed {
 			r.delivered(it)
@@ -153,17 +153,17 @@ func (r *Relay) completeQueue(items []*item, results []result) {
 		v := &results[i]
 		// A handler knows nothing of a batch: an error of its own that says "behind" or "unavailable" is the message's failure.
 		passed := r.publish != nil && (v.is(postrider.BrokerUnavailable) || v.behind && i > 0)
-		if v.cut || passed || diedBefore && v.outcome.Kind != postrider.DeadLettered {
-			r.requeue(l, items[i:])
+		if v.cut || passed || deadBefore && v.outcome.Kind != postrider.DeadLettered {
+			r.requeue(q, items[i:])
 			break
 		}
 		if stopped := r.failed(it, v); stopped {
-			r.parkQueued(l, items[i+1:])
+			r.parkQueued(q, items[i+1:])
 			break
 		}
-		diedBefore = true
+		deadBefore = true
 	}
-	r.closeQueue(p, l)
+	r.closeQueue(p, q)
 	r.finishLeaving(p)
 }
 
@@ -177,23 +177,23 @@ func (r *Relay) finishLeaving(p *partition) {
 
 // closeQueue makes the queue ready for its next messages, or removes it; a queue with an unrecorded dead letter stays as it
 // is.
-func (r *Relay) closeQueue(p *partition, l *keyQueue) {
+func (r *Relay) closeQueue(p *partition, q *keyQueue) {
 	switch {
-	case l == nil || l.deaths > 0 || p.leaving:
-	case l.head == nil:
-		delete(p.queues, l.key)
-	case p.decides(l.key):
-		r.unloadQueue(p, l)
+	case q == nil || q.deaths > 0 || p.leaving:
+	case q.head == nil:
+		delete(p.queues, q.key)
+	case p.decides(q.key):
+		r.unloadQueue(p, q)
 	default:
-		r.sched.ready(unit{queue: l})
+		r.sched.ready(unit{queue: q})
 	}
 }
 
 // requeue returns messages that were not attempted to the front of their queue, in order.
-func (r *Relay) requeue(l *keyQueue, items []*item) {
-	if l != nil {
+func (r *Relay) requeue(q *keyQueue, items []*item) {
+	if q != nil {
 		for i := len(items) - 1; i >= 0; i-- {
-			l.pushFront(items[i])
+			q.pushFront(items[i])
 		}
 		return
 	}
@@ -321,15 +321,15 @@ func (r *Relay) park(it *item, pk Parked) {
 }
 
 // parkQueued parks everything after a failed message: what was out with it, and what waits in its queue.
-func (r *Relay) parkQueued(l *keyQueue, out []*item) {
-	if l == nil {
+func (r *Relay) parkQueued(q *keyQueue, out []*item) {
+	if q == nil {
 		return
 	}
 	for _, it := range out {
 		r.parkQueuedMessage(it)
 	}
-	for l.head != nil {
-		r.parkQueuedMessage(l.pop())
+	for q.head != nil {
+		r.parkQueuedMessage(q.pop())
 	}
 }
 

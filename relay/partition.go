@@ -97,9 +97,9 @@ func newPartition(parent context.Context, l Lease) *partition {
 		parked: make(map[int64]uint64), early: make(map[int64]string),
 	}
 	p.tracker.base, p.tracker.passed, p.passed = 1, 1, 1 // 0 is the ticket of messages that were not read from the log
-	if aside := l.Parked.Sequences; len(aside) > 0 {
-		p.unread = make(map[int64]struct{}, len(aside))
-		for _, seq := range aside {
+	if seqs := l.Parked.Sequences; len(seqs) > 0 {
+		p.unread = make(map[int64]struct{}, len(seqs))
+		for _, seq := range seqs {
 			p.unread[seq] = struct{}{}
 		}
 	}

@@ -64,32 +64,32 @@ type keyQueue struct {
 	limit, late int
 }
 
-func (l *keyQueue) push(it *item) {
-	l.waiting++
+func (q *keyQueue) push(it *item) {
+	q.waiting++
 	it.next = nil
-	if l.tail == nil {
-		l.head = it
+	if q.tail == nil {
+		q.head = it
 	} else {
-		l.tail.next = it
+		q.tail.next = it
 	}
-	l.tail = it
+	q.tail = it
 }
 
-func (l *keyQueue) pushFront(it *item) {
-	l.waiting++
-	it.next = l.head
-	l.head = it
-	if l.tail == nil {
-		l.tail = it
+func (q *keyQueue) pushFront(it *item) {
+	q.waiting++
+	it.next = q.head
+	q.head = it
+	if q.tail == nil {
+		q.tail = it
 	}
 }
 
-func (l *keyQueue) pop() *item {
-	l.waiting--
-	it := l.head
-	l.head = it.next
-	if l.head == nil {
-		l.tail = nil
+func (q *keyQueue) pop() *item {
+	q.waiting--
+	it := q.head
+	q.head = it.next
+	if q.head == nil {
+		q.tail = nil
 	}
 	it.next = nil
 	return it
@@ -172,10 +172,10 @@ func (q *readyQueue) without(p *partition) []*item {
 }
 
 // remove removes a key queue.
-func (q *readyQueue) remove(l *keyQueue) {
+func (q *readyQueue) remove(kq *keyQueue) {
 	var all readyQueue
 	for q.len() > 0 {
-		if u := q.pop(); u.queue != l {
+		if u := q.pop(); u.queue != kq {
 			all.push(u)
 		}
 	}
@@ -224,9 +224,9 @@ func (s *scheduler) queueOf(u unit) *readyQueue {
 }
 
 // remove removes a key queue from its ready queue.
-func (s *scheduler) remove(l *keyQueue) {
-	if l.head != nil {
-		s.queueOf(unit{queue: l}).remove(l)
+func (s *scheduler) remove(q *keyQueue) {
+	if q.head != nil {
+		s.queueOf(unit{queue: q}).remove(q)
 	}
 }
 

@@ -202,9 +202,9 @@ func (r *Relay) stored(b *sent, released []string) time.Duration {
 	for _, key := range s.Release {
 		r.released(p, key, slices.Contains(released, key))
 	}
-	if l := p.queues[txQueueKey]; l != nil && l.blocked {
-		l.blocked, l.running = false, false
-		r.closeQueue(p, l)
+	if q := p.queues[txQueueKey]; q != nil && q.blocked {
+		q.blocked, q.running = false, false
+		r.closeQueue(p, q)
 		r.changed.Broadcast()
 	}
 	return soonest
@@ -237,9 +237,9 @@ func (r *Relay) recordedParked(p *partition, s *Settlement) time.Duration {
 	}
 	for i := range s.Dead {
 		delete(p.busy, s.Dead[i].Sequence)
-		if l := p.queues[s.Dead[i].Key]; l != nil && l.deaths > 0 {
-			l.deaths--
-			r.closeQueue(p, l)
+		if q := p.queues[s.Dead[i].Key]; q != nil && q.deaths > 0 {
+			q.deaths--
+			r.closeQueue(p, q)
 		}
 	}
 	for i := range s.Parked {

@@ -114,24 +114,24 @@ func (r *Relay) parkBlocking(p *partition, running map[*keyQueue]*item) {
 		return
 	}
 	much := max(r.fresh.maxMessages/16, 16)
-	for _, l := range p.queues {
-		it, out := l.head, running[l]
-		if it == nil || out == nil || !out.onMainLine() || p.held[l.key] != nil || time.Since(it.since) < r.cfg.ParkAfter {
+	for _, q := range p.queues {
+		it, out := q.head, running[q]
+		if it == nil || out == nil || !out.onMainLine() || p.held[q.key] != nil || time.Since(it.since) < r.cfg.ParkAfter {
 			continue
 		}
-		if l.waiting >= much || (len(p.early) > 0 || p.tracker.open() >= much) && l.holdsBack(out) {
+		if q.waiting >= much || (len(p.early) > 0 || p.tracker.open() >= much) && q.holdsBack(out) {
 			r.parkSlow(out)
 		}
 	}
 }
 
 // holdsBack reports whether the first unsettled message is the one that is out, or one queued after it.
-func (l *keyQueue) holdsBack(out *item) bool {
-	begin := l.partition.tracker.begin()
+func (q *keyQueue) holdsBack(out *item) bool {
+	begin := q.partition.tracker.begin()
 	if out.ticket == begin {
 		return true
 	}
-	for it := l.head; it != nil; it = it.next {
+	for it := q.head; it != nil; it = it.next {
 		if it.ticket == begin {
 			return true
 		}

@@ -97,11 +97,11 @@ func (r *Relay) fill(batch []*item, room int) []*item {
 			bytes -= u.item.size
 			continue
 		}
-		l := u.queue
-		l.running = true
-		for l.head != nil && len(batch) < room && (bytes > 0 || l.out == 0) {
-			it := l.pop()
-			l.out++
+		q := u.queue
+		q.running = true
+		for q.head != nil && len(batch) < room && (bytes > 0 || q.out == 0) {
+			it := q.pop()
+			q.out++
 			bytes -= it.size
 			batch = append(batch, it)
 		}
