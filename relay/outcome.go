@@ -167,7 +167,7 @@ func (r *Relay) completeQueue(items []*item, results []result) {
 	r.finishLeaving(p)
 }
 
-// finishLeaving unloads a partition that is being handed over once none of its calls are under way.
+// finishLeaving unloads a partition that is being handed over once none of its calls is in progress.
 func (r *Relay) finishLeaving(p *partition) {
 	if p.leaving && p.out == 0 {
 		r.unload(p)
