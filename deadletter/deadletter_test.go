@@ -100,8 +100,8 @@ func TestImportSaysWhatItCannotRead(t *testing.T) {
 		line(`"relay":"view"`, `"relay":""`):                        "its relay or consumer",
 		line(`"number":1`, `"nubmer":1`):                            "nubmer",
 		line(`"attempts":0`, `"unreadable":"headers","attempts":0`): "could not be read",
-		line("}\n{", "}{"):                                          "line 1: there is more behind dead letter 1",
-		line("}\n{", "}]\n{"):                                       "line 1: there is more behind dead letter 1",
+		line("}\n{", "}{"):                                          "line 1: there is more after dead letter 1",
+		line("}\n{", "}]\n{"):                                       "line 1: there is more after dead letter 1",
 	} {
 		_, err := deadletter.Import(t.Context(), strings.NewReader(text), memory.New(memory.Config{}), nil)
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -12,7 +12,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// endless is a store that has made-up messages without end, at no cost, so that what is measured is the relay alone.
+// endless is a store with an endless supply of generated messages at no cost, so that the relay alone is measured.
 type endless struct {
 	relay.Store
 	messages []postrider.Message // of one partition, reused for each batch

@@ -12,8 +12,8 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// storm publishes n messages of each of some keys, which all fail until the returned switch is turned, and from then on
-// take a while each. The handler notes what it does not refuse.
+// storm publishes n messages of each of some keys. All of them fail until the returned switch is turned, and take a while
+// each from then on. The handler records the messages that it does not refuse.
 func (b *bundle) storm(keys, n, size int, j *journal, takes time.Duration) (h postrider.Handler, healed *atomic.Bool) {
 	payload := make([]byte, size)
 	for range n {
@@ -35,8 +35,8 @@ func (b *bundle) storm(keys, n, size int, j *journal, takes time.Duration) (h po
 	}, healed
 }
 
-// TestParkedMessagesKeepToTheBounds: many parked messages of many keys are due at once. Those brought back into memory are
-// no more than MaxInFlight and MaxInFlightBytes allow.
+// TestParkedMessagesKeepToTheBounds: many parked messages of many keys are due at once. No more of them are read into memory
+// than MaxInFlight and MaxInFlightBytes allow.
 func TestParkedMessagesKeepToTheBounds(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]relay.Config{
@@ -55,7 +55,7 @@ func TestParkedMessagesKeepToTheBounds(t *testing.T) {
 				pass(5 * time.Minute)
 				healed.Store(true)
 				var most relay.Counters
-				for range 500 { // past the time of the retries, at 10 minutes
+				for range 500 { // past the last retry, at 10 minutes
 					pass(time.Second)
 					c := r.Counters()
 					most.InMemory, most.Bytes = max(most.InMemory, c.InMemory), max(most.Bytes, c.Bytes)
@@ -63,7 +63,7 @@ func TestParkedMessagesKeepToTheBounds(t *testing.T) {
 				if limit := cfg.MaxInFlight; limit > 0 && most.InMemory > limit {
 					t.Errorf("%d messages in memory, MaxInFlight is %d", most.InMemory, limit)
 				}
-				if limit := cfg.MaxInFlightBytes; limit > 0 && most.Bytes > limit+2*(size+100) { // one message more of either kind
+				if limit := cfg.MaxInFlightBytes; limit > 0 && most.Bytes > limit+2*(size+100) { // one extra message of either kind
 					t.Errorf("%d bytes in memory, MaxInFlightBytes is %d", most.Bytes, limit)
 				}
 				if j.len() != keys*each {
@@ -75,8 +75,8 @@ func TestParkedMessagesKeepToTheBounds(t *testing.T) {
 	}
 }
 
-// TestRetryStormLeavesRoomForFreshMessages: large parked messages, many times what may be in memory, are due and slow. A
-// fresh message finds room beside them.
+// TestRetryStormLeavesRoomForFreshMessages: large parked messages, many times what fits in memory, are due and slow. There is
+// still room for a fresh message.
 func TestRetryStormLeavesRoomForFreshMessages(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -99,8 +99,8 @@ func TestRetryStormLeavesRoomForFreshMessages(t *testing.T) {
 	})
 }
 
-// TestDrainEndsWhileOthersWrite: Drain waits for what was committed before it. Transactions that go on, whether they
-// publish, roll back, or write what this relay passes over, do not keep it.
+// TestDrainEndsWhileOthersWrite: Drain waits for what was committed before it. Transactions that continue, whether they
+// publish, roll back, or write what this relay skips, do not delay it.
 func TestDrainEndsWhileOthersWrite(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"publish", "roll back", "write other topics"} {
@@ -115,7 +115,7 @@ func TestDrainEndsWhileOthersWrite(t *testing.T) {
 				}), &journal{}
 				r := b.relay(relay.Config{Topics: []string{"t"}})
 				handle(t, r, func(ctx context.Context, m *postrider.Message) error {
-					time.Sleep(3 * time.Millisecond) // so that there is always work that is not done
+					time.Sleep(3 * time.Millisecond) // so that there is always unfinished work
 					return j.take(ctx, m)
 				})
 				b.start(r)
@@ -140,7 +140,7 @@ func TestDrainEndsWhileOthersWrite(t *testing.T) {
 	}
 }
 
-// write makes one transaction in the way given.
+// write runs one transaction in the given way.
 func (b *bundle) write(way string) {
 	m := b.msg("")
 	if way == "write other topics" {
@@ -164,8 +164,8 @@ func (b *bundle) write(way string) {
 	b.store.Wake()
 }
 
-// TestLooksAtParkedMessagesWhileTheCursorMoves: a message that is to be retried waits until the cursor has passed it. The
-// cursor moves a hundred times a second meanwhile; parked messages are looked at as if it stood.
+// TestLooksAtParkedMessagesWhileTheCursorMoves: a message that must be retried waits until the cursor has passed it.
+// Meanwhile the cursor moves a hundred times a second; parked messages are polled as if it did not.
 func TestLooksAtParkedMessagesWhileTheCursorMoves(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

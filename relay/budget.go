@@ -1,7 +1,7 @@
 package relay
 
-// budget is what messages of one kind, fresh or parked, may take of the memory, and do. Each kind has its own, so that a
-// storm of retries leaves room for fresh messages, and the other way round.
+// budget is how much memory messages of one kind, fresh or parked, may use and do use. Each kind has its own, so that a storm
+// of retries leaves room for fresh messages, and vice versa.
 type budget struct {
 	messages, bytes       int
 	maxMessages, maxBytes int
@@ -14,11 +14,11 @@ func (c *Config) budgets() (fresh, parked budget) {
 	return fresh, parked
 }
 
-// worthReading is how much room, in messages, makes it worth while to read more: a quarter, so that reading goes on while as
-// much as three calls to a publisher is under way, and is not done for a few messages at a time.
+// worthReading is how much room, in messages, makes another read worthwhile: a quarter, so that the relay keeps reading while
+// three quarters are in memory, but not for a few messages at a time.
 func (b *budget) worthReading() int { return max(b.maxMessages/4, 1) }
 
-// load accounts for an item in memory, drop for one that leaves it.
+// load accounts for an item that is taken into memory, drop for one that leaves it.
 func (r *Relay) load(it *item, b *budget) {
 	r.order++
 	it.order, it.since, it.budget, it.size = r.order, r.now, b, it.msg.Size()

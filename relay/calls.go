@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// A call that has not returned outlives the lease under which it began: its context has ended, but a handler may not look.
-// While it is out, nothing else works on the same key, or the same message without a key, in this process. With HandleTx the
-// messages of a partition's line wait for its last transaction.
+// A call that has not returned outlives the lease under which it began: its context has ended, but a handler may ignore that.
+// While it is out, nothing else in this process works on the same key, or on the same message without a key. With HandleTx
+// the messages of a partition's transaction queue wait for its last transaction.
 
-// work is what a call works on: a key, a message without a key, or the line of a partition.
+// work is what a call works on: a key, a message without a key, or the transaction queue of a partition.
 type work struct {
 	key      string
 	sequence int64
-	line     int // one more than the partition; 0 for no line
+	txQueue  int // one more than the partition; 0 for none
 }
 
 func (it *item) work() work {
 	switch {
 	case it.queue.isTxQueue():
-		return work{line: it.partition.id + 1}
+		return work{txQueue: it.partition.id + 1}
 	case it.key != "":
 		return work{key: it.key}
 	default:
@@ -27,7 +27,7 @@ func (it *item) work() work {
 	}
 }
 
-// outlive notes the calls that are out when a partition is lost.
+// outlive records the calls that are out when a partition is lost.
 func (r *Relay) outlive(p *partition) {
 	for _, batch := range r.batches {
 		for _, it := range batch {
@@ -38,7 +38,8 @@ func (r *Relay) outlive(p *partition) {
 	}
 }
 
-// awaitsCall says whether a unit is to wait for a call of a lease that has ended; if so, it starts when that has returned.
+// awaitsCall reports whether a unit must wait for a call of a lease that has ended; if so, the unit starts when the call has
+// returned.
 func (r *Relay) awaitsCall(u unit) bool {
 	if len(r.callsOut) == 0 {
 		return false
@@ -54,7 +55,7 @@ func (r *Relay) awaitsCall(u unit) bool {
 	return true
 }
 
-// returned notes that a call has returned, and lets go on what has waited for it.
+// returned records that a call has returned, and resumes what has waited for it.
 func (r *Relay) returned(batch []*item) {
 	delete(r.batches, batch[0])
 	for _, it := range batch {
@@ -74,7 +75,7 @@ func (r *Relay) returned(batch []*item) {
 	}
 }
 
-// resumeUnit makes ready what has waited for a call, unless its partition is lost or being left.
+// resumeUnit makes ready a unit that has waited for a call, unless its partition is lost or being left.
 func (r *Relay) resumeUnit(u unit) {
 	p := u.partition()
 	switch {
@@ -94,7 +95,8 @@ func (r *Relay) resumeUnit(u unit) {
 	r.changed.Broadcast()
 }
 
-// parkAwaiting parks what has waited for a call for longer than ParkAfter, so that it does not hold back the cursor.
+// parkAwaiting parks messages that have waited for a call for longer than ParkAfter, so that they do not hold back the
+// cursor.
 func (r *Relay) parkAwaiting() {
 	for w, units := range r.callsAwaited {
 		r.callsAwaited[w] = slices.DeleteFunc(units, func(u unit) bool {
@@ -123,7 +125,7 @@ func (r *Relay) parkAwaiting() {
 	}
 }
 
-// unawait takes the messages without a key of a partition that is being left out of those that wait for calls.
+// unawait removes a partition's messages without a key from those that wait for calls, because the partition is being left.
 func (r *Relay) unawait(p *partition) (items []*item) {
 	for w, units := range r.callsAwaited {
 		kept := units[:0]

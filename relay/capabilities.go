@@ -6,8 +6,8 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// CheckCapabilities lists what the relay needs and a publisher with these capabilities does not promise, each with what would do. New
-// refuses a Config for which there is any.
+// CheckCapabilities lists what the relay needs and a publisher with these capabilities does not provide, each with a remedy.
+// New refuses a Config for which there is any.
 func (c *Config) CheckCapabilities(caps postrider.Capabilities) (faults []error) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if !caps.Ordered && !c.AcceptUnordered {

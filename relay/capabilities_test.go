@@ -9,19 +9,19 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// promising is a publisher that only promises.
+// promising is a publisher that has capabilities and nothing else.
 type promising postrider.Capabilities
 
 func (p promising) Publish(context.Context, []*postrider.Message) []error { return nil }
 func (p promising) Capabilities() postrider.Capabilities                  { return postrider.Capabilities(p) }
 
-// TestNeeds: a relay does not start on less than it needs, and says what would do.
+// TestNeeds: a relay does not start with less than it needs, and names the remedy.
 func TestNeeds(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		needs    Config
 		promises promising
-		words    []string // of the refusal; none is wanted without
+		words    []string // of the refusal; none expected if empty
 	}{
 		"nothing needed":    {Config{}, promising{Ordered: true}, nil},
 		"order":             {Config{}, promising{}, []string{"keep the order of a key", "or set AcceptUnordered"}},

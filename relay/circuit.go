@@ -10,23 +10,25 @@ const (
 	probeMax = 5 * time.Second
 )
 
-// circuit keeps a broker that is down from looking like ten thousand failing messages. Closed, calls go out. It opens when
-// the publisher reports that the broker is unavailable, or when a call ends without an answer for any of its messages (see
-// Relay.judge). An answer, also one that refuses a message, shows that the destination is available: any number of messages
-// that fail, in a row or at the same time, do not open it. Open, nothing is fetched or sent, except one probe at a time, with
-// a single message (read for it if none is in memory); a probe that gets an answer closes it. The next probe goes out with
-// another message, since it may be the message that gets no answer.
+// circuit prevents a broker that is down from looking like ten thousand failing messages. Closed, calls go out.
+//
+//   - It opens when the publisher reports that the broker is unavailable, or when a call ends without an answer for any of its
+//     messages (see Relay.judge). An answer, even one that refuses a message, shows that the destination is available: any
+//     number of failing messages, in a row or at the same time, do not open it.
+//   - Open, nothing is fetched or sent except one probe at a time, with a single message (read for it if none is in memory). The
+//     next probe uses a different message, since it may be the message that gets no answer.
+//   - A probe that gets an answer closes it.
 type circuit struct {
 	isOpen     bool
 	probing    bool
-	unanswered int // probes in a row that have found the destination unavailable
+	unanswered int // consecutive probes that found the destination unavailable
 	wait       time.Duration
 	next       time.Time // of the next probe
 }
 
 func (c *circuit) open() bool { return c.isOpen }
 
-// allows says how many messages may go out in one call now.
+// allows returns how many messages may go out in one call now.
 func (c *circuit) allows(maxBatch int, now time.Time) int {
 	switch {
 	case !c.isOpen:
@@ -38,13 +40,13 @@ func (c *circuit) allows(maxBatch int, now time.Time) int {
 	}
 }
 
-// started notes that a call goes out and reports whether it is a probe.
+// started records that a call goes out and reports whether it is a probe.
 func (c *circuit) started() (probe bool) {
 	c.probing = c.isOpen
 	return c.isOpen
 }
 
-// abandoned notes a probe that was cancelled from this side.
+// abandoned records a probe that was cancelled by this process.
 func (c *circuit) abandoned() { c.probing = false }
 
 // trip opens the circuit, or keeps it open after a probe that failed, and returns the wait before the next probe.
@@ -67,7 +69,7 @@ func (c *circuit) close() bool {
 	return was
 }
 
-// tripped opens the circuit and sees to it that a probe goes out in time.
+// tripped opens the circuit and schedules the next probe.
 func (r *Relay) tripped(cause string) {
 	wait, opened := r.circuit.trip(time.Now())
 	if opened {
@@ -80,9 +82,10 @@ func (r *Relay) tripped(cause string) {
 	})
 }
 
-// lacksProbe says that the destination is down, and that a message is to be read to probe with, which is not done for
-// anything else while the circuit is open: a probe is due and no message is in memory, as the leases were lost meanwhile, and
-// what was held with them; or all that is ready has been sent and got no answer.
+// lacksProbe reports whether a message must be read as a probe, the only reason to read while the circuit is open:
+//
+//   - a probe is due and no message is in memory, because the leases were lost meanwhile, and the messages with them; or
+//   - everything that is ready has been sent as a probe and got no answer.
 func (r *Relay) lacksProbe(now time.Time) bool {
 	if n := r.circuit.unanswered; n > 0 && n >= r.sched.len() && !r.circuit.probing {
 		return true
@@ -90,7 +93,7 @@ func (r *Relay) lacksProbe(now time.Time) bool {
 	return r.inMemory() == 0 && r.circuit.allows(1, now) > 0
 }
 
-// probeWithAnother puts a message behind all others.
+// probeWithAnother puts a message after all others.
 func (r *Relay) probeWithAnother(it *item) {
 	r.order++
 	it.order = r.order

@@ -14,7 +14,8 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// TestPoisonDoesNotCloseTheWayToOthers: messages that fail whenever they are published are alone in the outbox. A message that the destination takes reaches it all the same.
+// TestPoisonDoesNotCloseTheWayToOthers: the only messages in the outbox fail whenever they are published. A message that the
+// destination accepts still reaches it.
 func TestPoisonDoesNotCloseTheWayToOthers(t *testing.T) {
 	t.Parallel()
 	for name, poison := range map[string][]string{"one": {"bad/1"}, "two in one batch": {"bad/1", "bad/2"}} {
@@ -41,9 +42,8 @@ func TestPoisonDoesNotCloseTheWayToOthers(t *testing.T) {
 	}
 }
 
-// TestUnansweredMessageDoesNotCloseTheWayToOthers: a message upon which the destination never answers looks like one that is
-// down, to a publisher that has nothing else under way. A message that the destination takes reaches it all the same, as often
-// as one comes.
+// TestUnansweredMessageDoesNotCloseTheWayToOthers: the destination never answers for one message. To a publisher with nothing
+// else in progress it looks as if it were down. Messages that the destination accepts still reach it, every time.
 func TestUnansweredMessageDoesNotCloseTheWayToOthers(t *testing.T) {
 	t.Parallel()
 	for name, poison := range map[string][]string{
@@ -74,9 +74,9 @@ func TestUnansweredMessageDoesNotCloseTheWayToOthers(t *testing.T) {
 	}
 }
 
-// TestProbesAfterItLostWhatItHeld: the destination is found unavailable, and then the process loses its leases and with
-// them every message in memory, as one that was paused does. It still finds out that the destination is back, also when
-// another process has delivered the fresh messages meanwhile.
+// TestProbesAfterItLostWhatItHeld: the destination is found unavailable, and then the process loses its leases and with them
+// every message in memory, as after a pause. It still notices when the destination is back, even if another process has
+// delivered the fresh messages meanwhile.
 func TestProbesAfterItLostWhatItHeld(t *testing.T) {
 	t.Parallel()
 	for name, onlyParkedLeft := range map[string]bool{"messages in the log": false, "parked messages only": true} {
@@ -114,8 +114,8 @@ func TestProbesAfterItLostWhatItHeld(t *testing.T) {
 	}
 }
 
-// TestDestinationStaysDownLongerThanTheLeasesAreLost: heartbeats fail until the leases have ended, and start again; the
-// destination comes back only after that.
+// TestDestinationStaysDownLongerThanTheLeasesAreLost: heartbeats fail until the leases have ended, and then succeed again;
+// the destination comes back only after that.
 func TestDestinationStaysDownLongerThanTheLeasesAreLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -145,12 +145,12 @@ func TestDestinationStaysDownLongerThanTheLeasesAreLost(t *testing.T) {
 }
 
 // TestDestinationDownDuringAHandover: while the destination is down, a second process takes over the partition of the only
-// message in memory. Neither process is left waiting for a probe that nothing is there for.
+// message in memory. Neither process is left waiting for a probe for which it has no message.
 func TestDestinationDownDuringAHandover(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b, k := setup(t), &broker{}
-		b.publish(b.msgs(keysIn(3, 1)...)...) // the highest partitions are given up first
+		b.publish(b.msgs(keysIn(3, 1)...)...) // the highest partitions are handed over first
 		k.down.Store(true)
 		one, two := b.relay(relay.Config{Publisher: k}), b.relay(relay.Config{Publisher: k})
 		b.start(one)
@@ -167,8 +167,8 @@ func TestDestinationDownDuringAHandover(t *testing.T) {
 	})
 }
 
-// TestUndecodableMessageDoesNotHideAnOutage: a batch in which every message is unavailable is an outage, and no attempt of
-// any of them, also when a stored row in it is no message and dies.
+// TestUndecodableMessageDoesNotHideAnOutage: a batch in which every message is unavailable is an outage and counts no
+// attempts, even if it also contains an undecodable row, which is dead-lettered.
 func TestUndecodableMessageDoesNotHideAnOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -187,8 +187,8 @@ func TestUndecodableMessageDoesNotHideAnOutage(t *testing.T) {
 	})
 }
 
-// TestManyPoisonedKeysDoNotCloseTheRoute: the destination answers each message of 1,500 keys with a failure, for ever, and
-// takes those of all others, which flow all the time.
+// TestManyPoisonedKeysDoNotCloseTheRoute: the destination answers every message of 1,500 keys with a failure, forever, and
+// accepts those of all other keys, which keep coming.
 func TestManyPoisonedKeysDoNotCloseTheRoute(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]relay.Config{
@@ -222,7 +222,7 @@ func TestManyPoisonedKeysDoNotCloseTheRoute(t *testing.T) {
 					m := b.msg(fmt.Sprint("good/", i))
 					b.publish(m)
 					pass(time.Second)
-					if _, ok := took.Load(m.ID); !ok && i > 5 { // the first attempts of the poisoned ones come before it
+					if _, ok := took.Load(m.ID); !ok && i > 5 { // the first attempts of the poisoned keys come before it
 						t.Fatalf("message %d of another key is not delivered in a second: %+v", i, r.Counters())
 					}
 				}
@@ -235,7 +235,7 @@ func TestManyPoisonedKeysDoNotCloseTheRoute(t *testing.T) {
 }
 
 // TestCallThatBreaksIsNoAttemptOfOthers: a publisher panics on one message. Messages of other keys in the call are not
-// charged with it, and are delivered; the one that breaks the call is dead after its attempts.
+// charged an attempt, and are delivered; the message that breaks the call is dead-lettered after its attempts.
 func TestCallThatBreaksIsNoAttemptOfOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// The defaults of what becomes of a message that fails.
+// The defaults for messages that fail.
 const (
 	DefaultMaxAttempts = 10
 	DefaultBackoffBase = 200 * time.Millisecond
@@ -22,100 +22,104 @@ const (
 // DefaultAttemptTimeout bounds an attempt, except with HandleTx (see Config.AttemptTimeout).
 const DefaultAttemptTimeout = 30 * time.Second
 
-// Config says what a relay does and how. The zero value of each field means its default.
+// Config configures a relay. The zero value of each field means its default.
 type Config struct {
-	// Name identifies the relay and its progress in the outbox, e.g. "to-nats": 1 to 64 bytes. Required. Processes that
-	// run a relay of the same name on the same outbox share its work, and no consumer of that database has this name.
+	// Name identifies the relay and its progress in the outbox, e.g. "to-nats": 1 to 64 bytes. Required. Processes that run a
+	// relay of the same name on the same outbox share its work. No consumer of that database may have this name.
 	Name string
 
-	// Publisher is where the messages go. Without one, the relay hands them to handlers in this process (Handle,
-	// HandleFunc). A relay has one destination: several destinations are several relays on the same outbox, each with its
-	// own progress, so that a dead broker stops only its own.
+	// Publisher is where the messages go. Without one, the relay passes them to handlers in this process (Handle, HandleFunc).
+	// A relay has one destination. For several destinations, run several relays on the same outbox: each has its own progress,
+	// so a broker that is down stops only its own relay.
 	Publisher postrider.Publisher
-	// Topics are the topics that the relay takes, others are passed over; "*" in a pattern stands for any run of
+	// Topics are the patterns of the topics that the relay takes; other topics are skipped. "*" in a pattern matches any run of
 	// characters. Default: all topics. In a rolling deployment the filter of the newest version is in effect for all processes
 	// of the relay: a process that is not configured for a topic parks its messages as unhandled, or publishes them.
 	Topics []string
 	// AcceptUnordered lets the relay start with a publisher that cannot keep the order of a key.
 	AcceptUnordered bool
-	// RequireDedupe is how long the broker must at least drop second copies of a message, for consumers without an inbox.
-	// Default: it need not.
+	// RequireDedupe is the minimum time for which the broker must drop duplicates of a message, for consumers without an inbox.
+	// Default: none.
 	RequireDedupe time.Duration
-	// RequireMessageBytes is the size (postrider.Message.Size) of the largest message that must get through; a publisher that
-	// does not know its limit is taken. Default: none.
+	// RequireMessageBytes is the size (postrider.Message.Size) of the largest message that the publisher must accept; a
+	// publisher that does not know its limit passes. Default: none.
 	RequireMessageBytes int
-	// Start is where a relay begins that this outbox has never seen. Default: FromOldest.
+	// Start is where a relay begins that is new to this outbox. Default: FromOldest.
 	Start Start
 
-	// Concurrency is the number of calls of handlers, or of Publish, under way at once. Default: 16 for handlers, 4 for a
-	// publisher. With HandleTx it is at most the number of connections that the store's pool has for transactions: on
-	// PostgreSQL all but one, on MySQL all but two if the pool has a limit. A call with a single message that takes longer than ParkAfter no longer counts; see MaxSlowCalls.
+	// Concurrency is the maximum number of concurrent calls of handlers or of Publish. Default: 16 for handlers, 4 for a
+	// publisher. With HandleTx it is at most the number of connections that the store's pool has for transactions: all but one
+	// on PostgreSQL; on MySQL all but two, if the pool has a limit. A call with a single message that takes longer than
+	// ParkAfter no longer counts; see MaxSlowCalls.
 	Concurrency int
-	// MaxSlowCalls is the number of calls beyond Concurrency that may be under way because others take longer than ParkAfter, so
-	// that handlers that hang, even if they ignore their context, stop their own keys only. Default: 4 times Concurrency; with
-	// HandleTx none, since each of them needs a further connection of the pool.
+	// MaxSlowCalls is the maximum number of calls in addition to Concurrency while others take longer than ParkAfter, so that
+	// handlers that hang, even if they ignore their context, stop only their own keys. Default: 4 times Concurrency; none with
+	// HandleTx, where each needs another connection from the pool.
 	MaxSlowCalls int
-	// MaxBatch is the largest number of messages in one Publish call, as far as the publisher takes as many. Default: 1,000.
+	// MaxBatch is the maximum number of messages in one Publish call, unless the publisher's limit is lower. Default: 1,000.
 	MaxBatch int
-	// TxBatch is the largest number of fresh messages in one transaction of HandleTx, except that messages that were
-	// committed late together stay together. After a third of LeaseTTL no further message of a transaction is begun: what was
-	// done is committed, and the rest comes next. Default: 100.
+	// TxBatch is the maximum number of fresh messages in one transaction of HandleTx, except that messages that were committed
+	// late together stay together. After a third of LeaseTTL a transaction starts no further message: what is done is
+	// committed, and the rest follows in the next one. Default: 100.
 	TxBatch int
-	// MaxInFlight and MaxInFlightBytes bound the messages that the relay holds in memory: two thirds for fresh ones, a third
-	// for parked ones that are due. One message of each kind is always allowed. Defaults: 8,192 and 16 MiB.
+	// MaxInFlight and MaxInFlightBytes bound the messages that the relay holds in memory: two thirds for fresh messages, one
+	// third for parked messages that are due. One message of each kind is always allowed. Defaults: 8,192 and 16 MiB.
 	MaxInFlight, MaxInFlightBytes int
-	// MaxHeldKeys bounds the held keys that the relay keeps in memory, not counting those that it works on. When more are held,
-	// each fetch looks them up in the store, if it can (HeldFinder); otherwise the relay stops reading fresh messages until
-	// some are released. Default: 100,000.
+	// MaxHeldKeys bounds the held keys in memory, not counting those that the relay is working on. If more are held, each fetch
+	// looks them up in a store that supports it (HeldFinder); with any other store the relay stops reading fresh messages until
+	// some keys are released. Default: 100,000.
 	MaxHeldKeys int
 
-	// MaxAttempts is the number of attempts before a message is dead. Default: 10.
+	// MaxAttempts is the number of attempts before a message is dead-lettered. Default: 10.
 	MaxAttempts int
-	// BackoffBase and BackoffMax bound the wait before attempt n+1, which is drawn at random between 0 and
-	// min(BackoffMax, BackoffBase·2^(n−1)) ("full jitter"). The attempt also waits until all messages before it in its
-	// partition are delivered or parked, which ParkAfter bounds. Defaults: 200 ms and 60 s.
+	// BackoffBase and BackoffMax bound the wait before attempt n+1, which is random between 0 and min(BackoffMax,
+	// BackoffBase·2^(n−1)) ("full jitter"). The attempt also waits until all messages before it in its partition are delivered
+	// or parked, which ParkAfter bounds. Defaults: 200 ms and 60 s.
 	BackoffBase, BackoffMax time.Duration
-	// OnDead says what becomes of a key whose head died. Default: ContinueKey.
+	// OnDead says what happens to a key after its blocking message is dead-lettered. Default: ContinueKey.
 	OnDead OnDead
 	// ParkAfter is the time after which a message that is still being worked on is parked, so that it does not hold back the
-	// cursor. Its handler goes on. It is also the time after which the followers of a slow key are parked when they hold
-	// back the cursor or fill the memory. Default: 5 s; it applies to calls with a single
-	// message, and not to HandleTx, where a partition waits for its slowest message: bound that with AttemptTimeout.
+	// cursor; its handler continues. It is also the time after which messages queued after a slow message are parked if they
+	// hold back the cursor or fill the memory. Default: 5 s. It applies to calls with a single message, and not to HandleTx,
+	// where a partition waits for its slowest message: bound that with AttemptTimeout.
 	ParkAfter time.Duration
-	// UnhandledFor is how long a message whose type has no handler is kept, from when it was parked first, before it is
-	// dead; it is looked at twice at least. Default: it waits for ever, so that a process of an older release cannot kill
+	// UnhandledFor is how long a message whose type has no handler is kept, counted from when it was first parked, before it is
+	// dead-lettered; it is tried at least twice. Default: forever, so that a process of an older release does not dead-letter
 	// the messages of a newer one.
 	UnhandledFor time.Duration
-	// UnavailableWait is how long a message is put off, without counting an attempt, when its handler reports that what it
-	// needs is unavailable (postrider.Unavailable). Default: 5 s.
+	// UnavailableWait is how long a message is postponed, without counting an attempt, when its handler reports that a
+	// dependency is unavailable (postrider.Unavailable). Default: 5 s.
 	UnavailableWait time.Duration
-	// AttemptTimeout ends the context of an attempt, or of a call of Publish; the attempt has then failed if it returns an
-	// error. A handler that ignores its context goes on: its key waits for it, and with HandleTx its partition, whose lease
-	// this process keeps. Default: 30 s; with HandleTx two thirds of LeaseTTL, or of the time after which the database
-	// ends an idle transaction, if one of these is less (10 s by default). With HandleTx it must lie below that time, or Run
-	// fails. Negative: none.
+	// AttemptTimeout ends the context of an attempt, or of a Publish call; the attempt has failed if it then returns an error.
+	// A handler that ignores its context continues: its key waits for it, and with HandleTx its partition, whose lease this
+	// process keeps.
+	//
+	//  - Default: 30 s.
+	//  - Default with HandleTx: two thirds of LeaseTTL, or of the time after which the database ends an idle transaction, if that is
+	//    shorter than 30 s (10 s by default). A value must be below that time, or Run fails.
+	//  - Negative: no timeout.
 	AttemptTimeout time.Duration
 
-	// LeaseTTL is the time within which others take over the partitions of a process that has died. Leases live for nine
-	// tenths of it and are renewed at a third of it, or at a tenth as long as there are other processes. Default: 15 s.
+	// LeaseTTL is the time within which others take over the partitions of a process that has died. A lease lives for nine
+	// tenths of it and is renewed every third of it, or every tenth while there are other processes. Default: 15 s.
 	LeaseTTL time.Duration
-	// PollMin and PollMax bound the wait between two looks at the outbox: it starts at PollMin after work was found and
-	// doubles up to PollMax. Wake-ups come on top. Two looks at parked messages whose time has come are PollMin apart, too, so a
-	// retry can come that much later than its backoff says. Defaults: 25 ms and 1 s.
+	// PollMin and PollMax bound the wait between two polls of the outbox: it starts at PollMin after work was found and doubles
+	// up to PollMax. Wake-ups are additional. Polls for parked messages that are due are also at least PollMin apart, so a
+	// retry can be that much later than its backoff. Defaults: 25 ms and 1 s.
 	PollMin, PollMax time.Duration
-	// SettleInterval and SettleBatch say when outcomes are recorded: after this time or this many, whichever comes first.
-	// Defaults: 5 ms and 1,000.
+	// SettleInterval and SettleBatch say when outcomes are recorded: after this time or this many outcomes, whichever comes
+	// first. Defaults: 5 ms and 1,000.
 	SettleInterval time.Duration
 	SettleBatch    int
-	// StopTimeout is how long Run waits for calls under way when its context ends, before it cancels theirs. Default: 30 s.
+	// StopTimeout is how long Run waits for calls in progress when its context ends, before it cancels them. Default: 30 s.
 	StopTimeout time.Duration
 
-	// KeepDelivered is how long the log keeps delivered messages. Default: 24 h; negative: not at all.
+	// KeepDelivered is how long the log keeps delivered messages. Default: 24 h; negative: they are not kept.
 	KeepDelivered time.Duration
-	// MaxLogBytes drops the oldest delivered messages above this size. Default: no limit.
+	// MaxLogBytes drops the oldest delivered messages when the log exceeds this size. Default: no limit.
 	MaxLogBytes int64
-	// KeepRedrives is how long a redrive of dead letters can still be looked at after its end. Of several relays of an outbox the
-	// shortest time counts. Default: 30 days; negative: for ever.
+	// KeepRedrives is how long a redrive of dead letters remains visible after its end. If several relays of an outbox differ,
+	// the shortest time counts. Default: 30 days; negative: forever.
 	KeepRedrives time.Duration
 
 	// Interceptors wrap every call of a handler, PublishInterceptors every call of the publisher; the first is outermost.
@@ -123,33 +127,33 @@ type Config struct {
 	PublishInterceptors []PublishInterceptor
 	// Propagator restores the trace context of a message in the context of its handler. Default: none.
 	Propagator postrider.Propagator
-	// Logger takes what operators should know. Default: slog.Default().
+	// Logger receives messages for operators. Default: slog.Default().
 	Logger *slog.Logger
-	// Version is shown to operators beside the process. Default: none.
+	// Version is shown to operators with the process. Default: none.
 	Version string
 }
 
-// OnDead says what becomes of a key after its head went to the dead letters.
+// OnDead says what happens to a key after its blocking message is dead-lettered.
 type OnDead int
 
-// The choices after a dead letter.
+// The choices after a message is dead-lettered.
 const (
-	// ContinueKey: the followers go on.
+	// ContinueKey: the queued messages continue.
 	ContinueKey OnDead = iota
-	// HoldKey: the key stays held until an operator redrives or discards the dead letter, or lets the followers go.
+	// HoldKey: the key stays held until an operator redrives or discards the dead letter, or skips it.
 	HoldKey
 )
 
 // Interceptor wraps the handling of a message, e.g. for metrics or a tenant's context.
 type Interceptor func(next postrider.Handler) postrider.Handler
 
-// PublishFunc is the shape of Publisher.Publish.
+// PublishFunc is the signature of Publisher.Publish.
 type PublishFunc func(ctx context.Context, msgs []*postrider.Message) []error
 
-// PublishInterceptor wraps the publishing of a batch. It must keep the contract of postrider.Publisher.
+// PublishInterceptor wraps the publishing of a batch. It must meet the contract of postrider.Publisher.
 type PublishInterceptor func(next PublishFunc) PublishFunc
 
-// complete returns a copy with every default filled in, or every fault that it found.
+// complete returns a copy with every default filled in, or all errors of the configuration.
 func (c Config) complete() (Config, error) {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
@@ -223,17 +227,17 @@ func (c Config) complete() (Config, error) {
 	return c, errors.Join(faults...)
 }
 
-// leaseLife leaves a tenth of LeaseTTL for the others to find out that a lease has ended.
+// leaseLife leaves a tenth of LeaseTTL for other processes to notice that a lease has ended.
 func (c *Config) leaseLife() time.Duration { return c.LeaseTTL - c.LeaseTTL/10 }
 
 func (c *Config) retention() Retention {
 	return Retention{For: max(c.KeepDelivered, 0), MaxBytes: c.MaxLogBytes, Redrives: max(c.KeepRedrives, 0)}
 }
 
-// takes says whether this process is configured for messages of a topic.
+// takes reports whether this process is configured for messages of a topic.
 func (c *Config) takes(topic string) bool { return len(c.Topics) == 0 || MatchTopics(c.Topics, topic) }
 
-// MatchTopic reports whether topic matches a pattern of Config.Topics, in which "*" stands for any run of characters.
+// MatchTopic reports whether topic matches a pattern of Config.Topics, in which "*" matches any run of characters.
 func MatchTopic(pattern, topic string) bool {
 	head, rest, wild := strings.Cut(pattern, "*")
 	if !wild {

@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,8 +13,8 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// TestCrashBehindAMessageThatIsNotSettled: a message holds back the cursor while those after it are delivered, one of them from
-// the dead letters. Then the database crashes. What is delivered again comes in order, without gaps, and counts once.
+// TestCrashBehindAMessageThatIsNotSettled: a message holds back the cursor while later ones are delivered, one of them
+// redriven from the dead letters. Then the database crashes. Redelivered messages are in order, without gaps, and count once.
 func TestCrashBehindAMessageThatIsNotSettled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -68,8 +69,8 @@ func TestCrashBehindAMessageThatIsNotSettled(t *testing.T) {
 	})
 }
 
-// TestCallThatOutlivesItsLeaseDoesNotHoldBackOthers: a handler hangs, and the database crashes. The key of the message waits for
-// the call; a message of another key that is to be retried does not.
+// TestCallThatOutlivesItsLeaseDoesNotHoldBackOthers: a handler hangs, and the database crashes. The key of the message waits
+// for the call; a message of another key that must be retried does not.
 func TestCallThatOutlivesItsLeaseDoesNotHoldBackOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -106,7 +107,7 @@ func TestCallThatOutlivesItsLeaseDoesNotHoldBackOthers(t *testing.T) {
 	})
 }
 
-// TestMessageWithoutAKeyComesBackAfterACallThatOutlivedItsLease: as before, with a message that has no key.
+// TestMessageWithoutAKeyComesBackAfterACallThatOutlivedItsLease: as before, with a message without a key.
 func TestMessageWithoutAKeyComesBackAfterACallThatOutlivedItsLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -136,8 +137,8 @@ func TestMessageWithoutAKeyComesBackAfterACallThatOutlivedItsLease(t *testing.T)
 	})
 }
 
-// rewound is a store that was restored so that its cursors went back to the beginning of the log, from which retention had
-// dropped what was delivered or parked.
+// rewound is a store whose cursors were restored to the beginning of the log, from which retention had dropped what was
+// delivered or parked.
 type rewound struct {
 	relay.Store
 	parked *int64
@@ -153,8 +154,8 @@ func (s rewound) Acquire(ctx context.Context, name string, o relay.Owner, req re
 	return leases, err
 }
 
-// TestParkedMessageThatTheLogDoesNotHaveAnyMore: the stored cursor lies before a parked message which is not in the log any
-// more. It is delivered when its time has come, though it is never read again.
+// TestParkedMessageThatTheLogDoesNotHaveAnyMore: the stored cursor is before a parked message that is no longer in the log.
+// It is delivered when it is due, though it is never read again.
 func TestParkedMessageThatTheLogDoesNotHaveAnyMore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -178,8 +179,9 @@ func TestParkedMessageThatTheLogDoesNotHaveAnyMore(t *testing.T) {
 	})
 }
 
-// TestEffectOfAParkedMessageBeyondTheCursor: a relay that worked without transactions stops in order and goes on with. A message
-// that it had parked has its effect, and the database crashes. The message is not read from the log and has its effect again.
+// TestEffectOfAParkedMessageBeyondTheCursor: a relay without transactions stops in an orderly way and continues with
+// HandleTx. The side effect of a message that it had parked is committed, and the database crashes. The message is not read
+// from the log, and its side effect does not run again.
 func TestEffectOfAParkedMessageBeyondTheCursor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -200,11 +202,11 @@ func TestEffectOfAParkedMessageBeyondTheCursor(t *testing.T) {
 		if n := b.status().Backlog.N; n == 0 {
 			t.Fatal("the cursor has passed all messages; the test shows nothing")
 		}
-		effects := 0
-		two := b.relay(relay.Config{MaxInFlight: 2}) // one message of the log at a time
+		var effects atomic.Int64
+		two := b.relay(relay.Config{MaxInFlight: 2}) // one message from the log at a time
 		err := relay.HandleTxFunc(two, "t", func(_ context.Context, _ *memory.Tx, m *postrider.Message) error {
 			if m.Key == "" {
-				effects++
+				effects.Add(1)
 			}
 			return nil
 		})
@@ -212,13 +214,13 @@ func TestEffectOfAParkedMessageBeyondTheCursor(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.start(two)
-		for effects == 0 {
+		for effects.Load() == 0 {
 			pass(time.Millisecond)
 		}
 		b.store.CrashLosing(20)
 		pass(10 * time.Minute)
-		if effects != 1 {
-			t.Errorf("the message has had %d effects, want 1", effects)
+		if n := effects.Load(); n != 1 {
+			t.Errorf("the message has had %d effects, want 1", n)
 		}
 		b.wantNothingLeft(two)
 	})

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// decideAll applies operators' decisions, between attempts: when no call on the key is out and everything that this process
-// knows of the key is recorded. Those that must wait are offered again.
+// decideAll applies operators' decisions between attempts: when no call on the key is out and everything that this process
+// knows about the key is recorded. Due returns decisions again that must wait.
 func (r *Relay) decideAll(ctx context.Context, decisions []Decision, parts []*partition) error {
 	var failed error
 	for i := range decisions {
@@ -30,8 +30,8 @@ func (r *Relay) decideAll(ctx context.Context, decisions []Decision, parts []*pa
 	return failed
 }
 
-// endDecisions lets the work on keys go on whose decisions are no longer to be applied: the answer that one was applied was
-// lost.
+// endDecisions resumes the work on keys whose decisions no longer need to be applied: a decision was applied, but the answer
+// was lost.
 func (r *Relay) endDecisions(open []Decision, parts []*partition) {
 	for _, p := range parts {
 		for key, h := range p.held {
@@ -56,8 +56,8 @@ func (r *Relay) prepareDecision(d *Decision, parts []*partition) (_ *partition, 
 	}
 	if !h.deciding {
 		h.deciding = true
-		if l := p.queues[d.Key]; l != nil && !l.running {
-			r.unloadQueue(p, l)
+		if q := p.queues[d.Key]; q != nil && !q.running {
+			r.unloadQueue(p, q)
 		}
 	}
 	if p.works(d.Key) || r.callsOut[work{key: d.Key}] > 0 {
@@ -73,7 +73,7 @@ func (r *Relay) prepareDecision(d *Decision, parts []*partition) (_ *partition, 
 	return p, p.stored >= h.decideAfter && h.blocks == 0 && h.unrecorded == 0 && !h.releasing
 }
 
-// decided lets the work on a key go on.
+// decided resumes the work on a key.
 func (r *Relay) decided(p *partition, d *Decision, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,20 +90,20 @@ func (r *Relay) decided(p *partition, d *Decision, err error) {
 	signal(r.dueWake)
 }
 
-// decides says whether a decision about a key is to be applied.
+// decides reports whether a decision about a key is waiting to be applied.
 func (p *partition) decides(key string) bool {
 	h := p.held[key]
 	return h != nil && h.deciding
 }
 
-// unloadQueue drops what waits in the queue of a held key: the store has it among the parked messages of the key, or is told
-// now.
-func (r *Relay) unloadQueue(p *partition, l *keyQueue) {
-	r.sched.remove(l)
-	for l.head != nil {
-		r.parkQueuedMessage(l.pop())
+// unloadQueue drops what waits in the queue of a held key: the store already has it among the parked messages of the key, or
+// it is parked now.
+func (r *Relay) unloadQueue(p *partition, q *keyQueue) {
+	r.sched.remove(q)
+	for q.head != nil {
+		r.parkQueuedMessage(q.pop())
 	}
-	if !l.running {
-		delete(p.queues, l.key)
+	if !q.running {
+		delete(p.queues, q.key)
 	}
 }

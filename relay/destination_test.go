@@ -9,7 +9,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// The destination of a history: the code behind a handler, or a broker. It takes its time and fails in every way it can,
+// The destination of a history: the code that a handler calls, or a broker. It takes time and fails in every way it can,
 // until the faults stop.
 
 // handle is the destination as a handler.
@@ -30,7 +30,7 @@ func (h *history) handle(ctx context.Context, m *postrider.Message) error {
 	return err
 }
 
-// refusal is what comes of a message that a handler has worked on: most are taken.
+// refusal is the outcome of a message that a handler has worked on: most succeed.
 func (h *history) refusal(m *postrider.Message) error {
 	switch x := h.destChance.float(); {
 	case x < 0.08:
@@ -88,7 +88,7 @@ func (h *history) receive(ctx context.Context, msgs []*postrider.Message) []erro
 	return errs
 }
 
-// rejection is what comes of a message that a broker was given: most are taken, as long as the broker is up.
+// rejection is the outcome of a message that a broker was given: most are accepted while the broker is up.
 func (h *history) rejection() error {
 	if h.quiet.Load() {
 		return nil
@@ -112,7 +112,7 @@ func (h *history) rejection() error {
 	return nil
 }
 
-// work takes its time, unless the call is cancelled.
+// work takes time, unless the call is cancelled.
 func work(ctx context.Context, takes time.Duration) error {
 	t := time.NewTimer(takes)
 	defer t.Stop()

@@ -6,8 +6,8 @@ import (
 	"hash"
 )
 
-// Digest is a SHA-256 sum over all that a settlement says, but for its token and number. Stores keep it with the number, to
-// tell a settlement that is repeated from another one.
+// Digest is the SHA-256 sum of a settlement's content, without its token and number. Stores keep it with the number, to tell
+// a repeated settlement from another one.
 func (s *Settlement) Digest() [sha256.Size]byte {
 	d := digester{h: sha256.New()}
 	d.bool(s.Moved)
@@ -63,7 +63,7 @@ func (s *Settlement) Digest() [sha256.Size]byte {
 	return [sha256.Size]byte(d.h.Sum(nil))
 }
 
-// digester writes values to a hash so that no two different series of them look the same.
+// digester writes values to a hash so that no two different series of values give the same bytes.
 type digester struct {
 	h   hash.Hash
 	buf []byte

@@ -4,17 +4,18 @@ import (
 	"context"
 )
 
-// drain is one waiting call of Drain: for each partition, the ticket behind the last message that was committed before it.
+// drain is one waiting call of Drain: for each partition, the ticket after the last message that was committed before it.
 type drain struct {
-	from  uint64 // rounds up to this one may have looked too early
+	from  uint64 // rounds up to this one may have read too early
 	marks map[*partition]uint64
 	done  chan struct{}
 }
 
 // Drain waits until all messages that were committed before the call, in this process's share of the partitions, are settled:
-// delivered, parked or dead. The share is all of them if no other process is alive; Drain waits until the process holds it,
-// which takes up to a LeaseTTL after another has died. The relay goes on working. Drain does not wait for parked messages,
-// and as long as the destination is unavailable it waits for that to end. Errors: that of ctx; ErrStopped when the relay ends first.
+// delivered, parked or dead-lettered. The share is all partitions if no other process is alive; Drain waits until the process
+// holds it, which takes up to a LeaseTTL after another process has died. The relay continues working. Drain does not wait for
+// parked messages. While the destination is unavailable, it waits for that to end. Errors: that of ctx; ErrStopped if the
+// relay ends first.
 func (r *Relay) Drain(ctx context.Context) error {
 	r.mu.Lock()
 	d := &drain{from: r.rounds + 1, marks: make(map[*partition]uint64), done: make(chan struct{})}
@@ -36,7 +37,7 @@ func (r *Relay) Drain(ctx context.Context) error {
 	}
 }
 
-// endRound notes that the partitions given were read, as far as there was room.
+// endRound records that the given partitions were read, as far as there was room.
 func (r *Relay) endRound(read []*partition) {
 	r.rounds++
 	for d := range r.drains {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// dueLoop brings parked messages back when their time has come.
+// dueLoop reads parked messages when they are due.
 func (r *Relay) dueLoop(ctx context.Context) {
 	woken, end := r.store.Subscribe()
 	defer end()
@@ -30,18 +30,18 @@ func (r *Relay) dueLoop(ctx context.Context) {
 	}
 }
 
-// untilDue is how long to wait for the next look when the last one began at a moment: PollMin at least, so that those of a
-// storm of retries come together, and leave the database to fresh messages.
+// untilDue is how long to wait for the next poll if the last one began at the given time: at least PollMin, so that the
+// messages of a storm of retries are read together and leave the database to fresh messages.
 func (r *Relay) untilDue(began time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.nextDue.IsZero() || r.circuit.open() || r.dueFull { // what ends these states wakes the loop
+	if r.nextDue.IsZero() || r.circuit.open() || r.dueFull { // the loop is woken when these states end
 		return r.cfg.PollMax
 	}
 	return min(r.cfg.PollMax, max(time.Until(r.nextDue), time.Until(began.Add(r.cfg.PollMin)), time.Millisecond))
 }
 
-// dueAt notes that a parked message is due at a moment.
+// dueAt records that a parked message is due at a given time.
 func (r *Relay) dueAt(at time.Time) {
 	if r.nextDue.IsZero() || at.Before(r.nextDue) {
 		r.nextDue = at
@@ -49,8 +49,8 @@ func (r *Relay) dueAt(at time.Time) {
 	}
 }
 
-// dueWait waits for the next look at parked messages and reports whether to go on. Commits wake it too, since an
-// operator's decision is one, but not more often than every quarter of a second.
+// dueWait waits for the next poll for parked messages and reports whether to continue. Commits wake it too, since an
+// operator's decision is one, but at most every 250 ms.
 func (r *Relay) dueWait(ctx context.Context, woken <-chan struct{}, began time.Time, wait time.Duration) bool {
 	end := time.Now().Add(wait)
 	timer := time.NewTimer(wait)
@@ -83,7 +83,7 @@ func (r *Relay) dueWait(ctx context.Context, woken <-chan struct{}, began time.T
 	}
 }
 
-// The bounds of one look at parked messages.
+// The bounds of one poll for parked messages.
 const (
 	dueRuns      = 32
 	dueRunLength = 64
@@ -95,7 +95,7 @@ func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
 	if len(req.Leases) == 0 {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if !r.dueFull && !r.circuit.open() { // no partitions: what was due is another's
+		if !r.dueFull && !r.circuit.open() { // no partitions: what was due is another process's
 			r.nextDue = time.Time{}
 		}
 		return false, nil
@@ -123,7 +123,7 @@ func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
 	return res.More && len(res.Runs) > 0, r.decideAll(ctx, res.Decisions, parts)
 }
 
-// admitDueResult takes in what was found.
+// admitDueResult processes what was found.
 func (r *Relay) admitDueResult(res *DueResult, parts []*partition, view *heldView) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,7 +133,7 @@ func (r *Relay) admitDueResult(res *DueResult, parts []*partition, view *heldVie
 		}
 	}
 	r.endDecisions(res.Decisions, parts)
-	// What was settled since it began is not in it.
+	// What was settled since the poll began is not in it.
 	if at := time.Now().Add(res.Next); res.Next >= 0 && (r.nextDue.IsZero() || at.Before(r.nextDue)) {
 		r.nextDue = at
 	}
@@ -155,7 +155,7 @@ func (r *Relay) dueRequest() (DueRequest, []*partition) {
 	r.dueFull = room <= 0 || r.parked.bytes >= r.parked.maxBytes
 	switch {
 	case r.dueFull || r.circuit.open() && !r.lacksProbe(now):
-		room = 0 // decisions of operators only
+		room = 0 // operators' decisions only
 	case r.circuit.open():
 		room = 1
 	}
@@ -188,12 +188,12 @@ func (r *Relay) dueRequest() (DueRequest, []*partition) {
 		}
 	}
 	if len(parts) > 0 {
-		r.nextDue = time.Time{} // the look will say
+		r.nextDue = time.Time{} // the poll will say
 	}
 	return req, parts
 }
 
-// admitRun takes a piece of parked work into the scheduler.
+// admitRun adds a unit of parked work to the scheduler.
 func (r *Relay) admitRun(p *partition, in *Run, view *heldView) {
 	if in.Key == "" {
 		for i := range in.Records {
@@ -206,7 +206,7 @@ func (r *Relay) admitRun(p *partition, in *Run, view *heldView) {
 		h = r.holdKey(p, in.Key)
 	}
 	if p.works(in.Key) || h.busy() {
-		return // what was read is older than what is known here
+		return // what was read is older than the state in memory
 	}
 	if len(in.Records) == 0 {
 		r.release(p, in.Key, h)
@@ -221,14 +221,14 @@ func (r *Relay) admitRun(p *partition, in *Run, view *heldView) {
 	}
 }
 
-// admitDue takes one message that waited for itself: without a key, or delayed.
+// admitDue adds one message that waited independently: without a key, or delayed.
 func (r *Relay) admitDue(p *partition, rec *Record, view *heldView) {
 	if _, busy := p.busy[rec.Message.Sequence]; busy || p.isEarly(rec.Message.Sequence, "") {
 		return
 	}
 	it := r.parkedItem(p, rec, &run{left: 1})
 	p.busy[rec.Message.Sequence] = struct{}{}
-	if r.heldKey(p, rec.Message.Key, view) != nil { // the key is held: take the place in its queue
+	if r.heldKey(p, rec.Message.Key, view) != nil { // the key is held: queue the message in it
 		r.park(it, Parked{Reason: ParkHeld, Waits: true, Attempts: rec.Attempts})
 		r.drop(it)
 		return
@@ -245,7 +245,7 @@ func (r *Relay) parkedItem(p *partition, rec *Record, piece *run) *item {
 	return it
 }
 
-// release asks for a held key to be let go.
+// release asks the store to release a held key.
 func (r *Relay) release(p *partition, key string, h *held) {
 	h.releasing = true
 	p.pending.Release = append(p.pending.Release, key)

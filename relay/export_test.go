@@ -1,19 +1,19 @@
 package relay
 
-// Counters are what a relay counts. At rest, with nothing held, all of them are zero.
+// Counters are a relay's internal counters. At rest, with nothing held, all of them are zero.
 type Counters struct {
 	InMemory, Bytes int
 	Ready           int // messages without a key and queues that can start
 	Lanes           int
 	Out, Single     int // messages out for delivery, and calls with a single one
-	Open            int // messages of the main line that are not settled, or settled behind one that is not
+	Open            int // fresh messages that are not settled, or settled after one that is not
 	Unsettled       int // outcomes not yet recorded
 	HeldKeys, Held  int // as counted, and as kept
 	Busy            int
 	CircuitOpen     bool
 }
 
-// Counters returns what the relay counts now.
+// Counters returns the current counters.
 func (r *Relay) Counters() Counters {
 	r.mu.Lock()
 	defer r.mu.Unlock()

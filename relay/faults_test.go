@@ -14,8 +14,7 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// silent is a store of which one call of one operation, once armed, never answers, as over a connection that was cut
-// without a word.
+// silent is a store in which one call of one operation, once armed, never answers, as on a connection that was silently cut.
 type silent struct {
 	*memory.Store
 	op    string
@@ -59,8 +58,8 @@ func (s *silent) Release(ctx context.Context, name string, leases []relay.LeaseR
 	return s.Store.Release(ctx, name, leases)
 }
 
-// TestUnansweredStoreCallDoesNotStopTheRelay: one call never answers and every later one would. The relay gives the call up
-// and goes on, with fresh messages, with parked ones, and with partitions that it handed over and got back.
+// TestUnansweredStoreCallDoesNotStopTheRelay: one call never answers, and no later one would. The relay abandons the call and
+// continues, with fresh messages, with parked ones, and with partitions that it handed over and got back.
 func TestUnansweredStoreCallDoesNotStopTheRelay(t *testing.T) {
 	t.Parallel()
 	for _, op := range []string{"Fetch", "Settle", "Due", "Release"} {
@@ -104,8 +103,8 @@ func TestUnansweredStoreCallDoesNotStopTheRelay(t *testing.T) {
 	}
 }
 
-// TestParkedMessageIsDueOnceItIsKnownToBeParked: a message without a key, or a delayed one, is parked, or dies and is
-// redriven, and is due before the answer to the settlement has come. It is delivered once, however long that takes.
+// TestParkedMessageIsDueOnceItIsKnownToBeParked: a message without a key, or a delayed one, is parked, or dead-lettered and
+// redriven, and is due before the answer to the settlement has arrived. It is delivered once, however long that takes.
 func TestParkedMessageIsDueOnceItIsKnownToBeParked(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -157,8 +156,8 @@ func TestParkedMessageIsDueOnceItIsKnownToBeParked(t *testing.T) {
 	}
 }
 
-// TestSettlementIsTriedAgainSoon: a settlement that failed is repeated within seconds, however long a failed message waits
-// for its next attempt.
+// TestSettlementIsTriedAgainSoon: a failed settlement is repeated within seconds, however long a failed message waits for its
+// next attempt.
 func TestSettlementIsTriedAgainSoon(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -214,7 +213,7 @@ func TestSettlementIsRepeatedAfterItsMessagesWereDropped(t *testing.T) {
 }
 
 // TestOperatorDecidesBeforeASettlementIsRepeated: the answer to the settlement that holds a key is lost, and before it is
-// repeated an operator gives up the whole key. The repetition brings nothing back.
+// repeated an operator dead-letters the whole key. The repetition brings nothing back.
 func TestOperatorDecidesBeforeASettlementIsRepeated(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -254,8 +253,8 @@ func TestOperatorDecidesBeforeASettlementIsRepeated(t *testing.T) {
 	})
 }
 
-// TestFollowersWaitUntilADeathIsRecorded: a process that dies after a result, before the dead letter is written, has
-// delivered nothing behind the dead message.
+// TestFollowersWaitUntilADeathIsRecorded: a process that dies after a final failure, before the dead letter is written, has
+// delivered none of the messages queued after it.
 func TestFollowersWaitUntilADeathIsRecorded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -285,8 +284,8 @@ func TestFollowersWaitUntilADeathIsRecorded(t *testing.T) {
 	})
 }
 
-// TestReadyOnlyWhileTheStoreAnswers: a process that has not heard from the store for as long as its leases live is not
-// ready, until it hears from it again.
+// TestReadyOnlyWhileTheStoreAnswers: a process that has not heard from the store for the lifetime of a lease is not ready,
+// until it hears from it again.
 func TestReadyOnlyWhileTheStoreAnswers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -316,9 +315,9 @@ func TestReadyOnlyWhileTheStoreAnswers(t *testing.T) {
 	})
 }
 
-// TestNothingOvertakesWhatALateRenewalFinds: heartbeats fail for most of a lease, and the next one is answered at the
-// very moment at which the lease ends here and a handler returns. In whichever order the three are taken in, the messages
-// that waited behind the handler's are delivered, and before those that came after them.
+// TestNothingOvertakesWhatALateRenewalFinds: heartbeats fail for most of a lease, and the next one is answered at the very
+// moment at which the lease ends here and a handler returns. In whichever order the three are processed, the messages queued
+// after the handler's are delivered, and before later ones.
 func TestNothingOvertakesWhatALateRenewalFinds(t *testing.T) {
 	t.Parallel()
 	for range 50 { // the order is up to the scheduler
@@ -338,7 +337,7 @@ func TestNothingOvertakesWhatALateRenewalFinds(t *testing.T) {
 			r := b.relay(relay.Config{ParkAfter: time.Minute})
 			handle(t, r, func(ctx context.Context, m *postrider.Message) error {
 				if m.ID == "m001" {
-					time.Sleep(time.Until(start.Add(12 * time.Second))) // deaf to the end of its lease
+					time.Sleep(time.Until(start.Add(12 * time.Second))) // ignores the end of its lease
 				}
 				return j.take(ctx, m)
 			})

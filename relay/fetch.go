@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// fetchLoop reads fresh messages: when woken (see pace) or when there is more, otherwise after a wait that doubles from PollMin
-// to PollMax as long as nothing is found.
+// fetchLoop reads fresh messages: when woken (see pace), when there is more, and otherwise after a wait that doubles from
+// PollMin to PollMax while nothing is found.
 func (r *Relay) fetchLoop(ctx context.Context) {
 	woken, end := r.store.Subscribe()
 	defer end()
@@ -56,8 +56,8 @@ func (r *Relay) fetchLoop(ctx context.Context) {
 	}
 }
 
-// pace tells how quickly messages come. When they come quickly, a wake-up waits for more of them: a fetch costs the database
-// about as much for one message as for ten, and at a fetch for each commit it would take a core from those who publish.
+// pace measures how fast messages arrive. If they arrive fast, a wake-up waits for more of them: a fetch costs the database
+// about as much for one message as for ten, and a fetch per commit would take a core away from publishers.
 type pace struct {
 	since time.Time
 	found int
@@ -78,7 +78,7 @@ func (p *pace) note(found int, now time.Time) {
 	}
 }
 
-// gather lets further messages come, unless something else asks for a fetch.
+// gather waits for more messages to arrive, unless something else asks for a fetch.
 func (r *Relay) gather(ctx context.Context) {
 	t := time.NewTimer(gatherFor)
 	defer t.Stop()
@@ -141,7 +141,7 @@ func (r *Relay) fetchRound(ctx context.Context) (found int, again bool, err erro
 			continue
 		}
 		if p.leaving || r.life.Err() != nil {
-			continue // what it would come behind in memory may have been left to the next owner
+			continue // messages of their keys that precede them may have been left to the next owner
 		}
 		found += len(b.Records)
 		p.more = b.More
@@ -149,7 +149,7 @@ func (r *Relay) fetchRound(ctx context.Context) (found int, again bool, err erro
 		r.admit(p, b, view)
 	}
 	for _, p := range parts {
-		if !p.more && !p.leaving && r.life.Err() == nil { // what has not come by now is not in the log any more
+		if !p.more && !p.leaving && r.life.Err() == nil { // what was not read by now is no longer in the log
 			p.unread = nil
 		}
 	}
@@ -160,7 +160,7 @@ func (r *Relay) fetchRound(ctx context.Context) (found int, again bool, err erro
 	return found, again && r.freshRoom() >= r.fresh.worthReading(), nil
 }
 
-// fetchRequest says what to read now; no partition when there is no room, or when the destination is down (unless there is
+// fetchRequest says what to read now: no partition if there is no room, or if the destination is down (unless there is
 // nothing to probe it with).
 func (r *Relay) fetchRequest() (FetchRequest, []*partition) {
 	room, bytes := r.freshRoom(), r.fresh.maxBytes-r.fresh.bytes
@@ -178,7 +178,7 @@ func (r *Relay) fetchRequest() (FetchRequest, []*partition) {
 	req := FetchRequest{MaxBytes: max(bytes, 1)}
 	var parts []*partition
 	for _, p := range r.partitions {
-		// Held keys may wait for what was put aside to be read again.
+		// Held keys may wait until parked messages have been read again.
 		if !p.leaving && now.Before(p.until) && (!full || len(p.unread) > 0) {
 			parts = append(parts, p)
 			p.reading = true
@@ -191,10 +191,10 @@ func (r *Relay) fetchRequest() (FetchRequest, []*partition) {
 	return req, parts
 }
 
-// freshRoom is how many more messages of the main line may be in memory, unrecorded outcomes included.
+// freshRoom is how many more fresh messages may be in memory, including unrecorded outcomes.
 func (r *Relay) freshRoom() int { return r.fresh.maxMessages - r.fresh.messages - r.unsettled }
 
-// wantFetch says that there is room again for messages that wait in the store.
+// wantFetch reports whether there is room again for messages that wait in the store.
 func (r *Relay) wantFetch() bool {
 	if r.freshRoom() < r.fresh.worthReading() {
 		return false
@@ -207,7 +207,7 @@ func (r *Relay) wantFetch() bool {
 	return false
 }
 
-// admit takes a batch into the scheduler.
+// admit adds a batch to the scheduler.
 func (r *Relay) admit(p *partition, b *Batch, view *heldView) {
 	if len(b.Records) == 0 && b.Next == p.fetched {
 		return
@@ -230,13 +230,13 @@ func (r *Relay) admit(p *partition, b *Batch, view *heldView) {
 		switch {
 		case p.wasParked(it.seq):
 			p.park(it)
-			signal(r.settleWake)                        // it may wait for the cursor
-			p.delivered = max(p.delivered, it.ticket+1) // it may be by then
+			signal(r.settleWake)                        // a parked message may wait for the cursor
+			p.delivered = max(p.delivered, it.ticket+1) // it may have been delivered by then
 			r.drop(it)
 		case !p.takes(rec.Message.Topic) && (rec.Err == nil || rec.Message.Topic != ""):
 			p.skip(it)
 			r.drop(it)
-		case r.tx != nil: // put aside when it has come to the front of its line
+		case r.tx != nil: // parked when it reaches the front of the transaction queue
 			it.delay = rec.Delay
 			r.enqueue(it)
 		case rec.Delay > 0:
@@ -251,7 +251,7 @@ func (r *Relay) admit(p *partition, b *Batch, view *heldView) {
 	}
 }
 
-// enqueue puts an item where it waits for its turn.
+// enqueue adds an item to the queue in which it waits for its turn.
 func (r *Relay) enqueue(it *item) {
 	name := it.key
 	if r.inTxQueue(it) {
@@ -261,15 +261,15 @@ func (r *Relay) enqueue(it *item) {
 		r.sched.ready(unit{item: it})
 		return
 	}
-	l := it.partition.queues[name]
-	if l == nil {
-		l = &keyQueue{partition: it.partition, key: name}
-		it.partition.queues[l.key] = l
+	q := it.partition.queues[name]
+	if q == nil {
+		q = &keyQueue{partition: it.partition, key: name}
+		it.partition.queues[q.key] = q
 	}
-	it.queue = l
-	idle := l.head == nil && !l.running && l.deaths == 0
-	l.push(it)
+	it.queue = q
+	idle := q.head == nil && !q.running && q.deaths == 0
+	q.push(it)
 	if idle {
-		r.sched.ready(unit{queue: l})
+		r.sched.ready(unit{queue: q})
 	}
 }

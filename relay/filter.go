@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Filter says which topics the relays of an outbox take, as patterns of Config.Topics.
+// Filter is the topics that the relays of an outbox take, as patterns of Config.Topics.
 type Filter struct {
 	// Topics are those that the relay takes, by the filter in effect; none if no process has registered a filter.
 	Topics []string
@@ -14,7 +14,7 @@ type Filter struct {
 	Elsewhere []string
 }
 
-// FilterOf is the filter of a relay, made from the filters in effect of all relays of the outbox. It is for stores.
+// FilterOf returns the filter of a relay, given the filters in effect of all relays of the outbox. It is for stores.
 func FilterOf(relay string, inEffect map[string][]string) Filter {
 	f := Filter{Topics: inEffect[relay]}
 	for name, topics := range inEffect {
@@ -27,7 +27,7 @@ func FilterOf(relay string, inEffect map[string][]string) Filter {
 	return f
 }
 
-// canonicalTopics is Config.Topics in the form that is registered: sorted, each pattern once, "*" alone for all topics.
+// canonicalTopics returns Config.Topics as it is registered: sorted, each pattern once, "*" alone for all topics.
 func canonicalTopics(topics []string) []string {
 	if len(topics) == 0 || slices.ContainsFunc(topics, takesAll) {
 		return []string{"*"}
@@ -35,7 +35,7 @@ func canonicalTopics(topics []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(topics)))
 }
 
-// takesAll says whether every topic matches a pattern.
+// takesAll reports whether every topic matches a pattern.
 func takesAll(pattern string) bool { return strings.Trim(pattern, "*") == "" }
 
 // MatchTopics reports whether topic matches one of the patterns.
@@ -43,10 +43,10 @@ func MatchTopics(patterns []string, topic string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return MatchTopic(p, topic) })
 }
 
-// MaxUnroutedTopics is the number of topics in Settlement.Unrouted. More are counted under the topic "".
+// MaxUnroutedTopics is the maximum number of topics in Settlement.Unrouted. Further ones are counted under the topic "".
 const MaxUnroutedTopics = 100
 
-// UnroutedCount says how many messages of a topic were unrouted.
+// UnroutedCount is the number of unrouted messages of a topic.
 type UnroutedCount struct {
 	Topic string
 	Count int64
@@ -58,7 +58,7 @@ type unrouted struct {
 	UnroutedCount
 }
 
-// setFilter takes in which topics are taken; own is Config.Topics, which counts if the store knows of no filter.
+// setFilter sets which topics are taken; own is Config.Topics, which counts if the store knows of no filter.
 func (p *partition) setFilter(f Filter, own []string) {
 	if len(f.Topics) == 0 {
 		f = Filter{Topics: own, Elsewhere: []string{"*"}}
@@ -69,7 +69,7 @@ func (p *partition) setFilter(f Filter, own []string) {
 	p.topics, p.elsewhere = f.Topics, f.Elsewhere
 }
 
-// takes says whether the relay takes messages of a topic, by the filter in effect.
+// takes reports whether the relay takes messages of a topic, by the filter in effect.
 func (p *partition) takes(topic string) bool {
 	return len(p.topics) == 0 || MatchTopics(p.topics, topic)
 }
@@ -83,7 +83,7 @@ func (p *partition) skip(it *item) {
 	}
 }
 
-// countUnrouted takes the unrouted messages before a ticket, which a settlement's cursor passes, by topic.
+// countUnrouted removes and counts, by topic, the unrouted messages before a ticket, which a settlement's cursor passes.
 func (p *partition) countUnrouted(before uint64) []UnroutedCount {
 	if len(p.unrouted) == 0 {
 		return nil
@@ -105,7 +105,7 @@ func (p *partition) countUnrouted(before uint64) []UnroutedCount {
 	return out
 }
 
-// uncountUnrouted takes back what a settlement counted that was not applied.
+// uncountUnrouted restores the counts of a settlement that was not applied.
 func (p *partition) uncountUnrouted(counts []UnroutedCount) {
 	back := make([]unrouted, len(counts), len(counts)+len(p.unrouted))
 	for i, c := range counts {

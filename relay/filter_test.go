@@ -12,7 +12,7 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// on makes n messages of a topic, each of its own key.
+// on returns n messages of a topic, each with its own key.
 func (b *bundle) on(topic string, n int) []*postrider.Message {
 	out := make([]*postrider.Message, n)
 	for i := range out {
@@ -22,7 +22,7 @@ func (b *bundle) on(topic string, n int) []*postrider.Message {
 	return out
 }
 
-// filtered makes a relay for topics, with a handler for each of them, that notes what it takes.
+// filtered returns a relay for topics, with a handler for each of them that records what it takes.
 func (b *bundle) filtered(j *journal, topics ...string) *relay.Relay {
 	b.t.Helper()
 	r := b.relay(relay.Config{Topics: topics, BackoffMax: time.Second})
@@ -39,8 +39,8 @@ func mustHandle(t *testing.T, r *relay.Relay, messageType string, h postrider.Ha
 	}
 }
 
-// TestRollingDeploymentSkipsNothing: two processes of the old version share the partitions; one of the new version joins, which
-// takes a further topic; then the old ones restart one after the other, as in a deployment that is slow.
+// TestRollingDeploymentSkipsNothing: two processes of the old version share the partitions; one of the new version, which
+// takes another topic, joins; then the old ones restart one after the other, as in a slow deployment.
 func TestRollingDeploymentSkipsNothing(t *testing.T) {
 	t.Parallel()
 	for _, publishes := range []bool{false, true} {
@@ -79,7 +79,7 @@ func TestRollingDeploymentSkipsNothing(t *testing.T) {
 				send()
 				stops[i]()
 				send()
-				stops[i] = old() // it restarts while the deployment goes on
+				stops[i] = old() // it restarts while the deployment continues
 				synctest.Wait()
 				send()
 				pass(time.Minute)
@@ -101,8 +101,8 @@ func TestRollingDeploymentSkipsNothing(t *testing.T) {
 	}
 }
 
-// TestFilterAfterACrashAndARollback: the filter of a new version that crashed counts for an hour; one that stopped in order
-// counts no longer.
+// TestFilterAfterACrashAndARollback: the filter of a new version that crashed counts for an hour; one that stopped in an
+// orderly way no longer counts.
 func TestFilterAfterACrashAndARollback(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestFilterAfterACrashAndARollback(t *testing.T) {
 	})
 }
 
-// TestUnroutedMessagesAreCounted: of two relays none takes a topic; each skips its messages, and they are counted once.
+// TestUnroutedMessagesAreCounted: neither of two relays takes a topic; each skips its messages, and they are counted once.
 func TestUnroutedMessagesAreCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -208,7 +208,7 @@ func TestUnroutedMessagesAreCountedWithTransactions(t *testing.T) {
 	})
 }
 
-// TestTooManyUnroutedTopics: a settlement names a bounded number of topics, and counts all.
+// TestTooManyUnroutedTopics: a settlement names a limited number of topics, and counts all messages.
 func TestTooManyUnroutedTopics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -233,7 +233,7 @@ func TestTooManyUnroutedTopics(t *testing.T) {
 	})
 }
 
-// TestRelayWithoutAFilterTakesEverything: nothing is unrouted as long as one relay takes everything.
+// TestRelayWithoutAFilterTakesEverything: nothing is unrouted while one relay takes everything.
 func TestRelayWithoutAFilterTakesEverything(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -242,7 +242,7 @@ func TestRelayWithoutAFilterTakesEverything(t *testing.T) {
 		stop := b.start(b.relay(relay.Config{Name: "all", Publisher: new(broker)}))
 		stopFiltered := b.start(b.filtered(&j, "a"))
 		pass(time.Minute)
-		stop() // it will go on some time
+		stop() // it will start again at some point
 		stopFiltered()
 		pass(2 * relay.FilterKept)
 		b.start(b.filtered(&j, "a"))
@@ -269,7 +269,8 @@ func (j *journal) delivered() []string {
 	return slices.Clone(j.all)
 }
 
-// TestUnroutedMessagesAreCountedWhenTheCursorPassesThem: not before, or another process that reads them again would count twice.
+// TestUnroutedMessagesAreCountedWhenTheCursorPassesThem: and not before, or another process that reads them again would count
+// them twice.
 func TestUnroutedMessagesAreCountedWhenTheCursorPassesThem(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -305,7 +306,7 @@ func TestUnroutedMessagesAreCountedWhenTheCursorPassesThem(t *testing.T) {
 	})
 }
 
-// TestOldProcessDoesNotHandleANewTopic, even if it has a handler for the type.
+// TestOldProcessDoesNotHandleANewTopic: even if it has a handler for the type.
 func TestOldProcessDoesNotHandleANewTopic(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// handlers are the functions that work on messages in this process.
+// handlers are the message handlers of this process.
 type handlers struct {
 	catalog postrider.Catalog
 	typed   map[string]map[int]postrider.Handler // by message type and schema version
@@ -24,24 +24,24 @@ func (h *handlers) find(m *postrider.Message) postrider.Handler {
 	return h.any[m.Type]
 }
 
-// some says whether there are any.
+// some reports whether there are any.
 func (h *handlers) some() bool { return len(h.typed)+len(h.any) > 0 }
 
-// Handle lets h work on the messages of a definition: one type, one schema version. A message that cannot be decoded goes
-// to the dead letters at once. Handle is to be called before Run. Errors: postrider.ErrDuplicateDefinition when the
-// relay has a handler for this type and version; *postrider.ValidationError for a faulty definition; ErrStarted; an error
-// when the relay has a publisher.
+// Handle registers h for the messages of a definition: one type, one schema version. A message that cannot be decoded is
+// dead-lettered at once. Handle must be called before Run. Errors: postrider.ErrDuplicateDefinition if the relay has a
+// handler for this type and version; *postrider.ValidationError for an invalid definition; ErrStarted; an error if the relay
+// has a publisher.
 func Handle[T any](r *Relay, d postrider.Definition[T], h func(ctx context.Context, m postrider.Typed[T]) error) error {
 	return r.addTyped(d, h == nil, withoutTx, d.Handler(h))
 }
 
-// HandleFunc lets h work on all messages of a type, but for schema versions that have a handler of their own (Handle). It
-// is to be called before Run. Errors: ErrDuplicateHandler; ErrStarted; an error when the relay has a publisher.
+// HandleFunc registers h for all messages of a type, except schema versions that have a handler of their own (Handle). It
+// must be called before Run. Errors: ErrDuplicateHandler; ErrStarted; an error if the relay has a publisher.
 func (r *Relay) HandleFunc(messageType string, h postrider.Handler) error {
 	return r.addAny(messageType, h == nil, withoutTx, h)
 }
 
-// addTyped takes a handler for the messages of a definition.
+// addTyped adds a handler for the messages of a definition.
 func (r *Relay) addTyped(d postrider.AnyDefinition, missing bool, kind handlerKind, h postrider.Handler) error {
 	return r.add(d.Type(), missing, kind, func() error {
 		if err := r.handlers.catalog.Add(d); err != nil {
@@ -57,7 +57,7 @@ func (r *Relay) addTyped(d postrider.AnyDefinition, missing bool, kind handlerKi
 	})
 }
 
-// addAny takes a handler for the messages of a type.
+// addAny adds a handler for the messages of a type.
 func (r *Relay) addAny(messageType string, missing bool, kind handlerKind, h postrider.Handler) error {
 	return r.add(messageType, missing, kind, func() error {
 		if r.handlers.any[messageType] != nil {
@@ -68,12 +68,12 @@ func (r *Relay) addAny(messageType string, missing bool, kind handlerKind, h pos
 	})
 }
 
-// handlerKind says where handlers get their transactions from: nil for those that have none.
+// handlerKind returns what handlers get their transactions from: nil for handlers without transactions.
 type handlerKind func(r *Relay) (transactor, error)
 
 func withoutTx(*Relay) (transactor, error) { return nil, nil }
 
-// add takes a handler, if it is of the same kind as those that are there.
+// add adds a handler if it is of the same kind as the existing ones.
 func (r *Relay) add(messageType string, missing bool, kind handlerKind, put func() error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,7 +96,7 @@ func (r *Relay) add(messageType string, missing bool, kind handlerKind, put func
 	return nil
 }
 
-// mayHandle says why a handler cannot be taken.
+// mayHandle says why a handler cannot be added.
 func (r *Relay) mayHandle(messageType string, missing bool) error {
 	switch {
 	case r.started:

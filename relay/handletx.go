@@ -9,35 +9,39 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// TxStore is what HandleTx needs of a relay's store: transactions on the database of the outbox that commit together with
-// a settlement.
+// TxStore is what HandleTx needs from a relay's store: transactions on the outbox's database that commit together with a
+// settlement.
 //
 // The implementations are store/postgres, store/mysql, store/sqlite and store/memory;
 // storetest.HandleTx holds them to this contract.
 type TxStore[Tx any] interface {
 	// Begin starts a transaction. A statement in it sees what others have committed before the statement began.
 	Begin(ctx context.Context) (Tx, error)
-	// Rollback ends it without an effect, also when ctx has ended. Of a transaction that has ended it does nothing.
+	// Rollback rolls tx back, even if ctx has ended. If tx has ended already, it does nothing.
 	Rollback(ctx context.Context, tx Tx) error
-	// CommitSettled commits tx together with a settlement, or neither, and returns those of the keys asked to be released
-	// that are held no longer. It differs from Settle in these points: it is as durable as the commits of tx are; a message
-	// to be Removed must be parked; a settlement without a Number has Removed only, and moves and counts nothing; and no
-	// lock of it, on which other processes might wait, is held while this process could be paused. Whatever it returns, tx
-	// has ended. Errors: ErrLeaseLost, ErrNotParked and those of the settlement, after which nothing was committed; after any
-	// other it is open whether it was.
+	// CommitSettled commits tx together with a settlement, or neither, and returns those keys in Release that are no longer
+	// held. Whatever it returns, tx has ended. It differs from Settle:
+	//
+	//  - It is as durable as other commits of tx's kind.
+	//  - A message in Removed must be parked.
+	//  - A settlement without a Number has Removed only, and moves and counts nothing.
+	//  - It holds no lock on which other processes might wait while this process could be paused.
+	//
+	// Errors: ErrLeaseLost, ErrNotParked and those of the settlement, after which nothing was committed; after any other error
+	// it is uncertain whether it was.
 	CommitSettled(ctx context.Context, tx Tx, relay string, s Settlement) (released []string, err error)
 }
 
-// TxLimiter is what a TxStore, or the Store of an inbox, may offer beside: transactions for handlers, which the database ends
-// when the process that began them is paused, since others wait for what they lock.
+// TxLimiter is optional for a TxStore, or for the Store of an inbox: transactions for handlers that the database ends if the
+// process that began them is paused, because others wait for their locks.
 type TxLimiter[Tx any] interface {
-	// BeginLimited is Begin for a transaction that the database ends when it waits for its next statement for longer than
-	// IdleLimit, or than atMost if that is positive and less. The limit is set together with the beginning. While as many as
-	// Connections are open, it waits for one of them to end.
+	// BeginLimited is Begin for a transaction that the database ends if it waits for its next statement for longer than
+	// IdleLimit, or than atMost if that is positive and shorter. The limit is set as the transaction begins. While Connections
+	// transactions are open, BeginLimited waits for one of them to end.
 	BeginLimited(ctx context.Context, atMost time.Duration) (Tx, error)
-	// IdleLimit is the limit of all that BeginLimited begins; 0 means that there is none.
+	// IdleLimit is the limit of all transactions of BeginLimited; 0 means none.
 	IdleLimit() time.Duration
-	// Connections is how many transactions of BeginLimited can be open at once, so that what the process does beside finds a
+	// Connections is the maximum number of open transactions of BeginLimited, so that the process's other work finds a
 	// connection; 0 means any number.
 	Connections() int
 }
@@ -46,40 +50,40 @@ type TxLimiter[Tx any] interface {
 var (
 	// ErrLeaseLost: the lease is no longer the caller's.
 	ErrLeaseLost = errors.New("lease was lost; nothing was committed")
-	// ErrNotParked: a message is no longer parked, because an operator took it away.
+	// ErrNotParked: a message is no longer parked, because an operator removed it.
 	ErrNotParked = errors.New("message is no longer parked; nothing was committed")
 )
 
-// HandleTx is Handle for effects in the outbox's own database: h works in a transaction that commits together with the
-// relay's progress, or not at all. So the effect of a message happens exactly once, whatever crashes, and nothing is kept
-// to remember it by. What h publishes in the transaction is part of it. h must not commit or roll back tx, nor use it after
-// it has returned, nor pass over the error of a statement in it: the database may have rolled back everything.
+// HandleTx is Handle for side effects in the outbox's own database: h works in a transaction that commits together with the
+// relay's progress, or not at all. So a message's side effect happens exactly once, whatever crashes, without a record of
+// processed messages. Messages that h publishes in the transaction are part of it. h must not commit or roll back tx, use it
+// after returning, or ignore the error of a statement in it: the database may have rolled back everything.
 //
 // Fresh messages of a partition run one after another, up to Config.TxBatch of them in a transaction; partitions run in
-// parallel, and so do messages that were put aside. If one message of a transaction fails, the transaction is rolled back,
-// and what stood before that message is done again without it; the failure counts as an attempt when the message stands
-// first. So h may run more often than its attempts are counted, and what it does outside of tx may happen more than once.
+// parallel, and so do parked messages. If a message of a transaction fails, the transaction is rolled back, and the messages
+// before it run again without it; the failure counts as an attempt once the message is the first. So h may run more often
+// than its attempts are counted, and what it does outside of tx may happen more than once.
 //
-// All handlers of a relay are of one kind, with or without a transaction, and of one Tx. A relay that worked without is
-// stopped in order before it goes on with: what a process that died had under way may be delivered twice. Errors: as in Handle; an error
-// when the relay's store has no transactions of the type Tx.
+// All handlers of a relay are of one kind, with or without a transaction, and of one Tx. Before switching a relay from Handle
+// to HandleTx, stop it in an orderly way: what a process that died had in progress may be delivered twice. Errors: as in
+// Handle; an error if the relay's store has no transactions of the type Tx.
 func HandleTx[Tx, T any](r *Relay, d postrider.Definition[T], h func(ctx context.Context, tx Tx, m postrider.Typed[T]) error) error {
 	return r.addTyped(d, h == nil, withTx[Tx], d.Handler(func(ctx context.Context, m postrider.Typed[T]) error {
 		return h(ctx, txOf[Tx](ctx), m)
 	}))
 }
 
-// HandleTxFunc is HandleTx for all messages of a type, but for schema versions that have a handler of their own, as
-// HandleFunc is Handle.
+// HandleTxFunc is HandleTx for all messages of a type, except schema versions that have a handler of their own, as HandleFunc
+// is to Handle.
 func HandleTxFunc[Tx any](r *Relay, messageType string, h func(ctx context.Context, tx Tx, m *postrider.Message) error) error {
 	return r.addAny(messageType, h == nil, withTx[Tx], func(ctx context.Context, m *postrider.Message) error {
 		return h(ctx, txOf[Tx](ctx), m)
 	})
 }
 
-// transactor makes transactions of a type that the relay need not know.
+// transactor begins transactions of a type that the relay need not know.
 type transactor interface {
-	// begin begins one that ends when it waits for a statement for longer than atMost.
+	// begin begins a transaction that ends if it waits for a statement for longer than atMost.
 	begin(ctx context.Context, atMost time.Duration) (transaction, error)
 	// limits returns those of a TxLimiter, 0 without one.
 	limits() (idle time.Duration, connections int)
@@ -92,7 +96,7 @@ type transaction interface {
 	commitSettled(ctx context.Context, relay string, s Settlement) ([]string, error)
 }
 
-// withTx takes the transactions for handlers from a relay's store.
+// withTx gets the transactions for handlers from a relay's store.
 func withTx[Tx any](r *Relay) (transactor, error) {
 	store, ok := r.store.(TxStore[Tx])
 	if !ok {
@@ -124,7 +128,7 @@ func (s txStore[Tx]) limits() (idle time.Duration, connections int) {
 	return 0, 0
 }
 
-// idleLimit is how long a transaction may wait for its handler's next statement; 0 means any time.
+// idleLimit is how long a transaction may wait for its handler's next statement; 0 means no limit.
 func (r *Relay) idleLimit() time.Duration {
 	if r.tx == nil {
 		return 0

@@ -10,7 +10,7 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// A read model in the outbox's own database: what the handler does in tx and the relay's progress commit together.
+// A read model in the outbox's own database: the handler's changes in tx and the relay's progress commit together.
 func ExampleHandleTx() {
 	type placed struct{ OrderID string }
 	orderPlaced := postrider.Define[placed]("order.placed").WithKey(func(d placed) string { return "order/" + d.OrderID })

@@ -2,7 +2,7 @@ package relay
 
 import "time"
 
-// EndLease lets the life of a lease be over, as after a pause of the process, before any timer has noticed.
+// EndLease makes the life of a lease end, as after a pause of the process, before any timer has fired.
 func (r *Relay) EndLease(partition int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -2,31 +2,32 @@ package relay
 
 import "time"
 
-// With HandleTx, the messages of a partition's main line do not wait in queues of their keys but in one, the line, in the
-// order in which they were read. Its foremost messages share a transaction, which moves the cursor behind them: what it
-// commits is always a prefix of what is not settled. While the transaction is under way, settlements of the partition's
-// other outcomes wait, and go along with it.
+// With HandleTx, the fresh messages of a partition wait in one queue, the transaction queue, in the order in which they were
+// read, instead of in queues of their keys. Its first messages share a transaction, which moves the cursor past them: each
+// commit is a prefix of the unsettled messages. While the transaction is in progress, settlements of the partition's other
+// outcomes wait; they are committed with it.
 //
-// What is to be put aside is put aside when it has come to the front. So whatever is recorded of a message of the log, its
-// effect, its parking or its death, is recorded together with a cursor that has passed it, and the next owner of the
-// partition does not read it again.
+// A message is parked only when it has reached the front. So whatever is recorded of a message from the log, a side effect,
+// its parking or its dead letter, is recorded together with a cursor that has passed it, and the next owner of the partition
+// does not read it again.
 //
-// Messages that were committed late are settled as a group or not at all, for the cursor cannot stand between them; so they
-// stand at the front of a transaction, all of them. Messages that were put aside have queues of their keys, as without
-// transactions, and each has a transaction of its own.
+// Messages that were committed late are settled all together or not at all, because the cursor cannot be between them; so all
+// of them are at the front of one transaction. Parked messages have queues of their keys, as without transactions, and each
+// has a transaction of its own.
 
-// txQueueKey is the key of a line among the queues of its partition; no message has it.
+// txQueueKey is the map key of the transaction queue among the queues of its partition; no message has it.
 const txQueueKey = "\x00"
 
-func (l *keyQueue) isTxQueue() bool { return l != nil && l.key == txQueueKey }
+func (q *keyQueue) isTxQueue() bool { return q != nil && q.key == txQueueKey }
 
-// inTxQueue says whether an item waits in its partition's line: what comes from the log, and what was put aside for itself,
-// since it takes its turn among the messages of its key.
+// inTxQueue reports whether an item waits in its partition's transaction queue: messages from the log, and messages that were
+// parked independently, since they take their turn among the messages of their key.
 func (r *Relay) inTxQueue(it *item) bool {
 	return r.tx != nil && (it.run == nil || it.run.key == "" && it.key != "")
 }
 
-// uncertainCommit is about messages of which it is not known whether their commit took effect. If they come again, it did not.
+// uncertainCommit records messages for which it is unknown whether their commit took effect. If they are read again, it did
+// not.
 type uncertainCommit struct {
 	sequences map[int64]struct{}
 	cause     error
@@ -40,7 +41,7 @@ func newUncertainCommit(batch []*item, cause error) *uncertainCommit {
 	return d
 }
 
-// fillTx takes what shares a transaction: the front of a line, or one message that was put aside.
+// fillTx takes the messages of one transaction: the front of a transaction queue, or one parked message.
 func (r *Relay) fillTx(batch []*item) []*item {
 	u := r.sched.next()
 	switch {
@@ -55,21 +56,22 @@ func (r *Relay) fillTx(batch []*item) []*item {
 	return append(batch, u.queue.pop())
 }
 
-// fillTxQueue takes the front of a line, unless a settlement of its partition is under way, which may hold back the cursor.
-func (r *Relay) fillTxQueue(batch []*item, l *keyQueue) []*item {
-	p := l.partition
-	l.running = true
+// fillTxQueue takes the front of a transaction queue, unless a settlement of its partition is in progress, which may hold
+// back the cursor.
+func (r *Relay) fillTxQueue(batch []*item, q *keyQueue) []*item {
+	p := q.partition
+	q.running = true
 	if p.sending {
-		l.blocked = true
+		q.blocked = true
 		return batch
 	}
-	batch = r.front(batch, l)
+	batch = r.front(batch, q)
 	if len(batch) == 0 {
-		l.running = false
-		r.closeQueue(p, l)
+		q.running = false
+		r.closeQueue(p, q)
 		return batch
 	}
-	l.out, p.sending = len(batch), true
+	q.out, p.sending = len(batch), true
 	p.taken = make(map[string]struct{}, len(batch))
 	for _, it := range batch {
 		p.taken[it.key] = struct{}{}
@@ -77,27 +79,27 @@ func (r *Relay) fillTxQueue(batch []*item, l *keyQueue) []*item {
 	return batch
 }
 
-// front takes messages from a line until a transaction is full. It puts aside those that cannot be worked on.
-func (r *Relay) front(batch []*item, l *keyQueue) []*item {
-	p, n := l.partition, r.cfg.TxBatch
-	if l.limit > 0 {
-		n = l.limit
+// front takes messages from a transaction queue until a transaction is full. It parks those that cannot be worked on.
+func (r *Relay) front(batch []*item, q *keyQueue) []*item {
+	p, n := q.partition, r.cfg.TxBatch
+	if q.limit > 0 {
+		n = q.limit
 	}
-	l.limit, l.late = 0, 0
-	group := uint64(0) // the ticket behind the late group at the front
-	for l.head != nil {
-		it := l.head
+	q.limit, q.late = 0, 0
+	group := uint64(0) // the ticket after the late group at the front
+	for q.head != nil {
+		it := q.head
 		late := !it.parked && p.tracker.lateUntil(it.ticket) > it.ticket
 		inGroup := late && it.ticket < group
-		// What goes aside does so at the front, for if the transaction fails, the cursor stays before it. The next group, and
-		// each message that was put aside, begins a transaction.
-		aside := r.parkingOf(it)
-		if len(batch) > 0 && !inGroup && (late || len(batch) >= n || it.parked || aside != nil) {
+		// A message is parked only at the front: if the transaction fails, the cursor stays before it. The next group, and each
+		// parked message, starts a new transaction.
+		parking := r.parkingOf(it)
+		if len(batch) > 0 && !inGroup && (late || len(batch) >= n || it.parked || parking != nil) {
 			break
 		}
-		if aside != nil {
-			r.park(it, *aside)
-			r.drop(l.pop())
+		if parking != nil {
+			r.park(it, *parking)
+			r.drop(q.pop())
 			continue
 		}
 		if len(batch) == 0 {
@@ -105,7 +107,7 @@ func (r *Relay) front(batch []*item, l *keyQueue) []*item {
 				group = p.tracker.lateUntil(it.ticket)
 			}
 			if r.wasUncertain(it) {
-				if late && r.parkGroup(l, group) {
+				if late && r.parkGroup(q, group) {
 					continue
 				}
 				n = 1
@@ -114,16 +116,16 @@ func (r *Relay) front(batch []*item, l *keyQueue) []*item {
 				n = 1
 			}
 		}
-		batch = append(batch, l.pop())
+		batch = append(batch, q.pop())
 		if late {
-			l.late = len(batch)
+			q.late = len(batch)
 		}
 	}
 	return batch
 }
 
-// parkingOf says how a message at the front of its line is put aside, because its time has not come or its key is held; nil
-// if it is not.
+// parkingOf says how to park a message at the front of its transaction queue, because it is not due yet or its key is held;
+// nil if it is not to be parked.
 func (r *Relay) parkingOf(it *item) *Parked {
 	if left := it.delay - time.Since(it.since); it.delay > 0 && left > 0 {
 		return &Parked{Reason: ParkDelayed, After: left}
@@ -134,15 +136,15 @@ func (r *Relay) parkingOf(it *item) *Parked {
 	return nil
 }
 
-// wasUncertain says whether a commit with this message did not take effect, so that it is to have a transaction of its own. The
-// second time it is the message's fault.
+// wasUncertain reports whether a commit with this message did not take effect, so that it needs a transaction of its own. The
+// second time, the failure is the message's own.
 func (r *Relay) wasUncertain(it *item) bool {
 	id := it.partition.id
 	d := r.uncertain[id]
 	if d == nil {
 		return false
 	}
-	if _, is := d.sequences[it.seq]; !is { // behind them: the commit took effect, or they have had theirs
+	if _, is := d.sequences[it.seq]; !is { // later ones: the commit took effect, or they have had their own transactions
 		delete(r.uncertain, id)
 		return false
 	}
@@ -153,20 +155,20 @@ func (r *Relay) wasUncertain(it *item) bool {
 	return true
 }
 
-// parkGroup parks the messages of a late group at the front of a line, so that each has a transaction of its own, and
-// reports whether there are several.
-func (r *Relay) parkGroup(l *keyQueue, until uint64) bool {
+// parkGroup parks the messages of a late group at the front of a transaction queue, so that each has a transaction of its
+// own, and reports whether there are several.
+func (r *Relay) parkGroup(q *keyQueue, until uint64) bool {
 	inGroup := func(it *item) bool { return it != nil && !it.parked && it.ticket < until }
-	if !inGroup(l.head.next) {
+	if !inGroup(q.head.next) {
 		return false
 	}
-	for inGroup(l.head) {
-		r.parkApart(l.pop())
+	for inGroup(q.head) {
+		r.parkApart(q.pop())
 	}
 	return true
 }
 
-// parkApart parks a message of a late group of which another failed.
+// parkApart parks a message of a late group in which another message failed.
 func (r *Relay) parkApart(it *item) {
 	r.parkUnattempted(it, ParkApart, "a message that was committed late with it failed, and they are tried one by one")
 	r.drop(it)

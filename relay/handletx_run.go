@@ -19,7 +19,7 @@ func (r *Relay) transact(batch []*item, probe bool) {
 		return
 	}
 	at, done, begun := 0, len(batch), time.Now()
-	err = protect.Call(func() error { // once for all: a goroutine for each message costs as much as a round trip
+	err = protect.Call(func() error { // one call for all: a goroutine per message costs as much as a round trip
 		for i, it := range batch {
 			if i > 0 && i >= batch[0].queue.late && time.Since(begun) >= r.cfg.LeaseTTL/3 {
 				done = i
@@ -49,7 +49,7 @@ func (r *Relay) transact(batch []*item, probe bool) {
 	r.committed(batch, done, s, released, err)
 }
 
-// rollback ends a transaction without an effect. If it fails, the connection is gone, and the transaction with it.
+// rollback rolls back a transaction. If that fails, the connection is gone, and the transaction with it.
 func (r *Relay) rollback(ctx context.Context, tx transaction) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.LeaseTTL)
 	defer cancel()
@@ -79,8 +79,9 @@ func (r *Relay) attempt(ctx context.Context, tx transaction, it *item) error {
 	return r.handle(ctx, &m)
 }
 
-// settlementOf is what a transaction of a batch commits beside the effects. That of a line takes along all that is pending
-// of its partition, which must be recorded before the cursor passes it. It reports whether the partition is still held.
+// settlementOf returns what the transaction of a batch commits in addition to its side effects. That of a transaction queue
+// includes all pending outcomes of its partition, which must be recorded before the cursor passes them. It reports whether
+// the partition is still held.
 func (r *Relay) settlementOf(batch []*item) (_ *sent, ours bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,7 +118,7 @@ func (r *Relay) settlementOf(batch []*item) (_ *sent, ours bool) {
 	return out, true
 }
 
-// notBegun takes in that the database does not begin transactions: everything waits, and one transaction at a time probes.
+// notBegun handles a database that does not begin transactions: everything waits, and one transaction at a time probes.
 func (r *Relay) notBegun(batch []*item, err error, probe bool) {
 	r.mu.Lock()
 	defer r.wakeAndUnlock()
@@ -133,7 +134,7 @@ func (r *Relay) notBegun(batch []*item, err error, probe bool) {
 	r.closeBatch(batch)
 }
 
-// undone takes in that a transaction was rolled back because one of its messages failed.
+// undone handles a transaction that was rolled back because one of its messages failed.
 func (r *Relay) undone(batch []*item, at int, v result) {
 	r.mu.Lock()
 	defer r.wakeAndUnlock()
@@ -144,37 +145,37 @@ func (r *Relay) undone(batch []*item, at int, v result) {
 		r.closeBatch(batch)
 		return
 	}
-	l := failed.queue
+	q := failed.queue
 	switch {
 	case results[0].cut:
-		r.requeue(l, batch)
+		r.requeue(q, batch)
 	case at == 0:
 		if len(batch) > 1 {
-			r.requeue(l, batch[1:])
+			r.requeue(q, batch[1:])
 		}
-		if r.failed(failed, &results[0]) && !l.isTxQueue() {
-			r.parkQueued(l, nil)
+		if r.failed(failed, &results[0]) && !q.isTxQueue() {
+			r.parkQueued(q, nil)
 		}
-	case at < l.late: // those before it cannot be settled without it
-		for _, it := range batch[:l.late] {
+	case at < q.late: // those before it cannot be settled without it
+		for _, it := range batch[:q.late] {
 			r.parkApart(it)
 		}
-		if rest := batch[l.late:]; len(rest) > 0 {
-			r.requeue(l, rest)
+		if rest := batch[q.late:]; len(rest) > 0 {
+			r.requeue(q, rest)
 		}
 	default:
-		r.requeue(l, batch)
-		l.limit = at
+		r.requeue(q, batch)
+		q.limit = at
 	}
 	r.closeBatch(batch)
 }
 
-// committed takes in the outcome of a commit, of the first done messages of a batch. There was no time for the others.
+// committed processes the outcome of a commit of the first done messages of a batch. There was no time for the others.
 func (r *Relay) committed(batch []*item, done int, s *sent, released []string, err error) {
 	r.mu.Lock()
 	defer r.wakeAndUnlock()
 	r.recovered()
-	p, l := s.partition, batch[0].queue
+	p, q := s.partition, batch[0].queue
 	if !r.back(batch) {
 		r.unsettled -= s.count
 		r.closeBatch(batch)
@@ -183,34 +184,34 @@ func (r *Relay) committed(batch []*item, done int, s *sent, released []string, e
 	switch {
 	case err == nil:
 		if done < len(batch) {
-			r.requeue(l, batch[done:])
+			r.requeue(q, batch[done:])
 		}
 		r.onCommit(batch[:done], s, released)
 	case errors.Is(err, ErrLeaseLost):
 		r.dropAll(batch)
 		r.unsettled -= s.count
 		r.taken(p)
-	case errors.Is(err, ErrNotParked): // an operator's decision counts; what was done for the message is undone
+	case errors.Is(err, ErrNotParked): // an operator's decision takes precedence; the handler's work was rolled back
 		r.restore(s, len(batch))
 		for _, it := range batch {
 			delete(p.busy, it.seq)
 			r.ended(it)
 		}
-	case l.isTxQueue():
+	case q.isTxQueue():
 		r.uncertain[p.id] = newUncertainCommit(batch[:done], fmt.Errorf("commit: %w", err))
 		r.dropAll(batch)
 		r.unsettled -= s.count
 		r.relinquish(p, err)
-	default: // what of it is recorded now finds the message gone if the commit took effect
+	default: // if the commit took effect, what is recorded now finds the message gone
 		v := readError(fmt.Errorf("commit: %w", err))
 		if r.failed(batch[0], &v) {
-			r.parkQueued(l, nil)
+			r.parkQueued(q, nil)
 		}
 	}
 	r.closeBatch(batch)
 }
 
-// onCommit notes a transaction that was committed.
+// onCommit records a transaction that was committed.
 func (r *Relay) onCommit(batch []*item, s *sent, released []string) {
 	p := s.partition
 	for _, it := range batch {
@@ -227,11 +228,11 @@ func (r *Relay) onCommit(batch []*item, s *sent, released []string) {
 		return
 	}
 	p.tracker.advance()
-	p.moved = p.tracker.cursor != s.settlement.Cursor // by what was settled since
+	p.moved = p.tracker.cursor != s.settlement.Cursor // because of what was settled since
 	r.settled(r.stored(s, released))
 }
 
-// restore takes back what a transaction of some messages that was not committed took along.
+// restore returns to the pending outcomes what a transaction that was not committed had taken from them.
 func (r *Relay) restore(s *sent, messages int) {
 	p, t := s.partition, s.settlement
 	p.uncountUnrouted(t.Unrouted)
@@ -246,8 +247,8 @@ func (r *Relay) restore(s *sent, messages int) {
 	p.count += s.count
 }
 
-// relinquish leases a partition anew after a commit that may or may not have taken effect: under a new token nothing comes of it
-// any more, and the cursor says what it did.
+// relinquish gives up a partition after an uncertain commit, to lease it under a new token: then the commit can no longer
+// take effect, and the cursor says whether it did.
 func (r *Relay) relinquish(p *partition, err error) {
 	if p.gone {
 		return
@@ -258,16 +259,16 @@ func (r *Relay) relinquish(p *partition, err error) {
 	signal(r.heartbeatWake)
 }
 
-// back notes that a batch is no longer out. It reports whether its partition is still held; if not, the batch is dropped.
+// back records that a batch is no longer out. It reports whether its partition is still held; if not, the batch is dropped.
 func (r *Relay) back(batch []*item) bool {
-	p, l := batch[0].partition, batch[0].queue
+	p, q := batch[0].partition, batch[0].queue
 	delete(r.running, batch[0])
 	r.returned(batch)
 	p.out -= len(batch)
-	if l != nil {
-		l.running, l.out = false, 0
+	if q != nil {
+		q.running, q.out = false, 0
 	}
-	if l.isTxQueue() {
+	if q.isTxQueue() {
 		p.sending, p.taken = false, nil
 	}
 	if p.gone {
@@ -282,11 +283,12 @@ func (r *Relay) dropAll(batch []*item) {
 	}
 }
 
-// closeBatch makes the queue of a batch that is back ready for its next messages, and lets a partition go that is being left.
+// closeBatch makes the queue of a returned batch ready for its next messages, and unloads its partition if that is being
+// left.
 func (r *Relay) closeBatch(batch []*item) {
-	p, l := batch[0].partition, batch[0].queue
+	p, q := batch[0].partition, batch[0].queue
 	if !p.gone {
-		r.closeQueue(p, l)
+		r.closeQueue(p, q)
 		r.finishLeaving(p)
 	}
 	if p.count > 0 {
@@ -294,7 +296,7 @@ func (r *Relay) closeBatch(batch []*item) {
 	}
 }
 
-// wakeAndUnlock wakes what waits for calls to come back, and unlocks.
+// wakeAndUnlock wakes what waits for calls to return, and unlocks.
 func (r *Relay) wakeAndUnlock() {
 	r.wakeWaiters()
 	r.mu.Unlock()

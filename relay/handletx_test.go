@@ -11,13 +11,13 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// TestPartitionWithHalfALateGroupIsHandedOver: one of two messages that were committed late fails, and is put aside, while
-// its partition is being handed over; the cursor cannot pass it before the other is settled, which nobody works on any more.
+// TestPartitionWithHalfALateGroupIsHandedOver: one of two messages that were committed late fails and is parked while its
+// partition is being handed over; the cursor cannot pass it before the other is settled, which nobody works on any more.
 func TestPartitionWithHalfALateGroupIsHandedOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t)
-		keys := keysIn(3, 3) // the last partition is the first to be given up
+		keys := keysIn(3, 3) // the last partition is the first to be handed over
 		failing, other, fresh := b.msg(keys[0]), b.msg(keys[1]), b.msg(keys[2])
 		var seen journal
 		underWay, goOn := make(chan struct{}), make(chan struct{})

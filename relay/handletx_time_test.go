@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// transactions notes which messages shared a transaction, in the order of their commits.
+// transactions records which messages shared a transaction, in the order of their commits.
 type transactions struct {
 	mu sync.Mutex
 	of map[*memory.Tx][]string
@@ -40,8 +40,8 @@ func (n *transactions) sizes() (sizes []int, calls int) {
 	return sizes, calls
 }
 
-// TestTransactionIsBoundedByTime: after a third of LeaseTTL a transaction takes no further message, what it has done is
-// committed, and the rest goes on in order. Messages that were committed late stay together.
+// TestTransactionIsBoundedByTime: after a third of LeaseTTL a transaction starts no further message; what it has done is
+// committed, and the rest continues in order. Messages that were committed late stay together.
 func TestTransactionIsBoundedByTime(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]bool{"fresh": false, "late": true} {

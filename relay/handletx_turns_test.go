@@ -13,7 +13,7 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// commits is a store that asks before each transaction of a handler is committed, and rolls it back if it is refused.
+// commits is a store that asks before each commit of a handler's transaction, and rolls it back if the answer is no.
 type commits struct {
 	*memory.Store
 	ask func(s relay.Settlement) error
@@ -27,7 +27,7 @@ func (c *commits) CommitSettled(ctx context.Context, tx *memory.Tx, name string,
 	return c.Store.CommitSettled(ctx, tx, name, s)
 }
 
-// handleTx registers a handler that is not interested in its transaction.
+// handleTx registers a handler that ignores its transaction.
 func handleTx(t *testing.T, r *relay.Relay, h func(m *postrider.Message) error) {
 	t.Helper()
 	err := relay.HandleTxFunc(r, "t", func(_ context.Context, _ *memory.Tx, m *postrider.Message) error { return h(m) })
@@ -36,7 +36,7 @@ func handleTx(t *testing.T, r *relay.Relay, h func(m *postrider.Message) error) 
 	}
 }
 
-// memorial is a store whose Due returns, once armed, what it returned before.
+// memorial is a store whose Due, once armed, returns its previous result again.
 type memorial struct {
 	*memory.Store
 	armed atomic.Bool
@@ -54,7 +54,7 @@ func (s *memorial) Due(ctx context.Context, name string, req relay.DueRequest) (
 	return res, err
 }
 
-// TestParkedMessageDoesNotRunBesideItsKey: what was read of a held key comes when the next message of this key is in a
+// TestParkedMessageDoesNotRunBesideItsKey: what was read of a held key arrives when the next message of this key is in a
 // transaction.
 func TestParkedMessageDoesNotRunBesideItsKey(t *testing.T) {
 	t.Parallel()
@@ -91,8 +91,8 @@ func TestParkedMessageDoesNotRunBesideItsKey(t *testing.T) {
 	})
 }
 
-// TestRefusedCommitKeepsWhatWentAlong: a commit that takes the failure of another message along is refused, because what it
-// removes is no longer parked.
+// TestRefusedCommitKeepsWhatWentAlong: a commit that includes the failure of another message is refused, because a message
+// that it removes is no longer parked.
 func TestRefusedCommitKeepsWhatWentAlong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestRefusedCommitKeepsWhatWentAlong(t *testing.T) {
 		r := b.relayOn(store, relay.Config{})
 		handleTx(t, r, func(m *postrider.Message) error {
 			if m.Key == keys[1] && m.Attempt == 1 {
-				time.Sleep(3 * time.Second) // until the delayed one waits behind it
+				time.Sleep(3 * time.Second) // until the delayed one waits after it
 				return errBoom
 			}
 			done.note(m)
@@ -127,12 +127,12 @@ func TestRefusedCommitKeepsWhatWentAlong(t *testing.T) {
 			t.Fatal("no commit took the failure along; the test shows nothing")
 		}
 		want(t, "the one that failed", done.of(keys[1]), []string{"m002"})
-		want(t, "the delayed one", done.of(keys[0]), []string{"m001", "m001"}) // the first time without an effect
+		want(t, "the delayed one", done.of(keys[0]), []string{"m001", "m001"}) // the first time without a side effect
 		b.wantNothingLeft(r)
 	})
 }
 
-// TestNothingOfABatchRunsBehindAFailure: what stands behind a failed message of a transaction is not begun.
+// TestNothingOfABatchRunsBehindAFailure: messages after a failed message of a transaction are not started.
 func TestNothingOfABatchRunsBehindAFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestNothingOfABatchRunsBehindAFailure(t *testing.T) {
 	})
 }
 
-// TestTransactionBeginsUnderALivingLease: the process was paused for longer than its lease, and no timer has noticed yet.
+// TestTransactionBeginsUnderALivingLease: the process was paused for longer than its lease, and no timer has fired yet.
 func TestTransactionBeginsUnderALivingLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// TestOrderlyStopDeliversNothingTwice stops a relay, or lets another process take over half of its partitions, while the
-// messages of a slow key wait in memory before others that were delivered; the next one delivers the rest, and only that.
+// TestOrderlyStopDeliversNothingTwice stops a relay, or lets another process take over half of its partitions, while messages
+// of a slow key wait in memory before others that were delivered; the next process delivers the rest, and nothing else.
 func TestOrderlyStopDeliversNothingTwice(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"stop", "hand over"} {
@@ -57,9 +57,8 @@ func TestOrderlyStopDeliversNothingTwice(t *testing.T) {
 	}
 }
 
-// TestParkedMessageIsNotReadFromTheLogToo: a message without a key is parked for a retry while the cursor is held back by a
-// message before it, and the relay stops. The next process passes over it in the log: it is delivered once, when its time
-// comes.
+// TestParkedMessageIsNotReadFromTheLogToo: a message without a key is parked for a retry while a message before it holds back
+// the cursor, and the relay stops. The next process skips it in the log: it is delivered once, when it is due.
 func TestParkedMessageIsNotReadFromTheLogToo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -92,8 +91,8 @@ func TestParkedMessageIsNotReadFromTheLogToo(t *testing.T) {
 	})
 }
 
-// TestRetriedMessageIsNotReadFromTheLogToo: as before, but its second attempt is due before the relay stops. It waits until the
-// cursor has passed the message, since once it is delivered nothing says any more that it was parked.
+// TestRetriedMessageIsNotReadFromTheLogToo: as before, but its second attempt is due before the relay stops. It waits until
+// the cursor has passed the message, because once it is delivered nothing shows that it was parked.
 func TestRetriedMessageIsNotReadFromTheLogToo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -126,15 +125,15 @@ func TestRetriedMessageIsNotReadFromTheLogToo(t *testing.T) {
 	})
 }
 
-// TestCursorBehindWhatWasPutAsideIsRecorded: the second process delivers what the first one had parked, and later passes over
-// it in the log, with nothing else to record. It stops, and the third one finds the cursor behind it.
+// TestCursorBehindWhatWasPutAsideIsRecorded: the second process delivers what the first one had parked, and later skips it in
+// the log, with nothing else to record. It stops, and the third one finds the cursor after it.
 func TestCursorBehindWhatWasPutAsideIsRecorded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b, j := setup(t), &journal{}
 		slow, parked := b.msg(keysIn(0, 1)[0]), b.keyless(0)
 		b.publish(slow, parked)
-		cfg := relay.Config{MaxInFlight: 2, StopTimeout: 100 * time.Millisecond} // one message of the log at a time
+		cfg := relay.Config{MaxInFlight: 2, StopTimeout: 100 * time.Millisecond} // one message from the log at a time
 		one := b.relay(relay.Config{StopTimeout: 100 * time.Millisecond})
 		handle(t, one, func(ctx context.Context, m *postrider.Message) error {
 			if m.ID == parked.ID {
@@ -167,8 +166,8 @@ func TestCursorBehindWhatWasPutAsideIsRecorded(t *testing.T) {
 }
 
 // TestStopBetweenMessagesCommittedLate: a relay stops while the first of two messages of a key that were committed late is
-// worked on, or when it is recorded and the second is worked on by nobody. The cursor passes the two together or not at all,
-// and yet neither is delivered twice.
+// being worked on, or when it is recorded and nobody works on the second. The cursor passes both or neither, and yet neither
+// is delivered twice.
 func TestStopBetweenMessagesCommittedLate(t *testing.T) {
 	t.Parallel()
 	for name, after := range map[string]time.Duration{"at work": time.Second, "recorded": 5 * time.Second} {
@@ -211,8 +210,8 @@ func TestStopBetweenMessagesCommittedLate(t *testing.T) {
 	}
 }
 
-// TestLateMessagePutAsideIsNotReadFromTheLogToo: of two messages committed late the process has snoozed one, or it is dead,
-// and works on the other when it is cut off. The next process reads both again and delivers the other only.
+// TestLateMessagePutAsideIsNotReadFromTheLogToo: of two messages committed late, the process has snoozed or dead-lettered
+// one, and works on the other when it is cut off. The next process reads both again and delivers only the other.
 func TestLateMessagePutAsideIsNotReadFromTheLogToo(t *testing.T) {
 	t.Parallel()
 	for name, result := range map[string]error{"snoozed": postrider.Snooze(time.Hour), "dead": postrider.Dead("bad", nil)} {
@@ -264,8 +263,8 @@ func TestLateMessagePutAsideIsNotReadFromTheLogToo(t *testing.T) {
 	}
 }
 
-// TestSlowHandlerDoesNotStopAPartitionThatIsWanted: a second process wants its share, and in a partition that is to be
-// handed over a handler works for an hour. Other keys of that partition do not wait for it.
+// TestSlowHandlerDoesNotStopAPartitionThatIsWanted: a second process wants its share, and a handler works for an hour in a
+// partition that would be handed over. Other keys of that partition do not wait for it.
 func TestSlowHandlerDoesNotStopAPartitionThatIsWanted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -296,8 +295,8 @@ func TestSlowHandlerDoesNotStopAPartitionThatIsWanted(t *testing.T) {
 	})
 }
 
-// TestLeaseGrantedDuringAStopIsGivenBack: the relay stops while a lease that it asked for is being granted. After an
-// orderly stop it holds none.
+// TestLeaseGrantedDuringAStopIsGivenBack: the relay stops while a lease that it requested is being granted. After an orderly
+// stop it holds none.
 func TestLeaseGrantedDuringAStopIsGivenBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -319,7 +318,7 @@ func TestLeaseGrantedDuringAStopIsGivenBack(t *testing.T) {
 }
 
 // TestStopIsNoFailedAttemptWhateverTheErrorSays: a stop cancels a call that then fails with an error that does not wrap
-// context.Canceled, as errors that crossed a network do not. The last attempt of a message is not used up by it.
+// context.Canceled, as errors from across a network do not. It does not use up a message's last attempt.
 func TestStopIsNoFailedAttemptWhateverTheErrorSays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -344,7 +343,7 @@ func TestStopIsNoFailedAttemptWhateverTheErrorSays(t *testing.T) {
 	})
 }
 
-// TestFromNowBeginsInAllPartitionsAtOnce: when the relay begins, another process that has died is still counted, so that
+// TestFromNowBeginsInAllPartitionsAtOnce: when the relay begins, another process that has died still counts as alive, so that
 // half of the partitions are leased later. What is committed between the two moments is delivered too.
 func TestFromNowBeginsInAllPartitionsAtOnce(t *testing.T) {
 	t.Parallel()
@@ -379,8 +378,8 @@ func TestRunWithAnEndedContextIsNoError(t *testing.T) {
 	}
 }
 
-// A fetch that is under way when the process stops may answer after what waited in memory was parked, or left to the next
-// owner: what it brings must not be parked behind the one and go before the other.
+// A fetch that is in progress when the process stops may answer after messages in memory were parked, or left to the next
+// owner: what it returns must not be parked after the former and overtake the latter.
 func TestFetchThatAnswersAfterTheStop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -392,7 +391,7 @@ func TestFetchThatAnswersAfterTheStop(t *testing.T) {
 				<-answer
 			case op == "Settle" && done && stopping.CompareAndSwap(true, false):
 				close(answer)
-				time.Sleep(time.Millisecond) // for it to be taken in
+				time.Sleep(time.Millisecond) // for it to be processed
 			}
 			return nil
 		})

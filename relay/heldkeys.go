@@ -2,17 +2,17 @@ package relay
 
 import "context"
 
-// HeldFinder is implemented by stores that can say which of some keys are held. A relay on such a store keeps up to MaxHeldKeys
-// held keys in memory, not counting those that it works on, and looks up the others with each fetch. On any other store it stops
-// reading fresh messages at that number.
+// HeldFinder is implemented by stores that can look up which of some keys are held. A relay on such a store keeps up to
+// MaxHeldKeys held keys in memory, not counting those that it is working on, and looks up the others with each fetch. On any
+// other store it stops reading fresh messages at that number.
 type HeldFinder interface {
 	// FindHeld returns those of keys that are held for a relay, in any order.
 	FindHeld(ctx context.Context, relay string, keys []string) ([]string, error)
 }
 
 // heldView is what one read of the store must know about held keys that are not in memory: what the store says, and what
-// changes between that and the moment when the messages that were read are taken in. Until then only this process changes what
-// is held in its partitions; operators leave a key held for the relay to release.
+// changes until the messages that were read are admitted. During that time only this process changes which keys are held in
+// its partitions; operators leave a key held for the relay to release.
 type heldView struct{ held map[string]bool }
 
 func (r *Relay) beginView() *heldView {
@@ -29,7 +29,7 @@ func (r *Relay) endView(v *heldView) {
 	delete(r.views, v)
 }
 
-// find asks the store about the keys of messages that were read, as far as they may be held and memory does not say so.
+// find looks up the keys of messages that were read, if they may be held and are not in memory.
 func (v *heldView) find(ctx context.Context, r *Relay, keysOf func(yield func(partition int, key string))) error {
 	if r.finder == nil {
 		return nil
@@ -63,7 +63,7 @@ func (v *heldView) find(ctx context.Context, r *Relay, keysOf func(yield func(pa
 	return nil
 }
 
-// heldKey returns a held key, taking it into memory if only the store has it; nil if it is not held.
+// heldKey returns a held key, loading it into memory if only the store has it; nil if it is not held.
 func (r *Relay) heldKey(p *partition, key string, v *heldView) *held {
 	h := p.held[key]
 	if h == nil && key != "" && v.held[key] {
@@ -86,7 +86,7 @@ func (r *Relay) holdKey(p *partition, key string) *held {
 	return h
 }
 
-// dropHeld notes that a key is held no longer.
+// dropHeld records that a key is no longer held.
 func (r *Relay) dropHeld(p *partition, key string) {
 	delete(p.held, key)
 	r.heldKeys--
@@ -95,14 +95,14 @@ func (r *Relay) dropHeld(p *partition, key string) {
 	}
 }
 
-// unloadHeld takes a quarter of the held keys out of memory, of those that nothing is done with: they have no messages in memory,
-// and all that is known of them is recorded.
+// unloadHeld removes a quarter of the held keys from memory, choosing idle ones: they have no messages in memory, and
+// everything known about them is recorded.
 func (r *Relay) unloadHeld(keep *held) {
 	for _, p := range r.partitions {
-		var waiting map[string]struct{} // the keys in the queue of a relay with transactions
-		if l := p.queues[txQueueKey]; l != nil {
-			waiting = make(map[string]struct{}, l.waiting)
-			for it := l.head; it != nil; it = it.next {
+		var waiting map[string]struct{} // the keys in the transaction queue
+		if q := p.queues[txQueueKey]; q != nil {
+			waiting = make(map[string]struct{}, q.waiting)
+			for it := q.head; it != nil; it = it.next {
 				waiting[it.key] = struct{}{}
 			}
 		}

@@ -46,8 +46,8 @@ func kinds(t *testing.T, test func(t *testing.T, b *bundle, tx bool, handle func
 	}
 }
 
-// TestMoreHeldKeysThanMemoryTakes: more keys are held than MaxHeldKeys. Other keys flow, messages that come for a held key
-// wait for it, also when another process has taken over, and when the failing ones succeed all come in order.
+// TestMoreHeldKeysThanMemoryTakes: more keys are held than MaxHeldKeys. Other keys keep flowing, new messages of a held key
+// wait for it, even when another process has taken over, and when the failing messages succeed, all are delivered in order.
 func TestMoreHeldKeysThanMemoryTakes(t *testing.T) {
 	t.Parallel()
 	kinds(t, func(t *testing.T, b *bundle, _ bool, handle func(r *relay.Relay, h postrider.Handler)) {
@@ -106,7 +106,7 @@ func TestMoreHeldKeysThanMemoryTakes(t *testing.T) {
 	})
 }
 
-// TestHeldKeysAtRandom: keys fail and succeed at random while messages come, with fewer held keys in memory than there are.
+// TestHeldKeysAtRandom: keys fail and succeed at random while messages arrive, with fewer held keys in memory than there are.
 // Every message is delivered once, in the order of its key.
 func TestHeldKeysAtRandom(t *testing.T) {
 	t.Parallel()
@@ -133,7 +133,7 @@ func TestHeldKeysAtRandom(t *testing.T) {
 					m := b.msg(fmt.Sprint("k", random.IntN(60)))
 					if random.IntN(10) == 0 {
 						m.DeliverAfter = time.Duration(random.IntN(100)) * time.Millisecond
-						m.Key = fmt.Sprint("later", random.IntN(1_000_000)) // it promises no order with what is published after it
+						m.Key = fmt.Sprint("later", random.IntN(1_000_000)) // it has no order relative to messages published after it
 					}
 					want[m.Key] = append(want[m.Key], m.ID)
 					b.publish(m)
@@ -155,8 +155,8 @@ func TestHeldKeysAtRandom(t *testing.T) {
 	}
 }
 
-// TestHeldKeysBeyondTheCursorWithoutAFinder: a store cannot look up held keys, and when it crashes as many are held as the
-// relay keeps in memory, for messages that the cursor has not passed. They go on, although no fresh messages are read.
+// TestHeldKeysBeyondTheCursorWithoutAFinder: a store cannot look up held keys, and when it crashes, as many keys are held as
+// the relay keeps in memory, for messages that the cursor has not passed. They continue, although no fresh messages are read.
 func TestHeldKeysBeyondTheCursorWithoutAFinder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

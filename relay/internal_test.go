@@ -48,7 +48,7 @@ func TestTrackerMovesOverTheSettledPrefix(t *testing.T) {
 		var tr tracker
 		type ref struct {
 			seq     int64
-			late    bool // with another behind it, so that the cursor cannot stand there
+			late    bool // with another one after it, so that the cursor cannot be there
 			last    bool
 			next    Cursor
 			settled bool
@@ -107,7 +107,7 @@ func TestTrackerMovesOverTheSettledPrefix(t *testing.T) {
 	}
 }
 
-// TestShareSettles lets processes come, go and act on what they see, in any order, and expects a fair and quiet end.
+// TestShareSettles lets processes come, go and act on what they see, in any order, and expects a fair and stable end.
 func TestShareSettles(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(500) {

@@ -18,7 +18,7 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// bundle is a store with what a test needs around it. It lives in a synctest bubble.
+// bundle is a store with everything a test needs. It lives in a synctest bubble.
 type bundle struct {
 	t     *testing.T
 	store *memory.Store
@@ -30,13 +30,13 @@ func setup(t *testing.T) *bundle {
 	return faulty(t, nil)
 }
 
-// faulty is a setup whose store asks fault around each operation, as memory.Config says.
+// faulty is a setup whose store calls fault around each operation, as described in memory.Config.
 func faulty(t *testing.T, fault func(op string, done bool) error) *bundle {
 	t.Helper()
 	return &bundle{t: t, store: memory.New(memory.Config{Partitions: 4, Fault: fault})}
 }
 
-// pass lets time pass, and lets happen what is due by then.
+// pass lets time pass, and lets everything happen that is due by then.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -51,7 +51,7 @@ func (b *bundle) publish(msgs ...*postrider.Message) {
 	b.store.Wake()
 }
 
-// publishUndecodable commits a stored row that is no message, and messages behind it, in one transaction.
+// publishUndecodable commits a stored row that cannot be decoded, and messages after it, in one transaction.
 func (b *bundle) publishUndecodable(bad *postrider.Message, msgs ...*postrider.Message) {
 	b.t.Helper()
 	b.transact(func(tx *memory.Tx) error {
@@ -72,7 +72,7 @@ func (b *bundle) transact(f func(tx *memory.Tx) error) {
 	}
 }
 
-// msg makes a message of type "t" with a running number as ID.
+// msg returns a message of type "t" with a running number as its ID.
 func (b *bundle) msg(key string) *postrider.Message {
 	b.n++
 	return &postrider.Message{ID: fmt.Sprintf("m%03d", b.n), Type: "t", Topic: "t", Key: key, Time: time.Now(), Payload: []byte("{}")}
@@ -86,7 +86,7 @@ func (b *bundle) msgs(keys ...string) []*postrider.Message {
 	return out
 }
 
-// many makes n messages of a key.
+// many returns n messages of a key.
 func (b *bundle) many(n int, key string) []*postrider.Message {
 	return b.msgs(slices.Repeat([]string{key}, n)...)
 }
@@ -102,7 +102,7 @@ func keysIn(partition, n int) []string {
 	return out
 }
 
-// keyless makes a message without a key in one of the four partitions.
+// keyless returns a message without a key in one of the four partitions.
 func (b *bundle) keyless(partition int) *postrider.Message {
 	m := b.msg("")
 	for i := 0; postrider.PartitionOf("", m.ID, 4) != partition; i++ {
@@ -111,13 +111,13 @@ func (b *bundle) keyless(partition int) *postrider.Message {
 	return m
 }
 
-// relay makes a relay that logs nothing.
+// relay returns a relay that logs nothing.
 func (b *bundle) relay(cfg relay.Config) *relay.Relay {
 	b.t.Helper()
 	return b.relayOn(b.store, cfg)
 }
 
-// relayOn makes a relay that logs nothing and works on another view of the store.
+// relayOn returns a relay that logs nothing and works on another view of the store.
 func (b *bundle) relayOn(store relay.Store, cfg relay.Config) *relay.Relay {
 	b.t.Helper()
 	if cfg.Name == "" {
@@ -131,7 +131,7 @@ func (b *bundle) relayOn(store relay.Store, cfg relay.Config) *relay.Relay {
 	return r
 }
 
-// start runs a relay until the test ends, and checks that it ends in order.
+// start runs a relay until the test ends, and checks that it ends in an orderly way.
 func (b *bundle) start(r *relay.Relay) (stop func()) {
 	done := make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -149,7 +149,7 @@ func (b *bundle) start(r *relay.Relay) (stop func()) {
 	return stop
 }
 
-// claims asks for the leases of partitions.
+// claims returns claims for the leases of partitions.
 func claims(partitions ...int) []relay.Claim {
 	out := make([]relay.Claim, len(partitions))
 	for i, p := range partitions {
@@ -158,7 +158,7 @@ func claims(partitions ...int) []relay.Claim {
 	return out
 }
 
-// decide takes an operator's decision about a held key of relay r, for which the operator has ten seconds.
+// decide makes an operator's decision about a held key of relay r, for which the operator has ten seconds.
 func decide(store held.Store, key string, verb relay.Verb) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -166,7 +166,7 @@ func decide(store held.Store, key string, verb relay.Verb) error {
 	return err
 }
 
-// journal notes deliveries.
+// journal records deliveries.
 type journal struct {
 	mu  sync.Mutex
 	all []string // ID
@@ -183,7 +183,7 @@ func (j *journal) note(m *postrider.Message) {
 	j.key[m.Key] = append(j.key[m.Key], m.ID)
 }
 
-// take is a handler that notes what it is given.
+// take is a handler that records what it is given.
 func (j *journal) take(_ context.Context, m *postrider.Message) error {
 	j.note(m)
 	return nil
@@ -223,7 +223,7 @@ func (b *bundle) status() relay.RelayStatus {
 	return relay.RelayStatus{}
 }
 
-// wantNothingLeft checks that every message came to its end and nothing of it is left in memory or in the store.
+// wantNothingLeft checks that every message is finished and that nothing of it is left in memory or in the store.
 func (b *bundle) wantNothingLeft(r *relay.Relay) {
 	b.t.Helper()
 	if st := b.status(); st.Backlog.N+st.Parked.N+st.Held.N != 0 {
@@ -234,8 +234,8 @@ func (b *bundle) wantNothingLeft(r *relay.Relay) {
 	}
 }
 
-// trap makes a fault of one operation: of the next call after it is armed, before it happens or (done) in place of its
-// answer.
+// trap returns a fault of one operation: it affects the next call after it is armed, before it takes effect or (done) in
+// place of its answer.
 type trap struct {
 	op     string
 	done   bool
@@ -250,11 +250,11 @@ func (p *trap) fault(op string, done bool) error {
 	return p.spring()
 }
 
-// broker is a publisher that notes what it takes.
+// broker is a publisher that records what it accepts.
 type broker struct {
 	journal
 	down   atomic.Bool                      // every message fails as unavailable
-	refuse func(m *postrider.Message) error // nil: it takes everything
+	refuse func(m *postrider.Message) error // nil: it accepts everything
 	calls  atomic.Int32
 }
 

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// leaseLoop holds this process's fair share of the partitions: it renews the leases, takes what is free, and hands over
-// what is too much.
+// leaseLoop holds this process's fair share of the partitions: it renews the leases, acquires free partitions, and hands over
+// surplus ones.
 func (r *Relay) leaseLoop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -29,7 +29,7 @@ func (r *Relay) leaseLoop(ctx context.Context) {
 	}
 }
 
-// heartbeat renews the leases and works towards the fair share. It returns the wait before the next heartbeat.
+// heartbeat renews the leases and adjusts them towards the fair share. It returns the wait before the next heartbeat.
 func (r *Relay) heartbeat(ctx context.Context) time.Duration {
 	normal, soon := r.cfg.LeaseTTL/3, max(r.cfg.LeaseTTL/15, time.Millisecond)
 	asked := time.Now()
@@ -52,9 +52,9 @@ func (r *Relay) heartbeat(ctx context.Context) time.Duration {
 		r.cfg.Logger.Info("relay renews its leases again", "relay", r.cfg.Name, "after", lasted, "failures", failures)
 	}
 	free, surplus, stray := r.renewed(view, asked)
-	if len(stray) > 0 { // leases whose grant was never heard of
+	if len(stray) > 0 { // leases whose grant never arrived here
 		r.forgetClaims(stray)
-		_ = r.store.Release(bounded, r.cfg.Name, stray) // tried again with the next heartbeat
+		_ = r.store.Release(bounded, r.cfg.Name, stray) // retried with the next heartbeat
 	}
 	r.startHandover(surplus)
 	gained := r.acquire(bounded, free)
@@ -70,22 +70,22 @@ func (r *Relay) heartbeat(ctx context.Context) time.Duration {
 		return soon
 	}
 	if view.Alive > 1 {
-		return r.cfg.LeaseTTL / 10 // to find out in time that another has died
+		return r.cfg.LeaseTTL / 10 // to notice in time that another process has died
 	}
 	return normal
 }
 
-// forgetClaims forgets what this process had of partitions that it gives back: others may lease them from now on.
+// forgetClaims removes this process's claims to partitions that it releases: others may lease them from now on.
 func (r *Relay) forgetClaims(leases []LeaseRef) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range leases {
 		delete(r.resume, l.Partition)
-		delete(r.claims, l.Partition) // a release that arrives late is not to end a later lease
+		delete(r.claims, l.Partition) // a release that arrives late must not end a later lease
 	}
 }
 
-// abandon drops every lease and ends the relay: the database is not the one that they were granted in.
+// abandon drops every lease and ends the relay: the database is not the one that granted them.
 func (r *Relay) abandon(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,8 +96,8 @@ func (r *Relay) abandon(err error) {
 	r.endLife()
 }
 
-// renewed takes in a view: it extends what is held, drops what is not, and says which partitions to take, how many to give
-// up, and which leases nobody here knows of.
+// renewed processes a view: it extends the leases that are held, drops partitions that are not, and returns which partitions
+// to acquire, how many to hand over, and which leases nobody here knows of.
 func (r *Relay) renewed(view View, asked time.Time) (free []int, surplus int, stray []LeaseRef) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,7 +130,8 @@ func (r *Relay) renewed(view View, asked time.Time) (free []int, surplus int, st
 		return nil, 0, stray
 	}
 	want, surplus := share(r.total, view.Alive, holdings, r.owner.ID)
-	// What is ours and not known here, because it was lost or its grant was never heard of, is leased anew or given back.
+	// Leases of ours that are not known here, because the partition was lost or the grant never arrived, are acquired again or
+	// released.
 	for n := len(stray) - 1; n >= 0 && surplus == 0; n-- {
 		free, stray = append(free, stray[n].Partition), stray[:n]
 	}
@@ -144,8 +145,8 @@ func (r *Relay) renewed(view View, asked time.Time) (free []int, surplus int, st
 	return free, surplus, stray
 }
 
-// share says how many of total partitions an owner is to take more, or to give up, so that everybody gets
-// floor(total/alive) or one more. holdings has the number of partitions of each owner that has any.
+// share returns how many of total partitions an owner must acquire or hand over, so that everyone gets floor(total/alive) or
+// one more. holdings is the number of partitions of each owner that has any.
 func share(total, alive int, holdings map[string]int, self string) (want, surplus int) {
 	alive = max(alive, 1)
 	low, high := total/alive, (total+alive-1)/alive
@@ -156,8 +157,8 @@ func share(total, alive int, holdings map[string]int, self string) (want, surplu
 	case mine <= low || high == low:
 		return high - mine, 0
 	}
-	// The share is not whole and this owner has the larger part. Those with the most give one up for those with too little;
-	// everybody counts alike, so that just as many do.
+	// The share is not whole and this owner has the larger part. Owners with the most hand one over to those with too few;
+	// every owner calculates the same, so exactly as many do.
 	lacking := 0
 	owners := slices.Collect(maps.Keys(holdings))
 	for _, o := range owners {
@@ -168,7 +169,7 @@ func share(total, alive int, holdings map[string]int, self string) (want, surplu
 	for _, n := range holdings {
 		held += n
 	}
-	lacking -= total - held // what is free goes to them first
+	lacking -= total - held // free partitions go to them first
 	slices.SortFunc(owners, func(a, b string) int {
 		return cmp.Or(cmp.Compare(holdings[b], holdings[a]), cmp.Compare(a, b))
 	})
@@ -178,7 +179,7 @@ func share(total, alive int, holdings map[string]int, self string) (want, surplu
 	return 0, 0
 }
 
-// extend prolongs the local life of a lease that was asked for at a moment: less than the store gave it, by a margin.
+// extend prolongs the local life of a lease that was requested at a given moment: a margin less than the store granted.
 func (r *Relay) extend(p *partition, asked time.Time) {
 	p.until = asked.Add(r.cfg.leaseLife() - r.cfg.LeaseTTL/10)
 	if p.expiry != nil {
@@ -195,8 +196,7 @@ func (r *Relay) extend(p *partition, asked time.Time) {
 	})
 }
 
-// lose forgets a partition whose lease has ended, and what waits in it. What is out for delivery finds that out when it
-// comes back.
+// lose drops a partition whose lease has ended, and the messages that wait in it. Calls in progress notice when they return.
 func (r *Relay) lose(p *partition) {
 	p.gone = true
 	r.short = r.short || !p.leaving
@@ -210,9 +210,9 @@ func (r *Relay) lose(p *partition) {
 		r.drop(it)
 	}
 	p.withdrawn = nil
-	for _, l := range p.queues {
-		for l.head != nil {
-			r.drop(l.pop())
+	for _, q := range p.queues {
+		for q.head != nil {
+			r.drop(q.pop())
 		}
 	}
 	p.expiry.Stop()
@@ -228,8 +228,8 @@ func (r *Relay) lose(p *partition) {
 	r.drained()
 }
 
-// startHandover chooses partitions to hand over. Nothing new starts in them; they are released when what is out has come back.
-// One in which something is out for longer than ParkAfter goes on meanwhile, and another is chosen.
+// startHandover selects partitions to hand over. Nothing new starts in them; they are released when the calls in progress
+// have returned. A partition with a call that takes longer than ParkAfter continues, and another is selected.
 func (r *Relay) startHandover(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -256,23 +256,23 @@ func (r *Relay) startHandover(n int) {
 	}
 }
 
-// rejoin takes a partition that was leaving back to work.
+// rejoin resumes work on a partition that was leaving.
 func (r *Relay) rejoin(p *partition) {
 	p.leaving = false
 	for _, it := range p.withdrawn {
 		r.sched.ready(unit{item: it})
 	}
 	p.withdrawn = nil
-	for _, l := range p.queues {
-		if !l.running {
-			r.closeQueue(p, l)
+	for _, q := range p.queues {
+		if !q.running {
+			r.closeQueue(p, q)
 		}
 	}
 	r.changed.Broadcast()
 }
 
-// withdraw takes what waits in a partition out of the queues, because the process stops or hands it over. When nothing is
-// out any more, it is put away.
+// withdraw removes what waits in a partition from the queues, because the process stops or hands the partition over. When
+// nothing is out any more, the partition is unloaded.
 func (r *Relay) withdraw(p *partition) {
 	r.takeOut(p)
 	if p.out == 0 {
@@ -280,18 +280,18 @@ func (r *Relay) withdraw(p *partition) {
 	}
 }
 
-// takeOut takes a partition's work out of the queues.
+// takeOut removes a partition's work from the ready queues and from what waits for calls.
 func (r *Relay) takeOut(p *partition) {
 	p.withdrawn = append(p.withdrawn, r.sched.fresh.without(p)...)
 	p.withdrawn = append(p.withdrawn, r.sched.parked.without(p)...)
 	p.withdrawn = append(p.withdrawn, r.unawait(p)...)
 }
 
-// unload forgets what waits in a partition that is being left. Its next owner reads on from the cursor, which stands
-// before the first message that is not settled; so messages that wait before others that were delivered, or were committed
-// late together with them, are parked, for the cursor to pass over both. Otherwise those others would be delivered again.
-// So are, with HandleTx, late messages of which others were put aside: that is recorded once the cursor has passed it, and
-// the cursor passes all of them or none.
+// unload drops what waits in a partition that is being left. Its next owner reads from the cursor, which is before the first
+// unsettled message. So messages that wait before delivered ones, or were committed late together with them, are parked, so
+// that the cursor passes both; otherwise the delivered ones would be delivered again. With HandleTx this includes late
+// messages if others of their group were parked: the parking is recorded once the cursor has passed it, and the cursor passes
+// all of them or none.
 func (r *Relay) unload(p *partition) {
 	p.moved = p.tracker.advance() || p.moved
 	before := p.tracker.together(p.delivered)
@@ -308,18 +308,18 @@ func (r *Relay) unload(p *partition) {
 		leave(it)
 	}
 	p.withdrawn = nil
-	for _, l := range p.queues {
-		for l.head != nil {
-			leave(l.pop())
+	for _, q := range p.queues {
+		for q.head != nil {
+			leave(q.pop())
 		}
-		delete(p.queues, l.key)
+		delete(p.queues, q.key)
 	}
-	if p.moved && r.tx == nil { // also if nothing else is to be recorded
+	if p.moved && r.tx == nil { // even if nothing else must be recorded
 		r.recorded(p)
 	}
 }
 
-// parkUnattempted parks a message that was not attempted, to be due at once, behind those of its key that are.
+// parkUnattempted parks a message that was not attempted, due at once, after the messages of its key that are parked already.
 func (r *Relay) parkUnattempted(it *item, reason ParkReason, cause string) {
 	if it.key != "" && it.partition.held[it.key] == nil {
 		r.block(it, HeldKey{Reason: reason, Cause: cause, Attempts: it.attempts})
@@ -354,12 +354,12 @@ func (r *Relay) handOver(ctx context.Context) {
 	}
 }
 
-// logless is implemented by the store of the relay that a consumer runs for what it has put aside: no other relay may work
+// logless is implemented by the store of the relay that a consumer runs for its parked messages: no other relay may work
 // under the consumer's name.
 type logless interface{ ReadsNoLog() }
 
-// refuses ends the relay if leases show that its name is that of a consumer: nobody here works on them, and they are given
-// back when the relay leaves.
+// refuses ends the relay if leases show that its name is that of a consumer: nobody here works on them, and they are released
+// when the relay leaves.
 func (r *Relay) refuses(leases []Lease) bool {
 	_, own := r.store.(logless)
 	if own || !slices.ContainsFunc(leases, func(l Lease) bool { return l.Cursor.Position == EndOfLog }) {
@@ -370,7 +370,7 @@ func (r *Relay) refuses(leases []Lease) bool {
 	return true
 }
 
-// acquire leases free partitions and starts to work on them. It returns those gained.
+// acquire leases free partitions and starts work on them. It returns the leases granted.
 func (r *Relay) acquire(ctx context.Context, free []int) []Lease {
 	if len(free) == 0 {
 		return nil

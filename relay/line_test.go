@@ -11,22 +11,22 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// What a process sees of a store that it cannot reach.
+// A process's view of a store that it cannot always reach.
 var (
 	errCrashed    = errors.New("the process has crashed: nothing it does has an effect")
 	errNotReached = errors.New("the store was not reached")
 	errAnswerLost = errors.New("the store's answer was lost")
 )
 
-// line is one process's connection to the store. It is slow, fails before an operation takes effect and after it, and is
-// cut when the process crashes.
+// line is one process's connection to the store. It is slow, fails before and after an operation takes effect, and is cut
+// when the process crashes.
 type line struct {
 	*memory.Store
 	h       *history
 	crashed atomic.Bool
 }
 
-// through runs an operation over the line.
+// through runs an operation over the connection.
 func through[T any](l *line, op func() (T, error)) (T, error) {
 	var none T
 	there, back := l.h.delays()
@@ -66,7 +66,7 @@ func (h *history) delays() (there, back time.Duration) {
 	return h.storeChance.upTo(longest), h.storeChance.upTo(longest)
 }
 
-// fault says whether the store fails now; h.faults is how often it does in the two moments of an operation together.
+// fault reports whether the store fails now; h.faults is how often it does in the two moments of an operation together.
 func (h *history) fault() bool {
 	return !h.calm && !h.quiet.Load() && h.storeChance.happens(h.faults/2)
 }
@@ -141,7 +141,7 @@ func (l *line) CommitSettled(ctx context.Context, tx *memory.Tx, name string, s 
 			s.Number, s.Partition, s.Cursor.Position, s.Delivered, s.Removed, err)
 		return released, err
 	})
-	return released, errors.Join(err, l.Rollback(context.WithoutCancel(ctx), tx)) // of what was committed it does nothing
+	return released, errors.Join(err, l.Rollback(context.WithoutCancel(ctx), tx)) // after a commit, Rollback does nothing
 }
 
 func recordIDs(records []relay.Record) string {

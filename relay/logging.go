@@ -14,7 +14,7 @@ type outage struct {
 	failures int
 }
 
-// failed notes a failure and reports whether it is the first one since the operation worked.
+// failed records a failure and reports whether it is the first one since the operation worked.
 func (o *outage) failed(now time.Time) (began bool) {
 	if o.failures++; o.failures > 1 {
 		return false
@@ -23,7 +23,7 @@ func (o *outage) failed(now time.Time) (began bool) {
 	return true
 }
 
-// succeeded notes that the operation works. If it failed before, it says for how long and how often.
+// succeeded records that the operation works. If it failed before, it returns for how long and how often.
 func (o *outage) succeeded(now time.Time) (lasted time.Duration, failures int, ended bool) {
 	if o.failures == 0 {
 		return 0, 0, false
@@ -33,10 +33,10 @@ func (o *outage) succeeded(now time.Time) (lasted time.Duration, failures int, e
 	return lasted, failures, true
 }
 
-// failureLines is how many failed attempts a relay logs in a second. The rest are counted.
+// failureLines is the maximum number of failed attempts that a relay logs per second. The rest are counted.
 const failureLines = 10
 
-// logLimit lets failureLines lines through in each second from the first one on.
+// logLimit allows failureLines lines in each second, counted from the first one.
 type logLimit struct {
 	since             time.Time
 	lines, suppressed int
@@ -54,8 +54,8 @@ func (l *logLimit) allows(now time.Time) (allowed, first bool) {
 	return false, l.suppressed == 1
 }
 
-// logFailure tells operators why a message is put off: each failed attempt, and each message that no handler takes, up to
-// failureLines a second. A handler that puts a message off by itself is not of interest.
+// logFailure logs why a message is postponed: each failed attempt, and each message that no handler takes, up to failureLines
+// per second. Postponement by the handler itself is logged at debug level.
 func (r *Relay) logFailure(it *item, attempt int, reason ParkReason, after time.Duration, v *result, again bool) {
 	level, text := slog.LevelWarn, "attempt failed"
 	switch {
@@ -80,7 +80,7 @@ func (r *Relay) logFailure(it *item, attempt int, reason ParkReason, after time.
 		"tenant", it.msg.Tenant, "attempt", attempt, "reason", reason, "next_attempt_in", after, "cause", firstLine(v.cause))
 }
 
-// logSuppressed says how many lines logFailure has left out.
+// logSuppressed logs how many lines logFailure has left out.
 func (r *Relay) logSuppressed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// logged makes a relay whose log, at the default level, can be read when it has stopped.
+// logged returns a relay whose log, at the default level, can be read when it has stopped.
 func (b *bundle) logged(cfg relay.Config) (*relay.Relay, *bytes.Buffer) {
 	b.t.Helper()
 	var text bytes.Buffer
@@ -27,7 +27,7 @@ func (b *bundle) logged(cfg relay.Config) (*relay.Relay, *bytes.Buffer) {
 	return r, &text
 }
 
-// TestFailedAttemptIsLogged: each failed attempt is a line at the default level. A snooze is none.
+// TestFailedAttemptIsLogged: each failed attempt is logged at the default level. A snooze is not.
 func TestFailedAttemptIsLogged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestFailedAttemptIsLogged(t *testing.T) {
 	})
 }
 
-// TestManyFailedAttemptsFillNoLog: a thousand attempts that fail at once are few lines, and a count of the others.
+// TestManyFailedAttemptsFillNoLog: a thousand attempts that fail at once are logged as a few lines and a count of the others.
 func TestManyFailedAttemptsFillNoLog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// TestNameOfAConsumerIsRefused: what stands under the name of a consumer, parked for it and due, is not a relay's to deliver,
-// whatever kind it is.
+// TestNameOfAConsumerIsRefused: a relay does not deliver what is recorded under the name of a consumer, parked for it and
+// due, whatever kind of relay it is.
 func TestNameOfAConsumerIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, destination := range map[string]func(t *testing.T, b *bundle, j *journal) *relay.Relay{
@@ -74,14 +74,14 @@ func TestNameOfAConsumerIsRefused(t *testing.T) {
 	}
 }
 
-// runFor runs a relay until it ends by itself, or for so long.
+// runFor runs a relay until it ends by itself, or for the given time.
 func runFor(t *testing.T, r *relay.Relay, d time.Duration) error {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
 	return r.Run(ctx)
 }
 
-// TestNameThatAConsumerTakesOver: an operator lets the outbox forget a relay whose process is cut off, and a consumer begins
+// TestNameThatAConsumerTakesOver: an operator removes a relay whose process is cut off from the outbox, and a consumer begins
 // under its name. When the process is back, it ends.
 func TestNameThatAConsumerTakesOver(t *testing.T) {
 	t.Parallel()

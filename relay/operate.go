@@ -13,48 +13,48 @@ import (
 // ErrNotHeld is returned by operations on a key that is not held.
 var ErrNotHeld = errors.New("key is not held")
 
-// HeldStore shows held keys to operators and records their decisions. Package held takes decisions and waits until they are
+// HeldStore shows held keys to operators and records their decisions. Package held makes decisions and waits until they are
 // applied.
 type HeldStore interface {
 	// ListHeld yields the held keys of a relay ("" for all relays), longest held first.
 	ListHeld(ctx context.Context, relay string) iter.Seq2[HeldInfo, error]
 	// ShowHeld returns a held key with its parked messages in order, at most limit of them. Errors: ErrNotHeld.
 	ShowHeld(ctx context.Context, relay, key string, limit int) (HeldInfo, []ParkedInfo, error)
-	// FindParked returns the parked messages of a relay with this ID, of which there is one at most unless IDs were used twice.
+	// FindParked returns a relay's parked messages with this ID: at most one, unless IDs were reused.
 	FindParked(ctx context.Context, relay, messageID string) ([]ParkedInfo, error)
-	// RecordDecision records a decision durably, to be applied by whoever holds the lease of the key's partition (see
-	// LogStore.Decide). ID, Relay, Key, Verb, MessageID, By and Reason are the caller's. A decision with a known ID is not recorded
-	// again. Errors: ErrNotHeld.
+	// RecordDecision records a decision durably, to be applied by the process that holds the lease of the key's partition (see
+	// LogStore.Decide). The caller sets ID, Relay, Key, Verb, MessageID, By and Reason. A decision with a known ID is not
+	// recorded again. Errors: ErrNotHeld.
 	RecordDecision(ctx context.Context, d Decision) error
-	// ShowDecision returns a decision. Decisions that are done are kept for a day. Errors: ErrNoDecision.
+	// ShowDecision returns a decision. Decisions that were applied or refused are kept for a day. Errors: ErrNoDecision.
 	ShowDecision(ctx context.Context, id string) (Decision, error)
 }
 
 // ErrNoDecision: no decision has this ID.
 var ErrNoDecision = errors.New("no such decision")
 
-// Decision is what an operator decided about a held key.
+// Decision is an operator's decision about a held key.
 type Decision struct {
-	// ID is unique; the operator's program makes it.
+	// ID is unique; the operator's program generates it.
 	ID    string `json:"id"`
 	Relay string `json:"relay"`
 	Key   string `json:"key"`
-	// Partition is the key's.
+	// Partition is that of the key.
 	Partition int  `json:"partition"`
 	Verb      Verb `json:"verb"`
-	// MessageID is the blocking message that the operator saw. If another message blocks the key when the decision is to be
-	// applied, it is refused. "" applies it to whichever blocks the key.
+	// MessageID is the blocking message that the operator saw. The decision is refused if another message blocks the key when
+	// it is applied. "" applies it to whatever message blocks the key.
 	MessageID string `json:"message_id,omitempty"`
 	By        string `json:"by"`
 	Reason    string `json:"reason,omitempty"`
-	// State says whether it has been applied; Outcome why it was refused; Count how many messages became dead letters.
+	// State says whether it was applied, Outcome why it was refused, and Count how many messages became dead letters.
 	State   DecisionState `json:"state"`
 	Outcome string        `json:"outcome,omitempty"`
 	Count   int           `json:"count"`
 }
 
-// Refused says why a decision cannot be applied to a held key whose blocking message has an ID ("" if it is not known);
-// undecided says that the key waits for a decision about that message's dead letter. It returns "" if it can.
+// Refused says why a decision cannot be applied to a held key whose blocking message has the ID blocking ("" if unknown); it
+// returns "" if it can. undecided says that the key waits for a decision about that message's dead letter.
 func (d *Decision) Refused(blocking string, undecided bool) string {
 	switch {
 	case d.MessageID != "" && d.MessageID != blocking:
@@ -65,23 +65,23 @@ func (d *Decision) Refused(blocking string, undecided bool) string {
 	return ""
 }
 
-// Verb is what is to be done about a held key.
+// Verb is what a decision does with a held key.
 type Verb string
 
 // The verbs.
 const (
 	// VerbRetry makes the key due at once. It is refused while the key waits for a decision about a dead letter.
 	VerbRetry Verb = "retry"
-	// VerbSkip records the blocking message as a discarded dead letter, or discards its dead letter if it has one, and lets
-	// the queued messages go.
+	// VerbSkip records the blocking message as a discarded dead letter, or discards its dead letter if it has one. The queued
+	// messages continue.
 	VerbSkip Verb = "skip"
-	// VerbDead moves the blocking message to the dead letters and lets the queued messages go; VerbDeadAll moves all parked
+	// VerbDead moves the blocking message to the dead letters, and the queued messages continue; VerbDeadAll moves all parked
 	// messages of the key there.
 	VerbDead    Verb = "dead"
 	VerbDeadAll Verb = "dead-all"
 )
 
-// DecisionState says how far a decision is.
+// DecisionState is the progress of a decision.
 type DecisionState string
 
 // The states of a decision.
@@ -96,7 +96,7 @@ type HeldInfo struct {
 	Relay     string `json:"relay"`
 	Partition int    `json:"partition"`
 	Key       string `json:"key"`
-	// Sequence is that of the head.
+	// Sequence is that of the blocking message.
 	Sequence int64      `json:"sequence"`
 	Reason   ParkReason `json:"reason"`
 	Cause    string     `json:"cause"`
@@ -104,7 +104,7 @@ type HeldInfo struct {
 	Since    time.Time  `json:"since"`
 	// NextAttempt is zero when the key waits for an operator.
 	NextAttempt time.Time `json:"next_attempt,omitzero"`
-	// Parked is the number of parked messages of the key, head included; counted up to 10,000.
+	// Parked is the number of parked messages of the key, including the blocking message; counted up to 10,000.
 	Parked int `json:"parked"`
 }
 
@@ -114,19 +114,19 @@ type ParkedInfo struct {
 	Reason   ParkReason         `json:"reason"`
 	Attempts int                `json:"attempts"`
 	ParkedAt time.Time          `json:"parked_at"`
-	// DueAt is zero for a message that waits behind its key.
+	// DueAt is zero for a message that is queued in its key.
 	DueAt   time.Time               `json:"due_at,omitzero"`
 	History []postrider.AttemptInfo `json:"history"`
 }
 
-// StatusStore tells how a relay is doing.
+// StatusStore reports the status of relays.
 type StatusStore interface {
 	// Status describes every relay that the store knows. Its cost does not grow with the backlog: counts are exact up to
-	// CountLimit and say so beyond.
+	// CountLimit and marked beyond it.
 	Status(ctx context.Context) (Status, error)
 }
 
-// CountLimit is up to where Status counts exactly.
+// CountLimit is the limit up to which Status counts exactly.
 const CountLimit = 10_000
 
 // Status is the state of an outbox and its relays, as of Now on the database's clock.
@@ -134,10 +134,10 @@ type Status struct {
 	Now        time.Time     `json:"now"`
 	Partitions int           `json:"partitions"`
 	Relays     []RelayStatus `json:"relays"`
-	// Unrouted are messages that were skipped by every relay, by topic, most first, up to MaxUnroutedTopics topics. A count is
-	// removed a week after the last message of its topic.
+	// Unrouted are the topics of messages that every relay skipped, most messages first, up to MaxUnroutedTopics topics. A
+	// count is removed a week after the last message of its topic.
 	Unrouted []UnroutedTopic `json:"unrouted,omitempty"`
-	// Notices are what an operator should know beyond the numbers, in words, e.g. that the database was restored.
+	// Notices are, in words, what an operator should know beyond the numbers, e.g. that the database was restored.
 	Notices []string `json:"notices,omitempty"`
 }
 
@@ -146,8 +146,8 @@ type RelayStatus struct {
 	Name string `json:"name"`
 	// Topics are the patterns of the filter in effect, "*" for all topics; none for a consumer.
 	Topics []string `json:"topics,omitempty"`
-	// Backlog counts the committed messages that are not settled yet, parked ones aside. Age is how long the oldest of
-	// them has waited, 0 without backlog.
+	// Backlog counts the committed messages that are not settled yet, without parked ones. Age is how long the oldest of them
+	// has waited, 0 without a backlog.
 	Backlog Count         `json:"backlog"`
 	Age     time.Duration `json:"age"`
 	// Parked, Held and Dead count parked messages, held keys and open dead letters. OldestParked and OldestDead are ages.
@@ -165,7 +165,7 @@ type RelayStatus struct {
 // UnroutedKept is how long an UnroutedTopic is kept after its last message.
 const UnroutedKept = 7 * 24 * time.Hour
 
-// UnroutedTopic says how many messages of a topic no relay took. Topic "" has those that were too many topics to name.
+// UnroutedTopic counts the messages of a topic that no relay took. Topic "" collects those of topics beyond the limit.
 type UnroutedTopic struct {
 	Topic   string    `json:"topic"`
 	Count   int64     `json:"count"`
@@ -173,7 +173,7 @@ type UnroutedTopic struct {
 	LastAt  time.Time `json:"last_at"`
 }
 
-// NobodyTakes says whether no relay takes messages of a topic, by the filters in effect.
+// NobodyTakes reports whether no relay takes messages of a topic, by the filters in effect.
 func (s *Status) NobodyTakes(topic string) bool {
 	for i := range s.Relays {
 		if MatchTopics(s.Relays[i].Topics, topic) {

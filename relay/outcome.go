@@ -10,14 +10,14 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// The waits of messages that no handler takes: doubling between these bounds.
+// The waits of unhandled messages: doubling between these bounds.
 const (
 	unhandledMin = 10 * time.Second
 	unhandledMax = 5 * time.Minute
 )
 
-// complete takes in the outcomes of one call; no results stand for success of all. Messages of one queue stand together in
-// the batch, in order.
+// complete processes the outcomes of one call; nil results mean that all succeeded. Messages of one queue are adjacent in the
+// batch, in order.
 func (r *Relay) complete(batch []*item, results []result, probe bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,7 +44,7 @@ func (r *Relay) complete(batch []*item, results []result, probe bool) {
 	r.wakeWaiters()
 }
 
-// wakeWaiters wakes what waits for calls to come back.
+// wakeWaiters wakes what waits for calls to return.
 func (r *Relay) wakeWaiters() {
 	if r.sched.len() > 0 || r.life.Err() != nil {
 		r.changed.Broadcast()
@@ -57,8 +57,8 @@ func (r *Relay) wakeWaiters() {
 	}
 }
 
-// markCut finds the failures that only say that the call was cut off from this side, by a stop or the loss of a lease: they
-// are no attempts, whatever they look like.
+// markCut marks failures that only mean that the call was cut off by this process, because it stops or lost a lease: they are
+// not attempts, whatever the error says.
 func (r *Relay) markCut(batch []*item, results []result) {
 	cut := r.calls.Err() != nil
 	for _, it := range batch {
@@ -70,8 +70,8 @@ func (r *Relay) markCut(batch []*item, results []result) {
 	}
 }
 
-// judge tells the circuit what a call says about the destination as a whole. It marks the messages that got no answer as
-// unavailable, so that no attempt of theirs is counted.
+// judge tells the circuit what a call says about the destination as a whole. It marks messages that got no answer as
+// unavailable, so that no attempt is counted for them.
 //
 //	any message Unavailable                          the circuit opens
 //	no message answered, the time of the call over   the circuit opens, unless another call was answered meanwhile
@@ -130,44 +130,44 @@ func (r *Relay) judge(batch []*item, results []result, probe bool) {
 	}
 }
 
-// completeQueue takes in the outcomes of messages of one key, or of one message without a key.
+// completeQueue processes the outcomes of messages of one key, or of one message without a key.
 func (r *Relay) completeQueue(items []*item, results []result) {
-	p, l := items[0].partition, items[0].queue
+	p, q := items[0].partition, items[0].queue
 	p.out -= len(items)
-	if l != nil {
-		l.running, l.out = false, 0
+	if q != nil {
+		q.running, q.out = false, 0
 	}
 	if p.gone {
 		for _, it := range items {
 			r.drop(it)
 		}
-		r.closeQueue(p, l)
+		r.closeQueue(p, q)
 		return
 	}
-	diedBefore := false // a predecessor died: followers that report an error go on behind it, uncounted
+	deadBefore := false // a message was dead-lettered: later ones that report an error are requeued, uncounted
 	for i, it := range items {
 		if results == nil || !results[i].failed {
 			r.delivered(it)
 			continue
 		}
 		v := &results[i]
-		// A handler knows nothing of a batch: there, being behind or unavailable is the message's own affair.
+		// A handler knows nothing of a batch: an error of its own that says "behind" or "unavailable" is the message's failure.
 		passed := r.publish != nil && (v.is(postrider.BrokerUnavailable) || v.behind && i > 0)
-		if v.cut || passed || diedBefore && v.outcome.Kind != postrider.DeadLettered {
-			r.requeue(l, items[i:])
+		if v.cut || passed || deadBefore && v.outcome.Kind != postrider.DeadLettered {
+			r.requeue(q, items[i:])
 			break
 		}
 		if stopped := r.failed(it, v); stopped {
-			r.parkQueued(l, items[i+1:])
+			r.parkQueued(q, items[i+1:])
 			break
 		}
-		diedBefore = true
+		deadBefore = true
 	}
-	r.closeQueue(p, l)
+	r.closeQueue(p, q)
 	r.finishLeaving(p)
 }
 
-// finishLeaving unloads a partition that is being handed over once none of its calls are under way.
+// finishLeaving unloads a partition that is being handed over once none of its calls is in progress.
 func (r *Relay) finishLeaving(p *partition) {
 	if p.leaving && p.out == 0 {
 		r.unload(p)
@@ -175,24 +175,25 @@ func (r *Relay) finishLeaving(p *partition) {
 	}
 }
 
-// closeQueue makes the queue ready for its next messages, or forgets it; a queue with an unrecorded death stays as it is.
-func (r *Relay) closeQueue(p *partition, l *keyQueue) {
+// closeQueue makes the queue ready for its next messages, or removes it; a queue with an unrecorded dead letter stays as it
+// is.
+func (r *Relay) closeQueue(p *partition, q *keyQueue) {
 	switch {
-	case l == nil || l.deaths > 0 || p.leaving:
-	case l.head == nil:
-		delete(p.queues, l.key)
-	case p.decides(l.key):
-		r.unloadQueue(p, l)
+	case q == nil || q.deaths > 0 || p.leaving:
+	case q.head == nil:
+		delete(p.queues, q.key)
+	case p.decides(q.key):
+		r.unloadQueue(p, q)
 	default:
-		r.sched.ready(unit{queue: l})
+		r.sched.ready(unit{queue: q})
 	}
 }
 
-// requeue puts messages that were not attempted back to the front, in order.
-func (r *Relay) requeue(l *keyQueue, items []*item) {
-	if l != nil {
+// requeue returns messages that were not attempted to the front of their queue, in order.
+func (r *Relay) requeue(q *keyQueue, items []*item) {
+	if q != nil {
 		for i := len(items) - 1; i >= 0; i-- {
-			l.pushFront(items[i])
+			q.pushFront(items[i])
 		}
 		return
 	}
@@ -203,7 +204,7 @@ func (r *Relay) requeue(l *keyQueue, items []*item) {
 	r.sched.ready(unit{item: items[0]})
 }
 
-// delivered notes a success.
+// delivered records a success.
 func (r *Relay) delivered(it *item) {
 	p := it.partition
 	if it.parked {
@@ -217,7 +218,7 @@ func (r *Relay) delivered(it *item) {
 	r.ended(it)
 }
 
-// ended drops an item that is done with, and asks for its held key to be released when it was the last of its run.
+// ended drops a finished item, and asks for its held key to be released if it was the last of its run.
 func (r *Relay) ended(it *item) {
 	if it.run != nil {
 		it.run.left--
@@ -228,7 +229,7 @@ func (r *Relay) ended(it *item) {
 	r.drop(it)
 }
 
-// failed notes a failure and reports whether the message's key is stopped by it.
+// failed records a failure and reports whether it blocks the message's key.
 func (r *Relay) failed(it *item, v *result) (stops bool) {
 	p, o, attempts := it.partition, v.outcome, it.attempts+1
 	reason, after, cause := ParkRetry, o.After, v.cause
@@ -240,14 +241,14 @@ func (r *Relay) failed(it *item, v *result) (stops bool) {
 		reason, attempts = ParkUnhandled, it.attempts
 		after = min(max(it.parkedFor, unhandledMin), unhandledMax)
 		if it.reason == ParkUnhandled {
-			cause = "" // said once
+			cause = "" // it was reported before
 		}
 	case o.Kind == postrider.DeadLettered:
 		p.pending.FailedCount++
 		return r.dead(it, o.Reason, cause, attempts)
 	case o.Kind == postrider.Snoozed:
 		reason, attempts = ParkSnoozed, it.attempts
-	case o.Kind == postrider.BrokerUnavailable: // said by a handler
+	case o.Kind == postrider.BrokerUnavailable: // reported by a handler
 		reason, attempts, after = ParkSnoozed, it.attempts, r.cfg.UnavailableWait
 	default:
 		p.pending.FailedCount++
@@ -269,7 +270,7 @@ func (r *Relay) failed(it *item, v *result) (stops bool) {
 	return it.queue != nil
 }
 
-// dead sends a message to the dead letters and reports whether its key is stopped by that.
+// dead moves a message to the dead letters and reports whether that blocks its key.
 func (r *Relay) dead(it *item, reason, cause string, attempts int) (stops bool) {
 	p := it.partition
 	if !it.parked {
@@ -287,14 +288,14 @@ func (r *Relay) dead(it *item, reason, cause string, attempts int) (stops bool) 
 		r.drop(it)
 		return true
 	}
-	if it.queue != nil && !it.queue.isTxQueue() { // a line's next transaction records it
+	if it.queue != nil && !it.queue.isTxQueue() { // of a transaction queue, the next transaction records it
 		it.queue.deaths++
 	}
 	r.ended(it)
 	return false
 }
 
-// block records that a message stops its key.
+// block records that a message blocks its key.
 func (r *Relay) block(it *item, h HeldKey) {
 	p := it.partition
 	h.Key, h.Sequence = it.key, it.seq
@@ -303,7 +304,7 @@ func (r *Relay) block(it *item, h HeldKey) {
 	r.recorded(p)
 }
 
-// park puts a message aside, or notes what has changed about one that is.
+// park parks a message, or records what has changed about a parked one.
 func (r *Relay) park(it *item, pk Parked) {
 	p := it.partition
 	pk.Sequence, pk.Key, pk.FromLog = it.seq, it.key, !it.parked
@@ -319,21 +320,21 @@ func (r *Relay) park(it *item, pk Parked) {
 	r.recorded(p)
 }
 
-// parkQueued puts everything behind a failed head aside: what was out with it, and what waits in its queue.
-func (r *Relay) parkQueued(l *keyQueue, out []*item) {
-	if l == nil {
+// parkQueued parks everything after a failed message: what was out with it, and what waits in its queue.
+func (r *Relay) parkQueued(q *keyQueue, out []*item) {
+	if q == nil {
 		return
 	}
 	for _, it := range out {
 		r.parkQueuedMessage(it)
 	}
-	for l.head != nil {
-		r.parkQueuedMessage(l.pop())
+	for q.head != nil {
+		r.parkQueuedMessage(q.pop())
 	}
 }
 
 func (r *Relay) parkQueuedMessage(it *item) {
-	if !it.parked || it.run.key == "" { // otherwise it stands behind its key already
+	if !it.parked || it.run.key == "" { // otherwise it is parked for its key already
 		r.park(it, Parked{Reason: ParkHeld, Waits: true, Attempts: it.attempts})
 	}
 	r.drop(it)
@@ -354,7 +355,7 @@ func Backoff(base, limit time.Duration, attempts int) time.Duration {
 	return max(rand.N(min(limit, math.MaxInt64-1)+1), time.Millisecond)
 }
 
-// CauseText is what operators read of an error; it is empty only for nil.
+// CauseText is the text of an error that operators read; it is empty only for nil.
 func CauseText(err error) string {
 	if err == nil {
 		return ""

@@ -14,7 +14,7 @@ func TestPace(t *testing.T) {
 		found int
 		fast  bool
 	}{
-		{0, 5000, false},                     // a backlog when the relay starts says nothing of a pace
+		{0, 5000, false},                     // a backlog when the relay starts says nothing about the pace
 		{10 * time.Millisecond, 1000, false}, // the window is not over
 		{40 * time.Millisecond, 0, true},     // 1,000 in 50 ms
 		{20 * time.Millisecond, 0, true},

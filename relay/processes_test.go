@@ -19,17 +19,18 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// Variables that change what the model test runs: one history that failed, or histories for a time ("5m") instead of a number.
+// Environment variables that select what the model test runs: one history that failed, or histories for a time ("5m") instead
+// of a number of them.
 const (
 	seedVariable    = "POSTRIDER_TEST_SEED"
 	tortureVariable = "POSTRIDER_TORTURE"
 	histories       = 100
 )
 
-// TestModelOfProcesses compares random histories with what the promises say must come out. Up to three processes of a relay
+// TestModelOfProcesses compares random histories with what the guarantees say must result. Up to three processes of a relay
 // start, stop and crash; the store is slow, fails, and loses answers; handlers or a broker fail in every way they can;
-// transactions commit late and roll back; the database crashes and loses its last settlements; operators intervene; memory is short. Then the faults stop, and everything must
-// come to rest (see history.result).
+// transactions commit late and roll back; the database crashes and loses its last settlements; operators intervene; memory is
+// short. Then the faults stop, and everything must come to rest (see history.result).
 //
 // A failed history prints its seed. The same seed gives the same decisions; how goroutines interleave is up to the machine.
 func TestModelOfProcesses(t *testing.T) {
@@ -84,13 +85,13 @@ func runHistory(t *testing.T, seed uint64) {
 // history is one random history of the processes of a relay on one outbox.
 type history struct {
 	*bundle
-	// Sources of chance: of what this test does, of the store, of the destination.
+	// Sources of randomness: for this test, for the store, for the destination.
 	chance, storeChance, destChance *chance
 
-	once      bool    // the store has no faults, and processes end in order, so that nothing may be delivered twice
-	calm      bool    // moreover there is one process, and its store is quick
+	once      bool    // the store has no faults, and processes end in an orderly way, so that nothing may be delivered twice
+	calm      bool    // moreover there is one process, and its store is fast
 	operators bool    // there are operators who intervene
-	tx        bool    // handlers have transactions, in which each has an effect
+	tx        bool    // handlers have transactions, and run a side effect in each
 	faults    float64 // how often an operation of the store fails
 	cfg       relay.Config
 
@@ -98,7 +99,7 @@ type history struct {
 	quiet atomic.Bool // the faults have stopped
 
 	processes []*process
-	ending    sync.WaitGroup // processes that stop or have crashed, and transactions that are open
+	ending    sync.WaitGroup // processes that stop or have crashed, and open transactions
 	record
 }
 
@@ -183,7 +184,7 @@ func (h *history) startProcess() {
 	h.note("process %s starts", r.Owner().ID)
 }
 
-// handleTx has an effect: a message on another topic.
+// handleTx runs a side effect: it publishes a message on another topic.
 func (h *history) handleTx(ctx context.Context, tx *memory.Tx, m *postrider.Message) error {
 	if err := h.handle(ctx, m); err != nil {
 		return err
@@ -191,7 +192,7 @@ func (h *history) handleTx(ctx context.Context, tx *memory.Tx, m *postrider.Mess
 	return h.store.Insert(ctx, tx, []*postrider.Message{{ID: m.ID, Type: "effect", Topic: "effects", Time: time.Now()}})
 }
 
-// effects counts the effects of each message.
+// effects counts the side effects of each message.
 func (h *history) effects() map[string]int {
 	out := make(map[string]int)
 	for p := range 3 {
@@ -212,7 +213,7 @@ func (h *history) effects() map[string]int {
 	return out
 }
 
-// endProcess stops a process, or lets it crash: it works on for a minute, as one that was cut off does, but nothing of it
+// endProcess stops a process, or lets it crash: it continues for a minute, as one that was cut off does, but nothing it does
 // reaches the store.
 func (h *history) endProcess() {
 	i := h.chance.int(len(h.processes))
@@ -226,11 +227,11 @@ func (h *history) endProcess() {
 			time.Sleep(time.Minute)
 		}
 		p.kill()
-		<-p.done // with an error perhaps, of the store or of a call that was cut off
+		<-p.done // perhaps with an error, of the store or of a call that was cut off
 	})
 }
 
-// operate lets an operator do something about a held key or a dead letter. That it is gone by then is no fault.
+// operate lets an operator do something about a held key or a dead letter. It is not an error if that is gone by then.
 func (h *history) operate() {
 	held := h.held()
 	if len(held) == 0 {
@@ -268,7 +269,7 @@ func (h *history) held() []relay.HeldInfo {
 	return out
 }
 
-// rest ends the faults and waits until everything has come to its end, with operators who let held keys go on.
+// rest ends the faults and waits until everything is finished, with operators who release held keys.
 func (h *history) rest() {
 	h.note("the faults stop")
 	h.quiet.Store(true)
@@ -285,7 +286,7 @@ func (h *history) rest() {
 			}
 		}
 	}
-	pass(time.Minute) // for what should not come any more
+	pass(time.Minute) // for messages that should not arrive any more
 }
 
 // end stops what still runs.
@@ -299,8 +300,8 @@ func (h *history) end() {
 	h.ending.Wait()
 }
 
-// producer writes transactions. Like a service that locks the row of what a message is about, it has one transaction open
-// for each key, so that the order of publishing is the order of the commits.
+// producer writes transactions. Like a service that locks the row that a message is about, it has one open transaction per
+// key, so that the order of publishing is the order of the commits.
 type producer struct {
 	mu     sync.Mutex
 	locked []string
@@ -368,7 +369,7 @@ func (h *history) transact(p *producer) {
 	})
 }
 
-// insert writes one message: some are delayed, and some are stored as rows that are no messages.
+// insert writes one message: some are delayed, and some are stored as rows that cannot be decoded.
 func (h *history) insert(ctx context.Context, tx *memory.Tx, key string) *postrider.Message {
 	m := h.msg(key)
 	if h.chance.oneIn(15) {

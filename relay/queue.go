@@ -10,95 +10,97 @@ import (
 // item is one message in memory.
 type item struct {
 	msg *postrider.Message
-	// key and seq are the message's; a handler may change those of the message.
+	// key and seq are those of the message; a handler may change the message itself.
 	key string
 	seq int64
-	// order counts what is taken into memory.
+	// order numbers the items in the order in which they are taken into memory.
 	order     uint64
 	partition *partition
 	queue     *keyQueue // nil for a message without a key
-	next      *item     // behind it in its queue, or in a ready queue
-	run       *run      // the piece of parked work that it belongs to; nil for a message of the main line
+	next      *item     // after it in its queue or in a ready queue
+	run       *run      // the unit of parked work it belongs to; nil for a message that was not parked
 	ticket    uint64
 	size      int
 	budget    *budget
 	attempts  int       // made before this delivery
-	since     time.Time // in memory since
+	since     time.Time // when it was taken into memory
 	started   time.Time
-	// parked: the message stands among the parked ones, either because it came from there or because it was put there while
-	// it is being worked on. Otherwise its ticket is to be settled.
+	// parked: the message is parked, either because it was read as a parked message or because it was parked while being worked
+	// on. Otherwise its ticket must be settled.
 	parked bool
-	// foreign: the filter in effect takes the message's topic, and this process is not configured for it.
+	// foreign: the filter in effect takes the message's topic, but this process is not configured for it.
 	foreign bool
 	// err says why the stored row is not a message.
 	err error
-	// delay is what was left of the time until its delivery when it was read, which is then put aside at the front of a line.
+	// delay is the time left until its delivery when it was read; it is parked when it reaches the front of a transaction
+	// queue.
 	delay time.Duration
-	// refused is why the last commit of it alone did not take effect.
+	// refused is why the last commit with this message alone did not take effect.
 	refused error
-	// parkedFor and reason are those of the record.
+	// parkedFor and reason are copied from the record.
 	parkedFor time.Duration
 	reason    ParkReason
 }
 
 // keyQueue is the queue of one key: its messages run one after another, in order. It is in its partition's map as long as it
-// has messages.
+// has messages. With HandleTx, a partition's transaction queue is one too.
 type keyQueue struct {
 	partition  *partition
 	key        string
 	head, tail *item
-	waiting    int  // how many wait in the list
-	running    bool // its foremost messages are out for delivery (and no longer in the list)
-	out        int  // how many
-	// deaths counts dead letters of the queue that are not recorded yet. Its followers wait for that: were they delivered
-	// before and the process died, the dead message would be tried again behind them.
+	waiting    int  // number of messages in the list
+	running    bool // its first messages are out for delivery (and no longer in the list)
+	out        int  // number of messages out
+	// deaths counts dead letters of the queue that are not recorded yet. The messages queued after them wait for that: if those
+	// were delivered first and the process died, the dead-lettered message would be tried again after them.
 	deaths int
 
-	// Of a partition's line only:
+	// For a transaction queue only:
 
-	// blocked: it waits for a settlement that is under way.
+	// blocked: it waits for a settlement in progress.
 	blocked bool
-	// limit, if positive, is how many messages the next transaction takes. late is how many of those out, from the first on,
-	// were committed late and can only be settled together.
+	// limit, if positive, is the maximum number of messages in the next transaction. late is how many of those out, counted
+	// from the first, were committed late and can only be settled together.
 	limit, late int
 }
 
-func (l *keyQueue) push(it *item) {
-	l.waiting++
+func (q *keyQueue) push(it *item) {
+	q.waiting++
 	it.next = nil
-	if l.tail == nil {
-		l.head = it
+	if q.tail == nil {
+		q.head = it
 	} else {
-		l.tail.next = it
+		q.tail.next = it
 	}
-	l.tail = it
+	q.tail = it
 }
 
-func (l *keyQueue) pushFront(it *item) {
-	l.waiting++
-	it.next = l.head
-	l.head = it
-	if l.tail == nil {
-		l.tail = it
+func (q *keyQueue) pushFront(it *item) {
+	q.waiting++
+	it.next = q.head
+	q.head = it
+	if q.tail == nil {
+		q.tail = it
 	}
 }
 
-func (l *keyQueue) pop() *item {
-	l.waiting--
-	it := l.head
-	l.head = it.next
-	if l.head == nil {
-		l.tail = nil
+func (q *keyQueue) pop() *item {
+	q.waiting--
+	it := q.head
+	q.head = it.next
+	if q.head == nil {
+		q.tail = nil
 	}
 	it.next = nil
 	return it
 }
 
-// readyQueue is the work that can start, oldest first: messages without a key, and queues that are not running (by their head,
-// which stays in its queue). What is new comes in order; what comes back, a queue with more to do or a message that was not
-// attempted, is older and waits in a heap. Oldest first keeps the settled prefix long, and nothing waits for ever.
+// readyQueue is the work that can start, oldest first: messages without a key, and queues that are not running (ordered by
+// their first message, which stays in its queue). New work arrives in order; work that returns, a queue with more messages or
+// a message that was not attempted, is older and waits in a heap. Oldest first keeps the settled prefix long, and nothing
+// starves.
 type readyQueue struct {
-	units []unit // new ones, in order: units[head:]
+	units []unit // new work, in order: units[head:]
 	head  int
 	back  unitHeap
 }
@@ -109,7 +111,7 @@ type unit struct {
 	queue *keyQueue
 }
 
-// front is the unit's foremost message.
+// front is the unit's first message.
 func (u unit) front() *item {
 	if u.item != nil {
 		return u.item
@@ -153,7 +155,7 @@ func (q *readyQueue) pop() unit {
 	return u
 }
 
-// without takes the work of a partition out of the queue and returns its keyless messages.
+// without removes the work of a partition and returns its keyless messages.
 func (q *readyQueue) without(p *partition) []*item {
 	var all readyQueue
 	var items []*item
@@ -169,11 +171,11 @@ func (q *readyQueue) without(p *partition) []*item {
 	return items
 }
 
-// remove takes a queue of a key out.
-func (q *readyQueue) remove(l *keyQueue) {
+// remove removes a key queue.
+func (q *readyQueue) remove(kq *keyQueue) {
 	var all readyQueue
 	for q.len() > 0 {
-		if u := q.pop(); u.queue != l {
+		if u := q.pop(); u.queue != kq {
 			all.push(u)
 		}
 	}
@@ -200,7 +202,7 @@ func (h *unitHeap) Pop() any {
 	return x
 }
 
-// scheduler decides what starts next. Fresh messages and parked ones have a queue each; when both have work they share by
+// scheduler decides what starts next. Fresh and parked messages have a ready queue each; when both have work they share by
 // weight 2:1, so that neither a storm of retries nor a flood of fresh messages starves the other.
 type scheduler struct {
 	fresh, parked readyQueue
@@ -209,7 +211,7 @@ type scheduler struct {
 
 func (s *scheduler) len() int { return s.fresh.len() + s.parked.len() }
 
-// ready puts a queue or keyless message in the queue that its foremost message belongs to.
+// ready adds a unit to the ready queue that its first message belongs to.
 func (s *scheduler) ready(u unit) {
 	s.queueOf(u).push(u)
 }
@@ -221,14 +223,14 @@ func (s *scheduler) queueOf(u unit) *readyQueue {
 	return &s.fresh
 }
 
-// remove takes a queue out of its queue.
-func (s *scheduler) remove(l *keyQueue) {
-	if l.head != nil {
-		s.queueOf(unit{queue: l}).remove(l)
+// remove removes a key queue from its ready queue.
+func (s *scheduler) remove(q *keyQueue) {
+	if q.head != nil {
+		s.queueOf(unit{queue: q}).remove(q)
 	}
 }
 
-// next takes the unit whose turn it is.
+// next removes and returns the unit whose turn it is.
 func (s *scheduler) next() unit {
 	s.turn++
 	if s.fresh.len() == 0 || (s.turn%3 == 0 && s.parked.len() > 0) {

@@ -17,10 +17,10 @@ import (
 type record struct {
 	mu        sync.Mutex
 	published map[string][]string // by key, in the order of commits: the IDs of committed messages
-	delivered map[string][]string // by key, each message when it was delivered first
+	delivered map[string][]string // by key, each message when it was first delivered
 	times     map[string]int      // how often a message was delivered
-	left      map[string]bool     // messages that left the order of their key: they were delayed, or died perhaps
-	underway  map[string]string   // by key, the message that is worked on
+	left      map[string]bool     // messages that left the order of their key: they were delayed, or perhaps dead-lettered
+	underway  map[string]string   // by key, the message that is being worked on
 	story     []string
 }
 
@@ -31,7 +31,7 @@ func newRecord() record {
 	}
 }
 
-// committed notes messages whose transaction is about to commit.
+// committed records messages whose transaction is about to commit.
 func (r *record) committed(msgs []*postrider.Message) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -46,8 +46,8 @@ func (r *record) leaves(id string) {
 	r.left[id] = true
 }
 
-// begin notes that the destination begins to work on messages, and returns what notes the end. Nothing else of their keys
-// may be under way, in any process.
+// begin records that the destination begins to work on messages, and returns a function that records the end. No other
+// message of their keys may be in progress, in any process.
 func (h *history) begin(msgs ...*postrider.Message) (end func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -70,8 +70,8 @@ func (h *history) begin(msgs ...*postrider.Message) (end func()) {
 	}
 }
 
-// ended notes what the destination says of a message. One that is dead by it leaves the order of its key, even if the
-// process ends before that is recorded, so that it is delivered again.
+// ended records the destination's answer for a message. A message that it dead-letters leaves the order of its key, even if
+// the process ends before that is recorded, so that the message is delivered again.
 func (h *history) ended(m *postrider.Message, err error) {
 	h.note("message %s, key %q, attempt %d: %v", m.ID, m.Key, m.Attempt, err)
 	h.mu.Lock()
@@ -86,21 +86,21 @@ func (h *history) ended(m *postrider.Message, err error) {
 	}
 }
 
-// note adds to the story.
+// note adds to the log of the history.
 func (r *record) note(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.story = append(r.story, time.Now().Format("15:04:05.000000 ")+fmt.Sprintf(format, args...))
 }
 
-// tell prints the story.
+// tell prints the log of the history.
 func (h *history) tell() {
 	for _, line := range h.story {
 		h.t.Log(line)
 	}
 }
 
-// result compares what came of a history with the promises.
+// result compares the outcome of a history with the guarantees.
 func (h *history) result() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -138,7 +138,8 @@ func (h *history) result() {
 			h.t.Errorf("not atomic: message %s was delivered, but its transaction was rolled back", id)
 		}
 	}
-	// A crash can lose the count of parked messages that have had their effect, which is not part of their transactions.
+	// A crash can lose the count of parked messages whose side effects were committed, because it is not part of their
+	// transactions.
 	if n := h.status().Delivered; !h.operators && (n > alive || n < alive && (h.once || !h.tx)) {
 		h.t.Errorf("%d messages count as delivered, want %d", n, alive)
 	}
@@ -147,14 +148,14 @@ func (h *history) result() {
 	}
 	for _, p := range h.processes {
 		c := p.Counters()
-		c.CircuitOpen = false // if its messages were lost with the lease, there is none left to probe with
+		c.CircuitOpen = false // if its messages were lost with the lease, there is nothing left to probe with
 		if c != (relay.Counters{}) {
 			h.t.Errorf("at rest, process %s counts %+v", p.Owner().ID, c)
 		}
 	}
 }
 
-// letters counts the dead letters of each message. Without faults of the store there is one for each time that it was sent.
+// letters counts the dead letters of each message. Without store faults there is one for each time it was redriven.
 func (h *history) letters() map[string]int {
 	died := make(map[string]int)
 	for l, err := range h.store.ListDead(h.t.Context(), deadletter.Filter{State: deadletter.AnyState}, 0, 0) {
@@ -183,15 +184,15 @@ func (c *chance) float() float64 {
 	return c.rng.Float64()
 }
 
-// int draws from 0 to n-1.
+// int returns a random number from 0 to n-1.
 func (c *chance) int(n int) int              { return int(c.float() * float64(n)) }
 func (c *chance) oneIn(n int) bool           { return c.int(n) == 0 }
 func (c *chance) happens(share float64) bool { return c.float() < share }
 
-// upTo draws a time below a limit.
+// upTo returns a random time below a limit.
 func (c *chance) upTo(limit time.Duration) time.Duration {
 	return time.Duration(c.float() * float64(limit))
 }
 
-// pick draws one of some values.
+// pick returns one of several values.
 func pick[T any](c *chance, of ...T) T { return of[c.int(len(of))] }

@@ -19,10 +19,10 @@ var (
 	ErrStarted = errors.New("relay was started before; make a new one")
 	// ErrStopped: the relay has stopped.
 	ErrStopped = errors.New("relay has stopped")
-	// ErrNameTaken: a consumer of the database has the relay's name. What stands under it is the consumer's to work on.
+	// ErrNameTaken: a consumer of the database has the relay's name. What is recorded under that name belongs to the consumer.
 	ErrNameTaken = errors.New("the name belongs to a consumer of this database; give the relay another")
-	// ErrReplaced: the database that the store has open is not the one that new connections reach, as when its file was moved
-	// away under the process. A store says so in Heartbeat, and the relay ends.
+	// ErrReplaced: the database that the store has open is not the one that new connections reach, e.g. because its file was
+	// moved while the process ran. A store reports it from Heartbeat, and the relay ends.
 	ErrReplaced = errors.New("the database was replaced while this process ran; restart every process that uses it")
 	// ErrNoDestination: the relay has neither a publisher nor a handler.
 	ErrNoDestination = errors.New("there is neither a publisher nor a handler; give the relay one")
@@ -30,7 +30,7 @@ var (
 	ErrDuplicateHandler = errors.New("message type has a handler already")
 )
 
-// Relay moves messages from an outbox to a publisher or to handlers. See the package comment for how.
+// Relay moves messages from an outbox to a publisher or to handlers. The package comment says how.
 type Relay struct {
 	cfg      Config
 	store    Store
@@ -39,7 +39,7 @@ type Relay struct {
 	publish  PublishFunc
 	tx       transactor // nil unless handlers have transactions
 
-	// life ends when the relay is to take no new work; calls ends when calls under way are to be cancelled.
+	// life ends when the relay must take no new work; calls ends when calls in progress must be cancelled.
 	life, calls              context.Context
 	endLife, endCalls        context.CancelFunc
 	started                  bool
@@ -47,9 +47,9 @@ type Relay struct {
 	fetchWake, dueWake       chan struct{}
 	leaseWake, settleWake    chan struct{}
 	heartbeatWake, dueSooner chan struct{}
-	lastSettle               chan struct{} // closed when no further outcomes come
+	lastSettle               chan struct{} // closed when no further outcomes will come
 	workers                  sync.WaitGroup
-	refused                  error // why the relay cannot work at all; the loop of the leases finds it out
+	refused                  error // why the relay cannot work at all; found by the lease loop
 
 	mu            sync.Mutex
 	changed       *sync.Cond // work became ready, or something that workers wait for ended
@@ -57,38 +57,38 @@ type Relay struct {
 	total         int // partitions of the outbox; fixed before any loop starts
 	sched         scheduler
 	circuit       circuit
-	answered      time.Time          // when the destination answered last
-	running       map[*item]struct{} // single calls under way, for ParkAfter
-	underWay      map[*call]struct{} // calls that can give their worker's place to another
-	slow          int                // those that have
-	slowFull      bool               // no further ones can
+	answered      time.Time          // when the destination last answered
+	running       map[*item]struct{} // single-message calls in progress, for ParkAfter
+	underWay      map[*call]struct{} // calls that another worker can replace
+	slow          int                // how many of them have been replaced
+	slowFull      bool               // no more can be replaced
 	failures      logLimit
 	fresh, parked budget
-	order         uint64    // of the message that was taken into memory last
+	order         uint64    // of the message that was last taken into memory
 	now           time.Time // when that was
 	heldKeys      int
-	finder        HeldFinder // nil if the store is none
+	finder        HeldFinder // nil if the store does not implement it
 	heldLimit     int        // the number of held keys in memory above which some are unloaded
 	views         map[*heldView]struct{}
 	unsettled     int // outcomes not yet recorded
 	nextDue       time.Time
-	dueFull       bool      // parked messages are not read for want of room
+	dueFull       bool      // parked messages are not read because there is no room
 	lastHeartbeat time.Time // when the last heartbeat that was answered was sent
 	rounds        uint64    // completed rounds of fetching
 	drains        map[*drain]struct{}
 	uncertain     map[int]*uncertainCommit // by partition
-	claims        map[int]string           // tokens of acquisitions whose answers are not known, by partition
-	resume        map[int]time.Time        // until when a partition that was lost may be taken again at once
+	claims        map[int]string           // tokens of acquisitions whose answers are unknown, by partition
+	resume        map[int]time.Time        // until when a lost partition may be resumed at once, by partition
 	batches       map[*item][]*item        // batches whose calls have not returned, by their first message
-	callsOut      map[work]int             // those of leases that have ended, by what they work on
+	callsOut      map[work]int             // calls of leases that have ended, by what they work on
 	callsAwaited  map[work][]unit          // what starts when they have returned
 	leaseOutage   outage
 	settleOutage  outage
 	leased        bool // a heartbeat has succeeded
-	short         bool // of partitions that it is to have
+	short         bool // it holds fewer partitions than its share
 }
 
-// New makes a relay on a store. Errors: every fault of the configuration at once.
+// New returns a relay on a store. Errors: all errors of the configuration, joined.
 func New(store Store, cfg Config) (*Relay, error) {
 	if store == nil {
 		return nil, errors.New("relay: New needs a store")
@@ -148,13 +148,14 @@ func newOwner(version string) Owner {
 // Name returns the relay's name.
 func (r *Relay) Name() string { return r.cfg.Name }
 
-// Owner returns how this process appears to operators.
+// Owner returns how this process is shown to operators.
 func (r *Relay) Owner() Owner { return r.owner }
 
-// Run works until ctx ends or Stop is called, and then stops as Stop does, within Config.StopTimeout. It returns nil
-// after an orderly stop, an error that says what was cut short otherwise. Trouble with the database or the publisher does
-// not end it: it logs, waits and goes on. Errors: ErrStarted; ErrNoDestination, after which handlers can still be given and
-// Run be called again; an AttemptTimeout beyond the time after which the database ends a handler's idle transaction; that of the first look at the outbox, if the store cannot be read at all; ErrNameTaken; ErrReplaced.
+// Run works until ctx ends or Stop is called, and then stops as Stop does, within Config.StopTimeout. It returns nil after an
+// orderly stop; otherwise an error that says what was cut short. Problems with the database or the publisher do not end it:
+// it logs them, waits and continues. Errors: ErrStarted; ErrNoDestination, after which handlers can still be added and Run be
+// called again; an AttemptTimeout beyond the time after which the database ends idle transactions; an outbox that cannot be
+// read at all; ErrNameTaken; ErrReplaced.
 func (r *Relay) Run(ctx context.Context) error {
 	if err := r.begin(); err != nil {
 		return err
@@ -199,7 +200,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	case <-r.life.Done():
 	}
 	err = r.finish(background, settled)
-	endLeasing() // before Leave: a lease granted after it would stand until its end
+	endLeasing() // before Leave: a lease that is granted after it would last until it expires
 	<-leases
 	r.leave(background)
 	endBackground()
@@ -208,7 +209,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	return errors.Join(r.refused, err)
 }
 
-// begin notes that the relay runs, unless it cannot.
+// begin records that the relay runs, unless it cannot.
 func (r *Relay) begin() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -225,7 +226,7 @@ func (r *Relay) begin() error {
 	return nil
 }
 
-// finish ends the work: no new calls, those under way are waited for, then cancelled; outcomes are recorded.
+// finish ends the work: it starts no new calls, waits for those in progress, then cancels them, and records outcomes.
 func (r *Relay) finish(ctx context.Context, settled <-chan struct{}) error {
 	r.mu.Lock()
 	r.changed.Broadcast()
@@ -262,13 +263,13 @@ func (r *Relay) finish(ctx context.Context, settled <-chan struct{}) error {
 	defer cancel()
 	close(r.lastSettle)
 	select {
-	case <-settled: // it has recorded what there was
+	case <-settled: // it has recorded what was left
 	case <-last.Done():
 	}
 	return cut
 }
 
-// leave gives the leases back.
+// leave releases the leases.
 func (r *Relay) leave(ctx context.Context) {
 	r.mu.Lock()
 	for _, p := range r.partitions {
@@ -282,10 +283,10 @@ func (r *Relay) leave(ctx context.Context) {
 	}
 }
 
-// Stop lets the relay take no new message, waits for the calls under way, records their outcomes and gives the leases
-// back. When ctx ends first, the contexts of the calls under way are cancelled; that is not counted as a failed attempt.
-// Stop may be called at any time, any number of times, also when Run never was; it returns when Run has ended, or the
-// error of ctx.
+// Stop lets the relay take no new messages, waits for calls in progress, records their outcomes and releases the leases. If
+// ctx ends first, the contexts of the calls in progress are cancelled; that does not count as a failed attempt. Stop may be
+// called at any time and any number of times, even if Run never was; it returns when Run has ended, with the error of ctx if
+// ctx ended first.
 func (r *Relay) Stop(ctx context.Context) error {
 	r.endLife()
 	r.mu.Lock()
@@ -304,7 +305,7 @@ func (r *Relay) Stop(ctx context.Context) error {
 	}
 }
 
-// Ready reports whether the relay works: it has heard from the store, and recently enough that its leases hold. The
+// Ready returns nil if the relay works: the store has answered recently enough that the relay's leases hold. Otherwise the
 // error says what is missing.
 func (r *Relay) Ready() error {
 	r.mu.Lock()
@@ -333,7 +334,7 @@ func (r *Relay) listen(ctx context.Context) {
 	}
 }
 
-// maintainLoop keeps the log in shape while this process holds partitions.
+// maintainLoop maintains the log while this process holds partitions.
 func (r *Relay) maintainLoop(ctx context.Context) {
 	m, ok := r.store.(Maintainer)
 	if !ok {
@@ -370,7 +371,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// sleep waits and reports whether ctx still lives.
+// sleep waits and reports whether ctx is still alive.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

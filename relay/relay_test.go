@@ -566,7 +566,7 @@ func TestInterceptorsWrapInOrder(t *testing.T) {
 	})
 }
 
-// Drain must not take a partition that another process holds, which is dead, for one with nothing in it.
+// Drain must not mistake a partition that another, dead process still holds for an empty one.
 func TestDrainWaitsForTheLeasesOfADeadProcess(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -588,7 +588,7 @@ func TestDrainWaitsForTheLeasesOfADeadProcess(t *testing.T) {
 	})
 }
 
-// Nor must it when a lease ends while it waits.
+// Nor may it when a lease ends while it waits.
 func TestDrainWaitsForALeaseThatWasLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// TestReplacedDatabaseEndsTheRelay: with the next heartbeat, and not when its leases would have ended. A call that is out is
-// waited for; its outcome is not recorded.
+// TestReplacedDatabaseEndsTheRelay: the relay ends with the next heartbeat, and not when its leases would have expired. It
+// waits for a call in progress, but does not record its outcome.
 func TestReplacedDatabaseEndsTheRelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

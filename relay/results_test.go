@@ -18,7 +18,7 @@ type frail struct{ text string }
 func (e *frail) Error() string { return e.text }
 
 // TestErrorWhoseTextPanicsIsAFailure: a handler returns a nil pointer as an error, the classic mistake. It counts as a
-// failure, and the dead letter names what is wrong with it.
+// failure, and the dead letter says what is wrong.
 func TestErrorWhoseTextPanicsIsAFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestErrorWhoseTextPanicsIsAFailure(t *testing.T) {
 }
 
 // TestHandlerThatReportsBehindIsRetriedWithBackoff: a handler that forwards to a publisher may return that publisher's
-// ErrPredecessorFailed. To the relay it is the message's own failure, tried again after a wait and counted.
+// ErrPredecessorFailed. To the relay it is the message's own failure, retried after a wait and counted.
 func TestHandlerThatReportsBehindIsRetriedWithBackoff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestHandlerThatReportsBehindIsRetriedWithBackoff(t *testing.T) {
 		calls := 0
 		handle(t, r, func(_ context.Context, m *postrider.Message) error {
 			if calls++; calls > most {
-				return nil // for a relay that calls without a wait: virtual time would stand still
+				return nil // for a relay that calls without a wait: virtual time would not advance
 			}
 			return postrider.PredecessorFailed(m, errBoom)
 		})
@@ -72,8 +72,8 @@ func TestHandlerThatReportsBehindIsRetriedWithBackoff(t *testing.T) {
 	})
 }
 
-// TestDelayedMessageWithoutAHandlerIsKept: the time that a message was delayed does not count towards UnhandledFor, which
-// begins when its type was first looked for.
+// TestDelayedMessageWithoutAHandlerIsKept: the time for which a message was delayed does not count towards UnhandledFor,
+// which starts when a handler was first looked up for it.
 func TestDelayedMessageWithoutAHandlerIsKept(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -95,8 +95,8 @@ func TestDelayedMessageWithoutAHandlerIsKept(t *testing.T) {
 	})
 }
 
-// TestHandlerThatChangesTheKeyChangesNothingHere: an interceptor changes the key of the message that it passes on. The
-// relay holds the key that the message was published with.
+// TestHandlerThatChangesTheKeyChangesNothingHere: an interceptor changes the key of the message that it passes on. The relay
+// holds the key under which the message was published.
 func TestHandlerThatChangesTheKeyChangesNothingHere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -125,8 +125,8 @@ func TestHandlerThatChangesTheKeyChangesNothingHere(t *testing.T) {
 	})
 }
 
-// TestFollowerOfAnUndecodableHeadWaitsWithItsKey: a stored row that is no message dies, and OnDead holds its key. Its
-// follower in the same batch is published after the operator's decision, once.
+// TestFollowerOfAnUndecodableHeadWaitsWithItsKey: an undecodable row is dead-lettered, and OnDead holds its key. The message
+// after it in the same batch is published once, after the operator's decision.
 func TestFollowerOfAnUndecodableHeadWaitsWithItsKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// TestReleasedPartitionIsNotResumed: a process loses its leases in a crash of the database and is granted them again, but does
-// not hear of that. By then others share the partitions, so it releases them. After the next crash it must not claim to have held
-// what another process has leased since, and works on.
+// TestReleasedPartitionIsNotResumed: a process loses its leases in a crash of the database and is granted them again, but the
+// answer does not reach it. By then others share the partitions, so it releases them. After the next crash it must not claim
+// to have held what another process has leased since and is working on.
 func TestReleasedPartitionIsNotResumed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestReleasedPartitionIsNotResumed(t *testing.T) {
 		}
 		released.armed.Store(true)
 		b.store.Crash()
-		b.publish(b.keyless(0)) // the fetch finds out
+		b.publish(b.keyless(0)) // the fetch notices
 		pass(500 * time.Millisecond)
 		if lost.armed.Load() {
 			t.Fatal("the process did not lease its partitions again; the test shows nothing")
@@ -71,8 +71,8 @@ func TestReleasedPartitionIsNotResumed(t *testing.T) {
 	})
 }
 
-// TestDecisionIsAppliedAfterTheLinesTransaction: an operator decides about a key while the line's transaction is under way, which
-// takes along what is to be recorded. Nothing else happens in the partition after it.
+// TestDecisionIsAppliedAfterTheLinesTransaction: an operator decides about a key while a transaction of the transaction queue
+// is in progress, which includes what is pending. Nothing else happens in the partition after it.
 func TestDecisionIsAppliedAfterTheLinesTransaction(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -127,7 +127,7 @@ func decideWithin(b *bundle, key string, limit time.Duration) error {
 	return err
 }
 
-// TestRefusedCommitKeepsCounts: a transaction takes along that another message was delivered, and is refused.
+// TestRefusedCommitKeepsCounts: a transaction includes the delivery of another message, and is refused.
 func TestRefusedCommitKeepsCounts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

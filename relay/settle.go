@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// settleLoop records outcomes: SettleInterval after the first one, or when SettleBatch have come together, and what is
-// left when the relay ends.
+// settleLoop records outcomes: SettleInterval after the first one or when there are SettleBatch of them, and the rest when
+// the relay ends.
 func (r *Relay) settleLoop(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -43,13 +43,13 @@ func (r *Relay) settleFull() bool {
 	return r.unsettled >= r.cfg.SettleBatch
 }
 
-// sent is one settlement on its way. Once it was sent it does not change: it may have been applied.
+// sent is a settlement that has been sent. It does not change any more: it may have been applied.
 type sent struct {
 	partition  *partition
 	settlement Settlement
 	count      int
-	upTo       uint64 // the ticket up to which everything is recorded with it
-	passed     uint64 // the ticket behind its cursor
+	upTo       uint64 // the ticket up to which it records everything
+	passed     uint64 // the ticket after its cursor
 	tries      int
 	retryAt    time.Time
 }
@@ -60,7 +60,7 @@ const (
 	settleRetryMax = time.Second
 )
 
-// flush records what is pending, and repeats what the store did not take. It reports whether anything is left to repeat.
+// flush records what is pending, and repeats settlements that failed. It reports whether any are left to repeat.
 func (r *Relay) flush(ctx context.Context) (again bool) {
 	batch := r.collect()
 	if len(batch) > 0 {
@@ -81,8 +81,8 @@ func (r *Relay) flush(ctx context.Context) (again bool) {
 	return again
 }
 
-// collect takes what is to be sent: what is to be repeated when its time has come, and what is pending where nothing is under
-// way.
+// collect returns the settlements to send: those whose time to be repeated has come, and what is pending in partitions with
+// no settlement in progress.
 func (r *Relay) collect() []*sent {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,7 +97,7 @@ func (r *Relay) collect() []*sent {
 			batch = append(batch, s)
 			continue
 		}
-		if p.sending || r.tx != nil && !p.tracker.passedParked() { // the next transaction takes it along
+		if p.sending || r.tx != nil && !p.tracker.passedParked() { // the next transaction records it
 			continue
 		}
 		// A cursor of which only the snapshot moved can wait a while, unless parked messages wait for it.
@@ -116,7 +116,7 @@ func (r *Relay) collect() []*sent {
 	return batch
 }
 
-// takeAnswer takes in the store's answer for each settlement; an error is the answer for all.
+// takeAnswer processes the store's answer for each settlement; an error is the answer for all.
 func (r *Relay) takeAnswer(ctx context.Context, batch []*sent, res Settled, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,10 +140,10 @@ func (r *Relay) takeAnswer(ctx context.Context, batch []*sent, res Settled, err 
 	}
 }
 
-// maxRefusals is how often a settlement is refused before what this process holds of its partition is read anew.
+// maxRefusals is how often a settlement is refused before the partition's state is read from the database again.
 const maxRefusals = 10
 
-// unrecorded sees to it that a settlement is repeated, unless its lease has ended. definite says that it was not applied.
+// unrecorded schedules the repetition of a settlement, unless its lease has ended. definite says that it was not applied.
 func (r *Relay) unrecorded(ctx context.Context, s *sent, err error, definite bool) {
 	if s.partition.gone {
 		r.unsettled -= s.count
@@ -163,7 +163,7 @@ func (r *Relay) unrecorded(ctx context.Context, s *sent, err error, definite boo
 	time.AfterFunc(wait, func() { signal(r.settleWake) })
 }
 
-// applied takes note of what the store has recorded.
+// applied processes settlements that the store has answered.
 func (r *Relay) applied(batch []*sent, res Settled) {
 	soonest := time.Duration(-1)
 	for i := range batch {
@@ -176,17 +176,17 @@ func (r *Relay) applied(batch []*sent, res Settled) {
 	r.settled(soonest)
 }
 
-// taken drops a partition whose lease does not hold any more: another process works on it, the database has crashed or was
-// failed over, or something was done under the lease that this process does not know of. What it holds of the partition is
-// dropped, and read from the database when it leases the partition again.
+// taken drops a partition whose lease no longer holds: another process works on it, the database crashed or failed over, or
+// something was done under the lease that this process does not know of. Its state in memory is dropped, and read from the
+// database when the process leases the partition again.
 func (r *Relay) taken(p *partition) {
 	r.cfg.Logger.Warn("lease of a partition was lost; messages may be delivered again", "relay", r.cfg.Name, "partition", p.id)
 	r.lose(p)
 	signal(r.heartbeatWake)
 }
 
-// stored takes note of a settlement that the store has, and returns the time until the first message of it is due; negative
-// if none is.
+// stored processes a settlement that the store has applied, and returns the time until the first of its messages is due;
+// negative if none is.
 func (r *Relay) stored(b *sent, released []string) time.Duration {
 	p, s := b.partition, &b.settlement
 	r.unsettled -= b.count
@@ -202,17 +202,17 @@ func (r *Relay) stored(b *sent, released []string) time.Duration {
 	for _, key := range s.Release {
 		r.released(p, key, slices.Contains(released, key))
 	}
-	if l := p.queues[txQueueKey]; l != nil && l.blocked {
-		l.blocked, l.running = false, false
-		r.closeQueue(p, l)
+	if q := p.queues[txQueueKey]; q != nil && q.blocked {
+		q.blocked, q.running = false, false
+		r.closeQueue(p, q)
 		r.changed.Broadcast()
 	}
 	return soonest
 }
 
-// settled wakes what waits for settlements. A parked message is due after soonest, if that is not negative.
+// settled wakes what waits for settlements. A parked message is due after soonest, unless that is negative.
 func (r *Relay) settled(soonest time.Duration) {
-	if r.sched.len() > 0 { // queues that waited for a death to be recorded
+	if r.sched.len() > 0 { // queues that waited for a dead letter to be recorded
 		r.changed.Broadcast()
 	}
 	if soonest >= 0 {
@@ -228,8 +228,8 @@ func (r *Relay) settled(soonest time.Duration) {
 	signal(r.leaseWake)
 }
 
-// recordedParked updates what is known of parked messages and held keys, and returns the time until the first of them is
-// due; negative if none is.
+// recordedParked updates the state of parked messages and held keys, and returns the time until the first of them is due;
+// negative if none is.
 func (r *Relay) recordedParked(p *partition, s *Settlement) time.Duration {
 	soonest := time.Duration(-1)
 	for _, seq := range s.Removed {
@@ -237,9 +237,9 @@ func (r *Relay) recordedParked(p *partition, s *Settlement) time.Duration {
 	}
 	for i := range s.Dead {
 		delete(p.busy, s.Dead[i].Sequence)
-		if l := p.queues[s.Dead[i].Key]; l != nil && l.deaths > 0 {
-			l.deaths--
-			r.closeQueue(p, l)
+		if q := p.queues[s.Dead[i].Key]; q != nil && q.deaths > 0 {
+			q.deaths--
+			r.closeQueue(p, q)
 		}
 	}
 	for i := range s.Parked {
@@ -264,7 +264,7 @@ func (r *Relay) recordedParked(p *partition, s *Settlement) time.Duration {
 	return soonest
 }
 
-// released takes in the answer to the wish to release a key. If messages were queued after it since, it is held on, and
+// released processes the answer to a request to release a key. If messages of the key were parked since, it stays held and is
 // due at once.
 func (r *Relay) released(p *partition, key string, done bool) {
 	h := p.held[key]
@@ -273,7 +273,7 @@ func (r *Relay) released(p *partition, key string, done bool) {
 	}
 	h.releasing = false
 	switch {
-	case !done: // there are more behind it
+	case !done: // the key has more parked messages
 		signal(r.dueWake)
 	case h.unrecorded > 0 || h.blocks > 0:
 		p.pending.Held = append(p.pending.Held, HeldKey{Key: key, Reason: ParkHeld, Cause: "messages were queued after it"})
@@ -284,7 +284,7 @@ func (r *Relay) released(p *partition, key string, done bool) {
 	}
 }
 
-// earlier returns the smaller of two times, of which a negative one is none.
+// earlier returns the smaller of two times; a negative one means none.
 func earlier(a, b time.Duration) time.Duration {
 	if a < 0 || b >= 0 && b < a {
 		return b

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// call is what one worker has under way.
+// call is the call that a worker has in progress.
 type call struct {
 	since time.Time
-	// slow: it has given its worker's place to another worker, and its own ends with it.
+	// slow: another worker has replaced this call's worker, which ends when the call returns.
 	slow bool
 }
 
-// slowLoop keeps slow work from holding back the cursor, from filling the memory, and from taking all workers.
+// slowLoop keeps slow work from holding back the cursor, filling the memory, or occupying all workers.
 func (r *Relay) slowLoop(ctx context.Context) {
 	for sleep(ctx, max(r.cfg.ParkAfter/4, time.Millisecond)) {
 		r.mu.Lock()
@@ -52,7 +52,7 @@ func (r *Relay) replaceSlow() {
 	r.slowFull = full
 }
 
-// replaced notes that a call has returned, and reports whether another worker has taken the place of its own.
+// replaced records that a call has returned, and reports whether another worker has replaced its worker.
 func (r *Relay) replaced(c *call) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,12 +81,12 @@ func (r *Relay) parkAllSlow() {
 // slowCallsPerWorker times Concurrency is the default of Config.MaxSlowCalls.
 const slowCallsPerWorker = 4
 
-// onMainLine says that fresh messages of the same key may be waiting behind it in its queue: it is one itself, or one that
-// was parked for itself (delayed, or sent back by an operator) and does not hold its key.
+// onMainLine reports whether fresh messages of the same key may be queued after it: it is a fresh message itself, or it was
+// parked independently (delayed, or redriven by an operator) and does not hold its key.
 func (it *item) onMainLine() bool { return !it.parked || it.queue != nil && it.run.key == "" }
 
-// parkSlow parks a message while it is being worked on, and holds its key. Should this process die, the message is due
-// again when the lease has ended; otherwise its outcome finds it among the parked ones.
+// parkSlow parks a message while it is being worked on, and holds its key. If this process dies, the message is due again
+// when the lease has ended; otherwise its outcome applies to the parked message.
 func (r *Relay) parkSlow(it *item) {
 	cause := fmt.Sprintf("attempt %d, or the wait of the messages after it, has taken more than %s", it.attempts+1, r.cfg.ParkAfter)
 	pk := Parked{Reason: ParkSlow, Attempts: it.attempts, Waits: it.key != "", After: r.cfg.LeaseTTL}
@@ -100,33 +100,38 @@ func (r *Relay) parkSlow(it *item) {
 	}
 }
 
-// parkBlocking looks for a slow key that holds back the cursor of a partition, or fills the memory: what waits in its queue
-// has waited for longer than ParkAfter, and there is much of it, or much that is settled behind it, or a parked message of
-// another key that is due and waits for the cursor. The message that is being worked on and those that wait for it are parked; they come back in runs. (Parking only those that wait would not
-// do: should this process die, they would be due before the message that they follow was read again.)
+// parkBlocking parks the work on a slow key that holds back the cursor of a partition or fills the memory. The first message
+// in its queue must have waited for longer than ParkAfter, and one of these must hold:
+//
+//   - The queue is long.
+//   - The key holds back the cursor, and many messages after it were read.
+//   - The key holds back the cursor, and a parked message that is due waits for the cursor.
+//
+// It parks the message that is being worked on and those queued after it; they are read again in runs. (Parking only the
+// queued messages would not do: if this process died, they would be due before the message that they follow was read again.)
 func (r *Relay) parkBlocking(p *partition, running map[*keyQueue]*item) {
 	if r.circuit.open() || p.leaving {
 		return
 	}
 	much := max(r.fresh.maxMessages/16, 16)
-	for _, l := range p.queues {
-		it, out := l.head, running[l]
-		if it == nil || out == nil || !out.onMainLine() || p.held[l.key] != nil || time.Since(it.since) < r.cfg.ParkAfter {
+	for _, q := range p.queues {
+		it, out := q.head, running[q]
+		if it == nil || out == nil || !out.onMainLine() || p.held[q.key] != nil || time.Since(it.since) < r.cfg.ParkAfter {
 			continue
 		}
-		if l.waiting >= much || (len(p.early) > 0 || p.tracker.open() >= much) && l.holdsBack(out) {
+		if q.waiting >= much || (len(p.early) > 0 || p.tracker.open() >= much) && q.holdsBack(out) {
 			r.parkSlow(out)
 		}
 	}
 }
 
-// holdsBack says whether the first message that is not settled is the one of the queue that is out, or waits behind it.
-func (l *keyQueue) holdsBack(out *item) bool {
-	begin := l.partition.tracker.begin()
+// holdsBack reports whether the first unsettled message is the one that is out, or one queued after it.
+func (q *keyQueue) holdsBack(out *item) bool {
+	begin := q.partition.tracker.begin()
 	if out.ticket == begin {
 		return true
 	}
-	for it := l.head; it != nil; it = it.next {
+	for it := q.head; it != nil; it = it.next {
 		if it.ticket == begin {
 			return true
 		}

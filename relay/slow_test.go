@@ -15,13 +15,13 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// TestSlowMessageThatIsDoneBeforeItsParkingIsRecorded: a message is parked while it is worked on, and its outcome comes
-// before that is recorded: both stand in one settlement. The message is delivered once and does not stay parked.
+// TestSlowMessageThatIsDoneBeforeItsParkingIsRecorded: a message is parked while it is being worked on, and its outcome
+// arrives before that is recorded: both are in one settlement. The message is delivered once and does not stay parked.
 func TestSlowMessageThatIsDoneBeforeItsParkingIsRecorded(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, key string
-		outage    bool          // settlements fail until the message is done; otherwise it is done at once after it is parked
+		outage    bool          // settlements fail until the message is done; otherwise it is done right after it is parked
 		takes     time.Duration // work on the message
 	}{
 		{"with a key, store away", "k", true, 7 * time.Second},
@@ -48,7 +48,7 @@ func TestSlowMessageThatIsDoneBeforeItsParkingIsRecorded(t *testing.T) {
 				})
 				broken.Store(c.outage)
 				b.start(r)
-				pass(750 * time.Millisecond) // slow work is looked for every 1.25 s: work that begins now is parked after 5.5 s
+				pass(750 * time.Millisecond) // slow work is checked for every 1.25 s: work that begins now is parked after 5.5 s
 				b.publish(b.msg(c.key), b.msg("other"))
 				pass(8 * time.Second) // less than a lease
 				broken.Store(false)
@@ -60,8 +60,8 @@ func TestSlowMessageThatIsDoneBeforeItsParkingIsRecorded(t *testing.T) {
 	}
 }
 
-// TestSlowKeyDoesNotFillTheMemory: a key with a deep backlog is worked on slowly, with one worker of many. What waits for it
-// leaves room in memory for messages of other keys in its partition.
+// TestSlowKeyDoesNotFillTheMemory: a key with a deep backlog is worked on slowly, with one worker of many. The messages
+// queued for it leave room in memory for messages of other keys in its partition.
 func TestSlowKeyDoesNotFillTheMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -86,8 +86,8 @@ func TestSlowKeyDoesNotFillTheMemory(t *testing.T) {
 	})
 }
 
-// TestWaitingForASlowKeyDoesNotHoldTheCursorBack: the messages of a key wait for each other for longer than ParkAfter, each
-// quick enough for itself. What is delivered of other keys meanwhile is recorded, so that a crash repeats little of it.
+// TestWaitingForASlowKeyDoesNotHoldTheCursorBack: the messages of a key wait for each other for longer than ParkAfter,
+// although each is fast. What is delivered of other keys meanwhile is recorded, so that a crash repeats little of it.
 func TestWaitingForASlowKeyDoesNotHoldTheCursorBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -119,11 +119,11 @@ func TestWaitingForASlowKeyDoesNotHoldTheCursorBack(t *testing.T) {
 	})
 }
 
-// TestWaitingForASlowKeyDoesNotHoldBackRetries: the messages of a key wait for each other, as before, and a message of another
-// key behind them is to be retried. It waits until the cursor has passed it, which is not until all of them are delivered.
+// TestWaitingForASlowKeyDoesNotHoldBackRetries: the messages of a key wait for each other, as before, and a later message of
+// another key must be retried. The retry waits for the cursor, but not until all messages of the slow key are delivered.
 func TestWaitingForASlowKeyDoesNotHoldBackRetries(t *testing.T) {
 	t.Parallel()
-	for _, delayed := range []int{0, 50} { // so many of them were parked for their time
+	for _, delayed := range []int{0, 50} { // number of messages that were parked as delayed
 		t.Run(fmt.Sprint(delayed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -163,8 +163,8 @@ func TestWaitingForASlowKeyDoesNotHoldBackRetries(t *testing.T) {
 	}
 }
 
-// TestSlowDelayedMessageDoesNotHoldTheCursorBack: a message that was parked for its time is worked on slowly when that has
-// come. Fresh messages of its key, few or many, are parked behind it: they hold back neither the cursor nor other keys.
+// TestSlowDelayedMessageDoesNotHoldTheCursorBack: a delayed message is worked on slowly once it is due. Fresh messages of its
+// key, few or many, are parked after it: they hold back neither the cursor nor other keys.
 func TestSlowDelayedMessageDoesNotHoldTheCursorBack(t *testing.T) {
 	t.Parallel()
 	for _, followers := range []int{5, 200} {
@@ -203,7 +203,7 @@ func TestSlowDelayedMessageDoesNotHoldTheCursorBack(t *testing.T) {
 	}
 }
 
-// hang makes a handler that waits for release, whatever becomes of its context, for messages of keys that begin with
+// hang returns a handler that waits for release, whatever happens to its context, for messages of keys that begin with
 // "hang/".
 func (j *journal) hang() (h postrider.Handler, hanging *atomic.Int32, release func()) {
 	released := make(chan struct{})
@@ -217,8 +217,8 @@ func (j *journal) hang() (h postrider.Handler, hanging *atomic.Int32, release fu
 	}, hanging, func() { close(released) }
 }
 
-// TestHangingHandlersDoNotStopOtherKeys: as many handlers as there are workers, and more, hang for ever and ignore their
-// context. Messages of other keys flow. Those that hang are bounded in number.
+// TestHangingHandlersDoNotStopOtherKeys: as many handlers as there are workers, and more, hang forever and ignore their
+// context. Messages of other keys flow. The number of hanging handlers is bounded.
 func TestHangingHandlersDoNotStopOtherKeys(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ hanging, most int }{{16, 16}, {64, 64}, {1000, 5 * 16}} {
@@ -289,8 +289,8 @@ func TestSlowCallsGiveTheirWorkersBack(t *testing.T) {
 	})
 }
 
-// TestAttemptsEndByDefault: an attempt that does not end has failed after AttemptTimeout, and its message is dead after its
-// attempts.
+// TestAttemptsEndByDefault: an attempt that does not end fails after AttemptTimeout, and its message is dead-lettered after
+// its attempts.
 func TestAttemptsEndByDefault(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -337,8 +337,8 @@ func TestHangingTransactionsDoNotStopOtherPartitions(t *testing.T) {
 	})
 }
 
-// TestRedrivenAfterASlowCall: a delayed message takes longer than ParkAfter, the destination is down, and an operator moves the
-// message to the dead letters. Redriven, it is delivered.
+// TestRedrivenAfterASlowCall: a delayed message takes longer than ParkAfter, the destination is down, and an operator moves
+// the message to the dead letters. After a redrive it is delivered.
 func TestRedrivenAfterASlowCall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

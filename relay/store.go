@@ -10,8 +10,8 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// Store is what a relay needs of the database that holds the outbox. Every duration that goes in or comes out is
-// measured on the database's clock; a relay never compares it with its own.
+// Store is what a relay needs from the database that holds the outbox. All durations passed in or returned are measured on
+// the database's clock; a relay never compares them with its own.
 //
 // The implementations are store/postgres, store/mysql, store/sqlite and store/memory;
 // store/storetest holds them to this contract.
@@ -20,114 +20,116 @@ type Store interface {
 	LogStore
 }
 
-// LeaseStore shares the partitions of a relay among the processes that run it.
+// LeaseStore shares a relay's partitions among the processes that run it.
 //
-// A lease is held with a token, which its owner makes anew for each acquisition. It holds as long as the row with the token
-// stands and the server is the incarnation that granted it: a crash, a failover or a restore ends every lease. Whether the
-// owner is alive is recorded apart from its leases, and survives a crash.
+// A lease is held with a token that its owner generates for each acquisition. It holds as long as the row with that token
+// exists and the server is still the incarnation that granted it: a crash, a failover or a restore ends every lease. Whether
+// an owner is alive is recorded separately from its leases and survives a crash.
 //
-// Heartbeat and Acquire register the filter of topics that the owner has (Owner.Topics). Each distinct filter of a relay gets a
-// generation when it first appears: 1, 2 and so on. In effect is the filter with the highest generation among those of the
-// relay's processes that are alive, or whose time ended less than FilterKept ago without a Leave; if there is none, the one
-// that was registered last. When an owner registers a filter whose generation is higher than that of all others, the leases
-// of all other owners of the relay end in the same transaction: a process that skips a topic by an older filter cannot move
-// a cursor past it any more. The leases stay with their owners, who have to acquire them anew. Of a relay that has begun and
-// never registered a filter, as in a program of an older release, every topic counts as taken; of a consumer none.
+// Heartbeat and Acquire register the owner's topic filter (Owner.Topics). Each distinct filter of a relay gets a generation
+// when it first appears: 1, 2 and so on. The filter in effect is the one with the highest generation among those of the
+// relay's processes that are alive, or whose time ended less than FilterKept ago without a Leave; if there is none, the
+// filter that was registered last. When an owner registers a filter with a higher generation than all others, the leases of
+// all other owners of the relay end in the same transaction, so that a process that skips a topic because of an older filter
+// can no longer move a cursor past it. The owners keep their partitions but must acquire the leases again. A relay that has
+// started but never registered a filter, such as a program of an older release, takes every topic; a consumer takes none.
 type LeaseStore interface {
 	// Partitions returns the number of partitions of the outbox.
 	Partitions(ctx context.Context) (int, error)
-	// Heartbeat records that owner is alive for ttl from now on, and with it all leases that it holds, removes owners
-	// that have been gone for a day, and reports who is alive and who holds what.
+	// Heartbeat records that owner is alive for ttl from now on, which extends all leases that it holds, removes owners that
+	// have been gone for a day, and reports who is alive and who holds what.
 	Heartbeat(ctx context.Context, relay string, owner Owner, ttl time.Duration) (View, error)
-	// Acquire records that owner is alive for req.TTL from now on and leases those of the partitions asked for that are free
+	// Acquire records that owner is alive for req.TTL from now on and leases those of the requested partitions that are free
 	// for owner:
 	//
 	//	held by           | under                       | free
 	//	nobody            | this incarnation            | yes (released, or never leased)
-	//	owner itself      | this incarnation            | yes: the lease goes on under the new token, and the old token ends
+	//	owner itself      | this incarnation            | yes: the lease continues under the new token, and the old token is void
 	//	another owner     | this incarnation            | once the other counts as gone
-	//	anybody or nobody | another incarnation         | if the claim says Resume; else once nobody whose lease was lost can still
-	//	                  |                             | be at work: no other process of the relay counts as alive, or the longest
-	//	                  |                             | TTL of its processes has passed since this incarnation was first used
+	//	anybody or nobody | another incarnation         | if the claim says Resume; otherwise once nobody whose lease was lost can
+	//	                  |                             | still be working: no other process of the relay counts as alive, or the
+	//	                  |                             | longest TTL of its processes has passed since this incarnation was first
+	//	                  |                             | used
 	//
-	// In a failover the record of who is alive may be old, so there only the second alternative counts.
-	// The grants and what they return are read in one writing transaction. A call that is repeated with the same tokens grants
-	// the same leases again. The first call for a relay fixes where it starts in all partitions of the outbox, whichever are
-	// asked for and whether any is free, so that nothing is skipped that is published from then on.
+	// After a failover the record of who is alive may be stale, so only the second alternative counts there. The grants and the
+	// returned state are read in one write transaction. Repeating a call with the same tokens grants the same leases again. The
+	// first call for a relay sets its start position in all partitions of the outbox, whichever are requested and whether or
+	// not any is free, so that nothing published from then on is skipped.
 	Acquire(ctx context.Context, relay string, owner Owner, req AcquireRequest) ([]Lease, error)
-	// Release gives leases back, so that others need not wait for their end. A lease whose token has changed is left alone. It
-	// waits for transactions that have checked the lease and not ended.
+	// Release releases leases, so that others need not wait for them to expire. A lease whose token has changed is left alone.
+	// Release waits for open transactions that have checked the lease.
 	Release(ctx context.Context, relay string, leases []LeaseRef) error
-	// Leave says that owner has ended: its leases are released and it counts as gone.
+	// Leave records that owner has ended: its leases are released and it counts as gone.
 	Leave(ctx context.Context, relay string, owner Owner) error
 }
 
-// LogStore reads the outbox and records what became of its messages.
+// LogStore reads the outbox and records the outcomes of its messages.
 type LogStore interface {
-	// Fetch reads on from the given cursors, for all partitions in one round trip. Each batch holds records in the order in
-	// which they are to be delivered. It stops short of MaxBytes (of payload and attributes, over all batches) but returns
-	// at least one record of some partition if there is any. Partitions with nothing new may be left out or returned with a
-	// moved cursor and no records. A partition whose lease does not hold, or whose cursor lies beyond what the server knows, is
-	// returned as lost. The relay "" stands for a reader without leases, of which nothing is lost.
+	// Fetch reads on from the given cursors, for all partitions in one round trip. Each batch holds records in delivery order.
+	// Fetch stays below MaxBytes (payload and attributes, over all batches) but returns at least one record if any partition
+	// has one. Partitions with nothing new may be left out, or returned with a moved cursor and no records. A partition whose
+	// lease does not hold, or whose cursor is beyond what the server knows, is returned as lost. The relay "" is a reader
+	// without leases; none of its partitions is ever lost.
 	Fetch(ctx context.Context, relay string, req FetchRequest) ([]Batch, error)
-	// Due returns parked messages whose time has come, oldest due first, and operators' decisions that are to be applied.
-	// Partitions whose lease does not hold are reported in Lost, and nothing of them is returned.
+	// Due returns parked messages that are due, oldest due first, and operators' decisions that are waiting to be applied.
+	// Partitions whose lease does not hold are reported in Lost; nothing is returned for them.
 	Due(ctx context.Context, relay string, req DueRequest) (DueResult, error)
 	// LoadParked returns what a relay has parked or dead-lettered in a partition beyond a cursor at position.
 	LoadParked(ctx context.Context, relay string, partition int, position int64) (ParkedState, error)
-	// Settle records outcomes, atomically for each settlement. It is fenced: a settlement is applied if its lease holds and its
+	// Settle records outcomes, each settlement atomically. It is fenced: a settlement is applied if its lease holds and its
 	// Number is one more than that of the last settlement applied to the partition.
 	//
 	//	lease    | Number, compared with the last one applied | effect
 	//	holds    | one more                                   | applied
-	//	holds    | equal, with the same content               | none: it was applied before, and the answer is the same
+	//	holds    | equal, with the same content               | none: it was applied before; the answer is the same
 	//	holds    | anything else                              | none; the partition is in Lost
 	//	does not | any                                        | none; the partition is in Lost
 	//
-	// It may be lost in a crash of the database, together with the lease, so it need not wait for the disk. A settlement that
-	// cannot be applied for another reason is reported in Failed, and the others are applied. After an error it is not known
-	// which were applied; the relay repeats them unchanged. A message that is to be parked or dead-lettered from the log and is
-	// not there is a failure.
+	// Settle need not wait for the disk: a crash of the database may lose it, together with the lease. A settlement that cannot
+	// be applied for another reason is reported in Failed, and the others are applied. After an error it is not known which
+	// were applied; the relay repeats them unchanged. It is a failure if a message to be parked or dead-lettered from the log
+	// is not there.
 	Settle(ctx context.Context, relay string, settlements []Settlement) (Settled, error)
-	// Decide applies an operator's decision about a held key under the caller's lease, durably. The caller works on no message
-	// of the key meanwhile. A decision that was applied before is not applied again. Errors: ErrLeaseLost.
+	// Decide applies an operator's decision about a held key durably, under the caller's lease. Meanwhile the caller works on
+	// no message of the key. A decision that has been applied is not applied again. Errors: ErrLeaseLost.
 	Decide(ctx context.Context, relay string, lease LeaseRef, id string) error
-	// Subscribe returns a channel that receives, coalesced, when messages may have been committed or parked messages have
-	// become due, as far as this process hears of it; polling must find everything all the same. The function ends it.
+	// Subscribe returns a channel that receives a coalesced signal when messages may have been committed or parked messages
+	// have become due, as far as this process can tell. Polling must find everything without it. The returned function ends the
+	// subscription.
 	Subscribe() (<-chan struct{}, func())
 }
 
-// Listener is implemented by stores that can hear of commits in other processes. A relay runs Listen while it lives;
-// what it hears is signalled through Subscribe. Listen returns nil at once when the store is not configured for it, and
-// otherwise blocks until ctx ends, reconnecting by itself.
+// Listener is implemented by stores that can listen for commits of other processes. A relay runs Listen for its lifetime;
+// what Listen hears is signaled through Subscribe. Listen returns nil at once if the store is not configured for it;
+// otherwise it blocks until ctx ends and reconnects by itself.
 type Listener interface {
 	Listen(ctx context.Context) error
 }
 
-// Maintainer is implemented by stores whose log needs housekeeping. A relay that holds partitions calls Maintain about
-// once a minute; any number of processes may do so at once.
+// Maintainer is implemented by stores whose log needs housekeeping. A relay that holds partitions calls Maintain about once a
+// minute; any number of processes may do so concurrently.
 type Maintainer interface {
-	// Maintain prepares room for coming messages and drops delivered ones, and ended redrives, that are past retention. What a relay, of this
-	// process or another, has not delivered is never dropped.
+	// Maintain prepares space for new messages and drops delivered messages and ended redrives that are past retention. It
+	// never drops what any relay, of this process or another, has not delivered.
 	Maintain(ctx context.Context, r Retention) (Maintained, error)
 }
 
 // Retention says how long the log keeps delivered messages.
 type Retention struct {
-	// For is the time that a delivered message is kept; 0 drops it as soon as every relay has passed it.
+	// For is how long a delivered message is kept; 0 drops it as soon as every relay has passed it.
 	For time.Duration
-	// MaxBytes drops the oldest delivered messages above this size of the log; 0 means no limit.
+	// MaxBytes drops the oldest delivered messages when the log exceeds this size; 0 means no limit.
 	MaxBytes int64
-	// Redrives is the time that a redrive is kept after its end; 0 means for ever. What it has sent back stays as it is. A call
-	// removes up to 1,000 redrives.
+	// Redrives is how long a redrive is kept after its end; 0 means forever. Messages that it has sent back are not affected.
+	// Each call removes up to 1,000 redrives.
 	Redrives time.Duration
 }
 
 // Maintained says what a call of Maintain did.
 type Maintained struct {
-	// Dropped counts the messages dropped, as far as the store can tell cheaply.
+	// Dropped is the number of messages dropped, as far as the store can tell cheaply.
 	Dropped int64
-	// Deferred says, in words, what could not be done now and will be tried again, e.g. for a lock that others hold.
+	// Deferred says, in words, what could not be done now and will be retried, e.g. because another process holds a lock.
 	Deferred string
 }
 
@@ -135,12 +137,12 @@ type Maintained struct {
 type Owner struct {
 	// ID is unique to the process and run, e.g. "host-4711-0190f3…"; Host and Version are for operators.
 	ID, Host, Version string
-	// Topics is the filter that the process is configured with, sorted, each pattern once, "*" alone for all topics. A process
-	// without one, e.g. an operator's, registers none.
+	// Topics is the filter that the process is configured with: sorted, each pattern once, "*" alone for all topics. A process
+	// without a filter, e.g. an operator's, registers none.
 	Topics []string
 }
 
-// FilterKept is how long the filter of a process counts that has ended without Leave.
+// FilterKept is how long the filter of a process that ended without Leave still counts.
 const FilterKept = time.Hour
 
 // View is who works on a relay right now.
@@ -149,14 +151,14 @@ type View struct {
 	Alive int
 	// Partitions has an entry for each partition that is held.
 	Partitions []PartitionView
-	// Filter is in effect as long as the leases in Partitions hold.
+	// Filter is in effect while the leases in Partitions hold.
 	Filter Filter
 }
 
 // PartitionView says who holds a partition.
 type PartitionView struct {
 	Partition int
-	// Owner is the holder's Owner.ID, Token that of the lease.
+	// Owner is the holder's Owner.ID, Token the lease's.
 	Owner, Token string
 }
 
@@ -164,17 +166,18 @@ type PartitionView struct {
 type AcquireRequest struct {
 	Claims []Claim
 	TTL    time.Duration
-	// Start says where a relay begins that the outbox has never seen.
+	// Start says where a relay that is new to the outbox begins.
 	Start Start
 }
 
-// Claim is the wish for the lease of one partition.
+// Claim asks for the lease of one partition.
 type Claim struct {
 	Partition int
-	// Token is made by the caller, new for each acquisition, and the same when the call is repeated because its answer was lost.
+	// Token is generated by the caller for each acquisition; a call that is repeated because its answer was lost uses the same
+	// one.
 	Token string
-	// Resume says that the caller held the partition until now and that its lease has not ended by its own clock, although
-	// the database may not know of it any more.
+	// Resume says that the caller held the partition until now and that its lease has not expired by its own clock, although
+	// the database may no longer know of it.
 	Resume bool
 }
 
@@ -182,14 +185,14 @@ type Claim struct {
 type Lease struct {
 	Partition int
 	Owner     string
-	// Token is the fence: whatever is done under the lease carries it.
+	// Token is the fence: everything that is done under the lease carries it.
 	Token string
-	// Cursor is where the last owner's settlements ended, and Settled the number of the last one that was applied.
+	// Cursor is where the last owner's settlements ended; Settled is the number of the last one that was applied.
 	Cursor  Cursor
 	Settled int64
-	// Parked is what has been parked in the partition.
+	// Parked is what is parked in the partition.
 	Parked ParkedState
-	// Filter is in effect as long as the lease holds, or until a later View says otherwise.
+	// Filter is in effect while the lease holds, or until a later View says otherwise.
 	Filter Filter
 }
 
@@ -202,17 +205,17 @@ type LeaseRef struct {
 	Token     string
 }
 
-// NewToken makes a token of a lease: 128 random bits in 32 hexadecimal digits.
+// NewToken generates a lease token: 128 random bits as 32 hexadecimal digits.
 func NewToken() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
 }
 
-// Start says where a relay that the log has never seen begins.
+// Start says where a relay that is new to the log begins.
 type Start int
 
-// The places to start.
+// The start positions.
 const (
 	// FromOldest starts with the oldest message that the log still has.
 	FromOldest Start = iota
@@ -220,24 +223,24 @@ const (
 	FromNow
 )
 
-// Cursor is a relay's progress in one partition. Its meaning belongs to the store; a relay only knows that a batch's
-// Next covers the batch, and how to move inside it (see Batch).
+// Cursor is a relay's progress in one partition. Its meaning belongs to the store; a relay only knows that a batch's Next
+// covers the batch, and how to move within it (see Batch).
 type Cursor struct {
 	// Position is the sequence up to which fresh messages are delivered.
 	Position int64
-	// Snapshot is opaque to the relay. A store whose sequence order is not its commit order keeps there which
-	// transactions had been seen at Position.
+	// Snapshot is opaque to the relay. A store whose sequence order is not its commit order keeps there which transactions were
+	// visible at Position.
 	Snapshot string
 }
 
-// EndOfLog is the Position of a consumer's cursors (see package inbox): behind everything that a log will ever hold.
+// EndOfLog is the Position of a consumer's cursors (see package inbox): beyond everything that a log will ever hold.
 const EndOfLog = math.MaxInt64 - 1
 
 // FetchRequest says what to read.
 type FetchRequest struct {
 	// Partitions are the partitions to read, each after its cursor.
 	Partitions []FetchPartition
-	// Limit is the largest number of records per partition, MaxBytes that of bytes over all partitions.
+	// Limit is the maximum number of records per partition, MaxBytes the maximum number of bytes over all partitions.
 	Limit, MaxBytes int
 }
 
@@ -248,61 +251,64 @@ type FetchPartition struct {
 	After Cursor
 }
 
-// Batch is what was read of one partition.
+// Batch is what was read from one partition.
 type Batch struct {
 	Partition int
-	// Lost says that the partition's lease does not hold, or that the cursor lies beyond what the server knows, as after a
-	// crash. Nothing else is set.
+	// Lost says that the partition's lease does not hold, or that the cursor is beyond what the server knows, as after a crash.
+	// No other field is set then.
 	Lost    bool
 	Records []Record
-	// Late is the number of records at the front of Records that were committed late: their Sequence lies at or before the
-	// Position of the cursor that was read after. As long as one of them is unsettled, the cursor stays where it was; once
-	// all are settled, {Position: r.Sequence, Snapshot: Next.Snapshot} is a valid cursor for each further record r up to
-	// which all are settled, and, if there is any, that with the Position of the cursor that was read after is one too.
+	// Late is the number of records at the front of Records that were committed late: their Sequence is at or before the
+	// Position of the cursor that was read after (FetchPartition.After).
+	//
+	//   - While a late record is unsettled, the cursor stays where it was.
+	//   - Once all late records are settled, {Position: r.Sequence, Snapshot: Next.Snapshot} is a valid cursor for each
+	//     further record r up to which everything is settled.
+	//   - If there is a further record, {Position: After.Position, Snapshot: Next.Snapshot} is valid then, too.
 	Late int
 	// Next is the cursor once every record is settled.
 	Next Cursor
-	// More says that the partition has more to read right away.
+	// More says that more can be read from the partition right away.
 	More bool
 }
 
-// Record is a message on its way out of the store.
+// Record is a message as read from the store.
 type Record struct {
-	// Message has its Attempt not yet set.
+	// Message has no Attempt set yet.
 	Message *postrider.Message
-	// Delay is how long the message has still to wait for its delivery time, on the database's clock; not positive when
-	// it need not wait.
+	// Delay is the time left until the message's delivery time, on the database's clock; zero or negative if it need not wait.
 	Delay time.Duration
-	// Attempts is the number of attempts made so far, 0 for a message that comes from the log.
+	// Attempts is the number of attempts so far, 0 for a message from the log.
 	Attempts int
-	// Redrives is how often operators have sent it back from the dead letters.
+	// Redrives is how often operators have redriven it from the dead letters.
 	Redrives int
-	// Reason is why a parked message was parked; empty for one that comes from the log.
+	// Reason is why a parked message was parked; empty for a message from the log.
 	Reason ParkReason
-	// ParkedFor is how long ago the message was parked first; parking it again does not start the time anew.
+	// ParkedFor is the time since the message was first parked; parking it again does not restart it.
 	ParkedFor time.Duration
-	// Err says why the stored row cannot be read as a message, in which case Message holds what could be read (Sequence and
-	// Key at least) and the message is dead.
+	// Err says why the stored row cannot be read as a message. Message then holds what could be read (at least Sequence and
+	// Key), and the message is dead-lettered.
 	Err error
 }
 
-// ParkedState is what a relay has taken off the main line in a partition.
+// ParkedState is what a relay has parked in a partition.
 type ParkedState struct {
-	// Keys are the keys that are held, those waiting for an operator included.
+	// Keys are the held keys, including those that wait for an operator.
 	Keys []string
-	// Sequences are those of messages that are parked or have a dead letter of any state and that a fetch from the stored
-	// cursor returns: greater than the position asked for, or late. A crash may have left the cursor before them: read from
-	// the log again they are not to be delivered from there as well, with their attempts forgotten.
+	// Sequences are those of messages that are parked, or have a dead letter in any state, and that a fetch from the stored
+	// cursor returns: greater than the given position, or late. A crash may have left the cursor before them. When they are
+	// read from the log again, they must not be delivered from there too, with their attempts forgotten.
 	Sequences []int64
 }
 
 // DueRequest says which parked messages to return.
 type DueRequest struct {
-	// Leases are those of the partitions to look in.
+	// Leases are those of the partitions to read.
 	Leases []LeaseRef
-	// Runs is the largest number of runs (0 asks for decisions only), RunLength that of records in one run, MaxBytes that of bytes over all.
+	// Runs is the maximum number of runs (0 asks for decisions only), RunLength the maximum number of records in one run, and
+	// MaxBytes the maximum number of bytes over all runs.
 	Runs, RunLength, MaxBytes int
-	// BusyKeys and BusySequences are held keys and keyless parked messages that are being worked on and not to be returned.
+	// BusyKeys and BusySequences are held keys and keyless parked messages that are being worked on and must not be returned.
 	BusyKeys      []string
 	BusySequences []int64
 }
@@ -312,127 +318,127 @@ type DueResult struct {
 	Runs []Run
 	// More says that others were due but did not fit.
 	More bool
-	// Next is the time until the next parked message or held key (of those not returned) is due; negative when none waits
-	// for a time.
+	// Next is the time until the next parked message or held key that was not returned is due; negative if none is waiting for
+	// a time.
 	Next time.Duration
-	// Decisions of operators are to be applied by Decide, oldest first, up to 100.
+	// Decisions are operators' decisions to be applied by Decide, oldest first, up to 100.
 	Decisions []Decision
 	// Lost are partitions whose lease does not hold.
 	Lost []int
 }
 
-// Run is a piece of parked work: the parked messages of one held key in order, or one message that waits for itself.
+// Run is a unit of parked work: the parked messages of one held key in order, or one message that waits independently.
 type Run struct {
 	Partition int
-	// Key is the held key; "" for a message that waits for itself, which stands alone in Records and may have a key of its
-	// own (a delayed message).
+	// Key is the held key; "" for a message that waits independently, which is then the only one in Records and may have a key
+	// of its own (a delayed message).
 	Key string
-	// Records are in order of Sequence. For a held key, an empty run says that none are left: the key can be released.
+	// Records are in order of Sequence. An empty run of a held key says that none are left: the key can be released.
 	Records []Record
 }
 
-// ParkReason says why a message was taken off the main line.
+// ParkReason says why a message was parked.
 type ParkReason string
 
 // The reasons for parking.
 const (
 	ParkRetry     ParkReason = "retry"     // it failed and waits for its next attempt
 	ParkSnoozed   ParkReason = "snoozed"   // its handler put it off
-	ParkHeld      ParkReason = "held"      // it waits behind the head of its key
+	ParkHeld      ParkReason = "held"      // it is queued after the blocking message of its key
 	ParkDelayed   ParkReason = "delayed"   // its delivery time has not come
-	ParkSlow      ParkReason = "slow"      // it is being worked on for longer than ParkAfter
+	ParkSlow      ParkReason = "slow"      // it has been worked on for longer than ParkAfter
 	ParkUnhandled ParkReason = "unhandled" // no handler or route takes it
-	ParkRedriven  ParkReason = "redriven"  // an operator sent it back from the dead letters
-	ParkReturned  ParkReason = "returned"  // its process stopped, or handed the partition over, before it came to it
-	ParkApart     ParkReason = "apart"     // it was committed late, and shared a transaction with one that failed
-	ParkReplayed  ParkReason = "replayed"  // an operator asked for it again
-	ParkDead      ParkReason = "dead"      // of a held key only: its head died, and an operator decides how it goes on
+	ParkRedriven  ParkReason = "redriven"  // an operator redrove it from the dead letters
+	ParkReturned  ParkReason = "returned"  // its process stopped, or handed over the partition, before working on it
+	ParkApart     ParkReason = "apart"     // it was committed late and shared a transaction with a message that failed
+	ParkReplayed  ParkReason = "replayed"  // an operator replayed it
+	ParkDead      ParkReason = "dead"      // of a held key only: its blocking message was dead-lettered, and an operator decides
 )
 
-// Settlement is what became of messages of one partition. Its parts are applied in the order Parked, Dead, Removed, Held,
-// Release: a message may have been parked while it was slow and been delivered since.
+// Settlement holds the outcomes of messages of one partition. Its parts are applied in the order Parked, Dead, Removed, Held,
+// Release: a message may have been parked because it was slow and delivered since.
 type Settlement struct {
 	Partition int
-	// Token is that of the lease under which the outcomes came about.
+	// Token is that of the lease under which the outcomes were produced.
 	Token string
-	// Number is one more than that of the partition's last settlement (Lease.Settled). A settlement that is repeated keeps its
-	// number and its content. With TxStore.CommitSettled it is 0 for effects of parked messages, which move no cursor.
+	// Number is one more than that of the partition's last settlement (Lease.Settled). A repeated settlement keeps its number
+	// and content. With TxStore.CommitSettled it is 0 for side effects of parked messages, which move no cursor.
 	Number int64
 	// Cursor is the new cursor if Moved.
 	Cursor Cursor
 	Moved  bool
-	// Delivered are messages of the log that were delivered since the last settlement. A store with an append-only log
-	// needs only the cursor; a store that deletes what is delivered uses them.
+	// Delivered are messages from the log that were delivered since the last settlement. A store with an append-only log needs
+	// only the cursor; a store that deletes delivered messages uses them.
 	Delivered []int64
 	// Removed are parked messages that were delivered: they are no longer parked.
 	Removed []int64
-	// Parked are messages to put aside, from the log or again.
+	// Parked are messages to park, from the log or again.
 	Parked []Parked
-	// Dead are messages that go to the dead letters, from the log or from the parked ones.
+	// Dead are messages to dead-letter, from the log or from the parked messages.
 	Dead []Dead
 	// Held are keys to hold, or whose state has changed.
 	Held []HeldKey
-	// Release are keys to hold no longer. A key that still has parked messages waiting behind it stays held and becomes due
-	// at once.
+	// Release are keys to release. A key that still has parked messages waiting for it stays held and becomes due at once.
 	Release []string
-	// DeliveredCount and FailedCount are added to the partition's counters: messages delivered, attempts failed.
+	// DeliveredCount and FailedCount are added to the partition's counters of delivered messages and failed attempts.
 	DeliveredCount, FailedCount int64
-	// Unrouted counts messages that the cursor passes and that no relay takes, each topic once.
+	// Unrouted counts, per topic, the messages that the cursor passes and that no relay takes.
 	Unrouted []UnroutedCount
 }
 
-// Parked is a message put aside.
+// Parked is a message to park.
 type Parked struct {
 	Sequence int64
 	Key      string
-	// FromLog: the message is copied from the log; it is an error if it is not there. Not FromLog: a parked row is updated, and
-	// if it is gone nothing happens: its consumer has processed it.
+	// FromLog: the message is copied from the log; it is an error if it is not there. Otherwise a parked row is updated; if it
+	// is gone, nothing happens, because its consumer has processed it.
 	FromLog bool
 	Reason  ParkReason
-	// Waits: the message has no time of its own; it waits as head or follower of its held key. Otherwise it is due After
-	// from now.
+	// Waits: the message has no due time of its own; it blocks its held key or is queued in it. Otherwise it is due After from
+	// now.
 	Waits bool
 	After time.Duration
-	// Attempts is the number of attempts made so far, and Cause, unless empty, what happened in the last one; it is added to the
-	// message's history (of which the last 20 entries are kept) and kept whole up to 4,000 bytes.
+	// Attempts is the number of attempts so far. Cause, unless empty, says what happened in the last one; up to 4,000 bytes of
+	// it are kept, and it is added to the message's history, which keeps the last 20 entries.
 	Attempts int
 	Cause    string
 }
 
-// HeldKey is a key stopped by its failed head.
+// HeldKey is a key blocked by a failed message.
 type HeldKey struct {
 	Key string
-	// Sequence is that of the head; Reason why it does not go on, Cause what happened, Attempts how often it was tried.
+	// Sequence is that of the blocking message, Reason says why it does not continue, Cause what happened, and Attempts how
+	// often it was tried.
 	Sequence int64
 	Reason   ParkReason
 	Cause    string
 	Attempts int
-	// After is the time from now to the next attempt; UntilDecided holds the key until an operator decides about the head's
-	// dead letter. If no dead letter of the head is open, since an operator has decided already, the key is due at once
-	// instead. Since when the key is held is kept when it is held already.
+	// After is the time from now to the next attempt. UntilDecided holds the key until an operator decides about the blocking
+	// message's dead letter; if no such dead letter is open, because an operator has already decided, the key is due at once
+	// instead. A key that is already held keeps the time since when it is held.
 	After        time.Duration
 	UntilDecided bool
 }
 
-// Dead is a message given up.
+// Dead is a message to dead-letter.
 type Dead struct {
 	Sequence int64
 	Key      string
-	// FromLog: the message is copied from the log; it is an error if it is not there. Not FromLog: it is moved from the parked
-	// ones, and if it is gone nothing happens.
+	// FromLog: the message is copied from the log; it is an error if it is not there. Otherwise it is moved from the parked
+	// messages; if it is gone, nothing happens.
 	FromLog bool
-	// Reason is short and the same for like cases ("attempts exhausted", "undecodable"), Cause what happened in the last
-	// attempt, up to 4,000 bytes.
+	// Reason is short and the same for similar cases ("attempts exhausted", "undecodable"). Cause says what happened in the
+	// last attempt, up to 4,000 bytes.
 	Reason, Cause string
 	Attempts      int
 }
 
-// Settled says what became of the settlements of a call.
+// Settled is the result of a Settle call.
 type Settled struct {
-	// Lost are partitions of which nothing was applied, because the lease does not hold or the number is not the next.
+	// Lost are partitions for which nothing was applied because the lease does not hold or the number is not the next one.
 	Lost []int
-	// Failed are partitions of which nothing was applied for another reason, e.g. a value that the database cannot hold.
+	// Failed are partitions for which nothing was applied for another reason, e.g. a value that the database cannot store.
 	Failed map[int]error
-	// Released are those of the keys asked to be released that are held no longer.
+	// Released are those keys in Release that are no longer held.
 	Released []string
 }

@@ -1,34 +1,34 @@
 package relay
 
-// tracker follows the messages of one partition that were read from the log and are not settled yet, in the order in
-// which they were read, and says how far the cursor may move: to the end of the contiguous settled prefix.
+// tracker follows the messages of one partition that were read from the log and are not settled yet, in the order in which
+// they were read, and says how far the cursor may move: to the end of the contiguous settled prefix.
 //
-// Late records of a batch stand before its fresh ones, so a prefix that reaches a fresh record has all the late ones
-// behind it, as Batch demands.
+// Late records of a batch precede its fresh ones, so a prefix that reaches a fresh record includes all the late ones, as
+// Batch requires.
 type tracker struct {
 	entries []entry // a queue: the live part is entries[head:]
 	head    int
 	base    uint64 // ticket of entries[0]
-	cursor  Cursor // the end of the settled prefix, as far as the cursor can stand there
-	passed  uint64 // the ticket behind the cursor
-	parked  uint64 // the ticket behind the last message that was put aside
-	// delivered counts deliveries that the cursor has passed and that no settlement has counted; ahead those of the settled
-	// prefix that it has not passed yet.
+	cursor  Cursor // the end of the settled prefix, as far as the cursor can be there
+	passed  uint64 // the ticket after the cursor
+	parked  uint64 // the ticket after the last message that was parked
+	// delivered counts deliveries that the cursor has passed and that no settlement has counted; ahead counts those in the
+	// settled prefix that the cursor has not passed yet.
 	delivered, ahead int64
 }
 
 type entry struct {
-	// sequence is the position of the cursor once all up to here are settled, if it can stand here.
+	// sequence is the position of the cursor once everything up to here is settled, if it can be here.
 	sequence int64
 	batch    *Cursor // the Next of its batch
 	settled  bool
-	counts   bool // it was delivered, and counts as such once the cursor has passed it
+	counts   bool // it was delivered, and counts as delivered once the cursor has passed it
 	late     bool
-	stands   bool // the cursor can stand behind it: behind a fresh message, or the last of the late ones
+	stands   bool // the cursor can be after it: it is fresh, or the last of the late ones
 	last     bool // of its batch
 }
 
-// cursor is where the cursor stands behind an entry, if it can.
+// cursor returns the cursor after an entry, if it can be there.
 func (e *entry) cursor() (c Cursor, stands bool) {
 	if e.last {
 		return *e.batch, true
@@ -36,8 +36,8 @@ func (e *entry) cursor() (c Cursor, stands bool) {
 	return Cursor{Position: e.sequence, Snapshot: e.batch.Snapshot}, e.stands
 }
 
-// add puts the records of a batch, read after a position, behind those that are there and returns the ticket of the first;
-// the others follow by one. A batch without records moves the cursor as soon as all before it are settled.
+// add appends the records of a batch that was read after a position, and returns the ticket of the first; the others follow
+// by one. A batch without records moves the cursor as soon as everything before it is settled.
 func (t *tracker) add(b *Batch, after int64) uint64 {
 	if t.head > 0 && t.head*2 >= len(t.entries) {
 		n := copy(t.entries, t.entries[t.head:])
@@ -64,8 +64,8 @@ func (t *tracker) add(b *Batch, after int64) uint64 {
 // settle marks a message as settled.
 func (t *tracker) settle(ticket uint64) { t.entries[ticket-t.base].settled = true }
 
-// deliver marks a message as settled by its delivery, or by one after it was put aside. It counts when the cursor passes it:
-// what the cursor has not passed is delivered again after a crash.
+// deliver marks a message as settled by its delivery, possibly after it was parked. It counts when the cursor passes it: what
+// the cursor has not passed is redelivered after a crash.
 func (t *tracker) deliver(ticket uint64) {
 	switch {
 	case ticket < t.passed:
@@ -77,14 +77,14 @@ func (t *tracker) deliver(ticket uint64) {
 	}
 }
 
-// takeDelivered returns how many deliveries are to be counted now.
+// takeDelivered returns how many deliveries must be counted now.
 func (t *tracker) takeDelivered() int64 {
 	n := t.delivered
 	t.delivered = 0
 	return n
 }
 
-// park marks a message as settled by being put aside.
+// park marks a message as settled by being parked.
 func (t *tracker) park(ticket uint64) {
 	t.settle(ticket)
 	t.parked = max(t.parked, ticket+1)
@@ -108,8 +108,8 @@ func (t *tracker) advance() bool {
 	return moved
 }
 
-// reach is the tracker as it would be if all before a ticket were settled, as far as a settlement needs to know: it shares
-// the entries.
+// reach returns the tracker as it would be if everything before a ticket were settled, as far as a settlement needs it: it
+// shares the entries.
 func (t *tracker) reach(upTo uint64) tracker {
 	out := *t
 	for i := t.head; i < len(t.entries) && (t.base+uint64(i) < upTo || t.entries[i].settled); i++ {
@@ -121,7 +121,8 @@ func (t *tracker) reach(upTo uint64) tracker {
 	return out
 }
 
-// lateUntil is the ticket behind the group of late messages that a message belongs to; its own if it is fresh.
+// lateUntil returns the ticket after the group of late messages that a message belongs to; of a fresh message, its own
+// ticket.
 func (t *tracker) lateUntil(ticket uint64) uint64 {
 	i := int(ticket - t.base)
 	for i < len(t.entries) && t.entries[i].late {
@@ -133,10 +134,10 @@ func (t *tracker) lateUntil(ticket uint64) uint64 {
 	return t.base + uint64(i)
 }
 
-// together is the ticket up to which all must be settled for the cursor to pass those before a ticket, and those that are
-// settled without a gap: behind their groups of late messages.
+// together returns the ticket up to which everything must be settled for the cursor to pass both the messages before the
+// given ticket and the settled prefix: the end of their groups of late messages.
 func (t *tracker) together(ticket uint64) uint64 {
-	if t.passed < t.begin() { // it stands within a group
+	if t.passed < t.begin() { // the cursor is before the end of a group
 		ticket = max(ticket, t.lateUntil(t.begin()))
 	}
 	if ticket > t.begin() {
@@ -145,12 +146,12 @@ func (t *tracker) together(ticket uint64) uint64 {
 	return ticket
 }
 
-// passedParked says whether the cursor has passed everything that was put aside.
+// passedParked reports whether the cursor has passed everything that was parked.
 func (t *tracker) passedParked() bool { return t.passed >= t.parked }
 
-// open is the number of messages that are not settled, or settled behind one that is not.
+// open is the number of messages that are not settled, or settled after one that is not.
 func (t *tracker) open() int { return len(t.entries) - t.head }
 
-// begin is the ticket of the first message that is not settled, end the one behind the last that was read.
+// begin is the ticket of the first unsettled message, end the one after the last that was read.
 func (t *tracker) begin() uint64 { return t.base + uint64(t.head) }
 func (t *tracker) end() uint64   { return t.base + uint64(len(t.entries)) }

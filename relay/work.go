@@ -17,7 +17,7 @@ var errUnhandled = errors.New("no handler takes messages of this type; start a p
 // errForeign: the message's topic was added to the relay's filter by a newer version than this process.
 var errForeign = fmt.Errorf("this process is not configured for the topic, a newer version of the relay is: %w", errUnhandled)
 
-// worker delivers until the relay ends, or until another worker has taken its place during a slow call.
+// worker delivers until the relay ends, or until another worker replaces it during a slow call.
 func (r *Relay) worker() {
 	finished, current := false, &call{}
 	defer func() {
@@ -40,7 +40,7 @@ func (r *Relay) worker() {
 			}
 			continue
 		}
-		msgs := make([]*postrider.Message, len(batch)) // the publisher may keep it, beyond its time even
+		msgs := make([]*postrider.Message, len(batch)) // the publisher may keep it, even after the call
 		for i, it := range batch {
 			if attempt := it.attempts + 1; it.msg.Attempt != attempt {
 				it.msg.Attempt = attempt
@@ -54,7 +54,7 @@ func (r *Relay) worker() {
 	}
 }
 
-// take waits for work and takes as much of it as one call may have, and says whether the call is a probe of the circuit. It
+// take waits for work, takes as much of it as one call may have, and reports whether the call is a probe of the circuit. It
 // returns nothing when the relay ends.
 func (r *Relay) take(batch []*item, current *call) (_ []*item, probe bool) {
 	r.mu.Lock()
@@ -77,7 +77,7 @@ func (r *Relay) take(batch []*item, current *call) (_ []*item, probe bool) {
 	return nil, false
 }
 
-// fill takes units while there is room: from each queue as many of its foremost messages as fit.
+// fill takes units while there is room, and from each queue as many of its first messages as fit.
 func (r *Relay) fill(batch []*item, room int) []*item {
 	if r.tx != nil {
 		return r.fillTx(batch)
@@ -97,11 +97,11 @@ func (r *Relay) fill(batch []*item, room int) []*item {
 			bytes -= u.item.size
 			continue
 		}
-		l := u.queue
-		l.running = true
-		for l.head != nil && len(batch) < room && (bytes > 0 || l.out == 0) {
-			it := l.pop()
-			l.out++
+		q := u.queue
+		q.running = true
+		for q.head != nil && len(batch) < room && (bytes > 0 || q.out == 0) {
+			it := q.pop()
+			q.out++
 			bytes -= it.size
 			batch = append(batch, it)
 		}
@@ -109,7 +109,7 @@ func (r *Relay) fill(batch []*item, room int) []*item {
 	return batch
 }
 
-// expired loses the partition of a unit if its lease has ended, and reports whether it has.
+// expired drops the partition of a unit if its lease has ended, and reports whether it has.
 func (r *Relay) expired(u unit, now time.Time) bool {
 	p := u.partition()
 	if now.Before(p.until) {
@@ -122,7 +122,7 @@ func (r *Relay) expired(u unit, now time.Time) bool {
 	return true
 }
 
-// out notes what leaves for delivery.
+// out records messages that go out for delivery.
 func (r *Relay) out(batch []*item) {
 	now := time.Now()
 	for _, it := range batch {
@@ -135,7 +135,7 @@ func (r *Relay) out(batch []*item) {
 	}
 }
 
-// deliver makes the call and takes in its outcome, also when the call never returns (runtime.Goexit).
+// deliver makes the call and processes its outcome, even if the call never returns (runtime.Goexit).
 func (r *Relay) deliver(batch []*item, msgs []*postrider.Message, probe bool) {
 	var errs []error
 	returned := false
@@ -149,24 +149,23 @@ func (r *Relay) deliver(batch []*item, msgs []*postrider.Message, probe bool) {
 	returned = true
 }
 
-// result is a returned error, read. Reading it calls the error's own methods, which may panic, so it is done once, outside
-// every lock.
+// result is a parsed error. Parsing calls the error's own methods, which may panic, so it is done once, outside every lock.
 type result struct {
 	failed   bool
 	outcome  postrider.Outcome
 	cause    string
 	behind   bool // it failed only because a message before it did
 	canceled bool
-	// unhandled: no handler takes it. cut: the call was cut off from this side.
+	// unhandled: no handler takes it. cut: the call was cut off by this process.
 	unhandled, cut bool
-	// timedOut: the time of the call was over. broken: the call itself failed, and says nothing about any one message.
+	// timedOut: the call's time was up. broken: the call itself failed, which says nothing about any one message.
 	timedOut, broken bool
 }
 
-// is says whether it is a failure of a kind.
+// is reports whether the result is a failure of a kind.
 func (v *result) is(kind postrider.OutcomeKind) bool { return v.failed && v.outcome.Kind == kind }
 
-// results reads the errors of a call; nil stands for success of all.
+// results parses the errors of a call; nil means that all succeeded.
 func results(errs []error) []result {
 	var out []result
 	for i, err := range errs {
@@ -201,7 +200,7 @@ func readError(err error) (v result) {
 	return v
 }
 
-// call hands the messages over and returns one error for each, or nil.
+// call passes the messages on and returns one error for each, or nil.
 func (r *Relay) call(batch []*item, msgs []*postrider.Message) (errs []error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -224,7 +223,7 @@ func (r *Relay) call(batch []*item, msgs []*postrider.Message) (errs []error) {
 	return r.hand(ctx, msgs)
 }
 
-// attemptTimeout bounds a call, or each attempt in a transaction; 0 means that nothing does.
+// attemptTimeout bounds a call, or each attempt in a transaction; 0 means no bound.
 func (r *Relay) attemptTimeout() time.Duration {
 	switch limit := r.cfg.AttemptTimeout; {
 	case limit != 0:
@@ -240,7 +239,7 @@ func (r *Relay) attemptTimeout() time.Duration {
 	}
 }
 
-// callContext ends with the lease of any partition that the messages belong to.
+// callContext returns a context that ends with the lease of any partition that the messages belong to.
 func (r *Relay) callContext(batch []*item) (context.Context, func()) {
 	first := batch[0].partition
 	if len(batch) == 1 {
@@ -272,8 +271,8 @@ func undecodable(batch []*item) bool {
 	return false
 }
 
-// callDecodable hands over a batch that holds rows which are no messages: those are dead, the others go on without them,
-// but for followers of a key that such a death holds.
+// callDecodable passes on a batch with rows that cannot be decoded: those are dead-lettered, and the others continue without
+// them, except messages queued after one whose dead letter holds their key.
 func (r *Relay) callDecodable(ctx context.Context, batch []*item) []error {
 	errs := make([]error, len(batch))
 	var msgs []*postrider.Message
@@ -300,7 +299,7 @@ func (r *Relay) callDecodable(ctx context.Context, batch []*item) []error {
 	return errs
 }
 
-// hand hands messages to the publisher, or the one there is to its handler.
+// hand passes messages to the publisher, or a single message to its handler.
 func (r *Relay) hand(ctx context.Context, msgs []*postrider.Message) []error {
 	if r.publish == nil {
 		return []error{r.handle(ctx, msgs[0])}

@@ -181,7 +181,7 @@ func plainClient(t testing.TB, address string, options ...kgo.Opt) *kgo.Client {
 
 // by returns a context with a deadline that is long enough for one operation on a busy machine.
 func by(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

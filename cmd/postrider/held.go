@@ -17,9 +17,9 @@ import (
 
 func (p *Program) heldCommand() *cobra.Command {
 	return group("held", "List and inspect held keys, and decide on them",
-		`A held key is blocked by a message that failed. That message and the later ones of the key are parked, so that order is kept,
-and all other keys flow. Once the blocking message is delivered, the others follow. An operator can retry it at once, skip it
-(it becomes a discarded dead letter), or move it, or every message of the key, to the dead letters.`,
+		`A held key is blocked by a message that failed. That message and the later ones of the key are parked, so that order is
+kept, and all other keys flow. Once the blocking message is delivered, the others follow. An operator can retry it at
+once, skip it (it becomes a discarded dead letter), or move it, or every message of the key, to the dead letters.`,
 		p.heldListCommand(), p.heldShowCommand(), p.heldRetryCommand(), p.heldSkipCommand(), p.heldDeadCommand())
 }
 
@@ -179,10 +179,10 @@ func (p *Program) heldSkipCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "skip KEY",
 		Short: "Skip the blocking message of a held key and release the queued messages",
-		Long: `Skip the blocking message of a held key and release the messages queued after it. The message becomes a discarded dead letter,
-with who decided it and why, and is not delivered. While a process works on the message, the decision waits for the end of
-the attempt; if the message was delivered, the decision is refused. It is also refused if --message names another message
-than the one that blocks the key now.`,
+		Long: `Skip the blocking message of a held key and release the messages queued after it. The message becomes a discarded dead
+letter, with who decided it and why, and is not delivered. While a process works on the message, the decision waits for
+the end of the attempt; if the message was delivered, the decision is refused. It is also refused if --message names
+another message than the one that blocks the key now.`,
 		Example: `  postrider held skip order/42 --because 'payload is broken, agreed with billing'
   postrider held skip order/42 --message 0190f3c2-8d7e-7cc1-9c3e-3f3a1d1f0a77 --because 'duplicate of 0190f3c2-…'`,
 		Args: exactArgs("a KEY"),
@@ -209,9 +209,9 @@ func (p *Program) heldDeadCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dead KEY",
 		Short: "Move the blocking message of a held key, or the whole key, to the dead letters",
-		Long: `Move the blocking message of a held key to the dead letters and release the messages queued after it; with --all, move every
-parked message of the key. They can be redriven later. While a process works on a message of the key, the decision waits for
-the end of the attempt.`,
+		Long: `Move the blocking message of a held key to the dead letters and release the messages queued after it; with --all, move
+every parked message of the key. They can be redriven later. While a process works on a message of the key, the decision
+waits for the end of the attempt.`,
 		Example: `  postrider held dead order/42 --because 'receiver does not know this type yet'
   postrider held dead order/42 --all --because 'customer was erased' --yes`,
 		Args: exactArgs("a KEY"),

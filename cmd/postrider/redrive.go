@@ -62,9 +62,9 @@ func (p *Program) deadRedriveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "redrive [NUMBER...]",
 		Short: "Send dead letters back to their relays and consumers",
-		Long: `Send dead-lettered messages back to their relays and consumers: they are due at once, and attempts count from 1 again. A key
-that was held for the message is released. Numbers are sent back at once, all or none; anything else becomes a redrive, which
-can be watched and cancelled from elsewhere (see postrider redrive).
+		Long: `Send dead-lettered messages back to their relays and consumers: they are due at once, and attempts count from 1 again.
+A key that was held for the message is released. Numbers are sent back at once, all or none; anything else becomes a
+redrive, which can be watched and cancelled from elsewhere (see postrider redrive).
 
 ` + selectionLong,
 		Example: `  postrider dead redrive 17 18

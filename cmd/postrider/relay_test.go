@@ -224,7 +224,7 @@ func TestRelayRefusesWhatItCannotDo(t *testing.T) {
 	fails(t, exitUsage, `postrider: publisher: "pigeon" is no kind of broker; write nats://`, "relay", "--store", url, "--publisher", "pigeon://u:secret@h")
 	fails(t, exitUsage, "in the URL: unknown option dedupe_windo (did you mean dedupe_window?) of nats", "relay", "--store", url,
 		"--publisher", broker+"?stream=S&dedupe_windo=1m")
-	fails(t, exitUsage, `relay to-nats: nats: URL option window: "many" is not a whole number`, "relay", "--store", url,
+	fails(t, exitUsage, `relay to-nats: nats: URL option max_in_flight: "many" is not a whole number`, "relay", "--store", url,
 		"--publisher", broker+"?stream=S&max_in_flight=many")
 	fails(t, exitFailed, "create the outbox with: postrider migrate up", "relay", "--store", url+".not-there", "--publisher", broker+"?stream=S")
 	fails(t, exitFailed, "listen for /livez and /readyz", "relay", "--store", url, "--publisher", broker+"?stream=S", "--listen", "256.0.0.1:1")

@@ -176,7 +176,8 @@ func TestCrashMariaDB(t *testing.T) {
 	for name, late := range map[string]bool{"server at its defaults": false, "log written late": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var settings []string
+			// Without a binary log, InnoDB shows a commit before it is on disk.
+			settings := []string{"--log-bin=binlog", "--binlog-format=ROW"}
 			if late {
 				settings = []string{"--innodb-flush-log-at-trx-commit=0"}
 			}

@@ -35,7 +35,7 @@ func TestCheckerJudges(t *testing.T) {
 		"invented": {append(story(), fact{"x", "customer/1", 4}), "",
 			Findings{Received: 7, Invented: 1}, "invented: customer/1 number 4 (message x)"},
 		"out of order": {[]fact{ledger[0], ledger[1], ledger[4], ledger[2], ledger[3], ledger[5]}, "",
-			Findings{Received: 6, Disorder: 1}, "out of order: customer/1 number 2 came behind number 3"},
+			Findings{Received: 6, Disorder: 1}, "out of order: customer/1 number 2 came after number 3"},
 		"altered": {append(story()[:5], fact{ledger[5].ID, "customer/9", 3}), "",
 			Findings{Received: 6, Altered: 1}, "altered: customer/2 number 3 arrived as customer/9 number 3"},
 	} {
