@@ -25,8 +25,8 @@ func (p *Program) explainCommand() *cobra.Command {
 		Use:   "explain [ID]",
 		Short: "Explain where a message or a key is, why, and what one can do",
 		Long: `Explain, for each relay, where a message is: waiting in the log, delivered, parked, or in the dead letters; why and since
-when, its attempts, what a webhook answered, how often it was dead-lettered and sent back, what happens next and what you can do.
-With --key, explain what blocks a key.
+when, its attempts, what a webhook answered, how often it was dead-lettered and sent back, what happens next and what you
+can do. With --key, explain what blocks a key.
 
 A message is looked up in the dead letters and in the log. An ID that Postrider made holds its time, so that it is found at
 once; with another ID the log is read from its oldest message. Consumers read no log: of a consumer in the same database it

@@ -26,9 +26,9 @@ func TestExplainMessage(t *testing.T) {
 	contains(t, ok(t, "explain", head, "--store", url), "message "+head+": published", "no relay has run on this outbox yet")
 
 	hold(t, url, "to-nats")
-	contains(t, ok(t, "explain", head, "--store", url), "relay to-nats: parked as head of its held key", "receiver says no",
+	contains(t, ok(t, "explain", head, "--store", url), "relay to-nats: blocks its held key", "receiver says no",
 		"attempt at", "postrider held retry order/1", "attempt 3")
-	contains(t, ok(t, "explain", follower, "--store", url), "parked behind its held key", "1 message ahead of it")
+	contains(t, ok(t, "explain", follower, "--store", url), "queued in its held key", "1 message ahead of it")
 
 	ok(t, "held", "dead", "order/1", "--all", "--yes", "--because", "x", "--store", url)
 	contains(t, ok(t, "explain", head, "--store", url), "relay to-nats: dead letter 1, open", "nothing happens by itself", "postrider dead redrive 1")
@@ -146,13 +146,13 @@ func TestExplainLeavesConsumersOutOfTheLog(t *testing.T) {
 	contains(t, ok(t, "explain", "--key", "order/1", "--store", url), "consumer shipping: not held; it reads a broker, not this log")
 
 	parkAside(t, store, "shipping", &postrider.Message{ID: id, Type: "order.placed", Topic: "orders", Key: "order/1", Source: "test", Time: time.Now()})
-	contains(t, ok(t, "explain", id, "--store", url), "consumer shipping: parked as head of its held key", "no such order")
+	contains(t, ok(t, "explain", id, "--store", url), "consumer shipping: blocks its held key", "no such order")
 	other := publishID(t, url, "order/2")
 	contains(t, ok(t, "explain", other, "--store", url), "it reads a broker, not this log; not looked up: whether it has processed the message")
 
 	settleAll(t, o, "to-nats", delivered)
 	out = ok(t, "explain", id, "--store", url)
-	contains(t, out, "consumer shipping: parked as head", "relay to-nats: delivered, or skipped by the topics that the relay took then")
+	contains(t, out, "consumer shipping: blocks its held key", "relay to-nats: delivered, or skipped by the topics that the relay took then")
 	lacks(t, out, "no relay has run")
 }
 
@@ -163,10 +163,10 @@ func TestExplainInTheConsumersDatabase(t *testing.T) {
 	lacks(t, r.err, "consumer")
 	consume(t, url)
 	settleAll(t, openOutbox(t, url), "to-nats", delivered)
-	fails(t, exitFailed, "; whether a consumer of this database (ledger, view) has processed it or put it aside was not looked at", "explain", "m-2",
+	fails(t, exitFailed, "; whether a consumer of this database (ledger, view) has processed or parked it was not checked", "explain", "m-2",
 		"--store", url)
 	out := ok(t, "explain", "m-1", "--store", url)
-	contains(t, out, "message m-1: put aside by consumer view ", ", not in the log", "consumer view: dead letter 1, open",
+	contains(t, out, "message m-1: parked by consumer view ", ", not in the log", "consumer view: dead letter 1, open",
 		"relay to-nats: nothing is known: the message is not in the log")
 	lacks(t, out, "published", "sequence")
 }

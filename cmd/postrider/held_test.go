@@ -34,7 +34,7 @@ func TestHeldDecisions(t *testing.T) {
 	t.Parallel()
 	url := withHeld(t)
 	contains(t, ok(t, "held", "retry", "order/2", "--store", url), "key order/2 of relay to-nats is due at once")
-	contains(t, ok(t, "held", "skip", "order/1", "--because", "broken", "--store", url), "skipped the head of key order/1")
+	contains(t, ok(t, "held", "skip", "order/1", "--because", "broken", "--store", url), "skipped the blocking message of key order/1")
 	contains(t, ok(t, "dead", "list", "--state", "discarded", "--store", url), "order/1")
 	contains(t, ok(t, "held", "dead", "order/1", "--because", "later", "--store", url), "sent 1 message of key order/1")
 	contains(t, ok(t, "dead", "list", "--store", url), "order/1")

@@ -241,7 +241,7 @@ func TestRelayRefusesWhatItCannotDo(t *testing.T) {
 	}
 	needs := writeFile(t, "relays: [{name: a, publisher: \""+broker+"?stream=S\", require_dedupe: 1h, require_message_bytes: 4MiB}]\n")
 	r := run(t, "relay", "--store", url, "--config", needs)
-	expect(t, r, exitUsage, "relay a: relay: RequireDedupe is 1h0m0s, and the broker drops second copies for 2m0s only; lengthen that")
+	expect(t, r, exitUsage, "relay a: relay: RequireDedupe is 1h0m0s, and the broker drops duplicates for 2m0s only; lengthen that")
 	contains(t, r.err, "RequireMessageBytes is 4194304, and the broker takes messages of 1044480 bytes at most; raise its limit")
 	fails(t, exitUsage, "--stop-timeout must be positive", "relay", "--store", url, "--publisher", broker, "--stop-timeout", "-1s")
 }

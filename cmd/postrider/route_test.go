@@ -28,7 +28,7 @@ func TestRouteExplain(t *testing.T) {
 	fails(t, exitNo, "no relay takes the topic invoice.sent: its messages go nowhere", "route", "explain", "invoice.sent", "--config", file)
 	r := run(t, "route", "explain", "audit", "--config", file)
 	expect(t, r, exitNo, "1 relay that would take the topic audit would be refused")
-	contains(t, r.out, "refused", "RequireDedupe is 1h0m0s, and the broker drops second copies for 2m0s only; lengthen that (dedupe_window")
+	contains(t, r.out, "refused", "RequireDedupe is 1h0m0s, and the broker drops duplicates for 2m0s only; lengthen that (dedupe_window")
 	contains(t, ok(t, "route", "explain", "x", "--config", file, "--only", "to-nats", "--topics", "x"), "takes it, by the pattern x")
 	contains(t, ok(t, "route", "explain", "x", "--publisher", "https://h/x#secret=whsec_x"), "relay to-webhook: takes it, by the pattern *")
 	fails(t, exitUsage, "no relay is described", "route", "explain", "x")
