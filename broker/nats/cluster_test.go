@@ -14,6 +14,7 @@ import (
 
 	"github.com/postrider/postrider"
 	natsbroker "github.com/postrider/postrider/broker/nats"
+	"github.com/postrider/postrider/internal/servertest"
 )
 
 // TestLeaderLoss repeatedly stops the leader of a stream while publishing: no acknowledged message is lost, and the
@@ -186,7 +187,7 @@ func startCluster(t *testing.T, n int) []*embeddedServer {
 	t.Helper()
 	routes := make([]*url.URL, n)
 	for i := range routes {
-		routes[i] = &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", freePort(t))}
+		routes[i] = &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", servertest.Port(t))}
 	}
 	servers := make([]*embeddedServer, n)
 	for i := range servers {

@@ -14,6 +14,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats-server/v2/server/ats"
 	"github.com/nats-io/nats.go"
+
+	"github.com/postrider/postrider/internal/servertest"
 )
 
 // serverEnv makes this test binary a NATS server; the arguments are the server's.
@@ -65,7 +67,7 @@ type embeddedServer struct {
 func startEmbedded(t testing.TB, set func(*server.Options)) *embeddedServer {
 	t.Helper()
 	s := &embeddedServer{opts: server.Options{
-		Host: "127.0.0.1", Port: freePort(t), JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true,
+		Host: "127.0.0.1", Port: servertest.Port(t), JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true,
 	}}
 	if set != nil {
 		set(&s.opts)
@@ -106,7 +108,7 @@ type processServer struct {
 
 func startProcess(t testing.TB) *processServer {
 	t.Helper()
-	s := &processServer{port: freePort(t), dir: t.TempDir()}
+	s := &processServer{port: servertest.Port(t), dir: t.TempDir()}
 	s.start(t)
 	t.Cleanup(func() { s.stop(t) })
 	return s
@@ -154,14 +156,4 @@ func awaitServer(t testing.TB, address string) {
 		}
 		<-time.After(10 * time.Millisecond)
 	}
-}
-
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }

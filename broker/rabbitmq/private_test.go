@@ -3,7 +3,6 @@ package rabbitmqbroker_test
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -52,7 +51,7 @@ func startServer(t testing.TB) *server {
 		t.Fatalf("%s: %v", servertest.RabbitMQBin, err)
 	}
 	s := &server{
-		dir: t.TempDir(), programs: filepath.Dir(bin), port: freePort(t), tlsPort: freePort(t), pki: newPKI(t),
+		dir: t.TempDir(), programs: filepath.Dir(bin), port: servertest.Port(t), tlsPort: servertest.Port(t), pki: newPKI(t),
 	}
 	in := func(name string) string { return filepath.Join(s.dir, name) }
 	for name, content := range map[string]string{
@@ -77,11 +76,11 @@ auth_mechanisms.2 = EXTERNAL
 			t.Fatal(err)
 		}
 	}
-	epmdPort := freePort(t)
+	epmdPort := servertest.Port(t)
 	s.env = append(os.Environ(),
 		"HOME="+s.dir, "ERL_EPMD_PORT="+strconv.Itoa(epmdPort), "RUNNING_UNDER_SYSTEMD=true", "ERL_CRASH_DUMP="+in("crash"),
 		"RABBITMQ_NODENAME=private@localhost", "RABBITMQ_NODE_IP_ADDRESS=127.0.0.1", "RABBITMQ_NODE_PORT="+strconv.Itoa(s.port),
-		"RABBITMQ_DIST_PORT="+strconv.Itoa(freePort(t)),
+		"RABBITMQ_DIST_PORT="+strconv.Itoa(servertest.Port(t)),
 		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}",
 		"RABBITMQ_CONF_ENV_FILE="+in("env.conf"), "RABBITMQ_CONFIG_FILE="+in("rabbitmq.conf"), "RABBITMQ_CONFIG_FILES="+in("conf.d"),
 		"RABBITMQ_ADVANCED_CONFIG_FILE="+in("advanced.config"), "RABBITMQ_ENABLED_PLUGINS_FILE="+in("enabled_plugins"),
@@ -150,14 +149,4 @@ func (s *server) ctl(t testing.TB, args ...string) {
 	if err != nil {
 		t.Fatalf("rabbitmqctl %v: %v\n%s", args, err, out)
 	}
-}
-
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }

@@ -31,20 +31,13 @@ type server struct {
 // gets its answer, so a killed server loses nothing; the server does not wait for the disk.
 func startServer(t testing.TB, args ...string) *server {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	// Not t.TempDir: a child of a killed server may still be writing there, and leftover files must not fail the test.
 	dir, err := os.MkdirTemp("", "postrider-redis-") //nolint:usetesting // as the line above says
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s := &server{port: l.Addr().(*net.TCPAddr).Port, dir: dir, args: args}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	s := &server{port: servertest.Port(t), dir: dir, args: args}
 	s.start(t)
 	t.Cleanup(func() { s.stop(t) })
 	return s

@@ -3,12 +3,13 @@ package process
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/postrider/postrider/internal/servertest"
 )
 
 // kafkaCluster is the ID of every test cluster: 16 bytes in base64, as Kafka requires.
@@ -81,12 +82,11 @@ func StartKafka(ctx context.Context, home, dir string) (*Server, error) {
 // writeKafkaSettings writes the settings of a server that clients reach at port, with its controller on another free
 // port.
 func writeKafkaSettings(path, dir string, port int) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	free, err := servertest.FreePort()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = l.Close() }() // it never accepted anything
-	controller := l.Addr().String()
+	controller := fmt.Sprintf("127.0.0.1:%d", free)
 	settings := append([]string{
 		"log.dirs=" + filepath.Join(dir, "data"),
 		fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d,CONTROLLER://%s", port, controller),

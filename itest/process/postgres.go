@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -13,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/postrider/postrider/internal/servertest"
 )
 
 // Server is a running server and its URL for clients.
@@ -176,12 +177,8 @@ func onFreePort(start func(port int) (*Server, error)) (*Server, error) {
 	const tries = 3
 	var failures []error
 	for range tries {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		port, err := servertest.FreePort()
 		if err != nil {
-			return nil, err
-		}
-		port := l.Addr().(*net.TCPAddr).Port
-		if err := l.Close(); err != nil {
 			return nil, err
 		}
 		s, err := start(port)

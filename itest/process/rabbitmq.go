@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+
+	"github.com/postrider/postrider/internal/servertest"
 )
 
 // rabbitSettings suit tests on a small machine.
@@ -92,11 +93,8 @@ func rabbitEnv(dir, settings, none string, port int) []string {
 
 // freePort is the number of a port that was free a moment ago.
 func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port), l.Close()
+	port, err := servertest.FreePort()
+	return strconv.Itoa(port), err
 }
 
 // startEPMD starts the daemon through which Erlang nodes find each other, in the foreground. Its URL is its port.

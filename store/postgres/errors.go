@@ -35,6 +35,7 @@ const (
 	idleTooLong           = "25P03"
 	transactionTooLong    = "25P04"
 	duplicateTable        = "42P07"
+	duplicateObject       = "42710"
 	invalidObject         = "42P17"
 	readOnlyTransaction   = "25006"
 	divisionByZero        = "22012"

@@ -3,12 +3,10 @@ package postgres_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -64,7 +62,7 @@ func startPgBouncer(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := freePort(t)
+	port := servertest.Port(t)
 	// A directory readable for the account that the pooler changes to.
 	dir := t.TempDir()
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
@@ -117,23 +115,4 @@ default_pool_size = 40
 		case <-tick.C:
 		}
 	}
-}
-
-// freePort returns a port of the loopback interface that is currently free.
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := strconv.Atoi(port)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
 }

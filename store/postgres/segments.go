@@ -163,7 +163,7 @@ func (m *maintenance) change(ctx context.Context, what, sql string) (bool, error
 		return err == nil, err
 	case notNow: // somebody added a row
 		return false, nil
-	case duplicateTable, uniqueViolation, undefinedTable, invalidObject: // another process did it
+	case duplicateTable, duplicateObject, uniqueViolation, undefinedTable, invalidObject: // another process did it
 		return false, nil
 	case lockNotAvailable, deadlockDetected:
 		m.deferred = append(m.deferred, fmt.Sprintf("%s: others hold a lock that it needs (%v)", what, err))
