@@ -69,8 +69,8 @@ const (
 	ConsumerSide Side = "consumer" // incoming, by the consumer of this name
 )
 
-// Letter is one dead letter.
-type Letter struct {
+// Record is one dead letter.
+type Record struct {
 	// Number identifies the dead letter; a message that is dead-lettered again gets a new one.
 	Number int64 `json:"number"`
 	// Relay is the name of the relay or, on the ConsumerSide, of the consumer. A name unknown to the outbox, because it
@@ -153,9 +153,9 @@ type Store interface {
 	RepairStore
 	// ListDead yields dead letters, oldest first, fetched in pages. It starts after the Number after (0 for the start)
 	// and yields at most limit dead letters (0 for all).
-	ListDead(ctx context.Context, f Filter, after int64, limit int) iter.Seq2[Letter, error]
+	ListDead(ctx context.Context, f Filter, after int64, limit int) iter.Seq2[Record, error]
 	// ShowDead returns one dead letter. Errors: ErrNotFound.
-	ShowDead(ctx context.Context, number int64) (Letter, error)
+	ShowDead(ctx context.Context, number int64) (Record, error)
 	// CountDead counts the dead letters that match the filter.
 	CountDead(ctx context.Context, f Filter) (int64, error)
 	// RedriveDead sends up to limit open dead letters (0 means 1,000) that match the filter back to their relays or

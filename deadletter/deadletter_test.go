@@ -34,7 +34,7 @@ func withDead(t testing.TB, cfg memory.Config, n int) *memory.Store {
 		}})
 	}
 	must(t, s.Enroll(ctx, "view"))
-	must(t, s.Bury(ctx, tx, "view", dead, false))
+	must(t, s.DeadLetter(ctx, tx, "view", dead, false))
 	must(t, s.Commit(ctx, tx))
 	return s
 }
@@ -123,8 +123,8 @@ type cutOff struct {
 	edit    func(number int64)
 }
 
-func (c cutOff) ListDead(ctx context.Context, f deadletter.Filter, after int64, limit int) iter.Seq2[deadletter.Letter, error] {
-	return func(yield func(deadletter.Letter, error) bool) {
+func (c cutOff) ListDead(ctx context.Context, f deadletter.Filter, after int64, limit int) iter.Seq2[deadletter.Record, error] {
+	return func(yield func(deadletter.Record, error) bool) {
 		n := 0
 		for l, err := range c.Store.ListDead(ctx, f, after, limit) {
 			if n++; n > c.letters {
@@ -199,7 +199,7 @@ func FuzzImport(f *testing.F) {
 		s := memory.New(memory.Config{})
 		done, err := deadletter.Import(t.Context(), strings.NewReader(text), s, nil)
 		n, countErr := s.CountDead(t.Context(), deadletter.Filter{State: deadletter.AnyState})
-		if must(t, countErr); n != done.New || done.New > done.Letters {
+		if must(t, countErr); n != done.New || done.New > done.DeadLetters {
 			t.Errorf("%d letters are there after %+v, %v", n, done, err)
 		}
 		var first, second bytes.Buffer

@@ -105,8 +105,8 @@ type Outcome struct {
 	Failed    int64 `json:"failed"`
 }
 
-// ClaimRequest is an open dead letter that a redrive considers sending back.
-type ClaimRequest struct {
+// Candidate is an open dead letter that a redrive considers sending back.
+type Candidate struct {
 	Number   int64
 	Redrives int
 }
@@ -128,7 +128,7 @@ func (r *Redrive) Batch(limit int) int {
 
 // Take records a step, at now, over these dead letters, and returns the numbers of those to send back. Stores call it, in
 // the transaction that sends them back and stores the redrive.
-func (r *Redrive) Take(letters []ClaimRequest, now time.Time) []int64 {
+func (r *Redrive) Take(letters []Candidate, now time.Time) []int64 {
 	r.Failures, r.Cause, r.NextAt = 0, "", time.Time{}
 	send := []int64{}
 	for _, l := range letters {

@@ -23,7 +23,7 @@ type Edit struct {
 	Payload []byte
 	// Headers replaces all headers, unless nil.
 	Headers map[string]string
-	// Seen is Letter.Edits as the editor read it, so that concurrent edits do not overwrite each other.
+	// Seen is Record.Edits as the editor read it, so that concurrent edits do not overwrite each other.
 	Seen int
 	// By and Why stay on record.
 	By, Why string
@@ -115,7 +115,7 @@ type CauseCount struct {
 	Relay       string `json:"relay"`
 	Type        string `json:"type"`
 	Fingerprint string `json:"fingerprint"`
-	Letters     int64  `json:"letters"`
+	DeadLetters int64  `json:"letters"`
 	// Oldest and Newest are when the first and the last of them were dead-lettered; Reason and Cause are those of the one
 	// with the highest number, Number.
 	Oldest time.Time `json:"oldest"`
@@ -127,7 +127,7 @@ type CauseCount struct {
 
 // Archived is a dead letter with all its data, for export and import.
 type Archived struct {
-	Letter
+	Record
 	Before []Edited `json:"edited,omitempty"`
 }
 
@@ -135,7 +135,7 @@ type Archived struct {
 type RepairStore interface {
 	// EditDead edits an open dead letter and keeps the previous content. Errors: ErrNotFound, ErrResolved, ErrEdited;
 	// those of Edit.Apply.
-	EditDead(ctx context.Context, number int64, e Edit) (Letter, error)
+	EditDead(ctx context.Context, number int64, e Edit) (Record, error)
 	// ListEdits returns the edits of a dead letter, oldest first. Errors: ErrNotFound.
 	ListEdits(ctx context.Context, number int64) ([]Edited, error)
 	// CountCauses counts the dead letters that match the filter by relay or consumer, type and fingerprint, most frequent
@@ -144,7 +144,7 @@ type RepairStore interface {
 	// ImportDead adds dead letters from this or another outbox, in one transaction, and returns how many are new: one
 	// with the same relay, message ID and DiedAt already exists, and stays unchanged. New ones get new numbers and, since
 	// their sequences mean nothing here, the ImportedSequence of these. They belong to no redrive of this outbox,
-	// whatever Letter.Redrive says. Concurrent calls do not import a dead letter twice.
+	// whatever Record.Redrive says. Concurrent calls do not import a dead letter twice.
 	ImportDead(ctx context.Context, letters []Archived) (int, error)
 }
 

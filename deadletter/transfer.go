@@ -19,7 +19,7 @@ func Export(ctx context.Context, w io.Writer, s Store, f Filter) (n int64, err e
 		if err != nil {
 			return n, err
 		}
-		a := Archived{Letter: l}
+		a := Archived{Record: l}
 		if l.Edits > 0 {
 			if a.Before, err = s.ListEdits(ctx, l.Number); err != nil {
 				return n, err
@@ -42,9 +42,9 @@ const (
 
 // Imported counts what an import did.
 type Imported struct {
-	// Letters counts the dead letters read, New those that did not exist yet.
-	Letters int64 `json:"letters"`
-	New     int64 `json:"new"`
+	// DeadLetters counts the dead letters read, New those that did not exist yet.
+	DeadLetters int64 `json:"letters"`
+	New         int64 `json:"new"`
 }
 
 // Import reads the output of Export and adds the dead letters that do not exist yet, 100 of them or 4 MiB per
@@ -59,7 +59,7 @@ func Import(ctx context.Context, r io.Reader, s RepairStore, progress func(Impor
 		if err != nil {
 			return err
 		}
-		done.Letters, done.New = done.Letters+int64(len(batch)), done.New+int64(n)
+		done.DeadLetters, done.New = done.DeadLetters+int64(len(batch)), done.New+int64(n)
 		if batch, size = batch[:0], 0; progress != nil {
 			progress(done)
 		}

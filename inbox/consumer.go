@@ -31,13 +31,13 @@ type Consumer[Tx any] struct {
 	workers           sync.WaitGroup
 
 	mu           sync.Mutex
-	work         *sync.Cond // a lane became ready, or life has ended
+	work         *sync.Cond // a queue became ready, or life has ended
 	room         *sync.Cond // memory for more messages became free, or life has ended
 	changed      *sync.Cond // a message was settled, or life has ended
 	started      bool
 	subscription postrider.Subscription
-	lanes        map[string]*lane
-	ready        []*lane
+	queues       map[string]*queue
+	ready        []*queue
 	inMemory     map[*item]struct{}
 	bytes        int
 	received     uint64             // messages so far
@@ -102,7 +102,7 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 			typed: make(map[string]map[int]Handler[Tx]), upcast: make(map[string]map[int]upcaster),
 			any: make(map[string]Handler[Tx]),
 		},
-		done: make(chan struct{}), lanes: make(map[string]*lane), inMemory: make(map[*item]struct{}),
+		done: make(chan struct{}), queues: make(map[string]*queue), inMemory: make(map[*item]struct{}),
 		logs: make(map[string]logSeen),
 	}
 	c.fits.Store(firstFit)

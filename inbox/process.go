@@ -59,7 +59,7 @@ func (c *Consumer[Tx]) process(batch []*item) {
 		}
 		break
 	}
-	c.giveBack(batch, left, wait)
+	c.requeue(batch, left, wait)
 }
 
 // firstFit is how many messages the first transactions take.

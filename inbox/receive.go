@@ -108,7 +108,7 @@ func (c *Consumer[Tx]) hasRoom() bool {
 		c.cfg.MaxInFlightBytes-c.bytes >= max(c.cfg.MaxInFlightBytes/4, 1)
 }
 
-// admit adds a delivery to its lane. One that is not a message, or cannot be deduplicated, is dead-lettered.
+// admit adds a delivery to its queue. One that is not a message, or cannot be deduplicated, is dead-lettered.
 func (c *Consumer[Tx]) admit(d *postrider.Delivery) {
 	it := &item{delivery: d, msg: d.Message, extended: time.Now()}
 	switch {
@@ -127,7 +127,7 @@ func (c *Consumer[Tx]) admit(d *postrider.Delivery) {
 	}
 	it.msg = storable(it.msg)
 	it.size = it.msg.Size()
-	c.enqueue(it, c.laneOf(d, it.msg))
+	c.enqueue(it, c.queueOf(d, it.msg))
 }
 
 // substituteID derives an ID for a message without one from its position in the source and its mark, or else from its

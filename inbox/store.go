@@ -129,9 +129,9 @@ type ParkStore[Tx any] interface {
 	// not held yet, it is held from now on with this message as its blocking message, due After from now; if it is held,
 	// the held key does not change. A message without a key is itself due After from now.
 	Park(ctx context.Context, tx Tx, consumer string, parked []Parked) error
-	// Bury dead-letters messages. With hold, the key of each message, if it has one that is not held yet, is held until
+	// DeadLetter dead-letters messages. With hold, the key of each message, if it has one that is not held yet, is held until
 	// an operator decides about that dead letter.
-	Bury(ctx context.Context, tx Tx, consumer string, dead []Dead, hold bool) error
+	DeadLetter(ctx context.Context, tx Tx, consumer string, dead []Dead, hold bool) error
 	// Take removes a parked message, identified by its Sequence, Key and ID. It waits for another open transaction that
 	// takes or settles the message. Process the message in the same transaction.
 	Take(ctx context.Context, tx Tx, consumer string, m *postrider.Message) (TakeResult, error)

@@ -278,7 +278,7 @@ func (t *transaction[Tx]) setAside(it *item) {
 // after it.
 func (t *transaction[Tx]) putAway(ctx context.Context) error {
 	if len(t.dead) > 0 {
-		if err := t.store.Bury(ctx, t.tx, t.cfg.Name, t.dead, t.cfg.OnDead == relay.HoldKey); err != nil {
+		if err := t.store.DeadLetter(ctx, t.tx, t.cfg.Name, t.dead, t.cfg.OnDead == relay.HoldKey); err != nil {
 			return fmt.Errorf("write dead letters: %w", err)
 		}
 	}

@@ -15,8 +15,8 @@ var (
 	ErrInUse = errors.New("the outbox is in use")
 	// ErrUnknownRelay: the outbox has never seen this relay.
 	ErrUnknownRelay = errors.New("no such relay")
-	// ErrPutAside: a relay has held keys, parked messages or open dead letters.
-	ErrPutAside = errors.New("the relay has parked messages, held keys or open dead letters")
+	// ErrParked: a relay has held keys, parked messages or open dead letters.
+	ErrParked = errors.New("the relay has parked messages, held keys or open dead letters")
 )
 
 // ErrRepartitioned is returned to a process that started before the number of partitions was changed: it must be restarted.
@@ -39,6 +39,6 @@ type Administrator interface {
 	// recorded as dead letters discarded by the operator, with the reason, and its held keys end; without, it must not have
 	// any. A relay that has never run, but for which dead letters were imported, can be removed too. ForgetRelay returns how
 	// many were discarded. If a relay of this name returns, it starts over where its Start says, except for messages that have
-	// a dead letter. Errors: ErrUnknownRelay, ErrAlive, ErrPutAside, ErrInUse (on SQLite sqlite.ErrBusy).
+	// a dead letter. Errors: ErrUnknownRelay, ErrAlive, ErrParked, ErrInUse (on SQLite sqlite.ErrBusy).
 	ForgetRelay(ctx context.Context, name, by, reason string, discard bool) (discarded int, err error)
 }

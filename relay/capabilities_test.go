@@ -27,7 +27,7 @@ func TestNeeds(t *testing.T) {
 		"order":             {Config{}, promising{}, []string{"keep the order of a key", "or set AcceptUnordered"}},
 		"order not needed":  {Config{AcceptUnordered: true}, promising{}, nil},
 		"dedupe":            {Config{RequireDedupe: time.Hour}, promising{Ordered: true, DedupeWindow: time.Hour}, nil},
-		"no dedupe":         {Config{RequireDedupe: time.Hour}, promising{Ordered: true}, []string{"drops no second copies", "NATS JetStream"}},
+		"no dedupe":         {Config{RequireDedupe: time.Hour}, promising{Ordered: true}, []string{"drops no duplicates", "NATS JetStream"}},
 		"too little dedupe": {Config{RequireDedupe: time.Hour}, promising{Ordered: true, DedupeWindow: time.Minute}, []string{"for 1m0s only", "dedupe_window"}},
 		"size":              {Config{RequireMessageBytes: 9}, promising{Ordered: true, MaxMessageBytes: 9}, nil},
 		"size not known":    {Config{RequireMessageBytes: 9}, promising{Ordered: true}, nil},

@@ -176,7 +176,7 @@ func TestOutcomes(t *testing.T) {
 					if calls.Load() != c.attempts {
 						t.Errorf("%d calls, want %d", calls.Load(), c.attempts)
 					}
-					var letters []deadletter.Letter
+					var letters []deadletter.Record
 					for l, err := range b.store.ListDead(t.Context(), deadletter.Filter{}, 0, 0) {
 						if err != nil {
 							t.Fatal(err)

@@ -16,25 +16,25 @@ import (
 // acknowledgements of the previous round, until every message is finished.
 type call struct {
 	p *Publisher
-	// lanes are the unfinished messages by key, in order; each message without a key has its own lane.
-	lanes  []*lane
+	// queues are the unfinished messages by key, in order; each message without a key has its own queue.
+	queues []*queue
 	round  int
 	errs   []error
 	failed bool
 
 	// Memory that later calls reuse.
 	all     []outgoing
-	own     []lane      // own[i] is the lane of all[i] if that is the first message of its key
-	firsts  []*outgoing // backing array of the lanes' first messages
-	byKey   map[string]*lane
+	own     []queue     // own[i] is the queue of all[i] if that is the first message of its key
+	firsts  []*outgoing // backing array of the queues' first messages
+	byKey   map[string]*queue
 	ready   []*outgoing
 	records []*kgo.Record
 	encoder encoder
 }
 
-type lane struct{ messages []*outgoing }
+type queue struct{ messages []*outgoing }
 
-var calls = sync.Pool{New: func() any { return &call{byKey: make(map[string]*lane)} }}
+var calls = sync.Pool{New: func() any { return &call{byKey: make(map[string]*queue)} }}
 
 func newCall(p *Publisher, msgs []*postrider.Message) *call {
 	c, n := calls.Get().(*call), len(msgs)
@@ -47,7 +47,7 @@ func newCall(p *Publisher, msgs []*postrider.Message) *call {
 			l = &c.own[i]
 			l.messages = c.firsts[i : i : i+1]
 			c.byKey[m.Key] = l
-			c.lanes = append(c.lanes, l)
+			c.queues = append(c.queues, l)
 		} else {
 			o.previous = l.messages[len(l.messages)-1]
 		}
@@ -74,7 +74,7 @@ func (c *call) release() {
 	clear(c.byKey)
 	clear(c.ready[:cap(c.ready)]) // rounds differ in length
 	clear(c.records[:cap(c.records)])
-	c.p, c.lanes, c.round = nil, c.lanes[:0], 0
+	c.p, c.queues, c.round = nil, c.queues[:0], 0
 	c.encoder.reset()
 	calls.Put(c)
 }
@@ -96,7 +96,7 @@ func (c *call) run(ctx context.Context) []error {
 			c.settle()
 		}
 	}
-	for _, l := range c.lanes { // not empty only if err is not nil
+	for _, l := range c.queues { // not empty only if err is not nil
 		for _, o := range l.messages {
 			c.errs[o.index], c.failed = err, true
 		}
@@ -112,7 +112,7 @@ func (c *call) run(ctx context.Context) []error {
 func (c *call) encode(ctx context.Context) error {
 	topics := make(map[string]*topic)
 	unfit := make(map[string]error)
-	for _, l := range c.lanes {
+	for _, l := range c.queues {
 		for _, o := range l.messages {
 			name := o.msg.Topic
 			if topics[name] == nil && unfit[name] == nil {
@@ -139,10 +139,10 @@ func (c *call) encode(ctx context.Context) error {
 	return nil
 }
 
-// next returns the messages that can be sent now: of each lane as many as fit into a batch.
+// next returns the messages that can be sent now: of each queue as many as fit into a batch.
 func (c *call) next() []*outgoing {
 	next := c.ready[:0]
-	for _, l := range c.lanes {
+	for _, l := range c.queues {
 		size := 0
 		for i, o := range l.messages {
 			if size += o.size; i > 0 && size > o.topic.limit {
@@ -250,7 +250,7 @@ func (c *call) isolate(ctx context.Context, refused []*outgoing) error {
 
 // settle processes the answers to all messages.
 func (c *call) settle() {
-	for _, l := range c.lanes {
+	for _, l := range c.queues {
 		for len(l.messages) > 0 && l.messages[0].state == accepted {
 			l.messages = l.messages[1:]
 		}
@@ -265,8 +265,8 @@ func (c *call) settle() {
 	c.forgetFinished()
 }
 
-// finish fails a message of a lane, and those after it.
-func (c *call) finish(l *lane, o *outgoing, err error) {
+// finish fails a message of a queue, and those after it.
+func (c *call) finish(l *queue, o *outgoing, err error) {
 	i := slices.Index(l.messages, o)
 	c.errs[o.index], c.failed = err, true
 	behind := postrider.PredecessorFailed(o.msg, err)
@@ -277,5 +277,5 @@ func (c *call) finish(l *lane, o *outgoing, err error) {
 }
 
 func (c *call) forgetFinished() {
-	c.lanes = slices.DeleteFunc(c.lanes, func(l *lane) bool { return len(l.messages) == 0 })
+	c.queues = slices.DeleteFunc(c.queues, func(l *queue) bool { return len(l.messages) == 0 })
 }

@@ -23,9 +23,9 @@ type publishAnswer struct {
 
 var sequenceField = []byte(`"seq":`)
 
-// verdict evaluates the answer to message m: nil if the stream has it. It returns false for answers that do not come
+// evaluate evaluates the answer to message m: nil if the stream has it. It returns false for answers that do not come
 // from a stream: other programs may listen on the subject, and the stream's own answer is still to come.
-func (p *Publisher) verdict(answer *nats.Msg, m *postrider.Message) (known bool, err error) {
+func (p *Publisher) evaluate(answer *nats.Msg, m *postrider.Message) (known bool, err error) {
 	if len(answer.Data) == 0 && answer.Header.Get("Status") == "503" {
 		return true, p.nobodyAnswers(m)
 	}

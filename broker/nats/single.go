@@ -152,7 +152,7 @@ func (c *call) answer(rest string, m *nats.Msg) (known bool) {
 	if err != nil || i >= len(c.msgs) {
 		return false
 	}
-	known, err = c.p.verdict(m, c.msgs[i])
+	known, err = c.p.evaluate(m, c.msgs[i])
 	if known {
 		c.finish(i, err)
 	}

@@ -21,9 +21,9 @@ type selection struct {
 	verb             string // "redrive"
 }
 
-const selectionLong = `Choose dead letters by number, by filters (together they narrow the choice), or all with --all. More than single numbers
-are asked about first; without a terminal, --yes must be given. Two operators at once never decide on the same letter
-twice.`
+const selectionLong = `Choose dead letters by number, by filters (together they narrow the choice), or all with --all. Anything but single
+numbers asks first; without a terminal, give --yes. Two operators who decide at the same time never decide twice about the
+same dead letter.`
 
 func (p *Program) selectionFlags(cmd *cobra.Command, s *selection) {
 	s.filter.flags(cmd)

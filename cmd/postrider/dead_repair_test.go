@@ -55,7 +55,7 @@ func TestDeadEditOfHeadersLeavesThePayloadAlone(t *testing.T) {
 	url := newOutbox(t)
 	ok(t, "publish", "--store", url, "--type", "order.placed", "--topic", "orders", "--content-type", "text/plain", "--payload", `{"key":`)
 	file := filepath.Join(t.TempDir(), "dead.ndjson")
-	bury(t, url, "to-nats")
+	deadLetterOne(t, url, "to-nats")
 	ok(t, "dead", "export", "--output", file, "--store", url)
 	text, err := os.ReadFile(file)
 	must(t, err)

@@ -46,7 +46,7 @@ func (p *Program) deadShowCommand() *cobra.Command {
 					return printJSON(p.Stdout, struct {
 						deadletter.Archived
 						Fingerprint string `json:"fingerprint"`
-					}{deadletter.Archived{Letter: l, Before: edits}, deadletter.Fingerprint(l.Cause)})
+					}{deadletter.Archived{Record: l, Before: edits}, deadletter.Fingerprint(l.Cause)})
 				}
 				p.writeLetter(l, edits)
 				return nil
@@ -60,7 +60,7 @@ func (p *Program) deadShowCommand() *cobra.Command {
 }
 
 // writeLetter writes a dead letter for people.
-func (p *Program) writeLetter(l deadletter.Letter, edits []deadletter.Edited) {
+func (p *Program) writeLetter(l deadletter.Record, edits []deadletter.Edited) {
 	fmt.Fprintf(p.Stdout, "dead letter %d of %s %s, partition %d: %s\n", l.Number, l.Side, printable(l.Relay), l.Partition, l.State)
 	f := newFields(p.Stdout)
 	f.add("died", moment(l.DiedAt))
@@ -101,7 +101,7 @@ func cameFrom(m *postrider.Message) string {
 }
 
 // writeEdits writes each edit with its changes.
-func (p *Program) writeEdits(l deadletter.Letter, edits []deadletter.Edited) {
+func (p *Program) writeEdits(l deadletter.Record, edits []deadletter.Edited) {
 	for i, e := range edits {
 		payload, headers := l.Message.Payload, l.Message.Headers
 		if i+1 < len(edits) {
@@ -173,7 +173,7 @@ func (p *Program) countDead(ctx context.Context, b *backend.Outbox, f deadletter
 			}
 			continue
 		}
-		t.row(number(c.Letters), c.Relay, c.Type, c.Oldest.UTC().Format(time.DateTime), c.Newest.UTC().Format(time.DateTime),
+		t.row(number(c.DeadLetters), c.Relay, c.Type, c.Oldest.UTC().Format(time.DateTime), c.Newest.UTC().Format(time.DateTime),
 			c.Fingerprint, c.Reason, shorten(c.Cause, 60))
 	}
 	if len(counts) > limit {

@@ -16,11 +16,11 @@ func withDead(t *testing.T) string {
 	t.Helper()
 	url := newOutbox(t)
 	publishKeys(t, url, "order/1")
-	bury(t, url, "to-nats")
+	deadLetterOne(t, url, "to-nats")
 	publishKeys(t, url, "order/2")
-	bury(t, url, "to-nats")
+	deadLetterOne(t, url, "to-nats")
 	publishKeys(t, url, "order/3")
-	bury(t, url, "to-nats")
+	deadLetterOne(t, url, "to-nats")
 	return url
 }
 
@@ -44,7 +44,7 @@ func TestDeadList(t *testing.T) {
 	contains(t, ok(t, "dead", "list", "--store", url, "--after", "2"), "order/3")
 
 	lines := strings.Split(strings.TrimSpace(ok(t, "dead", "list", "--store", url, "--json", "--state", "any")), "\n")
-	var l deadletter.Letter
+	var l deadletter.Record
 	must(t, json.Unmarshal([]byte(lines[2]), &l))
 	if len(lines) != 3 || l.Message.Key != "order/3" {
 		t.Errorf("%d lines, the last is %+v", len(lines), l)
@@ -151,7 +151,7 @@ func TestDeadDiscardLeavesLaterLettersAlone(t *testing.T) {
 	o.Store = &beforeDiscard{Store: o.Store, happens: func() {
 		ok(t, "dead", "redrive", "1", "--store", url)
 		publishKeys(t, url, "order/4")
-		bury(t, url, "to-nats")
+		deadLetterOne(t, url, "to-nats")
 	}}
 	var out, errs syncBuffer
 	p := &Program{Stdout: &out, Stderr: &errs}

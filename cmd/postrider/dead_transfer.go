@@ -98,8 +98,8 @@ func (p *Program) importDead(cmd *cobra.Command, b *backend.Outbox, in io.Reader
 	bar, seen := p.progress(-1, "import"), int64(0)
 	defer bar.end()
 	done, err := deadletter.Import(cmd.Context(), in, b, func(done deadletter.Imported) {
-		bar.add(int(done.Letters - seen))
-		seen = done.Letters
+		bar.add(int(done.DeadLetters - seen))
+		seen = done.DeadLetters
 	})
 	bar.end()
 	if err != nil {
@@ -108,6 +108,6 @@ func (p *Program) importDead(cmd *cobra.Command, b *backend.Outbox, in io.Reader
 	if asJSON {
 		return printJSON(p.Stdout, done)
 	}
-	fmt.Fprintf(p.Stdout, "imported %s; %s of the file were there already\n", plural(done.New, "dead letter"), number(done.Letters-done.New))
+	fmt.Fprintf(p.Stdout, "imported %s; %s of the file were there already\n", plural(done.New, "dead letter"), number(done.DeadLetters-done.New))
 	return nil
 }

@@ -36,7 +36,7 @@ real servers, in a schema and a stream, topic or queue of its own, which it remo
 must not exist, and stays. A server of yours is taken away by cutting the connection of the relay to it.
 
 The figures are not the relay's own: committed comes from the database, delivered and every fault from the consumer, and the
-verdict from comparing both message by message. Exit code 3 says that a promise broke.`,
+result from comparing both message by message. Exit code 3 says that a promise broke.`,
 		Example: `  postrider demo
   postrider demo --for 1m
   postrider demo --publisher webhook:

@@ -55,7 +55,7 @@ type explained struct {
 	// m has its sequence in the log, 0 if unknown.
 	m         *postrider.Message
 	inLog     bool
-	letters   []deadletter.Letter
+	letters   []deadletter.Record
 	status    relay.Status
 	consumers consumerNames
 }
@@ -106,7 +106,7 @@ func findSubject(ctx context.Context, b *backend.Outbox, id string) (x explained
 		return x, err
 	}
 	x.inLog = x.m != nil
-	i := slices.IndexFunc(x.letters, func(l deadletter.Letter) bool { return l.Side == deadletter.RelaySide && l.Message.Sequence > 0 })
+	i := slices.IndexFunc(x.letters, func(l deadletter.Record) bool { return l.Side == deadletter.RelaySide && l.Message.Sequence > 0 })
 	switch {
 	case x.inLog:
 	case i >= 0:
@@ -170,7 +170,7 @@ func (x *explained) parties() []relay.RelayStatus {
 }
 
 // lettersOf collects dead letters.
-func lettersOf(ctx context.Context, b *backend.Outbox, f deadletter.Filter) (out []deadletter.Letter, err error) {
+func lettersOf(ctx context.Context, b *backend.Outbox, f deadletter.Filter) (out []deadletter.Record, err error) {
 	for l, err := range b.ListDead(ctx, f, 0, 100) {
 		if err != nil {
 			return nil, err
@@ -233,7 +233,7 @@ func timeOfID(id string) (time.Time, error) {
 
 // explainAt says what one relay or consumer has done with a message.
 func (p *Program) explainAt(ctx context.Context, b *backend.Outbox, x explained, r relay.RelayStatus) error {
-	own := slices.DeleteFunc(slices.Clone(x.letters), func(l deadletter.Letter) bool { return l.Relay != r.Name })
+	own := slices.DeleteFunc(slices.Clone(x.letters), func(l deadletter.Record) bool { return l.Relay != r.Name })
 	if err := p.writeSentBack(ctx, b, own); err != nil {
 		return err
 	}
@@ -279,7 +279,7 @@ func (p *Program) explainAt(ctx context.Context, b *backend.Outbox, x explained,
 	return nil
 }
 
-func (p *Program) explainLetter(l deadletter.Letter) error {
+func (p *Program) explainLetter(l deadletter.Record) error {
 	fmt.Fprintf(p.Stdout, "dead letter %d, %s\n", l.Number, l.State)
 	f := newFields(p.Stdout)
 	f.add("died", moment(l.DiedAt))

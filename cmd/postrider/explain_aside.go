@@ -35,7 +35,7 @@ type event struct {
 }
 
 // writeSentBack writes how a message was dead-lettered and redriven, in order of time.
-func (p *Program) writeSentBack(ctx context.Context, b *backend.Outbox, letters []deadletter.Letter) error {
+func (p *Program) writeSentBack(ctx context.Context, b *backend.Outbox, letters []deadletter.Record) error {
 	var events []event
 	for _, l := range letters {
 		if l.State != deadletter.Redriven {

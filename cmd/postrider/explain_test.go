@@ -51,7 +51,7 @@ func TestExplainImportedMessage(t *testing.T) {
 	t.Parallel()
 	url, exported := newOutbox(t), newOutbox(t)
 	id := publishID(t, exported, "order/1")
-	bury(t, exported, "to-nats")
+	deadLetterOne(t, exported, "to-nats")
 	publishKeys(t, url, "order/1")
 	settleAll(t, openOutbox(t, url), "to-audit", delivered)
 	ok(t, "dead", "import", writeFile(t, ok(t, "dead", "export", "--store", exported)), "--store", url)
@@ -176,7 +176,7 @@ func TestExplainTellsOfRedrives(t *testing.T) {
 	overStores(t, func(t *testing.T, url string) {
 		o := openOutbox(t, url)
 		id := strings.TrimSpace(ok(t, "publish", "--store", url, "--type", "order.placed", "--payload", "{}"))
-		bury(t, url, "to-nats")
+		deadLetterOne(t, url, "to-nats")
 		explain := func() string { t.Helper(); return ok(t, "explain", id, "--store", url) }
 		ok(t, "dead", "redrive", "1", "--by", "eva", "--store", url)
 		contains(t, explain(), "relay to-nats: died and was sent back", "since then: parked since ", "due: nobody works on this partition", "redriven")
@@ -211,7 +211,7 @@ func TestExplainFindsWhatWasRedrivenAndFailedAgain(t *testing.T) {
 	url := newOutbox(t)
 	o := openOutbox(t, url)
 	id := strings.TrimSpace(ok(t, "publish", "--store", url, "--type", "order.placed", "--payload", "{}"))
-	bury(t, url, "to-nats")
+	deadLetterOne(t, url, "to-nats")
 	explain := func() string { t.Helper(); return ok(t, "explain", id, "--store", url) }
 	ok(t, "dead", "redrive", "1", "--store", url)
 	settleDue(t, o, "to-nats", func(s *relay.Settlement, r relay.Record) {

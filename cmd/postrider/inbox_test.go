@@ -73,7 +73,7 @@ func consume(t *testing.T, url string) {
 		Headers: map[string]string{inbox.PositionHeader: `{"Epoch":"7","Partition":"orders/3","Offset":12}`}}
 	_, err = store.Claim(ctx, tx, "view", []inbox.ClaimRequest{{ID: m.ID, Key: m.Key}})
 	must(t, err)
-	must(t, store.Bury(ctx, tx, "view", []inbox.Dead{{Message: m, Reason: "refused", Cause: "no such order"}}, false))
+	must(t, store.DeadLetter(ctx, tx, "view", []inbox.Dead{{Message: m, Reason: "refused", Cause: "no such order"}}, false))
 	at := postrider.Position{Partition: "orders/0", Epoch: "1", Offset: 4711}
 	_, err = store.Watermark(ctx, tx, "ledger", at)
 	must(t, err)

@@ -147,7 +147,7 @@ func settleAll(t *testing.T, o *backend.Outbox, name string, decide func(s *rela
 }
 
 // bury dead-letters everything in the log.
-func bury(t *testing.T, url, name string) {
+func deadLetterOne(t *testing.T, url, name string) {
 	t.Helper()
 	settleAll(t, openOutbox(t, url), name, func(s *relay.Settlement, r relay.Record) {
 		s.Dead = append(s.Dead, relay.Dead{

@@ -136,7 +136,7 @@ func TestMySQLHeldAndDead(t *testing.T) {
 	contains(t, ok(t, "explain", head, "--store", url), "discarded")
 
 	publishKeys(t, url, "order/7", "order/8")
-	bury(t, url, "to-nats")
+	deadLetterOne(t, url, "to-nats")
 	var r deadletter.Redrive
 	must(t, json.Unmarshal([]byte(ok(t, "redrive", "start", "--relay", "to-nats", "--yes", "--json", "--store", url)), &r))
 	if r.State != deadletter.RedriveFinished || r.Done != 2 {

@@ -123,7 +123,7 @@ func (p *Program) forgetRelay(cmd *cobra.Command, b *backend.Outbox, name string
 		return err
 	}
 	n, err := b.ForgetRelay(cmd.Context(), name, d.by, d.because, discard)
-	if errors.Is(err, relay.ErrPutAside) {
+	if errors.Is(err, relay.ErrParked) {
 		return fmt.Errorf("%w: see postrider held list --relay %s and postrider dead list --relay %[2]s, or give --discard; nothing has changed",
 			err, shellQuote(name))
 	}

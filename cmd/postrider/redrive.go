@@ -15,9 +15,9 @@ import (
 
 func (p *Program) redriveCommand() *cobra.Command {
 	return group("redrive", "Start, watch and cancel redrives of dead letters",
-		`A redrive sends dead letters back to the relays and consumers that gave them up. All that it is stands in the database:
-any process of postrider relay drives it on, and so does postrider redrive run; when the one that drives it is gone, others
-go on where it was. It concerns the letters that stood there when it began.`,
+		`A redrive sends dead-lettered messages back to their relays and consumers. It is kept in the database: any postrider relay
+process runs it, and so does postrider redrive run; if that process ends, another continues. It covers the dead letters
+that existed when it began.`,
 		p.redriveStartCommand(), p.redriveListCommand(), p.redriveShowCommand(), p.redriveRunCommand(), p.redriveCancelCommand())
 }
 

@@ -41,7 +41,7 @@ func TestRedriveSurvivesItsProcesses(t *testing.T) {
 		keys = append(keys, fmt.Sprint("order/", n))
 	}
 	publishKeys(t, url, keys...)
-	bury(t, url, "to-nats")
+	deadLetterOne(t, url, "to-nats")
 	o := openOutbox(t, url)
 	r, err := o.StartRedrive(t.Context(), deadletter.Plan{Rate: 100, By: "olga"})
 	must(t, err)

@@ -117,7 +117,7 @@ func TestRedriveRefuses(t *testing.T) {
 	t.Parallel()
 	url := newOutbox(t)
 	publishKeys(t, url, "order/1")
-	bury(t, url, "to-nats")
+	deadLetterOne(t, url, "to-nats")
 	for n := range 3 {
 		ok(t, "dead", "redrive", "--key", "order/1", "--yes", "--store", url)
 		o := openOutbox(t, url)

@@ -45,7 +45,7 @@ func TestStatusLimits(t *testing.T) {
 	t.Parallel()
 	url := newOutbox(t)
 	publishKeys(t, url, "order/1", "order/2")
-	bury(t, url, "to-nats")
+	deadLetterOne(t, url, "to-nats")
 	ok(t, "status", "--store", url, "--max-dead", "2", "--max-held", "0", "--max-age", "1ns")
 	fails(t, exitNo, "relay to-nats: 2 dead letters, more than 1", "status", "--store", url, "--max-dead", "1")
 	publishKeys(t, url, "order/3")

@@ -109,7 +109,7 @@ func storeFails[Tx any](w *world[Tx]) {
 // putAsideFails makes the operations that park and retry messages fail twice.
 func putAsideFails[Tx any](w *world[Tx]) {
 	w.inEveryMode(func(w *world[Tx], s setting[Tx]) {
-		for _, step := range []string{"Park", "Bury", "Take", "Settle", "Due", "Heartbeat", "Acquire"} {
+		for _, step := range []string{"Park", "DeadLetter", "Take", "Settle", "Due", "Heartbeat", "Acquire"} {
 			for _, done := range []bool{false, true} {
 				before := w.effects()
 				var left atomic.Int64
@@ -156,7 +156,7 @@ func nothingAcknowledged[Tx any](w *world[Tx]) {
 	p := w.start(setting[Tx]{
 		cfg: inbox.ConsumerConfig{MaxAttempts: 1},
 		fault: func(op string, _ bool) error {
-			if op == "Bury" && away.Load() {
+			if op == "DeadLetter" && away.Load() {
 				return errCut
 			}
 			return nil

@@ -264,8 +264,8 @@ func (l *line[Tx]) Park(ctx context.Context, tx Tx, name string, parked []inbox.
 	return onlyWithin(l, "Park", tx, func() error { return l.Store.Park(ctx, tx, name, parked) })
 }
 
-func (l *line[Tx]) Bury(ctx context.Context, tx Tx, name string, dead []inbox.Dead, hold bool) error {
-	return onlyWithin(l, "Bury", tx, func() error { return l.Store.Bury(ctx, tx, name, dead, hold) })
+func (l *line[Tx]) DeadLetter(ctx context.Context, tx Tx, name string, dead []inbox.Dead, hold bool) error {
+	return onlyWithin(l, "DeadLetter", tx, func() error { return l.Store.DeadLetter(ctx, tx, name, dead, hold) })
 }
 
 func (l *line[Tx]) Take(ctx context.Context, tx Tx, name string, m *postrider.Message) (inbox.TakeResult, error) {

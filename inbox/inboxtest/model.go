@@ -67,8 +67,8 @@ func (h Harness[Tx]) histories(t *testing.T, history func(t *testing.T, seed uin
 		more = func(int64) bool { return time.Now().Before(end) }
 	}
 	var started atomic.Int64
-	for lane := range 2 {
-		t.Run(fmt.Sprint("part", lane), func(t *testing.T) {
+	for queue := range 2 {
+		t.Run(fmt.Sprint("part", queue), func(t *testing.T) {
 			t.Parallel()
 			for more(started.Add(1)) && !t.Failed() {
 				history(t, rand.Uint64())

@@ -237,9 +237,9 @@ func (w *world[Tx]) held() []relay.HeldInfo {
 	return out
 }
 
-func (w *world[Tx]) letters(state deadletter.State) []deadletter.Letter {
+func (w *world[Tx]) letters(state deadletter.State) []deadletter.Record {
 	w.t.Helper()
-	var out []deadletter.Letter
+	var out []deadletter.Record
 	for l, err := range w.store.ListDead(w.ctx, deadletter.Filter{Relay: consumer, State: state}, 0, 0) {
 		w.must(err, "list dead letters")
 		out = append(out, l)

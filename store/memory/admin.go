@@ -169,12 +169,12 @@ func (db *database) forget(name, by, reason string, discard bool, at time.Time) 
 		}
 	}
 	if !discard && len(open)+len(parked)+held > 0 {
-		return 0, fmt.Errorf("%w: decide about its held keys and dead letters first, or discard them with it", relay.ErrPutAside)
+		return 0, fmt.Errorf("%w: decide about its held keys and dead letters first, or discard them with it", relay.ErrParked)
 	}
 	slices.SortFunc(parked, func(a, b *parkedRow) int { return cmp.Compare(a.msg.Sequence, b.msg.Sequence) })
 	for _, row := range parked {
 		partition := postrider.PartitionOf(row.msg.Key, row.msg.ID, len(db.log))
-		open = append(open, db.bury(name, partition, row, "relay forgotten", "", row.attempts, at))
+		open = append(open, db.deadLetter(name, partition, row, "relay forgotten", "", row.attempts, at))
 	}
 	for _, l := range open {
 		l.close(deadletter.Discarded, by, reason, at)

@@ -17,18 +17,18 @@ const (
 	listPage     = 100   // dead letters read at a time
 )
 
-// letter is a dead letter and what its message needs to be parked again.
-type letter struct {
-	deadletter.Letter
+// deadRow is a dead letter and what its message needs to be parked again.
+type deadRow struct {
+	deadletter.Record
 	undecodable error
 	size        int
 	edits       []deadletter.Edited
 }
 
-// bury adds a dead letter.
-func (db *database) bury(name string, partition int, row *parkedRow, reason, cause string, attempts int, at time.Time) *letter {
+// deadLetter adds a dead letter.
+func (db *database) deadLetter(name string, partition int, row *parkedRow, reason, cause string, attempts int, at time.Time) *deadRow {
 	db.lastNumber++
-	l := &letter{undecodable: row.undecodable, size: row.size, Letter: deadletter.Letter{
+	l := &deadRow{undecodable: row.undecodable, size: row.size, Record: deadletter.Record{
 		Number: db.lastNumber, Relay: name, Partition: partition, Message: row.msg,
 		Reason: reason, Cause: cut(cause), Attempts: attempts, History: row.history,
 		DiedAt: at, Redrives: row.redrives, State: deadletter.Open,
@@ -39,8 +39,8 @@ func (db *database) bury(name string, partition int, row *parkedRow, reason, cau
 }
 
 // shown returns a copy that the caller can keep.
-func (db *database) shown(l *letter) deadletter.Letter {
-	c := l.Letter
+func (db *database) shown(l *deadRow) deadletter.Record {
+	c := l.Record
 	c.Message = clone(c.Message)
 	c.History = slices.Clone(c.History)
 	c.Side, c.Edits = db.side(l.Relay), len(l.edits)
@@ -58,7 +58,7 @@ func (db *database) side(name string) deadletter.Side {
 	return deadletter.RelaySide
 }
 
-func (db *database) chosen(f deadletter.Filter, l *letter) bool {
+func (db *database) chosen(f deadletter.Filter, l *deadRow) bool {
 	m, state := l.Message, cmp.Or(f.State, deadletter.Open)
 	is := func(want, got string) bool { return want == "" || want == got }
 	return is(f.Relay, l.Relay) && is(f.Topic, m.Topic) && is(f.Type, m.Type) && is(f.Key, m.Key) &&
@@ -72,8 +72,8 @@ func (db *database) chosen(f deadletter.Filter, l *letter) bool {
 }
 
 // choose returns at most limit (0: all) dead letters with a number above after.
-func (db *database) choose(f deadletter.Filter, after int64, limit int) []*letter {
-	var out []*letter
+func (db *database) choose(f deadletter.Filter, after int64, limit int) []*deadRow {
+	var out []*deadRow
 	for _, l := range db.letters[db.lettersUpTo(after):] {
 		if db.chosen(f, l) {
 			if out = append(out, l); len(out) == limit {
@@ -85,11 +85,11 @@ func (db *database) choose(f deadletter.Filter, after int64, limit int) []*lette
 }
 
 func (db *database) lettersUpTo(number int64) int {
-	i, _ := slices.BinarySearchFunc(db.letters, number+1, func(l *letter, n int64) int { return cmp.Compare(l.Number, n) })
+	i, _ := slices.BinarySearchFunc(db.letters, number+1, func(l *deadRow, n int64) int { return cmp.Compare(l.Number, n) })
 	return i
 }
 
-func (db *database) letter(number int64) (*letter, error) {
+func (db *database) letter(number int64) (*deadRow, error) {
 	if i := db.lettersUpTo(number - 1); i < len(db.letters) && db.letters[i].Number == number {
 		return db.letters[i], nil
 	}
@@ -97,21 +97,21 @@ func (db *database) letter(number int64) (*letter, error) {
 }
 
 // ListDead implements deadletter.Store.
-func (s *Store) ListDead(ctx context.Context, f deadletter.Filter, after int64, limit int) iter.Seq2[deadletter.Letter, error] {
-	return func(yield func(deadletter.Letter, error) bool) {
+func (s *Store) ListDead(ctx context.Context, f deadletter.Filter, after int64, limit int) iter.Seq2[deadletter.Record, error] {
+	return func(yield func(deadletter.Record, error) bool) {
 		for left := limit; limit == 0 || left > 0; left -= listPage {
 			size := listPage
 			if limit > 0 {
 				size = min(size, left)
 			}
-			page, err := do(ctx, s, "ListDead", func(db *database) (out []deadletter.Letter, _ error) {
+			page, err := do(ctx, s, "ListDead", func(db *database) (out []deadletter.Record, _ error) {
 				for _, l := range db.choose(f, after, size) {
 					out = append(out, db.shown(l))
 				}
 				return out, nil
 			})
 			if err != nil {
-				yield(deadletter.Letter{}, err)
+				yield(deadletter.Record{}, err)
 				return
 			}
 			for _, l := range page {
@@ -128,11 +128,11 @@ func (s *Store) ListDead(ctx context.Context, f deadletter.Filter, after int64, 
 }
 
 // ShowDead implements deadletter.Store.
-func (s *Store) ShowDead(ctx context.Context, number int64) (deadletter.Letter, error) {
-	return do(ctx, s, "ShowDead", func(db *database) (deadletter.Letter, error) {
+func (s *Store) ShowDead(ctx context.Context, number int64) (deadletter.Record, error) {
+	return do(ctx, s, "ShowDead", func(db *database) (deadletter.Record, error) {
 		l, err := db.letter(number)
 		if err != nil {
-			return deadletter.Letter{}, err
+			return deadletter.Record{}, err
 		}
 		return db.shown(l), nil
 	})
@@ -146,7 +146,7 @@ func (s *Store) CountDead(ctx context.Context, f deadletter.Filter) (int64, erro
 // DiscardDead implements deadletter.Store.
 func (s *Store) DiscardDead(ctx context.Context, f deadletter.Filter, by, reason string, limit int) (int, error) {
 	n, err := do(ctx, s, "DiscardDead", func(db *database) (int, error) {
-		return db.resolve(f, limit, func(l *letter, at time.Time) {
+		return db.resolve(f, limit, func(l *deadRow, at time.Time) {
 			l.close(deadletter.Discarded, by, reason, at)
 			parked := db.relay(l.Relay).parked[l.Partition]
 			if h := parked.waitsFor(l); h != nil {
@@ -161,7 +161,7 @@ func (s *Store) DiscardDead(ctx context.Context, f deadletter.Filter, by, reason
 }
 
 // resolve applies a function to each open dead letter that matches the filter, or to none if one that it names is not open.
-func (db *database) resolve(f deadletter.Filter, limit int, apply func(*letter, time.Time)) (int, error) {
+func (db *database) resolve(f deadletter.Filter, limit int, apply func(*deadRow, time.Time)) (int, error) {
 	if err := db.checkNamed(f); err != nil {
 		return 0, err
 	}
@@ -190,12 +190,12 @@ func (db *database) checkNamed(f deadletter.Filter) error {
 	return nil
 }
 
-func (l *letter) close(state deadletter.State, by, resolution string, at time.Time) {
+func (l *deadRow) close(state deadletter.State, by, resolution string, at time.Time) {
 	l.State, l.ResolvedAt, l.ResolvedBy, l.Resolution = state, at, by, resolution
 }
 
 // waitsFor returns the key that is held until a decision about this dead letter, if there is one.
-func (p *parkedSet) waitsFor(l *letter) *heldRow {
+func (p *parkedSet) waitsFor(l *deadRow) *heldRow {
 	if h := p.held[l.Message.Key]; h != nil && h.undecided && h.seq == l.Message.Sequence {
 		return h
 	}

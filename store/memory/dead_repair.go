@@ -13,21 +13,21 @@ import (
 )
 
 // EditDead implements deadletter.RepairStore.
-func (s *Store) EditDead(ctx context.Context, number int64, e deadletter.Edit) (deadletter.Letter, error) {
-	return do(ctx, s, "EditDead", func(db *database) (deadletter.Letter, error) {
+func (s *Store) EditDead(ctx context.Context, number int64, e deadletter.Edit) (deadletter.Record, error) {
+	return do(ctx, s, "EditDead", func(db *database) (deadletter.Record, error) {
 		if err := db.checkNamed(deadletter.Filter{Numbers: []int64{number}}); err != nil {
-			return deadletter.Letter{}, err
+			return deadletter.Record{}, err
 		}
 		l, err := db.letter(number)
 		if err != nil {
-			return deadletter.Letter{}, err
+			return deadletter.Record{}, err
 		}
 		if len(l.edits) != e.Seen {
-			return deadletter.Letter{}, deadletter.RefuseEdited(number, e.Seen, len(l.edits))
+			return deadletter.Record{}, deadletter.RefuseEdited(number, e.Seen, len(l.edits))
 		}
 		edited, err := e.Apply(l.Message)
 		if err != nil {
-			return deadletter.Letter{}, fmt.Errorf("edit dead letter %d: %w", number, err)
+			return deadletter.Record{}, fmt.Errorf("edit dead letter %d: %w", number, err)
 		}
 		l.edits = append(l.edits, deadletter.Edited{At: now(), By: e.By, Why: e.Why, Payload: l.Message.Payload, Headers: l.Message.Headers})
 		if e.Headers != nil {
@@ -72,12 +72,12 @@ func (s *Store) CountCauses(ctx context.Context, f deadletter.Filter, limit int)
 			if l.DiedAt.After(c.Newest) {
 				c.Newest = l.DiedAt
 			}
-			c.Relay, c.Type, c.Fingerprint, c.Letters = g.relay, g.messageType, g.fingerprint, c.Letters+1
+			c.Relay, c.Type, c.Fingerprint, c.DeadLetters = g.relay, g.messageType, g.fingerprint, c.DeadLetters+1
 			c.Number, c.Reason, c.Cause = l.Number, l.Reason, l.Cause // in ascending order of numbers: the last is the newest
 			counts[g] = c
 		}
 		out := slices.SortedFunc(maps.Values(counts), func(a, b deadletter.CauseCount) int {
-			return cmp.Or(cmp.Compare(b.Letters, a.Letters), cmp.Compare(a.Number, b.Number))
+			return cmp.Or(cmp.Compare(b.DeadLetters, a.DeadLetters), cmp.Compare(a.Number, b.Number))
 		})
 		return out[:min(len(out), limit)], nil
 	})
@@ -88,7 +88,7 @@ func (s *Store) ImportDead(ctx context.Context, letters []deadletter.Archived) (
 	return do(ctx, s, "ImportDead", func(db *database) (int, error) {
 		n := 0
 		for _, a := range letters {
-			if !slices.ContainsFunc(db.letters, func(l *letter) bool { return l.same(a.Letter) }) {
+			if !slices.ContainsFunc(db.letters, func(l *deadRow) bool { return l.same(a.Record) }) {
 				db.importLetter(a)
 				n++
 			}
@@ -98,13 +98,13 @@ func (s *Store) ImportDead(ctx context.Context, letters []deadletter.Archived) (
 }
 
 // same reports whether a dead letter is this one or a copy of it.
-func (l *letter) same(other deadletter.Letter) bool {
+func (l *deadRow) same(other deadletter.Record) bool {
 	return l.Relay == other.Relay && l.Message.ID == other.Message.ID && l.DiedAt.Equal(stamp(other.DiedAt))
 }
 
 func (db *database) importLetter(a deadletter.Archived) {
 	db.lastNumber++
-	l := &letter{Letter: a.Letter, edits: cloneEdits(a.Before)}
+	l := &deadRow{Record: a.Record, edits: cloneEdits(a.Before)}
 	m := clone(a.Message)
 	m.Sequence, m.Attempt, m.CreatedAt = deadletter.ImportedSequence(db.lastNumber), 0, stamp(m.CreatedAt)
 	m.Time, m.DeliverAt, m.DeliverAfter = stamp(m.Time), stamp(m.DeliverAt), 0

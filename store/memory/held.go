@@ -215,7 +215,7 @@ func (db *database) decide(d *relay.Decision, at time.Time) (refused string) {
 	case relay.VerbSkip:
 		if !h.undecided && blocking != nil {
 			parked.take(h.seq)
-			letter = db.bury(d.Relay, partition, blocking, "skipped", h.cause, h.attempts, at)
+			letter = db.deadLetter(d.Relay, partition, blocking, "skipped", h.cause, h.attempts, at)
 		}
 		if letter != nil && letter.State == deadletter.Open {
 			letter.close(deadletter.Discarded, d.By, d.Reason, at)
@@ -228,7 +228,7 @@ func (db *database) decide(d *relay.Decision, at time.Time) (refused string) {
 			}
 			parked.take(row.msg.Sequence)
 			row.history = remember(row.history, 0, at, "moved to the dead letters by "+d.By)
-			db.bury(d.Relay, partition, row, d.Reason, h.cause, row.attempts, at)
+			db.deadLetter(d.Relay, partition, row, d.Reason, h.cause, row.attempts, at)
 			d.Count++
 		}
 	}

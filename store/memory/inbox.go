@@ -319,14 +319,14 @@ func (db *database) newParked(consumer string, m *postrider.Message, attempts []
 	return db.relay(consumer).parked[postrider.PartitionOf(m.Key, m.ID, len(db.log))], row
 }
 
-// Bury implements inbox.ParkStore.
-func (s *Store) Bury(ctx context.Context, tx *Tx, consumer string, list []inbox.Dead, hold bool) error {
+// DeadLetter implements inbox.ParkStore.
+func (s *Store) DeadLetter(ctx context.Context, tx *Tx, consumer string, list []inbox.Dead, hold bool) error {
 	keys := make([]string, len(list))
 	for i, d := range list {
 		keys[i] = d.Message.Key
 	}
 	slices.Sort(keys)
-	_, err := inTx(ctx, s, "Bury", tx, func(*database) (struct{}, error) {
+	_, err := inTx(ctx, s, "DeadLetter", tx, func(*database) (struct{}, error) {
 		called := now()
 		for _, key := range keys {
 			if err := tx.acquireKey(consumer, key); hold && err != nil {
@@ -341,7 +341,7 @@ func (s *Store) Bury(ctx context.Context, tx *Tx, consumer string, list []inbox.
 			tx.write(l, nil, func(db *database, _ time.Time) {
 				set, row := db.newParked(consumer, m, d.Attempts, called)
 				partition := postrider.PartitionOf(m.Key, m.ID, len(db.log))
-				db.bury(consumer, partition, row, d.Reason, d.Cause, row.attempts, called)
+				db.deadLetter(consumer, partition, row, d.Reason, d.Cause, row.attempts, called)
 				if hold && m.Key != "" && set.held[m.Key] == nil {
 					set.hold(relay.HeldKey{
 						Key: m.Key, Sequence: m.Sequence, Reason: relay.ParkDead, Cause: d.Reason + ": " + d.Cause,

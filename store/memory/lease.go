@@ -127,7 +127,7 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 			if !db.free(r, c, owner.ID, claim, at) {
 				continue
 			}
-			aside, err := db.aside(r, claim.Partition, c.cursor.Position)
+			aside, err := db.parkedState(r, claim.Partition, c.cursor.Position)
 			if err != nil {
 				return nil, err
 			}

@@ -77,7 +77,7 @@ type database struct {
 	active  map[uint64]bool // transactions that wrote and have not ended
 
 	relays     map[string]*relayState
-	letters    []*letter // by number
+	letters    []*deadRow // by number
 	lastNumber int64
 
 	redrives    []*deadletter.Redrive // by ID
@@ -85,7 +85,7 @@ type database struct {
 
 	inboxes    map[string]*inboxState // by consumer
 	locks      map[lock]*Tx
-	lastParked int64 // the last sequence that Park or Bury assigned
+	lastParked int64 // the last sequence that Park or DeadLetter assigned
 
 	decisions []*decision // in the order of recording
 
@@ -178,7 +178,7 @@ func (db *database) relay(name string) *relayState {
 	r := db.relays[name]
 	if r == nil {
 		r = &relayState{
-			owners: make(map[string]*ownerState), latest: make(map[int64]*letter),
+			owners: make(map[string]*ownerState), latest: make(map[int64]*deadRow),
 			unrouted: make(map[string]*relay.UnroutedTopic),
 			cursors:  make([]*cursorState, len(db.log)),
 		}
@@ -198,9 +198,9 @@ func (db *database) relay(name string) *relayState {
 // relayState is what the outbox stores about one relay.
 type relayState struct {
 	owners  map[string]*ownerState
-	cursors []*cursorState    // by partition; nil before the relay first asked for a lease
-	parked  []*parkedSet      // by partition
-	latest  map[int64]*letter // the latest dead letter of a message, by sequence
+	cursors []*cursorState     // by partition; nil before the relay first asked for a lease
+	parked  []*parkedSet       // by partition
+	latest  map[int64]*deadRow // the latest dead letter of a message, by sequence
 
 	filters  []filterRow                     // by generation
 	unrouted map[string]*relay.UnroutedTopic // by topic

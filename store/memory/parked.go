@@ -141,12 +141,12 @@ func (s *Store) LoadParked(ctx context.Context, name string, partition int, posi
 		if partition < 0 || partition >= len(db.log) {
 			return relay.ParkedState{}, fmt.Errorf("load parked: there is no partition %d", partition)
 		}
-		return db.aside(db.relay(name), partition, position)
+		return db.parkedState(db.relay(name), partition, position)
 	})
 }
 
-// aside returns what a relay has parked or dead-lettered in a partition after a cursor at position.
-func (db *database) aside(r *relayState, partition int, position int64) (relay.ParkedState, error) {
+// parkedState returns what a relay has parked or dead-lettered in a partition after a cursor at position.
+func (db *database) parkedState(r *relayState, partition int, position int64) (relay.ParkedState, error) {
 	late, err := db.lateTo(r.cursors[partition], partition)
 	if err != nil {
 		return relay.ParkedState{}, err

@@ -39,7 +39,7 @@ func (s *Store) RedriveDead(ctx context.Context, f deadletter.Filter, by string,
 }
 
 // chooseOpen is choose for open dead letters.
-func (db *database) chooseOpen(f deadletter.Filter, after int64, limit int) []*letter {
+func (db *database) chooseOpen(f deadletter.Filter, after int64, limit int) []*deadRow {
 	if f.State != "" && f.State != deadletter.AnyState && f.State != deadletter.Open {
 		return nil
 	}
@@ -49,7 +49,7 @@ func (db *database) chooseOpen(f deadletter.Filter, after int64, limit int) []*l
 
 // redrive resolves a dead letter and parks its message, due at once. If its key is held, the message is queued with the key's
 // other messages, in sequence order; a key that waited for the decision about this dead letter resumes.
-func (db *database) redrive(l *letter, id int64, by string, at time.Time) {
+func (db *database) redrive(l *deadRow, id int64, by string, at time.Time) {
 	parked := db.relay(l.Relay).parked[l.Partition]
 	h := parked.waitsFor(l)
 	l.close(deadletter.Redriven, by, "", at)
@@ -121,10 +121,10 @@ func (s *Store) StepRedrive(ctx context.Context, id int64, limit int) (deadlette
 
 func (db *database) stepRedrive(r *deadletter.Redrive, batch int, at time.Time) {
 	letters := db.chooseOpen(r.Filter, r.Position, batch)
-	letters = slices.DeleteFunc(letters, func(l *letter) bool { return l.Number > r.UpTo })
-	candidates := make([]deadletter.ClaimRequest, len(letters))
+	letters = slices.DeleteFunc(letters, func(l *deadRow) bool { return l.Number > r.UpTo })
+	candidates := make([]deadletter.Candidate, len(letters))
 	for i, l := range letters {
-		candidates[i] = deadletter.ClaimRequest{Number: l.Number, Redrives: l.Redrives}
+		candidates[i] = deadletter.Candidate{Number: l.Number, Redrives: l.Redrives}
 	}
 	send := r.Take(candidates, at)
 	for _, l := range letters {

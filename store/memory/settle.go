@@ -156,7 +156,7 @@ func (db *database) settle(name string, st relay.Settlement, at time.Time) {
 		if row := source(parked, log, d.Sequence, d.FromLog, at); row != nil {
 			parked.take(d.Sequence)
 			row.history = remember(row.history, d.Attempts, at, d.Cause)
-			db.bury(name, st.Partition, row, d.Reason, d.Cause, d.Attempts, at)
+			db.deadLetter(name, st.Partition, row, d.Reason, d.Cause, d.Attempts, at)
 		}
 	}
 	for _, seq := range st.Removed {

@@ -252,7 +252,7 @@ const (
 			?3, ?4, ?2 FROM {prefix}parked WHERE relay = ?1 ORDER BY seq`
 )
 
-// ForgetRelay implements relay.Administrator. Errors: relay.ErrUnknownRelay, relay.ErrAlive, relay.ErrPutAside and those of
+// ForgetRelay implements relay.Administrator. Errors: relay.ErrUnknownRelay, relay.ErrAlive, relay.ErrParked and those of
 // the server.
 func (s *Store) ForgetRelay(ctx context.Context, name, by, reason string, discard bool) (discarded int, err error) {
 	err = s.write(ctx, "forget relay "+name, func(t txn) error {
@@ -295,7 +295,7 @@ func (t txn) checkForgettable(ctx context.Context, name string, discard bool) er
 		return err
 	}
 	if aside && !discard {
-		return fmt.Errorf("%w: decide about its held keys and dead letters first, or discard them with it", relay.ErrPutAside)
+		return fmt.Errorf("%w: decide about its held keys and dead letters first, or discard them with it", relay.ErrParked)
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ func (s *Store) condition(f deadletter.Filter) string {
 
 // letterRow holds a scanned row of letterColumns.
 type letterRow struct {
-	l                 deadletter.Letter
+	l                 deadletter.Record
 	consumer          bool
 	seq, died, closed int64
 	state, history    string
@@ -90,9 +90,9 @@ func newLetterRow() *letterRow {
 	return r
 }
 
-func (r *letterRow) letter(rows *sql.Rows) (deadletter.Letter, error) {
+func (r *letterRow) letter(rows *sql.Rows) (deadletter.Record, error) {
 	if err := rows.Scan(r.row.Dest()...); err != nil {
-		return deadletter.Letter{}, err
+		return deadletter.Record{}, err
 	}
 	l := r.l
 	var fault error
@@ -111,9 +111,9 @@ func (r *letterRow) letter(rows *sql.Rows) (deadletter.Letter, error) {
 	return l, err
 }
 
-// letters reads dead letters; where is a condition with its values inlined.
-func (t txn) letters(ctx context.Context, where string) ([]deadletter.Letter, error) {
-	var out []deadletter.Letter
+// records reads dead letters; where is a condition with its values inlined.
+func (t txn) records(ctx context.Context, where string) ([]deadletter.Record, error) {
+	var out []deadletter.Record
 	row := newLetterRow()
 	text := render(t.s.expand(listDeadSQL), []any{int64(inbox.EndOfLog)}) + where
 	rows, err := t.on.QueryContext(ctx, text)
@@ -132,17 +132,17 @@ func (t txn) letters(ctx context.Context, where string) ([]deadletter.Letter, er
 }
 
 // ListDead implements deadletter.Store.
-func (s *Store) ListDead(ctx context.Context, f deadletter.Filter, after int64, limit int) iter.Seq2[deadletter.Letter, error] {
+func (s *Store) ListDead(ctx context.Context, f deadletter.Filter, after int64, limit int) iter.Seq2[deadletter.Record, error] {
 	where := s.condition(f)
-	return func(yield func(deadletter.Letter, error) bool) {
+	return func(yield func(deadletter.Record, error) bool) {
 		for left := limit; limit == 0 || left > 0; left -= listPage {
 			size := listPage
 			if limit > 0 {
 				size = min(size, left)
 			}
-			page, err := s.pooled().letters(ctx, where+fmt.Sprintf(pageSQL, after, size))
+			page, err := s.pooled().records(ctx, where+fmt.Sprintf(pageSQL, after, size))
 			if err != nil {
-				yield(deadletter.Letter{}, s.cfg.explain("list dead letters", err))
+				yield(deadletter.Record{}, s.cfg.explain("list dead letters", err))
 				return
 			}
 			for _, l := range page {
@@ -159,18 +159,18 @@ func (s *Store) ListDead(ctx context.Context, f deadletter.Filter, after int64, 
 }
 
 // ShowDead implements deadletter.Store.
-func (s *Store) ShowDead(ctx context.Context, number int64) (deadletter.Letter, error) {
+func (s *Store) ShowDead(ctx context.Context, number int64) (deadletter.Record, error) {
 	l, err := s.pooled().letter(ctx, number)
 	return l, s.cfg.explain("show a dead letter", err)
 }
 
-func (t txn) letter(ctx context.Context, number int64) (deadletter.Letter, error) {
-	found, err := t.letters(ctx, fmt.Sprintf(`number = %d`, number))
+func (t txn) letter(ctx context.Context, number int64) (deadletter.Record, error) {
+	found, err := t.records(ctx, fmt.Sprintf(`number = %d`, number))
 	if err == nil && len(found) == 0 {
 		err = fmt.Errorf("%w: %d", deadletter.ErrNotFound, number)
 	}
 	if err != nil {
-		return deadletter.Letter{}, err
+		return deadletter.Record{}, err
 	}
 	return found[0], nil
 }

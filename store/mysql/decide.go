@@ -175,7 +175,7 @@ func (t txn) skip(ctx context.Context, d *relay.Decision, h relay.HeldInfo, unde
 			return err
 		}
 		if row, found := rows[h.Sequence]; found {
-			err := t.bury(ctx, burial{
+			err := t.moveToDead(ctx, toDead{
 				relay: d.Relay, partition: h.Partition, seq: h.Sequence, reason: "skipped", cause: h.Cause, attempts: h.Attempts,
 				history: row.history,
 			})
@@ -207,7 +207,7 @@ func (t txn) deadHeld(ctx context.Context, d *relay.Decision, h relay.HeldInfo) 
 		if !found {
 			continue
 		}
-		err := t.bury(ctx, burial{
+		err := t.moveToDead(ctx, toDead{
 			relay: d.Relay, partition: h.Partition, seq: seq, reason: d.Reason, cause: h.Cause, attempts: row.attempts,
 			history: t.addEntry(row.history, 0, "moved to the dead letters by "+d.By),
 		})

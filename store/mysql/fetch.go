@@ -384,14 +384,14 @@ func (s *Store) LoadParked(ctx context.Context, name string, partition int, posi
 		if err := orNone(t.get(ctx, gapsOfSQL, []any{name, partition}, &text)); err != nil {
 			return err
 		}
-		out, err = t.aside(ctx, name, partition, position, text)
+		out, err = t.parkedState(ctx, name, partition, position, text)
 		return err
 	})
 	return out, err
 }
 
-// aside returns what a relay has parked or dead-lettered in a partition, after a position and in gaps.
-func (t txn) aside(ctx context.Context, name string, partition int, position int64, gaps string) (out relay.ParkedState, err error) {
+// parkedState returns what a relay has parked or dead-lettered in a partition, after a position and in gaps.
+func (t txn) parkedState(ctx context.Context, name string, partition int, position int64, gaps string) (out relay.ParkedState, err error) {
 	if out.Keys, err = column[string](ctx, t, heldKeysSQL, name, partition); err != nil {
 		return out, err
 	}

@@ -57,8 +57,8 @@ const (
 	buryRow      = `(?, ?, ?` + questionMarks + `, ?, 0, ?, ?, ?, ?, ?, 'open', '', '')`
 )
 
-// aside is a message that a consumer parks or dead-letters.
-type aside struct {
+// toPark is a message that a consumer parks or dead-letters.
+type toPark struct {
 	msg  *postrider.Message
 	row  []any          // the columns after the message's
 	hold *relay.HeldKey // how its key is held unless it is already held; nil: not held
@@ -70,10 +70,10 @@ func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []
 		if err := t.look(ctx); err != nil {
 			return err
 		}
-		list := make([]aside, len(parked))
+		list := make([]toPark, len(parked))
 		for i, p := range parked {
 			due := sql.Null[int64]{V: t.now + p.After.Microseconds(), Valid: p.Message.Key == ""}
-			list[i] = aside{msg: p.Message, row: []any{
+			list[i] = toPark{msg: p.Message, row: []any{
 				string(p.Reason), len(p.Attempts), due, t.now, t.history(p.Attempts, p.Cause),
 			}}
 			if p.Message.Key != "" {
@@ -84,16 +84,16 @@ func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []
 	})
 }
 
-// Bury implements inbox.ParkStore.
-func (s *Store) Bury(ctx context.Context, tx *sql.Tx, consumer string, dead []inbox.Dead, hold bool) error {
+// DeadLetter implements inbox.ParkStore.
+func (s *Store) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dead []inbox.Dead, hold bool) error {
 	return s.consume("write dead letters", tx, func(t txn) error {
 		if err := t.look(ctx); err != nil {
 			return err
 		}
-		list := make([]aside, len(dead))
+		list := make([]toPark, len(dead))
 		for i, d := range dead {
 			cause := stored.Cause(d.Cause)
-			list[i] = aside{msg: d.Message, row: []any{
+			list[i] = toPark{msg: d.Message, row: []any{
 				len(d.Attempts), t.history(d.Attempts, ""), d.Reason, cause, deadletter.Fingerprint(cause), t.now,
 			}}
 			if hold && d.Message.Key != "" {
@@ -122,7 +122,7 @@ func (t txn) history(attempts []inbox.Attempt, cause string) string {
 
 // putAside locks the keys in sorted order, then draws sequences, so that the sequences of a key rise in the order of its lock,
 // then writes the messages.
-func (t txn) putAside(ctx context.Context, consumer, insert, row string, list []aside) error {
+func (t txn) putAside(ctx context.Context, consumer, insert, row string, list []toPark) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -158,7 +158,7 @@ func (t txn) putAside(ctx context.Context, consumer, insert, row string, list []
 	return nil
 }
 
-func (t txn) insertAside(ctx context.Context, consumer, insert, row string, list []aside, seq int64) error {
+func (t txn) insertAside(ctx context.Context, consumer, insert, row string, list []toPark, seq int64) error {
 	rows := make([]string, len(list))
 	for i, a := range list {
 		partition := postrider.PartitionOf(a.msg.Key, a.msg.ID, t.partitions)
@@ -174,7 +174,7 @@ func (t txn) insertAside(ctx context.Context, consumer, insert, row string, list
 
 // holdAside holds or locks the keys of messages that have hold set. It returns the index of the first such message of each key,
 // which determines how the key is held.
-func (t txn) holdAside(ctx context.Context, consumer string, list []aside) (map[string]int, error) {
+func (t txn) holdAside(ctx context.Context, consumer string, list []toPark) (map[string]int, error) {
 	first := make(map[string]int)
 	var keys []string
 	for i, a := range list {

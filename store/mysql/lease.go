@@ -210,7 +210,7 @@ func (t txn) acquire(ctx context.Context, name string, owner relay.Owner, req re
 	for i := range out {
 		l := &out[i]
 		l.Filter = relay.FilterOf(name, filters)
-		if l.Parked, err = t.aside(ctx, name, l.Partition, l.Cursor.Position, l.Cursor.Snapshot); err != nil {
+		if l.Parked, err = t.parkedState(ctx, name, l.Partition, l.Cursor.Position, l.Cursor.Snapshot); err != nil {
 			return nil, err
 		}
 	}

@@ -159,9 +159,9 @@ func (t txn) stepRedrive(ctx context.Context, r *deadletter.Redrive, batch int, 
 	if err != nil {
 		return 0, err
 	}
-	candidates := make([]deadletter.ClaimRequest, len(letters))
+	candidates := make([]deadletter.Candidate, len(letters))
 	for i, l := range letters {
-		candidates[i] = deadletter.ClaimRequest{Number: l.number, Redrives: l.redrives}
+		candidates[i] = deadletter.Candidate{Number: l.number, Redrives: l.redrives}
 	}
 	send := set(r.Take(candidates, now))
 	if len(letters) < batch && !overtaken {

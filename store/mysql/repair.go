@@ -20,7 +20,7 @@ const (
 )
 
 // EditDead implements deadletter.RepairStore.
-func (s *Store) EditDead(ctx context.Context, number int64, e deadletter.Edit) (l deadletter.Letter, err error) {
+func (s *Store) EditDead(ctx context.Context, number int64, e deadletter.Edit) (l deadletter.Record, err error) {
 	err = s.write(ctx, fmt.Sprintf("edit dead letter %d", number), func(t txn) error {
 		var headers string
 		if err := orNone(t.get(ctx, lockLetterSQL, []any{number}, &headers)); err != nil {
@@ -104,7 +104,7 @@ func (s *Store) CountCauses(ctx context.Context, f deadletter.Filter, limit int)
 	for rows.Next() {
 		var c deadletter.CauseCount
 		var oldest, newest int64
-		err := rows.Scan(&c.Relay, &c.Type, &c.Fingerprint, &c.Letters, &oldest, &newest, &c.Number, &c.Reason, &c.Cause)
+		err := rows.Scan(&c.Relay, &c.Type, &c.Fingerprint, &c.DeadLetters, &oldest, &newest, &c.Number, &c.Reason, &c.Cause)
 		if err != nil {
 			return nil, s.cfg.explain("count causes", err)
 		}

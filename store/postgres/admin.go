@@ -284,7 +284,7 @@ func (s *Store) checkForgettable(ctx context.Context, tx pgx.Tx, name string, di
 		return err
 	}
 	if !discard && (parked || held || dead) {
-		return fmt.Errorf("%w: decide about its held keys and dead letters first, or discard them with it", relay.ErrPutAside)
+		return fmt.Errorf("%w: decide about its held keys and dead letters first, or discard them with it", relay.ErrParked)
 	}
 	return nil
 }

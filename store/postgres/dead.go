@@ -109,8 +109,8 @@ func filterArgs(f deadletter.Filter, more ...any) []any {
 }
 
 // ListDead implements deadletter.Store.
-func (s *Store) ListDead(ctx context.Context, f deadletter.Filter, after int64, limit int) iter.Seq2[deadletter.Letter, error] {
-	return func(yield func(deadletter.Letter, error) bool) {
+func (s *Store) ListDead(ctx context.Context, f deadletter.Filter, after int64, limit int) iter.Seq2[deadletter.Record, error] {
+	return func(yield func(deadletter.Record, error) bool) {
 		for left := limit; limit == 0 || left > 0; left -= listPage {
 			size := listPage
 			if limit > 0 {
@@ -118,7 +118,7 @@ func (s *Store) ListDead(ctx context.Context, f deadletter.Filter, after int64, 
 			}
 			page, err := s.deadPage(ctx, f, after, size)
 			if err != nil {
-				yield(deadletter.Letter{}, translate("list dead letters", err))
+				yield(deadletter.Record{}, translate("list dead letters", err))
 				return
 			}
 			for _, l := range page {
@@ -134,14 +134,14 @@ func (s *Store) ListDead(ctx context.Context, f deadletter.Filter, after int64, 
 	}
 }
 
-func (s *Store) deadPage(ctx context.Context, f deadletter.Filter, after int64, size int) ([]deadletter.Letter, error) {
+func (s *Store) deadPage(ctx context.Context, f deadletter.Filter, after int64, size int) ([]deadletter.Record, error) {
 	if _, err := s.open(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.markCauses(ctx, f); err != nil {
 		return nil, err
 	}
-	var page []deadletter.Letter
+	var page []deadletter.Record
 	err := s.read(ctx, s.names.expand(listDeadSQL), filterArgs(f, after, int64(size)), func(rows pgx.Rows) error {
 		for d := newDecoder(rows); d.next(); {
 			l, err := decodeLetter(d)
@@ -155,7 +155,7 @@ func (s *Store) deadPage(ctx context.Context, f deadletter.Filter, after int64, 
 	return page, err
 }
 
-func decodeLetter(d *decoder) (l deadletter.Letter, err error) {
+func decodeLetter(d *decoder) (l deadletter.Record, err error) {
 	for _, f := range []struct {
 		column int
 		set    func(int64)
@@ -187,13 +187,13 @@ func decodeLetter(d *decoder) (l deadletter.Letter, err error) {
 }
 
 // ShowDead implements deadletter.Store.
-func (s *Store) ShowDead(ctx context.Context, number int64) (deadletter.Letter, error) {
+func (s *Store) ShowDead(ctx context.Context, number int64) (deadletter.Record, error) {
 	page, err := s.deadPage(ctx, deadletter.Filter{Numbers: []int64{number}, State: deadletter.AnyState}, 0, 1)
 	if err != nil {
-		return deadletter.Letter{}, translate("show dead letter", err)
+		return deadletter.Record{}, translate("show dead letter", err)
 	}
 	if len(page) == 0 {
-		return deadletter.Letter{}, fmt.Errorf("%w: %d", deadletter.ErrNotFound, number)
+		return deadletter.Record{}, fmt.Errorf("%w: %d", deadletter.ErrNotFound, number)
 	}
 	return page[0], nil
 }
@@ -333,15 +333,15 @@ func (p piece) args(more ...any) []any {
 	return filterArgs(f, append([]any{p.after, p.upTo, p.bound}, more...)...)
 }
 
-// lockedLetters are the dead letters of a piece.
-type lockedLetters struct {
-	// n were found, and last is the highest number among them; letters omits those that others have resolved since.
+// lockedRecords are the dead letters of a piece.
+type lockedRecords struct {
+	// n were found, and last is the highest number among them; the list omits those that others have resolved since.
 	n, last int64
-	letters []deadletter.ClaimRequest
+	letters []deadletter.Candidate
 }
 
 // lockDead locks dead letters, and before them the leases of their partitions, so that no settlement runs in between.
-func (s *Store) lockDead(ctx context.Context, tx pgx.Tx, p piece) (found lockedLetters, err error) {
+func (s *Store) lockDead(ctx context.Context, tx pgx.Tx, p piece) (found lockedRecords, err error) {
 	if state := p.filter.State; state != "" && state != deadletter.Open && state != deadletter.AnyState {
 		return found, nil // none of these is open
 	}
@@ -385,6 +385,6 @@ func (s *Store) lockDead(ctx context.Context, tx pgx.Tx, p piece) (found lockedL
 	if rows, err = tx.Query(ctx, s.names.expand(lockDeadSQL), p.args(relays, partitions)...); err != nil {
 		return found, err
 	}
-	found.letters, err = pgx.CollectRows(rows, pgx.RowToStructByPos[deadletter.ClaimRequest])
+	found.letters, err = pgx.CollectRows(rows, pgx.RowToStructByPos[deadletter.Candidate])
 	return found, err
 }

@@ -77,7 +77,7 @@ func (s *Store) CountCauses(ctx context.Context, f deadletter.Filter, limit int)
 	}
 	err = s.read(ctx, s.names.expand(countCausesSQL), filterArgs(f, int64(limit)), func(rows pgx.Rows) error {
 		out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c deadletter.CauseCount, err error) {
-			err = row.Scan(&c.Relay, &c.Type, &c.Fingerprint, &c.Letters, &c.Oldest, &c.Newest, &c.Number, &c.Reason, &c.Cause)
+			err = row.Scan(&c.Relay, &c.Type, &c.Fingerprint, &c.DeadLetters, &c.Oldest, &c.Newest, &c.Number, &c.Reason, &c.Cause)
 			c.Oldest, c.Newest = c.Oldest.UTC(), c.Newest.UTC()
 			return c, err
 		})
@@ -100,7 +100,7 @@ select edited_at, edited_by, why, headers::text, payload from {dead_edits} where
 )
 
 // EditDead implements deadletter.RepairStore.
-func (s *Store) EditDead(ctx context.Context, number int64, e deadletter.Edit) (deadletter.Letter, error) {
+func (s *Store) EditDead(ctx context.Context, number int64, e deadletter.Edit) (deadletter.Record, error) {
 	err := s.inRedrive(ctx, "edit a dead letter", func(tx pgx.Tx) error {
 		named := piece{filter: deadletter.Filter{Numbers: []int64{number}}, bound: deadletter.Unbounded}
 		if err := s.checkNamed(ctx, tx, named); err != nil {
@@ -132,12 +132,12 @@ func (s *Store) EditDead(ctx context.Context, number int64, e deadletter.Edit) (
 		return err
 	})
 	if err != nil {
-		return deadletter.Letter{}, err
+		return deadletter.Record{}, err
 	}
 	return s.ShowDead(ctx, number)
 }
 
-func (s *Store) letterIn(ctx context.Context, tx pgx.Tx, number int64) (l deadletter.Letter, err error) {
+func (s *Store) letterIn(ctx context.Context, tx pgx.Tx, number int64) (l deadletter.Record, err error) {
 	f := deadletter.Filter{Numbers: []int64{number}, State: deadletter.AnyState}
 	rows, err := tx.Query(ctx, s.names.expand(listDeadSQL), filterArgs(f, int64(0), int64(1))...)
 	if err != nil {

@@ -117,9 +117,9 @@ func (s *Store) Park(ctx context.Context, tx pgx.Tx, consumer string, parked []i
 	return s.park(ctx, pgxCaller{tx}, consumer, parked)
 }
 
-// Bury implements inbox.ParkStore.
-func (s *Store) Bury(ctx context.Context, tx pgx.Tx, consumer string, dead []inbox.Dead, hold bool) error {
-	return s.bury(ctx, pgxCaller{tx}, consumer, dead, hold)
+// DeadLetter implements inbox.ParkStore.
+func (s *Store) DeadLetter(ctx context.Context, tx pgx.Tx, consumer string, dead []inbox.Dead, hold bool) error {
+	return s.deadLetter(ctx, pgxCaller{tx}, consumer, dead, hold)
 }
 
 // Take implements inbox.ParkStore.

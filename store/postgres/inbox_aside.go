@@ -99,8 +99,8 @@ returning key, seq
 )` + headSQL
 )
 
-// aside is a message that a consumer parks or dead-letters.
-type aside struct {
+// toPark is a message that a consumer parks or dead-letters.
+type toPark struct {
 	msg           *postrider.Message
 	reason, cause string
 	attempts      int
@@ -117,10 +117,10 @@ type hold struct {
 }
 
 func (s *Store) park(ctx context.Context, c caller, consumer string, parked []inbox.Parked) error {
-	list := make([]aside, len(parked))
+	list := make([]toPark, len(parked))
 	for i, p := range parked {
 		after := max(p.After.Microseconds(), 0)
-		list[i] = aside{msg: p.Message, reason: string(p.Reason), attempts: len(p.Attempts), after: after,
+		list[i] = toPark{msg: p.Message, reason: string(p.Reason), attempts: len(p.Attempts), after: after,
 			hold: &hold{reason: string(p.Reason), cause: p.Why(), after: after}}
 		var err error
 		if list[i].history, err = history(p.Attempts, p.Cause); err != nil {
@@ -130,10 +130,10 @@ func (s *Store) park(ctx context.Context, c caller, consumer string, parked []in
 	return translate("park messages", s.putAside(ctx, c, s.sql.parkAside, consumer, list))
 }
 
-func (s *Store) bury(ctx context.Context, c caller, consumer string, dead []inbox.Dead, hold bool) error {
-	list := make([]aside, len(dead))
+func (s *Store) deadLetter(ctx context.Context, c caller, consumer string, dead []inbox.Dead, hold bool) error {
+	list := make([]toPark, len(dead))
 	for i, d := range dead {
-		list[i] = aside{msg: d.Message, reason: d.Reason, cause: d.Cause, attempts: len(d.Attempts)}
+		list[i] = toPark{msg: d.Message, reason: d.Reason, cause: d.Cause, attempts: len(d.Attempts)}
 		if hold {
 			list[i].hold = untilDecided(d)
 		}
@@ -177,7 +177,7 @@ func history(attempts []inbox.Attempt, cause string) (string, error) {
 // putAside locks the keys, then writes the messages, in one round trip for up to 1,000 messages and 4 MiB. Finally it checks that
 // the number of partitions is still the one it used, since a consumer may have been paused while that was changed; the rows
 // already written keep it from changing again. If the number differs, the transaction must be rolled back and run again.
-func (s *Store) putAside(ctx context.Context, c caller, sql, consumer string, list []aside) error {
+func (s *Store) putAside(ctx context.Context, c caller, sql, consumer string, list []toPark) error {
 	partitions, err := c.partitions(ctx, s)
 	if err != nil {
 		return err
@@ -209,7 +209,7 @@ func (s *Store) putAside(ctx context.Context, c caller, sql, consumer string, li
 }
 
 // asideArgs returns the parameters of asideRowsSQL from $19 on.
-func asideArgs(consumer string, list []aside) []any {
+func asideArgs(consumer string, list []toPark) []any {
 	var reasons, causes, histories []string
 	var attempts, afters []int64
 	for _, a := range list {
@@ -222,8 +222,8 @@ func asideArgs(consumer string, list []aside) []any {
 }
 
 // holdAside holds or locks the keys of messages that hold theirs; the first message of a key decides how.
-func (s *Store) holdAside(consumer string, list []aside, partitions int) (q query, some bool) {
-	first := make(map[string]aside)
+func (s *Store) holdAside(consumer string, list []toPark, partitions int) (q query, some bool) {
+	first := make(map[string]toPark)
 	var keys []string
 	for _, a := range list {
 		if _, again := first[a.msg.Key]; a.msg.Key != "" && a.hold != nil && !again {

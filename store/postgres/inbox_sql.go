@@ -63,9 +63,9 @@ func (s *SQLStore) Park(ctx context.Context, tx *sql.Tx, consumer string, parked
 	return s.park(ctx, sqlCaller{tx}, consumer, parked)
 }
 
-// Bury implements inbox.ParkStore.
-func (s *SQLStore) Bury(ctx context.Context, tx *sql.Tx, consumer string, dead []inbox.Dead, hold bool) error {
-	return s.bury(ctx, sqlCaller{tx}, consumer, dead, hold)
+// DeadLetter implements inbox.ParkStore.
+func (s *SQLStore) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dead []inbox.Dead, hold bool) error {
+	return s.deadLetter(ctx, sqlCaller{tx}, consumer, dead, hold)
 }
 
 // Take implements inbox.ParkStore.

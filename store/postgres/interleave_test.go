@@ -237,7 +237,7 @@ func TestLettersAreDecidedAboutWhilePartitionsChange(t *testing.T) {
 			ctx, b := t.Context(), setup(t, postgres.Config{Partitions: 1})
 			var dead []deadletter.Archived
 			for _, m := range newMessages(letters) {
-				dead = append(dead, deadletter.Archived{Letter: deadletter.Letter{Relay: "r", Message: m, DiedAt: time.Now(), State: deadletter.Open}})
+				dead = append(dead, deadletter.Archived{Record: deadletter.Record{Relay: "r", Message: m, DiedAt: time.Now(), State: deadletter.Open}})
 			}
 			if _, err := b.ImportDead(ctx, dead); err != nil {
 				t.Fatal(err)

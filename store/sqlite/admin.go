@@ -173,7 +173,7 @@ const (
 			?2, ?3, ?4 FROM {prefix}parked WHERE relay = ?1 ORDER BY seq`
 )
 
-// ForgetRelay implements relay.Administrator. Errors: relay.ErrUnknownRelay, relay.ErrAlive, relay.ErrPutAside, ErrBusy and
+// ForgetRelay implements relay.Administrator. Errors: relay.ErrUnknownRelay, relay.ErrAlive, relay.ErrParked, ErrBusy and
 // those of the file.
 func (s *Store) ForgetRelay(ctx context.Context, name, by, reason string, discard bool) (discarded int, err error) {
 	err = s.write(ctx, "forget relay "+name, durable, func(t txn) error {
@@ -213,7 +213,7 @@ func (t txn) checkForgettable(ctx context.Context, name string, discard bool) er
 		return err
 	}
 	if aside && !discard {
-		return fmt.Errorf("%w: decide about its held keys and dead letters first, or discard them with it", relay.ErrPutAside)
+		return fmt.Errorf("%w: decide about its held keys and dead letters first, or discard them with it", relay.ErrParked)
 	}
 	return nil
 }

@@ -76,7 +76,7 @@ func condition(f deadletter.Filter) (text string, args []any) {
 
 // letterRow holds the scanned letterColumns.
 type letterRow struct {
-	l                 deadletter.Letter
+	l                 deadletter.Record
 	seq, died, closed int64
 	state, history    string
 	consumer          bool
@@ -91,9 +91,9 @@ func newLetterRow() *letterRow {
 	return r
 }
 
-func (r *letterRow) letter(rows *sql.Rows) (deadletter.Letter, error) {
+func (r *letterRow) letter(rows *sql.Rows) (deadletter.Record, error) {
 	if err := rows.Scan(r.row.Dest()...); err != nil {
-		return deadletter.Letter{}, err
+		return deadletter.Record{}, err
 	}
 	l := r.l
 	var unreadable error
@@ -112,8 +112,8 @@ func (r *letterRow) letter(rows *sql.Rows) (deadletter.Letter, error) {
 	return l, err
 }
 
-func (t txn) letters(ctx context.Context, text string, args []any) ([]deadletter.Letter, error) {
-	var out []deadletter.Letter
+func (t txn) letters(ctx context.Context, text string, args []any) ([]deadletter.Record, error) {
+	var out []deadletter.Record
 	row := newLetterRow()
 	err := t.each(ctx, text, args, func(rows *sql.Rows) error {
 		l, err := row.letter(rows)
@@ -124,18 +124,18 @@ func (t txn) letters(ctx context.Context, text string, args []any) ([]deadletter
 }
 
 // ListDead implements deadletter.Store.
-func (s *Store) ListDead(ctx context.Context, f deadletter.Filter, after int64, limit int) iter.Seq2[deadletter.Letter, error] {
+func (s *Store) ListDead(ctx context.Context, f deadletter.Filter, after int64, limit int) iter.Seq2[deadletter.Record, error] {
 	where, args := condition(f)
-	return func(yield func(deadletter.Letter, error) bool) {
+	return func(yield func(deadletter.Record, error) bool) {
 		for left := limit; limit == 0 || left > 0; left -= listPage {
 			size := listPage
 			if limit > 0 {
 				size = min(size, left)
 			}
-			var page []deadletter.Letter
+			var page []deadletter.Record
 			err := s.markCauses(ctx, f)
 			if err != nil {
-				yield(deadletter.Letter{}, err)
+				yield(deadletter.Record{}, err)
 				return
 			}
 			err = s.read(ctx, "list dead letters", func(t txn) (err error) {
@@ -143,7 +143,7 @@ func (s *Store) ListDead(ctx context.Context, f deadletter.Filter, after int64, 
 				return err
 			})
 			if err != nil {
-				yield(deadletter.Letter{}, err)
+				yield(deadletter.Record{}, err)
 				return
 			}
 			for _, l := range page {
@@ -160,8 +160,8 @@ func (s *Store) ListDead(ctx context.Context, f deadletter.Filter, after int64, 
 }
 
 // ShowDead implements deadletter.Store.
-func (s *Store) ShowDead(ctx context.Context, number int64) (deadletter.Letter, error) {
-	var found []deadletter.Letter
+func (s *Store) ShowDead(ctx context.Context, number int64) (deadletter.Record, error) {
+	var found []deadletter.Record
 	err := s.read(ctx, "show a dead letter", func(t txn) (err error) {
 		found, err = t.letters(ctx, showDeadSQL, []any{number})
 		if err == nil && len(found) == 0 {
@@ -170,7 +170,7 @@ func (s *Store) ShowDead(ctx context.Context, number int64) (deadletter.Letter, 
 		return err
 	})
 	if err != nil {
-		return deadletter.Letter{}, err
+		return deadletter.Record{}, err
 	}
 	return found[0], nil
 }

@@ -69,7 +69,7 @@ func (s *Store) CountCauses(ctx context.Context, f deadletter.Filter, limit int)
 		return t.each(ctx, causesSQL+where+causesEndSQL, append(args, limit), func(rows *sql.Rows) error {
 			var c deadletter.CauseCount
 			var oldest, newest int64
-			err := rows.Scan(&c.Relay, &c.Type, &c.Fingerprint, &c.Letters, &oldest, &newest, &c.Number, &c.Reason, &c.Cause)
+			err := rows.Scan(&c.Relay, &c.Type, &c.Fingerprint, &c.DeadLetters, &oldest, &newest, &c.Number, &c.Reason, &c.Cause)
 			c.Oldest, c.Newest = stored.Time(oldest), stored.Time(newest)
 			out = append(out, c)
 			return err
@@ -88,7 +88,7 @@ const (
 )
 
 // EditDead implements deadletter.RepairStore.
-func (s *Store) EditDead(ctx context.Context, number int64, e deadletter.Edit) (l deadletter.Letter, err error) {
+func (s *Store) EditDead(ctx context.Context, number int64, e deadletter.Edit) (l deadletter.Record, err error) {
 	err = s.write(ctx, "edit a dead letter", durable, func(t txn) error {
 		if _, err := t.openLetter(ctx, number); err != nil {
 			return err

@@ -164,7 +164,7 @@ const discardSQL = `UPDATE {prefix}dead SET state = 'discarded', resolved_at = ?
 // skip discards the blocking message.
 func (t txn) skip(ctx context.Context, d *relay.Decision, h relay.HeldInfo) error {
 	if !undecided(h) {
-		_, err := t.bury(ctx, burial{
+		_, err := t.moveToDead(ctx, toDead{
 			relay: d.Relay, partition: h.Partition, seq: h.Sequence, reason: "skipped", cause: h.Cause,
 			attempts: sql.Null[int]{V: h.Attempts, Valid: true},
 		})
@@ -191,7 +191,7 @@ func (t txn) deadLetterHeld(ctx context.Context, d *relay.Decision, h relay.Held
 		return err
 	}
 	for _, seq := range seqs {
-		_, err := t.bury(ctx, burial{
+		_, err := t.moveToDead(ctx, toDead{
 			relay: d.Relay, partition: h.Partition, seq: seq, reason: d.Reason, cause: h.Cause,
 			entry: sql.Null[string]{V: entry, Valid: true},
 		})

@@ -252,8 +252,8 @@ const (
 // questionMarks are the parameters of messageColumns.
 const questionMarks = `, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?`
 
-// aside assigns n sequences to messages that are parked or dead-lettered, and returns the one before the first.
-func (t txn) aside(ctx context.Context, n int) (seq int64, err error) {
+// nextSequences assigns n sequences to messages that are parked or dead-lettered, and returns the one before the first.
+func (t txn) nextSequences(ctx context.Context, n int) (seq int64, err error) {
 	err = t.get(ctx, nextAsideSQL, []any{n}, &seq)
 	return seq, err
 }
@@ -261,7 +261,7 @@ func (t txn) aside(ctx context.Context, n int) (seq int64, err error) {
 // Park implements inbox.ParkStore.
 func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []inbox.Parked) error {
 	return s.consume("park messages", tx, func(t txn) error {
-		seq, err := t.aside(ctx, len(parked))
+		seq, err := t.nextSequences(ctx, len(parked))
 		if err != nil {
 			return err
 		}
@@ -332,10 +332,10 @@ func (t txn) holdUnlessHeld(ctx context.Context, consumer string, h relay.HeldKe
 const buryAsideSQL = `INSERT INTO {prefix}dead (relay, partition, seq, ` + messageColumns + `, attempts, redrives, history, reason,
 	cause, died_at, state) VALUES (?, ?, ?` + questionMarks + `, ?, 0, ?, ?, ?, ?, 'open')`
 
-// Bury implements inbox.ParkStore.
-func (s *Store) Bury(ctx context.Context, tx *sql.Tx, consumer string, dead []inbox.Dead, hold bool) error {
+// DeadLetter implements inbox.ParkStore.
+func (s *Store) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dead []inbox.Dead, hold bool) error {
 	return s.consume("write dead letters", tx, func(t txn) error {
-		seq, err := t.aside(ctx, len(dead))
+		seq, err := t.nextSequences(ctx, len(dead))
 		if err != nil {
 			return err
 		}

@@ -284,10 +284,10 @@ func forgetRefuses(e *env) {
 	e.wantRefused(forget("r"), relay.ErrAlive)
 	w.hold("order/1", 1, time.Hour)
 	w.leave()
-	e.wantRefused(forget("r"), relay.ErrPutAside)
+	e.wantRefused(forget("r"), relay.ErrParked)
 	_, err := e.dead("r", "order/1", "why", true)
 	e.must(err, "dead-letter")
-	e.wantRefused(forget("r"), relay.ErrPutAside)
+	e.wantRefused(forget("r"), relay.ErrParked)
 	if len(e.letters(deadletter.Filter{Relay: "r"})) != 1 {
 		e.t.Error("a refusal has changed the dead letters")
 	}
@@ -342,7 +342,7 @@ func repartitionMovesDecisions(e *env) {
 func forgetImported(e *env) {
 	var letters []deadletter.Archived
 	for range 2 {
-		letters = append(letters, deadletter.Archived{Letter: deadletter.Letter{
+		letters = append(letters, deadletter.Archived{Record: deadletter.Record{
 			Relay: "elsewhere", Message: e.message(""), Reason: "rejected", State: deadletter.Open, DiedAt: time.Now(),
 		}})
 	}
@@ -352,7 +352,7 @@ func forgetImported(e *env) {
 		return e.ForgetRelay(e.ctx, "elsewhere", "olga", "imported by mistake", discard)
 	}
 	_, err = forget(false)
-	e.wantRefused(err, relay.ErrPutAside)
+	e.wantRefused(err, relay.ErrParked)
 	e.redrive(deadletter.Filter{Numbers: []int64{e.letters(everyOpen)[0].Number}}, 1)
 	n, err := forget(true)
 	if e.must(err, "forget"); n != 2 {

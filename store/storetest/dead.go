@@ -33,9 +33,9 @@ var (
 )
 
 // letters lists dead letters.
-func (e *env) letters(f deadletter.Filter) []deadletter.Letter {
+func (e *env) letters(f deadletter.Filter) []deadletter.Record {
 	e.t.Helper()
-	var out []deadletter.Letter
+	var out []deadletter.Record
 	for l, err := range e.ListDead(e.ctx, f, 0, 0) {
 		e.must(err, "list dead letters")
 		out = append(out, l)

@@ -26,7 +26,7 @@ func (e *inboxEnv[Tx]) giveUp(consumer string, msgs ...*postrider.Message) {
 			e.claim(tx, consumer, m.ID)
 			dead = append(dead, inbox.Dead{Message: m, Reason: "refused", Cause: "cause of " + m.ID})
 		}
-		e.must(e.store.Bury(e.ctx, tx, consumer, dead, false), "bury")
+		e.must(e.store.DeadLetter(e.ctx, tx, consumer, dead, false), "bury")
 	})
 }
 

@@ -194,14 +194,14 @@ func causesAreCounted(e *env) {
 	e.must(err, "count causes")
 	var got []string
 	for _, c := range counts {
-		got = append(got, fmt.Sprint(c.Relay, " ", c.Letters, " ", c.Cause))
+		got = append(got, fmt.Sprint(c.Relay, " ", c.DeadLetters, " ", c.Cause))
 		if c.Type != "order.placed" || c.Fingerprint != deadletter.Fingerprint(c.Cause) || c.Oldest.After(c.Newest) ||
 			time.Since(c.Newest).Abs() > time.Minute {
 			e.t.Errorf("count: %+v", c)
 		}
 	}
 	e.wantSet("counts", got, []string{"r 2 order 4712 is unknown", "r 2 no route to host 10.0.0.8", "r 1 ", "other 1 order 1 is unknown"})
-	if counts[0].Letters != 2 || counts[1].Letters != 2 || counts[1].Number < counts[0].Number {
+	if counts[0].DeadLetters != 2 || counts[1].DeadLetters != 2 || counts[1].Number < counts[0].Number {
 		e.t.Errorf("order of the counts: %+v", counts)
 	}
 	few, err := e.CountCauses(e.ctx, deadletter.Filter{Relay: "r"}, 1)
@@ -272,7 +272,7 @@ func exportImport(e *env) {
 		new int64
 	}{{other, 111}, {other, 0}, {e.database, 0}} {
 		done, err := deadletter.Import(e.ctx, strings.NewReader(text+"\n\n"), target.db, nil)
-		if e.must(err, "import"); done.Letters != 111 || done.New != target.new {
+		if e.must(err, "import"); done.DeadLetters != 111 || done.New != target.new {
 			e.t.Errorf("import: %+v, want 111 letters, %d new", done, target.new)
 		}
 	}

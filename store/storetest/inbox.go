@@ -366,7 +366,7 @@ func endedTransactions[Tx any](e *inboxEnv[Tx]) {
 			"SetWatermark": e.store.SetWatermark(e.ctx, tx, "c", at, nil),
 			"SetVersion":   e.store.SetVersion(e.ctx, tx, "c", "k", 1),
 			"Park":         e.store.Park(e.ctx, tx, "c", []inbox.Parked{{Message: m, Reason: relay.ParkRetry}}),
-			"Bury":         e.store.Bury(e.ctx, tx, "c", []inbox.Dead{{Message: m, Reason: "r"}}, false),
+			"DeadLetter":   e.store.DeadLetter(e.ctx, tx, "c", []inbox.Dead{{Message: m, Reason: "r"}}, false),
 			"Savepoint":    e.store.Savepoint(e.ctx, tx, func(context.Context, Tx) error { return nil }),
 		} {
 			if !errors.Is(err, outbox.ErrNoTransaction) {

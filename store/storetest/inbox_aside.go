@@ -62,7 +62,7 @@ func (e *inboxEnv[Tx]) parkHead(consumer string, after time.Duration, m *postrid
 
 func (e *inboxEnv[Tx]) bury(consumer string, hold bool, list ...inbox.Dead) {
 	e.t.Helper()
-	e.inTx(func(tx Tx) { e.must(e.store.Bury(e.ctx, tx, consumer, list, hold), "bury") })
+	e.inTx(func(tx Tx) { e.must(e.store.DeadLetter(e.ctx, tx, consumer, list, hold), "bury") })
 }
 
 func consumerReadsNoLog[Tx any](e *inboxEnv[Tx]) {
@@ -341,7 +341,7 @@ func buriedHoldsKey[Tx any](e *inboxEnv[Tx]) {
 
 func buryingIsUndone[Tx any](e *inboxEnv[Tx]) {
 	tx := e.begin()
-	e.must(e.store.Bury(e.ctx, tx, "c", []inbox.Dead{{Message: e.message("k"), Reason: "r"}}, true), "bury")
+	e.must(e.store.DeadLetter(e.ctx, tx, "c", []inbox.Dead{{Message: e.message("k"), Reason: "r"}}, true), "bury")
 	e.rollback(tx)
 	if letters, held := e.letters(everyLetter), e.held("c"); len(letters) != 0 || len(held) != 0 {
 		e.t.Errorf("after the rollback: letters %+v, held %+v; want none", letters, held)

@@ -186,7 +186,7 @@ func redrivenIsTaken[Tx any](e *inboxEnv[Tx]) {
 	m := e.message("order/1")
 	e.inTx(func(tx Tx) {
 		e.claim(tx, "c", m.ID)
-		e.must(e.store.Bury(e.ctx, tx, "c", []inbox.Dead{{Message: m, Reason: "refused"}}, false), "bury")
+		e.must(e.store.DeadLetter(e.ctx, tx, "c", []inbox.Dead{{Message: m, Reason: "refused"}}, false), "bury")
 	})
 	for redrives := 1; redrives <= 2; redrives++ {
 		e.redrive(deadletter.Filter{}, 1)

@@ -323,7 +323,7 @@ func (m *model) operate(rng *rand.Rand, over <-chan struct{}) {
 			_, err := m.Maintain(m.ctx, relay.Retention{})
 			m.must(err, "maintain")
 		}
-		var open []deadletter.Letter
+		var open []deadletter.Record
 		for l, err := range m.ListDead(m.ctx, everyOpen, 0, 10) {
 			m.must(err, "list dead letters")
 			open = append(open, l)

@@ -103,7 +103,7 @@ func Run(ctx context.Context, cfg Config) (Findings, error) {
 	}
 	findings, err := r.show(ctx, work)
 	err = errors.Join(err, r.cleanUp())
-	r.screen.verdict(findings, r.shop.orders.Load(), r.shop.rolledBack.Load(), err)
+	r.screen.result(findings, r.shop.orders.Load(), r.shop.rolledBack.Load(), err)
 	return findings, err
 }
 
@@ -180,7 +180,7 @@ func (r *run) show(ctx, work context.Context) (Findings, error) {
 	told := r.tell(ctx, work, failed)
 	closeShop()
 	tills.Wait()
-	mended := r.mend(work)
+	mended := r.undoAll(work)
 	r.screen.step("the shop closes; waiting for what is on its way")
 	dead, waited := r.awaitAll(work, failed)
 	ledger, read := r.shop.ledger(work)

@@ -136,8 +136,8 @@ func plainLine(f figures) string {
 		f.status.Held.N, f.status.Parked.N, f.status.Dead.N)
 }
 
-// verdict prints the result.
-func (s *screen) verdict(f Findings, orders, rolledBack int64, err error) {
+// result prints the result.
+func (s *screen) result(f Findings, orders, rolledBack int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {

@@ -123,8 +123,8 @@ func (r *run) redrive(ctx context.Context) (int, error) {
 	return n, nil
 }
 
-// mend undoes the effects of an early end, so that everything can arrive.
-func (r *run) mend(ctx context.Context) error {
+// undoAll undoes the effects of an early end, so that everything can arrive.
+func (r *run) undoAll(ctx context.Context) error {
 	r.mu.Lock()
 	away := r.brokerAway
 	r.mu.Unlock()

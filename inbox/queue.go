@@ -13,7 +13,7 @@ type item struct {
 	msg      *postrider.Message
 	number   uint64 // in the order of receipt
 	size     int
-	lane     *lane
+	queue    *queue
 	failures []failure
 	begun    time.Time // of the first attempt
 	// fate, once decided, is what happens to the message instead of processing.
@@ -48,18 +48,18 @@ func (it *item) lost() bool {
 	}
 }
 
-// lane is a queue of messages that run one after another, in order. With ByID it holds the messages of one key, or the
+// queue is a queue of messages that run one after another, in order. With ByID it holds the messages of one key, or the
 // deliveries of one message without a key; with ByPosition those of one partition of the source. It exists as long as it
 // has messages or runs.
-type lane struct {
+type queue struct {
 	name  string
 	items []*item
 	// busy: its first messages are running, or it waits for a retry.
 	busy bool
 }
 
-// laneOf returns the name of a delivery's lane.
-func (c *Consumer[Tx]) laneOf(d *postrider.Delivery, m *postrider.Message) string {
+// queueOf returns the name of a delivery's queue.
+func (c *Consumer[Tx]) queueOf(d *postrider.Delivery, m *postrider.Message) string {
 	switch {
 	case c.cfg.Dedup == ByPosition:
 		return d.Position.Partition
@@ -70,7 +70,7 @@ func (c *Consumer[Tx]) laneOf(d *postrider.Delivery, m *postrider.Message) strin
 	}
 }
 
-// enqueue adds a message to memory and to its lane.
+// enqueue adds a message to memory and to its queue.
 func (c *Consumer[Tx]) enqueue(it *item, name string) {
 	c.received++
 	c.sized += int64(it.size)
@@ -78,12 +78,12 @@ func (c *Consumer[Tx]) enqueue(it *item, name string) {
 	it.number = c.received
 	c.inMemory[it] = struct{}{}
 	c.bytes += it.size
-	l := c.lanes[name]
+	l := c.queues[name]
 	if l == nil {
-		l = &lane{name: name}
-		c.lanes[name] = l
+		l = &queue{name: name}
+		c.queues[name] = l
 	}
-	it.lane = l
+	it.queue = l
 	l.items = append(l.items, it)
 	if !l.busy && len(l.items) == 1 {
 		c.ready = append(c.ready, l)
@@ -126,7 +126,7 @@ func (c *Consumer[Tx]) take() []*item {
 	return nil
 }
 
-// fill takes messages from the ready lanes.
+// fill takes messages from the ready queues.
 func (c *Consumer[Tx]) fill() []*item {
 	var batch []*item
 	for len(batch) < c.cfg.Batch && len(c.ready) > 0 {
@@ -134,7 +134,7 @@ func (c *Consumer[Tx]) fill() []*item {
 		c.discardLost(l)
 		if len(l.items) == 0 {
 			c.ready = c.ready[1:]
-			delete(c.lanes, l.name)
+			delete(c.queues, l.name)
 			continue
 		}
 		n := c.share(l, batch)
@@ -151,8 +151,8 @@ func (c *Consumer[Tx]) fill() []*item {
 	return batch
 }
 
-// share says how many of a lane's first messages fit into a batch.
-func (c *Consumer[Tx]) share(l *lane, batch []*item) int {
+// share says how many of a queue's first messages fit into a batch.
+func (c *Consumer[Tx]) share(l *queue, batch []*item) int {
 	first := l.items[0]
 	if first.alone {
 		if len(batch) > 0 {
@@ -167,7 +167,7 @@ func (c *Consumer[Tx]) share(l *lane, batch []*item) int {
 	return n
 }
 
-// sameLog says whether two messages of a lane can share a watermark.
+// sameLog says whether two messages of a queue can share a watermark.
 func (c *Consumer[Tx]) sameLog(a, b *item) bool {
 	return c.cfg.Dedup != ByPosition || a.delivery.Position.Epoch == b.delivery.Position.Epoch && a.delivery.Session == b.delivery.Session
 }
@@ -175,7 +175,7 @@ func (c *Consumer[Tx]) sameLog(a, b *item) bool {
 // discardLost drops messages that this process has lost. They are redelivered, and so are all messages after them: when a
 // message of an ordered source is seen to be lost, those after it are lost as well, so that nothing overtakes it and no
 // watermark skips it.
-func (c *Consumer[Tx]) discardLost(l *lane) {
+func (c *Consumer[Tx]) discardLost(l *queue) {
 	l.items = slices.DeleteFunc(l.items, func(it *item) bool {
 		if !it.lost() {
 			return false
@@ -187,38 +187,38 @@ func (c *Consumer[Tx]) discardLost(l *lane) {
 	})
 }
 
-// giveBack returns unsettled messages to the front of their lanes, in order, and makes all lanes of a batch ready, after
-// a wait if it is positive. The messages of one lane are adjacent in the batch. It wakes no worker for lanes that are
+// requeue returns unsettled messages to the front of their queues, in order, and makes all queues of a batch ready, after
+// a wait if it is positive. The messages of one queue are adjacent in the batch. It wakes no worker for queues that are
 // ready at once: the calling worker takes them itself.
-func (c *Consumer[Tx]) giveBack(batch, unsettled []*item, wait time.Duration) {
+func (c *Consumer[Tx]) requeue(batch, unsettled []*item, wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, it := range slices.Backward(unsettled) {
-		it.lane.items = slices.Insert(it.lane.items, 0, it)
+		it.queue.items = slices.Insert(it.queue.items, 0, it)
 	}
 	for i, it := range batch {
-		if i > 0 && batch[i-1].lane == it.lane {
+		if i > 0 && batch[i-1].queue == it.queue {
 			continue
 		}
-		if wait <= 0 || len(it.lane.items) == 0 {
-			c.goOn(it.lane)
+		if wait <= 0 || len(it.queue.items) == 0 {
+			c.release(it.queue)
 			continue
 		}
 		time.AfterFunc(wait, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.goOn(it.lane)
+			c.release(it.queue)
 			c.work.Signal()
 		})
 	}
 	c.changed.Broadcast()
 }
 
-// goOn makes a lane ready for its next messages, or removes it if it is empty.
-func (c *Consumer[Tx]) goOn(l *lane) {
+// release makes a queue ready for its next messages, or removes it if it is empty.
+func (c *Consumer[Tx]) release(l *queue) {
 	l.busy = false
 	if len(l.items) == 0 {
-		delete(c.lanes, l.name)
+		delete(c.queues, l.name)
 		return
 	}
 	c.ready = append(c.ready, l)
@@ -227,7 +227,7 @@ func (c *Consumer[Tx]) goOn(l *lane) {
 // unbegun returns the queued messages that were not started, in the order of receipt.
 func (c *Consumer[Tx]) unbegun() []*item {
 	var out []*item
-	for _, l := range c.lanes {
+	for _, l := range c.queues {
 		out = append(out, l.items...)
 	}
 	slices.SortFunc(out, func(a, b *item) int { return int(a.number) - int(b.number) })

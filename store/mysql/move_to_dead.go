@@ -26,11 +26,11 @@ const (
 
 // deadLetter applies one entry of a settlement. rows holds the locked parked rows.
 func (t txn) deadLetter(ctx context.Context, name string, partition int, d relay.Dead, rows map[int64]parkedState) error {
-	b := burial{relay: name, partition: partition, seq: d.Sequence, reason: d.Reason, cause: d.Cause, attempts: d.Attempts}
+	b := toDead{relay: name, partition: partition, seq: d.Sequence, reason: d.Reason, cause: d.Cause, attempts: d.Attempts}
 	if row, found := rows[d.Sequence]; found {
 		b.history = t.addEntry(row.history, d.Attempts, d.Cause)
 		delete(rows, d.Sequence)
-		return t.bury(ctx, b)
+		return t.moveToDead(ctx, b)
 	}
 	if !d.FromLog {
 		return nil
@@ -43,8 +43,8 @@ func (t txn) deadLetter(ctx context.Context, name string, partition int, d relay
 	return err
 }
 
-// burial describes a message to move to the dead letters.
-type burial struct {
+// toDead describes a message to move to the dead letters.
+type toDead struct {
 	relay         string
 	partition     int
 	seq           int64
@@ -53,13 +53,13 @@ type burial struct {
 	history       string
 }
 
-func (b burial) args(now int64) []any {
+func (b toDead) args(now int64) []any {
 	cause := stored.Cause(b.cause)
 	return []any{b.relay, b.seq, b.partition, b.reason, cause, deadletter.Fingerprint(cause), b.attempts, now, b.history}
 }
 
-// bury moves a parked message, whose row is locked, to the dead letters.
-func (t txn) bury(ctx context.Context, b burial) error {
+// moveToDead moves a parked message, whose row is locked, to the dead letters.
+func (t txn) moveToDead(ctx context.Context, b toDead) error {
 	if _, err := t.exec(ctx, buryParkedSQL, b.args(t.now)...); err != nil {
 		return err
 	}

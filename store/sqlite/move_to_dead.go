@@ -29,12 +29,12 @@ func (t txn) deadLetter(ctx context.Context, name string, partition int, d *rela
 	if err != nil {
 		return err
 	}
-	b := burial{
+	b := toDead{
 		relay: name, partition: partition, seq: d.Sequence, reason: d.Reason, cause: d.Cause,
 		attempts: sql.Null[int]{V: d.Attempts, Valid: true}, entry: entry,
 	}
-	buried, err := t.bury(ctx, b)
-	if err != nil || buried || !d.FromLog {
+	moved, err := t.moveToDead(ctx, b)
+	if err != nil || moved || !d.FromLog {
 		return err
 	}
 	n, err := t.exec(ctx, buryLogSQL, b.args(t.now)...)
@@ -44,8 +44,8 @@ func (t txn) deadLetter(ctx context.Context, name string, partition int, d *rela
 	return err
 }
 
-// burial is a message to be dead-lettered.
-type burial struct {
+// toDead is a message to be dead-lettered.
+type toDead struct {
 	relay         string
 	partition     int
 	seq           int64
@@ -54,12 +54,12 @@ type burial struct {
 	entry         sql.Null[string]
 }
 
-func (b burial) args(now int64) []any {
+func (b toDead) args(now int64) []any {
 	return []any{b.relay, b.seq, b.partition, b.reason, stored.Cause(b.cause), b.attempts, now, b.entry}
 }
 
-// bury moves a parked message to the dead letters, and reports whether there was one.
-func (t txn) bury(ctx context.Context, b burial) (bool, error) {
+// moveToDead moves a parked message to the dead letters, and reports whether there was one.
+func (t txn) moveToDead(ctx context.Context, b toDead) (bool, error) {
 	n, err := t.exec(ctx, buryParkedSQL, b.args(t.now)...)
 	if err != nil || n == 0 {
 		return false, err
