@@ -256,6 +256,18 @@ func (l *line[Tx]) SetWatermark(ctx context.Context, tx Tx, name string, at post
 	return onlyWithin(l, "SetWatermark", tx, func() error { return l.Store.SetWatermark(ctx, tx, name, at, consumed) })
 }
 
+func (l *line[Tx]) Consumed(ctx context.Context, tx Tx, name string, at postrider.Position) (inbox.Digests, error) {
+	return within(l, "Consumed", tx, func() (inbox.Digests, error) { return l.Store.Consumed(ctx, tx, name, at) })
+}
+
+func (l *line[Tx]) Version(ctx context.Context, tx Tx, name, key string) (int64, error) {
+	return within(l, "Version", tx, func() (int64, error) { return l.Store.Version(ctx, tx, name, key) })
+}
+
+func (l *line[Tx]) SetVersion(ctx context.Context, tx Tx, name, key string, version int64) error {
+	return onlyWithin(l, "SetVersion", tx, func() error { return l.Store.SetVersion(ctx, tx, name, key, version) })
+}
+
 func (l *line[Tx]) HeldAmong(ctx context.Context, tx Tx, name string, keys []string) ([]string, error) {
 	return within(l, "HeldAmong", tx, func() ([]string, error) { return l.Store.HeldAmong(ctx, tx, name, keys) })
 }

@@ -48,6 +48,17 @@ func TestSummary(t *testing.T) {
 	}
 }
 
+func TestSummaryShowsRaces(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	summarise(strings.NewReader(`{"Action":"output","Package":"p","Test":"TestA","Output":"WARNING: DATA RACE\n"}
+{"Action":"pass","Package":"p","Test":"TestA"}
+{"Action":"fail","Package":"p","Test":"TestB"}`), &out)
+	if !strings.Contains(out.String(), "TestA\nWARNING: DATA RACE") {
+		t.Errorf("the race is missing in:\n%s", out.String())
+	}
+}
+
 func TestSummaryShowsWhatHasNotEnded(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
