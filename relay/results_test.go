@@ -66,7 +66,8 @@ func TestHandlerThatReportsBehindIsRetriedWithBackoff(t *testing.T) {
 		})
 		b.start(r)
 		pass(time.Second)
-		if st := b.status(); calls > most || st.Failed != int64(calls) || st.Held.N != 1 {
+		unrecorded := int64(calls) - b.status().Failed // the last one may be
+		if st := b.status(); calls > most || unrecorded < 0 || unrecorded > 1 || st.Held.N != 1 {
 			t.Errorf("%d calls in a second, %d counted as failed, %d keys held; want few, all of them, and 1", calls, st.Failed, st.Held.N)
 		}
 	})
