@@ -2,6 +2,7 @@ package natsbroker_test
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"net/url"
 	"sync"
@@ -130,50 +131,62 @@ func deleteStream(t testing.TB, address, name string) {
 	}
 }
 
-// arrived reads all messages of a topic from the stream, like a consumer.
+// arrived reads all messages of a topic from the stream, like a consumer. The servers of a cluster may be electing a leader, so
+// it tries again after an error.
 func arrived(t testing.TB, address, stream, topic string) []*postrider.Message {
 	t.Helper()
 	conn, js := connect(t, address)
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	subject := stream + "." + topic
 	if topic != "orders.*" { // the only topic here that is a wildcard
 		subject = natsbroker.Subject(stream+".", topic)
 	}
+	for {
+		msgs, err := readAll(ctx, js, stream, subject)
+		if err == nil {
+			return msgs
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatalf("read stream %s: %v", stream, err)
+		}
+	}
+}
+
+// readAll reads the messages that a stream has for a subject.
+func readAll(ctx context.Context, js jetstream.JetStream, stream, subject string) (msgs []*postrider.Message, err error) {
 	consumer, err := js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
 	if err != nil {
-		t.Fatalf("read stream %s: %v", stream, err)
+		return nil, err
 	}
 	info, err := consumer.Info(ctx)
-	if err != nil {
-		t.Fatalf("read stream %s: %v", stream, err)
-	}
-	var msgs []*postrider.Message
-	if info.NumPending == 0 {
-		return nil
+	if err != nil || info.NumPending == 0 {
+		return nil, err
 	}
 	iterator, err := consumer.Messages()
 	if err != nil {
-		t.Fatalf("read stream %s: %v", stream, err)
+		return nil, err
 	}
 	defer iterator.Stop()
 	for {
 		got, err := iterator.Next(jetstream.NextContext(ctx))
 		if err != nil {
-			t.Fatalf("read stream %s: %v", stream, err)
+			return nil, err
 		}
 		m, err := postrider.CloudEventsBinary{}.Decode(headers(got.Headers()), got.Data())
 		if err != nil {
-			t.Fatalf("message on %s: %v", got.Subject(), err)
+			return nil, fmt.Errorf("message on %s: %w", got.Subject(), err)
 		}
 		msgs = append(msgs, m)
 		meta, err := got.Metadata()
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		if meta.NumPending == 0 {
-			return msgs
+			return msgs, nil
 		}
 	}
 }
