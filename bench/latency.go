@@ -56,7 +56,7 @@ func latencySuite(name, title string, rate int, share float64) suite {
 				}},
 				l.entry(oursTogether, l.ours, l.ours),
 				l.entry(oursNotified, l.notifying, l.listening),
-				l.entry(oursPolling, l.ours, l.apart),
+				l.entry(oursPolling, l.ours, l.remote),
 			}
 			entries[len(entries)-1].limit = "" // its latency is the current polling interval
 			if rate == 0 {
@@ -74,7 +74,7 @@ type latency struct {
 	b    *bundle
 	rate int
 
-	ours, apart          *postgres.Store // the same tables, connected only through the database
+	ours, remote         *postgres.Store // the same tables, connected only through the database
 	notifying, listening *postgres.Store
 }
 
@@ -86,7 +86,7 @@ func (l *latency) setup(ctx context.Context) (err error) {
 		store  **postgres.Store
 		config postgres.Config
 	}{
-		{&l.ours, postgres.Config{Prefix: "ours_"}}, {&l.apart, postgres.Config{Prefix: "ours_"}},
+		{&l.ours, postgres.Config{Prefix: "ours_"}}, {&l.remote, postgres.Config{Prefix: "ours_"}},
 		{&l.notifying, postgres.Config{Prefix: "told_", Notify: true}}, {&l.listening, postgres.Config{Prefix: "told_", ListenDSN: l.b.url}},
 	} {
 		if *s.store, err = l.b.storeWith(ctx, s.config); err != nil {

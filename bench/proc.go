@@ -65,7 +65,7 @@ func readStat(pid int) (stat, error) {
 func parseStat(text []byte) (stat, error) {
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 15 {
-		return stat{}, fmt.Errorf("/proc/<pid>/stat has %d fields behind the name, not 15", len(fields))
+		return stat{}, fmt.Errorf("/proc/<pid>/stat has %d fields after the name, not 15", len(fields))
 	}
 	var n [5]int64
 	for i, at := range []int{1, 11, 12, 13, 14} { // ppid, utime, stime, cutime, cstime

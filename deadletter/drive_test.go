@@ -100,7 +100,7 @@ func TestRedriveThatFailsHoldsUpNoOther(t *testing.T) {
 		good := start(t, s.Store, 0)
 		time.Sleep(3 * time.Second)
 		if r := shown(t, s, good.ID); r.State != deadletter.RedriveFinished || r.Done != 20 {
-			t.Errorf("redrive beside one that fails: %+v", r)
+			t.Errorf("redrive next to one that fails: %+v", r)
 		}
 		r := shown(t, s, bad.ID)
 		if r.State != deadletter.RedriveRunning || r.Failures == 0 || r.Cause != "letter 1 has no history" {
@@ -132,7 +132,7 @@ func TestRedriveThatHangsHoldsUpNoOther(t *testing.T) {
 		runs(t, s)
 		time.Sleep(3 * time.Minute)
 		if r := shown(t, s, good.ID); r.State != deadletter.RedriveFinished {
-			t.Errorf("redrive beside one that hangs: %+v", r)
+			t.Errorf("redrive next to one that hangs: %+v", r)
 		}
 		if r := shown(t, s, bad.ID); r.Failures == 0 || !strings.Contains(r.Cause, "longer than 2m0s") {
 			t.Errorf("redrive that hangs: %+v", r)

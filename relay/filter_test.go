@@ -296,7 +296,7 @@ func TestUnroutedMessagesAreCountedWhenTheCursorPassesThem(t *testing.T) {
 		b.publish(msgs[1:]...)
 		pass(time.Minute)
 		if all := b.unrouted(); len(all) != 0 || b.status().Delivered != 0 {
-			t.Errorf("behind a message that is not settled: unrouted %+v, delivered %d", all, b.status().Delivered)
+			t.Errorf("after a message that is not settled: unrouted %+v, delivered %d", all, b.status().Delivered)
 		}
 		close(blocked)
 		pass(time.Minute)

@@ -57,7 +57,7 @@ func TestPartitionWithHalfALateGroupIsHandedOver(t *testing.T) {
 		pass(time.Minute)
 
 		want(t, "the one that failed", seen.of(failing.Key), []string{failing.ID})
-		want(t, "the one behind it", seen.of(other.Key), []string{other.ID})
+		want(t, "the one after it", seen.of(other.Key), []string{other.ID})
 		b.wantNothingLeft(r1)
 		b.wantNothingLeft(r2)
 	})

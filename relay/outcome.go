@@ -89,7 +89,7 @@ func (r *Relay) judge(batch []*item, results []result, probe bool) {
 		if results != nil {
 			v = results[i]
 		}
-		if it.err != nil || v.cut || v.behind { // says nothing about the destination
+		if it.err != nil || v.cut || v.follows { // says nothing about the destination
 			continue
 		}
 		if it.queue == nil || i == 0 || it.queue != batch[i-1].queue {
@@ -110,12 +110,12 @@ func (r *Relay) judge(batch []*item, results []result, probe bool) {
 	}
 	if answered == 0 && (broken > 0 && units > 1 || silent > 0 && !r.answered.After(batch[0].started)) {
 		for i := range results {
-			if v := &results[i]; v.broken || v.timedOut && !v.cut && !v.behind {
+			if v := &results[i]; v.broken || v.timedOut && !v.cut && !v.follows {
 				v.outcome.Kind = postrider.BrokerUnavailable
 			}
 		}
 	}
-	down := slices.IndexFunc(results, func(v result) bool { return !v.cut && !v.behind && v.is(postrider.BrokerUnavailable) })
+	down := slices.IndexFunc(results, func(v result) bool { return !v.cut && !v.follows && v.is(postrider.BrokerUnavailable) })
 	switch stale := r.circuit.open() && !probe; {
 	case down < 0 && answered+broken > 0:
 		r.recovered()
@@ -151,8 +151,9 @@ func (r *Relay) completeQueue(items []*item, results []result) {
 			continue
 		}
 		v := &results[i]
-		// A handler knows nothing of a batch: an error of its own that says "behind" or "unavailable" is the message's failure.
-		passed := r.publish != nil && (v.is(postrider.BrokerUnavailable) || v.behind && i > 0)
+		// A handler knows nothing of a batch: an error of its own that matches ErrPredecessorFailed or is unavailable is the
+		// message's failure.
+		passed := r.publish != nil && (v.is(postrider.BrokerUnavailable) || v.follows && i > 0)
 		if v.cut || passed || deadBefore && v.outcome.Kind != postrider.DeadLettered {
 			r.requeue(q, items[i:])
 			break

@@ -136,7 +136,7 @@ func TestFollowerOfAnUndecodableHeadWaitsWithItsKey(t *testing.T) {
 		r := b.relay(relay.Config{OnDead: relay.HoldKey, Publisher: k})
 		b.start(r)
 		pass(10 * time.Minute)
-		want(t, "behind the dead head of a held key", k.of("k"), nil)
+		want(t, "after the dead message of a held key", k.of("k"), nil)
 		want(t, "other key", k.of("other"), []string{"m003"})
 		if err := decide(b.store, "k", relay.VerbSkip); err != nil {
 			t.Fatal(err)

@@ -189,7 +189,7 @@ func TestSlowDelayedMessageDoesNotHoldTheCursorBack(t *testing.T) {
 				b.publish(b.msg("other"))
 				pass(time.Minute)
 				if st := b.status(); st.Backlog.N != 0 || len(j.of("other")) != 1 {
-					t.Errorf("backlog %d, %s old, behind a slow message; of another key delivered %d, want 1: %+v",
+					t.Errorf("backlog %d, %s old, after a slow message; of another key delivered %d, want 1: %+v",
 						st.Backlog.N, st.Age, len(j.of("other")), r.Counters())
 				}
 				pass(10 * time.Minute)

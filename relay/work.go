@@ -154,7 +154,7 @@ type result struct {
 	failed   bool
 	outcome  postrider.Outcome
 	cause    string
-	behind   bool // it failed only because a message before it did
+	follows  bool // it failed only because a message before it did
 	canceled bool
 	// unhandled: no handler takes it. cut: the call was cut off by this process.
 	unhandled, cut bool
@@ -192,7 +192,7 @@ func readError(err error) (v result) {
 	if v.outcome.Err == nil && err.Error() != postrider.Dead(v.outcome.Reason, nil).Error() {
 		v.cause = CauseText(err) // Snooze and Dead without a cause: what they are wrapped in says why
 	}
-	v.behind = errors.Is(err, postrider.ErrPredecessorFailed)
+	v.follows = errors.Is(err, postrider.ErrPredecessorFailed)
 	v.canceled = errors.Is(err, context.Canceled)
 	v.unhandled = errors.Is(err, errUnhandled)
 	v.timedOut = errors.Is(err, context.DeadlineExceeded)

@@ -43,8 +43,8 @@ type way struct {
 
 // pair is two ways to compare: ours, and the reference.
 type pair struct {
-	ours, beside way
-	part         float64 // of the messages
+	ours, alongside way
+	part            float64 // of the messages
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
@@ -102,7 +102,7 @@ func newPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 }
 
 // result is the rates of a pair, in messages per second.
-type result struct{ ours, beside, ratios []float64 }
+type result struct{ ours, alongside, ratios []float64 }
 
 // add measures a pair once; the order alternates from round to round.
 func (r *result) add(ctx context.Context, pool *pgxpool.Pool, p pair, n int, oursFirst bool) error {
@@ -112,13 +112,13 @@ func (r *result) add(ctx context.Context, pool *pgxpool.Pool, p pair, n int, our
 		order = []int{0, 1}
 	}
 	for _, i := range order {
-		w := []way{p.ours, p.beside}[i]
+		w := []way{p.ours, p.alongside}[i]
 		var err error
 		if rates[i], err = measure(ctx, pool, w, n); err != nil {
 			return fmt.Errorf("%s: %w", w.name, err)
 		}
 	}
-	r.ours, r.beside, r.ratios = append(r.ours, rates[0]), append(r.beside, rates[1]), append(r.ratios, rates[0]/rates[1])
+	r.ours, r.alongside, r.ratios = append(r.ours, rates[0]), append(r.alongside, rates[1]), append(r.ratios, rates[0]/rates[1])
 	return nil
 }
 
@@ -166,8 +166,8 @@ func report(out io.Writer, pairs []pair, results []result) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\tmessages/s\tbeside\tmessages/s\tratio\t(quartiles)")
 	for i, r := range results {
-		fmt.Fprintf(w, "%s\t%.0f\t%s\t%.0f\t%.2f\t(%.2f–%.2f)\n", pairs[i].ours.name, quantile(r.ours, 0.5), pairs[i].beside.name,
-			quantile(r.beside, 0.5), quantile(r.ratios, 0.5), quantile(r.ratios, 0.25), quantile(r.ratios, 0.75))
+		fmt.Fprintf(w, "%s\t%.0f\t%s\t%.0f\t%.2f\t(%.2f–%.2f)\n", pairs[i].ours.name, quantile(r.ours, 0.5), pairs[i].alongside.name,
+			quantile(r.alongside, 0.5), quantile(r.ratios, 0.5), quantile(r.ratios, 0.25), quantile(r.ratios, 0.75))
 	}
 	return w.Flush()
 }

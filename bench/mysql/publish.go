@@ -112,7 +112,7 @@ func (b *bench) disturbance(ctx context.Context, rounds int, length time.Duratio
 		var took [2][]time.Duration
 		for turn := range 2 {
 			with := (round + turn) % 2 // alternate which one comes first
-			if took[with], err = b.beside(ctx, with == 1, writers, length); err != nil {
+			if took[with], err = b.alongside(ctx, with == 1, writers, length); err != nil {
 				return err
 			}
 			all[with] = append(all[with], took[with]...)
@@ -135,8 +135,8 @@ func (b *bench) disturbance(ctx context.Context, rounds int, length time.Duratio
 	return nil
 }
 
-// beside publishes with or without a running relay.
-func (b *bench) beside(ctx context.Context, with bool, writers int, length time.Duration) ([]time.Duration, error) {
+// alongside publishes with or without a running relay.
+func (b *bench) alongside(ctx context.Context, with bool, writers int, length time.Duration) ([]time.Duration, error) {
 	if !with {
 		return b.load(ctx, writers, ours, length)
 	}

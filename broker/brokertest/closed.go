@@ -67,7 +67,7 @@ func testClosedWhilePublishing(t *testing.T, s *suite) {
 	seen := make(map[string]bool)
 	for _, m := range s.Arrived(t, "closing") {
 		if !seen[m.ID] && !s.features.Unordered && m.AggregateVersion <= last[m.Key] {
-			t.Errorf("message %s arrived behind number %d of its key", m.ID, last[m.Key])
+			t.Errorf("message %s arrived after number %d of its key", m.ID, last[m.Key])
 		}
 		seen[m.ID], last[m.Key] = true, m.AggregateVersion
 	}

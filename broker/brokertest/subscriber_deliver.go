@@ -96,7 +96,7 @@ func testPositions(t *testing.T, s *inbound) {
 			t.Errorf("messages %s and %s both stand at %+v", other, id, p)
 		}
 		if last, ok := read[p.Partition]; ok && r.caps.Ordered && p.Offset <= last {
-			t.Errorf("message %s at %+v comes behind offset %d", id, p, last)
+			t.Errorf("message %s at %+v comes after offset %d", id, p, last)
 		}
 		at[id], stood[p], read[p.Partition] = p, id, p.Offset
 		d.ack(t.Context(), t)

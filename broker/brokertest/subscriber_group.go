@@ -156,7 +156,7 @@ func testLostInOrder(t *testing.T, s *inbound) {
 	watching.Wait()
 }
 
-// testMemberDies cuts off a member with unsettled messages, for good.
+// testMemberDies cuts off a member with unsettled messages, permanently.
 func testMemberDies(t *testing.T, s *inbound) {
 	st := &stream{s: s, keys: manyKeys(10)}
 	one := s.join(t, "g")

@@ -45,7 +45,7 @@ type reader struct {
 	ledger *ledger
 
 	mu   sync.Mutex
-	dead bool // cut off for good
+	dead bool // cut off permanently
 	cut  bool // its connections were broken at least once
 }
 
@@ -67,7 +67,7 @@ func (s *inbound) join(t testing.TB, group string) *reader {
 	return r
 }
 
-// leave closes the subscription. A second call is harmless. A member that was cut off for good must have lost its
+// leave closes the subscription. A second call is harmless. A member that was cut off permanently must have lost its
 // deliveries by itself.
 func (r *reader) leave(t testing.TB) {
 	t.Helper()
@@ -81,7 +81,7 @@ func (r *reader) leave(t testing.TB) {
 	}
 }
 
-// die cuts the member off for good.
+// die cuts the member off permanently.
 func (r *reader) die() {
 	r.mu.Lock()
 	r.dead = true
@@ -192,7 +192,7 @@ func (r *reader) checkAgain(t testing.TB, d *delivery) {
 	case !d.Redelivered && r.s.features.NoRedeliveredFlag == "":
 		t.Errorf("message %s comes again and does not say that it is Redelivered", id)
 	case d.Deliveries > 0 && d.Deliveries <= known.deliveries:
-		t.Errorf("message %s comes again as delivery number %d, behind number %d", id, d.Deliveries, known.deliveries)
+		t.Errorf("message %s comes again as delivery number %d, after number %d", id, d.Deliveries, known.deliveries)
 	}
 	known.seen, known.counted, known.position, known.deliveries = true, true, d.Position, d.Deliveries
 	if ordered {

@@ -71,7 +71,7 @@ func (s *suite) publish(ctx context.Context, t testing.TB, msgs []*postrider.Mes
 		var part []*postrider.Message
 		var at []int
 		for i := from; i < min(from+size, len(msgs)); i++ {
-			if head, behind := failed[msgs[i].Key]; behind {
+			if head, follows := failed[msgs[i].Key]; follows {
 				errs[i] = postrider.PredecessorFailed(msgs[head], errs[head])
 				continue
 			}
@@ -100,8 +100,8 @@ func checkFollowers(t testing.TB, msgs []*postrider.Message, errs []error) {
 	t.Helper()
 	failed := make(map[string]string)
 	for i, m := range msgs {
-		if head, behind := failed[m.Key]; m.Key != "" && behind && errs[i] == nil {
-			t.Errorf("message %s reports success behind %s, which failed", m.ID, head)
+		if head, follows := failed[m.Key]; m.Key != "" && follows && errs[i] == nil {
+			t.Errorf("message %s reports success after %s, which failed", m.ID, head)
 		}
 		if errs[i] != nil {
 			failed[m.Key] = m.ID
@@ -167,7 +167,7 @@ func (s *suite) checkArrived(t testing.TB, topic string, want []*postrider.Messa
 		}
 		delete(missing, m.ID)
 		if m.Key != "" && !s.features.Unordered && m.AggregateVersion <= last[m.Key] {
-			t.Errorf("message %s arrived behind number %d of its key", m.ID, last[m.Key])
+			t.Errorf("message %s arrived after number %d of its key", m.ID, last[m.Key])
 		}
 		last[m.Key] = m.AggregateVersion
 	}

@@ -269,9 +269,9 @@ func (c *call) settle() {
 func (c *call) finish(l *queue, o *outgoing, err error) {
 	i := slices.Index(l.messages, o)
 	c.errs[o.index], c.failed = err, true
-	behind := postrider.PredecessorFailed(o.msg, err)
+	failed := postrider.PredecessorFailed(o.msg, err)
 	for _, follower := range l.messages[i+1:] {
-		c.errs[follower.index] = behind
+		c.errs[follower.index] = failed
 	}
 	l.messages = l.messages[:i]
 }

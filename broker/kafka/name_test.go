@@ -26,7 +26,7 @@ func TestTopicName(t *testing.T) {
 		}
 	}
 	if got := kafkabroker.TopicName("shop.", "."); got != "shop.." {
-		t.Errorf("behind a prefix, a dot has the name %s", got)
+		t.Errorf("after a prefix, a dot has the name %s", got)
 	}
 	if got := kafkabroker.Topic("shop.", "other.orders"); got != "other.orders" {
 		t.Errorf("a name without the prefix leads back to %s", got)

@@ -243,7 +243,7 @@ func TestSmallBatchesKeepOrder(t *testing.T) {
 	last := make(map[string]int64)
 	for _, m := range arrived(t, address, topic) {
 		if m.AggregateVersion > last[m.Key]+1 {
-			t.Errorf("message %s stands behind number %d of its key", m.ID, last[m.Key])
+			t.Errorf("message %s is stored after number %d of its key", m.ID, last[m.Key])
 		}
 		last[m.Key] = max(last[m.Key], m.AggregateVersion)
 	}
@@ -361,7 +361,7 @@ func TestTopicTakesLessThanBefore(t *testing.T) {
 			}
 		case msgs[i].Key == "key2" && i > 12:
 			if kind != postrider.Retried || err == nil {
-				t.Errorf("message %s, behind a dead one: %v", msgs[i].ID, err)
+				t.Errorf("message %s, after a dead one: %v", msgs[i].ID, err)
 			}
 		case err != nil:
 			t.Errorf("message %s: %v", msgs[i].ID, err)

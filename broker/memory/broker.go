@@ -38,7 +38,7 @@ type Broker struct {
 	closed   bool
 	topics   map[string][]*postrider.Message
 	accepted map[string]time.Time // by message ID; only with a DedupeWindow
-	changed  chan struct{}        // closed and replaced when a message is accepted, closed for good by Close
+	changed  chan struct{}        // closed and replaced when a message is accepted, closed permanently by Close
 	faults   faults
 	groups   map[string]*group
 	epochs   map[string]int             // by topic: how often it was recreated
@@ -116,8 +116,8 @@ func (b *Broker) accept(msgs []*postrider.Message) ([]error, <-chan struct{}) {
 	errs := make([]error, len(msgs))
 	failed := make(map[string]int) // by key: index of the first failed message
 	for i, m := range msgs {
-		head, behind := failed[m.Key]
-		if behind && m.Key != "" {
+		head, follows := failed[m.Key]
+		if follows && m.Key != "" {
 			errs[i] = postrider.PredecessorFailed(msgs[head], errs[head])
 			continue
 		}
@@ -163,7 +163,7 @@ func (b *Broker) append(m *postrider.Message) {
 	b.tell()
 }
 
-// Close makes the broker unavailable for good and ends every Subscribe. Accepted messages can still be read.
+// Close makes the broker unavailable permanently and ends every Subscribe. Accepted messages can still be read.
 func (b *Broker) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

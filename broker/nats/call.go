@@ -109,9 +109,9 @@ func (c *call) finish(i int, err error) {
 		return
 	}
 	c.link()
-	behind := postrider.PredecessorFailed(c.msgs[i], err)
+	failed := postrider.PredecessorFailed(c.msgs[i], err)
 	for next := c.follower[i]; next != 0 && c.state[next] != isDone; next = c.follower[next] {
-		c.done(int(next), behind)
+		c.done(int(next), failed)
 	}
 }
 

@@ -81,7 +81,7 @@ func testLeaderLoss(t *testing.T, replicas int) {
 	seen := make(map[string]bool)
 	for _, m := range arrived(t, all, "ORDERS", "orders") {
 		if !seen[m.ID] && m.AggregateVersion <= last[m.Key] {
-			t.Errorf("message %s of key %s arrived behind number %d", m.ID, m.Key, last[m.Key])
+			t.Errorf("message %s of key %s arrived after number %d", m.ID, m.Key, last[m.Key])
 		}
 		seen[m.ID], last[m.Key] = true, m.AggregateVersion
 	}

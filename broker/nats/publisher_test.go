@@ -91,7 +91,7 @@ func TestStreamFull(t *testing.T) {
 			t.Fatal(err)
 		}
 		if errs := p.Publish(t.Context(), msgs[5:]); errs != nil {
-			t.Errorf("behind the purge: %v", errs)
+			t.Errorf("after the purge: %v", errs)
 		}
 	})
 }
@@ -482,7 +482,7 @@ func TestGivenConnection(t *testing.T) {
 		wantOutcome(t, err, postrider.BrokerUnavailable)
 	}
 	if err := p.Close(); err != nil {
-		t.Errorf("close behind the connection: %v", err)
+		t.Errorf("close after the connection: %v", err)
 	}
 }
 

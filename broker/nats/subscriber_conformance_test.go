@@ -14,7 +14,7 @@ func TestSubscriberConformance(t *testing.T) {
 	t.Parallel()
 	brokertest.RunSubscriber(t, brokertest.SubscriberHarness{
 		Features: brokertest.SubscriberFeatures{
-			Unordered: "a message that comes again comes behind others of its key",
+			Unordered: "a message that is redelivered comes after others of its key",
 		},
 		New: func(t *testing.T) brokertest.SubscriberEnv {
 			return subscriberEnv(t, startEmbedded(t, nil), natsbroker.SubscriberConfig{ConfirmAcks: true})

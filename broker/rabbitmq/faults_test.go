@@ -83,7 +83,7 @@ func testTooLargeForServer(t *testing.T, s *server) {
 		msgs[21].Key = msgs[20].Key
 		errs := outcomes(t, p, msgs)
 		if !errors.Is(errs[21], postrider.ErrPredecessorFailed) {
-			t.Errorf("message behind the one that is too large: %v, want ErrPredecessorFailed", errs[21])
+			t.Errorf("message after the one that is too large: %v, want ErrPredecessorFailed", errs[21])
 		}
 		errs[21] = nil
 		onlyFails(t, errs, 20, postrider.DeadLettered, "max_message_size")

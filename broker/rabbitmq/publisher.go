@@ -151,9 +151,9 @@ func fail(msgs []*postrider.Message, errs []error, followers []int, i int, err e
 	if followers[i] < 0 {
 		return
 	}
-	behind := postrider.PredecessorFailed(msgs[i], err)
+	failed := postrider.PredecessorFailed(msgs[i], err)
 	for i = followers[i]; i >= 0; i = followers[i] {
-		errs[i] = behind
+		errs[i] = failed
 	}
 }
 

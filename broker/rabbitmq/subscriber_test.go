@@ -101,8 +101,8 @@ func TestQueueDeleted(t *testing.T) {
 			again := make(chan []*postrider.Delivery, 1)
 			go func() { again <- receive(t, sub, 1) }()
 			awaitQueue(t, queue)
-			send(t, queue, messages("anew", 1))
-			if got := <-again; got[0].Message.ID != "anew-0" {
+			send(t, queue, messages("again", 1))
+			if got := <-again; got[0].Message.ID != "again-0" {
 				t.Errorf("after the queue was recreated came %s", got[0].Message.ID)
 			}
 		})

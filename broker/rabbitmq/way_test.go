@@ -154,7 +154,7 @@ func (w *way) travel(t *testing.T, rounds, perRound int, trouble func(round int)
 	last, seen, round := make(map[string]int64), 0, 0
 	for m := range effects {
 		if seen++; m.AggregateVersion != last[m.Key]+1 {
-			t.Errorf("number %d of %s has its effect behind number %d", m.AggregateVersion, m.Key, last[m.Key])
+			t.Errorf("number %d of %s has its effect after number %d", m.AggregateVersion, m.Key, last[m.Key])
 		}
 		last[m.Key] = m.AggregateVersion
 		if seen == sent-perRound/2 && round < rounds {

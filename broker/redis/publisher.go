@@ -231,7 +231,7 @@ func (c *call) next() bool {
 	for ; c.looked < len(c.msgs) && len(c.batch) < transactionMessages; c.looked++ {
 		i, m := c.looked, c.msgs[c.looked]
 		size := m.Size()
-		if head, behind := c.failed[m.Key]; behind && m.Key != "" {
+		if head, follows := c.failed[m.Key]; follows && m.Key != "" {
 			c.errs[i] = postrider.PredecessorFailed(c.msgs[head], c.errs[head])
 			continue
 		}
@@ -256,7 +256,7 @@ func (c *call) next() bool {
 func (c *call) take(errs []error) {
 	for j, err := range errs {
 		if err == nil {
-			if head, behind := c.failed[c.batch[j].Key]; behind && head < c.at[j] && c.batch[j].Key != "" {
+			if head, follows := c.failed[c.batch[j].Key]; follows && head < c.at[j] && c.batch[j].Key != "" {
 				c.errs[c.at[j]] = postrider.PredecessorFailed(c.msgs[head], c.errs[head])
 			}
 			continue

@@ -119,7 +119,7 @@ func TestOneStreamForbidden(t *testing.T) {
 			}
 		case 6:
 			if !errors.Is(err, postrider.ErrPredecessorFailed) {
-				t.Errorf("error of a message behind one that failed is %v, want ErrPredecessorFailed", err)
+				t.Errorf("error of a message after one that failed is %v, want ErrPredecessorFailed", err)
 			}
 		default:
 			if err != nil {
@@ -242,7 +242,7 @@ func TestCredentials(t *testing.T) {
 	if err := s.client(t).Do(t.Context(), "client", "kill", "user", "shop").Err(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the server to refuse the credentials of a connection made anew", func() bool {
+	await(t, "the server to refuse the credentials of a new connection", func() bool {
 		errs = p.Publish(t.Context(), numbered("orders", "a", 1))
 		return len(errs) == 1 && strings.Contains(errs[0].Error(), "the server refuses the credentials")
 	})
@@ -276,7 +276,7 @@ func TestCluster(t *testing.T) {
 	for range 1_400 {
 		d := receive(t, sub, 1)[0]
 		if m := d.Message; m.AggregateVersion != last[m.Key]+1 {
-			t.Fatalf("message %s came behind number %d", m.ID, last[m.Key])
+			t.Fatalf("message %s came after number %d", m.ID, last[m.Key])
 		}
 		last[d.Message.Key]++
 		if err := d.Ack(t.Context()); err != nil {

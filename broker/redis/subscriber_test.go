@@ -234,7 +234,7 @@ func TestClockSetBack(t *testing.T) {
 		select {
 		case <-d.Lost():
 		default:
-			t.Fatalf("message %s stands behind one that was given back, and is not lost", d.Message.ID)
+			t.Fatalf("message %s follows one that was given back, and is not lost", d.Message.ID)
 		}
 	}
 	for i, d := range receive(t, sub, 3) {

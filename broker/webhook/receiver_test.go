@@ -183,7 +183,7 @@ func TestHandlerRefuses(t *testing.T) {
 	w := httptest.NewRecorder()
 	http.MaxBytesHandler(h, 10).ServeHTTP(w, request(header, body))
 	if w.Code != http.StatusRequestEntityTooLarge {
-		t.Errorf("behind a smaller limit the status is %d, want 413", w.Code)
+		t.Errorf("with a smaller limit the status is %d, want 413", w.Code)
 	}
 }
 

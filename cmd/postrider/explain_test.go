@@ -199,7 +199,7 @@ func TestExplainTellsOfRedrives(t *testing.T) {
 		} {
 			i := strings.Index(out[at:], w)
 			if i < 0 {
-				t.Fatalf("%q is missing behind character %d in:\n%s", w, at, out)
+				t.Fatalf("%q is missing after character %d in:\n%s", w, at, out)
 			}
 			at += i + len(w)
 		}

@@ -46,11 +46,11 @@ func TestRedriveSurvivesItsProcesses(t *testing.T) {
 	r, err := o.StartRedrive(t.Context(), deadletter.Plan{Rate: 100, By: "olga"})
 	must(t, err)
 	for killed := range 4 {
-		p, beside := program(t, "redrive", "run", "1", "--store", url), program(t, "redrive", "run", "1", "--store", url)
+		p, alongside := program(t, "redrive", "run", "1", "--store", url), program(t, "redrive", "run", "1", "--store", url)
 		awaitRedrive(t, o, r.ID, func(r deadletter.Redrive) bool { return r.Done >= int64(killed+1)*20 })
 		must(t, p.Process.Kill())
-		must(t, beside.Process.Kill())
-		_, _ = p.Wait(), beside.Wait() // they were killed
+		must(t, alongside.Process.Kill())
+		_, _ = p.Wait(), alongside.Wait() // they were killed
 	}
 	last := program(t, "redrive", "run", "1", "--store", url)
 	if err := last.Wait(); err != nil {

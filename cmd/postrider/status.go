@@ -42,7 +42,7 @@ the count is kept for a week after the
 last message of the topic.
 
 With a limit (--max-age, --max-parked, --max-dead, --max-held, --max-unrouted) the command ends with exit code 3
-when a relay is above it, for monitoring without metrics. Parked messages wait behind a held key, for another attempt or
+when a relay is above it, for monitoring without metrics. Parked messages wait for a held key, for another attempt or
 for their delivery time, and do not count for --max-age; --max-parked is for them, and should be longer than any delay
 that you publish with. In JSON, durations are in nanoseconds.`,
 		Example: `  postrider status --store sqlite:shop.db

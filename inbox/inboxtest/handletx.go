@@ -687,6 +687,6 @@ func txOneKind[Tx any](w *txWorld[Tx]) {
 	}
 	w.must(q.HandleFunc("other", plain), "handle without a transaction")
 	if err := relay.HandleTxFunc(q, messageType, w.apply); err == nil {
-		w.t.Error("a handler with a transaction beside one without was taken")
+		w.t.Error("a handler with a transaction next to one without was taken")
 	}
 }

@@ -284,7 +284,7 @@ func consumersName[Tx any](w *world[Tx]) {
 			}
 		}
 	}
-	refused("beside the consumer")
+	refused("next to the consumer")
 	p.stop()
 	refused("in place of the consumer")
 	w.until("nobody holds a partition", func() bool { // a slow relay keeps its leases until they expire

@@ -141,11 +141,11 @@ func TestCrashEndsEveryLease(t *testing.T) {
 			if l, ok := acquire(t, s, "b", ttl, false); ok {
 				t.Errorf("another process leased the partition at once: %+v", l)
 			}
-			anew, ok := acquire(t, s, "a", ttl, true)
-			if !ok || anew.Token == old.Token {
-				t.Fatalf("leased anew: %+v, %t", anew, ok)
+			again, ok := acquire(t, s, "a", ttl, true)
+			if !ok || again.Token == old.Token {
+				t.Fatalf("leased again: %+v, %t", again, ok)
 			}
-			if !settle(t, s, settlement(anew, anew.Settled+1)) {
+			if !settle(t, s, settlement(again, again.Settled+1)) {
 				t.Error("lost under the new lease")
 			}
 		})
@@ -214,7 +214,7 @@ func TestCopyOfAnIncarnationDoesNotCount(t *testing.T) {
 		t.Error("the holder cannot go on")
 	}
 	if settle(t, promoted, settlement(lease, 2)) {
-		t.Error("settled under the old token after the partition was leased anew")
+		t.Error("settled under the old token after the partition was leased again")
 	}
 }
 

@@ -102,8 +102,8 @@ func (m *MariaDB) Start(ctx context.Context) (*Server, error) {
 func mariaInstaller(bin string) (string, error) {
 	const name = "mariadb-install-db"
 	for _, folder := range []string{"bin", "scripts"} {
-		beside := filepath.Join(filepath.Dir(filepath.Dir(bin)), folder, name)
-		if path, err := exec.LookPath(beside); err == nil {
+		alongside := filepath.Join(filepath.Dir(filepath.Dir(bin)), folder, name)
+		if path, err := exec.LookPath(alongside); err == nil {
 			return path, nil
 		}
 	}

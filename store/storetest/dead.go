@@ -91,7 +91,7 @@ func listingPages(e *env) {
 		for l, err := range e.ListDead(e.ctx, deadletter.Filter{}, after, c.limit) {
 			e.must(err, "list dead letters")
 			if l.Message.ID != want[c.skip+n] {
-				e.t.Fatalf("letter %d behind number %d is %s, want %s", n, after, l.Message.ID, want[c.skip+n])
+				e.t.Fatalf("letter %d after number %d is %s, want %s", n, after, l.Message.ID, want[c.skip+n])
 			}
 			n++
 		}

@@ -310,7 +310,7 @@ func ownerLeasesAnew(e *env) {
 	}
 	again := e.acquire("a", longTTL, 0)
 	if len(again) != 1 || again[0].Token == w.leases[0].Token || again[0].Cursor != w.leases[0].Cursor {
-		e.t.Fatalf("leased anew: %+v after %+v", again, w.leases[0])
+		e.t.Fatalf("leased again: %+v after %+v", again, w.leases[0])
 	}
 	out, err := e.Settle(e.ctx, "r", []relay.Settlement{late})
 	if err != nil || !slices.Equal(out.Lost, []int{0}) {

@@ -180,7 +180,7 @@ func (r *run) show(ctx, work context.Context) (Findings, error) {
 	told := r.tell(ctx, work, failed)
 	closeShop()
 	tills.Wait()
-	mended := r.undoAll(work)
+	undone := r.undoAll(work)
 	r.screen.step("the shop closes; waiting for what is on its way")
 	dead, waited := r.awaitAll(work, failed)
 	ledger, read := r.shop.ledger(work)
@@ -188,7 +188,7 @@ func (r *run) show(ctx, work context.Context) (Findings, error) {
 	watcher.Wait()
 	endConsuming()
 	consumer.Wait()
-	return r.check.compare(ledger, dead), errors.Join(told, served, mended, waited, read, consumed)
+	return r.check.compare(ledger, dead), errors.Join(told, served, undone, waited, read, consumed)
 }
 
 // received passes a message to the checker. It fails if the message is not the shop's.
