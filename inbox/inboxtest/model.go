@@ -234,8 +234,11 @@ func (m *model[Tx]) run() {
 	m.until("everything comes to rest after the faults stopped", func() bool {
 		_, err := m.store.RedriveDead(m.ctx, deadletter.Filter{Relay: consumer, MaxRedrives: deadletter.Unbounded}, "olga", 0)
 		m.must(err, "redrive")
-		st := m.status()
-		return last.Ready() == nil && len(m.broker.Unsettled(consumer)) == 0 && st.Parked.N == 0 && st.Held.N == 0 && st.Dead.N == 0
+		if last.Ready() != nil || len(m.broker.Unsettled(consumer)) > 0 {
+			return false
+		}
+		st := m.status() // after the broker: a message is parked before it is settled there
+		return st.Parked.N == 0 && st.Held.N == 0 && st.Dead.N == 0
 	})
 	last.stop()
 }

@@ -210,8 +210,11 @@ func (w *world[Tx]) untilEffects(want ...string) {
 func (w *world[Tx]) untilQuiet() {
 	w.t.Helper()
 	w.until("everything is settled", func() bool {
-		st := w.status()
-		return len(w.broker.Unsettled(consumer)) == 0 && st.Parked.N == 0 && st.Held.N == 0
+		if len(w.broker.Unsettled(consumer)) > 0 {
+			return false
+		}
+		st := w.status() // after the broker: a message is parked before it is settled there
+		return st.Parked.N == 0 && st.Held.N == 0
 	})
 }
 
