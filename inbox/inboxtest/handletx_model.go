@@ -157,9 +157,11 @@ func (m *txModel[Tx]) run() {
 	m.until("everything comes to rest after the faults stopped", func() bool {
 		_, err := m.store.RedriveDead(m.ctx, deadletter.Filter{Relay: consumer, MaxRedrives: deadletter.Unbounded}, "olga", 0)
 		m.must(err, "redrive")
-		st := m.status()
-		return last.Ready() == nil && st.Parked.N == 0 && st.Held.N == 0 && st.Dead.N == 0 && st.Backlog.N == 0 &&
-			last.Drain(m.ctx) == nil
+		if last.Ready() != nil || last.Drain(m.ctx) != nil {
+			return false
+		}
+		st := m.status() // after Drain, which knows nothing of partitions that a dead process still holds
+		return st.Parked.N == 0 && st.Held.N == 0 && st.Dead.N == 0 && st.Backlog.N == 0
 	})
 	last.stop()
 }
