@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -415,7 +416,7 @@ func TestInFlight(t *testing.T) {
 			if tt.batches {
 				stream = "BATCHES"
 			}
-			p, err := natsbroker.New(t.Context(), conn, natsbroker.Config{Stream: stream, MaxInFlight: 8, PublishTimeout: 200 * time.Millisecond})
+			p, err := natsbroker.New(t.Context(), conn, natsbroker.Config{Stream: stream, MaxInFlight: 8, PublishTimeout: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -423,11 +424,15 @@ func TestInFlight(t *testing.T) {
 			silent.Pause()
 			defer silent.Resume()
 			before := conn.Stats().OutMsgs
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-			defer cancel()
-			p.Publish(ctx, numbered("orders", tt.key, 100))
-			if sent := conn.Stats().OutMsgs - before; sent != tt.want {
-				t.Errorf("%d messages were sent, want %d", sent, tt.want)
+			sent := func() uint64 { return conn.Stats().OutMsgs - before }
+			ctx, cancel := context.WithCancel(t.Context())
+			var call sync.WaitGroup
+			call.Go(func() { p.Publish(ctx, numbered("orders", tt.key, 100)) })
+			await(t, "the window is full", func() bool { return sent() >= tt.want })
+			cancel()
+			call.Wait()
+			if sent() != tt.want {
+				t.Errorf("%d messages were sent, want %d", sent(), tt.want)
 			}
 		})
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/store/postgres"
 	"github.com/postrider/postrider/store/storetest"
 )
 
@@ -33,12 +32,12 @@ func contract(t *testing.T, dsn string) {
 func harness(dsn string) storetest.Harness[pgx.Tx] {
 	return storetest.Harness[pgx.Tx]{
 		Open: func(t testing.TB, partitions int) storetest.Store[pgx.Tx] {
-			return setupOn(t, dsn, postgres.Config{Partitions: partitions})
+			return cloned(t, dsn, partitions, 16)
 		},
 		Reopen: func(t testing.TB, s storetest.Store[pgx.Tx]) storetest.Store[pgx.Tx] {
 			b := s.(*bundle)
-			pool := newPool(t, dsn, 16)
-			return &bundle{Store: open(t, pool, b.config), pool: pool, config: b.config}
+			pool := newPool(t, b.dsn, 16)
+			return &bundle{Store: open(t, pool, b.config), pool: pool, dsn: b.dsn, config: b.config}
 		},
 		Savepoint: func(ctx context.Context, tx pgx.Tx, name string) error {
 			_, err := tx.Exec(ctx, "savepoint "+name)

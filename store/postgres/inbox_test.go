@@ -44,9 +44,9 @@ type sqlBundle struct {
 // sqlHarness uses a driver of database/sql.
 func sqlHarness(dsn, driver string) storetest.Harness[*sql.Tx] {
 	open := func(t testing.TB, b *bundle) *sqlBundle {
-		source := dsn
+		source := b.dsn
 		if driver == "postgres" { // lib/pq asks for TLS unless told otherwise
-			source = withParam(t, dsn, "sslmode", "disable")
+			source = withParam(t, source, "sslmode", "disable")
 		}
 		db, err := sql.Open(driver, source)
 		if err != nil {
@@ -90,7 +90,7 @@ func TestInboxOnDatabaseSQL(t *testing.T) {
 func consumers(dsn string) inboxtest.Harness[pgx.Tx] {
 	return inboxtest.Harness[pgx.Tx]{
 		Open: func(t testing.TB) inboxtest.Store[pgx.Tx] {
-			return killable{setupWith(t, dsn, postgres.Config{Partitions: 4}, 40)}
+			return killable{cloned(t, dsn, 4, 40)}
 		},
 		Histories: 4,
 	}
