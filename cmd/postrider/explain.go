@@ -14,8 +14,8 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
-	"github.com/postrider/postrider/cmd/postrider/internal/logreader"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/internal/logreader"
 	"github.com/postrider/postrider/relay"
 )
 

@@ -28,6 +28,7 @@ type room struct {
 var rooms = []room{
 	// The root package depends on nothing.
 	{".", nil},
+	{"internal/logreader", []string{".", "relay"}},
 	{"internal", []string{".", "internal"}},
 	// These packages define the store interfaces that they need.
 	{"deadletter", []string{".", "internal"}},
