@@ -35,6 +35,7 @@ var rooms = []room{
 	{"outbox", []string{".", "internal"}},
 	{"relay", []string{".", "internal", "deadletter"}},
 	{"held", []string{".", "internal", "relay"}},
+	{"inspect", []string{".", "internal", "relay", "deadletter"}},
 	// The consumer scenarios need a broker, an outbox for messages that handlers publish, and the operators' packages.
 	{"inbox/inboxtest", []string{".", "internal", "broker/memory", "deadletter", "held", "outbox", "relay"}},
 	{"inbox", []string{".", "internal", "relay"}}, // its parked messages are stored by a relay's store, and operators see them as a relay's
