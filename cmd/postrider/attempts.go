@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strconv"
 	"text/tabwriter"
+	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/inspect"
 )
 
 func (p *Program) attemptsCommand() *cobra.Command {
@@ -51,7 +53,7 @@ func (p *Program) attempts(ctx context.Context, b *backend.Outbox, id, name stri
 		return fmt.Errorf("no attempts of message %s are kept: no webhook has tried it lately; see: postrider explain %s", printable(id), shellQuote(id))
 	}
 	for _, a := range all {
-		fmt.Fprintf(p.Stdout, "%s  relay %s, attempt %d: %s\n", moment(a.At), printable(a.Relay), a.Attempt, ended(a))
+		fmt.Fprintf(p.Stdout, "%s  relay %s, attempt %d: %s\n", moment(a.At), printable(a.Relay), a.Attempt, ended(a.Outcome, a.Status, a.Took))
 		f := newFields(p.Stdout)
 		f.add("error", a.Error)
 		f.add("answer", answerText(a.Answer))
@@ -68,12 +70,11 @@ func attemptsOf(ctx context.Context, b *backend.Outbox, id, name string) ([]post
 }
 
 // ended describes the result of an attempt in a few words.
-func ended(a postrider.DeliveryAttempt) string {
-	text := a.Outcome
-	if a.Status != 0 {
-		text += ", answer " + strconv.Itoa(a.Status)
+func ended(outcome string, status int, took time.Duration) string {
+	if status != 0 {
+		outcome += ", answer " + strconv.Itoa(status)
 	}
-	return printable(text) + " after " + ago(a.Took)
+	return printable(outcome) + " after " + ago(took)
 }
 
 // answerText is the receiver's response, made safe for a terminal.
@@ -87,9 +88,8 @@ func answerText(answer []byte) string {
 // shownAttempts is how many attempts explain shows.
 const shownAttempts = 5
 
-// writeAttempts writes a relay's newest attempts below explain's text about the message.
-func writeAttempts(out io.Writer, id, name string, all []postrider.DeliveryAttempt) {
-	all = slices.DeleteFunc(slices.Clone(all), func(a postrider.DeliveryAttempt) bool { return a.Relay != name })
+// writeAttempts writes a relay's newest recorded attempts below explain's text about the message.
+func writeAttempts(out io.Writer, id string, all []inspect.Attempt) {
 	if len(all) == 0 {
 		return
 	}
@@ -98,9 +98,9 @@ func writeAttempts(out io.Writer, id, name string, all []postrider.DeliveryAttem
 	for _, a := range all[max(0, len(all)-shownAttempts):] {
 		text := a.Error
 		if text == "" {
-			text = answerText(a.Answer)
+			text = a.Answer + answerText(a.AnswerBytes)
 		}
-		fmt.Fprintf(w, "  %s\tattempt %d\t%s\t%s\n", moment(a.At), a.Attempt, ended(a), printable(shorten(text, 80)))
+		fmt.Fprintf(w, "  %s\tattempt %d\t%s\t%s\n", moment(a.At), a.Attempt, ended(a.Outcome, a.Status, seconds(a.TookSeconds)), printable(shorten(text, 80)))
 	}
 	_ = w.Flush()
 }

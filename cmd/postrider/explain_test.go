@@ -42,7 +42,7 @@ func TestExplainMessage(t *testing.T) {
 	contains(t, ok(t, "explain", waiting, "--store", url), "delivered, or skipped by the topics that the relay took then")
 
 	fails(t, exitFailed, "it was rolled back or never published here", "explain", "nobody", "--store", url)
-	fails(t, exitUsage, "give either the ID of a message or --key", "explain", "--store", url)
+	fails(t, exitUsage, "give one of the ID of a message, --key and --relay", "explain", "--store", url)
 }
 
 // TestExplainImportedMessage: the message was never in the log, so no relay that reads the log has delivered it. Its own
@@ -148,7 +148,7 @@ func TestExplainLeavesConsumersOutOfTheLog(t *testing.T) {
 	parkAside(t, store, "shipping", &postrider.Message{ID: id, Type: "order.placed", Topic: "orders", Key: "order/1", Source: "test", Time: time.Now()})
 	contains(t, ok(t, "explain", id, "--store", url), "consumer shipping: blocks its held key", "no such order")
 	other := publishID(t, url, "order/2")
-	contains(t, ok(t, "explain", other, "--store", url), "it reads a broker, not this log; not looked up: whether it has processed the message")
+	contains(t, ok(t, "explain", other, "--store", url), "it reads a broker, not this log; whether it has processed the message is not checked")
 
 	settleAll(t, o, "to-nats", delivered)
 	out = ok(t, "explain", id, "--store", url)
@@ -163,7 +163,7 @@ func TestExplainInTheConsumersDatabase(t *testing.T) {
 	lacks(t, r.err, "consumer")
 	consume(t, url)
 	settleAll(t, openOutbox(t, url), "to-nats", delivered)
-	fails(t, exitFailed, "; whether a consumer of this database (ledger, view) has processed or parked it was not checked", "explain", "m-2",
+	fails(t, exitFailed, "; whether a consumer of this database (ledger, view) has processed it was not checked", "explain", "m-2",
 		"--store", url)
 	out := ok(t, "explain", "m-1", "--store", url)
 	contains(t, out, "message m-1: parked by consumer view ", ", not in the log", "consumer view: dead letter 1, open",

@@ -11,7 +11,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
-	"github.com/postrider/postrider/cmd/postrider/internal/logreader"
+	"github.com/postrider/postrider/internal/logreader"
 )
 
 // tailPoll is how often tail polls for new messages of other processes.

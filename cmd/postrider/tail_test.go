@@ -3,7 +3,6 @@ package main
 import (
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestTailReadsWhatIsThere(t *testing.T) {
@@ -55,18 +54,5 @@ func TestTailFollows(t *testing.T) {
 	r.out.await(t.Context(), t, "order/2")
 	if code := r.end(t); code != exitDone {
 		t.Errorf("exit code %d: %s", code, r.err.String())
-	}
-}
-
-func TestTimeOfID(t *testing.T) {
-	t.Parallel()
-	at, err := timeOfID("0199f3a4-7e1c-7a52-9b61-3f0c2d1e4b5a")
-	if want := time.UnixMilli(0x0199f3a47e1c); err != nil || !at.Equal(want) {
-		t.Errorf("%v, %v, want %v", at, err, want)
-	}
-	for _, id := range []string{"", "x", "0199f3a4-7e1c-4a52-9b61-3f0c2d1e4b5a", strings.Repeat("7", 37), strings.Repeat("z", 14) + "7" + strings.Repeat("z", 21)} {
-		if _, err := timeOfID(id); err == nil {
-			t.Errorf("%q is taken for a UUIDv7", id)
-		}
 	}
 }

@@ -28,12 +28,14 @@ type room struct {
 var rooms = []room{
 	// The root package depends on nothing.
 	{".", nil},
+	{"internal/logreader", []string{".", "relay"}},
 	{"internal", []string{".", "internal"}},
 	// These packages define the store interfaces that they need.
 	{"deadletter", []string{".", "internal"}},
 	{"outbox", []string{".", "internal"}},
 	{"relay", []string{".", "internal", "deadletter"}},
 	{"held", []string{".", "internal", "relay"}},
+	{"inspect", []string{".", "internal", "relay", "deadletter"}},
 	// The consumer scenarios need a broker, an outbox for messages that handlers publish, and the operators' packages.
 	{"inbox/inboxtest", []string{".", "internal", "broker/memory", "deadletter", "held", "outbox", "relay"}},
 	{"inbox", []string{".", "internal", "relay"}}, // its parked messages are stored by a relay's store, and operators see them as a relay's

@@ -252,7 +252,7 @@ func (t txn) parkedInfos(ctx context.Context, query string, args ...any) (out []
 
 const parkedByIDSQL = `SELECT 0, ` + parkedColumns + `, history FROM {prefix}parked WHERE relay = ? AND id = ? ORDER BY seq`
 
-// FindParked implements relay.HeldStore. It reads all parked messages of the relay.
+// FindParked implements relay.HeldStore.
 func (s *Store) FindParked(ctx context.Context, name, id string) (out []relay.ParkedInfo, err error) {
 	err = s.read(ctx, "find a parked message", func(t txn) (err error) {
 		out, err = t.parkedInfos(ctx, parkedByIDSQL, name, id)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -68,6 +69,27 @@ func (s *Store) ExplainFetch(ctx context.Context, req relay.FetchRequest, generi
 		return err
 	})
 	return strings.Join(lines, "\n"), err
+}
+
+// ExplainLookups returns the plans, for their parameters, of the statements that find a parked message and a dead letter by ID.
+func (s *Store) ExplainLookups(ctx context.Context, name, id string) (parked, dead string, err error) {
+	explain := func(sql string, args ...any) (string, error) {
+		var lines []string
+		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, "explain "+s.names.expand(sql), append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...)
+			if err == nil {
+				lines, err = pgx.CollectRows(rows, pgx.RowTo[string])
+			}
+			return err
+		})
+		return strings.Join(lines, "\n"), err
+	}
+	if parked, err = explain(findParkedSQL, name, id); err != nil {
+		return "", "", err
+	}
+	f := deadletter.Filter{MessageID: id, State: deadletter.AnyState}
+	dead, err = explain(listDeadSQL, filterArgs(f, int64(0), int64(100))...)
+	return parked, dead, err
 }
 
 // ExplainInsert returns the plan, for any parameters, of the statement that inserts messages.

@@ -1,4 +1,4 @@
-package logreader_test
+package backend_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
-	"github.com/postrider/postrider/cmd/postrider/internal/logreader"
+	"github.com/postrider/postrider/internal/logreader"
 	"github.com/postrider/postrider/internal/servertest"
 )
 
@@ -98,5 +98,23 @@ func TestReaderOnPostgresWhileOthersPublish(t *testing.T) {
 	}
 	if n := len(rest(t, oldest)); int64(n) != began.Load()+writers*50 {
 		t.Errorf("%d messages in the log, %d were published", n, began.Load()+writers*50)
+	}
+}
+
+// rest reads everything up to now.
+func rest(t *testing.T, r *logreader.Reader) []string {
+	t.Helper()
+	var ids []string
+	for {
+		records, more, err := r.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, rec := range records {
+			ids = append(ids, rec.Message.ID)
+		}
+		if !more {
+			return ids
+		}
 	}
 }

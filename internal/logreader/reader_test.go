@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/cmd/postrider/internal/logreader"
+	"github.com/postrider/postrider/internal/logreader"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store/memory"
 )

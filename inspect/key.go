@@ -1,0 +1,121 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/relay"
+)
+
+// Key explains what blocks a key at each relay and consumer. It also explains a key that no message has.
+func Key(ctx context.Context, store Store, key string) (Explanation, error) {
+	status, err := store.Status(ctx)
+	if err != nil {
+		return Explanation{}, err
+	}
+	partition := postrider.PartitionOf(key, "", status.Partitions)
+	e := Explanation{Now: status.Now, Key: &KeyInfo{key, partition}, Places: []Place{}}
+	for _, r := range status.Relays {
+		p, err := keyAt(ctx, store, key, r, partitionOf(r, partition), status)
+		if err != nil {
+			return Explanation{}, err
+		}
+		e.Places = append(e.Places, p)
+	}
+	return e, nil
+}
+
+// keyAt says what blocks a key at a relay or consumer; q is the status of its partition, nil for none.
+func keyAt(ctx context.Context, store Store, key string, r relay.RelayStatus, q *relay.PartitionStatus, status relay.Status) (Place, error) {
+	p := Place{Name: r.Name, Kind: kindOf(r)}
+	if q != nil {
+		p.Owner = q.Owner
+	}
+	h, first, err := store.ShowHeld(ctx, r.Name, key, 1)
+	switch {
+	case err == nil:
+		p.held(h, first, status)
+	case !errors.Is(err, relay.ErrNotHeld):
+		return p, err
+	case p.Kind == KindConsumer:
+		p.State, p.Next = NotHeld, Next{Code: NextUnknown, Text: "it reads a broker, not this log"}
+	case q == nil:
+		p.State = NotBegun
+		p.Next = Next{Code: NextProcess, Text: "it has not begun with this partition yet"}
+		p.Actions = []Action{{Kind: ActionStart, Relay: p.Name}}
+	default:
+		p.State = NotHeld
+		p.await(Next{Code: NextDelivery}, "", "")
+		if p.Owner != "" {
+			p.Next.Text = p.Owner + " works on it"
+		}
+	}
+	dead, err := store.CountDead(ctx, deadletter.Filter{Relay: r.Name, Key: key})
+	if err != nil {
+		return p, err
+	}
+	p.Load = &Load{Dead: relay.Count{N: dead}}
+	if q != nil && p.Kind == KindRelay {
+		p.Load.Backlog, p.Load.BacklogAgeSeconds = q.Backlog, q.Age.Seconds()
+	}
+	return p, nil
+}
+
+// held explains a held key, of which the first parked message is given.
+func (p *Place) held(h relay.HeldInfo, first []relay.ParkedInfo, status relay.Status) {
+	p.State, p.Since, p.HeldKey = Held, h.Since, heldKeyOf(h)
+	p.Reason, p.Cause, p.Attempts = string(h.Reason), h.Cause, h.Attempts
+	blocking := ""
+	if len(first) > 0 && !h.NextAttempt.IsZero() {
+		blocking = first[0].Message.ID
+	}
+	p.Actions = heldActions(h, blocking)
+	if h.NextAttempt.IsZero() {
+		p.Next = Next{Code: NextDecision, Text: undecided}
+		return
+	}
+	p.until(h.NextAttempt, status.Now)
+}
+
+// Relay explains how a relay or consumer is doing. Errors: relay.ErrUnknownRelay.
+func Relay(ctx context.Context, store relay.StatusStore, name string) (Explanation, error) {
+	status, err := store.Status(ctx)
+	if err != nil {
+		return Explanation{}, err
+	}
+	i := slices.IndexFunc(status.Relays, func(r relay.RelayStatus) bool { return r.Name == name })
+	if i < 0 {
+		return Explanation{}, fmt.Errorf("%w: %q", relay.ErrUnknownRelay, name)
+	}
+	return Explanation{Now: status.Now, Relay: name, Places: []Place{relayPlace(status.Relays[i])}}, nil
+}
+
+func relayPlace(r relay.RelayStatus) Place {
+	p := Place{Name: r.Name, Kind: kindOf(r), Topics: r.Topics}
+	p.Load = &Load{
+		Backlog: r.Backlog, BacklogAgeSeconds: r.Age.Seconds(), Dead: r.Dead, Parked: r.Parked, Held: r.Held,
+		OldestParkedSeconds: r.OldestParked.Seconds(),
+	}
+	for _, o := range r.Owners {
+		if o.Alive {
+			p.Load.Processes++
+		}
+	}
+	switch {
+	case r.Backlog.N == 0 && r.Parked.N == 0:
+		p.State, p.Next = Idle, Next{Code: NextNothing, Text: "nothing: there is no message to deliver"}
+		if p.Kind == KindConsumer {
+			p.Next.Text = "nothing is parked; it reads a broker, not this log"
+		}
+	case p.Load.Processes == 0:
+		p.State, p.Next = Stopped, Next{Code: NextProcess, Text: "nothing until a process runs"}
+		p.Actions = []Action{{Kind: ActionStart, Relay: r.Name}}
+	default:
+		p.State, p.Next = Working, Next{Code: NextDelivery, Text: "its processes continue"}
+	}
+	return p
+}

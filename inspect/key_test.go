@@ -1,0 +1,100 @@
+package inspect_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postrider/postrider/inspect"
+	"github.com/postrider/postrider/relay"
+)
+
+func TestStatesOfAKey(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		arrange func(b bundle)
+		state   inspect.State
+		next    inspect.NextCode
+		check   func(p inspect.Place) bool
+	}{
+		"held": {
+			func(b bundle) { b.publish("k", "m-1", "m-2"); b.settle("r", hold); b.lease("r", worker) }, inspect.Held, inspect.NextAttempt,
+			func(p inspect.Place) bool {
+				return p.HeldKey.Parked == 2 && p.Attempts == 3 && p.Actions[0].Kind == inspect.ActionRetry && p.Actions[2].MessageID == "m-1"
+			},
+		},
+		"held for a decision": {
+			func(b bundle) { b.publish("k", "m-1", "m-2"); b.settle("r", holdForDead) }, inspect.Held, inspect.NextDecision,
+			func(p inspect.Place) bool {
+				return p.HeldKey.NextAttempt.IsZero() && p.Actions[0].Kind == inspect.ActionRedrive && p.Load.Dead.N == 1
+			},
+		},
+		"not held": {
+			func(b bundle) { b.lease("r", worker); b.publish("k", "m-1"); time.Sleep(time.Minute) }, inspect.NotHeld, inspect.NextDelivery,
+			func(p inspect.Place) bool {
+				return p.Load.Backlog.N == 1 && p.Load.BacklogAgeSeconds == 60 && p.Owner == "host-1"
+			},
+		},
+		"not held, without a process": {
+			func(b bundle) { b.settle("r", deliver) }, inspect.NotHeld, inspect.NextProcess,
+			func(p inspect.Place) bool { return p.Actions[0].Kind == inspect.ActionStart },
+		},
+		"not held by a consumer": {
+			func(b bundle) { b.enroll("r", nil) }, inspect.NotHeld, inspect.NextUnknown, nil,
+		},
+		"not begun": {
+			func(b bundle) {
+				_, err := b.Heartbeat(b.t.Context(), "r", worker, time.Hour)
+				b.must(err)
+			}, inspect.NotBegun, inspect.NextProcess, nil,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := setup(t)
+				tt.arrange(b)
+				e, err := inspect.Key(t.Context(), b, "k")
+				b.must(err)
+				p := place(t, e, "r")
+				if e.Key.Key != "k" || p.State != tt.state || p.Next.Code != tt.next || p.Next.Text == "" || tt.check != nil && !tt.check(p) {
+					t.Errorf("explained: %+v, load %+v, held key %+v; want %s, next %s", p, p.Load, p.HeldKey, tt.state, tt.next)
+				}
+			})
+		})
+	}
+}
+
+func TestStatesOfARelay(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		arrange func(b bundle)
+		state   inspect.State
+		next    inspect.NextCode
+		load    inspect.Load
+	}{
+		"idle":                               {func(b bundle) { b.settle("r", deliver) }, inspect.Idle, inspect.NextNothing, inspect.Load{}},
+		"working":                            {func(b bundle) { b.lease("r", worker); b.publish("", "m-1") }, inspect.Working, inspect.NextDelivery, inspect.Load{Backlog: relay.Count{N: 1}, Processes: 1}},
+		"stopped":                            {func(b bundle) { b.publish("k", "m-1"); b.settle("r", hold) }, inspect.Stopped, inspect.NextProcess, inspect.Load{Parked: relay.Count{N: 1}, Held: relay.Count{N: 1}}},
+		"a consumer that has parked nothing": {func(b bundle) { b.enroll("r", nil) }, inspect.Idle, inspect.NextNothing, inspect.Load{}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := setup(t)
+				tt.arrange(b)
+				e, err := inspect.Relay(t.Context(), b, "r")
+				b.must(err)
+				if p := place(t, e, "r"); e.Relay != "r" || p.State != tt.state || p.Next.Code != tt.next || p.Next.Text == "" || *p.Load != tt.load {
+					t.Errorf("explained: %+v, load %+v; want %s, next %s, load %+v", p, *p.Load, tt.state, tt.next, tt.load)
+				}
+			})
+		})
+	}
+	if _, err := inspect.Relay(t.Context(), setup(t), "r"); !errors.Is(err, relay.ErrUnknownRelay) {
+		t.Errorf("an unknown relay: %v", err)
+	}
+}

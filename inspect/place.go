@@ -1,0 +1,248 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/relay"
+)
+
+// place says what one relay or consumer has done with the message.
+func (l *located) place(ctx context.Context, r relay.RelayStatus) (Place, error) {
+	p := Place{Name: r.Name, Kind: kindOf(r), Recorded: l.recorded(r.Name)}
+	own := slices.DeleteFunc(slices.Clone(l.dead), func(d deadletter.Record) bool { return d.Relay != r.Name })
+	if len(own) > 0 && own[0].Side == deadletter.ConsumerSide {
+		p.Kind = KindConsumer
+	}
+	partition := partitionOf(r, l.partition())
+	if partition != nil {
+		p.Owner = partition.Owner
+	}
+	var err error
+	if p.Redrives, err = l.redrives(ctx, own); err != nil {
+		return p, err
+	}
+	for _, d := range slices.Backward(own) { // the newest counts
+		if d.State != deadletter.Redriven {
+			return p, l.died(ctx, &p, d)
+		}
+	}
+	if _, ok := l.parked[r.Name]; !ok && len(own) > 0 { // it may have been redriven since it was looked up
+		if err := l.findParked(ctx, r.Name, l.message.ID); err != nil {
+			return p, err
+		}
+	}
+	parked, isParked := l.parked[r.Name]
+	switch {
+	case isParked:
+		return p, l.isParked(ctx, &p, parked)
+	case len(own) > 0:
+		p.State, p.Next = Delivered, Next{Code: NextNothing, Text: "nothing: " + p.Kind.done()}
+	case p.Kind == KindConsumer:
+		p.State, p.Next = Unknown, Next{Code: NextUnknown, Text: "it reads a broker, not this log; whether it has processed the message is not checked"}
+	case l.message.Sequence == 0:
+		p.State, p.Next = Unknown, Next{Code: NextUnknown, Text: "nothing is known: the message is not in the log"}
+	case partition == nil:
+		p.State = NotBegun
+		p.Next = Next{Code: NextProcess, Text: fmt.Sprintf("it has not begun with partition %d yet", l.partition())}
+		p.Actions = []Action{{Kind: ActionStart, Relay: p.Name}}
+	default:
+		l.byPosition(&p, r.Topics, partition)
+	}
+	return p, nil
+}
+
+// done is the word for a message that needs nothing more.
+func (k Kind) done() string {
+	if k == KindConsumer {
+		return "processed"
+	}
+	return "delivered"
+}
+
+// byPosition explains a message by the cursor of its partition and by the topics that the relay takes now.
+func (l *located) byPosition(p *Place, topics []string, q *relay.PartitionStatus) {
+	takes := len(topics) == 0 || relay.MatchTopics(topics, l.message.Topic)
+	switch {
+	case !takes:
+		p.State, p.Topics, p.Next = NotTaken, topics, Next{Code: NextNothing, Text: "nothing: the relay skips it"}
+	case l.message.Sequence <= q.Position:
+		p.State, p.Next = DeliveredOrSkipped, Next{Code: NextNothing, Text: "nothing: the relay has passed it"}
+	default:
+		p.State, p.Since = Waiting, l.message.CreatedAt
+		p.Ahead = &Ahead{N: max(q.Backlog.N-1, 0), AtLeast: q.Backlog.AtLeast, AtMost: !q.Backlog.AtLeast}
+		p.await(Next{Code: NextDelivery}, "", "delivered")
+	}
+}
+
+// redrives says how a message was dead-lettered and redriven, in order of time.
+func (l *located) redrives(ctx context.Context, own []deadletter.Record) (events []Event, err error) {
+	for _, d := range own {
+		if d.State != deadletter.Redriven {
+			continue
+		}
+		events = append(events, Event{
+			At: d.DiedAt, Kind: EventDied, DeadLetter: d.Number, Reason: d.Reason, Cause: d.Cause, Attempts: d.Attempts,
+		})
+		if d.Edits > 0 {
+			edits, err := l.store.ListEdits(ctx, d.Number)
+			if err != nil {
+				return nil, err
+			}
+			for _, e := range edits {
+				events = append(events, Event{At: e.At, Kind: EventEdited, DeadLetter: d.Number, By: e.By, Why: e.Why})
+			}
+		}
+		events = append(events, Event{At: d.ResolvedAt, Kind: EventRedriven, DeadLetter: d.Number, By: d.ResolvedBy, Redrive: d.Redrive})
+	}
+	slices.SortStableFunc(events, func(a, b Event) int { return a.At.Compare(b.At) })
+	return events, nil
+}
+
+// died explains a message that is a dead letter.
+func (l *located) died(ctx context.Context, p *Place, d deadletter.Record) error {
+	p.State, p.Since = Dead, d.DiedAt
+	p.Reason, p.Cause, p.Attempts, p.History = d.Reason, d.Cause, d.Attempts, d.History
+	p.DeadLetter = &DeadLetter{
+		Number: d.Number, DiedAt: d.DiedAt, Edits: d.Edits, ResolvedAt: d.ResolvedAt, ResolvedBy: d.ResolvedBy, Resolution: d.Resolution,
+	}
+	if d.State == deadletter.Discarded {
+		p.State, p.Since = Discarded, d.ResolvedAt
+		p.Next = Next{Code: NextNothing, Text: "nothing: it was discarded"}
+		return nil
+	}
+	p.Next = Next{Code: NextDecision, Text: "nothing happens by itself"}
+	p.Actions = []Action{
+		{Kind: ActionRedrive, Relay: p.Name, DeadLetter: d.Number}, {Kind: ActionDiscard, Relay: p.Name, DeadLetter: d.Number},
+	}
+	if d.Message.Key == "" {
+		return nil
+	}
+	h, _, err := l.store.ShowHeld(ctx, p.Name, d.Message.Key, 1)
+	if err == nil && h.NextAttempt.IsZero() && h.Sequence == d.Message.Sequence {
+		p.HeldKey, p.DeadLetter.HoldsKey = heldKeyOf(h), true
+		p.Next.Text = "nothing happens by itself, and its key is held until somebody decides"
+	}
+	return unlessNotHeld(err)
+}
+
+// unlessNotHeld returns an error, or nil if it says that the key is not held.
+func unlessNotHeld(err error) error {
+	if errors.Is(err, relay.ErrNotHeld) {
+		return nil
+	}
+	return err
+}
+
+// isParked explains a parked message.
+func (l *located) isParked(ctx context.Context, p *Place, m relay.ParkedInfo) error {
+	p.State, p.Since = Parked, m.ParkedAt
+	p.Reason, p.Attempts, p.History = string(m.Reason), m.Attempts, m.History
+	if len(m.History) > 0 {
+		p.Cause = m.History[len(m.History)-1].Cause
+	}
+	if !m.DueAt.IsZero() {
+		p.until(m.DueAt, l.status.Now)
+		return nil
+	}
+	h, before, err := l.store.ShowHeld(ctx, p.Name, m.Message.Key, maxAhead)
+	if err != nil {
+		p.State, p.Next = Queued, Next{Code: NextTurn, Text: "it follows the messages of its key that precede it"}
+		return unlessNotHeld(err)
+	}
+	l.inHeldKey(p, m, h, before)
+	return nil
+}
+
+// maxAhead is how many parked messages of a key are read to count those ahead of another.
+const maxAhead = 1000
+
+// inHeldKey explains a parked message of a held key, of which the first messages are given.
+func (l *located) inHeldKey(p *Place, m relay.ParkedInfo, h relay.HeldInfo, first []relay.ParkedInfo) {
+	p.HeldKey = heldKeyOf(h)
+	ahead := slices.IndexFunc(first, func(q relay.ParkedInfo) bool { return q.Message.Sequence == m.Message.Sequence })
+	blocking := ""
+	if len(first) > 0 && !h.NextAttempt.IsZero() {
+		blocking = first[0].Message.ID
+	}
+	p.Actions = heldActions(h, blocking)
+	switch {
+	case ahead == 0 && blocking != "":
+		p.State, p.Since, p.Cause, p.Attempts = Blocking, h.Since, h.Cause, h.Attempts
+		p.until(h.NextAttempt, l.status.Now)
+		return
+	case ahead < 0:
+		p.Ahead = &Ahead{N: int64(len(first)), AtLeast: true}
+	default:
+		p.Ahead = &Ahead{N: int64(ahead)}
+	}
+	p.State, p.Next = Queued, Next{Code: NextTurn, Text: "it follows the messages ahead of it"}
+	if h.NextAttempt.IsZero() {
+		p.Next = Next{Code: NextDecision, Text: undecided}
+		return
+	}
+	p.await(p.Next, p.Next.Text, "")
+}
+
+// undecided says what happens to a key whose blocking message is a dead letter.
+const undecided = "nothing until somebody decides about the dead letter that holds the key"
+
+// until says that the message is tried at a time.
+func (p *Place) until(at, now time.Time) {
+	if at.After(now) {
+		p.await(Next{Code: NextAttempt, At: at}, "an attempt at "+at.UTC().Format("2006-01-02T15:04:05.000Z"), "")
+		return
+	}
+	p.await(Next{Code: NextAttempt, At: at}, due, "tried")
+}
+
+// due is the text for a message whose time has come.
+const due = "due"
+
+// await sets what happens next: what next says while a process works on the partition, nothing otherwise. The text is
+// completed by who does it; done is what is done when the message's turn comes, empty if the text says enough.
+func (p *Place) await(next Next, text, done string) {
+	who := ""
+	switch {
+	case p.Owner == "":
+		next.Code, who = NextProcess, nobody
+		p.Actions = append(p.Actions, Action{Kind: ActionStart, Relay: p.Name})
+	case done != "":
+		who = fmt.Sprintf("it is %s when its turn comes, by %s", done, p.Owner)
+	}
+	separator := "; "
+	if text == due {
+		separator = ": "
+	}
+	next.Text = text + separator + who
+	if text == "" || who == "" {
+		next.Text = text + who
+	}
+	p.Next = next
+}
+
+// nobody describes a partition without an owner.
+const nobody = "nobody works on this partition"
+
+func heldKeyOf(h relay.HeldInfo) *HeldKey {
+	return &HeldKey{
+		Key: h.Key, Since: h.Since, Reason: string(h.Reason), Cause: h.Cause, Attempts: h.Attempts, NextAttempt: h.NextAttempt, Parked: h.Parked,
+	}
+}
+
+// heldActions are the decisions that apply to a held key; blocking is the ID of the blocking message, if it is known.
+func heldActions(h relay.HeldInfo, blocking string) []Action {
+	if h.NextAttempt.IsZero() {
+		return []Action{
+			{Kind: ActionRedrive, Relay: h.Relay, Key: h.Key}, {Kind: ActionDiscard, Relay: h.Relay, Key: h.Key}, {Kind: ActionSkip, Relay: h.Relay, Key: h.Key},
+		}
+	}
+	return []Action{
+		{Kind: ActionRetry, Relay: h.Relay, Key: h.Key},
+		{Kind: ActionSkip, Relay: h.Relay, Key: h.Key, MessageID: blocking}, {Kind: ActionDeadLetter, Relay: h.Relay, Key: h.Key, MessageID: blocking},
+	}
+}

@@ -1,0 +1,56 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/relay"
+)
+
+// Store is what explanations need of a store. All stores implement it.
+type Store interface {
+	relay.StatusStore
+	LogReader
+	ParkedReader
+	DeadReader
+	// Attempts returns the recorded attempts of a message, oldest first, as in postrider.AttemptLog.
+	Attempts(ctx context.Context, messageID string) ([]postrider.DeliveryAttempt, error)
+}
+
+// LogReader is the part of relay.Store that reads the log.
+type LogReader interface {
+	Partitions(ctx context.Context) (int, error)
+	Fetch(ctx context.Context, relay string, req relay.FetchRequest) ([]relay.Batch, error)
+}
+
+// ParkedReader is the part of relay.HeldStore that finds parked messages.
+type ParkedReader interface {
+	ShowHeld(ctx context.Context, relay, key string, limit int) (relay.HeldInfo, []relay.ParkedInfo, error)
+	FindParked(ctx context.Context, relay, messageID string) ([]relay.ParkedInfo, error)
+}
+
+// DeadReader is the part of deadletter.Store that reads dead letters.
+type DeadReader interface {
+	ListDead(ctx context.Context, f deadletter.Filter, after int64, limit int) iter.Seq2[deadletter.Record, error]
+	CountDead(ctx context.Context, f deadletter.Filter) (int64, error)
+	ListEdits(ctx context.Context, number int64) ([]deadletter.Edited, error)
+}
+
+// ErrNotFound: the message is in no place that is searched.
+var ErrNotFound = errors.New("no such message")
+
+// NotFoundError says which message was not found. It is an ErrNotFound.
+type NotFoundError struct{ ID string }
+
+// Error says what that can mean.
+func (e *NotFoundError) Error() string {
+	return fmt.Sprintf("no message %q in the log, the parked messages or the dead letters: it was rolled back or never published here, "+
+		"or it was delivered and is past its retention", e.ID)
+}
+
+// Is reports whether target is ErrNotFound.
+func (e *NotFoundError) Is(target error) bool { return target == ErrNotFound }

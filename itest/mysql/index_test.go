@@ -1,0 +1,101 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/relay"
+	mysqlstore "github.com/postrider/postrider/store/mysql"
+)
+
+// TestMessagesAreFoundByAnIndex: explaining a message must not read all parked messages or dead letters.
+func TestMessagesAreFoundByAnIndex(t *testing.T) {
+	t.Parallel()
+	d, ctx := newDatabase(t), t.Context()
+	plain := d.migrated(t, nil, mysqlstore.Config{Partitions: 1})
+	fillParkedAndDead(t, newStore(t, plain, mysqlstore.Config{}))
+	connector, err := mysql.NewConnector(d.config.Clone())
+	must(t, err)
+	var queries []string
+	db := sql.OpenDB(watched{connector, func(_ driver.Conn, query string) { queries = append(queries, query) }})
+	t.Cleanup(func() { must(t, db.Close()) })
+	store := newStore(t, db, mysqlstore.Config{})
+
+	found, err := store.FindParked(ctx, "view", "parked-50")
+	must(t, err)
+	if len(found) != 1 {
+		t.Fatalf("found %d parked messages", len(found))
+	}
+	checkKey(ctx, t, plain, queries, "postrider_parked ", "postrider_parked_id")
+	dead := 0
+	for _, err := range store.ListDead(ctx, deadletter.Filter{MessageID: "dead-50", State: deadletter.AnyState}, 0, 100) {
+		must(t, err)
+		dead++
+	}
+	if dead != 1 {
+		t.Fatalf("found %d dead letters", dead)
+	}
+	checkKey(ctx, t, plain, queries, "postrider_dead ", "postrider_dead_id")
+}
+
+// fillParkedAndDead makes a consumer park and dead-letter messages.
+func fillParkedAndDead(t *testing.T, store *mysqlstore.Store) {
+	t.Helper()
+	must(t, store.Enroll(t.Context(), "view"))
+	tx, err := store.Begin(t.Context())
+	must(t, err)
+	var parked []inbox.Parked
+	var dead []inbox.Dead
+	for n := range 100 {
+		p := &postrider.Message{ID: fmt.Sprintf("parked-%d", n), Type: "t"}
+		p.FillDefaults("test", time.Now())
+		parked = append(parked, inbox.Parked{Message: p, Reason: relay.ParkRetry, After: time.Hour})
+		m := &postrider.Message{ID: fmt.Sprintf("dead-%d", n), Type: "t"}
+		m.FillDefaults("test", time.Now())
+		dead = append(dead, inbox.Dead{Message: m, Reason: "refused", Cause: "no"})
+	}
+	must(t, store.Park(t.Context(), tx, "view", parked))
+	must(t, store.DeadLetter(t.Context(), tx, "view", dead, false))
+	must(t, store.Commit(t.Context(), tx))
+}
+
+// checkKey checks that the last query of a table reads it by a key.
+func checkKey(ctx context.Context, t *testing.T, db *sql.DB, queries []string, table, key string) {
+	t.Helper()
+	query := ""
+	for _, q := range queries {
+		if strings.HasPrefix(q, "SELECT") && strings.Contains(q, "FROM "+table) {
+			query = q
+		}
+	}
+	rows, err := db.QueryContext(ctx, "EXPLAIN "+query)
+	must(t, err)
+	defer rows.Close()
+	columns, err := rows.Columns()
+	must(t, err)
+	values, dest := make([]sql.NullString, len(columns)), make([]any, len(columns))
+	for i := range values {
+		dest[i] = &values[i]
+	}
+	var plan []string
+	for rows.Next() {
+		must(t, rows.Scan(dest...))
+		for i, name := range columns {
+			plan = append(plan, name+"="+values[i].String)
+		}
+	}
+	must(t, rows.Err())
+	if text := strings.Join(plan, " "); !strings.Contains(text, " key="+key+" ") {
+		t.Errorf("%s\nis read by: %s", query, text)
+	}
+}

@@ -1,0 +1,88 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"strings"
+	"testing"
+
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store/sqlite"
+)
+
+// planned opens connections that record the plan of every SELECT before it runs.
+type planned struct {
+	on    driver.Driver
+	name  string
+	plans *[]string
+}
+
+func (p planned) Connect(context.Context) (driver.Conn, error) {
+	conn, err := p.on.Open(p.name)
+	return plannedConn{conn, p.plans}, err
+}
+
+func (p planned) Driver() driver.Driver { return p.on }
+
+type plannedConn struct {
+	driver.Conn
+	plans *[]string
+}
+
+func (c plannedConn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
+	return c.Conn.(driver.ConnBeginTx).BeginTx(ctx, o)
+}
+
+func (c plannedConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
+}
+
+func (c plannedConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	queryer := c.Conn.(driver.QueryerContext)
+	if strings.HasPrefix(query, "SELECT") {
+		rows, err := queryer.QueryContext(ctx, "EXPLAIN QUERY PLAN "+query, args)
+		if err != nil {
+			return nil, err
+		}
+		for row := make([]driver.Value, len(rows.Columns())); rows.Next(row) == nil; {
+			*c.plans = append(*c.plans, row[3].(string))
+		}
+		if err := rows.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return queryer.QueryContext(ctx, query, args)
+}
+
+// TestMessagesAreFoundByAnIndex: explaining a message must not read all parked messages or dead letters.
+func TestMessagesAreFoundByAnIndex(t *testing.T) {
+	t.Parallel()
+	f := newFile(t)
+	plain := f.migrated(t, sqlite.Config{})
+	var plans []string
+	db := sql.OpenDB(planned{plain.Driver(), "file:" + string(f), &plans})
+	db.SetMaxOpenConns(1)
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	store := newStore(t, db, sqlite.Config{})
+	plans = nil
+	if _, err := store.FindParked(t.Context(), "r", "m-1"); err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(plans, "\n"); !strings.Contains(text, "USING INDEX postrider_parked_id (relay=? AND id=?)") {
+		t.Errorf("a parked message is found by:\n%s", text)
+	}
+	plans = nil
+	for _, err := range store.ListDead(t.Context(), deadletter.Filter{MessageID: "m-1", State: deadletter.AnyState}, 0, 100) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text := strings.Join(plans, "\n"); !strings.Contains(text, "USING INDEX postrider_dead_id (id=?") {
+		t.Errorf("dead letters of a message are found by:\n%s", text)
+	}
+}

@@ -1,0 +1,1 @@
+DROP INDEX {prefix}parked_id;
