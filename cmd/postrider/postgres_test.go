@@ -104,7 +104,7 @@ func TestPostgresSaysWhatToDo(t *testing.T) {
 	refused("is the server running there, and may one connect", func(u *url.URL) { u.Host = "127.0.0.1:1" }, "status")
 	refused(`; make it with CREATE DATABASE "not_there", or name another`, func(u *url.URL) { u.Path = "/not_there" }, "status")
 	refused("; ", func(u *url.URL) { u.User = url.UserPassword("nobody_of_that_name", "wrong") }, "status") // the rest depends on pg_hba.conf
-	refused("; of the options in the URL, notify, partitions, prefix, schema are Postrider's", func(u *url.URL) { u.RawQuery += "&colour=blue" }, "status")
+	refused("; of the options in the URL, deliver_after_flush, notify, partitions, prefix, schema are Postrider's", func(u *url.URL) { u.RawQuery += "&colour=blue" }, "status")
 	refused("make it first, as the owner of the database: create schema not_there", func(u *url.URL) {
 		query := u.Query()
 		query.Set("schema", "not_there")

@@ -164,6 +164,32 @@ func BenchmarkFetchNothing(b *testing.B) {
 	}
 }
 
+// BenchmarkFetchAfterFlush reads 100 messages at a time, just after an asynchronous commit, with and without the option. It measures
+// the server's disk: run it on a server with fsync.
+func BenchmarkFetchAfterFlush(b *testing.B) {
+	for _, after := range []bool{false, true} {
+		b.Run(fmt.Sprint(after), func(b *testing.B) {
+			s := setup(b, postgres.Config{DeliverAfterFlush: after})
+			publisher, req := s.asynchronous(b), request(s.leaseAll(b, "bench"), 1000)
+			insert := fmt.Sprintf(`insert into %s (partition, id, topic, type, payload)
+				select i %% 8, i::text, 't', 'x', $1::bytea from generate_series(1, 100) as i`, s.table("log"))
+			payload := bytes.Repeat([]byte("a"), 478)
+			for b.Loop() {
+				b.StopTimer()
+				publisher.exec(b, insert, payload)
+				b.StartTimer()
+				batches, err := s.Fetch(context.Background(), "bench", req)
+				if err != nil || len(batches) != 8 {
+					b.Fatal(len(batches), err)
+				}
+				for _, batch := range batches {
+					req.Partitions[batch.Partition].After = batch.Next
+				}
+			}
+		})
+	}
+}
+
 // settler leases all partitions and returns a function that moves their cursors.
 func (b *bundle) settler(t testing.TB) func() {
 	ctx := context.Background()

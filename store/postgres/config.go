@@ -40,6 +40,10 @@ type Config struct {
 	// LeaseTTL is shorter, that applies instead. IdleTimeout does not apply to transactions of Outbox.InTx, nor while a statement
 	// runs. A handler that computes for longer between statements is rolled back. Default: 15 s. Negative: no limit.
 	IdleTimeout time.Duration
+	// DeliverAfterFlush makes relays deliver a message only after its commit is on the server's disk. Set it if publishers commit with
+	// synchronous_commit off: a crash of the server can otherwise undo what was already delivered. A fetch that finds messages
+	// flushes the write-ahead log if necessary. Default: off.
+	DeliverAfterFlush bool
 	// Notify notifies relays in other processes of commits: Wake sends at most one pg_notify per NotifyEvery, on a connection of the
 	// pool, outside any transaction. Default: off, other processes find messages by polling.
 	Notify bool

@@ -25,14 +25,18 @@ func TestModel(t *testing.T) {
 }
 
 // contract runs the store's own part of the suite over another connection path to the server.
-func contract(t *testing.T, dsn string) {
-	storetest.Contract(t, storetest.Features{CoarseRetention: coarse}, harness(dsn))
+func contract(t *testing.T, dsn string, config postgres.Config) {
+	storetest.Contract(t, storetest.Features{CoarseRetention: coarse}, harnessWith(dsn, config))
 }
 
-func harness(dsn string) storetest.Harness[pgx.Tx] {
+func harness(dsn string) storetest.Harness[pgx.Tx] { return harnessWith(dsn, postgres.Config{}) }
+
+func harnessWith(dsn string, config postgres.Config) storetest.Harness[pgx.Tx] {
 	return storetest.Harness[pgx.Tx]{
 		Open: func(t testing.TB, partitions int) storetest.Store[pgx.Tx] {
-			return cloned(t, dsn, partitions, 16)
+			config := config
+			config.Partitions = partitions
+			return cloned(t, dsn, config, 16)
 		},
 		Reopen: func(t testing.TB, s storetest.Store[pgx.Tx]) storetest.Store[pgx.Tx] {
 			b := s.(*bundle)

@@ -92,6 +92,26 @@ func (s *Store) ExplainLookups(ctx context.Context, name, id string) (parked, de
 	return parked, dead, err
 }
 
+// FetchWith is Fetch with a call between reading rows and flushing them.
+func (s *Store) FetchWith(ctx context.Context, name string, req relay.FetchRequest, between func()) ([]relay.Batch, error) {
+	n, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f, err := newFetch(s, name, req, n)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.read(ctx); err != nil {
+		return nil, err
+	}
+	between()
+	if err := f.flush(ctx); err != nil {
+		return nil, err
+	}
+	return f.batches(), nil
+}
+
 // ExplainInsert returns the plan, for any parameters, of the statement that inserts messages.
 func (s *Store) ExplainInsert(ctx context.Context, msgs []*postrider.Message) (string, error) {
 	n, err := s.open(ctx)

@@ -14,71 +14,6 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// planSQL precedes a fetch, in the same round trip and for its transaction only. The desired plan is known and does not depend on
-// the parameters: index scans, planned once. Left alone, the planner compiles the statement (JIT) because a log is large, or
-// scans a segment that was empty at planning time.
-const planSQL = `select ` + formatSQL + `, set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true),
-	set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)`
-
-// fetchSQL returns a header (kind 0), late rows (kind 1) and fresh rows (kind 2), all under the one snapshot of the statement.
-// The package comment explains why nothing is skipped.
-//
-// Parameters:
-//
-//   - $1 partitions and $2 positions, for fresh rows;
-//   - $3 limit, of late rows per group and of fresh rows per partition;
-//   - for late rows, groups of partitions with the same snapshot: $4 snapshot, $5 upTo, $6 page, $7 positions as an array by
-//     partition (null: not in the group), $8 the ids between the snapshot's xmax and the ceiling, or $9 the ceiling if they are
-//     too many to list, $10 the largest position.
-//
-// The header's seq is how many transaction ids were assigned beyond its snapshot. It is computed while the statement runs, hence
-// after the snapshot was taken.
-//
-// Late rows of a transaction are found by the index (xid, seq); the index is not read for transactions that are still running.
-// Transactions between the snapshot's xmax and the ceiling were running too; usually they are few and are listed like the others.
-// If they are too many (savepoints take ids as well), they are a range of the index, and its rows are sorted for each page. The
-// ceiling is never null, so it always bounds the range. In this branch seq is compared as seq + 0, which no index serves:
-// otherwise a plan made when a segment had just been vacuumed empty could choose the index (partition, seq), which was then just
-// as good, and would keep reading all of that index once the segment is full.
-const fetchSQL = `
-select 0::int2 as kind, 0::int2 as partition, age(pg_snapshot_xmax(pg_current_snapshot())::xid)::int8 as seq,
-	pg_current_snapshot()::text as id, null::text as topic, null::text as key, null::text as type, null::text as source,
-	null::text as subject, null::text as tenant, null::timestamptz as message_time, null::int4 as schema_version,
-	null::int8 as aggregate_version, null::text as content_type, null::jsonb as headers, null::text as correlation_id,
-	null::text as causation_id, null::bytea as payload, null::timestamptz as available_at, clock_timestamp() as created_at
-union all
-select 1::int2, late.* from (
-	select snapshot::pg_snapshot, coalesce(nullif(upto, '')::pg_snapshot, pg_current_snapshot()) as upto, page,
-		positions::int8[], listed::xid8[], coalesce(nullif(ceiling, ''), '18446744073709551615')::xid8 as ceiling, last
-	from unnest($4::text[], $5::text[], $6::int8[], $7::text[], $8::text[], $9::text[], $10::int8[])
-		as g (snapshot, upto, page, positions, listed, ceiling, last)
-) as g cross join lateral (
-	select * from (
-		(select r.* from (select pg_snapshot_xip(g.snapshot) as x union all select unnest(g.listed)) as t cross join lateral (
-			select partition, {message} from {log} l
-			where l.xid = t.x and l.seq > g.page and l.seq <= g.last and l.seq <= g.positions[l.partition + 1]
-			order by l.seq limit $3::int8) as r
-		where pg_visible_in_snapshot(t.x, g.upto))
-		union all
-		(select partition, {message} from {log} l
-		where l.xid >= pg_snapshot_xmax(g.snapshot) and l.xid < g.ceiling
-			and l.seq + 0 > g.page and l.seq + 0 <= g.positions[l.partition + 1]
-			and pg_visible_in_snapshot(l.xid, g.upto)
-		order by l.seq limit $3::int8)
-	) as l order by seq limit $3::int8
-) as late
-union all
-select 2::int2, fresh.* from unnest($1::int2[], $2::int8[]) as f (partition, position) cross join lateral (
-	select l.partition, {message} from {log} l
-	where l.partition = f.partition and l.seq > f.position order by l.seq limit $3::int8
-) as fresh`
-
-const (
-	kindHeader = 0
-	kindLate   = 1
-	kindFresh  = 2
-)
-
 const (
 	// assumedRowBytes is the assumed size of a row before any was read.
 	assumedRowBytes = 4 << 10
@@ -89,8 +24,8 @@ const (
 
 var errOverrun = errors.New("rows are far larger than assumed")
 
-// Fetch implements relay.LogStore: one round trip for all partitions, and another one where a bulk of late rows begins. While a
-// partition has late rows after a page, it gets no fresh ones.
+// Fetch implements relay.LogStore: one round trip for all partitions, another one where a bulk of late rows begins, and another
+// one to flush the rows found (see Config.DeliverAfterFlush). While a partition has late rows after a page, it gets no fresh ones.
 func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) ([]relay.Batch, error) {
 	n, err := s.open(ctx)
 	if err != nil {
@@ -123,6 +58,7 @@ type fetch struct {
 	groups []*lateGroup
 
 	snapshot, ceiling string
+	unflushed         string // where the write-ahead log has to be flushed to before the rows are returned; "": it is
 	now               time.Time
 	bytes, rows       int // accepted
 	// discarded bytes and rows were read off the wire but did not fit.
@@ -216,31 +152,36 @@ func list[T any](s []T) []T {
 }
 
 func (f *fetch) run(ctx context.Context) ([]relay.Batch, error) {
+	if err := f.read(ctx); err != nil {
+		return nil, err
+	}
+	if err := f.lookBehind(ctx); err != nil {
+		return nil, err
+	}
+	if err := f.flush(ctx); err != nil {
+		return nil, err
+	}
+	return f.batches(), nil
+}
+
+// read runs fetchSQL.
+func (f *fetch) read(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	leases := make([]relay.LeaseRef, len(f.parts))
-	for i, p := range f.parts {
-		leases[i] = p.lease
-	}
-	partitions, tokens := leaseArgs(leases)
 	results, err := implicit(ctx, f.store.pool, planSQL, func(b *pgx.Batch) {
-		b.Queue(f.store.sql.holding, f.relay, partitions, tokens)
+		f.queueHolding(b)
 		b.Queue(f.store.sql.fetch, f.args()...)
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer results.Close()
-	holding, err := readHolding(results)
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range f.parts {
-		p.lost = f.relay != "" && !holding[p.lease.Partition]
+	if err := f.checkHolding(results); err != nil {
+		return err
 	}
 	rows, err := results.Query()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer rows.Close()
 	d := newDecoder(rows)
@@ -248,24 +189,40 @@ func (f *fetch) run(ctx context.Context) ([]relay.Batch, error) {
 		if err := f.row(d); err != nil {
 			// Reading on would mean reading all remaining rows; a cancelled context closes the connection instead.
 			cancel()
-			return nil, err
+			return err
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return nil, err
+		return err
 	}
 	if f.snapshot == "" {
-		return nil, errors.New("the result has no header")
+		return errors.New("the result has no header")
 	}
 	f.learn()
 	rows.Close()
-	if err := results.Close(); err != nil {
-		return nil, err
+	return results.Close()
+}
+
+// queueHolding queues the statement whose result checkHolding reads.
+func (f *fetch) queueHolding(b *pgx.Batch) {
+	leases := make([]relay.LeaseRef, len(f.parts))
+	for i, p := range f.parts {
+		leases[i] = p.lease
 	}
-	if err := f.lookBehind(ctx); err != nil {
-		return nil, err
+	partitions, tokens := leaseArgs(leases)
+	b.Queue(f.store.sql.holding, f.relay, partitions, tokens)
+}
+
+// checkHolding marks the partitions whose lease does not hold.
+func (f *fetch) checkHolding(results pgx.BatchResults) error {
+	holding, err := readHolding(results)
+	if err != nil {
+		return err
 	}
-	return f.batches(), nil
+	for _, p := range f.parts {
+		p.lost = p.lost || f.relay != "" && !holding[p.lease.Partition]
+	}
+	return nil
 }
 
 // learn records the row size for the limit of the next fetch: at once if rows are larger than assumed, gradually if smaller.
@@ -345,7 +302,7 @@ func (f *fetch) accept(p *partitionFetch, size int) (bool, error) {
 }
 
 func (f *fetch) header(d *decoder) error {
-	f.snapshot = d.string(3)
+	f.snapshot, f.unflushed = d.string(3), d.string(4)
 	xmax, err := snapshotXmax(f.snapshot)
 	if err != nil {
 		return err

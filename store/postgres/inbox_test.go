@@ -90,7 +90,7 @@ func TestInboxOnDatabaseSQL(t *testing.T) {
 func consumers(dsn string) inboxtest.Harness[pgx.Tx] {
 	return inboxtest.Harness[pgx.Tx]{
 		Open: func(t testing.TB) inboxtest.Store[pgx.Tx] {
-			return killable{cloned(t, dsn, 4, 40)}
+			return killable{cloned(t, dsn, postgres.Config{Partitions: 4}, 40)}
 		},
 		Histories: 4,
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/internal/servertest"
+	"github.com/postrider/postrider/store/postgres"
 )
 
 // withParam adds a parameter to a DSN.
@@ -38,18 +39,18 @@ func TestStoreWithSimpleProtocol(t *testing.T) {
 		"bytea_output": "escape"} {
 		dsn = withParam(t, dsn, name, value)
 	}
-	contract(t, dsn)
+	contract(t, dsn, postgres.Config{})
 }
 
 // TestStoreBehindPgBouncer runs the contract through PgBouncer in transaction mode, where each transaction may use another
-// connection, in the two modes without prepared statements.
+// connection, in the two modes without prepared statements; once with messages delivered after a flush.
 func TestStoreBehindPgBouncer(t *testing.T) {
 	t.Parallel()
 	pgbouncer := startPgBouncer(t)
-	for _, mode := range []string{"exec", "cache_describe"} {
+	for mode, config := range map[string]postgres.Config{"exec": {DeliverAfterFlush: true}, "cache_describe": {}} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			contract(t, withParam(t, pgbouncer, "default_query_exec_mode", mode))
+			contract(t, withParam(t, pgbouncer, "default_query_exec_mode", mode), config)
 		})
 	}
 }

@@ -24,7 +24,11 @@ func newNames(c Config) names {
 		pairs = append(pairs, "{"+table+"}", n.table(table))
 	}
 	n.migrations = n.table("migrations")
-	n.replacer = strings.NewReplacer(append(pairs, "{message}", messageColumns)...)
+	unflushed := "null"
+	if c.DeliverAfterFlush {
+		unflushed = unflushedSQL
+	}
+	n.replacer = strings.NewReplacer(append(pairs, "{message}", messageColumns, "{unflushed}", unflushed)...)
 	return n
 }
 
@@ -38,7 +42,7 @@ func (n names) expand(sql string) string { return n.replacer.Replace(sql) }
 // statements holds the frequently run statements with table names filled in.
 type statements struct {
 	open, written                                                    string
-	fetch, due, aside                                                string
+	fetch, flush, due, aside                                         string
 	heartbeat, begin, acquire, release, leave, holding               string
 	oneAcquirer, register, noteIncarnation, restoreLeases            string
 	newFilter, useFilter, fenceOthers, filters, countUnrouted        string
@@ -53,7 +57,7 @@ type statements struct {
 func newStatements(n names, bound string) statements {
 	return statements{
 		open: n.expand(openSQL), written: n.expand(writtenSQL),
-		fetch: n.expand(fetchSQL), due: n.expand(dueSQL), aside: n.expand(asideSQL),
+		fetch: n.expand(fetchSQL), flush: n.expand(flushSQL), due: n.expand(dueSQL), aside: n.expand(asideSQL),
 		applied: n.expand(appliedSQL), notHeld: n.expand(notHeldSQL), noneMissing: n.expand(noneMissingSQL),
 		openDecisions: n.expand(openDecisionsSQL), holding: n.expand(holdingSQL), oneAcquirer: n.expand(oneAcquirerSQL), register: n.expand(registerSQL),
 		newFilter: n.expand(newFilterSQL), useFilter: n.expand(useFilterSQL), fenceOthers: n.expand(fenceOthersSQL),

@@ -197,11 +197,11 @@ func inDatabase(t testing.TB, dsn, name string) string {
 }
 
 // cloned returns a store on a new outbox in a database of its own, which is cloned from a template: this takes a fraction of
-// the time of the migrations.
-func cloned(t testing.TB, dsn string, partitions int, size int32) *bundle {
+// the time of the migrations. Of the configuration, these may depend on Partitions alone.
+func cloned(t testing.TB, dsn string, config postgres.Config, size int32) *bundle {
 	t.Helper()
 	direct, ctx := newPool(t, servertest.Get(t, servertest.Postgres), 1), context.Background()
-	from, name := template(t, partitions), randomName()
+	from, name := template(t, config.Partitions), randomName()
 	if _, err := direct.Exec(ctx, "create database "+name+" template "+from+" strategy wal_log"); err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +210,8 @@ func cloned(t testing.TB, dsn string, partitions int, size int32) *bundle {
 			t.Errorf("drop the test's database: %v", err)
 		}
 	})
-	b := &bundle{config: postgres.Config{Schema: clonedSchema, Partitions: partitions}, dsn: inDatabase(t, dsn, name)}
+	config.Schema = clonedSchema
+	b := &bundle{config: config, dsn: inDatabase(t, dsn, name)}
 	b.pool = newPool(t, b.dsn, size)
 	b.Store = open(t, b.pool, b.config)
 	return b

@@ -91,7 +91,8 @@ func refusalHint(c pgconn.Config, refused *pgconn.PgError) string {
 func (l location) postgres(logger *slog.Logger) postgres.Config {
 	return postgres.Config{
 		Schema: l.store.Schema, Prefix: l.store.Prefix, Partitions: l.store.Partitions,
-		Notify: l.store.Notify > 0, NotifyEvery: l.store.Notify, ListenDSN: l.store.ListenURL, Logger: logger,
+		Notify: l.store.Notify > 0, NotifyEvery: l.store.Notify, ListenDSN: l.store.ListenURL,
+		DeliverAfterFlush: l.store.DeliverAfterFlush, Logger: logger,
 	}
 }
 

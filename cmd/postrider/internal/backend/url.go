@@ -37,8 +37,8 @@ func (e *URLError) Error() string { return e.text }
 
 func badURL(format string, args ...any) error { return &URLError{fmt.Sprintf(format, args...)} }
 
-// locate parses the URL of a store. The options schema, prefix, partitions and notify in its query correspond to the
-// settings of the same name; a setting overrides the option.
+// locate parses the URL of a store. The options schema, prefix, partitions, notify and deliver_after_flush in its query
+// correspond to the settings of the same name; a setting overrides the option.
 func locate(s config.Store) (location, error) {
 	scheme, _, ok := strings.Cut(s.URL, ":")
 	if !ok {
@@ -89,8 +89,8 @@ func locate(s config.Store) (location, error) {
 	default:
 		return location{}, badURL("%q is not a kind of store; allowed: sqlite:FILE, postgres://user@host/database, mysql://user@host/database", scheme)
 	}
-	if l.kind != kindPostgres && (l.store.Schema != "" || l.store.Notify != 0 || l.store.ListenURL != "") {
-		return location{}, badURL("%s: schema, notify and listen_url are settings of PostgreSQL only", l.shown)
+	if l.kind != kindPostgres && (l.store.Schema != "" || l.store.Notify != 0 || l.store.ListenURL != "" || l.store.DeliverAfterFlush) {
+		return location{}, badURL("%s: schema, notify, listen_url and deliver_after_flush are settings of PostgreSQL only", l.shown)
 	}
 	if l.store.Schema+l.store.Prefix != "" {
 		if _, err := l.print(); err != nil { // only validates the settings
@@ -111,7 +111,7 @@ func shownURL(u url.URL) string {
 }
 
 // ownOptions are the options in the query of a PostgreSQL URL that belong to Postrider, not to the server or the driver.
-var ownOptions = []string{"notify", "partitions", "prefix", "schema"}
+var ownOptions = []string{"deliver_after_flush", "notify", "partitions", "prefix", "schema"}
 
 // settings removes Postrider's options from the query of a URL and applies the explicit settings over them.
 func settings(s config.Store, query url.Values) (config.Store, error) {
@@ -135,6 +135,13 @@ func settings(s config.Store, query url.Values) (config.Store, error) {
 			return s, badURL("notify=%s in the URL of the store is out of bounds; allowed: 0s to 1m", text)
 		}
 		s.Notify = d
+	}
+	if text := take("deliver_after_flush"); text != "" && !s.DeliverAfterFlush {
+		on, err := strconv.ParseBool(text)
+		if err != nil {
+			return s, badURL("deliver_after_flush=%s in the URL of the store is out of bounds; allowed: true, false", text)
+		}
+		s.DeliverAfterFlush = on
 	}
 	return s, nil
 }

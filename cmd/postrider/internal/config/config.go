@@ -38,6 +38,8 @@ type Store struct {
 	// ListenURL is the PostgreSQL server on which to listen for commits of other processes, not through a pooler in
 	// transaction mode. Default: URL when Notify is set; otherwise relays only poll.
 	ListenURL string `yaml:"listen_url"`
+	// DeliverAfterFlush makes relays deliver messages only when their commit is on disk. PostgreSQL only.
+	DeliverAfterFlush bool `yaml:"deliver_after_flush"`
 	// KeepDelivered is how long the log keeps delivered messages: nil means not set, 0 removes what every relay has
 	// delivered.
 	KeepDelivered *time.Duration `yaml:"keep_delivered" min:"0s"`
