@@ -90,12 +90,12 @@ type Position struct {
 type PositionState int
 
 const (
-	// PositionRemoved: the message was removed, e.g. by retention or compaction, so the log cannot tell.
+	// PositionRemoved says that the message was removed, e.g. by retention or compaction, so the log cannot tell.
 	PositionRemoved PositionState = iota
-	// PositionKept: the message is still at its offset, and no message read before it has been replaced.
+	// PositionKept says that the message is still at its offset, and no message read before it has been replaced.
 	PositionKept
-	// PositionReplaced: the log ends before the offset, or has another message there. It is another log incarnation,
-	// which may have new messages at offsets that were consumed before.
+	// PositionReplaced says that the log ends before the offset, or has another message there. It is another log
+	// incarnation, which may have new messages at offsets that were consumed before.
 	PositionReplaced
 )
 

@@ -141,7 +141,7 @@ func (r *Relay) deliver(batch []*item, msgs []*postrider.Message, probe bool) {
 	returned := false
 	defer func() {
 		if !returned {
-			errs = fail(len(batch), &brokenCall{errors.New("the call ended its goroutine (runtime.Goexit)")})
+			errs = fail(len(batch), &brokenCallError{errors.New("the call ended its goroutine (runtime.Goexit)")})
 		}
 		r.complete(batch, results(errs), probe)
 	}()
@@ -196,7 +196,7 @@ func readError(err error) (v result) {
 	v.canceled = errors.Is(err, context.Canceled)
 	v.unhandled = errors.Is(err, errUnhandled)
 	v.timedOut = errors.Is(err, context.DeadlineExceeded)
-	_, v.broken = errors.AsType[*brokenCall](err)
+	_, v.broken = errors.AsType[*brokenCallError](err)
 	return v
 }
 
@@ -204,7 +204,7 @@ func readError(err error) (v result) {
 func (r *Relay) call(batch []*item, msgs []*postrider.Message) (errs []error) {
 	defer func() {
 		if v := recover(); v != nil {
-			errs = fail(len(batch), &brokenCall{&PanicError{Value: v, Stack: string(debug.Stack())}})
+			errs = fail(len(batch), &brokenCallError{&PanicError{Value: v, Stack: string(debug.Stack())}})
 		}
 	}()
 	ctx, release := r.callContext(batch)
@@ -306,7 +306,7 @@ func (r *Relay) hand(ctx context.Context, msgs []*postrider.Message) []error {
 	}
 	errs := r.publish(ctx, msgs)
 	if errs != nil && len(errs) != len(msgs) {
-		return fail(len(msgs), &brokenCall{fmt.Errorf("publisher answered for %d messages of %d; it breaks its contract", len(errs), len(msgs))})
+		return fail(len(msgs), &brokenCallError{fmt.Errorf("publisher answered for %d messages of %d; it breaks its contract", len(errs), len(msgs))})
 	}
 	return errs
 }
@@ -319,11 +319,11 @@ func fail(n int, err error) []error {
 	return errs
 }
 
-// brokenCall is the failure of a call that says nothing about any one of its messages.
-type brokenCall struct{ err error }
+// brokenCallError is the failure of a call that says nothing about any one of its messages.
+type brokenCallError struct{ err error }
 
-func (e *brokenCall) Error() string { return e.err.Error() }
-func (e *brokenCall) Unwrap() error { return e.err }
+func (e *brokenCallError) Error() string { return e.err.Error() }
+func (e *brokenCallError) Unwrap() error { return e.err }
 
 // PanicError is the failure of a handler or publisher that panicked.
 type PanicError struct {

@@ -3,7 +3,6 @@ package faults
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -160,8 +159,8 @@ func (l *load[Tx]) isCommitted(account int, id string, deadline time.Time) bool 
 	l.mu.Unlock()
 	for time.Now().Before(deadline) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(l.t.Context()), 15*time.Second)
-		found, err := 0, errors.New("not looked up")
-		_, err = l.box.InTx(ctx, func(ctx context.Context, tx Tx) error {
+		found := 0
+		_, err := l.box.InTx(ctx, func(ctx context.Context, tx Tx) error {
 			var counter int64
 			s := l.session(tx)
 			if err := s.row(ctx, "select counter from accounts where id = ? for update", &counter, account); err != nil {

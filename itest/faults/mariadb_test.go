@@ -121,11 +121,6 @@ func mariaStore(t *testing.T, address string, size int) *mysqlstore.Store {
 	return store
 }
 
-func (m *mariaWorld) newLoad() *load[*sql.Tx] {
-	m.t.Helper()
-	return newLoad(m.t, stores[*sql.Tx](m.store(10)), onMySQL, m.random)
-}
-
 // startReplica starts a replica of this server.
 func (m *mariaWorld) startReplica() *process.Server {
 	m.t.Helper()

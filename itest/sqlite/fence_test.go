@@ -3,7 +3,6 @@ package sqlite_test
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"os"
 	"testing"
@@ -57,7 +56,7 @@ func TestReplacedFileEndsTheRelay(t *testing.T) {
 			f := newFile(t)
 			s := newStore(t, f.migrated(t, sqlite.Config{}), sqlite.Config{})
 			delivered := make(chan struct{}, 10)
-			r, err := relay.New(s, relay.Config{Name: "r", LeaseTTL: 3 * time.Second, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+			r, err := relay.New(s, relay.Config{Name: "r", LeaseTTL: 3 * time.Second, Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatal(err)
 			}

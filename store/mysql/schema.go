@@ -17,7 +17,7 @@ import (
 	"github.com/postrider/postrider/internal/stored"
 )
 
-// Latest, as a target of Migrate, is the newest version of the schema.
+// Latest as a target of Migrate is the newest version of the schema.
 const Latest = migrate.Latest
 
 // The reasons why a store refuses a schema; the error says which command helps.

@@ -198,7 +198,8 @@ const lockKeySQL = `select from {held} where relay = $1::text and key = $2::text
 
 // carryOut moves messages to the dead letters and returns how many.
 func (s *Store) carryOut(ctx context.Context, tx pgx.Tx, d *relay.Decision, h relay.HeldInfo, undecided bool) (int, error) {
-	sql, args := giveUpSQL, []any{}
+	var args []any
+	sql := giveUpSQL
 	switch {
 	case d.Verb == relay.VerbRetry:
 		return 0, nil

@@ -141,7 +141,7 @@ type inboxStatements struct {
 	makeMark, lockMark, readMark, earlier, moveMark, passMark, consumed string
 	makeVersion, lockVersion, setVersion                                string
 	holdAside, parkAside, buryAside, take                               string
-	ourLease, moveOne, noneMissing, allRemoved                          string
+	allRemoved                                                          string
 }
 
 func newInboxStatements(n names) inboxStatements {

@@ -15,7 +15,7 @@ import (
 
 // TestInboxTransactionsAreDurable: a transaction that claims a message, or moves a watermark, waits for the disk, whatever the
 // role's default is; settings that wait for more are kept.
-func TestInboxTransactionsAreDurable(t *testing.T) {
+func TestInboxTransactionsAreDurable(t *testing.T) { //nolint:tparallel // the subtests move the same watermark, one after another
 	t.Parallel()
 	owner := setup(t, postgres.Config{})
 	for _, c := range []struct{ set, want string }{

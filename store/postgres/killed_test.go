@@ -227,7 +227,7 @@ func TestLongStatementKnowsItsSegments(t *testing.T) {
 	b := setup(t, postgres.Config{})
 	ctx := t.Context()
 	gate := b.begin(t)
-	key := int64(b.next(t)) + time.Now().UnixNano()
+	key := b.next(t) + time.Now().UnixNano()
 	if _, err := gate.Exec(ctx, "select pg_advisory_xact_lock($1::int8)", key); err != nil {
 		t.Fatal(err)
 	}

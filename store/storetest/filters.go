@@ -112,12 +112,12 @@ func newFilterEndsLeases(e *env) {
 
 func knownFilterLeavesLeases(e *env) {
 	e.heartbeatOf("r", filtered("v2", "a", "b"))
-	leases := e.leaseAll(filtered("v2", "a", "b"))
+	e.leaseAll(filtered("v2", "a", "b"))
 	e.heartbeatOf("r", filtered("v2-second", "a", "b"))
 	e.heartbeatOf("r", filtered("v1", "a"))            // a new filter, of the highest generation
 	e.must(e.Leave(e.ctx, "r", owner("v1")), "leave")  // and back
 	e.heartbeatOf("r", filtered("v2-third", "a", "b")) // not higher than the one in effect
-	leases = e.leaseAll(filtered("v2", "a", "b"))
+	leases := e.leaseAll(filtered("v2", "a", "b"))
 	e.heartbeatOf("r", filtered("v2", "a", "b"))
 	e.heartbeatOf("r", filtered("v2-fourth", "a", "b"))
 	e.leaseAll(filtered("v2-fifth", "a", "b"))
