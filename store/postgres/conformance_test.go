@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store/postgres"
 	"github.com/postrider/postrider/store/storetest"
 )
 

@@ -76,7 +76,7 @@ func named(list string) []servertest.Name {
 
 // run returns the exit code of the command, and an error for failures outside it.
 func run(ctx context.Context, with []servertest.Name, command []string) (code int, err error) {
-	dir, err := os.MkdirTemp("", "postrider-test-*")
+	dir, err := os.MkdirTemp(dataFolder(), "postrider-test-*")
 	if err != nil {
 		return 1, err
 	}
@@ -104,6 +104,17 @@ func run(ctx context.Context, with []servertest.Name, command []string) (code in
 		env = append(env, string(name)+"="+value)
 	}
 	return execute(ctx, command, env)
+}
+
+// dataFolder is the parent of the folder with the servers' data. It is in memory if there is plenty and TMPDIR is not set: the
+// tests create and drop thousands of tables.
+func dataFolder() string {
+	const memory, plenty = "/dev/shm", 12 << 30
+	var fs syscall.Statfs_t
+	if os.Getenv("TMPDIR") != "" || syscall.Statfs(memory, &fs) != nil || fs.Bavail*uint64(fs.Bsize) < plenty {
+		return ""
+	}
+	return memory
 }
 
 func cleanUp(dir string) error {
