@@ -137,8 +137,8 @@ func (f Filter) Allows(redrives int) bool {
 	return f.MaxRedrives == Unbounded || redrives < cmp.Or(f.MaxRedrives, DefaultMaxRedrives)
 }
 
-// RefuseTooOften is the error for a dead letter, selected by number, that Allows refuses.
-func RefuseTooOften(number int64, redrives int) error {
+// refuseTooOften is the error for a dead letter, selected by number, that Allows refuses.
+func refuseTooOften(number int64, redrives int) error {
 	return fmt.Errorf("%w: that of dead letter %d was sent back %d times and died again each time; find out why, or raise the "+
 		"bound (postrider dead redrive --force)", ErrRedrivenTooOften, number, redrives)
 }

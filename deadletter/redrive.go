@@ -118,17 +118,16 @@ const (
 	longestWait = 100 * 365 * 24 * time.Hour
 )
 
-// Batch is how many dead letters the next step reads, at most limit. Stores call it.
-func (r *Redrive) Batch(limit int) int {
+// batch is how many dead letters the next step reads, at most limit.
+func (r *Redrive) batch(limit int) int {
 	if r.Rate == 0 {
 		return limit
 	}
 	return max(1, int(min(float64(limit), r.Rate/stepsPerSecond)))
 }
 
-// Take records a step, at now, over these dead letters, and returns the numbers of those to send back. Stores call it, in
-// the transaction that sends them back and stores the redrive.
-func (r *Redrive) Take(letters []Candidate, now time.Time) []int64 {
+// take records a step, at now, over these dead letters, and returns the numbers of those to send back.
+func (r *Redrive) take(letters []Candidate, now time.Time) []int64 {
 	r.Failures, r.Cause, r.NextAt = 0, "", time.Time{}
 	send := []int64{}
 	for _, l := range letters {
@@ -145,16 +144,16 @@ func (r *Redrive) Take(letters []Candidate, now time.Time) []int64 {
 	return send
 }
 
-// Finish records that there are no more dead letters. Stores call it when a step has found fewer than Batch.
-func (r *Redrive) Finish(now time.Time) {
+// finish records that there are no more dead letters: a step has found fewer than batch.
+func (r *Redrive) finish(now time.Time) {
 	r.State, r.EndedAt, r.NextAt = RedriveFinished, now, time.Time{}
 	r.Skipped = r.Selected - r.Done - r.Refused
 }
 
-// Fail records that a step has failed, and when the next may be tried; after MaxFailures in a row the redrive has failed.
-// seen is Failures as it was before that step, so that a step that fails in several processes counts once. Stores call
-// it. It reports whether anything has changed.
-func (r *Redrive) Fail(seen int, cause string, now time.Time) bool {
+// fail records that a step has failed, and when the next may be tried; after MaxFailures in a row the redrive has failed.
+// seen is Failures as it was before that step, so that a step that fails in several processes counts once. It reports whether
+// anything has changed.
+func (r *Redrive) fail(seen int, cause string, now time.Time) bool {
 	if r.State != RedriveRunning || r.Failures != seen {
 		return false
 	}
@@ -178,8 +177,8 @@ func (r *Redrive) backoff() time.Duration {
 	return min(retryMin<<min(max(r.Failures-1, 0), 10), retryMax)
 }
 
-// Cancel records that someone has cancelled the redrive. Stores call it. Errors: ErrRedriveEnded.
-func (r *Redrive) Cancel(by string, now time.Time) error {
+// cancel records that someone has cancelled the redrive. Errors: ErrRedriveEnded.
+func (r *Redrive) cancel(by string, now time.Time) error {
 	if r.State != RedriveRunning {
 		return fmt.Errorf("redrive %d is %s: %w", r.ID, r.State, ErrRedriveEnded)
 	}
@@ -198,7 +197,7 @@ type RedriveStore interface {
 	// call it for the same redrive: each dead letter is sent back once. A redrive that has ended is returned unchanged.
 	// Errors: ErrNoRedrive.
 	StepRedrive(ctx context.Context, id int64, limit int) (Redrive, time.Duration, error)
-	// FailRedrive records, as Redrive.Fail does, that a step has failed, so that the next one waits and the cause is
+	// FailRedrive records that a step has failed, so that the next one waits and the cause is
 	// visible. StepRedrive does not record it, because a failed step changes nothing. It returns the updated redrive.
 	// Errors: ErrNoRedrive.
 	FailRedrive(ctx context.Context, id int64, seen int, cause string) (Redrive, error)

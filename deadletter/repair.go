@@ -29,7 +29,7 @@ type Edit struct {
 	By, Why string
 }
 
-// Apply returns the edited message. Stores call it. Errors: *postrider.ValidationError.
+// Apply returns the edited message. Errors: *postrider.ValidationError.
 func (e Edit) Apply(m *postrider.Message) (*postrider.Message, error) {
 	if e.Payload == nil && e.Headers == nil {
 		return nil, errors.New("the edit changes neither payload nor headers")
@@ -51,8 +51,8 @@ func (e Edit) Apply(m *postrider.Message) (*postrider.Message, error) {
 	return &edited, nil
 }
 
-// RefuseEdited is the error for an edit based on an outdated version of the dead letter.
-func RefuseEdited(number int64, seen, edits int) error {
+// refuseEdited is the error for an edit based on an outdated version of the dead letter.
+func refuseEdited(number int64, seen, edits int) error {
 	return fmt.Errorf("%w: dead letter %d has %d edits and the editor saw %d; look at it again (postrider dead show %d)", ErrEdited,
 		number, edits, seen, number)
 }
@@ -134,7 +134,7 @@ type Archived struct {
 // RepairStore changes, counts and moves dead letters.
 type RepairStore interface {
 	// EditDead edits an open dead letter and keeps the previous content. Errors: ErrNotFound, ErrResolved, ErrEdited;
-	// those of Edit.Apply.
+	// *postrider.ValidationError.
 	EditDead(ctx context.Context, number int64, e Edit) (Record, error)
 	// ListEdits returns the edits of a dead letter, oldest first. Errors: ErrNotFound.
 	ListEdits(ctx context.Context, number int64) ([]Edited, error)

@@ -5,6 +5,7 @@ package stored
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -105,6 +106,11 @@ func Cause(text string) string {
 		end--
 	}
 	return text[:end]
+}
+
+// Text makes a text of any source storable: UTF-8 without NUL, truncated as by Cause.
+func Text(text string) string {
+	return Cause(strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), ""))
 }
 
 // Entry is one history entry, as JSON.

@@ -149,7 +149,7 @@ func (s *Store) ForgetRelay(ctx context.Context, name, by, reason string, discar
 }
 
 func (db *database) forget(name, by, reason string, discard bool, at time.Time) (discarded int, err error) {
-	open := db.choose(deadletter.Filter{Relay: name}, 0, 0)
+	open := db.choose(deadletter.Query{Filter: deadletter.Filter{Relay: name}})
 	if db.relays[name] == nil && len(open) == 0 { // dead letters may have been imported for a relay that never ran here
 		return 0, fmt.Errorf("%w: %q", relay.ErrUnknownRelay, name)
 	}

@@ -41,12 +41,16 @@ type Config struct {
 
 // Store is an outbox in memory, with everything that relays and operators store about it. It is safe for concurrent use.
 type Store struct {
+	deadLetters
 	cfg  Config
 	db   *database
 	wake signal.Broadcast
 	// partitions is the number as of opening, or of this Store's Repartition; relays work with it until they are restarted.
 	partitions atomic.Int64
 }
+
+// deadLetters is what operators do with dead letters.
+type deadLetters = deadletter.Core
 
 var (
 	_ relay.Store         = (*Store)(nil)
@@ -115,6 +119,7 @@ func (s *Store) Reopen() *Store {
 
 func open(cfg Config, db *database) *Store {
 	s := &Store{cfg: cfg, db: db}
+	s.deadLetters = deadletter.New(records{s: s})
 	s.partitions.Store(int64(len(db.log)))
 	return s
 }

@@ -52,7 +52,7 @@ func (db *database) relayStatus(name string, at time.Time) (relay.RelayStatus, e
 			out.OldestParked = max(out.OldestParked, at.Sub(row.parkedAt))
 		}
 	}
-	dead := db.choose(deadletter.Filter{Relay: name}, 0, 0)
+	dead := db.choose(deadletter.Query{Filter: deadletter.Filter{Relay: name}})
 	out.Dead = add(out.Dead, relay.Count{N: int64(len(dead))})
 	if len(dead) > 0 {
 		out.OldestDead = at.Sub(dead[0].DiedAt)

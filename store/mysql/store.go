@@ -18,6 +18,7 @@ import (
 // Store is an outbox in a MySQL or MariaDB database, with everything that relays and operators store about it. It is safe for
 // concurrent use. It needs no closing: close the *sql.DB when every relay has stopped.
 type Store struct {
+	deadLetters
 	cfg        Config
 	db         *sql.DB
 	names      *strings.Replacer
@@ -32,6 +33,9 @@ type Store struct {
 	places     chan struct{} // slots for limited transactions; nil if the pool is not bounded
 	placed     sync.Map      // transactions that have a slot
 }
+
+// deadLetters is what operators do with dead letters.
+type deadLetters = deadletter.Core
 
 var (
 	_ relay.Store           = (*Store)(nil)
@@ -71,6 +75,7 @@ func open(ctx context.Context, db *sql.DB, cfg Config) (*Store, error) {
 		return nil, errors.New("mysql store: no *sql.DB was given")
 	}
 	s := &Store{cfg: cfg, db: db, names: expander(cfg.Prefix), places: makePlaces(db)}
+	s.deadLetters = deadletter.New(records{txn: s.pooled()})
 	var v server
 	err = db.QueryRowContext(ctx, serverSQL).Scan(v.dest()...)
 	if err == nil {

@@ -3,8 +3,6 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"iter"
 	"math"
 	"time"
 
@@ -52,12 +50,13 @@ const (
 	resolved_by, resolution, edits, redrive, ` + sideSQL + `, {message}`
 	letterMessage = 16 // the column where the message begins
 
-	// listDeadSQL reads one page: after number $16, $17 rows.
-	listDeadSQL  = `select ` + letterColumns + ` from {dead} where ` + chosenSQL + ` and number > $16::int8 order by number limit $17::int8`
-	countDeadSQL = `select count(*) from {dead} where ` + chosenSQL
+	// queriedSQL is a deadletter.Query without its limit: after $16, up to $17.
+	queriedSQL   = chosenSQL + ` and number > $16::int8 and number <= $17::int8`
+	listDeadSQL  = `select ` + letterColumns + ` from {dead} where ` + queriedSQL + ` order by number limit $18::int8`
+	countDeadSQL = `select count(*) from {dead} where ` + queriedSQL
 
-	// pieceSQL selects dead letters to resolve: after $16, up to $17, redriven less often than $18 (negative: no limit).
-	pieceSQL = chosenSQL + ` and number > $16::int8 and number <= $17::int8 and ($18::int4 < 0 or redrives < $18::int4)`
+	// pieceSQL selects dead letters to resolve: redriven less often than $18 (negative: no limit).
+	pieceSQL = queriedSQL + ` and ($18::int4 < 0 or redrives < $18::int4)`
 
 	// placesSQL returns their relays and partitions, with the count and the last number of each, for $19 dead letters at most.
 	placesSQL = `
@@ -71,8 +70,8 @@ select number, redrives from {dead} where ` + pieceSQL + `
 	and (relay, partition::int4) in (select * from unnest($19::text[], $20::int4[]))
 order by number for update`
 
-	// statesSQL is for the dead letters that a filter names: $1 numbers.
-	statesSQL = `select number, state, resolved_by, redrives from {dead} where number = any($1::int8[]) order by number for update`
+	// namedSQL: $1 numbers.
+	namedSQL = `select number, state, resolved_by, redrives from {dead} where number = any($1::int8[])`
 
 	// closeDeadSQL: $1 numbers, $2 state, $3 by, $4 resolution.
 	closeDeadSQL = `update {dead} set state = $2::text, resolved_at = clock_timestamp(), resolved_by = $3::text,
@@ -93,9 +92,6 @@ from {dead} d left join lateral (
 where d.number = any($1::int8[]) and h.relay = d.relay and h.key = d.key and h.seq = d.seq and h.next_attempt_at is null`
 )
 
-// defaultResolve is how many dead letters a call resolves without a limit.
-const defaultResolve = 1000
-
 func filterArgs(f deadletter.Filter, more ...any) []any {
 	moment := func(t time.Time) *time.Time {
 		if t.IsZero() {
@@ -108,51 +104,34 @@ func filterArgs(f deadletter.Filter, more ...any) []any {
 		string(f.Side)}, more...)
 }
 
-// ListDead implements deadletter.Store.
-func (s *Store) ListDead(ctx context.Context, f deadletter.Filter, after int64, limit int) iter.Seq2[deadletter.Record, error] {
-	return func(yield func(deadletter.Record, error) bool) {
-		for left := limit; limit == 0 || left > 0; left -= listPage {
-			size := listPage
-			if limit > 0 {
-				size = min(size, left)
-			}
-			page, err := s.deadPage(ctx, f, after, size)
-			if err != nil {
-				yield(deadletter.Record{}, translate("list dead letters", err))
-				return
-			}
-			for _, l := range page {
-				if !yield(l, nil) {
-					return
-				}
-				after = l.Number
-			}
-			if len(page) < size {
-				return
-			}
-		}
-	}
+// queryArgs are the parameters of a query.
+func queryArgs(q deadletter.Query, more ...any) []any {
+	return filterArgs(q.Filter, append([]any{q.After, cmp.Or(q.UpTo, math.MaxInt64)}, more...)...)
 }
 
-func (s *Store) deadPage(ctx context.Context, f deadletter.Filter, after int64, size int) ([]deadletter.Record, error) {
-	if _, err := s.open(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.markCauses(ctx, f); err != nil {
-		return nil, err
-	}
-	var page []deadletter.Record
-	err := s.read(ctx, s.names.expand(listDeadSQL), filterArgs(f, after, int64(size)), func(rows pgx.Rows) error {
+// DeadLetters implements deadletter.Reader.
+func (r records) DeadLetters(ctx context.Context, q deadletter.Query) (out []deadletter.Record, err error) {
+	limit := int64(cmp.Or(q.Limit, math.MaxInt64))
+	err = r.query(ctx, listDeadSQL, queryArgs(q, limit), func(rows pgx.Rows) error {
 		for d := newDecoder(rows); d.next(); {
 			l, err := decodeLetter(d)
 			if err != nil {
 				return err
 			}
-			page = append(page, l)
+			out = append(out, l)
 		}
 		return rows.Err()
 	})
-	return page, err
+	return out, err
+}
+
+// CountDead implements deadletter.Reader.
+func (r records) CountDead(ctx context.Context, q deadletter.Query) (n int64, err error) {
+	err = r.query(ctx, countDeadSQL, queryArgs(q), func(rows pgx.Rows) error {
+		n, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
+		return err
+	})
+	return n, err
 }
 
 func decodeLetter(d *decoder) (l deadletter.Record, err error) {
@@ -186,31 +165,6 @@ func decodeLetter(d *decoder) (l deadletter.Record, err error) {
 	return l, err
 }
 
-// ShowDead implements deadletter.Store.
-func (s *Store) ShowDead(ctx context.Context, number int64) (deadletter.Record, error) {
-	page, err := s.deadPage(ctx, deadletter.Filter{Numbers: []int64{number}, State: deadletter.AnyState}, 0, 1)
-	if err != nil {
-		return deadletter.Record{}, translate("show dead letter", err)
-	}
-	if len(page) == 0 {
-		return deadletter.Record{}, fmt.Errorf("%w: %d", deadletter.ErrNotFound, number)
-	}
-	return page[0], nil
-}
-
-// CountDead implements deadletter.Store.
-func (s *Store) CountDead(ctx context.Context, f deadletter.Filter) (int64, error) {
-	if _, err := s.open(ctx); err != nil {
-		return 0, err
-	}
-	if err := s.markCauses(ctx, f); err != nil {
-		return 0, translate("count dead letters", err)
-	}
-	var n int64
-	err := s.pool.QueryRow(ctx, s.names.expand(countDeadSQL), filterArgs(f)...).Scan(&n)
-	return n, translate("count dead letters", err)
-}
-
 // decisionSQL begins a transaction of an operator or a redrive. It locks leases, and so blocks settlements, over several round
 // trips. If this process is paused or disconnected in between, the server ends its session after this time and settlements
 // continue.
@@ -220,171 +174,82 @@ func (s *Store) decision(ctx context.Context, f func(tx pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{BeginQuery: decisionSQL}, f)
 }
 
-// DiscardDead implements deadletter.Store.
-func (s *Store) DiscardDead(ctx context.Context, f deadletter.Filter, by, reason string, limit int) (int, error) {
-	by, reason = oneText(by, maxCause), oneText(reason, maxCause)
-	f.MaxRedrives = deadletter.Unbounded
-	n, err := s.resolve(ctx, f, limit, func(tx pgx.Tx, numbers []int64) error {
-		_, err := tx.Exec(ctx, s.names.expand(closeDeadSQL), numbers, string(deadletter.Discarded), by, reason)
+// NamedDead implements deadletter.Writer.
+func (r records) NamedDead(ctx context.Context, numbers []int64) (out []deadletter.Named, err error) {
+	err = r.query(ctx, namedSQL, []any{list(numbers)}, func(rows pgx.Rows) error {
+		out, err = pgx.CollectRows(rows, pgx.RowToStructByPos[deadletter.Named])
 		return err
 	})
-	return n, translate("discard dead letters", err)
+	return out, err
 }
 
-// resolve applies a function to the open dead letters that the filter selects and allows, in one transaction.
-func (s *Store) resolve(ctx context.Context, f deadletter.Filter, limit int, apply func(tx pgx.Tx, numbers []int64) error) (int, error) {
-	if _, err := s.open(ctx); err != nil {
-		return 0, err
+// places are the partitions of dead letters, by relay.
+type places struct {
+	relays     []string
+	partitions []int32
+}
+
+// LockDead implements deadletter.Writer.
+func (r records) LockDead(ctx context.Context, q deadletter.Query, below int) (found deadletter.Locked, err error) {
+	if err := r.exec(ctx, keepPartitionsSQL); err != nil {
+		return found, err
 	}
-	if err := s.markCauses(ctx, f); err != nil {
-		return 0, err
-	}
-	p := piece{
-		filter: f, upTo: math.MaxInt64, limit: cmp.Or(limit, defaultResolve),
-		bound: cmp.Or(f.MaxRedrives, deadletter.DefaultMaxRedrives), allNamed: len(f.Numbers) > 0,
-	}
-	n, err := retry(func() (n int, err error) {
-		err = s.decision(ctx, func(tx pgx.Tx) error {
-			n, err = s.resolvePiece(ctx, tx, p, apply)
-			return err
+	at := places{relays: []string{}, partitions: []int32{}}
+	var relay string
+	var partition int32
+	var n, last, all int64
+	limit := int64(cmp.Or(q.Limit, math.MaxInt64))
+	err = r.query(ctx, placesSQL, queryArgs(q, below, limit), func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&relay, &partition, &n, &last}, func() error {
+			at.relays, at.partitions = append(at.relays, relay), append(at.partitions, partition)
+			all, found.Last = all+n, max(found.Last, last)
+			return nil
 		})
-		return n, err
+		return err
 	})
-	if n > 0 && err == nil {
-		s.Wake()
+	if err != nil || all == 0 {
+		return found, err
 	}
-	return n, err
-}
-
-// resolvePiece goes on to the next piece if others resolved a whole piece just before it was locked.
-func (s *Store) resolvePiece(ctx context.Context, tx pgx.Tx, p piece, apply func(tx pgx.Tx, numbers []int64) error) (int, error) {
-	for {
-		found, err := s.lockDead(ctx, tx, p)
-		if err != nil || found.n == 0 {
-			return 0, err
-		}
-		if len(found.letters) == 0 {
-			p.after = found.last
-			continue
-		}
-		numbers := make([]int64, len(found.letters))
-		for i, l := range found.letters {
-			numbers[i] = l.Number
-		}
-		return len(numbers), s.letGoAfter(ctx, tx, numbers, func() error { return apply(tx, numbers) })
+	if err := r.lockLeases(ctx, at); err != nil {
+		return found, err
 	}
-}
-
-// letGoAfter locks the keys of dead letters, resolves the dead letters, and releases the keys that were held for them.
-func (s *Store) letGoAfter(ctx context.Context, tx pgx.Tx, numbers []int64, resolve func() error) error {
-	if _, err := tx.Exec(ctx, s.names.expand(lockKeysSQL), numbers); err != nil {
+	found.More, q.UpTo = all == limit, found.Last
+	err = r.query(ctx, lockDeadSQL, queryArgs(q, below, at.relays, at.partitions), func(rows pgx.Rows) error {
+		found.Open, err = pgx.CollectRows(rows, pgx.RowToStructByPos[deadletter.Candidate])
 		return err
-	}
-	if err := resolve(); err != nil {
-		return err
-	}
-	_, err := tx.Exec(ctx, s.names.expand(letKeysGoSQL), numbers)
-	return err
-}
-
-// checkNamed refuses numbers that are not those of open dead letters, or whose messages were redriven too often.
-func (s *Store) checkNamed(ctx context.Context, tx pgx.Tx, p piece) error {
-	rows, err := tx.Query(ctx, s.names.expand(statesSQL), list(p.filter.Numbers))
-	if err != nil {
-		return err
-	}
-	open := make(map[int64]bool)
-	var number int64
-	var redrives int
-	var state, by string
-	_, err = pgx.ForEachRow(rows, []any{&number, &state, &by, &redrives}, func() error {
-		if state != string(deadletter.Open) {
-			return fmt.Errorf("%w: %d was %s by %s", deadletter.ErrResolved, number, state, by)
-		}
-		if p.bound >= 0 && redrives >= p.bound {
-			return deadletter.RefuseTooOften(number, redrives)
-		}
-		open[number] = true
-		return nil
 	})
-	if err != nil {
-		return err
-	}
-	for _, n := range p.filter.Numbers {
-		if !open[n] {
-			return fmt.Errorf("%w: %d", deadletter.ErrNotFound, n)
+	return found, err
+}
+
+// lockLeases locks the leases of partitions, so that no settlement of theirs runs.
+func (r records) lockLeases(ctx context.Context, at places) error {
+	for from := 0; from < len(at.relays); {
+		to := from
+		for to < len(at.relays) && at.relays[to] == at.relays[from] {
+			to++
 		}
+		if err := r.exec(ctx, lockLeaseSQL, at.relays[from], at.partitions[from:to]); err != nil {
+			return err
+		}
+		from = to
 	}
 	return nil
 }
 
-// piece selects dead letters to resolve in one transaction.
-type piece struct {
-	filter      deadletter.Filter
-	after, upTo int64 // number
-	limit       int
-	bound       int  // redriven less often than this; negative: no limit
-	allNamed    bool // the dead letters that the filter names must all be open
-}
-
-func (p piece) args(more ...any) []any {
-	f := p.filter
-	f.State = deadletter.Open
-	return filterArgs(f, append([]any{p.after, p.upTo, p.bound}, more...)...)
-}
-
-// lockedRecords are the dead letters of a piece.
-type lockedRecords struct {
-	// n were found, and last is the highest number among them; the list omits those that others have resolved since.
-	n, last int64
-	letters []deadletter.Candidate
-}
-
-// lockDead locks dead letters, and before them the leases of their partitions, so that no settlement runs in between.
-func (s *Store) lockDead(ctx context.Context, tx pgx.Tx, p piece) (found lockedRecords, err error) {
-	if state := p.filter.State; state != "" && state != deadletter.Open && state != deadletter.AnyState {
-		return found, nil // none of these is open
+// Resolve implements deadletter.Writer.
+func (r records) Resolve(ctx context.Context, numbers []int64, how deadletter.Resolution) error {
+	if err := r.exec(ctx, lockKeysSQL, numbers); err != nil {
+		return err
 	}
-	if _, err := tx.Exec(ctx, s.names.expand(keepPartitionsSQL)); err != nil {
-		return found, err
-	}
-	rows, err := tx.Query(ctx, s.names.expand(placesSQL), p.args(int64(p.limit))...)
-	if err != nil {
-		return found, err
-	}
-	relays, partitions := []string{}, []int32{}
-	var relay string
-	var partition int32
-	var n, last int64
-	if _, err = pgx.ForEachRow(rows, []any{&relay, &partition, &n, &last}, func() error {
-		relays, partitions = append(relays, relay), append(partitions, partition)
-		found.n, found.last = found.n+n, max(found.last, last)
-		return nil
-	}); err != nil {
-		return found, err
-	}
-	for from := 0; from < len(relays); {
-		to := from
-		for to < len(relays) && relays[to] == relays[from] {
-			to++
+	if how.State == deadletter.Redriven {
+		if err := r.exec(ctx, sentBackSQL, numbers, how.By, how.Redrive); err != nil {
+			return err
 		}
-		if _, err := tx.Exec(ctx, s.names.expand(lockLeaseSQL), relays[from], partitions[from:to]); err != nil {
-			return found, err
+		if err := r.exec(ctx, redriveSQL, numbers, how.By); err != nil {
+			return err
 		}
-		from = to
+	} else if err := r.exec(ctx, closeDeadSQL, numbers, string(how.State), how.By, how.Reason); err != nil {
+		return err
 	}
-	if p.allNamed {
-		if err := s.checkNamed(ctx, tx, p); err != nil {
-			return found, err
-		}
-	}
-	if found.n == 0 {
-		return found, nil
-	}
-	p.upTo = found.last
-	if rows, err = tx.Query(ctx, s.names.expand(lockDeadSQL), p.args(relays, partitions)...); err != nil {
-		return found, err
-	}
-	found.letters, err = pgx.CollectRows(rows, pgx.RowToStructByPos[deadletter.Candidate])
-	return found, err
+	return r.exec(ctx, letKeysGoSQL, numbers)
 }

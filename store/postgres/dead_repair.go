@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -20,30 +19,27 @@ const (
 update {dead} d set fingerprint = m.fingerprint from unnest($1::int8[], $2::text[]) as m (number, fingerprint)
 where d.number = m.number`
 
-	// countCausesSQL counts causes of a filter's dead letters, at most $16 groups.
+	// countCausesSQL counts causes of a filter's dead letters, at most $18 groups.
 	countCausesSQL = `
 select g.relay, g.type, g.fingerprint, g.letters, g.oldest, g.newest, g.last, d.reason, d.cause from (
 	select relay, type, fingerprint, count(*) as letters, min(died_at) as oldest, max(died_at) as newest, max(number) as last
-	from {dead} where ` + chosenSQL + ` group by relay, type, fingerprint order by letters desc, last limit $16::int8) as g
+	from {dead} where ` + queriedSQL + ` group by relay, type, fingerprint order by letters desc, last limit $18::int8) as g
 join {dead} d on d.number = g.last order by g.letters desc, g.last`
 )
 
-// markCauses computes the fingerprints that the filter needs and that are still missing. Only a program can compute them, so the
-// SQL that dead-letters messages leaves them empty.
-func (s *Store) markCauses(ctx context.Context, f deadletter.Filter) error {
-	if f.Fingerprint == "" {
-		return nil
+// MarkCauses implements deadletter.Records. Only a program can compute fingerprints, so the SQL that dead-letters messages leaves
+// them empty.
+func (r records) MarkCauses(ctx context.Context) error {
+	s := r.s
+	if _, err := s.open(ctx); err != nil {
+		return err
 	}
-	return s.markAllCauses(ctx)
-}
-
-func (s *Store) markAllCauses(ctx context.Context) error {
 	for {
 		var missing bool
 		if err := s.pool.QueryRow(ctx, s.names.expand(unmarkedExistSQL)).Scan(&missing); err != nil || !missing {
 			return translate("look for fingerprints", err)
 		}
-		err := s.inRedrive(ctx, "compute fingerprints", func(tx pgx.Tx) error {
+		err := s.change(ctx, "compute fingerprints", func(tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, s.names.expand(unmarkedSQL))
 			if err != nil {
 				return err
@@ -67,15 +63,9 @@ func (s *Store) markAllCauses(ctx context.Context) error {
 	}
 }
 
-// CountCauses implements deadletter.RepairStore.
-func (s *Store) CountCauses(ctx context.Context, f deadletter.Filter, limit int) (out []deadletter.CauseCount, err error) {
-	if _, err := s.open(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.markAllCauses(ctx); err != nil {
-		return nil, err
-	}
-	err = s.read(ctx, s.names.expand(countCausesSQL), filterArgs(f, int64(limit)), func(rows pgx.Rows) error {
+// CountCauses implements deadletter.Reader.
+func (r records) CountCauses(ctx context.Context, f deadletter.Filter, limit int) (out []deadletter.CauseCount, err error) {
+	err = r.query(ctx, countCausesSQL, queryArgs(deadletter.Query{Filter: f}, int64(limit)), func(rows pgx.Rows) error {
 		out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c deadletter.CauseCount, err error) {
 			err = row.Scan(&c.Relay, &c.Type, &c.Fingerprint, &c.DeadLetters, &c.Oldest, &c.Newest, &c.Number, &c.Reason, &c.Cause)
 			c.Oldest, c.Newest = c.Oldest.UTC(), c.Newest.UTC()
@@ -83,7 +73,7 @@ func (s *Store) CountCauses(ctx context.Context, f deadletter.Filter, limit int)
 		})
 		return err
 	})
-	return out, translate("count causes", err)
+	return out, err
 }
 
 const (
@@ -99,59 +89,20 @@ where number = $1::int8`
 select edited_at, edited_by, why, headers::text, payload from {dead_edits} where number = $1::int8 order by n`
 )
 
-// EditDead implements deadletter.RepairStore.
-func (s *Store) EditDead(ctx context.Context, number int64, e deadletter.Edit) (deadletter.Record, error) {
-	err := s.inRedrive(ctx, "edit a dead letter", func(tx pgx.Tx) error {
-		named := piece{filter: deadletter.Filter{Numbers: []int64{number}}, bound: deadletter.Unbounded}
-		if err := s.checkNamed(ctx, tx, named); err != nil {
-			return err
-		}
-		l, err := s.letterIn(ctx, tx, number)
+// EditDead implements deadletter.Writer.
+func (r records) EditDead(ctx context.Context, number int64, e deadletter.Edit) error {
+	if err := r.exec(ctx, keepEditSQL, number, e.By, e.Why); err != nil {
+		return err
+	}
+	var headers *string
+	if e.Headers != nil {
+		text, err := headerText(e.Headers)
 		if err != nil {
 			return err
 		}
-		if l.Edits != e.Seen {
-			return deadletter.RefuseEdited(number, e.Seen, l.Edits)
-		}
-		if _, err := e.Apply(l.Message); err != nil {
-			return fmt.Errorf("dead letter %d: %w", number, err)
-		}
-		by, why := oneText(e.By, maxCause), oneText(e.Why, maxCause)
-		if _, err := tx.Exec(ctx, s.names.expand(keepEditSQL), number, by, why); err != nil {
-			return err
-		}
-		var headers *string
-		if e.Headers != nil {
-			text, err := headerText(e.Headers)
-			if err != nil {
-				return err
-			}
-			headers = &text
-		}
-		_, err = tx.Exec(ctx, s.names.expand(editSQL), number, headers, e.Payload)
-		return err
-	})
-	if err != nil {
-		return deadletter.Record{}, err
+		headers = &text
 	}
-	return s.ShowDead(ctx, number)
-}
-
-func (s *Store) letterIn(ctx context.Context, tx pgx.Tx, number int64) (l deadletter.Record, err error) {
-	f := deadletter.Filter{Numbers: []int64{number}, State: deadletter.AnyState}
-	rows, err := tx.Query(ctx, s.names.expand(listDeadSQL), filterArgs(f, int64(0), int64(1))...)
-	if err != nil {
-		return l, err
-	}
-	defer rows.Close()
-	err = fmt.Errorf("%w: %d", deadletter.ErrNotFound, number)
-	for d := newDecoder(rows); d.next(); {
-		l, err = decodeLetter(d)
-	}
-	if rows.Err() != nil {
-		return l, rows.Err()
-	}
-	return l, err
+	return r.exec(ctx, editSQL, number, headers, e.Payload)
 }
 
 // headerText encodes headers as they are stored.
@@ -163,12 +114,9 @@ func headerText(headers map[string]string) (string, error) {
 	return string(text), err
 }
 
-// ListEdits implements deadletter.RepairStore.
-func (s *Store) ListEdits(ctx context.Context, number int64) (out []deadletter.Edited, err error) {
-	if _, err := s.ShowDead(ctx, number); err != nil {
-		return nil, err
-	}
-	err = s.read(ctx, s.names.expand(listEditsSQL), []any{number}, func(rows pgx.Rows) error {
+// Edits implements deadletter.Reader.
+func (r records) Edits(ctx context.Context, number int64) (out []deadletter.Edited, err error) {
+	err = r.query(ctx, listEditsSQL, []any{number}, func(rows pgx.Rows) error {
 		out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e deadletter.Edited, err error) {
 			var headers string
 			err = row.Scan(&e.At, &e.By, &e.Why, &headers, &e.Payload)
@@ -178,7 +126,7 @@ func (s *Store) ListEdits(ctx context.Context, number int64) (out []deadletter.E
 		})
 		return err
 	})
-	return out, translate("list edits", err)
+	return out, err
 }
 
 const (
@@ -209,35 +157,21 @@ insert into {dead_edits} (number, n, edited_at, edited_by, why, headers, payload
 values ($1::int8, $2::int4, $3::timestamptz, $4::text, $5::text, $6::text::jsonb, $7::bytea)`
 )
 
-// ImportDead implements deadletter.RepairStore.
-func (s *Store) ImportDead(ctx context.Context, letters []deadletter.Archived) (n int, err error) {
-	err = s.inRedrive(ctx, "import dead letters", func(tx pgx.Tx) error {
-		n = 0
-		if _, err := tx.Exec(ctx, importLockSQL, s.names.table("dead")); err != nil {
-			return err
+// ImportDead implements deadletter.Writer.
+func (r records) ImportDead(ctx context.Context, a deadletter.Archived) (added bool, err error) {
+	if !*r.importing {
+		if err := r.exec(ctx, importLockSQL, r.s.names.table("dead")); err != nil {
+			return false, err
 		}
-		if _, err := tx.Exec(ctx, s.names.expand(samePartitionsSQL)); err != nil {
-			return err
+		if err := r.exec(ctx, samePartitionsSQL); err != nil {
+			return false, err
 		}
-		var partitions int
-		if err := tx.QueryRow(ctx, s.names.expand(presentPartitionsSQL)).Scan(&partitions); err != nil {
-			return err
-		}
-		for _, a := range letters {
-			added, err := s.importLetter(ctx, tx, a, partitions)
-			if err != nil {
-				return fmt.Errorf("dead letter %d: %w", a.Number, err)
-			}
-			if added {
-				n++
-			}
-		}
-		return nil
-	})
-	return n, err
-}
-
-func (s *Store) importLetter(ctx context.Context, tx pgx.Tx, a deadletter.Archived, partitions int) (added bool, err error) {
+		*r.importing = true
+	}
+	partitions, err := onlyOf[int](ctx, r, presentPartitionsSQL)
+	if err != nil {
+		return false, err
+	}
 	m := a.Message
 	headers, err := headerText(m.Headers)
 	if err != nil {
@@ -249,20 +183,22 @@ func (s *Store) importLetter(ctx context.Context, tx pgx.Tx, a deadletter.Archiv
 			return false, err
 		}
 	}
-	rows, err := tx.Query(ctx, s.names.expand(importDeadSQL), a.Relay, postrider.PartitionOf(m.Key, m.ID, partitions),
+	args := []any{
+		a.Relay, postrider.PartitionOf(m.Key, m.ID, partitions),
 		m.ID, m.Topic, m.Key, m.Type, m.Source, m.Subject, m.Tenant, m.Time, m.SchemaVersion, m.AggregateVersion, m.ContentType,
 		headers, m.CorrelationID, m.CausationID, append([]byte{}, m.Payload...), orNull(m.DeliverAt), m.CreatedAt, a.Reason,
-		oneText(a.Cause, maxCause), a.Attempts, string(history), a.DiedAt, a.Redrives, string(a.State), orNull(a.ResolvedAt),
-		a.ResolvedBy, a.Resolution, len(a.Before))
-	if err != nil {
+		a.Cause, a.Attempts, string(history), a.DiedAt, a.Redrives, string(a.State), orNull(a.ResolvedAt),
+		a.ResolvedBy, a.Resolution, len(a.Before),
+	}
+	var number int64
+	err = r.query(ctx, importDeadSQL, args, func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&number}, func() error { return nil })
+		return err
+	})
+	if err != nil || number == 0 {
 		return false, err
 	}
-	numbers, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil || len(numbers) == 0 {
-		return false, err
-	}
-	number := numbers[0]
-	if _, err := tx.Exec(ctx, s.names.expand(placeImportedSQL), number, deadletter.ImportedSequence(number)); err != nil {
+	if err := r.exec(ctx, placeImportedSQL, number, deadletter.ImportedSequence(number)); err != nil {
 		return false, err
 	}
 	for i, e := range a.Before {
@@ -270,8 +206,7 @@ func (s *Store) importLetter(ctx context.Context, tx pgx.Tx, a deadletter.Archiv
 		if err != nil {
 			return false, err
 		}
-		payload := append([]byte{}, e.Payload...)
-		if _, err := tx.Exec(ctx, s.names.expand(importEditSQL), number, i+1, e.At, e.By, e.Why, headers, payload); err != nil {
+		if err := r.exec(ctx, importEditSQL, number, i+1, e.At, e.By, e.Why, headers, append([]byte{}, e.Payload...)); err != nil {
 			return false, err
 		}
 	}

@@ -88,7 +88,7 @@ func (s *Store) ExplainLookups(ctx context.Context, name, id string) (parked, de
 		return "", "", err
 	}
 	f := deadletter.Filter{MessageID: id, State: deadletter.AnyState}
-	dead, err = explain(listDeadSQL, filterArgs(f, int64(0), int64(100))...)
+	dead, err = explain(listDeadSQL, queryArgs(deadletter.Query{Filter: f}, int64(100))...)
 	return parked, dead, err
 }
 

@@ -18,6 +18,7 @@ import (
 
 // Store is an outbox on PostgreSQL. It is safe for concurrent use.
 type Store struct {
+	deadLetters
 	pool       *pgxpool.Pool
 	config     Config
 	names      names
@@ -38,6 +39,9 @@ type Store struct {
 	maintaining sync.Mutex
 	awaited     awaited
 }
+
+// deadLetters is what operators do with dead letters.
+type deadLetters = deadletter.Core
 
 var (
 	_ relay.Store          = (*Store)(nil)
@@ -66,6 +70,7 @@ func New(pool *pgxpool.Pool, c Config) (*Store, error) {
 	}
 	n := newNames(c)
 	s := &Store{pool: pool, config: c, names: n, sql: newStatements(n, c.boundSQL()), migrations: set, beats: newApart(pool)}
+	s.deadLetters = deadletter.New(records{s: s})
 	s.places = make(chan struct{}, max(pool.Config().MaxConns-1, 1))
 	s.rowBytes.Store(assumedRowBytes)
 	if c.Notify {

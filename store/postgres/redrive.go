@@ -1,12 +1,9 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"iter"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -37,10 +34,12 @@ on conflict (relay, partition, seq) do update set reason = excluded.reason, due_
 	redriveColumns = `id, filter::text, rate, state, started_by, started_at, ended_at, cancelled_by, selected, done, refused, skipped,
 	position, up_to, next_at, failures, cause`
 
-	// startRedriveSQL: $1 filter, $2 rate, $3 by, $4 selected.
+	newestDeadSQL = `select coalesce(max(number), 0) from {dead}`
+
+	// startRedriveSQL: $1 filter, $2 rate, $3 by, $4 started, $5 selected, $6 up to.
 	startRedriveSQL = `
-insert into {redrives} (filter, rate, started_by, selected, up_to)
-select $1::text::jsonb, $2::float8, $3::text, $4::int8, (select coalesce(max(number), 0) from {dead}) returning ` + redriveColumns
+insert into {redrives} (filter, rate, started_by, started_at, selected, up_to)
+values ($1::text::jsonb, $2::float8, $3::text, $4::timestamptz, $5::int8, $6::int8) returning id`
 
 	showRedriveSQL = `select ` + redriveColumns + ` from {redrives} where id = $1::int8`
 
@@ -69,24 +68,6 @@ delete from {redrives} where id in (
 
 	nowSQL = `select clock_timestamp()`
 )
-
-// RedriveDead implements deadletter.Store.
-func (s *Store) RedriveDead(ctx context.Context, f deadletter.Filter, by string, limit int) (int, error) {
-	by = oneText(by, maxCause)
-	n, err := s.resolve(ctx, f, limit, func(tx pgx.Tx, numbers []int64) error {
-		return s.sendBack(ctx, tx, numbers, 0, by)
-	})
-	return n, translate("redrive dead letters", err)
-}
-
-// sendBack closes dead letters and parks their messages.
-func (s *Store) sendBack(ctx context.Context, tx pgx.Tx, numbers []int64, id int64, by string) error {
-	if _, err := tx.Exec(ctx, s.names.expand(sentBackSQL), numbers, by, id); err != nil {
-		return err
-	}
-	_, err := tx.Exec(ctx, s.names.expand(redriveSQL), numbers, by)
-	return err
-}
 
 func scanRedrive(row pgx.CollectableRow) (r deadletter.Redrive, err error) {
 	var filter string
@@ -119,153 +100,69 @@ func orNull(t time.Time) *time.Time {
 	return &t
 }
 
-// inRedrive runs f in a transaction, and again after a conflict with others.
-func (s *Store) inRedrive(ctx context.Context, doing string, f func(tx pgx.Tx) error) error {
-	if _, err := s.open(ctx); err != nil {
+// redrives reads the redrives that a statement returns.
+func (r records) redrives(ctx context.Context, sql string, args ...any) (out []deadletter.Redrive, err error) {
+	err = r.query(ctx, sql, args, func(rows pgx.Rows) error {
+		out, err = pgx.CollectRows(rows, scanRedrive)
 		return err
-	}
-	_, err := retry(func() (struct{}, error) {
-		return struct{}{}, s.decision(ctx, f)
 	})
-	return translate(doing, err)
+	return out, err
 }
 
-// findRedrive reads a redrive; lock is "" or " for update".
-func (s *Store) findRedrive(ctx context.Context, tx pgx.Tx, id int64, lock string) (deadletter.Redrive, error) {
-	rows, err := tx.Query(ctx, s.names.expand(showRedriveSQL)+lock, id)
+// redrive reads one redrive; lock is "" or " for update".
+func (r records) redrive(ctx context.Context, id int64, lock string) (deadletter.Redrive, error) {
+	found, err := r.redrives(ctx, showRedriveSQL+lock, id)
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("redrive %d: %w", id, deadletter.ErrNoRedrive)
+	}
 	if err != nil {
 		return deadletter.Redrive{}, err
 	}
-	r, err := pgx.CollectExactlyOneRow(rows, scanRedrive)
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = fmt.Errorf("redrive %d: %w", id, deadletter.ErrNoRedrive)
-	}
-	return r, err
+	return found[0], nil
 }
 
-func (s *Store) saveRedrive(ctx context.Context, tx pgx.Tx, r deadletter.Redrive) error {
-	_, err := tx.Exec(ctx, s.names.expand(saveRedriveSQL), r.ID, string(r.State), orNull(r.EndedAt), r.CancelledBy, r.Selected,
-		r.Done, r.Refused, r.Skipped, r.Position, orNull(r.NextAt), r.Failures, r.Cause)
-	return err
+// Redrive implements deadletter.Reader.
+func (r records) Redrive(ctx context.Context, id int64) (deadletter.Redrive, error) {
+	return r.redrive(ctx, id, "")
 }
 
-// StartRedrive implements deadletter.RedriveStore.
-func (s *Store) StartRedrive(ctx context.Context, p deadletter.Plan) (r deadletter.Redrive, err error) {
-	if err := p.Validate(); err != nil {
-		return r, err
-	}
-	filter, err := json.Marshal(p.Filter)
-	if err != nil {
-		return r, fmt.Errorf("start a redrive: %w", err)
-	}
-	if _, err := s.open(ctx); err != nil {
-		return r, err
-	}
-	if err := s.markCauses(ctx, p.Filter); err != nil {
-		return r, err
-	}
-	err = s.inRedrive(ctx, "start a redrive", func(tx pgx.Tx) error {
-		if err := s.checkNamed(ctx, tx, piece{filter: p.Filter, bound: deadletter.Unbounded}); err != nil {
-			return err
-		}
-		var selected int64
-		if err := tx.QueryRow(ctx, s.names.expand(countDeadSQL), filterArgs(p.Filter)...).Scan(&selected); err != nil {
-			return err
-		}
-		rows, err := tx.Query(ctx, s.names.expand(startRedriveSQL), string(filter), p.Rate, oneText(p.By, maxCause), selected)
-		if err != nil {
-			return err
-		}
-		r, err = pgx.CollectExactlyOneRow(rows, scanRedrive)
+// LockRedrive implements deadletter.Writer.
+func (r records) LockRedrive(ctx context.Context, id int64) (deadletter.Redrive, error) {
+	return r.redrive(ctx, id, " for update")
+}
+
+// Redrives implements deadletter.Reader.
+func (r records) Redrives(ctx context.Context, state deadletter.RedriveState, before int64, limit int) ([]deadletter.Redrive, error) {
+	return r.redrives(ctx, listRedrivesSQL, string(state), before, int64(limit))
+}
+
+// Redriven implements deadletter.Reader.
+func (r records) Redriven(ctx context.Context, id int64) (parked, dead int64, err error) {
+	err = r.query(ctx, outcomeSQL, []any{id}, func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&parked, &dead}, func() error { return nil })
 		return err
 	})
-	if err == nil {
-		s.Wake()
-	}
-	return r, err
+	return parked, dead, err
 }
 
-// StepRedrive implements deadletter.RedriveStore.
-func (s *Store) StepRedrive(ctx context.Context, id int64, limit int) (r deadletter.Redrive, wait time.Duration, err error) {
-	const doing = "step of a redrive"
-	err = s.inRedrive(ctx, doing, func(tx pgx.Tx) error {
-		r, err = s.findRedrive(ctx, tx, id, "")
-		return err
-	})
-	if err == nil {
-		err = s.markCauses(ctx, r.Filter)
-	}
+// NewestDead implements deadletter.Writer.
+func (r records) NewestDead(ctx context.Context) (int64, error) {
+	return onlyOf[int64](ctx, r, newestDeadSQL)
+}
+
+// AddRedrive implements deadletter.Writer.
+func (r records) AddRedrive(ctx context.Context, added deadletter.Redrive) (int64, error) {
+	filter, err := json.Marshal(added.Filter)
 	if err != nil {
-		return r, 0, err
+		return 0, err
 	}
-	var before int64
-	r, err = s.changeRedrive(ctx, doing, id, func(tx pgx.Tx, r *deadletter.Redrive, now time.Time) (bool, error) {
-		before = r.Done
-		if wait = r.NextAt.Sub(now); r.State != deadletter.RedriveRunning || wait > 0 {
-			return false, nil
-		}
-		if err := s.stepRedrive(ctx, tx, r, r.Batch(cmp.Or(limit, defaultResolve)), now); err != nil {
-			return false, err
-		}
-		wait = r.NextAt.Sub(now)
-		return true, nil
-	})
-	if err == nil && r.Done > before {
-		s.Wake()
-	}
-	return r, max(wait, 0), err
+	return onlyOf[int64](ctx, r, startRedriveSQL, string(filter), added.Rate, added.By, added.StartedAt, added.Selected, added.UpTo)
 }
 
-// changeRedrive locks a redrive, and stores it if change reports a change.
-func (s *Store) changeRedrive(ctx context.Context, doing string, id int64,
-	change func(tx pgx.Tx, r *deadletter.Redrive, now time.Time) (bool, error)) (r deadletter.Redrive, err error) {
-	err = s.inRedrive(ctx, doing, func(tx pgx.Tx) error {
-		if r, err = s.findRedrive(ctx, tx, id, " for update"); err != nil {
-			return err
-		}
-		var now time.Time
-		if err := tx.QueryRow(ctx, nowSQL).Scan(&now); err != nil {
-			return err
-		}
-		changed, err := change(tx, &r, now.UTC())
-		if err != nil || !changed {
-			return err
-		}
-		return s.saveRedrive(ctx, tx, r)
-	})
-	return r, err
-}
-
-func (s *Store) stepRedrive(ctx context.Context, tx pgx.Tx, r *deadletter.Redrive, batch int, now time.Time) error {
-	p := piece{filter: r.Filter, after: r.Position, upTo: r.UpTo, limit: batch, bound: deadletter.Unbounded}
-	found, err := s.lockDead(ctx, tx, p)
-	if err != nil {
-		return err
-	}
-	send := r.Take(found.letters, now)
-	r.Position = max(r.Position, found.last)
-	if found.n < int64(batch) {
-		r.Finish(now)
-	}
-	if len(send) == 0 {
-		return nil
-	}
-	return s.letGoAfter(ctx, tx, send, func() error { return s.sendBack(ctx, tx, send, r.ID, r.By) })
-}
-
-// CancelRedrive implements deadletter.RedriveStore.
-func (s *Store) CancelRedrive(ctx context.Context, id int64, by string) (deadletter.Redrive, error) {
-	return s.changeRedrive(ctx, "cancel a redrive", id, func(_ pgx.Tx, r *deadletter.Redrive, now time.Time) (bool, error) {
-		return true, r.Cancel(oneText(by, maxCause), now)
-	})
-}
-
-// FailRedrive implements deadletter.RedriveStore.
-func (s *Store) FailRedrive(ctx context.Context, id int64, seen int, cause string) (deadletter.Redrive, error) {
-	const doing = "note the failure of a redrive"
-	return s.changeRedrive(ctx, doing, id, func(_ pgx.Tx, r *deadletter.Redrive, now time.Time) (bool, error) {
-		return r.Fail(seen, oneText(cause, maxCause), now), nil
-	})
+// SaveRedrive implements deadletter.Writer.
+func (r records) SaveRedrive(ctx context.Context, saved deadletter.Redrive) error {
+	return r.exec(ctx, saveRedriveSQL, saved.ID, string(saved.State), orNull(saved.EndedAt), saved.CancelledBy, saved.Selected,
+		saved.Done, saved.Refused, saved.Skipped, saved.Position, orNull(saved.NextAt), saved.Failures, saved.Cause)
 }
 
 // purgeRedrives removes redrives that ended at least keep ago, at most deadletter.PurgeRedrives of them.
@@ -275,52 +172,4 @@ func (s *Store) purgeRedrives(ctx context.Context, keep time.Duration) error {
 	}
 	_, err := s.pool.Exec(ctx, s.names.expand(purgeRedrivesSQL), keep.Microseconds(), int64(deadletter.PurgeRedrives))
 	return translate("purge redrives", err)
-}
-
-// ShowRedrive implements deadletter.RedriveStore.
-func (s *Store) ShowRedrive(ctx context.Context, id int64) (r deadletter.Redrive, err error) {
-	err = s.inRedrive(ctx, "show a redrive", func(tx pgx.Tx) error {
-		if r, err = s.findRedrive(ctx, tx, id, ""); err != nil {
-			return err
-		}
-		r.Outcome = &deadletter.Outcome{}
-		err = tx.QueryRow(ctx, s.names.expand(outcomeSQL), id).Scan(&r.Outcome.Waiting, &r.Outcome.Failed)
-		r.Outcome.Delivered = r.Done - r.Outcome.Waiting - r.Outcome.Failed
-		return err
-	})
-	return r, err
-}
-
-// ListRedrives implements deadletter.RedriveStore.
-func (s *Store) ListRedrives(ctx context.Context, state deadletter.RedriveState) iter.Seq2[deadletter.Redrive, error] {
-	return func(yield func(deadletter.Redrive, error) bool) {
-		for before := int64(1) << 62; ; {
-			page, err := s.redrivePage(ctx, state, before)
-			if err != nil {
-				yield(deadletter.Redrive{}, translate("list redrives", err))
-				return
-			}
-			for _, r := range page {
-				if !yield(r, nil) {
-					return
-				}
-				before = r.ID
-			}
-			if len(page) < listPage {
-				return
-			}
-		}
-	}
-}
-
-func (s *Store) redrivePage(ctx context.Context, state deadletter.RedriveState, before int64) (page []deadletter.Redrive, err error) {
-	if _, err := s.open(ctx); err != nil {
-		return nil, err
-	}
-	args := []any{string(state), before, int64(listPage)}
-	err = s.read(ctx, s.names.expand(listRedrivesSQL), args, func(rows pgx.Rows) (err error) {
-		page, err = pgx.CollectRows(rows, scanRedrive)
-		return err
-	})
-	return page, err
 }

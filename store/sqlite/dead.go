@@ -4,19 +4,12 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
-	"iter"
 	"strings"
 	"time"
 
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/internal/stored"
-)
-
-const (
-	defaultBatch = 1_000 // dead letters resolved by a call without a limit
-	listPage     = 100   // dead letters read at a time
 )
 
 const (
@@ -26,12 +19,15 @@ const (
 		resolved_by, resolution, edits, redrive, relay IN ` + consumersSQL + `, ` + messageColumns
 	listDeadSQL  = `SELECT ` + letterColumns + ` FROM {prefix}dead WHERE `
 	countDeadSQL = `SELECT count(*) FROM {prefix}dead WHERE `
-	pageSQL      = ` AND number > ? ORDER BY number LIMIT +?`
-	showDeadSQL  = listDeadSQL + `number = ?`
+	pageSQL      = ` ORDER BY number LIMIT +?`
 )
 
-// condition returns the WHERE clause of a filter.
-func condition(f deadletter.Filter) (text string, args []any) {
+// noLimit is the LIMIT of a query without one.
+const noLimit = -1
+
+// condition returns the WHERE clause of a query, without its limit.
+func condition(q deadletter.Query) (text string, args []any) {
+	f := q.Filter
 	var terms []string
 	add := func(term string, arg any) {
 		terms, args = append(terms, term), append(args, arg)
@@ -67,6 +63,12 @@ func condition(f deadletter.Filter) (text string, args []any) {
 	}
 	if len(f.Numbers) > 0 {
 		add(`number IN (SELECT value FROM json_each(?))`, list(f.Numbers))
+	}
+	if q.After != 0 {
+		add(`number > ?`, q.After)
+	}
+	if q.UpTo != 0 {
+		add(`number <= ?`, q.UpTo)
 	}
 	if len(terms) == 0 {
 		return `true`, nil
@@ -112,10 +114,11 @@ func (r *letterRow) letter(rows *sql.Rows) (deadletter.Record, error) {
 	return l, err
 }
 
-func (t txn) letters(ctx context.Context, text string, args []any) ([]deadletter.Record, error) {
-	var out []deadletter.Record
+// DeadLetters implements deadletter.Reader.
+func (r records) DeadLetters(ctx context.Context, q deadletter.Query) (out []deadletter.Record, err error) {
+	where, args := condition(q)
 	row := newLetterRow()
-	err := t.each(ctx, text, args, func(rows *sql.Rows) error {
+	err = r.each(ctx, listDeadSQL+where+pageSQL, append(args, cmp.Or(q.Limit, noLimit)), func(rows *sql.Rows) error {
 		l, err := row.letter(rows)
 		out = append(out, l)
 		return err
@@ -123,169 +126,79 @@ func (t txn) letters(ctx context.Context, text string, args []any) ([]deadletter
 	return out, err
 }
 
-// ListDead implements deadletter.Store.
-func (s *Store) ListDead(ctx context.Context, f deadletter.Filter, after int64, limit int) iter.Seq2[deadletter.Record, error] {
-	where, args := condition(f)
-	return func(yield func(deadletter.Record, error) bool) {
-		for left := limit; limit == 0 || left > 0; left -= listPage {
-			size := listPage
-			if limit > 0 {
-				size = min(size, left)
-			}
-			var page []deadletter.Record
-			err := s.markCauses(ctx, f)
-			if err != nil {
-				yield(deadletter.Record{}, err)
-				return
-			}
-			err = s.read(ctx, "list dead letters", func(t txn) (err error) {
-				page, err = t.letters(ctx, listDeadSQL+where+pageSQL, append(args[:len(args):len(args)], after, size))
-				return err
-			})
-			if err != nil {
-				yield(deadletter.Record{}, err)
-				return
-			}
-			for _, l := range page {
-				if !yield(l, nil) {
-					return
-				}
-				after = l.Number
-			}
-			if len(page) < size {
-				return
-			}
-		}
-	}
-}
-
-// ShowDead implements deadletter.Store.
-func (s *Store) ShowDead(ctx context.Context, number int64) (deadletter.Record, error) {
-	var found []deadletter.Record
-	err := s.read(ctx, "show a dead letter", func(t txn) (err error) {
-		found, err = t.letters(ctx, showDeadSQL, []any{number})
-		if err == nil && len(found) == 0 {
-			err = fmt.Errorf("%w: %d", deadletter.ErrNotFound, number)
-		}
-		return err
-	})
-	if err != nil {
-		return deadletter.Record{}, err
-	}
-	return found[0], nil
-}
-
-// CountDead implements deadletter.Store.
-func (s *Store) CountDead(ctx context.Context, f deadletter.Filter) (int64, error) {
-	var n int64
-	where, args := condition(f)
-	err := s.markCauses(ctx, f)
-	if err != nil {
-		return 0, err
-	}
-	err = s.read(ctx, "count dead letters", func(t txn) error { return t.get(ctx, countDeadSQL+where, args, &n) })
+// CountDead implements deadletter.Reader.
+func (r records) CountDead(ctx context.Context, q deadletter.Query) (n int64, err error) {
+	where, args := condition(q)
+	err = r.get(ctx, countDeadSQL+where, args, &n)
 	return n, err
 }
 
 const (
-	stateSQL   = `SELECT state, resolved_by, redrives FROM {prefix}dead WHERE number = ?`
+	namedSQL   = `SELECT number, state, resolved_by, redrives FROM {prefix}dead WHERE number IN (SELECT value FROM json_each(?))`
 	chooseSQL  = `SELECT number, relay, key, seq, redrives FROM {prefix}dead WHERE `
 	resolveSQL = `UPDATE {prefix}dead SET state = ?, resolved_at = ?, resolved_by = ?, resolution = ? WHERE number = ?`
 	// Whether a key waits for the decision about its blocking message.
 	waitsForSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}held WHERE relay = ? AND key = ? AND seq = ? AND due_at IS NULL)`
 )
 
+// NamedDead implements deadletter.Writer.
+func (r records) NamedDead(ctx context.Context, numbers []int64) (out []deadletter.Named, err error) {
+	err = r.each(ctx, namedSQL, []any{list(numbers)}, func(rows *sql.Rows) error {
+		var l deadletter.Named
+		err := rows.Scan(&l.Number, &l.State, &l.ResolvedBy, &l.Redrives)
+		out = append(out, l)
+		return err
+	})
+	return out, err
+}
+
 // chosenLetter is an open dead letter to resolve.
 type chosenLetter struct {
 	number, seq int64
 	relay, key  string
-	redrives    int
 }
 
-// DiscardDead implements deadletter.Store.
-func (s *Store) DiscardDead(ctx context.Context, f deadletter.Filter, by, reason string, limit int) (int, error) {
-	return s.resolve(ctx, "discard dead letters", f, limit, func(t txn, l chosenLetter) error {
-		if _, err := t.exec(ctx, resolveSQL, string(deadletter.Discarded), t.now, by, reason, l.number); err != nil {
-			return err
-		}
-		var head bool
-		if err := t.get(ctx, waitsForSQL, []any{l.relay, l.key, l.seq}, &head); err != nil || !head {
-			return err
-		}
-		_, err := t.letGo(ctx, l.relay, l.key)
-		return err
-	})
-}
-
-// resolve applies a function to each open dead letter that the filter selects, or to none if one that it names is not open.
-func (s *Store) resolve(ctx context.Context, doing string, f deadletter.Filter, limit int, apply func(txn, chosenLetter) error) (int, error) {
-	var chosen []chosenLetter
-	if err := s.markCauses(ctx, f); err != nil {
-		return 0, err
-	}
-	err := s.write(ctx, doing, durable, func(t txn) (err error) {
-		if err := t.checkOpen(ctx, f.Numbers); err != nil {
-			return err
-		}
-		if chosen, err = t.chooseOpen(ctx, f, "", 0, cmp.Or(limit, defaultBatch)); err != nil {
-			return err
-		}
-		for _, l := range chosen {
-			if err := apply(t, l); err != nil {
-				return fmt.Errorf("dead letter %d: %w", l.number, err)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return 0, err
-	}
-	if len(chosen) > 0 {
-		s.Wake()
-	}
-	return len(chosen), nil
-}
-
-// chooseOpen returns the open dead letters that the filter selects, after a number; and is a further condition.
-func (t txn) chooseOpen(ctx context.Context, f deadletter.Filter, and string, after int64, limit int, more ...any) (chosen []chosenLetter, err error) {
-	if f.State != "" && f.State != deadletter.Open && f.State != deadletter.AnyState {
-		return nil, nil // none of these is open
-	}
-	f.State = deadletter.Open
-	where, args := condition(f)
-	args = append(append(args, more...), after, limit)
-	err = t.each(ctx, chooseSQL+where+and+pageSQL, args, func(rows *sql.Rows) error {
+// LockDead implements deadletter.Writer: the transaction has locked the database.
+func (r records) LockDead(ctx context.Context, q deadletter.Query, below int) (found deadletter.Locked, err error) {
+	where, args := condition(q)
+	args = append(args, below, below, cmp.Or(q.Limit, noLimit))
+	clear(r.chosen)
+	err = r.each(ctx, chooseSQL+where+` AND (redrives < ? OR ? < 0)`+pageSQL, args, func(rows *sql.Rows) error {
 		var l chosenLetter
-		err := rows.Scan(&l.number, &l.relay, &l.key, &l.seq, &l.redrives)
-		chosen = append(chosen, l)
+		var redrives int
+		err := rows.Scan(&l.number, &l.relay, &l.key, &l.seq, &redrives)
+		r.chosen[l.number] = l
+		found.Last, found.Open = l.number, append(found.Open, deadletter.Candidate{Number: l.number, Redrives: redrives})
 		return err
 	})
-	return chosen, err
+	found.More = len(found.Open) == q.Limit
+	return found, err
 }
 
-// checkOpen refuses numbers that are not those of open dead letters.
-func (t txn) checkOpen(ctx context.Context, numbers []int64) error {
-	for _, n := range numbers {
-		if _, err := t.openLetter(ctx, n); err != nil {
-			return err
+// Resolve implements deadletter.Writer.
+func (r records) Resolve(ctx context.Context, numbers []int64, how deadletter.Resolution) error {
+	for _, number := range numbers {
+		resolve := r.discard
+		if how.State == deadletter.Redriven {
+			resolve = r.redrive
+		}
+		if err := resolve(ctx, r.chosen[number], how); err != nil {
+			return fmt.Errorf("dead letter %d: %w", number, err)
 		}
 	}
 	return nil
 }
 
-// openLetter returns how often the message of an open dead letter was redriven.
-func (t txn) openLetter(ctx context.Context, number int64) (redrives int, err error) {
-	var state, by string
-	err = t.get(ctx, stateSQL, []any{number}, &state, &by, &redrives)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return 0, fmt.Errorf("%w: %d", deadletter.ErrNotFound, number)
-	case err != nil:
-		return 0, err
-	case deadletter.State(state) != deadletter.Open:
-		return 0, fmt.Errorf("%w: %d was %s by %s", deadletter.ErrResolved, number, state, by)
+func (r records) discard(ctx context.Context, l chosenLetter, how deadletter.Resolution) error {
+	if _, err := r.exec(ctx, resolveSQL, string(how.State), r.now, how.By, how.Reason, l.number); err != nil {
+		return err
 	}
-	return redrives, nil
+	var head bool
+	if err := r.get(ctx, waitsForSQL, []any{l.relay, l.key, l.seq}, &head); err != nil || !head {
+		return err
+	}
+	_, err := r.letGo(ctx, l.relay, l.key)
+	return err
 }
 
 // age returns the time since a stored moment, 0 without one.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"fmt"
 
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/internal/stored"
@@ -21,16 +20,10 @@ const (
 		JOIN {prefix}dead d ON d.number = g.last ORDER BY g.letters DESC, g.last`
 )
 
-// markCauses computes the fingerprints that the filter needs and that are still missing. Only a program can compute them, so the
-// SQL that dead-letters messages leaves them empty.
-func (s *Store) markCauses(ctx context.Context, f deadletter.Filter) error {
-	if f.Fingerprint == "" {
-		return nil
-	}
-	return s.markAllCauses(ctx)
-}
-
-func (s *Store) markAllCauses(ctx context.Context) error {
+// MarkCauses implements deadletter.Records. Only a program can compute fingerprints, so the SQL that dead-letters messages leaves
+// them empty.
+func (r records) MarkCauses(ctx context.Context) error {
+	s := r.s
 	for missing := true; ; {
 		err := s.read(ctx, "look for fingerprints", func(t txn) error { return t.get(ctx, unmarkedExistSQL, nil, &missing) })
 		if err != nil || !missing {
@@ -58,22 +51,16 @@ func (s *Store) markAllCauses(ctx context.Context) error {
 	}
 }
 
-// CountCauses implements deadletter.RepairStore.
-func (s *Store) CountCauses(ctx context.Context, f deadletter.Filter, limit int) (out []deadletter.CauseCount, err error) {
-	if err := s.markAllCauses(ctx); err != nil {
-		return nil, err
-	}
-	where, args := condition(f)
-	err = s.read(ctx, "count causes", func(t txn) error {
-		out = nil
-		return t.each(ctx, causesSQL+where+causesEndSQL, append(args, limit), func(rows *sql.Rows) error {
-			var c deadletter.CauseCount
-			var oldest, newest int64
-			err := rows.Scan(&c.Relay, &c.Type, &c.Fingerprint, &c.DeadLetters, &oldest, &newest, &c.Number, &c.Reason, &c.Cause)
-			c.Oldest, c.Newest = stored.Time(oldest), stored.Time(newest)
-			out = append(out, c)
-			return err
-		})
+// CountCauses implements deadletter.Reader.
+func (r records) CountCauses(ctx context.Context, f deadletter.Filter, limit int) (out []deadletter.CauseCount, err error) {
+	where, args := condition(deadletter.Query{Filter: f})
+	err = r.each(ctx, causesSQL+where+causesEndSQL, append(args, limit), func(rows *sql.Rows) error {
+		var c deadletter.CauseCount
+		var oldest, newest int64
+		err := rows.Scan(&c.Relay, &c.Type, &c.Fingerprint, &c.DeadLetters, &oldest, &newest, &c.Number, &c.Reason, &c.Cause)
+		c.Oldest, c.Newest = stored.Time(oldest), stored.Time(newest)
+		out = append(out, c)
+		return err
 	})
 	return out, err
 }
@@ -87,39 +74,17 @@ const (
 	listEditsSQL = `SELECT edited_at, edited_by, why, headers, payload FROM {prefix}dead_edits WHERE number = ? ORDER BY n`
 )
 
-// EditDead implements deadletter.RepairStore.
-func (s *Store) EditDead(ctx context.Context, number int64, e deadletter.Edit) (l deadletter.Record, err error) {
-	err = s.write(ctx, "edit a dead letter", durable, func(t txn) error {
-		if _, err := t.openLetter(ctx, number); err != nil {
-			return err
-		}
-		found, err := t.letters(ctx, showDeadSQL, []any{number})
-		if err != nil {
-			return err
-		}
-		if l = found[0]; l.Edits != e.Seen {
-			return deadletter.RefuseEdited(number, e.Seen, l.Edits)
-		}
-		if _, err := e.Apply(l.Message); err != nil {
-			return fmt.Errorf("dead letter %d: %w", number, err)
-		}
-		if _, err := t.exec(ctx, keepEditSQL, number, t.now, e.By, e.Why); err != nil {
-			return err
-		}
-		headers := sql.Null[string]{Valid: e.Headers != nil}
-		if headers.V, err = headerText(e.Headers); err != nil {
-			return err
-		}
-		if _, err := t.exec(ctx, editSQL, number, headers, e.Payload); err != nil {
-			return err
-		}
-		found, err = t.letters(ctx, showDeadSQL, []any{number})
-		if err == nil {
-			l = found[0]
-		}
+// EditDead implements deadletter.Writer.
+func (r records) EditDead(ctx context.Context, number int64, e deadletter.Edit) (err error) {
+	if _, err := r.exec(ctx, keepEditSQL, number, r.now, e.By, e.Why); err != nil {
 		return err
-	})
-	return l, err
+	}
+	headers := sql.Null[string]{Valid: e.Headers != nil}
+	if headers.V, err = headerText(e.Headers); err != nil {
+		return err
+	}
+	_, err = r.exec(ctx, editSQL, number, headers, e.Payload)
+	return err
 }
 
 // headerText encodes headers as they are stored.
@@ -131,34 +96,23 @@ func headerText(headers map[string]string) (string, error) {
 	return string(text), err
 }
 
-// ListEdits implements deadletter.RepairStore.
-func (s *Store) ListEdits(ctx context.Context, number int64) (out []deadletter.Edited, err error) {
-	err = s.read(ctx, "list edits", func(t txn) error {
-		out = nil
-		var exists bool
-		if err := t.get(ctx, deadExistsSQL, []any{number}, &exists); err != nil {
-			return err
+// Edits implements deadletter.Reader.
+func (r records) Edits(ctx context.Context, number int64) (out []deadletter.Edited, err error) {
+	err = r.each(ctx, listEditsSQL, []any{number}, func(rows *sql.Rows) error {
+		var e deadletter.Edited
+		var at int64
+		var headers string
+		err := rows.Scan(&at, &e.By, &e.Why, &headers, &e.Payload)
+		if e.At = stored.Time(at); headers != "{}" {
+			_ = json.Unmarshal([]byte(headers), &e.Headers) // headers that cannot be read may be the reason for the edit
 		}
-		if !exists {
-			return fmt.Errorf("%w: %d", deadletter.ErrNotFound, number)
-		}
-		return t.each(ctx, listEditsSQL, []any{number}, func(rows *sql.Rows) error {
-			var e deadletter.Edited
-			var at int64
-			var headers string
-			err := rows.Scan(&at, &e.By, &e.Why, &headers, &e.Payload)
-			if e.At = stored.Time(at); headers != "{}" {
-				_ = json.Unmarshal([]byte(headers), &e.Headers) // headers that cannot be read may be the reason for the edit
-			}
-			out = append(out, e)
-			return err
-		})
+		out = append(out, e)
+		return err
 	})
 	return out, err
 }
 
 const (
-	deadExistsSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}dead WHERE number = ?)`
 	copyExistsSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}dead WHERE id = ? AND relay = ? AND died_at = ?)`
 	importDeadSQL = `INSERT INTO {prefix}dead (relay, partition, seq, ` + messageColumns + `, attempts, redrives, history, reason,
 		cause, died_at, state, resolved_at, resolved_by, resolution, edits)
@@ -167,59 +121,43 @@ const (
 	importEditSQL    = `INSERT INTO {prefix}dead_edits (number, n, edited_at, edited_by, why, headers, payload) VALUES (?, ?, ?, ?, ?, ?, ?)`
 )
 
-// ImportDead implements deadletter.RepairStore.
-func (s *Store) ImportDead(ctx context.Context, letters []deadletter.Archived) (n int, err error) {
-	err = s.write(ctx, "import dead letters", durable, func(t txn) error {
-		n = 0
-		for _, a := range letters {
-			var here bool
-			err := t.get(ctx, copyExistsSQL, []any{a.Message.ID, a.Relay, a.DiedAt.UnixMicro()}, &here)
-			if err == nil && !here {
-				err = t.importLetter(ctx, a)
-				n++
-			}
-			if err != nil {
-				return fmt.Errorf("dead letter %d: %w", a.Number, err)
-			}
-		}
-		return nil
-	})
-	return n, err
-}
-
-func (t txn) importLetter(ctx context.Context, a deadletter.Archived) error {
-	m := *a.Message
-	m.DeliverAfter = 0
-	partition, err := t.partitionOf(ctx, m.Key, m.ID)
-	if err != nil {
-		return err
+// ImportDead implements deadletter.Writer.
+func (r records) ImportDead(ctx context.Context, a deadletter.Archived) (added bool, err error) {
+	m := a.Message
+	var here bool
+	if err := r.get(ctx, copyExistsSQL, []any{m.ID, a.Relay, a.DiedAt.UnixMicro()}, &here); err != nil || here {
+		return false, err
 	}
-	row, err := stored.Append([]any{a.Relay, partition}, &m, m.CreatedAt.UnixMicro())
+	partition, err := r.partitionOf(ctx, m.Key, m.ID)
 	if err != nil {
-		return err
+		return false, err
+	}
+	row, err := stored.Append([]any{a.Relay, partition}, m, m.CreatedAt.UnixMicro())
+	if err != nil {
+		return false, err
 	}
 	history := "[]"
 	if len(a.History) > 0 {
 		history = list(a.History)
 	}
-	row = append(row, a.Attempts, a.Redrives, history, a.Reason, stored.Cause(a.Cause), a.DiedAt.UnixMicro(), string(a.State),
+	row = append(row, a.Attempts, a.Redrives, history, a.Reason, a.Cause, a.DiedAt.UnixMicro(), string(a.State),
 		micro(a.ResolvedAt), a.ResolvedBy, a.Resolution, len(a.Before))
 	var number int64
-	if err := t.get(ctx, importDeadSQL, row, &number); err != nil {
-		return err
+	if err := r.get(ctx, importDeadSQL, row, &number); err != nil {
+		return false, err
 	}
-	if _, err := t.exec(ctx, placeImportedSQL, deadletter.ImportedSequence(number), number); err != nil {
-		return err
+	if _, err := r.exec(ctx, placeImportedSQL, deadletter.ImportedSequence(number), number); err != nil {
+		return false, err
 	}
 	for i, e := range a.Before {
 		headers, err := headerText(e.Headers)
 		if err != nil {
-			return err
+			return false, err
 		}
 		payload := append([]byte{}, e.Payload...)
-		if _, err := t.exec(ctx, importEditSQL, number, i+1, e.At.UnixMicro(), e.By, e.Why, headers, payload); err != nil {
-			return err
+		if _, err := r.exec(ctx, importEditSQL, number, i+1, e.At.UnixMicro(), e.By, e.Why, headers, payload); err != nil {
+			return false, err
 		}
 	}
-	return nil
+	return true, nil
 }

@@ -1,13 +1,10 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"iter"
 	"time"
 
 	"github.com/postrider/postrider/deadletter"
@@ -28,79 +25,38 @@ const (
 	redrivenHeadSQL = `UPDATE {prefix}held SET seq = ?3, reason = ?4, cause = '', attempts = 0 WHERE relay = ?1 AND key = ?2`
 )
 
-// RedriveDead implements deadletter.Store.
-func (s *Store) RedriveDead(ctx context.Context, f deadletter.Filter, by string, limit int) (int, error) {
-	if err := s.markCauses(ctx, f); err != nil {
-		return 0, err
-	}
-	var chosen []chosenLetter
-	err := s.write(ctx, "redrive dead letters", durable, func(t txn) (err error) {
-		for _, n := range f.Numbers {
-			redrives, err := t.openLetter(ctx, n)
-			if err != nil {
-				return err
-			}
-			if !f.Allows(redrives) {
-				return deadletter.RefuseTooOften(n, redrives)
-			}
-		}
-		allowed, bound := ` AND (redrives < ? OR ?)`, cmp.Or(f.MaxRedrives, deadletter.DefaultMaxRedrives)
-		chosen, err = t.chooseOpen(ctx, f, allowed, 0, cmp.Or(limit, defaultBatch), bound, bound == deadletter.Unbounded)
-		if err != nil {
-			return err
-		}
-		return t.redriveAll(ctx, chosen, 0, by)
-	})
-	if err != nil {
-		return 0, err
-	}
-	if len(chosen) > 0 {
-		s.Wake()
-	}
-	return len(chosen), nil
-}
-
-// redriveAll closes dead letters and parks their messages.
-func (t txn) redriveAll(ctx context.Context, letters []chosenLetter, id int64, by string) error {
-	for _, l := range letters {
-		if err := t.redrive(ctx, l, id, by); err != nil {
-			return fmt.Errorf("dead letter %d: %w", l.number, err)
-		}
-	}
-	return nil
-}
-
 // redrive closes a dead letter and parks its message, due at once. If its key is held, the message joins the queued messages of
 // the key. If the key waited for the decision about this dead letter, it becomes due.
-func (t txn) redrive(ctx context.Context, l chosenLetter, id int64, by string) error {
-	if _, err := t.exec(ctx, sentBackSQL, t.now, by, id, l.number); err != nil {
+func (r records) redrive(ctx context.Context, l chosenLetter, how deadletter.Resolution) error {
+	if _, err := r.exec(ctx, sentBackSQL, r.now, how.By, how.Redrive, l.number); err != nil {
 		return err
 	}
-	entry, err := stored.Entry(0, t.now, "redriven by "+by)
+	entry, err := stored.Entry(0, r.now, "redriven by "+how.By)
 	if err != nil {
 		return err
 	}
 	var head bool
-	err = t.get(ctx, heldHeadSQL, []any{l.relay, l.key, l.seq}, &head)
+	err = r.get(ctx, heldHeadSQL, []any{l.relay, l.key, l.seq}, &head)
 	held := err == nil
 	if err := orNone(err); err != nil {
 		return err
 	}
-	due := sql.Null[int64]{V: t.now, Valid: !held}
+	due := sql.Null[int64]{V: r.now, Valid: !held}
 	reason := string(relay.ParkRedriven)
-	if _, err := t.exec(ctx, redriveSQL, l.number, nil, reason, nil, nil, due, t.now, entry); err != nil || !head {
+	if _, err := r.exec(ctx, redriveSQL, l.number, nil, reason, nil, nil, due, r.now, entry); err != nil || !head {
 		return err
 	}
-	if _, err := t.exec(ctx, redrivenHeadSQL, l.relay, l.key, l.seq, reason); err != nil {
+	if _, err := r.exec(ctx, redrivenHeadSQL, l.relay, l.key, l.seq, reason); err != nil {
 		return err
 	}
-	_, err = t.letGo(ctx, l.relay, l.key)
+	_, err = r.letGo(ctx, l.relay, l.key)
 	return err
 }
 
 const (
+	newestDeadSQL   = `SELECT coalesce(max(number), 0) FROM {prefix}dead`
 	startRedriveSQL = `INSERT INTO {prefix}redrives (filter, rate, state, started_by, started_at, selected, up_to)
-		VALUES (?, ?, 'running', ?, ?, ?, (SELECT coalesce(max(number), 0) FROM {prefix}dead)) RETURNING id`
+		VALUES (?, ?, 'running', ?, ?, ?, ?) RETURNING id`
 	showRedriveSQL = `SELECT id, filter, rate, state, started_by, started_at, ended_at, cancelled_by, selected, done, refused,
 			skipped, position, up_to, next_at, failures, cause
 		FROM {prefix}redrives WHERE `
@@ -118,95 +74,27 @@ const (
 		SELECT id FROM {prefix}redrives WHERE state <> 'running' AND ended_at <= ?1 ORDER BY id LIMIT ?2)`
 )
 
-// StartRedrive implements deadletter.RedriveStore.
-func (s *Store) StartRedrive(ctx context.Context, p deadletter.Plan) (r deadletter.Redrive, err error) {
-	if err := errors.Join(p.Validate(), s.markCauses(ctx, p.Filter)); err != nil {
-		return r, err
-	}
-	filter, err := json.Marshal(p.Filter)
-	if err != nil {
-		return r, fmt.Errorf("start a redrive: %w", err)
-	}
-	err = s.write(ctx, "start a redrive", durable, func(t txn) error {
-		if err := t.checkOpen(ctx, p.Filter.Numbers); err != nil {
-			return err
-		}
-		var id, selected int64
-		where, args := condition(p.Filter)
-		if err := t.get(ctx, countDeadSQL+where, args, &selected); err != nil {
-			return err
-		}
-		if err := t.get(ctx, startRedriveSQL, []any{string(filter), p.Rate, p.By, t.now, selected}, &id); err != nil {
-			return err
-		}
-		r, err = t.findRedrive(ctx, id)
-		return err
-	})
-	if err == nil {
-		s.Wake()
-	}
-	return r, err
+// NewestDead implements deadletter.Writer.
+func (r records) NewestDead(ctx context.Context) (number int64, err error) {
+	err = r.get(ctx, newestDeadSQL, nil, &number)
+	return number, err
 }
 
-// StepRedrive implements deadletter.RedriveStore.
-func (s *Store) StepRedrive(ctx context.Context, id int64, limit int) (r deadletter.Redrive, wait time.Duration, err error) {
-	err = s.read(ctx, "read a redrive", func(t txn) error {
-		r, err = t.findRedrive(ctx, id)
-		return err
-	})
-	if err == nil {
-		err = s.markCauses(ctx, r.Filter)
-	}
+// AddRedrive implements deadletter.Writer.
+func (r records) AddRedrive(ctx context.Context, added deadletter.Redrive) (id int64, err error) {
+	filter, err := json.Marshal(added.Filter)
 	if err != nil {
-		return r, 0, err
+		return 0, err
 	}
-	var before int64
-	err = s.write(ctx, "step of a redrive", durable, func(t txn) error {
-		if r, err = t.findRedrive(ctx, id); err != nil {
-			return err
-		}
-		before = r.Done
-		now := stored.Time(t.now)
-		if wait = r.NextAt.Sub(now); r.State != deadletter.RedriveRunning || wait > 0 {
-			return nil
-		}
-		if err := t.stepRedrive(ctx, &r, r.Batch(cmp.Or(limit, defaultBatch)), now); err != nil {
-			return err
-		}
-		wait = r.NextAt.Sub(now)
-		return t.saveRedrive(ctx, r)
-	})
-	if err == nil && r.Done > before {
-		s.Wake()
-	}
-	return r, max(wait, 0), err
+	args := []any{string(filter), added.Rate, added.By, micro(added.StartedAt), added.Selected, added.UpTo}
+	err = r.get(ctx, startRedriveSQL, args, &id)
+	return id, err
 }
 
-func (t txn) stepRedrive(ctx context.Context, r *deadletter.Redrive, batch int, now time.Time) error {
-	letters, err := t.chooseOpen(ctx, r.Filter, ` AND number <= ?`, r.Position, batch, r.UpTo)
-	if err != nil {
-		return err
-	}
-	candidates := make([]deadletter.Candidate, len(letters))
-	for i, l := range letters {
-		candidates[i] = deadletter.Candidate{Number: l.number, Redrives: l.redrives}
-	}
-	send := set(r.Take(candidates, now))
-	if len(letters) < batch {
-		r.Finish(now)
-	}
-	sent := letters[:0]
-	for _, l := range letters {
-		if send[l.number] {
-			sent = append(sent, l)
-		}
-	}
-	return t.redriveAll(ctx, sent, r.ID, r.By)
-}
-
-func (t txn) saveRedrive(ctx context.Context, r deadletter.Redrive) error {
-	_, err := t.exec(ctx, saveRedriveSQL, r.ID, string(r.State), micro(r.EndedAt), r.CancelledBy, r.Selected, r.Done, r.Refused,
-		r.Skipped, r.Position, micro(r.NextAt), r.Failures, r.Cause)
+// SaveRedrive implements deadletter.Writer.
+func (r records) SaveRedrive(ctx context.Context, saved deadletter.Redrive) error {
+	_, err := r.exec(ctx, saveRedriveSQL, saved.ID, string(saved.State), micro(saved.EndedAt), saved.CancelledBy, saved.Selected,
+		saved.Done, saved.Refused, saved.Skipped, saved.Position, micro(saved.NextAt), saved.Failures, saved.Cause)
 	return err
 }
 
@@ -240,45 +128,42 @@ func scanRedrive(rows *sql.Rows) (r deadletter.Redrive, err error) {
 	return r, nil
 }
 
-func (t txn) findRedrive(ctx context.Context, id int64) (r deadletter.Redrive, err error) {
-	found := false
-	err = t.each(ctx, showRedriveSQL+`id = ?`, []any{id}, func(rows *sql.Rows) (err error) {
-		r, err = scanRedrive(rows)
-		found = true
+// redrives reads the redrives that a condition selects.
+func (r records) redrives(ctx context.Context, where string, args ...any) (out []deadletter.Redrive, err error) {
+	err = r.each(ctx, showRedriveSQL+where, args, func(rows *sql.Rows) error {
+		found, err := scanRedrive(rows)
+		out = append(out, found)
 		return err
 	})
-	if err == nil && !found {
+	return out, err
+}
+
+// Redrive implements deadletter.Reader.
+func (r records) Redrive(ctx context.Context, id int64) (deadletter.Redrive, error) {
+	found, err := r.redrives(ctx, `id = ?`, id)
+	if err == nil && len(found) == 0 {
 		err = fmt.Errorf("redrive %d: %w", id, deadletter.ErrNoRedrive)
 	}
-	return r, err
+	if err != nil {
+		return deadletter.Redrive{}, err
+	}
+	return found[0], nil
 }
 
-// CancelRedrive implements deadletter.RedriveStore.
-func (s *Store) CancelRedrive(ctx context.Context, id int64, by string) (r deadletter.Redrive, err error) {
-	err = s.write(ctx, "cancel a redrive", durable, func(t txn) error {
-		if r, err = t.findRedrive(ctx, id); err != nil {
-			return err
-		}
-		if err := r.Cancel(by, stored.Time(t.now)); err != nil {
-			return err
-		}
-		return t.saveRedrive(ctx, r)
-	})
-	return r, err
+// LockRedrive implements deadletter.Writer: the transaction has locked the database.
+func (r records) LockRedrive(ctx context.Context, id int64) (deadletter.Redrive, error) {
+	return r.Redrive(ctx, id)
 }
 
-// FailRedrive implements deadletter.RedriveStore.
-func (s *Store) FailRedrive(ctx context.Context, id int64, seen int, cause string) (r deadletter.Redrive, err error) {
-	err = s.write(ctx, "note the failure of a redrive", durable, func(t txn) error {
-		if r, err = t.findRedrive(ctx, id); err != nil {
-			return err
-		}
-		if !r.Fail(seen, stored.Cause(cause), stored.Time(t.now)) {
-			return nil
-		}
-		return t.saveRedrive(ctx, r)
-	})
-	return r, err
+// Redrives implements deadletter.Reader.
+func (r records) Redrives(ctx context.Context, state deadletter.RedriveState, before int64, limit int) ([]deadletter.Redrive, error) {
+	return r.redrives(ctx, `id < ?1 AND ?2 IN ('', state) ORDER BY id DESC LIMIT +?3`, before, string(state), limit)
+}
+
+// Redriven implements deadletter.Reader.
+func (r records) Redriven(ctx context.Context, id int64) (parked, dead int64, err error) {
+	err = r.get(ctx, outcomeSQL, []any{id}, &parked, &dead)
+	return parked, dead, err
 }
 
 // purgeRedrives removes redrives that ended at least keep ago, at most deadletter.PurgeRedrives of them.
@@ -290,49 +175,4 @@ func (s *Store) purgeRedrives(ctx context.Context, keep time.Duration) error {
 		_, err := t.exec(ctx, purgeRedrivesSQL, t.now-keep.Microseconds(), deadletter.PurgeRedrives)
 		return err
 	})
-}
-
-// ShowRedrive implements deadletter.RedriveStore.
-func (s *Store) ShowRedrive(ctx context.Context, id int64) (r deadletter.Redrive, err error) {
-	err = s.read(ctx, "show a redrive", func(t txn) error {
-		if r, err = t.findRedrive(ctx, id); err != nil {
-			return err
-		}
-		r.Outcome = &deadletter.Outcome{}
-		err = t.get(ctx, outcomeSQL, []any{id}, &r.Outcome.Waiting, &r.Outcome.Failed)
-		r.Outcome.Delivered = r.Done - r.Outcome.Waiting - r.Outcome.Failed
-		return err
-	})
-	return r, err
-}
-
-// ListRedrives implements deadletter.RedriveStore.
-func (s *Store) ListRedrives(ctx context.Context, state deadletter.RedriveState) iter.Seq2[deadletter.Redrive, error] {
-	return func(yield func(deadletter.Redrive, error) bool) {
-		for before := int64(1) << 62; ; {
-			var page []deadletter.Redrive
-			err := s.read(ctx, "list redrives", func(t txn) error {
-				page = nil
-				const text = showRedriveSQL + `id < ?1 AND ?2 IN ('', state) ORDER BY id DESC LIMIT +?3`
-				return t.each(ctx, text, []any{before, string(state), listPage}, func(rows *sql.Rows) error {
-					r, err := scanRedrive(rows)
-					page = append(page, r)
-					return err
-				})
-			})
-			if err != nil {
-				yield(deadletter.Redrive{}, err)
-				return
-			}
-			for _, r := range page {
-				if !yield(r, nil) {
-					return
-				}
-				before = r.ID
-			}
-			if len(page) < listPage {
-				return
-			}
-		}
-	}
 }

@@ -17,6 +17,7 @@ import (
 // Store is an outbox in a SQLite database, with everything that relays and operators keep about it. It is safe for concurrent
 // use. There is nothing to close: close the *sql.DB when every relay has stopped.
 type Store struct {
+	deadLetters
 	cfg         Config
 	db          *sql.DB
 	partitions  atomic.Int64         // as opened; a relay uses this number until it is restarted
@@ -29,6 +30,9 @@ type Store struct {
 	wake        signal.Broadcast
 	incarnation incarnation
 }
+
+// deadLetters is what operators do with dead letters.
+type deadLetters = deadletter.Core
 
 var (
 	_ relay.Store           = (*Store)(nil)
@@ -71,6 +75,7 @@ func open(ctx context.Context, db *sql.DB, cfg Config) (*Store, error) {
 		return nil, errors.New("sqlite store: no *sql.DB was given")
 	}
 	s := &Store{cfg: cfg, db: db, turn: newTurn()}
+	s.deadLetters = deadletter.New(records{txn: txn{s: s}})
 	s.fetches.text, s.dues.text = fetchSQL, dueSQL
 	err = s.patiently(ctx, func() error {
 		if err := s.checkDatabase(ctx); err != nil {

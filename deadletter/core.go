@@ -1,0 +1,336 @@
+package deadletter
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"math"
+	"time"
+
+	"github.com/postrider/postrider/internal/stored"
+)
+
+const (
+	defaultLimit = 1_000 // dead letters that a call resolves without a limit
+	listPage     = 100   // dead letters or redrives read at a time
+)
+
+// Core implements what operators do with dead letters over the Records of a store. Stores embed it.
+type Core struct{ records Records }
+
+// New returns the core over a store's records.
+func New(r Records) Core { return Core{r} }
+
+// view reads with a prepared filter.
+func (c Core) view(ctx context.Context, doing string, f Filter, read func(Reader) error) error {
+	if err := c.prepare(ctx, f); err != nil {
+		return err
+	}
+	return c.records.View(ctx, doing, read)
+}
+
+// change is view for changes.
+func (c Core) change(ctx context.Context, doing string, f Filter, change func(Writer) error) error {
+	if err := c.prepare(ctx, f); err != nil {
+		return err
+	}
+	return c.records.Change(ctx, doing, change)
+}
+
+// prepare does what a filter needs beforehand.
+func (c Core) prepare(ctx context.Context, f Filter) error {
+	if f.Fingerprint == "" {
+		return nil
+	}
+	return c.records.MarkCauses(ctx)
+}
+
+// ListDead implements Store.
+func (c Core) ListDead(ctx context.Context, f Filter, after int64, limit int) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		q := Query{Filter: f, After: after}
+		for left := limit; limit == 0 || left > 0; left -= listPage {
+			if q.Limit = listPage; limit > 0 {
+				q.Limit = min(q.Limit, left)
+			}
+			var page []Record
+			err := c.view(ctx, "list dead letters", f, func(r Reader) (err error) {
+				page, err = r.DeadLetters(ctx, q)
+				return err
+			})
+			if err != nil {
+				yield(Record{}, err)
+				return
+			}
+			for _, l := range page {
+				if !yield(l, nil) {
+					return
+				}
+				q.After = l.Number
+			}
+			if len(page) < q.Limit {
+				return
+			}
+		}
+	}
+}
+
+// ShowDead implements Store.
+func (c Core) ShowDead(ctx context.Context, number int64) (l Record, err error) {
+	err = c.view(ctx, "show a dead letter", Filter{}, func(r Reader) error {
+		l, err = find(ctx, r, number)
+		return err
+	})
+	return l, err
+}
+
+// CountDead implements Store.
+func (c Core) CountDead(ctx context.Context, f Filter) (n int64, err error) {
+	err = c.view(ctx, "count dead letters", f, func(r Reader) (err error) {
+		n, err = r.CountDead(ctx, Query{Filter: f})
+		return err
+	})
+	return n, err
+}
+
+// RedriveDead implements Store.
+func (c Core) RedriveDead(ctx context.Context, f Filter, by string, limit int) (int, error) {
+	below := cmp.Or(f.MaxRedrives, DefaultMaxRedrives)
+	return c.resolve(ctx, "redrive dead letters", Query{Filter: f, Limit: limit}, below, Resolution{State: Redriven, By: by})
+}
+
+// DiscardDead implements Store.
+func (c Core) DiscardDead(ctx context.Context, f Filter, by, reason string, limit int) (int, error) {
+	return c.resolve(ctx, "discard dead letters", Query{Filter: f, Limit: limit}, Unbounded,
+		Resolution{State: Discarded, By: by, Reason: stored.Text(reason)})
+}
+
+// resolve resolves the open dead letters that a query selects, in one transaction. It continues with the next ones if others
+// resolved all of them before they were locked.
+func (c Core) resolve(ctx context.Context, doing string, q Query, below int, r Resolution) (n int, err error) {
+	r.By, q.Limit = stored.Text(r.By), cmp.Or(q.Limit, defaultLimit)
+	err = c.change(ctx, doing, q.Filter, func(w Writer) error {
+		n = 0
+		for q := q; ; {
+			found, err := lockOpen(ctx, w, q, below)
+			if err == nil {
+				err = checkNamed(ctx, w, q.Numbers, below)
+			}
+			if err != nil || found.Last == 0 {
+				return err
+			}
+			if q.After = found.Last; len(found.Open) == 0 {
+				continue
+			}
+			n = len(found.Open)
+			return w.Resolve(ctx, numbersOf(found.Open), r)
+		}
+	})
+	if err != nil {
+		return 0, err
+	}
+	if n > 0 {
+		c.records.Wake()
+	}
+	return n, nil
+}
+
+func numbersOf(open []Candidate) []int64 {
+	numbers := make([]int64, len(open))
+	for i, l := range open {
+		numbers[i] = l.Number
+	}
+	return numbers
+}
+
+// lockOpen locks open dead letters. A filter for another state selects none.
+func lockOpen(ctx context.Context, w Writer, q Query, below int) (Locked, error) {
+	if q.State != "" && q.State != Open && q.State != AnyState {
+		return Locked{}, nil
+	}
+	q.State = Open
+	return w.LockDead(ctx, q, below)
+}
+
+// checkNamed refuses numbers that are not those of open dead letters, or whose messages were redriven too often.
+func checkNamed(ctx context.Context, w Writer, numbers []int64, below int) error {
+	if len(numbers) == 0 {
+		return nil
+	}
+	found, err := w.NamedDead(ctx, numbers)
+	if err != nil {
+		return err
+	}
+	states := make(map[int64]Named, len(found))
+	for _, l := range found {
+		states[l.Number] = l
+	}
+	for _, number := range numbers {
+		l, exists := states[number]
+		switch {
+		case !exists:
+			return fmt.Errorf("%w: %d", ErrNotFound, number)
+		case l.State != Open:
+			return fmt.Errorf("%w: %d was %s by %s", ErrResolved, number, l.State, l.ResolvedBy)
+		case below >= 0 && l.Redrives >= below:
+			return refuseTooOften(number, l.Redrives)
+		}
+	}
+	return nil
+}
+
+// StartRedrive implements RedriveStore.
+func (c Core) StartRedrive(ctx context.Context, p Plan) (r Redrive, err error) {
+	if err := p.Validate(); err != nil {
+		return r, err
+	}
+	p.Filter.State = Open
+	err = c.change(ctx, "start a redrive", p.Filter, func(w Writer) error {
+		if err := checkNamed(ctx, w, p.Filter.Numbers, Unbounded); err != nil {
+			return err
+		}
+		now, err := w.Now(ctx)
+		if err != nil {
+			return err
+		}
+		r = Redrive{Filter: p.Filter, Rate: p.Rate, By: stored.Text(p.By), State: RedriveRunning, StartedAt: now}
+		if r.UpTo, err = w.NewestDead(ctx); err != nil {
+			return err
+		}
+		if r.UpTo > 0 {
+			if r.Selected, err = w.CountDead(ctx, Query{Filter: p.Filter, UpTo: r.UpTo}); err != nil {
+				return err
+			}
+		}
+		r.ID, err = w.AddRedrive(ctx, r)
+		return err
+	})
+	if err == nil {
+		c.records.Wake()
+	}
+	return r, err
+}
+
+// StepRedrive implements RedriveStore.
+func (c Core) StepRedrive(ctx context.Context, id int64, limit int) (r Redrive, wait time.Duration, err error) {
+	const doing = "step of a redrive"
+	err = c.view(ctx, doing, Filter{}, func(read Reader) (err error) {
+		r, err = read.Redrive(ctx, id)
+		return err
+	})
+	if err != nil {
+		return r, 0, err
+	}
+	var before int64
+	r, err = c.changeRedrive(ctx, doing, r.Filter, id, func(w Writer, r *Redrive, now time.Time) (bool, error) {
+		before = r.Done
+		if wait = r.NextAt.Sub(now); r.State != RedriveRunning || wait > 0 {
+			return false, nil
+		}
+		if err := step(ctx, w, r, r.batch(cmp.Or(limit, defaultLimit)), now); err != nil {
+			return false, err
+		}
+		wait = r.NextAt.Sub(now)
+		return true, nil
+	})
+	if err == nil && r.Done > before {
+		c.records.Wake()
+	}
+	return r, max(wait, 0), err
+}
+
+// step sends back the next dead letters of a redrive.
+func step(ctx context.Context, w Writer, r *Redrive, batch int, now time.Time) error {
+	var found Locked
+	if r.Position < r.UpTo {
+		var err error
+		q := Query{Filter: r.Filter, After: r.Position, UpTo: r.UpTo, Limit: batch}
+		if found, err = lockOpen(ctx, w, q, Unbounded); err != nil {
+			return err
+		}
+	}
+	send := r.take(found.Open, now)
+	r.Position = max(r.Position, found.Last)
+	if !found.More {
+		r.finish(now)
+	}
+	if len(send) == 0 {
+		return nil
+	}
+	return w.Resolve(ctx, send, Resolution{State: Redriven, By: r.By, Redrive: r.ID})
+}
+
+// changeRedrive locks a redrive, and stores it if change reports a change.
+func (c Core) changeRedrive(ctx context.Context, doing string, f Filter, id int64,
+	change func(w Writer, r *Redrive, now time.Time) (bool, error)) (r Redrive, err error) {
+	err = c.change(ctx, doing, f, func(w Writer) error {
+		if r, err = w.LockRedrive(ctx, id); err != nil {
+			return err
+		}
+		now, err := w.Now(ctx)
+		if err != nil {
+			return err
+		}
+		changed, err := change(w, &r, now)
+		if err != nil || !changed {
+			return err
+		}
+		return w.SaveRedrive(ctx, r)
+	})
+	return r, err
+}
+
+// CancelRedrive implements RedriveStore.
+func (c Core) CancelRedrive(ctx context.Context, id int64, by string) (Redrive, error) {
+	return c.changeRedrive(ctx, "cancel a redrive", Filter{}, id, func(_ Writer, r *Redrive, now time.Time) (bool, error) {
+		return true, r.cancel(stored.Text(by), now)
+	})
+}
+
+// FailRedrive implements RedriveStore.
+func (c Core) FailRedrive(ctx context.Context, id int64, seen int, cause string) (Redrive, error) {
+	const doing = "record the failure of a redrive"
+	return c.changeRedrive(ctx, doing, Filter{}, id, func(_ Writer, r *Redrive, now time.Time) (bool, error) {
+		return r.fail(seen, stored.Text(cause), now), nil
+	})
+}
+
+// ShowRedrive implements RedriveStore.
+func (c Core) ShowRedrive(ctx context.Context, id int64) (r Redrive, err error) {
+	err = c.view(ctx, "show a redrive", Filter{}, func(read Reader) error {
+		if r, err = read.Redrive(ctx, id); err != nil {
+			return err
+		}
+		parked, dead, err := read.Redriven(ctx, id)
+		r.Outcome = &Outcome{Delivered: r.Done - parked - dead, Waiting: parked, Failed: dead}
+		return err
+	})
+	return r, err
+}
+
+// ListRedrives implements RedriveStore.
+func (c Core) ListRedrives(ctx context.Context, state RedriveState) iter.Seq2[Redrive, error] {
+	return func(yield func(Redrive, error) bool) {
+		for before := int64(math.MaxInt64); ; {
+			var page []Redrive
+			err := c.view(ctx, "list redrives", Filter{}, func(r Reader) (err error) {
+				page, err = r.Redrives(ctx, state, before, listPage)
+				return err
+			})
+			if err != nil {
+				yield(Redrive{}, err)
+				return
+			}
+			for _, r := range page {
+				if !yield(r, nil) {
+					return
+				}
+				before = r.ID
+			}
+			if len(page) < listPage {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package deadletter
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/postrider/postrider/internal/stored"
+)
+
+// EditDead implements RepairStore.
+func (c Core) EditDead(ctx context.Context, number int64, e Edit) (l Record, err error) {
+	e.By, e.Why = stored.Text(e.By), stored.Text(e.Why)
+	named := []int64{number}
+	err = c.records.Change(ctx, "edit a dead letter", func(w Writer) error {
+		if _, err := w.LockDead(ctx, Query{Filter: Filter{Numbers: named, State: Open}, Limit: 1}, Unbounded); err != nil {
+			return err
+		}
+		if err := checkNamed(ctx, w, named, Unbounded); err != nil {
+			return err
+		}
+		if l, err = find(ctx, w, number); err != nil {
+			return err
+		}
+		if l.Edits != e.Seen {
+			return refuseEdited(number, e.Seen, l.Edits)
+		}
+		if _, err := e.Apply(l.Message); err != nil {
+			return fmt.Errorf("dead letter %d: %w", number, err)
+		}
+		if err := w.EditDead(ctx, number, e); err != nil {
+			return err
+		}
+		l, err = find(ctx, w, number)
+		return err
+	})
+	return l, err
+}
+
+// find returns a dead letter of any state.
+func find(ctx context.Context, r Reader, number int64) (Record, error) {
+	found, err := r.DeadLetters(ctx, Query{Filter: Filter{Numbers: []int64{number}, State: AnyState}, Limit: 1})
+	switch {
+	case err != nil:
+		return Record{}, err
+	case len(found) == 0:
+		return Record{}, fmt.Errorf("%w: %d", ErrNotFound, number)
+	}
+	return found[0], nil
+}
+
+// ListEdits implements RepairStore.
+func (c Core) ListEdits(ctx context.Context, number int64) (edits []Edited, err error) {
+	err = c.view(ctx, "list edits", Filter{}, func(r Reader) error {
+		if _, err := find(ctx, r, number); err != nil {
+			return err
+		}
+		edits, err = r.Edits(ctx, number)
+		return err
+	})
+	return edits, err
+}
+
+// CountCauses implements RepairStore.
+func (c Core) CountCauses(ctx context.Context, f Filter, limit int) (counts []CauseCount, err error) {
+	if err := c.records.MarkCauses(ctx); err != nil {
+		return nil, err
+	}
+	err = c.records.View(ctx, "count causes", func(r Reader) error {
+		counts, err = r.CountCauses(ctx, f, limit)
+		return err
+	})
+	return counts, err
+}
+
+// ImportDead implements RepairStore.
+func (c Core) ImportDead(ctx context.Context, letters []Archived) (n int, err error) {
+	err = c.records.Change(ctx, "import dead letters", func(w Writer) error {
+		n = 0
+		for _, a := range letters {
+			m := *a.Message
+			m.DeliverAfter = 0
+			a.Message, a.Cause = &m, stored.Text(a.Cause)
+			added, err := w.ImportDead(ctx, a)
+			if err != nil {
+				return fmt.Errorf("dead letter %d: %w", a.Number, err)
+			}
+			if added {
+				n++
+			}
+		}
+		return nil
+	})
+	return n, err
+}

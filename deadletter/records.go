@@ -1,0 +1,102 @@
+package deadletter
+
+import (
+	"context"
+	"time"
+)
+
+// Records is what a store implements for New: reading and changing dead letters and redrives. Payloads stay in the database.
+type Records interface {
+	// View calls f, which reads what is committed. doing says in errors what failed.
+	View(ctx context.Context, doing string, f func(Reader) error) error
+	// Change calls f in a durable transaction, and commits it if f succeeds. It calls f again, in a new transaction, after a
+	// conflict with another one.
+	Change(ctx context.Context, doing string, f func(Writer) error) error
+	// MarkCauses stores the Fingerprint of each cause that does not have it yet, for filters and counts by it.
+	MarkCauses(ctx context.Context) error
+	// Wake signals to the relays of this process that messages may be due.
+	Wake()
+}
+
+// Query selects dead letters in the order of their numbers.
+type Query struct {
+	Filter
+	// After (exclusive) and UpTo (inclusive) bound the numbers; 0 means unbounded.
+	After, UpTo int64
+	// Limit is the maximum number of results; 0 means unlimited.
+	Limit int
+}
+
+// Reader reads dead letters and redrives.
+type Reader interface {
+	// DeadLetters returns those that a query selects.
+	DeadLetters(ctx context.Context, q Query) ([]Record, error)
+	// CountDead counts those that a query selects; Limit is 0.
+	CountDead(ctx context.Context, q Query) (int64, error)
+	// CountCauses counts as Store.CountCauses does.
+	CountCauses(ctx context.Context, f Filter, limit int) ([]CauseCount, error)
+	// Edits returns the edits of a dead letter, oldest first.
+	Edits(ctx context.Context, number int64) ([]Edited, error)
+	// Redrive returns one redrive, without Outcome. Errors: ErrNoRedrive.
+	Redrive(ctx context.Context, id int64) (Redrive, error)
+	// Redrives returns up to limit redrives of a state ("" for all) with IDs below before, newest first.
+	Redrives(ctx context.Context, state RedriveState, before int64, limit int) ([]Redrive, error)
+	// Redriven counts the messages of a redrive that are parked, and those that were dead-lettered again.
+	Redriven(ctx context.Context, id int64) (parked, dead int64, err error)
+}
+
+// Locked are the dead letters that Writer.LockDead has found.
+type Locked struct {
+	// Last is the highest number among those found, 0 if there were none, and More says that as many were found as asked
+	// for.
+	Last int64
+	More bool
+	// Open are those that can be resolved: without those that others have resolved meanwhile.
+	Open []Candidate
+}
+
+// Named is the state of a dead letter that a filter names.
+type Named struct {
+	Number     int64
+	State      State
+	ResolvedBy string
+	Redrives   int
+}
+
+// Writer changes dead letters and redrives in one transaction.
+type Writer interface {
+	Reader
+	// Now returns the database's time, no earlier than the last lock was granted.
+	Now(ctx context.Context) (time.Time, error)
+	// LockDead locks open dead letters that a query selects and that were redriven less often than below (negative: no
+	// bound), for Resolve. It locks the leases of their partitions first, so that no settlement runs in between.
+	LockDead(ctx context.Context, q Query, below int) (Locked, error)
+	// NamedDead returns the state of each of these dead letters that exists.
+	NamedDead(ctx context.Context, numbers []int64) ([]Named, error)
+	// Resolve discards dead letters, or sends them back: their messages are parked and due at once or, if their key is held,
+	// queued for it. A key that waits for the decision about one of them becomes due. All of them were locked by the last
+	// LockDead.
+	Resolve(ctx context.Context, numbers []int64, r Resolution) error
+	// EditDead stores an edit, and keeps the content before it exactly as it is stored, even if it cannot be read.
+	EditDead(ctx context.Context, number int64, e Edit) error
+	// ImportDead adds a dead letter unless one with the same relay, message ID and DiedAt exists. Until the transaction ends,
+	// others wait who import.
+	ImportDead(ctx context.Context, a Archived) (added bool, err error)
+	// NewestDead returns the highest number of a dead letter, 0 if there is none.
+	NewestDead(ctx context.Context) (int64, error)
+	// AddRedrive stores a new redrive and returns its ID.
+	AddRedrive(ctx context.Context, r Redrive) (int64, error)
+	// LockRedrive is Redrive; until the transaction ends, others wait who call it for the same one.
+	LockRedrive(ctx context.Context, id int64) (Redrive, error)
+	// SaveRedrive stores what has changed of a locked redrive.
+	SaveRedrive(ctx context.Context, r Redrive) error
+}
+
+// Resolution says how dead letters are resolved.
+type Resolution struct {
+	State State // Redriven or Discarded
+	By    string
+	// Reason is why they were discarded; Redrive is the redrive that sends them back, 0 for none.
+	Reason  string
+	Redrive int64
+}

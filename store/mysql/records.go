@@ -1,0 +1,56 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/internal/stored"
+)
+
+// records implements deadletter.Records and, in a transaction, deadletter.Writer.
+type records struct {
+	txn
+	chosen map[int64]chosenLetter // by number, those of the last LockDead
+}
+
+// View implements deadletter.Records.
+func (r records) View(ctx context.Context, doing string, f func(deadletter.Reader) error) error {
+	return r.s.read(ctx, doing, func(t txn) error { return f(records{txn: t}) })
+}
+
+// Change implements deadletter.Records.
+func (r records) Change(ctx context.Context, doing string, f func(deadletter.Writer) error) error {
+	return r.s.write(ctx, doing, func(t txn) error { return f(&writer{records{txn: t, chosen: make(map[int64]chosenLetter)}}) })
+}
+
+// MarkCauses implements deadletter.Records: dead letters are stored with their fingerprints.
+func (r records) MarkCauses(context.Context) error { return nil }
+
+// Wake implements deadletter.Records.
+func (r records) Wake() { r.s.Wake() }
+
+// writer is records whose time moves on.
+type writer struct{ records }
+
+// Now implements deadletter.Writer.
+func (w *writer) Now(ctx context.Context) (time.Time, error) {
+	err := w.look(ctx)
+	return stored.Time(w.now), err
+}
+
+// eachOf calls scan for every row of a query whose values are inlined.
+func (t txn) eachOf(ctx context.Context, text string, scan func(*sql.Rows) error) error {
+	rows, err := t.on.QueryContext(ctx, text)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}

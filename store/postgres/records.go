@@ -1,0 +1,80 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/deadletter"
+)
+
+// records implements deadletter.Records. In a transaction it implements deadletter.Writer; without one, each statement of the
+// deadletter.Reader is a transaction of its own.
+type records struct {
+	s  *Store
+	tx pgx.Tx
+	// importing is set once the transaction holds the lock of imports.
+	importing *bool
+}
+
+// View implements deadletter.Records.
+func (r records) View(ctx context.Context, doing string, f func(deadletter.Reader) error) error {
+	if _, err := r.s.open(ctx); err != nil {
+		return err
+	}
+	return translate(doing, f(records{s: r.s}))
+}
+
+// Change implements deadletter.Records.
+func (r records) Change(ctx context.Context, doing string, f func(deadletter.Writer) error) error {
+	return r.s.change(ctx, doing, func(tx pgx.Tx) error { return f(records{s: r.s, tx: tx, importing: new(bool)}) })
+}
+
+// change runs f in a transaction, and again after a conflict with others.
+func (s *Store) change(ctx context.Context, doing string, f func(tx pgx.Tx) error) error {
+	if _, err := s.open(ctx); err != nil {
+		return err
+	}
+	_, err := retry(func() (struct{}, error) {
+		return struct{}{}, s.decision(ctx, f)
+	})
+	return translate(doing, err)
+}
+
+// Wake implements deadletter.Records.
+func (r records) Wake() { r.s.Wake() }
+
+// Now implements deadletter.Writer.
+func (r records) Now(ctx context.Context) (time.Time, error) {
+	now, err := onlyOf[time.Time](ctx, r, nowSQL)
+	return now.UTC(), err
+}
+
+// query passes the rows of a statement to a function, and closes them.
+func (r records) query(ctx context.Context, sql string, args []any, f func(rows pgx.Rows) error) error {
+	sql = r.s.names.expand(sql)
+	if r.tx == nil {
+		return r.s.read(ctx, sql, args, f)
+	}
+	rows, err := r.tx.Query(ctx, sql, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	return f(rows)
+}
+
+func (r records) exec(ctx context.Context, sql string, args ...any) error {
+	_, err := r.tx.Exec(ctx, r.s.names.expand(sql), args...)
+	return err
+}
+
+// onlyOf returns the only column of the only row.
+func onlyOf[T any](ctx context.Context, r records, sql string, args ...any) (v T, err error) {
+	err = r.query(ctx, sql, args, func(rows pgx.Rows) error {
+		v, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
+		return err
+	})
+	return v, err
+}
