@@ -48,7 +48,7 @@ func newLoad[Tx any](t *testing.T, store stores[Tx], session func(Tx) session, r
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &load[Tx]{t: t, box: box, session: session, topic: "accounts", wait: 40 * time.Millisecond,
+	return &load[Tx]{t: t, box: box, session: session, topic: "accounts", wait: 100 * time.Millisecond,
 		random: rand.New(rand.NewPCG(random.Uint64(), 0))}
 }
 

@@ -25,6 +25,13 @@ var program string
 func TestMain(m *testing.M) {
 	runChild()
 	flag.Parse()
+	parallel := true
+	flag.Visit(func(f *flag.Flag) { parallel = parallel && f.Name != "test.parallel" })
+	if parallel { // most tests wait, for a lease to end or for a server to start
+		if err := flag.Set("test.parallel", "4"); err != nil {
+			panic(err)
+		}
+	}
 	dir, err := os.MkdirTemp("", "postrider-faults-*")
 	if err == nil {
 		program = filepath.Join(dir, "postrider")

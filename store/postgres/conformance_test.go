@@ -26,8 +26,8 @@ func TestModel(t *testing.T) {
 }
 
 // contract runs the store's own part of the suite over another connection path to the server.
-func contract(t *testing.T, dsn string, config postgres.Config) {
-	storetest.Contract(t, storetest.Features{CoarseRetention: coarse}, harnessWith(dsn, config))
+func contract(t *testing.T, dsn string, config postgres.Config, only ...string) {
+	storetest.Contract(t, storetest.Features{CoarseRetention: coarse}, harnessWith(dsn, config), only...)
 }
 
 func harness(dsn string) storetest.Harness[pgx.Tx] { return harnessWith(dsn, postgres.Config{}) }

@@ -13,6 +13,7 @@ package storetest
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -107,11 +108,15 @@ func Run[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 }
 
 // Contract runs the part of the suite that calls the store without relays: for another way to access a database that has passed
-// Run. Large or random tests do a fraction of what they do in Run.
-func Contract[Tx any](t *testing.T, f Features, h Harness[Tx]) {
+// Run. Large or random tests do a fraction of what they do in Run. only names the groups of tests to run; none means all.
+func Contract[Tx any](t *testing.T, f Features, h Harness[Tx], only ...string) {
 	s := newSuite(f, h)
 	s.again = true
-	s.runGroups(t, contractTests)
+	groups := slices.DeleteFunc(slices.Clone(contractTests), func(g group) bool { return len(only) > 0 && !slices.Contains(only, g.name) })
+	if len(groups) < len(only) {
+		t.Fatalf("one of the groups %v does not exist", only)
+	}
+	s.runGroups(t, groups)
 }
 
 func (s *suite) runGroups(t *testing.T, groups []group) {

@@ -96,9 +96,10 @@ func test(flags []string, packages []listed) (good bool, err error) {
 // race.
 var engine = []string{"modernc.org/sqlite/lib", "modernc.org/libc", "modernc.org/memory"}
 
-// sharing adds flags for tests that mostly wait for servers: more packages at a time than processors.
+// sharing adds flags for tests that mostly wait for servers: more packages at a time than processors, and no go vet, which make
+// check runs by itself.
 func sharing(flags []string) []string {
-	added := []string{"-p=3"}
+	added := []string{"-p=3", "-vet=off"}
 	if slices.Contains(flags, "-race") {
 		for _, path := range engine {
 			added = append(added, "-gcflags="+path+"=-race=false")
