@@ -14,6 +14,7 @@ func valid() *Message {
 	return &Message{ID: "1", Type: "order.placed", Source: "orders", Topic: "orders", ContentType: "application/json"}
 }
 
+// size: a table of cases and the loop that runs them.
 func TestValidateEachRule(t *testing.T) {
 	t.Parallel()
 	long := func(n int) string { return strings.Repeat("x", n) }

@@ -130,7 +130,36 @@ type VersionGuard struct {
 
 // complete returns a copy with every default filled in, or all configuration errors.
 func (c ConsumerConfig) complete(caps postrider.SubscriberCapabilities) (ConsumerConfig, error) {
-	var faults []error
+	faults := c.faults(caps)
+	batch := 1
+	if c.Dedup == ByPosition {
+		batch = 100
+	}
+	c.Batch = cmp.Or(c.Batch, batch)
+	c.KeepIDs = cmp.Or(c.KeepIDs, 7*24*time.Hour)
+	c.ReplayWindow = cmp.Or(c.ReplayWindow, 24*time.Hour)
+	c.Concurrency = cmp.Or(c.Concurrency, 16)
+	c.RetryConcurrency = cmp.Or(c.RetryConcurrency, 4)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, 1024)
+	c.MaxInFlightBytes = cmp.Or(c.MaxInFlightBytes, 16<<20)
+	c.MaxAttempts = cmp.Or(c.MaxAttempts, 10)
+	c.LocalAttempts = cmp.Or(c.LocalAttempts, 3)
+	c.LocalFor = cmp.Or(c.LocalFor, 2*time.Second)
+	c.BackoffBase = cmp.Or(c.BackoffBase, 200*time.Millisecond)
+	c.BackoffMax = cmp.Or(c.BackoffMax, 60*time.Second)
+	c.UnavailableWait = cmp.Or(c.UnavailableWait, 5*time.Second)
+	c.StopTimeout = cmp.Or(c.StopTimeout, 30*time.Second)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	if c.Versions != nil {
+		guard := *c.Versions
+		guard.WaitFor = cmp.Or(guard.WaitFor, time.Minute)
+		c.Versions = &guard
+	}
+	return c, errors.Join(faults...)
+}
+
+// faults returns the errors of single fields, and of what the source cannot do.
+func (c *ConsumerConfig) faults(caps postrider.SubscriberCapabilities) (faults []error) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if c.Name == "" || len(c.Name) > 64 {
 		fault("inbox: a consumer's Name must have 1 to 64 bytes, has %d", len(c.Name))
@@ -159,39 +188,16 @@ func (c ConsumerConfig) complete(caps postrider.SubscriberCapabilities) (Consume
 			fault("inbox: %s must not be negative, is %d", n.name, n.value)
 		}
 	}
-	batch := 1
 	switch {
 	case c.Dedup == ByPosition && !(caps.Ordered && caps.Positions):
 		fault("inbox: consumer %s remembers by watermark, and the source does not keep order or has no positions; use ByID", c.Name)
-	case c.Dedup == ByPosition:
-		batch = 100
-	case c.Dedup != ByID:
+	case c.Dedup != ByID && c.Dedup != ByPosition:
 		fault("inbox: Dedup is %d; give ByID or ByPosition", c.Dedup)
 	case c.RequireOrder && !caps.Ordered:
 		fault("inbox: consumer %s requires order, and the source does not keep the order of a key; use one that does (Kafka, "+
 			"Redis, NATS or RabbitMQ with ordered=true), or unset RequireOrder", c.Name)
 	}
-	c.Batch = cmp.Or(c.Batch, batch)
-	c.KeepIDs = cmp.Or(c.KeepIDs, 7*24*time.Hour)
-	c.ReplayWindow = cmp.Or(c.ReplayWindow, 24*time.Hour)
-	c.Concurrency = cmp.Or(c.Concurrency, 16)
-	c.RetryConcurrency = cmp.Or(c.RetryConcurrency, 4)
-	c.MaxInFlight = cmp.Or(c.MaxInFlight, 1024)
-	c.MaxInFlightBytes = cmp.Or(c.MaxInFlightBytes, 16<<20)
-	c.MaxAttempts = cmp.Or(c.MaxAttempts, 10)
-	c.LocalAttempts = cmp.Or(c.LocalAttempts, 3)
-	c.LocalFor = cmp.Or(c.LocalFor, 2*time.Second)
-	c.BackoffBase = cmp.Or(c.BackoffBase, 200*time.Millisecond)
-	c.BackoffMax = cmp.Or(c.BackoffMax, 60*time.Second)
-	c.UnavailableWait = cmp.Or(c.UnavailableWait, 5*time.Second)
-	c.StopTimeout = cmp.Or(c.StopTimeout, 30*time.Second)
-	c.Logger = cmp.Or(c.Logger, slog.Default())
-	if c.Versions != nil {
-		guard := *c.Versions
-		guard.WaitFor = cmp.Or(guard.WaitFor, time.Minute)
-		c.Versions = &guard
-	}
-	return c, errors.Join(faults...)
+	return faults
 }
 
 // batchTime is how long a transaction may start messages of its batch.

@@ -14,6 +14,8 @@ import (
 )
 
 // TestStatesOfAMessage: each case explains message m-2, for relay or consumer "r".
+//
+// size: a table of cases and the loop that runs them.
 func TestStatesOfAMessage(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

@@ -155,42 +155,7 @@ type PublishInterceptor func(next PublishFunc) PublishFunc
 
 // complete returns a copy with every default filled in, or all errors of the configuration.
 func (c Config) complete() (Config, error) {
-	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-
-	if c.Name == "" || len(c.Name) > 64 {
-		fault("relay: Name must have 1 to 64 bytes, has %d", len(c.Name))
-	}
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"BackoffBase", c.BackoffBase}, {"BackoffMax", c.BackoffMax}, {"ParkAfter", c.ParkAfter},
-		{"UnhandledFor", c.UnhandledFor}, {"UnavailableWait", c.UnavailableWait}, {"LeaseTTL", c.LeaseTTL},
-		{"RequireDedupe", c.RequireDedupe}, {"PollMin", c.PollMin}, {"PollMax", c.PollMax}, {"SettleInterval", c.SettleInterval}, {"StopTimeout", c.StopTimeout},
-	} {
-		if d.value < 0 {
-			fault("relay: %s must not be negative, is %s", d.name, d.value)
-		}
-	}
-	for _, n := range []struct {
-		name  string
-		value int
-	}{
-		{"Concurrency", c.Concurrency}, {"MaxSlowCalls", c.MaxSlowCalls}, {"MaxBatch", c.MaxBatch}, {"TxBatch", c.TxBatch}, {"MaxInFlight", c.MaxInFlight},
-		{"MaxInFlightBytes", c.MaxInFlightBytes}, {"MaxHeldKeys", c.MaxHeldKeys}, {"MaxAttempts", c.MaxAttempts},
-		{"RequireMessageBytes", c.RequireMessageBytes}, {"SettleBatch", c.SettleBatch}, {"MaxLogBytes", int(c.MaxLogBytes)},
-	} {
-		if n.value < 0 {
-			fault("relay: %s must not be negative, is %d", n.name, n.value)
-		}
-	}
-	for _, t := range c.Topics {
-		if t == "" {
-			fault(`relay: Topics holds an empty pattern; "*" stands for every topic`)
-		}
-	}
-
+	faults := c.faults()
 	concurrency := 16
 	if c.Publisher != nil {
 		concurrency = 4
@@ -225,6 +190,44 @@ func (c Config) complete() (Config, error) {
 		c.Logger = slog.Default()
 	}
 	return c, errors.Join(faults...)
+}
+
+// faults returns the errors of single fields.
+func (c *Config) faults() (faults []error) {
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if c.Name == "" || len(c.Name) > 64 {
+		fault("relay: Name must have 1 to 64 bytes, has %d", len(c.Name))
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"BackoffBase", c.BackoffBase}, {"BackoffMax", c.BackoffMax}, {"ParkAfter", c.ParkAfter},
+		{"UnhandledFor", c.UnhandledFor}, {"UnavailableWait", c.UnavailableWait}, {"LeaseTTL", c.LeaseTTL},
+		{"RequireDedupe", c.RequireDedupe}, {"PollMin", c.PollMin}, {"PollMax", c.PollMax}, {"SettleInterval", c.SettleInterval}, {"StopTimeout", c.StopTimeout},
+	} {
+		if d.value < 0 {
+			fault("relay: %s must not be negative, is %s", d.name, d.value)
+		}
+	}
+	for _, n := range []struct {
+		name  string
+		value int
+	}{
+		{"Concurrency", c.Concurrency}, {"MaxSlowCalls", c.MaxSlowCalls}, {"MaxBatch", c.MaxBatch}, {"TxBatch", c.TxBatch}, {"MaxInFlight", c.MaxInFlight},
+		{"MaxInFlightBytes", c.MaxInFlightBytes}, {"MaxHeldKeys", c.MaxHeldKeys}, {"MaxAttempts", c.MaxAttempts},
+		{"RequireMessageBytes", c.RequireMessageBytes}, {"SettleBatch", c.SettleBatch}, {"MaxLogBytes", int(c.MaxLogBytes)},
+	} {
+		if n.value < 0 {
+			fault("relay: %s must not be negative, is %d", n.name, n.value)
+		}
+	}
+	for _, t := range c.Topics {
+		if t == "" {
+			fault(`relay: Topics holds an empty pattern; "*" stands for every topic`)
+		}
+	}
+	return faults
 }
 
 // leaseLife leaves a tenth of LeaseTTL for other processes to notice that a lease has ended.

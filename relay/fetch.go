@@ -127,6 +127,16 @@ func (r *Relay) fetchRound(ctx context.Context) (found int, again bool, err erro
 	if err != nil {
 		return 0, false, err
 	}
+	found, again = r.admitFetched(batches, parts, view)
+	if found > 0 {
+		r.changed.Broadcast()
+	}
+	r.endRound(parts)
+	return found, again && r.freshRoom() >= r.fresh.worthReading(), nil
+}
+
+// admitFetched adds what was read to the scheduler. It reports how many messages that were, and whether there are more.
+func (r *Relay) admitFetched(batches []Batch, parts []*partition, view *heldView) (found int, more bool) {
 	for _, p := range parts {
 		p.more = false
 	}
@@ -145,7 +155,7 @@ func (r *Relay) fetchRound(ctx context.Context) (found int, again bool, err erro
 		}
 		found += len(b.Records)
 		p.more = b.More
-		again = again || b.More
+		more = more || b.More
 		r.admit(p, b, view)
 	}
 	for _, p := range parts {
@@ -153,11 +163,7 @@ func (r *Relay) fetchRound(ctx context.Context) (found int, again bool, err erro
 			p.unread = nil
 		}
 	}
-	if found > 0 {
-		r.changed.Broadcast()
-	}
-	r.endRound(parts)
-	return found, again && r.freshRoom() >= r.fresh.worthReading(), nil
+	return found, more
 }
 
 // fetchRequest says what to read now: no partition if there is no room, or if the destination is down (unless there is

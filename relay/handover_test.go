@@ -2,10 +2,7 @@ package relay_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -295,54 +292,6 @@ func TestSlowHandlerDoesNotStopAPartitionThatIsWanted(t *testing.T) {
 	})
 }
 
-// TestLeaseGrantedDuringAStopIsGivenBack: the relay stops while a lease that it requested is being granted. After an orderly
-// stop it holds none.
-func TestLeaseGrantedDuringAStopIsGivenBack(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := faulty(t, func(op string, done bool) error {
-			if op == "Acquire" && !done {
-				time.Sleep(time.Second)
-			}
-			return nil
-		})
-		stop := b.start(b.relay(relay.Config{Publisher: &broker{}}))
-		pass(500 * time.Millisecond)
-		stop()
-		for _, p := range b.status().Partitions {
-			if p.Owner != "" {
-				t.Errorf("partition %d is held for another %s after an orderly stop", p.Partition, p.LeaseLeft)
-			}
-		}
-	})
-}
-
-// TestStopIsNoFailedAttemptWhateverTheErrorSays: a stop cancels a call that then fails with an error that does not wrap
-// context.Canceled, as errors from across a network do not. It does not use up a message's last attempt.
-func TestStopIsNoFailedAttemptWhateverTheErrorSays(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := setup(t)
-		b.publish(b.msg("k"))
-		r := b.relay(relay.Config{MaxAttempts: 1, StopTimeout: time.Second})
-		handle(t, r, func(ctx context.Context, _ *postrider.Message) error {
-			<-ctx.Done()
-			return errors.New("rpc error: code = Canceled desc = context canceled")
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- r.Run(ctx) }()
-		pass(time.Second)
-		cancel()
-		if err := <-done; err == nil || !strings.Contains(err.Error(), "delivered again") {
-			t.Errorf("Run: %v, want that a call was cut off", err)
-		}
-		if st := b.status(); st.Dead.N != 0 || st.Failed != 0 || st.Backlog.N != 1 {
-			t.Errorf("after the stop: dead %d, failed attempts %d, backlog %d; want 0, 0, 1", st.Dead.N, st.Failed, st.Backlog.N)
-		}
-	})
-}
-
 // TestFromNowBeginsInAllPartitionsAtOnce: when the relay begins, another process that has died still counts as alive, so that
 // half of the partitions are leased later. What is committed between the two moments is delivered too.
 func TestFromNowBeginsInAllPartitionsAtOnce(t *testing.T) {
@@ -365,64 +314,5 @@ func TestFromNowBeginsInAllPartitionsAtOnce(t *testing.T) {
 			t.Errorf("delivered %d of 4 messages committed after the relay began, and %d of 0 from before; backlog %d",
 				j.len(), len(j.of("before")), b.status().Backlog.N)
 		}
-	})
-}
-
-func TestRunWithAnEndedContextIsNoError(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := b.relay(relay.Config{Publisher: &broker{}}).Run(ctx); err != nil {
-		t.Error(err)
-	}
-}
-
-// A fetch that is in progress when the process stops may answer after messages in memory were parked, or left to the next
-// owner: what it returns must not be parked after the former and overtake the latter.
-func TestFetchThatAnswersAfterTheStop(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var stopping, asked atomic.Bool
-		answer, blocked, j := make(chan struct{}), make(chan struct{}), &journal{}
-		b := faulty(t, func(op string, done bool) error {
-			switch {
-			case op == "Fetch" && done && asked.CompareAndSwap(true, false):
-				<-answer
-			case op == "Settle" && done && stopping.CompareAndSwap(true, false):
-				close(answer)
-				time.Sleep(time.Millisecond) // for it to be processed
-			}
-			return nil
-		})
-		keys := keysIn(0, 2)
-		key, other := keys[0], keys[1]
-		b.publish(b.msgs(key, key, other, key)...)
-		r := b.relay(relay.Config{Concurrency: 2})
-		handle(t, r, func(ctx context.Context, m *postrider.Message) error {
-			if m.ID == "m001" {
-				<-blocked
-			}
-			return j.take(ctx, m)
-		})
-		stop := b.start(r)
-		pass(time.Second) // the other key's message is delivered
-		asked.Store(true)
-		b.publish(b.msg(key))
-		pass(2 * time.Second)
-		if asked.Load() {
-			t.Fatal("nothing is fetched")
-		}
-		stopping.Store(true)
-		stopped := make(chan struct{})
-		go func() { defer close(stopped); stop() }()
-		synctest.Wait()
-		close(blocked)
-		<-stopped
-		next := b.relay(relay.Config{})
-		handle(t, next, j.take)
-		b.start(next)
-		pass(time.Minute)
-		want(t, "order", j.of(key), []string{"m001", "m002", "m004", "m005"})
 	})
 }

@@ -40,6 +40,22 @@ func FuzzMatchTopic(f *testing.F) {
 	})
 }
 
+// randomBatch has up to 5 records, of which up to 2 were committed late.
+func randomBatch(rng *rand.Rand, after int64, snapshot string) Batch {
+	b := Batch{Late: rng.IntN(3)}
+	n := rng.IntN(6)
+	b.Late = min(b.Late, n)
+	for i := range n {
+		seq := after + int64(i-b.Late) + 1
+		if i < b.Late {
+			seq = after
+		}
+		b.Records = append(b.Records, Record{Message: &postrider.Message{Sequence: seq}})
+	}
+	b.Next = Cursor{Position: after + int64(n-b.Late), Snapshot: snapshot}
+	return b
+}
+
 // TestTrackerMovesOverTheSettledPrefix compares the tracker with a plain list under random orders of settling.
 func TestTrackerMovesOverTheSettledPrefix(t *testing.T) {
 	t.Parallel()
@@ -60,20 +76,10 @@ func TestTrackerMovesOverTheSettledPrefix(t *testing.T) {
 		want := Cursor{}
 		for step := range 200 {
 			if rng.IntN(3) == 0 {
-				b := Batch{Late: rng.IntN(3)}
-				n := rng.IntN(6)
-				b.Late = min(b.Late, n)
-				for i := range n {
-					seq := next + int64(i-b.Late) + 1
-					if i < b.Late {
-						seq = next
-					}
-					b.Records = append(b.Records, Record{Message: &postrider.Message{Sequence: seq}})
-				}
-				after := next
-				next += int64(n - b.Late)
-				b.Next = Cursor{Position: next, Snapshot: fmt.Sprint(step)}
-				ticket := tr.add(&b, after)
+				b := randomBatch(rng, next, fmt.Sprint(step))
+				n := len(b.Records)
+				ticket := tr.add(&b, next)
+				next = b.Next.Position
 				for i := range b.Records {
 					open = append(open, len(model))
 					model = append(model, ref{b.Records[i].Message.Sequence, i < b.Late-1, i == n-1, b.Next, false, ticket + uint64(i)})

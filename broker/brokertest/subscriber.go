@@ -77,6 +77,8 @@ type Member struct {
 //     is closed, works on each key in order, and never while another process does (with LostLate: another process whose
 //     connection is not broken).
 //   - A member that is cut off loses its deliveries.
+//
+// size: a table of cases and the loop that runs them.
 func RunSubscriber(t *testing.T, h SubscriberHarness) {
 	t.Helper()
 	f := h.Features

@@ -1,17 +1,12 @@
 package natsbroker_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"maps"
-	"math/rand/v2"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -62,146 +57,6 @@ func wantOutcome(t *testing.T, err error, kind postrider.OutcomeKind, parts ...s
 		t.Errorf("outcome of %v is %d, want %d", err, got, kind)
 	}
 	wantError(t, err, parts...)
-}
-
-func TestStreamFull(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, batches bool) {
-		s := startEmbedded(t, nil)
-		_, js := connect(t, s.address())
-		stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
-			Name: "FULL", Subjects: []string{"FULL.>"}, Discard: jetstream.DiscardNew, MaxMsgs: 5, AllowBatchPublish: batches,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := open(t, "nats://"+s.address()+"?stream=FULL", natsbroker.Config{})
-		msgs := numbered("orders", "a", 8)
-		errs := p.Publish(t.Context(), msgs)
-		for i, err := range errs {
-			switch {
-			case i < 5 && err != nil:
-				t.Errorf("message %s: %v", msgs[i].ID, err)
-			case i == 5:
-				wantOutcome(t, err, postrider.BrokerUnavailable, "the stream is full", "raise --max-msgs")
-			case i > 5:
-				wantOutcome(t, err, postrider.BrokerUnavailable, postrider.ErrPredecessorFailed.Error())
-			}
-		}
-		if err := stream.Purge(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if errs := p.Publish(t.Context(), msgs[5:]); errs != nil {
-			t.Errorf("after the purge: %v", errs)
-		}
-	})
-}
-
-func TestSubjectFull(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, batches bool) {
-		s := startEmbedded(t, nil)
-		_, js := connect(t, s.address())
-		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
-			Name: "FULL", Subjects: []string{"FULL.>"}, Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1, DiscardNewPerSubject: true,
-			AllowBatchPublish: batches,
-		}); err != nil {
-			t.Fatal(err)
-		}
-		p := open(t, "nats://"+s.address()+"?stream=FULL", natsbroker.Config{})
-		msgs := append(numbered("orders", "a", 3), numbered("others", "b", 1)...)
-		msgs = append(msgs, numbered("more", "", 1)...)
-		errs := p.Publish(t.Context(), msgs)
-		if errs[0] != nil || errs[3] != nil || errs[4] != nil {
-			t.Errorf("errors = %v, want none for the first of each subject", errs)
-		}
-		wantOutcome(t, errs[1], postrider.Retried, "--max-msgs-per-subject")
-		wantOutcome(t, errs[2], postrider.Retried, postrider.ErrPredecessorFailed.Error())
-	})
-}
-
-func TestStreamLimitsSize(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, batches bool) {
-		s := startEmbedded(t, nil)
-		_, js := connect(t, s.address())
-		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "SMALL", Subjects: []string{"SMALL.>"}, MaxMsgSize: 10_000, AllowBatchPublish: batches}); err != nil {
-			t.Fatal(err)
-		}
-		p := open(t, "nats://"+s.address()+"?stream=SMALL", natsbroker.Config{})
-		limit := p.Capabilities().MaxMessageBytes
-		if limit != 10_000-4<<10 {
-			t.Errorf("MaxMessageBytes is %d", limit)
-		}
-		msgs := numbered("orders", "", 3)
-		msgs[0].Payload = bytes.Repeat([]byte("x"), limit+1)
-		msgs[1].Headers = map[string]string{"h": strings.Repeat("%", 3_500)} // three times as large when encoded
-		errs := p.Publish(t.Context(), msgs)
-		wantOutcome(t, errs[0], postrider.DeadLettered, "too large")
-		wantOutcome(t, errs[1], postrider.DeadLettered, "too large")
-		if errs[2] != nil {
-			t.Errorf("message %s: %v", msgs[2].ID, errs[2])
-		}
-	})
-}
-
-func TestHeadersTooLarge(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, batches bool) {
-		s := startEmbedded(t, nil)
-		createStream(t, s.address(), "ORDERS", batches)
-		p := open(t, "nats://"+s.address()+"?stream=ORDERS", natsbroker.Config{})
-		msgs := numbered("orders", "a", 2)
-		msgs[0].Headers = map[string]string{"Ü": strings.Repeat("ü", 12_000)} // six times as large when percent-encoded
-		errs := p.Publish(t.Context(), msgs)
-		wantOutcome(t, errs[0], postrider.DeadLettered, "headers take")
-		wantOutcome(t, errs[1], postrider.Retried, postrider.ErrPredecessorFailed.Error())
-		if errs := p.Publish(t.Context(), msgs[1:]); errs != nil {
-			t.Error(errs[0])
-		}
-	})
-}
-
-// TestNeighbours: headers of a message do not leak into later messages.
-func TestNeighbours(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, batches bool) {
-		s := startEmbedded(t, nil)
-		createStream(t, s.address(), "ORDERS", batches)
-		p := open(t, "nats://"+s.address()+"?stream=ORDERS", natsbroker.Config{})
-		seed := rand.Uint64()
-		t.Logf("seed %d", seed)
-		random := rand.New(rand.NewPCG(seed, 0))
-		msgs := numbered("orders", "a", 200)
-		for _, m := range msgs {
-			m.Headers = make(map[string]string)
-			for h := range 24 {
-				if random.IntN(3) == 0 {
-					m.Headers[fmt.Sprintf("h%d", h)] = fmt.Sprintf("%s-%d", m.ID, h)
-				}
-			}
-			if random.IntN(2) == 0 {
-				m.Subject, m.Tenant = "subject of "+m.ID, "tenant of "+m.ID
-			}
-			if random.IntN(2) == 0 {
-				m.ContentType, m.CorrelationID = "text/"+m.ID, "correlation of "+m.ID
-			}
-		}
-		if errs := p.Publish(t.Context(), msgs); errs != nil {
-			t.Fatal(errs)
-		}
-		got := arrived(t, s.address(), "ORDERS", "orders")
-		if len(got) != len(msgs) {
-			t.Fatalf("%d messages arrived of %d", len(got), len(msgs))
-		}
-		for i, m := range msgs {
-			g := got[i]
-			if g.ID != m.ID || g.Subject != m.Subject || g.Tenant != m.Tenant || g.ContentType != m.ContentType ||
-				g.CorrelationID != m.CorrelationID || !maps.Equal(g.Headers, m.Headers) {
-				t.Errorf("message %d arrived as %+v, sent as %+v", i, g, m)
-			}
-		}
-	})
 }
 
 func TestNoStreamForSubject(t *testing.T) {
@@ -338,58 +193,6 @@ func TestSubjectMoved(t *testing.T) {
 	wantOutcome(t, errs[0], postrider.Retried, "another stream than ORDERS takes subject invoices")
 }
 
-// TestDomain: with a JetStream domain, acknowledgements contain it, and those of duplicates say so.
-func TestDomain(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, batches bool) {
-		s := startEmbedded(t, func(o *server.Options) { o.JetStreamDomain = "leaf" })
-		createStream(t, s.address(), "ORDERS", batches)
-		p := open(t, "nats://"+s.address()+"?stream=ORDERS", natsbroker.Config{})
-		for range 2 {
-			if errs := p.Publish(t.Context(), numbered("orders", "a", 20)); errs != nil {
-				t.Fatal(errs)
-			}
-		}
-		if got := arrived(t, s.address(), "ORDERS", "orders"); len(got) != 20 {
-			t.Errorf("%d messages arrived, want 20", len(got))
-		}
-	})
-}
-
-func TestNotAllowed(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, batches bool) {
-		s := startEmbedded(t, func(o *server.Options) {
-			o.Users = []*server.User{{Username: "shop", Password: "secret", Permissions: &server.Permissions{
-				Publish: &server.SubjectPermission{Deny: []string{"ORDERS.secret.>"}},
-			}}}
-		})
-		url := "nats://shop:secret@" + s.address()
-		createStream(t, url, "ORDERS", batches)
-		p := open(t, url+"?stream=ORDERS", natsbroker.Config{PublishTimeout: 3 * time.Second})
-		open, secret := numbered("open", "b", 9), numbered("secret.plan", "a", 6)
-		for name, msgs := range map[string][]*postrider.Message{
-			"first": {secret[0], secret[1], open[0], open[1], open[2]},
-			"among": {open[3], secret[2], open[4], secret[3], open[5]},
-			"last":  {open[6], open[7], open[8], secret[4], secret[5]},
-		} {
-			errs := p.Publish(t.Context(), msgs)
-			behind := false
-			for i, m := range msgs {
-				switch {
-				case m.Key == "b" && errs[i] != nil:
-					t.Errorf("%s: message %s, which is allowed: %v", name, m.ID, errs[i])
-				case m.Key == "a" && behind:
-					wantOutcome(t, errs[i], postrider.Retried, postrider.ErrPredecessorFailed.Error())
-				case m.Key == "a":
-					wantOutcome(t, errs[i], postrider.Retried, "may not publish to subject ORDERS.secret.plan")
-					behind = true
-				}
-			}
-		}
-	})
-}
-
 // TestInFlight checks how much is sent to a server that does not answer: no more messages than the window, and one per
 // key if messages are acknowledged individually. The end of a batch is an extra message, which waits for nothing.
 func TestInFlight(t *testing.T) {
@@ -459,69 +262,6 @@ func TestWindowIsGivenBack(t *testing.T) {
 			deliver(t, p, msgs)
 		}
 	})
-}
-
-// TestGivenConnection checks that New does not close the caller's connection, even if it has ended.
-func TestGivenConnection(t *testing.T) {
-	t.Parallel()
-	s := startEmbedded(t, nil)
-	conn, _ := connect(t, s.address())
-	p, err := natsbroker.New(t.Context(), conn, natsbroker.Config{Stream: "ORDERS"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if errs := p.Publish(t.Context(), numbered("orders", "a", 3)); errs != nil {
-		t.Error(errs[0])
-	}
-	if err := p.Close(); err != nil {
-		t.Error(err)
-	}
-	if !conn.IsConnected() {
-		t.Error("Close of the publisher closed the connection")
-	}
-	if p, err = natsbroker.New(t.Context(), conn, natsbroker.Config{Stream: "ORDERS"}); err != nil {
-		t.Fatal(err)
-	}
-	conn.Close()
-	for _, err := range p.Publish(t.Context(), numbered("orders", "a", 1)) {
-		wantOutcome(t, err, postrider.BrokerUnavailable)
-	}
-	if err := p.Close(); err != nil {
-		t.Errorf("close after the connection: %v", err)
-	}
-}
-
-// TestLameDuck checks that an orderly server shutdown has no effect.
-func TestLameDuck(t *testing.T) {
-	t.Parallel()
-	s := startEmbedded(t, func(o *server.Options) {
-		o.LameDuckDuration, o.LameDuckGracePeriod = 200*time.Millisecond, 10*time.Millisecond
-	})
-	p := open(t, "nats://"+s.address()+"?stream=ORDERS&publish_timeout=1s", natsbroker.Config{
-		Options: []nats.Option{nats.CustomReconnectDelay(func(int) time.Duration { return 10 * time.Millisecond })},
-	})
-	restarted := make(chan struct{})
-	go func() {
-		defer close(restarted)
-		s.server.LameDuckShutdown()
-		s.server.WaitForShutdown()
-		s.start(t)
-	}()
-	var all []*postrider.Message
-	for n := 0; ; n++ {
-		msgs := numbered(fmt.Sprintf("orders.%d", n), "a", 50)
-		all = append(all, msgs...)
-		deliver(t, p, msgs)
-		select {
-		case <-restarted:
-		default:
-			continue
-		}
-		break
-	}
-	if got := arrived(t, s.address(), "ORDERS", "orders.*"); len(got) < len(all) {
-		t.Errorf("%d messages arrived of %d", len(got), len(all))
-	}
 }
 
 // deliver publishes like a relay until everything is accepted.

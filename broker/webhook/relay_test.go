@@ -17,6 +17,28 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
+// commit publishes n messages of different keys in one transaction.
+func commit(t *testing.T, store *memory.Store, kind string, n int) {
+	t.Helper()
+	tx, err := store.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var msgs []*postrider.Message
+	for i := range n {
+		m := message()
+		m.ID, m.Key, m.Time = fmt.Sprint(kind, i), fmt.Sprint(kind, "/", i), time.Now()
+		msgs = append(msgs, m)
+	}
+	if err := store.Insert(t.Context(), tx, msgs); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Commit(t.Context(), tx); err != nil {
+		t.Fatal(err)
+	}
+	store.Wake()
+}
+
 // TestPoisonedKeysDoNotStopOthers: the receiver answers 500 to the messages of 1,500 keys and 200 to all others, which arrive
 // while the failing ones are retried.
 func TestPoisonedKeysDoNotStopOthers(t *testing.T) {
@@ -43,26 +65,7 @@ func TestPoisonedKeysDoNotStopOthers(t *testing.T) {
 		}
 	})
 	store := memory.New(memory.Config{Partitions: 4})
-	commit := func(kind string, n int) {
-		tx, err := store.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		var msgs []*postrider.Message
-		for i := range n {
-			m := message()
-			m.ID, m.Key, m.Time = fmt.Sprint(kind, i), fmt.Sprint(kind, "/", i), time.Now()
-			msgs = append(msgs, m)
-		}
-		if err := store.Insert(t.Context(), tx, msgs); err != nil {
-			t.Fatal(err)
-		}
-		if err := store.Commit(t.Context(), tx); err != nil {
-			t.Fatal(err)
-		}
-		store.Wake()
-	}
-	commit("bad", poisoned)
+	commit(t, store, "bad", poisoned)
 	r, err := relay.New(store, relay.Config{
 		Name: "to-partner", Publisher: open(t, webhook.Config{URL: url, PlainHTTP: true, Allow: loopback}),
 		MaxAttempts: 1000, Logger: slog.New(slog.DiscardHandler),
@@ -88,7 +91,7 @@ func TestPoisonedKeysDoNotStopOthers(t *testing.T) {
 		}
 	}
 	began := time.Now()
-	commit("good", others)
+	commit(t, store, "good", others)
 	select {
 	case <-all:
 		t.Logf("%d messages arrived within %s", others, time.Since(began).Round(time.Millisecond))

@@ -1,13 +1,8 @@
 package inboxtest
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"maps"
-	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -287,86 +282,6 @@ func operatorsDecide[Tx any](w *world[Tx]) {
 	if l := w.letters(deadletter.Discarded); len(l) != 1 || l[0].Message.ID != want[0] {
 		w.t.Errorf("discarded: %+v, want the skipped head", l)
 	}
-}
-
-func undecodableDies[Tx any](w *world[Tx]) {
-	w.inEveryMode(func(w *world[Tx], s setting[Tx]) {
-		def := postrider.Define[placed2](messageType)
-		s.prepare = func(c *inbox.Consumer[Tx]) {
-			w.must(inbox.Handle(c, def, func(ctx context.Context, tx Tx, m postrider.Typed[placed2]) error {
-				return w.effect(ctx, tx, m.Message)
-			}), "handle")
-		}
-		bad, good := w.message("a"), w.message("a")
-		bad.Payload = []byte(`{"Cents":`)
-		w.publish(bad, good)
-		p := w.start(s)
-		w.untilEffects(good.ID)
-		w.until("dead", func() bool { return len(w.letters("")) == 1 })
-		if l := w.letters("")[0]; l.Reason != postrider.Undecodable || l.Message.ID != bad.ID || l.Attempts != 1 {
-			w.t.Errorf("dead letter is %+v", l)
-		}
-		w.untilQuiet()
-		p.stop()
-	})
-}
-
-// notHoldable: CloudEvents of other senders need not respect the limits of a message.
-func notHoldable[Tx any](w *world[Tx]) {
-	w.inEveryMode(func(w *world[Tx], s setting[Tx]) {
-		long := strings.Repeat("long", 100)
-		headers := map[string]string{"binary": "\x00\xff", "\x00": "name", "plain": "text"}
-		ours := map[string]string{inbox.OriginalHeader: `{"key":"\"b\""}`, inbox.PositionHeader: "here"}
-		var came []*postrider.Message
-		for i, m := range []postrider.Message{
-			{ID: long + "0"}, {ID: long + "1"}, {ID: "\x002", Key: long}, {ID: "\x003", Key: long}, {Subject: "a\x00b\xff"},
-			{Key: "a\x00", Headers: headers}, {Headers: ours}, {Type: long, Source: long, Tenant: long, CorrelationID: long},
-		} {
-			like := w.message(m.Key)
-			m.ID, m.Type, m.Source = cmp.Or(m.ID, like.ID), cmp.Or(m.Type, like.Type), cmp.Or(m.Source, like.Source)
-			m.Topic, m.Time, m.ContentType, m.Payload = like.Topic, like.Time, like.ContentType, []byte(strconv.Itoa(i))
-			came = append(came, &m)
-		}
-		var redriven atomic.Bool
-		handler := func(ctx context.Context, tx Tx, m *postrider.Message) error {
-			i, err := strconv.Atoi(string(m.Payload))
-			if err != nil {
-				return err
-			}
-			if c := came[i]; m.ID != c.ID || m.Type != c.Type || m.Source != c.Source || m.Key != c.Key || m.Subject != c.Subject ||
-				m.Tenant != c.Tenant || m.CorrelationID != c.CorrelationID || !maps.Equal(m.Headers, c.Headers) {
-				w.t.Errorf("message %d came as %+v and is handled as %+v", i, c, m)
-			}
-			switch {
-			case redriven.Load():
-			case m.Attempt < 3:
-				return errBoom // here, and after parking
-			case i >= 4:
-				return postrider.Dead("not wanted", errBoom)
-			}
-			_, err = w.outbox.Publish(ctx, tx, &postrider.Message{ID: fmt.Sprint("effect-", i), Type: "effect",
-				Tenant: "short", CorrelationID: "short", CausationID: "short"}) // a longer one would be copied from the message
-			return err
-		}
-		s.prepare = func(c *inbox.Consumer[Tx]) {
-			w.must(errors.Join(c.HandleFunc(messageType, handler), c.HandleFunc(long, handler)), "handle")
-		}
-		w.publish(came...)
-		p := w.start(s)
-		w.until("the last four are dead", func() bool { return len(w.letters("")) == 4 })
-		redriven.Store(true)
-		if n, err := w.store.RedriveDead(w.ctx, deadletter.Filter{Relay: consumer}, "olga", 0); n != 4 || err != nil {
-			w.t.Fatalf("redrove %d, %v", n, err)
-		}
-		w.untilEffects("effect-0", "effect-1", "effect-2", "effect-3", "effect-4", "effect-5", "effect-6", "effect-7")
-		w.untilQuiet()
-		w.broker.Redeliver(consumer, ids(came)...)
-		w.until("duplicates", func() bool { return p.Stats().Duplicates >= 8 && len(w.broker.Unsettled(consumer)) == 0 })
-		if got := w.effects(); !s.queue && slices.Index(got, "effect-2") > slices.Index(got, "effect-3") {
-			w.t.Errorf("order of one key: %v", got)
-		}
-		p.stop()
-	})
 }
 
 func unhandledWaits[Tx any](w *world[Tx]) {

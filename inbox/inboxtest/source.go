@@ -11,6 +11,31 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
+// killedAtEachStep publishes messages while a process dies before or after a step of its transaction, and returns the IDs of
+// those that had their effects in the process after it.
+func (w *world[Tx]) killedAtEachStep(source *txWorld[Tx],
+	run func(fault func(op string, done bool) error, h inbox.Handler[Tx]) *process[Tx]) (want []string) {
+	for _, step := range []string{"Begin", "Claim", "Commit"} {
+		for _, done := range []bool{false, true} {
+			var p *process[Tx]
+			var died atomic.Bool
+			p = run(func(op string, after bool) error {
+				if op == step && after == done && died.CompareAndSwap(false, true) {
+					p.kill()
+					return errCut
+				}
+				return nil
+			}, nil)
+			want = append(want, source.commit("a", "b", "a", "")...)
+			w.until("death", died.Load)
+			q := run(nil, nil)
+			w.untilEffects(want...)
+			q.stop()
+		}
+	}
+	return want
+}
+
 // relayAsSource: consumers of an outbox in another database, which are killed at each step, fail, and lose that database.
 func relayAsSource[Tx any](w *world[Tx]) {
 	for _, n := range w.sizes() {
@@ -35,25 +60,7 @@ func relayAsSource[Tx any](w *world[Tx]) {
 			w.t.Cleanup(p.stop)
 			return p
 		}
-		var want []string
-		for _, step := range []string{"Begin", "Claim", "Commit"} {
-			for _, done := range []bool{false, true} {
-				var p *process[Tx]
-				var died atomic.Bool
-				p = run(func(op string, after bool) error {
-					if op == step && after == done && died.CompareAndSwap(false, true) {
-						p.kill()
-						return errCut
-					}
-					return nil
-				}, nil)
-				want = append(want, source.commit("a", "b", "a", "")...)
-				w.until("death", died.Load)
-				q := run(nil, nil)
-				w.untilEffects(want...)
-				q.stop()
-			}
-		}
+		want := w.killedAtEachStep(source, run)
 		var failed atomic.Int64
 		p := run(nil, func(ctx context.Context, tx Tx, m *postrider.Message) error {
 			if err := w.effect(ctx, tx, m); err != nil || m.Key != "b" || failed.Add(1) > 5 {

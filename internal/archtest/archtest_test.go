@@ -52,6 +52,7 @@ func TestModulesStandAlone(t *testing.T) {
 	}
 }
 
+// size: a table of cases and the loop that runs them.
 func TestViolations(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

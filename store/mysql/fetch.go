@@ -366,45 +366,6 @@ func (f *fetch) result() []relay.Batch {
 	return out
 }
 
-const (
-	heldKeysSQL = `SELECT message_key FROM {prefix}held WHERE relay = ? AND partition_id = ? ORDER BY message_key`
-	asideSQL    = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AND partition_id = ?2 AND seq > ?3
-		UNION SELECT seq FROM {prefix}dead WHERE relay = ?1 AND partition_id = ?2 AND seq > ?3 ORDER BY seq`
-	gapsOfSQL = `SELECT gaps FROM {prefix}cursors WHERE relay = ? AND partition_id = ?`
-)
-
-// LoadParked implements relay.LogStore. The result includes late messages in the gaps of the stored cursor.
-func (s *Store) LoadParked(ctx context.Context, name string, partition int, position int64) (relay.ParkedState, error) {
-	var out relay.ParkedState
-	err := s.read(ctx, "read what is parked", func(t txn) (err error) {
-		if err := s.checkPartition(partition); err != nil {
-			return err
-		}
-		var text string
-		if err := orNone(t.get(ctx, gapsOfSQL, []any{name, partition}, &text)); err != nil {
-			return err
-		}
-		out, err = t.parkedState(ctx, name, partition, position, text)
-		return err
-	})
-	return out, err
-}
-
-// parkedState returns what a relay has parked or dead-lettered in a partition, after a position and in gaps.
-func (t txn) parkedState(ctx context.Context, name string, partition int, position int64, gaps string) (out relay.ParkedState, err error) {
-	if out.Keys, err = column[string](ctx, t, heldKeysSQL, name, partition); err != nil {
-		return out, err
-	}
-	missing, err := parseGaps(gaps)
-	if err != nil {
-		return out, err
-	}
-	from := min(position, missing.solid(position))
-	out.Sequences, err = column[int64](ctx, t, asideSQL, name, partition, from)
-	out.Sequences = slices.DeleteFunc(out.Sequences, func(seq int64) bool { return seq <= position && !missing.contains(seq) })
-	return out, err
-}
-
 func (s *Store) checkPartition(p int) error {
 	if p < 0 || p >= s.number() {
 		return fmt.Errorf("there is no partition %d, the outbox has %d", p, s.number())

@@ -198,6 +198,20 @@ func (c Config) WithSpan(n int64) Config {
 	return c
 }
 
+// explainStep explains the prepared statement of a step.
+func explainStep(ctx context.Context, tx pgx.Tx, st step, number int, options string) ([]string, error) {
+	values := make([]string, len(st.args))
+	for v := range values {
+		values[v] = fmt.Sprintf("$%d", v+1)
+	}
+	args := append([]any{pgx.QueryExecModeSimpleProtocol}, st.args...)
+	rows, err := tx.Query(ctx, fmt.Sprintf("explain (%s) execute settling_%d (%s)", options, number, strings.Join(values, ", ")), args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
 // ExplainSettle plans the statements of a settlement as cached plans, calls fill, and returns how they then ran.
 func (s *Store) ExplainSettle(ctx context.Context, name string, st relay.Settlement, fill func() error) (string, error) {
 	n, err := s.open(ctx)
@@ -216,20 +230,6 @@ func (s *Store) ExplainSettle(ctx context.Context, name string, st relay.Settlem
 		return "", err
 	}
 	defer conn.Release()
-	explain := func(tx pgx.Tx, i int, options string) error {
-		values := make([]string, len(steps[i].args))
-		for v := range values {
-			values[v] = fmt.Sprintf("$%d", v+1)
-		}
-		args := append([]any{pgx.QueryExecModeSimpleProtocol}, steps[i].args...)
-		rows, err := tx.Query(ctx, fmt.Sprintf("explain (%s) execute settling_%d (%s)", options, i, strings.Join(values, ", ")), args...)
-		if err != nil {
-			return err
-		}
-		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		lines = append(append(lines, steps[i].sql), plan...)
-		return err
-	}
 	for _, filled := range []bool{false, true} {
 		lines = nil
 		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
@@ -244,9 +244,11 @@ func (s *Store) ExplainSettle(ctx context.Context, name string, st relay.Settlem
 						return err
 					}
 				}
-				if err := explain(tx, i, options); err != nil {
+				plan, err := explainStep(ctx, tx, steps[i], i, options)
+				if err != nil {
 					return fmt.Errorf("%s: %w", steps[i].sql, err)
 				}
+				lines = append(append(lines, steps[i].sql), plan...)
 			}
 			return nil
 		})

@@ -70,6 +70,39 @@ func busy(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// relayAndConsumer returns a relay and a consumer on one store that both call handle, with their kind as the last argument.
+func relayAndConsumer(t *testing.T, store *postgres.Store, logger *slog.Logger,
+	handle func(ctx context.Context, tx pgx.Tx, m *postrider.Message, who string) error) (*relay.Relay, *inbox.Consumer[pgx.Tx]) {
+	t.Helper()
+	r, err := relay.New(store, relay.Config{Name: "r", LeaseTTL: 3 * time.Second, Logger: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := relay.HandleTxFunc(r, "t", func(ctx context.Context, tx pgx.Tx, m *postrider.Message) error {
+		return handle(ctx, tx, m, "relay")
+	}); err != nil {
+		t.Fatal(err)
+	}
+	source, err := inbox.FromRelay(store, relay.Config{Name: "source", LeaseTTL: 3 * time.Second, Logger: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := inbox.New[pgx.Tx](store, inbox.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := inbox.NewConsumer(in, source, inbox.ConsumerConfig{Name: "c", LeaseTTL: 3 * time.Second, Logger: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.HandleFunc("t", func(ctx context.Context, tx pgx.Tx, m *postrider.Message) error {
+		return handle(ctx, tx, m, "consumer")
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return r, c
+}
+
 // TestSmallPool: a relay and a consumer whose handlers take 150 ms share a pool of 4 connections, with Concurrency at its
 // default: three transactions run at once, and the heartbeats do not wait for them.
 func TestSmallPool(t *testing.T) {
@@ -89,32 +122,7 @@ func TestSmallPool(t *testing.T) {
 		_, err := tx.Exec(ctx, "insert into "+b.table("effects_of")+" values ($1, $2)", m.ID, who)
 		return err
 	}
-	r, err := relay.New(b.Store, relay.Config{Name: "r", LeaseTTL: 3 * time.Second, Logger: logger})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := relay.HandleTxFunc(r, "t", func(ctx context.Context, tx pgx.Tx, m *postrider.Message) error {
-		return insert(ctx, tx, m, "relay")
-	}); err != nil {
-		t.Fatal(err)
-	}
-	source, err := inbox.FromRelay(b.Store, relay.Config{Name: "source", LeaseTTL: 3 * time.Second, Logger: logger})
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := inbox.New[pgx.Tx](b.Store, inbox.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := inbox.NewConsumer(in, source, inbox.ConsumerConfig{Name: "c", LeaseTTL: 3 * time.Second, Logger: logger})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.HandleFunc("t", func(ctx context.Context, tx pgx.Tx, m *postrider.Message) error {
-		return insert(ctx, tx, m, "consumer")
-	}); err != nil {
-		t.Fatal(err)
-	}
+	r, c := relayAndConsumer(t, b.Store, logger, insert)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	defer running.Wait()

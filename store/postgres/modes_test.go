@@ -105,13 +105,19 @@ default_pool_size = 40
 		_ = cmd.Wait() // killed
 	})
 	dsn := fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable", url.PathEscape(server.User), port, server.Database)
+	awaitPgBouncer(t, dsn)
+	return dsn
+}
+
+func awaitPgBouncer(t *testing.T, dsn string) {
+	t.Helper()
 	deadline, tick := time.After(5*time.Minute), time.NewTicker(20*time.Millisecond)
 	defer tick.Stop()
 	for {
 		conn, err := pgx.Connect(t.Context(), withParam(t, dsn, "default_query_exec_mode", "exec"))
 		if err == nil {
 			_ = conn.Close(t.Context())
-			return dsn
+			return
 		}
 		select {
 		case <-deadline:

@@ -180,6 +180,8 @@ func TestPublishFunctionTakesEveryField(t *testing.T) {
 }
 
 // TestPublishFunctionValidates compares what the function refuses with what Message.Validate refuses.
+//
+// size: a table of cases and the loop that runs them.
 func TestPublishFunctionValidates(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})

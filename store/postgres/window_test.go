@@ -57,6 +57,26 @@ func TestPublisherOfVersion6(t *testing.T) {
 	}
 }
 
+// publishTwo publishes a message through a store of the previous version, and one through database/sql. It returns how many
+// were published.
+func publishTwo(t *testing.T, b *bundle, before *postgres.Store, allowed bool) (published int) {
+	t.Helper()
+	db, err := sql.Open("pgx", dsn(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for i, err := range []error{publishOne(t.Context(), before, 1), publishOne(t.Context(), fresh(t, b).SQL(db), 2)} {
+		if errors.Is(err, postgres.ErrSchemaNewer) == allowed || err != nil && allowed {
+			t.Errorf("publish %d: %v, want it to work: %t", i, err, allowed)
+		}
+		if err == nil {
+			published++
+		}
+	}
+	return published
+}
+
 // TestVersionsSideBySide: if the last migration allows it, a program of the previous version works with the new schema, at the
 // same time as one of the new version. It only publishes if the migration says so, and is refused otherwise.
 func TestVersionsSideBySide(t *testing.T) {
@@ -91,20 +111,7 @@ func TestVersionsSideBySide(t *testing.T) {
 			if err := before.Open(ctx); errors.Is(err, postgres.ErrSchemaNewer) == c.relays || err != nil && c.relays {
 				t.Errorf("open: %v, want it to work: %t", err, c.relays)
 			}
-			db, err := sql.Open("pgx", dsn(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer db.Close()
-			published := 0
-			for i, err := range []error{publishOne(ctx, before, 1), publishOne(ctx, fresh(t, b).SQL(db), 2)} {
-				if errors.Is(err, postgres.ErrSchemaNewer) == c.publishes || err != nil && c.publishes {
-					t.Errorf("publish %d: %v, want it to work: %t", i, err, c.publishes)
-				}
-				if err == nil {
-					published++
-				}
-			}
+			published := publishTwo(t, b, before, c.publishes)
 			if err := errors.Join(publishOne(ctx, running, 3), publishOne(ctx, after, 4)); err != nil {
 				t.Fatal(err)
 			}

@@ -176,34 +176,42 @@ func markMoves[Tx any](e *inboxEnv[Tx]) {
 	}
 }
 
+// wantConsumed checks that the store remembers what the moves first to last after an offset consumed, as digests of their
+// numbers; nothing if last is before first.
+func wantConsumed[Tx any](e *inboxEnv[Tx], what string, tx Tx, consumer string, from postrider.Position, first, last int) {
+	e.t.Helper()
+	got, err := e.store.Consumed(e.ctx, tx, consumer, from)
+	e.must(err, "consumed")
+	found := make(map[string]bool)
+	for one := range slices.Chunk(got, 8) {
+		found[string(one)] = true
+	}
+	for n := first; n <= last; n++ {
+		if !found[string(numberDigest(n))] {
+			e.t.Fatalf("%s: %d of %d to %d is not among %d that were consumed", what, n, first, last, len(got)/8)
+		}
+	}
+	if first > last && len(got) > 0 {
+		e.t.Errorf("%s: %d were consumed, want none", what, len(got)/8)
+	}
+	if len(got)/8 > 2*inbox.RememberedMoves {
+		e.t.Errorf("%s: %d are remembered", what, len(got)/8)
+	}
+}
+
+func numberDigest(n int) inbox.Digests { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
+
 // consumedIsRemembered: the store remembers what the last moves consumed, with the offsets that they moved to.
 func consumedIsRemembered[Tx any](e *inboxEnv[Tx]) {
 	at := func(offset int) postrider.Position {
 		return postrider.Position{Epoch: "e", Partition: "p", Offset: int64(offset), Mark: "m"}
 	}
-	digest := func(n int) inbox.Digests { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
 	want := func(what string, tx Tx, consumer string, from int, first, last int) {
 		e.t.Helper()
-		got, err := e.store.Consumed(e.ctx, tx, consumer, at(from))
-		e.must(err, "consumed")
-		found := make(map[string]bool)
-		for one := range slices.Chunk(got, 8) {
-			found[string(one)] = true
-		}
-		for n := first; n <= last; n++ {
-			if !found[string(digest(n))] {
-				e.t.Fatalf("%s: %d of %d to %d is not among %d that were consumed", what, n, first, last, len(got)/8)
-			}
-		}
-		if first > last && len(got) > 0 {
-			e.t.Errorf("%s: %d were consumed, want none", what, len(got)/8)
-		}
-		if len(got)/8 > 2*inbox.RememberedMoves {
-			e.t.Errorf("%s: %d are remembered", what, len(got)/8)
-		}
+		wantConsumed(e, what, tx, consumer, at(from), first, last)
 	}
 	move := func(tx Tx, n int) {
-		e.must(e.store.SetWatermark(e.ctx, tx, "c", at(n), append(digest(2*n), digest(2*n+1)...)), "set watermark")
+		e.must(e.store.SetWatermark(e.ctx, tx, "c", at(n), append(numberDigest(2*n), numberDigest(2*n+1)...)), "set watermark")
 	}
 	e.inTx(func(tx Tx) {
 		e.mark(tx, "c", at(0))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"time"
 
@@ -134,61 +133,6 @@ func attemptsAcrossProcesses(e *env) {
 	letters := e.letters(everyLetter)
 	if len(letters) != 1 || letters[0].Attempts != 4 || len(letters[0].History) != 4 || letters[0].Cause != "failure 4" {
 		e.t.Errorf("dead letters: %+v, want one with four attempts in its history", letters)
-	}
-}
-
-func panicIsFailedAttempt(e *env) {
-	cfg := e.quick()
-	cfg.MaxAttempts, cfg.Concurrency = 3, 2
-	var j journal
-	e.start(cfg, func(_ context.Context, m *postrider.Message) error {
-		j.note(m, "")
-		switch m.Subject {
-		case "panic":
-			panic("something unexpected")
-		case "exit":
-			runtime.Goexit()
-		}
-		return nil
-	})
-	bad := make(map[string]string)
-	for _, subject := range []string{"panic", "exit"} {
-		m := e.message("order/" + subject)
-		m.Subject = subject
-		bad[subject] = e.send(m)[0]
-	}
-	good := e.sendKeys("order/panic", "order/exit", "order/1", "")
-	e.untilLen(&j, 10)
-	e.untilSettled("r")
-	for _, id := range good {
-		if got := j.attempts(id); fmt.Sprint(got) != "[1]" {
-			e.t.Errorf("attempts at a good message: %v", got)
-		}
-	}
-	letters := e.letters(everyLetter)
-	if len(letters) != 2 {
-		e.t.Fatalf("dead letters: %+v, want two", letters)
-	}
-	for _, l := range letters {
-		if l.Attempts != 3 || l.Message.Subject == "panic" && (!strings.Contains(l.Cause, "something unexpected") || !strings.Contains(l.Cause, ".go:")) {
-			e.t.Errorf("after %s: %d attempts, cause %.300s", l.Message.Subject, l.Attempts, l.Cause)
-		}
-	}
-}
-
-// silent is an error without a text.
-type silent struct{}
-
-func (silent) Error() string { return "" }
-
-func errorWithoutText(e *env) {
-	cfg := e.quick()
-	cfg.MaxAttempts = 1
-	e.start(cfg, func(context.Context, *postrider.Message) error { return silent{} })
-	e.sendKeys("order/1")
-	e.until("the message is dead", func() bool { return len(e.letters(everyLetter)) == 1 })
-	if l := e.letters(everyLetter)[0]; !strings.Contains(l.Cause, "silent") || l.Reason == "" || len(l.History) != 1 {
-		e.t.Errorf("cause %q, reason %q, history %+v; want the type of the error at least", l.Cause, l.Reason, l.History)
 	}
 }
 
@@ -327,31 +271,6 @@ func downtimeUsesNoAttempts(e *env) {
 	}
 	if len(all) != 5 {
 		e.t.Errorf("%d attempts, want 5 and no more", len(all))
-	}
-}
-
-func interceptorError(e *env) {
-	cfg := e.quick()
-	cfg.MaxAttempts = 2
-	var j journal
-	cfg.Interceptors = []relay.Interceptor{func(next postrider.Handler) postrider.Handler {
-		return func(ctx context.Context, m *postrider.Message) error {
-			if m.Headers["stop"] != "" {
-				return errors.New("not allowed")
-			}
-			return next(ctx, m)
-		}
-	}}
-	e.start(cfg, j.handler(""))
-	m := e.message("order/1")
-	m.Headers = map[string]string{"stop": "yes"}
-	e.send(m)
-	good := e.sendKeys("order/1")
-	e.untilLen(&j, 1)
-	e.untilSettled("r")
-	e.wantIDs("delivered", j.ids(""), good)
-	if letters := e.letters(everyLetter); len(letters) != 1 || letters[0].Attempts != 2 || letters[0].Cause != "not allowed" {
-		e.t.Errorf("dead letters: %+v", letters)
 	}
 }
 

@@ -1,0 +1,67 @@
+package relay
+
+import "time"
+
+// ParkedState is what a relay has parked in a partition.
+type ParkedState struct {
+	// Keys are the held keys, including those that wait for an operator.
+	Keys []string
+	// Sequences are those of messages that are parked, or have a dead letter in any state, and that a fetch from the stored
+	// cursor returns: greater than the given position, or late. A crash may have left the cursor before them. When they are
+	// read from the log again, they must not be delivered from there too, with their attempts forgotten.
+	Sequences []int64
+}
+
+// DueRequest says which parked messages to return.
+type DueRequest struct {
+	// Leases are those of the partitions to read.
+	Leases []LeaseRef
+	// Runs is the maximum number of runs (0 asks for decisions only), RunLength the maximum number of records in one run, and
+	// MaxBytes the maximum number of bytes over all runs.
+	Runs, RunLength, MaxBytes int
+	// BusyKeys and BusySequences are held keys and keyless parked messages that are being worked on and must not be returned.
+	BusyKeys      []string
+	BusySequences []int64
+}
+
+// DueResult is what Due found.
+type DueResult struct {
+	Runs []Run
+	// More says that others were due but did not fit.
+	More bool
+	// Next is the time until the next parked message or held key that was not returned is due; negative if none is waiting for
+	// a time.
+	Next time.Duration
+	// Decisions are operators' decisions to be applied by Decide, oldest first, up to 100.
+	Decisions []Decision
+	// Lost are partitions whose lease does not hold.
+	Lost []int
+}
+
+// Run is a unit of parked work: the parked messages of one held key in order, or one message that waits independently.
+type Run struct {
+	Partition int
+	// Key is the held key; "" for a message that waits independently, which is then the only one in Records and may have a key
+	// of its own (a delayed message).
+	Key string
+	// Records are in order of Sequence. An empty run of a held key says that none are left: the key can be released.
+	Records []Record
+}
+
+// ParkReason says why a message was parked.
+type ParkReason string
+
+// The reasons for parking.
+const (
+	ParkRetry     ParkReason = "retry"     // it failed and waits for its next attempt
+	ParkSnoozed   ParkReason = "snoozed"   // its handler put it off
+	ParkHeld      ParkReason = "held"      // it is queued after the blocking message of its key
+	ParkDelayed   ParkReason = "delayed"   // its delivery time has not come
+	ParkSlow      ParkReason = "slow"      // it has been worked on for longer than ParkAfter
+	ParkUnhandled ParkReason = "unhandled" // no handler or route takes it
+	ParkRedriven  ParkReason = "redriven"  // an operator redrove it from the dead letters
+	ParkReturned  ParkReason = "returned"  // its process stopped, or handed over the partition, before working on it
+	ParkApart     ParkReason = "apart"     // it was committed late and shared a transaction with a message that failed
+	ParkReplayed  ParkReason = "replayed"  // an operator replayed it
+	ParkDead      ParkReason = "dead"      // of a held key only: its blocking message was dead-lettered, and an operator decides
+)
