@@ -119,8 +119,17 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 // such as removing old outbox messages, which are for the relays that read the outbox.
 type asideStore struct{ relay.Store }
 
-// ReadsNoLog tells the relay that it belongs to the consumer and may use its name.
-func (asideStore) ReadsNoLog() {}
+// Heartbeat implements relay.LeaseStore. A consumer has no filter of topics.
+func (s asideStore) Heartbeat(ctx context.Context, name string, owner relay.Owner, ttl time.Duration) (relay.View, error) {
+	owner.Topics = nil
+	return s.Store.Heartbeat(ctx, name, owner, ttl)
+}
+
+// Acquire implements relay.LeaseStore, for a name that is a consumer's.
+func (s asideStore) Acquire(ctx context.Context, name string, owner relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
+	owner.Topics, req.Kind = nil, relay.KindConsumer
+	return s.Store.Acquire(ctx, name, owner, req)
+}
 
 // Fetch implements relay.LogStore.
 func (asideStore) Fetch(context.Context, string, relay.FetchRequest) ([]relay.Batch, error) {

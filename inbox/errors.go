@@ -1,11 +1,15 @@
 package inbox
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/postrider/postrider/relay"
+)
 
 // Errors of inboxes and consumers.
 var (
-	// ErrNameTaken: a relay that reads the outbox has the name of the consumer.
-	ErrNameTaken = errors.New("a relay that reads the outbox has this name; give the consumer another")
+	// ErrNameTaken: a relay of the database has the name of the consumer.
+	ErrNameTaken = relay.ErrNameOfRelay
 	// ErrNoHandler: the consumer has no handler.
 	ErrNoHandler = errors.New("there is no handler; give the consumer one")
 	// ErrStarted: Run was called before. A consumer runs only once.

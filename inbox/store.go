@@ -118,10 +118,9 @@ type Watermark struct {
 // a lock continues with its old snapshot, releasing a key (Settle's Release) is two statements for the same reason: the
 // first locks the key, the second checks for queued messages.
 type ParkStore[Tx any] interface {
-	// Enroll registers consumer, in its own transaction, with cursors at EndOfLog in every partition: it reads no outbox,
-	// so neither its backlog nor retention ever counts a message of the log for it. It is called before any lease is
-	// acquired in its name, and has no effect the second time. Errors: ErrNameTaken when a relay that reads the log has
-	// this name.
+	// Enroll registers consumer, in its own transaction, as a relay.KindConsumer: neither its backlog nor retention ever
+	// counts a message of the log for it. It is called before any lease is acquired in its name, and has no effect the
+	// second time. Errors: ErrNameTaken when a relay has this name.
 	Enroll(ctx context.Context, consumer string) error
 	// HeldAmong returns the given keys that are held for consumer, in any order.
 	HeldAmong(ctx context.Context, tx Tx, consumer string, keys []string) ([]string, error)
@@ -136,9 +135,6 @@ type ParkStore[Tx any] interface {
 	// takes or settles the message. Process the message in the same transaction.
 	Take(ctx context.Context, tx Tx, consumer string, m *postrider.Message) (TakeResult, error)
 }
-
-// EndOfLog is the Position of a consumer's cursors: after everything that a log will ever hold.
-const EndOfLog = relay.EndOfLog
 
 // TakeResult is the result of Take.
 type TakeResult struct {

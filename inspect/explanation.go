@@ -63,12 +63,12 @@ type KeyInfo struct {
 }
 
 // Kind tells relays from consumers.
-type Kind string
+type Kind = relay.Kind
 
 // The kinds of places.
 const (
-	KindRelay    Kind = "relay"
-	KindConsumer Kind = "consumer"
+	KindRelay    = relay.KindRelay
+	KindConsumer = relay.KindConsumer
 )
 
 // Place says where a message or key is for one relay or consumer, or how that relay or consumer is doing.

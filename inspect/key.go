@@ -31,7 +31,7 @@ func Key(ctx context.Context, store Store, key string) (Explanation, error) {
 
 // keyAt says what blocks a key at a relay or consumer; q is the status of its partition, nil for none.
 func keyAt(ctx context.Context, store Store, key string, r relay.RelayStatus, q *relay.PartitionStatus, status relay.Status) (Place, error) {
-	p := Place{Name: r.Name, Kind: kindOf(r)}
+	p := Place{Name: r.Name, Kind: r.Kind}
 	if q != nil {
 		p.Owner = q.Owner
 	}
@@ -95,7 +95,7 @@ func Relay(ctx context.Context, store relay.StatusStore, name string) (Explanati
 }
 
 func relayPlace(r relay.RelayStatus) Place {
-	p := Place{Name: r.Name, Kind: kindOf(r), Topics: r.Topics}
+	p := Place{Name: r.Name, Kind: r.Kind, Topics: r.Topics}
 	p.Load = &Load{
 		Backlog: r.Backlog, BacklogAgeSeconds: r.Age.Seconds(), Dead: r.Dead, Parked: r.Parked, Held: r.Held,
 		OldestParkedSeconds: r.OldestParked.Seconds(),

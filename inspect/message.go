@@ -105,7 +105,7 @@ func (l *located) reconstruct() bool {
 		}
 	}
 	for _, r := range l.status.Relays {
-		if p, ok := l.parked[r.Name]; ok && take(p.Message, kindOf(r) == KindConsumer) {
+		if p, ok := l.parked[r.Name]; ok && take(p.Message, r.Kind == KindConsumer) {
 			return true
 		}
 	}
@@ -159,7 +159,7 @@ func (l *located) partition() int {
 
 // whole explains what concerns the message as a whole.
 func (l *located) whole(e *Explanation) {
-	if !slices.ContainsFunc(l.status.Relays, func(r relay.RelayStatus) bool { return kindOf(r) == KindRelay }) {
+	if !slices.ContainsFunc(l.status.Relays, func(r relay.RelayStatus) bool { return r.Kind == KindRelay }) {
 		if l.inLog {
 			e.Next = &Next{Code: NextProcess, Text: "no relay has run on this outbox yet"}
 			e.Actions = []Action{{Kind: ActionStart}}
@@ -178,18 +178,10 @@ func (l *located) relays() []relay.RelayStatus {
 	out := slices.Clone(l.status.Relays)
 	for _, d := range l.dead {
 		if !slices.ContainsFunc(out, func(r relay.RelayStatus) bool { return r.Name == d.Relay }) {
-			out = append(out, relay.RelayStatus{Name: d.Relay})
+			out = append(out, relay.RelayStatus{Name: d.Relay, Kind: Kind(d.Side)})
 		}
 	}
 	return out
-}
-
-// kindOf tells relays from consumers, whose cursors are at the end of the log.
-func kindOf(r relay.RelayStatus) Kind {
-	if slices.ContainsFunc(r.Partitions, func(q relay.PartitionStatus) bool { return q.Position == relay.EndOfLog }) {
-		return KindConsumer
-	}
-	return KindRelay
 }
 
 // partitionOf returns the status of a relay's partition, nil if the relay has not begun with it.

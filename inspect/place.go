@@ -13,11 +13,8 @@ import (
 
 // place says what one relay or consumer has done with the message.
 func (l *located) place(ctx context.Context, r relay.RelayStatus) (Place, error) {
-	p := Place{Name: r.Name, Kind: kindOf(r), Recorded: l.recorded(r.Name)}
+	p := Place{Name: r.Name, Kind: r.Kind, Recorded: l.recorded(r.Name)}
 	own := slices.DeleteFunc(slices.Clone(l.dead), func(d deadletter.Record) bool { return d.Relay != r.Name })
-	if len(own) > 0 && own[0].Side == deadletter.ConsumerSide {
-		p.Kind = KindConsumer
-	}
 	partition := partitionOf(r, l.partition())
 	if partition != nil {
 		p.Owner = partition.Owner
@@ -41,7 +38,7 @@ func (l *located) place(ctx context.Context, r relay.RelayStatus) (Place, error)
 	case isParked:
 		return p, l.isParked(ctx, &p, parked)
 	case len(own) > 0:
-		p.State, p.Next = Delivered, Next{Code: NextNothing, Text: "nothing: " + p.Kind.done()}
+		p.State, p.Next = Delivered, Next{Code: NextNothing, Text: "nothing: " + done(p.Kind)}
 	case p.Kind == KindConsumer:
 		p.State, p.Next = Unknown, Next{Code: NextUnknown, Text: "it reads a broker, not this log; whether it has processed the message is not checked"}
 	case l.message.Sequence == 0:
@@ -57,7 +54,7 @@ func (l *located) place(ctx context.Context, r relay.RelayStatus) (Place, error)
 }
 
 // done is the word for a message that needs nothing more.
-func (k Kind) done() string {
+func done(k Kind) string {
 	if k == KindConsumer {
 		return "processed"
 	}

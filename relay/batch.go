@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"math"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -16,9 +15,6 @@ type Cursor struct {
 	// visible at Position.
 	Snapshot string
 }
-
-// EndOfLog is the Position of a consumer's cursors (see package inbox): beyond everything that a log will ever hold.
-const EndOfLog = math.MaxInt64 - 1
 
 // FetchRequest says what to read.
 type FetchRequest struct {

@@ -8,10 +8,36 @@ import (
 
 // AcquireRequest says which leases a process wants.
 type AcquireRequest struct {
+	// Kind is the kind that the name must have; a new name gets it. An operator's program leaves it empty: it works for either
+	// kind, and a new name is that of a relay.
+	Kind   Kind
 	Claims []Claim
 	TTL    time.Duration
 	// Start says where a relay that is new to the outbox begins.
 	Start Start
+}
+
+// Kind tells relays from consumers. A name has one kind, from when it first registers until it is removed.
+type Kind string
+
+// The kinds.
+const (
+	// KindRelay reads the log of the outbox, from a cursor in each partition.
+	KindRelay Kind = "relay"
+	// KindConsumer reads a broker (see package inbox). It leases partitions to work on its parked messages, and has no cursor:
+	// its backlog is empty, and the log keeps no message for it.
+	KindConsumer Kind = "consumer"
+)
+
+// Check returns an error if a name of kind k must not be used as want, "" for any kind. Errors: ErrNameTaken, ErrNameOfRelay.
+func (k Kind) Check(want Kind) error {
+	switch {
+	case want == "" || want == k:
+		return nil
+	case k == KindConsumer:
+		return ErrNameTaken
+	}
+	return ErrNameOfRelay
 }
 
 // Claim asks for the lease of one partition.
@@ -31,10 +57,11 @@ type Lease struct {
 	Owner     string
 	// Token is the fence: everything that is done under the lease carries it.
 	Token string
-	// Cursor is where the last owner's settlements ended; Settled is the number of the last one that was applied.
+	// Cursor is where the last owner's settlements ended, zero for a consumer; Settled is the number of the last one that was
+	// applied.
 	Cursor  Cursor
 	Settled int64
-	// Parked is what is parked in the partition.
+	// Parked is what is parked in the partition. For a consumer, it has no Sequences.
 	Parked ParkedState
 	// Filter is in effect while the lease holds, or until a later View says otherwise.
 	Filter Filter

@@ -84,7 +84,7 @@ func (r *Relay) forgetClaims(leases []LeaseRef) {
 	}
 }
 
-// abandon drops every lease and ends the relay: the database is not the one that granted them.
+// abandon drops every lease and ends the relay: the database is not the one that granted them, or the name is of another kind.
 func (r *Relay) abandon(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -193,22 +193,6 @@ func (r *Relay) lose(p *partition) {
 	r.drained()
 }
 
-// logless is implemented by the store of the relay that a consumer runs for its parked messages: no other relay may work
-// under the consumer's name.
-type logless interface{ ReadsNoLog() }
-
-// refuses ends the relay if leases show that its name is that of a consumer: nobody here works on them, and they are released
-// when the relay leaves.
-func (r *Relay) refuses(leases []Lease) bool {
-	_, own := r.store.(logless)
-	if own || !slices.ContainsFunc(leases, func(l Lease) bool { return l.Cursor.Position == EndOfLog }) {
-		return false
-	}
-	r.refused = fmt.Errorf("relay %s: %w", r.cfg.Name, ErrNameTaken)
-	r.endLife()
-	return true
-}
-
 // acquire leases free partitions and starts work on them. It returns the leases granted.
 func (r *Relay) acquire(ctx context.Context, free []int) []Lease {
 	if len(free) == 0 {
@@ -216,13 +200,17 @@ func (r *Relay) acquire(ctx context.Context, free []int) []Lease {
 	}
 	asked := time.Now()
 	leases, err := r.store.Acquire(ctx, r.cfg.Name, r.owner, r.acquireRequest(free, asked))
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrNameTaken):
+		r.abandon(ErrNameTaken)
+		return nil
+	case errors.Is(err, ErrNameOfRelay):
+		r.abandon(ErrNameOfRelay)
+		return nil
+	case err != nil:
 		if ctx.Err() == nil {
 			r.cfg.Logger.Warn("relay cannot lease partitions and keeps trying", "relay", r.cfg.Name, "error", err)
 		}
-		return nil
-	}
-	if r.refuses(leases) {
 		return nil
 	}
 	r.mu.Lock()
@@ -247,7 +235,7 @@ func (r *Relay) acquire(ctx context.Context, free []int) []Lease {
 func (r *Relay) acquireRequest(free []int, now time.Time) AcquireRequest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	req := AcquireRequest{TTL: r.cfg.leaseLife(), Start: r.cfg.Start}
+	req := AcquireRequest{Kind: KindRelay, TTL: r.cfg.leaseLife(), Start: r.cfg.Start}
 	for _, id := range free {
 		if r.claims[id] == "" {
 			r.claims[id] = NewToken()

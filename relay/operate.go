@@ -144,6 +144,7 @@ type Status struct {
 // RelayStatus is the state of one relay.
 type RelayStatus struct {
 	Name string `json:"name"`
+	Kind Kind   `json:"kind"`
 	// Topics are the patterns of the filter in effect, "*" for all topics; none for a consumer.
 	Topics []string `json:"topics,omitempty"`
 	// Backlog counts the committed messages that are not settled yet, without parked ones. Age is how long the oldest of them
@@ -197,10 +198,11 @@ type PartitionStatus struct {
 	// Settlements is the number of the last settlement that was applied.
 	Settlements int64         `json:"settlements"`
 	LeaseLeft   time.Duration `json:"lease_left"`
-	Position    int64         `json:"position"`
-	Backlog     Count         `json:"backlog"`
-	Age         time.Duration `json:"age"`
-	SettledAgo  time.Duration `json:"settled_ago"`
+	// Position is that of the cursor, 0 for a consumer.
+	Position   int64         `json:"position"`
+	Backlog    Count         `json:"backlog"`
+	Age        time.Duration `json:"age"`
+	SettledAgo time.Duration `json:"settled_ago"`
 }
 
 // OwnerStatus is one process of a relay.

@@ -20,7 +20,11 @@ var (
 	// ErrStopped: the relay has stopped.
 	ErrStopped = errors.New("relay has stopped")
 	// ErrNameTaken: a consumer of the database has the relay's name. What is recorded under that name belongs to the consumer.
-	ErrNameTaken = errors.New("the name belongs to a consumer of this database; give the relay another")
+	ErrNameTaken = errors.New("a consumer of this database has this name; give the relay another, or remove the consumer " +
+		"if it is gone for good: postrider outbox forget")
+	// ErrNameOfRelay: a relay of the database has the consumer's name. It is inbox.ErrNameTaken.
+	ErrNameOfRelay = errors.New("a relay of this database has this name; give the consumer another, or remove the relay " +
+		"if it is gone for good: postrider outbox forget")
 	// ErrReplaced: the database that the store has open is not the one that new connections reach, e.g. because its file was
 	// moved while the process ran. A store reports it from Heartbeat, and the relay ends.
 	ErrReplaced = errors.New("the database was replaced while this process ran; restart every process that uses it")
@@ -118,9 +122,7 @@ func New(store Store, cfg Config) (*Relay, error) {
 		uncertain: make(map[int]*uncertainCommit),
 		claims:    make(map[int]string), resume: make(map[int]time.Time),
 	}
-	if _, consumer := store.(logless); !consumer {
-		r.owner.Topics = canonicalTopics(cfg.Topics)
-	}
+	r.owner.Topics = canonicalTopics(cfg.Topics)
 	r.finder, _ = store.(HeldFinder)
 	r.changed = sync.NewCond(&r.mu)
 	r.fresh, r.parked = cfg.budgets()

@@ -11,7 +11,7 @@ type Settlement struct {
 	// Number is one more than that of the partition's last settlement (Lease.Settled). A repeated settlement keeps its number
 	// and content. With TxStore.CommitSettled it is 0 for side effects of parked messages, which move no cursor.
 	Number int64
-	// Cursor is the new cursor if Moved.
+	// Cursor is the new cursor if Moved. A consumer's settlements move none.
 	Cursor Cursor
 	Moved  bool
 	// Delivered are messages from the log that were delivered since the last settlement. A store with an append-only log needs

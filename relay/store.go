@@ -49,7 +49,8 @@ type LeaseStore interface {
 	// After a failover the record of who is alive may be stale, so only the second alternative counts there. The grants and the
 	// returned state are read in one write transaction. Repeating a call with the same tokens grants the same leases again. The
 	// first call for a relay sets its start position in all partitions of the outbox, whichever are requested and whether or
-	// not any is free, so that nothing published from then on is skipped.
+	// not any is free, so that nothing published from then on is skipped. Errors: ErrNameTaken and ErrNameOfRelay if the name is
+	// of the other kind than req.Kind.
 	Acquire(ctx context.Context, relay string, owner Owner, req AcquireRequest) ([]Lease, error)
 	// Release releases leases, so that others need not wait for them to expire. A lease whose token has changed is left alone.
 	// Release waits for open transactions that have checked the lease.
@@ -64,12 +65,13 @@ type LogStore interface {
 	// Fetch stays below MaxBytes (payload and attributes, over all batches) but returns at least one record if any partition
 	// has one. Partitions with nothing new may be left out, or returned with a moved cursor and no records. A partition whose
 	// lease does not hold, or whose cursor is beyond what the server knows, is returned as lost. The relay "" is a reader
-	// without leases; none of its partitions is ever lost.
+	// without leases; none of its partitions is ever lost. It is not called for a consumer.
 	Fetch(ctx context.Context, relay string, req FetchRequest) ([]Batch, error)
 	// Due returns parked messages that are due, oldest due first, and operators' decisions that are waiting to be applied.
 	// Partitions whose lease does not hold are reported in Lost; nothing is returned for them.
 	Due(ctx context.Context, relay string, req DueRequest) (DueResult, error)
-	// LoadParked returns what a relay has parked or dead-lettered in a partition beyond a cursor at position.
+	// LoadParked returns what a relay has parked or dead-lettered in a partition beyond a cursor at position. For a consumer, it
+	// returns no sequences.
 	LoadParked(ctx context.Context, relay string, partition int, position int64) (ParkedState, error)
 	// Settle records outcomes, each settlement atomically. It is fenced: a settlement is applied if its lease holds and its
 	// Number is one more than that of the last settlement applied to the partition.

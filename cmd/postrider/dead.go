@@ -267,16 +267,9 @@ func knownRelay(ctx context.Context, b *backend.Outbox, name string) error {
 	if err != nil {
 		return err
 	}
-	consumers, err := b.Consumers(ctx)
-	if err != nil {
-		return err
-	}
 	var known []string
 	for _, r := range status.Relays {
 		known = append(known, r.Name)
-	}
-	for _, c := range consumers {
-		known = append(known, c.Name)
 	}
 	if slices.Contains(known, name) {
 		return nil

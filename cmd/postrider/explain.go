@@ -98,7 +98,8 @@ func (p *Program) explain(ctx context.Context, b *backend.Outbox, o explainOptio
 
 // notFound adds a further possibility to the error for a message that was not found.
 func notFound(ctx context.Context, b *backend.Outbox, err error) error {
-	consumers, failed := consumersIn(ctx, b)
+	status, failed := b.Status(ctx)
+	consumers := consumersIn(status)
 	if failed != nil || len(consumers) == 0 {
 		return err
 	}

@@ -65,14 +65,15 @@ func (c consumerNames) title(name string) string {
 	return "relay " + printable(name)
 }
 
-// consumersIn returns the names of a store's consumers.
-func consumersIn(ctx context.Context, b *backend.Outbox) (consumerNames, error) {
-	known, err := b.Consumers(ctx)
-	out := make(consumerNames, len(known))
-	for _, c := range known {
-		out[c.Name] = true
+// consumersIn returns the names of the consumers in a status.
+func consumersIn(s relay.Status) consumerNames {
+	out := make(consumerNames)
+	for _, r := range s.Relays {
+		if r.Kind == relay.KindConsumer {
+			out[r.Name] = true
+		}
 	}
-	return out, err
+	return out
 }
 
 func (p *Program) inboxStatus(ctx context.Context, b *backend.Outbox, name string, asJSON bool) error {

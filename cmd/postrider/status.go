@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -138,10 +137,7 @@ func (p *Program) readStatus(ctx context.Context, b *backend.Outbox, o statusOpt
 	if err != nil {
 		return s, nil, fmt.Errorf("read the status of %s: %w", b.Shown, err)
 	}
-	consumers, err := consumersIn(ctx, b)
-	if err != nil {
-		return s, nil, fmt.Errorf("read the status of %s: %w", b.Shown, err)
-	}
+	consumers := consumersIn(s)
 	s.Relays, err = chosenRelays(s.Relays, o.relay)
 	return s, consumers, err
 }
@@ -298,7 +294,7 @@ func writeDetails(out io.Writer, r relay.RelayStatus) error {
 			owner, left = "nobody", "-"
 		}
 		position := strconv.FormatInt(q.Position, 10)
-		if q.Position == inbox.EndOfLog { // a consumer's: it reads no log
+		if r.Kind == relay.KindConsumer { // it reads no log
 			position = "-"
 		}
 		t.row(q.Partition, owner, q.Settlements, left, position, count(q.Backlog), ago(q.Age), ago(q.SettledAgo))

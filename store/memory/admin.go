@@ -10,7 +10,6 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -101,8 +100,8 @@ func (db *database) repartition(n int) {
 	}
 }
 
-// repartition moves parked messages and held keys to their new partitions, and every cursor to the end of the log; a consumer's
-// cursor is beyond it and stays there. Partition 0 takes over the counters.
+// repartition moves parked messages and held keys to their new partitions, and every cursor to the end of the log; a consumer has
+// none. Partition 0 takes over the counters.
 func (r *relayState) repartition(n int, end relay.Cursor) {
 	old := r.parked
 	r.parked = nil
@@ -123,14 +122,14 @@ func (r *relayState) repartition(n int, end relay.Cursor) {
 			r.cursors = make([]*cursorState, n) // the relay has not begun
 			return
 		}
-		if c.cursor.Position == inbox.EndOfLog {
-			end = endOfLog
-		}
 		sum.delivered, sum.failed = sum.delivered+c.delivered, sum.failed+c.failed
 		sum.number = max(sum.number, c.number)
 		if c.settled.After(sum.settled) {
 			sum.settled = c.settled
 		}
+	}
+	if r.kind == relay.KindConsumer {
+		end = relay.Cursor{}
 	}
 	r.cursors = nil
 	for range n {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/relay"
 )
 
 // deadRow is a dead letter and what its message needs to be parked again.
@@ -43,9 +44,9 @@ func (db *database) shown(l *deadRow) deadletter.Record {
 	return c
 }
 
-// side reports whether a name is a consumer's or a relay's: a consumer's cursors are always at the end of the log.
+// side reports whether a name is a consumer's or a relay's.
 func (db *database) side(name string) deadletter.Side {
-	if r := db.relays[name]; r != nil && slices.ContainsFunc(r.cursors, func(c *cursorState) bool { return c != nil && c.cursor == endOfLog }) {
+	if r := db.relays[name]; r != nil && r.kind == relay.KindConsumer {
 		return deadletter.ConsumerSide
 	}
 	return deadletter.RelaySide

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -69,8 +68,11 @@ func (r *relayState) register(owner relay.Owner, at time.Time, ttl time.Duration
 func (db *database) filter(name string, at time.Time) relay.Filter {
 	inEffect := make(map[string][]string)
 	for other, r := range db.relays {
+		if r.kind == relay.KindConsumer {
+			continue
+		}
 		topics := r.topics(at)
-		if topics == nil && db.side(other) == deadletter.RelaySide && len(r.cursors) > 0 && r.cursors[0] != nil {
+		if topics == nil && r.kind == relay.KindRelay {
 			topics = []string{"*"}
 		}
 		if topics != nil {

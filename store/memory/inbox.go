@@ -223,24 +223,13 @@ func (s *Store) Forget(ctx context.Context, consumer string, age time.Duration, 
 // Enroll implements inbox.ParkStore.
 func (s *Store) Enroll(ctx context.Context, consumer string) error {
 	_, err := do(ctx, s, "Enroll", func(db *database) (struct{}, error) {
-		r, at := db.relay(consumer), now()
-		for _, c := range r.cursors {
-			if c != nil && c.cursor != endOfLog {
-				return struct{}{}, fmt.Errorf("consumer %q: %w", consumer, inbox.ErrNameTaken)
-			}
-		}
-		for p, c := range r.cursors {
-			if c == nil {
-				r.cursors[p] = &cursorState{cursor: endOfLog, settled: at}
-			}
+		if err := db.begin(consumer, relay.KindConsumer, relay.FromOldest); err != nil {
+			return struct{}{}, fmt.Errorf("enroll consumer %q: %w", consumer, err)
 		}
 		return struct{}{}, nil
 	})
 	return err
 }
-
-// endOfLog is a cursor that has passed every row that will ever exist.
-var endOfLog = cursor{position: inbox.EndOfLog, seen: snapshot{xmax: 1<<64 - 1}}.encode()
 
 // heldFor reports whether a key is held, including by what this transaction itself has parked or dead-lettered.
 func (tx *Tx) heldFor(consumer, key string) bool {

@@ -113,13 +113,11 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 				return nil, fmt.Errorf("acquire: there is no partition %d, the outbox has %d", c.Partition, len(db.log))
 			}
 		}
+		if err := db.begin(name, req.Kind, req.Start); err != nil {
+			return nil, fmt.Errorf("acquire partitions of relay %s: %w", name, err)
+		}
 		r, at := db.relay(name), now()
 		r.register(owner, at, req.TTL)
-		for p := range r.cursors {
-			if r.cursors[p] == nil {
-				r.cursors[p] = &cursorState{cursor: db.start(req.Start), settled: at, incarnation: db.incarnation}
-			}
-		}
 		var out []relay.Lease
 		filter := db.filter(name, at)
 		for _, claim := range req.Claims {
@@ -139,6 +137,23 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 		}
 		return out, nil
 	})
+}
+
+// begin registers a name with a kind, unless it is known. It fails if the name has another kind than want, "" for any.
+func (db *database) begin(name string, want relay.Kind, start relay.Start) error {
+	r := db.relay(name)
+	if r.kind != "" {
+		return r.kind.Check(want)
+	}
+	r.kind = cmp.Or(want, relay.KindRelay)
+	c := relay.Cursor{}
+	if r.kind == relay.KindRelay {
+		c = db.start(start)
+	}
+	for p := range r.cursors {
+		r.cursors[p] = &cursorState{cursor: c, settled: now(), incarnation: db.incarnation}
+	}
+	return nil
 }
 
 // free reports whether a lease can be granted, as relay.LeaseStore specifies.

@@ -142,7 +142,7 @@ func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) 
 			if err != nil {
 				return nil, fmt.Errorf("fetch partition %d: %w", fp.Partition, err)
 			}
-			if name != "" && (db.lease(name, fp.LeaseRef) == nil || c.seen.xmax > present.xmax && c.position != relay.EndOfLog) {
+			if name != "" && (db.lease(name, fp.LeaseRef) == nil || c.seen.xmax > present.xmax) {
 				out = append(out, relay.Batch{Partition: fp.Partition, Lost: true})
 				continue
 			}

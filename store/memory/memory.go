@@ -202,6 +202,7 @@ func (db *database) relay(name string) *relayState {
 
 // relayState is what the outbox stores about one relay.
 type relayState struct {
+	kind    relay.Kind // "" before it registered
 	owners  map[string]*ownerState
 	cursors []*cursorState     // by partition; nil before the relay first asked for a lease
 	parked  []*parkedSet       // by partition

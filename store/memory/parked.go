@@ -147,11 +147,14 @@ func (s *Store) LoadParked(ctx context.Context, name string, partition int, posi
 
 // parkedState returns what a relay has parked or dead-lettered in a partition after a cursor at position.
 func (db *database) parkedState(r *relayState, partition int, position int64) (relay.ParkedState, error) {
+	out := relay.ParkedState{Keys: slices.Sorted(maps.Keys(r.parked[partition].held))}
+	if r.kind == relay.KindConsumer {
+		return out, nil
+	}
 	late, err := db.lateTo(r.cursors[partition], partition)
 	if err != nil {
 		return relay.ParkedState{}, err
 	}
-	out := relay.ParkedState{Keys: slices.Sorted(maps.Keys(r.parked[partition].held))}
 	for seq := range r.parked[partition].rows {
 		if seq > position || late[seq] {
 			out.Sequences = append(out.Sequences, seq)
@@ -169,7 +172,7 @@ func (db *database) parkedState(r *relayState, partition int, position int64) (r
 
 // lateTo returns the sequences of the rows that a cursor has passed without having seen them.
 func (db *database) lateTo(c *cursorState, partition int) (map[int64]bool, error) {
-	if c == nil || c.cursor.Position == relay.EndOfLog {
+	if c == nil {
 		return nil, nil
 	}
 	at, err := parseCursor(c.cursor)

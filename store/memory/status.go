@@ -29,7 +29,7 @@ func (s *Store) Status(ctx context.Context) (relay.Status, error) {
 
 func (db *database) relayStatus(name string, at time.Time) (relay.RelayStatus, error) {
 	r := db.relays[name]
-	out := relay.RelayStatus{Name: name, Topics: db.filter(name, at).Topics, Owners: r.ownerStatus(at)}
+	out := relay.RelayStatus{Name: name, Kind: cmp.Or(r.kind, relay.KindRelay), Topics: db.filter(name, at).Topics, Owners: r.ownerStatus(at)}
 	present := db.snapshot()
 	for partition, c := range r.cursors {
 		if c == nil {
@@ -73,6 +73,9 @@ func (db *database) partitionStatus(r *relayState, partition int, present snapsh
 	}
 	if out.Owner != "" {
 		out.LeaseLeft = r.owners[out.Owner].aliveUntil.Sub(at)
+	}
+	if r.kind == relay.KindConsumer {
+		return out, nil
 	}
 	count := func(row *row) bool {
 		if parked.rows[row.seq] == nil {
@@ -134,11 +137,11 @@ func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maint
 	})
 }
 
-// cursors returns the cursors in a partition of all relays that have begun.
+// cursors returns the cursors in a partition of all relays that have registered.
 func (db *database) cursors(partition int) ([]cursor, error) {
 	var out []cursor
 	for _, r := range db.relays {
-		if r.cursors[partition] == nil {
+		if r.kind != relay.KindRelay {
 			continue
 		}
 		c, err := parseCursor(r.cursors[partition].cursor)

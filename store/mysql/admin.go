@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -90,7 +89,7 @@ func (s *Store) locked(ctx context.Context, f func(txn) error) (err error) {
 }
 
 const (
-	allPlacesSQL = `SELECT relay, partition_id, position, gaps FROM {prefix}cursors WHERE position <> ? ORDER BY relay, partition_id`
+	allPlacesSQL = `SELECT relay, partition_id, position, gaps FROM {prefix}cursors WHERE kind = 'relay' ORDER BY relay, partition_id`
 	// undeliveredSQL reports whether a partition has a message in one of the ranges %s that is not parked.
 	undeliveredSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}log l WHERE l.partition_id = ?2 AND (%s)
 		AND NOT EXISTS (SELECT 1 FROM {prefix}parked p WHERE p.relay = ?1 AND p.seq = l.seq))`
@@ -115,7 +114,7 @@ type standing struct {
 
 func (t txn) standings(ctx context.Context) ([]standing, error) {
 	var out []standing
-	err := t.each(ctx, allPlacesSQL, []any{int64(inbox.EndOfLog)}, func(rows *sql.Rows) error {
+	err := t.each(ctx, allPlacesSQL, nil, func(rows *sql.Rows) error {
 		var st standing
 		var text string
 		err := rows.Scan(&st.relay, &st.partition, &st.position, &text)
@@ -169,11 +168,11 @@ const (
 	setPartitionsSQL = `UPDATE {prefix}meta SET value = ? WHERE name = 'partitions'`
 	endSQL           = `SELECT GREATEST((SELECT value FROM {prefix}meta WHERE name = 'floor'), (SELECT COALESCE(MAX(seq), 0) FROM {prefix}log))`
 	// knownRelaysSQL lists all relays with the values that their new cursors take over.
-	knownRelaysSQL = `SELECT relay, MAX(position), MAX(number), SUM(delivered), SUM(failed), MAX(settled_at)
+	knownRelaysSQL = `SELECT relay, MAX(kind), MAX(position), MAX(number), SUM(delivered), SUM(failed), MAX(settled_at)
 		FROM {prefix}cursors GROUP BY relay`
 	dropCursorsSQL = `DELETE FROM {prefix}cursors WHERE relay = ?`
-	newCursorSQL   = `INSERT INTO {prefix}cursors (relay, partition_id, position, gaps, number, delivered, failed, settled_at)
-		VALUES (?, ?, ?, '', ?, ?, ?, ?)`
+	newCursorSQL   = `INSERT INTO {prefix}cursors (relay, partition_id, kind, position, gaps, number, delivered, failed, settled_at)
+		VALUES (?, ?, ?, ?, '', ?, ?, ?, ?)`
 	// partitionOfSQL computes postrider.PartitionOf for ? partitions, from the key or, without a key, from the ID.
 	partitionOfSQL = `CONV(LEFT(MD5(IF(message_key = '', id, message_key)), 8), 16, 10) % ?`
 )
@@ -189,12 +188,12 @@ var moveSQLs = []string{
 
 // oldCursors holds what the new cursors of a relay take over.
 type oldCursors struct {
-	relay                                          string
+	relay, kind                                    string
 	position, number, delivered, failed, settledAt int64
 }
 
-// repartition runs while the tables are locked. It moves every cursor to the end of the log, without a lease; a consumer's
-// cursors are beyond the log and stay there. Partition 0 takes over the counters.
+// repartition runs while the tables are locked. It moves every cursor to the end of the log, without a lease. Partition 0 takes
+// over the counters.
 func (t txn) repartition(ctx context.Context, n int) error {
 	if _, err := t.exec(ctx, setPartitionsSQL, n); err != nil {
 		return err
@@ -206,7 +205,7 @@ func (t txn) repartition(ctx context.Context, n int) error {
 	var known []oldCursors
 	err := t.each(ctx, knownRelaysSQL, nil, func(rows *sql.Rows) error {
 		var o oldCursors
-		err := rows.Scan(&o.relay, &o.position, &o.number, &o.delivered, &o.failed, &o.settledAt)
+		err := rows.Scan(&o.relay, &o.kind, &o.position, &o.number, &o.delivered, &o.failed, &o.settledAt)
 		known = append(known, o)
 		return err
 	})
@@ -214,7 +213,10 @@ func (t txn) repartition(ctx context.Context, n int) error {
 		return err
 	}
 	for _, o := range known {
-		if err := t.renewCursors(ctx, o, max(o.position, end), n); err != nil {
+		if o.kind == string(relay.KindRelay) {
+			o.position = max(o.position, end)
+		}
+		if err := t.renewCursors(ctx, o, n); err != nil {
 			return err
 		}
 	}
@@ -226,12 +228,12 @@ func (t txn) repartition(ctx context.Context, n int) error {
 	return nil
 }
 
-func (t txn) renewCursors(ctx context.Context, o oldCursors, position int64, n int) error {
+func (t txn) renewCursors(ctx context.Context, o oldCursors, n int) error {
 	if _, err := t.exec(ctx, dropCursorsSQL, o.relay); err != nil {
 		return err
 	}
 	for p := range n {
-		_, err := t.exec(ctx, newCursorSQL, o.relay, p, position, o.number, o.delivered, o.failed, o.settledAt)
+		_, err := t.exec(ctx, newCursorSQL, o.relay, p, o.kind, o.position, o.number, o.delivered, o.failed, o.settledAt)
 		if err != nil {
 			return err
 		}

@@ -10,13 +10,11 @@ import (
 	"strings"
 
 	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/internal/stored"
 )
 
 const (
-	// isConsumerSQL: a consumer's cursors are always at inbox.EndOfLog.
-	isConsumerSQL = `EXISTS (SELECT 1 FROM {prefix}cursors c WHERE c.relay = d.relay AND c.position = ?1)`
+	isConsumerSQL = `EXISTS (SELECT 1 FROM {prefix}cursors c WHERE c.relay = d.relay AND c.kind = 'consumer')`
 	letterColumns = `number, relay, ` + isConsumerSQL + `, partition_id, seq, reason, cause, attempts, history, died_at, redrives, edits,
 		state, redrive, resolved_at, resolved_by, resolution, ` + messageColumns
 	listDeadSQL  = `SELECT ` + letterColumns + ` FROM {prefix}dead d WHERE `
@@ -44,9 +42,9 @@ func (s *Store) condition(q deadletter.Query) string {
 	}
 	switch f.Side {
 	case deadletter.ConsumerSide:
-		add(isConsumerSQL, int64(inbox.EndOfLog))
+		add(isConsumerSQL)
 	case deadletter.RelaySide:
-		add(`NOT `+isConsumerSQL, int64(inbox.EndOfLog))
+		add(`NOT ` + isConsumerSQL)
 	}
 	if f.Redrive != 0 {
 		add(`redrive = ?`, f.Redrive)
@@ -122,7 +120,7 @@ func (r *letterRow) letter(rows *sql.Rows) (deadletter.Record, error) {
 // DeadLetters implements deadletter.Reader.
 func (r records) DeadLetters(ctx context.Context, q deadletter.Query) (out []deadletter.Record, err error) {
 	row := newLetterRow()
-	text := render(r.s.expand(listDeadSQL), []any{int64(inbox.EndOfLog)}) + r.s.condition(q) + inOrder(q)
+	text := r.s.expand(listDeadSQL) + r.s.condition(q) + inOrder(q)
 	err = r.eachOf(ctx, text, func(rows *sql.Rows) error {
 		l, err := row.letter(rows)
 		out = append(out, l)

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/relay"
 )
@@ -127,9 +126,6 @@ func (s *Store) newFetch(name string, req relay.FetchRequest) (*fetch, error) {
 	for _, p := range req.Partitions {
 		if err := s.checkPartition(p.Partition); err != nil {
 			return nil, err
-		}
-		if p.After.Position == inbox.EndOfLog { // a consumer's cursor: it reads no log
-			continue
 		}
 		missing, err := parseGaps(p.After.Snapshot)
 		if err != nil {
@@ -346,7 +342,7 @@ func (f *fetch) dropLost() {
 }
 
 func (f *fetch) lost(partition int, position int64) bool {
-	return f.name != "" && (!f.holds[partition] || position > f.known && position != inbox.EndOfLog)
+	return f.name != "" && (!f.holds[partition] || position > f.known)
 }
 
 // result returns lost partitions and the batches that have something new.

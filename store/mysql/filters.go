@@ -29,15 +29,14 @@ const (
 		ON DUPLICATE KEY UPDATE alive_until = {now} + ?5, ttl = ?5, generation = ?6`
 	fenceOthersSQL = `UPDATE {prefix}cursors SET token = '' WHERE relay = ?1 AND partition_id IN ?3 AND owner <> ?2`
 	// filtersSQL reads the filter in effect of each relay. A relay that began without registering one takes everything; a
-	// consumer, whose cursors are at the end of the log (inbox.EndOfLog), takes nothing. ?3 is how long a filter counts after its
-	// process has ended.
+	// consumer takes nothing. ?3 is how long a filter counts after its process has ended.
 	filtersSQL = `SELECT g.relay AS relay, COALESCE(
 			(SELECT f.topics FROM {prefix}relays r JOIN {prefix}relay_filters f ON f.relay = r.relay AND f.generation = r.generation
 				WHERE r.relay = g.relay AND r.alive_until > {now} - ?3 ORDER BY f.generation DESC LIMIT 1),
 			(SELECT f.topics FROM {prefix}relay_filters f WHERE f.relay = g.relay ORDER BY f.registered_at DESC, f.generation DESC LIMIT 1),
 			'["*"]') AS topics
-		FROM (SELECT relay FROM {prefix}relay_filters
-			UNION SELECT relay FROM {prefix}cursors WHERE partition_id = 0 AND position <> 9223372036854775806) g`
+		FROM (SELECT relay FROM {prefix}relay_filters UNION SELECT relay FROM {prefix}cursors WHERE partition_id = 0) g
+		WHERE NOT EXISTS (SELECT 1 FROM {prefix}cursors k WHERE k.relay = g.relay AND k.partition_id = 0 AND k.kind = 'consumer')`
 	countUnroutedSQL = `INSERT INTO {prefix}unrouted (relay, topic, partition_id, message_count, first_at, last_at) VALUES (?1, ?2, ?3, ?4, ?5, ?5)
 		ON DUPLICATE KEY UPDATE message_count = message_count + ?4, last_at = ?5`
 	// unroutedSQL: each relay sees every message, so the largest of their counts is the number of messages.

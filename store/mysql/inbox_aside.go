@@ -14,29 +14,25 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-const readsLogSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}cursors WHERE relay = ? AND position <> ?)`
+const kindOfSQL = `SELECT kind FROM {prefix}cursors WHERE relay = ? LIMIT 1`
 
-// Enroll implements inbox.ParkStore. It creates the cursors before it reads them, so that it sees those of a relay that began at
-// the same time under this name.
+// Enroll implements inbox.ParkStore. It registers the name before it checks the kind, so that it sees a relay that began at the
+// same time under this name.
 func (s *Store) Enroll(ctx context.Context, consumer string) error {
 	return s.write(ctx, fmt.Sprintf("enroll consumer %q", consumer), func(t txn) error {
 		if err := t.begun(); err != nil {
 			return err
 		}
-		end := int64(inbox.EndOfLog)
 		for p := range s.number() {
-			if _, err := t.exec(ctx, beginSQL, consumer, p, end, "", t.now, t.incarnation); err != nil {
+			if _, err := t.exec(ctx, beginSQL, consumer, p, string(relay.KindConsumer), 0, "", t.now, t.incarnation); err != nil {
 				return err
 			}
 		}
-		var readsLog bool
-		if err := t.get(ctx, readsLogSQL, []any{consumer, end}, &readsLog); err != nil {
+		var kind relay.Kind
+		if err := t.get(ctx, kindOfSQL, []any{consumer}, &kind); err != nil {
 			return err
 		}
-		if readsLog {
-			return inbox.ErrNameTaken
-		}
-		return nil
+		return kind.Check(relay.KindConsumer)
 	})
 }
 

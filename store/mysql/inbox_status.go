@@ -11,7 +11,7 @@ import (
 var _ inbox.StatusStore = (*Store)(nil)
 
 const (
-	consumerNamesSQL = `SELECT DISTINCT relay FROM {prefix}cursors WHERE position = ? ORDER BY relay`
+	consumerNamesSQL = `SELECT DISTINCT relay FROM {prefix}cursors WHERE kind = 'consumer' ORDER BY relay`
 	rememberedSQL    = `SELECT COUNT(*) FROM (SELECT 1 FROM {prefix}claims WHERE consumer = ? LIMIT ?) c`
 	oldestClaimSQL   = `SELECT MIN(claimed_at) FROM {prefix}claims WHERE consumer = ?`
 	allMarksSQL      = `SELECT partition_id, epoch, position, moved FROM {prefix}watermarks WHERE consumer = ? AND position IS NOT NULL
@@ -21,7 +21,7 @@ const (
 // Consumers implements inbox.StatusStore.
 func (s *Store) Consumers(ctx context.Context) (out []inbox.ConsumerStatus, err error) {
 	err = s.read(ctx, "status of consumers", func(t txn) error {
-		names, err := column[string](ctx, t, consumerNamesSQL, int64(inbox.EndOfLog))
+		names, err := column[string](ctx, t, consumerNamesSQL)
 		if err != nil {
 			return err
 		}

@@ -121,7 +121,7 @@ const (
 	begunSQL = `SELECT COUNT(*) FROM {prefix}cursors WHERE relay = ?`
 	// freeSQL locks leases in partition order. It skips a locked lease, which is being settled or decided about; the next
 	// heartbeat, which waits for nobody, asks for it again.
-	freeSQL = `SELECT partition_id, owner, incarnation, position, gaps, number FROM {prefix}cursors
+	freeSQL = `SELECT partition_id, kind, owner, incarnation, position, gaps, number FROM {prefix}cursors
 		WHERE relay = ? AND partition_id IN ? ORDER BY partition_id FOR UPDATE SKIP LOCKED`
 	ownersOfSQL = `SELECT owner, ttl, alive_until FROM {prefix}relays WHERE relay = ?`
 	aliveSQL    = `INSERT INTO {prefix}relays (relay, owner, host, version, started_at, seen_at, alive_until, ttl, member)
@@ -140,7 +140,7 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 			return nil, fmt.Errorf("acquire: %w", err)
 		}
 	}
-	if err := s.begin(ctx, name, req.Start); err != nil {
+	if err := s.begin(ctx, name, req); err != nil {
 		return nil, err
 	}
 	if err := s.registered(ctx, name, owner, req.TTL); err != nil {
@@ -181,11 +181,13 @@ func (t txn) acquire(ctx context.Context, name string, owner relay.Owner, req re
 		return nil, err
 	}
 	var out []relay.Lease
+	var kind relay.Kind
 	var granted []string
 	err = t.each(ctx, freeSQL, []any{name, slices.Collect(maps.Keys(claims))}, func(rows *sql.Rows) error {
 		l := relay.Lease{Owner: owner.ID}
 		var holder, incarnation string
-		err := rows.Scan(&l.Partition, &holder, &incarnation, &l.Cursor.Position, &l.Cursor.Snapshot, &l.Settled)
+		err := rows.Scan(&l.Partition, &kind, &holder, &incarnation, &l.Cursor.Position, &l.Cursor.Snapshot, &l.Settled)
+		err = cmp.Or(err, kind.Check(req.Kind))
 		claim := claims[l.Partition]
 		if err == nil && (holder == owner.ID && incarnation == t.incarnation || t.free(holder, incarnation, others, claim.Resume)) {
 			l.Token = claim.Token
@@ -210,7 +212,7 @@ func (t txn) acquire(ctx context.Context, name string, owner relay.Owner, req re
 	for i := range out {
 		l := &out[i]
 		l.Filter = relay.FilterOf(name, filters)
-		if l.Parked, err = t.parkedState(ctx, name, l.Partition, l.Cursor.Position, l.Cursor.Snapshot); err != nil {
+		if l.Parked, err = t.parkedState(ctx, name, kind, l.Partition, l.Cursor); err != nil {
 			return nil, err
 		}
 	}

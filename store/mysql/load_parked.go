@@ -11,7 +11,7 @@ const (
 	heldKeysSQL = `SELECT message_key FROM {prefix}held WHERE relay = ? AND partition_id = ? ORDER BY message_key`
 	asideSQL    = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AND partition_id = ?2 AND seq > ?3
 		UNION SELECT seq FROM {prefix}dead WHERE relay = ?1 AND partition_id = ?2 AND seq > ?3 ORDER BY seq`
-	gapsOfSQL = `SELECT gaps FROM {prefix}cursors WHERE relay = ? AND partition_id = ?`
+	gapsOfSQL = `SELECT kind, gaps FROM {prefix}cursors WHERE relay = ? AND partition_id = ?`
 )
 
 // LoadParked implements relay.LogStore. The result includes late messages in the gaps of the stored cursor.
@@ -21,22 +21,25 @@ func (s *Store) LoadParked(ctx context.Context, name string, partition int, posi
 		if err := s.checkPartition(partition); err != nil {
 			return err
 		}
+		var kind relay.Kind
 		var text string
-		if err := orNone(t.get(ctx, gapsOfSQL, []any{name, partition}, &text)); err != nil {
+		if err := orNone(t.get(ctx, gapsOfSQL, []any{name, partition}, &kind, &text)); err != nil {
 			return err
 		}
-		out, err = t.parkedState(ctx, name, partition, position, text)
+		out, err = t.parkedState(ctx, name, kind, partition, relay.Cursor{Position: position, Snapshot: text})
 		return err
 	})
 	return out, err
 }
 
-// parkedState returns what a relay has parked or dead-lettered in a partition, after a position and in gaps.
-func (t txn) parkedState(ctx context.Context, name string, partition int, position int64, gaps string) (out relay.ParkedState, err error) {
-	if out.Keys, err = column[string](ctx, t, heldKeysSQL, name, partition); err != nil {
+// parkedState returns what a relay has parked or dead-lettered in a partition, after a cursor; the sequences only of a relay.
+func (t txn) parkedState(ctx context.Context, name string, kind relay.Kind, partition int, after relay.Cursor) (out relay.ParkedState, err error) {
+	out.Keys, err = column[string](ctx, t, heldKeysSQL, name, partition)
+	if err != nil || kind == relay.KindConsumer {
 		return out, err
 	}
-	missing, err := parseGaps(gaps)
+	position := after.Position
+	missing, err := parseGaps(after.Snapshot)
 	if err != nil {
 		return out, err
 	}

@@ -8,7 +8,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/relay"
 )
@@ -131,7 +130,7 @@ func (t txn) passed(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	passed, relays := int64(math.MaxInt64), 0
-	err := t.each(ctx, placesSQL, []any{int64(inbox.EndOfLog)}, func(rows *sql.Rows) error {
+	err := t.each(ctx, placesSQL, nil, func(rows *sql.Rows) error {
 		_, solid, err := scanPlace(rows)
 		passed, relays = min(passed, solid), relays+1
 		return err

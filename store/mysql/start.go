@@ -6,27 +6,29 @@ import (
 	"database/sql"
 	"math"
 
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
 )
 
 const (
 	floorSQL = `SELECT value FROM {prefix}meta WHERE name = 'floor'`
-	beginSQL = `INSERT IGNORE INTO {prefix}cursors (relay, partition_id, position, gaps, settled_at, incarnation) VALUES (?, ?, ?, ?, ?, ?)`
-	// placesSQL reads the cursors of relays; a consumer's cursors are at the end of the log.
-	placesSQL = `SELECT partition_id, position, gaps FROM {prefix}cursors WHERE position <> ?`
+	beginSQL = `INSERT IGNORE INTO {prefix}cursors (relay, partition_id, kind, position, gaps, settled_at, incarnation)
+		VALUES (?, ?, ?, ?, ?, ?, ?)`
+	placesSQL = `SELECT partition_id, position, gaps FROM {prefix}cursors WHERE kind = 'relay'`
 	seqsSQL   = `SELECT seq FROM {prefix}log WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT 100000`
 )
 
 // begin creates a relay's cursors in all partitions, unless they exist. While it does, no messages are dropped.
-func (s *Store) begin(ctx context.Context, name string, start relay.Start) error {
+func (s *Store) begin(ctx context.Context, name string, req relay.AcquireRequest) error {
 	var begun int
 	err := s.pooled().get(ctx, begunSQL, []any{name}, &begun)
 	if err != nil || begun >= s.number() {
 		return s.cfg.explain("begin relay "+name, err)
 	}
+	if req.Kind == relay.KindConsumer {
+		return s.Enroll(ctx, name)
+	}
 	at := place{}
-	if start == relay.FromNow {
+	if req.Start == relay.FromNow {
 		if at, err = s.present(ctx, math.MaxInt64); err != nil {
 			return s.cfg.explain("begin relay "+name, err)
 		}
@@ -41,7 +43,7 @@ func (s *Store) begin(ctx context.Context, name string, start relay.Start) error
 		}
 		for p := range s.number() {
 			missing := at.gaps.beyond(floor)
-			if _, err := t.exec(ctx, beginSQL, name, p, max(at.position, floor), missing.encode(), t.now, t.incarnation); err != nil {
+			if _, err := t.exec(ctx, beginSQL, name, p, string(relay.KindRelay), max(at.position, floor), missing.encode(), t.now, t.incarnation); err != nil {
 				return err
 			}
 		}
@@ -63,7 +65,7 @@ func (s *Store) present(ctx context.Context, upTo int64) (at place, err error) {
 	if err := t.get(ctx, floorSQL, nil, &at.position); err != nil {
 		return at, err
 	}
-	err = t.each(ctx, placesSQL, []any{int64(inbox.EndOfLog)}, func(rows *sql.Rows) error {
+	err = t.each(ctx, placesSQL, nil, func(rows *sql.Rows) error {
 		_, solid, err := scanPlace(rows)
 		at.position = max(at.position, min(solid, upTo))
 		return err

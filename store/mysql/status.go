@@ -14,7 +14,7 @@ import (
 const (
 	knownSQL   = `SELECT relay FROM {prefix}cursors UNION SELECT relay FROM {prefix}relays ORDER BY relay`
 	cursorsSQL = `SELECT c.partition_id, IF(c.incarnation = {present} AND r.owner <> '', r.owner, ''), COALESCE(r.alive_until, 0), c.number,
-		c.position, c.gaps, c.settled_at, c.delivered, c.failed
+		c.kind, c.position, c.gaps, c.settled_at, c.delivered, c.failed
 		FROM {prefix}cursors c LEFT JOIN {prefix}relays r ON r.relay = c.relay AND r.owner = c.owner AND r.alive_until > ?2
 		WHERE c.relay = ?1 ORDER BY c.partition_id`
 	backlogSQL = `SELECT COUNT(*) FROM (SELECT 1 FROM {prefix}log l WHERE l.partition_id = ?2 AND (%s)
@@ -53,7 +53,7 @@ func (s *Store) Status(ctx context.Context) (relay.Status, error) {
 }
 
 func (t txn) relayStatus(ctx context.Context, name string) (relay.RelayStatus, error) {
-	r := relay.RelayStatus{Name: name}
+	r := relay.RelayStatus{Name: name, Kind: relay.KindRelay}
 	if err := t.partitionsStatus(ctx, &r); err != nil {
 		return r, err
 	}
@@ -82,7 +82,7 @@ func (t txn) partitionsStatus(ctx context.Context, r *relay.RelayStatus) error {
 		var p relay.PartitionStatus
 		var until, settled, delivered, failed int64
 		var text string
-		err := rows.Scan(&p.Partition, &p.Owner, &until, &p.Settlements, &p.Position, &text, &settled, &delivered, &failed)
+		err := rows.Scan(&p.Partition, &p.Owner, &until, &p.Settlements, &r.Kind, &p.Position, &text, &settled, &delivered, &failed)
 		if err != nil {
 			return err
 		}
@@ -97,7 +97,7 @@ func (t txn) partitionsStatus(ctx context.Context, r *relay.RelayStatus) error {
 		return err
 	})
 	for i := range r.Partitions {
-		if err == nil {
+		if err == nil && r.Kind == relay.KindRelay {
 			err = t.backlog(ctx, r, &r.Partitions[i], missing[i])
 		}
 	}

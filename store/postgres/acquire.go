@@ -1,13 +1,13 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/relay"
 )
@@ -15,11 +15,11 @@ import (
 const (
 	// beginSQL creates the rows of a relay that is new to the outbox, for all partitions: a partition that nobody has leased yet
 	// must also keep its messages from being dropped. Nobody can hold a lease of the relay, so its leases are free. $1 relay, $2
-	// partitions, $3 position, $4 snapshot. The ceiling is this transaction's id, which is assigned after $3 was read.
+	// partitions, $3 position, $4 snapshot, $5 kind. The ceiling is this transaction's id, which is assigned after $3 was read.
 	beginSQL = `
 with new as (
-	insert into {relay_partitions} (relay, partition) select $1::text, p from generate_series(0, $2::int4 - 1) as p
-	where {partitions}() = $2::int4
+	insert into {relay_partitions} (relay, partition, kind) select $1::text, p, $5::text
+	from generate_series(0, $2::int4 - 1) as p where {partitions}() = $2::int4
 	on conflict do nothing returning partition
 ), free as (
 	insert into {leases} (relay, partition, incarnation) select $1::text, partition, {incarnation}() from new
@@ -61,7 +61,8 @@ where p.relay = $1::text and p.partition = any($2::int2[])
 on conflict do nothing`
 
 	// acquireSQL grants free leases by the rules of relay.LeaseStore. It skips a lease whose row a settlement or a transaction has
-	// locked, for the next call. $1 relay, $2 owner, $3 partitions, $4 tokens, $5 resume, $6 the number of partitions of the outbox.
+	// locked, for the next call. $1 relay, $2 owner, $3 partitions, $4 tokens, $5 resume, $6 the number of partitions of the
+	// outbox, $7 kind, '' for any.
 	acquireSQL = `
 with want as materialized (
 	select * from unnest($3::int2[], $4::text[], $5::bool[]) as w (partition, token, resume)
@@ -72,7 +73,8 @@ with want as materialized (
 	from {incarnations} i where i.incarnation = {incarnation}()
 ), free as materialized (
 	select l.partition from {leases} l join want w using (partition)
-	where l.relay = $1::text and {partitions}() = $6::int4 and case when l.incarnation = {incarnation}()
+	where l.relay = $1::text and {partitions}() = $6::int4 and ($7::text = '' or exists (select from {relay_partitions} g
+		where g.relay = l.relay and g.partition = l.partition and ` + kindSQL + ` = $7::text)) and case when l.incarnation = {incarnation}()
 		then l.owner in ('', $2::text) or not ` + ownerLivesSQL + `
 		else w.resume or coalesce((select yes from settled_down), false) end
 	order by l.partition for update of l skip locked
@@ -81,10 +83,11 @@ update {leases} l set owner = $2::text, token = w.token, incarnation = {incarnat
 from free f join want w using (partition) where l.relay = $1::text and l.partition = f.partition
 returning l.partition::int4, l.token`
 
-	// latestSQL reads cursors: $1 relay, $2 partitions. It is a separate statement after acquireSQL, whose snapshot may be older
-	// than the last settlement.
+	// latestSQL reads kinds and cursors: $1 relay, $2 partitions. It is a separate statement after acquireSQL, whose snapshot may
+	// be older than the last settlement.
 	latestSQL = `
-select c.* from unnest($2::int2[]) as p (partition) cross join lateral (
+select ` + kindSQL + `, c.* from unnest($2::int2[]) as p (partition)
+join {relay_partitions} g on g.relay = $1::text and g.partition = p.partition cross join lateral (
 	select c.partition::int4, c.n, c.position, c.snapshot::text, coalesce(c.ceiling::text, ''),
 		coalesce(c.page_snapshot::text, ''), coalesce(c.page, 0)
 	from {cursors} c where c.relay = $1::text and c.partition = p.partition order by c.n desc limit 1
@@ -97,7 +100,7 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 	if err != nil {
 		return nil, err
 	}
-	a := acquisition{store: s, relay: name, owner: owner, ttl: req.TTL, partitions: n}
+	a := acquisition{store: s, relay: name, kind: req.Kind, owner: owner, ttl: req.TTL, partitions: n}
 	if a.topics, err = stored.Topics(owner.Topics); err != nil {
 		return nil, err
 	}
@@ -118,7 +121,7 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 	for {
 		_, begun := s.begun.Load(name)
 		if !begun {
-			if err := s.begin(ctx, name, n, req.Start); err != nil {
+			if err := s.begin(ctx, name, n, req); err != nil {
 				return nil, translate("begin relay "+name, err)
 			}
 			s.begun.Store(name, true)
@@ -138,6 +141,7 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 type acquisition struct {
 	store      *Store
 	relay      string
+	kind       relay.Kind // "" for any
 	owner      relay.Owner
 	topics     string
 	ttl        time.Duration
@@ -159,9 +163,9 @@ func (a *acquisition) run(ctx context.Context) (known bool, err error) {
 			a.registers = s.registration(b, a.relay, a.owner, a.topics, a.ttl)
 			b.Queue(s.sql.noteIncarnation, a.timeline)
 			b.Queue(s.sql.restoreLeases, a.relay, a.numbers)
-			b.Queue(s.sql.acquire, a.relay, a.owner.ID, a.numbers, a.tokens, a.resume, a.partitions)
+			b.Queue(s.sql.acquire, a.relay, a.owner.ID, a.numbers, a.tokens, a.resume, a.partitions, string(a.kind))
 			b.Queue(s.sql.latest, a.relay, a.numbers)
-			b.Queue(s.sql.aside, a.relay, a.numbers, make([]*int64, len(a.numbers)), int64(inbox.EndOfLog))
+			b.Queue(s.sql.aside, a.relay, a.numbers, make([]*int64, len(a.numbers)))
 			b.Queue(s.sql.filters)
 		})
 		if err != nil {
@@ -206,12 +210,15 @@ func (a *acquisition) read(results pgx.BatchResults) (known bool, err error) {
 	cursors := 0
 	var c cursor
 	var number int64
-	if _, err = pgx.ForEachRow(rows, []any{&partition, &number, &c.position, &c.snapshot, &c.ceiling, &c.upTo, &c.page}, func() error {
+	var kind relay.Kind
+	if _, err = pgx.ForEachRow(rows, []any{&kind, &partition, &number, &c.position, &c.snapshot, &c.ceiling, &c.upTo, &c.page}, func() error {
 		cursors++
 		if l := gained[partition]; l != nil {
-			l.Cursor, l.Settled = c.encode(), number
+			if l.Settled = number; kind == relay.KindRelay {
+				l.Cursor = c.encode()
+			}
 		}
-		return nil
+		return kind.Check(a.kind)
 	}); err != nil {
 		return false, err
 	}
@@ -244,15 +251,17 @@ func (a *acquisition) read(results pgx.BatchResults) (known bool, err error) {
 
 // begin creates the relay's cursors unless they exist. It is READ COMMITTED: a stricter transaction would fail again and again
 // while other processes begin the relay.
-func (s *Store) begin(ctx context.Context, name string, partitions int, start relay.Start) error {
-	position, snapshot := int64(0), seesNothing
-	if start == relay.FromNow {
+func (s *Store) begin(ctx context.Context, name string, partitions int, req relay.AcquireRequest) error {
+	position, snapshot, kind := int64(0), seesNothing, cmp.Or(req.Kind, relay.KindRelay)
+	if kind == relay.KindConsumer {
+		position, snapshot = consumerPosition, seesAll
+	} else if req.Start == relay.FromNow {
 		if err := s.pool.QueryRow(ctx, s.present()).Scan(&snapshot, &position); err != nil {
 			return err
 		}
 	}
 	_, err := retry(func() (struct{}, error) {
-		return struct{}{}, s.runQueries(ctx, query{sql: s.sql.begin, args: []any{name, partitions, position, snapshot}})
+		return struct{}{}, s.runQueries(ctx, query{sql: s.sql.begin, args: []any{name, partitions, position, snapshot, string(kind)}})
 	})
 	return err
 }

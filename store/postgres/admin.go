@@ -26,7 +26,7 @@ const (
 select g.relay, g.partition::int4 from {relay_partitions} g
 cross join lateral (
 	select * from {cursors} c where c.relay = g.relay and c.partition = g.partition order by c.n desc limit 1) as c
-where exists (` + undeliveredSQL + `) order by g.relay, g.partition limit 1`
+where ` + kindSQL + ` = 'relay' and exists (` + undeliveredSQL + `) order by g.relay, g.partition limit 1`
 	noLimit = int64(1) << 62
 
 	// partitionOfSQL is postrider.PartitionOf of a key, or of an ID without one, among $1 partitions.
@@ -41,8 +41,9 @@ where exists (` + undeliveredSQL + `) order by g.relay, g.partition limit 1`
 with gone as (
 	delete from {relay_partitions} where partition >= $1::int4
 )
-insert into {relay_partitions} (relay, partition)
-select relay, p from (select distinct relay from {relay_partitions}) as r, generate_series(0, $1::int4 - 1) as p
+insert into {relay_partitions} (relay, partition, kind)
+select relay, p, kind from (select g.relay, ` + kindSQL + ` as kind from {relay_partitions} g where g.partition = 0) as r,
+	generate_series(0, $1::int4 - 1) as p
 on conflict do nothing`
 
 	// renewLeasesSQL creates their leases, free: a process that was paused meanwhile has lost its own.
@@ -55,8 +56,8 @@ select relay, p, {incarnation}() from (select distinct relay from {relay_partiti
 on conflict (relay, partition) do update set owner = '', token = '', incarnation = excluded.incarnation`
 
 	// renewCursorsSQL moves the cursors of $1 partitions to the end of the log: $2 position, $3 snapshot. No transaction that has
-	// written to the log is open, so every row up to there is visible in the snapshot and below its xmax. A consumer's cursor (see
-	// readsSQL) stays where it is. Partition 0 takes over the counters.
+	// written to the log is open, so every row up to there is visible in the snapshot and below its xmax. A consumer's row (see
+	// readsSQL) stays as it is. Partition 0 takes over the counters.
 	renewCursorsSQL = `
 with old as (
 	delete from {cursors} returning *

@@ -42,9 +42,7 @@ const (
 	and ($13::text = '' or fingerprint = $13::text) and ($14::int8 = 0 or redrive = $14::int8)
 	and ($15::text = '' or ` + sideSQL + ` = $15::text)`
 
-	// sideSQL: the cursors of a consumer are always at the end of the log.
-	sideSQL = `case when relay in (select c.relay from {cursors} c where c.position = 9223372036854775806)
-	then 'consumer' else 'relay' end`
+	sideSQL = `case when relay in (` + consumerNamesSQL + `) then 'consumer' else 'relay' end`
 
 	letterColumns = `number, relay, partition, reason, cause, attempts, history, died_at, redrives, state, resolved_at,
 	resolved_by, resolution, edits, redrive, ` + sideSQL + `, {message}`

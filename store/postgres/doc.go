@@ -135,8 +135,8 @@
 //
 // What an inbox does in a user's transaction is limited to rows. Statements that may wait for another transaction lock claims and
 // keys in sorted order, and the next statement reads what may have changed meanwhile. A message is parked only once its key's row
-// is locked, or recreated, and takes its sequence then. No setting of the transaction is changed. The cursors of a consumer are
-// at the end of the log (inbox.EndOfLog), where a fetch finds nothing.
+// is locked, or recreated, and takes its sequence then. No setting of the transaction is changed. A consumer has rows in
+// the table of cursors for the numbers of its settlements; whether a name is a consumer's is in postrider_relay_partitions.
 //
 // # Restore
 //

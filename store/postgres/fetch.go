@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -89,9 +88,6 @@ func newFetch(s *Store, name string, req relay.FetchRequest, partitions int) (*f
 		c, err := parseCursor(p.After)
 		if err != nil {
 			return nil, fmt.Errorf("fetch partition %d: %w", p.Partition, err)
-		}
-		if c.position == inbox.EndOfLog { // a consumer's cursor: nothing is late or fresh there, and it stays
-			continue
 		}
 		pf := &partitionFetch{cursor: c, lease: p.LeaseRef, batch: relay.Batch{Partition: p.Partition}}
 		f.parts = append(f.parts, pf)

@@ -15,7 +15,7 @@ const (
 	countedSQL = `r.generation > 0 and r.alive_until > clock_timestamp() - interval '1 hour'`
 
 	// filtersSQL returns the filter in effect of each relay. A relay that began without registering one takes everything; a
-	// consumer, whose cursors are at the end of the log (inbox.EndOfLog), takes nothing.
+	// consumer takes nothing.
 	filtersSQL = `
 select g.relay, coalesce((
 		select f.topics from {relays} r join {relay_filters} f using (relay, generation)
@@ -23,9 +23,8 @@ select g.relay, coalesce((
 		select f.topics from {relay_filters} f where f.relay = g.relay order by f.registered_at desc, f.generation desc limit 1),
 	'["*"]') as topics
 from (
-	select f.relay from {relay_filters} f union
-	select p.relay from {relay_partitions} p where p.partition = 0 and not exists (
-		select from {cursors} c where c.relay = p.relay and c.partition = 0 and c.position = 9223372036854775806)) as g`
+	(select f.relay from {relay_filters} f union select p.relay from {relay_partitions} p where p.partition = 0)
+	except ` + consumerNamesSQL + `) as g`
 
 	// The registration of a process follows oneAcquirerSQL. $1 relay, $2 owner, $3 topics, '' for a process without a filter.
 	//

@@ -11,34 +11,22 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-const (
-	// seesAll is a snapshot in which every transaction is visible, for the cursors of consumers: nothing is late after the end of
-	// the log.
-	seesAll = "18446744073709551615:18446744073709551615:"
-
-	// readsLogSQL: $1 relay, $2 the position of consumers' cursors.
-	readsLogSQL = `
-select exists (select 1 from {relay_partitions} g cross join lateral (
-	select c.position from {cursors} c where c.relay = g.relay and c.partition = g.partition order by c.n desc limit 1) as c
-where g.relay = $1::text and c.position <> $2::int8)`
-)
-
-// Enroll implements inbox.ParkStore. It creates the cursors before it checks them, so the check also sees the cursors of a relay
-// that began under this name at the same time.
+// Enroll implements inbox.ParkStore. It registers the name before it checks the kind, so the check also sees a relay that began
+// under this name at the same time.
 func (s *Store) Enroll(ctx context.Context, consumer string) error {
 	n, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
-	var readsLog bool
-	end := int64(inbox.EndOfLog)
 	err = s.runQueries(ctx,
-		query{sql: s.sql.begin, args: []any{consumer, n, end, seesAll}},
-		query{sql: s.names.expand(readsLogSQL), args: []any{consumer, end},
-			row: func(scan func(...any) error) error { return scan(&readsLog) }})
-	if err == nil && readsLog {
-		err = inbox.ErrNameTaken
-	}
+		query{sql: s.sql.begin, args: []any{consumer, n, consumerPosition, seesAll, string(relay.KindConsumer)}},
+		query{sql: s.names.expand(kindOfSQL), args: []any{consumer}, row: func(scan func(...any) error) error {
+			var kind relay.Kind
+			if err := scan(&kind); err != nil {
+				return err
+			}
+			return kind.Check(relay.KindConsumer)
+		}})
 	return translate(fmt.Sprintf("enroll consumer %q", consumer), err)
 }
 

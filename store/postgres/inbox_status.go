@@ -13,12 +13,12 @@ import (
 var _ inbox.StatusStore = (*Store)(nil)
 
 const (
-	// consumersSQL: $1 the position of consumers' cursors, $2 the limit of the count.
+	// consumersSQL: $1 the limit of the count.
 	consumersSQL = `
-select c.relay, (select count(*) from (select 1 from {claims} m where m.consumer = c.relay limit $2::int8) as m),
+select c.relay, (select count(*) from (select 1 from {claims} m where m.consumer = c.relay limit $1::int8) as m),
 	coalesce((select (extract(epoch from clock_timestamp() - m.claimed_at) * 1000000)::int8 from {claims} m
 		where m.consumer = c.relay order by m.claimed_at limit 1), 0)
-from (select distinct relay from {cursors} where position = $1::int8) as c order by c.relay`
+from (` + consumerNamesSQL + `) as c order by c.relay`
 
 	// marksSQL: the state of a watermark is its newest move.
 	marksSQL = `
@@ -35,7 +35,7 @@ func (s *Store) Consumers(ctx context.Context) ([]inbox.ConsumerStatus, error) {
 		return nil, err
 	}
 	var out []inbox.ConsumerStatus
-	rows, err := s.pool.Query(ctx, s.names.expand(consumersSQL), int64(inbox.EndOfLog), int64(relay.CountLimit+1))
+	rows, err := s.pool.Query(ctx, s.names.expand(consumersSQL), int64(relay.CountLimit+1))
 	if err != nil {
 		return nil, translate("status of consumers", err)
 	}

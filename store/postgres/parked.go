@@ -7,7 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -55,12 +54,14 @@ delete from {parked} p using mine m cross join ` + parkedPlaceSQL + ` where p.ct
 		else p.history || excluded.history end`
 )
 
-// asideSQL: $1 relay, arrays: $2 partition, $3 position (null: that of the cursor); $4 the position of consumers' cursors. A row
-// has a key or a sequence. Of the rows at or before the position, only those late to the stored cursor are looked up, by the
-// index (xid, seq): see fetchSQL.
+// asideSQL: $1 relay, arrays: $2 partition, $3 position (null: that of the cursor). A row has a key or a sequence; a consumer has
+// no sequences. Of the rows at or before the position, only those late to the stored cursor are looked up, by the index
+// (xid, seq): see fetchSQL.
 const asideSQL = `
 with at as materialized (
-	select a.partition, coalesce(a.position, c.position, 0) as position, c.position as stored, c.snapshot, c.ceiling, c.page
+	select a.partition, coalesce(a.position, c.position, 0) as position, c.position as stored, c.snapshot, c.ceiling, c.page,
+		not exists (select from {relay_partitions} g
+			where g.relay = $1::text and g.partition = a.partition and ` + kindSQL + ` = 'consumer') as reads
 	from unnest($2::int2[], $3::int8[]) as a (partition, position) left join lateral (
 		select c.position, c.snapshot, coalesce(c.ceiling, '18446744073709551615'::xid8) as ceiling, coalesce(c.page, 0) as page
 		from {cursors} c where c.relay = $1::text and c.partition = a.partition order by c.n desc limit 1) as c on true
@@ -70,9 +71,11 @@ select a.partition::int4, h.key, null::int8 as seq from at a cross join lateral 
 union all
 (select a.partition::int4, null, p.seq from at a cross join lateral (
 	select seq from {parked} p where p.relay = $1::text and p.partition = a.partition and p.seq > a.position offset 0) as p
+where a.reads
 union
 select a.partition::int4, null, d.seq from at a cross join lateral (
 	select seq from {dead} d where d.relay = $1::text and d.partition = a.partition and d.seq > a.position offset 0) as d
+where a.reads
 union
 select c.partition::int4, null, late.seq from at c cross join lateral (
 	select l.seq from (select pg_snapshot_xip(c.snapshot) as x) as t cross join lateral (
@@ -82,7 +85,7 @@ select c.partition::int4, null, late.seq from at c cross join lateral (
 	select l.seq from {log} l where l.xid >= pg_snapshot_xmax(c.snapshot) and l.xid < c.ceiling
 		and l.seq + 0 > c.page and l.seq + 0 <= c.stored and l.partition + 0 = c.partition
 ) as late
-where c.stored > 0 and c.stored < $4::int8 and (
+where c.stored > 0 and c.reads and (
 	exists (select 1 from {parked} p where p.relay = $1::text and p.partition = c.partition and p.seq = late.seq offset 0)
 	or exists (select 1 from {dead} d where d.relay = $1::text and d.partition = c.partition and d.seq = late.seq offset 0)))
 order by 1, 2, 3`
@@ -94,7 +97,7 @@ func (s *Store) LoadParked(ctx context.Context, name string, partition int, posi
 	}
 	var out relay.ParkedState
 	results, err := implicit(ctx, s.pool, planSQL, func(b *pgx.Batch) {
-		b.Queue(s.sql.aside, name, []int16{int16(partition)}, []int64{position}, int64(inbox.EndOfLog))
+		b.Queue(s.sql.aside, name, []int16{int16(partition)}, []int64{position})
 	})
 	if err != nil {
 		return out, translate("read what is parked", err)

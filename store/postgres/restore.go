@@ -25,9 +25,6 @@ select (select last_value from {log_seq_seq}) < coalesce(greatest(
 	or exists (select 1 from {cursors} c join {log} l on l.partition = c.partition
 		where ` + readsSQL + ` and l.seq <= c.position and l.created_at > c.settled_at)`
 
-	// readsSQL excludes the cursors of consumers, which stay at the end of the log (inbox.EndOfLog).
-	readsSQL = `c.position <> 9223372036854775806`
-
 	// advanceAsideSQL raises the sequence of messages that consumers park or dead-letter above every existing row.
 	advanceAsideSQL = `
 select setval('{aside_seq}', greatest((select last_value from {aside_seq}), (select max(seq) from {parked}),

@@ -71,12 +71,12 @@ func (m *maintenance) dropOld(ctx context.Context, r relay.Retention) error {
 // count as undelivered. If planSQL precedes it, each branch reads one row by index: fresh rows as a fetch does; rows of a
 // transaction that was running; rows of later transactions, up to the ceiling.
 const undeliveredInSQL = `
-select not exists (select from {relay_partitions})
+select not exists (select from {relay_partitions} g where ` + kindSQL + ` = 'relay')
 or exists (select from %[1]s where partition < 0) or exists (select from %[1]s where partition >= {partitions}())
 or exists (
 	select from {relay_partitions} g cross join lateral (
 		select * from {cursors} c where c.relay = g.relay and c.partition = g.partition order by c.n desc limit 1) as c
-	where exists (select from (
+	where ` + kindSQL + ` = 'relay' and (exists (select from (
 			select from %[1]s l where l.partition = c.partition and l.seq > c.position order by l.seq limit 1) as fresh)
 		or exists (select from pg_snapshot_xip(c.snapshot) as x cross join lateral (
 			select from %[1]s l where l.xid = x and l.seq <= c.position and l.partition = c.partition
@@ -84,7 +84,7 @@ or exists (
 		or c.position > 0 and exists (select from (
 			select from %[1]s l where l.xid >= pg_snapshot_xmax(c.snapshot)
 				and l.xid < coalesce(c.ceiling, '18446744073709551615') and l.seq <= c.position and l.partition = c.partition
-			order by l.xid, l.seq limit 1) as later)
+			order by l.xid, l.seq limit 1) as later))
 )`
 
 // truncateSQL empties segment %[1]s if every row is delivered, in one transaction of the server. It locks the segment before it

@@ -44,8 +44,7 @@ with input as (
 		select c.ctid as place, c.* from {cursors} c where c.relay = $1::text and c.partition = i.partition
 		order by c.n desc limit 1) as o
 	where o.n = i.number - 1
-		and (not i.moved or i.position = 9223372036854775806 -- a consumer's, which has seen all that will ever be
-			or pg_snapshot_xmax(i.snapshot::pg_snapshot) <= pg_snapshot_xmax(pg_current_snapshot()))
+		and (not i.moved or pg_snapshot_xmax(i.snapshot::pg_snapshot) <= pg_snapshot_xmax(pg_current_snapshot()))
 ), old as (
 	delete from {cursors} where ctid = any(array(select place from latest))
 ), new as (

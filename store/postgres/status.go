@@ -30,13 +30,13 @@ const (
 	notPagedSQL = `(c.page is null or l.seq > c.page or not pg_visible_in_snapshot(l.xid, c.page_snapshot))`
 
 	partitionStatusSQL = `
-select g.relay, g.partition::int4, %s, c.n, c.position, b.count, coalesce(b.oldest, now),
+select g.relay, kind, g.partition::int4, %s, c.n, case when kind = 'relay' then c.position else 0 end, b.count, coalesce(b.oldest, now),
 	c.settled_at, c.delivered, c.failed, now
-from (select clock_timestamp() as now) as clock, {relay_partitions} g
+from (select clock_timestamp() as now) as clock, (select g.relay, g.partition, ` + kindSQL + ` as kind from {relay_partitions} g) as g
 cross join lateral (
 	select * from {cursors} c where c.relay = g.relay and c.partition = g.partition order by c.n desc limit 1) as c
 cross join lateral (
-	select count(*) as count, min(created_at) as oldest from (` + undeliveredSQL + ` limit $1::int8) as u) as b
+	select count(*) as count, min(created_at) as oldest from (` + undeliveredSQL + ` and kind = 'relay' limit $1::int8) as u) as b
 order by g.relay, g.partition`
 	// leaseStatusSQL returns who holds a lease and until when; noLeaseSQL replaces it on a standby, which has no leases.
 	leaseStatusSQL = `(select l.owner from {leases} l where l.relay = g.relay and l.partition = g.partition and ` + heldSQL + `), (
@@ -115,7 +115,7 @@ func (r *statusReader) relay(name string) *relay.RelayStatus {
 			return &r.out.Relays[i]
 		}
 	}
-	r.out.Relays = append(r.out.Relays, relay.RelayStatus{Name: name})
+	r.out.Relays = append(r.out.Relays, relay.RelayStatus{Name: name, Kind: relay.KindRelay})
 	return &r.out.Relays[len(r.out.Relays)-1]
 }
 
@@ -153,12 +153,13 @@ func (r *statusReader) partitions(ctx context.Context, tx pgx.Tx) error {
 		lease = noLeaseSQL
 	}
 	var name string
+	var kind relay.Kind
 	var owner *string
 	var until *time.Time
 	var p relay.PartitionStatus
 	var backlog, delivered, failed int64
 	var oldest, settled, now time.Time
-	dests := []any{&name, &p.Partition, &owner, &until, &p.Settlements, &p.Position, &backlog, &oldest, &settled, &delivered,
+	dests := []any{&name, &kind, &p.Partition, &owner, &until, &p.Settlements, &p.Position, &backlog, &oldest, &settled, &delivered,
 		&failed, &now}
 	return r.query(ctx, tx, fmt.Sprintf(partitionStatusSQL, lease), []any{int64(relay.CountLimit + 1)}, dests, func() {
 		p.Owner, p.LeaseLeft = "", 0
@@ -167,7 +168,7 @@ func (r *statusReader) partitions(ctx context.Context, tx pgx.Tx) error {
 		}
 		p.Backlog, p.Age, p.SettledAgo = count(backlog), now.Sub(oldest), now.Sub(settled)
 		st := r.relay(name)
-		st.Partitions = append(st.Partitions, p)
+		st.Kind, st.Partitions = kind, append(st.Partitions, p)
 		n := st.Backlog.N + p.Backlog.N
 		st.Backlog = relay.Count{N: min(n, relay.CountLimit), AtLeast: st.Backlog.AtLeast || p.Backlog.AtLeast || n > relay.CountLimit}
 		st.Age = max(st.Age, p.Age)

@@ -14,18 +14,18 @@ const (
 	livingSQL = `SELECT relay, owner, host FROM {prefix}relays WHERE (?1 = '' OR relay = ?1) AND alive_until > ?2
 		ORDER BY relay, started_at LIMIT 1`
 	// A partition in which a relay has not delivered or parked everything.
-	anyUndeliveredSQL = `SELECT c.relay, c.partition FROM {prefix}cursors c WHERE EXISTS (
+	anyUndeliveredSQL = `SELECT c.relay, c.partition FROM {prefix}cursors c WHERE c.kind = 'relay' AND EXISTS (
 			SELECT 1 FROM {prefix}log l WHERE l.partition = c.partition AND l.seq > c.position
 			AND NOT EXISTS (SELECT 1 FROM {prefix}parked p WHERE p.relay = c.relay AND p.seq = l.seq))
 		ORDER BY c.relay, c.partition LIMIT 1`
 
 	setPartitionsSQL = `UPDATE {prefix}meta SET value = ? WHERE name = 'partitions'`
-	// ?1 partitions, as JSON, ?2 the incarnation. Every cursor goes to the end of the log; a consumer's is beyond it and stays
-	// there. Settlement numbers continue from the highest that the relay has had. Partition 0 takes over the counters.
-	renewCursorsSQL = `INSERT INTO {prefix}cursors (relay, partition, position, number, delivered, failed, settled_at, incarnation)
-		SELECT relay, p.value, max(r.position, (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = '{prefix}log')),
+	// ?1 partitions, as JSON, ?2 the incarnation. Every cursor goes to the end of the log. Settlement numbers continue from the highest that the relay has had. Partition 0 takes over the counters.
+	renewCursorsSQL = `INSERT INTO {prefix}cursors (relay, kind, partition, position, number, delivered, failed, settled_at, incarnation)
+		SELECT relay, kind, p.value, iif(kind = 'relay',
+				max(r.position, (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = '{prefix}log')), 0),
 			r.number, iif(p.value = 0, r.delivered, 0), iif(p.value = 0, r.failed, 0), r.settled_at, ?2
-		FROM (SELECT relay, max(position) AS position, max(number) AS number, sum(delivered) AS delivered, sum(failed) AS failed,
+		FROM (SELECT relay, max(kind) AS kind, max(position) AS position, max(number) AS number, sum(delivered) AS delivered, sum(failed) AS failed,
 			max(settled_at) AS settled_at FROM {prefix}cursors GROUP BY relay) r, json_each(?1) p WHERE true
 		ON CONFLICT (relay, partition) DO UPDATE SET position = excluded.position, owner = '', token = '',
 			incarnation = excluded.incarnation, number = excluded.number, content = x'', delivered = excluded.delivered, failed = excluded.failed, settled_at = excluded.settled_at`

@@ -13,10 +13,9 @@ import (
 )
 
 const (
-	// The cursors of a consumer are always at the end of the log.
-	consumersSQL  = `(SELECT relay FROM {prefix}cursors WHERE position = 9223372036854775806)`
+	isConsumerSQL = `relay IN (` + consumerNamesSQL + `)`
 	letterColumns = `number, relay, partition, seq, reason, cause, attempts, history, died_at, redrives, state, resolved_at,
-		resolved_by, resolution, edits, redrive, relay IN ` + consumersSQL + `, ` + messageColumns
+		resolved_by, resolution, edits, redrive, ` + isConsumerSQL + `, ` + messageColumns
 	listDeadSQL  = `SELECT ` + letterColumns + ` FROM {prefix}dead WHERE `
 	countDeadSQL = `SELECT count(*) FROM {prefix}dead WHERE `
 	pageSQL      = ` ORDER BY number LIMIT +?`
@@ -53,7 +52,7 @@ func condition(q deadletter.Query) (text string, args []any) {
 		add(`redrive = ?`, f.Redrive)
 	}
 	if f.Side != "" {
-		add(`relay IN `+consumersSQL+` = ?`, f.Side == deadletter.ConsumerSide)
+		add(isConsumerSQL+` = ?`, f.Side == deadletter.ConsumerSide)
 	}
 	if !f.From.IsZero() {
 		add(`died_at >= ?`, f.From.UnixMicro())

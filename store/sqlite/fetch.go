@@ -110,11 +110,8 @@ func (s *Store) fetch(ctx context.Context, f *fetch, from int) error {
 	return rows.Err()
 }
 
-// beyond reports whether a cursor is beyond the last sequence assigned, as after an older copy of the database was restored. A
-// consumer's cursor is beyond every log.
-func beyond(c relay.Cursor, last int64) bool {
-	return c.Position > last && c.Position != relay.EndOfLog
-}
+// beyond reports whether a cursor is beyond the last sequence assigned, as after an older copy of the database was restored.
+func beyond(c relay.Cursor, last int64) bool { return c.Position > last }
 
 // take adds a record to a batch if it fits.
 func (f *fetch) take(row *stored.Row, batch int, seq int64) bool {
@@ -188,8 +185,9 @@ func list[T any](values []T) string {
 
 const (
 	heldKeysSQL = `SELECT key FROM {prefix}held WHERE relay = ? AND partition = ? ORDER BY key`
-	asideSQL    = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AND partition = ?2 AND seq > ?3
-		UNION SELECT seq FROM {prefix}dead WHERE relay = ?1 AND partition = ?2 AND seq > ?3 ORDER BY seq`
+	// asideSQL returns nothing for a consumer.
+	asideSQL = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AND partition = ?2 AND seq > ?3 AND NOT ` + isConsumerSQL + `
+		UNION SELECT seq FROM {prefix}dead WHERE relay = ?1 AND partition = ?2 AND seq > ?3 AND NOT ` + isConsumerSQL + ` ORDER BY seq`
 )
 
 // LoadParked implements relay.LogStore.
@@ -205,7 +203,7 @@ func (s *Store) LoadParked(ctx context.Context, name string, partition int, posi
 	return out, err
 }
 
-// putAsideIn returns what a relay has parked or dead-lettered in a partition beyond a position.
+// putAsideIn returns what a relay has parked or dead-lettered in a partition beyond a position; the sequences only of a relay.
 func (t txn) putAsideIn(ctx context.Context, name string, partition int, position int64) (out relay.ParkedState, err error) {
 	if out.Keys, err = t.strings(ctx, heldKeysSQL, name, partition); err != nil {
 		return out, err

@@ -21,14 +21,14 @@ const (
 		ON CONFLICT (relay, generation) DO UPDATE SET registered_at = excluded.registered_at`
 	fenceOthersSQL = `UPDATE {prefix}cursors SET token = '' WHERE relay = ?1 AND owner <> ?2`
 	// filtersSQL returns the filter in effect of each relay. A relay that began without registering one takes everything; a
-	// consumer, whose cursors are at the end of the log, takes nothing. ?1 since when a process must have been alive.
+	// consumer takes nothing. ?1 since when a process must have been alive.
 	filtersSQL = `SELECT g.relay, coalesce(
 			(SELECT f.topics FROM {prefix}relays r JOIN {prefix}relay_filters f ON f.relay = r.relay AND f.generation = r.generation
 				WHERE r.relay = g.relay AND r.alive_until > ?1 ORDER BY f.generation DESC LIMIT 1),
 			(SELECT f.topics FROM {prefix}relay_filters f WHERE f.relay = g.relay ORDER BY f.registered_at DESC, f.generation DESC LIMIT 1),
 			'["*"]')
-		FROM (SELECT relay FROM {prefix}relay_filters
-			UNION SELECT relay FROM {prefix}cursors WHERE partition = 0 AND position <> 9223372036854775806) g`
+		FROM (SELECT relay FROM {prefix}relay_filters UNION SELECT relay FROM {prefix}cursors WHERE partition = 0
+			EXCEPT ` + consumerNamesSQL + `) g`
 	countUnroutedSQL = `INSERT INTO {prefix}unrouted (relay, topic, partition, count, first_at, last_at) VALUES (?1, ?2, ?3, ?4, ?5, ?5)
 		ON CONFLICT (relay, topic, partition) DO UPDATE SET count = count + excluded.count, last_at = excluded.last_at`
 	// unroutedSQL: each relay sees every message, so the largest count of any relay is the number of messages.

@@ -217,28 +217,10 @@ func (s *Store) Forget(ctx context.Context, consumer string, age time.Duration, 
 	return int(n), err
 }
 
-const (
-	readsLogSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}cursors WHERE relay = ? AND position <> ?)`
-	enrollSQL   = `INSERT INTO {prefix}cursors (relay, partition, position, settled_at, incarnation) VALUES (?1, ?2, ?3, ?4, ?5)
-		ON CONFLICT DO NOTHING`
-)
-
 // Enroll implements inbox.ParkStore.
 func (s *Store) Enroll(ctx context.Context, consumer string) error {
 	return s.write(ctx, fmt.Sprintf("enroll consumer %q", consumer), durable, func(t txn) error {
-		var readsLog bool
-		if err := t.get(ctx, readsLogSQL, []any{consumer, int64(inbox.EndOfLog)}, &readsLog); err != nil {
-			return err
-		}
-		if readsLog {
-			return inbox.ErrNameTaken
-		}
-		for p := range s.number() {
-			if _, err := t.exec(ctx, enrollSQL, consumer, p, int64(inbox.EndOfLog), t.now, s.incarnation.text); err != nil {
-				return err
-			}
-		}
-		return nil
+		return t.begin(ctx, consumer, relay.KindConsumer, relay.FromOldest)
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 var _ inbox.StatusStore = (*Store)(nil)
 
 const (
-	consumerNamesSQL = `SELECT DISTINCT relay FROM {prefix}cursors WHERE position = ? ORDER BY relay`
+	consumerNamesSQL = `SELECT relay FROM {prefix}cursors WHERE partition = 0 AND kind = 'consumer'`
 	rememberedSQL    = `SELECT count(*) FROM (SELECT 1 FROM {prefix}claims WHERE consumer = ? LIMIT +?)`
 	oldestClaimSQL   = `SELECT min(claimed_at) FROM {prefix}claims WHERE consumer = ?`
 	allMarksSQL      = `SELECT partition, epoch, position, moved FROM {prefix}watermarks WHERE consumer = ? ORDER BY partition, epoch`
@@ -20,7 +20,7 @@ const (
 // Consumers implements inbox.StatusStore.
 func (s *Store) Consumers(ctx context.Context) (out []inbox.ConsumerStatus, err error) {
 	err = s.read(ctx, "status of consumers", func(t txn) error {
-		names, err := t.strings(ctx, consumerNamesSQL, int64(inbox.EndOfLog))
+		names, err := t.strings(ctx, consumerNamesSQL+` ORDER BY relay`)
 		if err != nil {
 			return err
 		}

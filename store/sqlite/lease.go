@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -63,9 +64,9 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 }
 
 const (
-	// Begins a relay in all partitions at once.
-	beginSQL = `INSERT INTO {prefix}cursors (relay, partition, position, settled_at, incarnation)
-		SELECT ?1, value, iif(?3, (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = '{prefix}log'), 0), ?4, ?5
+	// Begins a relay or consumer, kind ?6, in all partitions at once; ?3: at the end of the log.
+	beginSQL = `INSERT INTO {prefix}cursors (relay, partition, position, settled_at, incarnation, kind)
+		SELECT ?1, value, iif(?3, (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = '{prefix}log'), 0), ?4, ?5, ?6
 		FROM json_each(?2) WHERE true ON CONFLICT DO NOTHING`
 	// What another incarnation granted or released is free if no other process is alive, or if the longest TTL of a process has
 	// passed since this incarnation was first used.
@@ -91,8 +92,7 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 		if err := t.register(ctx, name, owner, req.TTL, false); err != nil {
 			return err
 		}
-		_, err := t.exec(ctx, beginSQL, name, list(numbers(s.number())), req.Start == relay.FromNow, t.now, s.incarnation.text)
-		if err != nil {
+		if err := t.begin(ctx, name, req.Kind, req.Start); err != nil {
 			return err
 		}
 		var lostIsFree bool
@@ -116,6 +116,20 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 		return nil
 	})
 	return out, err
+}
+
+const kindOfSQL = `SELECT kind FROM {prefix}cursors WHERE relay = ? LIMIT 1`
+
+// begin registers a name with a kind, in all partitions at once, unless it is known. It fails if the name has another kind than
+// want, "" for any.
+func (t txn) begin(ctx context.Context, name string, want relay.Kind, start relay.Start) error {
+	kind := cmp.Or(want, relay.KindRelay)
+	_, err := t.exec(ctx, beginSQL, name, list(numbers(t.s.number())), start == relay.FromNow && kind == relay.KindRelay, t.now,
+		t.s.incarnation.text, string(kind))
+	if err == nil {
+		err = t.get(ctx, kindOfSQL, []any{name}, &kind)
+	}
+	return cmp.Or(err, kind.Check(want))
 }
 
 // acquire grants one lease if it is free.

@@ -28,7 +28,7 @@ const (
 const (
 	// The position that every relay has passed, by partition. A relay that has not been in a partition yet has passed nothing there;
 	// one that has announced itself but not leased anything yet counts as well.
-	passedSQL = `WITH known AS (SELECT relay FROM {prefix}cursors UNION SELECT relay FROM {prefix}relays)
+	passedSQL = `WITH known AS (SELECT relay FROM {prefix}cursors UNION SELECT relay FROM {prefix}relays EXCEPT ` + consumerNamesSQL + `)
 		SELECT wanted.value, min(coalesce(c.position, 0)) AS passed
 		FROM json_each(?) wanted CROSS JOIN known
 			LEFT JOIN {prefix}cursors c ON c.relay = known.relay AND c.partition = wanted.value

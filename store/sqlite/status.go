@@ -12,7 +12,7 @@ import (
 const (
 	knownSQL = `SELECT relay FROM {prefix}cursors UNION SELECT relay FROM {prefix}relays ORDER BY relay`
 	// ?2 is the incarnation, ?3 now. A lease that does not hold has no owner.
-	cursorsSQL = `SELECT c.partition, coalesce(o.owner, ''), coalesce(o.alive_until, 0), c.number, c.position, c.settled_at,
+	cursorsSQL = `SELECT c.partition, coalesce(o.owner, ''), coalesce(o.alive_until, 0), c.number, c.kind, c.position, c.settled_at,
 			c.delivered, c.failed
 		FROM {prefix}cursors c LEFT JOIN {prefix}relays o ON o.relay = c.relay AND o.owner = c.owner AND o.alive_until > ?3
 			AND c.incarnation IN ('', ?2)
@@ -40,7 +40,7 @@ func (s *Store) Status(ctx context.Context) (relay.Status, error) {
 			return err
 		}
 		err := t.each(ctx, knownSQL, nil, func(rows *sql.Rows) error {
-			var r relay.RelayStatus
+			r := relay.RelayStatus{Kind: relay.KindRelay}
 			err := rows.Scan(&r.Name)
 			out.Relays = append(out.Relays, r)
 			return err
@@ -62,7 +62,7 @@ func (t txn) relayStatus(ctx context.Context, r *relay.RelayStatus) error {
 	err := t.each(ctx, cursorsSQL, []any{r.Name, t.s.incarnation.text, t.now}, func(rows *sql.Rows) error {
 		var p relay.PartitionStatus
 		var until, settled, delivered, failed int64
-		err := rows.Scan(&p.Partition, &p.Owner, &until, &p.Settlements, &p.Position, &settled, &delivered, &failed)
+		err := rows.Scan(&p.Partition, &p.Owner, &until, &p.Settlements, &r.Kind, &p.Position, &settled, &delivered, &failed)
 		if p.Owner != "" {
 			p.LeaseLeft = micros(until - t.now)
 		}
@@ -76,6 +76,9 @@ func (t txn) relayStatus(ctx context.Context, r *relay.RelayStatus) error {
 		return err
 	}
 	for i := range r.Partitions {
+		if r.Kind == relay.KindConsumer {
+			break // it has no backlog
+		}
 		if err := t.backlog(ctx, r, &r.Partitions[i]); err != nil {
 			return err
 		}

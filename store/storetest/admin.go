@@ -8,7 +8,6 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -374,26 +373,4 @@ func forgottenBeginsAnew(e *env) {
 	// The process that was paused meanwhile finds a new relay.
 	w = e.worker("r", "sleeper")
 	e.wantSet("delivered again", recordIDs(w.deliver()), first)
-}
-
-func consumerIsRepartitioned[Tx any](e *inboxEnv[Tx]) {
-	w := e.consumer("c")
-	e.publishKeys("order/1", "order/2")
-	w.leave()
-	for _, n := range []int{9, 2} {
-		e.repartition(n)
-		e.publishKeys("order/1", "order/2", "")
-		w = e.worker("c", "b")
-		for p, l := range w.leases {
-			if l.Cursor.Position != inbox.EndOfLog {
-				e.t.Errorf("cursor of a consumer in partition %d of %d stands at %d", p, n, l.Cursor.Position)
-			}
-		}
-		e.wantIDs("read of the log", recordIDs(w.drain()), nil)
-		if st := e.status("c"); st.Backlog.N != 0 || len(st.Partitions) != n {
-			e.t.Errorf("status of a consumer: %+v", st)
-		}
-		w.leave()
-		e.must(e.store.Enroll(e.ctx, "c"), "enroll again")
-	}
 }

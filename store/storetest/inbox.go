@@ -23,6 +23,7 @@ func Inbox[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	}{
 		{"Claims", claimTests[Tx]()},
 		{"Watermarks", watermarkTests[Tx]()},
+		{"Kinds", kindTests[Tx]()},
 		{"Parking", asideTests[Tx]()},
 		{"Take", takeTests[Tx]()},
 	} {

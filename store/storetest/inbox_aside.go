@@ -14,10 +14,6 @@ import (
 
 func asideTests[Tx any]() []inboxTest[Tx] {
 	return []inboxTest[Tx]{
-		{name: "ConsumerReadsNoLog", run: consumerReadsNoLog[Tx]},
-		{name: "ConsumerDoesNotKeepTheLog", run: consumerKeepsNoLog[Tx]},
-		{name: "RepartitionLeavesAConsumerBeyondTheLog", run: consumerIsRepartitioned[Tx]},
-		{name: "NameOfARelayIsTaken", run: nameIsTaken[Tx]},
 		{name: "ParkedMessageHoldsItsKey", run: parkedHoldsKey[Tx]},
 		{name: "CauseThatIsNoAttemptIsShown", run: causeIsShown[Tx]},
 		{name: "FollowersStandBehindTheHeadInOrder", run: followersInOrder[Tx]},
@@ -63,51 +59,6 @@ func (e *inboxEnv[Tx]) parkHead(consumer string, after time.Duration, m *postrid
 func (e *inboxEnv[Tx]) bury(consumer string, hold bool, list ...inbox.Dead) {
 	e.t.Helper()
 	e.inTx(func(tx Tx) { e.must(e.store.DeadLetter(e.ctx, tx, consumer, list, hold), "bury") })
-}
-
-func consumerReadsNoLog[Tx any](e *inboxEnv[Tx]) {
-	e.publish(e.messages("order/1", 3)...)
-	w := e.consumer("c")
-	e.publish(e.messages("order/2", 3)...)
-	e.must(e.store.Enroll(e.ctx, "c"), "enroll again")
-	e.wantIDs("read of the log", recordIDs(w.drain()), nil)
-	st := e.status("c")
-	if st.Backlog.N != 0 || st.Age != 0 || len(st.Partitions) != e.partitions {
-		e.t.Errorf("status of a consumer: %+v, want no backlog", st)
-	}
-	w.settleRead()
-	w = w.takeOver("b")
-	for p, l := range w.leases {
-		if l.Cursor.Position != inbox.EndOfLog {
-			e.t.Errorf("partition %d is at %d, want the end of the log", p, l.Cursor.Position)
-		}
-	}
-	e.wantIDs("read of the log", recordIDs(w.drain()), nil)
-}
-
-func consumerKeepsNoLog[Tx any](e *inboxEnv[Tx]) {
-	e.must(e.store.Enroll(e.ctx, "c"), "enroll") // and no process runs it
-	r := e.worker("r", "a")
-	e.publish(e.messages("order/1", 20)...)
-	r.drain()
-	r.settleRead()
-	e.elapse(10 * time.Millisecond)
-	if e.suite.features.CoarseRetention != "" {
-		return
-	}
-	e.until("delivered messages are dropped", func() bool {
-		_, err := e.Maintain(e.ctx, relay.Retention{})
-		e.must(err, "maintain")
-		e.made++
-		return len(e.worker(fmt.Sprint("probe-", e.made), "a").drain()) == 0
-	})
-}
-
-func nameIsTaken[Tx any](e *inboxEnv[Tx]) {
-	e.worker("r", "a")
-	if err := e.store.Enroll(e.ctx, "r"); !errors.Is(err, inbox.ErrNameTaken) {
-		e.t.Errorf("enroll under the name of a relay: %v, want ErrNameTaken", err)
-	}
 }
 
 func parkedHoldsKey[Tx any](e *inboxEnv[Tx]) {

@@ -1,0 +1,1 @@
+alter table {prefix}relay_partitions drop column kind;
