@@ -109,7 +109,7 @@ func TestStatusOfConsumers(t *testing.T) {
 	contains(t, ok(t, "status", "--store", url), "view: nobody processes what is parked; start the program that runs this consumer, or if")
 	fails(t, exitNo, "consumer view: a message has been parked for ", "status", "--store", url, "--max-parked", "1ns")
 	out := ok(t, "status", "--json", "--store", url)
-	contains(t, out, `"id": "tester-1"`, `"host": "here"`, `"version": "v0"`)
+	contains(t, out, `"id": "tester-1"`, `"host": "here"`, `"version": "v0"`, `"kind": "consumer"`)
 	lacks(t, out, `"ID"`, `"Host"`)
 }
 

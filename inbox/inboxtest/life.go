@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -111,6 +112,7 @@ func lifeScenarios[Tx any]() []scenario[Tx] {
 		{"OldClaimsAreForgotten", oldClaimsForgotten[Tx]},
 		{"ConsumersCannotHaveARelaysName", relaysName[Tx]},
 		{"RelaysCannotHaveAConsumersName", consumersName[Tx]},
+		{"ConsumerEndsIfARelayTakesItsName", nameTakenMeanwhile[Tx]},
 		{"ConsumersCannotReadByARelayOfTheirName", ownNameAsSource[Tx]},
 		{"ConsumersNeedAHandler", handlerNeeded[Tx]},
 		{"SeveralProcessesShareTheWork", sharedWork[Tx]},
@@ -252,6 +254,36 @@ func relaysName[Tx any](w *world[Tx]) {
 	}
 	p := w.build(setting[Tx]{})
 	if err := p.Run(w.ctx); !errors.Is(err, inbox.ErrNameTaken) {
+		w.t.Errorf("run: %v, want ErrNameTaken", err)
+	}
+}
+
+// nameTakenMeanwhile: an operator removes a consumer whose process is cut off, and a relay begins under its name. When the process
+// reaches the database again, it ends.
+func nameTakenMeanwhile[Tx any](w *world[Tx]) {
+	admin, ok := w.store.(relay.Administrator)
+	if !ok || !w.h.Bubble {
+		return // a lease has to end
+	}
+	var cutOff atomic.Bool
+	p := w.build(setting[Tx]{fault: func(op string, _ bool) error {
+		if op == "Heartbeat" && cutOff.Load() {
+			return errCut
+		}
+		return nil
+	}})
+	ended := make(chan error, 1)
+	go func() { ended <- w.runBriefly(p.Run) }()
+	w.untilEffects(w.send("a")...)
+	cutOff.Store(true)
+	w.elapse(2 * lease)
+	_, err := admin.ForgetRelay(w.ctx, consumer, "op", "the name is for a relay", false)
+	w.must(err, "forget")
+	_, err = w.store.Acquire(w.ctx, consumer, relayOwner, relay.AcquireRequest{
+		Kind: relay.KindRelay, Claims: []relay.Claim{{Partition: 0, Token: relay.NewToken()}}, TTL: time.Minute})
+	w.must(err, "acquire for a relay")
+	cutOff.Store(false)
+	if err := <-ended; !errors.Is(err, inbox.ErrNameTaken) {
 		w.t.Errorf("run: %v, want ErrNameTaken", err)
 	}
 }
