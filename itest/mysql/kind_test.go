@@ -31,7 +31,7 @@ func TestMigrateKinds(t *testing.T) {
 		Consumers: func(t testing.TB, s storetest.Store[*sql.Tx]) (names []string) {
 			t.Helper()
 			rows, err := s.(opened).database.open(t, nil).QueryContext(t.Context(),
-				`SELECT DISTINCT relay FROM postrider_cursors WHERE position = ? ORDER BY relay`, int64(storetest.EndOfLog))
+				`SELECT DISTINCT relay FROM postrider_cursors WHERE position = ? ORDER BY relay`, int64(storetest.OldConsumerPosition))
 			must(t, err)
 			defer rows.Close()
 			for rows.Next() {

@@ -33,7 +33,7 @@ func TestMigrateKinds(t *testing.T) {
 		Consumers: func(t testing.TB, s storetest.Store[*sql.Tx]) (names []string) {
 			t.Helper()
 			rows, err := s.(opened).file.open(t, "").QueryContext(t.Context(),
-				`SELECT DISTINCT relay FROM postrider_cursors WHERE position = ? ORDER BY relay`, int64(storetest.EndOfLog))
+				`SELECT DISTINCT relay FROM postrider_cursors WHERE position = ? ORDER BY relay`, int64(storetest.OldConsumerPosition))
 			if err != nil {
 				t.Fatal(err)
 			}

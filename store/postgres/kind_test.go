@@ -40,7 +40,7 @@ func (b *bundle) beginAsVersion10(t testing.TB, name string, position int64) {
 func (b *bundle) consumersOfVersion10(t testing.TB) []string {
 	t.Helper()
 	return one[[]string](t, b.pool, fmt.Sprintf("select array_agg(distinct relay order by relay) from %s where position = $1::int8",
-		b.table("cursors")), int64(storetest.EndOfLog))
+		b.table("cursors")), int64(storetest.OldConsumerPosition))
 }
 
 func TestMigrateKinds(t *testing.T) {
@@ -68,7 +68,7 @@ func TestMigrateKinds(t *testing.T) {
 func TestKindsOfVersion10(t *testing.T) {
 	t.Parallel()
 	b, ctx := setup(t, postgres.Config{Partitions: 4}), t.Context()
-	b.beginAsVersion10(t, "old-c", storetest.EndOfLog)
+	b.beginAsVersion10(t, "old-c", storetest.OldConsumerPosition)
 	b.beginAsVersion10(t, "old-r", 0)
 	for _, name := range []string{"old-c", "new-c"} {
 		if err := b.Enroll(ctx, name); err != nil {
@@ -117,7 +117,7 @@ func TestKindsOfVersion10(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.wantKinds(t, map[string]relay.Kind{"old-c": relay.KindConsumer, "old-r": relay.KindRelay, "new-c": relay.KindConsumer})
-	if n := one[int64](t, b.pool, fmt.Sprintf("select count(*) from %s where position = $1::int8", b.table("cursors")), int64(storetest.EndOfLog)); n != 12 {
+	if n := one[int64](t, b.pool, fmt.Sprintf("select count(*) from %s where position = $1::int8", b.table("cursors")), int64(storetest.OldConsumerPosition)); n != 12 {
 		t.Errorf("%d cursors at the end of the log, want those of 2 consumers in 6 partitions", n)
 	}
 	for _, table := range []string{"cursors", "leases", "relay_partitions"} { // as version 10 removes a name

@@ -12,8 +12,8 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// EndOfLog is the position of consumers' cursors in the schema before kinds.
-const EndOfLog = 9223372036854775806
+// OldConsumerPosition is the position of consumers' cursors in the schema before kinds.
+const OldConsumerPosition = 9223372036854775806
 
 // KindMigration is what MigrateKinds needs to know of a store.
 type KindMigration[Tx any] struct {
@@ -42,7 +42,7 @@ func migrateKinds[Tx any](e *inboxEnv[Tx], m KindMigration[Tx]) {
 
 	migrate(m.Down)
 	e.wantIDs("consumers of the version before", m.Consumers(e.t, old), []string{"c"})
-	m.Begin(e.t, old, "old-c", EndOfLog)
+	m.Begin(e.t, old, "old-c", OldConsumerPosition)
 	m.Begin(e.t, old, "old-r", 0)
 	migrate(m.Up)
 	e.renew()
