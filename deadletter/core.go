@@ -185,7 +185,6 @@ func (c Core) StartRedrive(ctx context.Context, p Plan) (r Redrive, err error) {
 	if err := p.Validate(); err != nil {
 		return r, err
 	}
-	p.Filter.State = Open
 	err = c.change(ctx, "start a redrive", p.Filter, func(w Writer) error {
 		if err := checkNamed(ctx, w, p.Filter.Numbers, Unbounded); err != nil {
 			return err

@@ -204,22 +204,8 @@ func (a *acquisition) read(results pgx.BatchResults) (known bool, err error) {
 	}); err != nil {
 		return false, err
 	}
-	if rows, err = results.Query(); err != nil {
-		return false, err
-	}
-	cursors := 0
-	var c cursor
-	var number int64
-	var kind relay.Kind
-	if _, err = pgx.ForEachRow(rows, []any{&kind, &partition, &number, &c.position, &c.snapshot, &c.ceiling, &c.upTo, &c.page}, func() error {
-		cursors++
-		if l := gained[partition]; l != nil {
-			if l.Settled = number; kind == relay.KindRelay {
-				l.Cursor = c.encode()
-			}
-		}
-		return kind.Check(a.kind)
-	}); err != nil {
+	cursors, err := a.readCursors(results, gained)
+	if err != nil {
 		return false, err
 	}
 	if rows, err = results.Query(); err != nil {
@@ -247,6 +233,28 @@ func (a *acquisition) read(results pgx.BatchResults) (known bool, err error) {
 		}
 	}
 	return cursors > 0 || len(a.numbers) == 0, err
+}
+
+// readCursors adds the cursors to the leases gained, and returns how many of the requested partitions have one.
+func (a *acquisition) readCursors(results pgx.BatchResults, gained map[int]*relay.Lease) (n int, err error) {
+	rows, err := results.Query()
+	if err != nil {
+		return 0, err
+	}
+	var kind relay.Kind
+	var partition int
+	var c cursor
+	var number int64
+	_, err = pgx.ForEachRow(rows, []any{&kind, &partition, &number, &c.position, &c.snapshot, &c.ceiling, &c.upTo, &c.page}, func() error {
+		n++
+		if l := gained[partition]; l != nil {
+			if l.Settled = number; kind == relay.KindRelay {
+				l.Cursor = c.encode()
+			}
+		}
+		return kind.Check(a.kind)
+	})
+	return n, err
 }
 
 // begin creates the relay's cursors unless they exist. It is READ COMMITTED: a stricter transaction would fail again and again
