@@ -43,7 +43,7 @@ identifiers are one; their fingerprint chooses them in the other commands.`,
 			})
 		},
 	}
-	f.Flags(cmd)
+	f.Flags(p.Program, cmd)
 	cmd.Flags().IntVar(&limit, "limit", 50, "show at most `n` groups")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write one JSON object per line")
 	return cmd
@@ -61,7 +61,7 @@ func (p commands) countDead(ctx context.Context, b *backend.Outbox, f deadletter
 		fmt.Fprintln(p.Stderr, "postrider: no dead letters match")
 		return nil
 	}
-	t := output.NewTableUnless(asJSON, p.Stdout, "LETTERS", "OF", "TYPE", "OLDEST", "NEWEST", "FINGERPRINT", "REASON", "CAUSE")
+	t := output.NewTableUnless(asJSON, p.Stdout, "COUNT", "RELAY", "TYPE", "FIRST DIED", "LAST DIED", "FINGERPRINT", "CAUSE")
 	for _, c := range counts[:min(len(counts), limit)] {
 		if asJSON {
 			if err := output.Line(p.Stdout, c); err != nil {
@@ -69,8 +69,8 @@ func (p commands) countDead(ctx context.Context, b *backend.Outbox, f deadletter
 			}
 			continue
 		}
-		t.Row(output.Number(c.DeadLetters), c.Relay, c.Type, c.Oldest.UTC().Format(time.DateTime), c.Newest.UTC().Format(time.DateTime),
-			c.Fingerprint, c.Reason, output.Shorten(c.Cause, 60))
+		t.Row(output.Number(c.DeadLetters), c.Relay, c.Type, c.Oldest.UTC().Format(time.DateOnly), c.Newest.UTC().Format(time.DateOnly),
+			c.Fingerprint, output.CauseOf(c.Cause, c.Reason))
 	}
 	if len(counts) > limit {
 		fmt.Fprintf(p.Stderr, "postrider: there are more; see them with a larger --limit\n")

@@ -47,7 +47,7 @@ func TestDeadList(t *testing.T) {
 func TestDeadKnowsItsNames(t *testing.T) {
 	t.Parallel()
 	url := clitest.WithDead(t)
-	noRelay, noReason := `there is no relay or consumer "to-nuts" in this store; it has to-nats`, `no message has died for the reason "atempts exhausted" here; `
+	noRelay, noReason := `there is no relay or consumer "to-nuts" in this store; it has to-nats`, `no message was dead-lettered for the reason "atempts exhausted" here; `
 	for _, command := range []string{"dead list", "dead counts", "dead export", "dead redrive --yes", "dead discard --yes --because x", "redrive start --yes"} {
 		args := append(strings.Fields(command), "--store", url)
 		clitest.Fails(t, program.ExitFailed, noRelay, append(args, "--relay", "to-nuts")...)
@@ -76,7 +76,7 @@ func TestDecisionsRefuseEmptyFilters(t *testing.T) {
 		clitest.Fails(t, program.ExitUsage, "--"+flag+" is empty; leave it away", "dead", "discard", "--type", "order.placed", "--"+flag, "", "--because", "x", "--yes", "--store", url)
 		clitest.Fails(t, program.ExitUsage, "--"+flag+" is empty; leave it away", "dead", "redrive", "--type", "order.placed", "--"+flag, "", "--yes", "--store", url)
 	}
-	clitest.Contains(t, clitest.OK(t, "dead", "counts", "--json", "--store", url), `"letters":3`)
+	clitest.Contains(t, clitest.OK(t, "dead", "counts", "--json", "--store", url), `"dead_letters":3`)
 }
 
 func TestDeadShow(t *testing.T) {

@@ -20,7 +20,7 @@ func (p commands) deadDiscardCommand() *cobra.Command {
 	var batch int
 	cmd := &cobra.Command{
 		Use:   "discard [NUMBER...]",
-		Short: "Give dead letters up for good, with a reason",
+		Short: "Discard dead letters for good, with a reason",
 		Long: "Mark dead letters as discarded: they will not be delivered, and stay on record with who decided it and why.\n\n" +
 			selection.Long + "\n\nThe work is done in transactions of --batch dead letters, so it can be interrupted and run again.",
 		Example: `  postrider dead discard 17 --because 'order was cancelled by phone'
@@ -42,6 +42,7 @@ func (p commands) deadDiscardCommand() *cobra.Command {
 		},
 	}
 	s.Flags(p.Program, cmd)
+	p.CompleteArgs(cmd, 0, program.DeadLetters(deadletter.Open))
 	cmd.Flags().IntVar(&batch, "batch", 1000, "decide on `n` dead letters per transaction")
 	program.BecauseFlag(cmd, &because)
 	return cmd

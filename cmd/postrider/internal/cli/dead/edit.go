@@ -61,6 +61,7 @@ dead show tells all of it. If somebody else edited it meanwhile, nothing is chan
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only show what would differ")
 	f.BoolVar(&o.asJSON, "json", false, "write the edited dead letter as JSON")
+	p.CompleteArgs(cmd, 1, program.DeadLetters(deadletter.Open))
 	program.ByFlag(cmd, &o.by, p.Operator())
 	program.BecauseFlag(cmd, &o.because)
 	cmd.MarkFlagsMutuallyExclusive("payload", "payload-file")
@@ -153,7 +154,7 @@ func (p commands) editDead(ctx context.Context, b *backend.Outbox, number int64,
 	if o.asJSON {
 		return output.JSON(p.Stdout, l)
 	}
-	fmt.Fprintf(p.Stdout, "edited dead letter %d; send it back with: postrider dead redrive %d\n", number, number)
+	fmt.Fprintf(p.Stdout, "edited dead letter %d; send it back with: %s\n", number, p.Hint("dead redrive %d", number))
 	return nil
 }
 

@@ -29,13 +29,13 @@ func TestDeadEdit(t *testing.T) {
 
 	shown := clitest.OK(t, "dead", "show", "2", "--store", url)
 	clitest.Contains(t, shown, "by eva: key was wrong", `- {"key":"order/2"}`, "- header tenant: acme", `+  "key": "y"`)
-	var letter struct {
+	var shownJSON struct {
 		deadletter.Archived
 		Fingerprint string `json:"fingerprint"`
 	}
-	clitest.Must(t, json.Unmarshal([]byte(clitest.OK(t, "dead", "show", "2", "--json", "--store", url)), &letter))
-	if len(letter.Before) != 2 || string(letter.Before[0].Payload) != `{"key":"order/2"}` || letter.Fingerprint == "" {
-		t.Errorf("letter as JSON: %+v", letter)
+	clitest.Must(t, json.Unmarshal([]byte(clitest.OK(t, "dead", "show", "2", "--json", "--store", url)), &shownJSON))
+	if len(shownJSON.Before) != 2 || string(shownJSON.Before[0].Payload) != `{"key":"order/2"}` || shownJSON.Fingerprint == "" {
+		t.Errorf("dead letter as JSON: %+v", shownJSON)
 	}
 	for words, args := range map[string][]string{
 		"nothing is to be changed":       edit(),
@@ -80,7 +80,7 @@ func TestDeadExportAndImport(t *testing.T) {
 	clitest.Expect(t, r, program.ExitDone, "exported 3 dead letters")
 	clitest.Fails(t, program.ExitFailed, "file exists", "dead", "export", "--output", file, "--store", url)
 	clitest.Contains(t, clitest.OK(t, "dead", "import", file, "--store", other), "imported 3 dead letters; 0 of the file were there already")
-	clitest.Contains(t, clitest.OK(t, "dead", "import", file, "--json", "--store", other), `"new": 0`, `"letters": 3`)
+	clitest.Contains(t, clitest.OK(t, "dead", "import", file, "--json", "--store", other), `"new": 0`, `"dead_letters": 3`)
 	clitest.Contains(t, clitest.OK(t, "dead", "show", "1", "--store", other), "order/1", "redriven", "by tester")
 
 	piped := clitest.Invocation{Stdin: clitest.OK(t, "dead", "export", "--key", "order/3", "--store", url), Args: []string{"dead", "import", "-", "--store", other}}
@@ -96,11 +96,11 @@ func TestDeadCounts(t *testing.T) {
 	t.Parallel()
 	url := clitest.WithDead(t)
 	out := clitest.OK(t, "dead", "counts", "--store", url)
-	clitest.Contains(t, out, "LETTERS", "to-nats", "order.placed", "receiver says no", deadletter.Fingerprint("receiver says no"))
+	clitest.Contains(t, out, "COUNT", "to-nats", "order.placed", "receiver says no", deadletter.Fingerprint("receiver says no"))
 	if n := strings.Count(out, "\n"); n != 2 {
 		t.Errorf("counts have %d lines:\n%s", n, out)
 	}
-	clitest.Contains(t, clitest.OK(t, "dead", "counts", "--json", "--store", url), `"letters":3`)
+	clitest.Contains(t, clitest.OK(t, "dead", "counts", "--json", "--store", url), `"dead_letters":3`)
 	clitest.Contains(t, clitest.Run(t, "dead", "counts", "--side", "consumer", "--store", url).Err, "no dead letters match")
 	clitest.Contains(t, clitest.OK(t, "dead", "list", "--fingerprint", deadletter.Fingerprint("receiver says no"), "--cause", "says", "--store", url), "order/2")
 	clitest.Contains(t, clitest.Run(t, "dead", "list", "--cause", "SAYS", "--store", url).Err, "no dead letters match")

@@ -3,6 +3,7 @@ package dead
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -45,10 +46,11 @@ func (p commands) deadListCommand() *cobra.Command {
 			})
 		},
 	}
-	f.Flags(cmd)
+	f.Flags(p.Program, cmd)
 	cmd.Flags().Var(program.Choice(&state), "state", "only in this `state`: open, redriven, discarded or any")
 	program.CompleteChoices(cmd, "state", state.Allowed())
 	cmd.Flags().Int64Var(&f.Redrive, "redrive", 0, "only what the redrive with this `ID` has sent back, with --state any")
+	p.CompleteFlag(cmd, "redrive", program.Redrives(""))
 	cmd.Flags().Int64Var(&after, "after", 0, "continue after this `number`")
 	cmd.Flags().IntVar(&limit, "limit", 100, "list at most `n`, 0 for all")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write one JSON object per line")
@@ -62,7 +64,12 @@ type deadState string
 func (deadState) Allowed() []string { return []string{"open", "redriven", "discarded", "any"} }
 
 func (p commands) listDead(ctx context.Context, b *backend.Outbox, f deadletter.Filter, after int64, limit int, asJSON bool) error {
-	t := output.NewTableUnless(asJSON, p.Stdout, "NUMBER", "DIED AT", "RELAY", "TOPIC", "TYPE", "KEY", "ATTEMPTS", "STATE", "REASON", "CAUSE")
+	columns := []string{"NUMBER", "DIED AT", "RELAY", "TYPE", "KEY", "CAUSE"}
+	withState := f.State != "" && f.State != deadletter.Open
+	if withState {
+		columns = slices.Insert(columns, 1, "STATE")
+	}
+	t := output.NewTableUnless(asJSON, p.Stdout, columns...)
 	n, last := 0, int64(0)
 	more := false
 	for l, err := range b.ListDead(ctx, f, after, onemore(limit)) {
@@ -80,8 +87,11 @@ func (p commands) listDead(ctx context.Context, b *backend.Outbox, f deadletter.
 			}
 			continue
 		}
-		t.Row(l.Number, output.Moment(l.DiedAt), l.Relay, l.Message.Topic, l.Message.Type, l.Message.Key, l.Attempts, l.State, l.Reason,
-			output.Shorten(l.Cause, 60))
+		row := []any{l.Number, output.Minute(l.DiedAt), l.Relay, l.Message.Type, l.Message.Key, output.CauseOf(l.Cause, l.Reason)}
+		if withState {
+			row = slices.Insert(row, 1, any(l.State))
+		}
+		t.Row(row...)
 	}
 	if t != nil && n > 0 {
 		if err := t.Flush(); err != nil {

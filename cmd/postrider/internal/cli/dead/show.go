@@ -49,7 +49,7 @@ func (p commands) deadShowCommand() *cobra.Command {
 						Fingerprint string `json:"fingerprint"`
 					}{deadletter.Archived{Record: l, Before: edits}, deadletter.Fingerprint(l.Cause)})
 				}
-				p.writeLetter(l, edits)
+				p.writeDead(l, edits)
 				return nil
 			})
 		},
@@ -57,11 +57,12 @@ func (p commands) deadShowCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
 	cmd.Flags().BoolVar(&payload, "payload", false, "write only the payload, byte for byte")
 	cmd.MarkFlagsMutuallyExclusive("json", "payload")
+	p.CompleteArgs(cmd, 1, program.DeadLetters(deadletter.AnyState))
 	return cmd
 }
 
-// writeLetter writes a dead letter for people.
-func (p commands) writeLetter(l deadletter.Record, edits []deadletter.Edited) {
+// writeDead writes a dead letter for people.
+func (p commands) writeDead(l deadletter.Record, edits []deadletter.Edited) {
 	fmt.Fprintf(p.Stdout, "dead letter %d of %s %s, partition %d: %s\n", l.Number, l.Side, output.Printable(l.Relay), l.Partition, l.State)
 	f := output.NewFields(p.Stdout)
 	f.Add("died", output.Moment(l.DiedAt))
@@ -77,7 +78,7 @@ func (p commands) writeLetter(l deadletter.Record, edits []deadletter.Edited) {
 		f.Add(string(l.State), strings.TrimSpace(fmt.Sprintf("%s by %s %s", output.Moment(l.ResolvedAt), l.ResolvedBy, l.Resolution)))
 	}
 	if l.Redrive != 0 {
-		f.Add("redrive", fmt.Sprintf("%d (postrider redrive show %d)", l.Redrive, l.Redrive))
+		f.Add("redrive", fmt.Sprintf("%d (%s)", l.Redrive, p.Hint("redrive show %d", l.Redrive)))
 	}
 	f.Flush()
 	if lines {
@@ -87,8 +88,8 @@ func (p commands) writeLetter(l deadletter.Record, edits []deadletter.Edited) {
 	output.History(p.Stdout, l.History)
 	p.writeEdits(l, edits)
 	if l.State == deadletter.Open {
-		fmt.Fprintf(p.Stdout, "\nsend it back:  postrider dead redrive %d\nchange it:     postrider dead edit %d --because \"…\"\n"+
-			"give it up:    postrider dead discard %d --because \"…\"\n", l.Number, l.Number, l.Number)
+		fmt.Fprintf(p.Stdout, "\nsend it back:  %s\nchange it:     %s\ndiscard it:    %s\n", p.Hint("dead redrive %d", l.Number),
+			p.Hint("dead edit %d --because \"…\"", l.Number), p.Hint("dead discard %d --because \"…\"", l.Number))
 	}
 }
 

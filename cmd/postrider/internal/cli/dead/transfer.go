@@ -55,14 +55,14 @@ postrider dead import in this or another outbox, or to keep.`,
 				}
 				n, err := deadletter.Export(cmd.Context(), out, b, filter)
 				if err != nil {
-					return fmt.Errorf("%w; %s were written", err, output.Plural(n, "letter"))
+					return fmt.Errorf("%w; %s were written", err, output.Plural(n, "dead letter"))
 				}
 				fmt.Fprintf(p.Stderr, "postrider: exported %s\n", output.Plural(n, "dead letter"))
 				return nil
 			})
 		},
 	}
-	f.Flags(cmd)
+	f.Flags(p.Program, cmd)
 	cmd.Flags().Var(program.Choice(&state), "state", "only in this `state`: open, redriven, discarded or any")
 	program.CompleteChoices(cmd, "state", state.Allowed())
 	cmd.Flags().StringVarP(&file, "output", "o", "", "write to this `file`, which must not exist (default standard output)")
@@ -106,7 +106,7 @@ func (p commands) importDead(cmd *cobra.Command, b *backend.Outbox, in io.Reader
 	})
 	bar.End()
 	if err != nil {
-		return fmt.Errorf("%w; %s were new and are imported: fix the line and run it again", err, output.Plural(done.New, "letter"))
+		return fmt.Errorf("%w; %s were new and are imported: fix the line and run it again", err, output.Plural(done.New, "dead letter"))
 	}
 	if asJSON {
 		return output.JSON(p.Stdout, done)

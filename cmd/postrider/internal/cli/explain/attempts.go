@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"text/tabwriter"
@@ -29,8 +28,8 @@ func (p commands) attemptsCommand() *cobra.Command {
 		Long: `Show what became of each attempt to deliver a message to a webhook, the successful one too: when, how long it took, what
 the receiver answered (the first 512 bytes), what went wrong, and the SHA-256 sum of the body that was sent, to compare with
 what the receiver has. The newest 50 attempts of a message by each relay are kept, for as long as the publisher's option
-keep_attempts says. The attempts of the last second may not stand here yet. In JSON, durations are in nanoseconds and
-answers in base64.`,
+keep_attempts says. The attempts of the last second may not stand here yet. In JSON, took_seconds is a number of seconds,
+and answers are in base64.`,
 		Example: `  postrider attempts 0199f3a4-7e1c-7a52-9b61-3f0c2d1e4b5a
   postrider attempts 0199f3a4-7e1c-7a52-9b61-3f0c2d1e4b5a --relay to-partner --json`,
 		Args: program.ExactArgs("ID"),
@@ -39,6 +38,7 @@ answers in base64.`,
 		},
 	}
 	cmd.Flags().StringVar(&name, "relay", "", "only those of this relay, by its `name`")
+	p.CompleteFlag(cmd, "relay", program.Relays)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
 	return cmd
 }
@@ -49,10 +49,14 @@ func (p commands) attempts(ctx context.Context, b *backend.Outbox, id, name stri
 		return err
 	}
 	if asJSON {
-		return output.JSON(p.Stdout, map[string]any{"attempts": append([]postrider.DeliveryAttempt{}, all...)})
+		list := make([]attemptJSON, len(all))
+		for i, a := range all {
+			list[i] = attemptJSON{DeliveryAttempt: a, TookSeconds: output.Seconds(a.Took)}
+		}
+		return output.JSON(p.Stdout, map[string]any{"attempts": list})
 	}
 	if len(all) == 0 {
-		return fmt.Errorf("no attempts of message %s are kept: no webhook has tried it lately; see: postrider explain %s", output.Printable(id), output.ShellQuote(id))
+		return fmt.Errorf("no attempts of message %s are kept: no webhook has tried it lately; see: %s", output.Printable(id), p.Hint("explain %s", output.ShellQuote(id)))
 	}
 	for _, a := range all {
 		fmt.Fprintf(p.Stdout, "%s  relay %s, attempt %d: %s\n", output.Moment(a.At), output.Printable(a.Relay), a.Attempt, ended(a.Outcome, a.Status, a.Took))
@@ -63,6 +67,13 @@ func (p commands) attempts(ctx context.Context, b *backend.Outbox, id, name stri
 		f.Flush()
 	}
 	return nil
+}
+
+// attemptJSON is the JSON form of an attempt.
+type attemptJSON struct {
+	postrider.DeliveryAttempt
+	Took        *struct{}      `json:"took,omitempty"` // hides the duration in nanoseconds
+	TookSeconds output.Seconds `json:"took_seconds"`
 }
 
 // attemptsOf returns the attempts of a message by one relay, or by all for "".
@@ -91,12 +102,12 @@ func answerText(answer []byte) string {
 const shownAttempts = 5
 
 // writeAttempts writes a relay's newest recorded attempts below explain's text about the message.
-func writeAttempts(out io.Writer, id string, all []inspect.Attempt) {
+func (p commands) writeAttempts(id string, all []inspect.Attempt) {
 	if len(all) == 0 {
 		return
 	}
-	fmt.Fprintf(out, "\nattempts, of %s the newest (all of it: postrider attempts %s)\n", output.Number(len(all)), output.ShellQuote(id))
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(p.Stdout, "\nattempts, of %s the newest (all of it: %s)\n", output.Number(len(all)), p.Hint("attempts %s", output.ShellQuote(id)))
+	w := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
 	for _, a := range all[max(0, len(all)-shownAttempts):] {
 		text := a.Error
 		if text == "" {

@@ -73,6 +73,8 @@ github.com/postrider/postrider/inspect lists the states and fields.`,
 	}
 	cmd.Flags().StringVar(&o.key, "key", "", "explain this `key`")
 	cmd.Flags().StringVar(&o.relay, "relay", "", "explain how the relay or consumer with this `name` is doing")
+	p.CompleteFlag(cmd, "relay", program.Relays)
+	p.CompleteFlag(cmd, "key", program.HeldKeys(&o.relay))
 	cmd.Flags().BoolVar(&o.json, "json", false, "write JSON")
 	return cmd
 }
@@ -90,7 +92,7 @@ func (p commands) explain(ctx context.Context, b *backend.Outbox, o explainOptio
 		e, err = inspect.Message(ctx, b.Store, o.id)
 	}
 	if errors.Is(err, inspect.ErrNotFound) {
-		return notFound(ctx, b, err)
+		return p.notFound(ctx, b, err)
 	}
 	if err != nil {
 		return err
@@ -110,13 +112,13 @@ func (p commands) explain(ctx context.Context, b *backend.Outbox, o explainOptio
 }
 
 // notFound adds a further possibility to the error for a message that was not found.
-func notFound(ctx context.Context, b *backend.Outbox, err error) error {
+func (p commands) notFound(ctx context.Context, b *backend.Outbox, err error) error {
 	consumers, failed := program.Consumers(ctx, b)
 	if failed != nil || len(consumers) == 0 {
 		return err
 	}
-	return fmt.Errorf("%w; whether a consumer of this database (%s) has processed it was not checked, see: postrider inbox status",
-		err, output.Printable(strings.Join(slices.Sorted(maps.Keys(consumers)), ", ")))
+	return fmt.Errorf("%w; whether a consumer of this database (%s) has processed it was not checked, see: %s",
+		err, output.Printable(strings.Join(slices.Sorted(maps.Keys(consumers)), ", ")), p.Hint("inbox status"))
 }
 
 // writeExplanation writes where a message is.
@@ -135,7 +137,7 @@ func (p commands) writeExplanation(e inspect.Explanation) {
 	for _, place := range e.Places {
 		fmt.Fprintf(p.Stdout, "\n%s: ", titleOf(place))
 		p.writePlace(e.Message, place)
-		writeAttempts(p.Stdout, e.Message.ID, place.Recorded)
+		p.writeAttempts(e.Message.ID, place.Recorded)
 	}
 }
 
@@ -181,21 +183,25 @@ func nextOf(place inspect.Place) string {
 	}
 }
 
-// decisionsOf are the commands for the actions that decide something.
-func decisionsOf(place inspect.Place) string {
+// addDecisions adds the commands for the actions that decide something.
+func (p commands) addDecisions(f *output.Fields, place inspect.Place) {
 	i := slices.IndexFunc(place.Actions, func(a inspect.Action) bool { return a.Kind == inspect.ActionRedrive || a.Kind == inspect.ActionRetry })
 	if i < 0 {
-		return ""
+		return
 	}
 	a := place.Actions[i]
 	key := output.ShellQuote(a.Key)
+	skip := p.Hint("held skip %s --because \"…\"", key)
 	switch {
 	case a.Kind == inspect.ActionRetry:
-		return fmt.Sprintf("postrider held retry %s, held skip %s --because …, or held dead %s --because …", key, key, key)
+		f.Add("you can", p.Hint("held retry %s", key))
+		f.Add("or", skip)
+		f.Add("or", p.Hint("held dead %s --because \"…\"", key))
 	case a.DeadLetter == 0:
-		return fmt.Sprintf("redrive or discard the dead letter (postrider dead list --relay %s --key %s), or postrider held skip %s --because …",
-			output.ShellQuote(a.Relay), key, key)
+		f.Add("you can", "redrive or discard the dead letter: "+p.Hint("dead list --relay %s --key %s", output.ShellQuote(a.Relay), key))
+		f.Add("or", skip)
 	default:
-		return fmt.Sprintf("postrider dead redrive %d, or postrider dead discard %d --because …", a.DeadLetter, a.DeadLetter)
+		f.Add("you can", p.Hint("dead redrive %d", a.DeadLetter))
+		f.Add("or", p.Hint("dead discard %d --because \"…\"", a.DeadLetter))
 	}
 }

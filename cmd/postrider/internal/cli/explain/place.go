@@ -81,13 +81,13 @@ func (p commands) writeDead(place inspect.Place) {
 	f.Add("cause", place.Cause)
 	f.Add("attempts", output.Number(place.Attempts))
 	if d.Edits > 0 {
-		f.Add("edited", fmt.Sprintf("%s, see: postrider dead show %d", output.Plural(d.Edits, "time"), d.Number))
+		f.Add("edited", fmt.Sprintf("%s, see: %s", output.Plural(d.Edits, "time"), p.Hint("dead show %d", d.Number)))
 	}
 	if place.State == inspect.Discarded {
 		f.Add("discarded", strings.TrimSpace(output.Moment(d.ResolvedAt)+" by "+d.ResolvedBy+" "+d.Resolution))
 	} else {
 		f.Add("next", place.Next.Text)
-		f.Add("you can", decisionsOf(place))
+		p.addDecisions(f, place)
 	}
 	f.Flush()
 	output.History(p.Stdout, place.History)
@@ -127,7 +127,7 @@ func (p commands) writeHeldKey(place inspect.Place) {
 	f.Add("cause", h.Cause)
 	f.Add("attempts", output.Number(h.Attempts))
 	f.Add("next", nextOf(place))
-	f.Add("you can", decisionsOf(place))
+	p.addDecisions(f, place)
 	f.Flush()
 }
 
@@ -159,8 +159,8 @@ func (p commands) writeKey(e inspect.Explanation) {
 				output.Ago(seconds(place.Load.BacklogAgeSeconds)), output.Printable(owner))
 		}
 		if dead := place.Load.Dead.N; dead > 0 {
-			fmt.Fprintf(p.Stdout, "  %s of this key: postrider dead list --relay %s --key %s\n",
-				output.Plural(dead, "open dead letter"), output.ShellQuote(place.Name), output.ShellQuote(e.Key.Key))
+			fmt.Fprintf(p.Stdout, "  %s of this key: %s\n", output.Plural(dead, "open dead letter"),
+				p.Hint("dead list --relay %s --key %s", output.ShellQuote(place.Name), output.ShellQuote(e.Key.Key)))
 		}
 	}
 }

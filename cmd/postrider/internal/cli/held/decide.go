@@ -32,7 +32,8 @@ func (p commands) heldRetryCommand() *cobra.Command {
 			})
 		},
 	}
-	relayFlag(cmd, &name)
+	p.relayFlag(cmd, &name)
+	p.CompleteArgs(cmd, 1, program.HeldKeys(&name))
 	return cmd
 }
 
@@ -58,7 +59,8 @@ another message than the one that blocks the key now.`,
 			})
 		},
 	}
-	relayFlag(cmd, &name)
+	p.relayFlag(cmd, &name)
+	p.CompleteArgs(cmd, 1, program.HeldKeys(&name))
 	program.ByFlag(cmd, &by, p.Operator())
 	program.BecauseFlag(cmd, &because)
 	cmd.Flags().StringVar(&message, "message", "", "ID of the message that is expected to block the key (default any)")
@@ -98,7 +100,8 @@ waits for the end of the attempt.`,
 			})
 		},
 	}
-	relayFlag(cmd, &name)
+	p.relayFlag(cmd, &name)
+	p.CompleteArgs(cmd, 1, program.HeldKeys(&name))
 	cmd.Flags().BoolVar(&all, "all", false, "every parked message of the key")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	program.ByFlag(cmd, &by, p.Operator())

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -42,17 +43,18 @@ func (p commands) heldListCommand() *cobra.Command {
 			return p.WithStore(cmd, func(b *backend.Outbox) error { return p.listHeld(cmd.Context(), b, name, asJSON) })
 		},
 	}
-	relayFlag(cmd, &name)
+	p.relayFlag(cmd, &name)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write one JSON object per line")
 	return cmd
 }
 
-func relayFlag(cmd *cobra.Command, name *string) {
+func (p commands) relayFlag(cmd *cobra.Command, name *string) {
 	cmd.Flags().StringVar(name, "relay", "", "the relay, by its `name`; needed only when several hold such a key")
+	p.CompleteFlag(cmd, "relay", program.Relays)
 }
 
 func (p commands) listHeld(ctx context.Context, b *backend.Outbox, name string, asJSON bool) error {
-	t := output.NewTableUnless(asJSON, p.Stdout, "KEY", "RELAY", "SINCE", "REASON", "ATTEMPTS", "NEXT ATTEMPT", "PARKED", "CAUSE")
+	t := output.NewTableUnless(asJSON, p.Stdout, "KEY", "RELAY", "HELD SINCE", "ATTEMPTS", "NEXT ATTEMPT", "PARKED", "CAUSE")
 	n := 0
 	for h, err := range b.ListHeld(ctx, name) {
 		if err != nil {
@@ -65,7 +67,7 @@ func (p commands) listHeld(ctx context.Context, b *backend.Outbox, name string, 
 			}
 			continue
 		}
-		t.Row(h.Key, h.Relay, output.Moment(h.Since), h.Reason, h.Attempts, nextAttempt(h), output.Number(h.Parked), output.Shorten(h.Cause, 60))
+		t.Row(h.Key, h.Relay, output.Minute(h.Since), h.Attempts, nextAttempt(h, output.Minute), output.Number(h.Parked), output.CauseOf(h.Cause, string(h.Reason)))
 	}
 	if n == 0 {
 		if name != "" {
@@ -82,11 +84,11 @@ func (p commands) listHeld(ctx context.Context, b *backend.Outbox, name string, 
 	return nil
 }
 
-func nextAttempt(h relay.HeldInfo) string {
+func nextAttempt(h relay.HeldInfo, format func(time.Time) string) string {
 	if h.NextAttempt.IsZero() {
 		return "when decided"
 	}
-	return output.Moment(h.NextAttempt)
+	return format(h.NextAttempt)
 }
 
 func (p commands) heldShowCommand() *cobra.Command {
@@ -118,7 +120,8 @@ func (p commands) heldShowCommand() *cobra.Command {
 			})
 		},
 	}
-	relayFlag(cmd, &name)
+	p.relayFlag(cmd, &name)
+	p.CompleteArgs(cmd, 1, program.HeldKeys(&name))
 	cmd.Flags().IntVar(&limit, "limit", 20, "show at most `n` parked messages")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
 	return cmd
@@ -130,13 +133,13 @@ func (p commands) writeHeld(h relay.HeldInfo, parked []relay.ParkedInfo) error {
 	f.Add("reason", string(h.Reason))
 	f.Add("cause", h.Cause)
 	f.Add("attempts", output.Number(h.Attempts))
-	f.Add("next attempt", nextAttempt(h))
+	f.Add("next attempt", nextAttempt(h, output.Moment))
 	f.Add("parked", output.Plural(h.Parked, "message"))
 	f.Flush()
 	fmt.Fprintln(p.Stdout)
-	t := output.NewTable(p.Stdout, "SEQUENCE", "ID", "TYPE", "REASON", "ATTEMPTS", "PARKED AT", "DUE AT")
+	t := output.NewTable(p.Stdout, "SEQUENCE", "ID", "ATTEMPTS", "DUE AT", "REASON", "TYPE")
 	for _, m := range parked {
-		t.Row(m.Message.Sequence, m.Message.ID, m.Message.Type, m.Reason, m.Attempts, output.Moment(m.ParkedAt), output.Moment(m.DueAt))
+		t.Row(m.Message.Sequence, m.Message.ID, m.Attempts, output.Minute(m.DueAt), m.Reason, m.Message.Type)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -145,8 +148,8 @@ func (p commands) writeHeld(h relay.HeldInfo, parked []relay.ParkedInfo) error {
 		output.History(p.Stdout, parked[0].History)
 	}
 	key := output.ShellQuote(h.Key)
-	_, err := fmt.Fprintf(p.Stdout, "\nretry now:       postrider held retry %s\nskip it:         postrider held skip %s --because \"…\"\n"+
-		"dead-letter it:  postrider held dead %s --because \"…\"  (--all for the whole key)\n", key, key, key)
+	_, err := fmt.Fprintf(p.Stdout, "\nretry now:       %s\nskip it:         %s\ndead-letter it:  %s  (--all for the whole key)\n",
+		p.Hint("held retry %s", key), p.Hint("held skip %s --because \"…\"", key), p.Hint("held dead %s --because \"…\"", key))
 	return err
 }
 

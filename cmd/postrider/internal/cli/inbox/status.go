@@ -13,7 +13,6 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/status"
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -40,7 +39,7 @@ func (p commands) inboxStatusCommand() *cobra.Command {
 ordered sources, and when each moved last) and its parked messages. IDs must be remembered for longer than the source can
 redeliver a message and you can replay it. Each process counts the messages it processed and the duplicates it found
 (Consumer.Stats). For the lag of a consumer ask the broker; for that of a relay with transactions, "postrider status".
-In JSON, durations are in nanoseconds.`,
+In JSON, fields that end in _seconds are durations in seconds.`,
 		Example: `  postrider inbox status
   postrider inbox status --consumer order-view --json`,
 		Args: program.ExactArgs(),
@@ -49,19 +48,31 @@ In JSON, durations are in nanoseconds.`,
 		},
 	}
 	cmd.Flags().StringVar(&name, "consumer", "", "only this consumer, by its `name`")
+	p.CompleteFlag(cmd, "consumer", program.ConsumersOnly)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
 	return cmd
 }
 
-// consumerStatus is everything known about a consumer.
+// consumerStatus is everything known about a consumer, in its JSON form.
 type consumerStatus struct {
-	inbox.ConsumerStatus
+	Name         string         `json:"name"`
+	Remembered   relay.Count    `json:"remembered"`
+	Oldest       output.Seconds `json:"oldest_seconds"`
+	Watermarks   []watermark    `json:"watermarks,omitempty"`
 	Parked       relay.Count    `json:"parked"`
-	OldestParked time.Duration  `json:"oldest_parked"`
+	OldestParked output.Seconds `json:"oldest_parked_seconds"`
 	Held         relay.Count    `json:"held"`
 	Dead         relay.Count    `json:"dead"`
-	OldestDead   time.Duration  `json:"oldest_dead"`
+	OldestDead   output.Seconds `json:"oldest_dead_seconds"`
 	Owners       []status.Owner `json:"owners"`
+}
+
+// watermark is the JSON form of inbox.WatermarkStatus.
+type watermark struct {
+	Partition string         `json:"partition"`
+	Epoch     string         `json:"epoch"`
+	Offset    int64          `json:"offset"`
+	Moved     output.Seconds `json:"moved_seconds"`
 }
 
 func (p commands) inboxStatus(ctx context.Context, b *backend.Outbox, name string, asJSON bool) error {
@@ -81,10 +92,10 @@ func (p commands) inboxStatus(ctx context.Context, b *backend.Outbox, name strin
 		fmt.Fprintln(p.Stderr, "postrider: no consumer has run on this store")
 		return nil
 	}
-	t := output.NewTable(p.Stdout, "CONSUMER", "ALIVE", "REMEMBERS", "OLDEST", "PARKED", "OLDEST PARKED", "HELD", "DEAD", "OLDEST DEAD")
+	t := output.NewTable(p.Stdout, "CONSUMER", "REMEMBERS", "OLDEST ID", "HELD", "PARKED", "PARKED FOR", "DEAD", "DEAD FOR", "PROCESSES")
 	for _, c := range consumers {
-		t.Row(c.Name, aliveOwners(c.Owners), remembers(c), output.Ago(c.Oldest), output.Count(c.Parked), output.Ago(c.OldestParked),
-			output.Count(c.Held), output.Count(c.Dead), output.Ago(c.OldestDead))
+		t.Row(c.Name, remembers(c), output.Ago(time.Duration(c.Oldest)), output.Count(c.Held), output.Count(c.Parked), output.Ago(time.Duration(c.OldestParked)),
+			output.Count(c.Dead), output.Ago(time.Duration(c.OldestDead)), aliveOwners(c.Owners))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -96,7 +107,7 @@ func (p commands) inboxStatus(ctx context.Context, b *backend.Outbox, name strin
 		fmt.Fprintf(p.Stdout, "\n%s has consumed\n", output.Printable(c.Name))
 		t := output.NewTable(p.Stdout, "PARTITION", "EPOCH", "UP TO OFFSET", "MOVED")
 		for _, w := range c.Watermarks {
-			t.Row(w.Partition, w.Epoch, output.Number(w.Offset), output.Ago(w.Moved)+" ago")
+			t.Row(w.Partition, w.Epoch, output.Number(w.Offset), output.Since(time.Duration(w.Moved)))
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -120,11 +131,14 @@ func consumersOf(ctx context.Context, b *backend.Outbox, name string) ([]consume
 		if name != "" && c.Name != name {
 			continue
 		}
-		st := consumerStatus{ConsumerStatus: c, Owners: []status.Owner{}}
+		st := consumerStatus{Name: c.Name, Remembered: c.Remembered, Oldest: output.Seconds(c.Oldest), Owners: []status.Owner{}}
+		for _, w := range c.Watermarks {
+			st.Watermarks = append(st.Watermarks, watermark{w.Partition, w.Epoch, w.Offset, output.Seconds(w.Moved)})
+		}
 		if i := slices.IndexFunc(all.Relays, func(r relay.RelayStatus) bool { return r.Name == c.Name }); i >= 0 {
 			r := all.Relays[i]
 			st.Parked, st.Held, st.Dead, st.Owners = r.Parked, r.Held, r.Dead, status.Owners(r.Owners)
-			st.OldestParked, st.OldestDead = r.OldestParked, r.OldestDead
+			st.OldestParked, st.OldestDead = output.Seconds(r.OldestParked), output.Seconds(r.OldestDead)
 		}
 		out = append(out, st)
 	}

@@ -37,16 +37,16 @@ func TestInboxStatusAsJSONIsThatOfStatus(t *testing.T) {
 	url := clitest.NewOutbox(t)
 	store := clitest.Enroll(t, clitest.OpenOutbox(t, url), "view")
 	out := clitest.OK(t, "inbox", "status", "--json", "--store", url)
-	clitest.Contains(t, out, `"oldest_parked": 0`, `"oldest_dead": 0`, `"id": "tester-1"`, `"host": "here"`, `"version": "v0"`)
+	clitest.Contains(t, out, `"oldest_parked_seconds": 0`, `"oldest_dead_seconds": 0`, `"id": "tester-1"`, `"host": "here"`, `"version": "v0"`)
 	clitest.Lacks(t, out, `"ID"`)
 	clitest.Park(t, store, "view", &postrider.Message{ID: "m-1", Type: "order.placed", Topic: "orders", Key: "order/1", Source: "test", Time: time.Now()})
 	var status struct {
 		Consumers []struct {
-			OldestParked time.Duration `json:"oldest_parked"`
+			OldestParked float64 `json:"oldest_parked_seconds"`
 		}
 	}
 	clitest.Must(t, json.Unmarshal([]byte(clitest.OK(t, "inbox", "status", "--json", "--store", url)), &status))
-	if status.Consumers[0].OldestParked <= 0 {
+	if n := status.Consumers[0].OldestParked; n <= 0 || n > 3600 {
 		t.Errorf("status as JSON: %+v", status)
 	}
 }

@@ -39,7 +39,7 @@ func (p commands) migrateUpCommand() *cobra.Command {
 		Args: program.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("to") && to < 1 {
-				return program.Usagef("--to must be 1 or more, is %d; to remove versions: postrider migrate down", to)
+				return program.Usagef("--to must be 1 or more, is %d; to remove versions: %s", to, p.Hint("migrate down --to %d", max(to, 0)))
 			}
 			return p.withSchema(cmd, true, func(s *backend.Schema) error {
 				return p.migrate(cmd.Context(), s, to, "is up to date")
@@ -72,7 +72,7 @@ dead letters in it.`,
 					return err
 				}
 				if to > now {
-					return program.Usagef("the schema is at version %d, below %d; to go on: postrider migrate up", now, to)
+					return program.Usagef("the schema is at version %d, below %d; to go on: %s", now, to, p.Hint("migrate up"))
 				}
 				if now > 0 {
 					question := fmt.Sprintf("Take %s from version %d back to %d? What the newer versions keep is lost.", s.Shown, now, to)
@@ -146,7 +146,7 @@ func (p commands) migrateStatusCommand() *cobra.Command {
 				} else if err := p.writeMigrations(all); err != nil {
 					return err
 				}
-				return judgeMigrations(s, all)
+				return p.judgeMigrations(s, all)
 			})
 		},
 	}
@@ -160,17 +160,17 @@ func (p commands) writeMigrations(all []backend.Migration) error {
 		state := "to do"
 		switch {
 		case m.Unknown:
-			state = "applied, unknown to this binary"
+			state = "unknown here" // applied by a newer binary
 		case m.Applied:
 			state = "applied"
 		}
-		t.Row(m.Version, m.Name, state, output.Moment(m.AppliedAt), m.Oldest, m.OldestPublisher)
+		t.Row(m.Version, m.Name, state, output.Minute(m.AppliedAt), m.Oldest, m.OldestPublisher)
 	}
 	return t.Flush()
 }
 
 // judgeMigrations returns an error when this binary and the schema do not match.
-func judgeMigrations(s *backend.Schema, all []backend.Migration) error {
+func (p commands) judgeMigrations(s *backend.Schema, all []backend.Migration) error {
 	known := 0
 	for _, m := range all {
 		if !m.Unknown {
@@ -180,7 +180,7 @@ func judgeMigrations(s *backend.Schema, all []backend.Migration) error {
 			return program.Exit(program.ExitNo, fmt.Errorf("%s is newer than this binary; use a newer postrider", s.Shown))
 		}
 		if !m.Applied {
-			return program.Exit(program.ExitNo, fmt.Errorf("%s is not up to date; run: postrider migrate up", s.Shown))
+			return program.Exit(program.ExitNo, fmt.Errorf("%s is not up to date; run: %s", s.Shown, p.Hint("migrate up")))
 		}
 	}
 	return nil

@@ -35,6 +35,7 @@ letters. A relay started later under this name starts over: it delivers again wh
 			})
 		},
 	}
+	p.CompleteArgs(cmd, 1, program.Relays)
 	cmd.Flags().BoolVar(&discard, "discard", false, "discard its held keys, parked messages and open dead letters, on the record")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	program.ByFlag(cmd, &by, p.Operator())
@@ -70,8 +71,8 @@ func (p commands) forgetRelay(cmd *cobra.Command, b *backend.Outbox, name string
 	}
 	n, err := b.ForgetRelay(cmd.Context(), name, d.by, d.because, discard)
 	if errors.Is(err, relay.ErrParked) {
-		return fmt.Errorf("%w: see postrider held list --relay %s and postrider dead list --relay %[2]s, or give --discard; nothing has changed",
-			err, output.ShellQuote(name))
+		return fmt.Errorf("%w: see %s and %s, or give --discard; nothing has changed",
+			err, p.Hint("held list --relay %s", output.ShellQuote(name)), p.Hint("dead list --relay %s", output.ShellQuote(name)))
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w; nothing has changed", b.Shown, err)

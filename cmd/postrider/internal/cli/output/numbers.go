@@ -30,12 +30,36 @@ func Ago(d time.Duration) string {
 	}
 }
 
+// Since formats how long ago something was, "-" for zero.
+func Since(d time.Duration) string {
+	if d == 0 {
+		return "-"
+	}
+	return Ago(d) + " ago"
+}
+
 // Moment formats a time, "-" for none.
 func Moment(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
 	return t.UTC().Format("2006-01-02T15:04:05.000Z")
+}
+
+// Minute formats a time for tables, "-" for none.
+func Minute(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format("2006-01-02T15:04Z")
+}
+
+// CauseOf is the cell for what went wrong: the cause, and the reason after it.
+func CauseOf(cause, reason string) string {
+	if cause == "" {
+		return reason
+	}
+	return cause + " (" + reason + ")"
 }
 
 // Count formats a count, with a plus when there are more.

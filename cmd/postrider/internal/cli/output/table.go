@@ -6,20 +6,24 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
 )
 
-// NewTableUnless returns newTable, or nil if not is set.
-func NewTableUnless(not bool, out io.Writer, columns ...string) *Table {
-	if not {
-		return nil
-	}
-	return NewTable(out, columns...)
-}
+// tableWidth is the number of columns that a table fits, unless what identifies its rows needs more.
+const tableWidth = 100
 
-// Table writes rows in aligned columns. Long tables are aligned in pieces, so that they need not fit into memory.
+// minLast is the least number of columns for the last cell of a row.
+const minLast = 16
+
+// columnGap is the space between two columns.
+const columnGap = 2
+
+// Table writes rows in aligned columns. The last cells are shortened to what fits tableWidth; the others are names,
+// numbers and times, and stay whole. Long tables are aligned in pieces, so that they need not fit into memory.
 type Table struct {
-	w    *tabwriter.Writer
-	rows int
+	out  io.Writer
+	rows [][]string
+	err  error
 }
 
 // tablePiece is the number of rows that are aligned together.
@@ -27,30 +31,63 @@ const tablePiece = 1000
 
 // NewTable returns a table with a header.
 func NewTable(out io.Writer, columns ...string) *Table {
-	t := &Table{w: tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)}
-	t.Row(anys(columns)...)
-	return t
+	return &Table{out: out, rows: [][]string{columns}}
+}
+
+// NewTableUnless returns NewTable, or nil if not is set.
+func NewTableUnless(not bool, out io.Writer, columns ...string) *Table {
+	if not {
+		return nil
+	}
+	return NewTable(out, columns...)
 }
 
 // Row adds a row.
 func (t *Table) Row(cells ...any) {
-	texts := make([]string, len(cells))
+	row := make([]string, len(cells))
 	for i, c := range cells {
-		texts[i] = Printable(fmt.Sprint(c))
+		row[i] = Printable(fmt.Sprint(c))
 	}
-	fmt.Fprintln(t.w, strings.TrimRight(strings.Join(texts, "\t"), "\t"))
-	if t.rows++; t.rows%tablePiece == 0 {
-		_ = t.w.Flush() // a closed output shows in the last flush too
+	if t.rows = append(t.rows, row); len(t.rows) == tablePiece {
+		t.writePiece()
 	}
 }
 
 // Flush writes the table out.
-func (t *Table) Flush() error { return t.w.Flush() }
+func (t *Table) Flush() error {
+	t.writePiece()
+	return t.err
+}
 
-func anys(texts []string) []any {
-	out := make([]any, len(texts))
-	for i, s := range texts {
-		out[i] = s
+// writePiece writes the rows that were collected.
+func (t *Table) writePiece() {
+	if len(t.rows) == 0 || t.err != nil {
+		t.rows = nil
+		return
 	}
-	return out
+	last := max(tableWidth-widthBeforeLast(t.rows), minLast)
+	w := tabwriter.NewWriter(t.out, 0, 0, columnGap, ' ', 0)
+	for _, row := range t.rows {
+		row[len(row)-1] = Shorten(row[len(row)-1], last)
+		fmt.Fprintln(w, strings.TrimRight(strings.Join(row, "\t"), "\t"))
+	}
+	t.err, t.rows = w.Flush(), nil
+}
+
+// widthBeforeLast is the number of columns that all cells but the last need.
+func widthBeforeLast(rows [][]string) int {
+	var widths []int
+	for _, row := range rows {
+		for i, cell := range row[:len(row)-1] {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell)+columnGap)
+		}
+	}
+	sum := 0
+	for _, w := range widths {
+		sum += w
+	}
+	return sum
 }

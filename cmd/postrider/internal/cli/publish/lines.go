@@ -145,15 +145,15 @@ func (l *lineLoader) flush(ctx context.Context) error {
 		if !ok {
 			return fmt.Errorf("lines %d to %d: %w", l.batch[0].number, l.batch[len(l.batch)-1].number, err)
 		}
-		if err := l.rejectFaults(bad); err != nil {
+		if err := l.rejectInvalid(bad); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// rejectFaults removes invalid messages from the batch.
-func (l *lineLoader) rejectFaults(bad *postrider.ValidationError) error {
+// rejectInvalid removes invalid messages from the batch.
+func (l *lineLoader) rejectInvalid(bad *postrider.ValidationError) error {
 	faults := map[int][]error{}
 	for _, f := range bad.Faults {
 		faults[f.Index] = append(faults[f.Index], errors.New(f.String()))

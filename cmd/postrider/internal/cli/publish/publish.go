@@ -27,11 +27,11 @@ type publishOptions struct {
 	headers     []string
 	deliverAt   string
 
-	file     string
-	fromLine int
-	batch    int
-	goOn     bool
-	rejects  string
+	file            string
+	fromLine        int
+	batch           int
+	continueOnError bool
+	rejects         string
 
 	source string
 	quiet  bool
@@ -98,7 +98,7 @@ func (o *publishOptions) flags(cmd *cobra.Command) {
 	f.StringVarP(&o.file, "file", "f", "", "read messages from a `file` of JSON lines, - for standard input")
 	f.IntVar(&o.fromLine, "from-line", 1, "begin with line `n` of the file")
 	f.IntVar(&o.batch, "batch", 500, "lines per transaction, `n` from 1 to 10000")
-	f.BoolVar(&o.goOn, "continue-on-error", false, "go on after a bad line; needs --rejects")
+	f.BoolVar(&o.continueOnError, "continue-on-error", false, "go on after a bad line; needs --rejects")
 	f.StringVar(&o.rejects, "rejects", "", "write bad lines to this `file`, which must not exist")
 
 	f.StringVar(&o.source, "source", "postrider-cli", "`service` that publishes, for messages that name none")
@@ -140,7 +140,7 @@ func (o *publishOptions) check(cmd *cobra.Command) error {
 		return program.Usagef("--batch must be 1 to 10000, is %d", o.batch)
 	case o.fromLine < 1:
 		return program.Usagef("--from-line counts from 1, is %d", o.fromLine)
-	case o.goOn != (o.rejects != ""):
+	case o.continueOnError != (o.rejects != ""):
 		return program.Usagef("--continue-on-error and --rejects go together: bad lines must not be lost")
 	}
 	return nil
@@ -228,7 +228,7 @@ func (p commands) publishFile(cmd *cobra.Command, o *publishOptions) error {
 	}
 	defer in.Close()
 	var rejects *os.File
-	if o.goOn {
+	if o.continueOnError {
 		rejects, err = os.OpenFile(o.rejects, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return fmt.Errorf("rejects: %w", err)

@@ -44,6 +44,7 @@ type redriveOptions struct {
 func (p commands) redriveFlags(cmd *cobra.Command, o *redriveOptions) {
 	o.Verb = "redrive"
 	o.Selection.Flags(p.Program, cmd)
+	p.CompleteArgs(cmd, 0, program.DeadLetters(deadletter.Open))
 	s := cmd.Flags()
 	s.IntVar(&o.maxRedrives, "max-redrives", deadletter.DefaultMaxRedrives, "refuse messages that were sent back `n` times already")
 	s.BoolVar(&o.force, "force", false, "refuse none, however often they were sent back")
@@ -114,8 +115,8 @@ func (p commands) startRedrive(ctx context.Context, b *backend.Outbox, o *redriv
 	if o.asJSON {
 		return output.JSON(p.Stdout, r)
 	}
-	fmt.Fprintf(p.Stdout, "redrive %d of %s has begun; see it with: postrider redrive show %d\n", r.ID,
-		output.Plural(r.Selected, "dead letter"), r.ID)
+	fmt.Fprintf(p.Stdout, "redrive %d of %s has begun; see it with: %s\n", r.ID,
+		output.Plural(r.Selected, "dead letter"), p.Hint("redrive show %d", r.ID))
 	return nil
 }
 
@@ -141,11 +142,11 @@ func (p commands) drive(ctx context.Context, b *backend.Outbox, r deadletter.Red
 	}
 	switch {
 	case err != nil && last.State != deadletter.RedriveRunning:
-		return fmt.Errorf("redrive %d is %s, %s of %s were sent back; what became of them was not read: %w; see: postrider redrive show %d",
-			r.ID, last.State, output.Number(last.Done), output.Number(last.Selected), err, r.ID)
+		return fmt.Errorf("redrive %d is %s, %s of %s were sent back; what became of them was not read: %w; see: %s",
+			r.ID, last.State, output.Number(last.Done), output.Number(last.Selected), err, p.Hint("redrive show %d", r.ID))
 	case err != nil:
-		return fmt.Errorf("redrive %d: %w; %s of %s were sent back. The relays go on with it, and so does: postrider redrive run %d; "+
-			"or end it: postrider redrive cancel %d", r.ID, err, output.Number(last.Done), output.Number(last.Selected), r.ID, r.ID)
+		return fmt.Errorf("redrive %d: %w; %s of %s were sent back. The relays go on with it, and so does: %s; or end it: %s",
+			r.ID, err, output.Number(last.Done), output.Number(last.Selected), p.Hint("redrive run %d", r.ID), p.Hint("redrive cancel %d", r.ID))
 	}
 	if end.State == deadletter.RedriveFailed {
 		return fmt.Errorf("redrive %d has failed, with %s of %s sent back: %s; fix that and start another one", r.ID,
@@ -159,7 +160,7 @@ func (p commands) drive(ctx context.Context, b *backend.Outbox, r deadletter.Red
 	}
 	if end.Refused > 0 {
 		fmt.Fprintf(p.Stderr, "postrider: %s refused: sent back %d times already, they died again each time; find out why "+
-			"(postrider dead list), or take the bound away with --force\n", output.Plural(end.Refused, "letter"), bound(end.Filter))
+			"(%s), or take the bound away with --force\n", output.Plural(end.Refused, "dead letter"), bound(end.Filter), p.Hint("dead list"))
 		return &program.ExitError{Code: program.ExitPartly}
 	}
 	return err

@@ -59,7 +59,7 @@ func TestRedriveLeftOffAndCancelled(t *testing.T) {
 	}
 	clitest.Contains(t, errs.String(), "interrupted; 1 of 3 were sent back", "postrider redrive run 1", "postrider redrive cancel 1")
 
-	clitest.Contains(t, clitest.OK(t, "redrive", "cancel", "1", "--by", "eva", "--store", url), "redrive 1 is cancelled; 1 of 3 letters were sent back")
+	clitest.Contains(t, clitest.OK(t, "redrive", "cancel", "1", "--by", "eva", "--store", url), "redrive 1 is cancelled; 1 of 3 dead letters were sent back")
 	clitest.Contains(t, clitest.OK(t, "redrive", "run", "1", "--store", url), "redriven 1 dead letter in", "cancelled by eva")
 	clitest.Contains(t, clitest.OK(t, "dead", "redrive", "--all", "--yes", "--store", url), "redriven 2 dead letters")
 }
@@ -118,7 +118,7 @@ func TestRedriveRefuses(t *testing.T) {
 	}
 	clitest.Fails(t, program.ExitFailed, "message was sent back too often: that of dead letter 4 was sent back 3 times", "dead", "redrive", "4", "--store", url)
 	r := clitest.Run(t, "redrive", "start", "--all", "--yes", "--store", url)
-	clitest.Expect(t, r, program.ExitPartly, "1 letter refused: sent back 3 times already")
+	clitest.Expect(t, r, program.ExitPartly, "1 dead letter refused: sent back 3 times already")
 	clitest.Contains(t, r.Out, "redriven 0 dead letters", "1 refused")
 	clitest.Contains(t, clitest.OK(t, "dead", "redrive", "--all", "--max-redrives", "4", "--dry-run", "--store", url), "1 open dead letter match")
 	clitest.Contains(t, clitest.OK(t, "dead", "redrive", "4", "--force", "--store", url), "redriven 1 dead letter")

@@ -46,7 +46,7 @@ func (p commands) redriveListCommand() *cobra.Command {
 }
 
 func (p commands) listRedrives(ctx context.Context, b *backend.Outbox, state deadletter.RedriveState, limit int, asJSON bool) error {
-	t := output.NewTableUnless(asJSON, p.Stdout, "ID", "STATE", "STARTED AT", "BY", "SELECTED", "DONE", "REFUSED", "SKIPPED", "RATE")
+	t := output.NewTableUnless(asJSON, p.Stdout, "ID", "STATE", "STARTED AT", "SELECTED", "DONE", "REFUSED", "SKIPPED", "RATE", "BY")
 	n := 0
 	for r, err := range b.ListRedrives(ctx, state) {
 		if err != nil {
@@ -61,8 +61,8 @@ func (p commands) listRedrives(ctx context.Context, b *backend.Outbox, state dea
 			}
 			continue
 		}
-		t.Row(r.ID, r.State, output.Moment(r.StartedAt), r.By, output.Number(r.Selected), output.Number(r.Done), output.Number(r.Refused), output.Number(r.Skipped),
-			rate(r.Rate))
+		t.Row(r.ID, r.State, output.Minute(r.StartedAt), output.Number(r.Selected), output.Number(r.Done), output.Number(r.Refused), output.Number(r.Skipped),
+			rate(r.Rate), r.By)
 	}
 	if n == 0 {
 		fmt.Fprintln(p.Stderr, "postrider: no redrives")
@@ -107,6 +107,7 @@ func (p commands) redriveShowCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	p.CompleteArgs(cmd, 1, program.Redrives(""))
 	return cmd
 }
 
@@ -149,7 +150,7 @@ func (p commands) writeRedrive(r deadletter.Redrive) error {
 	f.Add("died again", output.Number(r.Outcome.Failed))
 	f.Flush()
 	if r.State == deadletter.RedriveRunning {
-		fmt.Fprintf(p.Stdout, "\ndrive it from here:  postrider redrive run %d\nend it:              postrider redrive cancel %d\n", r.ID, r.ID)
+		fmt.Fprintf(p.Stdout, "\ndrive it from here:  %s\nend it:              %s\n", p.Hint("redrive run %d", r.ID), p.Hint("redrive cancel %d", r.ID))
 	}
 	return nil
 }
@@ -177,6 +178,7 @@ func (p commands) redriveRunCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write the redrive as JSON at its end")
+	p.CompleteArgs(cmd, 1, program.Redrives(deadletter.RedriveRunning))
 	return cmd
 }
 
@@ -197,11 +199,12 @@ func (p commands) redriveCancelCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(p.Stdout, "redrive %d is cancelled; %s of %s were sent back\n", id, output.Number(r.Done), output.Plural(r.Selected, "letter"))
+				fmt.Fprintf(p.Stdout, "redrive %d is cancelled; %s of %s were sent back\n", id, output.Number(r.Done), output.Plural(r.Selected, "dead letter"))
 				return nil
 			})
 		},
 	}
 	program.ByFlag(cmd, &by, p.Operator())
+	p.CompleteArgs(cmd, 1, program.Redrives(deadletter.RedriveRunning))
 	return cmd
 }

@@ -65,9 +65,9 @@ func (p commands) routeListCommand(f *runner.Flags) *cobra.Command {
 			if asJSON {
 				return output.JSON(p.Stdout, map[string]any{"routes": routes})
 			}
-			t := output.NewTable(p.Stdout, "RELAY", "STORE", "TOPICS", "PUBLISHER", "ATTEMPTS", "ON DEAD")
+			t := output.NewTable(p.Stdout, "RELAY", "STORE", "PUBLISHER", "ATTEMPTS", "ON DEAD", "TOPICS")
 			for _, r := range routes {
-				t.Row(r.Relay, cmp.Or(r.Store, "-"), strings.Join(r.Topics, " "), r.Publisher, r.MaxAttempts, r.OnDead)
+				t.Row(r.Relay, cmp.Or(r.Store, "-"), r.Publisher, r.MaxAttempts, r.OnDead, strings.Join(r.Topics, " "))
 			}
 			return t.Flush()
 		},
@@ -89,7 +89,8 @@ long duplicates are dropped, the largest message, what happens when the broker i
 that fails.
 
 Nothing is connected to: what depends on the broker's own settings is said in words. With --connect each broker that would
-get the message is asked, and one that does not answer within 10 s is an error. In JSON, durations are in nanoseconds.
+get the message is asked, and one that does not answer within 10 s is an error. In JSON, fields that end in _seconds are
+durations in seconds.
 
 Exit code 3 says that no relay takes the topic, or that one that does would be refused at its start.`,
 		Example: `  postrider route explain order.placed --config postrider.yaml
@@ -141,17 +142,17 @@ type routeInfo struct {
 	Topics    []string `json:"topics"`
 	Publisher string   `json:"publisher"`
 
-	Ordered         bool          `json:"ordered"`
-	DedupeWindow    time.Duration `json:"dedupe_window"`
-	MaxMessageBytes int           `json:"max_message_bytes,omitzero"`
+	Ordered         bool           `json:"ordered"`
+	DedupeWindow    output.Seconds `json:"dedupe_window_seconds"`
+	MaxMessageBytes int            `json:"max_message_bytes,omitzero"`
 	// Size says what limits a message when MaxMessageBytes is unknown.
 	Size  string   `json:"size,omitempty"`
 	Notes []string `json:"notes"`
 
-	MaxAttempts int           `json:"max_attempts"`
-	BackoffBase time.Duration `json:"backoff_base"`
-	BackoffMax  time.Duration `json:"backoff_max"`
-	OnDead      config.OnDead `json:"on_dead"`
+	MaxAttempts int            `json:"max_attempts"`
+	BackoffBase output.Seconds `json:"backoff_base_seconds"`
+	BackoffMax  output.Seconds `json:"backoff_max_seconds"`
+	OnDead      config.OnDead  `json:"on_dead"`
 	// Unmet lists why the relay would not start.
 	Unmet []string `json:"unmet,omitempty"`
 }
@@ -161,8 +162,9 @@ func newRouteInfo(r config.Relay, promises backend.Promises) routeInfo {
 		Relay: r.Name, Store: r.Store, Topics: r.Topics, Publisher: backend.ShownPublisher(r.Publisher.URL),
 		Size: promises.Size, Notes: promises.Notes,
 		MaxAttempts: cmp.Or(r.MaxAttempts, relay.DefaultMaxAttempts),
-		BackoffBase: cmp.Or(r.BackoffBase, relay.DefaultBackoffBase), BackoffMax: cmp.Or(r.BackoffMax, relay.DefaultBackoffMax),
-		OnDead: cmp.Or(r.OnDead, "continue"),
+		BackoffBase: output.Seconds(cmp.Or(r.BackoffBase, relay.DefaultBackoffBase)),
+		BackoffMax:  output.Seconds(cmp.Or(r.BackoffMax, relay.DefaultBackoffMax)),
+		OnDead:      cmp.Or(r.OnDead, "continue"),
 	}
 	if len(r.Topics) == 0 {
 		info.Topics = []string{"*"}
@@ -173,7 +175,7 @@ func newRouteInfo(r config.Relay, promises backend.Promises) routeInfo {
 
 // promise fills in a publisher's guarantees.
 func (i *routeInfo) promise(r config.Relay, c postrider.Capabilities) {
-	i.Ordered, i.DedupeWindow, i.MaxMessageBytes, i.Unmet = c.Ordered, c.DedupeWindow, c.MaxMessageBytes, nil
+	i.Ordered, i.DedupeWindow, i.MaxMessageBytes, i.Unmet = c.Ordered, output.Seconds(c.DedupeWindow), c.MaxMessageBytes, nil
 	needs := runner.ConfigOf(r, config.Store{}, 0, nil, nil)
 	for _, err := range needs.CheckCapabilities(c) {
 		i.Unmet = append(i.Unmet, err.Error())
@@ -219,11 +221,11 @@ func (p commands) explainRoutes(ctx context.Context, relays []config.Relay, topi
 	case taken == 0:
 		return program.Exit(program.ExitNo, fmt.Errorf("no relay takes the topic %s: its messages go nowhere; add a pattern for it to the topics of a relay", topic))
 	case refused > 0:
-		ask := ""
+		hint := ""
 		if !connect {
-			ask = ", as far as its URL tells; --connect asks the broker"
+			hint = ", as far as its URL tells; --connect asks the broker"
 		}
-		return program.Exit(program.ExitNo, fmt.Errorf("%s that would take the topic %s would be refused%s", output.Plural(refused, "relay"), topic, ask))
+		return program.Exit(program.ExitNo, fmt.Errorf("%s that would take the topic %s would be refused%s", output.Plural(refused, "relay"), topic, hint))
 	}
 	return nil
 }
@@ -260,7 +262,7 @@ func routed(ctx context.Context, r config.Relay, topic string, connect bool) (ro
 
 func writeRouted(out io.Writer, r routedInfo) {
 	if !r.Takes {
-		fmt.Fprintf(out, "\nrelay %s: passes it over; of its topics, %s, none matches\n", output.Printable(r.Relay), output.Printable(strings.Join(r.Topics, " ")))
+		fmt.Fprintf(out, "\nrelay %s: skips it; of its topics, %s, none matches\n", output.Printable(r.Relay), output.Printable(strings.Join(r.Topics, " ")))
 		return
 	}
 	fmt.Fprintf(out, "\nrelay %s: takes it, by the pattern %s\n", output.Printable(r.Relay), output.Printable(r.Pattern))
@@ -269,7 +271,7 @@ func writeRouted(out io.Writer, r routedInfo) {
 		order = "not kept"
 	}
 	if r.DedupeWindow > 0 {
-		copies = "dropped for " + r.DedupeWindow.String() + ", by message ID"
+		copies = "dropped for " + time.Duration(r.DedupeWindow).String() + ", by message ID"
 	}
 	if r.MaxMessageBytes > 0 {
 		largest = output.Plural(r.MaxMessageBytes, "byte") + "; a larger one is dead at once"
@@ -285,7 +287,7 @@ func writeRouted(out io.Writer, r routedInfo) {
 	f.Add("largest message", largest)
 	f.Add("broker down", "the relay stops sending and probes until it is back; nothing is counted as an attempt, other relays go on")
 	f.Add("a failure", fmt.Sprintf("holds its key; %d attempts, the wait before the next drawn from 0 to %s, doubling, at most %s",
-		r.MaxAttempts, r.BackoffBase, r.BackoffMax))
+		r.MaxAttempts, time.Duration(r.BackoffBase), time.Duration(r.BackoffMax)))
 	f.Add("after the last", after)
 	for _, note := range r.Notes {
 		f.Add("note", note)

@@ -24,7 +24,7 @@ func TestRouteExplain(t *testing.T) {
 		"relay to-nats: takes it, by the pattern order.*", "nats://h:4222", "kept per key", "dropped for 10m0s, by message ID",
 		"relay to-partner: takes it, by the pattern order.placed", "https://partner.example/…", "3 attempts",
 		"come through; consumers need the inbox", "stays held until somebody decides",
-		"relay to-audit: passes it over; of its topics, audit, none matches")
+		"relay to-audit: skips it; of its topics, audit, none matches")
 	if strings.Contains(out, "secret") {
 		t.Errorf("a secret is shown:\n%s", out)
 	}
@@ -45,15 +45,15 @@ func TestRouteExplainInJSON(t *testing.T) {
 		Routes []struct {
 			Relay, Pattern, Publisher string
 			Takes, Ordered            bool
-			DedupeWindow              int64 `json:"dedupe_window"`
-			MaxAttempts               int   `json:"max_attempts"`
+			DedupeWindow              float64 `json:"dedupe_window_seconds"`
+			MaxAttempts               int     `json:"max_attempts"`
 		}
 	}
 	clitest.Must(t, json.Unmarshal([]byte(clitest.OK(t, "route", "explain", "order.paid", "--json", "--config", clitest.WriteFile(t, routes))), &got))
 	if len(got.Routes) != 3 || got.Topic != "order.paid" {
 		t.Fatalf("read %+v", got)
 	}
-	if r := got.Routes[0]; !r.Takes || !r.Ordered || r.Pattern != "order.*" || r.DedupeWindow != 600e9 || r.MaxAttempts != 10 || r.Relay != "to-nats" {
+	if r := got.Routes[0]; !r.Takes || !r.Ordered || r.Pattern != "order.*" || r.DedupeWindow != 600 || r.MaxAttempts != 10 || r.Relay != "to-nats" {
 		t.Errorf("first is %+v", r)
 	}
 	if r := got.Routes[1]; r.Takes || r.Pattern != "" {

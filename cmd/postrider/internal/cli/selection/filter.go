@@ -26,10 +26,11 @@ type side string
 func (side) Allowed() []string { return []string{"relay", "consumer"} }
 
 // Flags adds the flags to a command.
-func (f *Filter) Flags(cmd *cobra.Command) {
+func (f *Filter) Flags(p *program.Program, cmd *cobra.Command) {
 	f.command = cmd
 	s := cmd.Flags()
 	s.StringVar(&f.Relay, "relay", "", "only of this relay or consumer, by its `name`")
+	p.CompleteFlag(cmd, "relay", program.Relays)
 	s.Var(program.Choice(&f.side), "side", "only of this `side`: relay or consumer")
 	program.CompleteChoices(cmd, "side", f.side.Allowed())
 	s.StringVar(&f.Topic, "topic", "", "only of this `topic`")

@@ -48,6 +48,6 @@ func Mistyped(ctx context.Context, b *backend.Outbox, f deadletter.Filter) error
 		known = append(known, c.Reason)
 	}
 	slices.Sort(known)
-	return fmt.Errorf("no message has died for the reason %q here; those that there are, or may be: %s", f.Reason,
+	return fmt.Errorf("no message was dead-lettered for the reason %q here; those that there are, or may be: %s", f.Reason,
 		output.Printable(strings.Join(slices.Compact(known), ", ")))
 }

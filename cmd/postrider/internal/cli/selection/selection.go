@@ -28,7 +28,7 @@ same dead letter.`
 
 // Flags adds the flags to a command.
 func (s *Selection) Flags(p *program.Program, cmd *cobra.Command) {
-	s.Filter.Flags(cmd)
+	s.Filter.Flags(p, cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&s.all, "all", false, "choose all open dead letters of all relays and consumers")
 	flags.BoolVarP(&s.Yes, "yes", "y", false, "do not ask")

@@ -2,7 +2,6 @@ package status
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
@@ -15,25 +14,25 @@ import (
 const StartIt = "start the program that runs this relay (postrider relay, if it publishes to a broker)"
 
 // writeHints says what an operator can do about what is stuck.
-func writeHints(out io.Writer, s relay.Status, consumers program.ConsumerNames) error {
+func (p commands) writeHints(s relay.Status, consumers program.ConsumerNames) error {
 	var hints []string
 	for _, r := range s.Relays {
-		name := output.Printable(r.Name)
+		name, quoted := output.Printable(r.Name), output.ShellQuote(r.Name)
 		if hint := hintNobody(r, consumers[r.Name]); hint != "" {
-			hints = append(hints, name+": "+hint+", or if it is gone for good: postrider outbox forget "+name)
+			hints = append(hints, name+": "+hint+", or if it is gone for good: "+p.Hint("outbox forget %s --because \"…\"", quoted))
 		}
 		if r.Held.N > 0 {
-			hints = append(hints, name+": held keys; see: postrider held list --relay "+name)
+			hints = append(hints, name+": held keys; see: "+p.Hint("held list --relay %s", quoted))
 		}
 		if r.Dead.N > 0 {
-			hints = append(hints, name+": dead letters; see: postrider dead list --relay "+name)
+			hints = append(hints, name+": dead letters; see: "+p.Hint("dead list --relay %s", quoted))
 		}
 	}
 	if len(s.Unrouted) > 0 {
 		hints = append(hints, "unrouted messages: no relay took their topics; "+RouteIt)
 	}
 	if len(hints) > 0 {
-		_, err := fmt.Fprintln(out, "\n"+strings.Join(hints, "\n"))
+		_, err := fmt.Fprintln(p.Stdout, "\n"+strings.Join(hints, "\n"))
 		return err
 	}
 	return nil

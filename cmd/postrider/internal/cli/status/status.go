@@ -47,7 +47,7 @@ last message of the topic.
 With a limit (--max-age, --max-parked, --max-dead, --max-held, --max-unrouted) the command ends with exit code 3
 when a relay is above it, for monitoring without metrics. Parked messages wait for a held key, for another attempt or
 for their delivery time, and do not count for --max-age; --max-parked is for them, and should be longer than any delay
-that you publish with. In JSON, durations are in nanoseconds.`,
+that you publish with. In JSON, fields that end in _seconds are durations in seconds.`,
 		Example: `  postrider status --store sqlite:shop.db
   postrider status --details --relay to-nats
   postrider status --watch
@@ -64,6 +64,7 @@ that you publish with. In JSON, durations are in nanoseconds.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.relay, "relay", "", "only this relay, by its `name`")
+	p.CompleteFlag(cmd, "relay", program.Relays)
 	f.BoolVar(&o.json, "json", false, "write JSON")
 	f.BoolVar(&o.details, "details", false, "also show partitions and processes")
 	f.DurationVarP(&o.watch, "watch", "w", 0, "show again every `interval` until interrupted (2s when none is given)")
@@ -156,5 +157,5 @@ func (p commands) showStatus(b *backend.Outbox, s relay.Status, consumers progra
 	if o.json {
 		return output.JSON(p.Stdout, forJSON(s))
 	}
-	return writeStatus(p.Stdout, b.Shown, s, consumers, o.details)
+	return p.writeStatus(b.Shown, s, consumers, o.details)
 }

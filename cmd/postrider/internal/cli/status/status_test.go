@@ -27,10 +27,15 @@ func TestStatus(t *testing.T) {
 	clitest.Contains(t, out, "to-nats", "PARTITION", "nobody", "tester-1", "gone",
 		"to-nats: held keys; see: postrider held list --relay to-nats", "to-nats: nobody delivers")
 
-	var s relay.Status
+	var s struct {
+		Relays []struct {
+			Backlog, Parked, Held relay.Count
+			Age                   float64 `json:"age_seconds"`
+		}
+	}
 	clitest.Must(t, json.Unmarshal([]byte(clitest.OK(t, "status", "--store", url, "--json", "--relay", "to-nats")), &s))
 	r := s.Relays[0]
-	if r.Backlog.N != 1 || r.Parked.N != 3 || r.Held.N != 2 || r.Age <= 0 {
+	if r.Backlog.N != 1 || r.Parked.N != 3 || r.Held.N != 2 || r.Age <= 0 || r.Age > 3600 {
 		t.Errorf("status is %+v", r)
 	}
 	clitest.Fails(t, program.ExitFailed, `there is no relay "to-moon" in this outbox; it has to-nats`, "status", "--store", url, "--relay", "to-moon")

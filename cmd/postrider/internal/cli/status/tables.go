@@ -14,16 +14,16 @@ import (
 )
 
 // writeStatus writes the tables.
-func writeStatus(out io.Writer, shown string, s relay.Status, consumers program.ConsumerNames, details bool) error {
-	fmt.Fprintf(out, "%s · %s · %s\n\n", shown, output.Plural(s.Partitions, "partition"), output.Moment(s.Now))
+func (p commands) writeStatus(shown string, s relay.Status, consumers program.ConsumerNames, details bool) error {
+	fmt.Fprintf(p.Stdout, "%s · %s · %s\n\n", shown, output.Plural(s.Partitions, "partition"), output.Moment(s.Now))
 	for _, notice := range s.Notices {
-		fmt.Fprintf(out, "Note: %s\n\n", output.Printable(notice))
+		fmt.Fprintf(p.Stdout, "Note: %s\n\n", output.Printable(notice))
 	}
 	if len(s.Relays) == 0 {
-		_, err := fmt.Fprintln(out, "No relay has run on this outbox yet. Start one with: postrider relay --publisher nats://…?stream=…")
+		_, err := fmt.Fprintln(p.Stdout, "No relay has run on this outbox yet. Start one with: "+p.Hint("relay --publisher 'nats://…?stream=…'"))
 		return err
 	}
-	t := output.NewTable(out, "RELAY", "BACKLOG", "AGE", "HELD KEYS", "PARKED", "OLDEST", "DEAD", "OLDEST", "DELIVERED", "FAILED", "PROCESSES")
+	t := output.NewTable(p.Stdout, "RELAY", "BACKLOG", "AGE", "HELD", "PARKED", "PARKED FOR", "DEAD", "DEAD FOR", "DELIVERED", "FAILED", "PROCESSES")
 	for _, r := range s.Relays {
 		t.Row(r.Name, output.Count(r.Backlog), output.Ago(r.Age), output.Count(r.Held), output.Count(r.Parked), output.Ago(r.OldestParked), output.Count(r.Dead),
 			output.Ago(r.OldestDead), output.Number(r.Delivered), output.Number(r.Failed), alive(r))
@@ -31,17 +31,17 @@ func writeStatus(out io.Writer, shown string, s relay.Status, consumers program.
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	if err := writeUnrouted(out, s.Unrouted); err != nil {
+	if err := writeUnrouted(p.Stdout, s.Unrouted); err != nil {
 		return err
 	}
 	if details {
 		for _, r := range s.Relays {
-			if err := writeDetails(out, r); err != nil {
+			if err := writeDetails(p.Stdout, r); err != nil {
 				return err
 			}
 		}
 	}
-	return writeHints(out, s, consumers)
+	return p.writeHints(s, consumers)
 }
 
 // writeUnrouted writes the topics that no relay has taken.
@@ -50,9 +50,9 @@ func writeUnrouted(out io.Writer, all []relay.UnroutedTopic) error {
 		return nil
 	}
 	fmt.Fprintln(out)
-	t := output.NewTable(out, "UNROUTED TOPIC", "MESSAGES", "FIRST", "LAST")
+	t := output.NewTable(out, "UNROUTED TOPIC", "MESSAGES", "FIRST AT", "LAST AT")
 	for _, u := range all {
-		t.Row(unroutedTopic(u), output.Number(u.Count), output.Moment(u.FirstAt), output.Moment(u.LastAt))
+		t.Row(unroutedTopic(u), output.Number(u.Count), output.Minute(u.FirstAt), output.Minute(u.LastAt))
 	}
 	return t.Flush()
 }
@@ -88,7 +88,7 @@ const none = "none"
 
 func writeDetails(out io.Writer, r relay.RelayStatus) error {
 	fmt.Fprintf(out, "\n%s: partitions\n", output.Printable(r.Name))
-	t := output.NewTable(out, "PARTITION", "OWNER", "SETTLEMENTS", "LEASE LEFT", "POSITION", "BACKLOG", "AGE", "SETTLED AGO")
+	t := output.NewTable(out, "PARTITION", "POSITION", "BACKLOG", "AGE", "SETTLED", "SETTLEMENTS", "LEASE", "OWNER")
 	for _, q := range r.Partitions {
 		owner, left := q.Owner, output.Ago(q.LeaseLeft)
 		if owner == "" {
@@ -98,19 +98,19 @@ func writeDetails(out io.Writer, r relay.RelayStatus) error {
 		if q.Position == inbox.EndOfLog { // a consumer's: it reads no log
 			position = "-"
 		}
-		t.Row(q.Partition, owner, q.Settlements, left, position, output.Count(q.Backlog), output.Ago(q.Age), output.Ago(q.SettledAgo))
+		t.Row(q.Partition, position, output.Count(q.Backlog), output.Ago(q.Age), output.Since(q.SettledAgo), q.Settlements, left, owner)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "\n%s: processes\n", output.Printable(r.Name))
-	t = output.NewTable(out, "OWNER", "HOST", "VERSION", "STATE", "SEEN AGO", "STARTED")
+	t = output.NewTable(out, "OWNER", "STATE", "SEEN", "STARTED", "VERSION")
 	for _, o := range r.Owners {
 		state := "gone"
 		if o.Alive {
 			state = "alive"
 		}
-		t.Row(o.ID, o.Host, o.Version, state, output.Ago(o.SeenAgo), output.Moment(o.Started))
+		t.Row(o.ID, state, output.Since(o.SeenAgo), output.Minute(o.Started), o.Version)
 	}
 	return t.Flush()
 }

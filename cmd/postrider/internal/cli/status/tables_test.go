@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -22,7 +23,7 @@ func TestStatusSaysSinceWhenNobodyDelivers(t *testing.T) {
 func TestStatusShowsNotices(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
-	err := writeStatus(&b, "sqlite:x", relay.Status{Notices: []string{"the database was restored"}}, nil, false)
+	err := commands{&program.Program{Stdout: &b}}.writeStatus("sqlite:x", relay.Status{Notices: []string{"the database was restored"}}, nil, false)
 	if err != nil || !strings.Contains(b.String(), "Note: the database was restored") {
 		t.Errorf("%v:\n%s", err, b.String())
 	}
