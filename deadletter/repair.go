@@ -115,7 +115,7 @@ type CauseCount struct {
 	Relay       string `json:"relay"`
 	Type        string `json:"type"`
 	Fingerprint string `json:"fingerprint"`
-	DeadLetters int64  `json:"letters"`
+	DeadLetters int64  `json:"dead_letters"`
 	// Oldest and Newest are when the first and the last of them were dead-lettered; Reason and Cause are those of the one
 	// with the highest number, Number.
 	Oldest time.Time `json:"oldest"`

@@ -43,7 +43,7 @@ const (
 // Imported counts what an import did.
 type Imported struct {
 	// DeadLetters counts the dead letters read, New those that did not exist yet.
-	DeadLetters int64 `json:"letters"`
+	DeadLetters int64 `json:"dead_letters"`
 	New         int64 `json:"new"`
 }
 

@@ -6,14 +6,16 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/cli"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 )
 
 func main() {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	p := &Program{
+	os.Exit(cli.Run(context.Background(), &program.Program{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Environ: os.Environ(), Signals: signals, Exit: os.Exit,
-	}
-	os.Exit(p.Run(context.Background(), os.Args[1:]))
+	}, os.Args[1:]))
 }

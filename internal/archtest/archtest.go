@@ -54,6 +54,35 @@ var rooms = []room{
 	{"examples", []string{"*"}},
 }
 
+// commands is the folder of the packages of the command line, one for each noun.
+const commands = "cmd/postrider/internal/cli"
+
+// besides is what a noun of the command line may import of other nouns. All nouns import output and program.
+var besides = map[string][]string{
+	"selection": nil,
+	"redrive":   {"selection"},
+	"dead":      {"redrive", "selection"}, // postrider dead redrive starts a redrive
+	"explain":   {"status"},
+	"inbox":     {"status"},
+	"route":     {"relay"},
+}
+
+// commandMay says whether a package of the command line may import another.
+func commandMay(from, to string) bool {
+	from, inside := strings.CutPrefix(from, commands+"/")
+	to, noun := strings.CutPrefix(to, commands+"/")
+	switch {
+	case !inside || !noun || from == "clitest": // the root of the commands imports all of them
+		return true
+	case from == "output":
+		return false
+	case from == "program":
+		return to == "output"
+	default:
+		return to == "output" || to == "program" || slices.Contains(besides[from], to)
+	}
+}
+
 // taken are names that users import too, and names without meaning.
 var taken = []string{"util", "utils", "common", "helper", "helpers", "misc", "sql", "http", "nats", "kafka", "redis", "rabbitmq"}
 
@@ -87,7 +116,7 @@ func importsOf(from string, p Package) []string {
 		if isTest(to) && !isTest(from) && !within("bench", from) { // benchmarks need the tests' servers
 			found = append(found, fmt.Sprintf("%s imports %s outside its tests", from, to))
 		}
-		if unit(from) != unit(to) && !rooms[i].allows(to) {
+		if unit(from) != unit(to) && !rooms[i].allows(to) || !commandMay(from, to) {
 			found = append(found, fmt.Sprintf("%s must not import %s", from, to))
 		}
 	}

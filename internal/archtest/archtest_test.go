@@ -98,6 +98,18 @@ func TestViolations(t *testing.T) {
 			graph: []Package{{ImportPath: Root + "/cmd/postrider", Imports: []string{Root + "/broker/brokertest"}}},
 			want:  []string{"cmd/postrider imports broker/brokertest outside its tests"},
 		},
+		"a command knows another": {
+			graph: []Package{
+				{ImportPath: Root + "/cmd/postrider/internal/cli/status", Imports: []string{
+					Root + "/cmd/postrider/internal/cli/output", Root + "/cmd/postrider/internal/cli/dead"}},
+				{ImportPath: Root + "/cmd/postrider/internal/cli/output", Imports: []string{Root + "/cmd/postrider/internal/cli/program"}},
+				{ImportPath: Root + "/cmd/postrider/internal/cli", Imports: []string{Root + "/cmd/postrider/internal/cli/dead"}},
+			},
+			want: []string{
+				"cmd/postrider/internal/cli/status must not import cmd/postrider/internal/cli/dead",
+				"cmd/postrider/internal/cli/output must not import cmd/postrider/internal/cli/program",
+			},
+		},
 		"a taken name": {
 			graph: []Package{{ImportPath: Root + "/broker/nats", Name: "nats"}},
 			want:  []string{"broker/nats: a package must not be named nats"},

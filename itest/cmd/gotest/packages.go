@@ -30,7 +30,7 @@ var slow = []string{
 	"/broker/nats",
 	"/broker/kafka",
 	"/broker/rabbitmq",
-	"/cmd/postrider",
+	"/cmd/postrider/internal/cli/relay",
 	"/store/memory",
 	"/broker/webhook",
 	"/broker/redis",

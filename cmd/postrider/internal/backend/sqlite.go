@@ -11,6 +11,7 @@ import (
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/store/sqlite"
 )
 
@@ -19,7 +20,7 @@ import (
 func openFile(l location, create bool) (*sql.DB, error) {
 	if !create {
 		if _, err := os.Stat(l.dsn); err != nil {
-			return nil, fmt.Errorf("open %s: %w; create the outbox with: postrider migrate up --store %s", l.shown, err, l.shown)
+			return nil, fmt.Errorf("open %s: %w; create the outbox with: postrider migrate up --store %s", l.shown, err, output.ShellQuote(l.shown))
 		}
 	}
 	path, err := filepath.Abs(l.dsn)

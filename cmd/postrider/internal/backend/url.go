@@ -100,6 +100,17 @@ func locate(s config.Store) (location, error) {
 	return l, nil
 }
 
+// HasPassword says whether the URL of a store holds a password, or cannot be parsed and might.
+func HasPassword(text string) bool {
+	u, err := url.Parse(text)
+	if err != nil {
+		return true
+	}
+	_, has := u.User.Password()
+	query := u.Query()
+	return has || query.Has("password") || query.Has("sslpassword")
+}
+
 // shownURL is a URL without passwords.
 func shownURL(u url.URL) string {
 	if query := u.Query(); query.Has("password") || query.Has("sslpassword") {

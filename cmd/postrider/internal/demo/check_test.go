@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// story returns a ledger of three messages in each of two keys.
-func story() []fact {
+// facts returns a ledger of three messages in each of two keys.
+func facts() []fact {
 	var out []fact
 	for n := range int64(3) {
 		for _, key := range []string{"customer/1", "customer/2"} {
@@ -19,7 +19,7 @@ func story() []fact {
 
 func TestCheckerJudges(t *testing.T) {
 	t.Parallel()
-	ledger := story()
+	ledger := facts()
 	for name, test := range map[string]struct {
 		received []fact
 		dead     string
@@ -27,16 +27,16 @@ func TestCheckerJudges(t *testing.T) {
 		names    string
 	}{
 		"all in order": {ledger, "", Findings{Received: 6}, ""},
-		"twice the same": {append(story(), ledger[0], ledger[5]), "",
+		"twice the same": {append(facts(), ledger[0], ledger[5]), "",
 			Findings{Received: 6, Duplicates: 2}, ""},
-		"lost": {append(story()[:1], story()[2:]...), "",
+		"lost": {append(facts()[:1], facts()[2:]...), "",
 			Findings{Received: 5, Lost: 1}, "lost: customer/2 number 1"},
 		"in the dead letters": {ledger[:5], ledger[5].ID, Findings{Received: 5, Dead: 1}, ""},
-		"invented": {append(story(), fact{"x", "customer/1", 4}), "",
+		"invented": {append(facts(), fact{"x", "customer/1", 4}), "",
 			Findings{Received: 7, Invented: 1}, "invented: customer/1 number 4 (message x)"},
 		"out of order": {[]fact{ledger[0], ledger[1], ledger[4], ledger[2], ledger[3], ledger[5]}, "",
 			Findings{Received: 6, Disorder: 1}, "out of order: customer/1 number 2 came after number 3"},
-		"altered": {append(story()[:5], fact{ledger[5].ID, "customer/9", 3}), "",
+		"altered": {append(facts()[:5], fact{ledger[5].ID, "customer/9", 3}), "",
 			Findings{Received: 6, Altered: 1}, "altered: customer/2 number 3 arrived as customer/9 number 3"},
 	} {
 		t.Run(name, func(t *testing.T) {

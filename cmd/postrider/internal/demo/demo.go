@@ -153,7 +153,7 @@ func (r *run) leaseTTL() time.Duration {
 	return min(max(r.cfg.For/10, time.Second), 2*time.Second)
 }
 
-// show runs the shop and the story, waits for messages in flight and compares.
+// show runs the shop and the script, waits for messages in flight and compares.
 func (r *run) show(ctx, work context.Context) (Findings, error) {
 	r.began = time.Now()
 	r.screen.begin(r.began)
@@ -272,7 +272,7 @@ func (r *run) figures(ctx context.Context) figures {
 	return f
 }
 
-// cleanUp stops everything that prepare and the story started.
+// cleanUp stops everything that prepare and the script started.
 func (r *run) cleanUp() error {
 	var errs []error
 	r.mu.Lock()

@@ -23,7 +23,7 @@ type figures struct {
 	err error
 }
 
-// screen shows the demo: on a terminal a picture that is redrawn below the lines of the story, otherwise plain lines.
+// screen shows the demo: on a terminal a dashboard that is redrawn below the lines of the script, otherwise plain lines.
 type screen struct {
 	out    io.Writer
 	length time.Duration
@@ -36,10 +36,10 @@ type screen struct {
 	began time.Time
 	// width is the last result of columns.
 	width int
-	// drawn is how many lines of the picture are on the terminal.
+	// drawn is how many lines of the dashboard are on the terminal.
 	drawn int
 	last  figures
-	// rates are messages per second received between the last pictures, for the chart.
+	// rates are messages per second received between the last updates, for the chart.
 	rates []float64
 }
 
@@ -63,7 +63,7 @@ func (s *screen) begin(at time.Time) {
 
 func (s *screen) live() bool { return s.columns != nil }
 
-// interval is the time between two pictures, or plain lines.
+// interval is the time between two updates, or plain lines.
 func (s *screen) interval() time.Duration {
 	if s.live() {
 		return 100 * time.Millisecond
@@ -71,7 +71,7 @@ func (s *screen) interval() time.Duration {
 	return time.Second
 }
 
-// step prints one step of the story. It stays on the screen, above the picture.
+// step prints one step of the script. It stays on the screen, above the dashboard.
 func (s *screen) step(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,10 +108,10 @@ func (s *screen) draw(f figures) {
 	s.redraw()
 }
 
-// minWidth is the narrowest terminal that the picture fits.
+// minWidth is the narrowest terminal that the dashboard fits.
 const minWidth = 30
 
-// wipe removes the picture from the terminal, and updates the width.
+// wipe removes the dashboard from the terminal, and updates the width.
 func (s *screen) wipe() {
 	if s.live() {
 		s.width = max(s.columns(), minWidth)
@@ -122,9 +122,9 @@ func (s *screen) wipe() {
 	}
 }
 
-// redraw draws the picture.
+// redraw draws the dashboard.
 func (s *screen) redraw() {
-	lines := s.picture(s.last)
+	lines := s.dashboard(s.last)
 	fmt.Fprint(s.out, strings.Join(lines, "\n")+"\n")
 	s.drawn = len(lines)
 }

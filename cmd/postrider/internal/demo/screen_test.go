@@ -30,7 +30,7 @@ func TestPlainLineHasEveryFigure(t *testing.T) {
 	}
 }
 
-func TestPictureFitsEveryWidth(t *testing.T) {
+func TestDashboardFitsEveryWidth(t *testing.T) {
 	t.Parallel()
 	for _, width := range []int{minWidth, 45, 60, 80, 200} {
 		s := newScreen(Config{Out: &bytes.Buffer{}, For: time.Minute, Shown: "S", ShownPublisher: "J", Width: func() int { return width }})
@@ -39,7 +39,7 @@ func TestPictureFitsEveryWidth(t *testing.T) {
 			s.rates = append(s.rates, 1)
 		}
 		s.rates = s.rates[:chartWidth]
-		lines := s.picture(troubled())
+		lines := s.dashboard(troubled())
 		for _, line := range lines {
 			if n := utf8.RuneCountInString(line); n >= width {
 				t.Errorf("width %d: %d columns: %q", width, n, line)
@@ -58,13 +58,13 @@ func TestColorsShowFaults(t *testing.T) {
 	t.Parallel()
 	s := newScreen(Config{Out: &bytes.Buffer{}, Color: true, Width: func() int { return 80 }})
 	s.wipe()
-	text := strings.Join(s.picture(troubled()), "\n")
+	text := strings.Join(s.dashboard(troubled()), "\n")
 	for _, part := range []string{"\x1b[31mlost", "\x1b[31morder violations", "\x1b[33mheld keys", "\x1b[33mdead letters"} {
 		if !strings.Contains(text, part) {
 			t.Errorf("%q is missing in %q", part, text)
 		}
 	}
-	if text := strings.Join(s.picture(figures{}), "\n"); !strings.Contains(text, "\x1b[32mlost") || strings.Contains(text, "\x1b[31m") {
+	if text := strings.Join(s.dashboard(figures{}), "\n"); !strings.Contains(text, "\x1b[32mlost") || strings.Contains(text, "\x1b[31m") {
 		t.Errorf("without faults: %q", text)
 	}
 }

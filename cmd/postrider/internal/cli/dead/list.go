@@ -1,0 +1,119 @@
+package dead
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/selection"
+	"github.com/postrider/postrider/deadletter"
+)
+
+func (p commands) deadListCommand() *cobra.Command {
+	var f selection.Filter
+	var after int64
+	var limit int
+	var asJSON bool
+	state := deadState("open")
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List dead letters, oldest first",
+		Example: `  postrider dead list
+  postrider dead list --relay to-nats --topic orders --from 24h
+  postrider dead list --side consumer --cause 'unique constraint'
+  postrider dead list --state any --key order/42
+  postrider dead list --limit 0 --json > dead.ndjson`,
+		Args: program.ExactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.Check(nil); err != nil {
+				return err
+			}
+			if limit < 0 {
+				return program.Usagef("--limit must not be negative, is %d", limit)
+			}
+			f.State = deadletter.State(state)
+			return p.WithStore(cmd, func(b *backend.Outbox) error {
+				filter, err := f.Resolve(cmd.Context(), b)
+				if err != nil {
+					return err
+				}
+				return p.listDead(cmd.Context(), b, filter, after, limit, asJSON)
+			})
+		},
+	}
+	f.Flags(p.Program, cmd)
+	cmd.Flags().Var(program.Choice(&state), "state", "only in this `state`: open, redriven, discarded or any")
+	program.CompleteChoices(cmd, "state", state.Allowed())
+	cmd.Flags().Int64Var(&f.Redrive, "redrive", 0, "only what the redrive with this `ID` has sent back, with --state any")
+	p.CompleteFlag(cmd, "redrive", program.Redrives(""))
+	cmd.Flags().Int64Var(&after, "after", 0, "continue after this `number`")
+	cmd.Flags().IntVar(&limit, "limit", 100, "list at most `n`, 0 for all")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write one JSON object per line")
+	return cmd
+}
+
+// deadState is the value of --state.
+type deadState string
+
+// Allowed lists the values.
+func (deadState) Allowed() []string { return []string{"open", "redriven", "discarded", "any"} }
+
+func (p commands) listDead(ctx context.Context, b *backend.Outbox, f deadletter.Filter, after int64, limit int, asJSON bool) error {
+	columns := []string{"NUMBER", "DIED AT", "RELAY", "TYPE", "KEY", "CAUSE"}
+	withState := f.State != "" && f.State != deadletter.Open
+	if withState {
+		columns = slices.Insert(columns, 1, "STATE")
+	}
+	t := output.NewTableUnless(asJSON, p.Stdout, columns...)
+	n, last := 0, int64(0)
+	more := false
+	for l, err := range b.ListDead(ctx, f, after, onemore(limit)) {
+		if err != nil {
+			return err
+		}
+		if limit > 0 && n == limit {
+			more = true
+			break
+		}
+		n, last = n+1, l.Number
+		if asJSON {
+			if err := output.Line(p.Stdout, l); err != nil {
+				return err
+			}
+			continue
+		}
+		row := []any{l.Number, output.Minute(l.DiedAt), l.Relay, l.Message.Type, l.Message.Key, output.CauseOf(l.Cause, l.Reason)}
+		if withState {
+			row = slices.Insert(row, 1, any(l.State))
+		}
+		t.Row(row...)
+	}
+	if t != nil && n > 0 {
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case more:
+		fmt.Fprintf(p.Stderr, "postrider: there are more; go on with --after %d, or --limit 0 for all\n", last)
+	case n == 0:
+		if err := selection.Mistyped(ctx, b, f); err != nil {
+			return err
+		}
+		fmt.Fprintln(p.Stderr, "postrider: no dead letters match")
+	}
+	return nil
+}
+
+// onemore requests one more than the limit, to know whether there are more.
+func onemore(limit int) int {
+	if limit == 0 {
+		return 0
+	}
+	return limit + 1
+}

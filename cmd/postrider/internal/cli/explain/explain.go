@@ -1,0 +1,208 @@
+// Package explain has the commands "postrider explain" and "postrider attempts", which tell about one message.
+package explain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/status"
+	"github.com/postrider/postrider/inspect"
+)
+
+// explainOptions are the options of explain: what to explain, and how to print it.
+type explainOptions struct {
+	id, key, relay string
+	json           bool
+}
+
+// Command returns the command.
+func Command(p *program.Program) *cobra.Command { return commands{p}.explainCommand() }
+
+// AttemptsCommand returns "postrider attempts".
+func AttemptsCommand(p *program.Program) *cobra.Command { return commands{p}.attemptsCommand() }
+
+// commands has the functions of the commands.
+type commands struct{ *program.Program }
+
+func (p commands) explainCommand() *cobra.Command {
+	var o explainOptions
+	cmd := &cobra.Command{
+		Use:   "explain [ID]",
+		Short: "Explain where a message or a key is, why, and what one can do",
+		Long: `Explain, for each relay, where a message is: waiting in the log, delivered, parked, or in the dead letters; why and since
+when, its attempts, what a webhook answered, how often it was dead-lettered and sent back, what happens next and what you
+can do. With --key, explain what blocks a key; with --relay, how a relay or consumer is doing.
+
+A message is looked up in the parked messages, the dead letters and the log. An ID that Postrider made holds its time, so
+that it is found at once; with another ID the log is read from its oldest message. Consumers read no log: of a consumer in
+the same database it shows what the consumer has parked or dead-lettered, and not what it has processed.
+
+In JSON, each relay and consumer is one of the places, with a state, what happens next (next.code) and the possible
+actions. Times are in RFC 3339, and fields that end in _seconds are durations in seconds. "go doc" of the Go package
+github.com/postrider/postrider/inspect lists the states and fields.`,
+		Example: `  postrider explain 0199f3a4-7e1c-7a52-9b61-3f0c2d1e4b5a
+  postrider explain --key order/42
+  postrider explain --relay to-nats
+  postrider explain 0199f3a4-7e1c-7a52-9b61-3f0c2d1e4b5a --json | jq '.places[] | {name, state, next}'`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			given := len(args)
+			for _, text := range []string{o.key, o.relay} {
+				if text != "" {
+					given++
+				}
+			}
+			if given != 1 {
+				return program.Usagef("give one of the ID of a message, --key and --relay")
+			}
+			if len(args) == 1 {
+				o.id = args[0]
+			}
+			return p.WithStore(cmd, func(b *backend.Outbox) error { return p.explain(cmd.Context(), b, o) })
+		},
+	}
+	cmd.Flags().StringVar(&o.key, "key", "", "explain this `key`")
+	cmd.Flags().StringVar(&o.relay, "relay", "", "explain how the relay or consumer with this `name` is doing")
+	p.CompleteFlag(cmd, "relay", program.Relays)
+	p.CompleteFlag(cmd, "key", program.HeldKeys(&o.relay))
+	cmd.Flags().BoolVar(&o.json, "json", false, "write JSON")
+	return cmd
+}
+
+// explain explains a message, a key or a relay.
+func (p commands) explain(ctx context.Context, b *backend.Outbox, o explainOptions) error {
+	var e inspect.Explanation
+	var err error
+	switch {
+	case o.key != "":
+		e, err = inspect.Key(ctx, b.Store, o.key)
+	case o.relay != "":
+		e, err = inspect.Relay(ctx, b.Store, o.relay)
+	default:
+		e, err = inspect.Message(ctx, b.Store, o.id)
+	}
+	if errors.Is(err, inspect.ErrNotFound) {
+		return p.notFound(ctx, b, err)
+	}
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return output.JSON(p.Stdout, e)
+	}
+	switch {
+	case e.Key != nil:
+		p.writeKey(e)
+	case e.Message != nil:
+		p.writeExplanation(e)
+	default:
+		p.writeRelay(e.Places[0])
+	}
+	return nil
+}
+
+// notFound adds a further possibility to the error for a message that was not found.
+func (p commands) notFound(ctx context.Context, b *backend.Outbox, err error) error {
+	status, failed := b.Status(ctx)
+	consumers := program.Consumers(status)
+	if failed != nil || len(consumers) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; whether a consumer of this database (%s) has processed it was not checked, see: %s",
+		err, output.Printable(strings.Join(slices.Sorted(maps.Keys(consumers)), ", ")), p.Hint("inbox status"))
+}
+
+// writeExplanation writes where a message is.
+func (p commands) writeExplanation(e inspect.Explanation) {
+	p.writeMessageInfo(e.Message)
+	switch {
+	case e.Unrouted:
+		fmt.Fprintf(p.Stdout, "\nunrouted: no relay takes topic %s\n", output.Printable(e.Message.Topic))
+		f := output.NewFields(p.Stdout)
+		f.Add("next", e.Next.Text)
+		f.Add("you can", status.RouteIt)
+		f.Flush()
+	case e.Next != nil:
+		fmt.Fprintf(p.Stdout, "\n%s; start the program that runs one, or, to publish to a broker: postrider relay\n", e.Next.Text)
+	}
+	for _, place := range e.Places {
+		fmt.Fprintf(p.Stdout, "\n%s: ", titleOf(place))
+		p.writePlace(e.Message, place)
+		p.writeAttempts(e.Message.ID, place.Recorded)
+	}
+}
+
+// writeMessageInfo describes the message.
+func (p commands) writeMessageInfo(m *inspect.MessageInfo) {
+	stored := output.Moment(m.StoredAt)
+	switch {
+	case m.InLog:
+		stored = fmt.Sprintf("published %s (%s ago)", stored, output.Ago(seconds(m.AgeSeconds)))
+	case m.Origin == inspect.OriginImported:
+		stored = fmt.Sprintf("imported as dead letter %d, not in the log", m.ImportedAs)
+	case m.Origin == inspect.OriginReceived:
+		stored = fmt.Sprintf("parked by consumer %s %s, not in the log", output.Printable(m.Consumer), stored)
+	default:
+		stored = fmt.Sprintf("published %s, no longer in the log", stored)
+	}
+	fmt.Fprintf(p.Stdout, "message %s: %s\n", output.Printable(m.ID), stored)
+	f := output.NewFields(p.Stdout)
+	f.Add("type", m.Type)
+	f.Add("topic", m.Topic)
+	f.Add("key", m.Key)
+	f.Add("sequence", output.Nonzero(m.Sequence))
+	f.Flush()
+}
+
+// titleOf is the display name of a place.
+func titleOf(place inspect.Place) string {
+	return string(place.Kind) + " " + output.Printable(place.Name)
+}
+
+// seconds converts a number of seconds.
+func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
+
+// nextOf says what happens next, and how to make something happen if no process runs.
+func nextOf(place inspect.Place) string {
+	switch {
+	case place.Next.Code != inspect.NextProcess:
+		return place.Next.Text
+	case place.Kind == inspect.KindConsumer:
+		return place.Next.Text + "; start the program that runs this consumer"
+	default:
+		return place.Next.Text + "; " + status.StartIt
+	}
+}
+
+// addDecisions adds the commands for the actions that decide something.
+func (p commands) addDecisions(f *output.Fields, place inspect.Place) {
+	i := slices.IndexFunc(place.Actions, func(a inspect.Action) bool { return a.Kind == inspect.ActionRedrive || a.Kind == inspect.ActionRetry })
+	if i < 0 {
+		return
+	}
+	a := place.Actions[i]
+	key := output.ShellQuote(a.Key)
+	skip := p.Hint("held skip %s --because \"…\"", key)
+	switch {
+	case a.Kind == inspect.ActionRetry:
+		f.Add("you can", p.Hint("held retry %s", key))
+		f.Add("or", skip)
+		f.Add("or", p.Hint("held dead %s --because \"…\"", key))
+	case a.DeadLetter == 0:
+		f.Add("you can", "redrive or discard the dead letter: "+p.Hint("dead list --relay %s --key %s", output.ShellQuote(a.Relay), key))
+		f.Add("or", skip)
+	default:
+		f.Add("you can", p.Hint("dead redrive %d", a.DeadLetter))
+		f.Add("or", p.Hint("dead discard %d --because \"…\"", a.DeadLetter))
+	}
+}

@@ -1,0 +1,201 @@
+// Package held has the command "postrider held", which lists held keys and decides about them.
+package held
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/relay"
+)
+
+// Command returns the command.
+func Command(p *program.Program) *cobra.Command { return commands{p}.command() }
+
+// commands has the functions of the commands.
+type commands struct{ *program.Program }
+
+func (p commands) command() *cobra.Command {
+	return program.Group("held", "List and inspect held keys, and decide on them",
+		`A held key is blocked by a message that failed. That message and the later ones of the key are parked, so that order is
+kept, and all other keys flow. Once the blocking message is delivered, the others follow. An operator can retry it at
+once, skip it (it becomes a discarded dead letter), or move it, or every message of the key, to the dead letters.`,
+		p.heldListCommand(), p.heldShowCommand(), p.heldRetryCommand(), p.heldSkipCommand(), p.heldDeadCommand())
+}
+
+func (p commands) heldListCommand() *cobra.Command {
+	var name string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List held keys, longest held first",
+		Example: `  postrider held list
+  postrider held list --relay to-nats --json`,
+		Args: program.ExactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return p.WithStore(cmd, func(b *backend.Outbox) error { return p.listHeld(cmd.Context(), b, name, asJSON) })
+		},
+	}
+	p.relayFlag(cmd, &name)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write one JSON object per line")
+	return cmd
+}
+
+func (p commands) relayFlag(cmd *cobra.Command, name *string) {
+	cmd.Flags().StringVar(name, "relay", "", "the relay, by its `name`; needed only when several hold such a key")
+	p.CompleteFlag(cmd, "relay", program.Relays)
+}
+
+func (p commands) listHeld(ctx context.Context, b *backend.Outbox, name string, asJSON bool) error {
+	t := output.NewTableUnless(asJSON, p.Stdout, "KEY", "RELAY", "HELD SINCE", "ATTEMPTS", "NEXT ATTEMPT", "PARKED", "CAUSE")
+	n := 0
+	for h, err := range b.ListHeld(ctx, name) {
+		if err != nil {
+			return err
+		}
+		n++
+		if asJSON {
+			if err := output.Line(p.Stdout, h); err != nil {
+				return err
+			}
+			continue
+		}
+		t.Row(h.Key, h.Relay, output.Minute(h.Since), h.Attempts, nextAttempt(h, output.Minute), output.Number(h.Parked), output.CauseOf(h.Cause, string(h.Reason)))
+	}
+	if n == 0 {
+		if name != "" {
+			if err := program.KnownRelay(ctx, b, name); err != nil {
+				return err
+			}
+		}
+		fmt.Fprintln(p.Stderr, "postrider: no key is held")
+		return nil
+	}
+	if t != nil {
+		return t.Flush()
+	}
+	return nil
+}
+
+func nextAttempt(h relay.HeldInfo, format func(time.Time) string) string {
+	if h.NextAttempt.IsZero() {
+		return "when decided"
+	}
+	return format(h.NextAttempt)
+}
+
+func (p commands) heldShowCommand() *cobra.Command {
+	var name string
+	var limit int
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show KEY",
+		Short: "Show a held key with its parked messages",
+		Example: `  postrider held show order/42
+  postrider held show order/42 --limit 100 --json`,
+		Args: program.ExactArgs("a KEY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if limit < 1 {
+				return program.Usagef("--limit must be 1 or more, is %d", limit)
+			}
+			return p.onHeld(cmd, name, args[0], func(b *backend.Outbox, name string) error {
+				h, parked, err := b.ShowHeld(cmd.Context(), name, args[0], limit)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return output.JSON(p.Stdout, struct {
+						relay.HeldInfo
+						Messages []relay.ParkedInfo `json:"messages"`
+					}{h, parked})
+				}
+				return p.writeHeld(h, parked)
+			})
+		},
+	}
+	p.relayFlag(cmd, &name)
+	p.CompleteArgs(cmd, 1, program.HeldKeys(&name))
+	cmd.Flags().IntVar(&limit, "limit", 20, "show at most `n` parked messages")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	return cmd
+}
+
+func (p commands) writeHeld(h relay.HeldInfo, parked []relay.ParkedInfo) error {
+	fmt.Fprintf(p.Stdout, "key %s of relay %s, partition %d: held since %s\n", output.Printable(h.Key), output.Printable(h.Relay), h.Partition, output.Moment(h.Since))
+	f := output.NewFields(p.Stdout)
+	f.Add("reason", string(h.Reason))
+	f.Add("cause", h.Cause)
+	f.Add("attempts", output.Number(h.Attempts))
+	f.Add("next attempt", nextAttempt(h, output.Moment))
+	f.Add("parked", output.Plural(h.Parked, "message"))
+	f.Flush()
+	fmt.Fprintln(p.Stdout)
+	t := output.NewTable(p.Stdout, "SEQUENCE", "ID", "ATTEMPTS", "DUE AT", "REASON", "TYPE")
+	for _, m := range parked {
+		t.Row(m.Message.Sequence, m.Message.ID, m.Attempts, output.Minute(m.DueAt), m.Reason, m.Message.Type)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if len(parked) > 0 {
+		output.History(p.Stdout, parked[0].History)
+	}
+	key := output.ShellQuote(h.Key)
+	_, err := fmt.Fprintf(p.Stdout, "\nretry now:       %s\nskip it:         %s\ndead-letter it:  %s  (--all for the whole key)\n",
+		p.Hint("held retry %s", key), p.Hint("held skip %s --because \"…\"", key), p.Hint("held dead %s --because \"…\"", key))
+	return err
+}
+
+// onHeld runs f with the store and the relay that holds the key.
+func (p commands) onHeld(cmd *cobra.Command, name, key string, f func(b *backend.Outbox, relay string) error) error {
+	return p.WithStore(cmd, func(b *backend.Outbox) error {
+		name, err := holderOf(cmd.Context(), b, name, key)
+		if err != nil {
+			return err
+		}
+		err = f(b, name)
+		if errors.Is(err, relay.ErrNotHeld) {
+			return notHeld(key, name)
+		}
+		if err != nil {
+			return fmt.Errorf("held key %s of relay %s: %w", output.Printable(key), output.Printable(name), err)
+		}
+		return nil
+	})
+}
+
+// holderOf returns the relay that holds a key, unless one is given.
+func holderOf(ctx context.Context, b *backend.Outbox, name, key string) (string, error) {
+	if name != "" {
+		return name, nil
+	}
+	holder := ""
+	for h, err := range b.ListHeld(ctx, "") {
+		if err != nil {
+			return "", err
+		}
+		if h.Key != key {
+			continue
+		}
+		if holder != "" {
+			return "", program.Usagef("key %s is held by the relays %s and %s; choose one with --relay", output.Printable(key), holder, h.Relay)
+		}
+		holder = h.Relay
+	}
+	if holder == "" {
+		return "", notHeld(key, "")
+	}
+	return holder, nil
+}
+
+func notHeld(key, name string) error {
+	return fmt.Errorf("%w: %s (%s); postrider held list shows those that are",
+		relay.ErrNotHeld, output.Printable(key), cmp.Or(output.Printable(name), "any relay"))
+}

@@ -1,0 +1,163 @@
+// Package inbox has the command "postrider inbox", which shows how consumers are doing.
+package inbox
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/status"
+	"github.com/postrider/postrider/relay"
+)
+
+// Command returns the command.
+func Command(p *program.Program) *cobra.Command { return commands{p}.command() }
+
+// commands has the functions of the commands.
+type commands struct{ *program.Program }
+
+func (p commands) command() *cobra.Command {
+	return program.Group("inbox", "Show how consumers are doing",
+		`A consumer reads a broker and applies the effect of each message in a transaction of its database, exactly once. What it
+cannot process stands among the held keys and dead letters, under its name.`,
+		p.inboxStatusCommand())
+}
+
+func (p commands) inboxStatusCommand() *cobra.Command {
+	var name string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show what consumers remember and what they have parked",
+		Long: `Show each consumer with its processes, what it remembers (IDs of messages, and how old the oldest is; or watermarks of
+ordered sources, and when each moved last) and its parked messages. IDs must be remembered for longer than the source can
+redeliver a message and you can replay it. Each process counts the messages it processed and the duplicates it found
+(Consumer.Stats). For the lag of a consumer ask the broker; for that of a relay with transactions, "postrider status".
+In JSON, fields that end in _seconds are durations in seconds.`,
+		Example: `  postrider inbox status
+  postrider inbox status --consumer order-view --json`,
+		Args: program.ExactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return p.WithStore(cmd, func(b *backend.Outbox) error { return p.inboxStatus(cmd.Context(), b, name, asJSON) })
+		},
+	}
+	cmd.Flags().StringVar(&name, "consumer", "", "only this consumer, by its `name`")
+	p.CompleteFlag(cmd, "consumer", program.ConsumersOnly)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	return cmd
+}
+
+// consumerStatus is everything known about a consumer, in its JSON form.
+type consumerStatus struct {
+	Name         string         `json:"name"`
+	Remembered   relay.Count    `json:"remembered"`
+	Oldest       output.Seconds `json:"oldest_seconds"`
+	Watermarks   []watermark    `json:"watermarks,omitempty"`
+	Parked       relay.Count    `json:"parked"`
+	OldestParked output.Seconds `json:"oldest_parked_seconds"`
+	Held         relay.Count    `json:"held"`
+	Dead         relay.Count    `json:"dead"`
+	OldestDead   output.Seconds `json:"oldest_dead_seconds"`
+	Owners       []status.Owner `json:"owners"`
+}
+
+// watermark is the JSON form of inbox.WatermarkStatus.
+type watermark struct {
+	Partition string         `json:"partition"`
+	Epoch     string         `json:"epoch"`
+	Offset    int64          `json:"offset"`
+	Moved     output.Seconds `json:"moved_seconds"`
+}
+
+func (p commands) inboxStatus(ctx context.Context, b *backend.Outbox, name string, asJSON bool) error {
+	consumers, err := consumersOf(ctx, b, name)
+	if err != nil {
+		return err
+	}
+	if name != "" && len(consumers) == 0 {
+		return program.Exit(program.ExitNo, fmt.Errorf("there is no consumer %q; it is known once it has run", name))
+	}
+	if asJSON {
+		return output.JSON(p.Stdout, struct {
+			Consumers []consumerStatus `json:"consumers"`
+		}{consumers})
+	}
+	if len(consumers) == 0 {
+		fmt.Fprintln(p.Stderr, "postrider: no consumer has run on this store")
+		return nil
+	}
+	t := output.NewTable(p.Stdout, "CONSUMER", "REMEMBERS", "OLDEST ID", "HELD", "PARKED", "PARKED FOR", "DEAD", "DEAD FOR", "PROCESSES")
+	for _, c := range consumers {
+		t.Row(c.Name, remembers(c), output.Ago(time.Duration(c.Oldest)), output.Count(c.Held), output.Count(c.Parked), output.Ago(time.Duration(c.OldestParked)),
+			output.Count(c.Dead), output.Ago(time.Duration(c.OldestDead)), aliveOwners(c.Owners))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, c := range consumers {
+		if len(c.Watermarks) == 0 {
+			continue
+		}
+		fmt.Fprintf(p.Stdout, "\n%s has consumed\n", output.Printable(c.Name))
+		t := output.NewTable(p.Stdout, "PARTITION", "EPOCH", "UP TO OFFSET", "MOVED")
+		for _, w := range c.Watermarks {
+			t.Row(w.Partition, w.Epoch, output.Number(w.Offset), output.Since(time.Duration(w.Moved)))
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// consumersOf collects what the store knows about consumers.
+func consumersOf(ctx context.Context, b *backend.Outbox, name string) ([]consumerStatus, error) {
+	known, err := b.Consumers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := b.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := []consumerStatus{}
+	for _, c := range known {
+		if name != "" && c.Name != name {
+			continue
+		}
+		st := consumerStatus{Name: c.Name, Remembered: c.Remembered, Oldest: output.Seconds(c.Oldest), Owners: []status.Owner{}}
+		for _, w := range c.Watermarks {
+			st.Watermarks = append(st.Watermarks, watermark{w.Partition, w.Epoch, w.Offset, output.Seconds(w.Moved)})
+		}
+		if i := slices.IndexFunc(all.Relays, func(r relay.RelayStatus) bool { return r.Name == c.Name }); i >= 0 {
+			r := all.Relays[i]
+			st.Parked, st.Held, st.Dead, st.Owners = r.Parked, r.Held, r.Dead, status.Owners(r.Owners)
+			st.OldestParked, st.OldestDead = output.Seconds(r.OldestParked), output.Seconds(r.OldestDead)
+		}
+		out = append(out, st)
+	}
+	return out, nil
+}
+
+func aliveOwners(owners []status.Owner) string {
+	n := 0
+	for _, o := range owners {
+		if o.Alive {
+			n++
+		}
+	}
+	return output.Number(n)
+}
+
+func remembers(c consumerStatus) string {
+	if len(c.Watermarks) > 0 {
+		return output.Plural(len(c.Watermarks), "watermark")
+	}
+	return output.Count(c.Remembered) + " IDs"
+}

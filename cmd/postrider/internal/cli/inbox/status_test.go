@@ -1,0 +1,61 @@
+package inbox_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/clitest"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/relay"
+)
+
+func TestInboxStatus(t *testing.T) {
+	t.Parallel()
+	url := clitest.WithDead(t)
+	clitest.Contains(t, clitest.Run(t, "inbox", "status", "--store", url).Err, "no consumer has run on this store")
+	clitest.Fails(t, program.ExitNo, `there is no consumer "view"`, "inbox", "status", "--consumer", "view", "--store", url)
+
+	clitest.Consume(t, url)
+	out := clitest.OK(t, "inbox", "status", "--store", url)
+	clitest.Contains(t, out, "CONSUMER", "view", "1 IDs", "ledger", "1 watermark", "ledger has consumed", "orders/0", "4,711", "MOVED", " ago")
+	clitest.Contains(t, clitest.OK(t, "dead", "list", "--side", "consumer", "--store", url), "view", "refused")
+	var status struct {
+		Consumers []struct{ Dead, Remembered relay.Count }
+	}
+	clitest.Must(t, json.Unmarshal([]byte(clitest.OK(t, "inbox", "status", "--consumer", "view", "--json", "--store", url)), &status))
+	if len(status.Consumers) != 1 || status.Consumers[0].Dead.N != 1 || status.Consumers[0].Remembered.N != 1 {
+		t.Errorf("status as JSON: %+v", status)
+	}
+	clitest.Contains(t, clitest.OK(t, "dead", "show", "4", "--store", url), "dead letter 4 of consumer view", "orders/3, offset 12, epoch 7")
+	clitest.Contains(t, clitest.OK(t, "dead", "redrive", "4", "--store", url), "redriven 1 dead letter")
+}
+
+func TestInboxStatusAsJSONIsThatOfStatus(t *testing.T) {
+	t.Parallel()
+	url := clitest.NewOutbox(t)
+	store := clitest.Enroll(t, clitest.OpenOutbox(t, url), "view")
+	out := clitest.OK(t, "inbox", "status", "--json", "--store", url)
+	clitest.Contains(t, out, `"oldest_parked_seconds": 0`, `"oldest_dead_seconds": 0`, `"id": "tester-1"`, `"host": "here"`, `"version": "v0"`)
+	clitest.Lacks(t, out, `"ID"`)
+	clitest.Park(t, store, "view", &postrider.Message{ID: "m-1", Type: "order.placed", Topic: "orders", Key: "order/1", Source: "test", Time: time.Now()})
+	var status struct {
+		Consumers []struct {
+			OldestParked float64 `json:"oldest_parked_seconds"`
+		}
+	}
+	clitest.Must(t, json.Unmarshal([]byte(clitest.OK(t, "inbox", "status", "--json", "--store", url)), &status))
+	if n := status.Consumers[0].OldestParked; n <= 0 || n > 3600 {
+		t.Errorf("status as JSON: %+v", status)
+	}
+}
+
+func TestDeadLettersOfConsumersWereNotPublishedHere(t *testing.T) {
+	t.Parallel()
+	url := clitest.NewOutbox(t)
+	clitest.Consume(t, url)
+	out := clitest.OK(t, "dead", "show", "1", "--store", url)
+	clitest.Contains(t, out, "dead letter 1 of consumer view", "stored ", " with sequence ")
+	clitest.Lacks(t, out, "published")
+}

@@ -1,0 +1,22 @@
+package program
+
+import (
+	"fmt"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
+	"github.com/postrider/postrider/cmd/postrider/internal/config"
+)
+
+// Hint returns a command line of postrider that can be pasted into a shell: with the --config and --store that were given.
+// A URL with a password is left out, because hints end up in logs and tickets.
+func (p *Program) Hint(format string, args ...any) string {
+	line := "postrider " + fmt.Sprintf(format, args...)
+	if p.configFile != "" && p.configFile != p.Env(config.Prefix+"CONFIG") {
+		line += " --config " + output.ShellQuote(p.configFile)
+	}
+	if p.StoreFlag != "" && !backend.HasPassword(p.StoreFlag) {
+		line += " --store " + output.ShellQuote(p.StoreFlag)
+	}
+	return line
+}

@@ -1,0 +1,76 @@
+package program
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
+	"github.com/postrider/postrider/relay"
+)
+
+// KnownRelay returns an error, listing the known names, if the store has no relay or consumer of this name.
+func KnownRelay(ctx context.Context, b *backend.Outbox, name string) error {
+	status, err := b.Status(ctx)
+	if err != nil {
+		return err
+	}
+	var known []string
+	for _, r := range status.Relays {
+		known = append(known, r.Name)
+	}
+	if slices.Contains(known, name) {
+		return nil
+	}
+	slices.Sort(known)
+	return fmt.Errorf("there is no relay or consumer %q in this store; it has %s", name,
+		cmp.Or(output.Printable(strings.Join(slices.Compact(known), ", ")), "none yet: one appears when it first runs"))
+}
+
+// ConsumerNames tells consumers from relays; relay.Status lists both.
+type ConsumerNames map[string]bool
+
+// Title is the display name of a relay or consumer.
+func (c ConsumerNames) Title(name string) string {
+	if c[name] {
+		return "consumer " + output.Printable(name)
+	}
+	return "relay " + output.Printable(name)
+}
+
+// Consumers returns the names of the consumers in a status.
+func Consumers(s relay.Status) ConsumerNames {
+	out := make(ConsumerNames)
+	for _, r := range s.Relays {
+		if r.Kind == relay.KindConsumer {
+			out[r.Name] = true
+		}
+	}
+	return out
+}
+
+// ChosenRelays returns the relay with a name, all for "".
+func ChosenRelays(all []relay.RelayStatus, name string) ([]relay.RelayStatus, error) {
+	if name == "" {
+		return all, nil
+	}
+	i := slices.IndexFunc(all, func(r relay.RelayStatus) bool { return r.Name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("there is no relay %q in this outbox; it has %s", name, relayNames(all))
+	}
+	return all[i : i+1], nil
+}
+
+func relayNames(all []relay.RelayStatus) string {
+	if len(all) == 0 {
+		return "none yet: a relay appears when it first runs"
+	}
+	names := make([]string, len(all))
+	for i, r := range all {
+		names[i] = r.Name
+	}
+	return strings.Join(names, ", ")
+}

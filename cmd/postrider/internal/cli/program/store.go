@@ -1,0 +1,100 @@
+package program
+
+import (
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/cmd/postrider/internal/config"
+)
+
+// Load reads the configuration and applies the common flags.
+func (p *Program) Load() (*config.Config, *slog.Logger, error) {
+	c, warnings, err := config.Load(p.configFile, p.Environ, p.StoreFlag != "")
+	if err != nil {
+		return nil, nil, err
+	}
+	if p.logLevel != "" {
+		c.Log.Level = p.logLevel
+	}
+	if p.logFormat != "" {
+		c.Log.Format = p.logFormat
+	}
+	logger := p.logger(c.Log)
+	backend.LogLibraries(logger)
+	for _, w := range warnings {
+		logger.Warn(w)
+	}
+	return c, logger, nil
+}
+
+func (p *Program) logger(l config.Log) *slog.Logger {
+	options := &slog.HandlerOptions{Level: map[config.Level]slog.Level{
+		"debug": slog.LevelDebug, "warn": slog.LevelWarn, "error": slog.LevelError,
+	}[l.Level]}
+	if l.Format == "json" {
+		return slog.New(slog.NewJSONHandler(p.Stderr, options))
+	}
+	return slog.New(slog.NewTextHandler(p.Stderr, options))
+}
+
+// SelectStore returns the one store that an operator's command works on.
+func (p *Program) SelectStore(c *config.Config) (config.Store, error) {
+	stores := c.AllStores()
+	if p.StoreFlag == "" {
+		switch len(stores) {
+		case 1:
+			return stores[0], nil
+		case 0:
+			return config.Store{}, Usagef("no store is given; use --store sqlite:FILE, postgres://… or mysql://…, POSTRIDER_STORE_URL or store.url in --config")
+		}
+		return config.Store{}, Usagef("the configuration has several stores; choose one with --store: %s", StoreNames(stores))
+	}
+	for _, s := range stores {
+		if s.Name != "" && s.Name == p.StoreFlag {
+			return s, nil
+		}
+	}
+	if !strings.Contains(p.StoreFlag, ":") {
+		return config.Store{}, Usagef("--store %s is neither a URL nor the name of a store in the configuration (%s)", p.StoreFlag, StoreNames(stores))
+	}
+	if len(stores) == 1 { // the flag replaces the URL; the other settings of the store stay
+		stores[0].URL = p.StoreFlag
+		return stores[0], nil
+	}
+	return config.Store{URL: p.StoreFlag}, nil
+}
+
+// StoreNames lists the names of stores, for errors.
+func StoreNames(stores []config.Store) string {
+	var out []string
+	for _, s := range stores {
+		if s.Name != "" {
+			out = append(out, s.Name)
+		}
+	}
+	if len(out) == 0 {
+		return "none there"
+	}
+	return strings.Join(out, ", ")
+}
+
+// WithStore opens the store that flags, environment and configuration select, and runs f on it.
+func (p *Program) WithStore(cmd *cobra.Command, f func(*backend.Outbox) error) error {
+	c, logger, err := p.Load()
+	if err != nil {
+		return err
+	}
+	s, err := p.SelectStore(c)
+	if err != nil {
+		return err
+	}
+	o, err := backend.Open(cmd.Context(), s, logger)
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	return f(o)
+}

@@ -1,0 +1,210 @@
+package redrive
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/deadletter"
+)
+
+// redriveState is the value of --state.
+type redriveState string
+
+// Allowed lists the values.
+func (redriveState) Allowed() []string { return []string{"running", "finished", "cancelled", "failed"} }
+
+func (p commands) redriveListCommand() *cobra.Command {
+	var state redriveState
+	var limit int
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List redrives, the latest first",
+		Example: `  postrider redrive list
+  postrider redrive list --state running --json`,
+		Args: program.ExactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 0 {
+				return program.Usagef("--limit must not be negative, is %d", limit)
+			}
+			return p.WithStore(cmd, func(b *backend.Outbox) error {
+				return p.listRedrives(cmd.Context(), b, deadletter.RedriveState(state), limit, asJSON)
+			})
+		},
+	}
+	cmd.Flags().Var(program.Choice(&state), "state", "only in this `state`: running, finished, cancelled or failed")
+	program.CompleteChoices(cmd, "state", state.Allowed())
+	cmd.Flags().IntVar(&limit, "limit", 20, "list at most `n`, 0 for all")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write one JSON object per line")
+	return cmd
+}
+
+func (p commands) listRedrives(ctx context.Context, b *backend.Outbox, state deadletter.RedriveState, limit int, asJSON bool) error {
+	t := output.NewTableUnless(asJSON, p.Stdout, "ID", "STATE", "STARTED AT", "SELECTED", "DONE", "REFUSED", "SKIPPED", "RATE", "BY")
+	n := 0
+	for r, err := range b.ListRedrives(ctx, state) {
+		if err != nil {
+			return err
+		}
+		if n++; limit > 0 && n > limit {
+			break
+		}
+		if asJSON {
+			if err := output.Line(p.Stdout, r); err != nil {
+				return err
+			}
+			continue
+		}
+		t.Row(r.ID, r.State, output.Minute(r.StartedAt), output.Number(r.Selected), output.Number(r.Done), output.Number(r.Refused), output.Number(r.Skipped),
+			rate(r.Rate), r.By)
+	}
+	if n == 0 {
+		fmt.Fprintln(p.Stderr, "postrider: no redrives")
+		return nil
+	}
+	if t != nil {
+		return t.Flush()
+	}
+	return nil
+}
+
+func rate(perSecond float64) string {
+	if perSecond == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%g/s", perSecond)
+}
+
+func (p commands) redriveShowCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show ID",
+		Short: "Show a redrive and what became of its messages",
+		Example: `  postrider redrive show 3
+  postrider redrive show 3 --json`,
+		Args: program.ExactArgs("the ID of a redrive"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := redriveID(args[0])
+			if err != nil {
+				return err
+			}
+			return p.WithStore(cmd, func(b *backend.Outbox) error {
+				r, err := b.ShowRedrive(cmd.Context(), id)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return output.JSON(p.Stdout, r)
+				}
+				return p.writeRedrive(r)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	p.CompleteArgs(cmd, 1, program.Redrives(""))
+	return cmd
+}
+
+func redriveID(arg string) (int64, error) {
+	id, err := program.ParseInt(arg)
+	if err != nil || id < 1 {
+		return 0, program.Usagef("%q is not the ID of a redrive; postrider redrive list shows them", arg)
+	}
+	return id, nil
+}
+
+func (p commands) writeRedrive(r deadletter.Redrive) error {
+	filter, err := json.Marshal(r.Filter)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(p.Stdout, "redrive %d: %s\n", r.ID, r.State)
+	f := output.NewFields(p.Stdout)
+	f.Add("started", output.Moment(r.StartedAt)+" by "+r.By)
+	if r.State != deadletter.RedriveRunning {
+		f.Add("ended", output.Moment(r.EndedAt)+leftOut(r))
+	}
+	f.Add("filter", string(filter))
+	f.Add("rate", rate(r.Rate))
+	f.Add("selected", output.Number(r.Selected))
+	f.Add("sent back", output.Number(r.Done))
+	f.Add("refused", output.Number(r.Refused))
+	f.Add("skipped", output.Number(r.Skipped))
+	if r.Failures > 0 {
+		f.Add("failures", output.Number(int64(r.Failures))+" in a row, the last: "+output.Printable(r.Cause))
+	}
+	if r.Failures > 0 && r.State == deadletter.RedriveRunning {
+		f.Add("next attempt", output.Moment(r.NextAt))
+	}
+	f.Flush()
+	fmt.Fprintln(p.Stdout, "\nof those sent back")
+	f = output.NewFields(p.Stdout)
+	f.Add("delivered", output.Number(r.Outcome.Delivered))
+	f.Add("waiting", output.Number(r.Outcome.Waiting))
+	f.Add("died again", output.Number(r.Outcome.Failed))
+	f.Flush()
+	if r.State == deadletter.RedriveRunning {
+		fmt.Fprintf(p.Stdout, "\ndrive it from here:  %s\nend it:              %s\n", p.Hint("redrive run %d", r.ID), p.Hint("redrive cancel %d", r.ID))
+	}
+	return nil
+}
+
+func (p commands) redriveRunCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "run ID",
+		Short: "Drive a redrive that was left off, to its end",
+		Example: `  postrider redrive run 3
+  postrider redrive run 3 --json`,
+		Args: program.ExactArgs("the ID of a redrive"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := redriveID(args[0])
+			if err != nil {
+				return err
+			}
+			return p.WithStore(cmd, func(b *backend.Outbox) error {
+				r, err := b.ShowRedrive(cmd.Context(), id)
+				if err != nil {
+					return err
+				}
+				return p.drive(cmd.Context(), b, r, asJSON)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write the redrive as JSON at its end")
+	p.CompleteArgs(cmd, 1, program.Redrives(deadletter.RedriveRunning))
+	return cmd
+}
+
+func (p commands) redriveCancelCommand() *cobra.Command {
+	var by string
+	cmd := &cobra.Command{
+		Use:     "cancel ID",
+		Short:   "End a running redrive; what it has sent back stays so",
+		Example: `  postrider redrive cancel 3`,
+		Args:    program.ExactArgs("the ID of a redrive"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := redriveID(args[0])
+			if err != nil {
+				return err
+			}
+			return p.WithStore(cmd, func(b *backend.Outbox) error {
+				r, err := b.CancelRedrive(cmd.Context(), id, by)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(p.Stdout, "redrive %d is cancelled; %s of %s were sent back\n", id, output.Number(r.Done), output.Plural(r.Selected, "dead letter"))
+				return nil
+			})
+		},
+	}
+	program.ByFlag(cmd, &by, p.Operator())
+	p.CompleteArgs(cmd, 1, program.Redrives(deadletter.RedriveRunning))
+	return cmd
+}

@@ -1,0 +1,205 @@
+// Package relay has the command "postrider relay", which runs relays.
+package relay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/relay"
+)
+
+// Command returns the command.
+func Command(p *program.Program) *cobra.Command { return commands{p}.command() }
+
+// commands has the functions of the commands.
+type commands struct{ *program.Program }
+
+func (p commands) command() *cobra.Command {
+	var f Flags
+	cmd := &cobra.Command{
+		Use:   "relay",
+		Short: "Move messages from outboxes to brokers until interrupted",
+		Long: `Run the relays of the configuration, or one that the flags describe. A relay has one destination and a cursor of its own
+in the outbox, so that a dead broker stops only its own relay; processes that run a relay of the same name share its work.
+
+On SIGTERM or SIGINT it takes no new messages, waits for those under way (stop_timeout), records what became of them, gives
+its partitions to others and ends with exit code 0. A second signal ends it at once: nothing is lost, some messages may be
+delivered again. A broker that is down at the start is waited for.
+
+With --listen it answers over HTTP: /livez while the process lives, /readyz when every relay works and its store answers.
+The outbox must exist; create it with postrider migrate up. The broker's options stand in the URL or under
+publisher.options, see docs/configuration.md.`,
+		Example: `  postrider relay --store sqlite:shop.db --publisher 'nats://127.0.0.1:4222?stream=ORDERS'
+  postrider relay --store postgres://relay@db/shop --publisher 'nats://nats:4222?stream=ORDERS' --topics 'order.*,payment.*'
+  postrider relay --config /etc/postrider.yaml --listen :8080
+  postrider relay --config /etc/postrider.yaml --only to-nats`,
+		Args: program.ExactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.Check(cmd); err != nil {
+				return err
+			}
+			c, logger, err := p.Load()
+			if err != nil {
+				return err
+			}
+			if err := p.overrideRelays(cmd, c, f); err != nil {
+				return err
+			}
+			return p.runRelays(cmd.Context(), c, logger)
+		},
+	}
+	s := cmd.Flags()
+	s.StringVar(&f.Publisher, "publisher", "", "`URL` of the broker, e.g. nats://127.0.0.1:4222?stream=ORDERS; also POSTRIDER_PUBLISHER")
+	s.StringVar(&f.Name, "name", "", "`name` of the relay, which names its cursor (default by the publisher: to-nats, …)")
+	s.StringSliceVar(&f.Topics, "topics", nil, "only these topics, as `patterns` in which * stands for any text (default all)")
+	s.IntVar(&f.concurrency, "concurrency", 0, "`n` calls to the broker under way at once (default 4)")
+	s.StringSliceVar(&f.Only, "only", nil, "run only these relays of the configuration, by `names`")
+	s.StringVar(&f.listen, "listen", "", "`address` for /livez and /readyz, e.g. :8080 (default none)")
+	s.DurationVar(&f.stopTimeout, "stop-timeout", 0, "wait at most this `duration` for messages under way when ending (default 30s)")
+	return cmd
+}
+
+// unit is one relay of the process with its dependencies.
+type unit struct {
+	config config.Relay
+	outbox *backend.Outbox
+
+	mu    sync.Mutex
+	relay *relay.Relay // nil until the publisher is connected
+}
+
+// runRelays runs the relays of a configuration until ctx ends or one of them fails for good.
+func (p commands) runRelays(ctx context.Context, c *config.Config, logger *slog.Logger) error {
+	for _, r := range c.Relays {
+		if err := backend.CheckPublisher(r.Publisher); err != nil {
+			return fmt.Errorf("relay %s: %w", r.Name, err)
+		}
+	}
+	units, closeAll, err := openUnits(ctx, c, logger)
+	defer closeAll()
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	server, err := p.serveHealth(ctx, c.HTTP.Listen, units, logger)
+	if err != nil {
+		return err
+	}
+	defer server.close()
+
+	errs := make([]error, len(units))
+	var running sync.WaitGroup
+	for i, u := range units {
+		running.Go(func() {
+			if errs[i] = u.run(ctx, c, logger); errs[i] != nil {
+				stop(errs[i])
+			}
+		})
+	}
+	redrives := driveRedrives(ctx, units, logger)
+	running.Wait()
+	stop(nil)
+	redrives.Wait()
+	return errors.Join(errs...)
+}
+
+// driveRedrives drives the redrives of each store, started by any process, until ctx ends.
+func driveRedrives(ctx context.Context, units []*unit, logger *slog.Logger) *sync.WaitGroup {
+	var driving sync.WaitGroup
+	begun := map[*backend.Outbox]bool{}
+	for _, u := range units {
+		if !begun[u.outbox] {
+			begun[u.outbox] = true
+			driving.Go(func() { deadletter.Run(ctx, u.outbox, logger) })
+		}
+	}
+	return &driving
+}
+
+// openUnits opens each store once for all its relays.
+func openUnits(ctx context.Context, c *config.Config, logger *slog.Logger) (units []*unit, closeAll func(), err error) {
+	opened := map[string]*backend.Outbox{}
+	closeAll = func() {
+		for _, o := range opened {
+			o.Close()
+		}
+	}
+	for _, r := range c.Relays {
+		s, _ := c.StoreOf(r)
+		o, ok := opened[s.Name]
+		if !ok {
+			if o, err = backend.Open(ctx, s, logger); err != nil {
+				return nil, closeAll, fmt.Errorf("relay %s: %w", r.Name, err)
+			}
+			opened[s.Name] = o
+		}
+		units = append(units, &unit{config: r, outbox: o})
+	}
+	return units, closeAll, nil
+}
+
+// brokerPatience is how long a broker may be unavailable at the start before this is logged.
+const brokerPatience = 5 * time.Second
+
+// run connects the publisher and runs the relay until ctx ends.
+func (u *unit) run(ctx context.Context, c *config.Config, logger *slog.Logger) error {
+	engine := logger // the relay adds its name to its log itself
+	logger = logger.With("relay", u.config.Name)
+	logger.Info("connecting to the broker", "publisher", backend.ShownPublisher(u.config.Publisher.URL))
+	waiting := time.AfterFunc(brokerPatience, func() {
+		logger.Warn("the broker does not answer; trying until it does")
+	})
+	publisher, closePublisher, err := backend.OpenPublisher(ctx, u.config.Publisher, backend.Uses{
+		Relay: u.config.Name, Attempts: u.outbox, Logger: logger,
+	})
+	waiting.Stop()
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil // interrupted before anything began
+		}
+		return fmt.Errorf("relay %s: %w", u.config.Name, err)
+	}
+	defer closePublisher()
+	store, _ := c.StoreOf(u.config)
+	r, err := relay.New(u.outbox.Store, ConfigOf(u.config, store, c.StopTimeout, publisher, engine))
+	if err != nil {
+		return program.Exit(program.ExitUsage, fmt.Errorf("relay %s: %w", u.config.Name, err))
+	}
+	u.mu.Lock()
+	u.relay = r
+	u.mu.Unlock()
+	logger.Info("relay works", "store", u.outbox.Shown, "owner", r.Owner().ID, "topics", cmp.Or(strings.Join(u.config.Topics, " "), "all"))
+	err = r.Run(ctx)
+	logger.Info("relay has ended")
+	return err
+}
+
+// ready reports whether the relay works and its store responds.
+func (u *unit) ready(ctx context.Context) error {
+	u.mu.Lock()
+	r := u.relay
+	u.mu.Unlock()
+	if r == nil {
+		return fmt.Errorf("relay %s: waiting for the broker", u.config.Name)
+	}
+	if err := r.Ready(); err != nil {
+		return err
+	}
+	if err := u.outbox.Ping(ctx); err != nil {
+		return fmt.Errorf("relay %s: the store does not answer: %w", u.config.Name, err)
+	}
+	return nil
+}

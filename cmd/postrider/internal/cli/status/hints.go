@@ -1,0 +1,58 @@
+package status
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/relay"
+)
+
+// StartIt is the advice for a relay without a process. Not every relay is run by this binary: one that delivers to
+// handlers in its own program must not publish to a broker.
+const StartIt = "start the program that runs this relay (postrider relay, if it publishes to a broker)"
+
+// writeHints says what an operator can do about what is stuck.
+func (p commands) writeHints(s relay.Status, consumers program.ConsumerNames) error {
+	var hints []string
+	for _, r := range s.Relays {
+		name, quoted := output.Printable(r.Name), output.ShellQuote(r.Name)
+		if hint := hintNobody(r, consumers[r.Name]); hint != "" {
+			hints = append(hints, name+": "+hint+", or if it is gone for good: "+p.Hint("outbox forget %s --because \"…\"", quoted))
+		}
+		if r.Held.N > 0 {
+			hints = append(hints, name+": held keys; see: "+p.Hint("held list --relay %s", quoted))
+		}
+		if r.Dead.N > 0 {
+			hints = append(hints, name+": dead letters; see: "+p.Hint("dead list --relay %s", quoted))
+		}
+	}
+	if len(s.Unrouted) > 0 {
+		hints = append(hints, "unrouted messages: no relay took their topics; "+RouteIt)
+	}
+	if len(hints) > 0 {
+		_, err := fmt.Fprintln(p.Stdout, "\n"+strings.Join(hints, "\n"))
+		return err
+	}
+	return nil
+}
+
+// RouteIt is the advice for a topic that no relay takes.
+const RouteIt = "add the topic to the topics of a relay, and for messages that are still in the log start a relay under a new name, " +
+	"which begins with the oldest"
+
+// hintNobody is the advice for a relay or consumer that has work but no process, "" for others.
+func hintNobody(r relay.RelayStatus, consumer bool) string {
+	switch {
+	case !strings.HasPrefix(alive(r), none):
+		return ""
+	case consumer && r.Parked.N > 0:
+		return "nobody processes what is parked; start the program that runs this consumer"
+	case r.Backlog.N > 0:
+		return "nobody delivers, and the log keeps what it has not delivered; " + StartIt
+	case r.Parked.N > 0:
+		return "nobody delivers what is parked; " + StartIt
+	}
+	return ""
+}

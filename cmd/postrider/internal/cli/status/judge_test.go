@@ -1,0 +1,34 @@
+package status
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/postrider/postrider/relay"
+)
+
+// TestStatusLimitsOfManyDeadLetters: a status counts up to 10,000.
+func TestStatusLimitsOfManyDeadLetters(t *testing.T) {
+	t.Parallel()
+	many := relay.Count{N: relay.CountLimit, AtLeast: true}
+	judged := func(limit int64, c relay.Count) string {
+		o := statusOptions{maxDead: limit, maxHeld: limit, given: func(flag string) bool { return flag == "max-dead" || flag == "max-held" }}
+		return fmt.Sprint(o.judge(relay.Status{Relays: []relay.RelayStatus{{Name: "r", Dead: c, Held: c}}}, nil))
+	}
+	for _, limit := range []int64{relay.CountLimit - 1, relay.CountLimit} {
+		for _, want := range []string{"relay r: 10,000+ dead letters, more than ", "relay r: 10,000+ held keys, more than "} {
+			if got := judged(limit, many); !strings.Contains(got, want) {
+				t.Errorf("%q is missing in: %s", want, got)
+			}
+		}
+	}
+	if got := judged(relay.CountLimit, relay.Count{N: relay.CountLimit}); got != "<nil>" {
+		t.Errorf("10,000 are above 10,000: %s", got)
+	}
+	for _, o := range []statusOptions{{maxDead: 10_001}, {maxHeld: 20_000}} {
+		if got := fmt.Sprint(o.check()); !strings.Contains(got, "--max-dead and --max-held go up to 10,000") {
+			t.Errorf("refused with: %s", got)
+		}
+	}
+}

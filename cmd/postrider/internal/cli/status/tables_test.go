@@ -1,0 +1,30 @@
+package status
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/relay"
+)
+
+func TestStatusSaysSinceWhenNobodyDelivers(t *testing.T) {
+	t.Parallel()
+	gone := relay.RelayStatus{Owners: []relay.OwnerStatus{{SeenAgo: 50 * time.Hour}, {SeenAgo: 3 * time.Hour}}}
+	if got := alive(gone); got != "none for 3h0m" {
+		t.Errorf("processes: %q", got)
+	}
+	if got := alive(relay.RelayStatus{}); got != "none" {
+		t.Errorf("processes of a relay that has had none: %q", got)
+	}
+}
+
+func TestStatusShowsNotices(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	err := commands{&program.Program{Stdout: &b}}.writeStatus("sqlite:x", relay.Status{Notices: []string{"the database was restored"}}, nil, false)
+	if err != nil || !strings.Contains(b.String(), "Note: the database was restored") {
+		t.Errorf("%v:\n%s", err, b.String())
+	}
+}
