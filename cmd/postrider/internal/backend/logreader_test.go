@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,18 +22,7 @@ import (
 // read, and none twice.
 func TestReaderOnPostgresWhileOthersPublish(t *testing.T) {
 	t.Parallel()
-	server := servertest.Get(t, servertest.Postgres)
-	place, err := backend.OpenTemporary(t.Context(), config.Store{URL: server}, "logreader_"+strings.ToLower(rand.Text()[:10]),
-		slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := place.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
-
+	place := temporary(t)
 	const writers, each, readers = 4, 200, 3
 	var began atomic.Int64
 	halfway := make(chan struct{})
@@ -77,27 +67,48 @@ func TestReaderOnPostgresWhileOthersPublish(t *testing.T) {
 	}
 	opened.Store(true)
 	writing.Wait()
-	for i, r := range all {
-		got := map[string]int{}
-		for _, id := range rest(t, r) {
-			if got[id]++; got[id] > 1 {
-				t.Errorf("reader %d read %s twice", i, id)
-			}
-		}
-		for _, ids := range published {
-			for _, id := range ids {
-				if got[id] == 0 {
-					t.Errorf("reader %d missed %s", i, id)
-				}
-			}
-		}
-	}
+	wantOnce(t, all, slices.Concat(published...))
 	oldest, err := logreader.FromOldest(t.Context(), place)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n := len(rest(t, oldest)); int64(n) != began.Load()+writers*50 {
 		t.Errorf("%d messages in the log, %d were published", n, began.Load()+writers*50)
+	}
+}
+
+// temporary opens an outbox on PostgreSQL that is removed with the test.
+func temporary(t *testing.T) *backend.Temporary {
+	t.Helper()
+	server := servertest.Get(t, servertest.Postgres)
+	place, err := backend.OpenTemporary(t.Context(), config.Store{URL: server}, "logreader_"+strings.ToLower(rand.Text()[:10]),
+		slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := place.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	return place
+}
+
+// wantOnce checks that each reader reads these messages, and none twice.
+func wantOnce(t *testing.T, readers []*logreader.Reader, published []string) {
+	t.Helper()
+	for i, r := range readers {
+		got := map[string]int{}
+		for _, id := range rest(t, r) {
+			if got[id]++; got[id] > 1 {
+				t.Errorf("reader %d read %s twice", i, id)
+			}
+		}
+		for _, id := range published {
+			if got[id] == 0 {
+				t.Errorf("reader %d missed %s", i, id)
+			}
+		}
 	}
 }
 
