@@ -21,7 +21,7 @@ help: ## list the targets
 check: gofmt gofix vet lint test ## everything that must hold: the static checks and all tests
 
 .PHONY: check-fast
-check-fast: programs ## gofmt, go vet and tests of what differs from BASE (main) and of what imports it: a minute for one package
+check-fast: programs ## gofmt, go vet and tests of what differs from BASE (main) and of what imports it
 	@$(MAKE) --no-print-directory gofmt
 	@changed=$$($(BIN)/gotest -changed $(BASE) -list); if [ -n "$$changed" ]; then go vet $$changed; fi
 	@$(BIN)/withservers $(BIN)/gotest -changed $(BASE) -short -timeout=10m work

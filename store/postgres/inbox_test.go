@@ -27,11 +27,13 @@ func TestInbox(t *testing.T) {
 
 func TestInboxWithSimpleProtocol(t *testing.T) {
 	t.Parallel()
+	notInShort(t)
 	storetest.Inbox(t, inboxFeatures, harness(withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol")))
 }
 
 func TestInboxBehindPgBouncer(t *testing.T) {
 	t.Parallel()
+	notInShort(t)
 	storetest.Inbox(t, inboxFeatures, harness(withParam(t, startPgBouncer(t), "default_query_exec_mode", "exec")))
 }
 
@@ -79,6 +81,7 @@ func sqlHarness(dsn, driver string) storetest.Harness[*sql.Tx] {
 
 func TestInboxOnDatabaseSQL(t *testing.T) {
 	t.Parallel()
+	notInShort(t)
 	for _, driver := range []string{"pgx", "postgres"} {
 		t.Run(driver, func(t *testing.T) {
 			t.Parallel()

@@ -30,10 +30,19 @@ func withParam(t testing.TB, dsn, name, value string) string {
 	return u.String()
 }
 
+// notInShort skips what repeats the contract over another way to the server.
+func notInShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("the contract over one way to the server must do")
+	}
+}
+
 // TestStoreWithSimpleProtocol runs the contract with parameters written into the statements and results in text format, on a
 // database whose session defaults differ from a new one's.
 func TestStoreWithSimpleProtocol(t *testing.T) {
 	t.Parallel()
+	notInShort(t)
 	dsn := withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol")
 	for name, value := range map[string]string{"default_transaction_isolation": "repeatable read", "datestyle": "German",
 		"bytea_output": "escape"} {
@@ -47,6 +56,7 @@ func TestStoreWithSimpleProtocol(t *testing.T) {
 // of relays and operators with cached descriptions.
 func TestStoreBehindPgBouncer(t *testing.T) {
 	t.Parallel()
+	notInShort(t)
 	pgbouncer := startPgBouncer(t)
 	run := func(mode string, config postgres.Config, only ...string) {
 		t.Run(mode, func(t *testing.T) {
