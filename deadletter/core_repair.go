@@ -11,7 +11,7 @@ import (
 func (c Core) EditDead(ctx context.Context, number int64, e Edit) (l Record, err error) {
 	e.By, e.Why = stored.Text(e.By), stored.Text(e.Why)
 	named := []int64{number}
-	err = c.records.Change(ctx, "edit a dead letter", func(w Writer) error {
+	err = c.records.Change(ctx, Operation{"EditDead", "edit a dead letter"}, func(w Writer) error {
 		if _, err := w.LockDead(ctx, Query{Filter: Filter{Numbers: named, State: Open}, Limit: 1}, Unbounded); err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func find(ctx context.Context, r Reader, number int64) (Record, error) {
 
 // ListEdits implements RepairStore.
 func (c Core) ListEdits(ctx context.Context, number int64) (edits []Edited, err error) {
-	err = c.view(ctx, "list edits", Filter{}, func(r Reader) error {
+	err = c.view(ctx, Operation{"ListEdits", "list edits"}, Filter{}, func(r Reader) error {
 		if _, err := find(ctx, r, number); err != nil {
 			return err
 		}
@@ -65,7 +65,7 @@ func (c Core) CountCauses(ctx context.Context, f Filter, limit int) (counts []Ca
 	if err := c.records.MarkCauses(ctx); err != nil {
 		return nil, err
 	}
-	err = c.records.View(ctx, "count causes", func(r Reader) error {
+	err = c.records.View(ctx, Operation{"CountCauses", "count causes"}, func(r Reader) error {
 		counts, err = r.CountCauses(ctx, f, limit)
 		return err
 	})
@@ -74,7 +74,7 @@ func (c Core) CountCauses(ctx context.Context, f Filter, limit int) (counts []Ca
 
 // ImportDead implements RepairStore.
 func (c Core) ImportDead(ctx context.Context, letters []Archived) (n int, err error) {
-	err = c.records.Change(ctx, "import dead letters", func(w Writer) error {
+	err = c.records.Change(ctx, Operation{"ImportDead", "import dead letters"}, func(w Writer) error {
 		n = 0
 		for _, a := range letters {
 			m := *a.Message
