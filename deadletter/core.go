@@ -305,7 +305,8 @@ func (c Core) ShowRedrive(ctx context.Context, id int64) (r Redrive, err error) 
 			return err
 		}
 		parked, dead, err := read.Redriven(ctx, id)
-		r.Outcome = &Outcome{Delivered: r.Done - parked - dead, Waiting: parked, Failed: dead}
+		delivered := max(0, r.Done-parked-dead) // a step may have been taken in between
+		r.Outcome = &Outcome{Delivered: delivered, Waiting: parked, Failed: dead}
 		return err
 	})
 	return r, err
