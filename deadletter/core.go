@@ -96,6 +96,9 @@ func (c Core) CountDead(ctx context.Context, f Filter) (n int64, err error) {
 
 // RedriveDead implements Store.
 func (c Core) RedriveDead(ctx context.Context, f Filter, by string, limit int) (int, error) {
+	if err := f.checkMaxRedrives(); err != nil {
+		return 0, err
+	}
 	below := cmp.Or(f.MaxRedrives, DefaultMaxRedrives)
 	return c.resolve(ctx, Operation{"RedriveDead", "redrive dead letters"}, Query{Filter: f, Limit: limit}, below,
 		Resolution{State: Redriven, By: by})
@@ -110,6 +113,9 @@ func (c Core) DiscardDead(ctx context.Context, f Filter, by, reason string, limi
 // resolve resolves the open dead letters that a query selects, in one transaction. It continues with the next ones if others
 // resolved all of them before they were locked.
 func (c Core) resolve(ctx context.Context, op Operation, q Query, below int, r Resolution) (n int, err error) {
+	if err := checkLimit(q.Limit); err != nil {
+		return 0, err
+	}
 	r.By, q.Limit = stored.Text(r.By), cmp.Or(q.Limit, defaultLimit)
 	err = c.change(ctx, op, q.Filter, func(w Writer) error {
 		n = 0
@@ -135,6 +141,14 @@ func (c Core) resolve(ctx context.Context, op Operation, q Query, below int, r R
 		c.records.Wake()
 	}
 	return n, nil
+}
+
+// checkLimit refuses a negative limit, which stores would understand differently.
+func checkLimit(limit int) error {
+	if limit < 0 {
+		return fmt.Errorf("the limit is %d; it must not be negative", limit)
+	}
+	return nil
 }
 
 func numbersOf(open []Candidate) []int64 {
@@ -216,6 +230,9 @@ func (c Core) StartRedrive(ctx context.Context, p Plan) (r Redrive, err error) {
 // StepRedrive implements RedriveStore.
 func (c Core) StepRedrive(ctx context.Context, id int64, limit int) (r Redrive, wait time.Duration, err error) {
 	op := Operation{"StepRedrive", "step of a redrive"}
+	if err := checkLimit(limit); err != nil {
+		return r, 0, err
+	}
 	err = c.view(ctx, op, Filter{}, func(read Reader) (err error) {
 		r, err = read.Redrive(ctx, id)
 		return err

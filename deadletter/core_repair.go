@@ -3,6 +3,7 @@ package deadletter
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/postrider/postrider/internal/stored"
 )
@@ -62,6 +63,9 @@ func (c Core) ListEdits(ctx context.Context, number int64) (edits []Edited, err 
 
 // CountCauses implements RepairStore.
 func (c Core) CountCauses(ctx context.Context, f Filter, limit int) (counts []CauseCount, err error) {
+	if err := checkLimit(limit); err != nil {
+		return nil, err
+	}
 	if err := c.records.MarkCauses(ctx); err != nil {
 		return nil, err
 	}
@@ -77,10 +81,7 @@ func (c Core) ImportDead(ctx context.Context, letters []Archived) (n int, err er
 	err = c.records.Change(ctx, Operation{"ImportDead", "import dead letters"}, func(w Writer) error {
 		n = 0
 		for _, a := range letters {
-			m := *a.Message
-			m.DeliverAfter = 0
-			a.Message, a.Cause = &m, stored.Text(a.Cause)
-			added, err := w.ImportDead(ctx, a)
+			added, err := w.ImportDead(ctx, a.storable())
 			if err != nil {
 				return fmt.Errorf("dead letter %d: %w", a.Number, err)
 			}
@@ -91,4 +92,22 @@ func (c Core) ImportDead(ctx context.Context, letters []Archived) (n int, err er
 		return nil
 	})
 	return n, err
+}
+
+// storable returns a copy with the texts that every store can store.
+func (a Archived) storable() Archived {
+	m := *a.Message
+	m.DeliverAfter = 0
+	a.Message, a.History, a.Before = &m, slices.Clone(a.History), slices.Clone(a.Before)
+	texts := []*string{&a.Reason, &a.Cause, &a.ResolvedBy, &a.Resolution}
+	for i := range a.History {
+		texts = append(texts, &a.History[i].Cause)
+	}
+	for i := range a.Before {
+		texts = append(texts, &a.Before[i].By, &a.Before[i].Why)
+	}
+	for _, text := range texts {
+		*text = stored.Text(*text)
+	}
+	return a
 }
