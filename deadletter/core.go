@@ -23,19 +23,19 @@ type Core struct{ records Records }
 func New(r Records) Core { return Core{r} }
 
 // view reads with a prepared filter.
-func (c Core) view(ctx context.Context, doing string, f Filter, read func(Reader) error) error {
+func (c Core) view(ctx context.Context, op Operation, f Filter, read func(Reader) error) error {
 	if err := c.prepare(ctx, f); err != nil {
 		return err
 	}
-	return c.records.View(ctx, doing, read)
+	return c.records.View(ctx, op, read)
 }
 
 // change is view for changes.
-func (c Core) change(ctx context.Context, doing string, f Filter, change func(Writer) error) error {
+func (c Core) change(ctx context.Context, op Operation, f Filter, change func(Writer) error) error {
 	if err := c.prepare(ctx, f); err != nil {
 		return err
 	}
-	return c.records.Change(ctx, doing, change)
+	return c.records.Change(ctx, op, change)
 }
 
 // prepare does what a filter needs beforehand.
@@ -55,7 +55,7 @@ func (c Core) ListDead(ctx context.Context, f Filter, after int64, limit int) it
 				q.Limit = min(q.Limit, left)
 			}
 			var page []Record
-			err := c.view(ctx, "list dead letters", f, func(r Reader) (err error) {
+			err := c.view(ctx, Operation{"ListDead", "list dead letters"}, f, func(r Reader) (err error) {
 				page, err = r.DeadLetters(ctx, q)
 				return err
 			})
@@ -78,7 +78,7 @@ func (c Core) ListDead(ctx context.Context, f Filter, after int64, limit int) it
 
 // ShowDead implements Store.
 func (c Core) ShowDead(ctx context.Context, number int64) (l Record, err error) {
-	err = c.view(ctx, "show a dead letter", Filter{}, func(r Reader) error {
+	err = c.view(ctx, Operation{"ShowDead", "show a dead letter"}, Filter{}, func(r Reader) error {
 		l, err = find(ctx, r, number)
 		return err
 	})
@@ -87,7 +87,7 @@ func (c Core) ShowDead(ctx context.Context, number int64) (l Record, err error) 
 
 // CountDead implements Store.
 func (c Core) CountDead(ctx context.Context, f Filter) (n int64, err error) {
-	err = c.view(ctx, "count dead letters", f, func(r Reader) (err error) {
+	err = c.view(ctx, Operation{"CountDead", "count dead letters"}, f, func(r Reader) (err error) {
 		n, err = r.CountDead(ctx, Query{Filter: f})
 		return err
 	})
@@ -96,21 +96,28 @@ func (c Core) CountDead(ctx context.Context, f Filter) (n int64, err error) {
 
 // RedriveDead implements Store.
 func (c Core) RedriveDead(ctx context.Context, f Filter, by string, limit int) (int, error) {
+	if err := f.checkMaxRedrives(); err != nil {
+		return 0, err
+	}
 	below := cmp.Or(f.MaxRedrives, DefaultMaxRedrives)
-	return c.resolve(ctx, "redrive dead letters", Query{Filter: f, Limit: limit}, below, Resolution{State: Redriven, By: by})
+	return c.resolve(ctx, Operation{"RedriveDead", "redrive dead letters"}, Query{Filter: f, Limit: limit}, below,
+		Resolution{State: Redriven, By: by})
 }
 
 // DiscardDead implements Store.
 func (c Core) DiscardDead(ctx context.Context, f Filter, by, reason string, limit int) (int, error) {
-	return c.resolve(ctx, "discard dead letters", Query{Filter: f, Limit: limit}, Unbounded,
+	return c.resolve(ctx, Operation{"DiscardDead", "discard dead letters"}, Query{Filter: f, Limit: limit}, Unbounded,
 		Resolution{State: Discarded, By: by, Reason: stored.Text(reason)})
 }
 
 // resolve resolves the open dead letters that a query selects, in one transaction. It continues with the next ones if others
 // resolved all of them before they were locked.
-func (c Core) resolve(ctx context.Context, doing string, q Query, below int, r Resolution) (n int, err error) {
+func (c Core) resolve(ctx context.Context, op Operation, q Query, below int, r Resolution) (n int, err error) {
+	if err := checkLimit(q.Limit); err != nil {
+		return 0, err
+	}
 	r.By, q.Limit = stored.Text(r.By), cmp.Or(q.Limit, defaultLimit)
-	err = c.change(ctx, doing, q.Filter, func(w Writer) error {
+	err = c.change(ctx, op, q.Filter, func(w Writer) error {
 		n = 0
 		for q := q; ; {
 			found, err := lockOpen(ctx, w, q, below)
@@ -134,6 +141,14 @@ func (c Core) resolve(ctx context.Context, doing string, q Query, below int, r R
 		c.records.Wake()
 	}
 	return n, nil
+}
+
+// checkLimit refuses a negative limit, which stores would understand differently.
+func checkLimit(limit int) error {
+	if limit < 0 {
+		return fmt.Errorf("the limit is %d; it must not be negative", limit)
+	}
+	return nil
 }
 
 func numbersOf(open []Candidate) []int64 {
@@ -185,7 +200,7 @@ func (c Core) StartRedrive(ctx context.Context, p Plan) (r Redrive, err error) {
 	if err := p.Validate(); err != nil {
 		return r, err
 	}
-	err = c.change(ctx, "start a redrive", p.Filter, func(w Writer) error {
+	err = c.change(ctx, Operation{"StartRedrive", "start a redrive"}, p.Filter, func(w Writer) error {
 		if err := checkNamed(ctx, w, p.Filter.Numbers, Unbounded); err != nil {
 			return err
 		}
@@ -213,8 +228,11 @@ func (c Core) StartRedrive(ctx context.Context, p Plan) (r Redrive, err error) {
 
 // StepRedrive implements RedriveStore.
 func (c Core) StepRedrive(ctx context.Context, id int64, limit int) (r Redrive, wait time.Duration, err error) {
-	const doing = "step of a redrive"
-	err = c.view(ctx, doing, Filter{}, func(read Reader) (err error) {
+	op := Operation{"StepRedrive", "step of a redrive"}
+	if err := checkLimit(limit); err != nil {
+		return r, 0, err
+	}
+	err = c.view(ctx, op, Filter{}, func(read Reader) (err error) {
 		r, err = read.Redrive(ctx, id)
 		return err
 	})
@@ -222,7 +240,7 @@ func (c Core) StepRedrive(ctx context.Context, id int64, limit int) (r Redrive, 
 		return r, 0, err
 	}
 	var before int64
-	r, err = c.changeRedrive(ctx, doing, r.Filter, id, func(w Writer, r *Redrive, now time.Time) (bool, error) {
+	r, err = c.changeRedrive(ctx, op, r.Filter, id, func(w Writer, r *Redrive, now time.Time) (bool, error) {
 		before = r.Done
 		if wait = r.NextAt.Sub(now); r.State != RedriveRunning || wait > 0 {
 			return false, nil
@@ -261,9 +279,9 @@ func step(ctx context.Context, w Writer, r *Redrive, batch int, now time.Time) e
 }
 
 // changeRedrive locks a redrive, and stores it if change reports a change.
-func (c Core) changeRedrive(ctx context.Context, doing string, f Filter, id int64,
+func (c Core) changeRedrive(ctx context.Context, op Operation, f Filter, id int64,
 	change func(w Writer, r *Redrive, now time.Time) (bool, error)) (r Redrive, err error) {
-	err = c.change(ctx, doing, f, func(w Writer) error {
+	err = c.change(ctx, op, f, func(w Writer) error {
 		if r, err = w.LockRedrive(ctx, id); err != nil {
 			return err
 		}
@@ -282,27 +300,29 @@ func (c Core) changeRedrive(ctx context.Context, doing string, f Filter, id int6
 
 // CancelRedrive implements RedriveStore.
 func (c Core) CancelRedrive(ctx context.Context, id int64, by string) (Redrive, error) {
-	return c.changeRedrive(ctx, "cancel a redrive", Filter{}, id, func(_ Writer, r *Redrive, now time.Time) (bool, error) {
+	op := Operation{"CancelRedrive", "cancel a redrive"}
+	return c.changeRedrive(ctx, op, Filter{}, id, func(_ Writer, r *Redrive, now time.Time) (bool, error) {
 		return true, r.cancel(stored.Text(by), now)
 	})
 }
 
 // FailRedrive implements RedriveStore.
 func (c Core) FailRedrive(ctx context.Context, id int64, seen int, cause string) (Redrive, error) {
-	const doing = "record the failure of a redrive"
-	return c.changeRedrive(ctx, doing, Filter{}, id, func(_ Writer, r *Redrive, now time.Time) (bool, error) {
+	op := Operation{"FailRedrive", "record the failure of a redrive"}
+	return c.changeRedrive(ctx, op, Filter{}, id, func(_ Writer, r *Redrive, now time.Time) (bool, error) {
 		return r.fail(seen, stored.Text(cause), now), nil
 	})
 }
 
 // ShowRedrive implements RedriveStore.
 func (c Core) ShowRedrive(ctx context.Context, id int64) (r Redrive, err error) {
-	err = c.view(ctx, "show a redrive", Filter{}, func(read Reader) error {
+	err = c.view(ctx, Operation{"ShowRedrive", "show a redrive"}, Filter{}, func(read Reader) error {
 		if r, err = read.Redrive(ctx, id); err != nil {
 			return err
 		}
 		parked, dead, err := read.Redriven(ctx, id)
-		r.Outcome = &Outcome{Delivered: r.Done - parked - dead, Waiting: parked, Failed: dead}
+		delivered := max(0, r.Done-parked-dead) // a step may have been taken in between
+		r.Outcome = &Outcome{Delivered: delivered, Waiting: parked, Failed: dead}
 		return err
 	})
 	return r, err
@@ -313,7 +333,7 @@ func (c Core) ListRedrives(ctx context.Context, state RedriveState) iter.Seq2[Re
 	return func(yield func(Redrive, error) bool) {
 		for before := int64(math.MaxInt64); ; {
 			var page []Redrive
-			err := c.view(ctx, "list redrives", Filter{}, func(r Reader) (err error) {
+			err := c.view(ctx, Operation{"ListRedrives", "list redrives"}, Filter{}, func(r Reader) (err error) {
 				page, err = r.Redrives(ctx, state, before, listPage)
 				return err
 			})

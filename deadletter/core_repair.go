@@ -3,6 +3,7 @@ package deadletter
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/postrider/postrider/internal/stored"
 )
@@ -11,7 +12,7 @@ import (
 func (c Core) EditDead(ctx context.Context, number int64, e Edit) (l Record, err error) {
 	e.By, e.Why = stored.Text(e.By), stored.Text(e.Why)
 	named := []int64{number}
-	err = c.records.Change(ctx, "edit a dead letter", func(w Writer) error {
+	err = c.records.Change(ctx, Operation{"EditDead", "edit a dead letter"}, func(w Writer) error {
 		if _, err := w.LockDead(ctx, Query{Filter: Filter{Numbers: named, State: Open}, Limit: 1}, Unbounded); err != nil {
 			return err
 		}
@@ -50,7 +51,7 @@ func find(ctx context.Context, r Reader, number int64) (Record, error) {
 
 // ListEdits implements RepairStore.
 func (c Core) ListEdits(ctx context.Context, number int64) (edits []Edited, err error) {
-	err = c.view(ctx, "list edits", Filter{}, func(r Reader) error {
+	err = c.view(ctx, Operation{"ListEdits", "list edits"}, Filter{}, func(r Reader) error {
 		if _, err := find(ctx, r, number); err != nil {
 			return err
 		}
@@ -62,10 +63,13 @@ func (c Core) ListEdits(ctx context.Context, number int64) (edits []Edited, err 
 
 // CountCauses implements RepairStore.
 func (c Core) CountCauses(ctx context.Context, f Filter, limit int) (counts []CauseCount, err error) {
+	if err := checkLimit(limit); err != nil {
+		return nil, err
+	}
 	if err := c.records.MarkCauses(ctx); err != nil {
 		return nil, err
 	}
-	err = c.records.View(ctx, "count causes", func(r Reader) error {
+	err = c.records.View(ctx, Operation{"CountCauses", "count causes"}, func(r Reader) error {
 		counts, err = r.CountCauses(ctx, f, limit)
 		return err
 	})
@@ -74,13 +78,10 @@ func (c Core) CountCauses(ctx context.Context, f Filter, limit int) (counts []Ca
 
 // ImportDead implements RepairStore.
 func (c Core) ImportDead(ctx context.Context, letters []Archived) (n int, err error) {
-	err = c.records.Change(ctx, "import dead letters", func(w Writer) error {
+	err = c.records.Change(ctx, Operation{"ImportDead", "import dead letters"}, func(w Writer) error {
 		n = 0
 		for _, a := range letters {
-			m := *a.Message
-			m.DeliverAfter = 0
-			a.Message, a.Cause = &m, stored.Text(a.Cause)
-			added, err := w.ImportDead(ctx, a)
+			added, err := w.ImportDead(ctx, a.storable())
 			if err != nil {
 				return fmt.Errorf("dead letter %d: %w", a.Number, err)
 			}
@@ -91,4 +92,22 @@ func (c Core) ImportDead(ctx context.Context, letters []Archived) (n int, err er
 		return nil
 	})
 	return n, err
+}
+
+// storable returns a copy with the texts that every store can store.
+func (a Archived) storable() Archived {
+	m := *a.Message
+	m.DeliverAfter = 0
+	a.Message, a.History, a.Before = &m, slices.Clone(a.History), slices.Clone(a.Before)
+	texts := []*string{&a.Reason, &a.Cause, &a.ResolvedBy, &a.Resolution}
+	for i := range a.History {
+		texts = append(texts, &a.History[i].Cause)
+	}
+	for i := range a.Before {
+		texts = append(texts, &a.Before[i].By, &a.Before[i].Why)
+	}
+	for _, text := range texts {
+		*text = stored.Text(*text)
+	}
+	return a
 }

@@ -137,6 +137,13 @@ func (f Filter) Allows(redrives int) bool {
 	return f.MaxRedrives == Unbounded || redrives < cmp.Or(f.MaxRedrives, DefaultMaxRedrives)
 }
 
+func (f Filter) checkMaxRedrives() error {
+	if f.MaxRedrives < Unbounded {
+		return fmt.Errorf("a message cannot have been sent back %d times", f.MaxRedrives)
+	}
+	return nil
+}
+
 // refuseTooOften is the error for a dead letter, selected by number, that Allows refuses.
 func refuseTooOften(number int64, redrives int) error {
 	return fmt.Errorf("%w: that of dead letter %d was sent back %d times and died again each time; find out why, or raise the "+

@@ -7,16 +7,19 @@ import (
 
 // Records is what a store implements for New: reading and changing dead letters and redrives. Payloads stay in the database.
 type Records interface {
-	// View calls f, which reads what is committed. doing says in errors what failed.
-	View(ctx context.Context, doing string, f func(Reader) error) error
+	// View calls f, which reads what is committed.
+	View(ctx context.Context, op Operation, f func(Reader) error) error
 	// Change calls f in a durable transaction, and commits it if f succeeds. It calls f again, in a new transaction, after a
 	// conflict with another one.
-	Change(ctx context.Context, doing string, f func(Writer) error) error
+	Change(ctx context.Context, op Operation, f func(Writer) error) error
 	// MarkCauses stores the Fingerprint of each cause that does not have it yet, for filters and counts by it.
 	MarkCauses(ctx context.Context) error
 	// Wake signals to the relays of this process that messages may be due.
 	Wake()
 }
+
+// Operation is what Records work for: Method is the name of a method of Store, and Doing says in errors what failed.
+type Operation struct{ Method, Doing string }
 
 // Query selects dead letters in the order of their numbers.
 type Query struct {

@@ -55,10 +55,7 @@ func (p Plan) Validate() error {
 	if p.Rate < 0 || math.IsNaN(p.Rate) || math.IsInf(p.Rate, 0) {
 		errs = append(errs, fmt.Errorf("the rate is %v messages per second; give a number above 0, or 0 for no bound", p.Rate))
 	}
-	if p.Filter.MaxRedrives < Unbounded {
-		errs = append(errs, fmt.Errorf("a message cannot have been sent back %d times", p.Filter.MaxRedrives))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, p.Filter.checkMaxRedrives())...)
 }
 
 // Redrive sends dead letters back at a limited rate. It survives the processes that drive it, because its whole state is

@@ -32,7 +32,7 @@ func (db *database) synced(op string) {
 	switch op {
 	case "Settle", "Heartbeat", "Acquire", "Release", "Leave", "Begin", "Insert", "InsertUndecodable", "Written", "Commit",
 		"Rollback", "Partitions", "Fetch", "Due", "LoadParked", "FindHeld", "FindParked", "ListHeld", "ShowHeld", "ShowDecision",
-		"ViewDead", "Status":
+		"ListDead", "ShowDead", "CountDead", "ListEdits", "CountCauses", "ShowRedrive", "ListRedrives", "Status":
 	default:
 		db.unsynced = nil
 	}

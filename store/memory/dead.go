@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -82,8 +83,7 @@ func (db *database) choose(q deadletter.Query) []*deadRow {
 }
 
 func (db *database) lettersUpTo(number int64) int {
-	i, _ := slices.BinarySearchFunc(db.letters, number+1, func(l *deadRow, n int64) int { return cmp.Compare(l.Number, n) })
-	return i
+	return sort.Search(len(db.letters), func(i int) bool { return db.letters[i].Number > number })
 }
 
 func (db *database) letter(number int64) (*deadRow, error) {

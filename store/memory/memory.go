@@ -33,8 +33,8 @@ type Config struct {
 	// Fault, if not nil, is called around each operation; op is the name of its method ("Commit", "Fetch", "Settle"), for those
 	// on dead letters "ViewDead" or "ChangeDead". Before the
 	// operation, done is false, and an error prevents it. After it took effect, done is true, and an error replaces its result,
-	// as when a connection breaks between the commit and the response. Fault is called without a lock held; it may block or call
-	// the store.
+	// as when a connection breaks between the commit and the response. A StepRedrive is two operations of this name: it reads the
+	// redrive first. Fault is called without a lock held; it may block or call the store.
 	Fault func(op string, done bool) error
 	// Unsynced is how many of the last settlements CrashLosing can lose. Default: none.
 	Unsynced int

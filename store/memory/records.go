@@ -14,14 +14,14 @@ type records struct {
 }
 
 // View implements deadletter.Records.
-func (r records) View(ctx context.Context, _ string, f func(deadletter.Reader) error) error {
-	_, err := do(ctx, r.s, "ViewDead", func(db *database) (struct{}, error) { return struct{}{}, f(records{r.s, db}) })
+func (r records) View(ctx context.Context, op deadletter.Operation, f func(deadletter.Reader) error) error {
+	_, err := do(ctx, r.s, op.Method, func(db *database) (struct{}, error) { return struct{}{}, f(records{r.s, db}) })
 	return err
 }
 
 // Change implements deadletter.Records.
-func (r records) Change(ctx context.Context, _ string, f func(deadletter.Writer) error) error {
-	_, err := do(ctx, r.s, "ChangeDead", func(db *database) (struct{}, error) { return struct{}{}, f(records{r.s, db}) })
+func (r records) Change(ctx context.Context, op deadletter.Operation, f func(deadletter.Writer) error) error {
+	_, err := do(ctx, r.s, op.Method, func(db *database) (struct{}, error) { return struct{}{}, f(records{r.s, db}) })
 	return err
 }
 

@@ -130,7 +130,7 @@ func (s *Store) purgeRedrives(ctx context.Context, by time.Time) error {
 	for after := int64(0); len(old) < deadletter.PurgeRedrives; {
 		page, err := s.pooled().redrivesOf(ctx, endedRedrivesSQL, after, pageSize)
 		if err != nil {
-			return err
+			return s.cfg.explain("purge redrives", err)
 		}
 		for _, r := range page {
 			if after = r.ID; !r.EndedAt.After(by) {

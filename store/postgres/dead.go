@@ -54,7 +54,7 @@ const (
 	countDeadSQL = `select count(*) from {dead} where ` + queriedSQL
 
 	// pieceSQL selects dead letters to resolve: redriven less often than $18 (negative: no limit).
-	pieceSQL = queriedSQL + ` and ($18::int4 < 0 or redrives < $18::int4)`
+	pieceSQL = queriedSQL + ` and ($18::int8 < 0 or redrives < $18::int8)`
 
 	// placesSQL returns their relays and partitions, with the count and the last number of each, for $19 dead letters at most.
 	placesSQL = `

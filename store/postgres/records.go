@@ -19,16 +19,16 @@ type records struct {
 }
 
 // View implements deadletter.Records.
-func (r records) View(ctx context.Context, doing string, f func(deadletter.Reader) error) error {
+func (r records) View(ctx context.Context, op deadletter.Operation, f func(deadletter.Reader) error) error {
 	if _, err := r.s.open(ctx); err != nil {
 		return err
 	}
-	return translate(doing, f(records{s: r.s}))
+	return translate(op.Doing, f(records{s: r.s}))
 }
 
 // Change implements deadletter.Records.
-func (r records) Change(ctx context.Context, doing string, f func(deadletter.Writer) error) error {
-	return r.s.change(ctx, doing, func(tx pgx.Tx) error { return f(records{s: r.s, tx: tx, importing: new(bool)}) })
+func (r records) Change(ctx context.Context, op deadletter.Operation, f func(deadletter.Writer) error) error {
+	return r.s.change(ctx, op.Doing, func(tx pgx.Tx) error { return f(records{s: r.s, tx: tx, importing: new(bool)}) })
 }
 
 // change runs f in a transaction, and again after a conflict with others.

@@ -15,13 +15,13 @@ type records struct {
 }
 
 // View implements deadletter.Records.
-func (r records) View(ctx context.Context, doing string, f func(deadletter.Reader) error) error {
-	return r.s.read(ctx, doing, func(t txn) error { return f(records{txn: t}) })
+func (r records) View(ctx context.Context, op deadletter.Operation, f func(deadletter.Reader) error) error {
+	return r.s.read(ctx, op.Doing, func(t txn) error { return f(records{txn: t}) })
 }
 
 // Change implements deadletter.Records.
-func (r records) Change(ctx context.Context, doing string, f func(deadletter.Writer) error) error {
-	return r.s.write(ctx, doing, durable, func(t txn) error {
+func (r records) Change(ctx context.Context, op deadletter.Operation, f func(deadletter.Writer) error) error {
+	return r.s.write(ctx, op.Doing, durable, func(t txn) error {
 		return f(records{txn: t, chosen: make(map[int64]chosenLetter)})
 	})
 }
