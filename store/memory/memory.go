@@ -30,8 +30,7 @@ const DefaultPartitions = 8
 type Config struct {
 	// Partitions is the number of partitions of the outbox. Default: DefaultPartitions.
 	Partitions int
-	// Fault, if not nil, is called around each operation; op is the name of its method ("Commit", "Fetch", "Settle"), for those
-	// on dead letters "ViewDead" or "ChangeDead". Before the
+	// Fault, if not nil, is called around each operation; op is the name of its method ("Commit", "Fetch", "Settle"). Before the
 	// operation, done is false, and an error prevents it. After it took effect, done is true, and an error replaces its result,
 	// as when a connection breaks between the commit and the response. A StepRedrive is two operations of this name: it reads the
 	// redrive first. Fault is called without a lock held; it may block or call the store.
