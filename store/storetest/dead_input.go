@@ -73,11 +73,16 @@ func textsAreCleaned(e *env) {
 	if r, err = e.ShowRedrive(e.ctx, r.ID); err != nil || r.CancelledBy != cleanName || r.Cause != cleanWhy {
 		e.t.Errorf("cancelled redrive: %+v, %v", r, err)
 	}
+	e.longTextsAreCut(numbers[3])
+}
 
+// longTextsAreCut: texts of any length can be given.
+func (e *env) longTextsAreCut(number int64) {
+	e.t.Helper()
 	long := strings.Repeat("ö", 10_000)
-	_, err = e.DiscardDead(e.ctx, named(3), long, "x"+long, 0)
+	_, err := e.DiscardDead(e.ctx, deadletter.Filter{Numbers: []int64{number}}, long, "x"+long, 0)
 	e.must(err, "discard with long texts")
-	l, err := e.ShowDead(e.ctx, numbers[3])
+	l, err := e.ShowDead(e.ctx, number)
 	e.must(err, "show")
 	for _, text := range []string{l.ResolvedBy, strings.TrimPrefix(l.Resolution, "x")} {
 		if len(text) < 1_000 || len(text) > 4_000 || !utf8.ValidString(text) || !strings.HasPrefix(long, text) {
