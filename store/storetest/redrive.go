@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -84,9 +85,10 @@ func redriveSteps(e *env) {
 	w := e.worker("r", "a")
 	want := w.bury("rejected", e.messages("", 25)...)
 	w.bury("of another kind", e.message(""))
-	r := e.startRedrive(deadletter.Filter{Relay: "r", Reason: "rejected"})
+	f := deadletter.Filter{Relay: "r", Reason: "rejected"}
+	r := e.startRedrive(f)
 	e.wantRedrive(r, deadletter.RedriveRunning, 25, 0, 0, 0)
-	if r.By != "olga" || time.Since(r.StartedAt).Abs() > time.Minute || r.Filter.Reason != "rejected" {
+	if r.By != "olga" || time.Since(r.StartedAt).Abs() > time.Minute || !reflect.DeepEqual(r.Filter, f) {
 		e.t.Errorf("redrive as begun: %+v", r)
 	}
 	e.wantSet("due before the first step", w.dueIDs(), nil)
@@ -108,7 +110,7 @@ func redriveSteps(e *env) {
 			e.t.Errorf("letter that a redrive sent back: %+v", l)
 		}
 	}
-	if shown, err := e.ShowRedrive(e.ctx, r.ID); err != nil || shown.EndedAt.Before(shown.StartedAt) {
+	if shown, err := e.ShowRedrive(e.ctx, r.ID); err != nil || shown.EndedAt.Before(shown.StartedAt) || !reflect.DeepEqual(shown.Filter, f) {
 		e.t.Errorf("redrive at its end: %+v, %v", shown, err)
 	}
 }
