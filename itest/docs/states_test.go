@@ -136,6 +136,12 @@ func (o *observer) Settle(ctx context.Context, name string, all []relay.Settleme
 // running is an interceptor.
 func (o *observer) running(next postrider.Handler) postrider.Handler {
 	return func(ctx context.Context, m *postrider.Message) error {
+		o.mu.Lock()
+		dead := o.state[m.Sequence] == "dead"
+		o.mu.Unlock()
+		if dead { // it was sent back, and is here before the operator has heard of it
+			o.to("parked", m.Sequence)
+		}
 		o.to("running", m.Sequence)
 		return next(ctx, m)
 	}
