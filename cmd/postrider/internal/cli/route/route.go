@@ -33,7 +33,7 @@ func (p commands) command() *cobra.Command {
 each of them; one that no relay takes goes nowhere, and its messages leave the log when their time is over.`,
 		p.routeListCommand(&f), p.routeExplainCommand(&f))
 	s := route.PersistentFlags()
-	s.StringVar(&f.Publisher, "publisher", "", "`URL` of a broker, for a route that stands in no configuration; also POSTRIDER_PUBLISHER")
+	s.StringVar(&f.Publisher, "publisher", "", "`URL` of a broker, for a route that no configuration has; also POSTRIDER_PUBLISHER")
 	s.StringVar(&f.Name, "name", "", "`name` of its relay (default by the publisher: to-nats, …)")
 	s.StringSliceVar(&f.Topics, "topics", nil, "its topics, as `patterns` in which * stands for any text (default all)")
 	s.StringSliceVar(&f.Only, "only", nil, "only these relays of the configuration, by `names`")
