@@ -234,21 +234,39 @@ func appendSequence(b []byte, n int64) []byte {
 	return b
 }
 
-// attributeReader collects attributes, in any order, into a message.
+// attributeReader collects attributes, in any order, into a message. It goes on after an attribute that it cannot read.
 type attributeReader struct {
 	m      *Message
 	seen   map[string]bool
 	others map[string]string // from otherHeaders
 	// contentType is the value of otherContentType.
 	contentType string
+	// unread are the attributes that cannot be read, errs says why.
+	unread map[string]bool
+	errs   []error
 }
 
 func newAttributeReader() *attributeReader {
 	return &attributeReader{m: &Message{}, seen: make(map[string]bool, 16)}
 }
 
+// fail records that an attribute cannot be read.
+func (r *attributeReader) fail(name string, err error) {
+	if r.unread == nil {
+		r.unread = make(map[string]bool)
+	}
+	r.unread[name] = true
+	r.errs = append(r.errs, err)
+}
+
 // set takes one attribute in its canonical string form.
-func (r *attributeReader) set(name, value string) error {
+func (r *attributeReader) set(name, value string) {
+	if err := r.read(name, value); err != nil {
+		r.fail(name, err)
+	}
+}
+
+func (r *attributeReader) read(name, value string) error {
 	if !isAttributeName(name) || name == "data" {
 		return fmt.Errorf("attribute name %q: CloudEvents allows a–z and 0–9, except \"data\"", name)
 	}
@@ -364,7 +382,7 @@ func (r *attributeReader) header(name, value string) {
 	r.m.Headers[name] = value
 }
 
-// message returns the message after all attributes are set.
+// message returns the message after all attributes are set. With an error, it holds those that could be read.
 func (r *attributeReader) message() (*Message, error) {
 	for name, value := range r.others {
 		if _, ok := r.m.Headers[name]; !ok {
@@ -383,9 +401,9 @@ func (r *attributeReader) message() (*Message, error) {
 		}
 	}
 	if missing != nil {
-		return nil, fmt.Errorf("required attributes are missing: %s", strings.Join(missing, ", "))
+		r.errs = append(r.errs, fmt.Errorf("required attributes are missing: %s", strings.Join(missing, ", ")))
 	}
 	r.m.Topic = cmp.Or(r.m.Topic, r.m.Type)
 	r.m.ContentType = cmp.Or(r.contentType, r.m.ContentType)
-	return r.m, nil
+	return r.m, errors.Join(r.errs...)
 }
