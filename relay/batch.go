@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 )
 
 // Cursor is a relay's progress in one partition. Its meaning belongs to the store; a relay only knows that a batch's Next
@@ -67,6 +68,19 @@ type Record struct {
 	// ParkedFor is the time since the message was first parked; parking it again does not restart it.
 	ParkedFor time.Duration
 	// Err says why the stored row cannot be read as a message. Message then holds what could be read (at least Sequence and
-	// Key), and the message is dead-lettered.
+	// Key), and the message is dead-lettered. The relay itself checks the limits of Message.Validate. The times of Message are
+	// in the years 1 to 9999.
 	Err error
+}
+
+// check sets Err if the row breaks the rules of a message, and returns the message's key. A key that is too long is none: no
+// index takes it, and all its messages are dead-lettered.
+func (r *Record) check() (key string) {
+	if r.Err == nil {
+		r.Err = stored.Check(r.Message)
+	}
+	if key = r.Message.Key; len(key) > postrider.MaxKeyBytes {
+		return ""
+	}
+	return key
 }

@@ -228,7 +228,7 @@ func (r *Relay) admitDue(p *partition, rec *Record, view *heldView) {
 	}
 	it := r.parkedItem(p, rec, &run{left: 1})
 	p.busy[rec.Message.Sequence] = struct{}{}
-	if r.heldKey(p, rec.Message.Key, view) != nil { // the key is held: queue the message in it
+	if r.heldKey(p, it.key, view) != nil { // the key is held: queue the message in it
 		r.park(it, Parked{Reason: ParkHeld, Waits: true, Attempts: rec.Attempts})
 		r.drop(it)
 		return
@@ -237,8 +237,9 @@ func (r *Relay) admitDue(p *partition, rec *Record, view *heldView) {
 }
 
 func (r *Relay) parkedItem(p *partition, rec *Record, piece *run) *item {
+	key := rec.check()
 	it := &item{
-		msg: rec.Message, key: rec.Message.Key, seq: rec.Message.Sequence, partition: p, run: piece, attempts: rec.Attempts,
+		msg: rec.Message, key: key, seq: rec.Message.Sequence, partition: p, run: piece, attempts: rec.Attempts,
 		parked: true, parkedFor: rec.ParkedFor, reason: rec.Reason, err: rec.Err,
 	}
 	r.load(it, &r.parked)

@@ -228,9 +228,8 @@ func (r *Relay) admit(p *partition, b *Batch, view *heldView) {
 	for i := range b.Records {
 		rec := &b.Records[i]
 		it := &items[i]
-		*it = item{
-			msg: rec.Message, key: rec.Message.Key, seq: rec.Message.Sequence, partition: p, ticket: ticket + uint64(i), err: rec.Err,
-		}
+		key := rec.check()
+		*it = item{msg: rec.Message, key: key, seq: rec.Message.Sequence, partition: p, ticket: ticket + uint64(i), err: rec.Err}
 		r.load(it, &r.fresh)
 		isHeld := r.heldKey(p, it.key, view) != nil
 		switch {
@@ -243,9 +242,11 @@ func (r *Relay) admit(p *partition, b *Batch, view *heldView) {
 			p.skip(it)
 			r.drop(it)
 		case r.tx != nil: // parked when it reaches the front of the transaction queue
-			it.delay = rec.Delay
+			if rec.Err == nil {
+				it.delay = rec.Delay
+			}
 			r.enqueue(it)
-		case rec.Delay > 0:
+		case rec.Delay > 0 && rec.Err == nil:
 			r.park(it, Parked{Reason: ParkDelayed, After: rec.Delay})
 			r.drop(it)
 		case isHeld:

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/postrider/postrider"
 )
 
 // Filter is the topics that the relays of an outbox take, as patterns of Config.Topics.
@@ -79,6 +81,9 @@ func (p *partition) takes(topic string) bool {
 func (p *partition) skip(it *item) {
 	p.tracker.settle(it.ticket)
 	if topic := it.msg.Topic; !MatchTopics(p.elsewhere, topic) {
+		if len(topic) > postrider.MaxTopicBytes { // no index takes it
+			topic = strings.ToValidUTF8(topic[:postrider.MaxTopicBytes], "")
+		}
 		p.unrouted = append(p.unrouted, unrouted{it.ticket, UnroutedCount{topic, 1}})
 	}
 }

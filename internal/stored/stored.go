@@ -4,6 +4,7 @@ package stored
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -83,14 +84,15 @@ func (r *Row) Message(seq int64) (*postrider.Message, error) {
 	if r.availableAt != 0 {
 		m.DeliverAt = Time(r.availableAt)
 	}
+	err := FixTimes(&m)
 	if r.headers == "{}" {
-		return &m, nil
+		return &m, err
 	}
-	if err := json.Unmarshal([]byte(r.headers), &m.Headers); err != nil {
+	if unreadable := json.Unmarshal([]byte(r.headers), &m.Headers); unreadable != nil {
 		m.Headers = nil
-		return &m, fmt.Errorf("the stored headers are not a JSON object of strings: %w", err)
+		err = errors.Join(err, fmt.Errorf("the stored headers are not a JSON object of strings: %w", unreadable))
 	}
-	return &m, nil
+	return &m, err
 }
 
 // Time converts a stored time.
