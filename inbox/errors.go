@@ -24,6 +24,9 @@ var (
 	// a deadlock, and SQLite when a write is interrupted. Later statements could run outside the transaction.
 	// Transactor.Savepoint returns it.
 	ErrUndone = errors.New("the whole transaction was rolled back")
+	// ErrUnstorable: the database refuses a value of a message, e.g. because of its size, and would refuse it again.
+	// ParkStore.Park and DeadLetter return it.
+	ErrUnstorable = errors.New("the database cannot store the message")
 )
 
 // The reasons of a consumer's dead letters, in addition to those that handlers give and postrider.Undecodable.
@@ -32,6 +35,8 @@ const (
 	AttemptsExhausted = "attempts exhausted"
 	// UnknownSchemaVersion: the consumer handles the type, but not this version.
 	UnknownSchemaVersion = "unknown schema version"
+	// Unstorable: the message was to be parked, and the database cannot store it.
+	Unstorable = "cannot be stored"
 	// VersionGap: the missing version of the aggregate did not arrive in time.
 	VersionGap = "version gap"
 )

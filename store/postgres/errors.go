@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/internal/migrate"
 	"github.com/postrider/postrider/outbox"
 )
@@ -84,6 +85,15 @@ func translate(doing string, err error) error {
 		return fmt.Errorf("%s: an earlier statement of the transaction failed; roll it back: %w", doing, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// storable adds inbox.ErrUnstorable to an error that says that the server cannot store a value: class 22 is about data, 54 about
+// limits.
+func storable(err error) error {
+	if c := code(err); strings.HasPrefix(c, "22") || strings.HasPrefix(c, "54") {
+		return fmt.Errorf("%w: %w", inbox.ErrUnstorable, err)
+	}
+	return err
 }
 
 // again reports whether a transaction is worth repeating: it failed because of concurrent transactions, or because this process
