@@ -1,0 +1,65 @@
+package deadletter
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider"
+)
+
+func TestReadLine(t *testing.T) {
+	t.Parallel()
+	in := bufio.NewReaderSize(strings.NewReader("short\n"+strings.Repeat("x", 99)+"\n"+strings.Repeat("y", 101)+"\nz"), 16)
+	for _, want := range []int{6, 100} {
+		if text, err := readLine(in, 100); len(text) != want || err != nil {
+			t.Errorf("got %d bytes, %v; want %d", len(text), err, want)
+		}
+	}
+	if text, err := readLine(in, 100); text != nil || err == nil || !strings.Contains(err.Error(), "longer than 100 bytes") {
+		t.Errorf("got %q, %v", text, err)
+	}
+	if text, err := readLine(bufio.NewReader(strings.NewReader("z")), 100); string(text) != "z" || !errors.Is(err, io.EOF) {
+		t.Errorf("got %q, %v", text, err)
+	}
+}
+
+// listed is a store that lists what it is.
+type listed struct {
+	Store
+	letters []Record
+}
+
+func (s listed) ListDead(context.Context, Filter, int64, int) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		for _, l := range s.letters {
+			if !yield(l, nil) {
+				return
+			}
+		}
+	}
+}
+
+// TestExportSurvivesALetterWithoutJSON: it is named, and the others follow.
+func TestExportSurvivesALetterWithoutJSON(t *testing.T) {
+	t.Parallel()
+	letter := func(number int64, year int) Record {
+		return Record{Number: number, Relay: "r", Message: &postrider.Message{ID: "m"}, DiedAt: time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC), State: Open}
+	}
+	var out bytes.Buffer
+	n, err := Export(t.Context(), &out, listed{letters: []Record{letter(1, 2026), letter(2, 12026), letter(3, 2026)}}, Filter{})
+	if n != 2 || err == nil || !strings.Contains(err.Error(), "dead letter 2 is left out") || strings.Count(out.String(), "\n") != 2 {
+		t.Errorf("exported %d, %v:\n%s", n, err, out.String())
+	}
+	for line := range strings.Lines(out.String()) {
+		if _, err := parseLine([]byte(line)); err != nil {
+			t.Error(err)
+		}
+	}
+}
