@@ -8,18 +8,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/postrider/postrider/store"
 )
 
 // Export writes the dead letters that match the filter, oldest first, as one JSON object per line, each in one write, and
 // returns how many it has written. It reads page by page, so it may or may not include changes made meanwhile. Dead letters
 // that have no JSON form, or one that Import would not read, are left out; the error names them.
-func Export(ctx context.Context, w io.Writer, s Store, f Filter) (n int64, err error) {
+func Export(ctx context.Context, w io.Writer, s Store, f store.DeadFilter) (n int64, err error) {
 	var left []error
 	for l, err := range s.ListDead(ctx, f, 0, 0) {
 		if err != nil {
 			return n, errors.Join(append(left, err)...)
 		}
-		a := Archived{Record: l}
+		a := store.ArchivedDead{DeadLetter: l}
 		if l.Edits > 0 {
 			if a.Before, err = s.ListEdits(ctx, l.Number); err != nil {
 				return n, errors.Join(append(left, err)...)
@@ -39,7 +41,7 @@ func Export(ctx context.Context, w io.Writer, s Store, f Filter) (n int64, err e
 	return n, errors.Join(left...)
 }
 
-func encodeLine(a Archived) ([]byte, error) {
+func encodeLine(a store.ArchivedDead) ([]byte, error) {
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)
 	encoder.SetEscapeHTML(false)
@@ -73,7 +75,7 @@ type Imported struct {
 // ones are skipped. It calls progress, unless nil, after each transaction.
 func Import(ctx context.Context, r io.Reader, s RepairStore, progress func(Imported)) (Imported, error) {
 	var done Imported
-	var batch []Archived
+	var batch []store.ArchivedDead
 	size := 0
 	flush := func() error {
 		n, err := s.ImportDead(ctx, batch)
@@ -125,8 +127,8 @@ func readLine(in *bufio.Reader, limit int) (text []byte, err error) {
 	}
 }
 
-func parseLine(text []byte) (Archived, error) {
-	var a Archived
+func parseLine(text []byte) (store.ArchivedDead, error) {
+	var a store.ArchivedDead
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&a); err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
 )
 
 func TestReadLine(t *testing.T) {
@@ -33,11 +34,11 @@ func TestReadLine(t *testing.T) {
 // listed is a store that lists what it is.
 type listed struct {
 	Store
-	letters []Record
+	letters []store.DeadLetter
 }
 
-func (s listed) ListDead(context.Context, Filter, int64, int) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) {
+func (s listed) ListDead(context.Context, store.DeadFilter, int64, int) iter.Seq2[store.DeadLetter, error] {
+	return func(yield func(store.DeadLetter, error) bool) {
 		for _, l := range s.letters {
 			if !yield(l, nil) {
 				return
@@ -49,11 +50,11 @@ func (s listed) ListDead(context.Context, Filter, int64, int) iter.Seq2[Record, 
 // TestExportSurvivesALetterWithoutJSON: it is named, and the others follow.
 func TestExportSurvivesALetterWithoutJSON(t *testing.T) {
 	t.Parallel()
-	letter := func(number int64, year int) Record {
-		return Record{Number: number, Relay: "r", Message: &postrider.Message{ID: "m"}, DiedAt: time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC), State: Open}
+	letter := func(number int64, year int) store.DeadLetter {
+		return store.DeadLetter{Number: number, Relay: "r", Message: &postrider.Message{ID: "m"}, DiedAt: time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC), State: store.DeadOpen}
 	}
 	var out bytes.Buffer
-	n, err := Export(t.Context(), &out, listed{letters: []Record{letter(1, 2026), letter(2, 12026), letter(3, 2026)}}, Filter{})
+	n, err := Export(t.Context(), &out, listed{letters: []store.DeadLetter{letter(1, 2026), letter(2, 12026), letter(3, 2026)}}, store.DeadFilter{})
 	if n != 2 || err == nil || !strings.Contains(err.Error(), "dead letter 2 is left out") || strings.Count(out.String(), "\n") != 2 {
 		t.Errorf("exported %d, %v:\n%s", n, err, out.String())
 	}

@@ -14,12 +14,8 @@ var (
 	ErrDuplicateHandler = errors.New("message type has a handler already")
 	// ErrGap: a message's AggregateVersion is not the next after the last applied one.
 	ErrGap = errors.New("a version of the aggregate is missing")
-	// ErrUndone: the database has rolled back, or may have rolled back, a whole transaction on its own, as MySQL does in
-	// a deadlock, and SQLite when a write is interrupted. Later statements could run outside the transaction.
-	// Transactor.Savepoint returns it.
-	ErrUndone = errors.New("the whole transaction was rolled back")
 	// ErrUnstorable: the database refuses a value of a message, e.g. because of its size, and would refuse it again.
-	// ParkStore.Park and DeadLetter return it.
+	// store.Parker.Park and DeadLetter return it.
 	ErrUnstorable = errors.New("the database cannot store the message")
 )
 

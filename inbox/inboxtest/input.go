@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // unreadableKeeps: what the broker delivers is not a message, but its key, ID, type and headers can be read.
@@ -28,9 +28,9 @@ func unreadableKeeps[Tx any](w *world[Tx]) {
 			m.Headers["trace"] != "t" || m.Headers[inbox.OriginalHeader] == "" || string(m.Payload) != "no message" {
 			w.t.Errorf("dead letter is %+v of %+v", l, m)
 		}
-		_, err := w.store.EditDead(w.ctx, l.Number, deadletter.Edit{Payload: []byte(`{}`), By: "olga", Why: "repaired"})
+		_, err := w.store.EditDead(w.ctx, l.Number, store.Edit{Payload: []byte(`{}`), By: "olga", Why: "repaired"})
 		w.must(err, "edit")
-		n, err := w.store.RedriveDead(w.ctx, deadletter.Filter{Relay: consumer}, "olga", 0)
+		n, err := w.store.RedriveDead(w.ctx, store.DeadFilter{Relay: consumer}, "olga", 0)
 		if n != 1 || err != nil {
 			w.t.Fatalf("redrove %d, %v", n, err)
 		}

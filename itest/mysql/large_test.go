@@ -12,9 +12,8 @@ import (
 
 	"github.com/postrider/postrider"
 	memorybroker "github.com/postrider/postrider/broker/memory"
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
 
@@ -59,20 +58,20 @@ func TestLargeMessages(t *testing.T) {
 			must(t, err)
 			must(t, s.Insert(t.Context(), tx, []*postrider.Message{m}))
 			must(t, s.Commit(t.Context(), tx))
-			batches, err := s.Fetch(t.Context(), "", relay.FetchRequest{
-				Limit: 1, MaxBytes: 1 << 30, Partitions: []relay.FetchPartition{{LeaseRef: relay.LeaseRef{Partition: 0}}},
+			batches, err := s.Fetch(t.Context(), "", store.FetchRequest{
+				Limit: 1, MaxBytes: 1 << 30, Partitions: []store.FetchPartition{{LeaseRef: store.LeaseRef{Partition: 0}}},
 			})
 			must(t, err)
-			if len(batches) != 1 || len(batches[0].Records) != 1 || !bytes.Equal(batches[0].Records[0].Message.Payload, payload) {
+			if len(batches) != 1 || len(batches[0].Entries) != 1 || !bytes.Equal(batches[0].Entries[0].Message.Payload, payload) {
 				t.Fatal("the message did not arrive as it was")
 			}
-			n, err := s.ImportDead(t.Context(), []deadletter.Archived{{Record: deadletter.Record{
-				Relay: "r", Message: m, State: deadletter.Open, DiedAt: time.Unix(2, 0),
+			n, err := s.ImportDead(t.Context(), []store.ArchivedDead{{DeadLetter: store.DeadLetter{
+				Relay: "r", Message: m, State: store.DeadOpen, DiedAt: time.Unix(2, 0),
 			}}})
 			if n != 1 || err != nil {
 				t.Fatalf("imported %d, %v", n, err)
 			}
-			edited, err := s.EditDead(t.Context(), 1, deadletter.Edit{Payload: payload[1:], By: "olga", Why: "shorter"})
+			edited, err := s.EditDead(t.Context(), 1, store.Edit{Payload: payload[1:], By: "olga", Why: "shorter"})
 			must(t, err)
 			if !bytes.Equal(edited.Message.Payload, payload[1:]) {
 				t.Error("the payload is not as it was edited")
@@ -136,7 +135,7 @@ func TestConsumerOfMessagesThatAreTooLarge(t *testing.T) {
 }
 
 // lettersOnceSettled waits until the consumer has settled everything, and returns the dead letters.
-func lettersOnceSettled(t *testing.T, s *mysqlstore.Store, b *memorybroker.Broker) (letters []deadletter.Record) {
+func lettersOnceSettled(t *testing.T, s *mysqlstore.Store, b *memorybroker.Broker) (letters []store.DeadLetter) {
 	t.Helper()
 	deadline, tick := time.After(5*time.Minute), time.NewTicker(50*time.Millisecond)
 	defer tick.Stop()
@@ -147,7 +146,7 @@ func lettersOnceSettled(t *testing.T, s *mysqlstore.Store, b *memorybroker.Broke
 			t.Fatalf("%d dead letters, %d messages unsettled", len(letters), len(b.Unsettled("view")))
 		}
 		letters = nil
-		for l, err := range s.ListDead(t.Context(), deadletter.Filter{}, 0, 0) {
+		for l, err := range s.ListDead(t.Context(), store.DeadFilter{}, 0, 0) {
 			must(t, err)
 			letters = append(letters, l)
 		}

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
 
@@ -29,7 +29,7 @@ func TestPartitionsThatDoNotExist(t *testing.T) {
 	}
 	last := w.publish("k")
 	for range 2 { // the second time there is nothing to do
-		_, err := w.store.Maintain(t.Context(), relay.Retention{For: time.Hour})
+		_, err := w.store.Maintain(t.Context(), store.Retention{For: time.Hour})
 		must(t, err)
 	}
 	var got []string

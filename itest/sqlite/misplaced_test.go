@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/sqlite"
 )
 
@@ -19,7 +19,7 @@ func TestPartitionsThatDoNotExist(t *testing.T) {
 			VALUES (?, ?, 't', 'k', 'x', 1, 'acme', x'01', 1)`, partition, string(rune('a'+i)))
 	}
 	for range 2 { // the second time there is nothing to do
-		if _, err := s.Maintain(t.Context(), relay.Retention{For: time.Hour}); err != nil {
+		if _, err := s.Maintain(t.Context(), store.Retention{For: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}

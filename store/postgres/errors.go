@@ -11,7 +11,7 @@ import (
 
 	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/internal/migrate"
-	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store"
 )
 
 // The reasons why a store refuses a schema. The error text names the command that helps.
@@ -65,7 +65,7 @@ func translate(doing string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone):
-		return fmt.Errorf("%s: %w: this one was committed or rolled back", doing, outbox.ErrNoTransaction)
+		return fmt.Errorf("%s: %w: this one was committed or rolled back", doing, store.ErrNoTransaction)
 	}
 	switch code(err) {
 	case undefinedTable:

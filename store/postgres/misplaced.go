@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // No relay reads a row whose partition does not exist. Publish and the SQL functions write none, but a program that inserts rows
@@ -34,7 +34,7 @@ insert into {log} (partition, ` + insertedColumns + `) select {place}, ` + inser
 )
 
 // place moves messages from partitions that do not exist to those that they belong to.
-func (m *maintenance) place(ctx context.Context, _ relay.Retention) error {
+func (m *maintenance) place(ctx context.Context, _ store.Retention) error {
 	text := m.store.names.expand(strings.ReplaceAll(placeSQL, "{place}", strings.ReplaceAll(partitionOfSQL, "$1::int4", "{partitions}()")))
 	for n := range placesAtMost {
 		misplaced, err := m.misplaced(ctx)

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -56,7 +56,7 @@ func TestRetentionLooksByIndex(t *testing.T) {
 	if n := buffers(t, plan); n > 500 {
 		t.Errorf("the look touched %d pages:\n%s", n, plan)
 	}
-	b.drop(t, relay.Retention{For: time.Hour}, old)
+	b.drop(t, store.Retention{For: time.Hour}, old)
 }
 
 // TestRowOfNoPartitionIsKept: retention moves it before it drops its segment.
@@ -67,7 +67,7 @@ func TestRowOfNoPartitionIsKept(t *testing.T) {
 	b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type) values (2, 'stray', 't', 'x')", b.table("log")))
 	b.nextSegment(t)
 	b.deliverAll(t, "r", leases)
-	b.maintain(t, relay.Retention{For: time.Hour})
+	b.maintain(t, store.Retention{For: time.Hour})
 	if n := one[int64](t, b.pool, "select count(*) from "+b.table("log")+" where id = 'stray' and partition in (0, 1)"); n != 1 {
 		t.Error("a message that nobody has delivered was dropped")
 	}

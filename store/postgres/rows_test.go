@@ -14,6 +14,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -59,7 +60,7 @@ func TestRowsOfOtherPrograms(t *testing.T) {
 		t.Errorf("delivered %q, want %q", got, delivered)
 	}
 	var letters []string
-	for l, err := range b.ListDead(t.Context(), deadletter.Filter{}, 0, 0) {
+	for l, err := range b.ListDead(t.Context(), store.DeadFilter{}, 0, 0) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +73,7 @@ func TestRowsOfOtherPrograms(t *testing.T) {
 		t.Errorf("dead letters of %q, want %q", letters, dead)
 	}
 	var archive bytes.Buffer
-	if n, err := deadletter.Export(t.Context(), &archive, b, deadletter.Filter{}); int(n) != len(dead) || err != nil {
+	if n, err := deadletter.Export(t.Context(), &archive, b, store.DeadFilter{}); int(n) != len(dead) || err != nil {
 		t.Errorf("exported %d, %v", n, err)
 	}
 	if n := one[int64](t, b.pool, "select count(*) from "+b.table("parked")+" where id in ('never', '"+id+"')"); n != 3 {
@@ -147,7 +148,7 @@ func TestPartitionsThatDoNotExist(t *testing.T) {
 			b.table("log"), partition, id))
 	}
 	for range 2 { // the second time there is nothing to do
-		if _, err := b.Maintain(t.Context(), relay.Retention{For: time.Hour}); err != nil {
+		if _, err := b.Maintain(t.Context(), store.Retention{For: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Programs can write rows themselves, and some databases have no constraint that refuses a row that is no message. Insert does
@@ -212,7 +213,7 @@ func deepPayload(e *env) {
 	if done, err := deadletter.Import(e.ctx, &archive, other, nil); done.New != 2 || err != nil {
 		e.t.Fatalf("imported %+v, %v", done, err)
 	}
-	for l, err := range other.ListDead(e.ctx, deadletter.Filter{Key: "order/1"}, 0, 0) {
+	for l, err := range other.ListDead(e.ctx, store.DeadFilter{Key: "order/1"}, 0, 0) {
 		if e.must(err, "list"); string(l.Message.Payload) != string(m.Payload) {
 			e.t.Errorf("a payload of %d bytes came as %d", len(m.Payload), len(l.Message.Payload))
 		}
