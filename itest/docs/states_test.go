@@ -59,7 +59,7 @@ func TestParkReasons(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code, err := os.ReadFile(filepath.Join(root, "relay/parked.go"))
+	code, err := os.ReadFile(filepath.Join(root, "store/parked.go"))
 	if err != nil {
 		t.Fatal(err)
 	}

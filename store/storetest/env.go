@@ -156,9 +156,6 @@ func (e *env) worker(name, id string) *worker {
 	return e.workerFrom(name, id, fromOldest)
 }
 
-// Where a relay that is new to the outbox begins: AcquireRequest.FromNow.
-const fromOldest, fromNow = false, true
-
 func (e *env) workerFrom(name, id string, fromNow bool) *worker {
 	e.t.Helper()
 	w := &worker{env: e, relay: name, owner: owner(id),

@@ -32,7 +32,7 @@ var redriveTests = []test{
 	{name: "EndedRedrivesArePurged", run: endedRedrivesArePurged},
 }
 
-// DeadLetters runs the part of the suite for redrives and repairs of dead letters, on both sides, and for store.ConsumerReader.
+// DeadLetters runs the part of the suite for redrives and repairs of dead letters, on both sides, and for store.StatusReader.
 func DeadLetters[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	consumers := group{name: "Consumers"}
 	for _, it := range consumerTests[Tx]() {

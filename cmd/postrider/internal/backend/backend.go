@@ -25,7 +25,6 @@ type Store interface {
 	store.StatusReader
 	store.Administrator
 	deadletter.Store
-	store.ConsumerReader
 	postrider.AttemptLog
 }
 
