@@ -30,7 +30,7 @@ type DeadLetter struct {
 	// Redrives counts how often this message had been redriven before this dead letter.
 	Redrives int       `json:"redrives"`
 	State    DeadState `json:"state"`
-	// Edits counts edits of payload or headers; deadletter.RepairStore.ListEdits shows the content before each.
+	// Edits counts edits of payload or headers; deadletter.Store.ListEdits shows the content before each.
 	Edits int `json:"edits,omitempty"`
 	// Redrive is the ID of the redrive that sent it back; 0 for none.
 	Redrive int64 `json:"redrive,omitempty"`
