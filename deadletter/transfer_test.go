@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"iter"
 	"strings"
 	"testing"
 	"time"
@@ -31,30 +30,34 @@ func TestReadLine(t *testing.T) {
 	}
 }
 
-// listed is a store that lists what it is.
+// listed are records with these dead letters.
 type listed struct {
-	Store
-	letters []store.DeadLetter
+	store.Records
+	store.Reader
+	all []store.DeadLetter
 }
 
-func (s listed) ListDead(context.Context, store.DeadFilter, int64, int) iter.Seq2[store.DeadLetter, error] {
-	return func(yield func(store.DeadLetter, error) bool) {
-		for _, l := range s.letters {
-			if !yield(l, nil) {
-				return
-			}
+func (l listed) View(_ context.Context, _ store.Operation, f func(store.Reader) error) error {
+	return f(l)
+}
+
+func (l listed) DeadLetters(_ context.Context, q store.DeadQuery) (found []store.DeadLetter, err error) {
+	for _, d := range l.all {
+		if d.Number > q.After {
+			found = append(found, d)
 		}
 	}
+	return found, nil
 }
 
 // TestExportSurvivesALetterWithoutJSON: it is named, and the others follow.
 func TestExportSurvivesALetterWithoutJSON(t *testing.T) {
 	t.Parallel()
-	letter := func(number int64, year int) store.DeadLetter {
+	dead := func(number int64, year int) store.DeadLetter {
 		return store.DeadLetter{Number: number, Relay: "r", Message: &postrider.Message{ID: "m"}, DiedAt: time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC), State: store.DeadOpen}
 	}
 	var out bytes.Buffer
-	n, err := Export(t.Context(), &out, listed{letters: []store.DeadLetter{letter(1, 2026), letter(2, 12026), letter(3, 2026)}}, store.DeadFilter{})
+	n, err := New(listed{all: []store.DeadLetter{dead(1, 2026), dead(2, 12026), dead(3, 2026)}}).Export(t.Context(), &out, store.DeadFilter{})
 	if n != 2 || err == nil || !strings.Contains(err.Error(), "dead letter 2 is left out") || strings.Count(out.String(), "\n") != 2 {
 		t.Errorf("exported %d, %v:\n%s", n, err, out.String())
 	}

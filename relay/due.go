@@ -239,7 +239,7 @@ func (r *Relay) admitDue(p *partition, rec *store.Entry, view *heldView) {
 }
 
 func (r *Relay) parkedItem(p *partition, rec *store.Entry, piece *run) *item {
-	key := rec.check()
+	key := checkEntry(rec)
 	it := &item{
 		msg: rec.Message, key: key, seq: rec.Message.Sequence, partition: p, run: piece, attempts: rec.Attempts,
 		parked: true, parkedFor: rec.ParkedFor, reason: rec.Reason, err: rec.Err,

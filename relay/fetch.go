@@ -2,6 +2,8 @@ package relay
 
 import (
 	"context"
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 	"slices"
 	"time"
 
@@ -230,7 +232,7 @@ func (r *Relay) admit(p *partition, b *store.Batch, view *heldView) {
 	for i := range b.Entries {
 		rec := &b.Entries[i]
 		it := &items[i]
-		key := rec.check()
+		key := checkEntry(rec)
 		*it = item{msg: rec.Message, key: key, seq: rec.Message.Sequence, partition: p, ticket: ticket + uint64(i), err: rec.Err}
 		r.load(it, &r.fresh)
 		isHeld := r.heldKey(p, it.key, view) != nil
@@ -281,4 +283,16 @@ func (r *Relay) enqueue(it *item) {
 	if idle {
 		r.sched.ready(unit{queue: q})
 	}
+}
+
+// checkEntry sets Err if the row breaks the rules of a message, and returns the message's key. A key that is too long is none:
+// no index takes it, and all its messages are dead-lettered.
+func checkEntry(e *store.Entry) (key string) {
+	if e.Err == nil {
+		e.Err = stored.Check(e.Message)
+	}
+	if key = e.Message.Key; len(key) > postrider.MaxKeyBytes {
+		return ""
+	}
+	return key
 }

@@ -3,6 +3,7 @@ package inboxtest
 import (
 	"context"
 	"fmt"
+	"github.com/postrider/postrider/deadletter"
 	"strings"
 
 	"github.com/postrider/postrider"
@@ -28,9 +29,9 @@ func unreadableKeeps[Tx any](w *world[Tx]) {
 			m.Headers["trace"] != "t" || m.Headers[inbox.OriginalHeader] == "" || string(m.Payload) != "no message" {
 			w.t.Errorf("dead letter is %+v of %+v", l, m)
 		}
-		_, err := w.store.EditDead(w.ctx, l.Number, store.Edit{Payload: []byte(`{}`), By: "olga", Why: "repaired"})
+		_, err := deadletter.New(w.store).EditDead(w.ctx, l.Number, store.Edit{Payload: []byte(`{}`), By: "olga", Why: "repaired"})
 		w.must(err, "edit")
-		n, err := w.store.RedriveDead(w.ctx, store.DeadFilter{Relay: consumer}, "olga", 0)
+		n, err := deadletter.New(w.store).RedriveDead(w.ctx, store.DeadFilter{Relay: consumer}, "olga", 0)
 		if n != 1 || err != nil {
 			w.t.Fatalf("redrove %d, %v", n, err)
 		}

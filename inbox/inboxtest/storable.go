@@ -86,11 +86,11 @@ func notHoldable[Tx any](w *world[Tx]) {
 		p := w.start(s)
 		w.until("the last eight are dead", func() bool { return len(w.letters("")) == 8 })
 		var archive bytes.Buffer
-		if n, err := deadletter.Export(w.ctx, &archive, w.store, store.DeadFilter{}); n != 8 || err != nil {
+		if n, err := deadletter.New(w.store).Export(w.ctx, &archive, store.DeadFilter{}); n != 8 || err != nil {
 			w.t.Fatalf("exported %d, %v", n, err)
 		}
 		redriven.Store(true)
-		if n, err := w.store.RedriveDead(w.ctx, store.DeadFilter{Relay: consumer}, "olga", 0); n != 8 || err != nil {
+		if n, err := deadletter.New(w.store).RedriveDead(w.ctx, store.DeadFilter{Relay: consumer}, "olga", 0); n != 8 || err != nil {
 			w.t.Fatalf("redrove %d, %v", n, err)
 		}
 		var want []string

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"github.com/postrider/postrider/deadletter"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
@@ -65,13 +66,13 @@ func TestLargeMessages(t *testing.T) {
 			if len(batches) != 1 || len(batches[0].Entries) != 1 || !bytes.Equal(batches[0].Entries[0].Message.Payload, payload) {
 				t.Fatal("the message did not arrive as it was")
 			}
-			n, err := s.ImportDead(t.Context(), []store.ArchivedDead{{DeadLetter: store.DeadLetter{
+			n, err := deadletter.New(s).ImportDead(t.Context(), []store.ArchivedDead{{DeadLetter: store.DeadLetter{
 				Relay: "r", Message: m, State: store.DeadOpen, DiedAt: time.Unix(2, 0),
 			}}})
 			if n != 1 || err != nil {
 				t.Fatalf("imported %d, %v", n, err)
 			}
-			edited, err := s.EditDead(t.Context(), 1, store.Edit{Payload: payload[1:], By: "olga", Why: "shorter"})
+			edited, err := deadletter.New(s).EditDead(t.Context(), 1, store.Edit{Payload: payload[1:], By: "olga", Why: "shorter"})
 			must(t, err)
 			if !bytes.Equal(edited.Message.Payload, payload[1:]) {
 				t.Error("the payload is not as it was edited")
@@ -146,7 +147,7 @@ func lettersOnceSettled(t *testing.T, s *mysqlstore.Store, b *memorybroker.Broke
 			t.Fatalf("%d dead letters, %d messages unsettled", len(letters), len(b.Unsettled("view")))
 		}
 		letters = nil
-		for l, err := range s.ListDead(t.Context(), store.DeadFilter{}, 0, 0) {
+		for l, err := range deadletter.New(s).ListDead(t.Context(), store.DeadFilter{}, 0, 0) {
 			must(t, err)
 			letters = append(letters, l)
 		}

@@ -60,7 +60,7 @@ func TestRowsOfOtherPrograms(t *testing.T) {
 		t.Errorf("delivered %q, want %q", got, delivered)
 	}
 	var letters []string
-	for l, err := range b.ListDead(t.Context(), store.DeadFilter{}, 0, 0) {
+	for l, err := range deadletter.New(b).ListDead(t.Context(), store.DeadFilter{}, 0, 0) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -113,7 +113,7 @@ func brokenRows(e *env) {
 		e.t.Errorf("%d of %d causes name the rule: %v", len(rules), len(written), rules)
 	}
 	var archive bytes.Buffer
-	if n, err := deadletter.Export(e.ctx, &archive, e.database, everyLetter); int(n) != len(written) || err != nil {
+	if n, err := deadletter.New(e.database).Export(e.ctx, &archive, everyLetter); int(n) != len(written) || err != nil {
 		e.t.Errorf("exported %d, %v; want %d", n, err, len(written))
 	}
 }
@@ -206,14 +206,14 @@ func deepPayload(e *env) {
 	m.Payload = []byte(strings.Repeat("[", 9_999) + strings.Repeat("]", 9_999))
 	w.bury("rejected", m, e.message(""))
 	var archive bytes.Buffer
-	if n, err := deadletter.Export(e.ctx, &archive, e.database, everyLetter); n != 2 || err != nil {
+	if n, err := deadletter.New(e.database).Export(e.ctx, &archive, everyLetter); n != 2 || err != nil {
 		e.t.Fatalf("exported %d, %v", n, err)
 	}
 	other := e.suite.open(e.t, 1)
-	if done, err := deadletter.Import(e.ctx, &archive, other, nil); done.New != 2 || err != nil {
+	if done, err := deadletter.New(other).Import(e.ctx, &archive, nil); done.New != 2 || err != nil {
 		e.t.Fatalf("imported %+v, %v", done, err)
 	}
-	for l, err := range other.ListDead(e.ctx, store.DeadFilter{Key: "order/1"}, 0, 0) {
+	for l, err := range deadletter.New(other).ListDead(e.ctx, store.DeadFilter{Key: "order/1"}, 0, 0) {
 		if e.must(err, "list"); string(l.Message.Payload) != string(m.Payload) {
 			e.t.Errorf("a payload of %d bytes came as %d", len(m.Payload), len(l.Message.Payload))
 		}
