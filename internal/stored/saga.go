@@ -32,6 +32,29 @@ func SagaInstanceColumns(now string, micros func(column string) string) string {
 	return SagaColumns(now, micros) + sagaBody
 }
 
+// SagaChanged are the columns that transitions change, in the order of SagaChangedValues; SagaFixed are those that never change,
+// in the order of SagaFixedValues.
+const (
+	SagaChanged = `status, direction, paused, past_pivot, cause, detail, waiting, obligations, released, deadline_us, timer_us, timer_id, state, data`
+	SagaFixed   = `run, id, engine, saga, version, hash, kind, saga_key, parent_run, parent_step, correlation_id, tenant, token`
+)
+
+// SagaChangedValues returns what a transition leaves, with long texts truncated.
+func SagaChangedValues(c store.SagaCondition, t store.SagaTimes, b store.SagaBody) []any {
+	return []any{
+		string(c.Status), string(c.Direction), c.Paused, c.PastPivot, c.Cause, Text(c.Detail), Text(c.Waiting), c.Obligations, c.Released,
+		t.Deadline.Microseconds(), t.TimerAt.Microseconds(), b.TimerID, Bytes(b.State), Bytes(b.Data),
+	}
+}
+
+// SagaFixedValues returns what never changes about a new instance.
+func SagaFixedValues(st store.SagaStart) []any {
+	return []any{
+		st.Run, st.ID, st.Engine, st.Saga, st.Version, st.Hash, string(st.Kind), st.Key, st.ParentRun, st.ParentStep, st.CorrelationID,
+		st.Tenant, st.Token,
+	}
+}
+
 // SagaRow reads the rows of a result.
 type SagaRow struct {
 	i                                                    store.SagaInstance
@@ -113,6 +136,12 @@ func Entries(entries []store.SagaEntry) (string, error) {
 		return "", fmt.Errorf("entries of a transition: %w", err)
 	}
 	return string(text), nil
+}
+
+// TransitionValues returns the values of a row of history: run, rev, input, step, message ID, actor, note, entries, patch.
+func TransitionValues(run string, rev int64, t store.SagaTransition) ([]any, error) {
+	entries, err := Entries(t.Entries)
+	return []any{run, rev, t.Input, t.Step, t.MessageID, t.Actor, Text(t.Note), entries, Bytes(t.Patch)}, err
 }
 
 // Transition reads a row: rev, at in microseconds, input, step, message ID, actor, note, entries, patch.

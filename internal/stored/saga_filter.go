@@ -20,8 +20,8 @@ type SagaSQL struct {
 	Age func(column string) string
 }
 
-// Where returns the conditions of a filter for a row s of sagas, joined by AND. They name ended_at and stuck_at where the status
-// implies it, since these columns have indexes.
+// Where returns the conditions of a filter for a row s of sagas, joined by AND. They repeat the conditions of partial indexes, which
+// databases do not infer from those of the filter.
 func (d SagaSQL) Where(f store.SagaFilter, after string) string {
 	terms := []string{`s.run > ` + d.Arg(after)}
 	for _, equal := range []struct{ column, value string }{
@@ -31,6 +31,12 @@ func (d SagaSQL) Where(f store.SagaFilter, after string) string {
 		if equal.value != "" {
 			terms = append(terms, `s.`+equal.column+` = `+d.Arg(equal.value))
 		}
+	}
+	if f.Key != "" {
+		terms = append(terms, `s.saga_key <> ''`)
+	}
+	if f.ParentRun != "" {
+		terms = append(terms, `s.parent_run <> ''`)
 	}
 	if f.Version != 0 {
 		terms = append(terms, `s.version = `+d.Arg(int64(f.Version)))
