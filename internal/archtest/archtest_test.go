@@ -62,7 +62,7 @@ func TestViolations(t *testing.T) {
 		"as it should be": {graph: []Package{
 			{ImportPath: Root, Name: "postrider", Imports: []string{"context"}},
 			{ImportPath: Root + "/relay", Name: "relay", Imports: []string{Root, Root + "/internal/signal"}},
-			{ImportPath: Root + "/store/memory", Name: "memory", Imports: []string{Root, Root + "/relay", Root + "/outbox"},
+			{ImportPath: Root + "/store/memory", Name: "memory", Imports: []string{Root, Root + "/store", Root + "/internal/signal"},
 				XTestImports: []string{Root + "/store/storetest"}},
 			{ImportPath: Root + "/store/storetest", Name: "storetest", Imports: []string{Root + "/relay", "testing"}},
 			{ImportPath: Root + "/cmd/postrider", Name: "main", Imports: []string{Root + "/broker/nats", Root + "/store/sqlite"}},
@@ -89,6 +89,18 @@ func TestViolations(t *testing.T) {
 		"a store knows another": {
 			graph: []Package{{ImportPath: Root + "/store/sqlite", Imports: []string{Root + "/store/memory"}}},
 			want:  []string{"store/sqlite must not import store/memory"},
+		},
+		"the interfaces of stores know a capability": {
+			graph: []Package{{ImportPath: Root + "/store", Imports: []string{Root + "/deadletter"}}},
+			want:  []string{"store must not import deadletter"},
+		},
+		"a store knows its interfaces, not a saga": {
+			graph: []Package{{ImportPath: Root + "/store/sqlite", Imports: []string{Root + "/store", Root + "/saga"}}},
+			want:  []string{"store/sqlite must not import saga"},
+		},
+		"an engine knows a store": {
+			graph: []Package{{ImportPath: Root + "/relay", Imports: []string{Root + "/store", Root + "/store/memory"}}},
+			want:  []string{"relay must not import store/memory"},
 		},
 		"a broker knows the relay": {
 			graph: []Package{{ImportPath: Root + "/broker/nats", Imports: []string{Root + "/relay"}}},
