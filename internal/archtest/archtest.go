@@ -29,6 +29,7 @@ var rooms = []room{
 	// The root package depends on nothing.
 	{".", nil},
 	{"internal/logreader", []string{".", "store"}},
+	{"internal/stored", []string{".", "store"}},
 	{"internal", []string{".", "internal"}},
 	// These packages use the interfaces of stores.
 	{"deadletter", []string{".", "internal", "store"}},
