@@ -122,7 +122,7 @@ func TestRelayWaitsForABrokerThatIsDown(t *testing.T) {
 	clitest.Must(t, listener.Close())
 	r := clitest.Start(t, nil, "relay", "--store", clitest.NewOutbox(t), "--publisher", "nats://user:secret@"+down+"?stream=S", "--listen", "127.0.0.1:0")
 	address := <-r.Address
-	if body := awaitStatus(t, address, http.StatusServiceUnavailable); body != "relay to-nats: waiting for the broker\n" {
+	if body := awaitStatus(t, address, http.StatusServiceUnavailable); body != "not ready\n" {
 		t.Errorf("ready says %q", body)
 	}
 	if code := r.End(t); code != program.ExitDone {
