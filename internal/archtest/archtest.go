@@ -44,7 +44,8 @@ var rooms = []room{
 	// Stores implement those interfaces and know no broker; brokers know only messages.
 	{"store/storetest", []string{".", "internal", "deadletter", "held", "outbox", "relay", "inbox", "saga"}},
 	{"store", []string{".", "internal", "deadletter", "outbox", "relay", "inbox", "saga"}},
-	{"broker", []string{".", "internal/logmark"}}, // the format of a message's mark is the same for all
+	// The format of a message's mark, and how URLs are read and shown, is the same for all.
+	{"broker", []string{".", "internal/address", "internal/logmark"}},
 	{"telemetry", []string{".", "internal"}},
 	// These may use everything, ignoring tests.
 	{"admin", []string{".", "internal", "deadletter", "outbox", "relay", "inbox", "saga", "resilience"}},
