@@ -30,7 +30,7 @@ func Grants(cfg Config, what, account string) (string, error) {
 	}
 	parts := accountName.FindStringSubmatch(account)
 	if parts == nil {
-		return "", fmt.Errorf("the account is %q: write user or user@host, with letters, digits and _ . -", account)
+		return "", fmt.Errorf("the account is %q: write user or user@host, with A to Z, a to z, digits and _ . -", account)
 	}
 	if parts[2] == "" {
 		parts[2] = "%"

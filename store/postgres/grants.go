@@ -31,7 +31,7 @@ func Grants(c Config, what, role string) (string, error) {
 		return "", fmt.Errorf("there are no rights of a role %q; there are those of publisher, relay, consumer, operator and viewer", what)
 	}
 	if !roleName.MatchString(role) || len(role) > 63 {
-		return "", fmt.Errorf("the name of the role is %q: it may have letters, digits and _ . @ -, begin with a letter, and be 63 bytes long", role)
+		return "", fmt.Errorf("the name of the role is %q: it may have A to Z, a to z, digits and _ . @ -, not begin with a digit, and be 63 bytes long", role)
 	}
 	var b strings.Builder
 	schema := pgx.Identifier{c.Schema}.Sanitize()
