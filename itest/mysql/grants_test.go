@@ -12,9 +12,8 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
 
@@ -68,13 +67,13 @@ func TestGrantsOfARelayAndAConsumer(t *testing.T) {
 	d, ctx := newDatabase(t), t.Context()
 	d.migrated(t, nil, mysqlstore.Config{Partitions: 1})
 	r := newStore(t, d.as(t, "relay"), mysqlstore.Config{})
-	claims := []relay.Claim{{Partition: 0, Token: relay.NewToken()}}
-	leases, err := r.Acquire(ctx, "r", relay.Owner{ID: "o"}, relay.AcquireRequest{TTL: time.Hour, Claims: claims})
+	claims := []store.LeaseClaim{{Partition: 0, Token: store.NewToken()}}
+	leases, err := r.Acquire(ctx, "r", store.Owner{ID: "o"}, store.AcquireRequest{TTL: time.Hour, Claims: claims})
 	must(t, err)
-	_, err = r.Fetch(ctx, "r", relay.FetchRequest{Limit: 10, MaxBytes: 1 << 20,
-		Partitions: []relay.FetchPartition{{LeaseRef: leases[0].Ref(), After: leases[0].Cursor}}})
+	_, err = r.Fetch(ctx, "r", store.FetchRequest{Limit: 10, MaxBytes: 1 << 20,
+		Partitions: []store.FetchPartition{{LeaseRef: leases[0].Ref(), After: leases[0].Cursor}}})
 	must(t, err)
-	_, err = r.Maintain(ctx, relay.Retention{})
+	_, err = r.Maintain(ctx, store.Retention{})
 	must(t, err)
 
 	db := d.as(t, "consumer")
@@ -83,7 +82,7 @@ func TestGrantsOfARelayAndAConsumer(t *testing.T) {
 	message := &postrider.Message{ID: "m", Type: "t", Topic: "t", Time: time.Now(), Payload: []byte("{}")}
 	tx, err := c.Begin(ctx)
 	must(t, err)
-	must(t, c.DeadLetter(ctx, tx, "c", []inbox.Dead{{Message: message, Reason: "refused"}}, false))
+	must(t, c.DeadLetter(ctx, tx, "c", []store.DeadLetterRequest{{Message: message, Reason: "refused"}}, false))
 	must(t, c.Commit(ctx, tx))
 	denied(t, db, "SELECT payload FROM postrider_log", "DROP TABLE postrider_log")
 }
@@ -98,7 +97,7 @@ func TestGrantsOfOperatorsAndViewers(t *testing.T) {
 	must(t, err)
 	for _, id := range []string{"a", "b"} {
 		m := &postrider.Message{ID: id, Type: "t", Topic: "t", Time: time.Now(), Payload: []byte("{}"), Headers: map[string]string{"a": "b"}}
-		must(t, owner.DeadLetter(ctx, tx, "c", []inbox.Dead{{Message: m, Reason: "refused"}}, false))
+		must(t, owner.DeadLetter(ctx, tx, "c", []store.DeadLetterRequest{{Message: m, Reason: "refused"}}, false))
 	}
 	must(t, owner.Commit(ctx, tx))
 	for _, what := range []string{"viewer", "operator"} {
@@ -107,7 +106,7 @@ func TestGrantsOfOperatorsAndViewers(t *testing.T) {
 		if st, err := o.Status(ctx); err != nil || len(st.Relays) == 0 {
 			t.Errorf("status of %s: %+v, %v", what, st, err)
 		}
-		for l, err := range o.ListDead(ctx, deadletter.Filter{}, 0, 0) {
+		for l, err := range o.ListDead(ctx, store.DeadFilter{}, 0, 0) {
 			if err != nil || len(l.Message.Payload) > 0 || len(l.Message.Headers) > 0 || l.Unreadable == "" {
 				t.Errorf("%s sees %+v, %v", what, l, err)
 			}
@@ -115,7 +114,7 @@ func TestGrantsOfOperatorsAndViewers(t *testing.T) {
 		denied(t, db, "SELECT payload FROM postrider_dead", "SELECT headers FROM postrider_dead", "SELECT payload FROM postrider_log",
 			"SELECT payload FROM postrider_parked", "SELECT payload FROM postrider_edits", "DELETE FROM postrider_dead", "UPDATE postrider_dead SET payload = ''")
 		_, redriveErr := o.StartRedrive(ctx, deadletter.Plan{By: "me"})
-		_, discardErr := o.DiscardDead(ctx, deadletter.Filter{}, "me", "because", 1)
+		_, discardErr := o.DiscardDead(ctx, store.DeadFilter{}, "me", "because", 1)
 		if allowed := what == "operator"; (discardErr == nil) != allowed || (redriveErr == nil) != allowed {
 			t.Errorf("%s: discard: %v, redrive: %v", what, discardErr, redriveErr)
 		}

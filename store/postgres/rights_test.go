@@ -13,9 +13,9 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -85,7 +85,7 @@ func TestGrantsOfARelay(t *testing.T) {
 	if n := r.deliverAll(t, "r", r.lease(t, "r")); n != 1 {
 		t.Errorf("%d messages are delivered", n)
 	}
-	r.drop(t, relay.Retention{For: time.Hour}, old) // creates segments, and drops some
+	r.drop(t, store.Retention{For: time.Hour}, old) // creates segments, and drops some
 	r.mayNot(t, "drop table "+r.table("log"), "select from "+r.table("claims"), "alter table "+r.table("log")+" add x int")
 }
 
@@ -97,12 +97,12 @@ func TestGrantsOfAConsumer(t *testing.T) {
 		t.Fatal(err)
 	}
 	req := acquire(relay.FromOldest, 0)
-	req.Kind = relay.KindConsumer
-	if _, err := c.Acquire(ctx, "consumer", relay.Owner{ID: "o"}, req); err != nil {
+	req.Kind = store.KindConsumer
+	if _, err := c.Acquire(ctx, "consumer", store.Owner{ID: "o"}, req); err != nil {
 		t.Errorf("acquire: %v", err)
 	}
 	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
-		return c.Park(ctx, tx, "consumer", []inbox.Parked{{Message: message, Reason: relay.ParkRetry, After: time.Minute}})
+		return c.Park(ctx, tx, "consumer", []store.ParkRequest{{Message: message, Reason: store.ParkRetry, After: time.Minute}})
 	})
 	if err != nil {
 		t.Errorf("park: %v", err)
@@ -121,10 +121,10 @@ func TestGrantsOfOperatorsAndViewers(t *testing.T) {
 		if st, err := o.Status(ctx); err != nil || st.Relays[0].Dead.N == 0 {
 			t.Errorf("status of %s: %+v, %v", what, st, err)
 		}
-		if _, err := o.CountDead(ctx, deadletter.Filter{}); err != nil && what == "operator" {
+		if _, err := o.CountDead(ctx, store.DeadFilter{}); err != nil && what == "operator" {
 			t.Errorf("count: %v", err)
 		}
-		for l, err := range o.ListDead(ctx, deadletter.Filter{}, 0, 0) {
+		for l, err := range o.ListDead(ctx, store.DeadFilter{}, 0, 0) {
 			if err != nil || len(l.Message.Payload) > 0 || len(l.Message.Headers) > 0 || l.Message.ID == "" || l.Unreadable == "" {
 				t.Errorf("%s sees %+v, %v", what, l, err)
 			}
@@ -132,7 +132,7 @@ func TestGrantsOfOperatorsAndViewers(t *testing.T) {
 		o.mayNot(t, "select payload from "+o.table("dead"), "select headers from "+o.table("dead"), "select payload from "+o.table("log"),
 			"select payload from "+o.table("parked"), "select payload from "+o.table("dead_edits"), "delete from "+o.table("dead"),
 			"update "+o.table("dead")+" set payload = ''", "insert into "+o.table("log")+" (partition, id, topic, type) values (0, 'a', 'b', 'c')")
-		_, discardErr := o.DiscardDead(ctx, deadletter.Filter{}, "me", "because", 1)
+		_, discardErr := o.DiscardDead(ctx, store.DeadFilter{}, "me", "because", 1)
 		redrive, redriveErr := o.StartRedrive(ctx, deadletter.Plan{By: "me"})
 		if allowed := what == "operator"; (discardErr == nil) != allowed || (redriveErr == nil) != allowed {
 			t.Errorf("%s: discard: %v, redrive: %v", what, discardErr, redriveErr)
@@ -165,7 +165,7 @@ func (b *bundle) deadLetter(t *testing.T, name string, n int) {
 	err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
 		for range n {
 			m := &postrider.Message{ID: rand.Text(), Type: "t", Topic: "t", Time: time.Now(), Payload: []byte("{}"), Headers: map[string]string{"a": "b"}}
-			if err := b.DeadLetter(ctx, tx, name, []inbox.Dead{{Message: m, Reason: "refused"}}, false); err != nil {
+			if err := b.DeadLetter(ctx, tx, name, []store.DeadLetterRequest{{Message: m, Reason: "refused"}}, false); err != nil {
 				return err
 			}
 		}
