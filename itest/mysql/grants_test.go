@@ -106,15 +106,15 @@ func TestGrantsOfOperatorsAndViewers(t *testing.T) {
 		if st, err := o.Status(ctx); err != nil || len(st.Relays) == 0 {
 			t.Errorf("status of %s: %+v, %v", what, st, err)
 		}
-		for l, err := range o.ListDead(ctx, store.DeadFilter{}, 0, 0) {
+		for l, err := range deadletter.New(o).ListDead(ctx, store.DeadFilter{}, 0, 0) {
 			if err != nil || len(l.Message.Payload) > 0 || len(l.Message.Headers) > 0 || l.Unreadable == "" {
 				t.Errorf("%s sees %+v, %v", what, l, err)
 			}
 		}
 		denied(t, db, "SELECT payload FROM postrider_dead", "SELECT headers FROM postrider_dead", "SELECT payload FROM postrider_log",
 			"SELECT payload FROM postrider_parked", "SELECT payload FROM postrider_edits", "DELETE FROM postrider_dead", "UPDATE postrider_dead SET payload = ''")
-		_, redriveErr := o.StartRedrive(ctx, deadletter.Plan{By: "me"})
-		_, discardErr := o.DiscardDead(ctx, store.DeadFilter{}, "me", "because", 1)
+		_, redriveErr := deadletter.New(o).StartRedrive(ctx, deadletter.Plan{By: "me"})
+		_, discardErr := deadletter.New(o).DiscardDead(ctx, store.DeadFilter{}, "me", "because", 1)
 		if allowed := what == "operator"; (discardErr == nil) != allowed || (redriveErr == nil) != allowed {
 			t.Errorf("%s: discard: %v, redrive: %v", what, discardErr, redriveErr)
 		}

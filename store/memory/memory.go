@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/internal/signal"
 	"github.com/postrider/postrider/store"
 )
@@ -39,7 +38,6 @@ type Config struct {
 
 // Store is an outbox in memory, with everything that relays and operators store about it. It is safe for concurrent use.
 type Store struct {
-	deadLetters
 	cfg  Config
 	db   *database
 	wake signal.Broadcast
@@ -47,16 +45,13 @@ type Store struct {
 	partitions atomic.Int64
 }
 
-// deadLetters is what operators do with dead letters.
-type deadLetters = deadletter.Core
-
 var (
 	_ store.Relay          = (*Store)(nil)
 	_ store.Maintainer     = (*Store)(nil)
 	_ store.HeldKeys       = (*Store)(nil)
 	_ store.StatusReader   = (*Store)(nil)
 	_ store.Administrator  = (*Store)(nil)
-	_ deadletter.Store     = (*Store)(nil)
+	_ store.Records        = (*Store)(nil)
 	_ store.Outbox[*Tx]    = (*Store)(nil)
 	_ store.Inbox[*Tx]     = (*Store)(nil)
 	_ store.TxSettler[*Tx] = (*Store)(nil)
@@ -92,6 +87,8 @@ type database struct {
 	decisions []*decision // in the order of recording
 
 	attempts map[string][]attemptRow // by message; nil before the first
+
+	sagas *sagas
 }
 
 // New returns an empty outbox.
@@ -101,7 +98,7 @@ func New(cfg Config) *Store {
 	}
 	db := &database{
 		incarnation: 1, nextXID: 1, active: make(map[uint64]bool), relays: make(map[string]*relayState),
-		inboxes: make(map[string]*inboxState), locks: make(map[lock]*Tx),
+		inboxes: make(map[string]*inboxState), locks: make(map[lock]*Tx), sagas: newSagas(),
 	}
 	db.log = newLog(cfg.Partitions)
 	return open(cfg, db)
@@ -117,7 +114,6 @@ func (s *Store) Reopen() *Store {
 
 func open(cfg Config, db *database) *Store {
 	s := &Store{cfg: cfg, db: db}
-	s.deadLetters = deadletter.New(records{s: s})
 	s.partitions.Store(int64(len(db.log)))
 	return s
 }

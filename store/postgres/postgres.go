@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/internal/migrate"
 	"github.com/postrider/postrider/internal/signal"
 	"github.com/postrider/postrider/store"
@@ -17,7 +16,6 @@ import (
 
 // Store is an outbox on PostgreSQL. It is safe for concurrent use.
 type Store struct {
-	deadLetters
 	pool       *pgxpool.Pool
 	config     Config
 	names      names
@@ -39,9 +37,6 @@ type Store struct {
 	awaited     awaited
 }
 
-// deadLetters is what operators do with dead letters.
-type deadLetters = deadletter.Core
-
 var (
 	_ store.Relay          = (*Store)(nil)
 	_ store.Listener       = (*Store)(nil)
@@ -49,7 +44,7 @@ var (
 	_ store.HeldKeys       = (*Store)(nil)
 	_ store.StatusReader   = (*Store)(nil)
 	_ store.Administrator  = (*Store)(nil)
-	_ deadletter.Store     = (*Store)(nil)
+	_ store.Records        = (*Store)(nil)
 	_ store.Outbox[pgx.Tx] = (*Store)(nil)
 )
 
@@ -69,7 +64,6 @@ func New(pool *pgxpool.Pool, c Config) (*Store, error) {
 	}
 	n := newNames(c)
 	s := &Store{pool: pool, config: c, names: n, sql: newStatements(n, c.boundSQL()), migrations: set, beats: newApart(pool)}
-	s.deadLetters = deadletter.New(records{s: s})
 	s.places = make(chan struct{}, max(pool.Config().MaxConns-1, 1))
 	s.rowBytes.Store(assumedRowBytes)
 	if c.Notify {

@@ -14,7 +14,6 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
@@ -96,7 +95,7 @@ func TestGrantsOfAConsumer(t *testing.T) {
 	if err := c.Enroll(ctx, "consumer"); err != nil {
 		t.Fatal(err)
 	}
-	req := acquire(relay.FromOldest, 0)
+	req := acquire(0)
 	req.Kind = store.KindConsumer
 	if _, err := c.Acquire(ctx, "consumer", store.Owner{ID: "o"}, req); err != nil {
 		t.Errorf("acquire: %v", err)
@@ -121,10 +120,10 @@ func TestGrantsOfOperatorsAndViewers(t *testing.T) {
 		if st, err := o.Status(ctx); err != nil || st.Relays[0].Dead.N == 0 {
 			t.Errorf("status of %s: %+v, %v", what, st, err)
 		}
-		if _, err := o.CountDead(ctx, store.DeadFilter{}); err != nil && what == "operator" {
+		if _, err := deadletter.New(o).CountDead(ctx, store.DeadFilter{}); err != nil && what == "operator" {
 			t.Errorf("count: %v", err)
 		}
-		for l, err := range o.ListDead(ctx, store.DeadFilter{}, 0, 0) {
+		for l, err := range deadletter.New(o).ListDead(ctx, store.DeadFilter{}, 0, 0) {
 			if err != nil || len(l.Message.Payload) > 0 || len(l.Message.Headers) > 0 || l.Message.ID == "" || l.Unreadable == "" {
 				t.Errorf("%s sees %+v, %v", what, l, err)
 			}
@@ -132,13 +131,13 @@ func TestGrantsOfOperatorsAndViewers(t *testing.T) {
 		o.mayNot(t, "select payload from "+o.table("dead"), "select headers from "+o.table("dead"), "select payload from "+o.table("log"),
 			"select payload from "+o.table("parked"), "select payload from "+o.table("dead_edits"), "delete from "+o.table("dead"),
 			"update "+o.table("dead")+" set payload = ''", "insert into "+o.table("log")+" (partition, id, topic, type) values (0, 'a', 'b', 'c')")
-		_, discardErr := o.DiscardDead(ctx, store.DeadFilter{}, "me", "because", 1)
-		redrive, redriveErr := o.StartRedrive(ctx, deadletter.Plan{By: "me"})
+		_, discardErr := deadletter.New(o).DiscardDead(ctx, store.DeadFilter{}, "me", "because", 1)
+		redrive, redriveErr := deadletter.New(o).StartRedrive(ctx, deadletter.Plan{By: "me"})
 		if allowed := what == "operator"; (discardErr == nil) != allowed || (redriveErr == nil) != allowed {
 			t.Errorf("%s: discard: %v, redrive: %v", what, discardErr, redriveErr)
 		}
 		if what == "operator" { // a relay drives the redrive
-			if r, err := deadletter.Drive(ctx, owner.as(t, "relay"), redrive.ID, nil); err != nil || r.Done != 1 {
+			if r, err := deadletter.New(owner.as(t, "relay")).Drive(ctx, redrive.ID, nil); err != nil || r.Done != 1 {
 				t.Errorf("redrive: %+v, %v", r, err)
 			}
 			owner.deadLetter(t, "r", 1)

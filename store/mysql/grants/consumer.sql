@@ -1,4 +1,4 @@
--- May consume (inbox). It reads the messages that it has parked or dead-lettered, and those of relays; of the log only numbers. If
+-- May consume (inbox) and run sagas. It reads the messages that it has parked or dead-lettered, and those of relays; of the log only numbers. If
 -- handlers publish, it is a publisher too.
 GRANT SELECT, INSERT, UPDATE, DELETE ON {prefix}cursors TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {prefix}relays TO {role};
@@ -21,3 +21,9 @@ GRANT SELECT, UPDATE ON {prefix}meta TO {role};
 GRANT SELECT (id, seq, partition_id) ON {prefix}log TO {role};
 GRANT SELECT ON {prefix}migrations TO {role};
 GRANT EXECUTE ON PROCEDURE {prefix}commit_settled TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE ON {prefix}sagas TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE ON {prefix}saga_history TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE ON {prefix}saga_aliases TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE ON {prefix}saga_labels TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE ON {prefix}saga_records TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE ON {prefix}records TO {role};
