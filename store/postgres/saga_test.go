@@ -114,7 +114,8 @@ func (b *bundle) transition(ctx context.Context, runs []string, edit func(c *sto
 // TestOrdinaryTransitionsStayHOT: no index contains a column that an ordinary transition changes, and pages have room.
 func TestOrdinaryTransitionsStayHOT(t *testing.T) {
 	t.Parallel()
-	b := setupWith(t, dsn(t), postgres.Config{}, 1) // statistics are those of one connection
+	// Statistics are those of one connection, and old versions are removed unless another transaction of the database is open.
+	b := cloned(t, dsn(t), postgres.Config{Partitions: 4}, 1)
 	runs := b.createSagas(t, sagaStarts(500))
 	const rounds = 20
 	for range rounds {
