@@ -9,9 +9,9 @@ import (
 
 // A call that has not returned outlives the lease under which it began: its context has ended, but a handler may ignore that.
 // While it is out, nothing else in this process works on the same key, or on the same message without a key. With
-// transactions, the messages of a partition's transaction queue wait for its last transaction.
+// transactions, nothing works on the partition.
 
-// work is what a call works on: a key, a message without a key, or the transaction queue of a partition.
+// work is what a call works on: a key, a message without a key, or a partition.
 type work struct {
 	key       string
 	sequence  int64
@@ -24,14 +24,16 @@ type awaiting[M any] struct {
 	unit[M]
 }
 
-func (it *Item[M]) work() work {
+func (it *Item[M]) work() work { return it.partition.work(it.Key, it.Sequence) }
+
+func (p *Partition[M]) work(key string, seq int64) work {
 	switch {
-	case it.queue.isTxQueue():
-		return work{partition: it.partition.Lease.Partition + 1}
-	case it.Key != "":
-		return work{key: it.Key}
+	case p.schedule.cfg.Transactions:
+		return work{partition: p.Lease.Partition + 1}
+	case key != "":
+		return work{key: key}
 	default:
-		return work{sequence: it.Sequence}
+		return work{sequence: seq}
 	}
 }
 

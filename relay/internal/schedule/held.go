@@ -135,7 +135,7 @@ func (s *Schedule[M]) unloadHeld(keep *heldKey) {
 // the key is out, and everything that is known here about the key is recorded.
 func (p *Partition[M]) PrepareDecision(key string) (ready bool) {
 	h := p.held[key]
-	outlived := p.schedule.callsOut[work{key: key}] > 0
+	outlived := p.schedule.callsOut[p.work(key, 0)] > 0
 	if h == nil { // nothing of the key is in memory
 		return !outlived
 	}

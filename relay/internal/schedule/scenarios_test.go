@@ -90,7 +90,7 @@ var scenarios = map[string]*scenario{
 	},
 	"transactions": {
 		cfg: transactions(nil), keys: []string{"a", "b", "a"}, commits: inOrder, visible: []int{2, 3},
-		calls: 2, room: 1, failures: 1, unattempted: 1,
+		calls: 2, room: 1, failures: 1, losses: 1,
 	},
 	"transactions, held": {
 		cfg: transactions(func(c *Config) { c.HoldOnDead = true }), keys: []string{"a", "b", "a"}, commits: inOrder, visible: []int{3},
@@ -99,6 +99,10 @@ var scenarios = map[string]*scenario{
 	"transactions, committed late": {
 		cfg: transactions(nil), keys: []string{"a", "b", "a", "c"}, commits: late, visible: []int{2, 4},
 		calls: 2, room: 1, failures: 1, leaves: 1,
+	},
+	"transactions, committed late and lost": {
+		cfg: transactions(nil), keys: []string{"a", "b", "a", "c"}, commits: late, visible: []int{2, 4},
+		calls: 2, room: 1, failures: 1, leaves: 1, losses: 1, large: true,
 	},
 }
 
