@@ -34,6 +34,7 @@ var rooms = []room{
 	// These packages use the interfaces of stores.
 	{"deadletter", []string{".", "internal", "store"}},
 	{"outbox", []string{".", "internal", "store"}},
+	{"relay/internal/schedule", []string{"store"}}, // a state machine of plain data
 	{"relay", []string{".", "internal", "store"}},
 	{"held", []string{".", "internal", "store"}},
 	{"inspect", []string{".", "internal", "store", "deadletter"}},

@@ -1,4 +1,4 @@
-package relay
+package schedule
 
 import "github.com/postrider/postrider/store"
 
