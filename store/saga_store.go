@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"iter"
 	"time"
 )
 
@@ -27,9 +26,9 @@ type SagaStore[Tx any] interface {
 	LoadSagas(ctx context.Context, tx Tx, runs []string) ([]SagaInstance, error)
 	// FindSagas returns the run for each lookup, "" if there is none. It locks nothing.
 	FindSagas(ctx context.Context, tx Tx, lookups []SagaLookup) ([]string, error)
-	// CreateSagas writes new instances. One whose ID exists or whose key is held is not written: for it, the result is the
-	// existing instance, which is not locked; for a created one it is nil. If ID and key belong to different instances, it is
-	// that of the ID. CreateSagas waits for other transactions that create an instance with the same ID or key.
+	// CreateSagas writes new instances. One whose run or ID exists, or whose key is held, is not written: for it, the result is
+	// the existing instance, which is not locked; for a created one it is nil. If they belong to different instances, it is that
+	// of the run, or else of the ID. CreateSagas waits for other transactions that create an instance with the same ID or key.
 	// Errors: ErrSagaAliasTaken.
 	CreateSagas(ctx context.Context, tx Tx, starts []SagaStart) (existing []*SagaInstance, err error)
 	// SaveSagas writes changes of different instances, with their history. It sets EndedAt and StuckAt by the Status; an
@@ -44,14 +43,13 @@ type SagaReader interface {
 	ShowSaga(ctx context.Context, id string) (SagaInstance, error)
 	// SagasByID returns the summaries of the instances with these IDs that exist, in any order, in one statement.
 	SagasByID(ctx context.Context, ids []string) ([]SagaSummary, error)
-	// ListSagas yields the instances that match the filter in the order of Run, which is that of their start, fetched in pages. It
-	// starts after the run after ("" for the start) and yields at most limit (0 for all).
-	ListSagas(ctx context.Context, f SagaFilter, after string, limit int) iter.Seq2[SagaSummary, error]
+	// ListSagas returns up to limit instances that match the filter and whose run is after the given one ("" for the start), in the
+	// order of Run, which is that of their start.
+	ListSagas(ctx context.Context, f SagaFilter, after string, limit int) ([]SagaSummary, error)
 	// SagaNames returns the aliases and labels of a run, by name and value.
 	SagaNames(ctx context.Context, run string) (aliases []SagaAlias, labels map[string]string, err error)
-	// SagaHistory yields the transitions of a run, oldest first, fetched in pages. It starts after the revision after (0 for the
-	// start) and yields at most limit (0 for all). An unknown run has none.
-	SagaHistory(ctx context.Context, run string, after int64, limit int) iter.Seq2[SagaTransition, error]
+	// SagaHistory returns up to limit transitions of a run whose Rev is above after, oldest first. An unknown run has none.
+	SagaHistory(ctx context.Context, run string, after int64, limit int) ([]SagaTransition, error)
 	// CountSagas counts the instances that have not ended. Its cost does not grow with those that have.
 	CountSagas(ctx context.Context) ([]SagaCount, error)
 	// SagaDefinitions returns all stored definitions, by Saga, Version and Hash.
@@ -133,7 +131,9 @@ type SagaRecords[Tx any] interface {
 	// returns one for each, in the order given, and the database's time. It locks in one order, so that two calls cannot wait for
 	// each other. It waits for other transactions that have locked one, and returns what they left.
 	LockSagaRecords(ctx context.Context, tx Tx, participant string, steps []SagaStep) (records []SagaRecord, now time.Time, err error)
-	// SaveSagaRecords writes records of different steps that this transaction has locked. Closed and SavedAt are not written.
+	// SaveSagaRecords writes records of different steps that this transaction has locked; it removes those of SagaStepNone. Closed and
+	// SavedAt are not written. Save every locked record that did not exist, at least as SagaStepNone: some stores keep a row for
+	// the lock otherwise.
 	SaveSagaRecords(ctx context.Context, tx Tx, participant string, records []SagaRecord) error
 	// CloseSagaRuns marks all records that the participant has of these runs as Closed.
 	CloseSagaRuns(ctx context.Context, tx Tx, participant string, runs []string) error

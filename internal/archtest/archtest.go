@@ -29,6 +29,7 @@ var rooms = []room{
 	// The root package depends on nothing.
 	{".", nil},
 	{"internal/logreader", []string{".", "relay"}},
+	{"internal/stored", []string{".", "store"}},
 	{"internal", []string{".", "internal"}},
 	// These packages define the store interfaces that they need.
 	{"deadletter", []string{".", "internal"}},
