@@ -163,7 +163,7 @@ func (p *Participant[Tx]) handle(ctx context.Context, tx Tx, m *postrider.Messag
 	if err != nil {
 		return err
 	}
-	if r.State != records[0].State {
+	if r.State != records[0].State || records[0].SavedAt.IsZero() { // the lock of a record that is not saved would stay
 		r.FirstSentAt = since
 		if err := p.records.SaveSagaRecords(ctx, tx, p.cfg.Name, []store.SagaRecord{r}); err != nil {
 			return fmt.Errorf("save the record of step %s: %w", step.Step, err)

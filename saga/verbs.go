@@ -87,13 +87,9 @@ type Outcome struct {
 
 // Outcome returns what has become of the operation that Operate returned. Errors: ErrNotFound; those of the store.
 func (e *Engine[Tx]) Outcome(ctx context.Context, id, operation string) (Outcome, error) {
-	in, err := e.show(ctx, id)
-	if err != nil {
-		return Outcome{}, err
-	}
-	for t, err := range e.store.SagaHistory(ctx, in.Run, 0, 0) {
+	for t, err := range e.History(ctx, id) {
 		if err != nil {
-			return Outcome{}, fmt.Errorf("read the history of instance %s: %w", id, err)
+			return Outcome{}, err
 		}
 		if t.MessageID != operation {
 			continue

@@ -102,7 +102,7 @@ func (t *transition) takeReply(s *Step, r *Reply) {
 func (t *transition) replace(data json.RawMessage) {
 	d, err := t.d.Decode(data)
 	if err != nil {
-		panic(err)
+		panic(err) // the engine has encoded it
 	}
 	t.data = d
 }

@@ -113,13 +113,16 @@ func (t *transition) patch(v *Verb) bool {
 	if err == nil {
 		current, err = MergePatch(current, v.Patch)
 	}
+	var data any
 	if err == nil {
-		t.data, err = t.d.Decode(current)
+		data, err = t.d.Decode(current)
 	}
 	if err != nil {
 		t.refuse("the data after the change is not that of saga %s v%d: %v", t.d.Name, t.d.Version, err)
+		return false
 	}
-	return err == nil
+	t.data = data
+	return true
 }
 
 // retry tries again what is stuck: the step of the verb, or all.

@@ -1,0 +1,43 @@
+package scenariotest
+
+// scenarios are the scenarios by name: the number of the acceptance scenario and what it is about.
+func scenarios[Tx any]() map[string]func(w *world[Tx]) {
+	return map[string]func(w *world[Tx]){
+		"A01 happy path":                 happyPath[Tx],
+		"A02 start is atomic":            startIsAtomic[Tx],
+		"A03 duplicate start":            duplicateStart[Tx],
+		"A06 deadline":                   deadline[Tx],
+		"A08 caller waits":               callerWaits[Tx],
+		"A09 restart":                    restart[Tx],
+		"A10 declined":                   declined[Tx],
+		"A11 first step refused":         firstRefused[Tx],
+		"A12 participant down":           participantDown[Tx],
+		"A13 late completion":            lateCompletion[Tx],
+		"A14 duplicates":                 duplicates[Tx],
+		"A15 unknown pivot done":         unknownPivotDone[Tx],
+		"A15 unknown pivot not done":     unknownPivotNotDone[Tx],
+		"A16 undo fails and succeeds":    undoFailsThenSucceeds[Tx],
+		"A17 undo fails for good":        undoFailsForGood[Tx],
+		"A18 poison reply":               poisonReply[Tx],
+		"A19 not found":                  notFound[Tx],
+		"A21 choose":                     choose[Tx],
+		"A22 parallel":                   parallel[Tx],
+		"A26 a person decides":           ask[Tx],
+		"A27 signals":                    signals[Tx],
+		"A29 forced compensation":        forced[Tx],
+		"A30 two operators":              twoOperators[Tx],
+		"A31 edit":                       edit[Tx],
+		"A33 skip and done":              skipAndDone[Tx],
+		"A36 version missing":            versionMissing[Tx],
+		"local step fails and is undone": localStep[Tx],
+		"panic of a builder is stuck":    builderPanics[Tx],
+		"pause and resume":               pauseAndResume[Tx],
+		"cancel before and after pivot":  cancel[Tx],
+		"a refused step continues":       continues[Tx],
+		"an await that is a timer":       timer[Tx],
+		"saga that ends at once":         endsAtOnce[Tx],
+		"participant that cannot undo":   cannotUndo[Tx],
+		"record that has expired":        expired[Tx],
+		"reply without the token":        wrongToken[Tx],
+	}
+}
