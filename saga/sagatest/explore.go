@@ -62,7 +62,8 @@ func ReplyWith(path string, value any) Option {
 //     those that need no undo.
 //   - An ended instance stays so and sends nothing.
 //   - An instance always waits for something, and from every state it can end or become stuck.
-//   - The case of a Choose is chosen once. A deadline before the pivot turns the instance back.
+//   - The case of a Choose is chosen once. A step does not time out before its time. A deadline before the pivot turns the
+//     instance back.
 //   - Transitions depend on nothing but the instance and the input.
 //
 // Local steps run without their functions, since there is no database: they are done without changing the data, refused, or

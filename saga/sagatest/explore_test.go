@@ -1,4 +1,4 @@
-package sagatest_test
+package sagatest
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/saga"
-	"github.com/postrider/postrider/saga/sagatest"
 )
 
 // order is the data of the sagas of these tests.
@@ -57,7 +56,7 @@ func definitions() map[string]saga.Definition[order] {
 	twice.Attempts = 2
 	continues := request("notify", notify)
 	continues.Refused = func(*order, saga.Refusal) {}
-	deadline := define(request("reserve", reserve), request("charge", charge), pivot(request("ship", ship)))
+	deadline := define(request("reserve", reserve), pivot(request("ship", ship)))
 	deadline.Deadline = 45 * time.Second
 	timer := saga.Await[order, reply]{Name: "wait", Signal: reviewed, Timeout: time.Hour, TimedOut: func(*order) {}}
 	return map[string]saga.Definition[order]{
@@ -74,7 +73,7 @@ func definitions() map[string]saga.Definition[order] {
 			{Name: "account", Steps: []saga.Step[order]{local("debit")}},
 		}}),
 		"parallel": define(saga.Parallel[order]{Name: "both", Steps: []saga.Step[order]{
-			request("reserve", reserve), request("charge", charge)}}),
+			request("reserve", reserve), local("book")}}),
 		"await": define(request("reserve", reserve), saga.Await[order, reply]{
 			Name: "review", Signal: reviewed, Timeout: time.Hour, Received: func(o *order, _ reply) { o.Reviewed = true }}),
 		"timer": define(request("reserve", reserve), timer, request("charge", charge)),
@@ -89,15 +88,18 @@ func definitions() map[string]saga.Definition[order] {
 	}
 }
 
+// duplicates is 1 for definitions whose histories with duplicates are few enough for a test.
+var duplicates = map[string]int{"sequence": 1, "pivot": 1, "no undo": 1, "attempts": 1, "local": 1, "await": 1, "ask": 1}
+
 // TestExplore: no history of any construct breaks a promise.
 func TestExplore(t *testing.T) {
 	t.Parallel()
 	for name, d := range definitions() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, options := range [][]sagatest.Option{nil, {sagatest.AnyOrder(), sagatest.Cancel(), sagatest.Duplicates(0)}} {
+			for _, options := range [][]Option{{Duplicates(duplicates[name])}, {AnyOrder(), Cancel(), Duplicates(0)}} {
 				start := time.Now()
-				found := sagatest.Explore(t, d, order{ID: "42", Card: true}, append(options, sagatest.Limit(20000))...)
+				found := Explore(t, d, order{ID: "42", Card: true}, options...)
 				t.Logf("%d states, %d moves, ends %v, %s", found.States, found.Moves, found.Ends, time.Since(start))
 				if !found.Complete || found.Ends[saga.Completed] == 0 || found.Ends[saga.Compensated] == 0 {
 					t.Errorf("complete: %t, ends: %v; want all states, some completed and some compensated", found.Complete, found.Ends)

@@ -123,6 +123,9 @@ func (w *world) input(m *model, input machine.Input) error {
 	if before.State.Ended != "" && (len(out.Commands) > 0 || after.State.Ended != before.State.Ended) {
 		return fmt.Errorf("the instance had ended %s and went on as %s", before.State.Ended, after.State.Status())
 	}
+	if early := w.early(before.State, out.Events); early != "" {
+		return fmt.Errorf("step %s timed out before its time", early)
+	}
 	for path, st := range before.State.Steps {
 		if now := after.State.Steps[path]; now != nil && st.Case != "" && now.Case != st.Case {
 			return fmt.Errorf("step %s chose case %q and then %q", path, st.Case, now.Case)
@@ -138,6 +141,18 @@ func (w *world) input(m *model, input machine.Input) error {
 		})
 	}
 	return nil
+}
+
+// early returns a step that was timed out although its time was not up.
+func (w *world) early(before machine.State, events []machine.Event) string {
+	for _, event := range events {
+		for path, st := range before.Steps {
+			if event.What == "timed out" && (path == event.Step || st.SentAs == event.Step) && st.Due > w.age {
+				return path
+			}
+		}
+	}
+	return ""
 }
 
 func (w *world) command(c machine.Command) message {
