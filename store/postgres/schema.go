@@ -20,7 +20,7 @@ func newNames(c Config) names {
 	for _, table := range []string{"migrations", "meta", "log", "log_seq_seq", "log_advance", "partitions", "relay_partitions", "leases", "incarnations",
 		"incarnation", "decisions", "cursors", "relays", "relay_filters", "unrouted", "parked", "held", "dead",
 		"aside_seq", "claims", "watermarks", "watermark_moves", "versions", "effects", "attempts",
-		"dead_edits", "redrives"} {
+		"dead_edits", "redrives", "sagas", "saga_history", "saga_aliases", "saga_labels", "saga_records", "records"} {
 		pairs = append(pairs, "{"+table+"}", n.table(table))
 	}
 	n.migrations = n.table("migrations")
@@ -52,6 +52,7 @@ type statements struct {
 	applied, notHeld, noneMissing, openDecisions                     string
 	settlePlan, txPlan, acquirePlan                                  string
 	inboxStatements
+	sagaStatements
 }
 
 func newStatements(n names, bound string) statements {
@@ -71,6 +72,6 @@ func newStatements(n names, bound string) statements {
 		lockHeld: n.expand(lockHeldSQL),
 		removed:  n.expand(removedSQL), hold: n.expand(holdSQL), releaseKeys: n.expand(releaseKeysSQL), letGo: n.expand(letGoSQL), latest: n.expand(latestSQL),
 		settlePlan: settlePlanSQL + bound, txPlan: txPlanSQL + bound, acquirePlan: acquirePlanSQL + bound,
-		inboxStatements: newInboxStatements(n),
+		inboxStatements: newInboxStatements(n), sagaStatements: newSagaStatements(n),
 	}
 }
