@@ -83,7 +83,7 @@ func Register[Tx, D any](e *Engine[Tx], d Definition[D]) (*Saga[Tx, D], error) {
 		return nil, fmt.Errorf("saga %s v%d: %w", d.Name, d.Version, ErrDuplicate)
 	}
 	versions[d.Version] = compiled
-	return &Saga[Tx, D]{engine: e, definition: d, compiled: compiled, hash: compiled.Hash()}, nil
+	return &Saga[Tx, D]{engine: e, definition: d, compiled: compiled}, nil
 }
 
 // find returns a definition, nil if this process does not have it.

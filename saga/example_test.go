@@ -67,6 +67,8 @@ var Fulfilment = saga.Definition[Order]{
 }
 
 // A saga of two steps, and its participants, on one database.
+//
+// size: the whole program, since it is the tutorial's.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	store := memory.New(memory.Config{})

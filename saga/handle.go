@@ -35,9 +35,10 @@ func (e *Engine[Tx]) handle(ctx context.Context, tx Tx, m *postrider.Message) er
 		return e.notFound(m)
 	}
 	d := e.find(stored.Saga, stored.Version)
-	if d == nil {
-		e.cfg.Logger.Warn("saga: this process does not have the definition of an instance; its message waits for one that does",
-			"engine", e.cfg.Name, "saga", stored.Saga, "version", stored.Version, "instance", stored.ID)
+	if d == nil || d.Hash() != stored.Hash {
+		e.cfg.Logger.Warn("saga: this process does not have the definition of an instance, or has another of the same version; the message "+
+			"waits for a process that has it", "engine", e.cfg.Name, "saga", stored.Saga, "version", stored.Version, "hash", stored.Hash,
+			"instance", stored.ID)
 		return postrider.Snooze(versionWait)
 	}
 	t := &transition{

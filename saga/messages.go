@@ -1,8 +1,11 @@
 package saga
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -23,7 +26,7 @@ const (
 	typeVerb   = "postrider.saga.verb"
 )
 
-// The headers of commands, undos and replies. Participants echo those of a command in its reply, except the last three.
+// The headers of the engine's messages, of commands and undos, and of replies. A reply echoes ID, run, step, token and attempt.
 const (
 	headerID      = "postrider-saga"         // of the instance
 	headerRun     = "postrider-saga-run"     // of the instance
@@ -59,15 +62,27 @@ func commandMessage(topic string, in *machine.Instance, c machine.Command, since
 		m.Key = keyOf(in.ID)
 		return m
 	}
-	if m.Key == "" {
-		m.Key = keyOf(in.ID)
-	}
+	m.Key = cmp.Or(m.Key, keyOf(in.ID))
 	m.Headers[headerToken], m.Headers[headerReply], m.Headers[headerKey] = in.State.Token, topic, keyOf(in.ID)
 	m.Headers[headerSince] = since.UTC().Format(time.RFC3339)
 	if c.Seen {
 		m.Headers[headerSeen] = "1"
 	}
 	return m
+}
+
+// closedMessages tell the participants of the steps that were done that the instance has ended, so that they need not keep
+// their records for it.
+func closedMessages(in *machine.Instance) (msgs []*postrider.Message) {
+	for _, path := range slices.Sorted(maps.Keys(in.State.Steps)) {
+		if st := in.State.Steps[path]; st.Status == machine.StepDone && st.Message != "" {
+			msgs = append(msgs, &postrider.Message{
+				Type: machine.ClosedType(st.Message), Topic: st.Topic, Key: cmp.Or(st.Key, keyOf(in.ID)),
+				Headers: map[string]string{headerID: in.ID, headerRun: in.Run, headerStep: st.SentAs},
+			})
+		}
+	}
+	return msgs
 }
 
 // timerMessage is the message that wakes an instance.

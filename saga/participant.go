@@ -28,9 +28,10 @@ type Records[Tx any] interface {
 type ParticipantConfig struct {
 	// Name identifies the participant and its records, e.g. "inventory": 1 to 64 bytes. Required.
 	Name string
-	// KeepRecords is how long the participant's database keeps records, as given to its maintenance: a command that was first
-	// sent longer ago, less one day, may have had a record that is gone, so it is not executed. It must exceed the longest time
-	// that a command can take to arrive. Default: 30 days.
+	// KeepRecords is how long the participant's database keeps records, as given to PurgeSagaRecords of the store: a command
+	// that was first sent longer ago, less one day, may have had a record that is gone, so it is not executed. It must exceed
+	// the longest time that a command can take to arrive. Default: 30 days. The record of a step that is done is kept until its
+	// saga has ended.
 	KeepRecords time.Duration
 }
 
@@ -142,7 +143,8 @@ func (p *Participant[Tx]) register(add func(messageType string, h inbox.Handler[
 	for messageType, h := range p.handlers {
 		errs = append(errs,
 			add(messageType, func(ctx context.Context, tx Tx, m *postrider.Message) error { return p.handle(ctx, tx, m, h, false) }),
-			add(machine.UndoType(messageType), func(ctx context.Context, tx Tx, m *postrider.Message) error { return p.handle(ctx, tx, m, h, true) }))
+			add(machine.UndoType(messageType), func(ctx context.Context, tx Tx, m *postrider.Message) error { return p.handle(ctx, tx, m, h, true) }),
+			add(machine.ClosedType(messageType), p.close))
 	}
 	return errors.Join(errs...)
 }
@@ -171,6 +173,14 @@ func (p *Participant[Tx]) handle(ctx context.Context, tx Tx, m *postrider.Messag
 	}
 	if _, err := p.box.Publish(ctx, tx, answer); err != nil {
 		return fmt.Errorf("answer step %s: %w", step.Step, err)
+	}
+	return nil
+}
+
+// close handles the end of a saga: it will not ask about this step again.
+func (p *Participant[Tx]) close(ctx context.Context, tx Tx, m *postrider.Message) error {
+	if err := p.records.CloseSagaRuns(ctx, tx, p.cfg.Name, []string{m.Headers[headerRun]}); err != nil {
+		return fmt.Errorf("close the records of run %s: %w", m.Headers[headerRun], err)
 	}
 	return nil
 }

@@ -20,7 +20,6 @@ type Saga[Tx, D any] struct {
 	engine     *Engine[Tx]
 	definition Definition[D]
 	compiled   *machine.Definition
-	hash       string
 }
 
 // Started is the result of Start.
@@ -79,7 +78,7 @@ func (s *Saga[Tx, D]) begin(ctx context.Context, id string, data D, input []byte
 	sum := sha256.Sum256(input)
 	t := &transition{
 		identity: store.SagaIdentity{
-			Run: postrider.NewID(), ID: id, Engine: s.engine.cfg.Name, Saga: s.compiled.Name, Version: s.compiled.Version, Hash: s.hash,
+			Run: postrider.NewID(), ID: id, Engine: s.engine.cfg.Name, Saga: s.compiled.Name, Version: s.compiled.Version, Hash: s.compiled.Hash(),
 			Kind: store.SagaOrchestrated,
 		},
 		startedAt: time.Now(),

@@ -94,11 +94,14 @@ func (e *Engine[Tx]) body(in *machine.Instance) (store.SagaBody, error) {
 	return store.SagaBody{State: state, Data: in.Data}, nil
 }
 
-// publish sends commands, the timer and the announcement of the end.
+// publish sends commands, the timer, and at the end its announcement and what closes the records of participants.
 func (e *Engine[Tx]) publish(ctx context.Context, tx Tx, t *transition) error {
 	var msgs []*postrider.Message
 	for _, c := range t.out.Commands {
 		msgs = append(msgs, commandMessage(e.Topic(), &t.after, c, t.startedAt.Add(c.Since)))
+	}
+	if t.after.State.Ended != "" && t.before.State.Ended == "" {
+		msgs = append(msgs, closedMessages(&t.after)...)
 	}
 	if t.out.Announcement != nil {
 		msgs = append(msgs, t.out.Announcement)

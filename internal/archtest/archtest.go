@@ -40,7 +40,7 @@ var rooms = []room{
 	// The consumer scenarios need a broker, an outbox for messages that handlers publish, and the operators' packages.
 	{"inbox/inboxtest", []string{".", "internal", "broker/memory", "deadletter", "held", "outbox", "relay"}},
 	{"inbox", []string{".", "internal", "relay"}}, // its parked messages are stored by a relay's store, and operators see them as a relay's
-	{"saga/scenariotest", []string{".", "outbox", "relay", "inbox", "deadletter"}},
+	{"saga/scenariotest", []string{".", "store", "broker/memory", "outbox", "relay", "inbox", "deadletter"}}, // they need a broker between services
 	{"saga", []string{".", "internal", "outbox", "relay", "inbox", "store"}},
 	{"resilience", []string{".", "internal"}},
 	// The interfaces that stores implement. Stores know no broker and no capability; brokers know only messages.

@@ -7,6 +7,9 @@ import (
 	"github.com/postrider/postrider/saga"
 )
 
+// TestScript: each answer that a script can give.
+//
+// size: a table of cases.
 func TestScript(t *testing.T) {
 	t.Parallel()
 	steps := []saga.Step[order]{request("reserve", reserve), request("charge", charge), pivot(request("ship", ship)), request("notify", notify)}

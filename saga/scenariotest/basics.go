@@ -27,6 +27,21 @@ func happyPath[Tx any](w *world[Tx]) {
 	})
 	w.ledger(map[string]int{"reserve": 1, "charge": 1, "ship": 1})
 	w.announced(1)
+	w.purges(3)
+}
+
+// purges removes records until a number of them is gone: those of steps that are done go only after the end of their saga.
+func (w *world[Tx]) purges(want int) {
+	w.Helper()
+	n := 0
+	for begun := time.Now(); n < want && time.Since(begun) < patience; time.Sleep(5 * time.Millisecond) {
+		removed, err := w.store.PurgeSagaRecords(w.Context(), 0, 100)
+		w.must(err)
+		n += removed
+	}
+	if n != want {
+		w.Errorf("%d records were removed, want %d", n, want)
+	}
 }
 
 // announced waits for a number of announcements of ends.
@@ -190,6 +205,9 @@ func restart[Tx any](w *world[Tx]) {
 	w.runEngine()
 	w.runParticipants()
 	w.start(s, order{ID: "42"})
+	if n, err := w.store.PurgeSagaRecords(w.Context(), 0, 100); err != nil || n != 0 {
+		w.Errorf("%d records of a running saga were removed (%v)", n, err)
+	}
 	for range 3 {
 		w.becomes(s, "42", "waiting for the review", func(r saga.Result[order]) bool { return len(r.Waiting) == 1 && r.Waiting[0] == "review" })
 		w.stop["engine"]()

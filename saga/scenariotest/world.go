@@ -16,6 +16,7 @@ import (
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/saga"
+	"github.com/postrider/postrider/store"
 )
 
 // Store is what the scenarios need of a store.
@@ -25,6 +26,7 @@ type Store[Tx any] interface {
 	relay.TxStore[Tx]
 	saga.Store[Tx]
 	saga.Records[Tx]
+	store.SagaMaintenance
 }
 
 // Kit says how to open a store for each scenario.

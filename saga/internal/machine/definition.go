@@ -21,6 +21,7 @@ type Definition struct {
 	// OnCompleted and OnCompensated build the message that announces the end; nil means none.
 	OnCompleted, OnCompensated Builder
 
+	hash   string
 	byPath map[string]*Step
 	order  []*Step // every step, in the order of the definition, parents before their children
 }

@@ -54,7 +54,9 @@ func (d *Definition) Graph() Graph {
 }
 
 // Hash identifies the structure of the definition, without its policy: timeouts, attempts, roles, topics and the version.
-func (d *Definition) Hash() string {
+func (d *Definition) Hash() string { return d.hash }
+
+func (d *Definition) computeHash() string {
 	g := Graph{Saga: d.Name, Steps: nodes(d.Steps, false), OnCompleted: d.OnCompleted != nil, OnCompensated: d.OnCompensated != nil}
 	text, err := json.Marshal(g)
 	if err != nil {

@@ -55,6 +55,12 @@ func decideUndo(record store.SagaStepState, undoes, missing bool) Action {
 	}
 }
 
+// closedSuffix is what the type of the message that closes the record of a step adds to that of its command.
+const closedSuffix = ".closed"
+
+// ClosedType is the message type that says that a saga has ended and will not ask about the step of a command again.
+func ClosedType(command string) string { return command + closedSuffix }
+
 // Blocked is the reason of the refusal of a command that arrives after its undo.
 const Blocked = "blocked"
 

@@ -36,7 +36,11 @@ func (d *Definition) Complete() error {
 	}
 	c.sequence("", d.Steps)
 	c.undos(d.Steps, false)
-	return errors.Join(c.faults...)
+	if err := errors.Join(c.faults...); err != nil {
+		return err
+	}
+	d.hash = d.computeHash()
+	return nil
 }
 
 type checker struct {
@@ -108,8 +112,8 @@ func (c *checker) step(s *Step) {
 
 // message checks a step that names a message type. The types of signals are unique, since a signal names no step.
 func (c *checker) message(s *Step) {
-	if s.Message == "" || len(s.Message)+len(undoSuffix) > postrider.MaxTypeBytes {
-		c.fault(s.Path, "the message type %q must have 1 to %d bytes", s.Message, postrider.MaxTypeBytes-len(undoSuffix))
+	if longest := postrider.MaxTypeBytes - len(closedSuffix); s.Message == "" || len(s.Message) > longest {
+		c.fault(s.Path, "the message type %q must have 1 to %d bytes", s.Message, longest)
 	}
 	switch {
 	case s.Kind == Request && s.Command == nil:
