@@ -95,3 +95,8 @@ func SagaDefinitions(documents []Document, now int64) (out []store.SagaDefinitio
 func CompareDefinitions(a, b store.SagaDefinition) int {
 	return cmp.Or(strings.Compare(a.Saga, b.Saga), cmp.Compare(a.Version, b.Version), strings.Compare(a.Hash, b.Hash))
 }
+
+// CompareDocuments orders documents by Kind and ID.
+func CompareDocuments(a, b Document) int {
+	return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.ID, b.ID))
+}

@@ -68,17 +68,24 @@ func (d SagaSQL) statuses(statuses []store.SagaStatus) string {
 		values = append(values, d.Arg(string(s)))
 	}
 	text := `s.status IN (` + strings.Join(values, `, `) + `)`
-	ended := func(s store.SagaStatus) bool { return s.Ended() }
-	stuck := func(s store.SagaStatus) bool { return s == store.SagaStuck }
 	switch {
-	case all(statuses, stuck):
+	case onlyStuck(statuses):
 		text += ` AND s.stuck_at IS NOT NULL`
-	case !slices.ContainsFunc(statuses, ended):
+	case !slices.ContainsFunc(statuses, store.SagaStatus.Ended):
 		text += ` AND s.ended_at IS NULL`
 	}
 	return text
 }
 
-func all[T any](values []T, is func(T) bool) bool {
-	return !slices.ContainsFunc(values, func(v T) bool { return !is(v) })
+func onlyStuck(statuses []store.SagaStatus) bool {
+	return len(statuses) > 0 && !slices.ContainsFunc(statuses, func(s store.SagaStatus) bool { return s != store.SagaStuck })
+}
+
+// OnlyOpen reports whether a filter is best served by an index of the instances that have not ended.
+func OnlyOpen(f store.SagaFilter) bool {
+	if f.Key != "" || f.ParentRun != "" || len(f.Labels) > 0 {
+		return false
+	}
+	open := len(f.Status) > 0 && !onlyStuck(f.Status) && !slices.ContainsFunc(f.Status, store.SagaStatus.Ended)
+	return open || f.Overdue && !onlyStuck(f.Status)
 }

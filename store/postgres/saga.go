@@ -188,6 +188,9 @@ func (s *Store) saveSagas(ctx context.Context, c caller, changes []store.SagaCha
 		return nil
 	}
 	changes = slices.SortedFunc(slices.Values(changes), func(a, b store.SagaChange) int { return strings.Compare(a.Run, b.Run) })
+	if slices.ContainsFunc(changes, func(c store.SagaChange) bool { return len(c.Transitions) == 0 }) {
+		return fmt.Errorf("save sagas: %w: a change has no transition", store.ErrSagaMoved)
+	}
 	written, err := s.writeTransitions(changes)
 	if err != nil {
 		return err

@@ -64,6 +64,9 @@ func sagaNextRev[Tx any](e *sagaEnv[Tx]) {
 		c.Rev = rev
 		e.refuseSave(fmt.Sprint("revision ", rev), c)
 	}
+	idle := next(loaded)
+	idle.Rev, idle.Transitions = loaded.Rev, nil
+	e.refuseSave("no transition", idle)
 	none := next(loaded)
 	none.Run = "run-none"
 	e.refuseSave("a run that does not exist", none)
