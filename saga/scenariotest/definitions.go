@@ -59,14 +59,14 @@ func (w *world[Tx]) localStep(name string, f func() error) saga.Local[order, Tx]
 		Name: name,
 		Do: func(ctx context.Context, tx Tx, o *order) error {
 			o.Payment = name
-			if err := w.effect(ctx, tx, "do", name); err != nil || f == nil {
+			if err := effect(ctx, tx, w.box, "do", name); err != nil || f == nil {
 				return err
 			}
 			return f()
 		},
 		Undo: func(ctx context.Context, tx Tx, o *order) error {
 			o.Payment = ""
-			return w.effect(ctx, tx, "undo", name)
+			return effect(ctx, tx, w.box, "undo", name)
 		},
 	}
 }

@@ -29,6 +29,7 @@ func scenarios[Tx any]() map[string]func(w *world[Tx]) {
 		"A31 edit":                       edit[Tx],
 		"A33 skip and done":              skipAndDone[Tx],
 		"A36 version missing":            versionMissing[Tx],
+		"between services, by a broker":  betweenServices[Tx],
 		"A37 graph changed":              graphChanged[Tx],
 		"local step fails and is undone": localStep[Tx],
 		"panic of a builder is stuck":    builderPanics[Tx],

@@ -42,10 +42,10 @@ func Run[Tx any](t *testing.T, k Kit[Tx]) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if !k.Bubble {
-				scenario(newWorld(t, k.Open(t)))
+				scenario(newWorld(t, k))
 				return
 			}
-			synctest.Test(t, func(t *testing.T) { scenario(newWorld(t, k.Open(t))) })
+			synctest.Test(t, func(t *testing.T) { scenario(newWorld(t, k)) })
 		})
 	}
 }
@@ -56,6 +56,7 @@ const patience = 3 * time.Minute
 // world is a shop: an engine and its participants on one store.
 type world[Tx any] struct {
 	*testing.T
+	kit    Kit[Tx]
 	store  Store[Tx]
 	box    *outbox.Outbox[Tx]
 	engine *saga.Engine[Tx]
@@ -70,17 +71,21 @@ type world[Tx any] struct {
 	changes map[string]func(m *postrider.Message) // by message type
 }
 
-func newWorld[Tx any](t *testing.T, s Store[Tx]) *world[Tx] {
+func newWorld[Tx any](t *testing.T, k Kit[Tx]) *world[Tx] {
 	w := &world[Tx]{
-		T: t, store: s, effects: make(map[string]int), seen: make(map[string]bool), done: make(map[string]int),
+		T: t, kit: k, store: k.Open(t), effects: make(map[string]int), seen: make(map[string]bool), done: make(map[string]int),
 		do: make(map[string]func(Tx, *postrider.Message) error), undo: make(map[string]func() error), stop: make(map[string]func()),
 		changes: make(map[string]func(*postrider.Message)),
 	}
-	box, err := outbox.New(s, outbox.Config{Source: "shop", Hooks: []outbox.Hooks{{BeforePublish: w.change}}})
-	w.must(err)
-	w.box = box
+	w.box = w.newOutbox(w.store)
 	w.engine = w.newEngine()
 	return w
+}
+
+func (w *world[Tx]) newOutbox(s Store[Tx]) *outbox.Outbox[Tx] {
+	box, err := outbox.New(s, outbox.Config{Source: "shop", Hooks: []outbox.Hooks{{BeforePublish: w.change}}})
+	w.must(err)
+	return box
 }
 
 func (w *world[Tx]) newEngine() *saga.Engine[Tx] {
@@ -117,20 +122,30 @@ func (w *world[Tx]) must(err error) {
 	}
 }
 
-// run runs a relay until the test ends, or until w.stop of its name is called.
+// run runs a relay until the test ends.
 func (w *world[Tx]) run(name string, topics []string, register func(r *relay.Relay) error) {
-	r, err := relay.New(w.store, relay.Config{
-		Name: name, Topics: topics, Logger: quiet, MaxAttempts: 3, BackoffBase: time.Millisecond, BackoffMax: 5 * time.Millisecond, PollMax: 100 * time.Millisecond,
-	})
+	r, err := relay.New(w.store, relayConfig(name, topics))
 	w.must(err)
 	w.must(register(r))
+	w.keepRunning(name, r.Run)
+}
+
+func relayConfig(name string, topics []string) relay.Config {
+	return relay.Config{
+		Name: name, Topics: topics, Logger: quiet, MaxAttempts: 3, BackoffBase: time.Millisecond, BackoffMax: 5 * time.Millisecond,
+		PollMax: 100 * time.Millisecond,
+	}
+}
+
+// keepRunning runs a relay or consumer until the test ends, or until w.stop of its name is called.
+func (w *world[Tx]) keepRunning(name string, run func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- r.Run(ctx) }()
+	go func() { ended <- run(ctx) }()
 	stop := sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
-			w.Errorf("relay %s: %v", name, err)
+			w.Errorf("%s: %v", name, err)
 		}
 	})
 	w.stop[name] = stop
@@ -140,50 +155,59 @@ func (w *world[Tx]) run(name string, topics []string, register func(r *relay.Rel
 // runEngine runs the engine's relay, and the one that counts effects.
 func (w *world[Tx]) runEngine() {
 	w.run("engine", []string{w.engine.Topic()}, w.engine.Relay)
-	w.run("ledger", []string{"effects", "announcements"}, func(r *relay.Relay) error {
-		count := func(_ context.Context, m *postrider.Message) error {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			if w.seen[m.ID] {
-				return nil
-			}
-			w.seen[m.ID] = true
-			if m.Type == "undo" {
-				w.effects[m.Subject]--
-			} else {
-				w.effects[m.Subject]++
-				w.done[m.Subject]++
-			}
+	w.run("ledger", []string{"effects", "announcements"}, w.count)
+}
+
+// count lets a relay count effects and announcements, each message once.
+func (w *world[Tx]) count(r *relay.Relay) error {
+	count := func(_ context.Context, m *postrider.Message) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.seen[m.ID] {
 			return nil
 		}
-		for _, messageType := range []string{"do", "undo", "announced"} {
-			if err := r.HandleFunc(messageType, count); err != nil {
-				return err
-			}
+		w.seen[m.ID] = true
+		if m.Type == "undo" {
+			w.effects[m.Subject]--
+		} else {
+			w.effects[m.Subject]++
+			w.done[m.Subject]++
 		}
 		return nil
-	})
+	}
+	for _, messageType := range []string{"do", "undo", "announced"} {
+		if err := r.HandleFunc(messageType, count); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // runParticipants runs the participants of the shop on a relay of their own.
 func (w *world[Tx]) runParticipants() {
-	p, err := saga.NewParticipant(saga.Records[Tx](w.store), w.box, saga.ParticipantConfig{Name: "shop"})
+	w.run("participants", participantTopics, w.newParticipant(w.store, w.box).Relay)
+}
+
+var participantTopics = []string{"stock", "cards", "parcels"}
+
+func (w *world[Tx]) newParticipant(s Store[Tx], box *outbox.Outbox[Tx]) *saga.Participant[Tx] {
+	p, err := saga.NewParticipant(saga.Records[Tx](s), box, saga.ParticipantConfig{Name: "shop"})
 	w.must(err)
-	w.must(saga.Handle(p, reserve, w.doer("reserve"), w.undoer("reserve")))
-	w.must(saga.Handle(p, charge, w.doer("charge"), w.undoer("charge")))
-	w.must(saga.Handle(p, ship, w.doer("ship"), nil))
-	w.run("participants", []string{"stock", "cards", "parcels"}, p.Relay)
+	w.must(saga.Handle(p, reserve, w.doer(box, "reserve"), w.undoer(box, "reserve")))
+	w.must(saga.Handle(p, charge, w.doer(box, "charge"), w.undoer(box, "charge")))
+	w.must(saga.Handle(p, ship, w.doer(box, "ship"), nil))
+	return p
 }
 
 // effect records an effect in the transaction: a message, which is there if and only if the transaction commits.
-func (w *world[Tx]) effect(ctx context.Context, tx Tx, messageType, step string) error {
-	_, err := w.box.Publish(ctx, tx, &postrider.Message{Type: messageType, Topic: "effects", Subject: step})
+func effect[Tx any](ctx context.Context, tx Tx, box *outbox.Outbox[Tx], messageType, step string) error {
+	_, err := box.Publish(ctx, tx, &postrider.Message{Type: messageType, Topic: "effects", Subject: step})
 	return err
 }
 
-func (w *world[Tx]) doer(step string) func(context.Context, Tx, postrider.Typed[item]) (item, error) {
+func (w *world[Tx]) doer(box *outbox.Outbox[Tx], step string) func(context.Context, Tx, postrider.Typed[item]) (item, error) {
 	return func(ctx context.Context, tx Tx, m postrider.Typed[item]) (item, error) {
-		if err := w.effect(ctx, tx, "do", step); err != nil { // also if it fails: then it must be rolled back
+		if err := effect(ctx, tx, box, "do", step); err != nil { // also if it fails: then it must be rolled back
 			return item{}, err
 		}
 		w.mu.Lock()
@@ -198,7 +222,7 @@ func (w *world[Tx]) doer(step string) func(context.Context, Tx, postrider.Typed[
 	}
 }
 
-func (w *world[Tx]) undoer(step string) func(context.Context, Tx, item, item) error {
+func (w *world[Tx]) undoer(box *outbox.Outbox[Tx], step string) func(context.Context, Tx, item, item) error {
 	return func(ctx context.Context, tx Tx, command, reply item) error {
 		if reply.ID != step+" of "+command.ID {
 			w.Errorf("undo of %s got the command %v and the reply %v", step, command, reply)
@@ -211,7 +235,7 @@ func (w *world[Tx]) undoer(step string) func(context.Context, Tx, item, item) er
 				return err
 			}
 		}
-		return w.effect(ctx, tx, "undo", step)
+		return effect(ctx, tx, box, "undo", step)
 	}
 }
 
