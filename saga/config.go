@@ -34,8 +34,8 @@ type Config struct {
 	EarlyFor time.Duration
 	// MaxSignals is how many signals an instance keeps that came before the step that awaits them. Default: 64.
 	MaxSignals int
-	// MaxState is the largest size of an instance, its data included, in bytes. A transition that would exceed it does not
-	// happen, and its input is dead-lettered. Default: 256 KiB.
+	// MaxState is the largest size of an instance, its data included, in bytes. A transition by which the data would exceed it
+	// does not happen, and its input is dead-lettered; of a local step, it is a failed attempt. Default: 256 KiB.
 	MaxState int
 	// WaitInterval is how often the process asks the database for the instances that callers of Wait are waiting for, with one
 	// statement for all of them. Default: 250 ms.

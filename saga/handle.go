@@ -151,8 +151,13 @@ func (e *Engine[Tx]) localOutcome(ctx context.Context, err error, data any, repl
 	refused, isRefusal := errors.AsType[*machine.RefusalError](err)
 	switch {
 	case err == nil:
-		reply.Data, err = encode(data)
-		return err
+		if reply.Data, err = encode(data); err == nil && len(reply.Data) > e.cfg.MaxState {
+			err = fmt.Errorf("the data would have %d bytes, more than MaxState (%d)", len(reply.Data), e.cfg.MaxState)
+		}
+		if err == nil {
+			return nil
+		}
+		reply.Outcome, reply.Refusal, reply.Data = machine.OutcomeFailed, machine.Refusal{Reason: "failed", Text: err.Error()}, nil
 	case errors.Is(err, inbox.ErrUndone) || ctx.Err() != nil:
 		return err
 	case isRefusal && reply.Outcome == machine.OutcomeDone:

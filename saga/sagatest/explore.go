@@ -29,11 +29,16 @@ type Option func(*explorer)
 // Duplicates sets how many messages are delivered twice in a history. Default: 1.
 func Duplicates(n int) Option { return func(e *explorer) { e.duplicates = n } }
 
-// AnyOrder delivers messages in any order, as brokers do that keep none. Default: in order for each way.
+// AnyOrder delivers messages in any order, as brokers do that keep none. Default: in order for each way. The engine's messages to
+// itself are always in order.
 func AnyOrder() Option { return func(e *explorer) { e.anyOrder = true } }
 
 // Cancel lets the owner cancel the instance once, at any moment.
 func Cancel() Option { return func(e *explorer) { e.cancels = 1 } }
+
+// Operators lets an operator intervene once, at any moment: retry what is stuck, skip a step, compensate, or pause. A paused
+// instance is resumed at any later moment.
+func Operators() Option { return func(e *explorer) { e.verbs = 1 } }
 
 // Limit sets how many states are explored. Default: 2,000,000.
 func Limit(states int) Option { return func(e *explorer) { e.limit = states } }
@@ -106,6 +111,7 @@ type explorer struct {
 	duplicates int
 	anyOrder   bool
 	cancels    int
+	verbs      int
 	limit      int
 	payloads   map[string][]byte
 

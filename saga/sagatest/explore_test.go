@@ -67,7 +67,7 @@ func definitions() map[string]saga.Definition[order] {
 		"attempts":        define(twice, local("book")),
 		"continues":       define(request("charge", charge), continues, pivot(request("ship", ship))),
 		"deadline":        deadline,
-		"local":           define(local("book"), request("charge", charge), local("close")),
+		"local":           define(local("book"), request("charge", charge)),
 		"choose": define(request("reserve", reserve), saga.Choose[order]{Name: "pay", Cases: []saga.Case[order]{
 			{Name: "card", If: func(o order) bool { return o.Card }, Steps: []saga.Step[order]{request("charge", charge)}},
 			{Name: "account", Steps: []saga.Step[order]{local("debit")}},
@@ -97,7 +97,7 @@ func TestExplore(t *testing.T) {
 	for name, d := range definitions() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, options := range [][]Option{{Duplicates(duplicates[name])}, {AnyOrder(), Cancel(), Duplicates(0)}} {
+			for _, options := range [][]Option{{Duplicates(duplicates[name])}, {AnyOrder(), Cancel(), Duplicates(0)}, {Operators(), Duplicates(0)}} {
 				start := time.Now()
 				found := Explore(t, d, order{ID: "42", Card: true}, options...)
 				t.Logf("%d states, %d moves, ends %v, %s", found.States, found.Moves, found.Ends, time.Since(start))

@@ -13,8 +13,11 @@ import (
 // is set, since nothing depends on when the instance started.
 func (w *world) fingerprint() []byte {
 	s := &w.inst.State
-	b := fmt.Appendf(nil, "%s %t %t %s %t %d %d %d %d %d %s|", w.inst.Run, s.Back, s.Forced, s.Ended, s.Paused, w.dups, w.cancels, w.starts,
+	b := fmt.Appendf(nil, "%s %t %t %s %t %d %d %d %d %d %d %s|", w.inst.Run, s.Back, s.Forced, s.Ended, s.Paused, w.dups, w.cancels, w.verbs, w.starts,
 		relative(s.Deadline, w), relative(s.Timer.At, w), w.inst.Data)
+	if s.Paused {
+		b = fmt.Appendf(b, "paused %d|", relative(s.PausedAt, w))
+	}
 	if s.Cause != nil {
 		b = fmt.Appendf(b, "%s %s|", s.Cause.Kind, s.Cause.Step)
 	}

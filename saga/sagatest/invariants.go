@@ -23,7 +23,7 @@ func (w *world) check(m *model) string {
 	if m.d.Deadline > 0 && w.age > m.d.Deadline && s.Deadline > 0 && s.Deadline < w.age && !s.Back && !s.Paused && !w.passed(m) {
 		return "the deadline is over and the instance has not turned back"
 	}
-	if s.Ended == "" && s.Status() != machine.Stuck && !w.waits(m) {
+	if s.Ended == "" && s.Status() != machine.Stuck && !s.Paused && !w.waits(m) {
 		return "the instance waits for nothing: no message is in flight, and no timer is set"
 	}
 	return ""

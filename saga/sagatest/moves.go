@@ -3,6 +3,7 @@ package sagatest
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/postrider/postrider/saga/internal/machine"
 )
@@ -30,7 +31,7 @@ func (e *explorer) moves(w *world) (found []move) {
 		if ended && len(found) > 0 {
 			return found // what happens after the end at one participant does not depend on another: one order stands for all
 		}
-		if msg.kind == toTimer || taken[msg.queue] && !e.anyOrder {
+		if msg.kind == toTimer || taken[msg.queue] && (!e.anyOrder || msg.kind == toSelf) {
 			continue
 		}
 		taken[msg.queue] = true
@@ -144,6 +145,32 @@ func (e *explorer) outside(w *world) (found []move) {
 			w.cancels++
 			return w.input(e.model, machine.Input{Verb: &machine.Verb{Kind: machine.VerbCancel, Actor: "owner", Reason: "explored"}})
 		}})
+	}
+	return append(found, e.operators(w)...)
+}
+
+// operators are the verbs that operators can give.
+func (e *explorer) operators(w *world) (found []move) {
+	verb := func(v machine.Verb) {
+		v.Actor, v.Reason = "operator", "explored"
+		found = append(found, move{"an operator says " + strings.TrimSpace(string(v.Kind)+" "+v.Step), func(w *world) error {
+			if v.Kind != machine.VerbResume {
+				w.verbs++
+			}
+			return w.input(e.model, machine.Input{Verb: &v})
+		}})
+	}
+	if w.inst.State.Paused {
+		verb(machine.Verb{Kind: machine.VerbResume})
+	}
+	if w.verbs >= e.verbs {
+		return found
+	}
+	verb(machine.Verb{Kind: machine.VerbPause})
+	verb(machine.Verb{Kind: machine.VerbRetry})
+	verb(machine.Verb{Kind: machine.VerbCompensate})
+	for _, path := range w.inst.State.Waiting() {
+		verb(machine.Verb{Kind: machine.VerbSkip, Step: path})
 	}
 	return found
 }

@@ -42,6 +42,7 @@ type world struct {
 	starts  int
 	dups    int
 	cancels int
+	verbs   int            // of operators
 	sent    map[string]int // signals, by type
 	events  []machine.Event
 }

@@ -50,12 +50,11 @@ func (t *transition) sendUndo(s *Step, st *StepState) {
 		st.Status, st.Attempt = StepUndoing, 0
 	}
 	st.Attempt++
-	st.Due = 0
+	st.Due = t.age + t.p.UndoTimeout
 	c := Command{
 		Path: s.Path, SentAs: st.SentAs, Undo: true, Local: s.Kind == Local, Attempt: st.Attempt, Seen: st.Seen, Since: st.Since,
 	}
 	if !c.Local {
-		st.Due = t.age + t.p.UndoTimeout
 		c.Message = &postrider.Message{Type: UndoType(st.Message), Topic: st.Topic, Key: st.Key}
 	}
 	t.out.Commands = append(t.out.Commands, c)

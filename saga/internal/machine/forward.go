@@ -98,12 +98,9 @@ func (t *transition) send(s *Step, st *StepState) {
 	if st.Status != StepUnknown {
 		st.Status = StepWaiting
 	}
-	st.Due = 0
-	if s.Kind == Request {
-		st.Due = t.age + t.timeout(s)
-		if st.Status == StepUnknown {
-			st.Due = t.age + max(t.timeout(s), t.backoff(st.SentAs, st.Attempt))
-		}
+	st.Due = t.age + t.timeout(s)
+	if st.Status == StepUnknown {
+		st.Due = t.age + max(t.timeout(s), t.backoff(st.SentAs, st.Attempt))
 	}
 	t.out.Commands = append(t.out.Commands, c)
 	t.event("command.sent", st.SentAs, "attempt "+strconv.Itoa(st.Attempt))

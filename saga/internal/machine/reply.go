@@ -128,13 +128,9 @@ func (t *transition) refused(s *Step, st *StepState, r Refusal) {
 
 // failed handles an attempt of a local step that was rolled back.
 func (t *transition) failed(s *Step, st *StepState, r Refusal) {
-	attempts := t.p.LocalAttempts
-	if s.Attempts > 0 {
-		attempts = s.Attempts
-	}
 	t.event("attempt.failed", s.Path, r.Text)
 	switch {
-	case st.Attempt < attempts:
+	case st.Attempt < t.attempts(s):
 		st.Due = t.age + t.backoff(s.Path, st.Attempt)
 	case t.passed():
 		t.stuck(s.Path, st, r.Text)

@@ -38,13 +38,13 @@ func (t *transition) deadline() {
 // due handles the end of a step's time.
 func (t *transition) due(s *Step, st *StepState) {
 	switch {
-	case st.Status == StepUndoing && s.Kind == Local:
-		t.sendUndo(s, st)
 	case st.Status == StepUndoing:
 		t.undoTimedOut(s, st)
 	case t.s.Back: // turn has left no other
-	case s.Kind == Local:
+	case s.Kind == Local && st.Attempt < t.attempts(s): // it failed before, or its message was dead-lettered
 		t.send(s, st)
+	case s.Kind == Local:
+		t.failed(s, st, Refusal{Reason: "failed", Text: "it was not run in time"})
 	case s.Kind == Request:
 		t.unanswered(s, st)
 	default:
@@ -92,6 +92,14 @@ func (t *transition) unattended(s *Step, st *StepState) {
 	default:
 		t.turn(Cause{Kind: CauseTimedOut, Step: s.Path})
 	}
+}
+
+// attempts is how often a local step is run.
+func (t *transition) attempts(s *Step) int {
+	if s.Attempts > 0 {
+		return s.Attempts
+	}
+	return t.p.LocalAttempts
 }
 
 // timeout is the time for an answer to a request.
