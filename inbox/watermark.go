@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
 )
 
 // A watermark says that everything up to an offset is consumed. That holds only within one log incarnation. A broker that
@@ -20,10 +21,10 @@ const verifyTimeout = 10 * time.Second
 
 // passage is the move of a watermark across a batch.
 type passage struct {
-	before Watermark
+	before store.Watermark
 	// at is the end of the batch, consumed its digests. moved: the watermark was below at, and is now there.
 	at       postrider.Position
-	consumed Digests
+	consumed digests
 	moved    bool
 	keys     []string
 	// ends marks duplicates. suspects are at or below the watermark and have marks.
@@ -78,7 +79,7 @@ func (t *transaction[Tx]) beginWatermark(ctx context.Context, batch []*item) ([]
 
 // compare finds duplicates and suspects among messages by their positions alone.
 func (p *passage) compare(batch []*item) {
-	var seen Digests
+	var seen digests
 	last := p.before // highest so far in the batch
 	for _, it := range batch {
 		pos := it.delivery.Position
@@ -127,10 +128,11 @@ func (t *transaction[Tx]) sortOut(ctx context.Context, p *passage) error {
 	for _, it := range p.suspects {
 		from.Offset = min(from.Offset, it.delivery.Position.Offset)
 	}
-	consumed, err := t.store.Consumed(ctx, t.tx, t.cfg.Name, from)
+	recorded, err := t.store.Consumed(ctx, t.tx, t.cfg.Name, from)
 	if err != nil {
 		return fmt.Errorf("look for what was consumed: %w", err)
 	}
+	consumed := digests(recorded)
 	if p.moved {
 		consumed = consumed.without(p.consumed)
 	}
@@ -182,7 +184,7 @@ func (t *transaction[Tx]) note(ctx context.Context, p *passage, state postrider.
 type logSeen struct {
 	session int64 // of the messages consumed last
 	// replaced is the watermark that the log does not confirm, so that one replacement counts once.
-	replaced Watermark
+	replaced store.Watermark
 }
 
 // session says whether the log has been checked in this session.

@@ -20,7 +20,7 @@ import (
 type Store[Tx any] interface {
 	store.SagaStore[Tx]
 	store.SagaReader
-	// Savepoint is that of inbox.Transactor.
+	// Savepoint is that of store.Transactor.
 	Savepoint(ctx context.Context, tx Tx, f func(ctx context.Context, tx Tx) error) error
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/internal/protect"
 	"github.com/postrider/postrider/saga/internal/machine"
 	"github.com/postrider/postrider/store"
@@ -158,7 +157,7 @@ func (e *Engine[Tx]) localOutcome(ctx context.Context, err error, data any, repl
 			return nil
 		}
 		reply.Outcome, reply.Refusal, reply.Data = machine.OutcomeFailed, machine.Refusal{Reason: "failed", Text: err.Error()}, nil
-	case errors.Is(err, inbox.ErrUndone) || ctx.Err() != nil:
+	case errors.Is(err, store.ErrUndone) || ctx.Err() != nil:
 		return err
 	case isRefusal && reply.Outcome == machine.OutcomeDone:
 		reply.Outcome, reply.Refusal = machine.OutcomeRefused, refused.Refusal

@@ -20,7 +20,7 @@ import (
 // store/sqlite and store/memory.
 type Records[Tx any] interface {
 	store.SagaRecords[Tx]
-	// Savepoint is that of inbox.Transactor.
+	// Savepoint is that of store.Transactor.
 	Savepoint(ctx context.Context, tx Tx, f func(ctx context.Context, tx Tx) error) error
 }
 
@@ -194,7 +194,7 @@ func (p *Participant[Tx]) act(
 		return p.do(ctx, tx, m, h, r)
 	case machine.RunUndo:
 		err := p.records.Savepoint(ctx, tx, func(ctx context.Context, tx Tx) error { return h.undo(ctx, tx, r.Command, r.Reply) })
-		if errors.Is(err, ErrCannotUndo) && !errors.Is(err, inbox.ErrUndone) {
+		if errors.Is(err, ErrCannotUndo) && !errors.Is(err, store.ErrUndone) {
 			return replyMessage(m, machine.OutcomeCannotUndo, r.Reply), nil
 		}
 		if err != nil {
@@ -230,7 +230,7 @@ func (p *Participant[Tx]) do(ctx context.Context, tx Tx, m *postrider.Message, h
 	switch {
 	case err == nil:
 		r.State, r.ReplyType = store.SagaStepDone, string(machine.OutcomeDone)
-	case isRefusal && !errors.Is(err, inbox.ErrUndone):
+	case isRefusal && !errors.Is(err, store.ErrUndone):
 		r.State, r.ReplyType = store.SagaStepRefused, string(machine.OutcomeRefused)
 		if reply, err = json.Marshal(refused.Refusal); err != nil {
 			return nil, err

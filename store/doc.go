@@ -1,5 +1,26 @@
-// Package store defines what a database stores for Postrider: the types and the interfaces that store/postgres, store/mysql,
-// store/sqlite and store/memory implement. store/storetest tests them against these contracts.
+// Package store holds the interfaces that stores implement, and the types that stores and the rest of Postrider exchange.
+// Users open a store (store/postgres, store/mysql, store/sqlite or store/memory), pass it to outbox.New, relay.New, inbox.New
+// or deadletter.New, and need from this package only the types of results. Who writes a store implements what is here;
+// store/storetest and inbox/inboxtest test it.
 //
-// Applications use the packages above it and pass a store to them; only a new store needs this package.
+// # What a store implements
+//
+//	Outbox[Tx]       writes messages in the caller's transaction
+//	Relay            leases partitions (Leases), reads the log and records outcomes (Log)
+//	TxSettler[Tx]    commits a handler's transaction together with a settlement
+//	Inbox[Tx]        records what was consumed (Ledger), and parks what cannot be processed now (Parker)
+//	Effects          records side effects outside the database
+//	HeldKeys         held keys and the operators' decisions about them
+//	Records          dead letters and redrives, in sets
+//	StatusReader     the state of relays and consumers
+//	Administrator    changes of an outbox as a whole
+//	SagaStore[Tx]    instances of sagas and their transitions; SagaReader and SagaMaintenance belong to it
+//	SagaRecords[Tx]  what participants of sagas did
+//
+// Listener, Maintainer, HeldFinder, TxLimiter and BeginBatcher are optional.
+//
+// # Rules for all methods
+//
+// Durations are measured on the database's clock, and nobody compares them with another clock. Leases, log and settlements follow
+// one rule: no process acts on memory that is newer than the database it writes to (see Leases and Log).
 package store

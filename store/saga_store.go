@@ -17,7 +17,7 @@ var (
 )
 
 // SagaStore keeps the instances of sagas. Its methods run in a transaction of the caller, commit with it and are undone with it;
-// their error is outbox.ErrNoTransaction if the transaction is nil or has ended. After any error the transaction can only be
+// their error is ErrNoTransaction if the transaction is nil or has ended. After any error the transaction can only be
 // rolled back, to a savepoint or as a whole. Slices may be empty.
 type SagaStore[Tx any] interface {
 	// LoadSagas locks the instances of these runs until the end of the transaction, and returns those that exist, each once, in the
@@ -125,7 +125,7 @@ type SagaRecord struct {
 }
 
 // SagaRecords keeps what participants did, in the transaction of the effect. The participant need not have the database of the
-// saga. The error of its methods is outbox.ErrNoTransaction if the transaction is nil or has ended.
+// saga. The error of its methods is ErrNoTransaction if the transaction is nil or has ended.
 type SagaRecords[Tx any] interface {
 	// LockSagaRecords locks the records of these steps until the end of the transaction, also those that do not exist yet, and
 	// returns one for each, in the order given, and the database's time. It locks in one order, so that two calls cannot wait for

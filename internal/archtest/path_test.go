@@ -17,20 +17,20 @@ import (
 // steps lists the calls by which a message leaves a package, in the order in which it passes them: methods of the interfaces
 // that a store or a broker implements, and calls of a user's handler.
 var steps = []struct{ from, to string }{
-	{"outbox", "outbox.Store.Insert"},
-	{"relay", "relay.LogStore.Fetch"},
-	{"relay", "relay.LogStore.Due"},
+	{"outbox", "store.Outbox.Insert"},
+	{"relay", "store.Log.Fetch"},
+	{"relay", "store.Log.Due"},
 	{"relay", "relay.Relay.publish"},
 	{"relay", "postrider.Handler"},
-	{"relay", "relay.LogStore.Settle"},
-	{"relay", "relay.TxStore.CommitSettled"},
-	{"relay", "relay.LogStore.Decide"},
+	{"relay", "store.Log.Settle"},
+	{"relay", "store.TxSettler.CommitSettled"},
+	{"relay", "store.Log.Decide"},
 	{"inbox", "postrider.Subscription.Receive"},
-	{"inbox", "inbox.BeginBatcher.BeginClaim"},
-	{"inbox", "inbox.BeginBatcher.BeginWatermark"},
+	{"inbox", "store.BeginBatcher.BeginClaim"},
+	{"inbox", "store.BeginBatcher.BeginWatermark"},
 	{"inbox", "inbox.Handler"},
-	{"inbox", "inbox.ParkStore.Park"},
-	{"inbox", "inbox.ParkStore.DeadLetter"},
+	{"inbox", "store.Parker.Park"},
+	{"inbox", "store.Parker.DeadLetter"},
 	{"inbox", "postrider.Settler.Ack"},
 }
 
@@ -80,15 +80,15 @@ import (
 	"github.com/postrider/postrider"
 )
 
-type LogStore interface{ Fetch(ctx context.Context) error }
+type Log interface{ Fetch(ctx context.Context) error }
 
-type Store[Tx any] interface{ LogStore }
+type Source[Tx any] interface{ Log }
 
 type base struct{ publish func() }
 
 type Relay[Tx any] struct {
 	base
-	store Store[Tx]
+	store Source[Tx]
 }
 
 func (r *Relay[Tx]) one(ctx context.Context) error { return r.store.Fetch(ctx) }
@@ -116,9 +116,9 @@ func three(h postrider.Handler) { go func() { _ = h(nil) }() }
 		t.Fatal(err)
 	}
 	want := map[string][]string{
-		"relay.LogStore.Fetch": {"relay.Relay.one", "relay.Relay.two"},
-		"relay.Relay.publish":  {"relay.Relay.two"},
-		"postrider.Handler":    {"relay.three"},
+		"relay.Log.Fetch":     {"relay.Relay.one", "relay.Relay.two"},
+		"relay.Relay.publish": {"relay.Relay.two"},
+		"postrider.Handler":   {"relay.three"},
 	}
 	if !maps.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("calls: %q, want %q", got, want)

@@ -10,6 +10,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/saga"
+	"github.com/postrider/postrider/store"
 )
 
 func declined[Tx any](w *world[Tx]) {
@@ -158,9 +159,9 @@ func (w *world[Tx]) has42Late(step string) {
 // dead waits for a dead letter and returns its reason.
 func (w *world[Tx]) dead(relay string) string {
 	w.Helper()
-	d := any(w.store).(deadletter.Store)
+	d := deadletter.New(w.store)
 	for begun := time.Now(); time.Since(begun) < patience; time.Sleep(5 * time.Millisecond) {
-		for l, err := range d.ListDead(w.Context(), deadletter.Filter{Relay: relay}, 0, 1) {
+		for l, err := range d.ListDead(w.Context(), store.DeadFilter{Relay: relay}, 0, 1) {
 			w.must(err)
 			return l.Reason
 		}
@@ -173,7 +174,7 @@ func (w *world[Tx]) dead(relay string) string {
 func (w *world[Tx]) redrive() {
 	w.Helper()
 	w.dead("participants")
-	_, err := any(w.store).(deadletter.Store).RedriveDead(w.Context(), deadletter.Filter{Relay: "participants"}, "ann", 10)
+	_, err := deadletter.New(w.store).RedriveDead(w.Context(), store.DeadFilter{Relay: "participants"}, "ann", 10)
 	w.must(err)
 }
 

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/saga"
@@ -21,9 +20,10 @@ import (
 
 // Store is what the scenarios need of a store.
 type Store[Tx any] interface {
-	outbox.Store[Tx]
-	inbox.Store[Tx]
-	relay.TxStore[Tx]
+	store.Outbox[Tx]
+	store.Inbox[Tx]
+	store.TxSettler[Tx]
+	store.Records
 	saga.Store[Tx]
 	saga.Records[Tx]
 	store.SagaMaintenance

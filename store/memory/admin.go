@@ -9,14 +9,13 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-// Repartition implements relay.Administrator.
+// Repartition implements store.Administrator.
 func (s *Store) Repartition(ctx context.Context, n int) error {
-	if n < 1 || n > relay.MaxPartitions {
-		return fmt.Errorf("repartition: %d partitions: it may be 1 to %d", n, relay.MaxPartitions)
+	if n < 1 || n > store.MaxPartitions {
+		return fmt.Errorf("repartition: %d partitions: it may be 1 to %d", n, store.MaxPartitions)
 	}
 	_, err := do(ctx, s, "Repartition", func(db *database) (struct{}, error) {
 		if err := db.checkIdle(now()); err != nil {
@@ -35,7 +34,7 @@ func (s *Store) Repartition(ctx context.Context, n int) error {
 // current returns an error if the number of partitions is not the one that this Store was opened with.
 func (s *Store) current(db *database) error {
 	if n := s.partitions.Load(); n != int64(len(db.log)) {
-		return fmt.Errorf("%w: from %d to %d", relay.ErrRepartitioned, n, len(db.log))
+		return fmt.Errorf("%w: from %d to %d", store.ErrRepartitioned, n, len(db.log))
 	}
 	return nil
 }
@@ -44,7 +43,7 @@ func (s *Store) current(db *database) error {
 // delivered everything.
 func (db *database) checkIdle(at time.Time) error {
 	if len(db.active)+len(db.locks) > 0 {
-		return fmt.Errorf("%w: a transaction is open that has written; end it", relay.ErrInUse)
+		return fmt.Errorf("%w: a transaction is open that has written; end it", store.ErrInUse)
 	}
 	names := slices.Sorted(maps.Keys(db.relays))
 	for _, name := range names {
@@ -62,7 +61,7 @@ func (db *database) checkIdle(at time.Time) error {
 				return err
 			}
 			if st.Backlog.N > 0 {
-				return fmt.Errorf("%w: %s in partition %d", relay.ErrUndelivered, name, partition)
+				return fmt.Errorf("%w: %s in partition %d", store.ErrUndelivered, name, partition)
 			}
 		}
 	}
@@ -72,7 +71,7 @@ func (db *database) checkIdle(at time.Time) error {
 func (db *database) checkStopped(name string, at time.Time) error {
 	for _, o := range db.relays[name].owners {
 		if o.aliveUntil.After(at) {
-			return fmt.Errorf("%w: %s of relay %s on host %s", relay.ErrAlive, o.ID, name, o.Host)
+			return fmt.Errorf("%w: %s of relay %s on host %s", store.ErrAlive, o.ID, name, o.Host)
 		}
 	}
 	return nil
@@ -90,7 +89,7 @@ func (db *database) repartition(n int) {
 		db.log[r.partition].add(r)
 	}
 	for _, r := range db.relays {
-		r.repartition(n, db.start(relay.FromNow))
+		r.repartition(n, db.present())
 	}
 	for _, l := range db.letters {
 		l.Partition = postrider.PartitionOf(l.Message.Key, l.Message.ID, n)
@@ -102,7 +101,7 @@ func (db *database) repartition(n int) {
 
 // repartition moves parked messages and held keys to their new partitions, and every cursor to the end of the log; a consumer has
 // none. Partition 0 takes over the counters.
-func (r *relayState) repartition(n int, end relay.Cursor) {
+func (r *relayState) repartition(n int, end store.Cursor) {
 	old := r.parked
 	r.parked = nil
 	for range n {
@@ -128,8 +127,8 @@ func (r *relayState) repartition(n int, end relay.Cursor) {
 			sum.settled = c.settled
 		}
 	}
-	if r.kind == relay.KindConsumer {
-		end = relay.Cursor{}
+	if r.kind == store.KindConsumer {
+		end = store.Cursor{}
 	}
 	r.cursors = nil
 	for range n {
@@ -138,7 +137,7 @@ func (r *relayState) repartition(n int, end relay.Cursor) {
 	r.cursors[0].delivered, r.cursors[0].failed = sum.delivered, sum.failed
 }
 
-// ForgetRelay implements relay.Administrator.
+// ForgetRelay implements store.Administrator.
 func (s *Store) ForgetRelay(ctx context.Context, name, by, reason string, discard bool) (int, error) {
 	n, err := do(ctx, s, "ForgetRelay", func(db *database) (int, error) { return db.forget(name, by, reason, discard, now()) })
 	if err != nil {
@@ -148,9 +147,9 @@ func (s *Store) ForgetRelay(ctx context.Context, name, by, reason string, discar
 }
 
 func (db *database) forget(name, by, reason string, discard bool, at time.Time) (discarded int, err error) {
-	open := db.choose(deadletter.Query{Filter: deadletter.Filter{Relay: name}})
+	open := db.choose(store.DeadQuery{DeadFilter: store.DeadFilter{Relay: name}})
 	if db.relays[name] == nil && len(open) == 0 { // dead letters may have been imported for a relay that never ran here
-		return 0, fmt.Errorf("%w: %q", relay.ErrUnknownRelay, name)
+		return 0, fmt.Errorf("%w: %q", store.ErrUnknownRelay, name)
 	}
 	r := db.relay(name)
 	if err := db.checkStopped(name, at); err != nil {
@@ -168,7 +167,7 @@ func (db *database) forget(name, by, reason string, discard bool, at time.Time) 
 		}
 	}
 	if !discard && len(open)+len(parked)+held > 0 {
-		return 0, fmt.Errorf("%w: decide about its held keys and dead letters first, or discard them with it", relay.ErrParked)
+		return 0, fmt.Errorf("%w: decide about its held keys and dead letters first, or discard them with it", store.ErrParked)
 	}
 	slices.SortFunc(parked, func(a, b *parkedRow) int { return cmp.Compare(a.msg.Sequence, b.msg.Sequence) })
 	for _, row := range parked {
@@ -176,7 +175,7 @@ func (db *database) forget(name, by, reason string, discard bool, at time.Time) 
 		open = append(open, db.deadLetter(name, partition, row, "relay forgotten", "", row.attempts, at))
 	}
 	for _, l := range open {
-		l.close(deadletter.Discarded, by, reason, at)
+		l.close(store.DeadDiscarded, by, reason, at)
 	}
 	delete(db.relays, name)
 	db.decisions = slices.DeleteFunc(db.decisions, func(d *decision) bool { return d.Relay == name })

@@ -10,14 +10,13 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-// ListHeld implements relay.HeldStore.
-func (s *Store) ListHeld(ctx context.Context, name string) iter.Seq2[relay.HeldInfo, error] {
-	return func(yield func(relay.HeldInfo, error) bool) {
-		infos, err := do(ctx, s, "ListHeld", func(db *database) (out []relay.HeldInfo, _ error) {
+// ListHeld implements store.HeldKeys.
+func (s *Store) ListHeld(ctx context.Context, name string) iter.Seq2[store.HeldInfo, error] {
+	return func(yield func(store.HeldInfo, error) bool) {
+		infos, err := do(ctx, s, "ListHeld", func(db *database) (out []store.HeldInfo, _ error) {
 			for n, r := range db.relays {
 				if name != "" && name != n {
 					continue
@@ -31,10 +30,10 @@ func (s *Store) ListHeld(ctx context.Context, name string) iter.Seq2[relay.HeldI
 			return out, nil
 		})
 		if err != nil {
-			yield(relay.HeldInfo{}, err)
+			yield(store.HeldInfo{}, err)
 			return
 		}
-		slices.SortFunc(infos, func(a, b relay.HeldInfo) int {
+		slices.SortFunc(infos, func(a, b store.HeldInfo) int {
 			return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.Relay, b.Relay))
 		})
 		for _, info := range infos {
@@ -45,18 +44,18 @@ func (s *Store) ListHeld(ctx context.Context, name string) iter.Seq2[relay.HeldI
 	}
 }
 
-func (p *parkedSet) heldInfo(name string, partition int, h *heldRow) relay.HeldInfo {
-	return relay.HeldInfo{
+func (p *parkedSet) heldInfo(name string, partition int, h *heldRow) store.HeldInfo {
+	return store.HeldInfo{
 		Relay: name, Partition: partition, Key: h.key, Sequence: h.seq, Reason: h.reason, Cause: h.cause,
-		Attempts: h.attempts, Since: h.since, NextAttempt: h.next, Parked: min(len(p.waiting[h.key]), relay.CountLimit),
+		Attempts: h.attempts, Since: h.since, NextAttempt: h.next, Parked: min(len(p.waiting[h.key]), store.CountLimit),
 	}
 }
 
-// ShowHeld implements relay.HeldStore.
-func (s *Store) ShowHeld(ctx context.Context, name, key string, limit int) (relay.HeldInfo, []relay.ParkedInfo, error) {
+// ShowHeld implements store.HeldKeys.
+func (s *Store) ShowHeld(ctx context.Context, name, key string, limit int) (store.HeldInfo, []store.ParkedInfo, error) {
 	type shown struct {
-		info   relay.HeldInfo
-		parked []relay.ParkedInfo
+		info   store.HeldInfo
+		parked []store.ParkedInfo
 	}
 	out, err := do(ctx, s, "ShowHeld", func(db *database) (shown, error) {
 		partition, parked, h, err := db.held(name, key)
@@ -75,9 +74,9 @@ func (s *Store) ShowHeld(ctx context.Context, name, key string, limit int) (rela
 	return out.info, out.parked, err
 }
 
-// FindParked implements relay.HeldStore.
-func (s *Store) FindParked(ctx context.Context, name, id string) ([]relay.ParkedInfo, error) {
-	return do(ctx, s, "FindParked", func(db *database) (out []relay.ParkedInfo, _ error) {
+// FindParked implements store.HeldKeys.
+func (s *Store) FindParked(ctx context.Context, name, id string) ([]store.ParkedInfo, error) {
+	return do(ctx, s, "FindParked", func(db *database) (out []store.ParkedInfo, _ error) {
 		r := db.relays[name]
 		if r == nil {
 			return nil, nil
@@ -89,18 +88,18 @@ func (s *Store) FindParked(ctx context.Context, name, id string) ([]relay.Parked
 				}
 			}
 		}
-		slices.SortFunc(out, func(a, b relay.ParkedInfo) int { return cmp.Compare(a.Message.Sequence, b.Message.Sequence) })
+		slices.SortFunc(out, func(a, b store.ParkedInfo) int { return cmp.Compare(a.Message.Sequence, b.Message.Sequence) })
 		return out, nil
 	})
 }
 
-func (r *parkedRow) info() relay.ParkedInfo {
-	return relay.ParkedInfo{
+func (r *parkedRow) info() store.ParkedInfo {
+	return store.ParkedInfo{
 		Message: clone(r.msg), Reason: r.reason, Attempts: r.attempts, ParkedAt: r.parkedAt, DueAt: r.dueAt, History: slices.Clone(r.history),
 	}
 }
 
-// held finds a held key. Errors: relay.ErrNotHeld.
+// held finds a held key. Errors: store.ErrNotHeld.
 func (db *database) held(name, key string) (int, *parkedSet, *heldRow, error) {
 	partition := postrider.PartitionOf(key, "", len(db.log))
 	if r := db.relays[name]; r != nil {
@@ -108,11 +107,11 @@ func (db *database) held(name, key string) (int, *parkedSet, *heldRow, error) {
 			return partition, r.parked[partition], h, nil
 		}
 	}
-	return 0, nil, nil, fmt.Errorf("%w: key %q of relay %q", relay.ErrNotHeld, key, name)
+	return 0, nil, nil, fmt.Errorf("%w: key %q of relay %q", store.ErrNotHeld, key, name)
 }
 
-// RecordDecision implements relay.HeldStore.
-func (s *Store) RecordDecision(ctx context.Context, d relay.Decision) error {
+// RecordDecision implements store.HeldKeys.
+func (s *Store) RecordDecision(ctx context.Context, d store.Decision) error {
 	_, err := do(ctx, s, "RecordDecision", func(db *database) (struct{}, error) {
 		if db.decision(d.ID) != nil {
 			return struct{}{}, nil
@@ -121,7 +120,7 @@ func (s *Store) RecordDecision(ctx context.Context, d relay.Decision) error {
 		if err != nil {
 			return struct{}{}, err
 		}
-		d.Partition, d.State, d.Outcome, d.Count = partition, relay.DecisionOpen, "", 0
+		d.Partition, d.State, d.Outcome, d.Count = partition, store.DecisionOpen, "", 0
 		db.decisions = append(db.decisions, &decision{Decision: d})
 		return struct{}{}, nil
 	})
@@ -131,19 +130,19 @@ func (s *Store) RecordDecision(ctx context.Context, d relay.Decision) error {
 	return err
 }
 
-// ShowDecision implements relay.HeldStore.
-func (s *Store) ShowDecision(ctx context.Context, id string) (relay.Decision, error) {
-	return do(ctx, s, "ShowDecision", func(db *database) (relay.Decision, error) {
+// ShowDecision implements store.HeldKeys.
+func (s *Store) ShowDecision(ctx context.Context, id string) (store.Decision, error) {
+	return do(ctx, s, "ShowDecision", func(db *database) (store.Decision, error) {
 		if d := db.decision(id); d != nil {
 			return d.Decision, nil
 		}
-		return relay.Decision{}, fmt.Errorf("decision %s: %w", id, relay.ErrNoDecision)
+		return store.Decision{}, fmt.Errorf("decision %s: %w", id, store.ErrNoDecision)
 	})
 }
 
 // decision is a decision and when it was done.
 type decision struct {
-	relay.Decision
+	store.Decision
 	done time.Time
 }
 
@@ -157,34 +156,34 @@ func (db *database) decision(id string) *decision {
 }
 
 // openDecisions returns the first 100 open decisions in a relay's partitions.
-func (db *database) openDecisions(name string, partitions []int) (out []relay.Decision) {
+func (db *database) openDecisions(name string, partitions []int) (out []store.Decision) {
 	for _, d := range db.decisions {
-		if d.Relay == name && d.State == relay.DecisionOpen && slices.Contains(partitions, d.Partition) && len(out) < 100 {
+		if d.Relay == name && d.State == store.DecisionOpen && slices.Contains(partitions, d.Partition) && len(out) < 100 {
 			out = append(out, d.Decision)
 		}
 	}
 	return out
 }
 
-// Decide implements relay.LogStore.
-func (s *Store) Decide(ctx context.Context, name string, lease relay.LeaseRef, id string) error {
+// Decide implements store.Log.
+func (s *Store) Decide(ctx context.Context, name string, lease store.LeaseRef, id string) error {
 	_, err := do(ctx, s, "Decide", func(db *database) (struct{}, error) {
 		d := db.decision(id)
 		switch {
 		case db.lease(name, lease) == nil:
-			return struct{}{}, relay.ErrLeaseLost
+			return struct{}{}, store.ErrLeaseLost
 		case d == nil:
-			return struct{}{}, fmt.Errorf("decision %s: %w", id, relay.ErrNoDecision)
-		case d.State != relay.DecisionOpen:
+			return struct{}{}, fmt.Errorf("decision %s: %w", id, store.ErrNoDecision)
+		case d.State != store.DecisionOpen:
 			return struct{}{}, nil
 		}
-		if err := db.untakenKey(name, d.Key); err != nil && !errors.Is(err, relay.ErrNotHeld) {
+		if err := db.untakenKey(name, d.Key); err != nil && !errors.Is(err, store.ErrNotHeld) {
 			return struct{}{}, err
 		}
 		d.done = now()
-		d.State, d.Outcome = relay.DecisionApplied, db.decide(&d.Decision, d.done)
+		d.State, d.Outcome = store.DecisionApplied, db.decide(&d.Decision, d.done)
 		if d.Outcome != "" {
-			d.State = relay.DecisionRefused
+			d.State = store.DecisionRefused
 		}
 		return struct{}{}, nil
 	})
@@ -192,10 +191,10 @@ func (s *Store) Decide(ctx context.Context, name string, lease relay.LeaseRef, i
 }
 
 // decide applies a decision, or returns why not.
-func (db *database) decide(d *relay.Decision, at time.Time) (refused string) {
+func (db *database) decide(d *store.Decision, at time.Time) (refused string) {
 	partition, parked, h, err := db.held(d.Relay, d.Key)
 	if err != nil {
-		return relay.ErrNotHeld.Error()
+		return store.ErrNotHeld.Error()
 	}
 	if !h.undecided { // if it is undecided, the blocking message has a dead letter
 		parked.findHead(h)
@@ -212,18 +211,18 @@ func (db *database) decide(d *relay.Decision, at time.Time) (refused string) {
 		return refused
 	}
 	switch d.Verb {
-	case relay.VerbSkip:
+	case store.VerbSkip:
 		if !h.undecided && blocking != nil {
 			parked.take(h.seq)
 			letter = db.deadLetter(d.Relay, partition, blocking, "skipped", h.cause, h.attempts, at)
 		}
-		if letter != nil && letter.State == deadletter.Open {
-			letter.close(deadletter.Discarded, d.By, d.Reason, at)
+		if letter != nil && letter.State == store.DeadOpen {
+			letter.close(store.DeadDiscarded, d.By, d.Reason, at)
 			d.Count = 1
 		}
-	case relay.VerbDead, relay.VerbDeadAll:
+	case store.VerbDead, store.VerbDeadAll:
 		for _, row := range slices.Clone(parked.waiting[d.Key]) {
-			if d.Verb == relay.VerbDead && row.msg.Sequence != h.seq {
+			if d.Verb == store.VerbDead && row.msg.Sequence != h.seq {
 				continue
 			}
 			parked.take(row.msg.Sequence)

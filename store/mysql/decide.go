@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -22,15 +22,15 @@ const (
 		WHERE relay = ? AND partition_id = ? AND owner <> '' AND token = ? AND incarnation = {present}`
 )
 
-func scanDecision(rows *sql.Rows) (relay.Decision, error) {
-	var d relay.Decision
+func scanDecision(rows *sql.Rows) (store.Decision, error) {
+	var d store.Decision
 	var verb, state string
 	err := rows.Scan(&d.ID, &d.Relay, &d.Partition, &d.Key, &verb, &d.MessageID, &d.By, &d.Reason, &state, &d.Outcome, &d.Count)
-	d.Verb, d.State = relay.Verb(verb), relay.DecisionState(state)
+	d.Verb, d.State = store.Verb(verb), store.DecisionState(state)
 	return d, err
 }
 
-func (t txn) decisions(ctx context.Context, query string, args ...any) (out []relay.Decision, err error) {
+func (t txn) decisions(ctx context.Context, query string, args ...any) (out []store.Decision, err error) {
 	err = t.each(ctx, query, args, func(rows *sql.Rows) error {
 		d, err := scanDecision(rows)
 		out = append(out, d)
@@ -39,27 +39,27 @@ func (t txn) decisions(ctx context.Context, query string, args ...any) (out []re
 	return out, err
 }
 
-// decision reads a decision; lock is an optional locking clause. Errors: relay.ErrNoDecision.
-func (t txn) decision(ctx context.Context, id, lock string) (relay.Decision, error) {
+// decision reads a decision; lock is an optional locking clause. Errors: store.ErrNoDecision.
+func (t txn) decision(ctx context.Context, id, lock string) (store.Decision, error) {
 	found, err := t.decisions(ctx, decisionSQL+lock, id)
 	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("decision %s: %w", id, relay.ErrNoDecision)
+		err = fmt.Errorf("decision %s: %w", id, store.ErrNoDecision)
 	}
 	if err != nil {
-		return relay.Decision{}, err
+		return store.Decision{}, err
 	}
 	return found[0], nil
 }
 
 // openDecisions returns the oldest open decisions in the given partitions, at most 100.
-func (t txn) openDecisions(ctx context.Context, name string, partitions []int) ([]relay.Decision, error) {
+func (t txn) openDecisions(ctx context.Context, name string, partitions []int) ([]store.Decision, error) {
 	return t.decisions(ctx, openDecisionsSQL, name, partitions)
 }
 
-// RecordDecision implements relay.HeldStore.
-func (s *Store) RecordDecision(ctx context.Context, d relay.Decision) error {
+// RecordDecision implements store.HeldKeys.
+func (s *Store) RecordDecision(ctx context.Context, d store.Decision) error {
 	err := s.write(ctx, "record a decision", func(t txn) error {
-		if _, err := t.decision(ctx, d.ID, ``); !errors.Is(err, relay.ErrNoDecision) {
+		if _, err := t.decision(ctx, d.ID, ``); !errors.Is(err, store.ErrNoDecision) {
 			return err
 		}
 		h, err := t.held(ctx, d.Relay, d.Key)
@@ -74,8 +74,8 @@ func (s *Store) RecordDecision(ctx context.Context, d relay.Decision) error {
 	return err
 }
 
-// ShowDecision implements relay.HeldStore.
-func (s *Store) ShowDecision(ctx context.Context, id string) (d relay.Decision, err error) {
+// ShowDecision implements store.HeldKeys.
+func (s *Store) ShowDecision(ctx context.Context, id string) (d store.Decision, err error) {
 	err = s.read(ctx, "show a decision", func(t txn) (err error) {
 		d, err = t.decision(ctx, id, ``)
 		return err
@@ -83,26 +83,26 @@ func (s *Store) ShowDecision(ctx context.Context, id string) (d relay.Decision, 
 	return d, err
 }
 
-// Decide implements relay.LogStore. It is as durable as the server's commits.
-func (s *Store) Decide(ctx context.Context, name string, lease relay.LeaseRef, id string) error {
+// Decide implements store.Log. It is as durable as the server's commits.
+func (s *Store) Decide(ctx context.Context, name string, lease store.LeaseRef, id string) error {
 	return s.write(ctx, "apply a decision", func(t txn) error {
 		n, err := t.exec(ctx, checkLeaseSQL, name, lease.Partition, lease.Token)
 		if err == nil && n == 0 {
-			err = relay.ErrLeaseLost
+			err = store.ErrLeaseLost
 		}
 		if err != nil {
 			return err
 		}
 		d, err := t.decision(ctx, id, ` FOR UPDATE`)
-		if err != nil || d.State != relay.DecisionOpen {
+		if err != nil || d.State != store.DecisionOpen {
 			return err
 		}
 		if err := t.decide(ctx, &d); err != nil {
 			return err
 		}
-		d.State = relay.DecisionApplied
+		d.State = store.DecisionApplied
 		if d.Outcome != "" {
-			d.State = relay.DecisionRefused
+			d.State = store.DecisionRefused
 		}
 		_, err = t.exec(ctx, decidedSQL, d.ID, string(d.State), d.Outcome, d.Count)
 		return err
@@ -110,13 +110,13 @@ func (s *Store) Decide(ctx context.Context, name string, lease relay.LeaseRef, i
 }
 
 // decide applies a decision, or sets Outcome to why not. After a decision is applied, the key stays held and is due at once.
-func (t txn) decide(ctx context.Context, d *relay.Decision) error {
+func (t txn) decide(ctx context.Context, d *store.Decision) error {
 	locked, err := t.lockHeld(ctx, d.Relay, d.Key)
 	if err != nil {
 		return err
 	}
 	if locked == nil {
-		d.Outcome = relay.ErrNotHeld.Error()
+		d.Outcome = store.ErrNotHeld.Error()
 		return nil
 	}
 	undecided := !locked.due.Valid
@@ -137,9 +137,9 @@ func (t txn) decide(ctx context.Context, d *relay.Decision) error {
 		return nil
 	}
 	switch d.Verb {
-	case relay.VerbSkip:
+	case store.VerbSkip:
 		err = t.skip(ctx, d, h, undecided)
-	case relay.VerbDead, relay.VerbDeadAll:
+	case store.VerbDead, store.VerbDeadAll:
 		err = t.deadHeld(ctx, d, h)
 	}
 	if err == nil {
@@ -154,7 +154,7 @@ const (
 )
 
 // blocking returns the ID of the message that blocks a key, "" if it is unknown.
-func (t txn) blocking(ctx context.Context, h relay.HeldInfo, undecided bool) (id string, err error) {
+func (t txn) blocking(ctx context.Context, h store.HeldInfo, undecided bool) (id string, err error) {
 	if undecided {
 		err = orNone(t.get(ctx, letterIDOfSQL, []any{h.Relay, h.Partition, h.Sequence}, &id))
 	}
@@ -168,7 +168,7 @@ const discardSQL = `UPDATE {prefix}dead SET state = 'discarded', resolved_at = ?
 	WHERE relay = ? AND partition_id = ? AND seq = ? AND state = 'open'`
 
 // skip dead-letters the blocking message as discarded, or discards its open dead letter.
-func (t txn) skip(ctx context.Context, d *relay.Decision, h relay.HeldInfo, undecided bool) error {
+func (t txn) skip(ctx context.Context, d *store.Decision, h store.HeldInfo, undecided bool) error {
 	if !undecided {
 		rows, err := t.lockParked(ctx, d.Relay, []int64{h.Sequence})
 		if err != nil {
@@ -193,8 +193,8 @@ const headAndFollowersSQL = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AND
 	AND (?3 OR seq = ?4) ORDER BY seq`
 
 // deadHeld moves the blocking message, or all messages of the key, to the dead letters.
-func (t txn) deadHeld(ctx context.Context, d *relay.Decision, h relay.HeldInfo) error {
-	seqs, err := column[int64](ctx, t, headAndFollowersSQL, d.Relay, d.Key, d.Verb == relay.VerbDeadAll, h.Sequence)
+func (t txn) deadHeld(ctx context.Context, d *store.Decision, h store.HeldInfo) error {
+	seqs, err := column[int64](ctx, t, headAndFollowersSQL, d.Relay, d.Key, d.Verb == store.VerbDeadAll, h.Sequence)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -27,7 +27,7 @@ const (
 )
 
 // hold holds a key or changes why it is held.
-func (t txn) hold(ctx context.Context, name string, partition int, h relay.HeldKey) error {
+func (t txn) hold(ctx context.Context, name string, partition int, h store.HeldKey) error {
 	due := sql.Null[int64]{V: t.now + h.After.Microseconds(), Valid: true}
 	if h.UntilDecided {
 		var open bool
@@ -42,7 +42,7 @@ func (t txn) hold(ctx context.Context, name string, partition int, h relay.HeldK
 }
 
 // release releases keys that have no queued messages, and returns those that are no longer held.
-func (t txn) release(ctx context.Context, name string, st relay.Settlement) ([]string, error) {
+func (t txn) release(ctx context.Context, name string, st store.Settlement) ([]string, error) {
 	var released []string
 	for _, key := range st.Release {
 		gone, err := t.releaseKey(ctx, name, key)
@@ -130,13 +130,13 @@ const (
 	heldPage = 100
 )
 
-func scanHeld(rows *sql.Rows) (relay.HeldInfo, error) {
-	var h relay.HeldInfo
+func scanHeld(rows *sql.Rows) (store.HeldInfo, error) {
+	var h store.HeldInfo
 	var reason string
 	var since int64
 	var due sql.Null[int64]
 	err := rows.Scan(&h.Relay, &h.Partition, &h.Key, &h.Sequence, &reason, &h.Cause, &h.Attempts, &since, &due)
-	h.Reason, h.Since = relay.ParkReason(reason), stored.Time(since)
+	h.Reason, h.Since = store.ParkReason(reason), stored.Time(since)
 	if due.Valid {
 		h.NextAttempt = stored.Time(due.V)
 	}
@@ -144,8 +144,8 @@ func scanHeld(rows *sql.Rows) (relay.HeldInfo, error) {
 }
 
 // heldInfos reads held keys and counts their queued messages.
-func (t txn) heldInfos(ctx context.Context, text string, args ...any) ([]relay.HeldInfo, error) {
-	var out []relay.HeldInfo
+func (t txn) heldInfos(ctx context.Context, text string, args ...any) ([]store.HeldInfo, error) {
+	var out []store.HeldInfo
 	err := t.each(ctx, text, args, func(rows *sql.Rows) error {
 		h, err := scanHeld(rows)
 		out = append(out, h)
@@ -170,18 +170,18 @@ func (t txn) heldInfos(ctx context.Context, text string, args ...any) ([]relay.H
 	return out, err
 }
 
-// ListHeld implements relay.HeldStore.
-func (s *Store) ListHeld(ctx context.Context, name string) iter.Seq2[relay.HeldInfo, error] {
-	return func(yield func(relay.HeldInfo, error) bool) {
-		last := relay.HeldInfo{Since: stored.Time(-1 << 62)}
+// ListHeld implements store.HeldKeys.
+func (s *Store) ListHeld(ctx context.Context, name string) iter.Seq2[store.HeldInfo, error] {
+	return func(yield func(store.HeldInfo, error) bool) {
+		last := store.HeldInfo{Since: stored.Time(-1 << 62)}
 		for {
-			var page []relay.HeldInfo
+			var page []store.HeldInfo
 			err := s.read(ctx, "list held keys", func(t txn) (err error) {
 				page, err = t.heldInfos(ctx, listHeldSQL, name, last.Since.UnixMicro(), last.Sequence, last.Relay, last.Key, heldPage)
 				return err
 			})
 			if err != nil {
-				yield(relay.HeldInfo{}, err)
+				yield(store.HeldInfo{}, err)
 				return
 			}
 			for _, h := range page {
@@ -197,22 +197,22 @@ func (s *Store) ListHeld(ctx context.Context, name string) iter.Seq2[relay.HeldI
 	}
 }
 
-// held reads a held key. Errors: relay.ErrNotHeld.
-func (t txn) held(ctx context.Context, name, key string) (relay.HeldInfo, error) {
+// held reads a held key. Errors: store.ErrNotHeld.
+func (t txn) held(ctx context.Context, name, key string) (store.HeldInfo, error) {
 	found, err := t.heldInfos(ctx, heldSQL, name, key)
 	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("%w: key %q of relay %q", relay.ErrNotHeld, key, name)
+		err = fmt.Errorf("%w: key %q of relay %q", store.ErrNotHeld, key, name)
 	}
 	if err != nil {
-		return relay.HeldInfo{}, err
+		return store.HeldInfo{}, err
 	}
 	return found[0], nil
 }
 
-// ShowHeld implements relay.HeldStore.
-func (s *Store) ShowHeld(ctx context.Context, name, key string, limit int) (relay.HeldInfo, []relay.ParkedInfo, error) {
-	var info relay.HeldInfo
-	var parked []relay.ParkedInfo
+// ShowHeld implements store.HeldKeys.
+func (s *Store) ShowHeld(ctx context.Context, name, key string, limit int) (store.HeldInfo, []store.ParkedInfo, error) {
+	var info store.HeldInfo
+	var parked []store.ParkedInfo
 	err := s.read(ctx, "show a held key", func(t txn) (err error) {
 		if info, err = t.held(ctx, name, key); err != nil {
 			return err
@@ -221,13 +221,13 @@ func (s *Store) ShowHeld(ctx context.Context, name, key string, limit int) (rela
 		return err
 	})
 	if err != nil {
-		return relay.HeldInfo{}, nil, err
+		return store.HeldInfo{}, nil, err
 	}
 	return info, parked, nil
 }
 
 // parkedInfos reads parked messages with their history.
-func (t txn) parkedInfos(ctx context.Context, query string, args ...any) (out []relay.ParkedInfo, err error) {
+func (t txn) parkedInfos(ctx context.Context, query string, args ...any) (out []store.ParkedInfo, err error) {
 	var history string
 	row := newParkedRow()
 	dest := append(row.row.Dest(), &history)
@@ -237,8 +237,8 @@ func (t txn) parkedInfos(ctx context.Context, query string, args ...any) (out []
 		}
 		// If a message cannot be decoded, the part that can be is shown.
 		m, _ := row.row.Message(row.seq)
-		p := relay.ParkedInfo{
-			Message: m, Reason: relay.ParkReason(row.reason), Attempts: row.attempts, ParkedAt: stored.Time(row.parkedAt),
+		p := store.ParkedInfo{
+			Message: m, Reason: store.ParkReason(row.reason), Attempts: row.attempts, ParkedAt: stored.Time(row.parkedAt),
 		}
 		if row.due.Valid {
 			p.DueAt = stored.Time(row.due.V)
@@ -252,8 +252,8 @@ func (t txn) parkedInfos(ctx context.Context, query string, args ...any) (out []
 
 const parkedByIDSQL = `SELECT 0, ` + parkedColumns + `, history FROM {prefix}parked WHERE relay = ? AND id = ? ORDER BY seq`
 
-// FindParked implements relay.HeldStore.
-func (s *Store) FindParked(ctx context.Context, name, id string) (out []relay.ParkedInfo, err error) {
+// FindParked implements store.HeldKeys.
+func (s *Store) FindParked(ctx context.Context, name, id string) (out []store.ParkedInfo, err error) {
 	err = s.read(ctx, "find a parked message", func(t txn) (err error) {
 		out, err = t.parkedInfos(ctx, parkedByIDSQL, name, id)
 		return err

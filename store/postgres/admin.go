@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // adminLockTimeout is how long an administrative step waits for transactions that have published. New publishers queue for that
@@ -88,11 +88,11 @@ var moveSQLs = []string{
 	where n.decision = d.id and d.partition <> n.partition`,
 }
 
-// Repartition implements relay.Administrator. It needs the rights of the role that ran the migrations. Measured on 2 cores, it
+// Repartition implements store.Administrator. It needs the rights of the role that ran the migrations. Measured on 2 cores, it
 // moves about 50,000 messages of the log per second.
 func (s *Store) Repartition(ctx context.Context, n int) error {
-	if n < 1 || n > relay.MaxPartitions {
-		return fmt.Errorf("repartition: %d partitions: it may be 1 to %d", n, relay.MaxPartitions)
+	if n < 1 || n > store.MaxPartitions {
+		return fmt.Errorf("repartition: %d partitions: it may be 1 to %d", n, store.MaxPartitions)
 	}
 	if err := s.checkRestored(ctx); err != nil {
 		return err
@@ -141,7 +141,7 @@ func (s *Store) lock(ctx context.Context, tx pgx.Tx, sql string) error {
 	_, err := tx.Exec(ctx, s.names.expand(sql))
 	if code(err) == lockNotAvailable {
 		return fmt.Errorf("%w: transactions that have used it, e.g. published, did not end within %s; run this again when less is going on, or "+
-			"find those that stay open in pg_stat_activity, and in pg_prepared_xacts: %w", relay.ErrInUse, adminLockTimeout, err)
+			"find those that stay open in pg_stat_activity, and in pg_prepared_xacts: %w", store.ErrInUse, adminLockTimeout, err)
 	}
 	return err
 }
@@ -164,7 +164,7 @@ func (s *Store) checkIdle(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	return fmt.Errorf("%w: %s in partition %d; run it until its backlog is 0 while nothing is published, then stop it; or forget "+
-		"it if it is gone for good", relay.ErrUndelivered, name, partition)
+		"it if it is gone for good", store.ErrUndelivered, name, partition)
 }
 
 // checkStopped fails if a process of a relay ("" for any) is alive.
@@ -178,7 +178,7 @@ func (s *Store) checkStopped(ctx context.Context, tx pgx.Tx, name string) error 
 		return err
 	}
 	return fmt.Errorf("%w: %s of relay %s on host %s; stop it, or wait until its lease has ended if it was killed",
-		relay.ErrAlive, owner, relayName, host)
+		store.ErrAlive, owner, relayName, host)
 }
 
 // repartition makes all changes under the locks.
@@ -241,7 +241,7 @@ var forgetSQLs = []string{
 	`delete from {relay_filters} where relay = $1::text`, `delete from {unrouted} where relay = $1::text`,
 }
 
-// ForgetRelay implements relay.Administrator.
+// ForgetRelay implements store.Administrator.
 func (s *Store) ForgetRelay(ctx context.Context, name, by, reason string, discard bool) (discarded int, err error) {
 	by, reason = oneText(by, maxCause), oneText(reason, maxCause)
 	err = s.administer(ctx, func(tx pgx.Tx) error {
@@ -279,13 +279,13 @@ func (s *Store) checkForgettable(ctx context.Context, tx pgx.Tx, name string, di
 		return err
 	}
 	if !known && !parked && !held && !dead { // dead letters may have been imported for a relay that never ran here
-		return fmt.Errorf("%w: %q", relay.ErrUnknownRelay, name)
+		return fmt.Errorf("%w: %q", store.ErrUnknownRelay, name)
 	}
 	if err := s.checkStopped(ctx, tx, name); err != nil {
 		return err
 	}
 	if !discard && (parked || held || dead) {
-		return fmt.Errorf("%w: decide about its held keys and dead letters first, or discard them with it", relay.ErrParked)
+		return fmt.Errorf("%w: decide about its held keys and dead letters first, or discard them with it", store.ErrParked)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -48,7 +48,7 @@ delete from {decisions} where id in (
 where id = $2::text and relay = $1::text order by seq limit 100`
 )
 
-func scanDecision(row pgx.CollectableRow) (d relay.Decision, err error) {
+func scanDecision(row pgx.CollectableRow) (d store.Decision, err error) {
 	return d, row.Scan(&d.ID, &d.Relay, &d.Partition, &d.Key, &d.Verb, &d.MessageID, &d.By, &d.Reason, &d.State, &d.Outcome, &d.Count)
 }
 
@@ -58,8 +58,8 @@ func (s *Store) purgeDecisions(ctx context.Context) error {
 	return translate("remove decisions that are done", err)
 }
 
-// RecordDecision implements relay.HeldStore.
-func (s *Store) RecordDecision(ctx context.Context, d relay.Decision) error {
+// RecordDecision implements store.HeldKeys.
+func (s *Store) RecordDecision(ctx context.Context, d store.Decision) error {
 	n, err := s.open(ctx)
 	if err != nil {
 		return err
@@ -73,30 +73,30 @@ func (s *Store) RecordDecision(ctx context.Context, d relay.Decision) error {
 		s.Wake()
 		return nil
 	}
-	if _, err := s.ShowDecision(ctx, d.ID); !errors.Is(err, relay.ErrNoDecision) {
+	if _, err := s.ShowDecision(ctx, d.ID); !errors.Is(err, store.ErrNoDecision) {
 		return err // already recorded
 	}
-	return fmt.Errorf("%w: key %q of relay %q", relay.ErrNotHeld, d.Key, d.Relay)
+	return fmt.Errorf("%w: key %q of relay %q", store.ErrNotHeld, d.Key, d.Relay)
 }
 
-// ShowDecision implements relay.HeldStore.
-func (s *Store) ShowDecision(ctx context.Context, id string) (relay.Decision, error) {
+// ShowDecision implements store.HeldKeys.
+func (s *Store) ShowDecision(ctx context.Context, id string) (store.Decision, error) {
 	if _, err := s.open(ctx); err != nil {
-		return relay.Decision{}, err
+		return store.Decision{}, err
 	}
 	rows, err := s.pool.Query(ctx, s.names.expand(showDecisionSQL), id)
 	if err != nil {
-		return relay.Decision{}, translate("show a decision", err)
+		return store.Decision{}, translate("show a decision", err)
 	}
 	d, err := pgx.CollectExactlyOneRow(rows, scanDecision)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return d, fmt.Errorf("decision %s: %w", id, relay.ErrNoDecision)
+		return d, fmt.Errorf("decision %s: %w", id, store.ErrNoDecision)
 	}
 	return d, translate("show a decision", err)
 }
 
-// FindParked implements relay.HeldStore.
-func (s *Store) FindParked(ctx context.Context, name, id string) (found []relay.ParkedInfo, err error) {
+// FindParked implements store.HeldKeys.
+func (s *Store) FindParked(ctx context.Context, name, id string) (found []store.ParkedInfo, err error) {
 	if _, err := s.open(ctx); err != nil {
 		return nil, err
 	}
@@ -113,19 +113,19 @@ func (s *Store) FindParked(ctx context.Context, name, id string) (found []relay.
 	return found, translate("find a parked message", err)
 }
 
-// Decide implements relay.LogStore.
-func (s *Store) Decide(ctx context.Context, name string, lease relay.LeaseRef, id string) error {
+// Decide implements store.Log.
+func (s *Store) Decide(ctx context.Context, name string, lease store.LeaseRef, id string) error {
 	if _, err := s.open(ctx); err != nil {
 		return err
 	}
-	partitions, tokens := leaseArgs([]relay.LeaseRef{lease})
+	partitions, tokens := leaseArgs([]store.LeaseRef{lease})
 	_, err := retry(func() (struct{}, error) {
 		return struct{}{}, s.decision(ctx, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, s.names.expand(keepPartitionsSQL)); err != nil {
 				return err
 			}
 			if _, err := tx.Exec(ctx, s.sql.fence, name, partitions, tokens); code(err) == divisionByZero {
-				return relay.ErrLeaseLost
+				return store.ErrLeaseLost
 			} else if err != nil {
 				return err
 			}
@@ -144,30 +144,30 @@ func (s *Store) decideIn(ctx context.Context, tx pgx.Tx, id string) error {
 	d, err := pgx.CollectExactlyOneRow(rows, scanDecision)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return fmt.Errorf("decision %s: %w", id, relay.ErrNoDecision)
-	case err != nil || d.State != relay.DecisionOpen:
+		return fmt.Errorf("decision %s: %w", id, store.ErrNoDecision)
+	case err != nil || d.State != store.DecisionOpen:
 		return err
 	}
 	refused, err := s.apply(ctx, tx, &d)
 	if err != nil {
 		return err
 	}
-	d.State = relay.DecisionApplied
+	d.State = store.DecisionApplied
 	if refused != "" {
-		d.State = relay.DecisionRefused
+		d.State = store.DecisionRefused
 	}
 	_, err = tx.Exec(ctx, s.names.expand(endDecisionSQL), id, string(d.State), refused, d.Count)
 	return err
 }
 
 // apply carries out a decision, or returns the reason for refusing it.
-func (s *Store) apply(ctx context.Context, tx pgx.Tx, d *relay.Decision) (refused string, err error) {
+func (s *Store) apply(ctx context.Context, tx pgx.Tx, d *store.Decision) (refused string, err error) {
 	if _, err := tx.Exec(ctx, s.names.expand(lockKeySQL), d.Relay, d.Key); err != nil {
 		return "", err
 	}
 	h, err := s.showHeld(ctx, tx, d.Relay, d.Key)
-	if errors.Is(err, relay.ErrNotHeld) {
-		return relay.ErrNotHeld.Error(), nil
+	if errors.Is(err, store.ErrNotHeld) {
+		return store.ErrNotHeld.Error(), nil
 	}
 	if err != nil {
 		return "", err
@@ -197,18 +197,18 @@ func (s *Store) apply(ctx context.Context, tx pgx.Tx, d *relay.Decision) (refuse
 const lockKeySQL = `select from {held} where relay = $1::text and key = $2::text for update`
 
 // carryOut moves messages to the dead letters and returns how many.
-func (s *Store) carryOut(ctx context.Context, tx pgx.Tx, d *relay.Decision, h relay.HeldInfo, undecided bool) (int, error) {
+func (s *Store) carryOut(ctx context.Context, tx pgx.Tx, d *store.Decision, h store.HeldInfo, undecided bool) (int, error) {
 	var args []any
 	sql := giveUpSQL
 	switch {
-	case d.Verb == relay.VerbRetry:
+	case d.Verb == store.VerbRetry:
 		return 0, nil
-	case d.Verb == relay.VerbSkip && undecided:
+	case d.Verb == store.VerbSkip && undecided:
 		sql, args = discardLatestSQL, []any{d.Relay, h.Sequence, d.By, d.Reason, h.Partition}
-	case d.Verb == relay.VerbSkip:
+	case d.Verb == store.VerbSkip:
 		args = []any{d.Relay, h.Partition, d.Key, h.Sequence, false, "skipped", h.Cause, h.Attempts, "", "discarded", d.By, d.Reason}
 	default:
-		args = []any{d.Relay, h.Partition, d.Key, h.Sequence, d.Verb == relay.VerbDeadAll, d.Reason, h.Cause, -1,
+		args = []any{d.Relay, h.Partition, d.Key, h.Sequence, d.Verb == store.VerbDeadAll, d.Reason, h.Cause, -1,
 			"moved to the dead letters by " + d.By, "open", "", ""}
 	}
 	tag, err := tx.Exec(ctx, s.names.expand(sql), args...)

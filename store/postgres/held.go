@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // The statements of a settlement that work on held keys. Their parameters are those of mineSQL.
@@ -83,8 +83,8 @@ where relay = $1::text and partition = $2::int4 and key = $3::text and due_at is
 // listPage is how many held keys or dead letters are read at a time.
 const listPage = 100
 
-func scanHeld(row pgx.CollectableRow) (relay.HeldInfo, error) {
-	var h relay.HeldInfo
+func scanHeld(row pgx.CollectableRow) (store.HeldInfo, error) {
+	var h store.HeldInfo
 	var next *time.Time
 	err := row.Scan(&h.Relay, &h.Partition, &h.Key, &h.Sequence, &h.Reason, &h.Cause, &h.Attempts, &h.Since, &next, &h.Parked)
 	h.Since = h.Since.UTC()
@@ -94,16 +94,16 @@ func scanHeld(row pgx.CollectableRow) (relay.HeldInfo, error) {
 	return h, err
 }
 
-func (s *Store) heldSQL(sql string) string { return s.names.expand(fmt.Sprintf(sql, relay.CountLimit)) }
+func (s *Store) heldSQL(sql string) string { return s.names.expand(fmt.Sprintf(sql, store.CountLimit)) }
 
-// ListHeld implements relay.HeldStore.
-func (s *Store) ListHeld(ctx context.Context, name string) iter.Seq2[relay.HeldInfo, error] {
-	return func(yield func(relay.HeldInfo, error) bool) {
-		var last relay.HeldInfo
+// ListHeld implements store.HeldKeys.
+func (s *Store) ListHeld(ctx context.Context, name string) iter.Seq2[store.HeldInfo, error] {
+	return func(yield func(store.HeldInfo, error) bool) {
+		var last store.HeldInfo
 		for begun := false; ; begun = true {
 			page, err := s.heldPage(ctx, name, last, begun)
 			if err != nil {
-				yield(relay.HeldInfo{}, translate("list held keys", err))
+				yield(store.HeldInfo{}, translate("list held keys", err))
 				return
 			}
 			for _, h := range page {
@@ -119,11 +119,11 @@ func (s *Store) ListHeld(ctx context.Context, name string) iter.Seq2[relay.HeldI
 	}
 }
 
-func (s *Store) heldPage(ctx context.Context, name string, last relay.HeldInfo, begun bool) ([]relay.HeldInfo, error) {
+func (s *Store) heldPage(ctx context.Context, name string, last store.HeldInfo, begun bool) ([]store.HeldInfo, error) {
 	if _, err := s.open(ctx); err != nil {
 		return nil, err
 	}
-	var page []relay.HeldInfo
+	var page []store.HeldInfo
 	args := []any{name, last.Since, last.Relay, last.Key, begun, int64(listPage)}
 	err := s.read(ctx, s.heldSQL(listHeldSQL), args, func(rows pgx.Rows) (err error) {
 		page, err = pgx.CollectRows(rows, scanHeld)
@@ -132,13 +132,13 @@ func (s *Store) heldPage(ctx context.Context, name string, last relay.HeldInfo, 
 	return page, err
 }
 
-// ShowHeld implements relay.HeldStore.
-func (s *Store) ShowHeld(ctx context.Context, name, key string, limit int) (relay.HeldInfo, []relay.ParkedInfo, error) {
+// ShowHeld implements store.HeldKeys.
+func (s *Store) ShowHeld(ctx context.Context, name, key string, limit int) (store.HeldInfo, []store.ParkedInfo, error) {
 	if _, err := s.open(ctx); err != nil {
-		return relay.HeldInfo{}, nil, err
+		return store.HeldInfo{}, nil, err
 	}
-	var h relay.HeldInfo
-	var parked []relay.ParkedInfo
+	var h store.HeldInfo
+	var parked []store.ParkedInfo
 	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}
 	err := pgx.BeginTxFunc(ctx, s.pool, options, func(tx pgx.Tx) (err error) {
 		if h, err = s.showHeld(ctx, tx, name, key); err != nil {
@@ -161,8 +161,8 @@ func (s *Store) ShowHeld(ctx context.Context, name, key string, limit int) (rela
 	return h, parked, err
 }
 
-func decodeParked(d *decoder) (p relay.ParkedInfo, err error) {
-	p.Reason = relay.ParkReason(d.string(0))
+func decodeParked(d *decoder) (p store.ParkedInfo, err error) {
+	p.Reason = store.ParkReason(d.string(0))
 	attempts, err := d.int(1)
 	if err != nil {
 		return p, err
@@ -179,20 +179,20 @@ func decodeParked(d *decoder) (p relay.ParkedInfo, err error) {
 	return p, err
 }
 
-func (s *Store) showHeld(ctx context.Context, tx pgx.Tx, name, key string) (relay.HeldInfo, error) {
+func (s *Store) showHeld(ctx context.Context, tx pgx.Tx, name, key string) (store.HeldInfo, error) {
 	if _, err := tx.Exec(ctx, "select "+formatSQL); err != nil {
-		return relay.HeldInfo{}, translate("show held key", err)
+		return store.HeldInfo{}, translate("show held key", err)
 	}
 	rows, err := tx.Query(ctx, s.heldSQL(showHeldSQL), name, key)
 	if err != nil {
-		return relay.HeldInfo{}, translate("show held key", err)
+		return store.HeldInfo{}, translate("show held key", err)
 	}
 	found, err := pgx.CollectRows(rows, scanHeld)
 	if err != nil {
-		return relay.HeldInfo{}, translate("show held key", err)
+		return store.HeldInfo{}, translate("show held key", err)
 	}
 	if len(found) == 0 {
-		return relay.HeldInfo{}, fmt.Errorf("%w: key %q of relay %q", relay.ErrNotHeld, key, name)
+		return store.HeldInfo{}, fmt.Errorf("%w: key %q of relay %q", store.ErrNotHeld, key, name)
 	}
 	return found[0], nil
 }

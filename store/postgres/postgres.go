@@ -9,16 +9,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/internal/migrate"
 	"github.com/postrider/postrider/internal/signal"
-	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Store is an outbox on PostgreSQL. It is safe for concurrent use.
 type Store struct {
-	deadLetters
 	pool       *pgxpool.Pool
 	config     Config
 	names      names
@@ -40,18 +37,15 @@ type Store struct {
 	awaited     awaited
 }
 
-// deadLetters is what operators do with dead letters.
-type deadLetters = deadletter.Core
-
 var (
-	_ relay.Store          = (*Store)(nil)
-	_ relay.Listener       = (*Store)(nil)
-	_ relay.Maintainer     = (*Store)(nil)
-	_ relay.HeldStore      = (*Store)(nil)
-	_ relay.StatusStore    = (*Store)(nil)
-	_ relay.Administrator  = (*Store)(nil)
-	_ deadletter.Store     = (*Store)(nil)
-	_ outbox.Store[pgx.Tx] = (*Store)(nil)
+	_ store.Relay          = (*Store)(nil)
+	_ store.Listener       = (*Store)(nil)
+	_ store.Maintainer     = (*Store)(nil)
+	_ store.HeldKeys       = (*Store)(nil)
+	_ store.StatusReader   = (*Store)(nil)
+	_ store.Administrator  = (*Store)(nil)
+	_ store.Records        = (*Store)(nil)
+	_ store.Outbox[pgx.Tx] = (*Store)(nil)
 )
 
 // New returns a store on a pool. The caller closes the pool, after the store. New reads nothing: Open, or the first use, checks
@@ -70,7 +64,6 @@ func New(pool *pgxpool.Pool, c Config) (*Store, error) {
 	}
 	n := newNames(c)
 	s := &Store{pool: pool, config: c, names: n, sql: newStatements(n, c.boundSQL()), migrations: set, beats: newApart(pool)}
-	s.deadLetters = deadletter.New(records{s: s})
 	s.places = make(chan struct{}, max(pool.Config().MaxConns-1, 1))
 	s.rowBytes.Store(assumedRowBytes)
 	if c.Notify {

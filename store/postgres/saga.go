@@ -85,8 +85,10 @@ func (s *Store) tryCreateSagas(ctx context.Context, c caller, starts []store.Sag
 	}
 	created, found = set(runs), make(map[string]*store.SagaInstance)
 	var first []store.SagaChange
+	written := make(map[string]bool) // of several with one run, only the first was created
 	for _, st := range starts {
-		if created[st.Run] && !slices.ContainsFunc(first, func(c store.SagaChange) bool { return c.Run == st.Run }) {
+		if created[st.Run] && !written[st.Run] {
+			written[st.Run] = true
 			first = append(first, store.SagaChange{
 				Run: st.Run, Rev: 1, Aliases: st.Aliases, Labels: st.Labels, Transitions: []store.SagaTransition{st.Transition},
 			})

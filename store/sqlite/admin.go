@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -38,11 +38,11 @@ const (
 	moveKeySQL = `UPDATE %s SET partition = ? WHERE key = ?`
 )
 
-// Repartition implements relay.Administrator. The file is locked against other writers while it moves the messages that are still
-// in the log. Errors: relay.ErrAlive, relay.ErrUndelivered, ErrBusy and those of the file.
+// Repartition implements store.Administrator. The file is locked against other writers while it moves the messages that are still
+// in the log. Errors: store.ErrAlive, store.ErrUndelivered, ErrBusy and those of the file.
 func (s *Store) Repartition(ctx context.Context, n int) error {
-	if n < 1 || n > MaxPartitions {
-		return fmt.Errorf("repartition: %d partitions: want 1 to %d", n, MaxPartitions)
+	if n < 1 || n > store.MaxPartitions {
+		return fmt.Errorf("repartition: %d partitions: want 1 to %d", n, store.MaxPartitions)
 	}
 	err := s.write(ctx, "repartition", durable, func(t txn) error {
 		if err := t.checkStopped(ctx, ""); err != nil {
@@ -53,7 +53,7 @@ func (s *Store) Repartition(ctx context.Context, n int) error {
 		err := t.get(ctx, anyUndeliveredSQL, nil, &name, &partition)
 		if err == nil {
 			return fmt.Errorf("%w: %s in partition %d; run it until its backlog is 0 while nothing is published, then stop it; or "+
-				"forget it if it is gone for good", relay.ErrUndelivered, name, partition)
+				"forget it if it is gone for good", store.ErrUndelivered, name, partition)
 		}
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err
@@ -80,7 +80,7 @@ func (t txn) checkStopped(ctx context.Context, name string) error {
 		return err
 	}
 	return fmt.Errorf("%w: %s of relay %s on host %s; stop it, or wait until its lease has ended if it was killed",
-		relay.ErrAlive, owner, relayName, host)
+		store.ErrAlive, owner, relayName, host)
 }
 
 func (t txn) repartition(ctx context.Context, n int) error {
@@ -157,7 +157,7 @@ func (t txn) checkPartitions(ctx context.Context) error {
 		return err
 	}
 	if n != t.s.number() {
-		return fmt.Errorf("%w: from %d to %d", relay.ErrRepartitioned, t.s.number(), n)
+		return fmt.Errorf("%w: from %d to %d", store.ErrRepartitioned, t.s.number(), n)
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ const (
 			?2, ?3, ?4 FROM {prefix}parked WHERE relay = ?1 ORDER BY seq`
 )
 
-// ForgetRelay implements relay.Administrator. Errors: relay.ErrUnknownRelay, relay.ErrAlive, relay.ErrParked, ErrBusy and
+// ForgetRelay implements store.Administrator. Errors: store.ErrUnknownRelay, store.ErrAlive, store.ErrParked, ErrBusy and
 // those of the file.
 func (s *Store) ForgetRelay(ctx context.Context, name, by, reason string, discard bool) (discarded int, err error) {
 	err = s.write(ctx, "forget relay "+name, durable, func(t txn) error {
@@ -207,13 +207,13 @@ func (t txn) checkForgettable(ctx context.Context, name string, discard bool) er
 		return err
 	}
 	if !known && !aside { // dead letters may have been imported for a relay that never ran here
-		return fmt.Errorf("%w: %q", relay.ErrUnknownRelay, name)
+		return fmt.Errorf("%w: %q", store.ErrUnknownRelay, name)
 	}
 	if err := t.checkStopped(ctx, name); err != nil {
 		return err
 	}
 	if aside && !discard {
-		return fmt.Errorf("%w: decide about its held keys and dead letters first, or discard them with it", relay.ErrParked)
+		return fmt.Errorf("%w: decide about its held keys and dead letters first, or discard them with it", store.ErrParked)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -26,12 +26,12 @@ const (
 	keepDecisions = 24 * time.Hour
 )
 
-func scanDecision(rows *sql.Rows) (d relay.Decision, err error) {
+func scanDecision(rows *sql.Rows) (d store.Decision, err error) {
 	err = rows.Scan(&d.ID, &d.Relay, &d.Partition, &d.Key, &d.Verb, &d.MessageID, &d.By, &d.Reason, &d.State, &d.Outcome, &d.Count)
 	return d, err
 }
 
-func (t txn) decisions(ctx context.Context, text string, args ...any) (out []relay.Decision, err error) {
+func (t txn) decisions(ctx context.Context, text string, args ...any) (out []store.Decision, err error) {
 	err = t.each(ctx, text, args, func(rows *sql.Rows) error {
 		d, err := scanDecision(rows)
 		out = append(out, d)
@@ -40,23 +40,23 @@ func (t txn) decisions(ctx context.Context, text string, args ...any) (out []rel
 	return out, err
 }
 
-// decision finds a decision. Errors: relay.ErrNoDecision.
-func (t txn) decision(ctx context.Context, id string) (relay.Decision, error) {
+// decision finds a decision. Errors: store.ErrNoDecision.
+func (t txn) decision(ctx context.Context, id string) (store.Decision, error) {
 	found, err := t.decisions(ctx, decisionSQL, id)
 	if err != nil {
-		return relay.Decision{}, err
+		return store.Decision{}, err
 	}
 	if len(found) == 0 {
-		return relay.Decision{}, fmt.Errorf("decision %s: %w", id, relay.ErrNoDecision)
+		return store.Decision{}, fmt.Errorf("decision %s: %w", id, store.ErrNoDecision)
 	}
 	return found[0], nil
 }
 
-// RecordDecision implements relay.HeldStore.
-func (s *Store) RecordDecision(ctx context.Context, d relay.Decision) error {
+// RecordDecision implements store.HeldKeys.
+func (s *Store) RecordDecision(ctx context.Context, d store.Decision) error {
 	err := s.write(ctx, "record a decision", durable, func(t txn) error {
 		_, err := t.decision(ctx, d.ID)
-		if !errors.Is(err, relay.ErrNoDecision) {
+		if !errors.Is(err, store.ErrNoDecision) {
 			return err
 		}
 		h, err := t.held(ctx, d.Relay, d.Key)
@@ -72,8 +72,8 @@ func (s *Store) RecordDecision(ctx context.Context, d relay.Decision) error {
 	return err
 }
 
-// ShowDecision implements relay.HeldStore.
-func (s *Store) ShowDecision(ctx context.Context, id string) (d relay.Decision, err error) {
+// ShowDecision implements store.HeldKeys.
+func (s *Store) ShowDecision(ctx context.Context, id string) (d store.Decision, err error) {
 	err = s.read(ctx, "show a decision", func(t txn) error {
 		d, err = t.decision(ctx, id)
 		return err
@@ -81,24 +81,24 @@ func (s *Store) ShowDecision(ctx context.Context, id string) (d relay.Decision, 
 	return d, err
 }
 
-// Decide implements relay.LogStore.
-func (s *Store) Decide(ctx context.Context, name string, lease relay.LeaseRef, id string) error {
+// Decide implements store.Log.
+func (s *Store) Decide(ctx context.Context, name string, lease store.LeaseRef, id string) error {
 	err := s.write(ctx, "apply a decision", durable, func(t txn) error {
 		if _, err := t.lease(ctx, name, lease); err != nil {
 			return err
 		}
 		d, err := t.decision(ctx, id)
-		if err != nil || d.State != relay.DecisionOpen {
+		if err != nil || d.State != store.DecisionOpen {
 			return err
 		}
 		if d.Relay != name || d.Partition != lease.Partition {
 			return fmt.Errorf("decision %s is about partition %d of relay %q", id, d.Partition, d.Relay)
 		}
-		if d.State, err = relay.DecisionApplied, t.decide(ctx, &d); err != nil {
+		if d.State, err = store.DecisionApplied, t.decide(ctx, &d); err != nil {
 			return err
 		}
 		if d.Outcome != "" {
-			d.State = relay.DecisionRefused
+			d.State = store.DecisionRefused
 		}
 		_, err = t.exec(ctx, doneSQL, id, string(d.State), d.Outcome, d.Count, t.now)
 		return err
@@ -110,7 +110,7 @@ func (s *Store) Decide(ctx context.Context, name string, lease relay.LeaseRef, i
 }
 
 // undecided reports whether a key waits for an operator: its blocking message is a dead letter.
-func undecided(h relay.HeldInfo) bool { return h.NextAttempt.IsZero() }
+func undecided(h store.HeldInfo) bool { return h.NextAttempt.IsZero() }
 
 const (
 	parkedIDSQL = `SELECT id FROM {prefix}parked WHERE relay = ? AND seq = ?`
@@ -119,10 +119,10 @@ const (
 
 // decide applies a decision, or records in its Outcome the reason for refusing it. The key stays held, due at once, so that the
 // process that holds its partition continues or releases it: only that process knows what it has in memory.
-func (t txn) decide(ctx context.Context, d *relay.Decision) error {
+func (t txn) decide(ctx context.Context, d *store.Decision) error {
 	h, err := t.held(ctx, d.Relay, d.Key)
-	if errors.Is(err, relay.ErrNotHeld) {
-		d.Outcome = relay.ErrNotHeld.Error()
+	if errors.Is(err, store.ErrNotHeld) {
+		d.Outcome = store.ErrNotHeld.Error()
 		return nil
 	}
 	if err == nil && !undecided(h) {
@@ -146,9 +146,9 @@ func (t txn) decide(ctx context.Context, d *relay.Decision) error {
 		return nil
 	}
 	switch d.Verb {
-	case relay.VerbSkip:
+	case store.VerbSkip:
 		err = t.skip(ctx, d, h)
-	case relay.VerbDead, relay.VerbDeadAll:
+	case store.VerbDead, store.VerbDeadAll:
 		err = t.deadLetterHeld(ctx, d, h)
 	}
 	if err != nil {
@@ -162,7 +162,7 @@ const discardSQL = `UPDATE {prefix}dead SET state = 'discarded', resolved_at = ?
 	WHERE relay = ? AND partition = ? AND seq = ? AND state = 'open'`
 
 // skip discards the blocking message.
-func (t txn) skip(ctx context.Context, d *relay.Decision, h relay.HeldInfo) error {
+func (t txn) skip(ctx context.Context, d *store.Decision, h store.HeldInfo) error {
 	if !undecided(h) {
 		_, err := t.moveToDead(ctx, toDead{
 			relay: d.Relay, partition: h.Partition, seq: h.Sequence, reason: "skipped", cause: h.Cause,
@@ -181,8 +181,8 @@ const blockingAndQueuedSQL = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AN
 	AND (?3 OR seq = ?4) ORDER BY seq`
 
 // deadLetterHeld moves the blocking message to the dead letters, or all parked messages of the key.
-func (t txn) deadLetterHeld(ctx context.Context, d *relay.Decision, h relay.HeldInfo) error {
-	seqs, err := t.sequences(ctx, blockingAndQueuedSQL, d.Relay, d.Key, d.Verb == relay.VerbDeadAll, h.Sequence)
+func (t txn) deadLetterHeld(ctx context.Context, d *store.Decision, h store.HeldInfo) error {
+	seqs, err := t.sequences(ctx, blockingAndQueuedSQL, d.Relay, d.Key, d.Verb == store.VerbDeadAll, h.Sequence)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 )
 
 // hold holds a key, or changes why it is held.
-func (t txn) hold(ctx context.Context, name string, partition int, h relay.HeldKey) error {
+func (t txn) hold(ctx context.Context, name string, partition int, h store.HeldKey) error {
 	due := sql.Null[int64]{V: t.now + h.After.Microseconds(), Valid: true}
 	if h.UntilDecided {
 		var open bool
@@ -41,7 +41,7 @@ func (t txn) hold(ctx context.Context, name string, partition int, h relay.HeldK
 }
 
 // release releases the keys that have no queued messages and returns those that are no longer held.
-func (t txn) release(ctx context.Context, name string, st *relay.Settlement) ([]string, error) {
+func (t txn) release(ctx context.Context, name string, st *store.Settlement) ([]string, error) {
 	var released []string
 	for _, key := range st.Release {
 		waits, err := t.letGo(ctx, name, key)
@@ -112,25 +112,25 @@ const (
 	heldPage = 200
 )
 
-func scanHeld(rows *sql.Rows) (relay.HeldInfo, error) {
-	var h relay.HeldInfo
+func scanHeld(rows *sql.Rows) (store.HeldInfo, error) {
+	var h store.HeldInfo
 	var reason string
 	var since int64
 	var due sql.Null[int64]
 	err := rows.Scan(&h.Relay, &h.Partition, &h.Key, &h.Sequence, &reason, &h.Cause, &h.Attempts, &since, &due, &h.Parked)
-	h.Reason, h.Since = relay.ParkReason(reason), stored.Time(since)
+	h.Reason, h.Since = store.ParkReason(reason), stored.Time(since)
 	if due.Valid {
 		h.NextAttempt = stored.Time(due.V)
 	}
 	return h, err
 }
 
-// ListHeld implements relay.HeldStore.
-func (s *Store) ListHeld(ctx context.Context, name string) iter.Seq2[relay.HeldInfo, error] {
-	return func(yield func(relay.HeldInfo, error) bool) {
-		last := relay.HeldInfo{Since: stored.Time(-1 << 62)}
+// ListHeld implements store.HeldKeys.
+func (s *Store) ListHeld(ctx context.Context, name string) iter.Seq2[store.HeldInfo, error] {
+	return func(yield func(store.HeldInfo, error) bool) {
+		last := store.HeldInfo{Since: stored.Time(-1 << 62)}
 		for {
-			var page []relay.HeldInfo
+			var page []store.HeldInfo
 			err := s.read(ctx, "list held keys", func(t txn) error {
 				page = nil
 				args := []any{name, last.Since.UnixMicro(), last.Sequence, last.Relay, last.Key, heldPage}
@@ -141,7 +141,7 @@ func (s *Store) ListHeld(ctx context.Context, name string) iter.Seq2[relay.HeldI
 				})
 			})
 			if err != nil {
-				yield(relay.HeldInfo{}, err)
+				yield(store.HeldInfo{}, err)
 				return
 			}
 			for _, h := range page {
@@ -158,23 +158,23 @@ func (s *Store) ListHeld(ctx context.Context, name string) iter.Seq2[relay.HeldI
 }
 
 // held finds a held key.
-func (t txn) held(ctx context.Context, name, key string) (relay.HeldInfo, error) {
-	h, found := relay.HeldInfo{}, false
+func (t txn) held(ctx context.Context, name, key string) (store.HeldInfo, error) {
+	h, found := store.HeldInfo{}, false
 	err := t.each(ctx, heldSQL, []any{name, key}, func(rows *sql.Rows) (err error) {
 		h, err = scanHeld(rows)
 		found = true
 		return err
 	})
 	if err == nil && !found {
-		return h, fmt.Errorf("%w: key %q of relay %q", relay.ErrNotHeld, key, name)
+		return h, fmt.Errorf("%w: key %q of relay %q", store.ErrNotHeld, key, name)
 	}
 	return h, err
 }
 
-// ShowHeld implements relay.HeldStore.
-func (s *Store) ShowHeld(ctx context.Context, name, key string, limit int) (relay.HeldInfo, []relay.ParkedInfo, error) {
-	var info relay.HeldInfo
-	var parked []relay.ParkedInfo
+// ShowHeld implements store.HeldKeys.
+func (s *Store) ShowHeld(ctx context.Context, name, key string, limit int) (store.HeldInfo, []store.ParkedInfo, error) {
+	var info store.HeldInfo
+	var parked []store.ParkedInfo
 	err := s.read(ctx, "show a held key", func(t txn) (err error) {
 		parked = nil
 		if info, err = t.held(ctx, name, key); err != nil {
@@ -184,15 +184,15 @@ func (s *Store) ShowHeld(ctx context.Context, name, key string, limit int) (rela
 		return err
 	})
 	if err != nil {
-		return relay.HeldInfo{}, nil, err
+		return store.HeldInfo{}, nil, err
 	}
 	return info, parked, nil
 }
 
 const findParkedSQL = `SELECT ` + parkedColumns + `, history FROM {prefix}parked p WHERE relay = ? AND id = ? ORDER BY seq`
 
-// FindParked implements relay.HeldStore.
-func (s *Store) FindParked(ctx context.Context, name, id string) (out []relay.ParkedInfo, err error) {
+// FindParked implements store.HeldKeys.
+func (s *Store) FindParked(ctx context.Context, name, id string) (out []store.ParkedInfo, err error) {
 	err = s.read(ctx, "find a parked message", func(t txn) error {
 		out, err = t.parked(ctx, findParkedSQL, name, id)
 		return err
@@ -201,7 +201,7 @@ func (s *Store) FindParked(ctx context.Context, name, id string) (out []relay.Pa
 }
 
 // parked reads parked messages for operators. An unreadable message is shown as far as it can be read.
-func (t txn) parked(ctx context.Context, text string, args ...any) (out []relay.ParkedInfo, err error) {
+func (t txn) parked(ctx context.Context, text string, args ...any) (out []store.ParkedInfo, err error) {
 	var history string
 	row := newParkedRow()
 	dest := append(row.row.Dest(), &history)
@@ -210,8 +210,8 @@ func (t txn) parked(ctx context.Context, text string, args ...any) (out []relay.
 			return err
 		}
 		m, _ := row.row.Message(row.seq)
-		p := relay.ParkedInfo{
-			Message: m, Reason: relay.ParkReason(row.reason), Attempts: row.attempts, ParkedAt: stored.Time(row.parkedAt),
+		p := store.ParkedInfo{
+			Message: m, Reason: store.ParkReason(row.reason), Attempts: row.attempts, ParkedAt: stored.Time(row.parkedAt),
 		}
 		if row.due.Valid {
 			p.DueAt = stored.Time(row.due.V)

@@ -8,16 +8,13 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/internal/signal"
-	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Store is an outbox in a SQLite database, with everything that relays and operators keep about it. It is safe for concurrent
 // use. There is nothing to close: close the *sql.DB when every relay has stopped.
 type Store struct {
-	deadLetters
 	cfg         Config
 	db          *sql.DB
 	partitions  atomic.Int64         // as opened; a relay uses this number until it is restarted
@@ -31,17 +28,14 @@ type Store struct {
 	incarnation incarnation
 }
 
-// deadLetters is what operators do with dead letters.
-type deadLetters = deadletter.Core
-
 var (
-	_ relay.Store           = (*Store)(nil)
-	_ relay.Maintainer      = (*Store)(nil)
-	_ relay.HeldStore       = (*Store)(nil)
-	_ relay.StatusStore     = (*Store)(nil)
-	_ relay.Administrator   = (*Store)(nil)
-	_ deadletter.Store      = (*Store)(nil)
-	_ outbox.Store[*sql.Tx] = (*Store)(nil)
+	_ store.Relay           = (*Store)(nil)
+	_ store.Maintainer      = (*Store)(nil)
+	_ store.HeldKeys        = (*Store)(nil)
+	_ store.StatusReader    = (*Store)(nil)
+	_ store.Administrator   = (*Store)(nil)
+	_ store.Records         = (*Store)(nil)
+	_ store.Outbox[*sql.Tx] = (*Store)(nil)
 )
 
 // New opens the outbox that Migrate created in db, and sets the file to WAL mode if it is in another mode. Allow db at least four
@@ -75,7 +69,6 @@ func open(ctx context.Context, db *sql.DB, cfg Config) (*Store, error) {
 		return nil, errors.New("sqlite store: no *sql.DB was given")
 	}
 	s := &Store{cfg: cfg, db: db, turn: newTurn()}
-	s.deadLetters = deadletter.New(records{txn: txn{s: s}})
 	s.fetches.text, s.dues.text = fetchSQL, dueSQL
 	err = s.patiently(ctx, func() error {
 		if err := s.checkDatabase(ctx); err != nil {
@@ -186,11 +179,11 @@ func (u *unions) stmt(ctx context.Context, s *Store, partitions int) (*sql.Stmt,
 	return stmt, nil
 }
 
-// Partitions implements relay.LeaseStore.
+// Partitions implements store.Leases.
 func (s *Store) Partitions(context.Context) (int, error) { return s.number(), nil }
 
-// Wake implements outbox.Store: it signals the subscribers of this Store. Relays in other processes poll.
+// Wake implements store.Outbox: it signals the subscribers of this Store. Relays in other processes poll.
 func (s *Store) Wake() { s.wake.Wake() }
 
-// Subscribe implements relay.LogStore.
+// Subscribe implements store.Log.
 func (s *Store) Subscribe() (<-chan struct{}, func()) { return s.wake.Subscribe() }

@@ -6,12 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/store"
 )
 
 // Sagas tests a store against the contracts of store.SagaStore, store.SagaReader, store.SagaMaintenance and store.SagaRecords. The
-// stores that the harness opens must implement them and inbox.Store.
+// stores that the harness opens must implement them and store.Inbox.
 func Sagas[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	s := newSuite(f, h)
 	for _, group := range []struct {
@@ -39,7 +38,7 @@ func Sagas[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 
 // SagaStore is what a store offers for sagas.
 type SagaStore[Tx any] interface {
-	inbox.Store[Tx]
+	store.Inbox[Tx]
 	store.SagaStore[Tx]
 	store.SagaReader
 	store.SagaMaintenance

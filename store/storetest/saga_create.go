@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store"
 )
 
@@ -277,7 +276,7 @@ func sagaEndedTransactions[Tx any](e *sagaEnv[Tx]) {
 			"SaveSagaRecords": e.sagas.SaveSagaRecords(e.ctx, tx, "p", []store.SagaRecord{{SagaStep: step, State: store.SagaStepDone}}),
 			"CloseSagaRuns":   e.sagas.CloseSagaRuns(e.ctx, tx, "p", []string{"r"}),
 		} {
-			if !errors.Is(err, outbox.ErrNoTransaction) {
+			if !errors.Is(err, store.ErrNoTransaction) {
 				e.t.Errorf("%s in %s transaction: %v, want ErrNoTransaction", op, name, err)
 			}
 		}

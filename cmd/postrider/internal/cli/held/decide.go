@@ -11,7 +11,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/held"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 func (p commands) heldRetryCommand() *cobra.Command {
@@ -24,7 +24,7 @@ func (p commands) heldRetryCommand() *cobra.Command {
 		Args: program.ExactArgs("a KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.onHeld(cmd, name, args[0], func(b *backend.Outbox, name string) error {
-				if _, err := p.decide(cmd, b, relay.Decision{Relay: name, Key: args[0], Verb: relay.VerbRetry, By: p.Operator()}); err != nil {
+				if _, err := p.decide(cmd, b, store.Decision{Relay: name, Key: args[0], Verb: store.VerbRetry, By: p.Operator()}); err != nil {
 					return err
 				}
 				_, err := fmt.Fprintf(p.Stdout, "key %s of relay %s is due at once\n", output.Printable(args[0]), output.Printable(name))
@@ -51,7 +51,7 @@ another message than the one that blocks the key now.`,
 		Args: program.ExactArgs("a KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.onHeld(cmd, name, args[0], func(b *backend.Outbox, name string) error {
-				if _, err := p.decide(cmd, b, relay.Decision{Relay: name, Key: args[0], Verb: relay.VerbSkip, MessageID: message, By: by, Reason: because}); err != nil {
+				if _, err := p.decide(cmd, b, store.Decision{Relay: name, Key: args[0], Verb: store.VerbSkip, MessageID: message, By: by, Reason: because}); err != nil {
 					return err
 				}
 				_, err := fmt.Fprintf(p.Stdout, "skipped the blocking message of key %s of relay %s; the queued messages follow\n", output.Printable(args[0]), output.Printable(name))
@@ -87,11 +87,11 @@ waits for the end of the attempt.`,
 						return err
 					}
 				}
-				verb := relay.VerbDead
+				verb := store.VerbDead
 				if all {
-					verb = relay.VerbDeadAll
+					verb = store.VerbDeadAll
 				}
-				n, err := p.decide(cmd, b, relay.Decision{Relay: name, Key: args[0], Verb: verb, MessageID: message, By: by, Reason: because})
+				n, err := p.decide(cmd, b, store.Decision{Relay: name, Key: args[0], Verb: verb, MessageID: message, By: by, Reason: because})
 				if err != nil {
 					return err
 				}
@@ -111,7 +111,7 @@ waits for the end of the attempt.`,
 }
 
 // decide records a decision about a held key and waits until it is applied.
-func (p commands) decide(cmd *cobra.Command, b *backend.Outbox, d relay.Decision) (count int, err error) {
+func (p commands) decide(cmd *cobra.Command, b *backend.Outbox, d store.Decision) (count int, err error) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), decisionWait)
 	defer cancel()
 	d, err = held.Decide(ctx, b, d)

@@ -13,7 +13,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Command returns the command.
@@ -84,7 +84,7 @@ func (p commands) listHeld(ctx context.Context, b *backend.Outbox, name string, 
 	return nil
 }
 
-func nextAttempt(h relay.HeldInfo, format func(time.Time) string) string {
+func nextAttempt(h store.HeldInfo, format func(time.Time) string) string {
 	if h.NextAttempt.IsZero() {
 		return "when decided"
 	}
@@ -112,8 +112,8 @@ func (p commands) heldShowCommand() *cobra.Command {
 				}
 				if asJSON {
 					return output.JSON(p.Stdout, struct {
-						relay.HeldInfo
-						Messages []relay.ParkedInfo `json:"messages"`
+						store.HeldInfo
+						Messages []store.ParkedInfo `json:"messages"`
 					}{h, parked})
 				}
 				return p.writeHeld(h, parked)
@@ -127,7 +127,7 @@ func (p commands) heldShowCommand() *cobra.Command {
 	return cmd
 }
 
-func (p commands) writeHeld(h relay.HeldInfo, parked []relay.ParkedInfo) error {
+func (p commands) writeHeld(h store.HeldInfo, parked []store.ParkedInfo) error {
 	fmt.Fprintf(p.Stdout, "key %s of relay %s, partition %d: held since %s\n", output.Printable(h.Key), output.Printable(h.Relay), h.Partition, output.Moment(h.Since))
 	f := output.NewFields(p.Stdout)
 	f.Add("reason", string(h.Reason))
@@ -161,7 +161,7 @@ func (p commands) onHeld(cmd *cobra.Command, name, key string, f func(b *backend
 			return err
 		}
 		err = f(b, name)
-		if errors.Is(err, relay.ErrNotHeld) {
+		if errors.Is(err, store.ErrNotHeld) {
 			return notHeld(key, name)
 		}
 		if err != nil {
@@ -197,5 +197,5 @@ func holderOf(ctx context.Context, b *backend.Outbox, name, key string) (string,
 
 func notHeld(key, name string) error {
 	return fmt.Errorf("%w: %s (%s); postrider held list shows those that are",
-		relay.ErrNotHeld, output.Printable(key), cmp.Or(output.Printable(name), "any relay"))
+		store.ErrNotHeld, output.Printable(key), cmp.Or(output.Printable(name), "any relay"))
 }

@@ -1,22 +1,14 @@
-package relay
+package store
 
-import "time"
-
-// ParkedState is what a relay has parked in a partition.
-type ParkedState struct {
-	// Keys are the held keys, including those that wait for an operator.
-	Keys []string
-	// Sequences are those of messages that are parked, or have a dead letter in any state, and that a fetch from the stored
-	// cursor returns: greater than the given position, or late. A crash may have left the cursor before them. When they are
-	// read from the log again, they must not be delivered from there too, with their attempts forgotten.
-	Sequences []int64
-}
+import (
+	"time"
+)
 
 // DueRequest says which parked messages to return.
 type DueRequest struct {
 	// Leases are those of the partitions to read.
 	Leases []LeaseRef
-	// Runs is the maximum number of runs (0 asks for decisions only), RunLength the maximum number of records in one run, and
+	// Runs is the maximum number of runs (0 asks for decisions only), RunLength the maximum number of entries in one run, and
 	// MaxBytes the maximum number of bytes over all runs.
 	Runs, RunLength, MaxBytes int
 	// BusyKeys and BusySequences are held keys and keyless parked messages that are being worked on and must not be returned.
@@ -26,7 +18,7 @@ type DueRequest struct {
 
 // DueResult is what Due found.
 type DueResult struct {
-	Runs []Run
+	Runs []ParkedRun
 	// More says that others were due but did not fit.
 	More bool
 	// Next is the time until the next parked message or held key that was not returned is due; negative if none is waiting for
@@ -38,14 +30,24 @@ type DueResult struct {
 	Lost []int
 }
 
-// Run is a unit of parked work: the parked messages of one held key in order, or one message that waits independently.
-type Run struct {
+// ParkedRun is a unit of parked work: the parked messages of one held key in order, or one message that waits independently.
+type ParkedRun struct {
 	Partition int
-	// Key is the held key; "" for a message that waits independently, which is then the only one in Records and may have a key
+	// Key is the held key; "" for a message that waits independently, which is then the only one in Entries and may have a key
 	// of its own (a delayed message).
 	Key string
-	// Records are in order of Sequence. An empty run of a held key says that none are left: the key can be released.
-	Records []Record
+	// Entries are in order of Sequence. An empty run of a held key says that none are left: the key can be released.
+	Entries []Entry
+}
+
+// ParkedState is what a relay has parked in a partition.
+type ParkedState struct {
+	// Keys are the held keys, including those that wait for an operator.
+	Keys []string
+	// Sequences are those of messages that are parked, or have a dead letter in any state, and that a fetch from the stored
+	// cursor returns: greater than the given position, or late. A crash may have left the cursor before them. When they are
+	// read from the log again, they must not be delivered from there too, with their attempts forgotten.
+	Sequences []int64
 }
 
 // ParkReason says why a message was parked.
