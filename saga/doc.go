@@ -23,7 +23,7 @@
 //
 // # How it works
 //
-// An instance is a row. A transition handles one input (a reply, a timer, a signal, an operator's order): it locks the row,
+// An instance is a row. A transition handles one input (a reply, a timer, a signal, an operator's verb): it locks the row,
 // computes the next state with a pure function, saves it with an entry of the history, and publishes commands and the timer.
 // All of that is one transaction, that of the relay or consumer that delivers the input; so no input is lost, and none has its
 // effect twice. The engine has no goroutines and scans nothing: an instance that waits costs a row.

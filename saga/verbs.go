@@ -35,17 +35,17 @@ const (
 	Resume = Verb(machine.VerbResume)
 	// Edit changes the data by Patch. The history has the original.
 	Edit = Verb(machine.VerbEdit)
-	// Answer answers an Ask with Option.
+	// AnswerAsk answers an Ask with Option.
 	AnswerAsk = Verb(machine.VerbAnswer)
 )
 
-// Order is a verb with what it needs.
-type Order struct {
+// Operation is a verb with what it needs.
+type Operation struct {
 	Verb Verb
 	// Step is the path of a step, e.g. "pay/card/charge", for verbs about one.
 	Step string
 	// Rev is the revision of the instance on which the decision is based, see Result.Rev. If the instance has moved on, the
-	// order is refused. Default: any.
+	// operation is refused. Default: any.
 	Rev int64
 	// Actor is who decided, Reason why. Both are required and recorded.
 	Actor, Reason string
@@ -57,18 +57,18 @@ type Order struct {
 	Patch json.RawMessage
 }
 
-// Operate sends an order to the instance with an ID, in the transaction tx, and returns the ID of the operation. Orders are messages, so that
-// they take their turn among the other inputs of the instance and any process can give them. The instance's history has the
-// outcome under the operation's ID: see Outcome. Errors: a missing Actor, Reason or Verb; those of outbox.Publish.
-func (e *Engine[Tx]) Operate(ctx context.Context, tx Tx, id string, o Order) (operation string, err error) {
+// Operate asks for an operation on the instance with an ID, in the transaction tx, and returns the operation's ID. Operations are
+// messages, so that they take their turn among the other inputs of the instance, and any process can ask for them. The
+// instance's history has what became of it: see Outcome. Errors: a missing Actor, Reason or Verb; those of outbox.Publish.
+func (e *Engine[Tx]) Operate(ctx context.Context, tx Tx, id string, o Operation) (operation string, err error) {
 	if o.Verb == "" || o.Actor == "" || o.Reason == "" {
-		return "", fmt.Errorf("saga: an order to instance %s needs a Verb, an Actor and a Reason", id)
+		return "", fmt.Errorf("saga: an operation on instance %s needs a Verb, an Actor and a Reason", id)
 	}
 	m, err := verbMessage(e.cfg.Name, id, machine.Verb{
 		Kind: machine.VerbKind(o.Verb), Step: o.Step, Rev: o.Rev, Actor: o.Actor, Reason: o.Reason, Force: o.Force, Option: o.Option, Patch: o.Patch,
 	})
 	if err != nil {
-		return "", fmt.Errorf("saga: order to instance %s: %w", id, err)
+		return "", fmt.Errorf("saga: operation on instance %s: %w", id, err)
 	}
 	if _, err := e.box.Publish(ctx, tx, m); err != nil {
 		return "", err
@@ -76,7 +76,7 @@ func (e *Engine[Tx]) Operate(ctx context.Context, tx Tx, id string, o Order) (op
 	return m.ID, nil
 }
 
-// Outcome says what has become of an order.
+// Outcome says what has become of an operation.
 type Outcome struct {
 	// Handled: the instance has handled it, in the transition with this Rev.
 	Handled bool

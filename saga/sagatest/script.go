@@ -122,8 +122,8 @@ func Signal[D, S any](s *Script[D], after time.Duration, signal postrider.Defini
 	}})
 }
 
-// Operate gives an order some time after the start, e.g. the answer to an Ask, or Cancel.
-func (s *Script[D]) Operate(after time.Duration, o saga.Order) {
+// Operate performs an operation some time after the start, e.g. the answer to an Ask, or Cancel.
+func (s *Script[D]) Operate(after time.Duration, o saga.Operation) {
 	s.events = append(s.events, scheduled{after, machine.Input{Verb: &machine.Verb{
 		Kind: machine.VerbKind(o.Verb), Step: o.Step, Rev: o.Rev, Actor: o.Actor, Reason: o.Reason, Force: o.Force, Option: o.Option, Patch: o.Patch,
 	}}})

@@ -50,7 +50,7 @@ func TestScript(t *testing.T) {
 		"cancelled": {
 			script: func(s *Script[order]) {
 				s.Late(charge, 10*time.Second)
-				s.Operate(5*time.Second, saga.Order{Verb: saga.Cancel, Actor: "ann", Reason: "changed her mind"})
+				s.Operate(5*time.Second, saga.Operation{Verb: saga.Cancel, Actor: "ann", Reason: "changed her mind"})
 			}, want: saga.Compensated,
 			cause:    saga.Cause{Kind: saga.CauseCancelled, Reason: "changed her mind"},
 			commands: []string{"stock.reserve", "card.charge", "card.charge.undo", "stock.reserve.undo"},

@@ -28,13 +28,13 @@ func ask[Tx any](w *world[Tx]) {
 	for id, option := range map[string]string{"41": "release", "42": "reject"} {
 		w.start(s, order{ID: id})
 		w.becomes(s, id, "waiting for the answer", asked)
-		if refused := w.order(id, saga.Order{Verb: saga.AnswerAsk, Step: "release", Option: "maybe"}); !strings.Contains(refused, "not an option") {
+		if refused := w.operate(id, saga.Operation{Verb: saga.AnswerAsk, Step: "release", Option: "maybe"}); !strings.Contains(refused, "not an option") {
 			w.Errorf("an answer that is not an option: %q", refused)
 		}
-		if refused := w.order(id, saga.Order{Verb: saga.AnswerAsk, Step: "release", Option: option, Actor: "ann"}); refused != "" {
+		if refused := w.operate(id, saga.Operation{Verb: saga.AnswerAsk, Step: "release", Option: option, Actor: "ann"}); refused != "" {
 			w.Errorf("the first answer was refused: %s", refused)
 		}
-		if refused := w.order(id, saga.Order{Verb: saga.AnswerAsk, Step: "release", Option: "release", Actor: "bob"}); refused == "" {
+		if refused := w.operate(id, saga.Operation{Verb: saga.AnswerAsk, Step: "release", Option: "release", Actor: "bob"}); refused == "" {
 			w.Error("the second answer was not refused")
 		}
 	}
@@ -68,16 +68,16 @@ func forced[Tx any](w *world[Tx]) {
 	w.runParticipants()
 	w.start(s, order{ID: "42"})
 	w.becomes(s, "42", "stuck", func(r saga.Result[order]) bool { return r.Status == saga.Stuck })
-	if refused := w.order("42", saga.Order{Verb: saga.Compensate}); !strings.Contains(refused, "past its pivot") {
+	if refused := w.operate("42", saga.Operation{Verb: saga.Compensate}); !strings.Contains(refused, "past its pivot") {
 		w.Errorf("compensate past the pivot: %q", refused)
 	}
-	if refused := w.order("42", saga.Order{Verb: saga.Compensate, Force: true}); refused != "" {
+	if refused := w.operate("42", saga.Operation{Verb: saga.Compensate, Force: true}); refused != "" {
 		w.Errorf("forced compensation was refused: %s", refused)
 	}
 	r := w.becomes(s, "42", "stuck at ship", func(r saga.Result[order]) bool {
 		return r.Status == saga.Stuck && len(r.Waiting) == 1 && r.Waiting[0] == "ship"
 	})
-	if refused := w.order("42", saga.Order{Verb: saga.Skip, Step: "ship", Rev: r.Rev}); refused != "" {
+	if refused := w.operate("42", saga.Operation{Verb: saga.Skip, Step: "ship", Rev: r.Rev}); refused != "" {
 		w.Errorf("the release of ship was refused: %s", refused)
 	}
 	w.ends(s, "42", saga.Abandoned)
@@ -90,13 +90,13 @@ func twoOperators[Tx any](w *world[Tx]) {
 	w.runEngine()
 	w.start(s, order{ID: "42"})
 	r := w.becomes(s, "42", "waiting", func(r saga.Result[order]) bool { return len(r.Waiting) == 1 })
-	if refused := w.order("42", saga.Order{Verb: saga.Pause, Rev: r.Rev, Actor: "ann"}); refused != "" {
-		w.Errorf("the first order was refused: %s", refused)
+	if refused := w.operate("42", saga.Operation{Verb: saga.Pause, Rev: r.Rev, Actor: "ann"}); refused != "" {
+		w.Errorf("the first operation was refused: %s", refused)
 	}
-	if refused := w.order("42", saga.Order{Verb: saga.Abandon, Rev: r.Rev, Actor: "bob"}); !strings.Contains(refused, "moved on") {
-		w.Errorf("the second order on the same revision: %q", refused)
+	if refused := w.operate("42", saga.Operation{Verb: saga.Abandon, Rev: r.Rev, Actor: "bob"}); !strings.Contains(refused, "moved on") {
+		w.Errorf("the second operation on the same revision: %q", refused)
 	}
-	if refused := w.order("42", saga.Order{Verb: saga.Abandon}); refused != "" {
+	if refused := w.operate("42", saga.Operation{Verb: saga.Abandon}); refused != "" {
 		w.Errorf("abandon was refused: %s", refused)
 	}
 	w.ends(s, "42", saga.Abandoned)
@@ -107,10 +107,10 @@ func edit[Tx any](w *world[Tx]) {
 	w.runEngine()
 	w.runParticipants()
 	w.start(s, order{ID: "42", Method: "card"})
-	if refused := w.order("42", saga.Order{Verb: saga.Edit, Patch: json.RawMessage(`{"method": 7}`)}); refused == "" {
+	if refused := w.operate("42", saga.Operation{Verb: saga.Edit, Patch: json.RawMessage(`{"method": 7}`)}); refused == "" {
 		w.Error("data of the wrong type were not refused")
 	}
-	if refused := w.order("42", saga.Order{Verb: saga.Edit, Patch: json.RawMessage(`{"method": "account"}`)}); refused != "" {
+	if refused := w.operate("42", saga.Operation{Verb: saga.Edit, Patch: json.RawMessage(`{"method": "account"}`)}); refused != "" {
 		w.Errorf("edit was refused: %s", refused)
 	}
 	w.signal("42", "s1")
@@ -134,11 +134,11 @@ func skipAndDone[Tx any](w *world[Tx]) {
 	w.runEngine()
 	w.start(s, order{ID: "42"})
 	w.runParticipants()
-	if refused := w.order("42", saga.Order{Verb: saga.Skip, Step: "reserve"}); refused != "" {
+	if refused := w.operate("42", saga.Operation{Verb: saga.Skip, Step: "reserve"}); refused != "" {
 		w.Errorf("skip was refused: %s", refused)
 	}
 	w.becomes(s, "42", "waiting for charge", func(r saga.Result[order]) bool { return len(r.Waiting) == 1 && r.Waiting[0] == "charge" })
-	if refused := w.order("42", saga.Order{Verb: saga.Done, Step: "charge", Patch: json.RawMessage(`{"payment": "by hand"}`)}); refused != "" {
+	if refused := w.operate("42", saga.Operation{Verb: saga.Done, Step: "charge", Patch: json.RawMessage(`{"payment": "by hand"}`)}); refused != "" {
 		w.Errorf("done was refused: %s", refused)
 	}
 	w.signal("42", "s1")
@@ -211,8 +211,8 @@ func builderPanics[Tx any](w *world[Tx]) {
 	w.runParticipants()
 	w.start(s, order{ID: "42"})
 	w.becomes(s, "42", "stuck", func(r saga.Result[order]) bool { return r.Status == saga.Stuck })
-	for _, o := range []saga.Order{{Verb: saga.Edit, Patch: json.RawMessage(`{"method": "card"}`)}, {Verb: saga.Retry, Step: "charge"}} {
-		if refused := w.order("42", o); refused != "" {
+	for _, o := range []saga.Operation{{Verb: saga.Edit, Patch: json.RawMessage(`{"method": "card"}`)}, {Verb: saga.Retry, Step: "charge"}} {
+		if refused := w.operate("42", o); refused != "" {
 			w.Errorf("%s was refused: %s", o.Verb, refused)
 		}
 	}
@@ -227,14 +227,14 @@ func pauseAndResume[Tx any](w *world[Tx]) {
 	w.runEngine()
 	w.runParticipants()
 	w.start(s, order{ID: "42"})
-	if refused := w.order("42", saga.Order{Verb: saga.Pause}); refused != "" {
+	if refused := w.operate("42", saga.Operation{Verb: saga.Pause}); refused != "" {
 		w.Errorf("pause was refused: %s", refused)
 	}
 	time.Sleep(3 * time.Second) // longer than the step's timeout
 	w.signal("42", "s1")
 	w.becomes(s, "42", "reviewed", func(r saga.Result[order]) bool { return r.Data.Reviewed == "s1" })
 	w.has("42", "command.sent reserve", 0)
-	if refused := w.order("42", saga.Order{Verb: saga.Resume}); refused != "" {
+	if refused := w.operate("42", saga.Operation{Verb: saga.Resume}); refused != "" {
 		w.Errorf("resume was refused: %s", refused)
 	}
 	w.ends(s, "42", saga.Completed)
@@ -250,7 +250,7 @@ func cancel[Tx any](w *world[Tx]) {
 		w.start(s, order{ID: id})
 		w.becomes(s, id, "in review", func(r saga.Result[order]) bool { return len(r.Waiting) == 1 && r.Waiting[0] == "review" })
 	}
-	if refused := w.order("41", saga.Order{Verb: saga.Cancel, Reason: "changed her mind"}); refused != "" {
+	if refused := w.operate("41", saga.Operation{Verb: saga.Cancel, Reason: "changed her mind"}); refused != "" {
 		w.Errorf("cancel before the pivot was refused: %s", refused)
 	}
 	if r := w.ends(s, "41", saga.Compensated); r.Cause.Kind != saga.CauseCancelled || r.Cause.Reason != "changed her mind" {
@@ -258,7 +258,7 @@ func cancel[Tx any](w *world[Tx]) {
 	}
 	w.signal("42", "s1")
 	w.becomes(s, "42", "shipped", func(r saga.Result[order]) bool { return len(r.Waiting) == 1 && r.Waiting[0] == "received" })
-	if refused := w.order("42", saga.Order{Verb: saga.Cancel}); !strings.Contains(refused, "past its pivot") {
+	if refused := w.operate("42", saga.Operation{Verb: saga.Cancel}); !strings.Contains(refused, "past its pivot") {
 		w.Errorf("cancel after the pivot: %q", refused)
 	}
 	w.ledger(map[string]int{"reserve": 1, "ship": 1})

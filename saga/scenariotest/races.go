@@ -206,7 +206,7 @@ func undoFailsForGood[Tx any](w *world[Tx]) {
 	w.becomes(s, "42", "stuck", func(r saga.Result[order]) bool { return r.Status == saga.Stuck })
 	w.ledger(map[string]int{"reserve": 1}) // the other branch is undone all the same
 	w.onUndo("reserve", nil)
-	if refused := w.order("42", saga.Order{Verb: saga.Retry}); refused != "" {
+	if refused := w.operate("42", saga.Operation{Verb: saga.Retry}); refused != "" {
 		w.Errorf("retry was refused: %s", refused)
 	}
 	w.ends(s, "42", saga.Compensated)
@@ -263,7 +263,7 @@ func cannotUndo[Tx any](w *world[Tx]) {
 	w.start(s, order{ID: "42"})
 	w.becomes(s, "42", "stuck", func(r saga.Result[order]) bool { return r.Status == saga.Stuck })
 	w.ledger(map[string]int{"reserve": 1})
-	if refused := w.order("42", saga.Order{Verb: saga.Skip, Step: "reserve"}); refused != "" {
+	if refused := w.operate("42", saga.Operation{Verb: saga.Skip, Step: "reserve"}); refused != "" {
 		w.Errorf("skip was refused: %s", refused)
 	}
 	w.ends(s, "42", saga.Abandoned)

@@ -363,8 +363,8 @@ func (w *world[Tx]) has(id, entry string, times int) {
 	}
 }
 
-// order is the operator's order to an instance; it waits for the outcome and returns why it was refused.
-func (w *world[Tx]) order(id string, o saga.Order) string {
+// operate performs an operation on an instance; it waits for the outcome and returns why it was refused.
+func (w *world[Tx]) operate(id string, o saga.Operation) string {
 	w.Helper()
 	o.Actor, o.Reason = cmp.Or(o.Actor, "ann"), cmp.Or(o.Reason, "test")
 	var operation string
@@ -379,7 +379,7 @@ func (w *world[Tx]) order(id string, o saga.Order) string {
 			return outcome.Refused
 		}
 	}
-	w.Fatalf("order %v to %s was not handled", o, id)
+	w.Fatalf("operation %+v on %s was not handled", o, id)
 	return ""
 }
 
