@@ -75,8 +75,8 @@ type Local[D, Tx any] struct {
 	Name string
 	// OnlyIf skips the step if it returns false. Default: the step always runs.
 	OnlyIf func(d D) bool
-	// Do does the step and may change the data. A Refuse error refuses the step. It must end within Config.LocalTimeout.
-	// Required.
+	// Do does the step and may change the data. A Refuse error refuses the step. It must end within Config.LocalTimeout; other
+	// messages of the same partition wait for it, so keep it short. Required.
 	Do func(ctx context.Context, tx Tx, d *D) error
 	// Undo undoes it. Before the pivot, it is required, unless the step is marked NoUndo.
 	Undo func(ctx context.Context, tx Tx, d *D) error

@@ -252,6 +252,23 @@ func localStep[Tx any](w *world[Tx]) {
 	w.ledger(nil)
 }
 
+// localMessageLost: the message that runs a local step is dead-lettered; the step is run again after its timeout.
+func localMessageLost[Tx any](w *world[Tx]) {
+	s := w.register(define(w.localStep("book", nil)))
+	broken := false
+	w.tamper("postrider.saga.local", func(m *postrider.Message) {
+		if !broken {
+			broken, m.Headers["postrider-saga-attempt"] = true, "none"
+		}
+	})
+	w.runEngine()
+	w.start(s, order{ID: "42"})
+	w.dead("engine")
+	w.ends(s, "42", saga.Completed)
+	w.ledger(map[string]int{"book": 1})
+	w.has("42", "command.sent book", 2)
+}
+
 func endsAtOnce[Tx any](w *world[Tx]) {
 	never := reserveStep()
 	never.OnlyIf = func(order) bool { return false }
