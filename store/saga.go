@@ -21,6 +21,9 @@ const (
 // SagaStatuses are all statuses, those that end an instance last.
 var SagaStatuses = []SagaStatus{SagaRunning, SagaCompensating, SagaStuck, SagaCompleted, SagaCompensated, SagaAbandoned}
 
+// OpenSagaStatuses are those of instances that have not ended.
+var OpenSagaStatuses = SagaStatuses[:3]
+
 // Ended reports whether an instance of this status has ended.
 func (s SagaStatus) Ended() bool { return slices.Contains(SagaStatuses[3:], s) }
 

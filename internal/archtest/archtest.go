@@ -47,7 +47,8 @@ var rooms = []room{
 	{"store", []string{"."}},
 	{"store/storetest", []string{".", "internal", "store", "deadletter", "held", "outbox", "relay", "inbox"}},
 	{"store/*", []string{".", "internal", "store"}},
-	{"broker", []string{".", "internal/logmark"}}, // the format of a message's mark is the same for all
+	// The format of a message's mark, and how URLs are read and shown, is the same for all.
+	{"broker", []string{".", "internal/address", "internal/logmark"}},
 	{"telemetry", []string{".", "internal"}},
 	// These may use everything, ignoring tests.
 	{"admin", []string{".", "internal", "store", "deadletter", "outbox", "relay", "inbox", "saga", "resilience"}},

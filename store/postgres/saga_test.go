@@ -111,22 +111,33 @@ func (b *bundle) transition(ctx context.Context, runs []string, edit func(c *sto
 	})
 }
 
-// TestOrdinaryTransitionsStayHOT: no index contains a column that an ordinary transition changes, and pages have room.
+// TestOrdinaryTransitionsStayHOT: no index contains a column that an ordinary transition changes, and pages have room. While an
+// autovacuum analyzes a table of the database, old versions are kept; the next attempt then finds room.
 func TestOrdinaryTransitionsStayHOT(t *testing.T) {
 	t.Parallel()
-	b := setupWith(t, dsn(t), postgres.Config{}, 1) // statistics are those of one connection
+	b := cloned(t, dsn(t), postgres.Config{Partitions: 4}, 1) // statistics are those of one connection
 	runs := b.createSagas(t, sagaStarts(500))
-	const rounds = 20
-	for range rounds {
-		for i := 0; i < len(runs); i += 100 {
-			must(t, b.transition(t.Context(), runs[i:i+100], nil))
-		}
+	const rounds, attempts = 10, 5
+	counts := func() []int64 {
+		b.exec(t, "select pg_stat_force_next_flush()")
+		b.exec(t, "select 1")
+		return one[[]int64](t, b.pool, "select array[n_tup_upd, n_tup_hot_upd] from pg_stat_all_tables where relid = '"+b.table("sagas")+"'::regclass")
 	}
-	b.exec(t, "select pg_stat_force_next_flush()")
-	b.exec(t, "select 1")
-	stats := one[[]int64](t, b.pool, "select array[n_tup_upd, n_tup_hot_upd] from pg_stat_all_tables where relid = '"+b.table("sagas")+"'::regclass")
-	if want := int64(rounds * len(runs)); stats[0] != want || stats[1]*100 < want*95 {
-		t.Errorf("%d of %d updates were HOT, want 95%% of %d", stats[1], stats[0], want)
+	for attempt := 1; ; attempt++ {
+		before := counts()
+		for range rounds {
+			for i := 0; i < len(runs); i += 100 {
+				must(t, b.transition(t.Context(), runs[i:i+100], nil))
+			}
+		}
+		after := counts()
+		updates, hot, want := after[0]-before[0], after[1]-before[1], int64(rounds*len(runs))
+		if updates == want && hot*100 >= want*95 {
+			return
+		}
+		if attempt == attempts || updates != want {
+			t.Fatalf("attempt %d: %d of %d updates were HOT, want 95%% of %d", attempt, hot, updates, want)
+		}
 	}
 }
 

@@ -3,7 +3,8 @@
 -- Instances of sagas, what participants remember, and documents that are rarely changed.
 
 -- One row for each instance. No index contains a column that an ordinary transition changes, not even in its condition, so that
--- transitions are HOT updates; fillfactor leaves room for them.
+-- transitions are HOT updates. Instances that were started together change together, in one transaction: fillfactor leaves room for
+-- a new version of every row of a page.
 create table {prefix}sagas (
     run            text collate "C" primary key,
     id             text not null, -- the caller's
@@ -39,7 +40,7 @@ create table {prefix}sagas (
     stuck_at       timestamptz,
     ended_at       timestamptz,
     purge_from     timestamptz -- the end of an instance that may be purged and that no other one started
-) with (fillfactor = 70, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_scale_factor = 0.02);
+) with (fillfactor = 50, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_scale_factor = 0.02);
 -- One instance for each ID.
 create unique index {prefixname}sagas_id on {prefix}sagas (id);
 -- One instance of a saga holds a key.
