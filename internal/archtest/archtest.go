@@ -40,7 +40,8 @@ var rooms = []room{
 	{"inspect", []string{".", "internal", "store", "deadletter"}},
 	// The consumer scenarios need a broker, an outbox for messages that handlers publish, and the operators' packages.
 	{"inbox/inboxtest", []string{".", "internal", "store", "broker/memory", "deadletter", "held", "outbox", "relay"}},
-	{"inbox", []string{".", "internal", "store", "relay"}}, // a relay in the consumer works on its parked messages
+	{"inbox", []string{".", "internal", "store", "relay"}},                                                   // a relay in the consumer works on its parked messages
+	{"saga/scenariotest", []string{".", "store", "broker/memory", "outbox", "relay", "inbox", "deadletter"}}, // they need a broker between services
 	{"saga", []string{".", "internal", "outbox", "relay", "inbox", "store"}},
 	{"resilience", []string{".", "internal"}},
 	// The interfaces that stores implement. Stores know no broker and no capability; brokers know only messages.
