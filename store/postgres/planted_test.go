@@ -34,6 +34,10 @@ func TestPlanted(t *testing.T) {
 		t.Parallel()
 		storetest.Contract(t, storetest.Features{CoarseRetention: coarse}, h)
 	})
+	t.Run("Inbox", func(t *testing.T) {
+		t.Parallel()
+		storetest.Inbox(t, inboxFeatures, h)
+	})
 	t.Run("Sagas", func(t *testing.T) {
 		t.Parallel()
 		storetest.Sagas(t, inboxFeatures, h)
