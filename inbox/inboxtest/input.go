@@ -3,10 +3,10 @@ package inboxtest
 import (
 	"context"
 	"fmt"
-	"github.com/postrider/postrider/deadletter"
 	"strings"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"

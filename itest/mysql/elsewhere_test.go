@@ -51,9 +51,9 @@ func TestContractElsewhere(t *testing.T) {
 	server.Params = map[string]string{"time_zone": "'-07:30'"}
 	server.ParseTime, server.Loc, server.ClientFoundRows, server.InterpolateParams = true, location, true, true
 	there := harness
+	var own templates
 	there.Open = func(t testing.TB, partitions int) storetest.Store[*sql.Tx] {
-		d := databaseOn(t, server)
-		db := d.migrated(t, server.Params, mysqlstore.Config{Partitions: partitions})
+		d, db := own.clone(t, server, partitions)
 		return opened{newStore(t, db, mysqlstore.Config{}), d}
 	}
 	storetest.Contract(t, features, there)

@@ -73,7 +73,7 @@ func TestRowsOfOtherPrograms(t *testing.T) {
 		t.Errorf("dead letters of %q, want %q", letters, dead)
 	}
 	var archive bytes.Buffer
-	if n, err := deadletter.Export(t.Context(), &archive, b, store.DeadFilter{}); int(n) != len(dead) || err != nil {
+	if n, err := deadletter.New(b).Export(t.Context(), &archive, store.DeadFilter{}); int(n) != len(dead) || err != nil {
 		t.Errorf("exported %d, %v", n, err)
 	}
 	if n := one[int64](t, b.pool, "select count(*) from "+b.table("parked")+" where id in ('never', '"+id+"')"); n != 3 {

@@ -142,6 +142,8 @@ func (s *Store) prepare(ctx context.Context) error {
 		resolveSQL, waitsForSQL, heldHeadSQL, sentBackSQL, redriveSQL, redrivenHeadSQL,
 		claimSQL, heldAmongSQL, watermarkSQL, markSQL, versionSQL, setVersionSQL, takeSQL,
 		recordAttemptSQL, trimAttemptsSQL,
+		loadSagasSQL, sagaOfRunSQL, sagaOfIDSQL, sagaOfKeySQL, createSagaSQL, saveSagaSQL, writeHistorySQL,
+		sagaRecordSQL, saveRecordSQL,
 	} {
 		stmt, err := s.db.PrepareContext(ctx, s.expand(text))
 		if err != nil {

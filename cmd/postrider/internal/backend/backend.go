@@ -24,6 +24,7 @@ type Store interface {
 	store.StatusReader
 	store.Administrator
 	store.Records
+	store.SagaReader
 	postrider.AttemptLog
 }
 

@@ -65,6 +65,7 @@ func read(file string, text []byte, environ []string, storeChosen bool) (*Config
 	c.secrets = c.hasSecrets()
 	var warnings []string
 	d.variables, warnings = overlay(c, environ, d.faults)
+	d.readSecrets(c)
 	d.check(c)
 	if err := d.faults.orNil(); err != nil {
 		return nil, warnings, err

@@ -131,6 +131,28 @@ func Redrives(state store.RedriveState) Completer {
 	}
 }
 
+// Sagas lists the IDs of instances of sagas that have not ended, with saga, status and key.
+func Sagas(ctx context.Context, b *backend.Outbox) ([]cobra.Completion, error) {
+	list, err := b.ListSagas(ctx, store.SagaFilter{Status: store.OpenSagaStatuses}, "", maxCompletions)
+	var out []cobra.Completion
+	for _, s := range list {
+		out = append(out, cobra.CompletionWithDesc(s.ID, strings.TrimSpace(fmt.Sprint(s.Saga, " ", s.Status, " ", s.Key))))
+	}
+	return out, err
+}
+
+// SagaNames lists the sagas that the store has definitions of.
+func SagaNames(ctx context.Context, b *backend.Outbox) ([]cobra.Completion, error) {
+	definitions, err := b.SagaDefinitions(ctx)
+	var out []cobra.Completion
+	for _, d := range definitions {
+		if !slices.Contains(out, d.Saga) {
+			out = append(out, d.Saga)
+		}
+	}
+	return out, err
+}
+
 // HeldKeys lists the keys that a relay holds; all held keys for the name "".
 func HeldKeys(relay *string) Completer {
 	return func(ctx context.Context, b *backend.Outbox) ([]cobra.Completion, error) {
