@@ -14,9 +14,6 @@ var (
 	ErrDuplicateHandler = errors.New("message type has a handler already")
 	// ErrGap: a message's AggregateVersion is not the next after the last applied one.
 	ErrGap = errors.New("a version of the aggregate is missing")
-	// ErrUnstorable: the database refuses a value of a message, e.g. because of its size, and would refuse it again.
-	// store.Parker.Park and DeadLetter return it.
-	ErrUnstorable = errors.New("the database cannot store the message")
 )
 
 // The reasons of a consumer's dead letters, in addition to those that handlers give and postrider.Undecodable.

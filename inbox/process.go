@@ -49,7 +49,7 @@ func (c *Consumer[Tx]) process(batch []*item) {
 			c.fits.Store(int64(res.cut))
 			continue
 		case ctx.Err() != nil, errors.Is(res.err, errLost): // nothing was decided
-		case res.failed == nil && len(now) == 1 && errors.Is(res.err, ErrUnstorable):
+		case res.failed == nil && len(now) == 1 && errors.Is(res.err, store.ErrUnstorable):
 			c.storeAnswers()
 			wait = now[0].refused(res.err)
 		case res.failed == nil: // the database, as far as one can tell

@@ -20,7 +20,7 @@ import (
 // OriginalHeader is the header in which a parked or dead-lettered message keeps values that some database cannot store,
 // such as a subject of 300 bytes, a header with a NUL or a time in the year 58000, as a JSON object of Go-quoted strings;
 // times are seconds since 1970. The fields hold stand-ins. Handlers see the original message, without this header.
-const OriginalHeader = "postrider-original"
+const OriginalHeader = stored.OriginalHeader
 
 // schemaVersion is the name of a schema version in the OriginalHeader.
 const schemaVersion = "schema_version"

@@ -72,7 +72,7 @@ func refusedInPart[Tx any](w *world[Tx]) {
 				m.Headers["large"] != "" {
 				w.t.Errorf("of %+v this is stored: %+v", came, m)
 			}
-			for _, text := range []string{"boom", inbox.ErrUnstorable.Error(), fmt.Sprintf("payload (%d bytes", len(came.Payload))} {
+			for _, text := range []string{"boom", store.ErrUnstorable.Error(), fmt.Sprintf("payload (%d bytes", len(came.Payload))} {
 				if !strings.Contains(l.Cause, text) {
 					w.t.Errorf("the cause of %s does not say %q: %s", m.ID, text, l.Cause)
 				}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/store"
 )
 
@@ -278,7 +277,7 @@ func (l *line[Tx]) HeldAmong(ctx context.Context, tx Tx, name string, keys []str
 func (l *line[Tx]) Park(ctx context.Context, tx Tx, name string, parked []store.ParkRequest) error {
 	for _, p := range parked {
 		if l.cannotStore(p.Message) {
-			return fmt.Errorf("park: %w", inbox.ErrUnstorable)
+			return fmt.Errorf("park: %w", store.ErrUnstorable)
 		}
 	}
 	return onlyWithin(l, "Park", tx, func() error { return l.Store.Park(ctx, tx, name, parked) })
@@ -287,7 +286,7 @@ func (l *line[Tx]) Park(ctx context.Context, tx Tx, name string, parked []store.
 func (l *line[Tx]) DeadLetter(ctx context.Context, tx Tx, name string, dead []store.DeadLetterRequest, hold bool) error {
 	for _, d := range dead {
 		if l.cannotStore(d.Message) {
-			return fmt.Errorf("dead-letter: %w", inbox.ErrUnstorable)
+			return fmt.Errorf("dead-letter: %w", store.ErrUnstorable)
 		}
 	}
 	return onlyWithin(l, "DeadLetter", tx, func() error { return l.Store.DeadLetter(ctx, tx, name, dead, hold) })

@@ -16,6 +16,9 @@ import (
 // MaxCause is the maximum size of a stored cause, in bytes.
 const MaxCause = 4000
 
+// OriginalHeader is the header of a parked or dead-lettered message that keeps what could not be stored; see inbox.OriginalHeader.
+const OriginalHeader = "postrider-original"
+
 // Columns is the number of columns of a message: the values of Append and the destinations of Row.Dest.
 const Columns = 17
 

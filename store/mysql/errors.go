@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/store"
 )
 
@@ -42,13 +41,13 @@ func (c Config) explain(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// storable adds inbox.ErrUnstorable to an error that says that the server cannot store a value.
+// storable adds store.ErrUnstorable to an error that says that the server cannot store a value.
 func (c Config) storable(err error) error {
 	switch code := c.ErrorCode(err); {
 	case err == nil:
 		return nil
 	case errors.Is(err, ErrTooLarge), slices.Contains(unstorable[:], code):
-		return fmt.Errorf("%w: %w", inbox.ErrUnstorable, err)
+		return fmt.Errorf("%w: %w", store.ErrUnstorable, err)
 	}
 	return err
 }

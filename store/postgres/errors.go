@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/internal/migrate"
 	"github.com/postrider/postrider/store"
 )
@@ -87,11 +86,11 @@ func translate(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// storable adds inbox.ErrUnstorable to an error that says that the server cannot store a value: class 22 is about data, 54 about
+// storable adds store.ErrUnstorable to an error that says that the server cannot store a value: class 22 is about data, 54 about
 // limits.
 func storable(err error) error {
 	if c := code(err); strings.HasPrefix(c, "22") || strings.HasPrefix(c, "54") {
-		return fmt.Errorf("%w: %w", inbox.ErrUnstorable, err)
+		return fmt.Errorf("%w: %w", store.ErrUnstorable, err)
 	}
 	return err
 }

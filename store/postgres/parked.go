@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -28,7 +28,7 @@ const (
 	case when octet_length(key) <= 256 then key else '' end as key, type, source, subject, tenant, message_time, schema_version,
 	aggregate_version, content_type, case
 		when octet_length(id) <= 64 and octet_length(key) <= 256 or jsonb_typeof(headers) <> 'object' then headers
-		else headers || jsonb_build_object('` + inbox.OriginalHeader + `',
+		else headers || jsonb_build_object('` + stored.OriginalHeader + `',
 			jsonb_build_object('id', to_json(id)::text, 'key', to_json(key)::text)::text) end as headers,
 	correlation_id, causation_id, payload, available_at, created_at`
 

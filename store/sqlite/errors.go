@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/store"
 )
 
 // What can be wrong with the database file. Operations wrap one of these around the driver's error.
@@ -56,11 +56,11 @@ const (
 // primary returns the primary result code of a driver's error, 0 if it has none.
 func (c Config) primary(err error) int { return c.ErrorCode(err) & 0xff }
 
-// storable adds inbox.ErrUnstorable to an error that says that SQLite cannot store a value.
+// storable adds store.ErrUnstorable to an error that says that SQLite cannot store a value.
 func (c Config) storable(err error) error {
 	switch c.primary(err) {
 	case codeTooBig, codeConstraint, codeMismatch:
-		return fmt.Errorf("%w: %w", inbox.ErrUnstorable, err)
+		return fmt.Errorf("%w: %w", store.ErrUnstorable, err)
 	}
 	return err
 }
