@@ -45,8 +45,9 @@ func (c *Consumer[Tx]) runHandler(ctx context.Context, tx Tx, h Handler[Tx], m *
 		ctx = c.cfg.Propagator.Extract(ctx, m.Headers)
 	}
 	ctx = postrider.ContextWithMessage(ctx, m)
-	if c.cfg.Context != nil {
-		ctx = c.cfg.Context(ctx, m)
+	ctx, err := c.messageContext(ctx, m)
+	if err != nil {
+		return err
 	}
 	if limit := c.cfg.AttemptTimeout; limit > 0 {
 		var cancel context.CancelFunc
@@ -59,6 +60,19 @@ func (c *Consumer[Tx]) runHandler(ctx context.Context, tx Tx, h Handler[Tx], m *
 		next = c.cfg.Interceptors[i](next)
 	}
 	return next(ctx, m)
+}
+
+var errNoContext = errors.New("ConsumerConfig.Context returned nil")
+
+// messageContext calls Context if there is one. With a nil context, a database driver may panic while it holds a lock.
+func (c *Consumer[Tx]) messageContext(ctx context.Context, m *postrider.Message) (context.Context, error) {
+	if c.cfg.Context == nil {
+		return ctx, nil
+	}
+	if ctx = c.cfg.Context(ctx, m); ctx == nil {
+		return nil, errNoContext
+	}
+	return ctx, nil
 }
 
 // safely calls f, which runs a handler, so that a panic, or the end of its goroutine, becomes an error.
@@ -160,9 +174,9 @@ func (c *Consumer[Tx]) processAside(ctx context.Context, m *postrider.Message) e
 		delete(copied.Headers, PositionHeader)
 		m = &copied
 	}
-	txCtx := ctx
-	if c.cfg.Context != nil {
-		txCtx = c.cfg.Context(ctx, restored(m))
+	txCtx, err := c.messageContext(ctx, restored(m))
+	if err != nil {
+		return err
 	}
 	tx, err := beginLimited(txCtx, c.store)
 	if err != nil {
