@@ -218,7 +218,7 @@ func (c *Consumer[Tx]) takeAndHandle(ctx context.Context, tx Tx, m *postrider.Me
 	return how, err
 }
 
-// afterCommitFailed checks whether the commit took effect nevertheless: then the message is no longer parked.
+// afterCommitFailed checks whether the commit took effect after all: then the message is no longer parked.
 func (c *Consumer[Tx]) afterCommitFailed(ctx context.Context, m *postrider.Message, failed error) error {
 	tx, err := beginLimited(ctx, c.store)
 	if err != nil {

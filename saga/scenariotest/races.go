@@ -204,7 +204,7 @@ func undoFailsForGood[Tx any](w *world[Tx]) {
 	w.runParticipants()
 	w.start(s, order{ID: "42"})
 	w.becomes(s, "42", "stuck", func(r saga.Result[order]) bool { return r.Status == saga.Stuck })
-	w.ledger(map[string]int{"reserve": 1}) // the other branch is undone all the same
+	w.ledger(map[string]int{"reserve": 1}) // the other branch is undone too
 	w.onUndo("reserve", nil)
 	if refused := w.operate("42", saga.Operation{Verb: saga.Retry}); refused != "" {
 		w.Errorf("retry was refused: %s", refused)

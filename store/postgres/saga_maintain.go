@@ -163,7 +163,7 @@ with gone as (
 )
 select count(*) from gone`
 
-// PurgeSagaRecords implements store.SagaMaintenance. If a crash loses the removal, it is simply repeated.
+// PurgeSagaRecords implements store.SagaMaintenance. If a crash loses the removal, it is repeated.
 func (s *Store) PurgeSagaRecords(ctx context.Context, savedFor time.Duration, limit int) (n int, err error) {
 	err = s.readSagas(ctx, "purge records of sagas", query{sql: settlePlanSQL}, query{
 		sql: purgeRecordsSQL, args: []any{savedFor.Microseconds(), int64(limit)},
