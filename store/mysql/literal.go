@@ -87,7 +87,8 @@ func renderWith(text string, args []any, params *[]any) string {
 		}
 		text = text[digits:]
 		if v, ok := args[index].([]byte); ok && params != nil && len(v) >= large {
-			out, *params = append(out, '?'), append(*params, v)
+			// Bytes, as a literal is: a derived table would make text of a parameter.
+			out, *params = append(out, "CAST(? AS BINARY)"...), append(*params, v)
 			continue
 		}
 		out = appendLiteral(out, args[index])

@@ -198,7 +198,7 @@ func take(t *testing.T, pool *pgxpool.Pool) *pgxpool.Conn {
 func TestIdleLimit(t *testing.T) {
 	t.Parallel()
 	const limit = "show idle_in_transaction_session_timeout"
-	b, ctx := setup(t, postgres.Config{IdleTimeout: 2 * time.Second}), t.Context()
+	b, ctx := setup(t, postgres.Config{IdleTimeout: 2 * time.Minute}), t.Context()
 	unlimited := one[string](t, b.pool, limit)
 	begun := func(tx pgx.Tx, err error) pgx.Tx {
 		t.Helper()
@@ -216,11 +216,11 @@ func TestIdleLimit(t *testing.T) {
 		want string
 	}{
 		"Begin":             {begun(b.Begin(ctx)), unlimited},
-		"BeginLimited":      {begun(b.BeginLimited(ctx, 0)), "2s"},
-		"BeginLimited, TTL": {begun(b.BeginLimited(ctx, time.Second)), "1s"},
-		"BeginClaim":        {begun(claim(b.BeginClaim(ctx, "c", []store.ClaimRequest{{ID: "1"}}))), "2s"},
-		"BeginClaim, none":  {begun(claim(b.BeginClaim(ctx, "c", nil))), "2s"},
-		"BeginWatermark":    {begun(watermark(b.BeginWatermark(ctx, "c", position, []byte{}, nil))), "2s"},
+		"BeginLimited":      {begun(b.BeginLimited(ctx, 0)), "2min"},
+		"BeginLimited, TTL": {begun(b.BeginLimited(ctx, time.Minute)), "1min"},
+		"BeginClaim":        {begun(claim(b.BeginClaim(ctx, "c", []store.ClaimRequest{{ID: "1"}}))), "2min"},
+		"BeginClaim, none":  {begun(claim(b.BeginClaim(ctx, "c", nil))), "2min"},
+		"BeginWatermark":    {begun(watermark(b.BeginWatermark(ctx, "c", position, []byte{}, nil))), "2min"},
 	} {
 		if got := one[string](t, c.tx, limit); got != c.want {
 			t.Errorf("%s: the limit is %s, want %s", name, got, c.want)
@@ -236,19 +236,19 @@ func TestIdleLimit(t *testing.T) {
 	if n := s.Connections(); n != 7 {
 		t.Errorf("%d connections of database/sql, want 7", n)
 	}
-	tx, err := s.BeginLimited(ctx, time.Second)
+	tx, err := s.BeginLimited(ctx, 5*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer tx.Rollback()
 	var got string
-	if err := tx.QueryRow(limit).Scan(&got); err != nil || got != "1s" {
-		t.Errorf("database/sql: the limit is %s, %v, want 1s", got, err)
+	if err := tx.QueryRow(limit).Scan(&got); err != nil || got != "5s" {
+		t.Errorf("database/sql: the limit is %s, %v, want 5s", got, err)
 	}
 	if _, err := tx.Exec("select pg_advisory_xact_lock(hashtext($1))", b.config.Schema); err != nil {
 		t.Fatal(err)
 	}
-	waiting, cancel := context.WithTimeout(ctx, 15*time.Second)
+	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if _, err := b.pool.Exec(waiting, "select pg_advisory_lock(hashtext($1)), pg_advisory_unlock(hashtext($1))", b.config.Schema); err != nil {
 		t.Errorf("a lock of a transaction that waits for its next statement was not given up: %v", err)

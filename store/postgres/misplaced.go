@@ -35,7 +35,7 @@ insert into {log} (partition, ` + insertedColumns + `) select {place}, ` + inser
 
 // place moves messages from partitions that do not exist to those that they belong to.
 func (m *maintenance) place(ctx context.Context, _ store.Retention) error {
-	text := m.store.names.expand(strings.ReplaceAll(placeSQL, "{place}", strings.ReplaceAll(partitionOfSQL, "$1::int4", "{partitions}()")))
+	text := m.store.names.expand(strings.ReplaceAll(placeSQL, "{place}", strings.ReplaceAll(partitionOfSQL, "$1::int8", "{partitions}()")))
 	for n := range placesAtMost {
 		misplaced, err := m.misplaced(ctx)
 		if err != nil || !misplaced {

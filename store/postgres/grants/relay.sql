@@ -3,7 +3,7 @@
 grant usage on schema {schema} to {role};
 grant select on {prefix}migrations to {role};
 grant select, update on {prefix}meta to {role};
-grant select, update, delete, truncate on {prefix}log to {role};
+grant select, insert, update, delete, truncate on {prefix}log to {role};
 grant usage, select, update on sequence {prefix}log_seq_seq, {prefix}aside_seq to {role};
 grant select, insert, update, delete on {prefix}relay_partitions, {prefix}leases, {prefix}incarnations, {prefix}decisions,
     {prefix}cursors, {prefix}relays, {prefix}relay_filters, {prefix}unrouted, {prefix}parked, {prefix}held, {prefix}dead,
@@ -14,7 +14,7 @@ declare
     segment regclass;
 begin
     for segment in select relid from pg_catalog.pg_partition_tree('{prefix}log') where isleaf loop
-        execute pg_catalog.format('grant select, update, delete, truncate on %s to {role}', segment);
+        execute pg_catalog.format('grant select, insert, update, delete, truncate on %s to {role}', segment);
     end loop;
 end
 $$;
