@@ -34,8 +34,9 @@ type Config struct {
 	EarlyFor time.Duration
 	// MaxSignals is how many signals an instance keeps that came before the step that awaits them. Default: 64.
 	MaxSignals int
-	// MaxState is the largest size of an instance, its data included, in bytes. A transition by which the data would exceed it
-	// does not happen, and its input is dead-lettered; of a local step, it is a failed attempt. Default: 256 KiB.
+	// MaxState is the largest size of the data in bytes, and that of the signals that MaxSignals counts, together. A step whose
+	// function makes the data larger than before and than this is stuck; of a local step, it is a failed attempt. A signal
+	// beyond it is dead-lettered. Default: 256 KiB.
 	MaxState int
 	// WaitInterval is how often the process asks the database for the instances that callers of Wait are waiting for, with one
 	// statement for all of them. Default: 250 ms.
@@ -66,6 +67,9 @@ func (c Config) complete() (Config, error) {
 		if *d.value < 0 {
 			faults = append(faults, fmt.Errorf("saga: %s must not be negative, is %s", d.name, *d.value))
 		}
+		if *d.value > machine.MaxDuration {
+			faults = append(faults, fmt.Errorf("saga: %s must be at most %s, is %s", d.name, machine.MaxDuration, *d.value))
+		}
 		*d.value = cmp.Or(*d.value, d.defaultValue)
 	}
 	for _, n := range []struct {
@@ -86,9 +90,11 @@ func (c Config) complete() (Config, error) {
 }
 
 // policy is the part of the configuration that transitions use.
-func (c *Config) policy() machine.Policy {
+func (e *Engine[Tx]) policy() machine.Policy {
+	c := &e.cfg
 	return machine.Policy{
 		StepTimeout: c.StepTimeout, UndoTimeout: c.UndoTimeout, UndoAttempts: c.UndoAttempts, LocalAttempts: c.LocalAttempts,
 		StuckAfter: c.StuckAfter, BackoffBase: c.BackoffBase, BackoffMax: c.BackoffMax, MaxSignals: c.MaxSignals,
+		MaxState: c.MaxState, Check: e.box.Check,
 	}
 }

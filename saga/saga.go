@@ -60,6 +60,9 @@ func (s *Saga[Tx, D]) Start(ctx context.Context, tx Tx, data D, options ...Start
 	if err != nil {
 		return Started{}, fmt.Errorf("start saga %s: encode the data: %w", s.compiled.Name, err)
 	}
+	if limit := s.engine.cfg.MaxState; len(input) > limit {
+		return Started{}, fmt.Errorf("start saga %s: the data have %d bytes, more than MaxState (%d)", s.compiled.Name, len(input), limit)
+	}
 	run, err := s.begin(ctx, o.id, data, input)
 	if err != nil {
 		return Started{}, fmt.Errorf("start saga %s: %w", s.compiled.Name, err)
@@ -98,7 +101,7 @@ func (s *Saga[Tx, D]) begin(ctx context.Context, id string, data D, input []byte
 		Token: hex.EncodeToString(token), Input: hex.EncodeToString(sum[:]),
 	}}
 	var err error
-	t.after, t.out, err = s.compiled.Advance(s.engine.cfg.policy(), t.before, machine.Input{Start: &machine.Start{}})
+	t.after, t.out, err = s.compiled.Advance(s.engine.policy(), t.before, machine.Input{Start: &machine.Start{}})
 	return t, err
 }
 
