@@ -13,7 +13,7 @@ import (
 
 // Config configures an engine. The zero value of each field means its default. Instances that are running follow a change.
 type Config struct {
-	// Name identifies the engine: 1 to 48 lower-case letters, digits, dots and hyphens. Its messages have the topic
+	// Name identifies the engine: text of 1 to 48 bytes. Its messages have the topic
 	// "postrider.saga." followed by this name. Required. Processes with the same Name and database share its instances.
 	Name string
 	// StepTimeout is how long a request waits for its answer, unless it says otherwise. Default: 30 s.
@@ -24,7 +24,8 @@ type Config struct {
 	UndoAttempts int
 	// StuckAfter is how long a step after the pivot is asked again without an answer, before it is stuck. Default: 1 h.
 	StuckAfter time.Duration
-	// LocalTimeout ends the context of a local step, LocalAttempts is how often one is tried. Defaults: 5 s and 10.
+	// LocalTimeout ends the context of a local step, LocalAttempts is how often one is tried. A driver that closes the connection
+	// then, as pgx does, makes it a failure of the message, which the relay tries again. Defaults: 5 s and 10.
 	LocalTimeout  time.Duration
 	LocalAttempts int
 	// BackoffBase and BackoffMax limit the wait before attempt n+1, which is random between half of and the whole of

@@ -133,3 +133,18 @@ func TestNoRecordBlocks(t *testing.T) {
 		}
 	}
 }
+
+// TestOperateRefusesWhatCannotBeStored: at once, instead of in a dead letter.
+func TestOperateRefusesWhatCannotBeStored(t *testing.T) {
+	t.Parallel()
+	e := &Engine[*memory.Tx]{cfg: Config{Name: "shop"}}
+	long := strings.Repeat("x", 257)
+	for _, o := range []Operation{
+		{Actor: "a\x00", Reason: "r"}, {Actor: long, Reason: "r"}, {Actor: "a", Reason: "\xff"}, {Actor: "a", Reason: "r", Step: long},
+	} {
+		o.Verb = Retry
+		if _, err := e.Operate(t.Context(), nil, "42", o); err == nil {
+			t.Errorf("%+v is accepted", o)
+		}
+	}
+}

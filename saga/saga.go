@@ -88,7 +88,9 @@ func (s *Saga[Tx, D]) begin(ctx context.Context, id string, data D, input []byte
 		input:     "start",
 	}
 	if s.definition.Key != nil {
-		t.identity.Key = s.definition.Key(data)
+		if t.identity.Key = s.definition.Key(data); !storable(t.identity.Key) || len(t.identity.Key) > maxText {
+			return nil, fmt.Errorf("the key must be UTF-8 without NUL, of at most %d bytes, is %q", maxText, t.identity.Key)
+		}
 	}
 	t.identity.CorrelationID = t.identity.Run
 	if m := postrider.MessageFromContext(ctx); m != nil {
