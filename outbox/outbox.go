@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/store"
@@ -65,6 +66,16 @@ func (o *Outbox[Tx]) Publish(ctx context.Context, tx Tx, msgs ...*postrider.Mess
 	}
 	o.track(ctx, tx, ready, true)
 	return p.ids, nil
+}
+
+// Check returns the *postrider.ValidationError for which Publish would refuse a message, before any hook changes it, or nil.
+func (o *Outbox[Tx]) Check(m *postrider.Message) error {
+	if m != nil {
+		c := *m
+		c.FillDefaults(o.config.Source, time.Now())
+		m = &c
+	}
+	return m.Validate(o.limits)
 }
 
 // Limits of a PublishSeq chunk: those of one round trip.

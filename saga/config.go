@@ -13,7 +13,7 @@ import (
 
 // Config configures an engine. The zero value of each field means its default. Instances that are running follow a change.
 type Config struct {
-	// Name identifies the engine: 1 to 48 lower-case letters, digits, dots and hyphens. Its messages have the topic
+	// Name identifies the engine: text of 1 to 48 bytes. Its messages have the topic
 	// "postrider.saga." followed by this name. Required. Processes with the same Name and database share its instances.
 	Name string
 	// StepTimeout is how long a request waits for its answer, unless it says otherwise. Default: 30 s.
@@ -24,7 +24,8 @@ type Config struct {
 	UndoAttempts int
 	// StuckAfter is how long a step after the pivot is asked again without an answer, before it is stuck. Default: 1 h.
 	StuckAfter time.Duration
-	// LocalTimeout ends the context of a local step, LocalAttempts is how often one is tried. Defaults: 5 s and 10.
+	// LocalTimeout ends the context of a local step, LocalAttempts is how often one is tried. A driver that closes the connection
+	// then, as pgx does, makes it a failure of the message, which the relay tries again. Defaults: 5 s and 10.
 	LocalTimeout  time.Duration
 	LocalAttempts int
 	// BackoffBase and BackoffMax limit the wait before attempt n+1, which is random between half of and the whole of
@@ -34,8 +35,9 @@ type Config struct {
 	EarlyFor time.Duration
 	// MaxSignals is how many signals an instance keeps that came before the step that awaits them. Default: 64.
 	MaxSignals int
-	// MaxState is the largest size of an instance, its data included, in bytes. A transition by which the data would exceed it
-	// does not happen, and its input is dead-lettered; of a local step, it is a failed attempt. Default: 256 KiB.
+	// MaxState is the largest size of the data in bytes, and that of the signals that MaxSignals counts, together. A step whose
+	// function makes the data larger than before and than this is stuck; of a local step, it is a failed attempt. A signal
+	// beyond it is dead-lettered. Default: 256 KiB.
 	MaxState int
 	// WaitInterval is how often the process asks the database for the instances that callers of Wait are waiting for, with one
 	// statement for all of them. Default: 250 ms.
@@ -66,6 +68,9 @@ func (c Config) complete() (Config, error) {
 		if *d.value < 0 {
 			faults = append(faults, fmt.Errorf("saga: %s must not be negative, is %s", d.name, *d.value))
 		}
+		if *d.value > machine.MaxDuration {
+			faults = append(faults, fmt.Errorf("saga: %s must be at most %s, is %s", d.name, machine.MaxDuration, *d.value))
+		}
 		*d.value = cmp.Or(*d.value, d.defaultValue)
 	}
 	for _, n := range []struct {
@@ -86,9 +91,11 @@ func (c Config) complete() (Config, error) {
 }
 
 // policy is the part of the configuration that transitions use.
-func (c *Config) policy() machine.Policy {
+func (e *Engine[Tx]) policy() machine.Policy {
+	c := &e.cfg
 	return machine.Policy{
 		StepTimeout: c.StepTimeout, UndoTimeout: c.UndoTimeout, UndoAttempts: c.UndoAttempts, LocalAttempts: c.LocalAttempts,
 		StuckAfter: c.StuckAfter, BackoffBase: c.BackoffBase, BackoffMax: c.BackoffMax, MaxSignals: c.MaxSignals,
+		MaxState: c.MaxState, Check: e.box.Check,
 	}
 }

@@ -98,10 +98,10 @@ func (e *Engine[Tx]) find(name string, version int) *machine.Definition {
 // transactions. Errors: those of relay.HandleTxFunc.
 func (e *Engine[Tx]) Relay(r *relay.Relay) error {
 	var errs []error
-	for _, messageType := range []string{typeReply, typeTimer, typeLocal, typeSignal, typeVerb} {
+	for _, messageType := range []string{typeReply, typeLocal, typeSignal, typeVerb} {
 		errs = append(errs, relay.HandleTxFunc(r, messageType, e.handle))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, relay.HandleTxFunc(r, typeTimer, e.timer))...)
 }
 
 // Consume lets a consumer take the replies of participants, and signals, that come from a broker. It needs the topic of the

@@ -20,6 +20,19 @@ const versionWait = 5 * time.Second
 // earlyWait is how long a signal waits before it looks again for its instance.
 const earlyWait = time.Second
 
+// timerWait is how long a timer waits after a failure of the database.
+const timerWait = 5 * time.Second
+
+// timer handles a timer. However often it fails, it is not dead-lettered, since nothing else wakes its instance.
+func (e *Engine[Tx]) timer(ctx context.Context, tx Tx, m *postrider.Message) error {
+	err := e.handle(ctx, tx, m)
+	if postrider.OutcomeOf(err).Kind != postrider.Retried {
+		return err
+	}
+	e.cfg.Logger.Warn("saga: a timer fails and is tried again", "engine", e.cfg.Name, "instance", m.Headers[headerID], "error", err)
+	return errors.Join(postrider.Snooze(timerWait), err)
+}
+
 // handle handles a message of the engine in the transaction tx.
 func (e *Engine[Tx]) handle(ctx context.Context, tx Tx, m *postrider.Message) error {
 	input, err := readInput(m)
@@ -57,7 +70,7 @@ func (e *Engine[Tx]) handle(ctx context.Context, tx Tx, m *postrider.Message) er
 		t.step, t.actor, t.note = v.Step, v.Actor, v.Reason
 	}
 	input.Age = stored.Age
-	t.after, t.out, err = d.Advance(e.cfg.policy(), t.before, input)
+	t.after, t.out, err = d.Advance(e.policy(), t.before, input)
 	switch {
 	case errors.Is(err, machine.ErrInput):
 		return postrider.Dead(ReasonNotApplicable, err)
@@ -142,15 +155,15 @@ func (e *Engine[Tx]) runLocal(
 			return fmt.Errorf("panic: %v\n%s", v, stack)
 		})
 	})
-	return true, e.localOutcome(ctx, err, data, reply)
+	return true, e.localOutcome(ctx, err, data, max(e.cfg.MaxState, len(t.before.Data)), reply)
 }
 
-// localOutcome completes the reply of a local step. An error that undoes the whole transaction is returned.
-func (e *Engine[Tx]) localOutcome(ctx context.Context, err error, data any, reply *machine.Reply) error {
+// localOutcome completes the reply of a local step, whose data may have limit bytes. An error that undoes the whole transaction is returned.
+func (e *Engine[Tx]) localOutcome(ctx context.Context, err error, data any, limit int, reply *machine.Reply) error {
 	refused, isRefusal := errors.AsType[*machine.RefusalError](err)
 	switch {
 	case err == nil:
-		if reply.Data, err = encode(data); err == nil && len(reply.Data) > e.cfg.MaxState {
+		if reply.Data, err = encode(data); err == nil && len(reply.Data) > limit {
 			err = fmt.Errorf("the data would have %d bytes, more than MaxState (%d)", len(reply.Data), e.cfg.MaxState)
 		}
 		if err == nil {

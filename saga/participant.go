@@ -211,9 +211,12 @@ func (p *Participant[Tx]) act(
 		return replyMessage(m, machine.OutcomeCannotUndo, r.Reply), nil
 	case machine.Refuse:
 		return refusalMessage(m, machine.OutcomeRefused, Refusal{Reason: machine.Blocked, Text: "the step was undone before"})
-	case machine.NoRecord:
+	case machine.BlockDone, machine.NoRecord:
+		if action == machine.BlockDone {
+			r.State, r.CommandType = store.SagaStepBlocked, m.Type
+		}
 		return refusalMessage(m, machine.OutcomeNoRecord, Refusal{Reason: "expired", Text: fmt.Sprintf(
-			"participant %s keeps records for %s, and has none of this step", p.cfg.Name, p.cfg.KeepRecords)})
+			"participant %s keeps records for %s, and has none of doing this step", p.cfg.Name, p.cfg.KeepRecords)})
 	default: // machine.Repeat
 		return replyMessage(m, machine.Outcome(r.ReplyType), r.Reply), nil
 	}

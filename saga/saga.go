@@ -60,6 +60,9 @@ func (s *Saga[Tx, D]) Start(ctx context.Context, tx Tx, data D, options ...Start
 	if err != nil {
 		return Started{}, fmt.Errorf("start saga %s: encode the data: %w", s.compiled.Name, err)
 	}
+	if limit := s.engine.cfg.MaxState; len(input) > limit {
+		return Started{}, fmt.Errorf("start saga %s: the data have %d bytes, more than MaxState (%d)", s.compiled.Name, len(input), limit)
+	}
 	run, err := s.begin(ctx, o.id, data, input)
 	if err != nil {
 		return Started{}, fmt.Errorf("start saga %s: %w", s.compiled.Name, err)
@@ -85,7 +88,9 @@ func (s *Saga[Tx, D]) begin(ctx context.Context, id string, data D, input []byte
 		input:     "start",
 	}
 	if s.definition.Key != nil {
-		t.identity.Key = s.definition.Key(data)
+		if t.identity.Key = s.definition.Key(data); !storable(t.identity.Key) || len(t.identity.Key) > maxText {
+			return nil, fmt.Errorf("the key must be UTF-8 without NUL, of at most %d bytes, is %q", maxText, t.identity.Key)
+		}
 	}
 	t.identity.CorrelationID = t.identity.Run
 	if m := postrider.MessageFromContext(ctx); m != nil {
@@ -98,7 +103,7 @@ func (s *Saga[Tx, D]) begin(ctx context.Context, id string, data D, input []byte
 		Token: hex.EncodeToString(token), Input: hex.EncodeToString(sum[:]),
 	}}
 	var err error
-	t.after, t.out, err = s.compiled.Advance(s.engine.cfg.policy(), t.before, machine.Input{Start: &machine.Start{}})
+	t.after, t.out, err = s.compiled.Advance(s.engine.policy(), t.before, machine.Input{Start: &machine.Start{}})
 	return t, err
 }
 

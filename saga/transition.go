@@ -25,7 +25,7 @@ type transition struct {
 
 // create writes a new instance with its first transition, unless it exists.
 func (e *Engine[Tx]) create(ctx context.Context, tx Tx, t *transition) (Started, error) {
-	body, err := e.body(&t.after, 0)
+	body, err := body(&t.after)
 	if err != nil {
 		return Started{}, err
 	}
@@ -67,7 +67,7 @@ func (e *Engine[Tx]) create(ctx context.Context, tx Tx, t *transition) (Started,
 
 // save writes a transition of an instance that exists, and publishes what it results in.
 func (e *Engine[Tx]) save(ctx context.Context, tx Tx, t *transition) error {
-	body, err := e.body(&t.after, len(t.before.Data))
+	body, err := body(&t.after)
 	if err != nil {
 		return err
 	}
@@ -81,17 +81,11 @@ func (e *Engine[Tx]) save(ctx context.Context, tx Tx, t *transition) error {
 	return e.publish(ctx, tx, t)
 }
 
-// body returns what the engine keeps of an instance for itself. An error means that it is too large: its data have grown since
-// they had before bytes.
-func (e *Engine[Tx]) body(in *machine.Instance, before int) (store.SagaBody, error) {
+// body returns what the engine keeps of an instance for itself.
+func body(in *machine.Instance) (store.SagaBody, error) {
 	state, err := json.Marshal(in.State)
 	if err != nil {
 		return store.SagaBody{}, fmt.Errorf("encode the state of instance %s: %w", in.ID, err)
-	}
-	// Timers, refusals and undos always happen: they free what an instance that is too large has done.
-	if size := len(state) + len(in.Data); size > e.cfg.MaxState && len(in.Data) > before {
-		return store.SagaBody{}, postrider.Dead(ReasonNotApplicable,
-			fmt.Errorf("instance %s would have %d bytes, more than MaxState (%d)", in.ID, size, e.cfg.MaxState))
 	}
 	return store.SagaBody{State: state, Data: in.Data}, nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/postrider/postrider/saga/internal/machine"
 )
@@ -57,12 +59,23 @@ type Operation struct {
 	Patch json.RawMessage
 }
 
+// maxText is the largest size of a key, an actor and the path of a step.
+const maxText = 256
+
+// storable says whether every database can store a text.
+func storable(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
+
 // Operate asks for an operation on the instance with an ID, in the transaction tx, and returns the operation's ID. Operations are
 // messages, so that they take their turn among the other inputs of the instance, and any process can ask for them. The
-// instance's history has what became of it: see Outcome. Errors: a missing Actor, Reason or Verb; those of outbox.Publish.
+// instance's history has what became of it: see Outcome. Errors: a missing Actor, Reason or Verb; an invalid Actor, Reason or Step; those of outbox.Publish.
 func (e *Engine[Tx]) Operate(ctx context.Context, tx Tx, id string, o Operation) (operation string, err error) {
 	if o.Verb == "" || o.Actor == "" || o.Reason == "" {
 		return "", fmt.Errorf("saga: an operation on instance %s needs a Verb, an Actor and a Reason", id)
+	}
+	for name, text := range map[string]string{"Actor": o.Actor, "Step": o.Step, "Reason": o.Reason} {
+		if !storable(text) || name != "Reason" && len(text) > maxText {
+			return "", fmt.Errorf("saga: the %s of an operation on instance %s must be UTF-8 without NUL; Actor and Step have at most %d bytes", name, id, maxText)
+		}
 	}
 	m, err := verbMessage(e.cfg.Name, id, machine.Verb{
 		Kind: machine.VerbKind(o.Verb), Step: o.Step, Rev: o.Rev, Actor: o.Actor, Reason: o.Reason, Force: o.Force, Option: o.Option, Patch: o.Patch,

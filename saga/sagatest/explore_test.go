@@ -42,8 +42,9 @@ func pivot(r saga.Request[order, command, reply]) saga.Request[order, command, r
 	return r
 }
 
+func nothing(context.Context, tx, *order) error { return nil }
+
 func local(name string) saga.Local[order, tx] {
-	nothing := func(context.Context, tx, *order) error { return nil }
 	return saga.Local[order, tx]{Name: name, Do: nothing, Undo: nothing}
 }
 
@@ -63,6 +64,7 @@ func definitions() map[string]saga.Definition[order] {
 		"sequence":        define(request("reserve", reserve), request("charge", charge)),
 		"pivot":           define(request("reserve", reserve), pivot(request("ship", ship)), request("notify", notify)),
 		"pivot with undo": define(request("reserve", reserve), pivot(request("charge", charge))),
+		"local pivot":     define(local("book"), saga.Local[order, tx]{Name: "commit", Pivot: true, Do: nothing}, request("charge", charge)),
 		"no undo":         define(request("notify", notify), request("charge", charge)),
 		"attempts":        define(twice, local("book")),
 		"continues":       define(request("charge", charge), continues, pivot(request("ship", ship))),

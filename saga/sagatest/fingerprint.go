@@ -25,7 +25,7 @@ func (w *world) fingerprint() []byte {
 		st := s.Steps[path]
 		b = fmt.Appendf(b, "%s %s %t %t %d %d %s %s %t|", path, st.Status, st.Owed, st.Seen, st.Attempt, relative(st.Due, w), st.SentAs, st.Case, st.Skip)
 		if st.Status == machine.StepUnknown {
-			b = fmt.Appendf(b, "since %d|", relative(st.Since, w))
+			b = fmt.Appendf(b, "since %d|", relative(st.Asked, w))
 		}
 	}
 	for _, sig := range s.Signals {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/postrider/postrider/saga/internal/machine"
+	"github.com/postrider/postrider/store"
 )
 
 // move is something that can happen next.
@@ -169,10 +170,28 @@ func (e *explorer) operators(w *world) (found []move) {
 	verb(machine.Verb{Kind: machine.VerbPause})
 	verb(machine.Verb{Kind: machine.VerbRetry})
 	verb(machine.Verb{Kind: machine.VerbCompensate})
+	verb(machine.Verb{Kind: machine.VerbCompensate, Force: true})
+	for _, path := range w.inst.State.Owed() {
+		found = append(found, e.undone(path))
+	}
 	for _, path := range w.inst.State.Waiting() {
 		verb(machine.Verb{Kind: machine.VerbSkip, Step: path})
 	}
 	return found
+}
+
+// undone is an operator who undoes by hand what a step has done, and says so.
+func (e *explorer) undone(path string) move {
+	return move{"an operator says undone " + path, func(w *world) error {
+		w.verbs++
+		v := machine.Verb{Kind: machine.VerbUndone, Step: path, Actor: "operator", Reason: "explored"}
+		if err := w.input(e.model, machine.Input{Verb: &v}); err != nil || w.inst.State.Steps[path].Status != machine.StepUndone {
+			return err
+		}
+		r := w.record(message{run: w.inst.Run, path: path, sentAs: w.inst.State.Steps[path].SentAs})
+		r.undone, r.state = r.done, store.SagaStepUndone // also if it has not happened yet: the operator makes sure that it will not
+		return nil
+	}}
 }
 
 // payload is the payload that a step's reply or signal has.

@@ -195,6 +195,8 @@ func (w *world) participant(m *model, msg message, answer machine.Reply) {
 		reply.Outcome = machine.OutcomeUndone
 	case machine.Cannot:
 		reply.Outcome, reply.Payload = machine.OutcomeCannotUndo, r.reply
+	case machine.BlockDone:
+		r.state, reply.Outcome = store.SagaStepBlocked, machine.OutcomeNoRecord
 	case machine.NoRecord:
 		reply.Outcome = machine.OutcomeNoRecord
 	case machine.Refuse:

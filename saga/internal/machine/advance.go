@@ -1,10 +1,14 @@
 package machine
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/protect"
 )
 
 // undoSuffix is what the type of an undo adds to that of its command.
@@ -24,12 +28,13 @@ type transition struct {
 	s    *State // of in
 	age  time.Duration
 	data any
+	json json.RawMessage // the data as they are stored
 	out  Output
 }
 
 // Advance returns the instance after an input, and what is to be done. It changes nothing that it is given. The revision rises
 // by one, unless the input is ignored. The error matches ErrInput if the input cannot be applied; any other is a failure to
-// read or write the data.
+// read the data.
 func (d *Definition) Advance(p Policy, in Instance, input Input) (Instance, Output, error) {
 	in.State = in.State.clone()
 	t := &transition{d: d, p: p, in: &in, s: &in.State, age: input.Age}
@@ -37,7 +42,7 @@ func (d *Definition) Advance(p Policy, in Instance, input Input) (Instance, Outp
 	if err != nil {
 		return in, Output{}, fmt.Errorf("decode the data of instance %s: %w", in.ID, err)
 	}
-	t.data = data
+	t.data, t.json = data, in.Data
 	if err := t.apply(input); err != nil {
 		return in, Output{}, err
 	}
@@ -47,9 +52,7 @@ func (d *Definition) Advance(p Policy, in Instance, input Input) (Instance, Outp
 	if t.out.Refused == "" {
 		t.proceed()
 	}
-	if in.Data, err = d.Encode(t.data); err != nil {
-		return in, Output{}, fmt.Errorf("encode the data of instance %s: %w", in.ID, err)
-	}
+	in.Data = t.json
 	t.setTimer()
 	t.out.Passed = t.passed()
 	in.Rev++
@@ -110,6 +113,9 @@ func (t *transition) end(status Status, announce Builder) {
 			return
 		}
 		m, err := announce(t.data)
+		if err == nil && m != nil {
+			err = t.check(m)
+		}
 		if err != nil {
 			t.stuck(endPath, st, fmt.Sprintf("announce the end: %v", err))
 			return
@@ -134,8 +140,12 @@ func (t *transition) turn(c Cause) {
 			continue
 		}
 		st.Due, st.Attempt = 0, 0
-		if st.Status == StepStuck && st.Owed {
+		switch {
+		case st.Status == StepStuck && st.Owed:
 			st.Status, st.Reason = StepUnknown, ""
+		case st.Status == StepStuck: // nothing of it was started
+			st.Status, st.Reason = StepSkipped, ""
+			t.event("step.skipped", s.Path, "turned back")
 		}
 	}
 	delete(t.s.Steps, endPath)
@@ -157,16 +167,47 @@ func (t *transition) stuck(path string, st *StepState, reason string) {
 	t.event("step.stuck", path, reason)
 }
 
-// guarded calls a function of the definition, and makes the step stuck if it panics. It reports whether the call returned.
-func (t *transition) guarded(s *Step, st *StepState, what string, call func()) (returned bool) {
-	defer func() {
-		if v := recover(); v != nil {
-			t.stuck(s.Path, st, fmt.Sprintf("%s: panic: %v", what, v))
-			returned = false
+// guarded calls a function of the definition. If it panics or fails, the data are as before and the step is stuck. It reports
+// whether the call succeeded.
+func (t *transition) guarded(s *Step, st *StepState, what string, call func() error) bool {
+	err := protect.Call(call, func(v any, _ string) error { return fmt.Errorf("panic: %v", v) })
+	if err == nil {
+		return true
+	}
+	if data, decodeErr := t.d.Decode(t.json); decodeErr == nil { // it was decoded at the beginning
+		t.data = data
+	}
+	t.stuck(s.Path, st, fmt.Sprintf("%s: %v", what, err))
+	return false
+}
+
+// change calls a function of the definition that changes the data, and checks what it leaves.
+func (t *transition) change(s *Step, st *StepState, what string, call func()) bool {
+	return t.guarded(s, st, what, func() error {
+		call()
+		text, err := t.d.Encode(t.data)
+		if err != nil {
+			return fmt.Errorf("encode the data: %w", err)
 		}
-	}()
-	call()
-	return true
+		return t.keep(text)
+	})
+}
+
+// keep makes JSON the data that are stored, unless it is too large.
+func (t *transition) keep(text json.RawMessage) error {
+	if limit := max(t.p.MaxState, len(t.json)); t.p.MaxState > 0 && len(text) > limit {
+		return fmt.Errorf("the data would have %d bytes, more than MaxState (%d)", len(text), t.p.MaxState)
+	}
+	t.json = text
+	return nil
+}
+
+// check says whether a message that the definition makes can be published.
+func (t *transition) check(m *postrider.Message) error {
+	if t.p.Check == nil {
+		return nil
+	}
+	return t.p.Check(m)
 }
 
 // setTimer sets the instance's timer if it has none, or one that fires too late.

@@ -46,6 +46,10 @@ func (t *transition) undoStep(s *Step) bool {
 
 // sendUndo sends the undo of a step: the next attempt.
 func (t *transition) sendUndo(s *Step, st *StepState) {
+	if s.Kind == Local && !s.Undoes {
+		t.stuck(s.Path, st, "the step has no Undo")
+		return
+	}
 	if st.Status != StepUndoing {
 		st.Status, st.Attempt = StepUndoing, 0
 	}

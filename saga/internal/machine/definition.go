@@ -116,6 +116,11 @@ type Answer struct {
 // leaf says whether a step does something itself, instead of containing other steps.
 func (s *Step) leaf() bool { return s.Kind != Choose && s.Kind != Parallel }
 
+// owes says whether the step has to be undone once it is done.
+func (s *Step) owes() bool {
+	return (s.Kind == Request || s.Kind == Local) && (s.Pivot || !s.NoUndo)
+}
+
 // chosen returns the steps of a case.
 func (s *Step) chosen(name string) []*Step {
 	for _, c := range s.Cases {

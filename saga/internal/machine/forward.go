@@ -44,7 +44,7 @@ func (t *transition) enter(s *Step) *StepState {
 	st := &StepState{Since: t.age}
 	t.s.Steps[s.Path] = st
 	skip := false
-	if s.OnlyIf != nil && !t.guarded(s, st, "OnlyIf", func() { skip = !s.OnlyIf(t.data) }) {
+	if s.OnlyIf != nil && !t.guarded(s, st, "OnlyIf", func() error { skip = !s.OnlyIf(t.data); return nil }) {
 		return st
 	}
 	if skip {
@@ -65,13 +65,14 @@ func (t *transition) start(s *Step, st *StepState) {
 		if st.Generation > 1 {
 			st.SentAs += "#" + strconv.Itoa(st.Generation)
 		}
-		st.Since, st.Attempt, st.Seen = t.age, 0, false
+		st.Since, st.Asked, st.Attempt, st.Seen = t.age, t.age, 0, false
+		st.Message, st.Topic, st.Key = "", "", ""
 		t.send(s, st)
 	case Await:
 		t.wait(s, st)
 		t.takeEarly(s, st)
 	case Ask:
-		if t.guarded(s, st, "Question", func() { st.Question = s.Question(t.data) }) {
+		if t.guarded(s, st, "Question", func() error { st.Question = s.Question(t.data); return nil }) {
 			t.wait(s, st)
 		}
 	case Choose:
@@ -84,12 +85,15 @@ func (t *transition) start(s *Step, st *StepState) {
 func (t *transition) send(s *Step, st *StepState) {
 	c := Command{Path: s.Path, SentAs: st.SentAs, Local: s.Kind == Local, Attempt: st.Attempt + 1, Since: st.Since}
 	if s.Kind == Request {
-		var err error
-		if !t.guarded(s, st, "Command", func() { c.Message, err = s.Command(t.data) }) {
-			return
-		}
-		if err != nil {
-			t.stuck(s.Path, st, fmt.Sprintf("Command: %v", err))
+		if !t.guarded(s, st, "Command", func() (err error) {
+			if c.Message, err = s.Command(t.data); err != nil {
+				return err
+			}
+			if st.Message != "" {
+				c.Message.Type, c.Message.Topic, c.Message.Key = st.Message, st.Topic, st.Key
+			}
+			return t.check(c.Message)
+		}) {
 			return
 		}
 		st.Message, st.Topic, st.Key, st.Owed = c.Message.Type, c.Message.Topic, c.Message.Key, true
@@ -119,7 +123,7 @@ func (t *transition) wait(s *Step, st *StepState) {
 func (t *transition) choose(s *Step, st *StepState) {
 	for _, c := range s.Cases {
 		taken := c.If == nil
-		if !taken && !t.guarded(s, st, "If of case "+c.Name, func() { taken = c.If(t.data) }) {
+		if !taken && !t.guarded(s, st, "If of case "+c.Name, func() error { taken = c.If(t.data); return nil }) {
 			return
 		}
 		if taken {
@@ -157,6 +161,8 @@ func (t *transition) signal(sig Signal) error {
 		t.event("late", s.Path, "signal "+sig.ID)
 	case t.s.Steps[s.Path] != nil && t.s.Steps[s.Path].Status == StepWaiting:
 		return t.take(s, t.s.Steps[s.Path], sig)
+	case t.p.MaxState > 0 && t.early()+len(sig.Payload) > t.p.MaxState:
+		return fmt.Errorf("%w: instance %s keeps early signals of %d bytes already", ErrInput, t.in.ID, t.early())
 	case len(t.s.Signals) >= t.p.MaxSignals:
 		return fmt.Errorf("%w: instance %s keeps %d early signals already", ErrInput, t.in.ID, len(t.s.Signals))
 	default:
@@ -167,6 +173,14 @@ func (t *transition) signal(sig Signal) error {
 		t.event("signal.kept", s.Path, sig.ID)
 	}
 	return nil
+}
+
+// early is the size of the signals that are kept.
+func (t *transition) early() (bytes int) {
+	for _, sig := range t.s.Signals {
+		bytes += len(sig.Payload)
+	}
+	return bytes
 }
 
 // takeEarly gives an Await the first of its signals that arrived before.
@@ -187,7 +201,7 @@ func (t *transition) take(s *Step, st *StepState, sig Signal) error {
 	if err := t.try(s, sig.Payload); err != nil {
 		return err
 	}
-	if !t.guarded(s, st, "Received", func() { _ = s.Done(t.data, sig.Payload) }) {
+	if !t.change(s, st, "Received", func() { _ = s.Done(t.data, sig.Payload) }) {
 		t.s.Signals = slices.Insert(t.s.Signals, 0, sig) // for a retry
 		return nil
 	}

@@ -149,4 +149,8 @@ type Policy struct {
 	BackoffBase, BackoffMax time.Duration
 	// MaxSignals is how many early signals an instance keeps.
 	MaxSignals int
+	// MaxState is the largest size of the data, and that of the early signals together; 0 means no limit.
+	MaxState int
+	// Check says whether a message can be published; nil means that every one can.
+	Check func(m *postrider.Message) error
 }

@@ -3,7 +3,9 @@ package machine
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"reflect"
 	"slices"
@@ -106,5 +108,11 @@ func differ(path []string, before, after any, had, has bool, found *[]Difference
 func read(text []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
-	return d.Decode(v)
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("there is text after the JSON value")
+	}
+	return nil
 }

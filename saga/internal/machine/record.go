@@ -19,6 +19,8 @@ const (
 	Undone   Action = "undone"    // answer undone: there is nothing to undo
 	Cannot   Action = "cannot"    // answer cannot-undo, with the reply of the record
 	NoRecord Action = "no-record" // answer no-record: the record may have been removed
+	// BlockDone makes sure that the step never happens here, and answers no-record: it was done by hand, or its record is gone.
+	BlockDone Action = "block-done"
 )
 
 // Decide says what a participant does with a command, or an undo, in the transaction in which it has locked its record of the
@@ -26,7 +28,7 @@ const (
 // engine has seen the step done; undoes, that the participant has an undo handler.
 func Decide(record store.SagaStepState, undo, undoes, seen, expired bool) Action {
 	if undo {
-		return decideUndo(record, undoes, seen || expired)
+		return decideUndo(record, undoes, seen, expired)
 	}
 	switch {
 	case record == store.SagaStepUndone, record == store.SagaStepBlocked:
@@ -40,15 +42,21 @@ func Decide(record store.SagaStepState, undo, undoes, seen, expired bool) Action
 	}
 }
 
-func decideUndo(record store.SagaStepState, undoes, missing bool) Action {
+func decideUndo(record store.SagaStepState, undoes, seen, expired bool) Action {
 	switch {
 	case record == store.SagaStepDone && undoes:
 		return RunUndo
 	case record == store.SagaStepDone:
 		return Cannot
+	case record == store.SagaStepUndone:
+		return Undone
+	case record == store.SagaStepNone && seen && !expired:
+		return BlockDone
+	case seen: // nothing here was done, so somebody else did it
+		return NoRecord
 	case record != store.SagaStepNone:
 		return Undone
-	case missing:
+	case expired:
 		return NoRecord
 	default:
 		return Block

@@ -79,13 +79,10 @@ func (t *transition) done(s *Step, st *StepState, r *Reply) {
 		t.event("late", st.SentAs, "done")
 		return
 	}
-	if !t.guarded(s, st, "Done", func() { t.takeReply(s, r) }) {
+	if !t.change(s, st, "Done", func() { t.takeReply(s, r) }) {
 		return
 	}
-	st.Owed = s.Pivot || !s.NoUndo
-	if s.Kind == Local {
-		st.Owed = s.Undoes
-	}
+	st.Owed = s.owes()
 	t.finish(s, st)
 }
 
@@ -115,7 +112,7 @@ func (t *transition) refused(s *Step, st *StepState, r Refusal) {
 	case t.s.Back:
 		st.Status = StepRefused
 	case s.Refused != nil:
-		if t.guarded(s, st, "Refused", func() { s.Refused(t.data, r) }) {
+		if t.change(s, st, "Refused", func() { s.Refused(t.data, r) }) {
 			st.Status = StepRefused
 		}
 	case t.passed():
@@ -144,10 +141,10 @@ func (t *transition) failed(s *Step, st *StepState, r Refusal) {
 func (t *transition) undoReply(s *Step, st *StepState, r *Reply) {
 	switch r.Outcome {
 	case OutcomeUndone, OutcomeRefused:
-		st.Status, st.Owed, st.Due, st.Reason = StepUndone, false, 0, ""
-		if r.Data != nil {
-			t.replace(r.Data)
+		if r.Data != nil && !t.change(s, st, "Undo", func() { t.replace(r.Data) }) {
+			return
 		}
+		st.Status, st.Owed, st.Due, st.Reason = StepUndone, false, 0, ""
 		if st.Skip && !t.s.Back {
 			st.Status = StepSkipped
 		}

@@ -111,8 +111,9 @@ type StepState struct {
 	Attempt int `json:"attempt,omitzero"`
 	// Due is when its time is up, or its next attempt begins; 0 means never.
 	Due time.Duration `json:"due,omitzero"`
-	// Since is when it was started.
+	// Since is when it was started. Asked is that too, or when an operator retried it, without the time of pauses.
 	Since time.Duration `json:"since,omitzero"`
+	Asked time.Duration `json:"asked,omitzero"`
 	// SentAs, Message, Topic and Key are those of its command, for further attempts and for the undo. They do not change with
 	// the definition. SentAs is the path, with a generation: a refused step that an operator retries is another step for its
 	// participant.

@@ -71,7 +71,7 @@ func (t *transition) unanswered(s *Step, st *StepState) {
 	case !t.passed():
 		st.Status = StepUnknown
 		t.turn(Cause{Kind: CauseTimedOut, Step: s.Path})
-	case t.age-st.Since >= t.p.StuckAfter:
+	case t.age-st.Asked >= t.p.StuckAfter:
 		t.stuck(s.Path, st, "no answer, and the pivot is done")
 	default:
 		st.Status = StepUnknown
@@ -84,7 +84,7 @@ func (t *transition) unattended(s *Step, st *StepState) {
 	t.event("timed out", s.Path, "")
 	switch {
 	case s.TimedOut != nil:
-		if t.guarded(s, st, "TimedOut", func() { s.TimedOut(t.data) }) {
+		if t.change(s, st, "TimedOut", func() { s.TimedOut(t.data) }) {
 			t.finish(s, st)
 		}
 	case t.passed():

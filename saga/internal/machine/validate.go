@@ -6,12 +6,16 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/postrider/postrider"
 )
 
 // MaxPathBytes is the largest size of a step's path.
 const MaxPathBytes = 200
+
+// MaxDuration is the longest timeout or deadline: sums of several of them stay within a time.Duration.
+const MaxDuration = 50 * 365 * 24 * time.Hour
 
 // endPath is the name under which State.Steps records an announcement of the end that could not be built.
 const endPath = "end"
@@ -28,14 +32,14 @@ func (d *Definition) Complete() error {
 	if d.Version < 1 {
 		c.fault("", "Version is %d, it counts from 1", d.Version)
 	}
-	if d.Deadline < 0 {
-		c.fault("", "Deadline is %s; give a positive duration, or 0 for none", d.Deadline)
+	if d.Deadline < 0 || d.Deadline > MaxDuration {
+		c.fault("", "Deadline is %s; give a positive duration of at most 50 years, or 0 for none", d.Deadline)
 	}
 	if len(d.Steps) == 0 {
 		c.fault("", "there are no steps")
 	}
 	c.sequence("", d.Steps)
-	c.undos(d.Steps, false)
+	c.undos(d.Steps, way{})
 	if err := errors.Join(c.faults...); err != nil {
 		return err
 	}
@@ -85,8 +89,8 @@ func (c *checker) step(s *Step) {
 	if s.Pivot && c.parallel > 0 {
 		c.fault(s.Path, "a pivot cannot be inside a Parallel: while it is unknown, nothing else may be undone")
 	}
-	if s.Timeout < 0 && s.Timeout != NoTimeout {
-		c.fault(s.Path, "Timeout is %s; give a positive duration, 0 for the default, or NoTimeout", s.Timeout)
+	if s.Timeout < 0 && s.Timeout != NoTimeout || s.Timeout > MaxDuration {
+		c.fault(s.Path, "Timeout is %s; give a positive duration of at most 50 years, 0 for the default, or NoTimeout", s.Timeout)
 	}
 	if s.Attempts < 0 {
 		c.fault(s.Path, "Attempts is %d, it must not be negative", s.Attempts)
@@ -178,32 +182,42 @@ func (c *checker) branches(s *Step) {
 	c.parallel--
 }
 
-// undos checks that what can be turned back can be undone, and that no way through the steps has two pivots. It returns
-// whether a pivot was passed.
-func (c *checker) undos(steps []*Step, passed bool) bool {
+// way says which pivots were passed: one for certain, or one perhaps, since a condition or a refusal may leave it out.
+type way struct{ certain, perhaps bool }
+
+// undos checks that what can be turned back can be undone, and that no way through the steps has two pivots.
+func (c *checker) undos(steps []*Step, w way) way {
 	for _, s := range steps {
 		if s == nil {
 			continue
 		}
 		switch {
 		case s.Kind == Choose:
-			after := passed
-			for _, k := range s.Cases {
-				after = c.undos(k.Steps, passed) || after
-			}
-			passed = after
+			w = c.cases(s, w)
 			continue
 		case s.Kind == Parallel:
-			c.undos(s.Branches, passed)
+			c.undos(s.Branches, w)
 			continue
 		case s.Pivot && s.Kind != Request && s.Kind != Local:
 			c.fault(s.Path, "only a Request or a Local can be a pivot")
-		case s.Pivot && passed:
+		case s.Pivot && w.perhaps:
 			c.fault(s.Path, "is a second pivot: after the first there is no way back already")
-		case s.Kind == Local && !s.Undoes && !s.NoUndo && !s.Pivot && !passed:
-			c.fault(s.Path, "has no Undo and comes before the pivot; give it one, or mark it NoUndo")
+		case s.Kind == Local && !s.Undoes && !s.NoUndo && !s.Pivot && !w.certain:
+			c.fault(s.Path, "has no Undo and comes before the pivot, or before one that may be left out; give it one, or mark it NoUndo")
 		}
-		passed = passed || s.Pivot
+		w.perhaps = w.perhaps || s.Pivot
+		w.certain = w.certain || s.Pivot && s.OnlyIf == nil && s.Refused == nil
 	}
-	return passed
+	return w
+}
+
+// cases checks the ways through a Choose.
+func (c *checker) cases(s *Step, before way) way {
+	after := way{certain: s.OnlyIf == nil && len(s.Cases) > 0 && s.Cases[len(s.Cases)-1].If == nil, perhaps: before.perhaps}
+	for _, k := range s.Cases {
+		w := c.undos(k.Steps, before)
+		after.certain, after.perhaps = after.certain && w.certain, after.perhaps || w.perhaps
+	}
+	after.certain = after.certain || before.certain
+	return after
 }

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -100,6 +101,7 @@ func (t *transition) resume() {
 		if st.Due > 0 {
 			st.Due += by
 		}
+		st.Asked += by
 	}
 	if t.s.Deadline > 0 {
 		t.s.Deadline += by
@@ -109,13 +111,17 @@ func (t *transition) resume() {
 
 // patch changes the data. The original is in the history.
 func (t *transition) patch(v *Verb) bool {
-	current, err := t.d.Encode(t.data)
-	if err == nil {
-		current, err = MergePatch(current, v.Patch)
+	if !bytes.HasPrefix(bytes.TrimSpace(v.Patch), []byte("{")) {
+		t.refuse("the patch is not a JSON object")
+		return false
 	}
+	changed, err := MergePatch(t.json, v.Patch)
 	var data any
 	if err == nil {
-		data, err = t.d.Decode(current)
+		data, err = t.d.Decode(changed)
+	}
+	if err == nil {
+		err = t.keep(changed)
 	}
 	if err != nil {
 		t.refuse("the data after the change is not that of saga %s v%d: %v", t.d.Name, t.d.Version, err)
@@ -153,11 +159,11 @@ func (t *transition) retryStep(path string) {
 	switch {
 	case path == endPath || s == nil:
 		delete(t.s.Steps, path)
-	case t.s.Back || st.Skip:
+	case st.Owed && (t.s.Back || st.Skip):
 		st.Status = StepDone // not undone yet
 		t.sendUndo(s, st)
 	case st.Owed: // the same step for its participant, whose record says what happened
-		st.Status, st.Attempt, st.Since = StepWaiting, 0, t.age
+		st.Status, st.Attempt, st.Asked = StepWaiting, 0, t.age
 		t.send(s, st)
 	case st.SentAs == "" && s.leaf(), !s.leaf():
 		delete(t.s.Steps, path) // from its condition on
@@ -181,13 +187,13 @@ func (t *transition) stepVerb(v *Verb) {
 			return
 		}
 		if len(v.Patch) == 0 || t.patch(v) {
-			st.Owed = s.Kind == Request && (s.Pivot || !s.NoUndo)
+			st.Owed = s.owes()
 			st.Seen = true // so that the participant, which has no record of it, does not say that there is nothing to undo
 			t.finish(s, st)
 		}
 	case VerbUndone:
-		if !t.s.Back || !st.Owed {
-			t.refuse("step %s is %s and the instance is %s; only a step that has to be undone can be undone by hand", v.Step, st.Status, t.s.Status())
+		if !t.s.Back || !st.Owed || st.Status != StepUndoing && st.Status != StepStuck {
+			t.refuse("step %s is %s and the instance is %s; only a step that is being undone can be undone by hand", v.Step, st.Status, t.s.Status())
 			return
 		}
 		st.Status, st.Owed, st.Due = StepUndone, false, 0
@@ -232,7 +238,7 @@ func (t *transition) answer(s *Step, st *StepState, v *Verb) {
 	default:
 		t.event("answer", s.Path, v.Option)
 		var err error
-		if s.Answered != nil && !t.guarded(s, st, "Answered", func() {
+		if s.Answered != nil && !t.change(s, st, "Answered", func() {
 			err = s.Answered(t.data, Answer{Option: v.Option, Actor: v.Actor, Reason: v.Reason})
 		}) {
 			return

@@ -157,7 +157,7 @@ func TestMoreAboutVerbs(t *testing.T) {
 		"a step not started":     {running, Verb{Kind: VerbSkip, Step: "charge"}, `no step "charge"`},
 		"retry of one that is not stuck": {
 			after(t, d, `{"panic": true}`, answer("reserve", OutcomeDone)), Verb{Kind: VerbRetry, Step: "reserve"}, "nothing is stuck at step reserve"},
-		"data of no use": {running, Verb{Kind: VerbEdit, Patch: json.RawMessage(`[1]`)}, "the data after the change"},
+		"data of no use": {running, Verb{Kind: VerbEdit, Patch: json.RawMessage(`[1]`)}, "not a JSON object"},
 		"no question":    {running, Verb{Kind: VerbAnswer, Step: "reserve", Option: "yes"}, "asks nothing"},
 	} {
 		_, out, err := d.Advance(testPolicy, tt.in, Input{Verb: &tt.verb})
