@@ -346,36 +346,6 @@ func (w *world[Tx]) history(id string) (entries []string) {
 	return entries
 }
 
-func (w *world[Tx]) historyText(id string) string {
-	text := ""
-	for _, entry := range w.history(id) {
-		text += "  " + entry + "\n"
-	}
-	return text
-}
-
-// has checks how often an entry is in a history.
-func (w *world[Tx]) has(id, entry string, times int) {
-	w.Helper()
-	n := 0
-	for _, e := range w.history(id) {
-		if e == entry {
-			n++
-		}
-	}
-	if n != times {
-		w.Errorf("history has %q %d times, want %d:\n%s", entry, n, times, w.historyText(id))
-	}
-}
-
-// hasSome checks that an entry is in a history at least this often.
-func (w *world[Tx]) hasSome(id, entry string, times int) {
-	w.Helper()
-	if n := len(slices.DeleteFunc(w.history(id), func(e string) bool { return e != entry })); n < times {
-		w.Errorf("history has %q %d times, want %d or more:\n%s", entry, n, times, w.historyText(id))
-	}
-}
-
 // operate performs an operation on an instance; it waits for the outcome and returns why it was refused.
 func (w *world[Tx]) operate(id string, o saga.Operation) string {
 	w.Helper()
