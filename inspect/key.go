@@ -35,10 +35,10 @@ func keyAt(ctx context.Context, store Store, key string, r relay.RelayStatus, q 
 	if q != nil {
 		p.Owner = q.Owner
 	}
-	h, first, err := store.ShowHeld(ctx, r.Name, key, 1)
+	h, _, err := store.ShowHeld(ctx, r.Name, key, 0)
 	switch {
 	case err == nil:
-		p.held(h, first, status)
+		p.held(h, status)
 	case !errors.Is(err, relay.ErrNotHeld):
 		return p, err
 	case p.Kind == KindConsumer:
@@ -65,15 +65,11 @@ func keyAt(ctx context.Context, store Store, key string, r relay.RelayStatus, q 
 	return p, nil
 }
 
-// held explains a held key, of which the first parked message is given.
-func (p *Place) held(h relay.HeldInfo, first []relay.ParkedInfo, status relay.Status) {
+// held explains a held key.
+func (p *Place) held(h relay.HeldInfo, status relay.Status) {
 	p.State, p.Since, p.HeldKey = Held, h.Since, heldKeyOf(h)
 	p.Reason, p.Cause, p.Attempts = string(h.Reason), h.Cause, h.Attempts
-	blocking := ""
-	if len(first) > 0 && !h.NextAttempt.IsZero() {
-		blocking = first[0].Message.ID
-	}
-	p.Actions = heldActions(h, blocking)
+	p.Actions = heldActions(h)
 	if h.NextAttempt.IsZero() {
 		p.Next = Next{Code: NextDecision, Text: undecided}
 		return

@@ -139,10 +139,11 @@ func unlessNotHeld(err error) error {
 func (l *located) isParked(ctx context.Context, p *Place, m relay.ParkedInfo) error {
 	p.State, p.Since = Parked, m.ParkedAt
 	p.Reason, p.Attempts, p.History = string(m.Reason), m.Attempts, m.History
-	if len(m.History) > 0 {
-		p.Cause = m.History[len(m.History)-1].Cause
-	}
+	p.Cause = m.Cause()
 	if !m.DueAt.IsZero() {
+		for _, kind := range []ActionKind{ActionRetry, ActionSkip, ActionDeadLetter} {
+			p.Actions = append(p.Actions, Action{Kind: kind, Relay: p.Name, MessageID: m.Message.ID})
+		}
 		p.until(m.DueAt, l.status.Now)
 		return nil
 	}
@@ -162,13 +163,9 @@ const maxAhead = 1000
 func (l *located) inHeldKey(p *Place, m relay.ParkedInfo, h relay.HeldInfo, first []relay.ParkedInfo) {
 	p.HeldKey = heldKeyOf(h)
 	ahead := slices.IndexFunc(first, func(q relay.ParkedInfo) bool { return q.Message.Sequence == m.Message.Sequence })
-	blocking := ""
-	if len(first) > 0 && !h.NextAttempt.IsZero() {
-		blocking = first[0].Message.ID
-	}
-	p.Actions = heldActions(h, blocking)
+	p.Actions = heldActions(h)
 	switch {
-	case ahead == 0 && blocking != "":
+	case ahead == 0 && !h.NextAttempt.IsZero():
 		p.State, p.Since, p.Cause, p.Attempts = Blocking, h.Since, h.Cause, h.Attempts
 		p.until(h.NextAttempt, l.status.Now)
 		return
@@ -231,15 +228,14 @@ func heldKeyOf(h relay.HeldInfo) *HeldKey {
 	}
 }
 
-// heldActions are the decisions that apply to a held key; blocking is the ID of the blocking message, if it is known.
-func heldActions(h relay.HeldInfo, blocking string) []Action {
+// heldActions are the decisions that apply to a held key.
+func heldActions(h relay.HeldInfo) []Action {
+	skip := Action{Kind: ActionSkip, Relay: h.Relay, Key: h.Key, MessageID: h.MessageID}
 	if h.NextAttempt.IsZero() {
-		return []Action{
-			{Kind: ActionRedrive, Relay: h.Relay, Key: h.Key}, {Kind: ActionDiscard, Relay: h.Relay, Key: h.Key}, {Kind: ActionSkip, Relay: h.Relay, Key: h.Key},
-		}
+		return []Action{{Kind: ActionRedrive, Relay: h.Relay, Key: h.Key}, {Kind: ActionDiscard, Relay: h.Relay, Key: h.Key}, skip}
 	}
 	return []Action{
-		{Kind: ActionRetry, Relay: h.Relay, Key: h.Key},
-		{Kind: ActionSkip, Relay: h.Relay, Key: h.Key, MessageID: blocking}, {Kind: ActionDeadLetter, Relay: h.Relay, Key: h.Key, MessageID: blocking},
+		{Kind: ActionRetry, Relay: h.Relay, Key: h.Key}, skip,
+		{Kind: ActionDeadLetter, Relay: h.Relay, Key: h.Key, MessageID: h.MessageID},
 	}
 }

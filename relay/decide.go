@@ -35,20 +35,26 @@ func (r *Relay) decideAll(ctx context.Context, decisions []Decision, parts []*pa
 func (r *Relay) endDecisions(open []Decision, parts []*partition) {
 	for _, p := range parts {
 		for key, h := range p.held {
-			if h.deciding && !slices.ContainsFunc(open, func(d Decision) bool { return d.Partition == p.id && d.Key == key }) {
+			if h.deciding && !slices.ContainsFunc(open, func(d Decision) bool {
+				return d.Partition == p.id && d.Key == key && !d.AboutMessage()
+			}) {
 				h.deciding, h.decideAfter = false, 0
 			}
 		}
 	}
 }
 
-// prepareDecision stops the work on a key, and reports whether a decision about it can be applied now.
+// prepareDecision stops the work on a key, and reports whether a decision about it, or about a parked message, can be applied
+// now.
 func (r *Relay) prepareDecision(d *Decision, parts []*partition) (_ *partition, ready bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.partitions[d.Partition]
 	if p == nil || p.leaving || !slices.Contains(parts, p) {
 		return nil, false
+	}
+	if d.AboutMessage() {
+		return p, !r.worksOnParked(p, d)
 	}
 	h := p.held[d.Key]
 	if h == nil { // nothing of the key is in memory
@@ -73,11 +79,29 @@ func (r *Relay) prepareDecision(d *Decision, parts []*partition) (_ *partition, 
 	return p, p.stored >= h.decideAfter && h.blocks == 0 && h.unrecorded == 0 && !h.releasing
 }
 
+// worksOnParked reports whether the parked message of a decision is in memory, or a call of an earlier lease is out for it.
+func (r *Relay) worksOnParked(p *partition, d *Decision) bool {
+	w := work{key: d.Key}
+	if d.Key == "" {
+		w = work{sequence: d.Sequence}
+	}
+	_, busy := p.busy[d.Sequence]
+	return busy || r.callsOut[w] > 0
+}
+
+// awaitsDecision reports whether a run is a parked message about which a decision is open: its next attempt waits for the
+// decision.
+func (in *Run) awaitsDecision(open []Decision) bool {
+	return in.Key == "" && len(in.Records) > 0 && slices.ContainsFunc(open, func(d Decision) bool {
+		return d.AboutMessage() && d.Partition == in.Partition && d.Sequence == in.Records[0].Message.Sequence
+	})
+}
+
 // decided resumes the work on a key.
 func (r *Relay) decided(p *partition, d *Decision, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if h := p.held[d.Key]; h != nil && err == nil {
+	if h := p.held[d.Key]; h != nil && err == nil && !d.AboutMessage() {
 		h.deciding, h.decideAfter = false, 0
 	}
 	switch {
@@ -85,7 +109,7 @@ func (r *Relay) decided(p *partition, d *Decision, err error) {
 	case errors.Is(err, ErrLeaseLost):
 		r.taken(p)
 	case err == nil:
-		r.cfg.Logger.Info("operator's decision about a held key was taken up", "relay", r.cfg.Name, "key", d.Key, "verb", d.Verb, "by", d.By)
+		r.cfg.Logger.Info("operator's decision was taken up", "relay", r.cfg.Name, "key", d.Key, "message", d.MessageID, "verb", d.Verb, "by", d.By)
 	}
 	signal(r.dueWake)
 }

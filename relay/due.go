@@ -139,7 +139,8 @@ func (r *Relay) admitDueResult(res *DueResult, parts []*partition, view *heldVie
 	}
 	r.now = time.Now()
 	for i := range res.Runs {
-		if p := r.partitions[res.Runs[i].Partition]; p != nil && !p.leaving && slices.Contains(parts, p) {
+		p := r.partitions[res.Runs[i].Partition]
+		if p != nil && !p.leaving && slices.Contains(parts, p) && !res.Runs[i].awaitsDecision(res.Decisions) {
 			r.admitRun(p, &res.Runs[i], view)
 		}
 	}

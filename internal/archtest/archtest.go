@@ -34,7 +34,7 @@ var rooms = []room{
 	{"deadletter", []string{".", "internal"}},
 	{"outbox", []string{".", "internal"}},
 	{"relay", []string{".", "internal", "deadletter"}},
-	{"held", []string{".", "internal", "relay"}},
+	{"held", []string{".", "internal", "relay", "deadletter"}},
 	{"inspect", []string{".", "internal", "relay", "deadletter"}},
 	// The consumer scenarios need a broker, an outbox for messages that handlers publish, and the operators' packages.
 	{"inbox/inboxtest", []string{".", "internal", "broker/memory", "deadletter", "held", "outbox", "relay"}},
@@ -43,7 +43,7 @@ var rooms = []room{
 	{"resilience", []string{".", "internal"}},
 	// Stores implement those interfaces and know no broker; brokers know only messages.
 	{"store/storetest", []string{".", "internal", "deadletter", "held", "outbox", "relay", "inbox", "saga"}},
-	{"store", []string{".", "internal", "deadletter", "outbox", "relay", "inbox", "saga"}},
+	{"store", []string{".", "internal", "deadletter", "held", "outbox", "relay", "inbox", "saga"}},
 	{"broker", []string{".", "internal/logmark"}}, // the format of a message's mark is the same for all
 	{"telemetry", []string{".", "internal"}},
 	// These may use everything, ignoring tests.

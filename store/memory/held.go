@@ -3,100 +3,167 @@ package memory
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"iter"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/relay"
 )
 
-// ListHeld implements relay.HeldStore.
-func (s *Store) ListHeld(ctx context.Context, name string) iter.Seq2[relay.HeldInfo, error] {
-	return func(yield func(relay.HeldInfo, error) bool) {
-		infos, err := do(ctx, s, "ListHeld", func(db *database) (out []relay.HeldInfo, _ error) {
-			for n, r := range db.relays {
-				if name != "" && name != n {
-					continue
-				}
-				for partition, parked := range r.parked {
-					for _, h := range parked.held {
-						out = append(out, parked.heldInfo(n, partition, h))
-					}
-				}
-			}
-			return out, nil
-		})
-		if err != nil {
-			yield(relay.HeldInfo{}, err)
-			return
+// heldRecords implements held.Records and, while its database is locked, held.Writer. A change is not undone: whatever may
+// refuse or block it comes first.
+type heldRecords struct {
+	s  *Store
+	db *database
+}
+
+// View implements held.Records.
+func (r heldRecords) View(ctx context.Context, op deadletter.Operation, f func(held.Reader) error) error {
+	_, err := do(ctx, r.s, op.Method, func(db *database) (struct{}, error) { return struct{}{}, f(heldRecords{r.s, db}) })
+	return err
+}
+
+// Change implements held.Records.
+func (r heldRecords) Change(ctx context.Context, op deadletter.Operation, f func(held.Writer) error) error {
+	_, err := do(ctx, r.s, op.Method, func(db *database) (struct{}, error) { return struct{}{}, f(heldRecords{r.s, db}) })
+	return err
+}
+
+// Wake implements held.Records.
+func (r heldRecords) Wake() { r.s.Wake() }
+
+// sets returns what a relay has parked, by partition; nothing for an unknown relay.
+func (r heldRecords) sets(name string) []*parkedSet {
+	if state := r.db.relays[name]; state != nil {
+		return state.parked
+	}
+	return nil
+}
+
+// NextRelay implements held.Reader.
+func (r heldRecords) NextRelay(_ context.Context, after string) (string, error) {
+	for _, name := range slices.Sorted(maps.Keys(r.db.relays)) {
+		if name > after && slices.ContainsFunc(r.sets(name), func(p *parkedSet) bool { return len(p.rows)+len(p.held) > 0 }) {
+			return name, nil
 		}
-		slices.SortFunc(infos, func(a, b relay.HeldInfo) int {
-			return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.Relay, b.Relay))
-		})
-		for _, info := range infos {
-			if !yield(info, nil) {
-				return
+	}
+	return "", nil
+}
+
+// HeldKeys implements held.Reader.
+func (r heldRecords) HeldKeys(_ context.Context, q held.HeldQuery) (out []relay.HeldInfo, _ error) {
+	order := func(a, b relay.HeldInfo) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Key, b.Key)) }
+	for partition, set := range r.sets(q.Relay) {
+		for _, h := range set.held {
+			if info := r.db.heldInfo(q.Relay, partition, h); q.After == nil || order(info, *q.After) > 0 {
+				out = append(out, info)
 			}
 		}
 	}
+	slices.SortFunc(out, order)
+	return out[:min(len(out), q.Limit)], nil
 }
 
-func (p *parkedSet) heldInfo(name string, partition int, h *heldRow) relay.HeldInfo {
-	return relay.HeldInfo{
+// heldInfo describes a held key. The message that blocks it is a dead letter if the key waits for a decision.
+func (db *database) heldInfo(name string, partition int, h *heldRow) relay.HeldInfo {
+	set := db.relays[name].parked[partition]
+	info := relay.HeldInfo{
 		Relay: name, Partition: partition, Key: h.key, Sequence: h.seq, Reason: h.reason, Cause: h.cause,
-		Attempts: h.attempts, Since: h.since, NextAttempt: h.next, Parked: min(len(p.waiting[h.key]), relay.CountLimit),
+		Attempts: h.attempts, Since: h.since, NextAttempt: h.next, Parked: min(len(set.waiting[h.key]), relay.CountLimit),
 	}
-}
-
-// ShowHeld implements relay.HeldStore.
-func (s *Store) ShowHeld(ctx context.Context, name, key string, limit int) (relay.HeldInfo, []relay.ParkedInfo, error) {
-	type shown struct {
-		info   relay.HeldInfo
-		parked []relay.ParkedInfo
+	if h.undecided {
+		info.NextAttempt = time.Time{}
+		if l := db.relays[name].latest[h.seq]; l != nil {
+			info.MessageID = l.Message.ID
+		}
+	} else if row := set.rows[h.seq]; row != nil && row.waits {
+		info.MessageID = row.msg.ID
 	}
-	out, err := do(ctx, s, "ShowHeld", func(db *database) (shown, error) {
-		partition, parked, h, err := db.held(name, key)
-		if err != nil {
-			return shown{}, err
-		}
-		out := shown{info: parked.heldInfo(name, partition, h)}
-		for _, row := range parked.waiting[key] {
-			if len(out.parked) == limit {
-				break
-			}
-			out.parked = append(out.parked, row.info())
-		}
-		return out, nil
-	})
-	return out.info, out.parked, err
+	return info
 }
 
-// FindParked implements relay.HeldStore.
-func (s *Store) FindParked(ctx context.Context, name, id string) ([]relay.ParkedInfo, error) {
-	return do(ctx, s, "FindParked", func(db *database) (out []relay.ParkedInfo, _ error) {
-		r := db.relays[name]
-		if r == nil {
-			return nil, nil
-		}
-		for _, set := range r.parked {
-			for _, row := range set.rows {
-				if row.msg.ID == id {
-					out = append(out, row.info())
-				}
-			}
-		}
-		slices.SortFunc(out, func(a, b relay.ParkedInfo) int { return cmp.Compare(a.Message.Sequence, b.Message.Sequence) })
-		return out, nil
-	})
+// HeldKey implements held.Reader.
+func (r heldRecords) HeldKey(_ context.Context, name, key string) (relay.HeldInfo, error) {
+	partition, _, h, err := r.db.held(name, key)
+	if err != nil {
+		return relay.HeldInfo{}, err
+	}
+	return r.db.heldInfo(name, partition, h), nil
 }
 
-func (r *parkedRow) info() relay.ParkedInfo {
+// Queued implements held.Reader.
+func (r heldRecords) Queued(_ context.Context, name, key string, limit int) (out []relay.ParkedInfo, _ error) {
+	partition, set, _, err := r.db.held(name, key)
+	if err != nil {
+		return nil, err
+	}
+	waiting := set.waiting[key]
+	for _, row := range waiting[:min(len(waiting), limit)] {
+		out = append(out, row.info(name, partition))
+	}
+	return out, nil
+}
+
+// parked returns the parked messages of a relay that a filter selects.
+func (r heldRecords) parked(name string, selects func(*parkedRow) bool) (out []relay.ParkedInfo) {
+	for partition, set := range r.sets(name) {
+		for _, row := range set.rows {
+			if selects(row) {
+				out = append(out, row.info(name, partition))
+			}
+		}
+	}
+	return out
+}
+
+// Parked implements held.Reader.
+func (r heldRecords) Parked(_ context.Context, q held.ParkedQuery) ([]relay.ParkedInfo, error) {
+	order := func(a, b relay.ParkedInfo) int {
+		return cmp.Or(a.DueAt.Compare(b.DueAt), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Message.Sequence, b.Message.Sequence))
+	}
+	out := r.parked(q.Relay, func(row *parkedRow) bool { return !row.waits })
+	out = slices.DeleteFunc(out, func(p relay.ParkedInfo) bool { return q.After != nil && order(p, *q.After) <= 0 })
+	slices.SortFunc(out, order)
+	return out[:min(len(out), q.Limit)], nil
+}
+
+// ParkedByID implements held.Reader.
+func (r heldRecords) ParkedByID(_ context.Context, name, id string) ([]relay.ParkedInfo, error) {
+	out := r.parked(name, func(row *parkedRow) bool { return row.msg.ID == id })
+	slices.SortFunc(out, func(a, b relay.ParkedInfo) int { return cmp.Compare(a.Message.Sequence, b.Message.Sequence) })
+	return out, nil
+}
+
+// CountParked implements held.Reader.
+func (r heldRecords) CountParked(_ context.Context, name string) (out []relay.ParkedCount, _ error) {
+	for _, relayName := range slices.Sorted(maps.Keys(r.db.relays)) {
+		if name != "" && name != relayName {
+			continue
+		}
+		counts := make(map[relay.ParkReason]relay.ParkedCount)
+		for _, p := range r.parked(relayName, func(row *parkedRow) bool { return !row.waits }) {
+			c := counts[p.Reason]
+			if c.Count == 0 || p.ParkedAt.Before(c.Oldest) {
+				c.Oldest = p.ParkedAt
+			}
+			c.Relay, c.Reason, c.Count = relayName, p.Reason, c.Count+1
+			counts[p.Reason] = c
+		}
+		for _, reason := range slices.Sorted(maps.Keys(counts)) {
+			out = append(out, counts[reason])
+		}
+	}
+	return out, nil
+}
+
+func (r *parkedRow) info(name string, partition int) relay.ParkedInfo {
 	return relay.ParkedInfo{
-		Message: clone(r.msg), Reason: r.reason, Attempts: r.attempts, ParkedAt: r.parkedAt, DueAt: r.dueAt, History: slices.Clone(r.history),
+		Relay: name, Partition: partition, Message: clone(r.msg), Reason: r.reason, Attempts: r.attempts, ParkedAt: r.parkedAt,
+		DueAt: r.dueAt, History: slices.Clone(r.history),
 	}
 }
 
@@ -111,127 +178,10 @@ func (db *database) held(name, key string) (int, *parkedSet, *heldRow, error) {
 	return 0, nil, nil, fmt.Errorf("%w: key %q of relay %q", relay.ErrNotHeld, key, name)
 }
 
-// RecordDecision implements relay.HeldStore.
-func (s *Store) RecordDecision(ctx context.Context, d relay.Decision) error {
-	_, err := do(ctx, s, "RecordDecision", func(db *database) (struct{}, error) {
-		if db.decision(d.ID) != nil {
-			return struct{}{}, nil
-		}
-		partition, _, _, err := db.held(d.Relay, d.Key)
-		if err != nil {
-			return struct{}{}, err
-		}
-		d.Partition, d.State, d.Outcome, d.Count = partition, relay.DecisionOpen, "", 0
-		db.decisions = append(db.decisions, &decision{Decision: d})
-		return struct{}{}, nil
-	})
-	if err == nil {
-		s.Wake()
+// Decision implements held.Reader.
+func (r heldRecords) Decision(_ context.Context, id string) (relay.Decision, error) {
+	if d := r.db.decision(id); d != nil {
+		return d.Decision, nil
 	}
-	return err
-}
-
-// ShowDecision implements relay.HeldStore.
-func (s *Store) ShowDecision(ctx context.Context, id string) (relay.Decision, error) {
-	return do(ctx, s, "ShowDecision", func(db *database) (relay.Decision, error) {
-		if d := db.decision(id); d != nil {
-			return d.Decision, nil
-		}
-		return relay.Decision{}, fmt.Errorf("decision %s: %w", id, relay.ErrNoDecision)
-	})
-}
-
-// decision is a decision and when it was done.
-type decision struct {
-	relay.Decision
-	done time.Time
-}
-
-func (db *database) decision(id string) *decision {
-	for _, d := range db.decisions {
-		if d.ID == id {
-			return d
-		}
-	}
-	return nil
-}
-
-// openDecisions returns the first 100 open decisions in a relay's partitions.
-func (db *database) openDecisions(name string, partitions []int) (out []relay.Decision) {
-	for _, d := range db.decisions {
-		if d.Relay == name && d.State == relay.DecisionOpen && slices.Contains(partitions, d.Partition) && len(out) < 100 {
-			out = append(out, d.Decision)
-		}
-	}
-	return out
-}
-
-// Decide implements relay.LogStore.
-func (s *Store) Decide(ctx context.Context, name string, lease relay.LeaseRef, id string) error {
-	_, err := do(ctx, s, "Decide", func(db *database) (struct{}, error) {
-		d := db.decision(id)
-		switch {
-		case db.lease(name, lease) == nil:
-			return struct{}{}, relay.ErrLeaseLost
-		case d == nil:
-			return struct{}{}, fmt.Errorf("decision %s: %w", id, relay.ErrNoDecision)
-		case d.State != relay.DecisionOpen:
-			return struct{}{}, nil
-		}
-		if err := db.untakenKey(name, d.Key); err != nil && !errors.Is(err, relay.ErrNotHeld) {
-			return struct{}{}, err
-		}
-		d.done = now()
-		d.State, d.Outcome = relay.DecisionApplied, db.decide(&d.Decision, d.done)
-		if d.Outcome != "" {
-			d.State = relay.DecisionRefused
-		}
-		return struct{}{}, nil
-	})
-	return err
-}
-
-// decide applies a decision, or returns why not.
-func (db *database) decide(d *relay.Decision, at time.Time) (refused string) {
-	partition, parked, h, err := db.held(d.Relay, d.Key)
-	if err != nil {
-		return relay.ErrNotHeld.Error()
-	}
-	if !h.undecided { // if it is undecided, the blocking message has a dead letter
-		parked.findHead(h)
-	}
-	blocking, letter := parked.rows[h.seq], db.relays[d.Relay].latest[h.seq]
-	id := ""
-	switch {
-	case h.undecided && letter != nil:
-		id = letter.Message.ID
-	case blocking != nil:
-		id = blocking.msg.ID
-	}
-	if refused := d.Refused(id, h.undecided); refused != "" {
-		return refused
-	}
-	switch d.Verb {
-	case relay.VerbSkip:
-		if !h.undecided && blocking != nil {
-			parked.take(h.seq)
-			letter = db.deadLetter(d.Relay, partition, blocking, "skipped", h.cause, h.attempts, at)
-		}
-		if letter != nil && letter.State == deadletter.Open {
-			letter.close(deadletter.Discarded, d.By, d.Reason, at)
-			d.Count = 1
-		}
-	case relay.VerbDead, relay.VerbDeadAll:
-		for _, row := range slices.Clone(parked.waiting[d.Key]) {
-			if d.Verb == relay.VerbDead && row.msg.Sequence != h.seq {
-				continue
-			}
-			parked.take(row.msg.Sequence)
-			row.history = remember(row.history, 0, at, "moved to the dead letters by "+d.By)
-			db.deadLetter(d.Relay, partition, row, d.Reason, h.cause, row.attempts, at)
-			d.Count++
-		}
-	}
-	parked.letGo(h, at)
-	return ""
+	return relay.Decision{}, fmt.Errorf("decision %s: %w", id, relay.ErrNoDecision)
 }

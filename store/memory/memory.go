@@ -17,6 +17,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/internal/signal"
 	"github.com/postrider/postrider/outbox"
@@ -42,6 +43,7 @@ type Config struct {
 // Store is an outbox in memory, with everything that relays and operators store about it. It is safe for concurrent use.
 type Store struct {
 	deadLetters
+	heldKeys
 	cfg  Config
 	db   *database
 	wake signal.Broadcast
@@ -51,6 +53,9 @@ type Store struct {
 
 // deadLetters is what operators do with dead letters.
 type deadLetters = deadletter.Core
+
+// heldKeys is what operators do with held keys and parked messages.
+type heldKeys = held.Core
 
 var (
 	_ relay.Store         = (*Store)(nil)
@@ -119,7 +124,7 @@ func (s *Store) Reopen() *Store {
 
 func open(cfg Config, db *database) *Store {
 	s := &Store{cfg: cfg, db: db}
-	s.deadLetters = deadletter.New(records{s: s})
+	s.deadLetters, s.heldKeys = deadletter.New(records{s: s}), held.New(heldRecords{s: s})
 	s.partitions.Store(int64(len(db.log)))
 	return s
 }

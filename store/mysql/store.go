@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/internal/signal"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
@@ -19,6 +20,7 @@ import (
 // concurrent use. It needs no closing: close the *sql.DB when every relay has stopped.
 type Store struct {
 	deadLetters
+	heldKeys
 	cfg        Config
 	db         *sql.DB
 	names      *strings.Replacer
@@ -36,6 +38,9 @@ type Store struct {
 
 // deadLetters is what operators do with dead letters.
 type deadLetters = deadletter.Core
+
+// heldKeys is what operators do with held keys and parked messages.
+type heldKeys = held.Core
 
 var (
 	_ relay.Store           = (*Store)(nil)
@@ -75,7 +80,7 @@ func open(ctx context.Context, db *sql.DB, cfg Config) (*Store, error) {
 		return nil, errors.New("mysql store: no *sql.DB was given")
 	}
 	s := &Store{cfg: cfg, db: db, names: expander(cfg.Prefix), places: makePlaces(db)}
-	s.deadLetters = deadletter.New(records{txn: s.pooled()})
+	s.deadLetters, s.heldKeys = deadletter.New(records{txn: s.pooled()}), held.New(heldRecords{s.pooled()})
 	var v server
 	err = db.QueryRowContext(ctx, serverSQL).Scan(v.dest()...)
 	if err == nil {

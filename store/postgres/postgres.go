@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/internal/migrate"
 	"github.com/postrider/postrider/internal/signal"
 	"github.com/postrider/postrider/outbox"
@@ -19,6 +20,7 @@ import (
 // Store is an outbox on PostgreSQL. It is safe for concurrent use.
 type Store struct {
 	deadLetters
+	heldKeys
 	pool       *pgxpool.Pool
 	config     Config
 	names      names
@@ -42,6 +44,9 @@ type Store struct {
 
 // deadLetters is what operators do with dead letters.
 type deadLetters = deadletter.Core
+
+// heldKeys is what operators do with held keys and parked messages.
+type heldKeys = held.Core
 
 var (
 	_ relay.Store          = (*Store)(nil)
@@ -70,7 +75,7 @@ func New(pool *pgxpool.Pool, c Config) (*Store, error) {
 	}
 	n := newNames(c)
 	s := &Store{pool: pool, config: c, names: n, sql: newStatements(n, c.boundSQL()), migrations: set, beats: newApart(pool)}
-	s.deadLetters = deadletter.New(records{s: s})
+	s.deadLetters, s.heldKeys = deadletter.New(records{s: s}), held.New(heldRecords{records{s: s}})
 	s.places = make(chan struct{}, max(pool.Config().MaxConns-1, 1))
 	s.rowBytes.Store(assumedRowBytes)
 	if c.Notify {

@@ -70,6 +70,12 @@ func (r records) exec(ctx context.Context, sql string, args ...any) error {
 	return err
 }
 
+// count is exec and returns the number of rows.
+func (r records) count(ctx context.Context, sql string, args ...any) (int, error) {
+	tag, err := r.tx.Exec(ctx, r.s.names.expand(sql), args...)
+	return int(tag.RowsAffected()), err
+}
+
 // onlyOf returns the only column of the only row.
 func onlyOf[T any](ctx context.Context, r records, sql string, args ...any) (v T, err error) {
 	err = r.query(ctx, sql, args, func(rows pgx.Rows) error {

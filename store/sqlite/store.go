@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/internal/signal"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
@@ -18,6 +19,7 @@ import (
 // use. There is nothing to close: close the *sql.DB when every relay has stopped.
 type Store struct {
 	deadLetters
+	heldKeys
 	cfg         Config
 	db          *sql.DB
 	partitions  atomic.Int64         // as opened; a relay uses this number until it is restarted
@@ -33,6 +35,9 @@ type Store struct {
 
 // deadLetters is what operators do with dead letters.
 type deadLetters = deadletter.Core
+
+// heldKeys is what operators do with held keys and parked messages.
+type heldKeys = held.Core
 
 var (
 	_ relay.Store           = (*Store)(nil)
@@ -75,7 +80,7 @@ func open(ctx context.Context, db *sql.DB, cfg Config) (*Store, error) {
 		return nil, errors.New("sqlite store: no *sql.DB was given")
 	}
 	s := &Store{cfg: cfg, db: db, turn: newTurn()}
-	s.deadLetters = deadletter.New(records{txn: txn{s: s}})
+	s.deadLetters, s.heldKeys = deadletter.New(records{txn: txn{s: s}}), held.New(heldRecords{txn{s: s}})
 	s.fetches.text, s.dues.text = fetchSQL, dueSQL
 	err = s.patiently(ctx, func() error {
 		if err := s.checkDatabase(ctx); err != nil {

@@ -87,6 +87,7 @@ var (
 		{"SettleAgain", againTests},
 		{"Due", dueTests},
 		{"HeldKeys", heldTests},
+		{"ParkedMessages", parkedTests},
 		{"DeadLetters", deadTests},
 		{"Retention", retentionTests},
 		{"Status", statusTests},

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,7 +36,7 @@ func (p commands) heldListCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List held keys, longest held first",
+		Short: "List held keys by relay, longest held first",
 		Example: `  postrider held list
   postrider held list --relay to-nats --json`,
 		Args: program.ExactArgs(),
@@ -132,6 +133,7 @@ func (p commands) writeHeld(h relay.HeldInfo, parked []relay.ParkedInfo) error {
 	f := output.NewFields(p.Stdout)
 	f.Add("reason", string(h.Reason))
 	f.Add("cause", h.Cause)
+	f.Add("blocked by", h.MessageID)
 	f.Add("attempts", output.Number(h.Attempts))
 	f.Add("next attempt", nextAttempt(h, output.Moment))
 	f.Add("parked", output.Plural(h.Parked, "message"))
@@ -147,9 +149,23 @@ func (p commands) writeHeld(h relay.HeldInfo, parked []relay.ParkedInfo) error {
 	if len(parked) > 0 {
 		output.History(p.Stdout, parked[0].History)
 	}
-	key := output.ShellQuote(h.Key)
+	return p.writeDecisions(h)
+}
+
+// writeDecisions writes the commands for what can be decided about a held key. They name the message that was shown.
+func (p commands) writeDecisions(h relay.HeldInfo) error {
+	if h.MessageID == "" {
+		_, err := fmt.Fprintln(p.Stdout, "\nno message blocks the key any more; it is about to be released")
+		return err
+	}
+	key, message := output.ShellQuote(h.Key), output.ShellQuote(h.MessageID)
+	skip := p.Hint("held skip %s --message %s --because \"…\"", key, message)
+	if h.NextAttempt.IsZero() {
+		_, err := fmt.Fprintf(p.Stdout, "\nits dead letter: %s\nskip it:         %s\n", p.Hint("dead list --relay %s --key %s", output.ShellQuote(h.Relay), key), skip)
+		return err
+	}
 	_, err := fmt.Fprintf(p.Stdout, "\nretry now:       %s\nskip it:         %s\ndead-letter it:  %s  (--all for the whole key)\n",
-		p.Hint("held retry %s", key), p.Hint("held skip %s --because \"…\"", key), p.Hint("held dead %s --because \"…\"", key))
+		p.Hint("held retry %s", key), skip, p.Hint("held dead %s --message %s --because \"…\"", key, message))
 	return err
 }
 
@@ -176,23 +192,28 @@ func holderOf(ctx context.Context, b *backend.Outbox, name, key string) (string,
 	if name != "" {
 		return name, nil
 	}
-	holder := ""
-	for h, err := range b.ListHeld(ctx, "") {
-		if err != nil {
+	names, err := program.RelayNames(ctx, b)
+	if err != nil {
+		return "", err
+	}
+	var holders []string
+	for _, n := range names {
+		_, _, err := b.ShowHeld(ctx, n, key, 0)
+		switch {
+		case err == nil:
+			holders = append(holders, output.Printable(n))
+			name = n
+		case !errors.Is(err, relay.ErrNotHeld):
 			return "", err
 		}
-		if h.Key != key {
-			continue
-		}
-		if holder != "" {
-			return "", program.Usagef("key %s is held by the relays %s and %s; choose one with --relay", output.Printable(key), holder, h.Relay)
-		}
-		holder = h.Relay
 	}
-	if holder == "" {
+	switch len(holders) {
+	case 0:
 		return "", notHeld(key, "")
+	case 1:
+		return name, nil
 	}
-	return holder, nil
+	return "", program.Usagef("key %s is held by the relays %s; choose one with --relay", output.Printable(key), strings.Join(holders, " and "))
 }
 
 func notHeld(key, name string) error {

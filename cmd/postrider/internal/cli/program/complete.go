@@ -149,6 +149,24 @@ func HeldKeys(relay *string) Completer {
 	}
 }
 
+// ParkedMessages lists the IDs of a relay's parked messages that wait by themselves; those of all relays for the name "".
+func ParkedMessages(relay *string) Completer {
+	return func(ctx context.Context, b *backend.Outbox) ([]cobra.Completion, error) {
+		var out []cobra.Completion
+		for m, err := range b.ListParked(ctx, *relay) {
+			if err != nil {
+				return nil, err
+			}
+			text := fmt.Sprintf("%s, %s: %s", m.Relay, m.Reason, m.Cause())
+			out = append(out, cobra.CompletionWithDesc(m.Message.ID, output.Shorten(output.Printable(text), 60)))
+			if len(out) == maxCompletions {
+				break
+			}
+		}
+		return out, nil
+	}
+}
+
 // describe is a completion with a short description.
 func describe(number int64, text string) cobra.Completion {
 	return cobra.CompletionWithDesc(strconv.FormatInt(number, 10), output.Shorten(output.Printable(text), 60))

@@ -1,0 +1,175 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
+	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/relay"
+)
+
+// heldRecords implements held.Records and, in a transaction, held.Writer.
+type heldRecords struct{ txn }
+
+// View implements held.Records.
+func (r heldRecords) View(ctx context.Context, op deadletter.Operation, f func(held.Reader) error) error {
+	return r.s.read(ctx, op.Doing, func(t txn) error { return f(heldRecords{t}) })
+}
+
+// Change implements held.Records.
+func (r heldRecords) Change(ctx context.Context, op deadletter.Operation, f func(held.Writer) error) error {
+	return r.s.write(ctx, op.Doing, durable, func(t txn) error { return f(heldRecords{t}) })
+}
+
+// Wake implements held.Records.
+func (r heldRecords) Wake() { r.s.Wake() }
+
+// beforeAll is a time before all others.
+const beforeAll = int64(-1 << 62)
+
+const (
+	// heldColumns: the message that blocks a key is a dead letter if the key waits for a decision, otherwise the queued message.
+	heldColumns = `h.relay, h.partition, h.key, h.seq, coalesce(iif(h.due_at IS NULL,
+		(SELECT d.id FROM {prefix}dead d WHERE d.relay = h.relay AND d.partition = h.partition AND d.seq = h.seq
+			ORDER BY d.number DESC LIMIT 1),
+		(SELECT p.id FROM {prefix}parked p WHERE p.relay = h.relay AND p.seq = h.seq AND p.due_at IS NULL)), ''),
+		h.reason, h.cause, h.attempts, h.since, h.due_at,
+		(SELECT count(*) FROM (SELECT 1 FROM {prefix}parked p WHERE p.relay = h.relay AND p.key = h.key AND p.due_at IS NULL
+			LIMIT 10000))`
+
+	// nextRelaySQL: after ?1.
+	nextRelaySQL = `SELECT coalesce(min(relay), '') FROM (SELECT min(relay) AS relay FROM {prefix}held WHERE relay > ?1
+		UNION ALL SELECT min(relay) FROM {prefix}parked WHERE relay > ?1)`
+
+	// listHeldSQL returns a page of the held keys of relay ?1: after ?2 since and ?3 key, ?4 rows.
+	listHeldSQL = `SELECT ` + heldColumns + ` FROM {prefix}held h WHERE h.relay = ?1 AND (h.since, h.key) > (?2, ?3)
+		ORDER BY h.since, h.key LIMIT +?4`
+	showHeldSQL = `SELECT ` + heldColumns + ` FROM {prefix}held h WHERE h.relay = ? AND h.key = ?`
+)
+
+func (r heldRecords) heldKeys(ctx context.Context, text string, args ...any) (out []relay.HeldInfo, err error) {
+	err = r.each(ctx, text, args, func(rows *sql.Rows) error {
+		var h relay.HeldInfo
+		var since int64
+		var due sql.Null[int64]
+		err := rows.Scan(&h.Relay, &h.Partition, &h.Key, &h.Sequence, &h.MessageID, &h.Reason, &h.Cause, &h.Attempts, &since, &due,
+			&h.Parked)
+		h.Since = stored.Time(since)
+		if due.Valid {
+			h.NextAttempt = stored.Time(due.V)
+		}
+		out = append(out, h)
+		return err
+	})
+	return out, err
+}
+
+// NextRelay implements held.Reader.
+func (r heldRecords) NextRelay(ctx context.Context, after string) (name string, err error) {
+	err = r.get(ctx, nextRelaySQL, []any{after}, &name)
+	return name, err
+}
+
+// HeldKeys implements held.Reader.
+func (r heldRecords) HeldKeys(ctx context.Context, q held.HeldQuery) ([]relay.HeldInfo, error) {
+	since, key := beforeAll, ""
+	if q.After != nil {
+		since, key = q.After.Since.UnixMicro(), q.After.Key
+	}
+	return r.heldKeys(ctx, listHeldSQL, q.Relay, since, key, q.Limit)
+}
+
+// HeldKey implements held.Reader.
+func (r heldRecords) HeldKey(ctx context.Context, name, key string) (relay.HeldInfo, error) {
+	found, err := r.heldKeys(ctx, showHeldSQL, name, key)
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("%w: key %q of relay %q", relay.ErrNotHeld, key, name)
+	}
+	if err != nil {
+		return relay.HeldInfo{}, err
+	}
+	return found[0], nil
+}
+
+const (
+	shownSQL  = `SELECT ` + parkedColumns + `, p.history, p.relay FROM {prefix}parked p WHERE p.relay = ?1 AND `
+	queuedSQL = shownSQL + `p.key = ?2 AND p.due_at IS NULL ORDER BY p.seq LIMIT +?3`
+	// listParkedSQL returns a page of the messages of relay ?1 that wait by themselves: after ?2 due, ?3 partition and ?4 sequence,
+	// ?5 rows.
+	listParkedSQL = shownSQL + `p.due_at IS NOT NULL AND (p.due_at, p.partition, p.seq) > (?2, ?3, ?4)
+		ORDER BY p.due_at, p.partition, p.seq LIMIT +?5`
+	parkedByIDSQL   = shownSQL + `p.id = ?2 ORDER BY p.seq`
+	parkedCountsSQL = `SELECT relay, reason, count(*), min(parked_at) FROM {prefix}parked WHERE due_at IS NOT NULL
+		AND (?1 = '' OR relay = ?1) GROUP BY relay, reason ORDER BY relay, reason`
+)
+
+// parked reads parked messages with their history. An unreadable message is shown as far as it can be read.
+func (r heldRecords) parked(ctx context.Context, text string, args ...any) (out []relay.ParkedInfo, err error) {
+	var history, name string
+	row := newParkedRow()
+	dest := append(row.row.Dest(), &history, &name)
+	err = r.each(ctx, text, args, func(rows *sql.Rows) error {
+		if err := rows.Scan(dest...); err != nil {
+			return err
+		}
+		m, _ := row.row.Message(row.seq)
+		p := relay.ParkedInfo{
+			Relay: name, Partition: row.partition, Message: m, Reason: relay.ParkReason(row.reason), Attempts: row.attempts,
+			ParkedAt: stored.Time(row.parkedAt),
+		}
+		if row.due.Valid {
+			p.DueAt = stored.Time(row.due.V)
+		}
+		p.History, err = stored.History(history)
+		out = append(out, p)
+		return err
+	})
+	return out, err
+}
+
+// Queued implements held.Reader.
+func (r heldRecords) Queued(ctx context.Context, name, key string, limit int) ([]relay.ParkedInfo, error) {
+	return r.parked(ctx, queuedSQL, name, key, limit)
+}
+
+// Parked implements held.Reader.
+func (r heldRecords) Parked(ctx context.Context, q held.ParkedQuery) ([]relay.ParkedInfo, error) {
+	due, partition, seq := beforeAll, -1, int64(0)
+	if a := q.After; a != nil {
+		due, partition, seq = a.DueAt.UnixMicro(), a.Partition, a.Message.Sequence
+	}
+	return r.parked(ctx, listParkedSQL, q.Relay, due, partition, seq, q.Limit)
+}
+
+// ParkedByID implements held.Reader.
+func (r heldRecords) ParkedByID(ctx context.Context, name, id string) ([]relay.ParkedInfo, error) {
+	return r.parked(ctx, parkedByIDSQL, name, id)
+}
+
+// CountParked implements held.Reader.
+func (r heldRecords) CountParked(ctx context.Context, name string) (out []relay.ParkedCount, err error) {
+	err = r.each(ctx, parkedCountsSQL, []any{name}, func(rows *sql.Rows) error {
+		var c relay.ParkedCount
+		var oldest int64
+		err := rows.Scan(&c.Relay, &c.Reason, &c.Count, &oldest)
+		c.Oldest = stored.Time(oldest)
+		out = append(out, c)
+		return err
+	})
+	return out, err
+}
+
+// Decision implements held.Reader.
+func (r heldRecords) Decision(ctx context.Context, id string) (relay.Decision, error) {
+	found, err := r.decisions(ctx, decisionSQL, id)
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("decision %s: %w", id, relay.ErrNoDecision)
+	}
+	if err != nil {
+		return relay.Decision{}, err
+	}
+	return found[0], nil
+}
