@@ -108,7 +108,7 @@ const (
 	deadParkedSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `, resolved_at)
 		SELECT relay, partition_id, seq, ` + messageColumns + `, attempts, redrives, ` + addEntrySQL + `, ?4, ?5, ?6, ?3, ?8, ?9, ?10, ?11
 		FROM {prefix}parked FORCE INDEX (PRIMARY) WHERE relay = ?1 AND seq IN ?2 ORDER BY seq`
-	// A history is as written by encodeHistory; whoever reads it takes the last entries. What is not a history is replaced.
+	// A history is as written by encodeHistory; stored.History takes its last entries. What is not a history is replaced.
 	addEntrySQL = `CASE WHEN ?7 = '' THEN history
 		WHEN history LIKE '[{%}]' THEN CONCAT(LEFT(history, LENGTH(history) - 1), ',', ?7, ']')
 		ELSE CONCAT('[', ?7, ']') END`
