@@ -131,11 +131,8 @@ func TestDecisionWaitsForACallOfALostLease(t *testing.T) {
 			t.Skip("the transaction of a lost lease cannot commit")
 		}
 		release, returned := make(chan struct{}), atomic.Bool{}
-		r := b.relay(relay.Config{BackoffBase: time.Second, AttemptTimeout: -1, ParkAfter: 5 * time.Second})
-		handle(r, func(_ context.Context, m *postrider.Message) error {
-			if m.Attempt == 1 {
-				return errBoom
-			}
+		r := b.relay(relay.Config{AttemptTimeout: -1, ParkAfter: 5 * time.Second, LeaseTTL: 5 * time.Minute})
+		handle(r, func(context.Context, *postrider.Message) error {
 			<-release
 			returned.Store(true)
 			return nil
@@ -143,7 +140,7 @@ func TestDecisionWaitsForACallOfALostLease(t *testing.T) {
 		b.start(r)
 		m := b.msg("")
 		b.publish(m)
-		pass(20 * time.Second) // the call counts as slow, so that the message is not due
+		pass(20 * time.Second) // the call counts as slow: the message is parked, and not due
 		b.store.Crash()
 		pass(30 * time.Second)
 		if d, err := decideMessage(b, m.ID, relay.VerbDead); !errors.Is(err, held.ErrNotApplied) || returned.Load() {

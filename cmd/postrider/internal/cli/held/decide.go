@@ -78,8 +78,8 @@ func (p commands) heldDeadCommand() *cobra.Command {
 		Short: "Move the blocking message of a held key, or the whole key, to the dead letters",
 		Long: `Move the blocking message of a held key to the dead letters and release the messages queued after it; with --all, move
 every parked message of the key. They can be redriven later. Without --all it is refused if the key waits for a decision
-about a dead letter, because the queued messages would be delivered past it. While a process works on a message of the key, the decision
-waits for the end of the attempt.`,
+about a dead letter, because the queued messages would be delivered past it. While a process works on a message of the
+key, the decision waits for the end of the attempt.`,
 		Example: `  postrider held dead order/42 --because 'receiver does not know this type yet'
   postrider held dead order/42 --all --because 'customer was erased' --yes`,
 		Args: program.ExactArgs("a KEY"),

@@ -20,7 +20,7 @@ func (p commands) retryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retry ID",
 		Short: "Retry a parked message now",
-		Long:  "Make a parked message due at once, whatever it waits for. " + howApplied,
+		Long:  "Make a parked message due at once, whatever it waits for.\n" + howApplied,
 		Example: `  postrider parked retry 0199f3a4-7e1c-7a52-9b61-3f0c2d1e4b5a
   postrider parked retry 0199f3a4-7e1c-7a52-9b61-3f0c2d1e4b5a --relay to-nats`,
 		Args: program.ExactArgs("an ID"),
