@@ -55,6 +55,42 @@ func (c plannedConn) QueryContext(ctx context.Context, query string, args []driv
 	return queryer.QueryContext(ctx, query, args)
 }
 
+// TestPagesAreReadByAnIndex: a page of a long list of held keys, or of parked messages, must not read or sort the others.
+func TestPagesAreReadByAnIndex(t *testing.T) {
+	t.Parallel()
+	f := newFile(t)
+	plain := f.migrated(t, sqlite.Config{})
+	var plans []string
+	db := sql.OpenDB(planned{plain.Driver(), "file:" + string(f), &plans})
+	db.SetMaxOpenConns(1)
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	store := newStore(t, db, sqlite.Config{})
+	plans = nil
+	for _, err := range store.ListHeld(t.Context(), "r") {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, err := range store.ListParked(t.Context(), "r") {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := strings.Join(plans, "\n")
+	for _, want := range []string{
+		"USING INDEX postrider_held_since (relay=? AND (since,key)>(?,?))",
+		"USING INDEX postrider_parked_next (relay=? AND (due_at,partition,seq)>(?,?,?))",
+	} {
+		if !strings.Contains(text, want) || strings.Contains(text, "B-TREE") {
+			t.Errorf("pages are read by:\n%s\nwant %s, without sorting", text, want)
+		}
+	}
+}
+
 // TestMessagesAreFoundByAnIndex: explaining a message must not read all parked messages or dead letters.
 func TestMessagesAreFoundByAnIndex(t *testing.T) {
 	t.Parallel()

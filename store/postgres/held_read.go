@@ -109,9 +109,9 @@ const (
 
 	// listParkedSQL returns a page of the messages of relay $1 that wait by themselves: after $2 due, $3 partition and $4
 	// sequence, $5 rows.
-	listParkedSQL = `select ` + parkedColumns + ` from {parked} where relay = $1::text and due_at is not null
+	listParkedSQL = `select ` + parkedColumns + ` from {parked} p where relay = $1::text and due_at is not null
 	and (due_at, partition, seq) > ($2::timestamptz, $3::int2, $4::int8)
-order by due_at, partition, seq limit $5::int8`
+order by p.due_at, p.partition, p.seq limit $5::int8`
 
 	// findParkedSQL: $1 relay, $2 message.
 	findParkedSQL = `select ` + parkedColumns + ` from {parked} where id = $2::text and relay = $1::text order by seq limit 100`

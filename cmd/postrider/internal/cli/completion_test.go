@@ -40,7 +40,7 @@ func TestCompletionKnowsWhatTheStoreHas(t *testing.T) {
 		"held skip --relay to-audit ":  {"bill/7\tto-audit"},
 		"explain --key ":               {"bill/7\tto-audit"},
 		"parked retry ":                {parked + "\tto-audit, snoozed: not yet"},
-		"parked skip --relay to-nats ": nil,
+		"parked show --relay to-nats ": nil,
 		"parked show --relay to-a":     {"to-audit\trelay"},
 		"inbox status --consumer ":     nil,
 	} {
