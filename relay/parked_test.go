@@ -35,10 +35,10 @@ func TestDecisionsAboutParkedMessages(t *testing.T) {
 	kinds(t, func(t *testing.T, b *bundle, _ bool, handle func(r *relay.Relay, h postrider.Handler)) {
 		j, calls := &journal{}, make(map[string]int)
 		var healed atomic.Bool
-		r := b.relay(relay.Config{BackoffBase: time.Hour, BackoffMax: time.Hour, MaxAttempts: 100})
+		r := b.relay(relay.Config{MaxAttempts: 100})
 		handle(r, func(ctx context.Context, m *postrider.Message) error {
 			if calls[m.ID]++; !healed.Load() {
-				return errBoom
+				return postrider.Retry(time.Hour, errBoom)
 			}
 			return j.take(ctx, m)
 		})
@@ -76,10 +76,10 @@ func TestDecisionAboutAParkedMessageWaitsForItsCall(t *testing.T) {
 	t.Parallel()
 	kinds(t, func(t *testing.T, b *bundle, _ bool, handle func(r *relay.Relay, h postrider.Handler)) {
 		release := make(chan struct{})
-		r := b.relay(relay.Config{BackoffBase: time.Minute, BackoffMax: time.Minute, AttemptTimeout: -1, ParkAfter: 5 * time.Second})
+		r := b.relay(relay.Config{AttemptTimeout: -1, ParkAfter: 5 * time.Second})
 		handle(r, func(_ context.Context, m *postrider.Message) error {
 			if m.Attempt == 1 {
-				return errBoom
+				return postrider.Retry(time.Minute, errBoom)
 			}
 			<-release
 			return nil
@@ -113,7 +113,7 @@ func TestDecisionComesBeforeTheNextAttempt(t *testing.T) {
 		b.start(r)
 		m := b.msg("")
 		b.publish(m)
-		pass(5 * time.Second)
+		pass(time.Second)
 		if d, err := decideMessage(b, m.ID, relay.VerbSkip); err != nil || d.Count != 1 {
 			t.Errorf("skip: %+v, %v", d, err)
 		}
