@@ -96,11 +96,11 @@ type Verb string
 //
 //	verb        | held key                                       | parked message
 //	VerbRetry   | is due at once (1)                             | is due at once
-//	VerbSkip    | its blocking message becomes a discarded dead  | becomes a discarded dead letter
-//	            | letter, or the open dead letter that it is     |
-//	            | becomes discarded; the queued messages follow  |
-//	VerbDead    | its blocking message becomes an open dead      | becomes an open dead letter
-//	            | letter, and the queued messages follow (1)     |
+//	VerbSkip    | its blocking message becomes a discarded       | becomes a discarded dead letter
+//	            | dead letter (if it is an open one, that is     |
+//	            | discarded), and the queued messages follow     |
+//	VerbDead    | its blocking message becomes an open           | becomes an open dead letter
+//	            | dead letter, and the queued ones follow (1)    |
 //	VerbDeadAll | all its parked messages become dead letters    | refused
 //
 // (1) Refused while the key waits for a decision about a dead letter: the queued messages would be delivered past it.
