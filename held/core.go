@@ -47,6 +47,7 @@ func list[T any](ctx context.Context, records Records, op deadletter.Operation, 
 			var next string
 			var page []T
 			err := records.View(ctx, op, func(r Reader) (err error) {
+				page = nil
 				if next = present; name == "" && last == nil {
 					if next, err = r.NextRelay(ctx, present); err != nil || next == "" {
 						return err

@@ -121,6 +121,14 @@ func (s *Store) ExplainPages(ctx context.Context, name string) (plans []string, 
 	return plans, err
 }
 
+// DecisionCommits returns synchronous_commit in a transaction of an operator.
+func (s *Store) DecisionCommits(ctx context.Context) (setting string, err error) {
+	err = s.change(ctx, "show a setting", func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, "show synchronous_commit").Scan(&setting)
+	})
+	return setting, err
+}
+
 // FetchWith is Fetch with a call between reading rows and flushing them.
 func (s *Store) FetchWith(ctx context.Context, name string, req relay.FetchRequest, between func()) ([]relay.Batch, error) {
 	n, err := s.open(ctx)

@@ -120,10 +120,10 @@ key, the decision waits for the end of the attempt.`,
 	return cmd
 }
 
-// decide makes a decision about the message that blocks a key now, unless d names another, and returns the decision with that
-// message and how many messages it concerned.
+// decide makes a decision about the message that blocks a key now, unless d names another or concerns all messages of the key.
+// It returns the decision with that message and how many messages it concerned.
 func decide(ctx context.Context, b *backend.Outbox, d relay.Decision) (relay.Decision, int, error) {
-	if d.MessageID == "" {
+	if d.MessageID == "" && d.Verb != relay.VerbDeadAll {
 		h, _, err := b.ShowHeld(ctx, d.Relay, d.Key, 0)
 		if err != nil {
 			return d, 0, err
