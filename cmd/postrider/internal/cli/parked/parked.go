@@ -70,7 +70,7 @@ func (p commands) list(ctx context.Context, b *backend.Outbox, name string, limi
 			return err
 		}
 		if asJSON {
-			err = output.Line(p.Stdout, m)
+			err = output.Line(p.Stdout, forPrograms(m))
 		} else {
 			t.Row(m.Message.ID, m.Relay, m.Reason, output.Minute(m.DueAt), output.CauseOf(m.Cause(), m.Message.Type))
 		}
@@ -156,7 +156,7 @@ func (p commands) showCommand() *cobra.Command {
 					return err
 				}
 				if asJSON {
-					return output.JSON(p.Stdout, m)
+					return output.JSON(p.Stdout, forPrograms(m))
 				}
 				return p.write(m)
 			})
@@ -167,6 +167,14 @@ func (p commands) showCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
 	return cmd
 }
+
+// withCause is a parked message with its cause, which is part of its history.
+type withCause struct {
+	relay.ParkedInfo
+	Cause string `json:"cause,omitempty"`
+}
+
+func forPrograms(m relay.ParkedInfo) withCause { return withCause{m, m.Cause()} }
 
 func (p commands) write(m relay.ParkedInfo) error {
 	fmt.Fprintf(p.Stdout, "message %s of relay %s, partition %d: parked since %s\n", output.Printable(m.Message.ID),

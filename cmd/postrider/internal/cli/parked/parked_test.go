@@ -53,7 +53,7 @@ func TestParkedIsListedCountedAndShown(t *testing.T) {
 		clitest.Contains(t, clitest.OK(t, "parked", "count", "--json", "--store", url), `"reason":"unhandled","count":1`)
 		clitest.Contains(t, clitest.OK(t, "parked", "show", ids[1], "--store", url), "no handler takes order.placed", "unhandled", "payload",
 			"postrider parked retry "+ids[1])
-		clitest.Contains(t, clitest.OK(t, "parked", "show", ids[1], "--json", "--store", url), `"reason": "unhandled"`)
+		clitest.Contains(t, clitest.OK(t, "parked", "show", ids[1], "--json", "--store", url), `"reason": "unhandled"`, `"cause": "no handler takes order.placed"`)
 		clitest.Contains(t, clitest.OK(t, "explain", ids[1], "--store", url), "postrider parked skip "+ids[1])
 		clitest.Fails(t, program.ExitFailed, "is queued in the held key order/1", "parked", "show", ids[2], "--store", url)
 		clitest.Fails(t, program.ExitFailed, "no parked message that waits by itself has this ID: m-0 (any relay)", "parked", "show", "m-0", "--store", url)
