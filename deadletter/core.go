@@ -96,7 +96,7 @@ func (c Core) CountDead(ctx context.Context, f Filter) (n int64, err error) {
 
 // RedriveDead implements Store.
 func (c Core) RedriveDead(ctx context.Context, f Filter, by string, limit int) (int, error) {
-	if err := f.checkMaxRedrives(); err != nil {
+	if err := checkMaxRedrives(f); err != nil {
 		return 0, err
 	}
 	below := cmp.Or(f.MaxRedrives, DefaultMaxRedrives)
@@ -245,7 +245,7 @@ func (c Core) StepRedrive(ctx context.Context, id int64, limit int) (r Redrive, 
 		if wait = r.NextAt.Sub(now); r.State != RedriveRunning || wait > 0 {
 			return false, nil
 		}
-		if err := step(ctx, w, r, r.batch(cmp.Or(limit, defaultLimit)), now); err != nil {
+		if err := step(ctx, w, r, batch(*r, cmp.Or(limit, defaultLimit)), now); err != nil {
 			return false, err
 		}
 		wait = r.NextAt.Sub(now)
@@ -267,10 +267,10 @@ func step(ctx context.Context, w Writer, r *Redrive, batch int, now time.Time) e
 			return err
 		}
 	}
-	send := r.take(found.Open, now)
+	send := take(r, found.Open, now)
 	r.Position = max(r.Position, found.Last)
 	if !found.More {
-		r.finish(now)
+		finish(r, now)
 	}
 	if len(send) == 0 {
 		return nil
@@ -302,7 +302,7 @@ func (c Core) changeRedrive(ctx context.Context, op Operation, f Filter, id int6
 func (c Core) CancelRedrive(ctx context.Context, id int64, by string) (Redrive, error) {
 	op := Operation{"CancelRedrive", "cancel a redrive"}
 	return c.changeRedrive(ctx, op, Filter{}, id, func(_ Writer, r *Redrive, now time.Time) (bool, error) {
-		return true, r.cancel(stored.Text(by), now)
+		return true, cancel(r, stored.Text(by), now)
 	})
 }
 
@@ -310,7 +310,7 @@ func (c Core) CancelRedrive(ctx context.Context, id int64, by string) (Redrive, 
 func (c Core) FailRedrive(ctx context.Context, id int64, seen int, cause string) (Redrive, error) {
 	op := Operation{"FailRedrive", "record the failure of a redrive"}
 	return c.changeRedrive(ctx, op, Filter{}, id, func(_ Writer, r *Redrive, now time.Time) (bool, error) {
-		return r.fail(seen, stored.Text(cause), now), nil
+		return fail(r, seen, stored.Text(cause), now), nil
 	})
 }
 

@@ -81,7 +81,7 @@ func (c Core) ImportDead(ctx context.Context, letters []Archived) (n int, err er
 	err = c.records.Change(ctx, Operation{"ImportDead", "import dead letters"}, func(w Writer) error {
 		n = 0
 		for _, a := range letters {
-			added, err := w.ImportDead(ctx, a.storable())
+			added, err := w.ImportDead(ctx, storable(a))
 			if err != nil {
 				return fmt.Errorf("dead letter %d: %w", a.Number, err)
 			}
@@ -95,7 +95,7 @@ func (c Core) ImportDead(ctx context.Context, letters []Archived) (n int, err er
 }
 
 // storable returns a copy with the texts that every store can store.
-func (a Archived) storable() Archived {
+func storable(a Archived) Archived {
 	m := *a.Message
 	m.DeliverAfter = 0
 	a.Message, a.History, a.Before = &m, slices.Clone(a.History), slices.Clone(a.Before)

@@ -132,19 +132,19 @@ type Filter struct {
 	MaxRedrives int `json:"max_redrives,omitempty"`
 }
 
-// Allows says whether a message that has been redriven this often may be redriven again.
-func (f Filter) Allows(redrives int) bool {
+// allows says whether a message that has been redriven this often may be redriven again.
+func allows(f Filter, redrives int) bool {
 	return f.MaxRedrives == Unbounded || redrives < cmp.Or(f.MaxRedrives, DefaultMaxRedrives)
 }
 
-func (f Filter) checkMaxRedrives() error {
+func checkMaxRedrives(f Filter) error {
 	if f.MaxRedrives < Unbounded {
 		return fmt.Errorf("a message cannot have been sent back %d times", f.MaxRedrives)
 	}
 	return nil
 }
 
-// refuseTooOften is the error for a dead letter, selected by number, that Allows refuses.
+// refuseTooOften is the error for a dead letter, selected by number, that allows refuses.
 func refuseTooOften(number int64, redrives int) error {
 	return fmt.Errorf("%w: that of dead letter %d was sent back %d times and died again each time; find out why, or raise the "+
 		"bound (postrider dead redrive --force)", ErrRedrivenTooOften, number, redrives)

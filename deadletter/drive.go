@@ -143,7 +143,7 @@ func (d *driver) step(ctx context.Context, r Redrive) (time.Duration, error) {
 		return idleEvery, nil
 	}
 	d.logger.Warn("step of a redrive has failed, and is tried again", "redrive", r.ID, "failures", noted.Failures, "error", err)
-	return noted.backoff(), nil
+	return backoff(noted), nil
 }
 
 // pause waits for a duration, or until woken.

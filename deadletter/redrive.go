@@ -55,7 +55,7 @@ func (p Plan) Validate() error {
 	if p.Rate < 0 || math.IsNaN(p.Rate) || math.IsInf(p.Rate, 0) {
 		errs = append(errs, fmt.Errorf("the rate is %v messages per second; give a number above 0, or 0 for no bound", p.Rate))
 	}
-	return errors.Join(append(errs, p.Filter.checkMaxRedrives())...)
+	return errors.Join(append(errs, checkMaxRedrives(p.Filter))...)
 }
 
 // Redrive sends dead letters back at a limited rate. It survives the processes that drive it, because its whole state is
@@ -115,20 +115,20 @@ const (
 	longestWait = 100 * 365 * 24 * time.Hour
 )
 
-// batch is how many dead letters the next step reads, at most limit.
-func (r *Redrive) batch(limit int) int {
+// batch is how many dead letters the next step of a redrive reads, at most limit.
+func batch(r Redrive, limit int) int {
 	if r.Rate == 0 {
 		return limit
 	}
 	return max(1, int(min(float64(limit), r.Rate/stepsPerSecond)))
 }
 
-// take records a step, at now, over these dead letters, and returns the numbers of those to send back.
-func (r *Redrive) take(letters []Candidate, now time.Time) []int64 {
+// take records a step of a redrive, at now, over these dead letters, and returns the numbers of those to send back.
+func take(r *Redrive, letters []Candidate, now time.Time) []int64 {
 	r.Failures, r.Cause, r.NextAt = 0, "", time.Time{}
 	send := []int64{}
 	for _, l := range letters {
-		if r.Position = l.Number; r.Filter.Allows(l.Redrives) {
+		if r.Position = l.Number; allows(r.Filter, l.Redrives) {
 			send = append(send, l.Number)
 		}
 	}
@@ -141,16 +141,16 @@ func (r *Redrive) take(letters []Candidate, now time.Time) []int64 {
 	return send
 }
 
-// finish records that there are no more dead letters: a step has found fewer than batch.
-func (r *Redrive) finish(now time.Time) {
+// finish records that there are no more dead letters for a redrive: a step has found fewer than batch.
+func finish(r *Redrive, now time.Time) {
 	r.State, r.EndedAt, r.NextAt = RedriveFinished, now, time.Time{}
 	r.Skipped = r.Selected - r.Done - r.Refused
 }
 
-// fail records that a step has failed, and when the next may be tried; after MaxFailures in a row the redrive has failed.
+// fail records that a step of a redrive has failed, and when the next may be tried; after MaxFailures in a row the redrive has failed.
 // seen is Failures as it was before that step, so that a step that fails in several processes counts once. It reports whether
 // anything has changed.
-func (r *Redrive) fail(seen int, cause string, now time.Time) bool {
+func fail(r *Redrive, seen int, cause string, now time.Time) bool {
 	if r.State != RedriveRunning || r.Failures != seen {
 		return false
 	}
@@ -160,7 +160,7 @@ func (r *Redrive) fail(seen int, cause string, now time.Time) bool {
 		r.State, r.EndedAt, r.NextAt = RedriveFailed, now, time.Time{}
 		return true
 	}
-	r.NextAt = now.Add(r.backoff())
+	r.NextAt = now.Add(backoff(*r))
 	return true
 }
 
@@ -170,12 +170,12 @@ const (
 	retryMax = time.Minute
 )
 
-func (r *Redrive) backoff() time.Duration {
+func backoff(r Redrive) time.Duration {
 	return min(retryMin<<min(max(r.Failures-1, 0), 10), retryMax)
 }
 
 // cancel records that someone has cancelled the redrive. Errors: ErrRedriveEnded.
-func (r *Redrive) cancel(by string, now time.Time) error {
+func cancel(r *Redrive, by string, now time.Time) error {
 	if r.State != RedriveRunning {
 		return fmt.Errorf("redrive %d is %s: %w", r.ID, r.State, ErrRedriveEnded)
 	}

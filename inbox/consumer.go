@@ -149,7 +149,7 @@ func (c *Consumer[Tx]) Stats() Stats {
 // Run processes messages until ctx ends or Stop is called, and then stops as Stop does, within
 // ConsumerConfig.StopTimeout. It returns nil after an orderly stop, otherwise an error that says what was cut short.
 // Database or broker failures do not end it: it logs, waits and continues. Errors: ErrStarted; ErrNoHandler, after which
-// handlers can be added and Run called again; ErrNameTaken; that of the first database access; an error of the subscriber
+// handlers can be added and Run called again; relay.ErrNameOfRelay; that of the first database access; an error of the subscriber
 // that requires a change.
 func (c *Consumer[Tx]) Run(ctx context.Context) error {
 	if err := c.begin(); err != nil {

@@ -9,16 +9,13 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// RememberedMoves is how many moves of a watermark, one per transaction, a store keeps digests for.
-const RememberedMoves = 1000
-
 // digestSize is the size of a digest in bytes. A digest is compared only with those of messages in the same partition at
 // the same and higher offsets.
 const digestSize = 8
 
-// Digests identify consumed messages: digestSize bytes for each, computed from offset and mark. They are stored
+// digests identify consumed messages: digestSize bytes for each, computed from offset and mark. They are stored
 // unchanged, and only appended to.
-type Digests []byte
+type digests []byte
 
 // digestOf is the digest of a message with a mark.
 func digestOf(p postrider.Position) []byte {
@@ -27,7 +24,7 @@ func digestOf(p postrider.Position) []byte {
 }
 
 // with adds the digest of a message, unless it has no mark.
-func (d Digests) with(p postrider.Position) Digests {
+func (d digests) with(p postrider.Position) digests {
 	if p.Mark == "" {
 		return d
 	}
@@ -35,12 +32,12 @@ func (d Digests) with(p postrider.Position) Digests {
 }
 
 // without removes each of others once.
-func (d Digests) without(others Digests) Digests {
+func (d digests) without(others digests) digests {
 	drop := make(map[string]int)
 	for one := range slices.Chunk(others, digestSize) {
 		drop[string(one)]++
 	}
-	var out Digests
+	var out digests
 	for one := range slices.Chunk(d, digestSize) {
 		if drop[string(one)] > 0 {
 			drop[string(one)]--
@@ -52,7 +49,7 @@ func (d Digests) without(others Digests) Digests {
 }
 
 // has says whether the digests contain that of a message with a mark.
-func (d Digests) has(p postrider.Position) bool {
+func (d digests) has(p postrider.Position) bool {
 	if p.Mark == "" {
 		return false
 	}

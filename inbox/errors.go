@@ -1,15 +1,9 @@
 package inbox
 
-import (
-	"errors"
-
-	"github.com/postrider/postrider/relay"
-)
+import "errors"
 
 // Errors of inboxes and consumers.
 var (
-	// ErrNameTaken: a relay of the database has the name of the consumer.
-	ErrNameTaken = relay.ErrNameOfRelay
 	// ErrNoHandler: the consumer has no handler.
 	ErrNoHandler = errors.New("there is no handler; give the consumer one")
 	// ErrStarted: Run was called before. A consumer runs only once.

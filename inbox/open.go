@@ -62,7 +62,7 @@ func (s stepwise[Tx]) BeginClaim(ctx context.Context, consumer string, msgs []Cl
 }
 
 // BeginWatermark implements BeginBatcher.
-func (s stepwise[Tx]) BeginWatermark(ctx context.Context, consumer string, at postrider.Position, consumed Digests, keys []string) (
+func (s stepwise[Tx]) BeginWatermark(ctx context.Context, consumer string, at postrider.Position, consumed []byte, keys []string) (
 	tx Tx, before Watermark, held []string, err error,
 ) {
 	tx, err = s.begin(ctx, func(tx Tx) error {

@@ -53,7 +53,7 @@ type BeginBatcher[Tx any] interface {
 	// BeginWatermark reads the watermark of at's log; then moves it, as SetWatermark does, if at.Offset is ahead of it or
 	// there was none; and then checks which of the keys are held. It returns the watermark before the move. Keys may
 	// repeat, and there may be none.
-	BeginWatermark(ctx context.Context, consumer string, at postrider.Position, consumed Digests, keys []string) (tx Tx, before Watermark, held []string, err error)
+	BeginWatermark(ctx context.Context, consumer string, at postrider.Position, consumed []byte, keys []string) (tx Tx, before Watermark, held []string, err error)
 }
 
 // Ledger records what has been consumed.
@@ -69,11 +69,12 @@ type Ledger[Tx any] interface {
 	// partition has its own watermark, so that the remainder of an old log and new messages in its successor are never
 	// confused.
 	Watermark(ctx context.Context, tx Tx, consumer string, at postrider.Position) (Watermark, error)
-	// SetWatermark moves it to at, forward or back, and records what the move consumed.
-	SetWatermark(ctx context.Context, tx Tx, consumer string, at postrider.Position, consumed Digests) error
-	// Consumed returns what the last RememberedMoves moves of a watermark consumed, including those of this transaction,
+	// SetWatermark moves it to at, forward or back, and records what the move consumed: the digests of messages, eight bytes each,
+	// which are stored unchanged.
+	SetWatermark(ctx context.Context, tx Tx, consumer string, at postrider.Position, consumed []byte) error
+	// Consumed returns the digests of what the last RememberedMoves moves of a watermark consumed, including those of this transaction,
 	// in any order. It may omit moves to offsets below at.Offset. It locks the watermark.
-	Consumed(ctx context.Context, tx Tx, consumer string, at postrider.Position) (Digests, error)
+	Consumed(ctx context.Context, tx Tx, consumer string, at postrider.Position) ([]byte, error)
 	// Version returns the AggregateVersion that consumer last applied for a key, 0 if none, and locks it until the end of
 	// the transaction, even if there is none yet. SetVersion records it.
 	Version(ctx context.Context, tx Tx, consumer, key string) (int64, error)
@@ -96,6 +97,9 @@ type ClaimResult struct {
 	// Held: its key is held for the consumer.
 	Held bool
 }
+
+// RememberedMoves is how many moves of a watermark, one per transaction, a store keeps digests for.
+const RememberedMoves = 1000
 
 // Watermark is the progress in a source's partition.
 type Watermark struct {
@@ -120,7 +124,7 @@ type Watermark struct {
 type ParkStore[Tx any] interface {
 	// Enroll registers consumer, in its own transaction, as a relay.KindConsumer: neither its backlog nor retention ever
 	// counts a message of the log for it. It is called before any lease is acquired in its name, and has no effect the
-	// second time. Errors: ErrNameTaken when a relay has this name.
+	// second time. Errors: relay.ErrNameOfRelay when a relay has this name.
 	Enroll(ctx context.Context, consumer string) error
 	// HeldAmong returns the given keys that are held for consumer, in any order.
 	HeldAmong(ctx context.Context, tx Tx, consumer string, keys []string) ([]string, error)

@@ -23,7 +23,7 @@ type passage struct {
 	before Watermark
 	// at is the end of the batch, consumed its digests. moved: the watermark was below at, and is now there.
 	at       postrider.Position
-	consumed Digests
+	consumed digests
 	moved    bool
 	keys     []string
 	// ends marks duplicates. suspects are at or below the watermark and have marks.
@@ -78,7 +78,7 @@ func (t *transaction[Tx]) beginWatermark(ctx context.Context, batch []*item) ([]
 
 // compare finds duplicates and suspects among messages by their positions alone.
 func (p *passage) compare(batch []*item) {
-	var seen Digests
+	var seen digests
 	last := p.before // highest so far in the batch
 	for _, it := range batch {
 		pos := it.delivery.Position
@@ -127,10 +127,11 @@ func (t *transaction[Tx]) sortOut(ctx context.Context, p *passage) error {
 	for _, it := range p.suspects {
 		from.Offset = min(from.Offset, it.delivery.Position.Offset)
 	}
-	consumed, err := t.store.Consumed(ctx, t.tx, t.cfg.Name, from)
+	recorded, err := t.store.Consumed(ctx, t.tx, t.cfg.Name, from)
 	if err != nil {
 		return fmt.Errorf("look for what was consumed: %w", err)
 	}
+	consumed := digests(recorded)
 	if p.moved {
 		consumed = consumed.without(p.consumed)
 	}

@@ -13,8 +13,9 @@ type AcquireRequest struct {
 	Kind   Kind
 	Claims []Claim
 	TTL    time.Duration
-	// Start says where a relay that is new to the outbox begins.
-	Start Start
+	// FromNow says that a relay that is new to the outbox begins with messages published from now on, not with the oldest that
+	// the log still has.
+	FromNow bool
 }
 
 // Kind tells relays from consumers. A name has one kind, from when it first registers until it is removed.

@@ -235,7 +235,7 @@ func (r *Relay) acquire(ctx context.Context, free []int) []Lease {
 func (r *Relay) acquireRequest(free []int, now time.Time) AcquireRequest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	req := AcquireRequest{Kind: KindRelay, TTL: r.cfg.leaseLife(), Start: r.cfg.Start}
+	req := AcquireRequest{Kind: KindRelay, TTL: r.cfg.leaseLife(), FromNow: r.cfg.Start == FromNow}
 	for _, id := range free {
 		if r.claims[id] == "" {
 			r.claims[id] = NewToken()

@@ -22,7 +22,7 @@ var (
 	// ErrNameTaken: a consumer of the database has the relay's name. What is recorded under that name belongs to the consumer.
 	ErrNameTaken = errors.New("a consumer of this database has this name; give the relay another, or remove the consumer " +
 		"if it is gone for good: postrider outbox forget")
-	// ErrNameOfRelay: a relay of the database has the consumer's name. It is inbox.ErrNameTaken.
+	// ErrNameOfRelay: a relay of the database has the consumer's name.
 	ErrNameOfRelay = errors.New("a relay of this database has this name; give the consumer another, or remove the relay " +
 		"if it is gone for good: postrider outbox forget")
 	// ErrReplaced: the database that the store has open is not the one that new connections reach, e.g. because its file was

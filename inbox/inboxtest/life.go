@@ -253,8 +253,8 @@ func relaysName[Tx any](w *world[Tx]) {
 		w.t.Fatalf("acquire: %v, %v", leases, err)
 	}
 	p := w.build(setting[Tx]{})
-	if err := p.Run(w.ctx); !errors.Is(err, inbox.ErrNameTaken) {
-		w.t.Errorf("run: %v, want ErrNameTaken", err)
+	if err := p.Run(w.ctx); !errors.Is(err, relay.ErrNameOfRelay) {
+		w.t.Errorf("run: %v, want ErrNameOfRelay", err)
 	}
 }
 
@@ -283,8 +283,8 @@ func nameTakenMeanwhile[Tx any](w *world[Tx]) {
 		Kind: relay.KindRelay, Claims: []relay.Claim{{Partition: 0, Token: relay.NewToken()}}, TTL: time.Minute})
 	w.must(err, "acquire for a relay")
 	cutOff.Store(false)
-	if err := <-ended; !errors.Is(err, inbox.ErrNameTaken) {
-		w.t.Errorf("run: %v, want ErrNameTaken", err)
+	if err := <-ended; !errors.Is(err, relay.ErrNameOfRelay) {
+		w.t.Errorf("run: %v, want ErrNameOfRelay", err)
 	}
 }
 

@@ -165,7 +165,7 @@ func (l openLine[Tx]) BeginClaim(ctx context.Context, name string, msgs []inbox.
 	return opened(l.line, func() (Tx, []inbox.ClaimResult, error) { return l.opener.BeginClaim(ctx, name, msgs) }, "Begin", "Claim")
 }
 
-func (l openLine[Tx]) BeginWatermark(ctx context.Context, name string, at postrider.Position, consumed inbox.Digests, keys []string) (Tx, inbox.Watermark, []string, error) {
+func (l openLine[Tx]) BeginWatermark(ctx context.Context, name string, at postrider.Position, consumed []byte, keys []string) (Tx, inbox.Watermark, []string, error) {
 	var held []string
 	tx, before, err := opened(l.line, func() (tx Tx, before inbox.Watermark, err error) {
 		tx, before, held, err = l.opener.BeginWatermark(ctx, name, at, consumed, keys)
@@ -252,12 +252,12 @@ func (l *line[Tx]) Watermark(ctx context.Context, tx Tx, name string, at postrid
 	return within(l, "Watermark", tx, func() (inbox.Watermark, error) { return l.Store.Watermark(ctx, tx, name, at) })
 }
 
-func (l *line[Tx]) SetWatermark(ctx context.Context, tx Tx, name string, at postrider.Position, consumed inbox.Digests) error {
+func (l *line[Tx]) SetWatermark(ctx context.Context, tx Tx, name string, at postrider.Position, consumed []byte) error {
 	return onlyWithin(l, "SetWatermark", tx, func() error { return l.Store.SetWatermark(ctx, tx, name, at, consumed) })
 }
 
-func (l *line[Tx]) Consumed(ctx context.Context, tx Tx, name string, at postrider.Position) (inbox.Digests, error) {
-	return within(l, "Consumed", tx, func() (inbox.Digests, error) { return l.Store.Consumed(ctx, tx, name, at) })
+func (l *line[Tx]) Consumed(ctx context.Context, tx Tx, name string, at postrider.Position) ([]byte, error) {
+	return within(l, "Consumed", tx, func() ([]byte, error) { return l.Store.Consumed(ctx, tx, name, at) })
 }
 
 func (l *line[Tx]) Version(ctx context.Context, tx Tx, name, key string) (int64, error) {

@@ -90,6 +90,18 @@ func TestViolations(t *testing.T) {
 			graph: []Package{{ImportPath: Root + "/store/sqlite", Imports: []string{Root + "/store/memory"}}},
 			want:  []string{"store/sqlite must not import store/memory"},
 		},
+		"the interfaces of stores know a capability": {
+			graph: []Package{{ImportPath: Root + "/store", Imports: []string{Root + "/deadletter"}}},
+			want:  []string{"store must not import deadletter"},
+		},
+		"a store knows its interfaces, not a saga": {
+			graph: []Package{{ImportPath: Root + "/store/sqlite", Imports: []string{Root + "/store", Root + "/saga"}}},
+			want:  []string{"store/sqlite must not import saga"},
+		},
+		"an engine knows a store": {
+			graph: []Package{{ImportPath: Root + "/relay", Imports: []string{Root + "/store", Root + "/store/memory"}}},
+			want:  []string{"relay must not import store/memory"},
+		},
 		"a broker knows the relay": {
 			graph: []Package{{ImportPath: Root + "/broker/nats", Imports: []string{Root + "/relay"}}},
 			want:  []string{"broker/nats must not import relay"},

@@ -80,15 +80,15 @@ import (
 	"github.com/postrider/postrider"
 )
 
-type LogStore interface{ Fetch(ctx context.Context) error }
+type Log interface{ Fetch(ctx context.Context) error }
 
-type Store[Tx any] interface{ LogStore }
+type Source[Tx any] interface{ Log }
 
 type base struct{ publish func() }
 
 type Relay[Tx any] struct {
 	base
-	store Store[Tx]
+	store Source[Tx]
 }
 
 func (r *Relay[Tx]) one(ctx context.Context) error { return r.store.Fetch(ctx) }
@@ -116,9 +116,9 @@ func three(h postrider.Handler) { go func() { _ = h(nil) }() }
 		t.Fatal(err)
 	}
 	want := map[string][]string{
-		"relay.LogStore.Fetch": {"relay.Relay.one", "relay.Relay.two"},
-		"relay.Relay.publish":  {"relay.Relay.two"},
-		"postrider.Handler":    {"relay.three"},
+		"relay.Log.Fetch":     {"relay.Relay.one", "relay.Relay.two"},
+		"relay.Relay.publish": {"relay.Relay.two"},
+		"postrider.Handler":   {"relay.three"},
 	}
 	if !maps.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("calls: %q, want %q", got, want)

@@ -93,7 +93,7 @@ func (db *database) repartition(n int) {
 		db.log[r.partition].add(r)
 	}
 	for _, r := range db.relays {
-		r.repartition(n, db.start(relay.FromNow))
+		r.repartition(n, db.present())
 	}
 	for _, l := range db.letters {
 		l.Partition = postrider.PartitionOf(l.Message.Key, l.Message.ID, n)

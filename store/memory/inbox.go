@@ -28,14 +28,14 @@ type markRow struct {
 	mark             string
 	moved            int
 	at               time.Time
-	consumed         []inbox.Digests // of the last moves
+	consumed         [][]byte // of the last moves
 }
 
 // move is a move of a watermark in a transaction.
 type move struct {
 	offset   int64
 	mark     string
-	consumed []inbox.Digests // of all moves of the transaction
+	consumed [][]byte // of all moves of the transaction
 }
 
 func (db *database) inbox(consumer string) *inboxState {
@@ -138,7 +138,7 @@ func markLock(consumer string, at postrider.Position) lock {
 }
 
 // SetWatermark implements inbox.Ledger.
-func (s *Store) SetWatermark(ctx context.Context, tx *Tx, consumer string, at postrider.Position, consumed inbox.Digests) error {
+func (s *Store) SetWatermark(ctx context.Context, tx *Tx, consumer string, at postrider.Position, consumed []byte) error {
 	_, err := inTx(ctx, s, "SetWatermark", tx, func(*database) (struct{}, error) {
 		l := markLock(consumer, at)
 		if err := tx.acquire(l); err != nil {
@@ -165,8 +165,8 @@ func (s *Store) SetWatermark(ctx context.Context, tx *Tx, consumer string, at po
 }
 
 // Consumed implements inbox.Ledger.
-func (s *Store) Consumed(ctx context.Context, tx *Tx, consumer string, at postrider.Position) (inbox.Digests, error) {
-	return inTx(ctx, s, "Consumed", tx, func(db *database) (inbox.Digests, error) {
+func (s *Store) Consumed(ctx context.Context, tx *Tx, consumer string, at postrider.Position) ([]byte, error) {
+	return inTx(ctx, s, "Consumed", tx, func(db *database) ([]byte, error) {
 		l := markLock(consumer, at)
 		if err := tx.acquire(l); err != nil {
 			return nil, err
@@ -223,7 +223,7 @@ func (s *Store) Forget(ctx context.Context, consumer string, age time.Duration, 
 // Enroll implements inbox.ParkStore.
 func (s *Store) Enroll(ctx context.Context, consumer string) error {
 	_, err := do(ctx, s, "Enroll", func(db *database) (struct{}, error) {
-		if err := db.begin(consumer, relay.KindConsumer, relay.FromOldest); err != nil {
+		if err := db.begin(consumer, relay.KindConsumer, false); err != nil {
 			return struct{}{}, fmt.Errorf("enroll consumer %q: %w", consumer, err)
 		}
 		return struct{}{}, nil

@@ -113,7 +113,7 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 				return nil, fmt.Errorf("acquire: there is no partition %d, the outbox has %d", c.Partition, len(db.log))
 			}
 		}
-		if err := db.begin(name, req.Kind, req.Start); err != nil {
+		if err := db.begin(name, req.Kind, req.FromNow); err != nil {
 			return nil, fmt.Errorf("acquire partitions of relay %s: %w", name, err)
 		}
 		r, at := db.relay(name), now()
@@ -140,15 +140,15 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 }
 
 // begin registers a name with a kind, unless it is known. It fails if the name has another kind than want, "" for any.
-func (db *database) begin(name string, want relay.Kind, start relay.Start) error {
+func (db *database) begin(name string, want relay.Kind, fromNow bool) error {
 	r := db.relay(name)
 	if r.kind != "" {
 		return r.kind.Check(want)
 	}
 	r.kind = cmp.Or(want, relay.KindRelay)
 	c := relay.Cursor{}
-	if r.kind == relay.KindRelay {
-		c = db.start(start)
+	if fromNow && r.kind == relay.KindRelay {
+		c = db.present()
 	}
 	for p := range r.cursors {
 		r.cursors[p] = &cursorState{cursor: c, settled: now(), incarnation: db.incarnation}
@@ -172,12 +172,9 @@ func (db *database) free(r *relayState, c *cursorState, owner string, claim rela
 	return !others || !at.Before(db.began.Add(ttl))
 }
 
-// start returns the cursor of a relay that begins.
-func (db *database) start(at relay.Start) relay.Cursor {
-	if at == relay.FromNow {
-		return cursor{position: db.lastSeq, seen: db.snapshot()}.encode()
-	}
-	return relay.Cursor{}
+// present returns the cursor of a relay that begins with what is published from now on.
+func (db *database) present() relay.Cursor {
+	return cursor{position: db.lastSeq, seen: db.snapshot()}.encode()
 }
 
 // Release implements relay.LeaseStore.

@@ -180,7 +180,7 @@ func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at p
 }
 
 // SetWatermark implements inbox.Ledger.
-func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position, consumed inbox.Digests) error {
+func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position, consumed []byte) error {
 	return s.consume("move a watermark", tx, func(t txn) error {
 		var moved, n int64
 		if err := t.get(ctx, lastMoveSQL, []any{consumer, at.Partition, at.Epoch}, &moved, &n); err != nil {
@@ -196,7 +196,7 @@ func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, a
 }
 
 // Consumed implements inbox.Ledger.
-func (s *Store) Consumed(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (out inbox.Digests, err error) {
+func (s *Store) Consumed(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (out []byte, err error) {
 	err = s.consume("look for what was consumed", tx, func(t txn) error {
 		return t.each(ctx, consumedSQL, []any{consumer, at.Partition, at.Epoch, at.Offset}, func(rows *sql.Rows) error {
 			var some []byte

@@ -28,7 +28,7 @@ func (s *Store) begin(ctx context.Context, name string, req relay.AcquireRequest
 		return s.Enroll(ctx, name)
 	}
 	at := place{}
-	if req.Start == relay.FromNow {
+	if req.FromNow {
 		if at, err = s.present(ctx, math.MaxInt64); err != nil {
 			return s.cfg.explain("begin relay "+name, err)
 		}

@@ -263,7 +263,7 @@ func (s *Store) begin(ctx context.Context, name string, partitions int, req rela
 	position, snapshot, kind := int64(0), seesNothing, cmp.Or(req.Kind, relay.KindRelay)
 	if kind == relay.KindConsumer {
 		position, snapshot = consumerPosition, seesAll
-	} else if req.Start == relay.FromNow {
+	} else if req.FromNow {
 		if err := s.pool.QueryRow(ctx, s.present()).Scan(&snapshot, &position); err != nil {
 			return err
 		}

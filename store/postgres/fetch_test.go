@@ -182,7 +182,7 @@ func (b *bundle) leaseAll(t testing.TB, name string) []relay.Lease {
 	for i := range all {
 		all[i] = i
 	}
-	leases, err := b.Acquire(context.Background(), name, relay.Owner{ID: "owner-of-" + name}, acquire(relay.FromOldest, all...))
+	leases, err := b.Acquire(context.Background(), name, relay.Owner{ID: "owner-of-" + name}, acquire(all...))
 	if err != nil || len(leases) != n {
 		t.Fatalf("leased %+v, %v", leases, err)
 	}
@@ -190,8 +190,8 @@ func (b *bundle) leaseAll(t testing.TB, name string) []relay.Lease {
 }
 
 // acquire requests the leases of partitions.
-func acquire(start relay.Start, partitions ...int) relay.AcquireRequest {
-	req := relay.AcquireRequest{TTL: time.Hour, Start: start}
+func acquire(partitions ...int) relay.AcquireRequest {
+	req := relay.AcquireRequest{TTL: time.Hour}
 	for _, p := range partitions {
 		req.Claims = append(req.Claims, relay.Claim{Partition: p, Token: relay.NewToken()})
 	}
@@ -234,7 +234,9 @@ func TestMaxBytesBoundsWhatIsRead(t *testing.T) {
 func TestRelayThatBeginsNowGetsTheVeryFirstMessage(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{Partitions: 1})
-	leases, err := b.Acquire(t.Context(), "r", relay.Owner{ID: "a"}, acquire(relay.FromNow, 0))
+	req := acquire(0)
+	req.FromNow = true
+	leases, err := b.Acquire(t.Context(), "r", relay.Owner{ID: "a"}, req)
 	if err != nil {
 		t.Fatal(err)
 	}

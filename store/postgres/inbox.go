@@ -88,12 +88,12 @@ func (s *Store) Watermark(ctx context.Context, tx pgx.Tx, consumer string, at po
 }
 
 // SetWatermark implements inbox.Ledger.
-func (s *Store) SetWatermark(ctx context.Context, tx pgx.Tx, consumer string, at postrider.Position, consumed inbox.Digests) error {
+func (s *Store) SetWatermark(ctx context.Context, tx pgx.Tx, consumer string, at postrider.Position, consumed []byte) error {
 	return s.setWatermark(ctx, pgxCaller{tx}, consumer, at, consumed)
 }
 
 // Consumed implements inbox.Ledger.
-func (s *Store) Consumed(ctx context.Context, tx pgx.Tx, consumer string, at postrider.Position) (inbox.Digests, error) {
+func (s *Store) Consumed(ctx context.Context, tx pgx.Tx, consumer string, at postrider.Position) ([]byte, error) {
 	return s.consumed(ctx, pgxCaller{tx}, consumer, at)
 }
 

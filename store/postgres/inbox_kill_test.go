@@ -31,7 +31,7 @@ func (k killable) BeginClaim(ctx context.Context, consumer string, msgs []inbox.
 	return &lockedTx{Tx: tx}, out, nil
 }
 
-func (k killable) BeginWatermark(ctx context.Context, consumer string, at postrider.Position, consumed inbox.Digests, keys []string) (pgx.Tx, inbox.Watermark, []string, error) {
+func (k killable) BeginWatermark(ctx context.Context, consumer string, at postrider.Position, consumed []byte, keys []string) (pgx.Tx, inbox.Watermark, []string, error) {
 	tx, before, held, err := k.bundle.BeginWatermark(ctx, consumer, at, consumed, keys)
 	if err != nil {
 		return nil, before, nil, err

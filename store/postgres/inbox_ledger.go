@@ -167,17 +167,17 @@ func (s *Store) watermark(ctx context.Context, c caller, consumer string, at pos
 }
 
 // moveMark moves a locked watermark.
-func moveMark(statement, consumer string, at postrider.Position, consumed inbox.Digests) query {
+func moveMark(statement, consumer string, at postrider.Position, consumed []byte) query {
 	return query{sql: statement, args: []any{
 		consumer, at.Partition, at.Epoch, at.Offset, at.Mark, []byte(consumed), int64(inbox.RememberedMoves),
 	}}
 }
 
-func (s *Store) setWatermark(ctx context.Context, c caller, consumer string, at postrider.Position, consumed inbox.Digests) error {
+func (s *Store) setWatermark(ctx context.Context, c caller, consumer string, at postrider.Position, consumed []byte) error {
 	return translate("move a watermark", c.call(ctx, append(s.lockMark(consumer, at), moveMark(s.sql.moveMark, consumer, at, consumed))...))
 }
 
-func (s *Store) consumed(ctx context.Context, c caller, consumer string, at postrider.Position) (out inbox.Digests, err error) {
+func (s *Store) consumed(ctx context.Context, c caller, consumer string, at postrider.Position) (out []byte, err error) {
 	err = c.call(ctx, query{sql: s.sql.consumed, args: []any{consumer, at.Partition, at.Epoch, at.Offset},
 		row: func(scan func(...any) error) error {
 			var some []byte

@@ -27,7 +27,7 @@ func (s *Store) BeginClaim(ctx context.Context, consumer string, msgs []inbox.Cl
 }
 
 // BeginWatermark implements inbox.BeginBatcher.
-func (s *Store) BeginWatermark(ctx context.Context, consumer string, at postrider.Position, consumed inbox.Digests, keys []string) (
+func (s *Store) BeginWatermark(ctx context.Context, consumer string, at postrider.Position, consumed []byte, keys []string) (
 	tx pgx.Tx, before inbox.Watermark, held []string, err error,
 ) {
 	steps := []query{
@@ -55,7 +55,7 @@ func (s *Store) BeginWatermark(ctx context.Context, consumer string, at postride
 
 // firstWatermark moves a watermark that did not exist and so could not be locked: once per log. Another process may create it
 // meanwhile.
-func (s *Store) firstWatermark(ctx context.Context, tx pgx.Tx, consumer string, at postrider.Position, consumed inbox.Digests) (
+func (s *Store) firstWatermark(ctx context.Context, tx pgx.Tx, consumer string, at postrider.Position, consumed []byte) (
 	inbox.Watermark, error,
 ) {
 	before, err := s.Watermark(ctx, tx, consumer, at)

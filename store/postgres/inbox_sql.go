@@ -34,12 +34,12 @@ func (s *SQLStore) Watermark(ctx context.Context, tx *sql.Tx, consumer string, a
 }
 
 // SetWatermark implements inbox.Ledger.
-func (s *SQLStore) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position, consumed inbox.Digests) error {
+func (s *SQLStore) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position, consumed []byte) error {
 	return s.setWatermark(ctx, sqlCaller{tx}, consumer, at, consumed)
 }
 
 // Consumed implements inbox.Ledger.
-func (s *SQLStore) Consumed(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (inbox.Digests, error) {
+func (s *SQLStore) Consumed(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) ([]byte, error) {
 	return s.consumed(ctx, sqlCaller{tx}, consumer, at)
 }
 

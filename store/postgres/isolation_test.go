@@ -24,7 +24,7 @@ func TestAcquireSeesWhatWasSettledMeanwhile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	req := acquire(relay.FromOldest, 0)
+	req := acquire(0)
 	if leases, err := s.Acquire(t.Context(), "r", relay.Owner{ID: "b"}, req); len(leases) > 0 || err != nil {
 		t.Errorf("leased while a settlement is under way: %+v, %v", leases, err)
 	}

@@ -89,7 +89,7 @@ func TestKindsOfVersion10(t *testing.T) {
 	if n, err := b.CountDead(ctx, deadletter.Filter{Side: deadletter.ConsumerSide}); err != nil || n != 2 {
 		t.Errorf("%d dead letters of consumers, %v, want 2", n, err)
 	}
-	req := acquire(relay.FromOldest, 0, 1, 2, 3)
+	req := acquire(0, 1, 2, 3)
 	for name, want := range map[string]error{"old-c": relay.ErrNameTaken, "old-r": relay.ErrNameOfRelay} {
 		req.Kind = relay.KindRelay
 		if want == relay.ErrNameOfRelay {
@@ -99,7 +99,7 @@ func TestKindsOfVersion10(t *testing.T) {
 			t.Errorf("acquire %s as a %s: %v, %v, want %v", name, req.Kind, leases, err, want)
 		}
 	}
-	if err := b.Enroll(ctx, "old-r"); !errors.Is(err, inbox.ErrNameTaken) {
+	if err := b.Enroll(ctx, "old-r"); !errors.Is(err, relay.ErrNameOfRelay) {
 		t.Errorf("enroll under the name of a relay: %v", err)
 	}
 	if err := b.Repartition(ctx, 6); !errors.Is(err, relay.ErrAlive) {

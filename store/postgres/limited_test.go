@@ -219,7 +219,7 @@ func TestIdleLimit(t *testing.T) {
 		"BeginLimited, TTL": {begun(b.BeginLimited(ctx, time.Second)), "1s"},
 		"BeginClaim":        {begun(claim(b.BeginClaim(ctx, "c", []inbox.ClaimRequest{{ID: "1"}}))), "2s"},
 		"BeginClaim, none":  {begun(claim(b.BeginClaim(ctx, "c", nil))), "2s"},
-		"BeginWatermark":    {begun(watermark(b.BeginWatermark(ctx, "c", position, inbox.Digests{}, nil))), "2s"},
+		"BeginWatermark":    {begun(watermark(b.BeginWatermark(ctx, "c", position, []byte{}, nil))), "2s"},
 	} {
 		if got := one[string](t, c.tx, limit); got != c.want {
 			t.Errorf("%s: the limit is %s, want %s", name, got, c.want)

@@ -151,7 +151,7 @@ func orNone(err error) error {
 }
 
 // SetWatermark implements inbox.Ledger.
-func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position, consumed inbox.Digests) error {
+func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position, consumed []byte) error {
 	return s.consume("move a watermark", tx, func(t txn) error {
 		if _, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Epoch, at.Offset, t.now); err != nil {
 			return err
@@ -167,7 +167,7 @@ func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, a
 }
 
 // Consumed implements inbox.Ledger.
-func (s *Store) Consumed(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (out inbox.Digests, err error) {
+func (s *Store) Consumed(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (out []byte, err error) {
 	err = s.consume("look for what was consumed", tx, func(t txn) error {
 		return t.each(ctx, consumedSQL, []any{consumer, at.Partition, at.Epoch, at.Offset}, func(rows *sql.Rows) error {
 			var some []byte
@@ -220,7 +220,7 @@ func (s *Store) Forget(ctx context.Context, consumer string, age time.Duration, 
 // Enroll implements inbox.ParkStore.
 func (s *Store) Enroll(ctx context.Context, consumer string) error {
 	return s.write(ctx, fmt.Sprintf("enroll consumer %q", consumer), durable, func(t txn) error {
-		return t.begin(ctx, consumer, relay.KindConsumer, relay.FromOldest)
+		return t.begin(ctx, consumer, relay.KindConsumer, false)
 	})
 }
 

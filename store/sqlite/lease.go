@@ -92,7 +92,7 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 		if err := t.register(ctx, name, owner, req.TTL, false); err != nil {
 			return err
 		}
-		if err := t.begin(ctx, name, req.Kind, req.Start); err != nil {
+		if err := t.begin(ctx, name, req.Kind, req.FromNow); err != nil {
 			return err
 		}
 		var lostIsFree bool
@@ -122,9 +122,9 @@ const kindOfSQL = `SELECT kind FROM {prefix}cursors WHERE relay = ? LIMIT 1`
 
 // begin registers a name with a kind, in all partitions at once, unless it is known. It fails if the name has another kind than
 // want, "" for any.
-func (t txn) begin(ctx context.Context, name string, want relay.Kind, start relay.Start) error {
+func (t txn) begin(ctx context.Context, name string, want relay.Kind, fromNow bool) error {
 	kind := cmp.Or(want, relay.KindRelay)
-	_, err := t.exec(ctx, beginSQL, name, list(numbers(t.s.number())), start == relay.FromNow && kind == relay.KindRelay, t.now,
+	_, err := t.exec(ctx, beginSQL, name, list(numbers(t.s.number())), fromNow && kind == relay.KindRelay, t.now,
 		t.s.incarnation.text, string(kind))
 	if err == nil {
 		err = t.get(ctx, kindOfSQL, []any{name}, &kind)

@@ -153,17 +153,20 @@ func owner(id string) relay.Owner { return relay.Owner{ID: id, Host: "host-" + i
 // worker leases all partitions, which must be free.
 func (e *env) worker(name, id string) *worker {
 	e.t.Helper()
-	return e.workerFrom(name, id, relay.FromOldest)
+	return e.workerFrom(name, id, fromOldest)
 }
 
-func (e *env) workerFrom(name, id string, start relay.Start) *worker {
+// Where a relay that is new to the outbox begins: AcquireRequest.FromNow.
+const fromOldest, fromNow = false, true
+
+func (e *env) workerFrom(name, id string, fromNow bool) *worker {
 	e.t.Helper()
 	w := &worker{env: e, relay: name, owner: owner(id),
 		leases: make(map[int]relay.Lease), read: make(map[int]relay.Cursor), number: make(map[int]int64)}
 	if _, err := e.Heartbeat(e.ctx, name, w.owner, longTTL); err != nil {
 		e.t.Fatalf("heartbeat of %s: %v", id, err)
 	}
-	leases, err := e.Acquire(e.ctx, name, w.owner, relay.AcquireRequest{Claims: claims(e.allPartitions()...), TTL: longTTL, Start: start})
+	leases, err := e.Acquire(e.ctx, name, w.owner, relay.AcquireRequest{Claims: claims(e.allPartitions()...), TTL: longTTL, FromNow: fromNow})
 	e.must(err, "acquire")
 	if len(leases) != e.partitions {
 		e.t.Fatalf("%s acquired %d of %d partitions, although nobody else holds one", id, len(leases), e.partitions)

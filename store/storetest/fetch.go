@@ -170,12 +170,12 @@ func relaysReadEachForItself(e *env) {
 
 func relayStarts(e *env) {
 	before := e.publishKeys("order/1", "order/2", "")
-	late := e.workerFrom("from-now", "a", relay.FromNow)
+	late := e.workerFrom("from-now", "a", fromNow)
 	after := e.publishKeys("order/1", "order/2", "")
 	e.wantSet("fetched from now", recordIDs(late.drain()), after)
 	e.wantSet("fetched from the oldest", recordIDs(e.worker("from-oldest", "a").drain()), append(before, after...))
 	e.must(e.Leave(e.ctx, "from-now", late.owner), "leave")
-	again := e.workerFrom("from-now", "b", relay.FromOldest)
+	again := e.workerFrom("from-now", "b", fromOldest)
 	e.wantSet("fetched when the relay, which has begun already, is told to start with the oldest", recordIDs(again.drain()), after)
 }
 
@@ -183,9 +183,9 @@ func relayStarts(e *env) {
 func relayStartsEverywhere(e *env) {
 	for name, partitions := range map[string][]int{"asked for one": {0}, "asked for none": nil} {
 		e.publishKeys("order/1", "order/2", "order/3", "order/4", "")
-		_, err := e.Acquire(e.ctx, name, owner("a"), relay.AcquireRequest{Claims: claims(partitions...), TTL: longTTL, Start: relay.FromNow})
+		_, err := e.Acquire(e.ctx, name, owner("a"), relay.AcquireRequest{Claims: claims(partitions...), TTL: longTTL, FromNow: true})
 		e.must(err, "acquire")
-		if leases, err := e.Acquire(e.ctx, name, owner("b"), relay.AcquireRequest{Claims: claims(partitions...), TTL: longTTL, Start: relay.FromNow}); len(leases) > 0 || err != nil {
+		if leases, err := e.Acquire(e.ctx, name, owner("b"), relay.AcquireRequest{Claims: claims(partitions...), TTL: longTTL, FromNow: true}); len(leases) > 0 || err != nil {
 			e.t.Fatalf("acquired what another holds: %+v, %v", leases, err)
 		}
 		view, err := e.Heartbeat(e.ctx, name, owner("a"), longTTL)
@@ -195,7 +195,7 @@ func relayStartsEverywhere(e *env) {
 		}
 		after := e.publishKeys("order/1", "order/2", "order/3", "order/4", "")
 		e.must(e.Leave(e.ctx, name, owner("a")), "leave")
-		e.wantSet("fetched when "+name, recordIDs(e.workerFrom(name, "c", relay.FromNow).drain()), after)
+		e.wantSet("fetched when "+name, recordIDs(e.workerFrom(name, "c", fromNow).drain()), after)
 	}
 }
 

@@ -41,11 +41,11 @@ func nameHasOneKind[Tx any](e *inboxEnv[Tx]) {
 	_, err = e.acquireAs(relay.KindConsumer, "d", "a") // it was removed since it enrolled
 	e.must(err, "acquire for a consumer")
 	for _, again := range []bool{false, true} {
-		if err := e.store.Enroll(e.ctx, "r"); !errors.Is(err, inbox.ErrNameTaken) {
-			e.t.Errorf("enroll under the name of a relay, again %t: %v, want inbox.ErrNameTaken", again, err)
+		if err := e.store.Enroll(e.ctx, "r"); !errors.Is(err, relay.ErrNameOfRelay) {
+			e.t.Errorf("enroll under the name of a relay, again %t: %v, want relay.ErrNameOfRelay", again, err)
 		}
-		if got, err := e.acquireAs(relay.KindConsumer, "r", "a"); !errors.Is(err, inbox.ErrNameTaken) || len(got) > 0 {
-			e.t.Errorf("acquire for a consumer under the name of a relay, again %t: %v, %v, want inbox.ErrNameTaken", again, got, err)
+		if got, err := e.acquireAs(relay.KindConsumer, "r", "a"); !errors.Is(err, relay.ErrNameOfRelay) || len(got) > 0 {
+			e.t.Errorf("acquire for a consumer under the name of a relay, again %t: %v, %v, want relay.ErrNameOfRelay", again, got, err)
 		}
 		for _, name := range []string{"c", "d"} {
 			if got, err := e.acquireAs(relay.KindRelay, name, "b"); !errors.Is(err, relay.ErrNameTaken) || len(got) > 0 {

@@ -199,7 +199,7 @@ func wantConsumed[Tx any](e *inboxEnv[Tx], what string, tx Tx, consumer string, 
 	}
 }
 
-func numberDigest(n int) inbox.Digests { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
+func numberDigest(n int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
 
 // consumedIsRemembered: the store remembers what the last moves consumed, with the offsets that they moved to.
 func consumedIsRemembered[Tx any](e *inboxEnv[Tx]) {

@@ -203,7 +203,7 @@ func fromNowIncludesLater(e *env) {
 	e.insert(tx, m)
 	e.insert(gone, e.message("order/2"))
 	e.publishKeys("order/3")
-	w := e.workerFrom("r", "a", relay.FromNow)
+	w := e.workerFrom("r", "a", fromNow)
 	e.commit(tx)
 	e.must(gone.rollback(e.ctx), "rollback")
 	e.wantIDs("fetched from now", recordIDs(w.drain()), []string{m.ID})

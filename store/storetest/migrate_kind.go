@@ -52,8 +52,8 @@ func migrateKinds[Tx any](e *inboxEnv[Tx], m KindMigration[Tx]) {
 	e.wantKind("old-c", relay.KindConsumer)
 	e.wantKind("old-r", relay.KindRelay)
 	e.must(e.store.Enroll(e.ctx, "old-c"), "enroll a consumer of the version before")
-	if err := e.store.Enroll(e.ctx, "old-r"); !errors.Is(err, inbox.ErrNameTaken) {
-		e.t.Errorf("enroll under the name of a relay of the version before: %v, want inbox.ErrNameTaken", err)
+	if err := e.store.Enroll(e.ctx, "old-r"); !errors.Is(err, relay.ErrNameOfRelay) {
+		e.t.Errorf("enroll under the name of a relay of the version before: %v, want relay.ErrNameOfRelay", err)
 	}
 	if _, err := e.acquireAs(relay.KindRelay, "old-c", "a"); !errors.Is(err, relay.ErrNameTaken) {
 		e.t.Errorf("acquire for a relay under the name of a consumer of the version before: %v, want relay.ErrNameTaken", err)
