@@ -11,6 +11,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/bench/internal/report"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -56,7 +57,7 @@ const failEvery = 100
 
 // drainFailing makes messages fail once and measures the keys without failing messages: the rate is measured at their
 // last message. The others wait for a retry, or for a message that waits for one; "last" is when all were delivered.
-func (b *bundle) drainFailing(ctx context.Context, prefix string, s relay.Store) (report.Figures, error) {
+func (b *bundle) drainFailing(ctx context.Context, prefix string, s store.Relay) (report.Figures, error) {
 	rows, err := b.pool.Query(ctx, "select distinct key from "+prefix+"log where seq % $1 = 0", failEvery)
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/bench/internal/report"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -76,7 +77,7 @@ func (b *bundle) logs(ctx context.Context) (l backlogs, err error) {
 }
 
 // drainEntry drains an outbox to a publisher that does nothing, equivalent to a batch handler.
-func (b *bundle) drainEntry(name, limit, peer string, s relay.Store) entry {
+func (b *bundle) drainEntry(name, limit, peer string, s store.Relay) entry {
 	return entry{name: name, role: report.Ours, limit: limit, peer: peer, run: func(ctx context.Context) (report.Figures, error) {
 		return nil, b.drain(ctx, s, relay.Config{Publisher: &counter{}}, b.n)
 	}}
@@ -145,7 +146,7 @@ func (c *counter) expect(n int) { c.want, c.all = int64(n), make(chan struct{}) 
 var relays atomic.Int64
 
 // drain runs a relay until n messages were delivered and recorded.
-func (b *bundle) drain(ctx context.Context, s relay.Store, c relay.Config, n int) error {
+func (b *bundle) drain(ctx context.Context, s store.Relay, c relay.Config, n int) error {
 	r, err := newRelay(s, &c)
 	if err != nil {
 		return err
@@ -156,7 +157,7 @@ func (b *bundle) drain(ctx context.Context, s relay.Store, c relay.Config, n int
 }
 
 // drainToHandler is drain with a handler of single messages; nil does nothing.
-func (b *bundle) drainToHandler(ctx context.Context, s relay.Store, c relay.Config, n int, handle postrider.Handler) error {
+func (b *bundle) drainToHandler(ctx context.Context, s store.Relay, c relay.Config, n int, handle postrider.Handler) error {
 	r, err := newRelay(s, &c)
 	if err != nil {
 		return err
@@ -177,7 +178,7 @@ func (b *bundle) drainToHandler(ctx context.Context, s relay.Store, c relay.Conf
 	return runUntil(ctx, r, count.all)
 }
 
-func newRelay(s relay.Store, c *relay.Config) (*relay.Relay, error) {
+func newRelay(s store.Relay, c *relay.Config) (*relay.Relay, error) {
 	c.Name = fmt.Sprintf("bench-%d", relays.Add(1))
 	c.Logger = slog.New(slog.DiscardHandler)
 	return relay.New(s, *c)

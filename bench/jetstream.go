@@ -16,6 +16,7 @@ import (
 	"github.com/postrider/postrider/bench/internal/report"
 	natsbroker "github.com/postrider/postrider/broker/nats"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -127,7 +128,7 @@ func (j *jetStream) entry(name string, role report.Role, run func(ctx context.Co
 }
 
 // relayEntry drains an outbox through Postrider's publisher.
-func (j *jetStream) relayEntry(name string, s relay.Store) entry {
+func (j *jetStream) relayEntry(name string, s store.Relay) entry {
 	e := j.entry(name, report.Ours, func(ctx context.Context, stream string) (err error) {
 		p, err := natsbroker.Open(ctx, j.url, natsbroker.Config{Stream: stream})
 		if err != nil {

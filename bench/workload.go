@@ -12,6 +12,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -67,7 +68,7 @@ func (b *bundle) storeWith(ctx context.Context, c postgres.Config) (*postgres.St
 	return s, s.Open(ctx)
 }
 
-func newOutbox[Tx any](store outbox.Store[Tx]) (*outbox.Outbox[Tx], error) {
+func newOutbox[Tx any](store store.Outbox[Tx]) (*outbox.Outbox[Tx], error) {
 	return outbox.New(store, outbox.Config{Source: source})
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -17,13 +18,13 @@ const (
 )
 
 // Core implements what operators do with dead letters over the Records of a store. Stores embed it.
-type Core struct{ records Records }
+type Core struct{ records store.Records }
 
 // New returns the core over a store's records.
-func New(r Records) Core { return Core{r} }
+func New(r store.Records) Core { return Core{r} }
 
 // view reads with a prepared filter.
-func (c Core) view(ctx context.Context, op Operation, f Filter, read func(Reader) error) error {
+func (c Core) view(ctx context.Context, op store.Operation, f store.DeadFilter, read func(store.Reader) error) error {
 	if err := c.prepare(ctx, f); err != nil {
 		return err
 	}
@@ -31,7 +32,7 @@ func (c Core) view(ctx context.Context, op Operation, f Filter, read func(Reader
 }
 
 // change is view for changes.
-func (c Core) change(ctx context.Context, op Operation, f Filter, change func(Writer) error) error {
+func (c Core) change(ctx context.Context, op store.Operation, f store.DeadFilter, change func(store.Writer) error) error {
 	if err := c.prepare(ctx, f); err != nil {
 		return err
 	}
@@ -39,7 +40,7 @@ func (c Core) change(ctx context.Context, op Operation, f Filter, change func(Wr
 }
 
 // prepare does what a filter needs beforehand.
-func (c Core) prepare(ctx context.Context, f Filter) error {
+func (c Core) prepare(ctx context.Context, f store.DeadFilter) error {
 	if f.Fingerprint == "" {
 		return nil
 	}
@@ -47,20 +48,20 @@ func (c Core) prepare(ctx context.Context, f Filter) error {
 }
 
 // ListDead implements Store.
-func (c Core) ListDead(ctx context.Context, f Filter, after int64, limit int) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) {
-		q := Query{Filter: f, After: after}
+func (c Core) ListDead(ctx context.Context, f store.DeadFilter, after int64, limit int) iter.Seq2[store.DeadLetter, error] {
+	return func(yield func(store.DeadLetter, error) bool) {
+		q := store.DeadQuery{DeadFilter: f, After: after}
 		for left := limit; limit == 0 || left > 0; left -= listPage {
 			if q.Limit = listPage; limit > 0 {
 				q.Limit = min(q.Limit, left)
 			}
-			var page []Record
-			err := c.view(ctx, Operation{"ListDead", "list dead letters"}, f, func(r Reader) (err error) {
+			var page []store.DeadLetter
+			err := c.view(ctx, store.Operation{Method: "ListDead", Doing: "list dead letters"}, f, func(r store.Reader) (err error) {
 				page, err = r.DeadLetters(ctx, q)
 				return err
 			})
 			if err != nil {
-				yield(Record{}, err)
+				yield(store.DeadLetter{}, err)
 				return
 			}
 			for _, l := range page {
@@ -77,8 +78,8 @@ func (c Core) ListDead(ctx context.Context, f Filter, after int64, limit int) it
 }
 
 // ShowDead implements Store.
-func (c Core) ShowDead(ctx context.Context, number int64) (l Record, err error) {
-	err = c.view(ctx, Operation{"ShowDead", "show a dead letter"}, Filter{}, func(r Reader) error {
+func (c Core) ShowDead(ctx context.Context, number int64) (l store.DeadLetter, err error) {
+	err = c.view(ctx, store.Operation{Method: "ShowDead", Doing: "show a dead letter"}, store.DeadFilter{}, func(r store.Reader) error {
 		l, err = find(ctx, r, number)
 		return err
 	})
@@ -86,38 +87,38 @@ func (c Core) ShowDead(ctx context.Context, number int64) (l Record, err error) 
 }
 
 // CountDead implements Store.
-func (c Core) CountDead(ctx context.Context, f Filter) (n int64, err error) {
-	err = c.view(ctx, Operation{"CountDead", "count dead letters"}, f, func(r Reader) (err error) {
-		n, err = r.CountDead(ctx, Query{Filter: f})
+func (c Core) CountDead(ctx context.Context, f store.DeadFilter) (n int64, err error) {
+	err = c.view(ctx, store.Operation{Method: "CountDead", Doing: "count dead letters"}, f, func(r store.Reader) (err error) {
+		n, err = r.CountDead(ctx, store.DeadQuery{DeadFilter: f})
 		return err
 	})
 	return n, err
 }
 
 // RedriveDead implements Store.
-func (c Core) RedriveDead(ctx context.Context, f Filter, by string, limit int) (int, error) {
+func (c Core) RedriveDead(ctx context.Context, f store.DeadFilter, by string, limit int) (int, error) {
 	if err := checkMaxRedrives(f); err != nil {
 		return 0, err
 	}
 	below := cmp.Or(f.MaxRedrives, DefaultMaxRedrives)
-	return c.resolve(ctx, Operation{"RedriveDead", "redrive dead letters"}, Query{Filter: f, Limit: limit}, below,
-		Resolution{State: Redriven, By: by})
+	return c.resolve(ctx, store.Operation{Method: "RedriveDead", Doing: "redrive dead letters"}, store.DeadQuery{DeadFilter: f, Limit: limit}, below,
+		store.Resolution{State: store.DeadRedriven, By: by})
 }
 
 // DiscardDead implements Store.
-func (c Core) DiscardDead(ctx context.Context, f Filter, by, reason string, limit int) (int, error) {
-	return c.resolve(ctx, Operation{"DiscardDead", "discard dead letters"}, Query{Filter: f, Limit: limit}, Unbounded,
-		Resolution{State: Discarded, By: by, Reason: stored.Text(reason)})
+func (c Core) DiscardDead(ctx context.Context, f store.DeadFilter, by, reason string, limit int) (int, error) {
+	return c.resolve(ctx, store.Operation{Method: "DiscardDead", Doing: "discard dead letters"}, store.DeadQuery{DeadFilter: f, Limit: limit}, Unbounded,
+		store.Resolution{State: store.DeadDiscarded, By: by, Reason: stored.Text(reason)})
 }
 
 // resolve resolves the open dead letters that a query selects, in one transaction. It continues with the next ones if others
 // resolved all of them before they were locked.
-func (c Core) resolve(ctx context.Context, op Operation, q Query, below int, r Resolution) (n int, err error) {
+func (c Core) resolve(ctx context.Context, op store.Operation, q store.DeadQuery, below int, r store.Resolution) (n int, err error) {
 	if err := checkLimit(q.Limit); err != nil {
 		return 0, err
 	}
 	r.By, q.Limit = stored.Text(r.By), cmp.Or(q.Limit, defaultLimit)
-	err = c.change(ctx, op, q.Filter, func(w Writer) error {
+	err = c.change(ctx, op, q.DeadFilter, func(w store.Writer) error {
 		n = 0
 		for q := q; ; {
 			found, err := lockOpen(ctx, w, q, below)
@@ -151,7 +152,7 @@ func checkLimit(limit int) error {
 	return nil
 }
 
-func numbersOf(open []Candidate) []int64 {
+func numbersOf(open []store.OpenDead) []int64 {
 	numbers := make([]int64, len(open))
 	for i, l := range open {
 		numbers[i] = l.Number
@@ -160,16 +161,16 @@ func numbersOf(open []Candidate) []int64 {
 }
 
 // lockOpen locks open dead letters. A filter for another state selects none.
-func lockOpen(ctx context.Context, w Writer, q Query, below int) (Locked, error) {
-	if q.State != "" && q.State != Open && q.State != AnyState {
-		return Locked{}, nil
+func lockOpen(ctx context.Context, w store.Writer, q store.DeadQuery, below int) (store.LockedDead, error) {
+	if q.State != "" && q.State != store.DeadOpen && q.State != store.DeadAny {
+		return store.LockedDead{}, nil
 	}
-	q.State = Open
+	q.State = store.DeadOpen
 	return w.LockDead(ctx, q, below)
 }
 
 // checkNamed refuses numbers that are not those of open dead letters, or whose messages were redriven too often.
-func checkNamed(ctx context.Context, w Writer, numbers []int64, below int) error {
+func checkNamed(ctx context.Context, w store.Writer, numbers []int64, below int) error {
 	if len(numbers) == 0 {
 		return nil
 	}
@@ -177,7 +178,7 @@ func checkNamed(ctx context.Context, w Writer, numbers []int64, below int) error
 	if err != nil {
 		return err
 	}
-	states := make(map[int64]Named, len(found))
+	states := make(map[int64]store.NamedDead, len(found))
 	for _, l := range found {
 		states[l.Number] = l
 	}
@@ -186,7 +187,7 @@ func checkNamed(ctx context.Context, w Writer, numbers []int64, below int) error
 		switch {
 		case !exists:
 			return fmt.Errorf("%w: %d", ErrNotFound, number)
-		case l.State != Open:
+		case l.State != store.DeadOpen:
 			return fmt.Errorf("%w: %d was %s by %s", ErrResolved, number, l.State, l.ResolvedBy)
 		case below >= 0 && l.Redrives >= below:
 			return refuseTooOften(number, l.Redrives)
@@ -196,11 +197,11 @@ func checkNamed(ctx context.Context, w Writer, numbers []int64, below int) error
 }
 
 // StartRedrive implements RedriveStore.
-func (c Core) StartRedrive(ctx context.Context, p Plan) (r Redrive, err error) {
+func (c Core) StartRedrive(ctx context.Context, p Plan) (r store.Redrive, err error) {
 	if err := p.Validate(); err != nil {
 		return r, err
 	}
-	err = c.change(ctx, Operation{"StartRedrive", "start a redrive"}, p.Filter, func(w Writer) error {
+	err = c.change(ctx, store.Operation{Method: "StartRedrive", Doing: "start a redrive"}, p.Filter, func(w store.Writer) error {
 		if err := checkNamed(ctx, w, p.Filter.Numbers, Unbounded); err != nil {
 			return err
 		}
@@ -208,12 +209,12 @@ func (c Core) StartRedrive(ctx context.Context, p Plan) (r Redrive, err error) {
 		if err != nil {
 			return err
 		}
-		r = Redrive{Filter: p.Filter, Rate: p.Rate, By: stored.Text(p.By), State: RedriveRunning, StartedAt: now}
+		r = store.Redrive{Filter: p.Filter, Rate: p.Rate, By: stored.Text(p.By), State: store.RedriveRunning, StartedAt: now}
 		if r.UpTo, err = w.NewestDead(ctx); err != nil {
 			return err
 		}
 		if r.UpTo > 0 {
-			if r.Selected, err = w.CountDead(ctx, Query{Filter: p.Filter, UpTo: r.UpTo}); err != nil {
+			if r.Selected, err = w.CountDead(ctx, store.DeadQuery{DeadFilter: p.Filter, UpTo: r.UpTo}); err != nil {
 				return err
 			}
 		}
@@ -227,12 +228,12 @@ func (c Core) StartRedrive(ctx context.Context, p Plan) (r Redrive, err error) {
 }
 
 // StepRedrive implements RedriveStore.
-func (c Core) StepRedrive(ctx context.Context, id int64, limit int) (r Redrive, wait time.Duration, err error) {
-	op := Operation{"StepRedrive", "step of a redrive"}
+func (c Core) StepRedrive(ctx context.Context, id int64, limit int) (r store.Redrive, wait time.Duration, err error) {
+	op := store.Operation{Method: "StepRedrive", Doing: "step of a redrive"}
 	if err := checkLimit(limit); err != nil {
 		return r, 0, err
 	}
-	err = c.view(ctx, op, Filter{}, func(read Reader) (err error) {
+	err = c.view(ctx, op, store.DeadFilter{}, func(read store.Reader) (err error) {
 		r, err = read.Redrive(ctx, id)
 		return err
 	})
@@ -240,9 +241,9 @@ func (c Core) StepRedrive(ctx context.Context, id int64, limit int) (r Redrive, 
 		return r, 0, err
 	}
 	var before int64
-	r, err = c.changeRedrive(ctx, op, r.Filter, id, func(w Writer, r *Redrive, now time.Time) (bool, error) {
+	r, err = c.changeRedrive(ctx, op, r.Filter, id, func(w store.Writer, r *store.Redrive, now time.Time) (bool, error) {
 		before = r.Done
-		if wait = r.NextAt.Sub(now); r.State != RedriveRunning || wait > 0 {
+		if wait = r.NextAt.Sub(now); r.State != store.RedriveRunning || wait > 0 {
 			return false, nil
 		}
 		if err := step(ctx, w, r, batch(*r, cmp.Or(limit, defaultLimit)), now); err != nil {
@@ -258,11 +259,11 @@ func (c Core) StepRedrive(ctx context.Context, id int64, limit int) (r Redrive, 
 }
 
 // step sends back the next dead letters of a redrive.
-func step(ctx context.Context, w Writer, r *Redrive, batch int, now time.Time) error {
-	var found Locked
+func step(ctx context.Context, w store.Writer, r *store.Redrive, batch int, now time.Time) error {
+	var found store.LockedDead
 	if r.Position < r.UpTo {
 		var err error
-		q := Query{Filter: r.Filter, After: r.Position, UpTo: r.UpTo, Limit: batch}
+		q := store.DeadQuery{DeadFilter: r.Filter, After: r.Position, UpTo: r.UpTo, Limit: batch}
 		if found, err = lockOpen(ctx, w, q, Unbounded); err != nil {
 			return err
 		}
@@ -275,13 +276,13 @@ func step(ctx context.Context, w Writer, r *Redrive, batch int, now time.Time) e
 	if len(send) == 0 {
 		return nil
 	}
-	return w.Resolve(ctx, send, Resolution{State: Redriven, By: r.By, Redrive: r.ID})
+	return w.Resolve(ctx, send, store.Resolution{State: store.DeadRedriven, By: r.By, Redrive: r.ID})
 }
 
 // changeRedrive locks a redrive, and stores it if change reports a change.
-func (c Core) changeRedrive(ctx context.Context, op Operation, f Filter, id int64,
-	change func(w Writer, r *Redrive, now time.Time) (bool, error)) (r Redrive, err error) {
-	err = c.change(ctx, op, f, func(w Writer) error {
+func (c Core) changeRedrive(ctx context.Context, op store.Operation, f store.DeadFilter, id int64,
+	change func(w store.Writer, r *store.Redrive, now time.Time) (bool, error)) (r store.Redrive, err error) {
+	err = c.change(ctx, op, f, func(w store.Writer) error {
 		if r, err = w.LockRedrive(ctx, id); err != nil {
 			return err
 		}
@@ -299,46 +300,46 @@ func (c Core) changeRedrive(ctx context.Context, op Operation, f Filter, id int6
 }
 
 // CancelRedrive implements RedriveStore.
-func (c Core) CancelRedrive(ctx context.Context, id int64, by string) (Redrive, error) {
-	op := Operation{"CancelRedrive", "cancel a redrive"}
-	return c.changeRedrive(ctx, op, Filter{}, id, func(_ Writer, r *Redrive, now time.Time) (bool, error) {
+func (c Core) CancelRedrive(ctx context.Context, id int64, by string) (store.Redrive, error) {
+	op := store.Operation{Method: "CancelRedrive", Doing: "cancel a redrive"}
+	return c.changeRedrive(ctx, op, store.DeadFilter{}, id, func(_ store.Writer, r *store.Redrive, now time.Time) (bool, error) {
 		return true, cancel(r, stored.Text(by), now)
 	})
 }
 
 // FailRedrive implements RedriveStore.
-func (c Core) FailRedrive(ctx context.Context, id int64, seen int, cause string) (Redrive, error) {
-	op := Operation{"FailRedrive", "record the failure of a redrive"}
-	return c.changeRedrive(ctx, op, Filter{}, id, func(_ Writer, r *Redrive, now time.Time) (bool, error) {
+func (c Core) FailRedrive(ctx context.Context, id int64, seen int, cause string) (store.Redrive, error) {
+	op := store.Operation{Method: "FailRedrive", Doing: "record the failure of a redrive"}
+	return c.changeRedrive(ctx, op, store.DeadFilter{}, id, func(_ store.Writer, r *store.Redrive, now time.Time) (bool, error) {
 		return fail(r, seen, stored.Text(cause), now), nil
 	})
 }
 
 // ShowRedrive implements RedriveStore.
-func (c Core) ShowRedrive(ctx context.Context, id int64) (r Redrive, err error) {
-	err = c.view(ctx, Operation{"ShowRedrive", "show a redrive"}, Filter{}, func(read Reader) error {
+func (c Core) ShowRedrive(ctx context.Context, id int64) (r store.Redrive, err error) {
+	err = c.view(ctx, store.Operation{Method: "ShowRedrive", Doing: "show a redrive"}, store.DeadFilter{}, func(read store.Reader) error {
 		if r, err = read.Redrive(ctx, id); err != nil {
 			return err
 		}
 		parked, dead, err := read.Redriven(ctx, id)
 		delivered := max(0, r.Done-parked-dead) // a step may have been taken in between
-		r.Outcome = &Outcome{Delivered: delivered, Waiting: parked, Failed: dead}
+		r.Outcome = &store.RedriveOutcome{Delivered: delivered, Waiting: parked, Failed: dead}
 		return err
 	})
 	return r, err
 }
 
 // ListRedrives implements RedriveStore.
-func (c Core) ListRedrives(ctx context.Context, state RedriveState) iter.Seq2[Redrive, error] {
-	return func(yield func(Redrive, error) bool) {
+func (c Core) ListRedrives(ctx context.Context, state store.RedriveState) iter.Seq2[store.Redrive, error] {
+	return func(yield func(store.Redrive, error) bool) {
 		for before := int64(math.MaxInt64); ; {
-			var page []Redrive
-			err := c.view(ctx, Operation{"ListRedrives", "list redrives"}, Filter{}, func(r Reader) (err error) {
+			var page []store.Redrive
+			err := c.view(ctx, store.Operation{Method: "ListRedrives", Doing: "list redrives"}, store.DeadFilter{}, func(r store.Reader) (err error) {
 				page, err = r.Redrives(ctx, state, before, listPage)
 				return err
 			})
 			if err != nil {
-				yield(Redrive{}, err)
+				yield(store.Redrive{}, err)
 				return
 			}
 			for _, r := range page {

@@ -6,14 +6,15 @@ import (
 	"slices"
 
 	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/store"
 )
 
 // EditDead implements RepairStore.
-func (c Core) EditDead(ctx context.Context, number int64, e Edit) (l Record, err error) {
+func (c Core) EditDead(ctx context.Context, number int64, e store.Edit) (l store.DeadLetter, err error) {
 	e.By, e.Why = stored.Text(e.By), stored.Text(e.Why)
 	named := []int64{number}
-	err = c.records.Change(ctx, Operation{"EditDead", "edit a dead letter"}, func(w Writer) error {
-		if _, err := w.LockDead(ctx, Query{Filter: Filter{Numbers: named, State: Open}, Limit: 1}, Unbounded); err != nil {
+	err = c.records.Change(ctx, store.Operation{Method: "EditDead", Doing: "edit a dead letter"}, func(w store.Writer) error {
+		if _, err := w.LockDead(ctx, store.DeadQuery{DeadFilter: store.DeadFilter{Numbers: named, State: store.DeadOpen}, Limit: 1}, Unbounded); err != nil {
 			return err
 		}
 		if err := checkNamed(ctx, w, named, Unbounded); err != nil {
@@ -38,20 +39,20 @@ func (c Core) EditDead(ctx context.Context, number int64, e Edit) (l Record, err
 }
 
 // find returns a dead letter of any state.
-func find(ctx context.Context, r Reader, number int64) (Record, error) {
-	found, err := r.DeadLetters(ctx, Query{Filter: Filter{Numbers: []int64{number}, State: AnyState}, Limit: 1})
+func find(ctx context.Context, r store.Reader, number int64) (store.DeadLetter, error) {
+	found, err := r.DeadLetters(ctx, store.DeadQuery{DeadFilter: store.DeadFilter{Numbers: []int64{number}, State: store.DeadAny}, Limit: 1})
 	switch {
 	case err != nil:
-		return Record{}, err
+		return store.DeadLetter{}, err
 	case len(found) == 0:
-		return Record{}, fmt.Errorf("%w: %d", ErrNotFound, number)
+		return store.DeadLetter{}, fmt.Errorf("%w: %d", ErrNotFound, number)
 	}
 	return found[0], nil
 }
 
 // ListEdits implements RepairStore.
-func (c Core) ListEdits(ctx context.Context, number int64) (edits []Edited, err error) {
-	err = c.view(ctx, Operation{"ListEdits", "list edits"}, Filter{}, func(r Reader) error {
+func (c Core) ListEdits(ctx context.Context, number int64) (edits []store.Edited, err error) {
+	err = c.view(ctx, store.Operation{Method: "ListEdits", Doing: "list edits"}, store.DeadFilter{}, func(r store.Reader) error {
 		if _, err := find(ctx, r, number); err != nil {
 			return err
 		}
@@ -62,14 +63,14 @@ func (c Core) ListEdits(ctx context.Context, number int64) (edits []Edited, err 
 }
 
 // CountCauses implements RepairStore.
-func (c Core) CountCauses(ctx context.Context, f Filter, limit int) (counts []CauseCount, err error) {
+func (c Core) CountCauses(ctx context.Context, f store.DeadFilter, limit int) (counts []store.CauseCount, err error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, err
 	}
 	if err := c.records.MarkCauses(ctx); err != nil {
 		return nil, err
 	}
-	err = c.records.View(ctx, Operation{"CountCauses", "count causes"}, func(r Reader) error {
+	err = c.records.View(ctx, store.Operation{Method: "CountCauses", Doing: "count causes"}, func(r store.Reader) error {
 		counts, err = r.CountCauses(ctx, f, limit)
 		return err
 	})
@@ -77,8 +78,8 @@ func (c Core) CountCauses(ctx context.Context, f Filter, limit int) (counts []Ca
 }
 
 // ImportDead implements RepairStore.
-func (c Core) ImportDead(ctx context.Context, letters []Archived) (n int, err error) {
-	err = c.records.Change(ctx, Operation{"ImportDead", "import dead letters"}, func(w Writer) error {
+func (c Core) ImportDead(ctx context.Context, letters []store.ArchivedDead) (n int, err error) {
+	err = c.records.Change(ctx, store.Operation{Method: "ImportDead", Doing: "import dead letters"}, func(w store.Writer) error {
 		n = 0
 		for _, a := range letters {
 			added, err := w.ImportDead(ctx, storable(a))
@@ -95,7 +96,7 @@ func (c Core) ImportDead(ctx context.Context, letters []Archived) (n int, err er
 }
 
 // storable returns a copy with the texts that every store can store.
-func storable(a Archived) Archived {
+func storable(a store.ArchivedDead) store.ArchivedDead {
 	m := *a.Message
 	m.DeliverAfter = 0
 	a.Message, a.History, a.Before = &m, slices.Clone(a.History), slices.Clone(a.Before)

@@ -17,7 +17,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
 )
 
@@ -27,9 +27,9 @@ func withDead(t testing.TB, cfg memory.Config, n int) *memory.Store {
 	ctx, s := t.Context(), memory.New(cfg)
 	tx, err := s.Begin(ctx)
 	must(t, err)
-	var dead []inbox.Dead
+	var dead []store.DeadLetterRequest
 	for i := range n {
-		dead = append(dead, inbox.Dead{Reason: "refused", Cause: fmt.Sprintf("order %d is unknown", i), Message: &postrider.Message{
+		dead = append(dead, store.DeadLetterRequest{Reason: "refused", Cause: fmt.Sprintf("order %d is unknown", i), Message: &postrider.Message{
 			ID: fmt.Sprint("m-", i), Type: "order.placed", Topic: "orders", Source: "test", Time: time.Unix(0, 0), Payload: []byte(`{}`),
 		}})
 	}
@@ -46,7 +46,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func start(t testing.TB, s *memory.Store, rate float64) deadletter.Redrive {
+func start(t testing.TB, s *memory.Store, rate float64) store.Redrive {
 	t.Helper()
 	r, err := s.StartRedrive(t.Context(), deadletter.Plan{Rate: rate, By: "olga"})
 	must(t, err)
@@ -78,7 +78,7 @@ func TestDriveStopsWithItsContextAndGoesOnLater(t *testing.T) {
 			t.Fatalf("after 5 s at 4 a second: %d done, %v", cut.Done, err)
 		}
 		end, err := deadletter.Drive(t.Context(), s, r.ID, nil)
-		if err != nil || end.Done != 40 || end.State != deadletter.RedriveFinished {
+		if err != nil || end.Done != 40 || end.State != store.RedriveFinished {
 			t.Errorf("in the end: %+v, %v", end, err)
 		}
 	})
@@ -88,7 +88,7 @@ func TestImportSaysWhatItCannotRead(t *testing.T) {
 	t.Parallel()
 	s := withDead(t, memory.Config{}, 3)
 	var out bytes.Buffer
-	n, err := deadletter.Export(t.Context(), &out, s, deadletter.Filter{})
+	n, err := deadletter.Export(t.Context(), &out, s, store.DeadFilter{})
 	if must(t, err); n != 3 {
 		t.Fatalf("exported %d", n)
 	}
@@ -123,8 +123,8 @@ type cutOff struct {
 	edit    func(number int64)
 }
 
-func (c cutOff) ListDead(ctx context.Context, f deadletter.Filter, after int64, limit int) iter.Seq2[deadletter.Record, error] {
-	return func(yield func(deadletter.Record, error) bool) {
+func (c cutOff) ListDead(ctx context.Context, f store.DeadFilter, after int64, limit int) iter.Seq2[store.DeadLetter, error] {
+	return func(yield func(store.DeadLetter, error) bool) {
 		n := 0
 		for l, err := range c.Store.ListDead(ctx, f, after, limit) {
 			if n++; n > c.letters {
@@ -156,11 +156,11 @@ func TestExportThatFails(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	s := withDead(t, memory.Config{}, 20)
-	n, err := deadletter.Export(t.Context(), &out, cutOff{Store: s, letters: 12}, deadletter.Filter{})
+	n, err := deadletter.Export(t.Context(), &out, cutOff{Store: s, letters: 12}, store.DeadFilter{})
 	if err == nil || n != 12 || strings.Count(out.String(), "\n") != 12 || !strings.HasSuffix(out.String(), "}\n") {
 		t.Errorf("exported %d letters, %v:\n%s", n, err, out.String())
 	}
-	n, err = deadletter.Export(t.Context(), &disk{room: strings.Index(out.String(), `{"number":4`) + 10}, s, deadletter.Filter{})
+	n, err = deadletter.Export(t.Context(), &disk{room: strings.Index(out.String(), `{"number":4`) + 10}, s, store.DeadFilter{})
 	if err == nil || n != 3 {
 		t.Errorf("exported %d letters to a disk with room for three, %v", n, err)
 	}
@@ -172,15 +172,15 @@ func TestExportWhileLettersAreEdited(t *testing.T) {
 	edit := func(number int64) {
 		l, err := s.ShowDead(t.Context(), number)
 		must(t, err)
-		_, err = s.EditDead(t.Context(), number, deadletter.Edit{Payload: fmt.Append(nil, l.Edits+1), Seen: l.Edits, By: "otto"})
+		_, err = s.EditDead(t.Context(), number, store.Edit{Payload: fmt.Append(nil, l.Edits+1), Seen: l.Edits, By: "otto"})
 		must(t, err)
 	}
 	edit(2)
 	var out bytes.Buffer
-	_, err := deadletter.Export(t.Context(), &out, cutOff{Store: s, letters: 2, edit: edit}, deadletter.Filter{})
+	_, err := deadletter.Export(t.Context(), &out, cutOff{Store: s, letters: 2, edit: edit}, store.DeadFilter{})
 	must(t, err)
 	for line := range strings.Lines(out.String()) {
-		var a deadletter.Archived
+		var a store.ArchivedDead
 		must(t, json.Unmarshal([]byte(line), &a))
 		if len(a.Before) != a.Edits || string(a.Message.Payload) == "2" {
 			t.Errorf("letter of %d edits with %d of them: %s", a.Edits, len(a.Before), line)
@@ -190,7 +190,7 @@ func TestExportWhileLettersAreEdited(t *testing.T) {
 
 func FuzzImport(f *testing.F) {
 	var out bytes.Buffer
-	if _, err := deadletter.Export(f.Context(), &out, withDead(f, memory.Config{}, 2), deadletter.Filter{}); err != nil {
+	if _, err := deadletter.Export(f.Context(), &out, withDead(f, memory.Config{}, 2), store.DeadFilter{}); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(out.String())
@@ -198,12 +198,12 @@ func FuzzImport(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		s := memory.New(memory.Config{})
 		done, err := deadletter.Import(t.Context(), strings.NewReader(text), s, nil)
-		n, countErr := s.CountDead(t.Context(), deadletter.Filter{State: deadletter.AnyState})
+		n, countErr := s.CountDead(t.Context(), store.DeadFilter{State: store.DeadAny})
 		if must(t, countErr); n != done.New || done.New > done.DeadLetters {
 			t.Errorf("%d letters are there after %+v, %v", n, done, err)
 		}
 		var first, second bytes.Buffer
-		all := deadletter.Filter{State: deadletter.AnyState}
+		all := store.DeadFilter{State: store.DeadAny}
 		_, err = deadletter.Export(t.Context(), &first, s, all)
 		must(t, err)
 		if again, err := deadletter.Import(t.Context(), strings.NewReader(first.String()), s, nil); err != nil || again.New != 0 {

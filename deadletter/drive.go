@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -22,8 +24,8 @@ const (
 // When ctx ends, or a step fails, the redrive stays where it is so that another process can continue it, and Drive
 // returns it as of the last step: the zero Redrive when there was none. An error together with a redrive that has ended
 // says that the outcome of its messages could not be read.
-func Drive(ctx context.Context, s RedriveStore, id int64, progress func(Redrive)) (Redrive, error) {
-	var r Redrive
+func Drive(ctx context.Context, s RedriveStore, id int64, progress func(store.Redrive)) (store.Redrive, error) {
+	var r store.Redrive
 	for {
 		next, wait, err := s.StepRedrive(ctx, id, stepLimit)
 		if err != nil {
@@ -32,7 +34,7 @@ func Drive(ctx context.Context, s RedriveStore, id int64, progress func(Redrive)
 		if r = next; progress != nil {
 			progress(r)
 		}
-		if r.State != RedriveRunning {
+		if r.State != store.RedriveRunning {
 			shown, err := s.ShowRedrive(ctx, id)
 			if err != nil {
 				return r, err
@@ -99,8 +101,8 @@ func (d *driver) wait(ctx context.Context, wait time.Duration) error {
 // round runs one step of each running redrive and returns how long to wait before the next round. An error concerns the
 // store, not a single redrive.
 func (d *driver) round(ctx context.Context) (time.Duration, error) {
-	var running []Redrive
-	for r, err := range d.store.ListRedrives(ctx, RedriveRunning) {
+	var running []store.Redrive
+	for r, err := range d.store.ListRedrives(ctx, store.RedriveRunning) {
 		if err != nil {
 			return 0, err
 		}
@@ -118,14 +120,14 @@ func (d *driver) round(ctx context.Context) (time.Duration, error) {
 }
 
 // step runs one step of a redrive and returns how long to wait before the next one, or records that the step has failed.
-func (d *driver) step(ctx context.Context, r Redrive) (time.Duration, error) {
+func (d *driver) step(ctx context.Context, r store.Redrive) (time.Duration, error) {
 	bounded, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	after, wait, err := d.store.StepRedrive(bounded, r.ID, stepLimit)
 	switch {
-	case err == nil && after.State == RedriveRunning:
+	case err == nil && after.State == store.RedriveRunning:
 		return wait, nil
-	case err == nil, errors.Is(err, ErrNoRedrive):
+	case err == nil, errors.Is(err, store.ErrNoRedrive):
 		return idleEvery, nil
 	case ctx.Err() != nil:
 		return 0, err
@@ -138,7 +140,7 @@ func (d *driver) step(ctx context.Context, r Redrive) (time.Duration, error) {
 	if noteErr != nil {
 		return 0, err
 	}
-	if noted.State == RedriveFailed {
+	if noted.State == store.RedriveFailed {
 		d.logger.Error("redrive has failed; fix the cause and start another one", "redrive", r.ID, "error", err)
 		return idleEvery, nil
 	}

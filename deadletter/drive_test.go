@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
 )
 
@@ -35,7 +36,7 @@ func runs(t *testing.T, s deadletter.RedriveStore) (log func() string) {
 	}
 }
 
-func shown(t *testing.T, s deadletter.RedriveStore, id int64) deadletter.Redrive {
+func shown(t *testing.T, s deadletter.RedriveStore, id int64) store.Redrive {
 	t.Helper()
 	r, err := s.ShowRedrive(t.Context(), id)
 	must(t, err)
@@ -59,7 +60,7 @@ func TestRunDrivesWhatOthersStarted(t *testing.T) {
 		away.Store(false)
 		time.Sleep(time.Minute)
 		for _, id := range []int64{first.ID, second.ID} {
-			if r := shown(t, s, id); r.State != deadletter.RedriveFinished {
+			if r := shown(t, s, id); r.State != store.RedriveFinished {
 				t.Errorf("redrive %+v", r)
 			}
 		}
@@ -77,15 +78,15 @@ type stubborn struct {
 	hang  bool // the step hangs until its timeout
 }
 
-func (s *stubborn) StepRedrive(ctx context.Context, id int64, limit int) (deadletter.Redrive, time.Duration, error) {
-	if r, err := s.ShowRedrive(ctx, id); id != s.id || err != nil || r.State != deadletter.RedriveRunning || r.NextAt.After(time.Now()) {
+func (s *stubborn) StepRedrive(ctx context.Context, id int64, limit int) (store.Redrive, time.Duration, error) {
+	if r, err := s.ShowRedrive(ctx, id); id != s.id || err != nil || r.State != store.RedriveRunning || r.NextAt.After(time.Now()) {
 		return s.Store.StepRedrive(ctx, id, limit)
 	}
 	if s.steps++; s.hang {
 		<-ctx.Done()
-		return deadletter.Redrive{}, 0, ctx.Err()
+		return store.Redrive{}, 0, ctx.Err()
 	}
-	return deadletter.Redrive{}, 0, errors.New("letter 1 has no history")
+	return store.Redrive{}, 0, errors.New("letter 1 has no history")
 }
 
 func TestRedriveThatFailsHoldsUpNoOther(t *testing.T) {
@@ -93,31 +94,31 @@ func TestRedriveThatFailsHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stubborn{Store: withDead(t, memory.Config{}, 20)}
 		// The filter of the failing redrive leaves dead letters for the other.
-		bad, err := s.StartRedrive(t.Context(), deadletter.Plan{Filter: deadletter.Filter{MessageID: "m-0"}, By: "olga"})
+		bad, err := s.StartRedrive(t.Context(), deadletter.Plan{Filter: store.DeadFilter{MessageID: "m-0"}, By: "olga"})
 		must(t, err)
 		s.id = bad.ID
 		log := runs(t, s)
 		good := start(t, s.Store, 0)
 		time.Sleep(3 * time.Second)
-		if r := shown(t, s, good.ID); r.State != deadletter.RedriveFinished || r.Done != 20 {
+		if r := shown(t, s, good.ID); r.State != store.RedriveFinished || r.Done != 20 {
 			t.Errorf("redrive next to one that fails: %+v", r)
 		}
 		r := shown(t, s, bad.ID)
-		if r.State != deadletter.RedriveRunning || r.Failures == 0 || r.Cause != "letter 1 has no history" {
+		if r.State != store.RedriveRunning || r.Failures == 0 || r.Cause != "letter 1 has no history" {
 			t.Errorf("redrive that fails: %+v", r)
 		}
 		time.Sleep(8 * time.Minute)
-		if r := shown(t, s, bad.ID); r.State != deadletter.RedriveRunning {
+		if r := shown(t, s, bad.ID); r.State != store.RedriveRunning {
 			t.Errorf("redrive after eight minutes of failures: %+v, want it running", r)
 		}
 		time.Sleep(12 * time.Minute)
-		if r := shown(t, s, bad.ID); r.State != deadletter.RedriveFailed || r.Failures != deadletter.MaxFailures || s.steps != r.Failures {
+		if r := shown(t, s, bad.ID); r.State != store.RedriveFailed || r.Failures != deadletter.MaxFailures || s.steps != r.Failures {
 			t.Errorf("redrive after %d steps that failed: %+v", s.steps, r)
 		}
 		if n := strings.Count(log(), "letter 1 has no history"); n != deadletter.MaxFailures || strings.Count(log(), `"redrive has failed;`) != 1 {
 			t.Errorf("%d failures were logged, want %d and the end: %s", n, deadletter.MaxFailures, log())
 		}
-		if again, err := deadletter.Drive(t.Context(), s, bad.ID, nil); err != nil || again.State != deadletter.RedriveFailed {
+		if again, err := deadletter.Drive(t.Context(), s, bad.ID, nil); err != nil || again.State != store.RedriveFailed {
 			t.Errorf("driven after it has failed: %+v, %v", again, err)
 		}
 	})
@@ -131,7 +132,7 @@ func TestRedriveThatHangsHoldsUpNoOther(t *testing.T) {
 		s.id = bad.ID
 		runs(t, s)
 		time.Sleep(3 * time.Minute)
-		if r := shown(t, s, good.ID); r.State != deadletter.RedriveFinished {
+		if r := shown(t, s, good.ID); r.State != store.RedriveFinished {
 			t.Errorf("redrive next to one that hangs: %+v", r)
 		}
 		if r := shown(t, s, bad.ID); r.Failures == 0 || !strings.Contains(r.Cause, "longer than 2m0s") {
@@ -173,7 +174,7 @@ func TestRunLooksSeldomAndIsWokenUp(t *testing.T) {
 		began := time.Now()
 		r := start(t, s, 0)
 		synctest.Wait()
-		if r := shown(t, s, r.ID); r.State != deadletter.RedriveFinished || time.Since(began) > 0 {
+		if r := shown(t, s, r.ID); r.State != store.RedriveFinished || time.Since(began) > 0 {
 			t.Errorf("a redrive that was started in the same process: %+v, after %s", r, time.Since(began))
 		}
 		looks.Store(0)
@@ -188,7 +189,7 @@ func TestRunLooksSeldomAndIsWokenUp(t *testing.T) {
 		_, err := s.Reopen().StartRedrive(t.Context(), deadletter.Plan{By: "otto"})
 		must(t, err)
 		time.Sleep(6 * time.Second)
-		for r, err := range s.ListRedrives(t.Context(), deadletter.RedriveRunning) {
+		for r, err := range s.ListRedrives(t.Context(), store.RedriveRunning) {
 			t.Errorf("still running: %+v, %v", r, err)
 		}
 	})
@@ -211,8 +212,8 @@ func TestRateThatIsNextToNone(t *testing.T) {
 // unseen is a store that cannot show redrives.
 type unseen struct{ deadletter.Store }
 
-func (unseen) ShowRedrive(context.Context, int64) (deadletter.Redrive, error) {
-	return deadletter.Redrive{}, errors.New("the database is away")
+func (unseen) ShowRedrive(context.Context, int64) (store.Redrive, error) {
+	return store.Redrive{}, errors.New("the database is away")
 }
 
 // TestDriveThatEndsUnseen: the final outcome of the messages cannot be read.
@@ -220,7 +221,7 @@ func TestDriveThatEndsUnseen(t *testing.T) {
 	t.Parallel()
 	s := withDead(t, memory.Config{}, 2)
 	end, err := deadletter.Drive(t.Context(), unseen{s}, start(t, s, 0).ID, nil)
-	if err == nil || end.State != deadletter.RedriveFinished || end.Done != 2 {
+	if err == nil || end.State != store.RedriveFinished || end.Done != 2 {
 		t.Errorf("ended as %+v, %v", end, err)
 	}
 }

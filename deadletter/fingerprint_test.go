@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
 )
 
 func TestNormalizeCause(t *testing.T) {
@@ -25,7 +25,7 @@ func TestNormalizeCause(t *testing.T) {
 		"  much   space\t ":                                                  "much space",
 		"größer als 7 Äpfel":                                                 "größer als # Äpfel",
 	} {
-		if got := deadletter.NormalizeCause(cause); got != want {
+		if got := store.NormalizeCause(cause); got != want {
 			t.Errorf("%q:\n got %q\nwant %q", cause, got, want)
 		}
 	}
@@ -33,11 +33,11 @@ func TestNormalizeCause(t *testing.T) {
 
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
-	one, other := deadletter.Fingerprint("order 1: timeout"), deadletter.Fingerprint("order 1: refused")
-	if len(one) != 16 || one == other || one != deadletter.Fingerprint("order 2: timeout") {
+	one, other := store.Fingerprint("order 1: timeout"), store.Fingerprint("order 1: refused")
+	if len(one) != 16 || one == other || one != store.Fingerprint("order 2: timeout") {
 		t.Errorf("fingerprints %q and %q", one, other)
 	}
-	if deadletter.Fingerprint("") != "" {
+	if store.Fingerprint("") != "" {
 		t.Error("no cause has a fingerprint")
 	}
 	// Fingerprints are stored, so they must not change.
@@ -48,7 +48,7 @@ func TestFingerprint(t *testing.T) {
 	long := func(id string) string {
 		return ("panic: order " + id + "\n" + strings.Repeat("main.handle(...)\n\t/src/handle.go:12\n", 200))[:4_000]
 	}
-	if deadletter.Fingerprint(long("1")) != deadletter.Fingerprint(long("123456789")) {
+	if store.Fingerprint(long("1")) != store.Fingerprint(long("123456789")) {
 		t.Error("causes that were cut at different places count as two")
 	}
 }
@@ -57,8 +57,8 @@ func FuzzNormalizeCause(f *testing.F) {
 	f.Add("order 4711 is unknown")
 	f.Add("0x\xff 0190f3a7-5b1c\n")
 	f.Fuzz(func(t *testing.T, cause string) {
-		once := deadletter.NormalizeCause(cause)
-		if twice := deadletter.NormalizeCause(once); twice != once {
+		once := store.NormalizeCause(cause)
+		if twice := store.NormalizeCause(once); twice != once {
 			t.Errorf("%q becomes %q, and that %q", cause, once, twice)
 		}
 		if strings.ContainsAny(once, "0123456789\n\t") {
@@ -68,6 +68,6 @@ func FuzzNormalizeCause(f *testing.F) {
 }
 
 func ExampleFingerprint() {
-	fmt.Println(deadletter.Fingerprint("order 17 is unknown") == deadletter.Fingerprint("order 4711 is unknown"))
+	fmt.Println(store.Fingerprint("order 17 is unknown") == store.Fingerprint("order 4711 is unknown"))
 	// Output: true
 }

@@ -8,18 +8,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/postrider/postrider/store"
 )
 
 // Export writes the dead letters that match the filter, oldest first, as one JSON object per line, each in one write, and
 // returns how many it has written. It reads page by page, so it may or may not include changes made meanwhile.
-func Export(ctx context.Context, w io.Writer, s Store, f Filter) (n int64, err error) {
+func Export(ctx context.Context, w io.Writer, s Store, f store.DeadFilter) (n int64, err error) {
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
 	for l, err := range s.ListDead(ctx, f, 0, 0) {
 		if err != nil {
 			return n, err
 		}
-		a := Archived{Record: l}
+		a := store.ArchivedDead{DeadLetter: l}
 		if l.Edits > 0 {
 			if a.Before, err = s.ListEdits(ctx, l.Number); err != nil {
 				return n, err
@@ -52,7 +54,7 @@ type Imported struct {
 // are skipped. It calls progress, unless nil, after each transaction.
 func Import(ctx context.Context, r io.Reader, s RepairStore, progress func(Imported)) (Imported, error) {
 	var done Imported
-	var batch []Archived
+	var batch []store.ArchivedDead
 	size := 0
 	flush := func() error {
 		n, err := s.ImportDead(ctx, batch)
@@ -90,8 +92,8 @@ func Import(ctx context.Context, r io.Reader, s RepairStore, progress func(Impor
 	}
 }
 
-func parseLine(text []byte) (Archived, error) {
-	var a Archived
+func parseLine(text []byte) (store.ArchivedDead, error) {
+	var a store.ArchivedDead
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&a); err != nil {

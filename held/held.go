@@ -1,7 +1,7 @@
 // Package held records decisions about held keys: keys that a relay or consumer has stopped because their first message
 // failed.
 //
-//	d, err := held.Decide(ctx, store, relay.Decision{Relay: "to-nats", Key: "order/42", Verb: relay.VerbRetry, By: "ann"})
+//	d, err := held.Decide(ctx, store, store.Decision{Relay: "to-nats", Key: "order/42", Verb: store.VerbRetry, By: "ann"})
 //
 // A decision is recorded first, and then applied by the process that holds the lease of the key's partition, between two
 // attempts: a message in flight is not moved until its call has returned. When no process holds the lease, Decide
@@ -14,14 +14,14 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Store is the part of a store that decisions need. All stores implement it.
 type Store interface {
-	relay.LeaseStore
-	relay.HeldStore
-	Decide(ctx context.Context, relay string, lease relay.LeaseRef, id string) error
+	store.Leases
+	store.HeldKeys
+	Decide(ctx context.Context, relay string, lease store.LeaseRef, id string) error
 }
 
 // Errors of Decide.
@@ -41,29 +41,29 @@ const (
 )
 
 // Decide records a decision, waits until it is applied, and returns it as applied. It generates the ID if there is none;
-// a decision that is repeated with the same ID is applied once. Errors: relay.ErrNotHeld; ErrRefused; ErrNotApplied when
+// a decision that is repeated with the same ID is applied once. Errors: store.ErrNotHeld; ErrRefused; ErrNotApplied when
 // ctx ends first.
-func Decide(ctx context.Context, store Store, d relay.Decision) (relay.Decision, error) {
+func Decide(ctx context.Context, s Store, d store.Decision) (store.Decision, error) {
 	if d.ID == "" {
-		d.ID = relay.NewToken()
+		d.ID = store.NewToken()
 	}
-	if err := store.RecordDecision(ctx, d); err != nil {
+	if err := s.RecordDecision(ctx, d); err != nil {
 		return d, err
 	}
-	owner := relay.Owner{ID: "operator-" + d.ID, Host: d.By}
+	owner := store.Owner{ID: "operator-" + d.ID, Host: d.By}
 	for wait := pollMin; ; wait = min(2*wait, pollMax) {
-		now, err := store.ShowDecision(ctx, d.ID)
+		now, err := s.ShowDecision(ctx, d.ID)
 		switch {
 		case ctx.Err() != nil:
 			return d, fmt.Errorf("%w: %w", ErrNotApplied, ctx.Err())
 		case err != nil:
 			return d, err
-		case now.State == relay.DecisionRefused:
+		case now.State == store.DecisionRefused:
 			return now, fmt.Errorf("%w: %s", ErrRefused, now.Outcome)
-		case now.State == relay.DecisionApplied:
+		case now.State == store.DecisionApplied:
 			return now, nil
 		}
-		if applied, err := applyAlone(ctx, store, owner, now); err != nil && ctx.Err() == nil {
+		if applied, err := applyAlone(ctx, s, owner, now); err != nil && ctx.Err() == nil {
 			return d, err
 		} else if applied {
 			continue
@@ -78,9 +78,9 @@ func Decide(ctx context.Context, store Store, d relay.Decision) (relay.Decision,
 }
 
 // applyAlone applies a decision if no process holds the lease of its partition.
-func applyAlone(ctx context.Context, store Store, owner relay.Owner, d relay.Decision) (applied bool, err error) {
-	leases, err := store.Acquire(ctx, d.Relay, owner, relay.AcquireRequest{
-		Claims: []relay.Claim{{Partition: d.Partition, Token: relay.NewToken()}}, TTL: leaseFor,
+func applyAlone(ctx context.Context, s Store, owner store.Owner, d store.Decision) (applied bool, err error) {
+	leases, err := s.Acquire(ctx, d.Relay, owner, store.AcquireRequest{
+		Claims: []store.LeaseClaim{{Partition: d.Partition, Token: store.NewToken()}}, TTL: leaseFor,
 	})
 	if err != nil {
 		return false, err
@@ -88,13 +88,13 @@ func applyAlone(ctx context.Context, store Store, owner relay.Owner, d relay.Dec
 	defer func() {
 		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseFor)
 		defer cancel()
-		err = errors.Join(err, store.Leave(leaving, d.Relay, owner))
+		err = errors.Join(err, s.Leave(leaving, d.Relay, owner))
 	}()
 	if len(leases) == 0 {
 		return false, nil
 	}
-	err = store.Decide(ctx, d.Relay, leases[0].Ref(), d.ID)
-	if errors.Is(err, relay.ErrLeaseLost) {
+	err = s.Decide(ctx, d.Relay, leases[0].Ref(), d.ID)
+	if errors.Is(err, store.ErrLeaseLost) {
 		return false, nil
 	}
 	return err == nil, err

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
 )
 
@@ -52,27 +52,27 @@ func failing(t *testing.T, handle postrider.Handler) (store *memory.Store, stop 
 	return store, stop
 }
 
-func decision(verb relay.Verb) relay.Decision {
-	return relay.Decision{Relay: "r", Key: "order/1", Verb: verb, By: "ann", Reason: "why"}
+func decision(verb store.Verb) store.Decision {
+	return store.Decision{Relay: "r", Key: "order/1", Verb: verb, By: "ann", Reason: "why"}
 }
 
 func TestDecisionWithoutAHolderIsAppliedHere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store, stop := failing(t, func(context.Context, *postrider.Message) error { return errRefused })
+		s, stop := failing(t, func(context.Context, *postrider.Message) error { return errRefused })
 		time.Sleep(time.Minute)
 		stop()
-		d, err := held.Decide(t.Context(), store, decision(relay.VerbDeadAll))
-		if err != nil || d.State != relay.DecisionApplied || d.Count != 2 {
+		d, err := held.Decide(t.Context(), s, decision(store.VerbDeadAll))
+		if err != nil || d.State != store.DecisionApplied || d.Count != 2 {
 			t.Fatalf("decided: %+v, %v", d, err)
 		}
-		if again, err := held.Decide(t.Context(), store, d); err != nil || again.Count != 2 {
+		if again, err := held.Decide(t.Context(), s, d); err != nil || again.Count != 2 {
 			t.Errorf("decided again: %+v, %v; want the same answer", again, err)
 		}
-		if n, err := store.CountDead(t.Context(), deadletter.Filter{}); n != 2 || err != nil {
+		if n, err := s.CountDead(t.Context(), store.DeadFilter{}); n != 2 || err != nil {
 			t.Errorf("%d dead letters, %v; want both messages, once", n, err)
 		}
-		view, err := store.Heartbeat(t.Context(), "r", relay.Owner{ID: "next"}, time.Minute)
+		view, err := s.Heartbeat(t.Context(), "r", store.Owner{ID: "next"}, time.Minute)
 		if err != nil || view.Alive != 1 || len(view.Partitions) != 0 {
 			t.Errorf("afterwards: %+v, %v; want nothing held", view, err)
 		}
@@ -85,7 +85,7 @@ func TestDecisionWaitsForTheCallThatIsOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
 		release := make(chan struct{})
-		store, _ := failing(t, func(_ context.Context, m *postrider.Message) error {
+		s, _ := failing(t, func(_ context.Context, m *postrider.Message) error {
 			if calls.Add(1) == 1 {
 				return errRefused
 			}
@@ -93,23 +93,23 @@ func TestDecisionWaitsForTheCallThatIsOut(t *testing.T) {
 			return nil
 		})
 		time.Sleep(time.Second)
-		if _, err := held.Decide(t.Context(), store, decision(relay.VerbRetry)); err != nil {
+		if _, err := held.Decide(t.Context(), s, decision(store.VerbRetry)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute) // the second attempt is in flight
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		d := decision(relay.VerbDeadAll)
+		d := decision(store.VerbDeadAll)
 		d.ID = "d-1"
-		if _, err := held.Decide(ctx, store, d); !errors.Is(err, held.ErrNotApplied) || !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := held.Decide(ctx, s, d); !errors.Is(err, held.ErrNotApplied) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("decided while the call is out: %v, want %v", err, held.ErrNotApplied)
 		}
 		close(release)
-		if _, err := held.Decide(t.Context(), store, d); !errors.Is(err, held.ErrRefused) && err != nil {
+		if _, err := held.Decide(t.Context(), s, d); !errors.Is(err, held.ErrRefused) && err != nil {
 			t.Errorf("decided after the call: %v", err)
 		}
 		time.Sleep(time.Minute)
-		if letters, err := store.CountDead(t.Context(), deadletter.Filter{MessageID: "m-1"}); letters != 0 || err != nil {
+		if letters, err := s.CountDead(t.Context(), store.DeadFilter{MessageID: "m-1"}); letters != 0 || err != nil {
 			t.Errorf("the message was delivered and has %d dead letters, %v", letters, err)
 		}
 	})
@@ -117,8 +117,8 @@ func TestDecisionWaitsForTheCallThatIsOut(t *testing.T) {
 
 func TestDecisionNeedsAHeldKey(t *testing.T) {
 	t.Parallel()
-	store := memory.New(memory.Config{})
-	if _, err := held.Decide(t.Context(), store, decision(relay.VerbSkip)); !errors.Is(err, relay.ErrNotHeld) {
-		t.Errorf("got %v, want %v", err, relay.ErrNotHeld)
+	s := memory.New(memory.Config{})
+	if _, err := held.Decide(t.Context(), s, decision(store.VerbSkip)); !errors.Is(err, store.ErrNotHeld) {
+		t.Errorf("got %v, want %v", err, store.ErrNotHeld)
 	}
 }

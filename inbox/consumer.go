@@ -10,6 +10,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Consumer reads from a broker and processes each message in a database transaction, exactly once. See the package
@@ -17,8 +18,8 @@ import (
 type Consumer[Tx any] struct {
 	cfg        ConsumerConfig
 	in         *Inbox[Tx]
-	store      Store[Tx]
-	opener     BeginBatcher[Tx]
+	store      store.Inbox[Tx]
+	opener     store.BeginBatcher[Tx]
 	subscriber postrider.Subscriber
 	caps       postrider.SubscriberCapabilities
 	handlers   handlers[Tx]
@@ -55,8 +56,8 @@ type Consumer[Tx any] struct {
 //
 //	expvar.Publish("order-view", expvar.Func(func() any { return consumer.Stats() }))
 //
-// For the state in the database (IDs and watermarks, parked messages, held keys, dead letters), see StatusStore and
-// relay.Status.
+// For the state in the database (IDs and watermarks, parked messages, held keys, dead letters), see store.ConsumerReader and
+// store.Status.
 type Stats struct {
 	// Received counts deliveries.
 	Received int64 `json:"received"`
@@ -75,7 +76,7 @@ type Stats struct {
 	// key's blocking message.
 	Parked int64 `json:"parked"`
 	Held   int64 `json:"held"`
-	// Dead counts incoming messages that were dead-lettered. For messages dead-lettered after parking, see relay.Status.
+	// Dead counts incoming messages that were dead-lettered. For messages dead-lettered after parking, see store.Status.
 	Dead int64 `json:"dead"`
 	// Lost counts messages that this process lost the right to settle, Unacknowledged those whose acknowledgement the
 	// broker did not accept: all of these are redelivered.
@@ -115,24 +116,24 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 	return c, nil
 }
 
-// asideStore is a relay.Store without a log, since a consumer reads its source. It hides the store's optional interfaces,
+// asideStore is a store.Relay without a log, since a consumer reads its source. It hides the store's optional interfaces,
 // such as removing old outbox messages, which are for the relays that read the outbox.
-type asideStore struct{ relay.Store }
+type asideStore struct{ store.Relay }
 
-// Heartbeat implements relay.LeaseStore. A consumer has no filter of topics.
-func (s asideStore) Heartbeat(ctx context.Context, name string, owner relay.Owner, ttl time.Duration) (relay.View, error) {
+// Heartbeat implements store.Leases. A consumer has no filter of topics.
+func (s asideStore) Heartbeat(ctx context.Context, name string, owner store.Owner, ttl time.Duration) (store.View, error) {
 	owner.Topics = nil
-	return s.Store.Heartbeat(ctx, name, owner, ttl)
+	return s.Relay.Heartbeat(ctx, name, owner, ttl)
 }
 
-// Acquire implements relay.LeaseStore, for a name that is a consumer's.
-func (s asideStore) Acquire(ctx context.Context, name string, owner relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
-	owner.Topics, req.Kind = nil, relay.KindConsumer
-	return s.Store.Acquire(ctx, name, owner, req)
+// Acquire implements store.Leases, for a name that is a consumer's.
+func (s asideStore) Acquire(ctx context.Context, name string, owner store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
+	owner.Topics, req.Kind = nil, store.KindConsumer
+	return s.Relay.Acquire(ctx, name, owner, req)
 }
 
-// Fetch implements relay.LogStore.
-func (asideStore) Fetch(context.Context, string, relay.FetchRequest) ([]relay.Batch, error) {
+// Fetch implements store.Log.
+func (asideStore) Fetch(context.Context, string, store.FetchRequest) ([]store.Batch, error) {
 	return nil, nil
 }
 
@@ -149,7 +150,7 @@ func (c *Consumer[Tx]) Stats() Stats {
 // Run processes messages until ctx ends or Stop is called, and then stops as Stop does, within
 // ConsumerConfig.StopTimeout. It returns nil after an orderly stop, otherwise an error that says what was cut short.
 // Database or broker failures do not end it: it logs, waits and continues. Errors: ErrStarted; ErrNoHandler, after which
-// handlers can be added and Run called again; relay.ErrNameOfRelay; that of the first database access; an error of the subscriber
+// handlers can be added and Run called again; store.ErrNameOfRelay; that of the first database access; an error of the subscriber
 // that requires a change.
 func (c *Consumer[Tx]) Run(ctx context.Context) error {
 	if err := c.begin(); err != nil {

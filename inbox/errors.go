@@ -14,10 +14,6 @@ var (
 	ErrDuplicateHandler = errors.New("message type has a handler already")
 	// ErrGap: a message's AggregateVersion is not the next after the last applied one.
 	ErrGap = errors.New("a version of the aggregate is missing")
-	// ErrUndone: the database has rolled back, or may have rolled back, a whole transaction on its own, as MySQL does in
-	// a deadlock, and SQLite when a write is interrupted. Later statements could run outside the transaction.
-	// Transactor.Savepoint returns it.
-	ErrUndone = errors.New("the whole transaction was rolled back")
 )
 
 // The reasons of a consumer's dead letters, in addition to those that handlers give and postrider.Undecodable.

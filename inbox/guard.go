@@ -11,30 +11,8 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
 )
-
-// GuardStore records which caller runs which side effect outside the database, each call in its own transaction. Times
-// are on the database's clock. The implementations are those of Store; storetest.Guard tests them against this contract.
-type GuardStore interface {
-	// ClaimEffect grants token the right to run a side effect until lease expires. It is granted if nobody has the right,
-	// if the holder's lease has expired, or if token already has it.
-	ClaimEffect(ctx context.Context, guard, id, token string, lease time.Duration) (EffectClaim, error)
-	// CompleteEffect records that the side effect was run, and reports whether token still had the right to it; an
-	// expired lease does no harm as long as nobody else has claimed the side effect. A repeated call reports the same.
-	CompleteEffect(ctx context.Context, guard, id, token string) (bool, error)
-	// FreeEffect releases token's right, if it has it and the side effect is not done.
-	FreeEffect(ctx context.Context, guard, id, token string) error
-	// ForgetEffects removes up to limit of a guard's side effects that were done longer than age ago, and returns how
-	// many.
-	ForgetEffects(ctx context.Context, guard string, age time.Duration, limit int) (int, error)
-}
-
-// EffectClaim is the result of a claim: either Granted or Done is set, or neither, while another caller has the right for
-// Left.
-type EffectClaim struct {
-	Granted, Done bool
-	Left          time.Duration
-}
 
 // Errors of a Guard.
 var (
@@ -52,7 +30,7 @@ var (
 // lease the next process tries again. The other system has to detect that by the idempotency key (Effect.Key), or someone
 // has to check (reconciliation).
 type Guard struct {
-	store        GuardStore
+	store        store.Effects
 	cfg          GuardConfig
 	hits, misses atomic.Int64
 }
@@ -66,7 +44,7 @@ type GuardConfig struct {
 }
 
 // NewGuard returns a guard. It reports all configuration errors at once.
-func NewGuard(store GuardStore, cfg GuardConfig) (*Guard, error) {
+func NewGuard(store store.Effects, cfg GuardConfig) (*Guard, error) {
 	var faults []error
 	if store == nil {
 		faults = append(faults, errors.New("inbox: a guard needs a store"))

@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
 )
 
 // Inbox records in a store which messages were consumed. It is safe for concurrent use.
 type Inbox[Tx any] struct {
-	store        Store[Tx]
+	store        store.Inbox[Tx]
 	hits, misses atomic.Int64
 }
 
@@ -20,7 +21,7 @@ type Inbox[Tx any] struct {
 type Config struct{}
 
 // New returns an inbox on a store.
-func New[Tx any](store Store[Tx], _ Config) (*Inbox[Tx], error) {
+func New[Tx any](store store.Inbox[Tx], _ Config) (*Inbox[Tx], error) {
 	if store == nil {
 		return nil, errors.New("inbox: New needs a store")
 	}
@@ -32,13 +33,13 @@ func New[Tx any](store Store[Tx], _ Config) (*Inbox[Tx], error) {
 // committed: roll back or commit, and acknowledge. A rollback undoes the record too. If another open transaction is
 // taking the message for the same consumer, Process waits for it. Consumers are independent of each other.
 //
-// The record stays until Forget removes it. Errors: outbox.ErrNoTransaction for a nil or finished transaction; the
+// The record stays until Forget removes it. Errors: store.ErrNoTransaction for a nil or finished transaction; the
 // store's.
 func (in *Inbox[Tx]) Process(ctx context.Context, tx Tx, consumer string, m *postrider.Message) (fresh bool, err error) {
 	if m == nil || m.ID == "" || consumer == "" {
 		return false, errors.New("inbox: Process needs the name of a consumer and a message with an ID")
 	}
-	standing, err := in.store.Claim(ctx, tx, consumer, []ClaimRequest{
+	standing, err := in.store.Claim(ctx, tx, consumer, []store.ClaimRequest{
 		{ID: storableText(m.ID, postrider.MaxIDBytes), Key: storableText(m.Key, postrider.MaxKeyBytes)},
 	})
 	if err != nil {

@@ -7,28 +7,28 @@ import (
 	"fmt"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-// openerOf returns the store as a BeginBatcher, or a fallback that runs the steps one by one.
-func openerOf[Tx any](store Store[Tx]) BeginBatcher[Tx] {
-	if o, ok := store.(BeginBatcher[Tx]); ok {
+// openerOf returns the store as a store.BeginBatcher, or a fallback that runs the steps one by one.
+func openerOf[Tx any](s store.Inbox[Tx]) store.BeginBatcher[Tx] {
+	if o, ok := s.(store.BeginBatcher[Tx]); ok {
 		return o
 	}
-	return stepwise[Tx]{store}
+	return stepwise[Tx]{s}
 }
 
 // beginLimited begins a transaction for a handler, with a limit if the store has one.
-func beginLimited[Tx any](ctx context.Context, store Store[Tx]) (Tx, error) {
-	if l, ok := store.(relay.TxLimiter[Tx]); ok {
+func beginLimited[Tx any](ctx context.Context, s store.Inbox[Tx]) (Tx, error) {
+	if l, ok := s.(store.TxLimiter[Tx]); ok {
 		return l.BeginLimited(ctx, 0)
 	}
-	return store.Begin(ctx)
+	return s.Begin(ctx)
 }
 
 // fitTx adapts a configuration to the store's transaction limits, or returns an error that says what does not fit.
-func fitTx[Tx any](cfg *ConsumerConfig, store Store[Tx]) error {
-	l, ok := store.(relay.TxLimiter[Tx])
+func fitTx[Tx any](cfg *ConsumerConfig, s store.Inbox[Tx]) error {
+	l, ok := s.(store.TxLimiter[Tx])
 	if !ok {
 		return nil
 	}
@@ -47,11 +47,11 @@ func fitTx[Tx any](cfg *ConsumerConfig, store Store[Tx]) error {
 	return nil
 }
 
-// stepwise begins transactions on a store that is not a BeginBatcher.
-type stepwise[Tx any] struct{ store Store[Tx] }
+// stepwise begins transactions on a store that is not a store.BeginBatcher.
+type stepwise[Tx any] struct{ store store.Inbox[Tx] }
 
-// BeginClaim implements BeginBatcher.
-func (s stepwise[Tx]) BeginClaim(ctx context.Context, consumer string, msgs []ClaimRequest) (tx Tx, standings []ClaimResult, err error) {
+// BeginClaim implements store.BeginBatcher.
+func (s stepwise[Tx]) BeginClaim(ctx context.Context, consumer string, msgs []store.ClaimRequest) (tx Tx, standings []store.ClaimResult, err error) {
 	tx, err = s.begin(ctx, func(tx Tx) error {
 		if standings, err = s.store.Claim(ctx, tx, consumer, msgs); err != nil {
 			return fmt.Errorf("claim: %w", err)
@@ -61,9 +61,9 @@ func (s stepwise[Tx]) BeginClaim(ctx context.Context, consumer string, msgs []Cl
 	return tx, standings, err
 }
 
-// BeginWatermark implements BeginBatcher.
+// BeginWatermark implements store.BeginBatcher.
 func (s stepwise[Tx]) BeginWatermark(ctx context.Context, consumer string, at postrider.Position, consumed []byte, keys []string) (
-	tx Tx, before Watermark, held []string, err error,
+	tx Tx, before store.Watermark, held []string, err error,
 ) {
 	tx, err = s.begin(ctx, func(tx Tx) error {
 		if before, err = s.store.Watermark(ctx, tx, consumer, at); err != nil {

@@ -8,13 +8,14 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // fate is what happens to a message that is not processed on arrival: it is parked or dead-lettered.
 type fate struct {
 	dead          bool
 	reason, cause string // of a dead letter; of a parked message the cause, if it is not an attempt's
-	park          relay.ParkReason
+	park          store.ParkReason
 	after         time.Duration
 }
 
@@ -145,13 +146,13 @@ func (c *Consumer[Tx]) judge(it *item, err error, local bool) (wait time.Duratio
 	cause := relay.CauseText(o.Err)
 	switch {
 	case errors.Is(err, errUnhandled):
-		it.fate = &fate{park: relay.ParkUnhandled, after: unhandledWait, cause: cause}
+		it.fate = &fate{park: store.ParkUnhandled, after: unhandledWait, cause: cause}
 		return 0
 	case o.Kind == postrider.Snoozed:
-		it.fate = &fate{park: relay.ParkSnoozed, after: o.After}
+		it.fate = &fate{park: store.ParkSnoozed, after: o.After}
 		return 0
 	case o.Kind == postrider.BrokerUnavailable:
-		it.fate = &fate{park: relay.ParkSnoozed, after: c.cfg.UnavailableWait, cause: cause}
+		it.fate = &fate{park: store.ParkSnoozed, after: c.cfg.UnavailableWait, cause: cause}
 		return 0
 	}
 	now := time.Now()
@@ -170,7 +171,7 @@ func (c *Consumer[Tx]) judge(it *item, err error, local bool) (wait time.Duratio
 		wait = relay.Backoff(c.cfg.BackoffBase, c.cfg.BackoffMax, n)
 	}
 	if !local || c.cfg.Dedup != ByID || n >= c.cfg.LocalAttempts || now.Add(wait).Sub(it.begun) > c.cfg.LocalFor {
-		it.fate = &fate{park: relay.ParkRetry, after: wait}
+		it.fate = &fate{park: store.ParkRetry, after: wait}
 	}
 	return wait
 }

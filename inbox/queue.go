@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
 )
 
 // item is one message in memory.
@@ -30,10 +31,10 @@ type failure struct {
 }
 
 // attempts returns the failures so far, relative to now.
-func (it *item) attempts(now time.Time) []Attempt {
-	out := make([]Attempt, len(it.failures))
+func (it *item) attempts(now time.Time) []store.FailedAttempt {
+	out := make([]store.FailedAttempt, len(it.failures))
 	for i, f := range it.failures {
-		out[i] = Attempt{Ago: now.Sub(f.at), Cause: f.cause}
+		out[i] = store.FailedAttempt{Ago: now.Sub(f.at), Cause: f.cause}
 	}
 	return out
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // FromRelay returns a subscriber that reads an outbox through a relay in this process, for processing in another database
@@ -20,7 +21,7 @@ import (
 //
 // Messages of a key arrive in order. They have no positions for a watermark, because a message that commits late has a
 // lower sequence than messages already read. All configuration errors are reported at once.
-func FromRelay(store relay.Store, cfg relay.Config) (postrider.Subscriber, error) {
+func FromRelay(store store.Relay, cfg relay.Config) (postrider.Subscriber, error) {
 	if cfg.Publisher != nil {
 		return nil, errors.New("inbox: a relay that feeds a consumer has no Publisher of its own")
 	}
@@ -34,7 +35,7 @@ func FromRelay(store relay.Store, cfg relay.Config) (postrider.Subscriber, error
 }
 
 type relaySource struct {
-	store relay.Store
+	store store.Relay
 	cfg   relay.Config
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/protect"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // result is the result of a transaction for a batch.
@@ -27,8 +28,8 @@ type transaction[Tx any] struct {
 	*Consumer[Tx]
 	tx     Tx
 	ends   map[*item]end
-	parked []Parked
-	dead   []Dead
+	parked []store.ParkRequest
+	dead   []store.DeadLetterRequest
 	held   map[string]bool // keys that are held, or will be
 	how    sharing
 	begun  time.Time
@@ -151,9 +152,9 @@ func (t *transaction[Tx]) begin(ctx context.Context, batch []*item) ([]*item, er
 
 // beginClaim claims the messages.
 func (t *transaction[Tx]) beginClaim(ctx context.Context, batch []*item) ([]*item, error) {
-	candidates := make([]ClaimRequest, len(batch))
+	candidates := make([]store.ClaimRequest, len(batch))
 	for i, it := range batch {
-		candidates[i] = ClaimRequest{ID: it.msg.ID, Key: it.msg.Key}
+		candidates[i] = store.ClaimRequest{ID: it.msg.ID, Key: it.msg.Key}
 	}
 	tx, standings, err := t.opener.BeginClaim(ctx, t.cfg.Name, candidates)
 	if err != nil {
@@ -206,7 +207,7 @@ func (t *transaction[Tx]) deliver(ctx context.Context, it *item) error {
 		}
 		if !goesAhead {
 			t.ends[it] = putBehind
-			t.parked = append(t.parked, Parked{Message: it.stamped(), Reason: relay.ParkHeld})
+			t.parked = append(t.parked, store.ParkRequest{Message: it.stamped(), Reason: store.ParkHeld})
 			return nil
 		}
 	}
@@ -228,7 +229,7 @@ func (t *transaction[Tx]) deliver(ctx context.Context, it *item) error {
 			return err
 		case t.how == together:
 			return errOneFailed // the error will recur in the second run, and count then
-		case errors.Is(err, ErrUndone):
+		case errors.Is(err, store.ErrUndone):
 			return err // later statements would run outside any transaction
 		}
 		t.judge(it, err, false)
@@ -261,14 +262,14 @@ func (t *transaction[Tx]) setAside(it *item) {
 	f, now := it.fate, time.Now()
 	if f.dead {
 		t.ends[it] = buried
-		t.dead = append(t.dead, Dead{Message: it.stamped(), Reason: f.reason, Cause: f.cause, Attempts: it.attempts(now)})
+		t.dead = append(t.dead, store.DeadLetterRequest{Message: it.stamped(), Reason: f.reason, Cause: f.cause, Attempts: it.attempts(now)})
 		if t.cfg.OnDead == relay.HoldKey {
 			t.held[it.msg.Key] = it.msg.Key != ""
 		}
 		return
 	}
 	t.ends[it] = putAside
-	t.parked = append(t.parked, Parked{
+	t.parked = append(t.parked, store.ParkRequest{
 		Message: it.stamped(), Reason: f.park, After: f.after, Attempts: it.attempts(now), Cause: f.cause,
 	})
 	t.held[it.msg.Key] = it.msg.Key != ""

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
 )
 
 // A watermark says that everything up to an offset is consumed. That holds only within one log incarnation. A broker that
@@ -20,7 +21,7 @@ const verifyTimeout = 10 * time.Second
 
 // passage is the move of a watermark across a batch.
 type passage struct {
-	before Watermark
+	before store.Watermark
 	// at is the end of the batch, consumed its digests. moved: the watermark was below at, and is now there.
 	at       postrider.Position
 	consumed digests
@@ -183,7 +184,7 @@ func (t *transaction[Tx]) note(ctx context.Context, p *passage, state postrider.
 type logSeen struct {
 	session int64 // of the messages consumed last
 	// replaced is the watermark that the log does not confirm, so that one replacement counts once.
-	replaced Watermark
+	replaced store.Watermark
 }
 
 // session says whether the log has been checked in this session.

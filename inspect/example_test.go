@@ -7,41 +7,41 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/inspect"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
 )
 
 // A relay has registered, but no process of it works on the partition of the message.
 func ExampleMessage() {
 	ctx := context.Background()
-	store := memory.New(memory.Config{Partitions: 1})
-	owner := relay.Owner{ID: "host-1", Topics: []string{"*"}}
-	claim := relay.Claim{Token: relay.NewToken()}
-	if _, err := store.Acquire(ctx, "to-nats", owner, relay.AcquireRequest{Claims: []relay.Claim{claim}, TTL: time.Minute}); err != nil {
+	s := memory.New(memory.Config{Partitions: 1})
+	owner := store.Owner{ID: "host-1", Topics: []string{"*"}}
+	claim := store.LeaseClaim{Token: store.NewToken()}
+	if _, err := s.Acquire(ctx, "to-nats", owner, store.AcquireRequest{Claims: []store.LeaseClaim{claim}, TTL: time.Minute}); err != nil {
 		fmt.Println(err)
 		return
 	}
-	if err := store.Leave(ctx, "to-nats", owner); err != nil {
+	if err := s.Leave(ctx, "to-nats", owner); err != nil {
 		fmt.Println(err)
 		return
 	}
-	tx, err := store.Begin(ctx)
+	tx, err := s.Begin(ctx)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	m := &postrider.Message{ID: "m-1", Type: "order.placed", Topic: "orders", Payload: []byte("{}")}
 	m.FillDefaults("shop", time.Now())
-	if err := store.Insert(ctx, tx, []*postrider.Message{m}); err != nil {
+	if err := s.Insert(ctx, tx, []*postrider.Message{m}); err != nil {
 		fmt.Println(err)
 		return
 	}
-	if err := store.Commit(ctx, tx); err != nil {
+	if err := s.Commit(ctx, tx); err != nil {
 		fmt.Println(err)
 		return
 	}
 
-	e, err := inspect.Message(ctx, store, "m-1")
+	e, err := inspect.Message(ctx, s, "m-1")
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Explanation says where a message, a key or a relay is. Exactly one of Message, Key and Relay is set: what was asked for.
@@ -62,20 +62,11 @@ type KeyInfo struct {
 	Partition int    `json:"partition"`
 }
 
-// Kind tells relays from consumers.
-type Kind = relay.Kind
-
-// The kinds of places.
-const (
-	KindRelay    = relay.KindRelay
-	KindConsumer = relay.KindConsumer
-)
-
 // Place says where a message or key is for one relay or consumer, or how that relay or consumer is doing.
 type Place struct {
-	Name  string `json:"name"`
-	Kind  Kind   `json:"kind"`
-	State State  `json:"state"`
+	Name  string     `json:"name"`
+	Kind  store.Kind `json:"kind"`
+	State State      `json:"state"`
 	// Since is when the state began, where the store records it: when the message was published, parked, dead-lettered or
 	// discarded, or when the key was held.
 	Since time.Time `json:"since,omitzero"`
@@ -85,7 +76,7 @@ type Place struct {
 	Attempts int    `json:"attempts,omitzero"`
 	// Ahead counts the messages that precede a waiting or queued message.
 	Ahead *Ahead `json:"messages_ahead,omitempty"`
-	// Owner is the process that holds the lease of the partition (relay.Owner.ID); empty if none does.
+	// Owner is the process that holds the lease of the partition (store.Owner.ID); empty if none does.
 	Owner string `json:"owner,omitempty"`
 	// Topics are the patterns of the topics that the relay takes. Message sets them if the message's topic is not among them.
 	Topics []string `json:"topics,omitempty"`
@@ -192,13 +183,13 @@ type Attempt struct {
 type Load struct {
 	// Backlog counts the undelivered messages that are not parked; BacklogAgeSeconds is how long the oldest of them has
 	// waited. A consumer has none: it reads a broker.
-	Backlog           relay.Count `json:"backlog"`
+	Backlog           store.Count `json:"backlog"`
 	BacklogAgeSeconds float64     `json:"backlog_age_seconds"`
 	// Dead counts the open dead letters, for Key those of the key.
-	Dead relay.Count `json:"open_dead_letters"`
+	Dead store.Count `json:"open_dead_letters"`
 	// Parked and Held count parked messages and held keys, and Processes the processes that are alive. Only Relay sets them.
-	Parked              relay.Count `json:"parked_messages,omitzero"`
+	Parked              store.Count `json:"parked_messages,omitzero"`
 	OldestParkedSeconds float64     `json:"oldest_parked_seconds,omitzero"`
-	Held                relay.Count `json:"held_keys,omitzero"`
+	Held                store.Count `json:"held_keys,omitzero"`
 	Processes           int         `json:"processes,omitzero"`
 }

@@ -7,8 +7,7 @@ import (
 	"slices"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Key explains what blocks a key at each relay and consumer. It also explains a key that no message has.
@@ -30,18 +29,18 @@ func Key(ctx context.Context, store Store, key string) (Explanation, error) {
 }
 
 // keyAt says what blocks a key at a relay or consumer; q is the status of its partition, nil for none.
-func keyAt(ctx context.Context, store Store, key string, r relay.RelayStatus, q *relay.PartitionStatus, status relay.Status) (Place, error) {
+func keyAt(ctx context.Context, s Store, key string, r store.RelayStatus, q *store.PartitionStatus, status store.Status) (Place, error) {
 	p := Place{Name: r.Name, Kind: r.Kind}
 	if q != nil {
 		p.Owner = q.Owner
 	}
-	h, _, err := store.ShowHeld(ctx, r.Name, key, 0)
+	h, _, err := s.ShowHeld(ctx, r.Name, key, 0)
 	switch {
 	case err == nil:
 		p.held(h, status)
-	case !errors.Is(err, relay.ErrNotHeld):
+	case !errors.Is(err, store.ErrNotHeld):
 		return p, err
-	case p.Kind == KindConsumer:
+	case p.Kind == store.KindConsumer:
 		p.State, p.Next = NotHeld, Next{Code: NextUnknown, Text: "it reads a broker, not this log"}
 	case q == nil:
 		p.State = NotBegun
@@ -54,19 +53,19 @@ func keyAt(ctx context.Context, store Store, key string, r relay.RelayStatus, q 
 			p.Next.Text = p.Owner + " works on it"
 		}
 	}
-	dead, err := store.CountDead(ctx, deadletter.Filter{Relay: r.Name, Key: key})
+	dead, err := s.CountDead(ctx, store.DeadFilter{Relay: r.Name, Key: key})
 	if err != nil {
 		return p, err
 	}
-	p.Load = &Load{Dead: relay.Count{N: dead}}
-	if q != nil && p.Kind == KindRelay {
+	p.Load = &Load{Dead: store.Count{N: dead}}
+	if q != nil && p.Kind == store.KindRelay {
 		p.Load.Backlog, p.Load.BacklogAgeSeconds = q.Backlog, q.Age.Seconds()
 	}
 	return p, nil
 }
 
 // held explains a held key.
-func (p *Place) held(h relay.HeldInfo, status relay.Status) {
+func (p *Place) held(h store.HeldInfo, status store.Status) {
 	p.State, p.Since, p.HeldKey = Held, h.Since, heldKeyOf(h)
 	p.Reason, p.Cause, p.Attempts = string(h.Reason), h.Cause, h.Attempts
 	p.Actions = heldActions(h)
@@ -77,20 +76,20 @@ func (p *Place) held(h relay.HeldInfo, status relay.Status) {
 	p.until(h.NextAttempt, status.Now)
 }
 
-// Relay explains how a relay or consumer is doing. Errors: relay.ErrUnknownRelay.
-func Relay(ctx context.Context, store relay.StatusStore, name string) (Explanation, error) {
-	status, err := store.Status(ctx)
+// Relay explains how a relay or consumer is doing. Errors: store.ErrUnknownRelay.
+func Relay(ctx context.Context, s store.StatusReader, name string) (Explanation, error) {
+	status, err := s.Status(ctx)
 	if err != nil {
 		return Explanation{}, err
 	}
-	i := slices.IndexFunc(status.Relays, func(r relay.RelayStatus) bool { return r.Name == name })
+	i := slices.IndexFunc(status.Relays, func(r store.RelayStatus) bool { return r.Name == name })
 	if i < 0 {
-		return Explanation{}, fmt.Errorf("%w: %q", relay.ErrUnknownRelay, name)
+		return Explanation{}, fmt.Errorf("%w: %q", store.ErrUnknownRelay, name)
 	}
 	return Explanation{Now: status.Now, Relay: name, Places: []Place{relayPlace(status.Relays[i])}}, nil
 }
 
-func relayPlace(r relay.RelayStatus) Place {
+func relayPlace(r store.RelayStatus) Place {
 	p := Place{Name: r.Name, Kind: r.Kind, Topics: r.Topics}
 	p.Load = &Load{
 		Backlog: r.Backlog, BacklogAgeSeconds: r.Age.Seconds(), Dead: r.Dead, Parked: r.Parked, Held: r.Held,
@@ -104,7 +103,7 @@ func relayPlace(r relay.RelayStatus) Place {
 	switch {
 	case r.Backlog.N == 0 && r.Parked.N == 0:
 		p.State, p.Next = Idle, Next{Code: NextNothing, Text: "nothing: there is no message to deliver"}
-		if p.Kind == KindConsumer {
+		if p.Kind == store.KindConsumer {
 			p.Next.Text = "nothing is parked; it reads a broker, not this log"
 		}
 	case p.Load.Processes == 0:

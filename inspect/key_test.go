@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/inspect"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 func TestStatesOfAKey(t *testing.T) {
@@ -76,8 +76,8 @@ func TestStatesOfARelay(t *testing.T) {
 		load    inspect.Load
 	}{
 		"idle":                               {func(b bundle) { b.settle("r", deliver) }, inspect.Idle, inspect.NextNothing, inspect.Load{}},
-		"working":                            {func(b bundle) { b.lease("r", worker); b.publish("", "m-1") }, inspect.Working, inspect.NextDelivery, inspect.Load{Backlog: relay.Count{N: 1}, Processes: 1}},
-		"stopped":                            {func(b bundle) { b.publish("k", "m-1"); b.settle("r", hold) }, inspect.Stopped, inspect.NextProcess, inspect.Load{Parked: relay.Count{N: 1}, Held: relay.Count{N: 1}}},
+		"working":                            {func(b bundle) { b.lease("r", worker); b.publish("", "m-1") }, inspect.Working, inspect.NextDelivery, inspect.Load{Backlog: store.Count{N: 1}, Processes: 1}},
+		"stopped":                            {func(b bundle) { b.publish("k", "m-1"); b.settle("r", hold) }, inspect.Stopped, inspect.NextProcess, inspect.Load{Parked: store.Count{N: 1}, Held: store.Count{N: 1}}},
 		"a consumer that has parked nothing": {func(b bundle) { b.enroll("r", nil) }, inspect.Idle, inspect.NextNothing, inspect.Load{}},
 	}
 	for name, tt := range tests {
@@ -94,7 +94,7 @@ func TestStatesOfARelay(t *testing.T) {
 			})
 		})
 	}
-	if _, err := inspect.Relay(t.Context(), setup(t), "r"); !errors.Is(err, relay.ErrUnknownRelay) {
+	if _, err := inspect.Relay(t.Context(), setup(t), "r"); !errors.Is(err, store.ErrUnknownRelay) {
 		t.Errorf("an unknown relay: %v", err)
 	}
 }

@@ -8,8 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Message explains a message by its ID. It is looked up in the dead letters and parked messages, by an index, and in the log:
@@ -36,24 +35,24 @@ func Message(ctx context.Context, store Store, id string) (Explanation, error) {
 // located is a message and where it was found.
 type located struct {
 	store  Store
-	status relay.Status
+	status store.Status
 	// message has its sequence in the log, 0 if that is unknown.
 	message *postrider.Message
 	inLog   bool
-	parked  map[string]relay.ParkedInfo // by relay or consumer
-	dead    []deadletter.Record         // oldest first
+	parked  map[string]store.ParkedInfo // by relay or consumer
+	dead    []store.DeadLetter          // oldest first
 	// attempts are the recorded ones of all relays.
 	attempts []postrider.DeliveryAttempt
 }
 
 // search looks for a message. A message moves from the log to the parked messages and on to the dead letters: in this order
 // it is searched for, so that it is not missed between them.
-func search(ctx context.Context, store Store, id string) (l *located, err error) {
-	l = &located{store: store, parked: make(map[string]relay.ParkedInfo)}
-	if l.status, err = store.Status(ctx); err != nil {
+func search(ctx context.Context, s Store, id string) (l *located, err error) {
+	l = &located{store: s, parked: make(map[string]store.ParkedInfo)}
+	if l.status, err = s.Status(ctx); err != nil {
 		return nil, err
 	}
-	if l.message, err = findInLog(ctx, store, id); err != nil {
+	if l.message, err = findInLog(ctx, s, id); err != nil {
 		return nil, err
 	}
 	l.inLog = l.message != nil
@@ -62,7 +61,7 @@ func search(ctx context.Context, store Store, id string) (l *located, err error)
 			return nil, err
 		}
 	}
-	for d, err := range store.ListDead(ctx, deadletter.Filter{MessageID: id, State: deadletter.AnyState}, 0, maxDead) {
+	for d, err := range s.ListDead(ctx, store.DeadFilter{MessageID: id, State: store.DeadAny}, 0, maxDead) {
 		if err != nil {
 			return nil, err
 		}
@@ -71,7 +70,7 @@ func search(ctx context.Context, store Store, id string) (l *located, err error)
 	if !l.inLog && !l.reconstruct() {
 		return nil, &NotFoundError{id}
 	}
-	l.attempts, err = store.Attempts(ctx, id)
+	l.attempts, err = s.Attempts(ctx, id)
 	return l, err
 }
 
@@ -100,12 +99,12 @@ func (l *located) reconstruct() bool {
 		return false
 	}
 	for _, d := range l.dead {
-		if take(d.Message, d.Side == deadletter.ConsumerSide) {
+		if take(d.Message, d.Side == store.KindConsumer) {
 			return true
 		}
 	}
 	for _, r := range l.status.Relays {
-		if p, ok := l.parked[r.Name]; ok && take(p.Message, r.Kind == KindConsumer) {
+		if p, ok := l.parked[r.Name]; ok && take(p.Message, r.Kind == store.KindConsumer) {
 			return true
 		}
 	}
@@ -138,7 +137,7 @@ func (l *located) describe() *MessageInfo {
 func (l *located) describeCopy(info *MessageInfo) {
 	info.Origin = OriginReceived
 	if len(l.dead) > 0 {
-		if d := l.dead[0]; d.Side == deadletter.RelaySide {
+		if d := l.dead[0]; d.Side == store.KindRelay {
 			info.Origin, info.ImportedAs = OriginImported, d.Number
 		} else {
 			info.Consumer = d.Relay
@@ -159,7 +158,7 @@ func (l *located) partition() int {
 
 // whole explains what concerns the message as a whole.
 func (l *located) whole(e *Explanation) {
-	if !slices.ContainsFunc(l.status.Relays, func(r relay.RelayStatus) bool { return r.Kind == KindRelay }) {
+	if !slices.ContainsFunc(l.status.Relays, func(r store.RelayStatus) bool { return r.Kind == store.KindRelay }) {
 		if l.inLog {
 			e.Next = &Next{Code: NextProcess, Text: "no relay has run on this outbox yet"}
 			e.Actions = []Action{{Kind: ActionStart}}
@@ -174,18 +173,18 @@ func (l *located) whole(e *Explanation) {
 }
 
 // relays are the relays and consumers of the outbox, and those known only from dead letters.
-func (l *located) relays() []relay.RelayStatus {
+func (l *located) relays() []store.RelayStatus {
 	out := slices.Clone(l.status.Relays)
 	for _, d := range l.dead {
-		if !slices.ContainsFunc(out, func(r relay.RelayStatus) bool { return r.Name == d.Relay }) {
-			out = append(out, relay.RelayStatus{Name: d.Relay, Kind: Kind(d.Side)})
+		if !slices.ContainsFunc(out, func(r store.RelayStatus) bool { return r.Name == d.Relay }) {
+			out = append(out, store.RelayStatus{Name: d.Relay, Kind: store.Kind(d.Side)})
 		}
 	}
 	return out
 }
 
 // partitionOf returns the status of a relay's partition, nil if the relay has not begun with it.
-func partitionOf(r relay.RelayStatus, partition int) *relay.PartitionStatus {
+func partitionOf(r store.RelayStatus, partition int) *store.PartitionStatus {
 	for i := range r.Partitions {
 		if r.Partitions[i].Partition == partition {
 			return &r.Partitions[i]

@@ -8,9 +8,8 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/inspect"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // parkedActions are the decisions about a parked message that waits by itself.
@@ -43,7 +42,7 @@ func TestStatesOfAMessage(t *testing.T) {
 		"not taken": {
 			func(b bundle) {
 				b.publish("", "m-2")
-				b.lease("r", relay.Owner{ID: "o", Topics: []string{"bills"}})
+				b.lease("r", store.Owner{ID: "o", Topics: []string{"bills"}})
 			}, inspect.NotTaken, inspect.NextNothing, nil, nil, func(p inspect.Place) bool { return slices.Equal(p.Topics, []string{"bills"}) },
 		},
 		"not begun": {
@@ -86,7 +85,7 @@ func TestStatesOfAMessage(t *testing.T) {
 		},
 		"parked by a consumer": {
 			func(b bundle) { b.enroll("r", message("m-2", "")) }, inspect.Parked, inspect.NextProcess, append(parkedActions, inspect.ActionStart),
-			nil, func(p inspect.Place) bool { return p.Kind == inspect.KindConsumer },
+			nil, func(p inspect.Place) bool { return p.Kind == store.KindConsumer },
 		},
 		"dead": {
 			func(b bundle) { b.publish("", "m-2"); b.settle("r", deadLetter) }, inspect.Dead, inspect.NextDecision,
@@ -105,7 +104,7 @@ func TestStatesOfAMessage(t *testing.T) {
 			func(b bundle) {
 				b.publish("", "m-2")
 				b.settle("r", deadLetter)
-				_, err := b.DiscardDead(b.t.Context(), deadletter.Filter{Numbers: []int64{1}}, "ann", "too old", 0)
+				_, err := b.DiscardDead(b.t.Context(), store.DeadFilter{Numbers: []int64{1}}, "ann", "too old", 0)
 				b.must(err)
 			}, inspect.Discarded, inspect.NextNothing, nil, nil,
 			func(p inspect.Place) bool {
@@ -159,7 +158,7 @@ func TestStatesOfAMessage(t *testing.T) {
 func redriven(b bundle) {
 	b.publish("", "m-2")
 	b.settle("r", deadLetter)
-	_, err := b.RedriveDead(b.t.Context(), deadletter.Filter{Numbers: []int64{1}}, "ann", 0)
+	_, err := b.RedriveDead(b.t.Context(), store.DeadFilter{Numbers: []int64{1}}, "ann", 0)
 	b.must(err)
 }
 
@@ -172,7 +171,7 @@ func TestUnroutedMessage(t *testing.T) {
 	if e.Unrouted || e.Next == nil || e.Next.Code != inspect.NextProcess || e.Actions[0].Kind != inspect.ActionStart || e.Places == nil {
 		t.Errorf("before any relay has run: %+v", e)
 	}
-	b.lease("r", relay.Owner{ID: "o", Topics: []string{"bills"}})
+	b.lease("r", store.Owner{ID: "o", Topics: []string{"bills"}})
 	e, err = inspect.Message(t.Context(), b, "m-1")
 	b.must(err)
 	if !e.Unrouted || e.Next == nil || e.Next.Code != inspect.NextDrop || e.Actions[0] != (inspect.Action{Kind: inspect.ActionRoute, Topic: "orders"}) {
@@ -186,8 +185,8 @@ func TestOriginsOfAMessage(t *testing.T) {
 	b.publish("", "published")
 	b.settle("r", retryIn(time.Hour))
 	b.enroll("c", message("received", ""))
-	_, err := b.ImportDead(t.Context(), []deadletter.Archived{{Record: deadletter.Record{
-		Relay: "gone", Message: message("imported", ""), Reason: "refused", State: deadletter.Open, DiedAt: time.Now(), Number: 7,
+	_, err := b.ImportDead(t.Context(), []store.ArchivedDead{{DeadLetter: store.DeadLetter{
+		Relay: "gone", Message: message("imported", ""), Reason: "refused", State: store.DeadOpen, DiedAt: time.Now(), Number: 7,
 	}}})
 	b.must(err)
 	for id, want := range map[string]inspect.MessageInfo{
@@ -213,7 +212,7 @@ func TestParkedMessageIsFoundWithoutTheLog(t *testing.T) {
 		b.publish("", "m-1")
 		b.settle("r", retryIn(time.Hour))
 		time.Sleep(time.Minute)
-		_, err := b.Maintain(t.Context(), relay.Retention{})
+		_, err := b.Maintain(t.Context(), store.Retention{})
 		b.must(err)
 		e, err := inspect.Message(t.Context(), b, "m-1")
 		b.must(err)

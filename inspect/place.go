@@ -7,14 +7,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // place says what one relay or consumer has done with the message.
-func (l *located) place(ctx context.Context, r relay.RelayStatus) (Place, error) {
+func (l *located) place(ctx context.Context, r store.RelayStatus) (Place, error) {
 	p := Place{Name: r.Name, Kind: r.Kind, Recorded: l.recorded(r.Name)}
-	own := slices.DeleteFunc(slices.Clone(l.dead), func(d deadletter.Record) bool { return d.Relay != r.Name })
+	own := slices.DeleteFunc(slices.Clone(l.dead), func(d store.DeadLetter) bool { return d.Relay != r.Name })
 	partition := partitionOf(r, l.partition())
 	if partition != nil {
 		p.Owner = partition.Owner
@@ -24,7 +23,7 @@ func (l *located) place(ctx context.Context, r relay.RelayStatus) (Place, error)
 		return p, err
 	}
 	for _, d := range slices.Backward(own) { // the newest counts
-		if d.State != deadletter.Redriven {
+		if d.State != store.DeadRedriven {
 			return p, l.died(ctx, &p, d)
 		}
 	}
@@ -39,7 +38,7 @@ func (l *located) place(ctx context.Context, r relay.RelayStatus) (Place, error)
 		return p, l.isParked(ctx, &p, parked)
 	case len(own) > 0:
 		p.State, p.Next = Delivered, Next{Code: NextNothing, Text: "nothing: " + done(p.Kind)}
-	case p.Kind == KindConsumer:
+	case p.Kind == store.KindConsumer:
 		p.State, p.Next = Unknown, Next{Code: NextUnknown, Text: "it reads a broker, not this log; whether it has processed the message is not checked"}
 	case l.message.Sequence == 0:
 		p.State, p.Next = Unknown, Next{Code: NextUnknown, Text: "nothing is known: the message is not in the log"}
@@ -54,16 +53,16 @@ func (l *located) place(ctx context.Context, r relay.RelayStatus) (Place, error)
 }
 
 // done is the word for a message that needs nothing more.
-func done(k Kind) string {
-	if k == KindConsumer {
+func done(k store.Kind) string {
+	if k == store.KindConsumer {
 		return "processed"
 	}
 	return "delivered"
 }
 
 // byPosition explains a message by the cursor of its partition and by the topics that the relay takes now.
-func (l *located) byPosition(p *Place, topics []string, q *relay.PartitionStatus) {
-	takes := len(topics) == 0 || relay.MatchTopics(topics, l.message.Topic)
+func (l *located) byPosition(p *Place, topics []string, q *store.PartitionStatus) {
+	takes := len(topics) == 0 || store.MatchTopics(topics, l.message.Topic)
 	switch {
 	case !takes:
 		p.State, p.Topics, p.Next = NotTaken, topics, Next{Code: NextNothing, Text: "nothing: the relay skips it"}
@@ -77,9 +76,9 @@ func (l *located) byPosition(p *Place, topics []string, q *relay.PartitionStatus
 }
 
 // redrives says how a message was dead-lettered and redriven, in order of time.
-func (l *located) redrives(ctx context.Context, own []deadletter.Record) (events []Event, err error) {
+func (l *located) redrives(ctx context.Context, own []store.DeadLetter) (events []Event, err error) {
 	for _, d := range own {
-		if d.State != deadletter.Redriven {
+		if d.State != store.DeadRedriven {
 			continue
 		}
 		events = append(events, Event{
@@ -101,13 +100,13 @@ func (l *located) redrives(ctx context.Context, own []deadletter.Record) (events
 }
 
 // died explains a message that is a dead letter.
-func (l *located) died(ctx context.Context, p *Place, d deadletter.Record) error {
+func (l *located) died(ctx context.Context, p *Place, d store.DeadLetter) error {
 	p.State, p.Since = Dead, d.DiedAt
 	p.Reason, p.Cause, p.Attempts, p.History = d.Reason, d.Cause, d.Attempts, d.History
 	p.DeadLetter = &DeadLetter{
 		Number: d.Number, DiedAt: d.DiedAt, Edits: d.Edits, ResolvedAt: d.ResolvedAt, ResolvedBy: d.ResolvedBy, Resolution: d.Resolution,
 	}
-	if d.State == deadletter.Discarded {
+	if d.State == store.DeadDiscarded {
 		p.State, p.Since = Discarded, d.ResolvedAt
 		p.Next = Next{Code: NextNothing, Text: "nothing: it was discarded"}
 		return nil
@@ -129,14 +128,14 @@ func (l *located) died(ctx context.Context, p *Place, d deadletter.Record) error
 
 // unlessNotHeld returns an error, or nil if it says that the key is not held.
 func unlessNotHeld(err error) error {
-	if errors.Is(err, relay.ErrNotHeld) {
+	if errors.Is(err, store.ErrNotHeld) {
 		return nil
 	}
 	return err
 }
 
 // isParked explains a parked message.
-func (l *located) isParked(ctx context.Context, p *Place, m relay.ParkedInfo) error {
+func (l *located) isParked(ctx context.Context, p *Place, m store.ParkedInfo) error {
 	p.State, p.Since = Parked, m.ParkedAt
 	p.Reason, p.Attempts, p.History = string(m.Reason), m.Attempts, m.History
 	p.Cause = m.Cause()
@@ -160,9 +159,9 @@ func (l *located) isParked(ctx context.Context, p *Place, m relay.ParkedInfo) er
 const maxAhead = 1000
 
 // inHeldKey explains a parked message of a held key, of which the first messages are given.
-func (l *located) inHeldKey(p *Place, m relay.ParkedInfo, h relay.HeldInfo, first []relay.ParkedInfo) {
+func (l *located) inHeldKey(p *Place, m store.ParkedInfo, h store.HeldInfo, first []store.ParkedInfo) {
 	p.HeldKey = heldKeyOf(h)
-	ahead := slices.IndexFunc(first, func(q relay.ParkedInfo) bool { return q.Message.Sequence == m.Message.Sequence })
+	ahead := slices.IndexFunc(first, func(q store.ParkedInfo) bool { return q.Message.Sequence == m.Message.Sequence })
 	p.Actions = heldActions(h)
 	switch {
 	case ahead == 0 && !h.NextAttempt.IsZero():
@@ -222,14 +221,14 @@ func (p *Place) await(next Next, text, done string) {
 // nobody describes a partition without an owner.
 const nobody = "nobody works on this partition"
 
-func heldKeyOf(h relay.HeldInfo) *HeldKey {
+func heldKeyOf(h store.HeldInfo) *HeldKey {
 	return &HeldKey{
 		Key: h.Key, Since: h.Since, Reason: string(h.Reason), Cause: h.Cause, Attempts: h.Attempts, NextAttempt: h.NextAttempt, Parked: h.Parked,
 	}
 }
 
 // heldActions are the decisions that apply to a held key.
-func heldActions(h relay.HeldInfo) []Action {
+func heldActions(h store.HeldInfo) []Action {
 	skip := Action{Kind: ActionSkip, Relay: h.Relay, Key: h.Key, MessageID: h.MessageID}
 	if h.NextAttempt.IsZero() {
 		return []Action{{Kind: ActionRedrive, Relay: h.Relay, Key: h.Key}, {Kind: ActionDiscard, Relay: h.Relay, Key: h.Key}, skip}

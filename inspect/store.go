@@ -7,13 +7,12 @@ import (
 	"iter"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Store is what explanations need of a store. All stores implement it.
 type Store interface {
-	relay.StatusStore
+	store.StatusReader
 	LogReader
 	ParkedReader
 	DeadReader
@@ -21,23 +20,23 @@ type Store interface {
 	Attempts(ctx context.Context, messageID string) ([]postrider.DeliveryAttempt, error)
 }
 
-// LogReader is the part of relay.Store that reads the log.
+// LogReader is the part of store.Relay that reads the log.
 type LogReader interface {
 	Partitions(ctx context.Context) (int, error)
-	Fetch(ctx context.Context, relay string, req relay.FetchRequest) ([]relay.Batch, error)
+	Fetch(ctx context.Context, relay string, req store.FetchRequest) ([]store.Batch, error)
 }
 
-// ParkedReader is the part of relay.HeldStore that finds parked messages.
+// ParkedReader is the part of store.HeldKeys that finds parked messages.
 type ParkedReader interface {
-	ShowHeld(ctx context.Context, relay, key string, limit int) (relay.HeldInfo, []relay.ParkedInfo, error)
-	FindParked(ctx context.Context, relay, messageID string) ([]relay.ParkedInfo, error)
+	ShowHeld(ctx context.Context, relay, key string, limit int) (store.HeldInfo, []store.ParkedInfo, error)
+	FindParked(ctx context.Context, relay, messageID string) ([]store.ParkedInfo, error)
 }
 
 // DeadReader is the part of deadletter.Store that reads dead letters.
 type DeadReader interface {
-	ListDead(ctx context.Context, f deadletter.Filter, after int64, limit int) iter.Seq2[deadletter.Record, error]
-	CountDead(ctx context.Context, f deadletter.Filter) (int64, error)
-	ListEdits(ctx context.Context, number int64) ([]deadletter.Edited, error)
+	ListDead(ctx context.Context, f store.DeadFilter, after int64, limit int) iter.Seq2[store.DeadLetter, error]
+	CountDead(ctx context.Context, f store.DeadFilter) (int64, error)
+	ListEdits(ctx context.Context, number int64) ([]store.Edited, error)
 }
 
 // ErrNotFound: the message is in no place that is searched.

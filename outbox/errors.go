@@ -3,8 +3,6 @@ package outbox
 import "errors"
 
 var (
-	// ErrNoTransaction is returned when Publish is given no transaction, or one that has ended.
-	ErrNoTransaction = errors.New("publish needs an open transaction: pass the one of the business change, or use InTx")
 	// ErrSuppress is returned by a BeforePublish hook to leave a message unpublished, without an error for the publisher.
 	ErrSuppress = errors.New("suppress message")
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
 )
 
@@ -40,13 +41,13 @@ func ExampleOutbox_InTx() {
 // In your own transaction, wake the relay after the commit.
 func ExampleOutbox_Publish() {
 	ctx := context.Background()
-	store := memory.New(memory.Config{})
-	box, err := outbox.New(store, outbox.Config{Source: "orders"})
+	s := memory.New(memory.Config{})
+	box, err := outbox.New(s, outbox.Config{Source: "orders"})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	tx, err := store.Begin(ctx)
+	tx, err := s.Begin(ctx)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -59,7 +60,7 @@ func ExampleOutbox_Publish() {
 		fmt.Println(err)
 		return
 	}
-	if err := store.Commit(ctx, tx); err != nil {
+	if err := s.Commit(ctx, tx); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -67,7 +68,7 @@ func ExampleOutbox_Publish() {
 	fmt.Println(ids)
 
 	_, err = box.Publish(ctx, tx, &postrider.Message{Type: "order.placed"})
-	fmt.Println(errors.Is(err, outbox.ErrNoTransaction))
+	fmt.Println(errors.Is(err, store.ErrNoTransaction))
 	// Output:
 	// [1 2]
 	// true

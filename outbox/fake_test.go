@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
 )
 
 // fakeTx is a transaction, or a savepoint in one, of a store that only records calls. Like pgx.Tx it is an interface.
@@ -42,7 +43,7 @@ type fakeStore struct {
 	during map[string]func(context.Context)
 }
 
-var _ Store[fakeTx] = (*fakeStore)(nil)
+var _ store.Outbox[fakeTx] = (*fakeStore)(nil)
 
 func (s *fakeStore) call(ctx context.Context, name string) error {
 	s.mu.Lock()
@@ -87,7 +88,7 @@ func (s *fakeStore) Insert(ctx context.Context, t fakeTx, msgs []*postrider.Mess
 	defer s.mu.Unlock()
 	to := t.(*tx)
 	if to.ended {
-		return ErrNoTransaction
+		return store.ErrNoTransaction
 	}
 	s.inserts = append(s.inserts, len(msgs))
 	for _, m := range msgs {

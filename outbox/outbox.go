@@ -10,11 +10,12 @@ import (
 	"slices"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
 )
 
 // Outbox publishes messages in transactions of type Tx, e.g. pgx.Tx or *sql.Tx. It is safe for concurrent use.
 type Outbox[Tx any] struct {
-	store  Store[Tx]
+	store  store.Outbox[Tx]
 	config Config
 	limits postrider.Limits
 
@@ -22,7 +23,7 @@ type Outbox[Tx any] struct {
 }
 
 // New returns an outbox that writes to store. The error lists every error in the Config.
-func New[Tx any](store Store[Tx], c Config) (*Outbox[Tx], error) {
+func New[Tx any](store store.Outbox[Tx], c Config) (*Outbox[Tx], error) {
 	if err := c.validate(isNil(store)); err != nil {
 		return nil, err
 	}
@@ -48,11 +49,11 @@ func New[Tx any](store Store[Tx], c Config) (*Outbox[Tx], error) {
 // Publish cannot see, so that a relay in this process delivers at once. Without Wake, relays find the messages by polling
 // (by default every 25 ms to 1 s).
 //
-// Errors: ErrNoTransaction for a nil or finished transaction; *postrider.ValidationError, with every problem of every
+// Errors: store.ErrNoTransaction for a nil or finished transaction; *postrider.ValidationError, with every problem of every
 // message; what a BeforePublish hook returned; the store's. After an error of the store, roll the transaction back.
 func (o *Outbox[Tx]) Publish(ctx context.Context, tx Tx, msgs ...*postrider.Message) ([]string, error) {
 	if isNil(tx) {
-		return nil, ErrNoTransaction
+		return nil, store.ErrNoTransaction
 	}
 	p := o.preparation(ctx)
 	ready := p.add(ctx, msgs)
@@ -81,7 +82,7 @@ const (
 // payloads.
 func (o *Outbox[Tx]) PublishSeq(ctx context.Context, tx Tx, seq iter.Seq2[*postrider.Message, error]) (int, error) {
 	if isNil(tx) {
-		return 0, ErrNoTransaction
+		return 0, store.ErrNoTransaction
 	}
 	p := o.preparation(ctx)
 	p.discardIDs = true

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
 )
 
 func TestNewReportsEveryFaultAtOnce(t *testing.T) {
@@ -76,10 +77,10 @@ func TestPublishNeedsATransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t, Config{})
 	for name, into := range map[string]fakeTx{"nil": nil, "nil pointer": (*tx)(nil), "ended": &tx{ended: true}} {
-		if _, err := b.Publish(t.Context(), into, message("a")); !errors.Is(err, ErrNoTransaction) {
+		if _, err := b.Publish(t.Context(), into, message("a")); !errors.Is(err, store.ErrNoTransaction) {
 			t.Errorf("%s: Publish returned %v", name, err)
 		}
-		if _, err := b.PublishSeq(t.Context(), into, seqOf(message("a"))); !errors.Is(err, ErrNoTransaction) {
+		if _, err := b.PublishSeq(t.Context(), into, seqOf(message("a"))); !errors.Is(err, store.ErrNoTransaction) {
 			t.Errorf("%s: PublishSeq returned %v", name, err)
 		}
 	}

@@ -10,11 +10,12 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // endless is a store with an endless supply of generated messages at no cost, so that the relay alone is measured.
 type endless struct {
-	relay.Store
+	store.Relay
 	messages []postrider.Message // of one partition, reused for each batch
 	left     atomic.Int64
 }
@@ -22,45 +23,45 @@ type endless struct {
 const endlessPartitions = 8
 
 func (*endless) Partitions(context.Context) (int, error) { return endlessPartitions, nil }
-func (*endless) Heartbeat(context.Context, string, relay.Owner, time.Duration) (relay.View, error) {
-	return relay.View{Alive: 1}, nil
+func (*endless) Heartbeat(context.Context, string, store.Owner, time.Duration) (store.View, error) {
+	return store.View{Alive: 1}, nil
 }
 
-func (*endless) Acquire(_ context.Context, _ string, o relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
-	var out []relay.Lease
+func (*endless) Acquire(_ context.Context, _ string, o store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
+	var out []store.Lease
 	for _, c := range req.Claims {
-		out = append(out, relay.Lease{Partition: c.Partition, Owner: o.ID, Token: c.Token})
+		out = append(out, store.Lease{Partition: c.Partition, Owner: o.ID, Token: c.Token})
 	}
 	return out, nil
 }
-func (*endless) Release(context.Context, string, []relay.LeaseRef) error { return nil }
-func (*endless) Leave(context.Context, string, relay.Owner) error        { return nil }
-func (*endless) LoadParked(context.Context, string, int, int64) (relay.ParkedState, error) {
-	return relay.ParkedState{}, nil
+func (*endless) Release(context.Context, string, []store.LeaseRef) error { return nil }
+func (*endless) Leave(context.Context, string, store.Owner) error        { return nil }
+func (*endless) LoadParked(context.Context, string, int, int64) (store.ParkedState, error) {
+	return store.ParkedState{}, nil
 }
 func (*endless) Subscribe() (<-chan struct{}, func()) { return nil, func() {} }
-func (*endless) Due(context.Context, string, relay.DueRequest) (relay.DueResult, error) {
-	return relay.DueResult{Next: -1}, nil
+func (*endless) Due(context.Context, string, store.DueRequest) (store.DueResult, error) {
+	return store.DueResult{Next: -1}, nil
 }
 
-func (*endless) Settle(context.Context, string, []relay.Settlement) (relay.Settled, error) {
-	return relay.Settled{}, nil
+func (*endless) Settle(context.Context, string, []store.Settlement) (store.Settled, error) {
+	return store.Settled{}, nil
 }
-func (*endless) Decide(context.Context, string, relay.LeaseRef, string) error { return nil }
+func (*endless) Decide(context.Context, string, store.LeaseRef, string) error { return nil }
 
-func (e *endless) Fetch(_ context.Context, _ string, req relay.FetchRequest) ([]relay.Batch, error) {
-	var out []relay.Batch
+func (e *endless) Fetch(_ context.Context, _ string, req store.FetchRequest) ([]store.Batch, error) {
+	var out []store.Batch
 	for _, p := range req.Partitions {
 		n := min(int64(req.Limit), e.left.Load(), int64(len(e.messages)))
 		e.left.Add(-n)
-		b := relay.Batch{Partition: p.Partition, Records: make([]relay.Record, n), More: true}
+		b := store.Batch{Partition: p.Partition, Entries: make([]store.Entry, n), More: true}
 		msgs := make([]postrider.Message, n)
-		for i := range b.Records {
+		for i := range b.Entries {
 			msgs[i] = e.messages[i]
 			msgs[i].Sequence = p.After.Position + 1 + int64(i)
-			b.Records[i].Message = &msgs[i]
+			b.Entries[i].Message = &msgs[i]
 		}
-		b.Next = relay.Cursor{Position: p.After.Position + n, Snapshot: "1:1:"}
+		b.Next = store.Cursor{Position: p.After.Position + n, Snapshot: "1:1:"}
 		out = append(out, b)
 	}
 	return out, nil

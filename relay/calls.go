@@ -3,6 +3,8 @@ package relay
 import (
 	"slices"
 	"time"
+
+	"github.com/postrider/postrider/store"
 )
 
 // A call that has not returned outlives the lease under which it began: its context has ended, but a handler may ignore that.
@@ -109,14 +111,14 @@ func (r *Relay) parkAwaiting() {
 				if it.parked {
 					return false
 				}
-				r.parkUnattempted(it, ParkSlow, cause)
+				r.parkUnattempted(it, store.ParkSlow, cause)
 				r.drop(it)
 				return true
 			}
 			u.queue.running = false
 			for u.queue.head != nil {
 				it := u.queue.pop()
-				r.parkUnattempted(it, ParkSlow, cause)
+				r.parkUnattempted(it, store.ParkSlow, cause)
 				r.drop(it)
 			}
 			r.closeQueue(p, u.queue)

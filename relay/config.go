@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
 )
 
 // The defaults for messages that fail.
@@ -66,7 +66,7 @@ type Config struct {
 	// third for parked messages that are due. One message of each kind is always allowed. Defaults: 8,192 and 16 MiB.
 	MaxInFlight, MaxInFlightBytes int
 	// MaxHeldKeys bounds the held keys in memory, not counting those that the relay is working on. If more are held, each fetch
-	// looks them up in a store that supports it (HeldFinder); with any other store the relay stops reading fresh messages until
+	// looks them up in a store that supports it (store.HeldFinder); with any other store the relay stops reading fresh messages until
 	// some keys are released. Default: 100,000.
 	MaxHeldKeys int
 
@@ -233,32 +233,11 @@ func (c *Config) faults() (faults []error) {
 // leaseLife leaves a tenth of LeaseTTL for other processes to notice that a lease has ended.
 func (c *Config) leaseLife() time.Duration { return c.LeaseTTL - c.LeaseTTL/10 }
 
-func (c *Config) retention() Retention {
-	return Retention{For: max(c.KeepDelivered, 0), MaxBytes: c.MaxLogBytes, Redrives: max(c.KeepRedrives, 0)}
+func (c *Config) retention() store.Retention {
+	return store.Retention{For: max(c.KeepDelivered, 0), MaxBytes: c.MaxLogBytes, Redrives: max(c.KeepRedrives, 0)}
 }
 
 // takes reports whether this process is configured for messages of a topic.
-func (c *Config) takes(topic string) bool { return len(c.Topics) == 0 || MatchTopics(c.Topics, topic) }
-
-// MatchTopic reports whether topic matches a pattern of Config.Topics, in which "*" matches any run of characters.
-func MatchTopic(pattern, topic string) bool {
-	head, rest, wild := strings.Cut(pattern, "*")
-	if !wild {
-		return pattern == topic
-	}
-	if !strings.HasPrefix(topic, head) {
-		return false
-	}
-	topic = topic[len(head):]
-	for {
-		piece, next, more := strings.Cut(rest, "*")
-		if !more {
-			return strings.HasSuffix(topic, piece)
-		}
-		i := strings.Index(topic, piece)
-		if i < 0 {
-			return false
-		}
-		topic, rest = topic[i+len(piece):], next
-	}
+func (c *Config) takes(topic string) bool {
+	return len(c.Topics) == 0 || store.MatchTopics(c.Topics, topic)
 }

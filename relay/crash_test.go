@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
 )
 
@@ -43,7 +43,7 @@ func TestCrashBehindAMessageThatIsNotSettled(t *testing.T) {
 		b.start(r)
 		b.publish(msgs...)
 		pass(time.Minute)
-		if n, err := b.store.RedriveDead(t.Context(), deadletter.Filter{}, "op", 0); n != 1 || err != nil {
+		if n, err := b.store.RedriveDead(t.Context(), store.DeadFilter{}, "op", 0); n != 1 || err != nil {
 			t.Fatalf("%d messages redriven: %v", n, err)
 		}
 		pass(time.Minute)
@@ -140,12 +140,12 @@ func TestMessageWithoutAKeyComesBackAfterACallThatOutlivedItsLease(t *testing.T)
 // rewound is a store whose cursors were restored to the beginning of the log, from which retention had dropped what was
 // delivered or parked.
 type rewound struct {
-	relay.Store
+	store.Relay
 	parked *int64
 }
 
-func (s rewound) Acquire(ctx context.Context, name string, o relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
-	leases, err := s.Store.Acquire(ctx, name, o, req)
+func (s rewound) Acquire(ctx context.Context, name string, o store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
+	leases, err := s.Relay.Acquire(ctx, name, o, req)
 	for i := range leases {
 		if *s.parked != 0 {
 			leases[i].Parked.Sequences = []int64{*s.parked}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
+
+	"github.com/postrider/postrider/store"
 )
 
 // decideAll applies operators' decisions between attempts: when no call on the key is out and everything that this process
 // knows about the key is recorded. Due returns decisions again that must wait.
-func (r *Relay) decideAll(ctx context.Context, decisions []Decision, parts []*partition) error {
+func (r *Relay) decideAll(ctx context.Context, decisions []store.Decision, parts []*partition) error {
 	var failed error
 	for i := range decisions {
 		d := &decisions[i]
@@ -20,7 +22,7 @@ func (r *Relay) decideAll(ctx context.Context, decisions []Decision, parts []*pa
 		err := r.store.Decide(bounded, r.cfg.Name, p.ref(), d.ID)
 		cancel()
 		r.decided(p, d, err)
-		if err != nil && !errors.Is(err, ErrLeaseLost) {
+		if err != nil && !errors.Is(err, store.ErrLeaseLost) {
 			failed = err // the others do not wait for it
 		}
 		if ctx.Err() != nil {
@@ -32,10 +34,10 @@ func (r *Relay) decideAll(ctx context.Context, decisions []Decision, parts []*pa
 
 // endDecisions resumes the work on keys whose decisions no longer need to be applied: a decision was applied, but the answer
 // was lost.
-func (r *Relay) endDecisions(open []Decision, parts []*partition) {
+func (r *Relay) endDecisions(open []store.Decision, parts []*partition) {
 	for _, p := range parts {
 		for key, h := range p.held {
-			if h.deciding && !slices.ContainsFunc(open, func(d Decision) bool {
+			if h.deciding && !slices.ContainsFunc(open, func(d store.Decision) bool {
 				return d.Partition == p.id && d.Key == key && !d.AboutMessage()
 			}) {
 				h.deciding, h.decideAfter = false, 0
@@ -46,7 +48,7 @@ func (r *Relay) endDecisions(open []Decision, parts []*partition) {
 
 // prepareDecision stops the work on a key, and reports whether a decision about it, or about a parked message, can be applied
 // now.
-func (r *Relay) prepareDecision(d *Decision, parts []*partition) (_ *partition, ready bool) {
+func (r *Relay) prepareDecision(d *store.Decision, parts []*partition) (_ *partition, ready bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.partitions[d.Partition]
@@ -80,7 +82,7 @@ func (r *Relay) prepareDecision(d *Decision, parts []*partition) (_ *partition, 
 }
 
 // worksOnParked reports whether the parked message of a decision is in memory, or a call of an earlier lease is out for it.
-func (r *Relay) worksOnParked(p *partition, d *Decision) bool {
+func (r *Relay) worksOnParked(p *partition, d *store.Decision) bool {
 	w := work{key: d.Key}
 	if d.Key == "" {
 		w = work{sequence: d.Sequence}
@@ -89,16 +91,8 @@ func (r *Relay) worksOnParked(p *partition, d *Decision) bool {
 	return busy || r.callsOut[w] > 0
 }
 
-// awaitsDecision reports whether a run is a parked message about which a decision is open: its next attempt waits for the
-// decision.
-func (in *Run) awaitsDecision(open []Decision) bool {
-	return in.Key == "" && len(in.Records) > 0 && slices.ContainsFunc(open, func(d Decision) bool {
-		return d.AboutMessage() && d.Partition == in.Partition && d.Sequence == in.Records[0].Message.Sequence
-	})
-}
-
 // decided resumes the work on a key.
-func (r *Relay) decided(p *partition, d *Decision, err error) {
+func (r *Relay) decided(p *partition, d *store.Decision, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if h := p.held[d.Key]; h != nil && err == nil && !d.AboutMessage() {
@@ -106,7 +100,7 @@ func (r *Relay) decided(p *partition, d *Decision, err error) {
 	}
 	switch {
 	case p.gone:
-	case errors.Is(err, ErrLeaseLost):
+	case errors.Is(err, store.ErrLeaseLost):
 		r.taken(p)
 	case err == nil:
 		r.cfg.Logger.Info("operator's decision was taken up", "relay", r.cfg.Name, "key", d.Key, "message", d.MessageID, "verb", d.Verb, "by", d.By)

@@ -53,7 +53,7 @@
 //
 // If one of them does not match, the partition is lost: the process drops what it holds of it, leases it under a new token,
 // and reads the cursor, held keys and parked messages from the database. A process that still holds the lease by its own
-// clock says so (Claim.Resume) and gets it at once; any other process waits until nobody else can be working. A settlement
+// clock says so (store.LeaseClaim.Resume) and gets it at once; any other process waits until nobody else can be working. A settlement
 // that arrives late changes nothing.
 //
 // Calls in progress outlive their lease: they cannot be revoked. Their outcomes are not recorded, and this process works on
@@ -93,7 +93,7 @@
 //   - The database cannot be reached: nothing is fetched, settlements are retried, and deliveries end with the leases.
 //   - The database server crashes, restarts or fails over: every partition is lost and leased again, at once by the process
 //     that held it. What was delivered after the last settlement that survived is redelivered.
-//   - The database is replaced by another one (a SQLite file that was moved): Run ends with ErrReplaced.
+//   - The database is replaced by another one (a SQLite file that was moved): Run ends with store.ErrReplaced.
 //   - The answer to a settlement is lost: it is sent again with the same number and changes nothing the second time.
 //   - A settlement is refused because of a value that the database cannot store: the settlements of other partitions are
 //     applied. After ten refusals the partition is read from the database again.

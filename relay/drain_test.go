@@ -11,6 +11,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Drain must not mistake a partition that another, dead process still holds for an empty one.
@@ -18,11 +19,11 @@ func TestDrainWaitsForTheLeasesOfADeadProcess(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b, j := setup(t), &journal{}
-		dead := relay.Owner{ID: "dead"}
+		dead := store.Owner{ID: "dead"}
 		if _, err := b.store.Heartbeat(t.Context(), "r", dead, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.store.Acquire(t.Context(), "r", dead, relay.AcquireRequest{Claims: claims(0, 1, 2, 3), TTL: time.Minute}); err != nil {
+		if _, err := b.store.Acquire(t.Context(), "r", dead, store.AcquireRequest{Claims: claims(0, 1, 2, 3), TTL: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 		b.publish(b.msgs("a", "b", "c", "d", "e")...)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/postrider/postrider/store"
 )
 
 // dueLoop reads parked messages when they are due.
@@ -109,8 +111,8 @@ func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
 		err = view.find(bounded, r, func(yield func(int, string)) {
 			for i := range res.Runs {
 				if run := &res.Runs[i]; run.Key == "" {
-					for j := range run.Records {
-						yield(run.Partition, run.Records[j].Message.Key)
+					for j := range run.Entries {
+						yield(run.Partition, run.Entries[j].Message.Key)
 					}
 				}
 			}
@@ -124,7 +126,7 @@ func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
 }
 
 // admitDueResult processes what was found.
-func (r *Relay) admitDueResult(res *DueResult, parts []*partition, view *heldView) {
+func (r *Relay) admitDueResult(res *store.DueResult, parts []*partition, view *heldView) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, id := range res.Lost {
@@ -149,7 +151,7 @@ func (r *Relay) admitDueResult(res *DueResult, parts []*partition, view *heldVie
 	}
 }
 
-func (r *Relay) dueRequest() (DueRequest, []*partition) {
+func (r *Relay) dueRequest() (store.DueRequest, []*partition) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now, room := time.Now(), r.parked.maxMessages-r.parked.messages
@@ -160,7 +162,7 @@ func (r *Relay) dueRequest() (DueRequest, []*partition) {
 	case r.circuit.open():
 		room = 1
 	}
-	req := DueRequest{Runs: min(dueRuns, room), MaxBytes: max(r.parked.maxBytes-r.parked.bytes, 0)}
+	req := store.DueRequest{Runs: min(dueRuns, room), MaxBytes: max(r.parked.maxBytes-r.parked.bytes, 0)}
 	req.RunLength = min(dueRunLength, max(room/max(req.Runs, 1), 1))
 	var parts []*partition
 	for _, p := range r.partitions {
@@ -195,10 +197,10 @@ func (r *Relay) dueRequest() (DueRequest, []*partition) {
 }
 
 // admitRun adds a unit of parked work to the scheduler.
-func (r *Relay) admitRun(p *partition, in *Run, view *heldView) {
+func (r *Relay) admitRun(p *partition, in *store.ParkedRun, view *heldView) {
 	if in.Key == "" {
-		for i := range in.Records {
-			r.admitDue(p, &in.Records[i], view)
+		for i := range in.Entries {
+			r.admitDue(p, &in.Entries[i], view)
 		}
 		return
 	}
@@ -209,35 +211,35 @@ func (r *Relay) admitRun(p *partition, in *Run, view *heldView) {
 	if p.works(in.Key) || h.busy() {
 		return // what was read is older than the state in memory
 	}
-	if len(in.Records) == 0 {
+	if len(in.Entries) == 0 {
 		r.release(p, in.Key, h)
 		return
 	}
-	if n := slices.IndexFunc(in.Records, func(rec Record) bool { return p.isEarly(rec.Message.Sequence, in.Key) }); n >= 0 {
-		in.Records = in.Records[:n]
+	if n := slices.IndexFunc(in.Entries, func(rec store.Entry) bool { return p.isEarly(rec.Message.Sequence, in.Key) }); n >= 0 {
+		in.Entries = in.Entries[:n]
 	}
-	piece := &run{key: in.Key, left: len(in.Records)}
-	for i := range in.Records {
-		r.enqueue(r.parkedItem(p, &in.Records[i], piece))
+	piece := &run{key: in.Key, left: len(in.Entries)}
+	for i := range in.Entries {
+		r.enqueue(r.parkedItem(p, &in.Entries[i], piece))
 	}
 }
 
 // admitDue adds one message that waited independently: without a key, or delayed.
-func (r *Relay) admitDue(p *partition, rec *Record, view *heldView) {
+func (r *Relay) admitDue(p *partition, rec *store.Entry, view *heldView) {
 	if _, busy := p.busy[rec.Message.Sequence]; busy || p.isEarly(rec.Message.Sequence, "") {
 		return
 	}
 	it := r.parkedItem(p, rec, &run{left: 1})
 	p.busy[rec.Message.Sequence] = struct{}{}
 	if r.heldKey(p, rec.Message.Key, view) != nil { // the key is held: queue the message in it
-		r.park(it, Parked{Reason: ParkHeld, Waits: true, Attempts: rec.Attempts})
+		r.park(it, store.ParkOutcome{Reason: store.ParkHeld, Waits: true, Attempts: rec.Attempts})
 		r.drop(it)
 		return
 	}
 	r.enqueue(it)
 }
 
-func (r *Relay) parkedItem(p *partition, rec *Record, piece *run) *item {
+func (r *Relay) parkedItem(p *partition, rec *store.Entry, piece *run) *item {
 	it := &item{
 		msg: rec.Message, key: rec.Message.Key, seq: rec.Message.Sequence, partition: p, run: piece, attempts: rec.Attempts,
 		parked: true, parkedFor: rec.ParkedFor, reason: rec.Reason, err: rec.Err,

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
 )
 
@@ -30,28 +30,28 @@ func (s *silent) hear(ctx context.Context, op string) error {
 	return ctx.Err()
 }
 
-func (s *silent) Fetch(ctx context.Context, name string, req relay.FetchRequest) ([]relay.Batch, error) {
+func (s *silent) Fetch(ctx context.Context, name string, req store.FetchRequest) ([]store.Batch, error) {
 	if err := s.hear(ctx, "Fetch"); err != nil {
 		return nil, err
 	}
 	return s.Store.Fetch(ctx, name, req)
 }
 
-func (s *silent) Due(ctx context.Context, name string, req relay.DueRequest) (relay.DueResult, error) {
+func (s *silent) Due(ctx context.Context, name string, req store.DueRequest) (store.DueResult, error) {
 	if err := s.hear(ctx, "Due"); err != nil {
-		return relay.DueResult{}, err
+		return store.DueResult{}, err
 	}
 	return s.Store.Due(ctx, name, req)
 }
 
-func (s *silent) Settle(ctx context.Context, name string, all []relay.Settlement) (relay.Settled, error) {
+func (s *silent) Settle(ctx context.Context, name string, all []store.Settlement) (store.Settled, error) {
 	if err := s.hear(ctx, "Settle"); err != nil {
-		return relay.Settled{}, err
+		return store.Settled{}, err
 	}
 	return s.Store.Settle(ctx, name, all)
 }
 
-func (s *silent) Release(ctx context.Context, name string, leases []relay.LeaseRef) error {
+func (s *silent) Release(ctx context.Context, name string, leases []store.LeaseRef) error {
 	if err := s.hear(ctx, "Release"); err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func TestParkedMessageIsDueOnceItIsKnownToBeParked(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var b *bundle
 				slow := &trap{op: "Settle", done: true, spring: func() error {
-					if _, err := b.store.RedriveDead(context.Background(), deadletter.Filter{}, "op", 0); err != nil {
+					if _, err := b.store.RedriveDead(context.Background(), store.DeadFilter{}, "op", 0); err != nil {
 						t.Errorf("redrive: %v", err)
 					}
 					time.Sleep(3 * time.Second)
@@ -183,7 +183,7 @@ func TestSettlementIsRepeatedAfterItsMessagesWereDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b *bundle
 		lost := &trap{op: "Settle", done: true, spring: func() error {
-			if _, err := b.store.Maintain(context.Background(), relay.Retention{}); err != nil {
+			if _, err := b.store.Maintain(context.Background(), store.Retention{}); err != nil {
 				t.Errorf("Maintain: %v", err)
 			}
 			return errBoom
@@ -224,7 +224,7 @@ func TestOperatorDecidesBeforeASettlementIsRepeated(t *testing.T) {
 				lost.armed.Store(true) // not yet held
 				return nil
 			}
-			d := relay.Decision{ID: "d", Relay: "r", Key: "k", Verb: relay.VerbDeadAll, By: "op", Reason: "given up"}
+			d := store.Decision{ID: "d", Relay: "r", Key: "k", Verb: store.VerbDeadAll, By: "op", Reason: "given up"}
 			if err := b.store.RecordDecision(context.Background(), d); err != nil {
 				t.Errorf("record a decision: %v", err)
 			}

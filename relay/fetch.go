@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/postrider/postrider/store"
 )
 
 // fetchLoop reads fresh messages: when woken (see pace), when there is more, and otherwise after a wait that doubles from
@@ -109,8 +111,8 @@ func (r *Relay) fetchRound(ctx context.Context) (found int, again bool, err erro
 	if err == nil {
 		err = view.find(bounded, r, func(yield func(int, string)) {
 			for i := range batches {
-				for j := range batches[i].Records {
-					yield(batches[i].Partition, batches[i].Records[j].Message.Key)
+				for j := range batches[i].Entries {
+					yield(batches[i].Partition, batches[i].Entries[j].Message.Key)
 				}
 			}
 		})
@@ -136,7 +138,7 @@ func (r *Relay) fetchRound(ctx context.Context) (found int, again bool, err erro
 }
 
 // admitFetched adds what was read to the scheduler. It reports how many messages that were, and whether there are more.
-func (r *Relay) admitFetched(batches []Batch, parts []*partition, view *heldView) (found int, more bool) {
+func (r *Relay) admitFetched(batches []store.Batch, parts []*partition, view *heldView) (found int, more bool) {
 	for _, p := range parts {
 		p.more = false
 	}
@@ -153,7 +155,7 @@ func (r *Relay) admitFetched(batches []Batch, parts []*partition, view *heldView
 		if p.leaving || r.life.Err() != nil {
 			continue // messages of their keys that precede them may have been left to the next owner
 		}
-		found += len(b.Records)
+		found += len(b.Entries)
 		p.more = b.More
 		more = more || b.More
 		r.admit(p, b, view)
@@ -168,27 +170,27 @@ func (r *Relay) admitFetched(batches []Batch, parts []*partition, view *heldView
 
 // fetchRequest says what to read now: no partition if there is no room, or if the destination is down (unless there is
 // nothing to probe it with).
-func (r *Relay) fetchRequest() (FetchRequest, []*partition) {
+func (r *Relay) fetchRequest() (store.FetchRequest, []*partition) {
 	room, bytes := r.freshRoom(), r.fresh.maxBytes-r.fresh.bytes
 	if room < r.fresh.worthReading() || (bytes < r.fresh.maxBytes/4 && r.fresh.messages > 0) {
-		return FetchRequest{}, nil
+		return store.FetchRequest{}, nil
 	}
 	full := r.finder == nil && r.heldKeys >= r.cfg.MaxHeldKeys
 	now := time.Now()
 	if r.circuit.open() {
 		if !r.lacksProbe(now) {
-			return FetchRequest{}, nil
+			return store.FetchRequest{}, nil
 		}
 		room = 1
 	}
-	req := FetchRequest{MaxBytes: max(bytes, 1)}
+	req := store.FetchRequest{MaxBytes: max(bytes, 1)}
 	var parts []*partition
 	for _, p := range r.partitions {
 		// Held keys may wait until parked messages have been read again.
 		if !p.leaving && now.Before(p.until) && (!full || len(p.unread) > 0) {
 			parts = append(parts, p)
 			p.reading = true
-			req.Partitions = append(req.Partitions, FetchPartition{LeaseRef: p.ref(), After: p.fetched})
+			req.Partitions = append(req.Partitions, store.FetchPartition{LeaseRef: p.ref(), After: p.fetched})
 		}
 	}
 	if len(parts) > 0 {
@@ -214,19 +216,19 @@ func (r *Relay) wantFetch() bool {
 }
 
 // admit adds a batch to the scheduler.
-func (r *Relay) admit(p *partition, b *Batch, view *heldView) {
-	if len(b.Records) == 0 && b.Next == p.fetched {
+func (r *Relay) admit(p *partition, b *store.Batch, view *heldView) {
+	if len(b.Entries) == 0 && b.Next == p.fetched {
 		return
 	}
 	ticket := p.tracker.add(b, p.fetched.Position)
 	p.fetched = b.Next
-	if len(b.Records) == 0 {
+	if len(b.Entries) == 0 {
 		return
 	}
-	items := make([]item, len(b.Records))
+	items := make([]item, len(b.Entries))
 	r.now = time.Now()
-	for i := range b.Records {
-		rec := &b.Records[i]
+	for i := range b.Entries {
+		rec := &b.Entries[i]
 		it := &items[i]
 		*it = item{
 			msg: rec.Message, key: rec.Message.Key, seq: rec.Message.Sequence, partition: p, ticket: ticket + uint64(i), err: rec.Err,
@@ -246,10 +248,10 @@ func (r *Relay) admit(p *partition, b *Batch, view *heldView) {
 			it.delay = rec.Delay
 			r.enqueue(it)
 		case rec.Delay > 0:
-			r.park(it, Parked{Reason: ParkDelayed, After: rec.Delay})
+			r.park(it, store.ParkOutcome{Reason: store.ParkDelayed, After: rec.Delay})
 			r.drop(it)
 		case isHeld:
-			r.park(it, Parked{Reason: ParkHeld, Waits: true})
+			r.park(it, store.ParkOutcome{Reason: store.ParkHeld, Waits: true})
 			r.drop(it)
 		default:
 			r.enqueue(it)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
 )
 
@@ -122,7 +123,7 @@ func TestFilterAfterACrashAndARollback(t *testing.T) {
 			}
 		}
 		inEffect("before the new version", "a")
-		owner := relay.Owner{ID: "crashing", Topics: []string{"a", "b"}}
+		owner := store.Owner{ID: "crashing", Topics: []string{"a", "b"}}
 		beat := func() {
 			if _, err := b.store.Heartbeat(t.Context(), "r", owner, 15*time.Second); err != nil {
 				t.Fatal(err)
@@ -130,7 +131,7 @@ func TestFilterAfterACrashAndARollback(t *testing.T) {
 		}
 		beat()
 		inEffect("after a crash of the new version", "a", "b")
-		pass(relay.FilterKept)
+		pass(store.FilterKept)
 		if got := b.status().Topics; !slices.Equal(got, []string{"a"}) {
 			t.Errorf("topics in effect an hour after the crash: %v", got)
 		}
@@ -173,7 +174,7 @@ func TestUnroutedMessagesAreCounted(t *testing.T) {
 		}
 		stop()
 		stopOther()
-		pass(relay.UnroutedKept) // a relay that polls for a week takes a minute
+		pass(store.UnroutedKept) // a relay that polls for a week takes a minute
 		b.start(b.filtered(&j, "a"))
 		pass(time.Hour)
 		if all := b.unrouted(); len(all) != 0 {
@@ -218,7 +219,7 @@ func TestTooManyUnroutedTopics(t *testing.T) {
 		pass(time.Minute)
 		b.transact(func(tx *memory.Tx) error {
 			var msgs []*postrider.Message
-			for range 2 * 4 * relay.MaxUnroutedTopics {
+			for range 2 * 4 * store.MaxUnroutedTopics {
 				m := b.on("c", 1)[0]
 				m.Topic = m.ID
 				msgs = append(msgs, m)
@@ -227,7 +228,7 @@ func TestTooManyUnroutedTopics(t *testing.T) {
 		})
 		pass(time.Minute)
 		all := b.unrouted()
-		if len(all) != relay.MaxUnroutedTopics || all[0].Topic != "" || all[0].Count < 4*relay.MaxUnroutedTopics {
+		if len(all) != store.MaxUnroutedTopics || all[0].Topic != "" || all[0].Count < 4*store.MaxUnroutedTopics {
 			t.Errorf("%d topics are unrouted, the first is %+v", len(all), all[:min(1, len(all))])
 		}
 	})
@@ -244,7 +245,7 @@ func TestRelayWithoutAFilterTakesEverything(t *testing.T) {
 		pass(time.Minute)
 		stop() // it will start again at some point
 		stopFiltered()
-		pass(2 * relay.FilterKept)
+		pass(2 * store.FilterKept)
 		b.start(b.filtered(&j, "a"))
 		b.publish(b.on("c", 5)...)
 		pass(time.Minute)
@@ -254,7 +255,7 @@ func TestRelayWithoutAFilterTakesEverything(t *testing.T) {
 	})
 }
 
-func (b *bundle) unrouted() []relay.UnroutedTopic {
+func (b *bundle) unrouted() []store.UnroutedTopic {
 	b.t.Helper()
 	st, err := b.store.Status(b.t.Context())
 	if err != nil {
@@ -316,7 +317,7 @@ func TestOldProcessDoesNotHandleANewTopic(t *testing.T) {
 		mustHandle(t, r, "b", j.take)
 		b.start(r)
 		pass(time.Minute)
-		owner := relay.Owner{ID: "newer", Topics: []string{"a", "b"}}
+		owner := store.Owner{ID: "newer", Topics: []string{"a", "b"}}
 		if _, err := b.store.Heartbeat(t.Context(), "r", owner, 15*time.Second); err != nil {
 			t.Fatal(err)
 		}

@@ -2,56 +2,11 @@ package relay
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/postrider/postrider"
-)
-
-// TxStore is what HandleTx needs from a relay's store: transactions on the outbox's database that commit together with a
-// settlement.
-//
-// The implementations are store/postgres, store/mysql, store/sqlite and store/memory;
-// storetest.HandleTx holds them to this contract.
-type TxStore[Tx any] interface {
-	// Begin starts a transaction. A statement in it sees what others have committed before the statement began.
-	Begin(ctx context.Context) (Tx, error)
-	// Rollback rolls tx back, even if ctx has ended. If tx has ended already, it does nothing.
-	Rollback(ctx context.Context, tx Tx) error
-	// CommitSettled commits tx together with a settlement, or neither, and returns those keys in Release that are no longer
-	// held. Whatever it returns, tx has ended. It differs from Settle:
-	//
-	//  - It is as durable as other commits of tx's kind.
-	//  - A message in Removed must be parked.
-	//  - A settlement without a Number has Removed only, and moves and counts nothing.
-	//  - It holds no lock on which other processes might wait while this process could be paused.
-	//
-	// Errors: ErrLeaseLost, ErrNotParked and those of the settlement, after which nothing was committed; after any other error
-	// it is uncertain whether it was.
-	CommitSettled(ctx context.Context, tx Tx, relay string, s Settlement) (released []string, err error)
-}
-
-// TxLimiter is optional for a TxStore, or for the Store of an inbox: transactions for handlers that the database ends if the
-// process that began them is paused, because others wait for their locks.
-type TxLimiter[Tx any] interface {
-	// BeginLimited is Begin for a transaction that the database ends if it waits for its next statement for longer than
-	// IdleLimit, or than atMost if that is positive and shorter. The limit is set as the transaction begins. While Connections
-	// transactions are open, BeginLimited waits for one of them to end.
-	BeginLimited(ctx context.Context, atMost time.Duration) (Tx, error)
-	// IdleLimit is the limit of all transactions of BeginLimited; 0 means none.
-	IdleLimit() time.Duration
-	// Connections is the maximum number of open transactions of BeginLimited, so that the process's other work finds a
-	// connection; 0 means any number.
-	Connections() int
-}
-
-// Errors of TxStore.CommitSettled.
-var (
-	// ErrLeaseLost: the lease is no longer the caller's.
-	ErrLeaseLost = errors.New("lease was lost; nothing was committed")
-	// ErrNotParked: a message is no longer parked, because an operator removed it.
-	ErrNotParked = errors.New("message is no longer parked; nothing was committed")
+	"github.com/postrider/postrider/store"
 )
 
 // HandleTx is Handle for side effects in the outbox's own database: h works in a transaction that commits together with the
@@ -85,7 +40,7 @@ func HandleTxFunc[Tx any](r *Relay, messageType string, h func(ctx context.Conte
 type transactor interface {
 	// begin begins a transaction that ends if it waits for a statement for longer than atMost.
 	begin(ctx context.Context, atMost time.Duration) (transaction, error)
-	// limits returns those of a TxLimiter, 0 without one.
+	// limits returns those of a store.TxLimiter, 0 without one.
 	limits() (idle time.Duration, connections int)
 }
 
@@ -93,12 +48,12 @@ type transaction interface {
 	// within returns the context for handlers, in which the transaction travels through interceptors.
 	within(ctx context.Context) context.Context
 	rollback(ctx context.Context) error
-	commitSettled(ctx context.Context, relay string, s Settlement) ([]string, error)
+	commitSettled(ctx context.Context, relay string, s store.Settlement) ([]string, error)
 }
 
 // withTx gets the transactions for handlers from a relay's store.
 func withTx[Tx any](r *Relay) (transactor, error) {
-	store, ok := r.store.(TxStore[Tx])
+	store, ok := r.store.(store.TxSettler[Tx])
 	if !ok {
 		var tx Tx
 		return nil, fmt.Errorf("relay %s: its store %T has no transactions of type %T that commit with a settlement; use those "+
@@ -107,11 +62,11 @@ func withTx[Tx any](r *Relay) (transactor, error) {
 	return txStore[Tx]{store}, nil
 }
 
-type txStore[Tx any] struct{ store TxStore[Tx] }
+type txStore[Tx any] struct{ store store.TxSettler[Tx] }
 
 func (s txStore[Tx]) begin(ctx context.Context, atMost time.Duration) (transaction, error) {
 	begin := s.store.Begin
-	if l, ok := s.store.(TxLimiter[Tx]); ok {
+	if l, ok := s.store.(store.TxLimiter[Tx]); ok {
 		begin = func(ctx context.Context) (Tx, error) { return l.BeginLimited(ctx, atMost) }
 	}
 	tx, err := begin(ctx)
@@ -122,7 +77,7 @@ func (s txStore[Tx]) begin(ctx context.Context, atMost time.Duration) (transacti
 }
 
 func (s txStore[Tx]) limits() (idle time.Duration, connections int) {
-	if l, ok := s.store.(TxLimiter[Tx]); ok {
+	if l, ok := s.store.(store.TxLimiter[Tx]); ok {
 		return l.IdleLimit(), l.Connections()
 	}
 	return 0, 0
@@ -162,7 +117,7 @@ func (r *Relay) fitTx() error {
 }
 
 type begunTx[Tx any] struct {
-	store TxStore[Tx]
+	store store.TxSettler[Tx]
 	tx    Tx
 }
 
@@ -177,6 +132,6 @@ func txOf[Tx any](ctx context.Context) Tx { return ctx.Value(txKey[Tx]{}).(Tx) }
 
 func (t begunTx[Tx]) rollback(ctx context.Context) error { return t.store.Rollback(ctx, t.tx) }
 
-func (t begunTx[Tx]) commitSettled(ctx context.Context, relay string, s Settlement) ([]string, error) {
+func (t begunTx[Tx]) commitSettled(ctx context.Context, relay string, s store.Settlement) ([]string, error) {
 	return t.store.CommitSettled(ctx, t.tx, relay, s)
 }

@@ -1,6 +1,10 @@
 package relay
 
-import "time"
+import (
+	"time"
+
+	"github.com/postrider/postrider/store"
+)
 
 // With HandleTx, the fresh messages of a partition wait in one queue, the transaction queue, in the order in which they were
 // read, instead of in queues of their keys. Its first messages share a transaction, which moves the cursor past them: each
@@ -126,12 +130,12 @@ func (r *Relay) front(batch []*item, q *keyQueue) []*item {
 
 // parkingOf says how to park a message at the front of its transaction queue, because it is not due yet or its key is held;
 // nil if it is not to be parked.
-func (r *Relay) parkingOf(it *item) *Parked {
+func (r *Relay) parkingOf(it *item) *store.ParkOutcome {
 	if left := it.delay - time.Since(it.since); it.delay > 0 && left > 0 {
-		return &Parked{Reason: ParkDelayed, After: left}
+		return &store.ParkOutcome{Reason: store.ParkDelayed, After: left}
 	}
 	if it.partition.held[it.key] != nil {
-		return &Parked{Reason: ParkHeld, Waits: true, Attempts: it.attempts}
+		return &store.ParkOutcome{Reason: store.ParkHeld, Waits: true, Attempts: it.attempts}
 	}
 	return nil
 }
@@ -170,6 +174,6 @@ func (r *Relay) parkGroup(q *keyQueue, until uint64) bool {
 
 // parkApart parks a message of a late group in which another message failed.
 func (r *Relay) parkApart(it *item) {
-	r.parkUnattempted(it, ParkApart, "a message that was committed late with it failed, and they are tried one by one")
+	r.parkUnattempted(it, store.ParkApart, "a message that was committed late with it failed, and they are tried one by one")
 	r.drop(it)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/protect"
+	"github.com/postrider/postrider/store"
 )
 
 // transact runs one transaction for a batch: its handlers, the settlement, the commit. All of it takes effect, or nothing.
@@ -89,11 +90,11 @@ func (r *Relay) settlementOf(batch []*item) (_ *sent, ours bool) {
 	if p.gone {
 		return nil, false
 	}
-	out := &sent{partition: p, settlement: Settlement{Partition: p.id, Token: p.token}}
+	out := &sent{partition: p, settlement: store.Settlement{Partition: p.id, Token: p.token}}
 	s := &out.settlement
 	if batch[0].queue.isTxQueue() {
 		*s, out.count = p.pending, p.count
-		p.pending, p.count = Settlement{}, 0
+		p.pending, p.count = store.Settlement{}, 0
 		s.Partition, s.Token, s.Number, s.Moved = p.id, p.token, p.number+1, true
 		upTo := p.tracker.begin()
 		for _, it := range batch {
@@ -187,11 +188,11 @@ func (r *Relay) committed(batch []*item, done int, s *sent, released []string, e
 			r.requeue(q, batch[done:])
 		}
 		r.onCommit(batch[:done], s, released)
-	case errors.Is(err, ErrLeaseLost):
+	case errors.Is(err, store.ErrLeaseLost):
 		r.dropAll(batch)
 		r.unsettled -= s.count
 		r.taken(p)
-	case errors.Is(err, ErrNotParked): // an operator's decision takes precedence; the handler's work was rolled back
+	case errors.Is(err, store.ErrNotParked): // an operator's decision takes precedence; the handler's work was rolled back
 		r.restore(s, len(batch))
 		for _, it := range batch {
 			delete(p.busy, it.seq)

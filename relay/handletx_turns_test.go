@@ -10,16 +10,17 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
 )
 
 // commits is a store that asks before each commit of a handler's transaction, and rolls it back if the answer is no.
 type commits struct {
 	*memory.Store
-	ask func(s relay.Settlement) error
+	ask func(s store.Settlement) error
 }
 
-func (c *commits) CommitSettled(ctx context.Context, tx *memory.Tx, name string, s relay.Settlement) ([]string, error) {
+func (c *commits) CommitSettled(ctx context.Context, tx *memory.Tx, name string, s store.Settlement) ([]string, error) {
 	if err := c.ask(s); err != nil {
 		_ = c.Rollback(context.WithoutCancel(ctx), tx)
 		return nil, err
@@ -40,10 +41,10 @@ func handleTx(t *testing.T, r *relay.Relay, h func(m *postrider.Message) error) 
 type memorial struct {
 	*memory.Store
 	armed atomic.Bool
-	last  relay.DueResult // with a run
+	last  store.DueResult // with a run
 }
 
-func (s *memorial) Due(ctx context.Context, name string, req relay.DueRequest) (relay.DueResult, error) {
+func (s *memorial) Due(ctx context.Context, name string, req store.DueRequest) (store.DueResult, error) {
 	if s.armed.CompareAndSwap(true, false) {
 		return s.last, nil
 	}
@@ -99,10 +100,10 @@ func TestRefusedCommitKeepsWhatWentAlong(t *testing.T) {
 		b := setup(t)
 		keys := keysIn(0, 2)
 		refused := false
-		store := &commits{Store: b.store, ask: func(s relay.Settlement) error {
+		store := &commits{Store: b.store, ask: func(s store.Settlement) error {
 			if len(s.Removed) > 0 && len(s.Held) > 0 && !refused {
 				refused = true
-				return relay.ErrNotParked
+				return store.ErrNotParked
 			}
 			return nil
 		}}
@@ -162,7 +163,7 @@ func TestTransactionBeginsUnderALivingLease(t *testing.T) {
 		b := setup(t)
 		var mu sync.Mutex
 		var tokens []string
-		store := &commits{Store: b.store, ask: func(s relay.Settlement) error {
+		store := &commits{Store: b.store, ask: func(s store.Settlement) error {
 			mu.Lock()
 			defer mu.Unlock()
 			tokens = append(tokens, s.Token)

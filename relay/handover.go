@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/postrider/postrider/store"
 )
 
 // startHandover selects partitions to hand over. Nothing new starts in them; they are released when the calls in progress
@@ -79,7 +81,7 @@ func (r *Relay) unload(p *partition) {
 	}
 	leave := func(it *item) {
 		if !it.parked && it.ticket < before {
-			r.parkUnattempted(it, ParkReturned, "its process stopped before it came to it")
+			r.parkUnattempted(it, store.ParkReturned, "its process stopped before it came to it")
 		}
 		r.drop(it)
 	}
@@ -99,17 +101,17 @@ func (r *Relay) unload(p *partition) {
 }
 
 // parkUnattempted parks a message that was not attempted, due at once, after the messages of its key that are parked already.
-func (r *Relay) parkUnattempted(it *item, reason ParkReason, cause string) {
+func (r *Relay) parkUnattempted(it *item, reason store.ParkReason, cause string) {
 	if it.key != "" && it.partition.held[it.key] == nil {
-		r.block(it, HeldKey{Reason: reason, Cause: cause, Attempts: it.attempts})
+		r.block(it, store.HeldKey{Reason: reason, Cause: cause, Attempts: it.attempts})
 	}
-	r.park(it, Parked{Reason: reason, Waits: it.key != "", Attempts: it.attempts})
+	r.park(it, store.ParkOutcome{Reason: reason, Waits: it.key != "", Attempts: it.attempts})
 }
 
 // handOver releases partitions that are leaving and have nothing left to record.
 func (r *Relay) handOver(ctx context.Context) {
 	r.mu.Lock()
-	var leases []LeaseRef
+	var leases []store.LeaseRef
 	var parts []*partition
 	for _, p := range r.partitions {
 		if p.leaving && p.out == 0 && p.count == 0 && !p.sending && !p.reading {

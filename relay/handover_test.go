@@ -9,6 +9,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // TestOrderlyStopDeliversNothingTwice stops a relay, or lets another process take over half of its partitions, while messages
@@ -298,7 +299,7 @@ func TestFromNowBeginsInAllPartitionsAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b, j := setup(t), &journal{}
-		if _, err := b.store.Heartbeat(t.Context(), "r", relay.Owner{ID: "dead"}, 15*time.Second); err != nil {
+		if _, err := b.store.Heartbeat(t.Context(), "r", store.Owner{ID: "dead"}, 15*time.Second); err != nil {
 			t.Fatal(err)
 		}
 		b.publish(b.msg("before"))

@@ -2,14 +2,6 @@ package relay
 
 import "context"
 
-// HeldFinder is implemented by stores that can look up which of some keys are held. A relay on such a store keeps up to
-// MaxHeldKeys held keys in memory, not counting those that it is working on, and looks up the others with each fetch. On any
-// other store it stops reading fresh messages at that number.
-type HeldFinder interface {
-	// FindHeld returns those of keys that are held for a relay, in any order.
-	FindHeld(ctx context.Context, relay string, keys []string) ([]string, error)
-}
-
 // heldView is what one read of the store must know about held keys that are not in memory: what the store says, and what
 // changes until the messages that were read are admitted. During that time only this process changes which keys are held in
 // its partitions; operators leave a key held for the relay to release.

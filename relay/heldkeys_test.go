@@ -12,6 +12,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
 )
 
@@ -163,7 +164,7 @@ func TestHeldKeysBeyondTheCursorWithoutAFinder(t *testing.T) {
 		b, j := setup(t), &journal{}
 		keys := keysIn(0, 3)
 		cfg := relay.Config{MaxHeldKeys: 2, ParkAfter: time.Hour, AttemptTimeout: time.Hour}
-		r := b.relayOn(struct{ relay.Store }{b.store}, cfg)
+		r := b.relayOn(struct{ store.Relay }{b.store}, cfg)
 		handle(t, r, func(ctx context.Context, m *postrider.Message) error {
 			switch {
 			case m.Key == keys[0]:

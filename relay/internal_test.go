@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
 )
 
 func TestMatchTopic(t *testing.T) {
@@ -22,7 +23,7 @@ func TestMatchTopic(t *testing.T) {
 		{"*.new", "orders.new", true}, {"*.new", "orders.new.er", false}, {"a*b*c", "abc", true}, {"a*b*c", "aXbYc", true},
 		{"a*b*c", "acb", false}, {"a*a", "a", false}, {"*ab*ab", "abab", true}, {"*ab*ab", "ab", false}, {"**", "x", true},
 	} {
-		if got := MatchTopic(c.pattern, c.topic); got != c.want {
+		if got := store.MatchTopic(c.pattern, c.topic); got != c.want {
 			t.Errorf("MatchTopic(%q, %q) = %v", c.pattern, c.topic, got)
 		}
 	}
@@ -31,18 +32,18 @@ func TestMatchTopic(t *testing.T) {
 func FuzzMatchTopic(f *testing.F) {
 	f.Add("a*b", "aXb")
 	f.Fuzz(func(t *testing.T, pattern, topic string) {
-		if MatchTopic(pattern, topic) && !MatchTopic("*"+pattern, "x"+topic) {
+		if store.MatchTopic(pattern, topic) && !store.MatchTopic("*"+pattern, "x"+topic) {
 			t.Errorf("%q matches %q, but a wild beginning does not", pattern, topic)
 		}
-		if !MatchTopic("*", topic) {
+		if !store.MatchTopic("*", topic) {
 			t.Errorf("* does not match %q", topic)
 		}
 	})
 }
 
 // randomBatch has up to 5 records, of which up to 2 were committed late.
-func randomBatch(rng *rand.Rand, after int64, snapshot string) Batch {
-	b := Batch{Late: rng.IntN(3)}
+func randomBatch(rng *rand.Rand, after int64, snapshot string) store.Batch {
+	b := store.Batch{Late: rng.IntN(3)}
 	n := rng.IntN(6)
 	b.Late = min(b.Late, n)
 	for i := range n {
@@ -50,9 +51,9 @@ func randomBatch(rng *rand.Rand, after int64, snapshot string) Batch {
 		if i < b.Late {
 			seq = after
 		}
-		b.Records = append(b.Records, Record{Message: &postrider.Message{Sequence: seq}})
+		b.Entries = append(b.Entries, store.Entry{Message: &postrider.Message{Sequence: seq}})
 	}
-	b.Next = Cursor{Position: after + int64(n-b.Late), Snapshot: snapshot}
+	b.Next = store.Cursor{Position: after + int64(n-b.Late), Snapshot: snapshot}
 	return b
 }
 
@@ -66,23 +67,23 @@ func TestTrackerMovesOverTheSettledPrefix(t *testing.T) {
 			seq     int64
 			late    bool // with another one after it, so that the cursor cannot be there
 			last    bool
-			next    Cursor
+			next    store.Cursor
 			settled bool
 			ticket  uint64
 		}
 		var model []ref
 		var open []int
 		next := int64(0)
-		want := Cursor{}
+		want := store.Cursor{}
 		for step := range 200 {
 			if rng.IntN(3) == 0 {
 				b := randomBatch(rng, next, fmt.Sprint(step))
-				n := len(b.Records)
+				n := len(b.Entries)
 				ticket := tr.add(&b, next)
 				next = b.Next.Position
-				for i := range b.Records {
+				for i := range b.Entries {
 					open = append(open, len(model))
-					model = append(model, ref{b.Records[i].Message.Sequence, i < b.Late-1, i == n-1, b.Next, false, ticket + uint64(i)})
+					model = append(model, ref{b.Entries[i].Message.Sequence, i < b.Late-1, i == n-1, b.Next, false, ticket + uint64(i)})
 				}
 				if n == 0 {
 					model = append(model, ref{late: true, last: true, next: b.Next, settled: true})
@@ -99,7 +100,7 @@ func TestTrackerMovesOverTheSettledPrefix(t *testing.T) {
 				case e.last:
 					want = e.next
 				case !e.late:
-					want = Cursor{e.seq, e.next.Snapshot}
+					want = store.Cursor{Position: e.seq, Snapshot: e.next.Snapshot}
 				}
 				model = model[1:]
 				for i := range open {

@@ -15,6 +15,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
 )
 
@@ -118,7 +119,7 @@ func (b *bundle) relay(cfg relay.Config) *relay.Relay {
 }
 
 // relayOn returns a relay that logs nothing and works on another view of the store.
-func (b *bundle) relayOn(store relay.Store, cfg relay.Config) *relay.Relay {
+func (b *bundle) relayOn(store store.Relay, cfg relay.Config) *relay.Relay {
 	b.t.Helper()
 	if cfg.Name == "" {
 		cfg.Name = "r"
@@ -150,19 +151,19 @@ func (b *bundle) start(r *relay.Relay) (stop func()) {
 }
 
 // claims returns claims for the leases of partitions.
-func claims(partitions ...int) []relay.Claim {
-	out := make([]relay.Claim, len(partitions))
+func claims(partitions ...int) []store.LeaseClaim {
+	out := make([]store.LeaseClaim, len(partitions))
 	for i, p := range partitions {
-		out[i] = relay.Claim{Partition: p, Token: relay.NewToken()}
+		out[i] = store.LeaseClaim{Partition: p, Token: store.NewToken()}
 	}
 	return out
 }
 
 // decide makes an operator's decision about a held key of relay r, for which the operator has ten seconds.
-func decide(store held.Store, key string, verb relay.Verb) error {
+func decide(s held.Store, key string, verb store.Verb) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	_, err := held.Decide(ctx, store, relay.Decision{Relay: "r", Key: key, Verb: verb, By: "op", Reason: "decided"})
+	_, err := held.Decide(ctx, s, store.Decision{Relay: "r", Key: key, Verb: verb, By: "op", Reason: "decided"})
 	return err
 }
 
@@ -208,7 +209,7 @@ func want(t *testing.T, what string, got, want []string) {
 	}
 }
 
-func (b *bundle) status() relay.RelayStatus {
+func (b *bundle) status() store.RelayStatus {
 	b.t.Helper()
 	st, err := b.store.Status(b.t.Context())
 	if err != nil {
@@ -220,7 +221,7 @@ func (b *bundle) status() relay.RelayStatus {
 		}
 	}
 	b.t.Fatal("no relay named r in the status")
-	return relay.RelayStatus{}
+	return store.RelayStatus{}
 }
 
 // wantNothingLeft checks that every message is finished and that nothing of it is left in memory or in the store.

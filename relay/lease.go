@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/postrider/postrider/store"
 )
 
 // leaseLoop holds this process's fair share of the partitions: it renews the leases, acquires free partitions, and hands over
@@ -35,7 +37,7 @@ func (r *Relay) heartbeat(ctx context.Context) time.Duration {
 	bounded, cancel := context.WithTimeout(ctx, normal)
 	defer cancel()
 	view, err := r.store.Heartbeat(bounded, r.cfg.Name, r.owner, r.cfg.leaseLife())
-	if errors.Is(err, ErrReplaced) {
+	if errors.Is(err, store.ErrReplaced) {
 		r.abandon(err)
 		return normal
 	}
@@ -75,7 +77,7 @@ func (r *Relay) heartbeat(ctx context.Context) time.Duration {
 }
 
 // forgetClaims removes this process's claims to partitions that it releases: others may lease them from now on.
-func (r *Relay) forgetClaims(leases []LeaseRef) {
+func (r *Relay) forgetClaims(leases []store.LeaseRef) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range leases {
@@ -97,7 +99,7 @@ func (r *Relay) abandon(err error) {
 
 // renewed processes a view: it extends the leases that are held, drops partitions that are not, and returns which partitions
 // to acquire, how many to hand over, and which leases nobody here knows of.
-func (r *Relay) renewed(view View, asked time.Time) (free []int, surplus int, stray []LeaseRef) {
+func (r *Relay) renewed(view store.View, asked time.Time) (free []int, surplus int, stray []store.LeaseRef) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ours := make(map[int]bool)
@@ -117,7 +119,7 @@ func (r *Relay) renewed(view View, asked time.Time) (free []int, surplus int, st
 			r.extend(p, asked)
 			p.setFilter(view.Filter, r.cfg.Topics)
 		} else {
-			stray = append(stray, LeaseRef{Partition: pv.Partition, Token: pv.Token})
+			stray = append(stray, store.LeaseRef{Partition: pv.Partition, Token: pv.Token})
 		}
 	}
 	for _, p := range slices.Collect(maps.Values(r.partitions)) {
@@ -194,18 +196,18 @@ func (r *Relay) lose(p *partition) {
 }
 
 // acquire leases free partitions and starts work on them. It returns the leases granted.
-func (r *Relay) acquire(ctx context.Context, free []int) []Lease {
+func (r *Relay) acquire(ctx context.Context, free []int) []store.Lease {
 	if len(free) == 0 {
 		return nil
 	}
 	asked := time.Now()
 	leases, err := r.store.Acquire(ctx, r.cfg.Name, r.owner, r.acquireRequest(free, asked))
 	switch {
-	case errors.Is(err, ErrNameTaken):
-		r.abandon(ErrNameTaken)
+	case errors.Is(err, store.ErrNameOfConsumer):
+		r.abandon(store.ErrNameOfConsumer)
 		return nil
-	case errors.Is(err, ErrNameOfRelay):
-		r.abandon(ErrNameOfRelay)
+	case errors.Is(err, store.ErrNameOfRelay):
+		r.abandon(store.ErrNameOfRelay)
 		return nil
 	case err != nil:
 		if ctx.Err() == nil {
@@ -232,15 +234,15 @@ func (r *Relay) acquire(ctx context.Context, free []int) []Lease {
 }
 
 // acquireRequest claims partitions, each under a new token, which stays the same until the answer is known.
-func (r *Relay) acquireRequest(free []int, now time.Time) AcquireRequest {
+func (r *Relay) acquireRequest(free []int, now time.Time) store.AcquireRequest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	req := AcquireRequest{Kind: KindRelay, TTL: r.cfg.leaseLife(), FromNow: r.cfg.Start == FromNow}
+	req := store.AcquireRequest{Kind: store.KindRelay, TTL: r.cfg.leaseLife(), FromNow: r.cfg.Start == FromNow}
 	for _, id := range free {
 		if r.claims[id] == "" {
-			r.claims[id] = NewToken()
+			r.claims[id] = store.NewToken()
 		}
-		req.Claims = append(req.Claims, Claim{Partition: id, Token: r.claims[id], Resume: now.Before(r.resume[id])})
+		req.Claims = append(req.Claims, store.LeaseClaim{Partition: id, Token: r.claims[id], Resume: now.Before(r.resume[id])})
 	}
 	return req
 }

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
 )
 
@@ -76,54 +76,54 @@ func nothing(op func() error) func() (struct{}, error) {
 	return func() (struct{}, error) { return struct{}{}, op() }
 }
 
-func (l *line) Heartbeat(ctx context.Context, name string, o relay.Owner, ttl time.Duration) (relay.View, error) {
-	return through(l, func() (relay.View, error) { return l.Store.Heartbeat(ctx, name, o, ttl) })
+func (l *line) Heartbeat(ctx context.Context, name string, o store.Owner, ttl time.Duration) (store.View, error) {
+	return through(l, func() (store.View, error) { return l.Store.Heartbeat(ctx, name, o, ttl) })
 }
 
-func (l *line) Acquire(ctx context.Context, name string, o relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
-	return through(l, func() ([]relay.Lease, error) { return l.Store.Acquire(ctx, name, o, req) })
+func (l *line) Acquire(ctx context.Context, name string, o store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
+	return through(l, func() ([]store.Lease, error) { return l.Store.Acquire(ctx, name, o, req) })
 }
 
-func (l *line) Decide(ctx context.Context, name string, lease relay.LeaseRef, id string) error {
+func (l *line) Decide(ctx context.Context, name string, lease store.LeaseRef, id string) error {
 	_, err := through(l, nothing(func() error { return l.Store.Decide(ctx, name, lease, id) }))
 	return err
 }
 
-func (l *line) Release(ctx context.Context, name string, leases []relay.LeaseRef) error {
+func (l *line) Release(ctx context.Context, name string, leases []store.LeaseRef) error {
 	_, err := through(l, nothing(func() error { return l.Store.Release(ctx, name, leases) }))
 	return err
 }
 
-func (l *line) Leave(ctx context.Context, name string, o relay.Owner) error {
+func (l *line) Leave(ctx context.Context, name string, o store.Owner) error {
 	_, err := through(l, nothing(func() error { return l.Store.Leave(ctx, name, o) }))
 	return err
 }
 
-func (l *line) Fetch(ctx context.Context, name string, req relay.FetchRequest) ([]relay.Batch, error) {
-	return through(l, func() ([]relay.Batch, error) {
+func (l *line) Fetch(ctx context.Context, name string, req store.FetchRequest) ([]store.Batch, error) {
+	return through(l, func() ([]store.Batch, error) {
 		batches, err := l.Store.Fetch(ctx, name, req)
 		for i := range batches {
-			if b := &batches[i]; len(b.Records) > 0 {
-				l.h.note("fetched in partition %d, %d of them late:%s", b.Partition, b.Late, recordIDs(b.Records))
+			if b := &batches[i]; len(b.Entries) > 0 {
+				l.h.note("fetched in partition %d, %d of them late:%s", b.Partition, b.Late, recordIDs(b.Entries))
 			}
 		}
 		return batches, err
 	})
 }
 
-func (l *line) Due(ctx context.Context, name string, req relay.DueRequest) (relay.DueResult, error) {
-	return through(l, func() (relay.DueResult, error) {
+func (l *line) Due(ctx context.Context, name string, req store.DueRequest) (store.DueResult, error) {
+	return through(l, func() (store.DueResult, error) {
 		res, err := l.Store.Due(ctx, name, req)
 		for i := range res.Runs {
 			run := &res.Runs[i]
-			l.h.note("due in partition %d, key %q:%s", run.Partition, run.Key, recordIDs(run.Records))
+			l.h.note("due in partition %d, key %q:%s", run.Partition, run.Key, recordIDs(run.Entries))
 		}
 		return res, err
 	})
 }
 
-func (l *line) Settle(ctx context.Context, name string, all []relay.Settlement) (relay.Settled, error) {
-	return through(l, func() (relay.Settled, error) {
+func (l *line) Settle(ctx context.Context, name string, all []store.Settlement) (store.Settled, error) {
+	return through(l, func() (store.Settled, error) {
 		res, err := l.Store.Settle(ctx, name, all)
 		for i := range all {
 			s := &all[i]
@@ -134,7 +134,7 @@ func (l *line) Settle(ctx context.Context, name string, all []relay.Settlement) 
 	})
 }
 
-func (l *line) CommitSettled(ctx context.Context, tx *memory.Tx, name string, s relay.Settlement) ([]string, error) {
+func (l *line) CommitSettled(ctx context.Context, tx *memory.Tx, name string, s store.Settlement) ([]string, error) {
 	released, err := through(l, func() ([]string, error) {
 		released, err := l.Store.CommitSettled(ctx, tx, name, s)
 		l.h.note("transaction with settlement %d of partition %d up to %d: delivered %v, removed %v: %v",
@@ -144,7 +144,7 @@ func (l *line) CommitSettled(ctx context.Context, tx *memory.Tx, name string, s 
 	return released, errors.Join(err, l.Rollback(context.WithoutCancel(ctx), tx)) // after a commit, Rollback does nothing
 }
 
-func recordIDs(records []relay.Record) string {
+func recordIDs(records []store.Entry) string {
 	var out strings.Builder
 	for _, r := range records {
 		out.WriteString(" " + r.Message.ID)

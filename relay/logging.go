@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
 )
 
 // outage counts failures of one operation, so that a log says once when it begins to fail and once when it works again. It
@@ -56,12 +57,12 @@ func (l *logLimit) allows(now time.Time) (allowed, first bool) {
 
 // logFailure logs why a message is postponed: each failed attempt, and each message that no handler takes, up to failureLines
 // per second. Postponement by the handler itself is logged at debug level.
-func (r *Relay) logFailure(it *item, attempt int, reason ParkReason, after time.Duration, v *result, again bool) {
+func (r *Relay) logFailure(it *item, attempt int, reason store.ParkReason, after time.Duration, v *result, again bool) {
 	level, text := slog.LevelWarn, "attempt failed"
 	switch {
-	case reason == ParkUnhandled && !again:
+	case reason == store.ParkUnhandled && !again:
 		text = "no handler takes the message"
-	case reason != ParkRetry && !v.is(postrider.BrokerUnavailable):
+	case reason != store.ParkRetry && !v.is(postrider.BrokerUnavailable):
 		level, text = slog.LevelDebug, "message is put off"
 	}
 	if !r.cfg.Logger.Enabled(r.life, level) {

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
 )
 
@@ -46,14 +46,14 @@ func TestNameOfAConsumerIsRefused(t *testing.T) {
 					t.Fatal(err)
 				}
 				b.transact(func(tx *memory.Tx) error {
-					return b.store.Park(t.Context(), tx, "r", []inbox.Parked{
-						{Message: b.msg("k"), Reason: relay.ParkRetry}, {Message: b.msg(""), Reason: relay.ParkRedriven},
+					return b.store.Park(t.Context(), tx, "r", []store.ParkRequest{
+						{Message: b.msg("k"), Reason: store.ParkRetry}, {Message: b.msg(""), Reason: store.ParkRedriven},
 					})
 				})
 				b.publish(b.msgs("k", "l", "")...) // of the outbox, which is not for consumers
 				var j journal
 				r := destination(t, b, &j)
-				if err := runFor(t, r, time.Minute); !errors.Is(err, relay.ErrNameTaken) {
+				if err := runFor(t, r, time.Minute); !errors.Is(err, store.ErrNameOfConsumer) {
 					t.Errorf("Run: %v, want ErrNameTaken", err)
 				}
 				want(t, "delivered", j.all, nil)
@@ -107,7 +107,7 @@ func TestNameThatAConsumerTakesOver(t *testing.T) {
 		}
 		b.publish(b.msgs("k", "l")...)
 		cutOff.Store(false)
-		if err := <-ended; !errors.Is(err, relay.ErrNameTaken) {
+		if err := <-ended; !errors.Is(err, store.ErrNameOfConsumer) {
 			t.Errorf("Run: %v, want ErrNameTaken", err)
 		}
 		if k.len() != 2 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
 )
 
 // The waits of unhandled messages: doubling between these bounds.
@@ -233,24 +234,24 @@ func (r *Relay) ended(it *item) {
 // failed records a failure and reports whether it blocks the message's key.
 func (r *Relay) failed(it *item, v *result) (stops bool) {
 	p, o, attempts := it.partition, v.outcome, it.attempts+1
-	reason, after, cause := ParkRetry, o.After, v.cause
+	reason, after, cause := store.ParkRetry, o.After, v.cause
 	switch {
 	case v.unhandled:
-		if limit := r.cfg.UnhandledFor; limit > 0 && it.reason == ParkUnhandled && it.parkedFor >= limit {
+		if limit := r.cfg.UnhandledFor; limit > 0 && it.reason == store.ParkUnhandled && it.parkedFor >= limit {
 			return r.dead(it, "no handler", cause, it.attempts)
 		}
-		reason, attempts = ParkUnhandled, it.attempts
+		reason, attempts = store.ParkUnhandled, it.attempts
 		after = min(max(it.parkedFor, unhandledMin), unhandledMax)
-		if it.reason == ParkUnhandled {
+		if it.reason == store.ParkUnhandled {
 			cause = "" // it was reported before
 		}
 	case o.Kind == postrider.DeadLettered:
 		p.pending.FailedCount++
 		return r.dead(it, o.Reason, cause, attempts)
 	case o.Kind == postrider.Snoozed:
-		reason, attempts = ParkSnoozed, it.attempts
+		reason, attempts = store.ParkSnoozed, it.attempts
 	case o.Kind == postrider.BrokerUnavailable: // reported by a handler
-		reason, attempts, after = ParkSnoozed, it.attempts, r.cfg.UnavailableWait
+		reason, attempts, after = store.ParkSnoozed, it.attempts, r.cfg.UnavailableWait
 	default:
 		p.pending.FailedCount++
 		if attempts >= r.cfg.MaxAttempts {
@@ -261,10 +262,10 @@ func (r *Relay) failed(it *item, v *result) (stops bool) {
 		}
 	}
 	r.logFailure(it, it.attempts+1, reason, after, v, cause == "")
-	pk := Parked{Reason: reason, After: after, Attempts: attempts, Cause: cause}
+	pk := store.ParkOutcome{Reason: reason, After: after, Attempts: attempts, Cause: cause}
 	if it.key != "" {
 		pk.Waits, pk.After = true, 0
-		r.block(it, HeldKey{Reason: reason, Cause: cause, Attempts: attempts, After: after})
+		r.block(it, store.HeldKey{Reason: reason, Cause: cause, Attempts: attempts, After: after})
 	}
 	r.park(it, pk)
 	r.drop(it)
@@ -278,14 +279,14 @@ func (r *Relay) dead(it *item, reason, cause string, attempts int) (stops bool) 
 		p.park(it)
 	}
 	p.busy[it.seq] = struct{}{}
-	p.pending.Dead = append(p.pending.Dead, Dead{
+	p.pending.Dead = append(p.pending.Dead, store.DeadOutcome{
 		Sequence: it.seq, Key: it.key, FromLog: !it.parked, Reason: reason, Cause: cause, Attempts: attempts,
 	})
 	r.recorded(p)
 	r.cfg.Logger.Error("message is dead", "relay", r.cfg.Name, "message", it.msg.ID, "type", it.msg.Type, "key", it.key,
 		"tenant", it.msg.Tenant, "attempts", attempts, "reason", reason, "cause", firstLine(cause))
 	if it.key != "" && r.cfg.OnDead == HoldKey {
-		r.block(it, HeldKey{Reason: ParkDead, Cause: reason + ": " + cause, Attempts: attempts, UntilDecided: true})
+		r.block(it, store.HeldKey{Reason: store.ParkDead, Cause: reason + ": " + cause, Attempts: attempts, UntilDecided: true})
 		r.drop(it)
 		return true
 	}
@@ -297,7 +298,7 @@ func (r *Relay) dead(it *item, reason, cause string, attempts int) (stops bool) 
 }
 
 // block records that a message blocks its key.
-func (r *Relay) block(it *item, h HeldKey) {
+func (r *Relay) block(it *item, h store.HeldKey) {
 	p := it.partition
 	h.Key, h.Sequence = it.key, it.seq
 	r.holdKey(p, h.Key).blocks++
@@ -306,7 +307,7 @@ func (r *Relay) block(it *item, h HeldKey) {
 }
 
 // park parks a message, or records what has changed about a parked one.
-func (r *Relay) park(it *item, pk Parked) {
+func (r *Relay) park(it *item, pk store.ParkOutcome) {
 	p := it.partition
 	pk.Sequence, pk.Key, pk.FromLog = it.seq, it.key, !it.parked
 	if !it.parked {
@@ -336,7 +337,7 @@ func (r *Relay) parkQueued(q *keyQueue, out []*item) {
 
 func (r *Relay) parkQueuedMessage(it *item) {
 	if !it.parked || it.run.key == "" { // otherwise it is parked for its key already
-		r.park(it, Parked{Reason: ParkHeld, Waits: true, Attempts: it.attempts})
+		r.park(it, store.ParkOutcome{Reason: store.ParkHeld, Waits: true, Attempts: it.attempts})
 	}
 	r.drop(it)
 }

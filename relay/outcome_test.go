@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 func TestFailureHoldsItsKeyAndNothingElse(t *testing.T) {
@@ -135,8 +135,8 @@ func TestOutcomes(t *testing.T) {
 					if calls.Load() != c.attempts {
 						t.Errorf("%d calls, want %d", calls.Load(), c.attempts)
 					}
-					var letters []deadletter.Record
-					for l, err := range b.store.ListDead(t.Context(), deadletter.Filter{}, 0, 0) {
+					var letters []store.DeadLetter
+					for l, err := range b.store.ListDead(t.Context(), store.DeadFilter{}, 0, 0) {
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -205,12 +205,12 @@ func TestHoldKeyAfterDeadWaitsForAnOperator(t *testing.T) {
 				expect := []string{"m002"}
 				switch act {
 				case "redrive":
-					_, err = b.store.RedriveDead(t.Context(), deadletter.Filter{}, "op", 0)
+					_, err = b.store.RedriveDead(t.Context(), store.DeadFilter{}, "op", 0)
 					expect = []string{"m001", "m002"}
 				case "discard":
-					_, err = b.store.DiscardDead(t.Context(), deadletter.Filter{}, "op", "obsolete", 0)
+					_, err = b.store.DiscardDead(t.Context(), store.DeadFilter{}, "op", "obsolete", 0)
 				case "skip":
-					err = decide(b.store, "k", relay.VerbSkip)
+					err = decide(b.store, "k", store.VerbSkip)
 				}
 				if err != nil {
 					t.Fatal(err)

@@ -8,21 +8,21 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // decideMessage makes an operator's decision about a parked message of relay r, for which the operator has ten seconds.
-func decideMessage(b *bundle, id string, verb relay.Verb) (relay.Decision, error) {
+func decideMessage(b *bundle, id string, verb store.Verb) (store.Decision, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	return held.Decide(ctx, b.store, relay.Decision{Relay: "r", MessageID: id, Verb: verb, By: "op", Reason: "decided"})
+	return held.Decide(ctx, b.store, store.Decision{Relay: "r", MessageID: id, Verb: verb, By: "op", Reason: "decided"})
 }
 
 func deadLetters(b *bundle) int64 {
 	b.t.Helper()
-	n, err := b.store.CountDead(context.Background(), deadletter.Filter{State: deadletter.AnyState})
+	n, err := b.store.CountDead(context.Background(), store.DeadFilter{State: store.DeadAny})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -49,14 +49,14 @@ func TestDecisionsAboutParkedMessages(t *testing.T) {
 			b.publish(m)
 		}
 		pass(time.Minute)
-		for id, verb := range map[string]relay.Verb{skipped.ID: relay.VerbSkip, dead.ID: relay.VerbDead} {
+		for id, verb := range map[string]store.Verb{skipped.ID: store.VerbSkip, dead.ID: store.VerbDead} {
 			if d, err := decideMessage(b, id, verb); err != nil || d.Count != 1 {
 				t.Errorf("%s: %+v, %v", verb, d, err)
 			}
 		}
 		healed.Store(true)
 		for _, id := range []string{retried.ID, late.ID} {
-			if _, err := decideMessage(b, id, relay.VerbRetry); err != nil {
+			if _, err := decideMessage(b, id, store.VerbRetry); err != nil {
 				t.Errorf("retry: %v", err)
 			}
 			pass(5 * time.Second)
@@ -87,11 +87,11 @@ func TestDecisionAboutAParkedMessageWaitsForItsCall(t *testing.T) {
 		m := b.msg("")
 		b.publish(m)
 		pass(10 * time.Second)
-		if _, err := decideMessage(b, m.ID, relay.VerbRetry); err != nil {
+		if _, err := decideMessage(b, m.ID, store.VerbRetry); err != nil {
 			t.Fatal(err)
 		}
 		pass(20 * time.Second) // the second attempt is out, and counts as slow
-		if _, err := decideMessage(b, m.ID, relay.VerbDead); !errors.Is(err, held.ErrNotApplied) {
+		if _, err := decideMessage(b, m.ID, store.VerbDead); !errors.Is(err, held.ErrNotApplied) {
 			t.Errorf("decided while the call is out: %v, want %v", err, held.ErrNotApplied)
 		}
 		close(release)
@@ -113,7 +113,7 @@ func TestDecisionComesBeforeTheNextAttempt(t *testing.T) {
 		m := b.msg("")
 		b.publish(m)
 		pass(time.Second)
-		if d, err := decideMessage(b, m.ID, relay.VerbSkip); err != nil || d.Count != 1 {
+		if d, err := decideMessage(b, m.ID, store.VerbSkip); err != nil || d.Count != 1 {
 			t.Errorf("skip: %+v, %v", d, err)
 		}
 		pass(time.Minute)
@@ -142,7 +142,7 @@ func TestDecisionWaitsForACallOfALostLease(t *testing.T) {
 		pass(20 * time.Second) // the call counts as slow: the message is parked, and not due
 		b.store.Crash()
 		pass(30 * time.Second)
-		if d, err := decideMessage(b, m.ID, relay.VerbDead); !errors.Is(err, held.ErrNotApplied) || returned.Load() {
+		if d, err := decideMessage(b, m.ID, store.VerbDead); !errors.Is(err, held.ErrNotApplied) || returned.Load() {
 			t.Errorf("decided while a call is out: %+v, %v", d, err)
 		}
 		close(release)

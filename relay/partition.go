@@ -4,6 +4,8 @@ import (
 	"context"
 	"maps"
 	"time"
+
+	"github.com/postrider/postrider/store"
 )
 
 // partition is one partition that this process holds.
@@ -22,9 +24,9 @@ type partition struct {
 	leaving, gone bool
 
 	tracker tracker
-	fetched Cursor // Next of the last batch
-	more    bool   // the last fetch left messages unread
-	reading bool   // a fetch is in progress
+	fetched store.Cursor // Next of the last batch
+	more    bool         // the last fetch left messages unread
+	reading bool         // a fetch is in progress
 	// topics are the patterns of the filter in effect, none for all topics; elsewhere are those of other relays. unrouted are
 	// messages that no relay takes and that the cursor has not passed.
 	topics, elsewhere []string
@@ -51,9 +53,9 @@ type partition struct {
 	delivered uint64
 	withdrawn []*item // messages without a key that were waiting when the partition began to leave
 
-	pending Settlement // outcomes since the last settlement
-	count   int        // number of those outcomes
-	moved   bool       // the cursor has moved since
+	pending store.Settlement // outcomes since the last settlement
+	count   int              // number of those outcomes
+	moved   bool             // the cursor has moved since
 	// recorded is the ticket up to which everything is recorded.
 	recorded uint64
 	// sending: a settlement is in progress, or waits to be repeated; then repeat holds it.
@@ -64,7 +66,7 @@ type partition struct {
 	lastSettled time.Time
 }
 
-func (p *partition) ref() LeaseRef { return LeaseRef{Partition: p.id, Token: p.token} }
+func (p *partition) ref() store.LeaseRef { return store.LeaseRef{Partition: p.id, Token: p.token} }
 
 // held is a held key in memory.
 type held struct {
@@ -90,7 +92,7 @@ type run struct {
 	left int    // messages not yet finished
 }
 
-func newPartition(parent context.Context, l Lease) *partition {
+func newPartition(parent context.Context, l store.Lease) *partition {
 	p := &partition{
 		id: l.Partition, token: l.Token, number: l.Settled, fetched: l.Cursor, more: true,
 		queues: make(map[string]*keyQueue), held: make(map[string]*held), busy: make(map[int64]struct{}),

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
 )
 
@@ -196,14 +196,14 @@ func (h *history) handleTx(ctx context.Context, tx *memory.Tx, m *postrider.Mess
 func (h *history) effects() map[string]int {
 	out := make(map[string]int)
 	for p := range 3 {
-		batches, err := h.store.Fetch(h.t.Context(), "", relay.FetchRequest{
-			Partitions: []relay.FetchPartition{{LeaseRef: relay.LeaseRef{Partition: p}}}, Limit: 1_000_000, MaxBytes: 1 << 30,
+		batches, err := h.store.Fetch(h.t.Context(), "", store.FetchRequest{
+			Partitions: []store.FetchPartition{{LeaseRef: store.LeaseRef{Partition: p}}}, Limit: 1_000_000, MaxBytes: 1 << 30,
 		})
 		if err != nil {
 			h.t.Fatalf("read the log: %v", err)
 		}
 		for _, b := range batches {
-			for _, rec := range b.Records {
+			for _, rec := range b.Entries {
 				if rec.Message.Topic == "effects" {
 					out[rec.Message.ID]++
 				}
@@ -240,26 +240,26 @@ func (h *history) operate() {
 	ctx, key := context.Background(), held[h.chance.int(len(held))].Key
 	switch h.chance.int(6) {
 	case 0:
-		h.note("operator retries key %s: %v", key, decide(h.store, key, relay.VerbRetry))
+		h.note("operator retries key %s: %v", key, decide(h.store, key, store.VerbRetry))
 	case 1:
-		h.note("operator skips the head of key %s: %v", key, decide(h.store, key, relay.VerbSkip))
+		h.note("operator skips the head of key %s: %v", key, decide(h.store, key, store.VerbSkip))
 	case 2:
-		verb := relay.VerbDead
+		verb := store.VerbDead
 		if h.chance.oneIn(2) {
-			verb = relay.VerbDeadAll
+			verb = store.VerbDeadAll
 		}
 		h.note("operator dead-letters key %s, %s: %v", key, verb, decide(h.store, key, verb))
 	case 3:
-		n, err := h.store.DiscardDead(ctx, deadletter.Filter{}, "op", "discarded", 1)
+		n, err := h.store.DiscardDead(ctx, store.DeadFilter{}, "op", "discarded", 1)
 		h.note("operator discards %d dead letters: %v", n, err)
 	default:
-		n, err := h.store.RedriveDead(ctx, deadletter.Filter{}, "op", 1)
+		n, err := h.store.RedriveDead(ctx, store.DeadFilter{}, "op", 1)
 		h.note("operator redrives %d dead letters: %v", n, err)
 	}
 }
 
-func (h *history) held() []relay.HeldInfo {
-	var out []relay.HeldInfo
+func (h *history) held() []store.HeldInfo {
+	var out []store.HeldInfo
 	for info, err := range h.store.ListHeld(context.Background(), "r") {
 		if err != nil {
 			h.t.Fatalf("list held keys: %v", err)
@@ -282,7 +282,7 @@ func (h *history) rest() {
 		}
 		for _, info := range h.held() {
 			if info.NextAttempt.IsZero() {
-				_ = decide(h.store, info.Key, relay.VerbSkip)
+				_ = decide(h.store, info.Key, store.VerbSkip)
 			}
 		}
 	}

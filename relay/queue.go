@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
 )
 
 // item is one message in memory.
@@ -39,7 +40,7 @@ type item struct {
 	refused error
 	// parkedFor and reason are copied from the record.
 	parkedFor time.Duration
-	reason    ParkReason
+	reason    store.ParkReason
 }
 
 // keyQueue is the queue of one key: its messages run one after another, in order. It is in its partition's map as long as it

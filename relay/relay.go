@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
 )
 
 // Errors of a relay.
@@ -19,15 +20,6 @@ var (
 	ErrStarted = errors.New("relay was started before; make a new one")
 	// ErrStopped: the relay has stopped.
 	ErrStopped = errors.New("relay has stopped")
-	// ErrNameTaken: a consumer of the database has the relay's name. What is recorded under that name belongs to the consumer.
-	ErrNameTaken = errors.New("a consumer of this database has this name; give the relay another, or remove the consumer " +
-		"if it is gone for good: postrider outbox forget")
-	// ErrNameOfRelay: a relay of the database has the consumer's name.
-	ErrNameOfRelay = errors.New("a relay of this database has this name; give the consumer another, or remove the relay " +
-		"if it is gone for good: postrider outbox forget")
-	// ErrReplaced: the database that the store has open is not the one that new connections reach, e.g. because its file was
-	// moved while the process ran. A store reports it from Heartbeat, and the relay ends.
-	ErrReplaced = errors.New("the database was replaced while this process ran; restart every process that uses it")
 	// ErrNoDestination: the relay has neither a publisher nor a handler.
 	ErrNoDestination = errors.New("there is neither a publisher nor a handler; give the relay one")
 	// ErrDuplicateHandler: a message type has a handler already.
@@ -37,8 +29,8 @@ var (
 // Relay moves messages from an outbox to a publisher or to handlers. The package comment says how.
 type Relay struct {
 	cfg      Config
-	store    Store
-	owner    Owner
+	store    store.Relay
+	owner    store.Owner
 	handlers handlers
 	publish  PublishFunc
 	tx       transactor // nil unless handlers have transactions
@@ -71,8 +63,8 @@ type Relay struct {
 	order         uint64    // of the message that was last taken into memory
 	now           time.Time // when that was
 	heldKeys      int
-	finder        HeldFinder // nil if the store does not implement it
-	heldLimit     int        // the number of held keys in memory above which some are unloaded
+	finder        store.HeldFinder // nil if the store does not implement it
+	heldLimit     int              // the number of held keys in memory above which some are unloaded
 	views         map[*heldView]struct{}
 	unsettled     int // outcomes not yet recorded
 	nextDue       time.Time
@@ -93,8 +85,8 @@ type Relay struct {
 }
 
 // New returns a relay on a store. Errors: all errors of the configuration, joined.
-func New(store Store, cfg Config) (*Relay, error) {
-	if store == nil {
+func New(s store.Relay, cfg Config) (*Relay, error) {
+	if s == nil {
 		return nil, errors.New("relay: New needs a store")
 	}
 	cfg, err := cfg.complete()
@@ -102,7 +94,7 @@ func New(store Store, cfg Config) (*Relay, error) {
 		return nil, err
 	}
 	r := &Relay{
-		cfg: cfg, store: store, owner: newOwner(cfg.Version),
+		cfg: cfg, store: s, owner: newOwner(cfg.Version),
 		handlers: handlers{
 			typed: make(map[string]map[int]postrider.Handler), any: make(map[string]postrider.Handler),
 		},
@@ -123,7 +115,7 @@ func New(store Store, cfg Config) (*Relay, error) {
 		claims:    make(map[int]string), resume: make(map[int]time.Time),
 	}
 	r.owner.Topics = canonicalTopics(cfg.Topics)
-	r.finder, _ = store.(HeldFinder)
+	r.finder, _ = s.(store.HeldFinder)
 	r.changed = sync.NewCond(&r.mu)
 	r.fresh, r.parked = cfg.budgets()
 	r.life, r.endLife = context.WithCancel(context.Background())
@@ -137,27 +129,27 @@ func New(store Store, cfg Config) (*Relay, error) {
 	return r, nil
 }
 
-func newOwner(version string) Owner {
+func newOwner(version string) store.Owner {
 	host, err := os.Hostname()
 	if err != nil || host == "" {
 		host = "unknown"
 	}
 	var b [6]byte
 	_, _ = rand.Read(b[:]) // never fails
-	return Owner{ID: fmt.Sprintf("%.40s-%d-%s", host, os.Getpid(), hex.EncodeToString(b[:])), Host: host, Version: version}
+	return store.Owner{ID: fmt.Sprintf("%.40s-%d-%s", host, os.Getpid(), hex.EncodeToString(b[:])), Host: host, Version: version}
 }
 
 // Name returns the relay's name.
 func (r *Relay) Name() string { return r.cfg.Name }
 
 // Owner returns how this process is shown to operators.
-func (r *Relay) Owner() Owner { return r.owner }
+func (r *Relay) Owner() store.Owner { return r.owner }
 
 // Run works until ctx ends or Stop is called, and then stops as Stop does, within Config.StopTimeout. It returns nil after an
 // orderly stop; otherwise an error that says what was cut short. Problems with the database or the publisher do not end it:
 // it logs them, waits and continues. Errors: ErrStarted; ErrNoDestination, after which handlers can still be added and Run be
 // called again; an AttemptTimeout beyond the time after which the database ends idle transactions; an outbox that cannot be
-// read at all; ErrNameTaken; ErrReplaced.
+// read at all; store.ErrNameOfConsumer; store.ErrReplaced.
 func (r *Relay) Run(ctx context.Context) error {
 	if err := r.begin(); err != nil {
 		return err
@@ -327,7 +319,7 @@ func (r *Relay) Ready() error {
 
 // listen runs the store's listener, if it has one.
 func (r *Relay) listen(ctx context.Context) {
-	l, ok := r.store.(Listener)
+	l, ok := r.store.(store.Listener)
 	if !ok {
 		return
 	}
@@ -338,7 +330,7 @@ func (r *Relay) listen(ctx context.Context) {
 
 // maintainLoop maintains the log while this process holds partitions.
 func (r *Relay) maintainLoop(ctx context.Context) {
-	m, ok := r.store.(Maintainer)
+	m, ok := r.store.(store.Maintainer)
 	if !ok {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // TestReplacedDatabaseEndsTheRelay: the relay ends with the next heartbeat, and not when its leases would have expired. It
@@ -27,7 +28,7 @@ func TestReplacedDatabaseEndsTheRelay(t *testing.T) {
 				settledSince.Add(1)
 			case op == "Heartbeat":
 				told.Store(true)
-				return fmt.Errorf("heartbeat: %w", relay.ErrReplaced)
+				return fmt.Errorf("heartbeat: %w", store.ErrReplaced)
 			}
 			return nil
 		})
@@ -53,7 +54,7 @@ func TestReplacedDatabaseEndsTheRelay(t *testing.T) {
 		began := time.Now()
 		select {
 		case err := <-ended:
-			if !errors.Is(err, relay.ErrReplaced) {
+			if !errors.Is(err, store.ErrReplaced) {
 				t.Errorf("the relay ended with %v, want ErrReplaced", err)
 			}
 		case <-time.After(time.Minute):

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // frail is an error whose methods fail on a nil pointer.
@@ -32,7 +32,7 @@ func TestErrorWhoseTextPanicsIsAFailure(t *testing.T) {
 		b.start(r)
 		pass(time.Minute)
 		n := 0
-		for l, err := range b.store.ListDead(t.Context(), deadletter.Filter{}, 0, 0) {
+		for l, err := range b.store.ListDead(t.Context(), store.DeadFilter{}, 0, 0) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -138,7 +138,7 @@ func TestFollowerOfAnUndecodableHeadWaitsWithItsKey(t *testing.T) {
 		pass(10 * time.Minute)
 		want(t, "after the dead message of a held key", k.of("k"), nil)
 		want(t, "other key", k.of("other"), []string{"m003"})
-		if err := decide(b.store, "k", relay.VerbSkip); err != nil {
+		if err := decide(b.store, "k", store.VerbSkip); err != nil {
 			t.Fatal(err)
 		}
 		pass(10 * time.Minute)

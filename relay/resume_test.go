@@ -10,6 +10,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // TestReleasedPartitionIsNotResumed: a process loses its leases in a crash of the database and is granted them again, but the
@@ -21,11 +22,11 @@ func TestReleasedPartitionIsNotResumed(t *testing.T) {
 		ctx := t.Context()
 		lost, released := &trap{op: "Acquire", done: true}, &trap{op: "Release", done: true}
 		b := faulty(t, func(op string, done bool) error { return errors.Join(lost.fault(op, done), released.fault(op, done)) })
-		other := relay.Owner{ID: "b"}
+		other := store.Owner{ID: "b"}
 		beat := func() error {
 			_, err := b.store.Heartbeat(ctx, "r", other, 15*time.Second)
 			for _, id := range []string{"c", "d"} {
-				_, more := b.store.Heartbeat(ctx, "r", relay.Owner{ID: id}, 15*time.Second)
+				_, more := b.store.Heartbeat(ctx, "r", store.Owner{ID: id}, 15*time.Second)
 				err = errors.Join(err, more)
 			}
 			return err
@@ -37,9 +38,9 @@ func TestReleasedPartitionIsNotResumed(t *testing.T) {
 
 		lost.spring = func() error { return errors.Join(beat(), errAnswerLost) }
 		lost.armed.Store(true)
-		var leases []relay.Lease
+		var leases []store.Lease
 		released.spring = func() (err error) {
-			leases, err = b.store.Acquire(ctx, "r", other, relay.AcquireRequest{Claims: claims(0), TTL: 15 * time.Second})
+			leases, err = b.store.Acquire(ctx, "r", other, store.AcquireRequest{Claims: claims(0), TTL: 15 * time.Second})
 			return err
 		}
 		released.armed.Store(true)
@@ -123,7 +124,7 @@ func TestDecisionIsAppliedAfterTheLinesTransaction(t *testing.T) {
 func decideWithin(b *bundle, key string, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	_, err := held.Decide(ctx, b.store, relay.Decision{Relay: "r", Key: key, Verb: relay.VerbDead, By: "op", Reason: "decided"})
+	_, err := held.Decide(ctx, b.store, store.Decision{Relay: "r", Key: key, Verb: store.VerbDead, By: "op", Reason: "decided"})
 	return err
 }
 
@@ -135,10 +136,10 @@ func TestRefusedCommitKeepsCounts(t *testing.T) {
 		keys := keysIn(0, 2)
 		refused, again := false, false
 		underWay, goOn := make(chan struct{}), make(chan struct{})
-		store := &commits{Store: b.store, ask: func(s relay.Settlement) error {
+		store := &commits{Store: b.store, ask: func(s store.Settlement) error {
 			if s.Number > 0 && len(s.Removed) > 0 && !refused {
 				refused = true
-				return relay.ErrNotParked
+				return store.ErrNotParked
 			}
 			return nil
 		}}

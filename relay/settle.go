@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/postrider/postrider/store"
 )
 
 // settleLoop records outcomes: SettleInterval after the first one or when there are SettleBatch of them, and the rest when
@@ -46,7 +48,7 @@ func (r *Relay) settleFull() bool {
 // sent is a settlement that has been sent. It does not change any more: it may have been applied.
 type sent struct {
 	partition  *partition
-	settlement Settlement
+	settlement store.Settlement
 	count      int
 	upTo       uint64 // the ticket up to which it records everything
 	passed     uint64 // the ticket after its cursor
@@ -64,7 +66,7 @@ const (
 func (r *Relay) flush(ctx context.Context) (again bool) {
 	batch := r.collect()
 	if len(batch) > 0 {
-		settlements := make([]Settlement, len(batch))
+		settlements := make([]store.Settlement, len(batch))
 		for i := range batch {
 			settlements[i] = batch[i].settlement
 		}
@@ -110,14 +112,14 @@ func (r *Relay) collect() []*sent {
 		st.Unrouted = p.countUnrouted(p.tracker.passed)
 		st.DeliveredCount += p.tracker.takeDelivered()
 		batch = append(batch, s)
-		p.pending, p.count, p.moved, p.sending = Settlement{}, 0, false, true
+		p.pending, p.count, p.moved, p.sending = store.Settlement{}, 0, false, true
 	}
 	slices.SortFunc(batch, func(a, b *sent) int { return a.partition.id - b.partition.id })
 	return batch
 }
 
 // takeAnswer processes the store's answer for each settlement; an error is the answer for all.
-func (r *Relay) takeAnswer(ctx context.Context, batch []*sent, res Settled, err error) {
+func (r *Relay) takeAnswer(ctx context.Context, batch []*sent, res store.Settled, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	applied := batch[:0:0]
@@ -164,7 +166,7 @@ func (r *Relay) unrecorded(ctx context.Context, s *sent, err error, definite boo
 }
 
 // applied processes settlements that the store has answered.
-func (r *Relay) applied(batch []*sent, res Settled) {
+func (r *Relay) applied(batch []*sent, res store.Settled) {
 	soonest := time.Duration(-1)
 	for i := range batch {
 		p := batch[i].partition
@@ -230,7 +232,7 @@ func (r *Relay) settled(soonest time.Duration) {
 
 // recordedParked updates the state of parked messages and held keys, and returns the time until the first of them is due;
 // negative if none is.
-func (r *Relay) recordedParked(p *partition, s *Settlement) time.Duration {
+func (r *Relay) recordedParked(p *partition, s *store.Settlement) time.Duration {
 	soonest := time.Duration(-1)
 	for _, seq := range s.Removed {
 		delete(p.busy, seq)
@@ -244,7 +246,7 @@ func (r *Relay) recordedParked(p *partition, s *Settlement) time.Duration {
 	}
 	for i := range s.Parked {
 		pk := &s.Parked[i]
-		if pk.Reason != ParkSlow || pk.Waits || pk.After == 0 { // otherwise it is being worked on, see parkSlow
+		if pk.Reason != store.ParkSlow || pk.Waits || pk.After == 0 { // otherwise it is being worked on, see parkSlow
 			delete(p.busy, pk.Sequence)
 		}
 		if !pk.Waits {
@@ -276,7 +278,7 @@ func (r *Relay) released(p *partition, key string, done bool) {
 	case !done: // the key has more parked messages
 		signal(r.dueWake)
 	case h.unrecorded > 0 || h.blocks > 0:
-		p.pending.Held = append(p.pending.Held, HeldKey{Key: key, Reason: ParkHeld, Cause: "messages were queued after it"})
+		p.pending.Held = append(p.pending.Held, store.HeldKey{Key: key, Reason: store.ParkHeld, Cause: "messages were queued after it"})
 		h.blocks++
 		r.recorded(p)
 	default:

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/postrider/postrider/store"
 )
 
 // call is the call that a worker has in progress.
@@ -89,9 +91,9 @@ func (it *item) onMainLine() bool { return !it.parked || it.queue != nil && it.r
 // when the lease has ended; otherwise its outcome applies to the parked message.
 func (r *Relay) parkSlow(it *item) {
 	cause := fmt.Sprintf("attempt %d, or the wait of the messages after it, has taken more than %s", it.attempts+1, r.cfg.ParkAfter)
-	pk := Parked{Reason: ParkSlow, Attempts: it.attempts, Waits: it.key != "", After: r.cfg.LeaseTTL}
+	pk := store.ParkOutcome{Reason: store.ParkSlow, Attempts: it.attempts, Waits: it.key != "", After: r.cfg.LeaseTTL}
 	if it.key != "" {
-		r.block(it, HeldKey{Reason: ParkSlow, Cause: cause, Attempts: it.attempts, After: r.cfg.LeaseTTL})
+		r.block(it, store.HeldKey{Reason: store.ParkSlow, Cause: cause, Attempts: it.attempts, After: r.cfg.LeaseTTL})
 	}
 	r.park(it, pk)
 	it.parked, it.run = true, &run{key: it.key, left: 1}

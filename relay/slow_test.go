@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
 )
 
@@ -359,12 +359,12 @@ func TestRedrivenAfterASlowCall(t *testing.T) {
 		b.start(r)
 		b.publish(m)
 		pass(3 * time.Second)
-		if err := decide(b.store, "k", relay.VerbDead); err != nil {
+		if err := decide(b.store, "k", store.VerbDead); err != nil {
 			t.Fatal(err)
 		}
 		pass(time.Minute)
 		down = false
-		if n, err := b.store.RedriveDead(t.Context(), deadletter.Filter{}, "op", 0); n != 1 || err != nil {
+		if n, err := b.store.RedriveDead(t.Context(), store.DeadFilter{}, "op", 0); n != 1 || err != nil {
 			t.Fatalf("%d messages redriven: %v", n, err)
 		}
 		pass(time.Minute)

@@ -1,5 +1,7 @@
 package relay
 
+import "github.com/postrider/postrider/store"
+
 // tracker follows the messages of one partition that were read from the log and are not settled yet, in the order in which
 // they were read, and says how far the cursor may move: to the end of the contiguous settled prefix.
 //
@@ -8,10 +10,10 @@ package relay
 type tracker struct {
 	entries []entry // a queue: the live part is entries[head:]
 	head    int
-	base    uint64 // ticket of entries[0]
-	cursor  Cursor // the end of the settled prefix, as far as the cursor can be there
-	passed  uint64 // the ticket after the cursor
-	parked  uint64 // the ticket after the last message that was parked
+	base    uint64       // ticket of entries[0]
+	cursor  store.Cursor // the end of the settled prefix, as far as the cursor can be there
+	passed  uint64       // the ticket after the cursor
+	parked  uint64       // the ticket after the last message that was parked
 	// delivered counts deliveries that the cursor has passed and that no settlement has counted; ahead counts those in the
 	// settled prefix that the cursor has not passed yet.
 	delivered, ahead int64
@@ -20,7 +22,7 @@ type tracker struct {
 type entry struct {
 	// sequence is the position of the cursor once everything up to here is settled, if it can be here.
 	sequence int64
-	batch    *Cursor // the Next of its batch
+	batch    *store.Cursor // the Next of its batch
 	settled  bool
 	counts   bool // it was delivered, and counts as delivered once the cursor has passed it
 	late     bool
@@ -29,16 +31,16 @@ type entry struct {
 }
 
 // cursor returns the cursor after an entry, if it can be there.
-func (e *entry) cursor() (c Cursor, stands bool) {
+func (e *entry) cursor() (c store.Cursor, stands bool) {
 	if e.last {
 		return *e.batch, true
 	}
-	return Cursor{Position: e.sequence, Snapshot: e.batch.Snapshot}, e.stands
+	return store.Cursor{Position: e.sequence, Snapshot: e.batch.Snapshot}, e.stands
 }
 
 // add appends the records of a batch that was read after a position, and returns the ticket of the first; the others follow
 // by one. A batch without records moves the cursor as soon as everything before it is settled.
-func (t *tracker) add(b *Batch, after int64) uint64 {
+func (t *tracker) add(b *store.Batch, after int64) uint64 {
 	if t.head > 0 && t.head*2 >= len(t.entries) {
 		n := copy(t.entries, t.entries[t.head:])
 		clear(t.entries[n:])
@@ -46,16 +48,16 @@ func (t *tracker) add(b *Batch, after int64) uint64 {
 	}
 	first := t.base + uint64(len(t.entries))
 	next := b.Next
-	for i := range b.Records {
+	for i := range b.Entries {
 		e := entry{
-			sequence: b.Records[i].Message.Sequence, batch: &next, late: i < b.Late, stands: i >= b.Late-1, last: i == len(b.Records)-1,
+			sequence: b.Entries[i].Message.Sequence, batch: &next, late: i < b.Late, stands: i >= b.Late-1, last: i == len(b.Entries)-1,
 		}
 		if e.late {
 			e.sequence = after
 		}
 		t.entries = append(t.entries, e)
 	}
-	if len(b.Records) == 0 {
+	if len(b.Entries) == 0 {
 		t.entries = append(t.entries, entry{batch: &next, late: true, last: true, settled: true})
 	}
 	return first

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // nowhere is a publisher that accepts everything at once.
@@ -96,7 +97,7 @@ func (b *bench) drain(ctx context.Context, n int, drop bool) (float64, error) {
 		return 0, err
 	}
 	if drop {
-		if _, err := b.store.Maintain(ctx, relay.Retention{}); err != nil {
+		if _, err := b.store.Maintain(ctx, store.Retention{}); err != nil {
 			return 0, err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Retention measures ways to remove delivered messages while writers publish at full speed and a relay delivers:
@@ -44,7 +45,7 @@ type way struct {
 
 func (b *bench) ways() []way {
 	drop := func(ctx context.Context) (int64, error) {
-		m, err := b.store.Maintain(ctx, relay.Retention{})
+		m, err := b.store.Maintain(ctx, store.Retention{})
 		return m.Dropped, err
 	}
 	const second, often = time.Second, 100 * time.Millisecond

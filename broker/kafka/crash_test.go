@@ -176,7 +176,7 @@ func (e *effects) handle(_ context.Context, tx *memory.Tx, m *postrider.Message)
 	return nil
 }
 
-// Commit implements inbox.Store.
+// Commit implements store.Inbox.
 func (e *effects) Commit(ctx context.Context, tx *memory.Tx) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

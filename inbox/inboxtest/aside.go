@@ -11,6 +11,7 @@ import (
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 func asideScenarios[Tx any]() []scenario[Tx] {
@@ -208,11 +209,11 @@ func redriveRuns[Tx any](w *world[Tx]) {
 			if redrives == 2 {
 				heal()
 			}
-			n, err := w.store.RedriveDead(w.ctx, deadletter.Filter{Numbers: []int64{l.Number}}, "olga", 0)
+			n, err := w.store.RedriveDead(w.ctx, store.DeadFilter{Numbers: []int64{l.Number}}, "olga", 0)
 			if n != 1 || err != nil {
 				w.t.Fatalf("redrove %d, %v", n, err)
 			}
-			if _, err := w.store.RedriveDead(w.ctx, deadletter.Filter{Numbers: []int64{l.Number}}, "otto", 0); !errors.Is(err, deadletter.ErrResolved) {
+			if _, err := w.store.RedriveDead(w.ctx, store.DeadFilter{Numbers: []int64{l.Number}}, "otto", 0); !errors.Is(err, deadletter.ErrResolved) {
 				w.t.Errorf("second redrive: %v, want ErrResolved", err)
 			}
 		}
@@ -248,7 +249,7 @@ func deadHeadHolds[Tx any](w *world[Tx]) {
 		heal()
 		w.elapse(2 * time.Second)
 		w.want("effects before the decision", w.effects(), nil)
-		if n, err := w.store.RedriveDead(w.ctx, deadletter.Filter{Relay: consumer}, "olga", 0); n != 1 || err != nil {
+		if n, err := w.store.RedriveDead(w.ctx, store.DeadFilter{Relay: consumer}, "olga", 0); n != 1 || err != nil {
 			w.t.Fatalf("redrove %d, %v", n, err)
 		}
 		all := append(first, followers...)
@@ -270,16 +271,16 @@ func operatorsDecide[Tx any](w *world[Tx]) {
 	want := w.send("a", "a", "a")
 	w.until("all are put aside", func() bool { return w.status().Parked.N == 3 })
 	w.until("the head has settled", func() bool { h := w.held(); return len(h) == 1 })
-	w.must(w.decide("a", relay.VerbSkip), "skip")
+	w.must(w.decide("a", store.VerbSkip), "skip")
 	w.until("the second has failed", func() bool { return j.count(want[1]) >= 1 })
 	heal()
 	w.until("the others", func() bool {
-		err := w.decide("a", relay.VerbRetry)
-		return len(w.effects()) == 2 && (err == nil || errors.Is(err, relay.ErrNotHeld))
+		err := w.decide("a", store.VerbRetry)
+		return len(w.effects()) == 2 && (err == nil || errors.Is(err, store.ErrNotHeld))
 	})
 	w.want("effects", w.effects(), want[1:])
 	w.untilQuiet()
-	if l := w.letters(deadletter.Discarded); len(l) != 1 || l[0].Message.ID != want[0] {
+	if l := w.letters(store.DeadDiscarded); len(l) != 1 || l[0].Message.ID != want[0] {
 		w.t.Errorf("discarded: %+v, want the skipped head", l)
 	}
 }
@@ -291,12 +292,12 @@ func unhandledWaits[Tx any](w *world[Tx]) {
 		p := w.start(old)
 		want := w.send("a", "a")
 		w.until("held", func() bool { h := w.held(); return len(h) == 1 && h[0].Parked == 2 })
-		if h := w.held()[0]; h.Reason != relay.ParkUnhandled || h.Attempts != 0 || h.Cause == "" {
+		if h := w.held()[0]; h.Reason != store.ParkUnhandled || h.Attempts != 0 || h.Cause == "" {
 			w.t.Errorf("held: %+v, want for want of a handler", h)
 		}
 		p.stop()
 		q := w.start(s)
-		w.must(w.decide("a", relay.VerbRetry), "retry")
+		w.must(w.decide("a", store.VerbRetry), "retry")
 		w.untilEffects(want...)
 		w.untilQuiet()
 		q.stop()

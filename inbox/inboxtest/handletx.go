@@ -15,7 +15,7 @@ import (
 
 // HandleTx tests that relays whose handlers have transactions (relay.HandleTx) keep their guarantees: every message is
 // processed exactly once and in order per key, without deduplication records, whatever crashes or fails. The store that
-// h.Open returns must be a relay.TxStore too.
+// h.Open returns must be a store.TxSettler too.
 func HandleTx[Tx any](t *testing.T, h Harness[Tx]) {
 	for _, s := range []struct {
 		name string

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // txUndoneByTheDatabase: a handler ignores an error with which its effect was undone.
@@ -132,12 +132,12 @@ func txVerdicts[Tx any](w *txWorld[Tx]) {
 		ids := w.commit(keys...)
 		p := w.start(s)
 		w.untilApplied(slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return strings.HasSuffix(id, ":dead") })...)
-		w.until("dead", func() bool { return len(w.letters(deadletter.Open)) == 1 })
+		w.until("dead", func() bool { return len(w.letters(store.DeadOpen)) == 1 })
 		w.untilAtRest()
-		if l := w.letters(deadletter.Open)[0]; l.Message.Key != "dead" || l.Reason != "refused" || l.Attempts != 1 {
+		if l := w.letters(store.DeadOpen)[0]; l.Message.Key != "dead" || l.Reason != "refused" || l.Attempts != 1 {
 			w.t.Errorf("dead letter: %+v", l)
 		}
-		_, err := w.store.RedriveDead(w.ctx, deadletter.Filter{Relay: consumer}, "olga", 0)
+		_, err := w.store.RedriveDead(w.ctx, store.DeadFilter{Relay: consumer}, "olga", 0)
 		w.must(err, "redrive")
 		verdicts["dead"] = nil
 		p.stop()
@@ -164,14 +164,14 @@ func txTakenAway[Tx any](w *txWorld[Tx]) {
 	w.start(s)
 	<-began
 	decided := make(chan error, 1)
-	go func() { decided <- w.decide("a", relay.VerbDeadAll) }()
+	go func() { decided <- w.decide("a", store.VerbDeadAll) }()
 	close(release)
-	if err := <-decided; !errors.Is(err, held.ErrRefused) && !errors.Is(err, relay.ErrNotHeld) {
+	if err := <-decided; !errors.Is(err, held.ErrRefused) && !errors.Is(err, store.ErrNotHeld) {
 		w.t.Errorf("decision about a message that was processed: %v, want %v", err, held.ErrRefused)
 	}
 	w.untilApplied(append(w.commit("a"), id)...)
 	w.untilAtRest()
-	if got := w.letters(deadletter.Open); len(got) != 0 {
+	if got := w.letters(store.DeadOpen); len(got) != 0 {
 		w.t.Errorf("dead letters: %+v, want none", got)
 	}
 }

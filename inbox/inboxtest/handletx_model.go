@@ -14,6 +14,7 @@ import (
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // HandleTxModel compares random histories of relays with transactions with the guarantees:
@@ -155,7 +156,7 @@ func (m *txModel[Tx]) run() {
 		}
 	})
 	m.until("everything comes to rest after the faults stopped", func() bool {
-		_, err := m.store.RedriveDead(m.ctx, deadletter.Filter{Relay: consumer, MaxRedrives: deadletter.Unbounded}, "olga", 0)
+		_, err := m.store.RedriveDead(m.ctx, store.DeadFilter{Relay: consumer, MaxRedrives: deadletter.Unbounded}, "olga", 0)
 		m.must(err, "redrive")
 		if last.Ready() != nil || last.Drain(m.ctx) != nil {
 			return false

@@ -15,6 +15,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // effectType is the type of the messages that handlers publish.
@@ -23,14 +24,14 @@ const effectType = "effect"
 // txWorld is one test's database, in which a relay with transactions reads the outbox that handlers publish to.
 type txWorld[Tx any] struct {
 	*world[Tx]
-	tx relay.TxStore[Tx]
+	tx store.TxSettler[Tx]
 }
 
 func newTxWorld[Tx any](t testing.TB, h Harness[Tx]) *txWorld[Tx] {
 	w := newWorld(t, h)
-	tx, ok := any(w.store).(relay.TxStore[Tx])
+	tx, ok := any(w.store).(store.TxSettler[Tx])
 	if !ok {
-		t.Fatalf("%T is no relay.TxStore", w.store)
+		t.Fatalf("%T is no store.TxSettler", w.store)
 	}
 	return &txWorld[Tx]{world: w, tx: tx}
 }
@@ -191,12 +192,12 @@ func (p *txProcess[Tx]) kill() {
 // txLine is the database connection of a relay with transactions.
 type txLine[Tx any] struct {
 	*line[Tx]
-	tx relay.TxStore[Tx]
+	tx store.TxSettler[Tx]
 	// delay, if not nil, is given a settlement and says whether it will run it later, while its response is lost.
 	delay func(settle func()) bool
 }
 
-func (l *txLine[Tx]) CommitSettled(ctx context.Context, tx Tx, name string, s relay.Settlement) ([]string, error) {
+func (l *txLine[Tx]) CommitSettled(ctx context.Context, tx Tx, name string, s store.Settlement) ([]string, error) {
 	defer l.ended(tx)
 	released, err := within(l.line, "CommitSettled", tx, func() ([]string, error) { return l.tx.CommitSettled(ctx, tx, name, s) })
 	if err != nil {
@@ -205,14 +206,14 @@ func (l *txLine[Tx]) CommitSettled(ctx context.Context, tx Tx, name string, s re
 	return released, err
 }
 
-func (l *txLine[Tx]) Fetch(ctx context.Context, name string, req relay.FetchRequest) ([]relay.Batch, error) {
-	return through(l.line, "Fetch", func() ([]relay.Batch, error) { return l.Store.Fetch(ctx, name, req) })
+func (l *txLine[Tx]) Fetch(ctx context.Context, name string, req store.FetchRequest) ([]store.Batch, error) {
+	return through(l.line, "Fetch", func() ([]store.Batch, error) { return l.Store.Fetch(ctx, name, req) })
 }
 
-func (l *txLine[Tx]) Settle(ctx context.Context, name string, s []relay.Settlement) (relay.Settled, error) {
+func (l *txLine[Tx]) Settle(ctx context.Context, name string, s []store.Settlement) (store.Settled, error) {
 	later := func() { _, _ = l.Store.Settle(context.WithoutCancel(ctx), name, s) } // its response is lost
 	if l.delay != nil && l.delay(later) {
-		return relay.Settled{}, errCut
+		return store.Settled{}, errCut
 	}
 	return l.line.Settle(ctx, name, s)
 }

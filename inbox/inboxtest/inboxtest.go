@@ -12,18 +12,16 @@ import (
 	"testing/synctest"
 
 	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Store is what a store must implement to be tested with consumers: the inbox, an outbox for the effects, and the
 // operators' interfaces.
 type Store[Tx any] interface {
-	inbox.Store[Tx]
-	outbox.Store[Tx]
-	relay.HeldStore
-	relay.StatusStore
+	store.Inbox[Tx]
+	store.Outbox[Tx]
+	store.HeldKeys
+	store.StatusReader
 	deadletter.Store
 }
 

@@ -12,6 +12,7 @@ import (
 	memorybroker "github.com/postrider/postrider/broker/memory"
 	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 func versionScenarios[Tx any]() []scenario[Tx] {
@@ -247,13 +248,13 @@ func oldClaimsForgotten[Tx any](w *world[Tx]) {
 }
 
 func relaysName[Tx any](w *world[Tx]) {
-	leases, err := w.store.Acquire(w.ctx, consumer, relayOwner, relay.AcquireRequest{
-		Claims: []relay.Claim{{Partition: 0, Token: relay.NewToken()}}, TTL: time.Minute})
+	leases, err := w.store.Acquire(w.ctx, consumer, relayOwner, store.AcquireRequest{
+		Claims: []store.LeaseClaim{{Partition: 0, Token: store.NewToken()}}, TTL: time.Minute})
 	if err != nil || len(leases) != 1 {
 		w.t.Fatalf("acquire: %v, %v", leases, err)
 	}
 	p := w.build(setting[Tx]{})
-	if err := p.Run(w.ctx); !errors.Is(err, relay.ErrNameOfRelay) {
+	if err := p.Run(w.ctx); !errors.Is(err, store.ErrNameOfRelay) {
 		w.t.Errorf("run: %v, want ErrNameOfRelay", err)
 	}
 }
@@ -261,7 +262,7 @@ func relaysName[Tx any](w *world[Tx]) {
 // nameTakenMeanwhile: an operator removes a consumer whose process is cut off, and a relay begins under its name. When the process
 // reaches the database again, it ends.
 func nameTakenMeanwhile[Tx any](w *world[Tx]) {
-	admin, ok := w.store.(relay.Administrator)
+	admin, ok := w.store.(store.Administrator)
 	if !ok || !w.h.Bubble {
 		return // a lease has to end
 	}
@@ -279,11 +280,11 @@ func nameTakenMeanwhile[Tx any](w *world[Tx]) {
 	w.elapse(2 * lease)
 	_, err := admin.ForgetRelay(w.ctx, consumer, "op", "the name is for a relay", false)
 	w.must(err, "forget")
-	_, err = w.store.Acquire(w.ctx, consumer, relayOwner, relay.AcquireRequest{
-		Kind: relay.KindRelay, Claims: []relay.Claim{{Partition: 0, Token: relay.NewToken()}}, TTL: time.Minute})
+	_, err = w.store.Acquire(w.ctx, consumer, relayOwner, store.AcquireRequest{
+		Kind: store.KindRelay, Claims: []store.LeaseClaim{{Partition: 0, Token: store.NewToken()}}, TTL: time.Minute})
 	w.must(err, "acquire for a relay")
 	cutOff.Store(false)
-	if err := <-ended; !errors.Is(err, relay.ErrNameOfRelay) {
+	if err := <-ended; !errors.Is(err, store.ErrNameOfRelay) {
 		w.t.Errorf("run: %v, want ErrNameOfRelay", err)
 	}
 }
@@ -311,7 +312,7 @@ func consumersName[Tx any](w *world[Tx]) {
 			return take(ctx, m)
 		}), "handle with a transaction")
 		for _, r := range []*relay.Relay{handed, transacted} {
-			if err := w.runBriefly(r.Run); !errors.Is(err, relay.ErrNameTaken) {
+			if err := w.runBriefly(r.Run); !errors.Is(err, store.ErrNameOfConsumer) {
 				w.t.Errorf("a relay %s: %v, want ErrNameTaken", when, err)
 			}
 		}
@@ -320,7 +321,7 @@ func consumersName[Tx any](w *world[Tx]) {
 	p.stop()
 	refused("in place of the consumer")
 	w.until("nobody holds a partition", func() bool { // a slow relay keeps its leases until they expire
-		return !slices.ContainsFunc(w.status().Partitions, func(p relay.PartitionStatus) bool { return p.Owner != "" })
+		return !slices.ContainsFunc(w.status().Partitions, func(p store.PartitionStatus) bool { return p.Owner != "" })
 	})
 	heal()
 	w.start(s)
@@ -343,7 +344,7 @@ func (w *world[Tx]) runBriefly(run func(ctx context.Context) error) error {
 func ownNameAsSource[Tx any](w *world[Tx]) {
 	reads, err := inbox.FromRelay(w.store, relayNamed(consumer))
 	w.must(err, "read the outbox")
-	if err := w.runBriefly(w.build(setting[Tx]{reads: reads}).Run); !errors.Is(err, relay.ErrNameTaken) {
+	if err := w.runBriefly(w.build(setting[Tx]{reads: reads}).Run); !errors.Is(err, store.ErrNameOfConsumer) {
 		w.t.Errorf("run: %v, want ErrNameTaken", err)
 	}
 }

@@ -7,8 +7,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // errCut is the error of a process that cannot reach the database.
@@ -147,9 +146,9 @@ func (l *line[Tx]) Begin(ctx context.Context) (Tx, error) {
 	return tx, err
 }
 
-// store returns the line for a consumer: with an inbox.BeginBatcher if the store is one.
-func (l *line[Tx]) store() inbox.Store[Tx] {
-	if o, ok := l.Store.(inbox.BeginBatcher[Tx]); ok {
+// store returns the line for a consumer: with an store.BeginBatcher if the store is one.
+func (l *line[Tx]) store() store.Inbox[Tx] {
+	if o, ok := l.Store.(store.BeginBatcher[Tx]); ok {
 		return openLine[Tx]{l, o}
 	}
 	return l
@@ -158,16 +157,16 @@ func (l *line[Tx]) store() inbox.Store[Tx] {
 // openLine begins transactions with their first steps, and fails where either of the operations would.
 type openLine[Tx any] struct {
 	*line[Tx]
-	opener inbox.BeginBatcher[Tx]
+	opener store.BeginBatcher[Tx]
 }
 
-func (l openLine[Tx]) BeginClaim(ctx context.Context, name string, msgs []inbox.ClaimRequest) (Tx, []inbox.ClaimResult, error) {
-	return opened(l.line, func() (Tx, []inbox.ClaimResult, error) { return l.opener.BeginClaim(ctx, name, msgs) }, "Begin", "Claim")
+func (l openLine[Tx]) BeginClaim(ctx context.Context, name string, msgs []store.ClaimRequest) (Tx, []store.ClaimResult, error) {
+	return opened(l.line, func() (Tx, []store.ClaimResult, error) { return l.opener.BeginClaim(ctx, name, msgs) }, "Begin", "Claim")
 }
 
-func (l openLine[Tx]) BeginWatermark(ctx context.Context, name string, at postrider.Position, consumed []byte, keys []string) (Tx, inbox.Watermark, []string, error) {
+func (l openLine[Tx]) BeginWatermark(ctx context.Context, name string, at postrider.Position, consumed []byte, keys []string) (Tx, store.Watermark, []string, error) {
 	var held []string
-	tx, before, err := opened(l.line, func() (tx Tx, before inbox.Watermark, err error) {
+	tx, before, err := opened(l.line, func() (tx Tx, before store.Watermark, err error) {
 		tx, before, held, err = l.opener.BeginWatermark(ctx, name, at, consumed, keys)
 		return tx, before, err
 	}, "Begin", "Watermark", "SetWatermark", "HeldAmong")
@@ -244,12 +243,12 @@ func (l *line[Tx]) Savepoint(ctx context.Context, tx Tx, f func(context.Context,
 	})
 }
 
-func (l *line[Tx]) Claim(ctx context.Context, tx Tx, name string, msgs []inbox.ClaimRequest) ([]inbox.ClaimResult, error) {
-	return within(l, "Claim", tx, func() ([]inbox.ClaimResult, error) { return l.Store.Claim(ctx, tx, name, msgs) })
+func (l *line[Tx]) Claim(ctx context.Context, tx Tx, name string, msgs []store.ClaimRequest) ([]store.ClaimResult, error) {
+	return within(l, "Claim", tx, func() ([]store.ClaimResult, error) { return l.Store.Claim(ctx, tx, name, msgs) })
 }
 
-func (l *line[Tx]) Watermark(ctx context.Context, tx Tx, name string, at postrider.Position) (inbox.Watermark, error) {
-	return within(l, "Watermark", tx, func() (inbox.Watermark, error) { return l.Store.Watermark(ctx, tx, name, at) })
+func (l *line[Tx]) Watermark(ctx context.Context, tx Tx, name string, at postrider.Position) (store.Watermark, error) {
+	return within(l, "Watermark", tx, func() (store.Watermark, error) { return l.Store.Watermark(ctx, tx, name, at) })
 }
 
 func (l *line[Tx]) SetWatermark(ctx context.Context, tx Tx, name string, at postrider.Position, consumed []byte) error {
@@ -272,38 +271,38 @@ func (l *line[Tx]) HeldAmong(ctx context.Context, tx Tx, name string, keys []str
 	return within(l, "HeldAmong", tx, func() ([]string, error) { return l.Store.HeldAmong(ctx, tx, name, keys) })
 }
 
-func (l *line[Tx]) Park(ctx context.Context, tx Tx, name string, parked []inbox.Parked) error {
+func (l *line[Tx]) Park(ctx context.Context, tx Tx, name string, parked []store.ParkRequest) error {
 	return onlyWithin(l, "Park", tx, func() error { return l.Store.Park(ctx, tx, name, parked) })
 }
 
-func (l *line[Tx]) DeadLetter(ctx context.Context, tx Tx, name string, dead []inbox.Dead, hold bool) error {
+func (l *line[Tx]) DeadLetter(ctx context.Context, tx Tx, name string, dead []store.DeadLetterRequest, hold bool) error {
 	return onlyWithin(l, "DeadLetter", tx, func() error { return l.Store.DeadLetter(ctx, tx, name, dead, hold) })
 }
 
-func (l *line[Tx]) Take(ctx context.Context, tx Tx, name string, m *postrider.Message) (inbox.TakeResult, error) {
-	return within(l, "Take", tx, func() (inbox.TakeResult, error) { return l.Store.Take(ctx, tx, name, m) })
+func (l *line[Tx]) Take(ctx context.Context, tx Tx, name string, m *postrider.Message) (store.TakeResult, error) {
+	return within(l, "Take", tx, func() (store.TakeResult, error) { return l.Store.Take(ctx, tx, name, m) })
 }
 
-func (l *line[Tx]) Heartbeat(ctx context.Context, name string, o relay.Owner, ttl time.Duration) (relay.View, error) {
-	return through(l, "Heartbeat", func() (relay.View, error) { return l.Store.Heartbeat(ctx, name, o, ttl) })
+func (l *line[Tx]) Heartbeat(ctx context.Context, name string, o store.Owner, ttl time.Duration) (store.View, error) {
+	return through(l, "Heartbeat", func() (store.View, error) { return l.Store.Heartbeat(ctx, name, o, ttl) })
 }
 
-func (l *line[Tx]) Acquire(ctx context.Context, name string, o relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
-	return through(l, "Acquire", func() ([]relay.Lease, error) { return l.Store.Acquire(ctx, name, o, req) })
+func (l *line[Tx]) Acquire(ctx context.Context, name string, o store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
+	return through(l, "Acquire", func() ([]store.Lease, error) { return l.Store.Acquire(ctx, name, o, req) })
 }
 
-func (l *line[Tx]) Leave(ctx context.Context, name string, o relay.Owner) error {
+func (l *line[Tx]) Leave(ctx context.Context, name string, o store.Owner) error {
 	return only(l, "Leave", func() error { return l.Store.Leave(ctx, name, o) })
 }
 
-func (l *line[Tx]) Release(ctx context.Context, name string, leases []relay.LeaseRef) error {
+func (l *line[Tx]) Release(ctx context.Context, name string, leases []store.LeaseRef) error {
 	return only(l, "Release", func() error { return l.Store.Release(ctx, name, leases) })
 }
 
-func (l *line[Tx]) Due(ctx context.Context, name string, req relay.DueRequest) (relay.DueResult, error) {
-	return through(l, "Due", func() (relay.DueResult, error) { return l.Store.Due(ctx, name, req) })
+func (l *line[Tx]) Due(ctx context.Context, name string, req store.DueRequest) (store.DueResult, error) {
+	return through(l, "Due", func() (store.DueResult, error) { return l.Store.Due(ctx, name, req) })
 }
 
-func (l *line[Tx]) Settle(ctx context.Context, name string, s []relay.Settlement) (relay.Settled, error) {
-	return through(l, "Settle", func() (relay.Settled, error) { return l.Store.Settle(ctx, name, s) })
+func (l *line[Tx]) Settle(ctx context.Context, name string, s []store.Settlement) (store.Settled, error) {
+	return through(l, "Settle", func() (store.Settled, error) { return l.Store.Settle(ctx, name, s) })
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // The environment variables of the model test: a seed repeats one history, a duration such as "5m" replaces their number.
@@ -232,7 +233,7 @@ func (m *model[Tx]) run() {
 		}
 	})
 	m.until("everything comes to rest after the faults stopped", func() bool {
-		_, err := m.store.RedriveDead(m.ctx, deadletter.Filter{Relay: consumer, MaxRedrives: deadletter.Unbounded}, "olga", 0)
+		_, err := m.store.RedriveDead(m.ctx, store.DeadFilter{Relay: consumer, MaxRedrives: deadletter.Unbounded}, "olga", 0)
 		m.must(err, "redrive")
 		if last.Ready() != nil || len(m.broker.Unsettled(consumer)) > 0 {
 			return false
@@ -303,9 +304,9 @@ func (m *model[Tx]) processes(rng *rand.Rand, over <-chan struct{}) {
 // fates returns the messages that were ever dead-lettered, and those that were discarded.
 func (w *world[Tx]) fates() (died, discarded map[string]bool) {
 	died, discarded = make(map[string]bool), make(map[string]bool)
-	for _, l := range w.letters(deadletter.AnyState) {
+	for _, l := range w.letters(store.DeadAny) {
 		died[l.Message.ID] = true
-		if l.State == deadletter.Discarded {
+		if l.State == store.DeadDiscarded {
 			discarded[l.Message.ID] = true
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // disturb makes the broker redeliver, move partitions, and become unavailable.
@@ -57,17 +57,17 @@ func (m *model[Tx]) operate(rng *rand.Rand, over <-chan struct{}) {
 func (w *world[Tx]) intervene(rng *rand.Rand) {
 	if open := w.letters(""); len(open) > 0 {
 		one := open[rng.IntN(len(open))].Number
-		_, err := w.store.RedriveDead(w.ctx, deadletter.Filter{Numbers: []int64{one}, MaxRedrives: deadletter.Unbounded}, "olga", 0)
+		_, err := w.store.RedriveDead(w.ctx, store.DeadFilter{Numbers: []int64{one}, MaxRedrives: deadletter.Unbounded}, "olga", 0)
 		w.must(err, "redrive")
 	}
 	for _, h := range w.held() { // it may have been released since
 		switch rng.IntN(12) {
 		case 0:
-			_ = w.decide(h.Key, relay.VerbSkip)
+			_ = w.decide(h.Key, store.VerbSkip)
 		case 1:
-			_ = w.decide(h.Key, [2]relay.Verb{relay.VerbDead, relay.VerbDeadAll}[rng.IntN(2)])
+			_ = w.decide(h.Key, [2]store.Verb{store.VerbDead, store.VerbDeadAll}[rng.IntN(2)])
 		case 2, 3:
-			_ = w.decide(h.Key, relay.VerbRetry)
+			_ = w.decide(h.Key, store.VerbRetry)
 		}
 	}
 }

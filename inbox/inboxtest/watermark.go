@@ -1,6 +1,9 @@
 package inboxtest
 
-import "github.com/postrider/postrider/inbox"
+import (
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/store"
+)
 
 func watermarkSkips[Tx any](w *world[Tx]) {
 	s := setting[Tx]{cfg: inbox.ConsumerConfig{Dedup: inbox.ByPosition}}
@@ -82,7 +85,7 @@ func rewound[Tx any](w *world[Tx]) {
 	p := w.start(s)
 	n := 20
 	if w.h.Bubble {
-		n += inbox.RememberedMoves
+		n += store.RememberedMoves
 	}
 	var want []string
 	for range n {

@@ -13,10 +13,9 @@ import (
 
 	"github.com/postrider/postrider"
 	memorybroker "github.com/postrider/postrider/broker/memory"
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -34,7 +33,7 @@ const (
 var errBoom = errors.New("boom")
 
 // relayOwner is a process of a relay.
-var relayOwner = relay.Owner{ID: "relay", Host: "host"}
+var relayOwner = store.Owner{ID: "relay", Host: "host"}
 
 // world is one test's database and broker.
 type world[Tx any] struct {
@@ -153,25 +152,25 @@ func (w *world[Tx]) effect(ctx context.Context, tx Tx, m *postrider.Message) err
 }
 
 // decide applies an operator's decision to a held key.
-func (w *world[Tx]) decide(key string, verb relay.Verb) error {
+func (w *world[Tx]) decide(key string, verb store.Verb) error {
 	ctx, cancel := context.WithTimeout(w.ctx, patience)
 	defer cancel()
-	_, err := held.Decide(ctx, w.store, relay.Decision{Relay: consumer, Key: key, Verb: verb, By: "olga", Reason: "decided"})
+	_, err := held.Decide(ctx, w.store, store.Decision{Relay: consumer, Key: key, Verb: verb, By: "olga", Reason: "decided"})
 	return err
 }
 
 // committed reads the committed effects, in the order in which they were written.
 func (w *world[Tx]) committed() []*postrider.Message {
 	w.t.Helper()
-	req := relay.FetchRequest{Limit: 100_000, MaxBytes: 1 << 30}
+	req := store.FetchRequest{Limit: 100_000, MaxBytes: 1 << 30}
 	for p := range partitions {
-		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: relay.LeaseRef{Partition: p}})
+		req.Partitions = append(req.Partitions, store.FetchPartition{LeaseRef: store.LeaseRef{Partition: p}})
 	}
 	batches, err := w.store.Fetch(w.ctx, "", req)
 	w.must(err, "fetch the effects")
 	var out []*postrider.Message
 	for _, b := range batches {
-		for _, r := range b.Records {
+		for _, r := range b.Entries {
 			out = append(out, r.Message)
 		}
 	}
@@ -216,7 +215,7 @@ func (w *world[Tx]) untilQuiet() {
 	})
 }
 
-func (w *world[Tx]) status() relay.RelayStatus {
+func (w *world[Tx]) status() store.RelayStatus {
 	w.t.Helper()
 	st, err := w.store.Status(w.ctx)
 	w.must(err, "status")
@@ -225,12 +224,12 @@ func (w *world[Tx]) status() relay.RelayStatus {
 			return r
 		}
 	}
-	return relay.RelayStatus{}
+	return store.RelayStatus{}
 }
 
-func (w *world[Tx]) held() []relay.HeldInfo {
+func (w *world[Tx]) held() []store.HeldInfo {
 	w.t.Helper()
-	var out []relay.HeldInfo
+	var out []store.HeldInfo
 	for h, err := range w.store.ListHeld(w.ctx, consumer) {
 		w.must(err, "list held keys")
 		out = append(out, h)
@@ -238,10 +237,10 @@ func (w *world[Tx]) held() []relay.HeldInfo {
 	return out
 }
 
-func (w *world[Tx]) letters(state deadletter.State) []deadletter.Record {
+func (w *world[Tx]) letters(state store.DeadState) []store.DeadLetter {
 	w.t.Helper()
-	var out []deadletter.Record
-	for l, err := range w.store.ListDead(w.ctx, deadletter.Filter{Relay: consumer, State: state}, 0, 0) {
+	var out []store.DeadLetter
+	for l, err := range w.store.ListDead(w.ctx, store.DeadFilter{Relay: consumer, State: state}, 0, 0) {
 		w.must(err, "list dead letters")
 		out = append(out, l)
 	}

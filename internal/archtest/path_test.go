@@ -17,20 +17,20 @@ import (
 // steps lists the calls by which a message leaves a package, in the order in which it passes them: methods of the interfaces
 // that a store or a broker implements, and calls of a user's handler.
 var steps = []struct{ from, to string }{
-	{"outbox", "outbox.Store.Insert"},
-	{"relay", "relay.LogStore.Fetch"},
-	{"relay", "relay.LogStore.Due"},
+	{"outbox", "store.Outbox.Insert"},
+	{"relay", "store.Log.Fetch"},
+	{"relay", "store.Log.Due"},
 	{"relay", "relay.Relay.publish"},
 	{"relay", "postrider.Handler"},
-	{"relay", "relay.LogStore.Settle"},
-	{"relay", "relay.TxStore.CommitSettled"},
-	{"relay", "relay.LogStore.Decide"},
+	{"relay", "store.Log.Settle"},
+	{"relay", "store.TxSettler.CommitSettled"},
+	{"relay", "store.Log.Decide"},
 	{"inbox", "postrider.Subscription.Receive"},
-	{"inbox", "inbox.BeginBatcher.BeginClaim"},
-	{"inbox", "inbox.BeginBatcher.BeginWatermark"},
+	{"inbox", "store.BeginBatcher.BeginClaim"},
+	{"inbox", "store.BeginBatcher.BeginWatermark"},
 	{"inbox", "inbox.Handler"},
-	{"inbox", "inbox.ParkStore.Park"},
-	{"inbox", "inbox.ParkStore.DeadLetter"},
+	{"inbox", "store.Parker.Park"},
+	{"inbox", "store.Parker.DeadLetter"},
 	{"inbox", "postrider.Settler.Ack"},
 }
 

@@ -13,13 +13,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Store is what a reader needs of a store.
 type Store interface {
 	Partitions(ctx context.Context) (int, error)
-	Fetch(ctx context.Context, relay string, req relay.FetchRequest) ([]relay.Batch, error)
+	Fetch(ctx context.Context, relay string, req store.FetchRequest) ([]store.Batch, error)
 }
 
 // Placer is implemented by stores whose cursors record for each sequence up to their position whether it was seen, so
@@ -27,7 +27,7 @@ type Store interface {
 type Placer interface {
 	// CursorAt returns a cursor at a position. It is followed by all messages with a higher sequence, and those with a
 	// lower one that are not committed yet.
-	CursorAt(ctx context.Context, position int64) (relay.Cursor, error)
+	CursorAt(ctx context.Context, position int64) (store.Cursor, error)
 }
 
 const (
@@ -43,27 +43,27 @@ const (
 // Reader reads a log.
 type Reader struct {
 	store   Store
-	cursors []relay.Cursor
+	cursors []store.Cursor
 }
 
 // FromOldest returns a reader positioned before the oldest message in the log.
-func FromOldest(ctx context.Context, store Store) (*Reader, error) {
-	n, err := store.Partitions(ctx)
+func FromOldest(ctx context.Context, s Store) (*Reader, error) {
+	n, err := s.Partitions(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{store: store, cursors: make([]relay.Cursor, n)}, nil
+	return &Reader{store: s, cursors: make([]store.Cursor, n)}, nil
 }
 
 // FromSequence returns a reader positioned before the message with a sequence, or before the next one; at the end of the
 // log if there is none yet.
-func FromSequence(ctx context.Context, store Store, sequence int64) (*Reader, error) {
-	return from(ctx, store, func(first relay.Record) bool { return first.Message.Sequence >= sequence })
+func FromSequence(ctx context.Context, s Store, sequence int64) (*Reader, error) {
+	return from(ctx, s, func(first store.Entry) bool { return first.Message.Sequence >= sequence })
 }
 
 // FromNow returns a reader positioned at the end of the log.
-func FromNow(ctx context.Context, store Store) (*Reader, error) {
-	return from(ctx, store, func(relay.Record) bool { return false })
+func FromNow(ctx context.Context, s Store) (*Reader, error) {
+	return from(ctx, s, func(store.Entry) bool { return false })
 }
 
 // clockMargin is how far sequences and creation times of neighboring messages may disagree.
@@ -71,14 +71,14 @@ const clockMargin = time.Second
 
 // FromTime returns a reader positioned before the messages written at or after a time on the database's clock; it also
 // returns a few older ones.
-func FromTime(ctx context.Context, store Store, moment time.Time) (*Reader, error) {
+func FromTime(ctx context.Context, s Store, moment time.Time) (*Reader, error) {
 	moment = moment.Add(-clockMargin)
-	return from(ctx, store, func(first relay.Record) bool { return !first.Message.CreatedAt.Before(moment) })
+	return from(ctx, s, func(first store.Entry) bool { return !first.Message.CreatedAt.Before(moment) })
 }
 
 // from returns a reader at the lowest position for which reached is true of the next record in every partition; a
 // partition without records counts as reached. The position is the sequence of the record before, or 0.
-func from(ctx context.Context, store Store, reached func(first relay.Record) bool) (*Reader, error) {
+func from(ctx context.Context, store Store, reached func(first store.Entry) bool) (*Reader, error) {
 	r, err := FromOldest(ctx, store)
 	if err != nil {
 		return nil, err
@@ -114,8 +114,8 @@ func from(ctx context.Context, store Store, reached func(first relay.Record) boo
 
 // present returns a cursor with the current snapshot for each partition; an empty partition keeps the cursor of the
 // beginning, since everything it will have is new.
-func (r *Reader) present(ctx context.Context) ([]relay.Cursor, error) {
-	out := make([]relay.Cursor, len(r.cursors))
+func (r *Reader) present(ctx context.Context) ([]store.Cursor, error) {
+	out := make([]store.Cursor, len(r.cursors))
 	batches, err := r.fetch(ctx, out, 1)
 	for _, b := range batches {
 		out[b.Partition] = b.Next
@@ -124,10 +124,10 @@ func (r *Reader) present(ctx context.Context) ([]relay.Cursor, error) {
 }
 
 // at moves cursors from present to a position.
-func at(cursors []relay.Cursor, position int64) []relay.Cursor {
+func at(cursors []store.Cursor, position int64) []store.Cursor {
 	out := slices.Clone(cursors)
 	for i := range out {
-		if out[i] != (relay.Cursor{}) {
+		if out[i] != (store.Cursor{}) {
 			out[i].Position = position
 		}
 	}
@@ -136,7 +136,7 @@ func at(cursors []relay.Cursor, position int64) []relay.Cursor {
 
 // probe reads records after a position. Messages may be committed before the position meanwhile; if a partition has so
 // many of them that nothing else fits, probe repeats.
-func (r *Reader) probe(ctx context.Context, position int64, reached func(relay.Record) bool) (bool, error) {
+func (r *Reader) probe(ctx context.Context, position int64, reached func(store.Entry) bool) (bool, error) {
 	for {
 		cursors, err := r.present(ctx)
 		if err != nil {
@@ -148,7 +148,7 @@ func (r *Reader) probe(ctx context.Context, position int64, reached func(relay.R
 		}
 		crowded := false
 		for _, b := range batches {
-			if fresh := b.Records[b.Late:]; len(fresh) > 0 {
+			if fresh := b.Entries[b.Late:]; len(fresh) > 0 {
 				if !reached(fresh[0]) {
 					return false, nil
 				}
@@ -162,10 +162,10 @@ func (r *Reader) probe(ctx context.Context, position int64, reached func(relay.R
 	}
 }
 
-func (r *Reader) fetch(ctx context.Context, cursors []relay.Cursor, limit int) ([]relay.Batch, error) {
-	req := relay.FetchRequest{Limit: limit, MaxBytes: readBytes}
+func (r *Reader) fetch(ctx context.Context, cursors []store.Cursor, limit int) ([]store.Batch, error) {
+	req := store.FetchRequest{Limit: limit, MaxBytes: readBytes}
 	for i, c := range cursors {
-		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: relay.LeaseRef{Partition: i}, After: c})
+		req.Partitions = append(req.Partitions, store.FetchPartition{LeaseRef: store.LeaseRef{Partition: i}, After: c})
 	}
 	return r.store.Fetch(ctx, "", req)
 }
@@ -173,16 +173,16 @@ func (r *Reader) fetch(ctx context.Context, cursors []relay.Cursor, limit int) (
 // Next returns the next records of all partitions in the order of their sequence, and whether more can be read at once.
 // Within a partition it skips nothing and repeats nothing; a record of a transaction that committed late is returned when
 // it is visible, after records with a higher sequence.
-func (r *Reader) Next(ctx context.Context) (records []relay.Record, more bool, err error) {
+func (r *Reader) Next(ctx context.Context) (records []store.Entry, more bool, err error) {
 	batches, err := r.fetch(ctx, r.cursors, readLimit)
 	if err != nil {
 		return nil, false, err
 	}
 	for _, b := range batches {
 		r.cursors[b.Partition] = b.Next
-		records = append(records, b.Records...)
+		records = append(records, b.Entries...)
 		more = more || b.More
 	}
-	slices.SortStableFunc(records, func(a, b relay.Record) int { return cmp.Compare(a.Message.Sequence, b.Message.Sequence) })
+	slices.SortStableFunc(records, func(a, b store.Entry) int { return cmp.Compare(a.Message.Sequence, b.Message.Sequence) })
 	return records, more, nil
 }

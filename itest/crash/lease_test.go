@@ -10,7 +10,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/itest/process"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const lease = 3 * time.Second
@@ -137,7 +137,7 @@ func (w *world) heldBy(p *process.Process) []int {
 }
 
 // owns compares the process ID, which is part of an owner's name: host-pid-random.
-func owns(s relay.PartitionStatus, p *process.Process) bool {
+func owns(s store.PartitionStatus, p *process.Process) bool {
 	parts := strings.Split(s.Owner, "-")
 	return len(parts) >= 3 && parts[len(parts)-2] == fmt.Sprint(p.PID())
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -128,11 +129,11 @@ type timedStore struct {
 	times []time.Duration
 }
 
-func (s *timedStore) Fetch(ctx context.Context, name string, req relay.FetchRequest) ([]relay.Batch, error) {
+func (s *timedStore) Fetch(ctx context.Context, name string, req store.FetchRequest) ([]store.Batch, error) {
 	began := time.Now()
 	batches, err := s.Store.Fetch(ctx, name, req)
 	took := time.Since(began)
-	if slices.ContainsFunc(batches, func(b relay.Batch) bool { return len(b.Records) > 0 }) {
+	if slices.ContainsFunc(batches, func(b store.Batch) bool { return len(b.Entries) > 0 }) {
 		s.mu.Lock()
 		s.times = append(s.times, took)
 		s.mu.Unlock()

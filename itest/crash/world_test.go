@@ -23,7 +23,7 @@ import (
 
 	"github.com/postrider/postrider/internal/servertest"
 	"github.com/postrider/postrider/itest/process"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // patience limits every wait for something that must happen.
@@ -184,15 +184,15 @@ func (w *world) postrider(args ...string) []byte {
 }
 
 // status is the relay's postrider status; empty before its first process has started.
-func (w *world) status() relay.RelayStatus {
+func (w *world) status() store.RelayStatus {
 	w.t.Helper()
-	var s relay.Status
+	var s store.Status
 	if err := json.Unmarshal(w.postrider("status", "--json", "--store", w.dsn), &s); err != nil {
 		w.t.Fatalf("postrider status --json: %v", err)
 	}
 	switch len(s.Relays) {
 	case 0:
-		return relay.RelayStatus{}
+		return store.RelayStatus{}
 	case 1:
 		return s.Relays[0]
 	}

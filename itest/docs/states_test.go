@@ -16,10 +16,10 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
 )
 
@@ -106,17 +106,17 @@ func (o *observer) to(state string, sequences ...int64) {
 	}
 }
 
-func (o *observer) Fetch(ctx context.Context, name string, req relay.FetchRequest) ([]relay.Batch, error) {
+func (o *observer) Fetch(ctx context.Context, name string, req store.FetchRequest) ([]store.Batch, error) {
 	batches, err := o.Store.Fetch(ctx, name, req)
 	for _, b := range batches {
-		for _, r := range b.Records {
+		for _, r := range b.Entries {
 			o.to("waiting", r.Message.Sequence)
 		}
 	}
 	return batches, err
 }
 
-func (o *observer) Settle(ctx context.Context, name string, all []relay.Settlement) (relay.Settled, error) {
+func (o *observer) Settle(ctx context.Context, name string, all []store.Settlement) (store.Settled, error) {
 	settled, err := o.Store.Settle(ctx, name, all)
 	for _, s := range all {
 		if err != nil || slices.Contains(settled.Lost, s.Partition) {
@@ -153,7 +153,7 @@ func (o *observer) decided(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for l, err := range o.ListDead(t.Context(), deadletter.Filter{State: deadletter.AnyState}, 0, 0) {
+	for l, err := range o.ListDead(t.Context(), store.DeadFilter{State: store.DeadAny}, 0, 0) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,11 +161,11 @@ func (o *observer) decided(t *testing.T, err error) {
 		was, seq := o.state[l.Message.Sequence], l.Message.Sequence
 		o.mu.Unlock()
 		switch {
-		case l.State == deadletter.Redriven && was == "dead":
+		case l.State == store.DeadRedriven && was == "dead":
 			o.to("parked", seq)
-		case l.State == deadletter.Discarded && (was == "dead" || was == "parked"):
+		case l.State == store.DeadDiscarded && (was == "dead" || was == "parked"):
 			o.to("discarded", seq)
-		case l.State == deadletter.Open && was == "parked":
+		case l.State == store.DeadOpen && was == "parked":
 			o.to("dead", seq)
 		}
 	}
@@ -203,13 +203,13 @@ func observe(t *testing.T) map[transition]bool {
 		&postrider.Message{Type: "delivered", Key: "delayed", DeliverAfter: time.Minute},
 	)
 	time.Sleep(5 * time.Minute)
-	_, err = o.RedriveDead(t.Context(), deadletter.Filter{Key: "redriven"}, "operator", 0)
+	_, err = o.RedriveDead(t.Context(), store.DeadFilter{Key: "redriven"}, "operator", 0)
 	o.decided(t, err)
-	_, err = o.DiscardDead(t.Context(), deadletter.Filter{Key: "discarded"}, "operator", "not needed", 0)
+	_, err = o.DiscardDead(t.Context(), store.DeadFilter{Key: "discarded"}, "operator", "not needed", 0)
 	o.decided(t, err)
-	_, err = held.Decide(t.Context(), o.Store, relay.Decision{Relay: "docs", Key: "skipped", Verb: relay.VerbSkip, By: "operator", Reason: "not needed"})
+	_, err = held.Decide(t.Context(), o.Store, store.Decision{Relay: "docs", Key: "skipped", Verb: store.VerbSkip, By: "operator", Reason: "not needed"})
 	o.decided(t, err)
-	_, err = held.Decide(t.Context(), o.Store, relay.Decision{Relay: "docs", Key: "given up", Verb: relay.VerbDead, By: "operator", Reason: "needs a look"})
+	_, err = held.Decide(t.Context(), o.Store, store.Decision{Relay: "docs", Key: "given up", Verb: store.VerbDead, By: "operator", Reason: "needs a look"})
 	o.decided(t, err)
 	time.Sleep(2 * time.Hour)
 

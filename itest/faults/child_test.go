@@ -19,6 +19,7 @@ import (
 	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/itest/process"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 	"github.com/postrider/postrider/store/postgres"
 )
@@ -88,11 +89,11 @@ func (c child) run(ctx context.Context) error {
 	return runRole(ctx, c, stores[pgx.Tx](store), onPostgres)
 }
 
-func runRole[Tx any](ctx context.Context, c child, store stores[Tx], session func(Tx) session) error {
+func runRole[Tx any](ctx context.Context, c child, s stores[Tx], session func(Tx) session) error {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	switch c.Role {
 	case inHandlerTx:
-		r, err := relay.New(store, relay.Config{Name: "effects", LeaseTTL: childLeases, Logger: logger})
+		r, err := relay.New(s, relay.Config{Name: "effects", LeaseTTL: childLeases, Logger: logger})
 		if err == nil {
 			err = relay.HandleTxFunc(r, "step", stayInside(addTotal("effects", session)))
 		}
@@ -102,13 +103,13 @@ func runRole[Tx any](ctx context.Context, c child, store stores[Tx], session fun
 		return r.Run(ctx)
 	case inInboxTx:
 		cfg := inbox.ConsumerConfig{Name: "consumer", LeaseTTL: childLeases, Logger: logger}
-		consumer, err := newConsumer(ctx, store, cfg, c.Broker, childAckWait, stayInside(addTotal("consumer", session)))
+		consumer, err := newConsumer(ctx, s, cfg, c.Broker, childAckWait, stayInside(addTotal("consumer", session)))
 		if err != nil {
 			return err
 		}
 		return consumer.Run(ctx)
 	case failing:
-		r, err := relay.New(store, relay.Config{Name: "plain", LeaseTTL: childLeases, Logger: logger})
+		r, err := relay.New(s, relay.Config{Name: "plain", LeaseTTL: childLeases, Logger: logger})
 		if err == nil {
 			err = r.HandleFunc("step", func(context.Context, *postrider.Message) error { return errors.New("it always fails") })
 		}
@@ -118,13 +119,13 @@ func runRole[Tx any](ctx context.Context, c child, store stores[Tx], session fun
 		fmt.Println(childWorks)
 		return r.Run(ctx)
 	case maintenance:
-		m, ok := store.(relay.Maintainer)
+		m, ok := s.(store.Maintainer)
 		if !ok {
-			return fmt.Errorf("%T needs no maintenance", store)
+			return fmt.Errorf("%T needs no maintenance", s)
 		}
 		fmt.Println(childWorks)
 		for {
-			if _, err := m.Maintain(ctx, relay.Retention{For: time.Nanosecond}); err != nil {
+			if _, err := m.Maintain(ctx, store.Retention{For: time.Nanosecond}); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/postrider/postrider/itest/crash"
 	"github.com/postrider/postrider/itest/process"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // addEffect returns a handler for transactions that inserts a row, without a unique constraint.
@@ -39,7 +40,7 @@ func account(m *postrider.Message) int64 {
 }
 
 // runHandler runs a relay that delivers messages to a recorder.
-func (w *world) runHandler(store relay.Store, cfg relay.Config, r *recorder) {
+func (w *world) runHandler(store store.Relay, cfg relay.Config, r *recorder) {
 	w.t.Helper()
 	rel := w.newRelay(store, cfg)
 	if err := rel.HandleFunc("step", r.handle); err != nil {
@@ -49,7 +50,7 @@ func (w *world) runHandler(store relay.Store, cfg relay.Config, r *recorder) {
 }
 
 // runHandlerTx runs a relay whose handler adds effects.
-func runHandlerTx[Tx any](w *world, store relay.Store, cfg relay.Config, h func(context.Context, Tx, *postrider.Message) error) {
+func runHandlerTx[Tx any](w *world, store store.Relay, cfg relay.Config, h func(context.Context, Tx, *postrider.Message) error) {
 	w.t.Helper()
 	rel := w.newRelay(store, cfg)
 	if err := relay.HandleTxFunc(rel, "step", h); err != nil {
@@ -70,7 +71,7 @@ func startNATS(t *testing.T) *process.Server {
 }
 
 // runToNATS runs a relay that publishes to the stream STEPS.
-func (w *world) runToNATS(store relay.Store, cfg relay.Config, broker string) {
+func (w *world) runToNATS(store store.Relay, cfg relay.Config, broker string) {
 	w.t.Helper()
 	p, err := natsbroker.Open(w.t.Context(), broker, natsbroker.Config{Stream: "STEPS", Logger: testLogger(w.t)})
 	if err != nil {
@@ -83,7 +84,7 @@ func (w *world) runToNATS(store relay.Store, cfg relay.Config, broker string) {
 
 // newConsumer returns a consumer of the stream STEPS, which keeps the order of each key. The stream redelivers messages
 // that were not acknowledged for ackWait.
-func newConsumer[Tx any](ctx context.Context, store inbox.Store[Tx], cfg inbox.ConsumerConfig, broker string, ackWait time.Duration,
+func newConsumer[Tx any](ctx context.Context, store store.Inbox[Tx], cfg inbox.ConsumerConfig, broker string, ackWait time.Duration,
 	h func(context.Context, Tx, *postrider.Message) error) (*inbox.Consumer[Tx], error) {
 	source, err := natsbroker.OpenSubscriber(ctx, broker, natsbroker.SubscriberConfig{
 		Config: natsbroker.Config{Stream: "STEPS", Logger: cfg.Logger}, Durable: cfg.Name, Ordered: true, AckWait: ackWait,
@@ -103,7 +104,7 @@ func newConsumer[Tx any](ctx context.Context, store inbox.Store[Tx], cfg inbox.C
 }
 
 // runConsumer runs a consumer of the stream STEPS.
-func runConsumer[Tx any](w *world, store inbox.Store[Tx], name, broker string, h func(context.Context, Tx, *postrider.Message) error) {
+func runConsumer[Tx any](w *world, store store.Inbox[Tx], name, broker string, h func(context.Context, Tx, *postrider.Message) error) {
 	w.t.Helper()
 	c, err := newConsumer(w.t.Context(), store, inbox.ConsumerConfig{
 		Name: name, BackoffMax: 500 * time.Millisecond, StopTimeout: 5 * time.Second, Logger: testLogger(w.t),

@@ -9,22 +9,20 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // stores is the interface of a store for relays, publishers and consumers.
 type stores[Tx any] interface {
-	inbox.Store[Tx]
+	store.Inbox[Tx]
 	Insert(ctx context.Context, tx Tx, msgs []*postrider.Message) error
 	Commit(ctx context.Context, tx Tx) error
 	Written(ctx context.Context, tx Tx, ids []string) ([]string, error)
 	Wake()
-	relay.StatusStore
+	store.StatusReader
 }
 
-var _ outbox.Store[pgx.Tx] = stores[pgx.Tx](nil)
+var _ store.Outbox[pgx.Tx] = stores[pgx.Tx](nil)
 
 // session runs statements in a transaction of either database. Parameters are question marks.
 type session interface {

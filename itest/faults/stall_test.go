@@ -17,6 +17,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/itest/crash"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // settlements matches the statement of a settlement that moves a cursor and counts.
@@ -43,7 +44,7 @@ func TestStalledSettlementPostgres(t *testing.T) {
 			proxy := newRequestProxy(t, hostOf(t, p.server.URL), readPostgres)
 			// Statements are sent with their text, so that they can be recognized.
 			through := strings.Replace(p.url, hostOf(t, p.server.URL), proxy.Address(), 1) + "&default_query_exec_mode=exec"
-			underStall(p.world, stores[pgx.Tx](p.store(4)), onPostgres, func() relay.Store { return postgresStore(t, through, 8) }, proxy, what)
+			underStall(p.world, stores[pgx.Tx](p.store(4)), onPostgres, func() store.Relay { return postgresStore(t, through, 8) }, proxy, what)
 		})
 	}
 }
@@ -54,13 +55,13 @@ func TestStalledSettlementMariaDB(t *testing.T) {
 	m := newMariaWorld(t)
 	proxy := newRequestProxy(t, hostOf(t, m.server.URL), readMySQL)
 	through := strings.Replace(m.url, hostOf(t, m.server.URL), proxy.Address(), 1)
-	underStall(m.world, stores[*sql.Tx](m.store(4)), onMySQL, func() relay.Store { return mariaStore(t, through, 8) }, proxy, stall{})
+	underStall(m.world, stores[*sql.Tx](m.store(4)), onMySQL, func() store.Relay { return mariaStore(t, through, 8) }, proxy, stall{})
 }
 
 // cutSync removes the end of a pipeline: the server waits for it, in its transaction.
 func cutSync(request []byte) []byte { return bytes.TrimSuffix(request, []byte(syncMessage)) }
 
-func underStall[Tx any](w *world, direct stores[Tx], session func(Tx) session, through func() relay.Store, proxy *requestProxy, what stall) {
+func underStall[Tx any](w *world, direct stores[Tx], session func(Tx) session, through func() store.Relay, proxy *requestProxy, what stall) {
 	load, plain := newLoad(w.t, direct, session, w.random), newRecorder()
 	var failNext atomic.Bool
 	rel := w.newRelay(through(), relay.Config{Name: "plain", LeaseTTL: shortLease})
@@ -119,7 +120,7 @@ func underStall[Tx any](w *world, direct stores[Tx], session func(Tx) session, t
 }
 
 // checkUnmoved checks that a relay's status has not changed.
-func checkUnmoved(t *testing.T, before, after relay.RelayStatus) {
+func checkUnmoved(t *testing.T, before, after store.RelayStatus) {
 	t.Helper()
 	if before.Delivered != after.Delivered || before.Failed != after.Failed {
 		t.Errorf("delivered and failed went from %d, %d to %d, %d", before.Delivered, before.Failed, after.Delivered, after.Failed)

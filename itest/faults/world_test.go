@@ -18,6 +18,7 @@ import (
 	"github.com/postrider/postrider/itest/crash"
 	"github.com/postrider/postrider/itest/process"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // world is a server with an outbox and the tables of the load.
@@ -134,7 +135,7 @@ func (w *world) run(r runner) {
 }
 
 // newRelay returns a relay with defaults for tests.
-func (w *world) newRelay(store relay.Store, cfg relay.Config) *relay.Relay {
+func (w *world) newRelay(store store.Relay, cfg relay.Config) *relay.Relay {
 	w.t.Helper()
 	cfg.Logger, cfg.StopTimeout = testLogger(w.t), 5*time.Second
 	if cfg.BackoffMax == 0 {
@@ -214,12 +215,12 @@ func (w *world) awaitDelivered(r *recorder, name string, facts []crash.Fact, pha
 }
 
 // statusOf returns the status of relays and consumers by name.
-func statusOf(ctx context.Context, store relay.StatusStore) (map[string]relay.RelayStatus, error) {
-	s, err := store.Status(ctx)
+func statusOf(ctx context.Context, st store.StatusReader) (map[string]store.RelayStatus, error) {
+	s, err := st.Status(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := make(map[string]relay.RelayStatus)
+	out := make(map[string]store.RelayStatus)
 	for _, r := range s.Relays {
 		out[r.Name] = r
 	}
@@ -227,12 +228,12 @@ func statusOf(ctx context.Context, store relay.StatusStore) (map[string]relay.Re
 }
 
 // awaitSettled waits until no relay has undelivered, parked, held or dead-lettered messages.
-func (w *world) awaitSettled(store relay.StatusStore) map[string]relay.RelayStatus {
+func (w *world) awaitSettled(st store.StatusReader) map[string]store.RelayStatus {
 	w.t.Helper()
-	var all map[string]relay.RelayStatus
+	var all map[string]store.RelayStatus
 	w.awaitEnd("nothing is left undelivered, parked, held or dead", func() string {
 		var err error
-		if all, err = statusOf(w.t.Context(), store); err != nil {
+		if all, err = statusOf(w.t.Context(), st); err != nil {
 			return err.Error()
 		}
 		for _, s := range all {
@@ -246,7 +247,7 @@ func (w *world) awaitSettled(store relay.StatusStore) map[string]relay.RelayStat
 }
 
 // checkCounts checks the counter of delivered messages.
-func (w *world) checkCounts(all map[string]relay.RelayStatus, messages int, relays ...string) {
+func (w *world) checkCounts(all map[string]store.RelayStatus, messages int, relays ...string) {
 	w.t.Helper()
 	for _, name := range relays {
 		if got := all[name].Delivered; got != int64(messages) {

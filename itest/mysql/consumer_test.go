@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/inbox/inboxtest"
+	"github.com/postrider/postrider/store"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
 
@@ -23,9 +23,9 @@ var consumers = inboxtest.Harness[*sql.Tx]{
 // deadlock makes tx the victim of a deadlock: the other transaction has more changes.
 func deadlock(ctx context.Context, s inboxtest.Store[*sql.Tx], tx *sql.Tx) error {
 	claim := func(tx *sql.Tx, ids ...string) error {
-		var msgs []inbox.ClaimRequest
+		var msgs []store.ClaimRequest
 		for _, id := range ids {
-			msgs = append(msgs, inbox.ClaimRequest{ID: id})
+			msgs = append(msgs, store.ClaimRequest{ID: id})
 		}
 		_, err := s.Claim(ctx, tx, "deadlock", msgs)
 		return err

@@ -15,10 +15,9 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/internal/servertest"
 	"github.com/postrider/postrider/itest/process"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 	"github.com/postrider/postrider/store/storetest"
 )
@@ -153,14 +152,14 @@ func TestKeysAreBytes(t *testing.T) {
 			d := newDatabase(t)
 			must(t, d.config.Apply(mysql.Charset(charset, "")))
 			w := newWorld(t, d, mysqlstore.Config{})
-			st := relay.Settlement{Partition: 0, Token: w.lease.Token, Number: 1}
+			st := store.Settlement{Partition: 0, Token: w.lease.Token, Number: 1}
 			for i, key := range keys {
 				w.publish(key)
-				st.Parked = append(st.Parked, relay.Parked{Sequence: int64(i + 1), Key: key, FromLog: true, Reason: relay.ParkRetry,
+				st.Parked = append(st.Parked, store.ParkOutcome{Sequence: int64(i + 1), Key: key, FromLog: true, Reason: store.ParkRetry,
 					Waits: true, Attempts: 1, Cause: "failed: " + key})
-				st.Held = append(st.Held, relay.HeldKey{Key: key, Sequence: int64(i + 1), Reason: relay.ParkRetry, After: time.Hour})
+				st.Held = append(st.Held, store.HeldKey{Key: key, Sequence: int64(i + 1), Reason: store.ParkRetry, After: time.Hour})
 			}
-			if _, err := w.store.Settle(t.Context(), "r", []relay.Settlement{st}); err != nil {
+			if _, err := w.store.Settle(t.Context(), "r", []store.Settlement{st}); err != nil {
 				t.Fatal(err)
 			}
 			for _, key := range keys {
@@ -189,14 +188,14 @@ func TestTimesAreOfTheDatabase(t *testing.T) {
 		must(t, s.Commit(t.Context(), tx))
 	}
 	s := newStore(t, d.open(t, nil), mysqlstore.Config{})
-	batches, err := s.Fetch(t.Context(), "", relay.FetchRequest{Partitions: []relay.FetchPartition{{}}, Limit: 10, MaxBytes: 1 << 20})
+	batches, err := s.Fetch(t.Context(), "", store.FetchRequest{Partitions: []store.FetchPartition{{}}, Limit: 10, MaxBytes: 1 << 20})
 	must(t, err)
-	for _, r := range batches[0].Records {
+	for _, r := range batches[0].Entries {
 		if r.Delay < 59*time.Minute || r.Delay > time.Hour || time.Since(r.Message.CreatedAt).Abs() > time.Minute {
 			t.Errorf("zone %s: delay %s, created at %s", r.Message.Key, r.Delay, r.Message.CreatedAt)
 		}
 	}
-	if n := len(batches[0].Records); n != 3 {
+	if n := len(batches[0].Entries); n != 3 {
 		t.Errorf("fetched %d messages, want 3", n)
 	}
 }
@@ -268,7 +267,7 @@ func TestDeadlockIsNamed(t *testing.T) {
 	w := newWorld(t, newDatabase(t), mysqlstore.Config{})
 	one, two := w.begin(), w.begin()
 	claim := func(tx *sql.Tx, id string) error {
-		_, err := w.store.Claim(t.Context(), tx, "c", []inbox.ClaimRequest{{ID: id}})
+		_, err := w.store.Claim(t.Context(), tx, "c", []store.ClaimRequest{{ID: id}})
 		return err
 	}
 	must(t, claim(one, "a"))
@@ -325,15 +324,15 @@ func TestNothingIsSettledBehindADeadlock(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDatabase(t), mysqlstore.Config{})
 	w.publish("k")
-	batches, err := w.store.Fetch(t.Context(), "r", relay.FetchRequest{
-		Partitions: []relay.FetchPartition{{LeaseRef: w.lease.Ref(), After: w.at}}, Limit: 10, MaxBytes: 1 << 20,
+	batches, err := w.store.Fetch(t.Context(), "r", store.FetchRequest{
+		Partitions: []store.FetchPartition{{LeaseRef: w.lease.Ref(), After: w.at}}, Limit: 10, MaxBytes: 1 << 20,
 	})
 	must(t, err)
 	lost := w.deadlocked()
 
-	_, err = w.store.CommitSettled(t.Context(), lost, "r", relay.Settlement{
+	_, err = w.store.CommitSettled(t.Context(), lost, "r", store.Settlement{
 		Partition: 0, Token: w.lease.Token, Number: 1, Cursor: batches[0].Next, Moved: true,
-		Delivered: []int64{batches[0].Records[0].Message.Sequence}, DeliveredCount: 1,
+		Delivered: []int64{batches[0].Entries[0].Message.Sequence}, DeliveredCount: 1,
 	})
 	if n := w.count(`SELECT CAST(SUM(n) AS SIGNED) FROM accounts`); err == nil || n != 0 {
 		t.Errorf("settled with error %v and %d effects", err, n)

@@ -16,7 +16,7 @@ import (
 
 	"github.com/postrider/postrider/internal/servertest"
 	"github.com/postrider/postrider/itest/process"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
 
@@ -73,14 +73,14 @@ func (c *crashing) database(t *testing.T, cfg mysqlstore.Config) (database, *sql
 	return d, d.migrated(t, nil, cfg)
 }
 
-func settlement(l relay.Lease, number int64) relay.Settlement {
-	return relay.Settlement{Partition: l.Partition, Token: l.Token, Number: number, DeliveredCount: 1}
+func settlement(l store.Lease, number int64) store.Settlement {
+	return store.Settlement{Partition: l.Partition, Token: l.Token, Number: number, DeliveredCount: 1}
 }
 
 // settle says whether a settlement was applied.
-func settle(t *testing.T, s *mysqlstore.Store, st relay.Settlement) bool {
+func settle(t *testing.T, s *mysqlstore.Store, st store.Settlement) bool {
 	t.Helper()
-	out, err := s.Settle(t.Context(), "r", []relay.Settlement{st})
+	out, err := s.Settle(t.Context(), "r", []store.Settlement{st})
 	must(t, err)
 	if len(out.Failed) > 0 {
 		t.Fatalf("settle: %v", out.Failed)
@@ -89,14 +89,14 @@ func settle(t *testing.T, s *mysqlstore.Store, st relay.Settlement) bool {
 }
 
 // acquire leases partition 0 for an owner, if it is free.
-func acquire(t *testing.T, s *mysqlstore.Store, id string, ttl time.Duration, resume bool) (relay.Lease, bool) {
+func acquire(t *testing.T, s *mysqlstore.Store, id string, ttl time.Duration, resume bool) (store.Lease, bool) {
 	t.Helper()
 	req := claim(ttl)
 	req.Claims[0].Resume = resume
-	leases, err := s.Acquire(t.Context(), "r", relay.Owner{ID: id}, req)
+	leases, err := s.Acquire(t.Context(), "r", store.Owner{ID: id}, req)
 	must(t, err)
 	if len(leases) == 0 {
-		return relay.Lease{}, false
+		return store.Lease{}, false
 	}
 	return leases[0], true
 }
@@ -116,7 +116,7 @@ func TestCrashEndsEveryLease(t *testing.T) {
 			server := newCrashing(t, settings...)
 			_, db := server.database(t, mysqlstore.Config{Partitions: 1})
 			s := newStore(t, db, mysqlstore.Config{})
-			if _, err := s.Heartbeat(t.Context(), "r", relay.Owner{ID: "a"}, ttl); err != nil {
+			if _, err := s.Heartbeat(t.Context(), "r", store.Owner{ID: "a"}, ttl); err != nil {
 				t.Fatal(err)
 			}
 			old, _ := acquire(t, s, "a", ttl, false)
@@ -130,11 +130,11 @@ func TestCrashEndsEveryLease(t *testing.T) {
 			if settle(t, s, settlement(old, old.Settled+2)) || settle(t, s, settlement(old, old.Settled+1)) {
 				t.Error("settled under a lease of before the crash")
 			}
-			batches, err := s.Fetch(t.Context(), "r", relay.FetchRequest{Partitions: []relay.FetchPartition{{LeaseRef: old.Ref()}}, Limit: 1, MaxBytes: 1})
+			batches, err := s.Fetch(t.Context(), "r", store.FetchRequest{Partitions: []store.FetchPartition{{LeaseRef: old.Ref()}}, Limit: 1, MaxBytes: 1})
 			if err != nil || len(batches) != 1 || !batches[0].Lost {
 				t.Errorf("fetched %+v, %v; want the partition lost", batches, err)
 			}
-			v, err := s.Heartbeat(t.Context(), "r", relay.Owner{ID: "b"}, ttl)
+			v, err := s.Heartbeat(t.Context(), "r", store.Owner{ID: "b"}, ttl)
 			if err != nil || len(v.Partitions) > 0 {
 				t.Errorf("view %+v, %v; want no partition that is held", v, err)
 			}
@@ -265,7 +265,7 @@ func TestPausedProcessHoldsNoLock(t *testing.T) {
 	paused := w.begin()
 	exec(t, paused, "SELECT * FROM postrider_cursors FOR UPDATE")
 	began := time.Now()
-	must(t, w.store.Release(t.Context(), "r", []relay.LeaseRef{w.lease.Ref()}))
+	must(t, w.store.Release(t.Context(), "r", []store.LeaseRef{w.lease.Ref()}))
 	if waited := time.Since(began); waited > 15*time.Second {
 		t.Errorf("waited %s for the lock of a paused process", waited)
 	}

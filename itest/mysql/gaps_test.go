@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
 
@@ -18,16 +17,16 @@ type world struct {
 	t     testing.TB
 	db    *sql.DB
 	store *mysqlstore.Store
-	lease relay.Lease
-	at    relay.Cursor
+	lease store.Lease
+	at    store.Cursor
 	made  int
 }
 
-var owner = relay.Owner{ID: "a", Host: "h", Version: "test"}
+var owner = store.Owner{ID: "a", Host: "h", Version: "test"}
 
 // claim returns a request for the lease of partition 0.
-func claim(ttl time.Duration) relay.AcquireRequest {
-	return relay.AcquireRequest{Claims: []relay.Claim{{Partition: 0, Token: relay.NewToken()}}, TTL: ttl}
+func claim(ttl time.Duration) store.AcquireRequest {
+	return store.AcquireRequest{Claims: []store.LeaseClaim{{Partition: 0, Token: store.NewToken()}}, TTL: ttl}
 }
 
 func newWorld(t testing.TB, d database, cfg mysqlstore.Config) *world {
@@ -75,13 +74,13 @@ func (w *world) publish(key string) string {
 // fetch reads the next messages once and returns the IDs.
 func (w *world) fetch() (ids []string) {
 	w.t.Helper()
-	batches, err := w.store.Fetch(w.t.Context(), "r", relay.FetchRequest{
-		Partitions: []relay.FetchPartition{{LeaseRef: w.lease.Ref(), After: w.at}}, Limit: 1000, MaxBytes: 16 << 20,
+	batches, err := w.store.Fetch(w.t.Context(), "r", store.FetchRequest{
+		Partitions: []store.FetchPartition{{LeaseRef: w.lease.Ref(), After: w.at}}, Limit: 1000, MaxBytes: 16 << 20,
 	})
 	must(w.t, err)
 	for _, b := range batches {
 		w.at = b.Next
-		for _, r := range b.Records {
+		for _, r := range b.Entries {
 			ids = append(ids, r.Message.ID)
 		}
 	}
@@ -284,10 +283,10 @@ func TestDroppingWaitsForNobody(t *testing.T) {
 	w.insert(open, "slow")
 	w.publish("k")
 	w.fetch()
-	_, err := w.store.Settle(t.Context(), "r", []relay.Settlement{{Partition: 0, Token: w.lease.Token, Number: 1, Cursor: w.at, Moved: true}})
+	_, err := w.store.Settle(t.Context(), "r", []store.Settlement{{Partition: 0, Token: w.lease.Token, Number: 1, Cursor: w.at, Moved: true}})
 	must(t, err)
 	impatient := newStore(t, d.open(t, map[string]string{"innodb_lock_wait_timeout": "1"}), mysqlstore.Config{})
-	m, err := impatient.Maintain(t.Context(), relay.Retention{})
+	m, err := impatient.Maintain(t.Context(), store.Retention{})
 	if err != nil || m.Dropped != 3 || m.Deferred != "" {
 		t.Errorf("maintained %+v, %v; want the 3 messages before the open transaction dropped", m, err)
 	}
@@ -304,11 +303,11 @@ func TestPuttingAsideWaitsForNobody(t *testing.T) {
 		t.Helper()
 		tx, err := s.Begin(t.Context())
 		must(t, err)
-		var parked []inbox.Parked
+		var parked []store.ParkRequest
 		for _, id := range ids {
 			m := &postrider.Message{ID: id, Type: "t"}
 			m.FillDefaults("test", time.Now())
-			parked = append(parked, inbox.Parked{Message: m, Reason: relay.ParkRetry})
+			parked = append(parked, store.ParkRequest{Message: m, Reason: store.ParkRetry})
 		}
 		must(t, s.Park(t.Context(), tx, "c", parked))
 		return tx

@@ -12,9 +12,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
 
@@ -29,20 +27,20 @@ func TestMessagesAreFoundByAnIndex(t *testing.T) {
 	var queries []string
 	db := sql.OpenDB(watched{connector, func(_ driver.Conn, query string) { queries = append(queries, query) }})
 	t.Cleanup(func() { must(t, db.Close()) })
-	store := newStore(t, db, mysqlstore.Config{})
+	s := newStore(t, db, mysqlstore.Config{})
 
-	found, err := store.FindParked(ctx, "view", "parked-50")
+	found, err := s.FindParked(ctx, "view", "parked-50")
 	must(t, err)
 	if len(found) != 1 {
 		t.Fatalf("found %d parked messages", len(found))
 	}
 	checkKey(ctx, t, plain, queries, "postrider_parked ", "postrider_parked_id")
 	count := 0
-	for _, err := range store.ListParked(ctx, "view") {
+	for _, err := range s.ListParked(ctx, "view") {
 		must(t, err)
 		count++
 	}
-	for _, err := range store.ListHeld(ctx, "view") {
+	for _, err := range s.ListHeld(ctx, "view") {
 		must(t, err)
 		count++
 	}
@@ -52,7 +50,7 @@ func TestMessagesAreFoundByAnIndex(t *testing.T) {
 	checkKey(ctx, t, plain, queries, "postrider_parked FORCE", "postrider_parked_next")
 	checkKey(ctx, t, plain, queries, "postrider_held h FORCE", "postrider_held_since")
 	dead := 0
-	for _, err := range store.ListDead(ctx, deadletter.Filter{MessageID: "dead-50", State: deadletter.AnyState}, 0, 100) {
+	for _, err := range s.ListDead(ctx, store.DeadFilter{MessageID: "dead-50", State: store.DeadAny}, 0, 100) {
 		must(t, err)
 		dead++
 	}
@@ -63,27 +61,27 @@ func TestMessagesAreFoundByAnIndex(t *testing.T) {
 }
 
 // fillParkedAndDead makes a consumer park and dead-letter messages.
-func fillParkedAndDead(t *testing.T, store *mysqlstore.Store) {
+func fillParkedAndDead(t *testing.T, s *mysqlstore.Store) {
 	t.Helper()
-	must(t, store.Enroll(t.Context(), "view"))
-	tx, err := store.Begin(t.Context())
+	must(t, s.Enroll(t.Context(), "view"))
+	tx, err := s.Begin(t.Context())
 	must(t, err)
-	var parked []inbox.Parked
-	var dead []inbox.Dead
+	var parked []store.ParkRequest
+	var dead []store.DeadLetterRequest
 	for n := range 100 {
 		p := &postrider.Message{ID: fmt.Sprintf("parked-%d", n), Type: "t"}
 		p.FillDefaults("test", time.Now())
-		parked = append(parked, inbox.Parked{Message: p, Reason: relay.ParkRetry, After: time.Hour})
+		parked = append(parked, store.ParkRequest{Message: p, Reason: store.ParkRetry, After: time.Hour})
 		keyed := &postrider.Message{ID: fmt.Sprintf("queued-%d", n), Type: "t", Key: fmt.Sprintf("order/%d", n)}
 		keyed.FillDefaults("test", time.Now())
-		parked = append(parked, inbox.Parked{Message: keyed, Reason: relay.ParkRetry, After: time.Hour})
+		parked = append(parked, store.ParkRequest{Message: keyed, Reason: store.ParkRetry, After: time.Hour})
 		m := &postrider.Message{ID: fmt.Sprintf("dead-%d", n), Type: "t"}
 		m.FillDefaults("test", time.Now())
-		dead = append(dead, inbox.Dead{Message: m, Reason: "refused", Cause: "no"})
+		dead = append(dead, store.DeadLetterRequest{Message: m, Reason: "refused", Cause: "no"})
 	}
-	must(t, store.Park(t.Context(), tx, "view", parked))
-	must(t, store.DeadLetter(t.Context(), tx, "view", dead, false))
-	must(t, store.Commit(t.Context(), tx))
+	must(t, s.Park(t.Context(), tx, "view", parked))
+	must(t, s.DeadLetter(t.Context(), tx, "view", dead, false))
+	must(t, s.Commit(t.Context(), tx))
 }
 
 // checkKey checks that the last query of a table reads it by a key.

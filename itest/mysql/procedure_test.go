@@ -11,7 +11,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
 
@@ -34,10 +34,10 @@ func TestProcedurePublishes(t *testing.T) {
 	checkPartitions(t, db, 16)
 	var full, bare, nulls *postrider.Message
 	for p := range 16 {
-		batches, err := s.Fetch(t.Context(), "", relay.FetchRequest{Partitions: []relay.FetchPartition{{LeaseRef: relay.LeaseRef{Partition: p}}}, Limit: 100, MaxBytes: 1 << 20})
+		batches, err := s.Fetch(t.Context(), "", store.FetchRequest{Partitions: []store.FetchPartition{{LeaseRef: store.LeaseRef{Partition: p}}}, Limit: 100, MaxBytes: 1 << 20})
 		must(t, err)
 		for _, b := range batches {
-			for _, r := range b.Records {
+			for _, r := range b.Entries {
 				must(t, r.Err)
 				must(t, r.Message.Validate(postrider.Limits{}))
 				switch r.Message.Type {

@@ -11,8 +11,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
 
@@ -63,26 +62,26 @@ func TestReleasedKeyIsHeldAnewMeanwhile(t *testing.T) {
 		}
 	}})
 	t.Cleanup(func() { must(t, db.Close()) })
-	store := newStore(t, db, mysqlstore.Config{})
+	s := newStore(t, db, mysqlstore.Config{})
 	park := func(id string) {
 		t.Helper()
 		tx, err := plain.Begin(ctx)
 		must(t, err)
 		m := &postrider.Message{ID: id, Type: "t", Key: "k"}
 		m.FillDefaults("test", time.Now())
-		must(t, plain.Park(ctx, tx, "view", []inbox.Parked{{Message: m, Reason: relay.ParkRetry}}))
+		must(t, plain.Park(ctx, tx, "view", []store.ParkRequest{{Message: m, Reason: store.ParkRetry}}))
 		must(t, plain.Commit(ctx, tx))
 	}
 	must(t, plain.Enroll(ctx, "view"))
-	leases, err := store.Acquire(ctx, "view", owner, claim(time.Hour))
+	leases, err := s.Acquire(ctx, "view", owner, claim(time.Hour))
 	must(t, err)
 	due := func() int64 {
 		t.Helper()
 		for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); {
-			res, err := plain.Due(ctx, "view", relay.DueRequest{Leases: []relay.LeaseRef{leases[0].Ref()}, Runs: 10, RunLength: 10, MaxBytes: 1 << 20})
+			res, err := plain.Due(ctx, "view", store.DueRequest{Leases: []store.LeaseRef{leases[0].Ref()}, Runs: 10, RunLength: 10, MaxBytes: 1 << 20})
 			must(t, err)
-			if len(res.Runs) == 1 && len(res.Runs[0].Records) == 1 {
-				return res.Runs[0].Records[0].Message.Sequence
+			if len(res.Runs) == 1 && len(res.Runs[0].Entries) == 1 {
+				return res.Runs[0].Entries[0].Message.Sequence
 			}
 		}
 		t.Fatal("the parked message does not come due")
@@ -90,8 +89,8 @@ func TestReleasedKeyIsHeldAnewMeanwhile(t *testing.T) {
 	}
 
 	park("first")
-	settle := []relay.Settlement{{Partition: 0, Token: leases[0].Token, Number: 1, Removed: []int64{due()}, Release: []string{"k"}}}
-	_, err = store.Settle(ctx, "view", settle)
+	settle := []store.Settlement{{Partition: 0, Token: leases[0].Token, Number: 1, Removed: []int64{due()}, Release: []string{"k"}}}
+	_, err = s.Settle(ctx, "view", settle)
 	must(t, err)
 	asked := 0
 	meanwhile = func() {
@@ -100,7 +99,7 @@ func TestReleasedKeyIsHeldAnewMeanwhile(t *testing.T) {
 		}
 	}
 	settle[0].Number, settle[0].Removed = 2, nil
-	_, err = store.Settle(ctx, "view", settle)
+	_, err = s.Settle(ctx, "view", settle)
 	must(t, err)
 	if asked == 0 {
 		t.Error("the settlement has not looked for the key; nothing was tried")

@@ -14,6 +14,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/sqlite"
 )
 
@@ -66,16 +67,16 @@ func BenchmarkPublish(b *testing.B) {
 }
 
 // claim returns a request for the leases of n partitions.
-func claim(n int, ttl time.Duration) relay.AcquireRequest {
-	req := relay.AcquireRequest{TTL: ttl}
+func claim(n int, ttl time.Duration) store.AcquireRequest {
+	req := store.AcquireRequest{TTL: ttl}
 	for p := range n {
-		req.Claims = append(req.Claims, relay.Claim{Partition: p, Token: relay.NewToken()})
+		req.Claims = append(req.Claims, store.LeaseClaim{Partition: p, Token: store.NewToken()})
 	}
 	return req
 }
 
 // settle records settlements, all of which must be applied.
-func settle(tb testing.TB, s *sqlite.Store, sts ...relay.Settlement) {
+func settle(tb testing.TB, s *sqlite.Store, sts ...store.Settlement) {
 	tb.Helper()
 	res, err := s.Settle(tb.Context(), "r", sts)
 	if err != nil || len(res.Lost)+len(res.Failed) > 0 {
@@ -84,7 +85,7 @@ func settle(tb testing.TB, s *sqlite.Store, sts ...relay.Settlement) {
 }
 
 // lease acquires the leases of all partitions for a relay.
-func lease(tb testing.TB, s *sqlite.Store, name string, owner relay.Owner) []relay.Lease {
+func lease(tb testing.TB, s *sqlite.Store, name string, owner store.Owner) []store.Lease {
 	tb.Helper()
 	n, err := s.Partitions(tb.Context())
 	if err != nil {
@@ -97,10 +98,10 @@ func lease(tb testing.TB, s *sqlite.Store, name string, owner relay.Owner) []rel
 	return leases
 }
 
-func request(leases []relay.Lease, limit int) relay.FetchRequest {
-	req := relay.FetchRequest{Limit: limit, MaxBytes: 16 << 20}
+func request(leases []store.Lease, limit int) store.FetchRequest {
+	req := store.FetchRequest{Limit: limit, MaxBytes: 16 << 20}
 	for _, l := range leases {
-		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: l.Ref(), After: l.Cursor})
+		req.Partitions = append(req.Partitions, store.FetchPartition{LeaseRef: l.Ref(), After: l.Cursor})
 	}
 	return req
 }
@@ -113,7 +114,7 @@ func BenchmarkFetch(b *testing.B) {
 			if n > 0 {
 				publish(b.Context(), b, s, benchMessages(5*n)...)
 			}
-			req := request(lease(b, s, "r", relay.Owner{ID: "a"}), n/8+1)
+			req := request(lease(b, s, "r", store.Owner{ID: "a"}), n/8+1)
 			ctx := b.Context()
 			b.ReportAllocs()
 			for b.Loop() {
@@ -133,18 +134,18 @@ func BenchmarkSettle(b *testing.B) {
 			b.Run(fmt.Sprintf("synchronous=%s/parked=%d", level, parked), func(b *testing.B) {
 				s := benchStore(b, "_pragma=synchronous("+level+")")
 				publish(b.Context(), b, s, benchMessages(1000)...)
-				owner := relay.Owner{ID: "a"}
+				owner := store.Owner{ID: "a"}
 				leases := lease(b, s, "r", owner)
 				batches, err := s.Fetch(b.Context(), "r", request(leases, 1000))
 				if err != nil {
 					b.Fatal(err)
 				}
-				var sts []relay.Settlement
+				var sts []store.Settlement
 				for i, l := range leases {
-					st := relay.Settlement{Partition: l.Partition, Token: l.Token, Moved: true, DeliveredCount: 100}
-					for _, r := range batches[i].Records[:parked/8] {
-						st.Parked = append(st.Parked, relay.Parked{
-							Sequence: r.Message.Sequence, Key: r.Message.Key, FromLog: true, Reason: relay.ParkRetry, Attempts: 1, Cause: "no",
+					st := store.Settlement{Partition: l.Partition, Token: l.Token, Moved: true, DeliveredCount: 100}
+					for _, r := range batches[i].Entries[:parked/8] {
+						st.Parked = append(st.Parked, store.ParkOutcome{
+							Sequence: r.Message.Sequence, Key: r.Message.Key, FromLog: true, Reason: store.ParkRetry, Attempts: 1, Cause: "no",
 						})
 					}
 					sts = append(sts, st)
@@ -170,26 +171,26 @@ func BenchmarkDue(b *testing.B) {
 		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
 			s := benchStore(b, "")
 			publish(b.Context(), b, s, benchMessages(n+1)...)
-			owner := relay.Owner{ID: "a"}
+			owner := store.Owner{ID: "a"}
 			leases := lease(b, s, "r", owner)
 			batches, err := s.Fetch(b.Context(), "r", request(leases, 1000))
 			if err != nil {
 				b.Fatal(err)
 			}
-			req := relay.DueRequest{Runs: 200, RunLength: 100, MaxBytes: 16 << 20}
+			req := store.DueRequest{Runs: 200, RunLength: 100, MaxBytes: 16 << 20}
 			for _, l := range leases {
 				req.Leases = append(req.Leases, l.Ref())
 			}
 			for _, batch := range batches {
-				st := relay.Settlement{Partition: batch.Partition, Token: leases[batch.Partition].Token, Number: 1}
-				for _, r := range batch.Records {
+				st := store.Settlement{Partition: batch.Partition, Token: leases[batch.Partition].Token, Number: 1}
+				for _, r := range batch.Entries {
 					if len(r.Message.Key) == 0 || n == 0 {
 						continue
 					}
-					st.Parked = append(st.Parked, relay.Parked{
-						Sequence: r.Message.Sequence, Key: r.Message.Key, FromLog: true, Reason: relay.ParkRetry, Waits: true,
+					st.Parked = append(st.Parked, store.ParkOutcome{
+						Sequence: r.Message.Sequence, Key: r.Message.Key, FromLog: true, Reason: store.ParkRetry, Waits: true,
 					})
-					st.Held = append(st.Held, relay.HeldKey{Key: r.Message.Key, Sequence: r.Message.Sequence, Reason: relay.ParkRetry})
+					st.Held = append(st.Held, store.HeldKey{Key: r.Message.Key, Sequence: r.Message.Sequence, Reason: store.ParkRetry})
 				}
 				settle(b, s, st)
 			}

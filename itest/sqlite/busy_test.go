@@ -13,18 +13,18 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/sqlite"
 )
 
 // fetchAll reads all committed messages.
 func fetchAll(t testing.TB, s *sqlite.Store) []*postrider.Message {
 	t.Helper()
-	return fetchUnder(t, s, lease(t, s, "all", relay.Owner{ID: "all"}))
+	return fetchUnder(t, s, lease(t, s, "all", store.Owner{ID: "all"}))
 }
 
 // fetchUnder reads all committed messages under leases of the relay "all".
-func fetchUnder(t testing.TB, s *sqlite.Store, leases []relay.Lease) []*postrider.Message {
+func fetchUnder(t testing.TB, s *sqlite.Store, leases []store.Lease) []*postrider.Message {
 	t.Helper()
 	batches, err := s.Fetch(t.Context(), "all", request(leases, 1_000_000))
 	if err != nil {
@@ -32,7 +32,7 @@ func fetchUnder(t testing.TB, s *sqlite.Store, leases []relay.Lease) []*postride
 	}
 	var out []*postrider.Message
 	for _, b := range batches {
-		for _, r := range b.Records {
+		for _, r := range b.Entries {
 			out = append(out, r.Message)
 		}
 	}
@@ -59,7 +59,7 @@ func readersDoNotWait(t *testing.T) {
 	f := newFile(t)
 	s := newStore(t, f.migrated(t, sqlite.Config{}), sqlite.Config{})
 	publish(t.Context(), t, s, benchMessages(10)...)
-	owner := relay.Owner{ID: "a"}
+	owner := store.Owner{ID: "a"}
 	leases := lease(t, s, "r", owner)
 
 	tx, err := s.Begin(t.Context())
@@ -72,12 +72,12 @@ func readersDoNotWait(t *testing.T) {
 	batches, err := s.Fetch(t.Context(), "r", request(leases, 100))
 	n := 0
 	for _, b := range batches {
-		n += len(b.Records)
+		n += len(b.Entries)
 	}
 	if n != 10 || err != nil {
 		t.Fatalf("fetched %d while a writer is at work, %v; want the 10 committed", n, err)
 	}
-	if _, err := s.Due(t.Context(), "r", relay.DueRequest{Leases: []relay.LeaseRef{leases[0].Ref(), leases[1].Ref()}, Runs: 1, RunLength: 1, MaxBytes: 1}); err != nil {
+	if _, err := s.Due(t.Context(), "r", store.DueRequest{Leases: []store.LeaseRef{leases[0].Ref(), leases[1].Ref()}, Runs: 1, RunLength: 1, MaxBytes: 1}); err != nil {
 		t.Errorf("due: %v", err)
 	}
 	if _, err := s.Status(t.Context()); err != nil {
@@ -85,7 +85,7 @@ func readersDoNotWait(t *testing.T) {
 	}
 	settled := make(chan error, 1)
 	go func() {
-		_, err := s.Settle(t.Context(), "r", []relay.Settlement{{Token: leases[0].Token, Number: 1, DeliveredCount: 1}})
+		_, err := s.Settle(t.Context(), "r", []store.Settlement{{Token: leases[0].Token, Number: 1, DeliveredCount: 1}})
 		settled <- err
 	}()
 	synctest.Wait() // until it waits between two tries
@@ -114,7 +114,7 @@ func TestBusyTimeoutBoundsTheWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback()
-	_, err = s.Heartbeat(t.Context(), "r", relay.Owner{ID: "a"}, time.Second)
+	_, err = s.Heartbeat(t.Context(), "r", store.Owner{ID: "a"}, time.Second)
 	if !errors.Is(err, sqlite.ErrBusy) || !strings.Contains(err.Error(), "BusyTimeout") {
 		t.Errorf("heartbeat: %v, want ErrBusy with what to do", err)
 	}
@@ -126,7 +126,7 @@ func TestBusyTimeoutBoundsTheWait(t *testing.T) {
 	if _, err := s.Begin(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("begin under a context that ends: %v, want its error", err)
 	}
-	if m, err := s.Maintain(t.Context(), relay.Retention{}); err != nil || !strings.Contains(m.Deferred, "locked") {
+	if m, err := s.Maintain(t.Context(), store.Retention{}); err != nil || !strings.Contains(m.Deferred, "locked") {
 		t.Errorf("maintain: %+v, %v; want it deferred", m, err)
 	}
 }
@@ -228,20 +228,20 @@ func TestOneConnectionIsEnough(t *testing.T) {
 	if got := fetchAll(t, s); len(got) != len(msgs) {
 		t.Errorf("fetched %d of %d", len(got), len(msgs))
 	}
-	owner := relay.Owner{ID: "a"}
+	owner := store.Owner{ID: "a"}
 	leases := lease(t, s, "r", owner)
-	settlement := relay.Settlement{
-		Token: leases[0].Token, Number: 1, Held: []relay.HeldKey{{Key: "k", Sequence: 1, Reason: relay.ParkRetry}},
+	settlement := store.Settlement{
+		Token: leases[0].Token, Number: 1, Held: []store.HeldKey{{Key: "k", Sequence: 1, Reason: store.ParkRetry}},
 	}
 	settle(t, s, settlement)
-	if due, err := s.Due(t.Context(), "r", relay.DueRequest{Leases: []relay.LeaseRef{leases[0].Ref()}, Runs: 10, RunLength: 10, MaxBytes: 1}); err != nil || len(due.Runs) != 1 {
+	if due, err := s.Due(t.Context(), "r", store.DueRequest{Leases: []store.LeaseRef{leases[0].Ref()}, Runs: 10, RunLength: 10, MaxBytes: 1}); err != nil || len(due.Runs) != 1 {
 		t.Errorf("due: %+v, %v", due, err)
 	}
 	for h, err := range s.ListHeld(t.Context(), "") {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := relay.Decision{ID: relay.NewToken(), Relay: h.Relay, Key: h.Key, Verb: relay.VerbRetry, By: "op"}
+		d := store.Decision{ID: store.NewToken(), Relay: h.Relay, Key: h.Key, Verb: store.VerbRetry, By: "op"}
 		if err := errors.Join(s.RecordDecision(t.Context(), d), s.Decide(t.Context(), "r", leases[0].Ref(), d.ID)); err != nil {
 			t.Errorf("retry while listing: %v", err)
 		}
@@ -283,7 +283,7 @@ func TestWritersTakeTurns(t *testing.T) {
 			wg.Go(func() {
 				for range 20 {
 					if i == 0 {
-						if _, err := s.Heartbeat(t.Context(), "r", relay.Owner{ID: "a"}, time.Minute); err != nil {
+						if _, err := s.Heartbeat(t.Context(), "r", store.Owner{ID: "a"}, time.Minute); err != nil {
 							t.Error(err)
 						}
 						continue
@@ -308,7 +308,7 @@ func TestSettlingLeavesTheConnectionAsItWas(t *testing.T) {
 		db := f.open(t, "_pragma=synchronous("+level+")")
 		db.SetMaxOpenConns(1)
 		s := newStore(t, db, sqlite.Config{})
-		lease(t, s, "r", relay.Owner{ID: "a"})
+		lease(t, s, "r", store.Owner{ID: "a"})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := s.Settle(ctx, "r", nil); !errors.Is(err, context.Canceled) {
@@ -332,8 +332,8 @@ func TestManyHandlesTakeLeasesOnce(t *testing.T) {
 		s := newStore(t, f.open(t, ""), sqlite.Config{})
 		wg.Go(func() {
 			for p := range 16 {
-				leases, err := s.Acquire(t.Context(), "r", relay.Owner{ID: fmt.Sprint(i)}, relay.AcquireRequest{
-					Claims: []relay.Claim{{Partition: p, Token: relay.NewToken()}}, TTL: time.Minute,
+				leases, err := s.Acquire(t.Context(), "r", store.Owner{ID: fmt.Sprint(i)}, store.AcquireRequest{
+					Claims: []store.LeaseClaim{{Partition: p, Token: store.NewToken()}}, TTL: time.Minute,
 				})
 				if err != nil {
 					t.Error(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/sqlite"
 )
 
@@ -74,13 +75,13 @@ func TestReplacedFileEndsTheRelay(t *testing.T) {
 			replace(t, f)
 			select {
 			case err := <-ended:
-				if !errors.Is(err, relay.ErrReplaced) {
+				if !errors.Is(err, store.ErrReplaced) {
 					t.Errorf("the relay ended with %v, want ErrReplaced", err)
 				}
 			case <-time.After(time.Minute):
 				t.Fatal("the relay works on a file that was replaced a minute ago")
 			}
-			if _, err := s.Begin(t.Context()); !errors.Is(err, relay.ErrReplaced) {
+			if _, err := s.Begin(t.Context()); !errors.Is(err, store.ErrReplaced) {
 				t.Errorf("begin: %v, want ErrReplaced", err)
 			}
 		})
@@ -103,25 +104,25 @@ func testNothingIsDone(t *testing.T, replace func(*testing.T, file)) {
 	db := f.migrated(t, sqlite.Config{})
 	db.SetMaxIdleConns(-1) // each call opens a connection, which creates an empty file if there is none
 	s := newStore(t, db, sqlite.Config{})
-	leases := lease(t, s, "r", relay.Owner{ID: "a"})
+	leases := lease(t, s, "r", store.Owner{ID: "a"})
 	tx, err := s.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	replace(t, f)
 	ref := leases[0].Ref()
-	st := relay.Settlement{Token: ref.Token, Number: 1, DeliveredCount: 1}
+	st := store.Settlement{Token: ref.Token, Number: 1, DeliveredCount: 1}
 	_, fetch := s.Fetch(t.Context(), "r", request(leases, 1))
-	_, due := s.Due(t.Context(), "r", relay.DueRequest{Leases: []relay.LeaseRef{ref}, Runs: 1, RunLength: 1, MaxBytes: 1})
+	_, due := s.Due(t.Context(), "r", store.DueRequest{Leases: []store.LeaseRef{ref}, Runs: 1, RunLength: 1, MaxBytes: 1})
 	_, commit := s.CommitSettled(t.Context(), tx, "r", st)
-	_, settled := s.Settle(t.Context(), "r", []relay.Settlement{st})
-	_, heartbeat := s.Heartbeat(t.Context(), "r", relay.Owner{ID: "a"}, time.Hour)
-	_, acquire := s.Acquire(t.Context(), "r", relay.Owner{ID: "a"}, claim(8, time.Hour))
+	_, settled := s.Settle(t.Context(), "r", []store.Settlement{st})
+	_, heartbeat := s.Heartbeat(t.Context(), "r", store.Owner{ID: "a"}, time.Hour)
+	_, acquire := s.Acquire(t.Context(), "r", store.Owner{ID: "a"}, claim(8, time.Hour))
 	for call, err := range map[string]error{
 		"fetch": fetch, "due": due, "commit settled": commit, "settle": settled, "heartbeat": heartbeat, "acquire": acquire,
 		"decide": s.Decide(t.Context(), "r", ref, "d"),
 	} {
-		if !errors.Is(err, relay.ErrReplaced) {
+		if !errors.Is(err, store.ErrReplaced) {
 			t.Errorf("%s: %v, want ErrReplaced", call, err)
 		}
 	}
@@ -132,13 +133,13 @@ func TestLeasesOfACopyDoNotHold(t *testing.T) {
 	t.Parallel()
 	f := newFile(t)
 	db := f.migrated(t, sqlite.Config{})
-	a, b := relay.Owner{ID: "a"}, relay.Owner{ID: "b"}
+	a, b := store.Owner{ID: "a"}, store.Owner{ID: "b"}
 	now := time.Date(2026, 7, 1, 0, 0, 0, 0, time.UTC)
 	cfg := sqlite.Config{Clock: func() time.Time { return now }}
 	s := newStore(t, db, cfg)
 	publish(t.Context(), t, s, benchMessages(8)...)
 	leases := lease(t, s, "r", a)
-	settle(t, s, relay.Settlement{Token: leases[0].Token, Number: 1, DeliveredCount: 1})
+	settle(t, s, store.Settlement{Token: leases[0].Token, Number: 1, DeliveredCount: 1})
 	restored := newFile(t)
 	f.copyTo(t, restored)
 
@@ -152,12 +153,12 @@ func TestLeasesOfACopyDoNotHold(t *testing.T) {
 			t.Errorf("partition %d of the copy is held by %s", p.Partition, p.Owner)
 		}
 	}
-	res, err := c.Settle(t.Context(), "r", []relay.Settlement{{Token: leases[0].Token, Number: 2, DeliveredCount: 1}})
+	res, err := c.Settle(t.Context(), "r", []store.Settlement{{Token: leases[0].Token, Number: 2, DeliveredCount: 1}})
 	if err != nil || len(res.Lost) != 1 {
 		t.Errorf("settle under a lease of the file that was copied: %+v, %v", res, err)
 	}
 	batches, err := c.Fetch(t.Context(), "r", request(leases, 10))
-	if err != nil || len(batches) != 8 || !batches[0].Lost || len(batches[0].Records) > 0 {
+	if err != nil || len(batches) != 8 || !batches[0].Lost || len(batches[0].Entries) > 0 {
 		t.Errorf("fetch under leases of the file that was copied: %+v, %v", batches, err)
 	}
 	// The owner counts as alive, and may still be working: no other owner gets its partitions before the longest TTL has
@@ -182,17 +183,17 @@ func TestRepeatedSettlementCountsOnce(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, newFile(t).migrated(t, sqlite.Config{Partitions: 1}), sqlite.Config{})
 	publish(t.Context(), t, s, benchMessages(3)...)
-	l := lease(t, s, "r", relay.Owner{ID: "a"})[0]
-	st := relay.Settlement{
-		Token: l.Token, Number: 1, Moved: true, Cursor: relay.Cursor{Position: 2}, DeliveredCount: 1, FailedCount: 1,
-		Parked: []relay.Parked{{Sequence: 2, FromLog: true, Reason: relay.ParkRetry, Attempts: 1, Cause: "no"}},
+	l := lease(t, s, "r", store.Owner{ID: "a"})[0]
+	st := store.Settlement{
+		Token: l.Token, Number: 1, Moved: true, Cursor: store.Cursor{Position: 2}, DeliveredCount: 1, FailedCount: 1,
+		Parked: []store.ParkOutcome{{Sequence: 2, FromLog: true, Reason: store.ParkRetry, Attempts: 1, Cause: "no"}},
 	}
 	settle(t, s, st)
 	settle(t, s, st)
 	other, stale := st, st
 	other.DeliveredCount, stale.Number = 2, 3
-	for name, st := range map[string]relay.Settlement{"other content": other, "one was lost": stale} {
-		if res, err := s.Settle(t.Context(), "r", []relay.Settlement{st}); err != nil || len(res.Lost) != 1 {
+	for name, st := range map[string]store.Settlement{"other content": other, "one was lost": stale} {
+		if res, err := s.Settle(t.Context(), "r", []store.Settlement{st}); err != nil || len(res.Lost) != 1 {
 			t.Errorf("%s: %+v, %v; want lost", name, res, err)
 		}
 	}
@@ -214,14 +215,14 @@ func TestOneFailedSettlementHindersNoOther(t *testing.T) {
 	db := f.migrated(t, sqlite.Config{Partitions: 4})
 	s := newStore(t, db, sqlite.Config{})
 	execute(t, db, `CREATE TRIGGER refuse BEFORE INSERT ON postrider_held WHEN NEW.key = 'bad' BEGIN SELECT RAISE(ABORT, 'refused'); END`)
-	leases := lease(t, s, "r", relay.Owner{ID: "a"})
-	var sts []relay.Settlement
+	leases := lease(t, s, "r", store.Owner{ID: "a"})
+	var sts []store.Settlement
 	for _, l := range leases {
-		sts = append(sts, relay.Settlement{Partition: l.Partition, Token: l.Token, Number: 1, DeliveredCount: 1})
+		sts = append(sts, store.Settlement{Partition: l.Partition, Token: l.Token, Number: 1, DeliveredCount: 1})
 	}
-	sts[0].Held = []relay.HeldKey{{Key: "bad", Sequence: 1, Reason: relay.ParkRetry}}
-	sts[2].Parked = []relay.Parked{{Sequence: 99, FromLog: true, Reason: relay.ParkRetry}}
-	sts[3].Token = relay.NewToken()
+	sts[0].Held = []store.HeldKey{{Key: "bad", Sequence: 1, Reason: store.ParkRetry}}
+	sts[2].Parked = []store.ParkOutcome{{Sequence: 99, FromLog: true, Reason: store.ParkRetry}}
+	sts[3].Token = store.NewToken()
 	for range 2 { // a repetition changes nothing
 		res, err := s.Settle(t.Context(), "r", sts)
 		if err != nil || len(res.Failed) != 2 || res.Failed[0] == nil || res.Failed[2] == nil || len(res.Lost) != 1 || res.Lost[0] != 3 {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/sqlite"
 )
 
@@ -53,7 +53,7 @@ func TestDamagedFile(t *testing.T) {
 	s := newStore(t, db, sqlite.Config{})
 	publish(t.Context(), t, s, benchMessages(2000)...)
 	execute(t, db, `PRAGMA wal_checkpoint(TRUNCATE)`)
-	leases := lease(t, s, "r", relay.Owner{ID: "a"})
+	leases := lease(t, s, "r", store.Owner{ID: "a"})
 	text, err := os.ReadFile(string(f))
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func TestReadOnlyDatabase(t *testing.T) {
 	if st, err := s.Status(t.Context()); err != nil || st.Partitions != sqlite.DefaultPartitions {
 		t.Errorf("status of a read-only database: %+v, %v", st, err)
 	}
-	_, err := s.Heartbeat(t.Context(), "r", relay.Owner{ID: "a"}, 1e9)
+	_, err := s.Heartbeat(t.Context(), "r", store.Owner{ID: "a"}, 1e9)
 	if !errors.Is(err, sqlite.ErrReadOnly) || !strings.Contains(err.Error(), "mode=ro") {
 		t.Errorf("heartbeat: %v, want ErrReadOnly with what to do", err)
 	}
@@ -115,23 +115,23 @@ func TestFullDatabase(t *testing.T) {
 	if !errors.Is(err, sqlite.ErrFull) || !strings.Contains(err.Error(), "max_page_count") {
 		t.Fatalf("publish: %v, want ErrFull with what to do", err)
 	}
-	owner := relay.Owner{ID: "a"}
+	owner := store.Owner{ID: "a"}
 	leases := lease(t, s, "r", owner)
 	batches, err := s.Fetch(t.Context(), "r", request(leases, 10_000))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var sts []relay.Settlement
+	var sts []store.Settlement
 	n := 0
 	for _, b := range batches {
-		n += len(b.Records)
-		sts = append(sts, relay.Settlement{Partition: b.Partition, Token: leases[b.Partition].Token, Number: 1, Moved: true, Cursor: b.Next})
+		n += len(b.Entries)
+		sts = append(sts, store.Settlement{Partition: b.Partition, Token: leases[b.Partition].Token, Number: 1, Moved: true, Cursor: b.Next})
 	}
 	if n != committed || n == 0 {
 		t.Errorf("fetched %d messages, committed %d", n, committed)
 	}
 	settle(t, s, sts...) // in a full database
-	if m, err := s.Maintain(t.Context(), relay.Retention{}); err != nil || m.Dropped != int64(committed) {
+	if m, err := s.Maintain(t.Context(), store.Retention{}); err != nil || m.Dropped != int64(committed) {
 		t.Fatalf("maintain: %+v, %v; want %d dropped", m, err, committed)
 	}
 	publish(t.Context(), t, s, batch()...)
@@ -143,17 +143,17 @@ func TestSequencesAreNeverGivenAgain(t *testing.T) {
 	t.Parallel()
 	f := newFile(t)
 	s := newStore(t, f.migrated(t, sqlite.Config{Partitions: 1}), sqlite.Config{})
-	owner := relay.Owner{ID: "a"}
+	owner := store.Owner{ID: "a"}
 	l := lease(t, s, "r", owner)[0]
 	for round := range int64(3) {
 		publish(t.Context(), t, s, benchMessages(10)...)
-		batches, err := s.Fetch(t.Context(), "r", request([]relay.Lease{l}, 100))
-		if err != nil || len(batches) != 1 || batches[0].Records[0].Message.Sequence != 10*round+1 {
+		batches, err := s.Fetch(t.Context(), "r", request([]store.Lease{l}, 100))
+		if err != nil || len(batches) != 1 || batches[0].Entries[0].Message.Sequence != 10*round+1 {
 			t.Fatalf("round %d: %+v, %v", round, batches, err)
 		}
 		l.Cursor = batches[0].Next
-		settle(t, s, relay.Settlement{Token: l.Token, Number: round + 1, Cursor: l.Cursor, Moved: true})
-		if m, err := s.Maintain(t.Context(), relay.Retention{}); err != nil || m.Dropped != 10 {
+		settle(t, s, store.Settlement{Token: l.Token, Number: round + 1, Cursor: l.Cursor, Moved: true})
+		if m, err := s.Maintain(t.Context(), store.Retention{}); err != nil || m.Dropped != 10 {
 			t.Fatalf("maintain: %+v, %v", m, err)
 		}
 		s = newStore(t, f.open(t, ""), sqlite.Config{})
@@ -166,17 +166,17 @@ func TestSizeOfALargeLogIsEstimated(t *testing.T) {
 	const n, each = 20_000, 700
 	s := newStore(t, newFile(t).migrated(t, sqlite.Config{Partitions: 3}), sqlite.Config{})
 	publish(t.Context(), t, s, benchMessages(n)...)
-	owner := relay.Owner{ID: "a"}
-	var sts []relay.Settlement
+	owner := store.Owner{ID: "a"}
+	var sts []store.Settlement
 	for _, l := range lease(t, s, "r", owner) {
-		sts = append(sts, relay.Settlement{Partition: l.Partition, Token: l.Token, Number: 1, Moved: true, Cursor: relay.Cursor{Position: n}})
+		sts = append(sts, store.Settlement{Partition: l.Partition, Token: l.Token, Number: 1, Moved: true, Cursor: store.Cursor{Position: n}})
 	}
 	settle(t, s, sts...)
-	m, err := s.Maintain(t.Context(), relay.Retention{For: 1e18, MaxBytes: n / 2 * each})
+	m, err := s.Maintain(t.Context(), store.Retention{For: 1e18, MaxBytes: n / 2 * each})
 	if err != nil || m.Dropped < n*4/10 || m.Dropped > n*6/10 {
 		t.Errorf("maintain to half the size: %+v, %v; want about %d dropped", m, err, n/2)
 	}
-	again, err := s.Maintain(t.Context(), relay.Retention{For: 1e18, MaxBytes: n / 2 * each})
+	again, err := s.Maintain(t.Context(), store.Retention{For: 1e18, MaxBytes: n / 2 * each})
 	if err != nil || again.Dropped > n/20 {
 		t.Errorf("maintain again: %+v, %v; want hardly any dropped", again, err)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/sqlite"
 )
 
@@ -104,16 +104,16 @@ func TestMessagesAreFoundByAnIndex(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	store := newStore(t, db, sqlite.Config{})
+	s := newStore(t, db, sqlite.Config{})
 	plans = nil
-	if _, err := store.FindParked(t.Context(), "r", "m-1"); err != nil {
+	if _, err := s.FindParked(t.Context(), "r", "m-1"); err != nil {
 		t.Fatal(err)
 	}
 	if text := strings.Join(plans, "\n"); !strings.Contains(text, "USING INDEX postrider_parked_id (relay=? AND id=?)") {
 		t.Errorf("a parked message is found by:\n%s", text)
 	}
 	plans = nil
-	for _, err := range store.ListDead(t.Context(), deadletter.Filter{MessageID: "m-1", State: deadletter.AnyState}, 0, 100) {
+	for _, err := range s.ListDead(t.Context(), store.DeadFilter{MessageID: "m-1", State: store.DeadAny}, 0, 100) {
 		if err != nil {
 			t.Fatal(err)
 		}

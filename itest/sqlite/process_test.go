@@ -16,6 +16,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/sqlite"
 )
 
@@ -132,7 +133,7 @@ func TestProcessKilledInATransaction(t *testing.T) {
 	f := newFile(t)
 	s := newStore(t, f.migrated(t, sqlite.Config{}), sqlite.Config{})
 	publish(t.Context(), t, s, benchMessages(3)...)
-	leases := lease(t, s, "all", relay.Owner{ID: "all"})
+	leases := lease(t, s, "all", store.Owner{ID: "all"})
 	cmd := start(t, f, "write")
 	if got := fetchUnder(t, s, leases); len(got) != 3 {
 		t.Errorf("fetched %d while another process writes, want 3", len(got))

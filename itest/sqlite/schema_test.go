@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/sqlite"
 )
 
@@ -213,7 +213,7 @@ func TestFenceMigrationKeepsWhatIsThere(t *testing.T) {
 	migrate(sqlite.Latest)
 	s := newStore(t, db, cfg)
 	req := claim(3, time.Hour)
-	got, err := s.Acquire(t.Context(), "r", relay.Owner{ID: "new"}, req)
+	got, err := s.Acquire(t.Context(), "r", store.Owner{ID: "new"}, req)
 	if err != nil || len(got) != 2 || got[0].Partition != 1 || got[0].Cursor.Position != 8 || got[1].Partition != 2 {
 		t.Fatalf("acquired %+v, %v; want partitions 1 and 2", got, err)
 	}

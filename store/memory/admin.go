@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-// Repartition implements relay.Administrator.
+// Repartition implements store.Administrator.
 func (s *Store) Repartition(ctx context.Context, n int) error {
-	if n < 1 || n > relay.MaxPartitions {
-		return fmt.Errorf("repartition: %d partitions: it may be 1 to %d", n, relay.MaxPartitions)
+	if n < 1 || n > store.MaxPartitions {
+		return fmt.Errorf("repartition: %d partitions: it may be 1 to %d", n, store.MaxPartitions)
 	}
 	_, err := do(ctx, s, "Repartition", func(db *database) (struct{}, error) {
 		if err := db.checkIdle(now()); err != nil {
@@ -34,7 +34,7 @@ func (s *Store) Repartition(ctx context.Context, n int) error {
 // current returns an error if the number of partitions is not the one that this Store was opened with.
 func (s *Store) current(db *database) error {
 	if n := s.partitions.Load(); n != int64(len(db.log)) {
-		return fmt.Errorf("%w: from %d to %d", relay.ErrRepartitioned, n, len(db.log))
+		return fmt.Errorf("%w: from %d to %d", store.ErrRepartitioned, n, len(db.log))
 	}
 	return nil
 }
@@ -43,7 +43,7 @@ func (s *Store) current(db *database) error {
 // delivered everything.
 func (db *database) checkIdle(at time.Time) error {
 	if len(db.active)+len(db.locks) > 0 {
-		return fmt.Errorf("%w: a transaction is open that has written; end it", relay.ErrInUse)
+		return fmt.Errorf("%w: a transaction is open that has written; end it", store.ErrInUse)
 	}
 	names := slices.Sorted(maps.Keys(db.relays))
 	for _, name := range names {
@@ -61,7 +61,7 @@ func (db *database) checkIdle(at time.Time) error {
 				return err
 			}
 			if st.Backlog.N > 0 {
-				return fmt.Errorf("%w: %s in partition %d", relay.ErrUndelivered, name, partition)
+				return fmt.Errorf("%w: %s in partition %d", store.ErrUndelivered, name, partition)
 			}
 		}
 	}
@@ -75,7 +75,7 @@ func (db *database) checkStopped(name string, at time.Time) error {
 	}
 	for _, o := range r.owners {
 		if o.aliveUntil.After(at) {
-			return fmt.Errorf("%w: %s of relay %s on host %s", relay.ErrAlive, o.ID, name, o.Host)
+			return fmt.Errorf("%w: %s of relay %s on host %s", store.ErrAlive, o.ID, name, o.Host)
 		}
 	}
 	return nil
@@ -105,7 +105,7 @@ func (db *database) repartition(n int) {
 
 // repartition moves parked messages and held keys to their new partitions, and every cursor to the end of the log; a consumer has
 // none. Partition 0 takes over the counters.
-func (r *relayState) repartition(n int, end relay.Cursor) {
+func (r *relayState) repartition(n int, end store.Cursor) {
 	old := r.parked
 	r.parked = nil
 	for range n {
@@ -131,8 +131,8 @@ func (r *relayState) repartition(n int, end relay.Cursor) {
 			sum.settled = c.settled
 		}
 	}
-	if r.kind == relay.KindConsumer {
-		end = relay.Cursor{}
+	if r.kind == store.KindConsumer {
+		end = store.Cursor{}
 	}
 	r.cursors = nil
 	for range n {

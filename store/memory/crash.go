@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Crash begins a new incarnation of the database, as when a server crashes and recovers: every lease ends. Committed data stays.
@@ -71,10 +71,10 @@ func (p *parkedSet) copy() *parkedSet {
 }
 
 // settleUndoably is settleOne with a settlement that CrashLosing can undo.
-func (s *Store) settleUndoably(name string, st relay.Settlement) ([]string, error) {
+func (s *Store) settleUndoably(name string, st store.Settlement) ([]string, error) {
 	db := s.db
 	var undo func()
-	if db.check(st) == nil && db.lease(name, relay.LeaseRef{Partition: st.Partition, Token: st.Token}) != nil {
+	if db.check(st) == nil && db.lease(name, store.LeaseRef{Partition: st.Partition, Token: st.Token}) != nil {
 		undo = s.undoable(name, st.Partition)
 	}
 	released, err := db.settleOne(name, st, now())

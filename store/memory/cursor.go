@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // A cursor (position, snapshot) means: rows with seq ≤ position that were visible in the snapshot are delivered. All other rows
@@ -88,7 +88,7 @@ func (db *database) snapshot() snapshot {
 	return s
 }
 
-// cursor is a parsed relay.Cursor.
+// cursor is a parsed store.Cursor.
 type cursor struct {
 	position int64
 	seen     snapshot
@@ -99,7 +99,7 @@ type cursor struct {
 	page   int64
 }
 
-func parseCursor(c relay.Cursor) (cursor, error) {
+func parseCursor(c store.Cursor) (cursor, error) {
 	parts := strings.Split(c.Snapshot, "/")
 	out := cursor{position: c.Position}
 	var err error
@@ -122,8 +122,8 @@ func parseCursor(c relay.Cursor) (cursor, error) {
 	return out, nil
 }
 
-func (c cursor) encode() relay.Cursor {
-	out := relay.Cursor{Position: c.position, Snapshot: c.seen.String()}
+func (c cursor) encode() store.Cursor {
+	out := store.Cursor{Position: c.position, Snapshot: c.seen.String()}
 	if c.paging {
 		out.Snapshot = fmt.Sprintf("%s/%s/%d", c.seen, c.upTo, c.page)
 	}

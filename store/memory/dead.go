@@ -9,24 +9,24 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // deadRow is a dead letter and what its message needs to be parked again.
 type deadRow struct {
-	deadletter.Record
+	store.DeadLetter
 	undecodable error
 	size        int
-	edits       []deadletter.Edited
+	edits       []store.Edited
 }
 
 // deadLetter adds a dead letter.
 func (db *database) deadLetter(name string, partition int, row *parkedRow, reason, cause string, attempts int, at time.Time) *deadRow {
 	db.lastNumber++
-	l := &deadRow{undecodable: row.undecodable, size: row.size, Record: deadletter.Record{
+	l := &deadRow{undecodable: row.undecodable, size: row.size, DeadLetter: store.DeadLetter{
 		Number: db.lastNumber, Relay: name, Partition: partition, Message: row.msg,
 		Reason: reason, Cause: cut(cause), Attempts: attempts, History: row.history,
-		DiedAt: at, Redrives: row.redrives, State: deadletter.Open,
+		DiedAt: at, Redrives: row.redrives, State: store.DeadOpen,
 	}}
 	db.letters = append(db.letters, l)
 	db.relay(name).latest[row.msg.Sequence] = l
@@ -34,8 +34,8 @@ func (db *database) deadLetter(name string, partition int, row *parkedRow, reaso
 }
 
 // shown returns a copy that the caller can keep.
-func (db *database) shown(l *deadRow) deadletter.Record {
-	c := l.Record
+func (db *database) shown(l *deadRow) store.DeadLetter {
+	c := l.DeadLetter
 	c.Message = clone(c.Message)
 	c.History = slices.Clone(c.History)
 	c.Side, c.Edits = db.side(l.Relay), len(l.edits)
@@ -46,34 +46,34 @@ func (db *database) shown(l *deadRow) deadletter.Record {
 }
 
 // side reports whether a name is a consumer's or a relay's.
-func (db *database) side(name string) deadletter.Side {
-	if r := db.relays[name]; r != nil && r.kind == relay.KindConsumer {
-		return deadletter.ConsumerSide
+func (db *database) side(name string) store.Kind {
+	if r := db.relays[name]; r != nil && r.kind == store.KindConsumer {
+		return store.KindConsumer
 	}
-	return deadletter.RelaySide
+	return store.KindRelay
 }
 
-func (db *database) chosen(f deadletter.Filter, l *deadRow) bool {
-	m, state := l.Message, cmp.Or(f.State, deadletter.Open)
+func (db *database) chosen(f store.DeadFilter, l *deadRow) bool {
+	m, state := l.Message, cmp.Or(f.State, store.DeadOpen)
 	is := func(want, got string) bool { return want == "" || want == got }
 	return is(f.Relay, l.Relay) && is(f.Topic, m.Topic) && is(f.Type, m.Type) && is(f.Key, m.Key) &&
 		is(f.Tenant, m.Tenant) && is(f.Reason, l.Reason) && is(f.MessageID, m.ID) &&
 		strings.Contains(l.Cause, f.Cause) && (f.Side == "" || f.Side == db.side(l.Relay)) &&
-		(f.Fingerprint == "" || f.Fingerprint == deadletter.Fingerprint(l.Cause)) &&
+		(f.Fingerprint == "" || f.Fingerprint == store.Fingerprint(l.Cause)) &&
 		(f.Redrive == 0 || f.Redrive == l.Redrive) &&
 		(f.From.IsZero() || !l.DiedAt.Before(f.From)) && (f.To.IsZero() || l.DiedAt.Before(f.To)) &&
-		(state == deadletter.AnyState || state == l.State) &&
+		(state == store.DeadAny || state == l.State) &&
 		(len(f.Numbers) == 0 || slices.Contains(f.Numbers, l.Number))
 }
 
 // choose returns the dead letters that a query selects.
-func (db *database) choose(q deadletter.Query) []*deadRow {
+func (db *database) choose(q store.DeadQuery) []*deadRow {
 	var out []*deadRow
 	for _, l := range db.letters[db.lettersUpTo(q.After):] {
 		if q.UpTo > 0 && l.Number > q.UpTo {
 			break
 		}
-		if db.chosen(q.Filter, l) {
+		if db.chosen(q.DeadFilter, l) {
 			if out = append(out, l); len(out) == q.Limit {
 				break
 			}
@@ -93,7 +93,7 @@ func (db *database) letter(number int64) (*deadRow, error) {
 	return nil, fmt.Errorf("%w: %d", deadletter.ErrNotFound, number)
 }
 
-func (l *deadRow) close(state deadletter.State, by, resolution string, at time.Time) {
+func (l *deadRow) close(state store.DeadState, by, resolution string, at time.Time) {
 	l.State, l.ResolvedAt, l.ResolvedBy, l.Resolution = state, at, by, resolution
 }
 

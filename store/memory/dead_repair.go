@@ -8,17 +8,17 @@ import (
 	"slices"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
 )
 
-// EditDead implements deadletter.Writer.
-func (r records) EditDead(_ context.Context, number int64, e deadletter.Edit) error {
+// EditDead implements store.Writer.
+func (r records) EditDead(_ context.Context, number int64, e store.Edit) error {
 	l, err := r.db.letter(number)
 	if err != nil {
 		return err
 	}
 	edited := clone(l.Message)
-	l.edits = append(l.edits, deadletter.Edited{At: now(), By: e.By, Why: e.Why, Payload: l.Message.Payload, Headers: l.Message.Headers})
+	l.edits = append(l.edits, store.Edited{At: now(), By: e.By, Why: e.Why, Payload: l.Message.Payload, Headers: l.Message.Headers})
 	if e.Payload != nil {
 		edited.Payload = slices.Clone(e.Payload)
 	}
@@ -29,8 +29,8 @@ func (r records) EditDead(_ context.Context, number int64, e deadletter.Edit) er
 	return nil
 }
 
-// Edits implements deadletter.Reader.
-func (r records) Edits(_ context.Context, number int64) ([]deadletter.Edited, error) {
+// Edits implements store.Reader.
+func (r records) Edits(_ context.Context, number int64) ([]store.Edited, error) {
 	l, err := r.db.letter(number)
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (r records) Edits(_ context.Context, number int64) ([]deadletter.Edited, er
 	return cloneEdits(l.edits), nil
 }
 
-func cloneEdits(edits []deadletter.Edited) []deadletter.Edited {
+func cloneEdits(edits []store.Edited) []store.Edited {
 	out := slices.Clone(edits)
 	for i := range out {
 		out[i].Payload, out[i].Headers = slices.Clone(out[i].Payload), maps.Clone(out[i].Headers)
@@ -46,12 +46,12 @@ func cloneEdits(edits []deadletter.Edited) []deadletter.Edited {
 	return out
 }
 
-// CountCauses implements deadletter.Reader.
-func (r records) CountCauses(_ context.Context, f deadletter.Filter, limit int) ([]deadletter.CauseCount, error) {
+// CountCauses implements store.Reader.
+func (r records) CountCauses(_ context.Context, f store.DeadFilter, limit int) ([]store.CauseCount, error) {
 	type group struct{ relay, messageType, fingerprint string }
-	counts := make(map[group]deadletter.CauseCount)
-	for _, l := range r.db.choose(deadletter.Query{Filter: f}) {
-		g := group{l.Relay, l.Message.Type, deadletter.Fingerprint(l.Cause)}
+	counts := make(map[group]store.CauseCount)
+	for _, l := range r.db.choose(store.DeadQuery{DeadFilter: f}) {
+		g := group{l.Relay, l.Message.Type, store.Fingerprint(l.Cause)}
 		c, known := counts[g]
 		if !known || l.DiedAt.Before(c.Oldest) {
 			c.Oldest = l.DiedAt
@@ -63,15 +63,15 @@ func (r records) CountCauses(_ context.Context, f deadletter.Filter, limit int) 
 		c.Number, c.Reason, c.Cause = l.Number, l.Reason, l.Cause // in ascending order of numbers: the last is the newest
 		counts[g] = c
 	}
-	out := slices.SortedFunc(maps.Values(counts), func(a, b deadletter.CauseCount) int {
+	out := slices.SortedFunc(maps.Values(counts), func(a, b store.CauseCount) int {
 		return cmp.Or(cmp.Compare(b.DeadLetters, a.DeadLetters), cmp.Compare(a.Number, b.Number))
 	})
 	return out[:min(len(out), limit)], nil
 }
 
-// ImportDead implements deadletter.Writer.
-func (r records) ImportDead(_ context.Context, a deadletter.Archived) (bool, error) {
-	if slices.ContainsFunc(r.db.letters, func(l *deadRow) bool { return l.same(a.Record) }) {
+// ImportDead implements store.Writer.
+func (r records) ImportDead(_ context.Context, a store.ArchivedDead) (bool, error) {
+	if slices.ContainsFunc(r.db.letters, func(l *deadRow) bool { return l.same(a.DeadLetter) }) {
 		return false, nil
 	}
 	r.db.importLetter(a)
@@ -79,15 +79,15 @@ func (r records) ImportDead(_ context.Context, a deadletter.Archived) (bool, err
 }
 
 // same reports whether a dead letter is this one or a copy of it.
-func (l *deadRow) same(other deadletter.Record) bool {
+func (l *deadRow) same(other store.DeadLetter) bool {
 	return l.Relay == other.Relay && l.Message.ID == other.Message.ID && l.DiedAt.Equal(stamp(other.DiedAt))
 }
 
-func (db *database) importLetter(a deadletter.Archived) {
+func (db *database) importLetter(a store.ArchivedDead) {
 	db.lastNumber++
-	l := &deadRow{Record: a.Record, edits: cloneEdits(a.Before)}
+	l := &deadRow{DeadLetter: a.DeadLetter, edits: cloneEdits(a.Before)}
 	m := clone(a.Message)
-	m.Sequence, m.Attempt, m.CreatedAt = deadletter.ImportedSequence(db.lastNumber), 0, stamp(m.CreatedAt)
+	m.Sequence, m.Attempt, m.CreatedAt = store.ImportedSequence(db.lastNumber), 0, stamp(m.CreatedAt)
 	m.Time, m.DeliverAt, m.DeliverAfter = stamp(m.Time), stamp(m.DeliverAt), 0
 	l.Number, l.Message, l.size, l.Redrive = db.lastNumber, m, m.Size(), 0
 	l.Partition = postrider.PartitionOf(m.Key, m.ID, len(db.log))

@@ -8,14 +8,12 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/held"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // decision is a decision and when it was done.
 type decision struct {
-	relay.Decision
+	store.Decision
 	done time.Time
 }
 
@@ -29,50 +27,50 @@ func (db *database) decision(id string) *decision {
 }
 
 // openDecisions returns the first 100 open decisions in a relay's partitions.
-func (db *database) openDecisions(name string, partitions []int) (out []relay.Decision) {
+func (db *database) openDecisions(name string, partitions []int) (out []store.Decision) {
 	for _, d := range db.decisions {
-		if d.Relay == name && d.State == relay.DecisionOpen && slices.Contains(partitions, d.Partition) && len(out) < 100 {
+		if d.Relay == name && d.State == store.DecisionOpen && slices.Contains(partitions, d.Partition) && len(out) < 100 {
 			out = append(out, d.Decision)
 		}
 	}
 	return out
 }
 
-// CheckLease implements held.Writer.
-func (r heldRecords) CheckLease(_ context.Context, name string, lease relay.LeaseRef) error {
+// CheckLease implements store.HeldWriter.
+func (r heldRecords) CheckLease(_ context.Context, name string, lease store.LeaseRef) error {
 	if r.db.lease(name, lease) == nil {
-		return relay.ErrLeaseLost
+		return store.ErrLeaseLost
 	}
 	return nil
 }
 
-// AddDecision implements held.Writer.
-func (r heldRecords) AddDecision(_ context.Context, d relay.Decision) error {
-	d.State, d.Outcome, d.Count = relay.DecisionOpen, "", 0
+// AddDecision implements store.HeldWriter.
+func (r heldRecords) AddDecision(_ context.Context, d store.Decision) error {
+	d.State, d.Outcome, d.Count = store.DecisionOpen, "", 0
 	r.db.decisions = append(r.db.decisions, &decision{Decision: d})
 	return nil
 }
 
-// LockDecision implements held.Writer.
-func (r heldRecords) LockDecision(ctx context.Context, id string) (relay.Decision, error) {
+// LockDecision implements store.HeldWriter.
+func (r heldRecords) LockDecision(ctx context.Context, id string) (store.Decision, error) {
 	return r.Decision(ctx, id)
 }
 
-// EndDecision implements held.Writer.
-func (r heldRecords) EndDecision(_ context.Context, d relay.Decision) error {
+// EndDecision implements store.HeldWriter.
+func (r heldRecords) EndDecision(_ context.Context, d store.Decision) error {
 	stored := r.db.decision(d.ID)
 	stored.State, stored.Outcome, stored.Count, stored.done = d.State, d.Outcome, d.Count, now()
 	return nil
 }
 
-// LockHeld implements held.Writer.
-func (r heldRecords) LockHeld(_ context.Context, name, key string) (relay.HeldInfo, error) {
+// LockHeld implements store.HeldWriter.
+func (r heldRecords) LockHeld(_ context.Context, name, key string) (store.HeldInfo, error) {
 	if err := r.db.untakenKey(name, key); err != nil {
-		return relay.HeldInfo{}, err
+		return store.HeldInfo{}, err
 	}
 	partition, set, h, err := r.db.held(name, key)
 	if err != nil {
-		return relay.HeldInfo{}, err
+		return store.HeldInfo{}, err
 	}
 	if !h.undecided {
 		set.findHead(h)
@@ -80,8 +78,8 @@ func (r heldRecords) LockHeld(_ context.Context, name, key string) (relay.HeldIn
 	return r.db.heldInfo(name, partition, h), nil
 }
 
-// ResumeHeld implements held.Writer.
-func (r heldRecords) ResumeHeld(_ context.Context, info relay.HeldInfo) error {
+// ResumeHeld implements store.HeldWriter.
+func (r heldRecords) ResumeHeld(_ context.Context, info store.HeldInfo) error {
 	_, set, h, err := r.db.held(info.Relay, info.Key)
 	if err == nil {
 		set.letGo(h, now())
@@ -90,7 +88,7 @@ func (r heldRecords) ResumeHeld(_ context.Context, info relay.HeldInfo) error {
 }
 
 // chosen returns the parked messages of a choice, none of which another transaction has taken.
-func (r heldRecords) chosen(c held.Choice) (out []*parkedRow, err error) {
+func (r heldRecords) chosen(c store.ParkedChoice) (out []*parkedRow, err error) {
 	for partition, set := range r.sets(c.Relay) {
 		switch {
 		case c.All:
@@ -121,8 +119,8 @@ func (r heldRecords) setOf(name string, row *parkedRow) (int, *parkedSet) {
 	return partition, r.db.relays[name].parked[partition]
 }
 
-// RetryParked implements held.Writer.
-func (r heldRecords) RetryParked(_ context.Context, c held.Choice) (int, error) {
+// RetryParked implements store.HeldWriter.
+func (r heldRecords) RetryParked(_ context.Context, c store.ParkedChoice) (int, error) {
 	rows, err := r.chosen(c)
 	for _, row := range rows {
 		due := *row
@@ -133,8 +131,8 @@ func (r heldRecords) RetryParked(_ context.Context, c held.Choice) (int, error) 
 	return len(rows), err
 }
 
-// DeadLetterParked implements held.Writer.
-func (r heldRecords) DeadLetterParked(_ context.Context, c held.Choice, d held.Dead) (int, error) {
+// DeadLetterParked implements store.HeldWriter.
+func (r heldRecords) DeadLetterParked(_ context.Context, c store.ParkedChoice, d store.MovedToDead) (int, error) {
 	rows, err := r.chosen(c)
 	at := now()
 	for _, row := range rows {
@@ -142,40 +140,40 @@ func (r heldRecords) DeadLetterParked(_ context.Context, c held.Choice, d held.D
 		set.take(row.msg.Sequence)
 		row.history = remember(row.history, 0, at, d.Entry)
 		l := r.db.deadLetter(c.Relay, partition, row, d.Reason, d.Cause, row.attempts, at)
-		if d.State != deadletter.Open {
+		if d.State != store.DeadOpen {
 			l.close(d.State, d.By, d.Resolution, at)
 		}
 	}
 	return len(rows), err
 }
 
-// DiscardOpen implements held.Writer.
-func (r heldRecords) DiscardOpen(_ context.Context, c held.Choice, by, resolution string) (n int, _ error) {
-	for _, l := range r.db.choose(deadletter.Query{Filter: deadletter.Filter{Relay: c.Relay}}) {
+// DiscardOpen implements store.HeldWriter.
+func (r heldRecords) DiscardOpen(_ context.Context, c store.ParkedChoice, by, resolution string) (n int, _ error) {
+	for _, l := range r.db.choose(store.DeadQuery{DeadFilter: store.DeadFilter{Relay: c.Relay}}) {
 		if c.All || l.Partition == c.Partition && l.Message.Sequence == c.Sequence {
-			l.close(deadletter.Discarded, by, resolution, now())
+			l.close(store.DeadDiscarded, by, resolution, now())
 			n++
 		}
 	}
 	return n, nil
 }
 
-// LockRelay implements held.Writer.
+// LockRelay implements store.HeldWriter.
 func (r heldRecords) LockRelay(_ context.Context, name string) (known, left bool, err error) {
-	if _, err := r.chosen(held.Choice{Relay: name, All: true}); err != nil {
+	if _, err := r.chosen(store.ParkedChoice{Relay: name, All: true}); err != nil {
 		return false, false, err
 	}
-	open := r.db.choose(deadletter.Query{Filter: deadletter.Filter{Relay: name}, Limit: 1})
+	open := r.db.choose(store.DeadQuery{DeadFilter: store.DeadFilter{Relay: name}, Limit: 1})
 	left = len(open) > 0 || slices.ContainsFunc(r.sets(name), func(p *parkedSet) bool { return len(p.rows)+len(p.held) > 0 })
 	return r.db.relays[name] != nil, left, nil
 }
 
-// CheckStopped implements held.Writer.
+// CheckStopped implements store.HeldWriter.
 func (r heldRecords) CheckStopped(_ context.Context, name string) error {
 	return r.db.checkStopped(name, now())
 }
 
-// RemoveRelay implements held.Writer.
+// RemoveRelay implements store.HeldWriter.
 func (r heldRecords) RemoveRelay(_ context.Context, name string) error {
 	delete(r.db.relays, name)
 	r.db.decisions = slices.DeleteFunc(r.db.decisions, func(d *decision) bool { return d.Relay == name })

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // filterRow is a filter that processes of a relay have registered. Its generation is its 1-based index among the relay's filters.
@@ -18,7 +18,7 @@ type filterRow struct {
 func (r *relayState) generation(at time.Time) int {
 	highest := 0
 	for _, o := range r.owners {
-		if at.Sub(o.aliveUntil) < relay.FilterKept {
+		if at.Sub(o.aliveUntil) < store.FilterKept {
 			highest = max(highest, o.generation)
 		}
 	}
@@ -40,7 +40,7 @@ func (r *relayState) topics(at time.Time) []string {
 }
 
 // register records that a process is alive, with its filter. If the filter takes effect, the leases of all other processes end.
-func (r *relayState) register(owner relay.Owner, at time.Time, ttl time.Duration) *ownerState {
+func (r *relayState) register(owner store.Owner, at time.Time, ttl time.Duration) *ownerState {
 	before := r.generation(at)
 	o := r.owner(owner, at, ttl)
 	g := 0
@@ -65,29 +65,29 @@ func (r *relayState) register(owner relay.Owner, at time.Time, ttl time.Duration
 }
 
 // filter returns the filter of a relay.
-func (db *database) filter(name string, at time.Time) relay.Filter {
+func (db *database) filter(name string, at time.Time) store.TopicFilter {
 	inEffect := make(map[string][]string)
 	for other, r := range db.relays {
-		if r.kind == relay.KindConsumer {
+		if r.kind == store.KindConsumer {
 			continue
 		}
 		topics := r.topics(at)
-		if topics == nil && r.kind == relay.KindRelay {
+		if topics == nil && r.kind == store.KindRelay {
 			topics = []string{"*"}
 		}
 		if topics != nil {
 			inEffect[other] = topics
 		}
 	}
-	return relay.FilterOf(name, inEffect)
+	return store.TopicFilterOf(name, inEffect)
 }
 
 // countUnrouted adds a settlement's counts of messages that no relay takes.
-func (r *relayState) countUnrouted(counts []relay.UnroutedCount, at time.Time) {
+func (r *relayState) countUnrouted(counts []store.UnroutedCount, at time.Time) {
 	for _, c := range counts {
 		u := r.unrouted[c.Topic]
 		if u == nil {
-			u = &relay.UnroutedTopic{Topic: c.Topic, FirstAt: at}
+			u = &store.UnroutedTopic{Topic: c.Topic, FirstAt: at}
 			r.unrouted[c.Topic] = u
 		}
 		u.Count += c.Count
@@ -96,8 +96,8 @@ func (r *relayState) countUnrouted(counts []relay.UnroutedCount, at time.Time) {
 }
 
 // unrouted lists the topics that no relay took, each with the largest count of a relay, since each relay sees every message.
-func (db *database) unrouted() []relay.UnroutedTopic {
-	all := make(map[string]relay.UnroutedTopic)
+func (db *database) unrouted() []store.UnroutedTopic {
+	all := make(map[string]store.UnroutedTopic)
 	for _, r := range db.relays {
 		for topic, u := range r.unrouted {
 			sum, known := all[topic]
@@ -114,21 +114,21 @@ func (db *database) unrouted() []relay.UnroutedTopic {
 			all[topic] = sum
 		}
 	}
-	var out []relay.UnroutedTopic
+	var out []store.UnroutedTopic
 	for _, u := range all {
 		out = append(out, u)
 	}
-	slices.SortFunc(out, func(a, b relay.UnroutedTopic) int {
+	slices.SortFunc(out, func(a, b store.UnroutedTopic) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Topic, b.Topic))
 	})
-	return out[:min(len(out), relay.MaxUnroutedTopics)]
+	return out[:min(len(out), store.MaxUnroutedTopics)]
 }
 
-// removeUnrouted removes the counts of topics whose last message is older than relay.UnroutedKept.
+// removeUnrouted removes the counts of topics whose last message is older than store.UnroutedKept.
 func (db *database) removeUnrouted(at time.Time) {
 	for _, r := range db.relays {
 		for topic, u := range r.unrouted {
-			if at.Sub(u.LastAt) >= relay.UnroutedKept {
+			if at.Sub(u.LastAt) >= store.UnroutedKept {
 				delete(r.unrouted, topic)
 			}
 		}

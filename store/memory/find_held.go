@@ -4,12 +4,12 @@ import (
 	"context"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-var _ relay.HeldFinder = (*Store)(nil)
+var _ store.HeldFinder = (*Store)(nil)
 
-// FindHeld implements relay.HeldFinder.
+// FindHeld implements store.HeldFinder.
 func (s *Store) FindHeld(ctx context.Context, name string, keys []string) ([]string, error) {
 	return do(ctx, s, "FindHeld", func(db *database) (out []string, err error) {
 		r := db.relay(name)

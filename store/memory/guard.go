@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/store"
 )
 
-var _ inbox.GuardStore = (*Store)(nil)
+var _ store.Effects = (*Store)(nil)
 
 // effectRow records who runs a side effect, or that it is done.
 type effectRow struct {
@@ -16,23 +16,23 @@ type effectRow struct {
 	done  time.Time // zero until it is done
 }
 
-// ClaimEffect implements inbox.GuardStore.
-func (s *Store) ClaimEffect(ctx context.Context, guard, id, token string, lease time.Duration) (inbox.EffectClaim, error) {
-	return do(ctx, s, "ClaimEffect", func(db *database) (inbox.EffectClaim, error) {
+// ClaimEffect implements store.Effects.
+func (s *Store) ClaimEffect(ctx context.Context, guard, id, token string, lease time.Duration) (store.EffectClaim, error) {
+	return do(ctx, s, "ClaimEffect", func(db *database) (store.EffectClaim, error) {
 		effects, at := db.inbox(guard).effects, now()
 		row := effects[id]
 		switch {
 		case row != nil && !row.done.IsZero():
-			return inbox.EffectClaim{Done: true}, nil
+			return store.EffectClaim{Done: true}, nil
 		case row != nil && row.token != token && row.until.After(at):
-			return inbox.EffectClaim{Left: row.until.Sub(at)}, nil
+			return store.EffectClaim{Left: row.until.Sub(at)}, nil
 		}
 		effects[id] = &effectRow{token: token, until: at.Add(lease)}
-		return inbox.EffectClaim{Granted: true}, nil
+		return store.EffectClaim{Granted: true}, nil
 	})
 }
 
-// CompleteEffect implements inbox.GuardStore.
+// CompleteEffect implements store.Effects.
 func (s *Store) CompleteEffect(ctx context.Context, guard, id, token string) (bool, error) {
 	return do(ctx, s, "CompleteEffect", func(db *database) (bool, error) {
 		row := db.inbox(guard).effects[id]
@@ -46,7 +46,7 @@ func (s *Store) CompleteEffect(ctx context.Context, guard, id, token string) (bo
 	})
 }
 
-// FreeEffect implements inbox.GuardStore.
+// FreeEffect implements store.Effects.
 func (s *Store) FreeEffect(ctx context.Context, guard, id, token string) error {
 	_, err := do(ctx, s, "FreeEffect", func(db *database) (struct{}, error) {
 		effects := db.inbox(guard).effects
@@ -58,7 +58,7 @@ func (s *Store) FreeEffect(ctx context.Context, guard, id, token string) error {
 	return err
 }
 
-// ForgetEffects implements inbox.GuardStore.
+// ForgetEffects implements store.Effects.
 func (s *Store) ForgetEffects(ctx context.Context, guard string, age time.Duration, limit int) (int, error) {
 	return do(ctx, s, "ForgetEffects", func(db *database) (int, error) {
 		effects, before, n := db.inbox(guard).effects, now().Add(-age), 0

@@ -9,12 +9,10 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/held"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-// heldRecords implements held.Records and, while its database is locked, held.Writer. A change is not undone: whatever may
+// heldRecords implements held.Records and, while its database is locked, store.HeldWriter. A change is not undone: whatever may
 // refuse or block it comes first.
 type heldRecords struct {
 	s  *Store
@@ -22,13 +20,13 @@ type heldRecords struct {
 }
 
 // View implements held.Records.
-func (r heldRecords) View(ctx context.Context, op deadletter.Operation, f func(held.Reader) error) error {
+func (r heldRecords) View(ctx context.Context, op store.Operation, f func(store.HeldReader) error) error {
 	_, err := do(ctx, r.s, op.Method, func(db *database) (struct{}, error) { return struct{}{}, f(heldRecords{r.s, db}) })
 	return err
 }
 
 // Change implements held.Records.
-func (r heldRecords) Change(ctx context.Context, op deadletter.Operation, f func(held.Writer) error) error {
+func (r heldRecords) Change(ctx context.Context, op store.Operation, f func(store.HeldWriter) error) error {
 	_, err := do(ctx, r.s, op.Method, func(db *database) (struct{}, error) { return struct{}{}, f(heldRecords{r.s, db}) })
 	return err
 }
@@ -44,7 +42,7 @@ func (r heldRecords) sets(name string) []*parkedSet {
 	return nil
 }
 
-// NextRelay implements held.Reader.
+// NextRelay implements store.HeldReader.
 func (r heldRecords) NextRelay(_ context.Context, after string) (string, error) {
 	for _, name := range slices.Sorted(maps.Keys(r.db.relays)) {
 		if name > after && slices.ContainsFunc(r.sets(name), func(p *parkedSet) bool { return len(p.rows)+len(p.held) > 0 }) {
@@ -54,9 +52,9 @@ func (r heldRecords) NextRelay(_ context.Context, after string) (string, error) 
 	return "", nil
 }
 
-// HeldKeys implements held.Reader.
-func (r heldRecords) HeldKeys(_ context.Context, q held.HeldQuery) (out []relay.HeldInfo, _ error) {
-	order := func(a, b relay.HeldInfo) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Key, b.Key)) }
+// HeldKeys implements store.HeldReader.
+func (r heldRecords) HeldKeys(_ context.Context, q store.HeldQuery) (out []store.HeldInfo, _ error) {
+	order := func(a, b store.HeldInfo) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Key, b.Key)) }
 	for partition, set := range r.sets(q.Relay) {
 		for _, h := range set.held {
 			if info := r.db.heldInfo(q.Relay, partition, h); q.After == nil || order(info, *q.After) > 0 {
@@ -69,11 +67,11 @@ func (r heldRecords) HeldKeys(_ context.Context, q held.HeldQuery) (out []relay.
 }
 
 // heldInfo describes a held key. The message that blocks it is a dead letter if the key waits for a decision.
-func (db *database) heldInfo(name string, partition int, h *heldRow) relay.HeldInfo {
+func (db *database) heldInfo(name string, partition int, h *heldRow) store.HeldInfo {
 	set := db.relays[name].parked[partition]
-	info := relay.HeldInfo{
+	info := store.HeldInfo{
 		Relay: name, Partition: partition, Key: h.key, Sequence: h.seq, Reason: h.reason, Cause: h.cause,
-		Attempts: h.attempts, Since: h.since, NextAttempt: h.next, Parked: min(len(set.waiting[h.key]), relay.CountLimit),
+		Attempts: h.attempts, Since: h.since, NextAttempt: h.next, Parked: min(len(set.waiting[h.key]), store.CountLimit),
 	}
 	if h.undecided {
 		info.NextAttempt = time.Time{}
@@ -86,17 +84,17 @@ func (db *database) heldInfo(name string, partition int, h *heldRow) relay.HeldI
 	return info
 }
 
-// HeldKey implements held.Reader.
-func (r heldRecords) HeldKey(_ context.Context, name, key string) (relay.HeldInfo, error) {
+// HeldKey implements store.HeldReader.
+func (r heldRecords) HeldKey(_ context.Context, name, key string) (store.HeldInfo, error) {
 	partition, _, h, err := r.db.held(name, key)
 	if err != nil {
-		return relay.HeldInfo{}, err
+		return store.HeldInfo{}, err
 	}
 	return r.db.heldInfo(name, partition, h), nil
 }
 
-// Queued implements held.Reader.
-func (r heldRecords) Queued(_ context.Context, name, key string, limit int) (out []relay.ParkedInfo, _ error) {
+// Queued implements store.HeldReader.
+func (r heldRecords) Queued(_ context.Context, name, key string, limit int) (out []store.ParkedInfo, _ error) {
 	partition, set, _, err := r.db.held(name, key)
 	if err != nil {
 		return nil, err
@@ -109,7 +107,7 @@ func (r heldRecords) Queued(_ context.Context, name, key string, limit int) (out
 }
 
 // parked returns the parked messages of a relay that a filter selects.
-func (r heldRecords) parked(name string, selects func(*parkedRow) bool) (out []relay.ParkedInfo) {
+func (r heldRecords) parked(name string, selects func(*parkedRow) bool) (out []store.ParkedInfo) {
 	for partition, set := range r.sets(name) {
 		for _, row := range set.rows {
 			if selects(row) {
@@ -120,31 +118,31 @@ func (r heldRecords) parked(name string, selects func(*parkedRow) bool) (out []r
 	return out
 }
 
-// Parked implements held.Reader.
-func (r heldRecords) Parked(_ context.Context, q held.ParkedQuery) ([]relay.ParkedInfo, error) {
-	order := func(a, b relay.ParkedInfo) int {
+// Parked implements store.HeldReader.
+func (r heldRecords) Parked(_ context.Context, q store.ParkedQuery) ([]store.ParkedInfo, error) {
+	order := func(a, b store.ParkedInfo) int {
 		return cmp.Or(a.DueAt.Compare(b.DueAt), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Message.Sequence, b.Message.Sequence))
 	}
 	out := r.parked(q.Relay, func(row *parkedRow) bool { return !row.waits })
-	out = slices.DeleteFunc(out, func(p relay.ParkedInfo) bool { return q.After != nil && order(p, *q.After) <= 0 })
+	out = slices.DeleteFunc(out, func(p store.ParkedInfo) bool { return q.After != nil && order(p, *q.After) <= 0 })
 	slices.SortFunc(out, order)
 	return out[:min(len(out), q.Limit)], nil
 }
 
-// ParkedByID implements held.Reader.
-func (r heldRecords) ParkedByID(_ context.Context, name, id string) ([]relay.ParkedInfo, error) {
+// ParkedByID implements store.HeldReader.
+func (r heldRecords) ParkedByID(_ context.Context, name, id string) ([]store.ParkedInfo, error) {
 	out := r.parked(name, func(row *parkedRow) bool { return row.msg.ID == id })
-	slices.SortFunc(out, func(a, b relay.ParkedInfo) int { return cmp.Compare(a.Message.Sequence, b.Message.Sequence) })
+	slices.SortFunc(out, func(a, b store.ParkedInfo) int { return cmp.Compare(a.Message.Sequence, b.Message.Sequence) })
 	return out, nil
 }
 
-// CountParked implements held.Reader.
-func (r heldRecords) CountParked(_ context.Context, name string) (out []relay.ParkedCount, _ error) {
+// CountParked implements store.HeldReader.
+func (r heldRecords) CountParked(_ context.Context, name string) (out []store.ParkedCount, _ error) {
 	for _, relayName := range slices.Sorted(maps.Keys(r.db.relays)) {
 		if name != "" && name != relayName {
 			continue
 		}
-		counts := make(map[relay.ParkReason]relay.ParkedCount)
+		counts := make(map[store.ParkReason]store.ParkedCount)
 		for _, p := range r.parked(relayName, func(row *parkedRow) bool { return !row.waits }) {
 			c := counts[p.Reason]
 			if c.Count == 0 || p.ParkedAt.Before(c.Oldest) {
@@ -160,14 +158,14 @@ func (r heldRecords) CountParked(_ context.Context, name string) (out []relay.Pa
 	return out, nil
 }
 
-func (r *parkedRow) info(name string, partition int) relay.ParkedInfo {
-	return relay.ParkedInfo{
+func (r *parkedRow) info(name string, partition int) store.ParkedInfo {
+	return store.ParkedInfo{
 		Relay: name, Partition: partition, Message: clone(r.msg), Reason: r.reason, Attempts: r.attempts, ParkedAt: r.parkedAt,
 		DueAt: r.dueAt, History: slices.Clone(r.history),
 	}
 }
 
-// held finds a held key. Errors: relay.ErrNotHeld.
+// held finds a held key. Errors: store.ErrNotHeld.
 func (db *database) held(name, key string) (int, *parkedSet, *heldRow, error) {
 	partition := postrider.PartitionOf(key, "", len(db.log))
 	if r := db.relays[name]; r != nil {
@@ -175,13 +173,13 @@ func (db *database) held(name, key string) (int, *parkedSet, *heldRow, error) {
 			return partition, r.parked[partition], h, nil
 		}
 	}
-	return 0, nil, nil, fmt.Errorf("%w: key %q of relay %q", relay.ErrNotHeld, key, name)
+	return 0, nil, nil, fmt.Errorf("%w: key %q of relay %q", store.ErrNotHeld, key, name)
 }
 
-// Decision implements held.Reader.
-func (r heldRecords) Decision(_ context.Context, id string) (relay.Decision, error) {
+// Decision implements store.HeldReader.
+func (r heldRecords) Decision(_ context.Context, id string) (store.Decision, error) {
 	if d := r.db.decision(id); d != nil {
 		return d.Decision, nil
 	}
-	return relay.Decision{}, fmt.Errorf("decision %s: %w", id, relay.ErrNoDecision)
+	return store.Decision{}, fmt.Errorf("decision %s: %w", id, store.ErrNoDecision)
 }

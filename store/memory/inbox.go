@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // inboxState is what the database stores about one consumer's messages, except parked ones and dead letters, or about the effects
@@ -60,7 +59,7 @@ func inTx[T any](ctx context.Context, s *Store, op string, tx *Tx, f func(*datab
 	})
 }
 
-// Savepoint implements inbox.Transactor.
+// Savepoint implements store.Transactor.
 func (s *Store) Savepoint(ctx context.Context, tx *Tx, f func(context.Context, *Tx) error) error {
 	start, err := inTx(ctx, s, "Savepoint", tx, func(*database) (savepoint, error) {
 		return savepoint{rows: len(tx.rows), writes: len(tx.writes)}, nil
@@ -72,7 +71,7 @@ func (s *Store) Savepoint(ctx context.Context, tx *Tx, f func(context.Context, *
 	tx.db.mu.Lock()
 	defer tx.db.mu.Unlock()
 	if ended := tx.usable(tx.db); ended != nil {
-		return errors.Join(err, inbox.ErrUndone, ended)
+		return errors.Join(err, store.ErrUndone, ended)
 	}
 	if err != nil {
 		tx.undo(start)
@@ -80,20 +79,20 @@ func (s *Store) Savepoint(ctx context.Context, tx *Tx, f func(context.Context, *
 	return err
 }
 
-// Claim implements inbox.Ledger.
-func (s *Store) Claim(ctx context.Context, tx *Tx, consumer string, msgs []inbox.ClaimRequest) ([]inbox.ClaimResult, error) {
+// Claim implements store.Ledger.
+func (s *Store) Claim(ctx context.Context, tx *Tx, consumer string, msgs []store.ClaimRequest) ([]store.ClaimResult, error) {
 	ids := make([]string, len(msgs))
 	for i, c := range msgs {
 		ids[i] = c.ID
 	}
 	slices.Sort(ids)
-	return inTx(ctx, s, "Claim", tx, func(db *database) ([]inbox.ClaimResult, error) {
+	return inTx(ctx, s, "Claim", tx, func(db *database) ([]store.ClaimResult, error) {
 		for _, id := range ids { // in one order, so that two calls cannot wait for each other
 			if err := tx.acquire(lock{claimed, consumer, id}); err != nil {
 				return nil, err
 			}
 		}
-		out := make([]inbox.ClaimResult, len(msgs))
+		out := make([]store.ClaimResult, len(msgs))
 		for i, c := range msgs {
 			out[i].Held = tx.heldFor(consumer, c.Key)
 			l := lock{claimed, consumer, c.ID}
@@ -108,20 +107,20 @@ func (s *Store) Claim(ctx context.Context, tx *Tx, consumer string, msgs []inbox
 	})
 }
 
-// Watermark implements inbox.Ledger.
-func (s *Store) Watermark(ctx context.Context, tx *Tx, consumer string, at postrider.Position) (inbox.Watermark, error) {
-	return inTx(ctx, s, "Watermark", tx, func(db *database) (inbox.Watermark, error) {
+// Watermark implements store.Ledger.
+func (s *Store) Watermark(ctx context.Context, tx *Tx, consumer string, at postrider.Position) (store.Watermark, error) {
+	return inTx(ctx, s, "Watermark", tx, func(db *database) (store.Watermark, error) {
 		l := markLock(consumer, at)
 		if err := tx.acquire(l); err != nil {
-			return inbox.Watermark{}, err
+			return store.Watermark{}, err
 		}
 		marks := db.inbox(consumer).watermarks
 		if own, ok := tx.written(l); ok {
 			m := own.(move)
-			return inbox.Watermark{Offset: m.offset, Mark: m.mark, Known: true}, nil
+			return store.Watermark{Offset: m.offset, Mark: m.mark, Known: true}, nil
 		}
 		if m, ok := marks[l.name]; ok {
-			return inbox.Watermark{Offset: m.offset, Mark: m.mark, Known: true}, nil
+			return store.Watermark{Offset: m.offset, Mark: m.mark, Known: true}, nil
 		}
 		var earlier markRow
 		for _, m := range marks {
@@ -129,7 +128,7 @@ func (s *Store) Watermark(ctx context.Context, tx *Tx, consumer string, at postr
 				earlier = m
 			}
 		}
-		return inbox.Watermark{Earlier: earlier.epoch}, nil
+		return store.Watermark{Earlier: earlier.epoch}, nil
 	})
 }
 
@@ -137,7 +136,7 @@ func markLock(consumer string, at postrider.Position) lock {
 	return lock{watermark, consumer, at.Partition + "\x00" + at.Epoch}
 }
 
-// SetWatermark implements inbox.Ledger.
+// SetWatermark implements store.Ledger.
 func (s *Store) SetWatermark(ctx context.Context, tx *Tx, consumer string, at postrider.Position, consumed []byte) error {
 	_, err := inTx(ctx, s, "SetWatermark", tx, func(*database) (struct{}, error) {
 		l := markLock(consumer, at)
@@ -156,7 +155,7 @@ func (s *Store) SetWatermark(ctx context.Context, tx *Tx, consumer string, at po
 				moved = max(moved, m.moved+1)
 			}
 			kept := append(marks[l.name].consumed, slices.Clone(consumed))
-			kept = kept[max(0, len(kept)-inbox.RememberedMoves):]
+			kept = kept[max(0, len(kept)-store.RememberedMoves):]
 			marks[l.name] = markRow{at.Partition, at.Epoch, at.Offset, at.Mark, moved, now, kept}
 		})
 		return struct{}{}, nil
@@ -164,7 +163,7 @@ func (s *Store) SetWatermark(ctx context.Context, tx *Tx, consumer string, at po
 	return err
 }
 
-// Consumed implements inbox.Ledger.
+// Consumed implements store.Ledger.
 func (s *Store) Consumed(ctx context.Context, tx *Tx, consumer string, at postrider.Position) ([]byte, error) {
 	return inTx(ctx, s, "Consumed", tx, func(db *database) ([]byte, error) {
 		l := markLock(consumer, at)
@@ -175,11 +174,11 @@ func (s *Store) Consumed(ctx context.Context, tx *Tx, consumer string, at postri
 		if own, ok := tx.written(l); ok {
 			moves = append(moves, own.(move).consumed...)
 		}
-		return slices.Concat(moves[max(0, len(moves)-inbox.RememberedMoves):]...), nil
+		return slices.Concat(moves[max(0, len(moves)-store.RememberedMoves):]...), nil
 	})
 }
 
-// Version implements inbox.Ledger.
+// Version implements store.Ledger.
 func (s *Store) Version(ctx context.Context, tx *Tx, consumer, key string) (int64, error) {
 	return inTx(ctx, s, "Version", tx, func(db *database) (int64, error) {
 		l := lock{version, consumer, key}
@@ -193,7 +192,7 @@ func (s *Store) Version(ctx context.Context, tx *Tx, consumer, key string) (int6
 	})
 }
 
-// SetVersion implements inbox.Ledger.
+// SetVersion implements store.Ledger.
 func (s *Store) SetVersion(ctx context.Context, tx *Tx, consumer, key string, v int64) error {
 	_, err := inTx(ctx, s, "SetVersion", tx, func(*database) (struct{}, error) {
 		l := lock{version, consumer, key}
@@ -206,7 +205,7 @@ func (s *Store) SetVersion(ctx context.Context, tx *Tx, consumer, key string, v 
 	return err
 }
 
-// Forget implements inbox.Ledger.
+// Forget implements store.Ledger.
 func (s *Store) Forget(ctx context.Context, consumer string, age time.Duration, limit int) (int, error) {
 	return do(ctx, s, "Forget", func(db *database) (int, error) {
 		claims, before, n := db.inbox(consumer).claims, now().Add(-age), 0
@@ -220,10 +219,10 @@ func (s *Store) Forget(ctx context.Context, consumer string, age time.Duration, 
 	})
 }
 
-// Enroll implements inbox.ParkStore.
+// Enroll implements store.Parker.
 func (s *Store) Enroll(ctx context.Context, consumer string) error {
 	_, err := do(ctx, s, "Enroll", func(db *database) (struct{}, error) {
-		if err := db.begin(consumer, relay.KindConsumer, false); err != nil {
+		if err := db.begin(consumer, store.KindConsumer, false); err != nil {
 			return struct{}{}, fmt.Errorf("enroll consumer %q: %w", consumer, err)
 		}
 		return struct{}{}, nil
@@ -243,7 +242,7 @@ func (tx *Tx) heldFor(consumer, key string) bool {
 	return h != nil
 }
 
-// HeldAmong implements inbox.ParkStore.
+// HeldAmong implements store.Parker.
 func (s *Store) HeldAmong(ctx context.Context, tx *Tx, consumer string, keys []string) ([]string, error) {
 	return inTx(ctx, s, "HeldAmong", tx, func(*database) ([]string, error) {
 		out := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return !tx.heldFor(consumer, key) })
@@ -252,8 +251,8 @@ func (s *Store) HeldAmong(ctx context.Context, tx *Tx, consumer string, keys []s
 	})
 }
 
-// Park implements inbox.ParkStore.
-func (s *Store) Park(ctx context.Context, tx *Tx, consumer string, list []inbox.Parked) error {
+// Park implements store.Parker.
+func (s *Store) Park(ctx context.Context, tx *Tx, consumer string, list []store.ParkRequest) error {
 	keys := make([]string, len(list))
 	for i, p := range list {
 		keys[i] = p.Message.Key
@@ -277,7 +276,7 @@ func (s *Store) Park(ctx context.Context, tx *Tx, consumer string, list []inbox.
 				}
 				set.put(row)
 				if row.waits && set.held[m.Key] == nil {
-					set.hold(relay.HeldKey{
+					set.hold(store.HeldKey{
 						Key: m.Key, Sequence: row.msg.Sequence, Reason: p.Reason, Cause: p.Why(),
 						Attempts: row.attempts, After: p.After,
 					}, called)
@@ -297,7 +296,7 @@ func (tx *Tx) acquireKey(consumer, key string) error {
 }
 
 // newParked creates the row of a message that is parked or dead-lettered.
-func (db *database) newParked(consumer string, m *postrider.Message, attempts []inbox.Attempt, at time.Time) (*parkedSet, *parkedRow) {
+func (db *database) newParked(consumer string, m *postrider.Message, attempts []store.FailedAttempt, at time.Time) (*parkedSet, *parkedRow) {
 	db.lastParked++
 	m.Sequence, m.Attempt, m.CreatedAt, m.DeliverAfter = db.lastParked, 0, at, 0
 	m.Time, m.DeliverAt = stamp(m.Time), stamp(m.DeliverAt)
@@ -308,8 +307,8 @@ func (db *database) newParked(consumer string, m *postrider.Message, attempts []
 	return db.relay(consumer).parked[postrider.PartitionOf(m.Key, m.ID, len(db.log))], row
 }
 
-// DeadLetter implements inbox.ParkStore.
-func (s *Store) DeadLetter(ctx context.Context, tx *Tx, consumer string, list []inbox.Dead, hold bool) error {
+// DeadLetter implements store.Parker.
+func (s *Store) DeadLetter(ctx context.Context, tx *Tx, consumer string, list []store.DeadLetterRequest, hold bool) error {
 	keys := make([]string, len(list))
 	for i, d := range list {
 		keys[i] = d.Message.Key
@@ -332,8 +331,8 @@ func (s *Store) DeadLetter(ctx context.Context, tx *Tx, consumer string, list []
 				partition := postrider.PartitionOf(m.Key, m.ID, len(db.log))
 				db.deadLetter(consumer, partition, row, d.Reason, d.Cause, row.attempts, called)
 				if hold && m.Key != "" && set.held[m.Key] == nil {
-					set.hold(relay.HeldKey{
-						Key: m.Key, Sequence: m.Sequence, Reason: relay.ParkDead, Cause: d.Reason + ": " + d.Cause,
+					set.hold(store.HeldKey{
+						Key: m.Key, Sequence: m.Sequence, Reason: store.ParkDead, Cause: d.Reason + ": " + d.Cause,
 						Attempts: row.attempts, UntilDecided: true,
 					}, called)
 				}
@@ -344,21 +343,21 @@ func (s *Store) DeadLetter(ctx context.Context, tx *Tx, consumer string, list []
 	return err
 }
 
-// Take implements inbox.ParkStore.
-func (s *Store) Take(ctx context.Context, tx *Tx, consumer string, m *postrider.Message) (inbox.TakeResult, error) {
-	return inTx(ctx, s, "Take", tx, func(db *database) (inbox.TakeResult, error) {
+// Take implements store.Parker.
+func (s *Store) Take(ctx context.Context, tx *Tx, consumer string, m *postrider.Message) (store.TakeResult, error) {
+	return inTx(ctx, s, "Take", tx, func(db *database) (store.TakeResult, error) {
 		partition := postrider.PartitionOf(m.Key, m.ID, len(db.log))
 		l := parkedLock(consumer, m.Sequence)
 		if err := tx.acquire(l); err != nil {
-			return inbox.TakeResult{}, err
+			return store.TakeResult{}, err
 		}
 		row := db.relay(consumer).parked[partition].rows[m.Sequence]
 		if _, own := tx.written(l); own || row == nil || row.msg.ID != m.ID {
-			return inbox.TakeResult{}, nil
+			return store.TakeResult{}, nil
 		}
 		tx.write(l, nil, func(db *database, _ time.Time) {
 			db.relay(consumer).parked[postrider.PartitionOf(m.Key, m.ID, len(db.log))].take(m.Sequence)
 		})
-		return inbox.TakeResult{Found: true, ParkedFor: now().Sub(row.parkedAt)}, nil
+		return store.TakeResult{Found: true, ParkedFor: now().Sub(row.parkedAt)}, nil
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // forgetOwnersAfter is how long a process that is gone is still shown.
@@ -15,7 +15,7 @@ const forgetOwnersAfter = 24 * time.Hour
 
 // cursorState is a relay's progress and lease in one partition.
 type cursorState struct {
-	cursor relay.Cursor
+	cursor store.Cursor
 	// number is that of the last applied settlement, content its digest.
 	number  int64
 	content [32]byte
@@ -47,18 +47,18 @@ func (r *relayState) alive(owner string, at time.Time) bool {
 
 // ownerState is one process of a relay.
 type ownerState struct {
-	relay.Owner
+	store.Owner
 	started, seen, aliveUntil time.Time
 	ttl                       time.Duration
 	member                    bool // it has sent a heartbeat and counts for the shares of the others
 	generation                int  // of its filter; 0 for none, and once it has left
 }
 
-// Heartbeat implements relay.LeaseStore.
-func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, ttl time.Duration) (relay.View, error) {
-	return do(ctx, s, "Heartbeat", func(db *database) (relay.View, error) {
+// Heartbeat implements store.Leases.
+func (s *Store) Heartbeat(ctx context.Context, name string, owner store.Owner, ttl time.Duration) (store.View, error) {
+	return do(ctx, s, "Heartbeat", func(db *database) (store.View, error) {
 		if err := s.current(db); err != nil {
-			return relay.View{}, err
+			return store.View{}, err
 		}
 		r, at := db.relay(name), now()
 		r.register(owner, at, ttl).member = true
@@ -74,7 +74,7 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 }
 
 // owner records that a process is alive.
-func (r *relayState) owner(owner relay.Owner, at time.Time, ttl time.Duration) *ownerState {
+func (r *relayState) owner(owner store.Owner, at time.Time, ttl time.Duration) *ownerState {
 	o := r.owners[owner.ID]
 	if o == nil {
 		o = &ownerState{started: at}
@@ -84,8 +84,8 @@ func (r *relayState) owner(owner relay.Owner, at time.Time, ttl time.Duration) *
 	return o
 }
 
-func (db *database) view(r *relayState, at time.Time) relay.View {
-	var v relay.View
+func (db *database) view(r *relayState, at time.Time) store.View {
+	var v store.View
 	for _, o := range r.owners {
 		if o.member && o.aliveUntil.After(at) {
 			v.Alive++
@@ -96,15 +96,15 @@ func (db *database) view(r *relayState, at time.Time) relay.View {
 			continue
 		}
 		if holder := db.holder(r, c, at); holder != "" {
-			v.Partitions = append(v.Partitions, relay.PartitionView{Partition: p, Owner: holder, Token: c.token})
+			v.Partitions = append(v.Partitions, store.PartitionView{Partition: p, Owner: holder, Token: c.token})
 		}
 	}
 	return v
 }
 
-// Acquire implements relay.LeaseStore.
-func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
-	return do(ctx, s, "Acquire", func(db *database) ([]relay.Lease, error) {
+// Acquire implements store.Leases.
+func (s *Store) Acquire(ctx context.Context, name string, owner store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
+	return do(ctx, s, "Acquire", func(db *database) ([]store.Lease, error) {
 		if err := s.current(db); err != nil {
 			return nil, err
 		}
@@ -118,7 +118,7 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 		}
 		r, at := db.relay(name), now()
 		r.register(owner, at, req.TTL)
-		var out []relay.Lease
+		var out []store.Lease
 		filter := db.filter(name, at)
 		for _, claim := range req.Claims {
 			c := r.cursors[claim.Partition]
@@ -130,7 +130,7 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 				return nil, err
 			}
 			c.owner, c.token, c.incarnation = owner.ID, claim.Token, db.incarnation
-			out = append(out, relay.Lease{
+			out = append(out, store.Lease{
 				Partition: claim.Partition, Owner: owner.ID, Token: claim.Token, Cursor: c.cursor, Settled: c.number, Parked: aside,
 				Filter: filter,
 			})
@@ -140,14 +140,14 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 }
 
 // begin registers a name with a kind, unless it is known. It fails if the name has another kind than want, "" for any.
-func (db *database) begin(name string, want relay.Kind, fromNow bool) error {
+func (db *database) begin(name string, want store.Kind, fromNow bool) error {
 	r := db.relay(name)
 	if r.kind != "" {
 		return r.kind.Check(want)
 	}
-	r.kind = cmp.Or(want, relay.KindRelay)
-	c := relay.Cursor{}
-	if fromNow && r.kind == relay.KindRelay {
+	r.kind = cmp.Or(want, store.KindRelay)
+	c := store.Cursor{}
+	if fromNow && r.kind == store.KindRelay {
 		c = db.present()
 	}
 	for p := range r.cursors {
@@ -156,8 +156,8 @@ func (db *database) begin(name string, want relay.Kind, fromNow bool) error {
 	return nil
 }
 
-// free reports whether a lease can be granted, as relay.LeaseStore specifies.
-func (db *database) free(r *relayState, c *cursorState, owner string, claim relay.Claim, at time.Time) bool {
+// free reports whether a lease can be granted, as store.Leases specifies.
+func (db *database) free(r *relayState, c *cursorState, owner string, claim store.LeaseClaim, at time.Time) bool {
 	if c.incarnation == db.incarnation {
 		return c.owner == "" || c.owner == owner || !r.alive(c.owner, at)
 	}
@@ -173,12 +173,12 @@ func (db *database) free(r *relayState, c *cursorState, owner string, claim rela
 }
 
 // present returns the cursor of a relay that begins with what is published from now on.
-func (db *database) present() relay.Cursor {
+func (db *database) present() store.Cursor {
 	return cursor{position: db.lastSeq, seen: db.snapshot()}.encode()
 }
 
-// Release implements relay.LeaseStore.
-func (s *Store) Release(ctx context.Context, name string, leases []relay.LeaseRef) error {
+// Release implements store.Leases.
+func (s *Store) Release(ctx context.Context, name string, leases []store.LeaseRef) error {
 	_, err := do(ctx, s, "Release", func(db *database) (struct{}, error) {
 		for _, l := range leases {
 			if c := db.lease(name, l); c != nil {
@@ -192,7 +192,7 @@ func (s *Store) Release(ctx context.Context, name string, leases []relay.LeaseRe
 
 // lease returns the state of a partition if the lease is valid, otherwise nil. A lease is valid until another process takes it,
 // even after it has expired.
-func (db *database) lease(name string, l relay.LeaseRef) *cursorState {
+func (db *database) lease(name string, l store.LeaseRef) *cursorState {
 	r := db.relay(name)
 	if l.Partition < 0 || l.Partition >= len(r.cursors) {
 		return nil
@@ -204,8 +204,8 @@ func (db *database) lease(name string, l relay.LeaseRef) *cursorState {
 	return c
 }
 
-// Leave implements relay.LeaseStore.
-func (s *Store) Leave(ctx context.Context, name string, owner relay.Owner) error {
+// Leave implements store.Leases.
+func (s *Store) Leave(ctx context.Context, name string, owner store.Owner) error {
 	_, err := do(ctx, s, "Leave", func(db *database) (struct{}, error) {
 		r, at := db.relay(name), now()
 		for _, c := range r.cursors {
@@ -225,17 +225,17 @@ func (s *Store) Leave(ctx context.Context, name string, owner relay.Owner) error
 }
 
 // ownerStatus lists the owners, oldest first.
-func (r *relayState) ownerStatus(at time.Time) []relay.OwnerStatus {
-	var out []relay.OwnerStatus
+func (r *relayState) ownerStatus(at time.Time) []store.OwnerStatus {
+	var out []store.OwnerStatus
 	for _, o := range r.owners {
 		if !o.member {
 			continue
 		}
-		out = append(out, relay.OwnerStatus{
-			Owner: relay.Owner{ID: o.ID, Host: o.Host, Version: o.Version}, Alive: o.aliveUntil.After(at), SeenAgo: at.Sub(o.seen), Started: o.started,
+		out = append(out, store.OwnerStatus{
+			Owner: store.Owner{ID: o.ID, Host: o.Host, Version: o.Version}, Alive: o.aliveUntil.After(at), SeenAgo: at.Sub(o.seen), Started: o.started,
 		})
 	}
-	slices.SortFunc(out, func(a, b relay.OwnerStatus) int {
+	slices.SortFunc(out, func(a, b store.OwnerStatus) int {
 		return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.ID, b.ID))
 	})
 	return out

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // What a transaction does for a consumer is recorded in the transaction and applied when it commits. Until then everything
@@ -116,7 +116,7 @@ func (db *database) untaken(name string, sequences ...int64) error {
 }
 
 // untakenSettlement is untaken for the messages that a settlement changes.
-func (db *database) untakenSettlement(name string, st relay.Settlement) error {
+func (db *database) untakenSettlement(name string, st store.Settlement) error {
 	sequences := slices.Clone(st.Removed)
 	for _, p := range st.Parked {
 		sequences = append(sequences, p.Sequence)

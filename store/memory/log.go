@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // row is one message in the log. Only its partition and removed ever change.
@@ -128,12 +128,12 @@ func (db *database) remove(rows []*row) {
 	}
 }
 
-// Fetch implements relay.LogStore. It reads partitions in the order of the request until it reaches MaxBytes.
-func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) ([]relay.Batch, error) {
-	return do(ctx, s, "Fetch", func(db *database) ([]relay.Batch, error) {
+// Fetch implements store.Log. It reads partitions in the order of the request until it reaches MaxBytes.
+func (s *Store) Fetch(ctx context.Context, name string, req store.FetchRequest) ([]store.Batch, error) {
+	return do(ctx, s, "Fetch", func(db *database) ([]store.Batch, error) {
 		at, present := now(), db.snapshot()
 		room := budget{left: req.MaxBytes}
-		var out []relay.Batch
+		var out []store.Batch
 		for _, fp := range req.Partitions {
 			if fp.Partition < 0 || fp.Partition >= len(db.log) {
 				return nil, fmt.Errorf("fetch: there is no partition %d", fp.Partition)
@@ -143,12 +143,12 @@ func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) 
 				return nil, fmt.Errorf("fetch partition %d: %w", fp.Partition, err)
 			}
 			if name != "" && (db.lease(name, fp.LeaseRef) == nil || c.seen.xmax > present.xmax) {
-				out = append(out, relay.Batch{Partition: fp.Partition, Lost: true})
+				out = append(out, store.Batch{Partition: fp.Partition, Lost: true})
 				continue
 			}
 			b := db.log[fp.Partition].read(c, present, req.Limit, &room, at)
 			b.Partition = fp.Partition
-			if len(b.Records) > 0 || b.More || !c.seen.equal(present) {
+			if len(b.Entries) > 0 || b.More || !c.seen.equal(present) {
 				out = append(out, b)
 			}
 		}
@@ -157,8 +157,8 @@ func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) 
 }
 
 // read reads one partition for a fetch.
-func (p *partitionLog) read(c cursor, present snapshot, limit int, room *budget, at time.Time) relay.Batch {
-	var b relay.Batch
+func (p *partitionLog) read(c cursor, present snapshot, limit int, room *budget, at time.Time) store.Batch {
+	var b store.Batch
 	upTo := present
 	if c.paging {
 		upTo = c.upTo
@@ -174,7 +174,7 @@ func (p *partitionLog) read(c cursor, present snapshot, limit int, room *budget,
 			b.Late, b.Next, b.More = i, c.encode(), true
 			return b
 		}
-		b.Records = append(b.Records, r.record(at))
+		b.Entries = append(b.Entries, r.record(at))
 	}
 	b.Late = len(late)
 	if c.paging {
@@ -183,19 +183,19 @@ func (p *partitionLog) read(c cursor, present snapshot, limit int, room *budget,
 	}
 	next := cursor{position: c.position, seen: present}
 	for r := range p.fresh(c.position, present) {
-		if len(b.Records) == limit || !room.take(r.size) {
+		if len(b.Entries) == limit || !room.take(r.size) {
 			b.More = true
 			break
 		}
-		b.Records = append(b.Records, r.record(at))
+		b.Entries = append(b.Entries, r.record(at))
 		next.position = r.seq
 	}
 	b.Next = next.encode()
 	return b
 }
 
-func (r *row) record(at time.Time) relay.Record {
-	rec := relay.Record{Message: clone(r.msg), Err: r.undecodable}
+func (r *row) record(at time.Time) store.Entry {
+	rec := store.Entry{Message: clone(r.msg), Err: r.undecodable}
 	if !r.availableAt.IsZero() {
 		rec.Delay = r.availableAt.Sub(at)
 	}

@@ -18,10 +18,8 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/internal/signal"
-	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // DefaultPartitions is the default of Config.Partitions.
@@ -58,15 +56,15 @@ type deadLetters = deadletter.Core
 type heldKeys = held.Core
 
 var (
-	_ relay.Store         = (*Store)(nil)
-	_ relay.Maintainer    = (*Store)(nil)
-	_ relay.HeldStore     = (*Store)(nil)
-	_ relay.StatusStore   = (*Store)(nil)
-	_ relay.Administrator = (*Store)(nil)
-	_ deadletter.Store    = (*Store)(nil)
-	_ outbox.Store[*Tx]   = (*Store)(nil)
-	_ inbox.Store[*Tx]    = (*Store)(nil)
-	_ relay.TxStore[*Tx]  = (*Store)(nil)
+	_ store.Relay          = (*Store)(nil)
+	_ store.Maintainer     = (*Store)(nil)
+	_ store.HeldKeys       = (*Store)(nil)
+	_ store.StatusReader   = (*Store)(nil)
+	_ store.Administrator  = (*Store)(nil)
+	_ deadletter.Store     = (*Store)(nil)
+	_ store.Outbox[*Tx]    = (*Store)(nil)
+	_ store.Inbox[*Tx]     = (*Store)(nil)
+	_ store.TxSettler[*Tx] = (*Store)(nil)
 )
 
 // database is the data that several Stores of one outbox share.
@@ -89,8 +87,8 @@ type database struct {
 	letters    []*deadRow // by number
 	lastNumber int64
 
-	redrives    []*deadletter.Redrive // by ID
-	lastRedrive int64                 // the last ID that StartRedrive assigned
+	redrives    []*store.Redrive // by ID
+	lastRedrive int64            // the last ID that StartRedrive assigned
 
 	inboxes    map[string]*inboxState // by consumer
 	locks      map[lock]*Tx
@@ -132,10 +130,10 @@ func open(cfg Config, db *database) *Store {
 // Wake signals the subscribers of this Store.
 func (s *Store) Wake() { s.wake.Wake() }
 
-// Subscribe implements relay.LogStore.
+// Subscribe implements store.Log.
 func (s *Store) Subscribe() (<-chan struct{}, func()) { return s.wake.Subscribe() }
 
-// Partitions implements relay.LeaseStore.
+// Partitions implements store.Leases.
 func (s *Store) Partitions(ctx context.Context) (int, error) {
 	return do(ctx, s, "Partitions", func(*database) (int, error) { return int(s.partitions.Load()), nil })
 }
@@ -189,7 +187,7 @@ func (db *database) relay(name string) *relayState {
 	if r == nil {
 		r = &relayState{
 			owners: make(map[string]*ownerState), latest: make(map[int64]*deadRow),
-			unrouted: make(map[string]*relay.UnroutedTopic),
+			unrouted: make(map[string]*store.UnroutedTopic),
 			cursors:  make([]*cursorState, len(db.log)),
 		}
 		for range db.log {
@@ -207,14 +205,14 @@ func (db *database) relay(name string) *relayState {
 
 // relayState is what the outbox stores about one relay.
 type relayState struct {
-	kind    relay.Kind // "" before it registered
+	kind    store.Kind // "" before it registered
 	owners  map[string]*ownerState
 	cursors []*cursorState     // by partition; nil before the relay first asked for a lease
 	parked  []*parkedSet       // by partition
 	latest  map[int64]*deadRow // the latest dead letter of a message, by sequence
 
 	filters  []filterRow                     // by generation
-	unrouted map[string]*relay.UnroutedTopic // by topic
+	unrouted map[string]*store.UnroutedTopic // by topic
 }
 
 // now returns the time on the database's clock.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -28,7 +28,7 @@ type parkedRow struct {
 	waits       bool
 	dueAt       time.Time // zero if it waits
 	parkedAt    time.Time
-	reason      relay.ParkReason
+	reason      store.ParkReason
 	attempts    int
 	redrives    int
 	history     []postrider.AttemptInfo
@@ -38,7 +38,7 @@ type parkedRow struct {
 type heldRow struct {
 	key       string
 	seq       int64 // of the blocking message
-	reason    relay.ParkReason
+	reason    store.ParkReason
 	cause     string
 	attempts  int
 	since     time.Time
@@ -135,25 +135,25 @@ func cut(cause string) string {
 	return strings.ToValidUTF8(cause[:causeKept], "")
 }
 
-// LoadParked implements relay.LogStore.
-func (s *Store) LoadParked(ctx context.Context, name string, partition int, position int64) (relay.ParkedState, error) {
-	return do(ctx, s, "LoadParked", func(db *database) (relay.ParkedState, error) {
+// LoadParked implements store.Log.
+func (s *Store) LoadParked(ctx context.Context, name string, partition int, position int64) (store.ParkedState, error) {
+	return do(ctx, s, "LoadParked", func(db *database) (store.ParkedState, error) {
 		if partition < 0 || partition >= len(db.log) {
-			return relay.ParkedState{}, fmt.Errorf("load parked: there is no partition %d", partition)
+			return store.ParkedState{}, fmt.Errorf("load parked: there is no partition %d", partition)
 		}
 		return db.parkedState(db.relay(name), partition, position)
 	})
 }
 
 // parkedState returns what a relay has parked or dead-lettered in a partition after a cursor at position.
-func (db *database) parkedState(r *relayState, partition int, position int64) (relay.ParkedState, error) {
-	out := relay.ParkedState{Keys: slices.Sorted(maps.Keys(r.parked[partition].held))}
-	if r.kind == relay.KindConsumer {
+func (db *database) parkedState(r *relayState, partition int, position int64) (store.ParkedState, error) {
+	out := store.ParkedState{Keys: slices.Sorted(maps.Keys(r.parked[partition].held))}
+	if r.kind == store.KindConsumer {
 		return out, nil
 	}
 	late, err := db.lateTo(r.cursors[partition], partition)
 	if err != nil {
-		return relay.ParkedState{}, err
+		return store.ParkedState{}, err
 	}
 	for seq := range r.parked[partition].rows {
 		if seq > position || late[seq] {
@@ -201,11 +201,11 @@ func (w dueWork) seq() int64 {
 	return w.row.msg.Sequence
 }
 
-// Due implements relay.LogStore.
-func (s *Store) Due(ctx context.Context, name string, req relay.DueRequest) (relay.DueResult, error) {
-	return do(ctx, s, "Due", func(db *database) (relay.DueResult, error) {
+// Due implements store.Log.
+func (s *Store) Due(ctx context.Context, name string, req store.DueRequest) (store.DueResult, error) {
+	return do(ctx, s, "Due", func(db *database) (store.DueResult, error) {
 		at, r := now(), db.relay(name)
-		var out relay.DueResult
+		var out store.DueResult
 		held := make([]int, 0, len(req.Leases))
 		for _, l := range req.Leases {
 			if db.lease(name, l) == nil {
@@ -230,7 +230,7 @@ func (s *Store) Due(ctx context.Context, name string, req relay.DueRequest) (rel
 }
 
 // due returns the work that is due, oldest first, and how long until the next is due, -1 if there is none.
-func (r *relayState) due(partitions []int, req relay.DueRequest, at time.Time) (work []dueWork, next time.Duration) {
+func (r *relayState) due(partitions []int, req store.DueRequest, at time.Time) (work []dueWork, next time.Duration) {
 	next = -1
 	consider := func(w dueWork) {
 		if wait := w.at.Sub(at); wait <= 0 {
@@ -257,8 +257,8 @@ func (r *relayState) due(partitions []int, req relay.DueRequest, at time.Time) (
 }
 
 // run returns the records of a piece of work, and false if not even the first of them fits.
-func (p *parkedSet) run(w dueWork, length int, room *budget, at time.Time) (relay.Run, bool) {
-	run := relay.Run{Partition: w.partition}
+func (p *parkedSet) run(w dueWork, length int, room *budget, at time.Time) (store.ParkedRun, bool) {
+	run := store.ParkedRun{Partition: w.partition}
 	rows := []*parkedRow{w.row}
 	if w.held != nil {
 		run.Key = w.held.key
@@ -268,13 +268,13 @@ func (p *parkedSet) run(w dueWork, length int, room *budget, at time.Time) (rela
 		if i == length || !room.take(row.size) {
 			break
 		}
-		run.Records = append(run.Records, row.record(at))
+		run.Entries = append(run.Entries, row.record(at))
 	}
-	return run, len(rows) == 0 || len(run.Records) > 0
+	return run, len(rows) == 0 || len(run.Entries) > 0
 }
 
-func (r *parkedRow) record(at time.Time) relay.Record {
-	rec := relay.Record{
+func (r *parkedRow) record(at time.Time) store.Entry {
+	rec := store.Entry{
 		Message: clone(r.msg), Err: r.undecodable, Attempts: r.attempts, Redrives: r.redrives, Reason: r.reason,
 		ParkedFor: at.Sub(r.parkedAt),
 	}

@@ -4,61 +4,61 @@ import (
 	"context"
 	"time"
 
-	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
 )
 
-// records implements deadletter.Records and, while its database is locked, deadletter.Writer.
+// records implements store.Records and, while its database is locked, store.Writer.
 type records struct {
 	s  *Store
 	db *database
 }
 
-// View implements deadletter.Records.
-func (r records) View(ctx context.Context, op deadletter.Operation, f func(deadletter.Reader) error) error {
+// View implements store.Records.
+func (r records) View(ctx context.Context, op store.Operation, f func(store.Reader) error) error {
 	_, err := do(ctx, r.s, op.Method, func(db *database) (struct{}, error) { return struct{}{}, f(records{r.s, db}) })
 	return err
 }
 
-// Change implements deadletter.Records.
-func (r records) Change(ctx context.Context, op deadletter.Operation, f func(deadletter.Writer) error) error {
+// Change implements store.Records.
+func (r records) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
 	_, err := do(ctx, r.s, op.Method, func(db *database) (struct{}, error) { return struct{}{}, f(records{r.s, db}) })
 	return err
 }
 
-// MarkCauses implements deadletter.Records: fingerprints are computed when they are needed.
+// MarkCauses implements store.Records: fingerprints are computed when they are needed.
 func (r records) MarkCauses(context.Context) error { return nil }
 
-// Wake implements deadletter.Records.
+// Wake implements store.Records.
 func (r records) Wake() { r.s.Wake() }
 
-// Now implements deadletter.Writer.
+// Now implements store.Writer.
 func (r records) Now(context.Context) (time.Time, error) { return now(), nil }
 
-// DeadLetters implements deadletter.Reader.
-func (r records) DeadLetters(_ context.Context, q deadletter.Query) (out []deadletter.Record, _ error) {
+// DeadLetters implements store.Reader.
+func (r records) DeadLetters(_ context.Context, q store.DeadQuery) (out []store.DeadLetter, _ error) {
 	for _, l := range r.db.choose(q) {
 		out = append(out, r.db.shown(l))
 	}
 	return out, nil
 }
 
-// CountDead implements deadletter.Reader.
-func (r records) CountDead(_ context.Context, q deadletter.Query) (int64, error) {
+// CountDead implements store.Reader.
+func (r records) CountDead(_ context.Context, q store.DeadQuery) (int64, error) {
 	return int64(len(r.db.choose(q))), nil
 }
 
-// NamedDead implements deadletter.Writer.
-func (r records) NamedDead(_ context.Context, numbers []int64) (out []deadletter.Named, _ error) {
+// NamedDead implements store.Writer.
+func (r records) NamedDead(_ context.Context, numbers []int64) (out []store.NamedDead, _ error) {
 	for _, number := range numbers {
 		if l, err := r.db.letter(number); err == nil {
-			out = append(out, deadletter.Named{Number: number, State: l.State, ResolvedBy: l.ResolvedBy, Redrives: l.Redrives})
+			out = append(out, store.NamedDead{Number: number, State: l.State, ResolvedBy: l.ResolvedBy, Redrives: l.Redrives})
 		}
 	}
 	return out, nil
 }
 
-// LockDead implements deadletter.Writer.
-func (r records) LockDead(_ context.Context, q deadletter.Query, below int) (found deadletter.Locked, _ error) {
+// LockDead implements store.Writer.
+func (r records) LockDead(_ context.Context, q store.DeadQuery, below int) (found store.LockedDead, _ error) {
 	limit := q.Limit
 	q.Limit = 0
 	for _, l := range r.db.choose(q) {
@@ -66,7 +66,7 @@ func (r records) LockDead(_ context.Context, q deadletter.Query, below int) (fou
 			continue
 		}
 		found.Last = l.Number
-		found.Open = append(found.Open, deadletter.Candidate{Number: l.Number, Redrives: l.Redrives})
+		found.Open = append(found.Open, store.OpenDead{Number: l.Number, Redrives: l.Redrives})
 		if found.More = len(found.Open) == limit; found.More {
 			break
 		}
@@ -74,19 +74,19 @@ func (r records) LockDead(_ context.Context, q deadletter.Query, below int) (fou
 	return found, nil
 }
 
-// Resolve implements deadletter.Writer.
-func (r records) Resolve(_ context.Context, numbers []int64, how deadletter.Resolution) error {
+// Resolve implements store.Writer.
+func (r records) Resolve(_ context.Context, numbers []int64, how store.Resolution) error {
 	at := now()
 	for _, number := range numbers {
 		l, err := r.db.letter(number)
 		if err != nil {
 			return err
 		}
-		if how.State == deadletter.Redriven {
+		if how.State == store.DeadRedriven {
 			r.db.redrive(l, how.Redrive, how.By, at)
 			continue
 		}
-		l.close(deadletter.Discarded, how.By, how.Reason, at)
+		l.close(store.DeadDiscarded, how.By, how.Reason, at)
 		parked := r.db.relay(l.Relay).parked[l.Partition]
 		if h := parked.waitsFor(l); h != nil {
 			parked.letGo(h, at)

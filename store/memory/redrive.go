@@ -7,15 +7,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-// NewestDead implements deadletter.Writer.
+// NewestDead implements store.Writer.
 func (r records) NewestDead(context.Context) (int64, error) { return r.db.lastNumber, nil }
 
-// AddRedrive implements deadletter.Writer.
-func (r records) AddRedrive(_ context.Context, added deadletter.Redrive) (int64, error) {
+// AddRedrive implements store.Writer.
+func (r records) AddRedrive(_ context.Context, added store.Redrive) (int64, error) {
 	r.db.lastRedrive++
 	added.ID = r.db.lastRedrive
 	added.Filter.Numbers = slices.Clone(added.Filter.Numbers)
@@ -23,29 +22,29 @@ func (r records) AddRedrive(_ context.Context, added deadletter.Redrive) (int64,
 	return added.ID, nil
 }
 
-// Redrive implements deadletter.Reader.
-func (r records) Redrive(_ context.Context, id int64) (deadletter.Redrive, error) {
-	i, found := slices.BinarySearchFunc(r.db.redrives, id, func(r *deadletter.Redrive, id int64) int { return cmp.Compare(r.ID, id) })
+// Redrive implements store.Reader.
+func (r records) Redrive(_ context.Context, id int64) (store.Redrive, error) {
+	i, found := slices.BinarySearchFunc(r.db.redrives, id, func(r *store.Redrive, id int64) int { return cmp.Compare(r.ID, id) })
 	if !found {
-		return deadletter.Redrive{}, fmt.Errorf("redrive %d: %w", id, deadletter.ErrNoRedrive)
+		return store.Redrive{}, fmt.Errorf("redrive %d: %w", id, store.ErrNoRedrive)
 	}
 	return *r.db.redrives[i], nil
 }
 
-// LockRedrive implements deadletter.Writer.
-func (r records) LockRedrive(ctx context.Context, id int64) (deadletter.Redrive, error) {
+// LockRedrive implements store.Writer.
+func (r records) LockRedrive(ctx context.Context, id int64) (store.Redrive, error) {
 	return r.Redrive(ctx, id)
 }
 
-// SaveRedrive implements deadletter.Writer.
-func (r records) SaveRedrive(_ context.Context, saved deadletter.Redrive) error {
-	i := slices.IndexFunc(r.db.redrives, func(r *deadletter.Redrive) bool { return r.ID == saved.ID })
+// SaveRedrive implements store.Writer.
+func (r records) SaveRedrive(_ context.Context, saved store.Redrive) error {
+	i := slices.IndexFunc(r.db.redrives, func(r *store.Redrive) bool { return r.ID == saved.ID })
 	*r.db.redrives[i] = saved
 	return nil
 }
 
-// Redrives implements deadletter.Reader.
-func (r records) Redrives(_ context.Context, state deadletter.RedriveState, before int64, limit int) (out []deadletter.Redrive, _ error) {
+// Redrives implements store.Reader.
+func (r records) Redrives(_ context.Context, state store.RedriveState, before int64, limit int) (out []store.Redrive, _ error) {
 	for _, r := range slices.Backward(r.db.redrives) {
 		if r.ID < before && (state == "" || state == r.State) && len(out) < limit {
 			out = append(out, *r)
@@ -54,7 +53,7 @@ func (r records) Redrives(_ context.Context, state deadletter.RedriveState, befo
 	return out, nil
 }
 
-// Redriven implements deadletter.Reader.
+// Redriven implements store.Reader.
 func (r records) Redriven(_ context.Context, id int64) (parked, dead int64, _ error) {
 	for _, l := range r.db.letters {
 		if l.Redrive != id {
@@ -75,11 +74,11 @@ func (r records) Redriven(_ context.Context, id int64) (parked, dead int64, _ er
 func (db *database) redrive(l *deadRow, id int64, by string, at time.Time) {
 	parked := db.relay(l.Relay).parked[l.Partition]
 	h := parked.waitsFor(l)
-	l.close(deadletter.Redriven, by, "", at)
+	l.close(store.DeadRedriven, by, "", at)
 	l.Redrive = id
 	row := &parkedRow{
 		msg: l.Message, undecodable: l.undecodable, size: l.size, key: l.Message.Key, dueAt: at, parkedAt: at,
-		reason: relay.ParkRedriven, redrives: l.Redrives + 1, history: remember(l.History, 0, at, "redriven by "+by),
+		reason: store.ParkRedriven, redrives: l.Redrives + 1, history: remember(l.History, 0, at, "redriven by "+by),
 	}
 	if parked.held[row.key] != nil {
 		row.waits, row.dueAt = true, time.Time{}
@@ -89,19 +88,19 @@ func (db *database) redrive(l *deadRow, id int64, by string, at time.Time) {
 		parked.letGo(h, at)
 		h.cause = ""
 		if h.seq == l.Message.Sequence {
-			h.reason, h.attempts = relay.ParkRedriven, 0
+			h.reason, h.attempts = store.ParkRedriven, 0
 		}
 	}
 }
 
-// purgeRedrives removes redrives that ended at least keep ago, at most deadletter.PurgeRedrives of them.
+// purgeRedrives removes redrives that ended at least keep ago, at most store.PurgeRedrives of them.
 func (db *database) purgeRedrives(keep time.Duration, at time.Time) {
 	if keep <= 0 {
 		return
 	}
-	left := deadletter.PurgeRedrives
-	db.redrives = slices.DeleteFunc(db.redrives, func(r *deadletter.Redrive) bool {
-		gone := r.State != deadletter.RedriveRunning && at.Sub(r.EndedAt) >= keep.Truncate(time.Microsecond) && left > 0
+	left := store.PurgeRedrives
+	db.redrives = slices.DeleteFunc(db.redrives, func(r *store.Redrive) bool {
+		gone := r.State != store.RedriveRunning && at.Sub(r.EndedAt) >= keep.Truncate(time.Microsecond) && left > 0
 		if gone {
 			left--
 		}

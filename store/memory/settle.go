@@ -6,23 +6,22 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-// Settle implements relay.LogStore. Delivered messages need no record here: the cursor covers them.
-func (s *Store) Settle(ctx context.Context, name string, settlements []relay.Settlement) (relay.Settled, error) {
-	return do(ctx, s, "Settle", func(db *database) (relay.Settled, error) {
+// Settle implements store.Log. Delivered messages need no record here: the cursor covers them.
+func (s *Store) Settle(ctx context.Context, name string, settlements []store.Settlement) (store.Settled, error) {
+	return do(ctx, s, "Settle", func(db *database) (store.Settled, error) {
 		for _, st := range settlements { // first, so that nothing has changed if one has to wait
 			if err := db.untakenSettlement(name, st); err != nil {
-				return relay.Settled{}, err
+				return store.Settled{}, err
 			}
 		}
-		var out relay.Settled
+		var out store.Settled
 		for _, st := range settlements {
 			released, err := s.settleUndoably(name, st)
 			switch {
-			case errors.Is(err, relay.ErrLeaseLost):
+			case errors.Is(err, store.ErrLeaseLost):
 				out.Lost = append(out.Lost, st.Partition)
 			case err != nil:
 				if out.Failed == nil {
@@ -38,15 +37,15 @@ func (s *Store) Settle(ctx context.Context, name string, settlements []relay.Set
 }
 
 // settleOne applies a settlement if it is the next one under a valid lease, and returns the keys that are no longer held.
-func (db *database) settleOne(name string, st relay.Settlement, at time.Time) (released []string, err error) {
+func (db *database) settleOne(name string, st store.Settlement, at time.Time) (released []string, err error) {
 	if err := db.check(st); err != nil {
 		return nil, err
 	}
-	c := db.lease(name, relay.LeaseRef{Partition: st.Partition, Token: st.Token})
+	c := db.lease(name, store.LeaseRef{Partition: st.Partition, Token: st.Token})
 	content := st.Digest()
 	switch {
 	case c == nil:
-		return nil, relay.ErrLeaseLost
+		return nil, store.ErrLeaseLost
 	case st.Number == c.number && content == c.content:
 		for _, key := range st.Release {
 			if db.relays[name].parked[st.Partition].held[key] == nil {
@@ -55,7 +54,7 @@ func (db *database) settleOne(name string, st relay.Settlement, at time.Time) (r
 		}
 		return released, nil
 	case st.Number != c.number+1:
-		return nil, relay.ErrLeaseLost
+		return nil, store.ErrLeaseLost
 	}
 	if err := db.checkFound(db.relay(name), st); err != nil {
 		return nil, err
@@ -65,7 +64,7 @@ func (db *database) settleOne(name string, st relay.Settlement, at time.Time) (r
 }
 
 // settleAll applies a settlement and returns the keys that are no longer held.
-func (db *database) settleAll(name string, c *cursorState, st relay.Settlement, at time.Time) (released []string) {
+func (db *database) settleAll(name string, c *cursorState, st store.Settlement, at time.Time) (released []string) {
 	db.settle(name, st, at)
 	if st.Moved {
 		c.cursor = st.Cursor
@@ -77,8 +76,8 @@ func (db *database) settleAll(name string, c *cursorState, st relay.Settlement, 
 	return db.relays[name].parked[st.Partition].release(st.Release, at)
 }
 
-// CommitSettled implements relay.TxStore.
-func (s *Store) CommitSettled(ctx context.Context, tx *Tx, name string, st relay.Settlement) ([]string, error) {
+// CommitSettled implements store.TxSettler.
+func (s *Store) CommitSettled(ctx context.Context, tx *Tx, name string, st store.Settlement) ([]string, error) {
 	released, err := do(ctx, s, "CommitSettled", func(db *database) ([]string, error) {
 		if err := tx.usable(db); err != nil {
 			return nil, err
@@ -86,14 +85,14 @@ func (s *Store) CommitSettled(ctx context.Context, tx *Tx, name string, st relay
 		if err := db.untakenSettlement(name, st); err != nil {
 			return nil, err
 		}
-		c := db.lease(name, relay.LeaseRef{Partition: st.Partition, Token: st.Token})
+		c := db.lease(name, store.LeaseRef{Partition: st.Partition, Token: st.Token})
 		if c == nil || st.Number > 0 && st.Number != c.number+1 {
-			return nil, relay.ErrLeaseLost
+			return nil, store.ErrLeaseLost
 		}
 		r, at := db.relay(name), now()
 		for _, seq := range st.Removed {
 			if r.parked[st.Partition].rows[seq] == nil {
-				return nil, relay.ErrNotParked
+				return nil, store.ErrNotParked
 			}
 		}
 		if st.Number == 0 {
@@ -117,7 +116,7 @@ func (s *Store) CommitSettled(ctx context.Context, tx *Tx, name string, st relay
 }
 
 // check refuses a settlement with an unknown partition or an unreadable cursor.
-func (db *database) check(st relay.Settlement) error {
+func (db *database) check(st store.Settlement) error {
 	if st.Partition < 0 || st.Partition >= len(db.log) {
 		return fmt.Errorf("settle: there is no partition %d", st.Partition)
 	}
@@ -130,7 +129,7 @@ func (db *database) check(st relay.Settlement) error {
 }
 
 // checkFound refuses a settlement that would lose messages: those to copy from the log that are not there.
-func (db *database) checkFound(r *relayState, st relay.Settlement) error {
+func (db *database) checkFound(r *relayState, st store.Settlement) error {
 	for _, p := range st.Parked {
 		if p.FromLog && db.log[st.Partition].find(p.Sequence) == nil {
 			return fmt.Errorf("settle: park message %d: it is not in the log of partition %d", p.Sequence, st.Partition)
@@ -145,7 +144,7 @@ func (db *database) checkFound(r *relayState, st relay.Settlement) error {
 }
 
 // settle applies the changes of messages and held keys in a settlement.
-func (db *database) settle(name string, st relay.Settlement, at time.Time) {
+func (db *database) settle(name string, st store.Settlement, at time.Time) {
 	parked, log, latest := db.relays[name].parked[st.Partition], db.log[st.Partition], db.relays[name].latest
 	for _, p := range st.Parked {
 		if row := source(parked, log, p.Sequence, p.FromLog, at); row != nil {
@@ -163,7 +162,7 @@ func (db *database) settle(name string, st relay.Settlement, at time.Time) {
 		parked.take(seq)
 	}
 	for _, h := range st.Held {
-		if l := latest[h.Sequence]; h.UntilDecided && (l == nil || l.State != deadletter.Open) {
+		if l := latest[h.Sequence]; h.UntilDecided && (l == nil || l.State != store.DeadOpen) {
 			h.UntilDecided, h.After = false, 0
 		}
 		parked.hold(h, at)
@@ -186,13 +185,13 @@ func source(parked *parkedSet, log *partitionLog, seq int64, fromLog bool, at ti
 	return &parkedRow{msg: r.msg, undecodable: r.undecodable, size: r.size, key: r.msg.Key, parkedAt: at}
 }
 
-func (r *parkedRow) parkedAgain(p relay.Parked, at time.Time) *parkedRow {
+func (r *parkedRow) parkedAgain(p store.ParkOutcome, at time.Time) *parkedRow {
 	r.key, r.waits, r.reason, r.attempts, r.dueAt = p.Key, p.Waits, p.Reason, p.Attempts, time.Time{}
 	if !p.Waits {
 		r.dueAt = at.Add(p.After)
 	}
 	attempt := p.Attempts
-	if p.Reason != relay.ParkRetry {
+	if p.Reason != store.ParkRetry {
 		attempt = 0
 	}
 	r.history = remember(r.history, attempt, at, p.Cause)
@@ -200,7 +199,7 @@ func (r *parkedRow) parkedAgain(p relay.Parked, at time.Time) *parkedRow {
 }
 
 // hold holds a key or changes why it is held.
-func (p *parkedSet) hold(k relay.HeldKey, at time.Time) {
+func (p *parkedSet) hold(k store.HeldKey, at time.Time) {
 	h := p.held[k.Key]
 	if h == nil {
 		h = &heldRow{key: k.Key, since: at}

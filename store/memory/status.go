@@ -7,18 +7,17 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-// Status implements relay.StatusStore.
-func (s *Store) Status(ctx context.Context) (relay.Status, error) {
-	return do(ctx, s, "Status", func(db *database) (relay.Status, error) {
-		out := relay.Status{Now: now(), Partitions: len(db.log)}
+// Status implements store.StatusReader.
+func (s *Store) Status(ctx context.Context) (store.Status, error) {
+	return do(ctx, s, "Status", func(db *database) (store.Status, error) {
+		out := store.Status{Now: now(), Partitions: len(db.log)}
 		for _, name := range slices.Sorted(maps.Keys(db.relays)) {
 			st, err := db.relayStatus(name, out.Now)
 			if err != nil {
-				return relay.Status{}, err
+				return store.Status{}, err
 			}
 			out.Relays = append(out.Relays, st)
 		}
@@ -27,9 +26,9 @@ func (s *Store) Status(ctx context.Context) (relay.Status, error) {
 	})
 }
 
-func (db *database) relayStatus(name string, at time.Time) (relay.RelayStatus, error) {
+func (db *database) relayStatus(name string, at time.Time) (store.RelayStatus, error) {
 	r := db.relays[name]
-	out := relay.RelayStatus{Name: name, Kind: cmp.Or(r.kind, relay.KindRelay), Topics: db.filter(name, at).Topics, Owners: r.ownerStatus(at)}
+	out := store.RelayStatus{Name: name, Kind: cmp.Or(r.kind, store.KindRelay), Topics: db.filter(name, at).Topics, Owners: r.ownerStatus(at)}
 	present := db.snapshot()
 	for partition, c := range r.cursors {
 		if c == nil {
@@ -37,7 +36,7 @@ func (db *database) relayStatus(name string, at time.Time) (relay.RelayStatus, e
 		}
 		ps, err := db.partitionStatus(r, partition, present, at)
 		if err != nil {
-			return relay.RelayStatus{}, err
+			return store.RelayStatus{}, err
 		}
 		out.Partitions = append(out.Partitions, ps)
 		out.Backlog = add(out.Backlog, ps.Backlog)
@@ -46,14 +45,14 @@ func (db *database) relayStatus(name string, at time.Time) (relay.RelayStatus, e
 		out.Failed += c.failed
 	}
 	for _, parked := range r.parked {
-		out.Parked = add(out.Parked, relay.Count{N: int64(len(parked.rows))})
-		out.Held = add(out.Held, relay.Count{N: int64(len(parked.held))})
+		out.Parked = add(out.Parked, store.Count{N: int64(len(parked.rows))})
+		out.Held = add(out.Held, store.Count{N: int64(len(parked.held))})
 		for _, row := range parked.rows {
 			out.OldestParked = max(out.OldestParked, at.Sub(row.parkedAt))
 		}
 	}
-	dead := db.choose(deadletter.Query{Filter: deadletter.Filter{Relay: name}})
-	out.Dead = add(out.Dead, relay.Count{N: int64(len(dead))})
+	dead := db.choose(store.DeadQuery{DeadFilter: store.DeadFilter{Relay: name}})
+	out.Dead = add(out.Dead, store.Count{N: int64(len(dead))})
 	if len(dead) > 0 {
 		out.OldestDead = at.Sub(dead[0].DiedAt)
 	}
@@ -61,30 +60,30 @@ func (db *database) relayStatus(name string, at time.Time) (relay.RelayStatus, e
 }
 
 // partitionStatus counts the messages that are committed and neither settled nor parked.
-func (db *database) partitionStatus(r *relayState, partition int, present snapshot, at time.Time) (relay.PartitionStatus, error) {
+func (db *database) partitionStatus(r *relayState, partition int, present snapshot, at time.Time) (store.PartitionStatus, error) {
 	state, log, parked := r.cursors[partition], db.log[partition], r.parked[partition]
 	c, err := parseCursor(state.cursor)
 	if err != nil {
-		return relay.PartitionStatus{}, err
+		return store.PartitionStatus{}, err
 	}
-	out := relay.PartitionStatus{
+	out := store.PartitionStatus{
 		Partition: partition, Owner: db.holder(r, state, at), Settlements: state.number, Position: c.position,
 		SettledAgo: at.Sub(state.settled),
 	}
 	if out.Owner != "" {
 		out.LeaseLeft = r.owners[out.Owner].aliveUntil.Sub(at)
 	}
-	if r.kind == relay.KindConsumer {
+	if r.kind == store.KindConsumer {
 		return out, nil
 	}
 	count := func(row *row) bool {
 		if parked.rows[row.seq] == nil {
-			out.Backlog = add(out.Backlog, relay.Count{N: 1})
+			out.Backlog = add(out.Backlog, store.Count{N: 1})
 			out.Age = max(out.Age, at.Sub(row.msg.CreatedAt))
 		}
 		return !out.Backlog.AtLeast
 	}
-	for _, row := range log.late(c, present, relay.CountLimit+1) {
+	for _, row := range log.late(c, present, store.CountLimit+1) {
 		if !c.delivered(row) {
 			count(row)
 		}
@@ -97,20 +96,20 @@ func (db *database) partitionStatus(r *relayState, partition int, present snapsh
 	return out, nil
 }
 
-// add adds counts, up to relay.CountLimit.
-func add(a, b relay.Count) relay.Count {
+// add adds counts, up to store.CountLimit.
+func add(a, b store.Count) store.Count {
 	n := a.N + b.N
-	return relay.Count{N: min(n, relay.CountLimit), AtLeast: a.AtLeast || b.AtLeast || n > relay.CountLimit}
+	return store.Count{N: min(n, store.CountLimit), AtLeast: a.AtLeast || b.AtLeast || n > store.CountLimit}
 }
 
-// Maintain implements relay.Maintainer.
-func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maintained, error) {
-	return do(ctx, s, "Maintain", func(db *database) (relay.Maintained, error) {
+// Maintain implements store.Maintainer.
+func (s *Store) Maintain(ctx context.Context, keep store.Retention) (store.Maintained, error) {
+	return do(ctx, s, "Maintain", func(db *database) (store.Maintained, error) {
 		var delivered []*row
 		for partition, log := range db.log {
 			cursors, err := db.cursors(partition)
 			if err != nil {
-				return relay.Maintained{}, err
+				return store.Maintained{}, err
 			}
 			for _, row := range log.rows {
 				if len(cursors) > 0 && !slices.ContainsFunc(cursors, func(c cursor) bool { return !c.delivered(row) }) {
@@ -130,10 +129,10 @@ func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maint
 		db.remove(delivered[:n])
 		db.purgeRedrives(keep.Redrives, at)
 		db.decisions = slices.DeleteFunc(db.decisions, func(d *decision) bool {
-			return d.State != relay.DecisionOpen && at.Sub(d.done) > 24*time.Hour
+			return d.State != store.DecisionOpen && at.Sub(d.done) > 24*time.Hour
 		})
 		db.removeUnrouted(at)
-		return relay.Maintained{Dropped: int64(n)}, nil
+		return store.Maintained{Dropped: int64(n)}, nil
 	})
 }
 
@@ -141,7 +140,7 @@ func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maint
 func (db *database) cursors(partition int) ([]cursor, error) {
 	var out []cursor
 	for _, r := range db.relays {
-		if r.kind != relay.KindRelay {
+		if r.kind != store.KindRelay {
 			continue
 		}
 		c, err := parseCursor(r.cursors[partition].cursor)

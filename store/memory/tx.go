@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store"
 )
 
 // Tx is a transaction. Like a database transaction, it is meant for one goroutine at a time, but it is safe for several.
@@ -30,14 +30,14 @@ type savepoint struct {
 	rows, writes int
 }
 
-// Begin implements outbox.Store.
+// Begin implements store.Outbox.
 func (s *Store) Begin(ctx context.Context) (*Tx, error) {
 	return do(ctx, s, "Begin", func(db *database) (*Tx, error) {
 		return &Tx{db: db, done: make(chan struct{})}, nil
 	})
 }
 
-// Commit implements outbox.Store: what tx wrote becomes visible, all at once. Errors: outbox.ErrNoTransaction if tx has ended.
+// Commit implements store.Outbox: what tx wrote becomes visible, all at once. Errors: store.ErrNoTransaction if tx has ended.
 func (s *Store) Commit(ctx context.Context, tx *Tx) error {
 	_, err := do(ctx, s, "Commit", func(db *database) (struct{}, error) {
 		if err := tx.usable(db); err != nil {
@@ -56,7 +56,7 @@ func (tx *Tx) commit(at time.Time) {
 	tx.end()
 }
 
-// Rollback implements outbox.Store: it discards what tx wrote, even if ctx has ended. It does nothing if tx has ended.
+// Rollback implements store.Outbox: it discards what tx wrote, even if ctx has ended. It does nothing if tx has ended.
 func (s *Store) Rollback(ctx context.Context, tx *Tx) error {
 	_, err := do(context.WithoutCancel(ctx), s, "Rollback", func(db *database) (struct{}, error) {
 		if tx != nil && tx.usable(db) == nil {
@@ -88,16 +88,16 @@ func (tx *Tx) undo(to savepoint) {
 func (tx *Tx) usable(db *database) error {
 	switch {
 	case tx == nil:
-		return outbox.ErrNoTransaction
+		return store.ErrNoTransaction
 	case tx.db != db:
-		return fmt.Errorf("%w: this one belongs to another outbox", outbox.ErrNoTransaction)
+		return fmt.Errorf("%w: this one belongs to another outbox", store.ErrNoTransaction)
 	case tx.ended:
-		return fmt.Errorf("%w: this one was committed or rolled back", outbox.ErrNoTransaction)
+		return fmt.Errorf("%w: this one was committed or rolled back", store.ErrNoTransaction)
 	}
 	return nil
 }
 
-// Savepoint marks a point in the transaction to roll back to. Errors: outbox.ErrNoTransaction.
+// Savepoint marks a point in the transaction to roll back to. Errors: store.ErrNoTransaction.
 func (tx *Tx) Savepoint(name string) error {
 	tx.db.mu.Lock()
 	defer tx.db.mu.Unlock()
@@ -109,7 +109,7 @@ func (tx *Tx) Savepoint(name string) error {
 }
 
 // RollbackTo undoes what was written since the latest savepoint of that name, which stays; later savepoints are removed. Errors:
-// outbox.ErrNoTransaction.
+// store.ErrNoTransaction.
 func (tx *Tx) RollbackTo(name string) error {
 	tx.db.mu.Lock()
 	defer tx.db.mu.Unlock()
@@ -126,7 +126,7 @@ func (tx *Tx) RollbackTo(name string) error {
 	return fmt.Errorf("no savepoint %q in this transaction", name)
 }
 
-// Insert implements outbox.Store.
+// Insert implements store.Outbox.
 func (s *Store) Insert(ctx context.Context, tx *Tx, msgs []*postrider.Message) error {
 	_, err := do(ctx, s, "Insert", func(db *database) (struct{}, error) {
 		if err := tx.usable(db); err != nil {
@@ -182,7 +182,7 @@ func (tx *Tx) insert(m *postrider.Message, undecodable error) {
 	db.bytes += int64(r.size)
 }
 
-// Written implements outbox.Store.
+// Written implements store.Outbox.
 func (s *Store) Written(ctx context.Context, tx *Tx, ids []string) ([]string, error) {
 	return do(ctx, s, "Written", func(db *database) ([]string, error) {
 		if err := tx.usable(db); err != nil {

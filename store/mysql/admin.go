@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -25,12 +25,12 @@ const lockTablesSQL = `LOCK TABLES {prefix}log WRITE, {prefix}log AS l WRITE, {p
 	{prefix}cursors AS c WRITE, {prefix}relays WRITE, {prefix}parked WRITE, {prefix}parked AS p WRITE, {prefix}held WRITE,
 	{prefix}dead WRITE, {prefix}decisions WRITE, {prefix}meta AS m WRITE, {prefix}incarnations AS i READ`
 
-// Repartition implements relay.Administrator. It locks the tables, which needs the privilege LOCK TABLES, and moves all messages
-// that are still in the log in one transaction. Errors: relay.ErrAlive, relay.ErrUndelivered, relay.ErrInUse, ErrUnsuitable on a
+// Repartition implements store.Administrator. It locks the tables, which needs the privilege LOCK TABLES, and moves all messages
+// that are still in the log in one transaction. Errors: store.ErrAlive, store.ErrUndelivered, store.ErrInUse, ErrUnsuitable on a
 // server without MD5() and those of the server.
 func (s *Store) Repartition(ctx context.Context, n int) error {
-	if n < 1 || n > relay.MaxPartitions {
-		return fmt.Errorf("repartition: %d partitions: want 1 to %d", n, relay.MaxPartitions)
+	if n < 1 || n > store.MaxPartitions {
+		return fmt.Errorf("repartition: %d partitions: want 1 to %d", n, store.MaxPartitions)
 	}
 	if err := s.checkHash(ctx); err != nil {
 		return s.cfg.explain("repartition", err)
@@ -75,7 +75,7 @@ func (s *Store) locked(ctx context.Context, f func(txn) error) (err error) {
 	if _, err := t.exec(ctx, lockTablesSQL); err != nil {
 		if s.cfg.passing(ctx, err) {
 			return fmt.Errorf("%w: transactions that have used it, e.g. published, did not end within %d s; run this again when less is "+
-				"going on, or find those that stay open in information_schema.innodb_trx: %w", relay.ErrInUse, adminLockSeconds, err)
+				"going on, or find those that stay open in information_schema.innodb_trx: %w", store.ErrInUse, adminLockSeconds, err)
 		}
 		return err
 	}
@@ -144,7 +144,7 @@ func (t txn) checkIdle(ctx context.Context) error {
 		}
 		if undelivered {
 			return fmt.Errorf("%w: %s in partition %d; run it until its backlog is 0 while nothing is published, then stop it; or "+
-				"forget it if it is gone for good", relay.ErrUndelivered, st.relay, st.partition)
+				"forget it if it is gone for good", store.ErrUndelivered, st.relay, st.partition)
 		}
 	}
 	return nil
@@ -161,7 +161,7 @@ func (t txn) checkStopped(ctx context.Context, name string) error {
 		return err
 	}
 	return fmt.Errorf("%w: %s of relay %s on host %s; stop it, or wait until its lease has ended if it was killed",
-		relay.ErrAlive, owner, relayName, host)
+		store.ErrAlive, owner, relayName, host)
 }
 
 const (
@@ -213,7 +213,7 @@ func (t txn) repartition(ctx context.Context, n int) error {
 		return err
 	}
 	for _, o := range known {
-		if o.kind == string(relay.KindRelay) {
+		if o.kind == string(store.KindRelay) {
 			o.position = max(o.position, end)
 		}
 		if err := t.renewCursors(ctx, o, n); err != nil {
@@ -250,7 +250,7 @@ const (
 	lockRelaySQL = `SELECT partition_id FROM {prefix}cursors WHERE relay = ? ORDER BY partition_id FOR UPDATE`
 )
 
-// LockRelay implements held.Writer.
+// LockRelay implements store.HeldWriter.
 func (r heldRecords) LockRelay(ctx context.Context, name string) (known, left bool, err error) {
 	if _, err := column[int](ctx, r.txn, lockRelaySQL, name); err != nil {
 		return false, false, err
@@ -259,12 +259,12 @@ func (r heldRecords) LockRelay(ctx context.Context, name string) (known, left bo
 	return known, left, err
 }
 
-// CheckStopped implements held.Writer.
+// CheckStopped implements store.HeldWriter.
 func (r heldRecords) CheckStopped(ctx context.Context, name string) error {
 	return r.checkStopped(ctx, name)
 }
 
-// RemoveRelay implements held.Writer.
+// RemoveRelay implements store.HeldWriter.
 func (r heldRecords) RemoveRelay(ctx context.Context, name string) error {
 	for _, table := range []string{"held", "decisions", "cursors", "relays", "relay_filters", "unrouted"} {
 		if _, err := r.exec(ctx, `DELETE FROM {prefix}`+table+` WHERE relay = ?`, name); err != nil {

@@ -7,7 +7,7 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Defaults of Config.
@@ -23,7 +23,7 @@ type Config struct {
 	// Prefix begins the name of every table and procedure: a letter or underscore, then letters, digits and underscores, at
 	// most 40 bytes. Default: DefaultPrefix.
 	Prefix string
-	// Partitions is the number of partitions that Migrate gives a new outbox, 1 to relay.MaxPartitions. Default:
+	// Partitions is the number of partitions that Migrate gives a new outbox, 1 to store.MaxPartitions. Default:
 	// DefaultPartitions. For an existing outbox, New accepts only the number it has, or 0.
 	Partitions int
 	// CloseGapAfter is how long a sequence may be missing from the log before a relay closes it (see the package comment). A
@@ -66,8 +66,8 @@ func (c Config) withDefaults() (Config, error) {
 		faults = append(faults, fmt.Errorf("Prefix %q: want a letter or underscore, then letters, digits and underscores, "+
 			"at most 40 bytes", c.Prefix))
 	}
-	if c.Partitions < 0 || c.Partitions > relay.MaxPartitions {
-		faults = append(faults, fmt.Errorf("Partitions %d: want 1 to %d, or 0 for %d", c.Partitions, relay.MaxPartitions,
+	if c.Partitions < 0 || c.Partitions > store.MaxPartitions {
+		faults = append(faults, fmt.Errorf("Partitions %d: want 1 to %d, or 0 for %d", c.Partitions, store.MaxPartitions,
 			DefaultPartitions))
 	}
 	if c.CloseGapAfter < 0 {

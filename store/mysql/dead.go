@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -22,11 +22,11 @@ const (
 )
 
 // condition returns the WHERE clause of a query, without its limit, with its values inlined.
-func (s *Store) condition(q deadletter.Query) string {
-	f := q.Filter
+func (s *Store) condition(q store.DeadQuery) string {
+	f := q.DeadFilter
 	var terms []string
 	add := func(term string, args ...any) { terms = append(terms, render(s.expand(term), args)) }
-	if state := cmp.Or(f.State, deadletter.Open); state != deadletter.AnyState {
+	if state := cmp.Or(f.State, store.DeadOpen); state != store.DeadAny {
 		add(`state = ?`, string(state))
 	}
 	for _, equal := range []struct{ column, value string }{
@@ -41,9 +41,9 @@ func (s *Store) condition(q deadletter.Query) string {
 		add(`LOCATE(?, cause) > 0`, f.Cause)
 	}
 	switch f.Side {
-	case deadletter.ConsumerSide:
+	case store.KindConsumer:
 		add(isConsumerSQL)
-	case deadletter.RelaySide:
+	case store.KindRelay:
 		add(`NOT ` + isConsumerSQL)
 	}
 	if f.Redrive != 0 {
@@ -71,7 +71,7 @@ func (s *Store) condition(q deadletter.Query) string {
 }
 
 // inOrder orders the results of a query, and limits them.
-func inOrder(q deadletter.Query) string {
+func inOrder(q store.DeadQuery) string {
 	const order = ` ORDER BY number`
 	if q.Limit == 0 {
 		return order
@@ -81,7 +81,7 @@ func inOrder(q deadletter.Query) string {
 
 // letterRow holds a scanned row of letterColumns.
 type letterRow struct {
-	l                 deadletter.Record
+	l                 store.DeadLetter
 	consumer          bool
 	seq, died, closed int64
 	state, history    string
@@ -96,18 +96,18 @@ func newLetterRow() *letterRow {
 	return r
 }
 
-func (r *letterRow) letter(rows *sql.Rows) (deadletter.Record, error) {
+func (r *letterRow) letter(rows *sql.Rows) (store.DeadLetter, error) {
 	if err := rows.Scan(r.row.Dest()...); err != nil {
-		return deadletter.Record{}, err
+		return store.DeadLetter{}, err
 	}
 	l := r.l
 	var fault error
 	if l.Message, fault = r.row.Message(r.seq); fault != nil {
 		l.Unreadable = fault.Error()
 	}
-	l.State, l.DiedAt, l.Side = deadletter.State(r.state), stored.Time(r.died), deadletter.RelaySide
+	l.State, l.DiedAt, l.Side = store.DeadState(r.state), stored.Time(r.died), store.KindRelay
 	if r.consumer {
-		l.Side = deadletter.ConsumerSide
+		l.Side = store.KindConsumer
 	}
 	if r.closed != 0 {
 		l.ResolvedAt = stored.Time(r.closed)
@@ -117,8 +117,8 @@ func (r *letterRow) letter(rows *sql.Rows) (deadletter.Record, error) {
 	return l, err
 }
 
-// DeadLetters implements deadletter.Reader.
-func (r records) DeadLetters(ctx context.Context, q deadletter.Query) (out []deadletter.Record, err error) {
+// DeadLetters implements store.Reader.
+func (r records) DeadLetters(ctx context.Context, q store.DeadQuery) (out []store.DeadLetter, err error) {
 	row := newLetterRow()
 	text := r.s.expand(listDeadSQL) + r.s.condition(q) + inOrder(q)
 	err = r.eachOf(ctx, text, func(rows *sql.Rows) error {
@@ -129,8 +129,8 @@ func (r records) DeadLetters(ctx context.Context, q deadletter.Query) (out []dea
 	return out, err
 }
 
-// CountDead implements deadletter.Reader.
-func (r records) CountDead(ctx context.Context, q deadletter.Query) (n int64, err error) {
+// CountDead implements store.Reader.
+func (r records) CountDead(ctx context.Context, q store.DeadQuery) (n int64, err error) {
 	err = r.eachOf(ctx, r.s.expand(countDeadSQL)+r.s.condition(q), func(rows *sql.Rows) error { return rows.Scan(&n) })
 	return n, err
 }
@@ -154,10 +154,10 @@ type chosenLetter struct {
 	redrives  int
 }
 
-// NamedDead implements deadletter.Writer.
-func (r records) NamedDead(ctx context.Context, numbers []int64) (out []deadletter.Named, err error) {
+// NamedDead implements store.Writer.
+func (r records) NamedDead(ctx context.Context, numbers []int64) (out []store.NamedDead, err error) {
 	err = r.each(ctx, namedSQL, []any{numbers}, func(rows *sql.Rows) error {
-		var l deadletter.Named
+		var l store.NamedDead
 		err := rows.Scan(&l.Number, &l.State, &l.ResolvedBy, &l.Redrives)
 		out = append(out, l)
 		return err
@@ -165,8 +165,8 @@ func (r records) NamedDead(ctx context.Context, numbers []int64) (out []deadlett
 	return out, err
 }
 
-// LockDead implements deadletter.Writer. The cursors of the partitions stand for the leases.
-func (r records) LockDead(ctx context.Context, q deadletter.Query, below int) (found deadletter.Locked, err error) {
+// LockDead implements store.Writer. The cursors of the partitions stand for the leases.
+func (r records) LockDead(ctx context.Context, q store.DeadQuery, below int) (found store.LockedDead, err error) {
 	clear(r.chosen)
 	where := r.s.condition(q)
 	if below >= 0 {
@@ -192,16 +192,16 @@ func (r records) LockDead(ctx context.Context, q deadletter.Query, below int) (f
 	open, err := column[int64](ctx, r.txn, lockLettersSQL, numbers)
 	found.Last, found.More = numbers[len(numbers)-1], len(numbers) == q.Limit
 	for _, number := range open {
-		found.Open = append(found.Open, deadletter.Candidate{Number: number, Redrives: r.chosen[number].redrives})
+		found.Open = append(found.Open, store.OpenDead{Number: number, Redrives: r.chosen[number].redrives})
 	}
 	return found, err
 }
 
-// Resolve implements deadletter.Writer.
-func (r records) Resolve(ctx context.Context, numbers []int64, how deadletter.Resolution) error {
+// Resolve implements store.Writer.
+func (r records) Resolve(ctx context.Context, numbers []int64, how store.Resolution) error {
 	for _, number := range numbers {
 		resolve := r.discard
-		if how.State == deadletter.Redriven {
+		if how.State == store.DeadRedriven {
 			resolve = r.redrive
 		}
 		if err := resolve(ctx, r.chosen[number], how); err != nil {
@@ -211,7 +211,7 @@ func (r records) Resolve(ctx context.Context, numbers []int64, how deadletter.Re
 	return nil
 }
 
-func (r records) discard(ctx context.Context, l chosenLetter, how deadletter.Resolution) error {
+func (r records) discard(ctx context.Context, l chosenLetter, how store.Resolution) error {
 	if _, err := r.exec(ctx, resolveSQL, string(how.State), r.now, how.By, how.Reason, 0, l.number); err != nil {
 		return err
 	}

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -26,9 +24,9 @@ const (
 		WHERE relay = ? AND partition_id = ? AND owner <> '' AND token = ? AND incarnation = {present}`
 )
 
-func (t txn) decisions(ctx context.Context, query string, args ...any) (out []relay.Decision, err error) {
+func (t txn) decisions(ctx context.Context, query string, args ...any) (out []store.Decision, err error) {
 	err = t.each(ctx, query, args, func(rows *sql.Rows) error {
-		var d relay.Decision
+		var d store.Decision
 		err := rows.Scan(&d.ID, &d.Relay, &d.Partition, &d.Key, &d.Sequence, &d.Verb, &d.MessageID, &d.By, &d.Reason, &d.State,
 			&d.Outcome, &d.Count)
 		out = append(out, d)
@@ -37,58 +35,58 @@ func (t txn) decisions(ctx context.Context, query string, args ...any) (out []re
 	return out, err
 }
 
-// decision reads a decision; lock is an optional locking clause. Errors: relay.ErrNoDecision.
-func (t txn) decision(ctx context.Context, id, lock string) (relay.Decision, error) {
+// decision reads a decision; lock is an optional locking clause. Errors: store.ErrNoDecision.
+func (t txn) decision(ctx context.Context, id, lock string) (store.Decision, error) {
 	found, err := t.decisions(ctx, decisionSQL+lock, id)
 	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("decision %s: %w", id, relay.ErrNoDecision)
+		err = fmt.Errorf("decision %s: %w", id, store.ErrNoDecision)
 	}
 	if err != nil {
-		return relay.Decision{}, err
+		return store.Decision{}, err
 	}
 	return found[0], nil
 }
 
-// CheckLease implements held.Writer.
-func (r heldRecords) CheckLease(ctx context.Context, name string, lease relay.LeaseRef) error {
+// CheckLease implements store.HeldWriter.
+func (r heldRecords) CheckLease(ctx context.Context, name string, lease store.LeaseRef) error {
 	n, err := r.exec(ctx, checkLeaseSQL, name, lease.Partition, lease.Token)
 	if err == nil && n == 0 {
-		err = relay.ErrLeaseLost
+		err = store.ErrLeaseLost
 	}
 	return err
 }
 
-// AddDecision implements held.Writer.
-func (r heldRecords) AddDecision(ctx context.Context, d relay.Decision) error {
+// AddDecision implements store.HeldWriter.
+func (r heldRecords) AddDecision(ctx context.Context, d store.Decision) error {
 	_, err := r.exec(ctx, addDecisionSQL, d.ID, d.Relay, d.Partition, d.Key, d.Sequence, string(d.Verb), d.MessageID, d.By, d.Reason, r.now)
 	return err
 }
 
-// LockDecision implements held.Writer.
-func (r heldRecords) LockDecision(ctx context.Context, id string) (relay.Decision, error) {
+// LockDecision implements store.HeldWriter.
+func (r heldRecords) LockDecision(ctx context.Context, id string) (store.Decision, error) {
 	return r.txn.decision(ctx, id, ` FOR UPDATE`)
 }
 
-// EndDecision implements held.Writer.
-func (r heldRecords) EndDecision(ctx context.Context, d relay.Decision) error {
+// EndDecision implements store.HeldWriter.
+func (r heldRecords) EndDecision(ctx context.Context, d store.Decision) error {
 	_, err := r.exec(ctx, endDecisionSQL, d.ID, string(d.State), d.Outcome, d.Count)
 	return err
 }
 
-// LockHeld implements held.Writer.
-func (r heldRecords) LockHeld(ctx context.Context, name, key string) (relay.HeldInfo, error) {
+// LockHeld implements store.HeldWriter.
+func (r heldRecords) LockHeld(ctx context.Context, name, key string) (store.HeldInfo, error) {
 	locked, err := r.lockHeld(ctx, name, key)
 	if err == nil && locked != nil && locked.due.Valid {
 		_, err = r.findHead(ctx, name, key)
 	}
 	if err != nil {
-		return relay.HeldInfo{}, err
+		return store.HeldInfo{}, err
 	}
 	return r.HeldKey(ctx, name, key)
 }
 
-// ResumeHeld implements held.Writer.
-func (r heldRecords) ResumeHeld(ctx context.Context, h relay.HeldInfo) error {
+// ResumeHeld implements store.HeldWriter.
+func (r heldRecords) ResumeHeld(ctx context.Context, h store.HeldInfo) error {
 	_, err := r.letGo(ctx, h.Relay, h.Key)
 	return err
 }
@@ -118,7 +116,7 @@ const (
 
 // chosenParked locks the parked messages of a choice and returns their sequences. The row of a held key is locked already, so
 // that none is added to it.
-func (r heldRecords) chosenParked(ctx context.Context, c held.Choice) ([]int64, error) {
+func (r heldRecords) chosenParked(ctx context.Context, c store.ParkedChoice) ([]int64, error) {
 	switch {
 	case c.All:
 		return column[int64](ctx, r.txn, chooseParkedSQL+inOrderLockedSQL, c.Relay)
@@ -128,8 +126,8 @@ func (r heldRecords) chosenParked(ctx context.Context, c held.Choice) ([]int64, 
 	return column[int64](ctx, r.txn, chooseOneSQL+inOrderLockedSQL, c.Relay, c.Partition, c.Sequence)
 }
 
-// RetryParked implements held.Writer.
-func (r heldRecords) RetryParked(ctx context.Context, c held.Choice) (int, error) {
+// RetryParked implements store.HeldWriter.
+func (r heldRecords) RetryParked(ctx context.Context, c store.ParkedChoice) (int, error) {
 	seqs, err := r.chosenParked(ctx, c)
 	if err == nil && len(seqs) > 0 {
 		_, err = r.exec(ctx, retryParkedSQL, r.now, c.Relay, seqs)
@@ -137,8 +135,8 @@ func (r heldRecords) RetryParked(ctx context.Context, c held.Choice) (int, error
 	return len(seqs), err
 }
 
-// DeadLetterParked implements held.Writer.
-func (r heldRecords) DeadLetterParked(ctx context.Context, c held.Choice, d held.Dead) (int, error) {
+// DeadLetterParked implements store.HeldWriter.
+func (r heldRecords) DeadLetterParked(ctx context.Context, c store.ParkedChoice, d store.MovedToDead) (int, error) {
 	seqs, err := r.chosenParked(ctx, c)
 	if err != nil {
 		return 0, err
@@ -149,11 +147,11 @@ func (r heldRecords) DeadLetterParked(ctx context.Context, c held.Choice, d held
 			return 0, err
 		}
 	}
-	if d.State != deadletter.Open {
+	if d.State != store.DeadOpen {
 		resolved = r.now
 	}
 	for some := range slices.Chunk(seqs, moveAtOnce) {
-		_, err := r.exec(ctx, deadParkedSQL, c.Relay, some, r.now, d.Reason, cause, deadletter.Fingerprint(cause), entry, string(d.State),
+		_, err := r.exec(ctx, deadParkedSQL, c.Relay, some, r.now, d.Reason, cause, store.Fingerprint(cause), entry, string(d.State),
 			d.By, d.Resolution, resolved)
 		if err != nil {
 			return 0, err
@@ -165,8 +163,8 @@ func (r heldRecords) DeadLetterParked(ctx context.Context, c held.Choice, d held
 	return len(seqs), nil
 }
 
-// DiscardOpen implements held.Writer.
-func (r heldRecords) DiscardOpen(ctx context.Context, c held.Choice, by, resolution string) (int, error) {
+// DiscardOpen implements store.HeldWriter.
+func (r heldRecords) DiscardOpen(ctx context.Context, c store.ParkedChoice, by, resolution string) (int, error) {
 	text, args := discardOpenSQL, []any{r.now, by, resolution, c.Relay}
 	if !c.All {
 		text, args = discardOneSQL, append(args, c.Partition, c.Sequence)

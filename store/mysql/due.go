@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -42,13 +42,13 @@ type work struct {
 	seq       int64
 }
 
-// Due implements relay.LogStore.
-func (s *Store) Due(ctx context.Context, name string, req relay.DueRequest) (relay.DueResult, error) {
+// Due implements store.Log.
+func (s *Store) Due(ctx context.Context, name string, req store.DueRequest) (store.DueResult, error) {
 	out, err := s.due(ctx, name, req)
 	return out, s.cfg.explain("due", err)
 }
 
-func (s *Store) due(ctx context.Context, name string, req relay.DueRequest) (out relay.DueResult, err error) {
+func (s *Store) due(ctx context.Context, name string, req store.DueRequest) (out store.DueResult, err error) {
 	t := s.pooled()
 	ahead, err := t.ahead(ctx, name, req)
 	if err != nil {
@@ -86,7 +86,7 @@ type agenda struct {
 }
 
 // lost returns the partitions whose leases are no longer valid.
-func (a agenda) lost(req relay.DueRequest) (out []int) {
+func (a agenda) lost(req store.DueRequest) (out []int) {
 	for _, l := range req.Leases {
 		if !a.holds[l.Partition] {
 			out = append(out, l.Partition)
@@ -96,7 +96,7 @@ func (a agenda) lost(req relay.DueRequest) (out []int) {
 }
 
 // ahead reads enough to fill the request and to know when the next work is due.
-func (t txn) ahead(ctx context.Context, name string, req relay.DueRequest) (out agenda, err error) {
+func (t txn) ahead(ctx context.Context, name string, req store.DueRequest) (out agenda, err error) {
 	busyKeys, busySequences := set(req.BusyKeys), set(req.BusySequences)
 	parts := []string{dueClockSQL}
 	terms := make([]string, len(req.Leases))
@@ -135,9 +135,9 @@ func (t txn) ahead(ctx context.Context, name string, req relay.DueRequest) (out 
 }
 
 // runs reads the messages of due work until it reaches MaxBytes or a message has been removed; the next poll finds the rest.
-func (t txn) runs(ctx context.Context, name string, due []work, req relay.DueRequest) ([]relay.Run, error) {
+func (t txn) runs(ctx context.Context, name string, due []work, req store.DueRequest) ([]store.ParkedRun, error) {
 	room := budget{left: req.MaxBytes}
-	var out []relay.Run
+	var out []store.ParkedRun
 	for chunk := range slices.Chunk(due, runsAtOnce) {
 		runs, complete, err := t.readRuns(ctx, name, chunk, req.RunLength, &room)
 		if err != nil {
@@ -151,11 +151,11 @@ func (t txn) runs(ctx context.Context, name string, due []work, req relay.DueReq
 }
 
 // readRuns returns runs up to the first that does not fit or whose lone message is gone.
-func (t txn) readRuns(ctx context.Context, name string, due []work, length int, room *budget) (runs []relay.Run, complete bool, err error) {
+func (t txn) readRuns(ctx context.Context, name string, due []work, length int, room *budget) (runs []store.ParkedRun, complete bool, err error) {
 	parts := make([]string, len(due))
-	runs = make([]relay.Run, len(due))
+	runs = make([]store.ParkedRun, len(due))
 	for i, w := range due {
-		runs[i] = relay.Run{Partition: w.partition, Key: w.key}
+		runs[i] = store.ParkedRun{Partition: w.partition, Key: w.key}
 		if w.key != "" {
 			parts[i] = render(runSQL, []any{i, name, w.key, length})
 		} else {
@@ -172,14 +172,14 @@ func (t txn) readRuns(ctx context.Context, name string, due []work, length int, 
 			return err
 		}
 		if full = !room.take(rec.Message.Size()); !full {
-			runs[row.run].Records = append(runs[row.run].Records, rec)
-		} else if end = row.run; len(runs[end].Records) > 0 {
+			runs[row.run].Entries = append(runs[row.run].Entries, rec)
+		} else if end = row.run; len(runs[end].Entries) > 0 {
 			end++ // keep a run that already has records
 		}
 		return nil
 	})
 	for i, w := range due[:end] {
-		if w.key == "" && len(runs[i].Records) == 0 {
+		if w.key == "" && len(runs[i].Entries) == 0 {
 			end = i
 			break
 		}
@@ -202,13 +202,13 @@ func newParkedRow() *parkedRow {
 	return p
 }
 
-func (p *parkedRow) record(rows *sql.Rows, now int64) (relay.Record, error) {
+func (p *parkedRow) record(rows *sql.Rows, now int64) (store.Entry, error) {
 	if err := rows.Scan(p.row.Dest()...); err != nil {
-		return relay.Record{}, err
+		return store.Entry{}, err
 	}
 	m, err := p.row.Message(p.seq)
-	rec := relay.Record{
-		Message: m, Err: err, Attempts: p.attempts, Redrives: p.redrives, Reason: relay.ParkReason(p.reason),
+	rec := store.Entry{
+		Message: m, Err: err, Attempts: p.attempts, Redrives: p.redrives, Reason: store.ParkReason(p.reason),
 		ParkedFor: micros(now - p.parkedAt),
 	}
 	if p.due.Valid {

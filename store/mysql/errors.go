@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store"
 )
 
 // Errors of the database. Operations wrap one of these around the driver's error.
@@ -43,7 +43,7 @@ func (c Config) explain(doing string, err error) error {
 // inTransaction explains an error of a statement in a user's transaction.
 func (s *Store) inTransaction(doing string, err error) error {
 	if errors.Is(err, sql.ErrTxDone) {
-		return fmt.Errorf("%s: %w: %w", doing, outbox.ErrNoTransaction, err)
+		return fmt.Errorf("%s: %w: %w", doing, store.ErrNoTransaction, err)
 	}
 	return s.cfg.explain(doing, err)
 }

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // messageColumns are the columns of stored.Append, in its order.
@@ -58,7 +58,7 @@ type pace struct {
 type fetch struct {
 	s       *Store
 	name    string // of the relay; "" to read the log without a lease
-	req     relay.FetchRequest
+	req     store.FetchRequest
 	holds   map[int]bool      // partitions whose leases are valid
 	known   int64             // the last known sequence
 	parts   []*partitionFetch // by position
@@ -81,11 +81,11 @@ type fetch struct {
 // partitionFetch is what a fetch reads of one partition.
 type partitionFetch struct {
 	id    int
-	after relay.Cursor
+	after store.Cursor
 	gaps  gaps
 	group *freshGroup
-	batch relay.Batch
-	fresh []relay.Record
+	batch store.Batch
+	fresh []store.Entry
 }
 
 // freshGroup is a group of partitions whose positions are close together. They are read together, since only the rows of all
@@ -101,8 +101,8 @@ type freshGroup struct {
 	cut    bool // a row did not fit: the group ends before it
 }
 
-// Fetch implements relay.LogStore. It is one round trip, and more if there are gaps to close, which only a named relay does.
-func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) ([]relay.Batch, error) {
+// Fetch implements store.Log. It is one round trip, and more if there are gaps to close, which only a named relay does.
+func (s *Store) Fetch(ctx context.Context, name string, req store.FetchRequest) ([]store.Batch, error) {
 	f, err := s.newFetch(name, req)
 	if err != nil || len(req.Partitions) == 0 || len(f.parts) == 0 && name == "" {
 		return nil, s.cfg.explain("fetch", err)
@@ -121,7 +121,7 @@ func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) 
 	return f.result(), nil
 }
 
-func (s *Store) newFetch(name string, req relay.FetchRequest) (*fetch, error) {
+func (s *Store) newFetch(name string, req store.FetchRequest) (*fetch, error) {
 	f := &fetch{s: s, name: name, req: req, holds: make(map[int]bool), room: budget{left: req.MaxBytes}, byID: make(map[int]*partitionFetch, len(req.Partitions))}
 	for _, p := range req.Partitions {
 		if err := s.checkPartition(p.Partition); err != nil {
@@ -232,7 +232,7 @@ func (f *fetch) take(kind, partition int, seq int64, row *stored.Row) {
 	f.rows++
 	f.size += size
 	p := f.byID[partition]
-	rec := relay.Record{Message: m, Err: err}
+	rec := store.Entry{Message: m, Err: err}
 	if kind == kindLate {
 		f.takeLate(p, seq, size, rec)
 		return
@@ -264,19 +264,19 @@ func (f *fetch) take(kind, partition int, seq int64, row *stored.Row) {
 
 // takeLate handles a row that was found in a gap. Its own partition delivers it if it was missing there; for all others it is no
 // longer missing.
-func (f *fetch) takeLate(p *partitionFetch, seq int64, size int, rec relay.Record) {
+func (f *fetch) takeLate(p *partitionFetch, seq int64, size int, rec store.Entry) {
 	f.lateRows++
 	if f.lateCut {
 		f.skipped += size
 		return
 	}
 	if p != nil && p.gaps.contains(seq) {
-		if len(p.batch.Records) == f.req.Limit || !f.room.take(size) {
+		if len(p.batch.Entries) == f.req.Limit || !f.room.take(size) {
 			f.lateCut = true
 			f.skipped += size
 			return
 		}
-		p.batch.Records = append(p.batch.Records, rec)
+		p.batch.Entries = append(p.batch.Entries, rec)
 	}
 	f.found = append(f.found, seq)
 }
@@ -309,14 +309,14 @@ func (f *fetch) finish() {
 	f.lateCut = f.lateCut || f.lateRows == f.lateLimit()
 	for _, p := range f.parts {
 		b, g := &p.batch, p.group
-		b.Late = len(b.Records)
+		b.Late = len(b.Entries)
 		p.gaps = p.gaps.without(f.found)
 		position := p.after.Position
 		if f.lateCut {
 			b.More = true
 		} else {
 			fresh := p.fresh[:min(len(p.fresh), f.req.Limit-b.Late)]
-			b.Records = append(b.Records, fresh...)
+			b.Entries = append(b.Entries, fresh...)
 			switch {
 			case len(fresh) < len(p.fresh) && len(fresh) > 0:
 				position = fresh[len(fresh)-1].Message.Sequence
@@ -327,9 +327,9 @@ func (f *fetch) finish() {
 			b.More = g.cut || g.rows == f.limit || len(fresh) < len(p.fresh) || f.overrun
 		}
 		b.Next.Position = position
-		for i := range b.Records {
-			if at := b.Records[i].Message.DeliverAt; !at.IsZero() {
-				b.Records[i].Delay = delay(at.UnixMicro(), f.now)
+		for i := range b.Entries {
+			if at := b.Entries[i].Message.DeliverAt; !at.IsZero() {
+				b.Entries[i].Delay = delay(at.UnixMicro(), f.now)
 			}
 		}
 	}
@@ -346,16 +346,16 @@ func (f *fetch) lost(partition int, position int64) bool {
 }
 
 // result returns lost partitions and the batches that have something new.
-func (f *fetch) result() []relay.Batch {
-	var out []relay.Batch
+func (f *fetch) result() []store.Batch {
+	var out []store.Batch
 	for _, p := range f.req.Partitions {
 		if f.lost(p.Partition, p.After.Position) {
-			out = append(out, relay.Batch{Partition: p.Partition, Lost: true})
+			out = append(out, store.Batch{Partition: p.Partition, Lost: true})
 		}
 	}
 	for _, p := range f.parts {
 		p.batch.Next.Snapshot = p.gaps.encode()
-		if len(p.batch.Records) > 0 || p.batch.More || p.batch.Next != p.after {
+		if len(p.batch.Entries) > 0 || p.batch.More || p.batch.Next != p.after {
 			out = append(out, p.batch)
 		}
 	}

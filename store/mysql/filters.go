@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -48,11 +48,11 @@ const (
 )
 
 // filterKept is how long the filter of a process counts after the process has ended.
-var filterKept = relay.FilterKept.Microseconds()
+var filterKept = store.FilterKept.Microseconds()
 
 // register registers a process with its filter. If the filter takes effect, the leases of all other processes end. All leases are
 // locked before anything is written, so that none is granted under the old filter, and no heartbeat waits.
-func (s *Store) register(ctx context.Context, name string, owner relay.Owner, topics string, ttl time.Duration) error {
+func (s *Store) register(ctx context.Context, name string, owner store.Owner, topics string, ttl time.Duration) error {
 	var begun, effective bool
 	err := s.write(ctx, "register the filter of relay "+name, func(t txn) error {
 		leases, err := column[int](ctx, t, lockRelaySQL, name)
@@ -97,7 +97,7 @@ func (s *Store) register(ctx context.Context, name string, owner relay.Owner, to
 }
 
 // registered registers a process unless it is already registered.
-func (s *Store) registered(ctx context.Context, name string, owner relay.Owner, ttl time.Duration) error {
+func (s *Store) registered(ctx context.Context, name string, owner store.Owner, ttl time.Duration) error {
 	topics, err := stored.Topics(owner.Topics)
 	if err != nil || topics == "" {
 		return err
@@ -125,7 +125,7 @@ func (t txn) filters(ctx context.Context) (map[string][]string, error) {
 }
 
 // countUnrouted adds a settlement's counts of messages that no relay takes.
-func (t txn) countUnrouted(ctx context.Context, name string, st relay.Settlement) error {
+func (t txn) countUnrouted(ctx context.Context, name string, st store.Settlement) error {
 	for _, u := range st.Unrouted {
 		if _, err := t.exec(ctx, countUnroutedSQL, name, u.Topic, st.Partition, u.Count, t.now); err != nil {
 			return err
@@ -135,7 +135,7 @@ func (t txn) countUnrouted(ctx context.Context, name string, st relay.Settlement
 }
 
 // filtersStatus adds to a status the topics that each relay takes, and the messages that none takes.
-func (t txn) filtersStatus(ctx context.Context, out *relay.Status) error {
+func (t txn) filtersStatus(ctx context.Context, out *store.Status) error {
 	all, err := t.filters(ctx)
 	if err != nil {
 		return err
@@ -143,8 +143,8 @@ func (t txn) filtersStatus(ctx context.Context, out *relay.Status) error {
 	for i := range out.Relays {
 		out.Relays[i].Topics = all[out.Relays[i].Name]
 	}
-	return t.each(ctx, unroutedSQL, []any{relay.MaxUnroutedTopics}, func(rows *sql.Rows) error {
-		var u relay.UnroutedTopic
+	return t.each(ctx, unroutedSQL, []any{store.MaxUnroutedTopics}, func(rows *sql.Rows) error {
+		var u store.UnroutedTopic
 		var first, last int64
 		err := rows.Scan(&u.Topic, &u.Count, &first, &last)
 		u.FirstAt, u.LastAt = stored.Time(first), stored.Time(last)

@@ -3,12 +3,12 @@ package mysqlstore
 import (
 	"context"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-var _ relay.HeldFinder = (*Store)(nil)
+var _ store.HeldFinder = (*Store)(nil)
 
-// FindHeld implements relay.HeldFinder.
+// FindHeld implements store.HeldFinder.
 func (s *Store) FindHeld(ctx context.Context, name string, keys []string) (found []string, err error) {
 	err = s.read(ctx, "find held keys", func(t txn) error {
 		found, err = t.heldAmong(ctx, name, keys)

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"time"
 
-	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/store"
 )
 
-var _ inbox.GuardStore = (*Store)(nil)
+var _ store.Effects = (*Store)(nil)
 
 const (
 	makeEffectSQL = `INSERT INTO {prefix}effects (guard, id, token, lease_until) VALUES (?, ?, '', 0)
@@ -33,11 +33,11 @@ func (t txn) lockEffect(ctx context.Context, guard, id string) (e effect, err er
 	return e, err
 }
 
-// ClaimEffect implements inbox.GuardStore.
-func (s *Store) ClaimEffect(ctx context.Context, guard, id, token string, lease time.Duration) (inbox.EffectClaim, error) {
-	var claim inbox.EffectClaim
+// ClaimEffect implements store.Effects.
+func (s *Store) ClaimEffect(ctx context.Context, guard, id, token string, lease time.Duration) (store.EffectClaim, error) {
+	var claim store.EffectClaim
 	err := s.write(ctx, "claim an effect", func(t txn) error {
-		claim = inbox.EffectClaim{}
+		claim = store.EffectClaim{}
 		if _, err := t.exec(ctx, makeEffectSQL, guard, id); err != nil {
 			return err
 		}
@@ -71,7 +71,7 @@ func (s *Store) ClaimEffect(ctx context.Context, guard, id, token string, lease 
 // errGone: a row that existed is gone.
 var errGone = errors.New("the row is gone")
 
-// CompleteEffect implements inbox.GuardStore.
+// CompleteEffect implements store.Effects.
 func (s *Store) CompleteEffect(ctx context.Context, guard, id, token string) (ours bool, err error) {
 	err = s.write(ctx, "complete an effect", func(t txn) error {
 		e, err := t.lockEffect(ctx, guard, id)
@@ -84,7 +84,7 @@ func (s *Store) CompleteEffect(ctx context.Context, guard, id, token string) (ou
 	return ours, err
 }
 
-// FreeEffect implements inbox.GuardStore.
+// FreeEffect implements store.Effects.
 func (s *Store) FreeEffect(ctx context.Context, guard, id, token string) error {
 	return s.write(ctx, "free an effect", func(t txn) error {
 		_, err := t.exec(ctx, freeEffectSQL, guard, id, token)
@@ -92,7 +92,7 @@ func (s *Store) FreeEffect(ctx context.Context, guard, id, token string) error {
 	})
 }
 
-// ForgetEffects implements inbox.GuardStore.
+// ForgetEffects implements store.Effects.
 func (s *Store) ForgetEffects(ctx context.Context, guard string, age time.Duration, limit int) (int, error) {
 	var n int64
 	err := s.write(ctx, "forget effects", func(t txn) (err error) {

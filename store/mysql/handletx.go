@@ -8,21 +8,20 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-var _ relay.TxStore[*sql.Tx] = (*Store)(nil)
+var _ store.TxSettler[*sql.Tx] = (*Store)(nil)
 
 // commitSettledSQL is one round trip, so that the lease is not locked while this process could be paused.
 const commitSettledSQL = `CALL {prefix}commit_settled(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
-// CommitSettled implements relay.TxStore. If only the cursor moves or parked messages are removed, it is one statement. Parking
+// CommitSettled implements store.TxSettler. If only the cursor moves or parked messages are removed, it is one statement. Parking
 // takes several, during which the lease is locked, for at most Config.IdleTimeout. It settles nothing if the transaction has
 // ended since Begin, e.g. by a deadlock whose error the handler ignored: the handler's changes are lost, or already committed.
-func (s *Store) CommitSettled(ctx context.Context, tx *sql.Tx, name string, st relay.Settlement) (released []string, err error) {
+func (s *Store) CommitSettled(ctx context.Context, tx *sql.Tx, name string, st store.Settlement) (released []string, err error) {
 	if tx == nil {
-		return nil, outbox.ErrNoTransaction
+		return nil, store.ErrNoTransaction
 	}
 	if len(st.Parked)+len(st.Dead)+len(st.Held)+len(st.Release)+len(st.Unrouted) == 0 {
 		return nil, s.commitMoved(ctx, tx, name, st)
@@ -45,7 +44,7 @@ func (s *Store) CommitSettled(ctx context.Context, tx *sql.Tx, name string, st r
 
 // commitMoved is CommitSettled for when only the cursor moves or messages are removed. The procedure commits; after that, tx only
 // has to end.
-func (s *Store) commitMoved(ctx context.Context, tx *sql.Tx, name string, st relay.Settlement) error {
+func (s *Store) commitMoved(ctx context.Context, tx *sql.Tx, name string, st store.Settlement) error {
 	content := st.Digest()
 	removed := make([]string, len(st.Removed))
 	for i, seq := range st.Removed {
@@ -55,9 +54,9 @@ func (s *Store) commitMoved(ctx context.Context, tx *sql.Tx, name string, st rel
 		st.Cursor.Position, st.Cursor.Snapshot, st.DeliveredCount, st.FailedCount, strings.Join(removed, ","))
 	switch s.cfg.ErrorCode(err) {
 	case codeLeaseLost:
-		err = relay.ErrLeaseLost
+		err = store.ErrLeaseLost
 	case codeNotParked:
-		err = relay.ErrNotParked
+		err = store.ErrNotParked
 	case codeNoneSuch:
 		err = fmt.Errorf("%w: %w", errEnded, err)
 	}
@@ -70,14 +69,14 @@ func (s *Store) commitMoved(ctx context.Context, tx *sql.Tx, name string, st rel
 }
 
 // settleOurs applies a settlement if its lease is valid, its number is the next, and the messages to remove are parked.
-func (t txn) settleOurs(ctx context.Context, name string, st relay.Settlement) ([]string, error) {
-	leases, err := t.leases(ctx, fenceSQL, name, []relay.Settlement{st})
+func (t txn) settleOurs(ctx context.Context, name string, st store.Settlement) ([]string, error) {
+	leases, err := t.leases(ctx, fenceSQL, name, []store.Settlement{st})
 	if err != nil {
 		return nil, err
 	}
 	l := leases[st.Partition]
 	if l.stage(st) != stageNext {
-		return nil, relay.ErrLeaseLost
+		return nil, store.ErrLeaseLost
 	}
 	t.now = l.now
 	settled := st
@@ -87,13 +86,13 @@ func (t txn) settleOurs(ctx context.Context, name string, st relay.Settlement) (
 			return nil, err
 		}
 		if int(n) != len(st.Removed) {
-			return nil, relay.ErrNotParked
+			return nil, store.ErrNotParked
 		}
 		settled.Removed = nil
 	}
 	released, err := t.settle(ctx, name, settled)
 	if err == nil {
-		err = t.moveAll(ctx, name, []relay.Settlement{st})
+		err = t.moveAll(ctx, name, []store.Settlement{st})
 	}
 	return released, err
 }

@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 )
 
 // hold holds a key or changes why it is held.
-func (t txn) hold(ctx context.Context, name string, partition int, h relay.HeldKey) error {
+func (t txn) hold(ctx context.Context, name string, partition int, h store.HeldKey) error {
 	due := sql.Null[int64]{V: t.now + h.After.Microseconds(), Valid: true}
 	if h.UntilDecided {
 		var open bool
@@ -40,7 +40,7 @@ func (t txn) hold(ctx context.Context, name string, partition int, h relay.HeldK
 }
 
 // release releases keys that have no queued messages, and returns those that are no longer held.
-func (t txn) release(ctx context.Context, name string, st relay.Settlement) ([]string, error) {
+func (t txn) release(ctx context.Context, name string, st store.Settlement) ([]string, error) {
 	var released []string
 	for _, key := range st.Release {
 		gone, err := t.releaseKey(ctx, name, key)

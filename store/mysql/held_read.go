@@ -6,22 +6,20 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-// heldRecords implements held.Records and, in a transaction, held.Writer.
+// heldRecords implements held.Records and, in a transaction, store.HeldWriter.
 type heldRecords struct{ txn }
 
 // View implements held.Records.
-func (r heldRecords) View(ctx context.Context, op deadletter.Operation, f func(held.Reader) error) error {
+func (r heldRecords) View(ctx context.Context, op store.Operation, f func(store.HeldReader) error) error {
 	return r.s.read(ctx, op.Doing, func(t txn) error { return f(heldRecords{t}) })
 }
 
 // Change implements held.Records. It is as durable as the server's commits.
-func (r heldRecords) Change(ctx context.Context, op deadletter.Operation, f func(held.Writer) error) error {
+func (r heldRecords) Change(ctx context.Context, op store.Operation, f func(store.HeldWriter) error) error {
 	return r.s.write(ctx, op.Doing, func(t txn) error { return f(heldRecords{t}) })
 }
 
@@ -53,8 +51,8 @@ const (
 		LIMIT 10000) w`
 )
 
-func scanHeld(rows *sql.Rows) (relay.HeldInfo, error) {
-	var h relay.HeldInfo
+func scanHeld(rows *sql.Rows) (store.HeldInfo, error) {
+	var h store.HeldInfo
 	var since int64
 	var due sql.Null[int64]
 	err := rows.Scan(&h.Relay, &h.Partition, &h.Key, &h.Sequence, &h.MessageID, &h.Reason, &h.Cause, &h.Attempts, &since, &due)
@@ -66,8 +64,8 @@ func scanHeld(rows *sql.Rows) (relay.HeldInfo, error) {
 }
 
 // heldKeys reads held keys and counts their queued messages.
-func (r heldRecords) heldKeys(ctx context.Context, text string, args ...any) ([]relay.HeldInfo, error) {
-	var out []relay.HeldInfo
+func (r heldRecords) heldKeys(ctx context.Context, text string, args ...any) ([]store.HeldInfo, error) {
+	var out []store.HeldInfo
 	err := r.each(ctx, text, args, func(rows *sql.Rows) error {
 		h, err := scanHeld(rows)
 		out = append(out, h)
@@ -89,14 +87,14 @@ func (r heldRecords) heldKeys(ctx context.Context, text string, args ...any) ([]
 	return out, err
 }
 
-// NextRelay implements held.Reader.
+// NextRelay implements store.HeldReader.
 func (r heldRecords) NextRelay(ctx context.Context, after string) (name string, err error) {
 	err = r.get(ctx, nextRelaySQL, []any{after}, &name)
 	return name, err
 }
 
-// HeldKeys implements held.Reader.
-func (r heldRecords) HeldKeys(ctx context.Context, q held.HeldQuery) ([]relay.HeldInfo, error) {
+// HeldKeys implements store.HeldReader.
+func (r heldRecords) HeldKeys(ctx context.Context, q store.HeldQuery) ([]store.HeldInfo, error) {
 	since, key := beforeAll, ""
 	if q.After != nil {
 		since, key = q.After.Since.UnixMicro(), q.After.Key
@@ -104,14 +102,14 @@ func (r heldRecords) HeldKeys(ctx context.Context, q held.HeldQuery) ([]relay.He
 	return r.heldKeys(ctx, listHeldSQL, q.Relay, since, key, q.Limit)
 }
 
-// HeldKey implements held.Reader.
-func (r heldRecords) HeldKey(ctx context.Context, name, key string) (relay.HeldInfo, error) {
+// HeldKey implements store.HeldReader.
+func (r heldRecords) HeldKey(ctx context.Context, name, key string) (store.HeldInfo, error) {
 	found, err := r.heldKeys(ctx, showHeldSQL, name, key)
 	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("%w: key %q of relay %q", relay.ErrNotHeld, key, name)
+		err = fmt.Errorf("%w: key %q of relay %q", store.ErrNotHeld, key, name)
 	}
 	if err != nil {
-		return relay.HeldInfo{}, err
+		return store.HeldInfo{}, err
 	}
 	return found[0], nil
 }
@@ -131,7 +129,7 @@ const (
 )
 
 // parked reads parked messages with their history. Of a message that cannot be decoded, the part that can be is shown.
-func (r heldRecords) parked(ctx context.Context, query string, args ...any) (out []relay.ParkedInfo, err error) {
+func (r heldRecords) parked(ctx context.Context, query string, args ...any) (out []store.ParkedInfo, err error) {
 	var history, name string
 	row := newParkedRow()
 	dest := append(row.row.Dest(), &history, &name)
@@ -140,8 +138,8 @@ func (r heldRecords) parked(ctx context.Context, query string, args ...any) (out
 			return err
 		}
 		m, _ := row.row.Message(row.seq)
-		p := relay.ParkedInfo{
-			Relay: name, Partition: row.partition, Message: m, Reason: relay.ParkReason(row.reason), Attempts: row.attempts,
+		p := store.ParkedInfo{
+			Relay: name, Partition: row.partition, Message: m, Reason: store.ParkReason(row.reason), Attempts: row.attempts,
 			ParkedAt: stored.Time(row.parkedAt),
 		}
 		if row.due.Valid {
@@ -154,13 +152,13 @@ func (r heldRecords) parked(ctx context.Context, query string, args ...any) (out
 	return out, err
 }
 
-// Queued implements held.Reader.
-func (r heldRecords) Queued(ctx context.Context, name, key string, limit int) ([]relay.ParkedInfo, error) {
+// Queued implements store.HeldReader.
+func (r heldRecords) Queued(ctx context.Context, name, key string, limit int) ([]store.ParkedInfo, error) {
 	return r.parked(ctx, queuedSQL, name, key, limit)
 }
 
-// Parked implements held.Reader.
-func (r heldRecords) Parked(ctx context.Context, q held.ParkedQuery) ([]relay.ParkedInfo, error) {
+// Parked implements store.HeldReader.
+func (r heldRecords) Parked(ctx context.Context, q store.ParkedQuery) ([]store.ParkedInfo, error) {
 	due, partition, seq := beforeAll, -1, int64(0)
 	if a := q.After; a != nil {
 		due, partition, seq = a.DueAt.UnixMicro(), a.Partition, a.Message.Sequence
@@ -168,15 +166,15 @@ func (r heldRecords) Parked(ctx context.Context, q held.ParkedQuery) ([]relay.Pa
 	return r.parked(ctx, listParkedSQL, q.Relay, due, partition, seq, q.Limit)
 }
 
-// ParkedByID implements held.Reader.
-func (r heldRecords) ParkedByID(ctx context.Context, name, id string) ([]relay.ParkedInfo, error) {
+// ParkedByID implements store.HeldReader.
+func (r heldRecords) ParkedByID(ctx context.Context, name, id string) ([]store.ParkedInfo, error) {
 	return r.parked(ctx, parkedByIDSQL, name, id)
 }
 
-// CountParked implements held.Reader.
-func (r heldRecords) CountParked(ctx context.Context, name string) (out []relay.ParkedCount, err error) {
+// CountParked implements store.HeldReader.
+func (r heldRecords) CountParked(ctx context.Context, name string) (out []store.ParkedCount, err error) {
 	err = r.each(ctx, parkedCountsSQL, []any{name}, func(rows *sql.Rows) error {
-		var c relay.ParkedCount
+		var c store.ParkedCount
 		var oldest int64
 		err := rows.Scan(&c.Relay, &c.Reason, &c.Count, &oldest)
 		c.Oldest = stored.Time(oldest)
@@ -186,7 +184,7 @@ func (r heldRecords) CountParked(ctx context.Context, name string) (out []relay.
 	return out, err
 }
 
-// Decision implements held.Reader.
-func (r heldRecords) Decision(ctx context.Context, id string) (relay.Decision, error) {
+// Decision implements store.HeldReader.
+func (r heldRecords) Decision(ctx context.Context, id string) (store.Decision, error) {
 	return r.txn.decision(ctx, id, ``)
 }

@@ -11,16 +11,15 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store"
 )
 
-var _ inbox.Store[*sql.Tx] = (*Store)(nil)
+var _ store.Inbox[*sql.Tx] = (*Store)(nil)
 
 // consume runs f in a user's transaction.
 func (s *Store) consume(doing string, tx *sql.Tx, f func(txn) error) error {
 	if tx == nil {
-		return fmt.Errorf("%s: %w", doing, outbox.ErrNoTransaction)
+		return fmt.Errorf("%s: %w", doing, store.ErrNoTransaction)
 	}
 	return s.inTransaction(doing, f(txn{s: s, on: tx}))
 }
@@ -31,10 +30,10 @@ const (
 	rollbackToSQL = `ROLLBACK TO SAVEPOINT %s`
 )
 
-// Savepoint implements inbox.Transactor. In MySQL a savepoint replaces an earlier one of the same name, so each has its own name.
+// Savepoint implements store.Transactor. In MySQL a savepoint replaces an earlier one of the same name, so each has its own name.
 func (s *Store) Savepoint(ctx context.Context, tx *sql.Tx, f func(context.Context, *sql.Tx) error) error {
 	if tx == nil {
-		return outbox.ErrNoTransaction
+		return store.ErrNoTransaction
 	}
 	name := fmt.Sprintf("postrider_%016x", rand.Uint64())
 	if _, err := tx.ExecContext(ctx, fmt.Sprintf(savepointSQL, name)); err != nil {
@@ -50,7 +49,7 @@ func (s *Store) Savepoint(ctx context.Context, tx *sql.Tx, f func(context.Contex
 	ctx = context.WithoutCancel(ctx)
 	for _, text := range []string{rollbackToSQL, releasePutSQL} {
 		if _, undo := tx.ExecContext(ctx, fmt.Sprintf(text, name)); undo != nil {
-			return errors.Join(err, inbox.ErrUndone, s.inTransaction("return to a savepoint", undo))
+			return errors.Join(err, store.ErrUndone, s.inTransaction("return to a savepoint", undo))
 		}
 	}
 	return err
@@ -65,8 +64,8 @@ const (
 	heldAmongSQL = `SELECT message_key FROM {prefix}held WHERE relay = ? AND message_key IN ?`
 )
 
-// Claim implements inbox.Ledger. It looks up the keys after the statement that may wait.
-func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []inbox.ClaimRequest) ([]inbox.ClaimResult, error) {
+// Claim implements store.Ledger. It looks up the keys after the statement that may wait.
+func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []store.ClaimRequest) ([]store.ClaimResult, error) {
 	var ids, keys []string
 	for _, c := range msgs {
 		ids = append(ids, c.ID)
@@ -74,7 +73,7 @@ func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []i
 			keys = append(keys, c.Key)
 		}
 	}
-	out := make([]inbox.ClaimResult, len(msgs))
+	out := make([]store.ClaimResult, len(msgs))
 	err := s.consume("claim messages", tx, func(t txn) error {
 		if len(msgs) == 0 {
 			return nil
@@ -89,7 +88,7 @@ func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []i
 		}
 		fresher, holding := set(fresh), set(held)
 		for i, c := range msgs {
-			out[i] = inbox.ClaimResult{Fresh: fresher[c.ID], Held: c.Key != "" && holding[c.Key]}
+			out[i] = store.ClaimResult{Fresh: fresher[c.ID], Held: c.Key != "" && holding[c.Key]}
 			fresher[c.ID] = false // only the first counts
 		}
 		return nil
@@ -126,7 +125,7 @@ func distinct(texts []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(texts)))
 }
 
-// HeldAmong implements inbox.ParkStore.
+// HeldAmong implements store.Parker.
 func (s *Store) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys []string) (held []string, err error) {
 	err = s.consume("look for held keys", tx, func(t txn) error {
 		held, err = t.heldAmong(ctx, consumer, keys)
@@ -160,8 +159,8 @@ const (
 		WHERE consumer = ? AND partition_id = ? AND epoch = ? AND slot > 0 AND position >= ?`
 )
 
-// Watermark implements inbox.Ledger.
-func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (w inbox.Watermark, err error) {
+// Watermark implements store.Ledger.
+func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (w store.Watermark, err error) {
 	err = s.consume("read a watermark", tx, func(t txn) error {
 		mark := []any{consumer, at.Partition, at.Epoch}
 		if _, err := t.exec(ctx, makeMarkSQL, mark...); err != nil {
@@ -179,7 +178,7 @@ func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at p
 	return w, err
 }
 
-// SetWatermark implements inbox.Ledger.
+// SetWatermark implements store.Ledger.
 func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position, consumed []byte) error {
 	return s.consume("move a watermark", tx, func(t txn) error {
 		var moved, n int64
@@ -189,13 +188,13 @@ func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, a
 		if _, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Epoch, at.Offset, moved+1); err != nil {
 			return err
 		}
-		_, err := t.exec(ctx, noteMarkSQL, consumer, at.Partition, at.Epoch, n+1, at.Offset, at.Mark, inbox.RememberedMoves,
+		_, err := t.exec(ctx, noteMarkSQL, consumer, at.Partition, at.Epoch, n+1, at.Offset, at.Mark, store.RememberedMoves,
 			append([]byte{}, consumed...))
 		return err
 	})
 }
 
-// Consumed implements inbox.Ledger.
+// Consumed implements store.Ledger.
 func (s *Store) Consumed(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (out []byte, err error) {
 	err = s.consume("look for what was consumed", tx, func(t txn) error {
 		return t.each(ctx, consumedSQL, []any{consumer, at.Partition, at.Epoch, at.Offset}, func(rows *sql.Rows) error {
@@ -216,7 +215,7 @@ const (
 		ON DUPLICATE KEY UPDATE version = ?3`
 )
 
-// Version implements inbox.Ledger.
+// Version implements store.Ledger.
 func (s *Store) Version(ctx context.Context, tx *sql.Tx, consumer, key string) (v int64, err error) {
 	err = s.consume("read an aggregate version", tx, func(t txn) error {
 		if _, err := t.exec(ctx, makeVersionSQL, consumer, key); err != nil {
@@ -227,7 +226,7 @@ func (s *Store) Version(ctx context.Context, tx *sql.Tx, consumer, key string) (
 	return v, err
 }
 
-// SetVersion implements inbox.Ledger.
+// SetVersion implements store.Ledger.
 func (s *Store) SetVersion(ctx context.Context, tx *sql.Tx, consumer, key string, version int64) error {
 	return s.consume("note an aggregate version", tx, func(t txn) error {
 		_, err := t.exec(ctx, setVersionSQL, consumer, key, version)
@@ -237,7 +236,7 @@ func (s *Store) SetVersion(ctx context.Context, tx *sql.Tx, consumer, key string
 
 const forgetClaimsSQL = `DELETE FROM {prefix}claims WHERE consumer = ?1 AND claimed_at < {now} - ?2 ORDER BY claimed_at LIMIT ?3`
 
-// Forget implements inbox.Ledger.
+// Forget implements store.Ledger.
 func (s *Store) Forget(ctx context.Context, consumer string, age time.Duration, limit int) (int, error) {
 	var n int64
 	err := s.write(ctx, "forget claims", func(t txn) (err error) {

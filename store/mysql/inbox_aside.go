@@ -8,15 +8,13 @@ import (
 	"strings"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const kindOfSQL = `SELECT kind FROM {prefix}cursors WHERE relay = ? LIMIT 1`
 
-// Enroll implements inbox.ParkStore. It registers the name before it checks the kind, so that it sees a relay that began at the
+// Enroll implements store.Parker. It registers the name before it checks the kind, so that it sees a relay that began at the
 // same time under this name.
 func (s *Store) Enroll(ctx context.Context, consumer string) error {
 	return s.write(ctx, fmt.Sprintf("enroll consumer %q", consumer), func(t txn) error {
@@ -24,15 +22,15 @@ func (s *Store) Enroll(ctx context.Context, consumer string) error {
 			return err
 		}
 		for p := range s.number() {
-			if _, err := t.exec(ctx, beginSQL, consumer, p, string(relay.KindConsumer), 0, "", t.now, t.incarnation); err != nil {
+			if _, err := t.exec(ctx, beginSQL, consumer, p, string(store.KindConsumer), 0, "", t.now, t.incarnation); err != nil {
 				return err
 			}
 		}
-		var kind relay.Kind
+		var kind store.Kind
 		if err := t.get(ctx, kindOfSQL, []any{consumer}, &kind); err != nil {
 			return err
 		}
-		return kind.Check(relay.KindConsumer)
+		return kind.Check(store.KindConsumer)
 	})
 }
 
@@ -57,11 +55,11 @@ const (
 type toPark struct {
 	msg  *postrider.Message
 	row  []any          // the columns after the message's
-	hold *relay.HeldKey // how its key is held unless it is already held; nil: not held
+	hold *store.HeldKey // how its key is held unless it is already held; nil: not held
 }
 
-// Park implements inbox.ParkStore.
-func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []inbox.Parked) error {
+// Park implements store.Parker.
+func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []store.ParkRequest) error {
 	return s.consume("park messages", tx, func(t txn) error {
 		if err := t.look(ctx); err != nil {
 			return err
@@ -73,15 +71,15 @@ func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []
 				string(p.Reason), len(p.Attempts), due, t.now, t.history(p.Attempts, p.Cause),
 			}}
 			if p.Message.Key != "" {
-				list[i].hold = &relay.HeldKey{Reason: p.Reason, Cause: p.Why(), Attempts: len(p.Attempts), After: p.After}
+				list[i].hold = &store.HeldKey{Reason: p.Reason, Cause: p.Why(), Attempts: len(p.Attempts), After: p.After}
 			}
 		}
 		return t.putAside(ctx, consumer, parkSQL, parkRow, list)
 	})
 }
 
-// DeadLetter implements inbox.ParkStore.
-func (s *Store) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dead []inbox.Dead, hold bool) error {
+// DeadLetter implements store.Parker.
+func (s *Store) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dead []store.DeadLetterRequest, hold bool) error {
 	return s.consume("write dead letters", tx, func(t txn) error {
 		if err := t.look(ctx); err != nil {
 			return err
@@ -90,11 +88,11 @@ func (s *Store) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dea
 		for i, d := range dead {
 			cause := stored.Cause(d.Cause)
 			list[i] = toPark{msg: d.Message, row: []any{
-				len(d.Attempts), t.history(d.Attempts, ""), d.Reason, cause, deadletter.Fingerprint(cause), t.now,
+				len(d.Attempts), t.history(d.Attempts, ""), d.Reason, cause, store.Fingerprint(cause), t.now,
 			}}
 			if hold && d.Message.Key != "" {
-				list[i].hold = &relay.HeldKey{
-					Reason: relay.ParkDead, Cause: d.Reason + ": " + d.Cause, Attempts: len(d.Attempts), UntilDecided: true,
+				list[i].hold = &store.HeldKey{
+					Reason: store.ParkDead, Cause: d.Reason + ": " + d.Cause, Attempts: len(d.Attempts), UntilDecided: true,
 				}
 			}
 		}
@@ -103,7 +101,7 @@ func (s *Store) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dea
 }
 
 // history returns the history of a message that is parked or dead-lettered.
-func (t txn) history(attempts []inbox.Attempt, cause string) string {
+func (t txn) history(attempts []store.FailedAttempt, cause string) string {
 	entries := make([]postrider.AttemptInfo, len(attempts))
 	for i, a := range attempts {
 		entries[i] = postrider.AttemptInfo{
@@ -197,16 +195,16 @@ const (
 		WHERE relay = ? AND seq = ? AND id = ? FOR UPDATE`
 )
 
-// Take implements inbox.ParkStore.
-func (s *Store) Take(ctx context.Context, tx *sql.Tx, consumer string, m *postrider.Message) (inbox.TakeResult, error) {
-	var taken inbox.TakeResult
+// Take implements store.Parker.
+func (s *Store) Take(ctx context.Context, tx *sql.Tx, consumer string, m *postrider.Message) (store.TakeResult, error) {
+	var taken store.TakeResult
 	err := s.consume("take a parked message", tx, func(t txn) error {
 		var since int64
 		err := t.get(ctx, lockTakenSQL, []any{consumer, m.Sequence, m.ID}, &since)
 		if err != nil {
 			return orNone(err)
 		}
-		taken = inbox.TakeResult{Found: true, ParkedFor: micros(since)}
+		taken = store.TakeResult{Found: true, ParkedFor: micros(since)}
 		_, err = t.exec(ctx, unparkSQL, consumer, m.Sequence)
 		return err
 	})

@@ -4,11 +4,10 @@ import (
 	"context"
 	"database/sql"
 
-	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-var _ inbox.StatusStore = (*Store)(nil)
+var _ store.ConsumerReader = (*Store)(nil)
 
 const (
 	consumerNamesSQL = `SELECT DISTINCT relay FROM {prefix}cursors WHERE kind = 'consumer' ORDER BY relay`
@@ -18,14 +17,14 @@ const (
 		ORDER BY partition_id, epoch`
 )
 
-// Consumers implements inbox.StatusStore.
-func (s *Store) Consumers(ctx context.Context) (out []inbox.ConsumerStatus, err error) {
+// Consumers implements store.ConsumerReader.
+func (s *Store) Consumers(ctx context.Context) (out []store.ConsumerStatus, err error) {
 	err = s.read(ctx, "status of consumers", func(t txn) error {
 		names, err := column[string](ctx, t, consumerNamesSQL)
 		if err != nil {
 			return err
 		}
-		out = make([]inbox.ConsumerStatus, len(names))
+		out = make([]store.ConsumerStatus, len(names))
 		for i, name := range names {
 			if out[i], err = t.consumer(ctx, name); err != nil {
 				return err
@@ -36,10 +35,10 @@ func (s *Store) Consumers(ctx context.Context) (out []inbox.ConsumerStatus, err 
 	return out, err
 }
 
-func (t txn) consumer(ctx context.Context, name string) (inbox.ConsumerStatus, error) {
-	st := inbox.ConsumerStatus{Name: name}
+func (t txn) consumer(ctx context.Context, name string) (store.ConsumerStatus, error) {
+	st := store.ConsumerStatus{Name: name}
 	var n int64
-	if err := t.get(ctx, rememberedSQL, []any{name, relay.CountLimit + 1}, &n); err != nil {
+	if err := t.get(ctx, rememberedSQL, []any{name, store.CountLimit + 1}, &n); err != nil {
 		return st, err
 	}
 	st.Remembered = count(n)
@@ -49,7 +48,7 @@ func (t txn) consumer(ctx context.Context, name string) (inbox.ConsumerStatus, e
 	}
 	st.Oldest = age(oldest, t.now)
 	err := t.each(ctx, allMarksSQL, []any{name}, func(rows *sql.Rows) error {
-		var w inbox.WatermarkStatus
+		var w store.WatermarkStatus
 		var moved sql.Null[int64]
 		err := rows.Scan(&w.Partition, &w.Epoch, &w.Offset, &moved)
 		w.Moved = age(moved, t.now)

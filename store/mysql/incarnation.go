@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // An incarnation is the time between two starts of a server. Its random name is in a table of the engine MEMORY, which a restart
@@ -45,7 +45,7 @@ func (t txn) begun() error {
 }
 
 func (s *Store) drawIncarnation(ctx context.Context) error {
-	_, err := s.pooled().exec(ctx, drawIncarnationSQL, relay.NewToken())
+	_, err := s.pooled().exec(ctx, drawIncarnationSQL, store.NewToken())
 	return err
 }
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // forgetOwnersAfter is how long a process that is gone is still shown.
@@ -38,13 +38,13 @@ const (
 	forgetSQL     = `DELETE FROM {prefix}relays WHERE relay = ?1 AND owner IN ?3 AND alive_until <= {now} - ?2`
 )
 
-// Heartbeat implements relay.LeaseStore. It is two statements, each its own transaction. It writes only the row of the process,
+// Heartbeat implements store.Leases. It is two statements, each its own transaction. It writes only the row of the process,
 // so it waits for no other work.
-func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, ttl time.Duration) (relay.View, error) {
+func (s *Store) Heartbeat(ctx context.Context, name string, owner store.Owner, ttl time.Duration) (store.View, error) {
 	doing := "heartbeat of relay " + name
 	topics, err := stored.Topics(owner.Topics)
 	if err != nil {
-		return relay.View{}, err
+		return store.View{}, err
 	}
 	beat := func() (n int64, err error) {
 		err = s.again(ctx, func() (err error) {
@@ -70,7 +70,7 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 		}
 	}
 	if err != nil {
-		return relay.View{}, s.cfg.explain(doing, err)
+		return store.View{}, s.cfg.explain(doing, err)
 	}
 	v, gone, err := s.pooled().view(ctx, name)
 	if err == nil && gone > 0 {
@@ -80,10 +80,10 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 }
 
 // view reads which processes are alive, which leases they hold, and how many processes have been gone for long.
-func (t txn) view(ctx context.Context, name string) (v relay.View, gone int, err error) {
+func (t txn) view(ctx context.Context, name string) (v store.View, gone int, err error) {
 	filters := make(map[string][]string)
 	err = t.each(ctx, viewSQL, []any{name, forgetOwnersAfter.Microseconds(), filterKept}, func(rows *sql.Rows) error {
-		var p relay.PartitionView
+		var p store.PartitionView
 		var alive, over int
 		if err := rows.Scan(&p.Partition, &alive, &over, &p.Owner, &p.Token); err != nil {
 			return err
@@ -102,8 +102,8 @@ func (t txn) view(ctx context.Context, name string) (v relay.View, gone int, err
 		}
 		return nil
 	})
-	v.Filter = relay.FilterOf(name, filters)
-	slices.SortFunc(v.Partitions, func(a, b relay.PartitionView) int { return a.Partition - b.Partition })
+	v.Filter = store.TopicFilterOf(name, filters)
+	slices.SortFunc(v.Partitions, func(a, b store.PartitionView) int { return a.Partition - b.Partition })
 	return v, gone, err
 }
 
@@ -133,8 +133,8 @@ const (
 	acquireRow = `SELECT ? AS partition_id, ? AS token`
 )
 
-// Acquire implements relay.LeaseStore. A lease whose row is currently locked is not granted.
-func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
+// Acquire implements store.Leases. A lease whose row is currently locked is not granted.
+func (s *Store) Acquire(ctx context.Context, name string, owner store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
 	for _, c := range req.Claims {
 		if err := s.checkPartition(c.Partition); err != nil {
 			return nil, fmt.Errorf("acquire: %w", err)
@@ -146,7 +146,7 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 	if err := s.registered(ctx, name, owner, req.TTL); err != nil {
 		return nil, err
 	}
-	var out []relay.Lease
+	var out []store.Lease
 	err := s.write(ctx, "acquire partitions of relay "+name, func(t txn) (err error) {
 		if err := cmp.Or(t.begun(), t.checkPartitions()); err != nil {
 			return err
@@ -163,8 +163,8 @@ type ownerRow struct {
 	ttl, aliveUntil int64
 }
 
-func (t txn) acquire(ctx context.Context, name string, owner relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
-	claims := make(map[int]relay.Claim)
+func (t txn) acquire(ctx context.Context, name string, owner store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
+	claims := make(map[int]store.LeaseClaim)
 	for _, c := range req.Claims {
 		claims[c.Partition] = c
 	}
@@ -180,11 +180,11 @@ func (t txn) acquire(ctx context.Context, name string, owner relay.Owner, req re
 	if err != nil {
 		return nil, err
 	}
-	var out []relay.Lease
-	var kind relay.Kind
+	var out []store.Lease
+	var kind store.Kind
 	var granted []string
 	err = t.each(ctx, freeSQL, []any{name, slices.Collect(maps.Keys(claims))}, func(rows *sql.Rows) error {
-		l := relay.Lease{Owner: owner.ID}
+		l := store.Lease{Owner: owner.ID}
 		var holder, incarnation string
 		err := rows.Scan(&l.Partition, &kind, &holder, &incarnation, &l.Cursor.Position, &l.Cursor.Snapshot, &l.Settled)
 		err = cmp.Or(err, kind.Check(req.Kind))
@@ -211,7 +211,7 @@ func (t txn) acquire(ctx context.Context, name string, owner relay.Owner, req re
 	}
 	for i := range out {
 		l := &out[i]
-		l.Filter = relay.FilterOf(name, filters)
+		l.Filter = store.TopicFilterOf(name, filters)
 		if l.Parked, err = t.parkedState(ctx, name, kind, l.Partition, l.Cursor); err != nil {
 			return nil, err
 		}
@@ -219,7 +219,7 @@ func (t txn) acquire(ctx context.Context, name string, owner relay.Owner, req re
 	return out, nil
 }
 
-// free reports whether a lease that no process or another one holds can be granted, as relay.LeaseStore specifies. After a
+// free reports whether a lease that no process or another one holds can be granted, as store.Leases specifies. After a
 // failover, and after a crash that may have lost commits, the record of which processes are alive is outdated: then only time
 // counts.
 func (t txn) free(holder, incarnation string, others []ownerRow, resume bool) bool {
@@ -246,9 +246,9 @@ const (
 	goneSQL       = `UPDATE {prefix}relays SET alive_until = LEAST(alive_until, ?), generation = 0 WHERE relay = ? AND owner = ?`
 )
 
-// Release implements relay.LeaseStore.
-func (s *Store) Release(ctx context.Context, name string, leases []relay.LeaseRef) error {
-	leases = slices.SortedFunc(slices.Values(leases), func(a, b relay.LeaseRef) int { return a.Partition - b.Partition })
+// Release implements store.Leases.
+func (s *Store) Release(ctx context.Context, name string, leases []store.LeaseRef) error {
+	leases = slices.SortedFunc(slices.Values(leases), func(a, b store.LeaseRef) int { return a.Partition - b.Partition })
 	return s.write(ctx, "release partitions of relay "+name, func(t txn) error {
 		for _, l := range leases {
 			if _, err := t.exec(ctx, releaseSQL, name, l.Partition, l.Token, t.incarnation); err != nil {
@@ -259,8 +259,8 @@ func (s *Store) Release(ctx context.Context, name string, leases []relay.LeaseRe
 	})
 }
 
-// Leave implements relay.LeaseStore.
-func (s *Store) Leave(ctx context.Context, name string, owner relay.Owner) error {
+// Leave implements store.Leases.
+func (s *Store) Leave(ctx context.Context, name string, owner store.Owner) error {
 	return s.write(ctx, "leave relay "+name, func(t txn) error {
 		if err := t.begun(); err != nil {
 			return err
@@ -279,7 +279,7 @@ func (s *Store) Leave(ctx context.Context, name string, owner relay.Owner) error
 // checkPartitions returns an error if the number of partitions is not the one that this Store was opened with.
 func (t txn) checkPartitions() error {
 	if t.partitions != t.s.number() {
-		return fmt.Errorf("%w: from %d to %d", relay.ErrRepartitioned, t.s.number(), t.partitions)
+		return fmt.Errorf("%w: from %d to %d", store.ErrRepartitioned, t.s.number(), t.partitions)
 	}
 	return nil
 }

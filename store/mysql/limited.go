@@ -5,12 +5,12 @@ import (
 	"database/sql"
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-var _ relay.TxLimiter[*sql.Tx] = (*Store)(nil)
+var _ store.TxLimiter[*sql.Tx] = (*Store)(nil)
 
-// IdleLimit implements relay.TxLimiter.
+// IdleLimit implements store.TxLimiter.
 func (s *Store) IdleLimit() time.Duration { return max(s.cfg.IdleTimeout, 0) }
 
 // kept is how many connections of a bounded pool handlers' transactions leave free: one for heartbeats, one for what a relay
@@ -26,10 +26,10 @@ func makePlaces(db *sql.DB) chan struct{} {
 	return make(chan struct{}, max(n-kept, 1))
 }
 
-// Connections implements relay.TxLimiter: what the pool's limit, as of the call of New, leaves for handlers.
+// Connections implements store.TxLimiter: what the pool's limit, as of the call of New, leaves for handlers.
 func (s *Store) Connections() int { return cap(s.places) }
 
-// BeginLimited implements relay.TxLimiter.
+// BeginLimited implements store.TxLimiter.
 func (s *Store) BeginLimited(ctx context.Context, atMost time.Duration) (*sql.Tx, error) {
 	if s.places != nil {
 		select {

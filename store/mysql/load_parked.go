@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -14,28 +14,28 @@ const (
 	gapsOfSQL = `SELECT kind, gaps FROM {prefix}cursors WHERE relay = ? AND partition_id = ?`
 )
 
-// LoadParked implements relay.LogStore. The result includes late messages in the gaps of the stored cursor.
-func (s *Store) LoadParked(ctx context.Context, name string, partition int, position int64) (relay.ParkedState, error) {
-	var out relay.ParkedState
+// LoadParked implements store.Log. The result includes late messages in the gaps of the stored cursor.
+func (s *Store) LoadParked(ctx context.Context, name string, partition int, position int64) (store.ParkedState, error) {
+	var out store.ParkedState
 	err := s.read(ctx, "read what is parked", func(t txn) (err error) {
 		if err := s.checkPartition(partition); err != nil {
 			return err
 		}
-		var kind relay.Kind
+		var kind store.Kind
 		var text string
 		if err := orNone(t.get(ctx, gapsOfSQL, []any{name, partition}, &kind, &text)); err != nil {
 			return err
 		}
-		out, err = t.parkedState(ctx, name, kind, partition, relay.Cursor{Position: position, Snapshot: text})
+		out, err = t.parkedState(ctx, name, kind, partition, store.Cursor{Position: position, Snapshot: text})
 		return err
 	})
 	return out, err
 }
 
 // parkedState returns what a relay has parked or dead-lettered in a partition, after a cursor; the sequences only of a relay.
-func (t txn) parkedState(ctx context.Context, name string, kind relay.Kind, partition int, after relay.Cursor) (out relay.ParkedState, err error) {
+func (t txn) parkedState(ctx context.Context, name string, kind store.Kind, partition int, after store.Cursor) (out store.ParkedState, err error) {
 	out.Keys, err = column[string](ctx, t, heldKeysSQL, name, partition)
-	if err != nil || kind == relay.KindConsumer {
+	if err != nil || kind == store.KindConsumer {
 		return out, err
 	}
 	position := after.Position

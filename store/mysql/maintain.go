@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -44,11 +44,11 @@ const (
 		FROM spaced STRAIGHT_JOIN {prefix}log l ON l.seq = spaced.seq ORDER BY l.seq DESC`
 )
 
-// Maintain implements relay.Maintainer. It drops messages by primary key in transactions of at most 1,000, for at most 20
+// Maintain implements store.Maintainer. It drops messages by primary key in transactions of at most 1,000, for at most 20
 // seconds, from the beginning of the log, where nobody writes; it locks no gaps and waits for nobody. It estimates the size of
 // the log from a sample of 1,000 messages. It drops nothing after the oldest message of a transaction that is still open.
-func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maintained, error) {
-	var out relay.Maintained
+func (s *Store) Maintain(ctx context.Context, keep store.Retention) (store.Maintained, error) {
+	var out store.Maintained
 	t := s.pooled()
 	if err := t.look(ctx); err != nil {
 		return out, s.cfg.explain("read the clock", err)
@@ -61,7 +61,7 @@ func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maint
 	if _, err := t.exec(ctx, removeDecisionsSQL, keepDecisions.Microseconds()); err != nil && !s.cfg.passing(ctx, err) {
 		return out, s.cfg.explain("remove decisions that are done", err)
 	}
-	if _, err := t.exec(ctx, removeUnroutedSQL, relay.UnroutedKept.Microseconds()); err != nil && !s.cfg.passing(ctx, err) {
+	if _, err := t.exec(ctx, removeUnroutedSQL, store.UnroutedKept.Microseconds()); err != nil && !s.cfg.passing(ctx, err) {
 		return out, s.cfg.explain("remove counts of unrouted messages", err)
 	}
 	before := int64(math.MaxInt64) // keep.For of 0: regardless of age

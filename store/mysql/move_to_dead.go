@@ -5,9 +5,8 @@ import (
 	"encoding/json"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Messages are copied to the dead letters inside the database; payloads do not pass through the client.
@@ -25,7 +24,7 @@ const (
 )
 
 // deadLetter applies one entry of a settlement. rows holds the locked parked rows.
-func (t txn) deadLetter(ctx context.Context, name string, partition int, d relay.Dead, rows map[int64]parkedState) error {
+func (t txn) deadLetter(ctx context.Context, name string, partition int, d store.DeadOutcome, rows map[int64]parkedState) error {
 	b := toDead{relay: name, partition: partition, seq: d.Sequence, reason: d.Reason, cause: d.Cause, attempts: d.Attempts}
 	if row, found := rows[d.Sequence]; found {
 		b.history = t.addEntry(row.history, d.Attempts, d.Cause)
@@ -55,7 +54,7 @@ type toDead struct {
 
 func (b toDead) args(now int64) []any {
 	cause := stored.Cause(b.cause)
-	return []any{b.relay, b.seq, b.partition, b.reason, cause, deadletter.Fingerprint(cause), b.attempts, now, b.history}
+	return []any{b.relay, b.seq, b.partition, b.reason, cause, store.Fingerprint(cause), b.attempts, now, b.history}
 }
 
 // moveToDead moves a parked message, whose row is locked, to the dead letters.

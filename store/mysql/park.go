@@ -10,7 +10,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // parkedState holds what a settlement needs of a parked row.
@@ -23,14 +23,14 @@ type parkedState struct {
 // parkedInsert is a message to be copied from the log.
 type parkedInsert struct {
 	seq     int64
-	entry   relay.Parked // the last one
+	entry   store.ParkOutcome // the last one
 	history string
 }
 
 const parkedStateSQL = `SELECT seq, attempts, history FROM {prefix}parked FORCE INDEX (PRIMARY) WHERE relay = ? AND seq IN ? ORDER BY seq FOR UPDATE`
 
 // parkedRows locks the parked rows that a settlement affects.
-func (t txn) parkedRows(ctx context.Context, name string, st relay.Settlement) (map[int64]parkedState, error) {
+func (t txn) parkedRows(ctx context.Context, name string, st store.Settlement) (map[int64]parkedState, error) {
 	var seqs []int64
 	for _, p := range st.Parked {
 		seqs = append(seqs, p.Sequence)
@@ -73,7 +73,7 @@ const (
 var errNotInLog = errors.New("it is not in the log of this partition")
 
 // park parks messages. If a message has several entries, the last one counts, and each is added to its history.
-func (t txn) park(ctx context.Context, name string, st relay.Settlement, rows map[int64]parkedState) error {
+func (t txn) park(ctx context.Context, name string, st store.Settlement, rows map[int64]parkedState) error {
 	var fromLog []*parkedInsert
 	for _, p := range st.Parked {
 		row, found := rows[p.Sequence]
@@ -105,13 +105,13 @@ func (t txn) park(ctx context.Context, name string, st relay.Settlement, rows ma
 }
 
 // due returns when a parked message is due, NULL for one that is queued after its key's blocking message.
-func (t txn) due(p relay.Parked) sql.Null[int64] {
+func (t txn) due(p store.ParkOutcome) sql.Null[int64] {
 	return sql.Null[int64]{V: t.now + p.After.Microseconds(), Valid: !p.Waits}
 }
 
 // attemptOf returns the number of the attempt that an entry of the history describes, 0 if it describes none.
-func attemptOf(p relay.Parked) int {
-	if p.Reason == relay.ParkRetry {
+func attemptOf(p store.ParkOutcome) int {
+	if p.Reason == store.ParkRetry {
 		return p.Attempts
 	}
 	return 0

@@ -15,7 +15,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -48,7 +48,7 @@ const (
 	writtenSQL    = `SELECT id FROM {prefix}log WHERE (%s) AND id IN ?`
 )
 
-// Begin implements outbox.Store and inbox.Transactor: the transaction is READ COMMITTED, and ends when it waits for its next
+// Begin implements store.Outbox and store.Transactor: the transaction is READ COMMITTED, and ends when it waits for its next
 // statement for longer than Config.IdleTimeout. End it with Commit, CommitSettled or Rollback, which restore the connection's old
 // limit. If ctx ends instead, the connection keeps the limit until the next transaction that this store begins on it has ended.
 func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) {
@@ -67,11 +67,11 @@ func (s *Store) beginIdle(ctx context.Context, idle time.Duration) (*sql.Tx, err
 	return tx, s.cfg.explain("begin a transaction", err)
 }
 
-// Commit implements outbox.Store, for a transaction that Begin has begun. Errors: outbox.ErrNoTransaction when tx is nil or has
+// Commit implements store.Outbox, for a transaction that Begin has begun. Errors: store.ErrNoTransaction when tx is nil or has
 // ended; those of the server, also when the server has already ended the transaction, as in a deadlock whose error was ignored.
 func (s *Store) Commit(ctx context.Context, tx *sql.Tx) error {
 	if tx == nil {
-		return outbox.ErrNoTransaction
+		return store.ErrNoTransaction
 	}
 	if err := s.end(ctx, tx, sameTxSQL); err != nil {
 		if s.cfg.ErrorCode(err) == codeNoneSuch {
@@ -104,7 +104,7 @@ func stillBegun(ctx context.Context, tx executor) error {
 	return nil
 }
 
-// Rollback implements outbox.Store.
+// Rollback implements store.Outbox.
 func (s *Store) Rollback(ctx context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return nil
@@ -121,12 +121,12 @@ func (s *Store) Rollback(ctx context.Context, tx *sql.Tx) error {
 	return nil
 }
 
-// Insert implements outbox.Store: it writes all messages or none, whatever the isolation level of tx. Errors:
-// outbox.ErrNoTransaction, ErrTooLarge (tx can go on), ErrDeadlock (tx is lost; run it again), ErrLockTimeout, ErrFull and those
+// Insert implements store.Outbox: it writes all messages or none, whatever the isolation level of tx. Errors:
+// store.ErrNoTransaction, ErrTooLarge (tx can go on), ErrDeadlock (tx is lost; run it again), ErrLockTimeout, ErrFull and those
 // of the server.
 func (s *Store) Insert(ctx context.Context, tx *sql.Tx, msgs []*postrider.Message) error {
 	if tx == nil {
-		return outbox.ErrNoTransaction
+		return store.ErrNoTransaction
 	}
 	if len(msgs) == 0 {
 		return nil
@@ -258,10 +258,10 @@ func appendMessage(values []any, m *postrider.Message) ([]any, error) {
 	return values, nil
 }
 
-// Written implements outbox.Store.
+// Written implements store.Outbox.
 func (s *Store) Written(ctx context.Context, tx *sql.Tx, ids []string) ([]string, error) {
 	if tx == nil {
-		return nil, outbox.ErrNoTransaction
+		return nil, store.ErrNoTransaction
 	}
 	t, written := txn{s: s, on: tx}, make(map[string]bool)
 	const atATime = 200

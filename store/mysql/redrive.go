@@ -8,8 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -24,12 +23,12 @@ const (
 
 // redrive resolves a dead letter and parks its message, due at once. If its key is held, the message is queued with the key's
 // other messages, in sequence order; a key that waited for the decision about this dead letter resumes.
-func (r records) redrive(ctx context.Context, l chosenLetter, how deadletter.Resolution) error {
+func (r records) redrive(ctx context.Context, l chosenLetter, how store.Resolution) error {
 	var history string
 	if err := r.get(ctx, historyOfSQL, []any{l.number}, &history); err != nil {
 		return err
 	}
-	if _, err := r.exec(ctx, resolveSQL, string(deadletter.Redriven), r.now, how.By, "", how.Redrive, l.number); err != nil {
+	if _, err := r.exec(ctx, resolveSQL, string(store.DeadRedriven), r.now, how.By, "", how.Redrive, l.number); err != nil {
 		return err
 	}
 	var held *lockedKey
@@ -40,7 +39,7 @@ func (r records) redrive(ctx context.Context, l chosenLetter, how deadletter.Res
 		}
 	}
 	due := sql.Null[int64]{V: r.now, Valid: held == nil}
-	reason := string(relay.ParkRedriven)
+	reason := string(store.ParkRedriven)
 	history = r.addEntry(history, 0, "redriven by "+how.By)
 	_, err := r.exec(ctx, redriveSQL, l.number, reason, due, r.now, history)
 	if err != nil || held == nil || held.due.Valid || held.seq != l.seq {
@@ -71,14 +70,14 @@ const (
 				AND l.number > d.number))`
 )
 
-// NewestDead implements deadletter.Writer.
+// NewestDead implements store.Writer.
 func (r records) NewestDead(ctx context.Context) (number int64, err error) {
 	err = r.get(ctx, newestDeadSQL, nil, &number)
 	return number, err
 }
 
-// AddRedrive implements deadletter.Writer.
-func (r records) AddRedrive(ctx context.Context, added deadletter.Redrive) (int64, error) {
+// AddRedrive implements store.Writer.
+func (r records) AddRedrive(ctx context.Context, added store.Redrive) (int64, error) {
 	body, err := json.Marshal(added)
 	if err != nil {
 		return 0, err
@@ -90,8 +89,8 @@ func (r records) AddRedrive(ctx context.Context, added deadletter.Redrive) (int6
 	return res.LastInsertId()
 }
 
-// SaveRedrive implements deadletter.Writer.
-func (r records) SaveRedrive(ctx context.Context, saved deadletter.Redrive) error {
+// SaveRedrive implements store.Writer.
+func (r records) SaveRedrive(ctx context.Context, saved store.Redrive) error {
 	body, err := json.Marshal(saved)
 	if err == nil {
 		_, err = r.exec(ctx, storeRedriveSQL, saved.ID, string(saved.State), body)
@@ -100,11 +99,11 @@ func (r records) SaveRedrive(ctx context.Context, saved deadletter.Redrive) erro
 }
 
 // redriveOf reads a redrive; lock is an optional locking clause.
-func (r records) redriveOf(ctx context.Context, id int64, lock string) (found deadletter.Redrive, err error) {
+func (r records) redriveOf(ctx context.Context, id int64, lock string) (found store.Redrive, err error) {
 	var body string
 	err = r.get(ctx, lockRedriveSQL+lock, []any{id}, &body)
 	if errors.Is(err, sql.ErrNoRows) {
-		return found, fmt.Errorf("redrive %d: %w", id, deadletter.ErrNoRedrive)
+		return found, fmt.Errorf("redrive %d: %w", id, store.ErrNoRedrive)
 	}
 	if err == nil {
 		err = json.Unmarshal([]byte(body), &found)
@@ -113,21 +112,21 @@ func (r records) redriveOf(ctx context.Context, id int64, lock string) (found de
 	return found, err
 }
 
-// Redrive implements deadletter.Reader.
-func (r records) Redrive(ctx context.Context, id int64) (deadletter.Redrive, error) {
+// Redrive implements store.Reader.
+func (r records) Redrive(ctx context.Context, id int64) (store.Redrive, error) {
 	return r.redriveOf(ctx, id, ``)
 }
 
-// LockRedrive implements deadletter.Writer.
-func (r records) LockRedrive(ctx context.Context, id int64) (deadletter.Redrive, error) {
+// LockRedrive implements store.Writer.
+func (r records) LockRedrive(ctx context.Context, id int64) (store.Redrive, error) {
 	return r.redriveOf(ctx, id, ` FOR UPDATE`)
 }
 
-// purgeRedrives removes redrives that ended by a time. It stops after about deadletter.PurgeRedrives of them.
+// purgeRedrives removes redrives that ended by a time. It stops after about store.PurgeRedrives of them.
 func (s *Store) purgeRedrives(ctx context.Context, by time.Time) error {
 	const pageSize = 100
 	var old []int64
-	for after := int64(0); len(old) < deadletter.PurgeRedrives; {
+	for after := int64(0); len(old) < store.PurgeRedrives; {
 		page, err := s.pooled().redrivesOf(ctx, endedRedrivesSQL, after, pageSize)
 		if err != nil {
 			return s.cfg.explain("purge redrives", err)
@@ -150,26 +149,26 @@ func (s *Store) purgeRedrives(ctx context.Context, by time.Time) error {
 	})
 }
 
-// Redriven implements deadletter.Reader.
+// Redriven implements store.Reader.
 func (r records) Redriven(ctx context.Context, id int64) (parked, dead int64, err error) {
 	err = r.get(ctx, outcomeSQL, []any{id}, &parked, &dead)
 	return parked, dead, err
 }
 
-// Redrives implements deadletter.Reader.
-func (r records) Redrives(ctx context.Context, state deadletter.RedriveState, before int64, limit int) ([]deadletter.Redrive, error) {
+// Redrives implements store.Reader.
+func (r records) Redrives(ctx context.Context, state store.RedriveState, before int64, limit int) ([]store.Redrive, error) {
 	return r.redrivesOf(ctx, listRedrivesSQL, before, string(state), limit)
 }
 
 // redrivesOf reads the redrives that a query returns.
-func (t txn) redrivesOf(ctx context.Context, query string, args ...any) (page []deadletter.Redrive, err error) {
+func (t txn) redrivesOf(ctx context.Context, query string, args ...any) (page []store.Redrive, err error) {
 	err = t.each(ctx, query, args, func(rows *sql.Rows) error {
 		var id int64
 		var body string
 		if err := rows.Scan(&id, &body); err != nil {
 			return err
 		}
-		var r deadletter.Redrive
+		var r store.Redrive
 		err := json.Unmarshal([]byte(body), &r)
 		r.ID = id
 		page = append(page, r)

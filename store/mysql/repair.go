@@ -8,8 +8,8 @@ import (
 	"fmt"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -19,8 +19,8 @@ const (
 	editsSQL   = `SELECT edited_at, edited_by, why, payload, headers FROM {prefix}edits WHERE number = ? ORDER BY n`
 )
 
-// EditDead implements deadletter.Writer.
-func (r records) EditDead(ctx context.Context, number int64, e deadletter.Edit) error {
+// EditDead implements store.Writer.
+func (r records) EditDead(ctx context.Context, number int64, e store.Edit) error {
 	var edits int
 	var headers string
 	var payload []byte
@@ -51,10 +51,10 @@ func encodeHeaders(headers map[string]string) (string, error) {
 	return string(text), err
 }
 
-// Edits implements deadletter.Reader.
-func (r records) Edits(ctx context.Context, number int64) (out []deadletter.Edited, err error) {
+// Edits implements store.Reader.
+func (r records) Edits(ctx context.Context, number int64) (out []store.Edited, err error) {
 	err = r.each(ctx, editsSQL, []any{number}, func(rows *sql.Rows) error {
-		var e deadletter.Edited
+		var e store.Edited
 		var at int64
 		var headers string
 		err := rows.Scan(&at, &e.By, &e.Why, &e.Payload, &headers)
@@ -73,11 +73,11 @@ const countCausesSQL = `SELECT g.relay, g.type, g.fingerprint, g.letters, g.olde
 		FROM {prefix}dead d WHERE %s GROUP BY relay, type, fingerprint ORDER BY letters DESC, number LIMIT %d) g
 	JOIN {prefix}dead d ON d.number = g.number ORDER BY g.letters DESC, g.number`
 
-// CountCauses implements deadletter.Reader.
-func (r records) CountCauses(ctx context.Context, f deadletter.Filter, limit int) (out []deadletter.CauseCount, err error) {
-	text := fmt.Sprintf(r.s.expand(countCausesSQL), r.s.condition(deadletter.Query{Filter: f}), limit)
+// CountCauses implements store.Reader.
+func (r records) CountCauses(ctx context.Context, f store.DeadFilter, limit int) (out []store.CauseCount, err error) {
+	text := fmt.Sprintf(r.s.expand(countCausesSQL), r.s.condition(store.DeadQuery{DeadFilter: f}), limit)
 	err = r.eachOf(ctx, text, func(rows *sql.Rows) error {
-		var c deadletter.CauseCount
+		var c store.CauseCount
 		var oldest, newest int64
 		err := rows.Scan(&c.Relay, &c.Type, &c.Fingerprint, &c.DeadLetters, &oldest, &newest, &c.Number, &c.Reason, &c.Cause)
 		c.Oldest, c.Newest = stored.Time(oldest), stored.Time(newest)
@@ -99,8 +99,8 @@ const (
 // questionMarks are the placeholders for messageColumns.
 const questionMarks = `, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?`
 
-// ImportDead implements deadletter.Writer.
-func (r records) ImportDead(ctx context.Context, a deadletter.Archived) (added bool, err error) {
+// ImportDead implements store.Writer.
+func (r records) ImportDead(ctx context.Context, a store.ArchivedDead) (added bool, err error) {
 	m := a.Message
 	var lock int
 	if err := r.get(ctx, importLockSQL, nil, &lock); err != nil {
@@ -113,7 +113,7 @@ func (r records) ImportDead(ctx context.Context, a deadletter.Archived) (added b
 	return true, r.importLetter(ctx, a)
 }
 
-func (r records) importLetter(ctx context.Context, a deadletter.Archived) error {
+func (r records) importLetter(ctx context.Context, a store.ArchivedDead) error {
 	m := a.Message
 	partition := postrider.PartitionOf(m.Key, m.ID, r.partitions)
 	values, err := stored.Append([]any{a.Relay, partition}, m, m.CreatedAt.UnixMicro())
@@ -128,7 +128,7 @@ func (r records) importLetter(ctx context.Context, a deadletter.Archived) error 
 	if history == nil {
 		history = []postrider.AttemptInfo{}
 	}
-	values = append(values, a.Reason, a.Cause, deadletter.Fingerprint(a.Cause), a.Attempts, a.Redrives, len(a.Before), a.DiedAt.UnixMicro(),
+	values = append(values, a.Reason, a.Cause, store.Fingerprint(a.Cause), a.Attempts, a.Redrives, len(a.Before), a.DiedAt.UnixMicro(),
 		string(a.State), resolved, a.ResolvedBy, a.Resolution, encodeHistory(history))
 	res, err := r.run(ctx, importSQL, values...)
 	if err != nil {
@@ -136,7 +136,7 @@ func (r records) importLetter(ctx context.Context, a deadletter.Archived) error 
 	}
 	number, err := res.LastInsertId()
 	if err == nil {
-		_, err = r.exec(ctx, importedSQL, deadletter.ImportedSequence(number), number)
+		_, err = r.exec(ctx, importedSQL, store.ImportedSequence(number), number)
 	}
 	for i, e := range a.Before {
 		headers, fault := encodeHeaders(e.Headers)

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -31,11 +31,11 @@ const (
 	stillSQL  = `SELECT message_key FROM {prefix}held WHERE relay = ? AND message_key IN ?`
 )
 
-// Settle implements relay.LogStore. If only cursors move, it is one statement; otherwise one transaction. MySQL waits for the
+// Settle implements store.Log. If only cursors move, it is one statement; otherwise one transaction. MySQL waits for the
 // disk at every commit unless the server is configured otherwise (innodb_flush_log_at_trx_commit).
-func (s *Store) Settle(ctx context.Context, name string, settlements []relay.Settlement) (relay.Settled, error) {
+func (s *Store) Settle(ctx context.Context, name string, settlements []store.Settlement) (store.Settled, error) {
 	var out outcome
-	var good []relay.Settlement
+	var good []store.Settlement
 	for _, st := range settlements {
 		if err := s.checkSettlement(st); err != nil {
 			out.fail(st.Partition, err)
@@ -46,7 +46,7 @@ func (s *Store) Settle(ctx context.Context, name string, settlements []relay.Set
 	if len(good) == 0 {
 		return out.Settled, nil
 	}
-	slices.SortStableFunc(good, func(a, b relay.Settlement) int { return cmp.Compare(a.Partition, b.Partition) })
+	slices.SortStableFunc(good, func(a, b store.Settlement) int { return cmp.Compare(a.Partition, b.Partition) })
 	all, err := s.settleTogether(ctx, name, good)
 	if err == nil {
 		out.add(all)
@@ -54,7 +54,7 @@ func (s *Store) Settle(ctx context.Context, name string, settlements []relay.Set
 	}
 	for _, st := range good {
 		if len(good) > 1 { // each on its own, so that one does not block the others
-			all, err = s.settleTogether(ctx, name, []relay.Settlement{st})
+			all, err = s.settleTogether(ctx, name, []store.Settlement{st})
 		}
 		switch {
 		case err == nil:
@@ -62,16 +62,16 @@ func (s *Store) Settle(ctx context.Context, name string, settlements []relay.Set
 		case s.refused(ctx, err):
 			out.fail(st.Partition, err)
 		default:
-			return relay.Settled{}, err
+			return store.Settled{}, err
 		}
 	}
 	return out.Settled, nil
 }
 
 // outcome collects the outcomes of settlements.
-type outcome struct{ relay.Settled }
+type outcome struct{ store.Settled }
 
-func (o *outcome) add(other relay.Settled) {
+func (o *outcome) add(other store.Settled) {
 	o.Lost, o.Released = append(o.Lost, other.Lost...), append(o.Released, other.Released...)
 }
 
@@ -83,7 +83,7 @@ func (o *outcome) fail(partition int, err error) {
 }
 
 // checkSettlement refuses a settlement with an unknown partition or an unreadable cursor.
-func (s *Store) checkSettlement(st relay.Settlement) error {
+func (s *Store) checkSettlement(st store.Settlement) error {
 	if err := s.checkPartition(st.Partition); err != nil {
 		return fmt.Errorf("settle: %w", err)
 	}
@@ -100,7 +100,7 @@ func (s *Store) refused(ctx context.Context, err error) bool {
 }
 
 // settleTogether applies all settlements or none.
-func (s *Store) settleTogether(ctx context.Context, name string, settlements []relay.Settlement) (relay.Settled, error) {
+func (s *Store) settleTogether(ctx context.Context, name string, settlements []store.Settlement) (store.Settled, error) {
 	if !slices.ContainsFunc(settlements, touches) {
 		return s.move(ctx, name, settlements)
 	}
@@ -111,7 +111,7 @@ func (s *Store) settleTogether(ctx context.Context, name string, settlements []r
 		if err != nil {
 			return err
 		}
-		var next []relay.Settlement
+		var next []store.Settlement
 		for _, st := range settlements {
 			switch l := leases[st.Partition]; l.stage(st) {
 			case stageLost:
@@ -138,15 +138,15 @@ func (s *Store) settleTogether(ctx context.Context, name string, settlements []r
 }
 
 // touches reports whether a settlement does more than move a cursor.
-func touches(st relay.Settlement) bool {
+func touches(st store.Settlement) bool {
 	return len(st.Parked)+len(st.Dead)+len(st.Removed)+len(st.Held)+len(st.Release)+len(st.Unrouted) > 0
 }
 
 // move applies settlements that only move cursors.
-func (s *Store) move(ctx context.Context, name string, settlements []relay.Settlement) (out relay.Settled, err error) {
+func (s *Store) move(ctx context.Context, name string, settlements []store.Settlement) (out store.Settled, err error) {
 	t := s.pooled()
 	err = s.again(ctx, func() error { return t.moveAll(ctx, name, settlements) })
-	if err == nil || !errors.Is(err, relay.ErrLeaseLost) {
+	if err == nil || !errors.Is(err, store.ErrLeaseLost) {
 		return out, s.cfg.explain("settle", err)
 	}
 	leases, err := t.leases(ctx, leasesSQL, name, settlements)
@@ -158,9 +158,9 @@ func (s *Store) move(ctx context.Context, name string, settlements []relay.Settl
 	return out, s.cfg.explain("settle", err)
 }
 
-// moveAll moves the cursors of settlements whose leases are valid and whose numbers are the next. Errors: relay.ErrLeaseLost if
+// moveAll moves the cursors of settlements whose leases are valid and whose numbers are the next. Errors: store.ErrLeaseLost if
 // one was not moved.
-func (t txn) moveAll(ctx context.Context, name string, settlements []relay.Settlement) error {
+func (t txn) moveAll(ctx context.Context, name string, settlements []store.Settlement) error {
 	if len(settlements) == 0 {
 		return nil
 	}
@@ -172,7 +172,7 @@ func (t txn) moveAll(ctx context.Context, name string, settlements []relay.Settl
 	}
 	n, err := t.exec(ctx, strings.Replace(moveSQL, `%s`, strings.Join(rows, ` UNION ALL `), 1), name)
 	if err == nil && int(n) != len(settlements) {
-		err = relay.ErrLeaseLost
+		err = store.ErrLeaseLost
 	}
 	return err
 }
@@ -195,7 +195,7 @@ const (
 	stageNext
 )
 
-func (l leased) stage(st relay.Settlement) stage {
+func (l leased) stage(st store.Settlement) stage {
 	content := st.Digest()
 	switch {
 	case !l.holds || l.token != st.Token:
@@ -208,7 +208,7 @@ func (l leased) stage(st relay.Settlement) stage {
 	return stageLost
 }
 
-func (t txn) leases(ctx context.Context, query, name string, settlements []relay.Settlement) (map[int]leased, error) {
+func (t txn) leases(ctx context.Context, query, name string, settlements []store.Settlement) (map[int]leased, error) {
 	partitions := make([]int, len(settlements))
 	for i, st := range settlements {
 		partitions[i] = st.Partition
@@ -225,7 +225,7 @@ func (t txn) leases(ctx context.Context, query, name string, settlements []relay
 }
 
 // released returns those of the keys that a settlement releases that are not held.
-func (t txn) released(ctx context.Context, name string, st relay.Settlement) ([]string, error) {
+func (t txn) released(ctx context.Context, name string, st store.Settlement) ([]string, error) {
 	if len(st.Release) == 0 {
 		return nil, nil
 	}
@@ -235,7 +235,7 @@ func (t txn) released(ctx context.Context, name string, st relay.Settlement) ([]
 }
 
 // settle applies all of a settlement except its cursor, and returns the keys that are no longer held.
-func (t txn) settle(ctx context.Context, name string, st relay.Settlement) ([]string, error) {
+func (t txn) settle(ctx context.Context, name string, st store.Settlement) ([]string, error) {
 	rows, err := t.parkedRows(ctx, name, st)
 	if err != nil {
 		return nil, err

@@ -6,7 +6,7 @@ import (
 	"database/sql"
 	"math"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -18,13 +18,13 @@ const (
 )
 
 // begin creates a relay's cursors in all partitions, unless they exist. While it does, no messages are dropped.
-func (s *Store) begin(ctx context.Context, name string, req relay.AcquireRequest) error {
+func (s *Store) begin(ctx context.Context, name string, req store.AcquireRequest) error {
 	var begun int
 	err := s.pooled().get(ctx, begunSQL, []any{name}, &begun)
 	if err != nil || begun >= s.number() {
 		return s.cfg.explain("begin relay "+name, err)
 	}
-	if req.Kind == relay.KindConsumer {
+	if req.Kind == store.KindConsumer {
 		return s.Enroll(ctx, name)
 	}
 	at := place{}
@@ -43,7 +43,7 @@ func (s *Store) begin(ctx context.Context, name string, req relay.AcquireRequest
 		}
 		for p := range s.number() {
 			missing := at.gaps.beyond(floor)
-			if _, err := t.exec(ctx, beginSQL, name, p, string(relay.KindRelay), max(at.position, floor), missing.encode(), t.now, t.incarnation); err != nil {
+			if _, err := t.exec(ctx, beginSQL, name, p, string(store.KindRelay), max(at.position, floor), missing.encode(), t.now, t.incarnation); err != nil {
 				return err
 			}
 		}
@@ -87,9 +87,9 @@ func (s *Store) present(ctx context.Context, upTo int64) (at place, err error) {
 
 // CursorAt returns a cursor after which come all messages with a sequence above position, and those with a lower one that are not
 // committed yet. It reads sequences as a relay does that begins with what is published from now on.
-func (s *Store) CursorAt(ctx context.Context, position int64) (relay.Cursor, error) {
+func (s *Store) CursorAt(ctx context.Context, position int64) (store.Cursor, error) {
 	at, err := s.present(ctx, position)
-	return relay.Cursor{Position: max(at.position, position), Snapshot: at.gaps.encode()}, s.cfg.explain("look for a place in the log", err)
+	return store.Cursor{Position: max(at.position, position), Snapshot: at.gaps.encode()}, s.cfg.explain("look for a place in the log", err)
 }
 
 // scanPlace reads a row of placesSQL and returns the sequence up to which nothing is missing.

@@ -7,10 +7,10 @@ import (
 	"strings"
 
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-// Each count reads at most one index entry more than relay.CountLimit (10,000).
+// Each count reads at most one index entry more than store.CountLimit (10,000).
 const (
 	knownSQL   = `SELECT relay FROM {prefix}cursors UNION SELECT relay FROM {prefix}relays ORDER BY relay`
 	cursorsSQL = `SELECT c.partition_id, IF(c.incarnation = {present} AND r.owner <> '', r.owner, ''), COALESCE(r.alive_until, 0), c.number,
@@ -31,15 +31,15 @@ const (
 		ORDER BY started_at, owner`
 )
 
-// Status implements relay.StatusStore.
-func (s *Store) Status(ctx context.Context) (relay.Status, error) {
-	var out relay.Status
+// Status implements store.StatusReader.
+func (s *Store) Status(ctx context.Context) (store.Status, error) {
+	var out store.Status
 	err := s.read(ctx, "status", func(t txn) error {
-		out = relay.Status{Now: stored.Time(t.now), Partitions: t.partitions}
+		out = store.Status{Now: stored.Time(t.now), Partitions: t.partitions}
 		names, err := column[string](ctx, t, knownSQL)
 		for _, name := range names {
 			if err == nil {
-				var r relay.RelayStatus
+				var r store.RelayStatus
 				r, err = t.relayStatus(ctx, name)
 				out.Relays = append(out.Relays, r)
 			}
@@ -52,8 +52,8 @@ func (s *Store) Status(ctx context.Context) (relay.Status, error) {
 	return out, err
 }
 
-func (t txn) relayStatus(ctx context.Context, name string) (relay.RelayStatus, error) {
-	r := relay.RelayStatus{Name: name, Kind: relay.KindRelay}
+func (t txn) relayStatus(ctx context.Context, name string) (store.RelayStatus, error) {
+	r := store.RelayStatus{Name: name, Kind: store.KindRelay}
 	if err := t.partitionsStatus(ctx, &r); err != nil {
 		return r, err
 	}
@@ -66,7 +66,7 @@ func (t txn) relayStatus(ctx context.Context, name string) (relay.RelayStatus, e
 	r.Parked, r.Held, r.Dead = count(parked), count(held), count(dead)
 	r.OldestParked, r.OldestDead = age(oldestParked, t.now), age(oldestDead, t.now)
 	err = t.each(ctx, ownersSQL, []any{name, t.now}, func(rows *sql.Rows) error {
-		var o relay.OwnerStatus
+		var o store.OwnerStatus
 		var started, seen int64
 		err := rows.Scan(&o.ID, &o.Host, &o.Version, &started, &seen, &o.Alive)
 		o.Started, o.SeenAgo = stored.Time(started), micros(t.now-seen)
@@ -76,10 +76,10 @@ func (t txn) relayStatus(ctx context.Context, name string) (relay.RelayStatus, e
 	return r, err
 }
 
-func (t txn) partitionsStatus(ctx context.Context, r *relay.RelayStatus) error {
+func (t txn) partitionsStatus(ctx context.Context, r *store.RelayStatus) error {
 	var missing []gaps
 	err := t.each(ctx, cursorsSQL, []any{r.Name, t.now}, func(rows *sql.Rows) error {
-		var p relay.PartitionStatus
+		var p store.PartitionStatus
 		var until, settled, delivered, failed int64
 		var text string
 		err := rows.Scan(&p.Partition, &p.Owner, &until, &p.Settlements, &r.Kind, &p.Position, &text, &settled, &delivered, &failed)
@@ -97,7 +97,7 @@ func (t txn) partitionsStatus(ctx context.Context, r *relay.RelayStatus) error {
 		return err
 	})
 	for i := range r.Partitions {
-		if err == nil && r.Kind == relay.KindRelay {
+		if err == nil && r.Kind == store.KindRelay {
 			err = t.backlog(ctx, r, &r.Partitions[i], missing[i])
 		}
 	}
@@ -105,7 +105,7 @@ func (t txn) partitionsStatus(ctx context.Context, r *relay.RelayStatus) error {
 }
 
 // backlog counts the messages that are committed and neither settled nor parked, in a partition and in total.
-func (t txn) backlog(ctx context.Context, r *relay.RelayStatus, p *relay.PartitionStatus, missing gaps) error {
+func (t txn) backlog(ctx context.Context, r *store.RelayStatus, p *store.PartitionStatus, missing gaps) error {
 	var n int64
 	var oldest sql.Null[int64]
 	args, open := []any{r.Name, p.Partition}, ahead(p.Position, missing)
@@ -125,7 +125,7 @@ func (t txn) backlog(ctx context.Context, r *relay.RelayStatus, p *relay.Partiti
 	return nil
 }
 
-// count limits a number to relay.CountLimit.
-func count(n int64) relay.Count {
-	return relay.Count{N: min(n, relay.CountLimit), AtLeast: n > relay.CountLimit}
+// count limits a number to store.CountLimit.
+func count(n int64) store.Count {
+	return store.Count{N: min(n, store.CountLimit), AtLeast: n > store.CountLimit}
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/internal/signal"
-	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Store is an outbox in a MySQL or MariaDB database, with everything that relays and operators store about it. It is safe for
@@ -43,13 +42,13 @@ type deadLetters = deadletter.Core
 type heldKeys = held.Core
 
 var (
-	_ relay.Store           = (*Store)(nil)
-	_ relay.Maintainer      = (*Store)(nil)
-	_ relay.HeldStore       = (*Store)(nil)
-	_ relay.StatusStore     = (*Store)(nil)
-	_ relay.Administrator   = (*Store)(nil)
+	_ store.Relay           = (*Store)(nil)
+	_ store.Maintainer      = (*Store)(nil)
+	_ store.HeldKeys        = (*Store)(nil)
+	_ store.StatusReader    = (*Store)(nil)
+	_ store.Administrator   = (*Store)(nil)
 	_ deadletter.Store      = (*Store)(nil)
-	_ outbox.Store[*sql.Tx] = (*Store)(nil)
+	_ store.Outbox[*sql.Tx] = (*Store)(nil)
 )
 
 // New opens the outbox in the database that db connects to; Migrate must have created it. Allow db at least four connections:
@@ -121,11 +120,11 @@ func (s *Store) readPartitions(ctx context.Context) error {
 // number returns how many partitions this Store works with.
 func (s *Store) number() int { return int(s.partitions.Load()) }
 
-// Partitions implements relay.LeaseStore.
+// Partitions implements store.Leases.
 func (s *Store) Partitions(context.Context) (int, error) { return s.number(), nil }
 
-// Wake implements outbox.Store: it signals the subscribers of this Store. Relays in other processes poll.
+// Wake implements store.Outbox: it signals the subscribers of this Store. Relays in other processes poll.
 func (s *Store) Wake() { s.wake.Wake() }
 
-// Subscribe implements relay.LogStore.
+// Subscribe implements store.Log.
 func (s *Store) Subscribe() (<-chan struct{}, func()) { return s.wake.Subscribe() }

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -60,7 +60,7 @@ where p.relay = $1::text and p.partition = any($2::int2[])
 	and not exists (select from {leases} l where l.relay = p.relay and l.partition = p.partition)
 on conflict do nothing`
 
-	// acquireSQL grants free leases by the rules of relay.LeaseStore. It skips a lease whose row a settlement or a transaction has
+	// acquireSQL grants free leases by the rules of store.Leases. It skips a lease whose row a settlement or a transaction has
 	// locked, for the next call. $1 relay, $2 owner, $3 partitions, $4 tokens, $5 resume, $6 the number of partitions of the
 	// outbox, $7 kind, '' for any.
 	acquireSQL = `
@@ -94,8 +94,8 @@ join {relay_partitions} g on g.relay = $1::text and g.partition = p.partition cr
 ) as c`
 )
 
-// Acquire implements relay.LeaseStore.
-func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
+// Acquire implements store.Leases.
+func (s *Store) Acquire(ctx context.Context, name string, owner store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
 	n, err := s.open(ctx)
 	if err != nil {
 		return nil, err
@@ -141,8 +141,8 @@ func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req
 type acquisition struct {
 	store      *Store
 	relay      string
-	kind       relay.Kind // "" for any
-	owner      relay.Owner
+	kind       store.Kind // "" for any
+	owner      store.Owner
 	topics     string
 	ttl        time.Duration
 	registers  int // statements that register the owner
@@ -151,7 +151,7 @@ type acquisition struct {
 	numbers    []int16
 	tokens     []string
 	resume     []bool
-	leases     []relay.Lease
+	leases     []store.Lease
 	refused    bool // another process is granting
 }
 
@@ -195,11 +195,11 @@ func (a *acquisition) read(results pgx.BatchResults) (known bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	gained := make(map[int]*relay.Lease)
+	gained := make(map[int]*store.Lease)
 	var partition int
 	var token string
 	if _, err = pgx.ForEachRow(rows, []any{&partition, &token}, func() error {
-		gained[partition] = &relay.Lease{Partition: partition, Owner: a.owner.ID, Token: token}
+		gained[partition] = &store.Lease{Partition: partition, Owner: a.owner.ID, Token: token}
 		return nil
 	}); err != nil {
 		return false, err
@@ -211,11 +211,11 @@ func (a *acquisition) read(results pgx.BatchResults) (known bool, err error) {
 	if rows, err = results.Query(); err != nil {
 		return false, err
 	}
-	err = readAside(rows, func(partition int) *relay.ParkedState {
+	err = readAside(rows, func(partition int) *store.ParkedState {
 		if l := gained[partition]; l != nil {
 			return &l.Parked
 		}
-		return &relay.ParkedState{}
+		return &store.ParkedState{}
 	})
 	if err != nil {
 		return false, err
@@ -224,7 +224,7 @@ func (a *acquisition) read(results pgx.BatchResults) (known bool, err error) {
 		return false, err
 	}
 	filters, err := readFilters(rows)
-	filter := relay.FilterOf(a.relay, filters)
+	filter := store.TopicFilterOf(a.relay, filters)
 	a.leases = nil
 	for _, n := range a.numbers {
 		if l := gained[int(n)]; l != nil {
@@ -236,19 +236,19 @@ func (a *acquisition) read(results pgx.BatchResults) (known bool, err error) {
 }
 
 // readCursors adds the cursors to the leases gained, and returns how many of the requested partitions have one.
-func (a *acquisition) readCursors(results pgx.BatchResults, gained map[int]*relay.Lease) (n int, err error) {
+func (a *acquisition) readCursors(results pgx.BatchResults, gained map[int]*store.Lease) (n int, err error) {
 	rows, err := results.Query()
 	if err != nil {
 		return 0, err
 	}
-	var kind relay.Kind
+	var kind store.Kind
 	var partition int
 	var c cursor
 	var number int64
 	_, err = pgx.ForEachRow(rows, []any{&kind, &partition, &number, &c.position, &c.snapshot, &c.ceiling, &c.upTo, &c.page}, func() error {
 		n++
 		if l := gained[partition]; l != nil {
-			if l.Settled = number; kind == relay.KindRelay {
+			if l.Settled = number; kind == store.KindRelay {
 				l.Cursor = c.encode()
 			}
 		}
@@ -259,9 +259,9 @@ func (a *acquisition) readCursors(results pgx.BatchResults, gained map[int]*rela
 
 // begin creates the relay's cursors unless they exist. It is READ COMMITTED: a stricter transaction would fail again and again
 // while other processes begin the relay.
-func (s *Store) begin(ctx context.Context, name string, partitions int, req relay.AcquireRequest) error {
-	position, snapshot, kind := int64(0), seesNothing, cmp.Or(req.Kind, relay.KindRelay)
-	if kind == relay.KindConsumer {
+func (s *Store) begin(ctx context.Context, name string, partitions int, req store.AcquireRequest) error {
+	position, snapshot, kind := int64(0), seesNothing, cmp.Or(req.Kind, store.KindRelay)
+	if kind == store.KindConsumer {
 		position, snapshot = consumerPosition, seesAll
 	} else if req.FromNow {
 		if err := s.pool.QueryRow(ctx, s.present()).Scan(&snapshot, &position); err != nil {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // adminLockTimeout is how long an administrative step waits for transactions that have published. New publishers queue for that
@@ -88,11 +88,11 @@ var moveSQLs = []string{
 	where n.decision = d.id and d.partition <> n.partition`,
 }
 
-// Repartition implements relay.Administrator. It needs the rights of the role that ran the migrations. Measured on 2 cores, it
+// Repartition implements store.Administrator. It needs the rights of the role that ran the migrations. Measured on 2 cores, it
 // moves about 50,000 messages of the log per second.
 func (s *Store) Repartition(ctx context.Context, n int) error {
-	if n < 1 || n > relay.MaxPartitions {
-		return fmt.Errorf("repartition: %d partitions: it may be 1 to %d", n, relay.MaxPartitions)
+	if n < 1 || n > store.MaxPartitions {
+		return fmt.Errorf("repartition: %d partitions: it may be 1 to %d", n, store.MaxPartitions)
 	}
 	if err := s.checkRestored(ctx); err != nil {
 		return err
@@ -141,7 +141,7 @@ func (s *Store) lock(ctx context.Context, tx pgx.Tx, sql string) error {
 	_, err := tx.Exec(ctx, s.names.expand(sql))
 	if code(err) == lockNotAvailable {
 		return fmt.Errorf("%w: transactions that have used it, e.g. published, did not end within %s; run this again when less is going on, or "+
-			"find those that stay open in pg_stat_activity, and in pg_prepared_xacts: %w", relay.ErrInUse, adminLockTimeout, err)
+			"find those that stay open in pg_stat_activity, and in pg_prepared_xacts: %w", store.ErrInUse, adminLockTimeout, err)
 	}
 	return err
 }
@@ -164,7 +164,7 @@ func (s *Store) checkIdle(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	return fmt.Errorf("%w: %s in partition %d; run it until its backlog is 0 while nothing is published, then stop it; or forget "+
-		"it if it is gone for good", relay.ErrUndelivered, name, partition)
+		"it if it is gone for good", store.ErrUndelivered, name, partition)
 }
 
 // checkStopped fails if a process of a relay ("" for any) is alive.
@@ -178,7 +178,7 @@ func (s *Store) checkStopped(ctx context.Context, tx pgx.Tx, name string) error 
 		return err
 	}
 	return fmt.Errorf("%w: %s of relay %s on host %s; stop it, or wait until its lease has ended if it was killed",
-		relay.ErrAlive, owner, relayName, host)
+		store.ErrAlive, owner, relayName, host)
 }
 
 // repartition makes all changes under the locks.
@@ -226,7 +226,7 @@ var forgetSQLs = []string{
 	`delete from {relay_filters} where relay = $1::text`, `delete from {unrouted} where relay = $1::text`,
 }
 
-// LockRelay implements held.Writer.
+// LockRelay implements store.HeldWriter.
 func (r heldRecords) LockRelay(ctx context.Context, name string) (known, left bool, err error) {
 	if err := settings(ctx, r.tx, adminLockTimeout, "0"); err != nil {
 		return false, false, err
@@ -238,12 +238,12 @@ func (r heldRecords) LockRelay(ctx context.Context, name string) (known, left bo
 	return known, left, err
 }
 
-// CheckStopped implements held.Writer.
+// CheckStopped implements store.HeldWriter.
 func (r heldRecords) CheckStopped(ctx context.Context, name string) error {
 	return r.s.checkStopped(ctx, r.tx, name)
 }
 
-// RemoveRelay implements held.Writer.
+// RemoveRelay implements store.HeldWriter.
 func (r heldRecords) RemoveRelay(ctx context.Context, name string) error {
 	for _, sql := range forgetSQLs {
 		if err := r.exec(ctx, sql, name); err != nil {

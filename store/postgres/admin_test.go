@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -190,7 +190,7 @@ func TestRepartitionSaysWhoIsInItsWay(t *testing.T) {
 			return err
 		}
 		err := b.Repartition(t.Context(), 4)
-		if !errors.Is(err, relay.ErrInUse) || !strings.Contains(err.Error(), "pg_stat_activity") {
+		if !errors.Is(err, store.ErrInUse) || !strings.Contains(err.Error(), "pg_stat_activity") {
 			t.Errorf("beside an open transaction: %v", err)
 		}
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store"
 )
 
 // BatchStore publishes in a pgx.Batch, so that the business change and its messages go to the database in one round trip:
@@ -26,15 +26,15 @@ import (
 // begin and commit of its own, so InTx fails.
 type BatchStore struct{ *Store }
 
-var _ outbox.Store[*pgx.Batch] = (*BatchStore)(nil)
+var _ store.Outbox[*pgx.Batch] = (*BatchStore)(nil)
 
 // Batch returns an outbox for batches.
 func (s *Store) Batch() *BatchStore { return &BatchStore{s} }
 
-// Insert implements outbox.Store: it queues the inserts.
+// Insert implements store.Outbox: it queues the inserts.
 func (s *BatchStore) Insert(_ context.Context, batch *pgx.Batch, msgs []*postrider.Message) error {
 	if batch == nil {
-		return outbox.ErrNoTransaction
+		return store.ErrNoTransaction
 	}
 	// Nothing is read from the database here, so the number may be a guess: if it is wrong, the statements compute the partition
 	// themselves.
@@ -52,16 +52,16 @@ func (s *BatchStore) Insert(_ context.Context, batch *pgx.Batch, msgs []*postrid
 var errBatchInTx = errors.New("a batch has no beginning and end of its own: call Publish, send the batch, then Wake; " +
 	"for InTx use an outbox on the Store itself")
 
-// Begin implements outbox.Store; it fails.
+// Begin implements store.Outbox; it fails.
 func (*BatchStore) Begin(context.Context) (*pgx.Batch, error) { return nil, errBatchInTx }
 
-// Commit implements outbox.Store; it fails.
+// Commit implements store.Outbox; it fails.
 func (*BatchStore) Commit(context.Context, *pgx.Batch) error { return errBatchInTx }
 
-// Rollback implements outbox.Store; there is nothing to undo.
+// Rollback implements store.Outbox; there is nothing to undo.
 func (*BatchStore) Rollback(context.Context, *pgx.Batch) error { return nil }
 
-// Written implements outbox.Store; it fails.
+// Written implements store.Outbox; it fails.
 func (*BatchStore) Written(context.Context, *pgx.Batch, []string) ([]string, error) {
 	return nil, errBatchInTx
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -95,7 +96,7 @@ func TestBatchHasNoTransactionOfItsOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := o.Publish(t.Context(), nil, newMessages(1)...); !errors.Is(err, outbox.ErrNoTransaction) {
+	if _, err := o.Publish(t.Context(), nil, newMessages(1)...); !errors.Is(err, store.ErrNoTransaction) {
 		t.Errorf("publish into no batch: %v", err)
 	}
 	if _, err := o.InTx(t.Context(), func(context.Context, *pgx.Batch) error { return nil }); err == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -29,9 +29,9 @@ func (b *bundle) fill(t testing.TB, n int) {
 // drain fetches everything, 1,000 messages per partition and 8 MiB at a time, and returns how many messages there were.
 func (b *bundle) drain(t testing.TB) int {
 	t.Helper()
-	req := relay.FetchRequest{Limit: 1000, MaxBytes: 8 << 20}
+	req := store.FetchRequest{Limit: 1000, MaxBytes: 8 << 20}
 	for _, l := range b.leaseAll(t, "bench") {
-		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: l.Ref(), After: l.Cursor})
+		req.Partitions = append(req.Partitions, store.FetchPartition{LeaseRef: l.Ref(), After: l.Cursor})
 	}
 	n := 0
 	for more := true; more; {
@@ -42,7 +42,7 @@ func (b *bundle) drain(t testing.TB) int {
 		more = false
 		for _, batch := range batches {
 			req.Partitions[batch.Partition].After = batch.Next
-			n += len(batch.Records)
+			n += len(batch.Entries)
 			more = more || batch.More
 		}
 	}
@@ -149,9 +149,9 @@ func BenchmarkInsert(b *testing.B) {
 func BenchmarkFetchNothing(b *testing.B) {
 	s := setup(b, postgres.Config{})
 	s.fill(b, 1000)
-	req := relay.FetchRequest{Limit: 1000, MaxBytes: 8 << 20}
+	req := store.FetchRequest{Limit: 1000, MaxBytes: 8 << 20}
 	for _, l := range s.leaseAll(b, "bench") {
-		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: l.Ref(), After: l.Cursor})
+		req.Partitions = append(req.Partitions, store.FetchPartition{LeaseRef: l.Ref(), After: l.Cursor})
 	}
 	for b.Loop() {
 		batches, err := s.Fetch(context.Background(), "bench", req)
@@ -197,10 +197,10 @@ func (b *bundle) settler(t testing.TB) func() {
 	position := int64(0)
 	return func() {
 		position++
-		var settlements []relay.Settlement
+		var settlements []store.Settlement
 		for _, l := range leases {
-			settlements = append(settlements, relay.Settlement{Partition: l.Partition, Token: l.Token, Number: l.Settled + position, Moved: true,
-				Cursor: relay.Cursor{Position: position, Snapshot: "700:700:|800"}, DeliveredCount: 1})
+			settlements = append(settlements, store.Settlement{Partition: l.Partition, Token: l.Token, Number: l.Settled + position, Moved: true,
+				Cursor: store.Cursor{Position: position, Snapshot: "700:700:|800"}, DeliveredCount: 1})
 		}
 		if settled, err := b.Settle(ctx, "bench", settlements); err != nil || len(settled.Lost) > 0 {
 			t.Fatal(settled, err)

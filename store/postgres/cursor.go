@@ -5,10 +5,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-// cursor is a parsed relay.Cursor. Its text is "snapshot|ceiling", or "snapshot|ceiling|upTo|page" while late rows are read in
+// cursor is a parsed store.Cursor. Its text is "snapshot|ceiling", or "snapshot|ceiling|upTo|page" while late rows are read in
 // pages.
 type cursor struct {
 	position int64
@@ -25,7 +25,7 @@ type cursor struct {
 // seesNothing is a snapshot in which no transaction is visible.
 const seesNothing = "1:1:"
 
-func parseCursor(c relay.Cursor) (cursor, error) {
+func parseCursor(c store.Cursor) (cursor, error) {
 	out := cursor{position: c.Position, snapshot: seesNothing}
 	if c.Snapshot == "" {
 		return out, nil
@@ -45,8 +45,8 @@ func parseCursor(c relay.Cursor) (cursor, error) {
 	return out, nil
 }
 
-func (c cursor) encode() relay.Cursor {
-	out := relay.Cursor{Position: c.position, Snapshot: c.snapshot + "|" + c.ceiling}
+func (c cursor) encode() store.Cursor {
+	out := store.Cursor{Position: c.position, Snapshot: c.snapshot + "|" + c.ceiling}
 	if c.upTo != "" {
 		out.Snapshot += "|" + c.upTo + "|" + strconv.FormatInt(c.page, 10)
 	}

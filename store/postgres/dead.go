@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
 )
 
 // The statements of a settlement that write dead letters. Their parameters are those of mineSQL.
@@ -32,7 +32,7 @@ order by m.ord`
 )
 
 const (
-	// chosenSQL is a deadletter.Filter: $1 numbers, $2 relay, $3 topic, $4 type, $5 key, $6 tenant, $7 reason, $8 message id,
+	// chosenSQL is a store.DeadFilter: $1 numbers, $2 relay, $3 topic, $4 type, $5 key, $6 tenant, $7 reason, $8 message id,
 	// $9 from, $10 to, $11 state, $12 part of the cause, $13 fingerprint, $14 redrive, $15 side.
 	chosenSQL = `(cardinality($1::int8[]) = 0 or number = any($1::int8[])) and ($2::text = '' or relay = $2::text)
 	and ($3::text = '' or topic = $3::text) and ($4::text = '' or type = $4::text) and ($5::text = '' or key = $5::text)
@@ -48,7 +48,7 @@ const (
 	resolved_by, resolution, edits, redrive, ` + sideSQL + `, {message}`
 	letterMessage = 16 // the column where the message begins
 
-	// queriedSQL is a deadletter.Query without its limit: after $16, up to $17.
+	// queriedSQL is a store.DeadQuery without its limit: after $16, up to $17.
 	queriedSQL   = chosenSQL + ` and number > $16::int8 and number <= $17::int8`
 	listDeadSQL  = `select ` + letterColumns + ` from {dead} where ` + queriedSQL + ` order by number limit $18::int8`
 	countDeadSQL = `select count(*) from {dead} where ` + queriedSQL
@@ -90,7 +90,7 @@ from {dead} d left join lateral (
 where d.number = any($1::int8[]) and h.relay = d.relay and h.key = d.key and h.seq = d.seq and h.next_attempt_at is null`
 )
 
-func filterArgs(f deadletter.Filter, more ...any) []any {
+func filterArgs(f store.DeadFilter, more ...any) []any {
 	moment := func(t time.Time) *time.Time {
 		if t.IsZero() {
 			return nil
@@ -98,17 +98,17 @@ func filterArgs(f deadletter.Filter, more ...any) []any {
 		return &t
 	}
 	return append([]any{list(f.Numbers), f.Relay, f.Topic, f.Type, f.Key, f.Tenant, f.Reason, f.MessageID,
-		moment(f.From), moment(f.To), string(cmp.Or(f.State, deadletter.Open)), f.Cause, f.Fingerprint, f.Redrive,
+		moment(f.From), moment(f.To), string(cmp.Or(f.State, store.DeadOpen)), f.Cause, f.Fingerprint, f.Redrive,
 		string(f.Side)}, more...)
 }
 
 // queryArgs are the parameters of a query.
-func queryArgs(q deadletter.Query, more ...any) []any {
-	return filterArgs(q.Filter, append([]any{q.After, cmp.Or(q.UpTo, math.MaxInt64)}, more...)...)
+func queryArgs(q store.DeadQuery, more ...any) []any {
+	return filterArgs(q.DeadFilter, append([]any{q.After, cmp.Or(q.UpTo, math.MaxInt64)}, more...)...)
 }
 
-// DeadLetters implements deadletter.Reader.
-func (r records) DeadLetters(ctx context.Context, q deadletter.Query) (out []deadletter.Record, err error) {
+// DeadLetters implements store.Reader.
+func (r records) DeadLetters(ctx context.Context, q store.DeadQuery) (out []store.DeadLetter, err error) {
 	limit := int64(cmp.Or(q.Limit, math.MaxInt64))
 	err = r.query(ctx, listDeadSQL, queryArgs(q, limit), func(rows pgx.Rows) error {
 		for d := newDecoder(rows); d.next(); {
@@ -123,8 +123,8 @@ func (r records) DeadLetters(ctx context.Context, q deadletter.Query) (out []dea
 	return out, err
 }
 
-// CountDead implements deadletter.Reader.
-func (r records) CountDead(ctx context.Context, q deadletter.Query) (n int64, err error) {
+// CountDead implements store.Reader.
+func (r records) CountDead(ctx context.Context, q store.DeadQuery) (n int64, err error) {
 	err = r.query(ctx, countDeadSQL, queryArgs(q), func(rows pgx.Rows) error {
 		n, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
 		return err
@@ -132,7 +132,7 @@ func (r records) CountDead(ctx context.Context, q deadletter.Query) (n int64, er
 	return n, err
 }
 
-func decodeLetter(d *decoder) (l deadletter.Record, err error) {
+func decodeLetter(d *decoder) (l store.DeadLetter, err error) {
 	for _, f := range []struct {
 		column int
 		set    func(int64)
@@ -150,12 +150,12 @@ func decodeLetter(d *decoder) (l deadletter.Record, err error) {
 	if l.DiedAt, err = d.time(7); err != nil {
 		return l, err
 	}
-	l.State = deadletter.State(d.string(9))
+	l.State = store.DeadState(d.string(9))
 	if l.ResolvedAt, err = d.time(10); err != nil {
 		return l, err
 	}
 	l.ResolvedBy, l.Resolution = d.string(11), d.string(12)
-	l.Side = deadletter.Side(d.string(15))
+	l.Side = store.Kind(d.string(15))
 	var unreadable error
 	if l.Message, unreadable, err = d.message(letterMessage); unreadable != nil {
 		l.Unreadable = unreadable.Error()
@@ -172,10 +172,10 @@ func (s *Store) decision(ctx context.Context, f func(tx pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{BeginQuery: decisionSQL}, f)
 }
 
-// NamedDead implements deadletter.Writer.
-func (r records) NamedDead(ctx context.Context, numbers []int64) (out []deadletter.Named, err error) {
+// NamedDead implements store.Writer.
+func (r records) NamedDead(ctx context.Context, numbers []int64) (out []store.NamedDead, err error) {
 	err = r.query(ctx, namedSQL, []any{list(numbers)}, func(rows pgx.Rows) error {
-		out, err = pgx.CollectRows(rows, pgx.RowToStructByPos[deadletter.Named])
+		out, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.NamedDead])
 		return err
 	})
 	return out, err
@@ -187,8 +187,8 @@ type places struct {
 	partitions []int32
 }
 
-// LockDead implements deadletter.Writer.
-func (r records) LockDead(ctx context.Context, q deadletter.Query, below int) (found deadletter.Locked, err error) {
+// LockDead implements store.Writer.
+func (r records) LockDead(ctx context.Context, q store.DeadQuery, below int) (found store.LockedDead, err error) {
 	if err := r.exec(ctx, keepPartitionsSQL); err != nil {
 		return found, err
 	}
@@ -213,7 +213,7 @@ func (r records) LockDead(ctx context.Context, q deadletter.Query, below int) (f
 	}
 	found.More, q.UpTo = all == limit, found.Last
 	err = r.query(ctx, lockDeadSQL, queryArgs(q, below, at.relays, at.partitions), func(rows pgx.Rows) error {
-		found.Open, err = pgx.CollectRows(rows, pgx.RowToStructByPos[deadletter.Candidate])
+		found.Open, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.OpenDead])
 		return err
 	})
 	return found, err
@@ -234,12 +234,12 @@ func (r records) lockLeases(ctx context.Context, at places) error {
 	return nil
 }
 
-// Resolve implements deadletter.Writer.
-func (r records) Resolve(ctx context.Context, numbers []int64, how deadletter.Resolution) error {
+// Resolve implements store.Writer.
+func (r records) Resolve(ctx context.Context, numbers []int64, how store.Resolution) error {
 	if err := r.exec(ctx, lockKeysSQL, numbers); err != nil {
 		return err
 	}
-	if how.State == deadletter.Redriven {
+	if how.State == store.DeadRedriven {
 		if err := r.exec(ctx, sentBackSQL, numbers, how.By, how.Redrive); err != nil {
 			return err
 		}

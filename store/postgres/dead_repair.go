@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -27,7 +27,7 @@ select g.relay, g.type, g.fingerprint, g.letters, g.oldest, g.newest, g.last, d.
 join {dead} d on d.number = g.last order by g.letters desc, g.last`
 )
 
-// MarkCauses implements deadletter.Records. Only a program can compute fingerprints, so the SQL that dead-letters messages leaves
+// MarkCauses implements store.Records. Only a program can compute fingerprints, so the SQL that dead-letters messages leaves
 // them empty.
 func (r records) MarkCauses(ctx context.Context) error {
 	s := r.s
@@ -49,7 +49,7 @@ func (r records) MarkCauses(ctx context.Context) error {
 			var number int64
 			var cause string
 			if _, err := pgx.ForEachRow(rows, []any{&number, &cause}, func() error {
-				numbers, prints = append(numbers, number), append(prints, deadletter.Fingerprint(cause))
+				numbers, prints = append(numbers, number), append(prints, store.Fingerprint(cause))
 				return nil
 			}); err != nil {
 				return err
@@ -63,10 +63,10 @@ func (r records) MarkCauses(ctx context.Context) error {
 	}
 }
 
-// CountCauses implements deadletter.Reader.
-func (r records) CountCauses(ctx context.Context, f deadletter.Filter, limit int) (out []deadletter.CauseCount, err error) {
-	err = r.query(ctx, countCausesSQL, queryArgs(deadletter.Query{Filter: f}, int64(limit)), func(rows pgx.Rows) error {
-		out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c deadletter.CauseCount, err error) {
+// CountCauses implements store.Reader.
+func (r records) CountCauses(ctx context.Context, f store.DeadFilter, limit int) (out []store.CauseCount, err error) {
+	err = r.query(ctx, countCausesSQL, queryArgs(store.DeadQuery{DeadFilter: f}, int64(limit)), func(rows pgx.Rows) error {
+		out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c store.CauseCount, err error) {
 			err = row.Scan(&c.Relay, &c.Type, &c.Fingerprint, &c.DeadLetters, &c.Oldest, &c.Newest, &c.Number, &c.Reason, &c.Cause)
 			c.Oldest, c.Newest = c.Oldest.UTC(), c.Newest.UTC()
 			return c, err
@@ -89,8 +89,8 @@ where number = $1::int8`
 select edited_at, edited_by, why, headers::text, payload from {dead_edits} where number = $1::int8 order by n`
 )
 
-// EditDead implements deadletter.Writer.
-func (r records) EditDead(ctx context.Context, number int64, e deadletter.Edit) error {
+// EditDead implements store.Writer.
+func (r records) EditDead(ctx context.Context, number int64, e store.Edit) error {
 	if err := r.exec(ctx, keepEditSQL, number, e.By, e.Why); err != nil {
 		return err
 	}
@@ -114,10 +114,10 @@ func headerText(headers map[string]string) (string, error) {
 	return string(text), err
 }
 
-// Edits implements deadletter.Reader.
-func (r records) Edits(ctx context.Context, number int64) (out []deadletter.Edited, err error) {
+// Edits implements store.Reader.
+func (r records) Edits(ctx context.Context, number int64) (out []store.Edited, err error) {
 	err = r.query(ctx, listEditsSQL, []any{number}, func(rows pgx.Rows) error {
-		out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e deadletter.Edited, err error) {
+		out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e store.Edited, err error) {
 			var headers string
 			err = row.Scan(&e.At, &e.By, &e.Why, &headers, &e.Payload)
 			e.At = e.At.UTC()
@@ -157,8 +157,8 @@ insert into {dead_edits} (number, n, edited_at, edited_by, why, headers, payload
 values ($1::int8, $2::int4, $3::timestamptz, $4::text, $5::text, $6::text::jsonb, $7::bytea)`
 )
 
-// ImportDead implements deadletter.Writer.
-func (r records) ImportDead(ctx context.Context, a deadletter.Archived) (added bool, err error) {
+// ImportDead implements store.Writer.
+func (r records) ImportDead(ctx context.Context, a store.ArchivedDead) (added bool, err error) {
 	if !*r.importing {
 		if err := r.exec(ctx, importLockSQL, r.s.names.table("dead")); err != nil {
 			return false, err
@@ -198,7 +198,7 @@ func (r records) ImportDead(ctx context.Context, a deadletter.Archived) (added b
 	if err != nil || number == 0 {
 		return false, err
 	}
-	if err := r.exec(ctx, placeImportedSQL, number, deadletter.ImportedSequence(number)); err != nil {
+	if err := r.exec(ctx, placeImportedSQL, number, store.ImportedSequence(number)); err != nil {
 		return false, err
 	}
 	for i, e := range a.Before {

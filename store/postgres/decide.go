@@ -6,8 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/held"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -36,7 +35,7 @@ delete from {decisions} where id in (
 	select id from {decisions} where state <> 'open' and done_at < clock_timestamp() - interval '1 day' limit $1::int8)`
 )
 
-func scanDecision(row pgx.CollectableRow) (d relay.Decision, err error) {
+func scanDecision(row pgx.CollectableRow) (d store.Decision, err error) {
 	return d, row.Scan(&d.ID, &d.Relay, &d.Partition, &d.Key, &d.Sequence, &d.Verb, &d.MessageID, &d.By, &d.Reason, &d.State,
 		&d.Outcome, &d.Count)
 }
@@ -103,35 +102,35 @@ where relay = $1::text and state = 'open'`
 	discardMessageSQL = discardOpenSQL + ` and partition = $4::int4 and seq = $5::int8`
 )
 
-// CheckLease implements held.Writer.
-func (r heldRecords) CheckLease(ctx context.Context, name string, lease relay.LeaseRef) error {
-	partitions, tokens := leaseArgs([]relay.LeaseRef{lease})
+// CheckLease implements store.HeldWriter.
+func (r heldRecords) CheckLease(ctx context.Context, name string, lease store.LeaseRef) error {
+	partitions, tokens := leaseArgs([]store.LeaseRef{lease})
 	err := r.exec(ctx, fenceSQL, name, partitions, tokens)
 	if code(err) == divisionByZero {
-		return relay.ErrLeaseLost
+		return store.ErrLeaseLost
 	}
 	return err
 }
 
-// AddDecision implements held.Writer.
-func (r heldRecords) AddDecision(ctx context.Context, d relay.Decision) error {
+// AddDecision implements store.HeldWriter.
+func (r heldRecords) AddDecision(ctx context.Context, d store.Decision) error {
 	return r.exec(ctx, addDecisionSQL, d.ID, d.Relay, d.Partition, d.Key, d.Sequence, string(d.Verb), d.MessageID, d.By, d.Reason)
 }
 
-// LockDecision implements held.Writer.
-func (r heldRecords) LockDecision(ctx context.Context, id string) (relay.Decision, error) {
+// LockDecision implements store.HeldWriter.
+func (r heldRecords) LockDecision(ctx context.Context, id string) (store.Decision, error) {
 	return r.decision(ctx, id, " for update")
 }
 
-// EndDecision implements held.Writer.
-func (r heldRecords) EndDecision(ctx context.Context, d relay.Decision) error {
+// EndDecision implements store.HeldWriter.
+func (r heldRecords) EndDecision(ctx context.Context, d store.Decision) error {
 	return r.exec(ctx, endDecisionSQL, d.ID, string(d.State), d.Outcome, d.Count)
 }
 
-// LockHeld implements held.Writer.
-func (r heldRecords) LockHeld(ctx context.Context, name, key string) (relay.HeldInfo, error) {
+// LockHeld implements store.HeldWriter.
+func (r heldRecords) LockHeld(ctx context.Context, name, key string) (store.HeldInfo, error) {
 	if err := r.exec(ctx, lockKeySQL, name, key); err != nil {
-		return relay.HeldInfo{}, err
+		return store.HeldInfo{}, err
 	}
 	h, err := r.HeldKey(ctx, name, key)
 	if err != nil {
@@ -143,13 +142,13 @@ func (r heldRecords) LockHeld(ctx context.Context, name, key string) (relay.Held
 	return r.HeldKey(ctx, name, key)
 }
 
-// ResumeHeld implements held.Writer.
-func (r heldRecords) ResumeHeld(ctx context.Context, h relay.HeldInfo) error {
+// ResumeHeld implements store.HeldWriter.
+func (r heldRecords) ResumeHeld(ctx context.Context, h store.HeldInfo) error {
 	return r.exec(ctx, resumeKeySQL, h.Relay, h.Partition, h.Key)
 }
 
 // chosenParked returns the condition of a choice.
-func chosenParked(c held.Choice) (condition string, args []any) {
+func chosenParked(c store.ParkedChoice) (condition string, args []any) {
 	switch {
 	case c.All:
 		return allOfRelaySQL, []any{c.Relay, 0, "", int64(0)}
@@ -161,21 +160,21 @@ func chosenParked(c held.Choice) (condition string, args []any) {
 	return condition, []any{c.Relay, c.Partition, c.Key, c.Sequence}
 }
 
-// RetryParked implements held.Writer.
-func (r heldRecords) RetryParked(ctx context.Context, c held.Choice) (int, error) {
+// RetryParked implements store.HeldWriter.
+func (r heldRecords) RetryParked(ctx context.Context, c store.ParkedChoice) (int, error) {
 	condition, args := chosenParked(c)
 	return r.count(ctx, retryParkedSQL+condition, args...)
 }
 
-// DeadLetterParked implements held.Writer.
-func (r heldRecords) DeadLetterParked(ctx context.Context, c held.Choice, d held.Dead) (int, error) {
+// DeadLetterParked implements store.HeldWriter.
+func (r heldRecords) DeadLetterParked(ctx context.Context, c store.ParkedChoice, d store.MovedToDead) (int, error) {
 	condition, args := chosenParked(c)
 	return r.count(ctx, fmt.Sprintf(deadParkedSQL, condition),
 		append(args, d.Reason, d.Cause, d.Entry, string(d.State), d.By, d.Resolution)...)
 }
 
-// DiscardOpen implements held.Writer.
-func (r heldRecords) DiscardOpen(ctx context.Context, c held.Choice, by, resolution string) (int, error) {
+// DiscardOpen implements store.HeldWriter.
+func (r heldRecords) DiscardOpen(ctx context.Context, c store.ParkedChoice, by, resolution string) (int, error) {
 	if c.All {
 		return r.count(ctx, discardOpenSQL, c.Relay, by, resolution)
 	}

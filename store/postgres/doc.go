@@ -35,7 +35,7 @@
 //
 // A relay may settle less than a whole fetch. Once all late rows are settled, (s, σ) is true for every fresh row s up to which
 // all are settled: in the argument above, replace f by s. While a late row is unsettled, the cursor stays (p, S). That is the
-// rule in relay.Batch. If fetches are chained, each continuing from the cursor of the previous one, their cursors become true in
+// rule in store.Batch. If fetches are chained, each continuing from the cursor of the previous one, their cursors become true in
 // turn, so a relay may fetch ahead and persist the cursor of the settled part of the chain.
 //
 // Row visibility follows the id of the top-level transaction, which is also the id that pg_current_xact_id and pg_snapshot use:
@@ -54,7 +54,7 @@
 // page, no fresh row is delivered and σ stays that of the first page. The cursor is then (p, S, σ, l) and means: the rows with
 // seq ≤ p that are visible in S have been delivered, and so have those with seq ≤ l (l ≤ p) that are visible in σ. A page under a
 // later snapshot asks for l < seq ≤ p, not visible in S, visible in σ (an explicit condition, since more rows have become
-// visible). The last page leaves (p, σ). This state is part of relay.Cursor.Snapshot, so it survives a restart.
+// visible). The last page leaves (p, σ). This state is part of store.Cursor.Snapshot, so it survives a restart.
 //
 // Partitions whose cursors share S read late rows together; l is then the sequence of the last late row of any of them, which is
 // true for each. When the first page is full, a second statement reads which partitions have late rows after it. The others have

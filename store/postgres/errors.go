@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postrider/postrider/internal/migrate"
-	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store"
 )
 
 // The reasons why a store refuses a schema. The error text names the command that helps.
@@ -64,7 +64,7 @@ func translate(doing string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone):
-		return fmt.Errorf("%s: %w: this one was committed or rolled back", doing, outbox.ErrNoTransaction)
+		return fmt.Errorf("%s: %w: this one was committed or rolled back", doing, store.ErrNoTransaction)
 	}
 	switch code(err) {
 	case undefinedTable:

@@ -10,8 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Newer returns c for a program that knows one more migration.
@@ -36,7 +35,7 @@ func (c Config) Newer(up, down string) (Config, error) {
 }
 
 // ExplainFetch runs a fetch and returns its plan: made for its parameters or, as in production, for any.
-func (s *Store) ExplainFetch(ctx context.Context, req relay.FetchRequest, generic bool) (string, error) {
+func (s *Store) ExplainFetch(ctx context.Context, req store.FetchRequest, generic bool) (string, error) {
 	n, err := s.open(ctx)
 	if err != nil {
 		return "", err
@@ -87,8 +86,8 @@ func (s *Store) ExplainLookups(ctx context.Context, name, id string) (parked, de
 	if parked, err = explain(findParkedSQL, name, id); err != nil {
 		return "", "", err
 	}
-	f := deadletter.Filter{MessageID: id, State: deadletter.AnyState}
-	dead, err = explain(listDeadSQL, queryArgs(deadletter.Query{Filter: f}, int64(100))...)
+	f := store.DeadFilter{MessageID: id, State: store.DeadAny}
+	dead, err = explain(listDeadSQL, queryArgs(store.DeadQuery{DeadFilter: f}, int64(100))...)
 	return parked, dead, err
 }
 
@@ -96,7 +95,7 @@ func (s *Store) ExplainLookups(ctx context.Context, name, id string) (parked, de
 func (s *Store) ExplainPages(ctx context.Context, name string) (plans []string, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		for _, page := range []struct{ sql, args string }{
-			{fmt.Sprintf(listHeldSQL, relay.CountLimit), "'2000-01-01', '', 100"}, {listParkedSQL, "'2000-01-01', 0, 0, 100"},
+			{fmt.Sprintf(listHeldSQL, store.CountLimit), "'2000-01-01', '', 100"}, {listParkedSQL, "'2000-01-01', 0, 0, 100"},
 		} {
 			for _, sql := range []string{"set local plan_cache_mode = force_generic_plan", "prepare paging as " + s.names.expand(page.sql)} {
 				if _, err := tx.Exec(ctx, sql); err != nil {
@@ -130,7 +129,7 @@ func (s *Store) DecisionCommits(ctx context.Context) (setting string, err error)
 }
 
 // FetchWith is Fetch with a call between reading rows and flushing them.
-func (s *Store) FetchWith(ctx context.Context, name string, req relay.FetchRequest, between func()) ([]relay.Batch, error) {
+func (s *Store) FetchWith(ctx context.Context, name string, req store.FetchRequest, between func()) ([]store.Batch, error) {
 	n, err := s.open(ctx)
 	if err != nil {
 		return nil, err
@@ -215,7 +214,7 @@ func (s *Store) DropSegment(ctx context.Context, name string) error {
 // NextSegment moves publishers to the next segment and returns the table of the previous one, without its prefix.
 func (s *Store) NextSegment(ctx context.Context) (string, error) {
 	m := maintenance{store: s}
-	if err := m.prepare(ctx, relay.Retention{}); err != nil {
+	if err := m.prepare(ctx, store.Retention{}); err != nil {
 		return "", err
 	}
 	list, err := s.listSegments(ctx)
@@ -226,7 +225,7 @@ func (s *Store) NextSegment(ctx context.Context) (string, error) {
 	if done, err := s.advance(ctx, s.pool, list.ahead()[0].from); err != nil || !done {
 		return "", fmt.Errorf("next segment: %v, %w", done, err)
 	}
-	return strings.TrimPrefix(before, s.config.Prefix), m.prepare(ctx, relay.Retention{})
+	return strings.TrimPrefix(before, s.config.Prefix), m.prepare(ctx, store.Retention{})
 }
 
 // WithSpan makes segments of n numbers.
@@ -250,12 +249,12 @@ func explainStep(ctx context.Context, tx pgx.Tx, st step, number int, options st
 }
 
 // ExplainSettle plans the statements of a settlement as cached plans, calls fill, and returns how they then ran.
-func (s *Store) ExplainSettle(ctx context.Context, name string, st relay.Settlement, fill func() error) (string, error) {
+func (s *Store) ExplainSettle(ctx context.Context, name string, st store.Settlement, fill func() error) (string, error) {
 	n, err := s.open(ctx)
 	if err != nil {
 		return "", err
 	}
-	in, err := gather([]relay.Settlement{st}, n)
+	in, err := gather([]store.Settlement{st}, n)
 	if err != nil {
 		return "", err
 	}

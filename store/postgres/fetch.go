@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -23,9 +23,9 @@ const (
 
 var errOverrun = errors.New("rows are far larger than assumed")
 
-// Fetch implements relay.LogStore: one round trip for all partitions, another one where a bulk of late rows begins, and another
+// Fetch implements store.Log: one round trip for all partitions, another one where a bulk of late rows begins, and another
 // one to flush the rows found (see Config.DeliverAfterFlush). While a partition has late rows after a page, it gets no fresh ones.
-func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) ([]relay.Batch, error) {
+func (s *Store) Fetch(ctx context.Context, name string, req store.FetchRequest) ([]store.Batch, error) {
 	n, err := s.open(ctx)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) 
 type fetch struct {
 	store  *Store
 	relay  string
-	req    relay.FetchRequest
+	req    store.FetchRequest
 	limit  int // rows requested, per group of late ones and per partition of fresh ones
 	parts  []*partitionFetch
 	byPart []*partitionFetch
@@ -67,18 +67,18 @@ type fetch struct {
 // partitionFetch is the state of a fetch for one partition.
 type partitionFetch struct {
 	cursor  cursor
-	lease   relay.LeaseRef
+	lease   store.LeaseRef
 	lost    bool
 	group   *lateGroup // nil if it cannot have late rows
-	batch   relay.Batch
-	fresh   []relay.Record
+	batch   store.Batch
+	fresh   []store.Entry
 	seen    int      // fresh rows that arrived
 	last    [3]int64 // by kind, the last row that arrived, to check the order
 	full    bool     // MaxBytes is reached; no more rows are accepted
 	lateCut bool     // a late row was not accepted
 }
 
-func newFetch(s *Store, name string, req relay.FetchRequest, partitions int) (*fetch, error) {
+func newFetch(s *Store, name string, req store.FetchRequest, partitions int) (*fetch, error) {
 	f := &fetch{store: s, relay: name, req: req, byPart: make([]*partitionFetch, partitions)}
 	groups := make(map[string]*lateGroup)
 	for _, p := range req.Partitions {
@@ -89,7 +89,7 @@ func newFetch(s *Store, name string, req relay.FetchRequest, partitions int) (*f
 		if err != nil {
 			return nil, fmt.Errorf("fetch partition %d: %w", p.Partition, err)
 		}
-		pf := &partitionFetch{cursor: c, lease: p.LeaseRef, batch: relay.Batch{Partition: p.Partition}}
+		pf := &partitionFetch{cursor: c, lease: p.LeaseRef, batch: store.Batch{Partition: p.Partition}}
 		f.parts = append(f.parts, pf)
 		f.byPart[p.Partition] = pf
 		if c.position == 0 {
@@ -147,7 +147,7 @@ func list[T any](s []T) []T {
 	return s
 }
 
-func (f *fetch) run(ctx context.Context) ([]relay.Batch, error) {
+func (f *fetch) run(ctx context.Context) ([]store.Batch, error) {
 	if err := f.read(ctx); err != nil {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func (f *fetch) read(ctx context.Context) error {
 
 // queueHolding queues the statement whose result checkHolding reads.
 func (f *fetch) queueHolding(b *pgx.Batch) {
-	leases := make([]relay.LeaseRef, len(f.parts))
+	leases := make([]store.LeaseRef, len(f.parts))
 	for i, p := range f.parts {
 		leases[i] = p.lease
 	}
@@ -269,8 +269,8 @@ func (f *fetch) row(d *decoder) error {
 	if err != nil {
 		return fmt.Errorf("partition %d: message %d: %w", partition, seq, err)
 	}
-	if r := (relay.Record{Message: m, Err: fault}); kind == kindLate {
-		p.batch.Records = append(p.batch.Records, r)
+	if r := (store.Entry{Message: m, Err: fault}); kind == kindLate {
+		p.batch.Entries = append(p.batch.Entries, r)
 	} else {
 		p.fresh = append(p.fresh, r)
 	}
@@ -319,21 +319,21 @@ func (f *fetch) header(d *decoder) error {
 	return err
 }
 
-func (f *fetch) batches() []relay.Batch {
-	var out []relay.Batch
+func (f *fetch) batches() []store.Batch {
+	var out []store.Batch
 	for _, p := range f.parts {
 		if p.lost {
-			out = append(out, relay.Batch{Partition: p.batch.Partition, Lost: true})
+			out = append(out, store.Batch{Partition: p.batch.Partition, Lost: true})
 			continue
 		}
 		before := p.cursor.snapshot
 		f.finish(p)
-		for i := range p.batch.Records {
-			if r := &p.batch.Records[i]; !r.Message.DeliverAt.IsZero() {
+		for i := range p.batch.Entries {
+			if r := &p.batch.Entries[i]; !r.Message.DeliverAt.IsZero() {
 				r.Delay = r.Message.DeliverAt.Sub(f.now)
 			}
 		}
-		if len(p.batch.Records) > 0 || p.batch.More || before != f.snapshot {
+		if len(p.batch.Entries) > 0 || p.batch.More || before != f.snapshot {
 			out = append(out, p.batch)
 		}
 	}
@@ -343,7 +343,7 @@ func (f *fetch) batches() []relay.Batch {
 // finish decides how far a partition's batch goes and which cursor follows it.
 func (f *fetch) finish(p *partitionFetch) {
 	c, b := p.cursor, &p.batch
-	b.Late = len(b.Records)
+	b.Late = len(b.Entries)
 	lateFull := p.group != nil && p.group.more(b.Partition, f.limit)
 	switch {
 	case lateFull || p.lateCut:
@@ -355,7 +355,7 @@ func (f *fetch) finish(p *partitionFetch) {
 		case !p.lateCut:
 			c.page = p.group.end
 		case b.Late > 0:
-			c.page = b.Records[b.Late-1].Message.Sequence
+			c.page = b.Entries[b.Late-1].Message.Sequence
 		}
 		b.Next, b.More = c.encode(), true
 	case c.upTo != "":
@@ -363,7 +363,7 @@ func (f *fetch) finish(p *partitionFetch) {
 		b.Next, b.More = cursor{position: c.position, snapshot: c.upTo, ceiling: c.ceiling}.encode(), true
 	default:
 		fresh := p.fresh[:min(len(p.fresh), max(f.req.Limit-b.Late, 0))]
-		b.Records = append(b.Records, fresh...)
+		b.Entries = append(b.Entries, fresh...)
 		next := cursor{position: c.position, snapshot: f.snapshot, ceiling: f.ceiling}
 		if len(fresh) > 0 {
 			next.position = fresh[len(fresh)-1].Message.Sequence

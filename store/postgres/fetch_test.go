@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -117,9 +117,9 @@ func TestFetchCostsWhatItReturns(t *testing.T) {
 	if _, err := open.Exec(ctx, fmt.Sprintf("select %s('t', 'k', 'x', 'p')", b.table("publish"))); err != nil {
 		t.Fatal(err)
 	}
-	req := relay.FetchRequest{Limit: 10, MaxBytes: 8 << 20}
+	req := store.FetchRequest{Limit: 10, MaxBytes: 8 << 20}
 	for _, l := range lease {
-		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: l.Ref(), After: l.Cursor})
+		req.Partitions = append(req.Partitions, store.FetchPartition{LeaseRef: l.Ref(), After: l.Cursor})
 	}
 	// A cursor in the middle of the present messages; after a restart, many more have followed.
 	batches, err := b.Fetch(ctx, "r", req)
@@ -147,7 +147,7 @@ func TestFetchCostsWhatItReturns(t *testing.T) {
 	}
 }
 
-func (b *bundle) explain(t *testing.T, req relay.FetchRequest, generic bool) string {
+func (b *bundle) explain(t *testing.T, req store.FetchRequest, generic bool) string {
 	t.Helper()
 	plan, err := b.ExplainFetch(t.Context(), req, generic)
 	if err != nil {
@@ -167,12 +167,12 @@ func (b *bundle) spread(t *testing.T, n int) {
 }
 
 // lease leases all partitions for a relay.
-func (b *bundle) lease(t *testing.T, name string) []relay.Lease {
+func (b *bundle) lease(t *testing.T, name string) []store.Lease {
 	t.Helper()
 	return b.leaseAll(t, name)
 }
 
-func (b *bundle) leaseAll(t testing.TB, name string) []relay.Lease {
+func (b *bundle) leaseAll(t testing.TB, name string) []store.Lease {
 	t.Helper()
 	n, err := b.Partitions(context.Background())
 	if err != nil {
@@ -182,7 +182,7 @@ func (b *bundle) leaseAll(t testing.TB, name string) []relay.Lease {
 	for i := range all {
 		all[i] = i
 	}
-	leases, err := b.Acquire(context.Background(), name, relay.Owner{ID: "owner-of-" + name}, acquire(all...))
+	leases, err := b.Acquire(context.Background(), name, store.Owner{ID: "owner-of-" + name}, acquire(all...))
 	if err != nil || len(leases) != n {
 		t.Fatalf("leased %+v, %v", leases, err)
 	}
@@ -190,10 +190,10 @@ func (b *bundle) leaseAll(t testing.TB, name string) []relay.Lease {
 }
 
 // acquire requests the leases of partitions.
-func acquire(partitions ...int) relay.AcquireRequest {
-	req := relay.AcquireRequest{TTL: time.Hour}
+func acquire(partitions ...int) store.AcquireRequest {
+	req := store.AcquireRequest{TTL: time.Hour}
 	for _, p := range partitions {
-		req.Claims = append(req.Claims, relay.Claim{Partition: p, Token: relay.NewToken()})
+		req.Claims = append(req.Claims, store.LeaseClaim{Partition: p, Token: store.NewToken()})
 	}
 	return req
 }
@@ -219,8 +219,8 @@ func TestMaxBytesBoundsWhatIsRead(t *testing.T) {
 		for _, batch := range batches {
 			req.Partitions[batch.Partition].After = batch.Next
 			more = more || batch.More
-			total += len(batch.Records)
-			for _, r := range batch.Records {
+			total += len(batch.Entries)
+			for _, r := range batch.Entries {
 				bytes += r.Message.Size()
 			}
 		}
@@ -236,7 +236,7 @@ func TestRelayThatBeginsNowGetsTheVeryFirstMessage(t *testing.T) {
 	b := setup(t, postgres.Config{Partitions: 1})
 	req := acquire(0)
 	req.FromNow = true
-	leases, err := b.Acquire(t.Context(), "r", relay.Owner{ID: "a"}, req)
+	leases, err := b.Acquire(t.Context(), "r", store.Owner{ID: "a"}, req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,16 +247,16 @@ func TestRelayThatBeginsNowGetsTheVeryFirstMessage(t *testing.T) {
 }
 
 // request requests everything after the leases' cursors.
-func request(leases []relay.Lease, limit int) relay.FetchRequest {
-	req := relay.FetchRequest{Limit: limit, MaxBytes: 64 << 20}
+func request(leases []store.Lease, limit int) store.FetchRequest {
+	req := store.FetchRequest{Limit: limit, MaxBytes: 64 << 20}
 	for _, l := range leases {
-		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: l.Ref(), After: l.Cursor})
+		req.Partitions = append(req.Partitions, store.FetchPartition{LeaseRef: l.Ref(), After: l.Cursor})
 	}
 	return req
 }
 
 // advance fetches, moves the request forward, and returns how many messages each partition got.
-func (b *bundle) advance(t *testing.T, req *relay.FetchRequest) map[int]int {
+func (b *bundle) advance(t *testing.T, req *store.FetchRequest) map[int]int {
 	t.Helper()
 	batches, err := b.Fetch(t.Context(), "r", *req)
 	if err != nil {
@@ -265,7 +265,7 @@ func (b *bundle) advance(t *testing.T, req *relay.FetchRequest) map[int]int {
 	got := make(map[int]int)
 	for _, batch := range batches {
 		req.Partitions[batch.Partition].After = batch.Next
-		got[batch.Partition] = len(batch.Records)
+		got[batch.Partition] = len(batch.Entries)
 	}
 	return got
 }

@@ -7,11 +7,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
-	// countedSQL says whether the filter of process r counts: its lease time ended less than relay.FilterKept ago, if at all.
+	// countedSQL says whether the filter of process r counts: its lease time ended less than store.FilterKept ago, if at all.
 	countedSQL = `r.generation > 0 and r.alive_until > clock_timestamp() - interval '1 hour'`
 
 	// filtersSQL returns the filter in effect of each relay. A relay that began without registering one takes everything; a
@@ -72,7 +72,7 @@ group by topic order by 2 desc, topic limit $1::int8`
 )
 
 // registration queues the statements that register a process and returns how many there are.
-func (s *Store) registration(b *pgx.Batch, name string, owner relay.Owner, topics string, ttl time.Duration) int {
+func (s *Store) registration(b *pgx.Batch, name string, owner store.Owner, topics string, ttl time.Duration) int {
 	b.Queue(s.sql.oneAcquirer, name)
 	b.Queue(s.sql.newFilter, name, topics)
 	b.Queue(s.sql.useFilter, name, owner.ID, topics)
@@ -82,7 +82,7 @@ func (s *Store) registration(b *pgx.Batch, name string, owner relay.Owner, topic
 }
 
 // register registers a process whose filter is unknown or no longer counts.
-func (s *Store) register(ctx context.Context, name string, owner relay.Owner, topics string, ttl time.Duration) error {
+func (s *Store) register(ctx context.Context, name string, owner store.Owner, topics string, ttl time.Duration) error {
 	_, err := retry(func() (struct{}, error) {
 		results, err := implicit(ctx, s.pool, s.sql.acquirePlan, func(b *pgx.Batch) { s.registration(b, name, owner, topics, ttl) })
 		if err == nil {
@@ -110,7 +110,7 @@ type unroutedInput struct {
 	counts     []int64
 }
 
-func (u *unroutedInput) add(st *relay.Settlement) {
+func (u *unroutedInput) add(st *store.Settlement) {
 	for _, c := range st.Unrouted {
 		u.partitions, u.topics, u.counts = append(u.partitions, int16(st.Partition)), append(u.topics, c.Topic), append(u.counts, c.Count)
 	}
@@ -129,8 +129,8 @@ func (r *statusReader) filters(ctx context.Context, tx pgx.Tx) error {
 	for i := range r.out.Relays {
 		r.out.Relays[i].Topics = all[r.out.Relays[i].Name]
 	}
-	var u relay.UnroutedTopic
-	return r.query(ctx, tx, unroutedSQL, []any{int64(relay.MaxUnroutedTopics)}, []any{&u.Topic, &u.Count, &u.FirstAt, &u.LastAt}, func() {
+	var u store.UnroutedTopic
+	return r.query(ctx, tx, unroutedSQL, []any{int64(store.MaxUnroutedTopics)}, []any{&u.Topic, &u.Count, &u.FirstAt, &u.LastAt}, func() {
 		u.FirstAt, u.LastAt = u.FirstAt.UTC(), u.LastAt.UTC()
 		r.out.Unrouted = append(r.out.Unrouted, u)
 	})
@@ -138,6 +138,6 @@ func (r *statusReader) filters(ctx context.Context, tx pgx.Tx) error {
 
 // removeUnrouted removes the counts of topics whose last message is long past.
 func (s *Store) removeUnrouted(ctx context.Context) error {
-	_, err := s.pool.Exec(ctx, s.names.expand(removeUnroutedSQL), relay.UnroutedKept.Microseconds())
+	_, err := s.pool.Exec(ctx, s.names.expand(removeUnroutedSQL), store.UnroutedKept.Microseconds())
 	return translate("remove counts of unrouted messages", err)
 }

@@ -5,15 +5,15 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-var _ relay.HeldFinder = (*Store)(nil)
+var _ store.HeldFinder = (*Store)(nil)
 
 // findHeldSQL uses the primary key: $1 relay, $2 keys.
 const findHeldSQL = `select key from {held} where relay = $1::text and key = any($2::text[])`
 
-// FindHeld implements relay.HeldFinder.
+// FindHeld implements store.HeldFinder.
 func (s *Store) FindHeld(ctx context.Context, name string, keys []string) ([]string, error) {
 	if _, err := s.open(ctx); err != nil {
 		return nil, err

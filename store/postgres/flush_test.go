@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -166,7 +166,7 @@ func TestFlushChecksTheLeaseAgain(t *testing.T) {
 				t.Fatalf("%s: %+v, %v", name, batches, err)
 			}
 			if batches[0].Lost {
-				if len(batches[0].Records) > 0 {
+				if len(batches[0].Entries) > 0 {
 					t.Errorf("%s: a lost partition has messages", name)
 				}
 				break
@@ -199,8 +199,8 @@ func TestFlushIsNotForReaders(t *testing.T) {
 	for range 20 {
 		publisher.publish(t)
 	}
-	batches, err := b.Fetch(t.Context(), "", relay.FetchRequest{Partitions: []relay.FetchPartition{{}}, Limit: 100, MaxBytes: 1 << 20})
-	if err != nil || len(batches) != 1 || len(batches[0].Records) != 20 {
+	batches, err := b.Fetch(t.Context(), "", store.FetchRequest{Partitions: []store.FetchPartition{{}}, Limit: 100, MaxBytes: 1 << 20})
+	if err != nil || len(batches) != 1 || len(batches[0].Entries) != 20 {
 		t.Fatalf("%+v, %v", batches, err)
 	}
 }

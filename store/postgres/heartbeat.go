@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // heartbeatSQL: $1 relay, $2 owner, $3 host, $4 version, $5 ttl in microseconds, $6 the number of partitions that the owner knows
@@ -49,15 +49,15 @@ select l.partition::int4, l.owner, l.token from {leases} l
 where l.relay = $1::text and ` + heldSQL + ` and (l.owner = $2::text or ` + ownerLivesSQL + `)
 order by 1`
 
-// Heartbeat implements relay.LeaseStore.
-func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, ttl time.Duration) (relay.View, error) {
+// Heartbeat implements store.Leases.
+func (s *Store) Heartbeat(ctx context.Context, name string, owner store.Owner, ttl time.Duration) (store.View, error) {
 	n, err := s.open(ctx)
 	if err != nil {
-		return relay.View{}, err
+		return store.View{}, err
 	}
 	topics, err := stored.Topics(owner.Topics)
 	if err != nil {
-		return relay.View{}, err
+		return store.View{}, err
 	}
 	v, registered, err := s.heartbeat(ctx, name, owner, topics, ttl, n)
 	if err == nil && !registered {
@@ -75,14 +75,14 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 var errNotRegistered = errors.New("the relay's filter was removed meanwhile")
 
 // heartbeat is one statement, on the connection reserved for heartbeats. It does nothing if the process is not registered.
-func (s *Store) heartbeat(ctx context.Context, name string, owner relay.Owner, topics string, ttl time.Duration, n int) (v relay.View, registered bool, err error) {
-	beat := func(on querier) (relay.View, error) {
+func (s *Store) heartbeat(ctx context.Context, name string, owner store.Owner, topics string, ttl time.Duration, n int) (v store.View, registered bool, err error) {
+	beat := func(on querier) (store.View, error) {
 		rows, err := on.Query(ctx, s.sql.heartbeat, name, owner.ID, owner.Host, owner.Version, ttl.Microseconds(), n, topics)
 		if err != nil {
-			return relay.View{}, err
+			return store.View{}, err
 		}
-		var v relay.View
-		var p relay.PartitionView
+		var v store.View
+		var p store.PartitionView
 		filters := make(map[string][]string)
 		_, err = pgx.ForEachRow(rows, []any{&p.Partition, &p.Owner, &p.Token}, func() (err error) {
 			switch p.Partition {
@@ -92,17 +92,17 @@ func (s *Store) heartbeat(ctx context.Context, name string, owner relay.Owner, t
 				filters[p.Owner], err = stored.ParseTopics(p.Token)
 			case -1:
 				if v.Alive, err = strconv.Atoi(p.Token); err == nil && p.Owner != strconv.Itoa(n) {
-					err = fmt.Errorf("%w: from %d to %s", relay.ErrRepartitioned, n, p.Owner)
+					err = fmt.Errorf("%w: from %d to %s", store.ErrRepartitioned, n, p.Owner)
 				}
 			default:
 				v.Partitions = append(v.Partitions, p)
 			}
 			return err
 		})
-		v.Filter = relay.FilterOf(name, filters)
+		v.Filter = store.TopicFilterOf(name, filters)
 		return v, err
 	}
-	v, err = retry(func() (v relay.View, err error) {
+	v, err = retry(func() (v store.View, err error) {
 		err = s.beats.run(ctx, ttl/2, func(on querier) (err error) {
 			v, err = beat(on)
 			return err

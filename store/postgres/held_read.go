@@ -8,16 +8,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/held"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-// heldRecords implements held.Records and, in a transaction, held.Writer.
+// heldRecords implements held.Records and, in a transaction, store.HeldWriter.
 type heldRecords struct{ records }
 
 // View implements held.Records.
-func (r heldRecords) View(ctx context.Context, op deadletter.Operation, f func(held.Reader) error) error {
+func (r heldRecords) View(ctx context.Context, op store.Operation, f func(store.HeldReader) error) error {
 	if _, err := r.s.open(ctx); err != nil {
 		return err
 	}
@@ -25,7 +23,7 @@ func (r heldRecords) View(ctx context.Context, op deadletter.Operation, f func(h
 }
 
 // Change implements held.Records.
-func (r heldRecords) Change(ctx context.Context, op deadletter.Operation, f func(held.Writer) error) error {
+func (r heldRecords) Change(ctx context.Context, op store.Operation, f func(store.HeldWriter) error) error {
 	return r.s.change(ctx, op.Doing, func(tx pgx.Tx) error {
 		in := heldRecords{records{s: r.s, tx: tx}}
 		if err := in.exec(ctx, keepPartitionsSQL); err != nil {
@@ -56,8 +54,8 @@ order by h.since, h.key limit $4::int8`
 	showHeldSQL = `select ` + heldColumns + ` from {held} h where h.relay = $1::text and h.key = $2::text`
 )
 
-func scanHeld(row pgx.CollectableRow) (relay.HeldInfo, error) {
-	var h relay.HeldInfo
+func scanHeld(row pgx.CollectableRow) (store.HeldInfo, error) {
+	var h store.HeldInfo
 	var next *time.Time
 	err := row.Scan(&h.Relay, &h.Partition, &h.Key, &h.Sequence, &h.MessageID, &h.Reason, &h.Cause, &h.Attempts, &h.Since, &next,
 		&h.Parked)
@@ -65,36 +63,36 @@ func scanHeld(row pgx.CollectableRow) (relay.HeldInfo, error) {
 	return h, err
 }
 
-func (r heldRecords) heldKeys(ctx context.Context, sql string, args ...any) (out []relay.HeldInfo, err error) {
-	err = r.query(ctx, fmt.Sprintf(sql, relay.CountLimit), args, func(rows pgx.Rows) error {
+func (r heldRecords) heldKeys(ctx context.Context, sql string, args ...any) (out []store.HeldInfo, err error) {
+	err = r.query(ctx, fmt.Sprintf(sql, store.CountLimit), args, func(rows pgx.Rows) error {
 		out, err = pgx.CollectRows(rows, scanHeld)
 		return err
 	})
 	return out, err
 }
 
-// NextRelay implements held.Reader.
+// NextRelay implements store.HeldReader.
 func (r heldRecords) NextRelay(ctx context.Context, after string) (string, error) {
 	return onlyOf[string](ctx, r.records, nextRelaySQL, after)
 }
 
-// HeldKeys implements held.Reader.
-func (r heldRecords) HeldKeys(ctx context.Context, q held.HeldQuery) ([]relay.HeldInfo, error) {
-	var after relay.HeldInfo
+// HeldKeys implements store.HeldReader.
+func (r heldRecords) HeldKeys(ctx context.Context, q store.HeldQuery) ([]store.HeldInfo, error) {
+	var after store.HeldInfo
 	if q.After != nil {
 		after = *q.After
 	}
 	return r.heldKeys(ctx, listHeldSQL, q.Relay, after.Since, after.Key, int64(q.Limit))
 }
 
-// HeldKey implements held.Reader.
-func (r heldRecords) HeldKey(ctx context.Context, name, key string) (relay.HeldInfo, error) {
+// HeldKey implements store.HeldReader.
+func (r heldRecords) HeldKey(ctx context.Context, name, key string) (store.HeldInfo, error) {
 	found, err := r.heldKeys(ctx, showHeldSQL, name, key)
 	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("%w: key %q of relay %q", relay.ErrNotHeld, key, name)
+		err = fmt.Errorf("%w: key %q of relay %q", store.ErrNotHeld, key, name)
 	}
 	if err != nil {
-		return relay.HeldInfo{}, err
+		return store.HeldInfo{}, err
 	}
 	return found[0], nil
 }
@@ -121,8 +119,8 @@ order by p.due_at, p.partition, p.seq limit $5::int8`
 where due_at is not null and ($1::text = '' or relay = $1::text) group by relay, reason order by relay, reason`
 )
 
-func decodeParked(d *decoder) (p relay.ParkedInfo, err error) {
-	p.Relay, p.Reason = d.string(0), relay.ParkReason(d.string(2))
+func decodeParked(d *decoder) (p store.ParkedInfo, err error) {
+	p.Relay, p.Reason = d.string(0), store.ParkReason(d.string(2))
 	partition, err := d.int(1)
 	if err != nil {
 		return p, err
@@ -143,7 +141,7 @@ func decodeParked(d *decoder) (p relay.ParkedInfo, err error) {
 	return p, err
 }
 
-func (r heldRecords) parked(ctx context.Context, sql string, args ...any) (out []relay.ParkedInfo, err error) {
+func (r heldRecords) parked(ctx context.Context, sql string, args ...any) (out []store.ParkedInfo, err error) {
 	err = r.query(ctx, sql, args, func(rows pgx.Rows) error {
 		for d := newDecoder(rows); d.next(); {
 			p, err := decodeParked(d)
@@ -157,13 +155,13 @@ func (r heldRecords) parked(ctx context.Context, sql string, args ...any) (out [
 	return out, err
 }
 
-// Queued implements held.Reader.
-func (r heldRecords) Queued(ctx context.Context, name, key string, limit int) ([]relay.ParkedInfo, error) {
+// Queued implements store.HeldReader.
+func (r heldRecords) Queued(ctx context.Context, name, key string, limit int) ([]store.ParkedInfo, error) {
 	return r.parked(ctx, queuedSQL, name, key, int64(limit))
 }
 
-// Parked implements held.Reader.
-func (r heldRecords) Parked(ctx context.Context, q held.ParkedQuery) ([]relay.ParkedInfo, error) {
+// Parked implements store.HeldReader.
+func (r heldRecords) Parked(ctx context.Context, q store.ParkedQuery) ([]store.ParkedInfo, error) {
 	due, partition, seq := time.Time{}, int16(0), int64(0)
 	if a := q.After; a != nil {
 		due, partition, seq = a.DueAt, int16(a.Partition), a.Message.Sequence
@@ -171,15 +169,15 @@ func (r heldRecords) Parked(ctx context.Context, q held.ParkedQuery) ([]relay.Pa
 	return r.parked(ctx, listParkedSQL, q.Relay, due, partition, seq, int64(q.Limit))
 }
 
-// ParkedByID implements held.Reader.
-func (r heldRecords) ParkedByID(ctx context.Context, name, id string) ([]relay.ParkedInfo, error) {
+// ParkedByID implements store.HeldReader.
+func (r heldRecords) ParkedByID(ctx context.Context, name, id string) ([]store.ParkedInfo, error) {
 	return r.parked(ctx, findParkedSQL, name, id)
 }
 
-// CountParked implements held.Reader.
-func (r heldRecords) CountParked(ctx context.Context, name string) (out []relay.ParkedCount, err error) {
+// CountParked implements store.HeldReader.
+func (r heldRecords) CountParked(ctx context.Context, name string) (out []store.ParkedCount, err error) {
 	err = r.query(ctx, parkedCountsSQL, []any{name}, func(rows pgx.Rows) error {
-		out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c relay.ParkedCount, err error) {
+		out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c store.ParkedCount, err error) {
 			err = row.Scan(&c.Relay, &c.Reason, &c.Count, &c.Oldest)
 			c.Oldest = c.Oldest.UTC()
 			return c, err
@@ -189,19 +187,19 @@ func (r heldRecords) CountParked(ctx context.Context, name string) (out []relay.
 	return out, err
 }
 
-// Decision implements held.Reader.
-func (r heldRecords) Decision(ctx context.Context, id string) (relay.Decision, error) {
+// Decision implements store.HeldReader.
+func (r heldRecords) Decision(ctx context.Context, id string) (store.Decision, error) {
 	return r.decision(ctx, id, "")
 }
 
 // decision reads a decision; lock is "" or " for update".
-func (r heldRecords) decision(ctx context.Context, id, lock string) (d relay.Decision, err error) {
+func (r heldRecords) decision(ctx context.Context, id, lock string) (d store.Decision, err error) {
 	err = r.query(ctx, showDecisionSQL+lock, []any{id}, func(rows pgx.Rows) error {
 		d, err = pgx.CollectExactlyOneRow(rows, scanDecision)
 		return err
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
-		err = fmt.Errorf("decision %s: %w", id, relay.ErrNoDecision)
+		err = fmt.Errorf("decision %s: %w", id, store.ErrNoDecision)
 	}
 	return d, err
 }

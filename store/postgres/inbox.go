@@ -7,11 +7,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store"
 )
 
-var _ inbox.Store[pgx.Tx] = (*Store)(nil)
+var _ store.Inbox[pgx.Tx] = (*Store)(nil)
 
 // The statements of a savepoint. PostgreSQL uses the innermost savepoint of a name.
 const (
@@ -39,10 +38,10 @@ func (tx *savepointTx) Rollback(context.Context) error {
 	return errNotYours
 }
 
-// Savepoint implements inbox.Transactor. It fails if f commits or rolls back the transaction that it was given.
+// Savepoint implements store.Transactor. It fails if f commits or rolls back the transaction that it was given.
 func (s *Store) Savepoint(ctx context.Context, tx pgx.Tx, f func(context.Context, pgx.Tx) error) error {
 	if tx == nil {
-		return outbox.ErrNoTransaction
+		return store.ErrNoTransaction
 	}
 	exec := func(ctx context.Context, text string) error {
 		_, err := tx.Exec(ctx, text)
@@ -72,57 +71,57 @@ func savepoint(ctx context.Context, exec func(context.Context, string) error, f 
 	}
 	ctx = context.WithoutCancel(ctx)
 	if undo := errors.Join(exec(ctx, rollbackTo), exec(ctx, releaseToSQL)); undo != nil {
-		return errors.Join(err, inbox.ErrUndone, translate("return to a savepoint", undo))
+		return errors.Join(err, store.ErrUndone, translate("return to a savepoint", undo))
 	}
 	return err
 }
 
-// Claim implements inbox.Ledger.
-func (s *Store) Claim(ctx context.Context, tx pgx.Tx, consumer string, msgs []inbox.ClaimRequest) ([]inbox.ClaimResult, error) {
+// Claim implements store.Ledger.
+func (s *Store) Claim(ctx context.Context, tx pgx.Tx, consumer string, msgs []store.ClaimRequest) ([]store.ClaimResult, error) {
 	return s.claim(ctx, pgxCaller{tx}, consumer, msgs)
 }
 
-// Watermark implements inbox.Ledger.
-func (s *Store) Watermark(ctx context.Context, tx pgx.Tx, consumer string, at postrider.Position) (inbox.Watermark, error) {
+// Watermark implements store.Ledger.
+func (s *Store) Watermark(ctx context.Context, tx pgx.Tx, consumer string, at postrider.Position) (store.Watermark, error) {
 	return s.watermark(ctx, pgxCaller{tx}, consumer, at)
 }
 
-// SetWatermark implements inbox.Ledger.
+// SetWatermark implements store.Ledger.
 func (s *Store) SetWatermark(ctx context.Context, tx pgx.Tx, consumer string, at postrider.Position, consumed []byte) error {
 	return s.setWatermark(ctx, pgxCaller{tx}, consumer, at, consumed)
 }
 
-// Consumed implements inbox.Ledger.
+// Consumed implements store.Ledger.
 func (s *Store) Consumed(ctx context.Context, tx pgx.Tx, consumer string, at postrider.Position) ([]byte, error) {
 	return s.consumed(ctx, pgxCaller{tx}, consumer, at)
 }
 
-// Version implements inbox.Ledger.
+// Version implements store.Ledger.
 func (s *Store) Version(ctx context.Context, tx pgx.Tx, consumer, key string) (int64, error) {
 	return s.version(ctx, pgxCaller{tx}, consumer, key)
 }
 
-// SetVersion implements inbox.Ledger.
+// SetVersion implements store.Ledger.
 func (s *Store) SetVersion(ctx context.Context, tx pgx.Tx, consumer, key string, version int64) error {
 	return s.setVersion(ctx, pgxCaller{tx}, consumer, key, version)
 }
 
-// HeldAmong implements inbox.ParkStore.
+// HeldAmong implements store.Parker.
 func (s *Store) HeldAmong(ctx context.Context, tx pgx.Tx, consumer string, keys []string) ([]string, error) {
 	return s.heldAmong(ctx, pgxCaller{tx}, consumer, keys)
 }
 
-// Park implements inbox.ParkStore.
-func (s *Store) Park(ctx context.Context, tx pgx.Tx, consumer string, parked []inbox.Parked) error {
+// Park implements store.Parker.
+func (s *Store) Park(ctx context.Context, tx pgx.Tx, consumer string, parked []store.ParkRequest) error {
 	return s.park(ctx, pgxCaller{tx}, consumer, parked)
 }
 
-// DeadLetter implements inbox.ParkStore.
-func (s *Store) DeadLetter(ctx context.Context, tx pgx.Tx, consumer string, dead []inbox.Dead, hold bool) error {
+// DeadLetter implements store.Parker.
+func (s *Store) DeadLetter(ctx context.Context, tx pgx.Tx, consumer string, dead []store.DeadLetterRequest, hold bool) error {
 	return s.deadLetter(ctx, pgxCaller{tx}, consumer, dead, hold)
 }
 
-// Take implements inbox.ParkStore.
-func (s *Store) Take(ctx context.Context, tx pgx.Tx, consumer string, m *postrider.Message) (inbox.TakeResult, error) {
+// Take implements store.Parker.
+func (s *Store) Take(ctx context.Context, tx pgx.Tx, consumer string, m *postrider.Message) (store.TakeResult, error) {
 	return s.take(ctx, pgxCaller{tx}, consumer, m)
 }

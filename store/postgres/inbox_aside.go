@@ -7,11 +7,10 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-// Enroll implements inbox.ParkStore. It registers the name before it checks the kind, so the check also sees a relay that began
+// Enroll implements store.Parker. It registers the name before it checks the kind, so the check also sees a relay that began
 // under this name at the same time.
 func (s *Store) Enroll(ctx context.Context, consumer string) error {
 	n, err := s.open(ctx)
@@ -19,13 +18,13 @@ func (s *Store) Enroll(ctx context.Context, consumer string) error {
 		return err
 	}
 	err = s.runQueries(ctx,
-		query{sql: s.sql.begin, args: []any{consumer, n, consumerPosition, seesAll, string(relay.KindConsumer)}},
+		query{sql: s.sql.begin, args: []any{consumer, n, consumerPosition, seesAll, string(store.KindConsumer)}},
 		query{sql: s.names.expand(kindOfSQL), args: []any{consumer}, row: func(scan func(...any) error) error {
-			var kind relay.Kind
+			var kind store.Kind
 			if err := scan(&kind); err != nil {
 				return err
 			}
-			return kind.Check(relay.KindConsumer)
+			return kind.Check(store.KindConsumer)
 		}})
 	return translate(fmt.Sprintf("enroll consumer %q", consumer), err)
 }
@@ -104,7 +103,7 @@ type hold struct {
 	after         int64 // microseconds; negative: until an operator decides
 }
 
-func (s *Store) park(ctx context.Context, c caller, consumer string, parked []inbox.Parked) error {
+func (s *Store) park(ctx context.Context, c caller, consumer string, parked []store.ParkRequest) error {
 	list := make([]toPark, len(parked))
 	for i, p := range parked {
 		after := max(p.After.Microseconds(), 0)
@@ -118,7 +117,7 @@ func (s *Store) park(ctx context.Context, c caller, consumer string, parked []in
 	return translate("park messages", s.putAside(ctx, c, s.sql.parkAside, consumer, list))
 }
 
-func (s *Store) deadLetter(ctx context.Context, c caller, consumer string, dead []inbox.Dead, hold bool) error {
+func (s *Store) deadLetter(ctx context.Context, c caller, consumer string, dead []store.DeadLetterRequest, hold bool) error {
 	list := make([]toPark, len(dead))
 	for i, d := range dead {
 		list[i] = toPark{msg: d.Message, reason: d.Reason, cause: d.Cause, attempts: len(d.Attempts)}
@@ -133,15 +132,15 @@ func (s *Store) deadLetter(ctx context.Context, c caller, consumer string, dead 
 	return translate("write dead letters", s.putAside(ctx, c, s.sql.buryAside, consumer, list))
 }
 
-func untilDecided(d inbox.Dead) *hold {
-	return &hold{reason: string(relay.ParkDead), cause: d.Reason + ": " + d.Cause, after: -1}
+func untilDecided(d store.DeadLetterRequest) *hold {
+	return &hold{reason: string(store.ParkDead), cause: d.Reason + ": " + d.Cause, after: -1}
 }
 
 // keptAttempts is how many entries of a history are kept.
 const keptAttempts = 20
 
 // history encodes the history of a parked or dead-lettered message as JSON for asideRowsSQL.
-func history(attempts []inbox.Attempt, cause string) (string, error) {
+func history(attempts []store.FailedAttempt, cause string) (string, error) {
 	type entry struct {
 		Attempt int    `json:"attempt"`
 		Ago     int64  `json:"ago"` // microseconds
@@ -193,7 +192,7 @@ func (s *Store) putAside(ctx context.Context, c caller, sql, consumer string, li
 		return err
 	}
 	s.publishing.Store(int32(present))
-	return fmt.Errorf("%w; the transaction is run again with %d partitions", relay.ErrRepartitioned, present)
+	return fmt.Errorf("%w; the transaction is run again with %d partitions", store.ErrRepartitioned, present)
 }
 
 // asideArgs returns the parameters of asideRowsSQL from $19 on.
@@ -238,17 +237,17 @@ const takeSQL = `
 delete from {parked} where relay = $1::text and partition = $2::int4 and seq = $3::int8 and id = $4::text
 returning (extract(epoch from clock_timestamp() - parked_at) * 1000000)::int8`
 
-func (s *Store) take(ctx context.Context, c caller, consumer string, m *postrider.Message) (inbox.TakeResult, error) {
+func (s *Store) take(ctx context.Context, c caller, consumer string, m *postrider.Message) (store.TakeResult, error) {
 	partitions, err := c.partitions(ctx, s)
 	if err != nil {
-		return inbox.TakeResult{}, err
+		return store.TakeResult{}, err
 	}
-	var taken inbox.TakeResult
+	var taken store.TakeResult
 	args := []any{consumer, int64(postrider.PartitionOf(m.Key, m.ID, partitions)), m.Sequence, m.ID}
 	err = c.call(ctx, query{sql: s.sql.take, args: args, row: func(scan func(...any) error) error {
 		var micros int64
 		err := scan(&micros)
-		taken = inbox.TakeResult{Found: true, ParkedFor: time.Duration(micros) * time.Microsecond}
+		taken = store.TakeResult{Found: true, ParkedFor: time.Duration(micros) * time.Microsecond}
 		return err
 	}})
 	return taken, translate("take a parked message", err)

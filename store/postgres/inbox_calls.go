@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store"
 )
 
 // query is a statement of an inbox. Its parameters are types that every driver supports: text, numbers, booleans; arrays are
@@ -22,7 +22,7 @@ type query struct {
 
 // caller runs statements in a user's transaction.
 type caller interface {
-	// call runs queries one after another; each sees what others have committed before it began. Errors: outbox.ErrNoTransaction and
+	// call runs queries one after another; each sees what others have committed before it began. Errors: store.ErrNoTransaction and
 	// those of the driver.
 	call(ctx context.Context, queries ...query) error
 	// partitions returns the number of partitions of the outbox.
@@ -34,14 +34,14 @@ type pgxCaller struct{ tx pgx.Tx }
 
 func (c pgxCaller) call(ctx context.Context, queries ...query) error {
 	if c.tx == nil {
-		return outbox.ErrNoTransaction
+		return store.ErrNoTransaction
 	}
 	return sendQueries(ctx, c.tx, queries)
 }
 
 func (c pgxCaller) partitions(ctx context.Context, s *Store) (int, error) {
 	if c.tx == nil {
-		return 0, outbox.ErrNoTransaction
+		return 0, store.ErrNoTransaction
 	}
 	return s.partitionsIn(ctx, c.tx)
 }
@@ -92,7 +92,7 @@ type sqlCaller struct{ tx *sql.Tx }
 
 func (c sqlCaller) call(ctx context.Context, queries ...query) error {
 	if c.tx == nil {
-		return outbox.ErrNoTransaction
+		return store.ErrNoTransaction
 	}
 	for _, q := range queries {
 		if err := c.one(ctx, q); err != nil {

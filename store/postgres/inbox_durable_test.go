@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -63,14 +63,14 @@ func durable(t *testing.T, b *bundle, want string) {
 		tx, _, _, err := b.BeginWatermark(ctx, "c", at, nil, nil)
 		check("watermark", tx, err)
 	}
-	tx, _, err := b.BeginClaim(ctx, "c", []inbox.ClaimRequest{{ID: postrider.NewID()}})
+	tx, _, err := b.BeginClaim(ctx, "c", []store.ClaimRequest{{ID: postrider.NewID()}})
 	check("claim", tx, err)
-	tx, _, err = b.BeginClaim(ctx, "c", []inbox.ClaimRequest{{ID: postrider.NewID(), Key: "k"}, {ID: postrider.NewID()}})
+	tx, _, err = b.BeginClaim(ctx, "c", []store.ClaimRequest{{ID: postrider.NewID(), Key: "k"}, {ID: postrider.NewID()}})
 	check("claims", tx, err)
 	// A user's transaction, for inbox.Process.
 	tx, err = b.pool.Begin(ctx)
 	if err == nil {
-		_, err = b.Claim(ctx, tx, "c", []inbox.ClaimRequest{{ID: postrider.NewID()}})
+		_, err = b.Claim(ctx, tx, "c", []store.ClaimRequest{{ID: postrider.NewID()}})
 	}
 	check("claim in another transaction", tx, err)
 

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/store"
 )
 
-var _ inbox.GuardStore = (*Store)(nil)
+var _ store.Effects = (*Store)(nil)
 
 // The statements of guarded side effects: $1 guard, $2 id, $3 token, $4 lease in microseconds. Each runs in a transaction of its
 // own, except effectSQL, which follows claimEffectSQL.
@@ -40,12 +40,12 @@ delete from {effects} where done_at is not null and ctid = any(array(
 	order by done_at limit $3::int8))`
 )
 
-// ClaimEffect implements inbox.GuardStore. Both statements run in one round trip and one transaction.
-func (s *Store) ClaimEffect(ctx context.Context, guard, id, token string, lease time.Duration) (inbox.EffectClaim, error) {
+// ClaimEffect implements store.Effects. Both statements run in one round trip and one transaction.
+func (s *Store) ClaimEffect(ctx context.Context, guard, id, token string, lease time.Duration) (store.EffectClaim, error) {
 	if _, err := s.open(ctx); err != nil {
-		return inbox.EffectClaim{}, err
+		return store.EffectClaim{}, err
 	}
-	claim, err := retry(func() (claim inbox.EffectClaim, err error) {
+	claim, err := retry(func() (claim store.EffectClaim, err error) {
 		err = s.runQueries(ctx,
 			query{sql: s.names.expand(claimEffectSQL), args: []any{guard, id, token, lease.Microseconds()},
 				row: func(scan func(...any) error) error { return scan(&claim.Granted) }},
@@ -63,13 +63,13 @@ func (s *Store) ClaimEffect(ctx context.Context, guard, id, token string, lease 
 	return claim, translate("claim an effect", err)
 }
 
-// CompleteEffect implements inbox.GuardStore.
+// CompleteEffect implements store.Effects.
 func (s *Store) CompleteEffect(ctx context.Context, guard, id, token string) (bool, error) {
 	n, err := s.changeEffect(ctx, completeEffectSQL, guard, id, token)
 	return n > 0, translate("complete an effect", err)
 }
 
-// FreeEffect implements inbox.GuardStore.
+// FreeEffect implements store.Effects.
 func (s *Store) FreeEffect(ctx context.Context, guard, id, token string) error {
 	_, err := s.changeEffect(ctx, freeEffectSQL, guard, id, token)
 	return translate("free an effect", err)
@@ -83,7 +83,7 @@ func (s *Store) changeEffect(ctx context.Context, text, guard, id, token string)
 	return tag.RowsAffected(), err
 }
 
-// ForgetEffects implements inbox.GuardStore.
+// ForgetEffects implements store.Effects.
 func (s *Store) ForgetEffects(ctx context.Context, guard string, age time.Duration, limit int) (int, error) {
 	n, err := s.forget(ctx, forgetEffectsSQL, guard, age, limit)
 	return n, translate(fmt.Sprintf("forget effects of guard %q", guard), err)

@@ -6,11 +6,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-var _ relay.TxStore[pgx.Tx] = (*Store)(nil)
+var _ store.TxSettler[pgx.Tx] = (*Store)(nil)
 
 // A transaction is settled and committed in one round trip: the leases locked meanwhile stop every process of the relay, and this
 // process may be paused between two round trips. So whatever must prevent the commit has to fail on the server: these statements
@@ -28,11 +27,11 @@ select 1 / (count(*) = cardinality($3::int8[]))::int from gone`
 	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 )
 
-// CommitSettled implements relay.TxStore. The lease is locked last, so that a process taking it over does not wait for the
+// CommitSettled implements store.TxSettler. The lease is locked last, so that a process taking it over does not wait for the
 // handler.
-func (s *Store) CommitSettled(ctx context.Context, tx pgx.Tx, name string, st relay.Settlement) (released []string, err error) {
+func (s *Store) CommitSettled(ctx context.Context, tx pgx.Tx, name string, st store.Settlement) (released []string, err error) {
 	if tx == nil {
-		return nil, outbox.ErrNoTransaction
+		return nil, store.ErrNoTransaction
 	}
 	// In every case: after a commit, this ends the empty transaction that follows.
 	defer func() { _ = s.Rollback(context.WithoutCancel(ctx), tx) }()
@@ -40,11 +39,11 @@ func (s *Store) CommitSettled(ctx context.Context, tx pgx.Tx, name string, st re
 	if err != nil {
 		return nil, err
 	}
-	in, err := gather([]relay.Settlement{st}, n)
+	in, err := gather([]store.Settlement{st}, n)
 	if err != nil {
 		return nil, err
 	}
-	removed := step{sql: s.sql.allRemoved, read: unless(relay.ErrNotParked)}
+	removed := step{sql: s.sql.allRemoved, read: unless(store.ErrNotParked)}
 	var settle []step
 	if st.Number > 0 {
 		settle = s.settleSteps(name, in, removed, &released)
@@ -57,7 +56,7 @@ func (s *Store) CommitSettled(ctx context.Context, tx pgx.Tx, name string, st re
 		step{sql: "begin"}) // pgx ends what it began; without this, the server would warn
 	err = runSteps(ctx, tx, steps)
 	if errors.Is(err, errNotNext) {
-		err = relay.ErrLeaseLost
+		err = store.ErrLeaseLost
 	}
 	return released, translate("commit with a settlement for relay "+name, err)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/store"
 )
 
 // killable is a bundle whose transactions can be rolled back from outside while they are in use, as if their process had died. A
@@ -23,7 +23,7 @@ func (k killable) Begin(ctx context.Context) (pgx.Tx, error) {
 	return &lockedTx{Tx: tx}, nil
 }
 
-func (k killable) BeginClaim(ctx context.Context, consumer string, msgs []inbox.ClaimRequest) (pgx.Tx, []inbox.ClaimResult, error) {
+func (k killable) BeginClaim(ctx context.Context, consumer string, msgs []store.ClaimRequest) (pgx.Tx, []store.ClaimResult, error) {
 	tx, out, err := k.bundle.BeginClaim(ctx, consumer, msgs)
 	if err != nil {
 		return nil, nil, err
@@ -31,7 +31,7 @@ func (k killable) BeginClaim(ctx context.Context, consumer string, msgs []inbox.
 	return &lockedTx{Tx: tx}, out, nil
 }
 
-func (k killable) BeginWatermark(ctx context.Context, consumer string, at postrider.Position, consumed []byte, keys []string) (pgx.Tx, inbox.Watermark, []string, error) {
+func (k killable) BeginWatermark(ctx context.Context, consumer string, at postrider.Position, consumed []byte, keys []string) (pgx.Tx, store.Watermark, []string, error) {
 	tx, before, held, err := k.bundle.BeginWatermark(ctx, consumer, at, consumed, keys)
 	if err != nil {
 		return nil, before, nil, err

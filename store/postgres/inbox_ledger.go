@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -33,14 +33,14 @@ on conflict do nothing returning case when ` + durableSQL + ` then id end`
 
 // claim holds the queries of a claim and what they return.
 type claim struct {
-	msgs          []inbox.ClaimRequest
+	msgs          []store.ClaimRequest
 	queries       []query
 	claimed, held []string
 }
 
 // newClaim prepares a claim. The keys are looked up by a separate statement, after the one that may wait: its snapshot shows a
 // key that was held together with a claim that was waited for.
-func (s *Store) newClaim(consumer string, msgs []inbox.ClaimRequest) *claim {
+func (s *Store) newClaim(consumer string, msgs []store.ClaimRequest) *claim {
 	c := &claim{msgs: msgs}
 	ids, keys := make([]string, len(msgs)), make([]string, 0, len(msgs))
 	for i, m := range msgs {
@@ -61,22 +61,22 @@ func (s *Store) newClaim(consumer string, msgs []inbox.ClaimRequest) *claim {
 }
 
 // standings returns the results of the queries.
-func (c *claim) standings() []inbox.ClaimResult {
-	out := make([]inbox.ClaimResult, len(c.msgs))
+func (c *claim) standings() []store.ClaimResult {
+	out := make([]store.ClaimResult, len(c.msgs))
 	if len(c.msgs) == 1 {
-		out[0] = inbox.ClaimResult{Fresh: len(c.claimed) > 0, Held: len(c.held) > 0}
+		out[0] = store.ClaimResult{Fresh: len(c.claimed) > 0, Held: len(c.held) > 0}
 		return out
 	}
 	fresh, holding := set(c.claimed), set(c.held)
 	for i, m := range c.msgs {
-		out[i] = inbox.ClaimResult{Fresh: fresh[m.ID], Held: holding[m.Key]}
+		out[i] = store.ClaimResult{Fresh: fresh[m.ID], Held: holding[m.Key]}
 		delete(fresh, m.ID) // the first counts
 	}
 	return out
 }
 
 // claim implements Claim.
-func (s *Store) claim(ctx context.Context, c caller, consumer string, msgs []inbox.ClaimRequest) ([]inbox.ClaimResult, error) {
+func (s *Store) claim(ctx context.Context, c caller, consumer string, msgs []store.ClaimRequest) ([]store.ClaimResult, error) {
 	if len(msgs) == 0 {
 		return nil, nil
 	}
@@ -149,15 +149,15 @@ func (s *Store) lockMark(consumer string, at postrider.Position) []query {
 }
 
 // readMark reads a locked watermark.
-func (s *Store) readMark(consumer string, at postrider.Position, w *inbox.Watermark) query {
+func (s *Store) readMark(consumer string, at postrider.Position, w *store.Watermark) query {
 	return query{sql: s.sql.readMark, args: []any{consumer, at.Partition, at.Epoch}, row: func(scan func(...any) error) error {
 		w.Known = true
 		return scan(&w.Offset, &w.Mark)
 	}}
 }
 
-func (s *Store) watermark(ctx context.Context, c caller, consumer string, at postrider.Position) (inbox.Watermark, error) {
-	var w inbox.Watermark
+func (s *Store) watermark(ctx context.Context, c caller, consumer string, at postrider.Position) (store.Watermark, error) {
+	var w store.Watermark
 	err := c.call(ctx, append(s.lockMark(consumer, at), s.readMark(consumer, at, &w))...)
 	if err == nil && !w.Known { // once for each log
 		err = c.call(ctx, query{sql: s.sql.earlier, args: []any{consumer, at.Partition},
@@ -169,7 +169,7 @@ func (s *Store) watermark(ctx context.Context, c caller, consumer string, at pos
 // moveMark moves a locked watermark.
 func moveMark(statement, consumer string, at postrider.Position, consumed []byte) query {
 	return query{sql: statement, args: []any{
-		consumer, at.Partition, at.Epoch, at.Offset, at.Mark, []byte(consumed), int64(inbox.RememberedMoves),
+		consumer, at.Partition, at.Epoch, at.Offset, at.Mark, []byte(consumed), int64(store.RememberedMoves),
 	}}
 }
 
@@ -216,7 +216,7 @@ delete from {claims} where ctid = any(array(
 		and claimed_at < statement_timestamp() - $2::int8 * interval '1 microsecond'
 	order by claimed_at limit $3::int8))`
 
-// Forget implements inbox.Ledger. It finds claims by the index on age. If a crash loses the removal, it is simply repeated.
+// Forget implements store.Ledger. It finds claims by the index on age. If a crash loses the removal, it is simply repeated.
 func (s *Store) Forget(ctx context.Context, consumer string, age time.Duration, limit int) (int, error) {
 	n, err := s.forget(ctx, forgetSQL, consumer, age, limit)
 	return n, translate(fmt.Sprintf("forget claims of consumer %q", consumer), err)

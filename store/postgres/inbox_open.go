@@ -7,13 +7,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/store"
 )
 
-var _ inbox.BeginBatcher[pgx.Tx] = (*Store)(nil)
+var _ store.BeginBatcher[pgx.Tx] = (*Store)(nil)
 
-// BeginClaim implements inbox.BeginBatcher.
-func (s *Store) BeginClaim(ctx context.Context, consumer string, msgs []inbox.ClaimRequest) (pgx.Tx, []inbox.ClaimResult, error) {
+// BeginClaim implements store.BeginBatcher.
+func (s *Store) BeginClaim(ctx context.Context, consumer string, msgs []store.ClaimRequest) (pgx.Tx, []store.ClaimResult, error) {
 	if len(msgs) == 0 {
 		tx, err := s.BeginLimited(ctx, 0)
 		return tx, nil, err
@@ -26,9 +26,9 @@ func (s *Store) BeginClaim(ctx context.Context, consumer string, msgs []inbox.Cl
 	return tx, claim.standings(), nil
 }
 
-// BeginWatermark implements inbox.BeginBatcher.
+// BeginWatermark implements store.BeginBatcher.
 func (s *Store) BeginWatermark(ctx context.Context, consumer string, at postrider.Position, consumed []byte, keys []string) (
-	tx pgx.Tx, before inbox.Watermark, held []string, err error,
+	tx pgx.Tx, before store.Watermark, held []string, err error,
 ) {
 	steps := []query{
 		{sql: s.sql.lockMark, args: []any{consumer, at.Partition, at.Epoch}},
@@ -56,7 +56,7 @@ func (s *Store) BeginWatermark(ctx context.Context, consumer string, at postride
 // firstWatermark moves a watermark that did not exist and so could not be locked: once per log. Another process may create it
 // meanwhile.
 func (s *Store) firstWatermark(ctx context.Context, tx pgx.Tx, consumer string, at postrider.Position, consumed []byte) (
-	inbox.Watermark, error,
+	store.Watermark, error,
 ) {
 	before, err := s.Watermark(ctx, tx, consumer, at)
 	if err == nil && (!before.Known || before.Offset < at.Offset) {

@@ -9,8 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -40,32 +39,32 @@ func must(t *testing.T, err error) {
 func TestTransactionBegunWithAClaim(t *testing.T) {
 	eachMode(t, func(t *testing.T, b *bundle) {
 		ctx := t.Context()
-		claim := func(msgs ...inbox.ClaimRequest) (pgx.Tx, []inbox.ClaimResult) {
+		claim := func(msgs ...store.ClaimRequest) (pgx.Tx, []store.ClaimResult) {
 			t.Helper()
 			tx, standings, err := b.BeginClaim(ctx, "c", msgs)
 			must(t, err)
 			return tx, standings
 		}
-		want := func(what string, got []inbox.ClaimResult, want ...inbox.ClaimResult) {
+		want := func(what string, got []store.ClaimResult, want ...store.ClaimResult) {
 			if !slices.Equal(got, want) {
 				t.Errorf("%s: %+v, want %+v", what, got, want)
 			}
 		}
-		first, got := claim(inbox.ClaimRequest{ID: "a", Key: "k"})
-		want("first", got, inbox.ClaimResult{Fresh: true})
+		first, got := claim(store.ClaimRequest{ID: "a", Key: "k"})
+		want("first", got, store.ClaimResult{Fresh: true})
 		m := &postrider.Message{ID: "a", Type: "t", Topic: "t", Source: "s", Key: "k", ContentType: "text/plain", Time: time.Now()}
-		if err := b.Park(ctx, first, "c", []inbox.Parked{{Message: m, Reason: relay.ParkRetry}}); err != nil {
+		if err := b.Park(ctx, first, "c", []store.ParkRequest{{Message: m, Reason: store.ParkRetry}}); err != nil {
 			t.Fatal(err)
 		}
 		var second pgx.Tx
-		got = whileLocked(t, b, first, func() (out []inbox.ClaimResult, err error) {
-			second, out, err = b.BeginClaim(ctx, "c", []inbox.ClaimRequest{{ID: "a", Key: "k"}, {ID: "b", Key: "k"}, {ID: "d"}})
+		got = whileLocked(t, b, first, func() (out []store.ClaimResult, err error) {
+			second, out, err = b.BeginClaim(ctx, "c", []store.ClaimRequest{{ID: "a", Key: "k"}, {ID: "b", Key: "k"}, {ID: "d"}})
 			return out, err
 		})
-		want("after the wait", got, inbox.ClaimResult{Held: true}, inbox.ClaimResult{Fresh: true, Held: true}, inbox.ClaimResult{Fresh: true})
+		want("after the wait", got, store.ClaimResult{Held: true}, store.ClaimResult{Fresh: true, Held: true}, store.ClaimResult{Fresh: true})
 		must(t, b.Rollback(ctx, second))
-		third, got := claim(inbox.ClaimRequest{ID: "b"})
-		want("after a rollback", got, inbox.ClaimResult{Fresh: true})
+		third, got := claim(store.ClaimRequest{ID: "b"})
+		want("after a rollback", got, store.ClaimResult{Fresh: true})
 		must(t, b.Commit(ctx, third))
 		fourth, got := claim()
 		want("of nothing", got)
@@ -77,7 +76,7 @@ func TestTransactionBegunWithAWatermark(t *testing.T) {
 	eachMode(t, func(t *testing.T, b *bundle) {
 		ctx := t.Context()
 		at := postrider.Position{Partition: "p", Epoch: "1"}
-		begin := func(offset int64, want inbox.Watermark, keys ...string) pgx.Tx {
+		begin := func(offset int64, want store.Watermark, keys ...string) pgx.Tx {
 			t.Helper()
 			at.Offset = offset
 			tx, before, held, err := b.BeginWatermark(ctx, "c", at, nil, keys)
@@ -90,27 +89,27 @@ func TestTransactionBegunWithAWatermark(t *testing.T) {
 			}
 			return tx
 		}
-		must(t, b.Rollback(ctx, begin(7, inbox.Watermark{})))
-		must(t, b.Commit(ctx, begin(7, inbox.Watermark{}, "k")))
-		must(t, b.Commit(ctx, begin(6, inbox.Watermark{Known: true, Offset: 7}, "k", "k"))) // moves nothing
-		must(t, b.Rollback(ctx, begin(8, inbox.Watermark{Known: true, Offset: 7})))
-		first := begin(9, inbox.Watermark{Known: true, Offset: 7}, "k", "l")
+		must(t, b.Rollback(ctx, begin(7, store.Watermark{})))
+		must(t, b.Commit(ctx, begin(7, store.Watermark{}, "k")))
+		must(t, b.Commit(ctx, begin(6, store.Watermark{Known: true, Offset: 7}, "k", "k"))) // moves nothing
+		must(t, b.Rollback(ctx, begin(8, store.Watermark{Known: true, Offset: 7})))
+		first := begin(9, store.Watermark{Known: true, Offset: 7}, "k", "l")
 		m := &postrider.Message{ID: "a", Type: "t", Topic: "t", Source: "s", Key: "k", ContentType: "text/plain", Time: time.Now()}
-		must(t, b.Park(ctx, first, "c", []inbox.Parked{{Message: m, Reason: relay.ParkRetry}}))
+		must(t, b.Park(ctx, first, "c", []store.ParkRequest{{Message: m, Reason: store.ParkRetry}}))
 		var second pgx.Tx
 		var held []string
 		at.Offset = 10
-		before := whileLocked(t, b, first, func() (before inbox.Watermark, err error) {
+		before := whileLocked(t, b, first, func() (before store.Watermark, err error) {
 			second, before, held, err = b.BeginWatermark(ctx, "c", at, nil, []string{"l", "k"})
 			return before, err
 		})
-		if (before != inbox.Watermark{Known: true, Offset: 9}) || !slices.Equal(held, []string{"k"}) {
+		if (before != store.Watermark{Known: true, Offset: 9}) || !slices.Equal(held, []string{"k"}) {
 			t.Errorf("after the wait: watermark %+v and held keys %q, want 9 and k", before, held)
 		}
 		must(t, b.Commit(ctx, second))
-		must(t, b.Rollback(ctx, begin(1, inbox.Watermark{Known: true, Offset: 10})))
+		must(t, b.Rollback(ctx, begin(1, store.Watermark{Known: true, Offset: 10})))
 		at.Epoch = "2"
-		must(t, b.Rollback(ctx, begin(1, inbox.Watermark{Earlier: "1"})))
+		must(t, b.Rollback(ctx, begin(1, store.Watermark{Earlier: "1"})))
 	})
 }
 
@@ -123,11 +122,11 @@ func TestFirstWatermarkIsWaitedFor(t *testing.T) {
 		must(t, err)
 		var second pgx.Tx
 		at.Offset = 5
-		before := whileLocked(t, b, first, func() (before inbox.Watermark, err error) {
+		before := whileLocked(t, b, first, func() (before store.Watermark, err error) {
 			second, before, _, err = b.BeginWatermark(ctx, "c", at, nil, nil)
 			return before, err
 		})
-		if (before != inbox.Watermark{Known: true, Offset: 7}) {
+		if (before != store.Watermark{Known: true, Offset: 7}) {
 			t.Errorf("watermark after the wait: %+v, want 7", before)
 		}
 		w, err := b.Watermark(ctx, second, "c", at)
@@ -148,14 +147,14 @@ func TestTransactionThatCannotBeBegunLeavesNothing(t *testing.T) {
 			ctx context.Context
 			id  string
 		}{"a context that has ended": {ended, "a"}, "an ID that no database holds": {t.Context(), "a\x00"}} {
-			if tx, _, err := b.BeginClaim(c.ctx, "c", []inbox.ClaimRequest{{ID: "b"}, {ID: c.id}}); err == nil || tx != nil {
+			if tx, _, err := b.BeginClaim(c.ctx, "c", []store.ClaimRequest{{ID: "b"}, {ID: c.id}}); err == nil || tx != nil {
 				t.Errorf("%s: transaction %v, error %v", what, tx, err)
 			}
 		}
 		if n := b.pool.Stat().AcquiredConns(); n != 0 {
 			t.Errorf("%d connections are still in use", n)
 		}
-		tx, standings, err := b.BeginClaim(t.Context(), "c", []inbox.ClaimRequest{{ID: "b"}})
+		tx, standings, err := b.BeginClaim(t.Context(), "c", []store.ClaimRequest{{ID: "b"}})
 		if err != nil || !standings[0].Fresh {
 			t.Fatalf("claim: %+v, %v", standings, err)
 		}

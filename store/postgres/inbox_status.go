@@ -6,11 +6,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-var _ inbox.StatusStore = (*Store)(nil)
+var _ store.ConsumerReader = (*Store)(nil)
 
 const (
 	// consumersSQL: $1 the limit of the count.
@@ -29,13 +28,13 @@ from {watermarks} w cross join lateral (
 order by w.consumer, w.partition collate "C", w.epoch collate "C"`
 )
 
-// Consumers implements inbox.StatusStore.
-func (s *Store) Consumers(ctx context.Context) ([]inbox.ConsumerStatus, error) {
+// Consumers implements store.ConsumerReader.
+func (s *Store) Consumers(ctx context.Context) ([]store.ConsumerStatus, error) {
 	if _, err := s.open(ctx); err != nil {
 		return nil, err
 	}
-	var out []inbox.ConsumerStatus
-	rows, err := s.pool.Query(ctx, s.names.expand(consumersSQL), int64(relay.CountLimit+1))
+	var out []store.ConsumerStatus
+	rows, err := s.pool.Query(ctx, s.names.expand(consumersSQL), int64(store.CountLimit+1))
 	if err != nil {
 		return nil, translate("status of consumers", err)
 	}
@@ -44,8 +43,8 @@ func (s *Store) Consumers(ctx context.Context) ([]inbox.ConsumerStatus, error) {
 	var n, oldest int64
 	_, err = pgx.ForEachRow(rows, []any{&name, &n, &oldest}, func() error {
 		places[name] = len(out)
-		out = append(out, inbox.ConsumerStatus{
-			Name: name, Oldest: time.Duration(oldest) * time.Microsecond, Remembered: relay.Count{N: min(n, relay.CountLimit), AtLeast: n > relay.CountLimit},
+		out = append(out, store.ConsumerStatus{
+			Name: name, Oldest: time.Duration(oldest) * time.Microsecond, Remembered: store.Count{N: min(n, store.CountLimit), AtLeast: n > store.CountLimit},
 		})
 		return nil
 	})
@@ -55,7 +54,7 @@ func (s *Store) Consumers(ctx context.Context) ([]inbox.ConsumerStatus, error) {
 	if rows, err = s.pool.Query(ctx, s.names.expand(marksSQL)); err != nil {
 		return nil, translate("status of consumers", err)
 	}
-	var w inbox.WatermarkStatus
+	var w store.WatermarkStatus
 	var moved int64
 	_, err = pgx.ForEachRow(rows, []any{&name, &w.Partition, &w.Epoch, &w.Offset, &moved}, func() error {
 		w.Moved = time.Duration(moved) * time.Microsecond

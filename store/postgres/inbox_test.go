@@ -11,9 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/inbox/inboxtest"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 	"github.com/postrider/postrider/store/storetest"
 )
@@ -159,7 +158,7 @@ func TestRestoreLeavesConsumersAtTheEndOfTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.exec(t, "update "+b.table("meta")+" set system_identifier = 42")
-	if _, err := b.Heartbeat(ctx, "c", relay.Owner{ID: "a"}, longTTL); err != nil {
+	if _, err := b.Heartbeat(ctx, "c", store.Owner{ID: "a"}, longTTL); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Enroll(ctx, "c"); err != nil {
@@ -185,7 +184,7 @@ func TestWatermarkIsFoundAmongItsOldPlaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for at.Offset = range int64(inbox.RememberedMoves + 300) {
+	for at.Offset = range int64(store.RememberedMoves + 300) {
 		if err := b.SetWatermark(ctx, tx, "c", at, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -196,8 +195,8 @@ func TestWatermarkIsFoundAmongItsOldPlaces(t *testing.T) {
 	if err := b.Commit(ctx, tx); err != nil {
 		t.Fatal(err)
 	}
-	if n := one[int64](t, b.pool, "select count(*) from "+b.table("watermark_moves")); n != inbox.RememberedMoves {
-		t.Errorf("%d places of one watermark, want %d", n, inbox.RememberedMoves)
+	if n := one[int64](t, b.pool, "select count(*) from "+b.table("watermark_moves")); n != store.RememberedMoves {
+		t.Errorf("%d places of one watermark, want %d", n, store.RememberedMoves)
 	}
 }
 
@@ -219,7 +218,7 @@ func TestConsumerThatSleptPutsAsideInPresentPartitions(t *testing.T) {
 		}
 		defer func() { _ = other.Rollback(ctx, tx) }()
 		m := &postrider.Message{ID: key, Type: "t", Topic: "t", Source: "s", Key: key, ContentType: "text/plain", Time: time.Now()}
-		err = other.Park(ctx, tx, "c", []inbox.Parked{{Message: m, Reason: relay.ParkRetry}})
+		err = other.Park(ctx, tx, "c", []store.ParkRequest{{Message: m, Reason: store.ParkRetry}})
 		if err != nil {
 			return err
 		}
@@ -227,7 +226,7 @@ func TestConsumerThatSleptPutsAsideInPresentPartitions(t *testing.T) {
 	}
 	for i := range 8 {
 		key := fmt.Sprint("k", i)
-		if err := park(key); errors.Is(err, relay.ErrRepartitioned) && i == 0 {
+		if err := park(key); errors.Is(err, store.ErrRepartitioned) && i == 0 {
 			err = park(key)
 			if err != nil {
 				t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -53,7 +53,7 @@ func (b *bundle) ways(t *testing.T) []way {
 	return all
 }
 
-func inTx[Tx any](ctx context.Context, s outbox.Store[Tx], msgs []*postrider.Message) error {
+func inTx[Tx any](ctx context.Context, s store.Outbox[Tx], msgs []*postrider.Message) error {
 	tx, err := s.Begin(ctx)
 	if err != nil {
 		return err

@@ -10,12 +10,12 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
 // holding publishes n messages of key k, parks the first, holds the key, and returns the sequences.
-func (b *bundle) holding(t *testing.T, l relay.Lease, n int) []int64 {
+func (b *bundle) holding(t *testing.T, l store.Lease, n int) []int64 {
 	t.Helper()
 	tx, err := b.Begin(t.Context())
 	if err != nil {
@@ -32,33 +32,33 @@ func (b *bundle) holding(t *testing.T, l relay.Lease, n int) []int64 {
 	if err := b.Commit(t.Context(), tx); err != nil {
 		t.Fatal(err)
 	}
-	batches, err := b.Fetch(t.Context(), "r", relay.FetchRequest{Limit: n, MaxBytes: 1 << 20,
-		Partitions: []relay.FetchPartition{{LeaseRef: l.Ref(), After: l.Cursor}}})
-	if err != nil || len(batches) != 1 || len(batches[0].Records) != n {
+	batches, err := b.Fetch(t.Context(), "r", store.FetchRequest{Limit: n, MaxBytes: 1 << 20,
+		Partitions: []store.FetchPartition{{LeaseRef: l.Ref(), After: l.Cursor}}})
+	if err != nil || len(batches) != 1 || len(batches[0].Entries) != n {
 		t.Fatalf("fetched %+v, %v", batches, err)
 	}
 	var seqs []int64
-	for _, r := range batches[0].Records {
+	for _, r := range batches[0].Entries {
 		seqs = append(seqs, r.Message.Sequence)
 	}
-	b.settle(t, l, relay.Settlement{Cursor: batches[0].Next, Moved: true,
-		Parked: []relay.Parked{{Sequence: seqs[0], Key: "k", FromLog: true, Waits: true, Reason: relay.ParkRetry, Attempts: 1}},
-		Held:   []relay.HeldKey{{Key: "k", Sequence: seqs[0], Reason: relay.ParkRetry, Attempts: 1, After: time.Hour}},
+	b.settle(t, l, store.Settlement{Cursor: batches[0].Next, Moved: true,
+		Parked: []store.ParkOutcome{{Sequence: seqs[0], Key: "k", FromLog: true, Waits: true, Reason: store.ParkRetry, Attempts: 1}},
+		Held:   []store.HeldKey{{Key: "k", Sequence: seqs[0], Reason: store.ParkRetry, Attempts: 1, After: time.Hour}},
 	})
 	return seqs
 }
 
 // following makes a settlement the next one of its lease.
-func (b *bundle) following(t *testing.T, l relay.Lease, st relay.Settlement) relay.Settlement {
+func (b *bundle) following(t *testing.T, l store.Lease, st store.Settlement) store.Settlement {
 	t.Helper()
 	st.Partition, st.Token = l.Partition, l.Token
 	st.Number = one[int64](t, b.pool, "select max(n) + 1 from "+b.table("cursors")+" where relay = 'r' and partition = $1::int4", l.Partition)
 	return st
 }
 
-func (b *bundle) settle(t *testing.T, l relay.Lease, st relay.Settlement) relay.Settled {
+func (b *bundle) settle(t *testing.T, l store.Lease, st store.Settlement) store.Settled {
 	t.Helper()
-	out, err := b.Settle(t.Context(), "r", []relay.Settlement{b.following(t, l, st)})
+	out, err := b.Settle(t.Context(), "r", []store.Settlement{b.following(t, l, st)})
 	if err != nil || len(out.Lost)+len(out.Failed) > 0 {
 		t.Fatalf("settled %+v, %v", out, err)
 	}
@@ -123,9 +123,9 @@ func TestReleaseSeesWhatIsParkedMeanwhile(t *testing.T) {
 		b.table("parked"), b.table("held")), seqs[1]); err != nil {
 		t.Fatal(err)
 	}
-	next := b.following(t, l, relay.Settlement{Removed: seqs[:1], Release: []string{"k"}, DeliveredCount: 1})
-	out := whileLocked(t, b, tx, func() (relay.Settled, error) {
-		return b.Settle(t.Context(), "r", []relay.Settlement{next})
+	next := b.following(t, l, store.Settlement{Removed: seqs[:1], Release: []string{"k"}, DeliveredCount: 1})
+	out := whileLocked(t, b, tx, func() (store.Settled, error) {
+		return b.Settle(t.Context(), "r", []store.Settlement{next})
 	})
 	if len(out.Lost) > 0 || len(out.Released) > 0 {
 		t.Errorf("settled %+v, want the key to stay held", out)
@@ -142,16 +142,16 @@ func TestRedriveSeesThatTheKeyIsReleased(t *testing.T) {
 	b := setup(t, postgres.Config{Partitions: 1})
 	l := b.lease(t, "r")[0]
 	seqs := b.holding(t, l, 1)
-	b.settle(t, l, relay.Settlement{Dead: []relay.Dead{{Sequence: seqs[0], Key: "k", Reason: "rejected"}}})
+	b.settle(t, l, store.Settlement{Dead: []store.DeadOutcome{{Sequence: seqs[0], Key: "k", Reason: "rejected"}}})
 	tx := b.begin(t)
 	if _, err := tx.Exec(t.Context(), "delete from "+b.table("held")); err != nil {
 		t.Fatal(err)
 	}
 	n := whileLocked(t, b, tx, func() (int, error) {
-		return b.RedriveDead(t.Context(), deadletter.Filter{Relay: "r"}, "olga", 0)
+		return b.RedriveDead(t.Context(), store.DeadFilter{Relay: "r"}, "olga", 0)
 	})
-	due, err := b.Due(t.Context(), "r", relay.DueRequest{Leases: []relay.LeaseRef{l.Ref()}, Runs: 10, RunLength: 10, MaxBytes: 1 << 20})
-	if n != 1 || err != nil || len(due.Runs) != 1 || len(due.Runs[0].Records) != 1 {
+	due, err := b.Due(t.Context(), "r", store.DueRequest{Leases: []store.LeaseRef{l.Ref()}, Runs: 10, RunLength: 10, MaxBytes: 1 << 20})
+	if n != 1 || err != nil || len(due.Runs) != 1 || len(due.Runs[0].Entries) != 1 {
 		t.Errorf("redrove %d; due: %+v, %v; want the message", n, due, err)
 	}
 }
@@ -162,15 +162,15 @@ func TestSettlementBehindAnotherIsLost(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{Partitions: 1})
 	l := b.lease(t, "r")[0]
-	next := b.following(t, l, relay.Settlement{DeliveredCount: 1})
+	next := b.following(t, l, store.Settlement{DeliveredCount: 1})
 	tx := b.begin(t)
 	if _, err := tx.Exec(t.Context(), fmt.Sprintf(`with o as (delete from %[1]s returning *) insert into %[1]s (relay, partition, n, position,
 		snapshot, ceiling, delivered, failed) select relay, partition, n + 1, position, snapshot, ceiling, delivered + 2, failed from o`,
 		b.table("cursors"))); err != nil {
 		t.Fatal(err)
 	}
-	out := whileLocked(t, b, tx, func() (relay.Settled, error) {
-		return b.Settle(context.WithoutCancel(t.Context()), "r", []relay.Settlement{next})
+	out := whileLocked(t, b, tx, func() (store.Settled, error) {
+		return b.Settle(context.WithoutCancel(t.Context()), "r", []store.Settlement{next})
 	})
 	if len(out.Lost) != 1 {
 		t.Errorf("settled %+v, want the partition lost", out)
@@ -188,9 +188,9 @@ func TestDecisionsLockInOneOrder(t *testing.T) {
 	b := setup(t, postgres.Config{Partitions: 1})
 	l := b.lease(t, "r")[0]
 	seqs := b.holding(t, l, 1)
-	b.settle(t, l, relay.Settlement{Dead: []relay.Dead{{Sequence: seqs[0], Key: "k", Reason: "rejected"}}})
+	b.settle(t, l, store.Settlement{Dead: []store.DeadOutcome{{Sequence: seqs[0], Key: "k", Reason: "rejected"}}})
 	number := one[int64](t, b.pool, "select number from "+b.table("dead"))
-	for _, filter := range []deadletter.Filter{{Relay: "r"}, {Numbers: []int64{number}}} {
+	for _, filter := range []store.DeadFilter{{Relay: "r"}, {Numbers: []int64{number}}} {
 		tx := b.begin(t)
 		if _, err := tx.Exec(t.Context(), "select 1 from "+b.table("leases")+" for key share"); err != nil {
 			t.Fatal(err)
@@ -222,10 +222,10 @@ func TestLettersAreDecidedAboutWhilePartitionsChange(t *testing.T) {
 	const letters = 8
 	for name, decide := range map[string]func(ctx context.Context, b *bundle, redrive int64) (int, error){
 		"redrive letters": func(ctx context.Context, b *bundle, _ int64) (int, error) {
-			return b.RedriveDead(ctx, deadletter.Filter{}, "olga", 0)
+			return b.RedriveDead(ctx, store.DeadFilter{}, "olga", 0)
 		},
 		"discard letters": func(ctx context.Context, b *bundle, _ int64) (int, error) {
-			return b.DiscardDead(ctx, deadletter.Filter{}, "olga", "x", 0)
+			return b.DiscardDead(ctx, store.DeadFilter{}, "olga", "x", 0)
 		},
 		"step of a redrive": func(ctx context.Context, b *bundle, redrive int64) (int, error) {
 			r, _, err := b.StepRedrive(ctx, redrive, 0)
@@ -235,9 +235,9 @@ func TestLettersAreDecidedAboutWhilePartitionsChange(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx, b := t.Context(), setup(t, postgres.Config{Partitions: 1})
-			var dead []deadletter.Archived
+			var dead []store.ArchivedDead
 			for _, m := range newMessages(letters) {
-				dead = append(dead, deadletter.Archived{Record: deadletter.Record{Relay: "r", Message: m, DiedAt: time.Now(), State: deadletter.Open}})
+				dead = append(dead, store.ArchivedDead{DeadLetter: store.DeadLetter{Relay: "r", Message: m, DiedAt: time.Now(), State: store.DeadOpen}})
 			}
 			if _, err := b.ImportDead(ctx, dead); err != nil {
 				t.Fatal(err)
@@ -254,7 +254,7 @@ func TestLettersAreDecidedAboutWhilePartitionsChange(t *testing.T) {
 				t.Fatal(err)
 			}
 			n := whileLocked(t, b, tx, func() (int, error) { return decide(ctx, b, r.ID) })
-			if open, err := b.CountDead(ctx, deadletter.Filter{}); n != letters || open != 0 || err != nil {
+			if open, err := b.CountDead(ctx, store.DeadFilter{}); n != letters || open != 0 || err != nil {
 				t.Errorf("%d of %d letters were decided about, %d are open, %v", n, letters, open, err)
 			}
 		})

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -25,13 +25,13 @@ func TestAcquireSeesWhatWasSettledMeanwhile(t *testing.T) {
 		}
 	}
 	req := acquire(0)
-	if leases, err := s.Acquire(t.Context(), "r", relay.Owner{ID: "b"}, req); len(leases) > 0 || err != nil {
+	if leases, err := s.Acquire(t.Context(), "r", store.Owner{ID: "b"}, req); len(leases) > 0 || err != nil {
 		t.Errorf("leased while a settlement is under way: %+v, %v", leases, err)
 	}
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	leases, err := s.Acquire(t.Context(), "r", relay.Owner{ID: "b"}, req)
+	leases, err := s.Acquire(t.Context(), "r", store.Owner{ID: "b"}, req)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -119,7 +119,7 @@ func publishWhileKilled(t *testing.T, kind string, relays bool) {
 	t.Helper()
 	b := setupOn(t, withParam(t, dsn(t), "lock_timeout", "10s"), postgres.Config{})
 	got := make(map[string][]string)
-	var leases []relay.Lease
+	var leases []store.Lease
 	deliver := func() int {
 		if leases == nil {
 			leases = b.lease(t, "r")
@@ -199,7 +199,7 @@ func (b *bundle) killed(t *testing.T, kind string, n int64, prepare func()) bool
 		}
 		return c.Write(packet)
 	}
-	process.maintain(t, relay.Retention{})
+	process.maintain(t, store.Retention{})
 	prepare()
 	b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type) values (0, 'm', 't', 'x')", b.table("log")))
 	b.exec(t, fmt.Sprintf("update %[1]s set created_at = created_at - interval '1 day' where seq in (select seq from %[1]s where seq >= $1::int8 "+
@@ -207,7 +207,7 @@ func (b *bundle) killed(t *testing.T, kind string, n int64, prepare func()) bool
 	f.left.Store(n)
 	ended := make(chan error, 1)
 	go func() {
-		_, err := process.Maintain(ctx, relay.Retention{})
+		_, err := process.Maintain(ctx, store.Retention{})
 		ended <- err
 	}()
 	select {
@@ -245,10 +245,10 @@ func TestLongStatementKnowsItsSegments(t *testing.T) {
 		}
 		waits = one[bool](t, b.pool, "select exists (select from pg_locks where not granted and pid = $1::int4)", pid)
 	}
-	var m relay.Maintained
+	var m store.Maintained
 	for range 5 {
 		b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type, created_at) values (0, 'm', 't', 'x', now() - interval '1 day')", b.table("log")))
-		m = b.maintain(t, relay.Retention{})
+		m = b.maintain(t, store.Retention{})
 	}
 	if m.Deferred == "" {
 		t.Error("nothing was deferred for a long transaction")
@@ -264,7 +264,7 @@ func TestLongStatementKnowsItsSegments(t *testing.T) {
 	}
 	segment := b.next(t) >> 39
 	b.age(t, "1 day")
-	if b.maintain(t, relay.Retention{}); b.next(t)>>39 == segment {
+	if b.maintain(t, store.Retention{}); b.next(t)>>39 == segment {
 		t.Error("the segment goes on after the long transaction")
 	}
 }
@@ -280,13 +280,13 @@ func TestSegmentsAreCrossedWithoutMaintenance(t *testing.T) {
 	if n := b.deliverAll(t, "r", leases); n != 700 {
 		t.Errorf("%d messages, want 700", n)
 	}
-	b.maintain(t, relay.Retention{For: time.Hour})
+	b.maintain(t, store.Retention{For: time.Hour})
 	b.exec(t, insert, 500)
 	if n := b.deliverAll(t, "r", leases); n != 500 {
 		t.Errorf("%d messages, want 500", n)
 	}
 	b.age(t, "1 day")
-	b.drop(t, relay.Retention{For: time.Hour}, "log_0")
+	b.drop(t, store.Retention{For: time.Hour}, "log_0")
 }
 
 func TestManyMaintainAtOnce(t *testing.T) {
@@ -300,7 +300,7 @@ func TestManyMaintainAtOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 4 {
 			wg.Go(func() {
-				if _, err := b.Maintain(t.Context(), relay.Retention{}); err != nil {
+				if _, err := b.Maintain(t.Context(), store.Retention{}); err != nil {
 					t.Error(err)
 				}
 			})

@@ -10,9 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 	"github.com/postrider/postrider/store/storetest"
 )
@@ -75,7 +73,7 @@ func TestKindsOfVersion10(t *testing.T) {
 			t.Fatal(err)
 		}
 		tx := b.begin(t)
-		if err := b.DeadLetter(ctx, tx, name, []inbox.Dead{{Message: &postrider.Message{ID: "m-" + name, Type: "t", Topic: "t", Time: time.Now(), Payload: []byte("{}")}, Reason: "refused"}}, false); err != nil {
+		if err := b.DeadLetter(ctx, tx, name, []store.DeadLetterRequest{{Message: &postrider.Message{ID: "m-" + name, Type: "t", Topic: "t", Time: time.Now(), Payload: []byte("{}")}, Reason: "refused"}}, false); err != nil {
 			t.Fatal(err)
 		}
 		if err := tx.Commit(ctx); err != nil {
@@ -85,31 +83,31 @@ func TestKindsOfVersion10(t *testing.T) {
 	if got := b.consumersOfVersion10(t); !slices.Equal(got, []string{"new-c", "old-c"}) {
 		t.Errorf("version 10 takes %v for consumers", got)
 	}
-	b.wantKinds(t, map[string]relay.Kind{"old-c": relay.KindConsumer, "old-r": relay.KindRelay, "new-c": relay.KindConsumer})
-	if n, err := b.CountDead(ctx, deadletter.Filter{Side: deadletter.ConsumerSide}); err != nil || n != 2 {
+	b.wantKinds(t, map[string]store.Kind{"old-c": store.KindConsumer, "old-r": store.KindRelay, "new-c": store.KindConsumer})
+	if n, err := b.CountDead(ctx, store.DeadFilter{Side: store.KindConsumer}); err != nil || n != 2 {
 		t.Errorf("%d dead letters of consumers, %v, want 2", n, err)
 	}
 	req := acquire(0, 1, 2, 3)
-	for name, want := range map[string]error{"old-c": relay.ErrNameTaken, "old-r": relay.ErrNameOfRelay} {
-		req.Kind = relay.KindRelay
-		if want == relay.ErrNameOfRelay {
-			req.Kind = relay.KindConsumer
+	for name, want := range map[string]error{"old-c": store.ErrNameOfConsumer, "old-r": store.ErrNameOfRelay} {
+		req.Kind = store.KindRelay
+		if want == store.ErrNameOfRelay {
+			req.Kind = store.KindConsumer
 		}
-		if leases, err := b.Acquire(ctx, name, relay.Owner{ID: "a"}, req); !errors.Is(err, want) || len(leases) > 0 {
+		if leases, err := b.Acquire(ctx, name, store.Owner{ID: "a"}, req); !errors.Is(err, want) || len(leases) > 0 {
 			t.Errorf("acquire %s as a %s: %v, %v, want %v", name, req.Kind, leases, err, want)
 		}
 	}
-	if err := b.Enroll(ctx, "old-r"); !errors.Is(err, relay.ErrNameOfRelay) {
+	if err := b.Enroll(ctx, "old-r"); !errors.Is(err, store.ErrNameOfRelay) {
 		t.Errorf("enroll under the name of a relay: %v", err)
 	}
-	if err := b.Repartition(ctx, 6); !errors.Is(err, relay.ErrAlive) {
+	if err := b.Repartition(ctx, 6); !errors.Is(err, store.ErrAlive) {
 		t.Fatalf("repartition: %v, want ErrAlive", err) // the refused processes are alive
 	}
 	b.exec(t, "delete from "+b.table("relays"))
 	if err := b.Repartition(ctx, 6); err != nil {
 		t.Fatal(err)
 	}
-	b.wantKinds(t, map[string]relay.Kind{"old-c": relay.KindConsumer, "old-r": relay.KindRelay, "new-c": relay.KindConsumer})
+	b.wantKinds(t, map[string]store.Kind{"old-c": store.KindConsumer, "old-r": store.KindRelay, "new-c": store.KindConsumer})
 	if n := one[int64](t, b.pool, fmt.Sprintf("select count(*) from %s where position = $1::int8", b.table("cursors")), int64(storetest.OldConsumerPosition)); n != 12 {
 		t.Errorf("%d cursors at the end of the log, want those of 2 consumers in 6 partitions", n)
 	}
@@ -117,10 +115,10 @@ func TestKindsOfVersion10(t *testing.T) {
 		b.exec(t, "delete from "+b.table(table)+" where relay = 'new-c'")
 	}
 	b.beginAsVersion10(t, "new-c", 0)
-	b.wantKinds(t, map[string]relay.Kind{"new-c": relay.KindRelay})
+	b.wantKinds(t, map[string]store.Kind{"new-c": store.KindRelay})
 }
 
-func (b *bundle) wantKinds(t *testing.T, want map[string]relay.Kind) {
+func (b *bundle) wantKinds(t *testing.T, want map[string]store.Kind) {
 	t.Helper()
 	st, err := b.Status(t.Context())
 	if err != nil {
@@ -131,12 +129,12 @@ func (b *bundle) wantKinds(t *testing.T, want map[string]relay.Kind) {
 		t.Fatal(err)
 	}
 	for name, kind := range want {
-		i := slices.IndexFunc(st.Relays, func(r relay.RelayStatus) bool { return r.Name == name })
-		if i < 0 || st.Relays[i].Kind != kind || (len(st.Relays[i].Topics) > 0) != (kind == relay.KindRelay) {
+		i := slices.IndexFunc(st.Relays, func(r store.RelayStatus) bool { return r.Name == name })
+		if i < 0 || st.Relays[i].Kind != kind || (len(st.Relays[i].Topics) > 0) != (kind == store.KindRelay) {
 			t.Errorf("status, want %s to be a %s: %+v", name, kind, st.Relays)
 		}
-		listed := slices.ContainsFunc(consumers, func(c inbox.ConsumerStatus) bool { return c.Name == name })
-		if listed != (kind == relay.KindConsumer) {
+		listed := slices.ContainsFunc(consumers, func(c store.ConsumerStatus) bool { return c.Name == name })
+		if listed != (kind == store.KindConsumer) {
 			t.Errorf("consumers, want %s to be a %s: %+v", name, kind, consumers)
 		}
 	}

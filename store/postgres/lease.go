@@ -5,7 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Everyone locks leases in partition order, so that no deadlock can occur. A settlement locks them FOR KEY SHARE, so settlements
@@ -26,8 +26,8 @@ with mine as materialized (
 )
 update {leases} l set owner = '', token = '' from mine where l.relay = $1::text and l.partition = mine.partition`
 
-// Release implements relay.LeaseStore.
-func (s *Store) Release(ctx context.Context, name string, leases []relay.LeaseRef) error {
+// Release implements store.Leases.
+func (s *Store) Release(ctx context.Context, name string, leases []store.LeaseRef) error {
 	if _, err := s.open(ctx); err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (s *Store) Release(ctx context.Context, name string, leases []relay.LeaseRe
 }
 
 // leaseArgs returns leases as parameters.
-func leaseArgs(leases []relay.LeaseRef) (partitions []int16, tokens []string) {
+func leaseArgs(leases []store.LeaseRef) (partitions []int16, tokens []string) {
 	partitions, tokens = make([]int16, len(leases)), make([]string, len(leases))
 	for i, l := range leases {
 		partitions[i], tokens[i] = int16(l.Partition), l.Token
@@ -57,8 +57,8 @@ with mine as materialized (
 )
 update {relays} set alive_until = least(alive_until, clock_timestamp()), generation = 0 where relay = $1::text and owner = $2::text`
 
-// Leave implements relay.LeaseStore.
-func (s *Store) Leave(ctx context.Context, name string, owner relay.Owner) error {
+// Leave implements store.Leases.
+func (s *Store) Leave(ctx context.Context, name string, owner store.Owner) error {
 	if _, err := s.open(ctx); err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (s *Store) Leave(ctx context.Context, name string, owner relay.Owner) error
 	return translate("leave relay "+name, err)
 }
 
-// Partitions implements relay.LeaseStore.
+// Partitions implements store.Leases.
 func (s *Store) Partitions(ctx context.Context) (int, error) { return s.open(ctx) }
 
 // holdingSQL returns the leases that hold: $1 relay, $2 partitions, $3 tokens.

@@ -10,12 +10,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 var (
-	_ relay.TxLimiter[pgx.Tx]  = (*Store)(nil)
-	_ relay.TxLimiter[*sql.Tx] = (*SQLStore)(nil)
+	_ store.TxLimiter[pgx.Tx]  = (*Store)(nil)
+	_ store.TxLimiter[*sql.Tx] = (*SQLStore)(nil)
 )
 
 // idleSQL limits how long the transaction may wait for its next statement; "" without a limit.
@@ -30,13 +30,13 @@ func (s *Store) idleSQL(atMost time.Duration) string {
 	return fmt.Sprintf("set local idle_in_transaction_session_timeout = %d", max(limit.Milliseconds(), 1))
 }
 
-// IdleLimit implements relay.TxLimiter.
+// IdleLimit implements store.TxLimiter.
 func (s *Store) IdleLimit() time.Duration { return max(s.config.IdleTimeout, 0) }
 
-// Connections implements relay.TxLimiter: all of the pool's connections but one, which the relay uses to read and record.
+// Connections implements store.TxLimiter: all of the pool's connections but one, which the relay uses to read and record.
 func (s *Store) Connections() int { return cap(s.places) }
 
-// BeginLimited implements relay.TxLimiter.
+// BeginLimited implements store.TxLimiter.
 func (s *Store) BeginLimited(ctx context.Context, atMost time.Duration) (pgx.Tx, error) {
 	tx, err := s.beginWith(ctx, atMost)
 	return tx, translate("begin", err)
@@ -91,7 +91,7 @@ func (t *limitedTx) Rollback(ctx context.Context) error {
 	return t.Tx.Rollback(ctx)
 }
 
-// BeginLimited implements relay.TxLimiter. Since database/sql begins a transaction on its own, the limit takes another round
+// BeginLimited implements store.TxLimiter. Since database/sql begins a transaction on its own, the limit takes another round
 // trip; nothing is locked before it is set.
 func (s *SQLStore) BeginLimited(ctx context.Context, atMost time.Duration) (*sql.Tx, error) {
 	tx, err := s.Begin(ctx)
@@ -104,6 +104,6 @@ func (s *SQLStore) BeginLimited(ctx context.Context, atMost time.Duration) (*sql
 	return tx, err
 }
 
-// Connections implements relay.TxLimiter: all connections that the db may open, since everything else a relay does uses the
+// Connections implements store.TxLimiter: all connections that the db may open, since everything else a relay does uses the
 // Store's pool.
 func (s *SQLStore) Connections() int { return s.db.Stats().MaxOpenConnections }

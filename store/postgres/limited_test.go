@@ -21,6 +21,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -165,7 +166,7 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 func TestHeartbeatWaitsForNoWork(t *testing.T) {
 	t.Parallel()
 	b := setupWith(t, dsn(t), postgres.Config{}, 2)
-	owner := relay.Owner{ID: "a"}
+	owner := store.Owner{ID: "a"}
 	beat := func() {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -208,8 +209,8 @@ func TestIdleLimit(t *testing.T) {
 		return tx
 	}
 	position := postrider.Position{Partition: "p", Offset: 1}
-	watermark := func(tx pgx.Tx, _ inbox.Watermark, _ []string, err error) (pgx.Tx, error) { return tx, err }
-	claim := func(tx pgx.Tx, _ []inbox.ClaimResult, err error) (pgx.Tx, error) { return tx, err }
+	watermark := func(tx pgx.Tx, _ store.Watermark, _ []string, err error) (pgx.Tx, error) { return tx, err }
+	claim := func(tx pgx.Tx, _ []store.ClaimResult, err error) (pgx.Tx, error) { return tx, err }
 	for name, c := range map[string]struct {
 		tx   pgx.Tx
 		want string
@@ -217,7 +218,7 @@ func TestIdleLimit(t *testing.T) {
 		"Begin":             {begun(b.Begin(ctx)), unlimited},
 		"BeginLimited":      {begun(b.BeginLimited(ctx, 0)), "2s"},
 		"BeginLimited, TTL": {begun(b.BeginLimited(ctx, time.Second)), "1s"},
-		"BeginClaim":        {begun(claim(b.BeginClaim(ctx, "c", []inbox.ClaimRequest{{ID: "1"}}))), "2s"},
+		"BeginClaim":        {begun(claim(b.BeginClaim(ctx, "c", []store.ClaimRequest{{ID: "1"}}))), "2s"},
 		"BeginClaim, none":  {begun(claim(b.BeginClaim(ctx, "c", nil))), "2s"},
 		"BeginWatermark":    {begun(watermark(b.BeginWatermark(ctx, "c", position, []byte{}, nil))), "2s"},
 	} {
@@ -309,9 +310,9 @@ func TestConnectionCutBeforeSync(t *testing.T) {
 			const ttl = 3 * time.Second
 			var out logged
 			b, ctx := setup(t, postgres.Config{Partitions: 1, Logger: slog.New(slog.NewTextHandler(&out, nil))}), t.Context()
-			acquire := func(owner string) []relay.Lease {
+			acquire := func(owner string) []store.Lease {
 				t.Helper()
-				leases, err := b.Acquire(ctx, "r", relay.Owner{ID: owner}, relay.AcquireRequest{TTL: ttl, Claims: []relay.Claim{{Token: relay.NewToken()}}})
+				leases, err := b.Acquire(ctx, "r", store.Owner{ID: owner}, store.AcquireRequest{TTL: ttl, Claims: []store.LeaseClaim{{Token: store.NewToken()}}})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -7,8 +7,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -19,15 +18,15 @@ func TestMessagesAreFoundByAnIndex(t *testing.T) {
 	must(t, b.Enroll(ctx, "view"))
 	tx, err := b.Begin(ctx)
 	must(t, err)
-	var parked []inbox.Parked
-	var dead []inbox.Dead
+	var parked []store.ParkRequest
+	var dead []store.DeadLetterRequest
 	for n := range 1000 {
 		p := &postrider.Message{ID: fmt.Sprintf("parked-%d", n), Type: "t"}
 		p.FillDefaults("test", time.Now())
-		parked = append(parked, inbox.Parked{Message: p, Reason: relay.ParkRetry, After: time.Hour})
+		parked = append(parked, store.ParkRequest{Message: p, Reason: store.ParkRetry, After: time.Hour})
 		d := &postrider.Message{ID: fmt.Sprintf("dead-%d", n), Type: "t"}
 		d.FillDefaults("test", time.Now())
-		dead = append(dead, inbox.Dead{Message: d, Reason: "refused", Cause: "no"})
+		dead = append(dead, store.DeadLetterRequest{Message: d, Reason: "refused", Cause: "no"})
 	}
 	must(t, b.Park(ctx, tx, "view", parked))
 	must(t, b.DeadLetter(ctx, tx, "view", dead, false))

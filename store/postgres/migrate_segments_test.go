@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -59,7 +59,7 @@ func TestMigrateSegments(t *testing.T) {
 				}
 			}
 			b.exec(t, fmt.Sprintf("select %s('t', 'k', 'x', 'p'::text)", b.table("publish")))
-			b.maintainUntil(t, relay.Retention{For: time.Hour}, "the segment with the old messages is ended", func(relay.Maintained) bool {
+			b.maintainUntil(t, store.Retention{For: time.Hour}, "the segment with the old messages is ended", func(store.Maintained) bool {
 				return rows == 0 || b.next(t) == 1<<39
 			})
 		})

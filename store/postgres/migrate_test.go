@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -55,8 +55,8 @@ func TestMigrateWhereTheServerKeepsItsIdentity(t *testing.T) {
 	if one[bool](t, b.pool, "select system_identifier is not null from "+b.table("meta")) {
 		t.Error("the outbox has the identity of a server that does not tell it")
 	}
-	b.maintain(t, relay.Retention{For: time.Hour})
-	if _, err := b.Heartbeat(t.Context(), "r", relay.Owner{ID: "o"}, longTTL); err != nil {
+	b.maintain(t, store.Retention{For: time.Hour})
+	if _, err := b.Heartbeat(t.Context(), "r", store.Owner{ID: "o"}, longTTL); err != nil {
 		t.Error(err)
 	}
 }

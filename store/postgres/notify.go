@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Wake implements outbox.Store: it wakes relays of this process at once and, if Config.Notify is on, those of other processes by
+// Wake implements store.Outbox: it wakes relays of this process at once and, if Config.Notify is on, those of other processes by
 // a notification.
 func (s *Store) Wake() {
 	s.wake.Wake()
@@ -20,7 +20,7 @@ func (s *Store) Wake() {
 	}
 }
 
-// Subscribe implements relay.LogStore.
+// Subscribe implements store.Log.
 func (s *Store) Subscribe() (<-chan struct{}, func()) { return s.wake.Subscribe() }
 
 // channel is the channel on which the processes of one outbox notify each other. The hash keeps its name within 63 bytes.
@@ -94,7 +94,7 @@ const (
 	reconnectAfterMax = 10 * time.Second
 )
 
-// Listen implements relay.Listener on its own connection to Config.ListenDSN.
+// Listen implements store.Listener on its own connection to Config.ListenDSN.
 func (s *Store) Listen(ctx context.Context) error {
 	if s.config.ListenDSN == "" {
 		return nil

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // The statements of a settlement that work on parked messages. Their parameters are those of mineSQL.
@@ -90,12 +90,12 @@ where c.stored > 0 and c.reads and (
 	or exists (select 1 from {dead} d where d.relay = $1::text and d.partition = c.partition and d.seq = late.seq offset 0)))
 order by 1, 2, 3`
 
-// LoadParked implements relay.LogStore.
-func (s *Store) LoadParked(ctx context.Context, name string, partition int, position int64) (relay.ParkedState, error) {
+// LoadParked implements store.Log.
+func (s *Store) LoadParked(ctx context.Context, name string, partition int, position int64) (store.ParkedState, error) {
 	if _, err := s.open(ctx); err != nil {
-		return relay.ParkedState{}, err
+		return store.ParkedState{}, err
 	}
-	var out relay.ParkedState
+	var out store.ParkedState
 	results, err := implicit(ctx, s.pool, planSQL, func(b *pgx.Batch) {
 		b.Queue(s.sql.aside, name, []int16{int16(partition)}, []int64{position})
 	})
@@ -105,12 +105,12 @@ func (s *Store) LoadParked(ctx context.Context, name string, partition int, posi
 	defer results.Close()
 	rows, err := results.Query()
 	if err == nil {
-		err = readAside(rows, func(int) *relay.ParkedState { return &out })
+		err = readAside(rows, func(int) *store.ParkedState { return &out })
 	}
 	return out, translate("read what is parked", err)
 }
 
-func readAside(rows pgx.Rows, of func(partition int) *relay.ParkedState) error {
+func readAside(rows pgx.Rows, of func(partition int) *store.ParkedState) error {
 	var partition int
 	var key *string
 	var seq *int64
@@ -170,10 +170,10 @@ select d.run, 1, d.partition, d.key, p.* from due d cross join lateral (
 ) as p
 order by run, ord, seq`
 
-// Due implements relay.LogStore.
-func (s *Store) Due(ctx context.Context, name string, req relay.DueRequest) (relay.DueResult, error) {
+// Due implements store.Log.
+func (s *Store) Due(ctx context.Context, name string, req store.DueRequest) (store.DueResult, error) {
 	if _, err := s.open(ctx); err != nil {
-		return relay.DueResult{}, err
+		return store.DueResult{}, err
 	}
 	partitions, tokens := leaseArgs(req.Leases)
 	results, err := implicit(ctx, s.pool, planSQL, func(b *pgx.Batch) {
@@ -182,7 +182,7 @@ func (s *Store) Due(ctx context.Context, name string, req relay.DueRequest) (rel
 		b.Queue(s.sql.due, name, partitions, tokens, list(req.BusyKeys), list(req.BusySequences), int64(req.Runs)+1, int64(req.RunLength))
 	})
 	if err != nil {
-		return relay.DueResult{}, translate("due", err)
+		return store.DueResult{}, translate("due", err)
 	}
 	out, err := readDue(results, req)
 	if closeErr := results.Close(); err == nil {
@@ -191,24 +191,24 @@ func (s *Store) Due(ctx context.Context, name string, req relay.DueRequest) (rel
 	return out, translate("due", err)
 }
 
-func readDue(results pgx.BatchResults, req relay.DueRequest) (relay.DueResult, error) {
+func readDue(results pgx.BatchResults, req store.DueRequest) (store.DueResult, error) {
 	holding, err := readHolding(results)
 	if err != nil {
-		return relay.DueResult{}, err
+		return store.DueResult{}, err
 	}
 	rows, err := results.Query()
 	if err != nil {
-		return relay.DueResult{}, err
+		return store.DueResult{}, err
 	}
 	decisions, err := pgx.CollectRows(rows, scanDecision)
 	if err != nil {
-		return relay.DueResult{}, err
+		return store.DueResult{}, err
 	}
 	if rows, err = results.Query(); err != nil {
-		return relay.DueResult{}, err
+		return store.DueResult{}, err
 	}
 	defer rows.Close()
-	r := dueReader{req: req, decoder: newDecoder(rows), out: relay.DueResult{Next: -1, Decisions: decisions}}
+	r := dueReader{req: req, decoder: newDecoder(rows), out: store.DueResult{Next: -1, Decisions: decisions}}
 	for _, l := range req.Leases {
 		if !holding[l.Partition] {
 			r.out.Lost = append(r.out.Lost, l.Partition)
@@ -220,9 +220,9 @@ func readDue(results pgx.BatchResults, req relay.DueRequest) (relay.DueResult, e
 
 // dueReader assembles the rows of dueSQL into runs.
 type dueReader struct {
-	req     relay.DueRequest
+	req     store.DueRequest
 	decoder *decoder
-	out     relay.DueResult
+	out     store.DueResult
 	now     time.Time
 	bytes   int
 	records int
@@ -281,7 +281,7 @@ func (r *dueReader) header() (err error) {
 
 func (r *dueReader) begin() error {
 	partition, err := r.decoder.int(2)
-	r.out.Runs = append(r.out.Runs, relay.Run{Partition: int(partition), Key: r.decoder.string(3)})
+	r.out.Runs = append(r.out.Runs, store.ParkedRun{Partition: int(partition), Key: r.decoder.string(3)})
 	r.open = true
 	return err
 }
@@ -307,31 +307,31 @@ func (r *dueReader) record(first bool) error {
 		return err
 	}
 	run := &r.out.Runs[len(r.out.Runs)-1]
-	run.Records = append(run.Records, rec)
+	run.Entries = append(run.Entries, rec)
 	return nil
 }
 
-func (r *dueReader) decode() (relay.Record, error) {
+func (r *dueReader) decode() (store.Entry, error) {
 	d := r.decoder
 	attempts, err := d.int(5)
 	if err != nil {
-		return relay.Record{}, err
+		return store.Entry{}, err
 	}
 	due, err := d.time(6)
 	if err != nil {
-		return relay.Record{}, err
+		return store.Entry{}, err
 	}
 	parked, err := d.time(7)
 	if err != nil {
-		return relay.Record{}, err
+		return store.Entry{}, err
 	}
 	redrives, err := d.int(8)
 	if err != nil {
-		return relay.Record{}, err
+		return store.Entry{}, err
 	}
 	m, fault, err := d.message(dueMessage)
-	rec := relay.Record{Message: m, Err: fault, Attempts: int(attempts), Redrives: int(redrives),
-		Reason: relay.ParkReason(d.string(4)), ParkedFor: r.now.Sub(parked)}
+	rec := store.Entry{Message: m, Err: fault, Attempts: int(attempts), Redrives: int(redrives),
+		Reason: store.ParkReason(d.string(4)), ParkedFor: r.now.Sub(parked)}
 	if !due.IsZero() {
 		rec.Delay = due.Sub(r.now)
 	}

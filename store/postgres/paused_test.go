@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -63,11 +63,11 @@ func TestPausedProcessStopsNoSettlement(t *testing.T) {
 		decide       func(ctx context.Context, s *postgres.Store) error
 	}{
 		"redrive letters": {1, 2, func(ctx context.Context, s *postgres.Store) error {
-			_, err := s.RedriveDead(ctx, deadletter.Filter{Relay: "r"}, "olga", 0)
+			_, err := s.RedriveDead(ctx, store.DeadFilter{Relay: "r"}, "olga", 0)
 			return err
 		}},
 		"discard letters": {1, 1, func(ctx context.Context, s *postgres.Store) error {
-			_, err := s.DiscardDead(ctx, deadletter.Filter{Relay: "r"}, "olga", "x", 0)
+			_, err := s.DiscardDead(ctx, store.DeadFilter{Relay: "r"}, "olga", "x", 0)
 			return err
 		}},
 		"step of a redrive": {1, 2, func(ctx context.Context, s *postgres.Store) error {
@@ -83,7 +83,7 @@ func TestPausedProcessStopsNoSettlement(t *testing.T) {
 			b := setup(t, postgres.Config{Partitions: 1})
 			l := b.lease(t, "r")[0]
 			seqs := b.holding(t, l, 2)
-			b.settle(t, l, relay.Settlement{Dead: []relay.Dead{{Sequence: seqs[1], Key: "k", FromLog: true, Reason: "rejected"}}})
+			b.settle(t, l, store.Settlement{Dead: []store.DeadOutcome{{Sequence: seqs[1], Key: "k", FromLog: true, Reason: "rejected"}}})
 			p := &pause{paused: make(chan struct{}), goingOn: make(chan struct{})}
 			other := b.another(t, p)
 			decided := make(chan error, 1)
@@ -96,7 +96,7 @@ func TestPausedProcessStopsNoSettlement(t *testing.T) {
 			began := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			out, err := b.Settle(ctx, "r", []relay.Settlement{b.following(t, l, relay.Settlement{DeliveredCount: 1})})
+			out, err := b.Settle(ctx, "r", []store.Settlement{b.following(t, l, store.Settlement{DeliveredCount: 1})})
 			if took := time.Since(began); err != nil || len(out.Lost) > 0 || took > 30*time.Second {
 				t.Errorf("settled %+v, %v after %s", out, err, took)
 			}

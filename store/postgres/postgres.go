@@ -13,8 +13,7 @@ import (
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/internal/migrate"
 	"github.com/postrider/postrider/internal/signal"
-	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Store is an outbox on PostgreSQL. It is safe for concurrent use.
@@ -49,14 +48,14 @@ type deadLetters = deadletter.Core
 type heldKeys = held.Core
 
 var (
-	_ relay.Store          = (*Store)(nil)
-	_ relay.Listener       = (*Store)(nil)
-	_ relay.Maintainer     = (*Store)(nil)
-	_ relay.HeldStore      = (*Store)(nil)
-	_ relay.StatusStore    = (*Store)(nil)
-	_ relay.Administrator  = (*Store)(nil)
+	_ store.Relay          = (*Store)(nil)
+	_ store.Listener       = (*Store)(nil)
+	_ store.Maintainer     = (*Store)(nil)
+	_ store.HeldKeys       = (*Store)(nil)
+	_ store.StatusReader   = (*Store)(nil)
+	_ store.Administrator  = (*Store)(nil)
 	_ deadletter.Store     = (*Store)(nil)
-	_ outbox.Store[pgx.Tx] = (*Store)(nil)
+	_ store.Outbox[pgx.Tx] = (*Store)(nil)
 )
 
 // New returns a store on a pool. The caller closes the pool, after the store. New reads nothing: Open, or the first use, checks

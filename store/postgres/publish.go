@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store"
 )
 
 // writtenSQL: $1 ids, which it returns in the same order. A transaction that has written nothing has no id yet.
@@ -23,22 +23,22 @@ const (
 	chunkBytes    = 4 << 20
 )
 
-// Begin implements outbox.Store and inbox.Transactor. The transaction is READ COMMITTED, whatever the database's default is;
+// Begin implements store.Outbox and store.Transactor. The transaction is READ COMMITTED, whatever the database's default is;
 // begin one yourself if you need another level.
 func (s *Store) Begin(ctx context.Context) (pgx.Tx, error) {
 	tx, err := s.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	return tx, translate("begin", err)
 }
 
-// Commit implements outbox.Store. Errors: outbox.ErrNoTransaction.
+// Commit implements store.Outbox. Errors: store.ErrNoTransaction.
 func (s *Store) Commit(ctx context.Context, tx pgx.Tx) error {
 	if tx == nil {
-		return outbox.ErrNoTransaction
+		return store.ErrNoTransaction
 	}
 	return translate("commit", tx.Commit(ctx))
 }
 
-// Rollback implements outbox.Store.
+// Rollback implements store.Outbox.
 func (s *Store) Rollback(ctx context.Context, tx pgx.Tx) error {
 	if tx == nil {
 		return nil
@@ -49,10 +49,10 @@ func (s *Store) Rollback(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// Insert implements outbox.Store.
+// Insert implements store.Outbox.
 func (s *Store) Insert(ctx context.Context, tx pgx.Tx, msgs []*postrider.Message) error {
 	if tx == nil {
-		return outbox.ErrNoTransaction
+		return store.ErrNoTransaction
 	}
 	n, err := s.partitionsIn(ctx, tx)
 	if err != nil {
@@ -119,10 +119,10 @@ func chunks(msgs []*postrider.Message) func(yield func([]*postrider.Message) boo
 	}
 }
 
-// Written implements outbox.Store.
+// Written implements store.Outbox.
 func (s *Store) Written(ctx context.Context, tx pgx.Tx, ids []string) ([]string, error) {
 	if tx == nil {
-		return nil, outbox.ErrNoTransaction
+		return nil, store.ErrNoTransaction
 	}
 	rows, err := tx.Query(ctx, s.sql.written, list(ids))
 	if err != nil {

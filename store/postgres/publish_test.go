@@ -16,27 +16,26 @@ import (
 	_ "github.com/lib/pq"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
 // all fetches everything from the beginning, in order of sequence.
-func (b *bundle) all(t testing.TB) []relay.Record {
+func (b *bundle) all(t testing.TB) []store.Entry {
 	t.Helper()
-	req := relay.FetchRequest{Limit: 1000, MaxBytes: 64 << 20}
+	req := store.FetchRequest{Limit: 1000, MaxBytes: 64 << 20}
 	for _, l := range b.leaseAll(t, "r") {
-		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: l.Ref()})
+		req.Partitions = append(req.Partitions, store.FetchPartition{LeaseRef: l.Ref()})
 	}
 	batches, err := b.Fetch(t.Context(), "r", req)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []relay.Record
+	var out []store.Entry
 	for _, batch := range batches {
-		out = append(out, batch.Records...)
+		out = append(out, batch.Entries...)
 	}
-	slices.SortFunc(out, func(a, b relay.Record) int { return int(a.Message.Sequence - b.Message.Sequence) })
+	slices.SortFunc(out, func(a, b store.Entry) int { return int(a.Message.Sequence - b.Message.Sequence) })
 	return out
 }
 
@@ -92,7 +91,7 @@ func TestDatabaseSQL(t *testing.T) {
 			if err := s.Rollback(ctx, tx); err != nil {
 				t.Errorf("rollback after commit: %v", err)
 			}
-			if err := s.Insert(ctx, tx, msgs[:1]); !errors.Is(err, outbox.ErrNoTransaction) {
+			if err := s.Insert(ctx, tx, msgs[:1]); !errors.Is(err, store.ErrNoTransaction) {
 				t.Errorf("insert after commit: %v", err)
 			}
 			got := b.all(t)

@@ -6,11 +6,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
 )
 
-// records implements deadletter.Records. In a transaction it implements deadletter.Writer; without one, each statement of the
-// deadletter.Reader is a transaction of its own.
+// records implements store.Records. In a transaction it implements store.Writer; without one, each statement of the
+// store.Reader is a transaction of its own.
 type records struct {
 	s  *Store
 	tx pgx.Tx
@@ -18,16 +18,16 @@ type records struct {
 	importing *bool
 }
 
-// View implements deadletter.Records.
-func (r records) View(ctx context.Context, op deadletter.Operation, f func(deadletter.Reader) error) error {
+// View implements store.Records.
+func (r records) View(ctx context.Context, op store.Operation, f func(store.Reader) error) error {
 	if _, err := r.s.open(ctx); err != nil {
 		return err
 	}
 	return translate(op.Doing, f(records{s: r.s}))
 }
 
-// Change implements deadletter.Records.
-func (r records) Change(ctx context.Context, op deadletter.Operation, f func(deadletter.Writer) error) error {
+// Change implements store.Records.
+func (r records) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
 	return r.s.change(ctx, op.Doing, func(tx pgx.Tx) error { return f(records{s: r.s, tx: tx, importing: new(bool)}) })
 }
 
@@ -42,10 +42,10 @@ func (s *Store) change(ctx context.Context, doing string, f func(tx pgx.Tx) erro
 	return translate(doing, err)
 }
 
-// Wake implements deadletter.Records.
+// Wake implements store.Records.
 func (r records) Wake() { r.s.Wake() }
 
-// Now implements deadletter.Writer.
+// Now implements store.Writer.
 func (r records) Now(ctx context.Context) (time.Time, error) {
 	now, err := onlyOf[time.Time](ctx, r, nowSQL)
 	return now.UTC(), err

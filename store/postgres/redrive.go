@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -69,7 +69,7 @@ delete from {redrives} where id in (
 	nowSQL = `select clock_timestamp()`
 )
 
-func scanRedrive(row pgx.CollectableRow) (r deadletter.Redrive, err error) {
+func scanRedrive(row pgx.CollectableRow) (r store.Redrive, err error) {
 	var filter string
 	var ended, next *time.Time
 	err = row.Scan(&r.ID, &filter, &r.Rate, &r.State, &r.By, &r.StartedAt, &ended, &r.CancelledBy, &r.Selected, &r.Done,
@@ -101,7 +101,7 @@ func orNull(t time.Time) *time.Time {
 }
 
 // redrives reads the redrives that a statement returns.
-func (r records) redrives(ctx context.Context, sql string, args ...any) (out []deadletter.Redrive, err error) {
+func (r records) redrives(ctx context.Context, sql string, args ...any) (out []store.Redrive, err error) {
 	err = r.query(ctx, sql, args, func(rows pgx.Rows) error {
 		out, err = pgx.CollectRows(rows, scanRedrive)
 		return err
@@ -110,33 +110,33 @@ func (r records) redrives(ctx context.Context, sql string, args ...any) (out []d
 }
 
 // redrive reads one redrive; lock is "" or " for update".
-func (r records) redrive(ctx context.Context, id int64, lock string) (deadletter.Redrive, error) {
+func (r records) redrive(ctx context.Context, id int64, lock string) (store.Redrive, error) {
 	found, err := r.redrives(ctx, showRedriveSQL+lock, id)
 	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("redrive %d: %w", id, deadletter.ErrNoRedrive)
+		err = fmt.Errorf("redrive %d: %w", id, store.ErrNoRedrive)
 	}
 	if err != nil {
-		return deadletter.Redrive{}, err
+		return store.Redrive{}, err
 	}
 	return found[0], nil
 }
 
-// Redrive implements deadletter.Reader.
-func (r records) Redrive(ctx context.Context, id int64) (deadletter.Redrive, error) {
+// Redrive implements store.Reader.
+func (r records) Redrive(ctx context.Context, id int64) (store.Redrive, error) {
 	return r.redrive(ctx, id, "")
 }
 
-// LockRedrive implements deadletter.Writer.
-func (r records) LockRedrive(ctx context.Context, id int64) (deadletter.Redrive, error) {
+// LockRedrive implements store.Writer.
+func (r records) LockRedrive(ctx context.Context, id int64) (store.Redrive, error) {
 	return r.redrive(ctx, id, " for update")
 }
 
-// Redrives implements deadletter.Reader.
-func (r records) Redrives(ctx context.Context, state deadletter.RedriveState, before int64, limit int) ([]deadletter.Redrive, error) {
+// Redrives implements store.Reader.
+func (r records) Redrives(ctx context.Context, state store.RedriveState, before int64, limit int) ([]store.Redrive, error) {
 	return r.redrives(ctx, listRedrivesSQL, string(state), before, int64(limit))
 }
 
-// Redriven implements deadletter.Reader.
+// Redriven implements store.Reader.
 func (r records) Redriven(ctx context.Context, id int64) (parked, dead int64, err error) {
 	err = r.query(ctx, outcomeSQL, []any{id}, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&parked, &dead}, func() error { return nil })
@@ -145,13 +145,13 @@ func (r records) Redriven(ctx context.Context, id int64) (parked, dead int64, er
 	return parked, dead, err
 }
 
-// NewestDead implements deadletter.Writer.
+// NewestDead implements store.Writer.
 func (r records) NewestDead(ctx context.Context) (int64, error) {
 	return onlyOf[int64](ctx, r, newestDeadSQL)
 }
 
-// AddRedrive implements deadletter.Writer.
-func (r records) AddRedrive(ctx context.Context, added deadletter.Redrive) (int64, error) {
+// AddRedrive implements store.Writer.
+func (r records) AddRedrive(ctx context.Context, added store.Redrive) (int64, error) {
 	filter, err := json.Marshal(added.Filter)
 	if err != nil {
 		return 0, err
@@ -159,17 +159,17 @@ func (r records) AddRedrive(ctx context.Context, added deadletter.Redrive) (int6
 	return onlyOf[int64](ctx, r, startRedriveSQL, string(filter), added.Rate, added.By, added.StartedAt, added.Selected, added.UpTo)
 }
 
-// SaveRedrive implements deadletter.Writer.
-func (r records) SaveRedrive(ctx context.Context, saved deadletter.Redrive) error {
+// SaveRedrive implements store.Writer.
+func (r records) SaveRedrive(ctx context.Context, saved store.Redrive) error {
 	return r.exec(ctx, saveRedriveSQL, saved.ID, string(saved.State), orNull(saved.EndedAt), saved.CancelledBy, saved.Selected,
 		saved.Done, saved.Refused, saved.Skipped, saved.Position, orNull(saved.NextAt), saved.Failures, saved.Cause)
 }
 
-// purgeRedrives removes redrives that ended at least keep ago, at most deadletter.PurgeRedrives of them.
+// purgeRedrives removes redrives that ended at least keep ago, at most store.PurgeRedrives of them.
 func (s *Store) purgeRedrives(ctx context.Context, keep time.Duration) error {
 	if keep <= 0 {
 		return nil
 	}
-	_, err := s.pool.Exec(ctx, s.names.expand(purgeRedrivesSQL), keep.Microseconds(), int64(deadletter.PurgeRedrives))
+	_, err := s.pool.Exec(ctx, s.names.expand(purgeRedrivesSQL), keep.Microseconds(), int64(store.PurgeRedrives))
 	return translate("purge redrives", err)
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -24,9 +24,9 @@ func TestRestoredLogIsDeliveredAgainRatherThanLost(t *testing.T) {
 	b.exec(t, "update "+b.table("meta")+" set system_identifier = 42")
 
 	// Leasing a partition detects the restore; the leases from before are gone.
-	before := b.following(t, leases[0], relay.Settlement{Moved: true, Cursor: leases[0].Cursor})
+	before := b.following(t, leases[0], store.Settlement{Moved: true, Cursor: leases[0].Cursor})
 	leases = b.lease(t, "r")
-	settled, err := b.Settle(t.Context(), "r", []relay.Settlement{before})
+	settled, err := b.Settle(t.Context(), "r", []store.Settlement{before})
 	if err != nil || len(settled.Lost) != 1 {
 		t.Errorf("settled from before the restore: %+v, %v", settled, err)
 	}

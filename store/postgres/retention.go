@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 )
 
 // dropOld empties the closed segments that are past retention and delivered, then drops the empty ones.
-func (m *maintenance) dropOld(ctx context.Context, r relay.Retention) error {
+func (m *maintenance) dropOld(ctx context.Context, r store.Retention) error {
 	s, err := m.store.listSegments(ctx)
 	if err != nil {
 		return err

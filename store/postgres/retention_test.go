@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -56,7 +56,7 @@ func TestRetentionLooksByIndex(t *testing.T) {
 	if n := buffers(t, plan); n > 500 {
 		t.Errorf("the look touched %d pages:\n%s", n, plan)
 	}
-	b.drop(t, relay.Retention{For: time.Hour}, old)
+	b.drop(t, store.Retention{For: time.Hour}, old)
 }
 
 func TestSegmentWithARowOfNoPartitionIsKept(t *testing.T) {
@@ -66,7 +66,7 @@ func TestSegmentWithARowOfNoPartitionIsKept(t *testing.T) {
 	b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type) values (2, 'stray', 't', 'x')", b.table("log")))
 	old := b.nextSegment(t)
 	b.deliverAll(t, "r", leases)
-	if b.maintain(t, relay.Retention{For: time.Hour}); one[int64](t, b.pool, "select count(*) from "+b.table(old)) != 1 {
+	if b.maintain(t, store.Retention{For: time.Hour}); one[int64](t, b.pool, "select count(*) from "+b.table(old)) != 1 {
 		t.Error("a message that nobody has delivered was dropped")
 	}
 }

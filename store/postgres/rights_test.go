@@ -9,9 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -50,7 +49,7 @@ func TestRightsOfRelaysAndConsumers(t *testing.T) {
 	}
 	b.lease(t, "consumer")
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		return b.Park(ctx, tx, "consumer", []inbox.Parked{{Message: message, Reason: relay.ParkRetry, After: time.Minute}})
+		return b.Park(ctx, tx, "consumer", []store.ParkRequest{{Message: message, Reason: store.ParkRetry, After: time.Minute}})
 	})
 	if err != nil {
 		t.Errorf("park: %v", err)
@@ -60,5 +59,5 @@ func TestRightsOfRelaysAndConsumers(t *testing.T) {
 	owner.exec(t, fmt.Sprintf(`do $$ declare part regclass; begin
 		for part in select relid from pg_partition_tree('%s') loop execute format('alter table %%s owner to %s', part); end loop; end $$`,
 		b.table("log"), role))
-	b.drop(t, relay.Retention{For: time.Hour}, old)
+	b.drop(t, store.Retention{For: time.Hour}, old)
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -95,16 +95,16 @@ func (s *Store) listSegments(ctx context.Context) (segments, error) {
 	return out, err
 }
 
-// Maintain implements relay.Maintainer. It drops messages by whole segments, so they stay beyond their retention for up to
+// Maintain implements store.Maintainer. It drops messages by whole segments, so they stay beyond their retention for up to
 // Config.SegmentFor, or a sixteenth of the retention if that is longer.
-func (s *Store) Maintain(ctx context.Context, r relay.Retention) (relay.Maintained, error) {
+func (s *Store) Maintain(ctx context.Context, r store.Retention) (store.Maintained, error) {
 	if _, err := s.open(ctx); err != nil {
-		return relay.Maintained{}, err
+		return store.Maintained{}, err
 	}
 	m := maintenance{store: s}
 	for _, step := range []struct {
 		doing string
-		do    func(ctx context.Context, r relay.Retention) error
+		do    func(ctx context.Context, r store.Retention) error
 	}{
 		{"repair the sequence of the log", m.repairSequence},
 		{"prepare segments", m.prepare},
@@ -128,8 +128,8 @@ type maintenance struct {
 	deferred []string
 }
 
-func (m *maintenance) done() relay.Maintained {
-	return relay.Maintained{Dropped: m.dropped, Deferred: strings.Join(m.deferred, "; ")}
+func (m *maintenance) done() store.Maintained {
+	return store.Maintained{Dropped: m.dropped, Deferred: strings.Join(m.deferred, "; ")}
 }
 
 // limits bounds what a change may cost others: how long they queue after it while it waits for a lock, and how long it runs. The
@@ -176,7 +176,7 @@ func (m *maintenance) change(ctx context.Context, what, sql string) (bool, error
 }
 
 // prepare creates the current segment and those ahead where they are missing.
-func (m *maintenance) prepare(ctx context.Context, _ relay.Retention) error {
+func (m *maintenance) prepare(ctx context.Context, _ store.Retention) error {
 	for range segmentsAhead + 1 {
 		s, err := m.store.listSegments(ctx)
 		current, ahead := s.current(), s.ahead()
@@ -243,7 +243,7 @@ func (m *maintenance) ends(ctx context.Context, g segment) (first, last time.Tim
 }
 
 // beginNext moves publishers to the next segment when the present one has reached its time, or its share of the log's size.
-func (m *maintenance) beginNext(ctx context.Context, r relay.Retention) error {
+func (m *maintenance) beginNext(ctx context.Context, r store.Retention) error {
 	s, err := m.store.listSegments(ctx)
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -40,7 +40,7 @@ func (b *bundle) age(t *testing.T, by string) {
 }
 
 // maintain maintains the log, and again as long as a busy machine exceeds the time limit of a change.
-func (b *bundle) maintain(t *testing.T, r relay.Retention) (all relay.Maintained) {
+func (b *bundle) maintain(t *testing.T, r store.Retention) (all store.Maintained) {
 	t.Helper()
 	for end := time.Now().Add(patience); ; {
 		m, err := b.Maintain(t.Context(), r)
@@ -57,9 +57,9 @@ func (b *bundle) maintain(t *testing.T, r relay.Retention) (all relay.Maintained
 const patience = 3 * time.Minute
 
 // drop maintains the log until a segment is gone.
-func (b *bundle) drop(t *testing.T, r relay.Retention, table string) (dropped int64) {
+func (b *bundle) drop(t *testing.T, r store.Retention, table string) (dropped int64) {
 	t.Helper()
-	b.maintainUntil(t, r, "the segment "+table+" is dropped", func(m relay.Maintained) bool {
+	b.maintainUntil(t, r, "the segment "+table+" is dropped", func(m store.Maintained) bool {
 		dropped += m.Dropped
 		return !b.exists(t, table)
 	})
@@ -67,9 +67,9 @@ func (b *bundle) drop(t *testing.T, r relay.Retention, table string) (dropped in
 }
 
 // maintainUntil maintains the log until done: on a busy machine a change may not get its locks in time.
-func (b *bundle) maintainUntil(t *testing.T, r relay.Retention, what string, done func(relay.Maintained) bool) {
+func (b *bundle) maintainUntil(t *testing.T, r store.Retention, what string, done func(store.Maintained) bool) {
 	t.Helper()
-	var m relay.Maintained
+	var m store.Maintained
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		if m = b.maintain(t, r); done(m) {
 			return
@@ -96,30 +96,30 @@ func (b *bundle) next(t *testing.T) int64 {
 }
 
 // deliverAll fetches and settles up to 1,000 messages of each partition, and returns how many it got.
-func (b *bundle) deliverAll(t *testing.T, name string, leases []relay.Lease) int {
+func (b *bundle) deliverAll(t *testing.T, name string, leases []store.Lease) int {
 	t.Helper()
 	return len(b.deliver(t, name, leases))
 }
 
 // deliver is deliverAll but returns the messages.
-func (b *bundle) deliver(t *testing.T, name string, leases []relay.Lease) []relay.Record {
+func (b *bundle) deliver(t *testing.T, name string, leases []store.Lease) []store.Entry {
 	t.Helper()
-	req := relay.FetchRequest{Limit: 1000, MaxBytes: 64 << 20}
+	req := store.FetchRequest{Limit: 1000, MaxBytes: 64 << 20}
 	for _, l := range leases {
-		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: l.Ref(), After: l.Cursor})
+		req.Partitions = append(req.Partitions, store.FetchPartition{LeaseRef: l.Ref(), After: l.Cursor})
 	}
 	batches, err := b.Fetch(t.Context(), name, req)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var records []relay.Record
+	var records []store.Entry
 	for _, batch := range batches {
-		records = append(records, batch.Records...)
+		records = append(records, batch.Entries...)
 		l := &leases[batch.Partition]
 		l.Cursor = batch.Next
 		l.Settled++
-		settled, err := b.Settle(t.Context(), name, []relay.Settlement{{Partition: batch.Partition, Token: l.Token, Number: l.Settled,
-			Moved: true, Cursor: batch.Next, DeliveredCount: int64(len(batch.Records))}})
+		settled, err := b.Settle(t.Context(), name, []store.Settlement{{Partition: batch.Partition, Token: l.Token, Number: l.Settled,
+			Moved: true, Cursor: batch.Next, DeliveredCount: int64(len(batch.Entries))}})
 		if err != nil || len(settled.Lost) > 0 {
 			t.Fatal(settled, err)
 		}
@@ -130,16 +130,16 @@ func (b *bundle) deliver(t *testing.T, name string, leases []relay.Lease) []rela
 func TestSegmentsAreAheadOfPublishers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{SegmentFor: time.Minute})
-	keep := relay.Retention{For: time.Minute}
+	keep := store.Retention{For: time.Minute}
 	if n := b.segments(t); n != 3 {
 		t.Fatalf("a new outbox has %d segments, want the present one and two ahead", n)
 	}
 	b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type) values (0, '1', 't', 'x')", b.table("log")))
-	if m := b.maintain(t, keep); m != (relay.Maintained{}) || b.segments(t) != 3 || b.next(t) != 2 {
+	if m := b.maintain(t, keep); m != (store.Maintained{}) || b.segments(t) != 3 || b.next(t) != 2 {
 		t.Errorf("maintained: %+v, %d segments, number %d is next; want no change", m, b.segments(t), b.next(t))
 	}
 	b.age(t, "2 minutes")
-	if m := b.maintain(t, keep); m != (relay.Maintained{}) || b.segments(t) != 4 || b.next(t) != 1<<39 {
+	if m := b.maintain(t, keep); m != (store.Maintained{}) || b.segments(t) != 4 || b.next(t) != 1<<39 {
 		t.Errorf("maintained: %+v, %d segments, number %d is next; want that of the second segment, and two ahead of it", m, b.segments(t), b.next(t))
 	}
 	b.maintain(t, keep)
@@ -155,13 +155,13 @@ func TestSegmentsAreFew(t *testing.T) {
 	publish := fmt.Sprintf("insert into %s (partition, id, topic, type) values (0, 'm', 't', 'x')", b.table("log"))
 	b.exec(t, publish)
 	b.age(t, "89 minutes")
-	if b.maintain(t, relay.Retention{For: 24 * time.Hour}); b.next(t) != 2 {
+	if b.maintain(t, store.Retention{For: 24 * time.Hour}); b.next(t) != 2 {
 		t.Error("a segment was ended after less than a sixteenth of the retention")
 	}
 	for range 40 {
 		b.exec(t, publish)
 		b.age(t, "2 minutes")
-		b.maintain(t, relay.Retention{})
+		b.maintain(t, store.Retention{})
 	}
 	if n := b.segments(t); n > 34 {
 		t.Errorf("%d segments", n)
@@ -174,10 +174,10 @@ func TestLargeSegmentIsEndedForTheSizeLimit(t *testing.T) {
 	b.exec(t, fmt.Sprintf(`insert into %s (partition, id, topic, type, payload)
 		select i %% 8, i::text, 't', 'x', convert_to(repeat('x', 1500), 'UTF8') from generate_series(1, 12000) as i`, b.table("log")))
 	limit := int64(64 << 20)
-	if b.maintain(t, relay.Retention{For: time.Hour, MaxBytes: 2 * limit}); b.next(t) != 12001 {
+	if b.maintain(t, store.Retention{For: time.Hour, MaxBytes: 2 * limit}); b.next(t) != 12001 {
 		t.Error("a segment was ended long before the log is as large as it may be")
 	}
-	if b.maintain(t, relay.Retention{For: time.Hour, MaxBytes: limit}); b.next(t) != 1<<39 {
+	if b.maintain(t, store.Retention{For: time.Hour, MaxBytes: limit}); b.next(t) != 1<<39 {
 		t.Error("the segment goes on")
 	}
 }
@@ -201,7 +201,7 @@ func TestSegmentsWhateverTheSessionsSettings(t *testing.T) {
 			b := setupOn(t, dsn, postgres.Config{SegmentFor: time.Hour})
 			old := b.past(t, 5, 10)
 			b.deliverAll(t, "r", b.lease(t, "r"))
-			b.drop(t, relay.Retention{For: time.Hour}, old)
+			b.drop(t, store.Retention{For: time.Hour}, old)
 		})
 	}
 }
@@ -210,7 +210,7 @@ func TestSegmentIsDroppedWhenEveryRelayHasDeliveredIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})
 	old := b.past(t, 5, 100)
-	keep := relay.Retention{For: time.Hour}
+	keep := store.Retention{For: time.Hour}
 	if b.maintain(t, keep); !b.exists(t, old) {
 		t.Fatal("dropped without any relay")
 	}
@@ -222,7 +222,7 @@ func TestSegmentIsDroppedWhenEveryRelayHasDeliveredIt(t *testing.T) {
 		t.Fatal("dropped what one relay has not delivered")
 	}
 	b.deliverAll(t, "slow", slow)
-	if b.maintain(t, relay.Retention{For: 24 * time.Hour}); !b.exists(t, old) {
+	if b.maintain(t, store.Retention{For: 24 * time.Hour}); !b.exists(t, old) {
 		t.Fatal("dropped before its time")
 	}
 	b.exec(t, "analyze "+b.table(old))
@@ -239,10 +239,10 @@ func TestSegmentIsAsOldAsItsNewestMessage(t *testing.T) {
 		select i, i::text, 't', 'x', clock_timestamp() - (8 - i) * interval '1 hour' from generate_series(0, 7) as i`, b.table("log")))
 	old := b.nextSegment(t)
 	b.deliverAll(t, "r", leases)
-	if b.maintain(t, relay.Retention{For: 90 * time.Minute}); !b.exists(t, old) {
+	if b.maintain(t, store.Retention{For: 90 * time.Minute}); !b.exists(t, old) {
 		t.Error("dropped with a message of an hour ago")
 	}
-	b.drop(t, relay.Retention{For: 30 * time.Minute}, old)
+	b.drop(t, store.Retention{For: 30 * time.Minute}, old)
 }
 
 func TestSegmentWithALateRowIsKept(t *testing.T) {
@@ -258,19 +258,19 @@ func TestSegmentWithALateRowIsKept(t *testing.T) {
 	old := b.nextSegment(t)
 	b.deliverAll(t, "r", leases)
 	// While the transaction is open its lock keeps the segment; once it has committed, its undelivered row does.
-	if m := b.maintain(t, relay.Retention{For: time.Hour}); !b.exists(t, old) || !strings.Contains(m.Deferred, old) {
+	if m := b.maintain(t, store.Retention{For: time.Hour}); !b.exists(t, old) || !strings.Contains(m.Deferred, old) {
 		t.Fatalf("with an open writer: %+v", m)
 	}
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if b.maintain(t, relay.Retention{For: time.Hour}); one[int64](t, b.pool, "select count(*) from "+b.table(old)+" where id = 'late'") != 1 {
+	if b.maintain(t, store.Retention{For: time.Hour}); one[int64](t, b.pool, "select count(*) from "+b.table(old)+" where id = 'late'") != 1 {
 		t.Fatal("a late row was dropped")
 	}
 	if n := b.deliverAll(t, "r", leases); n != 1 {
 		t.Fatalf("%d late messages", n)
 	}
-	b.drop(t, relay.Retention{For: time.Hour}, old)
+	b.drop(t, store.Retention{For: time.Hour}, old)
 }
 
 // TestMaintainDoesNotWaitForLongTransactions: the segment is still emptied, and writers do not wait.
@@ -291,15 +291,15 @@ func TestMaintainDoesNotWaitForLongTransactions(t *testing.T) {
 		if t.Context().Err() != nil {
 			t.Fatal("the segment is not emptied")
 		}
-		b.maintain(t, relay.Retention{For: time.Hour})
+		b.maintain(t, store.Retention{For: time.Hour})
 	}
-	if m := b.maintain(t, relay.Retention{For: time.Hour}); !b.exists(t, old) || !strings.Contains(m.Deferred, "drop segment") {
+	if m := b.maintain(t, store.Retention{For: time.Hour}); !b.exists(t, old) || !strings.Contains(m.Deferred, "drop segment") {
 		t.Errorf("with an open writer: %+v", m)
 	}
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.drop(t, relay.Retention{For: time.Hour}, old)
+	b.drop(t, store.Retention{For: time.Hour}, old)
 }
 
 func TestOldSegmentsGoAboveTheSizeLimit(t *testing.T) {
@@ -308,7 +308,7 @@ func TestOldSegmentsGoAboveTheSizeLimit(t *testing.T) {
 	older, old := b.past(t, 6, 2000), b.past(t, 5, 2000)
 	b.deliverAll(t, "r", b.lease(t, "r"))
 	size := one[int64](t, b.pool, "select pg_total_relation_size($1::text::regclass)", b.table(old))
-	b.drop(t, relay.Retention{For: 240 * time.Hour, MaxBytes: size + size/2}, older)
+	b.drop(t, store.Retention{For: 240 * time.Hour, MaxBytes: size + size/2}, older)
 	if !b.exists(t, old) {
 		t.Error("the newer segment is gone too")
 	}
@@ -322,7 +322,7 @@ func TestDetachedSegmentIsDroppedByTheNext(t *testing.T) {
 	for _, table := range []string{empty, filled} {
 		b.exec(t, "alter table "+b.table("log")+" detach partition "+b.table(table))
 	}
-	b.drop(t, relay.Retention{}, empty)
+	b.drop(t, store.Retention{}, empty)
 	if !b.exists(t, filled) {
 		t.Error("one with messages was dropped")
 	}
@@ -337,7 +337,7 @@ func TestClocksDoNotStopPublishing(t *testing.T) {
 		insert := fmt.Sprintf(`insert into %s (partition, id, topic, type, created_at) values (0, 'm', 't', 'x', clock_timestamp() + $1::text::interval)`, b.table("log"))
 		b.exec(t, insert, skew)
 		segment := b.next(t) >> 39
-		if m := b.maintain(t, relay.Retention{For: time.Hour}); m.Deferred != "" {
+		if m := b.maintain(t, store.Retention{For: time.Hour}); m.Deferred != "" {
 			t.Errorf("deferred: %s", m.Deferred)
 		}
 		if b.next(t)>>39 != segment+1 {

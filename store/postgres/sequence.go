@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // The sequence of the log only rises, and the cursors rely on that: they never search for a row that gets a number below a cursor
@@ -33,7 +33,7 @@ var rewindAllSQL = strings.ReplaceAll(rewindSQL, "$1::bool", "true")
 
 // repairSequence detects a sequence that was set back, sets it above every number in use, and sends every relay back to the
 // beginning of the log: it cannot tell which messages were written meanwhile below a cursor.
-func (m *maintenance) repairSequence(ctx context.Context, _ relay.Retention) error {
+func (m *maintenance) repairSequence(ctx context.Context, _ store.Retention) error {
 	s := m.store
 	highest, behind, err := s.setBack(ctx)
 	if err != nil || !behind {

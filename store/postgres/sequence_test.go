@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -28,9 +28,9 @@ func TestSequenceThatIsSetBackIsRepaired(t *testing.T) {
 				b.exec(t, insert, "below the cursor")
 				b.deliverAll(t, "r", leases) // moves the cursor's snapshot beyond that row
 			}
-			b.maintain(t, relay.Retention{})
+			b.maintain(t, store.Retention{})
 			b.exec(t, insert, "new")
-			settled, err := b.Settle(t.Context(), "r", []relay.Settlement{b.following(t, leases[0], relay.Settlement{})})
+			settled, err := b.Settle(t.Context(), "r", []store.Settlement{b.following(t, leases[0], store.Settlement{})})
 			if err != nil || len(settled.Lost) != 1 {
 				t.Errorf("a lease from before the repair: %+v, %v", settled, err)
 			}
@@ -41,7 +41,7 @@ func TestSequenceThatIsSetBackIsRepaired(t *testing.T) {
 			if !slices.Contains(ids, "new") || kept == 0 && !slices.Contains(ids, "below the cursor") {
 				t.Errorf("delivered: %q", ids)
 			}
-			if m := b.maintain(t, relay.Retention{}); m.Deferred != "" {
+			if m := b.maintain(t, store.Retention{}); m.Deferred != "" {
 				t.Errorf("deferred: %s", m.Deferred)
 			}
 			if n := b.deliverAll(t, "r", b.lease(t, "r")); n != 0 {
@@ -59,7 +59,7 @@ func TestSequenceWithoutASegmentGetsOne(t *testing.T) {
 	want := 0
 	publish := func() {
 		t.Helper()
-		b.maintain(t, relay.Retention{})
+		b.maintain(t, store.Retention{})
 		b.exec(t, insert)
 		want++
 	}

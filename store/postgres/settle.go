@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // settlePlanSQL precedes a settlement, for its transaction only. Losing a settlement means redelivery, so it does not wait for
@@ -76,27 +76,27 @@ select k.key from unnest($2::text[]) as k (key) where not exists (
 // errNotNext: a lease does not hold, or the number of a settlement is not the next.
 var errNotNext = errors.New("the lease does not hold, or the settlement is not the next")
 
-// Settle implements relay.LogStore. All settlements are applied in one transaction and one round trip: the leases locked
+// Settle implements store.Log. All settlements are applied in one transaction and one round trip: the leases locked
 // meanwhile block processes that are to take them over, and this process may be paused between two round trips. So whatever must
 // prevent the commit has to fail on the server, by a division by zero. If anything fails because of what a settlement says, each
 // settlement is tried alone, so that one does not hinder the others.
-func (s *Store) Settle(ctx context.Context, name string, settlements []relay.Settlement) (relay.Settled, error) {
+func (s *Store) Settle(ctx context.Context, name string, settlements []store.Settlement) (store.Settled, error) {
 	n, err := s.open(ctx)
 	if err != nil || len(settlements) == 0 {
-		return relay.Settled{}, err
+		return store.Settled{}, err
 	}
 	released, err := s.settle(ctx, name, n, settlements)
 	if err == nil {
-		return relay.Settled{Released: released}, nil
+		return store.Settled{Released: released}, nil
 	}
 	if !refused(err) {
 		s.endStalledSettlement(ctx, name)
-		return relay.Settled{}, translate("settle for relay "+name, err)
+		return store.Settled{}, translate("settle for relay "+name, err)
 	}
-	out := relay.Settled{}
+	out := store.Settled{}
 	for i := range settlements {
 		if err := s.settleAlone(ctx, name, n, &settlements[i], &out); err != nil {
-			return relay.Settled{}, translate("settle for relay "+name, err)
+			return store.Settled{}, translate("settle for relay "+name, err)
 		}
 	}
 	return out, nil
@@ -118,8 +118,8 @@ func refused(err error) bool {
 }
 
 // settleAlone applies one settlement, or records its outcome in out.
-func (s *Store) settleAlone(ctx context.Context, name string, partitions int, st *relay.Settlement, out *relay.Settled) error {
-	released, err := s.settle(ctx, name, partitions, []relay.Settlement{*st})
+func (s *Store) settleAlone(ctx context.Context, name string, partitions int, st *store.Settlement, out *store.Settled) error {
+	released, err := s.settle(ctx, name, partitions, []store.Settlement{*st})
 	switch {
 	case err == nil:
 		out.Released = append(out.Released, released...)
@@ -138,11 +138,11 @@ func (s *Store) settleAlone(ctx context.Context, name string, partitions int, st
 
 // settledBefore checks whether a settlement was applied before, and if so gives the same result again; otherwise its lease is
 // lost.
-func (s *Store) settledBefore(ctx context.Context, name string, st *relay.Settlement, out *relay.Settled) error {
+func (s *Store) settledBefore(ctx context.Context, name string, st *store.Settlement, out *store.Settled) error {
 	var holds bool
 	var number int64
 	var content string
-	partitions, tokens := leaseArgs([]relay.LeaseRef{{Partition: st.Partition, Token: st.Token}})
+	partitions, tokens := leaseArgs([]store.LeaseRef{{Partition: st.Partition, Token: st.Token}})
 	err := s.pool.QueryRow(ctx, s.sql.applied, name, partitions, tokens).Scan(&holds, &number, &content)
 	digest := st.Digest()
 	switch {
@@ -169,7 +169,7 @@ type step struct {
 }
 
 // settle applies settlements in one transaction and returns the keys that are no longer held.
-func (s *Store) settle(ctx context.Context, name string, partitions int, settlements []relay.Settlement) ([]string, error) {
+func (s *Store) settle(ctx context.Context, name string, partitions int, settlements []store.Settlement) ([]string, error) {
 	in, err := gather(settlements, partitions)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnreadable, err)

@@ -3,7 +3,7 @@ package postgres
 import (
 	"fmt"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // maxCause is the maximum length of a stored cause, in bytes.
@@ -37,7 +37,7 @@ func (m *moves) args(name string) []any {
 		m.delivered, m.failed}
 }
 
-func (m *moves) add(st *relay.Settlement) error {
+func (m *moves) add(st *store.Settlement) error {
 	c := cursor{snapshot: seesNothing}
 	if st.Moved {
 		var err error
@@ -133,7 +133,7 @@ with mine as materialized (
 )`
 
 // gather sorts the contents of settlements by statement.
-func gather(settlements []relay.Settlement, partitions int) (*settleInput, error) {
+func gather(settlements []store.Settlement, partitions int) (*settleInput, error) {
 	in := &settleInput{}
 	for i := range settlements {
 		st := &settlements[i]
@@ -160,10 +160,10 @@ func gather(settlements []relay.Settlement, partitions int) (*settleInput, error
 
 // park parks a message from the log, or again. If a message parked from the log changes within the same settlements, its last
 // state is parked.
-func (in *settleInput) park(partition int, p relay.Parked) {
+func (in *settleInput) park(partition int, p store.ParkOutcome) {
 	it := item{partition: partition, seq: p.Sequence, reason: string(p.Reason),
 		cause: oneText(p.Cause, maxCause), attempts: p.Attempts, after: max(p.After.Microseconds(), 0)}
-	if p.Reason == relay.ParkRetry {
+	if p.Reason == store.ParkRetry {
 		it.attempt = p.Attempts
 	}
 	if p.Waits {
@@ -179,7 +179,7 @@ func (in *settleInput) park(partition int, p relay.Parked) {
 	in.parkAgain.addMessage(it)
 }
 
-func (in *settleInput) addDead(partition int, d relay.Dead) {
+func (in *settleInput) addDead(partition int, d store.DeadOutcome) {
 	it := item{partition: partition, seq: d.Sequence, reason: oneText(d.Reason, maxCause),
 		cause: oneText(d.Cause, maxCause), attempts: d.Attempts, attempt: d.Attempts}
 	if !d.FromLog || in.parkFromLog.has(it) {
@@ -190,7 +190,7 @@ func (in *settleInput) addDead(partition int, d relay.Dead) {
 	in.fromLog.addMessage(it)
 }
 
-func (in *settleInput) addKeys(st *relay.Settlement) {
+func (in *settleInput) addKeys(st *store.Settlement) {
 	for _, h := range st.Held {
 		it := item{partition: st.Partition, seq: h.Sequence, key: h.Key, reason: string(h.Reason),
 			cause: oneText(h.Cause, maxCause), attempts: h.Attempts, after: max(h.After.Microseconds(), 0)}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -25,11 +25,11 @@ create function %[1]s.see() returns trigger language plpgsql as $$ begin
 end $$;
 create constraint trigger see after insert on %[2]s deferrable initially deferred for each row execute function %[1]s.see()`,
 		b.config.Schema, b.table("cursors")), pgx.QueryExecModeSimpleProtocol)
-	for name, st := range map[string]relay.Settlement{
+	for name, st := range map[string]store.Settlement{
 		"only cursors":   {DeliveredCount: 1},
-		"with held keys": {Held: []relay.HeldKey{{Key: "k", Sequence: 1, Reason: relay.ParkRetry, After: time.Hour}}},
+		"with held keys": {Held: []store.HeldKey{{Key: "k", Sequence: 1, Reason: store.ParkRetry, After: time.Hour}}},
 	} {
-		if _, err := b.Settle(t.Context(), "r", []relay.Settlement{b.following(t, leases[0], st)}); err != nil {
+		if _, err := b.Settle(t.Context(), "r", []store.Settlement{b.following(t, leases[0], st)}); err != nil {
 			t.Fatal(err)
 		}
 		if v := one[string](t, b.pool, "delete from "+b.config.Schema+".seen returning setting"); v != "off" {
@@ -48,15 +48,15 @@ func TestSettlementLooksUpRows(t *testing.T) {
 	b := setup(t, postgres.Config{Partitions: 1})
 	l := b.lease(t, "r")[0]
 	b.exec(t, fmt.Sprintf("analyze %s, %s, %s, %s", b.table("parked"), b.table("held"), b.table("dead"), b.table("log")))
-	var st relay.Settlement
+	var st store.Settlement
 	st.Token = l.Token
 	for seq := int64(101); seq <= 110; seq++ {
 		key := fmt.Sprint("k", seq)
-		st.Parked = append(st.Parked, relay.Parked{Sequence: seq, Key: key, FromLog: true, Waits: true, Reason: relay.ParkRetry, Cause: "x"})
-		st.Dead = append(st.Dead, relay.Dead{Sequence: seq + 100, Key: key, Reason: "x"},
-			relay.Dead{Sequence: seq + 200, Key: key, FromLog: true, Reason: "x"})
+		st.Parked = append(st.Parked, store.ParkOutcome{Sequence: seq, Key: key, FromLog: true, Waits: true, Reason: store.ParkRetry, Cause: "x"})
+		st.Dead = append(st.Dead, store.DeadOutcome{Sequence: seq + 100, Key: key, Reason: "x"},
+			store.DeadOutcome{Sequence: seq + 200, Key: key, FromLog: true, Reason: "x"})
 		st.Removed = append(st.Removed, seq+300)
-		st.Held = append(st.Held, relay.HeldKey{Key: key, Sequence: seq, Reason: relay.ParkRetry, UntilDecided: true})
+		st.Held = append(st.Held, store.HeldKey{Key: key, Sequence: seq, Reason: store.ParkRetry, UntilDecided: true})
 		st.Release = append(st.Release, fmt.Sprint("k", seq+300))
 	}
 	const many = 2000

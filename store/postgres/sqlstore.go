@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store"
 )
 
 // SQLStore publishes and consumes in transactions of database/sql with any driver (pgx's stdlib, lib/pq): it passes only types
@@ -20,27 +20,27 @@ type SQLStore struct {
 	db *sql.DB
 }
 
-var _ outbox.Store[*sql.Tx] = (*SQLStore)(nil)
+var _ store.Outbox[*sql.Tx] = (*SQLStore)(nil)
 
 // SQL returns an outbox and inbox for transactions of database/sql. The db must connect to the database of the Store's pool.
 func (s *Store) SQL(db *sql.DB) *SQLStore { return &SQLStore{Store: s, db: db} }
 
-// Begin implements outbox.Store and inbox.Transactor. The transaction is READ COMMITTED, whatever the database's default
+// Begin implements store.Outbox and store.Transactor. The transaction is READ COMMITTED, whatever the database's default
 // is; begin one yourself if you need another level.
 func (s *SQLStore) Begin(ctx context.Context) (*sql.Tx, error) {
 	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	return tx, translate("begin", err)
 }
 
-// Commit implements outbox.Store. Errors: outbox.ErrNoTransaction.
+// Commit implements store.Outbox. Errors: store.ErrNoTransaction.
 func (s *SQLStore) Commit(_ context.Context, tx *sql.Tx) error {
 	if tx == nil {
-		return outbox.ErrNoTransaction
+		return store.ErrNoTransaction
 	}
 	return translate("commit", tx.Commit())
 }
 
-// Rollback implements outbox.Store.
+// Rollback implements store.Outbox.
 func (s *SQLStore) Rollback(_ context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return nil
@@ -51,10 +51,10 @@ func (s *SQLStore) Rollback(_ context.Context, tx *sql.Tx) error {
 	return nil
 }
 
-// Insert implements outbox.Store.
+// Insert implements store.Outbox.
 func (s *SQLStore) Insert(ctx context.Context, tx *sql.Tx, msgs []*postrider.Message) error {
 	if tx == nil {
-		return outbox.ErrNoTransaction
+		return store.ErrNoTransaction
 	}
 	n, err := s.partitionsIn(ctx, s.pool)
 	if err != nil {
@@ -74,10 +74,10 @@ const writtenTextSQL = `
 select i.id from unnest($1::text::text[]) with ordinality as i (id, ord)
 where i.id in (select l.id from {log} l where l.xid = pg_current_xact_id_if_assigned()) order by i.ord`
 
-// Written implements outbox.Store.
+// Written implements store.Outbox.
 func (s *SQLStore) Written(ctx context.Context, tx *sql.Tx, ids []string) (written []string, err error) {
 	if tx == nil {
-		return nil, outbox.ErrNoTransaction
+		return nil, store.ErrNoTransaction
 	}
 	rows, err := tx.QueryContext(ctx, s.Store.names.expand(writtenTextSQL), array(ids, quoted))
 	if err != nil {

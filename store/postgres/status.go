@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -62,10 +62,10 @@ select relay, owner, host, version, alive_until > now, seen_at, started_at, now
 from {relays}, (select clock_timestamp() as now) as clock where member order by relay, started_at, owner`
 )
 
-// Status implements relay.StatusStore.
-func (s *Store) Status(ctx context.Context) (relay.Status, error) {
+// Status implements store.StatusReader.
+func (s *Store) Status(ctx context.Context) (store.Status, error) {
 	if _, err := s.open(ctx); err != nil {
-		return relay.Status{}, err
+		return store.Status{}, err
 	}
 	st := statusReader{store: s}
 	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly},
@@ -76,7 +76,7 @@ func (s *Store) Status(ctx context.Context) (relay.Status, error) {
 // statusReader assembles a status.
 type statusReader struct {
 	store *Store
-	out   relay.Status
+	out   store.Status
 }
 
 func (r *statusReader) read(ctx context.Context, tx pgx.Tx) error {
@@ -109,13 +109,13 @@ func (r *statusReader) query(ctx context.Context, tx pgx.Tx, sql string, args, d
 	return err
 }
 
-func (r *statusReader) relay(name string) *relay.RelayStatus {
+func (r *statusReader) relay(name string) *store.RelayStatus {
 	for i := range r.out.Relays {
 		if r.out.Relays[i].Name == name {
 			return &r.out.Relays[i]
 		}
 	}
-	r.out.Relays = append(r.out.Relays, relay.RelayStatus{Name: name, Kind: relay.KindRelay})
+	r.out.Relays = append(r.out.Relays, store.RelayStatus{Name: name, Kind: store.KindRelay})
 	return &r.out.Relays[len(r.out.Relays)-1]
 }
 
@@ -135,7 +135,7 @@ func (r *statusReader) relays(ctx context.Context, tx pgx.Tx) error {
 	var parked, held, dead int64
 	var oldestParked, oldestDead, now time.Time
 	dests := []any{&name, &parked, &oldestParked, &held, &dead, &oldestDead, &now}
-	return r.query(ctx, tx, relayStatusSQL, []any{int64(relay.CountLimit + 1)}, dests, func() {
+	return r.query(ctx, tx, relayStatusSQL, []any{int64(store.CountLimit + 1)}, dests, func() {
 		st := r.relay(name)
 		st.Parked, st.OldestParked = count(parked), now.Sub(oldestParked)
 		st.Held = count(held)
@@ -153,15 +153,15 @@ func (r *statusReader) partitions(ctx context.Context, tx pgx.Tx) error {
 		lease = noLeaseSQL
 	}
 	var name string
-	var kind relay.Kind
+	var kind store.Kind
 	var owner *string
 	var until *time.Time
-	var p relay.PartitionStatus
+	var p store.PartitionStatus
 	var backlog, delivered, failed int64
 	var oldest, settled, now time.Time
 	dests := []any{&name, &kind, &p.Partition, &owner, &until, &p.Settlements, &p.Position, &backlog, &oldest, &settled, &delivered,
 		&failed, &now}
-	return r.query(ctx, tx, fmt.Sprintf(partitionStatusSQL, lease), []any{int64(relay.CountLimit + 1)}, dests, func() {
+	return r.query(ctx, tx, fmt.Sprintf(partitionStatusSQL, lease), []any{int64(store.CountLimit + 1)}, dests, func() {
 		p.Owner, p.LeaseLeft = "", 0
 		if owner != nil && until != nil {
 			p.Owner, p.LeaseLeft = *owner, until.Sub(now)
@@ -170,7 +170,7 @@ func (r *statusReader) partitions(ctx context.Context, tx pgx.Tx) error {
 		st := r.relay(name)
 		st.Kind, st.Partitions = kind, append(st.Partitions, p)
 		n := st.Backlog.N + p.Backlog.N
-		st.Backlog = relay.Count{N: min(n, relay.CountLimit), AtLeast: st.Backlog.AtLeast || p.Backlog.AtLeast || n > relay.CountLimit}
+		st.Backlog = store.Count{N: min(n, store.CountLimit), AtLeast: st.Backlog.AtLeast || p.Backlog.AtLeast || n > store.CountLimit}
 		st.Age = max(st.Age, p.Age)
 		st.Delivered += delivered
 		st.Failed += failed
@@ -179,7 +179,7 @@ func (r *statusReader) partitions(ctx context.Context, tx pgx.Tx) error {
 
 func (r *statusReader) owners(ctx context.Context, tx pgx.Tx) error {
 	var name string
-	var o relay.OwnerStatus
+	var o store.OwnerStatus
 	var seen, now time.Time
 	dests := []any{&name, &o.ID, &o.Host, &o.Version, &o.Alive, &seen, &o.Started, &now}
 	return r.query(ctx, tx, ownersSQL, nil, dests, func() {
@@ -189,7 +189,7 @@ func (r *statusReader) owners(ctx context.Context, tx pgx.Tx) error {
 	})
 }
 
-// count converts a count that stops one above relay.CountLimit.
-func count(n int64) relay.Count {
-	return relay.Count{N: min(n, relay.CountLimit), AtLeast: n > relay.CountLimit}
+// count converts a count that stops one above store.CountLimit.
+func count(n int64) store.Count {
+	return store.Count{N: min(n, store.CountLimit), AtLeast: n > store.CountLimit}
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -160,7 +160,7 @@ func fresh(t *testing.T, b *bundle) *postgres.Store {
 	return s
 }
 
-func publishOne[Tx any](ctx context.Context, s outbox.Store[Tx], n int) error {
+func publishOne[Tx any](ctx context.Context, s store.Outbox[Tx], n int) error {
 	tx, err := s.Begin(ctx)
 	if err != nil {
 		return err

@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -38,8 +38,8 @@ const (
 	moveKeySQL = `UPDATE %s SET partition = ? WHERE key = ?`
 )
 
-// Repartition implements relay.Administrator. The file is locked against other writers while it moves the messages that are still
-// in the log. Errors: relay.ErrAlive, relay.ErrUndelivered, ErrBusy and those of the file.
+// Repartition implements store.Administrator. The file is locked against other writers while it moves the messages that are still
+// in the log. Errors: store.ErrAlive, store.ErrUndelivered, ErrBusy and those of the file.
 func (s *Store) Repartition(ctx context.Context, n int) error {
 	if n < 1 || n > MaxPartitions {
 		return fmt.Errorf("repartition: %d partitions: want 1 to %d", n, MaxPartitions)
@@ -53,7 +53,7 @@ func (s *Store) Repartition(ctx context.Context, n int) error {
 		err := t.get(ctx, anyUndeliveredSQL, nil, &name, &partition)
 		if err == nil {
 			return fmt.Errorf("%w: %s in partition %d; run it until its backlog is 0 while nothing is published, then stop it; or "+
-				"forget it if it is gone for good", relay.ErrUndelivered, name, partition)
+				"forget it if it is gone for good", store.ErrUndelivered, name, partition)
 		}
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err
@@ -80,7 +80,7 @@ func (t txn) checkStopped(ctx context.Context, name string) error {
 		return err
 	}
 	return fmt.Errorf("%w: %s of relay %s on host %s; stop it, or wait until its lease has ended if it was killed",
-		relay.ErrAlive, owner, relayName, host)
+		store.ErrAlive, owner, relayName, host)
 }
 
 func (t txn) repartition(ctx context.Context, n int) error {
@@ -152,7 +152,7 @@ func (t txn) checkPartitions(ctx context.Context) error {
 		return err
 	}
 	if n != t.s.number() {
-		return fmt.Errorf("%w: from %d to %d", relay.ErrRepartitioned, t.s.number(), n)
+		return fmt.Errorf("%w: from %d to %d", store.ErrRepartitioned, t.s.number(), n)
 	}
 	return nil
 }
@@ -162,18 +162,18 @@ const existsSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}cursors WHERE relay = ?1
 	EXISTS (SELECT 1 FROM {prefix}parked WHERE relay = ?1) OR EXISTS (SELECT 1 FROM {prefix}held WHERE relay = ?1)
 		OR EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ?1 AND state = 'open')`
 
-// LockRelay implements held.Writer: nobody else writes until the transaction ends.
+// LockRelay implements store.HeldWriter: nobody else writes until the transaction ends.
 func (r heldRecords) LockRelay(ctx context.Context, name string) (known, left bool, err error) {
 	err = r.get(ctx, existsSQL, []any{name}, &known, &left)
 	return known, left, err
 }
 
-// CheckStopped implements held.Writer.
+// CheckStopped implements store.HeldWriter.
 func (r heldRecords) CheckStopped(ctx context.Context, name string) error {
 	return r.checkStopped(ctx, name)
 }
 
-// RemoveRelay implements held.Writer.
+// RemoveRelay implements store.HeldWriter.
 func (r heldRecords) RemoveRelay(ctx context.Context, name string) error {
 	for _, table := range []string{"held", "decisions", "cursors", "relays", "relay_filters", "unrouted"} {
 		if _, err := r.exec(ctx, `DELETE FROM {prefix}`+table+` WHERE relay = ?`, name); err != nil {

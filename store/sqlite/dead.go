@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -25,13 +25,13 @@ const (
 const noLimit = -1
 
 // condition returns the WHERE clause of a query, without its limit.
-func condition(q deadletter.Query) (text string, args []any) {
-	f := q.Filter
+func condition(q store.DeadQuery) (text string, args []any) {
+	f := q.DeadFilter
 	var terms []string
 	add := func(term string, arg any) {
 		terms, args = append(terms, term), append(args, arg)
 	}
-	if state := cmp.Or(f.State, deadletter.Open); state != deadletter.AnyState {
+	if state := cmp.Or(f.State, store.DeadOpen); state != store.DeadAny {
 		add(`state = ?`, string(state))
 	}
 	for _, equal := range []struct{ column, value string }{
@@ -52,7 +52,7 @@ func condition(q deadletter.Query) (text string, args []any) {
 		add(`redrive = ?`, f.Redrive)
 	}
 	if f.Side != "" {
-		add(isConsumerSQL+` = ?`, f.Side == deadletter.ConsumerSide)
+		add(isConsumerSQL+` = ?`, f.Side == store.KindConsumer)
 	}
 	if !f.From.IsZero() {
 		add(`died_at >= ?`, f.From.UnixMicro())
@@ -77,7 +77,7 @@ func condition(q deadletter.Query) (text string, args []any) {
 
 // letterRow holds the scanned letterColumns.
 type letterRow struct {
-	l                 deadletter.Record
+	l                 store.DeadLetter
 	seq, died, closed int64
 	state, history    string
 	consumer          bool
@@ -92,19 +92,19 @@ func newLetterRow() *letterRow {
 	return r
 }
 
-func (r *letterRow) letter(rows *sql.Rows) (deadletter.Record, error) {
+func (r *letterRow) letter(rows *sql.Rows) (store.DeadLetter, error) {
 	if err := rows.Scan(r.row.Dest()...); err != nil {
-		return deadletter.Record{}, err
+		return store.DeadLetter{}, err
 	}
 	l := r.l
 	var unreadable error
 	if l.Message, unreadable = r.row.Message(r.seq); unreadable != nil {
 		l.Unreadable = unreadable.Error()
 	}
-	if l.Side = deadletter.RelaySide; r.consumer {
-		l.Side = deadletter.ConsumerSide
+	if l.Side = store.KindRelay; r.consumer {
+		l.Side = store.KindConsumer
 	}
-	l.State, l.DiedAt = deadletter.State(r.state), stored.Time(r.died)
+	l.State, l.DiedAt = store.DeadState(r.state), stored.Time(r.died)
 	if r.closed != 0 {
 		l.ResolvedAt = stored.Time(r.closed)
 	}
@@ -113,8 +113,8 @@ func (r *letterRow) letter(rows *sql.Rows) (deadletter.Record, error) {
 	return l, err
 }
 
-// DeadLetters implements deadletter.Reader.
-func (r records) DeadLetters(ctx context.Context, q deadletter.Query) (out []deadletter.Record, err error) {
+// DeadLetters implements store.Reader.
+func (r records) DeadLetters(ctx context.Context, q store.DeadQuery) (out []store.DeadLetter, err error) {
 	where, args := condition(q)
 	row := newLetterRow()
 	err = r.each(ctx, listDeadSQL+where+pageSQL, append(args, cmp.Or(q.Limit, noLimit)), func(rows *sql.Rows) error {
@@ -125,8 +125,8 @@ func (r records) DeadLetters(ctx context.Context, q deadletter.Query) (out []dea
 	return out, err
 }
 
-// CountDead implements deadletter.Reader.
-func (r records) CountDead(ctx context.Context, q deadletter.Query) (n int64, err error) {
+// CountDead implements store.Reader.
+func (r records) CountDead(ctx context.Context, q store.DeadQuery) (n int64, err error) {
 	where, args := condition(q)
 	err = r.get(ctx, countDeadSQL+where, args, &n)
 	return n, err
@@ -140,10 +140,10 @@ const (
 	waitsForSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}held WHERE relay = ? AND key = ? AND seq = ? AND due_at IS NULL)`
 )
 
-// NamedDead implements deadletter.Writer.
-func (r records) NamedDead(ctx context.Context, numbers []int64) (out []deadletter.Named, err error) {
+// NamedDead implements store.Writer.
+func (r records) NamedDead(ctx context.Context, numbers []int64) (out []store.NamedDead, err error) {
 	err = r.each(ctx, namedSQL, []any{list(numbers)}, func(rows *sql.Rows) error {
-		var l deadletter.Named
+		var l store.NamedDead
 		err := rows.Scan(&l.Number, &l.State, &l.ResolvedBy, &l.Redrives)
 		out = append(out, l)
 		return err
@@ -157,8 +157,8 @@ type chosenLetter struct {
 	relay, key  string
 }
 
-// LockDead implements deadletter.Writer: the transaction has locked the database.
-func (r records) LockDead(ctx context.Context, q deadletter.Query, below int) (found deadletter.Locked, err error) {
+// LockDead implements store.Writer: the transaction has locked the database.
+func (r records) LockDead(ctx context.Context, q store.DeadQuery, below int) (found store.LockedDead, err error) {
 	where, args := condition(q)
 	args = append(args, below, below, cmp.Or(q.Limit, noLimit))
 	clear(r.chosen)
@@ -167,18 +167,18 @@ func (r records) LockDead(ctx context.Context, q deadletter.Query, below int) (f
 		var redrives int
 		err := rows.Scan(&l.number, &l.relay, &l.key, &l.seq, &redrives)
 		r.chosen[l.number] = l
-		found.Last, found.Open = l.number, append(found.Open, deadletter.Candidate{Number: l.number, Redrives: redrives})
+		found.Last, found.Open = l.number, append(found.Open, store.OpenDead{Number: l.number, Redrives: redrives})
 		return err
 	})
 	found.More = len(found.Open) == q.Limit
 	return found, err
 }
 
-// Resolve implements deadletter.Writer.
-func (r records) Resolve(ctx context.Context, numbers []int64, how deadletter.Resolution) error {
+// Resolve implements store.Writer.
+func (r records) Resolve(ctx context.Context, numbers []int64, how store.Resolution) error {
 	for _, number := range numbers {
 		resolve := r.discard
-		if how.State == deadletter.Redriven {
+		if how.State == store.DeadRedriven {
 			resolve = r.redrive
 		}
 		if err := resolve(ctx, r.chosen[number], how); err != nil {
@@ -188,7 +188,7 @@ func (r records) Resolve(ctx context.Context, numbers []int64, how deadletter.Re
 	return nil
 }
 
-func (r records) discard(ctx context.Context, l chosenLetter, how deadletter.Resolution) error {
+func (r records) discard(ctx context.Context, l chosenLetter, how store.Resolution) error {
 	if _, err := r.exec(ctx, resolveSQL, string(how.State), r.now, how.By, how.Reason, l.number); err != nil {
 		return err
 	}

@@ -5,8 +5,8 @@ import (
 	"database/sql"
 	"encoding/json"
 
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -20,7 +20,7 @@ const (
 		JOIN {prefix}dead d ON d.number = g.last ORDER BY g.letters DESC, g.last`
 )
 
-// MarkCauses implements deadletter.Records. Only a program can compute fingerprints, so the SQL that dead-letters messages leaves
+// MarkCauses implements store.Records. Only a program can compute fingerprints, so the SQL that dead-letters messages leaves
 // them empty.
 func (r records) MarkCauses(ctx context.Context) error {
 	s := r.s
@@ -40,7 +40,7 @@ func (r records) MarkCauses(ctx context.Context) error {
 			})
 			for number, cause := range causes {
 				if err == nil {
-					_, err = t.exec(ctx, markCauseSQL, deadletter.Fingerprint(cause), number)
+					_, err = t.exec(ctx, markCauseSQL, store.Fingerprint(cause), number)
 				}
 			}
 			return err
@@ -51,11 +51,11 @@ func (r records) MarkCauses(ctx context.Context) error {
 	}
 }
 
-// CountCauses implements deadletter.Reader.
-func (r records) CountCauses(ctx context.Context, f deadletter.Filter, limit int) (out []deadletter.CauseCount, err error) {
-	where, args := condition(deadletter.Query{Filter: f})
+// CountCauses implements store.Reader.
+func (r records) CountCauses(ctx context.Context, f store.DeadFilter, limit int) (out []store.CauseCount, err error) {
+	where, args := condition(store.DeadQuery{DeadFilter: f})
 	err = r.each(ctx, causesSQL+where+causesEndSQL, append(args, limit), func(rows *sql.Rows) error {
-		var c deadletter.CauseCount
+		var c store.CauseCount
 		var oldest, newest int64
 		err := rows.Scan(&c.Relay, &c.Type, &c.Fingerprint, &c.DeadLetters, &oldest, &newest, &c.Number, &c.Reason, &c.Cause)
 		c.Oldest, c.Newest = stored.Time(oldest), stored.Time(newest)
@@ -74,8 +74,8 @@ const (
 	listEditsSQL = `SELECT edited_at, edited_by, why, headers, payload FROM {prefix}dead_edits WHERE number = ? ORDER BY n`
 )
 
-// EditDead implements deadletter.Writer.
-func (r records) EditDead(ctx context.Context, number int64, e deadletter.Edit) (err error) {
+// EditDead implements store.Writer.
+func (r records) EditDead(ctx context.Context, number int64, e store.Edit) (err error) {
 	if _, err := r.exec(ctx, keepEditSQL, number, r.now, e.By, e.Why); err != nil {
 		return err
 	}
@@ -96,10 +96,10 @@ func headerText(headers map[string]string) (string, error) {
 	return string(text), err
 }
 
-// Edits implements deadletter.Reader.
-func (r records) Edits(ctx context.Context, number int64) (out []deadletter.Edited, err error) {
+// Edits implements store.Reader.
+func (r records) Edits(ctx context.Context, number int64) (out []store.Edited, err error) {
 	err = r.each(ctx, listEditsSQL, []any{number}, func(rows *sql.Rows) error {
-		var e deadletter.Edited
+		var e store.Edited
 		var at int64
 		var headers string
 		err := rows.Scan(&at, &e.By, &e.Why, &headers, &e.Payload)
@@ -121,8 +121,8 @@ const (
 	importEditSQL    = `INSERT INTO {prefix}dead_edits (number, n, edited_at, edited_by, why, headers, payload) VALUES (?, ?, ?, ?, ?, ?, ?)`
 )
 
-// ImportDead implements deadletter.Writer.
-func (r records) ImportDead(ctx context.Context, a deadletter.Archived) (added bool, err error) {
+// ImportDead implements store.Writer.
+func (r records) ImportDead(ctx context.Context, a store.ArchivedDead) (added bool, err error) {
 	m := a.Message
 	var here bool
 	if err := r.get(ctx, copyExistsSQL, []any{m.ID, a.Relay, a.DiedAt.UnixMicro()}, &here); err != nil || here {
@@ -146,7 +146,7 @@ func (r records) ImportDead(ctx context.Context, a deadletter.Archived) (added b
 	if err := r.get(ctx, importDeadSQL, row, &number); err != nil {
 		return false, err
 	}
-	if _, err := r.exec(ctx, placeImportedSQL, deadletter.ImportedSequence(number), number); err != nil {
+	if _, err := r.exec(ctx, placeImportedSQL, store.ImportedSequence(number), number); err != nil {
 		return false, err
 	}
 	for i, e := range a.Before {

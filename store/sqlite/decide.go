@@ -5,10 +5,8 @@ import (
 	"database/sql"
 	"time"
 
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -26,9 +24,9 @@ const (
 	keepDecisions = 24 * time.Hour
 )
 
-func (t txn) decisions(ctx context.Context, text string, args ...any) (out []relay.Decision, err error) {
+func (t txn) decisions(ctx context.Context, text string, args ...any) (out []store.Decision, err error) {
 	err = t.each(ctx, text, args, func(rows *sql.Rows) error {
-		var d relay.Decision
+		var d store.Decision
 		err := rows.Scan(&d.ID, &d.Relay, &d.Partition, &d.Key, &d.Sequence, &d.Verb, &d.MessageID, &d.By, &d.Reason, &d.State,
 			&d.Outcome, &d.Count)
 		out = append(out, d)
@@ -45,31 +43,31 @@ func (s *Store) dropDecisions(ctx context.Context) error {
 	})
 }
 
-// CheckLease implements held.Writer.
-func (r heldRecords) CheckLease(ctx context.Context, name string, lease relay.LeaseRef) error {
+// CheckLease implements store.HeldWriter.
+func (r heldRecords) CheckLease(ctx context.Context, name string, lease store.LeaseRef) error {
 	_, err := r.lease(ctx, name, lease)
 	return err
 }
 
-// AddDecision implements held.Writer: nobody else has added one since the transaction began.
-func (r heldRecords) AddDecision(ctx context.Context, d relay.Decision) error {
+// AddDecision implements store.HeldWriter: nobody else has added one since the transaction began.
+func (r heldRecords) AddDecision(ctx context.Context, d store.Decision) error {
 	_, err := r.exec(ctx, addDecisionSQL, d.ID, d.Relay, d.Partition, d.Key, d.Sequence, string(d.Verb), d.MessageID, d.By, d.Reason, r.now)
 	return err
 }
 
-// LockDecision implements held.Writer.
-func (r heldRecords) LockDecision(ctx context.Context, id string) (relay.Decision, error) {
+// LockDecision implements store.HeldWriter.
+func (r heldRecords) LockDecision(ctx context.Context, id string) (store.Decision, error) {
 	return r.Decision(ctx, id)
 }
 
-// EndDecision implements held.Writer.
-func (r heldRecords) EndDecision(ctx context.Context, d relay.Decision) error {
+// EndDecision implements store.HeldWriter.
+func (r heldRecords) EndDecision(ctx context.Context, d store.Decision) error {
 	_, err := r.exec(ctx, endDecisionSQL, d.ID, string(d.State), d.Outcome, d.Count, r.now)
 	return err
 }
 
-// LockHeld implements held.Writer.
-func (r heldRecords) LockHeld(ctx context.Context, name, key string) (relay.HeldInfo, error) {
+// LockHeld implements store.HeldWriter.
+func (r heldRecords) LockHeld(ctx context.Context, name, key string) (store.HeldInfo, error) {
 	h, err := r.HeldKey(ctx, name, key)
 	if err != nil || h.NextAttempt.IsZero() {
 		return h, err
@@ -80,8 +78,8 @@ func (r heldRecords) LockHeld(ctx context.Context, name, key string) (relay.Held
 	return r.HeldKey(ctx, name, key)
 }
 
-// ResumeHeld implements held.Writer.
-func (r heldRecords) ResumeHeld(ctx context.Context, h relay.HeldInfo) error {
+// ResumeHeld implements store.HeldWriter.
+func (r heldRecords) ResumeHeld(ctx context.Context, h store.HeldInfo) error {
 	_, err := r.letGo(ctx, h.Relay, h.Key)
 	return err
 }
@@ -100,7 +98,7 @@ const (
 )
 
 // chosenParked returns the condition of a choice, which uses all parameters: ?1 relay, ?2 partition, ?3 key, ?4 sequence.
-func chosenParked(c held.Choice) (condition string, args []any) {
+func chosenParked(c store.ParkedChoice) (condition string, args []any) {
 	args = []any{c.Relay, c.Partition, c.Key, c.Sequence}
 	switch {
 	case c.All:
@@ -111,21 +109,21 @@ func chosenParked(c held.Choice) (condition string, args []any) {
 	return `relay = ?1 AND partition = ?2 AND ?3 = '' AND seq = ?4 AND due_at IS NOT NULL`, args
 }
 
-// RetryParked implements held.Writer.
-func (r heldRecords) RetryParked(ctx context.Context, c held.Choice) (int, error) {
+// RetryParked implements store.HeldWriter.
+func (r heldRecords) RetryParked(ctx context.Context, c store.ParkedChoice) (int, error) {
 	condition, args := chosenParked(c)
 	n, err := r.exec(ctx, retryParkedSQL+condition, append(args, r.now)...)
 	return int(n), err
 }
 
-// DeadLetterParked implements held.Writer.
-func (r heldRecords) DeadLetterParked(ctx context.Context, c held.Choice, d held.Dead) (int, error) {
+// DeadLetterParked implements store.HeldWriter.
+func (r heldRecords) DeadLetterParked(ctx context.Context, c store.ParkedChoice, d store.MovedToDead) (int, error) {
 	entry, err := r.entry(0, d.Entry)
 	if err != nil {
 		return 0, err
 	}
 	resolved := int64(0)
-	if d.State != deadletter.Open {
+	if d.State != store.DeadOpen {
 		resolved = r.now
 	}
 	condition, chosen := chosenParked(c)
@@ -138,8 +136,8 @@ func (r heldRecords) DeadLetterParked(ctx context.Context, c held.Choice, d held
 	return int(n), err
 }
 
-// DiscardOpen implements held.Writer.
-func (r heldRecords) DiscardOpen(ctx context.Context, c held.Choice, by, resolution string) (int, error) {
+// DiscardOpen implements store.HeldWriter.
+func (r heldRecords) DiscardOpen(ctx context.Context, c store.ParkedChoice, by, resolution string) (int, error) {
 	text, args := discardOpenSQL, []any{r.now, by, resolution, c.Relay}
 	if !c.All {
 		text, args = discardOneSQL, append(args, c.Partition, c.Sequence)

@@ -29,7 +29,7 @@
 // # Which file it is
 //
 // A lease identifies, by device and inode, the file in which it was granted. A copy of the file contains the rows of leases, but
-// they do not hold there. If the file is replaced under a process, its relays end with relay.ErrReplaced: new connections would
+// they do not hold there. If the file is replaced under a process, its relays end with store.ErrReplaced: new connections would
 // reach another database than the open ones.
 //
 // # Tables

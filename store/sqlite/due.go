@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // The kinds of rows of dueSQL.
@@ -54,11 +54,11 @@ type dueWork struct {
 	seq       int64
 }
 
-// Due implements relay.LogStore.
-func (s *Store) Due(ctx context.Context, name string, req relay.DueRequest) (relay.DueResult, error) {
+// Due implements store.Log.
+func (s *Store) Due(ctx context.Context, name string, req store.DueRequest) (store.DueResult, error) {
 	for _, l := range req.Leases {
 		if err := s.checkPartition(l.Partition); err != nil {
-			return relay.DueResult{}, fmt.Errorf("due: %w", err)
+			return store.DueResult{}, fmt.Errorf("due: %w", err)
 		}
 	}
 	var ahead *ahead
@@ -67,13 +67,13 @@ func (s *Store) Due(ctx context.Context, name string, req relay.DueRequest) (rel
 		return err
 	})
 	if err != nil {
-		return relay.DueResult{}, s.cfg.explain("due", err)
+		return store.DueResult{}, s.cfg.explain("due", err)
 	}
 	return s.due(ctx, name, req, ahead)
 }
 
 // due reads the due part of the work found.
-func (s *Store) due(ctx context.Context, name string, req relay.DueRequest, found *ahead) (out relay.DueResult, err error) {
+func (s *Store) due(ctx context.Context, name string, req store.DueRequest, found *ahead) (out store.DueResult, err error) {
 	now, work := s.now(), found.work
 	due, _ := slices.BinarySearchFunc(work, now+1, func(w dueWork, at int64) int { return cmp.Compare(w.due, at) })
 	out.Lost = found.lost
@@ -108,7 +108,7 @@ type ahead struct {
 	decisions  bool  // the relay has open decisions
 }
 
-func (s *Store) ahead(ctx context.Context, name string, req relay.DueRequest) (*ahead, error) {
+func (s *Store) ahead(ctx context.Context, name string, req store.DueRequest) (*ahead, error) {
 	busyKeys, busySequences := set(req.BusyKeys), set(req.BusySequences)
 	out, holds := &ahead{}, make(map[int]bool, len(req.Leases))
 	for leases := range slices.Chunk(req.Leases, unionLimit) {
@@ -165,7 +165,7 @@ func set[T comparable](values []T) map[T]bool {
 }
 
 // runs reads the messages of due work until MaxBytes is reached.
-func (t txn) runs(ctx context.Context, name string, due []dueWork, req relay.DueRequest) ([]relay.Run, error) {
+func (t txn) runs(ctx context.Context, name string, due []dueWork, req store.DueRequest) ([]store.ParkedRun, error) {
 	var alone []int64
 	for _, w := range due {
 		if w.key == "" {
@@ -178,9 +178,9 @@ func (t txn) runs(ctx context.Context, name string, due []dueWork, req relay.Due
 	}
 	defer lone.Close()
 	row, room := newParkedRow(), budget{left: req.MaxBytes}
-	var out []relay.Run
+	var out []store.ParkedRun
 	for _, w := range due {
-		run := relay.Run{Partition: w.partition, Key: w.key}
+		run := store.ParkedRun{Partition: w.partition, Key: w.key}
 		if w.key != "" {
 			full, err := t.run(ctx, name, &run, req.RunLength, &room)
 			if err != nil {
@@ -205,14 +205,14 @@ func (t txn) runs(ctx context.Context, name string, due []dueWork, req relay.Due
 		if !room.take(rec.Message.Size()) {
 			return out, nil
 		}
-		run.Records = []relay.Record{rec}
+		run.Entries = []store.Entry{rec}
 		out = append(out, run)
 	}
 	return out, nil
 }
 
 // run reads the parked messages of a held key; full reports that not even the first one fit.
-func (t txn) run(ctx context.Context, name string, run *relay.Run, length int, room *budget) (full bool, err error) {
+func (t txn) run(ctx context.Context, name string, run *store.ParkedRun, length int, room *budget) (full bool, err error) {
 	rows, err := t.query(ctx, runSQL, name, run.Key, length)
 	if err != nil {
 		return false, err
@@ -225,9 +225,9 @@ func (t txn) run(ctx context.Context, name string, run *relay.Run, length int, r
 			return false, err
 		}
 		if !room.take(rec.Message.Size()) {
-			return len(run.Records) == 0, rows.Close()
+			return len(run.Entries) == 0, rows.Close()
 		}
-		run.Records = append(run.Records, rec)
+		run.Entries = append(run.Entries, rec)
 	}
 	return false, rows.Err()
 }
@@ -247,13 +247,13 @@ func newParkedRow() *parkedRow {
 	return p
 }
 
-func (p *parkedRow) record(rows *sql.Rows, now int64) (relay.Record, error) {
+func (p *parkedRow) record(rows *sql.Rows, now int64) (store.Entry, error) {
 	if err := rows.Scan(p.row.Dest()...); err != nil {
-		return relay.Record{}, err
+		return store.Entry{}, err
 	}
 	m, err := p.row.Message(p.seq)
-	rec := relay.Record{
-		Message: m, Err: err, Attempts: p.attempts, Redrives: p.redrives, Reason: relay.ParkReason(p.reason),
+	rec := store.Entry{
+		Message: m, Err: err, Attempts: p.attempts, Redrives: p.redrives, Reason: store.ParkReason(p.reason),
 		ParkedFor: micros(now - p.parkedAt),
 	}
 	if p.due.Valid {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // SQLite replans a statement when a bound value may call for another plan: a LIMIT, a small number, any parameter beyond the
@@ -38,8 +38,8 @@ func fetchSQL(partitions int) string {
 // lastSequenceSQL returns the last sequence assigned.
 const lastSequenceSQL = `SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = '{prefix}log'`
 
-// Fetch implements relay.LogStore. It reads partitions in the order of the request until MaxBytes is reached.
-func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) ([]relay.Batch, error) {
+// Fetch implements store.Log. It reads partitions in the order of the request until MaxBytes is reached.
+func (s *Store) Fetch(ctx context.Context, name string, req store.FetchRequest) ([]store.Batch, error) {
 	for _, p := range req.Partitions {
 		if err := s.checkPartition(p.Partition); err != nil {
 			return nil, fmt.Errorf("fetch: %w", err)
@@ -47,7 +47,7 @@ func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) 
 	}
 	var f *fetch
 	err := s.patiently(ctx, func() error {
-		f = &fetch{name: name, req: req, room: budget{left: req.MaxBytes}, now: s.now(), batches: make([]relay.Batch, len(req.Partitions)),
+		f = &fetch{name: name, req: req, room: budget{left: req.MaxBytes}, now: s.now(), batches: make([]store.Batch, len(req.Partitions)),
 			index: make(map[int]int, len(req.Partitions))}
 		for from := 0; from < len(req.Partitions) && !f.full; from += unionLimit {
 			if err := s.fetch(ctx, f, from); err != nil {
@@ -65,11 +65,11 @@ func (s *Store) Fetch(ctx context.Context, name string, req relay.FetchRequest) 
 // fetch is a fetch in progress.
 type fetch struct {
 	name    string
-	req     relay.FetchRequest
+	req     store.FetchRequest
 	now     int64
 	room    budget
 	full    bool          // MaxBytes is reached
-	batches []relay.Batch // by the index of the partition in req
+	batches []store.Batch // by the index of the partition in req
 	index   map[int]int   // of partitions in req
 }
 
@@ -111,7 +111,7 @@ func (s *Store) fetch(ctx context.Context, f *fetch, from int) error {
 }
 
 // beyond reports whether a cursor is beyond the last sequence assigned, as after an older copy of the database was restored.
-func beyond(c relay.Cursor, last int64) bool { return c.Position > last }
+func beyond(c store.Cursor, last int64) bool { return c.Position > last }
 
 // take adds a record to a batch if it fits.
 func (f *fetch) take(row *stored.Row, batch int, seq int64) bool {
@@ -120,25 +120,25 @@ func (f *fetch) take(row *stored.Row, batch int, seq int64) bool {
 		return false
 	}
 	b := &f.batches[batch]
-	b.Records = append(b.Records, relay.Record{Message: m, Err: err, Delay: delay(row.AvailableAt(), f.now)})
+	b.Entries = append(b.Entries, store.Entry{Message: m, Err: err, Delay: delay(row.AvailableAt(), f.now)})
 	b.Next.Position = seq
 	return true
 }
 
 // result omits partitions with nothing new. Once MaxBytes is reached, every partition is reported to have more.
-func (f *fetch) result() []relay.Batch {
-	var out []relay.Batch
+func (f *fetch) result() []store.Batch {
+	var out []store.Batch
 	for i, b := range f.batches {
 		b.Partition = f.req.Partitions[i].Partition
 		if b.Lost {
 			out = append(out, b)
 			continue
 		}
-		b.More = f.full || len(b.Records) == f.req.Limit
-		if len(b.Records) == 0 {
+		b.More = f.full || len(b.Entries) == f.req.Limit
+		if len(b.Entries) == 0 {
 			b.Next = f.req.Partitions[i].After
 		}
-		if len(b.Records) > 0 || b.More {
+		if len(b.Entries) > 0 || b.More {
 			out = append(out, b)
 		}
 	}
@@ -190,9 +190,9 @@ const (
 		UNION SELECT seq FROM {prefix}dead WHERE relay = ?1 AND partition = ?2 AND seq > ?3 AND NOT ` + isConsumerSQL + ` ORDER BY seq`
 )
 
-// LoadParked implements relay.LogStore.
-func (s *Store) LoadParked(ctx context.Context, name string, partition int, position int64) (relay.ParkedState, error) {
-	var out relay.ParkedState
+// LoadParked implements store.Log.
+func (s *Store) LoadParked(ctx context.Context, name string, partition int, position int64) (store.ParkedState, error) {
+	var out store.ParkedState
 	err := s.read(ctx, "load parked", func(t txn) (err error) {
 		if err := s.checkPartition(partition); err != nil {
 			return err
@@ -204,7 +204,7 @@ func (s *Store) LoadParked(ctx context.Context, name string, partition int, posi
 }
 
 // putAsideIn returns what a relay has parked or dead-lettered in a partition beyond a position; the sequences only of a relay.
-func (t txn) putAsideIn(ctx context.Context, name string, partition int, position int64) (out relay.ParkedState, err error) {
+func (t txn) putAsideIn(ctx context.Context, name string, partition int, position int64) (out store.ParkedState, err error) {
 	if out.Keys, err = t.strings(ctx, heldKeysSQL, name, partition); err != nil {
 		return out, err
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -39,11 +39,11 @@ const (
 )
 
 // counted returns since when a process must have been alive for its filter to count.
-func (t txn) counted() int64 { return t.now - relay.FilterKept.Microseconds() }
+func (t txn) counted() int64 { return t.now - store.FilterKept.Microseconds() }
 
 // register records that a process is alive, with its filter, and that this file is in use. If the filter takes effect, it ends
 // the leases of all other owners.
-func (t txn) register(ctx context.Context, name string, owner relay.Owner, ttl time.Duration, member bool) error {
+func (t txn) register(ctx context.Context, name string, owner store.Owner, ttl time.Duration, member bool) error {
 	if err := t.beginFile(ctx); err != nil {
 		return err
 	}
@@ -91,13 +91,13 @@ func (t txn) filters(ctx context.Context) (map[string][]string, error) {
 }
 
 // filter returns that of a relay.
-func (t txn) filter(ctx context.Context, name string) (relay.Filter, error) {
+func (t txn) filter(ctx context.Context, name string) (store.TopicFilter, error) {
 	all, err := t.filters(ctx)
-	return relay.FilterOf(name, all), err
+	return store.TopicFilterOf(name, all), err
 }
 
 // countUnrouted adds a settlement's counts of messages that no relay takes.
-func (t txn) countUnrouted(ctx context.Context, name string, st *relay.Settlement) error {
+func (t txn) countUnrouted(ctx context.Context, name string, st *store.Settlement) error {
 	for _, u := range st.Unrouted {
 		if _, err := t.exec(ctx, countUnroutedSQL, name, u.Topic, st.Partition, u.Count, t.now); err != nil {
 			return err
@@ -107,7 +107,7 @@ func (t txn) countUnrouted(ctx context.Context, name string, st *relay.Settlemen
 }
 
 // filtersStatus adds to a status the topics that each relay takes and the topics that no relay takes.
-func (t txn) filtersStatus(ctx context.Context, out *relay.Status) error {
+func (t txn) filtersStatus(ctx context.Context, out *store.Status) error {
 	all, err := t.filters(ctx)
 	if err != nil {
 		return err
@@ -115,8 +115,8 @@ func (t txn) filtersStatus(ctx context.Context, out *relay.Status) error {
 	for i := range out.Relays {
 		out.Relays[i].Topics = all[out.Relays[i].Name]
 	}
-	return t.each(ctx, unroutedSQL, []any{relay.MaxUnroutedTopics}, func(rows *sql.Rows) error {
-		var u relay.UnroutedTopic
+	return t.each(ctx, unroutedSQL, []any{store.MaxUnroutedTopics}, func(rows *sql.Rows) error {
+		var u store.UnroutedTopic
 		var first, last int64
 		err := rows.Scan(&u.Topic, &u.Count, &first, &last)
 		u.FirstAt, u.LastAt = stored.Time(first), stored.Time(last)
@@ -128,7 +128,7 @@ func (t txn) filtersStatus(ctx context.Context, out *relay.Status) error {
 // removeUnrouted removes the counts of topics whose last message is long past.
 func (s *Store) removeUnrouted(ctx context.Context) error {
 	return s.write(ctx, "remove counts of unrouted messages", relaxed, func(t txn) error {
-		_, err := t.exec(ctx, removeUnroutedSQL, t.now-relay.UnroutedKept.Microseconds())
+		_, err := t.exec(ctx, removeUnroutedSQL, t.now-store.UnroutedKept.Microseconds())
 		return err
 	})
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/store"
 )
 
-var _ inbox.GuardStore = (*Store)(nil)
+var _ store.Effects = (*Store)(nil)
 
 const (
 	claimEffectSQL = `INSERT INTO {prefix}effects (guard, id, token, lease_until) VALUES (?1, ?2, ?3, ?4)
@@ -20,11 +20,11 @@ const (
 		SELECT guard, id FROM {prefix}effects WHERE guard = ?1 AND done_at < ?2 ORDER BY done_at LIMIT +?3)`
 )
 
-// ClaimEffect implements inbox.GuardStore.
-func (s *Store) ClaimEffect(ctx context.Context, guard, id, token string, lease time.Duration) (inbox.EffectClaim, error) {
-	var claim inbox.EffectClaim
+// ClaimEffect implements store.Effects.
+func (s *Store) ClaimEffect(ctx context.Context, guard, id, token string, lease time.Duration) (store.EffectClaim, error) {
+	var claim store.EffectClaim
 	err := s.write(ctx, "claim an effect", durable, func(t txn) error {
-		claim = inbox.EffectClaim{}
+		claim = store.EffectClaim{}
 		n, err := t.exec(ctx, claimEffectSQL, guard, id, token, t.now+lease.Microseconds(), t.now)
 		if claim.Granted = n > 0; err != nil || claim.Granted {
 			return err
@@ -39,7 +39,7 @@ func (s *Store) ClaimEffect(ctx context.Context, guard, id, token string, lease 
 	return claim, err
 }
 
-// CompleteEffect implements inbox.GuardStore.
+// CompleteEffect implements store.Effects.
 func (s *Store) CompleteEffect(ctx context.Context, guard, id, token string) (ours bool, err error) {
 	err = s.write(ctx, "complete an effect", durable, func(t txn) error {
 		n, err := t.exec(ctx, completeEffectSQL, guard, id, token, t.now)
@@ -49,7 +49,7 @@ func (s *Store) CompleteEffect(ctx context.Context, guard, id, token string) (ou
 	return ours, err
 }
 
-// FreeEffect implements inbox.GuardStore.
+// FreeEffect implements store.Effects.
 func (s *Store) FreeEffect(ctx context.Context, guard, id, token string) error {
 	return s.write(ctx, "free an effect", durable, func(t txn) error {
 		_, err := t.exec(ctx, freeEffectSQL, guard, id, token)
@@ -57,7 +57,7 @@ func (s *Store) FreeEffect(ctx context.Context, guard, id, token string) error {
 	})
 }
 
-// ForgetEffects implements inbox.GuardStore.
+// ForgetEffects implements store.Effects.
 func (s *Store) ForgetEffects(ctx context.Context, guard string, age time.Duration, limit int) (int, error) {
 	var n int64
 	err := s.write(ctx, "forget effects", relaxed, func(t txn) (err error) {

@@ -5,22 +5,20 @@ import (
 	"database/sql"
 	"fmt"
 
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-// heldRecords implements held.Records and, in a transaction, held.Writer.
+// heldRecords implements held.Records and, in a transaction, store.HeldWriter.
 type heldRecords struct{ txn }
 
 // View implements held.Records.
-func (r heldRecords) View(ctx context.Context, op deadletter.Operation, f func(held.Reader) error) error {
+func (r heldRecords) View(ctx context.Context, op store.Operation, f func(store.HeldReader) error) error {
 	return r.s.read(ctx, op.Doing, func(t txn) error { return f(heldRecords{t}) })
 }
 
 // Change implements held.Records.
-func (r heldRecords) Change(ctx context.Context, op deadletter.Operation, f func(held.Writer) error) error {
+func (r heldRecords) Change(ctx context.Context, op store.Operation, f func(store.HeldWriter) error) error {
 	return r.s.write(ctx, op.Doing, durable, func(t txn) error { return f(heldRecords{t}) })
 }
 
@@ -50,9 +48,9 @@ const (
 	showHeldSQL = `SELECT ` + heldColumns + ` FROM {prefix}held h WHERE h.relay = ? AND h.key = ?`
 )
 
-func (r heldRecords) heldKeys(ctx context.Context, text string, args ...any) (out []relay.HeldInfo, err error) {
+func (r heldRecords) heldKeys(ctx context.Context, text string, args ...any) (out []store.HeldInfo, err error) {
 	err = r.each(ctx, text, args, func(rows *sql.Rows) error {
-		var h relay.HeldInfo
+		var h store.HeldInfo
 		var since int64
 		var due sql.Null[int64]
 		err := rows.Scan(&h.Relay, &h.Partition, &h.Key, &h.Sequence, &h.MessageID, &h.Reason, &h.Cause, &h.Attempts, &since, &due,
@@ -67,14 +65,14 @@ func (r heldRecords) heldKeys(ctx context.Context, text string, args ...any) (ou
 	return out, err
 }
 
-// NextRelay implements held.Reader.
+// NextRelay implements store.HeldReader.
 func (r heldRecords) NextRelay(ctx context.Context, after string) (name string, err error) {
 	err = r.get(ctx, nextRelaySQL, []any{after}, &name)
 	return name, err
 }
 
-// HeldKeys implements held.Reader.
-func (r heldRecords) HeldKeys(ctx context.Context, q held.HeldQuery) ([]relay.HeldInfo, error) {
+// HeldKeys implements store.HeldReader.
+func (r heldRecords) HeldKeys(ctx context.Context, q store.HeldQuery) ([]store.HeldInfo, error) {
 	since, key := beforeAll, ""
 	if q.After != nil {
 		since, key = q.After.Since.UnixMicro(), q.After.Key
@@ -82,14 +80,14 @@ func (r heldRecords) HeldKeys(ctx context.Context, q held.HeldQuery) ([]relay.He
 	return r.heldKeys(ctx, listHeldSQL, q.Relay, since, key, q.Limit)
 }
 
-// HeldKey implements held.Reader.
-func (r heldRecords) HeldKey(ctx context.Context, name, key string) (relay.HeldInfo, error) {
+// HeldKey implements store.HeldReader.
+func (r heldRecords) HeldKey(ctx context.Context, name, key string) (store.HeldInfo, error) {
 	found, err := r.heldKeys(ctx, showHeldSQL, name, key)
 	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("%w: key %q of relay %q", relay.ErrNotHeld, key, name)
+		err = fmt.Errorf("%w: key %q of relay %q", store.ErrNotHeld, key, name)
 	}
 	if err != nil {
-		return relay.HeldInfo{}, err
+		return store.HeldInfo{}, err
 	}
 	return found[0], nil
 }
@@ -107,7 +105,7 @@ const (
 )
 
 // parked reads parked messages with their history. An unreadable message is shown as far as it can be read.
-func (r heldRecords) parked(ctx context.Context, text string, args ...any) (out []relay.ParkedInfo, err error) {
+func (r heldRecords) parked(ctx context.Context, text string, args ...any) (out []store.ParkedInfo, err error) {
 	var history, name string
 	row := newParkedRow()
 	dest := append(row.row.Dest(), &history, &name)
@@ -116,8 +114,8 @@ func (r heldRecords) parked(ctx context.Context, text string, args ...any) (out 
 			return err
 		}
 		m, _ := row.row.Message(row.seq)
-		p := relay.ParkedInfo{
-			Relay: name, Partition: row.partition, Message: m, Reason: relay.ParkReason(row.reason), Attempts: row.attempts,
+		p := store.ParkedInfo{
+			Relay: name, Partition: row.partition, Message: m, Reason: store.ParkReason(row.reason), Attempts: row.attempts,
 			ParkedAt: stored.Time(row.parkedAt),
 		}
 		if row.due.Valid {
@@ -130,13 +128,13 @@ func (r heldRecords) parked(ctx context.Context, text string, args ...any) (out 
 	return out, err
 }
 
-// Queued implements held.Reader.
-func (r heldRecords) Queued(ctx context.Context, name, key string, limit int) ([]relay.ParkedInfo, error) {
+// Queued implements store.HeldReader.
+func (r heldRecords) Queued(ctx context.Context, name, key string, limit int) ([]store.ParkedInfo, error) {
 	return r.parked(ctx, queuedSQL, name, key, limit)
 }
 
-// Parked implements held.Reader.
-func (r heldRecords) Parked(ctx context.Context, q held.ParkedQuery) ([]relay.ParkedInfo, error) {
+// Parked implements store.HeldReader.
+func (r heldRecords) Parked(ctx context.Context, q store.ParkedQuery) ([]store.ParkedInfo, error) {
 	due, partition, seq := beforeAll, -1, int64(0)
 	if a := q.After; a != nil {
 		due, partition, seq = a.DueAt.UnixMicro(), a.Partition, a.Message.Sequence
@@ -144,15 +142,15 @@ func (r heldRecords) Parked(ctx context.Context, q held.ParkedQuery) ([]relay.Pa
 	return r.parked(ctx, listParkedSQL, q.Relay, due, partition, seq, q.Limit)
 }
 
-// ParkedByID implements held.Reader.
-func (r heldRecords) ParkedByID(ctx context.Context, name, id string) ([]relay.ParkedInfo, error) {
+// ParkedByID implements store.HeldReader.
+func (r heldRecords) ParkedByID(ctx context.Context, name, id string) ([]store.ParkedInfo, error) {
 	return r.parked(ctx, parkedByIDSQL, name, id)
 }
 
-// CountParked implements held.Reader.
-func (r heldRecords) CountParked(ctx context.Context, name string) (out []relay.ParkedCount, err error) {
+// CountParked implements store.HeldReader.
+func (r heldRecords) CountParked(ctx context.Context, name string) (out []store.ParkedCount, err error) {
 	err = r.each(ctx, parkedCountsSQL, []any{name}, func(rows *sql.Rows) error {
-		var c relay.ParkedCount
+		var c store.ParkedCount
 		var oldest int64
 		err := rows.Scan(&c.Relay, &c.Reason, &c.Count, &oldest)
 		c.Oldest = stored.Time(oldest)
@@ -162,14 +160,14 @@ func (r heldRecords) CountParked(ctx context.Context, name string) (out []relay.
 	return out, err
 }
 
-// Decision implements held.Reader.
-func (r heldRecords) Decision(ctx context.Context, id string) (relay.Decision, error) {
+// Decision implements store.HeldReader.
+func (r heldRecords) Decision(ctx context.Context, id string) (store.Decision, error) {
 	found, err := r.decisions(ctx, decisionSQL, id)
 	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("decision %s: %w", id, relay.ErrNoDecision)
+		err = fmt.Errorf("decision %s: %w", id, store.ErrNoDecision)
 	}
 	if err != nil {
-		return relay.Decision{}, err
+		return store.Decision{}, err
 	}
 	return found[0], nil
 }

@@ -8,19 +8,17 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-var _ inbox.Store[*sql.Tx] = (*Store)(nil)
+var _ store.Inbox[*sql.Tx] = (*Store)(nil)
 
 // consume runs part of a user's transaction. There is only one writer, so nothing here waits for another transaction: Begin has
 // taken the write lock, and a transaction that the user began takes it with its first write.
 func (s *Store) consume(doing string, tx *sql.Tx, f func(txn) error) error {
 	if tx == nil {
-		return fmt.Errorf("%s: %w", doing, outbox.ErrNoTransaction)
+		return fmt.Errorf("%s: %w", doing, store.ErrNoTransaction)
 	}
 	return s.inTransaction(doing, f(txn{s: s, tx: tx, now: s.now()}))
 }
@@ -31,10 +29,10 @@ const (
 	rollbackToSQL = `ROLLBACK TO postrider_inbox`
 )
 
-// Savepoint implements inbox.Transactor. SQLite uses the innermost savepoint of a name.
+// Savepoint implements store.Transactor. SQLite uses the innermost savepoint of a name.
 func (s *Store) Savepoint(ctx context.Context, tx *sql.Tx, f func(context.Context, *sql.Tx) error) error {
 	if tx == nil {
-		return outbox.ErrNoTransaction
+		return store.ErrNoTransaction
 	}
 	if _, err := tx.ExecContext(ctx, savepointSQL); err != nil {
 		return s.inTransaction("make a savepoint", err)
@@ -49,7 +47,7 @@ func (s *Store) Savepoint(ctx context.Context, tx *sql.Tx, f func(context.Contex
 	ctx = context.WithoutCancel(ctx)
 	for _, text := range []string{rollbackToSQL, releasePutSQL} {
 		if _, undo := tx.ExecContext(ctx, text); undo != nil {
-			return errors.Join(err, inbox.ErrUndone, s.inTransaction("return to a savepoint", undo))
+			return errors.Join(err, store.ErrUndone, s.inTransaction("return to a savepoint", undo))
 		}
 	}
 	return err
@@ -61,13 +59,13 @@ const (
 	heldAmongSQL = `SELECT key FROM {prefix}held WHERE relay = ?1 AND key IN (SELECT value FROM json_each(?2))`
 )
 
-// Claim implements inbox.Ledger.
-func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []inbox.ClaimRequest) ([]inbox.ClaimResult, error) {
+// Claim implements store.Ledger.
+func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []store.ClaimRequest) ([]store.ClaimResult, error) {
 	ids, keys := make([]string, len(msgs)), make([]string, len(msgs))
 	for i, c := range msgs {
 		ids[i], keys[i] = c.ID, c.Key
 	}
-	out := make([]inbox.ClaimResult, len(msgs))
+	out := make([]store.ClaimResult, len(msgs))
 	err := s.consume("claim messages", tx, func(t txn) error {
 		fresh, err := t.strings(ctx, claimSQL, consumer, list(ids), t.now)
 		if err != nil {
@@ -79,7 +77,7 @@ func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []i
 		}
 		fresher, holding := set(fresh), set(held)
 		for i, c := range msgs {
-			out[i] = inbox.ClaimResult{Fresh: fresher[c.ID], Held: c.Key != "" && holding[c.Key]}
+			out[i] = store.ClaimResult{Fresh: fresher[c.ID], Held: c.Key != "" && holding[c.Key]}
 			fresher[c.ID] = false
 		}
 		return nil
@@ -99,7 +97,7 @@ func (t txn) strings(ctx context.Context, text string, args ...any) ([]string, e
 	return out, err
 }
 
-// HeldAmong implements inbox.ParkStore.
+// HeldAmong implements store.Parker.
 func (s *Store) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys []string) (held []string, err error) {
 	err = s.consume("look for held keys", tx, func(t txn) error {
 		held, err = t.strings(ctx, heldAmongSQL, consumer, list(keys))
@@ -127,8 +125,8 @@ const (
 		WHERE consumer = ? AND partition = ? AND epoch = ? AND slot > 0 AND position >= ?`
 )
 
-// Watermark implements inbox.Ledger.
-func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (w inbox.Watermark, err error) {
+// Watermark implements store.Ledger.
+func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (w store.Watermark, err error) {
 	err = s.consume("read a watermark", tx, func(t txn) error {
 		if _, err := t.exec(ctx, lockSQL); err != nil {
 			return err
@@ -150,7 +148,7 @@ func orNone(err error) error {
 	return err
 }
 
-// SetWatermark implements inbox.Ledger.
+// SetWatermark implements store.Ledger.
 func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position, consumed []byte) error {
 	return s.consume("move a watermark", tx, func(t txn) error {
 		if _, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Epoch, at.Offset, t.now); err != nil {
@@ -160,13 +158,13 @@ func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, a
 		if err := t.get(ctx, movesSQL, []any{consumer, at.Partition, at.Epoch}, &n); err != nil {
 			return err
 		}
-		_, err := t.exec(ctx, noteMarkSQL, consumer, at.Partition, at.Epoch, n+1, at.Offset, at.Mark, inbox.RememberedMoves,
+		_, err := t.exec(ctx, noteMarkSQL, consumer, at.Partition, at.Epoch, n+1, at.Offset, at.Mark, store.RememberedMoves,
 			append([]byte{}, consumed...))
 		return err
 	})
 }
 
-// Consumed implements inbox.Ledger.
+// Consumed implements store.Ledger.
 func (s *Store) Consumed(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (out []byte, err error) {
 	err = s.consume("look for what was consumed", tx, func(t txn) error {
 		return t.each(ctx, consumedSQL, []any{consumer, at.Partition, at.Epoch, at.Offset}, func(rows *sql.Rows) error {
@@ -185,7 +183,7 @@ const (
 		ON CONFLICT DO UPDATE SET version = excluded.version`
 )
 
-// Version implements inbox.Ledger.
+// Version implements store.Ledger.
 func (s *Store) Version(ctx context.Context, tx *sql.Tx, consumer, key string) (v int64, err error) {
 	err = s.consume("read an aggregate version", tx, func(t txn) error {
 		if _, err := t.exec(ctx, lockSQL); err != nil {
@@ -196,7 +194,7 @@ func (s *Store) Version(ctx context.Context, tx *sql.Tx, consumer, key string) (
 	return v, err
 }
 
-// SetVersion implements inbox.Ledger.
+// SetVersion implements store.Ledger.
 func (s *Store) SetVersion(ctx context.Context, tx *sql.Tx, consumer, key string, version int64) error {
 	return s.consume("note an aggregate version", tx, func(t txn) error {
 		_, err := t.exec(ctx, setVersionSQL, consumer, key, version)
@@ -207,7 +205,7 @@ func (s *Store) SetVersion(ctx context.Context, tx *sql.Tx, consumer, key string
 const forgetClaimsSQL = `DELETE FROM {prefix}claims WHERE (consumer, id) IN (
 	SELECT consumer, id FROM {prefix}claims WHERE consumer = ?1 AND claimed_at < ?2 ORDER BY claimed_at LIMIT +?3)`
 
-// Forget implements inbox.Ledger.
+// Forget implements store.Ledger.
 func (s *Store) Forget(ctx context.Context, consumer string, age time.Duration, limit int) (int, error) {
 	var n int64
 	err := s.write(ctx, "forget claims", relaxed, func(t txn) (err error) {
@@ -217,10 +215,10 @@ func (s *Store) Forget(ctx context.Context, consumer string, age time.Duration, 
 	return int(n), err
 }
 
-// Enroll implements inbox.ParkStore.
+// Enroll implements store.Parker.
 func (s *Store) Enroll(ctx context.Context, consumer string) error {
 	return s.write(ctx, fmt.Sprintf("enroll consumer %q", consumer), durable, func(t txn) error {
-		return t.begin(ctx, consumer, relay.KindConsumer, false)
+		return t.begin(ctx, consumer, store.KindConsumer, false)
 	})
 }
 
@@ -240,8 +238,8 @@ func (t txn) nextSequences(ctx context.Context, n int) (seq int64, err error) {
 	return seq, err
 }
 
-// Park implements inbox.ParkStore.
-func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []inbox.Parked) error {
+// Park implements store.Parker.
+func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []store.ParkRequest) error {
 	return s.consume("park messages", tx, func(t txn) error {
 		seq, err := t.nextSequences(ctx, len(parked))
 		if err != nil {
@@ -257,7 +255,7 @@ func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []
 	})
 }
 
-func (t txn) putAside(ctx context.Context, consumer string, seq int64, p inbox.Parked) error {
+func (t txn) putAside(ctx context.Context, consumer string, seq int64, p store.ParkRequest) error {
 	m := p.Message
 	row, err := t.asideRow(ctx, consumer, seq, m)
 	if err != nil {
@@ -268,7 +266,7 @@ func (t txn) putAside(ctx context.Context, consumer string, seq int64, p inbox.P
 	if _, err := t.exec(ctx, parkSQL, row...); err != nil || m.Key == "" {
 		return err
 	}
-	return t.holdUnlessHeld(ctx, consumer, relay.HeldKey{
+	return t.holdUnlessHeld(ctx, consumer, store.HeldKey{
 		Key: m.Key, Sequence: seq, Reason: p.Reason, Cause: p.Why(), Attempts: len(p.Attempts), After: p.After,
 	})
 }
@@ -284,7 +282,7 @@ func (t txn) asideRow(ctx context.Context, consumer string, seq int64, m *postri
 }
 
 // history encodes the history of a parked or dead-lettered message as JSON.
-func (t txn) history(attempts []inbox.Attempt, cause string) string {
+func (t txn) history(attempts []store.FailedAttempt, cause string) string {
 	const kept = 20
 	entries := make([]postrider.AttemptInfo, len(attempts))
 	for i, a := range attempts {
@@ -299,7 +297,7 @@ func (t txn) history(attempts []inbox.Attempt, cause string) string {
 }
 
 // holdUnlessHeld holds a key, unless it is held already.
-func (t txn) holdUnlessHeld(ctx context.Context, consumer string, h relay.HeldKey) error {
+func (t txn) holdUnlessHeld(ctx context.Context, consumer string, h store.HeldKey) error {
 	var held bool
 	if err := t.get(ctx, isHeldSQL, []any{consumer, h.Key}, &held); err != nil || held {
 		return err
@@ -314,8 +312,8 @@ func (t txn) holdUnlessHeld(ctx context.Context, consumer string, h relay.HeldKe
 const buryAsideSQL = `INSERT INTO {prefix}dead (relay, partition, seq, ` + messageColumns + `, attempts, redrives, history, reason,
 	cause, died_at, state) VALUES (?, ?, ?` + questionMarks + `, ?, 0, ?, ?, ?, ?, 'open')`
 
-// DeadLetter implements inbox.ParkStore.
-func (s *Store) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dead []inbox.Dead, hold bool) error {
+// DeadLetter implements store.Parker.
+func (s *Store) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dead []store.DeadLetterRequest, hold bool) error {
 	return s.consume("write dead letters", tx, func(t txn) error {
 		seq, err := t.nextSequences(ctx, len(dead))
 		if err != nil {
@@ -331,7 +329,7 @@ func (s *Store) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dea
 	})
 }
 
-func (t txn) buryAside(ctx context.Context, consumer string, seq int64, d inbox.Dead, hold bool) error {
+func (t txn) buryAside(ctx context.Context, consumer string, seq int64, d store.DeadLetterRequest, hold bool) error {
 	row, err := t.asideRow(ctx, consumer, seq, d.Message)
 	if err != nil {
 		return err
@@ -340,17 +338,17 @@ func (t txn) buryAside(ctx context.Context, consumer string, seq int64, d inbox.
 	if _, err := t.exec(ctx, buryAsideSQL, row...); err != nil || !hold || d.Message.Key == "" {
 		return err
 	}
-	return t.holdUnlessHeld(ctx, consumer, relay.HeldKey{
-		Key: d.Message.Key, Sequence: seq, Reason: relay.ParkDead, Cause: d.Reason + ": " + d.Cause,
+	return t.holdUnlessHeld(ctx, consumer, store.HeldKey{
+		Key: d.Message.Key, Sequence: seq, Reason: store.ParkDead, Cause: d.Reason + ": " + d.Cause,
 		Attempts: len(d.Attempts), UntilDecided: true,
 	})
 }
 
 const takeSQL = `DELETE FROM {prefix}parked WHERE relay = ? AND seq = ? AND id = ? RETURNING parked_at`
 
-// Take implements inbox.ParkStore.
-func (s *Store) Take(ctx context.Context, tx *sql.Tx, consumer string, m *postrider.Message) (inbox.TakeResult, error) {
-	var taken inbox.TakeResult
+// Take implements store.Parker.
+func (s *Store) Take(ctx context.Context, tx *sql.Tx, consumer string, m *postrider.Message) (store.TakeResult, error) {
+	var taken store.TakeResult
 	err := s.consume("take a parked message", tx, func(t txn) error {
 		var at int64
 		err := t.get(ctx, takeSQL, []any{consumer, m.Sequence, m.ID}, &at)

@@ -5,19 +5,18 @@ import (
 	"database/sql"
 	"errors"
 
-	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-var _ relay.TxStore[*sql.Tx] = (*Store)(nil)
+var _ store.TxSettler[*sql.Tx] = (*Store)(nil)
 
 const countParkedSQL = `SELECT count(*) FROM {prefix}parked WHERE relay = ?1 AND seq IN (SELECT value FROM json_each(?2))`
 
-// CommitSettled implements relay.TxStore. The transaction holds the write lock, so nothing changes before its commit. It settles
+// CommitSettled implements store.TxSettler. The transaction holds the write lock, so nothing changes before its commit. It settles
 // nothing if the transaction has ended since Begin: the side effects of its messages are lost, or already committed.
-func (s *Store) CommitSettled(ctx context.Context, tx *sql.Tx, name string, st relay.Settlement) (released []string, err error) {
+func (s *Store) CommitSettled(ctx context.Context, tx *sql.Tx, name string, st store.Settlement) (released []string, err error) {
 	if tx == nil {
-		return nil, outbox.ErrNoTransaction
+		return nil, store.ErrNoTransaction
 	}
 	err = s.consume("settle in a transaction", tx, func(t txn) error {
 		if err := s.incarnation.replaced(); err != nil {
@@ -37,13 +36,13 @@ func (s *Store) CommitSettled(ctx context.Context, tx *sql.Tx, name string, st r
 
 // settleNext applies a settlement if its lease holds, it is the next one, and every message to remove is parked. A settlement
 // without a number only removes.
-func (t txn) settleNext(ctx context.Context, name string, st *relay.Settlement) ([]string, error) {
-	last, err := t.lease(ctx, name, relay.LeaseRef{Partition: st.Partition, Token: st.Token})
+func (t txn) settleNext(ctx context.Context, name string, st *store.Settlement) ([]string, error) {
+	last, err := t.lease(ctx, name, store.LeaseRef{Partition: st.Partition, Token: st.Token})
 	if err != nil {
 		return nil, err
 	}
 	if st.Number > 0 && st.Number != last.number+1 {
-		return nil, relay.ErrLeaseLost
+		return nil, store.ErrLeaseLost
 	}
 	if len(st.Removed) > 0 {
 		var n int
@@ -51,7 +50,7 @@ func (t txn) settleNext(ctx context.Context, name string, st *relay.Settlement) 
 			return nil, err
 		}
 		if n != len(st.Removed) {
-			return nil, relay.ErrNotParked
+			return nil, store.ErrNotParked
 		}
 	}
 	if st.Number == 0 {

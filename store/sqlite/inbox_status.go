@@ -4,11 +4,10 @@ import (
 	"context"
 	"database/sql"
 
-	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-var _ inbox.StatusStore = (*Store)(nil)
+var _ store.ConsumerReader = (*Store)(nil)
 
 const (
 	consumerNamesSQL = `SELECT relay FROM {prefix}cursors WHERE partition = 0 AND kind = 'consumer'`
@@ -17,14 +16,14 @@ const (
 	allMarksSQL      = `SELECT partition, epoch, position, moved FROM {prefix}watermarks WHERE consumer = ? ORDER BY partition, epoch`
 )
 
-// Consumers implements inbox.StatusStore.
-func (s *Store) Consumers(ctx context.Context) (out []inbox.ConsumerStatus, err error) {
+// Consumers implements store.ConsumerReader.
+func (s *Store) Consumers(ctx context.Context) (out []store.ConsumerStatus, err error) {
 	err = s.read(ctx, "status of consumers", func(t txn) error {
 		names, err := t.strings(ctx, consumerNamesSQL+` ORDER BY relay`)
 		if err != nil {
 			return err
 		}
-		out = make([]inbox.ConsumerStatus, len(names))
+		out = make([]store.ConsumerStatus, len(names))
 		for i, name := range names {
 			if out[i], err = t.consumer(ctx, name); err != nil {
 				return err
@@ -35,20 +34,20 @@ func (s *Store) Consumers(ctx context.Context) (out []inbox.ConsumerStatus, err 
 	return out, err
 }
 
-func (t txn) consumer(ctx context.Context, name string) (inbox.ConsumerStatus, error) {
-	st := inbox.ConsumerStatus{Name: name}
+func (t txn) consumer(ctx context.Context, name string) (store.ConsumerStatus, error) {
+	st := store.ConsumerStatus{Name: name}
 	var n int64
-	if err := t.get(ctx, rememberedSQL, []any{name, relay.CountLimit + 1}, &n); err != nil {
+	if err := t.get(ctx, rememberedSQL, []any{name, store.CountLimit + 1}, &n); err != nil {
 		return st, err
 	}
-	st.Remembered = relay.Count{N: min(n, relay.CountLimit), AtLeast: n > relay.CountLimit}
+	st.Remembered = store.Count{N: min(n, store.CountLimit), AtLeast: n > store.CountLimit}
 	var oldest sql.Null[int64]
 	if err := t.get(ctx, oldestClaimSQL, []any{name}, &oldest); err != nil {
 		return st, err
 	}
 	st.Oldest = age(oldest, t.now)
 	err := t.each(ctx, allMarksSQL, []any{name}, func(rows *sql.Rows) error {
-		var w inbox.WatermarkStatus
+		var w store.WatermarkStatus
 		var moved sql.Null[int64]
 		err := rows.Scan(&w.Partition, &w.Epoch, &w.Offset, &moved)
 		w.Moved = age(moved, t.now)

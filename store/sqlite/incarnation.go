@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // incarnation is the file as this Store found it. A lease granted in another file, of which this one is a copy, does not hold
@@ -46,11 +46,11 @@ func (i *incarnation) replaced() error {
 	}
 	switch now, err := os.Stat(i.path); {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: the file %s was moved away or removed", relay.ErrReplaced, i.path)
+		return fmt.Errorf("%w: the file %s was moved away or removed", store.ErrReplaced, i.path)
 	case err != nil:
 		return fmt.Errorf("compare the database's file with the one that was opened: %w", err)
 	case !os.SameFile(now, i.info):
-		return fmt.Errorf("%w: %s is another file now", relay.ErrReplaced, i.path)
+		return fmt.Errorf("%w: %s is another file now", store.ErrReplaced, i.path)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // forgetOwnersAfter is how long an owner that is gone is still shown.
@@ -31,11 +31,11 @@ const (
 		WHERE c.relay = ?1 ORDER BY c.partition`
 )
 
-// Heartbeat implements relay.LeaseStore.
-func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, ttl time.Duration) (relay.View, error) {
-	var v relay.View
+// Heartbeat implements store.Leases.
+func (s *Store) Heartbeat(ctx context.Context, name string, owner store.Owner, ttl time.Duration) (store.View, error) {
+	var v store.View
 	err := s.write(ctx, "heartbeat", relaxed, func(t txn) error {
-		v = relay.View{}
+		v = store.View{}
 		if err := t.checkPartitions(ctx); err != nil {
 			return err
 		}
@@ -54,7 +54,7 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner relay.Owner, t
 		}
 		v.Filter = filter
 		return t.each(ctx, viewSQL, []any{name, s.incarnation.text, t.now}, func(rows *sql.Rows) error {
-			var p relay.PartitionView
+			var p store.PartitionView
 			err := rows.Scan(&p.Partition, &p.Owner, &p.Token)
 			v.Partitions = append(v.Partitions, p)
 			return err
@@ -72,7 +72,7 @@ const (
 	// passed since this incarnation was first used.
 	lostIsFreeSQL = `SELECT NOT EXISTS (SELECT 1 FROM {prefix}relays WHERE relay = ?1 AND owner <> ?2 AND alive_until > ?3)
 		OR (` + beganAtSQL + `) + (SELECT max(ttl) FROM {prefix}relays WHERE relay = ?1) <= ?3`
-	// ?6 now, ?7 whether a lost lease is free. relay.LeaseStore has the rules.
+	// ?6 now, ?7 whether a lost lease is free. store.Leases has the rules.
 	acquireSQL = `UPDATE {prefix}cursors SET owner = ?3, token = ?4, incarnation = ?5
 		WHERE relay = ?1 AND partition = ?2 AND iif(incarnation IN ('', ?5),
 			owner IN ('', ?3) OR NOT EXISTS (SELECT 1 FROM {prefix}relays o
@@ -81,9 +81,9 @@ const (
 		RETURNING position, number`
 )
 
-// Acquire implements relay.LeaseStore.
-func (s *Store) Acquire(ctx context.Context, name string, owner relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
-	var out []relay.Lease
+// Acquire implements store.Leases.
+func (s *Store) Acquire(ctx context.Context, name string, owner store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
+	var out []store.Lease
 	err := s.write(ctx, "acquire leases", relaxed, func(t txn) error {
 		out = nil
 		if err := t.checkPartitions(ctx); err != nil {
@@ -122,9 +122,9 @@ const kindOfSQL = `SELECT kind FROM {prefix}cursors WHERE relay = ? LIMIT 1`
 
 // begin registers a name with a kind, in all partitions at once, unless it is known. It fails if the name has another kind than
 // want, "" for any.
-func (t txn) begin(ctx context.Context, name string, want relay.Kind, fromNow bool) error {
-	kind := cmp.Or(want, relay.KindRelay)
-	_, err := t.exec(ctx, beginSQL, name, list(numbers(t.s.number())), fromNow && kind == relay.KindRelay, t.now,
+func (t txn) begin(ctx context.Context, name string, want store.Kind, fromNow bool) error {
+	kind := cmp.Or(want, store.KindRelay)
+	_, err := t.exec(ctx, beginSQL, name, list(numbers(t.s.number())), fromNow && kind == store.KindRelay, t.now,
 		t.s.incarnation.text, string(kind))
 	if err == nil {
 		err = t.get(ctx, kindOfSQL, []any{name}, &kind)
@@ -133,14 +133,14 @@ func (t txn) begin(ctx context.Context, name string, want relay.Kind, fromNow bo
 }
 
 // acquire grants one lease if it is free.
-func (t txn) acquire(ctx context.Context, name string, owner relay.Owner, c relay.Claim, lostIsFree bool) (l relay.Lease, granted bool, err error) {
+func (t txn) acquire(ctx context.Context, name string, owner store.Owner, c store.LeaseClaim, lostIsFree bool) (l store.Lease, granted bool, err error) {
 	if err := t.s.checkPartition(c.Partition); err != nil {
 		return l, false, err
 	}
 	if c.Token == "" {
 		return l, false, fmt.Errorf("partition %d is claimed without a token", c.Partition)
 	}
-	l = relay.Lease{Partition: c.Partition, Owner: owner.ID, Token: c.Token}
+	l = store.Lease{Partition: c.Partition, Owner: owner.ID, Token: c.Token}
 	args := []any{name, c.Partition, owner.ID, c.Token, t.s.incarnation.text, t.now, lostIsFree}
 	err = t.get(ctx, acquireSQL, args, &l.Cursor.Position, &l.Settled)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -174,8 +174,8 @@ const (
 	goneSQL       = `UPDATE {prefix}relays SET alive_until = min(alive_until, ?), generation = 0 WHERE relay = ? AND owner = ?`
 )
 
-// Release implements relay.LeaseStore.
-func (s *Store) Release(ctx context.Context, name string, leases []relay.LeaseRef) error {
+// Release implements store.Leases.
+func (s *Store) Release(ctx context.Context, name string, leases []store.LeaseRef) error {
 	return s.write(ctx, "release leases", relaxed, func(t txn) error {
 		for _, l := range leases {
 			if _, err := t.exec(ctx, releaseSQL, name, l.Partition, l.Token, s.incarnation.text); err != nil {
@@ -186,8 +186,8 @@ func (s *Store) Release(ctx context.Context, name string, leases []relay.LeaseRe
 	})
 }
 
-// Leave implements relay.LeaseStore.
-func (s *Store) Leave(ctx context.Context, name string, owner relay.Owner) error {
+// Leave implements store.Leases.
+func (s *Store) Leave(ctx context.Context, name string, owner store.Owner) error {
 	return s.write(ctx, "leave", relaxed, func(t txn) error {
 		if _, err := t.exec(ctx, releaseAllSQL, name, owner.ID, s.incarnation.text); err != nil {
 			return err
@@ -206,11 +206,11 @@ type lastSettlement struct {
 	content []byte
 }
 
-// lease returns the last settlement of a partition if the lease holds. Errors: relay.ErrLeaseLost.
-func (t txn) lease(ctx context.Context, name string, l relay.LeaseRef) (last lastSettlement, err error) {
+// lease returns the last settlement of a partition if the lease holds. Errors: store.ErrLeaseLost.
+func (t txn) lease(ctx context.Context, name string, l store.LeaseRef) (last lastSettlement, err error) {
 	err = t.get(ctx, leaseSQL, []any{name, l.Partition, l.Token, t.s.incarnation.text}, &last.number, &last.content)
 	if errors.Is(err, sql.ErrNoRows) {
-		err = relay.ErrLeaseLost
+		err = store.ErrLeaseLost
 	}
 	return last, err
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -48,10 +48,10 @@ const (
 		FROM spaced CROSS JOIN {prefix}log l ON l.seq = spaced.seq`
 )
 
-// Maintain implements relay.Maintainer. It drops messages in transactions of at most 1,000, for at most 20 seconds; later
+// Maintain implements store.Maintainer. It drops messages in transactions of at most 1,000, for at most 20 seconds; later
 // messages reuse the freed pages. The size of the log is estimated from a sample of 1,000 messages.
-func (s *Store) Maintain(ctx context.Context, keep relay.Retention) (relay.Maintained, error) {
-	var out relay.Maintained
+func (s *Store) Maintain(ctx context.Context, keep store.Retention) (store.Maintained, error) {
+	var out store.Maintained
 	switch err := cmp.Or(s.purgeRedrives(ctx, keep.Redrives), s.dropDecisions(ctx), s.removeUnrouted(ctx)); {
 	case errors.Is(err, ErrBusy):
 		out.Deferred = fmt.Sprintf("removing redrives, decisions and counts that are past their time: %v", err)

@@ -5,7 +5,7 @@ import (
 	"database/sql"
 
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Dead letters are copied inside the database: payloads do not pass through the program.
@@ -24,7 +24,7 @@ const (
 )
 
 // deadLetter applies one entry of a settlement.
-func (t txn) deadLetter(ctx context.Context, name string, partition int, d *relay.Dead) error {
+func (t txn) deadLetter(ctx context.Context, name string, partition int, d *store.DeadOutcome) error {
 	entry, err := t.entry(d.Attempts, d.Cause)
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store"
 )
 
 // messageColumns are those of stored.Append, in the same order.
@@ -45,8 +45,8 @@ const (
 	sameTxSQL = `RELEASE postrider_begun`
 )
 
-// Begin implements outbox.Store. The transaction holds the write lock from the beginning; end it with Commit or Rollback of the
-// Store. Errors: ErrBusy, relay.ErrReplaced and those of the file.
+// Begin implements store.Outbox. The transaction holds the write lock from the beginning; end it with Commit or Rollback of the
+// Store. Errors: ErrBusy, store.ErrReplaced and those of the file.
 func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) {
 	s.turn.wait(ctx)
 	var tx *sql.Tx
@@ -70,11 +70,11 @@ func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) {
 	return tx, nil
 }
 
-// Commit implements outbox.Store, for a transaction begun with Begin. Errors: outbox.ErrNoTransaction if tx is nil or has ended;
+// Commit implements store.Outbox, for a transaction begun with Begin. Errors: store.ErrNoTransaction if tx is nil or has ended;
 // those of the file, including when SQLite ended the transaction because of an earlier error that the caller ignored.
 func (s *Store) Commit(ctx context.Context, tx *sql.Tx) error {
 	if tx == nil {
-		return outbox.ErrNoTransaction
+		return store.ErrNoTransaction
 	}
 	if err := s.stillBegun(ctx, tx); err != nil {
 		return errors.Join(s.inTransaction("commit", err), s.Rollback(ctx, tx))
@@ -97,7 +97,7 @@ func (s *Store) stillBegun(ctx context.Context, tx *sql.Tx) error {
 	return nil
 }
 
-// Rollback implements outbox.Store.
+// Rollback implements store.Outbox.
 func (s *Store) Rollback(_ context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return nil
@@ -112,17 +112,17 @@ func (s *Store) Rollback(_ context.Context, tx *sql.Tx) error {
 // inTransaction explains an error of a statement in a user's transaction.
 func (s *Store) inTransaction(doing string, err error) error {
 	if errors.Is(err, sql.ErrTxDone) {
-		return fmt.Errorf("%s: %w: %w", doing, outbox.ErrNoTransaction, err)
+		return fmt.Errorf("%s: %w: %w", doing, store.ErrNoTransaction, err)
 	}
 	return s.cfg.explain(doing, err)
 }
 
-// Insert implements outbox.Store: it writes all messages or none. If you begin the transaction yourself, begin it with a write or
-// as IMMEDIATE: a transaction that reads before it writes can fail with ErrBusy at once. Errors: outbox.ErrNoTransaction,
+// Insert implements store.Outbox: it writes all messages or none. If you begin the transaction yourself, begin it with a write or
+// as IMMEDIATE: a transaction that reads before it writes can fail with ErrBusy at once. Errors: store.ErrNoTransaction,
 // ErrBusy, ErrFull and those of the file.
 func (s *Store) Insert(ctx context.Context, tx *sql.Tx, msgs []*postrider.Message) error {
 	if tx == nil {
-		return outbox.ErrNoTransaction
+		return store.ErrNoTransaction
 	}
 	if len(msgs) == 0 {
 		return nil
@@ -202,10 +202,10 @@ func (s *Store) insertFor(ctx context.Context, stmt *sql.Stmt, values []any, msg
 	return stmt.ExecContext(ctx, append(values, partitions)...)
 }
 
-// Written implements outbox.Store.
+// Written implements store.Outbox.
 func (s *Store) Written(ctx context.Context, tx *sql.Tx, ids []string) ([]string, error) {
 	if tx == nil {
-		return nil, outbox.ErrNoTransaction
+		return nil, store.ErrNoTransaction
 	}
 	first, ok := s.writers.first(tx)
 	if !ok || len(ids) == 0 {

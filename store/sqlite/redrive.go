@@ -7,9 +7,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -27,7 +26,7 @@ const (
 
 // redrive closes a dead letter and parks its message, due at once. If its key is held, the message joins the queued messages of
 // the key. If the key waited for the decision about this dead letter, it becomes due.
-func (r records) redrive(ctx context.Context, l chosenLetter, how deadletter.Resolution) error {
+func (r records) redrive(ctx context.Context, l chosenLetter, how store.Resolution) error {
 	if _, err := r.exec(ctx, sentBackSQL, r.now, how.By, how.Redrive, l.number); err != nil {
 		return err
 	}
@@ -42,7 +41,7 @@ func (r records) redrive(ctx context.Context, l chosenLetter, how deadletter.Res
 		return err
 	}
 	due := sql.Null[int64]{V: r.now, Valid: !held}
-	reason := string(relay.ParkRedriven)
+	reason := string(store.ParkRedriven)
 	if _, err := r.exec(ctx, redriveSQL, l.number, nil, reason, nil, nil, due, r.now, entry); err != nil || !head {
 		return err
 	}
@@ -74,14 +73,14 @@ const (
 		SELECT id FROM {prefix}redrives WHERE state <> 'running' AND ended_at <= ?1 ORDER BY id LIMIT ?2)`
 )
 
-// NewestDead implements deadletter.Writer.
+// NewestDead implements store.Writer.
 func (r records) NewestDead(ctx context.Context) (number int64, err error) {
 	err = r.get(ctx, newestDeadSQL, nil, &number)
 	return number, err
 }
 
-// AddRedrive implements deadletter.Writer.
-func (r records) AddRedrive(ctx context.Context, added deadletter.Redrive) (id int64, err error) {
+// AddRedrive implements store.Writer.
+func (r records) AddRedrive(ctx context.Context, added store.Redrive) (id int64, err error) {
 	filter, err := json.Marshal(added.Filter)
 	if err != nil {
 		return 0, err
@@ -91,8 +90,8 @@ func (r records) AddRedrive(ctx context.Context, added deadletter.Redrive) (id i
 	return id, err
 }
 
-// SaveRedrive implements deadletter.Writer.
-func (r records) SaveRedrive(ctx context.Context, saved deadletter.Redrive) error {
+// SaveRedrive implements store.Writer.
+func (r records) SaveRedrive(ctx context.Context, saved store.Redrive) error {
 	_, err := r.exec(ctx, saveRedriveSQL, saved.ID, string(saved.State), micro(saved.EndedAt), saved.CancelledBy, saved.Selected,
 		saved.Done, saved.Refused, saved.Skipped, saved.Position, micro(saved.NextAt), saved.Failures, saved.Cause)
 	return err
@@ -113,7 +112,7 @@ func moment(micros int64) time.Time {
 	return stored.Time(micros)
 }
 
-func scanRedrive(rows *sql.Rows) (r deadletter.Redrive, err error) {
+func scanRedrive(rows *sql.Rows) (r store.Redrive, err error) {
 	var filter string
 	var started, ended, next int64
 	err = rows.Scan(&r.ID, &filter, &r.Rate, &r.State, &r.By, &started, &ended, &r.CancelledBy, &r.Selected, &r.Done, &r.Refused,
@@ -129,7 +128,7 @@ func scanRedrive(rows *sql.Rows) (r deadletter.Redrive, err error) {
 }
 
 // redrives reads the redrives that a condition selects.
-func (r records) redrives(ctx context.Context, where string, args ...any) (out []deadletter.Redrive, err error) {
+func (r records) redrives(ctx context.Context, where string, args ...any) (out []store.Redrive, err error) {
 	err = r.each(ctx, showRedriveSQL+where, args, func(rows *sql.Rows) error {
 		found, err := scanRedrive(rows)
 		out = append(out, found)
@@ -138,41 +137,41 @@ func (r records) redrives(ctx context.Context, where string, args ...any) (out [
 	return out, err
 }
 
-// Redrive implements deadletter.Reader.
-func (r records) Redrive(ctx context.Context, id int64) (deadletter.Redrive, error) {
+// Redrive implements store.Reader.
+func (r records) Redrive(ctx context.Context, id int64) (store.Redrive, error) {
 	found, err := r.redrives(ctx, `id = ?`, id)
 	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("redrive %d: %w", id, deadletter.ErrNoRedrive)
+		err = fmt.Errorf("redrive %d: %w", id, store.ErrNoRedrive)
 	}
 	if err != nil {
-		return deadletter.Redrive{}, err
+		return store.Redrive{}, err
 	}
 	return found[0], nil
 }
 
-// LockRedrive implements deadletter.Writer: the transaction has locked the database.
-func (r records) LockRedrive(ctx context.Context, id int64) (deadletter.Redrive, error) {
+// LockRedrive implements store.Writer: the transaction has locked the database.
+func (r records) LockRedrive(ctx context.Context, id int64) (store.Redrive, error) {
 	return r.Redrive(ctx, id)
 }
 
-// Redrives implements deadletter.Reader.
-func (r records) Redrives(ctx context.Context, state deadletter.RedriveState, before int64, limit int) ([]deadletter.Redrive, error) {
+// Redrives implements store.Reader.
+func (r records) Redrives(ctx context.Context, state store.RedriveState, before int64, limit int) ([]store.Redrive, error) {
 	return r.redrives(ctx, `id < ?1 AND ?2 IN ('', state) ORDER BY id DESC LIMIT +?3`, before, string(state), limit)
 }
 
-// Redriven implements deadletter.Reader.
+// Redriven implements store.Reader.
 func (r records) Redriven(ctx context.Context, id int64) (parked, dead int64, err error) {
 	err = r.get(ctx, outcomeSQL, []any{id}, &parked, &dead)
 	return parked, dead, err
 }
 
-// purgeRedrives removes redrives that ended at least keep ago, at most deadletter.PurgeRedrives of them.
+// purgeRedrives removes redrives that ended at least keep ago, at most store.PurgeRedrives of them.
 func (s *Store) purgeRedrives(ctx context.Context, keep time.Duration) error {
 	if keep <= 0 {
 		return nil
 	}
 	return s.write(ctx, "purge redrives", relaxed, func(t txn) error {
-		_, err := t.exec(ctx, purgeRedrivesSQL, t.now-keep.Microseconds(), deadletter.PurgeRedrives)
+		_, err := t.exec(ctx, purgeRedrivesSQL, t.now-keep.Microseconds(), store.PurgeRedrives)
 		return err
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"fmt"
 
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -38,18 +38,18 @@ const (
 		WHERE relay = ?1 AND seq = ?2 AND partition = ?3`
 )
 
-// Settle implements relay.LogStore. Its commit does not wait for the disk. Delivered messages need no work here: the cursor
+// Settle implements store.Log. Its commit does not wait for the disk. Delivered messages need no work here: the cursor
 // records them.
-func (s *Store) Settle(ctx context.Context, name string, settlements []relay.Settlement) (relay.Settled, error) {
+func (s *Store) Settle(ctx context.Context, name string, settlements []store.Settlement) (store.Settled, error) {
 	out, err := s.settleTogether(ctx, name, settlements)
 	if err == nil || !s.cfg.concernsContent(err) {
 		return out, err
 	}
-	out = relay.Settled{Failed: make(map[int]error)}
+	out = store.Settled{Failed: make(map[int]error)}
 	for _, st := range settlements {
-		one, err := s.settleTogether(ctx, name, []relay.Settlement{st})
+		one, err := s.settleTogether(ctx, name, []store.Settlement{st})
 		if err != nil && !s.cfg.concernsContent(err) {
-			return relay.Settled{}, err
+			return store.Settled{}, err
 		}
 		if err != nil {
 			out.Failed[st.Partition] = err
@@ -61,13 +61,13 @@ func (s *Store) Settle(ctx context.Context, name string, settlements []relay.Set
 }
 
 // settleTogether applies settlements in one transaction: all whose leases hold, or none.
-func (s *Store) settleTogether(ctx context.Context, name string, settlements []relay.Settlement) (out relay.Settled, err error) {
+func (s *Store) settleTogether(ctx context.Context, name string, settlements []store.Settlement) (out store.Settled, err error) {
 	err = s.write(ctx, "settle", relaxed, func(t txn) error {
-		out = relay.Settled{}
+		out = store.Settled{}
 		for i := range settlements {
 			st := &settlements[i]
 			released, err := t.settleFenced(ctx, name, st)
-			if errors.Is(err, relay.ErrLeaseLost) {
+			if errors.Is(err, store.ErrLeaseLost) {
 				out.Lost = append(out.Lost, st.Partition)
 				continue
 			}
@@ -79,18 +79,18 @@ func (s *Store) settleTogether(ctx context.Context, name string, settlements []r
 		return nil
 	})
 	if err != nil {
-		return relay.Settled{}, err
+		return store.Settled{}, err
 	}
 	return out, nil
 }
 
 // settleFenced applies a settlement if it is the next one under a lease that holds, and returns the keys that are no longer held.
-// Errors: relay.ErrLeaseLost.
-func (t txn) settleFenced(ctx context.Context, name string, st *relay.Settlement) ([]string, error) {
+// Errors: store.ErrLeaseLost.
+func (t txn) settleFenced(ctx context.Context, name string, st *store.Settlement) ([]string, error) {
 	if err := t.s.checkPartition(st.Partition); err != nil {
 		return nil, &unsettled{err}
 	}
-	last, err := t.lease(ctx, name, relay.LeaseRef{Partition: st.Partition, Token: st.Token})
+	last, err := t.lease(ctx, name, store.LeaseRef{Partition: st.Partition, Token: st.Token})
 	if err != nil {
 		return nil, err
 	}
@@ -99,13 +99,13 @@ func (t txn) settleFenced(ctx context.Context, name string, st *relay.Settlement
 	case st.Number == last.number && bytes.Equal(content[:], last.content):
 		return t.notHeld(ctx, name, st.Release)
 	case st.Number != last.number+1:
-		return nil, relay.ErrLeaseLost
+		return nil, store.ErrLeaseLost
 	}
 	return t.settle(ctx, name, st, content[:])
 }
 
 // settle applies a settlement and returns the keys that are no longer held.
-func (t txn) settle(ctx context.Context, name string, st *relay.Settlement, content []byte) ([]string, error) {
+func (t txn) settle(ctx context.Context, name string, st *store.Settlement, content []byte) ([]string, error) {
 	for i := range st.Parked {
 		if err := t.park(ctx, name, st.Partition, &st.Parked[i]); err != nil {
 			return nil, fmt.Errorf("park message %d: %w", st.Parked[i].Sequence, err)
@@ -158,10 +158,10 @@ func (c Config) concernsContent(err error) bool {
 	return false
 }
 
-func (t txn) park(ctx context.Context, name string, partition int, p *relay.Parked) error {
+func (t txn) park(ctx context.Context, name string, partition int, p *store.ParkOutcome) error {
 	due := sql.Null[int64]{V: t.now + p.After.Microseconds(), Valid: !p.Waits}
 	attempt := 0
-	if p.Reason == relay.ParkRetry {
+	if p.Reason == store.ParkRetry {
 		attempt = p.Attempts
 	}
 	entry, err := t.entry(attempt, p.Cause)

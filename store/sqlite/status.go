@@ -5,10 +5,10 @@ import (
 	"database/sql"
 
 	"github.com/postrider/postrider/internal/stored"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-// Each count reads at most one index entry more than relay.CountLimit (10,000).
+// Each count reads at most one index entry more than store.CountLimit (10,000).
 const (
 	knownSQL = `SELECT relay FROM {prefix}cursors UNION SELECT relay FROM {prefix}relays ORDER BY relay`
 	// ?2 is the incarnation, ?3 now. A lease that does not hold has no owner.
@@ -31,16 +31,16 @@ const (
 		ORDER BY started_at, owner`
 )
 
-// Status implements relay.StatusStore.
-func (s *Store) Status(ctx context.Context) (relay.Status, error) {
-	var out relay.Status
+// Status implements store.StatusReader.
+func (s *Store) Status(ctx context.Context) (store.Status, error) {
+	var out store.Status
 	err := s.read(ctx, "status", func(t txn) error {
-		out = relay.Status{Now: stored.Time(t.now)}
+		out = store.Status{Now: stored.Time(t.now)}
 		if err := t.get(ctx, partitionsSQL, nil, &out.Partitions); err != nil {
 			return err
 		}
 		err := t.each(ctx, knownSQL, nil, func(rows *sql.Rows) error {
-			r := relay.RelayStatus{Kind: relay.KindRelay}
+			r := store.RelayStatus{Kind: store.KindRelay}
 			err := rows.Scan(&r.Name)
 			out.Relays = append(out.Relays, r)
 			return err
@@ -58,9 +58,9 @@ func (s *Store) Status(ctx context.Context) (relay.Status, error) {
 	return out, err
 }
 
-func (t txn) relayStatus(ctx context.Context, r *relay.RelayStatus) error {
+func (t txn) relayStatus(ctx context.Context, r *store.RelayStatus) error {
 	err := t.each(ctx, cursorsSQL, []any{r.Name, t.s.incarnation.text, t.now}, func(rows *sql.Rows) error {
-		var p relay.PartitionStatus
+		var p store.PartitionStatus
 		var until, settled, delivered, failed int64
 		err := rows.Scan(&p.Partition, &p.Owner, &until, &p.Settlements, &r.Kind, &p.Position, &settled, &delivered, &failed)
 		if p.Owner != "" {
@@ -76,7 +76,7 @@ func (t txn) relayStatus(ctx context.Context, r *relay.RelayStatus) error {
 		return err
 	}
 	for i := range r.Partitions {
-		if r.Kind == relay.KindConsumer {
+		if r.Kind == store.KindConsumer {
 			break // it has no backlog
 		}
 		if err := t.backlog(ctx, r, &r.Partitions[i]); err != nil {
@@ -92,7 +92,7 @@ func (t txn) relayStatus(ctx context.Context, r *relay.RelayStatus) error {
 	r.Parked, r.Held, r.Dead = count(parked), count(held), count(dead)
 	r.OldestParked, r.OldestDead = age(oldestParked, t.now), age(oldestDead, t.now)
 	return t.each(ctx, ownersSQL, []any{r.Name, t.now}, func(rows *sql.Rows) error {
-		var o relay.OwnerStatus
+		var o store.OwnerStatus
 		var started, seen int64
 		err := rows.Scan(&o.ID, &o.Host, &o.Version, &started, &seen, &o.Alive)
 		o.Started, o.SeenAgo = stored.Time(started), micros(t.now-seen)
@@ -102,7 +102,7 @@ func (t txn) relayStatus(ctx context.Context, r *relay.RelayStatus) error {
 }
 
 // backlog counts the committed messages that are neither settled nor parked, in a partition and in total.
-func (t txn) backlog(ctx context.Context, r *relay.RelayStatus, p *relay.PartitionStatus) error {
+func (t txn) backlog(ctx context.Context, r *store.RelayStatus, p *store.PartitionStatus) error {
 	var n int64
 	var oldest sql.Null[int64]
 	args := []any{r.Name, p.Partition, p.Position}
@@ -119,7 +119,7 @@ func (t txn) backlog(ctx context.Context, r *relay.RelayStatus, p *relay.Partiti
 	return nil
 }
 
-// count converts a count that stops one above relay.CountLimit.
-func count(n int64) relay.Count {
-	return relay.Count{N: min(n, relay.CountLimit), AtLeast: n > relay.CountLimit}
+// count converts a count that stops one above store.CountLimit.
+func count(n int64) store.Count {
+	return store.Count{N: min(n, store.CountLimit), AtLeast: n > store.CountLimit}
 }

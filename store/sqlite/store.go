@@ -11,8 +11,7 @@ import (
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/internal/signal"
-	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Store is an outbox in a SQLite database, with everything that relays and operators keep about it. It is safe for concurrent
@@ -40,13 +39,13 @@ type deadLetters = deadletter.Core
 type heldKeys = held.Core
 
 var (
-	_ relay.Store           = (*Store)(nil)
-	_ relay.Maintainer      = (*Store)(nil)
-	_ relay.HeldStore       = (*Store)(nil)
-	_ relay.StatusStore     = (*Store)(nil)
-	_ relay.Administrator   = (*Store)(nil)
+	_ store.Relay           = (*Store)(nil)
+	_ store.Maintainer      = (*Store)(nil)
+	_ store.HeldKeys        = (*Store)(nil)
+	_ store.StatusReader    = (*Store)(nil)
+	_ store.Administrator   = (*Store)(nil)
 	_ deadletter.Store      = (*Store)(nil)
-	_ outbox.Store[*sql.Tx] = (*Store)(nil)
+	_ store.Outbox[*sql.Tx] = (*Store)(nil)
 )
 
 // New opens the outbox that Migrate created in db, and sets the file to WAL mode if it is in another mode. Allow db at least four
@@ -189,11 +188,11 @@ func (u *unions) stmt(ctx context.Context, s *Store, partitions int) (*sql.Stmt,
 	return stmt, nil
 }
 
-// Partitions implements relay.LeaseStore.
+// Partitions implements store.Leases.
 func (s *Store) Partitions(context.Context) (int, error) { return s.number(), nil }
 
-// Wake implements outbox.Store: it signals the subscribers of this Store. Relays in other processes poll.
+// Wake implements store.Outbox: it signals the subscribers of this Store. Relays in other processes poll.
 func (s *Store) Wake() { s.wake.Wake() }
 
-// Subscribe implements relay.LogStore.
+// Subscribe implements store.Log.
 func (s *Store) Subscribe() (<-chan struct{}, func()) { return s.wake.Subscribe() }

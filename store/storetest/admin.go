@@ -7,8 +7,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 var adminTests = []test{
@@ -52,7 +51,7 @@ func (w *worker) leave() {
 }
 
 // deliver reads and settles everything.
-func (w *worker) deliver() []relay.Record {
+func (w *worker) deliver() []store.Entry {
 	w.t.Helper()
 	records := w.drain()
 	w.settleRead()
@@ -94,7 +93,7 @@ func repartitionMovesAside(e *env) {
 	w := e.worker("r", "a")
 	e.publishKeys("order/1", "order/2", "")
 	for p := range e.partitions {
-		w.settle(relay.Settlement{Partition: p, DeliveredCount: 2, FailedCount: 1})
+		w.settle(store.Settlement{Partition: p, DeliveredCount: 2, FailedCount: 1})
 	}
 	w.deliver()
 	held := w.hold("order/1", 3, 0)
@@ -110,7 +109,7 @@ func repartitionMovesAside(e *env) {
 			after.Held != before.Held || after.Dead != before.Dead {
 			e.t.Errorf("%d partitions: status %+v, before %+v", n, after, before)
 		}
-		for _, l := range e.letters(deadletter.Filter{}) {
+		for _, l := range e.letters(store.DeadFilter{}) {
 			if want := postrider.PartitionOf(l.Message.Key, l.Message.ID, n); l.Partition != want {
 				e.t.Errorf("dead letter of key %q is in partition %d of %d, want %d", l.Message.Key, l.Partition, n, want)
 			}
@@ -125,9 +124,9 @@ func repartitionMovesAside(e *env) {
 	found := make(map[string]int)
 	for _, run := range w.due().Runs {
 		if run.Key == "order/1" {
-			e.wantIDs("due of the held key", recordIDs(run.Records), recordIDs(held))
+			e.wantIDs("due of the held key", recordIDs(run.Entries), recordIDs(held))
 		}
-		for _, r := range run.Records {
+		for _, r := range run.Entries {
 			found[r.Message.ID]++
 			if want := postrider.PartitionOf(r.Message.Key, r.Message.ID, e.partitions); run.Partition != want {
 				e.t.Errorf("message %s is due in partition %d, want %d", r.Message.ID, run.Partition, want)
@@ -145,20 +144,20 @@ func repartitionMovesLetters(e *env) {
 	w := e.worker("r", "a")
 	w.bury("rejected", e.messages("", 12)...)
 	w.leave()
-	r := e.drive(e.startRedrive(deadletter.Filter{}).ID)
+	r := e.drive(e.startRedrive(store.DeadFilter{}).ID)
 	w = e.worker("r", "b")
 	discarded := w.bury("rejected", e.messages("", 12)...)
 	w.leave()
-	_, err := e.DiscardDead(e.ctx, deadletter.Filter{}, "olga", "test data", 0)
+	_, err := e.DiscardDead(e.ctx, store.DeadFilter{}, "olga", "test data", 0)
 	e.must(err, "discard")
 	for _, n := range []int{9, 2} {
 		e.repartition(n)
 		shown, err := e.ShowRedrive(e.ctx, r.ID)
-		if e.must(err, "show"); *shown.Outcome != (deadletter.Outcome{Waiting: 12}) {
+		if e.must(err, "show"); *shown.Outcome != (store.RedriveOutcome{Waiting: 12}) {
 			e.t.Errorf("%d partitions: outcome of 12 letters sent back, none of them delivered: %+v", n, *shown.Outcome)
 		}
 		var aside []string
-		for _, l := range e.letters(deadletter.Filter{State: deadletter.Discarded}) {
+		for _, l := range e.letters(store.DeadFilter{State: store.DeadDiscarded}) {
 			of, err := e.LoadParked(e.ctx, "r", postrider.PartitionOf("", l.Message.ID, n), 0)
 			if e.must(err, "aside"); slices.Contains(of.Sequences, l.Message.Sequence) {
 				aside = append(aside, l.Message.ID)
@@ -181,9 +180,9 @@ func repartitionMovesTheLog(e *env) {
 
 func repartitionRefusesAlive(e *env) {
 	w := e.worker("r", "a")
-	e.wantRefused(e.Repartition(e.ctx, 5), relay.ErrAlive)
+	e.wantRefused(e.Repartition(e.ctx, 5), store.ErrAlive)
 	w.leave()
-	for _, n := range []int{0, -1, relay.MaxPartitions + 1} {
+	for _, n := range []int{0, -1, store.MaxPartitions + 1} {
 		if err := e.Repartition(e.ctx, n); err == nil {
 			e.t.Errorf("%d partitions were taken", n)
 		}
@@ -195,7 +194,7 @@ func repartitionRefusesUndelivered(e *env) {
 	w := e.worker("r", "a")
 	e.publishKeys("order/1")
 	w.leave()
-	e.wantRefused(e.Repartition(e.ctx, 5), relay.ErrUndelivered)
+	e.wantRefused(e.Repartition(e.ctx, 5), store.ErrUndelivered)
 	w = e.worker("r", "b")
 	w.deliver()
 	w.leave()
@@ -209,9 +208,9 @@ func repartitionRefusesOpen(e *env) {
 	e.publishKeys("order/1", "order/2")
 	w.deliver()
 	w.leave()
-	e.wantRefused(e.Repartition(e.ctx, 5), relay.ErrInUse)
+	e.wantRefused(e.Repartition(e.ctx, 5), store.ErrInUse)
 	e.commit(tx)
-	e.wantRefused(e.Repartition(e.ctx, 5), relay.ErrUndelivered) // it committed late
+	e.wantRefused(e.Repartition(e.ctx, 5), store.ErrUndelivered) // it committed late
 	w = e.worker("r", "b")
 	w.deliver()
 	w.leave()
@@ -225,22 +224,22 @@ func repartitionFences(e *env) {
 	sleeper.leave()
 	// Another process took its lease without a heartbeat and was then cut off.
 	gone := owner("gone")
-	leases, err := other.Acquire(e.ctx, "r", gone, relay.AcquireRequest{Claims: claims(2), TTL: longTTL})
+	leases, err := other.Acquire(e.ctx, "r", gone, store.AcquireRequest{Claims: claims(2), TTL: longTTL})
 	if e.must(err, "acquire"); len(leases) != 1 {
 		e.t.Fatalf("leases: %+v", leases)
 	}
-	e.wantRefused(e.Repartition(e.ctx, 3), relay.ErrAlive)
+	e.wantRefused(e.Repartition(e.ctx, 3), store.ErrAlive)
 	e.must(other.Leave(e.ctx, "r", gone), "leave")
 	e.repartition(3)
-	if _, err := other.Heartbeat(e.ctx, "r", gone, longTTL); !errors.Is(err, relay.ErrRepartitioned) {
-		e.t.Errorf("heartbeat with the old number of partitions: %v, want %v", err, relay.ErrRepartitioned)
+	if _, err := other.Heartbeat(e.ctx, "r", gone, longTTL); !errors.Is(err, store.ErrRepartitioned) {
+		e.t.Errorf("heartbeat with the old number of partitions: %v, want %v", err, store.ErrRepartitioned)
 	}
-	if got, err := other.Acquire(e.ctx, "r", gone, relay.AcquireRequest{Claims: claims(0, 1, 2), TTL: longTTL}); len(got) > 0 {
+	if got, err := other.Acquire(e.ctx, "r", gone, store.AcquireRequest{Claims: claims(0, 1, 2), TTL: longTTL}); len(got) > 0 {
 		e.t.Errorf("leases with the old number of partitions: %+v, %v", got, err)
 	}
 	for _, l := range append(leases, lease) {
-		st := relay.Settlement{Partition: l.Partition, Token: l.Token, Number: l.Settled + 1, Cursor: relay.Cursor{}, Moved: true}
-		out, err := other.Settle(e.ctx, "r", []relay.Settlement{st})
+		st := store.Settlement{Partition: l.Partition, Token: l.Token, Number: l.Settled + 1, Cursor: store.Cursor{}, Moved: true}
+		out, err := other.Settle(e.ctx, "r", []store.Settlement{st})
 		if err == nil && len(out.Lost) != 1 {
 			e.t.Errorf("settlement under lease %+v of the time before: %+v", l, out)
 		}
@@ -278,16 +277,16 @@ func forgetRefuses(e *env) {
 		_, err := e.ForgetRelay(e.ctx, name, "olga", "why", false)
 		return err
 	}
-	e.wantRefused(forget("never"), relay.ErrUnknownRelay)
+	e.wantRefused(forget("never"), store.ErrUnknownRelay)
 	w := e.worker("r", "a")
-	e.wantRefused(forget("r"), relay.ErrAlive)
+	e.wantRefused(forget("r"), store.ErrAlive)
 	w.hold("order/1", 1, time.Hour)
 	w.leave()
-	e.wantRefused(forget("r"), relay.ErrParked)
+	e.wantRefused(forget("r"), store.ErrParked)
 	_, err := e.dead("r", "order/1", "why", true)
 	e.must(err, "dead-letter")
-	e.wantRefused(forget("r"), relay.ErrParked)
-	if len(e.letters(deadletter.Filter{Relay: "r"})) != 1 {
+	e.wantRefused(forget("r"), store.ErrParked)
+	if len(e.letters(store.DeadFilter{Relay: "r"})) != 1 {
 		e.t.Error("a refusal has changed the dead letters")
 	}
 }
@@ -298,12 +297,12 @@ func forgetDiscards(e *env) {
 	dead := w.bury("rejected", e.message("order/2"))
 	other.bury("rejected", e.message("order/3"))
 	w.leave()
-	e.must(e.RecordDecision(e.ctx, relay.Decision{ID: "d", Relay: "r", Key: "order/1", Verb: relay.VerbRetry, By: "olga"}), "record a decision")
+	e.must(e.RecordDecision(e.ctx, store.Decision{ID: "d", Relay: "r", Key: "order/1", Verb: store.VerbRetry, By: "olga"}), "record a decision")
 	n, err := e.ForgetRelay(e.ctx, "r", "olga", "moved to another broker", true)
 	if e.must(err, "forget"); n != 4 {
 		e.t.Errorf("%d discarded, want 4", n)
 	}
-	letters := e.letters(deadletter.Filter{Relay: "r", State: deadletter.Discarded})
+	letters := e.letters(store.DeadFilter{Relay: "r", State: store.DeadDiscarded})
 	var got []string
 	for _, l := range letters {
 		got = append(got, l.Message.ID)
@@ -315,11 +314,11 @@ func forgetDiscards(e *env) {
 	if len(letters) == 4 && len(letters[1].History) == 0 && len(letters[3].History) == 0 {
 		e.t.Error("the history of what was parked is lost")
 	}
-	if _, err := e.ShowDecision(e.ctx, "d"); !errors.Is(err, relay.ErrNoDecision) {
-		e.t.Errorf("a decision about a key of the relay that was forgotten: %v, want %v", err, relay.ErrNoDecision)
+	if _, err := e.ShowDecision(e.ctx, "d"); !errors.Is(err, store.ErrNoDecision) {
+		e.t.Errorf("a decision about a key of the relay that was forgotten: %v, want %v", err, store.ErrNoDecision)
 	}
-	if len(e.held("")) != 0 || len(e.letters(deadletter.Filter{})) != 1 {
-		e.t.Errorf("held keys %+v, open letters %v; want none, and those of the other relay", e.held(""), e.letterIDs(deadletter.Filter{}))
+	if len(e.held("")) != 0 || len(e.letters(store.DeadFilter{})) != 1 {
+		e.t.Errorf("held keys %+v, open letters %v; want none, and those of the other relay", e.held(""), e.letterIDs(store.DeadFilter{}))
 	}
 }
 
@@ -329,20 +328,20 @@ func repartitionMovesDecisions(e *env) {
 	w.hold("order/1", 1, time.Hour)
 	w.settleRead()
 	w.leave()
-	e.must(e.RecordDecision(e.ctx, relay.Decision{ID: "d", Relay: "r", Key: "order/1", Verb: relay.VerbRetry, By: "olga"}), "record a decision")
+	e.must(e.RecordDecision(e.ctx, store.Decision{ID: "d", Relay: "r", Key: "order/1", Verb: store.VerbRetry, By: "olga"}), "record a decision")
 	e.repartition(11)
 	d, err := e.ShowDecision(e.ctx, "d")
-	if want := postrider.PartitionOf("order/1", "", 11); err != nil || d.Partition != want || d.State != relay.DecisionOpen {
+	if want := postrider.PartitionOf("order/1", "", 11); err != nil || d.Partition != want || d.State != store.DecisionOpen {
 		e.t.Errorf("decision after the change: %+v, %v; want it open in partition %d", d, err, want)
 	}
 }
 
 // forgetImported: dead letters were imported for a relay that never ran here, and one of them was redriven.
 func forgetImported(e *env) {
-	var letters []deadletter.Archived
+	var letters []store.ArchivedDead
 	for range 2 {
-		letters = append(letters, deadletter.Archived{Record: deadletter.Record{
-			Relay: "elsewhere", Message: e.message(""), Reason: "rejected", State: deadletter.Open, DiedAt: time.Now(),
+		letters = append(letters, store.ArchivedDead{DeadLetter: store.DeadLetter{
+			Relay: "elsewhere", Message: e.message(""), Reason: "rejected", State: store.DeadOpen, DiedAt: time.Now(),
 		}})
 	}
 	_, err := e.ImportDead(e.ctx, letters)
@@ -351,8 +350,8 @@ func forgetImported(e *env) {
 		return e.ForgetRelay(e.ctx, "elsewhere", "olga", "imported by mistake", discard)
 	}
 	_, err = forget(false)
-	e.wantRefused(err, relay.ErrParked)
-	e.redrive(deadletter.Filter{Numbers: []int64{e.letters(everyOpen)[0].Number}}, 1)
+	e.wantRefused(err, store.ErrParked)
+	e.redrive(store.DeadFilter{Numbers: []int64{e.letters(everyOpen)[0].Number}}, 1)
 	n, err := forget(true)
 	if e.must(err, "forget"); n != 2 {
 		e.t.Errorf("%d discarded, want 2", n)

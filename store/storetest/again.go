@@ -4,8 +4,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // againTests repeat settlements, and try settlements that must be refused.
@@ -22,14 +21,14 @@ var againTests = []test{
 	{name: "DecisionsActOnTheFirstParkedMessage", run: decisionsOnFirstParked},
 }
 
-func (w *worker) aside(key string, position int64) relay.ParkedState {
+func (w *worker) aside(key string, position int64) store.ParkedState {
 	w.t.Helper()
 	out, err := w.LoadParked(w.ctx, w.relay, w.partition(key), position)
 	w.must(err, "aside")
 	return out
 }
 
-func sequences(records ...relay.Record) []int64 {
+func sequences(records ...store.Entry) []int64 {
 	var out []int64
 	for _, r := range records {
 		out = append(out, r.Message.Sequence)
@@ -43,27 +42,27 @@ func asideNames(e *env) {
 	other := e.keysOf((e.partition(key)+1)%e.partitions, 1)[0]
 	e.publish(e.messages(key, 7)...)
 	r := w.drain()
-	st := relay.Settlement{Partition: e.partition(key),
-		Held: []relay.HeldKey{{Key: key, Sequence: r[1].Message.Sequence, Reason: relay.ParkDead, UntilDecided: true}}}
+	st := store.Settlement{Partition: e.partition(key),
+		Held: []store.HeldKey{{Key: key, Sequence: r[1].Message.Sequence, Reason: store.ParkDead, UntilDecided: true}}}
 	for _, rec := range r[1:3] {
-		st.Parked = append(st.Parked, relay.Parked{Sequence: rec.Message.Sequence, Key: key, FromLog: true, Waits: true, Reason: relay.ParkHeld})
+		st.Parked = append(st.Parked, store.ParkOutcome{Sequence: rec.Message.Sequence, Key: key, FromLog: true, Waits: true, Reason: store.ParkHeld})
 	}
 	for _, rec := range r[3:6] {
-		st.Dead = append(st.Dead, relay.Dead{Sequence: rec.Message.Sequence, Key: key, FromLog: true, Reason: "rejected"})
+		st.Dead = append(st.Dead, store.DeadOutcome{Sequence: rec.Message.Sequence, Key: key, FromLog: true, Reason: "rejected"})
 	}
 	w.settle(st)
 	letters := e.letters(everyLetter)
-	for i, resolve := range []func(f deadletter.Filter) (int, error){
-		func(f deadletter.Filter) (int, error) { return e.RedriveDead(e.ctx, f, "olga", 0) },
-		func(f deadletter.Filter) (int, error) { return e.DiscardDead(e.ctx, f, "olga", "why", 0) },
+	for i, resolve := range []func(f store.DeadFilter) (int, error){
+		func(f store.DeadFilter) (int, error) { return e.RedriveDead(e.ctx, f, "olga", 0) },
+		func(f store.DeadFilter) (int, error) { return e.DiscardDead(e.ctx, f, "olga", "why", 0) },
 	} {
-		_, err := resolve(deadletter.Filter{Numbers: []int64{letters[i].Number}})
+		_, err := resolve(store.DeadFilter{Numbers: []int64{letters[i].Number}})
 		e.must(err, "resolve")
 	}
 	two := e.worker("two", "a")
 	two.drain()
-	two.settle(relay.Settlement{Partition: e.partition(key), Parked: []relay.Parked{
-		{Sequence: r[6].Message.Sequence, Key: key, FromLog: true, Reason: relay.ParkSlow}}})
+	two.settle(store.Settlement{Partition: e.partition(key), Parked: []store.ParkOutcome{
+		{Sequence: r[6].Message.Sequence, Key: key, FromLog: true, Reason: store.ParkSlow}}})
 	w.hold(other, 2, time.Hour)
 	for after := range r {
 		got := w.aside(key, r[after].Message.Sequence)
@@ -95,12 +94,12 @@ func removedAfterParked(e *env) {
 	key := "order/1"
 	e.publish(e.messages(key, 3)...)
 	r := sequences(w.drain()...)
-	parked := func(seq int64) relay.Parked {
-		return relay.Parked{Sequence: seq, Key: key, FromLog: true, Reason: relay.ParkSlow, Attempts: 1}
+	parked := func(seq int64) store.ParkOutcome {
+		return store.ParkOutcome{Sequence: seq, Key: key, FromLog: true, Reason: store.ParkSlow, Attempts: 1}
 	}
-	w.settle(relay.Settlement{Partition: e.partition(key), Cursor: w.read[e.partition(key)], Moved: true,
-		Parked:  []relay.Parked{parked(r[0]), parked(r[1]), parked(r[2])},
-		Dead:    []relay.Dead{{Sequence: r[1], Key: key, Reason: "rejected", Attempts: 1}, {Sequence: r[2], Key: key, FromLog: true, Reason: "rejected", Attempts: 1}},
+	w.settle(store.Settlement{Partition: e.partition(key), Cursor: w.read[e.partition(key)], Moved: true,
+		Parked:  []store.ParkOutcome{parked(r[0]), parked(r[1]), parked(r[2])},
+		Dead:    []store.DeadOutcome{{Sequence: r[1], Key: key, Reason: "rejected", Attempts: 1}, {Sequence: r[2], Key: key, FromLog: true, Reason: "rejected", Attempts: 1}},
 		Removed: []int64{r[0], r[2]},
 	})
 	if st := e.status("r"); st.Parked.N != 0 || st.Dead.N != 2 {
@@ -114,17 +113,17 @@ func lastEntryCounts(e *env) {
 	key := "order/1"
 	e.publishKeys(key)
 	seq := w.drain()[0].Message.Sequence
-	w.settle(relay.Settlement{Partition: e.partition(key), Parked: []relay.Parked{
-		{Sequence: seq, Key: key, FromLog: true, Waits: true, Reason: relay.ParkSlow},
-		{Sequence: seq, Key: key, Waits: true, Reason: relay.ParkRetry, Attempts: 1, Cause: "first failure"},
-	}, Held: []relay.HeldKey{
-		{Key: key, Sequence: seq, Reason: relay.ParkSlow, After: time.Hour},
-		{Key: key, Sequence: seq, Reason: relay.ParkRetry, Cause: "first failure", Attempts: 1, After: 2 * time.Hour},
+	w.settle(store.Settlement{Partition: e.partition(key), Parked: []store.ParkOutcome{
+		{Sequence: seq, Key: key, FromLog: true, Waits: true, Reason: store.ParkSlow},
+		{Sequence: seq, Key: key, Waits: true, Reason: store.ParkRetry, Attempts: 1, Cause: "first failure"},
+	}, Held: []store.HeldKey{
+		{Key: key, Sequence: seq, Reason: store.ParkSlow, After: time.Hour},
+		{Key: key, Sequence: seq, Reason: store.ParkRetry, Cause: "first failure", Attempts: 1, After: 2 * time.Hour},
 	}})
 	info, parked, err := e.ShowHeld(e.ctx, "r", key, 10)
 	e.must(err, "show held")
-	if len(parked) != 1 || parked[0].Attempts != 1 || parked[0].Reason != relay.ParkRetry || len(parked[0].History) != 1 ||
-		info.Reason != relay.ParkRetry || time.Until(info.NextAttempt) < time.Hour {
+	if len(parked) != 1 || parked[0].Attempts != 1 || parked[0].Reason != store.ParkRetry || len(parked[0].History) != 1 ||
+		info.Reason != store.ParkRetry || time.Until(info.NextAttempt) < time.Hour {
 		e.t.Errorf("held: %+v, parked: %+v, want one message after its first attempt", info, parked)
 	}
 }
@@ -136,15 +135,15 @@ func repetitionWithoutLog(e *env) {
 	p := e.partition(key)
 	e.publish(e.messages(key, 3)...)
 	r := sequences(w.drain()...)
-	w.settle(relay.Settlement{Partition: p, Cursor: w.read[p], Moved: true,
-		Parked:         []relay.Parked{{Sequence: r[0], Key: key, FromLog: true, Reason: relay.ParkSlow}, {Sequence: r[1], Key: key, FromLog: true, Reason: relay.ParkSlow}},
-		Dead:           []relay.Dead{{Sequence: r[2], Key: key, FromLog: true, Reason: "rejected"}},
+	w.settle(store.Settlement{Partition: p, Cursor: w.read[p], Moved: true,
+		Parked:         []store.ParkOutcome{{Sequence: r[0], Key: key, FromLog: true, Reason: store.ParkSlow}, {Sequence: r[1], Key: key, FromLog: true, Reason: store.ParkSlow}},
+		Dead:           []store.DeadOutcome{{Sequence: r[2], Key: key, FromLog: true, Reason: "rejected"}},
 		DeliveredCount: 5, FailedCount: 7,
 	})
-	last := relay.Settlement{Partition: p, Removed: r[:1], Release: []string{"not held"}, DeliveredCount: 1}
+	last := store.Settlement{Partition: p, Removed: r[:1], Release: []string{"not held"}, DeliveredCount: 1}
 	answer := w.settle(last)
 	for range 2 {
-		e.maintain(relay.Retention{})
+		e.maintain(store.Retention{})
 		e.wantIDs("released by the repetition", w.repeat(last).Released, answer.Released)
 	}
 	if st := e.status("r"); st.Parked.N != 1 || st.Dead.N != 1 || st.Delivered != 6 || st.Failed != 7 {
@@ -159,10 +158,10 @@ func numberUsedTwice(e *env) {
 	p := e.partition(key)
 	e.publish(e.messages(key, 2)...)
 	r := sequences(w.drain()...)
-	first := relay.Settlement{Partition: p, Parked: []relay.Parked{{Sequence: r[0], Key: key, FromLog: true, Reason: relay.ParkSlow}}, FailedCount: 1}
+	first := store.Settlement{Partition: p, Parked: []store.ParkOutcome{{Sequence: r[0], Key: key, FromLog: true, Reason: store.ParkSlow}}, FailedCount: 1}
 	w.settle(first)
-	w.settle(relay.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Removed: r[:1], DeliveredCount: 2})
-	for _, st := range []relay.Settlement{first, {Partition: p, DeliveredCount: 3}} {
+	w.settle(store.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Removed: r[:1], DeliveredCount: 2})
+	for _, st := range []store.Settlement{first, {Partition: p, DeliveredCount: 3}} {
 		if out := w.send(st); len(out.Lost) != 1 {
 			e.t.Errorf("another settlement with the last number: %+v, want it lost", out)
 		}
@@ -182,11 +181,11 @@ func oneBadSettlement(e *env) {
 	e.publishKeys(a, b)
 	w := e.worker("r", "a")
 	w.drain()
-	good := relay.Settlement{Partition: 1, Token: w.leases[1].Token, Number: 1, Cursor: w.read[1], Moved: true, DeliveredCount: 1}
-	bad := relay.Settlement{Partition: 0, Token: w.leases[0].Token, Number: 1, Cursor: w.read[0], Moved: true,
-		Dead: []relay.Dead{{Sequence: 1_000_000, Key: a, FromLog: true, Reason: "rejected"}}}
+	good := store.Settlement{Partition: 1, Token: w.leases[1].Token, Number: 1, Cursor: w.read[1], Moved: true, DeliveredCount: 1}
+	bad := store.Settlement{Partition: 0, Token: w.leases[0].Token, Number: 1, Cursor: w.read[0], Moved: true,
+		Dead: []store.DeadOutcome{{Sequence: 1_000_000, Key: a, FromLog: true, Reason: "rejected"}}}
 	for range 2 { // the second time, the good one is already applied
-		out, err := e.Settle(e.ctx, "r", []relay.Settlement{bad, good})
+		out, err := e.Settle(e.ctx, "r", []store.Settlement{bad, good})
 		if err != nil || len(out.Lost) > 0 || len(out.Failed) != 1 || out.Failed[0] == nil {
 			e.t.Fatalf("settled: %+v, %v; want partition 0 failed and the other applied", out, err)
 		}
@@ -202,9 +201,9 @@ func notFoundIsRefused(e *env) {
 	p := e.partition(key)
 	e.publishKeys(key)
 	seq := w.drain()[0].Message.Sequence
-	for name, st := range map[string]relay.Settlement{
-		"parked": {Parked: []relay.Parked{{Sequence: seq + 1_000, Key: key, FromLog: true, Reason: relay.ParkSlow}}},
-		"dead":   {Dead: []relay.Dead{{Sequence: seq + 1_000, Key: key, FromLog: true, Reason: "rejected"}}},
+	for name, st := range map[string]store.Settlement{
+		"parked": {Parked: []store.ParkOutcome{{Sequence: seq + 1_000, Key: key, FromLog: true, Reason: store.ParkSlow}}},
+		"dead":   {Dead: []store.DeadOutcome{{Sequence: seq + 1_000, Key: key, FromLog: true, Reason: "rejected"}}},
 	} {
 		st.Partition, st.Cursor, st.Moved = p, w.read[p], true
 		w.number[p]++
@@ -225,12 +224,12 @@ func repetitionAfterDecision(e *env) {
 	w := e.worker("r", "a")
 	e.publish(append(append(e.messages(keys[0], 2), e.messages(keys[1], 2)...), e.messages(keys[2], 2)...)...)
 	r := sequences(w.drain()...)
-	st := relay.Settlement{Cursor: w.read[0], Moved: true}
+	st := store.Settlement{Cursor: w.read[0], Moved: true}
 	for i, key := range keys {
 		st.Parked = append(st.Parked,
-			relay.Parked{Sequence: r[2*i], Key: key, FromLog: true, Waits: true, Reason: relay.ParkRetry, Attempts: 1, Cause: "no"},
-			relay.Parked{Sequence: r[2*i+1], Key: key, FromLog: true, Waits: true, Reason: relay.ParkHeld})
-		st.Held = append(st.Held, relay.HeldKey{Key: key, Sequence: r[2*i], Reason: relay.ParkRetry, Cause: "no", Attempts: 1, After: time.Hour})
+			store.ParkOutcome{Sequence: r[2*i], Key: key, FromLog: true, Waits: true, Reason: store.ParkRetry, Attempts: 1, Cause: "no"},
+			store.ParkOutcome{Sequence: r[2*i+1], Key: key, FromLog: true, Waits: true, Reason: store.ParkHeld})
+		st.Held = append(st.Held, store.HeldKey{Key: key, Sequence: r[2*i], Reason: store.ParkRetry, Cause: "no", Attempts: 1, After: time.Hour})
 	}
 	w.settle(st)
 	e.must(e.skip("r", keys[0], "why"), "skip")
@@ -242,7 +241,7 @@ func repetitionAfterDecision(e *env) {
 	}
 	runs := map[string][]int64{}
 	for _, run := range w.due().Runs {
-		runs[run.Key] = sequences(run.Records...)
+		runs[run.Key] = sequences(run.Entries...)
 	}
 	e.wantSequences("due of the key whose head was skipped", runs[keys[0]], r[1:2])
 	e.wantSequences("due of the key whose head was given up", runs[keys[1]], r[3:4])
@@ -261,10 +260,10 @@ func repetitionAfterRedrive(e *env) {
 	p := e.partition(key)
 	e.publishKeys(key)
 	seq := w.drain()[0].Message.Sequence
-	st := relay.Settlement{Partition: p, Cursor: w.read[p], Moved: true,
-		Dead: []relay.Dead{{Sequence: seq, Key: key, FromLog: true, Reason: "rejected", Cause: "bad", Attempts: 1}}}
+	st := store.Settlement{Partition: p, Cursor: w.read[p], Moved: true,
+		Dead: []store.DeadOutcome{{Sequence: seq, Key: key, FromLog: true, Reason: "rejected", Cause: "bad", Attempts: 1}}}
 	w.settle(st)
-	if n, err := e.RedriveDead(e.ctx, deadletter.Filter{Relay: "r"}, "olga", 0); n != 1 || err != nil {
+	if n, err := e.RedriveDead(e.ctx, store.DeadFilter{Relay: "r"}, "olga", 0); n != 1 || err != nil {
 		e.t.Fatalf("redrove %d, %v", n, err)
 	}
 	w.repeat(st)
@@ -272,7 +271,7 @@ func repetitionAfterRedrive(e *env) {
 		e.t.Errorf("%d dead letters, want the first only", n)
 	}
 	due := w.due()
-	if len(due.Runs) != 1 || len(due.Runs[0].Records) != 1 || due.Runs[0].Records[0].Reason != relay.ParkRedriven {
+	if len(due.Runs) != 1 || len(due.Runs[0].Entries) != 1 || due.Runs[0].Entries[0].Reason != store.ParkRedriven {
 		e.t.Errorf("due: %+v, want the redriven message", due.Runs)
 	}
 }
@@ -284,15 +283,15 @@ func decisionsOnFirstParked(e *env) {
 	p := e.partition(key)
 	e.publish(e.messages(key, 4)...)
 	r := w.drain()
-	st := relay.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Held: []relay.HeldKey{{Key: key, Reason: relay.ParkHeld, Cause: "of another", After: time.Hour}}}
+	st := store.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Held: []store.HeldKey{{Key: key, Reason: store.ParkHeld, Cause: "of another", After: time.Hour}}}
 	for _, rec := range r[1:] {
-		st.Parked = append(st.Parked, relay.Parked{Sequence: rec.Message.Sequence, Key: key, FromLog: true, Waits: true, Reason: relay.ParkHeld})
+		st.Parked = append(st.Parked, store.ParkOutcome{Sequence: rec.Message.Sequence, Key: key, FromLog: true, Waits: true, Reason: store.ParkHeld})
 	}
 	w.settle(st)
 	e.must(e.skip("r", key, "why"), "skip")
 	w.wantRun(key, r[2:])
 	// The named blocking message is gone: it was delivered, but the key is not released yet.
-	st = relay.Settlement{Partition: p, Held: []relay.HeldKey{{Key: key, Sequence: r[0].Message.Sequence, Reason: relay.ParkRetry, Cause: "of another", After: time.Hour}}}
+	st = store.Settlement{Partition: p, Held: []store.HeldKey{{Key: key, Sequence: r[0].Message.Sequence, Reason: store.ParkRetry, Cause: "of another", After: time.Hour}}}
 	w.settle(st)
 	if n, err := e.dead("r", key, "given up", false); n != 1 || err != nil {
 		e.t.Errorf("dead-lettered %d, %v; want 1", n, err)

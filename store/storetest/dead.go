@@ -8,7 +8,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 var deadTests = []test{
@@ -28,14 +28,14 @@ var deadTests = []test{
 }
 
 var (
-	everyLetter = deadletter.Filter{State: deadletter.AnyState}
-	everyOpen   = deadletter.Filter{}
+	everyLetter = store.DeadFilter{State: store.DeadAny}
+	everyOpen   = store.DeadFilter{}
 )
 
 // letters lists dead letters.
-func (e *env) letters(f deadletter.Filter) []deadletter.Record {
+func (e *env) letters(f store.DeadFilter) []store.DeadLetter {
 	e.t.Helper()
-	var out []deadletter.Record
+	var out []store.DeadLetter
 	for l, err := range e.ListDead(e.ctx, f, 0, 0) {
 		e.must(err, "list dead letters")
 		out = append(out, l)
@@ -43,7 +43,7 @@ func (e *env) letters(f deadletter.Filter) []deadletter.Record {
 	return out
 }
 
-func (e *env) letterIDs(f deadletter.Filter) []string {
+func (e *env) letterIDs(f store.DeadFilter) []string {
 	e.t.Helper()
 	var out []string
 	for _, l := range e.letters(f) {
@@ -56,7 +56,7 @@ func (e *env) letterIDs(f deadletter.Filter) []string {
 func (w *worker) bury(reason string, msgs ...*postrider.Message) []string {
 	w.t.Helper()
 	w.publish(msgs...)
-	read := make(map[int64]relay.Record)
+	read := make(map[int64]store.Entry)
 	for _, r := range w.drain() {
 		read[r.Message.Sequence] = r
 	}
@@ -66,7 +66,7 @@ func (w *worker) bury(reason string, msgs ...*postrider.Message) []string {
 	}
 	for _, m := range msgs {
 		p := postrider.PartitionOf(m.Key, m.ID, w.partitions)
-		w.settle(relay.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Dead: []relay.Dead{
+		w.settle(store.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Dead: []store.DeadOutcome{
 			{Sequence: byID[m.ID], Key: m.Key, FromLog: true, Reason: reason, Cause: "cause of " + m.ID, Attempts: 3},
 		}})
 	}
@@ -76,8 +76,8 @@ func (w *worker) bury(reason string, msgs ...*postrider.Message) []string {
 func listingPages(e *env) {
 	w := e.worker("r", "a")
 	want := w.bury("rejected", e.messages("", 250)...)
-	letters := e.letters(deadletter.Filter{})
-	e.wantIDs("all dead letters", e.letterIDs(deadletter.Filter{}), want)
+	letters := e.letters(store.DeadFilter{})
+	e.wantIDs("all dead letters", e.letterIDs(store.DeadFilter{}), want)
 	for i := 1; i < len(letters); i++ {
 		if letters[i].Number <= letters[i-1].Number || letters[i].DiedAt.Before(letters[i-1].DiedAt) {
 			e.t.Fatalf("dead letter %d, of %s, follows %d, of %s", letters[i].Number, letters[i].DiedAt, letters[i-1].Number, letters[i-1].DiedAt)
@@ -88,7 +88,7 @@ func listingPages(e *env) {
 		if c.skip > 0 {
 			after = letters[c.skip-1].Number
 		}
-		for l, err := range e.ListDead(e.ctx, deadletter.Filter{}, after, c.limit) {
+		for l, err := range e.ListDead(e.ctx, store.DeadFilter{}, after, c.limit) {
 			e.must(err, "list dead letters")
 			if l.Message.ID != want[c.skip+n] {
 				e.t.Fatalf("letter %d after number %d is %s, want %s", n, after, l.Message.ID, want[c.skip+n])
@@ -99,10 +99,10 @@ func listingPages(e *env) {
 			e.t.Errorf("%d letters behind the first %d with limit %d, want %d", n, c.skip, c.limit, c.want)
 		}
 	}
-	for range e.ListDead(e.ctx, deadletter.Filter{}, 0, 0) {
+	for range e.ListDead(e.ctx, store.DeadFilter{}, 0, 0) {
 		break // a caller may stop early
 	}
-	if n, err := e.CountDead(e.ctx, deadletter.Filter{}); n != 250 || err != nil {
+	if n, err := e.CountDead(e.ctx, store.DeadFilter{}); n != 250 || err != nil {
 		e.t.Errorf("count %d, %v; want 250", n, err)
 	}
 }
@@ -114,31 +114,31 @@ func filterChooses(e *env) {
 	w.bury("rejected", plain)
 	e.clockMoves(20 * time.Millisecond)
 	w.bury("undecodable", special)
-	second := e.letters(deadletter.Filter{})[1].DiedAt
+	second := e.letters(store.DeadFilter{})[1].DiedAt
 	other.drain()
 	far := e.message("order/3")
 	other.bury("rejected", far)
-	numbers := e.letters(deadletter.Filter{})
+	numbers := e.letters(store.DeadFilter{})
 	for _, c := range []struct {
 		name string
-		f    deadletter.Filter
+		f    store.DeadFilter
 		want []string
 	}{
-		{"zero", deadletter.Filter{}, []string{plain.ID, special.ID, far.ID}},
-		{"relay", deadletter.Filter{Relay: "other"}, []string{far.ID}},
-		{"topic", deadletter.Filter{Topic: "shipments"}, []string{special.ID}},
-		{"type", deadletter.Filter{Type: "shipment.sent"}, []string{special.ID}},
-		{"key", deadletter.Filter{Key: "order/1"}, []string{plain.ID}},
-		{"tenant", deadletter.Filter{Tenant: "acme"}, []string{special.ID}},
-		{"reason", deadletter.Filter{Reason: "undecodable"}, []string{special.ID}},
-		{"message ID", deadletter.Filter{MessageID: far.ID}, []string{far.ID}},
-		{"numbers", deadletter.Filter{Numbers: []int64{numbers[0].Number, numbers[2].Number}}, []string{plain.ID, far.ID}},
-		{"from, inclusive", deadletter.Filter{From: second, Relay: "r"}, []string{special.ID}},
-		{"to, exclusive", deadletter.Filter{To: second}, []string{plain.ID}},
-		{"several", deadletter.Filter{Relay: "r", Reason: "rejected", Type: "order.placed"}, []string{plain.ID}},
-		{"none", deadletter.Filter{Relay: "r", Key: "order/3"}, nil},
-		{"state without any", deadletter.Filter{State: deadletter.Redriven}, nil},
-		{"open state", deadletter.Filter{State: deadletter.Open, Relay: "other"}, []string{far.ID}},
+		{"zero", store.DeadFilter{}, []string{plain.ID, special.ID, far.ID}},
+		{"relay", store.DeadFilter{Relay: "other"}, []string{far.ID}},
+		{"topic", store.DeadFilter{Topic: "shipments"}, []string{special.ID}},
+		{"type", store.DeadFilter{Type: "shipment.sent"}, []string{special.ID}},
+		{"key", store.DeadFilter{Key: "order/1"}, []string{plain.ID}},
+		{"tenant", store.DeadFilter{Tenant: "acme"}, []string{special.ID}},
+		{"reason", store.DeadFilter{Reason: "undecodable"}, []string{special.ID}},
+		{"message ID", store.DeadFilter{MessageID: far.ID}, []string{far.ID}},
+		{"numbers", store.DeadFilter{Numbers: []int64{numbers[0].Number, numbers[2].Number}}, []string{plain.ID, far.ID}},
+		{"from, inclusive", store.DeadFilter{From: second, Relay: "r"}, []string{special.ID}},
+		{"to, exclusive", store.DeadFilter{To: second}, []string{plain.ID}},
+		{"several", store.DeadFilter{Relay: "r", Reason: "rejected", Type: "order.placed"}, []string{plain.ID}},
+		{"none", store.DeadFilter{Relay: "r", Key: "order/3"}, nil},
+		{"state without any", store.DeadFilter{State: store.DeadRedriven}, nil},
+		{"open state", store.DeadFilter{State: store.DeadOpen, Relay: "other"}, []string{far.ID}},
 	} {
 		e.wantIDs("chosen by "+c.name, e.letterIDs(c.f), c.want)
 		if n, err := e.CountDead(e.ctx, c.f); int(n) != len(c.want) || err != nil {
@@ -149,19 +149,19 @@ func filterChooses(e *env) {
 
 func unknownLetter(e *env) {
 	_, show := e.ShowDead(e.ctx, 4_711)
-	_, redrive := e.RedriveDead(e.ctx, deadletter.Filter{Numbers: []int64{4_711}}, "olga", 0)
-	_, discard := e.DiscardDead(e.ctx, deadletter.Filter{Numbers: []int64{4_711}}, "olga", "why", 0)
+	_, redrive := e.RedriveDead(e.ctx, store.DeadFilter{Numbers: []int64{4_711}}, "olga", 0)
+	_, discard := e.DiscardDead(e.ctx, store.DeadFilter{Numbers: []int64{4_711}}, "olga", "why", 0)
 	for op, err := range map[string]error{"show": show, "redrive": redrive, "discard": discard} {
 		if !errors.Is(err, deadletter.ErrNotFound) {
 			e.t.Errorf("%s: %v, want an error that is ErrNotFound", op, err)
 		}
 	}
-	if n, err := e.RedriveDead(e.ctx, deadletter.Filter{}, "olga", 0); n != 0 || err != nil {
+	if n, err := e.RedriveDead(e.ctx, store.DeadFilter{}, "olga", 0); n != 0 || err != nil {
 		e.t.Errorf("redrive of all of none: %d, %v", n, err)
 	}
 }
 
-func (e *env) redrive(f deadletter.Filter, want int) {
+func (e *env) redrive(f store.DeadFilter, want int) {
 	e.t.Helper()
 	if n, err := e.RedriveDead(e.ctx, f, "olga", 0); n != want || err != nil {
 		e.t.Fatalf("redrive: %d, %v; want %d", n, err, want)
@@ -173,21 +173,21 @@ func redriveMakesDue(e *env) {
 	m := e.message("order/1")
 	m.Headers = map[string]string{"h": "ö"}
 	w.bury("rejected", m)
-	e.redrive(deadletter.Filter{}, 1)
+	e.redrive(store.DeadFilter{}, 1)
 	due := w.due()
-	if len(due.Runs) != 1 || len(due.Runs[0].Records) != 1 || due.Runs[0].Key != "" {
+	if len(due.Runs) != 1 || len(due.Runs[0].Entries) != 1 || due.Runs[0].Key != "" {
 		e.t.Fatalf("due: %+v, want the redriven message for itself", due.Runs)
 	}
-	r := due.Runs[0].Records[0]
+	r := due.Runs[0].Entries[0]
 	e.wantSame(r.Message, m)
-	if r.Attempts != 0 || r.Reason != relay.ParkRedriven {
+	if r.Attempts != 0 || r.Reason != store.ParkRedriven {
 		e.t.Errorf("redriven message has %d attempts and reason %q", r.Attempts, r.Reason)
 	}
 	l := e.letters(everyLetter)[0]
-	if l.State != deadletter.Redriven || l.ResolvedBy != "olga" || time.Since(l.ResolvedAt).Abs() > time.Minute {
+	if l.State != store.DeadRedriven || l.ResolvedBy != "olga" || time.Since(l.ResolvedAt).Abs() > time.Minute {
 		e.t.Errorf("letter is %+v", l)
 	}
-	w.settle(relay.Settlement{Partition: e.partition("order/1"), Removed: []int64{r.Message.Sequence}})
+	w.settle(store.Settlement{Partition: e.partition("order/1"), Removed: []int64{r.Message.Sequence}})
 	e.wantSet("fetched from the log", recordIDs(w.takeOver("b").drain()), nil)
 }
 
@@ -195,15 +195,15 @@ func redriveBatches(e *env) {
 	w := e.worker("r", "a")
 	want := w.bury("rejected", e.messages("", 25)...)
 	for _, n := range []int{10, 10, 5, 0} {
-		got, err := e.RedriveDead(e.ctx, deadletter.Filter{Relay: "r"}, "olga", 10)
+		got, err := e.RedriveDead(e.ctx, store.DeadFilter{Relay: "r"}, "olga", 10)
 		if got != n || err != nil {
 			e.t.Fatalf("redrive of at most 10: %d, %v; want %d", got, err, n)
 		}
 		var due []string
 		for _, run := range w.due().Runs {
-			due = append(due, recordIDs(run.Records)...)
+			due = append(due, recordIDs(run.Entries)...)
 		}
-		e.wantSet("due", due, want[:len(want)-len(e.letters(deadletter.Filter{}))])
+		e.wantSet("due", due, want[:len(want)-len(e.letters(store.DeadFilter{}))])
 	}
 }
 
@@ -216,7 +216,7 @@ func concurrentRedrives(e *env) {
 	for i := range 4 {
 		wg.Go(func() {
 			for {
-				n, err := e.RedriveDead(e.ctx, deadletter.Filter{}, fmt.Sprintf("operator %d", i), 7)
+				n, err := e.RedriveDead(e.ctx, store.DeadFilter{}, fmt.Sprintf("operator %d", i), 7)
 				if err != nil {
 					e.t.Errorf("redrive: %v", err)
 				}
@@ -230,12 +230,12 @@ func concurrentRedrives(e *env) {
 		})
 	}
 	wg.Wait()
-	if left := len(e.letters(deadletter.Filter{})); total != len(want) || left > 0 {
+	if left := len(e.letters(store.DeadFilter{})); total != len(want) || left > 0 {
 		e.t.Errorf("four operators redrove %d of %d letters together, %d are left", total, len(want), left)
 	}
 	var due []string
 	for _, run := range w.due().Runs {
-		due = append(due, recordIDs(run.Records)...)
+		due = append(due, recordIDs(run.Entries)...)
 	}
 	e.wantSet("due", due, want)
 }
@@ -244,14 +244,14 @@ func redrivesAreCounted(e *env) {
 	w := e.worker("r", "a")
 	w.bury("rejected", e.message("order/1"))
 	for i := range 3 {
-		e.redrive(deadletter.Filter{}, 1)
-		rec := w.due().Runs[0].Records[0]
-		w.settle(relay.Settlement{Partition: e.partition("order/1"), Dead: []relay.Dead{{
+		e.redrive(store.DeadFilter{}, 1)
+		rec := w.due().Runs[0].Entries[0]
+		w.settle(store.Settlement{Partition: e.partition("order/1"), Dead: []store.DeadOutcome{{
 			Sequence: rec.Message.Sequence, Key: "order/1", Reason: "rejected again", Cause: fmt.Sprintf("failure %d", i),
 			Attempts: 1,
 		},
 		}})
-		letters := e.letters(deadletter.Filter{})
+		letters := e.letters(store.DeadFilter{})
 		if len(letters) != 1 || letters[0].Redrives != i+1 || letters[0].Reason != "rejected again" {
 			e.t.Fatalf("open letters after %d redrives: %+v", i+1, letters)
 		}
@@ -268,9 +268,9 @@ func redrivesAreCounted(e *env) {
 func redriveOfHead(e *env) {
 	w := e.worker("r", "a")
 	records := w.undecided("order/1", 2)
-	e.redrive(deadletter.Filter{Key: "order/1"}, 1)
+	e.redrive(store.DeadFilter{Key: "order/1"}, 1)
 	w.wantRun("order/1", records)
-	if r := w.due().Runs[0].Records[0]; r.Attempts != 0 {
+	if r := w.due().Runs[0].Entries[0]; r.Attempts != 0 {
 		e.t.Errorf("redriven head has %d attempts", r.Attempts)
 	}
 }
@@ -279,8 +279,8 @@ func redriveOfAnother(e *env) {
 	w := e.worker("r", "a")
 	w.bury("rejected", e.message("order/1"))
 	records := w.undecided("order/1", 1)
-	number := e.letters(deadletter.Filter{})[0].Number
-	e.redrive(deadletter.Filter{Numbers: []int64{number}}, 1)
+	number := e.letters(store.DeadFilter{})[0].Number
+	e.redrive(store.DeadFilter{Numbers: []int64{number}}, 1)
 	for _, run := range w.due().Runs {
 		if run.Key != "" {
 			e.t.Errorf("a key that waits for a decision about %s is due: %+v", records[0].Message.ID, run)
@@ -291,19 +291,19 @@ func redriveOfAnother(e *env) {
 func discardResolves(e *env) {
 	w := e.worker("r", "a")
 	w.bury("rejected", e.messages("", 3)...)
-	number := e.letters(deadletter.Filter{})[1].Number
-	if n, err := e.DiscardDead(e.ctx, deadletter.Filter{Numbers: []int64{number}}, "olga", "test data", 0); n != 1 || err != nil {
+	number := e.letters(store.DeadFilter{})[1].Number
+	if n, err := e.DiscardDead(e.ctx, store.DeadFilter{Numbers: []int64{number}}, "olga", "test data", 0); n != 1 || err != nil {
 		e.t.Fatalf("discard: %d, %v; want 1", n, err)
 	}
 	l, err := e.ShowDead(e.ctx, number)
 	e.must(err, "show")
-	if l.State != deadletter.Discarded || l.ResolvedBy != "olga" || l.Resolution != "test data" || time.Since(l.ResolvedAt).Abs() > time.Minute {
+	if l.State != store.DeadDiscarded || l.ResolvedBy != "olga" || l.Resolution != "test data" || time.Since(l.ResolvedAt).Abs() > time.Minute {
 		e.t.Errorf("discarded letter is %+v", l)
 	}
-	if n, err := e.DiscardDead(e.ctx, deadletter.Filter{}, "olga", "test data", 1); n != 1 || err != nil {
+	if n, err := e.DiscardDead(e.ctx, store.DeadFilter{}, "olga", "test data", 1); n != 1 || err != nil {
 		e.t.Errorf("discard of at most one: %d, %v", n, err)
 	}
-	if left := len(e.letters(deadletter.Filter{})); left != 1 {
+	if left := len(e.letters(store.DeadFilter{})); left != 1 {
 		e.t.Errorf("%d letters are open, want 1", left)
 	}
 	if due := w.due(); len(due.Runs) > 0 {
@@ -314,7 +314,7 @@ func discardResolves(e *env) {
 func discardOfHead(e *env) {
 	w := e.worker("r", "a")
 	records := w.undecided("order/1", 2)
-	if n, err := e.DiscardDead(e.ctx, deadletter.Filter{Key: "order/1"}, "olga", "cancelled", 0); n != 1 || err != nil {
+	if n, err := e.DiscardDead(e.ctx, store.DeadFilter{Key: "order/1"}, "olga", "cancelled", 0); n != 1 || err != nil {
 		e.t.Fatalf("discard: %d, %v; want 1", n, err)
 	}
 	w.wantRun("order/1", records[1:])
@@ -323,12 +323,12 @@ func discardOfHead(e *env) {
 func resolvedStayResolved(e *env) {
 	w := e.worker("r", "a")
 	w.bury("rejected", e.messages("", 2)...)
-	letters := e.letters(deadletter.Filter{})
-	redriven, discarded := deadletter.Filter{Numbers: []int64{letters[0].Number}}, deadletter.Filter{Numbers: []int64{letters[1].Number}}
+	letters := e.letters(store.DeadFilter{})
+	redriven, discarded := store.DeadFilter{Numbers: []int64{letters[0].Number}}, store.DeadFilter{Numbers: []int64{letters[1].Number}}
 	e.redrive(redriven, 1)
 	_, err := e.DiscardDead(e.ctx, discarded, "olga", "why", 0)
 	e.must(err, "discard")
-	for _, f := range []deadletter.Filter{redriven, discarded} {
+	for _, f := range []store.DeadFilter{redriven, discarded} {
 		n, redrive := e.RedriveDead(e.ctx, f, "otto", 0)
 		m, discard := e.DiscardDead(e.ctx, f, "otto", "why not", 0)
 		if n != 0 || m != 0 || !errors.Is(redrive, deadletter.ErrResolved) || !errors.Is(discard, deadletter.ErrResolved) {
@@ -348,17 +348,17 @@ func resolvedStayResolved(e *env) {
 func namedAllOrNone(e *env) {
 	w := e.worker("r", "a")
 	w.bury("rejected", e.messages("", 3)...)
-	letters := e.letters(deadletter.Filter{})
-	e.redrive(deadletter.Filter{Numbers: []int64{letters[1].Number}}, 1)
+	letters := e.letters(store.DeadFilter{})
+	e.redrive(store.DeadFilter{Numbers: []int64{letters[1].Number}}, 1)
 	for want, numbers := range map[error][]int64{
 		deadletter.ErrResolved: {letters[0].Number, letters[1].Number, letters[2].Number},
 		deadletter.ErrNotFound: {letters[0].Number, 4_711},
 	} {
-		if n, err := e.RedriveDead(e.ctx, deadletter.Filter{Numbers: numbers}, "olga", 0); n != 0 || !errors.Is(err, want) {
+		if n, err := e.RedriveDead(e.ctx, store.DeadFilter{Numbers: numbers}, "olga", 0); n != 0 || !errors.Is(err, want) {
 			e.t.Errorf("redrive of %v: %d, %v; want none and %v", numbers, n, err, want)
 		}
 	}
-	if left := len(e.letters(deadletter.Filter{})); left != 2 {
+	if left := len(e.letters(store.DeadFilter{})); left != 2 {
 		e.t.Errorf("%d letters are open, want 2", left)
 	}
 }

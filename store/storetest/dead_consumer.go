@@ -4,9 +4,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 func consumerTests[Tx any]() []inboxTest[Tx] {
@@ -21,10 +19,10 @@ func consumerTests[Tx any]() []inboxTest[Tx] {
 func (e *inboxEnv[Tx]) giveUp(consumer string, msgs ...*postrider.Message) {
 	e.t.Helper()
 	e.inTx(func(tx Tx) {
-		var dead []inbox.Dead
+		var dead []store.DeadLetterRequest
 		for _, m := range msgs {
 			e.claim(tx, consumer, m.ID)
-			dead = append(dead, inbox.Dead{Message: m, Reason: "refused", Cause: "cause of " + m.ID})
+			dead = append(dead, store.DeadLetterRequest{Message: m, Reason: "refused", Cause: "cause of " + m.ID})
 		}
 		e.must(e.store.DeadLetter(e.ctx, tx, consumer, dead, false), "bury")
 	})
@@ -37,14 +35,14 @@ func lettersSayTheirSide[Tx any](e *inboxEnv[Tx]) {
 	in := e.message("order/1")
 	e.giveUp("c", in)
 	for _, l := range e.letters(everyOpen) {
-		want := map[string]deadletter.Side{"r": deadletter.RelaySide, "c": deadletter.ConsumerSide}[l.Relay]
+		want := map[string]store.Kind{"r": store.KindRelay, "c": store.KindConsumer}[l.Relay]
 		if l.Side != want {
 			e.t.Errorf("letter of %s is on side %q", l.Relay, l.Side)
 		}
 	}
-	e.wantIDs("of relays", e.letterIDs(deadletter.Filter{Side: deadletter.RelaySide}), out)
-	e.wantIDs("of consumers", e.letterIDs(deadletter.Filter{Side: deadletter.ConsumerSide}), []string{in.ID})
-	e.redrive(deadletter.Filter{Side: deadletter.ConsumerSide}, 1)
+	e.wantIDs("of relays", e.letterIDs(store.DeadFilter{Side: store.KindRelay}), out)
+	e.wantIDs("of consumers", e.letterIDs(store.DeadFilter{Side: store.KindConsumer}), []string{in.ID})
+	e.redrive(store.DeadFilter{Side: store.KindConsumer}, 1)
 	e.wantIDs("left", e.letterIDs(everyOpen), out)
 	if due := w.due(); len(due.Runs) > 0 {
 		e.t.Errorf("due at a relay that has given up nothing: %+v", due.Runs)
@@ -55,7 +53,7 @@ func redriveOfAConsumer[Tx any](e *inboxEnv[Tx]) {
 	w, other := e.consumer("c"), e.consumer("other")
 	m := e.message("order/1")
 	e.giveUp("c", m)
-	r := e.startRedrive(deadletter.Filter{Relay: "c"})
+	r := e.startRedrive(store.DeadFilter{Relay: "c"})
 	e.drive(r.ID)
 	again := w.firstDue()
 	e.inTx(func(tx Tx) {
@@ -67,21 +65,21 @@ func redriveOfAConsumer[Tx any](e *inboxEnv[Tx]) {
 		e.t.Errorf("due: %+v, and at another consumer of the topic: %+v", again, other.due().Runs)
 	}
 	shown, err := e.ShowRedrive(e.ctx, r.ID)
-	if e.must(err, "show"); *shown.Outcome != (deadletter.Outcome{Delivered: 1}) {
+	if e.must(err, "show"); *shown.Outcome != (store.RedriveOutcome{Delivered: 1}) {
 		e.t.Errorf("outcome: %+v", shown.Outcome)
 	}
 }
 
 func consumersAreDescribed[Tx any](e *inboxEnv[Tx]) {
-	status, ok := any(e.store).(inbox.StatusStore)
+	status, ok := any(e.store).(store.ConsumerReader)
 	if !ok {
-		e.t.Fatalf("%T is no inbox.StatusStore", e.store)
+		e.t.Fatalf("%T is no store.ConsumerReader", e.store)
 	}
 	e.worker("r", "a")
 	e.consumer("by-id")
 	e.consumer("by-mark")
-	for range relay.CountLimit/1_000 + 1 {
-		ids := make([]inbox.ClaimRequest, 1_000)
+	for range store.CountLimit/1_000 + 1 {
+		ids := make([]store.ClaimRequest, 1_000)
 		for i := range ids {
 			ids[i].ID = e.message("").ID
 		}
@@ -104,10 +102,10 @@ func consumersAreDescribed[Tx any](e *inboxEnv[Tx]) {
 		e.t.Fatalf("consumers: %+v", got)
 	}
 	id, mark := got[0], got[1]
-	if id.Remembered != (relay.Count{N: relay.CountLimit, AtLeast: true}) || id.Oldest <= 0 || id.Oldest > time.Minute || len(id.Watermarks) > 0 {
+	if id.Remembered != (store.Count{N: store.CountLimit, AtLeast: true}) || id.Oldest <= 0 || id.Oldest > time.Minute || len(id.Watermarks) > 0 {
 		e.t.Errorf("consumer by ID: %+v", id)
 	}
-	want := []inbox.WatermarkStatus{{Partition: "a", Epoch: "1", Offset: 9}, {Partition: "a", Epoch: "2", Offset: 3}, {Partition: "b", Epoch: "1", Offset: 8}}
+	want := []store.WatermarkStatus{{Partition: "a", Epoch: "1", Offset: 9}, {Partition: "a", Epoch: "2", Offset: 3}, {Partition: "b", Epoch: "1", Offset: 8}}
 	if len(mark.Watermarks) != len(want) || mark.Remembered.N != 0 || mark.Oldest != 0 {
 		e.t.Fatalf("consumer by watermark: %+v", mark)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
 )
 
 var inputTests = []test{
@@ -31,15 +32,15 @@ func textsAreCleaned(e *env) {
 	for _, l := range e.letters(everyOpen) {
 		numbers = append(numbers, l.Number)
 	}
-	named := func(i int) deadletter.Filter { return deadletter.Filter{Numbers: numbers[i : i+1]} }
-	wantResolved := func(i int, state deadletter.State, why string) {
+	named := func(i int) store.DeadFilter { return store.DeadFilter{Numbers: numbers[i : i+1]} }
+	wantResolved := func(i int, state store.DeadState, why string) {
 		e.t.Helper()
 		if l, err := e.ShowDead(e.ctx, numbers[i]); err != nil || l.State != state || l.ResolvedBy != cleanName || l.Resolution != why {
 			e.t.Errorf("letter %d: %s by %q, %q, %v; want %s by %q, %q", i, l.State, l.ResolvedBy, l.Resolution, err, state, cleanName, why)
 		}
 	}
 
-	_, err := e.EditDead(e.ctx, numbers[0], deadletter.Edit{Payload: []byte(`{}`), By: dirtyName, Why: dirtyWhy})
+	_, err := e.EditDead(e.ctx, numbers[0], store.Edit{Payload: []byte(`{}`), By: dirtyName, Why: dirtyWhy})
 	e.must(err, "edit")
 	edits, err := e.ListEdits(e.ctx, numbers[0])
 	if e.must(err, "list edits"); len(edits) != 1 || edits[0].By != cleanName || edits[0].Why != cleanWhy {
@@ -47,14 +48,14 @@ func textsAreCleaned(e *env) {
 	}
 	_, err = e.RedriveDead(e.ctx, named(0), dirtyName, 0)
 	e.must(err, "redrive")
-	wantResolved(0, deadletter.Redriven, "")
+	wantResolved(0, store.DeadRedriven, "")
 	w.dieAgain("still bad")
-	if h := e.letters(deadletter.Filter{Reason: "rejected again"})[0].History; len(h) < 2 || h[len(h)-2].Cause != "redriven by "+cleanName {
+	if h := e.letters(store.DeadFilter{Reason: "rejected again"})[0].History; len(h) < 2 || h[len(h)-2].Cause != "redriven by "+cleanName {
 		e.t.Errorf("history of a redriven message: %+v", h)
 	}
 	_, err = e.DiscardDead(e.ctx, named(1), dirtyName, dirtyWhy, 0)
 	e.must(err, "discard")
-	wantResolved(1, deadletter.Discarded, cleanWhy)
+	wantResolved(1, store.DeadDiscarded, cleanWhy)
 
 	r, err := e.StartRedrive(e.ctx, deadletter.Plan{Filter: named(2), By: dirtyName})
 	if e.must(err, "start a redrive"); r.By != cleanName {
@@ -63,7 +64,7 @@ func textsAreCleaned(e *env) {
 	if e.drive(r.ID).By != cleanName {
 		e.t.Errorf("stored redrive was started by %q", r.By)
 	}
-	wantResolved(2, deadletter.Redriven, "")
+	wantResolved(2, store.DeadRedriven, "")
 	r = e.startRedrive(named(3))
 	if r = e.fail(r, dirtyWhy); r.Cause != cleanWhy {
 		e.t.Errorf("redrive has failed because of %q", r.Cause)
@@ -80,7 +81,7 @@ func textsAreCleaned(e *env) {
 func (e *env) longTextsAreCut(number int64) {
 	e.t.Helper()
 	long := strings.Repeat("ö", 10_000)
-	_, err := e.DiscardDead(e.ctx, deadletter.Filter{Numbers: []int64{number}}, long, "x"+long, 0)
+	_, err := e.DiscardDead(e.ctx, store.DeadFilter{Numbers: []int64{number}}, long, "x"+long, 0)
 	e.must(err, "discard with long texts")
 	l, err := e.ShowDead(e.ctx, number)
 	e.must(err, "show")
@@ -95,12 +96,12 @@ func importedTextsAreCleaned(e *env) {
 	m := e.message("order/1")
 	m.FillDefaults(m.ID, time.Now())
 	at := time.Now().UTC().Truncate(time.Microsecond)
-	n, err := e.ImportDead(e.ctx, []deadletter.Archived{{
-		Record: deadletter.Record{
-			Number: 1, Relay: "r", Message: m, DiedAt: at, State: deadletter.Discarded, ResolvedAt: at, Reason: dirtyWhy, Cause: dirtyWhy,
+	n, err := e.ImportDead(e.ctx, []store.ArchivedDead{{
+		DeadLetter: store.DeadLetter{
+			Number: 1, Relay: "r", Message: m, DiedAt: at, State: store.DeadDiscarded, ResolvedAt: at, Reason: dirtyWhy, Cause: dirtyWhy,
 			ResolvedBy: dirtyName, Resolution: dirtyWhy, History: []postrider.AttemptInfo{{Attempt: 1, At: at, Cause: dirtyWhy}},
 		},
-		Before: []deadletter.Edited{{At: at, By: dirtyName, Why: dirtyWhy, Payload: []byte("\x00\xff")}},
+		Before: []store.Edited{{At: at, By: dirtyName, Why: dirtyWhy, Payload: []byte("\x00\xff")}},
 	}})
 	if n != 1 || err != nil {
 		e.t.Fatalf("import: %d, %v; want 1", n, err)
@@ -120,12 +121,12 @@ func namedOfAnyState(e *env) {
 	w.bury("rejected", e.messages("", 3)...)
 	letters := e.letters(everyOpen)
 	redriven, discarded, open := letters[0].Number, letters[1].Number, letters[2].Number
-	e.redrive(deadletter.Filter{Numbers: []int64{redriven}}, 1)
-	_, err := e.DiscardDead(e.ctx, deadletter.Filter{Numbers: []int64{discarded}}, "olga", "why", 0)
+	e.redrive(store.DeadFilter{Numbers: []int64{redriven}}, 1)
+	_, err := e.DiscardDead(e.ctx, store.DeadFilter{Numbers: []int64{discarded}}, "olga", "why", 0)
 	e.must(err, "discard")
-	for _, state := range []deadletter.State{"", deadletter.Open, deadletter.Redriven, deadletter.Discarded, deadletter.AnyState} {
+	for _, state := range []store.DeadState{"", store.DeadOpen, store.DeadRedriven, store.DeadDiscarded, store.DeadAny} {
 		for _, numbers := range [][]int64{{redriven}, {discarded}, {open, redriven}, {discarded, open}} {
-			f := deadletter.Filter{Numbers: numbers, State: state}
+			f := store.DeadFilter{Numbers: numbers, State: state}
 			n, redrive := e.RedriveDead(e.ctx, f, "otto", 0)
 			m, discard := e.DiscardDead(e.ctx, f, "otto", "why not", 0)
 			if n != 0 || m != 0 || !errors.Is(redrive, deadletter.ErrResolved) || !errors.Is(discard, deadletter.ErrResolved) {
@@ -133,22 +134,22 @@ func namedOfAnyState(e *env) {
 			}
 		}
 	}
-	closed := deadletter.Filter{Numbers: []int64{open}, State: deadletter.Redriven}
+	closed := store.DeadFilter{Numbers: []int64{open}, State: store.DeadRedriven}
 	if n, err := e.DiscardDead(e.ctx, closed, "otto", "why not", 0); n != 0 || err != nil {
 		e.t.Errorf("discard of an open letter as a redriven one: %d, %v; want none", n, err)
 	}
-	e.redrive(deadletter.Filter{Numbers: []int64{open}, State: deadletter.AnyState}, 1)
+	e.redrive(store.DeadFilter{Numbers: []int64{open}, State: store.DeadAny}, 1)
 }
 
 func limitsOfLetters(e *env) {
 	w := e.worker("r", "a")
 	w.bury("rejected", e.messages("", 3)...)
 	for _, number := range []int64{0, -1, math.MinInt64, math.MaxInt64} {
-		f := deadletter.Filter{Numbers: []int64{number}}
+		f := store.DeadFilter{Numbers: []int64{number}}
 		_, show := e.ShowDead(e.ctx, number)
 		_, redrive := e.RedriveDead(e.ctx, f, "olga", 0)
 		_, start := e.StartRedrive(e.ctx, deadletter.Plan{Filter: f})
-		_, edit := e.EditDead(e.ctx, number, deadletter.Edit{Payload: []byte(`{}`)})
+		_, edit := e.EditDead(e.ctx, number, store.Edit{Payload: []byte(`{}`)})
 		for i, err := range []error{show, redrive, start, edit} {
 			if !errors.Is(err, deadletter.ErrNotFound) {
 				e.t.Errorf("number %d, operation %d: %v, want ErrNotFound", number, i, err)
@@ -176,7 +177,7 @@ func limitsOfLetters(e *env) {
 	_, discard := e.DiscardDead(e.ctx, everyOpen, "olga", "why", -1)
 	_, _, step := e.StepRedrive(e.ctx, r.ID, -1)
 	_, causes := e.CountCauses(e.ctx, everyOpen, -1)
-	_, bound := e.RedriveDead(e.ctx, deadletter.Filter{MaxRedrives: deadletter.Unbounded - 1}, "olga", 0)
+	_, bound := e.RedriveDead(e.ctx, store.DeadFilter{MaxRedrives: deadletter.Unbounded - 1}, "olga", 0)
 	for i, err := range []error{redrive, discard, step, causes, bound} {
 		if err == nil {
 			e.t.Errorf("negative number %d was taken", i)
@@ -188,10 +189,10 @@ func limitsOfLetters(e *env) {
 	if c, err := e.CountCauses(e.ctx, everyOpen, math.MaxInt); err != nil || len(c) == 0 {
 		e.t.Errorf("causes without a limit: %+v, %v", c, err)
 	}
-	if r, _, err := e.StepRedrive(e.ctx, e.startRedrive(deadletter.Filter{Numbers: []int64{e.letters(everyOpen)[0].Number}}).ID, math.MaxInt); err != nil || r.Done != 1 {
+	if r, _, err := e.StepRedrive(e.ctx, e.startRedrive(store.DeadFilter{Numbers: []int64{e.letters(everyOpen)[0].Number}}).ID, math.MaxInt); err != nil || r.Done != 1 {
 		e.t.Errorf("step without a limit: %+v, %v", r, err)
 	}
-	if n, err := e.RedriveDead(e.ctx, deadletter.Filter{MaxRedrives: math.MaxInt}, "olga", math.MaxInt); n != 2 || err != nil {
+	if n, err := e.RedriveDead(e.ctx, store.DeadFilter{MaxRedrives: math.MaxInt}, "olga", math.MaxInt); n != 2 || err != nil {
 		e.t.Errorf("redrive without limits: %d, %v; want 2", n, err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 var repairTests = []test{
@@ -34,12 +34,12 @@ func editKeeps(e *env) {
 	m.Headers = map[string]string{"trace": "ö", "wrong": "yes"}
 	w.bury("rejected", m)
 	before := e.letters(everyOpen)[0]
-	l, err := e.EditDead(e.ctx, before.Number, deadletter.Edit{Payload: []byte(`{"n":2}`), By: "olga", Why: "n was wrong"})
+	l, err := e.EditDead(e.ctx, before.Number, store.Edit{Payload: []byte(`{"n":2}`), By: "olga", Why: "n was wrong"})
 	e.must(err, "edit the payload")
 	headers := map[string]string{"trace": "ö", "right": "yes"}
-	l, err = e.EditDead(e.ctx, l.Number, deadletter.Edit{Headers: headers, Seen: 1, By: "otto", Why: "header"})
+	l, err = e.EditDead(e.ctx, l.Number, store.Edit{Headers: headers, Seen: 1, By: "otto", Why: "header"})
 	e.must(err, "edit the headers")
-	if string(l.Message.Payload) != `{"n":2}` || !maps.Equal(l.Message.Headers, headers) || l.Edits != 2 || l.State != deadletter.Open {
+	if string(l.Message.Payload) != `{"n":2}` || !maps.Equal(l.Message.Headers, headers) || l.Edits != 2 || l.State != store.DeadOpen {
 		e.t.Errorf("edited letter: %+v, message %+v", l, l.Message)
 	}
 	edits, err := e.ListEdits(e.ctx, l.Number)
@@ -50,7 +50,7 @@ func editKeeps(e *env) {
 		e.t.Errorf("edits: %+v", edits)
 	}
 	e.redrive(everyOpen, 1)
-	if sent := w.due().Runs[0].Records[0].Message; string(sent.Payload) != `{"n":2}` || !maps.Equal(sent.Headers, headers) || sent.ID != m.ID {
+	if sent := w.due().Runs[0].Entries[0].Message; string(sent.Payload) != `{"n":2}` || !maps.Equal(sent.Headers, headers) || sent.ID != m.ID {
 		e.t.Errorf("sent back: %+v", sent)
 	}
 	if l, err := e.ShowDead(e.ctx, l.Number); err != nil || l.Edits != 2 {
@@ -63,28 +63,28 @@ func editIsRefused(e *env) {
 	w.bury("rejected", e.messages("", 2)...)
 	letters := e.letters(everyOpen)
 	open, resolved := letters[0].Number, letters[1].Number
-	e.redrive(deadletter.Filter{Numbers: []int64{resolved}}, 1)
+	e.redrive(store.DeadFilter{Numbers: []int64{resolved}}, 1)
 	many := make(map[string]string)
 	for i := range postrider.MaxHeaders + 1 {
 		many[fmt.Sprint("h", i)] = "v"
 	}
 	payload := []byte(`{}`)
-	edit := func(number int64, edit deadletter.Edit) error {
+	edit := func(number int64, edit store.Edit) error {
 		_, err := e.EditDead(e.ctx, number, edit)
 		return err
 	}
 	_, list := e.ListEdits(e.ctx, 4_711)
 	for i, c := range []struct{ got, want error }{
-		{edit(4_711, deadletter.Edit{Payload: payload}), deadletter.ErrNotFound},
+		{edit(4_711, store.Edit{Payload: payload}), deadletter.ErrNotFound},
 		{list, deadletter.ErrNotFound},
-		{edit(resolved, deadletter.Edit{Payload: payload}), deadletter.ErrResolved},
-		{edit(open, deadletter.Edit{Payload: payload, Seen: 1}), deadletter.ErrEdited},
+		{edit(resolved, store.Edit{Payload: payload}), deadletter.ErrResolved},
+		{edit(open, store.Edit{Payload: payload, Seen: 1}), deadletter.ErrEdited},
 	} {
 		if !errors.Is(c.got, c.want) {
 			e.t.Errorf("%d: %v, want %v", i, c.got, c.want)
 		}
 	}
-	for _, bad := range []deadletter.Edit{{}, {Headers: many}, {Headers: map[string]string{"": "v"}}} {
+	for _, bad := range []store.Edit{{}, {Headers: many}, {Headers: map[string]string{"": "v"}}} {
 		if err := edit(open, bad); err == nil {
 			e.t.Errorf("edit %+v was taken", bad)
 		}
@@ -92,7 +92,7 @@ func editIsRefused(e *env) {
 	if l, err := e.ShowDead(e.ctx, open); err != nil || l.Edits != 0 || string(l.Message.Payload) != `{"n":1}` {
 		e.t.Errorf("letter after refused edits: %+v, %v", l, err)
 	}
-	e.must(edit(open, deadletter.Edit{Headers: map[string]string{}}), "take away all headers")
+	e.must(edit(open, store.Edit{Headers: map[string]string{}}), "take away all headers")
 }
 
 func editUnreadable(e *env) {
@@ -102,7 +102,7 @@ func editUnreadable(e *env) {
 	e.must(tx.insertUndecodable(e.ctx, m), "insert")
 	e.commit(tx)
 	r := w.drain()[0]
-	w.settle(relay.Settlement{Partition: e.partition("order/1"), Dead: []relay.Dead{
+	w.settle(store.Settlement{Partition: e.partition("order/1"), Dead: []store.DeadOutcome{
 		{Sequence: r.Message.Sequence, Key: "order/1", FromLog: true, Reason: "undecodable", Cause: r.Err.Error()},
 	}})
 	l := e.letters(everyOpen)[0]
@@ -115,12 +115,12 @@ func editUnreadable(e *env) {
 	if _, err := deadletter.Import(e.ctx, &out, e.database, nil); err == nil || !strings.Contains(err.Error(), "line 1") {
 		e.t.Errorf("import of a letter that cannot be read: %v", err)
 	}
-	l, err = e.EditDead(e.ctx, l.Number, deadletter.Edit{Headers: map[string]string{"a": "b"}, By: "olga"})
+	l, err = e.EditDead(e.ctx, l.Number, store.Edit{Headers: map[string]string{"a": "b"}, By: "olga"})
 	if e.must(err, "edit"); l.Unreadable != "" || l.Message.Headers["a"] != "b" {
 		e.t.Errorf("repaired letter: %+v", l)
 	}
 	e.redrive(everyOpen, 1)
-	if r := w.due().Runs[0].Records[0]; r.Err != nil || r.Message.ID != m.ID {
+	if r := w.due().Runs[0].Entries[0]; r.Err != nil || r.Message.ID != m.ID {
 		e.t.Errorf("sent back: %+v", r)
 	}
 }
@@ -134,7 +134,7 @@ func editWhileRedriving(e *env) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for _, l := range letters {
-			_, err := e.EditDead(e.ctx, l.Number, deadletter.Edit{Payload: []byte(`{"n":2}`), By: "otto"})
+			_, err := e.EditDead(e.ctx, l.Number, store.Edit{Payload: []byte(`{"n":2}`), By: "otto"})
 			if err != nil && !errors.Is(err, deadletter.ErrResolved) {
 				e.t.Errorf("edit: %v", err)
 			}
@@ -143,7 +143,7 @@ func editWhileRedriving(e *env) {
 	})
 	wg.Go(func() {
 		other := e.reopen(e.t)
-		for r.State == deadletter.RedriveRunning {
+		for r.State == store.RedriveRunning {
 			var err error
 			if r, _, err = other.StepRedrive(e.ctx, r.ID, 2); err != nil {
 				e.t.Errorf("step: %v", err)
@@ -154,7 +154,7 @@ func editWhileRedriving(e *env) {
 	wg.Wait()
 	n := 0
 	for _, run := range w.due().Runs {
-		for _, rec := range run.Records {
+		for _, rec := range run.Entries {
 			n++
 			if want := map[bool]string{true: `{"n":2}`, false: `{"n":1}`}[edited[rec.Message.ID]]; string(rec.Message.Payload) != want {
 				e.t.Errorf("message %s was sent back with %s, want %s", rec.Message.ID, rec.Message.Payload, want)
@@ -175,7 +175,7 @@ func (w *worker) buryWith(reason string, causes ...string) []string {
 		w.publish(m)
 		p := postrider.PartitionOf("", m.ID, w.partitions)
 		for _, r := range w.drain() {
-			w.settle(relay.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Dead: []relay.Dead{
+			w.settle(store.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Dead: []store.DeadOutcome{
 				{Sequence: r.Message.Sequence, FromLog: true, Reason: reason, Cause: cause, Attempts: 1},
 			}})
 		}
@@ -190,12 +190,12 @@ func causesAreCounted(e *env) {
 	w.buryWith("timed out", "no route to host 10.0.0.8", "")
 	other.drain()
 	other.buryWith("rejected", "order 1 is unknown")
-	counts, err := e.CountCauses(e.ctx, deadletter.Filter{}, 10)
+	counts, err := e.CountCauses(e.ctx, store.DeadFilter{}, 10)
 	e.must(err, "count causes")
 	var got []string
 	for _, c := range counts {
 		got = append(got, fmt.Sprint(c.Relay, " ", c.DeadLetters, " ", c.Cause))
-		if c.Type != "order.placed" || c.Fingerprint != deadletter.Fingerprint(c.Cause) || c.Oldest.After(c.Newest) ||
+		if c.Type != "order.placed" || c.Fingerprint != store.Fingerprint(c.Cause) || c.Oldest.After(c.Newest) ||
 			time.Since(c.Newest).Abs() > time.Minute {
 			e.t.Errorf("count: %+v", c)
 		}
@@ -204,7 +204,7 @@ func causesAreCounted(e *env) {
 	if counts[0].DeadLetters != 2 || counts[1].DeadLetters != 2 || counts[1].Number < counts[0].Number {
 		e.t.Errorf("order of the counts: %+v", counts)
 	}
-	few, err := e.CountCauses(e.ctx, deadletter.Filter{Relay: "r"}, 1)
+	few, err := e.CountCauses(e.ctx, store.DeadFilter{Relay: "r"}, 1)
 	if e.must(err, "count causes"); len(few) != 1 || few[0] != counts[0] {
 		e.t.Errorf("the first of the counts: %+v", few)
 	}
@@ -213,21 +213,21 @@ func causesAreCounted(e *env) {
 func filterByCause(e *env) {
 	w := e.worker("r", "a")
 	ids := w.buryWith("rejected", "order 4711 is unknown", "100% of <orders> failed", "order 99 is unknown")
-	unknown := deadletter.Filter{Fingerprint: deadletter.Fingerprint("order 7 is unknown")}
+	unknown := store.DeadFilter{Fingerprint: store.Fingerprint("order 7 is unknown")}
 	e.wantIDs("of one fingerprint", e.letterIDs(unknown), []string{ids[0], ids[2]})
-	e.wantIDs("by part of the cause", e.letterIDs(deadletter.Filter{Cause: "% of <"}), ids[1:2])
-	e.wantIDs("case is told apart", e.letterIDs(deadletter.Filter{Cause: "ORDER"}), nil)
-	for f, want := range map[*deadletter.Filter]int{&unknown: 2, {Side: deadletter.RelaySide}: 3, {Side: deadletter.ConsumerSide}: 0} {
+	e.wantIDs("by part of the cause", e.letterIDs(store.DeadFilter{Cause: "% of <"}), ids[1:2])
+	e.wantIDs("case is told apart", e.letterIDs(store.DeadFilter{Cause: "ORDER"}), nil)
+	for f, want := range map[*store.DeadFilter]int{&unknown: 2, {Side: store.KindRelay}: 3, {Side: store.KindConsumer}: 0} {
 		if n, err := e.CountDead(e.ctx, *f); int(n) != want || err != nil {
 			e.t.Errorf("counted by %+v: %d, %v; want %d", f, n, err, want)
 		}
 	}
 	r := e.drive(e.startRedrive(unknown).ID)
-	e.wantRedrive(r, deadletter.RedriveFinished, 2, 2, 0, 0)
+	e.wantRedrive(r, store.RedriveFinished, 2, 2, 0, 0)
 	e.wantSet("due", w.dueIDs(), []string{ids[0], ids[2]})
-	of := deadletter.Filter{Redrive: r.ID, State: deadletter.Redriven}
+	of := store.DeadFilter{Redrive: r.ID, State: store.DeadRedriven}
 	e.wantIDs("sent back by a redrive", e.letterIDs(of), []string{ids[0], ids[2]})
-	if n, err := e.DiscardDead(e.ctx, deadletter.Filter{Fingerprint: deadletter.Fingerprint("5% of <orders> failed")}, "olga", "why", 0); n != 1 || err != nil {
+	if n, err := e.DiscardDead(e.ctx, store.DeadFilter{Fingerprint: store.Fingerprint("5% of <orders> failed")}, "olga", "why", 0); n != 1 || err != nil {
 		e.t.Errorf("discarded by fingerprint: %d, %v", n, err)
 	}
 }
@@ -240,7 +240,7 @@ func (e *env) exported(db database) (text string, byID map[string]string) {
 	e.must(err, "export")
 	byID = make(map[string]string)
 	for line := range strings.Lines(out.String()) {
-		var a deadletter.Archived
+		var a store.ArchivedDead
 		e.must(json.Unmarshal([]byte(line), &a), "read the export")
 		a.Number, a.Partition, a.Message.Sequence, a.Redrive = 0, 0, 0, 0
 		same, err := json.Marshal(a)
@@ -259,10 +259,10 @@ func exportImport(e *env) {
 	w.bury("rejected", full)
 	w.bury("rejected", e.messages("", 110)...)
 	letters := e.letters(everyOpen)
-	_, err := e.EditDead(e.ctx, letters[1].Number, deadletter.Edit{Payload: []byte(`{"n":2}`), By: "olga", Why: "n"})
+	_, err := e.EditDead(e.ctx, letters[1].Number, store.Edit{Payload: []byte(`{"n":2}`), By: "olga", Why: "n"})
 	e.must(err, "edit")
-	e.redrive(deadletter.Filter{Numbers: []int64{letters[2].Number}}, 1)
-	_, err = e.DiscardDead(e.ctx, deadletter.Filter{Numbers: []int64{letters[3].Number}}, "otto", "test data", 0)
+	e.redrive(store.DeadFilter{Numbers: []int64{letters[2].Number}}, 1)
+	_, err = e.DiscardDead(e.ctx, store.DeadFilter{Numbers: []int64{letters[3].Number}}, "otto", "test data", 0)
 	e.must(err, "discard")
 	text, want := e.exported(e.database)
 
@@ -301,13 +301,13 @@ func importedBesideLog(e *env) {
 	w = there.worker("r", "a")
 	records := w.drain()
 	there.wantIDs("read from the log", recordIDs(records), own)
-	w.settle(relay.Settlement{Partition: there.partition("order/1"), Cursor: w.read[there.partition("order/1")], Moved: true, Dead: []relay.Dead{
+	w.settle(store.Settlement{Partition: there.partition("order/1"), Cursor: w.read[there.partition("order/1")], Moved: true, Dead: []store.DeadOutcome{
 		{Sequence: records[2].Message.Sequence, Key: "order/1", FromLog: true, Reason: "rejected"},
 	}})
 	there.redrive(everyOpen, 4)
 	var seqs []int64
 	for _, run := range w.due().Runs {
-		for _, r := range run.Records {
+		for _, r := range run.Entries {
 			if r.Message.ID != own[2] {
 				seqs = append(seqs, r.Message.Sequence)
 			}
@@ -319,7 +319,7 @@ func importedBesideLog(e *env) {
 			e.t.Errorf("sequences of imported messages: %d", seqs)
 		}
 	}
-	w.settle(relay.Settlement{Partition: there.partition("order/1"), Removed: seqs})
+	w.settle(store.Settlement{Partition: there.partition("order/1"), Removed: seqs})
 	there.wantSet("due after the imported ones were delivered", w.dueIDs(), own[2:3])
 }
 

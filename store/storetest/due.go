@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 var dueTests = []test{
@@ -22,14 +22,14 @@ var dueTests = []test{
 }
 
 // parkEach publishes, for each wait, a message without a key and parks it for that long.
-func (w *worker) parkEach(waits ...time.Duration) []relay.Record {
+func (w *worker) parkEach(waits ...time.Duration) []store.Entry {
 	w.t.Helper()
 	w.publish(w.messages("", len(waits))...)
 	records := w.drain()
 	for i, r := range records {
 		p := postrider.PartitionOf("", r.Message.ID, w.partitions)
-		w.settle(relay.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Parked: []relay.Parked{
-			{Sequence: r.Message.Sequence, FromLog: true, Reason: relay.ParkRetry, After: waits[i], Attempts: 1},
+		w.settle(store.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Parked: []store.ParkOutcome{
+			{Sequence: r.Message.Sequence, FromLog: true, Reason: store.ParkRetry, After: waits[i], Attempts: 1},
 		}})
 	}
 	return records
@@ -40,10 +40,10 @@ func oldestDueFirst(e *env) {
 	w := e.worker("r", "a")
 	e.publish(e.messages("", 3)...)
 	records := w.drain()
-	park := func(r relay.Record) {
+	park := func(r store.Entry) {
 		e.clockMoves(2 * time.Millisecond)
-		w.settle(relay.Settlement{Partition: postrider.PartitionOf("", r.Message.ID, e.partitions), Parked: []relay.Parked{
-			{Sequence: r.Message.Sequence, FromLog: true, Reason: relay.ParkRetry, Attempts: 1},
+		w.settle(store.Settlement{Partition: postrider.PartitionOf("", r.Message.ID, e.partitions), Parked: []store.ParkOutcome{
+			{Sequence: r.Message.Sequence, FromLog: true, Reason: store.ParkRetry, Attempts: 1},
 		}})
 		e.clockMoves(2 * time.Millisecond)
 	}
@@ -53,20 +53,20 @@ func oldestDueFirst(e *env) {
 	park(records[1])
 	var got []string
 	for _, run := range w.due().Runs {
-		got = append(got, recordIDs(run.Records)...)
+		got = append(got, recordIDs(run.Entries)...)
 	}
-	e.wantIDs("due", got, recordIDs([]relay.Record{records[2], head, records[0], records[1]}))
+	e.wantIDs("due", got, recordIDs([]store.Entry{records[2], head, records[0], records[1]}))
 }
 
 func runsAreBounded(e *env) {
 	w := e.worker("r", "a")
 	w.parkEach(0, 0, 0)
 	w.hold("order/1", 2, 0)
-	due := w.dueOf(relay.DueRequest{Runs: 3, RunLength: 10, MaxBytes: 1 << 20})
+	due := w.dueOf(store.DueRequest{Runs: 3, RunLength: 10, MaxBytes: 1 << 20})
 	if len(due.Runs) != 3 || !due.More {
 		e.t.Errorf("asked for 3 of 4: %d runs and more %v", len(due.Runs), due.More)
 	}
-	if due = w.dueOf(relay.DueRequest{Runs: 4, RunLength: 10, MaxBytes: 1 << 20}); len(due.Runs) != 4 || due.More {
+	if due = w.dueOf(store.DueRequest{Runs: 4, RunLength: 10, MaxBytes: 1 << 20}); len(due.Runs) != 4 || due.More {
 		e.t.Errorf("asked for 4 of 4: %d runs and more %v", len(due.Runs), due.More)
 	}
 }
@@ -74,11 +74,11 @@ func runsAreBounded(e *env) {
 func runLengthIsBounded(e *env) {
 	w := e.worker("r", "a")
 	records := w.hold("order/1", 5, 0)
-	due := w.dueOf(relay.DueRequest{Runs: 10, RunLength: 3, MaxBytes: 1 << 20})
+	due := w.dueOf(store.DueRequest{Runs: 10, RunLength: 3, MaxBytes: 1 << 20})
 	if len(due.Runs) != 1 {
 		e.t.Fatalf("%d runs, want 1", len(due.Runs))
 	}
-	e.wantIDs("run", recordIDs(due.Runs[0].Records), recordIDs(records[:3]))
+	e.wantIDs("run", recordIDs(due.Runs[0].Entries), recordIDs(records[:3]))
 }
 
 func dueMaxBytes(e *env) {
@@ -94,18 +94,18 @@ func dueMaxBytes(e *env) {
 	e.publish(append(msgs, large)...)
 	for _, r := range w.drain() {
 		p := w.partition(r.Message.Key)
-		w.settle(relay.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Parked: []relay.Parked{
-			{Sequence: r.Message.Sequence, Key: r.Message.Key, FromLog: true, Reason: relay.ParkSlow},
+		w.settle(store.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Parked: []store.ParkOutcome{
+			{Sequence: r.Message.Sequence, Key: r.Message.Key, FromLog: true, Reason: store.ParkSlow},
 		}})
 	}
 	left := 7
 	for rounds := 0; left > 0; rounds++ {
-		due := w.dueOf(relay.DueRequest{Runs: 100, RunLength: 100, MaxBytes: 3_500})
+		due := w.dueOf(store.DueRequest{Runs: 100, RunLength: 100, MaxBytes: 3_500})
 		size, n := 0, 0
 		for _, run := range due.Runs {
-			for _, r := range run.Records {
+			for _, r := range run.Entries {
 				size, n = size+r.Message.Size(), n+1
-				w.settle(relay.Settlement{Partition: run.Partition, Removed: []int64{r.Message.Sequence}})
+				w.settle(store.Settlement{Partition: run.Partition, Removed: []int64{r.Message.Sequence}})
 			}
 		}
 		if left -= n; n == 0 || n > 1 && size > 3_500 || due.More != (left > 0) || rounds > 7 {
@@ -119,15 +119,15 @@ func busyIsLeftOut(e *env) {
 	parked := w.parkEach(0, 0)
 	w.hold("order/1", 1, 0)
 	free := w.hold("order/2", 1, 0)
-	due := w.dueOf(relay.DueRequest{
+	due := w.dueOf(store.DueRequest{
 		Runs: 10, RunLength: 10, MaxBytes: 1 << 20,
 		BusyKeys: []string{"order/1", "not held"}, BusySequences: []int64{parked[0].Message.Sequence, 987_654},
 	})
 	var got []string
 	for _, run := range due.Runs {
-		got = append(got, recordIDs(run.Records)...)
+		got = append(got, recordIDs(run.Entries)...)
 	}
-	e.wantSet("due apart from what is busy", got, recordIDs([]relay.Record{parked[1], free[0]}))
+	e.wantSet("due apart from what is busy", got, recordIDs([]store.Entry{parked[1], free[0]}))
 	if due.More {
 		e.t.Error("more is due, apart from what is busy")
 	}
@@ -141,16 +141,16 @@ func delayedStandsAlone(e *env) {
 	m := e.message("order/1")
 	e.publish(m)
 	seq := w.drain()[0].Message.Sequence
-	w.park("order/1", relay.Parked{Sequence: seq, Reason: relay.ParkDelayed})
+	w.park("order/1", store.ParkOutcome{Sequence: seq, Reason: store.ParkDelayed})
 	due := w.due()
 	if len(due.Runs) != 1 || due.Runs[0].Key != "" {
 		e.t.Fatalf("due: %+v, want only the delayed message, for itself", due.Runs)
 	}
-	e.wantIDs("due", recordIDs(due.Runs[0].Records), []string{m.ID})
+	e.wantIDs("due", recordIDs(due.Runs[0].Entries), []string{m.ID})
 	e.must(e.retry("r", "order/1"), "retry")
 	for _, run := range w.due().Runs {
 		if run.Key == "order/1" {
-			e.wantIDs("run of the held key", recordIDs(run.Records), recordIDs(held))
+			e.wantIDs("run of the held key", recordIDs(run.Entries), recordIDs(held))
 		}
 	}
 }
@@ -158,9 +158,9 @@ func delayedStandsAlone(e *env) {
 func emptyRun(e *env) {
 	w := e.worker("r", "a")
 	seq := w.hold("order/1", 1, 0)[0].Message.Sequence
-	w.settle(relay.Settlement{Partition: e.partition("order/1"), Removed: []int64{seq}})
+	w.settle(store.Settlement{Partition: e.partition("order/1"), Removed: []int64{seq}})
 	due := w.due()
-	if len(due.Runs) != 1 || due.Runs[0].Key != "order/1" || len(due.Runs[0].Records) != 0 {
+	if len(due.Runs) != 1 || due.Runs[0].Key != "order/1" || len(due.Runs[0].Entries) != 0 {
 		e.t.Fatalf("due: %+v, want the key with nothing left", due.Runs)
 	}
 }
@@ -190,11 +190,11 @@ func dueOfPartitions(e *env) {
 	a, b := e.keysOf(0, 1)[0], e.keysOf(1, 1)[0]
 	w.hold(a, 1, 0)
 	w.hold(b, 1, time.Hour)
-	due := w.dueIn(relay.DueRequest{Runs: 10, RunLength: 10, MaxBytes: 1 << 20}, 1, 2)
+	due := w.dueIn(store.DueRequest{Runs: 10, RunLength: 10, MaxBytes: 1 << 20}, 1, 2)
 	if len(due.Runs) != 0 || due.Next < 50*time.Minute {
 		e.t.Errorf("due in partitions 1 and 2: %+v", due)
 	}
-	due = w.dueIn(relay.DueRequest{Runs: 10, RunLength: 10, MaxBytes: 1 << 20}, 0)
+	due = w.dueIn(store.DueRequest{Runs: 10, RunLength: 10, MaxBytes: 1 << 20}, 0)
 	if len(due.Runs) != 1 || due.Runs[0].Partition != 0 || due.Next >= 0 {
 		e.t.Errorf("due in partition 0: %+v", due)
 	}
@@ -206,16 +206,16 @@ func longHeldQueue(e *env) {
 	p := e.partition("order/1")
 	var got []string
 	for {
-		due := w.dueOf(relay.DueRequest{Runs: 10, RunLength: 100, MaxBytes: 1 << 20})
+		due := w.dueOf(store.DueRequest{Runs: 10, RunLength: 100, MaxBytes: 1 << 20})
 		if len(due.Runs) != 1 || len(got) > len(want) {
 			e.t.Fatalf("%d runs with %d of %d delivered", len(due.Runs), len(got), len(want))
 		}
-		st := relay.Settlement{Partition: p}
-		for _, r := range due.Runs[0].Records {
+		st := store.Settlement{Partition: p}
+		for _, r := range due.Runs[0].Entries {
 			got = append(got, r.Message.ID)
 			st.Removed = append(st.Removed, r.Message.Sequence)
 		}
-		if len(due.Runs[0].Records) == 0 {
+		if len(due.Runs[0].Entries) == 0 {
 			break
 		}
 		w.settle(st)

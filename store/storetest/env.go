@@ -11,7 +11,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/held"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 const (
@@ -142,13 +142,13 @@ func (e *env) keysOf(partition, n int) []string {
 type worker struct {
 	*env
 	relay  string
-	owner  relay.Owner
-	leases map[int]relay.Lease
-	read   map[int]relay.Cursor // how far each partition was fetched
+	owner  store.Owner
+	leases map[int]store.Lease
+	read   map[int]store.Cursor // how far each partition was fetched
 	number map[int]int64        // of the last settlement of each partition
 }
 
-func owner(id string) relay.Owner { return relay.Owner{ID: id, Host: "host-" + id, Version: "test"} }
+func owner(id string) store.Owner { return store.Owner{ID: id, Host: "host-" + id, Version: "test"} }
 
 // worker leases all partitions, which must be free.
 func (e *env) worker(name, id string) *worker {
@@ -162,11 +162,11 @@ const fromOldest, fromNow = false, true
 func (e *env) workerFrom(name, id string, fromNow bool) *worker {
 	e.t.Helper()
 	w := &worker{env: e, relay: name, owner: owner(id),
-		leases: make(map[int]relay.Lease), read: make(map[int]relay.Cursor), number: make(map[int]int64)}
+		leases: make(map[int]store.Lease), read: make(map[int]store.Cursor), number: make(map[int]int64)}
 	if _, err := e.Heartbeat(e.ctx, name, w.owner, longTTL); err != nil {
 		e.t.Fatalf("heartbeat of %s: %v", id, err)
 	}
-	leases, err := e.Acquire(e.ctx, name, w.owner, relay.AcquireRequest{Claims: claims(e.allPartitions()...), TTL: longTTL, FromNow: fromNow})
+	leases, err := e.Acquire(e.ctx, name, w.owner, store.AcquireRequest{Claims: claims(e.allPartitions()...), TTL: longTTL, FromNow: fromNow})
 	e.must(err, "acquire")
 	if len(leases) != e.partitions {
 		e.t.Fatalf("%s acquired %d of %d partitions, although nobody else holds one", id, len(leases), e.partitions)
@@ -182,28 +182,28 @@ func (e *env) workerFrom(name, id string, fromNow bool) *worker {
 }
 
 // claims requests the leases of partitions, each under a new token.
-func claims(partitions ...int) []relay.Claim {
-	out := make([]relay.Claim, len(partitions))
+func claims(partitions ...int) []store.LeaseClaim {
+	out := make([]store.LeaseClaim, len(partitions))
 	for i, p := range partitions {
-		out[i] = relay.Claim{Partition: p, Token: relay.NewToken()}
+		out[i] = store.LeaseClaim{Partition: p, Token: store.NewToken()}
 	}
 	return out
 }
 
 // ref returns the reference to the worker's lease of a partition.
-func (w *worker) ref(partition int) relay.LeaseRef {
+func (w *worker) ref(partition int) store.LeaseRef {
 	l := w.leases[partition]
-	return relay.LeaseRef{Partition: partition, Token: l.Token}
+	return store.LeaseRef{Partition: partition, Token: l.Token}
 }
 
 // decide makes an operator's decision; the relay's worker, if there is one, applies it.
-func (e *env) decide(name, key string, verb relay.Verb, reason string) (count int, err error) {
-	d := relay.Decision{ID: relay.NewToken(), Relay: name, Key: key, Verb: verb, By: "olga", Reason: reason}
+func (e *env) decide(name, key string, verb store.Verb, reason string) (count int, err error) {
+	d := store.Decision{ID: store.NewToken(), Relay: name, Key: key, Verb: verb, By: "olga", Reason: reason}
 	if w := e.holders[name]; w != nil {
 		if err := e.RecordDecision(e.ctx, d); err != nil {
 			return 0, err
 		}
-		if err := e.Decide(e.ctx, name, w.ref(e.partition(key)), d.ID); err != nil && !errors.Is(err, relay.ErrLeaseLost) {
+		if err := e.Decide(e.ctx, name, w.ref(e.partition(key)), d.ID); err != nil && !errors.Is(err, store.ErrLeaseLost) {
 			return 0, err
 		}
 	}
@@ -212,20 +212,20 @@ func (e *env) decide(name, key string, verb relay.Verb, reason string) (count in
 }
 
 func (e *env) retry(name, key string) error {
-	_, err := e.decide(name, key, relay.VerbRetry, "")
+	_, err := e.decide(name, key, store.VerbRetry, "")
 	return err
 }
 
 func (e *env) skip(name, key, reason string) error {
-	_, err := e.decide(name, key, relay.VerbSkip, reason)
+	_, err := e.decide(name, key, store.VerbSkip, reason)
 	return err
 }
 
 func (e *env) dead(name, key, reason string, all bool) (int, error) {
 	if all {
-		return e.decide(name, key, relay.VerbDeadAll, reason)
+		return e.decide(name, key, store.VerbDeadAll, reason)
 	}
-	return e.decide(name, key, relay.VerbDead, reason)
+	return e.decide(name, key, store.VerbDead, reason)
 }
 
 // takeOver ends a worker without further settlements and begins another.
@@ -236,11 +236,11 @@ func (w *worker) takeOver(id string) *worker {
 }
 
 // fetch continues reading in all partitions.
-func (w *worker) fetch(limit, maxBytes int) []relay.Batch {
+func (w *worker) fetch(limit, maxBytes int) []store.Batch {
 	w.t.Helper()
-	req := relay.FetchRequest{Limit: limit, MaxBytes: maxBytes}
+	req := store.FetchRequest{Limit: limit, MaxBytes: maxBytes}
 	for p := range w.partitions {
-		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: w.ref(p), After: w.read[p]})
+		req.Partitions = append(req.Partitions, store.FetchPartition{LeaseRef: w.ref(p), After: w.read[p]})
 	}
 	batches, err := w.Fetch(w.ctx, w.relay, req)
 	w.must(err, "fetch")
@@ -260,20 +260,20 @@ func (w *worker) fetch(limit, maxBytes int) []relay.Batch {
 }
 
 // checkBatch checks what must hold for every batch.
-func (w *worker) checkBatch(b relay.Batch, after relay.Cursor, limit int) {
+func (w *worker) checkBatch(b store.Batch, after store.Cursor, limit int) {
 	w.t.Helper()
-	if len(b.Records) > limit {
-		w.t.Fatalf("partition %d: %d records, asked for at most %d", b.Partition, len(b.Records), limit)
+	if len(b.Entries) > limit {
+		w.t.Fatalf("partition %d: %d records, asked for at most %d", b.Partition, len(b.Entries), limit)
 	}
-	if b.Late < 0 || b.Late > len(b.Records) {
-		w.t.Fatalf("partition %d: %d late of %d records", b.Partition, b.Late, len(b.Records))
+	if b.Late < 0 || b.Late > len(b.Entries) {
+		w.t.Fatalf("partition %d: %d late of %d records", b.Partition, b.Late, len(b.Entries))
 	}
 	last := int64(0)
-	for i, r := range b.Records {
+	for i, r := range b.Entries {
 		m := r.Message
 		if late := i < b.Late; late != (m.Sequence <= after.Position) {
 			w.t.Fatalf("partition %d: record %d of %d with sequence %d after position %d, of which %d are late",
-				b.Partition, i, len(b.Records), m.Sequence, after.Position, b.Late)
+				b.Partition, i, len(b.Entries), m.Sequence, after.Position, b.Late)
 		}
 		if i == b.Late {
 			last = after.Position
@@ -292,14 +292,14 @@ func (w *worker) checkBatch(b relay.Batch, after relay.Cursor, limit int) {
 }
 
 // drain fetches until nothing is left and returns the records; those of one partition are in delivery order.
-func (w *worker) drain() []relay.Record {
+func (w *worker) drain() []store.Entry {
 	w.t.Helper()
-	var out []relay.Record
+	var out []store.Entry
 	for {
 		more := false
 		for _, b := range w.fetch(1_000, 16<<20) {
-			out = append(out, b.Records...)
-			more = more || b.More || len(b.Records) > 0
+			out = append(out, b.Entries...)
+			more = more || b.More || len(b.Entries) > 0
 		}
 		if !more {
 			return out
@@ -308,14 +308,14 @@ func (w *worker) drain() []relay.Record {
 }
 
 // settle records outcomes in one partition, under the worker's lease, which must be valid.
-func (w *worker) settle(st relay.Settlement) relay.Settled {
+func (w *worker) settle(st store.Settlement) store.Settled {
 	w.t.Helper()
 	w.number[st.Partition]++
 	return w.repeat(st)
 }
 
 // repeat settles with the number of the partition's last settlement, as after a lost response.
-func (w *worker) repeat(st relay.Settlement) relay.Settled {
+func (w *worker) repeat(st store.Settlement) store.Settled {
 	w.t.Helper()
 	out := w.send(st)
 	if len(out.Lost)+len(out.Failed) > 0 {
@@ -325,10 +325,10 @@ func (w *worker) repeat(st relay.Settlement) relay.Settled {
 }
 
 // send settles with the number of the partition's last settlement and returns the result, whatever it is.
-func (w *worker) send(st relay.Settlement) relay.Settled {
+func (w *worker) send(st store.Settlement) store.Settled {
 	w.t.Helper()
 	st.Token, st.Number = w.leases[st.Partition].Token, w.number[st.Partition]
-	out, err := w.Settle(w.ctx, w.relay, []relay.Settlement{st})
+	out, err := w.Settle(w.ctx, w.relay, []store.Settlement{st})
 	w.must(err, "settle")
 	return out
 }
@@ -337,22 +337,22 @@ func (w *worker) send(st relay.Settlement) relay.Settled {
 func (w *worker) settleRead() {
 	w.t.Helper()
 	for p, c := range w.read {
-		w.settle(relay.Settlement{Partition: p, Cursor: c, Moved: true})
+		w.settle(store.Settlement{Partition: p, Cursor: c, Moved: true})
 	}
 }
 
 // due asks for all due work in all partitions.
-func (w *worker) due() relay.DueResult {
+func (w *worker) due() store.DueResult {
 	w.t.Helper()
-	return w.dueOf(relay.DueRequest{Runs: 1_000, RunLength: 1_000, MaxBytes: 16 << 20})
+	return w.dueOf(store.DueRequest{Runs: 1_000, RunLength: 1_000, MaxBytes: 16 << 20})
 }
 
-func (w *worker) dueOf(req relay.DueRequest) relay.DueResult {
+func (w *worker) dueOf(req store.DueRequest) store.DueResult {
 	w.t.Helper()
 	return w.dueIn(req, w.allPartitions()...)
 }
 
-func (w *worker) dueIn(req relay.DueRequest, partitions ...int) relay.DueResult {
+func (w *worker) dueIn(req store.DueRequest, partitions ...int) store.DueResult {
 	w.t.Helper()
 	for _, p := range partitions {
 		req.Leases = append(req.Leases, w.ref(p))
@@ -373,7 +373,7 @@ func ids(msgs []*postrider.Message) []string {
 	return out
 }
 
-func recordIDs(records []relay.Record) []string {
+func recordIDs(records []store.Entry) []string {
 	var out []string
 	for _, r := range records {
 		out = append(out, r.Message.ID)

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // errCut is the error of a database that a process cannot reach.
@@ -61,29 +61,29 @@ func (l *line) Partitions(ctx context.Context) (int, error) {
 	return through(l, "Partitions", func() (int, error) { return l.database.Partitions(ctx) })
 }
 
-func (l *line) Heartbeat(ctx context.Context, name string, o relay.Owner, ttl time.Duration) (relay.View, error) {
-	return through(l, "Heartbeat", func() (relay.View, error) { return l.database.Heartbeat(ctx, name, o, ttl) })
+func (l *line) Heartbeat(ctx context.Context, name string, o store.Owner, ttl time.Duration) (store.View, error) {
+	return through(l, "Heartbeat", func() (store.View, error) { return l.database.Heartbeat(ctx, name, o, ttl) })
 }
 
-func (l *line) Acquire(ctx context.Context, name string, o relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
-	return through(l, "Acquire", func() ([]relay.Lease, error) { return l.database.Acquire(ctx, name, o, req) })
+func (l *line) Acquire(ctx context.Context, name string, o store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
+	return through(l, "Acquire", func() ([]store.Lease, error) { return l.database.Acquire(ctx, name, o, req) })
 }
 
-func (l *line) Release(ctx context.Context, name string, leases []relay.LeaseRef) error {
+func (l *line) Release(ctx context.Context, name string, leases []store.LeaseRef) error {
 	_, err := through(l, "Release", nothing(func() error { return l.database.Release(ctx, name, leases) }))
 	return err
 }
 
-func (l *line) Leave(ctx context.Context, name string, o relay.Owner) error {
+func (l *line) Leave(ctx context.Context, name string, o store.Owner) error {
 	_, err := through(l, "Leave", nothing(func() error { return l.database.Leave(ctx, name, o) }))
 	return err
 }
 
-func (l *line) Fetch(ctx context.Context, name string, req relay.FetchRequest) ([]relay.Batch, error) {
-	batches, err := through(l, "Fetch", func() ([]relay.Batch, error) { return l.database.Fetch(ctx, name, req) })
+func (l *line) Fetch(ctx context.Context, name string, req store.FetchRequest) ([]store.Batch, error) {
+	batches, err := through(l, "Fetch", func() ([]store.Batch, error) { return l.database.Fetch(ctx, name, req) })
 	size := int64(0)
 	for _, b := range batches {
-		for _, r := range b.Records {
+		for _, r := range b.Entries {
 			size += int64(r.Message.Size())
 		}
 	}
@@ -93,25 +93,25 @@ func (l *line) Fetch(ctx context.Context, name string, req relay.FetchRequest) (
 	return batches, err
 }
 
-func (l *line) Due(ctx context.Context, name string, req relay.DueRequest) (relay.DueResult, error) {
-	return through(l, "Due", func() (relay.DueResult, error) { return l.database.Due(ctx, name, req) })
+func (l *line) Due(ctx context.Context, name string, req store.DueRequest) (store.DueResult, error) {
+	return through(l, "Due", func() (store.DueResult, error) { return l.database.Due(ctx, name, req) })
 }
 
-func (l *line) LoadParked(ctx context.Context, name string, partition int, position int64) (relay.ParkedState, error) {
-	return through(l, "LoadParked", func() (relay.ParkedState, error) { return l.database.LoadParked(ctx, name, partition, position) })
+func (l *line) LoadParked(ctx context.Context, name string, partition int, position int64) (store.ParkedState, error) {
+	return through(l, "LoadParked", func() (store.ParkedState, error) { return l.database.LoadParked(ctx, name, partition, position) })
 }
 
-func (l *line) Settle(ctx context.Context, name string, s []relay.Settlement) (relay.Settled, error) {
+func (l *line) Settle(ctx context.Context, name string, s []store.Settlement) (store.Settled, error) {
 	l.settles.Add(1)
-	return through(l, "Settle", func() (relay.Settled, error) { return l.database.Settle(ctx, name, s) })
+	return through(l, "Settle", func() (store.Settled, error) { return l.database.Settle(ctx, name, s) })
 }
 
-func (l *line) Maintain(ctx context.Context, keep relay.Retention) (relay.Maintained, error) {
+func (l *line) Maintain(ctx context.Context, keep store.Retention) (store.Maintained, error) {
 	defer l.maintained.Add(1)
-	return through(l, "Maintain", func() (relay.Maintained, error) { return l.database.Maintain(ctx, keep) })
+	return through(l, "Maintain", func() (store.Maintained, error) { return l.database.Maintain(ctx, keep) })
 }
 
-func (l *line) Decide(ctx context.Context, name string, lease relay.LeaseRef, id string) error {
+func (l *line) Decide(ctx context.Context, name string, lease store.LeaseRef, id string) error {
 	_, err := through(l, "Decide", nothing(func() error { return l.database.Decide(ctx, name, lease, id) }))
 	return err
 }

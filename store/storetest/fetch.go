@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 var fetchTests = []test{
@@ -31,10 +31,10 @@ func limitIsKept(e *env) {
 	var got []string
 	for _, n := range []int{4, 4, 2} {
 		batches := w.fetch(4, 1<<20)
-		var records []relay.Record
+		var records []store.Entry
 		more := false
 		for _, b := range batches {
-			records = append(records, b.Records...)
+			records = append(records, b.Entries...)
 			more = more || b.More
 		}
 		if len(records) != n || more != (n == 4) {
@@ -60,7 +60,7 @@ func maxBytesIsKept(e *env) {
 	for range len(msgs) {
 		size, more := 0, false
 		for _, b := range w.fetch(100, 3_500) {
-			for _, r := range b.Records {
+			for _, r := range b.Entries {
 				size += r.Message.Size()
 				got = append(got, r.Message.ID)
 			}
@@ -87,7 +87,7 @@ func largeMessageComesAlone(e *env) {
 	var got []string
 	more := false
 	for _, b := range w.fetch(100, 100) {
-		got, more = append(got, recordIDs(b.Records)...), more || b.More
+		got, more = append(got, recordIDs(b.Entries)...), more || b.More
 	}
 	e.wantIDs("fetched with room for less than one message", got, want[:1])
 	if !more {
@@ -103,15 +103,15 @@ func cursorsInsideABatch(e *env) {
 	want := e.publish(e.messages(key, 6)...)
 	w := e.worker("r", "w0")
 	for i := range want {
-		var batch relay.Batch
+		var batch store.Batch
 		for _, b := range w.fetch(100, 1<<20) {
-			if len(b.Records) > 0 {
+			if len(b.Entries) > 0 {
 				batch = b
 			}
 		}
-		e.wantIDs("fetched", recordIDs(batch.Records), want[i:])
-		settled := relay.Cursor{Position: batch.Records[0].Message.Sequence, Snapshot: batch.Next.Snapshot}
-		w.settle(relay.Settlement{Partition: 2, Cursor: settled, Moved: true, Delivered: []int64{settled.Position}})
+		e.wantIDs("fetched", recordIDs(batch.Entries), want[i:])
+		settled := store.Cursor{Position: batch.Entries[0].Message.Sequence, Snapshot: batch.Next.Snapshot}
+		w.settle(store.Settlement{Partition: 2, Cursor: settled, Moved: true, Delivered: []int64{settled.Position}})
 		w = w.takeOver("w" + want[i])
 	}
 	e.wantSet("fetched when all was settled", recordIDs(w.drain()), nil)
@@ -132,8 +132,8 @@ func idleFetch(e *env) {
 	w := e.worker("r", "a")
 	for range 3 {
 		for _, b := range w.fetch(10, 1<<20) {
-			if len(b.Records) > 0 || b.More {
-				e.t.Fatalf("partition %d of an empty log: %d records, more %v", b.Partition, len(b.Records), b.More)
+			if len(b.Entries) > 0 || b.More {
+				e.t.Fatalf("partition %d of an empty log: %d records, more %v", b.Partition, len(b.Entries), b.More)
 			}
 		}
 	}
@@ -147,11 +147,11 @@ func onlyAskedPartitions(e *env) {
 	a, b := e.keysOf(0, 1)[0], e.keysOf(3, 1)[0]
 	e.publishKeys(a, b)
 	w := e.worker("r", "a")
-	batches, err := e.Fetch(e.ctx, "r", relay.FetchRequest{
-		Partitions: []relay.FetchPartition{{LeaseRef: w.ref(3), After: w.read[3]}}, Limit: 10, MaxBytes: 1 << 20,
+	batches, err := e.Fetch(e.ctx, "r", store.FetchRequest{
+		Partitions: []store.FetchPartition{{LeaseRef: w.ref(3), After: w.read[3]}}, Limit: 10, MaxBytes: 1 << 20,
 	})
 	e.must(err, "fetch")
-	if len(batches) != 1 || len(batches[0].Records) != 1 || batches[0].Records[0].Message.Key != b {
+	if len(batches) != 1 || len(batches[0].Entries) != 1 || batches[0].Entries[0].Message.Key != b {
 		e.t.Fatalf("asked for partition 3, got %+v", batches)
 	}
 }
@@ -183,9 +183,9 @@ func relayStarts(e *env) {
 func relayStartsEverywhere(e *env) {
 	for name, partitions := range map[string][]int{"asked for one": {0}, "asked for none": nil} {
 		e.publishKeys("order/1", "order/2", "order/3", "order/4", "")
-		_, err := e.Acquire(e.ctx, name, owner("a"), relay.AcquireRequest{Claims: claims(partitions...), TTL: longTTL, FromNow: true})
+		_, err := e.Acquire(e.ctx, name, owner("a"), store.AcquireRequest{Claims: claims(partitions...), TTL: longTTL, FromNow: true})
 		e.must(err, "acquire")
-		if leases, err := e.Acquire(e.ctx, name, owner("b"), relay.AcquireRequest{Claims: claims(partitions...), TTL: longTTL, FromNow: true}); len(leases) > 0 || err != nil {
+		if leases, err := e.Acquire(e.ctx, name, owner("b"), store.AcquireRequest{Claims: claims(partitions...), TTL: longTTL, FromNow: true}); len(leases) > 0 || err != nil {
 			e.t.Fatalf("acquired what another holds: %+v, %v", leases, err)
 		}
 		view, err := e.Heartbeat(e.ctx, name, owner("a"), longTTL)
@@ -250,7 +250,7 @@ func undecodableRow(e *env) {
 		e.t.Errorf("decodable messages came with errors %v, %v", got[0].Err, got[2].Err)
 	}
 	p := e.partition("order/1")
-	w.settle(relay.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Dead: []relay.Dead{
+	w.settle(store.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Dead: []store.DeadOutcome{
 		{Sequence: bad.Message.Sequence, Key: "order/1", FromLog: true, Reason: "undecodable", Cause: bad.Err.Error()},
 	}})
 	letters := e.letters(everyLetter)
@@ -265,14 +265,14 @@ func undecodableIsRedriven(e *env) {
 	w := e.worker("r", "a")
 	bad := w.drain()[1]
 	p := e.partition("order/1")
-	w.settle(relay.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Dead: []relay.Dead{
+	w.settle(store.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Dead: []store.DeadOutcome{
 		{Sequence: bad.Message.Sequence, Key: "order/1", FromLog: true, Reason: "undecodable", Cause: "cannot be read"},
 	}})
 	if n, err := e.RedriveDead(e.ctx, everyLetter, "olga", 0); n != 1 || err != nil {
 		e.t.Fatalf("redrive: %d, %v; want 1", n, err)
 	}
 	due := w.due()
-	if len(due.Runs) != 1 || len(due.Runs[0].Records) != 1 || due.Runs[0].Records[0].Err == nil {
+	if len(due.Runs) != 1 || len(due.Runs[0].Entries) != 1 || due.Runs[0].Entries[0].Err == nil {
 		e.t.Fatalf("due after the redrive: %+v, want the undecodable message with its error", due.Runs)
 	}
 }

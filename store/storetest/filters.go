@@ -3,7 +3,7 @@ package storetest
 import (
 	"slices"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 var filterTests = []test{
@@ -17,13 +17,13 @@ var filterTests = []test{
 }
 
 // filtered returns an owner with a filter.
-func filtered(id string, topics ...string) relay.Owner {
+func filtered(id string, topics ...string) store.Owner {
 	o := owner(id)
 	o.Topics = topics
 	return o
 }
 
-func (e *env) heartbeatOf(name string, o relay.Owner) relay.View {
+func (e *env) heartbeatOf(name string, o store.Owner) store.View {
 	e.t.Helper()
 	v, err := e.Heartbeat(e.ctx, name, o, longTTL)
 	e.must(err, "heartbeat of "+o.ID)
@@ -31,9 +31,9 @@ func (e *env) heartbeatOf(name string, o relay.Owner) relay.View {
 }
 
 // leaseAll leases all free partitions of relay r.
-func (e *env) leaseAll(o relay.Owner) []relay.Lease {
+func (e *env) leaseAll(o store.Owner) []store.Lease {
 	e.t.Helper()
-	leases, err := e.Acquire(e.ctx, "r", o, relay.AcquireRequest{Claims: claims(e.allPartitions()...), TTL: longTTL})
+	leases, err := e.Acquire(e.ctx, "r", o, store.AcquireRequest{Claims: claims(e.allPartitions()...), TTL: longTTL})
 	e.must(err, "acquire for "+o.ID)
 	return leases
 }
@@ -76,14 +76,14 @@ func newFilterEndsLeases(e *env) {
 	if len(leases) != e.partitions {
 		e.t.Fatalf("leased %d of %d partitions", len(leases), e.partitions)
 	}
-	other, err := e.Acquire(e.ctx, "s", v1, relay.AcquireRequest{Claims: claims(0), TTL: longTTL})
+	other, err := e.Acquire(e.ctx, "s", v1, store.AcquireRequest{Claims: claims(0), TTL: longTTL})
 	e.must(err, "acquire for another relay")
 	e.heartbeatOf("r", v2)
-	var settlements []relay.Settlement
-	req := relay.FetchRequest{Limit: 10, MaxBytes: 1 << 20}
+	var settlements []store.Settlement
+	req := store.FetchRequest{Limit: 10, MaxBytes: 1 << 20}
 	for _, l := range leases {
-		settlements = append(settlements, relay.Settlement{Partition: l.Partition, Token: l.Token, Number: l.Settled + 1, DeliveredCount: 1})
-		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: l.Ref(), After: l.Cursor})
+		settlements = append(settlements, store.Settlement{Partition: l.Partition, Token: l.Token, Number: l.Settled + 1, DeliveredCount: 1})
+		req.Partitions = append(req.Partitions, store.FetchPartition{LeaseRef: l.Ref(), After: l.Cursor})
 	}
 	settled, err := e.Settle(e.ctx, "r", settlements)
 	e.must(err, "settle")
@@ -104,8 +104,8 @@ func newFilterEndsLeases(e *env) {
 	if len(again) != e.partitions {
 		e.t.Errorf("the old process leased %d of its %d partitions anew", len(again), e.partitions)
 	}
-	st := relay.Settlement{Partition: 0, Token: other[0].Token, Number: 1, DeliveredCount: 1}
-	if settled, err := e.Settle(e.ctx, "s", []relay.Settlement{st}); err != nil || len(settled.Lost) > 0 {
+	st := store.Settlement{Partition: 0, Token: other[0].Token, Number: 1, DeliveredCount: 1}
+	if settled, err := e.Settle(e.ctx, "s", []store.Settlement{st}); err != nil || len(settled.Lost) > 0 {
 		e.t.Errorf("the lease of another relay is lost: %+v, %v", settled, err)
 	}
 }
@@ -123,8 +123,8 @@ func knownFilterLeavesLeases(e *env) {
 	e.leaseAll(filtered("v2-fifth", "a", "b"))
 	e.must(e.Leave(e.ctx, "r", owner("v2-fourth")), "leave")
 	for _, l := range leases {
-		st := relay.Settlement{Partition: l.Partition, Token: l.Token, Number: l.Settled + 1, DeliveredCount: 1}
-		if settled, err := e.Settle(e.ctx, "r", []relay.Settlement{st}); err != nil || len(settled.Lost) > 0 {
+		st := store.Settlement{Partition: l.Partition, Token: l.Token, Number: l.Settled + 1, DeliveredCount: 1}
+		if settled, err := e.Settle(e.ctx, "r", []store.Settlement{st}); err != nil || len(settled.Lost) > 0 {
 			e.t.Errorf("the lease of partition %d is lost: %+v, %v", l.Partition, settled, err)
 		}
 	}
@@ -144,7 +144,7 @@ func filtersOfOthers(e *env) {
 }
 
 // unroutedTopics returns the unrouted topics in the status.
-func (e *env) unroutedTopics() []relay.UnroutedTopic {
+func (e *env) unroutedTopics() []store.UnroutedTopic {
 	e.t.Helper()
 	st, err := e.Status(e.ctx)
 	e.must(err, "status")
@@ -153,23 +153,23 @@ func (e *env) unroutedTopics() []relay.UnroutedTopic {
 
 func unroutedOnce(e *env) {
 	w := e.worker("r", "a")
-	st := relay.Settlement{Partition: 1, Token: w.leases[1].Token, Number: 1,
-		Unrouted: []relay.UnroutedCount{{Topic: "", Count: 2}, {Topic: "Größe.x", Count: 5}}}
+	st := store.Settlement{Partition: 1, Token: w.leases[1].Token, Number: 1,
+		Unrouted: []store.UnroutedCount{{Topic: "", Count: 2}, {Topic: "Größe.x", Count: 5}}}
 	for range 2 {
-		settled, err := e.Settle(e.ctx, "r", []relay.Settlement{st})
+		settled, err := e.Settle(e.ctx, "r", []store.Settlement{st})
 		e.must(err, "settle")
 		if len(settled.Lost)+len(settled.Failed) > 0 {
 			e.t.Fatalf("settled: %+v", settled)
 		}
 	}
 	stale := st
-	stale.Token, stale.Number = relay.NewToken(), 2
-	if settled, err := e.Settle(e.ctx, "r", []relay.Settlement{stale}); err != nil || len(settled.Lost) != 1 {
+	stale.Token, stale.Number = store.NewToken(), 2
+	if settled, err := e.Settle(e.ctx, "r", []store.Settlement{stale}); err != nil || len(settled.Lost) != 1 {
 		e.t.Errorf("settled under another token: %+v, %v", settled, err)
 	}
 	another := st
 	another.Unrouted = st.Unrouted[:1]
-	if settled, err := e.Settle(e.ctx, "r", []relay.Settlement{another}); err != nil || len(settled.Lost) != 1 {
+	if settled, err := e.Settle(e.ctx, "r", []store.Settlement{another}); err != nil || len(settled.Lost) != 1 {
 		e.t.Errorf("settled something else under the same number: %+v, %v", settled, err)
 	}
 	all := e.unroutedTopics()
@@ -187,7 +187,7 @@ func unroutedOfRelays(e *env) {
 	r, s := e.worker("r", "a"), e.worker("s", "b")
 	count := func(w *worker, partitions int, topic string, n int64) {
 		for p := range partitions {
-			w.settle(relay.Settlement{Partition: p, Unrouted: []relay.UnroutedCount{{Topic: topic, Count: n}}})
+			w.settle(store.Settlement{Partition: p, Unrouted: []store.UnroutedCount{{Topic: topic, Count: n}}})
 		}
 	}
 	count(r, 3, "x", 10)
@@ -205,8 +205,8 @@ func forgottenFilter(e *env) {
 	o := filtered("x", "a")
 	e.heartbeatOf("r", o)
 	leases := e.leaseAll(o)
-	st := relay.Settlement{Partition: 0, Token: leases[0].Token, Number: 1, Unrouted: []relay.UnroutedCount{{Topic: "b", Count: 1}}}
-	_, err := e.Settle(e.ctx, "r", []relay.Settlement{st})
+	st := store.Settlement{Partition: 0, Token: leases[0].Token, Number: 1, Unrouted: []store.UnroutedCount{{Topic: "b", Count: 1}}}
+	_, err := e.Settle(e.ctx, "r", []store.Settlement{st})
 	e.must(err, "settle")
 	e.must(e.Leave(e.ctx, "r", o), "leave")
 	_, err = e.ForgetRelay(e.ctx, "r", "olga", "gone", false)

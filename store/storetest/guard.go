@@ -5,13 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/store"
 )
 
-// Guard tests a store against the contract of inbox.GuardStore. The stores that the harness opens must implement it.
+// Guard tests a store against the contract of store.Effects. The stores that the harness opens must implement it.
 func Guard[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	s := newSuite(f, h)
-	for name, run := range map[string]func(e *env, g inbox.GuardStore){
+	for name, run := range map[string]func(e *env, g store.Effects){
 		"EffectIsClaimedByOne":             effectClaimedByOne,
 		"ConcurrentClaimsHaveOneWinner":    concurrentClaims,
 		"LeaseThatEndsFreesTheEffect":      leaseFreesEffect,
@@ -24,9 +24,9 @@ func Guard[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 			t.Parallel()
 			s.run(t, test{name: name, run: func(e *env) {
 				opened := e.database.(*erased[Tx]).Store
-				g, ok := opened.(inbox.GuardStore)
+				g, ok := opened.(store.Effects)
 				if !ok {
-					e.t.Fatalf("%T is no inbox.GuardStore", opened)
+					e.t.Fatalf("%T is no store.Effects", opened)
 				}
 				run(e, g)
 			}})
@@ -35,7 +35,7 @@ func Guard[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 }
 
 // claimEffect claims an effect and checks the result.
-func (e *env) claimEffect(g inbox.GuardStore, id, token string, lease time.Duration, want inbox.EffectClaim) {
+func (e *env) claimEffect(g store.Effects, id, token string, lease time.Duration, want store.EffectClaim) {
 	e.t.Helper()
 	got, err := g.ClaimEffect(e.ctx, "g", id, token, lease)
 	e.must(err, "claim effect")
@@ -44,26 +44,26 @@ func (e *env) claimEffect(g inbox.GuardStore, id, token string, lease time.Durat
 	}
 }
 
-func (e *env) completeEffect(g inbox.GuardStore, id, token string, want bool) {
+func (e *env) completeEffect(g store.Effects, id, token string, want bool) {
 	e.t.Helper()
 	if got, err := g.CompleteEffect(e.ctx, "g", id, token); err != nil || got != want {
 		e.t.Fatalf("complete %s by %s: %v, %v; want %v", id, token, got, err, want)
 	}
 }
 
-var granted, done = inbox.EffectClaim{Granted: true}, inbox.EffectClaim{Done: true}
+var granted, done = store.EffectClaim{Granted: true}, store.EffectClaim{Done: true}
 
-func effectClaimedByOne(e *env, g inbox.GuardStore) {
+func effectClaimedByOne(e *env, g store.Effects) {
 	e.claimEffect(g, "x", "one", time.Hour, granted)
-	e.claimEffect(g, "x", "two", time.Hour, inbox.EffectClaim{Left: time.Hour})
+	e.claimEffect(g, "x", "two", time.Hour, store.EffectClaim{Left: time.Hour})
 	e.claimEffect(g, "x", "one", time.Hour, granted) // the response may have been lost
 	e.claimEffect(g, "y", "two", time.Hour, granted)
 	e.completeEffect(g, "x", "two", false)
 	e.must(g.FreeEffect(e.ctx, "g", "x", "two"), "free")
-	e.claimEffect(g, "x", "three", time.Hour, inbox.EffectClaim{Left: time.Hour})
+	e.claimEffect(g, "x", "three", time.Hour, store.EffectClaim{Left: time.Hour})
 }
 
-func concurrentClaims(e *env, g inbox.GuardStore) {
+func concurrentClaims(e *env, g store.Effects) {
 	var claims sync.WaitGroup
 	won := make(chan string, 8)
 	for _, token := range []string{"a", "b", "c", "d", "e", "f", "h", "i"} {
@@ -84,7 +84,7 @@ func concurrentClaims(e *env, g inbox.GuardStore) {
 	e.completeEffect(g, "x", <-won, true)
 }
 
-func leaseFreesEffect(e *env, g inbox.GuardStore) {
+func leaseFreesEffect(e *env, g store.Effects) {
 	e.claimEffect(g, "x", "one", shortTTL, granted)
 	e.elapse(shortTTL + 50*time.Millisecond)
 	e.claimEffect(g, "x", "two", time.Hour, granted)
@@ -96,7 +96,7 @@ func leaseFreesEffect(e *env, g inbox.GuardStore) {
 	e.completeEffect(g, "y", "one", true) // no other process has claimed it
 }
 
-func doneStaysDone(e *env, g inbox.GuardStore) {
+func doneStaysDone(e *env, g store.Effects) {
 	e.claimEffect(g, "x", "one", shortTTL, granted)
 	e.completeEffect(g, "x", "one", true)
 	e.completeEffect(g, "x", "one", true)
@@ -107,7 +107,7 @@ func doneStaysDone(e *env, g inbox.GuardStore) {
 	e.completeEffect(g, "unknown", "one", false)
 }
 
-func failedEffectIsFree(e *env, g inbox.GuardStore) {
+func failedEffectIsFree(e *env, g store.Effects) {
 	e.claimEffect(g, "x", "one", time.Hour, granted)
 	for range 2 {
 		e.must(g.FreeEffect(e.ctx, "g", "x", "one"), "free")
@@ -116,7 +116,7 @@ func failedEffectIsFree(e *env, g inbox.GuardStore) {
 	e.completeEffect(g, "x", "one", false)
 }
 
-func effectsOfGuards(e *env, g inbox.GuardStore) {
+func effectsOfGuards(e *env, g store.Effects) {
 	e.claimEffect(g, "x", "one", time.Hour, granted)
 	other, err := g.ClaimEffect(e.ctx, "other", "x", "two", time.Hour)
 	if err != nil || !other.Granted {
@@ -124,7 +124,7 @@ func effectsOfGuards(e *env, g inbox.GuardStore) {
 	}
 }
 
-func effectsForgotten(e *env, g inbox.GuardStore) {
+func effectsForgotten(e *env, g store.Effects) {
 	for _, id := range []string{"a", "b", "c"} {
 		e.claimEffect(g, id, "one", time.Hour, granted)
 		e.completeEffect(g, id, "one", true)
@@ -141,6 +141,6 @@ func effectsForgotten(e *env, g inbox.GuardStore) {
 		}
 	}
 	e.claimEffect(g, "a", "two", time.Hour, granted)
-	e.claimEffect(g, "open", "two", time.Hour, inbox.EffectClaim{Left: time.Hour})
+	e.claimEffect(g, "open", "two", time.Hour, store.EffectClaim{Left: time.Hour})
 	e.claimEffect(g, "young", "two", time.Hour, done)
 }

@@ -5,9 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 var heldTests = []test{
@@ -28,9 +27,9 @@ var heldTests = []test{
 }
 
 // held lists the held keys of a relay.
-func (e *env) held(name string) []relay.HeldInfo {
+func (e *env) held(name string) []store.HeldInfo {
 	e.t.Helper()
-	var out []relay.HeldInfo
+	var out []store.HeldInfo
 	for h, err := range e.ListHeld(e.ctx, name) {
 		e.must(err, "list held keys")
 		out = append(out, h)
@@ -51,7 +50,7 @@ func heldKeysAreListed(e *env) {
 	var got []string
 	for _, h := range e.held("one") {
 		got = append(got, h.Key)
-		if h.Relay != "one" || h.Partition != e.partition(h.Key) || h.Parked != 2 || h.Reason != relay.ParkRetry ||
+		if h.Relay != "one" || h.Partition != e.partition(h.Key) || h.Parked != 2 || h.Reason != store.ParkRetry ||
 			h.Cause != "first failure" || h.Attempts != 1 || time.Since(h.Since).Abs() > time.Minute ||
 			time.Until(h.NextAttempt) < 50*time.Minute {
 			e.t.Errorf("held key is listed as %+v", h)
@@ -100,19 +99,19 @@ func heldKeyIsShown(e *env) {
 			e.t.Errorf("parked message is shown as %+v", p)
 		}
 	}
-	if parked[0].Reason != relay.ParkRetry || parked[0].Attempts != 1 || len(parked[0].History) != 1 || parked[1].Reason != relay.ParkHeld {
+	if parked[0].Reason != store.ParkRetry || parked[0].Attempts != 1 || len(parked[0].History) != 1 || parked[1].Reason != store.ParkHeld {
 		e.t.Errorf("head and follower are shown as %+v", parked[:2])
 	}
 }
 
 // wantRun expects the key to be due, with these messages.
-func (w *worker) wantRun(key string, want []relay.Record) {
+func (w *worker) wantRun(key string, want []store.Entry) {
 	w.t.Helper()
 	due := w.due()
 	if len(due.Runs) != 1 || due.Runs[0].Key != key {
 		w.t.Fatalf("due: %+v, want the run of key %s", due.Runs, key)
 	}
-	w.wantIDs("run", recordIDs(due.Runs[0].Records), recordIDs(want))
+	w.wantIDs("run", recordIDs(due.Runs[0].Entries), recordIDs(want))
 }
 
 func retryMakesDue(e *env) {
@@ -123,19 +122,19 @@ func retryMakesDue(e *env) {
 	}
 	e.must(e.retry("r", "order/1"), "retry")
 	w.wantRun("order/1", records)
-	if r := w.due().Runs[0].Records[0]; r.Attempts != 1 {
+	if r := w.due().Runs[0].Entries[0]; r.Attempts != 1 {
 		e.t.Errorf("head has %d attempts after the retry, want 1", r.Attempts)
 	}
 }
 
 // undecided holds a key until a decision about its blocking message, which is in the dead letters.
-func (w *worker) undecided(key string, followers int) []relay.Record {
+func (w *worker) undecided(key string, followers int) []store.Entry {
 	w.t.Helper()
 	records := w.hold(key, followers+1, time.Hour)
 	head := records[0].Message.Sequence
-	w.settle(relay.Settlement{Partition: w.partition(key),
-		Dead: []relay.Dead{{Sequence: head, Key: key, Reason: "attempts exhausted", Cause: "last failure", Attempts: 10}},
-		Held: []relay.HeldKey{{Key: key, Sequence: head, Reason: relay.ParkDead, Cause: "last failure", Attempts: 10, UntilDecided: true}},
+	w.settle(store.Settlement{Partition: w.partition(key),
+		Dead: []store.DeadOutcome{{Sequence: head, Key: key, Reason: "attempts exhausted", Cause: "last failure", Attempts: 10}},
+		Held: []store.HeldKey{{Key: key, Sequence: head, Reason: store.ParkDead, Cause: "last failure", Attempts: 10, UntilDecided: true}},
 	})
 	return records
 }
@@ -156,8 +155,8 @@ func decisionAboutAnother(e *env) {
 	w := e.worker("r", "a")
 	records := w.hold("order/1", 3, time.Hour)
 	w.leave()
-	for _, verb := range []relay.Verb{relay.VerbRetry, relay.VerbSkip, relay.VerbDead, relay.VerbDeadAll} {
-		d := relay.Decision{Relay: "r", Key: "order/1", Verb: verb, By: "olga", MessageID: records[1].Message.ID}
+	for _, verb := range []store.Verb{store.VerbRetry, store.VerbSkip, store.VerbDead, store.VerbDeadAll} {
+		d := store.Decision{Relay: "r", Key: "order/1", Verb: verb, By: "olga", MessageID: records[1].Message.ID}
 		if _, err := held.Decide(e.ctx, e.database, d); !errors.Is(err, held.ErrRefused) {
 			e.t.Errorf("%s: %v, want %v", verb, err, held.ErrRefused)
 		}
@@ -165,8 +164,8 @@ func decisionAboutAnother(e *env) {
 	if n := len(e.letters(everyLetter)); n > 0 {
 		e.t.Errorf("%d dead letters after decisions that were refused", n)
 	}
-	d := relay.Decision{Relay: "r", Key: "order/1", Verb: relay.VerbSkip, By: "olga", MessageID: records[0].Message.ID}
-	if d, err := held.Decide(e.ctx, e.database, d); err != nil || d.Count != 1 || d.State != relay.DecisionApplied {
+	d := store.Decision{Relay: "r", Key: "order/1", Verb: store.VerbSkip, By: "olga", MessageID: records[0].Message.ID}
+	if d, err := held.Decide(e.ctx, e.database, d); err != nil || d.Count != 1 || d.State != store.DecisionApplied {
 		e.t.Errorf("skip of the message that blocks the key: %+v, %v", d, err)
 	}
 }
@@ -176,7 +175,7 @@ func decisionAppliedOnce(e *env) {
 	w := e.worker("r", "a")
 	records := w.hold("order/1", 3, time.Hour)
 	p := e.partition("order/1")
-	d := relay.Decision{ID: relay.NewToken(), Relay: "r", Key: "order/1", Verb: relay.VerbSkip, By: "olga", Reason: "why"}
+	d := store.Decision{ID: store.NewToken(), Relay: "r", Key: "order/1", Verb: store.VerbSkip, By: "olga", Reason: "why"}
 	for range 2 {
 		e.must(e.RecordDecision(e.ctx, d), "record a decision")
 	}
@@ -187,13 +186,13 @@ func decisionAppliedOnce(e *env) {
 	if len(due.Decisions) != 1 || due.Decisions[0].ID != d.ID || due.Decisions[0].Partition != p || due.Decisions[0].By != "olga" {
 		e.t.Fatalf("decisions to apply: %+v", due.Decisions)
 	}
-	if err := e.Decide(e.ctx, "r", relay.LeaseRef{Partition: p, Token: relay.NewToken()}, d.ID); !errors.Is(err, relay.ErrLeaseLost) {
+	if err := e.Decide(e.ctx, "r", store.LeaseRef{Partition: p, Token: store.NewToken()}, d.ID); !errors.Is(err, store.ErrLeaseLost) {
 		e.t.Errorf("applied without the lease: %v", err)
 	}
 	for range 2 {
 		e.must(e.Decide(e.ctx, "r", w.ref(p), d.ID), "apply a decision")
 	}
-	if got, err := e.ShowDecision(e.ctx, d.ID); err != nil || got.State != relay.DecisionApplied || got.Count != 1 || got.Reason != "why" {
+	if got, err := e.ShowDecision(e.ctx, d.ID); err != nil || got.State != store.DecisionApplied || got.Count != 1 || got.Reason != "why" {
 		e.t.Errorf("decision: %+v, %v", got, err)
 	}
 	if n := len(e.letters(everyLetter)); n != 1 {
@@ -203,7 +202,7 @@ func decisionAppliedOnce(e *env) {
 		e.t.Errorf("decisions to apply afterwards: %+v", due.Decisions)
 	}
 	w.wantRun("order/1", records[1:])
-	if _, err := e.ShowDecision(e.ctx, "nobody's"); !errors.Is(err, relay.ErrNoDecision) {
+	if _, err := e.ShowDecision(e.ctx, "nobody's"); !errors.Is(err, store.ErrNoDecision) {
 		e.t.Errorf("unknown decision: %v", err)
 	}
 }
@@ -219,7 +218,7 @@ func skipGivesUpTheHead(e *env) {
 	}
 	l := letters[0]
 	e.wantSame(l.Message, records[0].Message)
-	if l.State != deadletter.Discarded || l.ResolvedBy != "olga" || l.Resolution != "order was cancelled" || l.ResolvedAt.IsZero() ||
+	if l.State != store.DeadDiscarded || l.ResolvedBy != "olga" || l.Resolution != "order was cancelled" || l.ResolvedAt.IsZero() ||
 		l.Cause != "first failure" || l.Attempts != 1 || len(l.History) != 1 {
 		e.t.Errorf("skipped head stands in the dead letters as %+v", l)
 	}
@@ -230,7 +229,7 @@ func skipDeadHead(e *env) {
 	records := w.undecided("order/1", 2)
 	e.must(e.skip("r", "order/1", "order was cancelled"), "skip")
 	w.wantRun("order/1", records[1:])
-	if letters := e.letters(everyLetter); len(letters) != 1 || letters[0].State != deadletter.Discarded || letters[0].ResolvedBy != "olga" {
+	if letters := e.letters(everyLetter); len(letters) != 1 || letters[0].State != store.DeadDiscarded || letters[0].ResolvedBy != "olga" {
 		e.t.Errorf("dead letters: %+v, want the head's, discarded by olga", letters)
 	}
 }
@@ -243,7 +242,7 @@ func deadHead(e *env) {
 		e.t.Fatalf("dead-lettered %d, %v; want 1", n, err)
 	}
 	w.wantRun("order/1", records[1:])
-	letters := e.letters(deadletter.Filter{})
+	letters := e.letters(store.DeadFilter{})
 	if len(letters) != 1 || letters[0].Message.ID != records[0].Message.ID || letters[0].Reason != "malformed address" ||
 		letters[0].Attempts != 1 || len(letters[0].History) == 0 {
 		e.t.Errorf("open dead letters: %+v, want the head's", letters)
@@ -259,11 +258,11 @@ func deadAll(e *env) {
 	}
 	w.wantRun("order/1", nil)
 	var got []string
-	for _, l := range e.letters(deadletter.Filter{}) {
+	for _, l := range e.letters(store.DeadFilter{}) {
 		got = append(got, l.Message.ID)
 	}
 	e.wantIDs("dead letters", got, recordIDs(records))
-	out := w.settle(relay.Settlement{Partition: e.partition("order/1"), Release: []string{"order/1"}})
+	out := w.settle(store.Settlement{Partition: e.partition("order/1"), Release: []string{"order/1"}})
 	e.wantIDs("released", out.Released, []string{"order/1"})
 }
 
@@ -276,7 +275,7 @@ func decisionsNeedAHeldKey(e *env) {
 		for op, err := range map[string]error{
 			"show": show, "dead": dead, "retry": e.retry(c.relay, c.key), "skip": e.skip(c.relay, c.key, "why"),
 		} {
-			if !errors.Is(err, relay.ErrNotHeld) {
+			if !errors.Is(err, store.ErrNotHeld) {
 				e.t.Errorf("%s key %s of relay %s: %v, want an error that is ErrNotHeld", op, c.key, c.relay, err)
 			}
 		}
@@ -311,9 +310,9 @@ func decisionsWake(e *env) {
 		{"retry", func() error { return e.retry("r", "order/1") }},
 		{"skip", func() error { return e.skip("r", "order/1", "why") }},
 		{"dead", func() error { _, err := e.dead("r", "order/1", "why", false); return err }},
-		{"redrive", func() error { _, err := e.RedriveDead(e.ctx, deadletter.Filter{Key: "order/1"}, "olga", 0); return err }},
+		{"redrive", func() error { _, err := e.RedriveDead(e.ctx, store.DeadFilter{Key: "order/1"}, "olga", 0); return err }},
 		{"discard", func() error {
-			_, err := e.DiscardDead(e.ctx, deadletter.Filter{Key: "order/2"}, "olga", "why", 0)
+			_, err := e.DiscardDead(e.ctx, store.DeadFilter{Key: "order/2"}, "olga", "why", 0)
 			return err
 		}},
 	} {
@@ -327,7 +326,7 @@ func decisionsWake(e *env) {
 			}
 		})
 	}
-	if keys := e.held("r"); !slices.ContainsFunc(keys, func(h relay.HeldInfo) bool { return h.Key == "order/2" }) {
+	if keys := e.held("r"); !slices.ContainsFunc(keys, func(h store.HeldInfo) bool { return h.Key == "order/2" }) {
 		e.t.Errorf("held keys: %+v; it is for the relay to release them", keys)
 	}
 }

@@ -9,12 +9,10 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-// Inbox tests a store against the contract of inbox.Store. The stores that the harness opens must implement it.
+// Inbox tests a store against the contract of store.Inbox. The stores that the harness opens must implement it.
 func Inbox[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	s := newSuite(f, h)
 	for _, group := range []struct {
@@ -50,9 +48,9 @@ type inboxTest[Tx any] struct {
 func (it inboxTest[Tx]) erase() test {
 	return test{name: it.name, late: it.late, run: func(e *env) {
 		opened := e.database.(*erased[Tx]).Store
-		store, ok := opened.(inbox.Store[Tx])
+		store, ok := opened.(store.Inbox[Tx])
 		if !ok {
-			e.t.Fatalf("%T is no inbox.Store", opened)
+			e.t.Fatalf("%T is no store.Inbox", opened)
 		}
 		it.run(&inboxEnv[Tx]{env: e, store: store, insert: opened.Insert})
 	}}
@@ -61,7 +59,7 @@ func (it inboxTest[Tx]) erase() test {
 // inboxEnv is one test's database, as an inbox uses it.
 type inboxEnv[Tx any] struct {
 	*env
-	store  inbox.Store[Tx]
+	store  store.Inbox[Tx]
 	insert func(ctx context.Context, tx Tx, msgs []*postrider.Message) error
 }
 
@@ -99,7 +97,7 @@ func (e *inboxEnv[Tx]) claim(tx Tx, consumer string, ids ...string) []string {
 }
 
 func (e *inboxEnv[Tx]) tryClaim(tx Tx, consumer string, ids ...string) ([]string, error) {
-	var msgs []inbox.ClaimRequest
+	var msgs []store.ClaimRequest
 	for _, id := range ids {
 		msgs = append(msgs, candidate(id))
 	}
@@ -121,13 +119,13 @@ func (e *inboxEnv[Tx]) tryClaim(tx Tx, consumer string, ids ...string) ([]string
 	return out, err
 }
 
-func candidate(text string) inbox.ClaimRequest {
+func candidate(text string) store.ClaimRequest {
 	for i := range text {
 		if text[i] == ':' {
-			return inbox.ClaimRequest{ID: text[:i], Key: text[i+1:]}
+			return store.ClaimRequest{ID: text[:i], Key: text[i+1:]}
 		}
 	}
-	return inbox.ClaimRequest{ID: text}
+	return store.ClaimRequest{ID: text}
 }
 
 // effect writes a row that represents what processing a message changes in the database.
@@ -223,7 +221,7 @@ func savepointUndoes[Tx any](e *inboxEnv[Tx]) {
 	err := e.store.Savepoint(e.ctx, tx, func(ctx context.Context, tx Tx) error {
 		e.claim(tx, "c", "undone")
 		e.effect(tx, "undone")
-		e.must(e.store.Park(ctx, tx, "c", []inbox.Parked{{Message: e.message("k"), Reason: relay.ParkRetry}}), "park")
+		e.must(e.store.Park(ctx, tx, "c", []store.ParkRequest{{Message: e.message("k"), Reason: store.ParkRetry}}), "park")
 		e.must(e.store.SetWatermark(ctx, tx, "c", postrider.Position{Partition: "p", Offset: 3}, nil), "set watermark")
 		e.must(e.store.Savepoint(ctx, tx, func(context.Context, Tx) error { e.effect(tx, "inner"); return nil }), "inner savepoint")
 		return errUndo
@@ -256,7 +254,7 @@ func savepointIsGone[Tx any](e *inboxEnv[Tx]) {
 		e.rollback(tx)
 		return errUndo
 	})
-	if !errors.Is(err, errUndo) || !errors.Is(err, inbox.ErrUndone) {
+	if !errors.Is(err, errUndo) || !errors.Is(err, store.ErrUndone) {
 		e.t.Errorf("savepoint: %v, want the error of its function and ErrUndone", err)
 	}
 }
@@ -323,7 +321,7 @@ func heldSeenAfterWait[Tx any](e *inboxEnv[Tx]) {
 	first, second := e.begin(), e.begin()
 	m := e.message("k")
 	e.claim(first, "c", m.ID+":k")
-	e.must(e.store.Park(e.ctx, first, "c", []inbox.Parked{{Message: m, Reason: relay.ParkRetry}}), "park")
+	e.must(e.store.Park(e.ctx, first, "c", []store.ParkRequest{{Message: m, Reason: store.ParkRetry}}), "park")
 	var got []string
 	e.waits("claim", func() (err error) {
 		got, err = e.tryClaim(second, "c", m.ID+":k", "next:k", "other:j", "keyless")
@@ -366,11 +364,11 @@ func endedTransactions[Tx any](e *inboxEnv[Tx]) {
 			"Claim": claim, "Watermark": watermark, "Consumed": consumed, "Version": version, "HeldAmong": among, "Take": take,
 			"SetWatermark": e.store.SetWatermark(e.ctx, tx, "c", at, nil),
 			"SetVersion":   e.store.SetVersion(e.ctx, tx, "c", "k", 1),
-			"Park":         e.store.Park(e.ctx, tx, "c", []inbox.Parked{{Message: m, Reason: relay.ParkRetry}}),
-			"DeadLetter":   e.store.DeadLetter(e.ctx, tx, "c", []inbox.Dead{{Message: m, Reason: "r"}}, false),
+			"Park":         e.store.Park(e.ctx, tx, "c", []store.ParkRequest{{Message: m, Reason: store.ParkRetry}}),
+			"DeadLetter":   e.store.DeadLetter(e.ctx, tx, "c", []store.DeadLetterRequest{{Message: m, Reason: "r"}}, false),
 			"Savepoint":    e.store.Savepoint(e.ctx, tx, func(context.Context, Tx) error { return nil }),
 		} {
-			if !errors.Is(err, outbox.ErrNoTransaction) {
+			if !errors.Is(err, store.ErrNoTransaction) {
 				e.t.Errorf("%s in %s transaction: %v, want ErrNoTransaction", op, name, err)
 			}
 		}

@@ -7,9 +7,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 func asideTests[Tx any]() []inboxTest[Tx] {
@@ -37,11 +35,11 @@ func (e *inboxEnv[Tx]) consumer(name string) *worker {
 }
 
 // park parks messages in a transaction of its own.
-func (e *inboxEnv[Tx]) park(consumer string, reason relay.ParkReason, after time.Duration, msgs ...*postrider.Message) {
+func (e *inboxEnv[Tx]) park(consumer string, reason store.ParkReason, after time.Duration, msgs ...*postrider.Message) {
 	e.t.Helper()
-	var list []inbox.Parked
+	var list []store.ParkRequest
 	for _, m := range msgs {
-		list = append(list, inbox.Parked{Message: m, Reason: reason, After: after})
+		list = append(list, store.ParkRequest{Message: m, Reason: reason, After: after})
 	}
 	e.inTx(func(tx Tx) { e.must(e.store.Park(e.ctx, tx, consumer, list), "park") })
 }
@@ -50,13 +48,13 @@ func (e *inboxEnv[Tx]) park(consumer string, reason relay.ParkReason, after time
 func (e *inboxEnv[Tx]) parkHead(consumer string, after time.Duration, m *postrider.Message) {
 	e.t.Helper()
 	e.inTx(func(tx Tx) {
-		e.must(e.store.Park(e.ctx, tx, consumer, []inbox.Parked{{
-			Message: m, Reason: relay.ParkRetry, After: after, Attempts: []inbox.Attempt{{Cause: "first failure"}},
+		e.must(e.store.Park(e.ctx, tx, consumer, []store.ParkRequest{{
+			Message: m, Reason: store.ParkRetry, After: after, Attempts: []store.FailedAttempt{{Cause: "first failure"}},
 		}}), "park")
 	})
 }
 
-func (e *inboxEnv[Tx]) bury(consumer string, hold bool, list ...inbox.Dead) {
+func (e *inboxEnv[Tx]) bury(consumer string, hold bool, list ...store.DeadLetterRequest) {
 	e.t.Helper()
 	e.inTx(func(tx Tx) { e.must(e.store.DeadLetter(e.ctx, tx, consumer, list, hold), "bury") })
 }
@@ -67,8 +65,8 @@ func parkedHoldsKey[Tx any](e *inboxEnv[Tx]) {
 	m.Headers, m.Tenant, m.CorrelationID = map[string]string{"h": "ö"}, "acme", "corr"
 	m.SchemaVersion, m.AggregateVersion = 3, 7
 	e.inTx(func(tx Tx) {
-		e.must(e.store.Park(e.ctx, tx, "c", []inbox.Parked{{
-			Message: m, Reason: relay.ParkRetry, After: time.Hour, Attempts: []inbox.Attempt{
+		e.must(e.store.Park(e.ctx, tx, "c", []store.ParkRequest{{
+			Message: m, Reason: store.ParkRetry, After: time.Hour, Attempts: []store.FailedAttempt{
 				{Ago: time.Hour, Cause: "first"}, {Ago: time.Minute, Cause: "second"},
 			},
 		}}), "park")
@@ -78,7 +76,7 @@ func parkedHoldsKey[Tx any](e *inboxEnv[Tx]) {
 	}
 	info, parked, err := e.ShowHeld(e.ctx, "c", "order/1", 10)
 	e.must(err, "show held")
-	if info.Reason != relay.ParkRetry || info.Cause != "second" || info.Attempts != 2 || info.Partition != e.partition("order/1") ||
+	if info.Reason != store.ParkRetry || info.Cause != "second" || info.Attempts != 2 || info.Partition != e.partition("order/1") ||
 		len(parked) != 1 || info.Sequence != parked[0].Message.Sequence || time.Since(info.Since).Abs() > time.Minute {
 		e.t.Fatalf("held key is shown as %+v with %+v", info, parked)
 	}
@@ -90,23 +88,23 @@ func parkedHoldsKey[Tx any](e *inboxEnv[Tx]) {
 	}
 	e.must(e.retry("c", "order/1"), "retry")
 	run := w.due().Runs
-	if len(run) != 1 || len(run[0].Records) != 1 || run[0].Records[0].Attempts != 2 || run[0].Records[0].Reason != relay.ParkRetry {
+	if len(run) != 1 || len(run[0].Entries) != 1 || run[0].Entries[0].Attempts != 2 || run[0].Entries[0].Reason != store.ParkRetry {
 		e.t.Fatalf("due: %+v, want the message with two attempts made", run)
 	}
-	e.wantSame(run[0].Records[0].Message, m)
+	e.wantSame(run[0].Entries[0].Message, m)
 	e.wantIDs("effects of others", e.effects(), nil)
 }
 
 func causeIsShown[Tx any](e *inboxEnv[Tx]) {
 	e.inTx(func(tx Tx) {
-		e.must(e.store.Park(e.ctx, tx, "c", []inbox.Parked{{
-			Message: e.message("order/1"), Reason: relay.ParkUnhandled, After: time.Hour, Cause: "no handler",
-			Attempts: []inbox.Attempt{{Ago: time.Minute, Cause: "first"}},
+		e.must(e.store.Park(e.ctx, tx, "c", []store.ParkRequest{{
+			Message: e.message("order/1"), Reason: store.ParkUnhandled, After: time.Hour, Cause: "no handler",
+			Attempts: []store.FailedAttempt{{Ago: time.Minute, Cause: "first"}},
 		}}), "park")
 	})
 	info, parked, err := e.ShowHeld(e.ctx, "c", "order/1", 10)
 	e.must(err, "show held")
-	if info.Cause != "no handler" || info.Reason != relay.ParkUnhandled || info.Attempts != 1 {
+	if info.Cause != "no handler" || info.Reason != store.ParkUnhandled || info.Attempts != 1 {
 		e.t.Errorf("held key is shown as %+v", info)
 	}
 	if h := parked[0].History; len(h) != 2 || h[0].Attempt != 1 || h[1].Attempt != 0 || h[1].Cause != "no handler" {
@@ -120,10 +118,10 @@ func followersInOrder[Tx any](e *inboxEnv[Tx]) {
 	e.parkHead("c", time.Hour, head)
 	before := e.held("c")[0]
 	followers := e.messages("order/1", 5)
-	e.park("c", relay.ParkHeld, 0, followers[:2]...)
-	e.park("c", relay.ParkHeld, 0, followers[2])
-	e.park("c", relay.ParkHeld, 0, e.message("order/2"))
-	e.park("c", relay.ParkHeld, 0, followers[3:]...)
+	e.park("c", store.ParkHeld, 0, followers[:2]...)
+	e.park("c", store.ParkHeld, 0, followers[2])
+	e.park("c", store.ParkHeld, 0, e.message("order/2"))
+	e.park("c", store.ParkHeld, 0, followers[3:]...)
 	after := e.held("c")[0]
 	if after.Cause != before.Cause || !after.Since.Equal(before.Since) || !after.NextAttempt.Equal(before.NextAttempt) ||
 		after.Sequence != before.Sequence || after.Reason != before.Reason || after.Parked != 6 {
@@ -132,10 +130,10 @@ func followersInOrder[Tx any](e *inboxEnv[Tx]) {
 	e.must(e.retry("c", "order/1"), "retry")
 	for _, run := range w.due().Runs {
 		if run.Key == "order/1" {
-			e.wantIDs("run", recordIDs(run.Records), ids(append([]*postrider.Message{head}, followers...)))
-			for i, r := range run.Records[1:] {
-				if r.Message.Sequence <= run.Records[i].Message.Sequence {
-					e.t.Errorf("sequence %d stands behind %d", r.Message.Sequence, run.Records[i].Message.Sequence)
+			e.wantIDs("run", recordIDs(run.Entries), ids(append([]*postrider.Message{head}, followers...)))
+			for i, r := range run.Entries[1:] {
+				if r.Message.Sequence <= run.Entries[i].Message.Sequence {
+					e.t.Errorf("sequence %d stands behind %d", r.Message.Sequence, run.Entries[i].Message.Sequence)
 				}
 			}
 		}
@@ -145,13 +143,13 @@ func followersInOrder[Tx any](e *inboxEnv[Tx]) {
 func parkedWithoutKey[Tx any](e *inboxEnv[Tx]) {
 	w := e.consumer("c")
 	now, later := e.message(""), e.message("")
-	e.park("c", relay.ParkRetry, 0, now)
-	e.park("c", relay.ParkSnoozed, time.Hour, later)
+	e.park("c", store.ParkRetry, 0, now)
+	e.park("c", store.ParkSnoozed, time.Hour, later)
 	due := w.due()
 	if len(due.Runs) != 1 || due.Runs[0].Key != "" || due.Next < 50*time.Minute || due.Next > time.Hour {
 		e.t.Fatalf("due: %+v, want one message, and the other in an hour", due)
 	}
-	e.wantSame(due.Runs[0].Records[0].Message, now)
+	e.wantSame(due.Runs[0].Entries[0].Message, now)
 	if held := e.held("c"); len(held) != 0 {
 		e.t.Errorf("held: %+v, want none", held)
 	}
@@ -160,8 +158,8 @@ func parkedWithoutKey[Tx any](e *inboxEnv[Tx]) {
 func parkingIsUndone[Tx any](e *inboxEnv[Tx]) {
 	w := e.consumer("c")
 	tx := e.begin()
-	e.must(e.store.Park(e.ctx, tx, "c", []inbox.Parked{
-		{Message: e.message("order/1"), Reason: relay.ParkRetry}, {Message: e.message(""), Reason: relay.ParkRetry},
+	e.must(e.store.Park(e.ctx, tx, "c", []store.ParkRequest{
+		{Message: e.message("order/1"), Reason: store.ParkRetry}, {Message: e.message(""), Reason: store.ParkRetry},
 	}), "park")
 	e.rollback(tx)
 	if due, held := w.due(), e.held("c"); len(due.Runs) != 0 || len(held) != 0 {
@@ -170,10 +168,10 @@ func parkingIsUndone[Tx any](e *inboxEnv[Tx]) {
 }
 
 func heldAmong[Tx any](e *inboxEnv[Tx]) {
-	e.park("c", relay.ParkRetry, 0, e.message("a"), e.message("b"))
-	e.park("d", relay.ParkRetry, 0, e.message("c"))
+	e.park("c", store.ParkRetry, 0, e.message("a"), e.message("b"))
+	e.park("d", store.ParkRetry, 0, e.message("c"))
 	tx := e.begin()
-	e.must(e.store.Park(e.ctx, tx, "c", []inbox.Parked{{Message: e.message("own"), Reason: relay.ParkRetry}}), "park")
+	e.must(e.store.Park(e.ctx, tx, "c", []store.ParkRequest{{Message: e.message("own"), Reason: store.ParkRetry}}), "park")
 	got, err := e.store.HeldAmong(e.ctx, tx, "c", []string{"b", "c", "own", "free", "a", "b"})
 	e.must(err, "held among")
 	e.wantSet("held", got, []string{"a", "b", "own"})
@@ -182,11 +180,11 @@ func heldAmong[Tx any](e *inboxEnv[Tx]) {
 }
 
 // finish delivers all due messages and asks for the release of a key.
-func (w *worker) finish(key string) relay.Settled {
+func (w *worker) finish(key string) store.Settled {
 	w.t.Helper()
-	st := relay.Settlement{Partition: w.partition(key), Release: []string{key}}
+	st := store.Settlement{Partition: w.partition(key), Release: []string{key}}
 	for _, run := range w.due().Runs {
-		for _, r := range run.Records {
+		for _, r := range run.Entries {
 			st.Removed = append(st.Removed, r.Message.Sequence)
 		}
 	}
@@ -198,8 +196,8 @@ func parkAfterRelease[Tx any](e *inboxEnv[Tx]) {
 	e.parkHead("c", 0, e.message("order/1"))
 	e.wantIDs("released", w.finish("order/1").Released, []string{"order/1"})
 	late := e.message("order/1")
-	e.park("c", relay.ParkHeld, 0, late)
-	w.wantRun("order/1", []relay.Record{{Message: late}})
+	e.park("c", store.ParkHeld, 0, late)
+	w.wantRun("order/1", []store.Entry{{Message: late}})
 	if held := e.held("c"); len(held) != 1 || held[0].Key != "order/1" {
 		e.t.Errorf("held: %+v, want the key", held)
 	}
@@ -215,15 +213,15 @@ func parkAgainstRelease[Tx any](e *inboxEnv[Tx]) {
 		go func() {
 			tx, err := e.store.Begin(e.ctx)
 			if err == nil {
-				err = e.store.Park(e.ctx, tx, "c", []inbox.Parked{{Message: follower, Reason: relay.ParkHeld}})
+				err = e.store.Park(e.ctx, tx, "c", []store.ParkRequest{{Message: follower, Reason: store.ParkHeld}})
 				err = errors.Join(err, e.store.Commit(e.ctx, tx))
 			}
 			parked <- err
 		}()
-		head := w.due().Runs[0].Records[0].Message
-		w.settle(relay.Settlement{Partition: w.partition("order/1"), Removed: []int64{head.Sequence}, Release: []string{"order/1"}})
+		head := w.due().Runs[0].Entries[0].Message
+		w.settle(store.Settlement{Partition: w.partition("order/1"), Removed: []int64{head.Sequence}, Release: []string{"order/1"}})
 		e.must(<-parked, "park")
-		w.wantRun("order/1", []relay.Record{{Message: follower}})
+		w.wantRun("order/1", []store.Entry{{Message: follower}})
 		e.wantIDs("released", w.finish("order/1").Released, []string{"order/1"})
 	}
 }
@@ -232,55 +230,55 @@ func buriedIsExplained[Tx any](e *inboxEnv[Tx]) {
 	w := e.consumer("c")
 	m := e.message("order/1")
 	m.Headers, m.CausationID = map[string]string{"h": "ö"}, "cause"
-	var attempts []inbox.Attempt
+	var attempts []store.FailedAttempt
 	for i := range 25 {
-		attempts = append(attempts, inbox.Attempt{Ago: time.Duration(25-i) * time.Minute, Cause: fmt.Sprint("failure ", i+1)})
+		attempts = append(attempts, store.FailedAttempt{Ago: time.Duration(25-i) * time.Minute, Cause: fmt.Sprint("failure ", i+1)})
 	}
-	e.bury("c", false, inbox.Dead{Message: m, Reason: "attempts exhausted", Cause: "failure 25", Attempts: attempts})
-	letters := e.letters(deadletter.Filter{Relay: "c"})
+	e.bury("c", false, store.DeadLetterRequest{Message: m, Reason: "attempts exhausted", Cause: "failure 25", Attempts: attempts})
+	letters := e.letters(store.DeadFilter{Relay: "c"})
 	if len(letters) != 1 {
 		e.t.Fatalf("%d dead letters, want 1", len(letters))
 	}
 	l := letters[0]
 	e.wantSame(l.Message, m)
 	if l.Reason != "attempts exhausted" || l.Cause != "failure 25" || l.Attempts != 25 || l.Partition != e.partition("order/1") ||
-		l.Redrives != 0 || l.State != deadletter.Open || time.Since(l.DiedAt).Abs() > time.Minute || len(l.History) != 20 ||
+		l.Redrives != 0 || l.State != store.DeadOpen || time.Since(l.DiedAt).Abs() > time.Minute || len(l.History) != 20 ||
 		l.History[0].Attempt != 6 || l.History[19].Cause != "failure 25" {
 		e.t.Errorf("dead letter is %+v", l)
 	}
 	if held := e.held("c"); len(held) != 0 {
 		e.t.Errorf("held: %+v, want none", held)
 	}
-	e.redrive(deadletter.Filter{Relay: "c"}, 1)
+	e.redrive(store.DeadFilter{Relay: "c"}, 1)
 	run := w.due().Runs
 	if len(run) != 1 || run[0].Key != "" {
 		e.t.Fatalf("due after the redrive: %+v, want the message for itself", run)
 	}
-	e.wantSame(run[0].Records[0].Message, m)
+	e.wantSame(run[0].Entries[0].Message, m)
 }
 
 func buriedHoldsKey[Tx any](e *inboxEnv[Tx]) {
 	w := e.consumer("c")
-	dead := func(key string) (*postrider.Message, inbox.Dead) {
+	dead := func(key string) (*postrider.Message, store.DeadLetterRequest) {
 		m := e.message(key)
-		return m, inbox.Dead{Message: m, Reason: "refused", Cause: "why"}
+		return m, store.DeadLetterRequest{Message: m, Reason: "refused", Cause: "why"}
 	}
 	head, first := dead("order/1")
 	_, second := dead("order/2")
 	_, keyless := dead("")
 	e.bury("c", true, first, second, keyless)
 	follower := e.message("order/1")
-	e.park("c", relay.ParkHeld, 0, follower)
+	e.park("c", store.ParkHeld, 0, follower)
 	held := e.held("c")
-	if len(held) != 2 || held[0].Reason != relay.ParkDead || !held[0].NextAttempt.IsZero() {
+	if len(held) != 2 || held[0].Reason != store.ParkDead || !held[0].NextAttempt.IsZero() {
 		e.t.Fatalf("held: %+v, want both keys, for a decision", held)
 	}
 	if due := w.due(); len(due.Runs) != 0 || due.Next >= 0 {
 		e.t.Errorf("due: %+v, want nothing before the decision", due)
 	}
-	e.redrive(deadletter.Filter{Key: "order/1"}, 1)
-	w.wantRun("order/1", []relay.Record{{Message: head}, {Message: follower}})
-	if n, err := e.DiscardDead(e.ctx, deadletter.Filter{Key: "order/2"}, "olga", "why", 0); n != 1 || err != nil {
+	e.redrive(store.DeadFilter{Key: "order/1"}, 1)
+	w.wantRun("order/1", []store.Entry{{Message: head}, {Message: follower}})
+	if n, err := e.DiscardDead(e.ctx, store.DeadFilter{Key: "order/2"}, "olga", "why", 0); n != 1 || err != nil {
 		e.t.Fatalf("discarded %d, %v", n, err)
 	}
 	var keys []string
@@ -292,7 +290,7 @@ func buriedHoldsKey[Tx any](e *inboxEnv[Tx]) {
 
 func buryingIsUndone[Tx any](e *inboxEnv[Tx]) {
 	tx := e.begin()
-	e.must(e.store.DeadLetter(e.ctx, tx, "c", []inbox.Dead{{Message: e.message("k"), Reason: "r"}}, true), "bury")
+	e.must(e.store.DeadLetter(e.ctx, tx, "c", []store.DeadLetterRequest{{Message: e.message("k"), Reason: "r"}}, true), "bury")
 	e.rollback(tx)
 	if letters, held := e.letters(everyLetter), e.held("c"); len(letters) != 0 || len(held) != 0 {
 		e.t.Errorf("after the rollback: letters %+v, held %+v; want none", letters, held)
@@ -303,15 +301,15 @@ func sequencesRise[Tx any](e *inboxEnv[Tx]) {
 	w := e.consumer("c")
 	var seen []int64
 	for range 5 {
-		e.park("c", relay.ParkRetry, 0, e.message("order/1"), e.message("order/2"))
+		e.park("c", store.ParkRetry, 0, e.message("order/1"), e.message("order/2"))
 		for _, run := range w.due().Runs {
-			for _, r := range run.Records {
+			for _, r := range run.Entries {
 				seen = append(seen, r.Message.Sequence)
 				w.finish(run.Key)
 			}
 		}
 	}
-	e.bury("c", false, inbox.Dead{Message: e.message("order/1"), Reason: "r"})
+	e.bury("c", false, store.DeadLetterRequest{Message: e.message("order/1"), Reason: "r"})
 	seen = append(seen, e.letters(everyLetter)[0].Message.Sequence)
 	if distinct := slices.Compact(slices.Sorted(slices.Values(seen))); len(distinct) != 11 {
 		e.t.Errorf("sequences %v, want 11 different ones", seen)

@@ -7,12 +7,11 @@ import (
 	"testing"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-// HandleTx tests a store against the contract of relay.TxStore. The stores that the harness opens must implement it and
-// inbox.Store.
+// HandleTx tests a store against the contract of store.TxSettler. The stores that the harness opens must implement it and
+// store.Inbox.
 func HandleTx[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	s := newSuite(f, h)
 	for _, test := range []inboxTest[Tx]{
@@ -33,18 +32,18 @@ func HandleTx[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	}
 }
 
-// txStore returns the store under test as a relay.TxStore.
-func (e *inboxEnv[Tx]) txStore() relay.TxStore[Tx] {
+// txStore returns the store under test as a store.TxSettler.
+func (e *inboxEnv[Tx]) txStore() store.TxSettler[Tx] {
 	e.t.Helper()
-	s, ok := e.store.(relay.TxStore[Tx])
+	s, ok := e.store.(store.TxSettler[Tx])
 	if !ok {
-		e.t.Fatalf("%T is no relay.TxStore", e.store)
+		e.t.Fatalf("%T is no store.TxSettler", e.store)
 	}
 	return s
 }
 
 // withEffect commits a transaction that publishes a message, together with a settlement of a worker.
-func (e *inboxEnv[Tx]) withEffect(w *worker, id string, st relay.Settlement) ([]string, error) {
+func (e *inboxEnv[Tx]) withEffect(w *worker, id string, st store.Settlement) ([]string, error) {
 	e.t.Helper()
 	tx := e.begin()
 	m := e.message("effects")
@@ -75,10 +74,10 @@ func (e *inboxEnv[Tx]) wantEffects(want ...string) {
 
 func unroutedWithEffect[Tx any](e *inboxEnv[Tx]) {
 	w := e.worker("r", "a")
-	st := relay.Settlement{Partition: 1, Number: 1, Unrouted: []relay.UnroutedCount{{Topic: "x", Count: 5}}}
+	st := store.Settlement{Partition: 1, Number: 1, Unrouted: []store.UnroutedCount{{Topic: "x", Count: 5}}}
 	_, err := e.withEffect(w, "effect-1", st)
 	e.must(err, "settle")
-	if _, err := e.withEffect(w, "effect-2", st); !errors.Is(err, relay.ErrLeaseLost) {
+	if _, err := e.withEffect(w, "effect-2", st); !errors.Is(err, store.ErrLeaseLost) {
 		e.t.Errorf("the same number again: %v", err)
 	}
 	e.wantEffects("effect-1")
@@ -92,7 +91,7 @@ func effectAndCursor[Tx any](e *inboxEnv[Tx]) {
 	key := e.keysOf(0, 1)[0]
 	e.publishKeys(key, key)
 	records := w.drain()
-	st := relay.Settlement{Partition: 0, Cursor: w.read[0], Moved: true, DeliveredCount: 2}
+	st := store.Settlement{Partition: 0, Cursor: w.read[0], Moved: true, DeliveredCount: 2}
 	for _, r := range records {
 		st.Delivered = append(st.Delivered, r.Message.Sequence)
 	}
@@ -114,8 +113,8 @@ func lostLeaseUndoes[Tx any](e *inboxEnv[Tx]) {
 	want := e.publishKeys(key)
 	w.drain()
 	next := w.takeOver("b")
-	_, err := e.withEffect(w, "effect", relay.Settlement{Partition: 0, Cursor: w.read[0], Moved: true})
-	if !errors.Is(err, relay.ErrLeaseLost) {
+	_, err := e.withEffect(w, "effect", store.Settlement{Partition: 0, Cursor: w.read[0], Moved: true})
+	if !errors.Is(err, store.ErrLeaseLost) {
 		e.t.Errorf("got %v, want ErrLeaseLost", err)
 	}
 	e.wantEffects()
@@ -126,8 +125,8 @@ func staleTokenUndoes[Tx any](e *inboxEnv[Tx]) {
 	w := e.worker("r", "a")
 	old := w.leases[0].Token
 	next := w.takeOver("a")
-	_, err := e.withEffect(next, "effect", relay.Settlement{Partition: 0, Token: old, Number: 1})
-	if !errors.Is(err, relay.ErrLeaseLost) || next.leases[0].Token == old {
+	_, err := e.withEffect(next, "effect", store.Settlement{Partition: 0, Token: old, Number: 1})
+	if !errors.Is(err, store.ErrLeaseLost) || next.leases[0].Token == old {
 		e.t.Errorf("got %v, want ErrLeaseLost", err)
 	}
 	e.wantEffects()
@@ -139,14 +138,14 @@ func outcomesGoAlong[Tx any](e *inboxEnv[Tx]) {
 	e.publishKeys(keys...)
 	records := w.drain()
 	seq := func(i int) int64 { return records[i].Message.Sequence }
-	released, err := e.withEffect(w, "effect", relay.Settlement{
+	released, err := e.withEffect(w, "effect", store.Settlement{
 		Partition: 0, Cursor: w.read[0], Moved: true, DeliveredCount: 1, FailedCount: 2, Delivered: []int64{seq(3)},
-		Parked: []relay.Parked{
-			{Sequence: seq(0), Key: keys[0], FromLog: true, Reason: relay.ParkRetry, Waits: true, Attempts: 1, Cause: "boom"},
-			{Sequence: seq(1), Key: keys[1], FromLog: true, Reason: relay.ParkDelayed, After: longTTL},
+		Parked: []store.ParkOutcome{
+			{Sequence: seq(0), Key: keys[0], FromLog: true, Reason: store.ParkRetry, Waits: true, Attempts: 1, Cause: "boom"},
+			{Sequence: seq(1), Key: keys[1], FromLog: true, Reason: store.ParkDelayed, After: longTTL},
 		},
-		Dead:    []relay.Dead{{Sequence: seq(2), Key: keys[2], FromLog: true, Reason: "refused", Cause: "boom", Attempts: 1}},
-		Held:    []relay.HeldKey{{Key: keys[0], Sequence: seq(0), Reason: relay.ParkRetry, Cause: "boom", Attempts: 1}},
+		Dead:    []store.DeadOutcome{{Sequence: seq(2), Key: keys[2], FromLog: true, Reason: "refused", Cause: "boom", Attempts: 1}},
+		Held:    []store.HeldKey{{Key: keys[0], Sequence: seq(0), Reason: store.ParkRetry, Cause: "boom", Attempts: 1}},
 		Release: []string{keys[3], keys[0]},
 	})
 	e.must(err, "commit with the settlement")
@@ -155,7 +154,7 @@ func outcomesGoAlong[Tx any](e *inboxEnv[Tx]) {
 	if due := w.firstDue(); due.Key != keys[0] {
 		e.t.Errorf("due is the message of %s, want that of %s", due.Key, keys[0])
 	}
-	if got := e.letters(deadletter.Filter{Relay: "r"}); len(got) != 1 || got[0].Message.Sequence != seq(2) || got[0].Reason != "refused" {
+	if got := e.letters(store.DeadFilter{Relay: "r"}); len(got) != 1 || got[0].Message.Sequence != seq(2) || got[0].Reason != "refused" {
 		e.t.Errorf("dead letters: %+v", got)
 	}
 	if st := e.status("r"); st.Parked.N != 2 || st.Held.N != 1 || st.Failed != 2 {
@@ -167,7 +166,7 @@ func removedWithEffect[Tx any](e *inboxEnv[Tx]) {
 	w := e.worker("r", "a")
 	key := e.keysOf(0, 1)[0]
 	records := w.hold(key, 2, 0)
-	_, err := e.withEffect(w, "effect", relay.Settlement{Partition: 0, Removed: []int64{records[0].Message.Sequence}, DeliveredCount: 1})
+	_, err := e.withEffect(w, "effect", store.Settlement{Partition: 0, Removed: []int64{records[0].Message.Sequence}, DeliveredCount: 1})
 	e.must(err, "commit with the settlement")
 	e.wantEffects("effect")
 	if got := w.firstDue().Sequence; got != records[1].Message.Sequence {
@@ -181,8 +180,8 @@ func notParkedUndoes[Tx any](e *inboxEnv[Tx]) {
 	seq := w.hold(key, 1, 0)[0].Message.Sequence
 	_, err := e.dead("r", key, "given up", true)
 	e.must(err, "give up")
-	_, err = e.withEffect(w, "effect", relay.Settlement{Partition: 0, Removed: []int64{seq}, DeliveredCount: 1})
-	if !errors.Is(err, relay.ErrNotParked) {
+	_, err = e.withEffect(w, "effect", store.Settlement{Partition: 0, Removed: []int64{seq}, DeliveredCount: 1})
+	if !errors.Is(err, store.ErrNotParked) {
 		e.t.Errorf("got %v, want ErrNotParked", err)
 	}
 	e.wantEffects()
@@ -193,8 +192,8 @@ func notParkedUndoes[Tx any](e *inboxEnv[Tx]) {
 
 func notFoundUndoes[Tx any](e *inboxEnv[Tx]) {
 	w := e.worker("r", "a")
-	_, err := e.withEffect(w, "effect", relay.Settlement{Partition: 0, Parked: []relay.Parked{
-		{Sequence: 1 << 40, Key: "k", FromLog: true, Reason: relay.ParkRetry},
+	_, err := e.withEffect(w, "effect", store.Settlement{Partition: 0, Parked: []store.ParkOutcome{
+		{Sequence: 1 << 40, Key: "k", FromLog: true, Reason: store.ParkRetry},
 	}})
 	if err == nil {
 		e.t.Error("a message that is nowhere was put aside")
@@ -210,7 +209,7 @@ func endedIsNotCommitted[Tx any](e *inboxEnv[Tx]) {
 	w.drain()
 	tx := e.begin()
 	e.rollback(tx)
-	_, err := e.txStore().CommitSettled(e.ctx, tx, "r", relay.Settlement{
+	_, err := e.txStore().CommitSettled(e.ctx, tx, "r", store.Settlement{
 		Partition: 0, Token: w.leases[0].Token, Number: 1, Cursor: w.read[0], Moved: true,
 	})
 	if err == nil {

@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 func kindTests[Tx any]() []inboxTest[Tx] {
@@ -23,11 +22,11 @@ func kindTests[Tx any]() []inboxTest[Tx] {
 }
 
 // acquireAs leases what is free of a name, for a program that works for one kind.
-func (e *inboxEnv[Tx]) acquireAs(kind relay.Kind, name, id string) ([]relay.Lease, error) {
-	return e.Acquire(e.ctx, name, owner(id), relay.AcquireRequest{Kind: kind, Claims: claims(e.allPartitions()...), TTL: longTTL})
+func (e *inboxEnv[Tx]) acquireAs(kind store.Kind, name, id string) ([]store.Lease, error) {
+	return e.Acquire(e.ctx, name, owner(id), store.AcquireRequest{Kind: kind, Claims: claims(e.allPartitions()...), TTL: longTTL})
 }
 
-func (e *inboxEnv[Tx]) wantKind(name string, want relay.Kind) {
+func (e *inboxEnv[Tx]) wantKind(name string, want store.Kind) {
 	e.t.Helper()
 	if st := e.status(name); st.Kind != want {
 		e.t.Errorf("kind of %s: %q, want %q", name, st.Kind, want)
@@ -35,33 +34,33 @@ func (e *inboxEnv[Tx]) wantKind(name string, want relay.Kind) {
 }
 
 func nameHasOneKind[Tx any](e *inboxEnv[Tx]) {
-	_, err := e.acquireAs(relay.KindRelay, "r", "a")
+	_, err := e.acquireAs(store.KindRelay, "r", "a")
 	e.must(err, "acquire for a relay")
 	e.must(e.store.Enroll(e.ctx, "c"), "enroll")
-	_, err = e.acquireAs(relay.KindConsumer, "d", "a") // it was removed since it enrolled
+	_, err = e.acquireAs(store.KindConsumer, "d", "a") // it was removed since it enrolled
 	e.must(err, "acquire for a consumer")
 	for _, again := range []bool{false, true} {
-		if err := e.store.Enroll(e.ctx, "r"); !errors.Is(err, relay.ErrNameOfRelay) {
-			e.t.Errorf("enroll under the name of a relay, again %t: %v, want relay.ErrNameOfRelay", again, err)
+		if err := e.store.Enroll(e.ctx, "r"); !errors.Is(err, store.ErrNameOfRelay) {
+			e.t.Errorf("enroll under the name of a relay, again %t: %v, want store.ErrNameOfRelay", again, err)
 		}
-		if got, err := e.acquireAs(relay.KindConsumer, "r", "a"); !errors.Is(err, relay.ErrNameOfRelay) || len(got) > 0 {
-			e.t.Errorf("acquire for a consumer under the name of a relay, again %t: %v, %v, want relay.ErrNameOfRelay", again, got, err)
+		if got, err := e.acquireAs(store.KindConsumer, "r", "a"); !errors.Is(err, store.ErrNameOfRelay) || len(got) > 0 {
+			e.t.Errorf("acquire for a consumer under the name of a relay, again %t: %v, %v, want store.ErrNameOfRelay", again, got, err)
 		}
 		for _, name := range []string{"c", "d"} {
-			if got, err := e.acquireAs(relay.KindRelay, name, "b"); !errors.Is(err, relay.ErrNameTaken) || len(got) > 0 {
-				e.t.Errorf("acquire for a relay under the name of consumer %s, again %t: %v, %v, want relay.ErrNameTaken", name, again, got, err)
+			if got, err := e.acquireAs(store.KindRelay, name, "b"); !errors.Is(err, store.ErrNameOfConsumer) || len(got) > 0 {
+				e.t.Errorf("acquire for a relay under the name of consumer %s, again %t: %v, %v, want store.ErrNameOfConsumer", name, again, got, err)
 			}
 			e.must(e.store.Enroll(e.ctx, name), "enroll again")
 		}
 	}
-	for name, kind := range map[string]relay.Kind{"r": relay.KindRelay, "c": relay.KindConsumer} {
+	for name, kind := range map[string]store.Kind{"r": store.KindRelay, "c": store.KindConsumer} {
 		e.must(e.Leave(e.ctx, name, owner("a")), "leave")
 		if got, err := e.acquireAs("", name, "operator"); err != nil || len(got) != e.partitions {
 			e.t.Errorf("an operator acquired %d leases of %s, %v", len(got), name, err)
 		}
 		e.wantKind(name, kind)
 	}
-	e.wantKind("d", relay.KindConsumer)
+	e.wantKind("d", store.KindConsumer)
 }
 
 func removedNameIsFree[Tx any](e *inboxEnv[Tx]) {
@@ -69,13 +68,13 @@ func removedNameIsFree[Tx any](e *inboxEnv[Tx]) {
 	first := e.publish(e.messages("order/1", 2)...)
 	for range 2 {
 		w := e.worker("x", "a")
-		e.wantKind("x", relay.KindRelay)
+		e.wantKind("x", store.KindRelay)
 		e.wantIDs("read by a relay", recordIDs(w.drain()), first)
 		w.leave()
 		_, err := other.ForgetRelay(e.ctx, "x", "olga", "the name is for a consumer", false)
 		e.must(err, "forget")
 		w = e.consumer("x")
-		e.wantKind("x", relay.KindConsumer)
+		e.wantKind("x", store.KindConsumer)
 		w.leave()
 		_, err = other.ForgetRelay(e.ctx, "x", "olga", "the name is for a relay", false)
 		e.must(err, "forget")
@@ -87,9 +86,9 @@ func statusSaysKind[Tx any](e *inboxEnv[Tx]) {
 	e.worker("r", "a")
 	_, err := e.Heartbeat(e.ctx, "announced", owner("a"), longTTL)
 	e.must(err, "heartbeat")
-	e.wantKind("c", relay.KindConsumer)
-	e.wantKind("r", relay.KindRelay)
-	e.wantKind("announced", relay.KindRelay)
+	e.wantKind("c", store.KindConsumer)
+	e.wantKind("r", store.KindRelay)
+	e.wantKind("announced", store.KindRelay)
 }
 
 func consumerHasNoCursor[Tx any](e *inboxEnv[Tx]) {
@@ -98,14 +97,14 @@ func consumerHasNoCursor[Tx any](e *inboxEnv[Tx]) {
 	e.publish(e.messages("order/2", 3)...)
 	e.must(e.store.Enroll(e.ctx, "c"), "enroll again")
 	e.parkHead("c", time.Hour, e.message("order/3"))
-	e.bury("c", true, inbox.Dead{Message: e.message("order/4"), Reason: "refused"})
+	e.bury("c", true, store.DeadLetterRequest{Message: e.message("order/4"), Reason: "refused"})
 	for p := range e.partitions {
-		w.settle(relay.Settlement{Partition: p, FailedCount: 1})
+		w.settle(store.Settlement{Partition: p, FailedCount: 1})
 	}
 	w = w.takeOver("b")
 	keys := 0
 	for p, l := range w.leases {
-		if l.Cursor != (relay.Cursor{}) || l.Settled != 1 || len(l.Parked.Sequences) > 0 {
+		if l.Cursor != (store.Cursor{}) || l.Settled != 1 || len(l.Parked.Sequences) > 0 {
 			e.t.Errorf("lease of partition %d: cursor %+v, settlement %d, parked %d, want none, 1 and none", p, l.Cursor, l.Settled, l.Parked.Sequences)
 		}
 		keys += len(l.Parked.Keys)
@@ -140,7 +139,7 @@ func consumerKeepsNoLog[Tx any](e *inboxEnv[Tx]) {
 		return
 	}
 	e.until("delivered messages are dropped", func() bool {
-		_, err := e.Maintain(e.ctx, relay.Retention{})
+		_, err := e.Maintain(e.ctx, store.Retention{})
 		e.must(err, "maintain")
 		e.made++
 		return len(e.worker(fmt.Sprint("probe-", e.made), "a").drain()) == 0
@@ -152,7 +151,7 @@ func consumersLeaveLog[Tx any](e *inboxEnv[Tx]) {
 	e.consumer("c")
 	want := e.publish(e.messages("order/1", 20)...)
 	e.elapse(10 * time.Millisecond)
-	_, err := e.Maintain(e.ctx, relay.Retention{})
+	_, err := e.Maintain(e.ctx, store.Retention{})
 	e.must(err, "maintain")
 	e.wantIDs("read by the first relay", recordIDs(e.worker("r", "a").drain()), want)
 }
@@ -179,12 +178,12 @@ func kindsAreRepartitioned[Tx any](e *inboxEnv[Tx]) {
 		e.must(e.store.Enroll(e.ctx, "c"), "enroll again")
 		w, r = e.worker("c", "b"), e.worker("r", "b")
 		for p, l := range w.leases {
-			if l.Cursor != (relay.Cursor{}) {
+			if l.Cursor != (store.Cursor{}) {
 				e.t.Errorf("cursor of a consumer in partition %d of %d: %+v", p, n, l.Cursor)
 			}
 		}
-		e.wantKind("c", relay.KindConsumer)
-		e.wantKind("r", relay.KindRelay)
+		e.wantKind("c", store.KindConsumer)
+		e.wantKind("r", store.KindRelay)
 		if st := e.status("c"); st.Backlog.N != 0 || len(st.Partitions) != n {
 			e.t.Errorf("status of a consumer: %+v", st)
 		}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/store"
 )
 
 // blockedFor is how long a test watches an operation that must wait.
@@ -26,7 +26,7 @@ func watermarkTests[Tx any]() []inboxTest[Tx] {
 }
 
 // mark reads a watermark.
-func (e *inboxEnv[Tx]) mark(tx Tx, consumer string, at postrider.Position) inbox.Watermark {
+func (e *inboxEnv[Tx]) mark(tx Tx, consumer string, at postrider.Position) store.Watermark {
 	e.t.Helper()
 	w, err := e.store.Watermark(e.ctx, tx, consumer, at)
 	e.must(err, "watermark")
@@ -38,7 +38,7 @@ func (e *inboxEnv[Tx]) setMark(tx Tx, consumer string, at postrider.Position) {
 	e.must(e.store.SetWatermark(e.ctx, tx, consumer, at, nil), "set watermark")
 }
 
-func (e *inboxEnv[Tx]) wantMark(what string, got, want inbox.Watermark) {
+func (e *inboxEnv[Tx]) wantMark(what string, got, want store.Watermark) {
 	e.t.Helper()
 	if got != want {
 		e.t.Errorf("%s: watermark %+v, want %+v", what, got, want)
@@ -50,23 +50,23 @@ func watermarkMoves[Tx any](e *inboxEnv[Tx]) {
 		return postrider.Position{Epoch: "e", Partition: partition, Offset: offset}
 	}
 	e.inTx(func(tx Tx) {
-		e.wantMark("at first", e.mark(tx, "c", at("p/0", 7)), inbox.Watermark{})
+		e.wantMark("at first", e.mark(tx, "c", at("p/0", 7)), store.Watermark{})
 		e.setMark(tx, "c", at("p/0", 0))
-		e.wantMark("in the transaction", e.mark(tx, "c", at("p/0", 0)), inbox.Watermark{Known: true})
+		e.wantMark("in the transaction", e.mark(tx, "c", at("p/0", 0)), store.Watermark{Known: true})
 	})
 	tx := e.begin()
 	e.setMark(tx, "c", at("p/0", 9))
 	e.setMark(tx, "c", at("p/1", 9))
 	e.rollback(tx)
 	e.inTx(func(tx Tx) {
-		e.wantMark("after a rollback", e.mark(tx, "c", at("p/0", 7)), inbox.Watermark{Known: true})
-		e.wantMark("other partition", e.mark(tx, "c", at("p/1", 7)), inbox.Watermark{})
-		e.wantMark("other consumer", e.mark(tx, "d", at("p/0", 7)), inbox.Watermark{})
+		e.wantMark("after a rollback", e.mark(tx, "c", at("p/0", 7)), store.Watermark{Known: true})
+		e.wantMark("other partition", e.mark(tx, "c", at("p/1", 7)), store.Watermark{})
+		e.wantMark("other consumer", e.mark(tx, "d", at("p/0", 7)), store.Watermark{})
 		e.setMark(tx, "c", at("p/0", 41))
 		e.setMark(tx, "c", at("p/0", 1<<62))
 	})
 	e.inTx(func(tx Tx) {
-		e.wantMark("moved", e.mark(tx, "c", at("p/0", 7)), inbox.Watermark{Offset: 1 << 62, Known: true})
+		e.wantMark("moved", e.mark(tx, "c", at("p/0", 7)), store.Watermark{Offset: 1 << 62, Known: true})
 	})
 }
 
@@ -78,16 +78,16 @@ func watermarkOfEpochs[Tx any](e *inboxEnv[Tx]) {
 		e.inTx(func(tx Tx) { e.setMark(tx, "c", at(epoch, 100)) })
 	}
 	e.inTx(func(tx Tx) {
-		e.wantMark("new log", e.mark(tx, "c", at("new", 1)), inbox.Watermark{Earlier: "older still"})
+		e.wantMark("new log", e.mark(tx, "c", at("new", 1)), store.Watermark{Earlier: "older still"})
 		e.wantMark("the same log of another partition",
-			e.mark(tx, "c", postrider.Position{Epoch: "new", Partition: "q"}), inbox.Watermark{})
+			e.mark(tx, "c", postrider.Position{Epoch: "new", Partition: "q"}), store.Watermark{})
 	})
 	e.inTx(func(tx Tx) { e.setMark(tx, "c", at("new", 1)) })
 	e.inTx(func(tx Tx) { e.setMark(tx, "c", at("old", 101)) }) // a late message
 	e.inTx(func(tx Tx) {
-		e.wantMark("new log", e.mark(tx, "c", at("new", 1)), inbox.Watermark{Offset: 1, Known: true})
-		e.wantMark("old log", e.mark(tx, "c", at("old", 1)), inbox.Watermark{Offset: 101, Known: true})
-		e.wantMark("newer log", e.mark(tx, "c", at("newer", 1)), inbox.Watermark{Earlier: "old"})
+		e.wantMark("new log", e.mark(tx, "c", at("new", 1)), store.Watermark{Offset: 1, Known: true})
+		e.wantMark("old log", e.mark(tx, "c", at("old", 1)), store.Watermark{Offset: 101, Known: true})
+		e.wantMark("newer log", e.mark(tx, "c", at("newer", 1)), store.Watermark{Earlier: "old"})
 	})
 }
 
@@ -101,12 +101,12 @@ func watermarkIsLocked[Tx any](e *inboxEnv[Tx]) {
 		e.mark(second, "d", at) // another consumer has its own watermark
 		at.Offset++
 		e.setMark(first, "c", at)
-		var got inbox.Watermark
+		var got store.Watermark
 		e.waits("watermark", func() (err error) {
 			got, err = e.store.Watermark(e.ctx, second, "c", at)
 			return err
 		}, func() { e.commit(first) })
-		e.wantMark("after the wait", got, inbox.Watermark{Offset: at.Offset, Known: true})
+		e.wantMark("after the wait", got, store.Watermark{Offset: at.Offset, Known: true})
 		e.commit(second)
 	}
 }
@@ -160,7 +160,7 @@ func versionIsLocked[Tx any](e *inboxEnv[Tx]) {
 // markMoves: the mark is that of the last move, even if the last move went back or had no mark.
 func markMoves[Tx any](e *inboxEnv[Tx]) {
 	at := postrider.Position{Epoch: "e", Partition: "p"}
-	for _, to := range []inbox.Watermark{
+	for _, to := range []store.Watermark{
 		{Offset: 7, Mark: "seven"}, {Offset: 9, Mark: "nine"}, {Offset: 7, Mark: "other seven"}, {Offset: 8}, {Offset: 7},
 		{Offset: 8, Mark: "eight"},
 	} {
@@ -194,7 +194,7 @@ func wantConsumed[Tx any](e *inboxEnv[Tx], what string, tx Tx, consumer string, 
 	if first > last && len(got) > 0 {
 		e.t.Errorf("%s: %d were consumed, want none", what, len(got)/8)
 	}
-	if len(got)/8 > 2*inbox.RememberedMoves {
+	if len(got)/8 > 2*store.RememberedMoves {
 		e.t.Errorf("%s: %d are remembered", what, len(got)/8)
 	}
 }
@@ -231,14 +231,14 @@ func consumedIsRemembered[Tx any](e *inboxEnv[Tx]) {
 	last := 2
 	for round := range 3 { // more moves than are remembered, across transactions
 		e.inTx(func(tx Tx) {
-			for range inbox.RememberedMoves * 2 / 5 {
+			for range store.RememberedMoves * 2 / 5 {
 				last++
 				move(tx, last)
 			}
 		})
 		e.inTx(func(tx Tx) {
 			e.mark(tx, "c", at(0))
-			first := max(last-inbox.RememberedMoves+1, 3)
+			first := max(last-store.RememberedMoves+1, 3)
 			want(fmt.Sprint("round ", round), tx, "c", first, 2*first, 2*last+1)
 			want("the last", tx, "c", last, 2*last, 2*last+1)
 		})

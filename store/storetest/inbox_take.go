@@ -6,10 +6,8 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
-	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 func takeTests[Tx any]() []inboxTest[Tx] {
@@ -29,10 +27,10 @@ func takeTests[Tx any]() []inboxTest[Tx] {
 func (w *worker) firstDue() *postrider.Message {
 	w.t.Helper()
 	due := w.due()
-	if len(due.Runs) == 0 || len(due.Runs[0].Records) == 0 {
+	if len(due.Runs) == 0 || len(due.Runs[0].Entries) == 0 {
 		w.t.Fatalf("due: %+v, want a message", due)
 	}
-	return due.Runs[0].Records[0].Message
+	return due.Runs[0].Entries[0].Message
 }
 
 func (e *inboxEnv[Tx]) take(tx Tx, consumer string, m *postrider.Message) bool {
@@ -81,7 +79,7 @@ func takenByID[Tx any](e *inboxEnv[Tx]) {
 			e.t.Error("took a message by its sequence that has another ID")
 		}
 	})
-	w.wantRun("order/1", []relay.Record{{Message: m}})
+	w.wantRun("order/1", []store.Entry{{Message: m}})
 }
 
 func takeIsUndone[Tx any](e *inboxEnv[Tx]) {
@@ -92,7 +90,7 @@ func takeIsUndone[Tx any](e *inboxEnv[Tx]) {
 	e.take(tx, "c", m)
 	e.effect(tx, m.ID)
 	e.rollback(tx)
-	w.wantRun("order/1", []relay.Record{{Message: m}})
+	w.wantRun("order/1", []store.Entry{{Message: m}})
 	e.inTx(func(tx Tx) {
 		if !e.take(tx, "c", m) {
 			e.t.Error("it is not there after a rollback")
@@ -112,8 +110,8 @@ func openTakeIsWaitedFor[Tx any](e *inboxEnv[Tx]) {
 		m := w.firstDue()
 		first, second := e.begin(), e.begin()
 		e.take(first, "c", m)
-		w.wantRun("order/1", []relay.Record{{Message: m}}) // an open transaction has changed nothing
-		var got inbox.TakeResult
+		w.wantRun("order/1", []store.Entry{{Message: m}}) // an open transaction has changed nothing
+		var got store.TakeResult
 		e.waits("take", func() (err error) {
 			got, err = e.store.Take(e.ctx, second, "c", m)
 			return err
@@ -153,12 +151,12 @@ func outcomesAfterTake[Tx any](e *inboxEnv[Tx]) {
 	m := w.firstDue()
 	e.inTx(func(tx Tx) { e.take(tx, "c", m) })
 	p := e.partition("order/1")
-	w.settle(relay.Settlement{
+	w.settle(store.Settlement{
 		Partition: p, FailedCount: 1,
-		Parked: []relay.Parked{{Sequence: m.Sequence, Key: "order/1", Waits: true, Reason: relay.ParkRetry, Attempts: 2, Cause: "lost"}},
-		Held:   []relay.HeldKey{{Key: "order/1", Sequence: m.Sequence, Reason: relay.ParkRetry, Cause: "lost", Attempts: 2}},
+		Parked: []store.ParkOutcome{{Sequence: m.Sequence, Key: "order/1", Waits: true, Reason: store.ParkRetry, Attempts: 2, Cause: "lost"}},
+		Held:   []store.HeldKey{{Key: "order/1", Sequence: m.Sequence, Reason: store.ParkRetry, Cause: "lost", Attempts: 2}},
 	})
-	w.settle(relay.Settlement{Partition: p, Dead: []relay.Dead{{Sequence: m.Sequence, Key: "order/1", Reason: "attempts exhausted"}}})
+	w.settle(store.Settlement{Partition: p, Dead: []store.DeadOutcome{{Sequence: m.Sequence, Key: "order/1", Reason: "attempts exhausted"}}})
 	w.wantRun("order/1", nil)
 	e.wantIDs("released", w.finish("order/1").Released, []string{"order/1"})
 	if letters := e.letters(everyLetter); len(letters) != 0 {
@@ -169,7 +167,7 @@ func outcomesAfterTake[Tx any](e *inboxEnv[Tx]) {
 func takenByOperators[Tx any](e *inboxEnv[Tx]) {
 	w := e.consumer("c")
 	e.parkHead("c", 0, e.message("order/1"))
-	e.park("c", relay.ParkHeld, 0, e.message("order/1"))
+	e.park("c", store.ParkHeld, 0, e.message("order/1"))
 	for _, decide := range []func() error{
 		func() error { return e.skip("c", "order/1", "why") },
 		func() error { _, err := e.dead("c", "order/1", "why", true); return err },
@@ -192,19 +190,19 @@ func redrivenIsTaken[Tx any](e *inboxEnv[Tx]) {
 	m := e.message("order/1")
 	e.inTx(func(tx Tx) {
 		e.claim(tx, "c", m.ID)
-		e.must(e.store.DeadLetter(e.ctx, tx, "c", []inbox.Dead{{Message: m, Reason: "refused"}}, false), "bury")
+		e.must(e.store.DeadLetter(e.ctx, tx, "c", []store.DeadLetterRequest{{Message: m, Reason: "refused"}}, false), "bury")
 	})
 	for redrives := 1; redrives <= 2; redrives++ {
-		e.redrive(deadletter.Filter{}, 1)
+		e.redrive(store.DeadFilter{}, 1)
 		again := w.firstDue()
-		w.settle(relay.Settlement{Partition: e.partition("order/1"), Dead: []relay.Dead{
+		w.settle(store.Settlement{Partition: e.partition("order/1"), Dead: []store.DeadOutcome{
 			{Sequence: again.Sequence, Key: "order/1", Reason: "refused"},
 		}})
 		if l := e.letters(everyOpen); len(l) != 1 || l[0].Redrives != redrives {
 			e.t.Fatalf("open letters: %+v, want one that was redriven %d times", l, redrives)
 		}
 	}
-	e.redrive(deadletter.Filter{}, 1)
+	e.redrive(store.DeadFilter{}, 1)
 	e.inTx(func(tx Tx) {
 		if !e.take(tx, "c", w.firstDue()) {
 			e.t.Error("a redriven message is not there")

@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 var lateTests = []test{
@@ -54,7 +54,7 @@ func lateCommitsComeFirst(e *env) {
 	var got []string
 	for _, b := range w.fetch(100, 1<<20) {
 		if b.Partition == 0 {
-			got = recordIDs(b.Records)
+			got = recordIDs(b.Entries)
 			if b.Late != 3 {
 				e.t.Errorf("%d of the records count as late, want 3", b.Late)
 			}
@@ -75,23 +75,23 @@ func cursorStaysForLate(e *env) {
 	e.commit(slow)
 	fresh := e.publish(e.messages(keys[1], 3)...)
 	w = w.takeOver("b")
-	var batch relay.Batch
+	var batch store.Batch
 	for _, b := range w.fetch(100, 1<<20) {
 		if b.Partition == 0 {
 			batch = b
 		}
 	}
-	e.wantIDs("fetched", recordIDs(batch.Records), append(ids(late), fresh...))
+	e.wantIDs("fetched", recordIDs(batch.Entries), append(ids(late), fresh...))
 	// Nothing is settled: all are fetched again.
 	w = w.takeOver("c")
 	e.wantIDs("fetched when nothing was settled", recordIDs(w.drain()), append(ids(late), fresh...))
 	// Only the late ones are settled: the fresh ones are fetched again.
-	behindLate := relay.Cursor{Position: w.leases[0].Cursor.Position, Snapshot: batch.Next.Snapshot}
-	w.settle(relay.Settlement{Partition: 0, Cursor: behindLate, Moved: true})
+	behindLate := store.Cursor{Position: w.leases[0].Cursor.Position, Snapshot: batch.Next.Snapshot}
+	w.settle(store.Settlement{Partition: 0, Cursor: behindLate, Moved: true})
 	w = w.takeOver("d")
 	e.wantIDs("fetched behind the late ones", recordIDs(w.drain()), fresh)
-	settled := relay.Cursor{Position: batch.Records[batch.Late].Message.Sequence, Snapshot: batch.Next.Snapshot}
-	w.settle(relay.Settlement{Partition: 0, Cursor: settled, Moved: true})
+	settled := store.Cursor{Position: batch.Entries[batch.Late].Message.Sequence, Snapshot: batch.Next.Snapshot}
+	w.settle(store.Settlement{Partition: 0, Cursor: settled, Moved: true})
 	e.wantIDs("fetched behind the first fresh one", recordIDs(w.takeOver("e").drain()), fresh[1:])
 }
 
@@ -110,9 +110,9 @@ func lateAside(e *env) {
 	before := w.read[0].Position
 	r := w.drain()
 	e.wantIDs("fetched", recordIDs(r), ids(late))
-	w.settle(relay.Settlement{Partition: 0,
-		Parked: []relay.Parked{{Sequence: r[0].Message.Sequence, Key: keys[0], FromLog: true, Reason: relay.ParkRetry}},
-		Dead:   []relay.Dead{{Sequence: r[2].Message.Sequence, Key: keys[0], FromLog: true, Reason: "rejected"}},
+	w.settle(store.Settlement{Partition: 0,
+		Parked: []store.ParkOutcome{{Sequence: r[0].Message.Sequence, Key: keys[0], FromLog: true, Reason: store.ParkRetry}},
+		Dead:   []store.DeadOutcome{{Sequence: r[2].Message.Sequence, Key: keys[0], FromLog: true, Reason: "rejected"}},
 	})
 	w = w.takeOver("b")
 	if got, want := w.aside(keys[0], before).Sequences, sequences(r[0], r[2]); !slices.Equal(got, want) {
@@ -145,7 +145,7 @@ func bulkCommittedLate(e *env) {
 		}
 		n, more := 0, false
 		for _, b := range w.fetch(100, 1<<20) {
-			got, n, more = append(got, recordIDs(b.Records)...), n+len(b.Records), more || b.More
+			got, n, more = append(got, recordIDs(b.Entries)...), n+len(b.Entries), more || b.More
 		}
 		if n == 0 && !more {
 			break
@@ -169,9 +169,9 @@ func pagingGoesOn(e *env) {
 	for i := 1; ; i++ {
 		batches := w.fetch(100, 1<<20)
 		if len(batches) == 1 {
-			got = append(got, recordIDs(batches[0].Records)...)
+			got = append(got, recordIDs(batches[0].Entries)...)
 		}
-		if len(batches) == 0 || len(batches[0].Records) == 0 && !batches[0].More {
+		if len(batches) == 0 || len(batches[0].Entries) == 0 && !batches[0].More {
 			break
 		}
 		w.settleRead()
@@ -336,21 +336,21 @@ func (c *chance) readOn() bool {
 	batches := c.worker.fetch(1+c.IntN(20), 1<<20)
 	found, died := false, false
 	for _, b := range batches {
-		found = found || len(b.Records) > 0 || b.More
-		n := len(b.Records)
+		found = found || len(b.Entries) > 0 || b.More
+		n := len(b.Entries)
 		if n > 0 && c.IntN(5) == 0 {
 			n, died = c.IntN(n+1), true
 		}
-		st := relay.Settlement{Partition: b.Partition, Moved: true, Cursor: b.Next}
+		st := store.Settlement{Partition: b.Partition, Moved: true, Cursor: b.Next}
 		switch {
-		case n < b.Late || n < len(b.Records) && n == 0:
+		case n < b.Late || n < len(b.Entries) && n == 0:
 			n, st.Moved = 0, false
-		case n < len(b.Records) && n == b.Late:
+		case n < len(b.Entries) && n == b.Late:
 			n, st.Moved = 0, false // no fresh record to set the cursor to
-		case n < len(b.Records):
-			st.Cursor = relay.Cursor{Position: b.Records[n-1].Message.Sequence, Snapshot: b.Next.Snapshot}
+		case n < len(b.Entries):
+			st.Cursor = store.Cursor{Position: b.Entries[n-1].Message.Sequence, Snapshot: b.Next.Snapshot}
 		}
-		for _, r := range b.Records[:n] {
+		for _, r := range b.Entries[:n] {
 			c.settled = append(c.settled, r.Message)
 			st.Delivered = append(st.Delivered, r.Message.Sequence)
 		}

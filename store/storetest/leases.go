@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 var leaseTests = []test{
@@ -36,7 +36,7 @@ func noPartitionHasTwoHolders(e *env) {
 		wg.Go(func() {
 			o := owner(fmt.Sprintf("w%d", i))
 			for _, p := range e.allPartitions() {
-				leases, err := e.Acquire(e.ctx, "r", o, relay.AcquireRequest{Claims: claims(p, (p+1)%e.partitions), TTL: longTTL})
+				leases, err := e.Acquire(e.ctx, "r", o, store.AcquireRequest{Claims: claims(p, (p+1)%e.partitions), TTL: longTTL})
 				mu.Lock()
 				if err != nil {
 					failed = append(failed, err)
@@ -62,14 +62,14 @@ func noPartitionHasTwoHolders(e *env) {
 }
 
 // acquire leases the free ones of the given partitions.
-func (e *env) acquire(id string, ttl time.Duration, partitions ...int) []relay.Lease {
+func (e *env) acquire(id string, ttl time.Duration, partitions ...int) []store.Lease {
 	e.t.Helper()
-	leases, err := e.Acquire(e.ctx, "r", owner(id), relay.AcquireRequest{Claims: claims(partitions...), TTL: ttl})
+	leases, err := e.Acquire(e.ctx, "r", owner(id), store.AcquireRequest{Claims: claims(partitions...), TTL: ttl})
 	e.must(err, "acquire")
 	return leases
 }
 
-func (e *env) heartbeat(id string, ttl time.Duration) relay.View {
+func (e *env) heartbeat(id string, ttl time.Duration) store.View {
 	e.t.Helper()
 	v, err := e.Heartbeat(e.ctx, "r", owner(id), ttl)
 	e.must(err, "heartbeat")
@@ -82,7 +82,7 @@ func expiredLeaseIsTakenOver(e *env) {
 	if len(first) != 2 {
 		e.t.Fatalf("acquired %d of 2 free partitions", len(first))
 	}
-	var second []relay.Lease
+	var second []store.Lease
 	e.until("take-over of expired leases", func() bool {
 		second = append(second, e.acquire("b", longTTL, 0, 1)...)
 		return len(second) == 2
@@ -90,8 +90,8 @@ func expiredLeaseIsTakenOver(e *env) {
 	if waited := time.Since(began); waited < shortTTL*9/10 {
 		e.t.Errorf("leases of %s were taken over after %s", shortTTL, waited)
 	}
-	slices.SortFunc(second, func(a, b relay.Lease) int { return a.Partition - b.Partition })
-	slices.SortFunc(first, func(a, b relay.Lease) int { return a.Partition - b.Partition })
+	slices.SortFunc(second, func(a, b store.Lease) int { return a.Partition - b.Partition })
+	slices.SortFunc(first, func(a, b store.Lease) int { return a.Partition - b.Partition })
 	for i, l := range second {
 		if l.Partition != first[i].Partition || l.Owner != "b" || l.Token == first[i].Token {
 			e.t.Errorf("lease taken over is %+v, the one before was %+v", l, first[i])
@@ -156,7 +156,7 @@ func viewShows(e *env) {
 	if v.Alive != 2 {
 		e.t.Errorf("%d are alive, want 2", v.Alive)
 	}
-	slices.SortFunc(v.Partitions, func(a, b relay.PartitionView) int { return a.Partition - b.Partition })
+	slices.SortFunc(v.Partitions, func(a, b store.PartitionView) int { return a.Partition - b.Partition })
 	want := []string{"a", "b", "a"}
 	if len(v.Partitions) != len(want) {
 		e.t.Fatalf("view shows %+v, want three partitions that were leased", v.Partitions)
@@ -164,7 +164,7 @@ func viewShows(e *env) {
 	for i, p := range v.Partitions {
 		token := b[0].Token
 		if want[i] == "a" {
-			token = a[slices.IndexFunc(a, func(l relay.Lease) bool { return l.Partition == i })].Token
+			token = a[slices.IndexFunc(a, func(l store.Lease) bool { return l.Partition == i })].Token
 		}
 		if p.Partition != i || p.Owner != want[i] || p.Token != token {
 			e.t.Errorf("view shows %+v, want partition %d held by %s under token %s", p, i, want[i], token)
@@ -209,8 +209,8 @@ func leaseBeginsWhereSettled(e *env) {
 	e.wantSet("fetched by the next holder", recordIDs(next.drain()), second)
 }
 
-func refs(leases []relay.Lease) []relay.LeaseRef {
-	out := make([]relay.LeaseRef, len(leases))
+func refs(leases []store.Lease) []store.LeaseRef {
+	out := make([]store.LeaseRef, len(leases))
 	for i := range leases {
 		out[i] = leases[i].Ref()
 	}
@@ -224,16 +224,16 @@ func staleTokenChangesNothing(e *env) {
 	w := e.worker("r", "a")
 	r := w.drain()
 	seq := func(i int) int64 { return r[i].Message.Sequence }
-	w.settle(relay.Settlement{
-		Parked: []relay.Parked{{Sequence: seq(0), Key: keys[0], FromLog: true, Waits: true, Reason: relay.ParkRetry, Attempts: 1}},
-		Held:   []relay.HeldKey{{Key: keys[0], Sequence: seq(0), Reason: relay.ParkRetry, Attempts: 1}},
+	w.settle(store.Settlement{
+		Parked: []store.ParkOutcome{{Sequence: seq(0), Key: keys[0], FromLog: true, Waits: true, Reason: store.ParkRetry, Attempts: 1}},
+		Held:   []store.HeldKey{{Key: keys[0], Sequence: seq(0), Reason: store.ParkRetry, Attempts: 1}},
 	})
 	next := w.takeOver("b")
-	stale := relay.Settlement{
+	stale := store.Settlement{
 		Partition: 0, Cursor: w.read[0], Moved: true, Delivered: []int64{seq(3)}, Removed: []int64{seq(0)},
-		Parked:  []relay.Parked{{Sequence: seq(1), Key: keys[0], FromLog: true, Waits: true, Reason: relay.ParkHeld}},
-		Dead:    []relay.Dead{{Sequence: seq(2), Key: keys[1], FromLog: true, Reason: "attempts exhausted", Attempts: 10}},
-		Held:    []relay.HeldKey{{Key: keys[2], Sequence: seq(3), Reason: relay.ParkRetry}},
+		Parked:  []store.ParkOutcome{{Sequence: seq(1), Key: keys[0], FromLog: true, Waits: true, Reason: store.ParkHeld}},
+		Dead:    []store.DeadOutcome{{Sequence: seq(2), Key: keys[1], FromLog: true, Reason: "attempts exhausted", Attempts: 10}},
+		Held:    []store.HeldKey{{Key: keys[2], Sequence: seq(3), Reason: store.ParkRetry}},
 		Release: []string{keys[0]}, DeliveredCount: 1, FailedCount: 1,
 	}
 	for _, c := range []struct {
@@ -242,20 +242,20 @@ func staleTokenChangesNothing(e *env) {
 	}{
 		{"the former token", w.leases[0].Token, next.number[0] + 1},
 		{"the former token and its next number", w.leases[0].Token, w.number[0] + 1},
-		{"a token of nobody", relay.NewToken(), next.number[0] + 1},
+		{"a token of nobody", store.NewToken(), next.number[0] + 1},
 		{"no token", "", next.number[0] + 1},
 		{"a number that was used for something else", next.leases[0].Token, next.number[0]},
 		{"an older number", next.leases[0].Token, next.number[0] - 1},
 		{"a number too far on", next.leases[0].Token, next.number[0] + 2},
 	} {
 		stale.Token, stale.Number = c.token, c.number
-		out, err := e.Settle(e.ctx, "r", []relay.Settlement{stale})
+		out, err := e.Settle(e.ctx, "r", []store.Settlement{stale})
 		if err != nil || !slices.Equal(out.Lost, []int{0}) || len(out.Released)+len(out.Failed) > 0 {
 			e.t.Fatalf("settled with %s: %+v, %v; want partition 0 lost and nothing released", c.name, out, err)
 		}
 	}
 	due := next.due()
-	if len(due.Runs) != 1 || len(due.Runs[0].Records) != 1 || due.Runs[0].Records[0].Message.Sequence != seq(0) {
+	if len(due.Runs) != 1 || len(due.Runs[0].Entries) != 1 || due.Runs[0].Entries[0].Message.Sequence != seq(0) {
 		e.t.Errorf("due is %+v, want the one held key as it was", due.Runs)
 	}
 	aside, err := e.LoadParked(e.ctx, "r", 0, 0)
@@ -280,11 +280,11 @@ func oneLostPartition(e *env) {
 	e.publishKeys(a, b)
 	w := e.worker("r", "a")
 	w.drain()
-	e.must(e.Release(e.ctx, "r", []relay.LeaseRef{w.ref(0)}), "release")
+	e.must(e.Release(e.ctx, "r", []store.LeaseRef{w.ref(0)}), "release")
 	e.acquire("b", longTTL, 0)
-	var sts []relay.Settlement
+	var sts []store.Settlement
 	for p := range 2 {
-		sts = append(sts, relay.Settlement{Partition: p, Token: w.leases[p].Token, Number: 1, Cursor: w.read[p], Moved: true})
+		sts = append(sts, store.Settlement{Partition: p, Token: w.leases[p].Token, Number: 1, Cursor: w.read[p], Moved: true})
 	}
 	out, err := e.Settle(e.ctx, "r", sts)
 	if err != nil || !slices.Equal(out.Lost, []int{0}) {
@@ -304,7 +304,7 @@ func ownerLeasesAnew(e *env) {
 	e.publishKeys(key)
 	w := e.worker("r", "a")
 	w.drain()
-	late := relay.Settlement{Partition: 0, Token: w.leases[0].Token, Number: 1, Cursor: w.read[0], Moved: true}
+	late := store.Settlement{Partition: 0, Token: w.leases[0].Token, Number: 1, Cursor: w.read[0], Moved: true}
 	if again := e.acquire("b", longTTL, 0); len(again) > 0 {
 		e.t.Fatalf("another process got the lease of a living one: %+v", again)
 	}
@@ -312,19 +312,19 @@ func ownerLeasesAnew(e *env) {
 	if len(again) != 1 || again[0].Token == w.leases[0].Token || again[0].Cursor != w.leases[0].Cursor {
 		e.t.Fatalf("leased again: %+v after %+v", again, w.leases[0])
 	}
-	out, err := e.Settle(e.ctx, "r", []relay.Settlement{late})
+	out, err := e.Settle(e.ctx, "r", []store.Settlement{late})
 	if err != nil || !slices.Equal(out.Lost, []int{0}) {
 		e.t.Errorf("settlement under the former token: %+v, %v; want it lost", out, err)
 	}
 	late.Token = again[0].Token
-	if out, err = e.Settle(e.ctx, "r", []relay.Settlement{late}); err != nil || len(out.Lost) > 0 {
+	if out, err = e.Settle(e.ctx, "r", []store.Settlement{late}); err != nil || len(out.Lost) > 0 {
 		e.t.Errorf("settlement under the present token: %+v, %v", out, err)
 	}
 }
 
 func acquiringTwice(e *env) {
-	req := relay.AcquireRequest{Claims: claims(0, 1), TTL: longTTL}
-	var granted [2][]relay.Lease
+	req := store.AcquireRequest{Claims: claims(0, 1), TTL: longTTL}
+	var granted [2][]store.Lease
 	for i := range granted {
 		leases, err := e.Acquire(e.ctx, "r", owner("a"), req)
 		if e.must(err, "acquire"); len(leases) != 2 {
@@ -346,20 +346,20 @@ func lostLeaseIsNotRead(e *env) {
 	w.hold(keys[0], 1, 0)
 	w.hold(keys[1], 1, 0)
 	e.publishKeys(keys...)
-	e.must(e.Release(e.ctx, "r", []relay.LeaseRef{w.ref(0)}), "release")
+	e.must(e.Release(e.ctx, "r", []store.LeaseRef{w.ref(0)}), "release")
 	e.acquire("b", longTTL, 0)
-	batches, err := w.Fetch(w.ctx, "r", relay.FetchRequest{Limit: 10, MaxBytes: 1 << 20, Partitions: []relay.FetchPartition{
+	batches, err := w.Fetch(w.ctx, "r", store.FetchRequest{Limit: 10, MaxBytes: 1 << 20, Partitions: []store.FetchPartition{
 		{LeaseRef: w.ref(0), After: w.read[0]}, {LeaseRef: w.ref(1), After: w.read[1]}}})
 	e.must(err, "fetch")
 	for _, b := range batches {
-		if b.Lost != (b.Partition == 0) || b.Lost == (len(b.Records) > 0) {
-			e.t.Errorf("partition %d: lost %t, %d records; want partition 0 lost and the other read", b.Partition, b.Lost, len(b.Records))
+		if b.Lost != (b.Partition == 0) || b.Lost == (len(b.Entries) > 0) {
+			e.t.Errorf("partition %d: lost %t, %d records; want partition 0 lost and the other read", b.Partition, b.Lost, len(b.Entries))
 		}
 	}
 	if len(batches) != 2 {
 		e.t.Errorf("%d batches, want one for each partition", len(batches))
 	}
-	due, err := w.Due(w.ctx, "r", relay.DueRequest{Leases: []relay.LeaseRef{w.ref(0), w.ref(1)}, Runs: 10, RunLength: 10, MaxBytes: 1 << 20})
+	due, err := w.Due(w.ctx, "r", store.DueRequest{Leases: []store.LeaseRef{w.ref(0), w.ref(1)}, Runs: 10, RunLength: 10, MaxBytes: 1 << 20})
 	e.must(err, "due")
 	if !slices.Equal(due.Lost, []int{0}) || len(due.Runs) != 1 || due.Runs[0].Key != keys[1] {
 		e.t.Errorf("due: lost %v, runs %+v; want partition 0 lost and the key of the other", due.Lost, due.Runs)

@@ -7,9 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // OldConsumerPosition is the position of consumers' cursors in the schema before kinds.
@@ -49,14 +47,14 @@ func migrateKinds[Tx any](e *inboxEnv[Tx], m KindMigration[Tx]) {
 	if after := e.describeKinds(); !slices.Equal(after, before) {
 		e.t.Errorf("after the migration:\n%q\nbefore:\n%q", after, before)
 	}
-	e.wantKind("old-c", relay.KindConsumer)
-	e.wantKind("old-r", relay.KindRelay)
+	e.wantKind("old-c", store.KindConsumer)
+	e.wantKind("old-r", store.KindRelay)
 	e.must(e.store.Enroll(e.ctx, "old-c"), "enroll a consumer of the version before")
-	if err := e.store.Enroll(e.ctx, "old-r"); !errors.Is(err, relay.ErrNameOfRelay) {
-		e.t.Errorf("enroll under the name of a relay of the version before: %v, want relay.ErrNameOfRelay", err)
+	if err := e.store.Enroll(e.ctx, "old-r"); !errors.Is(err, store.ErrNameOfRelay) {
+		e.t.Errorf("enroll under the name of a relay of the version before: %v, want store.ErrNameOfRelay", err)
 	}
-	if _, err := e.acquireAs(relay.KindRelay, "old-c", "a"); !errors.Is(err, relay.ErrNameTaken) {
-		e.t.Errorf("acquire for a relay under the name of a consumer of the version before: %v, want relay.ErrNameTaken", err)
+	if _, err := e.acquireAs(store.KindRelay, "old-c", "a"); !errors.Is(err, store.ErrNameOfConsumer) {
+		e.t.Errorf("acquire for a relay under the name of a consumer of the version before: %v, want store.ErrNameOfConsumer", err)
 	}
 	e.must(e.store.Enroll(e.ctx, "new-c"), "enroll a new consumer")
 	e.useKinds()
@@ -69,7 +67,7 @@ func migrateKinds[Tx any](e *inboxEnv[Tx], m KindMigration[Tx]) {
 	if after := e.describeKinds(); !slices.Equal(after, before) {
 		e.t.Errorf("after the second migration:\n%q\nbefore:\n%q", after, before)
 	}
-	e.wantKind("new-c", relay.KindConsumer)
+	e.wantKind("new-c", store.KindConsumer)
 	e.useKinds()
 }
 
@@ -78,7 +76,7 @@ func (e *inboxEnv[Tx]) renew() {
 	e.t.Helper()
 	e.database = e.reopen(e.t)
 	opened := e.database.(*erased[Tx]).Store
-	e.store, e.insert = opened.(inbox.Store[Tx]), opened.Insert
+	e.store, e.insert = opened.(store.Inbox[Tx]), opened.Insert
 }
 
 // fillKinds gives relay r and consumer c parked messages, held keys and dead letters. Relay r has delivered something, and has
@@ -94,12 +92,12 @@ func (e *inboxEnv[Tx]) fillKinds() {
 	r.leave()
 	c := e.consumer("c")
 	e.parkHead("c", time.Hour, e.message("order/1"))
-	e.park("c", relay.ParkHeld, 0, e.message("order/1"))
-	e.park("c", relay.ParkRetry, time.Hour, e.message(""))
-	e.bury("c", true, inbox.Dead{Message: e.message("order/6"), Reason: "refused"})
-	e.bury("c", false, inbox.Dead{Message: e.message(""), Reason: "refused"})
+	e.park("c", store.ParkHeld, 0, e.message("order/1"))
+	e.park("c", store.ParkRetry, time.Hour, e.message(""))
+	e.bury("c", true, store.DeadLetterRequest{Message: e.message("order/6"), Reason: "refused"})
+	e.bury("c", false, store.DeadLetterRequest{Message: e.message(""), Reason: "refused"})
 	for p := range e.partitions {
-		c.settle(relay.Settlement{Partition: p, FailedCount: 1})
+		c.settle(store.Settlement{Partition: p, FailedCount: 1})
 	}
 	c.leave()
 }
@@ -115,7 +113,7 @@ func (e *inboxEnv[Tx]) describeKinds() (out []string) {
 		}
 		out = append(out, fmt.Sprint(name, e.held(name)))
 	}
-	for _, d := range e.letters(deadletter.Filter{State: deadletter.AnyState}) {
+	for _, d := range e.letters(store.DeadFilter{State: store.DeadAny}) {
 		out = append(out, fmt.Sprint(d.Relay, d.Side, d.Message.ID, d.State))
 	}
 	return out
@@ -132,17 +130,17 @@ func (e *inboxEnv[Tx]) useKinds() {
 	r.settleRead()
 	c := e.worker("c", "b")
 	for p, l := range c.leases {
-		if l.Cursor != (relay.Cursor{}) || l.Settled == 0 || len(l.Parked.Sequences) > 0 {
+		if l.Cursor != (store.Cursor{}) || l.Settled == 0 || len(l.Parked.Sequences) > 0 {
 			e.t.Errorf("lease of consumer c in partition %d: %+v", p, l)
 		}
 	}
 	e.must(e.store.Enroll(e.ctx, "c"), "enroll again")
 	m := e.message("")
-	e.park("c", relay.ParkRetry, 0, m)
+	e.park("c", store.ParkRetry, 0, m)
 	taken := false
 	for _, run := range c.due().Runs {
-		if run.Key == "" && run.Records[0].Message.ID == m.ID {
-			e.inTx(func(tx Tx) { taken = e.take(tx, "c", run.Records[0].Message) })
+		if run.Key == "" && run.Entries[0].Message.ID == m.ID {
+			e.inTx(func(tx Tx) { taken = e.take(tx, "c", run.Entries[0].Message) })
 		}
 	}
 	if !taken {

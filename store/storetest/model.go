@@ -15,6 +15,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // tortureVariable makes the model test run for a duration, e.g. "5m", instead of a number of histories.
@@ -174,7 +175,7 @@ func (m *model) run() {
 		}
 	})
 	m.until("everything comes to rest after the faults stopped", func() bool {
-		_, err := m.RedriveDead(m.ctx, deadletter.Filter{MaxRedrives: deadletter.Unbounded}, "olga", 0)
+		_, err := m.RedriveDead(m.ctx, store.DeadFilter{MaxRedrives: deadletter.Unbounded}, "olga", 0)
 		m.must(err, "redrive")
 		st := m.status("r")
 		return len(st.Partitions) == m.partitions && st.Backlog.N == 0 && st.Parked.N == 0 && st.Held.N == 0 && st.Dead.N == 0
@@ -320,10 +321,10 @@ func (m *model) operate(rng *rand.Rand, over <-chan struct{}) {
 		default:
 		}
 		if rng.IntN(2) == 0 {
-			_, err := m.Maintain(m.ctx, relay.Retention{})
+			_, err := m.Maintain(m.ctx, store.Retention{})
 			m.must(err, "maintain")
 		}
-		var open []deadletter.Record
+		var open []store.DeadLetter
 		for l, err := range m.ListDead(m.ctx, everyOpen, 0, 10) {
 			m.must(err, "list dead letters")
 			open = append(open, l)
@@ -333,7 +334,7 @@ func (m *model) operate(rng *rand.Rand, over <-chan struct{}) {
 		}
 		if m.strict {
 			if len(open) > 0 && rng.IntN(3) == 0 { // one that is no longer open is refused
-				f := deadletter.Filter{Numbers: []int64{open[rng.IntN(len(open))].Number}}
+				f := store.DeadFilter{Numbers: []int64{open[rng.IntN(len(open))].Number}}
 				_, _ = m.DiscardDead(m.ctx, f, "olga", "given up", 0)
 			}
 			continue
@@ -354,7 +355,7 @@ func (m *model) operate(rng *rand.Rand, over <-chan struct{}) {
 
 // redriveOne redrives a dead letter, directly or with a background redrive.
 func (m *model) redriveOne(rng *rand.Rand, number int64) {
-	f := deadletter.Filter{Numbers: []int64{number}, MaxRedrives: deadletter.Unbounded}
+	f := store.DeadFilter{Numbers: []int64{number}, MaxRedrives: deadletter.Unbounded}
 	if rng.IntN(2) == 0 {
 		_, err := m.RedriveDead(m.ctx, f, "olga", 0)
 		m.must(err, "redrive")

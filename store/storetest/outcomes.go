@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 var outcomeTests = []test{
@@ -98,7 +98,7 @@ func putOffSaysWhy(e *env) {
 		e.until(key+" was put off a few times", func() bool { return len(j.ids(key)) > 3 })
 		h, parked, err := e.ShowHeld(e.ctx, "r", key, 10)
 		e.must(err, "show held")
-		if h.Reason != relay.ParkSnoozed || h.Cause != want || h.Attempts != 0 {
+		if h.Reason != store.ParkSnoozed || h.Cause != want || h.Attempts != 0 {
 			e.t.Errorf("key that was put off: %+v, want the cause %q", h, want)
 		}
 		if len(parked) != 1 || len(parked[0].History) != 1 || parked[0].History[0].Cause != want || parked[0].History[0].Attempt != 0 {
@@ -174,7 +174,7 @@ func unknownTypeWaits(e *env) {
 	e.sendKeys("order/2")
 	e.untilLen(&j, 1)
 	e.until("the unknown message is held", func() bool { return e.status("r").Parked.N == 2 })
-	if h := e.held("r"); len(h) != 1 || h[0].Reason != relay.ParkUnhandled || h[0].Cause == "" {
+	if h := e.held("r"); len(h) != 1 || h[0].Reason != store.ParkUnhandled || h[0].Cause == "" {
 		e.t.Errorf("held keys: %+v, want the unknown message's with its reason and cause", h)
 	}
 	if n := len(e.letters(everyLetter)); n > 0 {
@@ -226,10 +226,10 @@ func deadLetterIsSentBack(e *env) {
 	ids := e.sendKeys("order/1", "", "order/2")
 	e.until("all are dead", func() bool { return e.status("r").Dead.N == 3 })
 	number := e.letters(everyOpen)[0].Number
-	if n, err := e.DiscardDead(e.ctx, deadletter.Filter{Numbers: []int64{number}}, "olga", "order was cancelled", 0); n != 1 || err != nil {
+	if n, err := e.DiscardDead(e.ctx, store.DeadFilter{Numbers: []int64{number}}, "olga", "order was cancelled", 0); n != 1 || err != nil {
 		e.t.Fatalf("discard: %d, %v", n, err)
 	}
-	discarded := e.letters(deadletter.Filter{State: deadletter.Discarded})[0].Message.ID
+	discarded := e.letters(store.DeadFilter{State: store.DeadDiscarded})[0].Message.ID
 	mended.lift()
 	e.redrive(everyOpen, 2)
 	e.untilSettled("r")
@@ -297,10 +297,10 @@ func operationsSaySo(e *env) {
 	_, show := e.ShowDead(ctx, 1)
 	_, find := e.FindParked(ctx, "r", "m-000001")
 	_, decision := e.ShowDecision(ctx, "none")
-	record := e.RecordDecision(ctx, relay.Decision{ID: "d", Relay: "r", Key: "order/1", Verb: relay.VerbSkip})
+	record := e.RecordDecision(ctx, store.Decision{ID: "d", Relay: "r", Key: "order/1", Verb: store.VerbSkip})
 	_, status := e.Status(ctx)
 	_, begin := e.begin(ctx)
-	_, maintain := e.Maintain(ctx, relay.Retention{})
+	_, maintain := e.Maintain(ctx, store.Retention{})
 	var list, listHeld error
 	for _, err := range e.ListDead(ctx, everyOpen, 0, 0) {
 		list = err

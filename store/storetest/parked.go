@@ -7,9 +7,8 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 var parkedTests = []test{
@@ -31,9 +30,9 @@ var parkedTests = []test{
 }
 
 // alone lists the parked messages of a relay that wait by themselves.
-func (e *env) alone(name string) []relay.ParkedInfo {
+func (e *env) alone(name string) []store.ParkedInfo {
 	e.t.Helper()
-	var out []relay.ParkedInfo
+	var out []store.ParkedInfo
 	for p, err := range e.ListParked(e.ctx, name) {
 		e.must(err, "list parked messages")
 		out = append(out, p)
@@ -52,15 +51,15 @@ func (e *env) wantAlone(name string, want ...string) {
 }
 
 // decideMessage makes a decision about a parked message; the relay's worker, if there is one, applies it.
-func (e *env) decideMessage(name, id string, verb relay.Verb, reason string) (relay.Decision, error) {
-	d := relay.Decision{ID: relay.NewToken(), Relay: name, MessageID: id, Verb: verb, By: "olga", Reason: reason}
+func (e *env) decideMessage(name, id string, verb store.Verb, reason string) (store.Decision, error) {
+	d := store.Decision{ID: store.NewToken(), Relay: name, MessageID: id, Verb: verb, By: "olga", Reason: reason}
 	if err := e.RecordDecision(e.ctx, d); err != nil {
 		return d, err
 	}
 	if w := e.holders[name]; w != nil {
 		recorded, err := e.ShowDecision(e.ctx, d.ID)
 		e.must(err, "show the decision")
-		if err := e.Decide(e.ctx, name, w.ref(recorded.Partition), d.ID); err != nil && !errors.Is(err, relay.ErrLeaseLost) {
+		if err := e.Decide(e.ctx, name, w.ref(recorded.Partition), d.ID); err != nil && !errors.Is(err, store.ErrLeaseLost) {
 			return d, err
 		}
 	}
@@ -68,31 +67,31 @@ func (e *env) decideMessage(name, id string, verb relay.Verb, reason string) (re
 }
 
 // parkAlone publishes a message and parks it by itself.
-func (w *worker) parkAlone(m *postrider.Message, p relay.Parked) relay.Record {
+func (w *worker) parkAlone(m *postrider.Message, p store.ParkOutcome) store.Entry {
 	w.t.Helper()
 	w.publish(m)
 	records := w.drain()
 	w.wantIDs("fetched", recordIDs(records), []string{m.ID})
 	p.Sequence, p.Key, p.FromLog = records[0].Message.Sequence, m.Key, true
 	n := postrider.PartitionOf(m.Key, m.ID, w.partitions)
-	w.settle(relay.Settlement{Partition: n, Cursor: w.read[n], Moved: true, Parked: []relay.Parked{p}})
+	w.settle(store.Settlement{Partition: n, Cursor: w.read[n], Moved: true, Parked: []store.ParkOutcome{p}})
 	return records[0]
 }
 
 func parkedAreListed(e *env) {
 	one := e.worker("one", "a")
-	later := one.parkAlone(e.message(""), relay.Parked{Reason: relay.ParkRetry, After: 2 * time.Hour, Attempts: 1, Cause: "answer 503"})
-	sooner := one.parkAlone(e.message("order/1"), relay.Parked{Reason: relay.ParkDelayed, After: time.Hour})
+	later := one.parkAlone(e.message(""), store.ParkOutcome{Reason: store.ParkRetry, After: 2 * time.Hour, Attempts: 1, Cause: "answer 503"})
+	sooner := one.parkAlone(e.message("order/1"), store.ParkOutcome{Reason: store.ParkDelayed, After: time.Hour})
 	one.hold("order/2", 2, 0)
 	two := e.worker("two", "a")
 	two.drain()
-	due := two.parkAlone(e.message(""), relay.Parked{Reason: relay.ParkUnhandled, Cause: "no handler takes the type"})
+	due := two.parkAlone(e.message(""), store.ParkOutcome{Reason: store.ParkUnhandled, Cause: "no handler takes the type"})
 	e.wantAlone("one", sooner.Message.ID, later.Message.ID)
 	e.wantAlone("", sooner.Message.ID, later.Message.ID, due.Message.ID)
 	e.wantAlone("none")
 	p := e.alone("one")[1]
 	e.wantSame(p.Message, later.Message)
-	if p.Relay != "one" || p.Partition != postrider.PartitionOf("", p.Message.ID, e.partitions) || p.Reason != relay.ParkRetry ||
+	if p.Relay != "one" || p.Partition != postrider.PartitionOf("", p.Message.ID, e.partitions) || p.Reason != store.ParkRetry ||
 		p.Attempts != 1 || p.Cause() != "answer 503" || time.Since(p.ParkedAt).Abs() > time.Minute || time.Until(p.DueAt) < 110*time.Minute {
 		e.t.Errorf("parked message is listed as %+v", p)
 	}
@@ -110,19 +109,19 @@ func listsHavePages(e *env) {
 		msgs = append(msgs, e.message(fmt.Sprintf("order/%d", i)), e.message(""))
 	}
 	e.publish(msgs...)
-	settlements := make(map[int]*relay.Settlement)
+	settlements := make(map[int]*store.Settlement)
 	var keys, alone []string
 	for _, r := range w.drain() {
 		m := r.Message
 		p := postrider.PartitionOf(m.Key, m.ID, e.partitions)
 		if settlements[p] == nil {
-			settlements[p] = &relay.Settlement{Partition: p, Cursor: w.read[p], Moved: true}
+			settlements[p] = &store.Settlement{Partition: p, Cursor: w.read[p], Moved: true}
 		}
 		st := settlements[p]
-		parked := relay.Parked{Sequence: m.Sequence, Key: m.Key, FromLog: true, Reason: relay.ParkRetry, Attempts: 1, Waits: m.Key != ""}
+		parked := store.ParkOutcome{Sequence: m.Sequence, Key: m.Key, FromLog: true, Reason: store.ParkRetry, Attempts: 1, Waits: m.Key != ""}
 		if m.Key != "" {
 			keys = append(keys, m.Key)
-			st.Held = append(st.Held, relay.HeldKey{Key: m.Key, Sequence: m.Sequence, Reason: relay.ParkRetry, Attempts: 1})
+			st.Held = append(st.Held, store.HeldKey{Key: m.Key, Sequence: m.Sequence, Reason: store.ParkRetry, Attempts: 1})
 		} else {
 			alone = append(alone, m.ID)
 		}
@@ -146,13 +145,13 @@ func listsHavePages(e *env) {
 
 func parkedAreCounted(e *env) {
 	w := e.worker("one", "a")
-	for _, reason := range []relay.ParkReason{relay.ParkRetry, relay.ParkUnhandled, relay.ParkRetry} {
-		w.parkAlone(e.message(""), relay.Parked{Reason: reason, After: time.Hour})
+	for _, reason := range []store.ParkReason{store.ParkRetry, store.ParkUnhandled, store.ParkRetry} {
+		w.parkAlone(e.message(""), store.ParkOutcome{Reason: reason, After: time.Hour})
 	}
 	w.hold("order/1", 2, 0)
 	two := e.worker("two", "a")
 	two.drain()
-	two.parkAlone(e.message(""), relay.Parked{Reason: relay.ParkSnoozed})
+	two.parkAlone(e.message(""), store.ParkOutcome{Reason: store.ParkSnoozed})
 	for name, want := range map[string]string{
 		"": "one retry 2, one unhandled 1, two snoozed 1", "one": "one retry 2, one unhandled 1", "two": "two snoozed 1", "none": "",
 	} {
@@ -173,7 +172,7 @@ func parkedAreCounted(e *env) {
 
 func parkedIsFound(e *env) {
 	w := e.worker("r", "a")
-	r := w.parkAlone(e.message("order/1"), relay.Parked{Reason: relay.ParkSnoozed, After: time.Hour, Cause: "not yet"})
+	r := w.parkAlone(e.message("order/1"), store.ParkOutcome{Reason: store.ParkSnoozed, After: time.Hour, Cause: "not yet"})
 	queued := w.hold("order/2", 2, 0)[1]
 	for id, alone := range map[string]bool{r.Message.ID: true, queued.Message.ID: false} {
 		found, err := e.FindParked(e.ctx, "r", id)
@@ -189,17 +188,17 @@ func parkedIsFound(e *env) {
 
 func retryParked(e *env) {
 	w := e.worker("r", "a")
-	r := w.parkAlone(e.message(""), relay.Parked{Reason: relay.ParkRetry, After: time.Hour, Attempts: 3, Cause: "answer 503"})
-	other := w.parkAlone(e.message(""), relay.Parked{Reason: relay.ParkRetry, After: time.Hour})
+	r := w.parkAlone(e.message(""), store.ParkOutcome{Reason: store.ParkRetry, After: time.Hour, Attempts: 3, Cause: "answer 503"})
+	other := w.parkAlone(e.message(""), store.ParkOutcome{Reason: store.ParkRetry, After: time.Hour})
 	if due := w.dueIDs(); len(due) > 0 {
 		e.t.Fatalf("due before the retry: %v", due)
 	}
-	d, err := e.decideMessage("r", r.Message.ID, relay.VerbRetry, "")
-	if e.must(err, "retry"); d.State != relay.DecisionApplied || d.Count != 0 || d.Sequence != r.Message.Sequence {
+	d, err := e.decideMessage("r", r.Message.ID, store.VerbRetry, "")
+	if e.must(err, "retry"); d.State != store.DecisionApplied || d.Count != 0 || d.Sequence != r.Message.Sequence {
 		e.t.Errorf("retried: %+v", d)
 	}
 	e.wantIDs("due", w.dueIDs(), []string{r.Message.ID})
-	if rec := w.due().Runs[0].Records[0]; rec.Attempts != 3 || rec.Reason != relay.ParkRetry {
+	if rec := w.due().Runs[0].Entries[0]; rec.Attempts != 3 || rec.Reason != store.ParkRetry {
 		e.t.Errorf("due as %+v", rec)
 	}
 	e.wantAlone("r", r.Message.ID, other.Message.ID)
@@ -207,9 +206,9 @@ func retryParked(e *env) {
 
 func skipParked(e *env) {
 	w := e.worker("r", "a")
-	r := w.parkAlone(e.message("order/1"), relay.Parked{Reason: relay.ParkRetry, Attempts: 3, Cause: "answer 503"})
+	r := w.parkAlone(e.message("order/1"), store.ParkOutcome{Reason: store.ParkRetry, Attempts: 3, Cause: "answer 503"})
 	w.leave()
-	d, err := e.decideMessage("r", r.Message.ID, relay.VerbSkip, "order was cancelled") // no process holds the partition
+	d, err := e.decideMessage("r", r.Message.ID, store.VerbSkip, "order was cancelled") // no process holds the partition
 	if e.must(err, "skip"); d.Count != 1 || d.Key != "order/1" || d.Partition != e.partition("order/1") {
 		e.t.Errorf("skipped: %+v", d)
 	}
@@ -222,7 +221,7 @@ func skipParked(e *env) {
 	}
 	l := letters[0]
 	e.wantSame(l.Message, r.Message)
-	if l.State != deadletter.Discarded || l.ResolvedBy != "olga" || l.Resolution != "order was cancelled" || l.ResolvedAt.IsZero() ||
+	if l.State != store.DeadDiscarded || l.ResolvedBy != "olga" || l.Resolution != "order was cancelled" || l.ResolvedAt.IsZero() ||
 		l.Reason != "skipped" || l.Cause != "answer 503" || l.Attempts != 3 || len(l.History) != 1 {
 		e.t.Errorf("skipped message is in the dead letters as %+v", l)
 	}
@@ -234,14 +233,14 @@ func skipParked(e *env) {
 
 func deadParked(e *env) {
 	w := e.worker("r", "a")
-	r := w.parkAlone(e.message(""), relay.Parked{Reason: relay.ParkUnhandled, After: time.Hour, Cause: "no handler takes the type"})
+	r := w.parkAlone(e.message(""), store.ParkOutcome{Reason: store.ParkUnhandled, After: time.Hour, Cause: "no handler takes the type"})
 	p := postrider.PartitionOf("", r.Message.ID, e.partitions)
 	for i := range 25 { // more attempts than a history keeps
-		w.settle(relay.Settlement{Partition: p, Parked: []relay.Parked{
-			{Sequence: r.Message.Sequence, Reason: relay.ParkRetry, After: time.Hour, Attempts: i + 1, Cause: "answer 503"},
+		w.settle(store.Settlement{Partition: p, Parked: []store.ParkOutcome{
+			{Sequence: r.Message.Sequence, Reason: store.ParkRetry, After: time.Hour, Attempts: i + 1, Cause: "answer 503"},
 		}})
 	}
-	d, err := e.decideMessage("r", r.Message.ID, relay.VerbDead, "receiver does not know it")
+	d, err := e.decideMessage("r", r.Message.ID, store.VerbDead, "receiver does not know it")
 	if e.must(err, "dead-letter"); d.Count != 1 {
 		e.t.Errorf("dead-lettered: %+v", d)
 	}

@@ -7,27 +7,26 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 func decisionsNeedAParkedMessage(e *env) {
 	w := e.worker("r", "a")
-	r := w.parkAlone(e.message(""), relay.Parked{Reason: relay.ParkRetry, After: time.Hour})
+	r := w.parkAlone(e.message(""), store.ParkOutcome{Reason: store.ParkRetry, After: time.Hour})
 	queued := w.hold("order/1", 2, time.Hour)[1]
 	for _, c := range []struct {
 		relay, id string
-		verb      relay.Verb
+		verb      store.Verb
 	}{
-		{"r", "nobody's", relay.VerbRetry}, {"other", r.Message.ID, relay.VerbSkip}, {"r", queued.Message.ID, relay.VerbDead},
+		{"r", "nobody's", store.VerbRetry}, {"other", r.Message.ID, store.VerbSkip}, {"r", queued.Message.ID, store.VerbDead},
 	} {
-		if _, err := e.decideMessage(c.relay, c.id, c.verb, "why"); !errors.Is(err, relay.ErrNoParked) {
+		if _, err := e.decideMessage(c.relay, c.id, c.verb, "why"); !errors.Is(err, store.ErrNoParked) {
 			e.t.Errorf("%s of message %s of relay %s: %v, want an error that is ErrNoParked", c.verb, c.id, c.relay, err)
 		}
 	}
-	if _, err := e.decideMessage("r", r.Message.ID, relay.VerbDeadAll, "why"); err == nil {
-		e.t.Errorf("%s of a message was recorded", relay.VerbDeadAll)
+	if _, err := e.decideMessage("r", r.Message.ID, store.VerbDeadAll, "why"); err == nil {
+		e.t.Errorf("%s of a message was recorded", store.VerbDeadAll)
 	}
 	if st := e.status("r"); st.Parked.N != 3 || len(e.letters(everyLetter)) > 0 {
 		e.t.Errorf("decisions that failed changed something: %+v", st)
@@ -37,18 +36,18 @@ func decisionsNeedAParkedMessage(e *env) {
 // decisionAboutGone: the message was delivered, or queued in a held key, after the decision was recorded.
 func decisionAboutGone(e *env) {
 	w := e.worker("r", "a")
-	for _, verb := range []relay.Verb{relay.VerbRetry, relay.VerbSkip, relay.VerbDead} {
+	for _, verb := range []store.Verb{store.VerbRetry, store.VerbSkip, store.VerbDead} {
 		for _, queued := range []bool{false, true} {
 			m := e.message(fmt.Sprintf("order/%s", verb))
-			r := w.parkAlone(m, relay.Parked{Reason: relay.ParkRetry, After: time.Hour})
-			d := relay.Decision{ID: relay.NewToken(), Relay: "r", MessageID: m.ID, Verb: verb, By: "olga"}
+			r := w.parkAlone(m, store.ParkOutcome{Reason: store.ParkRetry, After: time.Hour})
+			d := store.Decision{ID: store.NewToken(), Relay: "r", MessageID: m.ID, Verb: verb, By: "olga"}
 			e.must(e.RecordDecision(e.ctx, d), "record a decision")
 			p := e.partition(m.Key)
-			st := relay.Settlement{Partition: p, Removed: []int64{r.Message.Sequence}}
+			st := store.Settlement{Partition: p, Removed: []int64{r.Message.Sequence}}
 			if queued {
-				st = relay.Settlement{Partition: p,
-					Parked: []relay.Parked{{Sequence: r.Message.Sequence, Key: m.Key, Waits: true, Reason: relay.ParkHeld}},
-					Held:   []relay.HeldKey{{Key: m.Key, Sequence: r.Message.Sequence, Reason: relay.ParkHeld, After: time.Hour}},
+				st = store.Settlement{Partition: p,
+					Parked: []store.ParkOutcome{{Sequence: r.Message.Sequence, Key: m.Key, Waits: true, Reason: store.ParkHeld}},
+					Held:   []store.HeldKey{{Key: m.Key, Sequence: r.Message.Sequence, Reason: store.ParkHeld, After: time.Hour}},
 				}
 			}
 			w.settle(st)
@@ -65,23 +64,23 @@ func decisionAboutGone(e *env) {
 
 func decisionOfItsPartition(e *env) {
 	w := e.worker("r", "a")
-	r := w.parkAlone(e.message(""), relay.Parked{Reason: relay.ParkRetry, After: time.Hour})
+	r := w.parkAlone(e.message(""), store.ParkOutcome{Reason: store.ParkRetry, After: time.Hour})
 	w.hold("order/1", 1, time.Hour)
-	for _, d := range []relay.Decision{
-		{ID: "message", Relay: "r", MessageID: r.Message.ID, Verb: relay.VerbSkip, By: "olga"},
-		{ID: "key", Relay: "r", Key: "order/1", Verb: relay.VerbSkip, By: "olga"},
+	for _, d := range []store.Decision{
+		{ID: "message", Relay: "r", MessageID: r.Message.ID, Verb: store.VerbSkip, By: "olga"},
+		{ID: "key", Relay: "r", Key: "order/1", Verb: store.VerbSkip, By: "olga"},
 	} {
 		e.must(e.RecordDecision(e.ctx, d), "record a decision")
 		d, err := e.ShowDecision(e.ctx, d.ID)
 		e.must(err, "show")
-		if due := w.dueIn(relay.DueRequest{}, d.Partition).Decisions; !slices.Contains(due, d) {
+		if due := w.dueIn(store.DueRequest{}, d.Partition).Decisions; !slices.Contains(due, d) {
 			e.t.Errorf("decisions to apply in partition %d: %+v, want %+v", d.Partition, due, d)
 		}
 		other := (d.Partition + 1) % e.partitions
-		if err := e.Decide(e.ctx, "r", w.ref(other), d.ID); err == nil || errors.Is(err, relay.ErrLeaseLost) {
+		if err := e.Decide(e.ctx, "r", w.ref(other), d.ID); err == nil || errors.Is(err, store.ErrLeaseLost) {
 			e.t.Errorf("decision about partition %d under the lease of %d: %v", d.Partition, other, err)
 		}
-		if err := e.Decide(e.ctx, "r", relay.LeaseRef{Partition: d.Partition, Token: relay.NewToken()}, d.ID); !errors.Is(err, relay.ErrLeaseLost) {
+		if err := e.Decide(e.ctx, "r", store.LeaseRef{Partition: d.Partition, Token: store.NewToken()}, d.ID); !errors.Is(err, store.ErrLeaseLost) {
 			e.t.Errorf("applied without the lease: %v", err)
 		}
 	}
@@ -92,18 +91,18 @@ func decisionOfItsPartition(e *env) {
 
 func repartitionMovesMessageDecisions(e *env) {
 	w := e.worker("r", "a")
-	plain := w.parkAlone(e.message(""), relay.Parked{Reason: relay.ParkRetry, After: time.Hour})
-	keyed := w.parkAlone(e.message("order/1"), relay.Parked{Reason: relay.ParkDelayed, After: time.Hour})
+	plain := w.parkAlone(e.message(""), store.ParkOutcome{Reason: store.ParkRetry, After: time.Hour})
+	keyed := w.parkAlone(e.message("order/1"), store.ParkOutcome{Reason: store.ParkDelayed, After: time.Hour})
 	w.settleRead()
 	w.leave()
-	var decisions []relay.Decision
-	for _, r := range []relay.Record{plain, keyed} {
-		d := relay.Decision{ID: relay.NewToken(), Relay: "r", MessageID: r.Message.ID, Verb: relay.VerbSkip, By: "olga"}
+	var decisions []store.Decision
+	for _, r := range []store.Entry{plain, keyed} {
+		d := store.Decision{ID: store.NewToken(), Relay: "r", MessageID: r.Message.ID, Verb: store.VerbSkip, By: "olga"}
 		e.must(e.RecordDecision(e.ctx, d), "record a decision")
 		decisions = append(decisions, d)
 	}
 	e.repartition(11)
-	for i, r := range []relay.Record{plain, keyed} {
+	for i, r := range []store.Entry{plain, keyed} {
 		d, err := e.ShowDecision(e.ctx, decisions[i].ID)
 		if want := postrider.PartitionOf(r.Message.Key, r.Message.ID, 11); err != nil || d.Partition != want || d.Sequence != r.Message.Sequence {
 			e.t.Errorf("decision after the change: %+v, %v; want it in partition %d", d, err, want)
@@ -126,8 +125,8 @@ func heldNamesBlocking(e *env) {
 				shown.MessageID, len(queued), want[h.Key])
 		}
 	}
-	w.settle(relay.Settlement{Partition: e.partition("order/1"), Removed: []int64{records[0].Message.Sequence}})
-	d := relay.Decision{Relay: "r", Key: "order/1", Verb: relay.VerbSkip, By: "olga", MessageID: records[0].Message.ID}
+	w.settle(store.Settlement{Partition: e.partition("order/1"), Removed: []int64{records[0].Message.Sequence}})
+	d := store.Decision{Relay: "r", Key: "order/1", Verb: store.VerbSkip, By: "olga", MessageID: records[0].Message.ID}
 	w.leave()
 	if _, err := held.Decide(e.ctx, e.database, d); !errors.Is(err, held.ErrRefused) {
 		e.t.Errorf("skip of a message that was delivered meanwhile: %v, want %v", err, held.ErrRefused)
@@ -142,7 +141,7 @@ func heldNamesBlocking(e *env) {
 func nonePassADeadLetter(e *env) {
 	w := e.worker("r", "a")
 	records := w.undecided("order/1", 2)
-	for _, verb := range []relay.Verb{relay.VerbRetry, relay.VerbDead} {
+	for _, verb := range []store.Verb{store.VerbRetry, store.VerbDead} {
 		if _, err := e.decide("r", "order/1", verb, "why"); !errors.Is(err, held.ErrRefused) {
 			e.t.Errorf("%s: %v, want %v", verb, err, held.ErrRefused)
 		}
@@ -150,14 +149,14 @@ func nonePassADeadLetter(e *env) {
 	if due, open := w.due(), e.letters(everyOpen); len(due.Runs) > 0 || len(open) != 1 || len(e.letters(everyLetter)) != 1 {
 		e.t.Errorf("due %+v, open dead letters %+v; want nothing, and the one", due.Runs, open)
 	}
-	other := relay.Decision{Relay: "r", Key: "order/1", Verb: relay.VerbSkip, By: "olga", MessageID: records[1].Message.ID}
+	other := store.Decision{Relay: "r", Key: "order/1", Verb: store.VerbSkip, By: "olga", MessageID: records[1].Message.ID}
 	w.leave()
 	if _, err := held.Decide(e.ctx, e.database, other); !errors.Is(err, held.ErrRefused) {
 		e.t.Errorf("skip of a message that is queued: %v, want %v", err, held.ErrRefused)
 	}
 	other.MessageID = records[0].Message.ID
 	d, err := held.Decide(e.ctx, e.database, other)
-	if e.must(err, "skip"); d.Count != 1 || e.letters(everyLetter)[0].State != deadletter.Discarded {
+	if e.must(err, "skip"); d.Count != 1 || e.letters(everyLetter)[0].State != store.DeadDiscarded {
 		e.t.Errorf("skipped: %+v, dead letters %+v", d, e.letters(everyLetter))
 	}
 	e.worker("r", "b").wantRun("order/1", records[1:])
@@ -168,20 +167,20 @@ func decisionAboutUnblocked(e *env) {
 	w := e.worker("r", "a")
 	r := w.hold("order/1", 1, time.Hour)[0]
 	p := e.partition("order/1")
-	w.settle(relay.Settlement{Partition: p, Removed: []int64{r.Message.Sequence}})
-	for _, verb := range []relay.Verb{relay.VerbSkip, relay.VerbDead, relay.VerbDeadAll} {
+	w.settle(store.Settlement{Partition: p, Removed: []int64{r.Message.Sequence}})
+	for _, verb := range []store.Verb{store.VerbSkip, store.VerbDead, store.VerbDeadAll} {
 		if _, err := e.decide("r", "order/1", verb, "why"); !errors.Is(err, held.ErrRefused) {
 			e.t.Errorf("%s: %v, want %v", verb, err, held.ErrRefused)
 		}
 	}
 	w.wantRun("order/1", nil)
-	e.wantIDs("released", w.settle(relay.Settlement{Partition: p, Release: []string{"order/1"}}).Released, []string{"order/1"})
+	e.wantIDs("released", w.settle(store.Settlement{Partition: p, Release: []string{"order/1"}}).Released, []string{"order/1"})
 }
 
 func deadAllOfMany(e *env) {
 	w := e.worker("r", "a")
 	records := w.hold("order/1", 1_010, time.Hour)
-	kept := w.parkAlone(e.message("order/1"), relay.Parked{Reason: relay.ParkDelayed, After: time.Hour})
+	kept := w.parkAlone(e.message("order/1"), store.ParkOutcome{Reason: store.ParkDelayed, After: time.Hour})
 	n, err := e.dead("r", "order/1", "customer was erased", true)
 	if n != len(records) || err != nil {
 		e.t.Fatalf("dead-lettered %d, %v; want %d", n, err, len(records))

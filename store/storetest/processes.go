@@ -8,6 +8,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 var processTests = []test{
@@ -255,7 +256,7 @@ func outboxWithoutRelay(e *env) {
 	var want []string
 	for range 20 {
 		want = append(want, e.sendKeys("order/1", "order/2", "")...)
-		e.maintain(relay.Retention{})
+		e.maintain(store.Retention{})
 	}
 	var j journal
 	e.start(e.quick(), j.handler(""))

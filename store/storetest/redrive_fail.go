@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // fail records that a step of a redrive has failed.
-func (e *env) fail(r deadletter.Redrive, cause string) deadletter.Redrive {
+func (e *env) fail(r store.Redrive, cause string) store.Redrive {
 	e.t.Helper()
 	r, err := e.FailRedrive(e.ctx, r.ID, r.Failures, cause)
 	e.must(err, "note a failed step")
@@ -33,16 +33,16 @@ func failedStepPutsOff(e *env) {
 	}
 	shown, err := e.ShowRedrive(e.ctx, r.ID)
 	e.must(err, "show")
-	if shown.Failures != 1 || shown.Cause != r.Cause || shown.State != deadletter.RedriveRunning {
+	if shown.Failures != 1 || shown.Cause != r.Cause || shown.State != store.RedriveRunning {
 		e.t.Errorf("shown after a failed step: %+v", shown)
 	}
 	put, wait := e.step(r.ID, 10)
-	e.wantRedrive(put, deadletter.RedriveRunning, 3, 0, 0, 0)
+	e.wantRedrive(put, store.RedriveRunning, 3, 0, 0, 0)
 	if wait <= 0 || wait > time.Second {
 		e.t.Errorf("a second step right after a failure is told to wait for %s, want up to a second", wait)
 	}
 	end := e.drive(r.ID)
-	e.wantRedrive(end, deadletter.RedriveFinished, 3, 3, 0, 0)
+	e.wantRedrive(end, store.RedriveFinished, 3, 3, 0, 0)
 	if end.Failures != 0 || end.Cause != "" {
 		e.t.Errorf("after a step that succeeded: %+v, want no failures", end)
 	}
@@ -54,12 +54,12 @@ func redriveFails(e *env) {
 	want := w.bury("rejected", e.messages("", 3)...)
 	r := e.startRedrive(everyOpen)
 	for n := 1; n <= deadletter.MaxFailures; n++ {
-		if r.State != deadletter.RedriveRunning {
+		if r.State != store.RedriveRunning {
 			e.t.Fatalf("after %d failures: %+v", n-1, r)
 		}
 		r = e.fail(r, fmt.Sprint("failure ", n))
 	}
-	e.wantRedrive(r, deadletter.RedriveFailed, 3, 0, 0, 0)
+	e.wantRedrive(r, store.RedriveFailed, 3, 0, 0, 0)
 	if r.Cause != "failure 20" || r.EndedAt.IsZero() || !r.NextAt.IsZero() {
 		e.t.Errorf("failed redrive: %+v", r)
 	}
@@ -67,20 +67,20 @@ func redriveFails(e *env) {
 		e.t.Errorf("a failure of a failed redrive was noted: %+v", after)
 	}
 	stepped, wait := e.step(r.ID, 10)
-	e.wantRedrive(stepped, deadletter.RedriveFailed, 3, 0, 0, 0)
+	e.wantRedrive(stepped, store.RedriveFailed, 3, 0, 0, 0)
 	if _, err := e.CancelRedrive(e.ctx, r.ID, "olga"); wait != 0 || !errors.Is(err, deadletter.ErrRedriveEnded) {
 		e.t.Errorf("cancelled after it has failed: %v; it wants to wait for %s", err, wait)
 	}
-	for listed, err := range e.ListRedrives(e.ctx, deadletter.RedriveFailed) {
+	for listed, err := range e.ListRedrives(e.ctx, store.RedriveFailed) {
 		if err != nil || listed.ID != r.ID || listed.Cause != r.Cause {
 			e.t.Errorf("listed as failed: %+v, %v", listed, err)
 		}
 	}
-	if _, err := e.FailRedrive(e.ctx, 4_711, 0, "x"); !errors.Is(err, deadletter.ErrNoRedrive) {
+	if _, err := e.FailRedrive(e.ctx, 4_711, 0, "x"); !errors.Is(err, store.ErrNoRedrive) {
 		e.t.Errorf("failure of an unknown redrive: %v", err)
 	}
 	e.wantIDs("still open", e.letterIDs(everyOpen), want)
-	e.wantRedrive(e.drive(e.startRedrive(everyOpen).ID), deadletter.RedriveFinished, 3, 3, 0, 0)
+	e.wantRedrive(e.drive(e.startRedrive(everyOpen).ID), store.RedriveFinished, 3, 3, 0, 0)
 }
 
 // startedRedriveWakes: relays poll for redrives rarely, so a new redrive wakes them.
@@ -116,21 +116,21 @@ func endedRedrivesArePurged(e *env) {
 		return ids
 	}
 	for _, keep := range []time.Duration{0, time.Hour} {
-		e.maintain(relay.Retention{For: time.Hour, Redrives: keep})
+		e.maintain(store.Retention{For: time.Hour, Redrives: keep})
 		if got := kept(); len(got) != 5 {
 			e.t.Errorf("kept for %s: redrives %v, want all five", keep, got)
 		}
 	}
-	e.maintain(relay.Retention{For: time.Hour, Redrives: 1})
+	e.maintain(store.Retention{For: time.Hour, Redrives: 1})
 	if got := kept(); len(got) != 1 || got[0] != running.ID {
 		e.t.Errorf("kept for a nanosecond: redrives %v, want %d, which is running", got, running.ID)
 	}
 	for _, gone := range []int64{finished.ID, cancelled.ID, failed.ID} {
-		if _, err := e.ShowRedrive(e.ctx, gone); !errors.Is(err, deadletter.ErrNoRedrive) {
+		if _, err := e.ShowRedrive(e.ctx, gone); !errors.Is(err, store.ErrNoRedrive) {
 			e.t.Errorf("redrive %d after it was purged: %v", gone, err)
 		}
 	}
-	if letters := e.letters(deadletter.Filter{Redrive: finished.ID, State: deadletter.AnyState}); len(letters) != 1 {
+	if letters := e.letters(store.DeadFilter{Redrive: finished.ID, State: store.DeadAny}); len(letters) != 1 {
 		e.t.Errorf("%d letters are left of a redrive that was purged, want 1", len(letters))
 	}
 	if next := e.startRedrive(everyOpen); next.ID <= last.ID {

@@ -3,7 +3,7 @@ package storetest
 import (
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 func heldSinceIsKept(e *env) {
@@ -11,14 +11,14 @@ func heldSinceIsKept(e *env) {
 	seq := w.hold("order/1", 2, 0)[0].Message.Sequence
 	before := e.held("r")[0]
 	e.clockMoves(2 * time.Millisecond)
-	w.settle(relay.Settlement{Partition: before.Partition, Held: []relay.HeldKey{
-		{Key: "order/1", Sequence: seq, Reason: relay.ParkSnoozed, Cause: "second", Attempts: 2, After: time.Hour},
+	w.settle(store.Settlement{Partition: before.Partition, Held: []store.HeldKey{
+		{Key: "order/1", Sequence: seq, Reason: store.ParkSnoozed, Cause: "second", Attempts: 2, After: time.Hour},
 	}})
 	after := e.held("r")[0]
 	if !after.Since.Equal(before.Since) {
 		e.t.Errorf("held since %s, before %s", after.Since, before.Since)
 	}
-	if after.Reason != relay.ParkSnoozed || after.Cause != "second" || after.Attempts != 2 || time.Until(after.NextAttempt) < 50*time.Minute {
+	if after.Reason != store.ParkSnoozed || after.Cause != "second" || after.Attempts != 2 || time.Until(after.NextAttempt) < 50*time.Minute {
 		e.t.Errorf("held key is %+v", after)
 	}
 }
@@ -30,9 +30,9 @@ func decisionMadeMeanwhile(e *env) {
 	records := w.hold("order/1", 3, 0)
 	head := records[0].Message.Sequence
 	e.must(e.skip("r", "order/1", "not needed"), "skip")
-	w.settle(relay.Settlement{Partition: e.partition("order/1"),
-		Dead: []relay.Dead{{Sequence: head, Key: "order/1", Reason: "attempts exhausted", Attempts: 2}},
-		Held: []relay.HeldKey{{Key: "order/1", Sequence: head, Reason: relay.ParkDead, Attempts: 2, UntilDecided: true}},
+	w.settle(store.Settlement{Partition: e.partition("order/1"),
+		Dead: []store.DeadOutcome{{Sequence: head, Key: "order/1", Reason: "attempts exhausted", Attempts: 2}},
+		Held: []store.HeldKey{{Key: "order/1", Sequence: head, Reason: store.ParkDead, Attempts: 2, UntilDecided: true}},
 	})
 	w.wantRun("order/1", records[1:])
 }
@@ -40,9 +40,9 @@ func decisionMadeMeanwhile(e *env) {
 func undecidedIsNotDue(e *env) {
 	w := e.worker("r", "a")
 	records := w.hold("order/1", 2, 0)
-	w.settle(relay.Settlement{Partition: e.partition("order/1"),
-		Dead: []relay.Dead{{Sequence: records[0].Message.Sequence, Key: "order/1", Reason: "attempts exhausted", Attempts: 10}},
-		Held: []relay.HeldKey{{Key: "order/1", Sequence: records[0].Message.Sequence, Reason: relay.ParkDead, Attempts: 10, UntilDecided: true}},
+	w.settle(store.Settlement{Partition: e.partition("order/1"),
+		Dead: []store.DeadOutcome{{Sequence: records[0].Message.Sequence, Key: "order/1", Reason: "attempts exhausted", Attempts: 10}},
+		Held: []store.HeldKey{{Key: "order/1", Sequence: records[0].Message.Sequence, Reason: store.ParkDead, Attempts: 10, UntilDecided: true}},
 	})
 	if due := w.due(); len(due.Runs) > 0 || due.Next >= 0 {
 		e.t.Errorf("due: %+v, want nothing that waits for a time", due)
@@ -59,7 +59,7 @@ func releaseEndsHolding(e *env) {
 	w := e.worker("r", "a")
 	records := w.hold("order/1", 2, 0)
 	p := e.partition("order/1")
-	out := w.settle(relay.Settlement{Partition: p, DeliveredCount: 2, Release: []string{"order/1", "never held"},
+	out := w.settle(store.Settlement{Partition: p, DeliveredCount: 2, Release: []string{"order/1", "never held"},
 		Removed: []int64{records[0].Message.Sequence, records[1].Message.Sequence}})
 	e.wantSet("released", out.Released, []string{"order/1", "never held"})
 	if h := e.held("r"); len(h) > 0 {
@@ -74,13 +74,13 @@ func releaseWithFollowers(e *env) {
 	w := e.worker("r", "a")
 	records := w.hold("order/1", 3, time.Hour)
 	p := e.partition("order/1")
-	out := w.settle(relay.Settlement{Partition: p, Release: []string{"order/1"}, Removed: []int64{records[0].Message.Sequence}})
+	out := w.settle(store.Settlement{Partition: p, Release: []string{"order/1"}, Removed: []int64{records[0].Message.Sequence}})
 	e.wantIDs("released", out.Released, nil)
 	due := w.due()
 	if len(due.Runs) != 1 || due.Runs[0].Key != "order/1" {
 		e.t.Fatalf("due: %+v, want the key at once", due)
 	}
-	e.wantIDs("run", recordIDs(due.Runs[0].Records), recordIDs(records[1:]))
+	e.wantIDs("run", recordIDs(due.Runs[0].Entries), recordIDs(records[1:]))
 	if h := e.held("r"); len(h) != 1 || h[0].Sequence != records[1].Message.Sequence || h[0].Parked != 2 {
 		e.t.Errorf("held keys: %+v, want the key with its first follower as head", h)
 	}
@@ -92,12 +92,12 @@ func releaseIsLast(e *env) {
 	head := w.hold("order/1", 1, time.Hour)[0].Message.Sequence
 	follower := e.publishKeys("order/1")
 	p, seq := e.partition("order/1"), w.drain()[0].Message.Sequence
-	out := w.settle(relay.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Removed: []int64{head}, Release: []string{"order/1"},
-		Parked: []relay.Parked{{Sequence: seq, Key: "order/1", FromLog: true, Waits: true, Reason: relay.ParkHeld}}})
+	out := w.settle(store.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Removed: []int64{head}, Release: []string{"order/1"},
+		Parked: []store.ParkOutcome{{Sequence: seq, Key: "order/1", FromLog: true, Waits: true, Reason: store.ParkHeld}}})
 	e.wantIDs("released", out.Released, nil)
 	due := w.due()
 	if len(due.Runs) != 1 {
 		e.t.Fatalf("due: %+v, want the follower", due)
 	}
-	e.wantIDs("run", recordIDs(due.Runs[0].Records), follower)
+	e.wantIDs("run", recordIDs(due.Runs[0].Entries), follower)
 }

@@ -3,8 +3,7 @@ package storetest
 import (
 	"time"
 
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 var retentionTests = []test{
@@ -18,7 +17,7 @@ var retentionTests = []test{
 	{name: "SizeLimitDropsTheOldestDelivered", run: sizeLimit, exact: true},
 }
 
-func (e *env) maintain(keep relay.Retention) relay.Maintained {
+func (e *env) maintain(keep store.Retention) store.Maintained {
 	e.t.Helper()
 	m, err := e.Maintain(e.ctx, keep)
 	e.must(err, "maintain")
@@ -39,7 +38,7 @@ func undeliveredIsKept(e *env) {
 	want := e.publishKeys("order/1", "order/2", "", "")
 	w.drain() // fetched, not settled
 	for range 3 {
-		e.maintain(relay.Retention{MaxBytes: 1})
+		e.maintain(store.Retention{MaxBytes: 1})
 	}
 	got := w.takeOver("b").drain()
 	e.wantSet("fetched after maintenance", recordIDs(got), want)
@@ -51,13 +50,13 @@ func slowestRelayDecides(e *env) {
 	fast.drain()
 	fast.settleRead()
 	e.must(e.Leave(e.ctx, "slow", slow.owner), "leave") // a relay that is down counts too
-	e.maintain(relay.Retention{})
+	e.maintain(store.Retention{})
 	e.wantSet("fetched by the slow relay", recordIDs(e.worker("slow", "b").drain()), want)
 }
 
 func logWithoutRelays(e *env) {
 	want := e.publishKeys("order/1", "order/2", "")
-	e.maintain(relay.Retention{})
+	e.maintain(store.Retention{})
 	e.wantSet("fetched by the first relay", e.logged("r"), want)
 }
 
@@ -69,9 +68,9 @@ func openTransactionsAreKept(e *env) {
 	e.publishKeys("order/1", "order/2", "order/3")
 	w.drain()
 	w.settleRead()
-	e.maintain(relay.Retention{})
+	e.maintain(store.Retention{})
 	e.commit(tx)
-	e.maintain(relay.Retention{})
+	e.maintain(store.Retention{})
 	e.wantIDs("fetched late", recordIDs(w.drain()), ids(late))
 }
 
@@ -80,11 +79,11 @@ func parkedOutliveTheLog(e *env) {
 	dead := w.bury("rejected", e.message("order/2"))
 	records := w.hold("order/1", 2, 0)
 	w.settleRead()
-	e.maintain(relay.Retention{})
+	e.maintain(store.Retention{})
 	w = w.takeOver("b")
 	w.wantRun("order/1", records)
-	e.wantIDs("dead letters", e.letterIDs(deadletter.Filter{}), dead)
-	e.redrive(deadletter.Filter{}, 1)
+	e.wantIDs("dead letters", e.letterIDs(store.DeadFilter{}), dead)
+	e.redrive(store.DeadFilter{}, 1)
 	if due := w.due(); len(due.Runs) != 2 {
 		e.t.Errorf("due after the redrive: %+v, want the held key and the redriven message", due.Runs)
 	}
@@ -95,7 +94,7 @@ func deliveredIsKept(e *env) {
 	want := e.publishKeys("order/1", "order/2", "")
 	w.drain()
 	w.settleRead()
-	if m := e.maintain(relay.Retention{For: time.Hour}); m.Dropped != 0 {
+	if m := e.maintain(store.Retention{For: time.Hour}); m.Dropped != 0 {
 		e.t.Errorf("%d messages were dropped, kept for an hour", m.Dropped)
 	}
 	e.wantSet("in the log", e.logged("later"), want)
@@ -107,7 +106,7 @@ func deliveredIsDropped(e *env) {
 	w.drain()
 	w.settleRead()
 	left := e.publishKeys("order/1", "")
-	if m := e.maintain(relay.Retention{}); m.Dropped != 4 {
+	if m := e.maintain(store.Retention{}); m.Dropped != 4 {
 		e.t.Errorf("%d messages were dropped, want 4", m.Dropped)
 	}
 	e.wantSet("in the log", e.logged("later"), left)
@@ -122,7 +121,7 @@ func sizeLimit(e *env) {
 	w.drain()
 	w.settleRead()
 	size := int64(msgs[0].Size())
-	e.maintain(relay.Retention{For: time.Hour, MaxBytes: 4 * size})
+	e.maintain(store.Retention{For: time.Hour, MaxBytes: 4 * size})
 	got := e.logged("later")
 	if len(got) == 0 || len(got) > 4 {
 		e.t.Fatalf("%d messages of %d bytes are left, the limit is %d bytes", len(got), size, 4*size)

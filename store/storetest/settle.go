@@ -6,8 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 var settleTests = []test{
@@ -30,32 +29,32 @@ var settleTests = []test{
 }
 
 // park parks messages from the log and moves the cursor past everything read in their partition.
-func (w *worker) park(key string, parked ...relay.Parked) {
+func (w *worker) park(key string, parked ...store.ParkOutcome) {
 	w.t.Helper()
 	p := w.partition(key)
 	for i := range parked {
 		parked[i].Key, parked[i].FromLog = key, true
 	}
-	w.settle(relay.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Parked: parked})
+	w.settle(store.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Parked: parked})
 }
 
 // hold publishes n messages of a key, parks them and holds the key, its blocking message due after a time.
-func (w *worker) hold(key string, n int, after time.Duration) []relay.Record {
+func (w *worker) hold(key string, n int, after time.Duration) []store.Entry {
 	w.t.Helper()
 	want := w.publish(w.messages(key, n)...)
 	records := w.drain()
 	w.wantIDs("fetched", recordIDs(records), want)
-	var parked []relay.Parked
+	var parked []store.ParkOutcome
 	for i, r := range records {
-		p := relay.Parked{Sequence: r.Message.Sequence, Waits: true, Reason: relay.ParkHeld}
+		p := store.ParkOutcome{Sequence: r.Message.Sequence, Waits: true, Reason: store.ParkHeld}
 		if i == 0 {
-			p.Reason, p.Attempts, p.Cause = relay.ParkRetry, 1, "first failure"
+			p.Reason, p.Attempts, p.Cause = store.ParkRetry, 1, "first failure"
 		}
 		parked = append(parked, p)
 	}
 	w.park(key, parked...)
-	w.settle(relay.Settlement{Partition: w.partition(key), FailedCount: 1, Held: []relay.HeldKey{{
-		Key: key, Sequence: records[0].Message.Sequence, Reason: relay.ParkRetry, Cause: "first failure", Attempts: 1, After: after,
+	w.settle(store.Settlement{Partition: w.partition(key), FailedCount: 1, Held: []store.HeldKey{{
+		Key: key, Sequence: records[0].Message.Sequence, Reason: store.ParkRetry, Cause: "first failure", Attempts: 1, After: after,
 	}}})
 	return records
 }
@@ -66,16 +65,16 @@ func parkedMessageIsDue(e *env) {
 	m.Headers = map[string]string{"h": "ö"}
 	e.publish(m)
 	seq := w.drain()[0].Message.Sequence
-	w.park("order/1", relay.Parked{Sequence: seq, Reason: relay.ParkSlow, Attempts: 2, Cause: "too slow"})
+	w.park("order/1", store.ParkOutcome{Sequence: seq, Reason: store.ParkSlow, Attempts: 2, Cause: "too slow"})
 	w = w.takeOver("b")
 	e.wantSet("fetched from the log behind the parked message", recordIDs(w.drain()), nil)
 	due := w.due()
-	if len(due.Runs) != 1 || due.Runs[0].Key != "" || due.Runs[0].Partition != e.partition("order/1") || len(due.Runs[0].Records) != 1 {
+	if len(due.Runs) != 1 || due.Runs[0].Key != "" || due.Runs[0].Partition != e.partition("order/1") || len(due.Runs[0].Entries) != 1 {
 		e.t.Fatalf("due: %+v, want one message that waits for itself", due.Runs)
 	}
-	r := due.Runs[0].Records[0]
+	r := due.Runs[0].Entries[0]
 	e.wantSame(r.Message, m)
-	if r.Message.Sequence != seq || r.Attempts != 2 || r.Reason != relay.ParkSlow || r.Delay > 0 || r.ParkedFor < 0 {
+	if r.Message.Sequence != seq || r.Attempts != 2 || r.Reason != store.ParkSlow || r.Delay > 0 || r.ParkedFor < 0 {
 		e.t.Errorf("due record is %+v", r)
 	}
 }
@@ -85,7 +84,7 @@ func parkedMessageWaits(e *env) {
 	e.publishKeys("order/1")
 	seq := w.drain()[0].Message.Sequence
 	began := time.Now() // the database reads its clock between now and the end of the settlement
-	w.park("order/1", relay.Parked{Sequence: seq, Reason: relay.ParkDelayed, After: shortTTL})
+	w.park("order/1", store.ParkOutcome{Sequence: seq, Reason: store.ParkDelayed, After: shortTTL})
 	due := w.due()
 	if waited := time.Since(began); len(due.Runs) > 0 && waited < shortTTL*8/10 {
 		e.t.Fatalf("due at once: %+v, parked for %s", due.Runs, shortTTL)
@@ -105,14 +104,14 @@ func parkingAgain(e *env) {
 	seq := w.hold(key, 2, 0)[0].Message.Sequence
 	_, before, err := e.ShowHeld(e.ctx, "r", key, 10)
 	e.must(err, "show held")
-	again := func(reason relay.ParkReason, attempts int, cause string) {
-		w.settle(relay.Settlement{Partition: e.partition(key), Parked: []relay.Parked{
+	again := func(reason store.ParkReason, attempts int, cause string) {
+		w.settle(store.Settlement{Partition: e.partition(key), Parked: []store.ParkOutcome{
 			{Sequence: seq, Key: key, Waits: true, Reason: reason, Attempts: attempts, Cause: cause},
 		}})
 	}
-	again(relay.ParkRetry, 2, "second failure")
-	again(relay.ParkSnoozed, 2, "snoozed for a while")
-	again(relay.ParkRetry, 3, "third failure")
+	again(store.ParkRetry, 2, "second failure")
+	again(store.ParkSnoozed, 2, "snoozed for a while")
+	again(store.ParkRetry, 3, "third failure")
 	_, parked, err := e.ShowHeld(e.ctx, "r", key, 10)
 	e.must(err, "show held")
 	if len(parked) != 2 {
@@ -127,10 +126,10 @@ func parkingAgain(e *env) {
 		}
 	}
 	e.wantIDs("history", history, []string{"1 first failure", "2 second failure", "0 snoozed for a while", "3 third failure"})
-	if head.Reason != relay.ParkRetry || head.Attempts != 3 || !head.DueAt.IsZero() || !head.ParkedAt.Equal(before[0].ParkedAt) {
+	if head.Reason != store.ParkRetry || head.Attempts != 3 || !head.DueAt.IsZero() || !head.ParkedAt.Equal(before[0].ParkedAt) {
 		e.t.Errorf("head is %+v, want retry after 3 attempts, no time of its own, and parked since %s", head, before[0].ParkedAt)
 	}
-	if len(parked[1].History) > 0 || parked[1].Reason != relay.ParkHeld {
+	if len(parked[1].History) > 0 || parked[1].Reason != store.ParkHeld {
 		e.t.Errorf("follower is %+v", parked[1])
 	}
 }
@@ -139,9 +138,9 @@ func removedMessage(e *env) {
 	w := e.worker("r", "a")
 	e.publishKeys("order/1")
 	seq := w.drain()[0].Message.Sequence
-	w.park("order/1", relay.Parked{Sequence: seq, Reason: relay.ParkSlow})
+	w.park("order/1", store.ParkOutcome{Sequence: seq, Reason: store.ParkSlow})
 	for range 2 {
-		w.settle(relay.Settlement{Partition: e.partition("order/1"), Removed: []int64{seq, 987_654_321}, DeliveredCount: 1})
+		w.settle(store.Settlement{Partition: e.partition("order/1"), Removed: []int64{seq, 987_654_321}, DeliveredCount: 1})
 	}
 	if due := w.due(); len(due.Runs) > 0 || due.Next >= 0 {
 		e.t.Errorf("due after it was removed: %+v", due)
@@ -154,19 +153,19 @@ func takenAwayStaysAway(e *env) {
 	seq := w.hold(key, 1, 0)[0].Message.Sequence
 	e.must(e.skip("r", key, "not needed"), "skip")
 	// Meanwhile the process was handling the message, and only now learns what the operator did.
-	w.settle(relay.Settlement{Partition: e.partition(key),
-		Parked: []relay.Parked{{Sequence: seq, Key: key, Waits: true, Reason: relay.ParkRetry, Attempts: 2, Cause: "second failure"}},
+	w.settle(store.Settlement{Partition: e.partition(key),
+		Parked: []store.ParkOutcome{{Sequence: seq, Key: key, Waits: true, Reason: store.ParkRetry, Attempts: 2, Cause: "second failure"}},
 	})
-	w.settle(relay.Settlement{Partition: e.partition(key),
-		Dead: []relay.Dead{{Sequence: seq, Key: key, Reason: "attempts exhausted", Attempts: 2}},
+	w.settle(store.Settlement{Partition: e.partition(key),
+		Dead: []store.DeadOutcome{{Sequence: seq, Key: key, Reason: "attempts exhausted", Attempts: 2}},
 	})
-	out := w.settle(relay.Settlement{Partition: e.partition(key), Release: []string{key}})
+	out := w.settle(store.Settlement{Partition: e.partition(key), Release: []string{key}})
 	e.wantIDs("released", out.Released, []string{key})
 	if due := w.due(); len(due.Runs) > 0 {
 		e.t.Errorf("due: %+v, want nothing", due.Runs)
 	}
 	letters := e.letters(everyLetter)
-	if len(letters) != 1 || letters[0].State != deadletter.Discarded {
+	if len(letters) != 1 || letters[0].State != store.DeadDiscarded {
 		e.t.Errorf("dead letters: %+v, want only the skipped one", letters)
 	}
 }
@@ -181,8 +180,8 @@ func deadLetterIsWhole(e *env) {
 	e.publish(m, follower)
 	records := w.drain()
 	seq := records[0].Message.Sequence
-	w.park(key, relay.Parked{Sequence: seq, Waits: true, Reason: relay.ParkRetry, Attempts: 1, Cause: "first failure"})
-	w.settle(relay.Settlement{Partition: e.partition(key), Dead: []relay.Dead{
+	w.park(key, store.ParkOutcome{Sequence: seq, Waits: true, Reason: store.ParkRetry, Attempts: 1, Cause: "first failure"})
+	w.settle(store.Settlement{Partition: e.partition(key), Dead: []store.DeadOutcome{
 		{Sequence: seq, Key: key, Reason: "attempts exhausted", Cause: "last failure", Attempts: 2},
 		{Sequence: records[1].Message.Sequence, Key: key, FromLog: true, Reason: "rejected", Cause: "no such order", Attempts: 1},
 	}})
@@ -196,7 +195,7 @@ func deadLetterIsWhole(e *env) {
 	}{{"attempts exhausted", "last failure", 2}, {"rejected", "no such order", 1}} {
 		l := letters[i]
 		if l.Relay != "r" || l.Partition != e.partition(key) || l.Reason != want.reason || l.Cause != want.cause ||
-			l.Attempts != want.attempts || l.State != deadletter.Open || l.Redrives != 0 || time.Since(l.DiedAt).Abs() > time.Minute {
+			l.Attempts != want.attempts || l.State != store.DeadOpen || l.Redrives != 0 || time.Since(l.DiedAt).Abs() > time.Minute {
 			e.t.Errorf("dead letter is %+v, want %+v", l, want)
 		}
 	}
@@ -219,13 +218,13 @@ func longCausesAreCut(e *env) {
 	seq := w.hold(key, 1, 0)[0].Message.Sequence
 	whole, long := strings.Repeat("é", 2_000), "x"+strings.Repeat("😀", 2_000)
 	for i := range 30 {
-		w.settle(relay.Settlement{Partition: e.partition(key), Parked: []relay.Parked{{
-			Sequence: seq, Key: key, Waits: true, Reason: relay.ParkRetry, Attempts: i + 2, Cause: fmt.Sprintf("failure %d", i),
+		w.settle(store.Settlement{Partition: e.partition(key), Parked: []store.ParkOutcome{{
+			Sequence: seq, Key: key, Waits: true, Reason: store.ParkRetry, Attempts: i + 2, Cause: fmt.Sprintf("failure %d", i),
 		}}})
 	}
-	w.settle(relay.Settlement{Partition: e.partition(key),
-		Parked: []relay.Parked{{Sequence: seq, Key: key, Waits: true, Reason: relay.ParkRetry, Attempts: 32, Cause: whole}},
-		Held:   []relay.HeldKey{{Key: key, Sequence: seq, Reason: relay.ParkRetry, Cause: whole, Attempts: 32}},
+	w.settle(store.Settlement{Partition: e.partition(key),
+		Parked: []store.ParkOutcome{{Sequence: seq, Key: key, Waits: true, Reason: store.ParkRetry, Attempts: 32, Cause: whole}},
+		Held:   []store.HeldKey{{Key: key, Sequence: seq, Reason: store.ParkRetry, Cause: whole, Attempts: 32}},
 	})
 	info, parked, err := e.ShowHeld(e.ctx, "r", key, 10)
 	e.must(err, "show held")
@@ -234,7 +233,7 @@ func longCausesAreCut(e *env) {
 		e.t.Fatalf("history has %d entries from %.20q to one of %d bytes, held for %d bytes; want 20 from failure 11 to 4000 bytes",
 			len(h), h[0].Cause, len(h[len(h)-1].Cause), len(info.Cause))
 	}
-	w.settle(relay.Settlement{Partition: e.partition(key), Dead: []relay.Dead{
+	w.settle(store.Settlement{Partition: e.partition(key), Dead: []store.DeadOutcome{
 		{Sequence: seq, Key: key, Reason: "attempts exhausted", Cause: long, Attempts: 33},
 	}})
 	l := e.letters(everyLetter)[0]
@@ -253,11 +252,11 @@ func settlingTwice(e *env) {
 	w := e.worker("r", "a")
 	e.publishKeys(keys[0], keys[1], keys[2])
 	r := w.drain()
-	st := relay.Settlement{
+	st := store.Settlement{
 		Partition: 0, Cursor: w.read[0], Moved: true,
-		Parked: []relay.Parked{{Sequence: r[0].Message.Sequence, Key: keys[0], FromLog: true, Waits: true, Reason: relay.ParkRetry, Attempts: 1, Cause: "no"}},
-		Held:   []relay.HeldKey{{Key: keys[0], Sequence: r[0].Message.Sequence, Reason: relay.ParkRetry, Cause: "no", Attempts: 1}},
-		Dead:   []relay.Dead{{Sequence: r[1].Message.Sequence, Key: keys[1], FromLog: true, Reason: "rejected", Cause: "bad", Attempts: 1}},
+		Parked: []store.ParkOutcome{{Sequence: r[0].Message.Sequence, Key: keys[0], FromLog: true, Waits: true, Reason: store.ParkRetry, Attempts: 1, Cause: "no"}},
+		Held:   []store.HeldKey{{Key: keys[0], Sequence: r[0].Message.Sequence, Reason: store.ParkRetry, Cause: "no", Attempts: 1}},
+		Dead:   []store.DeadOutcome{{Sequence: r[1].Message.Sequence, Key: keys[1], FromLog: true, Reason: "rejected", Cause: "bad", Attempts: 1}},
 	}
 	w.settle(st)
 	w.repeat(st)
@@ -268,7 +267,7 @@ func settlingTwice(e *env) {
 		e.t.Errorf("dead letters after settling twice: %+v; want one with one entry in its history", letters)
 	}
 	// The same for a message that is dead-lettered after it was parked.
-	st = relay.Settlement{Partition: 0, Release: []string{keys[0]}, Dead: []relay.Dead{
+	st = store.Settlement{Partition: 0, Release: []string{keys[0]}, Dead: []store.DeadOutcome{
 		{Sequence: r[0].Message.Sequence, Key: keys[0], Reason: "attempts exhausted", Cause: "no again", Attempts: 2},
 	}}
 	w.number[0]++
@@ -287,16 +286,16 @@ func thousandsOfOutcomes(e *env) {
 	key := e.keysOf(0, 1)[0]
 	w := e.worker("r", "a")
 	e.publish(e.messages(key, n)...)
-	st := relay.Settlement{Moved: true}
+	st := store.Settlement{Moved: true}
 	for i, r := range w.drain() {
 		seq := r.Message.Sequence
 		switch i % 3 {
 		case 0:
 			st.Delivered = append(st.Delivered, seq)
 		case 1:
-			st.Parked = append(st.Parked, relay.Parked{Sequence: seq, Key: key, FromLog: true, Reason: relay.ParkSlow})
+			st.Parked = append(st.Parked, store.ParkOutcome{Sequence: seq, Key: key, FromLog: true, Reason: store.ParkSlow})
 		case 2:
-			st.Dead = append(st.Dead, relay.Dead{Sequence: seq, Key: key, FromLog: true, Reason: "rejected"})
+			st.Dead = append(st.Dead, store.DeadOutcome{Sequence: seq, Key: key, FromLog: true, Reason: "rejected"})
 		}
 	}
 	st.Cursor = w.read[0]
@@ -307,9 +306,9 @@ func thousandsOfOutcomes(e *env) {
 	if count, err := e.CountDead(e.ctx, everyLetter); count != n/3 || err != nil {
 		e.t.Errorf("%d dead letters, %v; want %d", count, err, n/3)
 	}
-	st = relay.Settlement{}
+	st = store.Settlement{}
 	for _, r := range w.due().Runs {
-		st.Removed = append(st.Removed, r.Records[0].Message.Sequence)
+		st.Removed = append(st.Removed, r.Entries[0].Message.Sequence)
 	}
 	w.settle(st)
 	if due := w.due(); len(due.Runs) > 0 {
@@ -320,8 +319,8 @@ func thousandsOfOutcomes(e *env) {
 func countersAddUp(e *env) {
 	w := e.worker("r", "a")
 	for p := range e.partitions {
-		w.settle(relay.Settlement{Partition: p, DeliveredCount: 3, FailedCount: 1})
-		w.settle(relay.Settlement{Partition: p, DeliveredCount: 4})
+		w.settle(store.Settlement{Partition: p, DeliveredCount: 3, FailedCount: 1})
+		w.settle(store.Settlement{Partition: p, DeliveredCount: 4})
 	}
 	n := int64(e.partitions)
 	if st := e.status("r"); st.Delivered != 7*n || st.Failed != n {

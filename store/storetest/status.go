@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 var statusTests = []test{
@@ -16,7 +16,7 @@ var statusTests = []test{
 }
 
 // status returns the status of one relay, and waits for a relay that is just starting.
-func (e *env) status(name string) (out relay.RelayStatus) {
+func (e *env) status(name string) (out store.RelayStatus) {
 	e.t.Helper()
 	e.until("relay "+name+" is known", func() bool {
 		st, err := e.Status(e.ctx)
@@ -40,7 +40,7 @@ func statusOfEmpty(e *env) {
 	}
 	e.worker("r", "a")
 	r := e.status("r")
-	if r.Backlog != (relay.Count{}) || r.Parked != (relay.Count{}) || r.Held != (relay.Count{}) || r.Dead != (relay.Count{}) ||
+	if r.Backlog != (store.Count{}) || r.Parked != (store.Count{}) || r.Held != (store.Count{}) || r.Dead != (store.Count{}) ||
 		r.Age != 0 || r.OldestParked != 0 || r.OldestDead != 0 || len(r.Partitions) != e.partitions {
 		e.t.Errorf("status of a relay of an empty outbox: %+v", r)
 	}
@@ -110,35 +110,35 @@ func statusLate(e *env) {
 
 func statusLimit(e *env) {
 	w := e.worker("r", "a")
-	const n = relay.CountLimit + 2_000
+	const n = store.CountLimit + 2_000
 	key := e.keysOf(1, 1)[0]
 	for range n / 2_000 {
 		e.publish(e.messages(key, 2_000)...)
 	}
-	want := relay.Count{N: relay.CountLimit, AtLeast: true}
+	want := store.Count{N: store.CountLimit, AtLeast: true}
 	if r := e.status("r"); r.Backlog != want || r.Partitions[1].Backlog != want {
 		e.t.Errorf("backlog of %d counts as %+v, in its partition as %+v; want %+v", n, r.Backlog, r.Partitions[1].Backlog, want)
 	}
-	st := relay.Settlement{Partition: 1, Moved: true}
+	st := store.Settlement{Partition: 1, Moved: true}
 	for _, r := range w.drain() {
-		st.Parked = append(st.Parked, relay.Parked{Sequence: r.Message.Sequence, Key: key, FromLog: true, Waits: true, Reason: relay.ParkHeld})
+		st.Parked = append(st.Parked, store.ParkOutcome{Sequence: r.Message.Sequence, Key: key, FromLog: true, Waits: true, Reason: store.ParkHeld})
 	}
 	st.Cursor = w.read[1]
-	st.Held = []relay.HeldKey{{Key: key, Sequence: st.Parked[0].Sequence, Reason: relay.ParkRetry}}
+	st.Held = []store.HeldKey{{Key: key, Sequence: st.Parked[0].Sequence, Reason: store.ParkRetry}}
 	w.settle(st)
 	if r := e.status("r"); r.Parked != want || r.Backlog.N != 0 {
 		e.t.Errorf("%d parked count as %+v; want %+v", n, r.Parked, want)
 	}
-	if h := e.held("r"); len(h) != 1 || h[0].Parked != relay.CountLimit {
-		e.t.Errorf("held keys: %+v; want one with parked counted up to %d", h, relay.CountLimit)
+	if h := e.held("r"); len(h) != 1 || h[0].Parked != store.CountLimit {
+		e.t.Errorf("held keys: %+v; want one with parked counted up to %d", h, store.CountLimit)
 	}
 }
 
 func statusOwners(e *env) {
-	o := relay.Owner{ID: "host-1", Host: "host.example.org", Version: "v1.2.3"}
+	o := store.Owner{ID: "host-1", Host: "host.example.org", Version: "v1.2.3"}
 	_, err := e.Heartbeat(e.ctx, "r", o, longTTL)
 	e.must(err, "heartbeat")
-	_, err = e.Acquire(e.ctx, "r", o, relay.AcquireRequest{Claims: claims(0, 2), TTL: longTTL})
+	_, err = e.Acquire(e.ctx, "r", o, store.AcquireRequest{Claims: claims(0, 2), TTL: longTTL})
 	e.must(err, "acquire")
 	_, err = e.Heartbeat(e.ctx, "r", owner("gone"), shortTTL)
 	e.must(err, "heartbeat")

@@ -1,5 +1,5 @@
-// Package storetest tests every store against the same contract: that of outbox.Store, relay.Store, relay.HeldFinder,
-// relay.Maintainer, relay.HeldStore, relay.StatusStore, relay.Administrator and deadletter.Store, and the guarantees of a relay
+// Package storetest tests every store against the same contract: that of store.Outbox, store.Relay, store.HeldFinder,
+// store.Maintainer, store.HeldKeys, store.StatusReader, store.Administrator and deadletter.Store, and the guarantees of a relay
 // over the store.
 //
 // A store's test says how to open a database and what the store cannot do, and runs the suite:
@@ -22,23 +22,23 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Store is everything that a store offers.
 type Store[Tx any] interface {
 	operations
-	outbox.Store[Tx]
+	store.Outbox[Tx]
 }
 
 // operations is the part of a store that does not depend on the type of its transactions.
 type operations interface {
-	relay.Store
-	relay.HeldFinder
-	relay.Maintainer
-	relay.HeldStore
-	relay.StatusStore
-	relay.Administrator
+	store.Relay
+	store.HeldFinder
+	store.Maintainer
+	store.HeldKeys
+	store.StatusReader
+	store.Administrator
 	deadletter.Store
 }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 var throughputTests = []test{
@@ -178,7 +178,7 @@ func statusWhileFull(e *env) {
 	cfg := e.quick()
 	cfg.MaxInFlight, cfg.Concurrency = 8, 2
 	e.start(cfg, func(ctx context.Context, _ *postrider.Message) error { return g.pass(ctx) })
-	var last relay.RelayStatus
+	var last store.RelayStatus
 	e.backlog(200)
 	e.untilHeld(g, 2)
 	for i := range 3 {

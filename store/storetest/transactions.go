@@ -9,8 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 var transactionTests = []test{
@@ -72,7 +71,7 @@ func rollbackToSavepoint(e *env) {
 func insertNeedsAnOpenTransaction(e *env) {
 	expect := func(when string, err error) {
 		e.t.Helper()
-		if !errors.Is(err, outbox.ErrNoTransaction) {
+		if !errors.Is(err, store.ErrNoTransaction) {
 			e.t.Errorf("insert %s: %v, want an error that is ErrNoTransaction", when, err)
 		}
 	}
@@ -225,14 +224,14 @@ func hundredThousandMessages(e *env) {
 	for {
 		n, more := 0, false
 		for _, b := range w.fetch(1_000, 8<<20) {
-			for _, r := range b.Records {
+			for _, r := range b.Entries {
 				if m := r.Message; m.Sequence <= last[m.Key] {
 					e.t.Fatalf("key %s: sequence %d after %d", m.Key, m.Sequence, last[m.Key])
 				} else {
 					last[m.Key] = m.Sequence
 				}
 			}
-			n, more = n+len(b.Records), more || b.More
+			n, more = n+len(b.Entries), more || b.More
 		}
 		if seen += n; n == 0 && !more {
 			break
@@ -251,9 +250,9 @@ func anotherProcessSeesEverything(e *env) {
 	p := e.partition("held")
 	e.publishKeys("held")
 	held := w.drain()[0]
-	w.settle(relay.Settlement{Partition: p, Cursor: w.read[p], Moved: true,
-		Parked: []relay.Parked{{Sequence: held.Message.Sequence, Key: "held", FromLog: true, Reason: relay.ParkRetry, Waits: true, Attempts: 3, Cause: "no"}},
-		Held:   []relay.HeldKey{{Key: "held", Sequence: held.Message.Sequence, Reason: relay.ParkRetry, Attempts: 3}},
+	w.settle(store.Settlement{Partition: p, Cursor: w.read[p], Moved: true,
+		Parked: []store.ParkOutcome{{Sequence: held.Message.Sequence, Key: "held", FromLog: true, Reason: store.ParkRetry, Waits: true, Attempts: 3, Cause: "no"}},
+		Held:   []store.HeldKey{{Key: "held", Sequence: held.Message.Sequence, Reason: store.ParkRetry, Attempts: 3}},
 	})
 	second := e.publishKeys("order/1")
 	e.must(e.Leave(e.ctx, "r", w.owner), "leave")
@@ -268,10 +267,10 @@ func anotherProcessSeesEverything(e *env) {
 	e.must(err, "aside")
 	e.wantIDs("held keys that the other process sees", aside.Keys, []string{"held"})
 	due := w.due()
-	if len(due.Runs) != 1 || due.Runs[0].Key != "held" || len(due.Runs[0].Records) != 1 || due.Runs[0].Records[0].Attempts != 3 {
+	if len(due.Runs) != 1 || due.Runs[0].Key != "held" || len(due.Runs[0].Entries) != 1 || due.Runs[0].Entries[0].Attempts != 3 {
 		e.t.Fatalf("due for the other process: %+v, want the held key with its message after 3 attempts", due.Runs)
 	}
-	e.wantSame(due.Runs[0].Records[0].Message, held.Message)
+	e.wantSame(due.Runs[0].Entries[0].Message, held.Message)
 }
 
 func wakeSignals(e *env) {

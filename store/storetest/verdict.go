@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
 )
 
 // verdict checks the result of a history against the guarantees.
@@ -14,7 +14,7 @@ func (m *model) verdict() {
 	died, discarded := make(map[string]bool), make(map[string]bool)
 	for _, l := range m.letters(everyLetter) {
 		died[l.Message.ID] = true
-		if l.State == deadletter.Discarded {
+		if l.State == store.DeadDiscarded {
 			discarded[l.Message.ID] = true
 		}
 	}

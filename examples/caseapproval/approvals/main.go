@@ -22,6 +22,7 @@ import (
 	"github.com/postrider/postrider/examples/caseapproval"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/sqlite"
 )
 
@@ -77,7 +78,7 @@ func run(addr, file, broker string) error {
 }
 
 // deliver moves messages from the outbox to NATS until ctx ends.
-func deliver(ctx context.Context, store relay.Store, broker string) error {
+func deliver(ctx context.Context, store store.Relay, broker string) error {
 	publisher, err := natsbroker.Open(ctx, broker, natsbroker.Config{Stream: caseapproval.Stream, MaxAge: caseapproval.StreamAge})
 	if err != nil {
 		if ctx.Err() != nil {

@@ -10,9 +10,8 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
 	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // connections is the maximum number of database connections per process: enough for a few relays, each of which
@@ -21,12 +20,12 @@ const connections = 16
 
 // Store is everything that the binary needs of a store.
 type Store interface {
-	relay.Store
-	relay.HeldStore
-	relay.StatusStore
-	relay.Administrator
+	store.Relay
+	store.HeldKeys
+	store.StatusReader
+	store.Administrator
 	deadletter.Store
-	inbox.StatusStore
+	store.ConsumerReader
 	postrider.AttemptLog
 }
 
@@ -38,8 +37,8 @@ type Outbox struct {
 	// Publish publishes messages in one transaction and returns their IDs; source is for messages without a Source.
 	Publish func(ctx context.Context, source string, msgs []*postrider.Message) ([]string, error)
 
-	// Transactions is the outbox.Store for *sql.Tx, DB its database; nil for stores without one.
-	Transactions outbox.Store[*sql.Tx]
+	// Transactions is the store.Outbox for *sql.Tx, DB its database; nil for stores without one.
+	Transactions store.Outbox[*sql.Tx]
 	DB           *sql.DB
 	// Ping checks that the database responds.
 	Ping func(ctx context.Context) error
@@ -77,7 +76,7 @@ func (o *Outbox) Close() {
 }
 
 // publishTo publishes through the outbox, so that the library's rules and defaults for messages apply.
-func publishTo[Tx any](store outbox.Store[Tx], logger *slog.Logger) func(context.Context, string, []*postrider.Message) ([]string, error) {
+func publishTo[Tx any](store store.Outbox[Tx], logger *slog.Logger) func(context.Context, string, []*postrider.Message) ([]string, error) {
 	return func(ctx context.Context, source string, msgs []*postrider.Message) ([]string, error) {
 		o, err := outbox.New(store, outbox.Config{Source: source, Logger: logger})
 		if err != nil {

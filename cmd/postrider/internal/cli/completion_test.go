@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/clitest"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // complete returns what a shell would offer for the last argument.
@@ -22,8 +22,8 @@ func TestCompletionKnowsWhatTheStoreHas(t *testing.T) {
 	clitest.Hold(t, url, "to-audit")
 	clitest.OK(t, "redrive", "start", "--key", "order/3", "--rate", "0.001", "--detach", "--yes", "--by", "eva", "--store", url)
 	parked := clitest.PublishID(t, url, "")
-	clitest.SettleAll(t, clitest.OpenOutbox(t, url), "to-audit", func(s *relay.Settlement, r relay.Record) {
-		s.Parked = append(s.Parked, relay.Parked{Sequence: r.Message.Sequence, FromLog: true, Reason: relay.ParkSnoozed, Cause: "not yet", After: time.Hour})
+	clitest.SettleAll(t, clitest.OpenOutbox(t, url), "to-audit", func(s *store.Settlement, r store.Entry) {
+		s.Parked = append(s.Parked, store.ParkOutcome{Sequence: r.Message.Sequence, FromLog: true, Reason: store.ParkSnoozed, Cause: "not yet", After: time.Hour})
 	})
 	for line, want := range map[string][]string{
 		"status --relay ":              {"to-audit\trelay", "to-nats\trelay"},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // errCrashed is the error that a crashed relay gets from everything outside.
@@ -26,7 +27,7 @@ type mortal struct {
 }
 
 // start runs a relay on the store.
-func start(store relay.Store, cfg relay.Config) (*mortal, error) {
+func start(store store.Relay, cfg relay.Config) (*mortal, error) {
 	m := &mortal{ended: make(chan struct{})}
 	cfg.PublishInterceptors = append(cfg.PublishInterceptors[:len(cfg.PublishInterceptors):len(cfg.PublishInterceptors)], m.intercept)
 	cfg.Logger = slog.New(slog.DiscardHandler) // the screen shows what happens
@@ -90,73 +91,73 @@ func (m *mortal) intercept(next relay.PublishFunc) relay.PublishFunc {
 
 // mortalStore is the store as seen by a mortal relay.
 type mortalStore struct {
-	relay.Store
+	store.Relay
 	m *mortal
 }
 
-var _ relay.Maintainer = (*mortalStore)(nil)
+var _ store.Maintainer = (*mortalStore)(nil)
 
-func (s *mortalStore) Heartbeat(ctx context.Context, name string, owner relay.Owner, ttl time.Duration) (relay.View, error) {
+func (s *mortalStore) Heartbeat(ctx context.Context, name string, owner store.Owner, ttl time.Duration) (store.View, error) {
 	if err := s.m.dead(); err != nil {
-		return relay.View{}, err
+		return store.View{}, err
 	}
-	return s.Store.Heartbeat(ctx, name, owner, ttl)
+	return s.Relay.Heartbeat(ctx, name, owner, ttl)
 }
 
-func (s *mortalStore) Acquire(ctx context.Context, name string, owner relay.Owner, req relay.AcquireRequest) ([]relay.Lease, error) {
-	if err := s.m.dead(); err != nil {
-		return nil, err
-	}
-	return s.Store.Acquire(ctx, name, owner, req)
-}
-
-func (s *mortalStore) Release(ctx context.Context, name string, leases []relay.LeaseRef) error {
-	if err := s.m.dead(); err != nil {
-		return err
-	}
-	return s.Store.Release(ctx, name, leases)
-}
-
-func (s *mortalStore) Leave(ctx context.Context, name string, owner relay.Owner) error {
-	if err := s.m.dead(); err != nil {
-		return err
-	}
-	return s.Store.Leave(ctx, name, owner)
-}
-
-func (s *mortalStore) Fetch(ctx context.Context, name string, req relay.FetchRequest) ([]relay.Batch, error) {
+func (s *mortalStore) Acquire(ctx context.Context, name string, owner store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
 	if err := s.m.dead(); err != nil {
 		return nil, err
 	}
-	return s.Store.Fetch(ctx, name, req)
+	return s.Relay.Acquire(ctx, name, owner, req)
 }
 
-func (s *mortalStore) Due(ctx context.Context, name string, req relay.DueRequest) (relay.DueResult, error) {
-	if err := s.m.dead(); err != nil {
-		return relay.DueResult{}, err
-	}
-	return s.Store.Due(ctx, name, req)
-}
-
-func (s *mortalStore) Settle(ctx context.Context, name string, settlements []relay.Settlement) (relay.Settled, error) {
-	if err := s.m.dead(); err != nil {
-		return relay.Settled{}, err
-	}
-	return s.Store.Settle(ctx, name, settlements)
-}
-
-func (s *mortalStore) Decide(ctx context.Context, name string, lease relay.LeaseRef, id string) error {
+func (s *mortalStore) Release(ctx context.Context, name string, leases []store.LeaseRef) error {
 	if err := s.m.dead(); err != nil {
 		return err
 	}
-	return s.Store.Decide(ctx, name, lease, id)
+	return s.Relay.Release(ctx, name, leases)
 }
 
-// Maintain implements relay.Maintainer for stores that implement it.
-func (s *mortalStore) Maintain(ctx context.Context, keep relay.Retention) (relay.Maintained, error) {
-	maintainer, ok := s.Store.(relay.Maintainer)
+func (s *mortalStore) Leave(ctx context.Context, name string, owner store.Owner) error {
+	if err := s.m.dead(); err != nil {
+		return err
+	}
+	return s.Relay.Leave(ctx, name, owner)
+}
+
+func (s *mortalStore) Fetch(ctx context.Context, name string, req store.FetchRequest) ([]store.Batch, error) {
+	if err := s.m.dead(); err != nil {
+		return nil, err
+	}
+	return s.Relay.Fetch(ctx, name, req)
+}
+
+func (s *mortalStore) Due(ctx context.Context, name string, req store.DueRequest) (store.DueResult, error) {
+	if err := s.m.dead(); err != nil {
+		return store.DueResult{}, err
+	}
+	return s.Relay.Due(ctx, name, req)
+}
+
+func (s *mortalStore) Settle(ctx context.Context, name string, settlements []store.Settlement) (store.Settled, error) {
+	if err := s.m.dead(); err != nil {
+		return store.Settled{}, err
+	}
+	return s.Relay.Settle(ctx, name, settlements)
+}
+
+func (s *mortalStore) Decide(ctx context.Context, name string, lease store.LeaseRef, id string) error {
+	if err := s.m.dead(); err != nil {
+		return err
+	}
+	return s.Relay.Decide(ctx, name, lease, id)
+}
+
+// Maintain implements store.Maintainer for stores that implement it.
+func (s *mortalStore) Maintain(ctx context.Context, keep store.Retention) (store.Maintained, error) {
+	maintainer, ok := s.Relay.(store.Maintainer)
 	if !ok || s.m.dead() != nil {
-		return relay.Maintained{}, nil
+		return store.Maintained{}, nil
 	}
 	return maintainer.Maintain(ctx, keep)
 }

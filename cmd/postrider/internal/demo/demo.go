@@ -17,12 +17,13 @@ import (
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Store is what the demo needs of an outbox's store.
 type Store interface {
-	relay.Store
-	relay.StatusStore
+	store.Relay
+	store.StatusReader
 	deadletter.Store
 }
 
@@ -30,10 +31,10 @@ type Store interface {
 type Config struct {
 	// For is how long the shop is open: at least MinFor.
 	For time.Duration
-	// Store is an empty outbox, Transactions the outbox.Store for publishing, DB its database, and TablePrefix the prefix
+	// Store is an empty outbox, Transactions the store.Outbox for publishing, DB its database, and TablePrefix the prefix
 	// of the shop's tables there.
 	Store        Store
-	Transactions outbox.Store[*sql.Tx]
+	Transactions store.Outbox[*sql.Tx]
 	DB           *sql.DB
 	TablePrefix  string
 	// QuestionMarks says that the database uses ? for parameters, not $1.
@@ -230,7 +231,7 @@ func (r *run) awaitAll(ctx context.Context, failed <-chan struct{}) (map[string]
 // deadLetters returns the message IDs of the open dead letters.
 func (r *run) deadLetters(ctx context.Context) (map[string]bool, error) {
 	ids := map[string]bool{}
-	for l, err := range r.cfg.Store.ListDead(ctx, deadletter.Filter{Relay: relayName}, 0, 0) {
+	for l, err := range r.cfg.Store.ListDead(ctx, store.DeadFilter{Relay: relayName}, 0, 0) {
 		if err != nil {
 			return nil, fmt.Errorf("read the dead letters: %w", err)
 		}

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // figures is what the screen shows at one time.
@@ -17,7 +17,7 @@ type figures struct {
 	committed int64
 	tally
 	orders, rolledBack    int64
-	status                relay.RelayStatus
+	status                store.RelayStatus
 	brokerAway, relayDown bool
 	// err is why figures are missing.
 	err error

@@ -8,15 +8,15 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 func troubled() figures {
 	return figures{
 		elapsed: 3 * time.Second, committed: 12345, orders: 6000, rolledBack: 7, brokerAway: true, relayDown: true,
 		tally: tally{Received: 12000, Duplicates: 3, Missing: 2, Disorder: 1, Appeared: 4},
-		status: relay.RelayStatus{
-			Age: 1500 * time.Millisecond, Held: relay.Count{N: 1}, Parked: relay.Count{N: 20}, Dead: relay.Count{N: 5},
+		status: store.RelayStatus{
+			Age: 1500 * time.Millisecond, Held: store.Count{N: 1}, Parked: store.Count{N: 20}, Dead: store.Count{N: 5},
 		},
 		err: errors.New("database is locked"),
 	}

@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // The times of the script's events, as fractions of the time that the shop is open.
@@ -115,7 +114,7 @@ func (r *run) repair(ctx context.Context) error {
 }
 
 func (r *run) redrive(ctx context.Context) (int, error) {
-	n, err := r.cfg.Store.RedriveDead(ctx, deadletter.Filter{Relay: relayName}, "demo", 0)
+	n, err := r.cfg.Store.RedriveDead(ctx, store.DeadFilter{Relay: relayName}, "demo", 0)
 	if err != nil {
 		return n, fmt.Errorf("redrive the dead letters: %w", err)
 	}
@@ -145,13 +144,13 @@ func (r *run) setBrokerAway(away bool) {
 }
 
 // status is the relay's status, as an operator sees it.
-func (r *run) status(ctx context.Context) (relay.RelayStatus, error) {
+func (r *run) status(ctx context.Context) (store.RelayStatus, error) {
 	s, err := r.cfg.Store.Status(ctx)
 	if err != nil {
-		return relay.RelayStatus{}, fmt.Errorf("read the status: %w", err)
+		return store.RelayStatus{}, fmt.Errorf("read the status: %w", err)
 	}
 	if len(s.Relays) == 0 {
-		return relay.RelayStatus{}, nil
+		return store.RelayStatus{}, nil
 	}
 	return s.Relays[0], nil
 }

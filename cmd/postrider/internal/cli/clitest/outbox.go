@@ -10,7 +10,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // WithDead returns an outbox with dead letters 1, 2, 3 for the keys order/1, order/2, order/3.
@@ -34,7 +34,7 @@ func PublishID(t *testing.T, url, key string, more ...string) string {
 }
 
 // DeliveredAgain settles a parked record as delivered.
-func DeliveredAgain(s *relay.Settlement, r relay.Record) {
+func DeliveredAgain(s *store.Settlement, r store.Entry) {
 	s.Removed = append(s.Removed, r.Message.Sequence)
 	s.DeliveredCount++
 }
@@ -69,19 +69,19 @@ func OpenOutbox(t *testing.T, url string) *backend.Outbox {
 }
 
 // Tester is the process whose relays the tests imitate.
-var Tester = relay.Owner{ID: "tester-1", Host: "here", Version: "v0"}
+var Tester = store.Owner{ID: "tester-1", Host: "here", Version: "v0"}
 
 // Acquire returns a request for the leases of partitions.
-func Acquire(partitions ...int) relay.AcquireRequest {
-	req := relay.AcquireRequest{TTL: time.Minute}
+func Acquire(partitions ...int) store.AcquireRequest {
+	req := store.AcquireRequest{TTL: time.Minute}
 	for _, p := range partitions {
-		req.Claims = append(req.Claims, relay.Claim{Partition: p, Token: relay.NewToken()})
+		req.Claims = append(req.Claims, store.LeaseClaim{Partition: p, Token: store.NewToken()})
 	}
 	return req
 }
 
 // SettleAll makes a relay of the given name read the whole log and settle each record as decide says.
-func SettleAll(t *testing.T, o *backend.Outbox, name string, decide func(s *relay.Settlement, r relay.Record)) {
+func SettleAll(t *testing.T, o *backend.Outbox, name string, decide func(s *store.Settlement, r store.Entry)) {
 	t.Helper()
 	ctx := t.Context()
 	total, err := o.Partitions(ctx)
@@ -94,21 +94,21 @@ func SettleAll(t *testing.T, o *backend.Outbox, name string, decide func(s *rela
 	}
 	leases, err := o.Acquire(ctx, name, Tester, Acquire(all...))
 	Must(t, err)
-	req := relay.FetchRequest{Limit: 10_000, MaxBytes: 64 << 20}
-	byPartition := map[int]relay.Lease{}
+	req := store.FetchRequest{Limit: 10_000, MaxBytes: 64 << 20}
+	byPartition := map[int]store.Lease{}
 	for _, l := range leases {
-		req.Partitions = append(req.Partitions, relay.FetchPartition{LeaseRef: l.Ref(), After: l.Cursor})
+		req.Partitions = append(req.Partitions, store.FetchPartition{LeaseRef: l.Ref(), After: l.Cursor})
 		byPartition[l.Partition] = l
 	}
 	batches, err := o.Fetch(ctx, name, req)
 	Must(t, err)
 	for _, b := range batches {
 		l := byPartition[b.Partition]
-		s := relay.Settlement{Partition: b.Partition, Token: l.Token, Number: l.Settled + 1, Cursor: b.Next, Moved: true}
-		for _, r := range b.Records {
+		s := store.Settlement{Partition: b.Partition, Token: l.Token, Number: l.Settled + 1, Cursor: b.Next, Moved: true}
+		for _, r := range b.Entries {
 			decide(&s, r)
 		}
-		out, err := o.Settle(ctx, name, []relay.Settlement{s})
+		out, err := o.Settle(ctx, name, []store.Settlement{s})
 		Must(t, err)
 		if len(out.Lost)+len(out.Failed) > 0 {
 			t.Fatalf("settled: %+v", out)
@@ -120,8 +120,8 @@ func SettleAll(t *testing.T, o *backend.Outbox, name string, decide func(s *rela
 // bury dead-letters everything in the log.
 func DeadLetterOne(t *testing.T, url, name string) {
 	t.Helper()
-	SettleAll(t, OpenOutbox(t, url), name, func(s *relay.Settlement, r relay.Record) {
-		s.Dead = append(s.Dead, relay.Dead{
+	SettleAll(t, OpenOutbox(t, url), name, func(s *store.Settlement, r store.Entry) {
+		s.Dead = append(s.Dead, store.DeadOutcome{
 			Sequence: r.Message.Sequence, Key: r.Message.Key, FromLog: true, Reason: "attempts exhausted", Cause: "receiver says no", Attempts: 10,
 		})
 	})
@@ -131,14 +131,14 @@ func DeadLetterOne(t *testing.T, url, name string) {
 func Hold(t *testing.T, url, name string) {
 	t.Helper()
 	held := map[string]bool{}
-	SettleAll(t, OpenOutbox(t, url), name, func(s *relay.Settlement, r relay.Record) {
+	SettleAll(t, OpenOutbox(t, url), name, func(s *store.Settlement, r store.Entry) {
 		m := r.Message
-		p := relay.Parked{Sequence: m.Sequence, Key: m.Key, FromLog: true, Reason: relay.ParkHeld, Waits: true}
+		p := store.ParkOutcome{Sequence: m.Sequence, Key: m.Key, FromLog: true, Reason: store.ParkHeld, Waits: true}
 		if !held[m.Key] {
 			held[m.Key] = true
-			p.Reason, p.Attempts, p.Cause = relay.ParkRetry, 3, "receiver says no"
-			s.Held = append(s.Held, relay.HeldKey{
-				Key: m.Key, Sequence: m.Sequence, Reason: relay.ParkRetry, Cause: p.Cause, Attempts: 3, After: time.Hour,
+			p.Reason, p.Attempts, p.Cause = store.ParkRetry, 3, "receiver says no"
+			s.Held = append(s.Held, store.HeldKey{
+				Key: m.Key, Sequence: m.Sequence, Reason: store.ParkRetry, Cause: p.Cause, Attempts: 3, After: time.Hour,
 			})
 		}
 		s.Parked = append(s.Parked, p)
@@ -154,7 +154,7 @@ func PublishKeys(t *testing.T, url string, keys ...string) {
 }
 
 // Delivered settles a record as delivered.
-func Delivered(s *relay.Settlement, r relay.Record) {
+func Delivered(s *store.Settlement, r store.Entry) {
 	s.Delivered = append(s.Delivered, r.Message.Sequence)
 	s.DeliveredCount++
 }
@@ -163,26 +163,26 @@ func Delivered(s *relay.Settlement, r relay.Record) {
 func Published(t *testing.T, url string) []*postrider.Message {
 	t.Helper()
 	var out []*postrider.Message
-	SettleAll(t, OpenOutbox(t, url), "reader", func(_ *relay.Settlement, r relay.Record) { out = append(out, r.Message) })
+	SettleAll(t, OpenOutbox(t, url), "reader", func(_ *store.Settlement, r store.Entry) { out = append(out, r.Message) })
 	return out
 }
 
 // SettleDue settles what is due, one partition at a time.
-func SettleDue(t *testing.T, o *backend.Outbox, name string, decide func(s *relay.Settlement, r relay.Record)) {
+func SettleDue(t *testing.T, o *backend.Outbox, name string, decide func(s *store.Settlement, r store.Entry)) {
 	t.Helper()
 	ctx := t.Context()
 	total, err := o.Partitions(ctx)
 	Must(t, err)
 	_, err = o.Heartbeat(ctx, name, Tester, time.Minute)
 	Must(t, err)
-	req := relay.DueRequest{Runs: 1_000, RunLength: 1_000, MaxBytes: 1 << 20}
+	req := store.DueRequest{Runs: 1_000, RunLength: 1_000, MaxBytes: 1 << 20}
 	all := make([]int, total)
 	for n := range total {
 		all[n] = n
 	}
 	leases, err := o.Acquire(ctx, name, Tester, Acquire(all...))
 	Must(t, err)
-	byPartition := map[int]*relay.Lease{}
+	byPartition := map[int]*store.Lease{}
 	for i, l := range leases {
 		byPartition[l.Partition] = &leases[i]
 		req.Leases = append(req.Leases, l.Ref())
@@ -192,11 +192,11 @@ func SettleDue(t *testing.T, o *backend.Outbox, name string, decide func(s *rela
 	for _, run := range due.Runs {
 		l := byPartition[run.Partition]
 		l.Settled++
-		s := relay.Settlement{Partition: run.Partition, Token: l.Token, Number: l.Settled}
-		for _, r := range run.Records {
+		s := store.Settlement{Partition: run.Partition, Token: l.Token, Number: l.Settled}
+		for _, r := range run.Entries {
 			decide(&s, r)
 		}
-		_, err := o.Settle(ctx, name, []relay.Settlement{s})
+		_, err := o.Settle(ctx, name, []store.Settlement{s})
 		Must(t, err)
 	}
 	Must(t, o.Leave(ctx, name, Tester))

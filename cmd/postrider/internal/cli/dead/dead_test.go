@@ -12,7 +12,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/dead"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/selection"
-	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
 )
 
 func TestDeadList(t *testing.T) {
@@ -35,7 +35,7 @@ func TestDeadList(t *testing.T) {
 	clitest.Contains(t, clitest.OK(t, "dead", "list", "--store", url, "--after", "2"), "order/3")
 
 	lines := strings.Split(strings.TrimSpace(clitest.OK(t, "dead", "list", "--store", url, "--json", "--state", "any")), "\n")
-	var l deadletter.Record
+	var l store.DeadLetter
 	clitest.Must(t, json.Unmarshal([]byte(lines[2]), &l))
 	if len(lines) != 3 || l.Message.Key != "order/3" {
 		t.Errorf("%d lines, the last is %+v", len(lines), l)
@@ -128,7 +128,7 @@ type beforeDiscard struct {
 	once    sync.Once
 }
 
-func (s *beforeDiscard) DiscardDead(ctx context.Context, f deadletter.Filter, by, reason string, limit int) (int, error) {
+func (s *beforeDiscard) DiscardDead(ctx context.Context, f store.DeadFilter, by, reason string, limit int) (int, error) {
 	s.once.Do(s.happens)
 	return s.Store.DiscardDead(ctx, f, by, reason, limit)
 }
@@ -146,7 +146,7 @@ func TestDeadDiscardLeavesLaterLettersAlone(t *testing.T) {
 	}}
 	var out, errs clitest.Buffer
 	p := &program.Program{Stdout: &out, Stderr: &errs}
-	clitest.Must(t, dead.Discard(t.Context(), p, o, &selection.Selection{Verb: "discard", Yes: true, By: "eva"}, deadletter.Filter{}, "x", 2))
+	clitest.Must(t, dead.Discard(t.Context(), p, o, &selection.Selection{Verb: "discard", Yes: true, By: "eva"}, store.DeadFilter{}, "x", 2))
 	clitest.Contains(t, out.String(), "discarded 2 dead letters")
 	clitest.Contains(t, clitest.OK(t, "dead", "show", "4", "--store", url), "dead letter 4 of relay to-nats", "order/4", "open")
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/selection"
-	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
 )
 
 func (p commands) deadDiscardCommand() *cobra.Command {
@@ -42,7 +42,7 @@ func (p commands) deadDiscardCommand() *cobra.Command {
 		},
 	}
 	s.Flags(p.Program, cmd)
-	p.CompleteArgs(cmd, 0, program.DeadLetters(deadletter.Open))
+	p.CompleteArgs(cmd, 0, program.DeadLetters(store.DeadOpen))
 	cmd.Flags().IntVar(&batch, "batch", 1000, "decide on `n` dead letters per transaction")
 	program.BecauseFlag(cmd, &because)
 	return cmd
@@ -50,7 +50,7 @@ func (p commands) deadDiscardCommand() *cobra.Command {
 
 // discard works until none of the dead letters that existed when it began, on the database's clock, are left. It leaves
 // later ones alone, including those of messages redriven meanwhile.
-func (p commands) discard(ctx context.Context, b *backend.Outbox, s *selection.Selection, f deadletter.Filter, because string, batch int) error {
+func (p commands) discard(ctx context.Context, b *backend.Outbox, s *selection.Selection, f store.DeadFilter, because string, batch int) error {
 	if len(f.Numbers) > 0 && !s.DryRun { // all or none
 		n, err := b.DiscardDead(ctx, f, s.By, because, len(f.Numbers))
 		if err != nil {

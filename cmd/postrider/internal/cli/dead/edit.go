@@ -19,6 +19,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/selection"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
 )
 
 // editOptions are the options of dead edit.
@@ -61,7 +62,7 @@ dead show tells all of it. If somebody else edited it meanwhile, nothing is chan
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only show what would differ")
 	f.BoolVar(&o.asJSON, "json", false, "write the edited dead letter as JSON")
-	p.CompleteArgs(cmd, 1, program.DeadLetters(deadletter.Open))
+	p.CompleteArgs(cmd, 1, program.DeadLetters(store.DeadOpen))
 	program.ByFlag(cmd, &o.by, p.Operator())
 	program.BecauseFlag(cmd, &o.because)
 	cmd.MarkFlagsMutuallyExclusive("payload", "payload-file")
@@ -123,7 +124,7 @@ func (p commands) editDead(ctx context.Context, b *backend.Outbox, number int64,
 	if err != nil {
 		return err
 	}
-	e := deadletter.Edit{Payload: payload, Seen: l.Edits, By: o.by, Why: o.because}
+	e := store.Edit{Payload: payload, Seen: l.Edits, By: o.by, Why: o.because}
 	if e.Headers, err = o.headers(l.Message); err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/clitest"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
 )
 
 func TestDeadEdit(t *testing.T) {
@@ -30,7 +30,7 @@ func TestDeadEdit(t *testing.T) {
 	shown := clitest.OK(t, "dead", "show", "2", "--store", url)
 	clitest.Contains(t, shown, "by eva: key was wrong", `- {"key":"order/2"}`, "- header tenant: acme", `+  "key": "y"`)
 	var shownJSON struct {
-		deadletter.Archived
+		store.ArchivedDead
 		Fingerprint string `json:"fingerprint"`
 	}
 	clitest.Must(t, json.Unmarshal([]byte(clitest.OK(t, "dead", "show", "2", "--json", "--store", url)), &shownJSON))
@@ -96,13 +96,13 @@ func TestDeadCounts(t *testing.T) {
 	t.Parallel()
 	url := clitest.WithDead(t)
 	out := clitest.OK(t, "dead", "counts", "--store", url)
-	clitest.Contains(t, out, "COUNT", "to-nats", "order.placed", "receiver says no", deadletter.Fingerprint("receiver says no"))
+	clitest.Contains(t, out, "COUNT", "to-nats", "order.placed", "receiver says no", store.Fingerprint("receiver says no"))
 	if n := strings.Count(out, "\n"); n != 2 {
 		t.Errorf("counts have %d lines:\n%s", n, out)
 	}
 	clitest.Contains(t, clitest.OK(t, "dead", "counts", "--json", "--store", url), `"dead_letters":3`)
 	clitest.Contains(t, clitest.Run(t, "dead", "counts", "--side", "consumer", "--store", url).Err, "no dead letters match")
-	clitest.Contains(t, clitest.OK(t, "dead", "list", "--fingerprint", deadletter.Fingerprint("receiver says no"), "--cause", "says", "--store", url), "order/2")
+	clitest.Contains(t, clitest.OK(t, "dead", "list", "--fingerprint", store.Fingerprint("receiver says no"), "--cause", "says", "--store", url), "order/2")
 	clitest.Contains(t, clitest.Run(t, "dead", "list", "--cause", "SAYS", "--store", url).Err, "no dead letters match")
 	clitest.Fails(t, program.ExitUsage, "--limit must be 1 or more", "dead", "counts", "--limit", "0", "--store", url)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/selection"
-	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
 )
 
 func (p commands) deadListCommand() *cobra.Command {
@@ -36,7 +36,7 @@ func (p commands) deadListCommand() *cobra.Command {
 			if limit < 0 {
 				return program.Usagef("--limit must not be negative, is %d", limit)
 			}
-			f.State = deadletter.State(state)
+			f.State = store.DeadState(state)
 			return p.WithStore(cmd, func(b *backend.Outbox) error {
 				filter, err := f.Resolve(cmd.Context(), b)
 				if err != nil {
@@ -63,9 +63,9 @@ type deadState string
 // Allowed lists the values.
 func (deadState) Allowed() []string { return []string{"open", "redriven", "discarded", "any"} }
 
-func (p commands) listDead(ctx context.Context, b *backend.Outbox, f deadletter.Filter, after int64, limit int, asJSON bool) error {
+func (p commands) listDead(ctx context.Context, b *backend.Outbox, f store.DeadFilter, after int64, limit int, asJSON bool) error {
 	columns := []string{"NUMBER", "DIED AT", "RELAY", "TYPE", "KEY", "CAUSE"}
-	withState := f.State != "" && f.State != deadletter.Open
+	withState := f.State != "" && f.State != store.DeadOpen
 	if withState {
 		columns = slices.Insert(columns, 1, "STATE")
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/selection"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/store"
 )
 
 func (p commands) deadShowCommand() *cobra.Command {
@@ -45,9 +46,9 @@ func (p commands) deadShowCommand() *cobra.Command {
 				}
 				if asJSON {
 					return output.JSON(p.Stdout, struct {
-						deadletter.Archived
+						store.ArchivedDead
 						Fingerprint string `json:"fingerprint"`
-					}{deadletter.Archived{Record: l, Before: edits}, deadletter.Fingerprint(l.Cause)})
+					}{store.ArchivedDead{DeadLetter: l, Before: edits}, store.Fingerprint(l.Cause)})
 				}
 				p.writeDead(l, edits)
 				return nil
@@ -57,24 +58,24 @@ func (p commands) deadShowCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
 	cmd.Flags().BoolVar(&payload, "payload", false, "write only the payload, byte for byte")
 	cmd.MarkFlagsMutuallyExclusive("json", "payload")
-	p.CompleteArgs(cmd, 1, program.DeadLetters(deadletter.AnyState))
+	p.CompleteArgs(cmd, 1, program.DeadLetters(store.DeadAny))
 	return cmd
 }
 
 // writeDead writes a dead letter for people.
-func (p commands) writeDead(l deadletter.Record, edits []deadletter.Edited) {
+func (p commands) writeDead(l store.DeadLetter, edits []store.Edited) {
 	fmt.Fprintf(p.Stdout, "dead letter %d of %s %s, partition %d: %s\n", l.Number, l.Side, output.Printable(l.Relay), l.Partition, l.State)
 	f := output.NewFields(p.Stdout)
 	f.Add("died", output.Moment(l.DiedAt))
 	f.Add("reason", l.Reason)
 	first, rest, lines := strings.Cut(l.Cause, "\n")
 	f.Add("cause", first)
-	f.Add("fingerprint", deadletter.Fingerprint(l.Cause))
+	f.Add("fingerprint", store.Fingerprint(l.Cause))
 	f.Add("unreadable", l.Unreadable)
 	f.Add("came from", cameFrom(l.Message))
 	f.Add("attempts", output.Number(l.Attempts))
 	f.Add("redrives", output.Number(l.Redrives))
-	if l.State != deadletter.Open {
+	if l.State != store.DeadOpen {
 		f.Add(string(l.State), strings.TrimSpace(fmt.Sprintf("%s by %s %s", output.Moment(l.ResolvedAt), l.ResolvedBy, l.Resolution)))
 	}
 	if l.Redrive != 0 {
@@ -87,7 +88,7 @@ func (p commands) writeDead(l deadletter.Record, edits []deadletter.Edited) {
 	output.Message(p.Stdout, l.Message)
 	output.History(p.Stdout, l.History)
 	p.writeEdits(l, edits)
-	if l.State == deadletter.Open {
+	if l.State == store.DeadOpen {
 		fmt.Fprintf(p.Stdout, "\nsend it back:  %s\nchange it:     %s\ndiscard it:    %s\n", p.Hint("dead redrive %d", l.Number),
 			p.Hint("dead edit %d --because \"…\"", l.Number), p.Hint("dead discard %d --because \"…\"", l.Number))
 	}
@@ -103,7 +104,7 @@ func cameFrom(m *postrider.Message) string {
 }
 
 // writeEdits writes each edit with its changes.
-func (p commands) writeEdits(l deadletter.Record, edits []deadletter.Edited) {
+func (p commands) writeEdits(l store.DeadLetter, edits []store.Edited) {
 	for i, e := range edits {
 		payload, headers := l.Message.Payload, l.Message.Headers
 		if i+1 < len(edits) {

@@ -13,6 +13,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/selection"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
 )
 
 func (p commands) deadExportCommand() *cobra.Command {
@@ -31,7 +32,7 @@ postrider dead import in this or another outbox, or to keep.`,
 			if err := f.Check(nil); err != nil {
 				return err
 			}
-			f.State = deadletter.State(state)
+			f.State = store.DeadState(state)
 			return p.WithStore(cmd, func(b *backend.Outbox) (err error) {
 				filter, err := f.Resolve(cmd.Context(), b)
 				if err != nil {

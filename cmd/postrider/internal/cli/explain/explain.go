@@ -17,6 +17,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/status"
 	"github.com/postrider/postrider/inspect"
+	"github.com/postrider/postrider/store"
 )
 
 // explainOptions are the options of explain: what to explain, and how to print it.
@@ -177,7 +178,7 @@ func nextOf(place inspect.Place) string {
 	switch {
 	case place.Next.Code != inspect.NextProcess:
 		return place.Next.Text
-	case place.Kind == inspect.KindConsumer:
+	case place.Kind == store.KindConsumer:
 		return place.Next.Text + "; start the program that runs this consumer"
 	default:
 		return place.Next.Text + "; " + status.StartIt

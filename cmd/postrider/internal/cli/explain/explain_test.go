@@ -8,7 +8,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/clitest"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 func TestExplainMessage(t *testing.T) {
@@ -57,7 +57,7 @@ func TestExplainImportedMessage(t *testing.T) {
 	clitest.OK(t, "dead", "redrive", "1", "--store", url)
 	clitest.Contains(t, clitest.OK(t, "explain", id, "--store", url), "since then: parked since", "due: nobody works", "start the program that runs this relay")
 	o := clitest.OpenOutbox(t, url)
-	clitest.SettleDue(t, o, "to-nats", func(s *relay.Settlement, r relay.Record) { s.Removed = append(s.Removed, r.Message.Sequence) })
+	clitest.SettleDue(t, o, "to-nats", func(s *store.Settlement, r store.Entry) { s.Removed = append(s.Removed, r.Message.Sequence) })
 	clitest.Contains(t, clitest.OK(t, "explain", id, "--store", url), "since then: delivered")
 }
 
@@ -119,8 +119,8 @@ func TestExplainTellsOfRedrives(t *testing.T) {
 		clitest.OK(t, "dead", "redrive", "1", "--by", "eva", "--store", url)
 		clitest.Contains(t, explain(), "relay to-nats: died and was sent back", "since then: parked since ", "due: nobody works on this partition", "redriven")
 
-		clitest.SettleDue(t, o, "to-nats", func(s *relay.Settlement, r relay.Record) {
-			s.Dead = append(s.Dead, relay.Dead{Sequence: r.Message.Sequence, Reason: "refused", Cause: "total is negative", Attempts: 1})
+		clitest.SettleDue(t, o, "to-nats", func(s *store.Settlement, r store.Entry) {
+			s.Dead = append(s.Dead, store.DeadOutcome{Sequence: r.Message.Sequence, Reason: "refused", Cause: "total is negative", Attempts: 1})
 		})
 		clitest.Contains(t, explain(), "dead letter 1, attempts exhausted after 10 attempts: receiver says no", "since then: dead letter 2, open")
 		clitest.OK(t, "dead", "edit", "2", "--payload", `{"a":1}`, "--because", "total was wrong", "--by", "ida", "--yes", "--store", url)
@@ -152,8 +152,8 @@ func TestExplainFindsWhatWasRedrivenAndFailedAgain(t *testing.T) {
 	clitest.DeadLetterOne(t, url, "to-nats")
 	explain := func() string { t.Helper(); return clitest.OK(t, "explain", id, "--store", url) }
 	clitest.OK(t, "dead", "redrive", "1", "--store", url)
-	clitest.SettleDue(t, o, "to-nats", func(s *relay.Settlement, r relay.Record) {
-		s.Parked = append(s.Parked, relay.Parked{Sequence: r.Message.Sequence, Reason: relay.ParkRetry, After: time.Hour, Attempts: 1})
+	clitest.SettleDue(t, o, "to-nats", func(s *store.Settlement, r store.Entry) {
+		s.Parked = append(s.Parked, store.ParkOutcome{Sequence: r.Message.Sequence, Reason: store.ParkRetry, After: time.Hour, Attempts: 1})
 	})
 	clitest.Contains(t, explain(), "since then: parked since ", "retry", "an attempt at ")
 }
@@ -166,8 +166,8 @@ func TestExplainFindsParkedMessagesWithoutAKey(t *testing.T) {
 			return strings.TrimSpace(clitest.OK(t, append([]string{"publish", "--store", url, "--type", "order.placed", "--payload", "{}"}, more...)...))
 		}
 		retried, due, done, delayed := publish("--topic", "retried"), publish("--topic", "due"), publish(), publish("--deliver-after", "24h")
-		clitest.SettleAll(t, clitest.OpenOutbox(t, url), "to-nats", func(s *relay.Settlement, r relay.Record) {
-			pk := relay.Parked{Sequence: r.Message.Sequence, FromLog: true, Reason: relay.ParkRetry, After: time.Hour, Attempts: 2, Cause: "no"}
+		clitest.SettleAll(t, clitest.OpenOutbox(t, url), "to-nats", func(s *store.Settlement, r store.Entry) {
+			pk := store.ParkOutcome{Sequence: r.Message.Sequence, FromLog: true, Reason: store.ParkRetry, After: time.Hour, Attempts: 2, Cause: "no"}
 			switch r.Message.ID {
 			case done:
 				clitest.Delivered(s, r)
@@ -175,7 +175,7 @@ func TestExplainFindsParkedMessagesWithoutAKey(t *testing.T) {
 			case due:
 				pk.After = 0
 			case delayed:
-				pk = relay.Parked{Sequence: r.Message.Sequence, FromLog: true, Reason: relay.ParkDelayed, After: r.Delay}
+				pk = store.ParkOutcome{Sequence: r.Message.Sequence, FromLog: true, Reason: store.ParkDelayed, After: r.Delay}
 			}
 			s.Parked = append(s.Parked, pk)
 		})

@@ -7,7 +7,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/clitest"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/inspect"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // explainJSON runs explain with --json.
@@ -47,7 +47,7 @@ func TestExplainUnroutedMessageAsJSON(t *testing.T) {
 	url := clitest.NewOutbox(t)
 	id := clitest.PublishID(t, url, "order/1")
 	o := clitest.OpenOutbox(t, url)
-	_, err := o.Acquire(t.Context(), "to-nats", relay.Owner{ID: "x", Topics: []string{"bills"}}, clitest.Acquire(0))
+	_, err := o.Acquire(t.Context(), "to-nats", store.Owner{ID: "x", Topics: []string{"bills"}}, clitest.Acquire(0))
 	clitest.Must(t, err)
 	e := explainJSON(t, url, id)
 	if !e.Unrouted || e.Next.Code != inspect.NextDrop || e.Actions[0].Kind != inspect.ActionRoute || e.Places[0].State != inspect.NotTaken {
@@ -71,14 +71,14 @@ func TestExplainKeyThatWaitsForADecision(t *testing.T) {
 	url := clitest.NewOutbox(t)
 	id := clitest.PublishID(t, url, "order/1")
 	queued := clitest.PublishID(t, url, "order/1")
-	clitest.SettleAll(t, clitest.OpenOutbox(t, url), "to-nats", func(s *relay.Settlement, r relay.Record) {
+	clitest.SettleAll(t, clitest.OpenOutbox(t, url), "to-nats", func(s *store.Settlement, r store.Entry) {
 		m := r.Message
 		if len(s.Held) > 0 {
-			s.Parked = append(s.Parked, relay.Parked{Sequence: m.Sequence, Key: m.Key, FromLog: true, Reason: relay.ParkHeld, Waits: true})
+			s.Parked = append(s.Parked, store.ParkOutcome{Sequence: m.Sequence, Key: m.Key, FromLog: true, Reason: store.ParkHeld, Waits: true})
 			return
 		}
-		s.Dead = append(s.Dead, relay.Dead{Sequence: m.Sequence, Key: m.Key, FromLog: true, Reason: "refused", Attempts: 1})
-		s.Held = append(s.Held, relay.HeldKey{Key: m.Key, Sequence: m.Sequence, Reason: relay.ParkDead, UntilDecided: true})
+		s.Dead = append(s.Dead, store.DeadOutcome{Sequence: m.Sequence, Key: m.Key, FromLog: true, Reason: "refused", Attempts: 1})
+		s.Held = append(s.Held, store.HeldKey{Key: m.Key, Sequence: m.Sequence, Reason: store.ParkDead, UntilDecided: true})
 	})
 	clitest.Contains(t, clitest.OK(t, "explain", id, "--store", url), "dead letter 1, open", "its key is held until somebody decides", "postrider dead redrive 1")
 	for _, args := range [][]string{{queued}, {"--key", "order/1"}} {

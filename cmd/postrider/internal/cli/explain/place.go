@@ -8,6 +8,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/status"
 	"github.com/postrider/postrider/inspect"
+	"github.com/postrider/postrider/store"
 )
 
 // writePlace writes where a message is for a relay or consumer.
@@ -30,7 +31,7 @@ func (p commands) writePlace(m *inspect.MessageInfo, place inspect.Place) {
 	case inspect.NotBegun:
 		fmt.Fprintf(p.Stdout, "has not begun with partition %d yet\n", m.Partition)
 	case inspect.Delivered:
-		if place.Kind == inspect.KindConsumer {
+		if place.Kind == store.KindConsumer {
 			fmt.Fprintln(p.Stdout, "processed")
 		} else {
 			fmt.Fprintln(p.Stdout, "delivered")
@@ -149,7 +150,7 @@ func (p commands) writeKey(e inspect.Explanation) {
 			p.writeHeldKey(place)
 		case place.State == inspect.NotBegun:
 			fmt.Fprintf(p.Stdout, "has not begun with partition %d yet\n", e.Key.Partition)
-		case place.Kind == inspect.KindConsumer:
+		case place.Kind == store.KindConsumer:
 			fmt.Fprintf(p.Stdout, "not held; %s\n", place.Next.Text)
 		default:
 			owner := place.Owner + " works on it"
@@ -171,7 +172,7 @@ func (p commands) writeRelay(place inspect.Place) {
 	fmt.Fprintf(p.Stdout, "%s: %s\n", titleOf(place), place.State)
 	f := output.NewFields(p.Stdout)
 	f.Add("topics", strings.Join(place.Topics, ", "))
-	if place.Kind == inspect.KindRelay {
+	if place.Kind == store.KindRelay {
 		f.Add("backlog", fmt.Sprintf("%s, age %s", output.Count(place.Load.Backlog), output.Ago(seconds(place.Load.BacklogAgeSeconds))))
 	}
 	f.Add("parked", fmt.Sprintf("%s, oldest %s", output.Count(place.Load.Parked), output.Ago(seconds(place.Load.OldestParkedSeconds))))

@@ -9,7 +9,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 func (p commands) heldRetryCommand() *cobra.Command {
@@ -22,7 +22,7 @@ func (p commands) heldRetryCommand() *cobra.Command {
 		Args: program.ExactArgs("a KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.onHeld(cmd, name, args[0], func(b *backend.Outbox, name string) error {
-				d := relay.Decision{Relay: name, Key: args[0], Verb: relay.VerbRetry, By: p.Operator()}
+				d := store.Decision{Relay: name, Key: args[0], Verb: store.VerbRetry, By: p.Operator()}
 				if _, err := program.Decide(cmd.Context(), b, d); err != nil {
 					return err
 				}
@@ -51,7 +51,7 @@ is also refused if another message blocks the key when it is applied than the on
 		Args: program.ExactArgs("a KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.onHeld(cmd, name, args[0], func(b *backend.Outbox, name string) error {
-				d := relay.Decision{Relay: name, Key: args[0], Verb: relay.VerbSkip, MessageID: message, By: by, Reason: because}
+				d := store.Decision{Relay: name, Key: args[0], Verb: store.VerbSkip, MessageID: message, By: by, Reason: because}
 				d, _, err := decide(cmd.Context(), b, d)
 				if err != nil {
 					return err
@@ -91,11 +91,11 @@ key, the decision waits for the end of the attempt.`,
 						return err
 					}
 				}
-				verb := relay.VerbDead
+				verb := store.VerbDead
 				if all {
-					verb = relay.VerbDeadAll
+					verb = store.VerbDeadAll
 				}
-				d := relay.Decision{Relay: name, Key: args[0], Verb: verb, MessageID: message, By: by, Reason: because}
+				d := store.Decision{Relay: name, Key: args[0], Verb: verb, MessageID: message, By: by, Reason: because}
 				d, n, err := decide(cmd.Context(), b, d)
 				if err != nil {
 					return err
@@ -122,8 +122,8 @@ key, the decision waits for the end of the attempt.`,
 
 // decide makes a decision about the message that blocks a key now, unless d names another or concerns all messages of the key.
 // It returns the decision with that message and how many messages it concerned.
-func decide(ctx context.Context, b *backend.Outbox, d relay.Decision) (relay.Decision, int, error) {
-	if d.MessageID == "" && d.Verb != relay.VerbDeadAll {
+func decide(ctx context.Context, b *backend.Outbox, d store.Decision) (store.Decision, int, error) {
+	if d.MessageID == "" && d.Verb != store.VerbDeadAll {
 		h, _, err := b.ShowHeld(ctx, d.Relay, d.Key, 0)
 		if err != nil {
 			return d, 0, err

@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Command returns the command.
@@ -85,7 +85,7 @@ func (p commands) listHeld(ctx context.Context, b *backend.Outbox, name string, 
 	return nil
 }
 
-func nextAttempt(h relay.HeldInfo, format func(time.Time) string) string {
+func nextAttempt(h store.HeldInfo, format func(time.Time) string) string {
 	if h.NextAttempt.IsZero() {
 		return "when decided"
 	}
@@ -113,8 +113,8 @@ func (p commands) heldShowCommand() *cobra.Command {
 				}
 				if asJSON {
 					return output.JSON(p.Stdout, struct {
-						relay.HeldInfo
-						Messages []relay.ParkedInfo `json:"messages"`
+						store.HeldInfo
+						Messages []store.ParkedInfo `json:"messages"`
 					}{h, parked})
 				}
 				return p.writeHeld(h, parked)
@@ -128,7 +128,7 @@ func (p commands) heldShowCommand() *cobra.Command {
 	return cmd
 }
 
-func (p commands) writeHeld(h relay.HeldInfo, parked []relay.ParkedInfo) error {
+func (p commands) writeHeld(h store.HeldInfo, parked []store.ParkedInfo) error {
 	fmt.Fprintf(p.Stdout, "key %s of relay %s, partition %d: held since %s\n", output.Printable(h.Key), output.Printable(h.Relay), h.Partition, output.Moment(h.Since))
 	f := output.NewFields(p.Stdout)
 	f.Add("reason", string(h.Reason))
@@ -153,7 +153,7 @@ func (p commands) writeHeld(h relay.HeldInfo, parked []relay.ParkedInfo) error {
 }
 
 // writeDecisions writes the commands for what can be decided about a held key. They name the message that was shown.
-func (p commands) writeDecisions(h relay.HeldInfo) error {
+func (p commands) writeDecisions(h store.HeldInfo) error {
 	if h.MessageID == "" {
 		_, err := fmt.Fprintln(p.Stdout, "\nno message blocks the key any more; it is about to be released")
 		return err
@@ -177,7 +177,7 @@ func (p commands) onHeld(cmd *cobra.Command, name, key string, f func(b *backend
 			return err
 		}
 		err = f(b, name)
-		if errors.Is(err, relay.ErrNotHeld) {
+		if errors.Is(err, store.ErrNotHeld) {
 			return notHeld(key, name)
 		}
 		if err != nil {
@@ -203,7 +203,7 @@ func holderOf(ctx context.Context, b *backend.Outbox, name, key string) (string,
 		case err == nil:
 			holders = append(holders, output.Printable(n))
 			name = n
-		case !errors.Is(err, relay.ErrNotHeld):
+		case !errors.Is(err, store.ErrNotHeld):
 			return "", err
 		}
 	}
@@ -218,5 +218,5 @@ func holderOf(ctx context.Context, b *backend.Outbox, name, key string) (string,
 
 func notHeld(key, name string) error {
 	return fmt.Errorf("%w: %s (%s); postrider held list shows those that are",
-		relay.ErrNotHeld, output.Printable(key), cmp.Or(output.Printable(name), "any relay"))
+		store.ErrNotHeld, output.Printable(key), cmp.Or(output.Printable(name), "any relay"))
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/clitest"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 func TestHeldListAndShow(t *testing.T) {
@@ -59,24 +59,24 @@ func TestNothingPassesADeadLetter(t *testing.T) {
 	clitest.OverStores(t, func(t *testing.T, url string) {
 		dead, queued := clitest.PublishID(t, url, "order/1"), clitest.PublishID(t, url, "order/1")
 		o := clitest.OpenOutbox(t, url)
-		clitest.SettleAll(t, o, "to-nats", func(s *relay.Settlement, r relay.Record) {
+		clitest.SettleAll(t, o, "to-nats", func(s *store.Settlement, r store.Entry) {
 			m := r.Message
 			if m.ID == queued {
-				s.Parked = append(s.Parked, relay.Parked{Sequence: m.Sequence, Key: m.Key, FromLog: true, Reason: relay.ParkHeld, Waits: true})
+				s.Parked = append(s.Parked, store.ParkOutcome{Sequence: m.Sequence, Key: m.Key, FromLog: true, Reason: store.ParkHeld, Waits: true})
 				return
 			}
-			s.Dead = append(s.Dead, relay.Dead{Sequence: m.Sequence, Key: m.Key, FromLog: true, Reason: "attempts exhausted", Attempts: 10})
-			s.Held = append(s.Held, relay.HeldKey{Key: m.Key, Sequence: m.Sequence, Reason: relay.ParkDead, Attempts: 10, UntilDecided: true})
+			s.Dead = append(s.Dead, store.DeadOutcome{Sequence: m.Sequence, Key: m.Key, FromLog: true, Reason: "attempts exhausted", Attempts: 10})
+			s.Held = append(s.Held, store.HeldKey{Key: m.Key, Sequence: m.Sequence, Reason: store.ParkDead, Attempts: 10, UntilDecided: true})
 		})
 		for _, args := range [][]string{{"retry", "order/1"}, {"dead", "order/1", "--because", "x"}} {
 			clitest.Fails(t, program.ExitFailed, "message "+dead+" is a dead letter, for which the key waits", append([]string{"held"}, append(args, "--store", url)...)...)
 		}
 		clitest.Contains(t, clitest.OK(t, "held", "show", "order/1", "--store", url), "held skip order/1 --message "+dead,
 			"postrider dead list --relay to-nats --key order/1")
-		clitest.SettleDue(t, o, "to-nats", func(_ *relay.Settlement, r relay.Record) { t.Errorf("message %s is due", r.Message.ID) })
+		clitest.SettleDue(t, o, "to-nats", func(_ *store.Settlement, r store.Entry) { t.Errorf("message %s is due", r.Message.ID) })
 		clitest.Contains(t, clitest.OK(t, "held", "skip", "order/1", "--because", "cancelled", "--store", url), dead)
 		due := ""
-		clitest.SettleDue(t, o, "to-nats", func(_ *relay.Settlement, r relay.Record) { due += r.Message.ID })
+		clitest.SettleDue(t, o, "to-nats", func(_ *store.Settlement, r store.Entry) { due += r.Message.ID })
 		if due != queued {
 			t.Errorf("due after the skip: %q, want %s", due, queued)
 		}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/clitest"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
 )
 
 func TestMySQLHeldAndDead(t *testing.T) {
@@ -28,9 +28,9 @@ func TestMySQLHeldAndDead(t *testing.T) {
 
 	clitest.PublishKeys(t, url, "order/7", "order/8")
 	clitest.DeadLetterOne(t, url, "to-nats")
-	var r deadletter.Redrive
+	var r store.Redrive
 	clitest.Must(t, json.Unmarshal([]byte(clitest.OK(t, "redrive", "start", "--relay", "to-nats", "--yes", "--json", "--store", url)), &r))
-	if r.State != deadletter.RedriveFinished || r.Done != 2 {
+	if r.State != store.RedriveFinished || r.Done != 2 {
 		t.Errorf("redrive: %+v", r)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/status"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Command returns the command.
@@ -56,18 +56,18 @@ In JSON, fields that end in _seconds are durations in seconds.`,
 // consumerStatus is everything known about a consumer, in its JSON form.
 type consumerStatus struct {
 	Name         string         `json:"name"`
-	Remembered   relay.Count    `json:"remembered"`
+	Remembered   store.Count    `json:"remembered"`
 	Oldest       output.Seconds `json:"oldest_seconds"`
 	Watermarks   []watermark    `json:"watermarks,omitempty"`
-	Parked       relay.Count    `json:"parked"`
+	Parked       store.Count    `json:"parked"`
 	OldestParked output.Seconds `json:"oldest_parked_seconds"`
-	Held         relay.Count    `json:"held"`
-	Dead         relay.Count    `json:"dead"`
+	Held         store.Count    `json:"held"`
+	Dead         store.Count    `json:"dead"`
 	OldestDead   output.Seconds `json:"oldest_dead_seconds"`
 	Owners       []status.Owner `json:"owners"`
 }
 
-// watermark is the JSON form of inbox.WatermarkStatus.
+// watermark is the JSON form of store.WatermarkStatus.
 type watermark struct {
 	Partition string         `json:"partition"`
 	Epoch     string         `json:"epoch"`
@@ -135,7 +135,7 @@ func consumersOf(ctx context.Context, b *backend.Outbox, name string) ([]consume
 		for _, w := range c.Watermarks {
 			st.Watermarks = append(st.Watermarks, watermark{w.Partition, w.Epoch, w.Offset, output.Seconds(w.Moved)})
 		}
-		if i := slices.IndexFunc(all.Relays, func(r relay.RelayStatus) bool { return r.Name == c.Name }); i >= 0 {
+		if i := slices.IndexFunc(all.Relays, func(r store.RelayStatus) bool { return r.Name == c.Name }); i >= 0 {
 			r := all.Relays[i]
 			st.Parked, st.Held, st.Dead, st.Owners = r.Parked, r.Held, r.Dead, status.Owners(r.Owners)
 			st.OldestParked, st.OldestDead = output.Seconds(r.OldestParked), output.Seconds(r.OldestDead)

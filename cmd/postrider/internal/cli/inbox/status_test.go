@@ -8,7 +8,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/clitest"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 func TestInboxStatus(t *testing.T) {
@@ -22,7 +22,7 @@ func TestInboxStatus(t *testing.T) {
 	clitest.Contains(t, out, "CONSUMER", "view", "1 IDs", "ledger", "1 watermark", "ledger has consumed", "orders/0", "4,711", "MOVED", " ago")
 	clitest.Contains(t, clitest.OK(t, "dead", "list", "--side", "consumer", "--store", url), "view", "refused")
 	var status struct {
-		Consumers []struct{ Dead, Remembered relay.Count }
+		Consumers []struct{ Dead, Remembered store.Count }
 	}
 	clitest.Must(t, json.Unmarshal([]byte(clitest.OK(t, "inbox", "status", "--consumer", "view", "--json", "--store", url)), &status))
 	if len(status.Consumers) != 1 || status.Consumers[0].Dead.N != 1 || status.Consumers[0].Remembered.N != 1 {

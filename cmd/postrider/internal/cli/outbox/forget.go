@@ -9,8 +9,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 func (p commands) outboxForgetCommand() *cobra.Command {
@@ -51,11 +50,11 @@ func (p commands) forgetRelay(cmd *cobra.Command, b *backend.Outbox, name string
 	if err != nil {
 		return err
 	}
-	var r relay.RelayStatus
+	var r store.RelayStatus
 	relays, err := program.ChosenRelays(s.Relays, name)
 	if err == nil {
 		r = relays[0]
-	} else if n, countErr := b.CountDead(cmd.Context(), deadletter.Filter{Relay: name, State: deadletter.AnyState}); n == 0 || countErr != nil {
+	} else if n, countErr := b.CountDead(cmd.Context(), store.DeadFilter{Relay: name, State: store.DeadAny}); n == 0 || countErr != nil {
 		return errors.Join(err, countErr) // otherwise dead letters were imported for it
 	}
 	question := fmt.Sprintf("Forget relay %s (%s undelivered, which it will never deliver)?", output.Printable(name), output.Count(r.Backlog))
@@ -70,7 +69,7 @@ func (p commands) forgetRelay(cmd *cobra.Command, b *backend.Outbox, name string
 		return err
 	}
 	n, err := b.ForgetRelay(cmd.Context(), name, d.by, d.because, discard)
-	if errors.Is(err, relay.ErrParked) {
+	if errors.Is(err, store.ErrParked) {
 		return fmt.Errorf("%w: see %s and %s, or give --discard; nothing has changed",
 			err, p.Hint("held list --relay %s", output.ShellQuote(name)), p.Hint("dead list --relay %s", output.ShellQuote(name)))
 	}

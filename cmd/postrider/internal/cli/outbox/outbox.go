@@ -10,7 +10,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Command returns the command.
@@ -44,8 +44,8 @@ Afterwards start the relays and consumers again, and set partitions in the confi
 		Args: program.ExactArgs("a number N"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[0])
-			if err != nil || n < 1 || n > relay.MaxPartitions {
-				return program.Usagef("N must be a number from 1 to %d, is %q", relay.MaxPartitions, args[0])
+			if err != nil || n < 1 || n > store.MaxPartitions {
+				return program.Usagef("N must be a number from 1 to %d, is %q", store.MaxPartitions, args[0])
 			}
 			return p.WithStore(cmd, func(b *backend.Outbox) error { return p.repartition(cmd, b, n, yes) })
 		},

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Ago formats a duration for people: two units at most, "-" for zero.
@@ -63,7 +63,7 @@ func CauseOf(cause, reason string) string {
 }
 
 // Count formats a count, with a plus when there are more.
-func Count(c relay.Count) string {
+func Count(c store.Count) string {
 	if c.AtLeast {
 		return Number(c.N) + "+"
 	}
@@ -88,7 +88,7 @@ func Plural[T ~int | ~int64](n T, noun string) string {
 }
 
 // PluralOf is plural for a count, with a plus when there are more.
-func PluralOf(c relay.Count, noun string) string {
+func PluralOf(c store.Count, noun string) string {
 	if c.AtLeast {
 		return Count(c) + " " + noun + "s"
 	}

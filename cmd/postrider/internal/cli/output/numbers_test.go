@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 func TestAgoHasTwoUnitsAtMost(t *testing.T) {
@@ -28,7 +28,7 @@ func TestNumbers(t *testing.T) {
 	}
 	for got, want := range map[string]string{
 		Plural(1, "dead letter"): "1 dead letter", Plural(0, "dead letter"): "0 dead letters", Plural(2000, "key"): "2,000 keys",
-		Count(relay.Count{N: 10_000, AtLeast: true}): "10,000+", Count(relay.Count{N: 3}): "3",
+		Count(store.Count{N: 10_000, AtLeast: true}): "10,000+", Count(store.Count{N: 3}): "3",
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -8,7 +8,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // howApplied says when a decision takes effect, and when it is refused.
@@ -25,7 +25,7 @@ func (p commands) retryCommand() *cobra.Command {
   postrider parked retry 0199f3a4-7e1c-7a52-9b61-3f0c2d1e4b5a --relay to-nats`,
 		Args: program.ExactArgs("an ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d := relay.Decision{Relay: name, MessageID: args[0], Verb: relay.VerbRetry, By: p.Operator()}
+			d := store.Decision{Relay: name, MessageID: args[0], Verb: store.VerbRetry, By: p.Operator()}
 			return p.decide(cmd, d, "message %s of relay %s is due at once\n")
 		},
 	}
@@ -35,7 +35,7 @@ func (p commands) retryCommand() *cobra.Command {
 }
 
 func (p commands) skipCommand() *cobra.Command {
-	return p.deadLetterCommand(relay.VerbSkip, &cobra.Command{
+	return p.deadLetterCommand(store.VerbSkip, &cobra.Command{
 		Use:   "skip ID",
 		Short: "Skip a parked message",
 		Long: `Skip a parked message: it becomes a discarded dead letter, with who decided it and why, and is not delivered.
@@ -45,7 +45,7 @@ func (p commands) skipCommand() *cobra.Command {
 }
 
 func (p commands) deadCommand() *cobra.Command {
-	return p.deadLetterCommand(relay.VerbDead, &cobra.Command{
+	return p.deadLetterCommand(store.VerbDead, &cobra.Command{
 		Use:   "dead ID",
 		Short: "Move a parked message to the dead letters",
 		Long: `Move a parked message to the dead letters, from where it can be edited and redriven.
@@ -55,11 +55,11 @@ func (p commands) deadCommand() *cobra.Command {
 }
 
 // deadLetterCommand completes a command that moves a parked message to the dead letters.
-func (p commands) deadLetterCommand(verb relay.Verb, cmd *cobra.Command, done string) *cobra.Command {
+func (p commands) deadLetterCommand(verb store.Verb, cmd *cobra.Command, done string) *cobra.Command {
 	var name, by, because string
 	cmd.Args = program.ExactArgs("an ID")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.decide(cmd, relay.Decision{Relay: name, MessageID: args[0], Verb: verb, By: by, Reason: because}, done)
+		return p.decide(cmd, store.Decision{Relay: name, MessageID: args[0], Verb: verb, By: by, Reason: because}, done)
 	}
 	p.relayFlag(cmd, &name, onlyOne)
 	p.CompleteArgs(cmd, 1, program.ParkedMessages(&name))
@@ -69,7 +69,7 @@ func (p commands) deadLetterCommand(verb relay.Verb, cmd *cobra.Command, done st
 }
 
 // decide makes a decision about a parked message and says that it is done, with the message and the relay.
-func (p commands) decide(cmd *cobra.Command, d relay.Decision, done string) error {
+func (p commands) decide(cmd *cobra.Command, d store.Decision, done string) error {
 	return p.WithStore(cmd, func(b *backend.Outbox) error {
 		m, err := find(cmd.Context(), b, d.Relay, d.MessageID)
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Command returns the command.
@@ -170,13 +170,13 @@ func (p commands) showCommand() *cobra.Command {
 
 // withCause is a parked message with its cause, which is part of its history.
 type withCause struct {
-	relay.ParkedInfo
+	store.ParkedInfo
 	Cause string `json:"cause,omitempty"`
 }
 
-func forPrograms(m relay.ParkedInfo) withCause { return withCause{m, m.Cause()} }
+func forPrograms(m store.ParkedInfo) withCause { return withCause{m, m.Cause()} }
 
-func (p commands) write(m relay.ParkedInfo) error {
+func (p commands) write(m store.ParkedInfo) error {
 	fmt.Fprintf(p.Stdout, "message %s of relay %s, partition %d: parked since %s\n", output.Printable(m.Message.ID),
 		output.Printable(m.Relay), m.Partition, output.Moment(m.ParkedAt))
 	f := output.NewFields(p.Stdout)
@@ -194,14 +194,14 @@ func (p commands) write(m relay.ParkedInfo) error {
 }
 
 // find returns the parked message with an ID that waits by itself, of the only relay that has it unless one is given.
-func find(ctx context.Context, b *backend.Outbox, name, id string) (m relay.ParkedInfo, err error) {
+func find(ctx context.Context, b *backend.Outbox, name, id string) (m store.ParkedInfo, err error) {
 	names := []string{name}
 	if name == "" {
 		if names, err = program.RelayNames(ctx, b); err != nil {
 			return m, err
 		}
 	}
-	var queued, alone []relay.ParkedInfo
+	var queued, alone []store.ParkedInfo
 	for _, n := range names {
 		found, err := b.FindParked(ctx, n, id)
 		if err != nil {
@@ -219,7 +219,7 @@ func find(ctx context.Context, b *backend.Outbox, name, id string) (m relay.Park
 	switch {
 	case len(alone) == 1:
 		return alone[0], nil
-	case len(alone) > 0 && slices.ContainsFunc(alone, func(p relay.ParkedInfo) bool { return p.Relay != alone[0].Relay }):
+	case len(alone) > 0 && slices.ContainsFunc(alone, func(p store.ParkedInfo) bool { return p.Relay != alone[0].Relay }):
 		return m, program.Usagef("message %s is parked by %s; choose one with --relay", shown, parkers(alone))
 	case len(alone) > 0:
 		return m, fmt.Errorf("relay %s has parked %d messages with the ID %s", output.Printable(alone[0].Relay), len(alone), shown)
@@ -227,12 +227,12 @@ func find(ctx context.Context, b *backend.Outbox, name, id string) (m relay.Park
 		return m, fmt.Errorf("message %s is queued in the held key %s of relay %s; see: postrider held show", shown,
 			output.Printable(queued[0].Message.Key), output.Printable(queued[0].Relay))
 	}
-	return m, fmt.Errorf("%w: %s (%s); postrider explain shows where a message is", relay.ErrNoParked, shown,
+	return m, fmt.Errorf("%w: %s (%s); postrider explain shows where a message is", store.ErrNoParked, shown,
 		cmp.Or(output.Printable(name), "any relay"))
 }
 
 // parkers names the relays that have parked a message.
-func parkers(all []relay.ParkedInfo) string {
+func parkers(all []store.ParkedInfo) string {
 	text := ""
 	for i, p := range all {
 		if i > 0 {

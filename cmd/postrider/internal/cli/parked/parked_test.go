@@ -8,7 +8,7 @@ import (
 
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/clitest"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // withParked returns an outbox in which relay to-nats has parked two messages without a key, and holds order/1, and the IDs of
@@ -16,16 +16,16 @@ import (
 func withParked(t *testing.T, url string) (ids [3]string) {
 	t.Helper()
 	ids = [3]string{clitest.PublishID(t, url, ""), clitest.PublishID(t, url, ""), clitest.PublishID(t, url, "order/1")}
-	clitest.SettleAll(t, clitest.OpenOutbox(t, url), "to-nats", func(s *relay.Settlement, r relay.Record) {
+	clitest.SettleAll(t, clitest.OpenOutbox(t, url), "to-nats", func(s *store.Settlement, r store.Entry) {
 		m := r.Message
-		p := relay.Parked{Sequence: m.Sequence, Key: m.Key, FromLog: true, Reason: relay.ParkRetry, Attempts: 3, Cause: "receiver says no",
+		p := store.ParkOutcome{Sequence: m.Sequence, Key: m.Key, FromLog: true, Reason: store.ParkRetry, Attempts: 3, Cause: "receiver says no",
 			After: time.Hour}
 		switch {
 		case m.Key != "":
 			p.Waits = true
-			s.Held = append(s.Held, relay.HeldKey{Key: m.Key, Sequence: m.Sequence, Reason: relay.ParkRetry, Cause: p.Cause, Attempts: 3, After: time.Hour})
+			s.Held = append(s.Held, store.HeldKey{Key: m.Key, Sequence: m.Sequence, Reason: store.ParkRetry, Cause: p.Cause, Attempts: 3, After: time.Hour})
 		case m.ID == ids[1]:
-			p.Reason, p.After, p.Cause = relay.ParkUnhandled, 2*time.Hour, "no handler takes order.placed"
+			p.Reason, p.After, p.Cause = store.ParkUnhandled, 2*time.Hour, "no handler takes order.placed"
 		}
 		s.Parked = append(s.Parked, p)
 	})
@@ -43,7 +43,7 @@ func TestParkedIsListedCountedAndShown(t *testing.T) {
 			t.Errorf("the first due is not the first:\n%s", list)
 		}
 		clitest.Lacks(t, clitest.OK(t, "parked", "list", "--limit", "1", "--store", url), ids[1])
-		var m relay.ParkedInfo
+		var m store.ParkedInfo
 		line, _, _ := strings.Cut(clitest.OK(t, "parked", "list", "--json", "--relay", "to-nats", "--store", url), "\n")
 		clitest.Must(t, json.Unmarshal([]byte(line), &m))
 		if m.Relay != "to-nats" || m.Message.ID != ids[0] || m.Attempts != 3 || m.Cause() != "receiver says no" {
@@ -91,8 +91,8 @@ func TestMessageParkedByTwoRelaysNeedsAChoice(t *testing.T) {
 	t.Parallel()
 	url := clitest.NewOutbox(t)
 	ids := withParked(t, url)
-	clitest.SettleAll(t, clitest.OpenOutbox(t, url), "to-audit", func(s *relay.Settlement, r relay.Record) {
-		s.Parked = append(s.Parked, relay.Parked{Sequence: r.Message.Sequence, Key: r.Message.Key, FromLog: true, Reason: relay.ParkSnoozed, After: time.Hour})
+	clitest.SettleAll(t, clitest.OpenOutbox(t, url), "to-audit", func(s *store.Settlement, r store.Entry) {
+		s.Parked = append(s.Parked, store.ParkOutcome{Sequence: r.Message.Sequence, Key: r.Message.Key, FromLog: true, Reason: store.ParkSnoozed, After: time.Hour})
 	})
 	clitest.Fails(t, program.ExitUsage, "choose one with --relay", "parked", "retry", ids[0], "--store", url)
 	clitest.OK(t, "parked", "retry", ids[0], "--relay", "to-audit", "--store", url)

@@ -15,7 +15,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
-	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
 )
 
 // completionTime is how long completion may take. A shell waits for it at the prompt.
@@ -100,10 +100,10 @@ func ConsumersOnly(ctx context.Context, b *backend.Outbox) ([]cobra.Completion, 
 }
 
 // DeadLetters lists the numbers of dead letters in a state, with type, key and cause.
-func DeadLetters(state deadletter.State) Completer {
+func DeadLetters(state store.DeadState) Completer {
 	return func(ctx context.Context, b *backend.Outbox) ([]cobra.Completion, error) {
 		var out []cobra.Completion
-		for d, err := range b.ListDead(ctx, deadletter.Filter{State: state}, 0, maxCompletions) {
+		for d, err := range b.ListDead(ctx, store.DeadFilter{State: state}, 0, maxCompletions) {
 			if err != nil {
 				return nil, err
 			}
@@ -115,7 +115,7 @@ func DeadLetters(state deadletter.State) Completer {
 }
 
 // Redrives lists the IDs of redrives in a state, the latest first; "" for all.
-func Redrives(state deadletter.RedriveState) Completer {
+func Redrives(state store.RedriveState) Completer {
 	return func(ctx context.Context, b *backend.Outbox) ([]cobra.Completion, error) {
 		var out []cobra.Completion
 		for r, err := range b.ListRedrives(ctx, state) {

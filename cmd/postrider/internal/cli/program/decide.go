@@ -5,14 +5,14 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/held"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // decisionWait is how long a command waits for a decision to be applied.
 const decisionWait = time.Minute
 
 // Decide records a decision about a held key or a parked message, and waits until it is applied.
-func Decide(ctx context.Context, store held.Store, d relay.Decision) (count int, err error) {
+func Decide(ctx context.Context, store held.Store, d store.Decision) (count int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, decisionWait)
 	defer cancel()
 	d, err = held.Decide(ctx, store, d)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // RelayNames returns the names of all relays and consumers.
@@ -32,7 +32,7 @@ func KnownRelay(ctx context.Context, b *backend.Outbox, name string) error {
 		cmp.Or(output.Printable(strings.Join(slices.Compact(known), ", ")), "none yet: one appears when it first runs"))
 }
 
-// ConsumerNames tells consumers from relays; relay.Status lists both.
+// ConsumerNames tells consumers from relays; store.Status lists both.
 type ConsumerNames map[string]bool
 
 // Title is the display name of a relay or consumer.
@@ -44,10 +44,10 @@ func (c ConsumerNames) Title(name string) string {
 }
 
 // Consumers returns the names of the consumers in a status.
-func Consumers(s relay.Status) ConsumerNames {
+func Consumers(s store.Status) ConsumerNames {
 	out := make(ConsumerNames)
 	for _, r := range s.Relays {
-		if r.Kind == relay.KindConsumer {
+		if r.Kind == store.KindConsumer {
 			out[r.Name] = true
 		}
 	}
@@ -55,18 +55,18 @@ func Consumers(s relay.Status) ConsumerNames {
 }
 
 // ChosenRelays returns the relay with a name, all for "".
-func ChosenRelays(all []relay.RelayStatus, name string) ([]relay.RelayStatus, error) {
+func ChosenRelays(all []store.RelayStatus, name string) ([]store.RelayStatus, error) {
 	if name == "" {
 		return all, nil
 	}
-	i := slices.IndexFunc(all, func(r relay.RelayStatus) bool { return r.Name == name })
+	i := slices.IndexFunc(all, func(r store.RelayStatus) bool { return r.Name == name })
 	if i < 0 {
 		return nil, fmt.Errorf("there is no relay %q in this outbox; it has %s", name, relayNames(all))
 	}
 	return all[i : i+1], nil
 }
 
-func relayNames(all []relay.RelayStatus) string {
+func relayNames(all []store.RelayStatus) string {
 	if len(all) == 0 {
 		return "none yet: a relay appears when it first runs"
 	}

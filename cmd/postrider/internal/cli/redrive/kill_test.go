@@ -13,7 +13,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/clitest"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // asProgram in the environment makes the test binary run the program.
@@ -50,7 +50,7 @@ func TestRedriveSurvivesItsProcesses(t *testing.T) {
 	clitest.Must(t, err)
 	for killed := range 4 {
 		p, alongside := spawn(t, "redrive", "run", "1", "--store", url), spawn(t, "redrive", "run", "1", "--store", url)
-		awaitRedrive(t, o, r.ID, func(r deadletter.Redrive) bool { return r.Done >= int64(killed+1)*20 })
+		awaitRedrive(t, o, r.ID, func(r store.Redrive) bool { return r.Done >= int64(killed+1)*20 })
 		clitest.Must(t, p.Process.Kill())
 		clitest.Must(t, alongside.Process.Kill())
 		_, _ = p.Wait(), alongside.Wait() // they were killed
@@ -61,11 +61,11 @@ func TestRedriveSurvivesItsProcesses(t *testing.T) {
 	}
 	r, err = o.ShowRedrive(t.Context(), r.ID)
 	clitest.Must(t, err)
-	if r.State != deadletter.RedriveFinished || r.Done != letters || r.Outcome.Waiting != letters {
+	if r.State != store.RedriveFinished || r.Done != letters || r.Outcome.Waiting != letters {
 		t.Errorf("redrive: %+v, outcome %+v", r, r.Outcome)
 	}
 	seen := map[string]int{}
-	clitest.SettleDue(t, o, "to-nats", func(s *relay.Settlement, rec relay.Record) {
+	clitest.SettleDue(t, o, "to-nats", func(s *store.Settlement, rec store.Entry) {
 		seen[rec.Message.Key]++
 		s.Removed = append(s.Removed, rec.Message.Sequence)
 		if len(rec.Message.Payload) == 0 || rec.Redrives != 1 {
@@ -91,7 +91,7 @@ func spawn(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-func awaitRedrive(t *testing.T, o deadletter.RedriveStore, id int64, condition func(deadletter.Redrive) bool) {
+func awaitRedrive(t *testing.T, o deadletter.RedriveStore, id int64, condition func(store.Redrive) bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

@@ -15,6 +15,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/selection"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
 )
 
 // Command returns the command.
@@ -44,7 +45,7 @@ type redriveOptions struct {
 func (p commands) redriveFlags(cmd *cobra.Command, o *redriveOptions) {
 	o.Verb = "redrive"
 	o.Selection.Flags(p.Program, cmd)
-	p.CompleteArgs(cmd, 0, program.DeadLetters(deadletter.Open))
+	p.CompleteArgs(cmd, 0, program.DeadLetters(store.DeadOpen))
 	s := cmd.Flags()
 	s.IntVar(&o.maxRedrives, "max-redrives", deadletter.DefaultMaxRedrives, "refuse messages that were sent back `n` times already")
 	s.BoolVar(&o.force, "force", false, "refuse none, however often they were sent back")
@@ -101,7 +102,7 @@ relays or postrider redrive run to go on with.
 	return cmd
 }
 
-func (p commands) startRedrive(ctx context.Context, b *backend.Outbox, o *redriveOptions, f deadletter.Filter) error {
+func (p commands) startRedrive(ctx context.Context, b *backend.Outbox, o *redriveOptions, f store.DeadFilter) error {
 	if total, err := o.Selection.Confirm(ctx, p.Program, b, f); err != nil || total == 0 {
 		return err
 	}
@@ -124,11 +125,11 @@ func (p commands) startRedrive(ctx context.Context, b *backend.Outbox, o *redriv
 const lineEvery = 5 * time.Second
 
 // drive drives a redrive to its end and prints the outcome.
-func (p commands) drive(ctx context.Context, b *backend.Outbox, r deadletter.Redrive, asJSON bool) error {
+func (p commands) drive(ctx context.Context, b *backend.Outbox, r store.Redrive, asJSON bool) error {
 	bar, last, told := p.Progress(r.Selected, "redrive"), r, time.Now()
 	bar.Add(int(r.Done + r.Refused))
 	defer bar.End()
-	end, err := deadletter.Drive(ctx, b, r.ID, func(r deadletter.Redrive) {
+	end, err := deadletter.Drive(ctx, b, r.ID, func(r store.Redrive) {
 		bar.Add(int(r.Done + r.Refused - last.Done - last.Refused))
 		last = r
 		if !bar.Shown() && time.Since(told) >= lineEvery {
@@ -141,14 +142,14 @@ func (p commands) drive(ctx context.Context, b *backend.Outbox, r deadletter.Red
 		err = errors.New("interrupted")
 	}
 	switch {
-	case err != nil && last.State != deadletter.RedriveRunning:
+	case err != nil && last.State != store.RedriveRunning:
 		return fmt.Errorf("redrive %d is %s, %s of %s were sent back; what became of them was not read: %w; see: %s",
 			r.ID, last.State, output.Number(last.Done), output.Number(last.Selected), err, p.Hint("redrive show %d", r.ID))
 	case err != nil:
 		return fmt.Errorf("redrive %d: %w; %s of %s were sent back. The relays go on with it, and so does: %s; or end it: %s",
 			r.ID, err, output.Number(last.Done), output.Number(last.Selected), p.Hint("redrive run %d", r.ID), p.Hint("redrive cancel %d", r.ID))
 	}
-	if end.State == deadletter.RedriveFailed {
+	if end.State == store.RedriveFailed {
 		return fmt.Errorf("redrive %d has failed, with %s of %s sent back: %s; fix that and start another one", r.ID,
 			output.Number(end.Done), output.Number(end.Selected), output.Printable(end.Cause))
 	}
@@ -166,7 +167,7 @@ func (p commands) drive(ctx context.Context, b *backend.Outbox, r deadletter.Red
 	return err
 }
 
-func bound(f deadletter.Filter) int {
+func bound(f store.DeadFilter) int {
 	if f.MaxRedrives > 0 {
 		return f.MaxRedrives
 	}
@@ -174,7 +175,7 @@ func bound(f deadletter.Filter) int {
 }
 
 // leftOut says which of the selected dead letters were not sent back.
-func leftOut(r deadletter.Redrive) string {
+func leftOut(r store.Redrive) string {
 	var b strings.Builder
 	if r.Refused > 0 {
 		fmt.Fprintf(&b, ", %s refused", output.Number(r.Refused))
@@ -182,7 +183,7 @@ func leftOut(r deadletter.Redrive) string {
 	if r.Skipped > 0 {
 		fmt.Fprintf(&b, ", %s decided by others", output.Number(r.Skipped))
 	}
-	if r.State == deadletter.RedriveCancelled {
+	if r.State == store.RedriveCancelled {
 		fmt.Fprintf(&b, ", cancelled by %s", output.Printable(r.CancelledBy))
 	}
 	return b.String()

@@ -14,15 +14,15 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/redrive"
 	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 func TestRedriveToItsEnd(t *testing.T) {
 	t.Parallel()
 	url := clitest.WithDead(t)
-	var r deadletter.Redrive
+	var r store.Redrive
 	clitest.Must(t, json.Unmarshal([]byte(clitest.OK(t, "redrive", "start", "--relay", "to-nats", "--yes", "--json", "--by", "eva", "--store", url)), &r))
-	if r.State != deadletter.RedriveFinished || r.Done != 3 || r.By != "eva" || r.Outcome == nil || r.Outcome.Waiting != 3 {
+	if r.State != store.RedriveFinished || r.Done != 3 || r.By != "eva" || r.Outcome == nil || r.Outcome.Waiting != 3 {
 		t.Errorf("redrive: %+v", r)
 	}
 	clitest.Contains(t, clitest.OK(t, "redrive", "list", "--store", url), "ID", "finished", "eva")
@@ -48,7 +48,7 @@ func TestRedriveLeftOffAndCancelled(t *testing.T) {
 	o := clitest.OpenOutbox(t, url)
 	go func() { // as soon as the first dead letter is sent back
 		defer interrupt()
-		for r, err := (deadletter.Redrive{}), error(nil); r.Done == 0 && err == nil && ctx.Err() == nil; {
+		for r, err := (store.Redrive{}), error(nil); r.Done == 0 && err == nil && ctx.Err() == nil; {
 			r, err = o.ShowRedrive(ctx, 1)
 		}
 	}()
@@ -72,15 +72,15 @@ type away struct {
 
 var errAway = errors.New("the database is away")
 
-func (s away) StepRedrive(ctx context.Context, id int64, limit int) (deadletter.Redrive, time.Duration, error) {
+func (s away) StepRedrive(ctx context.Context, id int64, limit int) (store.Redrive, time.Duration, error) {
 	if s.steps {
-		return deadletter.Redrive{}, 0, errAway
+		return store.Redrive{}, 0, errAway
 	}
 	return s.Store.StepRedrive(ctx, id, limit)
 }
 
-func (s away) ShowRedrive(context.Context, int64) (deadletter.Redrive, error) {
-	return deadletter.Redrive{}, errAway
+func (s away) ShowRedrive(context.Context, int64) (store.Redrive, error) {
+	return store.Redrive{}, errAway
 }
 
 // TestRedriveThatIsCutOff: the command says how far the redrive had come, even if other processes drove it.
@@ -110,8 +110,8 @@ func TestRedriveRefuses(t *testing.T) {
 	for n := range 3 {
 		clitest.OK(t, "dead", "redrive", "--key", "order/1", "--yes", "--store", url)
 		o := clitest.OpenOutbox(t, url)
-		clitest.SettleDue(t, o, "to-nats", func(s *relay.Settlement, r relay.Record) {
-			s.Dead = append(s.Dead, relay.Dead{
+		clitest.SettleDue(t, o, "to-nats", func(s *store.Settlement, r store.Entry) {
+			s.Dead = append(s.Dead, store.DeadOutcome{
 				Sequence: r.Message.Sequence, Key: r.Message.Key, Reason: "attempts exhausted", Cause: "still no", Attempts: n,
 			})
 		})
@@ -133,7 +133,7 @@ func TestRedriveThatFails(t *testing.T) {
 	clitest.Must(t, err)
 	clitest.Contains(t, clitest.OK(t, "redrive", "show", "1", "--store", url), "redrive 1: running", "1 in a row, the last: letter 2 has no history",
 		"next attempt")
-	for r.State == deadletter.RedriveRunning {
+	for r.State == store.RedriveRunning {
 		r, err = o.FailRedrive(t.Context(), 1, r.Failures, "letter 2 has no history")
 		clitest.Must(t, err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
 )
 
 // redriveState is the value of --state.
@@ -34,7 +34,7 @@ func (p commands) redriveListCommand() *cobra.Command {
 				return program.Usagef("--limit must not be negative, is %d", limit)
 			}
 			return p.WithStore(cmd, func(b *backend.Outbox) error {
-				return p.listRedrives(cmd.Context(), b, deadletter.RedriveState(state), limit, asJSON)
+				return p.listRedrives(cmd.Context(), b, store.RedriveState(state), limit, asJSON)
 			})
 		},
 	}
@@ -45,7 +45,7 @@ func (p commands) redriveListCommand() *cobra.Command {
 	return cmd
 }
 
-func (p commands) listRedrives(ctx context.Context, b *backend.Outbox, state deadletter.RedriveState, limit int, asJSON bool) error {
+func (p commands) listRedrives(ctx context.Context, b *backend.Outbox, state store.RedriveState, limit int, asJSON bool) error {
 	t := output.NewTableUnless(asJSON, p.Stdout, "ID", "STATE", "STARTED AT", "SELECTED", "DONE", "REFUSED", "SKIPPED", "RATE", "BY")
 	n := 0
 	for r, err := range b.ListRedrives(ctx, state) {
@@ -119,7 +119,7 @@ func redriveID(arg string) (int64, error) {
 	return id, nil
 }
 
-func (p commands) writeRedrive(r deadletter.Redrive) error {
+func (p commands) writeRedrive(r store.Redrive) error {
 	filter, err := json.Marshal(r.Filter)
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func (p commands) writeRedrive(r deadletter.Redrive) error {
 	fmt.Fprintf(p.Stdout, "redrive %d: %s\n", r.ID, r.State)
 	f := output.NewFields(p.Stdout)
 	f.Add("started", output.Moment(r.StartedAt)+" by "+r.By)
-	if r.State != deadletter.RedriveRunning {
+	if r.State != store.RedriveRunning {
 		f.Add("ended", output.Moment(r.EndedAt)+leftOut(r))
 	}
 	f.Add("filter", string(filter))
@@ -139,7 +139,7 @@ func (p commands) writeRedrive(r deadletter.Redrive) error {
 	if r.Failures > 0 {
 		f.Add("failures", output.Number(int64(r.Failures))+" in a row, the last: "+output.Printable(r.Cause))
 	}
-	if r.Failures > 0 && r.State == deadletter.RedriveRunning {
+	if r.Failures > 0 && r.State == store.RedriveRunning {
 		f.Add("next attempt", output.Moment(r.NextAt))
 	}
 	f.Flush()
@@ -149,7 +149,7 @@ func (p commands) writeRedrive(r deadletter.Redrive) error {
 	f.Add("waiting", output.Number(r.Outcome.Waiting))
 	f.Add("died again", output.Number(r.Outcome.Failed))
 	f.Flush()
-	if r.State == deadletter.RedriveRunning {
+	if r.State == store.RedriveRunning {
 		fmt.Fprintf(p.Stdout, "\ndrive it from here:  %s\nend it:              %s\n", p.Hint("redrive run %d", r.ID), p.Hint("redrive cancel %d", r.ID))
 	}
 	return nil
@@ -178,7 +178,7 @@ func (p commands) redriveRunCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write the redrive as JSON at its end")
-	p.CompleteArgs(cmd, 1, program.Redrives(deadletter.RedriveRunning))
+	p.CompleteArgs(cmd, 1, program.Redrives(store.RedriveRunning))
 	return cmd
 }
 
@@ -205,6 +205,6 @@ func (p commands) redriveCancelCommand() *cobra.Command {
 		},
 	}
 	program.ByFlag(cmd, &by, p.Operator())
-	p.CompleteArgs(cmd, 1, program.Redrives(deadletter.RedriveRunning))
+	p.CompleteArgs(cmd, 1, program.Redrives(store.RedriveRunning))
 	return cmd
 }

@@ -18,6 +18,7 @@ import (
 	runner "github.com/postrider/postrider/cmd/postrider/internal/cli/relay"
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // Command returns the command.
@@ -238,7 +239,7 @@ func routed(ctx context.Context, r config.Relay, topic string, connect bool) (ro
 	}
 	info := routedInfo{routeInfo: newRouteInfo(r, promises)}
 	for _, pattern := range info.Topics {
-		if relay.MatchTopic(pattern, topic) {
+		if store.MatchTopic(pattern, topic) {
 			info.Takes, info.Pattern = true, pattern
 			break
 		}

@@ -8,12 +8,12 @@ import (
 
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
 )
 
 // Filter holds the flags that select dead letters.
 type Filter struct {
-	deadletter.Filter
+	store.DeadFilter
 	from, to string
 	side     side
 	command  *cobra.Command
@@ -34,7 +34,7 @@ func (f *Filter) Flags(p *program.Program, cmd *cobra.Command) {
 	s.Var(program.Choice(&f.side), "side", "only of this `side`: relay or consumer")
 	program.CompleteChoices(cmd, "side", f.side.Allowed())
 	s.StringVar(&f.Topic, "topic", "", "only of this `topic`")
-	s.StringVar(&f.Filter.Type, "type", "", "only messages of this `type`")
+	s.StringVar(&f.DeadFilter.Type, "type", "", "only messages of this `type`")
 	s.StringVar(&f.Key, "key", "", "only messages with this `key`")
 	s.StringVar(&f.Tenant, "tenant", "", "only messages of this `tenant`")
 	s.StringVar(&f.Reason, "reason", "", "only those dead-lettered for this `reason`, as listed")
@@ -51,7 +51,7 @@ func (f *Filter) Check(args []string) error {
 	if f.Numbers, err = Numbers(args); err != nil {
 		return err
 	}
-	f.Side = deadletter.Side(f.side)
+	f.Side = store.Kind(f.side)
 	for flag, text := range map[string]string{"from": f.from, "to": f.to} {
 		if _, err := program.ParseTime(flag, text, time.Time{}); err != nil {
 			return err
@@ -71,8 +71,8 @@ func (f *Filter) given() error {
 }
 
 // Resolve completes the filter. Relative times are computed on the database's clock.
-func (f *Filter) Resolve(ctx context.Context, b *backend.Outbox) (deadletter.Filter, error) {
-	out := f.Filter
+func (f *Filter) Resolve(ctx context.Context, b *backend.Outbox) (store.DeadFilter, error) {
+	out := f.DeadFilter
 	if f.from+f.to == "" {
 		return out, nil
 	}
@@ -89,7 +89,7 @@ func (f *Filter) Resolve(ctx context.Context, b *backend.Outbox) (deadletter.Fil
 
 // chosen reports whether any flag narrows the selection.
 func (f *Filter) chosen(args []string) bool {
-	g := f.Filter
+	g := f.DeadFilter
 	return len(args) > 0 || f.from != "" || f.to != "" ||
 		g.Relay+g.Topic+g.Type+g.Key+g.Tenant+g.Reason+g.MessageID+g.Cause+g.Fingerprint+string(f.side) != ""
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/store"
 )
 
 // ownReasons are the reasons that relays, consumers and publishers set; handlers set others.
@@ -22,9 +22,9 @@ var ownReasons = []string{
 
 // Mistyped is called when a filter matches nothing: it returns an error if the filter names an unknown relay, consumer or
 // reason.
-func Mistyped(ctx context.Context, b *backend.Outbox, f deadletter.Filter) error {
+func Mistyped(ctx context.Context, b *backend.Outbox, f store.DeadFilter) error {
 	if f.Relay != "" {
-		n, err := b.CountDead(ctx, deadletter.Filter{Relay: f.Relay, State: deadletter.AnyState})
+		n, err := b.CountDead(ctx, store.DeadFilter{Relay: f.Relay, State: store.DeadAny})
 		if err == nil && n == 0 {
 			err = program.KnownRelay(ctx, b, f.Relay)
 		}
@@ -35,11 +35,11 @@ func Mistyped(ctx context.Context, b *backend.Outbox, f deadletter.Filter) error
 	if f.Reason == "" || slices.Contains(ownReasons, f.Reason) {
 		return nil
 	}
-	n, err := b.CountDead(ctx, deadletter.Filter{Reason: f.Reason, State: deadletter.AnyState})
+	n, err := b.CountDead(ctx, store.DeadFilter{Reason: f.Reason, State: store.DeadAny})
 	if err != nil || n > 0 {
 		return err
 	}
-	counts, err := b.CountCauses(ctx, deadletter.Filter{State: deadletter.AnyState}, 100)
+	counts, err := b.CountCauses(ctx, store.DeadFilter{State: store.DeadAny}, 100)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
 )
 
 // Selection says which dead letters a command applies to.
@@ -54,7 +54,7 @@ func (s *Selection) Check(args []string) error {
 }
 
 // Confirm counts the dead letters and asks for confirmation; 0 means that there is nothing to do.
-func (s *Selection) Confirm(ctx context.Context, p *program.Program, b *backend.Outbox, f deadletter.Filter) (int64, error) {
+func (s *Selection) Confirm(ctx context.Context, p *program.Program, b *backend.Outbox, f store.DeadFilter) (int64, error) {
 	total, err := b.CountDead(ctx, f)
 	if err != nil {
 		return 0, err

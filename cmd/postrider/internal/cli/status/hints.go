@@ -6,7 +6,7 @@ import (
 
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // StartIt is the advice for a relay without a process. Not every relay is run by this binary: one that delivers to
@@ -14,7 +14,7 @@ import (
 const StartIt = "start the program that runs this relay (postrider relay, if it publishes to a broker)"
 
 // writeHints says what an operator can do about what is stuck.
-func (p commands) writeHints(s relay.Status, consumers program.ConsumerNames) error {
+func (p commands) writeHints(s store.Status, consumers program.ConsumerNames) error {
 	var hints []string
 	for _, r := range s.Relays {
 		name, quoted := output.Printable(r.Name), output.ShellQuote(r.Name)
@@ -43,7 +43,7 @@ const RouteIt = "add the topic to the topics of a relay, and for messages that a
 	"which begins with the oldest"
 
 // hintNobody is the advice for a relay or consumer that has work but no process, "" for others.
-func hintNobody(r relay.RelayStatus, consumer bool) string {
+func hintNobody(r store.RelayStatus, consumer bool) string {
 	switch {
 	case !strings.HasPrefix(alive(r), none):
 		return ""

@@ -4,29 +4,29 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-// statusJSON is the JSON form of relay.Status: durations in seconds, and empty lists instead of null.
+// statusJSON is the JSON form of store.Status: durations in seconds, and empty lists instead of null.
 type statusJSON struct {
 	Now        time.Time             `json:"now"`
 	Partitions int                   `json:"partitions"`
 	Relays     []relayJSON           `json:"relays"`
-	Unrouted   []relay.UnroutedTopic `json:"unrouted,omitempty"`
+	Unrouted   []store.UnroutedTopic `json:"unrouted,omitempty"`
 	Notices    []string              `json:"notices,omitempty"`
 }
 
-// relayJSON is the JSON form of relay.RelayStatus.
+// relayJSON is the JSON form of store.RelayStatus.
 type relayJSON struct {
 	Name         string          `json:"name"`
-	Kind         relay.Kind      `json:"kind"`
+	Kind         store.Kind      `json:"kind"`
 	Topics       []string        `json:"topics,omitempty"`
-	Backlog      relay.Count     `json:"backlog"`
+	Backlog      store.Count     `json:"backlog"`
 	Age          output.Seconds  `json:"age_seconds"`
-	Parked       relay.Count     `json:"parked"`
+	Parked       store.Count     `json:"parked"`
 	OldestParked output.Seconds  `json:"oldest_parked_seconds"`
-	Held         relay.Count     `json:"held"`
-	Dead         relay.Count     `json:"dead"`
+	Held         store.Count     `json:"held"`
+	Dead         store.Count     `json:"dead"`
 	OldestDead   output.Seconds  `json:"oldest_dead_seconds"`
 	Delivered    int64           `json:"delivered"`
 	Failed       int64           `json:"failed"`
@@ -34,19 +34,19 @@ type relayJSON struct {
 	Owners       []Owner         `json:"owners"`
 }
 
-// partitionJSON is the JSON form of relay.PartitionStatus.
+// partitionJSON is the JSON form of store.PartitionStatus.
 type partitionJSON struct {
 	Partition   int            `json:"partition"`
 	Owner       string         `json:"owner"`
 	Settlements int64          `json:"settlements"`
 	LeaseLeft   output.Seconds `json:"lease_left_seconds"`
 	Position    int64          `json:"position"`
-	Backlog     relay.Count    `json:"backlog"`
+	Backlog     store.Count    `json:"backlog"`
 	Age         output.Seconds `json:"age_seconds"`
 	SettledAgo  output.Seconds `json:"settled_ago_seconds"`
 }
 
-// Owner is the JSON form of relay.OwnerStatus.
+// Owner is the JSON form of store.OwnerStatus.
 type Owner struct {
 	ID      string         `json:"id"`
 	Host    string         `json:"host"`
@@ -56,7 +56,7 @@ type Owner struct {
 	Started time.Time      `json:"started"`
 }
 
-func forJSON(s relay.Status) statusJSON {
+func forJSON(s store.Status) statusJSON {
 	out := statusJSON{s.Now, s.Partitions, make([]relayJSON, len(s.Relays)), s.Unrouted, s.Notices}
 	for i, r := range s.Relays {
 		out.Relays[i] = relayJSON{
@@ -76,7 +76,7 @@ func forJSON(s relay.Status) statusJSON {
 }
 
 // Owners returns the JSON form of processes.
-func Owners(owners []relay.OwnerStatus) []Owner {
+func Owners(owners []store.OwnerStatus) []Owner {
 	out := make([]Owner, len(owners))
 	for i, o := range owners {
 		out[i] = Owner{o.ID, o.Host, o.Version, o.Alive, output.Seconds(o.SeenAgo), o.Started}

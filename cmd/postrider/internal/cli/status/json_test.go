@@ -6,16 +6,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // TestJSONHasWhatAStatusHas: a field that is added to a status must also be written as JSON, durations in seconds.
 func TestJSONHasWhatAStatusHas(t *testing.T) {
 	t.Parallel()
 	for _, pair := range [][2]reflect.Type{
-		{reflect.TypeFor[relay.Status](), reflect.TypeFor[statusJSON]()},
-		{reflect.TypeFor[relay.RelayStatus](), reflect.TypeFor[relayJSON]()},
-		{reflect.TypeFor[relay.PartitionStatus](), reflect.TypeFor[partitionJSON]()},
+		{reflect.TypeFor[store.Status](), reflect.TypeFor[statusJSON]()},
+		{reflect.TypeFor[store.RelayStatus](), reflect.TypeFor[relayJSON]()},
+		{reflect.TypeFor[store.PartitionStatus](), reflect.TypeFor[partitionJSON]()},
 	} {
 		written := map[string]bool{}
 		for f := range pair[1].Fields() {

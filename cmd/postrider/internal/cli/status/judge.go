@@ -6,14 +6,14 @@ import (
 
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
-// above says whether a count is above a limit, which is at most relay.CountLimit.
-func above(c relay.Count, limit int64) bool { return c.N > limit || c.AtLeast && c.N == limit }
+// above says whether a count is above a limit, which is at most store.CountLimit.
+func above(c store.Count, limit int64) bool { return c.N > limit || c.AtLeast && c.N == limit }
 
 // judge compares the state with the limits.
-func (o statusOptions) judge(s relay.Status, consumers program.ConsumerNames) error {
+func (o statusOptions) judge(s store.Status, consumers program.ConsumerNames) error {
 	var broken []string
 	for _, r := range s.Relays {
 		title := consumers.Title(r.Name)

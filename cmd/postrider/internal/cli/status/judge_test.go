@@ -5,25 +5,25 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // TestStatusLimitsOfManyDeadLetters: a status counts up to 10,000.
 func TestStatusLimitsOfManyDeadLetters(t *testing.T) {
 	t.Parallel()
-	many := relay.Count{N: relay.CountLimit, AtLeast: true}
-	judged := func(limit int64, c relay.Count) string {
+	many := store.Count{N: store.CountLimit, AtLeast: true}
+	judged := func(limit int64, c store.Count) string {
 		o := statusOptions{maxDead: limit, maxHeld: limit, given: func(flag string) bool { return flag == "max-dead" || flag == "max-held" }}
-		return fmt.Sprint(o.judge(relay.Status{Relays: []relay.RelayStatus{{Name: "r", Dead: c, Held: c}}}, nil))
+		return fmt.Sprint(o.judge(store.Status{Relays: []store.RelayStatus{{Name: "r", Dead: c, Held: c}}}, nil))
 	}
-	for _, limit := range []int64{relay.CountLimit - 1, relay.CountLimit} {
+	for _, limit := range []int64{store.CountLimit - 1, store.CountLimit} {
 		for _, want := range []string{"relay r: 10,000+ dead letters, more than ", "relay r: 10,000+ held keys, more than "} {
 			if got := judged(limit, many); !strings.Contains(got, want) {
 				t.Errorf("%q is missing in: %s", want, got)
 			}
 		}
 	}
-	if got := judged(relay.CountLimit, relay.Count{N: relay.CountLimit}); got != "<nil>" {
+	if got := judged(store.CountLimit, store.Count{N: store.CountLimit}); got != "<nil>" {
 		t.Errorf("10,000 are above 10,000: %s", got)
 	}
 	for _, o := range []statusOptions{{maxDead: 10_001}, {maxHeld: 20_000}} {

@@ -11,7 +11,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // statusOptions are the options of status.
@@ -92,8 +92,8 @@ func (o statusOptions) check() error {
 		return program.Usagef("--max-held must not be negative, is %d; for no limit leave it out", o.maxHeld)
 	case o.maxUnrouted < 0:
 		return program.Usagef("--max-unrouted must not be negative, is %d; for no limit leave it out", o.maxUnrouted)
-	case o.maxDead > relay.CountLimit || o.maxHeld > relay.CountLimit:
-		return program.Usagef("--max-dead and --max-held go up to %s: beyond, a status does not count", output.Number(relay.CountLimit))
+	case o.maxDead > store.CountLimit || o.maxHeld > store.CountLimit:
+		return program.Usagef("--max-dead and --max-held go up to %s: beyond, a status does not count", output.Number(store.CountLimit))
 	}
 	return nil
 }
@@ -137,7 +137,7 @@ func (p commands) status(ctx context.Context, b *backend.Outbox, o statusOptions
 }
 
 // readStatus reads the status of the requested relays, and which of them are consumers.
-func (p commands) readStatus(ctx context.Context, b *backend.Outbox, o statusOptions) (relay.Status, program.ConsumerNames, error) {
+func (p commands) readStatus(ctx context.Context, b *backend.Outbox, o statusOptions) (store.Status, program.ConsumerNames, error) {
 	s, err := b.Status(ctx)
 	if err != nil {
 		return s, nil, fmt.Errorf("read the status of %s: %w", b.Shown, err)
@@ -147,7 +147,7 @@ func (p commands) readStatus(ctx context.Context, b *backend.Outbox, o statusOpt
 	return s, consumers, err
 }
 
-func (p commands) showStatus(b *backend.Outbox, s relay.Status, consumers program.ConsumerNames, o statusOptions) error {
+func (p commands) showStatus(b *backend.Outbox, s store.Status, consumers program.ConsumerNames, o statusOptions) error {
 	if o.json && o.watch > 0 {
 		return output.Line(p.Stdout, forJSON(s))
 	}

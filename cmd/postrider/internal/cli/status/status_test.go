@@ -11,7 +11,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/clitest"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 func TestStatus(t *testing.T) {
@@ -29,7 +29,7 @@ func TestStatus(t *testing.T) {
 
 	var s struct {
 		Relays []struct {
-			Backlog, Parked, Held relay.Count
+			Backlog, Parked, Held store.Count
 			Age                   float64 `json:"age_seconds"`
 		}
 	}
@@ -115,16 +115,16 @@ func TestStatusWatch(t *testing.T) {
 func TestStatusAndExplainShowUnroutedMessages(t *testing.T) {
 	t.Parallel()
 	url := clitest.NewOutbox(t)
-	store := clitest.OpenOutbox(t, url)
+	s := clitest.OpenOutbox(t, url)
 	id := clitest.PublishID(t, url, "order/1", "--topic", "invoices")
-	o := relay.Owner{ID: "tester-1", Topics: []string{"orders", "payments.*"}}
-	_, err := store.Heartbeat(t.Context(), "to-nats", o, time.Minute)
+	o := store.Owner{ID: "tester-1", Topics: []string{"orders", "payments.*"}}
+	_, err := s.Heartbeat(t.Context(), "to-nats", o, time.Minute)
 	clitest.Must(t, err)
-	claim := relay.Claim{Token: relay.NewToken()}
-	leases, err := store.Acquire(t.Context(), "to-nats", o, relay.AcquireRequest{Claims: []relay.Claim{claim}, TTL: time.Minute})
+	claim := store.LeaseClaim{Token: store.NewToken()}
+	leases, err := s.Acquire(t.Context(), "to-nats", o, store.AcquireRequest{Claims: []store.LeaseClaim{claim}, TTL: time.Minute})
 	clitest.Must(t, err)
-	_, err = store.Settle(t.Context(), "to-nats", []relay.Settlement{{
-		Partition: 0, Token: leases[0].Token, Number: 1, Unrouted: []relay.UnroutedCount{{Topic: "invoices", Count: 3}},
+	_, err = s.Settle(t.Context(), "to-nats", []store.Settlement{{
+		Partition: 0, Token: leases[0].Token, Number: 1, Unrouted: []store.UnroutedCount{{Topic: "invoices", Count: 3}},
 	}})
 	clitest.Must(t, err)
 	clitest.Contains(t, clitest.OK(t, "status", "--store", url), "UNROUTED TOPIC", "invoices", "unrouted messages: no relay took their topics; add the topic")

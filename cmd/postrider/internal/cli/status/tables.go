@@ -9,11 +9,11 @@ import (
 
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // writeStatus writes the tables.
-func (p commands) writeStatus(shown string, s relay.Status, consumers program.ConsumerNames, details bool) error {
+func (p commands) writeStatus(shown string, s store.Status, consumers program.ConsumerNames, details bool) error {
 	fmt.Fprintf(p.Stdout, "%s · %s · %s\n\n", shown, output.Plural(s.Partitions, "partition"), output.Moment(s.Now))
 	for _, notice := range s.Notices {
 		fmt.Fprintf(p.Stdout, "Note: %s\n\n", output.Printable(notice))
@@ -44,7 +44,7 @@ func (p commands) writeStatus(shown string, s relay.Status, consumers program.Co
 }
 
 // writeUnrouted writes the topics that no relay has taken.
-func writeUnrouted(out io.Writer, all []relay.UnroutedTopic) error {
+func writeUnrouted(out io.Writer, all []store.UnroutedTopic) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -57,7 +57,7 @@ func writeUnrouted(out io.Writer, all []relay.UnroutedTopic) error {
 }
 
 // unroutedTopic returns the display name of a topic.
-func unroutedTopic(u relay.UnroutedTopic) string {
+func unroutedTopic(u store.UnroutedTopic) string {
 	if u.Topic == "" {
 		return "(others)"
 	}
@@ -65,7 +65,7 @@ func unroutedTopic(u relay.UnroutedTopic) string {
 }
 
 // alive is the number of a relay's live processes, or since when it has had none.
-func alive(r relay.RelayStatus) string {
+func alive(r store.RelayStatus) string {
 	n, seen := 0, time.Duration(math.MaxInt64)
 	for _, o := range r.Owners {
 		seen = min(seen, o.SeenAgo)
@@ -85,7 +85,7 @@ func alive(r relay.RelayStatus) string {
 // none is the prefix of alive's result for a relay without live processes.
 const none = "none"
 
-func writeDetails(out io.Writer, r relay.RelayStatus) error {
+func writeDetails(out io.Writer, r store.RelayStatus) error {
 	fmt.Fprintf(out, "\n%s: partitions\n", output.Printable(r.Name))
 	t := output.NewTable(out, "PARTITION", "POSITION", "BACKLOG", "AGE", "SETTLED", "SETTLEMENTS", "LEASE", "OWNER")
 	for _, q := range r.Partitions {
@@ -94,7 +94,7 @@ func writeDetails(out io.Writer, r relay.RelayStatus) error {
 			owner, left = "nobody", "-"
 		}
 		position := strconv.FormatInt(q.Position, 10)
-		if r.Kind == relay.KindConsumer { // it reads no log
+		if r.Kind == store.KindConsumer { // it reads no log
 			position = "-"
 		}
 		t.Row(q.Partition, position, output.Count(q.Backlog), output.Ago(q.Age), output.Since(q.SettledAgo), q.Settlements, left, owner)

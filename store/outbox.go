@@ -1,4 +1,4 @@
-package outbox
+package store
 
 import (
 	"context"
@@ -6,9 +6,9 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// Store writes messages in a transaction of type Tx. The implementations are store/postgres (pgx.Tx, and *sql.Tx through
+// Outbox writes messages in a transaction of type Tx. The implementations are store/postgres (pgx.Tx, and *sql.Tx through
 // its SQL method), store/mysql (*sql.Tx), store/sqlite (*sql.Tx) and store/memory (*memory.Tx).
-type Store[Tx any] interface {
+type Outbox[Tx any] interface {
 	// Begin, Commit and Rollback serve InTx. Rollback after Commit is harmless.
 	Begin(ctx context.Context) (Tx, error)
 	Commit(ctx context.Context, tx Tx) error

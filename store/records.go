@@ -1,4 +1,4 @@
-package deadletter
+package store
 
 import (
 	"context"
@@ -21,23 +21,14 @@ type Records interface {
 // Operation is what Records work for: Method is the name of a method of Store, and Doing says in errors what failed.
 type Operation struct{ Method, Doing string }
 
-// Query selects dead letters in the order of their numbers.
-type Query struct {
-	Filter
-	// After (exclusive) and UpTo (inclusive) bound the numbers; 0 means unbounded.
-	After, UpTo int64
-	// Limit is the maximum number of results; 0 means unlimited.
-	Limit int
-}
-
 // Reader reads dead letters and redrives.
 type Reader interface {
 	// DeadLetters returns those that a query selects.
-	DeadLetters(ctx context.Context, q Query) ([]Record, error)
+	DeadLetters(ctx context.Context, q DeadQuery) ([]DeadLetter, error)
 	// CountDead counts those that a query selects; Limit is 0.
-	CountDead(ctx context.Context, q Query) (int64, error)
-	// CountCauses counts as Store.CountCauses does.
-	CountCauses(ctx context.Context, f Filter, limit int) ([]CauseCount, error)
+	CountDead(ctx context.Context, q DeadQuery) (int64, error)
+	// CountCauses counts as deadletter.Store.CountCauses does.
+	CountCauses(ctx context.Context, f DeadFilter, limit int) ([]CauseCount, error)
 	// Edits returns the edits of a dead letter, oldest first.
 	Edits(ctx context.Context, number int64) ([]Edited, error)
 	// Redrive returns one redrive, without Outcome. Errors: ErrNoRedrive.
@@ -48,24 +39,6 @@ type Reader interface {
 	Redriven(ctx context.Context, id int64) (parked, dead int64, err error)
 }
 
-// Locked are the dead letters that Writer.LockDead has found.
-type Locked struct {
-	// Last is the highest number among those found, 0 if there were none, and More says that as many were found as asked
-	// for.
-	Last int64
-	More bool
-	// Open are those that can be resolved: without those that others have resolved meanwhile.
-	Open []Candidate
-}
-
-// Named is the state of a dead letter that a filter names.
-type Named struct {
-	Number     int64
-	State      State
-	ResolvedBy string
-	Redrives   int
-}
-
 // Writer changes dead letters and redrives in one transaction.
 type Writer interface {
 	Reader
@@ -73,9 +46,9 @@ type Writer interface {
 	Now(ctx context.Context) (time.Time, error)
 	// LockDead locks open dead letters that a query selects and that were redriven less often than below (negative: no
 	// bound), for Resolve. It locks the leases of their partitions first, so that no settlement runs in between.
-	LockDead(ctx context.Context, q Query, below int) (Locked, error)
+	LockDead(ctx context.Context, q DeadQuery, below int) (LockedDead, error)
 	// NamedDead returns the state of each of these dead letters that exists.
-	NamedDead(ctx context.Context, numbers []int64) ([]Named, error)
+	NamedDead(ctx context.Context, numbers []int64) ([]NamedDead, error)
 	// Resolve discards dead letters, or sends them back: their messages are parked and due at once or, if their key is held,
 	// queued for it. A key that waits for the decision about one of them becomes due. All of them were locked by the last
 	// LockDead.
@@ -84,7 +57,7 @@ type Writer interface {
 	EditDead(ctx context.Context, number int64, e Edit) error
 	// ImportDead adds a dead letter unless one with the same relay, message ID and DiedAt exists. Until the transaction ends,
 	// others wait who import.
-	ImportDead(ctx context.Context, a Archived) (added bool, err error)
+	ImportDead(ctx context.Context, a ArchivedDead) (added bool, err error)
 	// NewestDead returns the highest number of a dead letter, 0 if there is none.
 	NewestDead(ctx context.Context) (int64, error)
 	// AddRedrive stores a new redrive and returns its ID.
@@ -95,9 +68,42 @@ type Writer interface {
 	SaveRedrive(ctx context.Context, r Redrive) error
 }
 
+// DeadQuery selects dead letters in the order of their numbers.
+type DeadQuery struct {
+	DeadFilter
+	// After (exclusive) and UpTo (inclusive) bound the numbers; 0 means unbounded.
+	After, UpTo int64
+	// Limit is the maximum number of results; 0 means unlimited.
+	Limit int
+}
+
+// LockedDead are the dead letters that Writer.LockDead has found.
+type LockedDead struct {
+	// Last is the highest number among those found, 0 if there were none, and More says that as many were found as asked
+	// for.
+	Last int64
+	More bool
+	// Open are those that can be resolved: without those that others have resolved meanwhile.
+	Open []OpenDead
+}
+
+// OpenDead is an open dead letter that a redrive considers sending back.
+type OpenDead struct {
+	Number   int64
+	Redrives int
+}
+
+// NamedDead is the state of a dead letter that a filter names.
+type NamedDead struct {
+	Number     int64
+	State      DeadState
+	ResolvedBy string
+	Redrives   int
+}
+
 // Resolution says how dead letters are resolved.
 type Resolution struct {
-	State State // Redriven or Discarded
+	State DeadState // Redriven or Discarded
 	By    string
 	// Reason is why they were discarded; Redrive is the redrive that sends them back, 0 for none.
 	Reason  string

@@ -1,16 +1,9 @@
-package relay
+package store
 
-import "time"
-
-// ParkedState is what a relay has parked in a partition.
-type ParkedState struct {
-	// Keys are the held keys, including those that wait for an operator.
-	Keys []string
-	// Sequences are those of messages that are parked, or have a dead letter in any state, and that a fetch from the stored
-	// cursor returns: greater than the given position, or late. A crash may have left the cursor before them. When they are
-	// read from the log again, they must not be delivered from there too, with their attempts forgotten.
-	Sequences []int64
-}
+import (
+	"slices"
+	"time"
+)
 
 // DueRequest says which parked messages to return.
 type DueRequest struct {
@@ -26,7 +19,7 @@ type DueRequest struct {
 
 // DueResult is what Due found.
 type DueResult struct {
-	Runs []Run
+	Runs []ParkedRun
 	// More says that others were due but did not fit.
 	More bool
 	// Next is the time until the next parked message or held key that was not returned is due; negative if none is waiting for
@@ -38,14 +31,32 @@ type DueResult struct {
 	Lost []int
 }
 
-// Run is a unit of parked work: the parked messages of one held key in order, or one message that waits independently.
-type Run struct {
+// ParkedRun is a unit of parked work: the parked messages of one held key in order, or one message that waits independently.
+type ParkedRun struct {
 	Partition int
 	// Key is the held key; "" for a message that waits independently, which is then the only one in Records and may have a key
 	// of its own (a delayed message).
 	Key string
 	// Records are in order of Sequence. An empty run of a held key says that none are left: the key can be released.
-	Records []Record
+	Entries []Entry
+}
+
+// awaitsDecision reports whether a run is a parked message about which a decision is open: its next attempt waits for the
+// decision.
+func (in *ParkedRun) awaitsDecision(open []Decision) bool {
+	return in.Key == "" && len(in.Entries) > 0 && slices.ContainsFunc(open, func(d Decision) bool {
+		return d.AboutMessage() && d.Partition == in.Partition && d.Sequence == in.Entries[0].Message.Sequence
+	})
+}
+
+// ParkedState is what a relay has parked in a partition.
+type ParkedState struct {
+	// Keys are the held keys, including those that wait for an operator.
+	Keys []string
+	// Sequences are those of messages that are parked, or have a dead letter in any state, and that a fetch from the stored
+	// cursor returns: greater than the given position, or late. A crash may have left the cursor before them. When they are
+	// read from the log again, they must not be delivered from there too, with their attempts forgotten.
+	Sequences []int64
 }
 
 // ParkReason says why a message was parked.

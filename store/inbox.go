@@ -1,28 +1,27 @@
-package inbox
+package store
 
 import (
 	"context"
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
 )
 
-// Store is what an inbox needs of the database in which messages are processed. Methods with a tx parameter run in that
-// transaction, commit with it and are undone with it; their error is outbox.ErrNoTransaction if the transaction is nil or
+// Inbox is what an inbox needs of the database in which messages are processed. Methods with a tx parameter run in that
+// transaction, commit with it and are undone with it; their error is ErrNoTransaction if the transaction is nil or
 // has ended.
 //
 // A consumer's failed messages are stored as parked messages, held keys and dead letters in the relays' tables, under the
-// consumer's name, so that the same operations work on both; the embedded relay.Store and relay.HeldStore work on them.
+// consumer's name, so that the same operations work on both; the embedded Relay and HeldKeys work on them.
 //
 // The implementations are store/postgres, store/mysql, store/sqlite and store/memory; store/storetest tests them against
 // this contract.
-type Store[Tx any] interface {
-	relay.Store
-	relay.HeldStore
+type Inbox[Tx any] interface {
+	Relay
+	HeldKeys
 	Transactor[Tx]
 	Ledger[Tx]
-	ParkStore[Tx]
+	Parker[Tx]
 }
 
 // Transactor manages transactions. Each statement sees what others committed before the statement began (READ COMMITTED),
@@ -98,9 +97,6 @@ type ClaimResult struct {
 	Held bool
 }
 
-// RememberedMoves is how many moves of a watermark, one per transaction, a store keeps digests for.
-const RememberedMoves = 1000
-
 // Watermark is the progress in a source's partition.
 type Watermark struct {
 	// Offset is the last consumed offset, if Known, and Mark the mark of the message there; "" if it has none.
@@ -112,7 +108,10 @@ type Watermark struct {
 	Earlier string
 }
 
-// ParkStore stores messages that cannot be processed now, where the relay.Store of the same name (Due, HeldKeys, Settle)
+// RememberedMoves is how many moves of a watermark, one per transaction, a store keeps digests for.
+const RememberedMoves = 1000
+
+// Parker stores messages that cannot be processed now, where the Relay of the same name (Due, HeldKeys, Settle)
 // and operators find them. A parked message gets a sequence from the store that rises within a key in the order of
 // parking and is never reused; its partition is that of postrider.PartitionOf. Times count from the call, on the
 // database's clock.
@@ -121,23 +120,62 @@ type Watermark struct {
 // Park locks the held key before it writes, and recreates it if it is gone. In a database where a statement that waits for
 // a lock continues with its old snapshot, releasing a key (Settle's Release) is two statements for the same reason: the
 // first locks the key, the second checks for queued messages.
-type ParkStore[Tx any] interface {
-	// Enroll registers consumer, in its own transaction, as a relay.KindConsumer: neither its backlog nor retention ever
+type Parker[Tx any] interface {
+	// Enroll registers consumer, in its own transaction, as a KindConsumer: neither its backlog nor retention ever
 	// counts a message of the log for it. It is called before any lease is acquired in its name, and has no effect the
-	// second time. Errors: relay.ErrNameOfRelay when a relay has this name.
+	// second time. Errors: ErrNameOfRelay when a relay has this name.
 	Enroll(ctx context.Context, consumer string) error
 	// HeldAmong returns the given keys that are held for consumer, in any order.
 	HeldAmong(ctx context.Context, tx Tx, consumer string, keys []string) ([]string, error)
 	// Park parks messages, in the order given, after those of the same key that are already parked. If a message's key is
 	// not held yet, it is held from now on with this message as its blocking message, due After from now; if it is held,
 	// the held key does not change. A message without a key is itself due After from now.
-	Park(ctx context.Context, tx Tx, consumer string, parked []Parked) error
+	Park(ctx context.Context, tx Tx, consumer string, parked []ParkRequest) error
 	// DeadLetter dead-letters messages. With hold, the key of each message, if it has one that is not held yet, is held until
 	// an operator decides about that dead letter.
-	DeadLetter(ctx context.Context, tx Tx, consumer string, dead []Dead, hold bool) error
+	DeadLetter(ctx context.Context, tx Tx, consumer string, dead []DeadLetterRequest, hold bool) error
 	// Take removes a parked message, identified by its Sequence, Key and ID. It waits for another open transaction that
 	// takes or settles the message. Process the message in the same transaction.
 	Take(ctx context.Context, tx Tx, consumer string, m *postrider.Message) (TakeResult, error)
+}
+
+// ParkRequest is a message to park.
+type ParkRequest struct {
+	Message *postrider.Message
+	Reason  ParkReason
+	// After is the time until it is due; it is ignored for a message parked under a held key.
+	After time.Duration
+	// Attempts are the attempts so far, oldest first. They become the message's history, which keeps the last 20 entries;
+	// the last cause becomes that of the held key.
+	Attempts []FailedAttempt
+	// Cause says why it is parked, if that is not the last attempt's cause. It becomes the cause of the held key, and a
+	// history entry that is not an attempt. Up to 4,000 bytes.
+	Cause string
+}
+
+// Why is the cause of the key that the message holds.
+func (p *ParkRequest) Why() string {
+	if n := len(p.Attempts); p.Cause == "" && n > 0 {
+		return p.Attempts[n-1].Cause
+	}
+	return p.Cause
+}
+
+// DeadLetterRequest is a message to dead-letter.
+type DeadLetterRequest struct {
+	Message *postrider.Message
+	// Reason is short and the same for similar failures; Cause is the failure of the last attempt, up to 4,000 bytes.
+	Reason, Cause string
+	// Attempts are the attempts so far, oldest first, as in Parked.
+	Attempts []FailedAttempt
+}
+
+// FailedAttempt is a failed attempt.
+type FailedAttempt struct {
+	// Ago is how long ago it ended.
+	Ago time.Duration
+	// Cause says what happened, up to 4,000 bytes.
+	Cause string
 }
 
 // TakeResult is the result of Take.
@@ -146,43 +184,4 @@ type TakeResult struct {
 	Found bool
 	// ParkedFor is how long ago it was first parked.
 	ParkedFor time.Duration
-}
-
-// Parked is a message to park.
-type Parked struct {
-	Message *postrider.Message
-	Reason  relay.ParkReason
-	// After is the time until it is due; it is ignored for a message parked under a held key.
-	After time.Duration
-	// Attempts are the attempts so far, oldest first. They become the message's history, which keeps the last 20 entries;
-	// the last cause becomes that of the held key.
-	Attempts []Attempt
-	// Cause says why it is parked, if that is not the last attempt's cause. It becomes the cause of the held key, and a
-	// history entry that is not an attempt. Up to 4,000 bytes.
-	Cause string
-}
-
-// Why is the cause of the key that the message holds.
-func (p *Parked) Why() string {
-	if n := len(p.Attempts); p.Cause == "" && n > 0 {
-		return p.Attempts[n-1].Cause
-	}
-	return p.Cause
-}
-
-// Dead is a message to dead-letter.
-type Dead struct {
-	Message *postrider.Message
-	// Reason is short and the same for similar failures; Cause is the failure of the last attempt, up to 4,000 bytes.
-	Reason, Cause string
-	// Attempts are the attempts so far, oldest first, as in Parked.
-	Attempts []Attempt
-}
-
-// Attempt is a failed attempt.
-type Attempt struct {
-	// Ago is how long ago it ended.
-	Ago time.Duration
-	// Cause says what happened, up to 4,000 bytes.
-	Cause string
 }

@@ -1,6 +1,8 @@
-package relay
+package store
 
-import "time"
+import (
+	"time"
+)
 
 // Settlement holds the outcomes of messages of one partition. Its parts are applied in the order Parked, Dead, Removed, Held,
 // Release: a message may have been parked because it was slow and delivered since.
@@ -9,7 +11,7 @@ type Settlement struct {
 	// Token is that of the lease under which the outcomes were produced.
 	Token string
 	// Number is one more than that of the partition's last settlement (Lease.Settled). A repeated settlement keeps its number
-	// and content. With TxStore.CommitSettled it is 0 for side effects of parked messages, which move no cursor.
+	// and content. With TxSettler.CommitSettled it is 0 for side effects of parked messages, which move no cursor.
 	Number int64
 	// Cursor is the new cursor if Moved. A consumer's settlements move none.
 	Cursor Cursor
@@ -20,9 +22,9 @@ type Settlement struct {
 	// Removed are parked messages that were delivered: they are no longer parked.
 	Removed []int64
 	// Parked are messages to park, from the log or again.
-	Parked []Parked
+	Parked []ParkOutcome
 	// Dead are messages to dead-letter, from the log or from the parked messages.
-	Dead []Dead
+	Dead []DeadOutcome
 	// Held are keys to hold, or whose state has changed.
 	Held []HeldKey
 	// Release are keys to release. A key that still has parked messages waiting for it stays held and becomes due at once.
@@ -33,8 +35,8 @@ type Settlement struct {
 	Unrouted []UnroutedCount
 }
 
-// Parked is a message to park.
-type Parked struct {
+// ParkOutcome is a message to park.
+type ParkOutcome struct {
 	Sequence int64
 	Key      string
 	// FromLog: the message is copied from the log; it is an error if it is not there. Otherwise a parked row is updated; if it
@@ -67,8 +69,8 @@ type HeldKey struct {
 	UntilDecided bool
 }
 
-// Dead is a message to dead-letter.
-type Dead struct {
+// DeadOutcome is a message to dead-letter.
+type DeadOutcome struct {
 	Sequence int64
 	Key      string
 	// FromLog: the message is copied from the log; it is an error if it is not there. Otherwise it is moved from the parked

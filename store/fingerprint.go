@@ -1,14 +1,10 @@
-package deadletter
+package store
 
 import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
 )
-
-// fingerprinted is how many bytes of a normalized cause count: stores truncate long causes, and two similar ones that
-// were truncated at different places must still match.
-const fingerprinted = 1_000
 
 // Fingerprint is the same for causes that differ only in numbers and identifiers, as NormalizeCause replaces them: 16
 // hexadecimal digits, "" for no cause.
@@ -20,6 +16,10 @@ func Fingerprint(cause string) string {
 	sum := sha256.Sum256([]byte(text[:min(len(text), fingerprinted)]))
 	return hex.EncodeToString(sum[:8])
 }
+
+// fingerprinted is how many bytes of a normalized cause count: stores truncate long causes, and two similar ones that
+// were truncated at different places must still match.
+const fingerprinted = 1_000
 
 // NormalizeCause replaces the variable parts of a cause with "#", so that similar causes become equal. A word consists of
 // letters, digits, "_" and "-":

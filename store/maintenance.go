@@ -1,29 +1,36 @@
-package relay
+package store
 
 import (
 	"context"
-	"errors"
+	"time"
 )
 
-// The reasons why an Administrator refuses. Nothing has been changed.
-var (
-	// ErrAlive: a process is alive that must be stopped first.
-	ErrAlive = errors.New("a relay process is alive")
-	// ErrUndelivered: a relay has not delivered everything in the log.
-	ErrUndelivered = errors.New("a relay has undelivered messages")
-	// ErrInUse: transactions that have used the outbox, e.g. to publish, are still open.
-	ErrInUse = errors.New("the outbox is in use")
-	// ErrUnknownRelay: the outbox has never seen this relay.
-	ErrUnknownRelay = errors.New("no such relay")
-	// ErrParked: a relay has held keys, parked messages or open dead letters.
-	ErrParked = errors.New("the relay has parked messages, held keys or open dead letters")
-)
+// Maintainer is implemented by stores whose log needs housekeeping. A relay that holds partitions calls Maintain about once a
+// minute; any number of processes may do so concurrently.
+type Maintainer interface {
+	// Maintain prepares space for new messages and drops delivered messages and ended redrives that are past retention. It
+	// never drops what any relay, of this process or another, has not delivered.
+	Maintain(ctx context.Context, r Retention) (Maintained, error)
+}
 
-// ErrRepartitioned is returned to a process that started before the number of partitions was changed: it must be restarted.
-var ErrRepartitioned = errors.New("the number of partitions was changed while this process ran; restart it")
+// Retention says how long the log keeps delivered messages.
+type Retention struct {
+	// For is how long a delivered message is kept; 0 drops it as soon as every relay has passed it.
+	For time.Duration
+	// MaxBytes drops the oldest delivered messages when the log exceeds this size; 0 means no limit.
+	MaxBytes int64
+	// Redrives is how long a redrive is kept after its end; 0 means forever. Messages that it has sent back are not affected.
+	// Each call removes up to 1,000 redrives.
+	Redrives time.Duration
+}
 
-// MaxPartitions is the largest number of partitions of an outbox.
-const MaxPartitions = 1024
+// Maintained says what a call of Maintain did.
+type Maintained struct {
+	// Dropped is the number of messages dropped, as far as the store can tell cheaply.
+	Dropped int64
+	// Deferred says, in words, what could not be done now and will be retried, e.g. because another process holds a lock.
+	Deferred string
+}
 
 // Administrator changes an outbox as a whole. Each operation is one transaction. Everything said about a relay here also
 // applies to a consumer of that name.
@@ -42,3 +49,6 @@ type Administrator interface {
 	// a dead letter. Errors: ErrUnknownRelay, ErrAlive, ErrParked, ErrInUse (on SQLite sqlite.ErrBusy).
 	ForgetRelay(ctx context.Context, name, by, reason string, discard bool) (discarded int, err error)
 }
+
+// MaxPartitions is the largest number of partitions of an outbox.
+const MaxPartitions = 1024

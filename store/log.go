@@ -1,0 +1,117 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/postrider/postrider"
+)
+
+// Log reads the outbox and records the outcomes of its messages.
+type Log interface {
+	// Fetch reads on from the given cursors, for all partitions in one round trip. Each batch holds records in delivery order.
+	// Fetch stays below MaxBytes (payload and attributes, over all batches) but returns at least one record if any partition
+	// has one. Partitions with nothing new may be left out, or returned with a moved cursor and no records. A partition whose
+	// lease does not hold, or whose cursor is beyond what the server knows, is returned as lost. The relay "" is a reader
+	// without leases; none of its partitions is ever lost. It is not called for a consumer.
+	Fetch(ctx context.Context, relay string, req FetchRequest) ([]Batch, error)
+	// Due returns parked messages that are due, oldest due first, and operators' decisions that are waiting to be applied.
+	// Partitions whose lease does not hold are reported in Lost; nothing is returned for them.
+	Due(ctx context.Context, relay string, req DueRequest) (DueResult, error)
+	// LoadParked returns what a relay has parked or dead-lettered in a partition beyond a cursor at position. For a consumer, it
+	// returns no sequences.
+	LoadParked(ctx context.Context, relay string, partition int, position int64) (ParkedState, error)
+	// Settle records outcomes, each settlement atomically. It is fenced: a settlement is applied if its lease holds and its
+	// Number is one more than that of the last settlement applied to the partition.
+	//
+	//	lease    | Number, compared with the last one applied | effect
+	//	holds    | one more                                   | applied
+	//	holds    | equal, with the same content               | none: it was applied before; the answer is the same
+	//	holds    | anything else                              | none; the partition is in Lost
+	//	does not | any                                        | none; the partition is in Lost
+	//
+	// Settle need not wait for the disk: a crash of the database may lose it, together with the lease. A settlement that cannot
+	// be applied for another reason is reported in Failed, and the others are applied. After an error it is not known which
+	// were applied; the relay repeats them unchanged. It is a failure if a message to be parked or dead-lettered from the log
+	// is not there.
+	Settle(ctx context.Context, relay string, settlements []Settlement) (Settled, error)
+	// Decide applies an operator's decision durably, under the caller's lease. Meanwhile the caller works on no message of the
+	// held key, or not on the parked message. A decision that has been applied is not applied again. Errors: ErrLeaseLost.
+	Decide(ctx context.Context, relay string, lease LeaseRef, id string) error
+	// Subscribe returns a channel that receives a coalesced signal when messages may have been committed or parked messages
+	// have become due, as far as this process can tell. Polling must find everything without it. The returned function ends the
+	// subscription.
+	Subscribe() (<-chan struct{}, func())
+}
+
+// Cursor is a relay's progress in one partition. Its meaning belongs to the store; a relay only knows that a batch's Next
+// covers the batch, and how to move within it (see Batch).
+type Cursor struct {
+	// Position is the sequence up to which fresh messages are delivered.
+	Position int64
+	// Snapshot is opaque to the relay. A store whose sequence order is not its commit order keeps there which transactions were
+	// visible at Position.
+	Snapshot string
+}
+
+// FetchRequest says what to read.
+type FetchRequest struct {
+	// Partitions are the partitions to read, each after its cursor.
+	Partitions []FetchPartition
+	// Limit is the maximum number of records per partition, MaxBytes the maximum number of bytes over all partitions.
+	Limit, MaxBytes int
+}
+
+// FetchPartition is one partition to read.
+type FetchPartition struct {
+	LeaseRef
+	// After is the Next of the partition's previous batch, or the cursor of the lease.
+	After Cursor
+}
+
+// Batch is what was read from one partition.
+type Batch struct {
+	Partition int
+	// Lost says that the partition's lease does not hold, or that the cursor is beyond what the server knows, as after a crash.
+	// No other field is set then.
+	Lost    bool
+	Entries []Entry
+	// Late is the number of records at the front of Records that were committed late: their Sequence is at or before the
+	// Position of the cursor that was read after (FetchPartition.After).
+	//
+	//   - While a late record is unsettled, the cursor stays where it was.
+	//   - Once all late records are settled, {Position: r.Sequence, Snapshot: Next.Snapshot} is a valid cursor for each
+	//     further record r up to which everything is settled.
+	//   - If there is a further record, {Position: After.Position, Snapshot: Next.Snapshot} is valid then, too.
+	Late int
+	// Next is the cursor once every record is settled.
+	Next Cursor
+	// More says that more can be read from the partition right away.
+	More bool
+}
+
+// Entry is a message as read from the store.
+type Entry struct {
+	// Message has no Attempt set yet.
+	Message *postrider.Message
+	// Delay is the time left until the message's delivery time, on the database's clock; zero or negative if it need not wait.
+	Delay time.Duration
+	// Attempts is the number of attempts so far, 0 for a message from the log.
+	Attempts int
+	// Redrives is how often operators have redriven it from the dead letters.
+	Redrives int
+	// Reason is why a parked message was parked; empty for a message from the log.
+	Reason ParkReason
+	// ParkedFor is the time since the message was first parked; parking it again does not restart it.
+	ParkedFor time.Duration
+	// Err says why the stored row cannot be read as a message. Message then holds what could be read (at least Sequence and
+	// Key), and the message is dead-lettered.
+	Err error
+}
+
+// Listener is implemented by stores that can listen for commits of other processes. A relay runs Listen for its lifetime;
+// what Listen hears is signaled through Subscribe. Listen returns nil at once if the store is not configured for it;
+// otherwise it blocks until ctx ends and reconnects by itself.
+type Listener interface {
+	Listen(ctx context.Context) error
+}

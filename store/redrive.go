@@ -1,0 +1,63 @@
+package store
+
+import (
+	"time"
+)
+
+// Redrive sends dead letters back at a limited rate. It survives the processes that drive it, because its whole state is
+// in the store. It covers the dead letters that existed when it began, and leaves later ones alone, even of the same
+// messages.
+type Redrive struct {
+	ID        int64        `json:"id"`
+	Filter    DeadFilter   `json:"filter"`
+	Rate      float64      `json:"rate,omitzero"`
+	State     RedriveState `json:"state"`
+	By        string       `json:"by"`
+	StartedAt time.Time    `json:"started_at"`
+	// EndedAt is when it finished, failed or was cancelled; CancelledBy is who cancelled it.
+	EndedAt     time.Time `json:"ended_at,omitzero"`
+	CancelledBy string    `json:"cancelled_by,omitempty"`
+
+	// Selected counts the dead letters that were open when it began, Done those that it has sent back, Refused those that
+	// had been redriven too often and stay open. Skipped counts, once it has finished, those that someone else redrove or
+	// discarded first.
+	Selected int64 `json:"selected"`
+	Done     int64 `json:"done"`
+	Refused  int64 `json:"refused"`
+	Skipped  int64 `json:"skipped"`
+
+	// Outcome is the current outcome of the Done messages. ShowRedrive counts it; elsewhere it is nil.
+	Outcome *RedriveOutcome `json:"outcome,omitempty"`
+
+	// Failures counts consecutive failed steps; Cause is the cause of the last failure, "" when there are none.
+	Failures int    `json:"failures,omitzero"`
+	Cause    string `json:"cause,omitempty"`
+
+	// Position is the number of the last dead letter processed, UpTo that of the last one to process. NextAt is when the
+	// rate, or the wait after a failure, allows the next step.
+	Position int64     `json:"position"`
+	UpTo     int64     `json:"up_to"`
+	NextAt   time.Time `json:"next_at,omitzero"`
+}
+
+// RedriveState is the state of a redrive.
+type RedriveState string
+
+// The states of a redrive.
+const (
+	RedriveRunning   RedriveState = "running"
+	RedriveFinished  RedriveState = "finished"
+	RedriveCancelled RedriveState = "cancelled"
+	RedriveFailed    RedriveState = "failed" // its steps failed deadletter.MaxFailures times in a row
+)
+
+// RedriveOutcome counts the messages that a redrive has sent back by what happened to them.
+type RedriveOutcome struct {
+	// Delivered are done, Waiting are parked, Failed have been dead-lettered again.
+	Delivered int64 `json:"delivered"`
+	Waiting   int64 `json:"waiting"`
+	Failed    int64 `json:"failed"`
+}
+
+// PurgeRedrives is how many ended redrives a store removes in one call of Maintainer, about once a minute.
+const PurgeRedrives = 1_000

@@ -1,0 +1,130 @@
+package store
+
+import (
+	"context"
+	"time"
+)
+
+// StatusReader reports the status of relays.
+type StatusReader interface {
+	// Status describes every relay that the store knows. Its cost does not grow with the backlog: counts are exact up to
+	// CountLimit and marked beyond it.
+	Status(ctx context.Context) (Status, error)
+}
+
+// Status is the state of an outbox and its relays, as of Now on the database's clock.
+type Status struct {
+	Now        time.Time     `json:"now"`
+	Partitions int           `json:"partitions"`
+	Relays     []RelayStatus `json:"relays"`
+	// Unrouted are the topics of messages that every relay skipped, most messages first, up to MaxUnroutedTopics topics. A
+	// count is removed a week after the last message of its topic.
+	Unrouted []UnroutedTopic `json:"unrouted,omitempty"`
+	// Notices are, in words, what an operator should know beyond the numbers, e.g. that the database was restored.
+	Notices []string `json:"notices,omitempty"`
+}
+
+// NobodyTakes reports whether no relay takes messages of a topic, by the filters in effect.
+func (s *Status) NobodyTakes(topic string) bool {
+	for i := range s.Relays {
+		if MatchTopics(s.Relays[i].Topics, topic) {
+			return false
+		}
+	}
+	return true
+}
+
+// RelayStatus is the state of one relay.
+type RelayStatus struct {
+	Name string `json:"name"`
+	Kind Kind   `json:"kind"`
+	// Topics are the patterns of the filter in effect, "*" for all topics; none for a consumer.
+	Topics []string `json:"topics,omitempty"`
+	// Backlog counts the committed messages that are not settled yet, without parked ones. Age is how long the oldest of them
+	// has waited, 0 without a backlog.
+	Backlog Count         `json:"backlog"`
+	Age     time.Duration `json:"age"`
+	// Parked, Held and Dead count parked messages, held keys and open dead letters. OldestParked and OldestDead are ages.
+	Parked       Count             `json:"parked"`
+	OldestParked time.Duration     `json:"oldest_parked"`
+	Held         Count             `json:"held"`
+	Dead         Count             `json:"dead"`
+	OldestDead   time.Duration     `json:"oldest_dead"`
+	Delivered    int64             `json:"delivered"`
+	Failed       int64             `json:"failed"`
+	Partitions   []PartitionStatus `json:"partitions"`
+	Owners       []OwnerStatus     `json:"owners"`
+}
+
+// PartitionStatus is the state of one partition of a relay.
+type PartitionStatus struct {
+	Partition int `json:"partition"`
+	// Owner is the holder's Owner.ID, "" when nobody holds it.
+	Owner string `json:"owner"`
+	// Settlements is the number of the last settlement that was applied.
+	Settlements int64         `json:"settlements"`
+	LeaseLeft   time.Duration `json:"lease_left"`
+	// Position is that of the cursor, 0 for a consumer.
+	Position   int64         `json:"position"`
+	Backlog    Count         `json:"backlog"`
+	Age        time.Duration `json:"age"`
+	SettledAgo time.Duration `json:"settled_ago"`
+}
+
+// OwnerStatus is one process of a relay.
+type OwnerStatus struct {
+	Owner
+	Alive bool `json:"alive"`
+	// SeenAgo is the time since its last heartbeat, Started when it began.
+	SeenAgo time.Duration `json:"seen_ago"`
+	Started time.Time     `json:"started"`
+}
+
+// Count is a number that is exact up to CountLimit; AtLeast says that there are more.
+type Count struct {
+	N       int64 `json:"n"`
+	AtLeast bool  `json:"at_least,omitempty"`
+}
+
+// CountLimit is the limit up to which Status counts exactly.
+const CountLimit = 10_000
+
+// UnroutedTopic counts the messages of a topic that no relay took. Topic "" collects those of topics beyond the limit.
+type UnroutedTopic struct {
+	Topic   string    `json:"topic"`
+	Count   int64     `json:"count"`
+	FirstAt time.Time `json:"first_at"`
+	LastAt  time.Time `json:"last_at"`
+}
+
+// UnroutedKept is how long an UnroutedTopic is kept after its last message.
+const UnroutedKept = 7 * 24 * time.Hour
+
+// ConsumerReader reports what consumers have consumed. The rest of their status (parked messages, the processes that run
+// them) is in Status, under their names. Store/postgres, store/sqlite, store/mysql and store/memory implement it.
+type ConsumerReader interface {
+	// Consumers describes every consumer that the store knows, by name. Its cost does not grow with the number of kept
+	// IDs.
+	Consumers(ctx context.Context) ([]ConsumerStatus, error)
+}
+
+// ConsumerStatus describes what a consumer has consumed.
+type ConsumerStatus struct {
+	Name string `json:"name"`
+	// Remembered counts the kept IDs of consumed messages; Oldest is the age of the oldest. Messages that the source can
+	// redeliver for longer than IDs are kept may be processed twice.
+	Remembered Count         `json:"remembered"`
+	Oldest     time.Duration `json:"oldest"`
+	// Watermarks lists the progress in the partitions of ordered sources, by partition and log incarnation.
+	Watermarks []WatermarkStatus `json:"watermarks,omitempty"`
+}
+
+// WatermarkStatus is the progress in the log of a source's partition.
+type WatermarkStatus struct {
+	Partition string `json:"partition"`
+	Epoch     string `json:"epoch"`
+	Offset    int64  `json:"offset"`
+	// Moved is how long ago the watermark last moved. If the source has more messages and the watermark does not move,
+	// the consumer is stopped or stuck.
+	Moved time.Duration `json:"moved"`
+}
