@@ -4,14 +4,14 @@
 //
 // # Operations
 //
-//   - List: [Store] lists, shows and counts dead letters by a [store.DeadFilter]; [RepairStore] counts them by cause. Causes that
-//     differ only in numbers and identifiers count as one, see [store.Fingerprint].
-//   - Redrive: a [store.Redrive] is a durable job with a filter, a rate and its progress. Any process may drive it ([Drive],
-//     [Run]), several at once too; when one stops, another continues. A redriven message goes back only to the relay or
-//     consumer that dead-lettered it. Deduplication does not drop it, since it was never processed.
+//   - List, show and count by a [store.DeadFilter], and count by cause. Causes that differ only in numbers and identifiers
+//     count as one, see [store.Fingerprint].
+//   - Redrive: a [store.Redrive] is a durable job with a filter, a rate and its progress. Any process may drive it
+//     ([Store.Drive], [Store.Run]), several at once too; when one stops, another continues. A redriven message goes back
+//     only to the relay or consumer that dead-lettered it. Deduplication does not drop it, since it was never processed.
 //   - Discard, with a reason that stays on record.
 //   - Edit payload or headers before a redrive; the previous content stays readable.
-//   - Move dead letters to another outbox, or keep a copy: [Export] and [Import].
+//   - Move dead letters to another outbox, or keep a copy: [Store.Export] and [Store.Import].
 //
 // # States
 //
@@ -25,10 +25,8 @@ package deadletter
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"iter"
 
 	"github.com/postrider/postrider/store"
 )
@@ -65,32 +63,4 @@ func checkMaxRedrives(f store.DeadFilter) error {
 func refuseTooOften(number int64, redrives int) error {
 	return fmt.Errorf("%w: that of dead letter %d was sent back %d times and died again each time; find out why, or raise the "+
 		"bound (postrider dead redrive --force)", ErrRedrivenTooOften, number, redrives)
-}
-
-// Store keeps dead letters. They never expire on their own. store/storetest tests the implementations against this
-// contract.
-type Store interface {
-	RedriveStore
-	RepairStore
-	// ListDead yields dead letters, oldest first, fetched in pages. It starts after the Number after (0 for the start)
-	// and yields at most limit dead letters (0 for all).
-	ListDead(ctx context.Context, f store.DeadFilter, after int64, limit int) iter.Seq2[store.DeadLetter, error]
-	// ShowDead returns one dead letter. Errors: ErrNotFound.
-	ShowDead(ctx context.Context, number int64) (store.DeadLetter, error)
-	// CountDead counts the dead letters that match the filter.
-	CountDead(ctx context.Context, f store.DeadFilter) (int64, error)
-	// RedriveDead sends up to limit open dead letters (0 means 1,000) that match the filter back to their relays or
-	// consumers, oldest first, in one transaction: parked and due at once, attempts from 1 again. It returns how many it
-	// sent; call it again until that is 0. Concurrent callers never redrive the same dead letter twice.
-	//
-	//   - A dead letter whose key is held is queued with the key's waiting messages, by sequence.
-	//   - If a held key waits for a decision about the dead letter, the key continues.
-	//   - A dead letter that store.DeadFilter.MaxRedrives refuses is skipped.
-	//   - If the filter names Numbers and one of them is not open, or is refused, nothing is done.
-	//
-	// Errors: ErrNotFound, ErrResolved, ErrRedrivenTooOften.
-	RedriveDead(ctx context.Context, f store.DeadFilter, by string, limit int) (int, error)
-	// DiscardDead marks up to limit open dead letters (0 means 1,000) as discarded, in one transaction, and releases keys
-	// that were held for them. Errors: ErrNotFound, ErrResolved as in RedriveDead.
-	DiscardDead(ctx context.Context, f store.DeadFilter, by, reason string, limit int) (int, error)
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -48,7 +47,7 @@ func must(t testing.TB, err error) {
 
 func start(t testing.TB, s *memory.Store, rate float64) store.Redrive {
 	t.Helper()
-	r, err := s.StartRedrive(t.Context(), deadletter.Plan{Rate: rate, By: "olga"})
+	r, err := deadletter.New(s).StartRedrive(t.Context(), deadletter.Plan{Rate: rate, By: "olga"})
 	must(t, err)
 	return r
 }
@@ -58,7 +57,7 @@ func TestDriveKeepsTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, began := withDead(t, memory.Config{}, 101), time.Now()
 		r := start(t, s, 10)
-		end, err := deadletter.Drive(t.Context(), s, r.ID, nil)
+		end, err := deadletter.New(s).Drive(t.Context(), r.ID, nil)
 		must(t, err)
 		if took := time.Since(began); end.Done != 101 || took < 9*time.Second || took > 11*time.Second {
 			t.Errorf("%d letters at 10 a second took %s", end.Done, took)
@@ -73,11 +72,11 @@ func TestDriveStopsWithItsContextAndGoesOnLater(t *testing.T) {
 		r := start(t, s, 4)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		cut, err := deadletter.Drive(ctx, s, r.ID, nil)
+		cut, err := deadletter.New(s).Drive(ctx, r.ID, nil)
 		if !errors.Is(err, context.DeadlineExceeded) || cut.Done < 15 || cut.Done > 25 {
 			t.Fatalf("after 5 s at 4 a second: %d done, %v", cut.Done, err)
 		}
-		end, err := deadletter.Drive(t.Context(), s, r.ID, nil)
+		end, err := deadletter.New(s).Drive(t.Context(), r.ID, nil)
 		if err != nil || end.Done != 40 || end.State != store.RedriveFinished {
 			t.Errorf("in the end: %+v, %v", end, err)
 		}
@@ -88,7 +87,7 @@ func TestImportSaysWhatItCannotRead(t *testing.T) {
 	t.Parallel()
 	s := withDead(t, memory.Config{}, 3)
 	var out bytes.Buffer
-	n, err := deadletter.Export(t.Context(), &out, s, store.DeadFilter{})
+	n, err := deadletter.New(s).Export(t.Context(), &out, store.DeadFilter{})
 	if must(t, err); n != 3 {
 		t.Fatalf("exported %d", n)
 	}
@@ -103,41 +102,38 @@ func TestImportSaysWhatItCannotRead(t *testing.T) {
 		line("}\n{", "}{"):                                          "line 1: there is more after dead letter 1",
 		line("}\n{", "}]\n{"):                                       "line 1: there is more after dead letter 1",
 	} {
-		_, err := deadletter.Import(t.Context(), strings.NewReader(text), memory.New(memory.Config{}), nil)
+		_, err := deadletter.New(memory.New(memory.Config{})).Import(t.Context(), strings.NewReader(text), nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("import of %.80q: %v, want %q in it", text, err, want)
 		}
 	}
 	broken := io.MultiReader(&out, iotest.ErrReader(errors.New("the disk is gone")))
-	done, err := deadletter.Import(t.Context(), broken, memory.New(memory.Config{}), nil)
+	done, err := deadletter.New(memory.New(memory.Config{})).Import(t.Context(), broken, nil)
 	if err == nil || !strings.Contains(err.Error(), "the disk is gone") || done.New != 0 {
 		t.Errorf("import from a broken file: %+v, %v", done, err)
 	}
 }
 
-// cutOff is a store whose database fails after some dead letters, and in which others edit dead letters while they are
+// cutOff is a store whose database fails after some pages of dead letters, and in which others edit dead letters while they are
 // listed.
 type cutOff struct {
 	*memory.Store
-	letters int
-	edit    func(number int64)
+	pages int
+	edit  func()
 }
 
-func (c cutOff) ListDead(ctx context.Context, f store.DeadFilter, after int64, limit int) iter.Seq2[store.DeadLetter, error] {
-	return func(yield func(store.DeadLetter, error) bool) {
-		n := 0
-		for l, err := range c.Store.ListDead(ctx, f, after, limit) {
-			if n++; n > c.letters {
-				err = errors.New("the database is away")
-			}
-			if c.edit != nil {
-				c.edit(l.Number)
-			}
-			if !yield(l, err) || err != nil {
-				return
-			}
-		}
+func (c *cutOff) View(ctx context.Context, op store.Operation, f func(store.Reader) error) error {
+	if op.Method != "ListDead" {
+		return c.Store.View(ctx, op, f)
 	}
+	if c.pages--; c.pages < 0 {
+		return errors.New("the database is away")
+	}
+	err := c.Store.View(ctx, op, f)
+	if c.edit != nil {
+		c.edit()
+	}
+	return err
 }
 
 // disk has space for a number of bytes.
@@ -155,12 +151,12 @@ func (d *disk) Write(p []byte) (int, error) {
 func TestExportThatFails(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	s := withDead(t, memory.Config{}, 20)
-	n, err := deadletter.Export(t.Context(), &out, cutOff{Store: s, letters: 12}, store.DeadFilter{})
-	if err == nil || n != 12 || strings.Count(out.String(), "\n") != 12 || !strings.HasSuffix(out.String(), "}\n") {
+	s := withDead(t, memory.Config{}, 120)
+	n, err := deadletter.New(&cutOff{Store: s, pages: 1}).Export(t.Context(), &out, store.DeadFilter{})
+	if err == nil || n != 100 || strings.Count(out.String(), "\n") != 100 || !strings.HasSuffix(out.String(), "}\n") {
 		t.Errorf("exported %d letters, %v:\n%s", n, err, out.String())
 	}
-	n, err = deadletter.Export(t.Context(), &disk{room: strings.Index(out.String(), `{"number":4`) + 10}, s, store.DeadFilter{})
+	n, err = deadletter.New(s).Export(t.Context(), &disk{room: strings.Index(out.String(), `{"number":4`) + 10}, store.DeadFilter{})
 	if err == nil || n != 3 {
 		t.Errorf("exported %d letters to a disk with room for three, %v", n, err)
 	}
@@ -170,14 +166,14 @@ func TestExportWhileLettersAreEdited(t *testing.T) {
 	t.Parallel()
 	s := withDead(t, memory.Config{}, 2)
 	edit := func(number int64) {
-		l, err := s.ShowDead(t.Context(), number)
+		l, err := deadletter.New(s).ShowDead(t.Context(), number)
 		must(t, err)
-		_, err = s.EditDead(t.Context(), number, store.Edit{Payload: fmt.Append(nil, l.Edits+1), Seen: l.Edits, By: "otto"})
+		_, err = deadletter.New(s).EditDead(t.Context(), number, store.Edit{Payload: fmt.Append(nil, l.Edits+1), Seen: l.Edits, By: "otto"})
 		must(t, err)
 	}
 	edit(2)
 	var out bytes.Buffer
-	_, err := deadletter.Export(t.Context(), &out, cutOff{Store: s, letters: 2, edit: edit}, store.DeadFilter{})
+	_, err := deadletter.New(&cutOff{Store: s, pages: 1, edit: func() { edit(1); edit(2) }}).Export(t.Context(), &out, store.DeadFilter{})
 	must(t, err)
 	for line := range strings.Lines(out.String()) {
 		var a store.ArchivedDead
@@ -190,26 +186,26 @@ func TestExportWhileLettersAreEdited(t *testing.T) {
 
 func FuzzImport(f *testing.F) {
 	var out bytes.Buffer
-	if _, err := deadletter.Export(f.Context(), &out, withDead(f, memory.Config{}, 2), store.DeadFilter{}); err != nil {
+	if _, err := deadletter.New(withDead(f, memory.Config{}, 2)).Export(f.Context(), &out, store.DeadFilter{}); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(out.String())
 	f.Add("{\"number\":1}\n\n{}")
 	f.Fuzz(func(t *testing.T, text string) {
 		s := memory.New(memory.Config{})
-		done, err := deadletter.Import(t.Context(), strings.NewReader(text), s, nil)
-		n, countErr := s.CountDead(t.Context(), store.DeadFilter{State: store.DeadAny})
+		done, err := deadletter.New(s).Import(t.Context(), strings.NewReader(text), nil)
+		n, countErr := deadletter.New(s).CountDead(t.Context(), store.DeadFilter{State: store.DeadAny})
 		if must(t, countErr); n != done.New || done.New > done.DeadLetters {
 			t.Errorf("%d letters are there after %+v, %v", n, done, err)
 		}
 		var first, second bytes.Buffer
 		all := store.DeadFilter{State: store.DeadAny}
-		_, err = deadletter.Export(t.Context(), &first, s, all)
+		_, err = deadletter.New(s).Export(t.Context(), &first, all)
 		must(t, err)
-		if again, err := deadletter.Import(t.Context(), strings.NewReader(first.String()), s, nil); err != nil || again.New != 0 {
+		if again, err := deadletter.New(s).Import(t.Context(), strings.NewReader(first.String()), nil); err != nil || again.New != 0 {
 			t.Errorf("what was exported is imported into the same outbox: %+v, %v", again, err)
 		}
-		_, err = deadletter.Export(t.Context(), &second, s, all)
+		_, err = deadletter.New(s).Export(t.Context(), &second, all)
 		if must(t, err); first.String() != second.String() {
 			t.Error("an import of what is there has changed it")
 		}

@@ -24,7 +24,7 @@ const (
 // When ctx ends, or a step fails, the redrive stays where it is so that another process can continue it, and Drive
 // returns it as of the last step: the zero Redrive when there was none. An error together with a redrive that has ended
 // says that the outcome of its messages could not be read.
-func Drive(ctx context.Context, s RedriveStore, id int64, progress func(store.Redrive)) (store.Redrive, error) {
+func (s Store) Drive(ctx context.Context, id int64, progress func(store.Redrive)) (store.Redrive, error) {
 	var r store.Redrive
 	for {
 		next, wait, err := s.StepRedrive(ctx, id, stepLimit)
@@ -53,9 +53,9 @@ func Drive(ctx context.Context, s RedriveStore, id int64, progress func(store.Re
 //
 // A step that fails does not delay other redrives: its cause is recorded in the redrive, logged, and the step is retried
 // with backoff until the redrive has failed (MaxFailures).
-func Run(ctx context.Context, s RedriveStore, logger *slog.Logger) {
+func (s Store) Run(ctx context.Context, logger *slog.Logger) {
 	d := driver{store: s, logger: logger}
-	if w, ok := s.(interface {
+	if w, ok := s.records.(interface {
 		Subscribe() (<-chan struct{}, func())
 	}); ok {
 		woken, end := w.Subscribe()
@@ -79,7 +79,7 @@ func Run(ctx context.Context, s RedriveStore, logger *slog.Logger) {
 
 // driver is the state of one Run call.
 type driver struct {
-	store   RedriveStore
+	store   Store
 	logger  *slog.Logger
 	woken   <-chan struct{} // nil for a store that does not signal work
 	looked  time.Time

@@ -16,15 +16,15 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// runs calls deadletter.Run in a synctest bubble until the test ends, and returns a function that reads its log.
-func runs(t *testing.T, s deadletter.RedriveStore) (log func() string) {
+// runs calls deadletter.Store.Run in a synctest bubble until the test ends, and returns a function that reads its log.
+func runs(t *testing.T, s store.Records) (log func() string) {
 	t.Helper()
 	var out bytes.Buffer
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		deadletter.Run(ctx, s, slog.New(slog.NewTextHandler(&out, nil)))
+		deadletter.New(s).Run(ctx, slog.New(slog.NewTextHandler(&out, nil)))
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -36,9 +36,9 @@ func runs(t *testing.T, s deadletter.RedriveStore) (log func() string) {
 	}
 }
 
-func shown(t *testing.T, s deadletter.RedriveStore, id int64) store.Redrive {
+func shown(t *testing.T, s store.Records, id int64) store.Redrive {
 	t.Helper()
-	r, err := s.ShowRedrive(t.Context(), id)
+	r, err := deadletter.New(s).ShowRedrive(t.Context(), id)
 	must(t, err)
 	return r
 }
@@ -78,15 +78,29 @@ type stubborn struct {
 	hang  bool // the step hangs until its timeout
 }
 
-func (s *stubborn) StepRedrive(ctx context.Context, id int64, limit int) (store.Redrive, time.Duration, error) {
-	if r, err := s.ShowRedrive(ctx, id); id != s.id || err != nil || r.State != store.RedriveRunning || r.NextAt.After(time.Now()) {
-		return s.Store.StepRedrive(ctx, id, limit)
+func (s *stubborn) View(ctx context.Context, op store.Operation, f func(store.Reader) error) error {
+	var read store.Redrive
+	err := s.Store.View(ctx, op, func(r store.Reader) error { return f(watched{r, &read}) })
+	if op.Method != "StepRedrive" || err != nil || read.ID != s.id || read.State != store.RedriveRunning || read.NextAt.After(time.Now()) {
+		return err
 	}
 	if s.steps++; s.hang {
 		<-ctx.Done()
-		return store.Redrive{}, 0, ctx.Err()
+		return ctx.Err()
 	}
-	return store.Redrive{}, 0, errors.New("letter 1 has no history")
+	return errors.New("letter 1 has no history")
+}
+
+// watched keeps the redrive that was read.
+type watched struct {
+	store.Reader
+	read *store.Redrive
+}
+
+func (w watched) Redrive(ctx context.Context, id int64) (r store.Redrive, err error) {
+	r, err = w.Reader.Redrive(ctx, id)
+	*w.read = r
+	return r, err
 }
 
 func TestRedriveThatFailsHoldsUpNoOther(t *testing.T) {
@@ -94,7 +108,7 @@ func TestRedriveThatFailsHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stubborn{Store: withDead(t, memory.Config{}, 20)}
 		// The filter of the failing redrive leaves dead letters for the other.
-		bad, err := s.StartRedrive(t.Context(), deadletter.Plan{Filter: store.DeadFilter{MessageID: "m-0"}, By: "olga"})
+		bad, err := deadletter.New(s).StartRedrive(t.Context(), deadletter.Plan{Filter: store.DeadFilter{MessageID: "m-0"}, By: "olga"})
 		must(t, err)
 		s.id = bad.ID
 		log := runs(t, s)
@@ -118,7 +132,7 @@ func TestRedriveThatFailsHoldsUpNoOther(t *testing.T) {
 		if n := strings.Count(log(), "letter 1 has no history"); n != deadletter.MaxFailures || strings.Count(log(), `"redrive has failed;`) != 1 {
 			t.Errorf("%d failures were logged, want %d and the end: %s", n, deadletter.MaxFailures, log())
 		}
-		if again, err := deadletter.Drive(t.Context(), s, bad.ID, nil); err != nil || again.State != store.RedriveFailed {
+		if again, err := deadletter.New(s).Drive(t.Context(), bad.ID, nil); err != nil || again.State != store.RedriveFailed {
 			t.Errorf("driven after it has failed: %+v, %v", again, err)
 		}
 	})
@@ -149,7 +163,7 @@ func TestStopIsNoFailureOfARedrive(t *testing.T) {
 		s.id = r.ID
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		deadletter.Run(ctx, s, slog.New(slog.DiscardHandler))
+		deadletter.New(s).Run(ctx, slog.New(slog.DiscardHandler))
 		if r := shown(t, s, r.ID); r.Failures != 0 {
 			t.Errorf("after a stop: %+v, want no failures", r)
 		}
@@ -186,10 +200,10 @@ func TestRunLooksSeldomAndIsWokenUp(t *testing.T) {
 			t.Errorf("%d looks for redrives in a busy minute, want one a second", n)
 		}
 		// Redrives that other processes start are found without a wake-up.
-		_, err := s.Reopen().StartRedrive(t.Context(), deadletter.Plan{By: "otto"})
+		_, err := deadletter.New(s.Reopen()).StartRedrive(t.Context(), deadletter.Plan{By: "otto"})
 		must(t, err)
 		time.Sleep(6 * time.Second)
-		for r, err := range s.ListRedrives(t.Context(), store.RedriveRunning) {
+		for r, err := range deadletter.New(s).ListRedrives(t.Context(), store.RedriveRunning) {
 			t.Errorf("still running: %+v, %v", r, err)
 		}
 	})
@@ -203,24 +217,27 @@ func TestRateThatIsNextToNone(t *testing.T) {
 	for range 3 {
 		var wait time.Duration
 		var err error
-		if r, wait, err = s.StepRedrive(t.Context(), r.ID, 0); err != nil || r.Done != 1 || wait < time.Hour {
+		if r, wait, err = deadletter.New(s).StepRedrive(t.Context(), r.ID, 0); err != nil || r.Done != 1 || wait < time.Hour {
 			t.Errorf("one letter in 3,000 years: %d done, %s to wait, %v", r.Done, wait, err)
 		}
 	}
 }
 
 // unseen is a store that cannot show redrives.
-type unseen struct{ deadletter.Store }
+type unseen struct{ *memory.Store }
 
-func (unseen) ShowRedrive(context.Context, int64) (store.Redrive, error) {
-	return store.Redrive{}, errors.New("the database is away")
+func (u unseen) View(ctx context.Context, op store.Operation, f func(store.Reader) error) error {
+	if op.Method == "ShowRedrive" {
+		return errors.New("the database is away")
+	}
+	return u.Store.View(ctx, op, f)
 }
 
 // TestDriveThatEndsUnseen: the final outcome of the messages cannot be read.
 func TestDriveThatEndsUnseen(t *testing.T) {
 	t.Parallel()
 	s := withDead(t, memory.Config{}, 2)
-	end, err := deadletter.Drive(t.Context(), unseen{s}, start(t, s, 0).ID, nil)
+	end, err := deadletter.New(unseen{s}).Drive(t.Context(), start(t, s, 0).ID, nil)
 	if err == nil || end.State != store.RedriveFinished || end.Done != 2 {
 		t.Errorf("ended as %+v, %v", end, err)
 	}

@@ -1,10 +1,8 @@
 package deadletter
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"math"
 	"time"
 
@@ -117,27 +115,4 @@ func cancel(r *store.Redrive, by string, now time.Time) error {
 	}
 	r.State, r.EndedAt, r.CancelledBy, r.NextAt = store.RedriveCancelled, now, by, time.Time{}
 	return nil
-}
-
-// RedriveStore keeps redrives.
-type RedriveStore interface {
-	// StartRedrive records a redrive of the dead letters that exist now. It sends nothing back yet. Errors: those of
-	// Plan.Validate; ErrNotFound, ErrResolved when the filter names Numbers and one of them is not open.
-	StartRedrive(ctx context.Context, p Plan) (store.Redrive, error)
-	// StepRedrive runs the next step of a running redrive, in one transaction that locks the redrive: it sends back up to
-	// limit dead letters (0 means 1,000), as RedriveDead does, and stores the progress. It returns the redrive and the
-	// time until its rate allows the next step; if that time has not come, it does nothing. Any number of processes may
-	// call it for the same redrive: each dead letter is sent back once. A redrive that has ended is returned unchanged.
-	// Errors: store.ErrNoRedrive.
-	StepRedrive(ctx context.Context, id int64, limit int) (store.Redrive, time.Duration, error)
-	// FailRedrive records that a step has failed, so that the next one waits and the cause is
-	// visible. StepRedrive does not record it, because a failed step changes nothing. It returns the updated redrive.
-	// Errors: store.ErrNoRedrive.
-	FailRedrive(ctx context.Context, id int64, seen int, cause string) (store.Redrive, error)
-	// CancelRedrive ends a running redrive; it does not undo what was sent back. Errors: store.ErrNoRedrive, ErrRedriveEnded.
-	CancelRedrive(ctx context.Context, id int64, by string) (store.Redrive, error)
-	// ShowRedrive returns one redrive. Errors: store.ErrNoRedrive.
-	ShowRedrive(ctx context.Context, id int64) (store.Redrive, error)
-	// ListRedrives yields the redrives of a state ("" for all), newest first.
-	ListRedrives(ctx context.Context, state store.RedriveState) iter.Seq2[store.Redrive, error]
 }

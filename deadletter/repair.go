@@ -1,7 +1,6 @@
 package deadletter
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -64,23 +63,6 @@ func diffLines(before, after []string) []string {
 		out = append(out, "+ "+line)
 	}
 	return out
-}
-
-// RepairStore changes, counts and moves dead letters.
-type RepairStore interface {
-	// EditDead edits an open dead letter and keeps the previous content. Errors: ErrNotFound, ErrResolved, ErrEdited;
-	// *postrider.ValidationError.
-	EditDead(ctx context.Context, number int64, e store.Edit) (store.DeadLetter, error)
-	// ListEdits returns the edits of a dead letter, oldest first. Errors: ErrNotFound.
-	ListEdits(ctx context.Context, number int64) ([]store.Edited, error)
-	// CountCauses counts the dead letters that match the filter by relay or consumer, type and fingerprint, most frequent
-	// first, and returns up to limit groups.
-	CountCauses(ctx context.Context, f store.DeadFilter, limit int) ([]store.CauseCount, error)
-	// ImportDead adds dead letters from this or another outbox, in one transaction, and returns how many are new: one
-	// with the same relay, message ID and DiedAt already exists, and stays unchanged. New ones get new numbers and, since
-	// their sequences mean nothing here, the store.ImportedSequence of these. They belong to no redrive of this outbox,
-	// whatever store.DeadLetter.Redrive says. Concurrent calls do not import a dead letter twice.
-	ImportDead(ctx context.Context, letters []store.ArchivedDead) (int, error)
 }
 
 // checkImported rejects records that are not valid dead letters.

@@ -14,7 +14,7 @@ import (
 
 // Export writes the dead letters that match the filter, oldest first, as one JSON object per line, each in one write, and
 // returns how many it has written. It reads page by page, so it may or may not include changes made meanwhile.
-func Export(ctx context.Context, w io.Writer, s Store, f store.DeadFilter) (n int64, err error) {
+func (s Store) Export(ctx context.Context, w io.Writer, f store.DeadFilter) (n int64, err error) {
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
 	for l, err := range s.ListDead(ctx, f, 0, 0) {
@@ -52,7 +52,7 @@ type Imported struct {
 // Import reads the output of Export and adds the dead letters that do not exist yet, 100 of them or 4 MiB per
 // transaction, so that it can be repeated after an error. The error names the line. Lines may have any length; empty ones
 // are skipped. It calls progress, unless nil, after each transaction.
-func Import(ctx context.Context, r io.Reader, s RepairStore, progress func(Imported)) (Imported, error) {
+func (s Store) Import(ctx context.Context, r io.Reader, progress func(Imported)) (Imported, error) {
 	var done Imported
 	var batch []store.ArchivedDead
 	size := 0

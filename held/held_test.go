@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
@@ -69,7 +70,7 @@ func TestDecisionWithoutAHolderIsAppliedHere(t *testing.T) {
 		if again, err := held.Decide(t.Context(), s, d); err != nil || again.Count != 2 {
 			t.Errorf("decided again: %+v, %v; want the same answer", again, err)
 		}
-		if n, err := s.CountDead(t.Context(), store.DeadFilter{}); n != 2 || err != nil {
+		if n, err := deadletter.New(s).CountDead(t.Context(), store.DeadFilter{}); n != 2 || err != nil {
 			t.Errorf("%d dead letters, %v; want both messages, once", n, err)
 		}
 		view, err := s.Heartbeat(t.Context(), "r", store.Owner{ID: "next"}, time.Minute)
@@ -109,7 +110,7 @@ func TestDecisionWaitsForTheCallThatIsOut(t *testing.T) {
 			t.Errorf("decided after the call: %v", err)
 		}
 		time.Sleep(time.Minute)
-		if letters, err := s.CountDead(t.Context(), store.DeadFilter{MessageID: "m-1"}); letters != 0 || err != nil {
+		if letters, err := deadletter.New(s).CountDead(t.Context(), store.DeadFilter{MessageID: "m-1"}); letters != 0 || err != nil {
 			t.Errorf("the message was delivered and has %d dead letters, %v", letters, err)
 		}
 	})

@@ -56,8 +56,7 @@ type Consumer[Tx any] struct {
 //
 //	expvar.Publish("order-view", expvar.Func(func() any { return consumer.Stats() }))
 //
-// For the state in the database (IDs and watermarks, parked messages, held keys, dead letters), see store.ConsumerReader and
-// store.Status.
+// For the state in the database (IDs and watermarks, parked messages, held keys, dead letters), see store.StatusReader.
 type Stats struct {
 	// Received counts deliveries.
 	Received int64 `json:"received"`

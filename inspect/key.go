@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/store"
 )
 
@@ -53,7 +54,7 @@ func keyAt(ctx context.Context, s Store, key string, r store.RelayStatus, q *sto
 			p.Next.Text = p.Owner + " works on it"
 		}
 	}
-	dead, err := s.CountDead(ctx, store.DeadFilter{Relay: r.Name, Key: key})
+	dead, err := deadletter.New(s).CountDead(ctx, store.DeadFilter{Relay: r.Name, Key: key})
 	if err != nil {
 		return p, err
 	}

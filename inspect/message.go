@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/store"
 )
 
@@ -61,7 +62,7 @@ func search(ctx context.Context, s Store, id string) (l *located, err error) {
 			return nil, err
 		}
 	}
-	for d, err := range s.ListDead(ctx, store.DeadFilter{MessageID: id, State: store.DeadAny}, 0, maxDead) {
+	for d, err := range deadletter.New(s).ListDead(ctx, store.DeadFilter{MessageID: id, State: store.DeadAny}, 0, maxDead) {
 		if err != nil {
 			return nil, err
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/inspect"
 	"github.com/postrider/postrider/store"
 )
@@ -104,7 +105,7 @@ func TestStatesOfAMessage(t *testing.T) {
 			func(b bundle) {
 				b.publish("", "m-2")
 				b.settle("r", deadLetter)
-				_, err := b.DiscardDead(b.t.Context(), store.DeadFilter{Numbers: []int64{1}}, "ann", "too old", 0)
+				_, err := deadletter.New(b).DiscardDead(b.t.Context(), store.DeadFilter{Numbers: []int64{1}}, "ann", "too old", 0)
 				b.must(err)
 			}, inspect.Discarded, inspect.NextNothing, nil, nil,
 			func(p inspect.Place) bool {
@@ -158,7 +159,7 @@ func TestStatesOfAMessage(t *testing.T) {
 func redriven(b bundle) {
 	b.publish("", "m-2")
 	b.settle("r", deadLetter)
-	_, err := b.RedriveDead(b.t.Context(), store.DeadFilter{Numbers: []int64{1}}, "ann", 0)
+	_, err := deadletter.New(b).RedriveDead(b.t.Context(), store.DeadFilter{Numbers: []int64{1}}, "ann", 0)
 	b.must(err)
 }
 
@@ -185,7 +186,7 @@ func TestOriginsOfAMessage(t *testing.T) {
 	b.publish("", "published")
 	b.settle("r", retryIn(time.Hour))
 	b.enroll("c", message("received", ""))
-	_, err := b.ImportDead(t.Context(), []store.ArchivedDead{{DeadLetter: store.DeadLetter{
+	_, err := deadletter.New(b).ImportDead(t.Context(), []store.ArchivedDead{{DeadLetter: store.DeadLetter{
 		Relay: "gone", Message: message("imported", ""), Reason: "refused", State: store.DeadOpen, DiedAt: time.Now(), Number: 7,
 	}}})
 	b.must(err)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/store"
 )
 
@@ -85,7 +86,7 @@ func (l *located) redrives(ctx context.Context, own []store.DeadLetter) (events 
 			At: d.DiedAt, Kind: EventDied, DeadLetter: d.Number, Reason: d.Reason, Cause: d.Cause, Attempts: d.Attempts,
 		})
 		if d.Edits > 0 {
-			edits, err := l.store.ListEdits(ctx, d.Number)
+			edits, err := deadletter.New(l.store).ListEdits(ctx, d.Number)
 			if err != nil {
 				return nil, err
 			}

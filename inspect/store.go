@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/store"
@@ -15,7 +14,7 @@ type Store interface {
 	store.StatusReader
 	LogReader
 	ParkedReader
-	DeadReader
+	store.Records
 	// Attempts returns the recorded attempts of a message, oldest first, as in postrider.AttemptLog.
 	Attempts(ctx context.Context, messageID string) ([]postrider.DeliveryAttempt, error)
 }
@@ -30,13 +29,6 @@ type LogReader interface {
 type ParkedReader interface {
 	ShowHeld(ctx context.Context, relay, key string, limit int) (store.HeldInfo, []store.ParkedInfo, error)
 	FindParked(ctx context.Context, relay, messageID string) ([]store.ParkedInfo, error)
-}
-
-// DeadReader is the part of deadletter.Store that reads dead letters.
-type DeadReader interface {
-	ListDead(ctx context.Context, f store.DeadFilter, after int64, limit int) iter.Seq2[store.DeadLetter, error]
-	CountDead(ctx context.Context, f store.DeadFilter) (int64, error)
-	ListEdits(ctx context.Context, number int64) ([]store.Edited, error)
 }
 
 // ErrNotFound: the message is in no place that is searched.

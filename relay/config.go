@@ -133,6 +133,17 @@ type Config struct {
 	Version string
 }
 
+// Start says where a relay that is new to the log begins.
+type Start int
+
+// The start positions.
+const (
+	// FromOldest starts with the oldest message that the log still has.
+	FromOldest Start = iota
+	// FromNow starts with messages that are published from now on.
+	FromNow
+)
+
 // OnDead says what happens to a key after its blocking message is dead-lettered.
 type OnDead int
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
@@ -123,7 +124,7 @@ func TestParkedMessageIsDueOnceItIsKnownToBeParked(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var b *bundle
 				slow := &trap{op: "Settle", done: true, spring: func() error {
-					if _, err := b.store.RedriveDead(context.Background(), store.DeadFilter{}, "op", 0); err != nil {
+					if _, err := deadletter.New(b.store).RedriveDead(context.Background(), store.DeadFilter{}, "op", 0); err != nil {
 						t.Errorf("redrive: %v", err)
 					}
 					time.Sleep(3 * time.Second)

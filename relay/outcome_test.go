@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 )
@@ -136,7 +137,7 @@ func TestOutcomes(t *testing.T) {
 						t.Errorf("%d calls, want %d", calls.Load(), c.attempts)
 					}
 					var letters []store.DeadLetter
-					for l, err := range b.store.ListDead(t.Context(), store.DeadFilter{}, 0, 0) {
+					for l, err := range deadletter.New(b.store).ListDead(t.Context(), store.DeadFilter{}, 0, 0) {
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -205,10 +206,10 @@ func TestHoldKeyAfterDeadWaitsForAnOperator(t *testing.T) {
 				expect := []string{"m002"}
 				switch act {
 				case "redrive":
-					_, err = b.store.RedriveDead(t.Context(), store.DeadFilter{}, "op", 0)
+					_, err = deadletter.New(b.store).RedriveDead(t.Context(), store.DeadFilter{}, "op", 0)
 					expect = []string{"m001", "m002"}
 				case "discard":
-					_, err = b.store.DiscardDead(t.Context(), store.DeadFilter{}, "op", "obsolete", 0)
+					_, err = deadletter.New(b.store).DiscardDead(t.Context(), store.DeadFilter{}, "op", "obsolete", 0)
 				case "skip":
 					err = decide(b.store, "k", store.VerbSkip)
 				}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
@@ -250,10 +251,10 @@ func (h *history) operate() {
 		}
 		h.note("operator dead-letters key %s, %s: %v", key, verb, decide(h.store, key, verb))
 	case 3:
-		n, err := h.store.DiscardDead(ctx, store.DeadFilter{}, "op", "discarded", 1)
+		n, err := deadletter.New(h.store).DiscardDead(ctx, store.DeadFilter{}, "op", "discarded", 1)
 		h.note("operator discards %d dead letters: %v", n, err)
 	default:
-		n, err := h.store.RedriveDead(ctx, store.DeadFilter{}, "op", 1)
+		n, err := deadletter.New(h.store).RedriveDead(ctx, store.DeadFilter{}, "op", 1)
 		h.note("operator redrives %d dead letters: %v", n, err)
 	}
 }

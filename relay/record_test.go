@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 )
@@ -158,7 +159,7 @@ func (h *history) result() {
 // letters counts the dead letters of each message. Without store faults there is one for each time it was redriven.
 func (h *history) letters() map[string]int {
 	died := make(map[string]int)
-	for l, err := range h.store.ListDead(h.t.Context(), store.DeadFilter{State: store.DeadAny}, 0, 0) {
+	for l, err := range deadletter.New(h.store).ListDead(h.t.Context(), store.DeadFilter{State: store.DeadAny}, 0, 0) {
 		if err != nil {
 			h.t.Fatalf("list dead letters: %v", err)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 )
@@ -32,7 +33,7 @@ func TestErrorWhoseTextPanicsIsAFailure(t *testing.T) {
 		b.start(r)
 		pass(time.Minute)
 		n := 0
-		for l, err := range b.store.ListDead(t.Context(), store.DeadFilter{}, 0, 0) {
+		for l, err := range deadletter.New(b.store).ListDead(t.Context(), store.DeadFilter{}, 0, 0) {
 			if err != nil {
 				t.Fatal(err)
 			}

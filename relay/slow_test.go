@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
@@ -364,7 +365,7 @@ func TestRedrivenAfterASlowCall(t *testing.T) {
 		}
 		pass(time.Minute)
 		down = false
-		if n, err := b.store.RedriveDead(t.Context(), store.DeadFilter{}, "op", 0); n != 1 || err != nil {
+		if n, err := deadletter.New(b.store).RedriveDead(t.Context(), store.DeadFilter{}, "op", 0); n != 1 || err != nil {
 			t.Fatalf("%d messages redriven: %v", n, err)
 		}
 		pass(time.Minute)

@@ -11,7 +11,7 @@ import (
 type DeadLetter struct {
 	// Number identifies the dead letter; a message that is dead-lettered again gets a new one.
 	Number int64 `json:"number"`
-	// Relay is the name of the relay or, on the KindConsumer, of the consumer. A name unknown to the outbox, because it
+	// Relay is the name of the relay or consumer, Side which of them it is. A name unknown to the outbox, because it
 	// was removed or the dead letter comes from another outbox, counts as a relay's.
 	Relay     string `json:"relay"`
 	Side      Kind   `json:"side"`
@@ -30,7 +30,7 @@ type DeadLetter struct {
 	// Redrives counts how often this message had been redriven before this dead letter.
 	Redrives int       `json:"redrives"`
 	State    DeadState `json:"state"`
-	// Edits counts edits of payload or headers; deadletter.RepairStore.ListEdits shows the content before each.
+	// Edits counts edits of payload or headers; deadletter.Store.ListEdits shows the content before each.
 	Edits int `json:"edits,omitempty"`
 	// Redrive is the ID of the redrive that sent it back; 0 for none.
 	Redrive int64 `json:"redrive,omitempty"`
@@ -72,11 +72,11 @@ type DeadFilter struct {
 	// From (inclusive) and To (exclusive) bound DiedAt.
 	From time.Time `json:"from,omitzero"`
 	To   time.Time `json:"to,omitzero"`
-	// State selects one state; "" means Open. For any state: DeadAny.
+	// State selects one state; "" means DeadOpen. For any state: DeadAny.
 	State DeadState `json:"state,omitempty"`
 
 	// MaxRedrives does not select dead letters but limits redrives: messages that have been redriven this often are
-	// refused. 0 means deadletter.DefaultMaxRedrives; for no limit: Unbounded.
+	// refused. 0 means deadletter.DefaultMaxRedrives; for no limit: deadletter.Unbounded.
 	MaxRedrives int `json:"max_redrives,omitempty"`
 }
 

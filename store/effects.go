@@ -6,7 +6,7 @@ import (
 )
 
 // Effects records which caller runs which side effect outside the database, each call in its own transaction. Times
-// are on the database's clock. The implementations are those of Store; storetest.Guard tests them against this contract.
+// are on the database's clock. storetest.Guard tests it.
 type Effects interface {
 	// ClaimEffect grants token the right to run a side effect until lease expires. It is granted if nobody has the right,
 	// if the holder's lease has expired, or if token already has it.

@@ -13,9 +13,6 @@ import (
 //
 // A consumer's failed messages are stored as parked messages, held keys and dead letters in the relays' tables, under the
 // consumer's name, so that the same operations work on both; the embedded Relay and HeldKeys work on them.
-//
-// The implementations are store/postgres, store/mysql, store/sqlite and store/memory; store/storetest tests them against
-// this contract.
 type Inbox[Tx any] interface {
 	Relay
 	HeldKeys
@@ -44,7 +41,7 @@ type Transactor[Tx any] interface {
 	Wake()
 }
 
-// BeginBatcher is an optional interface of a Store: it begins a transaction together with its first steps, in one round
+// BeginBatcher is optional for an Inbox: it begins a transaction together with its first steps, in one round
 // trip to the database. The steps do the same as the methods of Ledger after Begin; after an error there is no
 // transaction.
 type BeginBatcher[Tx any] interface {
@@ -68,11 +65,11 @@ type Ledger[Tx any] interface {
 	// partition has its own watermark, so that the remainder of an old log and new messages in its successor are never
 	// confused.
 	Watermark(ctx context.Context, tx Tx, consumer string, at postrider.Position) (Watermark, error)
-	// SetWatermark moves it to at, forward or back, and records what the move consumed: the digests of messages, eight bytes each,
-	// which are stored unchanged.
+	// SetWatermark moves it to at, forward or back, and records what the move consumed: the digests of messages,
+	// eight bytes each, which are stored unchanged.
 	SetWatermark(ctx context.Context, tx Tx, consumer string, at postrider.Position, consumed []byte) error
-	// Consumed returns the digests of what the last RememberedMoves moves of a watermark consumed, including those of this transaction,
-	// in any order. It may omit moves to offsets below at.Offset. It locks the watermark.
+	// Consumed returns the digests of what the last RememberedMoves moves of a watermark consumed, including those of this
+	// transaction, in any order. It may omit moves to offsets below at.Offset. It locks the watermark.
 	Consumed(ctx context.Context, tx Tx, consumer string, at postrider.Position) ([]byte, error)
 	// Version returns the AggregateVersion that consumer last applied for a key, 0 if none, and locks it until the end of
 	// the transaction, even if there is none yet. SetVersion records it.
@@ -111,8 +108,8 @@ type Watermark struct {
 // RememberedMoves is how many moves of a watermark, one per transaction, a store keeps digests for.
 const RememberedMoves = 1000
 
-// Parker stores messages that cannot be processed now, where the Relay of the same name (Due, HeldKeys, Settle)
-// and operators find them. A parked message gets a sequence from the store that rises within a key in the order of
+// Parker stores messages that cannot be processed now, where the relay of the same name (Due, Settle) and
+// operators find them. A parked message gets a sequence from the store that rises within a key in the order of
 // parking and is never reused; its partition is that of postrider.PartitionOf. Times count from the call, on the
 // database's clock.
 //
@@ -166,7 +163,7 @@ type DeadLetterRequest struct {
 	Message *postrider.Message
 	// Reason is short and the same for similar failures; Cause is the failure of the last attempt, up to 4,000 bytes.
 	Reason, Cause string
-	// Attempts are the attempts so far, oldest first, as in Parked.
+	// Attempts are the attempts so far, oldest first, as in ParkRequest.
 	Attempts []FailedAttempt
 }
 

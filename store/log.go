@@ -9,9 +9,9 @@ import (
 
 // Log reads the outbox and records the outcomes of its messages.
 type Log interface {
-	// Fetch reads on from the given cursors, for all partitions in one round trip. Each batch holds records in delivery order.
-	// Fetch stays below MaxBytes (payload and attributes, over all batches) but returns at least one record if any partition
-	// has one. Partitions with nothing new may be left out, or returned with a moved cursor and no records. A partition whose
+	// Fetch reads on from the given cursors, for all partitions in one round trip. Each batch holds entries in delivery order.
+	// Fetch stays below MaxBytes (payload and attributes, over all batches) but returns at least one entry if any partition
+	// has one. Partitions with nothing new may be left out, or returned with a moved cursor and no entries. A partition whose
 	// lease does not hold, or whose cursor is beyond what the server knows, is returned as lost. The relay "" is a reader
 	// without leases; none of its partitions is ever lost. It is not called for a consumer.
 	Fetch(ctx context.Context, relay string, req FetchRequest) ([]Batch, error)
@@ -58,7 +58,7 @@ type Cursor struct {
 type FetchRequest struct {
 	// Partitions are the partitions to read, each after its cursor.
 	Partitions []FetchPartition
-	// Limit is the maximum number of records per partition, MaxBytes the maximum number of bytes over all partitions.
+	// Limit is the maximum number of entries per partition, MaxBytes the maximum number of bytes over all partitions.
 	Limit, MaxBytes int
 }
 
@@ -76,15 +76,15 @@ type Batch struct {
 	// No other field is set then.
 	Lost    bool
 	Entries []Entry
-	// Late is the number of records at the front of Records that were committed late: their Sequence is at or before the
+	// Late is the number of entries at the front of Entries that were committed late: their Sequence is at or before the
 	// Position of the cursor that was read after (FetchPartition.After).
 	//
-	//   - While a late record is unsettled, the cursor stays where it was.
-	//   - Once all late records are settled, {Position: r.Sequence, Snapshot: Next.Snapshot} is a valid cursor for each
-	//     further record r up to which everything is settled.
-	//   - If there is a further record, {Position: After.Position, Snapshot: Next.Snapshot} is valid then, too.
+	//   - While a late entry is unsettled, the cursor stays where it was.
+	//   - Once all late entries are settled, {Position: e.Message.Sequence, Snapshot: Next.Snapshot} is a valid cursor for each
+	//     further entry e up to which everything is settled.
+	//   - If there is a further entry, {Position: After.Position, Snapshot: Next.Snapshot} is valid then, too.
 	Late int
-	// Next is the cursor once every record is settled.
+	// Next is the cursor once every entry is settled.
 	Next Cursor
 	// More says that more can be read from the partition right away.
 	More bool

@@ -6,10 +6,10 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// Outbox writes messages in a transaction of type Tx. The implementations are store/postgres (pgx.Tx, and *sql.Tx through
-// its SQL method), store/mysql (*sql.Tx), store/sqlite (*sql.Tx) and store/memory (*memory.Tx).
+// Outbox writes messages in a transaction of type Tx: pgx.Tx with store/postgres, *sql.Tx with its SQL method, store/mysql and
+// store/sqlite, *memory.Tx with store/memory.
 type Outbox[Tx any] interface {
-	// Begin, Commit and Rollback serve InTx. Rollback after Commit is harmless.
+	// Begin, Commit and Rollback serve outbox.Outbox.InTx. Rollback after Commit is harmless.
 	Begin(ctx context.Context) (Tx, error)
 	Commit(ctx context.Context, tx Tx) error
 	Rollback(ctx context.Context, tx Tx) error

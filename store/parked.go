@@ -9,7 +9,7 @@ import (
 type DueRequest struct {
 	// Leases are those of the partitions to read.
 	Leases []LeaseRef
-	// Runs is the maximum number of runs (0 asks for decisions only), RunLength the maximum number of records in one run, and
+	// Runs is the maximum number of runs (0 asks for decisions only), RunLength the maximum number of entries in one run, and
 	// MaxBytes the maximum number of bytes over all runs.
 	Runs, RunLength, MaxBytes int
 	// BusyKeys and BusySequences are held keys and keyless parked messages that are being worked on and must not be returned.
@@ -34,10 +34,10 @@ type DueResult struct {
 // ParkedRun is a unit of parked work: the parked messages of one held key in order, or one message that waits independently.
 type ParkedRun struct {
 	Partition int
-	// Key is the held key; "" for a message that waits independently, which is then the only one in Records and may have a key
+	// Key is the held key; "" for a message that waits independently, which is then the only one in Entries and may have a key
 	// of its own (a delayed message).
 	Key string
-	// Records are in order of Sequence. An empty run of a held key says that none are left: the key can be released.
+	// Entries are in order of Sequence. An empty run of a held key says that none are left: the key can be released.
 	Entries []Entry
 }
 

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Records is what a store implements for New: reading and changing dead letters and redrives. Payloads stay in the database.
+// Records is what deadletter.New needs: reading and changing dead letters and redrives. Payloads stay in the database.
 type Records interface {
 	// View calls f, which reads what is committed.
 	View(ctx context.Context, op Operation, f func(Reader) error) error
@@ -18,7 +18,7 @@ type Records interface {
 	Wake()
 }
 
-// Operation is what Records work for: Method is the name of a method of Store, and Doing says in errors what failed.
+// Operation is what Records work for: Method is the name of a method of package deadletter, and Doing says in errors what failed.
 type Operation struct{ Method, Doing string }
 
 // Reader reads dead letters and redrives.
@@ -103,7 +103,7 @@ type NamedDead struct {
 
 // Resolution says how dead letters are resolved.
 type Resolution struct {
-	State DeadState // Redriven or Discarded
+	State DeadState // DeadRedriven or DeadDiscarded
 	By    string
 	// Reason is why they were discarded; Redrive is the redrive that sends them back, 0 for none.
 	Reason  string

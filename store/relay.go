@@ -2,9 +2,6 @@ package store
 
 // Relay is what a relay needs from the database that holds the outbox. All durations passed in or returned are measured on
 // the database's clock; a relay never compares them with its own.
-//
-// The implementations are store/postgres, store/mysql, store/sqlite and store/memory;
-// store/storetest holds them to this contract.
 type Relay interface {
 	Leases
 	Log

@@ -5,11 +5,14 @@ import (
 	"time"
 )
 
-// StatusReader reports the status of relays.
+// StatusReader reports the status of relays and consumers.
 type StatusReader interface {
 	// Status describes every relay that the store knows. Its cost does not grow with the backlog: counts are exact up to
 	// CountLimit and marked beyond it.
 	Status(ctx context.Context) (Status, error)
+	// Consumers describes what every consumer that the store knows has consumed, by name; the rest of their status is in Status.
+	// Its cost does not grow with the number of kept IDs.
+	Consumers(ctx context.Context) ([]ConsumerStatus, error)
 }
 
 // Status is the state of an outbox and its relays, as of Now on the database's clock.
@@ -99,14 +102,6 @@ type UnroutedTopic struct {
 
 // UnroutedKept is how long an UnroutedTopic is kept after its last message.
 const UnroutedKept = 7 * 24 * time.Hour
-
-// ConsumerReader reports what consumers have consumed. The rest of their status (parked messages, the processes that run
-// them) is in Status, under their names. Store/postgres, store/sqlite, store/mysql and store/memory implement it.
-type ConsumerReader interface {
-	// Consumers describes every consumer that the store knows, by name. Its cost does not grow with the number of kept
-	// IDs.
-	Consumers(ctx context.Context) ([]ConsumerStatus, error)
-}
 
 // ConsumerStatus describes what a consumer has consumed.
 type ConsumerStatus struct {

@@ -6,10 +6,7 @@ import (
 )
 
 // TxSettler is what relay.HandleTx needs from a relay's store: transactions on the outbox's database that commit together with a
-// settlement.
-//
-// The implementations are store/postgres, store/mysql, store/sqlite and store/memory;
-// storetest.HandleTx holds them to this contract.
+// settlement. storetest.HandleTx tests it.
 type TxSettler[Tx any] interface {
 	// Begin starts a transaction. A statement in it sees what others have committed before the statement began.
 	Begin(ctx context.Context) (Tx, error)
@@ -28,7 +25,7 @@ type TxSettler[Tx any] interface {
 	CommitSettled(ctx context.Context, tx Tx, relay string, s Settlement) (released []string, err error)
 }
 
-// TxLimiter is optional for a TxSettler, or for the Store of an inbox: transactions for handlers that the database ends if the
+// TxLimiter is optional for a TxSettler, or for an Inbox: transactions for handlers that the database ends if the
 // process that began them is paused, because others wait for their locks.
 type TxLimiter[Tx any] interface {
 	// BeginLimited is Begin for a transaction that the database ends if it waits for its next statement for longer than

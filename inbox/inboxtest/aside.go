@@ -209,11 +209,11 @@ func redriveRuns[Tx any](w *world[Tx]) {
 			if redrives == 2 {
 				heal()
 			}
-			n, err := w.store.RedriveDead(w.ctx, store.DeadFilter{Numbers: []int64{l.Number}}, "olga", 0)
+			n, err := deadletter.New(w.store).RedriveDead(w.ctx, store.DeadFilter{Numbers: []int64{l.Number}}, "olga", 0)
 			if n != 1 || err != nil {
 				w.t.Fatalf("redrove %d, %v", n, err)
 			}
-			if _, err := w.store.RedriveDead(w.ctx, store.DeadFilter{Numbers: []int64{l.Number}}, "otto", 0); !errors.Is(err, deadletter.ErrResolved) {
+			if _, err := deadletter.New(w.store).RedriveDead(w.ctx, store.DeadFilter{Numbers: []int64{l.Number}}, "otto", 0); !errors.Is(err, deadletter.ErrResolved) {
 				w.t.Errorf("second redrive: %v, want ErrResolved", err)
 			}
 		}
@@ -249,7 +249,7 @@ func deadHeadHolds[Tx any](w *world[Tx]) {
 		heal()
 		w.elapse(2 * time.Second)
 		w.want("effects before the decision", w.effects(), nil)
-		if n, err := w.store.RedriveDead(w.ctx, store.DeadFilter{Relay: consumer}, "olga", 0); n != 1 || err != nil {
+		if n, err := deadletter.New(w.store).RedriveDead(w.ctx, store.DeadFilter{Relay: consumer}, "olga", 0); n != 1 || err != nil {
 			w.t.Fatalf("redrove %d, %v", n, err)
 		}
 		all := append(first, followers...)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
@@ -137,7 +138,7 @@ func txVerdicts[Tx any](w *txWorld[Tx]) {
 		if l := w.letters(store.DeadOpen)[0]; l.Message.Key != "dead" || l.Reason != "refused" || l.Attempts != 1 {
 			w.t.Errorf("dead letter: %+v", l)
 		}
-		_, err := w.store.RedriveDead(w.ctx, store.DeadFilter{Relay: consumer}, "olga", 0)
+		_, err := deadletter.New(w.store).RedriveDead(w.ctx, store.DeadFilter{Relay: consumer}, "olga", 0)
 		w.must(err, "redrive")
 		verdicts["dead"] = nil
 		p.stop()

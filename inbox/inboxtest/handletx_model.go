@@ -156,7 +156,7 @@ func (m *txModel[Tx]) run() {
 		}
 	})
 	m.until("everything comes to rest after the faults stopped", func() bool {
-		_, err := m.store.RedriveDead(m.ctx, store.DeadFilter{Relay: consumer, MaxRedrives: deadletter.Unbounded}, "olga", 0)
+		_, err := deadletter.New(m.store).RedriveDead(m.ctx, store.DeadFilter{Relay: consumer, MaxRedrives: deadletter.Unbounded}, "olga", 0)
 		m.must(err, "redrive")
 		if last.Ready() != nil || last.Drain(m.ctx) != nil {
 			return false

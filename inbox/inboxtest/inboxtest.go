@@ -11,7 +11,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/store"
 )
 
@@ -22,7 +21,7 @@ type Store[Tx any] interface {
 	store.Outbox[Tx]
 	store.HeldKeys
 	store.StatusReader
-	deadletter.Store
+	store.Records
 }
 
 // Harness opens databases.

@@ -146,7 +146,7 @@ func (l *line[Tx]) Begin(ctx context.Context) (Tx, error) {
 	return tx, err
 }
 
-// store returns the line for a consumer: with an store.BeginBatcher if the store is one.
+// store returns the line for a consumer: with a store.BeginBatcher if the store is one.
 func (l *line[Tx]) store() store.Inbox[Tx] {
 	if o, ok := l.Store.(store.BeginBatcher[Tx]); ok {
 		return openLine[Tx]{l, o}

@@ -233,7 +233,7 @@ func (m *model[Tx]) run() {
 		}
 	})
 	m.until("everything comes to rest after the faults stopped", func() bool {
-		_, err := m.store.RedriveDead(m.ctx, store.DeadFilter{Relay: consumer, MaxRedrives: deadletter.Unbounded}, "olga", 0)
+		_, err := deadletter.New(m.store).RedriveDead(m.ctx, store.DeadFilter{Relay: consumer, MaxRedrives: deadletter.Unbounded}, "olga", 0)
 		m.must(err, "redrive")
 		if last.Ready() != nil || len(m.broker.Unsettled(consumer)) > 0 {
 			return false

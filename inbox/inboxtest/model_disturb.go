@@ -57,7 +57,7 @@ func (m *model[Tx]) operate(rng *rand.Rand, over <-chan struct{}) {
 func (w *world[Tx]) intervene(rng *rand.Rand) {
 	if open := w.letters(""); len(open) > 0 {
 		one := open[rng.IntN(len(open))].Number
-		_, err := w.store.RedriveDead(w.ctx, store.DeadFilter{Numbers: []int64{one}, MaxRedrives: deadletter.Unbounded}, "olga", 0)
+		_, err := deadletter.New(w.store).RedriveDead(w.ctx, store.DeadFilter{Numbers: []int64{one}, MaxRedrives: deadletter.Unbounded}, "olga", 0)
 		w.must(err, "redrive")
 	}
 	for _, h := range w.held() { // it may have been released since

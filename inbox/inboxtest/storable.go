@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/store"
 )
@@ -82,7 +83,7 @@ func notHoldable[Tx any](w *world[Tx]) {
 		p := w.start(s)
 		w.until("the last four are dead", func() bool { return len(w.letters("")) == 4 })
 		redriven.Store(true)
-		if n, err := w.store.RedriveDead(w.ctx, store.DeadFilter{Relay: consumer}, "olga", 0); n != 4 || err != nil {
+		if n, err := deadletter.New(w.store).RedriveDead(w.ctx, store.DeadFilter{Relay: consumer}, "olga", 0); n != 4 || err != nil {
 			w.t.Fatalf("redrove %d, %v", n, err)
 		}
 		w.untilEffects("effect-0", "effect-1", "effect-2", "effect-3", "effect-4", "effect-5", "effect-6", "effect-7")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/postrider/postrider"
 	memorybroker "github.com/postrider/postrider/broker/memory"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store"
@@ -240,7 +241,7 @@ func (w *world[Tx]) held() []store.HeldInfo {
 func (w *world[Tx]) letters(state store.DeadState) []store.DeadLetter {
 	w.t.Helper()
 	var out []store.DeadLetter
-	for l, err := range w.store.ListDead(w.ctx, store.DeadFilter{Relay: consumer, State: state}, 0, 0) {
+	for l, err := range deadletter.New(w.store).ListDead(w.ctx, store.DeadFilter{Relay: consumer, State: state}, 0, 0) {
 		w.must(err, "list dead letters")
 		out = append(out, l)
 	}

@@ -62,7 +62,7 @@ func TestViolations(t *testing.T) {
 		"as it should be": {graph: []Package{
 			{ImportPath: Root, Name: "postrider", Imports: []string{"context"}},
 			{ImportPath: Root + "/relay", Name: "relay", Imports: []string{Root, Root + "/internal/signal"}},
-			{ImportPath: Root + "/store/memory", Name: "memory", Imports: []string{Root, Root + "/relay", Root + "/outbox"},
+			{ImportPath: Root + "/store/memory", Name: "memory", Imports: []string{Root, Root + "/store", Root + "/internal/signal"},
 				XTestImports: []string{Root + "/store/storetest"}},
 			{ImportPath: Root + "/store/storetest", Name: "storetest", Imports: []string{Root + "/relay", "testing"}},
 			{ImportPath: Root + "/cmd/postrider", Name: "main", Imports: []string{Root + "/broker/nats", Root + "/store/sqlite"}},

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
@@ -59,7 +60,7 @@ func TestParkReasons(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code, err := os.ReadFile(filepath.Join(root, "relay/parked.go"))
+	code, err := os.ReadFile(filepath.Join(root, "store/parked.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +154,7 @@ func (o *observer) decided(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for l, err := range o.ListDead(t.Context(), store.DeadFilter{State: store.DeadAny}, 0, 0) {
+	for l, err := range deadletter.New(o).ListDead(t.Context(), store.DeadFilter{State: store.DeadAny}, 0, 0) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,9 +204,9 @@ func observe(t *testing.T) map[transition]bool {
 		&postrider.Message{Type: "delivered", Key: "delayed", DeliverAfter: time.Minute},
 	)
 	time.Sleep(5 * time.Minute)
-	_, err = o.RedriveDead(t.Context(), store.DeadFilter{Key: "redriven"}, "operator", 0)
+	_, err = deadletter.New(o).RedriveDead(t.Context(), store.DeadFilter{Key: "redriven"}, "operator", 0)
 	o.decided(t, err)
-	_, err = o.DiscardDead(t.Context(), store.DeadFilter{Key: "discarded"}, "operator", "not needed", 0)
+	_, err = deadletter.New(o).DiscardDead(t.Context(), store.DeadFilter{Key: "discarded"}, "operator", "not needed", 0)
 	o.decided(t, err)
 	_, err = held.Decide(t.Context(), o.Store, store.Decision{Relay: "docs", Key: "skipped", Verb: store.VerbSkip, By: "operator", Reason: "not needed"})
 	o.decided(t, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/store"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
@@ -50,7 +51,7 @@ func TestMessagesAreFoundByAnIndex(t *testing.T) {
 	checkKey(ctx, t, plain, queries, "postrider_parked FORCE", "postrider_parked_next")
 	checkKey(ctx, t, plain, queries, "postrider_held h FORCE", "postrider_held_since")
 	dead := 0
-	for _, err := range s.ListDead(ctx, store.DeadFilter{MessageID: "dead-50", State: store.DeadAny}, 0, 100) {
+	for _, err := range deadletter.New(s).ListDead(ctx, store.DeadFilter{MessageID: "dead-50", State: store.DeadAny}, 0, 100) {
 		must(t, err)
 		dead++
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/sqlite"
 )
@@ -113,7 +114,7 @@ func TestMessagesAreFoundByAnIndex(t *testing.T) {
 		t.Errorf("a parked message is found by:\n%s", text)
 	}
 	plans = nil
-	for _, err := range s.ListDead(t.Context(), store.DeadFilter{MessageID: "m-1", State: store.DeadAny}, 0, 100) {
+	for _, err := range deadletter.New(s).ListDead(t.Context(), store.DeadFilter{MessageID: "m-1", State: store.DeadAny}, 0, 100) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/store"
 )
 
@@ -90,7 +89,7 @@ func (db *database) letter(number int64) (*deadRow, error) {
 	if i := db.lettersUpTo(number - 1); i < len(db.letters) && db.letters[i].Number == number {
 		return db.letters[i], nil
 	}
-	return nil, fmt.Errorf("%w: %d", deadletter.ErrNotFound, number)
+	return nil, fmt.Errorf("no dead letter has the number %d", number)
 }
 
 func (l *deadRow) close(state store.DeadState, by, resolution string, at time.Time) {

@@ -9,9 +9,7 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-var _ store.ConsumerReader = (*Store)(nil)
-
-// Consumers implements store.ConsumerReader.
+// Consumers implements store.StatusReader.
 func (s *Store) Consumers(ctx context.Context) ([]store.ConsumerStatus, error) {
 	return do(ctx, s, "Consumers", func(db *database) (out []store.ConsumerStatus, _ error) {
 		at := now()

@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/internal/signal"
 	"github.com/postrider/postrider/store"
 )
@@ -40,8 +38,6 @@ type Config struct {
 
 // Store is an outbox in memory, with everything that relays and operators store about it. It is safe for concurrent use.
 type Store struct {
-	deadLetters
-	heldKeys
 	cfg  Config
 	db   *database
 	wake signal.Broadcast
@@ -49,19 +45,13 @@ type Store struct {
 	partitions atomic.Int64
 }
 
-// deadLetters is what operators do with dead letters.
-type deadLetters = deadletter.Core
-
-// heldKeys is what operators do with held keys and parked messages.
-type heldKeys = held.Core
-
 var (
 	_ store.Relay          = (*Store)(nil)
 	_ store.Maintainer     = (*Store)(nil)
 	_ store.HeldKeys       = (*Store)(nil)
 	_ store.StatusReader   = (*Store)(nil)
 	_ store.Administrator  = (*Store)(nil)
-	_ deadletter.Store     = (*Store)(nil)
+	_ store.Records        = (*Store)(nil)
 	_ store.Outbox[*Tx]    = (*Store)(nil)
 	_ store.Inbox[*Tx]     = (*Store)(nil)
 	_ store.TxSettler[*Tx] = (*Store)(nil)
@@ -122,7 +112,6 @@ func (s *Store) Reopen() *Store {
 
 func open(cfg Config, db *database) *Store {
 	s := &Store{cfg: cfg, db: db}
-	s.deadLetters, s.heldKeys = deadletter.New(records{s: s}), held.New(heldRecords{s: s})
 	s.partitions.Store(int64(len(db.log)))
 	return s
 }

@@ -7,29 +7,25 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// records implements store.Records and, while its database is locked, store.Writer.
+// records implements store.Reader and store.Writer while the database is locked.
 type records struct {
-	s  *Store
 	db *database
 }
 
 // View implements store.Records.
-func (r records) View(ctx context.Context, op store.Operation, f func(store.Reader) error) error {
-	_, err := do(ctx, r.s, op.Method, func(db *database) (struct{}, error) { return struct{}{}, f(records{r.s, db}) })
+func (s *Store) View(ctx context.Context, op store.Operation, f func(store.Reader) error) error {
+	_, err := do(ctx, s, op.Method, func(db *database) (struct{}, error) { return struct{}{}, f(records{db}) })
 	return err
 }
 
 // Change implements store.Records.
-func (r records) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
-	_, err := do(ctx, r.s, op.Method, func(db *database) (struct{}, error) { return struct{}{}, f(records{r.s, db}) })
+func (s *Store) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
+	_, err := do(ctx, s, op.Method, func(db *database) (struct{}, error) { return struct{}{}, f(records{db}) })
 	return err
 }
 
 // MarkCauses implements store.Records: fingerprints are computed when they are needed.
-func (r records) MarkCauses(context.Context) error { return nil }
-
-// Wake implements store.Records.
-func (r records) Wake() { r.s.Wake() }
+func (s *Store) MarkCauses(context.Context) error { return nil }
 
 // Now implements store.Writer.
 func (r records) Now(context.Context) (time.Time, error) { return now(), nil }

@@ -7,8 +7,6 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-var _ store.ConsumerReader = (*Store)(nil)
-
 const (
 	consumerNamesSQL = `SELECT DISTINCT relay FROM {prefix}cursors WHERE kind = 'consumer' ORDER BY relay`
 	rememberedSQL    = `SELECT COUNT(*) FROM (SELECT 1 FROM {prefix}claims WHERE consumer = ? LIMIT ?) c`
@@ -17,7 +15,7 @@ const (
 		ORDER BY partition_id, epoch`
 )
 
-// Consumers implements store.ConsumerReader.
+// Consumers implements store.StatusReader.
 func (s *Store) Consumers(ctx context.Context) (out []store.ConsumerStatus, err error) {
 	err = s.read(ctx, "status of consumers", func(t txn) error {
 		names, err := column[string](ctx, t, consumerNamesSQL)

@@ -9,27 +9,24 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// records implements store.Records and, in a transaction, store.Writer.
+// records implements store.Reader and, in a transaction that writes, store.Writer.
 type records struct {
 	txn
 	chosen map[int64]chosenLetter // by number, those of the last LockDead
 }
 
 // View implements store.Records.
-func (r records) View(ctx context.Context, op store.Operation, f func(store.Reader) error) error {
-	return r.s.read(ctx, op.Doing, func(t txn) error { return f(records{txn: t}) })
+func (s *Store) View(ctx context.Context, op store.Operation, f func(store.Reader) error) error {
+	return s.read(ctx, op.Doing, func(t txn) error { return f(records{txn: t}) })
 }
 
 // Change implements store.Records.
-func (r records) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
-	return r.s.write(ctx, op.Doing, func(t txn) error { return f(&writer{records{txn: t, chosen: make(map[int64]chosenLetter)}}) })
+func (s *Store) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
+	return s.write(ctx, op.Doing, func(t txn) error { return f(&writer{records{txn: t, chosen: make(map[int64]chosenLetter)}}) })
 }
 
 // MarkCauses implements store.Records: dead letters are stored with their fingerprints.
-func (r records) MarkCauses(context.Context) error { return nil }
-
-// Wake implements store.Records.
-func (r records) Wake() { r.s.Wake() }
+func (s *Store) MarkCauses(context.Context) error { return nil }
 
 // writer is records whose time moves on.
 type writer struct{ records }

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/internal/signal"
 	"github.com/postrider/postrider/store"
 )
@@ -18,8 +16,6 @@ import (
 // Store is an outbox in a MySQL or MariaDB database, with everything that relays and operators store about it. It is safe for
 // concurrent use. It needs no closing: close the *sql.DB when every relay has stopped.
 type Store struct {
-	deadLetters
-	heldKeys
 	cfg        Config
 	db         *sql.DB
 	names      *strings.Replacer
@@ -35,19 +31,13 @@ type Store struct {
 	placed     sync.Map      // transactions that have a slot
 }
 
-// deadLetters is what operators do with dead letters.
-type deadLetters = deadletter.Core
-
-// heldKeys is what operators do with held keys and parked messages.
-type heldKeys = held.Core
-
 var (
 	_ store.Relay           = (*Store)(nil)
 	_ store.Maintainer      = (*Store)(nil)
 	_ store.HeldKeys        = (*Store)(nil)
 	_ store.StatusReader    = (*Store)(nil)
 	_ store.Administrator   = (*Store)(nil)
-	_ deadletter.Store      = (*Store)(nil)
+	_ store.Records         = (*Store)(nil)
 	_ store.Outbox[*sql.Tx] = (*Store)(nil)
 )
 
@@ -79,7 +69,6 @@ func open(ctx context.Context, db *sql.DB, cfg Config) (*Store, error) {
 		return nil, errors.New("mysql store: no *sql.DB was given")
 	}
 	s := &Store{cfg: cfg, db: db, names: expander(cfg.Prefix), places: makePlaces(db)}
-	s.deadLetters, s.heldKeys = deadletter.New(records{txn: s.pooled()}), held.New(heldRecords{s.pooled()})
 	var v server
 	err = db.QueryRowContext(ctx, serverSQL).Scan(v.dest()...)
 	if err == nil {

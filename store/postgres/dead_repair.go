@@ -29,8 +29,7 @@ join {dead} d on d.number = g.last order by g.letters desc, g.last`
 
 // MarkCauses implements store.Records. Only a program can compute fingerprints, so the SQL that dead-letters messages leaves
 // them empty.
-func (r records) MarkCauses(ctx context.Context) error {
-	s := r.s
+func (s *Store) MarkCauses(ctx context.Context) error {
 	if _, err := s.open(ctx); err != nil {
 		return err
 	}

@@ -9,8 +9,6 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-var _ store.ConsumerReader = (*Store)(nil)
-
 const (
 	// consumersSQL: $1 the limit of the count.
 	consumersSQL = `
@@ -28,7 +26,7 @@ from {watermarks} w cross join lateral (
 order by w.consumer, w.partition collate "C", w.epoch collate "C"`
 )
 
-// Consumers implements store.ConsumerReader.
+// Consumers implements store.StatusReader.
 func (s *Store) Consumers(ctx context.Context) ([]store.ConsumerStatus, error) {
 	if _, err := s.open(ctx); err != nil {
 		return nil, err

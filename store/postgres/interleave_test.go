@@ -148,7 +148,7 @@ func TestRedriveSeesThatTheKeyIsReleased(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := whileLocked(t, b, tx, func() (int, error) {
-		return b.RedriveDead(t.Context(), store.DeadFilter{Relay: "r"}, "olga", 0)
+		return deadletter.New(b).RedriveDead(t.Context(), store.DeadFilter{Relay: "r"}, "olga", 0)
 	})
 	due, err := b.Due(t.Context(), "r", store.DueRequest{Leases: []store.LeaseRef{l.Ref()}, Runs: 10, RunLength: 10, MaxBytes: 1 << 20})
 	if n != 1 || err != nil || len(due.Runs) != 1 || len(due.Runs[0].Entries) != 1 {
@@ -196,7 +196,7 @@ func TestDecisionsLockInOneOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		whileLocked(t, b, &thenLetters{Tx: tx, lock: "select 1 from " + b.table("dead") + " for update nowait"}, func() (int, error) {
-			return b.DiscardDead(context.WithoutCancel(t.Context()), filter, "olga", "x", 0)
+			return deadletter.New(b).DiscardDead(context.WithoutCancel(t.Context()), filter, "olga", "x", 0)
 		})
 		b.exec(t, "update "+b.table("dead")+" set state = 'open', resolved_at = null")
 	}
@@ -222,13 +222,13 @@ func TestLettersAreDecidedAboutWhilePartitionsChange(t *testing.T) {
 	const letters = 8
 	for name, decide := range map[string]func(ctx context.Context, b *bundle, redrive int64) (int, error){
 		"redrive letters": func(ctx context.Context, b *bundle, _ int64) (int, error) {
-			return b.RedriveDead(ctx, store.DeadFilter{}, "olga", 0)
+			return deadletter.New(b).RedriveDead(ctx, store.DeadFilter{}, "olga", 0)
 		},
 		"discard letters": func(ctx context.Context, b *bundle, _ int64) (int, error) {
-			return b.DiscardDead(ctx, store.DeadFilter{}, "olga", "x", 0)
+			return deadletter.New(b).DiscardDead(ctx, store.DeadFilter{}, "olga", "x", 0)
 		},
 		"step of a redrive": func(ctx context.Context, b *bundle, redrive int64) (int, error) {
-			r, _, err := b.StepRedrive(ctx, redrive, 0)
+			r, _, err := deadletter.New(b).StepRedrive(ctx, redrive, 0)
 			return int(r.Done), err
 		},
 	} {
@@ -239,10 +239,10 @@ func TestLettersAreDecidedAboutWhilePartitionsChange(t *testing.T) {
 			for _, m := range newMessages(letters) {
 				dead = append(dead, store.ArchivedDead{DeadLetter: store.DeadLetter{Relay: "r", Message: m, DiedAt: time.Now(), State: store.DeadOpen}})
 			}
-			if _, err := b.ImportDead(ctx, dead); err != nil {
+			if _, err := deadletter.New(b).ImportDead(ctx, dead); err != nil {
 				t.Fatal(err)
 			}
-			r, err := b.StartRedrive(ctx, deadletter.Plan{By: "olga"})
+			r, err := deadletter.New(b).StartRedrive(ctx, deadletter.Plan{By: "olga"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -254,7 +254,7 @@ func TestLettersAreDecidedAboutWhilePartitionsChange(t *testing.T) {
 				t.Fatal(err)
 			}
 			n := whileLocked(t, b, tx, func() (int, error) { return decide(ctx, b, r.ID) })
-			if open, err := b.CountDead(ctx, store.DeadFilter{}); n != letters || open != 0 || err != nil {
+			if open, err := deadletter.New(b).CountDead(ctx, store.DeadFilter{}); n != letters || open != 0 || err != nil {
 				t.Errorf("%d of %d letters were decided about, %d are open, %v", n, letters, open, err)
 			}
 		})

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 	"github.com/postrider/postrider/store/storetest"
@@ -84,7 +85,7 @@ func TestKindsOfVersion10(t *testing.T) {
 		t.Errorf("version 10 takes %v for consumers", got)
 	}
 	b.wantKinds(t, map[string]store.Kind{"old-c": store.KindConsumer, "old-r": store.KindRelay, "new-c": store.KindConsumer})
-	if n, err := b.CountDead(ctx, store.DeadFilter{Side: store.KindConsumer}); err != nil || n != 2 {
+	if n, err := deadletter.New(b).CountDead(ctx, store.DeadFilter{Side: store.KindConsumer}); err != nil || n != 2 {
 		t.Errorf("%d dead letters of consumers, %v, want 2", n, err)
 	}
 	req := acquire(0, 1, 2, 3)

@@ -63,17 +63,17 @@ func TestPausedProcessStopsNoSettlement(t *testing.T) {
 		decide       func(ctx context.Context, s *postgres.Store) error
 	}{
 		"redrive letters": {1, 2, func(ctx context.Context, s *postgres.Store) error {
-			_, err := s.RedriveDead(ctx, store.DeadFilter{Relay: "r"}, "olga", 0)
+			_, err := deadletter.New(s).RedriveDead(ctx, store.DeadFilter{Relay: "r"}, "olga", 0)
 			return err
 		}},
 		"discard letters": {1, 1, func(ctx context.Context, s *postgres.Store) error {
-			_, err := s.DiscardDead(ctx, store.DeadFilter{Relay: "r"}, "olga", "x", 0)
+			_, err := deadletter.New(s).DiscardDead(ctx, store.DeadFilter{Relay: "r"}, "olga", "x", 0)
 			return err
 		}},
 		"step of a redrive": {1, 2, func(ctx context.Context, s *postgres.Store) error {
-			r, err := s.StartRedrive(ctx, deadletter.Plan{By: "olga"})
+			r, err := deadletter.New(s).StartRedrive(ctx, deadletter.Plan{By: "olga"})
 			if err == nil {
-				_, _, err = s.StepRedrive(ctx, r.ID, 0)
+				_, _, err = deadletter.New(s).StepRedrive(ctx, r.ID, 0)
 			}
 			return err
 		}},

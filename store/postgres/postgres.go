@@ -9,8 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/internal/migrate"
 	"github.com/postrider/postrider/internal/signal"
 	"github.com/postrider/postrider/store"
@@ -18,8 +16,6 @@ import (
 
 // Store is an outbox on PostgreSQL. It is safe for concurrent use.
 type Store struct {
-	deadLetters
-	heldKeys
 	pool       *pgxpool.Pool
 	config     Config
 	names      names
@@ -41,12 +37,6 @@ type Store struct {
 	awaited     awaited
 }
 
-// deadLetters is what operators do with dead letters.
-type deadLetters = deadletter.Core
-
-// heldKeys is what operators do with held keys and parked messages.
-type heldKeys = held.Core
-
 var (
 	_ store.Relay          = (*Store)(nil)
 	_ store.Listener       = (*Store)(nil)
@@ -54,7 +44,7 @@ var (
 	_ store.HeldKeys       = (*Store)(nil)
 	_ store.StatusReader   = (*Store)(nil)
 	_ store.Administrator  = (*Store)(nil)
-	_ deadletter.Store     = (*Store)(nil)
+	_ store.Records        = (*Store)(nil)
 	_ store.Outbox[pgx.Tx] = (*Store)(nil)
 )
 
@@ -74,7 +64,6 @@ func New(pool *pgxpool.Pool, c Config) (*Store, error) {
 	}
 	n := newNames(c)
 	s := &Store{pool: pool, config: c, names: n, sql: newStatements(n, c.boundSQL()), migrations: set, beats: newApart(pool)}
-	s.deadLetters, s.heldKeys = deadletter.New(records{s: s}), held.New(heldRecords{records{s: s}})
 	s.places = make(chan struct{}, max(pool.Config().MaxConns-1, 1))
 	s.rowBytes.Store(assumedRowBytes)
 	if c.Notify {

@@ -19,16 +19,16 @@ type records struct {
 }
 
 // View implements store.Records.
-func (r records) View(ctx context.Context, op store.Operation, f func(store.Reader) error) error {
-	if _, err := r.s.open(ctx); err != nil {
+func (s *Store) View(ctx context.Context, op store.Operation, f func(store.Reader) error) error {
+	if _, err := s.open(ctx); err != nil {
 		return err
 	}
-	return translate(op.Doing, f(records{s: r.s}))
+	return translate(op.Doing, f(records{s: s}))
 }
 
 // Change implements store.Records.
-func (r records) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
-	return r.s.change(ctx, op.Doing, func(tx pgx.Tx) error { return f(records{s: r.s, tx: tx, importing: new(bool)}) })
+func (s *Store) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
+	return s.change(ctx, op.Doing, func(tx pgx.Tx) error { return f(records{s: s, tx: tx, importing: new(bool)}) })
 }
 
 // change runs f in a transaction, and again after a conflict with others.
@@ -41,9 +41,6 @@ func (s *Store) change(ctx context.Context, doing string, f func(tx pgx.Tx) erro
 	})
 	return translate(doing, err)
 }
-
-// Wake implements store.Records.
-func (r records) Wake() { r.s.Wake() }
 
 // Now implements store.Writer.
 func (r records) Now(ctx context.Context) (time.Time, error) {

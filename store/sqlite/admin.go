@@ -41,8 +41,8 @@ const (
 // Repartition implements store.Administrator. The file is locked against other writers while it moves the messages that are still
 // in the log. Errors: store.ErrAlive, store.ErrUndelivered, ErrBusy and those of the file.
 func (s *Store) Repartition(ctx context.Context, n int) error {
-	if n < 1 || n > MaxPartitions {
-		return fmt.Errorf("repartition: %d partitions: want 1 to %d", n, MaxPartitions)
+	if n < 1 || n > store.MaxPartitions {
+		return fmt.Errorf("repartition: %d partitions: want 1 to %d", n, store.MaxPartitions)
 	}
 	err := s.write(ctx, "repartition", durable, func(t txn) error {
 		if err := t.checkStopped(ctx, ""); err != nil {

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/postrider/postrider/store"
 )
 
 // Defaults of Config.
@@ -15,15 +17,12 @@ const (
 	DefaultBusyTimeout = 10 * time.Second
 )
 
-// MaxPartitions is the largest number of partitions of an outbox.
-const MaxPartitions = 1024
-
 // Config configures New and the migrations. The zero value of each field means its default.
 type Config struct {
 	// Prefix begins the name of every table: a letter or underscore, then letters, digits and underscores, at most 40 bytes, but not
 	// sqlite_. Default: DefaultPrefix.
 	Prefix string
-	// Partitions is the number of partitions that Migrate gives a new outbox, 1 to MaxPartitions. Default: DefaultPartitions. For an
+	// Partitions is the number of partitions that Migrate gives a new outbox, 1 to store.MaxPartitions. Default: DefaultPartitions. For an
 	// existing outbox its own number applies, and New refuses any other but 0.
 	Partitions int
 	// Clock supplies every time in the database. All processes that use a file run on its host, so they share one clock. Default:
@@ -65,8 +64,8 @@ func (c Config) withDefaults() (Config, error) {
 		faults = append(faults, fmt.Errorf("Prefix %q: want a letter or underscore, then letters, digits and underscores, "+
 			"at most 40 bytes, and not sqlite_, which SQLite keeps for itself", c.Prefix))
 	}
-	if c.Partitions < 0 || c.Partitions > MaxPartitions {
-		faults = append(faults, fmt.Errorf("Partitions %d: want 1 to %d, or 0 for %d", c.Partitions, MaxPartitions,
+	if c.Partitions < 0 || c.Partitions > store.MaxPartitions {
+		faults = append(faults, fmt.Errorf("Partitions %d: want 1 to %d, or 0 for %d", c.Partitions, store.MaxPartitions,
 			DefaultPartitions))
 	}
 	if c.BusyTimeout < 0 {

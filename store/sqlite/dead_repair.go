@@ -22,8 +22,7 @@ const (
 
 // MarkCauses implements store.Records. Only a program can compute fingerprints, so the SQL that dead-letters messages leaves
 // them empty.
-func (r records) MarkCauses(ctx context.Context) error {
-	s := r.s
+func (s *Store) MarkCauses(ctx context.Context) error {
 	for missing := true; ; {
 		err := s.read(ctx, "look for fingerprints", func(t txn) error { return t.get(ctx, unmarkedExistSQL, nil, &missing) })
 		if err != nil || !missing {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/postrider/postrider/store"
 )
 
 // codeError is a driver error whose code is a method.
@@ -65,7 +67,7 @@ func TestErrorCodeServesOtherDrivers(t *testing.T) {
 
 func TestConfigReportsEveryFault(t *testing.T) {
 	t.Parallel()
-	_, err := Config{Prefix: "bad-prefix; DROP TABLE x", Partitions: MaxPartitions + 1, BusyTimeout: -1}.withDefaults()
+	_, err := Config{Prefix: "bad-prefix; DROP TABLE x", Partitions: store.MaxPartitions + 1, BusyTimeout: -1}.withDefaults()
 	if err == nil {
 		t.Fatal("no error")
 	}

@@ -7,8 +7,6 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-var _ store.ConsumerReader = (*Store)(nil)
-
 const (
 	consumerNamesSQL = `SELECT relay FROM {prefix}cursors WHERE partition = 0 AND kind = 'consumer'`
 	rememberedSQL    = `SELECT count(*) FROM (SELECT 1 FROM {prefix}claims WHERE consumer = ? LIMIT +?)`
@@ -16,7 +14,7 @@ const (
 	allMarksSQL      = `SELECT partition, epoch, position, moved FROM {prefix}watermarks WHERE consumer = ? ORDER BY partition, epoch`
 )
 
-// Consumers implements store.ConsumerReader.
+// Consumers implements store.StatusReader.
 func (s *Store) Consumers(ctx context.Context) (out []store.ConsumerStatus, err error) {
 	err = s.read(ctx, "status of consumers", func(t txn) error {
 		names, err := t.strings(ctx, consumerNamesSQL+` ORDER BY relay`)

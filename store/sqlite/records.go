@@ -8,26 +8,23 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// records implements store.Records and, in a transaction, store.Writer.
+// records implements store.Reader and, in a transaction that writes, store.Writer.
 type records struct {
 	txn
 	chosen map[int64]chosenLetter // by number, those of the last LockDead
 }
 
 // View implements store.Records.
-func (r records) View(ctx context.Context, op store.Operation, f func(store.Reader) error) error {
-	return r.s.read(ctx, op.Doing, func(t txn) error { return f(records{txn: t}) })
+func (s *Store) View(ctx context.Context, op store.Operation, f func(store.Reader) error) error {
+	return s.read(ctx, op.Doing, func(t txn) error { return f(records{txn: t}) })
 }
 
 // Change implements store.Records.
-func (r records) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
-	return r.s.write(ctx, op.Doing, durable, func(t txn) error {
+func (s *Store) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
+	return s.write(ctx, op.Doing, durable, func(t txn) error {
 		return f(records{txn: t, chosen: make(map[int64]chosenLetter)})
 	})
 }
-
-// Wake implements store.Records.
-func (r records) Wake() { r.s.Wake() }
 
 // Now implements store.Writer: nobody else has written since the transaction began.
 func (r records) Now(context.Context) (time.Time, error) { return stored.Time(r.now), nil }

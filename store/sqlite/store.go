@@ -8,8 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/internal/signal"
 	"github.com/postrider/postrider/store"
 )
@@ -17,8 +15,6 @@ import (
 // Store is an outbox in a SQLite database, with everything that relays and operators keep about it. It is safe for concurrent
 // use. There is nothing to close: close the *sql.DB when every relay has stopped.
 type Store struct {
-	deadLetters
-	heldKeys
 	cfg         Config
 	db          *sql.DB
 	partitions  atomic.Int64         // as opened; a relay uses this number until it is restarted
@@ -32,19 +28,13 @@ type Store struct {
 	incarnation incarnation
 }
 
-// deadLetters is what operators do with dead letters.
-type deadLetters = deadletter.Core
-
-// heldKeys is what operators do with held keys and parked messages.
-type heldKeys = held.Core
-
 var (
 	_ store.Relay           = (*Store)(nil)
 	_ store.Maintainer      = (*Store)(nil)
 	_ store.HeldKeys        = (*Store)(nil)
 	_ store.StatusReader    = (*Store)(nil)
 	_ store.Administrator   = (*Store)(nil)
-	_ deadletter.Store      = (*Store)(nil)
+	_ store.Records         = (*Store)(nil)
 	_ store.Outbox[*sql.Tx] = (*Store)(nil)
 )
 
@@ -79,7 +69,6 @@ func open(ctx context.Context, db *sql.DB, cfg Config) (*Store, error) {
 		return nil, errors.New("sqlite store: no *sql.DB was given")
 	}
 	s := &Store{cfg: cfg, db: db, turn: newTurn()}
-	s.deadLetters, s.heldKeys = deadletter.New(records{txn: txn{s: s}}), held.New(heldRecords{txn{s: s}})
 	s.fetches.text, s.dues.text = fetchSQL, dueSQL
 	err = s.patiently(ctx, func() error {
 		if err := s.checkDatabase(ctx); err != nil {

@@ -71,9 +71,9 @@ func redriveOfAConsumer[Tx any](e *inboxEnv[Tx]) {
 }
 
 func consumersAreDescribed[Tx any](e *inboxEnv[Tx]) {
-	status, ok := any(e.store).(store.ConsumerReader)
+	status, ok := any(e.store).(store.StatusReader)
 	if !ok {
-		e.t.Fatalf("%T is no store.ConsumerReader", e.store)
+		e.t.Fatalf("%T is no store.StatusReader", e.store)
 	}
 	e.worker("r", "a")
 	e.consumer("by-id")

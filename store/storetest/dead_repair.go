@@ -110,9 +110,9 @@ func editUnreadable(e *env) {
 		e.t.Errorf("letter does not say that it cannot be read: %+v", l)
 	}
 	var out bytes.Buffer
-	_, err := deadletter.Export(e.ctx, &out, e.database, everyOpen)
+	_, err := e.Export(e.ctx, &out, everyOpen)
 	e.must(err, "export")
-	if _, err := deadletter.Import(e.ctx, &out, e.database, nil); err == nil || !strings.Contains(err.Error(), "line 1") {
+	if _, err := e.Import(e.ctx, &out, nil); err == nil || !strings.Contains(err.Error(), "line 1") {
 		e.t.Errorf("import of a letter that cannot be read: %v", err)
 	}
 	l, err = e.EditDead(e.ctx, l.Number, store.Edit{Headers: map[string]string{"a": "b"}, By: "olga"})
@@ -145,7 +145,7 @@ func editWhileRedriving(e *env) {
 		other := e.reopen(e.t)
 		for r.State == store.RedriveRunning {
 			var err error
-			if r, _, err = other.StepRedrive(e.ctx, r.ID, 2); err != nil {
+			if r, _, err = deadletter.New(other).StepRedrive(e.ctx, r.ID, 2); err != nil {
 				e.t.Errorf("step: %v", err)
 				return
 			}
@@ -236,7 +236,7 @@ func filterByCause(e *env) {
 func (e *env) exported(db database) (text string, byID map[string]string) {
 	e.t.Helper()
 	var out bytes.Buffer
-	_, err := deadletter.Export(e.ctx, &out, db, everyLetter)
+	_, err := deadletter.New(db).Export(e.ctx, &out, everyLetter)
 	e.must(err, "export")
 	byID = make(map[string]string)
 	for line := range strings.Lines(out.String()) {
@@ -271,7 +271,7 @@ func exportImport(e *env) {
 		db  database
 		new int64
 	}{{other, 111}, {other, 0}, {e.database, 0}} {
-		done, err := deadletter.Import(e.ctx, strings.NewReader(text+"\n\n"), target.db, nil)
+		done, err := deadletter.New(target.db).Import(e.ctx, strings.NewReader(text+"\n\n"), nil)
 		if e.must(err, "import"); done.DeadLetters != 111 || done.New != target.new {
 			e.t.Errorf("import: %+v, want 111 letters, %d new", done, target.new)
 		}
@@ -283,7 +283,7 @@ func exportImport(e *env) {
 			}
 		}
 	}
-	if _, err := deadletter.Import(e.ctx, strings.NewReader("\n{\"number\":1}\n"), other, nil); err == nil || !strings.Contains(err.Error(), "line 2") {
+	if _, err := deadletter.New(other).Import(e.ctx, strings.NewReader("\n{\"number\":1}\n"), nil); err == nil || !strings.Contains(err.Error(), "line 2") {
 		e.t.Errorf("import of half a letter: %v", err)
 	}
 }
@@ -294,9 +294,10 @@ func importedBesideLog(e *env) {
 	imported := w.bury("rejected", e.messages("order/1", 3)...)
 	text, _ := e.exported(e.database)
 
-	there := &env{t: e.t, ctx: e.ctx, suite: e.suite, database: e.suite.open(e.t, e.partitions), partitions: e.partitions, made: 1_000}
+	there := newEnv(e.t, e.ctx, e.suite, e.suite.open(e.t, e.partitions), e.partitions)
+	there.made = 1_000
 	own := there.publish(there.messages("order/1", 5)...)
-	_, err := deadletter.Import(e.ctx, strings.NewReader(text), there.database, nil)
+	_, err := deadletter.New(there.database).Import(e.ctx, strings.NewReader(text), nil)
 	e.must(err, "import")
 	w = there.worker("r", "a")
 	records := w.drain()
@@ -334,7 +335,7 @@ func concurrentImports(e *env) {
 	var added int64
 	for i := range 4 {
 		wg.Go(func() {
-			done, err := deadletter.Import(e.ctx, strings.NewReader(text), stores[i%2], nil)
+			done, err := deadletter.New(stores[i%2]).Import(e.ctx, strings.NewReader(text), nil)
 			if err != nil {
 				e.t.Errorf("import: %v", err)
 			}
@@ -344,7 +345,7 @@ func concurrentImports(e *env) {
 		})
 	}
 	wg.Wait()
-	there := &env{t: e.t, ctx: e.ctx, suite: e.suite, database: other, partitions: e.partitions}
+	there := newEnv(e.t, e.ctx, e.suite, other, e.partitions)
 	there.wantSet("letters", there.letterIDs(everyOpen), want)
 	if added != 30 {
 		e.t.Errorf("four imports at once have added %d letters, want 30 together", added)
@@ -356,10 +357,10 @@ func importRepartitioned(e *env) {
 	w.bury("rejected", e.messages("", 20)...)
 	w.leave()
 	text, want := e.exported(e.database)
-	other := &env{t: e.t, ctx: e.ctx, suite: e.suite, database: e.suite.open(e.t, 2), partitions: 2}
+	other := newEnv(e.t, e.ctx, e.suite, e.suite.open(e.t, 2), 2)
 	stale := other.reopen(e.t)
 	other.repartition(9)
-	_, err := deadletter.Import(e.ctx, strings.NewReader(text), stale, nil)
+	_, err := deadletter.New(stale).Import(e.ctx, strings.NewReader(text), nil)
 	e.must(err, "import")
 	for _, l := range other.letters(everyOpen) {
 		if p := postrider.PartitionOf("", l.Message.ID, 9); l.Partition != p {

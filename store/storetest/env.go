@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
@@ -27,18 +28,11 @@ type env struct {
 	t   *testing.T
 	ctx context.Context
 	database
+	deadletter.Store
 	suite      *suite
 	partitions int
 	made       int // number of messages made
 	holders    map[string]*worker
-}
-
-// must ends the test on an error.
-func (e *env) must(err error, doing string) {
-	e.t.Helper()
-	if err != nil {
-		e.t.Fatalf("%s: %v", doing, err)
-	}
 }
 
 // until waits for a condition.
@@ -155,9 +149,6 @@ func (e *env) worker(name, id string) *worker {
 	e.t.Helper()
 	return e.workerFrom(name, id, fromOldest)
 }
-
-// Where a relay that is new to the outbox begins: AcquireRequest.FromNow.
-const fromOldest, fromNow = false, true
 
 func (e *env) workerFrom(name, id string, fromNow bool) *worker {
 	e.t.Helper()

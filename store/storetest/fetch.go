@@ -168,6 +168,9 @@ func relaysReadEachForItself(e *env) {
 	e.wantSet("fetched later by another relay, which has settled nothing", recordIDs(two.takeOver("b").drain()), append(want, more...))
 }
 
+// Where a relay that is new to the outbox begins: AcquireRequest.FromNow.
+const fromOldest, fromNow = false, true
+
 func relayStarts(e *env) {
 	before := e.publishKeys("order/1", "order/2", "")
 	late := e.workerFrom("from-now", "a", fromNow)

@@ -70,7 +70,7 @@ func Model[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 func (s *suite) history(t *testing.T, seed uint64) {
 	run := func(t *testing.T) {
 		ctx := context.WithoutCancel(t.Context()) // cleanups need it
-		e := &env{t: t, ctx: ctx, suite: s, database: s.open(t, 4), partitions: 4}
+		e := newEnv(t, ctx, s, s.open(t, 4), 4)
 		m := newModel(e, seed)
 		t.Cleanup(func() {
 			if t.Failed() {

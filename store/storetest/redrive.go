@@ -32,7 +32,7 @@ var redriveTests = []test{
 	{name: "EndedRedrivesArePurged", run: endedRedrivesArePurged},
 }
 
-// DeadLetters runs the part of the suite for redrives and repairs of dead letters, on both sides, and for store.ConsumerReader.
+// DeadLetters runs the part of the suite for redrives and repairs of dead letters, on both sides, and for store.StatusReader.
 func DeadLetters[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	consumers := group{name: "Consumers"}
 	for _, it := range consumerTests[Tx]() {
@@ -58,7 +58,7 @@ func (e *env) startRedrive(f store.DeadFilter) store.Redrive {
 
 func (e *env) drive(id int64) store.Redrive {
 	e.t.Helper()
-	r, err := deadletter.Drive(e.ctx, e.database, id, nil)
+	r, err := e.Drive(e.ctx, id, nil)
 	e.must(err, "drive")
 	return r
 }
@@ -138,7 +138,7 @@ func twoRedrives(e *env) {
 			wg.Go(func() {
 				for at := r; at.State == store.RedriveRunning; {
 					var err error
-					if at, _, err = stores[i].StepRedrive(e.ctx, r.ID, 3); err != nil {
+					if at, _, err = deadletter.New(stores[i]).StepRedrive(e.ctx, r.ID, 3); err != nil {
 						e.t.Errorf("step: %v", err)
 						return
 					}
@@ -168,7 +168,7 @@ func redriveGoesOn(e *env) {
 	e.step(r.ID, 5) // then the process is gone
 	other := e.reopen(e.t)
 	var seen []int64
-	end, err := deadletter.Drive(e.ctx, other, r.ID, func(r store.Redrive) { seen = append(seen, r.Done) })
+	end, err := deadletter.New(other).Drive(e.ctx, r.ID, func(r store.Redrive) { seen = append(seen, r.Done) })
 	e.must(err, "drive")
 	e.wantRedrive(end, store.RedriveFinished, 12, 12, 0, 0)
 	if len(seen) != 1 || seen[0] != 12 {
@@ -187,7 +187,7 @@ func redriveRate(e *env) {
 	if wait < 99*time.Second || wait > 100*time.Second {
 		e.t.Errorf("after one letter at 0.01 a second the redrive wants to wait for %s", wait)
 	}
-	again, wait, err := e.reopen(e.t).StepRedrive(e.ctx, r.ID, 100)
+	again, wait, err := deadletter.New(e.reopen(e.t)).StepRedrive(e.ctx, r.ID, 100)
 	e.must(err, "step")
 	e.wantRedrive(again, store.RedriveRunning, 3, 1, 0, 0)
 	if wait <= 0 || wait > 100*time.Second {
@@ -204,7 +204,7 @@ func redriveCancel(e *env) {
 	r := e.startRedrive(everyOpen)
 	e.step(r.ID, 4)
 	other := e.reopen(e.t)
-	cancelled, err := other.CancelRedrive(e.ctx, r.ID, "otto")
+	cancelled, err := deadletter.New(other).CancelRedrive(e.ctx, r.ID, "otto")
 	e.must(err, "cancel")
 	e.wantRedrive(cancelled, store.RedriveCancelled, 9, 4, 0, 0)
 	if cancelled.CancelledBy != "otto" || cancelled.EndedAt.IsZero() {

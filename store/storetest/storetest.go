@@ -1,5 +1,5 @@
 // Package storetest tests every store against the same contract: that of store.Outbox, store.Relay, store.HeldFinder,
-// store.Maintainer, store.HeldKeys, store.StatusReader, store.Administrator and deadletter.Store, and the guarantees of a relay
+// store.Maintainer, store.HeldKeys, store.StatusReader, store.Administrator and store.Records, and the guarantees of a relay
 // over the store.
 //
 // A store's test says how to open a database and what the store cannot do, and runs the suite:
@@ -39,7 +39,7 @@ type operations interface {
 	store.HeldKeys
 	store.StatusReader
 	store.Administrator
-	deadletter.Store
+	store.Records
 }
 
 // Harness opens databases and does what the stores' interfaces do not cover.
@@ -180,13 +180,25 @@ func (s *suite) run(t *testing.T, test test) {
 		partitions = 4
 	}
 	body := func(t *testing.T) {
-		test.run(&env{t: t, ctx: t.Context(), suite: s, database: s.open(t, partitions), partitions: partitions})
+		test.run(newEnv(t, t.Context(), s, s.open(t, partitions), partitions))
 	}
 	if s.features.Bubble {
 		synctest.Test(t, body)
 		return
 	}
 	body(t)
+}
+
+func newEnv(t *testing.T, ctx context.Context, s *suite, d database, partitions int) *env {
+	return &env{t: t, ctx: ctx, database: d, Store: deadletter.New(d), suite: s, partitions: partitions}
+}
+
+// must ends the test on an error.
+func (e *env) must(err error, doing string) {
+	e.t.Helper()
+	if err != nil {
+		e.t.Fatalf("%s: %v", doing, err)
+	}
 }
 
 // database is a store without the type of its transactions.

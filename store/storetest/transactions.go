@@ -257,7 +257,7 @@ func anotherProcessSeesEverything(e *env) {
 	second := e.publishKeys("order/1")
 	e.must(e.Leave(e.ctx, "r", w.owner), "leave")
 
-	other := &env{t: e.t, ctx: e.ctx, database: e.reopen(e.t), suite: e.suite, partitions: e.partitions}
+	other := newEnv(e.t, e.ctx, e.suite, e.reopen(e.t), e.partitions)
 	if n, err := other.Partitions(e.ctx); err != nil || n != e.partitions {
 		e.t.Fatalf("partitions after opening again: %d, %v; want %d", n, err, e.partitions)
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
-	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store"
 )
@@ -24,8 +23,7 @@ type Store interface {
 	store.HeldKeys
 	store.StatusReader
 	store.Administrator
-	deadletter.Store
-	store.ConsumerReader
+	store.Records
 	postrider.AttemptLog
 }
 

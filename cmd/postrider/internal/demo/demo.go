@@ -24,7 +24,7 @@ import (
 type Store interface {
 	store.Relay
 	store.StatusReader
-	deadletter.Store
+	store.Records
 }
 
 // Config configures the demo.
@@ -231,7 +231,7 @@ func (r *run) awaitAll(ctx context.Context, failed <-chan struct{}) (map[string]
 // deadLetters returns the message IDs of the open dead letters.
 func (r *run) deadLetters(ctx context.Context) (map[string]bool, error) {
 	ids := map[string]bool{}
-	for l, err := range r.cfg.Store.ListDead(ctx, store.DeadFilter{Relay: relayName}, 0, 0) {
+	for l, err := range deadletter.New(r.cfg.Store).ListDead(ctx, store.DeadFilter{Relay: relayName}, 0, 0) {
 		if err != nil {
 			return nil, fmt.Errorf("read the dead letters: %w", err)
 		}

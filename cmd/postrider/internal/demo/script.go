@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/store"
 )
 
@@ -114,7 +115,7 @@ func (r *run) repair(ctx context.Context) error {
 }
 
 func (r *run) redrive(ctx context.Context) (int, error) {
-	n, err := r.cfg.Store.RedriveDead(ctx, store.DeadFilter{Relay: relayName}, "demo", 0)
+	n, err := deadletter.New(r.cfg.Store).RedriveDead(ctx, store.DeadFilter{Relay: relayName}, "demo", 0)
 	if err != nil {
 		return n, fmt.Errorf("redrive the dead letters: %w", err)
 	}

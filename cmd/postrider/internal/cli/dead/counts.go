@@ -11,6 +11,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/selection"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/store"
 )
 
@@ -50,7 +51,7 @@ identifiers are one; their fingerprint chooses them in the other commands.`,
 }
 
 func (p commands) countDead(ctx context.Context, b *backend.Outbox, f store.DeadFilter, limit int, asJSON bool) error {
-	counts, err := b.CountCauses(ctx, f, limit+1)
+	counts, err := deadletter.New(b).CountCauses(ctx, f, limit+1)
 	if err != nil {
 		return err
 	}

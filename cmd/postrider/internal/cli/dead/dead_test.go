@@ -128,9 +128,11 @@ type beforeDiscard struct {
 	once    sync.Once
 }
 
-func (s *beforeDiscard) DiscardDead(ctx context.Context, f store.DeadFilter, by, reason string, limit int) (int, error) {
-	s.once.Do(s.happens)
-	return s.Store.DiscardDead(ctx, f, by, reason, limit)
+func (s *beforeDiscard) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
+	if op.Method == "DiscardDead" {
+		s.once.Do(s.happens)
+	}
+	return s.Store.Change(ctx, op, f)
 }
 
 // TestDeadDiscardLeavesLaterLettersAlone: after the question, another operator redrives one and another message is

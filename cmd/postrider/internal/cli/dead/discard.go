@@ -11,6 +11,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/selection"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/store"
 )
 
@@ -52,7 +53,7 @@ func (p commands) deadDiscardCommand() *cobra.Command {
 // later ones alone, including those of messages redriven meanwhile.
 func (p commands) discard(ctx context.Context, b *backend.Outbox, s *selection.Selection, f store.DeadFilter, because string, batch int) error {
 	if len(f.Numbers) > 0 && !s.DryRun { // all or none
-		n, err := b.DiscardDead(ctx, f, s.By, because, len(f.Numbers))
+		n, err := deadletter.New(b).DiscardDead(ctx, f, s.By, because, len(f.Numbers))
 		if err != nil {
 			return fmt.Errorf("%w; nothing was done", err)
 		}
@@ -74,7 +75,7 @@ func (p commands) discard(ctx context.Context, b *backend.Outbox, s *selection.S
 	bar := p.Progress(total, s.Verb)
 	defer bar.End()
 	for done < total {
-		n, err := b.DiscardDead(ctx, f, s.By, because, int(min(total-done, int64(batch))))
+		n, err := deadletter.New(b).DiscardDead(ctx, f, s.By, because, int(min(total-done, int64(batch))))
 		if err != nil {
 			return fmt.Errorf("%w; %s of %s are discarded, run it again for the rest", err, output.Number(done), output.Number(total))
 		}

@@ -120,7 +120,7 @@ func (o *editOptions) headers(m *postrider.Message) (map[string]string, error) {
 }
 
 func (p commands) editDead(ctx context.Context, b *backend.Outbox, number int64, payload []byte, o *editOptions) error {
-	l, err := b.ShowDead(ctx, number)
+	l, err := deadletter.New(b).ShowDead(ctx, number)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (p commands) editDead(ctx context.Context, b *backend.Outbox, number int64,
 	if err := p.Confirm(o.yes, fmt.Sprintf("Edit dead letter %d?", number)); err != nil {
 		return err
 	}
-	if l, err = b.EditDead(ctx, number, e); err != nil {
+	if l, err = deadletter.New(b).EditDead(ctx, number, e); err != nil {
 		return fmt.Errorf("%w; nothing was done", err)
 	}
 	if o.asJSON {

@@ -11,6 +11,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/selection"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/store"
 )
 
@@ -72,7 +73,7 @@ func (p commands) listDead(ctx context.Context, b *backend.Outbox, f store.DeadF
 	t := output.NewTableUnless(asJSON, p.Stdout, columns...)
 	n, last := 0, int64(0)
 	more := false
-	for l, err := range b.ListDead(ctx, f, after, onemore(limit)) {
+	for l, err := range deadletter.New(b).ListDead(ctx, f, after, onemore(limit)) {
 		if err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ func (p commands) deadShowCommand() *cobra.Command {
 				return err
 			}
 			return p.WithStore(cmd, func(b *backend.Outbox) error {
-				l, err := b.ShowDead(cmd.Context(), n[0])
+				l, err := deadletter.New(b).ShowDead(cmd.Context(), n[0])
 				if err != nil {
 					return err
 				}
@@ -40,7 +40,7 @@ func (p commands) deadShowCommand() *cobra.Command {
 					_, err = p.Stdout.Write(l.Message.Payload)
 					return err
 				}
-				edits, err := b.ListEdits(cmd.Context(), n[0])
+				edits, err := deadletter.New(b).ListEdits(cmd.Context(), n[0])
 				if err != nil {
 					return err
 				}

@@ -38,7 +38,7 @@ postrider dead import in this or another outbox, or to keep.`,
 				if err != nil {
 					return err
 				}
-				if n, err := b.CountDead(cmd.Context(), filter); err != nil {
+				if n, err := deadletter.New(b).CountDead(cmd.Context(), filter); err != nil {
 					return err
 				} else if n == 0 {
 					if err := selection.Mistyped(cmd.Context(), b, filter); err != nil {
@@ -54,7 +54,7 @@ postrider dead import in this or another outbox, or to keep.`,
 					defer func() { err = errors.Join(err, created.Close()) }()
 					out = created
 				}
-				n, err := deadletter.Export(cmd.Context(), out, b, filter)
+				n, err := deadletter.New(b).Export(cmd.Context(), out, filter)
 				if err != nil {
 					return fmt.Errorf("%w; %s were written", err, output.Plural(n, "dead letter"))
 				}
@@ -101,7 +101,7 @@ It sends nothing back.`,
 func (p commands) importDead(cmd *cobra.Command, b *backend.Outbox, in io.Reader, asJSON bool) error {
 	bar, seen := p.Progress(-1, "import"), int64(0)
 	defer bar.End()
-	done, err := deadletter.Import(cmd.Context(), in, b, func(done deadletter.Imported) {
+	done, err := deadletter.New(b).Import(cmd.Context(), in, func(done deadletter.Imported) {
 		bar.Add(int(done.DeadLetters - seen))
 		seen = done.DeadLetters
 	})

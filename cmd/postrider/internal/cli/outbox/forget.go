@@ -9,6 +9,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/store"
 )
 
@@ -54,7 +55,7 @@ func (p commands) forgetRelay(cmd *cobra.Command, b *backend.Outbox, name string
 	relays, err := program.ChosenRelays(s.Relays, name)
 	if err == nil {
 		r = relays[0]
-	} else if n, countErr := b.CountDead(cmd.Context(), store.DeadFilter{Relay: name, State: store.DeadAny}); n == 0 || countErr != nil {
+	} else if n, countErr := deadletter.New(b).CountDead(cmd.Context(), store.DeadFilter{Relay: name, State: store.DeadAny}); n == 0 || countErr != nil {
 		return errors.Join(err, countErr) // otherwise dead letters were imported for it
 	}
 	question := fmt.Sprintf("Forget relay %s (%s undelivered, which it will never deliver)?", output.Printable(name), output.Count(r.Backlog))

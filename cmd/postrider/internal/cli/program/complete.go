@@ -15,6 +15,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/store"
 )
 
@@ -103,7 +104,7 @@ func ConsumersOnly(ctx context.Context, b *backend.Outbox) ([]cobra.Completion, 
 func DeadLetters(state store.DeadState) Completer {
 	return func(ctx context.Context, b *backend.Outbox) ([]cobra.Completion, error) {
 		var out []cobra.Completion
-		for d, err := range b.ListDead(ctx, store.DeadFilter{State: state}, 0, maxCompletions) {
+		for d, err := range deadletter.New(b).ListDead(ctx, store.DeadFilter{State: state}, 0, maxCompletions) {
 			if err != nil {
 				return nil, err
 			}
@@ -118,7 +119,7 @@ func DeadLetters(state store.DeadState) Completer {
 func Redrives(state store.RedriveState) Completer {
 	return func(ctx context.Context, b *backend.Outbox) ([]cobra.Completion, error) {
 		var out []cobra.Completion
-		for r, err := range b.ListRedrives(ctx, state) {
+		for r, err := range deadletter.New(b).ListRedrives(ctx, state) {
 			if err != nil {
 				return nil, err
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/selection"
+	"github.com/postrider/postrider/deadletter"
 )
 
 // DeadCommand returns "postrider dead redrive", which sends single dead letters back at once and starts a redrive for others.
@@ -40,7 +41,7 @@ redrive, which can be watched and cancelled from elsewhere (see postrider redriv
 				if len(f.Numbers) == 0 || o.DryRun {
 					return p.startRedrive(cmd.Context(), b, o, f)
 				}
-				n, err := b.RedriveDead(cmd.Context(), f, o.By, len(f.Numbers))
+				n, err := deadletter.New(b).RedriveDead(cmd.Context(), f, o.By, len(f.Numbers))
 				if err != nil {
 					return fmt.Errorf("%w; nothing was done", err)
 				}

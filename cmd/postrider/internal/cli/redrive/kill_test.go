@@ -46,7 +46,7 @@ func TestRedriveSurvivesItsProcesses(t *testing.T) {
 	clitest.PublishKeys(t, url, keys...)
 	clitest.DeadLetterOne(t, url, "to-nats")
 	o := clitest.OpenOutbox(t, url)
-	r, err := o.StartRedrive(t.Context(), deadletter.Plan{Rate: 100, By: "olga"})
+	r, err := deadletter.New(o).StartRedrive(t.Context(), deadletter.Plan{Rate: 100, By: "olga"})
 	clitest.Must(t, err)
 	for killed := range 4 {
 		p, alongside := spawn(t, "redrive", "run", "1", "--store", url), spawn(t, "redrive", "run", "1", "--store", url)
@@ -59,7 +59,7 @@ func TestRedriveSurvivesItsProcesses(t *testing.T) {
 	if err := last.Wait(); err != nil {
 		t.Errorf("the last process: %v", err)
 	}
-	r, err = o.ShowRedrive(t.Context(), r.ID)
+	r, err = deadletter.New(o).ShowRedrive(t.Context(), r.ID)
 	clitest.Must(t, err)
 	if r.State != store.RedriveFinished || r.Done != letters || r.Outcome.Waiting != letters {
 		t.Errorf("redrive: %+v, outcome %+v", r, r.Outcome)
@@ -91,12 +91,12 @@ func spawn(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-func awaitRedrive(t *testing.T, o deadletter.RedriveStore, id int64, condition func(store.Redrive) bool) {
+func awaitRedrive(t *testing.T, o store.Records, id int64, condition func(store.Redrive) bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.Now().Add(5 * time.Minute); ; <-tick.C {
-		r, err := o.ShowRedrive(t.Context(), id)
+		r, err := deadletter.New(o).ShowRedrive(t.Context(), id)
 		clitest.Must(t, err)
 		if condition(r) {
 			return

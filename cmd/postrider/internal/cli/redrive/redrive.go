@@ -106,7 +106,7 @@ func (p commands) startRedrive(ctx context.Context, b *backend.Outbox, o *redriv
 	if total, err := o.Selection.Confirm(ctx, p.Program, b, f); err != nil || total == 0 {
 		return err
 	}
-	r, err := b.StartRedrive(ctx, deadletter.Plan{Filter: f, Rate: o.rate, By: o.By})
+	r, err := deadletter.New(b).StartRedrive(ctx, deadletter.Plan{Filter: f, Rate: o.rate, By: o.By})
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (p commands) drive(ctx context.Context, b *backend.Outbox, r store.Redrive,
 	bar, last, told := p.Progress(r.Selected, "redrive"), r, time.Now()
 	bar.Add(int(r.Done + r.Refused))
 	defer bar.End()
-	end, err := deadletter.Drive(ctx, b, r.ID, func(r store.Redrive) {
+	end, err := deadletter.New(b).Drive(ctx, r.ID, func(r store.Redrive) {
 		bar.Add(int(r.Done + r.Refused - last.Done - last.Refused))
 		last = r
 		if !bar.Shown() && time.Since(told) >= lineEvery {

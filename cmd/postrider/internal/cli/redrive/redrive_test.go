@@ -6,7 +6,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli"
@@ -49,7 +48,7 @@ func TestRedriveLeftOffAndCancelled(t *testing.T) {
 	go func() { // as soon as the first dead letter is sent back
 		defer interrupt()
 		for r, err := (store.Redrive{}), error(nil); r.Done == 0 && err == nil && ctx.Err() == nil; {
-			r, err = o.ShowRedrive(ctx, 1)
+			r, err = deadletter.New(o).ShowRedrive(ctx, 1)
 		}
 	}()
 	var out, errs clitest.Buffer
@@ -72,15 +71,11 @@ type away struct {
 
 var errAway = errors.New("the database is away")
 
-func (s away) StepRedrive(ctx context.Context, id int64, limit int) (store.Redrive, time.Duration, error) {
-	if s.steps {
-		return store.Redrive{}, 0, errAway
+func (s away) View(ctx context.Context, op store.Operation, f func(store.Reader) error) error {
+	if s.steps && op.Method == "StepRedrive" || op.Method == "ShowRedrive" {
+		return errAway
 	}
-	return s.Store.StepRedrive(ctx, id, limit)
-}
-
-func (s away) ShowRedrive(context.Context, int64) (store.Redrive, error) {
-	return store.Redrive{}, errAway
+	return s.Store.View(ctx, op, f)
 }
 
 // TestRedriveThatIsCutOff: the command says how far the redrive had come, even if other processes drove it.
@@ -88,9 +83,9 @@ func TestRedriveThatIsCutOff(t *testing.T) {
 	t.Parallel()
 	url := clitest.WithDead(t)
 	o := clitest.OpenOutbox(t, url)
-	r, err := o.StartRedrive(t.Context(), deadletter.Plan{By: "eva"})
+	r, err := deadletter.New(o).StartRedrive(t.Context(), deadletter.Plan{By: "eva"})
 	clitest.Must(t, err)
-	r, _, err = o.StepRedrive(t.Context(), r.ID, 2)
+	r, _, err = deadletter.New(o).StepRedrive(t.Context(), r.ID, 2)
 	clitest.Must(t, err)
 	drive := func(s backend.Store) string {
 		var out, errs clitest.Buffer
@@ -129,12 +124,12 @@ func TestRedriveThatFails(t *testing.T) {
 	url := clitest.WithDead(t)
 	clitest.OK(t, "redrive", "start", "--all", "--rate", "0.001", "--detach", "--yes", "--store", url)
 	o := clitest.OpenOutbox(t, url)
-	r, err := o.FailRedrive(t.Context(), 1, 0, "letter 2 has no history")
+	r, err := deadletter.New(o).FailRedrive(t.Context(), 1, 0, "letter 2 has no history")
 	clitest.Must(t, err)
 	clitest.Contains(t, clitest.OK(t, "redrive", "show", "1", "--store", url), "redrive 1: running", "1 in a row, the last: letter 2 has no history",
 		"next attempt")
 	for r.State == store.RedriveRunning {
-		r, err = o.FailRedrive(t.Context(), 1, r.Failures, "letter 2 has no history")
+		r, err = deadletter.New(o).FailRedrive(t.Context(), 1, r.Failures, "letter 2 has no history")
 		clitest.Must(t, err)
 	}
 	clitest.Contains(t, clitest.OK(t, "redrive", "show", "1", "--store", url), "redrive 1: failed", "20 in a row")

@@ -10,6 +10,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/store"
 )
 
@@ -48,7 +49,7 @@ func (p commands) redriveListCommand() *cobra.Command {
 func (p commands) listRedrives(ctx context.Context, b *backend.Outbox, state store.RedriveState, limit int, asJSON bool) error {
 	t := output.NewTableUnless(asJSON, p.Stdout, "ID", "STATE", "STARTED AT", "SELECTED", "DONE", "REFUSED", "SKIPPED", "RATE", "BY")
 	n := 0
-	for r, err := range b.ListRedrives(ctx, state) {
+	for r, err := range deadletter.New(b).ListRedrives(ctx, state) {
 		if err != nil {
 			return err
 		}
@@ -95,7 +96,7 @@ func (p commands) redriveShowCommand() *cobra.Command {
 				return err
 			}
 			return p.WithStore(cmd, func(b *backend.Outbox) error {
-				r, err := b.ShowRedrive(cmd.Context(), id)
+				r, err := deadletter.New(b).ShowRedrive(cmd.Context(), id)
 				if err != nil {
 					return err
 				}
@@ -169,7 +170,7 @@ func (p commands) redriveRunCommand() *cobra.Command {
 				return err
 			}
 			return p.WithStore(cmd, func(b *backend.Outbox) error {
-				r, err := b.ShowRedrive(cmd.Context(), id)
+				r, err := deadletter.New(b).ShowRedrive(cmd.Context(), id)
 				if err != nil {
 					return err
 				}
@@ -195,7 +196,7 @@ func (p commands) redriveCancelCommand() *cobra.Command {
 				return err
 			}
 			return p.WithStore(cmd, func(b *backend.Outbox) error {
-				r, err := b.CancelRedrive(cmd.Context(), id, by)
+				r, err := deadletter.New(b).CancelRedrive(cmd.Context(), id, by)
 				if err != nil {
 					return err
 				}

@@ -123,7 +123,7 @@ func driveRedrives(ctx context.Context, units []*unit, logger *slog.Logger) *syn
 	for _, u := range units {
 		if !begun[u.outbox] {
 			begun[u.outbox] = true
-			driving.Go(func() { deadletter.Run(ctx, u.outbox, logger) })
+			driving.Go(func() { deadletter.New(u.outbox).Run(ctx, logger) })
 		}
 	}
 	return &driving

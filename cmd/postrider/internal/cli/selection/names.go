@@ -10,6 +10,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/store"
 )
@@ -24,7 +25,7 @@ var ownReasons = []string{
 // reason.
 func Mistyped(ctx context.Context, b *backend.Outbox, f store.DeadFilter) error {
 	if f.Relay != "" {
-		n, err := b.CountDead(ctx, store.DeadFilter{Relay: f.Relay, State: store.DeadAny})
+		n, err := deadletter.New(b).CountDead(ctx, store.DeadFilter{Relay: f.Relay, State: store.DeadAny})
 		if err == nil && n == 0 {
 			err = program.KnownRelay(ctx, b, f.Relay)
 		}
@@ -35,11 +36,11 @@ func Mistyped(ctx context.Context, b *backend.Outbox, f store.DeadFilter) error 
 	if f.Reason == "" || slices.Contains(ownReasons, f.Reason) {
 		return nil
 	}
-	n, err := b.CountDead(ctx, store.DeadFilter{Reason: f.Reason, State: store.DeadAny})
+	n, err := deadletter.New(b).CountDead(ctx, store.DeadFilter{Reason: f.Reason, State: store.DeadAny})
 	if err != nil || n > 0 {
 		return err
 	}
-	counts, err := b.CountCauses(ctx, store.DeadFilter{State: store.DeadAny}, 100)
+	counts, err := deadletter.New(b).CountCauses(ctx, store.DeadFilter{State: store.DeadAny}, 100)
 	if err != nil {
 		return err
 	}

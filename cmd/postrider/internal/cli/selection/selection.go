@@ -10,6 +10,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/store"
 )
 
@@ -55,7 +56,7 @@ func (s *Selection) Check(args []string) error {
 
 // Confirm counts the dead letters and asks for confirmation; 0 means that there is nothing to do.
 func (s *Selection) Confirm(ctx context.Context, p *program.Program, b *backend.Outbox, f store.DeadFilter) (int64, error) {
-	total, err := b.CountDead(ctx, f)
+	total, err := deadletter.New(b).CountDead(ctx, f)
 	if err != nil {
 		return 0, err
 	}

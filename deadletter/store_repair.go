@@ -9,11 +9,12 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// EditDead implements RepairStore.
-func (c Core) EditDead(ctx context.Context, number int64, e store.Edit) (l store.DeadLetter, err error) {
+// EditDead edits an open dead letter and keeps the previous content. Errors: ErrNotFound, ErrResolved, ErrEdited;
+// *postrider.ValidationError.
+func (s Store) EditDead(ctx context.Context, number int64, e store.Edit) (l store.DeadLetter, err error) {
 	e.By, e.Why = stored.Text(e.By), stored.Text(e.Why)
 	named := []int64{number}
-	err = c.records.Change(ctx, store.Operation{Method: "EditDead", Doing: "edit a dead letter"}, func(w store.Writer) error {
+	err = s.records.Change(ctx, store.Operation{Method: "EditDead", Doing: "edit a dead letter"}, func(w store.Writer) error {
 		if _, err := w.LockDead(ctx, store.DeadQuery{DeadFilter: store.DeadFilter{Numbers: named, State: store.DeadOpen}, Limit: 1}, Unbounded); err != nil {
 			return err
 		}
@@ -50,9 +51,9 @@ func find(ctx context.Context, r store.Reader, number int64) (store.DeadLetter, 
 	return found[0], nil
 }
 
-// ListEdits implements RepairStore.
-func (c Core) ListEdits(ctx context.Context, number int64) (edits []store.Edited, err error) {
-	err = c.view(ctx, store.Operation{Method: "ListEdits", Doing: "list edits"}, store.DeadFilter{}, func(r store.Reader) error {
+// ListEdits returns the edits of a dead letter, oldest first. Errors: ErrNotFound.
+func (s Store) ListEdits(ctx context.Context, number int64) (edits []store.Edited, err error) {
+	err = s.view(ctx, store.Operation{Method: "ListEdits", Doing: "list edits"}, store.DeadFilter{}, func(r store.Reader) error {
 		if _, err := find(ctx, r, number); err != nil {
 			return err
 		}
@@ -62,24 +63,28 @@ func (c Core) ListEdits(ctx context.Context, number int64) (edits []store.Edited
 	return edits, err
 }
 
-// CountCauses implements RepairStore.
-func (c Core) CountCauses(ctx context.Context, f store.DeadFilter, limit int) (counts []store.CauseCount, err error) {
+// CountCauses counts the dead letters that match the filter by relay or consumer, type and fingerprint, most frequent
+// first, and returns up to limit groups.
+func (s Store) CountCauses(ctx context.Context, f store.DeadFilter, limit int) (counts []store.CauseCount, err error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, err
 	}
-	if err := c.records.MarkCauses(ctx); err != nil {
+	if err := s.records.MarkCauses(ctx); err != nil {
 		return nil, err
 	}
-	err = c.records.View(ctx, store.Operation{Method: "CountCauses", Doing: "count causes"}, func(r store.Reader) error {
+	err = s.records.View(ctx, store.Operation{Method: "CountCauses", Doing: "count causes"}, func(r store.Reader) error {
 		counts, err = r.CountCauses(ctx, f, limit)
 		return err
 	})
 	return counts, err
 }
 
-// ImportDead implements RepairStore.
-func (c Core) ImportDead(ctx context.Context, letters []store.ArchivedDead) (n int, err error) {
-	err = c.records.Change(ctx, store.Operation{Method: "ImportDead", Doing: "import dead letters"}, func(w store.Writer) error {
+// ImportDead adds dead letters from this or another outbox, in one transaction, and returns how many are new: one
+// with the same relay, message ID and DiedAt already exists, and stays unchanged. New ones get new numbers and, since
+// their sequences mean nothing here, the store.ImportedSequence of these. They belong to no redrive of this outbox,
+// whatever store.DeadLetter.Redrive says. Concurrent calls do not import a dead letter twice.
+func (s Store) ImportDead(ctx context.Context, letters []store.ArchivedDead) (n int, err error) {
+	err = s.records.Change(ctx, store.Operation{Method: "ImportDead", Doing: "import dead letters"}, func(w store.Writer) error {
 		n = 0
 		for _, a := range letters {
 			added, err := w.ImportDead(ctx, storable(a))

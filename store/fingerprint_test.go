@@ -1,4 +1,4 @@
-package deadletter_test
+package store_test
 
 import (
 	"fmt"

@@ -17,38 +17,39 @@ const (
 	listPage     = 100   // dead letters or redrives read at a time
 )
 
-// Core implements what operators do with dead letters over the Records of a store. Stores embed it.
-type Core struct{ records store.Records }
+// Store is the dead letters and redrives of a store.
+type Store struct{ records store.Records }
 
-// New returns the core over a store's records.
-func New(r store.Records) Core { return Core{r} }
+// New returns the dead letters of a store: of store/postgres, store/mysql, store/sqlite or store/memory.
+func New(r store.Records) Store { return Store{r} }
 
 // view reads with a prepared filter.
-func (c Core) view(ctx context.Context, op store.Operation, f store.DeadFilter, read func(store.Reader) error) error {
-	if err := c.prepare(ctx, f); err != nil {
+func (s Store) view(ctx context.Context, op store.Operation, f store.DeadFilter, read func(store.Reader) error) error {
+	if err := s.prepare(ctx, f); err != nil {
 		return err
 	}
-	return c.records.View(ctx, op, read)
+	return s.records.View(ctx, op, read)
 }
 
 // change is view for changes.
-func (c Core) change(ctx context.Context, op store.Operation, f store.DeadFilter, change func(store.Writer) error) error {
-	if err := c.prepare(ctx, f); err != nil {
+func (s Store) change(ctx context.Context, op store.Operation, f store.DeadFilter, change func(store.Writer) error) error {
+	if err := s.prepare(ctx, f); err != nil {
 		return err
 	}
-	return c.records.Change(ctx, op, change)
+	return s.records.Change(ctx, op, change)
 }
 
 // prepare does what a filter needs beforehand.
-func (c Core) prepare(ctx context.Context, f store.DeadFilter) error {
+func (s Store) prepare(ctx context.Context, f store.DeadFilter) error {
 	if f.Fingerprint == "" {
 		return nil
 	}
-	return c.records.MarkCauses(ctx)
+	return s.records.MarkCauses(ctx)
 }
 
-// ListDead implements Store.
-func (c Core) ListDead(ctx context.Context, f store.DeadFilter, after int64, limit int) iter.Seq2[store.DeadLetter, error] {
+// ListDead yields dead letters, oldest first, fetched in pages. It starts after the Number after (0 for the start)
+// and yields at most limit dead letters (0 for all).
+func (s Store) ListDead(ctx context.Context, f store.DeadFilter, after int64, limit int) iter.Seq2[store.DeadLetter, error] {
 	return func(yield func(store.DeadLetter, error) bool) {
 		q := store.DeadQuery{DeadFilter: f, After: after}
 		for left := limit; limit == 0 || left > 0; left -= listPage {
@@ -56,7 +57,7 @@ func (c Core) ListDead(ctx context.Context, f store.DeadFilter, after int64, lim
 				q.Limit = min(q.Limit, left)
 			}
 			var page []store.DeadLetter
-			err := c.view(ctx, store.Operation{Method: "ListDead", Doing: "list dead letters"}, f, func(r store.Reader) (err error) {
+			err := s.view(ctx, store.Operation{Method: "ListDead", Doing: "list dead letters"}, f, func(r store.Reader) (err error) {
 				page, err = r.DeadLetters(ctx, q)
 				return err
 			})
@@ -77,48 +78,58 @@ func (c Core) ListDead(ctx context.Context, f store.DeadFilter, after int64, lim
 	}
 }
 
-// ShowDead implements Store.
-func (c Core) ShowDead(ctx context.Context, number int64) (l store.DeadLetter, err error) {
-	err = c.view(ctx, store.Operation{Method: "ShowDead", Doing: "show a dead letter"}, store.DeadFilter{}, func(r store.Reader) error {
+// ShowDead returns one dead letter. Errors: ErrNotFound.
+func (s Store) ShowDead(ctx context.Context, number int64) (l store.DeadLetter, err error) {
+	err = s.view(ctx, store.Operation{Method: "ShowDead", Doing: "show a dead letter"}, store.DeadFilter{}, func(r store.Reader) error {
 		l, err = find(ctx, r, number)
 		return err
 	})
 	return l, err
 }
 
-// CountDead implements Store.
-func (c Core) CountDead(ctx context.Context, f store.DeadFilter) (n int64, err error) {
-	err = c.view(ctx, store.Operation{Method: "CountDead", Doing: "count dead letters"}, f, func(r store.Reader) (err error) {
+// CountDead counts the dead letters that match the filter.
+func (s Store) CountDead(ctx context.Context, f store.DeadFilter) (n int64, err error) {
+	err = s.view(ctx, store.Operation{Method: "CountDead", Doing: "count dead letters"}, f, func(r store.Reader) (err error) {
 		n, err = r.CountDead(ctx, store.DeadQuery{DeadFilter: f})
 		return err
 	})
 	return n, err
 }
 
-// RedriveDead implements Store.
-func (c Core) RedriveDead(ctx context.Context, f store.DeadFilter, by string, limit int) (int, error) {
+// RedriveDead sends up to limit open dead letters (0 means 1,000) that match the filter back to their relays or
+// consumers, oldest first, in one transaction: parked and due at once, attempts from 1 again. It returns how many it
+// sent; call it again until that is 0. Concurrent callers never redrive the same dead letter twice.
+//
+//   - A dead letter whose key is held is queued with the key's waiting messages, by sequence.
+//   - If a held key waits for a decision about the dead letter, the key continues.
+//   - A dead letter that store.DeadFilter.MaxRedrives refuses is skipped.
+//   - If the filter names Numbers and one of them is not open, or is refused, nothing is done.
+//
+// Errors: ErrNotFound, ErrResolved, ErrRedrivenTooOften.
+func (s Store) RedriveDead(ctx context.Context, f store.DeadFilter, by string, limit int) (int, error) {
 	if err := checkMaxRedrives(f); err != nil {
 		return 0, err
 	}
 	below := cmp.Or(f.MaxRedrives, DefaultMaxRedrives)
-	return c.resolve(ctx, store.Operation{Method: "RedriveDead", Doing: "redrive dead letters"}, store.DeadQuery{DeadFilter: f, Limit: limit}, below,
+	return s.resolve(ctx, store.Operation{Method: "RedriveDead", Doing: "redrive dead letters"}, store.DeadQuery{DeadFilter: f, Limit: limit}, below,
 		store.Resolution{State: store.DeadRedriven, By: by})
 }
 
-// DiscardDead implements Store.
-func (c Core) DiscardDead(ctx context.Context, f store.DeadFilter, by, reason string, limit int) (int, error) {
-	return c.resolve(ctx, store.Operation{Method: "DiscardDead", Doing: "discard dead letters"}, store.DeadQuery{DeadFilter: f, Limit: limit}, Unbounded,
+// DiscardDead marks up to limit open dead letters (0 means 1,000) as discarded, in one transaction, and releases keys
+// that were held for them. Errors: ErrNotFound, ErrResolved as in RedriveDead.
+func (s Store) DiscardDead(ctx context.Context, f store.DeadFilter, by, reason string, limit int) (int, error) {
+	return s.resolve(ctx, store.Operation{Method: "DiscardDead", Doing: "discard dead letters"}, store.DeadQuery{DeadFilter: f, Limit: limit}, Unbounded,
 		store.Resolution{State: store.DeadDiscarded, By: by, Reason: stored.Text(reason)})
 }
 
 // resolve resolves the open dead letters that a query selects, in one transaction. It continues with the next ones if others
 // resolved all of them before they were locked.
-func (c Core) resolve(ctx context.Context, op store.Operation, q store.DeadQuery, below int, r store.Resolution) (n int, err error) {
+func (s Store) resolve(ctx context.Context, op store.Operation, q store.DeadQuery, below int, r store.Resolution) (n int, err error) {
 	if err := checkLimit(q.Limit); err != nil {
 		return 0, err
 	}
 	r.By, q.Limit = stored.Text(r.By), cmp.Or(q.Limit, defaultLimit)
-	err = c.change(ctx, op, q.DeadFilter, func(w store.Writer) error {
+	err = s.change(ctx, op, q.DeadFilter, func(w store.Writer) error {
 		n = 0
 		for q := q; ; {
 			found, err := lockOpen(ctx, w, q, below)
@@ -139,7 +150,7 @@ func (c Core) resolve(ctx context.Context, op store.Operation, q store.DeadQuery
 		return 0, err
 	}
 	if n > 0 {
-		c.records.Wake()
+		s.records.Wake()
 	}
 	return n, nil
 }
@@ -196,12 +207,13 @@ func checkNamed(ctx context.Context, w store.Writer, numbers []int64, below int)
 	return nil
 }
 
-// StartRedrive implements RedriveStore.
-func (c Core) StartRedrive(ctx context.Context, p Plan) (r store.Redrive, err error) {
+// StartRedrive records a redrive of the dead letters that exist now. It sends nothing back yet. Errors: those of
+// Plan.Validate; ErrNotFound, ErrResolved when the filter names Numbers and one of them is not open.
+func (s Store) StartRedrive(ctx context.Context, p Plan) (r store.Redrive, err error) {
 	if err := p.Validate(); err != nil {
 		return r, err
 	}
-	err = c.change(ctx, store.Operation{Method: "StartRedrive", Doing: "start a redrive"}, p.Filter, func(w store.Writer) error {
+	err = s.change(ctx, store.Operation{Method: "StartRedrive", Doing: "start a redrive"}, p.Filter, func(w store.Writer) error {
 		if err := checkNamed(ctx, w, p.Filter.Numbers, Unbounded); err != nil {
 			return err
 		}
@@ -222,18 +234,22 @@ func (c Core) StartRedrive(ctx context.Context, p Plan) (r store.Redrive, err er
 		return err
 	})
 	if err == nil {
-		c.records.Wake()
+		s.records.Wake()
 	}
 	return r, err
 }
 
-// StepRedrive implements RedriveStore.
-func (c Core) StepRedrive(ctx context.Context, id int64, limit int) (r store.Redrive, wait time.Duration, err error) {
+// StepRedrive runs the next step of a running redrive, in one transaction that locks the redrive: it sends back up to
+// limit dead letters (0 means 1,000), as RedriveDead does, and stores the progress. It returns the redrive and the
+// time until its rate allows the next step; if that time has not come, it does nothing. Any number of processes may
+// call it for the same redrive: each dead letter is sent back once. A redrive that has ended is returned unchanged.
+// Errors: store.ErrNoRedrive.
+func (s Store) StepRedrive(ctx context.Context, id int64, limit int) (r store.Redrive, wait time.Duration, err error) {
 	op := store.Operation{Method: "StepRedrive", Doing: "step of a redrive"}
 	if err := checkLimit(limit); err != nil {
 		return r, 0, err
 	}
-	err = c.view(ctx, op, store.DeadFilter{}, func(read store.Reader) (err error) {
+	err = s.view(ctx, op, store.DeadFilter{}, func(read store.Reader) (err error) {
 		r, err = read.Redrive(ctx, id)
 		return err
 	})
@@ -241,7 +257,7 @@ func (c Core) StepRedrive(ctx context.Context, id int64, limit int) (r store.Red
 		return r, 0, err
 	}
 	var before int64
-	r, err = c.changeRedrive(ctx, op, r.Filter, id, func(w store.Writer, r *store.Redrive, now time.Time) (bool, error) {
+	r, err = s.changeRedrive(ctx, op, r.Filter, id, func(w store.Writer, r *store.Redrive, now time.Time) (bool, error) {
 		before = r.Done
 		if wait = r.NextAt.Sub(now); r.State != store.RedriveRunning || wait > 0 {
 			return false, nil
@@ -253,7 +269,7 @@ func (c Core) StepRedrive(ctx context.Context, id int64, limit int) (r store.Red
 		return true, nil
 	})
 	if err == nil && r.Done > before {
-		c.records.Wake()
+		s.records.Wake()
 	}
 	return r, max(wait, 0), err
 }
@@ -280,9 +296,9 @@ func step(ctx context.Context, w store.Writer, r *store.Redrive, batch int, now 
 }
 
 // changeRedrive locks a redrive, and stores it if change reports a change.
-func (c Core) changeRedrive(ctx context.Context, op store.Operation, f store.DeadFilter, id int64,
+func (s Store) changeRedrive(ctx context.Context, op store.Operation, f store.DeadFilter, id int64,
 	change func(w store.Writer, r *store.Redrive, now time.Time) (bool, error)) (r store.Redrive, err error) {
-	err = c.change(ctx, op, f, func(w store.Writer) error {
+	err = s.change(ctx, op, f, func(w store.Writer) error {
 		if r, err = w.LockRedrive(ctx, id); err != nil {
 			return err
 		}
@@ -299,25 +315,27 @@ func (c Core) changeRedrive(ctx context.Context, op store.Operation, f store.Dea
 	return r, err
 }
 
-// CancelRedrive implements RedriveStore.
-func (c Core) CancelRedrive(ctx context.Context, id int64, by string) (store.Redrive, error) {
+// CancelRedrive ends a running redrive; it does not undo what was sent back. Errors: store.ErrNoRedrive, ErrRedriveEnded.
+func (s Store) CancelRedrive(ctx context.Context, id int64, by string) (store.Redrive, error) {
 	op := store.Operation{Method: "CancelRedrive", Doing: "cancel a redrive"}
-	return c.changeRedrive(ctx, op, store.DeadFilter{}, id, func(_ store.Writer, r *store.Redrive, now time.Time) (bool, error) {
+	return s.changeRedrive(ctx, op, store.DeadFilter{}, id, func(_ store.Writer, r *store.Redrive, now time.Time) (bool, error) {
 		return true, cancel(r, stored.Text(by), now)
 	})
 }
 
-// FailRedrive implements RedriveStore.
-func (c Core) FailRedrive(ctx context.Context, id int64, seen int, cause string) (store.Redrive, error) {
+// FailRedrive records that a step has failed, so that the next one waits and the cause is
+// visible. StepRedrive does not record it, because a failed step changes nothing. It returns the updated redrive.
+// Errors: store.ErrNoRedrive.
+func (s Store) FailRedrive(ctx context.Context, id int64, seen int, cause string) (store.Redrive, error) {
 	op := store.Operation{Method: "FailRedrive", Doing: "record the failure of a redrive"}
-	return c.changeRedrive(ctx, op, store.DeadFilter{}, id, func(_ store.Writer, r *store.Redrive, now time.Time) (bool, error) {
+	return s.changeRedrive(ctx, op, store.DeadFilter{}, id, func(_ store.Writer, r *store.Redrive, now time.Time) (bool, error) {
 		return fail(r, seen, stored.Text(cause), now), nil
 	})
 }
 
-// ShowRedrive implements RedriveStore.
-func (c Core) ShowRedrive(ctx context.Context, id int64) (r store.Redrive, err error) {
-	err = c.view(ctx, store.Operation{Method: "ShowRedrive", Doing: "show a redrive"}, store.DeadFilter{}, func(read store.Reader) error {
+// ShowRedrive returns one redrive. Errors: store.ErrNoRedrive.
+func (s Store) ShowRedrive(ctx context.Context, id int64) (r store.Redrive, err error) {
+	err = s.view(ctx, store.Operation{Method: "ShowRedrive", Doing: "show a redrive"}, store.DeadFilter{}, func(read store.Reader) error {
 		if r, err = read.Redrive(ctx, id); err != nil {
 			return err
 		}
@@ -329,12 +347,12 @@ func (c Core) ShowRedrive(ctx context.Context, id int64) (r store.Redrive, err e
 	return r, err
 }
 
-// ListRedrives implements RedriveStore.
-func (c Core) ListRedrives(ctx context.Context, state store.RedriveState) iter.Seq2[store.Redrive, error] {
+// ListRedrives yields the redrives of a state ("" for all), newest first.
+func (s Store) ListRedrives(ctx context.Context, state store.RedriveState) iter.Seq2[store.Redrive, error] {
 	return func(yield func(store.Redrive, error) bool) {
 		for before := int64(math.MaxInt64); ; {
 			var page []store.Redrive
-			err := c.view(ctx, store.Operation{Method: "ListRedrives", Doing: "list redrives"}, store.DeadFilter{}, func(r store.Reader) (err error) {
+			err := s.view(ctx, store.Operation{Method: "ListRedrives", Doing: "list redrives"}, store.DeadFilter{}, func(r store.Reader) (err error) {
 				page, err = r.Redrives(ctx, state, before, listPage)
 				return err
 			})
