@@ -18,7 +18,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: check
-check: gofmt gofix vet lint test ## everything that must hold: the static checks and all tests
+check: gofmt gofix vet lint prose test ## everything that must hold: the static checks and all tests
 
 .PHONY: check-fast
 check-fast: programs ## gofmt, go vet and tests of what differs from BASE (main) and of what imports it
@@ -47,6 +47,10 @@ vet: ## go vet over all modules
 lint: $(BIN)/golangci-lint ## golangci-lint over all modules (.golangci.yaml)
 	@status=0; for dir in $(MODULES); do \
 		(cd "$$dir" && "$(CURDIR)/$(BIN)/golangci-lint" run --allow-parallel-runners --config "$(CURDIR)/.golangci.yaml" ./...) || status=1; done; exit $$status
+
+.PHONY: prose
+prose: $(BIN)/vale ## vale over docs and Go comments (.vale.ini)
+	@$(BIN)/vale --no-wrap --output=line --glob='!{.cache,tools/vale}/**' $$(git ls-files --cached --others --exclude-standard '*.md' '*.go' | grep -v _test.go)
 
 .PHONY: vulncheck
 vulncheck: $(BIN)/govulncheck ## known vulnerabilities in what is linked; needs the database at vuln.go.dev
@@ -83,10 +87,10 @@ demo: ## a small shop on SQLite and an embedded JetStream, live
 programs:
 	@go build -o $(BIN)/ ./itest/cmd/...
 
-$(BIN)/golangci-lint $(BIN)/govulncheck: tools/go.mod tools/go.sum
+$(BIN)/golangci-lint $(BIN)/govulncheck $(BIN)/vale: tools/go.mod tools/go.sum
 	@echo "building the tools of tools/go.mod (some minutes the first time)"
 	@cd tools && GOWORK=off go build -o ../$(BIN)/ tool
-	@touch $(BIN)/golangci-lint $(BIN)/govulncheck
+	@touch $(BIN)/golangci-lint $(BIN)/govulncheck $(BIN)/vale
 
 $(BIN)/nats-server: tools/go.mod tools/go.sum
 	@cd tools && GOWORK=off go build -o ../$(BIN)/ github.com/nats-io/nats-server/v2

@@ -9,7 +9,7 @@ import (
 
 // applyToKey applies a decision about a held key, or returns why it is refused. The key stays held and is due at once, so that
 // the process that holds its partition continues or releases it.
-func applyToKey(ctx context.Context, w store.HeldWriter, d *store.Decision) (refused string, err error) {
+func applyToKey(ctx context.Context, w store.Writer, d *store.Decision) (refused string, err error) {
 	h, err := w.LockHeld(ctx, d.Relay, d.Key)
 	if errors.Is(err, store.ErrNotHeld) {
 		return store.ErrNotHeld.Error(), nil
@@ -51,7 +51,7 @@ func applyToKey(ctx context.Context, w store.HeldWriter, d *store.Decision) (ref
 }
 
 // applyToMessage applies a decision about a parked message that waits by itself, or returns why it is refused.
-func applyToMessage(ctx context.Context, w store.HeldWriter, d *store.Decision) (refused string, err error) {
+func applyToMessage(ctx context.Context, w store.Writer, d *store.Decision) (refused string, err error) {
 	found, err := w.ParkedByID(ctx, d.Relay, d.MessageID)
 	if err != nil {
 		return "", err

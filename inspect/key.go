@@ -8,6 +8,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -35,7 +36,7 @@ func keyAt(ctx context.Context, s Store, key string, r store.RelayStatus, q *sto
 	if q != nil {
 		p.Owner = q.Owner
 	}
-	h, _, err := s.ShowHeld(ctx, r.Name, key, 0)
+	h, _, err := held.New(s).ShowHeld(ctx, r.Name, key, 0)
 	switch {
 	case err == nil:
 		p.held(h, status)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -119,7 +120,7 @@ func (l *located) died(ctx context.Context, p *Place, d store.DeadLetter) error 
 	if d.Message.Key == "" {
 		return nil
 	}
-	h, _, err := l.store.ShowHeld(ctx, p.Name, d.Message.Key, 1)
+	h, _, err := held.New(l.store).ShowHeld(ctx, p.Name, d.Message.Key, 1)
 	if err == nil && h.NextAttempt.IsZero() && h.Sequence == d.Message.Sequence {
 		p.HeldKey, p.DeadLetter.HoldsKey = heldKeyOf(h), true
 		p.Next.Text = "nothing happens by itself, and its key is held until somebody decides"
@@ -147,7 +148,7 @@ func (l *located) isParked(ctx context.Context, p *Place, m store.ParkedInfo) er
 		p.until(m.DueAt, l.status.Now)
 		return nil
 	}
-	h, before, err := l.store.ShowHeld(ctx, p.Name, m.Message.Key, maxAhead)
+	h, before, err := held.New(l.store).ShowHeld(ctx, p.Name, m.Message.Key, maxAhead)
 	if err != nil {
 		p.State, p.Next = Queued, Next{Code: NextTurn, Text: "it follows the messages of its key that precede it"}
 		return unlessNotHeld(err)

@@ -87,16 +87,15 @@ func (r *Relay) tripped(cause string) {
 //   - a probe is due and no message is in memory, because the leases were lost meanwhile, and the messages with them; or
 //   - everything that is ready has been sent as a probe and got no answer.
 func (r *Relay) lacksProbe(now time.Time) bool {
-	if n := r.circuit.unanswered; n > 0 && n >= r.sched.len() && !r.circuit.probing {
+	if n := r.circuit.unanswered; n > 0 && n >= r.sched.Ready() && !r.circuit.probing {
 		return true
 	}
-	return r.inMemory() == 0 && r.circuit.allows(1, now) > 0
+	return r.sched.InMemory() == 0 && r.circuit.allows(1, now) > 0
 }
 
 // probeWithAnother puts a message after all others.
 func (r *Relay) probeWithAnother(it *item) {
-	r.order++
-	it.order = r.order
+	r.sched.MoveLast(it)
 	r.circuit.unanswered++
 	signal(r.fetchWake)
 	signal(r.dueWake)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -19,7 +20,7 @@ func (r *Relay) decideAll(ctx context.Context, decisions []store.Decision, parts
 			continue
 		}
 		bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL)
-		err := r.store.Decide(bounded, r.cfg.Name, p.ref(), d.ID)
+		err := held.New(r.store).Apply(bounded, r.cfg.Name, p.Lease, d.ID)
 		cancel()
 		r.decided(p, d, err)
 		if err != nil && !errors.Is(err, store.ErrLeaseLost) {
@@ -36,13 +37,11 @@ func (r *Relay) decideAll(ctx context.Context, decisions []store.Decision, parts
 // was lost.
 func (r *Relay) endDecisions(open []store.Decision, parts []*partition) {
 	for _, p := range parts {
-		for key, h := range p.held {
-			if h.deciding && !slices.ContainsFunc(open, func(d store.Decision) bool {
-				return d.Partition == p.id && d.Key == key && !d.AboutMessage()
-			}) {
-				h.deciding, h.decideAfter = false, 0
-			}
-		}
+		p.EndDecisions(func(key string) bool {
+			return slices.ContainsFunc(open, func(d store.Decision) bool {
+				return d.Partition == p.Lease.Partition && d.Key == key && !d.AboutMessage()
+			})
+		})
 	}
 }
 
@@ -50,56 +49,26 @@ func (r *Relay) endDecisions(open []store.Decision, parts []*partition) {
 // now.
 func (r *Relay) prepareDecision(d *store.Decision, parts []*partition) (_ *partition, ready bool) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.unlock()
 	p := r.partitions[d.Partition]
-	if p == nil || p.leaving || !slices.Contains(parts, p) {
+	if p == nil || p.Leaving() || !slices.Contains(parts, p) {
 		return nil, false
 	}
 	if d.AboutMessage() {
-		return p, !r.worksOnParked(p, d)
+		return p, !p.WorksOnParked(d.Key, d.Sequence)
 	}
-	h := p.held[d.Key]
-	if h == nil { // nothing of the key is in memory
-		return p, r.callsOut[work{key: d.Key}] == 0
-	}
-	if !h.deciding {
-		h.deciding = true
-		if q := p.queues[d.Key]; q != nil && !q.running {
-			r.unloadQueue(p, q)
-		}
-	}
-	if p.works(d.Key) || r.callsOut[work{key: d.Key}] > 0 {
-		h.decideAfter = 0
-		return p, false
-	}
-	if h.decideAfter == 0 {
-		h.decideAfter = p.outcomes
-		if p.count > 0 {
-			signal(r.settleWake)
-		}
-	}
-	return p, p.stored >= h.decideAfter && h.blocks == 0 && h.unrecorded == 0 && !h.releasing
-}
-
-// worksOnParked reports whether the parked message of a decision is in memory, or a call of an earlier lease is out for it.
-func (r *Relay) worksOnParked(p *partition, d *store.Decision) bool {
-	w := work{key: d.Key}
-	if d.Key == "" {
-		w = work{sequence: d.Sequence}
-	}
-	_, busy := p.busy[d.Sequence]
-	return busy || r.callsOut[w] > 0
+	return p, p.PrepareDecision(d.Key)
 }
 
 // decided resumes the work on a key.
 func (r *Relay) decided(p *partition, d *store.Decision, err error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if h := p.held[d.Key]; h != nil && err == nil && !d.AboutMessage() {
-		h.deciding, h.decideAfter = false, 0
+	defer r.unlock()
+	if err == nil && !d.AboutMessage() {
+		p.Decided(d.Key)
 	}
 	switch {
-	case p.gone:
+	case p.Gone():
 	case errors.Is(err, store.ErrLeaseLost):
 		r.taken(p)
 	case err == nil:
@@ -108,20 +77,10 @@ func (r *Relay) decided(p *partition, d *store.Decision, err error) {
 	signal(r.dueWake)
 }
 
-// decides reports whether a decision about a key is waiting to be applied.
-func (p *partition) decides(key string) bool {
-	h := p.held[key]
-	return h != nil && h.deciding
-}
-
-// unloadQueue drops what waits in the queue of a held key: the store already has it among the parked messages of the key, or
-// it is parked now.
-func (r *Relay) unloadQueue(p *partition, q *keyQueue) {
-	r.sched.remove(q)
-	for q.head != nil {
-		r.parkQueuedMessage(q.pop())
-	}
-	if !q.running {
-		delete(p.queues, q.key)
-	}
+// awaitsDecision reports whether a run is a parked message about which a decision is open: its next attempt waits for the
+// decision.
+func awaitsDecision(in *store.ParkedRun, open []store.Decision) bool {
+	return in.Key == "" && len(in.Entries) > 0 && slices.ContainsFunc(open, func(d store.Decision) bool {
+		return d.AboutMessage() && d.Partition == in.Partition && d.Sequence == in.Entries[0].Message.Sequence
+	})
 }

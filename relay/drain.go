@@ -47,7 +47,7 @@ func (r *Relay) endRound(read []*partition) {
 		}
 		for _, p := range read {
 			if _, marked := d.marks[p]; !marked && !p.more {
-				d.marks[p] = p.tracker.end()
+				d.marks[p] = p.Mark()
 			}
 		}
 	}
@@ -69,11 +69,7 @@ func (r *Relay) drained() {
 
 func (r *Relay) passed(d *drain) bool {
 	for _, p := range r.partitions {
-		if p.tracker.advance() {
-			p.moved = true
-		}
-		mark, marked := d.marks[p]
-		if !marked || p.tracker.begin() < mark || p.recorded < mark && (p.count > 0 || p.sending) {
+		if mark, marked := d.marks[p]; !marked || !p.RecordedUntil(mark) {
 			return false
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/postrider/postrider/relay/internal/schedule"
 	"github.com/postrider/postrider/store"
 )
 
@@ -48,6 +49,13 @@ func (r *Relay) dueAt(at time.Time) {
 	if r.nextDue.IsZero() || at.Before(r.nextDue) {
 		r.nextDue = at
 		signal(r.dueSooner)
+	}
+}
+
+// dueAfter is dueAt for a time from now, unless that is negative.
+func (r *Relay) dueAfter(d time.Duration) {
+	if d >= 0 {
+		r.dueAt(time.Now().Add(d))
 	}
 }
 
@@ -108,7 +116,7 @@ func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
 	defer r.endView(view)
 	res, err := r.store.Due(bounded, r.cfg.Name, req)
 	if err == nil {
-		err = view.find(bounded, r, func(yield func(int, string)) {
+		err = r.findHeld(bounded, view, func(yield func(int, string)) {
 			for i := range res.Runs {
 				if run := &res.Runs[i]; run.Key == "" {
 					for j := range run.Entries {
@@ -126,9 +134,9 @@ func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
 }
 
 // admitDueResult processes what was found.
-func (r *Relay) admitDueResult(res *store.DueResult, parts []*partition, view *heldView) {
+func (r *Relay) admitDueResult(res *store.DueResult, parts []*partition, view *schedule.View) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.unlock()
 	for _, id := range res.Lost {
 		if p := r.partitions[id]; p != nil && slices.Contains(parts, p) {
 			r.taken(p)
@@ -139,56 +147,37 @@ func (r *Relay) admitDueResult(res *store.DueResult, parts []*partition, view *h
 	if at := time.Now().Add(res.Next); res.Next >= 0 && (r.nextDue.IsZero() || at.Before(r.nextDue)) {
 		r.nextDue = at
 	}
-	r.now = time.Now()
+	now := time.Now()
 	for i := range res.Runs {
 		p := r.partitions[res.Runs[i].Partition]
-		if p != nil && !p.leaving && slices.Contains(parts, p) && !res.Runs[i].awaitsDecision(res.Decisions) {
-			r.admitRun(p, &res.Runs[i], view)
+		if p != nil && !p.Leaving() && slices.Contains(parts, p) && !awaitsDecision(&res.Runs[i], res.Decisions) {
+			r.admitRun(p, &res.Runs[i], view, now)
 		}
-	}
-	if len(res.Runs) > 0 {
-		r.changed.Broadcast()
 	}
 }
 
 func (r *Relay) dueRequest() (store.DueRequest, []*partition) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now, room := time.Now(), r.parked.maxMessages-r.parked.messages
-	r.dueFull = room <= 0 || r.parked.bytes >= r.parked.maxBytes
+	parked := &r.sched.Parked
+	now, room := time.Now(), parked.MaxMessages-parked.Messages
+	r.dueFull = room <= 0 || parked.Bytes >= parked.MaxBytes
 	switch {
 	case r.dueFull || r.circuit.open() && !r.lacksProbe(now):
 		room = 0 // operators' decisions only
 	case r.circuit.open():
 		room = 1
 	}
-	req := store.DueRequest{Runs: min(dueRuns, room), MaxBytes: max(r.parked.maxBytes-r.parked.bytes, 0)}
+	req := store.DueRequest{Runs: min(dueRuns, room), MaxBytes: max(parked.MaxBytes-parked.Bytes, 0)}
 	req.RunLength = min(dueRunLength, max(room/max(req.Runs, 1), 1))
 	var parts []*partition
 	for _, p := range r.partitions {
-		if p.leaving || !now.Before(p.until) {
+		if p.Leaving() || !now.Before(p.Until) {
 			continue
 		}
 		parts = append(parts, p)
-		req.Leases = append(req.Leases, p.ref())
-		for key, h := range p.held {
-			if p.works(key) || h.busy() {
-				req.BusyKeys = append(req.BusyKeys, key)
-			}
-		}
-		for seq := range p.busy {
-			req.BusySequences = append(req.BusySequences, seq)
-		}
-		for seq, key := range p.early {
-			switch {
-			case !p.ahead(seq):
-				delete(p.early, seq)
-			case key != "":
-				req.BusyKeys = append(req.BusyKeys, key)
-			default:
-				req.BusySequences = append(req.BusySequences, seq)
-			}
-		}
+		req.Leases = append(req.Leases, p.Lease)
+		req.BusyKeys, req.BusySequences = p.Busy(req.BusyKeys, req.BusySequences)
 	}
 	if len(parts) > 0 {
 		r.nextDue = time.Time{} // the poll will say
@@ -196,61 +185,16 @@ func (r *Relay) dueRequest() (store.DueRequest, []*partition) {
 	return req, parts
 }
 
-// admitRun adds a unit of parked work to the scheduler.
-func (r *Relay) admitRun(p *partition, in *store.ParkedRun, view *heldView) {
-	if in.Key == "" {
-		for i := range in.Entries {
-			r.admitDue(p, &in.Entries[i], view)
-		}
-		return
-	}
-	h := p.held[in.Key]
-	if h == nil {
-		h = r.holdKey(p, in.Key)
-	}
-	if p.works(in.Key) || h.busy() {
-		return // what was read is older than the state in memory
-	}
-	if len(in.Entries) == 0 {
-		r.release(p, in.Key, h)
-		return
-	}
-	if n := slices.IndexFunc(in.Entries, func(rec store.Entry) bool { return p.isEarly(rec.Message.Sequence, in.Key) }); n >= 0 {
-		in.Entries = in.Entries[:n]
-	}
-	piece := &run{key: in.Key, left: len(in.Entries)}
+// admitRun adds a unit of parked work to the schedule.
+func (r *Relay) admitRun(p *partition, in *store.ParkedRun, view *schedule.View, now time.Time) {
+	items := make([]item, len(in.Entries))
 	for i := range in.Entries {
-		r.enqueue(r.parkedItem(p, &in.Entries[i], piece))
+		items[i] = r.newItem(p, &in.Entries[i])
+		if in.Key == "" {
+			p.AdmitDue(&items[i], view, now)
+		}
 	}
-}
-
-// admitDue adds one message that waited independently: without a key, or delayed.
-func (r *Relay) admitDue(p *partition, rec *store.Entry, view *heldView) {
-	if _, busy := p.busy[rec.Message.Sequence]; busy || p.isEarly(rec.Message.Sequence, "") {
-		return
+	if in.Key != "" {
+		p.AdmitRun(in.Key, items, now)
 	}
-	it := r.parkedItem(p, rec, &run{left: 1})
-	p.busy[rec.Message.Sequence] = struct{}{}
-	if r.heldKey(p, rec.Message.Key, view) != nil { // the key is held: queue the message in it
-		r.park(it, store.ParkOutcome{Reason: store.ParkHeld, Waits: true, Attempts: rec.Attempts})
-		r.drop(it)
-		return
-	}
-	r.enqueue(it)
-}
-
-func (r *Relay) parkedItem(p *partition, rec *store.Entry, piece *run) *item {
-	it := &item{
-		msg: rec.Message, key: rec.Message.Key, seq: rec.Message.Sequence, partition: p, run: piece, attempts: rec.Attempts,
-		parked: true, parkedFor: rec.ParkedFor, reason: rec.Reason, err: rec.Err,
-	}
-	r.load(it, &r.parked)
-	return it
-}
-
-// release asks the store to release a held key.
-func (r *Relay) release(p *partition, key string, h *held) {
-	h.releasing = true
-	p.pending.Release = append(p.pending.Release, key)
-	r.recorded(p)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/postrider/postrider/relay/internal/schedule"
 	"github.com/postrider/postrider/store"
 )
 
@@ -109,7 +110,7 @@ func (r *Relay) fetchRound(ctx context.Context) (found int, again bool, err erro
 	defer r.endView(view)
 	batches, err := r.store.Fetch(bounded, r.cfg.Name, req)
 	if err == nil {
-		err = view.find(bounded, r, func(yield func(int, string)) {
+		err = r.findHeld(bounded, view, func(yield func(int, string)) {
 			for i := range batches {
 				for j := range batches[i].Entries {
 					yield(batches[i].Partition, batches[i].Entries[j].Message.Key)
@@ -119,10 +120,10 @@ func (r *Relay) fetchRound(ctx context.Context) (found int, again bool, err erro
 	}
 
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.unlock()
 	for _, p := range parts {
 		p.reading = false
-		if p.leaving {
+		if p.Leaving() {
 			signal(r.leaseWake)
 		}
 	}
@@ -130,15 +131,12 @@ func (r *Relay) fetchRound(ctx context.Context) (found int, again bool, err erro
 		return 0, false, err
 	}
 	found, again = r.admitFetched(batches, parts, view)
-	if found > 0 {
-		r.changed.Broadcast()
-	}
 	r.endRound(parts)
-	return found, again && r.freshRoom() >= r.fresh.worthReading(), nil
+	return found, again && r.freshRoom() >= r.sched.Fresh.WorthReading(), nil
 }
 
-// admitFetched adds what was read to the scheduler. It reports how many messages that were, and whether there are more.
-func (r *Relay) admitFetched(batches []store.Batch, parts []*partition, view *heldView) (found int, more bool) {
+// admitFetched adds what was read to the schedule. It reports how many messages that were, and whether there are more.
+func (r *Relay) admitFetched(batches []store.Batch, parts []*partition, view *schedule.View) (found int, more bool) {
 	for _, p := range parts {
 		p.more = false
 	}
@@ -152,7 +150,7 @@ func (r *Relay) admitFetched(batches []store.Batch, parts []*partition, view *he
 			r.taken(p)
 			continue
 		}
-		if p.leaving || r.life.Err() != nil {
+		if p.Leaving() || r.life.Err() != nil {
 			continue // messages of their keys that precede them may have been left to the next owner
 		}
 		found += len(b.Entries)
@@ -161,8 +159,8 @@ func (r *Relay) admitFetched(batches []store.Batch, parts []*partition, view *he
 		r.admit(p, b, view)
 	}
 	for _, p := range parts {
-		if !p.more && !p.leaving && r.life.Err() == nil { // what was not read by now is no longer in the log
-			p.unread = nil
+		if !p.more && !p.Leaving() && r.life.Err() == nil { // what was not read by now is no longer in the log
+			p.ReadToEnd()
 		}
 	}
 	return found, more
@@ -171,11 +169,12 @@ func (r *Relay) admitFetched(batches []store.Batch, parts []*partition, view *he
 // fetchRequest says what to read now: no partition if there is no room, or if the destination is down (unless there is
 // nothing to probe it with).
 func (r *Relay) fetchRequest() (store.FetchRequest, []*partition) {
-	room, bytes := r.freshRoom(), r.fresh.maxBytes-r.fresh.bytes
-	if room < r.fresh.worthReading() || (bytes < r.fresh.maxBytes/4 && r.fresh.messages > 0) {
+	fresh := &r.sched.Fresh
+	room, bytes := r.freshRoom(), fresh.MaxBytes-fresh.Bytes
+	if room < fresh.WorthReading() || (bytes < fresh.MaxBytes/4 && fresh.Messages > 0) {
 		return store.FetchRequest{}, nil
 	}
-	full := r.finder == nil && r.heldKeys >= r.cfg.MaxHeldKeys
+	full := r.finder == nil && r.sched.HeldKeys() >= r.cfg.MaxHeldKeys
 	now := time.Now()
 	if r.circuit.open() {
 		if !r.lacksProbe(now) {
@@ -187,10 +186,10 @@ func (r *Relay) fetchRequest() (store.FetchRequest, []*partition) {
 	var parts []*partition
 	for _, p := range r.partitions {
 		// Held keys may wait until parked messages have been read again.
-		if !p.leaving && now.Before(p.until) && (!full || len(p.unread) > 0) {
+		if !p.Leaving() && now.Before(p.Until) && (!full || p.Unread()) {
 			parts = append(parts, p)
 			p.reading = true
-			req.Partitions = append(req.Partitions, store.FetchPartition{LeaseRef: p.ref(), After: p.fetched})
+			req.Partitions = append(req.Partitions, store.FetchPartition{LeaseRef: p.Lease, After: p.fetched})
 		}
 	}
 	if len(parts) > 0 {
@@ -200,84 +199,40 @@ func (r *Relay) fetchRequest() (store.FetchRequest, []*partition) {
 }
 
 // freshRoom is how many more fresh messages may be in memory, including unrecorded outcomes.
-func (r *Relay) freshRoom() int { return r.fresh.maxMessages - r.fresh.messages - r.unsettled }
+func (r *Relay) freshRoom() int {
+	return r.sched.Fresh.MaxMessages - r.sched.Fresh.Messages - r.sched.Unsettled()
+}
 
 // wantFetch reports whether there is room again for messages that wait in the store.
 func (r *Relay) wantFetch() bool {
-	if r.freshRoom() < r.fresh.worthReading() {
+	if r.freshRoom() < r.sched.Fresh.WorthReading() {
 		return false
 	}
 	for _, p := range r.partitions {
-		if p.more && !p.reading && !p.leaving {
+		if p.more && !p.reading && !p.Leaving() {
 			return true
 		}
 	}
 	return false
 }
 
-// admit adds a batch to the scheduler.
-func (r *Relay) admit(p *partition, b *store.Batch, view *heldView) {
+// admit adds a batch to the schedule.
+func (r *Relay) admit(p *partition, b *store.Batch, view *schedule.View) {
 	if len(b.Entries) == 0 && b.Next == p.fetched {
 		return
 	}
-	ticket := p.tracker.add(b, p.fetched.Position)
+	ticket := p.Read(b, p.fetched.Position)
 	p.fetched = b.Next
-	if len(b.Entries) == 0 {
-		return
-	}
 	items := make([]item, len(b.Entries))
-	r.now = time.Now()
+	now := time.Now()
 	for i := range b.Entries {
-		rec := &b.Entries[i]
-		it := &items[i]
-		*it = item{
-			msg: rec.Message, key: rec.Message.Key, seq: rec.Message.Sequence, partition: p, ticket: ticket + uint64(i), err: rec.Err,
+		rec, it := &b.Entries[i], &items[i]
+		*it = r.newItem(p, rec)
+		if topic := it.Message.Topic; !p.takes(topic) && (rec.Err == nil || topic != "") {
+			p.Skip(it, ticket+uint64(i), topic, store.MatchTopics(p.elsewhere, topic))
+			continue
 		}
-		r.load(it, &r.fresh)
-		isHeld := r.heldKey(p, it.key, view) != nil
-		switch {
-		case p.wasParked(it.seq):
-			p.park(it)
-			signal(r.settleWake)                        // a parked message may wait for the cursor
-			p.delivered = max(p.delivered, it.ticket+1) // it may have been delivered by then
-			r.drop(it)
-		case !p.takes(rec.Message.Topic) && (rec.Err == nil || rec.Message.Topic != ""):
-			p.skip(it)
-			r.drop(it)
-		case r.tx != nil: // parked when it reaches the front of the transaction queue
-			it.delay = rec.Delay
-			r.enqueue(it)
-		case rec.Delay > 0:
-			r.park(it, store.ParkOutcome{Reason: store.ParkDelayed, After: rec.Delay})
-			r.drop(it)
-		case isHeld:
-			r.park(it, store.ParkOutcome{Reason: store.ParkHeld, Waits: true})
-			r.drop(it)
-		default:
-			r.enqueue(it)
-		}
-	}
-}
-
-// enqueue adds an item to the queue in which it waits for its turn.
-func (r *Relay) enqueue(it *item) {
-	name := it.key
-	if r.inTxQueue(it) {
-		name = txQueueKey
-	}
-	if name == "" {
-		r.sched.ready(unit{item: it})
-		return
-	}
-	q := it.partition.queues[name]
-	if q == nil {
-		q = &keyQueue{partition: it.partition, key: name}
-		it.partition.queues[q.key] = q
-	}
-	it.queue = q
-	idle := q.head == nil && !q.running && q.deaths == 0
-	q.push(it)
-	if idle {
-		r.sched.ready(unit{queue: q})
+		it.Delay = rec.Delay
+		p.Admit(it, ticket+uint64(i), view, now)
 	}
 }

@@ -8,5 +8,5 @@ func (r *Relay) EndLease(partition int) {
 	defer r.mu.Unlock()
 	p := r.partitions[partition]
 	p.expiry.Stop()
-	p.until = time.Now()
+	p.Until = time.Now()
 }

@@ -13,99 +13,22 @@ import (
 // have returned. A partition with a call that takes longer than ParkAfter continues, and another is selected.
 func (r *Relay) startHandover(n int) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	slow := make(map[*partition]bool)
-	for it := range r.running {
-		if time.Since(it.started) >= r.cfg.ParkAfter {
-			slow[it.partition] = true
-		}
-	}
+	defer r.unlock()
+	slow := r.sched.SlowCalls(time.Now())
 	for _, p := range r.partitions {
-		if p.leaving && slow[p] {
-			r.rejoin(p)
+		if p.Leaving() && slow[p.Partition] {
+			p.Rejoin()
 		}
-		if p.leaving {
+		if p.Leaving() {
 			n--
 		}
 	}
 	for _, id := range slices.Backward(slices.Sorted(maps.Keys(r.partitions))) {
-		if p := r.partitions[id]; n > 0 && !p.leaving && !slow[p] {
-			p.leaving = true
-			r.withdraw(p)
+		if p := r.partitions[id]; n > 0 && !p.Leaving() && !slow[p.Partition] {
+			p.Leave()
 			n--
 		}
 	}
-}
-
-// rejoin resumes work on a partition that was leaving.
-func (r *Relay) rejoin(p *partition) {
-	p.leaving = false
-	for _, it := range p.withdrawn {
-		r.sched.ready(unit{item: it})
-	}
-	p.withdrawn = nil
-	for _, q := range p.queues {
-		if !q.running {
-			r.closeQueue(p, q)
-		}
-	}
-	r.changed.Broadcast()
-}
-
-// withdraw removes what waits in a partition from the queues, because the process stops or hands the partition over. When
-// nothing is out any more, the partition is unloaded.
-func (r *Relay) withdraw(p *partition) {
-	r.takeOut(p)
-	if p.out == 0 {
-		r.unload(p)
-	}
-}
-
-// takeOut removes a partition's work from the ready queues and from what waits for calls.
-func (r *Relay) takeOut(p *partition) {
-	p.withdrawn = append(p.withdrawn, r.sched.fresh.without(p)...)
-	p.withdrawn = append(p.withdrawn, r.sched.parked.without(p)...)
-	p.withdrawn = append(p.withdrawn, r.unawait(p)...)
-}
-
-// unload drops what waits in a partition that is being left. Its next owner reads from the cursor, which is before the first
-// unsettled message. So messages that wait before delivered ones, or were committed late together with them, are parked, so
-// that the cursor passes both; otherwise the delivered ones would be delivered again. With HandleTx this includes late
-// messages if others of their group were parked: the parking is recorded once the cursor has passed it, and the cursor passes
-// all of them or none.
-func (r *Relay) unload(p *partition) {
-	p.moved = p.tracker.advance() || p.moved
-	before := p.tracker.together(p.delivered)
-	if r.tx != nil && !p.tracker.passedParked() {
-		before = max(before, p.tracker.lateUntil(p.tracker.begin()))
-	}
-	leave := func(it *item) {
-		if !it.parked && it.ticket < before {
-			r.parkUnattempted(it, store.ParkReturned, "its process stopped before it came to it")
-		}
-		r.drop(it)
-	}
-	for _, it := range p.withdrawn {
-		leave(it)
-	}
-	p.withdrawn = nil
-	for _, q := range p.queues {
-		for q.head != nil {
-			leave(q.pop())
-		}
-		delete(p.queues, q.key)
-	}
-	if p.moved && r.tx == nil { // even if nothing else must be recorded
-		r.recorded(p)
-	}
-}
-
-// parkUnattempted parks a message that was not attempted, due at once, after the messages of its key that are parked already.
-func (r *Relay) parkUnattempted(it *item, reason store.ParkReason, cause string) {
-	if it.key != "" && it.partition.held[it.key] == nil {
-		r.block(it, store.HeldKey{Reason: reason, Cause: cause, Attempts: it.attempts})
-	}
-	r.park(it, store.ParkOutcome{Reason: reason, Waits: it.key != "", Attempts: it.attempts})
 }
 
 // handOver releases partitions that are leaving and have nothing left to record.
@@ -114,13 +37,13 @@ func (r *Relay) handOver(ctx context.Context) {
 	var leases []store.LeaseRef
 	var parts []*partition
 	for _, p := range r.partitions {
-		if p.leaving && p.out == 0 && p.count == 0 && !p.sending && !p.reading {
-			leases = append(leases, p.ref())
+		if p.Left() && !p.reading {
+			leases = append(leases, p.Lease)
 			parts = append(parts, p)
 			r.lose(p)
 		}
 	}
-	r.mu.Unlock()
+	r.unlock()
 	if len(leases) == 0 {
 		return
 	}
@@ -131,6 +54,6 @@ func (r *Relay) handOver(ctx context.Context) {
 		return
 	}
 	for _, p := range parts {
-		r.cfg.Logger.Info("partition handed over", "relay", r.cfg.Name, "partition", p.id)
+		r.cfg.Logger.Info("partition handed over", "relay", r.cfg.Name, "partition", p.Lease.Partition)
 	}
 }

@@ -114,8 +114,8 @@ func (r *Relay) renewed(view store.View, asked time.Time) (free []int, surplus i
 		if pv.Owner != r.owner.ID {
 			continue
 		}
-		if p := r.partitions[pv.Partition]; p != nil && p.token == pv.Token && time.Now().Before(p.until) {
-			ours[p.id] = true
+		if p := r.partitions[pv.Partition]; p != nil && p.Lease.Token == pv.Token && time.Now().Before(p.Until) {
+			ours[p.Lease.Partition] = true
 			r.extend(p, asked)
 			p.setFilter(view.Filter, r.cfg.Topics)
 		} else {
@@ -123,7 +123,7 @@ func (r *Relay) renewed(view store.View, asked time.Time) (free []int, surplus i
 		}
 	}
 	for _, p := range slices.Collect(maps.Values(r.partitions)) {
-		if !ours[p.id] {
+		if !ours[p.Lease.Partition] {
 			r.taken(p)
 		}
 	}
@@ -148,16 +148,16 @@ func (r *Relay) renewed(view store.View, asked time.Time) (free []int, surplus i
 
 // extend prolongs the local life of a lease that was requested at a given moment: a margin less than the store granted.
 func (r *Relay) extend(p *partition, asked time.Time) {
-	p.until = asked.Add(r.cfg.leaseLife() - r.cfg.LeaseTTL/10)
+	p.Until = asked.Add(r.cfg.leaseLife() - r.cfg.LeaseTTL/10)
 	if p.expiry != nil {
-		p.expiry.Reset(time.Until(p.until))
+		p.expiry.Reset(time.Until(p.Until))
 		return
 	}
-	p.expiry = time.AfterFunc(time.Until(p.until), func() {
+	p.expiry = time.AfterFunc(time.Until(p.Until), func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if !p.gone && !time.Now().Before(p.until) {
-			r.cfg.Logger.Warn("lease of a partition ended without being renewed", "relay", r.cfg.Name, "partition", p.id)
+		if !p.Gone() && !time.Now().Before(p.Until) {
+			r.cfg.Logger.Warn("lease of a partition ended without being renewed", "relay", r.cfg.Name, "partition", p.Lease.Partition)
 			r.lose(p)
 		}
 	})
@@ -165,32 +165,15 @@ func (r *Relay) extend(p *partition, asked time.Time) {
 
 // lose drops a partition whose lease has ended, and the messages that wait in it. Calls in progress notice when they return.
 func (r *Relay) lose(p *partition) {
-	p.gone = true
-	r.short = r.short || !p.leaving
-	if !p.leaving && time.Now().Before(p.until) {
-		r.resume[p.id] = p.until
+	r.short = r.short || !p.Leaving()
+	if !p.Leaving() && time.Now().Before(p.Until) {
+		r.resume[p.Lease.Partition] = p.Until
 	}
 	p.end()
-	r.outlive(p)
-	r.takeOut(p)
-	for _, it := range p.withdrawn {
-		r.drop(it)
-	}
-	p.withdrawn = nil
-	for _, q := range p.queues {
-		for q.head != nil {
-			r.drop(q.pop())
-		}
-	}
+	p.Lose()
 	p.expiry.Stop()
-	delete(r.partitions, p.id)
-	r.unsettled -= p.count
-	p.count = 0
-	if p.repeat != nil {
-		r.unsettled -= p.repeat.count
-		p.repeat = nil
-	}
-	r.heldKeys -= len(p.held)
+	p.repeat = nil
+	delete(r.partitions, p.Lease.Partition)
 	r.changed.Broadcast()
 	r.drained()
 }
@@ -220,13 +203,7 @@ func (r *Relay) acquire(ctx context.Context, free []int) []store.Lease {
 	for _, l := range leases {
 		delete(r.claims, l.Partition)
 		delete(r.resume, l.Partition)
-		p := newPartition(r.calls, l)
-		p.setFilter(l.Filter, r.cfg.Topics)
-		r.extend(p, asked)
-		r.partitions[p.id] = p
-		for _, key := range l.Parked.Keys {
-			r.holdKey(p, key)
-		}
+		r.hold(&l, asked)
 	}
 	signal(r.fetchWake)
 	signal(r.dueWake)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay/internal/schedule"
 	"github.com/postrider/postrider/store"
 )
 
@@ -57,10 +58,10 @@ func (l *logLimit) allows(now time.Time) (allowed, first bool) {
 
 // logFailure logs why a message is postponed: each failed attempt, and each message that no handler takes, up to failureLines
 // per second. Postponement by the handler itself is logged at debug level.
-func (r *Relay) logFailure(it *item, attempt int, reason store.ParkReason, after time.Duration, v *result, again bool) {
-	level, text := slog.LevelWarn, "attempt failed"
+func (r *Relay) logFailure(it *item, o *schedule.Outcome, v *result) {
+	level, text, reason := slog.LevelWarn, "attempt failed", store.ParkReason(o.Reason)
 	switch {
-	case reason == store.ParkUnhandled && !again:
+	case reason == store.ParkUnhandled && o.Cause != "":
 		text = "no handler takes the message"
 	case reason != store.ParkRetry && !v.is(postrider.BrokerUnavailable):
 		level, text = slog.LevelDebug, "message is put off"
@@ -77,8 +78,8 @@ func (r *Relay) logFailure(it *item, attempt int, reason store.ParkReason, after
 			return
 		}
 	}
-	r.cfg.Logger.Log(r.life, level, text, "relay", r.cfg.Name, "message", it.msg.ID, "type", it.msg.Type, "key", it.key,
-		"tenant", it.msg.Tenant, "attempt", attempt, "reason", reason, "next_attempt_in", after, "cause", firstLine(v.cause))
+	r.cfg.Logger.Log(r.life, level, text, "relay", r.cfg.Name, "message", it.Message.ID, "type", it.Message.Type, "key", it.Key,
+		"tenant", it.Message.Tenant, "attempt", it.Attempts+1, "reason", reason, "next_attempt_in", o.After, "cause", firstLine(v.cause))
 }
 
 // logSuppressed logs how many lines logFailure has left out.

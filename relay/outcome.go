@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay/internal/schedule"
 	"github.com/postrider/postrider/store"
 )
 
@@ -17,43 +18,43 @@ const (
 	unhandledMax = 5 * time.Minute
 )
 
-// complete processes the outcomes of one call; nil results mean that all succeeded. Messages of one queue are adjacent in the
-// batch, in order.
+// complete processes the outcomes of one call; nil results mean that all succeeded.
 func (r *Relay) complete(batch []*item, results []result, probe bool) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(batch) == 1 {
-		delete(r.running, batch[0])
-	}
-	r.returned(batch)
+	defer r.unlock()
+	var outcome func(i int, afterDead bool) schedule.Outcome
 	if results != nil {
 		r.markCut(batch, results)
+		outcome = func(i int, afterDead bool) schedule.Outcome { return r.outcome(batch, results, i, afterDead) }
 	}
 	r.judge(batch, results, probe)
-	for i := 0; i < len(batch); {
-		j := i + 1
-		for j < len(batch) && batch[j].queue != nil && batch[j].queue == batch[i].queue {
-			j++
-		}
-		var part []result
-		if results != nil {
-			part = results[i:j]
-		}
-		r.completeQueue(batch[i:j], part)
-		i = j
-	}
-	r.wakeWaiters()
+	r.sched.Complete(batch, outcome)
+	r.wakeReaders()
 }
 
-// wakeWaiters wakes what waits for calls to return.
-func (r *Relay) wakeWaiters() {
-	if r.sched.len() > 0 || r.life.Err() != nil {
-		r.changed.Broadcast()
+// outcome says what becomes of a message of a call.
+func (r *Relay) outcome(batch []*item, results []result, i int, afterDead bool) schedule.Outcome {
+	v := &results[i]
+	if !v.failed {
+		return schedule.Outcome{Kind: schedule.Delivered}
 	}
+	// A handler knows nothing of a batch: an error of its own that matches ErrPredecessorFailed or is unavailable is the
+	// message's failure.
+	follows := v.follows && i > 0 && schedule.SameQueue(batch[i-1], batch[i])
+	passed := r.publish != nil && (v.is(postrider.BrokerUnavailable) || follows)
+	// After a dead letter, messages that report an error are requeued, uncounted.
+	if v.cut || passed || afterDead && v.outcome.Kind != postrider.DeadLettered {
+		return schedule.Outcome{Kind: schedule.Unattempted}
+	}
+	return r.failed(batch[i], v)
+}
+
+// wakeReaders wakes the loops that read if there is room again.
+func (r *Relay) wakeReaders() {
 	if r.wantFetch() {
 		signal(r.fetchWake)
 	}
-	if r.dueFull && r.parked.messages <= r.parked.maxMessages/2 {
+	if r.dueFull && r.sched.Parked.Messages <= r.sched.Parked.MaxMessages/2 {
 		signal(r.dueWake)
 	}
 }
@@ -63,7 +64,7 @@ func (r *Relay) wakeWaiters() {
 func (r *Relay) markCut(batch []*item, results []result) {
 	cut := r.calls.Err() != nil
 	for _, it := range batch {
-		cut = cut || it.partition.ctx.Err() != nil
+		cut = cut || it.Message.partition.ctx.Err() != nil
 	}
 	for i := range results {
 		v := &results[i]
@@ -84,16 +85,16 @@ func (r *Relay) judge(batch []*item, results []result, probe bool) {
 	}
 	answered, silent, broken, units := 0, 0, 0, 0
 	limit := r.attemptTimeout()
-	over := limit > 0 && time.Since(batch[0].started) >= limit
+	over := limit > 0 && time.Since(batch[0].Started) >= limit
 	for i, it := range batch {
 		var v result
 		if results != nil {
 			v = results[i]
 		}
-		if it.err != nil || v.cut || v.follows { // says nothing about the destination
+		if it.Message.err != nil || v.cut || v.follows { // says nothing about the destination
 			continue
 		}
-		if it.queue == nil || i == 0 || it.queue != batch[i-1].queue {
+		if i == 0 || !schedule.SameQueue(batch[i-1], it) {
 			units++
 		}
 		switch {
@@ -109,7 +110,7 @@ func (r *Relay) judge(batch []*item, results []result, probe bool) {
 	if answered > 0 {
 		r.answered = time.Now()
 	}
-	if answered == 0 && (broken > 0 && units > 1 || silent > 0 && !r.answered.After(batch[0].started)) {
+	if answered == 0 && (broken > 0 && units > 1 || silent > 0 && !r.answered.After(batch[0].Started)) {
 		for i := range results {
 			if v := &results[i]; v.broken || v.timedOut && !v.cut && !v.follows {
 				v.outcome.Kind = postrider.BrokerUnavailable
@@ -131,215 +132,46 @@ func (r *Relay) judge(batch []*item, results []result, probe bool) {
 	}
 }
 
-// completeQueue processes the outcomes of messages of one key, or of one message without a key.
-func (r *Relay) completeQueue(items []*item, results []result) {
-	p, q := items[0].partition, items[0].queue
-	p.out -= len(items)
-	if q != nil {
-		q.running, q.out = false, 0
-	}
-	if p.gone {
-		for _, it := range items {
-			r.drop(it)
-		}
-		r.closeQueue(p, q)
-		return
-	}
-	deadBefore := false // a message was dead-lettered: later ones that report an error are requeued, uncounted
-	for i, it := range items {
-		if results == nil || !results[i].failed {
-			r.delivered(it)
-			continue
-		}
-		v := &results[i]
-		// A handler knows nothing of a batch: an error of its own that matches ErrPredecessorFailed or is unavailable is the
-		// message's failure.
-		passed := r.publish != nil && (v.is(postrider.BrokerUnavailable) || v.follows && i > 0)
-		if v.cut || passed || deadBefore && v.outcome.Kind != postrider.DeadLettered {
-			r.requeue(q, items[i:])
-			break
-		}
-		if stopped := r.failed(it, v); stopped {
-			r.parkQueued(q, items[i+1:])
-			break
-		}
-		deadBefore = true
-	}
-	r.closeQueue(p, q)
-	r.finishLeaving(p)
-}
-
-// finishLeaving unloads a partition that is being handed over once none of its calls is in progress.
-func (r *Relay) finishLeaving(p *partition) {
-	if p.leaving && p.out == 0 {
-		r.unload(p)
-		signal(r.leaseWake)
-	}
-}
-
-// closeQueue makes the queue ready for its next messages, or removes it; a queue with an unrecorded dead letter stays as it
-// is.
-func (r *Relay) closeQueue(p *partition, q *keyQueue) {
-	switch {
-	case q == nil || q.deaths > 0 || p.leaving:
-	case q.head == nil:
-		delete(p.queues, q.key)
-	case p.decides(q.key):
-		r.unloadQueue(p, q)
-	default:
-		r.sched.ready(unit{queue: q})
-	}
-}
-
-// requeue returns messages that were not attempted to the front of their queue, in order.
-func (r *Relay) requeue(q *keyQueue, items []*item) {
-	if q != nil {
-		for i := len(items) - 1; i >= 0; i-- {
-			q.pushFront(items[i])
-		}
-		return
-	}
-	if p := items[0].partition; p.leaving {
-		p.withdrawn = append(p.withdrawn, items[0])
-		return
-	}
-	r.sched.ready(unit{item: items[0]})
-}
-
-// delivered records a success.
-func (r *Relay) delivered(it *item) {
-	p := it.partition
-	if it.parked {
-		p.pending.Removed = append(p.pending.Removed, it.seq)
-	} else {
-		p.pending.Delivered = append(p.pending.Delivered, it.seq)
-	}
-	p.tracker.deliver(it.ticket)
-	p.delivered = max(p.delivered, it.ticket+1)
-	r.recorded(p)
-	r.ended(it)
-}
-
-// ended drops a finished item, and asks for its held key to be released if it was the last of its run.
-func (r *Relay) ended(it *item) {
-	if it.run != nil {
-		it.run.left--
-		if h := it.partition.held[it.run.key]; it.run.left == 0 && it.run.key != "" && h != nil {
-			r.release(it.partition, it.run.key, h)
-		}
-	}
-	r.drop(it)
-}
-
-// failed records a failure and reports whether it blocks the message's key.
-func (r *Relay) failed(it *item, v *result) (stops bool) {
-	p, o, attempts := it.partition, v.outcome, it.attempts+1
-	reason, after, cause := store.ParkRetry, o.After, v.cause
+// failed says what becomes of a message that failed.
+func (r *Relay) failed(it *item, v *result) schedule.Outcome {
+	m, o := &it.Message, schedule.Outcome{Kind: schedule.Postponed, After: v.outcome.After}
+	o.Attempts, o.Cause = it.Attempts, v.cause
 	switch {
 	case v.unhandled:
-		if limit := r.cfg.UnhandledFor; limit > 0 && it.reason == store.ParkUnhandled && it.parkedFor >= limit {
-			return r.dead(it, "no handler", cause, it.attempts)
+		if limit := r.cfg.UnhandledFor; limit > 0 && m.reason == store.ParkUnhandled && m.parkedFor >= limit {
+			return r.dead(it, o, "no handler")
 		}
-		reason, attempts = store.ParkUnhandled, it.attempts
-		after = min(max(it.parkedFor, unhandledMin), unhandledMax)
-		if it.reason == store.ParkUnhandled {
-			cause = "" // it was reported before
+		o.Reason, o.After = string(store.ParkUnhandled), min(max(m.parkedFor, unhandledMin), unhandledMax)
+		if m.reason == store.ParkUnhandled {
+			o.Cause = "" // it was reported before
 		}
-	case o.Kind == postrider.DeadLettered:
-		p.pending.FailedCount++
-		return r.dead(it, o.Reason, cause, attempts)
-	case o.Kind == postrider.Snoozed:
-		reason, attempts = store.ParkSnoozed, it.attempts
-	case o.Kind == postrider.BrokerUnavailable: // reported by a handler
-		reason, attempts, after = store.ParkSnoozed, it.attempts, r.cfg.UnavailableWait
+	case v.outcome.Kind == postrider.DeadLettered:
+		o.Failed, o.Attempts = true, it.Attempts+1
+		return r.dead(it, o, v.outcome.Reason)
+	case v.outcome.Kind == postrider.Snoozed:
+		o.Reason = string(store.ParkSnoozed)
+	case v.outcome.Kind == postrider.BrokerUnavailable: // reported by a handler
+		o.Reason, o.After = string(store.ParkSnoozed), r.cfg.UnavailableWait
 	default:
-		p.pending.FailedCount++
-		if attempts >= r.cfg.MaxAttempts {
-			return r.dead(it, "attempts exhausted", cause, attempts)
+		o.Failed, o.Attempts, o.Reason = true, it.Attempts+1, string(store.ParkRetry)
+		if o.Attempts >= r.cfg.MaxAttempts {
+			return r.dead(it, o, "attempts exhausted")
 		}
-		if after == 0 {
-			after = r.backoff(attempts)
+		if o.After == 0 {
+			o.After = r.backoff(o.Attempts)
 		}
 	}
-	r.logFailure(it, it.attempts+1, reason, after, v, cause == "")
-	pk := store.ParkOutcome{Reason: reason, After: after, Attempts: attempts, Cause: cause}
-	if it.key != "" {
-		pk.Waits, pk.After = true, 0
-		r.block(it, store.HeldKey{Reason: reason, Cause: cause, Attempts: attempts, After: after})
-	}
-	r.park(it, pk)
-	r.drop(it)
-	return it.queue != nil
+	r.logFailure(it, &o, v)
+	return o
 }
 
-// dead moves a message to the dead letters and reports whether that blocks its key.
-func (r *Relay) dead(it *item, reason, cause string, attempts int) (stops bool) {
-	p := it.partition
-	if !it.parked {
-		p.park(it)
-	}
-	p.busy[it.seq] = struct{}{}
-	p.pending.Dead = append(p.pending.Dead, store.DeadOutcome{
-		Sequence: it.seq, Key: it.key, FromLog: !it.parked, Reason: reason, Cause: cause, Attempts: attempts,
-	})
-	r.recorded(p)
-	r.cfg.Logger.Error("message is dead", "relay", r.cfg.Name, "message", it.msg.ID, "type", it.msg.Type, "key", it.key,
-		"tenant", it.msg.Tenant, "attempts", attempts, "reason", reason, "cause", firstLine(cause))
-	if it.key != "" && r.cfg.OnDead == HoldKey {
-		r.block(it, store.HeldKey{Reason: store.ParkDead, Cause: reason + ": " + cause, Attempts: attempts, UntilDecided: true})
-		r.drop(it)
-		return true
-	}
-	if it.queue != nil && !it.queue.isTxQueue() { // of a transaction queue, the next transaction records it
-		it.queue.deaths++
-	}
-	r.ended(it)
-	return false
-}
-
-// block records that a message blocks its key.
-func (r *Relay) block(it *item, h store.HeldKey) {
-	p := it.partition
-	h.Key, h.Sequence = it.key, it.seq
-	r.holdKey(p, h.Key).blocks++
-	p.pending.Held = append(p.pending.Held, h)
-	r.recorded(p)
-}
-
-// park parks a message, or records what has changed about a parked one.
-func (r *Relay) park(it *item, pk store.ParkOutcome) {
-	p := it.partition
-	pk.Sequence, pk.Key, pk.FromLog = it.seq, it.key, !it.parked
-	if !it.parked {
-		p.park(it)
-	}
-	if pk.Waits {
-		r.holdKey(p, pk.Key).unrecorded++
-	} else {
-		p.busy[it.seq] = struct{}{}
-	}
-	p.pending.Parked = append(p.pending.Parked, pk)
-	r.recorded(p)
-}
-
-// parkQueued parks everything after a failed message: what was out with it, and what waits in its queue.
-func (r *Relay) parkQueued(q *keyQueue, out []*item) {
-	if q == nil {
-		return
-	}
-	for _, it := range out {
-		r.parkQueuedMessage(it)
-	}
-	for q.head != nil {
-		r.parkQueuedMessage(q.pop())
-	}
-}
-
-func (r *Relay) parkQueuedMessage(it *item) {
-	if !it.parked || it.run.key == "" { // otherwise it is parked for its key already
-		r.park(it, store.ParkOutcome{Reason: store.ParkHeld, Waits: true, Attempts: it.attempts})
-	}
-	r.drop(it)
+// dead says that a message is dead-lettered.
+func (r *Relay) dead(it *item, o schedule.Outcome, reason string) schedule.Outcome {
+	o.Kind, o.Reason = schedule.Dead, reason
+	m := &it.Message
+	r.cfg.Logger.Error("message is dead", "relay", r.cfg.Name, "message", m.ID, "type", m.Type, "key", it.Key,
+		"tenant", m.Tenant, "attempts", o.Attempts, "reason", reason, "cause", firstLine(o.Cause))
+	return o
 }
 
 func (r *Relay) backoff(attempts int) time.Duration {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
@@ -22,7 +23,7 @@ func decideMessage(b *bundle, id string, verb store.Verb) (store.Decision, error
 
 func deadLetters(b *bundle) int64 {
 	b.t.Helper()
-	n, err := b.store.CountDead(context.Background(), store.DeadFilter{State: store.DeadAny})
+	n, err := deadletter.New(b.store).CountDead(context.Background(), store.DeadFilter{State: store.DeadAny})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay/internal/schedule"
 	"github.com/postrider/postrider/store"
 )
 
@@ -50,34 +51,22 @@ type Relay struct {
 	mu            sync.Mutex
 	changed       *sync.Cond // work became ready, or something that workers wait for ended
 	partitions    map[int]*partition
-	total         int // partitions of the outbox; fixed before any loop starts
-	sched         scheduler
+	total         int                         // partitions of the outbox; fixed before any loop starts
+	sched         *schedule.Schedule[message] // what waits in the partitions; made when the relay begins
 	circuit       circuit
 	answered      time.Time          // when the destination last answered
-	running       map[*item]struct{} // single-message calls in progress, for ParkAfter
 	underWay      map[*call]struct{} // calls that another worker can replace
 	slow          int                // how many of them have been replaced
 	slowFull      bool               // no more can be replaced
 	failures      logLimit
-	fresh, parked budget
-	order         uint64    // of the message that was last taken into memory
-	now           time.Time // when that was
-	heldKeys      int
 	finder        store.HeldFinder // nil if the store does not implement it
-	heldLimit     int              // the number of held keys in memory above which some are unloaded
-	views         map[*heldView]struct{}
-	unsettled     int // outcomes not yet recorded
 	nextDue       time.Time
 	dueFull       bool      // parked messages are not read because there is no room
 	lastHeartbeat time.Time // when the last heartbeat that was answered was sent
 	rounds        uint64    // completed rounds of fetching
 	drains        map[*drain]struct{}
-	uncertain     map[int]*uncertainCommit // by partition
-	claims        map[int]string           // tokens of acquisitions whose answers are unknown, by partition
-	resume        map[int]time.Time        // until when a lost partition may be resumed at once, by partition
-	batches       map[*item][]*item        // batches whose calls have not returned, by their first message
-	callsOut      map[work]int             // calls of leases that have ended, by what they work on
-	callsAwaited  map[work][]unit          // what starts when they have returned
+	claims        map[int]string    // tokens of acquisitions whose answers are unknown, by partition
+	resume        map[int]time.Time // until when a lost partition may be resumed at once, by partition
 	leaseOutage   outage
 	settleOutage  outage
 	leased        bool // a heartbeat has succeeded
@@ -104,20 +93,13 @@ func New(s store.Relay, cfg Config) (*Relay, error) {
 		heartbeatWake: make(chan struct{}, 1), dueSooner: make(chan struct{}, 1),
 		lastSettle: make(chan struct{}),
 		partitions: make(map[int]*partition),
-		running:    make(map[*item]struct{}),
 		underWay:   make(map[*call]struct{}),
-		batches:    make(map[*item][]*item),
-		callsOut:   make(map[work]int), callsAwaited: make(map[work][]unit),
-		views:     make(map[*heldView]struct{}),
-		heldLimit: cfg.MaxHeldKeys,
-		drains:    make(map[*drain]struct{}),
-		uncertain: make(map[int]*uncertainCommit),
-		claims:    make(map[int]string), resume: make(map[int]time.Time),
+		drains:     make(map[*drain]struct{}),
+		claims:     make(map[int]string), resume: make(map[int]time.Time),
 	}
 	r.owner.Topics = canonicalTopics(cfg.Topics)
 	r.finder, _ = s.(store.HeldFinder)
 	r.changed = sync.NewCond(&r.mu)
-	r.fresh, r.parked = cfg.budgets()
 	r.life, r.endLife = context.WithCancel(context.Background())
 	r.calls, r.endCalls = context.WithCancel(context.Background())
 	if cfg.Publisher != nil {
@@ -216,6 +198,7 @@ func (r *Relay) begin() error {
 	if err := r.fitTx(); err != nil {
 		return err
 	}
+	r.sched = r.cfg.newSchedule(r.tx != nil, r.finder != nil)
 	r.started = true
 	return nil
 }
@@ -250,9 +233,9 @@ func (r *Relay) finish(ctx context.Context, settled <-chan struct{}) error {
 	}
 	r.mu.Lock()
 	for _, p := range r.partitions {
-		r.withdraw(p)
+		p.Withdraw()
 	}
-	r.mu.Unlock()
+	r.unlock()
 	last, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL)
 	defer cancel()
 	close(r.lastSettle)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay/internal/schedule"
 )
 
 // errUnhandled: no handler takes messages of this type.
@@ -42,10 +43,10 @@ func (r *Relay) worker() {
 		}
 		msgs := make([]*postrider.Message, len(batch)) // the publisher may keep it, even after the call
 		for i, it := range batch {
-			if attempt := it.attempts + 1; it.msg.Attempt != attempt {
-				it.msg.Attempt = attempt
+			if attempt := it.Attempts + 1; it.Message.Attempt != attempt {
+				it.Message.Attempt = attempt
 			}
-			msgs[i] = it.msg
+			msgs[i] = it.Message.Message
 		}
 		r.deliver(batch, msgs, probe)
 		if finished = r.replaced(current); finished {
@@ -58,81 +59,28 @@ func (r *Relay) worker() {
 // returns nothing when the relay ends.
 func (r *Relay) take(batch []*item, current *call) (_ []*item, probe bool) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.unlock()
 	for r.life.Err() == nil {
-		room := r.circuit.allows(r.cfg.MaxBatch, time.Now())
-		if room > 0 && r.sched.len() > 0 {
-			if batch = r.fill(batch, room); len(batch) > 0 {
-				r.out(batch)
-				if len(batch) == 1 || r.publish == nil {
-					current.since = time.Now()
-					r.underWay[current] = struct{}{}
-				}
-				return batch, r.circuit.started()
-			}
+		now := time.Now()
+		room := r.circuit.allows(r.cfg.MaxBatch, now)
+		if room == 0 || r.sched.Ready() == 0 {
+			r.wake() // Take may have parked messages
+			r.changed.Wait()
 			continue
 		}
-		r.changed.Wait()
+		var ended *schedule.Partition[message]
+		if batch, ended = r.sched.Take(batch, room, now); ended != nil {
+			r.lose(r.partitions[ended.Lease.Partition])
+		}
+		if len(batch) > 0 {
+			if len(batch) == 1 || r.publish == nil {
+				current.since = now
+				r.underWay[current] = struct{}{}
+			}
+			return batch, r.circuit.started()
+		}
 	}
 	return nil, false
-}
-
-// fill takes units while there is room, and from each queue as many of its first messages as fit.
-func (r *Relay) fill(batch []*item, room int) []*item {
-	if r.tx != nil {
-		return r.fillTx(batch)
-	}
-	now := time.Now()
-	bytes := max(r.fresh.maxBytes/(2*r.cfg.Concurrency), 1)
-	for len(batch) < room && r.sched.len() > 0 && bytes > 0 {
-		u := r.sched.next()
-		if r.expired(u, now) {
-			continue
-		}
-		if r.awaitsCall(u) {
-			continue
-		}
-		if u.queue == nil {
-			batch = append(batch, u.item)
-			bytes -= u.item.size
-			continue
-		}
-		q := u.queue
-		q.running = true
-		for q.head != nil && len(batch) < room && (bytes > 0 || q.out == 0) {
-			it := q.pop()
-			q.out++
-			bytes -= it.size
-			batch = append(batch, it)
-		}
-	}
-	return batch
-}
-
-// expired drops the partition of a unit if its lease has ended, and reports whether it has.
-func (r *Relay) expired(u unit, now time.Time) bool {
-	p := u.partition()
-	if now.Before(p.until) {
-		return false
-	}
-	if u.item != nil {
-		r.drop(u.item)
-	}
-	r.lose(p)
-	return true
-}
-
-// out records messages that go out for delivery.
-func (r *Relay) out(batch []*item) {
-	now := time.Now()
-	for _, it := range batch {
-		it.started = now
-		it.partition.out++
-	}
-	r.batches[batch[0]] = batch
-	if len(batch) == 1 {
-		r.running[batch[0]] = struct{}{}
-	}
 }
 
 // deliver makes the call and processes its outcome, even if the call never returns (runtime.Goexit).
@@ -217,7 +165,7 @@ func (r *Relay) call(batch []*item, msgs []*postrider.Message) (errs []error) {
 	if undecodable(batch) {
 		return r.callDecodable(ctx, batch)
 	}
-	if batch[0].foreign { // it has handlers, which get one message at a time
+	if batch[0].Message.foreign { // it has handlers, which get one message at a time
 		return []error{errForeign}
 	}
 	return r.hand(ctx, msgs)
@@ -241,7 +189,7 @@ func (r *Relay) attemptTimeout() time.Duration {
 
 // callContext returns a context that ends with the lease of any partition that the messages belong to.
 func (r *Relay) callContext(batch []*item) (context.Context, func()) {
-	first := batch[0].partition
+	first := batch[0].Message.partition
 	if len(batch) == 1 {
 		return first.ctx, func() {}
 	}
@@ -249,7 +197,7 @@ func (r *Relay) callContext(batch []*item) (context.Context, func()) {
 	stops := []func() bool{}
 	seen := map[*partition]bool{first: true}
 	for _, it := range batch[1:] {
-		if p := it.partition; p != first && !seen[p] {
+		if p := it.Message.partition; p != first && !seen[p] {
 			seen[p] = true
 			stops = append(stops, context.AfterFunc(p.ctx, cancel))
 		}
@@ -264,7 +212,7 @@ func (r *Relay) callContext(batch []*item) (context.Context, func()) {
 
 func undecodable(batch []*item) bool {
 	for _, it := range batch {
-		if it.err != nil {
+		if it.Message.err != nil {
 			return true
 		}
 	}
@@ -280,15 +228,15 @@ func (r *Relay) callDecodable(ctx context.Context, batch []*item) []error {
 	var stopped *item // the last one that holds its key
 	for i, it := range batch {
 		switch {
-		case it.err != nil:
-			errs[i] = postrider.Dead(postrider.Undecodable, it.err)
-			if it.queue != nil && r.cfg.OnDead == HoldKey {
+		case it.Message.err != nil:
+			errs[i] = postrider.Dead(postrider.Undecodable, it.Message.err)
+			if it.Key != "" && r.cfg.OnDead == HoldKey {
 				stopped = it
 			}
-		case stopped != nil && it.queue == stopped.queue:
-			errs[i] = postrider.PredecessorFailed(stopped.msg, stopped.err)
+		case stopped != nil && schedule.SameQueue(stopped, it):
+			errs[i] = postrider.PredecessorFailed(stopped.Message.Message, stopped.Message.err)
 		default:
-			msgs, at = append(msgs, it.msg), append(at, i)
+			msgs, at = append(msgs, it.Message.Message), append(at, i)
 		}
 	}
 	if len(msgs) > 0 {

@@ -14,6 +14,8 @@
 //	Records          dead letters and redrives, in sets
 //	StatusReader     the state of relays and consumers
 //	Administrator    changes of an outbox as a whole
+//	SagaStore[Tx]    instances of sagas and their transitions; SagaReader and SagaMaintenance belong to it
+//	SagaRecords[Tx]  what participants of sagas did
 //
 // Listener, Maintainer, HeldFinder, TxLimiter and BeginBatcher are optional.
 //

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"iter"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -15,33 +14,6 @@ import (
 type HeldFinder interface {
 	// FindHeld returns those of keys that are held for a relay, in any order.
 	FindHeld(ctx context.Context, relay string, keys []string) ([]string, error)
-}
-
-// HeldKeys shows held keys and parked messages to operators and records their decisions. Package held makes decisions and
-// waits until they are applied.
-//
-// A parked message either is queued in a held key, and a decision about the key concerns it, or waits by itself, with a due
-// time of its own.
-type HeldKeys interface {
-	// ListHeld yields the held keys of a relay ("" for all, by name), longest held first.
-	ListHeld(ctx context.Context, relay string) iter.Seq2[HeldInfo, error]
-	// ShowHeld returns a held key with its parked messages in order, at most limit of them. Errors: ErrNotHeld.
-	ShowHeld(ctx context.Context, relay, key string, limit int) (HeldInfo, []ParkedInfo, error)
-	// ListParked yields the parked messages of a relay ("" for all, by name) that wait by themselves, first due first. A message
-	// that gets another due time meanwhile may be yielded twice, or left out.
-	ListParked(ctx context.Context, relay string) iter.Seq2[ParkedInfo, error]
-	// CountParked counts the parked messages of a relay ("" for all) that wait by themselves, by relay and reason. It reads an
-	// entry for each of them.
-	CountParked(ctx context.Context, relay string) ([]ParkedCount, error)
-	// FindParked returns a relay's parked messages with this ID, queued or not: at most one, unless IDs were reused.
-	FindParked(ctx context.Context, relay, messageID string) ([]ParkedInfo, error)
-	// RecordDecision records a decision durably, to be applied by the process that holds the lease of the partition (see
-	// Log.Decide). The caller sets ID, Relay, Verb, By, Reason and what the decision is about: Key, and MessageID for the
-	// message that is expected to block the key; or, for a parked message that waits by itself, MessageID without Key, and
-	// Sequence if several have this ID. A decision with a known ID is not recorded again. Errors: ErrNotHeld, ErrNoParked.
-	RecordDecision(ctx context.Context, d Decision) error
-	// ShowDecision returns a decision. Decisions that were applied or refused are kept for a day. Errors: ErrNoDecision.
-	ShowDecision(ctx context.Context, id string) (Decision, error)
 }
 
 // HeldInfo describes a held key.

@@ -15,7 +15,6 @@ import (
 // consumer's name, so that the same operations work on both; the embedded Relay and HeldKeys work on them.
 type Inbox[Tx any] interface {
 	Relay
-	HeldKeys
 	Transactor[Tx]
 	Ledger[Tx]
 	Parker[Tx]

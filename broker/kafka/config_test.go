@@ -51,7 +51,7 @@ func TestParseSubscriberURL(t *testing.T) {
 func TestParseURLFaults(t *testing.T) {
 	t.Parallel()
 	_, _, err := kafkabroker.ParseURL("kafka://a?topik=X&partitions=three&publish_timeout=5&create=perhaps", kafkabroker.Config{})
-	wantError(t, err, `unknown URL option "topik"`, "known are buffer, ca,", `partitions: "three" is not a whole number`,
+	wantError(t, err, `unknown URL option "topik"`, "known are allow_plaintext, buffer, ca,", `partitions: "three" is not a whole number`,
 		`publish_timeout: "5" is not a duration`, `create: "perhaps" is neither true nor false`)
 	for _, address := range []string{"http://user:secret@a:80", "kafka://user:se%cret@a", "kafka://user:secret@a?x=%zz", "kafka://user:secret@,"} {
 		_, err := kafkabroker.Open(t.Context(), address, kafkabroker.Config{})

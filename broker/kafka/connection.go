@@ -39,6 +39,8 @@ type Connection struct {
 	// SASL is the authentication mechanism: SASLPlain, SASLScramSHA256 or SASLScramSHA512. SASLPlain sends the password
 	// to the broker, so it needs encryption. Default: SASLScramSHA512.
 	SASL string
+	// AllowPlaintext permits SASLPlain to send the password to another host without encryption.
+	AllowPlaintext bool
 	// Encrypt enables TLS, like the scheme kafkas://. TLS configures it. CAFile, CertFile and KeyFile are PEM files: the
 	// CA certificates (default: the system's), and the client certificate and key. TLS, CAFile and CertFile imply
 	// Encrypt.
@@ -108,8 +110,6 @@ func (c Connection) options(brokers []string) ([]kgo.Opt, error) {
 			return nil, err
 		}
 		options = append(options, kgo.DialTLSConfig(config))
-	} else if c.SASL == SASLPlain {
-		c.Logger.Warn("Kafka: the password goes over the network as it is; use kafkas://, or SASL with SCRAM")
 	}
 	return append(options, c.Options...), nil
 }

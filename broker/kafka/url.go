@@ -1,69 +1,50 @@
 package kafkabroker
 
 import (
-	"errors"
 	"fmt"
 	"maps"
-	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/postrider/postrider/internal/address"
 )
 
 // settings are the setters of URL options, by name.
 type settings map[string]func(v string) error
 
 // parse sets the options and credentials of a URL and returns the URL without them.
-func (s settings) parse(address string, c *Connection) (string, error) {
+func (s settings) parse(from string, c *Connection) (string, error) {
 	maps.Copy(s, settings{
 		"client_id": text(&c.ClientID), "user": text(&c.User), "password": text(&c.Password), "sasl": text(&c.SASL),
 		"tls": boolean(&c.Encrypt), "ca": text(&c.CAFile), "cert": text(&c.CertFile), "key": text(&c.KeyFile),
+		"allow_plaintext": boolean(&c.AllowPlaintext),
 	})
-	servers, query, _ := strings.Cut(address, "?")
-	scheme, hosts, ok := strings.Cut(servers, "://")
-	if !ok {
-		scheme, hosts = "kafka", servers
+	if !strings.Contains(from, "://") {
+		from = "kafka://" + from
 	}
-	userinfo := ""
-	if at := strings.LastIndexByte(hosts, '@'); at >= 0 {
-		userinfo, hosts = hosts[:at], hosts[at+1:]
+	u, err := address.Parse(from)
+	if err != nil {
+		return "", fmt.Errorf("kafka: %w", err)
 	}
-	servers = scheme + "://" + strings.TrimSuffix(hosts, "/") // without credentials
-	fault := func(err error) error { return fmt.Errorf("kafka: URL %s: %w", servers, err) }
-	switch scheme {
+	servers := address.Servers(from)
+	switch u.Scheme {
 	case "kafka":
 	case "kafkas":
 		c.Encrypt = true
 	default:
-		return "", fault(fmt.Errorf("scheme %q; use kafka:// or kafkas://", scheme))
+		return "", fmt.Errorf("kafka: URL %s: scheme %q; use kafka:// or kafkas://", servers, u.Scheme)
 	}
-	if userinfo != "" {
-		user, password, _ := strings.Cut(userinfo, ":")
-		var err1, err2 error
-		c.User, err1 = url.PathUnescape(user)
-		c.Password, err2 = url.PathUnescape(password)
-		if err1 != nil || err2 != nil {
-			return "", fault(errors.New("user and password: % is followed by two hexadecimal digits; write it as %25"))
-		}
+	if u.Named {
+		c.User, c.Password = u.User, u.Password
 	}
-	values, err := url.ParseQuery(query)
-	if err != nil {
-		return "", fault(errors.New("options: % is followed by two hexadecimal digits, and options are separated by &"))
+	if _, err = address.Options("kafka", from, s); err != nil {
+		return servers, err
 	}
-	var faults []error
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		set, ok := s[name]
-		if !ok {
-			known := strings.Join(slices.Sorted(maps.Keys(s)), ", ")
-			faults = append(faults, fmt.Errorf("kafka: unknown URL option %q; known are %s", name, known))
-			continue
-		}
-		if err := set(values.Get(name)); err != nil {
-			faults = append(faults, fmt.Errorf("kafka: URL option %s: %w", name, err))
-		}
+	if d := c.withDefaults(); d.SASL == SASLPlain && !d.Encrypt && !d.AllowPlaintext {
+		err = address.CheckPlaintext("kafka", u.Hosts, "use kafkas://, or SASL with SCRAM")
 	}
-	return servers, errors.Join(faults...)
+	return servers, err
 }
 
 // brokersOf returns the host:port of each broker in a URL returned by parse.

@@ -60,6 +60,9 @@ type Config struct {
 	// CredentialsFile has a user JWT and its nkey seed, NKeySeedFile an nkey seed. Alternatives are User and Password, or
 	// Token. Set at most one of the four. Default: the credentials of the URL, if any.
 	CredentialsFile, NKeySeedFile, User, Password, Token string
+	// AllowPlaintext permits to send password or token to another host without encryption. Encryption is certain with the scheme
+	// tls://, TLS or CAFile; otherwise it is up to the server.
+	AllowPlaintext bool
 	// TLS configures encryption; nil leaves it to URL and server. CAFile, CertFile and KeyFile are PEM files: the CA
 	// certificates (default: the system's), and the client certificate and key.
 	TLS                       *tls.Config

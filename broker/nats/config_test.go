@@ -32,7 +32,7 @@ func TestParseURL(t *testing.T) {
 func TestParseURLFaults(t *testing.T) {
 	t.Parallel()
 	_, _, err := natsbroker.ParseURL("nats://a?strem=X&replicas=three&publish_timeout=5", natsbroker.Config{})
-	wantError(t, err, `unknown URL option "strem"`, "known are ca, cert,", `replicas: "three" is not a whole number`, `publish_timeout: "5" is not a duration`)
+	wantError(t, err, `unknown URL option "strem"`, "known are allow_plaintext, ca, cert,", `replicas: "three" is not a whole number`, `publish_timeout: "5" is not a duration`)
 	_, _, err = natsbroker.ParseURL("http://user:secret@a:80", natsbroker.Config{})
 	wantError(t, err, `scheme "http"; use nats:// or tls://`)
 	if strings.Contains(err.Error(), "secret") {

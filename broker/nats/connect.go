@@ -5,15 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math/rand/v2"
-	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/postrider/postrider/internal/address"
 )
 
 const (
@@ -31,15 +30,17 @@ const (
 //	nats://host:4222,other:4222?stream=ORDERS&replicas=3&dedupe_window=10m&creds=/etc/orders.creds
 //
 // The options are stream, prefix, subjects (comma-separated), check_only, replicas, dedupe_window, max_age,
-// max_in_flight, publish_timeout, name, creds, nkey, user, password, token, ca, cert and key. The scheme tls:// requires
-// encryption.
+// max_in_flight, publish_timeout, name, creds, nkey, user, password, token, allow_plaintext, ca, cert and key. The scheme
+// tls:// requires encryption.
 //
 // Open retries an unreachable server until ctx ends. If the server rejects the credentials, or the stream does not match
 // cfg, Open fails immediately with an error that says what to change.
-// cfg, fails Open at once with an error that says what to change.
-func Open(ctx context.Context, address string, cfg Config) (*Publisher, error) {
-	servers, cfg, err := ParseURL(address, cfg)
+func Open(ctx context.Context, url string, cfg Config) (*Publisher, error) {
+	servers, cfg, err := ParseURL(url, cfg)
 	if err != nil {
+		return nil, err
+	}
+	if servers, err = cfg.locate(servers); err != nil {
 		return nil, err
 	}
 	if err := cfg.withDefaults().validate(); err != nil {
@@ -71,14 +72,14 @@ func connect(ctx context.Context, servers string, options []nats.Option) (*nats.
 			return conn, nil
 		case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
 			return nil, fmt.Errorf("connect to NATS at %s: the server refuses the credentials; check user, token, nkey or credentials file: %w",
-				redacted(servers), err)
+				address.Servers(servers), err)
 		case !unreachable(err):
-			return nil, fmt.Errorf("connect to NATS at %s: %w", redacted(servers), err)
+			return nil, fmt.Errorf("connect to NATS at %s: %w", address.Servers(servers), err)
 		}
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("connect to NATS at %s: %w after %d attempts, the last: %w; check that the server runs and the address is right",
-				redacted(servers), ctx.Err(), attempt, err)
+				address.Servers(servers), ctx.Err(), attempt, err)
 		case <-time.After(reconnectDelay(attempt)):
 		}
 	}
@@ -155,8 +156,11 @@ func reconnectDelay(attempts int) time.Duration {
 
 // ParseURL reads the options in the URL for Open into cfg and returns the URL without options. The error lists every
 // option that is unknown or invalid.
-func ParseURL(address string, cfg Config) (string, Config, error) {
-	servers, err := parseURL(address, cfg.settings())
+func ParseURL(url string, cfg Config) (string, Config, error) {
+	servers, err := parseURL(url, cfg.settings())
+	if err == nil {
+		err = cfg.check(servers)
+	}
 	return servers, cfg, err
 }
 
@@ -168,36 +172,49 @@ func (c *Config) settings() map[string]func(v string) error {
 		"replicas": number(&c.Replicas), "max_in_flight": number(&c.MaxInFlight),
 		"dedupe_window": duration(&c.DedupeWindow), "max_age": duration(&c.MaxAge), "publish_timeout": duration(&c.PublishTimeout),
 		"creds": text(&c.CredentialsFile), "nkey": text(&c.NKeySeedFile), "token": text(&c.Token),
-		"user": text(&c.User), "password": text(&c.Password),
+		"user": text(&c.User), "password": text(&c.Password), "allow_plaintext": boolean(&c.AllowPlaintext),
 		"ca": text(&c.CAFile), "cert": text(&c.CertFile), "key": text(&c.KeyFile),
 	}
 }
 
 // parseURL applies the options of a URL with settings and returns the URL without options.
-func parseURL(address string, settings map[string]func(v string) error) (string, error) {
-	servers, query, _ := strings.Cut(address, "?")
-	for server := range strings.SplitSeq(servers, ",") {
-		if scheme, _, ok := strings.Cut(server, "://"); ok && scheme != "nats" && scheme != "tls" {
-			return "", fmt.Errorf("nats: URL %s: scheme %q; use nats:// or tls://", redacted(servers), scheme)
+func parseURL(text string, settings map[string]func(v string) error) (string, error) {
+	if !strings.Contains(text, "://") {
+		text = "nats://" + text
+	}
+	return address.Options("nats", text, settings)
+}
+
+// check returns the error of locate.
+func (c Config) check(servers string) error {
+	_, err := c.locate(servers)
+	return err
+}
+
+// locate reads servers and credentials of a URL. Credentials of the configuration take precedence over those of the URL. The servers
+// that it returns have no credentials, so that none get into errors of the client.
+func (c *Config) locate(servers string) (string, error) {
+	u, err := address.Parse(servers)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("nats: %w", err)
+	case u.Scheme != "nats" && u.Scheme != "tls":
+		return "", fmt.Errorf("nats: URL %s: scheme %q; use nats:// or tls://", address.Servers(servers), u.Scheme)
+	}
+	if c.CredentialsFile+c.NKeySeedFile+c.Token+c.User+c.Password == "" {
+		if c.User, c.Password = u.User, u.Password; c.Password == "" { // as other clients of NATS read it
+			c.User, c.Token = "", u.User
 		}
 	}
-	values, err := url.ParseQuery(query)
-	if err != nil {
-		return "", fmt.Errorf("nats: URL %s: options: %w", redacted(servers), err)
+	encrypted := u.Scheme == "tls" || c.TLS != nil || c.CAFile != ""
+	if !encrypted && !c.AllowPlaintext && c.Token+c.Password != "" {
+		err = address.CheckPlaintext("nats", u.Hosts, "use tls://, an nkey or a credentials file")
 	}
-	var faults []error
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		set, ok := settings[name]
-		if !ok {
-			known := strings.Join(slices.Sorted(maps.Keys(settings)), ", ")
-			faults = append(faults, fmt.Errorf("nats: unknown URL option %q; known are %s", name, known))
-			continue
-		}
-		if err := set(values.Get(name)); err != nil {
-			faults = append(faults, fmt.Errorf("nats: URL option %s: %w", name, err))
-		}
+	list := make([]string, len(u.Hosts))
+	for i, host := range u.Hosts {
+		list[i] = u.Scheme + "://" + host
 	}
-	return servers, errors.Join(faults...)
+	return strings.Join(list, ","), err
 }
 
 func text(to *string) func(string) error {
@@ -233,20 +250,4 @@ func duration(to *time.Duration) func(string) error {
 		}
 		return nil
 	}
-}
-
-// redacted removes user, password and token from server URLs, for error messages.
-func redacted(servers string) string {
-	list := strings.Split(servers, ",")
-	for i, server := range list {
-		scheme, rest, ok := strings.Cut(server, "://")
-		if !ok {
-			scheme, rest = "nats", server
-		}
-		if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-			rest = rest[at+1:]
-		}
-		list[i] = scheme + "://" + rest
-	}
-	return strings.Join(list, ",")
 }

@@ -122,6 +122,9 @@ func OpenSubscriber(ctx context.Context, address string, cfg SubscriberConfig) (
 	if err := complete.validate(); err != nil {
 		return nil, err
 	}
+	if servers, err = complete.locate(servers); err != nil {
+		return nil, err
+	}
 	options, err := connectOptions(complete.Config)
 	if err != nil {
 		return nil, err
@@ -197,5 +200,8 @@ func ParseSubscriberURL(address string, cfg SubscriberConfig) (string, Subscribe
 	settings["ack_wait"] = duration(&cfg.AckWait)
 	settings["confirm_acks"] = boolean(&cfg.ConfirmAcks)
 	servers, err := parseURL(address, settings)
+	if err == nil {
+		err = cfg.check(servers)
+	}
 	return servers, cfg, err
 }

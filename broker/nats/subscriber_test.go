@@ -61,7 +61,7 @@ func TestParseSubscriberURL(t *testing.T) {
 	_, _, err = natsbroker.ParseURL("nats://a?durable=view", natsbroker.Config{})
 	wantError(t, err, `unknown URL option "durable"`)
 	_, _, err = natsbroker.ParseSubscriberURL("nats://a?ordered=perhaps&durible=x", natsbroker.SubscriberConfig{})
-	wantError(t, err, `ordered: "perhaps" is neither true nor false`, `unknown URL option "durible"`, "known are ack_wait, ca,")
+	wantError(t, err, `ordered: "perhaps" is neither true nor false`, `unknown URL option "durible"`, "known are ack_wait, allow_plaintext, ca,")
 }
 
 // TestSubscriberConfigFaults checks that all errors are reported at once.

@@ -118,13 +118,13 @@ func (c Config) topology() topology {
 
 // ParseURL reads the options in the URL for Open into cfg and returns the URL without options. The error lists every
 // option that is unknown or invalid.
-func ParseURL(address string, cfg Config) (string, Config, error) {
+func ParseURL(url string, cfg Config) (string, Config, error) {
 	options := cfg.options()
 	maps.Copy(options, map[string]option{
 		"exchange": text(&cfg.Exchange), "exchange_type": text(&cfg.ExchangeType), "exchange_per_topic": yesNo(&cfg.ExchangePerTopic),
 		"queue": text(&cfg.Queue), "check_only": yesNo(&cfg.CheckOnly), "allow_unroutable": yesNo(&cfg.AllowUnroutable),
 		"max_in_flight": number(&cfg.MaxInFlight), "publish_timeout": duration(&cfg.PublishTimeout), "max_message_bytes": number(&cfg.MaxMessageBytes),
 	})
-	base, err := parseOptions(address, options)
+	base, err := cfg.parse(url, options)
 	return base, cfg, err
 }

@@ -39,6 +39,8 @@ type Connection struct {
 	// User and Password take precedence over those in the URL. Default: guest and guest, which a server accepts only
 	// locally.
 	User, Password string
+	// AllowPlaintext permits to send the password to another host without encryption.
+	AllowPlaintext bool
 	// External makes the server take the user from the client certificate (SASL EXTERNAL).
 	External bool
 	// TLS configures encryption, which the scheme amqps enables. CAFile, CertFile and KeyFile are PEM files: the CA

@@ -131,7 +131,7 @@ func (c SubscriberConfig) topology() topology {
 }
 
 // ParseSubscriberURL is ParseURL for OpenSubscriber.
-func ParseSubscriberURL(address string, cfg SubscriberConfig) (string, SubscriberConfig, error) {
+func ParseSubscriberURL(url string, cfg SubscriberConfig) (string, SubscriberConfig, error) {
 	options := cfg.options()
 	maps.Copy(options, map[string]option{
 		"queue": text(&cfg.Queue), "exchange": text(&cfg.Exchange), "exchange_per_topic": yesNo(&cfg.ExchangePerTopic),
@@ -140,7 +140,7 @@ func ParseSubscriberURL(address string, cfg SubscriberConfig) (string, Subscribe
 		"dead_letter_exchange": text(&cfg.DeadLetterExchange), "dead_letter_key": text(&cfg.DeadLetterKey),
 		"check_only": yesNo(&cfg.CheckOnly), "prefetch": number(&cfg.Prefetch), "ack_wait": duration(&cfg.AckWait),
 	})
-	base, err := parseOptions(address, options)
+	base, err := cfg.parse(url, options)
 	return base, cfg, err
 }
 

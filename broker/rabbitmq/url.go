@@ -3,46 +3,25 @@ package rabbitmqbroker
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/postrider/postrider/internal/address"
 )
 
 // option sets the value of a URL option.
-type option func(value string) error
+type option = func(value string) error
 
 // options returns the setters of the URL options of a Connection.
 func (c *Connection) options() map[string]option {
 	return map[string]option{
 		"name": text(&c.Name), "user": text(&c.User), "password": text(&c.Password), "external": yesNo(&c.External),
-		"ca": text(&c.CAFile), "cert": text(&c.CertFile), "key": text(&c.KeyFile), "heartbeat": duration(&c.Heartbeat),
+		"allow_plaintext": yesNo(&c.AllowPlaintext),
+		"ca":              text(&c.CAFile), "cert": text(&c.CertFile), "key": text(&c.KeyFile), "heartbeat": duration(&c.Heartbeat),
 	}
-}
-
-// parseOptions sets the options after the question mark of a URL and returns the part before it.
-func parseOptions(address string, options map[string]option) (string, error) {
-	base, query, _ := strings.Cut(address, "?")
-	values, err := url.ParseQuery(query)
-	if err != nil {
-		return "", errors.New("rabbitmq: the URL's options cannot be read; percent-encode what is special in them")
-	}
-	var faults []error
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		set, ok := options[name]
-		if !ok {
-			known := strings.Join(slices.Sorted(maps.Keys(options)), ", ")
-			faults = append(faults, fmt.Errorf("rabbitmq: unknown URL option %q; known are %s", name, known))
-			continue
-		}
-		if err := set(values.Get(name)); err != nil {
-			faults = append(faults, fmt.Errorf("rabbitmq: URL option %s: %w", name, err))
-		}
-	}
-	return base, errors.Join(faults...)
 }
 
 func text(to *string) option {
@@ -84,34 +63,36 @@ type location struct {
 	user, password string
 }
 
+// parse sets the options of a URL, and returns the part before them. Errors in that part are for Open to report.
+func (c *Connection) parse(text string, options map[string]option) (string, error) {
+	base, err := address.Options("rabbitmq", text, options)
+	if err != nil {
+		return base, err
+	}
+	if at, err := parseLocation(base); err == nil && !at.encrypted && !c.AllowPlaintext && c.Password+at.password != "" {
+		return base, address.CheckPlaintext("rabbitmq", at.servers, "use amqps://")
+	}
+	return base, nil
+}
+
 // parseLocation parses amqp://user:password@host:port,other:port/vhost. Its errors do not contain the password.
-func parseLocation(address string) (location, error) {
-	var l location
-	scheme, rest, ok := strings.Cut(address, "://")
-	if !ok || scheme != "amqp" && scheme != "amqps" {
-		return l, errors.New("rabbitmq: the URL does not begin with amqp:// or amqps://")
+func parseLocation(text string) (location, error) {
+	u, err := address.Parse(text)
+	if err != nil {
+		return location{}, fmt.Errorf("rabbitmq: %w", err)
 	}
-	l.encrypted = scheme == "amqps"
-	rest, vhost, _ := strings.Cut(rest, "/")
-	hosts := rest
-	if i := strings.LastIndex(rest, "@"); i >= 0 {
-		user, password, _ := strings.Cut(rest[:i], ":")
-		var err, err2 error
-		l.user, err = url.PathUnescape(user)
-		l.password, err2 = url.PathUnescape(password)
-		if err != nil || err2 != nil {
-			return l, errors.New("rabbitmq: user and password in the URL cannot be read; percent-encode what is special in them")
-		}
-		hosts = rest[i+1:]
+	if u.Scheme != "amqp" && u.Scheme != "amqps" {
+		return location{}, errors.New("rabbitmq: the URL does not begin with amqp:// or amqps://")
 	}
-	var err error
+	l := location{encrypted: u.Scheme == "amqps", user: u.User, password: u.Password}
+	vhost := strings.TrimPrefix(u.Rest, "/")
 	if l.vhost, err = url.PathUnescape(vhost); err != nil {
 		return l, fmt.Errorf("rabbitmq: virtual host %q in the URL: percent-encode what is special in it", vhost)
 	}
 	if l.vhost == "" {
 		l.vhost = "/"
 	}
-	for host := range strings.SplitSeq(hosts, ",") {
+	for _, host := range u.Hosts {
 		server, err := l.server(host)
 		if err != nil {
 			return l, err
@@ -122,17 +103,17 @@ func parseLocation(address string) (location, error) {
 }
 
 // server returns host:port for a host, with the scheme's default port if there is none.
-func (l location) server(address string) (string, error) {
-	host, port, err := net.SplitHostPort(address)
+func (l location) server(from string) (string, error) {
+	host, port, err := net.SplitHostPort(from)
 	if err != nil { // probably without a port
-		host, port = strings.TrimSuffix(strings.TrimPrefix(address, "["), "]"), "5672"
+		host, port = strings.TrimSuffix(strings.TrimPrefix(from, "["), "]"), "5672"
 		if l.encrypted {
 			port = "5671"
 		}
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || n == 0 || host == "" || strings.Contains(host, ":") && net.ParseIP(host) == nil {
-		return "", fmt.Errorf("rabbitmq: %q in the URL is not a host, or host:port", address)
+		return "", fmt.Errorf("rabbitmq: %q in the URL is not a host, or host:port", from)
 	}
 	return net.JoinHostPort(host, port), nil
 }

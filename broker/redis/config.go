@@ -56,6 +56,8 @@ type Config struct {
 	Master string
 	// SentinelUser and SentinelPassword are the credentials for the sentinels. Default: none.
 	SentinelUser, SentinelPassword string
+	// AllowPlaintext permits to send passwords to another host without encryption.
+	AllowPlaintext bool
 	// TLS configures encryption; nil leaves it to the URL. CAFile, CertFile and KeyFile are PEM files: the CA
 	// certificates (default: the system's), and the client certificate and key.
 	TLS                       *tls.Config

@@ -6,9 +6,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"net/url"
+	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -19,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/address"
 )
 
 const (
@@ -34,12 +34,13 @@ const (
 //	redis://user:password@host:6379/0?prefix=shop:&partitions=16&replicas=1
 //
 // The options are prefix, partitions, maxlen, max_message_bytes, publish_timeout, replicas, fsync, name, user, password,
-// db, cluster, master, sentinel_user, sentinel_password, ca, cert and key. The scheme rediss:// requires encryption.
+// db, cluster, master, sentinel_user, sentinel_password, allow_plaintext, ca, cert and key. The scheme rediss:// requires
+// encryption.
 //
 // Open retries an unreachable server until ctx ends. It fails immediately if the server rejects the credentials or is
 // too old. It logs warnings about server settings that may lose messages.
-func Open(ctx context.Context, address string, cfg Config) (*Publisher, error) {
-	servers, cfg, err := ParseURL(address, cfg)
+func Open(ctx context.Context, url string, cfg Config) (*Publisher, error) {
+	servers, cfg, err := ParseURL(url, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -72,12 +73,12 @@ func dial(ctx context.Context, servers string, cfg Config) (redis.UniversalClien
 		case err == nil:
 			return client, nil
 		case final(err):
-			return nil, errors.Join(fmt.Errorf("connect to Redis at %s: %w", redacted(servers), err), client.Close())
+			return nil, errors.Join(fmt.Errorf("connect to Redis at %s: %w", address.Servers(servers), err), client.Close())
 		}
 		select {
 		case <-ctx.Done():
 			return nil, errors.Join(fmt.Errorf("connect to Redis at %s: %w after %d attempts, the last: %w; check that the server runs and "+
-				"the address is right", redacted(servers), ctx.Err(), attempt, err), client.Close())
+				"the address is right", address.Servers(servers), ctx.Err(), attempt, err), client.Close())
 		case <-time.After(rand.N(min(reconnectFirst<<min(attempt-1, 6), reconnectLast)) + 1):
 		}
 	}
@@ -99,10 +100,8 @@ func clientOptions(servers string, cfg Config) (*redis.UniversalOptions, error) 
 		ContextTimeoutEnabled: true, MaxRetries: -1, Protocol: 2, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
-	for server := range strings.SplitSeq(servers, ",") {
-		if err := addServer(options, server); err != nil {
-			return nil, fmt.Errorf("redis: URL %s: %w", redacted(servers), err)
-		}
+	if err := addServers(options, servers); err != nil {
+		return nil, fmt.Errorf("redis: URL %s: %w", address.Servers(servers), err)
 	}
 	options.IsClusterMode = cfg.Cluster
 	if cfg.TLS != nil {
@@ -111,34 +110,28 @@ func clientOptions(servers string, cfg Config) (*redis.UniversalOptions, error) 
 	return options, addFiles(options, cfg)
 }
 
-// addServer adds the server of one URL. Credentials and database of the configuration take precedence over the URL.
-func addServer(options *redis.UniversalOptions, server string) error {
-	if !strings.Contains(server, "://") {
-		server = "redis://" + server
-	}
-	u, err := url.Parse(server)
+// addServers adds the servers of a URL. Credentials and database of the configuration take precedence over the URL.
+func addServers(options *redis.UniversalOptions, servers string) error {
+	u, err := address.Parse(servers)
 	if err != nil {
-		return errors.New("cannot be read; write redis://user:password@host:6379/0, with special characters percent-encoded")
+		return err
 	}
-	port := u.Port()
-	if port == "" {
-		port = "6379"
+	for _, host := range u.Hosts {
+		if _, _, err := net.SplitHostPort(host); err != nil { // without a port
+			host = net.JoinHostPort(strings.Trim(host, "[]"), "6379")
+		}
+		options.Addrs = append(options.Addrs, host)
 	}
-	options.Addrs = append(options.Addrs, u.Hostname()+":"+port)
-	if strings.Contains(u.Hostname(), ":") {
-		options.Addrs[len(options.Addrs)-1] = "[" + u.Hostname() + "]:" + port
+	if u.Named && options.Username == "" && options.Password == "" {
+		options.Username, options.Password = u.User, u.Password
 	}
-	if u.User != nil && options.Username == "" && options.Password == "" {
-		options.Username = u.User.Username()
-		options.Password, _ = u.User.Password()
-	}
-	if path := strings.Trim(u.Path, "/"); path != "" && options.DB == 0 {
+	if path := strings.Trim(u.Rest, "/"); path != "" && options.DB == 0 {
 		if options.DB, err = strconv.Atoi(path); err != nil {
 			return fmt.Errorf("database %q is not a number", path)
 		}
 	}
 	if u.Scheme == "rediss" && options.TLSConfig == nil {
-		options.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Hostname()}
+		options.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	return nil
 }
@@ -205,8 +198,8 @@ func infoField(info, name string) string {
 
 // ParseURL reads the options in the URL for Open into cfg and returns the URL without options. The error lists every
 // option that is unknown or invalid.
-func ParseURL(address string, cfg Config) (string, Config, error) {
-	servers, err := parseURL(address, cfg.settings())
+func ParseURL(url string, cfg Config) (string, Config, error) {
+	servers, err := cfg.parseURL(url, cfg.settings())
 	return servers, cfg, err
 }
 
@@ -215,37 +208,33 @@ func (c *Config) settings() map[string]func(v string) error {
 	return map[string]func(v string) error{
 		"prefix": text(&c.Prefix), "partitions": number(&c.Partitions), "maxlen": number(&c.MaxLen),
 		"max_message_bytes": number(&c.MaxMessageBytes), "publish_timeout": duration(&c.PublishTimeout), "replicas": number(&c.Replicas),
-		"fsync": boolean(&c.Fsync), "name": text(&c.Name), "user": text(&c.User), "password": text(&c.Password), "db": number(&c.DB),
+		"fsync": boolean(&c.Fsync), "name": text(&c.Name), "user": text(&c.User), "password": text(&c.Password), "db": number(&c.DB), "allow_plaintext": boolean(&c.AllowPlaintext),
 		"cluster": boolean(&c.Cluster), "master": text(&c.Master), "sentinel_user": text(&c.SentinelUser),
 		"sentinel_password": text(&c.SentinelPassword), "ca": text(&c.CAFile), "cert": text(&c.CertFile), "key": text(&c.KeyFile),
 	}
 }
 
 // parseURL applies the options of a URL with settings and returns the URL without options.
-func parseURL(address string, settings map[string]func(v string) error) (string, error) {
-	servers, query, _ := strings.Cut(address, "?")
-	for server := range strings.SplitSeq(servers, ",") {
-		if scheme, _, ok := strings.Cut(server, "://"); ok && scheme != "redis" && scheme != "rediss" {
-			return "", fmt.Errorf("redis: URL %s: scheme %q; use redis:// or rediss://", redacted(servers), scheme)
-		}
+func (c *Config) parseURL(text string, settings map[string]func(v string) error) (string, error) {
+	if !strings.Contains(text, "://") {
+		text = "redis://" + text
 	}
-	values, err := url.ParseQuery(query)
+	servers, err := address.Options("redis", text, settings)
 	if err != nil {
-		return "", fmt.Errorf("redis: URL %s: options: %w", redacted(servers), err)
+		return servers, err
 	}
-	var faults []error
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		set, ok := settings[name]
-		if !ok {
-			known := strings.Join(slices.Sorted(maps.Keys(settings)), ", ")
-			faults = append(faults, fmt.Errorf("redis: unknown URL option %q; known are %s", name, known))
-			continue
-		}
-		if err := set(values.Get(name)); err != nil {
-			faults = append(faults, fmt.Errorf("redis: URL option %s: %w", name, err))
-		}
+	u, err := address.Parse(servers)
+	if err == nil && u.Scheme != "redis" && u.Scheme != "rediss" {
+		err = fmt.Errorf("scheme %q; use redis:// or rediss://", u.Scheme)
 	}
-	return servers, errors.Join(faults...)
+	if err != nil {
+		return servers, fmt.Errorf("redis: URL %s: %w", address.Servers(servers), err)
+	}
+	encrypted := u.Scheme == "rediss" || c.TLS != nil || c.CAFile != "" || c.CertFile != ""
+	if !encrypted && !c.AllowPlaintext && c.Password+u.Password+c.SentinelPassword != "" {
+		err = address.CheckPlaintext("redis", u.Hosts, "use rediss://")
+	}
+	return servers, err
 }
 
 func text(to *string) func(string) error {
@@ -283,20 +272,4 @@ func duration(to *time.Duration) func(string) error {
 		}
 		return nil
 	}
-}
-
-// redacted removes user and password from server URLs, for error messages.
-func redacted(servers string) string {
-	list := strings.Split(servers, ",")
-	for i, server := range list {
-		scheme, rest, ok := strings.Cut(server, "://")
-		if !ok {
-			scheme, rest = "redis", server
-		}
-		if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-			rest = rest[at+1:]
-		}
-		list[i] = scheme + "://" + rest
-	}
-	return strings.Join(list, ",")
 }

@@ -149,6 +149,6 @@ func ParseSubscriberURL(address string, cfg SubscriberConfig) (string, Subscribe
 	settings["claim_after"] = duration(&cfg.ClaimAfter)
 	settings["poll"] = duration(&cfg.Poll)
 	settings["delete_settled"] = boolean(&cfg.DeleteSettled)
-	servers, err := parseURL(address, settings)
+	servers, err := cfg.parseURL(address, settings)
 	return servers, cfg, err
 }

@@ -259,7 +259,7 @@ func badMessageOfABatch[Tx any](w *world[Tx]) {
 		w.until("all others", func() bool { return len(w.effects()) == 5 })
 		w.wantSet("effects while one fails", w.effects(), []string{want[0], want[1], want[2], want[4], want[6]})
 		for _, id := range want[:3] {
-			if n := j.count(id); n > 2 { // with the bad one, and without
+			if n := j.count(id); n > 4 { // with the bad one, and without; a deadlock or a lost lease repeats both
 				w.t.Errorf("%s was handled %d times", id, n)
 			}
 		}

@@ -29,23 +29,27 @@ var rooms = []room{
 	// The root package depends on nothing.
 	{".", nil},
 	{"internal/logreader", []string{".", "store"}},
+	{"internal/stored", []string{".", "store"}},
 	{"internal", []string{".", "internal"}},
 	// These packages use the interfaces of stores.
 	{"deadletter", []string{".", "internal", "store"}},
 	{"outbox", []string{".", "internal", "store"}},
-	{"relay", []string{".", "internal", "store"}},
+	{"relay/internal/schedule", []string{"store"}},        // a state machine of plain data
+	{"relay", []string{".", "internal", "store", "held"}}, // a relay applies decisions
 	{"held", []string{".", "internal", "store"}},
-	{"inspect", []string{".", "internal", "store", "deadletter"}},
+	{"inspect", []string{".", "internal", "store", "deadletter", "held"}},
 	// The consumer scenarios need a broker, an outbox for messages that handlers publish, and the operators' packages.
 	{"inbox/inboxtest", []string{".", "internal", "store", "broker/memory", "deadletter", "held", "outbox", "relay"}},
-	{"inbox", []string{".", "internal", "store", "relay"}}, // a relay in the consumer works on its parked messages
+	{"inbox", []string{".", "internal", "store", "held", "relay"}},                                           // a relay in the consumer works on its parked messages
+	{"saga/scenariotest", []string{".", "store", "broker/memory", "outbox", "relay", "inbox", "deadletter"}}, // they need a broker between services
 	{"saga", []string{".", "internal", "outbox", "relay", "inbox", "store"}},
 	{"resilience", []string{".", "internal"}},
 	// The interfaces that stores implement. Stores know no broker and no capability; brokers know only messages.
 	{"store", []string{"."}},
 	{"store/storetest", []string{".", "internal", "store", "deadletter", "held", "outbox", "relay", "inbox"}},
 	{"store/*", []string{".", "internal", "store"}},
-	{"broker", []string{".", "internal/logmark"}}, // the format of a message's mark is the same for all
+	// The format of a message's mark, and how URLs are read and shown, is the same for all.
+	{"broker", []string{".", "internal/address", "internal/logmark"}},
 	{"telemetry", []string{".", "internal"}},
 	// These may use everything, ignoring tests.
 	{"admin", []string{".", "internal", "store", "deadletter", "outbox", "relay", "inbox", "saga", "resilience"}},

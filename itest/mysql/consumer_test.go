@@ -14,7 +14,8 @@ import (
 
 var consumers = inboxtest.Harness[*sql.Tx]{
 	Open: func(t testing.TB) inboxtest.Store[*sql.Tx] {
-		return newStore(t, newDatabase(t).migrated(t, nil, mysqlstore.Config{Partitions: 4}), mysqlstore.Config{})
+		_, db := shared.clone(t, server(t), 4)
+		return newStore(t, db, mysqlstore.Config{})
 	},
 	Undo:      deadlock,
 	Histories: 2,

@@ -51,8 +51,7 @@ var features = storetest.Features{Histories: 4}
 
 var harness = storetest.Harness[*sql.Tx]{
 	Open: func(t testing.TB, partitions int) storetest.Store[*sql.Tx] {
-		d := newDatabase(t)
-		db := d.migrated(t, nil, mysqlstore.Config{Partitions: partitions})
+		d, db := shared.clone(t, server(t), partitions)
 		return opened{newStore(t, db, mysqlstore.Config{}), d}
 	},
 	Reopen: func(t testing.TB, s storetest.Store[*sql.Tx]) storetest.Store[*sql.Tx] {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
@@ -30,18 +31,18 @@ func TestMessagesAreFoundByAnIndex(t *testing.T) {
 	t.Cleanup(func() { must(t, db.Close()) })
 	s := newStore(t, db, mysqlstore.Config{})
 
-	found, err := s.FindParked(ctx, "view", "parked-50")
+	found, err := held.New(s).FindParked(ctx, "view", "parked-50")
 	must(t, err)
 	if len(found) != 1 {
 		t.Fatalf("found %d parked messages", len(found))
 	}
 	checkKey(ctx, t, plain, queries, "postrider_parked ", "postrider_parked_id")
 	count := 0
-	for _, err := range s.ListParked(ctx, "view") {
+	for _, err := range held.New(s).ListParked(ctx, "view") {
 		must(t, err)
 		count++
 	}
-	for _, err := range s.ListHeld(ctx, "view") {
+	for _, err := range held.New(s).ListHeld(ctx, "view") {
 		must(t, err)
 		count++
 	}

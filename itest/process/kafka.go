@@ -58,7 +58,7 @@ func StartKafka(ctx context.Context, home, dir string) (*Server, error) {
 	if err := os.WriteFile(logging, []byte(kafkaLogging), 0o600); err != nil {
 		return nil, err
 	}
-	run := []string{"-Xmx384m", "-XX:+UseSerialGC", "-Dlog4j2.configurationFile=" + logging, "-cp", filepath.Join(home, "libs", "*")}
+	run := []string{"-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.configurationFile=" + logging, "-cp", filepath.Join(home, "libs", "*")}
 	return onFreePort(func(port int) (*Server, error) {
 		if err := writeKafkaSettings(settings, dir, port); err != nil {
 			return nil, err

@@ -11,7 +11,8 @@ import (
 
 var consumers = inboxtest.Harness[*sql.Tx]{
 	Open: func(t testing.TB) inboxtest.Store[*sql.Tx] {
-		return newStore(t, newFile(t).migrated(t, sqlite.Config{Partitions: 4}), sqlite.Config{})
+		_, db := cloned(t, 4)
+		return newStore(t, db, sqlite.Config{})
 	},
 	Bubble: true,
 	Undo: func(ctx context.Context, _ inboxtest.Store[*sql.Tx], tx *sql.Tx) error {

@@ -35,8 +35,7 @@ var features = storetest.Features{
 
 var harness = storetest.Harness[*sql.Tx]{
 	Open: func(t testing.TB, partitions int) storetest.Store[*sql.Tx] {
-		f := newFile(t)
-		db := f.migrated(t, sqlite.Config{Partitions: partitions})
+		f, db := cloned(t, partitions)
 		return opened{newStore(t, db, sqlite.Config{}), f}
 	},
 	Reopen: func(t testing.TB, s storetest.Store[*sql.Tx]) storetest.Store[*sql.Tx] {

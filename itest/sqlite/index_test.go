@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/sqlite"
 )
@@ -71,12 +72,12 @@ func TestPagesAreReadByAnIndex(t *testing.T) {
 	})
 	store := newStore(t, db, sqlite.Config{})
 	plans = nil
-	for _, err := range store.ListHeld(t.Context(), "r") {
+	for _, err := range held.New(store).ListHeld(t.Context(), "r") {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, err := range store.ListParked(t.Context(), "r") {
+	for _, err := range held.New(store).ListParked(t.Context(), "r") {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +108,7 @@ func TestMessagesAreFoundByAnIndex(t *testing.T) {
 	})
 	s := newStore(t, db, sqlite.Config{})
 	plans = nil
-	if _, err := s.FindParked(t.Context(), "r", "m-1"); err != nil {
+	if _, err := held.New(s).FindParked(t.Context(), "r", "m-1"); err != nil {
 		t.Fatal(err)
 	}
 	if text := strings.Join(plans, "\n"); !strings.Contains(text, "USING INDEX postrider_parked_id (relay=? AND id=?)") {

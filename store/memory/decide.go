@@ -37,7 +37,7 @@ func (db *database) openDecisions(name string, partitions []int) (out []store.De
 }
 
 // CheckLease implements store.HeldWriter.
-func (r heldRecords) CheckLease(_ context.Context, name string, lease store.LeaseRef) error {
+func (r records) CheckLease(_ context.Context, name string, lease store.LeaseRef) error {
 	if r.db.lease(name, lease) == nil {
 		return store.ErrLeaseLost
 	}
@@ -45,26 +45,26 @@ func (r heldRecords) CheckLease(_ context.Context, name string, lease store.Leas
 }
 
 // AddDecision implements store.HeldWriter.
-func (r heldRecords) AddDecision(_ context.Context, d store.Decision) error {
+func (r records) AddDecision(_ context.Context, d store.Decision) error {
 	d.State, d.Outcome, d.Count = store.DecisionOpen, "", 0
 	r.db.decisions = append(r.db.decisions, &decision{Decision: d})
 	return nil
 }
 
 // LockDecision implements store.HeldWriter.
-func (r heldRecords) LockDecision(ctx context.Context, id string) (store.Decision, error) {
+func (r records) LockDecision(ctx context.Context, id string) (store.Decision, error) {
 	return r.Decision(ctx, id)
 }
 
 // EndDecision implements store.HeldWriter.
-func (r heldRecords) EndDecision(_ context.Context, d store.Decision) error {
+func (r records) EndDecision(_ context.Context, d store.Decision) error {
 	stored := r.db.decision(d.ID)
 	stored.State, stored.Outcome, stored.Count, stored.done = d.State, d.Outcome, d.Count, now()
 	return nil
 }
 
 // LockHeld implements store.HeldWriter.
-func (r heldRecords) LockHeld(_ context.Context, name, key string) (store.HeldInfo, error) {
+func (r records) LockHeld(_ context.Context, name, key string) (store.HeldInfo, error) {
 	if err := r.db.untakenKey(name, key); err != nil {
 		return store.HeldInfo{}, err
 	}
@@ -79,7 +79,7 @@ func (r heldRecords) LockHeld(_ context.Context, name, key string) (store.HeldIn
 }
 
 // ResumeHeld implements store.HeldWriter.
-func (r heldRecords) ResumeHeld(_ context.Context, info store.HeldInfo) error {
+func (r records) ResumeHeld(_ context.Context, info store.HeldInfo) error {
 	_, set, h, err := r.db.held(info.Relay, info.Key)
 	if err == nil {
 		set.letGo(h, now())
@@ -88,7 +88,7 @@ func (r heldRecords) ResumeHeld(_ context.Context, info store.HeldInfo) error {
 }
 
 // chosen returns the parked messages of a choice, none of which another transaction has taken.
-func (r heldRecords) chosen(c store.ParkedChoice) (out []*parkedRow, err error) {
+func (r records) chosen(c store.ParkedChoice) (out []*parkedRow, err error) {
 	for partition, set := range r.sets(c.Relay) {
 		switch {
 		case c.All:
@@ -114,13 +114,13 @@ func (r heldRecords) chosen(c store.ParkedChoice) (out []*parkedRow, err error) 
 }
 
 // setOf returns the set in which a message is parked.
-func (r heldRecords) setOf(name string, row *parkedRow) (int, *parkedSet) {
+func (r records) setOf(name string, row *parkedRow) (int, *parkedSet) {
 	partition := postrider.PartitionOf(row.msg.Key, row.msg.ID, len(r.db.log))
 	return partition, r.db.relays[name].parked[partition]
 }
 
 // RetryParked implements store.HeldWriter.
-func (r heldRecords) RetryParked(_ context.Context, c store.ParkedChoice) (int, error) {
+func (r records) RetryParked(_ context.Context, c store.ParkedChoice) (int, error) {
 	rows, err := r.chosen(c)
 	for _, row := range rows {
 		due := *row
@@ -132,7 +132,7 @@ func (r heldRecords) RetryParked(_ context.Context, c store.ParkedChoice) (int, 
 }
 
 // DeadLetterParked implements store.HeldWriter.
-func (r heldRecords) DeadLetterParked(_ context.Context, c store.ParkedChoice, d store.MovedToDead) (int, error) {
+func (r records) DeadLetterParked(_ context.Context, c store.ParkedChoice, d store.MovedToDead) (int, error) {
 	rows, err := r.chosen(c)
 	at := now()
 	for _, row := range rows {
@@ -148,7 +148,7 @@ func (r heldRecords) DeadLetterParked(_ context.Context, c store.ParkedChoice, d
 }
 
 // DiscardOpen implements store.HeldWriter.
-func (r heldRecords) DiscardOpen(_ context.Context, c store.ParkedChoice, by, resolution string) (n int, _ error) {
+func (r records) DiscardOpen(_ context.Context, c store.ParkedChoice, by, resolution string) (n int, _ error) {
 	for _, l := range r.db.choose(store.DeadQuery{DeadFilter: store.DeadFilter{Relay: c.Relay}}) {
 		if c.All || l.Partition == c.Partition && l.Message.Sequence == c.Sequence {
 			l.close(store.DeadDiscarded, by, resolution, now())
@@ -159,7 +159,7 @@ func (r heldRecords) DiscardOpen(_ context.Context, c store.ParkedChoice, by, re
 }
 
 // LockRelay implements store.HeldWriter.
-func (r heldRecords) LockRelay(_ context.Context, name string) (known, left bool, err error) {
+func (r records) LockRelay(_ context.Context, name string) (known, left bool, err error) {
 	if _, err := r.chosen(store.ParkedChoice{Relay: name, All: true}); err != nil {
 		return false, false, err
 	}
@@ -169,12 +169,12 @@ func (r heldRecords) LockRelay(_ context.Context, name string) (known, left bool
 }
 
 // CheckStopped implements store.HeldWriter.
-func (r heldRecords) CheckStopped(_ context.Context, name string) error {
+func (r records) CheckStopped(_ context.Context, name string) error {
 	return r.db.checkStopped(name, now())
 }
 
 // RemoveRelay implements store.HeldWriter.
-func (r heldRecords) RemoveRelay(_ context.Context, name string) error {
+func (r records) RemoveRelay(_ context.Context, name string) error {
 	delete(r.db.relays, name)
 	r.db.decisions = slices.DeleteFunc(r.db.decisions, func(d *decision) bool { return d.Relay == name })
 	return nil

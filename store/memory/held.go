@@ -12,30 +12,8 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// heldRecords implements held.Records and, while its database is locked, store.HeldWriter. A change is not undone: whatever may
-// refuse or block it comes first.
-type heldRecords struct {
-	s  *Store
-	db *database
-}
-
-// View implements held.Records.
-func (r heldRecords) View(ctx context.Context, op store.Operation, f func(store.HeldReader) error) error {
-	_, err := do(ctx, r.s, op.Method, func(db *database) (struct{}, error) { return struct{}{}, f(heldRecords{r.s, db}) })
-	return err
-}
-
-// Change implements held.Records.
-func (r heldRecords) Change(ctx context.Context, op store.Operation, f func(store.HeldWriter) error) error {
-	_, err := do(ctx, r.s, op.Method, func(db *database) (struct{}, error) { return struct{}{}, f(heldRecords{r.s, db}) })
-	return err
-}
-
-// Wake implements held.Records.
-func (r heldRecords) Wake() { r.s.Wake() }
-
 // sets returns what a relay has parked, by partition; nothing for an unknown relay.
-func (r heldRecords) sets(name string) []*parkedSet {
+func (r records) sets(name string) []*parkedSet {
 	if state := r.db.relays[name]; state != nil {
 		return state.parked
 	}
@@ -43,7 +21,7 @@ func (r heldRecords) sets(name string) []*parkedSet {
 }
 
 // NextRelay implements store.HeldReader.
-func (r heldRecords) NextRelay(_ context.Context, after string) (string, error) {
+func (r records) NextRelay(_ context.Context, after string) (string, error) {
 	for _, name := range slices.Sorted(maps.Keys(r.db.relays)) {
 		if name > after && slices.ContainsFunc(r.sets(name), func(p *parkedSet) bool { return len(p.rows)+len(p.held) > 0 }) {
 			return name, nil
@@ -53,7 +31,7 @@ func (r heldRecords) NextRelay(_ context.Context, after string) (string, error) 
 }
 
 // HeldKeys implements store.HeldReader.
-func (r heldRecords) HeldKeys(_ context.Context, q store.HeldQuery) (out []store.HeldInfo, _ error) {
+func (r records) HeldKeys(_ context.Context, q store.HeldQuery) (out []store.HeldInfo, _ error) {
 	order := func(a, b store.HeldInfo) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Key, b.Key)) }
 	for partition, set := range r.sets(q.Relay) {
 		for _, h := range set.held {
@@ -85,7 +63,7 @@ func (db *database) heldInfo(name string, partition int, h *heldRow) store.HeldI
 }
 
 // HeldKey implements store.HeldReader.
-func (r heldRecords) HeldKey(_ context.Context, name, key string) (store.HeldInfo, error) {
+func (r records) HeldKey(_ context.Context, name, key string) (store.HeldInfo, error) {
 	partition, _, h, err := r.db.held(name, key)
 	if err != nil {
 		return store.HeldInfo{}, err
@@ -94,7 +72,7 @@ func (r heldRecords) HeldKey(_ context.Context, name, key string) (store.HeldInf
 }
 
 // Queued implements store.HeldReader.
-func (r heldRecords) Queued(_ context.Context, name, key string, limit int) (out []store.ParkedInfo, _ error) {
+func (r records) Queued(_ context.Context, name, key string, limit int) (out []store.ParkedInfo, _ error) {
 	partition, set, _, err := r.db.held(name, key)
 	if err != nil {
 		return nil, err
@@ -107,7 +85,7 @@ func (r heldRecords) Queued(_ context.Context, name, key string, limit int) (out
 }
 
 // parked returns the parked messages of a relay that a filter selects.
-func (r heldRecords) parked(name string, selects func(*parkedRow) bool) (out []store.ParkedInfo) {
+func (r records) parked(name string, selects func(*parkedRow) bool) (out []store.ParkedInfo) {
 	for partition, set := range r.sets(name) {
 		for _, row := range set.rows {
 			if selects(row) {
@@ -119,7 +97,7 @@ func (r heldRecords) parked(name string, selects func(*parkedRow) bool) (out []s
 }
 
 // Parked implements store.HeldReader.
-func (r heldRecords) Parked(_ context.Context, q store.ParkedQuery) ([]store.ParkedInfo, error) {
+func (r records) Parked(_ context.Context, q store.ParkedQuery) ([]store.ParkedInfo, error) {
 	order := func(a, b store.ParkedInfo) int {
 		return cmp.Or(a.DueAt.Compare(b.DueAt), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Message.Sequence, b.Message.Sequence))
 	}
@@ -130,14 +108,14 @@ func (r heldRecords) Parked(_ context.Context, q store.ParkedQuery) ([]store.Par
 }
 
 // ParkedByID implements store.HeldReader.
-func (r heldRecords) ParkedByID(_ context.Context, name, id string) ([]store.ParkedInfo, error) {
+func (r records) ParkedByID(_ context.Context, name, id string) ([]store.ParkedInfo, error) {
 	out := r.parked(name, func(row *parkedRow) bool { return row.msg.ID == id })
 	slices.SortFunc(out, func(a, b store.ParkedInfo) int { return cmp.Compare(a.Message.Sequence, b.Message.Sequence) })
 	return out, nil
 }
 
 // CountParked implements store.HeldReader.
-func (r heldRecords) CountParked(_ context.Context, name string) (out []store.ParkedCount, _ error) {
+func (r records) CountParked(_ context.Context, name string) (out []store.ParkedCount, _ error) {
 	for _, relayName := range slices.Sorted(maps.Keys(r.db.relays)) {
 		if name != "" && name != relayName {
 			continue
@@ -177,7 +155,7 @@ func (db *database) held(name, key string) (int, *parkedSet, *heldRow, error) {
 }
 
 // Decision implements store.HeldReader.
-func (r heldRecords) Decision(_ context.Context, id string) (store.Decision, error) {
+func (r records) Decision(_ context.Context, id string) (store.Decision, error) {
 	if d := r.db.decision(id); d != nil {
 		return d.Decision, nil
 	}

@@ -48,7 +48,6 @@ type Store struct {
 var (
 	_ store.Relay          = (*Store)(nil)
 	_ store.Maintainer     = (*Store)(nil)
-	_ store.HeldKeys       = (*Store)(nil)
 	_ store.StatusReader   = (*Store)(nil)
 	_ store.Administrator  = (*Store)(nil)
 	_ store.Records        = (*Store)(nil)
@@ -87,6 +86,8 @@ type database struct {
 	decisions []*decision // in the order of recording
 
 	attempts map[string][]attemptRow // by message; nil before the first
+
+	sagas *sagas
 }
 
 // New returns an empty outbox.
@@ -96,7 +97,7 @@ func New(cfg Config) *Store {
 	}
 	db := &database{
 		incarnation: 1, nextXID: 1, active: make(map[uint64]bool), relays: make(map[string]*relayState),
-		inboxes: make(map[string]*inboxState), locks: make(map[lock]*Tx),
+		inboxes: make(map[string]*inboxState), locks: make(map[lock]*Tx), sagas: newSagas(),
 	}
 	db.log = newLog(cfg.Partitions)
 	return open(cfg, db)

@@ -251,7 +251,7 @@ const (
 )
 
 // LockRelay implements store.HeldWriter.
-func (r heldRecords) LockRelay(ctx context.Context, name string) (known, left bool, err error) {
+func (r records) LockRelay(ctx context.Context, name string) (known, left bool, err error) {
 	if _, err := column[int](ctx, r.txn, lockRelaySQL, name); err != nil {
 		return false, false, err
 	}
@@ -260,12 +260,12 @@ func (r heldRecords) LockRelay(ctx context.Context, name string) (known, left bo
 }
 
 // CheckStopped implements store.HeldWriter.
-func (r heldRecords) CheckStopped(ctx context.Context, name string) error {
+func (r records) CheckStopped(ctx context.Context, name string) error {
 	return r.checkStopped(ctx, name)
 }
 
 // RemoveRelay implements store.HeldWriter.
-func (r heldRecords) RemoveRelay(ctx context.Context, name string) error {
+func (r records) RemoveRelay(ctx context.Context, name string) error {
 	for _, table := range []string{"held", "decisions", "cursors", "relays", "relay_filters", "unrouted"} {
 		if _, err := r.exec(ctx, `DELETE FROM {prefix}`+table+` WHERE relay = ?`, name); err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -119,15 +120,26 @@ func (r *letterRow) letter(rows *sql.Rows) (store.DeadLetter, error) {
 
 // DeadLetters implements store.Reader.
 func (r records) DeadLetters(ctx context.Context, q store.DeadQuery) (out []store.DeadLetter, err error) {
-	row := newLetterRow()
-	text := r.s.expand(listDeadSQL) + r.s.condition(q) + inOrder(q)
-	err = r.eachOf(ctx, text, func(rows *sql.Rows) error {
+	row, rest := newLetterRow(), r.s.condition(q)+inOrder(q)
+	read := func(rows *sql.Rows) error {
 		l, err := row.letter(rows)
 		out = append(out, l)
 		return err
-	})
+	}
+	err = r.eachOf(ctx, r.s.expand(listDeadSQL)+rest, read)
+	if !errors.Is(kinds[r.s.cfg.ErrorCode(err)], ErrDenied) {
+		return out, err
+	}
+	// An operator may have no right to read contents (Grants).
+	err = r.eachOf(ctx, r.s.expand(strings.Replace(listDeadSQL, messageColumns, withoutContent, 1))+rest, read)
+	for i := range out {
+		out[i].Unreadable = "the database user may not read headers and payload"
+	}
 	return out, err
 }
+
+// withoutContent are the messageColumns with empty headers and payload.
+var withoutContent = strings.NewReplacer("headers", "'{}'", "payload", "''").Replace(messageColumns)
 
 // CountDead implements store.Reader.
 func (r records) CountDead(ctx context.Context, q store.DeadQuery) (n int64, err error) {

@@ -48,7 +48,7 @@ func (t txn) decision(ctx context.Context, id, lock string) (store.Decision, err
 }
 
 // CheckLease implements store.HeldWriter.
-func (r heldRecords) CheckLease(ctx context.Context, name string, lease store.LeaseRef) error {
+func (r records) CheckLease(ctx context.Context, name string, lease store.LeaseRef) error {
 	n, err := r.exec(ctx, checkLeaseSQL, name, lease.Partition, lease.Token)
 	if err == nil && n == 0 {
 		err = store.ErrLeaseLost
@@ -57,24 +57,24 @@ func (r heldRecords) CheckLease(ctx context.Context, name string, lease store.Le
 }
 
 // AddDecision implements store.HeldWriter.
-func (r heldRecords) AddDecision(ctx context.Context, d store.Decision) error {
+func (r records) AddDecision(ctx context.Context, d store.Decision) error {
 	_, err := r.exec(ctx, addDecisionSQL, d.ID, d.Relay, d.Partition, d.Key, d.Sequence, string(d.Verb), d.MessageID, d.By, d.Reason, r.now)
 	return err
 }
 
 // LockDecision implements store.HeldWriter.
-func (r heldRecords) LockDecision(ctx context.Context, id string) (store.Decision, error) {
+func (r records) LockDecision(ctx context.Context, id string) (store.Decision, error) {
 	return r.txn.decision(ctx, id, ` FOR UPDATE`)
 }
 
 // EndDecision implements store.HeldWriter.
-func (r heldRecords) EndDecision(ctx context.Context, d store.Decision) error {
+func (r records) EndDecision(ctx context.Context, d store.Decision) error {
 	_, err := r.exec(ctx, endDecisionSQL, d.ID, string(d.State), d.Outcome, d.Count)
 	return err
 }
 
 // LockHeld implements store.HeldWriter.
-func (r heldRecords) LockHeld(ctx context.Context, name, key string) (store.HeldInfo, error) {
+func (r records) LockHeld(ctx context.Context, name, key string) (store.HeldInfo, error) {
 	locked, err := r.lockHeld(ctx, name, key)
 	if err == nil && locked != nil && locked.due.Valid {
 		_, err = r.findHead(ctx, name, key)
@@ -86,7 +86,7 @@ func (r heldRecords) LockHeld(ctx context.Context, name, key string) (store.Held
 }
 
 // ResumeHeld implements store.HeldWriter.
-func (r heldRecords) ResumeHeld(ctx context.Context, h store.HeldInfo) error {
+func (r records) ResumeHeld(ctx context.Context, h store.HeldInfo) error {
 	_, err := r.letGo(ctx, h.Relay, h.Key)
 	return err
 }
@@ -116,7 +116,7 @@ const (
 
 // chosenParked locks the parked messages of a choice and returns their sequences. The row of a held key is locked already, so
 // that none is added to it.
-func (r heldRecords) chosenParked(ctx context.Context, c store.ParkedChoice) ([]int64, error) {
+func (r records) chosenParked(ctx context.Context, c store.ParkedChoice) ([]int64, error) {
 	switch {
 	case c.All:
 		return column[int64](ctx, r.txn, chooseParkedSQL+inOrderLockedSQL, c.Relay)
@@ -127,7 +127,7 @@ func (r heldRecords) chosenParked(ctx context.Context, c store.ParkedChoice) ([]
 }
 
 // RetryParked implements store.HeldWriter.
-func (r heldRecords) RetryParked(ctx context.Context, c store.ParkedChoice) (int, error) {
+func (r records) RetryParked(ctx context.Context, c store.ParkedChoice) (int, error) {
 	seqs, err := r.chosenParked(ctx, c)
 	if err == nil && len(seqs) > 0 {
 		_, err = r.exec(ctx, retryParkedSQL, r.now, c.Relay, seqs)
@@ -136,7 +136,7 @@ func (r heldRecords) RetryParked(ctx context.Context, c store.ParkedChoice) (int
 }
 
 // DeadLetterParked implements store.HeldWriter.
-func (r heldRecords) DeadLetterParked(ctx context.Context, c store.ParkedChoice, d store.MovedToDead) (int, error) {
+func (r records) DeadLetterParked(ctx context.Context, c store.ParkedChoice, d store.MovedToDead) (int, error) {
 	seqs, err := r.chosenParked(ctx, c)
 	if err != nil {
 		return 0, err
@@ -164,7 +164,7 @@ func (r heldRecords) DeadLetterParked(ctx context.Context, c store.ParkedChoice,
 }
 
 // DiscardOpen implements store.HeldWriter.
-func (r heldRecords) DiscardOpen(ctx context.Context, c store.ParkedChoice, by, resolution string) (int, error) {
+func (r records) DiscardOpen(ctx context.Context, c store.ParkedChoice, by, resolution string) (int, error) {
 	text, args := discardOpenSQL, []any{r.now, by, resolution, c.Relay}
 	if !c.All {
 		text, args = discardOneSQL, append(args, c.Partition, c.Sequence)

@@ -10,22 +10,6 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// heldRecords implements held.Records and, in a transaction, store.HeldWriter.
-type heldRecords struct{ txn }
-
-// View implements held.Records.
-func (r heldRecords) View(ctx context.Context, op store.Operation, f func(store.HeldReader) error) error {
-	return r.s.read(ctx, op.Doing, func(t txn) error { return f(heldRecords{t}) })
-}
-
-// Change implements held.Records. It is as durable as the server's commits.
-func (r heldRecords) Change(ctx context.Context, op store.Operation, f func(store.HeldWriter) error) error {
-	return r.s.write(ctx, op.Doing, func(t txn) error { return f(heldRecords{t}) })
-}
-
-// Wake implements held.Records.
-func (r heldRecords) Wake() { r.s.Wake() }
-
 // beforeAll is a time before all others.
 const beforeAll = int64(-1 << 62)
 
@@ -64,7 +48,7 @@ func scanHeld(rows *sql.Rows) (store.HeldInfo, error) {
 }
 
 // heldKeys reads held keys and counts their queued messages.
-func (r heldRecords) heldKeys(ctx context.Context, text string, args ...any) ([]store.HeldInfo, error) {
+func (r records) heldKeys(ctx context.Context, text string, args ...any) ([]store.HeldInfo, error) {
 	var out []store.HeldInfo
 	err := r.each(ctx, text, args, func(rows *sql.Rows) error {
 		h, err := scanHeld(rows)
@@ -88,13 +72,13 @@ func (r heldRecords) heldKeys(ctx context.Context, text string, args ...any) ([]
 }
 
 // NextRelay implements store.HeldReader.
-func (r heldRecords) NextRelay(ctx context.Context, after string) (name string, err error) {
+func (r records) NextRelay(ctx context.Context, after string) (name string, err error) {
 	err = r.get(ctx, nextRelaySQL, []any{after}, &name)
 	return name, err
 }
 
 // HeldKeys implements store.HeldReader.
-func (r heldRecords) HeldKeys(ctx context.Context, q store.HeldQuery) ([]store.HeldInfo, error) {
+func (r records) HeldKeys(ctx context.Context, q store.HeldQuery) ([]store.HeldInfo, error) {
 	since, key := beforeAll, ""
 	if q.After != nil {
 		since, key = q.After.Since.UnixMicro(), q.After.Key
@@ -103,7 +87,7 @@ func (r heldRecords) HeldKeys(ctx context.Context, q store.HeldQuery) ([]store.H
 }
 
 // HeldKey implements store.HeldReader.
-func (r heldRecords) HeldKey(ctx context.Context, name, key string) (store.HeldInfo, error) {
+func (r records) HeldKey(ctx context.Context, name, key string) (store.HeldInfo, error) {
 	found, err := r.heldKeys(ctx, showHeldSQL, name, key)
 	if err == nil && len(found) == 0 {
 		err = fmt.Errorf("%w: key %q of relay %q", store.ErrNotHeld, key, name)
@@ -129,7 +113,7 @@ const (
 )
 
 // parked reads parked messages with their history. Of a message that cannot be decoded, the part that can be is shown.
-func (r heldRecords) parked(ctx context.Context, query string, args ...any) (out []store.ParkedInfo, err error) {
+func (r records) parked(ctx context.Context, query string, args ...any) (out []store.ParkedInfo, err error) {
 	var history, name string
 	row := newParkedRow()
 	dest := append(row.row.Dest(), &history, &name)
@@ -153,12 +137,12 @@ func (r heldRecords) parked(ctx context.Context, query string, args ...any) (out
 }
 
 // Queued implements store.HeldReader.
-func (r heldRecords) Queued(ctx context.Context, name, key string, limit int) ([]store.ParkedInfo, error) {
+func (r records) Queued(ctx context.Context, name, key string, limit int) ([]store.ParkedInfo, error) {
 	return r.parked(ctx, queuedSQL, name, key, limit)
 }
 
 // Parked implements store.HeldReader.
-func (r heldRecords) Parked(ctx context.Context, q store.ParkedQuery) ([]store.ParkedInfo, error) {
+func (r records) Parked(ctx context.Context, q store.ParkedQuery) ([]store.ParkedInfo, error) {
 	due, partition, seq := beforeAll, -1, int64(0)
 	if a := q.After; a != nil {
 		due, partition, seq = a.DueAt.UnixMicro(), a.Partition, a.Message.Sequence
@@ -167,12 +151,12 @@ func (r heldRecords) Parked(ctx context.Context, q store.ParkedQuery) ([]store.P
 }
 
 // ParkedByID implements store.HeldReader.
-func (r heldRecords) ParkedByID(ctx context.Context, name, id string) ([]store.ParkedInfo, error) {
+func (r records) ParkedByID(ctx context.Context, name, id string) ([]store.ParkedInfo, error) {
 	return r.parked(ctx, parkedByIDSQL, name, id)
 }
 
 // CountParked implements store.HeldReader.
-func (r heldRecords) CountParked(ctx context.Context, name string) (out []store.ParkedCount, err error) {
+func (r records) CountParked(ctx context.Context, name string) (out []store.ParkedCount, err error) {
 	err = r.each(ctx, parkedCountsSQL, []any{name}, func(rows *sql.Rows) error {
 		var c store.ParkedCount
 		var oldest int64
@@ -185,6 +169,6 @@ func (r heldRecords) CountParked(ctx context.Context, name string) (out []store.
 }
 
 // Decision implements store.HeldReader.
-func (r heldRecords) Decision(ctx context.Context, id string) (store.Decision, error) {
+func (r records) Decision(ctx context.Context, id string) (store.Decision, error) {
 	return r.txn.decision(ctx, id, ``)
 }

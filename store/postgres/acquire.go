@@ -29,7 +29,7 @@ insert into {cursors} (relay, partition, n, position, snapshot, ceiling)
 select $1::text, partition, 0, $3::int8, $4::text::pg_snapshot, pg_current_xact_id() from new`
 
 	// presentSQL returns the end of the log: every row visible in the snapshot has a sequence up to the second column.
-	presentSQL = `select pg_current_snapshot()::text, case when is_called then last_value else 0 end::int8 from %s`
+	presentSQL = `select pg_catalog.pg_current_snapshot()::text, case when is_called then last_value else 0 end::int8 from %s`
 
 	// oneAcquirerSQL takes the right to grant leases of relay $1, which one transaction has at a time: the statements after it see
 	// what the previous transaction granted, and to whom. acquirePlanSQL limits the wait.
@@ -38,7 +38,7 @@ select $1::text, partition, 0, $3::int8, $4::text::pg_snapshot, pg_current_xact_
 	acquirePlanSQL = planSQL + `, set_config('lock_timeout', '1s', true), ` + durableSQL
 
 	// timelineSQL returns the timeline, which changes when a standby is promoted.
-	timelineSQL = `select left(pg_walfile_name(pg_current_wal_lsn()), 8)`
+	timelineSQL = `select pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8)`
 
 	// noteIncarnationSQL records the start of an incarnation: $1 its timeline, '' if not known. After a failover, the record of
 	// which processes are alive may be old for a while, even if the new server crashes in that time; an unknown timeline may mean a

@@ -30,7 +30,7 @@ where ` + kindSQL + ` = 'relay' and exists (` + undeliveredSQL + `) order by g.r
 	noLimit = int64(1) << 62
 
 	// partitionOfSQL is postrider.PartitionOf of a key, or of an ID without one, among $1 partitions.
-	partitionOfSQL = `(('x' || substr(md5(convert_to(coalesce(nullif(key, ''), id), 'UTF8')), 1, 8))::bit(32)::bigint % $1::int4)`
+	partitionOfSQL = `(('x' || substr(md5(convert_to(coalesce(nullif(key, ''), id), 'UTF8')), 1, 8))::bit(32)::int8 % $1::int8)`
 
 	setPartitionsSQL = `update {meta} set partitions = $1::int4`
 	// replacePartitionsSQL is formatted with the number: a function body takes no parameters.
@@ -189,7 +189,8 @@ func (s *Store) repartition(ctx context.Context, tx pgx.Tx, n int) error {
 		return err
 	}
 	// The planner settings for finding undelivered messages do not suit the following statements.
-	if _, err := tx.Exec(ctx, `select set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'on', true)`); err != nil {
+	if _, err := tx.Exec(ctx, `select pg_catalog.set_config('enable_seqscan', 'on', true),
+		pg_catalog.set_config('enable_bitmapscan', 'on', true)`); err != nil {
 		return err
 	}
 	steps := []step{
@@ -227,7 +228,7 @@ var forgetSQLs = []string{
 }
 
 // LockRelay implements store.HeldWriter.
-func (r heldRecords) LockRelay(ctx context.Context, name string) (known, left bool, err error) {
+func (r records) LockRelay(ctx context.Context, name string) (known, left bool, err error) {
 	if err := settings(ctx, r.tx, adminLockTimeout, "0"); err != nil {
 		return false, false, err
 	}
@@ -239,12 +240,12 @@ func (r heldRecords) LockRelay(ctx context.Context, name string) (known, left bo
 }
 
 // CheckStopped implements store.HeldWriter.
-func (r heldRecords) CheckStopped(ctx context.Context, name string) error {
+func (r records) CheckStopped(ctx context.Context, name string) error {
 	return r.s.checkStopped(ctx, r.tx, name)
 }
 
 // RemoveRelay implements store.HeldWriter.
-func (r heldRecords) RemoveRelay(ctx context.Context, name string) error {
+func (r records) RemoveRelay(ctx context.Context, name string) error {
 	for _, sql := range forgetSQLs {
 		if err := r.exec(ctx, sql, name); err != nil {
 			return err
@@ -255,7 +256,7 @@ func (r heldRecords) RemoveRelay(ctx context.Context, name string) error {
 
 // settings limits how long a transaction waits for locks and how long its statements run.
 func settings(ctx context.Context, tx pgx.Tx, lock, statement string) error {
-	_, err := tx.Exec(ctx, "select set_config('lock_timeout', $1::text, true), set_config('statement_timeout', $2::text, true)",
-		lock, statement)
+	_, err := tx.Exec(ctx, `select pg_catalog.set_config('lock_timeout', $1::text, true),
+		pg_catalog.set_config('statement_timeout', $2::text, true)`, lock, statement)
 	return err
 }

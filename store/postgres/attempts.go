@@ -15,7 +15,7 @@ const (
 	// recordAttemptsSQL: $1 to $10 the columns, $11 how long they are kept, in microseconds.
 	recordAttemptsSQL = `
 insert into {attempts} (message_id, relay, at, attempt, took, outcome, status, answer, error, request_sha256, expires_at)
-select i.*, clock_timestamp() + $11::int8 * interval '1 microsecond'
+select i.*, clock_timestamp() + $11::float8 * interval '1 microsecond'
 from unnest($1::text::text[], $2::text::text[], $3::text::timestamptz[], $4::text::int4[], $5::text::int8[], $6::text::text[],
 	$7::text::int4[], $8::text::bytea[], $9::text::text[], $10::text::bytea[]) as i
 on conflict do nothing`

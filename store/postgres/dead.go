@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -110,7 +111,7 @@ func queryArgs(q store.DeadQuery, more ...any) []any {
 // DeadLetters implements store.Reader.
 func (r records) DeadLetters(ctx context.Context, q store.DeadQuery) (out []store.DeadLetter, err error) {
 	limit := int64(cmp.Or(q.Limit, math.MaxInt64))
-	err = r.query(ctx, listDeadSQL, queryArgs(q, limit), func(rows pgx.Rows) error {
+	read := func(rows pgx.Rows) error {
 		for d := newDecoder(rows); d.next(); {
 			l, err := decodeLetter(d)
 			if err != nil {
@@ -119,9 +120,21 @@ func (r records) DeadLetters(ctx context.Context, q store.DeadQuery) (out []stor
 			out = append(out, l)
 		}
 		return rows.Err()
-	})
+	}
+	err = r.query(ctx, listDeadSQL, queryArgs(q, limit), read)
+	if code(err) != insufficientPrivilege || r.tx != nil {
+		return out, err
+	}
+	// An operator may have no right to read contents (Grants).
+	err = r.query(ctx, strings.Replace(listDeadSQL, "{message}", withoutContent, 1), queryArgs(q, limit), read)
+	for i := range out {
+		out[i].Unreadable = "the database role may not read headers and payload"
+	}
 	return out, err
 }
+
+// withoutContent are the messageColumns with empty headers and payload.
+var withoutContent = strings.NewReplacer("headers", "'{}'::jsonb", "payload", "''::bytea").Replace(messageColumns)
 
 // CountDead implements store.Reader.
 func (r records) CountDead(ctx context.Context, q store.DeadQuery) (n int64, err error) {
@@ -189,9 +202,6 @@ type places struct {
 
 // LockDead implements store.Writer.
 func (r records) LockDead(ctx context.Context, q store.DeadQuery, below int) (found store.LockedDead, err error) {
-	if err := r.exec(ctx, keepPartitionsSQL); err != nil {
-		return found, err
-	}
 	at := places{relays: []string{}, partitions: []int32{}}
 	var relay string
 	var partition int32

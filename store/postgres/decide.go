@@ -103,7 +103,7 @@ where relay = $1::text and state = 'open'`
 )
 
 // CheckLease implements store.HeldWriter.
-func (r heldRecords) CheckLease(ctx context.Context, name string, lease store.LeaseRef) error {
+func (r records) CheckLease(ctx context.Context, name string, lease store.LeaseRef) error {
 	partitions, tokens := leaseArgs([]store.LeaseRef{lease})
 	err := r.exec(ctx, fenceSQL, name, partitions, tokens)
 	if code(err) == divisionByZero {
@@ -113,22 +113,22 @@ func (r heldRecords) CheckLease(ctx context.Context, name string, lease store.Le
 }
 
 // AddDecision implements store.HeldWriter.
-func (r heldRecords) AddDecision(ctx context.Context, d store.Decision) error {
+func (r records) AddDecision(ctx context.Context, d store.Decision) error {
 	return r.exec(ctx, addDecisionSQL, d.ID, d.Relay, d.Partition, d.Key, d.Sequence, string(d.Verb), d.MessageID, d.By, d.Reason)
 }
 
 // LockDecision implements store.HeldWriter.
-func (r heldRecords) LockDecision(ctx context.Context, id string) (store.Decision, error) {
+func (r records) LockDecision(ctx context.Context, id string) (store.Decision, error) {
 	return r.decision(ctx, id, " for update")
 }
 
 // EndDecision implements store.HeldWriter.
-func (r heldRecords) EndDecision(ctx context.Context, d store.Decision) error {
+func (r records) EndDecision(ctx context.Context, d store.Decision) error {
 	return r.exec(ctx, endDecisionSQL, d.ID, string(d.State), d.Outcome, d.Count)
 }
 
 // LockHeld implements store.HeldWriter.
-func (r heldRecords) LockHeld(ctx context.Context, name, key string) (store.HeldInfo, error) {
+func (r records) LockHeld(ctx context.Context, name, key string) (store.HeldInfo, error) {
 	if err := r.exec(ctx, lockKeySQL, name, key); err != nil {
 		return store.HeldInfo{}, err
 	}
@@ -143,7 +143,7 @@ func (r heldRecords) LockHeld(ctx context.Context, name, key string) (store.Held
 }
 
 // ResumeHeld implements store.HeldWriter.
-func (r heldRecords) ResumeHeld(ctx context.Context, h store.HeldInfo) error {
+func (r records) ResumeHeld(ctx context.Context, h store.HeldInfo) error {
 	return r.exec(ctx, resumeKeySQL, h.Relay, h.Partition, h.Key)
 }
 
@@ -161,20 +161,20 @@ func chosenParked(c store.ParkedChoice) (condition string, args []any) {
 }
 
 // RetryParked implements store.HeldWriter.
-func (r heldRecords) RetryParked(ctx context.Context, c store.ParkedChoice) (int, error) {
+func (r records) RetryParked(ctx context.Context, c store.ParkedChoice) (int, error) {
 	condition, args := chosenParked(c)
 	return r.count(ctx, retryParkedSQL+condition, args...)
 }
 
 // DeadLetterParked implements store.HeldWriter.
-func (r heldRecords) DeadLetterParked(ctx context.Context, c store.ParkedChoice, d store.MovedToDead) (int, error) {
+func (r records) DeadLetterParked(ctx context.Context, c store.ParkedChoice, d store.MovedToDead) (int, error) {
 	condition, args := chosenParked(c)
 	return r.count(ctx, fmt.Sprintf(deadParkedSQL, condition),
 		append(args, d.Reason, d.Cause, d.Entry, string(d.State), d.By, d.Resolution)...)
 }
 
 // DiscardOpen implements store.HeldWriter.
-func (r heldRecords) DiscardOpen(ctx context.Context, c store.ParkedChoice, by, resolution string) (int, error) {
+func (r records) DiscardOpen(ctx context.Context, c store.ParkedChoice, by, resolution string) (int, error) {
 	if c.All {
 		return r.count(ctx, discardOpenSQL, c.Relay, by, resolution)
 	}

@@ -3,8 +3,9 @@ package postgres
 // planSQL precedes a fetch, in the same round trip and for its transaction only. The desired plan is known and does not depend on
 // the parameters: index scans, planned once. Left alone, the planner compiles the statement (JIT) because a log is large, or
 // scans a segment that was empty at planning time.
-const planSQL = `select ` + formatSQL + `, set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true),
-	set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)`
+const planSQL = `select ` + formatSQL + `, pg_catalog.set_config('jit', 'off', true),
+	pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true), pg_catalog.set_config('enable_seqscan', 'off', true),
+	pg_catalog.set_config('enable_bitmapscan', 'off', true)`
 
 // fetchSQL returns a header (kind 0), late rows (kind 1) and fresh rows (kind 2), all under the one snapshot of the statement.
 // The package comment explains why nothing is skipped.

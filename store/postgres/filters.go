@@ -50,7 +50,7 @@ update {leases} l set token = '' from others o where l.relay = $1::text and l.pa
 	registerSQL = `
 insert into {relays} as r (relay, owner, host, version, started_at, seen_at, alive_until, ttl, member, generation)
 select $1::text, $2::text, $4::text, $5::text, clock_timestamp(), clock_timestamp(),
-	clock_timestamp() + $6::int8 * interval '1 microsecond', $6::int8 * interval '1 microsecond', false, coalesce((
+	clock_timestamp() + $6::float8 * interval '1 microsecond', $6::float8 * interval '1 microsecond', false, coalesce((
 		select f.generation from {relay_filters} f where f.relay = $1::text and f.topics = $3::text), 0)
 on conflict (relay, owner) do update set alive_until = excluded.alive_until, ttl = excluded.ttl, generation = excluded.generation`
 
@@ -68,7 +68,7 @@ select topic, max(n)::int8, min(first_at), max(last_at) from (
 group by topic order by 2 desc, topic limit $1::int8`
 
 	// removeUnroutedSQL: $1 how long ago the last message was, in microseconds.
-	removeUnroutedSQL = `delete from {unrouted} where last_at <= clock_timestamp() - $1::int8 * interval '1 microsecond'`
+	removeUnroutedSQL = `delete from {unrouted} where last_at <= clock_timestamp() - $1::float8 * interval '1 microsecond'`
 )
 
 // registration queues the statements that register a process and returns how many there are.

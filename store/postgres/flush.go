@@ -16,7 +16,7 @@ const (
 	unflushedSQL = `case when pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn() then pg_current_wal_insert_lsn() end`
 
 	// flushPlanSQL waits for the local disk, not for a standby.
-	flushPlanSQL = planSQL + `, set_config('synchronous_commit', 'local', true)`
+	flushPlanSQL = planSQL + `, pg_catalog.set_config('synchronous_commit', 'local', true)`
 
 	// flushSQL returns whether the log is flushed up to $1 when its transaction has committed: $2 relay, $3 a partition of it. If
 	// it is not flushed yet, a row lock gives the transaction something to write: without that, a commit does not flush. Nobody

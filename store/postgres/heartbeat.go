@@ -31,7 +31,7 @@ with registered as materialized (
 ), alive as (
 	insert into {relays} as r (relay, owner, host, version, started_at, seen_at, alive_until, ttl, member)
 	select $1::text, $2::text, $3::text, $4::text, clock_timestamp(), clock_timestamp(),
-		clock_timestamp() + $5::int8 * interval '1 microsecond', $5::int8 * interval '1 microsecond', true
+		clock_timestamp() + $5::float8 * interval '1 microsecond', $5::float8 * interval '1 microsecond', true
 	from registered where yes and {partitions}() = $6::int4
 	on conflict (relay, owner) do update set host = excluded.host, version = excluded.version,
 		seen_at = excluded.seen_at, alive_until = excluded.alive_until, ttl = excluded.ttl, member = true

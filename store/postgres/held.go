@@ -18,7 +18,7 @@ select 1 from (select name from mine order by name) as m cross join lateral (
 	holdSQL = mineSQL + `
 insert into {held} as h (relay, key, partition, seq, reason, cause, attempts, since, next_attempt_at)
 select $1::text, m.name, m.part, m.number, m.why, m.what, m.tries, clock_timestamp(),
-	case when m.after >= 0 then clock_timestamp() + m.after * interval '1 microsecond'
+	case when m.after >= 0 then clock_timestamp() + m.after::float8 * interval '1 microsecond'
 		when not exists (select 1 from {dead} d
 			where d.relay = $1::text and d.partition = m.part and d.seq = m.number and d.state || '' = 'open' offset 0)
 		then clock_timestamp() end

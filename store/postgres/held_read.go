@@ -11,28 +11,6 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// heldRecords implements held.Records and, in a transaction, store.HeldWriter.
-type heldRecords struct{ records }
-
-// View implements held.Records.
-func (r heldRecords) View(ctx context.Context, op store.Operation, f func(store.HeldReader) error) error {
-	if _, err := r.s.open(ctx); err != nil {
-		return err
-	}
-	return translate(op.Doing, f(heldRecords{records{s: r.s}}))
-}
-
-// Change implements held.Records.
-func (r heldRecords) Change(ctx context.Context, op store.Operation, f func(store.HeldWriter) error) error {
-	return r.s.change(ctx, op.Doing, func(tx pgx.Tx) error {
-		in := heldRecords{records{s: r.s, tx: tx}}
-		if err := in.exec(ctx, keepPartitionsSQL); err != nil {
-			return err
-		}
-		return f(in)
-	})
-}
-
 const (
 	// heldColumns: the message that blocks a key is a dead letter if the key waits for a decision, otherwise the queued message.
 	heldColumns = `h.relay, h.partition::int4, h.key, h.seq, coalesce(case when h.next_attempt_at is null then (
@@ -63,7 +41,7 @@ func scanHeld(row pgx.CollectableRow) (store.HeldInfo, error) {
 	return h, err
 }
 
-func (r heldRecords) heldKeys(ctx context.Context, sql string, args ...any) (out []store.HeldInfo, err error) {
+func (r records) heldKeys(ctx context.Context, sql string, args ...any) (out []store.HeldInfo, err error) {
 	err = r.query(ctx, fmt.Sprintf(sql, store.CountLimit), args, func(rows pgx.Rows) error {
 		out, err = pgx.CollectRows(rows, scanHeld)
 		return err
@@ -72,12 +50,12 @@ func (r heldRecords) heldKeys(ctx context.Context, sql string, args ...any) (out
 }
 
 // NextRelay implements store.HeldReader.
-func (r heldRecords) NextRelay(ctx context.Context, after string) (string, error) {
-	return onlyOf[string](ctx, r.records, nextRelaySQL, after)
+func (r records) NextRelay(ctx context.Context, after string) (string, error) {
+	return onlyOf[string](ctx, r, nextRelaySQL, after)
 }
 
 // HeldKeys implements store.HeldReader.
-func (r heldRecords) HeldKeys(ctx context.Context, q store.HeldQuery) ([]store.HeldInfo, error) {
+func (r records) HeldKeys(ctx context.Context, q store.HeldQuery) ([]store.HeldInfo, error) {
 	var after store.HeldInfo
 	if q.After != nil {
 		after = *q.After
@@ -86,7 +64,7 @@ func (r heldRecords) HeldKeys(ctx context.Context, q store.HeldQuery) ([]store.H
 }
 
 // HeldKey implements store.HeldReader.
-func (r heldRecords) HeldKey(ctx context.Context, name, key string) (store.HeldInfo, error) {
+func (r records) HeldKey(ctx context.Context, name, key string) (store.HeldInfo, error) {
 	found, err := r.heldKeys(ctx, showHeldSQL, name, key)
 	if err == nil && len(found) == 0 {
 		err = fmt.Errorf("%w: key %q of relay %q", store.ErrNotHeld, key, name)
@@ -141,7 +119,7 @@ func decodeParked(d *decoder) (p store.ParkedInfo, err error) {
 	return p, err
 }
 
-func (r heldRecords) parked(ctx context.Context, sql string, args ...any) (out []store.ParkedInfo, err error) {
+func (r records) parked(ctx context.Context, sql string, args ...any) (out []store.ParkedInfo, err error) {
 	err = r.query(ctx, sql, args, func(rows pgx.Rows) error {
 		for d := newDecoder(rows); d.next(); {
 			p, err := decodeParked(d)
@@ -156,12 +134,12 @@ func (r heldRecords) parked(ctx context.Context, sql string, args ...any) (out [
 }
 
 // Queued implements store.HeldReader.
-func (r heldRecords) Queued(ctx context.Context, name, key string, limit int) ([]store.ParkedInfo, error) {
+func (r records) Queued(ctx context.Context, name, key string, limit int) ([]store.ParkedInfo, error) {
 	return r.parked(ctx, queuedSQL, name, key, int64(limit))
 }
 
 // Parked implements store.HeldReader.
-func (r heldRecords) Parked(ctx context.Context, q store.ParkedQuery) ([]store.ParkedInfo, error) {
+func (r records) Parked(ctx context.Context, q store.ParkedQuery) ([]store.ParkedInfo, error) {
 	due, partition, seq := time.Time{}, int16(0), int64(0)
 	if a := q.After; a != nil {
 		due, partition, seq = a.DueAt, int16(a.Partition), a.Message.Sequence
@@ -170,12 +148,12 @@ func (r heldRecords) Parked(ctx context.Context, q store.ParkedQuery) ([]store.P
 }
 
 // ParkedByID implements store.HeldReader.
-func (r heldRecords) ParkedByID(ctx context.Context, name, id string) ([]store.ParkedInfo, error) {
+func (r records) ParkedByID(ctx context.Context, name, id string) ([]store.ParkedInfo, error) {
 	return r.parked(ctx, findParkedSQL, name, id)
 }
 
 // CountParked implements store.HeldReader.
-func (r heldRecords) CountParked(ctx context.Context, name string) (out []store.ParkedCount, err error) {
+func (r records) CountParked(ctx context.Context, name string) (out []store.ParkedCount, err error) {
 	err = r.query(ctx, parkedCountsSQL, []any{name}, func(rows pgx.Rows) error {
 		out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c store.ParkedCount, err error) {
 			err = row.Scan(&c.Relay, &c.Reason, &c.Count, &c.Oldest)
@@ -188,12 +166,12 @@ func (r heldRecords) CountParked(ctx context.Context, name string) (out []store.
 }
 
 // Decision implements store.HeldReader.
-func (r heldRecords) Decision(ctx context.Context, id string) (store.Decision, error) {
+func (r records) Decision(ctx context.Context, id string) (store.Decision, error) {
 	return r.decision(ctx, id, "")
 }
 
 // decision reads a decision; lock is "" or " for update".
-func (r heldRecords) decision(ctx context.Context, id, lock string) (d store.Decision, err error) {
+func (r records) decision(ctx context.Context, id, lock string) (d store.Decision, err error) {
 	err = r.query(ctx, showDecisionSQL+lock, []any{id}, func(rows pgx.Rows) error {
 		d, err = pgx.CollectExactlyOneRow(rows, scanDecision)
 		return err

@@ -14,7 +14,7 @@ const readCommittedSQL = `set transaction_isolation = 'read committed'`
 
 // formatSQL makes the server return times and payloads in the format that this package reads, for pools that request results as
 // text: a database may have other settings. It is part of a select and applies to the transaction.
-const formatSQL = `set_config('datestyle', 'ISO', true), set_config('bytea_output', 'hex', true)`
+const formatSQL = `pg_catalog.set_config('datestyle', 'ISO', true), pg_catalog.set_config('bytea_output', 'hex', true)`
 
 // implicit runs statements in one round trip and as one transaction, READ COMMITTED, without BEGIN and COMMIT: it commits when
 // the results are closed. plan holds settings and precedes the statements; the results of the statements come next.

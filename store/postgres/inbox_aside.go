@@ -45,7 +45,7 @@ const (
 	holdAsideSQL = `
 insert into {held} as h (relay, key, partition, seq, reason, cause, attempts, since, next_attempt_at)
 select $1::text, k.key, k.partition, 0, k.reason, k.cause, k.attempts, clock_timestamp(),
-	case when k.after >= 0 then clock_timestamp() + k.after * interval '1 microsecond' end
+	case when k.after >= 0 then clock_timestamp() + k.after::float8 * interval '1 microsecond' end
 from unnest($2::text::text[], $3::text::int2[], $4::text::text[], $5::text::text[], $6::text::int4[], $7::text::int8[])
 	as k (key, partition, reason, cause, attempts, after)
 on conflict (relay, key) do update set key = excluded.key where false`
@@ -57,10 +57,10 @@ on conflict (relay, key) do update set key = excluded.key where false`
 	asideRowsSQL = `
 select $19::text as relay, partition, nextval('{aside_seq}') as seq, id, topic, key, type, source, subject, tenant, message_time,
 	schema_version, aggregate_version, content_type, headers::jsonb, correlation_id, causation_id, payload,
-	case when deliver_after > 0 then clock_timestamp() + deliver_after * interval '1 microsecond' else deliver_at end,
+	case when deliver_after > 0 then clock_timestamp() + deliver_after::float8 * interval '1 microsecond' else deliver_at end,
 	clock_timestamp(), reason, attempts, (
-		select coalesce(jsonb_agg(jsonb_build_object('attempt', e.entry -> 'attempt', 'cause', e.entry -> 'cause', 'at',
-			clock_timestamp() - (e.entry ->> 'ago')::int8 * interval '1 microsecond') order by e.ord), '[]')
+		select coalesce(jsonb_agg(jsonb_build_object('attempt', e.entry -> 'attempt'::text, 'cause', e.entry -> 'cause'::text, 'at',
+			clock_timestamp() - (e.entry ->> 'ago'::text)::float8 * interval '1 microsecond') order by e.ord), '[]')
 		from jsonb_array_elements(history::jsonb) with ordinality as e (entry, ord)), clock_timestamp()`
 	asideArraysSQL = `
 from unnest(` + textArraysSQL + `, $20::text::text[], $21::text::text[], $22::text::int4[], $23::text::text[], $24::text::int8[])
@@ -74,7 +74,7 @@ where h.relay = $19::text and h.key = f.key and h.seq = 0`
 	parkAsideSQL = `
 with put as (
 insert into {parked} (relay, partition, {message}, reason, attempts, history, parked_at, due_at)` + asideRowsSQL + `,
-	case when key = '' then clock_timestamp() + after * interval '1 microsecond' end` + asideArraysSQL + `
+	case when key = '' then clock_timestamp() + after::float8 * interval '1 microsecond' end` + asideArraysSQL + `
 returning key, seq
 )` + headSQL
 
@@ -235,7 +235,7 @@ func (s *Store) holdAside(consumer string, list []toPark, partitions int) (q que
 // the server the sequence may belong to another message: $1 consumer, $2 partition, $3 sequence, $4 the message's ID.
 const takeSQL = `
 delete from {parked} where relay = $1::text and partition = $2::int4 and seq = $3::int8 and id = $4::text
-returning (extract(epoch from clock_timestamp() - parked_at) * 1000000)::int8`
+returning (extract(epoch from clock_timestamp() - parked_at) operator(pg_catalog.*) 1000000)::int8`
 
 func (s *Store) take(ctx context.Context, c caller, consumer string, m *postrider.Message) (store.TakeResult, error) {
 	partitions, err := c.partitions(ctx, s)

@@ -16,14 +16,14 @@ const (
 	// claimEffectSQL returns a row if the claim is granted; it waits for a concurrent claim.
 	claimEffectSQL = `
 insert into {effects} as e (guard, id, token, lease_until)
-values ($1::text, $2::text, $3::text, clock_timestamp() + $4::int8 * interval '1 microsecond')
+values ($1::text, $2::text, $3::text, clock_timestamp() + $4::float8 * interval '1 microsecond')
 on conflict (guard, id) do update set token = excluded.token, lease_until = excluded.lease_until
 where e.done_at is null and (e.token = excluded.token or e.lease_until <= clock_timestamp())
 returning true`
 
 	// effectSQL says why a claim was not granted, and for how long. It runs in the same transaction, which has locked the row.
 	effectSQL = `
-select done_at is not null, greatest((extract(epoch from lease_until - clock_timestamp()) * 1000000)::int8, 1)
+select done_at is not null, greatest((extract(epoch from lease_until - clock_timestamp()) operator(pg_catalog.*) 1000000)::int8, 1)
 from {effects} where guard = $1::text and id = $2::text`
 
 	completeEffectSQL = `
@@ -36,7 +36,7 @@ delete from {effects} where guard = $1::text and id = $2::text and token = $3::t
 	forgetEffectsSQL = `
 delete from {effects} where done_at is not null and ctid = any(array(
 	select ctid from {effects} where guard = $1::text
-		and done_at < statement_timestamp() - $2::int8 * interval '1 microsecond'
+		and done_at < statement_timestamp() - $2::float8 * interval '1 microsecond'
 	order by done_at limit $3::int8))`
 )
 

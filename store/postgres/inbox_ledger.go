@@ -213,7 +213,7 @@ func (s *Store) setVersion(ctx context.Context, c caller, consumer, key string, 
 const forgetSQL = `
 delete from {claims} where ctid = any(array(
 	select ctid from {claims} where consumer = $1::text
-		and claimed_at < statement_timestamp() - $2::int8 * interval '1 microsecond'
+		and claimed_at < statement_timestamp() - $2::float8 * interval '1 microsecond'
 	order by claimed_at limit $3::int8))`
 
 // Forget implements store.Ledger. It finds claims by the index on age. If a crash loses the removal, it is simply repeated.

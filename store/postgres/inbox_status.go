@@ -13,13 +13,13 @@ const (
 	// consumersSQL: $1 the limit of the count.
 	consumersSQL = `
 select c.relay, (select count(*) from (select 1 from {claims} m where m.consumer = c.relay limit $1::int8) as m),
-	coalesce((select (extract(epoch from clock_timestamp() - m.claimed_at) * 1000000)::int8 from {claims} m
+	coalesce((select (extract(epoch from clock_timestamp() - m.claimed_at) operator(pg_catalog.*) 1000000)::int8 from {claims} m
 		where m.consumer = c.relay order by m.claimed_at limit 1), 0)
 from (` + consumerNamesSQL + `) as c order by c.relay`
 
 	// marksSQL: the state of a watermark is its newest move.
 	marksSQL = `
-select w.consumer, w.partition, w.epoch, m.position, (extract(epoch from clock_timestamp() - m.moved_at) * 1000000)::int8
+select w.consumer, w.partition, w.epoch, m.position, (extract(epoch from clock_timestamp() - m.moved_at) operator(pg_catalog.*) 1000000)::int8
 from {watermarks} w cross join lateral (
 	select m.position, m.moved_at from {watermark_moves} m where m.consumer = w.consumer and m.partition = w.partition and m.epoch = w.epoch
 	order by m.n desc limit 1) as m

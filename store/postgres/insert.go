@@ -22,9 +22,9 @@ const (
 	// stays until the transaction ends. PostgreSQL inlines the function when it plans the statement, so the comparison costs nothing
 	// at run time; replacing the function invalidates the plan.
 	presentPartitionSQL = `case when {partitions}() = {n} then {partition}
-	else (('x' || substr(md5(convert_to(coalesce(nullif({key}, ''), {id}), 'UTF8')), 1, 8))::bit(32)::int8 % {partitions}())::int2 end`
+	else (('x' || substr(md5(convert_to(coalesce(nullif({key}, ''), {id}), 'UTF8')), 1, 8))::bit(32)::int8 % {partitions}()::int8)::int2 end`
 	// availableAtSQL is the delivery time of a message, or null.
-	availableAtSQL = `case when {deliver_after} > 0 then clock_timestamp() + {deliver_after} * interval '1 microsecond'
+	availableAtSQL = `case when {deliver_after} > 0 then clock_timestamp() + {deliver_after}::float8 * interval '1 microsecond'
 	else {deliver_at} end`
 
 	insertPlainSQL = `insert into {log} (partition, ` + plainSQL + `)`

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
@@ -65,13 +66,13 @@ func TestPagesAreReadByAnIndex(t *testing.T) {
 		}
 	}
 	count := 0
-	for h, err := range b.ListHeld(ctx, "") {
+	for h, err := range held.New(b).ListHeld(ctx, "") {
 		must(t, err)
 		if count++; h.MessageID == "" || h.Parked != 1 {
 			t.Fatalf("held key %+v", h)
 		}
 	}
-	for _, err := range b.ListParked(ctx, "") {
+	for _, err := range held.New(b).ListParked(ctx, "") {
 		must(t, err)
 		count++
 	}

@@ -59,6 +59,9 @@ const createMigrationsSQL = `create table if not exists {migrations} (
 // applies.
 const addWindowSQL = `alter table {migrations} add column if not exists oldest_program integer, add column if not exists oldest_publisher integer`
 
+// safePathSQL makes migrations call only functions and operators of PostgreSQL itself; see qualify.
+const safePathSQL = `set local search_path = pg_catalog, pg_temp`
+
 // Migrate brings the schema to a version and returns the steps that it took. The target is a version, Latest, or 0 to remove the
 // schema with everything in it. All steps are one transaction. Any number of processes may call it at once: an advisory lock,
 // held until the transaction ends, lets one work while the others wait and then find nothing left to do.
@@ -110,7 +113,7 @@ func PrintMigrations(w io.Writer, c Config) error {
 		return err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "begin;\n\n%s;\n", m.names.expand(createMigrationsSQL))
+	fmt.Fprintf(&b, "begin;\n%s;\n\n%s;\n", safePathSQL, m.names.expand(createMigrationsSQL))
 	for _, s := range steps {
 		fmt.Fprintf(&b, "\n-- %s\n%s%s;\n", s, s.SQL, m.record(s))
 	}
@@ -138,7 +141,10 @@ func newMigrator(c Config) (*migrator, error) {
 
 func (m *migrator) migrate(ctx context.Context, tx pgx.Tx, target int) ([]MigrationStep, error) {
 	// Two prefixes may hash to the same lock, which costs a short wait.
-	_, err := tx.Exec(ctx, "select pg_advisory_xact_lock(hashtextextended($1::text, 0))", m.names.migrations)
+	if _, err := tx.Exec(ctx, safePathSQL); err != nil {
+		return nil, err
+	}
+	_, err := tx.Exec(ctx, "select pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1::text, 0))", m.names.migrations)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +187,7 @@ type querier interface {
 // applied returns what was applied and when; nothing if there is no schema.
 func (m *migrator) applied(ctx context.Context, q querier) (map[int]migrate.Record, error) {
 	var exists bool
-	err := q.QueryRow(ctx, "select to_regclass($1::text) is not null", m.names.migrations).Scan(&exists)
+	err := q.QueryRow(ctx, "select pg_catalog.to_regclass($1::text) is not null", m.names.migrations).Scan(&exists)
 	if err != nil || !exists {
 		return nil, err
 	}
@@ -215,8 +221,8 @@ func script(ctx context.Context, conn *pgx.Conn, sql string) error {
 
 // appliedMigrationsSQL reads the record, even one without windows.
 const appliedMigrationsSQL = `
-select version, (extract(epoch from applied_at) * 1000000)::int8,
-	coalesce(to_jsonb(m) ->> 'oldest_program', '0')::int4, coalesce(to_jsonb(m) ->> 'oldest_publisher', '0')::int4 from {migrations} m`
+select version, (extract(epoch from applied_at) operator(pg_catalog.*) 1000000)::int8,
+	coalesce(to_jsonb(m) ->> 'oldest_program'::text, '0')::int4, coalesce(to_jsonb(m) ->> 'oldest_publisher'::text, '0')::int4 from {migrations} m`
 
 // role is how a program uses a schema.
 type role int
@@ -244,5 +250,5 @@ func (s *Store) checkSchema(ctx context.Context, q querier, as role) (int, error
 
 const openSQL = `
 select (select max(version) from {migrations})::int4, partitions::int4,
-	(select max(coalesce((to_jsonb(m) ->> 'oldest_program')::int4, m.version)) from {migrations} m),
-	(select max(coalesce((to_jsonb(m) ->> 'oldest_publisher')::int4, m.version)) from {migrations} m) from {meta}`
+	(select max(coalesce((to_jsonb(m) ->> 'oldest_program'::text)::int4, m.version)) from {migrations} m),
+	(select max(coalesce((to_jsonb(m) ->> 'oldest_publisher'::text)::int4, m.version)) from {migrations} m) from {meta}`

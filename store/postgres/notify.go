@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/internal/address"
 )
 
 // Wake implements store.Outbox: it wakes relays of this process at once and, if Config.Notify is on, those of other processes by
@@ -84,7 +86,7 @@ func (n *notifier) run(ctx context.Context) {
 func (n *notifier) send(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
 	defer cancel()
-	_, err := n.store.pool.Exec(ctx, "select pg_notify($1::text, '')", n.store.names.channel())
+	_, err := n.store.pool.Exec(ctx, "select pg_catalog.pg_notify($1::text, '')", n.store.names.channel())
 	return err
 }
 
@@ -101,7 +103,7 @@ func (s *Store) Listen(ctx context.Context) error {
 	}
 	config, err := pgx.ParseConfig(s.config.ListenDSN)
 	if err != nil {
-		return fmt.Errorf("Config.ListenDSN: %w", err)
+		return fmt.Errorf("Config.ListenDSN: %s", address.Reason(err)) // the text of err has the connection string
 	}
 	pause := reconnectAfter
 	for ctx.Err() == nil {

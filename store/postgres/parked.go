@@ -27,14 +27,14 @@ select m.number from mine m where (select l.seq ` + itemInLogSQL + `) is null`
 	parkFromLogSQL = mineSQL + `
 insert into {parked} (relay, partition, {message}, reason, due_at, attempts, history, parked_at)
 select $1::text, partition, {message}, m.why,
-	case when m.after >= 0 then clock_timestamp() + m.after * interval '1 microsecond' end, m.tries, ` + entrySQL + `,
+	case when m.after >= 0 then clock_timestamp() + m.after::float8 * interval '1 microsecond' end, m.tries, ` + entrySQL + `,
 	clock_timestamp()
 from mine m cross join ` + inLogSQL + `
 order by m.ord`
 
 	parkAgainSQL = mineSQL + `
 update {parked} p set reason = excluded.why, attempts = excluded.tries, history = ` + rememberSQL + `,
-	due_at = case when excluded.after >= 0 then clock_timestamp() + excluded.after * interval '1 microsecond' end
+	due_at = case when excluded.after >= 0 then clock_timestamp() + excluded.after::float8 * interval '1 microsecond' end
 from (select m.*, w.place, ` + entrySQL + ` as history from mine m cross join ` + parkedPlaceSQL + `) as excluded
 where p.ctid = excluded.place`
 
@@ -48,8 +48,8 @@ delete from {parked} p using mine m cross join ` + parkedPlaceSQL + ` where p.ct
 	// rememberSQL adds the entry excluded.history to p.history and keeps the last 20. It skips an entry without an attempt that
 	// repeats the cause of the last entry: a message may be put off often.
 	rememberSQL = `case
-		when excluded.history = '[]' or (excluded.history -> 0 ->> 'attempt') = '0'
-			and (p.history -> -1) - 'at' = (excluded.history -> 0) - 'at' then p.history
+		when excluded.history = '[]' or (excluded.history -> 0 ->> 'attempt'::text) = '0'
+			and (p.history -> -1) - 'at'::text = (excluded.history -> 0) - 'at'::text then p.history
 		when jsonb_array_length(p.history) >= 20 then (p.history - 0) || excluded.history
 		else p.history || excluded.history end`
 )

@@ -28,7 +28,13 @@ func (s *Store) View(ctx context.Context, op store.Operation, f func(store.Reade
 
 // Change implements store.Records.
 func (s *Store) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
-	return s.change(ctx, op.Doing, func(tx pgx.Tx) error { return f(records{s: s, tx: tx, importing: new(bool)}) })
+	return s.change(ctx, op.Doing, func(tx pgx.Tx) error {
+		in := records{s: s, tx: tx, importing: new(bool)}
+		if err := in.exec(ctx, keepPartitionsSQL); err != nil {
+			return err
+		}
+		return f(in)
+	})
 }
 
 // change runs f in a transaction, and again after a conflict with others.

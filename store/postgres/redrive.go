@@ -63,7 +63,7 @@ where id = $1::int8`
 	// purgeRedrivesSQL removes redrives that ended long ago, oldest first: $1 how long in microseconds, $2 how many.
 	purgeRedrivesSQL = `
 delete from {redrives} where id in (
-	select id from {redrives} where state <> 'running' and ended_at <= clock_timestamp() - $1::int8 * interval '1 microsecond'
+	select id from {redrives} where state <> 'running' and ended_at <= clock_timestamp() - $1::float8 * interval '1 microsecond'
 	order by id limit $2::int8)`
 
 	nowSQL = `select clock_timestamp()`

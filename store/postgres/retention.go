@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -121,7 +122,7 @@ func (m *maintenance) truncate(ctx context.Context, g segment) (bool, error) {
 // undelivered reports whether a row of a segment is not delivered; with an error, it reports true.
 func (m *maintenance) undelivered(ctx context.Context, table string) (found bool, err error) {
 	results, err := implicit(ctx, m.store.pool, planSQL, func(b *pgx.Batch) {
-		b.Queue("select set_config('statement_timeout', $1::text, true)", fmt.Sprint(attachTimeout.Milliseconds()))
+		b.Queue("select pg_catalog.set_config('statement_timeout', $1::text, true)", fmt.Sprint(attachTimeout.Milliseconds()))
 		b.Queue(m.store.names.expand(fmt.Sprintf(undeliveredInSQL, table)))
 	})
 	if err != nil {
@@ -142,66 +143,51 @@ func (m *maintenance) undelivered(ctx context.Context, table string) (found bool
 const longHoldersSQL = `
 select exists (
 	select 1 from pg_locks l left join pg_stat_activity a on a.pid = l.pid
-	where l.locktype = 'relation' and l.relation = $1::text::regclass and l.granted and l.pid is distinct from pg_backend_pid()
+	where l.locktype = 'relation' and l.relation = $1::text::regclass::oid and l.granted and l.pid is distinct from pg_backend_pid()
 		and l.database = (select oid from pg_database where datname = current_database())
 		and (l.pid is null or a.xact_start < clock_timestamp() - interval '1 second'))`
 
-// detachSQL detaches segment %[1]s if it is empty. The log is locked first, as publishers lock it: a publisher that was waited
-// for may have added a row.
-const detachSQL = `
-do $$
-begin
-	lock table only {log} in access exclusive mode;
-	if exists (select from %[1]s) then
-		raise exception 'not empty' using errcode = '` + notNow + `';
-	end if;
-	alter table {log} detach partition %[1]s;
-end
-$$`
+// detachSQL detaches segment %d if it is empty, and dropDetachedSQL drops it. They call functions of the schema's owner, so that a
+// relay needs no ownership.
+const (
+	detachSQL       = `select {log_detach}(%d)`
+	dropDetachedSQL = `select {log_drop}(%d)`
+)
 
 // detach takes an empty segment out of the log. It does not drop the table in the same transaction, since that would wait for the
 // disk with the log locked.
 func (m *maintenance) detach(ctx context.Context, g segment) error {
 	n, what := m.store.names, "drop segment "+g.name
 	var held bool
-	if err := m.store.pool.QueryRow(ctx, longHoldersSQL, n.table("log")).Scan(&held); err != nil {
+	if err := m.store.pool.QueryRow(ctx, n.expand(longHoldersSQL), n.table("log")).Scan(&held); err != nil {
 		return err
 	}
 	if held {
 		m.deferred = append(m.deferred, what+": it is empty, but a long transaction holds the log")
 		return nil
 	}
-	_, err := m.change(ctx, what, limits(logLockWait, logLockedFor)+fmt.Sprintf(detachSQL, n.segment(g)))
+	_, err := m.change(ctx, what, limits(logLockWait, logLockedFor)+fmt.Sprintf(detachSQL, g.from))
 	return err
 }
 
 // detachedSQL lists tables that were segments: named like one, with prefix $2, and not attached.
 const detachedSQL = `
 select coalesce(array_agg(relname::text), '{}') from pg_class
-where relnamespace = $1::text::regnamespace and relkind = 'r' and not relispartition and relname ~ ('^' || $2::text || 'log_[0-9]+$')`
-
-// dropDetachedSQL drops table %[1]s, which was a segment.
-const dropDetachedSQL = `
-do $$
-begin
-	lock table %[1]s in access exclusive mode;
-	if exists (select from %[1]s) then
-		raise exception 'not empty' using errcode = '` + notNow + `';
-	end if;
-	drop table %[1]s;
-end
-$$`
+where relnamespace = $1::text::regnamespace::oid and relkind = 'r' and not relispartition and relname ~ ('^' || $2::text || 'log_[0-9]+$')`
 
 // dropDetached drops detached tables, whichever process detached them.
 func (m *maintenance) dropDetached(ctx context.Context) error {
 	n := m.store.names
 	var tables []string
-	if err := m.store.pool.QueryRow(ctx, detachedSQL, pgx.Identifier{n.schema}.Sanitize(), n.prefix).Scan(&tables); err != nil {
+	if err := m.store.pool.QueryRow(ctx, n.expand(detachedSQL), pgx.Identifier{n.schema}.Sanitize(), n.prefix).Scan(&tables); err != nil {
 		return err
 	}
 	for _, name := range tables {
-		name = strings.TrimPrefix(name, n.prefix)
-		if _, err := m.change(ctx, "drop table "+name, limits(maxLockWait, attachTimeout)+fmt.Sprintf(dropDetachedSQL, n.table(name))); err != nil {
+		first, err := strconv.ParseInt(strings.TrimPrefix(name, n.prefix+"log_"), 10, 64)
+		if err != nil { // not a segment's
+			continue
+		}
+		if _, err := m.change(ctx, "drop table "+name, limits(maxLockWait, attachTimeout)+fmt.Sprintf(dropDetachedSQL, first)); err != nil {
 			return err
 		}
 	}

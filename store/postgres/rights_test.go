@@ -2,62 +2,175 @@ package postgres_test
 
 import (
 	"context"
-	"fmt"
+	"crypto/rand"
+	"errors"
+	"net/url"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// TestRightsOfRelaysAndConsumers: the rights listed in docs/sql-contract.md are enough.
-func TestRightsOfRelaysAndConsumers(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	owner := setup(t, postgres.Config{SegmentFor: time.Hour})
-	schema := owner.config.Schema
-	role := schema + "_relay"
-	old := owner.past(t, 5, 0)
-	owner.exec(t, "create role "+role)
-	t.Cleanup(func() { owner.exec(t, "drop owned by "+role); owner.exec(t, "drop role "+role) })
-	for _, right := range []string{"usage on schema %s", "select, insert, update, delete on all tables in schema %s",
-		"usage, select, update on all sequences in schema %s"} {
-		owner.exec(t, fmt.Sprintf("grant "+right+" to %s", schema, role))
-	}
-	config := owner.config
-	pool := newPool(t, withParam(t, dsn(t), "role", role), 8)
-	b := &bundle{Store: open(t, pool, config), pool: pool, config: config}
-
-	o, err := outbox.New(b.Store, outbox.Config{Source: "shop"})
+// as returns the store as a new database role sees it that has the rights of Grants.
+func (b *bundle) as(t *testing.T, what string) *bundle {
+	t.Helper()
+	role := b.config.Schema + "_" + what
+	b.exec(t, "create role "+role+" login")
+	t.Cleanup(func() { b.exec(t, "drop owned by "+role); b.exec(t, "drop role "+role) })
+	sql, err := postgres.Grants(b.config, what, role)
 	if err != nil {
 		t.Fatal(err)
 	}
-	message := &postrider.Message{ID: "m", Type: "t", Key: "k", Payload: []byte("{}")}
-	_, err = o.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := o.Publish(ctx, tx, message)
-		return err
-	})
+	if _, err := b.pool.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	u, err := url.Parse(b.dsn)
 	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.User(role)
+	pool := newPool(t, u.String(), 8)
+	return &bundle{Store: open(t, pool, b.config), pool: pool, config: b.config, dsn: u.String()}
+}
+
+// mayNot checks that the server refuses statements.
+func (b *bundle) mayNot(t *testing.T, statements ...string) {
+	t.Helper()
+	for _, sql := range statements {
+		_, err := b.pool.Exec(t.Context(), sql)
+		if e, ok := errors.AsType[*pgconn.PgError](err); !ok || e.Code != "42501" {
+			t.Errorf("%s: %v, want that a right is missing", sql, err)
+		}
+	}
+}
+
+func publish(t *testing.T, s *postgres.Store, m *postrider.Message) {
+	t.Helper()
+	o, err := outbox.New(s, outbox.Config{Source: "shop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = o.InTx(t.Context(), func(ctx context.Context, tx pgx.Tx) error {
+		_, err := o.Publish(ctx, tx, m)
+		return err
+	}); err != nil {
 		t.Error(err)
 	}
-	if n := b.deliverAll(t, "r", b.lease(t, "r")); n != 1 {
+}
+
+func TestGrantsOfAPublisher(t *testing.T) {
+	t.Parallel()
+	owner := setup(t, postgres.Config{})
+	p := owner.as(t, "publisher")
+	publish(t, p.Store, &postrider.Message{Type: "t", Payload: []byte("{}")})
+	p.exec(t, "select "+p.table("publish")+"('t', 'k', 'type', '{}'::jsonb)")
+	p.mayNot(t, "select payload from "+p.table("log"), "delete from "+p.table("log"), "select from "+p.table("dead"),
+		"select from "+p.table("cursors"), "select "+p.table("log_drop")+"(0)")
+}
+
+func TestGrantsOfARelay(t *testing.T) {
+	t.Parallel()
+	owner := setup(t, postgres.Config{SegmentFor: time.Hour})
+	old := owner.past(t, 5, 0)
+	r := owner.as(t, "relay")
+	publish(t, owner.Store, &postrider.Message{Type: "t", Key: "k", Payload: []byte("{}")})
+	if n := r.deliverAll(t, "r", r.lease(t, "r")); n != 1 {
 		t.Errorf("%d messages are delivered", n)
 	}
-	b.lease(t, "consumer")
-	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		return b.Park(ctx, tx, "consumer", []store.ParkRequest{{Message: message, Reason: store.ParkRetry, After: time.Minute}})
+	r.drop(t, store.Retention{For: time.Hour}, old) // creates segments, and drops some
+	r.mayNot(t, "drop table "+r.table("log"), "select from "+r.table("claims"), "alter table "+r.table("log")+" add x int")
+}
+
+func TestGrantsOfAConsumer(t *testing.T) {
+	t.Parallel()
+	c := setup(t, postgres.Config{}).as(t, "consumer")
+	ctx, message := t.Context(), &postrider.Message{ID: "m", Type: "t", Key: "k", Payload: []byte("{}")}
+	if err := c.Enroll(ctx, "consumer"); err != nil {
+		t.Fatal(err)
+	}
+	req := acquire(0)
+	req.Kind = store.KindConsumer
+	if _, err := c.Acquire(ctx, "consumer", store.Owner{ID: "o"}, req); err != nil {
+		t.Errorf("acquire: %v", err)
+	}
+	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+		return c.Park(ctx, tx, "consumer", []store.ParkRequest{{Message: message, Reason: store.ParkRetry, After: time.Minute}})
 	})
 	if err != nil {
 		t.Errorf("park: %v", err)
 	}
-	// Retention needs more.
-	owner.exec(t, fmt.Sprintf("grant create on schema %s to %s", schema, role))
-	owner.exec(t, fmt.Sprintf(`do $$ declare part regclass; begin
-		for part in select relid from pg_partition_tree('%s') loop execute format('alter table %%s owner to %s', part); end loop; end $$`,
-		b.table("log"), role))
-	b.drop(t, store.Retention{For: time.Hour}, old)
+	c.mayNot(t, "select payload from "+c.table("log"), "insert into "+c.table("log")+" (partition, id, topic, type) values (0, 'a', 'b', 'c')",
+		"select "+c.table("log_drop")+"(0)")
+}
+
+// TestGrantsOfOperatorsAndViewers: both see dead letters without their contents, and the status; only an operator decides.
+func TestGrantsOfOperatorsAndViewers(t *testing.T) {
+	t.Parallel()
+	owner := setup(t, postgres.Config{Partitions: 1})
+	owner.deadLetter(t, "r", 2)
+	for _, what := range []string{"operator", "viewer"} {
+		o, ctx := owner.as(t, what), t.Context()
+		if st, err := o.Status(ctx); err != nil || st.Relays[0].Dead.N == 0 {
+			t.Errorf("status of %s: %+v, %v", what, st, err)
+		}
+		if _, err := deadletter.New(o).CountDead(ctx, store.DeadFilter{}); err != nil && what == "operator" {
+			t.Errorf("count: %v", err)
+		}
+		for l, err := range deadletter.New(o).ListDead(ctx, store.DeadFilter{}, 0, 0) {
+			if err != nil || len(l.Message.Payload) > 0 || len(l.Message.Headers) > 0 || l.Message.ID == "" || l.Unreadable == "" {
+				t.Errorf("%s sees %+v, %v", what, l, err)
+			}
+		}
+		o.mayNot(t, "select payload from "+o.table("dead"), "select headers from "+o.table("dead"), "select payload from "+o.table("log"),
+			"select payload from "+o.table("parked"), "select payload from "+o.table("dead_edits"), "delete from "+o.table("dead"),
+			"update "+o.table("dead")+" set payload = ''", "insert into "+o.table("log")+" (partition, id, topic, type) values (0, 'a', 'b', 'c')")
+		_, discardErr := deadletter.New(o).DiscardDead(ctx, store.DeadFilter{}, "me", "because", 1)
+		redrive, redriveErr := deadletter.New(o).StartRedrive(ctx, deadletter.Plan{By: "me"})
+		if allowed := what == "operator"; (discardErr == nil) != allowed || (redriveErr == nil) != allowed {
+			t.Errorf("%s: discard: %v, redrive: %v", what, discardErr, redriveErr)
+		}
+		if what == "operator" { // a relay drives the redrive
+			if r, err := deadletter.New(owner.as(t, "relay")).Drive(ctx, redrive.ID, nil); err != nil || r.Done != 1 {
+				t.Errorf("redrive: %+v, %v", r, err)
+			}
+			owner.deadLetter(t, "r", 1)
+		}
+	}
+}
+
+func TestGrantsRefuseNames(t *testing.T) {
+	t.Parallel()
+	for _, names := range [][2]string{{"relay", "a'b"}, {"relay", ""}, {"relay", `a"b`}, {"admin", "a"}} {
+		if sql, err := postgres.Grants(postgres.Config{}, names[0], names[1]); err == nil {
+			t.Errorf("%q: %s", names, sql)
+		}
+	}
+}
+
+// deadLetter dead-letters n messages of a consumer.
+func (b *bundle) deadLetter(t *testing.T, name string, n int) {
+	t.Helper()
+	ctx := t.Context()
+	if err := b.Enroll(ctx, name); err != nil {
+		t.Fatal(err)
+	}
+	err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+		for range n {
+			m := &postrider.Message{ID: rand.Text(), Type: "t", Topic: "t", Time: time.Now(), Payload: []byte("{}"), Headers: map[string]string{"a": "b"}}
+			if err := b.DeadLetter(ctx, tx, name, []store.DeadLetterRequest{{Message: m, Reason: "refused"}}, false); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -17,10 +17,10 @@ type names struct {
 func newNames(c Config) names {
 	n := names{prefix: c.Prefix, schema: c.Schema}
 	var pairs []string
-	for _, table := range []string{"migrations", "meta", "log", "log_seq_seq", "log_advance", "partitions", "relay_partitions", "leases", "incarnations",
+	for _, table := range []string{"migrations", "meta", "log", "log_seq_seq", "log_advance", "log_attach", "log_detach", "log_drop", "partitions", "relay_partitions", "leases", "incarnations",
 		"incarnation", "decisions", "cursors", "relays", "relay_filters", "unrouted", "parked", "held", "dead",
 		"aside_seq", "claims", "watermarks", "watermark_moves", "versions", "effects", "attempts",
-		"dead_edits", "redrives"} {
+		"dead_edits", "redrives", "sagas", "saga_history", "saga_aliases", "saga_labels", "saga_records", "records"} {
 		pairs = append(pairs, "{"+table+"}", n.table(table))
 	}
 	n.migrations = n.table("migrations")
@@ -36,8 +36,8 @@ func (n names) table(name string) string { return pgx.Identifier{n.schema, n.pre
 
 func (n names) segment(g segment) string { return pgx.Identifier{n.schema, g.name}.Sanitize() }
 
-// expand fills in table names and {message}, the columns of a message.
-func (n names) expand(sql string) string { return n.replacer.Replace(sql) }
+// expand fills in table names and {message}, the columns of a message, and qualifies functions.
+func (n names) expand(sql string) string { return qualify(n.replacer.Replace(sql)) }
 
 // statements holds the frequently run statements with table names filled in.
 type statements struct {
@@ -52,6 +52,7 @@ type statements struct {
 	applied, notHeld, noneMissing, openDecisions                     string
 	settlePlan, txPlan, acquirePlan                                  string
 	inboxStatements
+	sagaStatements
 }
 
 func newStatements(n names, bound string) statements {
@@ -70,7 +71,7 @@ func newStatements(n names, bound string) statements {
 		deadFromLog: n.expand(deadFromLogSQL), deadFromParked: n.expand(deadFromParkedSQL),
 		lockHeld: n.expand(lockHeldSQL),
 		removed:  n.expand(removedSQL), hold: n.expand(holdSQL), releaseKeys: n.expand(releaseKeysSQL), letGo: n.expand(letGoSQL), latest: n.expand(latestSQL),
-		settlePlan: settlePlanSQL + bound, txPlan: txPlanSQL + bound, acquirePlan: acquirePlanSQL + bound,
-		inboxStatements: newInboxStatements(n),
+		settlePlan: qualify(settlePlanSQL + bound), txPlan: qualify(txPlanSQL + bound), acquirePlan: qualify(acquirePlanSQL + bound),
+		inboxStatements: newInboxStatements(n), sagaStatements: newSagaStatements(n),
 	}
 }

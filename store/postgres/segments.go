@@ -35,10 +35,10 @@ const (
 const listSegmentsSQL = `
 select c.relname, i.xmin::text || '/' || c.oid::text, bound[1]::int8, bound[2]::int8, coalesce(pg_total_relation_size(c.oid), 0),
 	coalesce(pg_relation_size(c.oid), 0) = 0, greatest(c.reltuples, 0)::int8, s.last_value + s.is_called::int4,
-	(extract(epoch from clock_timestamp()) * 1000000)::int8
+	(extract(epoch from clock_timestamp()) operator(pg_catalog.*) 1000000)::int8
 from {log_seq_seq} s, pg_inherits i join pg_class c on c.oid = i.inhrelid,
 	regexp_match(pg_get_expr(c.relpartbound, c.oid), 'FROM [(]''([0-9]+)''[)] TO [(]''([0-9]+)''[)]') as bound
-where i.inhparent = $1::text::regclass and bound is not null order by 3`
+where i.inhparent = $1::text::regclass::oid and bound is not null order by 3`
 
 // segment is the part of the log whose numbers are in a range.
 type segment struct {
@@ -193,7 +193,7 @@ func (m *maintenance) prepare(ctx context.Context, _ store.Retention) error {
 		if g.to < g.from { // beyond the largest number
 			return nil
 		}
-		if made, err := m.change(ctx, "prepare segment "+g.name, m.store.attachSQL(g)); err != nil || !made {
+		if made, err := m.change(ctx, "prepare segment "+g.name, attachSQL(g)); err != nil || !made {
 			return err
 		}
 	}
@@ -219,15 +219,13 @@ func (s segments) missing(n names, span int64) segment {
 
 // attachSQL creates and attaches a segment. The table is empty when it is attached, so nothing is scanned, and the lock on the
 // log (SHARE UPDATE EXCLUSIVE) blocks neither publishers nor relays.
-func (s *Store) attachSQL(g segment) string {
-	return limits(maxLockWait, attachTimeout) + fmt.Sprintf(
-		`create table %[1]s (like {log} including defaults including constraints including indexes including storage);
-alter table {log} attach partition %[1]s for values from (%[2]d) to (%[3]d)`, s.names.segment(g), g.from, g.to)
+func attachSQL(g segment) string {
+	return limits(maxLockWait, attachTimeout) + fmt.Sprintf(`select {log_attach}(%d, %d)`, g.from, g.to)
 }
 
 // endsSQL returns when the first and the last row of segment %s were written.
 const endsSQL = `
-select (extract(epoch from min(f.created_at)) * 1000000)::int8, (extract(epoch from max(l.created_at)) * 1000000)::int8
+select (extract(epoch from min(f.created_at)) operator(pg_catalog.*) 1000000)::int8, (extract(epoch from max(l.created_at)) operator(pg_catalog.*) 1000000)::int8
 from generate_series(0, {partitions}() - 1) as p
 	left join lateral (select created_at from %[1]s where partition = p order by seq limit 1) as f on true
 	left join lateral (select created_at from %[1]s where partition = p order by seq desc limit 1) as l on true`
@@ -288,7 +286,7 @@ func (s *Store) advance(ctx context.Context, q querier, to int64) (done bool, er
 // usersSQL lists the virtual transactions that have any lock on the log.
 const usersSQL = `
 select coalesce(array_agg(virtualtransaction), '{}') from pg_locks
-where locktype = 'relation' and relation = $1::text::regclass
+where locktype = 'relation' and relation = $1::text::regclass::oid
 	and database = (select oid from pg_database where datname = current_database()) and pid <> pg_backend_pid()`
 
 // awaited are the transactions that may run a statement that does not know a segment yet.
@@ -303,7 +301,7 @@ type awaited struct {
 // call for the segment has ended.
 func (s *Store) known(ctx context.Context, g segment) (bool, error) {
 	var users []string
-	if err := s.pool.QueryRow(ctx, usersSQL, s.names.table("log")).Scan(&users); err != nil {
+	if err := s.pool.QueryRow(ctx, s.names.expand(usersSQL), s.names.table("log")).Scan(&users); err != nil {
 		return false, err
 	}
 	s.maintaining.Lock()

@@ -85,7 +85,7 @@ func (s *Store) cover(ctx context.Context, highest int64) (int64, error) {
 	}
 	g := list.missing(s.names, s.config.segmentSpan)
 	m := maintenance{store: s}
-	if _, err := m.change(ctx, "prepare segment "+g.name, s.attachSQL(g)); err != nil {
+	if _, err := m.change(ctx, "prepare segment "+g.name, attachSQL(g)); err != nil {
 		return 0, err
 	}
 	return max(target, g.from), nil

@@ -149,16 +149,22 @@ func setupWith(t testing.TB, dsn string, config postgres.Config, size int32) *bu
 	return &bundle{Store: open(t, pool, config), pool: pool, dsn: dsn, config: config}
 }
 
-// templates are the functions that create a database with a migrated outbox, by number of partitions.
+// templates are the functions that create a database with a migrated outbox, by its kind.
 var templates sync.Map
+
+// kind is what databases cloned from a template have in common.
+type kind struct {
+	partitions int
+	prepare    string // SQL that is run last
+}
 
 const clonedSchema = "outbox"
 
 // template returns the name of a database with a migrated outbox.
-func template(t testing.TB, partitions int) string {
+func template(t testing.TB, k kind) string {
 	t.Helper()
-	create, _ := templates.LoadOrStore(partitions, sync.OnceValues(func() (string, error) {
-		name := fmt.Sprintf("t_template_%d_%d", partitions, os.Getpid())
+	create, _ := templates.LoadOrStore(k, sync.OnceValues(func() (string, error) {
+		name := fmt.Sprintf("%s_%d_%d", randomName(), k.partitions, os.Getpid())
 		admin, err := pgx.Connect(context.Background(), dsn(t))
 		if err != nil {
 			return "", err
@@ -175,7 +181,10 @@ func template(t testing.TB, partitions int) string {
 		if _, err := pool.Exec(context.Background(), "create schema "+clonedSchema); err != nil {
 			return "", err
 		}
-		_, err = postgres.Migrate(context.Background(), pool, postgres.Config{Schema: clonedSchema, Partitions: partitions}, postgres.Latest)
+		_, err = postgres.Migrate(context.Background(), pool, postgres.Config{Schema: clonedSchema, Partitions: k.partitions}, postgres.Latest)
+		if err == nil && k.prepare != "" {
+			_, err = pool.Exec(context.Background(), k.prepare)
+		}
 		return name, err
 	}))
 	name, err := create.(func() (string, error))()
@@ -200,8 +209,13 @@ func inDatabase(t testing.TB, dsn, name string) string {
 // the time of the migrations. Of the configuration, these may depend on Partitions alone.
 func cloned(t testing.TB, dsn string, config postgres.Config, size int32) *bundle {
 	t.Helper()
+	return clonedFrom(t, kind{partitions: config.Partitions}, dsn, config, size)
+}
+
+func clonedFrom(t testing.TB, k kind, dsn string, config postgres.Config, size int32) *bundle {
+	t.Helper()
 	direct, ctx := newPool(t, servertest.Get(t, servertest.Postgres), 1), context.Background()
-	from, name := template(t, config.Partitions), randomName()
+	from, name := template(t, k), randomName()
 	if _, err := direct.Exec(ctx, "create database "+name+" template "+from+" strategy wal_log"); err != nil {
 		t.Fatal(err)
 	}

@@ -34,9 +34,9 @@ with right_to_grant as (
 	select a.pid, extract(epoch from clock_timestamp() - a.state_change)::float8 as waited from pg_stat_activity a
 	where a.datname = current_database() and a.usename = session_user and a.pid <> pg_backend_pid()
 		and a.state = 'active' and a.wait_event = 'ClientRead'
-		and a.state_change < clock_timestamp() - $4::int8 * interval '1 microsecond'
+		and a.state_change < clock_timestamp() - $4::float8 * interval '1 microsecond'
 		and exists (select from pg_locks k, right_to_grant g where k.pid = a.pid and k.granted and (
-			k.locktype = 'relation' and k.relation = '{leases}'::regclass and k.mode in ('RowShareLock', 'RowExclusiveLock')
+			k.locktype = 'relation' and k.relation = '{leases}'::regclass::oid and k.mode in ('RowShareLock', 'RowExclusiveLock')
 			or k.locktype = 'advisory' and k.objsubid = 1 and k.classid::int8 << 32 | k.objid::int8 = g.key))
 )
 select s.pid::int4, s.waited from stalled s

@@ -16,7 +16,7 @@ const (
 	undeliveredSQL = `
 	select l.created_at from (
 		(select l.partition, l.seq, l.created_at from pg_snapshot_xip(c.snapshot) as x cross join lateral (
-			select * from {log} l where l.xid = x and l.seq <= c.position and l.partition = c.partition and ` + notPagedSQL + `
+			select l.partition, l.seq, l.created_at from {log} l where l.xid = x and l.seq <= c.position and l.partition = c.partition and ` + notPagedSQL + `
 			limit $1::int8) as l)
 		union all
 		(select l.partition, l.seq, l.created_at from {log} l
@@ -145,7 +145,7 @@ func (r *statusReader) relays(ctx context.Context, tx pgx.Tx) error {
 
 func (r *statusReader) partitions(ctx context.Context, tx pgx.Tx) error {
 	var standby bool
-	if err := tx.QueryRow(ctx, "select pg_is_in_recovery()").Scan(&standby); err != nil {
+	if err := tx.QueryRow(ctx, "select pg_catalog.pg_is_in_recovery()").Scan(&standby); err != nil {
 		return err
 	}
 	lease := leaseStatusSQL

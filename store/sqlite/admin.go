@@ -163,18 +163,18 @@ const existsSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}cursors WHERE relay = ?1
 		OR EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ?1 AND state = 'open')`
 
 // LockRelay implements store.HeldWriter: nobody else writes until the transaction ends.
-func (r heldRecords) LockRelay(ctx context.Context, name string) (known, left bool, err error) {
+func (r records) LockRelay(ctx context.Context, name string) (known, left bool, err error) {
 	err = r.get(ctx, existsSQL, []any{name}, &known, &left)
 	return known, left, err
 }
 
 // CheckStopped implements store.HeldWriter.
-func (r heldRecords) CheckStopped(ctx context.Context, name string) error {
+func (r records) CheckStopped(ctx context.Context, name string) error {
 	return r.checkStopped(ctx, name)
 }
 
 // RemoveRelay implements store.HeldWriter.
-func (r heldRecords) RemoveRelay(ctx context.Context, name string) error {
+func (r records) RemoveRelay(ctx context.Context, name string) error {
 	for _, table := range []string{"held", "decisions", "cursors", "relays", "relay_filters", "unrouted"} {
 		if _, err := r.exec(ctx, `DELETE FROM {prefix}`+table+` WHERE relay = ?`, name); err != nil {
 			return err

@@ -44,30 +44,30 @@ func (s *Store) dropDecisions(ctx context.Context) error {
 }
 
 // CheckLease implements store.HeldWriter.
-func (r heldRecords) CheckLease(ctx context.Context, name string, lease store.LeaseRef) error {
+func (r records) CheckLease(ctx context.Context, name string, lease store.LeaseRef) error {
 	_, err := r.lease(ctx, name, lease)
 	return err
 }
 
 // AddDecision implements store.HeldWriter: nobody else has added one since the transaction began.
-func (r heldRecords) AddDecision(ctx context.Context, d store.Decision) error {
+func (r records) AddDecision(ctx context.Context, d store.Decision) error {
 	_, err := r.exec(ctx, addDecisionSQL, d.ID, d.Relay, d.Partition, d.Key, d.Sequence, string(d.Verb), d.MessageID, d.By, d.Reason, r.now)
 	return err
 }
 
 // LockDecision implements store.HeldWriter.
-func (r heldRecords) LockDecision(ctx context.Context, id string) (store.Decision, error) {
+func (r records) LockDecision(ctx context.Context, id string) (store.Decision, error) {
 	return r.Decision(ctx, id)
 }
 
 // EndDecision implements store.HeldWriter.
-func (r heldRecords) EndDecision(ctx context.Context, d store.Decision) error {
+func (r records) EndDecision(ctx context.Context, d store.Decision) error {
 	_, err := r.exec(ctx, endDecisionSQL, d.ID, string(d.State), d.Outcome, d.Count, r.now)
 	return err
 }
 
 // LockHeld implements store.HeldWriter.
-func (r heldRecords) LockHeld(ctx context.Context, name, key string) (store.HeldInfo, error) {
+func (r records) LockHeld(ctx context.Context, name, key string) (store.HeldInfo, error) {
 	h, err := r.HeldKey(ctx, name, key)
 	if err != nil || h.NextAttempt.IsZero() {
 		return h, err
@@ -79,7 +79,7 @@ func (r heldRecords) LockHeld(ctx context.Context, name, key string) (store.Held
 }
 
 // ResumeHeld implements store.HeldWriter.
-func (r heldRecords) ResumeHeld(ctx context.Context, h store.HeldInfo) error {
+func (r records) ResumeHeld(ctx context.Context, h store.HeldInfo) error {
 	_, err := r.letGo(ctx, h.Relay, h.Key)
 	return err
 }
@@ -110,14 +110,14 @@ func chosenParked(c store.ParkedChoice) (condition string, args []any) {
 }
 
 // RetryParked implements store.HeldWriter.
-func (r heldRecords) RetryParked(ctx context.Context, c store.ParkedChoice) (int, error) {
+func (r records) RetryParked(ctx context.Context, c store.ParkedChoice) (int, error) {
 	condition, args := chosenParked(c)
 	n, err := r.exec(ctx, retryParkedSQL+condition, append(args, r.now)...)
 	return int(n), err
 }
 
 // DeadLetterParked implements store.HeldWriter.
-func (r heldRecords) DeadLetterParked(ctx context.Context, c store.ParkedChoice, d store.MovedToDead) (int, error) {
+func (r records) DeadLetterParked(ctx context.Context, c store.ParkedChoice, d store.MovedToDead) (int, error) {
 	entry, err := r.entry(0, d.Entry)
 	if err != nil {
 		return 0, err
@@ -137,7 +137,7 @@ func (r heldRecords) DeadLetterParked(ctx context.Context, c store.ParkedChoice,
 }
 
 // DiscardOpen implements store.HeldWriter.
-func (r heldRecords) DiscardOpen(ctx context.Context, c store.ParkedChoice, by, resolution string) (int, error) {
+func (r records) DiscardOpen(ctx context.Context, c store.ParkedChoice, by, resolution string) (int, error) {
 	text, args := discardOpenSQL, []any{r.now, by, resolution, c.Relay}
 	if !c.All {
 		text, args = discardOneSQL, append(args, c.Partition, c.Sequence)

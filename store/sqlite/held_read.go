@@ -9,22 +9,6 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// heldRecords implements held.Records and, in a transaction, store.HeldWriter.
-type heldRecords struct{ txn }
-
-// View implements held.Records.
-func (r heldRecords) View(ctx context.Context, op store.Operation, f func(store.HeldReader) error) error {
-	return r.s.read(ctx, op.Doing, func(t txn) error { return f(heldRecords{t}) })
-}
-
-// Change implements held.Records.
-func (r heldRecords) Change(ctx context.Context, op store.Operation, f func(store.HeldWriter) error) error {
-	return r.s.write(ctx, op.Doing, durable, func(t txn) error { return f(heldRecords{t}) })
-}
-
-// Wake implements held.Records.
-func (r heldRecords) Wake() { r.s.Wake() }
-
 // beforeAll is a time before all others.
 const beforeAll = int64(-1 << 62)
 
@@ -48,7 +32,7 @@ const (
 	showHeldSQL = `SELECT ` + heldColumns + ` FROM {prefix}held h WHERE h.relay = ? AND h.key = ?`
 )
 
-func (r heldRecords) heldKeys(ctx context.Context, text string, args ...any) (out []store.HeldInfo, err error) {
+func (r records) heldKeys(ctx context.Context, text string, args ...any) (out []store.HeldInfo, err error) {
 	err = r.each(ctx, text, args, func(rows *sql.Rows) error {
 		var h store.HeldInfo
 		var since int64
@@ -66,13 +50,13 @@ func (r heldRecords) heldKeys(ctx context.Context, text string, args ...any) (ou
 }
 
 // NextRelay implements store.HeldReader.
-func (r heldRecords) NextRelay(ctx context.Context, after string) (name string, err error) {
+func (r records) NextRelay(ctx context.Context, after string) (name string, err error) {
 	err = r.get(ctx, nextRelaySQL, []any{after}, &name)
 	return name, err
 }
 
 // HeldKeys implements store.HeldReader.
-func (r heldRecords) HeldKeys(ctx context.Context, q store.HeldQuery) ([]store.HeldInfo, error) {
+func (r records) HeldKeys(ctx context.Context, q store.HeldQuery) ([]store.HeldInfo, error) {
 	since, key := beforeAll, ""
 	if q.After != nil {
 		since, key = q.After.Since.UnixMicro(), q.After.Key
@@ -81,7 +65,7 @@ func (r heldRecords) HeldKeys(ctx context.Context, q store.HeldQuery) ([]store.H
 }
 
 // HeldKey implements store.HeldReader.
-func (r heldRecords) HeldKey(ctx context.Context, name, key string) (store.HeldInfo, error) {
+func (r records) HeldKey(ctx context.Context, name, key string) (store.HeldInfo, error) {
 	found, err := r.heldKeys(ctx, showHeldSQL, name, key)
 	if err == nil && len(found) == 0 {
 		err = fmt.Errorf("%w: key %q of relay %q", store.ErrNotHeld, key, name)
@@ -105,7 +89,7 @@ const (
 )
 
 // parked reads parked messages with their history. An unreadable message is shown as far as it can be read.
-func (r heldRecords) parked(ctx context.Context, text string, args ...any) (out []store.ParkedInfo, err error) {
+func (r records) parked(ctx context.Context, text string, args ...any) (out []store.ParkedInfo, err error) {
 	var history, name string
 	row := newParkedRow()
 	dest := append(row.row.Dest(), &history, &name)
@@ -129,12 +113,12 @@ func (r heldRecords) parked(ctx context.Context, text string, args ...any) (out 
 }
 
 // Queued implements store.HeldReader.
-func (r heldRecords) Queued(ctx context.Context, name, key string, limit int) ([]store.ParkedInfo, error) {
+func (r records) Queued(ctx context.Context, name, key string, limit int) ([]store.ParkedInfo, error) {
 	return r.parked(ctx, queuedSQL, name, key, limit)
 }
 
 // Parked implements store.HeldReader.
-func (r heldRecords) Parked(ctx context.Context, q store.ParkedQuery) ([]store.ParkedInfo, error) {
+func (r records) Parked(ctx context.Context, q store.ParkedQuery) ([]store.ParkedInfo, error) {
 	due, partition, seq := beforeAll, -1, int64(0)
 	if a := q.After; a != nil {
 		due, partition, seq = a.DueAt.UnixMicro(), a.Partition, a.Message.Sequence
@@ -143,12 +127,12 @@ func (r heldRecords) Parked(ctx context.Context, q store.ParkedQuery) ([]store.P
 }
 
 // ParkedByID implements store.HeldReader.
-func (r heldRecords) ParkedByID(ctx context.Context, name, id string) ([]store.ParkedInfo, error) {
+func (r records) ParkedByID(ctx context.Context, name, id string) ([]store.ParkedInfo, error) {
 	return r.parked(ctx, parkedByIDSQL, name, id)
 }
 
 // CountParked implements store.HeldReader.
-func (r heldRecords) CountParked(ctx context.Context, name string) (out []store.ParkedCount, err error) {
+func (r records) CountParked(ctx context.Context, name string) (out []store.ParkedCount, err error) {
 	err = r.each(ctx, parkedCountsSQL, []any{name}, func(rows *sql.Rows) error {
 		var c store.ParkedCount
 		var oldest int64
@@ -161,7 +145,7 @@ func (r heldRecords) CountParked(ctx context.Context, name string) (out []store.
 }
 
 // Decision implements store.HeldReader.
-func (r heldRecords) Decision(ctx context.Context, id string) (store.Decision, error) {
+func (r records) Decision(ctx context.Context, id string) (store.Decision, error) {
 	found, err := r.decisions(ctx, decisionSQL, id)
 	if err == nil && len(found) == 0 {
 		err = fmt.Errorf("decision %s: %w", id, store.ErrNoDecision)

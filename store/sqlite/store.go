@@ -31,7 +31,6 @@ type Store struct {
 var (
 	_ store.Relay           = (*Store)(nil)
 	_ store.Maintainer      = (*Store)(nil)
-	_ store.HeldKeys        = (*Store)(nil)
 	_ store.StatusReader    = (*Store)(nil)
 	_ store.Administrator   = (*Store)(nil)
 	_ store.Records         = (*Store)(nil)
@@ -142,6 +141,8 @@ func (s *Store) prepare(ctx context.Context) error {
 		resolveSQL, waitsForSQL, heldHeadSQL, sentBackSQL, redriveSQL, redrivenHeadSQL,
 		claimSQL, heldAmongSQL, watermarkSQL, markSQL, versionSQL, setVersionSQL, takeSQL,
 		recordAttemptSQL, trimAttemptsSQL,
+		loadSagasSQL, sagaOfRunSQL, sagaOfIDSQL, sagaOfKeySQL, createSagaSQL, saveSagaSQL, writeHistorySQL,
+		sagaRecordSQL, saveRecordSQL,
 	} {
 		stmt, err := s.db.PrepareContext(ctx, s.expand(text))
 		if err != nil {

@@ -33,7 +33,7 @@ var parkedTests = []test{
 func (e *env) alone(name string) []store.ParkedInfo {
 	e.t.Helper()
 	var out []store.ParkedInfo
-	for p, err := range e.ListParked(e.ctx, name) {
+	for p, err := range held.New(e).ListParked(e.ctx, name) {
 		e.must(err, "list parked messages")
 		out = append(out, p)
 	}
@@ -53,13 +53,13 @@ func (e *env) wantAlone(name string, want ...string) {
 // decideMessage makes a decision about a parked message; the relay's worker, if there is one, applies it.
 func (e *env) decideMessage(name, id string, verb store.Verb, reason string) (store.Decision, error) {
 	d := store.Decision{ID: store.NewToken(), Relay: name, MessageID: id, Verb: verb, By: "olga", Reason: reason}
-	if err := e.RecordDecision(e.ctx, d); err != nil {
+	if err := held.New(e).RecordDecision(e.ctx, d); err != nil {
 		return d, err
 	}
 	if w := e.holders[name]; w != nil {
-		recorded, err := e.ShowDecision(e.ctx, d.ID)
+		recorded, err := held.New(e).ShowDecision(e.ctx, d.ID)
 		e.must(err, "show the decision")
-		if err := e.Decide(e.ctx, name, w.ref(recorded.Partition), d.ID); err != nil && !errors.Is(err, store.ErrLeaseLost) {
+		if err := held.New(e).Apply(e.ctx, name, w.ref(recorded.Partition), d.ID); err != nil && !errors.Is(err, store.ErrLeaseLost) {
 			return d, err
 		}
 	}
@@ -95,7 +95,7 @@ func parkedAreListed(e *env) {
 		p.Attempts != 1 || p.Cause() != "answer 503" || time.Since(p.ParkedAt).Abs() > time.Minute || time.Until(p.DueAt) < 110*time.Minute {
 		e.t.Errorf("parked message is listed as %+v", p)
 	}
-	for range e.ListParked(e.ctx, "") {
+	for range held.New(e).ListParked(e.ctx, "") {
 		break // a caller may stop early
 	}
 }
@@ -155,7 +155,7 @@ func parkedAreCounted(e *env) {
 	for name, want := range map[string]string{
 		"": "one retry 2, one unhandled 1, two snoozed 1", "one": "one retry 2, one unhandled 1", "two": "two snoozed 1", "none": "",
 	} {
-		counts, err := e.CountParked(e.ctx, name)
+		counts, err := held.New(e).CountParked(e.ctx, name)
 		e.must(err, "count parked messages")
 		var got []string
 		for _, c := range counts {
@@ -175,13 +175,13 @@ func parkedIsFound(e *env) {
 	r := w.parkAlone(e.message("order/1"), store.ParkOutcome{Reason: store.ParkSnoozed, After: time.Hour, Cause: "not yet"})
 	queued := w.hold("order/2", 2, 0)[1]
 	for id, alone := range map[string]bool{r.Message.ID: true, queued.Message.ID: false} {
-		found, err := e.FindParked(e.ctx, "r", id)
+		found, err := held.New(e).FindParked(e.ctx, "r", id)
 		if e.must(err, "find"); len(found) != 1 || found[0].DueAt.IsZero() == alone || found[0].Relay != "r" ||
 			found[0].Partition != e.partition(found[0].Message.Key) {
 			e.t.Errorf("found %+v", found)
 		}
 	}
-	if found, err := e.FindParked(e.ctx, "other", r.Message.ID); err != nil || len(found) > 0 {
+	if found, err := held.New(e).FindParked(e.ctx, "other", r.Message.ID); err != nil || len(found) > 0 {
 		e.t.Errorf("found for another relay: %+v, %v", found, err)
 	}
 }

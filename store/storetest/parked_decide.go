@@ -41,7 +41,7 @@ func decisionAboutGone(e *env) {
 			m := e.message(fmt.Sprintf("order/%s", verb))
 			r := w.parkAlone(m, store.ParkOutcome{Reason: store.ParkRetry, After: time.Hour})
 			d := store.Decision{ID: store.NewToken(), Relay: "r", MessageID: m.ID, Verb: verb, By: "olga"}
-			e.must(e.RecordDecision(e.ctx, d), "record a decision")
+			e.must(held.New(e).RecordDecision(e.ctx, d), "record a decision")
 			p := e.partition(m.Key)
 			st := store.Settlement{Partition: p, Removed: []int64{r.Message.Sequence}}
 			if queued {
@@ -51,7 +51,7 @@ func decisionAboutGone(e *env) {
 				}
 			}
 			w.settle(st)
-			e.must(e.Decide(e.ctx, "r", w.ref(p), d.ID), "decide")
+			e.must(held.New(e).Apply(e.ctx, "r", w.ref(p), d.ID), "decide")
 			if d, err := held.Decide(e.ctx, e.database, d); !errors.Is(err, held.ErrRefused) || d.Outcome == "" || d.Count != 0 {
 				e.t.Errorf("%s, queued %v: %+v, %v; want %v", verb, queued, d, err, held.ErrRefused)
 			}
@@ -70,17 +70,17 @@ func decisionOfItsPartition(e *env) {
 		{ID: "message", Relay: "r", MessageID: r.Message.ID, Verb: store.VerbSkip, By: "olga"},
 		{ID: "key", Relay: "r", Key: "order/1", Verb: store.VerbSkip, By: "olga"},
 	} {
-		e.must(e.RecordDecision(e.ctx, d), "record a decision")
-		d, err := e.ShowDecision(e.ctx, d.ID)
+		e.must(held.New(e).RecordDecision(e.ctx, d), "record a decision")
+		d, err := held.New(e).ShowDecision(e.ctx, d.ID)
 		e.must(err, "show")
 		if due := w.dueIn(store.DueRequest{}, d.Partition).Decisions; !slices.Contains(due, d) {
 			e.t.Errorf("decisions to apply in partition %d: %+v, want %+v", d.Partition, due, d)
 		}
 		other := (d.Partition + 1) % e.partitions
-		if err := e.Decide(e.ctx, "r", w.ref(other), d.ID); err == nil || errors.Is(err, store.ErrLeaseLost) {
+		if err := held.New(e).Apply(e.ctx, "r", w.ref(other), d.ID); err == nil || errors.Is(err, store.ErrLeaseLost) {
 			e.t.Errorf("decision about partition %d under the lease of %d: %v", d.Partition, other, err)
 		}
-		if err := e.Decide(e.ctx, "r", store.LeaseRef{Partition: d.Partition, Token: store.NewToken()}, d.ID); !errors.Is(err, store.ErrLeaseLost) {
+		if err := held.New(e).Apply(e.ctx, "r", store.LeaseRef{Partition: d.Partition, Token: store.NewToken()}, d.ID); !errors.Is(err, store.ErrLeaseLost) {
 			e.t.Errorf("applied without the lease: %v", err)
 		}
 	}
@@ -98,12 +98,12 @@ func repartitionMovesMessageDecisions(e *env) {
 	var decisions []store.Decision
 	for _, r := range []store.Entry{plain, keyed} {
 		d := store.Decision{ID: store.NewToken(), Relay: "r", MessageID: r.Message.ID, Verb: store.VerbSkip, By: "olga"}
-		e.must(e.RecordDecision(e.ctx, d), "record a decision")
+		e.must(held.New(e).RecordDecision(e.ctx, d), "record a decision")
 		decisions = append(decisions, d)
 	}
 	e.repartition(11)
 	for i, r := range []store.Entry{plain, keyed} {
-		d, err := e.ShowDecision(e.ctx, decisions[i].ID)
+		d, err := held.New(e).ShowDecision(e.ctx, decisions[i].ID)
 		if want := postrider.PartitionOf(r.Message.Key, r.Message.ID, 11); err != nil || d.Partition != want || d.Sequence != r.Message.Sequence {
 			e.t.Errorf("decision after the change: %+v, %v; want it in partition %d", d, err, want)
 		}
@@ -119,7 +119,7 @@ func heldNamesBlocking(e *env) {
 	dead := w.undecided("order/2", 1)[0]
 	want := map[string]string{"order/1": records[0].Message.ID, "order/2": dead.Message.ID}
 	for _, h := range e.held("r") {
-		shown, queued, err := e.ShowHeld(e.ctx, "r", h.Key, 0)
+		shown, queued, err := held.New(e).ShowHeld(e.ctx, "r", h.Key, 0)
 		if e.must(err, "show"); h.MessageID != want[h.Key] || shown.MessageID != h.MessageID || len(queued) > 0 {
 			e.t.Errorf("key %s is listed with message %q, and shown with %q and %d messages; want %q and none", h.Key, h.MessageID,
 				shown.MessageID, len(queued), want[h.Key])

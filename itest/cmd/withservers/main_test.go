@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -173,14 +174,36 @@ func firstLine(t *testing.T, cmd *exec.Cmd) string {
 	return strings.TrimSpace(line)
 }
 
-// withservers builds the program and prepares a run of it with additions to the environment.
+// program is the program under test.
+var program string
+
+func TestMain(m *testing.M) {
+	code, err := withProgram(m.Run)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// withProgram builds the program, which is removed after run.
+func withProgram(run func() int) (code int, err error) {
+	dir, err := os.MkdirTemp("", "withservers-test-*")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	program = filepath.Join(dir, "withservers")
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		return 0, fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return run(), nil
+}
+
+// withservers prepares a run of the program with additions to the environment.
 func withservers(t *testing.T, env ...string) *exec.Cmd {
 	t.Helper()
-	bin := filepath.Join(t.TempDir(), "withservers")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	cmd := exec.Command(bin)
+	cmd := exec.Command(program)
 	cmd.Env = append(os.Environ(), env...)
 	return cmd
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/postrider/postrider/internal/address"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
 
@@ -69,6 +70,10 @@ func mysqlConfig(l location) (*mysql.Config, error) {
 		c.Addr = net.JoinHostPort(u.Hostname(), "3306")
 	}
 	c.Passwd, _ = u.User.Password()
+	if c.Passwd != "" && !address.Local(c.Addr) && !u.Query().Has("tls") {
+		return nil, badURL("%s: the password would go to %s over a connection that is not verified; add tls=true (the CA can be your own, in a file "+
+			"that SSL_CERT_FILE names), or allow it with tls=skip-verify, preferred or false", l.shown, c.Addr)
+	}
 	if u.RawQuery == "" {
 		return c, nil
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -15,16 +17,20 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/postrider/postrider/internal/address"
 	"github.com/postrider/postrider/store/postgres"
 )
 
 // connectTimeout limits the first connection to a database, so that a wrong address does not hang.
 const connectTimeout = 10 * time.Second
 
-// openPool connects to a database and checks that it responds.
-func openPool(ctx context.Context, l location) (*pgxpool.Pool, error) {
+// poolConfig is the configuration of the connections to a database.
+func poolConfig(l location) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(l.dsn)
 	if err != nil {
+		return nil, badURL("%s: %s", l.shown, address.Reason(err))
+	}
+	if err := checkPlaintext(l.dsn, &config.ConnConfig.Config); err != nil {
 		return nil, badURL("%s: %v", l.shown, err)
 	}
 	if !strings.Contains(l.dsn, "pool_max_conns=") {
@@ -32,6 +38,15 @@ func openPool(ctx context.Context, l location) (*pgxpool.Pool, error) {
 	}
 	if config.ConnConfig.RuntimeParams["application_name"] == "" {
 		config.ConnConfig.RuntimeParams["application_name"] = "postrider"
+	}
+	return config, nil
+}
+
+// openPool connects to a database and checks that it responds.
+func openPool(ctx context.Context, l location) (*pgxpool.Pool, error) {
+	config, err := poolConfig(l)
+	if err != nil {
+		return nil, err
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
@@ -44,6 +59,41 @@ func openPool(ctx context.Context, l location) (*pgxpool.Pool, error) {
 		return nil, connectError(l, err)
 	}
 	return pool, nil
+}
+
+// checkPlaintext returns an error if a password may get to another host over a connection that is not verified, unless the URL or
+// PGSSLMODE says so: a server that is not the right one may ask for the password as it is.
+func checkPlaintext(dsn string, c *pgconn.Config) error {
+	if u, err := url.Parse(dsn); err != nil || c.Password == "" || u.Query().Has("sslmode") || os.Getenv("PGSSLMODE") != "" {
+		return err
+	}
+	hosts := append([]*pgconn.FallbackConfig{{Host: c.Host, TLSConfig: c.TLSConfig}}, c.Fallbacks...)
+	for _, h := range hosts {
+		verified := h.TLSConfig != nil && (!h.TLSConfig.InsecureSkipVerify || h.TLSConfig.VerifyPeerCertificate != nil)
+		if !verified && !address.Local(h.Host) {
+			return fmt.Errorf("the password would go to %s over a connection that is not verified; add sslmode=verify-full (and sslrootcert=FILE "+
+				"if the server's CA is your own), or allow it with sslmode=require, prefer or disable", h.Host)
+		}
+	}
+	return nil
+}
+
+// checkListen returns an error if the server to listen on cannot be used.
+func (l location) checkListen() error {
+	if l.store.ListenURL == "" {
+		return nil
+	}
+	if _, err := address.Parse(l.store.ListenURL); err != nil {
+		return badURL("listen_url: %v", err)
+	}
+	c, err := pgconn.ParseConfig(l.store.ListenURL)
+	if err != nil {
+		return badURL("listen_url: %s", address.Reason(err))
+	}
+	if err := checkPlaintext(l.store.ListenURL, c); err != nil {
+		return badURL("listen_url: %v", err)
+	}
+	return nil
 }
 
 // connectError says in one line why a connection failed and what to do about it: pgx repeats the error for every address
@@ -102,6 +152,9 @@ func (o *Outbox) openPostgres(ctx context.Context, l location, logger *slog.Logg
 		return err
 	}
 	o.close = append(o.close, pool.Close)
+	if err := l.checkListen(); err != nil {
+		return err
+	}
 	store, err := postgres.New(pool, l.postgres(logger))
 	if err != nil {
 		return fmt.Errorf("open the outbox in %s: %w", l.shown, err)

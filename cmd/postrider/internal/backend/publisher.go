@@ -18,6 +18,7 @@ import (
 	redisbroker "github.com/postrider/postrider/broker/redis"
 	"github.com/postrider/postrider/broker/webhook"
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/internal/address"
 )
 
 // Uses is what a publisher may need of its process.
@@ -258,22 +259,10 @@ func withOptions(b config.Broker, p config.Publisher) string {
 
 // ShownPublisher is a broker's URL without secrets: without user information and options, and for a webhook only the
 // host, since some receivers identify callers by the path.
-func ShownPublisher(address string) string {
-	servers, _, _ := strings.Cut(address, "?")
-	scheme, rest, ok := strings.Cut(servers, "://")
-	if !ok {
-		return servers
+func ShownPublisher(text string) string {
+	servers := address.Servers(text)
+	if strings.HasPrefix(servers, "http") && !strings.HasSuffix(servers, "…") {
+		servers += "/…"
 	}
-	if scheme == "https" || scheme == "http" {
-		host, _, _ := strings.Cut(strings.ReplaceAll(rest, "#", "/"), "/")
-		return scheme + "://" + host[strings.LastIndexByte(host, '@')+1:] + "/…"
-	}
-	list := strings.Split(rest, ",")
-	for i, server := range list {
-		if _, after, ok := strings.Cut(server, "://"); ok { // each server of a list may have its own scheme
-			server = after
-		}
-		list[i] = server[strings.LastIndexByte(server, '@')+1:]
-	}
-	return scheme + "://" + strings.Join(list, ",")
+	return servers
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
+	"github.com/postrider/postrider/store/postgres"
 	"github.com/postrider/postrider/store/sqlite"
 )
 
@@ -46,6 +47,22 @@ func PrintMigrations(s config.Store) (string, error) {
 		return "", err
 	}
 	return l.print()
+}
+
+// Grants returns the SQL that gives a database role the rights of a publisher, relay, consumer, operator or viewer, without a
+// database.
+func Grants(s config.Store, what, role string) (string, error) {
+	l, err := locate(s)
+	if err != nil {
+		return "", err
+	}
+	switch l.kind {
+	case kindMySQL:
+		return mysqlstore.Grants(l.mysql(), what, role)
+	case kindPostgres:
+		return postgres.Grants(l.postgres(nil), what, role)
+	}
+	return "", badURL("%s: SQLite has no roles; the rights to the file decide", l.shown)
 }
 
 func (l location) print() (string, error) {

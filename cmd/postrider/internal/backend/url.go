@@ -2,7 +2,6 @@ package backend
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/internal/address"
 )
 
 // The kinds of stores, by URL scheme.
@@ -40,20 +40,12 @@ func badURL(format string, args ...any) error { return &URLError{fmt.Sprintf(for
 // locate parses the URL of a store. The options schema, prefix, partitions, notify and deliver_after_flush in its query
 // correspond to the settings of the same name; a setting overrides the option.
 func locate(s config.Store) (location, error) {
-	scheme, _, ok := strings.Cut(s.URL, ":")
-	if !ok {
-		return location{}, badURL("%q is not the URL of a store; write sqlite:FILE, postgres://user@host/database or mysql://user@host/database", s.URL)
-	}
-	u, err := url.Parse(s.URL)
+	scheme, u, err := parse(s)
 	if err != nil {
-		// The text of a URL that cannot be parsed may contain a password, so it is not repeated.
-		if e, ok := errors.AsType[*url.Error](err); ok {
-			err = e.Err
-		}
-		return location{}, badURL("the URL of the store cannot be read: %v", err)
+		return location{}, err
 	}
 	query := u.Query()
-	l := location{shown: shownURL(*u)}
+	l := location{shown: address.Show(s.URL)}
 	if l.store, err = settings(s, query); err != nil {
 		return location{}, err
 	}
@@ -87,7 +79,7 @@ func locate(s config.Store) (location, error) {
 			return location{}, badURL("%s names no host or no database; write mysql://user@host:3306/database", l.shown)
 		}
 	default:
-		return location{}, badURL("%q is not a kind of store; allowed: sqlite:FILE, postgres://user@host/database, mysql://user@host/database", scheme)
+		return location{}, badURL("%q is not a kind of store; allowed: %s", scheme, storeURLs)
 	}
 	if l.kind != kindPostgres && (l.store.Schema != "" || l.store.Notify != 0 || l.store.ListenURL != "" || l.store.DeliverAfterFlush) {
 		return location{}, badURL("%s: schema, notify, listen_url and deliver_after_flush are settings of PostgreSQL only", l.shown)
@@ -100,25 +92,30 @@ func locate(s config.Store) (location, error) {
 	return l, nil
 }
 
-// HasPassword says whether the URL of a store holds a password, or cannot be parsed and might.
-func HasPassword(text string) bool {
-	u, err := url.Parse(text)
-	if err != nil {
-		return true
-	}
-	_, has := u.User.Password()
-	query := u.Query()
-	return has || query.Has("password") || query.Has("sslpassword")
-}
+const storeURLs = "sqlite:FILE, postgres://user@host/database, mysql://user@host/database"
 
-// shownURL is a URL without passwords.
-func shownURL(u url.URL) string {
-	if query := u.Query(); query.Has("password") || query.Has("sslpassword") {
-		query.Del("password")
-		query.Del("sslpassword")
-		u.RawQuery = query.Encode()
+// parse returns the scheme of a store's URL, and the URL with the password that is configured apart from it. Its errors repeat
+// nothing of the URL but its scheme: anything else may be a password.
+func parse(s config.Store) (scheme string, u *url.URL, err error) {
+	scheme, rest, ok := strings.Cut(s.URL, ":")
+	if !ok || strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz") != "" || rest != "" && scheme != kindSQLite && !strings.HasPrefix(rest, "//") {
+		return "", nil, badURL("this is not the URL of a store; allowed: %s", storeURLs)
 	}
-	return u.Redacted()
+	if scheme != kindSQLite && rest != "" {
+		if _, err = address.Parse(s.URL); err != nil {
+			return "", nil, badURL("the URL of the store cannot be read: %v", err)
+		}
+	}
+	if u, err = url.Parse(s.URL); err != nil {
+		return "", nil, badURL("the URL of the store cannot be read; percent-encode what is special in it")
+	}
+	if _, has := u.User.Password(); s.Password != "" && !has {
+		if u.User.Username() == "" {
+			return "", nil, badURL("there is a password, and no user in the URL of the store %s", address.Show(s.URL))
+		}
+		u.User = url.UserPassword(u.User.Username(), s.Password)
+	}
+	return scheme, u, nil
 }
 
 // ownOptions are the options in the query of a PostgreSQL URL that belong to Postrider, not to the server or the driver.

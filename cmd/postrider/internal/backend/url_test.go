@@ -14,13 +14,13 @@ func TestLocate(t *testing.T) {
 		"sqlite:shop.db":                          {kind: "sqlite", dsn: "shop.db", shown: "sqlite:shop.db"},
 		"sqlite:///var/a%20b.db":                  {kind: "sqlite", dsn: "/var/a b.db", shown: "sqlite:///var/a%20b.db"},
 		"sqlite:x.db?partitions=3":                {kind: "sqlite", dsn: "x.db", shown: "sqlite:x.db?partitions=3", store: config.Store{Partitions: 3}},
-		"postgres://u:secret@h/d":                 {kind: "postgres", dsn: "postgres://u:secret@h/d", shown: "postgres://u:xxxxx@h/d"},
+		"postgres://u:secret@h/d":                 {kind: "postgres", dsn: "postgres://u:secret@h/d", shown: "postgres://u@h/d"},
 		"postgresql://h/d?a=1":                    {kind: "postgres", dsn: "postgresql://h/d?a=1", shown: "postgresql://h/d?a=1"},
 		"postgres://h/d?password=secret":          {kind: "postgres", dsn: "postgres://h/d?password=secret", shown: "postgres://h/d"},
 		"postgres://h/d?prefix=p_":                {kind: "postgres", dsn: "postgres://h/d", shown: "postgres://h/d?prefix=p_", store: config.Store{Prefix: "p_"}},
 		"postgres://h/d?notify=5ms":               {kind: "postgres", dsn: "postgres://h/d", shown: "postgres://h/d?notify=5ms", store: config.Store{Notify: 5 * time.Millisecond, ListenURL: "postgres://h/d"}},
 		"postgres://h/d?deliver_after_flush=true": {kind: "postgres", dsn: "postgres://h/d", shown: "postgres://h/d?deliver_after_flush=true", store: config.Store{DeliverAfterFlush: true}},
-		"mysql://u:secret@h/d?prefix=p_&tls=true": {kind: "mysql", dsn: "mysql://u:secret@h/d?tls=true", shown: "mysql://u:xxxxx@h/d?prefix=p_&tls=true", store: config.Store{Prefix: "p_"}},
+		"mysql://u:secret@h/d?prefix=p_&tls=true": {kind: "mysql", dsn: "mysql://u:secret@h/d?tls=true", shown: "mysql://u@h/d?prefix=p_&tls=true", store: config.Store{Prefix: "p_"}},
 		"mariadb://h:3307/d":                      {kind: "mysql", dsn: "mariadb://h:3307/d", shown: "mariadb://h:3307/d"},
 	} {
 		got, err := locate(config.Store{URL: url})

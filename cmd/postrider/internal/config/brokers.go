@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -27,28 +28,28 @@ var Brokers = []Broker{
 		Name: "nats", Schemes: []string{"nats", "tls"}, Example: "nats://host:4222?stream=NAME", Mark: "?",
 		Options: []string{
 			"stream", "prefix", "subjects", "check_only", "replicas", "dedupe_window", "max_age", "max_in_flight",
-			"publish_timeout", "name", "creds", "nkey", "user", "password", "token", "ca", "cert", "key",
+			"publish_timeout", "name", "creds", "nkey", "user", "password", "token", "allow_plaintext", "ca", "cert", "key",
 		},
 	},
 	{
 		Name: "kafka", Schemes: []string{"kafka", "kafkas"}, Example: "kafka://host:9092", Mark: "?",
 		Options: []string{
 			"topic", "prefix", "create", "partitions", "replicas", "publish_timeout", "buffer", "compress", "client_id",
-			"user", "password", "sasl", "tls", "ca", "cert", "key",
+			"user", "password", "sasl", "allow_plaintext", "tls", "ca", "cert", "key",
 		},
 	},
 	{
 		Name: "rabbitmq", Schemes: []string{"amqp", "amqps"}, Example: "amqp://host:5672/?exchange=NAME", Mark: "?",
 		Options: []string{
 			"exchange", "exchange_type", "exchange_per_topic", "queue", "check_only", "allow_unroutable", "max_in_flight", "publish_timeout",
-			"max_message_bytes", "name", "heartbeat", "user", "password", "external", "ca", "cert", "key",
+			"max_message_bytes", "name", "heartbeat", "user", "password", "allow_plaintext", "external", "ca", "cert", "key",
 		},
 	},
 	{
 		Name: "redis", Schemes: []string{"redis", "rediss"}, Example: "redis://host:6379", Mark: "?",
 		Options: []string{
 			"prefix", "partitions", "maxlen", "max_message_bytes", "publish_timeout", "replicas", "fsync", "name", "user", "password", "db",
-			"cluster", "master", "sentinel_user", "sentinel_password", "ca", "cert", "key",
+			"cluster", "master", "sentinel_user", "sentinel_password", "allow_plaintext", "ca", "cert", "key",
 		},
 	},
 	{
@@ -59,6 +60,9 @@ var Brokers = []Broker{
 		},
 	},
 }
+
+// schemeName is what the scheme of a URL looks like.
+var schemeName = regexp.MustCompile(`^[a-z][a-z0-9+]{0,15}$`)
 
 // BrokerOf returns the kind of broker for a URL.
 func BrokerOf(address string) (Broker, error) {
@@ -73,7 +77,7 @@ func BrokerOf(address string) (Broker, error) {
 	if word := Nearest(scheme, schemes); word != "" {
 		return Broker{}, fmt.Errorf("%q is no kind of broker (did you mean %s://?); write %s", scheme, word, strings.Join(examples, ", "))
 	}
-	if !strings.Contains(address, "://") {
+	if !schemeName.MatchString(scheme) || !strings.Contains(address, "://") { // it may be, or have, a password
 		return Broker{}, fmt.Errorf("this is not the URL of a broker; write %s", strings.Join(examples, ", "))
 	}
 	return Broker{}, fmt.Errorf("%q is no kind of broker; write %s", scheme, strings.Join(examples, ", "))
@@ -121,6 +125,9 @@ func (p Publisher) Check(report func(where, text string)) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Options)) {
+		if _, ok := b.fileOption(name); ok {
+			continue
+		}
 		if text := b.unknown(name); text != "" {
 			report("options."+name, text)
 		}
@@ -133,6 +140,9 @@ func everyOption() []string {
 	for _, b := range Brokers {
 		for _, name := range b.Options {
 			set[name] = true
+			if _, ok := b.fileOption(name + "_file"); ok {
+				set[name+"_file"] = true
+			}
 		}
 	}
 	return slices.Sorted(maps.Keys(set))

@@ -26,8 +26,12 @@ type Config struct {
 type Store struct {
 	// Name is the name that relays refer to; needed only in a list of stores.
 	Name string `yaml:"name"`
-	// URL is sqlite:FILE, postgres://… or mysql://….
-	URL string `yaml:"url"`
+	// URL is sqlite:FILE, postgres://… or mysql://…. URLFile is a file that has it.
+	URL     string `yaml:"url"`
+	URLFile string `yaml:"url_file"`
+	// Password is the password of the user in URL. PasswordFile is a file that has it.
+	Password     string `yaml:"password"`
+	PasswordFile string `yaml:"password_file"`
 	// Schema is the PostgreSQL schema of the tables, Prefix the prefix of their names.
 	Schema string `yaml:"schema"`
 	Prefix string `yaml:"prefix"`
@@ -37,7 +41,8 @@ type Store struct {
 	Notify time.Duration `yaml:"notify" min:"0s" max:"1m"`
 	// ListenURL is the PostgreSQL server on which to listen for commits of other processes, not through a pooler in
 	// transaction mode. Default: URL when Notify is set; otherwise relays only poll.
-	ListenURL string `yaml:"listen_url"`
+	ListenURL     string `yaml:"listen_url"`
+	ListenURLFile string `yaml:"listen_url_file"`
 	// DeliverAfterFlush makes relays deliver messages only when their commit is on disk. PostgreSQL only.
 	DeliverAfterFlush bool `yaml:"deliver_after_flush"`
 	// KeepDelivered is how long the log keeps delivered messages: nil means not set, 0 removes what every relay has
@@ -88,10 +93,11 @@ type Relay struct {
 
 // Publisher is a broker to publish to.
 type Publisher struct {
-	// URL names the broker and its options, e.g. nats://127.0.0.1:4222?stream=ORDERS.
-	URL string `yaml:"url"`
+	// URL names the broker and its options, e.g. nats://127.0.0.1:4222?stream=ORDERS. URLFile is a file that has it.
+	URL     string `yaml:"url"`
+	URLFile string `yaml:"url_file"`
 	// Options are the same options as in the query of URL, which they override. Use them for values that should not be in
-	// a URL.
+	// a URL. For an option with a secret, such as password, password_file names a file that has it.
 	Options map[string]string `yaml:"options"`
 }
 

@@ -45,7 +45,7 @@ func (d *decoder) decode(text []byte, c *Config) {
 
 // syntax reports YAML that cannot be parsed, at the parser's position.
 func (d *decoder) syntax(err error) {
-	f := Fault{Origin: d.file, Text: "not YAML: " + err.Error()}
+	f := Fault{Origin: d.file, Text: "not YAML"} // the text of err repeats a part of the file
 	var at yaml.Error
 	if errors.As(err, &at) {
 		f.Text = "not YAML: " + at.GetMessage()

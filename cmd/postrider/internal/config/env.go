@@ -38,11 +38,11 @@ func overlay(c *Config, environ []string, faults *Error) (set map[string]string,
 	return set, warnings
 }
 
-// isForeign says whether a variable matches no key but is not a mistake: two that the program reads itself, those that a
+// isForeign says whether a variable matches no key but is not a mistake: three that the program reads itself, those that a
 // container platform sets for a service called postrider, and those of Postrider's own tests.
 func isForeign(name string) bool {
 	rest := strings.TrimPrefix(name, Prefix)
-	return rest == "CONFIG" || rest == "PUBLISHER" || rest == "PORT" || strings.HasPrefix(rest, "PORT_") || strings.HasPrefix(rest, "SERVICE_") ||
+	return rest == "CONFIG" || rest == "PUBLISHER" || rest == "PUBLISHER_FILE" || rest == "PORT" || strings.HasPrefix(rest, "PORT_") || strings.HasPrefix(rest, "SERVICE_") ||
 		strings.HasPrefix(rest, "TEST_")
 }
 

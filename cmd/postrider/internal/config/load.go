@@ -36,6 +36,7 @@ func read(file string, text []byte, environ []string, storeChosen bool) (*Config
 	d.decode(text, c)
 	var warnings []string
 	d.variables, warnings = overlay(c, environ, d.faults)
+	d.readSecrets(c)
 	d.check(c)
 	if err := d.faults.orNil(); err != nil {
 		return nil, warnings, err

@@ -2,6 +2,9 @@ package config
 
 import (
 	"errors"
+	"maps"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -82,7 +85,7 @@ http: 8080
 	}
 	want := []string{
 		`postrider.yaml:3:15: store.partitions: 0 is out of bounds; allowed: 1 to 1024`,
-		`postrider.yaml:4:3: store.colour: unknown key; allowed: deliver_after_flush, keep_delivered, keep_redrives, listen_url, max_log_bytes, name, notify, partitions, prefix, schema, url`,
+		`postrider.yaml:4:3: store.colour: unknown key; allowed: deliver_after_flush, keep_delivered, keep_redrives, listen_url, listen_url_file, max_log_bytes, name, notify, partitions, password, password_file, prefix, schema, url, url_file`,
 		`postrider.yaml:8:5: relays[0].concurency: unknown key (did you mean concurrency?); allowed: accept_unordered, `,
 		`postrider.yaml:9:16: relays[0].lease_ttl: "soon" is not a duration; write a number with a unit`,
 		`postrider.yaml:10:14: relays[0].on_dead: "panic" is not allowed; allowed: continue, hold`,
@@ -245,4 +248,59 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("configuration %v with error %v", c, err)
 		}
 	})
+}
+
+// TestSecretsFromFiles: every secret can be in a file that a key or a variable names.
+func TestSecretsFromFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	url, listen := file("url", "postgres://u@h/d\n"), file("listen", "postgres://u@listen/d")
+	password, token, empty := file("password", "a b\r\n"), file("token", "t"), file("empty", "\n")
+	c, _, err := Parse("f.yaml", []byte(`
+store: {url_file: "`+url+`", password_file: "`+password+`", listen_url_file: "`+listen+`"}
+relays:
+  - {name: a, publisher: {url: "nats://h?stream=S", options: {token_file: "`+token+`", max_age: 1h}}}
+  - {name: b, publisher: {url: "kafka://h"}}
+`), []string{"POSTRIDER_RELAYS_B_PUBLISHER_OPTIONS_PASSWORD_FILE=" + password})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, a, b := c.Store, c.Relays[0].Publisher, c.Relays[1].Publisher
+	if s.URL != "postgres://u@h/d" || s.Password != "a b" || s.ListenURL != "postgres://u@listen/d" ||
+		!maps.Equal(a.Options, map[string]string{"token": "t", "max_age": "1h"}) || !maps.Equal(b.Options, map[string]string{"password": "a b"}) {
+		t.Errorf("read as %+v, %+v, %+v", s, a, b)
+	}
+	for text, words := range map[string]string{
+		`store: {url: "sqlite:x", url_file: "` + url + `"}`:                                                   "there is also url; give one of them",
+		`store: {url_file: "` + empty + `"}`:                                                                  "is empty",
+		`store: {url_file: "` + dir + `/none"}`:                                                               "store.url_file",
+		`relays: [{name: a, publisher: {url_file: "` + dir + `/none"}}]`:                                      "relays[0].publisher.url_file",
+		`relays: [{name: a, publisher: {url: "nats://h", options: {stream_file: x}}}]`:                        "unknown option stream_file",
+		`relays: [{name: a, publisher: {url: "nats://h", options: {token_file: "` + token + `", token: x}}}]`: "there is also token",
+	} {
+		if _, _, err := Parse("f.yaml", []byte(text), nil); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%s: %v, want %q", text, err, words)
+		}
+	}
+}
+
+// TestErrorsHaveNoSecret: an error in a file or a variable does not repeat a secret next to it.
+func TestErrorsHaveNoSecret(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"store:\n  url: \"postgres://u:QZX@h/d\n  prefix: a", "store:\n\turl: postgres://u:QZX@h/d", "relays:\n  - name: a\n    publisher: u:QZX@h\n",
+		"relays: [{name: a, publisher: \"host=h password=QZX://y\"}]", "relays: [{name: a, publisher: {url: \"nats://h\", options: {password: [QZX]}}}]",
+		"store: {url: postgres://u:QZX@h/d, partitions: x}", "store: postgres://u:QZX@h/d", "relays: [{name: a, publisher: {url: \"nats://h?QZX!=1\"}}]",
+	} {
+		if _, _, err := Parse("f.yaml", []byte(text), nil); err == nil || strings.Contains(err.Error(), "QZX") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -124,7 +125,7 @@ key, the decision waits for the end of the attempt.`,
 // It returns the decision with that message and how many messages it concerned.
 func decide(ctx context.Context, b *backend.Outbox, d store.Decision) (store.Decision, int, error) {
 	if d.MessageID == "" && d.Verb != store.VerbDeadAll {
-		h, _, err := b.ShowHeld(ctx, d.Relay, d.Key, 0)
+		h, _, err := held.New(b).ShowHeld(ctx, d.Relay, d.Key, 0)
 		if err != nil {
 			return d, 0, err
 		}

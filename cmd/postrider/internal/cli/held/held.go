@@ -14,6 +14,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -57,7 +58,7 @@ func (p commands) relayFlag(cmd *cobra.Command, name *string) {
 func (p commands) listHeld(ctx context.Context, b *backend.Outbox, name string, asJSON bool) error {
 	t := output.NewTableUnless(asJSON, p.Stdout, "KEY", "RELAY", "HELD SINCE", "ATTEMPTS", "NEXT ATTEMPT", "PARKED", "CAUSE")
 	n := 0
-	for h, err := range b.ListHeld(ctx, name) {
+	for h, err := range held.New(b).ListHeld(ctx, name) {
 		if err != nil {
 			return err
 		}
@@ -107,7 +108,7 @@ func (p commands) heldShowCommand() *cobra.Command {
 				return program.Usagef("--limit must be 1 or more, is %d", limit)
 			}
 			return p.onHeld(cmd, name, args[0], func(b *backend.Outbox, name string) error {
-				h, parked, err := b.ShowHeld(cmd.Context(), name, args[0], limit)
+				h, parked, err := held.New(b).ShowHeld(cmd.Context(), name, args[0], limit)
 				if err != nil {
 					return err
 				}
@@ -198,7 +199,7 @@ func holderOf(ctx context.Context, b *backend.Outbox, name, key string) (string,
 	}
 	var holders []string
 	for _, n := range names {
-		_, _, err := b.ShowHeld(ctx, n, key, 0)
+		_, _, err := held.New(b).ShowHeld(ctx, n, key, 0)
 		switch {
 		case err == nil:
 			holders = append(holders, output.Printable(n))

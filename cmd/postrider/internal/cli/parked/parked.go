@@ -13,6 +13,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -65,7 +66,7 @@ func (p commands) listCommand() *cobra.Command {
 func (p commands) list(ctx context.Context, b *backend.Outbox, name string, limit int, asJSON bool) error {
 	t := output.NewTableUnless(asJSON, p.Stdout, "ID", "RELAY", "REASON", "NEXT ATTEMPT", "CAUSE")
 	n := 0
-	for m, err := range b.ListParked(ctx, name) {
+	for m, err := range held.New(b).ListParked(ctx, name) {
 		if err != nil {
 			return err
 		}
@@ -117,7 +118,7 @@ func (p commands) countCommand() *cobra.Command {
 }
 
 func (p commands) count(ctx context.Context, b *backend.Outbox, name string, asJSON bool) error {
-	counts, err := b.CountParked(ctx, name)
+	counts, err := held.New(b).CountParked(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -203,7 +204,7 @@ func find(ctx context.Context, b *backend.Outbox, name, id string) (m store.Park
 	}
 	var queued, alone []store.ParkedInfo
 	for _, n := range names {
-		found, err := b.FindParked(ctx, n, id)
+		found, err := held.New(b).FindParked(ctx, n, id)
 		if err != nil {
 			return m, err
 		}

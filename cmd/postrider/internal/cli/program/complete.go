@@ -16,6 +16,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -131,11 +132,33 @@ func Redrives(state store.RedriveState) Completer {
 	}
 }
 
+// Sagas lists the IDs of instances of sagas that have not ended, with saga, status and key.
+func Sagas(ctx context.Context, b *backend.Outbox) ([]cobra.Completion, error) {
+	list, err := b.ListSagas(ctx, store.SagaFilter{Status: store.OpenSagaStatuses}, "", maxCompletions)
+	var out []cobra.Completion
+	for _, s := range list {
+		out = append(out, cobra.CompletionWithDesc(s.ID, strings.TrimSpace(fmt.Sprint(s.Saga, " ", s.Status, " ", s.Key))))
+	}
+	return out, err
+}
+
+// SagaNames lists the sagas that the store has definitions of.
+func SagaNames(ctx context.Context, b *backend.Outbox) ([]cobra.Completion, error) {
+	definitions, err := b.SagaDefinitions(ctx)
+	var out []cobra.Completion
+	for _, d := range definitions {
+		if !slices.Contains(out, d.Saga) {
+			out = append(out, d.Saga)
+		}
+	}
+	return out, err
+}
+
 // HeldKeys lists the keys that a relay holds; all held keys for the name "".
 func HeldKeys(relay *string) Completer {
 	return func(ctx context.Context, b *backend.Outbox) ([]cobra.Completion, error) {
 		var out []cobra.Completion
-		for h, err := range b.ListHeld(ctx, *relay) {
+		for h, err := range held.New(b).ListHeld(ctx, *relay) {
 			if err != nil {
 				return nil, err
 			}
@@ -154,7 +177,7 @@ func HeldKeys(relay *string) Completer {
 func ParkedMessages(relay *string) Completer {
 	return func(ctx context.Context, b *backend.Outbox) ([]cobra.Completion, error) {
 		var out []cobra.Completion
-		for m, err := range b.ListParked(ctx, *relay) {
+		for m, err := range held.New(b).ListParked(ctx, *relay) {
 			if err != nil {
 				return nil, err
 			}

@@ -12,9 +12,9 @@ import (
 const decisionWait = time.Minute
 
 // Decide records a decision about a held key or a parked message, and waits until it is applied.
-func Decide(ctx context.Context, store held.Store, d store.Decision) (count int, err error) {
+func Decide(ctx context.Context, db held.Database, d store.Decision) (count int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, decisionWait)
 	defer cancel()
-	d, err = held.Decide(ctx, store, d)
+	d, err = held.Decide(ctx, db, d)
 	return d.Count, err
 }

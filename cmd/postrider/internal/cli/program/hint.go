@@ -3,9 +3,9 @@ package program
 import (
 	"fmt"
 
-	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/internal/address"
 )
 
 // Hint returns a command line of postrider that can be pasted into a shell: with the --config and --store that were given.
@@ -15,7 +15,7 @@ func (p *Program) Hint(format string, args ...any) string {
 	if p.configFile != "" && p.configFile != p.Env(config.Prefix+"CONFIG") {
 		line += " --config " + output.ShellQuote(p.configFile)
 	}
-	if p.StoreFlag != "" && !backend.HasPassword(p.StoreFlag) {
+	if p.StoreFlag != "" && (mayBeName(p.StoreFlag) || !address.HasSecret(p.StoreFlag)) {
 		line += " --store " + output.ShellQuote(p.StoreFlag)
 	}
 	return line

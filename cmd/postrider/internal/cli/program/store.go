@@ -58,7 +58,11 @@ func (p *Program) SelectStore(c *config.Config) (config.Store, error) {
 		}
 	}
 	if !strings.Contains(p.StoreFlag, ":") {
-		return config.Store{}, Usagef("--store %s is neither a URL nor the name of a store in the configuration (%s)", p.StoreFlag, StoreNames(stores))
+		shown := p.StoreFlag
+		if !mayBeName(shown) {
+			shown = "…"
+		}
+		return config.Store{}, Usagef("--store %s is neither a URL nor the name of a store in the configuration (%s)", shown, StoreNames(stores))
 	}
 	if len(stores) == 1 { // the flag replaces the URL; the other settings of the store stay
 		stores[0].URL = p.StoreFlag
@@ -66,6 +70,9 @@ func (p *Program) SelectStore(c *config.Config) (config.Store, error) {
 	}
 	return config.Store{URL: p.StoreFlag}, nil
 }
+
+// mayBeName reports whether the value of --store may be a name, and so no password: it is no URL, and no keywords with values.
+func mayBeName(text string) bool { return !strings.ContainsAny(text, ":= '") }
 
 // StoreNames lists the names of stores, for errors.
 func StoreNames(stores []config.Store) string {

@@ -80,6 +80,12 @@ func (f Flags) Describe(p *program.Program, cmd *cobra.Command, c *config.Config
 	switch len(c.Relays) {
 	case 0:
 		f.Publisher = cmp.Or(f.Publisher, p.Env(config.Prefix+"PUBLISHER"))
+		if file := p.Env(config.Prefix + "PUBLISHER_FILE"); f.Publisher == "" && file != "" {
+			var err error
+			if f.Publisher, err = config.ReadSecret(file); err != nil {
+				return program.Usagef("POSTRIDER_PUBLISHER_FILE: %v", err)
+			}
+		}
 		if f.Publisher == "" {
 			return program.Usagef("no relay is described; give --publisher, POSTRIDER_PUBLISHER, or relays in --config")
 		}

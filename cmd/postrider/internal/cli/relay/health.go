@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -10,8 +11,18 @@ import (
 	"time"
 )
 
-// readyTimeout limits the response time of /readyz.
-const readyTimeout = 2 * time.Second
+const (
+	// readyTimeout limits a check of relays and stores.
+	readyTimeout = 2 * time.Second
+	// readyFor is how long the result of a check is used again, so that requests cannot keep the stores busy.
+	readyFor = 500 * time.Millisecond
+	// healthConnections is how many connections the server has open at most.
+	healthConnections = 64
+	// healthTimeout limits the reading of a request, and the writing of its answer after a check.
+	healthTimeout = 5 * time.Second
+	// healthHeaderBytes limits the size of a request.
+	healthHeaderBytes = 8 << 10
+)
 
 // healthServer serves /livez and /readyz.
 type healthServer struct {
@@ -30,10 +41,12 @@ func (p commands) serveHealth(ctx context.Context, address string, units []*unit
 		return nil, fmt.Errorf("listen for /livez and /readyz: %w", err)
 	}
 	h.server = &http.Server{
-		Handler: healthHandler(ctx, units), ReadHeaderTimeout: readyTimeout,
-		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+		Handler:     healthHandler(&readiness{process: ctx, check: func() error { return checkReady(ctx, units) }, logger: logger}),
+		ReadTimeout: healthTimeout, WriteTimeout: readyTimeout + healthTimeout, MaxHeaderBytes: healthHeaderBytes,
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug), // anyone who can connect causes these errors
 	}
-	h.served.Go(func() { _ = h.server.Serve(listener) }) // returns when closed
+	h.server.SetKeepAlivesEnabled(false)                                                               // no connection is idle after its answer
+	h.served.Go(func() { _ = h.server.Serve(&bounded{Listener: listener, limit: healthConnections}) }) // returns when closed
 	logger.Info("answering /livez and /readyz", "address", listener.Addr().String())
 	if p.Listening != nil {
 		p.Listening(listener.Addr())
@@ -41,32 +54,55 @@ func (p commands) serveHealth(ctx context.Context, address string, units []*unit
 	return h, nil
 }
 
-// healthHandler handles both endpoints; once process has ended, the process is alive but not ready.
-func healthHandler(process context.Context, units []*unit) http.Handler {
+// healthHandler handles both endpoints. Anyone may ask, so the answers give no reason; the log does.
+func healthHandler(ready *readiness) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
-		defer cancel()
-		var missing []string
-		if process.Err() != nil {
-			missing = append(missing, "ending")
-		}
-		for _, u := range units {
-			if err := u.ready(ctx); err != nil {
-				missing = append(missing, err.Error())
-			}
-		}
-		if len(missing) == 0 {
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if ready.now() {
 			fmt.Fprintln(w, "ok")
 			return
 		}
 		w.WriteHeader(http.StatusServiceUnavailable)
-		for _, m := range missing {
-			fmt.Fprintln(w, m)
-		}
+		fmt.Fprintln(w, "not ready")
 	})
 	return mux
+}
+
+// readiness is whether all relays of the process work and their stores answer. Once the process is ending, it is not ready.
+type readiness struct {
+	process context.Context
+	check   func() error
+	logger  *slog.Logger
+
+	mu      sync.Mutex
+	checked time.Time // zero: never
+	ready   bool
+}
+
+// now checks, at most once per readyFor; concurrent calls wait for the same check. It logs why a process is no longer ready.
+func (r *readiness) now() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.checked.IsZero() || time.Since(r.checked) >= readyFor {
+		err := r.check()
+		if r.ready && err != nil && r.process.Err() == nil {
+			r.logger.Warn("/readyz: not ready", "error", err)
+		}
+		r.checked, r.ready = time.Now(), err == nil
+	}
+	return r.ready && r.process.Err() == nil
+}
+
+// checkReady says why the process is not ready.
+func checkReady(process context.Context, units []*unit) error {
+	ctx, cancel := context.WithTimeout(process, readyTimeout)
+	defer cancel()
+	errs := make([]error, len(units))
+	for i, u := range units {
+		errs[i] = u.ready(ctx)
+	}
+	return errors.Join(errs...)
 }
 
 // close stops the server and waits for it.

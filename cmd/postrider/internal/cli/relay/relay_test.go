@@ -122,7 +122,7 @@ func TestRelayWaitsForABrokerThatIsDown(t *testing.T) {
 	clitest.Must(t, listener.Close())
 	r := clitest.Start(t, nil, "relay", "--store", clitest.NewOutbox(t), "--publisher", "nats://user:secret@"+down+"?stream=S", "--listen", "127.0.0.1:0")
 	address := <-r.Address
-	if body := awaitStatus(t, address, http.StatusServiceUnavailable); body != "relay to-nats: waiting for the broker\n" {
+	if body := awaitStatus(t, address, http.StatusServiceUnavailable); body != "not ready\n" {
 		t.Errorf("ready says %q", body)
 	}
 	if code := r.End(t); code != program.ExitDone {
@@ -186,6 +186,7 @@ func TestShownPublisherHidesSecrets(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]string{
 		"nats://u:p@a:1,u:p@b:2?token=x":         "nats://a:1,b:2",
+		"nats://u:a/b@c:1":                       "nats://…",
 		"nats://u:p@a:1,nats://u:p@b:2?stream=S": "nats://a:1,b:2",
 		"nats://a:1,nats://b:2":                  "nats://a:1,b:2",
 		"nats://a:1":                             "nats://a:1",
@@ -217,5 +218,17 @@ relays:
 	r.End(t)
 	if strings.Contains(r.Err.String(), "stands for no key") {
 		t.Errorf("a variable is taken for a mistake:\n%s", r.Err.String())
+	}
+}
+
+// TestPublisherFromAFile: POSTRIDER_PUBLISHER_FILE names a file with the URL, which is in no output.
+func TestPublisherFromAFile(t *testing.T) {
+	t.Parallel()
+	url, file := clitest.NewOutbox(t), filepath.Join(t.TempDir(), "publisher")
+	clitest.Must(t, os.WriteFile(file, []byte("nats://u:QZX@mq.example?stream=S\n"), 0o600))
+	r := clitest.Invocation{Environ: []string{"POSTRIDER_PUBLISHER_FILE=" + file}, Args: []string{"relay", "--store", url}}.Run(t)
+	clitest.Expect(t, r, program.ExitUsage, "the password would be sent to mq.example without encryption; use tls://")
+	if strings.Contains(r.Out+r.Err, "QZX") {
+		t.Errorf("the output has the password: %s", r.Err)
 	}
 }

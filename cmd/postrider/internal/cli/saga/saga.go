@@ -1,0 +1,175 @@
+// Package saga has the command "postrider saga", which lists and shows instances of sagas.
+package saga
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/store"
+)
+
+// Command returns the command.
+func Command(p *program.Program) *cobra.Command { return commands{p}.command() }
+
+// commands has the functions of the commands.
+type commands struct{ *program.Program }
+
+func (p commands) command() *cobra.Command {
+	return program.Group("saga", "List and show instances of sagas",
+		`An instance of a saga is one operation that spans services. It ends completed or compensated, or an operator decides.
+A stuck instance has used up its attempts and waits for an operator.`,
+		p.listCommand(), p.showCommand())
+}
+
+// status is the value of --status.
+type status string
+
+// Allowed lists the values.
+func (status) Allowed() []string {
+	out := []string{"open", "any"}
+	for _, s := range store.SagaStatuses {
+		out = append(out, string(s))
+	}
+	return out
+}
+
+// statuses are those that a value of --status selects; none means all.
+func (s status) statuses() []store.SagaStatus {
+	switch s {
+	case "open":
+		return store.OpenSagaStatuses
+	case "any":
+		return nil
+	}
+	return []store.SagaStatus{store.SagaStatus(s)}
+}
+
+func (p commands) listCommand() *cobra.Command {
+	var f store.SagaFilter
+	var after string
+	var limit int
+	var asJSON bool
+	selected := status("open")
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List instances of sagas, oldest first",
+		Example: `  postrider saga list
+  postrider saga list --saga order-fulfilment --status stuck
+  postrider saga list --waiting-for card --older-than 1h
+  postrider saga list --label customer=42 --status any --json`,
+		Args: program.ExactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 0 {
+				return program.Usagef("--limit must not be negative, is %d", limit)
+			}
+			f.Status = selected.statuses()
+			return p.WithStore(cmd, func(b *backend.Outbox) error { return p.list(cmd.Context(), b, f, after, limit, asJSON) })
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.Saga, "saga", "", "only instances of this saga, by its `name`")
+	p.CompleteFlag(cmd, "saga", program.SagaNames)
+	flags.Var(program.Choice(&selected), "status", "only in this `status`: open (running, compensating or stuck), any, or one status")
+	program.CompleteChoices(cmd, "status", selected.Allowed())
+	flags.IntVar(&f.Version, "version", 0, "only of this version `n` of the definition")
+	flags.StringVar(&f.Key, "key", "", "only with this `key`")
+	flags.StringVar(&f.Tenant, "tenant", "", "only of this `tenant`")
+	flags.StringVar(&f.CorrelationID, "correlation-id", "", "only with this correlation `ID`")
+	flags.StringVar(&f.Cause, "cause", "", "only with this `cause`, such as \"timed out\"")
+	flags.StringVar(&f.WaitingFor, "waiting-for", "", "only those that wait for something that contains this `text`")
+	flags.StringToStringVar(&f.Labels, "label", nil, "only with this label, as `name=value`; can be repeated")
+	flags.Lookup("label").DefValue = ""
+	flags.BoolVar(&f.Overdue, "overdue", false, "only those that have passed their deadline")
+	flags.BoolVar(&f.Paused, "paused", false, "only those that are paused")
+	flags.DurationVar(&f.OlderThan, "older-than", 0, "only those that started at least this `time` ago")
+	flags.StringVar(&after, "after", "", "continue after this `run`")
+	flags.IntVar(&limit, "limit", 100, "list at most `n`, 0 for all")
+	flags.BoolVar(&asJSON, "json", false, "write one JSON object per line")
+	return cmd
+}
+
+// page is how many instances are read at a time.
+const page = 500
+
+// list writes the instances that a filter selects, page by page.
+func (p commands) list(ctx context.Context, b *backend.Outbox, f store.SagaFilter, after string, limit int, asJSON bool) error {
+	t := output.NewTableUnless(asJSON, p.Stdout, "ID", "SAGA", "STATUS", "STARTED", "WAITS FOR")
+	n, more := 0, false
+	for !more {
+		size := page
+		if limit > 0 {
+			size = min(page, limit-n+1) // one more, to know whether there are more
+		}
+		found, err := b.ListSagas(ctx, f, after, size)
+		if err != nil {
+			return err
+		}
+		for _, s := range found {
+			if more = limit > 0 && n == limit; more {
+				break
+			}
+			n, after = n+1, s.Run
+			if asJSON {
+				err = output.Line(p.Stdout, summaryJSON{s, output.Seconds(s.Age)})
+			} else {
+				t.Row(s.ID, s.Saga, s.Status, output.Since(s.Age), waitsFor(s))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if len(found) < size {
+			break
+		}
+	}
+	if t != nil && n > 0 {
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case more:
+		fmt.Fprintf(p.Stderr, "postrider: there are more; go on with --after %s, or --limit 0 for all\n", output.ShellQuote(after))
+	case n == 0:
+		fmt.Fprintln(p.Stderr, "postrider: no instances of sagas match")
+	}
+	return nil
+}
+
+// summaryJSON is the JSON form of an instance in a list.
+type summaryJSON struct {
+	store.SagaSummary
+	AgeSeconds output.Seconds `json:"age_seconds"`
+}
+
+// waitsFor is what an instance waits for; how it ended, or why it is stuck, if it waits for nothing.
+func waitsFor(s store.SagaSummary) string {
+	text := cmp.Or(s.Waiting, s.Cause)
+	if !s.EndedAt.IsZero() {
+		text = strings.TrimSuffix("ended: "+s.Cause, ": ")
+	}
+	if s.Paused {
+		text = strings.TrimSuffix("paused; "+text, "; ")
+	}
+	return text
+}
+
+// in returns when something is due that is a duration after the start of an instance, as seen when it was read; "" for 0.
+func in(after, age time.Duration) string {
+	switch left := after - age; {
+	case after == 0:
+		return ""
+	case left < 0:
+		return output.Since(-left)
+	default:
+		return "in " + output.Ago(left)
+	}
+}

@@ -1,0 +1,135 @@
+package schedule
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// printer writes the state of a world.
+type printer struct {
+	strings.Builder
+	order map[uint64]int
+}
+
+func (b *printer) print(values ...any) { fmt.Fprintln(b, values...) }
+
+// fingerprint identifies the state: two worlds with the same one behave alike.
+func (w *world) fingerprint() [16]byte {
+	b := &printer{order: w.orders()}
+	if w.used[losses] == w.scenario.losses {
+		w.before = nil
+	}
+	for _, d := range []*database{w.db, w.before} {
+		if d != nil {
+			b.print(d.cursor, d.number, d.delivered, d.parked, d.dead, d.held)
+		}
+	}
+	b.print(w.fetched, w.applied, w.released, w.stage, w.lost > 0, w.unsure, w.used, w.final, w.delivered)
+	if w.sent != nil {
+		b.print("sent", *w.sent)
+	}
+	for _, batch := range w.calls {
+		b.print("call")
+		for _, it := range batch {
+			b.item(it)
+		}
+	}
+	b.print("ready")
+	for _, u := range w.s.units() {
+		b.unit(u)
+	}
+	for _, a := range w.s.awaiting {
+		b.print("awaiting")
+		b.unit(a.unit)
+	}
+	for _, u := range w.s.uncertain {
+		b.print("uncertain", u.sequences)
+	}
+	b.print(w.s.callsOut)
+	b.partition(w.p)
+	sum := sha256.Sum256([]byte(b.String()))
+	return [16]byte(sum[:16])
+}
+
+func (b *printer) item(it *Item[int64]) {
+	if it.partition.gone {
+		b.print(it.Sequence, it.work())
+		return
+	}
+	b.print(it.Sequence, it.ticket, it.parked, b.order[it.order], it.Delay, it.Refused, it.queue == nil)
+	if it.run != nil {
+		b.print(*it.run)
+	}
+}
+
+func (b *printer) unit(u unit[int64]) {
+	if u.item != nil {
+		b.item(u.item)
+	} else {
+		b.print(u.queue.key, u.queue.partition.gone)
+	}
+}
+
+func (b *printer) partition(p *Partition[int64]) {
+	for _, key := range slices.Sorted(maps.Keys(p.queues)) {
+		q := p.queues[key]
+		b.print("queue", key, q.running, q.out, q.deaths, q.blocked, q.limit, q.late)
+		for it := q.head; it != nil; it = it.next {
+			b.item(it)
+		}
+	}
+	for _, it := range p.withdrawn {
+		b.print("withdrawn")
+		b.item(it)
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.held)) {
+		h := p.held[key]
+		b.print("held", key, h.unrecorded, h.blocks, h.releasing, h.deciding, max(h.decideAfter, p.stored)-p.stored, h.decideAfter == 0)
+	}
+	b.print("partition", p.leaving, p.number, p.unread, p.taken, p.partial, p.busy, p.out, p.parked, p.early, p.passed, p.delivered)
+	b.print(p.pending, p.count, p.sent, p.sending, p.moved, p.recorded)
+	t := &p.tracker
+	b.print(t.begin(), t.cursor, t.passed, t.parked, t.delivered, t.ahead)
+	for i := t.head; i < len(t.entries); i++ {
+		e := t.entries[i]
+		b.print(e.sequence, *e.batch, e.settled, e.counts, e.late, e.stands, e.last)
+	}
+}
+
+// orders numbers the items in memory in their order.
+func (w *world) orders() map[uint64]int {
+	var all []uint64
+	note := func(it *Item[int64]) {
+		if it != nil {
+			all = append(all, it.order)
+		}
+	}
+	for _, batch := range w.calls {
+		for _, it := range batch {
+			note(it)
+		}
+	}
+	for _, q := range w.p.queues {
+		for it := q.head; it != nil; it = it.next {
+			note(it)
+		}
+	}
+	for _, u := range w.s.units() {
+		note(u.item)
+	}
+	for _, a := range w.s.awaiting {
+		note(a.item)
+	}
+	for _, it := range w.p.withdrawn {
+		note(it)
+	}
+	slices.Sort(all)
+	rank := make(map[uint64]int, len(all))
+	for i, o := range slices.Compact(all) {
+		rank[o] = i
+	}
+	return rank
+}

@@ -1,0 +1,271 @@
+package schedule
+
+import (
+	"maps"
+	"time"
+
+	"github.com/postrider/postrider/store"
+)
+
+// Partition is one partition that this process holds.
+type Partition[M any] struct {
+	// Lease is what settlements are recorded under.
+	Lease store.LeaseRef
+	// Until is when the caller must have stopped delivering; nothing starts from then on. The caller sets it.
+	Until time.Time
+
+	schedule *Schedule[M]
+	number   int64 // of the last settlement known to be applied
+	// leaving: the partition is being handed over; nothing new starts. gone: the lease was released or lost.
+	leaving, gone bool
+
+	tracker tracker
+	// unread are messages that the last owner parked beyond its cursor: they will be read again, and skipped. None are left
+	// once the log has been read to its end.
+	unread map[int64]struct{}
+	queues map[string]*queue[M]
+	// taken are the keys of the messages of the transaction queue that are in a transaction.
+	taken map[string]struct{}
+	held  map[string]*heldKey
+	// partial: keys may be held that are not in memory.
+	partial bool
+	// busy are messages that wait independently, parked (without a key, or delayed) or redriven, and that are in memory, or
+	// whose outcome is not known here to be recorded: the store may have it already.
+	busy map[int64]struct{}
+	out  int // messages out for delivery
+	// parked are messages that were read from the log and parked, by sequence, with their tickets, until the recorded cursor
+	// passes them. early are those that became due before that, with their held keys.
+	parked map[int64]uint64
+	early  map[int64]string
+	passed uint64 // the ticket after the recorded cursor
+	// delivered is the ticket after the last delivered message that was not parked.
+	delivered uint64
+	withdrawn []*Item[M] // messages without a key that were waiting when the partition began to leave
+	unrouted  []unrouted // messages that no relay takes and that the cursor has not passed
+
+	pending  store.Settlement // outcomes since the last settlement
+	count    int              // number of those outcomes
+	sent     int              // number of those in the settlement in progress
+	sending  bool             // a settlement is in progress, or waits to be repeated, or a transaction will record one
+	moved    bool             // the cursor has moved since
+	outcomes uint64           // number of outcomes so far
+	stored   uint64           // number of those that are recorded
+	recorded uint64           // the ticket up to which everything is recorded
+	settled  time.Time        // when the last settlement was applied
+}
+
+// Hold adds a partition whose lease was granted.
+func (s *Schedule[M]) Hold(l *store.Lease) *Partition[M] {
+	p := &Partition[M]{
+		Lease: l.Ref(), schedule: s, number: l.Settled, passed: 1,
+		// 0 is the ticket of messages that were not read from the log.
+		tracker: tracker{base: 1, passed: 1, cursor: l.Cursor},
+		queues:  make(map[string]*queue[M]), held: make(map[string]*heldKey), busy: make(map[int64]struct{}),
+		parked: make(map[int64]uint64), early: make(map[int64]string),
+	}
+	if seqs := l.Parked.Sequences; len(seqs) > 0 {
+		p.unread = make(map[int64]struct{}, len(seqs))
+		for _, seq := range seqs {
+			p.unread[seq] = struct{}{}
+		}
+	}
+	s.partitions[l.Partition] = p
+	for _, key := range l.Parked.Keys {
+		p.hold(key)
+	}
+	return p
+}
+
+// Leaving reports whether the partition is being left, Gone whether it was lost or released.
+func (p *Partition[M]) Leaving() bool { return p.leaving }
+func (p *Partition[M]) Gone() bool    { return p.gone }
+
+// Unread reports whether messages are to be read from the log that the partition's last owner parked. ReadToEnd says that the
+// log was read to its end: what was not read by now is no longer in it.
+func (p *Partition[M]) Unread() bool { return len(p.unread) > 0 }
+func (p *Partition[M]) ReadToEnd()   { p.unread = nil }
+
+// Mark returns a mark after all messages that were read so far, for RecordedUntil.
+func (p *Partition[M]) Mark() uint64 { return p.tracker.end() }
+
+// RecordedUntil reports whether everything before a mark is settled and recorded.
+func (p *Partition[M]) RecordedUntil(mark uint64) bool {
+	p.advance()
+	return p.tracker.begin() >= mark && (p.recorded >= mark || p.count == 0 && !p.sending)
+}
+
+func (p *Partition[M]) advance() { p.moved = p.tracker.advance() || p.moved }
+
+// Read announces a batch that was read after a position. It returns the ticket of its first message; the others follow by
+// one. Each of them is then passed to Admit or Skip.
+func (p *Partition[M]) Read(b *store.Batch, after int64) (ticket uint64) {
+	return p.tracker.add(b, after)
+}
+
+// Admit adds a message from the log: it waits in a queue, or is parked.
+func (p *Partition[M]) Admit(it *Item[M], ticket uint64, v *View, now time.Time) {
+	it.ticket = ticket
+	p.load(it, &p.schedule.Fresh, now)
+	isHeld := p.findHeld(it.Key, v) != nil
+	switch {
+	case p.wasParked(it):
+		it.drop()
+	case p.schedule.cfg.Transactions: // parked when it reaches the front of the transaction queue
+		p.schedule.enqueue(it)
+	case it.Delay > 0:
+		p.park(it, store.ParkOutcome{Reason: store.ParkDelayed, After: it.Delay})
+		it.drop()
+	case isHeld:
+		p.park(it, store.ParkOutcome{Reason: store.ParkHeld, Waits: true})
+		it.drop()
+	default:
+		p.schedule.enqueue(it)
+	}
+}
+
+// Skip settles a message from the log that the relay does not take. Unless another relay takes it, it is counted as unrouted
+// when the cursor passes it.
+func (p *Partition[M]) Skip(it *Item[M], ticket uint64, topic string, elsewhere bool) {
+	it.ticket = ticket
+	if p.wasParked(it) {
+		return
+	}
+	p.tracker.settle(ticket)
+	if !elsewhere {
+		p.unrouted = append(p.unrouted, unrouted{ticket, store.UnroutedCount{Topic: topic, Count: 1}})
+	}
+}
+
+// wasParked reports whether a message read from the log had been parked by the partition's last owner, and settles it.
+func (p *Partition[M]) wasParked(it *Item[M]) bool {
+	if len(p.unread) == 0 {
+		return false
+	}
+	if _, was := p.unread[it.Sequence]; !was {
+		return false
+	}
+	delete(p.unread, it.Sequence)
+	p.parkTicket(it)
+	p.delivered = max(p.delivered, it.ticket+1) // it may have been delivered by then
+	p.schedule.Wake.Settle = true               // a parked message may wait for the cursor
+	return true
+}
+
+// parkTicket settles a message from the log that is parked or dead-lettered.
+func (p *Partition[M]) parkTicket(it *Item[M]) {
+	p.tracker.park(it.ticket)
+	p.parked[it.Sequence] = it.ticket
+}
+
+// AdmitRun adds the first parked messages of a held key, in order, whose next attempt is due. If there are none, the key can be
+// released.
+func (p *Partition[M]) AdmitRun(key string, items []Item[M], now time.Time) {
+	h := p.held[key]
+	if h == nil {
+		h = p.hold(key)
+	}
+	if p.works(key) || h.busy() {
+		return // what was read is older than the state in memory
+	}
+	if len(items) == 0 {
+		p.release(key, h)
+		return
+	}
+	for i := range items {
+		if p.isEarly(items[i].Sequence, key) {
+			items = items[:i]
+			break
+		}
+	}
+	piece := &run{key: key, left: len(items)}
+	for i := range items {
+		p.loadParked(&items[i], piece, now)
+		p.schedule.enqueue(&items[i])
+	}
+}
+
+// AdmitDue adds one message that waited independently: without a key, or delayed.
+func (p *Partition[M]) AdmitDue(it *Item[M], v *View, now time.Time) {
+	if _, busy := p.busy[it.Sequence]; busy || p.isEarly(it.Sequence, "") {
+		return
+	}
+	p.loadParked(it, &run{left: 1}, now)
+	p.busy[it.Sequence] = struct{}{}
+	if p.findHeld(it.Key, v) != nil { // the key is held: queue the message in it
+		p.parkQueuedMessage(it)
+		return
+	}
+	p.schedule.enqueue(it)
+}
+
+func (p *Partition[M]) loadParked(it *Item[M], piece *run, now time.Time) {
+	it.run, it.parked = piece, true
+	p.load(it, &p.schedule.Parked, now)
+}
+
+// isEarly reports whether a parked message must not be delivered yet because the recorded cursor has not passed it. It is
+// then left to a later poll, together with the key that it holds or waits for. If it were delivered and removed, and the
+// database crashed with the cursor before it, it would be read from the log, delivered and counted again, without those
+// messages of its key that are dead letters. With transactions its side effect would run twice: its transaction moves no cursor.
+func (p *Partition[M]) isEarly(seq int64, key string) bool {
+	if p.ahead(seq) {
+		p.early[seq] = key
+		return true
+	}
+	return false
+}
+
+func (p *Partition[M]) ahead(seq int64) bool {
+	if _, unread := p.unread[seq]; unread {
+		return true
+	}
+	_, is := p.parked[seq]
+	return is
+}
+
+// pass records that the recorded cursor has reached a ticket. It removes the parked messages before it, and reports whether
+// one that was due is among them.
+func (p *Partition[M]) pass(ticket uint64) bool {
+	if p.passed == ticket {
+		return false
+	}
+	p.passed = ticket
+	maps.DeleteFunc(p.parked, func(_ int64, t uint64) bool { return t < ticket })
+	for seq := range p.early {
+		if !p.ahead(seq) {
+			return true
+		}
+	}
+	return false
+}
+
+// Busy adds to keys the held keys of the partition, and to sequences its messages that wait independently, that are being
+// worked on or that must wait for the cursor. They must not be read as due.
+func (p *Partition[M]) Busy(keys []string, sequences []int64) ([]string, []int64) {
+	for key, h := range p.held {
+		if p.works(key) || h.busy() {
+			keys = append(keys, key)
+		}
+	}
+	for seq := range p.busy {
+		sequences = append(sequences, seq)
+	}
+	for seq, key := range p.early {
+		switch {
+		case !p.ahead(seq):
+			delete(p.early, seq)
+		case key != "":
+			keys = append(keys, key)
+		default:
+			sequences = append(sequences, seq)
+		}
+	}
+	return keys, sequences
+}
+
+// works reports whether messages of a key are being worked on or wait in the queue of the key. Messages in the transaction
+// queue count only while they are in a transaction.
+func (p *Partition[M]) works(key string) bool {
+	_, taken := p.taken[key]
+	return taken || p.queues[key] != nil
+}

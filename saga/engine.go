@@ -1,0 +1,124 @@
+package saga
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/saga/internal/machine"
+	"github.com/postrider/postrider/store"
+)
+
+// Store is what an engine needs of the database of its instances. The implementations are store/postgres, store/mysql,
+// store/sqlite and store/memory.
+type Store[Tx any] interface {
+	store.SagaStore[Tx]
+	store.SagaReader
+	// Savepoint is that of store.Transactor.
+	Savepoint(ctx context.Context, tx Tx, f func(ctx context.Context, tx Tx) error) error
+}
+
+// Engine runs the instances of the sagas that are registered with it. It is safe for concurrent use. It has no goroutines:
+// its work is done by the relay and the consumers that it is given, see Relay and Consume.
+type Engine[Tx any] struct {
+	cfg     Config
+	store   Store[Tx]
+	box     *outbox.Outbox[Tx]
+	waiters waiters
+
+	mu    sync.Mutex
+	sagas map[string]map[int]*machine.Definition // by name and version
+}
+
+// New returns an engine that keeps instances in a store and publishes through an outbox of the same database. The error lists
+// every error in the Config.
+func New[Tx any](s Store[Tx], box *outbox.Outbox[Tx], c Config) (*Engine[Tx], error) {
+	if s == nil || box == nil {
+		return nil, errors.New("saga: New needs a store and an outbox")
+	}
+	c, err := c.complete()
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine[Tx]{cfg: c, store: s, box: box, sagas: make(map[string]map[int]*machine.Definition)}
+	e.waiters.init(s, c.WaitInterval)
+	return e, nil
+}
+
+// Topic is the topic of the engine's own messages and of replies: that of the relay given to Relay, and of the subscriber of
+// the consumer given to Consume.
+func (e *Engine[Tx]) Topic() string { return topicPrefix + e.cfg.Name }
+
+// Register adds a definition to an engine. Register all before the relay and the consumers of the engine run. The instances of
+// a version that this process does not have wait for a process that has it. Errors: ErrDuplicate; otherwise everything that is
+// wrong with the definition.
+func Register[Tx, D any](e *Engine[Tx], d Definition[D]) (*Saga[Tx, D], error) {
+	compiled, err := d.Compile()
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range compiled.All() {
+		if s.Kind == machine.Local && s.TxType != reflect.TypeFor[Tx]() {
+			err = errors.Join(err, fmt.Errorf("saga %s v%d: step %s: its transactions are of type %s, those of the engine are of type %s",
+				d.Name, d.Version, s.Path, s.TxType, reflect.TypeFor[Tx]()))
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	versions := e.sagas[d.Name]
+	if versions == nil {
+		versions = make(map[int]*machine.Definition)
+		e.sagas[d.Name] = versions
+	}
+	if versions[d.Version] != nil {
+		return nil, fmt.Errorf("saga %s v%d: %w", d.Name, d.Version, ErrDuplicate)
+	}
+	versions[d.Version] = compiled
+	return &Saga[Tx, D]{engine: e, definition: d, compiled: compiled}, nil
+}
+
+// find returns a definition, nil if this process does not have it.
+func (e *Engine[Tx]) find(name string, version int) *machine.Definition {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.sagas[name][version]
+}
+
+// Relay lets a relay of the engine's outbox run the engine: timers, local steps, operators' verbs, and replies of participants
+// that share the outbox. The relay needs the topic of the engine (Topic) among its topics, and may handle other messages with
+// transactions. Errors: those of relay.HandleTxFunc.
+func (e *Engine[Tx]) Relay(r *relay.Relay) error {
+	var errs []error
+	for _, messageType := range []string{typeReply, typeTimer, typeLocal, typeSignal, typeVerb} {
+		errs = append(errs, relay.HandleTxFunc(r, messageType, e.handle))
+	}
+	return errors.Join(errs...)
+}
+
+// Consume lets a consumer take the replies of participants, and signals, that come from a broker. It needs the topic of the
+// engine (Topic) among its topics. Errors: those of inbox.Consumer.HandleFunc.
+func (e *Engine[Tx]) Consume(c *inbox.Consumer[Tx]) error {
+	return errors.Join(c.HandleFunc(typeReply, e.handle), c.HandleFunc(typeSignal, e.handle))
+}
+
+// Signal sends a signal to the instance with an ID, in the caller's transaction. It reaches the Await of this message type,
+// also if the instance has not come to it yet. A signal for an instance that is not started within Config.EarlyFor is
+// dead-lettered. The outbox may be that of another service: then its relay takes the message to the engine's topic. Errors:
+// those of the definition and of outbox.Publish.
+func Signal[Tx, S any](ctx context.Context, tx Tx, box *outbox.Outbox[Tx], engine, id string, signal postrider.Definition[S], data S) error {
+	m, err := signalMessage(engine, id, signal, data)
+	if err != nil {
+		return err
+	}
+	_, err = box.Publish(ctx, tx, m)
+	return err
+}

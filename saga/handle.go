@@ -1,0 +1,171 @@
+package saga
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/protect"
+	"github.com/postrider/postrider/saga/internal/machine"
+	"github.com/postrider/postrider/store"
+)
+
+// versionWait is how long the input of an instance waits when this process does not have the version of its definition.
+const versionWait = 5 * time.Second
+
+// earlyWait is how long a signal waits before it looks again for its instance.
+const earlyWait = time.Second
+
+// handle handles a message of the engine in the transaction tx.
+func (e *Engine[Tx]) handle(ctx context.Context, tx Tx, m *postrider.Message) error {
+	input, err := readInput(m)
+	if err != nil {
+		return postrider.Dead(ReasonNotApplicable, fmt.Errorf("read %s: %w", m.Type, err))
+	}
+	stored, err := e.load(ctx, tx, m)
+	if err != nil {
+		return err
+	}
+	if stored == nil {
+		return e.notFound(m)
+	}
+	d := e.find(stored.Saga, stored.Version)
+	if d == nil || d.Hash() != stored.Hash {
+		e.cfg.Logger.Warn("saga: this process does not have the definition of an instance, or has another of the same version; the message "+
+			"waits for a process that has it", "engine", e.cfg.Name, "saga", stored.Saga, "version", stored.Version, "hash", stored.Hash,
+			"instance", stored.ID)
+		return postrider.Snooze(versionWait)
+	}
+	t := &transition{
+		identity: stored.SagaIdentity, startedAt: stored.StartedAt, before: machine.Instance{ID: stored.ID, Run: stored.Run, Rev: stored.Rev, Data: stored.Data},
+		input: inputName(m.Type), step: m.Headers[headerStep], messageID: m.ID,
+	}
+	if err := json.Unmarshal(stored.State, &t.before.State); err != nil {
+		return fmt.Errorf("read the state of instance %s: %w", stored.ID, err)
+	}
+	t.before.State.Token = stored.Token
+	if m.Type == typeLocal {
+		if wanted, err := e.runLocal(ctx, tx, d, m, t, input.Reply); err != nil || !wanted {
+			return err
+		}
+	}
+	if v := input.Verb; v != nil {
+		t.step, t.actor, t.note = v.Step, v.Actor, v.Reason
+	}
+	input.Age = stored.Age
+	t.after, t.out, err = d.Advance(e.cfg.policy(), t.before, input)
+	switch {
+	case errors.Is(err, machine.ErrInput):
+		return postrider.Dead(ReasonNotApplicable, err)
+	case err != nil, t.out.Ignored:
+		return err
+	}
+	if t.out.Refused != "" {
+		t.note = t.out.Refused
+	}
+	if t.after.State.Ended != "" {
+		e.waiters.ending(stored.ID)
+	}
+	return e.save(ctx, tx, t)
+}
+
+// load locks the instance of a message, by run or by ID. It returns nil if there is none.
+func (e *Engine[Tx]) load(ctx context.Context, tx Tx, m *postrider.Message) (*store.SagaInstance, error) {
+	run := m.Headers[headerRun]
+	if run == "" {
+		runs, err := e.store.FindSagas(ctx, tx, []store.SagaLookup{{ID: m.Headers[headerID]}})
+		if err != nil {
+			return nil, fmt.Errorf("find instance %s: %w", m.Headers[headerID], err)
+		}
+		if run = runs[0]; run == "" {
+			return nil, nil
+		}
+	}
+	found, err := e.store.LoadSagas(ctx, tx, []string{run})
+	if err != nil {
+		return nil, fmt.Errorf("load instance %s: %w", m.Headers[headerID], err)
+	}
+	if len(found) == 0 || found[0].Engine != e.cfg.Name {
+		return nil, nil
+	}
+	return &found[0], nil
+}
+
+// notFound handles a message whose instance does not exist. A timer or local step belongs to one that was purged; a signal
+// may be early; anything else is dead-lettered.
+func (e *Engine[Tx]) notFound(m *postrider.Message) error {
+	switch {
+	case m.Type == typeTimer || m.Type == typeLocal:
+		e.cfg.Logger.Debug("saga: message of an instance that was purged", "engine", e.cfg.Name, "type", m.Type, "instance", m.Headers[headerID])
+		return nil
+	case m.Type == typeSignal && time.Since(m.Time) < e.cfg.EarlyFor:
+		return postrider.Snooze(min(earlyWait, e.cfg.EarlyFor))
+	}
+	return postrider.Dead(ReasonNotFound, fmt.Errorf("engine %s has no instance %q (run %q)", e.cfg.Name, m.Headers[headerID], m.Headers[headerRun]))
+}
+
+// runLocal runs a local step in a savepoint and completes the reply by its outcome. It reports whether the attempt is still
+// wanted.
+func (e *Engine[Tx]) runLocal(
+	ctx context.Context, tx Tx, d *machine.Definition, m *postrider.Message, t *transition, reply *machine.Reply,
+) (wanted bool, err error) {
+	attempt, err := strconv.Atoi(m.Headers[headerAttempt])
+	if err != nil {
+		return false, postrider.Dead(ReasonNotApplicable, fmt.Errorf("read the attempt: %w", err))
+	}
+	undo := m.Headers[headerUndo] != ""
+	path := t.before.State.PathOf(reply.SentAs)
+	if path == "" || !t.before.State.Expects(reply.SentAs, undo, attempt) {
+		return false, nil
+	}
+	step := d.Step(path)
+	if step == nil || step.Kind != machine.Local {
+		return false, fmt.Errorf("saga %s v%d has no local step %s", d.Name, d.Version, path)
+	}
+	data, err := d.Decode(t.before.Data)
+	if err != nil {
+		return false, fmt.Errorf("read the data of instance %s: %w", t.identity.ID, err)
+	}
+	run := step.Run
+	reply.Token, reply.Outcome = t.before.State.Token, machine.OutcomeDone
+	if undo {
+		run, reply.Outcome = step.RunUndo, machine.OutcomeUndone
+	}
+	bounded, cancel := context.WithTimeout(ctx, e.cfg.LocalTimeout)
+	defer cancel()
+	err = e.store.Savepoint(bounded, tx, func(ctx context.Context, tx Tx) error {
+		return protect.Call(func() error { return run(ctx, tx, data) }, func(v any, stack string) error {
+			return fmt.Errorf("panic: %v\n%s", v, stack)
+		})
+	})
+	return true, e.localOutcome(ctx, err, data, reply)
+}
+
+// localOutcome completes the reply of a local step. An error that undoes the whole transaction is returned.
+func (e *Engine[Tx]) localOutcome(ctx context.Context, err error, data any, reply *machine.Reply) error {
+	refused, isRefusal := errors.AsType[*machine.RefusalError](err)
+	switch {
+	case err == nil:
+		if reply.Data, err = encode(data); err == nil && len(reply.Data) > e.cfg.MaxState {
+			err = fmt.Errorf("the data would have %d bytes, more than MaxState (%d)", len(reply.Data), e.cfg.MaxState)
+		}
+		if err == nil {
+			return nil
+		}
+		reply.Outcome, reply.Refusal, reply.Data = machine.OutcomeFailed, machine.Refusal{Reason: "failed", Text: err.Error()}, nil
+	case errors.Is(err, store.ErrUndone) || ctx.Err() != nil:
+		return err
+	case isRefusal && reply.Outcome == machine.OutcomeDone:
+		reply.Outcome, reply.Refusal = machine.OutcomeRefused, refused.Refusal
+	default:
+		reply.Outcome, reply.Refusal = machine.OutcomeFailed, machine.Refusal{Reason: "failed", Text: err.Error()}
+	}
+	return nil
+}
+
+// inputName names an input in the history.
+func inputName(messageType string) string { return messageType[len(topicPrefix):] }

@@ -1,0 +1,152 @@
+package machine
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/postrider/postrider"
+)
+
+// Input is what a transition handles. Exactly one of the pointers is set.
+type Input struct {
+	// Age is how long ago the instance started.
+	Age    time.Duration
+	Start  *Start
+	Reply  *Reply
+	Timer  *Fired
+	Signal *Signal
+	Verb   *Verb
+}
+
+// Start begins an instance.
+type Start struct{}
+
+// Outcome is what a participant says about a step.
+type Outcome string
+
+// The outcomes.
+const (
+	OutcomeDone       Outcome = "done"
+	OutcomeRefused    Outcome = "refused"
+	OutcomeUndone     Outcome = "undone"
+	OutcomeCannotUndo Outcome = "cannot-undo" // it is done, and there is no undo
+	OutcomeNoRecord   Outcome = "no-record"   // the record has expired, so nobody knows
+	OutcomeFailed     Outcome = "failed"      // of a local step: it is certain that this attempt had no effect
+)
+
+// Reply answers a command or an undo.
+type Reply struct {
+	// SentAs and Token are those of the command.
+	SentAs, Token string
+	Outcome       Outcome
+	// Payload is the reply of a step that was done; also with OutcomeCannotUndo.
+	Payload []byte
+	Refusal Refusal
+	// Data is the data as a local step has left it; nil for other steps.
+	Data json.RawMessage
+}
+
+// Fired is the timer of an instance.
+type Fired struct{ ID int64 }
+
+// Signal is a message from outside that a step waits for.
+type Signal struct {
+	ID      string `json:"id"`
+	Type    string `json:"type"`
+	Payload []byte `json:"payload,omitempty"`
+}
+
+// VerbKind is what an operator wants, or a program on behalf of one.
+type VerbKind string
+
+// The verbs. docs/sagas.md has a table of what each does in which status.
+const (
+	VerbRetry      VerbKind = "retry"
+	VerbDone       VerbKind = "done"
+	VerbUndone     VerbKind = "undone"
+	VerbSkip       VerbKind = "skip"
+	VerbCompensate VerbKind = "compensate"
+	VerbComplete   VerbKind = "complete"
+	VerbAbandon    VerbKind = "abandon"
+	VerbCancel     VerbKind = "cancel"
+	VerbPause      VerbKind = "pause"
+	VerbResume     VerbKind = "resume"
+	VerbEdit       VerbKind = "edit"
+	VerbAnswer     VerbKind = "answer"
+)
+
+// Verb is an operator's verb.
+type Verb struct {
+	Kind VerbKind `json:"kind"`
+	// Step is the path of a step, for verbs about one.
+	Step string `json:"step,omitzero"`
+	// Rev is the revision on which the decision is based; 0 means any. If the instance has moved on, the verb is refused.
+	Rev int64 `json:"rev,omitzero"`
+	// Actor and Reason are recorded.
+	Actor  string `json:"actor"`
+	Reason string `json:"reason"`
+	// Force compensates also past the pivot.
+	Force bool `json:"force,omitzero"`
+	// Option is the answer to an Ask.
+	Option string `json:"option,omitzero"`
+	// Patch is a JSON merge patch (RFC 7396) of the data, for edit and done.
+	Patch json.RawMessage `json:"patch,omitempty"`
+}
+
+// Output is what a transition does besides changing the instance.
+type Output struct {
+	// Ignored: the input changes nothing and is not recorded, e.g. a timer that was replaced.
+	Ignored bool
+	// Refused says why a verb was refused; "" if it was not. A refused verb is recorded.
+	Refused  string
+	Commands []Command
+	// Timer is set if a timer is to be set; it fires After the transition.
+	Timer *TimerSet
+	// Announcement is the message of the end.
+	Announcement *postrider.Message
+	// Passed: the pivot is done.
+	Passed bool
+	Events []Event
+}
+
+// Command is a command or an undo to send.
+type Command struct {
+	Path, SentAs string
+	Undo         bool
+	// Local: the engine runs the step itself. It has no Message.
+	Local   bool
+	Attempt int
+	// Seen and Since are those of the step's state.
+	Seen  bool
+	Since time.Duration
+	// Message has the type, the topic, the key if its definition gives one, and the payload of a command.
+	Message *postrider.Message
+}
+
+// TimerSet is a timer to set.
+type TimerSet struct {
+	ID    int64
+	After time.Duration
+}
+
+// Event is an entry of the history.
+type Event struct {
+	// What happened, e.g. "step.done".
+	What string `json:"what"`
+	Step string `json:"step,omitzero"`
+	Note string `json:"note,omitzero"`
+}
+
+// Policy is what the machine takes from the engine's configuration. A running instance follows the policy of the process.
+type Policy struct {
+	// StepTimeout and UndoTimeout are the times for answers to commands and undos.
+	StepTimeout, UndoTimeout time.Duration
+	// UndoAttempts is how often an undo is sent before its step is stuck, LocalAttempts how often a local step is run.
+	UndoAttempts, LocalAttempts int
+	// StuckAfter is how long a step after the pivot stays unknown before it is stuck.
+	StuckAfter time.Duration
+	// BackoffBase and BackoffMax limit the wait before another attempt.
+	BackoffBase, BackoffMax time.Duration
+	// MaxSignals is how many early signals an instance keeps.
+	MaxSignals int
+}

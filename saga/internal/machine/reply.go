@@ -1,0 +1,184 @@
+package machine
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// reply handles what a participant, or the engine for a local step, says about a step.
+func (t *transition) reply(r *Reply) error {
+	if r.Token != t.s.Token {
+		return fmt.Errorf("%w: the reply to step %s does not have the token of instance %s", ErrInput, r.SentAs, t.in.ID)
+	}
+	s, st := t.sent(r.SentAs)
+	if st == nil {
+		t.late(r, "no step waits for it")
+		return nil
+	}
+	if r.Outcome == OutcomeDone || r.Outcome == OutcomeCannotUndo {
+		if err := t.try(s, r.Payload); err != nil {
+			return err
+		}
+		st.Seen = true
+	}
+	if t.s.Ended != "" {
+		t.late(r, "the instance has ended")
+		return nil
+	}
+	switch st.Status {
+	case StepUndoing:
+		t.undoReply(s, st, r)
+	case StepStuck:
+		if st.Owed && (r.Outcome == OutcomeUndone) == (t.s.Back || st.Skip) {
+			t.answered(s, st, r)
+			return nil
+		}
+		t.late(r, "the step is stuck")
+	case StepWaiting, StepUnknown:
+		t.answered(s, st, r)
+	default:
+		t.late(r, "the step is "+string(st.Status))
+	}
+	return nil
+}
+
+// sent finds the step whose last command was sent under a name.
+func (t *transition) sent(as string) (*Step, *StepState) {
+	for _, s := range t.d.order {
+		if st := t.s.Steps[s.Path]; st != nil && st.SentAs == as {
+			return s, st
+		}
+	}
+	return nil, nil
+}
+
+func (t *transition) late(r *Reply, why string) {
+	t.event("late", r.SentAs, fmt.Sprintf("%s: %s", r.Outcome, why))
+}
+
+// answered handles the answer to a command that is waiting, unknown or stuck, or to the undo of one that is stuck.
+func (t *transition) answered(s *Step, st *StepState, r *Reply) {
+	switch r.Outcome {
+	case OutcomeDone:
+		t.done(s, st, r)
+	case OutcomeRefused:
+		t.refused(s, st, r.Refusal)
+	case OutcomeFailed:
+		t.failed(s, st, r.Refusal)
+	case OutcomeNoRecord:
+		t.stuck(s.Path, st, "the participant's record of the step has expired: "+r.Refusal.Text)
+	default: // of an undo
+		t.undoReply(s, st, r)
+	}
+}
+
+// done applies the reply of a step that was done.
+func (t *transition) done(s *Step, st *StepState, r *Reply) {
+	if t.s.Back { // its undo comes in its turn
+		st.Status = StepDone
+		t.event("late", st.SentAs, "done")
+		return
+	}
+	if !t.guarded(s, st, "Done", func() { t.takeReply(s, r) }) {
+		return
+	}
+	st.Owed = s.Pivot || !s.NoUndo
+	if s.Kind == Local {
+		st.Owed = s.Undoes
+	}
+	t.finish(s, st)
+}
+
+// takeReply applies the payload of a reply to the data.
+func (t *transition) takeReply(s *Step, r *Reply) {
+	if r.Data != nil {
+		t.replace(r.Data)
+	} else if s.Done != nil {
+		_ = s.Done(t.data, r.Payload) // try has decoded it
+	}
+}
+
+// replace replaces the data by JSON that was made from it.
+func (t *transition) replace(data json.RawMessage) {
+	d, err := t.d.Decode(data)
+	if err != nil {
+		panic(err) // the engine has encoded it
+	}
+	t.data = d
+}
+
+// refused handles a step that certainly did not happen and will not.
+func (t *transition) refused(s *Step, st *StepState, r Refusal) {
+	st.Owed, st.Due, st.Reason = false, 0, r.Reason
+	t.event("step.refused", s.Path, r.Reason)
+	switch {
+	case t.s.Back:
+		st.Status = StepRefused
+	case s.Refused != nil:
+		if t.guarded(s, st, "Refused", func() { s.Refused(t.data, r) }) {
+			st.Status = StepRefused
+		}
+	case t.passed():
+		t.stuck(s.Path, st, "refused after the pivot: "+r.Reason)
+	default:
+		st.Status = StepRefused
+		t.turn(Cause{Kind: CauseRefused, Step: s.Path, Reason: r.Reason, Text: r.Text})
+	}
+}
+
+// failed handles an attempt of a local step that was rolled back.
+func (t *transition) failed(s *Step, st *StepState, r Refusal) {
+	t.event("attempt.failed", s.Path, r.Text)
+	switch {
+	case st.Attempt < t.attempts(s):
+		st.Due = t.age + t.backoff(s.Path, st.Attempt)
+	case t.passed():
+		t.stuck(s.Path, st, r.Text)
+	default:
+		st.Status, st.Due, st.Reason = StepRefused, 0, r.Text
+		t.turn(Cause{Kind: CauseFailed, Step: s.Path, Text: r.Text})
+	}
+}
+
+// undoReply handles the answer to an undo.
+func (t *transition) undoReply(s *Step, st *StepState, r *Reply) {
+	switch r.Outcome {
+	case OutcomeUndone, OutcomeRefused:
+		st.Status, st.Owed, st.Due, st.Reason = StepUndone, false, 0, ""
+		if r.Data != nil {
+			t.replace(r.Data)
+		}
+		if st.Skip && !t.s.Back {
+			st.Status = StepSkipped
+		}
+		t.event("step.undone", s.Path, "")
+	case OutcomeCannotUndo:
+		t.cannotUndo(s, st, r)
+	case OutcomeNoRecord:
+		t.stuck(s.Path, st, "the participant's record of the step has expired: "+r.Refusal.Text)
+	case OutcomeFailed:
+		t.event("attempt.failed", s.Path, r.Refusal.Text)
+		t.undoAgain(s, st, t.backoff(s.Path, st.Attempt), r.Refusal.Text)
+	case OutcomeDone: // what it answers, its undo takes back
+		t.late(r, "the step is being undone")
+	}
+}
+
+// cannotUndo handles a step that was done and that its participant cannot undo. If it is the pivot, there is no way back.
+func (t *transition) cannotUndo(s *Step, st *StepState, r *Reply) {
+	switch {
+	case st.Skip && !t.s.Back:
+		t.event("skip.refused", s.Path, "the step is done and cannot be undone")
+		st.Skip = false
+		t.done(s, st, r)
+	case s.Pivot && !t.s.Forced:
+		t.event("turned forward", s.Path, "the pivot is done")
+		t.s.Back, t.s.Cause = false, nil
+		t.done(s, st, r)
+	case s.NoUndo && !s.Pivot:
+		st.Status, st.Owed, st.Due = StepDone, false, 0
+		t.event("step.done", s.Path, "needs no undo")
+	default:
+		t.stuck(s.Path, st, "the participant cannot undo it")
+	}
+}

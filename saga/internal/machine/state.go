@@ -1,0 +1,223 @@
+package machine
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider/store"
+)
+
+// Instance is one run of a saga.
+type Instance struct {
+	ID string `json:"id"`
+	// Run is random: a later instance of the same ID has another.
+	Run string `json:"run"`
+	// Rev counts the transitions.
+	Rev   int64           `json:"rev"`
+	State State           `json:"state"`
+	Data  json.RawMessage `json:"data"`
+}
+
+// State is what the machine remembers about an instance. Times are durations since its start.
+type State struct {
+	// Token is a secret that replies must echo; it is stored by itself. Input is a hash of the data at the start.
+	Token string `json:"-"`
+	Input string `json:"input,omitzero"`
+	// Back is the direction: the steps are being undone. Forced: also past the pivot.
+	Back   bool `json:"back,omitzero"`
+	Forced bool `json:"forced,omitzero"`
+	// Ended is the final status, "" before the end.
+	Ended Status `json:"ended,omitzero"`
+	Cause *Cause `json:"cause,omitzero"`
+	// Paused is set while nothing is sent; PausedAt is since when.
+	Paused   bool          `json:"paused,omitzero"`
+	PausedAt time.Duration `json:"paused_at,omitzero"`
+	Deadline time.Duration `json:"deadline,omitzero"` // 0: none, or over
+	Timer    Timer         `json:"timer,omitzero"`
+	// Steps are the steps that were started or skipped, by path.
+	Steps map[string]*StepState `json:"steps,omitempty"`
+	// Signals arrived before a step waited for them. Consumed are the IDs of those that a step has taken.
+	Signals  []Signal `json:"signals,omitempty"`
+	Consumed []string `json:"consumed,omitempty"`
+}
+
+// Timer is the one wake-up that an instance has outstanding; At is 0 if there is none. IDs count up.
+type Timer struct {
+	ID int64         `json:"id"`
+	At time.Duration `json:"at"`
+}
+
+// Status is the status of an instance.
+type Status = store.SagaStatus
+
+// The statuses of an instance.
+const (
+	Running      = store.SagaRunning
+	Compensating = store.SagaCompensating
+	Stuck        = store.SagaStuck
+	Completed    = store.SagaCompleted
+	Compensated  = store.SagaCompensated
+	Abandoned    = store.SagaAbandoned
+)
+
+// CauseKind is the kind of a Cause.
+type CauseKind string
+
+// Why an instance turned back or ended early.
+const (
+	CauseRefused   CauseKind = "refused"
+	CauseTimedOut  CauseKind = "timed out"
+	CauseFailed    CauseKind = "failed"
+	CauseCancelled CauseKind = "cancelled"
+	CauseOperator  CauseKind = "operator"
+)
+
+// Cause says why an instance turned back or was ended by an operator.
+type Cause struct {
+	Kind CauseKind `json:"kind"`
+	// Step is the path of the step that was refused, timed out or failed; "" for the deadline and for operators.
+	Step string `json:"step,omitzero"`
+	// Reason and Text are those of a refusal; Reason is an operator's reason otherwise.
+	Reason string `json:"reason,omitzero"`
+	Text   string `json:"text,omitzero"`
+}
+
+// StepStatus is the status of a step.
+type StepStatus string
+
+// The statuses of a step. One that was not started has none.
+const (
+	StepWaiting  StepStatus = "waiting"  // for an answer, a signal or a person
+	StepDone     StepStatus = "done"     // it happened
+	StepRefused  StepStatus = "refused"  // it is certain that it did not happen and will not
+	StepUnknown  StepStatus = "unknown"  // nobody knows yet
+	StepUndoing  StepStatus = "undoing"  // its undo was sent
+	StepUndone   StepStatus = "undone"   // undone, or blocked before it happened
+	StepSkipped  StepStatus = "skipped"  // its condition was false, its instance turned back before it did anything, or an operator skipped it
+	StepStuck    StepStatus = "stuck"    // an operator decides
+	StepReleased StepStatus = "released" // an operator released its obligation
+)
+
+// StepState is what the machine remembers about a step that was started.
+type StepState struct {
+	Status StepStatus `json:"status"`
+	// Owed is the open obligation: the step may have happened, and is neither refused nor undone.
+	Owed bool `json:"owed,omitzero"`
+	// Seen: the engine has seen that the step was done.
+	Seen bool `json:"seen,omitzero"`
+	// Attempt counts the commands, or the undos, that were sent.
+	Attempt int `json:"attempt,omitzero"`
+	// Due is when its time is up, or its next attempt begins; 0 means never.
+	Due time.Duration `json:"due,omitzero"`
+	// Since is when it was started.
+	Since time.Duration `json:"since,omitzero"`
+	// SentAs, Message, Topic and Key are those of its command, for further attempts and for the undo. They do not change with
+	// the definition. SentAs is the path, with a generation: a refused step that an operator retries is another step for its
+	// participant.
+	SentAs     string `json:"sent_as,omitzero"`
+	Generation int    `json:"generation,omitzero"`
+	Message    string `json:"message,omitzero"`
+	Topic      string `json:"topic,omitzero"`
+	Key        string `json:"key,omitzero"`
+	// Case is the case that a Choose took.
+	Case string `json:"case,omitzero"`
+	// Question is what an Ask shows.
+	Question string `json:"question,omitzero"`
+	// Skip: it is being undone because an operator skipped it, and the instance continues afterwards.
+	Skip bool `json:"skip,omitzero"`
+	// Reason says why it was refused or is stuck.
+	Reason string `json:"reason,omitzero"`
+}
+
+// finished says whether the steps after it can run.
+func (s *StepState) finished() bool {
+	return s != nil && (s.Status == StepDone || s.Status == StepSkipped || s.Status == StepRefused || s.Status == StepReleased)
+}
+
+// Status is the status of the instance.
+func (s *State) Status() Status {
+	switch {
+	case s.Ended != "":
+		return s.Ended
+	case s.anyStep(func(st *StepState) bool { return st.Status == StepStuck }):
+		return Stuck
+	case s.Back:
+		return Compensating
+	default:
+		return Running
+	}
+}
+
+// Owed returns the paths of the steps with an open obligation, sorted.
+func (s *State) Owed() []string {
+	return s.paths(func(st *StepState) bool { return st.Owed })
+}
+
+// Waiting returns the paths of the steps that the instance waits for, sorted.
+func (s *State) Waiting() []string {
+	return s.paths(func(st *StepState) bool {
+		return st.Status == StepWaiting || st.Status == StepUnknown || st.Status == StepUndoing || st.Status == StepStuck
+	})
+}
+
+func (s *State) paths(of func(*StepState) bool) (found []string) {
+	for _, path := range slices.Sorted(maps.Keys(s.Steps)) {
+		if of(s.Steps[path]) {
+			found = append(found, path)
+		}
+	}
+	return found
+}
+
+func (s *State) anyStep(is func(*StepState) bool) bool {
+	for _, st := range s.Steps {
+		if is(st) {
+			return true
+		}
+	}
+	return false
+}
+
+// clone returns a copy that shares nothing that Advance changes.
+func (s State) clone() State {
+	steps := make(map[string]*StepState, len(s.Steps))
+	for path, st := range s.Steps {
+		c := *st
+		steps[path] = &c
+	}
+	s.Steps = steps
+	if s.Cause != nil {
+		c := *s.Cause
+		s.Cause = &c
+	}
+	s.Signals, s.Consumed = slices.Clone(s.Signals), slices.Clone(s.Consumed)
+	return s
+}
+
+// Expects says whether an attempt of a local step is still wanted, so that the engine runs it.
+func (s *State) Expects(sentAs string, undo bool, attempt int) bool {
+	status := StepWaiting
+	if undo {
+		status = StepUndoing
+	}
+	return s.Ended == "" && (undo || !s.Back) && s.anyStep(func(st *StepState) bool {
+		return st.SentAs == sentAs && st.Status == status && st.Attempt == attempt
+	})
+}
+
+// PathOf returns the path of the step whose last command was sent under a name, "" if there is none.
+func (s *State) PathOf(sentAs string) string {
+	for path, st := range s.Steps {
+		if st.SentAs == sentAs {
+			return path
+		}
+	}
+	return ""
+}
+
+// Released returns the paths of the steps whose obligation an operator released, sorted.
+func (s *State) Released() []string {
+	return s.paths(func(st *StepState) bool { return st.Status == StepReleased })
+}

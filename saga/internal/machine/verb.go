@@ -1,0 +1,246 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// EventRefused is the event of a verb that was refused.
+const EventRefused = "operator.refused"
+
+// verb handles an operator's verb. What cannot be done is refused, with the reason in Output.Refused.
+func (t *transition) verb(v *Verb) {
+	switch {
+	case v.Rev > 0 && v.Rev != t.in.Rev:
+		t.refuse("the instance has moved on from revision %d to %d; look again and decide on that", v.Rev, t.in.Rev)
+	case t.s.Ended != "":
+		t.refuse("the instance is %s", t.s.Ended)
+	case t.s.Paused && (v.Kind == VerbRetry || v.Kind == VerbSkip):
+		t.refuse("the instance is paused, so nothing can be sent; resume it first")
+	default:
+		t.whole(v)
+	}
+	what := "operator." + string(v.Kind)
+	note := v.Reason
+	if t.out.Refused != "" {
+		what, note = EventRefused, string(v.Kind)+": "+t.out.Refused
+		t.out.Events = nil
+	}
+	t.out.Events = append([]Event{{What: what, Step: v.Step, Note: note}}, t.out.Events...)
+}
+
+func (t *transition) refuse(format string, args ...any) { t.out.Refused = fmt.Sprintf(format, args...) }
+
+// whole handles the verbs about the whole instance, and passes on those about a step.
+func (t *transition) whole(v *Verb) {
+	switch v.Kind {
+	case VerbCancel:
+		t.turnBy(v, CauseCancelled, false)
+	case VerbCompensate:
+		t.turnBy(v, CauseOperator, v.Force)
+	case VerbComplete:
+		if t.s.Status() != Stuck || t.s.Back {
+			t.refuse("only an instance that is stuck in direction forward can be completed by hand; it is %s", t.s.Status())
+			return
+		}
+		t.endBy(v, Completed)
+	case VerbAbandon:
+		t.endBy(v, Abandoned)
+	case VerbPause:
+		if t.s.Paused {
+			t.refuse("the instance is paused")
+			return
+		}
+		t.s.Paused, t.s.PausedAt = true, t.age
+	case VerbResume:
+		t.resume()
+	case VerbEdit:
+		t.patch(v)
+	case VerbRetry:
+		t.retry(v)
+	default:
+		t.stepVerb(v)
+	}
+}
+
+// turnBy turns back for an operator or the owner.
+func (t *transition) turnBy(v *Verb, kind CauseKind, force bool) {
+	switch {
+	case t.s.Back:
+		t.refuse("the instance is compensating already")
+	case t.passed() && !force:
+		t.refuse("the instance is past its pivot")
+	default:
+		t.s.Forced = force
+		t.turn(Cause{Kind: kind, Reason: v.Reason})
+	}
+}
+
+// endBy ends the instance on an operator's word, and records what is open.
+func (t *transition) endBy(v *Verb, status Status) {
+	if open := t.s.Owed(); len(open) > 0 && status == Abandoned {
+		t.event("obligations open", "", strings.Join(open, ", "))
+	}
+	if left := t.s.Waiting(); len(left) > 0 {
+		t.event("steps not finished", "", strings.Join(left, ", "))
+	}
+	t.s.Cause = &Cause{Kind: CauseOperator, Reason: v.Reason}
+	t.end(status, nil)
+}
+
+// resume continues a paused instance: all its times move by the length of the pause.
+func (t *transition) resume() {
+	if !t.s.Paused {
+		t.refuse("the instance is not paused")
+		return
+	}
+	by := t.age - t.s.PausedAt
+	for _, st := range t.s.Steps {
+		if st.Due > 0 {
+			st.Due += by
+		}
+	}
+	if t.s.Deadline > 0 {
+		t.s.Deadline += by
+	}
+	t.s.Paused, t.s.PausedAt = false, 0
+}
+
+// patch changes the data. The original is in the history.
+func (t *transition) patch(v *Verb) bool {
+	current, err := t.d.Encode(t.data)
+	if err == nil {
+		current, err = MergePatch(current, v.Patch)
+	}
+	var data any
+	if err == nil {
+		data, err = t.d.Decode(current)
+	}
+	if err != nil {
+		t.refuse("the data after the change is not that of saga %s v%d: %v", t.d.Name, t.d.Version, err)
+		return false
+	}
+	t.data = data
+	return true
+}
+
+// retry tries again what is stuck: the step of the verb, or all.
+func (t *transition) retry(v *Verb) {
+	found := false
+	for _, path := range t.s.paths(func(st *StepState) bool { return st.Status == StepStuck }) {
+		if v.Step != "" && v.Step != path {
+			continue
+		}
+		found = true
+		t.retryStep(path)
+	}
+	if !found {
+		t.refuse("nothing is stuck%s", ofStep(v.Step))
+	}
+}
+
+func ofStep(path string) string {
+	if path == "" {
+		return ""
+	}
+	return " at step " + path
+}
+
+func (t *transition) retryStep(path string) {
+	s, st := t.d.Step(path), t.s.Steps[path]
+	st.Reason = ""
+	switch {
+	case path == endPath || s == nil:
+		delete(t.s.Steps, path)
+	case t.s.Back || st.Skip:
+		st.Status = StepDone // not undone yet
+		t.sendUndo(s, st)
+	case st.Owed: // the same step for its participant, whose record says what happened
+		st.Status, st.Attempt, st.Since = StepWaiting, 0, t.age
+		t.send(s, st)
+	case st.SentAs == "" && s.leaf(), !s.leaf():
+		delete(t.s.Steps, path) // from its condition on
+	default:
+		t.start(s, st)
+	}
+}
+
+// stepVerb handles the verbs about one step.
+func (t *transition) stepVerb(v *Verb) {
+	s, st := t.d.Step(v.Step), t.s.Steps[v.Step]
+	if s == nil || st == nil || !s.leaf() {
+		t.refuse("there is no step %q that was started; name one that does something itself", v.Step)
+		return
+	}
+	open := st.Status == StepWaiting || st.Status == StepUnknown || st.Status == StepStuck
+	switch v.Kind {
+	case VerbDone:
+		if t.s.Back || !open || st.Skip {
+			t.refuse("step %s is %s and the instance is %s; only a step that is waited for can be done by hand", v.Step, st.Status, t.s.Status())
+			return
+		}
+		if len(v.Patch) == 0 || t.patch(v) {
+			st.Owed = s.Kind == Request && (s.Pivot || !s.NoUndo)
+			st.Seen = true // so that the participant, which has no record of it, does not say that there is nothing to undo
+			t.finish(s, st)
+		}
+	case VerbUndone:
+		if !t.s.Back || !st.Owed {
+			t.refuse("step %s is %s and the instance is %s; only a step that has to be undone can be undone by hand", v.Step, st.Status, t.s.Status())
+			return
+		}
+		st.Status, st.Owed, st.Due = StepUndone, false, 0
+		t.event("step.undone", v.Step, "by hand")
+	case VerbSkip:
+		t.skip(s, st, open)
+	case VerbAnswer:
+		t.answer(s, st, v)
+	default:
+		t.refuse("%q is not a verb", v.Kind)
+	}
+}
+
+// skip continues without a step; back, it releases the step's obligation.
+func (t *transition) skip(s *Step, st *StepState, open bool) {
+	switch {
+	case t.s.Back && st.Owed && st.Status == StepStuck:
+		st.Status, st.Owed = StepReleased, false
+		t.event("step.released", s.Path, st.Reason)
+	case t.s.Back:
+		t.refuse("step %s is %s; only one whose undo is stuck can be released", s.Path, st.Status)
+	case !open:
+		t.refuse("step %s is %s; only one that is waited for can be skipped", s.Path, st.Status)
+	case st.Owed: // its command was sent, so its undo is confirmed first
+		st.Skip = true
+		t.sendUndo(s, st)
+	default:
+		st.Status, st.Due = StepSkipped, 0
+		t.event("step.skipped", s.Path, "by an operator")
+	}
+}
+
+// answer handles a person's answer to an Ask.
+func (t *transition) answer(s *Step, st *StepState, v *Verb) {
+	switch {
+	case s.Kind != Ask:
+		t.refuse("step %s asks nothing", s.Path)
+	case t.s.Back || st.Status != StepWaiting:
+		t.refuse("step %s is %s: the question is closed", s.Path, st.Status)
+	case !slices.Contains(s.Options, v.Option):
+		t.refuse("%q is not an option of step %s; choose one of %s", v.Option, s.Path, strings.Join(s.Options, ", "))
+	default:
+		t.event("answer", s.Path, v.Option)
+		var err error
+		if s.Answered != nil && !t.guarded(s, st, "Answered", func() {
+			err = s.Answered(t.data, Answer{Option: v.Option, Actor: v.Actor, Reason: v.Reason})
+		}) {
+			return
+		}
+		if err != nil {
+			t.refused(s, st, RefusalOf(err))
+			return
+		}
+		t.finish(s, st)
+	}
+}

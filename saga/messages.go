@@ -1,0 +1,161 @@
+package saga
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/saga/internal/machine"
+)
+
+// topicPrefix is the beginning of the topic of an engine's messages.
+const topicPrefix = "postrider.saga."
+
+// The types of the engine's messages. All of them have the engine's topic and the key of the instance, so that the inputs of
+// an instance stay in order.
+const (
+	typeReply  = "postrider.saga.reply"
+	typeTimer  = "postrider.saga.timer"
+	typeLocal  = "postrider.saga.local"
+	typeSignal = "postrider.saga.signal"
+	typeVerb   = "postrider.saga.verb"
+)
+
+// The headers of the engine's messages, of commands and undos, and of replies. A reply echoes ID, run, step, token and attempt.
+const (
+	headerID      = "postrider-saga"         // of the instance
+	headerRun     = "postrider-saga-run"     // of the instance
+	headerStep    = "postrider-saga-step"    // the path, with a generation from the second on
+	headerToken   = "postrider-saga-token"   // a secret of the instance
+	headerReply   = "postrider-saga-reply"   // the topic for the reply
+	headerKey     = "postrider-saga-key"     // the key for the reply
+	headerAttempt = "postrider-saga-attempt" // counts from 1
+	headerOutcome = "postrider-saga-outcome" // of a reply
+	headerSince   = "postrider-saga-since"   // when the command was first sent, RFC 3339
+	headerSeen    = "postrider-saga-seen"    // "1" if the engine has seen the step done
+	headerUndo    = "postrider-saga-undo"    // "1" for the undo of a local step
+	headerTimer   = "postrider-saga-timer"   // the number of a timer
+	headerSignal  = "postrider-saga-signal"  // the type of a signal
+)
+
+// keyOf is the key of the messages of an instance.
+func keyOf(id string) string { return "saga/" + id }
+
+// commandMessage completes the message of a command or undo.
+func commandMessage(topic string, in *machine.Instance, c machine.Command, since time.Time) *postrider.Message {
+	m := c.Message
+	if c.Local {
+		m = &postrider.Message{Type: typeLocal, Topic: topic}
+	}
+	m.Headers = map[string]string{
+		headerID: in.ID, headerRun: in.Run, headerStep: c.SentAs, headerAttempt: strconv.Itoa(c.Attempt),
+	}
+	if c.Undo {
+		m.Headers[headerUndo] = "1"
+	}
+	if c.Local {
+		m.Key = keyOf(in.ID)
+		return m
+	}
+	m.Key = cmp.Or(m.Key, keyOf(in.ID))
+	m.Headers[headerToken], m.Headers[headerReply], m.Headers[headerKey] = in.State.Token, topic, keyOf(in.ID)
+	m.Headers[headerSince] = since.UTC().Format(time.RFC3339)
+	if c.Seen {
+		m.Headers[headerSeen] = "1"
+	}
+	return m
+}
+
+// closedMessages tell the participants of the steps that were done that the instance has ended, so that they need not keep
+// their records for it.
+func closedMessages(in *machine.Instance) (msgs []*postrider.Message) {
+	for _, path := range slices.Sorted(maps.Keys(in.State.Steps)) {
+		if st := in.State.Steps[path]; st.Status == machine.StepDone && st.Message != "" {
+			msgs = append(msgs, &postrider.Message{
+				Type: machine.ClosedType(st.Message), Topic: st.Topic, Key: cmp.Or(st.Key, keyOf(in.ID)),
+				Headers: map[string]string{headerID: in.ID, headerRun: in.Run, headerStep: st.SentAs},
+			})
+		}
+	}
+	return msgs
+}
+
+// timerMessage is the message that wakes an instance.
+func timerMessage(topic string, in *machine.Instance, t *machine.TimerSet) *postrider.Message {
+	return &postrider.Message{
+		Type: typeTimer, Topic: topic, Key: keyOf(in.ID), DeliverAfter: t.After,
+		Headers: map[string]string{headerID: in.ID, headerRun: in.Run, headerTimer: strconv.FormatInt(t.ID, 10)},
+	}
+}
+
+// signalMessage is a signal for an instance.
+func signalMessage[S any](engine, id string, signal postrider.Definition[S], data S) (*postrider.Message, error) {
+	m, err := signal.New(data)
+	if err != nil {
+		return nil, err
+	}
+	m.Headers = map[string]string{headerID: id, headerSignal: m.Type}
+	m.Type, m.Topic, m.Key = typeSignal, topicPrefix+engine, keyOf(id)
+	return m, nil
+}
+
+// verbMessage is an operator's verb for an instance.
+func verbMessage(engine, id string, v machine.Verb) (*postrider.Message, error) {
+	payload, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return &postrider.Message{
+		ID: postrider.NewID(), Type: typeVerb, Topic: topicPrefix + engine, Key: keyOf(id), Payload: payload,
+		Headers: map[string]string{headerID: id},
+	}, nil
+}
+
+// replyMessage is the answer to a command or undo.
+func replyMessage(command *postrider.Message, outcome machine.Outcome, payload []byte) *postrider.Message {
+	headers := make(map[string]string, 6)
+	for _, name := range []string{headerID, headerRun, headerStep, headerToken, headerAttempt} {
+		headers[name] = command.Headers[name]
+	}
+	headers[headerOutcome] = string(outcome)
+	return &postrider.Message{
+		Type: typeReply, Topic: command.Headers[headerReply], Key: command.Headers[headerKey], Headers: headers, Payload: payload,
+	}
+}
+
+// readInput reads the input that a message of the engine brings. That of a local step has neither outcome nor data yet.
+func readInput(m *postrider.Message) (in machine.Input, err error) {
+	switch m.Type {
+	case typeTimer:
+		id, err := strconv.ParseInt(m.Headers[headerTimer], 10, 64)
+		in.Timer = &machine.Fired{ID: id}
+		return in, err
+	case typeSignal:
+		in.Signal = &machine.Signal{ID: m.ID, Type: m.Headers[headerSignal], Payload: m.Payload}
+	case typeVerb:
+		in.Verb = &machine.Verb{}
+		return in, json.Unmarshal(m.Payload, in.Verb)
+	case typeLocal:
+		in.Reply = &machine.Reply{SentAs: m.Headers[headerStep]}
+	case typeReply:
+		r := &machine.Reply{
+			SentAs: m.Headers[headerStep], Token: m.Headers[headerToken], Outcome: machine.Outcome(m.Headers[headerOutcome]),
+		}
+		in.Reply = r
+		switch r.Outcome {
+		case machine.OutcomeDone, machine.OutcomeCannotUndo:
+			r.Payload = m.Payload
+		case machine.OutcomeRefused, machine.OutcomeNoRecord:
+			return in, json.Unmarshal(m.Payload, &r.Refusal)
+		case machine.OutcomeUndone:
+		default:
+			return in, fmt.Errorf("the outcome %q of the reply is none of done, refused, undone, cannot-undo and no-record", r.Outcome)
+		}
+	}
+	return in, nil
+}

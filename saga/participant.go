@@ -1,0 +1,248 @@
+package saga
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/saga/internal/machine"
+	"github.com/postrider/postrider/store"
+)
+
+// Records is what a participant needs of the database of its effects. The implementations are store/postgres, store/mysql,
+// store/sqlite and store/memory.
+type Records[Tx any] interface {
+	store.SagaRecords[Tx]
+	// Savepoint is that of store.Transactor.
+	Savepoint(ctx context.Context, tx Tx, f func(ctx context.Context, tx Tx) error) error
+}
+
+// ParticipantConfig configures a participant. The zero value of each field means its default.
+type ParticipantConfig struct {
+	// Name identifies the participant and its records, e.g. "inventory": 1 to 64 bytes. Required.
+	Name string
+	// KeepRecords is how long the participant's database keeps records, as given to PurgeSagaRecords of the store: a command
+	// that was first sent longer ago, less one day, may have had a record that is gone, so it is not executed. It must exceed
+	// the longest time that a command can take to arrive. Default: 30 days. The record of a step that is done is kept until its
+	// saga has ended.
+	KeepRecords time.Duration
+}
+
+// Participant does steps of sagas. In the transaction of each effect it records what it did and publishes the answer, so that:
+//
+//   - A command that is redelivered, or sent again, is answered as the first time and has no second effect.
+//   - The undo of a step that never happened succeeds, and the step's command is refused if it arrives later.
+//   - The undo handler gets the command and the reply, also if the saga has never seen the reply.
+type Participant[Tx any] struct {
+	cfg      ParticipantConfig
+	records  Records[Tx]
+	box      *outbox.Outbox[Tx]
+	handlers map[string]*stepHandler[Tx] // by message type of the command
+}
+
+// stepHandler has the handlers of a step with their types removed.
+type stepHandler[Tx any] struct {
+	do   func(ctx context.Context, tx Tx, m *postrider.Message) (reply []byte, err error)
+	undo func(ctx context.Context, tx Tx, command, reply []byte) error // nil: the step cannot be undone
+}
+
+// NewParticipant returns a participant that keeps its records in a store and publishes its answers through an outbox of the same
+// database.
+func NewParticipant[Tx any](records Records[Tx], box *outbox.Outbox[Tx], c ParticipantConfig) (*Participant[Tx], error) {
+	var faults []error
+	if records == nil || box == nil {
+		faults = append(faults, errors.New("saga: NewParticipant needs a store and an outbox"))
+	}
+	if c.Name == "" || len(c.Name) > 64 {
+		faults = append(faults, fmt.Errorf("saga: a participant's Name must have 1 to 64 bytes, has %d", len(c.Name)))
+	}
+	c.KeepRecords = cmp.Or(c.KeepRecords, 30*24*time.Hour)
+	if c.KeepRecords < 2*recordMargin {
+		faults = append(faults, fmt.Errorf("saga: KeepRecords is %s, it must be at least %s", c.KeepRecords, 2*recordMargin))
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	return &Participant[Tx]{cfg: c, records: records, box: box, handlers: make(map[string]*stepHandler[Tx])}, nil
+}
+
+// recordMargin is how long before the removal of its record a command counts as too old, for clocks that differ.
+const recordMargin = 24 * time.Hour
+
+// Handle registers the handlers of a step. do does it and returns the reply; a Refuse error refuses it, and rolls back what do
+// did; any other error is retried as the relay or consumer retries messages. undo undoes what do did, given the command and the
+// reply; ErrCannotUndo says that it cannot be undone any more. A step that was defined WithoutUndo has no undo handler. Both
+// run in the transaction that records them, and must not commit or roll it back. Call Handle before Relay and Consume. Errors:
+// ErrDuplicate; those of StepDefinition.Validate.
+func Handle[Tx, C, R any](
+	p *Participant[Tx], s StepDefinition[C, R],
+	do func(ctx context.Context, tx Tx, m postrider.Typed[C]) (R, error),
+	undo func(ctx context.Context, tx Tx, command C, reply R) error,
+) error {
+	err := s.Validate()
+	switch {
+	case err != nil:
+	case do == nil:
+		err = errors.New("there is no handler")
+	case undo == nil && !s.noUndo:
+		err = errors.New("there is no undo handler; define the step WithoutUndo if it needs none")
+	case undo != nil && s.noUndo:
+		err = errors.New("the step is defined WithoutUndo and has an undo handler")
+	case p.handlers[s.Type()] != nil:
+		err = ErrDuplicate
+	}
+	if err != nil {
+		return fmt.Errorf("participant %s: handle %q: %w", p.cfg.Name, s.Type(), err)
+	}
+	h := &stepHandler[Tx]{do: func(ctx context.Context, tx Tx, m *postrider.Message) ([]byte, error) {
+		typed, err := s.command.Decode(m)
+		if err != nil {
+			return nil, err
+		}
+		reply, err := do(ctx, tx, typed)
+		if err != nil {
+			return nil, err
+		}
+		return s.reply.Encode(reply)
+	}}
+	if undo != nil {
+		h.undo = func(ctx context.Context, tx Tx, command, reply []byte) error {
+			var c C
+			var r R
+			if err := errors.Join(s.decodeCommand(command, &c), s.reply.Decode(reply, &r)); err != nil {
+				return postrider.Dead(postrider.Undecodable, fmt.Errorf("read the record of the step: %w", err))
+			}
+			return undo(ctx, tx, c, r)
+		}
+	}
+	p.handlers[s.Type()] = h
+	return nil
+}
+
+// Relay lets a relay with transactions on the participant's database take commands and undos: those of sagas with the same
+// outbox. Errors: those of relay.HandleTxFunc.
+func (p *Participant[Tx]) Relay(r *relay.Relay) error {
+	return p.register(func(messageType string, h inbox.Handler[Tx]) error { return relay.HandleTxFunc(r, messageType, h) })
+}
+
+// Consume lets a consumer on the participant's database take commands and undos that come from a broker. Errors: those of
+// inbox.Consumer.HandleFunc.
+func (p *Participant[Tx]) Consume(c *inbox.Consumer[Tx]) error {
+	return p.register(c.HandleFunc)
+}
+
+func (p *Participant[Tx]) register(add func(messageType string, h inbox.Handler[Tx]) error) error {
+	var errs []error
+	for messageType, h := range p.handlers {
+		errs = append(errs,
+			add(messageType, func(ctx context.Context, tx Tx, m *postrider.Message) error { return p.handle(ctx, tx, m, h, false) }),
+			add(machine.UndoType(messageType), func(ctx context.Context, tx Tx, m *postrider.Message) error { return p.handle(ctx, tx, m, h, true) }),
+			add(machine.ClosedType(messageType), p.close))
+	}
+	return errors.Join(errs...)
+}
+
+// handle handles a command or an undo in the transaction tx.
+func (p *Participant[Tx]) handle(ctx context.Context, tx Tx, m *postrider.Message, h *stepHandler[Tx], undo bool) error {
+	step := store.SagaStep{Run: m.Headers[headerRun], Step: m.Headers[headerStep]}
+	since, err := time.Parse(time.RFC3339, m.Headers[headerSince])
+	if err != nil || step.Run == "" || step.Step == "" || m.Headers[headerReply] == "" {
+		return postrider.Dead(ReasonNotApplicable, fmt.Errorf("%s is not a command of a saga: headers are missing", m.Type))
+	}
+	records, now, err := p.records.LockSagaRecords(ctx, tx, p.cfg.Name, []store.SagaStep{step})
+	if err != nil {
+		return fmt.Errorf("lock the record of step %s: %w", step.Step, err)
+	}
+	r, expired := records[0], now.Sub(since) > p.cfg.KeepRecords-recordMargin
+	answer, err := p.act(ctx, tx, m, h, &r, machine.Decide(r.State, undo, h.undo != nil, m.Headers[headerSeen] != "", expired))
+	if err != nil {
+		return err
+	}
+	if r.State != records[0].State || records[0].SavedAt.IsZero() { // the lock of a record that is not saved would stay
+		r.FirstSentAt = since
+		if err := p.records.SaveSagaRecords(ctx, tx, p.cfg.Name, []store.SagaRecord{r}); err != nil {
+			return fmt.Errorf("save the record of step %s: %w", step.Step, err)
+		}
+	}
+	if _, err := p.box.Publish(ctx, tx, answer); err != nil {
+		return fmt.Errorf("answer step %s: %w", step.Step, err)
+	}
+	return nil
+}
+
+// close handles the end of a saga: it will not ask about this step again.
+func (p *Participant[Tx]) close(ctx context.Context, tx Tx, m *postrider.Message) error {
+	if err := p.records.CloseSagaRuns(ctx, tx, p.cfg.Name, []string{m.Headers[headerRun]}); err != nil {
+		return fmt.Errorf("close the records of run %s: %w", m.Headers[headerRun], err)
+	}
+	return nil
+}
+
+// act does what was decided, changes the record accordingly, and returns the answer.
+func (p *Participant[Tx]) act(
+	ctx context.Context, tx Tx, m *postrider.Message, h *stepHandler[Tx], r *store.SagaRecord, action machine.Action,
+) (*postrider.Message, error) {
+	switch action {
+	case machine.RunDo:
+		return p.do(ctx, tx, m, h, r)
+	case machine.RunUndo:
+		err := p.records.Savepoint(ctx, tx, func(ctx context.Context, tx Tx) error { return h.undo(ctx, tx, r.Command, r.Reply) })
+		if errors.Is(err, ErrCannotUndo) && !errors.Is(err, store.ErrUndone) {
+			return replyMessage(m, machine.OutcomeCannotUndo, r.Reply), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		r.State = store.SagaStepUndone
+		return replyMessage(m, machine.OutcomeUndone, nil), nil
+	case machine.Block:
+		r.State, r.CommandType = store.SagaStepBlocked, m.Type
+		return replyMessage(m, machine.OutcomeUndone, nil), nil
+	case machine.Undone:
+		return replyMessage(m, machine.OutcomeUndone, nil), nil
+	case machine.Cannot:
+		return replyMessage(m, machine.OutcomeCannotUndo, r.Reply), nil
+	case machine.Refuse:
+		return refusalMessage(m, machine.OutcomeRefused, Refusal{Reason: machine.Blocked, Text: "the step was undone before"})
+	case machine.NoRecord:
+		return refusalMessage(m, machine.OutcomeNoRecord, Refusal{Reason: "expired", Text: fmt.Sprintf(
+			"participant %s keeps records for %s, and has none of this step", p.cfg.Name, p.cfg.KeepRecords)})
+	default: // machine.Repeat
+		return replyMessage(m, machine.Outcome(r.ReplyType), r.Reply), nil
+	}
+}
+
+// do runs the handler of a command in a savepoint, which a refusal rolls back.
+func (p *Participant[Tx]) do(ctx context.Context, tx Tx, m *postrider.Message, h *stepHandler[Tx], r *store.SagaRecord) (*postrider.Message, error) {
+	var reply []byte
+	err := p.records.Savepoint(ctx, tx, func(ctx context.Context, tx Tx) (err error) {
+		reply, err = h.do(ctx, tx, m)
+		return err
+	})
+	refused, isRefusal := errors.AsType[*machine.RefusalError](err)
+	switch {
+	case err == nil:
+		r.State, r.ReplyType = store.SagaStepDone, string(machine.OutcomeDone)
+	case isRefusal && !errors.Is(err, store.ErrUndone):
+		r.State, r.ReplyType = store.SagaStepRefused, string(machine.OutcomeRefused)
+		if reply, err = json.Marshal(refused.Refusal); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, err
+	}
+	r.CommandType, r.Command, r.Reply = m.Type, m.Payload, reply
+	return replyMessage(m, machine.Outcome(r.ReplyType), reply), nil
+}
+
+func refusalMessage(m *postrider.Message, outcome machine.Outcome, r Refusal) (*postrider.Message, error) {
+	payload, err := json.Marshal(r)
+	return replyMessage(m, outcome, payload), err
+}

@@ -1,0 +1,114 @@
+package sagatest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/saga"
+)
+
+// order is the data of the sagas of these tests.
+type order struct {
+	ID       string `json:"id"`
+	Card     bool   `json:"card"`
+	Reviewed bool   `json:"reviewed"`
+	Parcel   string `json:"parcel"`
+}
+
+type command struct{ Order string }
+
+type reply struct{ ID string }
+
+type tx struct{}
+
+var (
+	reserve  = saga.DefineStep[command, reply]("stock.reserve").WithTopic("stock")
+	charge   = saga.DefineStep[command, reply]("card.charge").WithTopic("cards")
+	ship     = saga.DefineStep[command, reply]("parcel.ship").WithTopic("parcels").WithoutUndo()
+	notify   = saga.DefineStep[command, reply]("mail.send").WithTopic("mail").WithoutUndo()
+	reviewed = postrider.Define[reply]("order.reviewed")
+)
+
+func request(name string, step saga.StepDefinition[command, reply]) saga.Request[order, command, reply] {
+	return saga.Request[order, command, reply]{
+		Name: name, Step: step, Command: func(o order) command { return command{o.ID} }, Done: func(o *order, r reply) { o.Parcel += r.ID },
+	}
+}
+
+func pivot(r saga.Request[order, command, reply]) saga.Request[order, command, reply] {
+	r.Pivot = true
+	return r
+}
+
+func local(name string) saga.Local[order, tx] {
+	nothing := func(context.Context, tx, *order) error { return nil }
+	return saga.Local[order, tx]{Name: name, Do: nothing, Undo: nothing}
+}
+
+// definitions are sagas that contain every construct, alone and combined.
+func definitions() map[string]saga.Definition[order] {
+	define := func(steps ...saga.Step[order]) saga.Definition[order] {
+		return saga.Definition[order]{Name: "orders", Version: 1, Steps: steps}
+	}
+	twice := request("charge", charge)
+	twice.Attempts = 2
+	continues := request("notify", notify)
+	continues.Refused = func(*order, saga.Refusal) {}
+	deadline := define(request("reserve", reserve), pivot(request("ship", ship)))
+	deadline.Deadline = 45 * time.Second
+	timer := saga.Await[order, reply]{Name: "wait", Signal: reviewed, Timeout: time.Hour, TimedOut: func(*order) {}}
+	return map[string]saga.Definition[order]{
+		"sequence":        define(request("reserve", reserve), request("charge", charge)),
+		"pivot":           define(request("reserve", reserve), pivot(request("ship", ship)), request("notify", notify)),
+		"pivot with undo": define(request("reserve", reserve), pivot(request("charge", charge))),
+		"no undo":         define(request("notify", notify), request("charge", charge)),
+		"attempts":        define(twice, local("book")),
+		"continues":       define(request("charge", charge), continues, pivot(request("ship", ship))),
+		"deadline":        deadline,
+		"local":           define(local("book"), request("charge", charge)),
+		"choose": define(request("reserve", reserve), saga.Choose[order]{Name: "pay", Cases: []saga.Case[order]{
+			{Name: "card", If: func(o order) bool { return o.Card }, Steps: []saga.Step[order]{request("charge", charge)}},
+			{Name: "account", Steps: []saga.Step[order]{local("debit")}},
+		}}),
+		"parallel": define(saga.Parallel[order]{Name: "both", Steps: []saga.Step[order]{
+			request("reserve", reserve), local("book")}}),
+		"await": define(request("reserve", reserve), saga.Await[order, reply]{
+			Name: "review", Signal: reviewed, Timeout: time.Hour, Received: func(o *order, _ reply) { o.Reviewed = true }}),
+		"timer": define(request("reserve", reserve), timer, request("charge", charge)),
+		"ask": define(request("reserve", reserve), saga.Ask[order]{
+			Name: "release", Question: func(o order) string { return "Release " + o.ID + "?" }, Options: []string{"yes", "no"},
+			Timeout: time.Hour, Answered: func(_ *order, a saga.Answer) error {
+				if a.Option == "no" {
+					return saga.Refuse("rejected", nil)
+				}
+				return nil
+			}}),
+	}
+}
+
+// duplicates is 1 for definitions whose histories with duplicates are few enough for a test.
+var duplicates = map[string]int{"sequence": 1, "pivot": 1, "no undo": 1, "attempts": 1, "local": 1, "await": 1, "ask": 1}
+
+// TestExplore: no history of any construct breaks a promise.
+func TestExplore(t *testing.T) {
+	t.Parallel()
+	for name, d := range definitions() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all := [][]Option{{Duplicates(duplicates[name])}, {AnyOrder(), Cancel(), Duplicates(0)}, {Operators(), Duplicates(0)}}
+			if testing.Short() {
+				all = all[:1]
+			}
+			for _, options := range all {
+				start := time.Now()
+				found := Explore(t, d, order{ID: "42", Card: true}, options...)
+				t.Logf("%d states, %d moves, ends %v, %s", found.States, found.Moves, found.Ends, time.Since(start))
+				if !found.Complete || found.Ends[saga.Completed] == 0 || found.Ends[saga.Compensated] == 0 {
+					t.Errorf("complete: %t, ends: %v; want all states, some completed and some compensated", found.Complete, found.Ends)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,204 @@
+package sagatest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/postrider/postrider/saga/internal/machine"
+)
+
+// move is something that can happen next.
+type move struct {
+	label string
+	make  func(w *world) error
+}
+
+// moves lists what can happen in a state, always in the same order.
+func (e *explorer) moves(w *world) (found []move) {
+	if w.starts == 0 {
+		return []move{{"start", func(w *world) error { return w.start(e.model, e.data) }}}
+	}
+	if w.dups < e.duplicates && w.starts == 1 && w.inst.Rev == 1 {
+		found = append(found, move{"start again", func(w *world) error {
+			w.dups++
+			return w.start(e.model, e.data)
+		}})
+	}
+	taken := make(map[string]bool)
+	ended := w.inst.State.Ended != ""
+	for i, msg := range w.flight {
+		if ended && len(found) > 0 {
+			return found // what happens after the end at one participant does not depend on another: one order stands for all
+		}
+		if msg.kind == toTimer || taken[msg.queue] && (!e.anyOrder || msg.kind == toSelf) {
+			continue
+		}
+		taken[msg.queue] = true
+		found = append(found, e.deliveries(w, i)...)
+	}
+	if i := w.nextTimer(); i >= 0 {
+		found = append(found, move{"time passes until the timer", func(w *world) error {
+			msg := w.take(i)
+			return w.fire(e.model, msg)
+		}})
+	}
+	return append(found, e.outside(w)...)
+}
+
+// nextTimer is the index of the timer that fires first, -1 if there is none.
+func (w *world) nextTimer() int {
+	first := -1
+	for i, msg := range w.flight {
+		if msg.kind == toTimer && (first < 0 || msg.at < w.flight[first].at) {
+			first = i
+		}
+	}
+	return first
+}
+
+// take removes a message from those in flight.
+func (w *world) take(i int) message {
+	msg := w.flight[i]
+	w.flight = slices.Delete(slices.Clone(w.flight), i, i+1)
+	return msg
+}
+
+// deliveries are the ways in which a message can be delivered: each answer of its receiver, once or not for the last time.
+func (e *explorer) deliveries(w *world, i int) (found []move) {
+	msg := w.flight[i]
+	for _, answer := range e.answers(w, msg) {
+		label := fmt.Sprintf("%s is delivered", msg)
+		if answer.Outcome != "" {
+			label += ": " + string(answer.Outcome)
+		}
+		found = append(found, move{label, func(w *world) error { return w.deliver(e.model, w.take(i), answer) }})
+		if w.dups < e.duplicates && !msg.copied {
+			found = append(found, move{label + " (and will be redelivered)", func(w *world) error {
+				w.dups++
+				w.flight = slices.Clone(w.flight)
+				w.flight[i].copied = true
+				return w.deliver(e.model, w.flight[i], answer)
+			}})
+		}
+	}
+	return found
+}
+
+// deliver gives a message to its receiver, who answers so.
+func (w *world) deliver(m *model, msg message, answer machine.Reply) error {
+	switch msg.kind {
+	case toParticipant:
+		w.participant(m, msg, answer)
+		return nil
+	case toSelf:
+		return w.self(m, msg, answer)
+	case toSignal:
+		return w.input(m, machine.Input{Signal: &msg.signal})
+	default:
+		return w.input(m, machine.Input{Reply: msg.reply})
+	}
+}
+
+// answers are the answers that the receiver of a message can give; one without an outcome if it does not decide.
+func (e *explorer) answers(w *world, msg message) []machine.Reply {
+	switch {
+	case msg.kind == toParticipant && w.runs(e.model, msg):
+		return []machine.Reply{
+			{Outcome: machine.OutcomeDone, Payload: e.payload(msg.path)},
+			{Outcome: machine.OutcomeRefused, Refusal: machine.Refusal{Reason: "explored"}},
+		}
+	case msg.kind == toSelf && msg.undo:
+		return []machine.Reply{{Outcome: machine.OutcomeUndone}, {Outcome: machine.OutcomeFailed}}
+	case msg.kind == toSelf:
+		return []machine.Reply{
+			{Outcome: machine.OutcomeDone}, {Outcome: machine.OutcomeFailed},
+			{Outcome: machine.OutcomeRefused, Refusal: machine.Refusal{Reason: "explored"}},
+		}
+	}
+	return []machine.Reply{{}}
+}
+
+// outside is what comes from outside: signals, answers of people, a cancellation.
+func (e *explorer) outside(w *world) (found []move) {
+	if w.inst.State.Ended != "" {
+		return nil
+	}
+	for _, s := range e.model.d.All() {
+		switch st := w.inst.State.Steps[s.Path]; {
+		case s.Kind == machine.Await && w.sent[s.Message] == 0:
+			found = append(found, move{"signal " + s.Message + " arrives", func(w *world) error {
+				w.sent[s.Message]++
+				sig := machine.Signal{ID: s.Message, Type: s.Message, Payload: e.payload(s.Path)}
+				return w.input(e.model, machine.Input{Signal: &sig})
+			}})
+		case s.Kind == machine.Ask && st != nil && st.Status == machine.StepWaiting:
+			for _, option := range s.Options {
+				found = append(found, move{"somebody answers " + s.Path + " with " + option, func(w *world) error {
+					return w.input(e.model, machine.Input{Verb: &machine.Verb{Kind: machine.VerbAnswer, Step: s.Path, Option: option, Actor: "somebody"}})
+				}})
+			}
+		}
+	}
+	if w.cancels < e.cancels {
+		found = append(found, move{"the owner cancels", func(w *world) error {
+			w.cancels++
+			return w.input(e.model, machine.Input{Verb: &machine.Verb{Kind: machine.VerbCancel, Actor: "owner", Reason: "explored"}})
+		}})
+	}
+	return append(found, e.operators(w)...)
+}
+
+// operators are the verbs that operators can give.
+func (e *explorer) operators(w *world) (found []move) {
+	verb := func(v machine.Verb) {
+		v.Actor, v.Reason = "operator", "explored"
+		found = append(found, move{"an operator says " + strings.TrimSpace(string(v.Kind)+" "+v.Step), func(w *world) error {
+			if v.Kind != machine.VerbResume {
+				w.verbs++
+			}
+			return w.input(e.model, machine.Input{Verb: &v})
+		}})
+	}
+	if w.inst.State.Paused {
+		verb(machine.Verb{Kind: machine.VerbResume})
+	}
+	if w.verbs >= e.verbs {
+		return found
+	}
+	verb(machine.Verb{Kind: machine.VerbPause})
+	verb(machine.Verb{Kind: machine.VerbRetry})
+	verb(machine.Verb{Kind: machine.VerbCompensate})
+	for _, path := range w.inst.State.Waiting() {
+		verb(machine.Verb{Kind: machine.VerbSkip, Step: path})
+	}
+	return found
+}
+
+// payload is the payload that a step's reply or signal has.
+func (e *explorer) payload(path string) []byte {
+	if p, ok := e.payloads[path]; ok {
+		return p
+	}
+	p, err := e.model.d.Step(path).Sample()
+	if err != nil {
+		panic(fmt.Sprintf("encode a sample for step %s: %v", path, err))
+	}
+	return p
+}
+
+// String names the message.
+func (m message) String() string {
+	switch m.kind {
+	case toEngine:
+		return fmt.Sprintf("reply %q of %s", m.reply.Outcome, m.sentAs)
+	case toSelf, toParticipant:
+		what := "command"
+		if m.undo {
+			what = "undo"
+		}
+		return fmt.Sprintf("%s %s (attempt %d)", what, m.sentAs, m.attempt)
+	default:
+		return string(m.kind)
+	}
+}

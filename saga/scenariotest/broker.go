@@ -1,0 +1,64 @@
+package scenariotest
+
+import (
+	"github.com/postrider/postrider"
+	memorybroker "github.com/postrider/postrider/broker/memory"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/saga"
+)
+
+// runRemotely runs the participants on a database of their own, with a broker between them and the engine.
+func (w *world[Tx]) runRemotely() {
+	broker, err := memorybroker.New(memorybroker.Config{})
+	w.must(err)
+	remote := w.kit.Open(w)
+	box := w.newOutbox(remote)
+	w.send("commands", w.store, participantTopics, broker)
+	w.receive("participants", remote, participantTopics, broker, w.newParticipant(remote, box).Consume)
+	w.send("answers", remote, []string{w.engine.Topic()}, broker)
+	w.receive("replies", w.store, []string{w.engine.Topic()}, broker, w.engine.Consume)
+	r, err := relay.New(remote, relayConfig("remote ledger", []string{"effects"}))
+	w.must(err)
+	w.must(w.count(r))
+	w.keepRunning("remote ledger", r.Run)
+}
+
+// send publishes topics of an outbox to a broker.
+func (w *world[Tx]) send(name string, s Store[Tx], topics []string, broker *memorybroker.Broker) {
+	config := relayConfig(name, topics)
+	config.Publisher = broker
+	r, err := relay.New(s, config)
+	w.must(err)
+	w.keepRunning(name, r.Run)
+}
+
+// receive consumes topics of a broker.
+func (w *world[Tx]) receive(name string, s Store[Tx], topics []string, broker *memorybroker.Broker, register func(*inbox.Consumer[Tx]) error) {
+	subscriber, err := broker.Subscriber(memorybroker.SubscriberConfig{Group: name, Topics: topics, Partitions: 4})
+	w.must(err)
+	in, err := inbox.New[Tx](s, inbox.Config{})
+	w.must(err)
+	c, err := inbox.NewConsumer(in, subscriber, inbox.ConsumerConfig{Name: name, Logger: quiet})
+	w.must(err)
+	w.must(register(c))
+	w.keepRunning(name, c.Run)
+}
+
+// betweenServices: engine and participants have databases of their own.
+func betweenServices[Tx any](w *world[Tx]) {
+	s := w.register(define(reserveStep(), chargeStep(), shipStep()))
+	w.runEngine()
+	w.runRemotely()
+	w.start(s, order{ID: "41"})
+	if r := w.ends(s, "41", saga.Completed); r.Data.Parcel != "ship of 41" {
+		w.Errorf("data %+v", r.Data)
+	}
+	w.ledger(map[string]int{"reserve": 1, "charge": 1, "ship": 1})
+	w.onDo("charge", func(Tx, *postrider.Message) error { return saga.Refuse("limit", nil) })
+	w.start(s, order{ID: "42"})
+	if r := w.ends(s, "42", saga.Compensated); r.Cause.Reason != "limit" {
+		w.Errorf("cause %+v, want the refusal", r.Cause)
+	}
+	w.ledger(map[string]int{"reserve": 1, "charge": 1, "ship": 1})
+}

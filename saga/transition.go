@@ -1,0 +1,186 @@
+package saga
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/saga/internal/machine"
+	"github.com/postrider/postrider/store"
+)
+
+// transition is the handling of one input by one instance.
+type transition struct {
+	identity      store.SagaIdentity
+	startedAt     time.Time
+	before, after machine.Instance
+	out           machine.Output
+	// input, step, messageID, actor and note go into the history.
+	input, step, messageID, actor, note string
+}
+
+// create writes a new instance with its first transition, unless it exists.
+func (e *Engine[Tx]) create(ctx context.Context, tx Tx, t *transition) (Started, error) {
+	body, err := e.body(&t.after, 0)
+	if err != nil {
+		return Started{}, err
+	}
+	entry, err := t.entry()
+	if err != nil {
+		return Started{}, err
+	}
+	start := store.SagaStart{
+		SagaIdentity: t.identity, SagaCondition: t.condition(), SagaTimes: t.times(), SagaBody: body, Token: t.before.State.Token,
+		Transition: entry,
+	}
+	ended := t.after.State.Ended != ""
+	if ended { // a new instance has not ended
+		start.Status = store.SagaRunning
+	}
+	existing, err := e.store.CreateSagas(ctx, tx, []store.SagaStart{start})
+	if err != nil {
+		return Started{}, fmt.Errorf("create instance %s: %w", t.identity.ID, err)
+	}
+	if found := existing[0]; found != nil {
+		var state machine.State
+		if err := json.Unmarshal(found.State, &state); err != nil {
+			return Started{}, fmt.Errorf("read the state of instance %s: %w", found.ID, err)
+		}
+		if found.Saga != t.identity.Saga || state.Input != t.before.State.Input {
+			return Started{ID: found.ID}, fmt.Errorf("instance %s: %w", found.ID, ErrConflict)
+		}
+		return Started{ID: found.ID}, nil
+	}
+	if ended {
+		t.after.Rev++
+		change := t.change(body, store.SagaTransition{Input: "end", Entries: []store.SagaEntry{{Name: string(t.after.State.Ended)}}})
+		if err := e.store.SaveSagas(ctx, tx, []store.SagaChange{change}); err != nil {
+			return Started{}, fmt.Errorf("save instance %s: %w", t.identity.ID, err)
+		}
+	}
+	return Started{ID: t.identity.ID, New: true}, e.publish(ctx, tx, t)
+}
+
+// save writes a transition of an instance that exists, and publishes what it results in.
+func (e *Engine[Tx]) save(ctx context.Context, tx Tx, t *transition) error {
+	body, err := e.body(&t.after, len(t.before.Data))
+	if err != nil {
+		return err
+	}
+	entry, err := t.entry()
+	if err != nil {
+		return err
+	}
+	if err := e.store.SaveSagas(ctx, tx, []store.SagaChange{t.change(body, entry)}); err != nil {
+		return fmt.Errorf("save instance %s: %w", t.identity.ID, err)
+	}
+	return e.publish(ctx, tx, t)
+}
+
+// body returns what the engine keeps of an instance for itself. An error means that it is too large: its data have grown since
+// they had before bytes.
+func (e *Engine[Tx]) body(in *machine.Instance, before int) (store.SagaBody, error) {
+	state, err := json.Marshal(in.State)
+	if err != nil {
+		return store.SagaBody{}, fmt.Errorf("encode the state of instance %s: %w", in.ID, err)
+	}
+	// Timers, refusals and undos always happen: they free what an instance that is too large has done.
+	if size := len(state) + len(in.Data); size > e.cfg.MaxState && len(in.Data) > before {
+		return store.SagaBody{}, postrider.Dead(ReasonNotApplicable,
+			fmt.Errorf("instance %s would have %d bytes, more than MaxState (%d)", in.ID, size, e.cfg.MaxState))
+	}
+	return store.SagaBody{State: state, Data: in.Data}, nil
+}
+
+// publish sends commands, the timer, and at the end its announcement and what closes the records of participants.
+func (e *Engine[Tx]) publish(ctx context.Context, tx Tx, t *transition) error {
+	var msgs []*postrider.Message
+	for _, c := range t.out.Commands {
+		msgs = append(msgs, commandMessage(e.Topic(), &t.after, c, t.startedAt.Add(c.Since)))
+	}
+	if t.after.State.Ended != "" && t.before.State.Ended == "" {
+		msgs = append(msgs, closedMessages(&t.after)...)
+	}
+	if t.out.Announcement != nil {
+		msgs = append(msgs, t.out.Announcement)
+	}
+	if t.out.Timer != nil {
+		msgs = append(msgs, timerMessage(e.Topic(), &t.after, t.out.Timer))
+	}
+	for _, m := range msgs {
+		if m.CorrelationID == "" {
+			m.CorrelationID = t.identity.CorrelationID
+		}
+		if m.Tenant == "" {
+			m.Tenant = t.identity.Tenant
+		}
+	}
+	if len(msgs) == 0 {
+		return nil
+	}
+	if _, err := e.box.Publish(ctx, tx, msgs...); err != nil {
+		return fmt.Errorf("publish %d messages of instance %s: %w", len(msgs), t.identity.ID, err)
+	}
+	return nil
+}
+
+func (t *transition) change(body store.SagaBody, entry store.SagaTransition) store.SagaChange {
+	return store.SagaChange{
+		Run: t.identity.Run, Rev: t.after.Rev, SagaCondition: t.condition(), SagaTimes: t.times(), SagaBody: body,
+		Transitions: []store.SagaTransition{entry},
+	}
+}
+
+// condition is what tools and filters read of an instance.
+func (t *transition) condition() store.SagaCondition {
+	s := &t.after.State
+	c := store.SagaCondition{
+		Status: s.Status(), Direction: store.SagaForward, Paused: s.Paused, Waiting: strings.Join(s.Waiting(), ", "),
+		Obligations: len(s.Owed()), Released: len(s.Released()), PastPivot: t.out.Passed,
+	}
+	if s.Back {
+		c.Direction = store.SagaBack
+	}
+	if s.Cause != nil {
+		c.Cause = string(s.Cause.Kind)
+		c.Detail = strings.TrimSpace(strings.Join([]string{s.Cause.Step, s.Cause.Reason, s.Cause.Text}, " "))
+	}
+	return c
+}
+
+func (t *transition) times() store.SagaTimes {
+	return store.SagaTimes{Deadline: t.after.State.Deadline, TimerAt: t.after.State.Timer.At}
+}
+
+// entry is the transition's entry in the history.
+func (t *transition) entry() (store.SagaTransition, error) {
+	h := store.SagaTransition{Input: t.input, Step: t.step, MessageID: t.messageID, Actor: t.actor, Note: t.note}
+	for _, event := range t.out.Events {
+		h.Entries = append(h.Entries, store.SagaEntry{Name: event.What, Step: event.Step, Text: event.Note})
+	}
+	before := t.before.Data
+	if t.before.Rev == 0 {
+		before = nil // the first entry has all of it
+	}
+	changed, err := machine.Differences(before, t.after.Data)
+	if err == nil && len(changed) > 0 {
+		h.Patch, err = json.Marshal(changed)
+	}
+	if err != nil {
+		return h, fmt.Errorf("compare the data of instance %s: %w", t.identity.ID, err)
+	}
+	return h, nil
+}
+
+// show returns an instance by its ID.
+func (e *Engine[Tx]) show(ctx context.Context, id string) (store.SagaInstance, error) {
+	in, err := e.store.ShowSaga(ctx, id)
+	if errors.Is(err, store.ErrNoSaga) {
+		return in, fmt.Errorf("instance %s: %w", id, ErrNotFound)
+	}
+	return in, err
+}

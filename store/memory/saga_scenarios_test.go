@@ -1,0 +1,17 @@
+package memory_test
+
+import (
+	"testing"
+
+	"github.com/postrider/postrider/saga/scenariotest"
+	"github.com/postrider/postrider/store/memory"
+)
+
+// TestSaga runs the acceptance scenarios of package saga.
+func TestSaga(t *testing.T) {
+	t.Parallel()
+	scenariotest.Run(t, scenariotest.Kit[*memory.Tx]{
+		Open:   func(testing.TB) scenariotest.Store[*memory.Tx] { return memory.New(memory.Config{}) },
+		Bubble: true,
+	})
+}

@@ -1,0 +1,6 @@
+
+-- May also decide about held keys, which a running relay carries out, discard dead letters, and start redrives, which a relay
+-- drives.
+grant insert, update on {prefix}decisions, {prefix}redrives to {role};
+grant update on {prefix}leases, {prefix}held to {role};
+grant update (state, resolved_at, resolved_by, resolution, fingerprint) on {prefix}dead to {role};

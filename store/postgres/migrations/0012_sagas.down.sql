@@ -1,0 +1,1 @@
+drop table {prefix}records, {prefix}saga_records, {prefix}saga_labels, {prefix}saga_aliases, {prefix}saga_history, {prefix}sagas;

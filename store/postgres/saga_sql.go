@@ -1,0 +1,146 @@
+package postgres
+
+import (
+	"github.com/postrider/postrider/internal/stored"
+)
+
+// Statements find rows of sagas in subqueries of their own, for each run, so that every plan is a lookup by index.
+
+// sagaNowSQL is the database's time in microseconds.
+const sagaNowSQL = `(extract(epoch from clock_timestamp()) * 1000000)::int8`
+
+func micros(column string) string { return `(extract(epoch from ` + column + `) * 1000000)::int8` }
+
+// The columns of instances and summaries, for stored.SagaRow; the table is s.
+var (
+	sagaColumns     = stored.SagaInstanceColumns(sagaNowSQL, micros)
+	sagaSummarySQL  = `select ` + stored.SagaColumns(sagaNowSQL, micros) + ` from {sagas} s `
+	sagaInstanceSQL = `select ` + sagaColumns + ` from {sagas} s `
+)
+
+// loadSagasSQL locks row by row in the order of the array, which is sorted, and returns what the transaction left that had locked
+// the row before. $1 runs.
+var loadSagasSQL = `
+select ` + sagaColumns + `
+from unnest($1::text::text[]) as r (run) cross join lateral (select * from {sagas} s where s.run = r.run offset 0 for update) as s`
+
+// findSagasSQL: arrays $1 ID, $2 saga, $3 key, $4 name and $5 value of an alias.
+const findSagasSQL = `
+select coalesce(case
+	when l.id <> '' then (select s.run from {sagas} s where s.id = l.id)
+	when l.key <> '' then (select s.run from {sagas} s where s.saga = l.saga and s.saga_key = l.key and s.holds_key)
+	else (select a.run from {saga_aliases} a where a.saga = l.saga and a.name = l.name and a.value = l.value) end, '')
+from unnest($1::text::text[], $2::text::text[], $3::text::text[], $4::text::text[], $5::text::text[])
+	with ordinality as l (id, saga, key, name, value, ord)
+order by l.ord`
+
+const (
+	// changedArrays are $1 to $14, the columns of stored.SagaChanged.
+	changedArrays = `$1::text::text[], $2::text::text[], $3::text::bool[], $4::text::bool[], $5::text::text[], $6::text::text[],
+	$7::text::text[], $8::text::int4[], $9::text::int4[], $10::text::int8[], $11::text::int8[], $12::text::text[], $13::text::bytea[],
+	$14::text::bytea[]`
+
+	// createSagasSQL inserts in the order of the arrays, which are sorted by ID. $15 to $27 are the columns of stored.SagaFixed. It
+	// waits for other transactions that insert the same ID or key, and returns the runs that it inserted.
+	createSagasSQL = `
+insert into {sagas} (` + stored.SagaFixed + `, ` + stored.SagaChanged + `, holds_key, rev, started_at, updated_at, stuck_at)
+select ` + stored.SagaFixed + `, ` + stored.SagaChanged + `, saga_key <> '', 1, clock_timestamp(), clock_timestamp(),
+	case when status = 'stuck' then clock_timestamp() end
+from unnest(` + changedArrays + `, $15::text::text[], $16::text::text[], $17::text::text[], $18::text::text[], $19::text::int4[],
+	$20::text::text[], $21::text::text[], $22::text::text[], $23::text::text[], $24::text::text[], $25::text::text[], $26::text::text[],
+	$27::text::text[]) as n (` + stored.SagaChanged + `, ` + stored.SagaFixed + `)
+on conflict do nothing returning run`
+
+	// saveSagasSQL changes the instances of arrays $15 run and $16 revision, each of which must have the revision before its $17
+	// transitions, and counts those that it changed. The rows are locked, so they stay where they are.
+	saveSagasSQL = `
+with saved as (
+	update {sagas} s set (` + stored.SagaChanged + `) = (` + changedFromC + `),
+		rev = c.rev, updated_at = clock_timestamp(), holds_key = s.holds_key and not w.ends,
+		stuck_at = case when c.status = 'stuck' then coalesce(s.stuck_at, clock_timestamp()) end,
+		ended_at = case when w.ends then coalesce(s.ended_at, clock_timestamp()) end,
+		purge_from = case when c.status in ('completed', 'compensated') and s.parent_run = '' then coalesce(s.ended_at, clock_timestamp()) end
+	from unnest(` + changedArrays + `, $15::text::text[], $16::text::int8[], $17::text::int4[])
+		as c (` + stored.SagaChanged + `, run, rev, transitions)
+	cross join lateral (select s.ctid as place, c.status in ('completed', 'compensated', 'abandoned') as ends
+		from {sagas} s where s.run = c.run and s.rev = c.rev - c.transitions offset 0 for update) as w
+	where s.ctid = w.place returning 1
+)
+select count(*) from saved`
+	changedFromC = `c.status, c.direction, c.paused, c.past_pivot, c.cause, c.detail, c.waiting, c.obligations, c.released, c.deadline_us,
+		c.timer_us, c.timer_id, c.state, c.data`
+
+	// writeHistorySQL: arrays $1 run, $2 rev, $3 input, $4 step, $5 message ID, $6 actor, $7 note, $8 entries, $9 patch.
+	writeHistorySQL = `
+insert into {saga_history} (run, rev, at, input, step, message_id, actor, note, entries, patch)
+select run, rev, clock_timestamp(), input, step, message_id, actor, note, entries, patch
+from unnest($1::text::text[], $2::text::int8[], $3::text::text[], $4::text::text[], $5::text::text[], $6::text::text[], $7::text::text[],
+	$8::text::text[], $9::text::bytea[]) as h (run, rev, input, step, message_id, actor, note, entries, patch)`
+
+	// addAliasesSQL adds aliases, arrays $1 run, $2 name, $3 value, in sorted order; strangeAliasesSQL then counts those that
+	// belong to another instance.
+	aliasesSQL    = `unnest($1::text::text[], $2::text::text[], $3::text::text[]) as n (run, name, value) join {sagas} s on s.run = n.run`
+	addAliasesSQL = `
+insert into {saga_aliases} (saga, name, value, run) select s.saga, n.name, n.value, n.run from ` + aliasesSQL + `
+order by s.saga, n.name, n.value on conflict do nothing`
+	strangeAliasesSQL = `
+select count(*) from ` + aliasesSQL + ` join {saga_aliases} a on a.saga = s.saga and a.name = n.name and a.value = n.value
+where a.run <> n.run`
+
+	// setLabelsSQL sets labels, arrays $1 run, $2 name, $3 value; dropLabelsSQL removes those without a value.
+	labelsSQL    = `unnest($1::text::text[], $2::text::text[], $3::text::text[]) as n (run, name, value)`
+	setLabelsSQL = `
+insert into {saga_labels} (run, name, value) select n.run, n.name, n.value from ` + labelsSQL + ` where n.value <> ''
+on conflict (run, name) do update set value = excluded.value`
+	dropLabelsSQL = `delete from {saga_labels} l using ` + labelsSQL + ` where n.value = '' and l.run = n.run and l.name = n.name`
+)
+
+// existingSagasSQL returns, for each new instance, the one that has its run or ID, or holds its key: arrays $1 run, $2 ID, $3 saga,
+// $4 key.
+var existingSagasSQL = `
+select n.run, ` + sagaColumns + `
+from unnest($1::text::text[], $2::text::text[], $3::text::text[], $4::text::text[]) as n (run, id, saga, key)
+cross join lateral (
+	select s.* from (
+		select 1 as rank, x.run from {sagas} x where x.run = n.run
+		union all select 2, x.run from {sagas} x where x.id = n.id
+		union all select 3, x.run from {sagas} x where x.saga = n.saga and x.saga_key = n.key and x.holds_key
+	) as found join {sagas} s on s.run = found.run order by found.rank limit 1
+) as s`
+
+// sagaStatements holds the statements of transactions with sagas, with table names filled in.
+type sagaStatements struct {
+	loadSagas, findSagas, createSagas, existingSagas, saveSagas, writeHistory string
+	addAliases, strangeAliases, setLabels, dropLabels                         string
+	makeRecords, lockRecords, saveRecords, removeRecords, closeRuns           string
+}
+
+func newSagaStatements(n names) sagaStatements {
+	return sagaStatements{
+		loadSagas: n.expand(loadSagasSQL), findSagas: n.expand(findSagasSQL), createSagas: n.expand(createSagasSQL),
+		existingSagas: n.expand(existingSagasSQL), saveSagas: n.expand(saveSagasSQL), writeHistory: n.expand(writeHistorySQL),
+		addAliases: n.expand(addAliasesSQL), strangeAliases: n.expand(strangeAliasesSQL),
+		setLabels: n.expand(setLabelsSQL), dropLabels: n.expand(dropLabelsSQL),
+		makeRecords: n.expand(makeRecordsSQL), lockRecords: n.expand(lockRecordsSQL), saveRecords: n.expand(saveRecordsSQL),
+		removeRecords: n.expand(removeRecordsSQL), closeRuns: n.expand(closeRunsSQL),
+	}
+}
+
+// columnArray writes a column of several rows as an array.
+func columnArray[Row, T any](rows []Row, of func(r *Row) T, write func(b []byte, v T) []byte) string {
+	values := make([]T, len(rows))
+	for i := range rows {
+		values[i] = of(&rows[i])
+	}
+	return array(values, write)
+}
+
+// texts writes a column of texts as an array.
+func texts[Row any](rows []Row, of func(r *Row) string) string { return columnArray(rows, of, quoted) }
+
+func boolean(b []byte, v bool) []byte {
+	if v {
+		return append(b, 't')
+	}
+	return append(b, 'f')
+}

@@ -1,0 +1,220 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
+	"github.com/postrider/postrider/store/postgres"
+	"github.com/postrider/postrider/store/storetest"
+)
+
+func TestSagas(t *testing.T) {
+	t.Parallel()
+	storetest.Sagas(t, inboxFeatures, harness(dsn(t)))
+}
+
+func TestSagasWithSimpleProtocol(t *testing.T) {
+	t.Parallel()
+	notInShort(t)
+	storetest.Sagas(t, inboxFeatures, harness(withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol")))
+}
+
+func TestSagasOnDatabaseSQL(t *testing.T) {
+	t.Parallel()
+	notInShort(t)
+	for _, driver := range []string{"pgx", "postgres"} {
+		t.Run(driver, func(t *testing.T) {
+			t.Parallel()
+			storetest.Sagas(t, inboxFeatures, sqlHarness(dsn(t), driver))
+		})
+	}
+}
+
+func TestMigrateSagas(t *testing.T) {
+	t.Parallel()
+	migrate := func(to int) func(t testing.TB, s storetest.Store[pgx.Tx]) {
+		return func(t testing.TB, s storetest.Store[pgx.Tx]) {
+			t.Helper()
+			b := s.(*bundle)
+			if _, err := postgres.Migrate(t.Context(), b.pool, b.config, to); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	storetest.MigrateSagas(t, inboxFeatures, harness(dsn(t)), migrate(11), migrate(postgres.Latest))
+}
+
+// sagaStarts are n new instances with 600 bytes of data.
+func sagaStarts(n int) []store.SagaStart {
+	starts := make([]store.SagaStart, n)
+	for i := range starts {
+		run := postrider.NewID()
+		starts[i] = store.SagaStart{
+			SagaIdentity: store.SagaIdentity{Run: run, ID: run, Engine: "shop", Saga: "order", Version: 1, Hash: "h", Kind: store.SagaOrchestrated,
+				Key: "order/" + run},
+			SagaCondition: store.SagaCondition{Status: store.SagaRunning, Direction: store.SagaForward, Waiting: "reserve", Obligations: 1},
+			SagaBody:      store.SagaBody{State: []byte(strings.Repeat("s", 200)), Data: []byte(strings.Repeat("d", 600))},
+			Token:         "token",
+			Transition:    store.SagaTransition{Input: "start", Entries: []store.SagaEntry{{Name: "step.started", Step: "reserve"}}},
+		}
+	}
+	return starts
+}
+
+// createSagas creates instances, and returns their runs.
+func (b *bundle) createSagas(t testing.TB, starts []store.SagaStart) (runs []string) {
+	t.Helper()
+	err := pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
+		_, err := b.CreateSagas(t.Context(), tx, starts)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, st := range starts {
+		runs = append(runs, st.Run)
+	}
+	return runs
+}
+
+// transition makes an ordinary transition of each run, in one transaction.
+func (b *bundle) transition(ctx context.Context, runs []string, edit func(c *store.SagaChange)) error {
+	return pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+		loaded, err := b.LoadSagas(ctx, tx, runs)
+		if err != nil {
+			return err
+		}
+		changes := make([]store.SagaChange, len(loaded))
+		for i, l := range loaded {
+			changes[i] = store.SagaChange{
+				Run: l.Run, Rev: l.Rev + 1, SagaCondition: l.SagaCondition, SagaTimes: l.SagaTimes, SagaBody: l.SagaBody,
+				Transitions: []store.SagaTransition{{
+					Input: "reply", Step: "reserve", MessageID: "m", Patch: []byte(`[{"p":"/reservation","n":"r-1"}]`),
+					Entries: []store.SagaEntry{{Name: "step.done", Step: "reserve"}, {Name: "step.started", Step: "charge"}},
+				}},
+			}
+			c := &changes[i]
+			c.Waiting, c.Obligations, c.TimerAt = fmt.Sprint("step ", c.Rev), int(c.Rev), l.Age
+			if edit != nil {
+				edit(c)
+			}
+		}
+		return b.SaveSagas(ctx, tx, changes)
+	})
+}
+
+// TestOrdinaryTransitionsStayHOT: no index contains a column that an ordinary transition changes, and pages have room. While an
+// autovacuum analyzes a table of the database, old versions are kept; the next attempt then finds room.
+func TestOrdinaryTransitionsStayHOT(t *testing.T) {
+	t.Parallel()
+	b := cloned(t, dsn(t), postgres.Config{Partitions: 4}, 1) // statistics are those of one connection
+	runs := b.createSagas(t, sagaStarts(500))
+	const rounds, attempts = 10, 5
+	counts := func() []int64 {
+		b.exec(t, "select pg_stat_force_next_flush()")
+		b.exec(t, "select 1")
+		return one[[]int64](t, b.pool, "select array[n_tup_upd, n_tup_hot_upd] from pg_stat_all_tables where relid = '"+b.table("sagas")+"'::regclass")
+	}
+	for attempt := 1; ; attempt++ {
+		before := counts()
+		for range rounds {
+			for i := 0; i < len(runs); i += 100 {
+				must(t, b.transition(t.Context(), runs[i:i+100], nil))
+			}
+		}
+		after := counts()
+		updates, hot, want := after[0]-before[0], after[1]-before[1], int64(rounds*len(runs))
+		if updates == want && hot*100 >= want*95 {
+			return
+		}
+		if attempt == attempts || updates != want {
+			t.Fatalf("attempt %d: %d of %d updates were HOT, want 95%% of %d", attempt, hot, updates, want)
+		}
+	}
+}
+
+// roundTrips counts what a connection sends.
+type roundTrips struct{ n atomic.Int64 }
+
+func (r *roundTrips) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	r.n.Add(1)
+	return ctx
+}
+
+func (*roundTrips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (r *roundTrips) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	r.n.Add(1)
+	return ctx
+}
+
+func (*roundTrips) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+func (*roundTrips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+func (r *roundTrips) TracePrepareStart(ctx context.Context, _ *pgx.Conn, _ pgx.TracePrepareStartData) context.Context {
+	r.n.Add(1)
+	return ctx
+}
+
+func (*roundTrips) TracePrepareEnd(context.Context, *pgx.Conn, pgx.TracePrepareEndData) {}
+
+// TestTransitionsAreFourRoundTrips: begin, load, save and commit, however many instances there are.
+func TestTransitionsAreFourRoundTrips(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{})
+	runs := b.createSagas(t, sagaStarts(50))
+	config, err := pgxpool.ParseConfig(b.dsn)
+	must(t, err)
+	var trips roundTrips
+	config.MaxConns, config.ConnConfig.Tracer = 1, &trips
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	must(t, err)
+	t.Cleanup(pool.Close)
+	traced := &bundle{Store: open(t, pool, b.config), pool: pool, config: b.config}
+	named := func(c *store.SagaChange) {
+		c.Aliases, c.Labels = []store.SagaAlias{{Name: "payment", Value: c.Run}}, map[string]string{"customer": "42", "region": ""}
+	}
+	must(t, traced.transition(t.Context(), runs, named)) // prepares the statements
+	trips.n.Store(0)
+	must(t, traced.transition(t.Context(), runs, named))
+	if n := trips.n.Load(); n != 4 {
+		t.Errorf("%d round trips, want 4", n)
+	}
+}
+
+// TestSagasAreFoundByAnIndex: no statement reads all instances, most of which have ended.
+func TestSagasAreFoundByAnIndex(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{})
+	starts := sagaStarts(2000)
+	for i := range starts {
+		starts[i].Labels = map[string]string{"customer": fmt.Sprint(i)}
+	}
+	runs := b.createSagas(t, starts)
+	must(t, b.transition(t.Context(), runs[10:], func(c *store.SagaChange) { c.Status = store.SagaCompleted }))
+	b.exec(t, "analyze "+b.table("sagas")+", "+b.table("saga_labels"))
+	open := []store.SagaStatus{store.SagaRunning, store.SagaCompensating}
+	plans, err := b.ExplainSagas(t.Context(), map[string]store.SagaFilter{
+		"open": {Status: open}, "open of saga": {Saga: "order", Status: open}, "overdue": {Overdue: true}, "stuck": {Status: []store.SagaStatus{store.SagaStuck}},
+		"key": {Key: "k"}, "children": {ParentRun: "r"}, "label": {Labels: map[string]string{"customer": "1"}},
+	})
+	must(t, err)
+	for name, index := range map[string]string{
+		"open": "sagas_open", "open of saga": "sagas_open", "overdue": "sagas_open", "stuck": "sagas_stuck", "key": "sagas_key", "children": "sagas_children",
+		"label": "saga_labels_value", "count": "sagas_open", "by ID": "sagas_id", "purge": "sagas_purge", "purge records": "saga_records_purge",
+		"load": "sagas_pkey", "find": "sagas_held", "existing": "sagas_held", "save": "sagas_pkey", "lock records": "saga_records_pkey",
+	} {
+		if plan := plans[name]; !strings.Contains(plan, "Scan using "+"postrider_"+index+" ") || strings.Contains(plan, "Seq Scan") {
+			t.Errorf("%s, want %s:\n%s", name, index, plan)
+		}
+	}
+}
