@@ -45,6 +45,8 @@ type ParkedInfo struct {
 	// DueAt is zero for a message that is queued in its key.
 	DueAt   time.Time               `json:"due_at,omitzero"`
 	History []postrider.AttemptInfo `json:"history"`
+	// Unreadable says why Message has no headers and payload: the role of the database may not read them.
+	Unreadable string `json:"unreadable,omitempty"`
 }
 
 // Cause returns the error of the last attempt, or what else the relay recorded last about the message; "" for nothing.

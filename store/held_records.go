@@ -33,7 +33,8 @@ type HeldReader interface {
 	Queued(ctx context.Context, relay, key string, limit int) ([]ParkedInfo, error)
 	// Parked returns a page of the parked messages that wait by themselves.
 	Parked(ctx context.Context, q ParkedQuery) ([]ParkedInfo, error)
-	// ParkedByID returns a relay's parked messages with an ID, queued or not, in order of sequence.
+	// ParkedByID returns a relay's parked messages with an ID, queued or not, in order of sequence. In a
+	// transaction they may come without headers and payload.
 	ParkedByID(ctx context.Context, relay, messageID string) ([]ParkedInfo, error)
 	// CountParked counts the parked messages that wait by themselves, by relay and reason; "" counts those of all relays.
 	CountParked(ctx context.Context, relay string) ([]ParkedCount, error)

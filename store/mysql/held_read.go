@@ -3,6 +3,7 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -117,7 +118,7 @@ func (r records) parked(ctx context.Context, query string, args ...any) (out []s
 	var history, name string
 	row := newParkedRow()
 	dest := append(row.row.Dest(), &history, &name)
-	err = r.each(ctx, query, args, func(rows *sql.Rows) error {
+	read := func(rows *sql.Rows) error {
 		if err := rows.Scan(dest...); err != nil {
 			return err
 		}
@@ -132,7 +133,16 @@ func (r records) parked(ctx context.Context, query string, args ...any) (out []s
 		p.History, err = stored.History(history)
 		out = append(out, p)
 		return err
-	})
+	}
+	err = r.each(ctx, query, args, read)
+	if !errors.Is(kinds[r.s.cfg.ErrorCode(err)], ErrDenied) {
+		return out, err
+	}
+	// An operator may have no right to read contents (Grants).
+	err = r.each(ctx, strings.Replace(query, messageColumns, withoutContent, 1), args, read)
+	for i := range out {
+		out[i].Unreadable = notReadable
+	}
 	return out, err
 }
 

@@ -128,10 +128,13 @@ func (r records) DeadLetters(ctx context.Context, q store.DeadQuery) (out []stor
 	// An operator may have no right to read contents (Grants).
 	err = r.query(ctx, strings.Replace(listDeadSQL, "{message}", withoutContent, 1), queryArgs(q, limit), read)
 	for i := range out {
-		out[i].Unreadable = "the database role may not read headers and payload"
+		out[i].Unreadable = notReadable
 	}
 	return out, err
 }
+
+// notReadable is said of messages that are shown without their contents.
+const notReadable = "the database role may not read headers and payload"
 
 // withoutContent are the messageColumns with empty headers and payload.
 var withoutContent = strings.NewReplacer("headers", "'{}'::jsonb", "payload", "''::bytea").Replace(messageColumns)
