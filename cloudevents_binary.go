@@ -79,17 +79,27 @@ func (c CloudEventsBinary) Headers(m *Message) iter.Seq2[string, string] {
 // protocols change their case. Headers without the prefix are ignored, except content-type and the W3C trace headers,
 // which count if the event itself has none. If content-type says that the payload is a whole CloudEvent in JSON, it is
 // read as DecodeCloudEvent does. The result follows the rules of CloudEvents, not necessarily all those of Validate.
+//
+// With an error, Decode returns what could be read: all valid attributes, the payload, and as Headers, under their own
+// names, also the headers of the protocol that are not such attributes, with the values of a repeated header separated
+// by commas. It then reads headers twice.
 func (c CloudEventsBinary) Decode(headers iter.Seq2[string, string], payload []byte) (*Message, error) {
-	m, err := c.decode(headers, payload)
+	r := newAttributeReader()
+	m, err := c.decode(r, headers, payload)
 	if err != nil {
-		return nil, fmt.Errorf("decode CloudEvent: %w", err)
+		c.keepUnread(m, r, headers)
+		m.Payload = payload
+		return m, fmt.Errorf("decode CloudEvent: %w", err)
 	}
 	return m, nil
 }
 
-func (c CloudEventsBinary) decode(headers iter.Seq2[string, string], payload []byte) (*Message, error) {
-	prefix := strings.ToLower(cmp.Or(c.Prefix, httpNames.prefix))
-	r := newAttributeReader()
+func (c CloudEventsBinary) prefix() string {
+	return strings.ToLower(cmp.Or(c.Prefix, httpNames.prefix))
+}
+
+func (c CloudEventsBinary) decode(r *attributeReader, headers iter.Seq2[string, string], payload []byte) (*Message, error) {
+	prefix := c.prefix()
 	var traces [len(traceHeaders)]string
 	for name, value := range headers {
 		name = strings.ToLower(name)
@@ -97,22 +107,19 @@ func (c CloudEventsBinary) decode(headers iter.Seq2[string, string], payload []b
 		switch {
 		case name == contentTypeHeader:
 			if mediaType := mediaTypeOf(value); mediaType == CloudEventsJSON {
-				return decodeStructured(payload)
+				r.seen, r.unread = map[string]bool{"datacontenttype": true}, nil // the event is in the payload
+				return decodeStructured(newAttributeReader(), value, payload)
 			} else if strings.HasPrefix(mediaType, cloudEventsTypes) {
-				return nil, fmt.Errorf("content type %q: of the structured formats only %s is understood", value, CloudEventsJSON)
+				r.errs = append(r.errs, fmt.Errorf("content type %q: of the structured formats only %s is understood", value, CloudEventsJSON))
 			}
-			if err := r.set("datacontenttype", value); err != nil {
-				return nil, err
-			}
+			r.set("datacontenttype", value)
 		case ok && attribute == "datacontenttype":
-			return nil, errors.New("datacontenttype stands in the content-type header in binary mode")
+			r.fail(attribute, errors.New("datacontenttype stands in the content-type header in binary mode"))
 		case ok:
 			if !c.UTF8 {
 				value = percentDecode(unquote(value))
 			}
-			if err := r.set(attribute, value); err != nil {
-				return nil, err
-			}
+			r.set(attribute, value)
 		default:
 			for i, trace := range traceHeaders {
 				if name == trace {
@@ -122,16 +129,40 @@ func (c CloudEventsBinary) decode(headers iter.Seq2[string, string], payload []b
 		}
 	}
 	m, err := r.message()
-	if err != nil {
-		return nil, err
-	}
 	for i, value := range traces {
 		if _, ok := m.Headers[traceHeaders[i]]; !ok && isAttributeValue(value) {
 			r.header(traceHeaders[i], value)
 		}
 	}
 	m.Payload = payload
-	return m, nil
+	return m, err
+}
+
+// keepUnread adds the headers of the protocol that are not in the message.
+func (c CloudEventsBinary) keepUnread(m *Message, r *attributeReader, headers iter.Seq2[string, string]) {
+	prefix, kept := c.prefix(), make(map[string]string)
+	for name, value := range headers {
+		attribute, ok := strings.CutPrefix(strings.ToLower(name), prefix)
+		if !ok && strings.EqualFold(name, contentTypeHeader) {
+			attribute, ok = "datacontenttype", true
+		}
+		if ok && r.seen[attribute] && !r.unread[attribute] {
+			continue
+		}
+		if before, repeated := kept[name]; repeated {
+			value = before + ", " + value
+		}
+		kept[name] = value
+	}
+	if m.Headers == nil && len(kept) > 0 {
+		m.Headers = make(map[string]string, len(kept))
+	}
+	for name, value := range kept {
+		if read, has := m.Headers[name]; has && read != value {
+			value = read + ", " + value
+		}
+		m.Headers[name] = value
+	}
 }
 
 // isHeaderContentType: valid as a header, and does not make receivers read the payload as a whole CloudEvent.

@@ -2,6 +2,7 @@ package postrider
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -16,8 +17,8 @@ const CloudEventsJSON = "application/cloudevents+json"
 var bareNames = namesBehind("")
 
 // EncodeCloudEvent returns the message as a CloudEvent in structured mode (JSON event format 1.0), with the attributes
-// that CloudEventsBinary lists. A payload that is valid JSON and has a JSON ContentType becomes "data", byte for byte;
-// any other becomes "data_base64".
+// that CloudEventsBinary lists. A payload that is valid JSON, nested up to 1,000 deep, and has a JSON ContentType becomes
+// "data", byte for byte; any other becomes "data_base64".
 func EncodeCloudEvent(m *Message) []byte {
 	b := make([]byte, 0, 512+len(m.Payload)*4/3)
 	b = append(b, '{')
@@ -41,7 +42,7 @@ func EncodeCloudEvent(m *Message) []byte {
 	case len(m.Payload) == 0:
 		b[len(b)-1] = '}' // in place of the last comma
 		return b
-	case isJSONType(m.ContentType) && utf8.Valid(m.Payload) && json.Valid(m.Payload) && !hasSpaceAround(m.Payload):
+	case isJSONType(m.ContentType) && utf8.Valid(m.Payload) && embeddable(m.Payload) && !hasSpaceAround(m.Payload):
 		b = append(b, `"data":`...)
 		b = append(b, m.Payload...)
 	default:
@@ -58,50 +59,56 @@ func hasSpaceAround(payload []byte) bool {
 
 // DecodeCloudEvent reads a CloudEvent in structured mode, from any sender. Without datacontenttype it is
 // application/json; Topic defaults to Type. The result follows the rules of CloudEvents, not necessarily all those of
-// Validate.
+// Validate. With an error, it returns the attributes that could be read, and data as the payload.
 func DecodeCloudEvent(data []byte) (*Message, error) {
-	m, err := decodeStructured(data)
+	m, err := decodeStructured(newAttributeReader(), CloudEventsJSON, data)
 	if err != nil {
-		return nil, fmt.Errorf("decode CloudEvent: %w", err)
+		m.Payload = data
+		return m, fmt.Errorf("decode CloudEvent: %w", err)
 	}
 	return m, nil
 }
 
-func decodeStructured(text []byte) (*Message, error) {
-	r := newAttributeReader()
+// decodeStructured reads an event that has the media type contentType. With an error, that is the message's content type.
+func decodeStructured(r *attributeReader, contentType string, text []byte) (*Message, error) {
 	var data, dataBase64 json.RawMessage
-	err := eachMember(text, func(name string, value json.RawMessage) error {
+	err := eachMember(text, func(name string, value json.RawMessage) {
+		var err error
 		switch name {
 		case "data":
-			return setOnce(&data, name, value)
+			err = setOnce(&data, name, value)
 		case "data_base64":
-			return setOnce(&dataBase64, name, value)
+			err = setOnce(&dataBase64, name, value)
+		default:
+			attribute, ok, textErr := attributeText(value)
+			if textErr != nil {
+				err = fmt.Errorf("attribute %s %w", name, textErr)
+			} else if ok {
+				r.set(name, attribute)
+			}
 		}
-		attribute, ok, err := attributeText(value)
 		if err != nil {
-			return fmt.Errorf("attribute %s %w", name, err)
-		} else if !ok {
-			return nil
+			r.fail(name, err)
 		}
-		return r.set(name, attribute)
 	})
 	if err != nil {
-		return nil, err
+		r.m.ContentType = contentType
+		return r.m, err
 	}
 	m, err := r.message()
+	if err == nil {
+		m.ContentType = cmp.Or(m.ContentType, DefaultContentType)
+		m.Payload, err = structuredPayload(m.ContentType, data, dataBase64)
+	}
 	if err != nil {
-		return nil, err
+		m.ContentType = contentType
 	}
-	if m.ContentType == "" {
-		m.ContentType = DefaultContentType
-	}
-	m.Payload, err = structuredPayload(m.ContentType, data, dataBase64)
 	return m, err
 }
 
 // eachMember calls visit for every member of a JSON object, in order; a duplicate name is visited twice. It fails if text
 // is not exactly one object.
-func eachMember(text []byte, visit func(name string, value json.RawMessage) error) error {
+func eachMember(text []byte, visit func(name string, value json.RawMessage)) error {
 	var object json.RawMessage
 	if err := json.Unmarshal(text, &object); err != nil { // the rest relies on text being valid JSON
 		return err
@@ -119,9 +126,7 @@ func eachMember(text []byte, visit func(name string, value json.RawMessage) erro
 		rest = bytes.TrimSpace(rest[end:])
 		rest = bytes.TrimSpace(rest[1:]) // the colon
 		end = valueEnd(rest)
-		if err := visit(name, json.RawMessage(rest[:end:end])); err != nil {
-			return err
-		}
+		visit(name, json.RawMessage(rest[:end:end]))
 		rest = bytes.TrimSpace(rest[end:])
 		if rest[0] == ',' {
 			rest = bytes.TrimSpace(rest[1:])

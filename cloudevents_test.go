@@ -1,6 +1,7 @@
 package postrider
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"strings"
@@ -276,6 +277,9 @@ func FuzzDecodeCloudEvent(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := DecodeCloudEvent(data)
 		if err != nil {
+			if m.ContentType != CloudEventsJSON || !bytes.Equal(m.Payload, data) {
+				t.Fatalf("what cannot be read is returned as %+v", m)
+			}
 			return
 		}
 		again, err := DecodeCloudEvent(EncodeCloudEvent(m))
@@ -304,6 +308,7 @@ func FuzzCloudEventsBinaryDecode(f *testing.F) {
 			}
 		}, payload)
 		if err != nil {
+			requireKept(t, mode, m, head, payload)
 			return
 		}
 		if !utf8.ValidString(m.ID + m.Key + m.Subject) {

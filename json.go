@@ -24,7 +24,7 @@ type messageFields Message
 // MarshalJSON encodes the message in a form that people can read and that UnmarshalJSON reads without loss. Empty fields
 // are omitted; deliver_after is written like "1m30s". The payload depends on the content type:
 //
-//   - JSON: as it is, in "payload"
+//   - JSON, nested up to 1,000 deep: as it is, in "payload"
 //   - text/*: as a string, in "payload"
 //   - any other: base64, in "payload_base64"
 //
@@ -37,7 +37,7 @@ func (m Message) MarshalJSON() ([]byte, error) {
 	}
 	switch text := utf8.Valid(m.Payload); {
 	case len(m.Payload) == 0:
-	case text && isJSONType(m.ContentType) && json.Valid(m.Payload):
+	case text && isJSONType(m.ContentType) && embeddable(m.Payload):
 		out.Payload = m.Payload
 		if !survivesJSON(m.Payload) {
 			out.PayloadBase64 = m.Payload
@@ -124,6 +124,31 @@ func isTextType(contentType string) bool { return strings.HasPrefix(mediaTypeOf(
 func mediaTypeOf(contentType string) string {
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	return strings.ToLower(strings.TrimSpace(mediaType))
+}
+
+// maxNesting is how deep arrays and objects of a payload may be nested for other JSON to contain it: encoding/json reads
+// nothing that is deeper than 10,000, including what is around the payload.
+const maxNesting = 1_000
+
+// embeddable says whether a payload is JSON that other JSON can contain.
+func embeddable(payload []byte) bool {
+	depth, inString := 0, false
+	for i := 0; i < len(payload); i++ {
+		switch c := payload[i]; {
+		case c == '"':
+			inString = !inString
+		case c == '\\':
+			i++ // the escaped character; only strings have any
+		case inString:
+		case c == '{', c == '[':
+			if depth++; depth > maxNesting {
+				return false
+			}
+		case c == '}', c == ']':
+			depth--
+		}
+	}
+	return json.Valid(payload)
 }
 
 // survivesJSON says whether valid JSON keeps its bytes when encoding/json embeds it in other JSON: it has no white space

@@ -71,8 +71,8 @@ func checkImported(a store.ArchivedDead) error {
 	case a.Message == nil || a.Message.ID == "":
 		return errors.New("it has no message with an id")
 	case a.Unreadable != "":
-		return fmt.Errorf("its message could not be read when it was exported (%s): give it headers there first (postrider dead edit)",
-			a.Unreadable)
+		return fmt.Errorf("its message could not be read when it was exported (%s): give it headers there first (postrider dead edit), "+
+			"or correct the line and remove \"unreadable\" from it", a.Unreadable)
 	case a.Relay == "" || len(a.Relay) > 64:
 		return fmt.Errorf("its relay or consumer is named %q; a name has 1 to 64 bytes", a.Relay)
 	case a.DiedAt.IsZero():

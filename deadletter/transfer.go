@@ -13,28 +13,49 @@ import (
 )
 
 // Export writes the dead letters that match the filter, oldest first, as one JSON object per line, each in one write, and
-// returns how many it has written. It reads page by page, so it may or may not include changes made meanwhile.
+// returns how many it has written. It reads page by page, so it may or may not include changes made meanwhile. Dead letters
+// that have no JSON form, or one that Import would not read, are left out; the error names them.
 func (s Store) Export(ctx context.Context, w io.Writer, f store.DeadFilter) (n int64, err error) {
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
+	var left []error
 	for l, err := range s.ListDead(ctx, f, 0, 0) {
 		if err != nil {
-			return n, err
+			return n, errors.Join(append(left, err)...)
 		}
 		a := store.ArchivedDead{DeadLetter: l}
 		if l.Edits > 0 {
 			if a.Before, err = s.ListEdits(ctx, l.Number); err != nil {
-				return n, err
+				return n, errors.Join(append(left, err)...)
 			}
 			a.Before = a.Before[:min(len(a.Before), l.Edits)] // without those made since the dead letter was read
 		}
-		if err := encoder.Encode(a); err != nil {
-			return n, fmt.Errorf("export dead letter %d: %w", l.Number, err)
+		line, err := encodeLine(a)
+		if err != nil {
+			left = append(left, fmt.Errorf("dead letter %d is left out: %w", l.Number, err))
+			continue
+		}
+		if _, err := w.Write(line); err != nil {
+			return n, errors.Join(append(left, fmt.Errorf("export dead letter %d: %w", l.Number, err))...)
 		}
 		n++
 	}
-	return n, nil
+	return n, errors.Join(left...)
 }
+
+func encodeLine(a store.ArchivedDead) ([]byte, error) {
+	var line bytes.Buffer
+	encoder := json.NewEncoder(&line)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(a); err != nil {
+		return nil, err
+	}
+	if line.Len() > MaxLine {
+		return nil, fmt.Errorf("it takes %d bytes with its edits, a line has up to %d", line.Len(), MaxLine)
+	}
+	return line.Bytes(), nil
+}
+
+// MaxLine is the maximum length of a line that Import reads, in bytes.
+const MaxLine = 256 << 20
 
 // Limits of one import transaction.
 const (
@@ -50,8 +71,8 @@ type Imported struct {
 }
 
 // Import reads the output of Export and adds the dead letters that do not exist yet, 100 of them or 4 MiB per
-// transaction, so that it can be repeated after an error. The error names the line. Lines may have any length; empty ones
-// are skipped. It calls progress, unless nil, after each transaction.
+// transaction, so that it can be repeated after an error. The error names the line. Lines have up to MaxLine bytes; empty
+// ones are skipped. It calls progress, unless nil, after each transaction.
 func (s Store) Import(ctx context.Context, r io.Reader, progress func(Imported)) (Imported, error) {
 	var done Imported
 	var batch []store.ArchivedDead
@@ -67,9 +88,9 @@ func (s Store) Import(ctx context.Context, r io.Reader, progress func(Imported))
 		}
 		return nil
 	}
-	in := bufio.NewReader(r)
+	in := bufio.NewReaderSize(r, 64<<10)
 	for line := 1; ; line++ {
-		text, readErr := in.ReadBytes('\n')
+		text, readErr := readLine(in, MaxLine)
 		if readErr != nil && !errors.Is(readErr, io.EOF) {
 			return done, fmt.Errorf("line %d: %w", line, readErr)
 		}
@@ -88,6 +109,20 @@ func (s Store) Import(ctx context.Context, r io.Reader, progress func(Imported))
 		}
 		if last {
 			return done, nil
+		}
+	}
+}
+
+// readLine reads up to the end of a line, and returns it.
+func readLine(in *bufio.Reader, limit int) (text []byte, err error) {
+	for {
+		part, err := in.ReadSlice('\n')
+		if len(text)+len(part) > limit {
+			return nil, fmt.Errorf("longer than %d bytes; is this what postrider dead export wrote, with one JSON object per line?", limit)
+		}
+		text = append(text, part...)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return text, err
 		}
 	}
 }

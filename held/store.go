@@ -214,7 +214,7 @@ func (s Store) Apply(ctx context.Context, name string, lease store.LeaseRef, id 
 	return err
 }
 
-// ForgetRelay removes a relay that is gone for good, so that its cursor no longer keeps delivered messages in the log. It
+// ForgetRelay removes a relay that no longer runs, so that its cursor no longer keeps delivered messages in the log. It
 // will never deliver what it has not delivered yet. With discard, its open dead letters and its parked messages are
 // recorded as dead letters discarded by the operator, with the reason, and its held keys end; without, it must not have
 // any. A relay that has never run, but for which dead letters were imported, can be removed too. ForgetRelay returns how

@@ -46,8 +46,9 @@ func (c *Consumer[Tx]) runHandler(ctx context.Context, tx Tx, h Handler[Tx], m *
 		ctx = c.cfg.Propagator.Extract(ctx, m.Headers)
 	}
 	ctx = postrider.ContextWithMessage(ctx, m)
-	if c.cfg.Context != nil {
-		ctx = c.cfg.Context(ctx, m)
+	ctx, err := c.messageContext(ctx, m)
+	if err != nil {
+		return err
 	}
 	if limit := c.cfg.AttemptTimeout; limit > 0 {
 		var cancel context.CancelFunc
@@ -60,6 +61,19 @@ func (c *Consumer[Tx]) runHandler(ctx context.Context, tx Tx, h Handler[Tx], m *
 		next = c.cfg.Interceptors[i](next)
 	}
 	return next(ctx, m)
+}
+
+var errNoContext = errors.New("ConsumerConfig.Context returned nil")
+
+// messageContext calls Context if there is one. With a nil context, a database driver may panic while it holds a lock.
+func (c *Consumer[Tx]) messageContext(ctx context.Context, m *postrider.Message) (context.Context, error) {
+	if c.cfg.Context == nil {
+		return ctx, nil
+	}
+	if ctx = c.cfg.Context(ctx, m); ctx == nil {
+		return nil, errNoContext
+	}
+	return ctx, nil
 }
 
 // safely calls f, which runs a handler, so that a panic, or the end of its goroutine, becomes an error.
@@ -161,9 +175,9 @@ func (c *Consumer[Tx]) processAside(ctx context.Context, m *postrider.Message) e
 		delete(copied.Headers, PositionHeader)
 		m = &copied
 	}
-	txCtx := ctx
-	if c.cfg.Context != nil {
-		txCtx = c.cfg.Context(ctx, restored(m))
+	txCtx, err := c.messageContext(ctx, restored(m))
+	if err != nil {
+		return err
 	}
 	tx, err := beginLimited(txCtx, c.store)
 	if err != nil {
@@ -205,7 +219,7 @@ func (c *Consumer[Tx]) takeAndHandle(ctx context.Context, tx Tx, m *postrider.Me
 	return how, err
 }
 
-// afterCommitFailed checks whether the commit took effect nevertheless: then the message is no longer parked.
+// afterCommitFailed checks whether the commit took effect after all: then the message is no longer parked.
 func (c *Consumer[Tx]) afterCommitFailed(ctx context.Context, m *postrider.Message, failed error) error {
 	tx, err := beginLimited(ctx, c.store)
 	if err != nil {

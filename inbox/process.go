@@ -2,7 +2,9 @@ package inbox
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -47,6 +49,9 @@ func (c *Consumer[Tx]) process(batch []*item) {
 			c.fits.Store(int64(res.cut))
 			continue
 		case ctx.Err() != nil, errors.Is(res.err, errLost): // nothing was decided
+		case res.failed == nil && len(now) == 1 && errors.Is(res.err, store.ErrUnstorable):
+			c.storeAnswers()
+			wait = now[0].refused(res.err)
 		case res.failed == nil: // the database, as far as one can tell
 			for _, it := range now {
 				it.alone = it.alone || len(now) > 1
@@ -176,6 +181,44 @@ func (c *Consumer[Tx]) judge(it *item, err error, local bool) (wait time.Duratio
 	return wait
 }
 
+// maxRefusals is how often the database refuses a message before something else is stored.
+const maxRefusals = 2
+
+// refused decides what is stored instead of a message that the database refuses, and returns the wait before the next try: what
+// was to be parked is dead-lettered, and of a dead letter only what identifies and orders the message is stored.
+func (it *item) refused(err error) (wait time.Duration) {
+	it.refusals++
+	wait = relay.Backoff(storeRetryMin, storeRetryMax, it.refusals)
+	switch {
+	case it.refusals < maxRefusals || it.standsIn:
+		return wait
+	case it.fate == nil || !it.fate.dead:
+		it.fate = &fate{dead: true, reason: Unstorable, cause: it.causeAfter(err.Error())}
+	default:
+		cause := it.causeAfter(fmt.Sprintf("only a part of the message is stored, without payload (%d bytes, SHA-256 %x) and headers: %v",
+			len(it.msg.Payload), sha256.Sum256(it.msg.Payload), err))
+		it.fate = &fate{dead: true, reason: it.fate.reason, cause: cause}
+		it.msg, it.standsIn = standInFor(it.msg), true
+	}
+	it.refusals = 0
+	return wait
+}
+
+// causeAfter is a text, followed by the cause so far.
+func (it *item) causeAfter(text string) string {
+	cause := ""
+	if n := len(it.failures); n > 0 {
+		cause = it.failures[n-1].cause
+	}
+	if it.fate != nil && it.fate.cause != "" {
+		cause = it.fate.cause
+	}
+	if cause == "" {
+		return text
+	}
+	return text + "\n" + cause
+}
+
 // settle processes a committed transaction.
 func (c *Consumer[Tx]) settle(batch []*item, ends map[*item]end) {
 	c.storeAnswers()
@@ -199,7 +242,12 @@ func (c *Consumer[Tx]) acknowledge(batch []*item, ends map[*item]end) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.calls), settleTimeout)
 	defer cancel()
 	for _, it := range batch {
-		err := it.delivery.Ack(ctx)
+		var err error
+		if it.standsIn { // a broker with dead letters of its own keeps there what is not stored here
+			err = it.delivery.Reject(ctx, it.fate.reason)
+		} else {
+			err = it.delivery.Ack(ctx)
+		}
 		c.mu.Lock()
 		c.drop(it)
 		c.stats.count(ends[it])

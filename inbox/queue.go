@@ -19,6 +19,10 @@ type item struct {
 	begun    time.Time // of the first attempt
 	// fate, once decided, is what happens to the message instead of processing.
 	fate *fate
+	// refusals counts how often the database has refused to store msg. standsIn: msg is a stand-in for a message that it
+	// refused.
+	refusals int
+	standsIn bool
 	// alone: the message gets its own transaction, because a shared one failed.
 	alone    bool
 	extended time.Time // when its broker's wait was last restarted

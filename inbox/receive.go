@@ -149,7 +149,6 @@ func legible(d *postrider.Delivery) *postrider.Message {
 	if d.Message != nil {
 		m = *d.Message
 	}
-	m.Headers = nil // they are in the raw content, if anywhere
 	if d.Raw != nil {
 		m.Payload = d.Raw
 	}

@@ -4,20 +4,26 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 )
 
 // OriginalHeader is the header in which a parked or dead-lettered message keeps values that some database cannot store,
-// such as a subject of 300 bytes or a header with a NUL, as a JSON object of Go-quoted strings. The fields hold
-// stand-ins. Handlers see the original message, without this header.
-const OriginalHeader = "postrider-original"
+// such as a subject of 300 bytes, a header with a NUL or a time in the year 58000, as a JSON object of Go-quoted strings;
+// times are seconds since 1970. The fields hold stand-ins. Handlers see the original message, without this header.
+const OriginalHeader = stored.OriginalHeader
+
+// schemaVersion is the name of a schema version in the OriginalHeader.
+const schemaVersion = "schema_version"
 
 // headerPrefix precedes the quoted name of a header in the OriginalHeader.
 const headerPrefix = "header "
@@ -47,6 +53,16 @@ func boundedTexts(m *postrider.Message) []boundedText {
 	}
 }
 
+// boundedTime is a time that JSON, CloudEvents and some databases can hold only in the years 1 to 9999.
+type boundedTime struct {
+	name string
+	time *time.Time
+}
+
+func boundedTimes(m *postrider.Message) []boundedTime {
+	return []boundedTime{{"time", &m.Time}, {"deliver_at", &m.DeliverAt}}
+}
+
 // storable returns the message in a form that every database can store: unchanged if it follows the rules and has none of
 // ownHeaders. Messages of other senders, such as CloudEvents, need not follow them. restored reverses it.
 func storable(m *postrider.Message) *postrider.Message {
@@ -61,6 +77,14 @@ func storable(m *postrider.Message) *postrider.Message {
 		if came := *f.text; !holdable(came, f.limit) {
 			*f.text, original[f.name] = standIn(came, f.limit), strconv.QuoteToASCII(came)
 		}
+	}
+	for _, f := range boundedTimes(&out) {
+		if came := *f.time; !stored.NearestTime(came).Equal(came) {
+			*f.time, original[f.name] = stored.NearestTime(came), fmt.Sprintf(`"%d.%09d"`, came.Unix(), came.Nanosecond())
+		}
+	}
+	if v := m.SchemaVersion; v < math.MinInt32 || v > math.MaxInt32 {
+		out.SchemaVersion, original[schemaVersion] = 0, strconv.Quote(strconv.Itoa(v))
 	}
 	out.Headers = maps.Clone(m.Headers)
 	for name, value := range m.Headers {
@@ -97,6 +121,14 @@ func restored(m *postrider.Message) *postrider.Message {
 			*f.text = came
 		}
 	}
+	for _, f := range boundedTimes(&out) {
+		if came, err := parseTime(original[f.name]); err == nil {
+			*f.time = came
+		}
+	}
+	if came, err := strconv.Unquote(original[schemaVersion]); err == nil {
+		out.SchemaVersion, _ = strconv.Atoi(came) // 0, unless someone has edited the header
+	}
 	for quoted, value := range original {
 		quoted, isHeader := strings.CutPrefix(quoted, headerPrefix)
 		name, err := strconv.Unquote(quoted)
@@ -107,6 +139,21 @@ func restored(m *postrider.Message) *postrider.Message {
 	return &out
 }
 
+// parseTime reads quoted seconds and nanoseconds since 1970.
+func parseTime(quoted string) (time.Time, error) {
+	text, err := strconv.Unquote(quoted)
+	if err != nil {
+		return time.Time{}, err
+	}
+	whole, fraction, _ := strings.Cut(text, ".")
+	seconds, err := strconv.ParseInt(whole, 10, 64)
+	if err != nil {
+		return time.Time{}, err
+	}
+	nanoseconds, err := strconv.ParseInt(fraction, 10, 64)
+	return time.Unix(seconds, nanoseconds).UTC(), err
+}
+
 // storableText returns the text, or its stand-in if some database cannot store it.
 func storableText(text string, limit int) string {
 	if holdable(text, limit) {
@@ -114,6 +161,26 @@ func storableText(text string, limit int) string {
 	}
 	return standIn(text, limit)
 }
+
+// standInFor returns the part of a message, which storable has returned, that every database takes. The database has compared
+// ID and key with others before.
+func standInFor(m *postrider.Message) *postrider.Message {
+	out := *m
+	out.Payload, out.Headers, out.DeliverAt, out.DeliverAfter = nil, nil, time.Time{}, 0
+	for _, f := range boundedTexts(&out) {
+		if f.name != "id" && f.name != "key" && strings.ContainsFunc(*f.text, notPrintableASCII) {
+			*f.text = strings.Map(func(r rune) rune {
+				if notPrintableASCII(r) {
+					return '?'
+				}
+				return r
+			}, standIn(*f.text, f.limit))
+		}
+	}
+	return &out
+}
+
+func notPrintableASCII(r rune) bool { return r < ' ' || r > '~' }
 
 func holdable(text string, limit int) bool {
 	return len(text) <= limit && utf8.ValidString(text) && strings.IndexByte(text, 0) < 0

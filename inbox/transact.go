@@ -80,7 +80,11 @@ func (c *Consumer[Tx]) transact(ctx context.Context, batch []*item) result {
 // watermark past them.
 func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how sharing) (res result) {
 	if len(batch) == 1 && c.cfg.Context != nil {
-		ctx = c.cfg.Context(ctx, restored(batch[0].msg))
+		own, err := c.contextOf(ctx, batch[0])
+		if err != nil {
+			return result{err: err, failed: err}
+		}
+		ctx = own
 	}
 	t := &transaction[Tx]{Consumer: c, how: how, ends: make(map[*item]end, len(batch)), held: make(map[string]bool)}
 	fresh, err := t.begin(ctx, batch)
@@ -115,6 +119,18 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 	}
 	t.passed(batch)
 	return result{ends: t.ends}
+}
+
+// contextOf returns the context of a message's own transaction.
+func (c *Consumer[Tx]) contextOf(ctx context.Context, it *item) (own context.Context, err error) {
+	err = safely(func() (err error) {
+		own, err = c.messageContext(ctx, restored(it.msg))
+		return err
+	})
+	if err != nil && it.fate != nil { // the message is stored, in any case
+		return ctx, nil
+	}
+	return own, err
 }
 
 // rollbackTimeout limits a rollback, which continues when the consumer stops.

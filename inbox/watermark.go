@@ -12,7 +12,7 @@ import (
 
 // A watermark says that everything up to an offset is consumed. That holds only within one log incarnation. A broker that
 // is restored from a backup, or elects a leader without the tail, reuses offsets for new messages, often without knowing
-// it. Hence a message at or below the watermark is a duplicate only if that is proved: its digest is among those of
+// it. So a message at or below the watermark is a duplicate only if that is proved: its digest is among those of
 // consumed messages, or the log still has the watermark's message at its offset. Otherwise it is new. No clocks are
 // compared, and nothing depends on noticing the restart in time.
 

@@ -3,8 +3,11 @@ package relay
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/relay/internal/schedule"
 	"github.com/postrider/postrider/store"
 )
@@ -229,10 +232,27 @@ func (r *Relay) admit(p *partition, b *store.Batch, view *schedule.View) {
 		rec, it := &b.Entries[i], &items[i]
 		*it = r.newItem(p, rec)
 		if topic := it.Message.Topic; !p.takes(topic) && (rec.Err == nil || topic != "") {
+			if len(topic) > postrider.MaxTopicBytes { // no index takes it
+				topic = strings.ToValidUTF8(topic[:postrider.MaxTopicBytes], "")
+			}
 			p.Skip(it, ticket+uint64(i), topic, store.MatchTopics(p.elsewhere, topic))
 			continue
 		}
-		it.Delay = rec.Delay
+		if rec.Err == nil {
+			it.Delay = rec.Delay
+		}
 		p.Admit(it, ticket+uint64(i), view, now)
 	}
+}
+
+// checkEntry sets Err if the row breaks the rules of a message, and returns the message's key. A key that is too long is none:
+// no index takes it, and all its messages are dead-lettered.
+func checkEntry(e *store.Entry) (key string) {
+	if e.Err == nil {
+		e.Err = stored.Check(e.Message)
+	}
+	if key = e.Message.Key; len(key) > postrider.MaxKeyBytes {
+		return ""
+	}
+	return key
 }

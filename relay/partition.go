@@ -54,9 +54,9 @@ type message struct {
 
 // newItem returns the item of a record; its key and sequence stay, whatever a handler does to the message.
 func (r *Relay) newItem(p *partition, rec *store.Entry) item {
-	m := rec.Message
+	m, key := rec.Message, checkEntry(rec)
 	return item{
-		Key: m.Key, Sequence: m.Sequence, Size: m.Size(), Attempts: rec.Attempts,
+		Key: key, Sequence: m.Sequence, Size: m.Size(), Attempts: rec.Attempts,
 		Message: message{
 			Message: m, partition: p, err: rec.Err, parkedFor: rec.ParkedFor, reason: rec.Reason,
 			foreign: r.publish == nil && !r.cfg.takes(m.Topic) && p.takes(m.Topic),

@@ -47,7 +47,7 @@ type DeadState string
 const (
 	DeadOpen      DeadState = "open"      // someone has to decide
 	DeadRedriven  DeadState = "redriven"  // sent back to its relay or consumer
-	DeadDiscarded DeadState = "discarded" // dropped for good, with a reason
+	DeadDiscarded DeadState = "discarded" // dropped, with a reason
 )
 
 // DeadFilter selects dead letters; zero fields match all.

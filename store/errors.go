@@ -37,6 +37,9 @@ var (
 	ErrUndone = errors.New("the whole transaction was rolled back")
 )
 
+// ErrUnstorable: the database refuses a value of a message, e.g. because of its size, and would refuse it again.
+var ErrUnstorable = errors.New("the database cannot store the message")
+
 // The reasons why an Administrator refuses. Nothing has been changed.
 var (
 	// ErrAlive: a process is alive that must be stopped first.

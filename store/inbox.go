@@ -125,10 +125,10 @@ type Parker[Tx any] interface {
 	HeldAmong(ctx context.Context, tx Tx, consumer string, keys []string) ([]string, error)
 	// Park parks messages, in the order given, after those of the same key that are already parked. If a message's key is
 	// not held yet, it is held from now on with this message as its blocking message, due After from now; if it is held,
-	// the held key does not change. A message without a key is itself due After from now.
+	// the held key does not change. A message without a key is itself due After from now. Errors: ErrUnstorable.
 	Park(ctx context.Context, tx Tx, consumer string, parked []ParkRequest) error
 	// DeadLetter dead-letters messages. With hold, the key of each message, if it has one that is not held yet, is held until
-	// an operator decides about that dead letter.
+	// an operator decides about that dead letter. Errors: ErrUnstorable.
 	DeadLetter(ctx context.Context, tx Tx, consumer string, dead []DeadLetterRequest, hold bool) error
 	// Take removes a parked message, identified by its Sequence, Key and ID. It waits for another open transaction that
 	// takes or settles the message. Process the message in the same transaction.

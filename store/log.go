@@ -102,7 +102,8 @@ type Entry struct {
 	// ParkedFor is the time since the message was first parked; parking it again does not restart it.
 	ParkedFor time.Duration
 	// Err says why the stored row cannot be read as a message. Message then holds what could be read (at least Sequence and
-	// Key), and the message is dead-lettered.
+	// Key), and the message is dead-lettered. The relay itself checks the limits of Message.Validate. The times of Message are
+	// in the years 1 to 9999.
 	Err error
 }
 

@@ -47,7 +47,7 @@ const (
 
 // SagaIdentity is what never changes about an instance.
 type SagaIdentity struct {
-	// Run identifies the instance for good, also after its ID is used again: 1 to 64 characters of ASCII. A UUIDv7
+	// Run identifies the instance, also after its ID is used again: 1 to 64 characters of ASCII. A UUIDv7
 	// (postrider.NewID), since lists are in the order of Run.
 	Run string `json:"run"`
 	// ID is the caller's, 1 to 64 bytes. No two stored instances have the same.

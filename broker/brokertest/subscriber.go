@@ -52,8 +52,9 @@ type SubscriberEnv struct {
 	// Member returns a subscriber for one more process of a group. A new group reads from the first message that is
 	// published after its first Subscribe, or from an earlier one.
 	Member func(t testing.TB, group string) Member
-	// Poison stores something that is not a message where messages of the key go, and returns the expected Delivery.Raw.
-	Poison func(t testing.TB, key string) []byte
+	// Poison stores m as its publisher does, except that the CloudEvents attribute "time" is "yesterday", or another value
+	// that makes it no message.
+	Poison func(t testing.TB, m *postrider.Message)
 	// Recreate deletes the topic with all its messages and allows it to be recreated.
 	Recreate func(t testing.TB)
 	// Stop kills the broker, and Start restarts it at the same address with the data that it had stored.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/postrider/postrider"
 )
@@ -131,12 +132,17 @@ func testRecreated(t *testing.T, s *inbound) {
 	}
 }
 
-// testPoison puts something that is not a message between messages of the same key and others.
+// testPoison puts something that is not a message between messages of the same key and others. What can be read of it comes
+// with it: the ID, type and key, by which it can be told from others and its key can be held, and the headers, without which it
+// cannot be repaired.
 func testPoison(t *testing.T, s *inbound) {
 	r := s.join(t, "g")
 	msgs := batch(s.Topic, 20, 1, "a", "b")
 	s.publish(t, msgs[:10])
-	raw := s.Poison(t, "a")
+	bad := batch(s.Topic, 1, 1<<20, "a")[0]
+	bad.Type, bad.Headers, bad.Payload = "poison", map[string]string{"trace": "t", "priority": "low"}, []byte(`{"no":"message"}`)
+	bad.FillDefaults("brokertest", time.Now())
+	s.Poison(t, bad)
 	s.publish(t, msgs[10:])
 	poisoned := 0
 	for n := 0; n < len(msgs)+1; n++ {
@@ -147,8 +153,12 @@ func testPoison(t *testing.T, s *inbound) {
 			continue
 		}
 		poisoned++
-		if !bytes.Equal(d.Raw, raw) {
-			t.Errorf("what is no message came as %.100q, want %.100q", d.Raw, raw)
+		if !bytes.Equal(d.Raw, bad.Payload) {
+			t.Errorf("what is no message came as %.100q, want %.100q", d.Raw, bad.Payload)
+		}
+		if m := d.Message; m == nil || m.ID != bad.ID || m.Type != bad.Type || m.Key != bad.Key || m.Topic != s.Topic ||
+			m.Headers["trace"] != "t" || m.Headers["priority"] != "low" || !bytes.Equal(m.Payload, bad.Payload) {
+			t.Errorf("of %+v, which is no message, this was read: %+v", bad, m)
 		}
 		d.reject(t.Context(), t)
 	}

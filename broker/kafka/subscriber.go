@@ -64,7 +64,8 @@ type SubscriberConfig struct {
 	// fetched. Default: 16 MiB.
 	FetchBytes int
 	// Decode converts a record to a message. It must not retain anything of the record except key, value and headers.
-	// Default: CloudEvents in binary or structured mode; an event without a key gets the record's key.
+	// With an error, or if it panics, the message is dead-lettered with what Decode returned, or else with what the
+	// default reads. Default: CloudEvents in binary or structured mode; an event without a key gets the record's key.
 	Decode func(r *kgo.Record) (*postrider.Message, error)
 }
 

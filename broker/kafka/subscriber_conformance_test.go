@@ -66,12 +66,10 @@ func inboundEnv(t *testing.T, address string) brokertest.SubscriberEnv {
 				Cut: link.Sever, Restore: link.Restore,
 			}
 		},
-		Poison: func(t testing.TB, key string) []byte {
-			r := &kgo.Record{Topic: name, Key: []byte(key), Value: []byte("no event")}
-			if err := plainClient(t, address).ProduceSync(by(t), r).FirstErr(); err != nil {
+		Poison: func(t testing.TB, m *postrider.Message) {
+			if err := plainClient(t, address).ProduceSync(by(t), poison(name, m)).FirstErr(); err != nil {
 				t.Fatal(err)
 			}
-			return r.Value
 		},
 		Recreate: func(t testing.TB) {
 			admin := kadm.NewClient(plainClient(t, address))
@@ -108,4 +106,16 @@ func openSubscriber(t testing.TB, link *proxy, cfg kafkabroker.SubscriberConfig)
 		t.Fatal(err)
 	}
 	return s
+}
+
+// poison is the record of a message, with a time that is none.
+func poison(topic string, m *postrider.Message) *kgo.Record {
+	r := &kgo.Record{Topic: topic, Key: []byte(m.Key), Value: m.Payload}
+	for name, value := range (postrider.CloudEventsBinary{Prefix: "ce_", UTF8: true}).Headers(m) {
+		if name == "ce_time" {
+			value = "yesterday"
+		}
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
+	}
+	return r
 }

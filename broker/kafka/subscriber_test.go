@@ -259,7 +259,31 @@ func TestOthersRecords(t *testing.T) {
 	if got := receive(t, own, 3); got[0].Err == nil || got[2].Err != nil || got[2].Message.ID != "2" {
 		t.Errorf("got %+v, want what the decoder made", got[2])
 	}
+	broken, _ := s.join(t, func(c *kafkabroker.SubscriberConfig) {
+		c.Group += ".broken"
+		c.Decode = func(r *kgo.Record) (*postrider.Message, error) {
+			switch r.Offset {
+			case 0:
+				panic("no schema")
+			case 1:
+				return nil, nil
+			}
+			var none *noError
+			return nil, none
+		}
+	})
+	for i, d := range receive(t, broken, 3) {
+		want := []string{"no schema", "neither", "noError"}[i]
+		if d.Err == nil || !strings.Contains(d.Err.Error(), want) || d.Message == nil || string(d.Message.Key) == "" || d.Raw == nil {
+			t.Errorf("record %d: %+v, error %v, want %q and what could be read", i, d.Message, d.Err, want)
+		}
+	}
 }
+
+// noError panics as a nil pointer.
+type noError struct{ text string }
+
+func (e *noError) Error() string { return e.text }
 
 // TestDelayDoesNotStarveOthers nacks a message with a delay while many messages are queued after it in its partition.
 func TestDelayDoesNotStarveOthers(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -164,17 +165,39 @@ func (s *Subscription) rotate(last string) {
 // delivery creates a delivery of an entry.
 func (s *Subscription) delivery(p *partition, e *entry) *postrider.Delivery {
 	d := &postrider.Delivery{Position: p.position(e), Redelivered: e.again, Session: e.session, Settler: e.out}
-	d.Message, d.Err = s.cfg.Decode(e.record)
+	d.Message, d.Err = s.decode(e.record)
 	if d.Err != nil {
 		d.Raw = e.record.Value
 		if d.Message == nil {
-			d.Message = &postrider.Message{Topic: Topic(s.cfg.Prefix, e.record.Topic), Key: string(e.record.Key)}
+			d.Message, _ = decode(e.record) // the error is that of the configured function
+		}
+		if d.Message.Topic == "" {
+			d.Message.Topic = Topic(s.cfg.Prefix, e.record.Topic)
+		}
+		if d.Message.Key == "" {
+			d.Message.Key = string(e.record.Key)
 		}
 	}
 	return d
 }
 
-// decode decodes a record.
+// decode calls the configured function. A panic, or no message, is an error of the record.
+func (s *Subscription) decode(r *kgo.Record) (m *postrider.Message, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			m, err = nil, fmt.Errorf("decode: panic: %v\n%s", v, debug.Stack())
+		}
+	}()
+	if m, err = s.cfg.Decode(r); m == nil && err == nil {
+		err = errors.New("decode: the function returned neither a message nor an error")
+	}
+	if err != nil && err.Error() == "" { // a method of the error may panic as well
+		err = fmt.Errorf("decode: error of type %T without a text", err)
+	}
+	return m, err
+}
+
+// decode decodes a record. With an error, it returns what could be read.
 func decode(r *kgo.Record) (*postrider.Message, error) {
 	m, err := cloudEvents.Decode(func(yield func(string, string) bool) {
 		for _, h := range r.Headers {

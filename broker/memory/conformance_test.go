@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/broker/brokertest"
 	memorybroker "github.com/postrider/postrider/broker/memory"
 )
@@ -56,11 +57,7 @@ func subscriberEnv(t *testing.T, cfg memorybroker.SubscriberConfig) brokertest.S
 			}
 			return brokertest.Member{Subscriber: s}
 		},
-		Poison: func(_ testing.TB, key string) []byte {
-			raw := []byte("no message")
-			b.Poison(topic, key, raw)
-			return raw
-		},
+		Poison:   func(_ testing.TB, m *postrider.Message) { b.Poison(m) },
 		Recreate: func(testing.TB) { b.Recreate(topic) },
 		Stop:     func(testing.TB) { b.SetUnavailable(errors.New("stopped")) },
 		Start:    func(testing.TB) { b.SetUnavailable(nil) },

@@ -82,12 +82,12 @@ func (b *Broker) HoldAcks(release <-chan struct{}) {
 	b.faults.hold = release
 }
 
-// Poison stores raw under a topic and key although it is not a message: subscribers deliver it with Err and Raw.
-// Messages and Subscribe return it as a message with only that topic, key and payload.
-func (b *Broker) Poison(topic, key string, raw []byte) {
+// Poison stores m as something that is not a message: subscribers deliver it with Err, with its payload as Raw, and with m as
+// what could be read. Messages and Subscribe return it as a message.
+func (b *Broker) Poison(m *postrider.Message) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	m := clone(&postrider.Message{Topic: topic, Key: key, Payload: raw})
+	m = clone(m)
 	b.poison[m] = true
 	b.append(m)
 }

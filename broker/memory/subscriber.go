@@ -300,7 +300,6 @@ func (s *subscription) deliver(st *stream, e *entry, now time.Time) *postrider.D
 	out := &postrider.Delivery{Message: m, Deliveries: e.deliveries, Redelivered: e.deliveries > 1, Settler: d}
 	if s.broker.poison[e.msg] {
 		out.Err, out.Raw = errPoison, m.Payload
-		out.Message = &postrider.Message{Topic: m.Topic, Key: m.Key, Attempt: m.Attempt}
 	}
 	if s.group.partitions > 0 {
 		out.Position = postrider.Position{Epoch: st.epoch, Partition: st.name, Offset: e.offset, Mark: s.broker.mark(e)}

@@ -39,7 +39,7 @@ type Config struct {
 	// DedupeWindow is the minimum time in which the stream drops duplicates of a message. An existing stream may have a
 	// longer one. Default: 2 minutes.
 	DedupeWindow time.Duration
-	// MaxAge is how long the stream keeps a message, consumed or not, and thus how long it may redeliver it. An existing
+	// MaxAge is how long the stream keeps a message, consumed or not, and how long it may redeliver it. An existing
 	// stream must have the same value. It must be at least DedupeWindow. Default, 0: a created stream keeps messages
 	// forever, and any value of an existing stream is accepted. A consumer that stores message IDs needs MaxAge to be
 	// shorter than the time for which it keeps them (inbox.ConsumerConfig.KeepIDs).

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/broker/brokertest"
 	natsbroker "github.com/postrider/postrider/broker/nats"
 )
@@ -50,13 +51,16 @@ func subscriberEnv(t *testing.T, s natsServer, cfg natsbroker.SubscriberConfig) 
 			c.Durable = group
 			return brokertest.Member{Subscriber: openSubscriber(t, faults.url(), c), Cut: faults.Sever, Restore: faults.Restore}
 		},
-		Poison: func(t testing.TB, _ string) []byte {
+		Poison: func(t testing.TB, m *postrider.Message) {
 			_, js := connect(t, s.address())
-			raw := []byte("no CloudEvent")
-			if _, err := js.Publish(t.Context(), natsbroker.Subject("ORDERS.", topic), raw); err != nil {
+			out := &nats.Msg{Subject: natsbroker.Subject("ORDERS.", topic), Header: nats.Header{}, Data: m.Payload}
+			for name, value := range (postrider.CloudEventsBinary{}).Headers(m) {
+				out.Header[name] = []string{value}
+			}
+			out.Header["ce-time"] = []string{"yesterday"}
+			if _, err := js.PublishMsg(t.Context(), out); err != nil {
 				t.Fatal(err)
 			}
-			return raw
 		},
 		Recreate: func(t testing.TB) { recreate(t, s.address(), "ORDERS") },
 		Stop:     s.stop,

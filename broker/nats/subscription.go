@@ -213,7 +213,7 @@ func (s *subscription) deliver(a arrival, right time.Duration) *postrider.Delive
 	return out
 }
 
-// decode decodes a message. With an error, it still returns a message with the topic and the payload.
+// decode decodes a message. With an error, it returns what could be read.
 func (s *Subscriber) decode(raw *nats.Msg) (*postrider.Message, error) {
 	m, err := cloudEvents.Decode(func(yield func(string, string) bool) {
 		for name, values := range raw.Header {
@@ -224,9 +224,6 @@ func (s *Subscriber) decode(raw *nats.Msg) (*postrider.Message, error) {
 			}
 		}
 	}, raw.Data)
-	if err != nil {
-		m = &postrider.Message{Payload: raw.Data}
-	}
 	if topic, ok := Topic(s.cfg.Prefix, raw.Subject); ok == nil {
 		m.Topic = topic
 	}

@@ -14,7 +14,8 @@ import (
 )
 
 // Decode returns the message of a delivery. The delivery is a CloudEvent in binary mode, with attributes in AMQP headers
-// with the prefix cloudEvents_ or cloudEvents: (AMQP binding of CloudEvents), or a complete CloudEvent in JSON.
+// with the prefix cloudEvents_ or cloudEvents: (AMQP binding of CloudEvents), or a complete CloudEvent in JSON. With an error,
+// it returns what could be read.
 func Decode(d amqp.Delivery) (*postrider.Message, error) {
 	return cloudEvents.Decode(headersOf(d), d.Body)
 }

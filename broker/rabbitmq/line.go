@@ -112,7 +112,7 @@ func (l *line) exception() (*amqp.Error, bool) {
 
 // close closes the channel.
 func (l *line) close() {
-	_ = l.ch.Close() // fails if the connection, and thus the channel, is gone
+	_ = l.ch.Close() // fails if the connection is gone
 	l.watcher.Wait()
 }
 

@@ -160,18 +160,29 @@ func (r *reader) delivery(d amqp.Delivery) *postrider.Delivery {
 	}
 	var err error
 	if out.Message, err = Decode(d); err != nil {
-		out.Message = legible(d)
+		legible(d, out.Message)
 		out.Err, out.Raw = fmt.Errorf("RabbitMQ queue %s: %w", r.cfg.Queue, err), d.Body
 	}
 	out.Message.Attempt = out.Deliveries
 	return out
 }
 
-// legible returns the AMQP properties of a delivery that is not a CloudEvent.
-func legible(d amqp.Delivery) *postrider.Message {
-	return &postrider.Message{
-		ID: d.MessageId, Type: d.Type, Topic: d.RoutingKey, ContentType: d.ContentType, CorrelationID: d.CorrelationId,
-		Time: d.Timestamp, Payload: d.Body,
+// legible adds the AMQP properties of a delivery that is not a CloudEvent to what could be read of it, and its other headers
+// as text.
+func legible(d amqp.Delivery, m *postrider.Message) {
+	m.ID, m.Type, m.Topic = cmp.Or(m.ID, d.MessageId), cmp.Or(m.Type, d.Type), cmp.Or(m.Topic, d.RoutingKey)
+	m.ContentType, m.CorrelationID = cmp.Or(m.ContentType, d.ContentType), cmp.Or(m.CorrelationID, d.CorrelationId)
+	if m.Time.IsZero() {
+		m.Time = d.Timestamp
+	}
+	for name, value := range d.Headers {
+		if _, isText := textOf(value); isText {
+			continue
+		}
+		if m.Headers == nil {
+			m.Headers = make(map[string]string, len(d.Headers))
+		}
+		m.Headers[name] = fmt.Sprint(value)
 	}
 }
 

@@ -2,9 +2,11 @@ package rabbitmqbroker_test
 
 import (
 	"testing"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/broker/brokertest"
 	rabbitmqbroker "github.com/postrider/postrider/broker/rabbitmq"
 )
@@ -72,12 +74,15 @@ func subscriberEnv(t *testing.T, address string, cfg rabbitmqbroker.SubscriberCo
 			queues[member.Queue] = true
 			return brokertest.Member{Subscriber: s, Cut: faults.Sever, Restore: faults.Restore}
 		},
-		Poison: func(t testing.TB, _ string) []byte {
-			raw := []byte("no message")
-			if err := ch.PublishWithContext(t.Context(), cfg.Exchange, topic, true, false, amqp.Publishing{Body: raw}); err != nil {
+		Poison: func(t testing.TB, m *postrider.Message) {
+			out := amqp.Publishing{Headers: amqp.Table{}, Body: m.Payload}
+			for name, value := range (postrider.CloudEventsBinary{Prefix: "cloudEvents_", UTF8: true}).Headers(m) {
+				out.Headers[name] = value
+			}
+			out.Headers["cloudEvents_time"] = time.UnixMilli(1_800_000_000_000_000).UTC() // milliseconds written as seconds
+			if err := ch.PublishWithContext(t.Context(), cfg.Exchange, topic, true, false, out); err != nil {
 				t.Fatal(err)
 			}
-			return raw
 		},
 	}
 }

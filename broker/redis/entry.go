@@ -30,8 +30,8 @@ func appendFields(args []any, m *postrider.Message) []any {
 	return append(args, dataField, m.Payload)
 }
 
-// readFields decodes a message from alternating names and values. With an error, it still returns a message with the
-// payload, and the payload as raw; if there is no payload, both are all fields as text.
+// readFields decodes a message from alternating names and values. With an error, it returns what could be read, and the
+// payload as raw; if there is no payload, both are all fields as text.
 func readFields(fields []string) (m *postrider.Message, raw []byte, err error) {
 	var data []byte
 	found := false
@@ -50,14 +50,13 @@ func readFields(fields []string) (m *postrider.Message, raw []byte, err error) {
 			data, found = []byte(pair[1]), true
 		}
 	}
-	if err == nil {
-		m.Payload = data
+	if m.Payload = data; err == nil {
 		return m, nil, nil
 	}
-	if raw = data; !found {
-		raw = fmt.Appendf(nil, "%q", fields)
+	if !found {
+		m.Payload = fmt.Appendf(nil, "%q", fields)
 	}
-	return &postrider.Message{Payload: raw}, raw, err
+	return m, m.Payload, err
 }
 
 // An offset holds timeBits of the first part of an entry's ID (milliseconds since 1970) and sequenceBits of the second

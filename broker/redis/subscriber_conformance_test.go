@@ -50,13 +50,19 @@ func subscriberEnv(t *testing.T, s *server, cfg redisbroker.SubscriberConfig) br
 			c.Group, c.Topics, c.PublishTimeout, c.ClaimAfter = group, []string{topic}, 10*time.Second, 2*time.Second
 			return brokertest.Member{Subscriber: openSubscriber(t, faults.url(), c), Cut: faults.Sever, Restore: faults.Restore}
 		},
-		Poison: func(t testing.TB, key string) []byte {
+		Poison: func(t testing.TB, m *postrider.Message) {
+			fields := []string{"data", string(m.Payload)}
+			for name, value := range (postrider.CloudEventsBinary{Prefix: "ce_", UTF8: true}).Headers(m) {
+				if name == "ce_time" {
+					value = "yesterday"
+				}
+				fields = append(fields, name, value)
+			}
 			if err := client.XAdd(t.Context(), &redis.XAddArgs{
-				Stream: stream(postrider.PartitionOf(key, "", partitions)), Values: []string{"data", "no CloudEvent"},
+				Stream: stream(postrider.PartitionOf(m.Key, "", partitions)), Values: fields,
 			}).Err(); err != nil {
 				t.Fatal(err)
 			}
-			return []byte("no CloudEvent")
 		},
 		Recreate: func(t testing.TB) {
 			for i := range partitions {

@@ -24,8 +24,6 @@ func asideScenarios[Tx any]() []scenario[Tx] {
 		{"RedriveRunsThisConsumerAndIsNotSwallowed", redriveRuns[Tx]},
 		{"DeadHeadHoldsItsKeyIfAsked", deadHeadHolds[Tx]},
 		{"OperatorsDecideAboutHeldKeys", operatorsDecide[Tx]},
-		{"UndecodableDiesAndItsKeyGoesOn", undecodableDies[Tx]},
-		{"WhatDatabasesCannotHoldIsPutAsideAllTheSame", notHoldable[Tx]},
 		{"UnhandledWaitsForAProcessThatKnowsIt", unhandledWaits[Tx]},
 		{"UnhandledIsPassedOverIfAsked", unhandledSkipped[Tx]},
 		{"AsideWorkIsTakenOverFromADeadProcess", asideTakenOver[Tx]},

@@ -3,6 +3,7 @@ package inboxtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -20,6 +21,8 @@ var errRefused = errors.New("inboxtest: the commit is refused")
 type line[Tx any] struct {
 	Store[Tx]
 	fault func(op string, done bool) error
+	// unstorable, unless nil, says which messages the database cannot store.
+	unstorable func(m *postrider.Message) bool
 
 	mu     sync.Mutex
 	dead   bool
@@ -272,11 +275,25 @@ func (l *line[Tx]) HeldAmong(ctx context.Context, tx Tx, name string, keys []str
 }
 
 func (l *line[Tx]) Park(ctx context.Context, tx Tx, name string, parked []store.ParkRequest) error {
+	for _, p := range parked {
+		if l.cannotStore(p.Message) {
+			return fmt.Errorf("park: %w", store.ErrUnstorable)
+		}
+	}
 	return onlyWithin(l, "Park", tx, func() error { return l.Store.Park(ctx, tx, name, parked) })
 }
 
 func (l *line[Tx]) DeadLetter(ctx context.Context, tx Tx, name string, dead []store.DeadLetterRequest, hold bool) error {
+	for _, d := range dead {
+		if l.cannotStore(d.Message) {
+			return fmt.Errorf("dead-letter: %w", store.ErrUnstorable)
+		}
+	}
 	return onlyWithin(l, "DeadLetter", tx, func() error { return l.Store.DeadLetter(ctx, tx, name, dead, hold) })
+}
+
+func (l *line[Tx]) cannotStore(m *postrider.Message) bool {
+	return l.unstorable != nil && l.unstorable(m)
 }
 
 func (l *line[Tx]) Take(ctx context.Context, tx Tx, name string, m *postrider.Message) (store.TakeResult, error) {

@@ -20,8 +20,10 @@ type setting[Tx any] struct {
 	reads   postrider.Subscriber // instead of the broker
 	handler inbox.Handler[Tx]
 	// fault is called for every operation of the store, before it (done false) and after it took effect.
-	fault   func(op string, done bool) error
-	prepare func(c *inbox.Consumer[Tx])
+	fault func(op string, done bool) error
+	// unstorable says which messages the database cannot store.
+	unstorable func(m *postrider.Message) bool
+	prepare    func(c *inbox.Consumer[Tx])
 }
 
 // process is one consumer process.
@@ -92,7 +94,7 @@ func (w *world[Tx]) build(s setting[Tx]) *process[Tx] {
 	}
 	p := &process[Tx]{
 		w: w, sub: &tap{Subscriber: sub}, done: make(chan error, 1),
-		line: &line[Tx]{Store: w.store, fault: s.fault, open: make(map[any]Tx)},
+		line: &line[Tx]{Store: w.store, fault: s.fault, unstorable: s.unstorable, open: make(map[any]Tx)},
 	}
 	var err error
 	p.in, err = inbox.New(p.line.store(), inbox.Config{})

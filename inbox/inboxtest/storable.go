@@ -1,6 +1,7 @@
 package inboxtest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -10,12 +11,24 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/store"
 )
+
+func inputScenarios[Tx any]() []scenario[Tx] {
+	return []scenario[Tx]{
+		{"UndecodableDiesAndItsKeyGoesOn", undecodableDies[Tx]},
+		{"UnreadableKeepsWhatCouldBeReadAndItsKey", unreadableKeeps[Tx]},
+		{"WhatDatabasesCannotHoldIsPutAsideAllTheSame", notHoldable[Tx]},
+		{"WhatTheDatabaseRefusesIsStoredInPart", refusedInPart[Tx]},
+		{"PanicOutsideTheHandlerIsTheMessagesFailure", panicOutside[Tx]},
+		{"ErrorThatPanicsIsTheMessagesFailure", errorPanics[Tx]},
+	}
+}
 
 func undecodableDies[Tx any](w *world[Tx]) {
 	w.inEveryMode(func(w *world[Tx], s setting[Tx]) {
@@ -43,18 +56,7 @@ func undecodableDies[Tx any](w *world[Tx]) {
 func notHoldable[Tx any](w *world[Tx]) {
 	w.inEveryMode(func(w *world[Tx], s setting[Tx]) {
 		long := strings.Repeat("long", 100)
-		headers := map[string]string{"binary": "\x00\xff", "\x00": "name", "plain": "text"}
-		ours := map[string]string{inbox.OriginalHeader: `{"key":"\"b\""}`, inbox.PositionHeader: "here"}
-		var came []*postrider.Message
-		for i, m := range []postrider.Message{
-			{ID: long + "0"}, {ID: long + "1"}, {ID: "\x002", Key: long}, {ID: "\x003", Key: long}, {Subject: "a\x00b\xff"},
-			{Key: "a\x00", Headers: headers}, {Headers: ours}, {Type: long, Source: long, Tenant: long, CorrelationID: long},
-		} {
-			like := w.message(m.Key)
-			m.ID, m.Type, m.Source = cmp.Or(m.ID, like.ID), cmp.Or(m.Type, like.Type), cmp.Or(m.Source, like.Source)
-			m.Topic, m.Time, m.ContentType, m.Payload = like.Topic, like.Time, like.ContentType, []byte(strconv.Itoa(i))
-			came = append(came, &m)
-		}
+		came := w.unstorable(long)
 		var redriven atomic.Bool
 		handler := func(ctx context.Context, tx Tx, m *postrider.Message) error {
 			i, err := strconv.Atoi(string(m.Payload))
@@ -62,7 +64,8 @@ func notHoldable[Tx any](w *world[Tx]) {
 				return err
 			}
 			if c := came[i]; m.ID != c.ID || m.Type != c.Type || m.Source != c.Source || m.Key != c.Key || m.Subject != c.Subject ||
-				m.Tenant != c.Tenant || m.CorrelationID != c.CorrelationID || !maps.Equal(m.Headers, c.Headers) {
+				m.Tenant != c.Tenant || m.CorrelationID != c.CorrelationID || !m.Time.Truncate(time.Microsecond).Equal(c.Time.Truncate(time.Microsecond)) || m.SchemaVersion != c.SchemaVersion ||
+				!maps.Equal(m.Headers, c.Headers) {
 				w.t.Errorf("message %d came as %+v and is handled as %+v", i, c, m)
 			}
 			switch {
@@ -81,18 +84,50 @@ func notHoldable[Tx any](w *world[Tx]) {
 		}
 		w.publish(came...)
 		p := w.start(s)
-		w.until("the last four are dead", func() bool { return len(w.letters("")) == 4 })
+		w.until("the last eight are dead", func() bool { return len(w.letters("")) == 8 })
+		var archive bytes.Buffer
+		if n, err := deadletter.New(w.store).Export(w.ctx, &archive, store.DeadFilter{}); n != 8 || err != nil {
+			w.t.Fatalf("exported %d, %v", n, err)
+		}
 		redriven.Store(true)
-		if n, err := deadletter.New(w.store).RedriveDead(w.ctx, store.DeadFilter{Relay: consumer}, "olga", 0); n != 4 || err != nil {
+		if n, err := deadletter.New(w.store).RedriveDead(w.ctx, store.DeadFilter{Relay: consumer}, "olga", 0); n != 8 || err != nil {
 			w.t.Fatalf("redrove %d, %v", n, err)
 		}
-		w.untilEffects("effect-0", "effect-1", "effect-2", "effect-3", "effect-4", "effect-5", "effect-6", "effect-7")
+		var want []string
+		for i := range came {
+			want = append(want, fmt.Sprint("effect-", i))
+		}
+		w.untilEffects(want...)
 		w.untilQuiet()
 		w.broker.Redeliver(consumer, ids(came)...)
-		w.until("duplicates", func() bool { return p.Stats().Duplicates >= 8 && len(w.broker.Unsettled(consumer)) == 0 })
+		w.until("duplicates", func() bool { return p.Stats().Duplicates >= int64(len(came)) && len(w.broker.Unsettled(consumer)) == 0 })
 		if got := w.effects(); !s.queue && slices.Index(got, "effect-2") > slices.Index(got, "effect-3") {
 			w.t.Errorf("order of one key: %v", got)
 		}
 		p.stop()
 	})
+}
+
+// unstorable returns messages that some database cannot store, each with its index as payload.
+func (w *world[Tx]) unstorable(long string) []*postrider.Message {
+	headers := map[string]string{"binary": "\x00\xff", "\x00": "name", "plain": "text"}
+	ours := map[string]string{inbox.OriginalHeader: `{"key":"\"b\""}`, inbox.PositionHeader: "here"}
+	var came []*postrider.Message
+	for i, m := range []postrider.Message{
+		{ID: long + "0"}, {ID: long + "1"}, {ID: "\x002", Key: long}, {ID: "\x003", Key: long}, {Subject: "a\x00b\xff"},
+		{Key: "a\x00", Headers: headers}, {Headers: ours}, {Type: long, Source: long, Tenant: long, CorrelationID: long},
+		{Time: time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)},      // CloudEvents and Go have a year 0, PostgreSQL has none
+		{Time: time.Unix(1_800_000_000_000, 5).UTC()},         // milliseconds written as seconds
+		{Time: time.Unix(253402300799, 999_999_900).UTC()},    // DateTime.MaxValue of .NET
+		{Time: time.Unix(-9e15, 0).UTC(), SchemaVersion: 1e9}, // no database holds it
+	} {
+		like := w.message(m.Key)
+		m.ID, m.Type, m.Source = cmp.Or(m.ID, like.ID), cmp.Or(m.Type, like.Type), cmp.Or(m.Source, like.Source)
+		m.Topic, m.ContentType, m.Payload = like.Topic, like.ContentType, []byte(strconv.Itoa(i))
+		if m.Time.IsZero() {
+			m.Time = like.Time
+		}
+		came = append(came, &m)
+	}
+	return came
 }

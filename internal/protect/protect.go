@@ -3,14 +3,17 @@ package protect
 
 import (
 	"errors"
+	"fmt"
 	"runtime/debug"
+
+	"github.com/postrider/postrider"
 )
 
 // ErrGoexit: a function ended its goroutine.
 var ErrGoexit = errors.New("the handler ended its goroutine (runtime.Goexit)")
 
 // Call runs f on its own goroutine. A panic becomes the error that panicked returns for it; a function that ends its
-// goroutine (runtime.Goexit) fails with ErrGoexit.
+// goroutine (runtime.Goexit) fails with ErrGoexit. The methods of the returned error do not panic.
 func Call(f func() error, panicked func(value any, stack string) error) (err error) {
 	err = ErrGoexit
 	done := make(chan struct{})
@@ -21,8 +24,26 @@ func Call(f func() error, panicked func(value any, stack string) error) (err err
 				err = panicked(v, string(debug.Stack()))
 			}
 		}()
-		err = f()
+		if returned := f(); returned == nil {
+			err = nil
+		} else {
+			callMethods(returned)
+			err = returned
+		}
 	}()
 	<-done
 	return err
+}
+
+// callMethods calls the methods of an error, e.g. of a nil pointer that was returned as an error, so that they panic here or
+// not at all.
+func callMethods(err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			panic(fmt.Sprintf("a method of the returned %T: %v", err, v))
+		}
+	}()
+	_ = err.Error()
+	_ = errors.Is(err, ErrGoexit)
+	_ = postrider.OutcomeOf(err)
 }

@@ -14,7 +14,7 @@ type SagaSQL struct {
 	Labels string
 	// Arg adds an argument, a string or an int64, to the statement, and returns its placeholder.
 	Arg func(value any) string
-	// Contains says that a text contains another, with regard to case.
+	// Contains says that a text contains another; case matters.
 	Contains func(text, part string) string
 	// Age is the time since a column of s, in microseconds.
 	Age func(column string) string

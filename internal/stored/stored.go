@@ -4,6 +4,7 @@ package stored
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -14,6 +15,9 @@ import (
 
 // MaxCause is the maximum size of a stored cause, in bytes.
 const MaxCause = 4000
+
+// OriginalHeader is the header of a parked or dead-lettered message that keeps what could not be stored; see inbox.OriginalHeader.
+const OriginalHeader = "postrider-original"
 
 // Columns is the number of columns of a message: the values of Append and the destinations of Row.Dest.
 const Columns = 17
@@ -83,14 +87,15 @@ func (r *Row) Message(seq int64) (*postrider.Message, error) {
 	if r.availableAt != 0 {
 		m.DeliverAt = Time(r.availableAt)
 	}
+	err := FixTimes(&m)
 	if r.headers == "{}" {
-		return &m, nil
+		return &m, err
 	}
-	if err := json.Unmarshal([]byte(r.headers), &m.Headers); err != nil {
+	if unreadable := json.Unmarshal([]byte(r.headers), &m.Headers); unreadable != nil {
 		m.Headers = nil
-		return &m, fmt.Errorf("the stored headers are not a JSON object of strings: %w", err)
+		err = errors.Join(err, fmt.Errorf("the stored headers are not a JSON object of strings: %w", unreadable))
 	}
-	return &m, nil
+	return &m, err
 }
 
 // Time converts a stored time.

@@ -244,7 +244,7 @@ func TestMessageThatIsTooLarge(t *testing.T) {
 	w := newWorld(t, newDatabase(t), mysqlstore.Config{})
 	tx := w.begin()
 	m := w.message("k")
-	m.Payload = make([]byte, w.count("SELECT @@max_allowed_packet")/2)
+	m.Payload = make([]byte, w.count("SELECT @@max_allowed_packet"))
 	wantError(t, w.store.Insert(t.Context(), tx, []*postrider.Message{m}), mysqlstore.ErrTooLarge)
 	id := w.insert(tx, "k")
 	must(t, tx.Commit())

@@ -79,7 +79,7 @@ func (s *Script[D]) Late(step Command, after time.Duration) {
 	s.answers[step.Type()] = a
 }
 
-// NoReply loses the replies of a step, which is done or refused all the same. Replies to its undo arrive.
+// NoReply loses the replies of a step, although it is done or refused. Replies to its undo arrive.
 func (s *Script[D]) NoReply(step Command) {
 	a := s.answers[step.Type()]
 	a.lost = true

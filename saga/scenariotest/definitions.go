@@ -47,6 +47,12 @@ func shipStep() saga.Request[order, item, item] {
 	return saga.Request[order, item, item]{Name: "ship", Step: ship, Command: asItem, Pivot: true, Done: func(o *order, r item) { o.Parcel = r.ID }}
 }
 
+// within gives a step less time for its answer.
+func within(timeout time.Duration, s saga.Request[order, item, item]) saga.Request[order, item, item] {
+	s.Timeout = timeout
+	return s
+}
+
 func reviewStep(timeout time.Duration) saga.Await[order, item] {
 	return saga.Await[order, item]{
 		Name: "review", Signal: reviewed, Timeout: timeout, Received: func(o *order, s item) { o.Reviewed = s.ID },

@@ -222,7 +222,7 @@ func builderPanics[Tx any](w *world[Tx]) {
 
 // pauseAndResume: while an instance is paused, nothing is sent and its times stand still.
 func pauseAndResume[Tx any](w *world[Tx]) {
-	wait := reviewStep(2 * time.Second)
+	wait := reviewStep(10 * time.Second)
 	s := w.register(define(wait, reserveStep()))
 	w.runEngine()
 	w.runParticipants()
@@ -230,7 +230,7 @@ func pauseAndResume[Tx any](w *world[Tx]) {
 	if refused := w.operate("42", saga.Operation{Verb: saga.Pause}); refused != "" {
 		w.Errorf("pause was refused: %s", refused)
 	}
-	time.Sleep(3 * time.Second) // longer than the step's timeout
+	time.Sleep(11 * time.Second) // longer than the step's timeout
 	w.signal("42", "s1")
 	w.becomes(s, "42", "reviewed", func(r saga.Result[order]) bool { return r.Data.Reviewed == "s1" })
 	w.has("42", "command.sent reserve", 0)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -177,6 +178,9 @@ func (tx *Tx) insert(m *postrider.Message, undecodable error) {
 	}
 	// Only the time is stored, not how the publisher gave it.
 	c.DeliverAt, c.DeliverAfter = r.availableAt, 0
+	if err := stored.FixTimes(c); r.undecodable == nil {
+		r.undecodable = err
+	}
 	tx.rows = append(tx.rows, r)
 	db.log[r.partition].add(r)
 	db.bytes += int64(r.size)

@@ -55,6 +55,10 @@ var kinds = map[int]error{
 	1153:               ErrTooLarge, // max_allowed_packet
 }
 
+// unstorable are the error numbers of values that a column does not take: null, out of range, wrong, too long, and larger than
+// max_allowed_packet.
+var unstorable = [...]int{1048, 1264, 1292, 1366, 1406, 1153, 1301}
+
 // codeOf finds the number in errors with a field Number. This package imports no driver, so that its users can choose one.
 func codeOf(err error) int {
 	for err != nil {

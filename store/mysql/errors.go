@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/postrider/postrider/store"
 )
@@ -18,7 +19,7 @@ var (
 		"the other one in information_schema.innodb_trx")
 	// ErrTooLarge: a message does not fit into a packet. Nothing was sent, and the transaction can go on.
 	ErrTooLarge = errors.New("the message is larger than the server takes; keep the payload elsewhere and publish a reference, or " +
-		"raise max_allowed_packet (a message takes twice its size)")
+		"raise max_allowed_packet (256 KiB of it are kept for what the tables add to a message)")
 	// ErrReadOnly: the server or the transaction does not accept writes.
 	ErrReadOnly = errors.New("the server takes no writes here; connect to the primary, and not in a read-only transaction")
 	// ErrFull: the disk or a table is full; what is committed is safe.
@@ -38,6 +39,17 @@ func (c Config) explain(doing string, err error) error {
 		return fmt.Errorf("%s: %w: %w", doing, kind, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// storable adds store.ErrUnstorable to an error that says that the server cannot store a value.
+func (c Config) storable(err error) error {
+	switch code := c.ErrorCode(err); {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrTooLarge), slices.Contains(unstorable[:], code):
+		return fmt.Errorf("%w: %w", store.ErrUnstorable, err)
+	}
+	return err
 }
 
 // inTransaction explains an error of a statement in a user's transaction.

@@ -74,7 +74,7 @@ func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []
 				list[i].hold = &store.HeldKey{Reason: p.Reason, Cause: p.Why(), Attempts: len(p.Attempts), After: p.After}
 			}
 		}
-		return t.putAside(ctx, consumer, parkSQL, parkRow, list)
+		return t.s.cfg.storable(t.putAside(ctx, consumer, parkSQL, parkRow, list))
 	})
 }
 
@@ -96,7 +96,7 @@ func (s *Store) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dea
 				}
 			}
 		}
-		return t.putAside(ctx, consumer, buryAsideSQL, buryRow, list)
+		return t.s.cfg.storable(t.putAside(ctx, consumer, buryAsideSQL, buryRow, list))
 	})
 }
 
@@ -135,12 +135,8 @@ func (t txn) putAside(ctx context.Context, consumer, insert, row string, list []
 	if _, err := t.exec(ctx, undrawSQL, first, len(list)); err != nil {
 		return err
 	}
-	seq := first
-	for chunk := range slices.Chunk(list, 100) {
-		if err := t.insertAside(ctx, consumer, insert, row, chunk, seq); err != nil {
-			return err
-		}
-		seq += int64(len(chunk))
+	if err := t.insertAside(ctx, consumer, insert, row, list, first); err != nil {
+		return err
 	}
 	for i, a := range slices.Backward(list) {
 		if keys[a.msg.Key] == i {
@@ -152,18 +148,36 @@ func (t txn) putAside(ctx context.Context, consumer, insert, row string, list []
 	return nil
 }
 
-func (t txn) insertAside(ctx context.Context, consumer, insert, row string, list []toPark, seq int64) error {
-	rows := make([]string, len(list))
+// insertAtOnce is how many messages one statement parks or dead-letters.
+const insertAtOnce = 100
+
+// insertAside writes messages with sequences from first on, in statements that the server takes.
+func (t txn) insertAside(ctx context.Context, consumer, insert, row string, list []toPark, first int64) error {
+	limit := min(insertBytes, t.s.mostBytes())
+	var rows []string
+	var params []any
+	size := 0
+	flush := func() error {
+		_, err := t.send(ctx, &statement{text: t.s.expand(insert) + strings.Join(rows, `, `), params: params})
+		rows, params, size = nil, nil, 0
+		return err
+	}
 	for i, a := range list {
 		partition := postrider.PartitionOf(a.msg.Key, a.msg.ID, t.partitions)
-		values, err := stored.Append([]any{consumer, partition, seq + int64(i)}, a.msg, t.now)
+		values, err := stored.Append([]any{consumer, partition, first + int64(i)}, a.msg, t.now)
 		if err != nil {
 			return fmt.Errorf("message %s: %w", a.msg.ID, err)
 		}
-		rows[i] = render(row, append(values, a.row...))
+		var one statement
+		one.add(row, append(values, a.row...))
+		if len(rows) == insertAtOnce || len(rows) > 0 && size+one.size() > limit {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		rows, params, size = append(rows, one.text), append(params, one.params...), size+one.size()
 	}
-	_, err := t.on.ExecContext(ctx, t.s.expand(insert)+strings.Join(rows, `, `))
-	return err
+	return flush()
 }
 
 // holdAside holds or locks the keys of messages that have hold set. It returns the index of the first such message of each key,

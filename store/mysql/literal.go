@@ -11,7 +11,11 @@ import (
 // Statements are sent as text that includes their values. A statement with parameters would take two round trips, unless the
 // driver is configured to interpolate them, and prepared statements are limited per server. Numbers are written as digits and
 // texts as hexadecimal literals, X'6162'. So no value can end its literal, whatever sql_mode and character set the session has,
-// and every byte of a text arrives unchanged.
+// and every byte of a text arrives unchanged. A literal takes twice the size of its value, so a large value, such as a payload of
+// 1 MiB, is sent as the parameter of a prepared statement instead, in binary form.
+
+// large is the size in bytes from which a value is sent as a parameter.
+const large = 64 << 10
 
 // expression is an SQL expression used as a value.
 type expression string
@@ -24,8 +28,29 @@ func expander(prefix string) *strings.Replacer {
 	return strings.NewReplacer("{prefix}", prefix, "{now}", nowSQL, "{server}", serverNameSQL, "{present}", presentSQL(prefix))
 }
 
+// statement is a statement with the values that are sent as its parameters.
+type statement struct {
+	text   string
+	params []any
+}
+
+// size is about what the statement takes in a packet, or its parameters in several, in bytes.
+func (st *statement) size() int {
+	n := len(st.text)
+	for _, p := range st.params {
+		n += len(p.([]byte))
+	}
+	return n
+}
+
+// add appends a text with values as render does, except that large values become parameters.
+func (st *statement) add(text string, args []any) { st.text += renderWith(text, args, &st.params) }
+
 // render fills in values: ?1 is the first of args, and so on; each bare ? is the next one after the last bare ?.
-func render(text string, args []any) string {
+func render(text string, args []any) string { return renderWith(text, args, nil) }
+
+// renderWith is render with large values as parameters, unless params is nil.
+func renderWith(text string, args []any, params *[]any) string {
 	if len(args) == 0 {
 		return text
 	}
@@ -35,7 +60,9 @@ func render(text string, args []any) string {
 		case string:
 			size += 2*len(v) + 3
 		case []byte:
-			size += 2*len(v) + 3
+			if params == nil || len(v) < large {
+				size += 2*len(v) + 3
+			}
 		default:
 			size += 20
 		}
@@ -58,7 +85,12 @@ func render(text string, args []any) string {
 		} else {
 			next++
 		}
-		out, text = appendLiteral(out, args[index]), text[digits:]
+		text = text[digits:]
+		if v, ok := args[index].([]byte); ok && params != nil && len(v) >= large {
+			out, *params = append(out, '?'), append(*params, v)
+			continue
+		}
+		out = appendLiteral(out, args[index])
 	}
 }
 

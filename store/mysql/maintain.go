@@ -64,6 +64,9 @@ func (s *Store) Maintain(ctx context.Context, keep store.Retention) (store.Maint
 	if _, err := t.exec(ctx, removeUnroutedSQL, store.UnroutedKept.Microseconds()); err != nil && !s.cfg.passing(ctx, err) {
 		return out, s.cfg.explain("remove counts of unrouted messages", err)
 	}
+	if err := s.place(ctx); err != nil {
+		return out, err
+	}
 	before := int64(math.MaxInt64) // keep.For of 0: regardless of age
 	if keep.For > 0 {
 		before = t.now - keep.For.Microseconds()

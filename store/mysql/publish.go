@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// insertRows and insertBytes limit one INSERT. insertBytes counts messages; as text they take twice that.
+	// insertRows and insertBytes limit one INSERT.
 	insertRows  = 1_000
-	insertBytes = 4 << 20
-	// rowOverhead is an upper limit for the text of a row, in bytes, beyond twice the bytes of its message.
+	insertBytes = 8 << 20
+	// rowOverhead is an upper limit for the text of a row, in bytes, without its values.
 	rowOverhead = 512
 )
 
@@ -161,10 +161,11 @@ func (s *Store) Insert(ctx context.Context, tx *sql.Tx, msgs []*postrider.Messag
 func (s *Store) chunks(msgs []*postrider.Message) ([][]*postrider.Message, error) {
 	var out [][]*postrider.Message
 	first, size := 0, 0
-	limit := min(insertBytes, s.server.maxPacket/2-rowOverhead)
+	most := s.mostBytes() - rowOverhead // for the statement
+	limit := min(insertBytes, most)
 	for i, m := range msgs {
-		n := m.Size() + rowOverhead/2
-		if n > s.server.maxPacket/2-rowOverhead {
+		n := sizeOf(m)
+		if n > most {
 			return nil, fmt.Errorf("message %s of %d bytes: %w: max_allowed_packet is %d", m.ID, m.Size(), ErrTooLarge, s.server.maxPacket)
 		}
 		if i > first && (size+n > limit || i-first == insertRows) {
@@ -174,6 +175,16 @@ func (s *Store) chunks(msgs []*postrider.Message) ([][]*postrider.Message, error
 		size += n
 	}
 	return append(out, msgs[first:]), nil
+}
+
+// sizeOf is about how many bytes a message takes in a statement.
+func sizeOf(m *postrider.Message) int {
+	payload := len(m.Payload)
+	rest := m.Size() - payload
+	if payload < large {
+		payload *= 2
+	}
+	return rowOverhead + 2*rest + payload
 }
 
 // savepoint undoes what f did if f fails.
@@ -202,11 +213,11 @@ func (t txn) insert(ctx context.Context, wrote gaps, msgs []*postrider.Message) 
 	s := t.s
 	n := cmp.Or(s.publishing.Load(), s.partitions.Load())
 	for try := 1; ; try++ {
-		text, err := s.insertText(msgs, n)
+		st, err := s.insertStatement(msgs, n)
 		if err != nil {
 			return wrote, err
 		}
-		res, err := t.on.ExecContext(ctx, text)
+		res, err := t.send(ctx, st)
 		switch code := s.cfg.ErrorCode(err); {
 		case err == nil:
 			first, err := res.LastInsertId()
@@ -223,8 +234,8 @@ func (t txn) insert(ctx context.Context, wrote gaps, msgs []*postrider.Message) 
 	}
 }
 
-// insertText returns the INSERT for messages, for an outbox of n partitions.
-func (s *Store) insertText(msgs []*postrider.Message, n int64) (string, error) {
+// insertStatement returns the INSERT for messages, for an outbox of n partitions.
+func (s *Store) insertStatement(msgs []*postrider.Message, n int64) (*statement, error) {
 	var values []any
 	rows := make([]string, len(msgs))
 	for i, m := range msgs {
@@ -235,11 +246,13 @@ func (s *Store) insertText(msgs []*postrider.Message, n int64) (string, error) {
 		}
 		var err error
 		if values, err = appendMessage(append(values, partition), m); err != nil {
-			return "", err
+			return nil, err
 		}
 		rows[i] = insertRow
 	}
-	return render(s.expand(insertSQL)+strings.Join(rows, `, `), values), nil
+	var st statement
+	st.add(s.expand(insertSQL)+strings.Join(rows, `, `), values)
+	return &st, nil
 }
 
 var insertRow = `(?` + strings.Repeat(`, ?`, stored.Columns) + `)`

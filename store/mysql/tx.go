@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 )
@@ -12,6 +13,7 @@ import (
 type executor interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
 }
 
 // txn runs statements of the store, in one transaction unless it is pooled.
@@ -37,7 +39,42 @@ func (s *Store) pooled() txn { return txn{s: s, on: s.db} }
 func (s *Store) expand(text string) string { return s.names.Replace(text) }
 
 func (t txn) run(ctx context.Context, text string, args ...any) (sql.Result, error) {
-	return t.on.ExecContext(ctx, render(t.s.expand(text), args))
+	var st statement
+	st.add(t.s.expand(text), args)
+	return t.send(ctx, &st)
+}
+
+// rowReserve is how much of a packet, in bytes, is left for what the tables add to a message, such as its history.
+const rowReserve = 256 << 10
+
+// mostBytes is the maximum size of a statement, and so of a message in it.
+func (s *Store) mostBytes() int { return s.server.maxPacket - min(rowReserve, s.server.maxPacket/4) }
+
+// sameCharsetsSQL says whether the server takes parameters as they are: drivers send them as text, which the server converts from
+// the one character set to the other.
+const sameCharsetsSQL = `SELECT @@character_set_client = @@character_set_connection`
+
+// send executes a statement. One that the server would not take is not sent: the server would close the connection.
+func (t txn) send(ctx context.Context, st *statement) (sql.Result, error) {
+	if n := st.size(); n > t.s.mostBytes() {
+		return nil, fmt.Errorf("a statement of %d bytes: %w: max_allowed_packet is %d", n, ErrTooLarge, t.s.server.maxPacket)
+	}
+	if len(st.params) == 0 {
+		return t.on.ExecContext(ctx, st.text)
+	}
+	var exact bool
+	if err := t.get(ctx, sameCharsetsSQL, nil, &exact); err != nil {
+		return nil, err
+	}
+	if !exact {
+		return t.send(ctx, &statement{text: render(st.text, st.params)})
+	}
+	prepared, err := t.on.PrepareContext(ctx, st.text)
+	if err != nil {
+		return nil, err
+	}
+	defer prepared.Close()
+	return prepared.ExecContext(ctx, st.params...)
 }
 
 func (t txn) exec(ctx context.Context, text string, args ...any) (int64, error) {
@@ -228,7 +265,7 @@ func micros(n int64) time.Duration {
 
 // delay returns how long something due at a time (0: no time) still has to wait.
 func delay(at, now int64) time.Duration {
-	if at == 0 {
+	if at <= 0 { // a program may have written any time before 1970, and the difference may overflow
 		return 0
 	}
 	return micros(at - now)

@@ -58,7 +58,7 @@
 //
 // Partitions whose cursors share S read late rows together; l is then the sequence of the last late row of any of them, which is
 // true for each. When the first page is full, a second statement reads which partitions have late rows after it. The others have
-// no part in the bulk and go on to (f, σ) at once. A partition that has some gets no fresh rows until the whole bulk has been
+// no part in the bulk and continue at (f, σ) at once. A partition that has some gets no fresh rows until the whole bulk has been
 // read.
 //
 // # The ceiling
@@ -89,7 +89,7 @@
 // # The fence
 //
 // The table of leases is UNLOGGED: crash recovery empties it, and on a promoted standby it has no rows. Because a server may keep
-// unlogged tables all the same, and rows may come from a dump or a copy, each row names the incarnation under which it was
+// unlogged tables nevertheless, and rows may come from a dump or a copy, each row names the incarnation under which it was
 // granted. {prefix}incarnation() combines three values:
 //
 //   - the start of the postmaster;

@@ -86,6 +86,15 @@ func translate(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
+// storable adds store.ErrUnstorable to an error that says that the server cannot store a value: class 22 is about data, 54 about
+// limits.
+func storable(err error) error {
+	if c := code(err); strings.HasPrefix(c, "22") || strings.HasPrefix(c, "54") {
+		return fmt.Errorf("%w: %w", store.ErrUnstorable, err)
+	}
+	return err
+}
+
 // again reports whether a transaction is worth repeating: it failed because of concurrent transactions, or because this process
 // was paused.
 func again(err error) bool {

@@ -18,8 +18,8 @@ const planSQL = `select ` + formatSQL + `, pg_catalog.set_config('jit', 'off', t
 //     partition (null: not in the group), $8 the ids between the snapshot's xmax and the ceiling, or $9 the ceiling if they are
 //     too many to list, $10 the largest position.
 //
-// The header's seq is how many transaction ids were assigned beyond its snapshot. It is computed while the statement runs, hence
-// after the snapshot was taken. With Config.DeliverAfterFlush, the header's topic is {unflushed}.
+// The header's seq is how many transaction ids were assigned beyond its snapshot. It is computed while the statement runs, so it
+// is read after the snapshot was taken. With Config.DeliverAfterFlush, the header's topic is {unflushed}.
 //
 // Late rows of a transaction are found by the index (xid, seq); the index is not read for transactions that are still running.
 // Transactions between the snapshot's xmax and the ceiling were running too; usually they are few and are listed like the others.

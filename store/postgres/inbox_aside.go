@@ -114,7 +114,7 @@ func (s *Store) park(ctx context.Context, c caller, consumer string, parked []st
 			return fmt.Errorf("park message %s: %w", p.Message.ID, err)
 		}
 	}
-	return translate("park messages", s.putAside(ctx, c, s.sql.parkAside, consumer, list))
+	return translate("park messages", storable(s.putAside(ctx, c, s.sql.parkAside, consumer, list)))
 }
 
 func (s *Store) deadLetter(ctx context.Context, c caller, consumer string, dead []store.DeadLetterRequest, hold bool) error {
@@ -129,7 +129,7 @@ func (s *Store) deadLetter(ctx context.Context, c caller, consumer string, dead 
 			return fmt.Errorf("dead-letter message %s: %w", d.Message.ID, err)
 		}
 	}
-	return translate("write dead letters", s.putAside(ctx, c, s.sql.buryAside, consumer, list))
+	return translate("write dead letters", storable(s.putAside(ctx, c, s.sql.buryAside, consumer, list)))
 }
 
 func untilDecided(d store.DeadLetterRequest) *hold {

@@ -216,7 +216,7 @@ delete from {claims} where ctid = any(array(
 		and claimed_at < statement_timestamp() - $2::float8 * interval '1 microsecond'
 	order by claimed_at limit $3::int8))`
 
-// Forget implements store.Ledger. It finds claims by the index on age. If a crash loses the removal, it is simply repeated.
+// Forget implements store.Ledger. It finds claims by the index on age. If a crash loses the removal, it is repeated.
 func (s *Store) Forget(ctx context.Context, consumer string, age time.Duration, limit int) (int, error) {
 	n, err := s.forget(ctx, forgetSQL, consumer, age, limit)
 	return n, translate(fmt.Sprintf("forget claims of consumer %q", consumer), err)

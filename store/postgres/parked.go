@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -18,7 +19,18 @@ const (
 	// itemInLogSQL finds the log row of an item. The order by makes the planner use the index by partition and sequence; for a
 	// single row of an empty segment the other indexes would do as well, and the plan would be kept once the segment is full.
 	itemInLogSQL = `from {log} l where l.partition = m.part and l.seq between m.number and m.number order by l.seq limit 1`
-	inLogSQL     = `lateral (select partition, {message} ` + itemInLogSQL + `) as l`
+	inLogSQL     = `lateral (select partition, ` + copiedColumns + ` ` + itemInLogSQL + `) as l`
+
+	// copiedColumns are messageColumns of a row of the log, with stand-ins for an ID or key that no index takes. Only a program that
+	// writes rows itself can write such a row. A message that is too long for its rules is dead-lettered, without a key if that is
+	// too long. The header keeps what the stand-ins replace, as in package inbox.
+	copiedColumns = `seq, case when octet_length(id) <= 64 then id else left(id, 7) || '~' || md5(id) end as id, topic,
+	case when octet_length(key) <= 256 then key else '' end as key, type, source, subject, tenant, message_time, schema_version,
+	aggregate_version, content_type, case
+		when octet_length(id) <= 64 and octet_length(key) <= 256 or jsonb_typeof(headers) <> 'object' then headers
+		else headers || jsonb_build_object('` + stored.OriginalHeader + `',
+			jsonb_build_object('id', to_json(id)::text, 'key', to_json(key)::text)::text) end as headers,
+	correlation_id, causation_id, payload, available_at, created_at`
 
 	// missingSQL finds items that are not in the log.
 	missingSQL = mineSQL + `

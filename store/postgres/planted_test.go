@@ -30,7 +30,18 @@ func TestPlanted(t *testing.T) {
 	h.Open = func(t testing.TB, partitions int) storetest.Store[pgx.Tx] {
 		return setupOn(t, planted.dsn, postgres.Config{Partitions: partitions})
 	}
-	storetest.Contract(t, storetest.Features{CoarseRetention: coarse}, h)
+	t.Run("Contract", func(t *testing.T) {
+		t.Parallel()
+		storetest.Contract(t, storetest.Features{CoarseRetention: coarse}, h)
+	})
+	t.Run("Inbox", func(t *testing.T) {
+		t.Parallel()
+		storetest.Inbox(t, inboxFeatures, h)
+	})
+	t.Run("Sagas", func(t *testing.T) {
+		t.Parallel()
+		storetest.Sagas(t, inboxFeatures, h)
+	})
 }
 
 // TestPlantedFunctionsAreCalledUnqualified: the planted functions are those that a statement without precautions calls.

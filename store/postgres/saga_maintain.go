@@ -21,10 +21,10 @@ order by kind, id on conflict do nothing`
 	// putRecordSQL: $1 kind, $2 id, $3 body, $4 how long it is kept in microseconds.
 	putRecordSQL = `
 insert into {records} as r (kind, id, body, expires_at)
-values ($1::text, $2::text, $3::bytea, clock_timestamp() + $4::int8 * interval '1 microsecond')
+values ($1::text, $2::text, $3::bytea, clock_timestamp() + $4::float8 * interval '1 microsecond')
 on conflict (kind, id) do update set rev = r.rev + 1, at = clock_timestamp(), body = excluded.body, expires_at = excluded.expires_at`
 	liveRecordsSQL = `
-select kind, id, (extract(epoch from at) * 1000000)::int8, body, (extract(epoch from clock_timestamp()) * 1000000)::int8 from {records}
+select kind, id, (extract(epoch from at) operator(pg_catalog.*) 1000000)::int8, body, (extract(epoch from clock_timestamp()) operator(pg_catalog.*) 1000000)::int8 from {records}
 where kind in ($1::text, $2::text) and (expires_at is null or expires_at >= clock_timestamp())`
 )
 
@@ -74,7 +74,7 @@ const (
 	// lockOldSagasSQL locks the instances to purge: those that ended $1 microseconds ago or before, $2 at most. It leaves out those
 	// that others have locked, and those that have started one that must be kept.
 	lockOldSagasSQL = `
-select r.run from {sagas} r where r.purge_from <= clock_timestamp() - $1::int8 * interval '1 microsecond' and not exists (
+select r.run from {sagas} r where r.purge_from <= clock_timestamp() - $1::float8 * interval '1 microsecond' and not exists (
 	with recursive family as (
 		select c.run, c.status from {sagas} c where c.parent_run = r.run and c.parent_run <> ''
 		union all select c.run, c.status from family f join {sagas} c on c.parent_run = f.run and c.parent_run <> '')
@@ -158,12 +158,12 @@ func (s *Store) purgeIn(ctx context.Context, c caller, endedFor time.Duration, l
 const purgeRecordsSQL = `
 with gone as (
 	delete from {saga_records} where ctid = any(array(
-		select ctid from {saga_records} where purge_from <= clock_timestamp() - $1::int8 * interval '1 microsecond'
+		select ctid from {saga_records} where purge_from <= clock_timestamp() - $1::float8 * interval '1 microsecond'
 		order by purge_from limit $2::int8 for update skip locked)) returning 1
 )
 select count(*) from gone`
 
-// PurgeSagaRecords implements store.SagaMaintenance. If a crash loses the removal, it is simply repeated.
+// PurgeSagaRecords implements store.SagaMaintenance. If a crash loses the removal, it is repeated.
 func (s *Store) PurgeSagaRecords(ctx context.Context, savedFor time.Duration, limit int) (n int, err error) {
 	err = s.readSagas(ctx, "purge records of sagas", query{sql: settlePlanSQL}, query{
 		sql: purgeRecordsSQL, args: []any{savedFor.Microseconds(), int64(limit)},

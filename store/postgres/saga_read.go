@@ -15,10 +15,10 @@ var _ store.SagaReader = (*Store)(nil)
 const (
 	sagaNamesSQL   = `select 'alias', name, value from {saga_aliases} where run = $1::text union all select 'label', name, value from {saga_labels} where run = $1::text order by 1, 2, 3`
 	sagaHistorySQL = `
-select rev, (extract(epoch from at) * 1000000)::int8, input, step, message_id, actor, note, entries, patch from {saga_history}
+select rev, (extract(epoch from at) operator(pg_catalog.*) 1000000)::int8, input, step, message_id, actor, note, entries, patch from {saga_history}
 where run = $1::text and rev > $2::int8 order by rev limit $3::int8`
 	countSagasSQL = `
-select engine, saga, version, kind, status, direction, count(*), (extract(epoch from clock_timestamp() - min(started_at)) * 1000000)::int8
+select engine, saga, version, kind, status, direction, count(*), (extract(epoch from clock_timestamp() - min(started_at)) operator(pg_catalog.*) 1000000)::int8
 from {sagas} where ended_at is null group by engine, saga, version, kind, status, direction
 order by engine, saga, version, kind, status, direction`
 )

@@ -7,9 +7,11 @@ import (
 // Statements find rows of sagas in subqueries of their own, for each run, so that every plan is a lookup by index.
 
 // sagaNowSQL is the database's time in microseconds.
-const sagaNowSQL = `(extract(epoch from clock_timestamp()) * 1000000)::int8`
+const sagaNowSQL = `(extract(epoch from clock_timestamp()) operator(pg_catalog.*) 1000000)::int8`
 
-func micros(column string) string { return `(extract(epoch from ` + column + `) * 1000000)::int8` }
+func micros(column string) string {
+	return `(extract(epoch from ` + column + `) operator(pg_catalog.*) 1000000)::int8`
+}
 
 // The columns of instances and summaries, for stored.SagaRow; the table is s.
 var (

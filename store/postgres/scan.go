@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 )
 
 // messageColumns are the columns that the log, the parked messages and the dead letters have in common, in the order in which
@@ -80,7 +82,8 @@ func (d *decoder) int(i int) (int64, error) {
 // postgresEpoch is 2000-01-01 in microseconds since 1970.
 const postgresEpoch = 946_684_800_000_000
 
-// time reads a timestamptz; null is the zero time, and both infinities are the end of year 9999.
+// time reads a timestamptz; null is the zero time, infinity the end of the year 9999, and -infinity the beginning of the year 1,
+// which is the zero time.
 func (d *decoder) time(i int) (time.Time, error) {
 	v := d.values[i]
 	switch {
@@ -92,19 +95,27 @@ func (d *decoder) time(i int) (time.Time, error) {
 		if err := plan.Scan(v, &t); err != nil {
 			return time.Time{}, err
 		}
-		if t.InfinityModifier != pgtype.Finite {
-			return time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC), nil
+		switch t.InfinityModifier {
+		case pgtype.Infinity:
+			return endOfTime, nil
+		case pgtype.NegativeInfinity:
+			return time.Time{}, nil
 		}
 		return t.Time.UTC(), nil
 	case len(v) != 8:
 		return time.Time{}, fmt.Errorf("a timestamp of %d bytes", len(v))
 	}
-	micros := int64(binary.BigEndian.Uint64(v))
-	if micros == math.MaxInt64 || micros == math.MinInt64 {
-		return time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC), nil
+	switch micros := int64(binary.BigEndian.Uint64(v)); micros {
+	case math.MaxInt64:
+		return endOfTime, nil
+	case math.MinInt64:
+		return time.Time{}, nil
+	default:
+		return time.UnixMicro(micros + postgresEpoch).UTC(), nil
 	}
-	return time.UnixMicro(micros + postgresEpoch).UTC(), nil
 }
+
+var endOfTime = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
 // bytes returns a copy of a bytea.
 func (d *decoder) bytes(i int) ([]byte, error) {
@@ -176,6 +187,9 @@ func (d *decoder) message(from int) (m *postrider.Message, fault, err error) {
 	}
 	d.texts(from, m)
 	m.Headers, fault = readHeaders(d.json(from + 12))
+	if wrong := stored.FixTimes(m); wrong != nil {
+		fault = errors.Join(wrong, fault)
+	}
 	d.last = m
 	return m, fault, nil
 }

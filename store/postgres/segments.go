@@ -110,6 +110,7 @@ func (s *Store) Maintain(ctx context.Context, r store.Retention) (store.Maintain
 		{"prepare segments", m.prepare},
 		{"begin the next segment", m.beginNext},
 		{"prepare segments", m.prepare},
+		{"move messages to partitions that exist", m.place},
 		{"drop segments", m.dropOld},
 	} {
 		if err := step.do(ctx, r); err != nil {

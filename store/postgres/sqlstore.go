@@ -118,8 +118,9 @@ func quoted(b []byte, v string) []byte {
 
 func number[T int16 | int32 | int64](b []byte, v T) []byte { return strconv.AppendInt(b, int64(v), 10) }
 
+// moment writes microseconds: the server would round more digits, up to the year 10000.
 func moment(b []byte, v time.Time) []byte {
-	return append(v.UTC().AppendFormat(append(b, '"'), "2006-01-02T15:04:05.999999999Z"), '"')
+	return append(v.UTC().AppendFormat(append(b, '"'), "2006-01-02T15:04:05.999999Z"), '"')
 }
 
 func optional(b []byte, v *time.Time) []byte {

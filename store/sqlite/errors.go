@@ -3,6 +3,8 @@ package sqlite
 import (
 	"errors"
 	"fmt"
+
+	"github.com/postrider/postrider/store"
 )
 
 // What can be wrong with the database file. Operations wrap one of these around the driver's error.
@@ -53,6 +55,15 @@ const (
 
 // primary returns the primary result code of a driver's error, 0 if it has none.
 func (c Config) primary(err error) int { return c.ErrorCode(err) & 0xff }
+
+// storable adds store.ErrUnstorable to an error that says that SQLite cannot store a value.
+func (c Config) storable(err error) error {
+	switch c.primary(err) {
+	case codeTooBig, codeConstraint, codeMismatch:
+		return fmt.Errorf("%w: %w", store.ErrUnstorable, err)
+	}
+	return err
+}
 
 // explain adds the operation to an error and, where SQLite's code tells, what is wrong and what to do about it.
 func (c Config) explain(doing string, err error) error {

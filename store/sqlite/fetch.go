@@ -147,7 +147,7 @@ func (f *fetch) result() []store.Batch {
 
 // delay is how long a message with a delivery or due time (0: none) still has to wait.
 func delay(at, now int64) time.Duration {
-	if at == 0 {
+	if at <= 0 { // a program may have written any time before 1970, and the difference may overflow
 		return 0
 	}
 	return micros(at - now)

@@ -248,7 +248,7 @@ func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []
 		for _, p := range parked {
 			seq++
 			if err := t.putAside(ctx, consumer, seq, p); err != nil {
-				return fmt.Errorf("message %s: %w", p.Message.ID, err)
+				return fmt.Errorf("message %s: %w", p.Message.ID, t.s.cfg.storable(err))
 			}
 		}
 		return nil
@@ -322,7 +322,7 @@ func (s *Store) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dea
 		for _, d := range dead {
 			seq++
 			if err := t.buryAside(ctx, consumer, seq, d, hold); err != nil {
-				return fmt.Errorf("message %s: %w", d.Message.ID, err)
+				return fmt.Errorf("message %s: %w", d.Message.ID, t.s.cfg.storable(err))
 			}
 		}
 		return nil

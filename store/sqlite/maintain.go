@@ -52,9 +52,9 @@ const (
 // messages reuse the freed pages. The size of the log is estimated from a sample of 1,000 messages.
 func (s *Store) Maintain(ctx context.Context, keep store.Retention) (store.Maintained, error) {
 	var out store.Maintained
-	switch err := cmp.Or(s.purgeRedrives(ctx, keep.Redrives), s.dropDecisions(ctx), s.removeUnrouted(ctx)); {
+	switch err := cmp.Or(s.purgeRedrives(ctx, keep.Redrives), s.dropDecisions(ctx), s.removeUnrouted(ctx), s.place(ctx)); {
 	case errors.Is(err, ErrBusy):
-		out.Deferred = fmt.Sprintf("removing redrives, decisions and counts that are past their time: %v", err)
+		out.Deferred = fmt.Sprintf("removing redrives, decisions and counts that are past their time, and moving messages to partitions that exist: %v", err)
 		return out, nil
 	case err != nil:
 		return out, err

@@ -162,7 +162,7 @@ func relax(ctx context.Context, conn *sql.Conn) (restore func(), err error) {
 		// Even if ctx has ended: this connection may serve a user's transaction next.
 		_, err := conn.ExecContext(context.WithoutCancel(ctx), fmt.Sprintf(`PRAGMA synchronous = %d`, level))
 		if err != nil {
-			conn.Raw(func(any) error { return driver.ErrBadConn }) // closes the connection for good
+			conn.Raw(func(any) error { return driver.ErrBadConn }) // closes the connection
 		}
 	}, nil
 }

@@ -95,6 +95,7 @@ var (
 	promiseTests = []group{
 		{"Order", orderTests},
 		{"Outcomes", outcomeTests},
+		{"Rows", rowTests},
 		{"Processes", processTests},
 		{"Throughput", throughputTests},
 		{"Broker", brokerTests},

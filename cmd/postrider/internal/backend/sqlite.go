@@ -3,7 +3,9 @@ package backend
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/url"
 	"os"
@@ -16,12 +18,18 @@ import (
 )
 
 // openFile opens a SQLite file. Unless create is set the file must exist, since a mistyped path would otherwise create a
-// new, empty database.
+// new, empty database. Only its owner can read a new file; SQLite gives the files next to it the same mode.
 func openFile(l location, create bool) (*sql.DB, error) {
-	if !create {
-		if _, err := os.Stat(l.dsn); err != nil {
-			return nil, fmt.Errorf("open %s: %w; create the outbox with: postrider migrate up --store %s", l.shown, err, output.ShellQuote(l.shown))
+	if create {
+		file, err := os.OpenFile(l.dsn, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err == nil {
+			err = file.Close()
 		}
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("create %s: %w", l.shown, err)
+		}
+	} else if _, err := os.Stat(l.dsn); err != nil {
+		return nil, fmt.Errorf("open %s: %w; create the outbox with: postrider migrate up --store %s", l.shown, err, output.ShellQuote(l.shown))
 	}
 	path, err := filepath.Abs(l.dsn)
 	if err != nil {

@@ -20,6 +20,8 @@ type Config struct {
 	StopTimeout time.Duration `yaml:"stop_timeout" min:"1ms"`
 
 	file string
+	// secrets: the file has secrets.
+	secrets bool
 }
 
 // Store is a database that holds an outbox.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 )
@@ -27,7 +28,13 @@ type decoder struct {
 
 // decode reads YAML text into c.
 func (d *decoder) decode(text []byte, c *Config) {
-	tree, err := parser.ParseBytes(text, 0)
+	tokens := lexer.Tokenize(string(text))
+	if at := tooDeep(tokens); at != nil {
+		d.faults.Faults = append(d.faults.Faults, Fault{Origin: d.file, Line: at.Line, Column: at.Column,
+			Text: fmt.Sprintf("lists and mappings are nested deeper than %d", maxDepth)})
+		return
+	}
+	tree, err := parser.Parse(tokens, 0)
 	if err != nil {
 		d.syntax(err)
 		return
@@ -41,6 +48,35 @@ func (d *decoder) decode(text []byte, c *Config) {
 			d.mapping(doc.Body, reflect.ValueOf(c).Elem(), "")
 		}
 	}
+}
+
+// maxDepth is how deep lists and mappings may be nested within a line or brackets; a configuration needs three levels. The parser
+// calls itself for each.
+const maxDepth = 32
+
+// tooDeep returns the position from which on YAML is nested too deeply, or nil.
+func tooDeep(tokens token.Tokens) *token.Position {
+	brackets, entries, line := 0, 0, 0
+	for _, t := range tokens {
+		if t.Position == nil {
+			continue
+		}
+		if t.Position.Line != line {
+			entries, line = 0, t.Position.Line
+		}
+		switch t.Type {
+		case token.MappingStartType, token.SequenceStartType:
+			brackets++
+		case token.MappingEndType, token.SequenceEndType:
+			brackets--
+		case token.SequenceEntryType, token.MappingKeyType, token.TagType, token.AnchorType:
+			entries++
+		}
+		if brackets > maxDepth || entries > maxDepth {
+			return t.Position
+		}
+	}
+	return nil
 }
 
 // syntax reports YAML that cannot be parsed, at the parser's position.

@@ -2,9 +2,11 @@ package config
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,12 +19,38 @@ import (
 // mistakes that must not stop a process. Errors: *Error with every error found.
 func Load(file string, environ []string, storeChosen bool) (c *Config, warnings []string, err error) {
 	var text []byte
+	public := false
 	if file != "" {
-		if text, err = os.ReadFile(file); err != nil {
+		if text, public, err = readFile(file); err != nil {
 			return nil, nil, &Error{[]Fault{{Origin: "read configuration", Text: err.Error()}}}
 		}
 	}
-	return read(file, text, environ, storeChosen)
+	c, warnings, err = read(file, text, environ, storeChosen)
+	if err == nil && public && c.secrets {
+		warnings = append(warnings, fmt.Sprintf("configuration %s has a password or another secret, and every user of this host can read it; "+
+			"take the right to read from others (chmod o-r), or put the secret into the environment or a file of its own", file))
+	}
+	return c, warnings, err
+}
+
+// maxFile is the maximum size of a configuration, in bytes.
+const maxFile = 1 << 20
+
+// readFile reads a configuration, and reports whether users other than its owner and group can read it.
+func readFile(name string) (text []byte, public bool, err error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, false, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, false, err
+	}
+	if text, err = io.ReadAll(io.LimitReader(file, maxFile+1)); err == nil && len(text) > maxFile {
+		err = fmt.Errorf("%s is larger than 1 MiB; is it a configuration?", name)
+	}
+	return text, runtime.GOOS != "windows" && info.Mode()&0o004 != 0, err
 }
 
 // Parse is Load for a text; file is its name in errors.
@@ -34,6 +62,7 @@ func read(file string, text []byte, environ []string, storeChosen bool) (*Config
 	c := &Config{file: file}
 	d := &decoder{file: file, faults: &Error{}, positions: map[string]*token.Position{}, storeChosen: storeChosen}
 	d.decode(text, c)
+	c.secrets = c.hasSecrets()
 	var warnings []string
 	d.variables, warnings = overlay(c, environ, d.faults)
 	d.readSecrets(c)

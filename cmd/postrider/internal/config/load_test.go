@@ -179,6 +179,10 @@ func TestParseRefusesWhatIsNotOneYAMLDocument(t *testing.T) {
 		"log:\n  level: info\nlog:\n  level: warn\n": "postrider.yaml:3:1: not YAML: mapping key \"log\" already defined",
 		"- a\n":                       "postrider.yaml:1:1: here belongs a mapping",
 		"a: &x 1\nhttp: {listen: *x}": "here belongs a single value",
+		strings.Repeat("[", 500_000):  "postrider.yaml:1:33: lists and mappings are nested deeper than 32",
+		strings.Repeat("{a: ", 100):   "nested deeper than 32",
+		strings.Repeat("- ", 100_000): "nested deeper than 32",
+		strings.Repeat("? ", 100_000): "nested deeper than 32",
 	} {
 		if _, _, err := Parse("postrider.yaml", []byte(text), nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q", text, err, want)
@@ -248,6 +252,52 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("configuration %v with error %v", c, err)
 		}
 	})
+}
+
+func TestFileIsLimited(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "postrider.yaml")
+	if err := os.WriteFile(file, []byte(strings.Repeat("# comment\n", 200_000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Load(file, nil, false); err == nil || !strings.Contains(err.Error(), "larger than 1 MiB") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestSecretsThatOthersCanReadAreWarnedOf(t *testing.T) {
+	t.Parallel()
+	relay := func(publisher string) string { return "relays: [{name: r, publisher: " + publisher + "}]\n" }
+	for text, secret := range map[string]bool{
+		"store: {url: 'postgres://u:pa55@h/d'}":                                 true,
+		"store: {url: 'postgres://u@h/d?password=pa55'}":                        true,
+		"store: {url: 'postgres://u@h/d', listen_url: 'postgres://u:pa55@h/d'}": true,
+		"store: {url: 'postgres://u@h/d'}":                                      false,
+		relay("'redis://:pa55@a,b'"):                                            true,
+		relay("'nats://h:4222?stream=S&token=pa55'"):                            true,
+		relay("{url: 'kafka://h:9092', options: {password: pa55}}"):             true,
+		relay("'https://h/path#secret=pa55'"):                                   true,
+		relay("'https://h/path#secret_file=/run/secret'"):                       false,
+		relay("'redis://a:6379,b:6379'"):                                        false,
+	} {
+		for _, mode := range []os.FileMode{0o600, 0o640, 0o644} {
+			file := filepath.Join(t.TempDir(), "postrider.yaml")
+			if err := errors.Join(os.WriteFile(file, []byte(text), mode), os.Chmod(file, mode)); err != nil {
+				t.Fatal(err)
+			}
+			_, warnings, err := Load(file, []string{"POSTRIDER_STORE_URL=sqlite:x.db"}, false)
+			if err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+			all := strings.Join(warnings, "\n")
+			if warned := strings.Contains(all, "every user of this host can read it"); warned != (secret && mode == 0o644) {
+				t.Errorf("%s with mode %o: warnings %q", text, mode, warnings)
+			}
+			if strings.Contains(all, "pa55") {
+				t.Error("a password is shown")
+			}
+		}
+	}
 }
 
 // TestSecretsFromFiles: every secret can be in a file that a key or a variable names.

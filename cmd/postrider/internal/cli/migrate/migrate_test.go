@@ -1,6 +1,7 @@
 package migrate_test
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -30,6 +31,25 @@ func TestMigrate(t *testing.T) {
 }
 
 func no0(url string) []string { return []string{"migrate", "down", "--to", "0", "--store", url} }
+
+// TestNewFileIsItsOwners: a message may hold what nobody else may read.
+func TestNewFileIsItsOwners(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "shop.db")
+	clitest.OK(t, "migrate", "up", "--store", "sqlite:"+file)
+	names, err := filepath.Glob(file + "*")
+	clitest.Must(t, err)
+	for _, name := range names {
+		info, err := os.Stat(name)
+		if clitest.Must(t, err); info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has the mode %s", name, info.Mode())
+		}
+	}
+	if len(names) == 0 {
+		t.Error("there is no file")
+	}
+	clitest.Fails(t, program.ExitFailed, "create sqlite:", "migrate", "up", "--store", "sqlite:"+filepath.Join(file, "no", "folder.db"))
+}
 
 func TestMigratePrintNeedsNoDatabase(t *testing.T) {
 	t.Parallel()

@@ -80,7 +80,7 @@ type unit struct {
 	relay *relay.Relay // nil until the publisher is connected
 }
 
-// runRelays runs the relays of a configuration until ctx ends or one of them fails for good.
+// runRelays runs the relays of a configuration until ctx ends or one of them cannot continue.
 func (p commands) runRelays(ctx context.Context, c *config.Config, logger *slog.Logger) error {
 	for _, r := range c.Relays {
 		if err := backend.CheckPublisher(r.Publisher); err != nil {

@@ -3,6 +3,8 @@ package tail
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -128,7 +130,10 @@ func (p commands) tail(ctx context.Context, b *backend.Outbox, o tailOptions) er
 				fmt.Fprintf(p.Stderr, "postrider: message with sequence %d cannot be read whole: %v\n", rec.Message.Sequence, rec.Err)
 			}
 			if err := p.writeLogLine(rec.Message, o.json); err != nil {
-				return err
+				if _, ok := errors.AsType[*json.MarshalerError](err); !ok {
+					return err
+				}
+				fmt.Fprintf(p.Stderr, "postrider: message with sequence %d has no JSON form: %v\n", rec.Message.Sequence, err)
 			}
 			if shown++; shown == o.limit {
 				return nil

@@ -1,0 +1,51 @@
+package protect_test
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/postrider/postrider/internal/protect"
+)
+
+// nilError panics as a nil pointer.
+type nilError struct{ text string }
+
+func (e *nilError) Error() string { return e.text }
+
+// isPanics panics when it is compared.
+type isPanics struct{}
+
+func (isPanics) Error() string { return "compare me" }
+func (isPanics) Is(error) bool { panic("not comparable") }
+
+func TestCall(t *testing.T) {
+	t.Parallel()
+	boom := errors.New("boom")
+	panicked := func(v any, stack string) error { return fmt.Errorf("panic: %v\n%s", v, stack) }
+	for name, c := range map[string]struct {
+		f    func() error
+		want string // "" for no error
+	}{
+		"success":         {func() error { return nil }, ""},
+		"error":           {func() error { return boom }, "boom"},
+		"panic":           {func() error { panic("unlucky") }, "panic: unlucky"},
+		"end":             {func() error { runtime.Goexit(); return nil }, protect.ErrGoexit.Error()},
+		"nil pointer":     {func() error { var e *nilError; return e }, "a method of the returned *protect_test.nilError"},
+		"wrapped pointer": {func() error { var e *nilError; return errors.Join(e, boom) }, "a method of the returned"},
+		"comparison":      {func() error { return isPanics{} }, "not comparable"},
+	} {
+		err := protect.Call(c.f, panicked)
+		if c.want == "" {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", name, err, c.want)
+		}
+	}
+}

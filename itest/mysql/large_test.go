@@ -1,0 +1,156 @@
+package mysql_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider"
+	memorybroker "github.com/postrider/postrider/broker/memory"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/store"
+	mysqlstore "github.com/postrider/postrider/store/mysql"
+)
+
+// bytesOf returns random bytes with everything that a text would have to escape.
+func bytesOf(n int) []byte {
+	random := rand.New(rand.NewPCG(1, 2))
+	out := make([]byte, n)
+	for i := range out {
+		out[i] = byte(random.Uint32())
+	}
+	return out
+}
+
+// smallPackets makes a server that takes little, so that the tests need not write much.
+const smallPackets = "--max-allowed-packet=4M"
+
+// TestLargeMessages: a message takes about its size in a packet, and arrives byte for byte, whatever the session's character
+// sets and the driver's way of sending values are.
+func TestLargeMessages(t *testing.T) {
+	t.Parallel()
+	on := newCrashing(t, smallPackets).config(t)
+	for name, c := range map[string]struct {
+		settings    map[string]string
+		interpolate bool
+		share       float64 // of a packet
+	}{
+		"as usual":     {nil, false, 0.9},
+		"interpolated": {nil, true, 0.9},
+		"converted":    {map[string]string{"character_set_client": "latin1"}, false, 0.4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := databaseOn(t, on)
+			d.config.InterpolateParams = c.interpolate
+			db := d.migrated(t, c.settings, mysqlstore.Config{Partitions: 1})
+			s := newStore(t, db, mysqlstore.Config{})
+			var packet float64
+			must(t, db.QueryRow("SELECT @@max_allowed_packet").Scan(&packet))
+			payload := bytesOf(int(c.share * packet))
+			m := &postrider.Message{ID: "1", Type: "t", Topic: "t", Source: "s", ContentType: "a/b", Time: time.Unix(1, 0).UTC(), Payload: payload}
+			tx, err := s.Begin(t.Context())
+			must(t, err)
+			must(t, s.Insert(t.Context(), tx, []*postrider.Message{m}))
+			must(t, s.Commit(t.Context(), tx))
+			batches, err := s.Fetch(t.Context(), "", store.FetchRequest{
+				Limit: 1, MaxBytes: 1 << 30, Partitions: []store.FetchPartition{{LeaseRef: store.LeaseRef{Partition: 0}}},
+			})
+			must(t, err)
+			if len(batches) != 1 || len(batches[0].Entries) != 1 || !bytes.Equal(batches[0].Entries[0].Message.Payload, payload) {
+				t.Fatal("the message did not arrive as it was")
+			}
+			n, err := deadletter.New(s).ImportDead(t.Context(), []store.ArchivedDead{{DeadLetter: store.DeadLetter{
+				Relay: "r", Message: m, State: store.DeadOpen, DiedAt: time.Unix(2, 0),
+			}}})
+			if n != 1 || err != nil {
+				t.Fatalf("imported %d, %v", n, err)
+			}
+			edited, err := deadletter.New(s).EditDead(t.Context(), 1, store.Edit{Payload: payload[1:], By: "olga", Why: "shorter"})
+			must(t, err)
+			if !bytes.Equal(edited.Message.Payload, payload[1:]) {
+				t.Error("the payload is not as it was edited")
+			}
+		})
+	}
+}
+
+// TestConsumerOfMessagesThatAreTooLarge: what does not fit into a packet is dead-lettered without its payload, and everything
+// else flows. Many messages of 200 KiB are parked in several statements.
+func TestConsumerOfMessagesThatAreTooLarge(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, databaseOn(t, newCrashing(t, smallPackets).config(t)).migrated(t, nil, mysqlstore.Config{Partitions: 4}), mysqlstore.Config{})
+	b, err := memorybroker.New(memorybroker.Config{})
+	must(t, err)
+	source, err := b.Subscriber(memorybroker.SubscriberConfig{Group: "view", Topics: []string{"t"}, Partitions: 1})
+	must(t, err)
+	in, err := inbox.New(s, inbox.Config{})
+	must(t, err)
+	c, err := inbox.NewConsumer(in, source, inbox.ConsumerConfig{
+		Name: "view", MaxAttempts: 1, MaxInFlightBytes: 1 << 30, Logger: slog.New(slog.DiscardHandler),
+	})
+	must(t, err)
+	applied := make(chan string, 100)
+	must(t, c.HandleFunc("t", func(_ context.Context, _ *sql.Tx, m *postrider.Message) error {
+		switch m.Key {
+		case "bad":
+			return postrider.Dead("too much", nil)
+		case "late":
+			return postrider.Snooze(time.Hour)
+		}
+		applied <- m.ID
+		return nil
+	}))
+	message := func(id, key string, size int) *postrider.Message {
+		return &postrider.Message{ID: id, Key: key, Type: "t", Topic: "t", Source: "s", Time: time.Now(), ContentType: "a/b", Payload: make([]byte, size)}
+	}
+	msgs := []*postrider.Message{message("large", "bad", 5<<20)}
+	for i := range 40 {
+		msgs = append(msgs, message(string(rune('A'+i)), "late", 200<<10))
+	}
+	for _, err := range b.Publish(t.Context(), append(msgs, message("good", "good", 1))) {
+		must(t, err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(context.Background()) }()
+	t.Cleanup(func() {
+		must(t, c.Stop(context.Background()))
+		must(t, <-ended)
+	})
+	select {
+	case <-applied:
+	case <-time.After(5 * time.Minute):
+		t.Fatal("the small message was not applied")
+	}
+	letters := lettersOnceSettled(t, s, b)
+	if l := letters[0]; len(letters) != 1 || l.Message.ID != "large" || l.Message.Key != "bad" || len(l.Message.Payload) != 0 ||
+		!strings.Contains(l.Cause, "max_allowed_packet") || !strings.Contains(l.Cause, "payload (5242880 bytes") {
+		t.Errorf("dead letters: %+v", letters)
+	}
+}
+
+// lettersOnceSettled waits until the consumer has settled everything, and returns the dead letters.
+func lettersOnceSettled(t *testing.T, s *mysqlstore.Store, b *memorybroker.Broker) (letters []store.DeadLetter) {
+	t.Helper()
+	deadline, tick := time.After(5*time.Minute), time.NewTicker(50*time.Millisecond)
+	defer tick.Stop()
+	for len(letters) == 0 || len(b.Unsettled("view")) > 0 {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%d dead letters, %d messages unsettled", len(letters), len(b.Unsettled("view")))
+		}
+		letters = nil
+		for l, err := range deadletter.New(s).ListDead(t.Context(), store.DeadFilter{}, 0, 0) {
+			must(t, err)
+			letters = append(letters, l)
+		}
+	}
+	return letters
+}
